@@ -1,0 +1,173 @@
+// Attribute structs to and from Python dicts, over the field list of ir/attributes.h.
+#include <pybind11/stl.h>
+
+#include "bind.h"
+#include "tosaic/base/error.h"
+
+namespace tosaic::python {
+namespace {
+
+[[noreturn]] void refuse(const std::string& what, const char* expected, py::handle got) {
+  throw InvalidGraph(
+      {.where = "attributes", .what = what, .expected = expected, .got = py::repr(got).cast<std::string>()});
+}
+
+std::int64_t to_int(py::handle value) {
+  if (!PyLong_Check(value.ptr())) {
+    if (PyIndex_Check(value.ptr()) == 0) refuse("wrong kind of number", "an integer", value);
+    const auto index = py::reinterpret_steal<py::object>(PyNumber_Index(value.ptr()));
+    if (!index) throw py::error_already_set();
+    return to_int(index);
+  }
+  const long long number = PyLong_AsLongLong(value.ptr());
+  if (number == -1 && PyErr_Occurred() != nullptr) throw py::error_already_set();
+  return number;
+}
+
+double to_double(py::handle value) {
+  const double number = PyFloat_AsDouble(value.ptr());
+  if (number == -1.0 && PyErr_Occurred() != nullptr) throw py::error_already_set();
+  return number;
+}
+
+void read(py::handle from, bool& to) {
+  const int truth = PyObject_IsTrue(from.ptr());
+  if (truth < 0) throw py::error_already_set();
+  to = truth != 0;
+}
+void read(py::handle from, std::int64_t& to) { to = to_int(from); }
+void read(py::handle from, double& to) { to = to_double(from); }
+void read(py::handle from, std::string& to) { to = from.cast<std::string>(); }
+void read(py::handle from, DType& to) { to = to_dtype(from); }
+void read(py::handle from, Dims& to) { to = to_dims(from); }
+void read(py::handle from, Scalar& to) {
+  if (PyBool_Check(from.ptr())) {
+    to = from.ptr() == Py_True;
+  } else if (PyLong_Check(from.ptr())) {
+    to = to_int(from);
+  } else {
+    to = to_double(from);
+  }
+}
+template <class T>
+void read(py::handle from, std::vector<T>& to) {
+  to.clear();
+  for (const py::handle item : from) read(item, to.emplace_back());
+}
+template <class T>
+void read(py::handle from, std::optional<T>& to) {
+  if (from.is_none()) {
+    to.reset();
+  } else {
+    read(from, to.emplace());
+  }
+}
+template <class E>
+requires std::is_enum_v<E>
+void read(py::handle from, E& to) {
+  const auto name = from.cast<std::string>();
+  int index = 0;
+  for (const char* known : EnumNames<E>::kNames) {
+    if (name == known) {
+      to = static_cast<E>(index);
+      return;
+    }
+    ++index;
+  }
+  refuse("unknown name", "one of the names in ir/attributes.h", from);
+}
+
+py::object write(bool value) { return py::bool_(value); }
+py::object write(std::int64_t value) { return py::int_(value); }
+py::object write(double value) { return py::float_(value); }
+py::object write(const std::string& value) { return py::str(value); }
+py::object write(DType value) { return py::str(std::string(to_string(value))); }
+py::object write(const Dims& value) { return to_tuple(value); }
+py::object write(const Scalar& value) {
+  return std::visit([](auto number) { return write(number); }, value);
+}
+template <class T>
+py::object write(const std::vector<T>& value) {
+  return py::tuple(py::cast(value));
+}
+template <class T>
+py::object write(const std::optional<T>& value) {
+  return value ? write(*value) : py::none();
+}
+template <class E>
+requires std::is_enum_v<E> py::object write(E value) {
+  return py::str(EnumNames<E>::kNames[static_cast<std::size_t>(value)]);
+}
+
+template <class A>
+void check_all_known(const A& attrs, py::handle fields) {
+  for (const auto item : py::reinterpret_borrow<py::dict>(fields)) {
+    bool known = false;
+    A::fields(attrs, [&](const char* name, const auto&) {
+      known = known || item.first.cast<std::string>() == name;
+    });
+    if (!known) refuse("unknown attribute", "a field of the operator's attributes", item.first);
+  }
+}
+
+}  // namespace
+
+Attrs attrs_from(Op op, py::handle fields) {
+  Attrs attrs = default_attrs(op);
+  if (fields.is_none()) return attrs;
+  if (!PyDict_Check(fields.ptr())) refuse("attributes", "a dict or None", fields);
+  std::visit(
+      [&fields](auto& typed) {
+        Py_ssize_t found = 0;
+        std::remove_cvref_t<decltype(typed)>::fields(typed, [&](const char* name, auto& member) {
+          if (PyObject* value = PyDict_GetItemString(fields.ptr(), name)) {
+            ++found;
+            read(value, member);
+          }
+        });
+        if (found != PyDict_Size(fields.ptr())) check_all_known(typed, fields);
+      },
+      attrs);
+  return attrs;
+}
+
+py::dict attrs_to_dict(const Attrs& attrs) {
+  py::dict out;
+  std::visit(
+      [&out](const auto& typed) {
+        std::remove_cvref_t<decltype(typed)>::fields(
+            typed, [&out](const char* name, const auto& member) { out[name] = write(member); });
+      },
+      attrs);
+  return out;
+}
+
+py::tuple to_tuple(const Dims& dims) {
+  py::tuple out(dims.size());
+  for (std::size_t i = 0; i < dims.size(); ++i) out[i] = dims[i];
+  return out;
+}
+
+Dims to_dims(py::handle sequence) {
+  const auto items =
+      py::reinterpret_steal<py::object>(PySequence_Fast(sequence.ptr(), "a sequence of integers is due"));
+  if (!items) throw py::error_already_set();
+  Dims dims;
+  const Py_ssize_t count = PySequence_Fast_GET_SIZE(items.ptr());
+  for (Py_ssize_t i = 0; i < count; ++i) dims.push_back(to_int(PySequence_Fast_GET_ITEM(items.ptr(), i)));
+  return dims;
+}
+
+DType to_dtype(py::handle value) {
+  if (PyLong_Check(value.ptr())) {
+    const std::int64_t code = to_int(value);
+    if (code < 0 || code > static_cast<std::int64_t>(DType::kF64))
+      refuse("dtype code", "a position in DTYPES", value);
+    return static_cast<DType>(code);
+  }
+  if (PyUnicode_Check(value.ptr()))
+    if (const auto dtype = parse_dtype(value.cast<std::string>())) return *dtype;
+  refuse("unknown dtype", "one of DTYPES", value);
+}
+
+}  // namespace tosaic::python

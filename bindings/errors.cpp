@@ -1,0 +1,120 @@
+// Errors as Python classes: each C++ error becomes the exception of the same name, its parts kept as a dict.
+#include <array>
+#include <exception>
+
+#include "bind.h"
+#include "tosaic/base/error.h"
+
+namespace tosaic::python {
+namespace {
+
+// The classes live as long as the interpreter; a translator has no other way to reach them.
+struct ErrorClasses {
+  PyObject* invalid_graph = nullptr;
+  PyObject* spec_violation = nullptr;
+  PyObject* quant_mismatch = nullptr;
+  PyObject* layout_mismatch = nullptr;
+  PyObject* unsupported_op = nullptr;
+  PyObject* internal_error = nullptr;
+};
+ErrorClasses& classes() {
+  static ErrorClasses instance;
+  return instance;
+}
+
+py::dict to_dict(const ErrorParts& parts) {
+  py::dict out;
+  out["where"] = parts.where;
+  out["what"] = parts.what;
+  out["expected"] = parts.expected;
+  out["got"] = parts.got;
+  out["node"] = parts.node;
+  out["module_path"] = parts.module_path;
+  out["source"] = parts.source;
+  out["hint"] = parts.hint;
+  return out;
+}
+
+py::object make_error(const py::object& type, const ErrorParts& parts) {
+  py::object error = type(format_error(parts));
+  error.attr("parts") = to_dict(parts);
+  return error;
+}
+
+void set_error(PyObject* type, const Error& error) {
+  PyErr_SetObject(type, make_error(py::reinterpret_borrow<py::object>(type), error.parts()).ptr());
+}
+
+void translate(std::exception_ptr thrown) {
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const InvalidGraph& error) {
+    set_error(classes().invalid_graph, error);
+  } catch (const UnsupportedOp& error) {
+    set_error(classes().unsupported_op, error);
+  } catch (const SpecViolation& error) {
+    set_error(classes().spec_violation, error);
+  } catch (const QuantMismatch& error) {
+    set_error(classes().quant_mismatch, error);
+  } catch (const LayoutMismatch& error) {
+    set_error(classes().layout_mismatch, error);
+  } catch (const InternalError& error) {
+    set_error(classes().internal_error, error);
+  }
+}
+
+PyObject* new_class(py::module_& m, const char* name, const char* doc, PyObject* error, PyObject* builtin) {
+  const py::tuple bases = py::make_tuple(py::handle(error), py::handle(builtin));
+  PyObject* type =
+      PyErr_NewExceptionWithDoc((std::string("tosaic.") + name).c_str(), doc, bases.ptr(), nullptr);
+  if (type == nullptr) throw py::error_already_set();
+  m.add_object(name, type);
+  return type;
+}
+
+}  // namespace
+
+void bind_errors(py::module_& m) {
+  py::dict attributes;
+  attributes["parts"] = to_dict({});
+  PyObject* base =
+      PyErr_NewExceptionWithDoc("tosaic.Error",
+                                "Base of all errors of tosaic. ``parts`` is a dict of the pieces of the "
+                                "message: where, what, expected, got, node, module_path, source, hint.",
+                                nullptr, attributes.ptr());
+  if (base == nullptr) throw py::error_already_set();
+  m.add_object("Error", base);
+  ErrorClasses& known = classes();
+  known.invalid_graph =
+      new_class(m, "InvalidGraph", "A graph, text, file or argument is malformed or inconsistent.", base,
+                PyExc_ValueError);
+  known.spec_violation =
+      new_class(m, "SpecViolation", "A graph breaks a rule of the target's specification or level.", base,
+                PyExc_ValueError);
+  known.quant_mismatch =
+      new_class(m, "QuantMismatch", "Quantization parameters contradict each other.", base, PyExc_ValueError);
+  known.layout_mismatch = new_class(
+      m, "LayoutMismatch", "An array or boundary has another shape, dtype or dim order than declared.", base,
+      PyExc_ValueError);
+  known.unsupported_op =
+      new_class(m, "UnsupportedOp", "Well-formed, but outside what tosaic or the target can express.", base,
+                PyExc_NotImplementedError);
+  known.internal_error =
+      new_class(m, "InternalError", "A fault of tosaic itself; please report it.", base, PyExc_RuntimeError);
+  py::register_exception_translator(&translate);
+
+  m.def(
+      "make_error",
+      [](const py::object& type, std::string where, std::string what, std::string expected, std::string got,
+         std::string node, std::string module_path, std::string source, std::string hint) {
+        return make_error(
+            type, {std::move(where), std::move(what), std::move(expected), std::move(got), std::move(node),
+                   std::move(module_path), std::move(source), std::move(hint)});
+      },
+      py::arg("type"), py::kw_only(), py::arg("where") = "", py::arg("what") = "", py::arg("expected") = "",
+      py::arg("got") = "", py::arg("node") = "", py::arg("module_path") = "", py::arg("source") = "",
+      py::arg("hint") = "",
+      "An exception of class `type` with its parts and their text; the caller raises it.");
+}
+
+}  // namespace tosaic::python

@@ -1,0 +1,542 @@
+// Graphs in Python: immutable, with light views of nodes and values that keep their graph alive.
+#include "tosaic/ir/diff.h"
+#include "tosaic/ir/dot.h"
+#include "tosaic/ir/parse.h"
+#include "tosaic/ir/print.h"
+#include "tosaic/ir/verify.h"
+
+#include <pybind11/numpy.h>
+#include <pybind11/stl.h>
+
+#include "bind.h"
+#include "tosaic/base/error.h"
+#include "tosaic/exec/border.h"
+
+namespace tosaic::python {
+namespace {
+
+using GraphRef = std::shared_ptr<const Graph>;
+
+struct NodeView {
+  GraphRef graph;
+  NodeId id;
+  [[nodiscard]] const Node& node() const { return graph->node(id); }
+};
+struct ValueView {
+  GraphRef graph;
+  ValueId id;
+  [[nodiscard]] const Value& value() const { return graph->value(id); }
+};
+// Sequences that make their items when asked.
+struct NodeList {
+  GraphRef graph;
+  [[nodiscard]] std::size_t size() const { return graph->nodes().size(); }
+  [[nodiscard]] NodeView at(std::size_t i) const { return {graph, NodeId(static_cast<std::uint32_t>(i))}; }
+};
+struct ValueList {
+  GraphRef graph;
+  [[nodiscard]] std::size_t size() const { return graph->values().size(); }
+  [[nodiscard]] ValueView at(std::size_t i) const { return {graph, ValueId(static_cast<std::uint32_t>(i))}; }
+};
+struct InputView {
+  GraphRef graph;
+  std::size_t index;
+  [[nodiscard]] const Input& input() const { return graph->inputs()[index]; }
+};
+struct OutputView {
+  GraphRef graph;
+  std::size_t index;
+  [[nodiscard]] const Output& output() const { return graph->outputs()[index]; }
+};
+
+template <class List>
+void bind_list(py::module_& m, const char* name) {
+  py::class_<List>(m, name)
+      .def("__len__", &List::size)
+      .def("__getitem__",
+           [](const List& list, std::int64_t i) {
+             const auto count = static_cast<std::int64_t>(list.size());
+             if (i < 0) i += count;
+             if (i < 0 || i >= count)
+               throw py::index_error("index " + std::to_string(i) + " of " + std::to_string(count));
+             return list.at(static_cast<std::size_t>(i));
+           })
+      .def("__repr__", [name](const List& list) {
+        return "<" + std::string(name) + " of " + std::to_string(list.size()) + ">";
+      });
+}
+
+template <class View>
+auto views(const GraphRef& graph, std::size_t count) {
+  std::vector<View> out;
+  out.reserve(count);
+  for (std::size_t i = 0; i < count; ++i) out.push_back({graph, i});
+  return out;
+}
+
+py::object qparams_to_python(const QParamsRef& qparams) {
+  if (!qparams) return py::none();
+  py::dict out;
+  out["storage"] = std::string(to_string(qparams->storage));
+  out["qmin"] = qparams->qmin;
+  out["qmax"] = qparams->qmax;
+  out["axis"] = qparams->axis;
+  out["scales"] = py::tuple(py::cast(qparams->scales));
+  out["zero_points"] = py::tuple(py::cast(qparams->zero_points));
+  return out;
+}
+
+py::object order_to_python(const DimOrder& order, std::size_t rank) { return to_tuple(order.axes(rank)); }
+
+std::string value_repr(const ValueView& view) {
+  return "<Value %" + view.value().name + ": " + to_string(view.value().type) + ">";
+}
+
+std::string node_repr(const NodeView& view) {
+  const Node& node = view.node();
+  std::string text = "<Node %" + view.graph->node_name(node) + " = " + std::string(info(node.op).name) + "(";
+  bool first = true;
+  for (const ValueId operand : view.graph->operands(node)) {
+    text +=
+        std::string(first ? "" : ", ") + (operand.valid() ? "%" + view.graph->value(operand).name : "none");
+    first = false;
+  }
+  return text + ")>";
+}
+
+std::string graph_repr(const Graph& graph) {
+  std::size_t constants = 0;
+  for (const Value& value : graph.values()) constants += value.kind == ValueKind::kConstant ? 1 : 0;
+  return "<tosaic.Graph '" + graph.name + "' @" + std::string(to_string(graph.stage)) + ": " +
+         std::to_string(graph.inputs().size()) + " inputs, " + std::to_string(graph.nodes().size()) +
+         " nodes, " + std::to_string(constants) + " constants, " + std::to_string(graph.outputs().size()) +
+         " outputs>";
+}
+
+std::vector<py::object> operands_of(const NodeView& view) {
+  std::vector<py::object> out;
+  for (const ValueId operand : view.graph->operands(view.node()))
+    out.push_back(operand.valid() ? py::cast(ValueView{view.graph, operand}) : py::none());
+  return out;
+}
+
+std::vector<ValueView> results_of(const NodeView& view) {
+  std::vector<ValueView> out;
+  for (std::size_t i = 0; i < view.node().result_count; ++i)
+    out.push_back({view.graph, view.graph->result(view.node(), i)});
+  return out;
+}
+
+std::vector<std::shared_ptr<Graph>> regions_of(const NodeView& view) {
+  std::vector<std::shared_ptr<Graph>> out;
+  for (const GraphRef& region : view.node().regions) out.push_back(std::const_pointer_cast<Graph>(region));
+  return out;
+}
+
+std::vector<NodeView> users_of(const ValueView& view) {
+  std::vector<NodeView> out;
+  for (const NodeId user : view.graph->users(view.id)) out.push_back({view.graph, user});
+  return out;
+}
+
+py::object producer_of(const ValueView& view) {
+  const Node* node = view.graph->producer(view.id);
+  return node == nullptr ? py::none() : py::cast(NodeView{view.graph, view.value().producer});
+}
+
+// The array of an input or output as its caller has it.
+template <class Port>
+exec::BorderForm border_of(const Graph& graph, const Port& port) {
+  return exec::border_form(graph.stage, graph.type(port.value), port.border);
+}
+template <class Port>
+std::string border_dtype(const Graph& graph, const Port& port) {
+  return std::string(to_string(border_of(graph, port).dtype));
+}
+template <class Port>
+py::tuple border_shape(const Graph& graph, const Port& port) {
+  return to_tuple(border_of(graph, port).shape);
+}
+
+const char* kind_name(ValueKind kind) {
+  switch (kind) {
+    case ValueKind::kInput:
+      return "input";
+    case ValueKind::kConstant:
+      return "constant";
+    case ValueKind::kResult:
+      return "result";
+  }
+  return "";
+}
+
+ConstantKind constant_kind(const std::string& name) {
+  for (const ConstantKind kind :
+       {ConstantKind::kParameter, ConstantKind::kBuffer, ConstantKind::kLifted, ConstantKind::kFolded})
+    if (name == to_string(kind)) return kind;
+  throw InvalidGraph({.where = "constant",
+                      .what = "unknown kind",
+                      .expected = "parameter, buffer, lifted or folded",
+                      .got = name});
+}
+
+std::shared_ptr<Constant> make_python_constant(std::string name, const std::string& kind, py::handle dtype,
+                                               py::handle shape, std::uintptr_t data, std::size_t nbytes,
+                                               py::object owner, const py::object& changed) {
+  auto constant = std::make_shared<Constant>();
+  constant->name = std::move(name);
+  constant->kind = constant_kind(kind);
+  constant->dtype = to_dtype(dtype);
+  constant->shape = to_dims(shape);
+  const std::size_t needed =
+      static_cast<std::size_t>(num_elements(constant->shape)) * byte_size(constant->dtype);
+  if (needed != nbytes)
+    throw InvalidGraph({.where = "constant",
+                        .what = "the buffer of '" + constant->name + "' does not fit its type",
+                        .expected = std::to_string(needed) + " bytes",
+                        .got = std::to_string(nbytes)});
+  // An empty tensor has no address; it is bound nevertheless.
+  static constexpr std::byte kNoBytes{};
+  const auto* bytes = nbytes == 0 ? &kNoBytes : reinterpret_cast<const std::byte*>(data);
+  constant->storage = Storage(owned(std::move(owner)), bytes, nbytes, callback(changed));
+  return constant;
+}
+
+void bind_constant(py::module_& m) {
+  py::class_<Constant, std::shared_ptr<Constant>>(m, "Constant",
+                                                  "A named immutable tensor, dense and row-major.")
+      .def(py::init(&make_python_constant), py::arg("name"), py::arg("kind"), py::arg("dtype"),
+           py::arg("shape"), py::arg("data_ptr"), py::arg("nbytes"), py::arg("owner"),
+           py::arg("changed") = py::none(),
+           "Bytes at `data_ptr`, kept alive by `owner`. `changed()` returns a message once they are no "
+           "longer valid.")
+      .def_readonly("name", &Constant::name)
+      .def_property_readonly("kind", [](const Constant& c) { return std::string(to_string(c.kind)); })
+      .def_property_readonly("dtype", [](const Constant& c) { return std::string(to_string(c.dtype)); })
+      .def_property_readonly("shape", [](const Constant& c) { return to_tuple(c.shape); })
+      .def_property_readonly(
+          "bound", [](const Constant& c) { return c.storage.bound(); }, "False: text without its weights.")
+      .def_property_readonly(
+          "data_ptr",
+          [](const Constant& c) { return reinterpret_cast<std::uintptr_t>(c.storage.bytes().data()); },
+          "Address of the first element.")
+      .def_property_readonly(
+          "array", [](const std::shared_ptr<Constant>& c) { return array_of(c); },
+          "The elements as a read-only array, not copied. Raises InvalidGraph when changed by their owner "
+          "since import.")
+      .def("__repr__", [](const Constant& c) {
+        return "<Constant '" + c.name + "' " + std::string(to_string(c.dtype)) + to_string(c.shape) + ">";
+      });
+}
+
+void bind_origin(py::module_& m) {
+  py::class_<Origin, std::shared_ptr<Origin>>(m, "Origin", "Where a node came from: one FX node.")
+      .def_readonly("fx_name", &Origin::fx_name)
+      .def_readonly("target", &Origin::target)
+      .def_readonly("module_path", &Origin::module_path)
+      .def_readonly("file", &Origin::file)
+      .def_readonly("line", &Origin::line)
+      .def_property_readonly("source", &Origin::source, "'model.py:41', or '' if unknown.")
+      .def("__repr__", [](const Origin& o) {
+        return "<Origin '" + o.fx_name + "' " + o.target + (o.source().empty() ? "" : " " + o.source()) + ">";
+      });
+}
+
+void bind_views(py::module_& m) {
+  py::class_<ValueView>(m, "Value", "One value of a graph: an input, a constant or a result of a node.")
+      .def_property_readonly("name", [](const ValueView& v) { return v.value().name; })
+      .def_property_readonly("kind", [](const ValueView& v) { return kind_name(v.value().kind); })
+      .def_property_readonly("dtype",
+                             [](const ValueView& v) { return std::string(to_string(v.value().type.dtype)); })
+      .def_property_readonly("shape", [](const ValueView& v) { return to_tuple(v.value().type.shape); })
+      .def_property_readonly(
+          "dim_order",
+          [](const ValueView& v) { return order_to_python(v.value().type.order, v.value().type.rank()); })
+      .def_property_readonly("qparams",
+                             [](const ValueView& v) { return qparams_to_python(v.value().type.qparams); })
+      .def_property_readonly(
+          "constant",
+          [](const ValueView& v) { return std::const_pointer_cast<Constant>(v.value().constant); })
+      .def_property_readonly("producer", &producer_of)
+      .def_property_readonly("users", &users_of, "Nodes that read it, in order, one entry per use.")
+      .def_property_readonly("is_output", [](const ValueView& v) { return v.graph->is_output(v.id); })
+      .def_property_readonly("id", [](const ValueView& v) { return v.id.index(); })
+      .def(
+          "__eq__", [](const ValueView& a, const ValueView& b) { return a.graph == b.graph && a.id == b.id; },
+          py::is_operator())
+      .def("__hash__",
+           [](const ValueView& v) { return std::hash<const void*>()(v.graph.get()) ^ v.id.index(); })
+      .def("__repr__", &value_repr);
+
+  py::class_<NodeView>(m, "Node", "One node of a graph.")
+      .def_property_readonly("op", [](const NodeView& n) { return std::string(info(n.node().op).name); })
+      .def_property_readonly("name", [](const NodeView& n) { return n.graph->node_name(n.node()); })
+      .def_property_readonly("operands", &operands_of, "Values; None where an optional operand is absent.")
+      .def_property_readonly("results", &results_of)
+      .def_property_readonly("attrs", [](const NodeView& n) { return attrs_to_dict(*n.node().attrs); })
+      .def_property_readonly(
+          "origins",
+          [](const NodeView& n) {
+            std::vector<std::shared_ptr<Origin>> out;
+            for (const OriginRef& leaf : leaves(n.node().origin))
+              out.push_back(std::const_pointer_cast<Origin>(leaf));
+            return out;
+          },
+          "The FX nodes behind this node.")
+      .def_property_readonly(
+          "origin",
+          [](const NodeView& n) -> std::shared_ptr<Origin> {
+            const std::vector<OriginRef> all = leaves(n.node().origin);
+            return all.empty() ? nullptr : std::const_pointer_cast<Origin>(all.front());
+          },
+          "The first FX node behind this node, or None.")
+      .def_property_readonly("regions", &regions_of, "Graphs of cond and while_loop.")
+      .def_property_readonly("id", [](const NodeView& n) { return n.id.index(); })
+      .def(
+          "__eq__", [](const NodeView& a, const NodeView& b) { return a.graph == b.graph && a.id == b.id; },
+          py::is_operator())
+      .def("__hash__",
+           [](const NodeView& n) { return std::hash<const void*>()(n.graph.get()) ^ n.id.index(); })
+      .def("__repr__", &node_repr);
+
+  py::class_<InputView>(m, "Input", "One input of a graph and how the caller meets it.")
+      .def_property_readonly("value",
+                             [](const InputView& i) {
+                               return ValueView{i.graph, i.input().value};
+                             })
+      .def_property_readonly("name", [](const InputView& i) { return i.graph->value(i.input().value).name; })
+      .def_property_readonly("path", [](const InputView& i) { return i.input().path; })
+      .def_property_readonly(
+          "kind", [](const InputView& i) { return i.input().kind == InputKind::kUser ? "user" : "state"; })
+      .def_property_readonly(
+          "initial", [](const InputView& i) { return std::const_pointer_cast<Constant>(i.input().initial); })
+      .def_property_readonly(
+          "dim_order",
+          [](const InputView& i) {
+            return order_to_python(i.input().border.order, i.graph->type(i.input().value).rank());
+          },
+          "How the caller's array lies in memory.")
+      .def_property_readonly(
+          "dtype", [](const InputView& i) { return border_dtype(*i.graph, i.input()); },
+          "Of the caller's array, which may be wider than the value.")
+      .def_property_readonly(
+          "shape", [](const InputView& i) { return border_shape(*i.graph, i.input()); },
+          "Of the caller's array.")
+      .def_property_readonly(
+          "physical", [](const InputView& i) { return i.input().border.physical; },
+          "The caller's array carries the physical shape.")
+      .def("__repr__", [](const InputView& i) {
+        return "<Input '" + i.input().path + "': " + to_string(i.graph->type(i.input().value)) + ">";
+      });
+
+  py::class_<OutputView>(m, "Output",
+                         "One output of a graph: the user's, or the new value of a state or user input.")
+      .def_property_readonly("value",
+                             [](const OutputView& o) {
+                               return ValueView{o.graph, o.output().value};
+                             })
+      .def_property_readonly("path", [](const OutputView& o) { return o.output().path; })
+      .def_property_readonly(
+          "kind",
+          [](const OutputView& o) { return o.output().kind == OutputKind::kUser ? "user" : "mutation"; })
+      .def_property_readonly(
+          "mutated_input",
+          [](const OutputView& o) -> std::optional<std::uint32_t> {
+            if (o.output().kind == OutputKind::kUser) return std::nullopt;
+            return o.output().mutated_input;
+          },
+          "Index of the input that receives a mutation, else None.")
+      .def_property_readonly("dim_order",
+                             [](const OutputView& o) {
+                               return order_to_python(o.output().border.order,
+                                                      o.graph->type(o.output().value).rank());
+                             })
+      .def_property_readonly("dtype", [](const OutputView& o) { return border_dtype(*o.graph, o.output()); })
+      .def_property_readonly("shape", [](const OutputView& o) { return border_shape(*o.graph, o.output()); })
+      .def_property_readonly("physical", [](const OutputView& o) { return o.output().border.physical; })
+      .def("__repr__", [](const OutputView& o) {
+        return "<Output '" + o.output().path + "': " + to_string(o.graph->type(o.output().value)) + ">";
+      });
+  bind_list<NodeList>(m, "NodeList");
+  bind_list<ValueList>(m, "ValueList");
+}
+
+py::dict constants_of(const Graph& graph) {
+  py::dict out;
+  for (const Value& value : graph.values())
+    if (value.kind == ValueKind::kConstant)
+      out[py::str(value.name)] = std::const_pointer_cast<Constant>(value.constant);
+  return out;
+}
+
+ValueView find_value(const std::shared_ptr<Graph>& graph, const std::string& name) {
+  for (std::size_t i = 0; i < graph->values().size(); ++i)
+    if (graph->values()[i].name == name) return {graph, ValueId(static_cast<std::uint32_t>(i))};
+  throw py::key_error(name);
+}
+
+// `constants`: a mapping by name, or a callable that is given the constant without its bytes, in the order of
+// the text.
+std::shared_ptr<Graph> parse_graph(const std::string& text, const py::object& constants) {
+  const bool callable = PyCallable_Check(constants.ptr()) != 0;
+  return std::make_shared<Graph>(parse(text, [&constants, callable](const Constant& wanted) -> ConstantRef {
+    const py::object found = callable ? constants(std::make_shared<Constant>(wanted))
+                                      : constants.attr("get")(wanted.name, py::none());
+    return found.is_none() ? nullptr : found.cast<std::shared_ptr<Constant>>();
+  }));
+}
+
+void bind_graph(py::module_& m) {
+  using Self = std::shared_ptr<Graph>;
+  py::class_<Graph, std::shared_ptr<Graph>>(m, "Graph",
+                                            "One function as plain data, in topological order; immutable.")
+      .def_readonly("name", &Graph::name)
+      .def_property_readonly("stage", [](const Graph& g) { return std::string(to_string(g.stage)); })
+      .def_property_readonly("inputs", [](const Self& g) { return views<InputView>(g, g->inputs().size()); })
+      .def_property_readonly("outputs",
+                             [](const Self& g) { return views<OutputView>(g, g->outputs().size()); })
+      .def_property_readonly(
+          "nodes", [](const Self& g) { return NodeList{g}; }, "Nodes in topological order.")
+      .def_property_readonly(
+          "values", [](const Self& g) { return ValueList{g}; }, "Inputs, constants and results.")
+      .def_property_readonly("constants", &constants_of, "Constants by value name.")
+      .def("value", &find_value, py::arg("name"), "The value of this name. Raises KeyError.")
+      .def(
+          "text", [](const Graph& g) { return print(g); }, "The text form; `parse` reads it back.")
+      .def("__str__", [](const Graph& g) { return print(g); })
+      .def_static("parse", &parse_graph, py::arg("text"), py::arg("constants") = py::dict(),
+                  "Read a text form. `constants` gives those that the text refers to: a mapping by name, or "
+                  "a callable that takes "
+                  "the constant without its bytes, called in the order of the text; others stay unbound. "
+                  "Raises InvalidGraph.")
+      .def(
+          "diff",
+          [](const Graph& a, const Graph& b) {
+            const Diff found = diff(a, b);
+            return found.empty() ? std::string() : to_string(found);
+          },
+          py::arg("other"), "How `other` differs, as text; empty if they are equal but for names.")
+      .def(
+          "dot", [](const Graph& g) { return dot(g); }, "Graphviz source.")
+      .def(
+          "verify", [](const Graph& g) { verify(g); },
+          "Raises InvalidGraph if the graph breaks a rule of its stage.")
+      .def("__len__", [](const Graph& g) { return g.nodes().size(); })
+      .def("__repr__", &graph_repr);
+}
+
+py::tuple trait_names(const OpInfo& row) {
+  constexpr std::pair<Trait, const char*> kNames[] = {{kElementwise, "elementwise"},
+                                                      {kView, "view"},
+                                                      {kMovement, "movement"},
+                                                      {kComposite, "composite"},
+                                                      {kCommutative, "commutative"}};
+  py::list out;
+  for (const auto& [trait, name] : kNames)
+    if (row.has(trait)) out.append(name);
+  return py::tuple(out);
+}
+
+void bind_ops(py::module_& m) {
+  py::class_<OpInfo>(m, "OpInfo", "One row of the operator table.")
+      .def_property_readonly("id", [](const OpInfo& row) { return static_cast<int>(row.op); })
+      .def_property_readonly("name", [](const OpInfo& row) { return std::string(row.name); })
+      .def_property_readonly(
+          "operands", [](const OpInfo& row) { return std::string(row.operands); },
+          "Names in order; `name?` may be absent, `name*` is a variadic tail.")
+      .def_property_readonly(
+          "results", [](const OpInfo& row) { return static_cast<int>(row.results); },
+          "Number of results; -1 = given by attributes or stored types.")
+      .def_property_readonly("traits", &trait_names)
+      .def_readonly("is_tosa", &OpInfo::is_tosa)
+      .def_property_readonly(
+          "attributes", [](const OpInfo& row) { return attrs_to_dict(default_attrs(row.op)); },
+          "Attributes and their defaults.")
+      .def("__repr__", [](const OpInfo& row) { return "<OpInfo '" + std::string(row.name) + "'>"; });
+  m.def(
+      "ops", [] { return std::vector<OpInfo>(all_ops().begin(), all_ops().end()); }, "The operator table.");
+  py::list dtypes;
+  for (int code = 0; code <= static_cast<int>(DType::kF64); ++code)
+    dtypes.append(std::string(to_string(static_cast<DType>(code))));
+  m.attr("DTYPES") = py::tuple(dtypes);
+}
+
+}  // namespace
+
+std::shared_ptr<const void> owned(py::object object) {
+  const auto release = [](const py::object* held) {
+    if (Py_IsInitialized() == 0) return;  // the interpreter took its objects with it
+    const py::gil_scoped_acquire gil;
+    delete held;
+  };
+  return std::shared_ptr<const py::object>(new py::object(std::move(object)), release);
+}
+
+std::function<std::string()> callback(const py::object& callable) {
+  if (callable.is_none()) return {};
+  const std::shared_ptr<const void> held = owned(callable);
+  return [held] {
+    const py::gil_scoped_acquire gil;
+    return (*static_cast<const py::object*>(held.get()))().cast<std::string>();
+  };
+}
+
+py::object numpy_dtype(DType dtype) {
+  switch (dtype) {
+    case DType::kBool:
+      return py::dtype::of<bool>();
+    case DType::kI4:
+    case DType::kI8:
+      return py::dtype::of<std::int8_t>();
+    case DType::kU8:
+      return py::dtype::of<std::uint8_t>();
+    case DType::kI16:
+      return py::dtype::of<std::int16_t>();
+    case DType::kU16:
+      return py::dtype::of<std::uint16_t>();
+    case DType::kI32:
+      return py::dtype::of<std::int32_t>();
+    case DType::kI48:
+    case DType::kI64:
+      return py::dtype::of<std::int64_t>();
+    case DType::kF8E4M3:
+    case DType::kF8E5M2:
+    case DType::kBF16: {
+      const char* name = dtype == DType::kBF16     ? "bfloat16"
+                         : dtype == DType::kF8E4M3 ? "float8_e4m3fn"
+                                                   : "float8_e5m2";
+      try {
+        return py::dtype::from_args(py::module_::import("ml_dtypes").attr(name));
+      } catch (const py::error_already_set& error) {
+        if (!error.matches(PyExc_ImportError)) throw;
+      }
+      return dtype == DType::kBF16 ? py::dtype::of<std::uint16_t>() : py::dtype::of<std::uint8_t>();
+    }
+    case DType::kF16:
+      return py::dtype("float16");
+    case DType::kF32:
+      return py::dtype::of<float>();
+    case DType::kF64:
+      return py::dtype::of<double>();
+  }
+  return py::none();
+}
+
+py::object array_of(const ConstantRef& constant) {
+  const std::span<const std::byte> bytes = constant->bytes();
+  const std::vector<py::ssize_t> shape(constant->shape.begin(), constant->shape.end());
+  const py::object base = py::cast(std::const_pointer_cast<Constant>(constant));
+  py::array array(py::reinterpret_borrow<py::dtype>(numpy_dtype(constant->dtype)), shape, bytes.data(), base);
+  array.attr("setflags")(py::arg("write") = false);
+  return array;
+}
+
+void bind_ir(py::module_& m) {
+  bind_origin(m);
+  bind_constant(m);
+  bind_views(m);
+  bind_graph(m);
+  bind_ops(m);
+}
+
+}  // namespace tosaic::python

@@ -1,0 +1,12 @@
+// The extension module tosaic._core: a table of contents.
+#include "bind.h"
+
+PYBIND11_MODULE(_core, m) {
+  m.doc() = "The C++ core of tosaic.";
+  m.attr("__version__") = TOSAIC_VERSION;
+  tosaic::python::bind_errors(m);
+  tosaic::python::bind_ir(m);
+  tosaic::python::bind_graph_builder(m);
+  tosaic::python::bind_exec(m);
+  tosaic::python::bind_pipeline(m);
+}

@@ -1,0 +1,140 @@
+// Passes, lowering and TOSA bytes.
+#include <pybind11/functional.h>
+#include <pybind11/stl.h>
+
+#include "bind.h"
+#include "tosaic/passes/pass.h"
+#include "tosaic/pipeline/lower.h"
+#include "tosaic/target/spec.h"
+#include "tosaic/tosa/deserialize.h"
+#include "tosaic/tosa/serialize.h"
+
+namespace tosaic::python {
+namespace {
+
+using SharedGraph = std::shared_ptr<Graph>;
+
+// Graphs are immutable from Python, so dropping const here changes nothing.
+SharedGraph shared(const std::shared_ptr<const Graph>& graph) { return std::const_pointer_cast<Graph>(graph); }
+
+py::dict to_dict(const ErrorParts& parts) {
+  py::dict out;
+  out["where"] = parts.where;
+  out["what"] = parts.what;
+  out["expected"] = parts.expected;
+  out["got"] = parts.got;
+  out["node"] = parts.node;
+  out["module_path"] = parts.module_path;
+  out["source"] = parts.source;
+  out["hint"] = parts.hint;
+  return out;
+}
+
+py::dict to_dict(const pipeline::PassTiming& timing) {
+  py::dict out;
+  out["name"] = timing.name;
+  out["seconds"] = timing.seconds;
+  out["verify_seconds"] = timing.verify_seconds;
+  out["changed"] = timing.changed;
+  out["nodes_before"] = timing.nodes_before;
+  out["nodes_after"] = timing.nodes_after;
+  return out;
+}
+
+pipeline::LowerOptions options_of(const std::string& target, bool verify_each, const py::object& on_change) {
+  pipeline::LowerOptions options;
+  options.target = target;
+  options.verify_each = verify_each;
+  if (!on_change.is_none())
+    options.on_change = [on_change](std::string_view pass, const Graph& graph) {
+      const py::gil_scoped_acquire gil;
+      on_change(pass, std::make_shared<Graph>(graph));
+    };
+  return options;
+}
+
+py::list list_passes() {
+  py::list out;
+  for (const passes::Pass& pass : passes::all_passes()) {
+    py::dict row;
+    row["name"] = pass.name;
+    row["summary"] = pass.summary;
+    row["from"] = to_string(pass.from);
+    row["to"] = to_string(pass.to);
+    out.append(row);
+  }
+  return out;
+}
+
+py::bytes serialize(const SharedGraph& graph, bool locations) {
+  Storage file;
+  {
+    const py::gil_scoped_release release;
+    file = tosa::serialize(*graph, {.locations = locations});
+  }
+  return {reinterpret_cast<const char*>(file.bytes().data()), file.size()};
+}
+
+SharedGraph deserialize(const py::bytes& data) {
+  const std::string_view view = data;
+  const Storage file(owned(data), reinterpret_cast<const std::byte*>(view.data()), view.size());
+  const py::gil_scoped_release release;
+  return std::make_shared<Graph>(tosa::deserialize(file));
+}
+
+}  // namespace
+
+void bind_pipeline(py::module_& m) {
+  py::class_<pipeline::Lowered>(m, "LoweredGraphs", "The graphs of a lowering, one per stage, and how long each pass took.")
+      .def_property_readonly("exported", [](const pipeline::Lowered& l) { return shared(l.exported); })
+      .def_property_readonly("canonical", [](const pipeline::Lowered& l) { return shared(l.canonical); })
+      .def_property_readonly("tosa", [](const pipeline::Lowered& l) { return shared(l.tosa); })
+      .def_property_readonly("timings",
+                             [](const pipeline::Lowered& l) {
+                               py::list out;
+                               for (const auto& timing : l.timings) out.append(to_dict(timing));
+                               return out;
+                             })
+      .def_property_readonly("orders", [](const pipeline::Lowered& l) {
+        py::dict out;
+        for (const auto& [name, order] : l.orders) {
+          const auto found = std::find_if(l.tosa->values().begin(), l.tosa->values().end(),
+                                          [&name = name](const Value& v) { return v.name == name; });
+          out[py::str(name)] = to_tuple(order.axes(found->type.rank()));
+        }
+        return out;
+      });
+
+  m.def("passes", &list_passes, "Names, summaries and stages of all passes.");
+  m.def(
+      "run_pass",
+      [](const std::string& name, const SharedGraph& graph) {
+        const std::shared_ptr<const Graph> out = pipeline::run_pass(name, *graph);
+        return out ? shared(out) : graph;
+      },
+      py::arg("name"), py::arg("graph"), "The graph after one pass; the same object if nothing changed.");
+  m.def(
+      "lower",
+      [](const SharedGraph& graph, const std::string& target, bool verify_each, const py::object& on_change) {
+        const pipeline::LowerOptions options = options_of(target, verify_each, on_change);
+        const py::gil_scoped_release release;
+        return pipeline::lower(graph, options);
+      },
+      py::arg("graph"), py::kw_only(), py::arg("target") = "TOSA-1.0+FP", py::arg("verify_each") = true,
+      py::arg("on_change") = py::none(), "Lowers a graph to TOSA; raises UnsupportedOp or SpecViolation with all reasons.");
+  m.def(
+      "problems",
+      [](const SharedGraph& graph, const std::string& target) {
+        py::list out;
+        for (const ErrorParts& parts : pipeline::problems(graph, {.target = target, .verify_each = true, .on_change = {}}))
+          out.append(to_dict(parts));
+        return out;
+      },
+      py::arg("graph"), py::kw_only(), py::arg("target") = "TOSA-1.0+FP",
+      "Everything that keeps a graph from the target, as error parts.");
+  m.def("serialize", &serialize, py::arg("graph"), py::kw_only(), py::arg("locations") = true,
+        "The bytes of a .tosa file.");
+  m.def("deserialize", &deserialize, py::arg("data"), "A graph from the bytes of a .tosa file.");
+}
+
+}  // namespace tosaic::python

@@ -1,0 +1,60 @@
+// Errors by fault: the five user-facing kinds and one for our own mistakes.
+//
+// Text form: `[where] what is wrong: expected X, got Y (node 'conv2d_3', module 'layer1.conv', model.py:41). Hint.`
+// The parts are data; `what()` is the formatted text.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+namespace tosaic {
+
+// The parts of a message. Empty parts are left out of the text.
+struct ErrorParts {
+  std::string where = {};     // the layer or pass that found the fault, e.g. "verify", "tosa/check"
+  std::string what = {};      // what is wrong, no trailing punctuation
+  std::string expected = {};  // optional
+  std::string got = {};       // optional
+  std::string node = {};      // node or value name
+  std::string module_path = {};
+  std::string source = {};  // file:line
+  std::string hint = {};    // a full sentence without its final full stop
+};
+
+[[nodiscard]] std::string format_error(const ErrorParts& parts);
+
+class Error : public std::runtime_error {
+ public:
+  explicit Error(ErrorParts parts) : std::runtime_error(format_error(parts)), parts_(std::move(parts)) {}
+  [[nodiscard]] const ErrorParts& parts() const { return parts_; }
+
+ private:
+  ErrorParts parts_;
+};
+
+// A graph, text, file or argument that is malformed or inconsistent (ValueError in Python).
+class InvalidGraph : public Error {
+  using Error::Error;
+};
+// Well-formed, but outside what tosaic or the target can express (NotImplementedError in Python).
+class UnsupportedOp : public Error {
+  using Error::Error;
+};
+// A graph that breaks a rule of the target's specification or level (ValueError).
+class SpecViolation : public Error {
+  using Error::Error;
+};
+// Quantization parameters that contradict each other (ValueError).
+class QuantMismatch : public Error {
+  using Error::Error;
+};
+// An array or boundary whose shape, dtype or dim order is not the declared one (ValueError).
+class LayoutMismatch : public Error {
+  using Error::Error;
+};
+// Our own fault; please report (RuntimeError).
+class InternalError : public Error {
+  using Error::Error;
+};
+
+}  // namespace tosaic

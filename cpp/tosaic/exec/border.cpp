@@ -1,0 +1,147 @@
+#include "tosaic/exec/border.h"
+
+#include <limits>
+
+namespace tosaic::exec {
+namespace {
+
+struct Range {
+  std::int64_t min = std::numeric_limits<std::int64_t>::min();
+  std::int64_t max = std::numeric_limits<std::int64_t>::max();
+};
+
+Range width_range(unsigned bits) {
+  const std::int64_t half = std::int64_t{1} << (bits - 1);
+  return {-half, half - 1};
+}
+
+// What an integer array may hold at this border.
+Range allowed(const TensorType& type, const Border& border) {
+  if (border.source_dtype) return {border.range_min, border.range_max};
+  if (type.dtype == DType::kI4) return width_range(4);
+  if (type.dtype == DType::kI48) return width_range(48);
+  return {};
+}
+
+std::string index_text(const Shape& shape, std::int64_t flat) {
+  Dims index = Dims::filled(shape.size(), 0);
+  for (std::size_t axis = shape.size(); axis-- > 0;) {
+    index[axis] = flat % shape[axis];
+    flat /= shape[axis];
+  }
+  return to_string(index);
+}
+
+std::int64_t integer_at(const ArrayView& array, std::int64_t flat) {
+  std::int64_t value = 0;
+  read_integers(array, static_cast<std::size_t>(flat), std::span(&value, 1));
+  return value;
+}
+
+}  // namespace
+
+BorderForm border_form(Stage stage, const TensorType& type, const Border& border) {
+  const std::size_t rank = type.rank();
+  const Dims order = border.order.is_identity() ? Dims::iota(rank) : border.order.axes(rank);
+  if (order.size() != rank)
+    throw InvalidGraph({.where = "run",
+                        .what = "the dim order of a border does not fit its value",
+                        .expected = "rank " + std::to_string(rank),
+                        .got = to_string(order)});
+  BorderForm form;
+  if (border.source_dtype && !(is_integer(*border.source_dtype) && is_integer(type.dtype)))
+    throw UnsupportedOp({.where = "run",
+                         .what = "a border converts integers only",
+                         .got = std::string(to_string(*border.source_dtype)) + " for " +
+                                std::string(to_string(type.dtype))});
+  form.dtype = border.source_dtype.value_or(type.dtype);
+  form.converts = form.dtype != type.dtype;
+  form.shape = type.shape;
+  form.axes = form.memory = Dims::iota(rank);
+  const bool value_is_physical = stage == Stage::kTosa;
+  if (value_is_physical && !border.physical) {
+    form.axes = form.memory = order;
+    form.shape = tosaic::permuted(type.shape, inverse_permutation(order));
+  } else if (!value_is_physical && border.physical) {
+    form.axes = inverse_permutation(order);
+    form.shape = tosaic::permuted(type.shape, order);
+  } else if (!value_is_physical) {
+    form.memory = order;
+  }
+  return form;
+}
+
+void verify_array(const BorderForm& form, const Border& border, const ArrayView& array, const std::string& role,
+                  const std::string& name) {
+  const std::string who = role + " '" + name + "'";
+  if (array.dtype != form.dtype && array.dtype != container(form.dtype))
+    throw LayoutMismatch({.where = "run",
+                          .what = who + " has the wrong dtype",
+                          .expected = std::string(to_string(form.dtype)),
+                          .got = std::string(to_string(array.dtype))});
+  if (array.shape != form.shape) {
+    std::string hint;
+    if (array.shape.size() == form.shape.size() && !border.order.is_identity()) {
+      const Dims order = border.order.axes(form.shape.size());
+      if (border.physical && tosaic::permuted(array.shape, order) == form.shape)
+        hint = "This border takes arrays in physical order " + to_string(order) + ": pass the permuted array";
+      if (!border.physical && tosaic::permuted(form.shape, order) == array.shape)
+        hint = "This border takes arrays of the logical shape, their order is in the strides";
+    }
+    throw LayoutMismatch({.where = "run",
+                          .what = who + " has the wrong shape",
+                          .expected = to_string(form.shape),
+                          .got = to_string(array.shape),
+                          .hint = hint});
+  }
+  if (border.physical && !border.order.is_identity() && !is_dense(array.shape, array.strides, array.dtype))
+    throw LayoutMismatch({.where = "run",
+                          .what = who + " is not row-major, though its border carries the physical shape",
+                          .expected = "strides of " + to_string(dense_strides(array.dtype, array.shape)) + " bytes",
+                          .got = to_string(array.strides),
+                          .hint = "A channels-last array of the logical shape must be permuted first"});
+}
+
+ArrayView in_graph_axes(const BorderForm& form, const ArrayView& array) { return permuted(array, form.axes); }
+
+MutableArrayView in_graph_axes(const BorderForm& form, const MutableArrayView& array) {
+  return permuted(array, form.axes);
+}
+
+void import_array(const BorderForm& form, const TensorType& type, const Border& border, const ArrayView& array,
+                  std::byte* to, const std::string& name) {
+  const ArrayView source = in_graph_axes(form, array);
+  const MutableArrayView target = MutableArrayView::dense(to, type.dtype, type.shape);
+  if (!form.converts && array.dtype == type.dtype) {
+    copy(source, target);
+    return;
+  }
+  const Range range = allowed(type, border);
+  const std::int64_t bad = convert_integers(source, target, range.min, range.max);
+  if (bad < 0) return;
+  throw InvalidGraph({.where = "run",
+                      .what = "input '" + name + "' holds a value outside its range at " +
+                              index_text(source.shape, bad),
+                      .expected = std::to_string(range.min) + " to " + std::to_string(range.max),
+                      .got = std::to_string(integer_at(source, bad))});
+}
+
+void export_array(const BorderForm& form, const TensorType& type, const std::byte* from, const MutableArrayView& to) {
+  const ArrayView source = ArrayView::dense(from, type.dtype, type.shape);
+  const MutableArrayView target = in_graph_axes(form, to);
+  if (!form.converts) {
+    copy(source, target);
+    return;
+  }
+  const Range all;
+  static_cast<void>(convert_integers(source, target, all.min, all.max));
+}
+
+Array allocate_array(const BorderForm& form) {
+  Array array = Array::allocate(form.dtype, tosaic::permuted(form.shape, form.memory));
+  array.strides = tosaic::permuted(array.strides, inverse_permutation(form.memory));
+  array.shape = form.shape;
+  return array;
+}
+
+}  // namespace tosaic::exec

@@ -1,0 +1,19 @@
+// metrics: how far one array is from another. Sums in double.
+#pragma once
+
+#include <optional>
+
+#include "tosaic/exec/array.h"
+#include "tosaic/report/compare.h"
+
+namespace tosaic::exec {
+
+struct MetricsOptions {
+  std::optional<double> unit;  // of max_ulp and p99_ulp, e.g. the scale of quantized values
+};
+
+// Any dtypes and strides. Throws LayoutMismatch where the shapes differ.
+[[nodiscard]] report::Metrics compute_metrics(const ArrayView& reference, const ArrayView& value,
+                                              const MetricsOptions& options = {});
+
+}  // namespace tosaic::exec

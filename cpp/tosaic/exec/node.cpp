@@ -1,0 +1,64 @@
+#include "tosaic/exec/node.h"
+
+#include "tosaic/exec/runner.h"
+
+namespace tosaic::exec {
+namespace {
+
+std::vector<Array> allocate_results(const Graph& graph, const Node& node) {
+  std::vector<Array> results;
+  for (std::uint32_t i = 0; i < node.result_count; ++i) {
+    const TensorType& type = graph.type(graph.result(node, i));
+    results.push_back(Array::allocate(type.dtype, type.shape));
+  }
+  return results;
+}
+
+void call_override(const NodeFunction& function, const Graph& graph, const Node& node,
+                   std::span<const ArrayView> operands, std::vector<Array>& results) {
+  std::vector<MutableArrayView> writes;
+  for (Array& result : results)
+    writes.push_back(MutableArrayView::dense(result.storage.writable(), result.dtype, result.shape));
+  function({graph, node, graph.node_name(node), operands, writes});
+}
+
+// Nothing where there is no kernel.
+std::optional<kernels::Kernel> find_kernel(const Graph& graph, const Node& node, const kernels::Options& options) {
+  std::vector<kernels::Operand> operands, results;
+  for (const ValueId operand : graph.operands(node)) operands.push_back(kernel_operand(graph, operand, false));
+  for (std::uint32_t i = 0; i < node.result_count; ++i)
+    results.push_back(kernel_operand(graph, graph.result(node, i), false));
+  try {
+    return kernels::prepare({node.op, node.attrs.get(), operands, results, options});
+  } catch (const UnsupportedOp&) {
+    return std::nullopt;
+  }
+}
+
+}  // namespace
+
+std::optional<std::vector<Array>> run_node(const Graph& graph, const Node& node, std::span<const ArrayView> operands,
+                                           const PrepareOptions& options) {
+  std::vector<Array> results = allocate_results(graph, node);
+  if (const NodeFunction* override = find_override(graph, node, options.overrides)) {
+    call_override(*override, graph, node, operands, results);
+    return results;
+  }
+  if (node.op == Op::kOpaque || node.op == Op::kCond || node.op == Op::kWhileLoop) return std::nullopt;
+  std::size_t bytes = 0;
+  std::vector<std::byte*> writes;
+  for (Array& result : results) {
+    bytes += result.storage.size();
+    writes.push_back(result.storage.writable());
+  }
+  if (bytes == 0) return results;
+  const std::optional<kernels::Kernel> kernel = find_kernel(graph, node, options.kernels);
+  if (!kernel) return std::nullopt;
+  std::vector<const std::byte*> reads;
+  for (const ArrayView& operand : operands) reads.push_back(operand.data);
+  const Memory scratch(kernel->scratch_bytes);
+  with_node_location(node, graph.node_name(node), [&] { kernel->run({reads, writes, scratch.data()}); });
+  return results;
+}
+
+}  // namespace tosaic::exec

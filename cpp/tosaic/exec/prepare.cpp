@@ -1,0 +1,302 @@
+#include "tosaic/exec/prepare.h"
+
+#include <algorithm>
+#include <set>
+
+namespace tosaic::exec {
+namespace {
+
+std::size_t round_up(std::size_t bytes) { return (bytes + memory::kAlignment - 1) / memory::kAlignment * memory::kAlignment; }
+
+template <class E>
+[[noreturn]] void rethrow(const E& error, const Node& node, const std::string& name) {
+  if (!error.parts().node.empty()) throw error;
+  throw E(located(error.parts(), node.origin, name));
+}
+
+const NodeFunction* find(const std::map<std::string, NodeFunction>& table, const std::string& key) {
+  const auto it = table.find(key);
+  return it == table.end() ? nullptr : &it->second;
+}
+
+void collect_names(const Graph& graph, std::set<std::string>& names) {
+  for (const Node& node : graph.nodes()) {
+    names.insert(graph.node_name(node));
+    for (const auto& region : node.regions) collect_names(*region, names);
+  }
+}
+
+void verify_overrides(const Graph& graph, const Overrides& overrides) {
+  if (!overrides.nodes.empty()) {
+    std::set<std::string> names;
+    collect_names(graph, names);
+    for (const auto& [name, function] : overrides.nodes)
+      if (!names.contains(name))
+        throw InvalidGraph({.where = "prepare", .what = "an override names no node of the graph", .got = "'" + name + "'"});
+  }
+  for (const auto& [name, function] : overrides.ops)
+    if (!parse_op(name) && name.find('.') == std::string::npos)
+      throw InvalidGraph({.where = "prepare",
+                          .what = "an override names no operator",
+                          .got = "'" + name + "'",
+                          .hint = "Opaque operators go by their target, such as 'mylib.op.default'"});
+}
+
+bool all_results_empty(const Graph& graph, const Node& node) {
+  for (std::uint32_t i = 0; i < node.result_count; ++i)
+    if (graph.type(graph.result(node, i)).bytes() != 0) return false;
+  return true;
+}
+
+class Preparer {
+ public:
+  Preparer(std::shared_ptr<const Graph> graph, const PrepareOptions& options)
+      : options_(options), data_(std::make_shared<Prepared::Data>()) {
+    data_->graph = std::move(graph);
+  }
+
+  Prepared prepare() && {
+    const Graph& graph = *data_->graph;
+    for (const Value& value : graph.values())
+      if (value.constant) data_->constants.push_back(value.constant);
+    data_->steps.resize(graph.nodes().size());
+    needs_.resize(graph.nodes().size());
+    for (const Node& node : graph.nodes()) {
+      const std::string name = graph.node_name(node);
+      with_node_location(node, name, [&] { add_step(node, name); });
+    }
+    drop_duplicate_constants();
+    data_->memory = memory::plan_memory(graph, needs_, options_.memory);
+    place_pointers();
+    find_copied_outputs();
+    return Prepared(std::move(data_));
+  }
+
+ private:
+  const Graph& graph() const { return *data_->graph; }
+  Step& step(const Node& node) { return data_->steps[graph().id(node).index()]; }
+  memory::NodeNeeds& needs(const Node& node) { return needs_[graph().id(node).index()]; }
+
+  void add_step(const Node& node, const std::string& name) {
+    Step& out = step(node);
+    out.node = graph().id(node);
+    out.name = name;
+    if (const NodeFunction* override = find_override(graph(), node, options_.overrides)) {
+      out.kind = StepKind::kOverride;
+      out.kernel = "override";
+      out.override = *override;
+      needs(node).writes_all = true;
+    } else if (node.op == Op::kCond || node.op == Op::kWhileLoop) {
+      add_regions(node, out);
+    } else if (node.op == Op::kOpaque) {
+      throw UnsupportedOp({.where = "prepare",
+                           .what = "no kernel for the foreign operator '" + Graph::attrs<OpaqueAttrs>(node).target + "'",
+                           .hint = "Give an override for it"});
+    } else if (all_results_empty(graph(), node)) {
+      out.kind = StepKind::kView;
+      out.kernel = "empty";
+    } else if (options_.memory.share && memory::view_offsets(graph(), node)) {
+      out.kind = StepKind::kView;
+      out.kernel = "view";
+    } else {
+      add_kernel(node, out);
+    }
+    out.scratch_bytes = needs(node).scratch_bytes;
+  }
+
+  // Before lower-to-integer an operator over quantized values means q(op(dq(x))), which kernels do not know; only moving
+  // elements between values of equal qparams means the same over integers.
+  void verify_no_hidden_quantization(const Node& node) const {
+    if (graph().stage != Stage::kQuantized && graph().stage != Stage::kExported) return;
+    QParamsRef first;
+    bool any = false, equal = true;
+    const auto look = [&](ValueId value, bool is_first) {
+      const QParamsRef& qparams = graph().type(value).qparams;
+      any = any || qparams != nullptr;
+      if (is_first)
+        first = qparams;
+      else
+        equal = equal && (qparams == first || (qparams && first && *qparams == *first));
+    };
+    for (std::uint32_t i = 0; i < node.result_count; ++i) look(graph().result(node, i), i == 0);
+    for (const ValueId operand : graph().operands(node))
+      if (operand.valid() && (!info(node.op).has(kMovement) || graph().type(operand).qparams)) look(operand, false);
+    if (!any) return;
+    if (info(node.op).has(kMovement) && equal) return;
+    throw UnsupportedOp({.where = "prepare",
+                         .what = "an operator over quantized values of this stage cannot be run",
+                         .got = std::string(info(node.op).name),
+                         .hint = "Lower the graph to integer operators first"});
+  }
+
+  void add_kernel(const Node& node, Step& out) {
+    verify_no_hidden_quantization(node);
+    std::vector<kernels::Operand> operands, results;
+    for (const ValueId operand : graph().operands(node)) operands.push_back(kernel_operand(graph(), operand, true));
+    for (std::uint32_t i = 0; i < node.result_count; ++i)
+      results.push_back(kernel_operand(graph(), graph().result(node, i), false));
+    kernels::Kernel kernel = kernels::prepare({node.op, node.attrs.get(), operands, results, options_.kernels});
+    needs(node) = {kernel.scratch_bytes, kernel.in_place};
+    out.run = std::move(kernel.run);
+    out.kernel = std::move(kernel.name);
+  }
+
+  // Scratch of a region step: the carried values of a loop, then one arena for each region.
+  void add_regions(const Node& node, Step& out) {
+    const bool loop = node.op == Op::kWhileLoop;
+    out.kind = loop ? StepKind::kWhileLoop : StepKind::kCond;
+    out.kernel = info(node.op).name;
+    verify_regions(node, loop ? 0 : 1);
+    std::size_t top = 0;
+    const auto reserve = [&top](std::size_t bytes) {
+      const std::size_t at = top;
+      top += round_up(std::max<std::size_t>(bytes, 1));
+      return at;
+    };
+    if (loop) {
+      for (int set = 0; set < 2; ++set)
+        for (std::uint32_t i = 0; i < node.result_count; ++i)
+          out.carried_offsets.push_back(reserve(graph().type(graph().result(node, i)).bytes()));
+      out.carried_offsets.push_back(reserve(1));
+    }
+    for (const auto& region : node.regions) {
+      out.regions.push_back(Preparer(region, options_).prepare());
+      const Prepared::Data& inner = out.regions.back().data();
+      out.region_offsets.push_back(reserve(inner.memory.arena_bytes));
+      data_->constants.insert(data_->constants.end(), inner.constants.begin(), inner.constants.end());
+    }
+    needs(node).scratch_bytes = top;
+  }
+
+  void verify_regions(const Node& node, std::size_t first_operand) const {
+    const auto fail = [](std::string what) {
+      throw InvalidGraph({.where = "prepare", .what = std::move(what)});
+    };
+    const auto operands = graph().operands(node).subspan(first_operand);
+    const bool loop = node.op == Op::kWhileLoop;
+    if (node.regions.size() != 2) fail("control flow needs two regions");
+    if (loop && operands.size() < node.result_count) fail("a loop carries more values than it is given");
+    for (std::size_t r = 0; r < 2; ++r) {
+      const Graph& region = *node.regions[r];
+      if (region.inputs().size() != operands.size()) fail("a region does not take the operands of its node");
+      for (std::size_t i = 0; i < operands.size(); ++i) {
+        const Input& input = region.inputs()[i];
+        if (input.kind != InputKind::kUser || !same_array(region.type(input.value), graph().type(operands[i])))
+          fail("input " + std::to_string(i) + " of a region differs from the operand");
+      }
+      if (loop && r == 0) {
+        if (region.outputs().size() != 1 || region.type(region.outputs()[0].value).dtype != DType::kBool ||
+            num_elements(region.type(region.outputs()[0].value).shape) != 1)
+          fail("the condition of a loop must give one bool");
+        continue;
+      }
+      if (region.outputs().size() != node.result_count) fail("a region does not give the results of its node");
+      for (std::uint32_t i = 0; i < node.result_count; ++i) {
+        const TensorType& type = graph().type(graph().result(node, i));
+        if (!same_array(region.type(region.outputs()[i].value), type) ||
+            (loop && !same_array(graph().type(operands[i]), type)))
+          fail("result " + std::to_string(i) + " of a region differs from the node's");
+      }
+    }
+    const ValueId predicate = loop ? ValueId() : graph().operands(node)[0];
+    if (!loop && num_elements(graph().type(predicate).shape) != 1) fail("the predicate must be one element");
+  }
+
+  static bool same_array(const TensorType& a, const TensorType& b) { return a.dtype == b.dtype && a.shape == b.shape; }
+
+  void drop_duplicate_constants() {
+    std::set<const Constant*> seen;
+    std::erase_if(data_->constants, [&](const ConstantRef& constant) { return !seen.insert(constant.get()).second; });
+  }
+
+  void place_pointers() {
+    for (const Node& node : graph().nodes()) {
+      Step& out = step(node);
+      out.scratch_offset = data_->memory.scratch[out.node.index()];
+      out.first_operand = static_cast<std::uint32_t>(data_->operand_values.size());
+      out.operand_count = node.operand_count;
+      out.first_result = static_cast<std::uint32_t>(data_->result_values.size());
+      out.result_count = node.result_count;
+      for (const ValueId operand : graph().operands(node)) add_pointer(operand, data_->operand_values, data_->operand_patches);
+      for (std::uint32_t i = 0; i < node.result_count; ++i)
+        add_pointer(graph().result(node, i), data_->result_values, data_->result_patches);
+    }
+  }
+
+  void add_pointer(ValueId value, std::vector<ValueId>& table, std::vector<Prepared::Patch>& patches) const {
+    if (value.valid()) {
+      const memory::Location& location = data_->memory.values[value.index()];
+      if (location.area == memory::Area::kInput || location.area == memory::Area::kOutput)
+        patches.push_back({static_cast<std::uint32_t>(table.size()), location});
+    }
+    table.push_back(value);
+  }
+
+  void find_copied_outputs() {
+    const auto outputs = graph().outputs();
+    for (std::uint32_t i = 0; i < outputs.size(); ++i) {
+      const memory::Location& location = data_->memory.values[outputs[i].value.index()];
+      if (location.area != memory::Area::kOutput || location.slot != i) data_->copied_outputs.push_back(i);
+    }
+  }
+
+  const PrepareOptions& options_;
+  std::shared_ptr<Prepared::Data> data_;
+  std::vector<memory::NodeNeeds> needs_;
+};
+
+}  // namespace
+
+void Prepared::check_constants() const {
+  for (const ConstantRef& constant : data_->constants)
+    if (const std::string message = constant->storage.changed(); !message.empty())
+      throw InvalidGraph({.where = "run",
+                          .what = "constant '" + constant->name + "' was changed after import: " + message,
+                          .hint = "Import the program again"});
+}
+
+Prepared prepare(std::shared_ptr<const Graph> graph, const PrepareOptions& options) {
+  if (options.memory.inputs_in_arena || options.memory.outputs_in_arena)
+    throw InvalidGraph({.where = "prepare", .what = "inputs and outputs lie in the arena only in plans that are not run"});
+  verify_overrides(*graph, options.overrides);
+  return Preparer(std::move(graph), options).prepare();
+}
+
+void with_node_location(const Node& node, const std::string& name, const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const InvalidGraph& error) {
+    rethrow(error, node, name);
+  } catch (const UnsupportedOp& error) {
+    rethrow(error, node, name);
+  } catch (const SpecViolation& error) {
+    rethrow(error, node, name);
+  } catch (const QuantMismatch& error) {
+    rethrow(error, node, name);
+  } catch (const LayoutMismatch& error) {
+    rethrow(error, node, name);
+  } catch (const InternalError& error) {
+    rethrow(error, node, name);
+  }
+}
+
+const NodeFunction* find_override(const Graph& graph, const Node& node, const Overrides& overrides) {
+  if (overrides.nodes.empty() && overrides.ops.empty()) return nullptr;
+  if (const NodeFunction* own = find(overrides.nodes, graph.node_name(node))) return own;
+  if (node.op == Op::kOpaque)
+    if (const NodeFunction* own = find(overrides.ops, Graph::attrs<OpaqueAttrs>(node).target)) return own;
+  return find(overrides.ops, std::string(info(node.op).name));
+}
+
+kernels::Operand kernel_operand(const Graph& graph, ValueId value, bool with_constant) {
+  kernels::Operand operand;
+  operand.present = value.valid();
+  if (!operand.present) return operand;
+  const Value& source = graph.value(value);
+  operand.dtype = source.type.dtype;
+  operand.shape = source.type.shape;
+  if (with_constant && source.constant) operand.constant = source.constant->bytes().data();
+  return operand;
+}
+
+}  // namespace tosaic::exec

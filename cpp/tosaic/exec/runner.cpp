@@ -1,0 +1,168 @@
+#include "tosaic/exec/runner.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <new>
+
+namespace tosaic::exec {
+
+Memory::Memory(std::size_t bytes)
+    : data_(static_cast<std::byte*>(
+          ::operator new(std::max<std::size_t>(bytes, 1), std::align_val_t{memory::kAlignment}))),
+      size_(bytes) {}
+
+void Memory::Free::operator()(std::byte* data) const { ::operator delete(data, std::align_val_t{memory::kAlignment}); }
+
+Frame::Frame(const Prepared& prepared, std::byte* arena) : prepared_(prepared), arena_(arena) {
+  const Prepared::Data& data = prepared.data();
+  for (const ValueId value : data.operand_values)
+    operand_table_.push_back(value.valid() ? address(data.memory.values[value.index()]) : nullptr);
+  for (const ValueId value : data.result_values)
+    // A view of a constant has a constant's address; no step writes it.
+    result_table_.push_back(const_cast<std::byte*>(address(data.memory.values[value.index()])));
+  regions_.resize(data.steps.size());
+  for (std::size_t i = 0; i < data.steps.size(); ++i) {
+    const Step& step = data.steps[i];
+    for (std::size_t r = 0; r < step.regions.size(); ++r)
+      regions_[i].emplace_back(step.regions[r], arena + step.scratch_offset + step.region_offsets[r]);
+  }
+}
+
+// Inputs and outputs are known from the start of a run only.
+const std::byte* Frame::address(const memory::Location& location) const {
+  switch (location.area) {
+    case memory::Area::kNone:
+      return nullptr;
+    case memory::Area::kArena:
+      return arena_ + location.offset;
+    case memory::Area::kConstant:
+      return prepared_.graph().values()[location.slot].constant->storage.bytes().data() + location.offset;
+    case memory::Area::kInput:
+      return inputs_.empty() ? nullptr : inputs_[location.slot] + location.offset;
+    case memory::Area::kOutput:
+      return outputs_.empty() ? nullptr : outputs_[location.slot] + location.offset;
+  }
+  return nullptr;
+}
+
+std::span<const std::byte* const> Frame::operands(const Step& step) const {
+  return {operand_table_.data() + step.first_operand, step.operand_count};
+}
+
+std::span<std::byte* const> Frame::results(const Step& step) const {
+  return {result_table_.data() + step.first_result, step.result_count};
+}
+
+void Frame::run(std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
+                const RunOptions& options, RunResult* result) {
+  inputs_ = inputs;
+  outputs_ = outputs;
+  const Prepared::Data& data = prepared_.data();
+  for (const Prepared::Patch& patch : data.operand_patches) operand_table_[patch.place] = address(patch.location);
+  for (const Prepared::Patch& patch : data.result_patches)
+    result_table_[patch.place] = const_cast<std::byte*>(address(patch.location));
+  for (std::uint32_t i = 0; i < data.steps.size(); ++i) {
+    if (options.between_steps) options.between_steps();
+    run_step(data.steps[i], i, options, result);
+  }
+  for (const std::uint32_t i : data.copied_outputs) {
+    const ValueId value = data.graph->outputs()[i].value;
+    const std::size_t bytes = data.graph->type(value).bytes();
+    if (bytes != 0) std::memcpy(outputs[i], address(data.memory.values[value.index()]), bytes);
+  }
+}
+
+void Frame::run_step(const Step& step, std::uint32_t index, const RunOptions& options, RunResult* result) {
+  if (result != nullptr && options.profile) {
+    const auto start = std::chrono::steady_clock::now();
+    run_work(step, index, options);
+    const auto spent = std::chrono::steady_clock::now() - start;
+    result->nanoseconds.push_back(
+        static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(spent).count()));
+  } else {
+    run_work(step, index, options);
+  }
+  if (options.observer) call(step, options.observer);
+  if (result != nullptr) keep(step, options.trace, *result);
+}
+
+void Frame::run_work(const Step& step, std::uint32_t index, const RunOptions& options) {
+  if (step.kind == StepKind::kView) return;
+  const auto work = [&] {
+    if (step.kind == StepKind::kKernel)
+      step.run({operands(step), results(step), arena_ + step.scratch_offset});
+    else if (step.kind == StepKind::kOverride)
+      call(step, step.override);
+    else if (step.kind == StepKind::kCond)
+      run_cond(step, index, options);
+    else
+      run_loop(step, index, options);
+  };
+  try {
+    work();
+  } catch (const Error&) {
+    const auto failure = std::current_exception();
+    with_node_location(prepared_.graph().node(step.node), step.name, [&] { std::rethrow_exception(failure); });
+  }
+}
+
+void Frame::run_cond(const Step& step, std::uint32_t index, const RunOptions& options) {
+  const ValueId predicate = prepared_.graph().operands(prepared_.graph().node(step.node))[0];
+  const bool taken = load_element(prepared_.graph().type(predicate).dtype, operands(step)[0]) != 0;
+  regions_[index][taken ? 0 : 1].run(operands(step).subspan(1), results(step), options, nullptr);
+}
+
+// The first values are the operands; then two sets of carried values take turns. Operands beyond the results are the
+// same in every round.
+void Frame::run_loop(const Step& step, std::uint32_t index, const RunOptions& options) {
+  const std::size_t carried = step.result_count;
+  std::byte* const scratch = arena_ + step.scratch_offset;
+  std::byte* const flag = scratch + step.carried_offsets.back();
+  region_inputs_.assign(operands(step).begin(), operands(step).end());
+  std::vector<std::byte*> fresh(carried);
+  for (std::size_t round = 0;; ++round) {
+    regions_[index][0].run(region_inputs_, std::span(&flag, 1), options, nullptr);
+    if (*flag == std::byte{0}) break;
+    for (std::size_t i = 0; i < carried; ++i) fresh[i] = scratch + step.carried_offsets[round % 2 * carried + i];
+    regions_[index][1].run(region_inputs_, fresh, options, nullptr);
+    std::copy(fresh.begin(), fresh.end(), region_inputs_.begin());
+    if (options.between_steps) options.between_steps();
+  }
+  const Node& node = prepared_.graph().node(step.node);
+  for (std::uint32_t i = 0; i < carried; ++i)
+    if (const std::size_t bytes = prepared_.graph().type(prepared_.graph().result(node, i)).bytes(); bytes != 0)
+      std::memcpy(results(step)[i], region_inputs_[i], bytes);
+}
+
+void Frame::call(const Step& step, const NodeFunction& function) {
+  const Graph& graph = prepared_.graph();
+  const Node& node = graph.node(step.node);
+  std::vector<ArrayView> reads;
+  std::vector<MutableArrayView> writes;
+  for (std::uint32_t i = 0; i < step.operand_count; ++i) {
+    const ValueId value = graph.operands(node)[i];
+    if (!value.valid())
+      reads.emplace_back();
+    else
+      reads.push_back(ArrayView::dense(operands(step)[i], graph.type(value).dtype, graph.type(value).shape));
+  }
+  for (std::uint32_t i = 0; i < step.result_count; ++i) {
+    const TensorType& type = graph.type(graph.result(node, i));
+    writes.push_back(MutableArrayView::dense(results(step)[i], type.dtype, type.shape));
+  }
+  function({graph, node, step.name, reads, writes});
+}
+
+void Frame::keep(const Step& step, const TraceRequest& request, RunResult& result) const {
+  if (!request.all && std::find(request.nodes.begin(), request.nodes.end(), step.name) == request.nodes.end()) return;
+  const Graph& graph = prepared_.graph();
+  for (std::uint32_t i = 0; i < step.result_count; ++i) {
+    const ValueId value = graph.result(graph.node(step.node), i);
+    Array array = Array::allocate(graph.type(value).dtype, graph.type(value).shape);
+    if (array.storage.size() != 0) std::memcpy(array.storage.writable(), results(step)[i], array.storage.size());
+    result.trace.push_back({value, std::move(array)});
+  }
+}
+
+}  // namespace tosaic::exec

@@ -1,0 +1,54 @@
+// Runner: the steps of a prepared graph over memory that is given. Inside exec only.
+#pragma once
+
+#include "tosaic/exec/session.h"
+
+namespace tosaic::exec {
+
+// 64-byte aligned memory, not initialised.
+class Memory {
+ public:
+  Memory() = default;
+  explicit Memory(std::size_t bytes);
+  [[nodiscard]] std::byte* data() const { return data_.get(); }
+  [[nodiscard]] std::size_t size() const { return size_; }
+
+ private:
+  struct Free {
+    void operator()(std::byte* data) const;
+  };
+  std::unique_ptr<std::byte, Free> data_;
+  std::size_t size_ = 0;
+};
+
+// The pointer tables of one run, over one arena. Regions have frames of their own over a part of it.
+class Frame {
+ public:
+  Frame(const Prepared& prepared, std::byte* arena);
+
+  // Dense inputs (state among them) and 64-byte aligned dense outputs, one per input and output of the graph.
+  void run(std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs, const RunOptions& options,
+           RunResult* result);
+
+ private:
+  void run_step(const Step& step, std::uint32_t index, const RunOptions& options, RunResult* result);
+  void run_work(const Step& step, std::uint32_t index, const RunOptions& options);
+  void run_cond(const Step& step, std::uint32_t index, const RunOptions& options);
+  void run_loop(const Step& step, std::uint32_t index, const RunOptions& options);
+  void call(const Step& step, const NodeFunction& function);
+  void keep(const Step& step, const TraceRequest& request, RunResult& result) const;
+  [[nodiscard]] const std::byte* address(const memory::Location& location) const;
+  [[nodiscard]] std::span<const std::byte* const> operands(const Step& step) const;
+  [[nodiscard]] std::span<std::byte* const> results(const Step& step) const;
+
+  Prepared prepared_;
+  std::byte* arena_;
+  std::vector<const std::byte*> operand_table_;
+  std::vector<std::byte*> result_table_;
+  std::vector<std::vector<Frame>> regions_;  // per step
+  std::vector<const std::byte*> region_inputs_;
+  std::span<const std::byte* const> inputs_;
+  std::span<std::byte* const> outputs_;
+};
+
+}  // namespace tosaic::exec

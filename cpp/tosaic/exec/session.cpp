@@ -1,0 +1,353 @@
+#include "tosaic/exec/session.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <mutex>
+
+#include "tosaic/exec/border.h"
+#include "tosaic/exec/runner.h"
+
+namespace tosaic::exec {
+namespace {
+
+bool overlap(const ArrayView& a, const ArrayView& b) {
+  const auto [a_begin, a_end] = extent(a);
+  const auto [b_begin, b_end] = extent(b);
+  return a_begin < b_end && b_begin < a_end;
+}
+
+bool aligned(const void* data, std::size_t alignment) {
+  return reinterpret_cast<std::uintptr_t>(data) % alignment == 0;
+}
+
+std::string count_text(std::size_t count, const Graph& graph, std::span<const std::uint32_t> inputs) {
+  std::string names;
+  for (const std::uint32_t i : inputs) {
+    if (!names.empty()) names += ", ";
+    names += border_name(graph, graph.inputs()[i].value, graph.inputs()[i].path);
+  }
+  return std::to_string(count) + (names.empty() ? "" : " (" + names + ")");
+}
+
+// One run's memory: arena, frame, and staging for inputs and outputs that cannot be used where they lie.
+struct Context {
+  explicit Context(const Prepared& prepared)
+      : arena(prepared.memory().arena_bytes),
+        frame(prepared, arena.data()),
+        input_staging(prepared.graph().inputs().size()),
+        output_staging(prepared.graph().outputs().size()),
+        inputs(prepared.graph().inputs().size()),
+        outputs(prepared.graph().outputs().size()) {}
+
+  static std::byte* staging(Memory& memory, std::size_t bytes) {
+    if (memory.data() == nullptr || memory.size() < bytes) memory = Memory(bytes);
+    return memory.data();
+  }
+
+  Memory arena;
+  Frame frame;
+  std::vector<Memory> input_staging, output_staging;
+  std::vector<const std::byte*> inputs;
+  std::vector<std::byte*> outputs;
+};
+
+// The value of one state input: what it is, and where the next one is written.
+struct State {
+  std::uint32_t input = 0;
+  Memory current, next;
+  bool mutated = false;
+};
+
+}  // namespace
+
+class Session::Impl {
+ public:
+  explicit Impl(Prepared prepared) : prepared_(std::move(prepared)) {
+    const Graph& graph = prepared_.graph();
+    for (std::uint32_t i = 0; i < graph.inputs().size(); ++i) add_input(i);
+    for (std::uint32_t i = 0; i < graph.outputs().size(); ++i) add_output(i);
+    reset_state();
+    contexts_.push_back(std::make_unique<Context>(prepared_));
+  }
+
+  const Prepared& prepared() const { return prepared_; }
+  std::span<const std::uint32_t> inputs() const { return inputs_; }
+  std::span<const std::uint32_t> outputs() const { return outputs_; }
+
+  RunResult run(std::span<const ArrayView> inputs, const RunOptions& options) {
+    RunResult result;
+    std::vector<MutableArrayView> views;
+    for (const std::uint32_t i : outputs_) {
+      result.outputs.push_back(allocate_array(output_forms_[i]));
+      Array& array = result.outputs.back();
+      views.push_back({array.storage.writable(), array.dtype, array.shape, array.strides});
+    }
+    run_into(inputs, views, options, result);
+    return result;
+  }
+
+  void run_into(std::span<const ArrayView> inputs, std::span<const MutableArrayView> outputs,
+                const RunOptions& options, RunResult& result) {
+    verify(inputs, outputs, options);
+    std::unique_lock<std::mutex> turn(state_mutex_, std::defer_lock);
+    if (!states_.empty()) turn.lock();
+    const auto context = take_context();
+    bind_inputs(*context, inputs);
+    bind_outputs(*context, inputs, outputs);
+    context->frame.run(context->inputs, context->outputs, options, &result);
+    export_outputs(*context, outputs);
+    for (State& state : states_)
+      if (state.mutated) std::swap(state.current, state.next);
+  }
+
+  Array imported(std::uint32_t i, const ArrayView& view) const {
+    const Border& border = prepared_.graph().inputs()[i].border;
+    verify_array(input_forms_[i], border, view, "input", input_name(i));
+    Array array = Array::allocate(input_type(i).dtype, input_type(i).shape);
+    import_array(input_forms_[i], input_type(i), border, view, array.storage.writable(), input_name(i));
+    return array;
+  }
+
+  Array state(const std::string& path) const {
+    const State& state = find_state(path);
+    const TensorType& type = input_type(state.input);
+    const std::lock_guard lock(state_mutex_);
+    Array array = Array::allocate(type.dtype, type.shape);
+    if (type.bytes() != 0) std::memcpy(array.storage.writable(), state.current.data(), type.bytes());
+    return array;
+  }
+
+  void set_state(const std::string& path, const ArrayView& value) {
+    const State& state = find_state(path);
+    const TensorType& type = input_type(state.input);
+    const BorderForm form = border_form(Stage::kExported, type, {});
+    verify_array(form, {}, value, "state", path);
+    const std::lock_guard lock(state_mutex_);
+    copy(value, MutableArrayView::dense(state.current.data(), type.dtype, type.shape));
+  }
+
+  void reset_state() {
+    const std::lock_guard lock(state_mutex_);
+    for (State& state : states_) {
+      const Input& input = prepared_.graph().inputs()[state.input];
+      const std::size_t bytes = input_type(state.input).bytes();
+      if (!input.initial) {
+        std::memset(state.current.data(), 0, bytes);
+        continue;
+      }
+      const auto initial = input.initial->bytes();
+      if (initial.size() != bytes)
+        throw InvalidGraph({.where = "run",
+                            .what = "state '" + input.path + "' has an initial value of another size",
+                            .expected = std::to_string(bytes) + " bytes",
+                            .got = std::to_string(initial.size())});
+      if (bytes != 0) std::memcpy(state.current.data(), initial.data(), bytes);
+    }
+  }
+
+ private:
+  // Gives its context back to the pool.
+  struct Return {
+    Impl* impl;
+    void operator()(Context* context) const {
+      const std::lock_guard lock(impl->contexts_mutex_);
+      impl->contexts_.emplace_back(context);
+    }
+  };
+
+  std::unique_ptr<Context, Return> take_context() {
+    {
+      const std::lock_guard lock(contexts_mutex_);
+      if (!contexts_.empty()) {
+        Context* context = contexts_.back().release();
+        contexts_.pop_back();
+        return {context, Return{this}};
+      }
+    }
+    return {new Context(prepared_), Return{this}};
+  }
+
+  const TensorType& input_type(std::uint32_t i) const {
+    return prepared_.graph().type(prepared_.graph().inputs()[i].value);
+  }
+  const TensorType& output_type(std::uint32_t i) const {
+    return prepared_.graph().type(prepared_.graph().outputs()[i].value);
+  }
+
+  void add_input(std::uint32_t i) {
+    const Graph& graph = prepared_.graph();
+    input_forms_.push_back(border_form(graph.stage, input_type(i), graph.inputs()[i].border));
+    if (graph.inputs()[i].kind == InputKind::kUser) {
+      inputs_.push_back(i);
+      return;
+    }
+    const std::size_t bytes = input_type(i).bytes();
+    states_.push_back({i, Memory(bytes), Memory(bytes), false});
+  }
+
+  void add_output(std::uint32_t i) {
+    const Output& output = prepared_.graph().outputs()[i];
+    output_forms_.push_back(border_form(prepared_.graph().stage, output_type(i), output.border));
+    state_of_output_.push_back(nullptr);
+    if (output.kind == OutputKind::kMutation) {
+      const auto state = std::find_if(states_.begin(), states_.end(),
+                                      [&](const State& s) { return s.input == output.mutated_input; });
+      if (state != states_.end()) {
+        verify_mutation(output, *state);
+        state->mutated = true;
+        state_of_output_.back() = &*state;
+        return;
+      }
+    }
+    outputs_.push_back(i);
+  }
+
+  void verify_mutation(const Output& output, const State& state) const {
+    const TensorType& from = prepared_.graph().type(output.value);
+    const TensorType& to = input_type(state.input);
+    if (from.dtype != to.dtype || from.shape != to.shape)
+      throw InvalidGraph({.where = "prepare",
+                          .what = "the mutation of '" + output.path + "' has another type than the state",
+                          .expected = to_string(to),
+                          .got = to_string(from)});
+    if (state.mutated)
+      throw InvalidGraph({.where = "prepare", .what = "state '" + output.path + "' is mutated twice"});
+  }
+
+  const State& find_state(const std::string& path) const {
+    for (const State& state : states_)
+      if (prepared_.graph().inputs()[state.input].path == path) return state;
+    throw InvalidGraph({.where = "run", .what = "the graph has no state of that name", .got = "'" + path + "'"});
+  }
+
+  std::string input_name(std::uint32_t i) const {
+    const Input& input = prepared_.graph().inputs()[i];
+    return border_name(prepared_.graph(), input.value, input.path);
+  }
+
+  void verify(std::span<const ArrayView> inputs, std::span<const MutableArrayView> outputs,
+              const RunOptions& options) const {
+    const Graph& graph = prepared_.graph();
+    if (inputs.size() != inputs_.size())
+      throw InvalidGraph({.where = "run",
+                          .what = "wrong number of inputs",
+                          .expected = count_text(inputs_.size(), graph, inputs_),
+                          .got = std::to_string(inputs.size())});
+    if (outputs.size() != outputs_.size())
+      throw InvalidGraph({.where = "run",
+                          .what = "wrong number of outputs",
+                          .expected = std::to_string(outputs_.size()),
+                          .got = std::to_string(outputs.size())});
+    for (std::size_t k = 0; k < inputs.size(); ++k) {
+      const std::uint32_t i = inputs_[k];
+      verify_array(input_forms_[i], graph.inputs()[i].border, inputs[k], "input", input_name(i));
+    }
+    for (std::size_t k = 0; k < outputs.size(); ++k) {
+      const Output& output = graph.outputs()[outputs_[k]];
+      verify_array(output_forms_[outputs_[k]], output.border, outputs[k].read(), "output",
+                   border_name(graph, output.value, output.path));
+    }
+    verify_trace(options.trace);
+    if (options.check_constants) prepared_.check_constants();
+  }
+
+  void verify_trace(const TraceRequest& trace) const {
+    for (const std::string& name : trace.nodes)
+      if (std::none_of(prepared_.steps().begin(), prepared_.steps().end(),
+                       [&](const Step& step) { return step.name == name; }))
+        throw InvalidGraph({.where = "run", .what = "the trace names no node of the graph", .got = "'" + name + "'"});
+  }
+
+  void bind_inputs(Context& context, std::span<const ArrayView> arrays) const {
+    for (const State& state : states_) context.inputs[state.input] = state.current.data();
+    for (std::size_t k = 0; k < arrays.size(); ++k) {
+      const std::uint32_t i = inputs_[k];
+      const TensorType& type = input_type(i);
+      const ArrayView view = in_graph_axes(input_forms_[i], arrays[k]);
+      if (view.dtype == type.dtype && is_dense(view.shape, view.strides, view.dtype) &&
+          aligned(view.data, byte_size(type.dtype))) {
+        context.inputs[i] = view.data;
+        continue;
+      }
+      std::byte* const staged = Context::staging(context.input_staging[i], type.bytes());
+      import_array(input_forms_[i], type, prepared_.graph().inputs()[i].border, arrays[k], staged, input_name(i));
+      context.inputs[i] = staged;
+    }
+  }
+
+  bool writable_directly(std::uint32_t i, const MutableArrayView& array, std::span<const ArrayView> inputs) const {
+    const MutableArrayView view = in_graph_axes(output_forms_[i], array);
+    if (output_forms_[i].converts || !is_dense(view.shape, view.strides, view.dtype) ||
+        !aligned(view.data, memory::kAlignment))
+      return false;
+    return std::none_of(inputs.begin(), inputs.end(),
+                        [&](const ArrayView& input) { return overlap(input, array.read()); });
+  }
+
+  void bind_outputs(Context& context, std::span<const ArrayView> inputs,
+                    std::span<const MutableArrayView> arrays) {
+    for (std::uint32_t i = 0; i < state_of_output_.size(); ++i)
+      if (state_of_output_[i] != nullptr) context.outputs[i] = state_of_output_[i]->next.data();
+    for (std::size_t k = 0; k < arrays.size(); ++k) {
+      const std::uint32_t i = outputs_[k];
+      context.outputs[i] = writable_directly(i, arrays[k], inputs)
+                               ? arrays[k].data
+                               : Context::staging(context.output_staging[i], output_type(i).bytes());
+    }
+  }
+
+  void export_outputs(const Context& context, std::span<const MutableArrayView> arrays) const {
+    for (std::size_t k = 0; k < arrays.size(); ++k) {
+      const std::uint32_t i = outputs_[k];
+      if (context.outputs[i] != arrays[k].data)
+        export_array(output_forms_[i], output_type(i), context.outputs[i], arrays[k]);
+    }
+  }
+
+  Prepared prepared_;
+  std::vector<std::uint32_t> inputs_, outputs_;
+  std::vector<BorderForm> input_forms_, output_forms_;
+  std::vector<State> states_;
+  std::vector<State*> state_of_output_;  // null for outputs that callers get
+  mutable std::mutex state_mutex_;
+  std::mutex contexts_mutex_;
+  std::vector<std::unique_ptr<Context>> contexts_;
+};
+
+Session::Session(Prepared prepared) : impl_(std::make_unique<Impl>(std::move(prepared))) {}
+Session::~Session() = default;
+Session::Session(Session&&) noexcept = default;
+Session& Session::operator=(Session&&) noexcept = default;
+
+const Prepared& Session::prepared() const { return impl_->prepared(); }
+std::span<const std::uint32_t> Session::inputs() const { return impl_->inputs(); }
+std::span<const std::uint32_t> Session::outputs() const { return impl_->outputs(); }
+
+RunResult Session::run(std::span<const ArrayView> inputs, const RunOptions& options) {
+  return impl_->run(inputs, options);
+}
+
+RunResult Session::run_into(std::span<const ArrayView> inputs, std::span<const MutableArrayView> outputs,
+                            const RunOptions& options) {
+  RunResult result;
+  impl_->run_into(inputs, outputs, options, result);
+  return result;
+}
+
+Array Session::imported(std::uint32_t input, const ArrayView& array) const { return impl_->imported(input, array); }
+Array Session::state(const std::string& path) const { return impl_->state(path); }
+void Session::set_state(const std::string& path, const ArrayView& value) { impl_->set_state(path, value); }
+void Session::reset_state() { impl_->reset_state(); }
+
+std::vector<Array> run(std::shared_ptr<const Graph> graph, std::span<const ArrayView> inputs,
+                       const PrepareOptions& options) {
+  Session session(prepare(std::move(graph), options));
+  return session.run(inputs).outputs;
+}
+
+std::string border_name(const Graph& graph, ValueId value, const std::string& path) {
+  return path.empty() ? graph.value(value).name : path;
+}
+
+}  // namespace tosaic::exec

@@ -1,0 +1,430 @@
+// Attribute structs: plain data, compared by value, one per family of operators.
+//
+// Each struct lists its fields once, in `fields`; printing, parsing, hashing and the Python bindings walk that
+// list. Field types: bool, int64, double, DType, Dims, vector<int64>, vector<double>, string, Scalar, the enums
+// below, and optional<> of bool-free ones. Axes and pads are in logical (torch) axes, normalised to [0, rank).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "tosaic/ir/dims.h"
+#include "tosaic/ir/dtype.h"
+
+namespace tosaic {
+
+// A Python number: bool, integer or float.
+using Scalar = std::variant<bool, std::int64_t, double>;
+[[nodiscard]] double as_double(const Scalar& value);
+[[nodiscard]] std::int64_t as_int(const Scalar& value);  // truncates a float toward zero, saturating
+
+enum class ResizeMode : std::uint8_t { kNearest, kBilinear };
+enum class PadMode : std::uint8_t { kConstant, kReflect, kReplicate, kCircular };
+enum class DivRounding : std::uint8_t { kNone, kFloor, kTrunc };
+enum class NanMode : std::uint8_t { kPropagate, kIgnore };
+enum class RoundingMode : std::uint8_t { kSingleRound, kInexactRound, kDoubleRound };
+
+// Text names of an enum, in enumerator order.
+template <class E>
+struct EnumNames;
+template <>
+struct EnumNames<ResizeMode> {
+  static constexpr const char* kNames[] = {"nearest", "bilinear"};
+};
+template <>
+struct EnumNames<PadMode> {
+  static constexpr const char* kNames[] = {"constant", "reflect", "replicate", "circular"};
+};
+template <>
+struct EnumNames<DivRounding> {
+  static constexpr const char* kNames[] = {"none", "floor", "trunc"};
+};
+template <>
+struct EnumNames<NanMode> {
+  static constexpr const char* kNames[] = {"propagate", "ignore"};
+};
+template <>
+struct EnumNames<RoundingMode> {
+  static constexpr const char* kNames[] = {"single_round", "inexact_round", "double_round"};
+};
+
+// `fields` calls visit(name, member) for each member of `self` (const or not).
+#define TOSAIC_FIELDS(...)                                  \
+  template <class Self, class Visit>                        \
+  static void fields([[maybe_unused]] Self& self, [[maybe_unused]] Visit&& visit) { \
+    __VA_ARGS__                                             \
+  }
+#define TOSAIC_FIELD(member) visit(#member, self.member);
+
+struct NoAttrs {
+  TOSAIC_FIELDS()
+  bool operator==(const NoAttrs&) const = default;
+};
+
+// ---- canonical operators ----
+
+// Convolution of any spatial rank. Weight (O, I/groups, k...) or, transposed, (I, O/groups, k...).
+// pad_* are per spatial axis; with `transposed` they crop the result, which output_padding extends.
+struct ConvAttrs {
+  Dims stride, pad_before, pad_after, dilation, output_padding;
+  std::int64_t groups = 1;
+  bool transposed = false;
+  TOSAIC_FIELDS(TOSAIC_FIELD(stride) TOSAIC_FIELD(pad_before) TOSAIC_FIELD(pad_after) TOSAIC_FIELD(dilation)
+                    TOSAIC_FIELD(output_padding) TOSAIC_FIELD(groups) TOSAIC_FIELD(transposed))
+  bool operator==(const ConvAttrs&) const = default;
+};
+
+// Pooling over the trailing spatial axes; torch's meaning of ceil_mode, count_include_pad, divisor_override.
+struct PoolAttrs {
+  Dims kernel, stride, padding, dilation;
+  bool ceil_mode = false;
+  bool count_include_pad = true;
+  std::optional<std::int64_t> divisor_override;
+  TOSAIC_FIELDS(TOSAIC_FIELD(kernel) TOSAIC_FIELD(stride) TOSAIC_FIELD(padding) TOSAIC_FIELD(dilation)
+                    TOSAIC_FIELD(ceil_mode) TOSAIC_FIELD(count_include_pad) TOSAIC_FIELD(divisor_override))
+  bool operator==(const PoolAttrs&) const = default;
+};
+
+// Target extents: reshape, expand (full result shape), repeat (repeats), adaptive pools (spatial), tosa.tile.
+struct ShapeAttrs {
+  Shape shape;
+  TOSAIC_FIELDS(TOSAIC_FIELD(shape))
+  bool operator==(const ShapeAttrs&) const = default;
+};
+
+// upsample_nearest / upsample_bilinear. `scales` as torch was given them (out/in), empty when sizes were given.
+struct ResizeAttrs {
+  ResizeMode mode = ResizeMode::kNearest;
+  Dims size;
+  bool align_corners = false;
+  std::vector<double> scales;
+  TOSAIC_FIELDS(TOSAIC_FIELD(mode) TOSAIC_FIELD(size) TOSAIC_FIELD(align_corners) TOSAIC_FIELD(scales))
+  bool operator==(const ResizeAttrs&) const = default;
+};
+
+// Reductions. Axes explicit and sorted. `dtype`: the dtype torch computes in and returns, where given.
+struct ReduceAttrs {
+  Dims axes;
+  bool keepdim = false;
+  std::optional<DType> dtype;
+  TOSAIC_FIELDS(TOSAIC_FIELD(axes) TOSAIC_FIELD(keepdim) TOSAIC_FIELD(dtype))
+  bool operator==(const ReduceAttrs&) const = default;
+};
+
+struct VarAttrs {
+  Dims axes;
+  bool keepdim = false;
+  double correction = 1;
+  TOSAIC_FIELDS(TOSAIC_FIELD(axes) TOSAIC_FIELD(keepdim) TOSAIC_FIELD(correction))
+  bool operator==(const VarAttrs&) const = default;
+};
+
+// argmax / argmin. No axis: over the flattened tensor.
+struct ArgAttrs {
+  std::optional<std::int64_t> axis;
+  bool keepdim = false;
+  TOSAIC_FIELDS(TOSAIC_FIELD(axis) TOSAIC_FIELD(keepdim))
+  bool operator==(const ArgAttrs&) const = default;
+};
+
+struct AxisAttrs {
+  std::int64_t axis = 0;
+  TOSAIC_FIELDS(TOSAIC_FIELD(axis))
+  bool operator==(const AxisAttrs&) const = default;
+};
+
+// softmax, log_softmax, cumsum: an axis and torch's optional dtype (cast before computing).
+struct AxisDtypeAttrs {
+  std::int64_t axis = 0;
+  std::optional<DType> dtype;
+  TOSAIC_FIELDS(TOSAIC_FIELD(axis) TOSAIC_FIELD(dtype))
+  bool operator==(const AxisDtypeAttrs&) const = default;
+};
+
+struct BatchNormAttrs {
+  double eps = 1e-5;
+  TOSAIC_FIELDS(TOSAIC_FIELD(eps))
+  bool operator==(const BatchNormAttrs&) const = default;
+};
+
+// layer_norm, rms_norm over the trailing `normalized_rank` axes. No eps (rms_norm): the dtype's epsilon.
+struct NormAttrs {
+  std::int64_t normalized_rank = 1;
+  std::optional<double> eps;
+  TOSAIC_FIELDS(TOSAIC_FIELD(normalized_rank) TOSAIC_FIELD(eps))
+  bool operator==(const NormAttrs&) const = default;
+};
+
+struct GroupNormAttrs {
+  std::int64_t groups = 1;
+  double eps = 1e-5;
+  TOSAIC_FIELDS(TOSAIC_FIELD(groups) TOSAIC_FIELD(eps))
+  bool operator==(const GroupNormAttrs&) const = default;
+};
+
+// result[i0, i1, ...] has axis k of the operand at position of k in `perm`: result extent j = extent perm[j].
+struct PermuteAttrs {
+  Dims perm;
+  TOSAIC_FIELDS(TOSAIC_FIELD(perm))
+  bool operator==(const PermuteAttrs&) const = default;
+};
+
+// start, end already clamped to [0, extent], step >= 1.
+struct SliceAttrs {
+  std::int64_t axis = 0, start = 0, end = 0, step = 1;
+  TOSAIC_FIELDS(TOSAIC_FIELD(axis) TOSAIC_FIELD(start) TOSAIC_FIELD(end) TOSAIC_FIELD(step))
+  bool operator==(const SliceAttrs&) const = default;
+};
+
+// index in [0, extent).
+struct SelectAttrs {
+  std::int64_t axis = 0, index = 0;
+  TOSAIC_FIELDS(TOSAIC_FIELD(axis) TOSAIC_FIELD(index))
+  bool operator==(const SelectAttrs&) const = default;
+};
+
+// One result per size; sizes add up to the extent.
+struct SplitAttrs {
+  std::int64_t axis = 0;
+  std::vector<std::int64_t> sizes;
+  TOSAIC_FIELDS(TOSAIC_FIELD(axis) TOSAIC_FIELD(sizes))
+  bool operator==(const SplitAttrs&) const = default;
+};
+
+struct AxesAttrs {
+  Dims axes;
+  TOSAIC_FIELDS(TOSAIC_FIELD(axes))
+  bool operator==(const AxesAttrs&) const = default;
+};
+
+// before/after have one entry per axis of the operand; negative entries crop (constant mode).
+struct PadAttrs {
+  Dims before, after;
+  PadMode mode = PadMode::kConstant;
+  Scalar value = 0.0;
+  TOSAIC_FIELDS(TOSAIC_FIELD(before) TOSAIC_FIELD(after) TOSAIC_FIELD(mode) TOSAIC_FIELD(value))
+  bool operator==(const PadAttrs&) const = default;
+};
+
+struct CastAttrs {
+  DType dtype = DType::kF32;
+  TOSAIC_FIELDS(TOSAIC_FIELD(dtype))
+  bool operator==(const CastAttrs&) const = default;
+};
+
+// Identity in value. `order`: the dim order asked for (clone with memory_format, edge dialect), if any.
+struct CloneAttrs {
+  std::optional<Dims> order;
+  TOSAIC_FIELDS(TOSAIC_FIELD(order))
+  bool operator==(const CloneAttrs&) const = default;
+};
+
+// add: a + alpha * b, sub: a - alpha * b.
+struct AlphaAttrs {
+  Scalar alpha = std::int64_t{1};
+  TOSAIC_FIELDS(TOSAIC_FIELD(alpha))
+  bool operator==(const AlphaAttrs&) const = default;
+};
+
+// beta * input + alpha * (mat1 @ mat2).
+struct AddmmAttrs {
+  Scalar beta = std::int64_t{1}, alpha = std::int64_t{1};
+  TOSAIC_FIELDS(TOSAIC_FIELD(beta) TOSAIC_FIELD(alpha))
+  bool operator==(const AddmmAttrs&) const = default;
+};
+
+struct DivAttrs {
+  DivRounding rounding = DivRounding::kNone;
+  TOSAIC_FIELDS(TOSAIC_FIELD(rounding))
+  bool operator==(const DivAttrs&) const = default;
+};
+
+struct ClampAttrs {
+  std::optional<Scalar> min, max;
+  TOSAIC_FIELDS(TOSAIC_FIELD(min) TOSAIC_FIELD(max))
+  bool operator==(const ClampAttrs&) const = default;
+};
+
+struct GeluAttrs {
+  bool tanh = false;
+  TOSAIC_FIELDS(TOSAIC_FIELD(tanh))
+  bool operator==(const GeluAttrs&) const = default;
+};
+
+// leaky_relu (alpha = slope), elu (alpha).
+struct SlopeAttrs {
+  double alpha = 1;
+  TOSAIC_FIELDS(TOSAIC_FIELD(alpha))
+  bool operator==(const SlopeAttrs&) const = default;
+};
+
+// scale: none = 1/sqrt(head dim).
+struct SdpaAttrs {
+  std::optional<double> scale;
+  bool is_causal = false;
+  bool enable_gqa = false;
+  TOSAIC_FIELDS(TOSAIC_FIELD(scale) TOSAIC_FIELD(is_causal) TOSAIC_FIELD(enable_gqa))
+  bool operator==(const SdpaAttrs&) const = default;
+};
+
+// tril, triu.
+struct DiagonalAttrs {
+  std::int64_t diagonal = 0;
+  TOSAIC_FIELDS(TOSAIC_FIELD(diagonal))
+  bool operator==(const DiagonalAttrs&) const = default;
+};
+
+struct ArangeAttrs {
+  Scalar start = std::int64_t{0}, end = std::int64_t{0}, step = std::int64_t{1};
+  DType dtype = DType::kI64;
+  TOSAIC_FIELDS(TOSAIC_FIELD(start) TOSAIC_FIELD(end) TOSAIC_FIELD(step) TOSAIC_FIELD(dtype))
+  bool operator==(const ArangeAttrs&) const = default;
+};
+
+struct FullAttrs {
+  Shape shape;
+  Scalar value = 0.0;
+  DType dtype = DType::kF32;
+  TOSAIC_FIELDS(TOSAIC_FIELD(shape) TOSAIC_FIELD(value) TOSAIC_FIELD(dtype))
+  bool operator==(const FullAttrs&) const = default;
+};
+
+// torch.diff, n-th difference along axis.
+struct DiffAttrs {
+  std::int64_t n = 1, axis = 0;
+  TOSAIC_FIELDS(TOSAIC_FIELD(n) TOSAIC_FIELD(axis))
+  bool operator==(const DiffAttrs&) const = default;
+};
+
+// A foreign operator: its name and its arguments as JSON, where {"$": i} stands for operand i.
+struct OpaqueAttrs {
+  std::string target, arguments;
+  TOSAIC_FIELDS(TOSAIC_FIELD(target) TOSAIC_FIELD(arguments))
+  bool operator==(const OpaqueAttrs&) const = default;
+};
+
+// ---- TOSA operators: names of the specification; zero points and shapes are attributes until serialization ----
+
+// conv2d (pad 4, stride 2), conv3d (pad 6, stride 3), depthwise_conv2d.
+struct TosaConvAttrs {
+  Dims pad, stride, dilation;
+  std::int64_t input_zp = 0, weight_zp = 0;
+  DType acc_type = DType::kF32;
+  bool local_bound = false;
+  TOSAIC_FIELDS(TOSAIC_FIELD(pad) TOSAIC_FIELD(stride) TOSAIC_FIELD(dilation) TOSAIC_FIELD(input_zp)
+                    TOSAIC_FIELD(weight_zp) TOSAIC_FIELD(acc_type) TOSAIC_FIELD(local_bound))
+  bool operator==(const TosaConvAttrs&) const = default;
+};
+
+struct TosaTransposeConvAttrs {
+  Dims out_pad, stride;
+  std::int64_t input_zp = 0, weight_zp = 0;
+  DType acc_type = DType::kF32;
+  bool local_bound = false;
+  TOSAIC_FIELDS(TOSAIC_FIELD(out_pad) TOSAIC_FIELD(stride) TOSAIC_FIELD(input_zp) TOSAIC_FIELD(weight_zp)
+                    TOSAIC_FIELD(acc_type) TOSAIC_FIELD(local_bound))
+  bool operator==(const TosaTransposeConvAttrs&) const = default;
+};
+
+struct TosaAvgPoolAttrs {
+  Dims kernel, stride, pad;
+  std::int64_t input_zp = 0, output_zp = 0;
+  DType acc_type = DType::kF32;
+  TOSAIC_FIELDS(TOSAIC_FIELD(kernel) TOSAIC_FIELD(stride) TOSAIC_FIELD(pad) TOSAIC_FIELD(input_zp)
+                    TOSAIC_FIELD(output_zp) TOSAIC_FIELD(acc_type))
+  bool operator==(const TosaAvgPoolAttrs&) const = default;
+};
+
+struct TosaMaxPoolAttrs {
+  Dims kernel, stride, pad;
+  NanMode nan_mode = NanMode::kPropagate;
+  TOSAIC_FIELDS(TOSAIC_FIELD(kernel) TOSAIC_FIELD(stride) TOSAIC_FIELD(pad) TOSAIC_FIELD(nan_mode))
+  bool operator==(const TosaMaxPoolAttrs&) const = default;
+};
+
+// matmul: zero points of A and B; negate: of input and output.
+struct TosaZeroPointAttrs {
+  std::int64_t first_zp = 0, second_zp = 0;
+  TOSAIC_FIELDS(TOSAIC_FIELD(first_zp) TOSAIC_FIELD(second_zp))
+  bool operator==(const TosaZeroPointAttrs&) const = default;
+};
+
+struct TosaClampAttrs {
+  Scalar min_val = 0.0, max_val = 0.0;
+  NanMode nan_mode = NanMode::kPropagate;
+  TOSAIC_FIELDS(TOSAIC_FIELD(min_val) TOSAIC_FIELD(max_val) TOSAIC_FIELD(nan_mode))
+  bool operator==(const TosaClampAttrs&) const = default;
+};
+
+// argmax, reduce_max, reduce_min.
+struct TosaAxisNanAttrs {
+  std::int64_t axis = 0;
+  NanMode nan_mode = NanMode::kPropagate;
+  TOSAIC_FIELDS(TOSAIC_FIELD(axis) TOSAIC_FIELD(nan_mode))
+  bool operator==(const TosaAxisNanAttrs&) const = default;
+};
+
+// maximum, minimum.
+struct TosaNanAttrs {
+  NanMode nan_mode = NanMode::kPropagate;
+  TOSAIC_FIELDS(TOSAIC_FIELD(nan_mode))
+  bool operator==(const TosaNanAttrs&) const = default;
+};
+
+struct TosaMulAttrs {
+  std::int64_t shift = 0;
+  TOSAIC_FIELDS(TOSAIC_FIELD(shift))
+  bool operator==(const TosaMulAttrs&) const = default;
+};
+
+struct TosaShiftAttrs {
+  bool round = false;
+  TOSAIC_FIELDS(TOSAIC_FIELD(round))
+  bool operator==(const TosaShiftAttrs&) const = default;
+};
+
+struct TosaPadAttrs {
+  Dims before, after;
+  Scalar value = 0.0;
+  TOSAIC_FIELDS(TOSAIC_FIELD(before) TOSAIC_FIELD(after) TOSAIC_FIELD(value))
+  bool operator==(const TosaPadAttrs&) const = default;
+};
+
+struct TosaSliceAttrs {
+  Dims start, size;
+  TOSAIC_FIELDS(TOSAIC_FIELD(start) TOSAIC_FIELD(size))
+  bool operator==(const TosaSliceAttrs&) const = default;
+};
+
+// scale = (y_n, y_d, x_n, x_d), offset = (y, x), border = (y, x).
+struct TosaResizeAttrs {
+  ResizeMode mode = ResizeMode::kNearest;
+  Dims scale, offset, border;
+  TOSAIC_FIELDS(TOSAIC_FIELD(mode) TOSAIC_FIELD(scale) TOSAIC_FIELD(offset) TOSAIC_FIELD(border))
+  bool operator==(const TosaResizeAttrs&) const = default;
+};
+
+#undef TOSAIC_FIELD
+#undef TOSAIC_FIELDS
+
+using Attrs =
+    std::variant<NoAttrs, ConvAttrs, PoolAttrs, ShapeAttrs, ResizeAttrs, ReduceAttrs, VarAttrs, ArgAttrs, AxisAttrs,
+                 AxisDtypeAttrs, BatchNormAttrs, NormAttrs, GroupNormAttrs, PermuteAttrs, SliceAttrs, SelectAttrs,
+                 SplitAttrs, AxesAttrs, PadAttrs, CastAttrs, CloneAttrs, AlphaAttrs, AddmmAttrs, DivAttrs, ClampAttrs,
+                 GeluAttrs, SlopeAttrs, SdpaAttrs, DiagonalAttrs, ArangeAttrs, FullAttrs, DiffAttrs, OpaqueAttrs,
+                 TosaConvAttrs, TosaTransposeConvAttrs, TosaAvgPoolAttrs, TosaMaxPoolAttrs, TosaZeroPointAttrs,
+                 TosaClampAttrs, TosaAxisNanAttrs, TosaNanAttrs, TosaMulAttrs, TosaShiftAttrs, TosaPadAttrs,
+                 TosaSliceAttrs, TosaResizeAttrs>;
+
+// Attributes are immutable once on a node, so nodes and graph copies share them.
+using AttrsRef = std::shared_ptr<const Attrs>;
+[[nodiscard]] AttrsRef share(Attrs attrs);
+
+// "{stride=[2,2], groups=1}"; every field is printed, floats round-trip (shortest form, inf/nan spelled so).
+[[nodiscard]] std::string to_string(const Attrs& attrs);
+
+}  // namespace tosaic

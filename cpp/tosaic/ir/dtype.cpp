@@ -1,0 +1,64 @@
+#include "tosaic/ir/dtype.h"
+
+#include <array>
+
+#include "tosaic/base/error.h"
+
+namespace tosaic {
+namespace {
+
+struct Row {
+  std::string_view name;
+  std::size_t bytes;
+};
+constexpr std::array<Row, 15> kRows{{{"bool", 1},
+                                     {"i4", 1},
+                                     {"i8", 1},
+                                     {"u8", 1},
+                                     {"i16", 2},
+                                     {"u16", 2},
+                                     {"i32", 4},
+                                     {"i48", 8},
+                                     {"i64", 8},
+                                     {"f8e4m3", 1},
+                                     {"f8e5m2", 1},
+                                     {"f16", 2},
+                                     {"bf16", 2},
+                                     {"f32", 4},
+                                     {"f64", 8}}};
+
+}  // namespace
+
+std::size_t byte_size(DType dtype) { return kRows.at(static_cast<std::size_t>(dtype)).bytes; }
+
+std::string_view to_string(DType dtype) { return kRows.at(static_cast<std::size_t>(dtype)).name; }
+
+std::optional<DType> parse_dtype(std::string_view text) {
+  for (std::size_t i = 0; i < kRows.size(); ++i)
+    if (kRows.at(i).name == text) return static_cast<DType>(i);
+  return std::nullopt;
+}
+
+DType promote(DType a, DType b) {
+  if (a == b) return a;
+  if (a > b) std::swap(a, b);  // enum order is width order within a category
+  if (is_float(b)) {
+    if (!is_float(a)) return b;
+    const bool narrow_a = a < DType::kF16;
+    const bool narrow_b = b < DType::kF16;
+    if (narrow_a && narrow_b)
+      throw InvalidGraph({.where = "promote",
+                          .what = "f8e4m3 and f8e5m2 have no common dtype",
+                          .hint = "Cast one operand explicitly"});
+    if (a == DType::kF16 && b == DType::kBF16) return DType::kF32;
+    return b;
+  }
+  if (a == DType::kBool) return b;
+  // Both integers. An unsigned and a signed of at most the same width widen to the next signed one.
+  if (a == DType::kI8 && b == DType::kU8) return DType::kI16;
+  if (a == DType::kI4 && b == DType::kU8) return DType::kI16;
+  if (b == DType::kU16) return a == DType::kU8 ? b : DType::kI32;
+  return b;
+}
+
+}  // namespace tosaic

@@ -1,0 +1,43 @@
+// Element types. i4 is held one element a byte and i48 in eight bytes; only the TOSA writer packs them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace tosaic {
+
+enum class DType : std::uint8_t {
+  kBool,
+  kI4,
+  kI8,
+  kU8,
+  kI16,
+  kU16,
+  kI32,
+  kI48,
+  kI64,
+  kF8E4M3,
+  kF8E5M2,
+  kF16,
+  kBF16,
+  kF32,
+  kF64
+};
+
+// Bytes of one element in memory.
+[[nodiscard]] std::size_t byte_size(DType dtype);
+// "f32", "i8", "bool" ...: the names of the text form.
+[[nodiscard]] std::string_view to_string(DType dtype);
+[[nodiscard]] std::optional<DType> parse_dtype(std::string_view text);
+
+[[nodiscard]] constexpr bool is_float(DType dtype) { return dtype >= DType::kF8E4M3; }
+[[nodiscard]] constexpr bool is_integer(DType dtype) {
+  return dtype > DType::kBool && dtype < DType::kF8E4M3;
+}
+
+// torch's promotion of two dtypes of equal priority (torch.promote_types).
+[[nodiscard]] DType promote(DType a, DType b);
+
+}  // namespace tosaic

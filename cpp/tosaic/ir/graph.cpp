@@ -1,0 +1,148 @@
+#include "tosaic/ir/graph.h"
+
+#include <array>
+
+#include "tosaic/ir/infer.h"
+
+namespace tosaic {
+namespace {
+
+constexpr std::array<std::string_view, 4> kStageNames{"exported", "quantized", "integer", "tosa"};
+
+}  // namespace
+
+std::string_view to_string(Stage stage) { return kStageNames.at(static_cast<std::size_t>(stage)); }
+
+std::optional<Stage> parse_stage(std::string_view text) {
+  for (std::size_t i = 0; i < kStageNames.size(); ++i)
+    if (kStageNames.at(i) == text) return static_cast<Stage>(i);
+  return std::nullopt;
+}
+
+struct Graph::Users {
+  std::vector<std::uint32_t> begin;  // one more than there are values
+  std::vector<NodeId> nodes;
+  std::vector<bool> is_output;
+};
+
+std::string Graph::unique_name(std::string wanted) {
+  const auto [it, fresh] = names_.try_emplace(wanted, 1u);
+  if (fresh) return wanted;
+  for (;;) {
+    std::string candidate = wanted + "_" + std::to_string(it->second++);
+    if (names_.try_emplace(candidate, 1u).second) return candidate;
+  }
+}
+
+ValueId Graph::add_input(InputKind kind, std::string input_name, TensorType type, std::string path, Border border,
+                         ConstantRef initial) {
+  const ValueId id(static_cast<std::uint32_t>(values_.size()));
+  Value value;
+  value.type = std::move(type);
+  value.kind = ValueKind::kInput;
+  value.result_index = static_cast<std::uint32_t>(inputs_.size());
+  value.name = unique_name(input_name.empty() ? "input" : std::move(input_name));
+  values_.push_back(std::move(value));
+  inputs_.push_back({id, kind, std::move(path), std::move(initial), std::move(border)});
+  users_.reset();
+  return id;
+}
+
+ValueId Graph::add_constant(ConstantRef constant) {
+  const auto [it, fresh] = constants_.try_emplace(constant.get(), ValueId(static_cast<std::uint32_t>(values_.size())));
+  if (!fresh) return it->second;
+  Value value;
+  value.type.dtype = constant->dtype;
+  value.type.shape = constant->shape;
+  value.kind = ValueKind::kConstant;
+  value.name = unique_name(constant->name.empty() ? "constant" : constant->name);
+  value.constant = std::move(constant);
+  values_.push_back(std::move(value));
+  users_.reset();
+  return it->second;
+}
+
+NodeId Graph::add_node(Op op, AttrsRef attrs, std::span<const ValueId> operands, std::span<const TensorType> results,
+                       OriginRef origin, std::string node_name, std::vector<std::shared_ptr<const Graph>> regions) {
+  const NodeId id(static_cast<std::uint32_t>(nodes_.size()));
+  Node node;
+  node.op = op;
+  node.operand_begin = static_cast<std::uint32_t>(operands_.size());
+  node.operand_count = static_cast<std::uint32_t>(operands.size());
+  node.first_result = static_cast<std::uint32_t>(values_.size());
+  node.result_count = static_cast<std::uint32_t>(results.size());
+  node.attrs = std::move(attrs);
+  node.origin = std::move(origin);
+  node.regions = std::move(regions);
+  for (const ValueId operand : operands) {
+    if (operand.valid() && operand.index() >= values_.size())
+      throw InvalidGraph(located({.where = "graph",
+                                  .what = "operand does not exist before its user",
+                                  .expected = "an id below " + std::to_string(values_.size()),
+                                  .got = std::to_string(operand.index())},
+                                 node.origin, node_name));
+    operands_.push_back(operand);
+  }
+  if (node_name.empty()) node_name = std::string(info(op).name);
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    Value value;
+    value.type = results[i];
+    value.kind = ValueKind::kResult;
+    value.result_index = static_cast<std::uint32_t>(i);
+    value.producer = id;
+    value.name = unique_name(i == 0 ? node_name : node_name + "." + std::to_string(i));
+    values_.push_back(std::move(value));
+  }
+  nodes_.push_back(std::move(node));
+  users_.reset();
+  return id;
+}
+
+ValueId Graph::add(Op op, Attrs attributes, std::span<const ValueId> operands, OriginRef origin,
+                   std::string node_name) {
+  const std::vector<TensorType> types = infer_node(*this, op, attributes, operands, origin, node_name);
+  const NodeId id = add_node(op, share(std::move(attributes)), operands, types, std::move(origin), std::move(node_name));
+  return result(nodes_[id.index()]);
+}
+
+void Graph::add_output(Output output) {
+  outputs_.push_back(std::move(output));
+  users_.reset();
+}
+
+void Graph::rename(ValueId value, const std::string& wanted) {
+  if (names_.try_emplace(wanted, 1u).second) values_[value.index()].name = wanted;
+}
+
+std::string Graph::node_name(const Node& node) const {
+  if (node.result_count != 0) return values_[node.first_result].name;
+  const std::vector<OriginRef> from = leaves(node.origin);
+  return from.empty() ? std::string(info(node.op).name) : from.front()->fx_name;
+}
+
+std::span<const NodeId> Graph::users(ValueId id) const {
+  if (!users_) {
+    auto users = std::make_shared<Users>();
+    users->begin.assign(values_.size() + 1, 0u);
+    for (const ValueId operand : operands_)
+      if (operand.valid()) ++users->begin[operand.index() + 1];
+    for (std::size_t i = 1; i < users->begin.size(); ++i) users->begin[i] += users->begin[i - 1];
+    users->nodes.resize(users->begin.back());
+    std::vector<std::uint32_t> next(users->begin.begin(), users->begin.end() - 1);
+    for (std::size_t n = 0; n < nodes_.size(); ++n)
+      for (const ValueId operand : this->operands(nodes_[n]))
+        if (operand.valid()) users->nodes[next[operand.index()]++] = NodeId(static_cast<std::uint32_t>(n));
+    users->is_output.assign(values_.size(), false);
+    for (const Output& output : outputs_) users->is_output[output.value.index()] = true;
+    users_ = std::move(users);
+  }
+  const std::uint32_t first = users_->begin[id.index()];
+  return {users_->nodes.data() + first, users_->begin[id.index() + 1] - first};
+}
+
+bool Graph::is_output(ValueId id) const {
+  static_cast<void>(users(id));
+  return users_->is_output[id.index()];
+}
+
+}  // namespace tosaic

@@ -1,0 +1,168 @@
+// Result types of reductions, scans, normalisations and softmax.
+#include <algorithm>
+
+#include "tosaic/ir/infer.h"
+#include "tosaic/ir/infer_rules.h"
+
+namespace tosaic::rules {
+namespace {
+
+Shape reduced(const Call& call, const Dims& axes, bool keepdim) {
+  const Shape& input = call.operand(0).shape;
+  call.require_axes(axes, input.size());
+  Shape shape;
+  for (std::size_t i = 0; i < input.size(); ++i) {
+    if (!axes.contains(static_cast<std::int64_t>(i)))
+      shape.push_back(input[i]);
+    else if (keepdim)
+      shape.push_back(1);
+  }
+  return shape;
+}
+
+void require_no_dtype(const Call& call, const ReduceAttrs& attrs) {
+  if (attrs.dtype) call.fail("attribute 'dtype' is not taken", "none", std::string(to_string(*attrs.dtype)));
+}
+
+// Integers and bool add up in i64 unless told otherwise.
+DType accumulated(const Call& call, const std::optional<DType>& asked) {
+  if (asked) return *asked;
+  const DType dtype = call.operand(0).dtype;
+  return is_float(dtype) ? dtype : DType::kI64;
+}
+
+// The dtype asked for, else the operand's; it must be a float.
+DType float_dtype(const Call& call, const std::optional<DType>& asked) {
+  if (!asked) {
+    call.require_float(0);
+    return call.operand(0).dtype;
+  }
+  if (!is_float(*asked)) call.fail("attribute 'dtype'", "a float dtype", std::string(to_string(*asked)));
+  return *asked;
+}
+
+// Scale, shift and statistics: of the input's dtype or, beside a narrower input (rms_norm: any), f32.
+void require_parameter(const Call& call, std::size_t i, const Shape& shape) {
+  const TensorType* const type = call.optional(i);
+  if (type == nullptr) return;
+  const bool narrow = call.op() == Op::kRmsNorm || byte_size(call.operand(0).dtype) < byte_size(DType::kF32);
+  if (!narrow || type->dtype != DType::kF32) call.require_same_dtype(i, 0);
+  call.require_shape(i, shape);
+}
+
+}  // namespace
+
+Types infer_sum(const Call& call) {
+  const auto& attrs = call.attrs<ReduceAttrs>();
+  return one(accumulated(call, attrs.dtype), reduced(call, attrs.axes, attrs.keepdim));
+}
+
+Types infer_mean(const Call& call) {
+  const auto& attrs = call.attrs<ReduceAttrs>();
+  return one(float_dtype(call, attrs.dtype), reduced(call, attrs.axes, attrs.keepdim));
+}
+
+Types infer_extremum(const Call& call) {
+  const auto& attrs = call.attrs<ReduceAttrs>();
+  require_no_dtype(call, attrs);
+  const Shape shape = reduced(call, attrs.axes, attrs.keepdim);
+  for (const std::int64_t axis : attrs.axes) call.require_nonempty_axis(0, static_cast<std::size_t>(axis));
+  return one(call.operand(0).dtype, shape);
+}
+
+// torch gives uint8 for uint8.
+Types infer_any_all(const Call& call) {
+  const auto& attrs = call.attrs<ReduceAttrs>();
+  require_no_dtype(call, attrs);
+  const DType dtype = call.operand(0).dtype == DType::kU8 ? DType::kU8 : DType::kBool;
+  return one(dtype, reduced(call, attrs.axes, attrs.keepdim));
+}
+
+Types infer_var(const Call& call) {
+  const auto& attrs = call.attrs<VarAttrs>();
+  call.require_float(0);
+  return one(call.operand(0).dtype, reduced(call, attrs.axes, attrs.keepdim));
+}
+
+Types infer_arg(const Call& call) {
+  const auto& attrs = call.attrs<ArgAttrs>();
+  call.require_number(0);
+  const TensorType& input = call.operand(0);
+  if (attrs.axis) {
+    call.require_nonempty_axis(0, call.axis(*attrs.axis, input.rank()));
+    return one(DType::kI64, reduced(call, {*attrs.axis}, attrs.keepdim));
+  }
+  if (num_elements(input.shape) == 0)
+    call.fail("the input is empty", "at least 1 element", to_string(input.shape));
+  return one(DType::kI64, attrs.keepdim ? Shape::filled(input.rank(), 1) : Shape{});
+}
+
+Types infer_cumsum(const Call& call) {
+  const auto& attrs = call.attrs<AxisDtypeAttrs>();
+  static_cast<void>(call.axis(attrs.axis, call.operand(0).rank()));
+  const DType dtype = accumulated(call, attrs.dtype);
+  if (dtype == DType::kBool) call.fail("attribute 'dtype'", "an integer or float dtype", "bool");
+  return one(dtype, call.operand(0).shape);
+}
+
+// The n-th difference of cat(prepend, input, append).
+Types infer_diff(const Call& call) {
+  const auto& attrs = call.attrs<DiffAttrs>();
+  Shape shape = call.operand(0).shape;
+  const std::size_t axis = call.axis(attrs.axis, shape.size());
+  call.require_at_least("n", attrs.n, 0);
+  for (std::size_t i = 1; i < 3; ++i) {
+    if (call.optional(i) == nullptr) continue;
+    Shape expected = call.operand(0).shape;
+    call.require_rank(i, expected.size());
+    expected[axis] = call.operand(i).shape[axis];
+    call.require_shape(i, expected);
+    shape[axis] = call.plus(shape[axis], expected[axis]);
+  }
+  if (attrs.n == 0) return one(call.operand(0).dtype, call.operand(0).shape);
+  shape[axis] = std::max<std::int64_t>(0, call.minus(shape[axis], attrs.n));
+  return one(promoted_dtype(call.operands()), shape);
+}
+
+Types infer_batch_norm(const Call& call) {
+  call.require_float(0);
+  call.require_rank_between(0, 2, kMaxRank);
+  const TensorType& input = call.operand(0);
+  for (std::size_t i = 1; i < 5; ++i) require_parameter(call, i, {input.shape[1]});
+  return one(input.dtype, input.shape);
+}
+
+Types infer_trailing_norm(const Call& call) {
+  const std::int64_t normalized = call.attrs<NormAttrs>().normalized_rank;
+  call.require_float(0);
+  const TensorType& input = call.operand(0);
+  if (normalized < 1 || normalized > static_cast<std::int64_t>(input.rank()))
+    call.fail("attribute 'normalized_rank'", "1 to the rank " + std::to_string(input.rank()),
+              std::to_string(normalized));
+  const Shape trailing(input.shape.span().last(static_cast<std::size_t>(normalized)));
+  require_parameter(call, 1, trailing);
+  if (call.op() == Op::kLayerNorm) require_parameter(call, 2, trailing);
+  return one(input.dtype, input.shape);
+}
+
+Types infer_group_norm(const Call& call) {
+  const std::int64_t groups = call.attrs<GroupNormAttrs>().groups;
+  call.require_float(0);
+  call.require_rank_between(0, 2, kMaxRank);
+  call.require_at_least("groups", groups, 1);
+  const TensorType& input = call.operand(0);
+  if (input.shape[1] % groups != 0)
+    call.fail("'groups' does not divide the channels", "a divisor of " + std::to_string(input.shape[1]),
+              std::to_string(groups));
+  require_parameter(call, 1, {input.shape[1]});
+  require_parameter(call, 2, {input.shape[1]});
+  return one(input.dtype, input.shape);
+}
+
+Types infer_softmax(const Call& call) {
+  const auto& attrs = call.attrs<AxisDtypeAttrs>();
+  static_cast<void>(call.axis(attrs.axis, call.operand(0).rank()));
+  return one(float_dtype(call, attrs.dtype), call.operand(0).shape);
+}
+
+}  // namespace tosaic::rules

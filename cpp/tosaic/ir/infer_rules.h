@@ -1,0 +1,162 @@
+// Rules of infer(), by family: private to ir/. A rule gets one Call (operator, attributes, operand types),
+// checks what the operator requires and gives the result types. `infer` has already checked the number of
+// operands, which of them may be absent, the attribute struct and that every operand's extents are sane.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tosaic/ir/op.h"
+#include "tosaic/ir/type.h"
+
+namespace tosaic::rules {
+
+using Types = std::vector<TensorType>;
+
+// Elements of a tensor stay below this, so that byte counts and strides fit 63 bits.
+inline constexpr std::int64_t kMaxElements = std::int64_t{1} << 56;
+// Results of one node (unbind, split).
+inline constexpr std::int64_t kMaxResults = std::int64_t{1} << 16;
+
+class Call {
+ public:
+  Call(Op op, const Attrs& attrs, std::span<const TensorType* const> operands)
+      : op_(op), attrs_(attrs), operands_(operands) {}
+
+  [[nodiscard]] Op op() const { return op_; }
+  [[nodiscard]] std::size_t count() const { return operands_.size(); }
+  [[nodiscard]] std::span<const TensorType* const> operands() const { return operands_; }
+  [[nodiscard]] const TensorType& operand(std::size_t i) const { return *operands_[i]; }
+  // Null where an optional operand is absent, written or not.
+  [[nodiscard]] const TensorType* optional(std::size_t i) const {
+    return i < operands_.size() ? operands_[i] : nullptr;
+  }
+  template <class A>
+  [[nodiscard]] const A& attrs() const {
+    return std::get<A>(attrs_);
+  }
+
+  // Throw InvalidGraph, UnsupportedOp; `what` follows the operator's name.
+  [[noreturn]] void fail(const std::string& what, const std::string& expected = "",
+                         const std::string& got = "") const;
+  [[noreturn]] void unsupported(const std::string& what, const std::string& expected = "",
+                                const std::string& got = "") const;
+
+  // "operand 'weight'"
+  [[nodiscard]] std::string operand_text(std::size_t i) const;
+
+  // ---- checks of operands ----
+  void require_float(std::size_t i) const;
+  void require_integer(std::size_t i) const;
+  void require_integer_or_bool(std::size_t i) const;
+  void require_number(std::size_t i) const;  // anything but bool
+  void require_dtype(std::size_t i, DType dtype) const;
+  void require_same_dtype(std::size_t i, std::size_t as) const;
+  void require_index(std::size_t i) const;  // i32 or i64
+  void require_rank(std::size_t i, std::size_t rank) const;
+  void require_rank_between(std::size_t i, std::size_t low, std::size_t high) const;
+  void require_shape(std::size_t i, const Shape& shape) const;  // absent operands pass
+  void require_extent(std::size_t i, std::size_t axis, std::int64_t extent) const;
+  void require_nonempty_axis(std::size_t i, std::size_t axis) const;
+
+  // ---- checks of attributes ----
+  // An axis in [0, rank).
+  [[nodiscard]] std::size_t axis(std::int64_t value, std::size_t rank) const;
+  void require_size(const char* name, const Dims& dims, std::size_t size) const;
+  void require_at_least(const char* name, std::int64_t value, std::int64_t low) const;
+  void require_at_least(const char* name, const Dims& dims, std::int64_t low) const;
+  void require_axes(const Dims& axes, std::size_t rank) const;  // sorted or not, unique, in range
+
+  // ---- arithmetic that throws InvalidGraph instead of overflowing ----
+  [[nodiscard]] std::int64_t plus(std::int64_t a, std::int64_t b) const;
+  [[nodiscard]] std::int64_t minus(std::int64_t a, std::int64_t b) const;
+  [[nodiscard]] std::int64_t times(std::int64_t a, std::int64_t b) const;
+
+  // Extents of a shape: none negative, fewer than kMaxElements elements (empty axes counted as 1).
+  void require_sane(const std::string& subject, const Shape& shape) const;
+
+ private:
+  [[noreturn]] void fail_dtype(std::size_t i, const char* expected) const;
+
+  Op op_;
+  const Attrs& attrs_;
+  std::span<const TensorType* const> operands_;
+};
+
+// One result.
+[[nodiscard]] Types one(DType dtype, const Shape& shape);
+
+// ---- contraction ----
+[[nodiscard]] Types infer_conv(const Call& call);
+[[nodiscard]] Types infer_linear(const Call& call);
+[[nodiscard]] Types infer_matmul(const Call& call);
+[[nodiscard]] Types infer_addmm(const Call& call);
+[[nodiscard]] Types infer_baddbmm(const Call& call);
+[[nodiscard]] Types infer_sdpa(const Call& call);
+[[nodiscard]] Types infer_embedding(const Call& call);
+
+// ---- elementwise ----
+[[nodiscard]] Types infer_rounding(const Call& call);        // abs, ceil, neg, relu ...: any number, kept
+[[nodiscard]] Types infer_sign(const Call& call);            // bool as well
+[[nodiscard]] Types infer_float_function(const Call& call);  // integers and bool give f32
+[[nodiscard]] Types infer_activation(const Call& call);      // floats only
+[[nodiscard]] Types infer_clamp(const Call& call);
+[[nodiscard]] Types infer_logical_not(const Call& call);
+[[nodiscard]] Types infer_bitwise_not(const Call& call);
+[[nodiscard]] Types infer_cast(const Call& call);
+[[nodiscard]] Types infer_add_sub(const Call& call);
+[[nodiscard]] Types infer_promoting(const Call& call);  // mul, maximum, minimum
+[[nodiscard]] Types infer_div(const Call& call);
+[[nodiscard]] Types infer_pow(const Call& call);
+[[nodiscard]] Types infer_compare(const Call& call);
+[[nodiscard]] Types infer_logical(const Call& call);
+[[nodiscard]] Types infer_bitwise(const Call& call);
+[[nodiscard]] Types infer_where(const Call& call);
+
+// ---- reduction, normalisation ----
+[[nodiscard]] Types infer_sum(const Call& call);  // sum, prod
+[[nodiscard]] Types infer_mean(const Call& call);
+[[nodiscard]] Types infer_extremum(const Call& call);  // amax, amin
+[[nodiscard]] Types infer_any_all(const Call& call);
+[[nodiscard]] Types infer_var(const Call& call);
+[[nodiscard]] Types infer_arg(const Call& call);
+[[nodiscard]] Types infer_cumsum(const Call& call);
+[[nodiscard]] Types infer_diff(const Call& call);
+[[nodiscard]] Types infer_batch_norm(const Call& call);
+[[nodiscard]] Types infer_trailing_norm(const Call& call);  // layer_norm, rms_norm
+[[nodiscard]] Types infer_group_norm(const Call& call);
+[[nodiscard]] Types infer_softmax(const Call& call);
+
+// ---- windows ----
+[[nodiscard]] Types infer_pool(const Call& call);
+[[nodiscard]] Types infer_adaptive_avg_pool(const Call& call);
+[[nodiscard]] Types infer_resize(const Call& call);
+
+// ---- movement and creation ----
+[[nodiscard]] Types infer_reshape(const Call& call);
+[[nodiscard]] Types infer_clone(const Call& call);
+[[nodiscard]] Types infer_permute(const Call& call);
+[[nodiscard]] Types infer_expand(const Call& call);
+[[nodiscard]] Types infer_repeat(const Call& call);
+[[nodiscard]] Types infer_cat(const Call& call);
+[[nodiscard]] Types infer_stack(const Call& call);
+[[nodiscard]] Types infer_split(const Call& call);
+[[nodiscard]] Types infer_unbind(const Call& call);
+[[nodiscard]] Types infer_select(const Call& call);
+[[nodiscard]] Types infer_slice(const Call& call);
+[[nodiscard]] Types infer_flip(const Call& call);
+[[nodiscard]] Types infer_pad(const Call& call);
+[[nodiscard]] Types infer_triangle(const Call& call);
+[[nodiscard]] Types infer_gather(const Call& call);
+[[nodiscard]] Types infer_index_select(const Call& call);
+[[nodiscard]] Types infer_index(const Call& call);
+[[nodiscard]] Types infer_arange(const Call& call);
+[[nodiscard]] Types infer_full(const Call& call);
+
+// ---- TOSA ----
+[[nodiscard]] Types infer_tosa(const Call& call);  // every op with info(op).is_tosa
+
+}  // namespace tosaic::rules

@@ -1,0 +1,612 @@
+// Result types of TOSA 1.0 operators: shapes and dtype kinds as the specification's ERROR_IF clauses have
+// them. Which dtype stands in which profile or extension is the target's matter, not inference's.
+#include <algorithm>
+
+#include "tosaic/base/error.h"
+#include "tosaic/ir/infer_rules.h"
+
+namespace tosaic::rules {
+namespace {
+
+Types keep(const Call& call) { return one(call.operand(0).dtype, call.operand(0).shape); }
+
+std::string text_of(DType dtype) { return std::string(to_string(dtype)); }
+
+void require_zero_point(const Call& call, const char* name, DType dtype, std::int64_t value) {
+  if (value == 0) return;
+  if (dtype != DType::kI8)
+    call.fail(std::string("attribute '") + name + "' for " + text_of(dtype), "0", std::to_string(value));
+  if (value < -128 || value > 127)
+    call.fail(std::string("attribute '") + name + "'", "-128 to 127", std::to_string(value));
+}
+
+// ---- elementwise ----
+
+// Equal ranks; extents equal or 1.
+Shape broadcast_equal_rank(const Call& call) {
+  Shape shape = call.operand(0).shape;
+  for (std::size_t i = 1; i < call.count(); ++i) {
+    if (call.operand(i).rank() != shape.size())
+      call.fail("operands differ in rank", "rank " + std::to_string(shape.size()),
+                std::to_string(call.operand(i).rank()));
+    shape = broadcast(shape, call.operand(i).shape);
+  }
+  return shape;
+}
+
+Types unary_float(const Call& call) {
+  call.require_float(0);
+  return keep(call);
+}
+
+Types unary_number(const Call& call) {
+  call.require_number(0);
+  return keep(call);
+}
+
+Types unary_integer(const Call& call) {
+  call.require_integer(0);
+  return keep(call);
+}
+
+Types unary_bool(const Call& call) {
+  call.require_dtype(0, DType::kBool);
+  return keep(call);
+}
+
+Types negate(const Call& call) {
+  const auto& attrs = call.attrs<TosaZeroPointAttrs>();
+  call.require_number(0);
+  require_zero_point(call, "first_zp", call.operand(0).dtype, attrs.first_zp);
+  require_zero_point(call, "second_zp", call.operand(0).dtype, attrs.second_zp);
+  return keep(call);
+}
+
+Types clamp(const Call& call) {
+  const auto& attrs = call.attrs<TosaClampAttrs>();
+  call.require_number(0);
+  const double low = as_double(attrs.min_val), high = as_double(attrs.max_val);
+  if (!(low <= high))
+    call.fail("'min_val' and 'max_val'", "min_val <= max_val",
+              std::to_string(low) + " and " + std::to_string(high));
+  return keep(call);
+}
+
+Types binary(const Call& call) {
+  call.require_same_dtype(1, 0);
+  return one(call.operand(0).dtype, broadcast_equal_rank(call));
+}
+
+Types binary_number(const Call& call) {
+  call.require_number(0);
+  return binary(call);
+}
+
+Types binary_float(const Call& call) {
+  call.require_float(0);
+  return binary(call);
+}
+
+Types binary_integer(const Call& call) {
+  call.require_integer(0);
+  return binary(call);
+}
+
+Types binary_bool(const Call& call) {
+  call.require_dtype(0, DType::kBool);
+  return binary(call);
+}
+
+Types compare(const Call& call) {
+  Types types = binary_number(call);
+  types.front().dtype = DType::kBool;
+  return types;
+}
+
+// Integers multiply into i32; the shift belongs to i32 operands alone.
+Types multiply(const Call& call) {
+  const std::int64_t shift = call.attrs<TosaMulAttrs>().shift;
+  Types types = binary_number(call);
+  DType& dtype = types.front().dtype;
+  const std::int64_t limit = dtype == DType::kI32 ? 63 : 0;
+  if (shift < 0 || shift > limit)
+    call.fail("attribute 'shift' for " + text_of(dtype), "0 to " + std::to_string(limit),
+              std::to_string(shift));
+  if (is_integer(dtype) && dtype != DType::kI64) dtype = DType::kI32;
+  return types;
+}
+
+Types select(const Call& call) {
+  call.require_dtype(0, DType::kBool);
+  call.require_same_dtype(2, 1);
+  return one(call.operand(1).dtype, broadcast_equal_rank(call));
+}
+
+Types cast(const Call& call) { return one(call.attrs<CastAttrs>().dtype, call.operand(0).shape); }
+
+// ---- reduction: the axis stays, with extent 1 ----
+
+Types reduce(const Call& call, std::int64_t axis) {
+  Shape shape = call.operand(0).shape;
+  shape[call.axis(axis, shape.size())] = 1;
+  return one(call.operand(0).dtype, shape);
+}
+
+Types reduce_bool(const Call& call) {
+  call.require_dtype(0, DType::kBool);
+  return reduce(call, call.attrs<AxisAttrs>().axis);
+}
+
+Types reduce_extremum(const Call& call) {
+  call.require_number(0);
+  return reduce(call, call.attrs<TosaAxisNanAttrs>().axis);
+}
+
+Types reduce_sum(const Call& call) {
+  call.require_number(0);
+  return reduce(call, call.attrs<AxisAttrs>().axis);
+}
+
+Types reduce_product(const Call& call) {
+  call.require_float(0);
+  return reduce(call, call.attrs<AxisAttrs>().axis);
+}
+
+Types argmax(const Call& call) {
+  call.require_number(0);
+  Shape shape = call.operand(0).shape;
+  const std::size_t axis = call.axis(call.attrs<TosaAxisNanAttrs>().axis, shape.size());
+  shape.erase(axis);
+  return one(DType::kI32, shape);
+}
+
+// ---- windows ----
+
+// numerator / divisor + 1 where that is exact.
+std::int64_t exact_extent(const Call& call, const char* axis, std::int64_t numerator, std::int64_t divisor) {
+  if (numerator < 0)
+    call.fail(std::string("the window is larger than the padded input on ") + axis, "room of at least 0",
+              std::to_string(numerator));
+  if (numerator % divisor != 0)
+    call.fail(std::string("the last window ends before the padded input on ") + axis,
+              "a multiple of " + std::to_string(divisor), std::to_string(numerator));
+  return call.plus(numerator / divisor, 1);
+}
+
+constexpr const char* kAxisNames[] = {"depth", "height", "width"};
+
+// Names of the last `spatial` of (depth, height, width).
+const char* axis_name(std::size_t s, std::size_t spatial) { return kAxisNames[3 - spatial + s]; }
+
+struct Accumulation {
+  DType accumulator, result;
+};
+
+// The accumulator and result of a convolution's input dtype; f16 may accumulate in f32 as well.
+Accumulation accumulation(const Call& call, DType input) {
+  if (input == DType::kI8) return {DType::kI32, DType::kI32};
+  if (input == DType::kI16) return {DType::kI48, DType::kI48};
+  if (input == DType::kF16) return {DType::kF16, DType::kF16};
+  if (input == DType::kBF16) return {DType::kF32, DType::kBF16};
+  if (input == DType::kF32) return {DType::kF32, DType::kF32};
+  if (input == DType::kF8E4M3 || input == DType::kF8E5M2) return {DType::kF16, DType::kF16};
+  call.fail("wrong dtype of " + call.operand_text(0), "i8, i16, f8e4m3, f8e5m2, f16, bf16 or f32",
+            text_of(input));
+}
+
+// Dtypes and zero points of input, weight and bias; the result's dtype.
+DType conv_dtype(const Call& call, DType acc_type, std::int64_t input_zp, std::int64_t weight_zp) {
+  const DType input = call.operand(0).dtype;
+  const DType weight = call.operand(1).dtype;
+  const Accumulation rule = accumulation(call, input);
+  const bool four_bit = input == DType::kI8 && weight == DType::kI4;
+  if (input == DType::kI16)
+    call.require_dtype(1, DType::kI8);
+  else if (!four_bit)
+    call.require_same_dtype(1, 0);
+  if (acc_type != rule.accumulator && !(input == DType::kF16 && acc_type == DType::kF32))
+    call.fail("attribute 'acc_type' for " + text_of(input), text_of(rule.accumulator), text_of(acc_type));
+  call.require_dtype(2, rule.result);
+  require_zero_point(call, "input_zp", input, input_zp);
+  require_zero_point(call, "weight_zp", weight, weight_zp);
+  return rule.result;
+}
+
+// One bias element, or one for each channel.
+void require_bias(const Call& call, std::int64_t channels) {
+  call.require_rank(2, 1);
+  if (call.operand(2).shape[0] != 1) call.require_extent(2, 0, channels);
+}
+
+// Extents of the spatial axes, input axis 1 on. `kernel` are the weight's.
+void set_conv_extents(const Call& call, const TosaConvAttrs& attrs, const Dims& kernel, Shape& shape) {
+  const std::size_t spatial = kernel.size();
+  call.require_size("pad", attrs.pad, 2 * spatial);
+  call.require_size("stride", attrs.stride, spatial);
+  call.require_size("dilation", attrs.dilation, spatial);
+  call.require_at_least("pad", attrs.pad, 0);
+  call.require_at_least("stride", attrs.stride, 1);
+  call.require_at_least("dilation", attrs.dilation, 1);
+  for (std::size_t s = 0; s < spatial; ++s) {
+    const std::int64_t padded = call.plus(shape[1 + s], call.plus(attrs.pad[2 * s], attrs.pad[2 * s + 1]));
+    const std::int64_t reach = call.plus(call.times(kernel[s] - 1, attrs.dilation[s]), 1);
+    shape[1 + s] = exact_extent(call, axis_name(s, spatial), call.minus(padded, reach), attrs.stride[s]);
+  }
+}
+
+Types conv(const Call& call, std::size_t spatial) {
+  const auto& attrs = call.attrs<TosaConvAttrs>();
+  const DType dtype = conv_dtype(call, attrs.acc_type, attrs.input_zp, attrs.weight_zp);
+  call.require_rank(0, spatial + 2);
+  call.require_rank(1, spatial + 2);
+  const Shape& weight = call.operand(1).shape;
+  Shape shape = call.operand(0).shape;
+  call.require_extent(1, spatial + 1, shape[spatial + 1]);
+  require_bias(call, weight[0]);
+  set_conv_extents(call, attrs, Dims(weight.span().subspan(1, spatial)), shape);
+  shape[spatial + 1] = weight[0];
+  return one(dtype, shape);
+}
+
+// Weight (KH, KW, C, M); channel c * M + m of the result.
+Types depthwise_conv(const Call& call) {
+  const auto& attrs = call.attrs<TosaConvAttrs>();
+  const DType dtype = conv_dtype(call, attrs.acc_type, attrs.input_zp, attrs.weight_zp);
+  call.require_rank(0, 4);
+  call.require_rank(1, 4);
+  const Shape& weight = call.operand(1).shape;
+  Shape shape = call.operand(0).shape;
+  call.require_extent(1, 2, shape[3]);
+  const std::int64_t channels = call.times(weight[2], weight[3]);
+  require_bias(call, channels);
+  set_conv_extents(call, attrs, Dims(weight.span().first(2)), shape);
+  shape[3] = channels;
+  return one(dtype, shape);
+}
+
+// (in - 1) * stride + out_pads + kernel; out_pads may crop, by less than the kernel each.
+Types transpose_conv(const Call& call) {
+  const auto& attrs = call.attrs<TosaTransposeConvAttrs>();
+  const DType dtype = conv_dtype(call, attrs.acc_type, attrs.input_zp, attrs.weight_zp);
+  call.require_rank(0, 4);
+  call.require_rank(1, 4);
+  const Shape& weight = call.operand(1).shape;
+  Shape shape = call.operand(0).shape;
+  call.require_extent(1, 3, shape[3]);
+  require_bias(call, weight[0]);
+  call.require_size("out_pad", attrs.out_pad, 4);
+  call.require_size("stride", attrs.stride, 2);
+  call.require_at_least("stride", attrs.stride, 1);
+  for (std::size_t s = 0; s < 2; ++s) {
+    const std::int64_t kernel = weight[1 + s], before = attrs.out_pad[2 * s],
+                       after = attrs.out_pad[2 * s + 1];
+    if (before <= -kernel || after <= -kernel)
+      call.fail(std::string("'out_pad' crops too much on ") + axis_name(s, 2),
+                "more than " + std::to_string(-kernel),
+                std::to_string(before) + " and " + std::to_string(after));
+    std::int64_t out = call.plus(call.times(shape[1 + s] - 1, attrs.stride[s]), kernel);
+    out = call.plus(out, call.plus(before, after));
+    if (out < 1)
+      call.fail(std::string("the result is empty on ") + axis_name(s, 2), "at least 1", std::to_string(out));
+    shape[1 + s] = out;
+  }
+  shape[3] = weight[0];
+  return one(dtype, shape);
+}
+
+Shape pool_shape(const Call& call, const Dims& kernel, const Dims& stride, const Dims& pad) {
+  call.require_rank(0, 4);
+  call.require_size("kernel", kernel, 2);
+  call.require_size("stride", stride, 2);
+  call.require_size("pad", pad, 4);
+  call.require_at_least("kernel", kernel, 1);
+  call.require_at_least("stride", stride, 1);
+  call.require_at_least("pad", pad, 0);
+  Shape shape = call.operand(0).shape;
+  for (std::size_t s = 0; s < 2; ++s) {
+    const std::int64_t before = pad[2 * s], after = pad[2 * s + 1];
+    if (before >= kernel[s] || after >= kernel[s])
+      call.fail(std::string("'pad' on ") + axis_name(s, 2),
+                "less than the kernel " + std::to_string(kernel[s]),
+                std::to_string(before) + " and " + std::to_string(after));
+    const std::int64_t padded = call.plus(shape[1 + s], call.plus(before, after));
+    shape[1 + s] = exact_extent(call, axis_name(s, 2), call.minus(padded, kernel[s]), stride[s]);
+  }
+  return shape;
+}
+
+Types avg_pool(const Call& call) {
+  const auto& attrs = call.attrs<TosaAvgPoolAttrs>();
+  const DType dtype = call.operand(0).dtype;
+  call.require_number(0);
+  const bool fits = is_integer(dtype) ? attrs.acc_type == DType::kI32
+                                      : attrs.acc_type == DType::kF32 || attrs.acc_type == DType::kF16;
+  if (!fits)
+    call.fail("attribute 'acc_type' for " + text_of(dtype), is_integer(dtype) ? "i32" : "f32 or f16",
+              text_of(attrs.acc_type));
+  require_zero_point(call, "input_zp", dtype, attrs.input_zp);
+  require_zero_point(call, "output_zp", dtype, attrs.output_zp);
+  return one(dtype, pool_shape(call, attrs.kernel, attrs.stride, attrs.pad));
+}
+
+Types max_pool(const Call& call) {
+  const auto& attrs = call.attrs<TosaMaxPoolAttrs>();
+  call.require_number(0);
+  return one(call.operand(0).dtype, pool_shape(call, attrs.kernel, attrs.stride, attrs.pad));
+}
+
+// Integers at bilinear keep the extra bits of the scale.
+DType resize_dtype(const Call& call, ResizeMode mode) {
+  const DType input = call.operand(0).dtype;
+  call.require_number(0);
+  if (mode == ResizeMode::kNearest || is_float(input)) return input;
+  if (input == DType::kI8) return DType::kI32;
+  if (input == DType::kI16) return DType::kI48;
+  call.fail("wrong dtype of " + call.operand_text(0), "i8, i16 or a float dtype", text_of(input));
+}
+
+// Extent ((in - 1) * n - offset + border) / d + 1; the specification bounds each term, so nothing overflows.
+Types resize(const Call& call) {
+  const auto& attrs = call.attrs<TosaResizeAttrs>();
+  constexpr std::int64_t kMaxScale = 1 << 11, kMaxExtent = 16384;
+  const DType dtype = resize_dtype(call, attrs.mode);
+  call.require_rank(0, 4);
+  call.require_size("scale", attrs.scale, 4);
+  call.require_size("offset", attrs.offset, 2);
+  call.require_size("border", attrs.border, 2);
+  call.require_at_least("scale", attrs.scale, 1);
+  Shape shape = call.operand(0).shape;
+  for (std::size_t s = 0; s < 2; ++s) {
+    const std::int64_t n = attrs.scale[2 * s], d = attrs.scale[2 * s + 1];
+    const std::int64_t offset = attrs.offset[s], border = attrs.border[s];
+    const std::string place = std::string(" on ") + axis_name(s, 2);
+    if (n > kMaxScale) call.fail("'scale'" + place, "a numerator of at most 2048", std::to_string(n));
+    if (d >= 16 * n)
+      call.fail("'scale'" + place, "a denominator below 16 times the numerator", std::to_string(d));
+    if (offset < -n || offset >= 16 * n)
+      call.fail("'offset'" + place, std::to_string(-n) + " to " + std::to_string(16 * n - 1),
+                std::to_string(offset));
+    if (border < -16 * n || border >= n)
+      call.fail("'border'" + place, std::to_string(-16 * n) + " to " + std::to_string(n - 1),
+                std::to_string(border));
+    if (shape[1 + s] >= kMaxExtent)
+      call.fail("the input is too large" + place, "less than 16384", std::to_string(shape[1 + s]));
+    shape[1 + s] = exact_extent(call, axis_name(s, 2), (shape[1 + s] - 1) * n - offset + border, d);
+    if (shape[1 + s] >= kMaxExtent)
+      call.fail("the result is too large" + place, "less than 16384", std::to_string(shape[1 + s]));
+  }
+  return one(dtype, shape);
+}
+
+// ---- matrix product ----
+
+// No accumulator attribute: f16 accumulates in f16, bf16 in f32.
+DType matmul_dtype(const Call& call, DType input) {
+  return input == DType::kBF16 ? DType::kF32 : accumulation(call, input).result;
+}
+
+Types matmul(const Call& call) {
+  const auto& attrs = call.attrs<TosaZeroPointAttrs>();
+  const DType input = call.operand(0).dtype;
+  const DType dtype = matmul_dtype(call, input);
+  call.require_same_dtype(1, 0);
+  require_zero_point(call, "first_zp", input, attrs.first_zp);
+  require_zero_point(call, "second_zp", input, attrs.second_zp);
+  call.require_rank(0, 3);
+  call.require_rank(1, 3);
+  const Shape& a = call.operand(0).shape;
+  call.require_extent(1, 0, a[0]);
+  call.require_extent(1, 1, a[2]);
+  return one(dtype, {a[0], a[1], call.operand(1).shape[2]});
+}
+
+// ---- movement ----
+
+Types concat(const Call& call) {
+  if (call.count() == 0) call.fail("no operands", "1 or more", "0");
+  Shape shape = call.operand(0).shape;
+  const std::size_t axis = call.axis(call.attrs<AxisAttrs>().axis, shape.size());
+  for (std::size_t i = 1; i < call.count(); ++i) {
+    call.require_same_dtype(i, 0);
+    call.require_rank(i, shape.size());
+    Shape expected = shape;
+    expected[axis] = call.operand(i).shape[axis];
+    call.require_shape(i, expected);
+    shape[axis] = call.plus(shape[axis], expected[axis]);
+  }
+  return one(call.operand(0).dtype, shape);
+}
+
+Types pad(const Call& call) {
+  const auto& attrs = call.attrs<TosaPadAttrs>();
+  Shape shape = call.operand(0).shape;
+  call.require_rank_between(0, 1, kMaxRank);
+  call.require_size("before", attrs.before, shape.size());
+  call.require_size("after", attrs.after, shape.size());
+  call.require_at_least("before", attrs.before, 0);
+  call.require_at_least("after", attrs.after, 0);
+  for (std::size_t i = 0; i < shape.size(); ++i)
+    shape[i] = call.plus(shape[i], call.plus(attrs.before[i], attrs.after[i]));
+  return one(call.operand(0).dtype, shape);
+}
+
+Types reshape(const Call& call) {
+  const Shape& shape = call.attrs<ShapeAttrs>().shape;
+  call.require_at_least("shape", shape, 1);
+  return infer_reshape(call);
+}
+
+Types reverse(const Call& call) {
+  static_cast<void>(call.axis(call.attrs<AxisAttrs>().axis, call.operand(0).rank()));
+  return keep(call);
+}
+
+Types slice(const Call& call) {
+  const auto& attrs = call.attrs<TosaSliceAttrs>();
+  const Shape& input = call.operand(0).shape;
+  call.require_rank_between(0, 1, kMaxRank);
+  call.require_size("start", attrs.start, input.size());
+  call.require_size("size", attrs.size, input.size());
+  call.require_at_least("start", attrs.start, 0);
+  call.require_at_least("size", attrs.size, 1);
+  for (std::size_t i = 0; i < input.size(); ++i)
+    if (call.plus(attrs.start[i], attrs.size[i]) > input[i])
+      call.fail("the slice ends beyond the input on axis " + std::to_string(i),
+                "at most " + std::to_string(input[i]),
+                std::to_string(attrs.start[i]) + " + " + std::to_string(attrs.size[i]));
+  return one(call.operand(0).dtype, attrs.size);
+}
+
+Types tile(const Call& call) {
+  const Shape& multiples = call.attrs<ShapeAttrs>().shape;
+  Shape shape = call.operand(0).shape;
+  call.require_size("shape", multiples, shape.size());
+  call.require_at_least("shape", multiples, 1);
+  for (std::size_t i = 0; i < shape.size(); ++i) shape[i] = call.times(shape[i], multiples[i]);
+  return one(call.operand(0).dtype, shape);
+}
+
+// values (N, K, C), indices (N, W) -> (N, W, C)
+Types gather(const Call& call) {
+  call.require_rank(0, 3);
+  call.require_rank(1, 2);
+  call.require_dtype(1, DType::kI32);
+  const Shape& values = call.operand(0).shape;
+  call.require_extent(1, 0, values[0]);
+  return one(call.operand(0).dtype, {values[0], call.operand(1).shape[1], values[2]});
+}
+
+// values_in (N, K, C), indices (N, W), input (N, W, C) -> (N, K, C); no row is written twice, so W <= K.
+Types scatter(const Call& call) {
+  call.require_rank(0, 3);
+  call.require_rank(1, 2);
+  call.require_dtype(1, DType::kI32);
+  call.require_same_dtype(2, 0);
+  const Shape& values = call.operand(0).shape;
+  const std::int64_t written = call.operand(1).shape[1];
+  call.require_extent(1, 0, values[0]);
+  if (written > values[1])
+    call.fail("more indices than rows", "at most " + std::to_string(values[1]), std::to_string(written));
+  call.require_shape(2, {values[0], written, values[2]});
+  return keep(call);
+}
+
+}  // namespace
+
+Types infer_tosa(const Call& call) {
+  switch (call.op()) {
+    case Op::kTosaArgmax:
+      return argmax(call);
+    case Op::kTosaAvgPool2d:
+      return avg_pool(call);
+    case Op::kTosaConv2d:
+      return conv(call, 2);
+    case Op::kTosaConv3d:
+      return conv(call, 3);
+    case Op::kTosaDepthwiseConv2d:
+      return depthwise_conv(call);
+    case Op::kTosaMatmul:
+      return matmul(call);
+    case Op::kTosaMaxPool2d:
+      return max_pool(call);
+    case Op::kTosaTransposeConv2d:
+      return transpose_conv(call);
+    case Op::kTosaClamp:
+      return clamp(call);
+
+    case Op::kTosaErf:
+    case Op::kTosaSigmoid:
+    case Op::kTosaTanh:
+    case Op::kTosaCeil:
+    case Op::kTosaCos:
+    case Op::kTosaExp:
+    case Op::kTosaFloor:
+    case Op::kTosaLog:
+    case Op::kTosaReciprocal:
+    case Op::kTosaRsqrt:
+    case Op::kTosaSin:
+      return unary_float(call);
+    case Op::kTosaAbs:
+      return unary_number(call);
+    case Op::kTosaBitwiseNot:
+    case Op::kTosaClz:
+      return unary_integer(call);
+    case Op::kTosaLogicalNot:
+      return unary_bool(call);
+    case Op::kTosaNegate:
+      return negate(call);
+
+    case Op::kTosaAdd:
+    case Op::kTosaSub:
+    case Op::kTosaMaximum:
+    case Op::kTosaMinimum:
+      return binary_number(call);
+    case Op::kTosaPow:
+      return binary_float(call);
+    case Op::kTosaMul:
+      return multiply(call);
+    case Op::kTosaArithmeticRightShift:
+    case Op::kTosaBitwiseAnd:
+    case Op::kTosaBitwiseOr:
+    case Op::kTosaBitwiseXor:
+    case Op::kTosaIntdiv:
+    case Op::kTosaLogicalLeftShift:
+    case Op::kTosaLogicalRightShift:
+      return binary_integer(call);
+    case Op::kTosaLogicalAnd:
+    case Op::kTosaLogicalOr:
+    case Op::kTosaLogicalXor:
+      return binary_bool(call);
+    case Op::kTosaEqual:
+    case Op::kTosaGreater:
+    case Op::kTosaGreaterEqual:
+      return compare(call);
+    case Op::kTosaSelect:
+      return select(call);
+
+    case Op::kTosaReduceAll:
+    case Op::kTosaReduceAny:
+      return reduce_bool(call);
+    case Op::kTosaReduceMax:
+    case Op::kTosaReduceMin:
+      return reduce_extremum(call);
+    case Op::kTosaReduceProduct:
+      return reduce_product(call);
+    case Op::kTosaReduceSum:
+      return reduce_sum(call);
+
+    case Op::kTosaConcat:
+      return concat(call);
+    case Op::kTosaPad:
+      return pad(call);
+    case Op::kTosaReshape:
+      return reshape(call);
+    case Op::kTosaReverse:
+      return reverse(call);
+    case Op::kTosaSlice:
+      return slice(call);
+    case Op::kTosaTile:
+      return tile(call);
+    case Op::kTosaTranspose:
+      return infer_permute(call);
+    case Op::kTosaGather:
+      return gather(call);
+    case Op::kTosaScatter:
+      return scatter(call);
+    case Op::kTosaResize:
+      return resize(call);
+    case Op::kTosaCast:
+      return cast(call);
+    case Op::kTosaIdentity:
+      return keep(call);
+
+#define TOSAIC_OP(Name, text, AttrsT, operands, results, traits) case Op::Name:
+#define TOSAIC_TOSA_OP(Name, text, AttrsT, operands, results, traits)
+#include "tosaic/ir/ops.def"
+      break;
+  }
+  throw InternalError(
+      {.where = "infer", .what = std::string(info(call.op()).name) + ": not a TOSA operator"});
+}
+
+}  // namespace tosaic::rules

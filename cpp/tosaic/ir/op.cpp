@@ -1,0 +1,114 @@
+#include "tosaic/ir/op.h"
+
+#include <array>
+#include <unordered_map>
+
+namespace tosaic {
+namespace {
+
+template <class T, class Variant>
+struct IndexOf;
+template <class T, class... Rest>
+struct IndexOf<T, std::variant<T, Rest...>> : std::integral_constant<std::size_t, 0> {};
+template <class T, class U, class... Rest>
+struct IndexOf<T, std::variant<U, Rest...>>
+    : std::integral_constant<std::size_t, 1 + IndexOf<T, std::variant<Rest...>>::value> {};
+
+constexpr std::uint8_t count_operands(std::string_view names, bool minimum) {
+  std::uint8_t count = 0;
+  std::size_t i = 0;
+  while (i < names.size()) {
+    const std::size_t end = std::min(names.find(' ', i), names.size());
+    const char last = names[end - 1];
+    if (last == '*') return minimum ? count : std::uint8_t{255};
+    count = static_cast<std::uint8_t>(count + (minimum && last == '?' ? 0 : 1));
+    i = end + 1;
+  }
+  return count;
+}
+
+// Optional operands in the middle still take a place: the minimum counts up to the last required one.
+constexpr std::uint8_t min_operands(std::string_view names) {
+  std::uint8_t count = 0, required = 0;
+  std::size_t i = 0;
+  while (i < names.size()) {
+    const std::size_t end = std::min(names.find(' ', i), names.size());
+    const char last = names[end - 1];
+    ++count;
+    if (last != '?' && last != '*') required = count;
+    i = end + 1;
+  }
+  return required;
+}
+
+constexpr OpInfo make(Op op, std::string_view name, std::string_view operands, int results, int traits, bool is_tosa,
+                      std::size_t attrs_index) {
+  return {op,
+          name,
+          operands,
+          static_cast<std::int8_t>(results),
+          static_cast<std::uint8_t>(traits),
+          is_tosa,
+          static_cast<std::uint8_t>(attrs_index),
+          min_operands(operands),
+          count_operands(operands, false)};
+}
+
+constexpr OpInfo kOps[] = {
+#define TOSAIC_OP(Name, text, AttrsT, operands, results, traits) \
+  make(Op::Name, text, operands, results, traits, false, IndexOf<AttrsT, Attrs>::value),
+#define TOSAIC_TOSA_OP(Name, text, AttrsT, operands, results, traits) \
+  make(Op::Name, text, operands, results, traits, true, IndexOf<AttrsT, Attrs>::value),
+#include "tosaic/ir/ops.def"
+};
+
+std::string_view nth_operand(std::string_view names, std::size_t n) {
+  std::size_t begin = 0;
+  for (;;) {
+    const std::size_t end = std::min(names.find(' ', begin), names.size());
+    if (n == 0 || names[end - 1] == '*' || end == names.size()) return names.substr(begin, end - begin);
+    begin = end + 1;
+    --n;
+  }
+}
+
+}  // namespace
+
+std::string_view OpInfo::operand_name(std::size_t i) const {
+  std::string_view name_and_mark = nth_operand(operands, i);
+  if (!name_and_mark.empty() && (name_and_mark.back() == '?' || name_and_mark.back() == '*'))
+    name_and_mark.remove_suffix(1);
+  return name_and_mark;
+}
+
+bool OpInfo::operand_optional(std::size_t i) const {
+  const std::string_view mark = nth_operand(operands, i);
+  return !mark.empty() && (mark.back() == '?' || (mark.back() == '*' && op == Op::kIndex));
+}
+
+const OpInfo& info(Op op) { return kOps[static_cast<std::size_t>(op)]; }
+
+std::span<const OpInfo> all_ops() { return kOps; }
+
+std::optional<Op> parse_op(std::string_view name) {
+  static const auto* const by_name = [] {
+    auto* map = new std::unordered_map<std::string_view, Op>;
+    for (const OpInfo& row : kOps) map->emplace(row.name, row.op);
+    return map;
+  }();
+  const auto it = by_name->find(name);
+  if (it == by_name->end()) return std::nullopt;
+  return it->second;
+}
+
+Attrs default_attrs(Op op) {
+  switch (op) {
+#define TOSAIC_OP(Name, text, AttrsT, operands, results, traits) \
+  case Op::Name:                                                 \
+    return AttrsT{};
+#include "tosaic/ir/ops.def"
+  }
+  return NoAttrs{};
+}
+
+}  // namespace tosaic

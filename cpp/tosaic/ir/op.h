@@ -1,0 +1,49 @@
+// Op: the closed set of operators, generated from ops.def, and what the table says of each.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "tosaic/ir/attributes.h"
+
+namespace tosaic {
+
+enum class Op : std::uint16_t {
+#define TOSAIC_OP(Name, text, AttrsT, operands, results, traits) Name,
+#include "tosaic/ir/ops.def"
+};
+
+enum Trait : std::uint8_t {
+  kNone = 0,
+  kElementwise = 1,
+  kView = 2,
+  kMovement = 4,
+  kComposite = 8,
+  kCommutative = 16,
+};
+
+struct OpInfo {
+  Op op;
+  std::string_view name;      // of the text form
+  std::string_view operands;  // as in ops.def
+  std::int8_t results;
+  std::uint8_t traits;
+  bool is_tosa;
+  std::uint8_t attrs_index;  // index into the variant Attrs
+  std::uint8_t min_operands, max_operands;  // max 255 = variadic
+
+  [[nodiscard]] bool has(Trait trait) const { return (traits & trait) != 0; }
+  // The role name of operand i ("weight"; of a variadic tail its name).
+  [[nodiscard]] std::string_view operand_name(std::size_t i) const;
+  [[nodiscard]] bool operand_optional(std::size_t i) const;
+};
+
+[[nodiscard]] const OpInfo& info(Op op);
+[[nodiscard]] std::span<const OpInfo> all_ops();
+[[nodiscard]] std::optional<Op> parse_op(std::string_view name);
+// Attributes of the type that `op` takes, default-constructed.
+[[nodiscard]] Attrs default_attrs(Op op);
+
+}  // namespace tosaic

@@ -1,0 +1,133 @@
+#include "tosaic/ir/rewriter.h"
+
+namespace tosaic {
+
+Graph& Rewriter::out(const Node& at) {
+  if (started_) return out_;
+  started_ = true;
+  // Everything before `at` is a verbatim prefix: values up to its first result, nodes up to itself.
+  const std::uint32_t node_index = source_.id(at).index();
+  const std::uint32_t value_count = at.result_count != 0 ? at.first_result
+                                    : node_index == 0    ? 0u
+                                                         : source_.nodes_[node_index].first_result;
+  out_.name = source_.name;
+  out_.stage = source_.stage;
+  out_.nodes_.reserve(source_.nodes_.size() + 8);
+  out_.values_.reserve(source_.values_.size() + 8);
+  out_.nodes_.assign(source_.nodes_.begin(), source_.nodes_.begin() + node_index);
+  out_.values_.assign(source_.values_.begin(), source_.values_.begin() + value_count);
+  out_.operands_.assign(source_.operands_.begin(), source_.operands_.begin() + at.operand_begin);
+  out_.inputs_ = source_.inputs_;
+  map_.assign(source_.values_.size(), ValueId());
+  for (std::uint32_t i = 0; i < value_count; ++i) {
+    const Value& value = out_.values_[i];
+    map_[i] = ValueId(i);
+    out_.names_.try_emplace(value.name, 1u);
+    if (value.kind == ValueKind::kConstant) out_.constants_.try_emplace(value.constant.get(), ValueId(i));
+  }
+  // Inputs and constants may stand behind the prefix in the value array.
+  for (std::uint32_t i = value_count; i < source_.values_.size(); ++i) {
+    const Value& value = source_.values_[i];
+    if (value.kind == ValueKind::kConstant) {
+      map_[i] = out_.add_constant(value.constant);
+    } else if (value.kind == ValueKind::kInput) {
+      Value copy = value;
+      copy.name = out_.unique_name(copy.name);
+      map_[i] = ValueId(static_cast<std::uint32_t>(out_.values_.size()));
+      out_.inputs_[copy.result_index].value = map_[i];
+      out_.values_.push_back(std::move(copy));
+    }
+  }
+  return out_;
+}
+
+void Rewriter::start() {
+  if (!source_.nodes_.empty()) {
+    static_cast<void>(out(source_.nodes_.front()));
+    return;
+  }
+  out_ = source_;
+  started_ = true;
+  for (std::uint32_t i = 0; i < source_.values_.size(); ++i) map_.push_back(ValueId(i));
+  out_.outputs_.clear();
+}
+
+void Rewriter::bind(ValueId old, ValueId fresh) { map_[old.index()] = fresh; }
+
+ValueId Rewriter::map(ValueId old) const {
+  if (!started_ || !old.valid()) return old;
+  const ValueId fresh = map_[old.index()];
+  if (!fresh.valid())
+    throw InternalError({.where = "rewriter", .what = "value '" + source_.value(old).name + "' was not walked yet"});
+  return fresh;
+}
+
+std::vector<ValueId> Rewriter::map_operands(const Node& node) const {
+  std::vector<ValueId> mapped;
+  mapped.reserve(node.operand_count);
+  for (const ValueId operand : source_.operands(node)) mapped.push_back(map(operand));
+  return mapped;
+}
+
+void Rewriter::keep(const Node& node) {
+  if (!started_) return;
+  Node copy = node;
+  copy.operand_begin = static_cast<std::uint32_t>(out_.operands_.size());
+  for (const ValueId operand : source_.operands(node)) out_.operands_.push_back(map(operand));
+  copy.first_result = static_cast<std::uint32_t>(out_.values_.size());
+  const NodeId id(static_cast<std::uint32_t>(out_.nodes_.size()));
+  for (std::uint32_t i = 0; i < node.result_count; ++i) {
+    Value value = source_.values_[node.first_result + i];
+    value.name = out_.unique_name(std::move(value.name));
+    value.producer = id;
+    map_[node.first_result + i] = ValueId(static_cast<std::uint32_t>(out_.values_.size()));
+    out_.values_.push_back(std::move(value));
+  }
+  out_.nodes_.push_back(std::move(copy));
+}
+
+ValueId Rewriter::emit(const Node& at, Op op, Attrs attrs, std::span<const ValueId> operands,
+                       const OriginRef& extra) {
+  // Intermediate results take the node's name with a suffix; replace() gives the name itself to the last one.
+  OriginRef origin = extra ? merge({at.origin, extra}) : at.origin;
+  return out(at).add(op, std::move(attrs), operands, std::move(origin), source_.node_name(at) + "." + std::string(info(op).name));
+}
+
+void Rewriter::replace(const Node& node, std::span<const ValueId> results) {
+  static_cast<void>(out(node));
+  if (results.size() != node.result_count)
+    throw InternalError({.where = "rewriter",
+                         .what = "replacement has another number of results",
+                         .expected = std::to_string(node.result_count),
+                         .got = std::to_string(results.size()),
+                         .node = source_.node_name(node)});
+  for (std::uint32_t i = 0; i < node.result_count; ++i) {
+    const Value& old = source_.values_[node.first_result + i];
+    Value& fresh = out_.values_[results[i].index()];
+    if (fresh.type.dtype != old.type.dtype || !(fresh.type.shape == old.type.shape))
+      throw InternalError({.where = "rewriter",
+                           .what = "replacement has another type",
+                           .expected = to_string(old.type),
+                           .got = to_string(fresh.type),
+                           .node = old.name});
+    map_[node.first_result + i] = results[i];
+    const bool emitted_here = fresh.kind == ValueKind::kResult && fresh.name.starts_with(old.name + ".");
+    if (emitted_here) {
+      Node& producer = out_.nodes_[fresh.producer.index()];
+      producer.origin = merge({producer.origin, node.origin});
+      if (out_.names_.try_emplace(old.name, 1u).second) fresh.name = old.name;
+    }
+  }
+}
+
+std::optional<Graph> Rewriter::finish() && {
+  if (!started_) return std::nullopt;
+  for (const Output& output : source_.outputs_) {
+    Output copy = output;
+    copy.value = map(output.value);
+    out_.outputs_.push_back(std::move(copy));
+  }
+  return std::move(out_);
+}
+
+}  // namespace tosaic

@@ -1,0 +1,281 @@
+#include "tosaic/ir/storage.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <new>
+
+#include "tosaic/base/error.h"
+#include "tosaic/ir/attributes.h"
+
+namespace tosaic {
+namespace {
+
+constexpr std::size_t kAlignment = 64;
+
+// Marks storage of our own: Storage::writable() recognises it by this deleter.
+struct AlignedDelete {
+  void operator()(const void* memory) const {
+    ::operator delete (const_cast<void*>(memory), std::align_val_t{kAlignment});
+  }
+};
+
+// Binary floating point of at most 16 bits. `finite_only`: the largest exponent holds numbers too, and the
+// only NaN is all ones (OCP E4M3); numbers beyond the range then become NaN, as torch and TOSA have it.
+struct SmallFloat {
+  int exponent_bits, mantissa_bits;
+  bool finite_only;
+
+  [[nodiscard]] int bias() const { return (1 << (exponent_bits - 1)) - 1; }
+  [[nodiscard]] std::uint32_t magnitude_mask() const { return (1u << (exponent_bits + mantissa_bits)) - 1u; }
+  [[nodiscard]] std::uint32_t infinity() const {
+    return finite_only ? magnitude_mask() : magnitude_mask() & ~((1u << mantissa_bits) - 1u);
+  }
+  [[nodiscard]] std::uint32_t nan() const {
+    return finite_only ? magnitude_mask() : infinity() | (1u << (mantissa_bits - 1));
+  }
+};
+
+constexpr SmallFloat kF8E4M3{4, 3, true};
+constexpr SmallFloat kF8E5M2{5, 2, false};
+constexpr SmallFloat kF16{5, 10, false};
+constexpr SmallFloat kBF16{8, 7, false};
+
+// The mantissa is rounded to an integer number of quanta; adding it to the exponent field lets a carry run
+// into the exponent, and numbers below the normal range need no case of their own.
+std::uint32_t encode(const SmallFloat& format, double value) {
+  const std::uint32_t sign = std::signbit(value) ? 1u << (format.exponent_bits + format.mantissa_bits) : 0u;
+  if (std::isnan(value)) return sign | format.nan();
+  if (std::isinf(value)) return sign | format.infinity();
+  const double magnitude = std::fabs(value);
+  const int min_exponent = 1 - format.bias();
+  const int exponent = magnitude == 0 ? min_exponent : std::max(std::ilogb(magnitude), min_exponent);
+  const double quanta = std::nearbyint(std::ldexp(magnitude, format.mantissa_bits - exponent));
+  const std::int64_t bits = (static_cast<std::int64_t>(exponent - min_exponent) << format.mantissa_bits) +
+                            static_cast<std::int64_t>(quanta);
+  if (bits >= static_cast<std::int64_t>(format.infinity())) return sign | format.infinity();
+  return sign | static_cast<std::uint32_t>(bits);
+}
+
+double decode(const SmallFloat& format, std::uint32_t bits) {
+  const std::uint32_t magnitude = bits & format.magnitude_mask();
+  const double sign = (bits & ~format.magnitude_mask()) != 0 ? -1.0 : 1.0;
+  if (format.finite_only ? magnitude == format.nan() : magnitude > format.infinity())
+    return std::copysign(std::numeric_limits<double>::quiet_NaN(), sign);
+  if (magnitude == format.infinity()) return sign * std::numeric_limits<double>::infinity();
+  const auto field = static_cast<int>(magnitude >> format.mantissa_bits);
+  const std::uint32_t fraction = magnitude & ((1u << format.mantissa_bits) - 1u);
+  const std::uint32_t mantissa = field == 0 ? fraction : fraction | (1u << format.mantissa_bits);
+  return sign *
+         std::ldexp(static_cast<double>(mantissa), std::max(field, 1) - format.bias() - format.mantissa_bits);
+}
+
+template <class T>
+T load(const std::byte* at) {
+  T value;
+  std::memcpy(&value, at, sizeof(T));
+  return value;
+}
+
+template <class T>
+void store(std::byte* at, T value) {
+  std::memcpy(at, &value, sizeof(T));
+}
+
+// Half to even, saturating at [low, high]; NaN becomes 0.
+std::int64_t to_integer(double value, std::int64_t low, std::int64_t high) {
+  if (std::isnan(value)) return 0;
+  const double rounded = std::nearbyint(value);
+  if (rounded <= static_cast<double>(low)) return low;
+  if (rounded >= static_cast<double>(high)) return high;
+  return static_cast<std::int64_t>(rounded);
+}
+
+template <class T>
+void store_integer(std::byte* at, double value) {
+  store(at, static_cast<T>(to_integer(value, std::numeric_limits<T>::min(), std::numeric_limits<T>::max())));
+}
+
+std::int64_t load_integer(DType dtype, const std::byte* at) {
+  switch (dtype) {
+    case DType::kBool:
+      return load<std::uint8_t>(at) != 0 ? 1 : 0;
+    case DType::kI4:
+    case DType::kI8:
+      return load<std::int8_t>(at);
+    case DType::kU8:
+      return load<std::uint8_t>(at);
+    case DType::kI16:
+      return load<std::int16_t>(at);
+    case DType::kU16:
+      return load<std::uint16_t>(at);
+    case DType::kI32:
+      return load<std::int32_t>(at);
+    case DType::kI48:
+    case DType::kI64:
+      return load<std::int64_t>(at);
+    case DType::kF8E4M3:
+    case DType::kF8E5M2:
+    case DType::kF16:
+    case DType::kBF16:
+    case DType::kF32:
+    case DType::kF64:
+      break;
+  }
+  return as_int(load_element(dtype, at));
+}
+
+const std::byte* element(const Constant& constant, std::size_t i) {
+  const std::span<const std::byte> bytes = constant.bytes();
+  const std::size_t size = byte_size(constant.dtype);
+  if (i >= bytes.size() / size)
+    throw InternalError({.where = "storage",
+                         .what = "element of constant '" + constant.name + "' is out of range",
+                         .expected = "an index below " + std::to_string(bytes.size() / size),
+                         .got = std::to_string(i)});
+  return bytes.data() + i * size;
+}
+
+}  // namespace
+
+Storage::Storage(std::shared_ptr<const void> owner, const std::byte* data, std::size_t size,
+                 std::function<std::string()> changed)
+    : owner_(std::move(owner)), data_(data), size_(size), changed_(std::move(changed)) {
+  static constexpr std::byte kNothing{};
+  if (size_ == 0 && data_ == nullptr) data_ = &kNothing;  // an empty array is bound
+}
+
+Storage Storage::allocate(std::size_t size) {
+  void* memory = ::operator new (std::max<std::size_t>(size, 1), std::align_val_t{kAlignment});
+  std::shared_ptr<const void> owner(memory, AlignedDelete{});
+  std::memset(memory, 0, size);
+  return {std::move(owner), static_cast<const std::byte*>(memory), size};
+}
+
+std::byte* Storage::writable() {
+  if (std::get_deleter<AlignedDelete>(owner_) == nullptr)
+    throw InternalError({.where = "storage", .what = "only storage from allocate() can be written"});
+  if (owner_.use_count() != 1)
+    throw InternalError({.where = "storage",
+                         .what = "shared storage cannot be written",
+                         .expected = "one owner",
+                         .got = std::to_string(owner_.use_count())});
+  return const_cast<std::byte*>(data_);
+}
+
+std::span<const std::byte> Constant::bytes() const {
+  if (!storage.bound())
+    throw InvalidGraph({.where = "storage",
+                        .what = "constant '" + name + "' has no data",
+                        .hint = "It was read from a text form without its weights; bind them first"});
+  if (const std::string message = storage.changed(); !message.empty())
+    throw InvalidGraph({.where = "storage",
+                        .what = "constant '" + name + "' was changed after import: " + message,
+                        .hint = "Import the model again"});
+  const std::size_t expected = static_cast<std::size_t>(num_elements(shape)) * byte_size(dtype);
+  if (storage.size() != expected)
+    throw InvalidGraph({.where = "storage",
+                        .what = "constant '" + name + "' has the wrong size",
+                        .expected = std::to_string(expected) + " bytes",
+                        .got = std::to_string(storage.size())});
+  return storage.bytes();
+}
+
+double element_as_double(const Constant& constant, std::size_t i) {
+  return load_element(constant.dtype, element(constant, i));
+}
+
+std::int64_t element_as_int(const Constant& constant, std::size_t i) {
+  return load_integer(constant.dtype, element(constant, i));
+}
+
+ConstantRef make_constant(std::string name, DType dtype, const Shape& shape, std::span<const double> values) {
+  if (static_cast<std::size_t>(num_elements(shape)) != values.size())
+    throw InternalError(
+        {.where = "storage",
+         .what = "constant '" + name + "' of shape " + to_string(shape) + " has the wrong count",
+         .expected = std::to_string(num_elements(shape)),
+         .got = std::to_string(values.size())});
+  auto constant = std::make_shared<Constant>();
+  constant->name = std::move(name);
+  constant->kind = ConstantKind::kFolded;
+  constant->dtype = dtype;
+  constant->shape = shape;
+  const std::size_t size = byte_size(dtype);
+  constant->storage = Storage::allocate(values.size() * size);
+  std::byte* at = constant->storage.writable();
+  for (const double value : values) {
+    store_element(dtype, at, value);
+    at += size;
+  }
+  return constant;
+}
+
+double load_element(DType dtype, const std::byte* at) {
+  switch (dtype) {
+    case DType::kF8E4M3:
+      return decode(kF8E4M3, load<std::uint8_t>(at));
+    case DType::kF8E5M2:
+      return decode(kF8E5M2, load<std::uint8_t>(at));
+    case DType::kF16:
+      return decode(kF16, load<std::uint16_t>(at));
+    case DType::kBF16:
+      return static_cast<double>(
+          std::bit_cast<float>(static_cast<std::uint32_t>(load<std::uint16_t>(at)) << 16));
+    case DType::kF32:
+      return static_cast<double>(load<float>(at));
+    case DType::kF64:
+      return load<double>(at);
+    case DType::kBool:
+    case DType::kI4:
+    case DType::kI8:
+    case DType::kU8:
+    case DType::kI16:
+    case DType::kU16:
+    case DType::kI32:
+    case DType::kI48:
+    case DType::kI64:
+      break;
+  }
+  return static_cast<double>(load_integer(dtype, at));
+}
+
+void store_element(DType dtype, std::byte* at, double value) {
+  constexpr std::int64_t kI48Limit = std::int64_t{1} << 47;
+  switch (dtype) {
+    case DType::kBool:
+      return store(at, static_cast<std::uint8_t>(value != 0));
+    case DType::kI4:
+      return store(at, static_cast<std::int8_t>(to_integer(value, -8, 7)));
+    case DType::kI8:
+      return store_integer<std::int8_t>(at, value);
+    case DType::kU8:
+      return store_integer<std::uint8_t>(at, value);
+    case DType::kI16:
+      return store_integer<std::int16_t>(at, value);
+    case DType::kU16:
+      return store_integer<std::uint16_t>(at, value);
+    case DType::kI32:
+      return store_integer<std::int32_t>(at, value);
+    case DType::kI48:
+      return store(at, to_integer(value, -kI48Limit, kI48Limit - 1));
+    case DType::kI64:
+      return store_integer<std::int64_t>(at, value);
+    case DType::kF8E4M3:
+      return store(at, static_cast<std::uint8_t>(encode(kF8E4M3, value)));
+    case DType::kF8E5M2:
+      return store(at, static_cast<std::uint8_t>(encode(kF8E5M2, value)));
+    case DType::kF16:
+      return store(at, static_cast<std::uint16_t>(encode(kF16, value)));
+    case DType::kBF16:
+      return store(at, static_cast<std::uint16_t>(encode(kBF16, value)));
+    case DType::kF32:
+      return store(at, static_cast<float>(value));
+    case DType::kF64:
+      return store(at, value);
+  }
+}
+
+}  // namespace tosaic

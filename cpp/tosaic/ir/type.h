@@ -1,0 +1,60 @@
+// The type of a value: dtype, logical shape, explicit dim order, optional quantization parameters.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tosaic/ir/dims.h"
+#include "tosaic/ir/dtype.h"
+
+namespace tosaic {
+
+// A permutation of the logical axes, outermost first, as torch.Tensor.dim_order(). Empty = identity.
+class DimOrder {
+ public:
+  DimOrder() = default;
+  // Throws InvalidGraph unless `order` is a permutation. The identity is stored as the empty order.
+  explicit DimOrder(const Dims& order);
+  [[nodiscard]] bool is_identity() const { return order_.empty(); }
+  // The permutation with `rank` entries (identity spelled out).
+  [[nodiscard]] Dims axes(std::size_t rank) const { return order_.empty() ? Dims::iota(rank) : order_; }
+  // (0, 2, 3, 1) for rank 4, (0, 2, 1) for rank 3, (0, 2, 3, 4, 1) for rank 5; identity below rank 3.
+  static DimOrder channels_last(std::size_t rank);
+  bool operator==(const DimOrder&) const = default;
+
+ private:
+  Dims order_;
+};
+
+// Quantization parameters. real = (q - zero_point[c]) * scale[c]; equality is exact, range included.
+struct QParams {
+  DType storage = DType::kI8;
+  std::int64_t qmin = -128;
+  std::int64_t qmax = 127;
+  std::optional<std::int64_t> axis;  // none = per tensor
+  std::vector<double> scales;
+  std::vector<std::int64_t> zero_points;
+  bool operator==(const QParams&) const = default;
+};
+using QParamsRef = std::shared_ptr<const QParams>;
+
+struct TensorType {
+  DType dtype = DType::kF32;
+  Shape shape;
+  DimOrder order;
+  QParamsRef qparams;
+
+  [[nodiscard]] std::size_t rank() const { return shape.size(); }
+  [[nodiscard]] std::size_t bytes() const {
+    return static_cast<std::size_t>(num_elements(shape)) * byte_size(dtype);
+  }
+  bool operator==(const TensorType& other) const;
+};
+
+// "f32[1,3,8,8]", with " order(0,2,3,1)" and " q(...)" where present.
+[[nodiscard]] std::string to_string(const TensorType& type);
+
+}  // namespace tosaic

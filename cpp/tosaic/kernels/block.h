@@ -1,0 +1,103 @@
+// Blocks: how families that take many dtypes stay small. Elements are converted to one of four compute
+// domains in blocks that fit the first-level cache, a loop compiled for each instruction set works on the
+// block, and the result is converted back; where the array already holds the domain's type, the block is the
+// array itself.
+//
+//   bool i4 i8 u8 i16 u16 i32 -> kI32    i48 i64 -> kI64    f8 f16 bf16 f32 -> kF32    f64 -> kF64
+//
+// Integers wrap: every operation is exact modulo 2^32 (2^64), and storing keeps the low bits.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "tosaic/ir/dtype.h"
+#include "tosaic/kernels/kernel.h"
+
+namespace tosaic::kernels {
+
+enum class Domain : std::uint8_t { kI32, kI64, kF32, kF64 };
+
+// How a float becomes an integer: both saturate and give 0 for NaN. Integers keep their low bits.
+enum class Rounding : std::uint8_t { kTruncate, kHalfToEven };
+
+inline constexpr std::int64_t kBlockElements = 512;
+
+[[nodiscard]] constexpr std::size_t byte_size(Domain domain) {
+  return domain == Domain::kI32 || domain == Domain::kF32 ? 4 : 8;
+}
+
+[[nodiscard]] constexpr bool is_float(Domain domain) { return domain >= Domain::kF32; }
+
+// The domain that holds `dtype` exactly; for the reference the wide one of its category.
+[[nodiscard]] constexpr Domain domain_of(DType dtype, bool reference) {
+  if (tosaic::is_float(dtype)) return reference || dtype == DType::kF64 ? Domain::kF64 : Domain::kF32;
+  return reference || dtype == DType::kI48 || dtype == DType::kI64 ? Domain::kI64 : Domain::kI32;
+}
+
+// True when an array of `dtype` is a block of `domain` as it stands.
+[[nodiscard]] constexpr bool is_domain(DType dtype, Domain domain) {
+  switch (domain) {
+    case Domain::kI32:
+      return dtype == DType::kI32;
+    case Domain::kI64:
+      return dtype == DType::kI64 || dtype == DType::kI48;
+    case Domain::kF32:
+      return dtype == DType::kF32;
+    case Domain::kF64:
+      return dtype == DType::kF64;
+  }
+  return false;
+}
+
+// Converts `count` elements.
+using ConvertBlock = void (*)(const void* from, void* to, std::int64_t count);
+
+struct ConvertKernels {
+  ConvertBlock (*load)(DType from, Domain to) = nullptr;
+  ConvertBlock (*store)(Domain from, DType to, Rounding rounding) = nullptr;
+};
+
+namespace baseline {
+extern const ConvertKernels kConvert;
+}
+namespace avx2 {
+extern const ConvertKernels kConvert;
+}
+namespace avx512 {
+extern const ConvertKernels kConvert;
+}
+
+[[nodiscard]] const ConvertKernels& convert_kernels(Isa isa);
+
+// The set of an instruction set among the three compiled ones. ISAs that were not compiled are never asked
+// for.
+#if defined(TOSAIC_HAVE_AVX2) && defined(TOSAIC_HAVE_AVX512)
+#define TOSAIC_SELECT_ISA(isa, name) \
+  ((isa) == Isa::kAvx512 ? avx512::name : (isa) == Isa::kAvx2 ? avx2::name : baseline::name)
+#else
+#define TOSAIC_SELECT_ISA(isa, name) (static_cast<void>(isa), baseline::name)
+#endif
+
+// "add.avx512", "add.reference".
+[[nodiscard]] std::string kernel_name(const Request& request, std::string_view variant = {});
+
+// Throws UnsupportedOp naming the op and the dtypes of operands and result.
+[[noreturn]] void fail_unsupported(const Request& request);
+// Throws InvalidGraph: a value read from an index array is outside [low, limit).
+[[noreturn]] void fail_index(Op op, std::int64_t index, std::int64_t low, std::int64_t limit);
+
+// The attributes of the request; throws InternalError when they are of another operator.
+template <class A>
+[[nodiscard]] const A& attrs_of(const Request& request);
+
+[[noreturn]] void fail_attrs(const Request& request);
+
+template <class A>
+const A& attrs_of(const Request& request) {
+  const A* attrs = request.attrs != nullptr ? std::get_if<A>(request.attrs) : nullptr;
+  if (attrs == nullptr) fail_attrs(request);
+  return *attrs;
+}
+
+}  // namespace tosaic::kernels

@@ -1,0 +1,361 @@
+// Requests as convolutions and products; operands to the type the sums are taken in and back.
+//
+//   dtype of the sums   reference   fast
+//   f32, f16, bf16, f8  double      float
+//   f64                 double      double
+//   4 to 16 bits        int64       double, exact: products are below 2^34, and sums of 2^19 of them below
+//   2^53 i32, i64            int64       int64 (the reference)
+#include "tosaic/kernels/contraction.h"
+
+#include "tosaic/base/error.h"
+#include "tosaic/kernels/isa_tables.h"
+#include "tosaic/kernels/wide.h"
+
+namespace tosaic::kernels {
+namespace {
+
+struct Reduced {
+  std::variant<Convolution, Product> shape;
+  std::array<Index, 2> zero_points{};
+};
+
+const GemmKernels<float>& gemm_kernels(Isa isa, float) { return gemm_kernels_f32(isa); }
+const GemmKernels<double>& gemm_kernels(Isa isa, double) { return gemm_kernels_f64(isa); }
+
+// ---- convolutions ----
+
+Spatial trailing(const Dims& dims, std::size_t first, std::size_t rank, Index fill) {
+  Spatial result{fill, fill, fill};
+  for (std::size_t i = 0; i < rank; ++i) result[3 - rank + i] = dims[first + i];
+  return result;
+}
+
+Convolution canonical_conv(const Request& request) {
+  const auto& attrs = std::get<ConvAttrs>(*request.attrs);
+  const Shape& x = request.operands[0].shape;
+  const Shape& w = request.operands[1].shape;
+  const Shape& y = request.results[0].shape;
+  const std::size_t rank = w.size() - 2;
+  const std::size_t first = x.size() - rank;  // of the spatial axes; 1 without a batch
+  Convolution conv;
+  conv.batch = first == 2 ? x[0] : 1;
+  conv.groups = attrs.groups;
+  conv.in_channels = x[first - 1];
+  conv.out_channels = y[first - 1];
+  conv.in = trailing(x, first, rank, 1);
+  conv.out = trailing(y, first, rank, 1);
+  conv.taps = trailing(w, 2, rank, 1);
+  conv.step = trailing(attrs.stride, 0, rank, 1);
+  conv.dilation = trailing(attrs.dilation, 0, rank, 1);
+  conv.pad = trailing(attrs.pad_before, 0, rank, 0);
+  conv.transposed = attrs.transposed;
+  conv.weight_tap = {conv.taps[1] * conv.taps[2], conv.taps[2], 1};
+  const Index taps = conv.num_taps();
+  conv.weight_in = attrs.transposed ? conv.group_out() * taps : taps;
+  conv.weight_out = attrs.transposed ? taps : conv.group_in() * taps;
+  conv.weight_group = conv.group_in() * conv.group_out() * taps;
+  return conv;
+}
+
+// Everything but the weights; TOSA's pads alternate before, after.
+Convolution channels_last_conv(const Request& request, const Dims& pad, const Dims& stride,
+                               const Dims& dilation) {
+  const Shape& x = request.operands[0].shape;
+  const Shape& y = request.results[0].shape;
+  const std::size_t rank = x.size() - 2;
+  Convolution conv;
+  conv.channels_last = true;
+  conv.batch = x[0];
+  conv.in_channels = x.back();
+  conv.out_channels = y.back();
+  conv.in = trailing(x, 1, rank, 1);
+  conv.out = trailing(y, 1, rank, 1);
+  conv.step = trailing(stride, 0, rank, 1);
+  conv.dilation = trailing(dilation, 0, rank, 1);
+  for (std::size_t i = 0; i < rank; ++i) conv.pad[3 - rank + i] = pad[2 * i];
+  conv.bias_stride = request.operands[2].shape.back() == 1 ? 0 : 1;
+  return conv;
+}
+
+// Weights [OC, taps..., IC].
+void set_output_major_weights(Convolution& conv, const Shape& weight) {
+  conv.taps = trailing(weight, 1, weight.size() - 2, 1);
+  conv.weight_in = 1;
+  conv.weight_tap = {conv.taps[1] * conv.taps[2] * conv.in_channels, conv.taps[2] * conv.in_channels,
+                     conv.in_channels};
+  conv.weight_out = conv.num_taps() * conv.in_channels;
+}
+
+Convolution tosa_conv(const Request& request) {
+  const auto& attrs = std::get<TosaConvAttrs>(*request.attrs);
+  Convolution conv = channels_last_conv(request, attrs.pad, attrs.stride, attrs.dilation);
+  set_output_major_weights(conv, request.operands[1].shape);
+  return conv;
+}
+
+// Weights [KH, KW, C, M].
+Convolution tosa_depthwise(const Request& request) {
+  const auto& attrs = std::get<TosaConvAttrs>(*request.attrs);
+  const Shape& w = request.operands[1].shape;
+  Convolution conv = channels_last_conv(request, attrs.pad, attrs.stride, attrs.dilation);
+  conv.groups = conv.in_channels;
+  conv.taps = {1, w[0], w[1]};
+  conv.weight_group = w[3];
+  conv.weight_out = 1;
+  conv.weight_tap = {0, w[1] * w[2] * w[3], w[2] * w[3]};
+  return conv;
+}
+
+// out_pad = (top, bottom, left, right) extends the result: a negative pad.
+Convolution tosa_transpose_conv(const Request& request) {
+  const auto& attrs = std::get<TosaTransposeConvAttrs>(*request.attrs);
+  Convolution conv =
+      channels_last_conv(request, {-attrs.out_pad[0], 0, -attrs.out_pad[2], 0}, attrs.stride, {1, 1});
+  set_output_major_weights(conv, request.operands[1].shape);
+  conv.transposed = true;
+  return conv;
+}
+
+// ---- products ----
+
+Index leading(const Shape& shape, std::size_t matrix_rank) {
+  Index count = 1;
+  for (std::size_t i = 0; i + matrix_rank < shape.size(); ++i) count *= shape[i];
+  return count;
+}
+
+Product linear(const Request& request) {
+  const Shape& x = request.operands[0].shape;
+  const Shape& w = request.operands[1].shape;
+  Product p;
+  p.batches = {{}};
+  p.rows = leading(x, 1);
+  p.depth = x.back();
+  p.cols = w.size() == 1 ? 1 : w[0];
+  p.b_depth = 1;
+  p.b_col = p.depth;
+  return p;
+}
+
+// Offsets of the matrices of a batched operand, broadcast to `batch`.
+std::vector<Index> matrix_offsets(const Shape& shape, const Shape& batch, Index matrix) {
+  const Shape own(shape.size() > 2 ? shape.span().first(shape.size() - 2) : std::span<const Index>());
+  const Dims strides = contiguous_strides(own);
+  std::vector<Index> offsets(static_cast<std::size_t>(num_elements(batch)));
+  for (std::size_t i = 0; i < offsets.size(); ++i) {
+    auto rest = static_cast<Index>(i);
+    for (std::size_t axis = batch.size(); axis-- > 0; rest /= batch[axis]) {
+      const std::size_t lacking = batch.size() - own.size();
+      if (axis < lacking || own[axis - lacking] == 1) continue;
+      offsets[i] += rest % batch[axis] * strides[axis - lacking] * matrix;
+    }
+  }
+  return offsets;
+}
+
+Product matmul(const Shape& left, const Shape& right) {
+  const Shape a = left.size() == 1 ? Shape{1, left[0]} : left;
+  const Shape b = right.size() == 1 ? Shape{right[0], 1} : right;
+  Product p;
+  p.rows = a[a.size() - 2];
+  p.depth = a.back();
+  p.cols = b.back();
+  p.b_depth = p.cols;
+  p.b_col = 1;
+  const Shape batch = broadcast(Shape(a.span().first(a.size() - 2)), Shape(b.span().first(b.size() - 2)));
+  const std::vector<Index> a_offsets = matrix_offsets(a, batch, p.rows * p.depth);
+  const std::vector<Index> b_offsets = matrix_offsets(b, batch, p.depth * p.cols);
+  for (std::size_t i = 0; i < a_offsets.size(); ++i) p.batches.push_back({a_offsets[i], b_offsets[i], 0});
+  return p;
+}
+
+// input of shape broadcastable to the result, operand 0 of addmm and baddbmm.
+void add_input(Product& p, const Request& request) {
+  const auto& attrs = std::get<AddmmAttrs>(*request.attrs);
+  const Shape& input = request.operands[0].shape;
+  const std::size_t rank = input.size();
+  p.alpha = attrs.alpha;
+  p.beta = attrs.beta;
+  p.has_input = true;
+  p.input_col = rank >= 1 && input[rank - 1] != 1 ? 1 : 0;
+  p.input_row = rank >= 2 && input[rank - 2] != 1 ? input[rank - 1] : 0;
+  if (rank >= 3 && input[0] != 1)
+    for (std::size_t i = 0; i < p.batches.size(); ++i)
+      p.batches[i].input = static_cast<Index>(i) * input[1] * input[2];
+  const bool plain = as_double(p.alpha) == 1 && as_double(p.beta) == 1;
+  if (plain && rank <= 2 && p.input_row == 0 && p.input_col == 1) {
+    p.has_input = false;
+    p.has_bias = true;
+  }
+}
+
+// ---- the kernel ----
+
+// Which operand is left, right and third.
+struct Roles {
+  std::size_t left = 0, right = 1, third = 2;
+};
+
+struct Side {
+  const Operand* operand = nullptr;
+  std::size_t index = 0;
+  Index count = 0, zero_point = 0;
+  bool widened = false;
+  std::size_t at = 0;  // in scratch
+};
+
+template <class T>
+constexpr DType kOwnDType = std::is_same_v<T, float>    ? DType::kF32
+                            : std::is_same_v<T, double> ? DType::kF64
+                                                        : DType::kI64;
+
+// Runs a core over operands of any dtype: those that are not arrays of T already are converted in scratch.
+template <class T>
+Kernel around(const Request& request, const Roles& roles, const std::array<Index, 2>& zero_points,
+              Core<T> core) {
+  std::vector<Side> sides;
+  ScratchPlan plan;
+  const std::array<std::size_t, 3> order{roles.left, roles.right, roles.third};
+  for (std::size_t role = 0; role < 3; ++role) {
+    const std::size_t i = order[role];
+    Side side{.index = i, .zero_point = role < 2 ? zero_points[role] : 0};
+    if (i < request.operands.size() && request.operands[i].present) {
+      side.operand = &request.operands[i];
+      side.count = num_elements(side.operand->shape);
+      side.widened =
+          !(role == 1 && core.owns_right) && (side.operand->dtype != kOwnDType<T> || side.zero_point != 0);
+      if (side.widened) side.at = plan.take<T>(side.count);
+    }
+    sides.push_back(side);
+  }
+  const Operand& result = request.results[0];
+  const Index result_count = num_elements(result.shape);
+  const bool narrowed = result.dtype != kOwnDType<T>;
+  const std::size_t result_at = plan.take<T>(narrowed ? result_count : 0);
+  const std::size_t core_at = plan.take<std::byte>(static_cast<Index>(core.scratch_bytes));
+
+  std::array<DType, 3> dtypes{};
+  for (std::size_t role = 0; role < 3; ++role)
+    if (sides[role].operand != nullptr) dtypes[role] = sides[role].operand->dtype;
+  Kernel kernel;
+  kernel.scratch_bytes = plan.bytes();
+  kernel.name = core.name;
+  if (!request.options.reference) kernel.name.append(".").append(to_string(request.options.isa));
+  kernel.run = [=, dtype = result.dtype, run = std::move(core.run)](const Arrays& arrays) {
+    std::array<const T*, 3> operands{};
+    for (std::size_t role = 0; role < 3; ++role) {
+      const Side& side = sides[role];
+      if (side.operand == nullptr) continue;
+      const std::byte* from = arrays.operands[side.index];
+      operands[role] = reinterpret_cast<const T*>(from);
+      if (!side.widened) continue;
+      T* wide = piece<T>(arrays.scratch, side.at);
+      widen(dtypes[role], from, side.count, side.zero_point, wide);
+      operands[role] = wide;
+    }
+    T* to = narrowed ? piece<T>(arrays.scratch, result_at) : reinterpret_cast<T*>(arrays.results[0]);
+    run(operands.data(), to, arrays.scratch + core_at);
+    if (narrowed) narrow(to, result_count, dtype, arrays.results[0]);
+  };
+  return kernel;
+}
+
+template <class T>
+Kernel reference_kernel(const Request& request, const Roles& roles, const Reduced& reduced) {
+  const auto* conv = std::get_if<Convolution>(&reduced.shape);
+  return around<T>(request, roles, reduced.zero_points,
+                   conv != nullptr ? reference_convolution<T>(*conv)
+                                   : reference_product<T>(std::get<Product>(reduced.shape)));
+}
+
+template <class T>
+Kernel fast_kernel(const Request& request, const Roles& roles, const Reduced& reduced) {
+  FastInputs<T> inputs{.gemm = &gemm_kernels(request.options.isa, T{}),
+                       .depthwise = &depthwise_kernels(request.options.isa)};
+  const Operand& right = request.operands[roles.right];
+  std::vector<T> widened;
+  if (right.constant != nullptr) {
+    widened.resize(static_cast<std::size_t>(num_elements(right.shape)));
+    widen(right.dtype, right.constant, num_elements(right.shape), reduced.zero_points[1], widened.data());
+    inputs.right = widened.data();
+  }
+  const auto* conv = std::get_if<Convolution>(&reduced.shape);
+  return around<T>(request, roles, reduced.zero_points,
+                   conv != nullptr ? fast_convolution<T>(*conv, inputs)
+                                   : fast_product<T>(std::get<Product>(reduced.shape), inputs));
+}
+
+// Sums of products of narrow integers are exact in double.
+bool exact_in_double(DType left, DType right) {
+  const auto narrow_integer = [](DType dtype) { return is_integer(dtype) && byte_size(dtype) <= 2; };
+  return narrow_integer(left) && narrow_integer(right);
+}
+
+Kernel kernel_of(const Request& request, const Roles& roles, const Reduced& reduced) {
+  const DType left = request.operands[roles.left].dtype;
+  const DType right = request.operands[roles.right].dtype;
+  if (is_float(left) != is_float(right) || left == DType::kBool || right == DType::kBool)
+    throw UnsupportedOp({.where = "kernels",
+                         .what = "no kernel for '" + std::string(info(request.op).name) + "' on " +
+                                 std::string(to_string(left)) + " and " + std::string(to_string(right))});
+  if (is_float(left)) {
+    if (request.options.reference) return reference_kernel<double>(request, roles, reduced);
+    const bool wide = left == DType::kF64 || right == DType::kF64;
+    return wide ? fast_kernel<double>(request, roles, reduced) : fast_kernel<float>(request, roles, reduced);
+  }
+  if (request.options.reference || !exact_in_double(left, right))
+    return reference_kernel<std::int64_t>(request, roles, reduced);
+  return fast_kernel<double>(request, roles, reduced);
+}
+
+Kernel conv_kernel(const Request& request, Convolution conv, std::array<Index, 2> zero_points) {
+  conv.has_bias = request.operands.size() > 2 && request.operands[2].present;
+  return kernel_of(request, {}, {conv, zero_points});
+}
+
+Kernel product_kernel(const Request& request, const Roles& roles, Product p,
+                      std::array<Index, 2> zero_points) {
+  p.a_row = p.depth;
+  p.a_size = num_elements(request.operands[roles.left].shape);
+  p.b_size = num_elements(request.operands[roles.right].shape);
+  return kernel_of(request, roles, {std::move(p), zero_points});
+}
+
+std::array<Index, 2> conv_zero_points(const Request& request) {
+  const auto& attrs = std::get<TosaConvAttrs>(*request.attrs);
+  return {attrs.input_zp, attrs.weight_zp};
+}
+
+}  // namespace
+
+Kernel prepare_contraction(const Request& request) {
+  const Op op = request.op;
+  const auto shape = [&](std::size_t i) -> const Shape& { return request.operands[i].shape; };
+  if (op == Op::kConv) return conv_kernel(request, canonical_conv(request), {});
+  if (op == Op::kTosaConv2d || op == Op::kTosaConv3d)
+    return conv_kernel(request, tosa_conv(request), conv_zero_points(request));
+  if (op == Op::kTosaDepthwiseConv2d)
+    return conv_kernel(request, tosa_depthwise(request), conv_zero_points(request));
+  if (op == Op::kTosaTransposeConv2d) {
+    const auto& attrs = std::get<TosaTransposeConvAttrs>(*request.attrs);
+    return conv_kernel(request, tosa_transpose_conv(request), {attrs.input_zp, attrs.weight_zp});
+  }
+  if (op == Op::kLinear) {
+    Product p = linear(request);
+    p.has_bias = request.operands.size() > 2 && request.operands[2].present;
+    return product_kernel(request, {}, std::move(p), {});
+  }
+  if (op == Op::kMatmul) return product_kernel(request, {}, matmul(shape(0), shape(1)), {});
+  if (op == Op::kTosaMatmul) {
+    const auto& attrs = std::get<TosaZeroPointAttrs>(*request.attrs);
+    return product_kernel(request, {}, matmul(shape(0), shape(1)), {attrs.first_zp, attrs.second_zp});
+  }
+  if (op == Op::kAddmm || op == Op::kBaddbmm) {
+    Product p = matmul(shape(1), shape(2));
+    add_input(p, request);
+    return product_kernel(request, {.left = 1, .right = 2, .third = 0}, std::move(p), {});
+  }
+  return {};
+}
+
+}  // namespace tosaic::kernels

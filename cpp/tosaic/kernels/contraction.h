@@ -1,0 +1,92 @@
+// Contractions reduced to two shapes: a convolution (three spatial axes, any layout of activations and
+// weights) and a batched matrix product. Canonical and TOSA operators both come down to them.
+#pragma once
+
+#include <array>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tosaic/kernels/isa/depthwise.h"
+#include "tosaic/kernels/isa/gemm.h"
+#include "tosaic/kernels/kernel.h"
+#include "tosaic/kernels/scratch.h"
+
+namespace tosaic::kernels {
+
+using Index = std::int64_t;
+using Spatial = std::array<Index, 3>;  // d, h, w; fewer axes have leading ones
+
+// Weight element (group, o, i, tap) lies at group * weight_group + o * weight_out + i * weight_in + tap .
+// weight_tap; o and i count within the group. `transposed`: result[i * step + tap * dilation - pad] +=
+// input[i] * weight[tap].
+struct Convolution {
+  Index batch = 1, groups = 1, in_channels = 0, out_channels = 0;
+  Spatial in{1, 1, 1}, out{1, 1, 1}, taps{1, 1, 1}, step{1, 1, 1}, dilation{1, 1, 1}, pad{0, 0, 0};
+  bool transposed = false, channels_last = false, has_bias = false;
+  Index weight_group = 0, weight_out = 0, weight_in = 0;
+  Spatial weight_tap{};
+  Index bias_stride = 1;  // 0: one bias for all channels
+
+  [[nodiscard]] Index group_in() const { return in_channels / groups; }
+  [[nodiscard]] Index group_out() const { return out_channels / groups; }
+  [[nodiscard]] Index in_pixels() const { return in[0] * in[1] * in[2]; }
+  [[nodiscard]] Index out_pixels() const { return out[0] * out[1] * out[2]; }
+  [[nodiscard]] Index num_taps() const { return taps[0] * taps[1] * taps[2]; }
+  // Of tap `tap` at output `at` along an axis; outside [0, in) where the image ends; -1 where there is none.
+  [[nodiscard]] Index input_at(std::size_t axis, Index at, Index tap) const;
+};
+
+// C[rows x cols] = alpha * A * B + (bias[col] | beta * input), per batch. A is row-major, element (k, j) of B
+// lies at k * b_depth + j * b_col; the result is dense.
+struct Product {
+  struct Batch {
+    Index a = 0, b = 0, input = 0;  // offsets in elements
+  };
+  std::vector<Batch> batches;
+  Index rows = 0, cols = 0, depth = 0;
+  Index a_row = 0, b_depth = 0, b_col = 0;
+  bool has_bias = false;   // operand 2, one per column
+  bool has_input = false;  // operand 2, input_row and input_col apart
+  Index input_row = 0, input_col = 0;
+  Scalar alpha = std::int64_t{1}, beta = std::int64_t{1};
+  Index a_size = 0, b_size = 0;  // elements
+};
+
+// A contraction over arrays of T. Operands: left, right, third (bias or addend).
+template <class T>
+struct Core {
+  std::function<void(const T* const* operands, T* result, std::byte* scratch)> run;
+  std::size_t scratch_bytes = 0;
+  bool owns_right = false;  // the right operand was packed: run() does not read it
+  std::string name;
+};
+
+// What a fast core is prepared from.
+template <class T>
+struct FastInputs {
+  const GemmKernels<T>* gemm = nullptr;
+  const DepthwiseKernels* depthwise = nullptr;
+  const T* right = nullptr;  // the constant weights, null when they are not constant
+  bool clamp = false;        // results to [low, high], as they are stored; not with an addend
+  T low = 0, high = 0;
+};
+
+// Plain loops; T is double or int64 (sums wrap).
+template <class T>
+[[nodiscard]] Core<T> reference_convolution(const Convolution& conv);
+template <class T>
+[[nodiscard]] Core<T> reference_product(const Product& product);
+
+// T is float or double.
+template <class T>
+[[nodiscard]] Core<T> fast_convolution(const Convolution& conv, const FastInputs<T>& inputs);
+template <class T>
+[[nodiscard]] Core<T> fast_product(const Product& product, const FastInputs<T>& inputs);
+
+// One input channel a group, not transposed.
+[[nodiscard]] bool is_depthwise(const Convolution& conv);
+// Of a depthwise convolution, channels last, or channels first with at most two spatial axes.
+[[nodiscard]] Core<float> depthwise_convolution(const Convolution& conv, const FastInputs<float>& inputs);
+
+}  // namespace tosaic::kernels

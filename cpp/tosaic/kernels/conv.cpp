@@ -1,0 +1,378 @@
+// Convolutions on the blocked GEMM.
+//
+// Channels last: result[pixels x channels] = patches[pixels x (taps, channels)] * weights. Patches of a block
+// are gathered just before they are multiplied; a 1x1 convolution without stride reads its input in place. A
+// transposed convolution is one such product for each phase of the result modulo the stride: a phase sees a
+// fixed subset of the taps, without stride. Channels first: a 1x1 convolution is result[channels x pixels] =
+// weights * input; any other goes through channels last, transposed on the way in and out.
+#include <limits>
+
+#include "tosaic/kernels/contraction.h"
+#include "tosaic/kernels/gemm.h"
+
+namespace tosaic::kernels {
+namespace {
+
+bool is_pointwise(const Convolution& conv) {
+  for (std::size_t axis = 0; axis < 3; ++axis)
+    if (conv.taps[axis] != 1 || conv.step[axis] != 1 || conv.pad[axis] != 0 ||
+        conv.in[axis] != conv.out[axis])
+      return false;
+  return true;
+}
+
+// The part of one axis of a phase: results first, first + step, ...; taps by ascending input offset.
+struct PhaseAxis {
+  Index first = 0, step = 1, count = 0;
+  Index in_step = 1;
+  std::vector<Index> taps, offsets;
+};
+
+PhaseAxis whole_axis(const Convolution& conv, std::size_t axis) {
+  PhaseAxis result{.count = conv.out[axis], .in_step = conv.step[axis], .taps = {}, .offsets = {}};
+  for (Index tap = 0; tap < conv.taps[axis]; ++tap) {
+    result.taps.push_back(tap);
+    result.offsets.push_back(tap * conv.dilation[axis] - conv.pad[axis]);
+  }
+  return result;
+}
+
+PhaseAxis phase_axis(const Convolution& conv, std::size_t axis, Index phase) {
+  const Index step = conv.step[axis];
+  PhaseAxis result{.first = phase, .step = step, .count = 0, .in_step = 1, .taps = {}, .offsets = {}};
+  if (phase < conv.out[axis]) result.count = ceil_div(conv.out[axis] - phase, step);
+  for (Index tap = conv.taps[axis] - 1; tap >= 0; --tap) {
+    const Index scaled = phase + conv.pad[axis] - tap * conv.dilation[axis];
+    if (scaled % step != 0) continue;
+    result.taps.push_back(tap);
+    result.offsets.push_back(scaled / step);
+  }
+  return result;
+}
+
+struct Phase {
+  std::array<PhaseAxis, 3> axis;
+  std::size_t packed = 0;  // where its weights start, in elements
+  [[nodiscard]] Index pixels() const { return axis[0].count * axis[1].count * axis[2].count; }
+  [[nodiscard]] Index num_taps() const {
+    return static_cast<Index>(axis[0].taps.size() * axis[1].taps.size() * axis[2].taps.size());
+  }
+};
+
+std::vector<Phase> phases_of(const Convolution& conv) {
+  if (!conv.transposed) return {{.axis = {whole_axis(conv, 0), whole_axis(conv, 1), whole_axis(conv, 2)}}};
+  std::vector<Phase> phases;
+  for (Index d = 0; d < conv.step[0]; ++d)
+    for (Index h = 0; h < conv.step[1]; ++h)
+      for (Index w = 0; w < conv.step[2]; ++w) {
+        Phase phase{.axis = {phase_axis(conv, 0, d), phase_axis(conv, 1, h), phase_axis(conv, 2, w)}};
+        if (phase.pixels() > 0) phases.push_back(std::move(phase));
+      }
+  return phases;
+}
+
+template <class T>
+class ChannelsLast {
+ public:
+  ChannelsLast(const Convolution& conv, const FastInputs<T>& inputs)
+      : conv_(conv), inputs_(inputs), kernels_(*inputs.gemm), phases_(phases_of(conv)) {
+    for (Phase& phase : phases_) {
+      phase.packed = packed_size_;
+      const Index depth = depth_of(phase);
+      packed_size_ +=
+          static_cast<std::size_t>(conv_.groups * packed_elements(kernels_, depth, conv_.group_out()));
+      unpacked_size_ = std::max(unpacked_size_, depth * conv_.group_out());
+      const GemmBlocking blocking = blocking_of(phase);
+      gather_size_ = std::max(gather_size_, blocking.gather_elements());
+      if (conv_.transposed)
+        staged_size_ = std::max(staged_size_, conv_.batch * phase.pixels() * conv_.group_out());
+    }
+    if (inputs.right != nullptr) {
+      std::vector<T> unpacked(static_cast<std::size_t>(unpacked_size_));
+      auto packed = std::make_shared<std::vector<T>>(packed_size_);
+      pack(inputs.right, unpacked.data(), packed->data());
+      packed_ = std::move(packed);
+    } else {
+      unpacked_at_ = plan_.take<T>(unpacked_size_);
+      packed_at_ = plan_.take<T>(static_cast<Index>(packed_size_));
+    }
+    gathered_at_ = plan_.take<T>(gather_size_);
+    staged_at_ = plan_.take<T>(staged_size_);
+    bias_at_ = plan_.take<T>(conv_.out_channels);
+  }
+
+  [[nodiscard]] std::size_t scratch_bytes() const { return plan_.bytes(); }
+  [[nodiscard]] bool owns_right() const { return packed_ != nullptr; }
+
+  void run(const T* const* operands, T* result, std::byte* scratch) const {
+    const T* packed = packed_ != nullptr ? packed_->data() : nullptr;
+    if (packed == nullptr) {
+      pack(operands[1], piece<T>(scratch, unpacked_at_), piece<T>(scratch, packed_at_));
+      packed = piece<T>(scratch, packed_at_);
+    }
+    const T* bias = conv_.has_bias ? operands[2] : nullptr;
+    if (bias != nullptr && conv_.bias_stride == 0) {
+      std::fill_n(piece<T>(scratch, bias_at_), conv_.out_channels, *bias);
+      bias = piece<T>(scratch, bias_at_);
+    }
+    for (const Phase& phase : phases_)
+      for (Index group = 0; group < conv_.groups; ++group) {
+        const T* weights =
+            packed + phase.packed + group * packed_elements(kernels_, depth_of(phase), conv_.group_out());
+        run_group(phase, group, operands[0], weights, bias, result, scratch);
+      }
+  }
+
+ private:
+  [[nodiscard]] Index depth_of(const Phase& phase) const { return phase.num_taps() * conv_.group_in(); }
+  [[nodiscard]] GemmBlocking blocking_of(const Phase& phase) const {
+    return gemm_blocking(kernels_, conv_.batch * phase.pixels(), conv_.group_out(), depth_of(phase));
+  }
+
+  // Each group and phase as rows [group_out][taps][group_in], then as panels.
+  void pack(const T* weights, T* unpacked, T* packed) const {
+    for (const Phase& phase : phases_) {
+      T* to = packed + phase.packed;
+      const Index depth = depth_of(phase);
+      for (Index group = 0; group < conv_.groups; ++group) {
+        const T* from = weights + group * conv_.weight_group;
+        T* row = unpacked;
+        for (Index o = 0; o < conv_.group_out(); ++o, row += depth)
+          unpack_filter(phase, from + o * conv_.weight_out, row);
+        kernels_.pack_transposed(unpacked, depth, depth, conv_.group_out(), to);
+        to += packed_elements(kernels_, depth, conv_.group_out());
+      }
+    }
+  }
+
+  void unpack_filter(const Phase& phase, const T* from, T* to) const {
+    for (const Index d : phase.axis[0].taps)
+      for (const Index h : phase.axis[1].taps)
+        for (const Index w : phase.axis[2].taps) {
+          const T* tap = from + d * conv_.weight_tap[0] + h * conv_.weight_tap[1] + w * conv_.weight_tap[2];
+          for (Index c = 0; c < conv_.group_in(); ++c) *to++ = tap[c * conv_.weight_in];
+        }
+  }
+
+  [[nodiscard]] Patches<T> patches_of(const Phase& phase, const T* input) const {
+    Patches<T> patches;
+    patches.input = input;
+    patches.batch_stride = conv_.in_pixels() * conv_.in_channels;
+    Index stride = conv_.in_channels;
+    for (std::size_t axis = 3; axis-- > 0;) {
+      patches.stride[axis] = stride;
+      stride *= conv_.in[axis];
+      patches.in[axis] = conv_.in[axis];
+      patches.out[axis] = phase.axis[axis].count;
+      patches.step[axis] = phase.axis[axis].in_step;
+      patches.taps[axis] = static_cast<Index>(phase.axis[axis].taps.size());
+      patches.offset[axis] = phase.axis[axis].offsets.data();
+    }
+    patches.channels = conv_.group_in();
+    patches.row_is_contiguous = conv_.groups == 1;
+    const std::vector<Index>& offsets = phase.axis[2].offsets;
+    for (std::size_t i = 1; i < offsets.size(); ++i)
+      if (offsets[i] != offsets[i - 1] + 1) patches.row_is_contiguous = false;
+    return patches;
+  }
+
+  void run_group(const Phase& phase, Index group, const T* input, const T* weights, const T* bias, T* result,
+                 std::byte* scratch) const {
+    const T* first = input + group * conv_.group_in();
+    const Patches<T> patches = patches_of(phase, first);
+    GemmProblem<T> problem;
+    problem.rows = conv_.batch * phase.pixels();
+    problem.cols = conv_.group_out();
+    problem.depth = depth_of(phase);
+    problem.b = weights;
+    problem.clamp = inputs_.clamp;
+    problem.low = inputs_.low;
+    problem.high = inputs_.high;
+    problem.column_bias = bias == nullptr ? nullptr : bias + group * conv_.group_out();
+    if (is_pointwise(conv_) && !rows_collide<T>(conv_.in_channels)) {
+      problem.a = first;
+      problem.a_stride = conv_.in_channels;
+    } else {
+      problem.patches = &patches;
+      problem.gathered = piece<T>(scratch, gathered_at_);
+    }
+    T* staged = piece<T>(scratch, staged_at_);
+    problem.c = conv_.transposed ? staged : result + group * conv_.group_out();
+    problem.c_stride = conv_.transposed ? conv_.group_out() : conv_.out_channels;
+    multiply(kernels_, blocking_of(phase), problem);
+    if (conv_.transposed) scatter(phase, staged, result + group * conv_.group_out());
+  }
+
+  void scatter(const Phase& phase, const T* from, T* result) const {
+    const auto& [d, h, w] = phase.axis;
+    for (Index n = 0; n < conv_.batch; ++n)
+      for (Index i = 0; i < d.count; ++i)
+        for (Index j = 0; j < h.count; ++j)
+          for (Index k = 0; k < w.count; ++k, from += conv_.group_out()) {
+            const Index pixel =
+                ((n * conv_.out[0] + d.first + i * d.step) * conv_.out[1] + h.first + j * h.step) *
+                    conv_.out[2] +
+                w.first + k * w.step;
+            std::copy_n(from, conv_.group_out(), result + pixel * conv_.out_channels);
+          }
+  }
+
+  Convolution conv_;
+  FastInputs<T> inputs_;
+  const GemmKernels<T>& kernels_;
+  std::vector<Phase> phases_;
+  std::size_t packed_size_ = 0;
+  Index unpacked_size_ = 0, gather_size_ = 0, staged_size_ = 0;
+  std::shared_ptr<const std::vector<T>> packed_;
+  ScratchPlan plan_;
+  std::size_t unpacked_at_ = 0, packed_at_ = 0, gathered_at_ = 0, staged_at_ = 0, bias_at_ = 0;
+};
+
+// Channels first, 1x1: rows are result channels, columns pixels.
+template <class T>
+class PointwiseFirst {
+ public:
+  PointwiseFirst(const Convolution& conv, const FastInputs<T>& inputs)
+      : conv_(conv), inputs_(inputs), kernels_(*inputs.gemm) {
+    const Index pixels = conv_.in_pixels();
+    const Index depth = conv_.group_in();
+    weight_stride_ = spread_stride<T>(depth);
+    const Index panels = std::max<Index>(1, 65536 / (std::max<Index>(depth, 1) * kernels_.panel));
+    block_cols_ = std::min(panels * kernels_.panel,
+                           ceil_div(std::max<Index>(pixels, 1), kernels_.panel) * kernels_.panel);
+    blocking_ = gemm_blocking(kernels_, conv_.group_out(), pixels, depth);
+    if (inputs.right != nullptr) {
+      auto spread = std::make_shared<std::vector<T>>(conv_.out_channels * weight_stride_);
+      spread_weights(inputs.right, spread->data());
+      spread_ = std::move(spread);
+    } else {
+      spread_at_ = plan_.take<T>(conv_.out_channels * weight_stride_);
+    }
+    packed_at_ = plan_.take<T>(packed_elements(kernels_, depth, block_cols_));
+    bias_at_ = plan_.take<T>(conv_.out_channels);
+  }
+
+  [[nodiscard]] std::size_t scratch_bytes() const { return plan_.bytes(); }
+  [[nodiscard]] bool owns_right() const { return spread_ != nullptr; }
+
+  void run(const T* const* operands, T* result, std::byte* scratch) const {
+    const T* weights = spread_ != nullptr ? spread_->data() : nullptr;
+    if (weights == nullptr) {
+      spread_weights(operands[1], piece<T>(scratch, spread_at_));
+      weights = piece<T>(scratch, spread_at_);
+    }
+    T* bias = piece<T>(scratch, bias_at_);
+    for (Index o = 0; o < conv_.out_channels; ++o)
+      bias[o] = conv_.has_bias ? operands[2][o * conv_.bias_stride] : T{};
+    for (Index n = 0; n < conv_.batch; ++n)
+      for (Index group = 0; group < conv_.groups; ++group) {
+        const Index first_out = group * conv_.group_out();
+        run_group(weights + first_out * weight_stride_,
+                  operands[0] + (n * conv_.in_channels + group * conv_.group_in()) * conv_.in_pixels(),
+                  bias + first_out, result + (n * conv_.out_channels + first_out) * conv_.in_pixels(),
+                  piece<T>(scratch, packed_at_));
+      }
+  }
+
+ private:
+  void spread_weights(const T* weights, T* to) const {
+    for (Index o = 0; o < conv_.out_channels; ++o) {
+      const T* from =
+          weights + o / conv_.group_out() * conv_.weight_group + o % conv_.group_out() * conv_.weight_out;
+      for (Index c = 0; c < conv_.group_in(); ++c) to[o * weight_stride_ + c] = from[c * conv_.weight_in];
+    }
+  }
+
+  void run_group(const T* weights, const T* input, const T* bias, T* result, T* packed) const {
+    const Index pixels = conv_.in_pixels();
+    for (Index col = 0; col < pixels; col += block_cols_) {
+      const Index cols = std::min(block_cols_, pixels - col);
+      kernels_.pack(input + col, pixels, conv_.group_in(), cols, packed);
+      GemmProblem<T> problem{.rows = conv_.group_out(),
+                             .cols = cols,
+                             .depth = conv_.group_in(),
+                             .a = weights,
+                             .a_stride = weight_stride_,
+                             .b = packed,
+                             .c = result + col,
+                             .c_stride = pixels,
+                             .row_bias = bias,
+                             .clamp = inputs_.clamp,
+                             .low = inputs_.low,
+                             .high = inputs_.high};
+      multiply(kernels_, blocking_, problem);
+    }
+  }
+
+  Convolution conv_;
+  FastInputs<T> inputs_;
+  const GemmKernels<T>& kernels_;
+  GemmBlocking blocking_;
+  Index weight_stride_ = 0, block_cols_ = 0;
+  std::shared_ptr<const std::vector<T>> spread_;
+  ScratchPlan plan_;
+  std::size_t spread_at_ = 0, packed_at_ = 0, bias_at_ = 0;
+};
+
+// Channels first through channels last.
+template <class T>
+Core<T> transposed_around(const Convolution& conv, Core<T> inner, const GemmKernels<T>& kernels) {
+  ScratchPlan plan;
+  const std::size_t in_at = plan.take<T>(conv.batch * conv.in_pixels() * conv.in_channels);
+  const std::size_t out_at = plan.take<T>(conv.batch * conv.out_pixels() * conv.out_channels);
+  const std::size_t inner_at = plan.take<std::byte>(static_cast<Index>(inner.scratch_bytes));
+  Core<T> core;
+  core.scratch_bytes = plan.bytes();
+  core.owns_right = inner.owns_right;
+  core.name = inner.name + ".transposed";
+  core.run = [=, &kernels, run = std::move(inner.run)](const T* const* operands, T* result,
+                                                       std::byte* scratch) {
+    T* in = piece<T>(scratch, in_at);
+    T* out = piece<T>(scratch, out_at);
+    const Index in_size = conv.in_pixels() * conv.in_channels;
+    const Index out_size = conv.out_pixels() * conv.out_channels;
+    for (Index n = 0; n < conv.batch; ++n)
+      kernels.transpose(operands[0] + n * in_size, conv.in_pixels(), conv.in_channels, conv.in_pixels(),
+                        in + n * in_size, conv.in_channels);
+    const T* inner_operands[] = {in, operands[1], operands[2]};
+    run(inner_operands, out, scratch + inner_at);
+    for (Index n = 0; n < conv.batch; ++n)
+      kernels.transpose(out + n * out_size, conv.out_channels, conv.out_pixels(), conv.out_channels,
+                        result + n * out_size, conv.out_pixels());
+  };
+  return core;
+}
+
+template <class T, class Algorithm>
+Core<T> as_core(const Convolution& conv, const FastInputs<T>& inputs, const char* name) {
+  auto algorithm = std::make_shared<const Algorithm>(conv, inputs);
+  Core<T> core;
+  core.scratch_bytes = algorithm->scratch_bytes();
+  core.owns_right = algorithm->owns_right();
+  core.name = name;
+  core.run = [algorithm](const T* const* operands, T* result, std::byte* scratch) {
+    algorithm->run(operands, result, scratch);
+  };
+  return core;
+}
+
+}  // namespace
+
+template <class T>
+Core<T> fast_convolution(const Convolution& conv, const FastInputs<T>& inputs) {
+  if constexpr (std::is_same_v<T, float>)
+    if (is_depthwise(conv) && (conv.channels_last || conv.in[0] * conv.taps[0] * conv.out[0] == 1))
+      return depthwise_convolution(conv, inputs);
+  if (conv.channels_last) {
+    return as_core<T, ChannelsLast<T>>(conv, inputs, "conv.gemm");
+  }
+  if (is_pointwise(conv) && !conv.transposed) return as_core<T, PointwiseFirst<T>>(conv, inputs, "conv.gemm");
+  Convolution last = conv;
+  last.channels_last = true;
+  return transposed_around(conv, fast_convolution(last, inputs), *inputs.gemm);
+}
+
+template Core<float> fast_convolution(const Convolution&, const FastInputs<float>&);
+template Core<double> fast_convolution(const Convolution&, const FastInputs<double>&);
+
+}  // namespace tosaic::kernels

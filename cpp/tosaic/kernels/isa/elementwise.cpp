@@ -1,0 +1,639 @@
+// Elementwise loops over blocks of f32, i32 and i64. Functors hold the meaning; `map` is the one loop.
+// Functions that are not exact in float are computed in double and rounded once.
+#include "tosaic/kernels/elementwise_block.h"
+#include "tosaic/kernels/isa/math.h"
+
+namespace tosaic::kernels::TOSAIC_ISA {
+namespace {
+
+using std::int32_t;
+using std::int64_t;
+
+template <class T>
+inline constexpr bool kFloat = false;
+template <>
+inline constexpr bool kFloat<float> = true;
+
+template <class T>
+struct UnsignedOf;
+template <>
+struct UnsignedOf<int32_t> {
+  using Type = std::uint32_t;
+};
+template <>
+struct UnsignedOf<int64_t> {
+  using Type = std::uint64_t;
+};
+template <class T>
+using Unsigned = typename UnsignedOf<T>::Type;
+
+template <class T>
+[[gnu::always_inline]] inline Unsigned<T> raw(T value) {
+  return static_cast<Unsigned<T>>(value);
+}
+
+// ---- loops ----
+
+template <class T, class Out, class F>
+void map1(const Parameters& parameters, const void* const* in, void* out, int64_t count) {
+  const auto* a = static_cast<const T*>(in[0]);
+  auto* result = static_cast<Out*>(out);
+  const F f(parameters);
+#pragma GCC ivdep
+  for (int64_t i = 0; i < count; ++i) result[i] = static_cast<Out>(f(a[i]));
+}
+
+template <class T, class Out, class F>
+void map2(const Parameters& parameters, const void* const* in, void* out, int64_t count) {
+  const auto* a = static_cast<const T*>(in[0]);
+  const auto* b = static_cast<const T*>(in[1]);
+  auto* result = static_cast<Out*>(out);
+  const F f(parameters);
+#pragma GCC ivdep
+  for (int64_t i = 0; i < count; ++i) result[i] = static_cast<Out>(f(a[i], b[i]));
+}
+
+template <class T>
+void where_block(const Parameters&, const void* const* in, void* out, int64_t count) {
+  const auto* condition = static_cast<const T*>(in[0]);
+  const auto* a = static_cast<const T*>(in[1]);
+  const auto* b = static_cast<const T*>(in[2]);
+  auto* result = static_cast<T*>(out);
+#pragma GCC ivdep
+  for (int64_t i = 0; i < count; ++i) {
+    const T x = a[i];
+    const T y = b[i];
+    result[i] = condition[i] != T{} ? x : y;
+  }
+}
+
+struct Stateless {
+  explicit Stateless(const Parameters&) {}
+};
+
+// ---- functors of every domain ----
+
+struct Identity : Stateless {
+  using Stateless::Stateless;
+  template <class T>
+  T operator()(T x) const {
+    return x;
+  }
+};
+struct Relu : Stateless {
+  using Stateless::Stateless;
+  template <class T>
+  T operator()(T x) const {
+    return x < T{} ? T{} : x;
+  }
+};
+struct Sign : Stateless {
+  using Stateless::Stateless;
+  template <class T>
+  T operator()(T x) const {
+    return static_cast<T>((x > T{} ? T{1} : T{}) - (x < T{} ? T{1} : T{}));
+  }
+};
+struct LogicalNot : Stateless {
+  using Stateless::Stateless;
+  template <class T>
+  bool operator()(T x) const {
+    return x == T{};
+  }
+};
+
+template <class T>
+struct Bounds {
+  explicit Bounds(const Parameters& p)
+      : low(static_cast<T>(kFloat<T> ? static_cast<T>(p.low) : static_cast<T>(p.int_low))),
+        high(static_cast<T>(kFloat<T> ? static_cast<T>(p.high) : static_cast<T>(p.int_high))) {}
+  T low, high;
+};
+template <class T>
+struct Clamp : Bounds<T> {
+  using Bounds<T>::Bounds;
+  T operator()(T x) const {
+    const T raised = x < this->low ? this->low : x;
+    return raised > this->high ? this->high : raised;
+  }
+};
+template <class T>
+struct ClampNumbers : Bounds<T> {
+  using Bounds<T>::Bounds;
+  T operator()(T x) const {
+    const T raised = x > this->low ? x : this->low;
+    return raised < this->high ? raised : this->high;
+  }
+};
+
+template <class T>
+struct Low : Bounds<T> {
+  using Bounds<T>::Bounds;
+  T operator()(T) const { return this->low; }
+};
+
+template <class T>
+struct Add : Stateless {
+  using Stateless::Stateless;
+  T operator()(T a, T b) const {
+    if constexpr (kFloat<T>)
+      return a + b;
+    else
+      return static_cast<T>(raw(a) + raw(b));
+  }
+};
+template <class T>
+struct Sub : Stateless {
+  using Stateless::Stateless;
+  T operator()(T a, T b) const {
+    if constexpr (kFloat<T>)
+      return a - b;
+    else
+      return static_cast<T>(raw(a) - raw(b));
+  }
+};
+template <class T>
+struct Mul : Stateless {
+  using Stateless::Stateless;
+  T operator()(T a, T b) const {
+    if constexpr (kFloat<T>)
+      return a * b;
+    else
+      return static_cast<T>(raw(a) * raw(b));
+  }
+};
+template <class T, bool kNegative>
+struct AddScaled {
+  explicit AddScaled(const Parameters& p)
+      : alpha(kNegative ? -p.alpha : p.alpha),
+        int_alpha(kNegative ? 0u - raw(p.int_alpha) : raw(p.int_alpha)) {}
+  T operator()(T a, T b) const {
+    if constexpr (kFloat<T>)
+      return static_cast<T>(static_cast<double>(a) + alpha * static_cast<double>(b));
+    else
+      return static_cast<T>(raw(a) + static_cast<Unsigned<T>>(int_alpha) * raw(b));
+  }
+  double alpha;
+  std::uint64_t int_alpha;
+};
+
+struct Maximum : Stateless {
+  using Stateless::Stateless;
+  template <class T>
+  T operator()(T a, T b) const {
+    const T larger = a > b ? a : b;
+    return a != a ? a : larger;
+  }
+};
+struct Minimum : Stateless {
+  using Stateless::Stateless;
+  template <class T>
+  T operator()(T a, T b) const {
+    const T smaller = a < b ? a : b;
+    return a != a ? a : smaller;
+  }
+};
+struct MaximumNumbers : Stateless {
+  using Stateless::Stateless;
+  template <class T>
+  T operator()(T a, T b) const {
+    const T larger = a > b ? a : b;
+    return b != b ? a : larger;
+  }
+};
+struct MinimumNumbers : Stateless {
+  using Stateless::Stateless;
+  template <class T>
+  T operator()(T a, T b) const {
+    const T smaller = a < b ? a : b;
+    return b != b ? a : smaller;
+  }
+};
+
+#define TOSAIC_PREDICATE(Name, expression) \
+  struct Name : Stateless {                \
+    using Stateless::Stateless;            \
+    template <class T>                     \
+    bool operator()(T a, T b) const {      \
+      return expression;                   \
+    }                                      \
+  };
+TOSAIC_PREDICATE(Equal, a == b)
+TOSAIC_PREDICATE(NotEqual, a != b)
+TOSAIC_PREDICATE(Less, a < b)
+TOSAIC_PREDICATE(LessEqual, a <= b)
+TOSAIC_PREDICATE(Greater, a > b)
+TOSAIC_PREDICATE(GreaterEqual, a >= b)
+TOSAIC_PREDICATE(LogicalAnd, (a != T{}) & (b != T{}))
+TOSAIC_PREDICATE(LogicalOr, (a != T{}) | (b != T{}))
+TOSAIC_PREDICATE(LogicalXor, (a != T{}) != (b != T{}))
+#undef TOSAIC_PREDICATE
+
+// ---- floats ----
+
+// Exact in float, or rounded once from a double.
+#define TOSAIC_UNARY(Name, expression)           \
+  struct Name : Stateless {                      \
+    using Stateless::Stateless;                  \
+    float operator()(float value) const {        \
+      const auto x = static_cast<double>(value); \
+      return static_cast<float>(expression);     \
+    }                                            \
+  };
+TOSAIC_UNARY(Erf, erf_of(x))
+TOSAIC_UNARY(Exp, exp_of(x))
+TOSAIC_UNARY(Log, log_of(x))
+TOSAIC_UNARY(Rsqrt, 1.0 / __builtin_sqrt(x))
+TOSAIC_UNARY(Sigmoid, sigmoid_of(x))
+TOSAIC_UNARY(Tanh, tanh_of(x))
+TOSAIC_UNARY(Gelu, x* normal_distribution(x))
+TOSAIC_UNARY(GeluTanh, x / (1.0 + exp_of(x * (-1.5957691216057308 - 0.071354816272600251 * (x * x)))))
+TOSAIC_UNARY(Silu, x / (1.0 + exp_of(-x)))
+#undef TOSAIC_UNARY
+
+// relu6(x + 3); NaN stays NaN.
+[[gnu::always_inline]] inline double hard_ramp(double x) {
+  const double raised = x + 3.0 < 0.0 ? 0.0 : x + 3.0;
+  return raised > 6.0 ? 6.0 : raised;
+}
+
+#define TOSAIC_UNARY_FLOAT(Name, expression)               \
+  struct Name : Stateless {                                \
+    using Stateless::Stateless;                            \
+    float operator()(float x) const { return expression; } \
+  };
+TOSAIC_UNARY_FLOAT(AbsFloat, __builtin_fabsf(x))
+TOSAIC_UNARY_FLOAT(NegFloat, -x)
+TOSAIC_UNARY_FLOAT(Ceil, __builtin_ceilf(x))
+TOSAIC_UNARY_FLOAT(Floor, __builtin_floorf(x))
+TOSAIC_UNARY_FLOAT(Round, __builtin_rintf(x))
+TOSAIC_UNARY_FLOAT(Trunc, __builtin_truncf(x))
+TOSAIC_UNARY_FLOAT(Sqrt, __builtin_sqrtf(x))
+TOSAIC_UNARY_FLOAT(Reciprocal, 1.0f / x)
+TOSAIC_UNARY_FLOAT(Hardsigmoid, static_cast<float>(hard_ramp(static_cast<double>(x)) / 6.0))
+TOSAIC_UNARY_FLOAT(Hardswish,
+                   static_cast<float>(static_cast<double>(x) * hard_ramp(static_cast<double>(x)) / 6.0))
+#undef TOSAIC_UNARY_FLOAT
+
+struct LeakyRelu {
+  explicit LeakyRelu(const Parameters& p) : slope(p.alpha) {}
+  float operator()(float x) const {
+    const auto scaled = static_cast<float>(static_cast<double>(x) * slope);
+    return x > 0.0f ? x : scaled;
+  }
+  double slope;
+};
+struct Elu {
+  explicit Elu(const Parameters& p) : alpha(p.alpha) {}
+  float operator()(float x) const {
+    const double negative = static_cast<double>(x > 0.0f ? 0.0f : x);
+    const auto tail = static_cast<float>(alpha * expm1_of(negative));
+    return x > 0.0f ? x : tail;
+  }
+  double alpha;
+};
+struct Div : Stateless {
+  using Stateless::Stateless;
+  float operator()(float a, float b) const { return a / b; }
+};
+struct DivTruncFloat : Stateless {
+  using Stateless::Stateless;
+  float operator()(float a, float b) const { return __builtin_truncf(a / b); }
+};
+// torch's floor division: the remainder of fmod is exact, so the quotient is not rounded up across an
+// integer.
+struct DivFloorFloat : Stateless {
+  using Stateless::Stateless;
+  float operator()(float a, float b) const {
+    if (b == 0.0f) return a / b;
+    const float remainder = __builtin_fmodf(a, b);
+    float quotient = (a - remainder) / b;
+    if (remainder != 0.0f && (b < 0.0f) != (remainder < 0.0f)) quotient -= 1.0f;
+    if (quotient == 0.0f) return __builtin_copysignf(0.0f, a / b);
+    const float whole = __builtin_floorf(quotient);
+    return quotient - whole > 0.5f ? whole + 1.0f : whole;
+  }
+};
+
+// Vectorised where `regular` holds, the C library elsewhere.
+inline constexpr int64_t kPiece = 128;
+
+template <std::uint64_t kQuarter>
+void trigonometric_block(const Parameters&, const void* const* in, void* out, int64_t count) {
+  const auto* x = static_cast<const float*>(in[0]);
+  auto* result = static_cast<float*>(out);
+  for (int64_t begin = 0; begin < count; begin += kPiece) {
+    const int64_t length = count - begin < kPiece ? count - begin : kPiece;
+    float values[kPiece];
+    int irregular = 0;
+    for (int64_t i = 0; i < length; ++i) {
+      const auto value = static_cast<double>(x[begin + i]);
+      values[i] = static_cast<float>(sin_of(value, kQuarter));
+      irregular |= magnitude_of(value) <= kTrigonometricLimit ? 0 : 1;
+    }
+    for (int64_t i = 0; irregular != 0 && i < length; ++i) {
+      const auto value = static_cast<double>(x[begin + i]);
+      if (!(magnitude_of(value) <= kTrigonometricLimit))
+        values[i] = static_cast<float>(kQuarter == 0 ? __builtin_sin(value) : __builtin_cos(value));
+    }
+    __builtin_memcpy(result + begin, values, static_cast<std::size_t>(length) * sizeof(float));
+  }
+}
+
+// Bases in (0, inf) and finite exponents are regular; squares are taken exactly.
+[[gnu::always_inline]] inline bool is_regular_power(double base, double exponent) {
+  return base > 0.0 && base < kInfinity && magnitude_of(exponent) < kInfinity;
+}
+
+void pow_block(const Parameters&, const void* const* in, void* out, int64_t count) {
+  const auto* bases = static_cast<const float*>(in[0]);
+  const auto* exponents = static_cast<const float*>(in[1]);
+  auto* result = static_cast<float*>(out);
+  for (int64_t begin = 0; begin < count; begin += kPiece) {
+    const int64_t length = count - begin < kPiece ? count - begin : kPiece;
+    const float* base = bases + begin;
+    const float* exponent = exponents + begin;
+    float values[kPiece];
+    int not_square = 0;
+    for (int64_t i = 0; i < length; ++i) not_square |= exponent[i] == 2.0f ? 0 : 1;
+    if (not_square == 0) {
+      for (int64_t i = 0; i < length; ++i) values[i] = base[i] * base[i];
+    } else {
+      int irregular = 0;
+      for (int64_t i = 0; i < length; ++i) {
+        const auto b = static_cast<double>(base[i]);
+        const auto e = static_cast<double>(exponent[i]);
+        const bool regular = is_regular_power(b, e);
+        values[i] = static_cast<float>(exp_of(e * log_of_positive(regular ? b : 1.0)));
+        irregular |= regular ? 0 : 1;
+      }
+      for (int64_t i = 0; irregular != 0 && i < length; ++i) {
+        const auto b = static_cast<double>(base[i]);
+        const auto e = static_cast<double>(exponent[i]);
+        if (!is_regular_power(b, e)) values[i] = static_cast<float>(__builtin_pow(b, e));
+      }
+    }
+    __builtin_memcpy(result + begin, values, static_cast<std::size_t>(length) * sizeof(float));
+  }
+}
+
+// ---- integers ----
+
+struct AbsInteger : Stateless {
+  using Stateless::Stateless;
+  template <class T>
+  T operator()(T x) const {
+    return x < 0 ? static_cast<T>(0u - raw(x)) : x;
+  }
+};
+struct NegInteger : Stateless {
+  using Stateless::Stateless;
+  template <class T>
+  T operator()(T x) const {
+    return static_cast<T>(0u - raw(x));
+  }
+};
+struct NegateZeroPoints {
+  explicit NegateZeroPoints(const Parameters& p)
+      : offset(p.first_zp + p.second_zp), low(p.int_low), high(p.int_high) {}
+  template <class T>
+  T operator()(T x) const {
+    const int64_t value = offset - static_cast<int64_t>(x);
+    const int64_t raised = value < low ? low : value;
+    return static_cast<T>(raised > high ? high : raised);
+  }
+  int64_t offset, low, high;
+};
+struct BitwiseNot : Stateless {
+  using Stateless::Stateless;
+  template <class T>
+  T operator()(T x) const {
+    return ~x;
+  }
+};
+struct CountLeadingZeros : Stateless {
+  using Stateless::Stateless;
+  template <class T>
+  T operator()(T x) const {
+    const auto word = static_cast<std::uint32_t>(x);
+    return word == 0 ? T{32} : static_cast<T>(__builtin_clz(word));
+  }
+};
+struct BitwiseAnd : Stateless {
+  using Stateless::Stateless;
+  template <class T>
+  T operator()(T a, T b) const {
+    return a & b;
+  }
+};
+struct BitwiseOr : Stateless {
+  using Stateless::Stateless;
+  template <class T>
+  T operator()(T a, T b) const {
+    return a | b;
+  }
+};
+struct BitwiseXor : Stateless {
+  using Stateless::Stateless;
+  template <class T>
+  T operator()(T a, T b) const {
+    return a ^ b;
+  }
+};
+struct MulShift {
+  explicit MulShift(const Parameters& p) : shift(p.shift), half(int64_t{1} << (p.shift - 1)) {}
+  template <class T>
+  T operator()(T a, T b) const {
+    return static_cast<T>((static_cast<int64_t>(a) * static_cast<int64_t>(b) + half) >> shift);
+  }
+  int64_t shift, half;
+};
+// Divisors are not zero; the quotient of the least integer by -1 wraps.
+template <class T>
+[[gnu::always_inline]] inline T quotient(T a, T b) {
+  return b == -1 ? static_cast<T>(0u - raw(a)) : a / b;
+}
+struct DivTruncInteger : Stateless {
+  using Stateless::Stateless;
+  template <class T>
+  T operator()(T a, T b) const {
+    return quotient(a, b);
+  }
+};
+struct DivFloorInteger : Stateless {
+  using Stateless::Stateless;
+  template <class T>
+  T operator()(T a, T b) const {
+    const T q = quotient(a, b);
+    const T remainder = b == -1 ? T{} : a % b;
+    return remainder != 0 && (remainder < 0) != (b < 0) ? q - 1 : q;
+  }
+};
+// Negative exponents truncate: 0 unless the base is 1 or -1.
+struct PowInteger : Stateless {
+  using Stateless::Stateless;
+  template <class T>
+  T operator()(T base, T exponent) const {
+    if (exponent < 0) {
+      if (base == 1) return 1;
+      if (base == -1) return (exponent & 1) != 0 ? T{-1} : T{1};
+      return 0;
+    }
+    Unsigned<T> result = 1;
+    Unsigned<T> power = raw(base);
+    for (Unsigned<T> rest = raw(exponent); rest != 0; rest >>= 1) {
+      if ((rest & 1u) != 0) result *= power;
+      power *= power;
+    }
+    return static_cast<T>(result);
+  }
+};
+// Shift counts are taken modulo 64; within [0, width) they mean what the specification says.
+struct ArithmeticRightShift {
+  explicit ArithmeticRightShift(const Parameters& p) : round(p.round ? 1 : 0) {}
+  template <class T>
+  T operator()(T a, T b) const {
+    const int64_t count = b & 63;
+    const int64_t below = count == 0 ? 0 : (static_cast<int64_t>(a) >> (count - 1)) & round;
+    return static_cast<T>((static_cast<int64_t>(a) >> count) + below);
+  }
+  int64_t round;
+};
+struct LogicalShift {
+  explicit LogicalShift(const Parameters& p) : mask(p.width == 64 ? ~0ull : (1ull << p.width) - 1u) {}
+  std::uint64_t mask;
+};
+struct LogicalLeftShift : LogicalShift {
+  using LogicalShift::LogicalShift;
+  template <class T>
+  T operator()(T a, T b) const {
+    return static_cast<T>(static_cast<std::uint64_t>(a) << (b & 63));
+  }
+};
+struct LogicalRightShift : LogicalShift {
+  using LogicalShift::LogicalShift;
+  template <class T>
+  T operator()(T a, T b) const {
+    return static_cast<T>((static_cast<std::uint64_t>(a) & mask) >> (b & 63));
+  }
+};
+
+// ---- tables ----
+
+struct Row {
+  Function function;
+  ElementwiseBlock block;
+};
+
+// The same in every domain.
+template <class T>
+constexpr Row kShared[] = {
+    {Function::kIdentity, map1<T, T, Identity>},
+    {Function::kSign, map1<T, T, Sign>},
+    {Function::kRelu, map1<T, T, Relu>},
+    {Function::kClamp, map1<T, T, Clamp<T>>},
+    {Function::kClampNumbers, map1<T, T, ClampNumbers<T>>},
+    {Function::kLow, map1<T, T, Low<T>>},
+    {Function::kLogicalNot, map1<T, bool, LogicalNot>},
+    {Function::kAdd, map2<T, T, Add<T>>},
+    {Function::kAddScaled, map2<T, T, AddScaled<T, false>>},
+    {Function::kSub, map2<T, T, Sub<T>>},
+    {Function::kSubScaled, map2<T, T, AddScaled<T, true>>},
+    {Function::kMul, map2<T, T, Mul<T>>},
+    {Function::kMaximum, map2<T, T, Maximum>},
+    {Function::kMinimum, map2<T, T, Minimum>},
+    {Function::kMaximumNumbers, map2<T, T, MaximumNumbers>},
+    {Function::kMinimumNumbers, map2<T, T, MinimumNumbers>},
+    {Function::kEq, map2<T, bool, Equal>},
+    {Function::kNe, map2<T, bool, NotEqual>},
+    {Function::kLt, map2<T, bool, Less>},
+    {Function::kLe, map2<T, bool, LessEqual>},
+    {Function::kGt, map2<T, bool, Greater>},
+    {Function::kGe, map2<T, bool, GreaterEqual>},
+    {Function::kLogicalAnd, map2<T, bool, LogicalAnd>},
+    {Function::kLogicalOr, map2<T, bool, LogicalOr>},
+    {Function::kLogicalXor, map2<T, bool, LogicalXor>},
+    {Function::kWhere, where_block<T>},
+};
+
+constexpr Row kFloatOnly[] = {
+    {Function::kAbs, map1<float, float, AbsFloat>},
+    {Function::kCeil, map1<float, float, Ceil>},
+    {Function::kCos, trigonometric_block<1>},
+    {Function::kErf, map1<float, float, Erf>},
+    {Function::kExp, map1<float, float, Exp>},
+    {Function::kFloor, map1<float, float, Floor>},
+    {Function::kLog, map1<float, float, Log>},
+    {Function::kNeg, map1<float, float, NegFloat>},
+    {Function::kReciprocal, map1<float, float, Reciprocal>},
+    {Function::kRound, map1<float, float, Round>},
+    {Function::kRsqrt, map1<float, float, Rsqrt>},
+    {Function::kSqrt, map1<float, float, Sqrt>},
+    {Function::kSigmoid, map1<float, float, Sigmoid>},
+    {Function::kSin, trigonometric_block<0>},
+    {Function::kTanh, map1<float, float, Tanh>},
+    {Function::kTrunc, map1<float, float, Trunc>},
+    {Function::kLeakyRelu, map1<float, float, LeakyRelu>},
+    {Function::kElu, map1<float, float, Elu>},
+    {Function::kGelu, map1<float, float, Gelu>},
+    {Function::kGeluTanh, map1<float, float, GeluTanh>},
+    {Function::kSilu, map1<float, float, Silu>},
+    {Function::kHardsigmoid, map1<float, float, Hardsigmoid>},
+    {Function::kHardswish, map1<float, float, Hardswish>},
+    {Function::kDiv, map2<float, float, Div>},
+    {Function::kDivFloor, map2<float, float, DivFloorFloat>},
+    {Function::kDivTrunc, map2<float, float, DivTruncFloat>},
+    {Function::kPow, pow_block},
+};
+
+template <class T>
+constexpr Row kIntegerOnly[] = {
+    {Function::kAbs, map1<T, T, AbsInteger>},
+    {Function::kCeil, map1<T, T, Identity>},
+    {Function::kFloor, map1<T, T, Identity>},
+    {Function::kRound, map1<T, T, Identity>},
+    {Function::kTrunc, map1<T, T, Identity>},
+    {Function::kNeg, map1<T, T, NegInteger>},
+    {Function::kNegateZeroPoints, map1<T, T, NegateZeroPoints>},
+    {Function::kBitwiseNot, map1<T, T, BitwiseNot>},
+    {Function::kCountLeadingZeros, map1<T, T, CountLeadingZeros>},
+    {Function::kMulShift, map2<T, T, MulShift>},
+    {Function::kDivFloor, map2<T, T, DivFloorInteger>},
+    {Function::kDivTrunc, map2<T, T, DivTruncInteger>},
+    {Function::kPow, map2<T, T, PowInteger>},
+    {Function::kBitwiseAnd, map2<T, T, BitwiseAnd>},
+    {Function::kBitwiseOr, map2<T, T, BitwiseOr>},
+    {Function::kBitwiseXor, map2<T, T, BitwiseXor>},
+    {Function::kArithmeticRightShift, map2<T, T, ArithmeticRightShift>},
+    {Function::kLogicalLeftShift, map2<T, T, LogicalLeftShift>},
+    {Function::kLogicalRightShift, map2<T, T, LogicalRightShift>},
+};
+
+template <std::size_t kOwn, std::size_t kCommon>
+ElementwiseBlock find_in(const Row (&own)[kOwn], const Row (&common)[kCommon], Function function) {
+  for (const Row& row : own)
+    if (row.function == function) return row.block;
+  for (const Row& row : common)
+    if (row.function == function) return row.block;
+  return nullptr;
+}
+
+ElementwiseBlock find_block(Function function, Domain domain) {
+  switch (domain) {
+    case Domain::kF32:
+      return find_in(kFloatOnly, kShared<float>, function);
+    case Domain::kI32:
+      return find_in(kIntegerOnly<int32_t>, kShared<int32_t>, function);
+    case Domain::kI64:
+      return find_in(kIntegerOnly<int64_t>, kShared<int64_t>, function);
+    case Domain::kF64:
+      return nullptr;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+const ElementwiseKernels kElementwiseKernels{find_block};
+
+}  // namespace tosaic::kernels::TOSAIC_ISA

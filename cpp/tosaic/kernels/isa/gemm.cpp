@@ -1,0 +1,383 @@
+// The register tile: kRows x 2 vectors of C stay in registers while depth runs; each step loads two vectors
+// of B and broadcasts one element of every row of A. Rows of a block are spread evenly over its tiles, so no
+// tile is thin unless the whole block is.
+#include "tosaic/kernels/isa/gemm.h"
+
+#include "tosaic/kernels/isa/vector.h"
+
+namespace tosaic::kernels::TOSAIC_ISA {
+namespace {
+
+using Index = std::int64_t;
+
+#if defined(__AVX512F__)
+constexpr int kRows = 14;
+#else
+constexpr int kRows = 6;
+#endif
+
+template <class T>
+struct Columns {
+  Index first;  // of the block
+  Index valid;  // columns of C that exist, at most the width of the tile
+  const T* panel;
+};
+
+// Sums of R rows by W whole vectors to C.
+template <class T, int R, int W>
+[[gnu::always_inline]] inline void finish(const GemmBlock<T>& block, Vector<T> (&sum)[R][W], T* c, Index row,
+                                          Index column) {
+  constexpr Index lanes = kLanes<T>;
+  if (block.accumulate) {
+#pragma GCC unroll 16
+    for (int i = 0; i < R; ++i)
+#pragma GCC unroll 2
+      for (int j = 0; j < W; ++j) sum[i][j] += load(c + i * block.c_stride + j * lanes);
+  }
+  if (block.column_bias != nullptr) {
+#pragma GCC unroll 2
+    for (int j = 0; j < W; ++j) {
+      const Vector<T> bias = load(block.column_bias + column + j * lanes);
+#pragma GCC unroll 16
+      for (int i = 0; i < R; ++i) sum[i][j] += bias;
+    }
+  }
+  if (block.row_bias != nullptr) {
+#pragma GCC unroll 16
+    for (int i = 0; i < R; ++i)
+#pragma GCC unroll 2
+      for (int j = 0; j < W; ++j) sum[i][j] += block.row_bias[row + i];
+  }
+  if (block.clamp) {
+    const Vector<T> low = broadcast(block.low);
+    const Vector<T> high = broadcast(block.high);
+#pragma GCC unroll 16
+    for (int i = 0; i < R; ++i)
+#pragma GCC unroll 2
+      for (int j = 0; j < W; ++j) sum[i][j] = clamp<T>(sum[i][j], low, high);
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < R; ++i)
+#pragma GCC unroll 2
+    for (int j = 0; j < W; ++j) store(c + i * block.c_stride + j * lanes, sum[i][j]);
+}
+
+// The same for a tile that only the first `valid` columns of exist.
+template <class T>
+[[gnu::noinline]] void finish_partly(const GemmBlock<T>& block, const T* sums, Index width, T* c, Index row,
+                                     Index rows, Index column, Index valid) {
+  constexpr Index lanes = kLanes<T>;
+  for (Index i = 0; i < rows; ++i) {
+    for (Index j = 0; j < valid; j += lanes) {
+      const Index count = valid - j < lanes ? valid - j : lanes;
+      T* to = c + i * block.c_stride + j;
+      Vector<T> sum = load(sums + i * width + j);
+      if (block.accumulate) sum += load_first(to, count);
+      if (block.column_bias != nullptr) sum += load_first(block.column_bias + column + j, count);
+      if (block.row_bias != nullptr) sum += block.row_bias[row + i];
+      if (block.clamp) sum = clamp<T>(sum, broadcast(block.low), broadcast(block.high));
+      store_first(to, sum, count);
+    }
+  }
+}
+
+// R rows by W vectors.
+template <class T, int R, int W>
+void tile(const GemmBlock<T>& block, Index row, const Columns<T>& columns) {
+  constexpr Index lanes = kLanes<T>;
+  Vector<T> sum[R][W] = {};
+  const Index stride = block.a_stride;
+  const T* a[(R + 3) / 4];  // every fourth row: the others are reached by addressing modes
+#pragma GCC unroll 4
+  for (int i = 0; i < R; i += 4) a[i / 4] = block.a + (row + i) * stride;
+  const T* b = columns.panel;
+  for (Index k = 0; k < block.depth; ++k) {
+    Vector<T> right[W];
+#pragma GCC unroll 2
+    for (int j = 0; j < W; ++j) right[j] = load(b + j * lanes);
+    b += W * lanes;
+#pragma GCC unroll 16
+    for (int i = 0; i < R; ++i) {
+      const T left = a[i / 4][(i % 4) * stride + k];
+#pragma GCC unroll 2
+      for (int j = 0; j < W; ++j) sum[i][j] += right[j] * left;
+    }
+  }
+  T* c = block.c + row * block.c_stride + columns.first;
+  if (columns.valid == W * lanes) {
+    finish<T, R, W>(block, sum, c, row, columns.first);
+    return;
+  }
+  T sums[R][W * lanes];
+#pragma GCC unroll 16
+  for (int i = 0; i < R; ++i)
+#pragma GCC unroll 2
+    for (int j = 0; j < W; ++j) store(&sums[i][j * lanes], sum[i][j]);
+  finish_partly(block, &sums[0][0], W * lanes, c, row, R, columns.first, columns.valid);
+}
+
+template <class T>
+using Tile = void (*)(const GemmBlock<T>&, Index, const Columns<T>&);
+
+template <class T, int W, int... R>
+struct Tiles {
+  static constexpr Tile<T> kByRows[] = {tile<T, R, W>...};
+};
+#if defined(__AVX512F__)
+template <class T, int W>
+using AllTiles = Tiles<T, W, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14>;
+#else
+template <class T, int W>
+using AllTiles = Tiles<T, W, 1, 2, 3, 4, 5, 6>;
+#endif
+
+// One row against four whole panels at once: eight sums in flight hide the latency of the additions.
+template <class T>
+void row_times_panels(const GemmBlock<T>& block, Index first_panel) {
+  constexpr Index lanes = kLanes<T>;
+  constexpr int kPanels = 4;
+  Vector<T> sum[kPanels][2] = {};
+  const Index panel_size = block.panel_depth * 2 * lanes;
+  const T* b = block.b + first_panel * panel_size + block.first_depth * 2 * lanes;
+  for (Index k = 0; k < block.depth; ++k) {
+    const T left = block.a[k];
+#pragma GCC unroll 4
+    for (int p = 0; p < kPanels; ++p) {
+      sum[p][0] += load(b + p * panel_size) * left;
+      sum[p][1] += load(b + p * panel_size + lanes) * left;
+    }
+    b += 2 * lanes;
+  }
+#pragma GCC unroll 4
+  for (int p = 0; p < kPanels; ++p) {
+    const Index column = (first_panel + p) * 2 * lanes;
+    Vector<T> sums[1][2] = {{sum[p][0], sum[p][1]}};
+    finish<T, 1, 2>(block, sums, block.c + column, 0, column);
+  }
+}
+
+// Of the panel that starts with so many columns to go.
+template <class T>
+constexpr Index width_of(Index columns_left) {
+  return columns_left <= kLanes<T> ? kLanes<T> : 2 * kLanes<T>;
+}
+
+template <class T>
+void multiply(const GemmBlock<T>& block) {
+  constexpr Index lanes = kLanes<T>;
+  constexpr Index panel = 2 * lanes;
+  const Index whole_panels = block.cols / panel;
+  const Index tiles = (block.rows + kRows - 1) / kRows;
+  Index row = 0;
+  for (Index t = 0; t < tiles; ++t) {
+    const Index rows = (block.rows - row + (tiles - t) - 1) / (tiles - t);
+    Index p = 0;
+    if (block.rows == 1)
+      for (; p + 4 <= whole_panels; p += 4) row_times_panels(block, p);
+    for (; p * panel < block.cols; ++p) {
+      const Index left = block.cols - p * panel;
+      const Index width = width_of<T>(left);
+      const Columns<T> columns{p * panel, left < width ? left : width,
+                               block.b + p * panel * block.panel_depth + block.first_depth * width};
+      const Tile<T>* by_rows = width == lanes ? AllTiles<T, 1>::kByRows : AllTiles<T, 2>::kByRows;
+      by_rows[rows - 1](block, row, columns);
+    }
+    row += rows;
+  }
+}
+
+// A run of depth within one row of taps along w: [from, to) of taps * channels elements.
+template <class T>
+[[gnu::always_inline]] inline void gather_run(const Patches<T>& patches, const T* line, Index position,
+                                              Index from, Index to, T* dst) {
+  const Index channels = patches.channels;
+  if (patches.row_is_contiguous) {
+    const Index first = position + patches.offset[2][0];
+    const Index below = first < 0 ? -first * channels : 0;
+    const Index space = (patches.in[2] - first) * channels;
+    const Index begin = below > from ? (below < to ? below : to) : from;
+    const Index last = space < to ? space : to;
+    const Index end = last > begin ? last : begin;
+    zero(dst, begin - from);
+    copy(dst + (begin - from), line + first * channels + begin, end - begin);
+    zero(dst + (end - from), to - end);
+    return;
+  }
+  while (from < to) {
+    const Index tap = from / channels;
+    const Index channel = from - tap * channels;
+    const Index count = channels - channel < to - from ? channels - channel : to - from;
+    const Index at = position + patches.offset[2][tap];
+    if (at < 0 || at >= patches.in[2])
+      zero(dst, count);
+    else
+      copy(dst, line + at * patches.stride[2] + channel, count);
+    dst += count;
+    from += count;
+  }
+}
+
+template <class T>
+void gather_row(const Patches<T>& patches, const T* image, const Index* position, Index from, Index to,
+                T* dst) {
+  const Index run = patches.taps[2] * patches.channels;
+  for (Index segment = from / run; segment * run < to; ++segment) {
+    const Index begin = from > segment * run ? from - segment * run : 0;
+    const Index end = to - segment * run < run ? to - segment * run : run;
+    const Index d = position[0] + patches.offset[0][segment / patches.taps[1]];
+    const Index h = position[1] + patches.offset[1][segment % patches.taps[1]];
+    if (d < 0 || d >= patches.in[0] || h < 0 || h >= patches.in[1])
+      zero(dst, end - begin);
+    else
+      gather_run(patches, image + d * patches.stride[0] + h * patches.stride[1], position[2], begin, end,
+                 dst);
+    dst += end - begin;
+  }
+}
+
+template <class T>
+void gather(const Patches<T>& patches, Index row, Index rows, Index from, Index to, T* dst,
+            Index dst_stride) {
+  const Index* out = patches.out;
+  Index at[3] = {row / (out[2] * out[1]) % out[0], row / out[2] % out[1], row % out[2]};
+  Index batch = row / (out[2] * out[1] * out[0]);
+  for (Index i = 0; i < rows; ++i) {
+    const Index position[3] = {at[0] * patches.step[0], at[1] * patches.step[1], at[2] * patches.step[2]};
+    gather_row(patches, patches.input + batch * patches.batch_stride, position, from, to,
+               dst + i * dst_stride);
+    if (++at[2] < out[2]) continue;
+    at[2] = 0;
+    if (++at[1] < out[1]) continue;
+    at[1] = 0;
+    if (++at[0] < out[0]) continue;
+    at[0] = 0;
+    ++batch;
+  }
+}
+
+#if TOSAIC_VECTOR_BYTES == 64
+[[gnu::always_inline]] inline Vector<float> low_halves(Vector<float> a, Vector<float> b) {
+  return __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+}
+[[gnu::always_inline]] inline Vector<float> high_halves(Vector<float> a, Vector<float> b) {
+  return __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+}
+[[gnu::always_inline]] inline Vector<double> low_halves(Vector<double> a, Vector<double> b) {
+  return __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11);
+}
+[[gnu::always_inline]] inline Vector<double> high_halves(Vector<double> a, Vector<double> b) {
+  return __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15);
+}
+#elif TOSAIC_VECTOR_BYTES == 32
+[[gnu::always_inline]] inline Vector<float> low_halves(Vector<float> a, Vector<float> b) {
+  return __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11);
+}
+[[gnu::always_inline]] inline Vector<float> high_halves(Vector<float> a, Vector<float> b) {
+  return __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15);
+}
+[[gnu::always_inline]] inline Vector<double> low_halves(Vector<double> a, Vector<double> b) {
+  return __builtin_shufflevector(a, b, 0, 4, 1, 5);
+}
+[[gnu::always_inline]] inline Vector<double> high_halves(Vector<double> a, Vector<double> b) {
+  return __builtin_shufflevector(a, b, 2, 6, 3, 7);
+}
+#else
+[[gnu::always_inline]] inline Vector<float> low_halves(Vector<float> a, Vector<float> b) {
+  return __builtin_shufflevector(a, b, 0, 4, 1, 5);
+}
+[[gnu::always_inline]] inline Vector<float> high_halves(Vector<float> a, Vector<float> b) {
+  return __builtin_shufflevector(a, b, 2, 6, 3, 7);
+}
+[[gnu::always_inline]] inline Vector<double> low_halves(Vector<double> a, Vector<double> b) {
+  return __builtin_shufflevector(a, b, 0, 2);
+}
+[[gnu::always_inline]] inline Vector<double> high_halves(Vector<double> a, Vector<double> b) {
+  return __builtin_shufflevector(a, b, 1, 3);
+}
+#endif
+
+// A square of lanes x lanes: interleaving the upper with the lower half of the rows log2(lanes) times
+// transposes it.
+template <class T>
+[[gnu::always_inline]] inline void transpose_square(const T* from, Index from_stride, T* to,
+                                                    Index to_stride) {
+  constexpr int lanes = kLanes<T>;
+  Vector<T> row[lanes];
+#pragma GCC unroll 16
+  for (int i = 0; i < lanes; ++i) row[i] = load(from + i * from_stride);
+#pragma GCC unroll 4
+  for (int step = 1; step < lanes; step *= 2) {
+    Vector<T> next[lanes];
+#pragma GCC unroll 8
+    for (int i = 0; i < lanes / 2; ++i) {
+      next[2 * i] = low_halves(row[i], row[i + lanes / 2]);
+      next[2 * i + 1] = high_halves(row[i], row[i + lanes / 2]);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < lanes; ++i) row[i] = next[i];
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < lanes; ++i) store(to + i * to_stride, row[i]);
+}
+
+template <class T>
+void transpose(const T* from, Index from_stride, Index rows, Index cols, T* to, Index to_stride) {
+  constexpr Index lanes = kLanes<T>;
+  const Index whole_rows = rows - rows % lanes;
+  const Index whole_cols = cols - cols % lanes;
+  for (Index j = 0; j < whole_cols; j += lanes)
+    for (Index i = 0; i < whole_rows; i += lanes)
+      transpose_square(from + i * from_stride + j, from_stride, to + j * to_stride + i, to_stride);
+  for (Index i = 0; i < whole_rows; ++i)
+    for (Index j = whole_cols; j < cols; ++j) to[j * to_stride + i] = from[i * from_stride + j];
+  for (Index i = whole_rows; i < rows; ++i)
+    for (Index j = 0; j < cols; ++j) to[j * to_stride + i] = from[i * from_stride + j];
+}
+
+template <class T>
+void pack(const T* b, Index stride, Index depth, Index cols, T* panels) {
+  constexpr Index panel = 2 * kLanes<T>;
+  for (Index j = 0; j < cols; j += panel) {
+    const Index width = width_of<T>(cols - j);
+    const Index valid = cols - j < width ? cols - j : width;
+    T* to = panels + j * depth;
+    if (valid == panel) {
+      for (Index k = 0; k < depth; ++k) {
+        store(to + k * panel, load(b + k * stride + j));
+        store(to + k * panel + kLanes<T>, load(b + k * stride + j + kLanes<T>));
+      }
+      continue;
+    }
+    for (Index k = 0; k < depth; ++k) {
+      copy(to + k * width, b + k * stride + j, valid);
+      zero(to + k * width + valid, width - valid);
+    }
+  }
+}
+
+template <class T>
+void pack_transposed(const T* b, Index stride, Index depth, Index cols, T* panels) {
+  constexpr Index panel = 2 * kLanes<T>;
+  for (Index j = 0; j < cols; j += panel) {
+    const Index width = width_of<T>(cols - j);
+    const Index valid = cols - j < width ? cols - j : width;
+    T* to = panels + j * depth;
+    transpose(b + j * stride, stride, valid, depth, to, width);
+    if (valid < width)
+      for (Index k = 0; k < depth; ++k) zero(to + k * width + valid, width - valid);
+  }
+}
+
+template <class T>
+constexpr GemmKernels<T> kernels() {
+  return {kRows, 2 * kLanes<T>, kLanes<T>, multiply<T>, gather<T>, pack<T>, pack_transposed<T>, transpose<T>};
+}
+
+}  // namespace
+
+extern const GemmKernels<float> kGemmF32;
+extern const GemmKernels<double> kGemmF64;
+const GemmKernels<float> kGemmF32 = kernels<float>();
+const GemmKernels<double> kGemmF64 = kernels<double>();
+
+}  // namespace tosaic::kernels::TOSAIC_ISA

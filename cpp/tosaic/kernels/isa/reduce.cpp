@@ -1,0 +1,171 @@
+// Reduction loops. Along a block, kLanes accumulators run side by side and are folded at the end, lower lanes
+// first: the order depends on the length only, not on the instruction set.
+#include "tosaic/kernels/reduce_block.h"
+
+namespace tosaic::kernels::TOSAIC_ISA {
+namespace {
+
+using std::int64_t;
+
+template <class A>
+struct AsUnsigned {
+  using Type = A;
+};
+template <>
+struct AsUnsigned<int64_t> {
+  using Type = std::uint64_t;
+};
+template <class A>
+using Wrapping = typename AsUnsigned<A>::Type;
+
+template <class A>
+inline constexpr A kLowest = -__builtin_inf();
+template <>
+inline constexpr int64_t kLowest<int64_t> = INT64_MIN;
+template <class A>
+inline constexpr A kHighest = __builtin_inf();
+template <>
+inline constexpr int64_t kHighest<int64_t> = INT64_MAX;
+
+template <Fold kFold, class A>
+[[gnu::always_inline]] constexpr A start() {
+  switch (kFold) {
+    case Fold::kProduct:
+    case Fold::kAll:
+      return A{1};
+    case Fold::kMax:
+    case Fold::kMaxNumbers:
+      return kLowest<A>;
+    case Fold::kMin:
+    case Fold::kMinNumbers:
+      return kHighest<A>;
+    case Fold::kSum:
+    case Fold::kAny:
+    case Fold::kSquares:
+      return A{0};
+  }
+  return A{0};
+}
+
+// Two accumulators into one.
+template <Fold kFold, class A>
+[[gnu::always_inline]] inline A merge(A a, A b) {
+  using W = Wrapping<A>;
+  if constexpr (kFold == Fold::kSum || kFold == Fold::kSquares) {
+    return static_cast<A>(static_cast<W>(a) + static_cast<W>(b));
+  } else if constexpr (kFold == Fold::kProduct) {
+    return static_cast<A>(static_cast<W>(a) * static_cast<W>(b));
+  } else if constexpr (kFold == Fold::kMax) {
+    const A larger = b > a ? b : a;
+    return b != b ? b : larger;
+  } else if constexpr (kFold == Fold::kMin) {
+    const A smaller = b < a ? b : a;
+    return b != b ? b : smaller;
+  } else if constexpr (kFold == Fold::kMaxNumbers) {
+    return b > a ? b : a;
+  } else if constexpr (kFold == Fold::kMinNumbers) {
+    return b < a ? b : a;
+  } else if constexpr (kFold == Fold::kAny) {
+    return b != A{} ? A{1} : a;
+  } else {
+    return b == A{} ? A{0} : a;
+  }
+}
+
+// One element into an accumulator.
+template <Fold kFold, class A, class T>
+[[gnu::always_inline]] inline A accumulate(A a, T value, [[maybe_unused]] double centre) {
+  if constexpr (kFold == Fold::kSquares) {
+    const double distance = static_cast<double>(value) - centre;
+    return static_cast<A>(static_cast<double>(a) + distance * distance);
+  } else {
+    return merge<kFold, A>(a, static_cast<A>(value));
+  }
+}
+
+template <class A>
+[[gnu::always_inline]] inline A& member(Accumulator& accumulator);
+template <>
+[[gnu::always_inline]] inline double& member<double>(Accumulator& accumulator) {
+  return accumulator.real;
+}
+template <>
+[[gnu::always_inline]] inline int64_t& member<int64_t>(Accumulator& accumulator) {
+  return accumulator.whole;
+}
+
+inline constexpr int kLanes = 32;
+
+template <Fold kFold, class T, class A>
+void fold_along(const void* block, int64_t count, double centre, Accumulator* accumulator) {
+  const auto* values = static_cast<const T*>(block);
+  A lanes[kLanes];
+  for (A& lane : lanes) lane = start<kFold, A>();
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes)
+#pragma GCC ivdep
+    for (int lane = 0; lane < kLanes; ++lane)
+      lanes[lane] = accumulate<kFold, A, T>(lanes[lane], values[i + lane], centre);
+  for (int lane = 0; i < count; ++i, ++lane)
+    lanes[lane] = accumulate<kFold, A, T>(lanes[lane], values[i], centre);
+  for (int half = kLanes / 2; half > 0; half /= 2)
+    for (int lane = 0; lane < half; ++lane) lanes[lane] = merge<kFold, A>(lanes[lane], lanes[lane + half]);
+  A& total = member<A>(*accumulator);
+  total = merge<kFold, A>(total, lanes[0]);
+}
+
+template <Fold kFold, class T, class A>
+void fold_across(const void* block, int64_t count, const double* centres, Accumulator* accumulators) {
+  const auto* values = static_cast<const T*>(block);
+#pragma GCC ivdep
+  for (int64_t i = 0; i < count; ++i) {
+    A& total = member<A>(accumulators[i]);
+    const double centre = kFold == Fold::kSquares ? centres[i] : 0.0;
+    total = accumulate<kFold, A, T>(total, values[i], centre);
+  }
+}
+
+template <Fold kFold>
+FoldLoops find_domain(Domain domain) {
+  switch (domain) {
+    case Domain::kF32:
+      return {fold_along<kFold, float, double>, fold_across<kFold, float, double>};
+    case Domain::kF64:
+      return {fold_along<kFold, double, double>, fold_across<kFold, double, double>};
+    case Domain::kI64:
+      return {fold_along<kFold, int64_t, int64_t>, fold_across<kFold, int64_t, int64_t>};
+    case Domain::kI32:
+      break;
+  }
+  return {};
+}
+
+FoldLoops find_fold(Fold fold, Domain domain) {
+  switch (fold) {
+    case Fold::kSum:
+      return find_domain<Fold::kSum>(domain);
+    case Fold::kProduct:
+      return find_domain<Fold::kProduct>(domain);
+    case Fold::kMax:
+      return find_domain<Fold::kMax>(domain);
+    case Fold::kMin:
+      return find_domain<Fold::kMin>(domain);
+    case Fold::kMaxNumbers:
+      return find_domain<Fold::kMaxNumbers>(domain);
+    case Fold::kMinNumbers:
+      return find_domain<Fold::kMinNumbers>(domain);
+    case Fold::kAny:
+      return find_domain<Fold::kAny>(domain);
+    case Fold::kAll:
+      return find_domain<Fold::kAll>(domain);
+    case Fold::kSquares:
+      return find_domain<Fold::kSquares>(domain);
+  }
+  return {};
+}
+
+}  // namespace
+
+const ReduceKernels kReduceKernels{find_fold};
+
+}  // namespace tosaic::kernels::TOSAIC_ISA

@@ -1,0 +1,104 @@
+// The vectors of this instruction set: GCC/Clang vector extensions, so that one source serves SSE, NEON, AVX2
+// and AVX-512. Included by the files of kernels/isa/ only. Those files call no library templates: their
+// instantiations would be shared with code that must run on older machines.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#if defined(__AVX512F__)
+#define TOSAIC_VECTOR_BYTES 64
+#elif defined(__AVX2__)
+#define TOSAIC_VECTOR_BYTES 32
+#else
+#define TOSAIC_VECTOR_BYTES 16
+#endif
+
+namespace tosaic::kernels::TOSAIC_ISA {
+namespace {
+
+template <class T>
+struct VectorOf {
+  using Type [[gnu::vector_size(TOSAIC_VECTOR_BYTES)]] = T;
+};
+template <class T>
+using Vector = typename VectorOf<T>::Type;
+template <class T>
+inline constexpr std::int64_t kLanes = TOSAIC_VECTOR_BYTES / sizeof(T);
+
+template <class T>
+[[gnu::always_inline]] inline Vector<T> load(const T* at) {
+  Vector<T> value;
+  __builtin_memcpy(&value, at, sizeof value);
+  return value;
+}
+
+template <class T>
+[[gnu::always_inline]] inline void store(T* at, Vector<T> value) {
+  __builtin_memcpy(at, &value, sizeof value);
+}
+
+// The first `count` lanes, 0 <= count <= kLanes; the others are zero.
+template <class T>
+[[gnu::always_inline]] inline Vector<T> load_first(const T* at, std::int64_t count) {
+  T lanes[kLanes<T>] = {};
+  T* to = lanes;
+#pragma GCC unroll 4
+  for (std::int64_t piece = kLanes<T>; piece > 0; piece /= 2) {
+    if ((count & piece) == 0) continue;
+    __builtin_memcpy(to, at, static_cast<std::size_t>(piece) * sizeof(T));
+    at += piece;
+    to += piece;
+  }
+  return load(lanes);
+}
+
+template <class T>
+[[gnu::always_inline]] inline void store_first(T* at, Vector<T> value, std::int64_t count) {
+  T lanes[kLanes<T>];
+  store(lanes, value);
+  const T* from = lanes;
+#pragma GCC unroll 4
+  for (std::int64_t piece = kLanes<T>; piece > 0; piece /= 2) {
+    if ((count & piece) == 0) continue;
+    __builtin_memcpy(at, from, static_cast<std::size_t>(piece) * sizeof(T));
+    at += piece;
+    from += piece;
+  }
+}
+
+template <class T>
+[[gnu::always_inline]] inline Vector<T> broadcast(T value) {
+  Vector<T> result;
+#pragma GCC unroll 16
+  for (std::int64_t i = 0; i < kLanes<T>; ++i) result[i] = value;
+  return result;
+}
+
+// NaN stays NaN.
+template <class T>
+[[gnu::always_inline]] inline Vector<T> clamp(Vector<T> value, Vector<T> low, Vector<T> high) {
+  value = value < low ? low : value;
+  return value > high ? high : value;
+}
+
+// Copies `count` elements; an inlined memcpy for the short runs of image patches.
+template <class T>
+[[gnu::always_inline]] inline void copy(T* to, const T* from, std::int64_t count) {
+  constexpr std::int64_t lanes = kLanes<T>;
+  if (count < lanes) {
+    for (std::int64_t i = 0; i < count; ++i) to[i] = from[i];
+    return;
+  }
+  std::int64_t i = 0;
+  for (; i + lanes <= count; i += lanes) store(to + i, load(from + i));
+  if (i < count) store(to + count - lanes, load(from + count - lanes));
+}
+
+template <class T>
+[[gnu::always_inline]] inline void zero(T* to, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) to[i] = T{};
+}
+
+}  // namespace
+}  // namespace tosaic::kernels::TOSAIC_ISA

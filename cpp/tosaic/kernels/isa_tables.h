@@ -1,0 +1,15 @@
+// The functions of kernels/isa/ that were compiled for an instruction set.
+#pragma once
+
+#include "tosaic/kernels/isa/depthwise.h"
+#include "tosaic/kernels/isa/gemm.h"
+#include "tosaic/kernels/isa/pool.h"
+
+namespace tosaic::kernels {
+
+[[nodiscard]] const GemmKernels<float>& gemm_kernels_f32(Isa isa);
+[[nodiscard]] const GemmKernels<double>& gemm_kernels_f64(Isa isa);
+[[nodiscard]] const DepthwiseKernels& depthwise_kernels(Isa isa);
+[[nodiscard]] const PoolKernels& pool_kernels(Isa isa);
+
+}  // namespace tosaic::kernels

@@ -1,0 +1,86 @@
+// Instruction sets and the dispatch of a request to its family.
+#include "tosaic/kernels/kernel.h"
+
+#include <array>
+
+#include "tosaic/base/error.h"
+
+namespace tosaic::kernels {
+namespace {
+
+bool cpu_runs([[maybe_unused]] Isa isa) {
+#ifdef TOSAIC_HAVE_AVX512
+  // libgcc's and compiler-rt's answers include whether the system saves the wide registers.
+  switch (isa) {
+    case Isa::kBaseline:
+      return true;
+    case Isa::kAvx2:
+      return __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0;
+    case Isa::kAvx512:
+      return __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&
+             __builtin_cpu_supports("avx512dq") != 0 && __builtin_cpu_supports("avx512vl") != 0 &&
+             __builtin_cpu_supports("fma") != 0;
+  }
+  return false;
+#else
+  return isa == Isa::kBaseline;
+#endif
+}
+
+struct Usable {
+  std::array<Isa, 3> isas{};
+  std::size_t count = 0;
+};
+
+const Usable& usable() {
+  static const Usable found = [] {
+    Usable result;
+    for (const Isa isa : {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512})
+      if (cpu_runs(isa)) result.isas.at(result.count++) = isa;
+    return result;
+  }();
+  return found;
+}
+
+constexpr std::array<Kernel (*)(const Request&), 7> kFamilies{
+    prepare_contraction, prepare_pool,      prepare_resize,  prepare_elementwise,
+    prepare_reduce,      prepare_normalize, prepare_movement};
+
+std::string dtypes_of(std::span<const Operand> operands) {
+  std::string text;
+  for (const Operand& operand : operands) {
+    if (!text.empty()) text += ", ";
+    text += operand.present ? to_string(operand.dtype) : "none";
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string_view to_string(Isa isa) {
+  switch (isa) {
+    case Isa::kBaseline:
+      return "baseline";
+    case Isa::kAvx2:
+      return "avx2";
+    case Isa::kAvx512:
+      return "avx512";
+  }
+  return "";
+}
+
+Isa best_isa() { return usable_isas().back(); }
+
+std::span<const Isa> usable_isas() { return std::span(usable().isas).first(usable().count); }
+
+Kernel prepare(const Request& request) {
+  for (const auto family : kFamilies) {
+    Kernel kernel = family(request);
+    if (kernel.run) return kernel;
+  }
+  throw UnsupportedOp({.where = "kernels",
+                       .what = "no kernel for '" + std::string(info(request.op).name) + "' on (" +
+                               dtypes_of(request.operands) + ") -> (" + dtypes_of(request.results) + ")"});
+}
+
+}  // namespace tosaic::kernels

@@ -1,0 +1,65 @@
+// The loops of normalizations and softmax over elements T (float, double), with statistics in double.
+#pragma once
+
+#include <cstdint>
+
+#include "tosaic/kernels/block.h"
+
+namespace tosaic::kernels {
+
+// Per element i; "columns": one statistic per element. Pointers may not overlap, but out may be x.
+template <class T>
+struct NormalizeLoops {
+  // out = x scale + shift
+  void (*affine)(const T* x, std::int64_t count, double scale, double shift, T* out) = nullptr;
+  // out = x scale[i] + shift[i]
+  void (*affine_columns)(const T* x, std::int64_t count, const double* scale, const double* shift,
+                         T* out) = nullptr;
+  // out = (x scale + shift) weight[i] + bias[i]
+  void (*affine_weighted)(const T* x, std::int64_t count, double scale, double shift, const double* weight,
+                          const double* bias, T* out) = nullptr;
+  // The sum of e^(x - max), in a fixed order; also into `exps` unless it is null.
+  double (*exp_sum)(const T* x, std::int64_t count, double max, double* exps) = nullptr;
+  // exps = e^(x - max[i]), sums[i] += exps
+  void (*exp_columns)(const T* x, std::int64_t count, const double* max, double* exps,
+                      double* sums) = nullptr;
+  // out = (x - first) - second
+  void (*subtract)(const T* x, std::int64_t count, double first, double second, T* out) = nullptr;
+  // out = (x - first[i]) - second[i]
+  void (*subtract_columns)(const T* x, std::int64_t count, const double* first, const double* second,
+                           T* out) = nullptr;
+  // out = values factor
+  void (*scale)(const double* values, std::int64_t count, double factor, T* out) = nullptr;
+  // out = values factors[i]
+  void (*scale_columns)(const double* values, std::int64_t count, const double* factors, T* out) = nullptr;
+  // The sum of e^(scores - max), and the exponentials in place of the scores.
+  double (*exp_scores)(double* scores, std::int64_t count, double max) = nullptr;
+};
+
+struct NormalizeKernels {
+  NormalizeLoops<float> f32;
+  NormalizeLoops<double> f64;  // with the C library's exp: the reference, too
+};
+
+namespace baseline {
+extern const NormalizeKernels kNormalizeKernels;
+}
+namespace avx2 {
+extern const NormalizeKernels kNormalizeKernels;
+}
+namespace avx512 {
+extern const NormalizeKernels kNormalizeKernels;
+}
+
+template <class T>
+[[nodiscard]] const NormalizeLoops<T>& loops_of(const NormalizeKernels& kernels);
+template <>
+[[nodiscard]] inline const NormalizeLoops<float>& loops_of<float>(const NormalizeKernels& kernels) {
+  return kernels.f32;
+}
+template <>
+[[nodiscard]] inline const NormalizeLoops<double>& loops_of<double>(const NormalizeKernels& kernels) {
+  return kernels.f64;
+}
+
+}  // namespace tosaic::kernels

@@ -1,0 +1,308 @@
+// Pools: every operator becomes, for each axis, a list of windows [begin, end) of input coordinates.
+//
+//   avg_pool, max_pool        windows at o * stride - padding; torch counts padding up to extent + padding
+//   adaptive_avg_pool         [floor(o * in / out), ceil((o + 1) * in / out))
+//   tosa.avg_pool2d           the mean over the positions inside the image; integers by the reciprocal of the
+//   count tosa.max_pool2d           NaN by nan_mode
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "tosaic/base/error.h"
+#include "tosaic/kernels/isa/gemm.h"
+#include "tosaic/kernels/isa/pool.h"
+#include "tosaic/kernels/isa_tables.h"
+#include "tosaic/kernels/spatial.h"
+
+namespace tosaic::kernels {
+namespace {
+
+using Index = std::int64_t;
+
+struct Axis {
+  std::vector<PoolWindow> windows;  // inside the image
+  std::vector<Index> counted;       // positions that count for the mean
+  Index step = 1;                   // dilation
+};
+
+struct Pool {
+  Image in, out;
+  std::array<Axis, 3> axes;
+  Pooling pooling = Pooling::kSum;
+  std::optional<Index> divisor = {};
+  bool rescales = false;  // integer mean of TOSA
+  Index zero_point = 0, output_zero_point = 0;
+};
+
+Axis whole_axis() { return {.windows = {{0, 1}}, .counted = {1}}; }
+
+struct Window {
+  Index kernel, stride, pad, dilation;
+};
+
+Axis sliding_axis(Index in, Index out, const Window& window, bool count_pad) {
+  Axis axis{.windows = {}, .counted = {}, .step = window.dilation};
+  for (Index o = 0; o < out; ++o) {
+    const Index start = o * window.stride - window.pad;
+    const Index stop = std::min(start + (window.kernel - 1) * window.dilation + 1, in + window.pad);
+    const Index skipped = start < 0 ? (-start + window.dilation - 1) / window.dilation * window.dilation : 0;
+    const PoolWindow inside{start + skipped, std::max(start + skipped, std::min(stop, in))};
+    axis.windows.push_back(inside);
+    axis.counted.push_back(count_pad ? stop - start : inside.end - inside.begin);
+  }
+  return axis;
+}
+
+Axis adaptive_axis(Index in, Index out) {
+  Axis axis;
+  for (Index o = 0; o < out; ++o) {
+    axis.windows.push_back({o * in / out, ((o + 1) * in + out - 1) / out});
+    axis.counted.push_back(axis.windows.back().end - axis.windows.back().begin);
+  }
+  return axis;
+}
+
+Pool canonical_pool(const Request& request, Pooling pooling) {
+  const auto& attrs = std::get<PoolAttrs>(*request.attrs);
+  const std::size_t rank = attrs.kernel.size();
+  Pool pool{.in = image_of(request.operands[0].shape, rank, false),
+            .out = image_of(request.results[0].shape, rank, false),
+            .axes = {whole_axis(), whole_axis(), whole_axis()},
+            .pooling = pooling,
+            .divisor = attrs.divisor_override};
+  for (std::size_t i = 0; i < rank; ++i) {
+    const std::size_t at = 3 - rank + i;
+    const Window window{attrs.kernel[i], attrs.stride.empty() ? attrs.kernel[i] : attrs.stride[i],
+                        attrs.padding.empty() ? 0 : attrs.padding[i],
+                        attrs.dilation.empty() || pooling == Pooling::kSum ? 1 : attrs.dilation[i]};
+    pool.axes[at] = sliding_axis(pool.in.extent[at], pool.out.extent[at], window, attrs.count_include_pad);
+  }
+  return pool;
+}
+
+Pool adaptive_pool(const Request& request) {
+  const std::size_t rank = std::get<ShapeAttrs>(*request.attrs).shape.size();
+  Pool pool{.in = image_of(request.operands[0].shape, rank, false),
+            .out = image_of(request.results[0].shape, rank, false),
+            .axes = {whole_axis(), whole_axis(), whole_axis()}};
+  for (std::size_t at = 3 - rank; at < 3; ++at)
+    pool.axes[at] = adaptive_axis(pool.in.extent[at], pool.out.extent[at]);
+  return pool;
+}
+
+// pad = (top, bottom, left, right).
+Pool tosa_pool(const Request& request, const Dims& kernel, const Dims& stride, const Dims& pad) {
+  Pool pool{.in = image_of(request.operands[0].shape, 2, true),
+            .out = image_of(request.results[0].shape, 2, true),
+            .axes = {whole_axis(), whole_axis(), whole_axis()}};
+  for (std::size_t i = 0; i < 2; ++i)
+    pool.axes[1 + i] = sliding_axis(pool.in.extent[1 + i], pool.out.extent[1 + i],
+                                    {kernel[i], stride[i], pad[2 * i], 1}, false);
+  return pool;
+}
+
+Index count_of(const Pool& pool, Index d, Index h, Index w) {
+  return pool.axes[0].counted[static_cast<std::size_t>(d)] *
+         pool.axes[1].counted[static_cast<std::size_t>(h)] *
+         pool.axes[2].counted[static_cast<std::size_t>(w)];
+}
+
+// ---- the reference ----
+
+template <class T>
+T start_of(Pooling pooling) {
+  if (pooling == Pooling::kSum) return T{};
+  if constexpr (std::is_integral_v<T>) return std::numeric_limits<T>::min();
+  return pooling == Pooling::kMax ? -std::numeric_limits<T>::infinity() : std::numeric_limits<T>::quiet_NaN();
+}
+
+template <class T>
+T combine(Pooling pooling, T sum, T value) {
+  if (pooling == Pooling::kSum) return sum + value;
+  if constexpr (std::is_integral_v<T>) return std::max(sum, value);
+  if (pooling == Pooling::kMax) return value > sum || std::isnan(value) ? value : sum;
+  return value > sum || std::isnan(sum) ? value : sum;
+}
+
+// TOSA's division by a count: the reciprocal in 31 bits, rounded to nearest.
+Index divide_rounded(Index sum, Index count) {
+  const int k = std::bit_width(static_cast<std::uint32_t>(count - 1));
+  const Index multiplier = (((Index{1} << 30) + 1) << k) / count;
+  const int shift = 30 + k;
+  return (sum * multiplier + (Index{1} << (shift - 1))) >> shift;
+}
+
+double finish(const Pool&, double sum, Index divisor) { return sum / static_cast<double>(divisor); }
+Index finish(const Pool& pool, Index sum, Index divisor) {
+  return pool.rescales ? divide_rounded(sum, divisor) : sum / divisor;
+}
+
+struct Limits {
+  Index low = std::numeric_limits<Index>::min(), high = std::numeric_limits<Index>::max();
+};
+Limits limits_of(DType dtype) {
+  if (dtype == DType::kI8) return {-128, 127};
+  if (dtype == DType::kI16) return {-32768, 32767};
+  return {};
+}
+
+template <class T>
+T pool_one(const Pool& pool, const T* image, const PoolWindow& d, const PoolWindow& h, const PoolWindow& w) {
+  const auto stride = pool.in.strides();
+  T sum = start_of<T>(pool.pooling);
+  for (Index z = d.begin; z < d.end; z += pool.axes[0].step)
+    for (Index y = h.begin; y < h.end; y += pool.axes[1].step)
+      for (Index x = w.begin; x < w.end; x += pool.axes[2].step)
+        sum = combine(pool.pooling, sum, image[z * stride[0] + y * stride[1] + x * stride[2]]);
+  return sum;
+}
+
+template <class T>
+void pool_all(const Pool& pool, const Limits& limits, const T* from, T* to) {
+  const auto stride = pool.out.strides();
+  for (Index n = 0; n < pool.in.batch; ++n)
+    for (Index c = 0; c < pool.in.channels; ++c) {
+      const T* image = from + n * pool.in.channels * pool.in.pixels() + c * pool.in.channel_stride();
+      T* result = to + n * pool.out.channels * pool.out.pixels() + c * pool.out.channel_stride();
+      for (Index d = 0; d < pool.out.extent[0]; ++d)
+        for (Index h = 0; h < pool.out.extent[1]; ++h)
+          for (Index w = 0; w < pool.out.extent[2]; ++w) {
+            T value = pool_one(pool, image, pool.axes[0].windows[static_cast<std::size_t>(d)],
+                               pool.axes[1].windows[static_cast<std::size_t>(h)],
+                               pool.axes[2].windows[static_cast<std::size_t>(w)]);
+            if (pool.pooling == Pooling::kSum)
+              value = finish(pool, value, pool.divisor.value_or(count_of(pool, d, h, w)));
+            if constexpr (std::is_integral_v<T>)
+              if (pool.rescales) value = std::clamp(value + pool.output_zero_point, limits.low, limits.high);
+            result[d * stride[0] + h * stride[1] + w * stride[2]] = value;
+          }
+    }
+}
+
+Kernel reference_pool(const Request& request, const Pool& pool, std::string name) {
+  const DType dtype = request.operands[0].dtype;
+  const Limits limits = limits_of(request.results[0].dtype);
+  if (is_float(dtype))
+    return kernel_over<double>(request, 0, std::move(name), [pool, limits](const double* from, double* to) {
+      pool_all(pool, limits, from, to);
+    });
+  return kernel_over<Index>(
+      request, pool.zero_point, std::move(name),
+      [pool, limits](const Index* from, Index* to) { pool_all(pool, limits, from, to); });
+}
+
+// ---- the fast path: f32 along the channels ----
+
+struct FastPool {
+  Pool pool;
+  std::vector<float> divisors;  // one per output pixel
+  const PoolKernels* kernels = nullptr;
+
+  void run(const float* from, float* to) const {
+    PoolLine line;
+    line.channels = pool.in.channels;
+    line.out_w = pool.out.extent[2];
+    line.pooling = pool.pooling;
+    line.w = pool.axes[2].windows.data();
+    for (std::size_t axis = 0; axis < 3; ++axis) line.step[axis] = pool.axes[axis].step;
+    line.stride[2] = pool.in.channels;
+    line.stride[1] = line.stride[2] * pool.in.extent[2];
+    line.stride[0] = line.stride[1] * pool.in.extent[1];
+    line.output = to;
+    for (Index n = 0; n < pool.in.batch; ++n) {
+      line.input = from + n * pool.in.pixels() * pool.in.channels;
+      line.divisor = divisors.data();
+      for (const PoolWindow& d : pool.axes[0].windows)
+        for (const PoolWindow& h : pool.axes[1].windows) {
+          line.d = d;
+          line.h = h;
+          kernels->line(line);
+          line.output += line.out_w * line.channels;
+          line.divisor += line.out_w;
+        }
+    }
+  }
+};
+
+std::vector<float> divisors_of(const Pool& pool) {
+  std::vector<float> divisors;
+  for (Index d = 0; d < pool.out.extent[0]; ++d)
+    for (Index h = 0; h < pool.out.extent[1]; ++h)
+      for (Index w = 0; w < pool.out.extent[2]; ++w)
+        divisors.push_back(static_cast<float>(pool.divisor.value_or(count_of(pool, d, h, w))));
+  return divisors;
+}
+
+Kernel fast_pool(const Request& request, const Pool& pool) {
+  const Isa isa = request.options.isa;
+  Kernel kernel;
+  kernel.name.append("pool.").append(to_string(isa));
+  auto fast = std::make_shared<const FastPool>(FastPool{pool, divisors_of(pool), &pool_kernels(isa)});
+  if (pool.in.channels_last) {
+    kernel.run = [fast](const Arrays& arrays) {
+      fast->run(reinterpret_cast<const float*>(arrays.operands[0]),
+                reinterpret_cast<float*>(arrays.results[0]));
+    };
+    return kernel;
+  }
+  ScratchPlan plan;
+  const std::size_t in_at = plan.take<float>(pool.in.size());
+  const std::size_t out_at = plan.take<float>(pool.out.size());
+  kernel.scratch_bytes = plan.bytes();
+  kernel.run = [fast, in_at, out_at, transpose = gemm_kernels_f32(isa).transpose](const Arrays& arrays) {
+    const Image& in = fast->pool.in;
+    const Image& out = fast->pool.out;
+    const auto* from = reinterpret_cast<const float*>(arrays.operands[0]);
+    auto* to = reinterpret_cast<float*>(arrays.results[0]);
+    auto* last = piece<float>(arrays.scratch, in_at);
+    auto* pooled = piece<float>(arrays.scratch, out_at);
+    for (Index n = 0; n < in.batch; ++n) {
+      const Index at = n * in.channels * in.pixels();
+      transpose(from + at, in.pixels(), in.channels, in.pixels(), last + at, in.channels);
+    }
+    fast->run(last, pooled);
+    for (Index n = 0; n < out.batch; ++n) {
+      const Index at = n * out.channels * out.pixels();
+      transpose(pooled + at, out.channels, out.pixels(), out.channels, to + at, out.pixels());
+    }
+  };
+  return kernel;
+}
+
+Kernel pool_kernel(const Request& request, const Pool& pool) {
+  const DType dtype = request.operands[0].dtype;
+  if (dtype == DType::kBool)
+    throw UnsupportedOp(
+        {.where = "kernels", .what = "no kernel for '" + std::string(info(request.op).name) + "' on bool"});
+  if (request.options.reference || dtype != DType::kF32 || request.results[0].dtype != DType::kF32)
+    return reference_pool(request, pool, "pool.reference");
+  return fast_pool(request, pool);
+}
+
+}  // namespace
+
+Kernel prepare_pool(const Request& request) {
+  const Op op = request.op;
+  if (op == Op::kAvgPool) return pool_kernel(request, canonical_pool(request, Pooling::kSum));
+  if (op == Op::kMaxPool) return pool_kernel(request, canonical_pool(request, Pooling::kMax));
+  if (op == Op::kAdaptiveAvgPool) return pool_kernel(request, adaptive_pool(request));
+  if (op == Op::kTosaAvgPool2d) {
+    const auto& attrs = std::get<TosaAvgPoolAttrs>(*request.attrs);
+    Pool pool = tosa_pool(request, attrs.kernel, attrs.stride, attrs.pad);
+    pool.rescales = true;
+    pool.zero_point = attrs.input_zp;
+    pool.output_zero_point = attrs.output_zp;
+    return pool_kernel(request, pool);
+  }
+  if (op == Op::kTosaMaxPool2d) {
+    const auto& attrs = std::get<TosaMaxPoolAttrs>(*request.attrs);
+    Pool pool = tosa_pool(request, attrs.kernel, attrs.stride, attrs.pad);
+    pool.pooling = attrs.nan_mode == NanMode::kIgnore ? Pooling::kMaxIgnoringNan : Pooling::kMax;
+    return pool_kernel(request, pool);
+  }
+  return {};
+}
+
+}  // namespace tosaic::kernels

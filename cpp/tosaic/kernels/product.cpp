@@ -1,0 +1,147 @@
+// Matrix products on the blocked GEMM.
+//
+// A right operand that all batches share makes one product of all rows. A constant right operand is packed at
+// prepare time; any other is packed block of columns by block of columns, just before it is used.
+#include "tosaic/kernels/contraction.h"
+#include "tosaic/kernels/gemm.h"
+
+namespace tosaic::kernels {
+namespace {
+
+// All batches as one, where they read consecutive rows of A and the same B.
+Product merge_batches(Product p) {
+  if (p.has_input || p.a_row != p.depth) return p;
+  for (std::size_t i = 0; i < p.batches.size(); ++i)
+    if (p.batches[i].b != p.batches[0].b || p.batches[i].a != static_cast<Index>(i) * p.rows * p.depth)
+      return p;
+  p.rows *= static_cast<Index>(p.batches.size());
+  p.batches.resize(std::min<std::size_t>(p.batches.size(), 1));
+  return p;
+}
+
+template <class T>
+class BlockedProduct {
+ public:
+  BlockedProduct(const Product& product, const FastInputs<T>& inputs)
+      : p_(merge_batches(product)), inputs_(inputs), kernels_(*inputs.gemm) {
+    blocking_ = gemm_blocking(kernels_, p_.rows, p_.cols, p_.depth);
+    copies_rows_ = rows_collide<T>(p_.a_row);
+    // Wide enough to be worth a pass over A, small enough for the cache.
+    packed_cols_ = std::min(
+        ceil_div(std::max<Index>(p_.cols, 1), kernels_.panel) * kernels_.panel,
+        std::max<Index>(1, 98304 / (std::max<Index>(p_.depth, 1) * kernels_.panel)) * kernels_.panel);
+    if (inputs.right != nullptr) pack_constant(inputs.right);
+    if (packed_ == nullptr) packed_at_ = plan_.take<T>(packed_elements(kernels_, p_.depth, packed_cols_));
+    if (copies_rows_) gathered_at_ = plan_.take<T>(blocking_.gather_elements());
+  }
+
+  [[nodiscard]] std::size_t scratch_bytes() const { return plan_.bytes(); }
+  [[nodiscard]] bool owns_right() const { return packed_ != nullptr; }
+
+  void run(const T* const* operands, T* result, std::byte* scratch) const {
+    for (std::size_t i = 0; i < p_.batches.size(); ++i) {
+      T* c = result + static_cast<Index>(i) * p_.rows * p_.cols;
+      const T* a = operands[0] + p_.batches[i].a;
+      const T* bias = p_.has_bias ? operands[2] : nullptr;
+      if (packed_ != nullptr) {
+        const Index matrix = p_.batches[i].b / std::max<Index>(1, p_.depth * p_.cols);
+        multiply_columns(a, packed_->data() + matrix * packed_elements(kernels_, p_.depth, p_.cols), bias, c,
+                         p_.cols, scratch);
+      } else {
+        for (Index col = 0; col < p_.cols; col += packed_cols_) {
+          const Index cols = std::min(packed_cols_, p_.cols - col);
+          T* packed = piece<T>(scratch, packed_at_);
+          pack(operands[1] + p_.batches[i].b + col * p_.b_col, cols, packed);
+          multiply_columns(a, packed, bias == nullptr ? nullptr : bias + col, c + col, cols, scratch);
+        }
+      }
+      if (p_.has_input) add_input(operands[2] + p_.batches[i].input, c);
+    }
+  }
+
+ private:
+  void pack(const T* b, Index cols, T* panels) const {
+    if (p_.b_col == 1)
+      kernels_.pack(b, p_.b_depth, p_.depth, cols, panels);
+    else
+      kernels_.pack_transposed(b, p_.b_col, p_.depth, cols, panels);
+  }
+
+  void pack_constant(const T* right) {
+    const Index matrix = std::max<Index>(1, p_.depth * p_.cols);
+    const Index matrices = p_.b_size / matrix;
+    auto packed = std::make_shared<std::vector<T>>(matrices * packed_elements(kernels_, p_.depth, p_.cols));
+    for (Index m = 0; m < matrices; ++m)
+      pack(right + m * matrix, p_.cols, packed->data() + m * packed_elements(kernels_, p_.depth, p_.cols));
+    packed_ = std::move(packed);
+  }
+
+  void multiply_columns(const T* a, const T* packed, const T* bias, T* c, Index cols,
+                        std::byte* scratch) const {
+    GemmProblem<T> problem{.rows = p_.rows,
+                           .cols = cols,
+                           .depth = p_.depth,
+                           .a = a,
+                           .a_stride = p_.a_row,
+                           .b = packed,
+                           .c = c,
+                           .c_stride = p_.cols,
+                           .column_bias = bias,
+                           .clamp = inputs_.clamp,
+                           .low = inputs_.low,
+                           .high = inputs_.high};
+    static constexpr Index kZero[1] = {0};
+    Patches<T> rows{.input = a,
+                    .stride = {0, 0, p_.a_row},
+                    .in = {1, 1, p_.rows},
+                    .out = {1, 1, p_.rows},
+                    .step = {1, 1, 1},
+                    .taps = {1, 1, 1},
+                    .offset = {kZero, kZero, kZero},
+                    .channels = p_.depth};
+    if (copies_rows_) {
+      problem.a = nullptr;
+      problem.patches = &rows;
+      problem.gathered = piece<T>(scratch, gathered_at_);
+    }
+    multiply(kernels_, blocking_, problem);
+  }
+
+  void add_input(const T* input, T* c) const {
+    const T alpha = static_cast<T>(as_double(p_.alpha));
+    const T beta = static_cast<T>(as_double(p_.beta));
+    for (Index i = 0; i < p_.rows; ++i)
+      for (Index j = 0; j < p_.cols; ++j, ++c)
+        *c = beta == 0 ? alpha * *c : alpha * *c + beta * input[i * p_.input_row + j * p_.input_col];
+  }
+
+  Product p_;
+  FastInputs<T> inputs_;
+  const GemmKernels<T>& kernels_;
+  GemmBlocking blocking_;
+  bool copies_rows_ = false;
+  Index packed_cols_ = 0;
+  std::shared_ptr<const std::vector<T>> packed_;
+  ScratchPlan plan_;
+  std::size_t packed_at_ = 0, gathered_at_ = 0;
+};
+
+}  // namespace
+
+template <class T>
+Core<T> fast_product(const Product& product, const FastInputs<T>& inputs) {
+  auto blocked = std::make_shared<const BlockedProduct<T>>(product, inputs);
+  Core<T> core;
+  core.scratch_bytes = blocked->scratch_bytes();
+  core.owns_right = blocked->owns_right();
+  core.run = [blocked](const T* const* operands, T* result, std::byte* scratch) {
+    blocked->run(operands, result, scratch);
+  };
+  core.name = "matmul.gemm";
+  return core;
+}
+
+template Core<float> fast_product(const Product&, const FastInputs<float>&);
+template Core<double> fast_product(const Product&, const FastInputs<double>&);
+
+}  // namespace tosaic::kernels

@@ -1,0 +1,420 @@
+// Reductions along any set of axes. Neighbouring axes of the same kind become one, so every request is
+//
+//   ... keep x reduce x keep x reduce     (innermost reduced: rows are folded along)
+//   ... reduce x keep x reduce x keep     (innermost kept: rows are folded across, 512 results at a time)
+//
+// Floats accumulate in double and are rounded once, integers modulo 2^64; var takes a second pass around the
+// mean.
+#include "tosaic/kernels/reduce_block.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <optional>
+
+#include "tosaic/base/error.h"
+#include "tosaic/kernels/scan.h"
+#include "tosaic/kernels/walk.h"
+
+namespace tosaic::kernels {
+namespace {
+
+using std::int64_t;
+
+// What becomes of the accumulator.
+enum class Finish : std::uint8_t { kNothing, kMean, kVariance };
+
+struct Meaning {
+  Fold fold = Fold::kSum;
+  Finish finish = Finish::kNothing;
+  Dims axes;
+  double correction = 0;
+  bool needs_elements = false;      // no result for an empty extent
+  bool computes_in_result = false;  // in the category of the result's dtype, else of the operand's
+};
+
+struct Plan {
+  Meaning meaning;
+  Domain domain = Domain::kF32;
+  FoldLoops fold, squares;
+  ConvertBlock load = nullptr;  // null where the array holds the domain's type
+  ConvertBlock store = nullptr;
+  int64_t element = 0, result_element = 0;
+  Dims keep_extents, keep_strides, reduce_extents, reduce_strides;  // without the innermost group
+  bool innermost_kept = false;
+  int64_t innermost = 1;
+  int64_t terms = 1;  // elements of each result
+  int64_t results = 1;
+};
+
+// ---- scalar folds: the reference ----
+
+bool is_nan(double value) { return std::isnan(value); }
+bool is_nan(int64_t) { return false; }
+
+template <class T>
+T merge_scalar(Fold fold, T a, T b) {
+  switch (fold) {
+    case Fold::kSum:
+    case Fold::kSquares:
+      if constexpr (std::is_same_v<T, int64_t>)
+        return static_cast<T>(static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(b));
+      else
+        return a + b;
+    case Fold::kProduct:
+      if constexpr (std::is_same_v<T, int64_t>)
+        return static_cast<T>(static_cast<std::uint64_t>(a) * static_cast<std::uint64_t>(b));
+      else
+        return a * b;
+    case Fold::kMax:
+      return is_nan(a) || a > b ? a : b;
+    case Fold::kMin:
+      return is_nan(a) || a < b ? a : b;
+    case Fold::kMaxNumbers:
+      return b > a ? b : a;
+    case Fold::kMinNumbers:
+      return b < a ? b : a;
+    case Fold::kAny:
+      return b != T{0} ? T{1} : a;
+    case Fold::kAll:
+      return b == T{0} ? T{0} : a;
+  }
+  return a;
+}
+
+template <Fold kFold>
+void along_reference(const void* block, int64_t count, double centre, Accumulator* accumulator) {
+  const auto* values = static_cast<const double*>(block);
+  for (int64_t i = 0; i < count; ++i) {
+    const double distance = values[i] - centre;
+    accumulator->real =
+        merge_scalar(kFold, accumulator->real, kFold == Fold::kSquares ? distance * distance : values[i]);
+  }
+}
+
+template <Fold kFold>
+void across_reference(const void* block, int64_t count, const double* centres, Accumulator* accumulators) {
+  for (int64_t i = 0; i < count; ++i)
+    along_reference<kFold>(static_cast<const double*>(block) + i, 1,
+                           kFold == Fold::kSquares ? centres[i] : 0.0, accumulators + i);
+}
+
+template <Fold kFold>
+void along_reference_integer(const void* block, int64_t count, double, Accumulator* accumulator) {
+  const auto* values = static_cast<const int64_t*>(block);
+  for (int64_t i = 0; i < count; ++i) accumulator->whole = merge_scalar(kFold, accumulator->whole, values[i]);
+}
+
+template <Fold kFold>
+void across_reference_integer(const void* block, int64_t count, const double*, Accumulator* accumulators) {
+  const auto* values = static_cast<const int64_t*>(block);
+  for (int64_t i = 0; i < count; ++i)
+    accumulators[i].whole = merge_scalar(kFold, accumulators[i].whole, values[i]);
+}
+
+template <Fold kFold>
+FoldLoops reference_loops(Domain domain) {
+  if (is_float(domain)) return {along_reference<kFold>, across_reference<kFold>};
+  return {along_reference_integer<kFold>, across_reference_integer<kFold>};
+}
+
+FoldLoops find_reference_loops(Fold fold, Domain domain) {
+  switch (fold) {
+    case Fold::kSum:
+      return reference_loops<Fold::kSum>(domain);
+    case Fold::kProduct:
+      return reference_loops<Fold::kProduct>(domain);
+    case Fold::kMax:
+      return reference_loops<Fold::kMax>(domain);
+    case Fold::kMin:
+      return reference_loops<Fold::kMin>(domain);
+    case Fold::kMaxNumbers:
+      return reference_loops<Fold::kMaxNumbers>(domain);
+    case Fold::kMinNumbers:
+      return reference_loops<Fold::kMinNumbers>(domain);
+    case Fold::kAny:
+      return reference_loops<Fold::kAny>(domain);
+    case Fold::kAll:
+      return reference_loops<Fold::kAll>(domain);
+    case Fold::kSquares:
+      return reference_loops<Fold::kSquares>(domain);
+  }
+  return {};
+}
+
+// ---- meanings ----
+
+Meaning over_axes(const Request& request, Fold fold, bool needs_elements = false,
+                  bool computes_in_result = false) {
+  return {fold, Finish::kNothing, attrs_of<ReduceAttrs>(request).axes, 0, needs_elements, computes_in_result};
+}
+
+Meaning over_axis(const Request& request, Fold fold, bool computes_in_result = false) {
+  return {fold, Finish::kNothing, Dims{attrs_of<AxisAttrs>(request).axis}, 0, false, computes_in_result};
+}
+
+Meaning by_nan_mode(const Request& request, Fold propagate, Fold numbers) {
+  const auto& attrs = attrs_of<TosaAxisNanAttrs>(request);
+  return {attrs.nan_mode == NanMode::kPropagate ? propagate : numbers,
+          Finish::kNothing,
+          Dims{attrs.axis},
+          0,
+          true,
+          false};
+}
+
+Meaning mean(const Request& request) {
+  Meaning meaning = over_axes(request, Fold::kSum, false, true);
+  meaning.finish = Finish::kMean;
+  return meaning;
+}
+
+Meaning variance(const Request& request) {
+  const auto& attrs = attrs_of<VarAttrs>(request);
+  return {Fold::kSum, Finish::kVariance, attrs.axes, attrs.correction, false, true};
+}
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wswitch-enum"  // the other families' operators fall through to "not ours"
+std::optional<Meaning> meaning_of(const Request& request) {
+  switch (request.op) {
+    case Op::kSum:
+      return over_axes(request, Fold::kSum, false, true);
+    case Op::kMean:
+      return mean(request);
+    case Op::kVar:
+      return variance(request);
+    case Op::kProd:
+      return over_axes(request, Fold::kProduct, false, true);
+    case Op::kAmax:
+      return over_axes(request, Fold::kMax, true);
+    case Op::kAmin:
+      return over_axes(request, Fold::kMin, true);
+    case Op::kAny:
+      return over_axes(request, Fold::kAny);
+    case Op::kAll:
+      return over_axes(request, Fold::kAll);
+    case Op::kTosaReduceAll:
+      return over_axis(request, Fold::kAll);
+    case Op::kTosaReduceAny:
+      return over_axis(request, Fold::kAny);
+    case Op::kTosaReduceSum:
+      return over_axis(request, Fold::kSum, true);
+    case Op::kTosaReduceProduct:
+      return over_axis(request, Fold::kProduct, true);
+    case Op::kTosaReduceMax:
+      return by_nan_mode(request, Fold::kMax, Fold::kMaxNumbers);
+    case Op::kTosaReduceMin:
+      return by_nan_mode(request, Fold::kMin, Fold::kMinNumbers);
+    default:
+      return std::nullopt;
+  }
+}
+#pragma GCC diagnostic pop
+
+// ---- running ----
+
+Accumulator start(Fold fold, Domain domain) {
+  constexpr double kInf = std::numeric_limits<double>::infinity();
+  const bool real = is_float(domain);
+  switch (fold) {
+    case Fold::kMax:
+    case Fold::kMaxNumbers:
+      return real ? Accumulator{.real = -kInf} : Accumulator{.whole = std::numeric_limits<int64_t>::min()};
+    case Fold::kMin:
+    case Fold::kMinNumbers:
+      return real ? Accumulator{.real = kInf} : Accumulator{.whole = std::numeric_limits<int64_t>::max()};
+    case Fold::kProduct:
+    case Fold::kAll:
+      return real ? Accumulator{.real = 1.0} : Accumulator{.whole = 1};
+    case Fold::kSum:
+    case Fold::kAny:
+    case Fold::kSquares:
+      return real ? Accumulator{.real = 0.0} : Accumulator{.whole = 0};
+  }
+  return {};
+}
+
+class Run {
+ public:
+  Run(const Plan& plan, const std::byte* input, std::byte* result)
+      : plan_(plan), input_(input), result_(result) {}
+
+  void all() {
+    if (plan_.results == 0) return;
+    Walk keep(plan_.keep_extents, plan_.keep_strides);
+    do {
+      if (plan_.innermost_kept)
+        reduce_across(keep.offset());
+      else
+        reduce_along(keep.offset());
+    } while (keep.next());
+    flush();
+  }
+
+ private:
+  // The elements [offset, offset + count) as a block of the domain; count <= kBlockElements unless they lie
+  // ready.
+  const void* block(int64_t offset, int64_t count) {
+    const std::byte* from = input_ + offset * plan_.element;
+    if (plan_.load == nullptr) return from;
+    plan_.load(from, buffer_.data(), count);
+    return buffer_.data();
+  }
+
+  void fold_row(FoldAlong fold, int64_t offset, double centre, Accumulator& accumulator) {
+    const int64_t step = plan_.load == nullptr ? plan_.innermost : kBlockElements;
+    for (int64_t i = 0; i < plan_.innermost; i += step) {
+      const int64_t count = std::min(step, plan_.innermost - i);
+      fold(block(offset + i, count), count, centre, &accumulator);
+    }
+  }
+
+  void fold_rows(FoldAlong fold, int64_t offset, double centre, Accumulator& accumulator) {
+    if (plan_.terms == 0) return;
+    Walk reduce(plan_.reduce_extents, plan_.reduce_strides);
+    do fold_row(fold, offset + reduce.offset(), centre, accumulator);
+    while (reduce.next());
+  }
+
+  void reduce_along(int64_t offset) {
+    Accumulator& accumulator = accumulators_.at(static_cast<std::size_t>(pending_));
+    accumulator = start(plan_.meaning.fold, plan_.domain);
+    fold_rows(plan_.fold.along, offset, 0.0, accumulator);
+    if (plan_.meaning.finish == Finish::kVariance) {
+      const double centre = accumulator.real / static_cast<double>(plan_.terms);
+      accumulator.real = 0.0;
+      fold_rows(plan_.squares.along, offset, centre, accumulator);
+    }
+    if (++pending_ == kBlockElements) flush();
+  }
+
+  void reduce_across(int64_t offset) {
+    for (int64_t i = 0; i < plan_.innermost; i += kBlockElements) {
+      pending_ = std::min(kBlockElements, plan_.innermost - i);
+      std::fill_n(accumulators_.data(), pending_, start(plan_.meaning.fold, plan_.domain));
+      fold_columns(plan_.fold.across, offset + i);
+      if (plan_.meaning.finish == Finish::kVariance) {
+        for (int64_t k = 0; k < pending_; ++k) {
+          const auto at = static_cast<std::size_t>(k);
+          centres_.at(at) = accumulators_.at(at).real / static_cast<double>(plan_.terms);
+          accumulators_.at(at).real = 0.0;
+        }
+        fold_columns(plan_.squares.across, offset + i);
+      }
+      flush();
+    }
+  }
+
+  void fold_columns(FoldAcross fold, int64_t offset) {
+    if (plan_.terms == 0) return;
+    Walk reduce(plan_.reduce_extents, plan_.reduce_strides);
+    do fold(block(offset + reduce.offset(), pending_), pending_, centres_.data(), accumulators_.data());
+    while (reduce.next());
+  }
+
+  void flush() {
+    if (plan_.meaning.finish != Finish::kNothing) {
+      const auto terms = static_cast<double>(plan_.terms);
+      const double divisor =
+          plan_.meaning.finish == Finish::kMean ? terms : std::max(0.0, terms - plan_.meaning.correction);
+      for (int64_t i = 0; i < pending_; ++i) accumulators_.at(static_cast<std::size_t>(i)).real /= divisor;
+    }
+    plan_.store(accumulators_.data(), result_, pending_);
+    result_ += pending_ * plan_.result_element;
+    pending_ = 0;
+  }
+
+  const Plan& plan_;
+  const std::byte* input_;
+  std::byte* result_;
+  int64_t pending_ = 0;
+  std::array<Accumulator, kBlockElements> accumulators_;
+  std::array<double, kBlockElements> centres_;
+  alignas(64) std::array<std::byte, kBlockElements * 8> buffer_;
+};
+
+// ---- preparing ----
+
+void set_groups(Plan& plan, const Shape& shape, const Dims& axes) {
+  Dims extents;
+  std::uint32_t reduced = 0;  // by group
+  for (std::size_t i = 0; i < shape.size(); ++i) {
+    if (shape[i] == 1) continue;
+    const bool is_reduced = axes.contains(static_cast<int64_t>(i));
+    const std::size_t last = extents.size() - 1u;
+    if (!extents.empty() && ((reduced >> last) & 1u) == (is_reduced ? 1u : 0u)) {
+      extents[last] *= shape[i];
+    } else {
+      if (is_reduced) reduced |= 1u << extents.size();
+      extents.push_back(shape[i]);
+    }
+  }
+  const Dims strides = contiguous_strides(extents);
+  for (std::size_t i = 0; i < extents.size(); ++i) {
+    const bool is_reduced = ((reduced >> i) & 1u) != 0;
+    (is_reduced ? plan.terms : plan.results) *= extents[i];
+    if (i + 1 == extents.size()) {
+      plan.innermost = extents[i];
+      plan.innermost_kept = !is_reduced;
+    } else {
+      (is_reduced ? plan.reduce_extents : plan.keep_extents).push_back(extents[i]);
+      (is_reduced ? plan.reduce_strides : plan.keep_strides).push_back(strides[i]);
+    }
+  }
+}
+
+Domain reduce_domain(const Meaning& meaning, DType input, DType result, bool reference) {
+  const bool real = tosaic::is_float(meaning.computes_in_result ? result : input);
+  if (!real) return Domain::kI64;
+  const bool narrow = tosaic::is_float(input) && input != DType::kF64;
+  return narrow && !reference ? Domain::kF32 : Domain::kF64;
+}
+
+[[noreturn]] void fail_empty(const Request& request) {
+  throw InvalidGraph({.where = std::string(info(request.op).name),
+                      .what = "no extremum of an empty extent",
+                      .expected = "at least one element along the reduced axes",
+                      .got = to_string(request.operands[0].shape)});
+}
+
+Kernel prepare_fold(const Request& request, const Meaning& meaning) {
+  const Operand& input = request.operands[0];
+  const Operand& result = request.results[0];
+  const bool reference = request.options.reference;
+  const Isa isa = reference ? Isa::kBaseline : request.options.isa;
+  auto plan = std::make_shared<Plan>();
+  plan->meaning = meaning;
+  plan->domain = reduce_domain(meaning, input.dtype, result.dtype, reference);
+  const ReduceKernels& kernels = TOSAIC_SELECT_ISA(isa, kReduceKernels);
+  plan->fold =
+      reference ? find_reference_loops(meaning.fold, plan->domain) : kernels.find(meaning.fold, plan->domain);
+  plan->squares = reference ? find_reference_loops(Fold::kSquares, plan->domain)
+                            : kernels.find(Fold::kSquares, plan->domain);
+  const ConvertKernels& convert = convert_kernels(isa);
+  if (!is_domain(input.dtype, plan->domain)) plan->load = convert.load(input.dtype, plan->domain);
+  plan->store =
+      convert.store(is_float(plan->domain) ? Domain::kF64 : Domain::kI64, result.dtype, Rounding::kTruncate);
+  plan->element = static_cast<int64_t>(byte_size(input.dtype));
+  plan->result_element = static_cast<int64_t>(byte_size(result.dtype));
+  set_groups(*plan, input.shape, meaning.axes);
+  if (meaning.needs_elements && plan->terms == 0 && plan->results != 0) fail_empty(request);
+  if (meaning.finish == Finish::kVariance && !is_float(plan->domain)) fail_unsupported(request);
+  Kernel kernel;
+  kernel.run = [plan = std::shared_ptr<const Plan>(plan)](const Arrays& arrays) {
+    Run(*plan, arrays.operands[0], arrays.results[0]).all();
+  };
+  kernel.name = kernel_name(request);
+  return kernel;
+}
+
+}  // namespace
+
+Kernel prepare_reduce(const Request& request) {
+  const std::optional<Meaning> meaning = meaning_of(request);
+  return meaning ? prepare_fold(request, *meaning) : prepare_scan(request);
+}
+
+}  // namespace tosaic::kernels

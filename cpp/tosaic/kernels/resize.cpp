@@ -1,0 +1,258 @@
+// Resizes: for each axis, the two inputs every output reads and their weights.
+//
+// torch computes source positions in float (double for f64 tensors): scale = 1 / given scale, else in / out,
+// or with align_corners (in - 1) / (out - 1); bilinear axes with out = in are copied;
+//   nearest   floor(o * scale), but with two axes o where out = in and o / 2 where out = 2 in
+//   bilinear  max(0, scale * (o + 0.5) - 0.5), or o * scale with align_corners
+// TOSA, in integers: position y = o * scale_d + offset, iy = floor(y / scale_n), dy = y - iy * scale_n;
+//   nearest   iy + (2 * dy >= scale_n)
+//   bilinear  weights scale_n - dy and dy; for floats divided by scale_n
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "tosaic/base/error.h"
+#include "tosaic/kernels/spatial.h"
+
+namespace tosaic::kernels {
+namespace {
+
+using Index = std::int64_t;
+
+// What one output coordinate reads: first * (weight 0) + second * (weight 1).
+template <class T>
+struct Blend {
+  Index first = 0, second = 0;
+  T weights[2] = {1, 0};
+};
+template <class T>
+using Axis = std::vector<Blend<T>>;
+
+template <class T>
+struct Resize {
+  Image in, out;
+  std::array<Axis<T>, 3> axes;
+  std::array<bool, 3> blends{};  // else only `first` is read
+};
+
+// ---- torch ----
+
+template <class Float>
+Float source_scale(Index in, Index out, bool align_corners, double given) {
+  if (align_corners) return out > 1 ? static_cast<Float>(in - 1) / static_cast<Float>(out - 1) : Float{0};
+  if (given > 0) return static_cast<Float>(1.0 / given);
+  return static_cast<Float>(in) / static_cast<Float>(out);
+}
+
+// `whole_steps`: torch's nearest copies, or takes every input twice, where the extents say so.
+template <class Float, class T>
+Axis<T> torch_axis(Index in, Index out, const ResizeAttrs& attrs, double given, bool whole_steps) {
+  Axis<T> axis;
+  const bool nearest = attrs.mode == ResizeMode::kNearest;
+  const Float scale = source_scale<Float>(in, out, attrs.align_corners && !nearest, given);
+  for (Index o = 0; o < out; ++o) {
+    const auto at = static_cast<Float>(o);
+    Blend<T> blend;
+    if (nearest) {
+      blend.first = std::min(static_cast<Index>(at * scale), in - 1);
+      if (whole_steps && (out == in || out == 2 * in)) blend.first = o * in / out;
+    } else if (out == in) {
+      blend.first = blend.second = o;
+    } else {
+      const Float half{0.5};
+      const Float position =
+          attrs.align_corners ? scale * at : std::max(Float{0}, std::fma(scale, at + half, -half));
+      blend.first = std::min(static_cast<Index>(position), in - 1);
+      blend.second = std::min(blend.first + 1, in - 1);
+      const Float fraction = std::clamp(position - static_cast<Float>(blend.first), Float{0}, Float{1});
+      blend.weights[1] = static_cast<T>(fraction);
+      blend.weights[0] = static_cast<T>(Float{1} - fraction);
+    }
+    axis.push_back(blend);
+  }
+  return axis;
+}
+
+template <class T>
+Resize<T> torch_resize(const Request& request) {
+  const auto& attrs = std::get<ResizeAttrs>(*request.attrs);
+  const std::size_t rank = attrs.size.empty() ? attrs.scales.size() : attrs.size.size();
+  Resize<T> resize{.in = image_of(request.operands[0].shape, rank, false),
+                   .out = image_of(request.results[0].shape, rank, false),
+                   .axes = {Axis<T>(1), Axis<T>(1), Axis<T>(1)}};
+  for (std::size_t i = 0; i < rank; ++i) {
+    const std::size_t at = 3 - rank + i;
+    resize.blends[at] = attrs.mode == ResizeMode::kBilinear;
+    const double given = attrs.scales.empty() ? 0 : attrs.scales[i];
+    const Index in = resize.in.extent[at];
+    const Index out = resize.out.extent[at];
+    resize.axes[at] = request.operands[0].dtype == DType::kF64
+                          ? torch_axis<double, T>(in, out, attrs, given, rank == 2)
+                          : torch_axis<float, T>(in, out, attrs, given, rank == 2);
+  }
+  return resize;
+}
+
+// ---- TOSA ----
+
+Index floor_div(Index a, Index b) { return a / b - (a % b < 0 ? 1 : 0); }
+
+template <class T>
+Axis<T> tosa_axis(Index in, Index out, Index numerator, Index denominator, Index offset, bool nearest) {
+  Axis<T> axis;
+  for (Index o = 0; o < out; ++o) {
+    const Index y = o * denominator + offset;
+    const Index whole = floor_div(y, numerator);
+    const Index rest = y - whole * numerator;
+    Blend<T> blend;
+    blend.first = std::clamp<Index>(whole, 0, in - 1);
+    blend.second = std::clamp<Index>(whole + 1, 0, in - 1);
+    if (nearest) {
+      if (2 * rest >= numerator) blend.first = blend.second;
+    } else if constexpr (std::is_integral_v<T>) {
+      blend.weights[0] = numerator - rest;
+      blend.weights[1] = rest;
+    } else {
+      blend.weights[1] = static_cast<T>(rest) / static_cast<T>(numerator);
+      blend.weights[0] = T{1} - blend.weights[1];
+    }
+    axis.push_back(blend);
+  }
+  return axis;
+}
+
+template <class T>
+Resize<T> tosa_resize(const Request& request) {
+  const auto& attrs = std::get<TosaResizeAttrs>(*request.attrs);
+  Resize<T> resize{.in = image_of(request.operands[0].shape, 2, true),
+                   .out = image_of(request.results[0].shape, 2, true),
+                   .axes = {Axis<T>(1), Axis<T>(1), Axis<T>(1)}};
+  const bool nearest = attrs.mode == ResizeMode::kNearest;
+  for (std::size_t i = 0; i < 2; ++i) {
+    resize.blends[1 + i] = !nearest;
+    resize.axes[1 + i] = tosa_axis<T>(resize.in.extent[1 + i], resize.out.extent[1 + i], attrs.scale[2 * i],
+                                      attrs.scale[2 * i + 1], attrs.offset[i], nearest);
+  }
+  return resize;
+}
+
+template <class T>
+Resize<T> resize_of(const Request& request) {
+  return request.op == Op::kResize ? torch_resize<T>(request) : tosa_resize<T>(request);
+}
+
+// ---- the reference ----
+
+template <class T>
+T blended(const Resize<T>& resize, const T* image, const Blend<T>& d, const Blend<T>& h, const Blend<T>& w) {
+  const auto stride = resize.in.strides();
+  const auto read = [&](int z, int y, int x) {
+    return image[(z == 0 ? d.first : d.second) * stride[0] + (y == 0 ? h.first : h.second) * stride[1] +
+                 (x == 0 ? w.first : w.second) * stride[2]];
+  };
+  T sum{};
+  for (int z = 0; z <= static_cast<int>(resize.blends[0]); ++z)
+    for (int y = 0; y <= static_cast<int>(resize.blends[1]); ++y)
+      for (int x = 0; x <= static_cast<int>(resize.blends[2]); ++x)
+        sum += d.weights[z] * h.weights[y] * w.weights[x] * read(z, y, x);
+  return sum;
+}
+
+template <class T>
+void resize_all(const Resize<T>& resize, const T* from, T* to) {
+  const auto stride = resize.out.strides();
+  for (Index n = 0; n < resize.in.batch; ++n)
+    for (Index c = 0; c < resize.in.channels; ++c) {
+      const T* image = from + n * resize.in.channels * resize.in.pixels() + c * resize.in.channel_stride();
+      T* result = to + n * resize.out.channels * resize.out.pixels() + c * resize.out.channel_stride();
+      for (std::size_t d = 0; d < resize.axes[0].size(); ++d)
+        for (std::size_t h = 0; h < resize.axes[1].size(); ++h)
+          for (std::size_t w = 0; w < resize.axes[2].size(); ++w)
+            result[static_cast<Index>(d) * stride[0] + static_cast<Index>(h) * stride[1] +
+                   static_cast<Index>(w) * stride[2]] =
+                blended(resize, image, resize.axes[0][d], resize.axes[1][h], resize.axes[2][w]);
+    }
+}
+
+template <class T>
+Kernel reference_resize(const Request& request) {
+  return kernel_over<T>(
+      request, 0, "resize.reference",
+      [resize = resize_of<T>(request)](const T* from, T* to) { resize_all(resize, from, to); });
+}
+
+// ---- the fast path: f32, no depth; first along h into one line, then along w ----
+
+// A line of the result before it is resized along w.
+void blend_lines(const Blend<float>& h, bool blends, const float* image, Index line_size, float* line) {
+  const float* first = image + h.first * line_size;
+  if (!blends) {
+    std::copy_n(first, line_size, line);
+    return;
+  }
+  const float* second = image + h.second * line_size;
+  for (Index i = 0; i < line_size; ++i) line[i] = first[i] * h.weights[0] + second[i] * h.weights[1];
+}
+
+// Pixels of `width` floats.
+void blend_pixels(const Axis<float>& axis, bool blends, const float* line, Index width, float* to) {
+  for (const Blend<float>& w : axis) {
+    const float* first = line + w.first * width;
+    if (blends) {
+      const float* second = line + w.second * width;
+      for (Index c = 0; c < width; ++c) to[c] = first[c] * w.weights[0] + second[c] * w.weights[1];
+    } else {
+      std::copy_n(first, width, to);
+    }
+    to += width;
+  }
+}
+
+Kernel fast_resize(const Request& request) {
+  const Resize<float> resize = resize_of<float>(request);
+  const bool last = resize.in.channels_last;
+  const Index width = last ? resize.in.channels : 1;
+  const Index images = last ? resize.in.batch : resize.in.batch * resize.in.channels;
+  ScratchPlan plan;
+  const std::size_t line_at = plan.take<float>(resize.in.extent[2] * width);
+  Kernel kernel;
+  kernel.name = "resize.lines";
+  kernel.scratch_bytes = plan.bytes();
+  kernel.run = [resize, width, images, line_at](const Arrays& arrays) {
+    const auto* image = reinterpret_cast<const float*>(arrays.operands[0]);
+    auto* to = reinterpret_cast<float*>(arrays.results[0]);
+    auto* line = piece<float>(arrays.scratch, line_at);
+    for (Index i = 0; i < images; ++i, image += resize.in.pixels() * width)
+      for (const Blend<float>& h : resize.axes[1]) {
+        blend_lines(h, resize.blends[1], image, resize.in.extent[2] * width, line);
+        blend_pixels(resize.axes[2], resize.blends[2], line, width, to);
+        to += resize.out.extent[2] * width;
+      }
+  };
+  return kernel;
+}
+
+bool is_flat(const Request& request) {
+  return request.op == Op::kTosaResize || std::get<ResizeAttrs>(*request.attrs).size.size() <= 2;
+}
+
+}  // namespace
+
+Kernel prepare_resize(const Request& request) {
+  if (request.op != Op::kResize && request.op != Op::kTosaResize) return {};
+  const DType dtype = request.operands[0].dtype;
+  if (is_float(dtype)) {
+    const bool f32 = dtype == DType::kF32 && request.results[0].dtype == DType::kF32;
+    return request.options.reference || !f32 || !is_flat(request) ? reference_resize<double>(request)
+                                                                  : fast_resize(request);
+  }
+  const bool nearest =
+      request.op == Op::kResize && std::get<ResizeAttrs>(*request.attrs).mode == ResizeMode::kNearest;
+  if (request.op == Op::kResize && !nearest)
+    throw UnsupportedOp({.where = "kernels",
+                         .what = "no kernel for 'resize' bilinear on " + std::string(to_string(dtype)),
+                         .hint = "Cast to a float dtype first"});
+  return reference_resize<std::int64_t>(request);
+}
+
+}  // namespace tosaic::kernels

@@ -1,0 +1,317 @@
+// argmax, argmin, cumsum and diff along one axis of [outer, extent, inner]: columns of the inner axis side by
+// side, up to 64 at a time, in double or 64-bit integers.
+#include "tosaic/kernels/scan.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <memory>
+#include <optional>
+
+#include "tosaic/base/error.h"
+#include "tosaic/kernels/block.h"
+
+namespace tosaic::kernels {
+namespace {
+
+using std::int64_t;
+
+constexpr int64_t kColumns = 64;
+
+struct Split {
+  int64_t outer = 1, extent = 1, inner = 1;
+};
+
+Split split_at(const Shape& shape, std::size_t axis) {
+  Split split;
+  for (std::size_t i = 0; i < shape.size(); ++i)
+    (i < axis ? split.outer : i == axis ? split.extent : split.inner) *= shape[i];
+  return split;
+}
+
+struct Plan {
+  Split split;
+  Domain domain = Domain::kF64;
+  ConvertBlock load = nullptr, store = nullptr;
+  int64_t element = 0, result_element = 0;
+};
+
+Plan make_plan(const Request& request, DType computes_like, DType stored_as_domain_of, std::size_t axis) {
+  const Operand& input = request.operands[0];
+  const Isa isa = request.options.reference ? Isa::kBaseline : request.options.isa;
+  const ConvertKernels& convert = convert_kernels(isa);
+  Plan plan;
+  plan.split = split_at(input.shape, axis);
+  plan.domain = domain_of(computes_like, true);
+  plan.load = convert.load(input.dtype, plan.domain);
+  plan.store =
+      convert.store(domain_of(stored_as_domain_of, true), request.results[0].dtype, Rounding::kTruncate);
+  plan.element = static_cast<int64_t>(byte_size(input.dtype));
+  plan.result_element = static_cast<int64_t>(byte_size(request.results[0].dtype));
+  return plan;
+}
+
+template <class Body>
+void for_each_columns(const Split& split, Body body) {
+  for (int64_t outer = 0; outer < split.outer; ++outer)
+    for (int64_t column = 0; column < split.inner; column += kColumns)
+      body(outer, column, std::min(kColumns, split.inner - column));
+}
+
+template <class Body>
+void with_number(Domain domain, Body body) {
+  if (is_float(domain))
+    body(double{});
+  else
+    body(int64_t{});
+}
+
+// ---- argmax, argmin ----
+
+struct ArgMeaning {
+  bool largest = true;
+  bool skips_nan = false;
+};
+
+bool is_nan(double value) { return std::isnan(value); }
+bool is_nan(int64_t) { return false; }
+
+// Whether `value` replaces `best`. The first of equals stays; a NaN, where it counts, beats every number.
+template <class T>
+bool beats(const ArgMeaning& meaning, T value, T best) {
+  if (meaning.skips_nan && is_nan(best)) return !is_nan(value);
+  const bool better = meaning.largest ? value > best : value < best;
+  return better || (!meaning.skips_nan && is_nan(value) && !is_nan(best));
+}
+
+template <class T>
+void arg_along(const Plan& plan, const ArgMeaning& meaning, const std::byte* row, std::byte* result) {
+  alignas(64) std::array<T, kBlockElements> block;
+  T best{};
+  int64_t best_at = 0;
+  for (int64_t i = 0; i < plan.split.extent; i += kBlockElements) {
+    const int64_t count = std::min(kBlockElements, plan.split.extent - i);
+    plan.load(row + i * plan.element, block.data(), count);
+    if (i == 0) best = block[0];
+    for (int64_t k = 0; k < count; ++k) {
+      const T value = block[static_cast<std::size_t>(k)];
+      if (!beats(meaning, value, best)) continue;
+      best = value;
+      best_at = i + k;
+    }
+  }
+  plan.store(&best_at, result, 1);
+}
+
+template <class T>
+void arg_across(const Plan& plan, const ArgMeaning& meaning, const std::byte* first, int64_t columns,
+                std::byte* result) {
+  alignas(64) std::array<T, kColumns> block;
+  alignas(64) std::array<T, kColumns> best;
+  alignas(64) std::array<int64_t, kColumns> best_at{};
+  plan.load(first, best.data(), columns);
+  for (int64_t i = 1; i < plan.split.extent; ++i) {
+    plan.load(first + i * plan.split.inner * plan.element, block.data(), columns);
+    for (std::size_t k = 0; k < static_cast<std::size_t>(columns); ++k) {
+      const bool better = beats(meaning, block[k], best[k]);
+      best[k] = better ? block[k] : best[k];
+      best_at[k] = better ? i : best_at[k];
+    }
+  }
+  plan.store(best_at.data(), result, columns);
+}
+
+void run_arg(const Plan& plan, const ArgMeaning& meaning, const Arrays& arrays) {
+  const Split& split = plan.split;
+  with_number(plan.domain, [&](auto number) {
+    using T = decltype(number);
+    for_each_columns(split, [&](int64_t outer, int64_t column, int64_t columns) {
+      const std::byte* first =
+          arrays.operands[0] + (outer * split.extent * split.inner + column) * plan.element;
+      std::byte* result = arrays.results[0] + (outer * split.inner + column) * plan.result_element;
+      if (split.inner == 1)
+        arg_along<T>(plan, meaning, first, result);
+      else
+        arg_across<T>(plan, meaning, first, columns, result);
+    });
+  });
+}
+
+Kernel prepare_arg(const Request& request, const ArgMeaning& meaning, std::optional<int64_t> axis) {
+  const Operand& input = request.operands[0];
+  Plan plan =
+      make_plan(request, input.dtype, DType::kI64, axis ? normalize_axis(*axis, input.shape.size()) : 0);
+  if (!axis) plan.split = {1, num_elements(input.shape), 1};
+  if (plan.split.extent == 0 && plan.split.outer * plan.split.inner != 0)
+    throw InvalidGraph({.where = std::string(info(request.op).name),
+                        .what = "no extremum of an empty extent",
+                        .expected = "at least one element along the axis",
+                        .got = to_string(input.shape)});
+  Kernel kernel;
+  kernel.run = [plan, meaning](const Arrays& arrays) { run_arg(plan, meaning, arrays); };
+  return kernel;
+}
+
+// ---- cumsum ----
+
+double sum(double a, double b) { return a + b; }
+int64_t sum(int64_t a, int64_t b) {
+  return static_cast<int64_t>(static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(b));
+}
+double difference(double a, double b) { return a - b; }
+int64_t difference(int64_t a, int64_t b) {
+  return static_cast<int64_t>(static_cast<std::uint64_t>(a) - static_cast<std::uint64_t>(b));
+}
+
+template <class T>
+void cumsum_along(const Plan& plan, const std::byte* row, std::byte* result) {
+  alignas(64) std::array<T, kBlockElements> block;
+  T total{};
+  for (int64_t i = 0; i < plan.split.extent; i += kBlockElements) {
+    const int64_t count = std::min(kBlockElements, plan.split.extent - i);
+    plan.load(row + i * plan.element, block.data(), count);
+    for (std::size_t k = 0; k < static_cast<std::size_t>(count); ++k) block[k] = total = sum(total, block[k]);
+    plan.store(block.data(), result + i * plan.result_element, count);
+  }
+}
+
+template <class T>
+void cumsum_across(const Plan& plan, const std::byte* first, int64_t columns, std::byte* result) {
+  alignas(64) std::array<T, kColumns> block;
+  alignas(64) std::array<T, kColumns> total{};
+  for (int64_t i = 0; i < plan.split.extent; ++i) {
+    plan.load(first + i * plan.split.inner * plan.element, block.data(), columns);
+    for (std::size_t k = 0; k < static_cast<std::size_t>(columns); ++k) total[k] = sum(total[k], block[k]);
+    plan.store(total.data(), result + i * plan.split.inner * plan.result_element, columns);
+  }
+}
+
+void run_cumsum(const Plan& plan, const Arrays& arrays) {
+  const Split& split = plan.split;
+  with_number(plan.domain, [&](auto number) {
+    using T = decltype(number);
+    for_each_columns(split, [&](int64_t outer, int64_t column, int64_t columns) {
+      const int64_t at = outer * split.extent * split.inner + column;
+      const std::byte* first = arrays.operands[0] + at * plan.element;
+      std::byte* result = arrays.results[0] + at * plan.result_element;
+      if (split.inner == 1)
+        cumsum_along<T>(plan, first, result);
+      else
+        cumsum_across<T>(plan, first, columns, result);
+    });
+  });
+}
+
+Kernel prepare_cumsum(const Request& request) {
+  const DType dtype = request.results[0].dtype;
+  const std::size_t axis =
+      normalize_axis(attrs_of<AxisDtypeAttrs>(request).axis, request.operands[0].shape.size());
+  const Plan plan = make_plan(request, dtype, dtype, axis);
+  Kernel kernel;
+  kernel.run = [plan](const Arrays& arrays) { run_cumsum(plan, arrays); };
+  return kernel;
+}
+
+// ---- diff ----
+
+// The operands joined along the axis: prepend, input, append.
+struct Joined {
+  std::size_t operand = 0;
+  int64_t extent = 0;
+};
+
+struct DiffPlan {
+  Plan plan;
+  std::array<Joined, 3> parts;
+  std::size_t part_count = 0;
+  int64_t extent = 0;  // joined
+  int64_t order = 1;
+  bool is_bool = false;
+};
+
+template <class T>
+void diff_columns(const DiffPlan& diff, const Arrays& arrays, int64_t outer, int64_t column,
+                  int64_t columns) {
+  const Plan& plan = diff.plan;
+  T* lines = reinterpret_cast<T*>(arrays.scratch);
+  T* line = lines;
+  for (std::size_t p = 0; p < diff.part_count; ++p) {
+    const Joined& part = diff.parts.at(p);
+    const int64_t first = outer * part.extent * plan.split.inner + column;
+    for (int64_t i = 0; i < part.extent; ++i, line += columns)
+      plan.load(arrays.operands[part.operand] + (first + i * plan.split.inner) * plan.element, line, columns);
+  }
+  const int64_t length = std::max<int64_t>(0, diff.extent - diff.order);
+  for (int64_t pass = 1; pass <= diff.order && length > 0; ++pass)
+    for (int64_t i = 0; i < (diff.extent - pass) * columns; ++i)
+      lines[i] = difference(lines[i + columns], lines[i]);
+  if constexpr (std::is_same_v<T, int64_t>) {
+    if (diff.is_bool)  // differences modulo 2 are exclusive ors
+      for (int64_t i = 0; i < length * columns; ++i) lines[i] &= 1;
+  }
+  const int64_t first = outer * length * plan.split.inner + column;
+  for (int64_t i = 0; i < length; ++i)
+    plan.store(lines + i * columns, arrays.results[0] + (first + i * plan.split.inner) * plan.result_element,
+               columns);
+}
+
+Kernel prepare_diff(const Request& request) {
+  const auto& attrs = attrs_of<DiffAttrs>(request);
+  const Operand& input = request.operands[0];
+  const std::size_t axis = normalize_axis(attrs.axis, input.shape.size());
+  DiffPlan diff;
+  diff.plan = make_plan(request, input.dtype, input.dtype, axis);
+  diff.order = attrs.n;
+  diff.is_bool = input.dtype == DType::kBool;
+  for (const std::size_t operand : {std::size_t{1}, std::size_t{0}, std::size_t{2}}) {
+    if (operand >= request.operands.size() || !request.operands[operand].present) continue;
+    if (request.operands[operand].dtype != input.dtype) fail_unsupported(request);
+    const int64_t extent = request.operands[operand].shape[axis];
+    diff.parts.at(diff.part_count++) = {operand, extent};
+    diff.extent += extent;
+  }
+  Kernel kernel;
+  kernel.scratch_bytes =
+      static_cast<std::size_t>(diff.extent * std::min(kColumns, diff.plan.split.inner)) * sizeof(double);
+  kernel.run = [diff](const Arrays& arrays) {
+    with_number(diff.plan.domain, [&](auto number) {
+      using T = decltype(number);
+      for_each_columns(diff.plan.split, [&](int64_t outer, int64_t column, int64_t columns) {
+        diff_columns<T>(diff, arrays, outer, column, columns);
+      });
+    });
+  };
+  return kernel;
+}
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wswitch-enum"  // the other families' operators fall through to "not ours"
+Kernel prepare_any(const Request& request) {
+  switch (request.op) {
+    case Op::kArgmax:
+      return prepare_arg(request, {true, false}, attrs_of<ArgAttrs>(request).axis);
+    case Op::kArgmin:
+      return prepare_arg(request, {false, false}, attrs_of<ArgAttrs>(request).axis);
+    case Op::kTosaArgmax: {
+      const auto& attrs = attrs_of<TosaAxisNanAttrs>(request);
+      return prepare_arg(request, {true, attrs.nan_mode == NanMode::kIgnore}, attrs.axis);
+    }
+    case Op::kCumsum:
+      return prepare_cumsum(request);
+    case Op::kDiff:
+      return prepare_diff(request);
+    default:
+      return {};
+  }
+}
+#pragma GCC diagnostic pop
+
+}  // namespace
+
+Kernel prepare_scan(const Request& request) {
+  Kernel kernel = prepare_any(request);
+  if (kernel.run) kernel.name = kernel_name(request);
+  return kernel;
+}
+
+}  // namespace tosaic::kernels

@@ -1,0 +1,255 @@
+// How far results may lie apart, by what an operator does with rounding.
+#include "tosaic/kernels/kernel.h"
+
+namespace tosaic::kernels {
+namespace {
+
+enum class Error : std::uint8_t {
+  kExact,       // elements chosen, moved, compared, or one correctly rounded operation
+  kRounded,     // a few correctly rounded operations that may be fused or ordered otherwise
+  kFunction,    // a transcendental function
+  kSum,         // products or elements summed up, or weighted
+  kNormalized,  // sums, a function of them, and a product
+  kOpaque  // not ours to compute; the regions of control flow hold operators with tolerances of their own
+};
+
+Error error_of(Op op) {
+  switch (op) {
+    case Op::kConv:
+    case Op::kLinear:
+    case Op::kMatmul:
+    case Op::kAddmm:
+    case Op::kBaddbmm:
+    case Op::kSum:
+    case Op::kMean:
+    case Op::kProd:
+    case Op::kCumsum:
+    case Op::kAvgPool:
+    case Op::kAdaptiveAvgPool:
+    case Op::kResize:
+    case Op::kTosaAvgPool2d:
+    case Op::kTosaConv2d:
+    case Op::kTosaConv3d:
+    case Op::kTosaDepthwiseConv2d:
+    case Op::kTosaMatmul:
+    case Op::kTosaTransposeConv2d:
+    case Op::kTosaReduceProduct:
+    case Op::kTosaReduceSum:
+    case Op::kTosaResize:
+      return Error::kSum;
+    case Op::kSdpa:
+    case Op::kVar:
+    case Op::kBatchNorm:
+    case Op::kLayerNorm:
+    case Op::kRmsNorm:
+    case Op::kGroupNorm:
+    case Op::kSoftmax:
+    case Op::kSafeSoftmax:
+    case Op::kLogSoftmax:
+      return Error::kNormalized;
+    case Op::kCos:
+    case Op::kErf:
+    case Op::kExp:
+    case Op::kLog:
+    case Op::kRsqrt:
+    case Op::kSigmoid:
+    case Op::kSin:
+    case Op::kTanh:
+    case Op::kElu:
+    case Op::kGelu:
+    case Op::kSilu:
+    case Op::kPow:
+    case Op::kTosaErf:
+    case Op::kTosaSigmoid:
+    case Op::kTosaTanh:
+    case Op::kTosaPow:
+    case Op::kTosaCos:
+    case Op::kTosaExp:
+    case Op::kTosaLog:
+    case Op::kTosaRsqrt:
+    case Op::kTosaSin:
+      return Error::kFunction;
+    case Op::kReciprocal:
+    case Op::kLeakyRelu:
+    case Op::kHardsigmoid:
+    case Op::kHardswish:
+    case Op::kAdd:
+    case Op::kSub:
+    case Op::kTosaReciprocal:
+      return Error::kRounded;
+    case Op::kOpaque:
+    case Op::kCond:
+    case Op::kWhileLoop:
+      return Error::kOpaque;
+    case Op::kAbs:
+    case Op::kCeil:
+    case Op::kFloor:
+    case Op::kNeg:
+    case Op::kRound:
+    case Op::kSqrt:
+    case Op::kSign:
+    case Op::kTrunc:
+    case Op::kRelu:
+    case Op::kClamp:
+    case Op::kLogicalNot:
+    case Op::kBitwiseNot:
+    case Op::kCast:
+    case Op::kMul:
+    case Op::kDiv:
+    case Op::kMaximum:
+    case Op::kMinimum:
+    case Op::kEq:
+    case Op::kNe:
+    case Op::kLt:
+    case Op::kLe:
+    case Op::kGt:
+    case Op::kGe:
+    case Op::kLogicalAnd:
+    case Op::kLogicalOr:
+    case Op::kLogicalXor:
+    case Op::kBitwiseAnd:
+    case Op::kBitwiseOr:
+    case Op::kBitwiseXor:
+    case Op::kWhere:
+    case Op::kAmax:
+    case Op::kAmin:
+    case Op::kAny:
+    case Op::kAll:
+    case Op::kArgmax:
+    case Op::kArgmin:
+    case Op::kDiff:
+    case Op::kMaxPool:
+    case Op::kReshape:
+    case Op::kClone:
+    case Op::kPermute:
+    case Op::kExpand:
+    case Op::kRepeat:
+    case Op::kCat:
+    case Op::kStack:
+    case Op::kSplit:
+    case Op::kUnbind:
+    case Op::kSelect:
+    case Op::kSlice:
+    case Op::kFlip:
+    case Op::kPad:
+    case Op::kTril:
+    case Op::kTriu:
+    case Op::kGather:
+    case Op::kIndexSelect:
+    case Op::kIndex:
+    case Op::kEmbedding:
+    case Op::kArange:
+    case Op::kFull:
+    case Op::kTosaArgmax:
+    case Op::kTosaMaxPool2d:
+    case Op::kTosaClamp:
+    case Op::kTosaAdd:
+    case Op::kTosaArithmeticRightShift:
+    case Op::kTosaBitwiseAnd:
+    case Op::kTosaBitwiseOr:
+    case Op::kTosaBitwiseXor:
+    case Op::kTosaIntdiv:
+    case Op::kTosaLogicalAnd:
+    case Op::kTosaLogicalLeftShift:
+    case Op::kTosaLogicalRightShift:
+    case Op::kTosaLogicalOr:
+    case Op::kTosaLogicalXor:
+    case Op::kTosaMaximum:
+    case Op::kTosaMinimum:
+    case Op::kTosaMul:
+    case Op::kTosaSub:
+    case Op::kTosaAbs:
+    case Op::kTosaBitwiseNot:
+    case Op::kTosaCeil:
+    case Op::kTosaClz:
+    case Op::kTosaFloor:
+    case Op::kTosaLogicalNot:
+    case Op::kTosaNegate:
+    case Op::kTosaSelect:
+    case Op::kTosaEqual:
+    case Op::kTosaGreater:
+    case Op::kTosaGreaterEqual:
+    case Op::kTosaReduceAll:
+    case Op::kTosaReduceAny:
+    case Op::kTosaReduceMax:
+    case Op::kTosaReduceMin:
+    case Op::kTosaConcat:
+    case Op::kTosaPad:
+    case Op::kTosaReshape:
+    case Op::kTosaReverse:
+    case Op::kTosaSlice:
+    case Op::kTosaTile:
+    case Op::kTosaTranspose:
+    case Op::kTosaGather:
+    case Op::kTosaScatter:
+    case Op::kTosaCast:
+    case Op::kTosaIdentity:
+      return Error::kExact;
+  }
+  return Error::kExact;
+}
+
+// The distance between 1 and the next number.
+double epsilon(DType dtype) {
+  switch (dtype) {
+    case DType::kF8E4M3:
+      return 0x1p-3;
+    case DType::kF8E5M2:
+      return 0x1p-2;
+    case DType::kF16:
+      return 0x1p-10;
+    case DType::kBF16:
+      return 0x1p-7;
+    case DType::kF32:
+      return 0x1p-23;
+    case DType::kF64:
+      return 0x1p-52;
+    case DType::kBool:
+    case DType::kI4:
+    case DType::kI8:
+    case DType::kU8:
+    case DType::kI16:
+    case DType::kU16:
+    case DType::kI32:
+    case DType::kI48:
+    case DType::kI64:
+      return 0;
+  }
+  return 0;
+}
+
+// Narrow floats are summed in f32, here and in torch: half an ulp of the stored result remains, and the
+// narrow intermediate results that torch keeps in some composites.
+bool sums_in_f32(DType dtype) { return dtype != DType::kF32 && dtype != DType::kF64; }
+
+}  // namespace
+
+// Sums: n terms added one after the other err by at most (n - 1) u times the sum of their absolute values (u
+// = eps / 2). Chains are at most one block of depth long (512 for f32) plus the blocks. Rounding errors are
+// of either sign: their sum grows as sqrt(n / 3) u even when all terms agree in sign and partial sums grow
+// linearly, 6.5 eps for n = 512, and no order of summation that torch uses is worse. 16 eps allows for two
+// such errors and their spread. Functions: ours are rounded from double (at most 1 ulp), torch's vectorised
+// ones err by up to 4 ulp. Normalisations: the errors of the sums and of the function act on the same
+// element; what is subtracted (the mean, the maximum) adds one rounding at the scale of the operand.
+Tolerance tolerance(Op op, DType dtype) {
+  const double eps = epsilon(dtype);
+  if (eps == 0) return {};
+  switch (error_of(op)) {
+    case Error::kExact:
+    case Error::kOpaque:
+      return {};
+    case Error::kRounded:
+      return {.ulp = 2, .relative = 0};
+    case Error::kFunction:
+      return {.ulp = 4, .relative = 0};
+    case Error::kSum:
+      return sums_in_f32(dtype) ? Tolerance{.ulp = 1, .relative = eps / 2}
+                                : Tolerance{.ulp = 1, .relative = 16 * eps};
+    case Error::kNormalized:
+      return sums_in_f32(dtype) ? Tolerance{.ulp = 4, .relative = 2 * eps}
+                                : Tolerance{.ulp = 4, .relative = 32 * eps};
+  }
+  return {};
+}
+
+}  // namespace tosaic::kernels

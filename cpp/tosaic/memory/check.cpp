@@ -1,0 +1,109 @@
+#include "tosaic/memory/check.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "tosaic/base/error.h"
+
+namespace tosaic::memory {
+namespace {
+
+// Which contents a buffer shows, and from which byte of them: views are followed to the buffer that was written.
+struct Contents {
+  std::size_t written = 0;
+  std::size_t offset = 0;
+  bool operator==(const Contents&) const = default;
+};
+
+Contents contents_of(std::span<const Buffer> buffers, std::size_t i) {
+  std::size_t offset = 0;
+  while (buffers[i].alias == AliasKind::kView) {
+    offset += buffers[i].target_offset;
+    i = buffers[i].target;
+  }
+  return {i, offset};
+}
+
+class Checker {
+ public:
+  Checker(std::span<const Buffer> buffers, const Placement& placement) : buffers_(buffers), placement_(placement) {
+    for (std::size_t i = 0; i < buffers.size(); ++i) contents_.push_back(contents_of(buffers, i));
+  }
+
+  std::string fault() const {
+    for (std::size_t i = 0; i < buffers_.size(); ++i)
+      if (std::string text = own_fault(i); !text.empty()) return text;
+    return overlap_fault();
+  }
+
+ private:
+  std::size_t begin(std::size_t i) const { return placement_.offsets[i]; }
+  std::size_t end(std::size_t i) const { return placement_.offsets[i] + buffers_[i].bytes; }
+
+  std::string own_fault(std::size_t i) const {
+    const Buffer& buffer = buffers_[i];
+    const std::string name = "buffer " + std::to_string(i);
+    if (end(i) > placement_.bytes) return name + " ends outside the arena";
+    if (begin(i) % buffer.alignment != 0) return name + " is not aligned";
+    if (buffer.alias == AliasKind::kNone) return {};
+    if (begin(i) != begin(buffer.target) + buffer.target_offset) return name + " is away from its target";
+    if (end(i) > end(buffer.target)) return name + " ends outside its target";
+    if (buffer.alias == AliasKind::kView && buffers_[buffer.target].first > buffer.first)
+      return name + " is a view of what does not exist yet";
+    return {};
+  }
+
+  // A sweep over the steps: buffers in order of their first step against those still alive.
+  std::string overlap_fault() const {
+    std::vector<std::size_t> order(buffers_.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::stable_sort(order.begin(), order.end(),
+                     [&](std::size_t a, std::size_t b) { return buffers_[a].first < buffers_[b].first; });
+    std::vector<std::size_t> alive;
+    for (const std::size_t i : order) {
+      if (buffers_[i].bytes == 0) continue;
+      std::erase_if(alive, [&](std::size_t other) { return buffers_[other].last < buffers_[i].first; });
+      for (const std::size_t other : alive)
+        if (begin(i) < end(other) && begin(other) < end(i) && !may_share(other, i))
+          return "buffers " + std::to_string(other) + " and " + std::to_string(i) + " overlap while both are live";
+      alive.push_back(i);
+    }
+    return {};
+  }
+
+  // `earlier` does not begin after `later`; both are live at later.first.
+  bool may_share(std::size_t earlier, std::size_t later) const {
+    const Contents& a = contents_[earlier];
+    const Contents& b = contents_[later];
+    if (a.written == b.written) return begin(earlier) + b.offset == begin(later) + a.offset;
+    return replaces(later, earlier) || replaces(earlier, later);
+  }
+
+  // The contents of `fresh` are computed in place of those of `old`, at the step at which `old` ends.
+  bool replaces(std::size_t fresh, std::size_t old) const {
+    const std::size_t writer = contents_[fresh].written;
+    if (buffers_[writer].alias != AliasKind::kInPlace) return false;
+    return contents_[buffers_[writer].target].written == contents_[old].written &&
+           buffers_[old].last == buffers_[writer].first;
+  }
+
+  std::span<const Buffer> buffers_;
+  const Placement& placement_;
+  std::vector<Contents> contents_;
+};
+
+}  // namespace
+
+std::string placement_fault(std::span<const Buffer> buffers, const Placement& placement) {
+  if (placement.offsets.size() != buffers.size()) return "not one offset per buffer";
+  return Checker(buffers, placement).fault();
+}
+
+void check(std::span<const Buffer> buffers, const Placement& placement) {
+  if (const std::string fault = placement_fault(buffers, placement); !fault.empty())
+    throw InternalError({.where = "memory/check",
+                         .what = "the planned arena is wrong, " + fault,
+                         .hint = "Please report this with the graph's text"});
+}
+
+}  // namespace tosaic::memory

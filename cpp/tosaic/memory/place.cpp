@@ -1,0 +1,268 @@
+#include "tosaic/memory/place.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <random>
+
+#include "tosaic/base/error.h"
+#include "tosaic/memory/check.h"
+
+namespace tosaic::memory {
+namespace {
+
+constexpr std::size_t kNoOffset = std::numeric_limits<std::size_t>::max();
+
+std::size_t round_up(std::size_t bytes, std::size_t alignment) { return (bytes + alignment - 1) & ~(alignment - 1); }
+
+// A root and all that shares its memory.
+struct Item {
+  std::size_t bytes = 0, alignment = 1;
+  std::uint32_t first = 0, last = 0;
+};
+
+struct Items {
+  std::vector<Item> items;
+  std::vector<std::uint32_t> item_of;     // per buffer
+  std::vector<std::size_t> offset_in_item;  // per buffer
+  std::size_t grain = 1;                  // every offset is a multiple of it
+};
+
+void verify_buffer(std::span<const Buffer> buffers, std::size_t i) {
+  const Buffer& buffer = buffers[i];
+  const auto fail = [i](std::string what) {
+    throw InvalidGraph({.where = "memory/place", .what = "buffer " + std::to_string(i) + " " + std::move(what)});
+  };
+  if (buffer.alignment == 0 || (buffer.alignment & (buffer.alignment - 1)) != 0)
+    fail("has an alignment that is no power of two");
+  if (buffer.last < buffer.first) fail("ends before it begins");
+  if (buffer.alias == AliasKind::kNone) return;
+  if (buffer.target >= i) fail("shares memory with a buffer that is not before it");
+  const Buffer& target = buffers[buffer.target];
+  if (buffer.target_offset > target.bytes || buffer.bytes > target.bytes - buffer.target_offset)
+    fail("does not fit into the buffer whose memory it shares");
+  if (target.alignment % buffer.alignment != 0 || buffer.target_offset % buffer.alignment != 0)
+    fail("asks for more alignment than the buffer whose memory it shares");
+}
+
+Items group(std::span<const Buffer> buffers) {
+  Items out;
+  std::size_t grain = 0;
+  for (std::size_t i = 0; i < buffers.size(); ++i) {
+    verify_buffer(buffers, i);
+    const Buffer& buffer = buffers[i];
+    if (buffer.alias == AliasKind::kNone) {
+      out.item_of.push_back(static_cast<std::uint32_t>(out.items.size()));
+      out.offset_in_item.push_back(0);
+      out.items.push_back({buffer.bytes, buffer.alignment, buffer.first, buffer.last});
+      grain = grain == 0 ? buffer.alignment : std::min(grain, buffer.alignment);
+      continue;
+    }
+    out.item_of.push_back(out.item_of[buffer.target]);
+    out.offset_in_item.push_back(out.offset_in_item[buffer.target] + buffer.target_offset);
+    Item& item = out.items[out.item_of.back()];
+    item.first = std::min(item.first, buffer.first);
+    item.last = std::max(item.last, buffer.last);
+  }
+  out.grain = std::max<std::size_t>(grain, 1);
+  for (Item& item : out.items) item.bytes = round_up(item.bytes, out.grain);
+  return out;
+}
+
+std::vector<std::size_t> live_bytes_of(const std::vector<Item>& items) {
+  std::uint32_t last = 0;
+  for (const Item& item : items) last = std::max(last, item.last);
+  std::vector<std::size_t> live(items.empty() ? 0 : last + std::size_t{2});
+  for (const Item& item : items) {  // differences, unsigned wrap-around included
+    live[item.first] += item.bytes;
+    live[item.last + std::size_t{1}] -= item.bytes;
+  }
+  for (std::size_t i = 1; i < live.size(); ++i) live[i] += live[i - 1];
+  if (!live.empty()) live.pop_back();
+  return live;
+}
+
+// Which items overlap in time: lists, unless they would be huge, in which case they are found again each time.
+class Conflicts {
+ public:
+  explicit Conflicts(const std::vector<Item>& items) : items_(items) {
+    std::vector<std::uint32_t> order(items.size());
+    std::iota(order.begin(), order.end(), 0u);
+    std::stable_sort(order.begin(), order.end(),
+                     [&](std::uint32_t a, std::uint32_t b) { return items[a].first < items[b].first; });
+    lists_.resize(items.size());
+    std::vector<std::uint32_t> alive;
+    std::size_t pairs = 0;
+    for (const std::uint32_t i : order) {
+      std::erase_if(alive, [&](std::uint32_t other) { return items[other].last < items[i].first; });
+      pairs += alive.size();
+      if (pairs > kMaxPairs) {
+        lists_.clear();
+        return;
+      }
+      for (const std::uint32_t other : alive) {
+        lists_[i].push_back(other);
+        lists_[other].push_back(i);
+      }
+      if (items[i].bytes != 0) alive.push_back(i);
+    }
+  }
+
+  template <class Visit>
+  void for_each(std::uint32_t i, Visit&& visit) const {
+    if (!lists_.empty()) {
+      for (const std::uint32_t other : lists_[i]) visit(other);
+      return;
+    }
+    for (std::uint32_t other = 0; other < items_.size(); ++other)
+      if (other != i && items_[other].first <= items_[i].last && items_[i].first <= items_[other].last) visit(other);
+  }
+
+  [[nodiscard]] std::size_t degree(std::uint32_t i) const { return lists_.empty() ? items_.size() : lists_[i].size(); }
+
+ private:
+  static constexpr std::size_t kMaxPairs = 16'000'000;
+  const std::vector<Item>& items_;
+  std::vector<std::vector<std::uint32_t>> lists_;
+};
+
+enum class Fit : std::uint8_t { kFirst, kBest };
+
+// Places items one after another and keeps the best arrangement seen.
+class Search {
+ public:
+  Search(const Items& items, std::size_t bound)
+      : items_(items.items), grain_(items.grain), bound_(bound), conflicts_(items.items) {}
+
+  [[nodiscard]] bool optimal() const { return best_bytes_ <= bound_; }
+  [[nodiscard]] std::size_t best_bytes() const { return best_bytes_; }
+  [[nodiscard]] const std::vector<std::size_t>& best() const { return best_; }
+
+  // True if `order` gives an arena no higher than the best one, which it then replaces.
+  bool attempt(const std::vector<std::uint32_t>& order, Fit fit) {
+    offsets_.assign(items_.size(), kNoOffset);
+    std::size_t top = 0;
+    for (const std::uint32_t i : order) {
+      offsets_[i] = fitting_offset(i, fit);
+      top = std::max(top, offsets_[i] + items_[i].bytes);
+      if (top > best_bytes_) return false;
+    }
+    best_bytes_ = top;
+    best_ = offsets_;
+    best_order_ = order;
+    best_fit_ = fit;
+    return true;
+  }
+
+  // Moves an item that touches the top to an earlier place in the order and tries again.
+  void improve(std::size_t budget) {
+    std::mt19937 random(1);  // NOLINT(cert-msc51-cpp): the same plan every time
+    work_ = 0;
+    while (!optimal() && work_ < budget) {
+      std::vector<std::size_t> at_top;
+      for (std::size_t place = 1; place < best_order_.size(); ++place)
+        if (const std::uint32_t i = best_order_[place]; best_[i] + items_[i].bytes == best_bytes_)
+          at_top.push_back(place);
+      if (at_top.empty()) return;
+      std::vector<std::uint32_t> order = best_order_;
+      const std::size_t from = at_top[random() % at_top.size()];
+      const std::size_t to = random() % from;
+      if (random() % 2 == 0)
+        std::swap(order[from], order[to]);
+      else
+        std::rotate(order.begin() + static_cast<std::ptrdiff_t>(to), order.begin() + static_cast<std::ptrdiff_t>(from),
+                    order.begin() + static_cast<std::ptrdiff_t>(from) + 1);
+      attempt(order, random() % 4 == 0 ? Fit::kFirst : best_fit_);
+      work_ += order.size();
+    }
+  }
+
+ private:
+  std::size_t fitting_offset(std::uint32_t i, Fit fit) {
+    taken_.clear();
+    conflicts_.for_each(i, [&](std::uint32_t other) {
+      if (offsets_[other] != kNoOffset && items_[other].bytes != 0)
+        taken_.emplace_back(offsets_[other], offsets_[other] + items_[other].bytes);
+    });
+    work_ += 1 + conflicts_.degree(i);
+    std::sort(taken_.begin(), taken_.end());
+    const std::size_t alignment = std::max(items_[i].alignment, grain_);
+    std::size_t best = kNoOffset, best_waste = kNoOffset, low = 0;
+    for (const auto& [begin, end] : taken_) {
+      if (begin >= low + items_[i].bytes) {
+        const std::size_t waste = begin - low - items_[i].bytes;
+        if (fit == Fit::kFirst) return low;
+        if (waste < best_waste) {
+          best = low;
+          best_waste = waste;
+        }
+      }
+      low = std::max(low, round_up(end, alignment));
+    }
+    return best != kNoOffset ? best : low;
+  }
+
+  const std::vector<Item>& items_;
+  std::size_t grain_, bound_;
+  Conflicts conflicts_;
+  std::vector<std::size_t> offsets_, best_;
+  std::vector<std::uint32_t> best_order_;
+  Fit best_fit_ = Fit::kFirst;
+  std::vector<std::pair<std::size_t, std::size_t>> taken_;
+  std::size_t best_bytes_ = kNoOffset;
+  std::size_t work_ = 0;
+};
+
+// Orders that do well on networks: large first, long and large first, the busiest step first, in time, against time.
+std::vector<std::vector<std::uint32_t>> greedy_orders(const std::vector<Item>& items) {
+  const std::vector<std::size_t> live = live_bytes_of(items);
+  std::vector<std::size_t> busiest;
+  for (const Item& item : items)
+    busiest.push_back(*std::max_element(live.begin() + item.first, live.begin() + item.last + 1));
+  const auto length = [&](std::uint32_t i) { return items[i].last - items[i].first + std::size_t{1}; };
+  std::vector<std::vector<std::uint32_t>> orders;
+  const auto sorted = [&](auto&& before) {
+    std::vector<std::uint32_t> order(items.size());
+    std::iota(order.begin(), order.end(), 0u);
+    std::stable_sort(order.begin(), order.end(), before);
+    orders.push_back(std::move(order));
+  };
+  using I = std::uint32_t;
+  sorted([&](I a, I b) { return items[a].bytes > items[b].bytes; });
+  sorted([&](I a, I b) {
+    return std::pair(busiest[a], items[a].bytes) > std::pair(busiest[b], items[b].bytes);
+  });
+  sorted([&](I a, I b) { return items[a].bytes * length(a) > items[b].bytes * length(b); });
+  sorted([&](I a, I b) { return std::pair(length(a), items[a].bytes) > std::pair(length(b), items[b].bytes); });
+  sorted([&](I a, I b) { return items[a].first < items[b].first; });
+  sorted([&](I a, I b) { return items[a].last > items[b].last; });
+  return orders;
+}
+
+std::size_t greatest(const std::vector<std::size_t>& list) {
+  return list.empty() ? 0 : *std::max_element(list.begin(), list.end());
+}
+
+}  // namespace
+
+Placement place(std::span<const Buffer> buffers, const PlaceOptions& options) {
+  const Items items = group(buffers);
+  Placement out;
+  out.lower_bound = greatest(live_bytes_of(items.items));
+  Search search(items, out.lower_bound);
+  for (const std::vector<std::uint32_t>& order : greedy_orders(items.items))
+    for (const Fit fit : {Fit::kFirst, Fit::kBest})
+      if (!search.optimal()) search.attempt(order, fit);
+  search.improve(options.budget);
+  out.bytes = items.items.empty() ? 0 : search.best_bytes();
+  for (std::size_t i = 0; i < buffers.size(); ++i)
+    out.offsets.push_back(search.best()[items.item_of[i]] + items.offset_in_item[i]);
+  check(buffers, out);
+  return out;
+}
+
+std::size_t lower_bound(std::span<const Buffer> buffers) { return greatest(live_bytes(buffers)); }
+
+std::vector<std::size_t> live_bytes(std::span<const Buffer> buffers) { return live_bytes_of(group(buffers).items); }
+
+}  // namespace tosaic::memory

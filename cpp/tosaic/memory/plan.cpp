@@ -1,0 +1,236 @@
+#include "tosaic/memory/plan.h"
+
+#include <algorithm>
+
+#include "tosaic/analysis/liveness.h"
+
+namespace tosaic::memory {
+namespace {
+
+using analysis::Interval;
+
+// Axes before `axis` have extent 1, so entries along it are contiguous blocks.
+bool outermost(const Shape& shape, std::int64_t axis) {
+  return std::all_of(shape.begin(), shape.begin() + axis, [](std::int64_t extent) { return extent == 1; });
+}
+
+std::size_t entry_bytes(const TensorType& type, std::int64_t axis) {
+  const std::int64_t extent = type.shape[static_cast<std::size_t>(axis)];
+  return extent == 0 ? 0 : type.bytes() / static_cast<std::size_t>(extent);
+}
+
+// First entry of each result along the axis, or nothing where the node takes no whole blocks of it.
+struct Blocks {
+  std::int64_t axis = 0;
+  std::vector<std::int64_t> starts;
+};
+
+std::optional<Blocks> blocks(const Graph& graph, const Node& node) {
+  if (const auto* slice = std::get_if<SliceAttrs>(node.attrs.get()))
+    return slice->step == 1 ? std::optional(Blocks{slice->axis, {slice->start}}) : std::nullopt;
+  if (const auto* select = std::get_if<SelectAttrs>(node.attrs.get())) return Blocks{select->axis, {select->index}};
+  if (const auto* split = std::get_if<SplitAttrs>(node.attrs.get())) {
+    Blocks out{split->axis, {0}};
+    for (std::size_t i = 0; i + 1 < split->sizes.size(); ++i) out.starts.push_back(out.starts.back() + split->sizes[i]);
+    return out;
+  }
+  if (node.op == Op::kUnbind) {
+    Blocks out{Graph::attrs<AxisAttrs>(node).axis, {}};
+    for (std::uint32_t i = 0; i < node.result_count; ++i) out.starts.push_back(i);
+    return out;
+  }
+  if (const auto* slice = std::get_if<TosaSliceAttrs>(node.attrs.get())) {
+    const Shape& shape = graph.type(graph.operands(node)[0]).shape;
+    std::int64_t axis = 0;
+    while (axis + 1 < static_cast<std::int64_t>(shape.size()) && shape[static_cast<std::size_t>(axis)] == 1) ++axis;
+    for (std::size_t i = static_cast<std::size_t>(axis) + 1; i < shape.size(); ++i)
+      if (slice->size[i] != shape[i]) return std::nullopt;
+    return shape.empty() ? std::nullopt : std::optional(Blocks{axis, {slice->start[static_cast<std::size_t>(axis)]}});
+  }
+  return std::nullopt;
+}
+
+// Decides which results share memory and with what.
+class Sharing {
+ public:
+  Sharing(const Graph& graph, std::span<const NodeNeeds> needs, const PlanOptions& options, MemoryPlan& plan)
+      : graph_(graph), needs_(needs), options_(options), plan_(plan), live_(analysis::liveness(graph)) {
+    const std::size_t count = graph.values().size();
+    root_.resize(count);
+    offset_.assign(count, 0);
+    contents_end_.assign(count, 0);
+    for (std::uint32_t i = 0; i < count; ++i) {
+      root_[i] = i;
+      contents_end_[i] = live_[i].last;
+    }
+    plan_.alias.assign(count, AliasKind::kNone);
+    plan_.alias_of.assign(count, ValueId());
+    if (!options.share) return;
+    for (const Node& node : graph.nodes()) share(node);
+  }
+
+  [[nodiscard]] std::uint32_t root(ValueId value) const { return root_[value.index()]; }
+  [[nodiscard]] std::size_t offset(ValueId value) const { return offset_[value.index()]; }
+  [[nodiscard]] const Interval& live(ValueId value) const { return live_[value.index()]; }
+
+ private:
+  void share(const Node& node) {
+    if (node.result_count == 0) return;
+    const NodeNeeds needs = needs_.empty() ? NodeNeeds{} : needs_[graph_.id(node).index()];
+    if (const auto offsets = needs.writes_all ? std::nullopt : view_offsets(graph_, node))
+      share_views(node, *offsets);
+    else
+      share_in_place(node, needs.in_place);
+  }
+
+  void join(ValueId value, ValueId with, std::size_t offset, AliasKind kind) {
+    const std::uint32_t root = root_[with.index()];
+    root_[value.index()] = root;
+    offset_[value.index()] = offset_[with.index()] + offset;
+    plan_.alias[value.index()] = kind;
+    plan_.alias_of[value.index()] = with;
+    const std::uint32_t last = live_[value.index()].last;
+    contents_end_[root] = kind == AliasKind::kView ? std::max(contents_end_[root], last) : last;
+  }
+
+  void share_views(const Node& node, const std::vector<std::size_t>& offsets) {
+    for (std::size_t i = 0; i < offsets.size(); ++i)
+      join(graph_.result(node, i), graph_.operands(node)[0], offsets[i], AliasKind::kView);
+  }
+
+  void share_in_place(const Node& node, std::uint32_t allowed) {
+    const std::uint32_t step = graph_.id(node).index();
+    const auto operands = graph_.operands(node);
+    for (std::size_t i = 0; i < operands.size() && i < 32; ++i) {
+      if ((allowed >> i & 1u) == 0 || !operands[i].valid()) continue;
+      if (!may_overwrite(node, i, step)) continue;
+      join(graph_.result(node), operands[i], 0, AliasKind::kInPlace);
+      return;
+    }
+  }
+
+  bool may_overwrite(const Node& node, std::size_t i, std::uint32_t step) const {
+    const auto operands = graph_.operands(node);
+    const std::uint32_t root = root_[operands[i].index()];
+    if (graph_.values()[root].kind != ValueKind::kResult || contents_end_[root] != step) return false;
+    const std::size_t bytes = graph_.type(graph_.result(node)).bytes();
+    if (bytes == 0 || bytes != graph_.values()[root].type.bytes() || offset_[operands[i].index()] != 0 ||
+        bytes != graph_.type(operands[i]).bytes())
+      return false;
+    for (std::size_t other = 0; other < operands.size(); ++other)
+      if (other != i && operands[other].valid() && root_[operands[other].index()] == root) return false;
+    return true;
+  }
+
+  const Graph& graph_;
+  std::span<const NodeNeeds> needs_;
+  const PlanOptions& options_;
+  MemoryPlan& plan_;
+  std::vector<Interval> live_;
+  std::vector<std::uint32_t> root_;          // per value: the value whose memory it is
+  std::vector<std::size_t> offset_;          // per value: bytes from the root's start
+  std::vector<std::uint32_t> contents_end_;  // per root: the last step that reads its present contents
+};
+
+// Locations of roots outside the arena: inputs, constants, and results that an output is computed in.
+class Roots {
+ public:
+  Roots(const Graph& graph, const Sharing& sharing, const PlanOptions& options) : where_(graph.values().size()) {
+    for (std::uint32_t i = 0; i < where_.size(); ++i)
+      if (graph.values()[i].kind == ValueKind::kConstant) where_[i] = {Area::kConstant, i, 0};
+    for (std::uint32_t i = 0; i < graph.inputs().size(); ++i) {
+      const Input& input = graph.inputs()[i];
+      const bool outside = input.kind == InputKind::kState || !options.inputs_in_arena;
+      where_[input.value.index()] = {outside ? Area::kInput : Area::kArena, outside ? i : 0, 0};
+    }
+    for (std::uint32_t i = 0; i < graph.outputs().size(); ++i) {
+      const Output& output = graph.outputs()[i];
+      const std::uint32_t root = sharing.root(output.value);
+      const bool whole = sharing.offset(output.value) == 0 &&
+                         graph.type(output.value).bytes() == graph.values()[root].type.bytes();
+      if (where_[root].area != Area::kNone || !whole) continue;
+      if (output.kind == OutputKind::kUser && options.outputs_in_arena) continue;
+      where_[root] = {Area::kOutput, i, 0};
+    }
+    for (Location& location : where_)
+      if (location.area == Area::kNone) location.area = Area::kArena;
+  }
+  [[nodiscard]] const Location& of(std::uint32_t root) const { return where_[root]; }
+
+ private:
+  std::vector<Location> where_;
+};
+
+// The results (and counted inputs) that lie in the arena, and each node's scratch, as buffers.
+struct ArenaBuffers {
+  std::vector<Buffer> buffers;
+  std::vector<std::uint32_t> of_value, of_node;  // kNoTarget where there is none
+};
+
+ArenaBuffers arena_buffers(const Graph& graph, std::span<const NodeNeeds> needs, const Sharing& sharing,
+                           const Roots& roots, const MemoryPlan& plan) {
+  ArenaBuffers out;
+  out.of_value.assign(graph.values().size(), kNoTarget);
+  out.of_node.assign(graph.nodes().size(), kNoTarget);
+  for (std::uint32_t i = 0; i < graph.values().size(); ++i) {
+    if (roots.of(sharing.root(ValueId(i))).area != Area::kArena) continue;
+    const Interval& live = sharing.live(ValueId(i));
+    Buffer buffer{graph.values()[i].type.bytes(), kAlignment, live.first, live.last};
+    if (plan.alias[i] != AliasKind::kNone) {
+      const ValueId with = plan.alias_of[i];
+      buffer.alias = plan.alias[i];
+      buffer.target = out.of_value[with.index()];
+      buffer.target_offset = sharing.offset(ValueId(i)) - sharing.offset(with);
+    }
+    out.of_value[i] = static_cast<std::uint32_t>(out.buffers.size());
+    out.buffers.push_back(buffer);
+  }
+  for (std::uint32_t step = 0; step < needs.size(); ++step) {
+    if (needs[step].scratch_bytes == 0) continue;
+    out.of_node[step] = static_cast<std::uint32_t>(out.buffers.size());
+    out.buffers.push_back({needs[step].scratch_bytes, kAlignment, step, step});
+  }
+  return out;
+}
+
+}  // namespace
+
+std::optional<std::vector<std::size_t>> view_offsets(const Graph& graph, const Node& node) {
+  if (info(node.op).has(kView)) return std::vector<std::size_t>{0};
+  const std::optional<Blocks> parts = blocks(graph, node);
+  if (!parts) return std::nullopt;
+  const TensorType& type = graph.type(graph.operands(node)[0]);
+  if (!outermost(type.shape, parts->axis)) return std::nullopt;
+  std::vector<std::size_t> offsets;
+  for (const std::int64_t start : parts->starts) {
+    offsets.push_back(static_cast<std::size_t>(start) * entry_bytes(type, parts->axis));
+    if (offsets.back() % kAlignment != 0) return std::nullopt;
+  }
+  return offsets;
+}
+
+MemoryPlan plan_memory(const Graph& graph, std::span<const NodeNeeds> needs, const PlanOptions& options) {
+  MemoryPlan plan;
+  const Sharing sharing(graph, needs, options, plan);
+  const Roots roots(graph, sharing, options);
+  const ArenaBuffers arena = arena_buffers(graph, needs, sharing, roots, plan);
+  const Placement placement = place(arena.buffers, options.place);
+  for (std::uint32_t i = 0; i < graph.values().size(); ++i) {
+    Location location = roots.of(sharing.root(ValueId(i)));
+    location.offset = location.area == Area::kArena ? placement.offsets[arena.of_value[i]] : sharing.offset(ValueId(i));
+    plan.values.push_back(location);
+  }
+  for (const std::uint32_t buffer : arena.of_node)
+    plan.scratch.push_back(buffer == kNoTarget ? 0 : placement.offsets[buffer]);
+  plan.arena_bytes = placement.bytes;
+  plan.lower_bound = placement.lower_bound;
+  plan.live_bytes = live_bytes(arena.buffers);
+  plan.live_bytes.resize(graph.nodes().size());
+  for (const Node& node : graph.nodes())
+    for (std::uint32_t i = 0; i < node.result_count; ++i)
+      plan.unshared_bytes += graph.type(graph.result(node, i)).bytes();
+  for (const NodeNeeds& need : needs) plan.unshared_bytes += need.scratch_bytes;
+  return plan;
+}
+
+}  // namespace tosaic::memory

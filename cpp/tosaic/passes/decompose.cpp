@@ -1,0 +1,112 @@
+// decompose: composite operators become operators that a TOSA target has a counterpart for.
+//
+//   softmax(x)  ->  amax, sub, exp, sum, reciprocal, mul          layer_norm  ->  mean, sub, mul, mean, rsqrt, mul, add
+//   sdpa        ->  matmul, add mask, softmax, matmul             addmm       ->  linear
+//
+// The expansions stand in expand_*.cpp. Operators that the target has stay, whatever their attributes.
+
+#include "tosaic/ir/rewriter.h"
+#include "tosaic/passes/expansions.h"
+#include "tosaic/passes/match.h"
+#include "tosaic/passes/pass.h"
+
+namespace tosaic::passes {
+namespace {
+
+using Expansion = ValueId (*)(Emitter&);
+using MultiExpansion = std::vector<ValueId> (*)(Emitter&);
+
+bool needs_rank4(const Graph& graph, const Node& node) {
+  const std::size_t rank = graph.type(graph.operands(node)[0]).rank();
+  if (const auto* pool = std::get_if<PoolAttrs>(node.attrs.get())) return pool->kernel.size() <= 2 && (rank != 4 || pool->kernel.size() == 1);
+  if (const auto* resize = std::get_if<ResizeAttrs>(node.attrs.get())) return resize->size.size() == 1;
+  return false;
+}
+
+bool has_bool_index(const Graph& graph, const Node& node) {
+  for (const ValueId operand : graph.operands(node).subspan(1))
+    if (operand.valid() && graph.type(operand).dtype == DType::kBool) return true;
+  return false;
+}
+
+// The expansion of a node, or null where it stays. The switch names every operator that has one.
+Expansion expansion_of(const Graph& graph, const Node& node) {
+  switch (node.op) {  // NOLINT: the table of expansions; every other operator stays
+    case Op::kAddmm:
+    case Op::kBaddbmm: return expand_addmm;
+    case Op::kSdpa: return expand_sdpa;
+    case Op::kLeakyRelu: return expand_leaky_relu;
+    case Op::kElu: return expand_elu;
+    case Op::kGelu: return expand_gelu;
+    case Op::kSilu: return expand_silu;
+    case Op::kHardsigmoid: return expand_hardsigmoid;
+    case Op::kHardswish: return expand_hardswish;
+    case Op::kMean: return expand_mean;
+    case Op::kVar: return expand_var;
+    case Op::kArgmin: return expand_argmin;
+    case Op::kCumsum: return expand_cumsum;
+    case Op::kDiff: return expand_diff;
+    case Op::kBatchNorm: return expand_batch_norm;
+    case Op::kLayerNorm: return expand_layer_norm;
+    case Op::kRmsNorm: return expand_rms_norm;
+    case Op::kGroupNorm: return expand_group_norm;
+    case Op::kSoftmax:
+    case Op::kSafeSoftmax: return expand_softmax;
+    case Op::kLogSoftmax: return expand_log_softmax;
+    case Op::kStack: return expand_stack;
+    case Op::kSelect: return expand_select;
+    case Op::kTril:
+    case Op::kTriu: return expand_triangle;
+    case Op::kIndex: return has_bool_index(graph, node) ? nullptr : expand_index;
+    case Op::kAdaptiveAvgPool: return expand_adaptive_avg_pool;
+    case Op::kAvgPool:
+    case Op::kMaxPool:
+    case Op::kResize: return needs_rank4(graph, node) ? expand_to_rank4 : nullptr;
+    case Op::kConv: {
+      const std::size_t weight_rank = graph.type(graph.operands(node)[1]).rank();
+      const bool batched = graph.type(graph.operands(node)[0]).rank() == weight_rank;
+      return weight_rank == 3 || !batched ? expand_conv1d : nullptr;
+    }
+    case Op::kMatmul: {
+      const ValueId other = graph.operands(node)[1];
+      const bool matrix = constant_of(graph, other) != nullptr && graph.type(other).rank() == 2;
+      return matrix && graph.type(graph.operands(node)[0]).rank() >= 2 ? expand_matmul_by_constant : nullptr;
+    }
+    default: return nullptr;
+  }
+}
+
+std::optional<Graph> decompose_once(const Graph& graph) {
+  Rewriter rewriter(graph);
+  for (const Node& node : graph.nodes()) {
+    const MultiExpansion multi = node.op == Op::kSplit ? expand_split : node.op == Op::kUnbind ? expand_unbind : nullptr;
+    const Expansion single = multi == nullptr ? expansion_of(graph, node) : nullptr;
+    if (multi == nullptr && single == nullptr) {
+      rewriter.keep(node);
+      continue;
+    }
+    Emitter emitter(rewriter, node);
+    if (multi != nullptr) {
+      emitter.replace(multi(emitter));
+    } else {
+      emitter.replace(single(emitter));
+    }
+  }
+  return std::move(rewriter).finish();
+}
+
+}  // namespace
+
+std::optional<Graph> decompose(const Graph& graph) {
+  std::optional<Graph> result;
+  for (;;) {  // an expansion may use composites (adaptive pool -> avg_pool of rank 3)
+    std::optional<Graph> next = decompose_once(result ? *result : graph);
+    if (!next) break;
+    result = std::move(next);
+  }
+  if (!result) return result;
+  std::optional<Graph> clean = dead_code(*result);
+  return clean ? std::move(clean) : std::move(result);
+}
+
+}  // namespace tosaic::passes

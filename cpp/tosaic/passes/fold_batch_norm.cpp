@@ -1,0 +1,143 @@
+// fold-batch-norm: a convolution or linear layer takes the affine map of the batch norm behind it.
+//
+//   y = batch_norm(conv(x, W, b), g, h, mean, var)
+//     -> conv(x, W * s[o], (b - mean) * s + h)   with s = g / sqrt(var + eps), per output channel
+//
+// in double, rounded once. Only where the convolution has no other user and all parameters are constants. A linear
+// layer only where the batch norm's channel axis is its output axis (rank 2).
+
+#include <cmath>
+
+#include "tosaic/ir/rewriter.h"
+#include "tosaic/passes/match.h"
+#include "tosaic/passes/pass.h"
+
+namespace tosaic::passes {
+namespace {
+
+struct Affine {
+  std::vector<double> scale, shift;  // y = x * scale[c] + shift[c]
+};
+
+std::optional<Affine> affine_of(const Graph& graph, const Node& norm) {
+  const std::span<const ValueId> operands = graph.operands(norm);
+  for (std::size_t i = 1; i < operands.size(); ++i) {
+    const Constant* constant = constant_of(graph, operands[i]);
+    if (operands[i].valid() && (constant == nullptr || !constant->storage.bound())) return std::nullopt;
+  }
+  const Constant* weight = constant_of(graph, operands[1]);
+  const Constant* bias = constant_of(graph, operands[2]);
+  const Constant& mean = *constant_of(graph, operands[3]);
+  const Constant& var = *constant_of(graph, operands[4]);
+  const double eps = Graph::attrs<BatchNormAttrs>(norm).eps;
+  Affine affine;
+  for (std::size_t c = 0; c < static_cast<std::size_t>(num_elements(mean.shape)); ++c) {
+    const double gain = weight != nullptr ? element_as_double(*weight, c) : 1.0;
+    const double scale = gain / std::sqrt(element_as_double(var, c) + eps);
+    affine.scale.push_back(scale);
+    affine.shift.push_back((bias != nullptr ? element_as_double(*bias, c) : 0.0) - element_as_double(mean, c) * scale);
+  }
+  return affine;
+}
+
+// The producer of the batch norm's input if it can take the affine map.
+const Node* foldable_producer(const Graph& graph, const Node& norm) {
+  const ValueId input = graph.operands(norm)[0];
+  const Node* producer = graph.producer(input);
+  if (producer == nullptr || (producer->op != Op::kConv && producer->op != Op::kLinear)) return nullptr;
+  if (producer->op == Op::kLinear && graph.type(input).rank() != 2) return nullptr;
+  if (graph.users(input).size() != 1 || graph.is_output(input)) return nullptr;
+  if (graph.type(input).dtype != graph.type(graph.operands(norm)[3]).dtype) return nullptr;  // autocast: leave
+  const std::span<const ValueId> operands = graph.operands(*producer);
+  const Constant* weight = constant_of(graph, operands[1]);
+  if (weight == nullptr || !weight->storage.bound()) return nullptr;
+  if (operands.size() > 2 && operands[2].valid()) {
+    const Constant* bias = constant_of(graph, operands[2]);
+    if (bias == nullptr || !bias->storage.bound()) return nullptr;
+  }
+  return producer;
+}
+
+// The output channel of each block of consecutive weight elements, and the block length.
+struct WeightChannels {
+  std::size_t block;
+  std::vector<std::size_t> channel;
+};
+
+WeightChannels weight_channels(const Node& producer, const Shape& shape) {
+  const bool transposed = producer.op == Op::kConv && Graph::attrs<ConvAttrs>(producer).transposed;
+  std::size_t inner = 1;
+  for (std::size_t i = transposed ? 2 : 1; i < shape.size(); ++i) inner *= static_cast<std::size_t>(shape[i]);
+  WeightChannels out{inner, {}};
+  if (!transposed) {
+    for (std::size_t o = 0; o < static_cast<std::size_t>(shape[0]); ++o) out.channel.push_back(o);
+    return out;
+  }
+  const auto groups = static_cast<std::size_t>(Graph::attrs<ConvAttrs>(producer).groups);
+  const auto in = static_cast<std::size_t>(shape[0]), out_per_group = static_cast<std::size_t>(shape[1]);
+  for (std::size_t i = 0; i < in; ++i)
+    for (std::size_t o = 0; o < out_per_group; ++o)
+      out.channel.push_back(i / (in / groups) * out_per_group + o);
+  return out;
+}
+
+ConstantRef scaled_weight(const Node& producer, const Constant& weight, const Affine& affine) {
+  auto out = std::make_shared<Constant>(weight);
+  out->kind = ConstantKind::kFolded;
+  out->storage = Storage::allocate(weight.storage.size());
+  const std::span<const std::byte> from = weight.bytes();
+  std::byte* to = out->storage.writable();
+  const std::size_t width = byte_size(weight.dtype);
+  const WeightChannels channels = weight_channels(producer, weight.shape);
+  std::size_t at = 0;
+  for (const std::size_t channel : channels.channel) {
+    const double scale = affine.scale[channel];
+    if (weight.dtype == DType::kF32) {
+      const auto* source = reinterpret_cast<const float*>(from.data()) + at;
+      auto* target = reinterpret_cast<float*>(to) + at;
+      for (std::size_t i = 0; i < channels.block; ++i)
+        target[i] = static_cast<float>(static_cast<double>(source[i]) * scale);
+    } else {
+      for (std::size_t i = at; i < at + channels.block; ++i)
+        store_element(weight.dtype, to + i * width, load_element(weight.dtype, from.data() + i * width) * scale);
+    }
+    at += channels.block;
+  }
+  return out;
+}
+
+}  // namespace
+
+std::optional<Graph> fold_batch_norm(const Graph& graph) {
+  Rewriter rewriter(graph);
+  for (const Node& node : graph.nodes()) {
+    const Node* producer = node.op == Op::kBatchNorm ? foldable_producer(graph, node) : nullptr;
+    std::optional<Affine> affine;
+    if (producer != nullptr) affine = affine_of(graph, node);
+    if (!affine) {
+      rewriter.keep(node);
+      continue;
+    }
+    const std::span<const ValueId> operands = graph.operands(*producer);
+    const Constant& weight = *constant_of(graph, operands[1]);
+    const Constant* bias = operands.size() > 2 ? constant_of(graph, operands[2]) : nullptr;
+    std::vector<double> shifted = affine->shift;
+    if (bias != nullptr)
+      for (std::size_t c = 0; c < shifted.size(); ++c) shifted[c] += element_as_double(*bias, c) * affine->scale[c];
+    static_cast<void>(rewriter.out(node));
+    const ValueId fresh_weight = rewriter.constant(node, scaled_weight(*producer, weight, *affine));
+    const ValueId fresh_bias = rewriter.constant(
+        node, make_constant(bias != nullptr ? bias->name : weight.name + ".bias", weight.dtype,
+                            {static_cast<std::int64_t>(shifted.size())}, shifted));
+    const ValueId result =
+        rewriter.emit(node, producer->op, *producer->attrs, {rewriter.map(operands[0]), fresh_weight, fresh_bias},
+                      producer->origin);
+    rewriter.replace(node, result);
+  }
+  std::optional<Graph> out = std::move(rewriter).finish();
+  if (!out) return out;
+  std::optional<Graph> clean = dead_code(*out);
+  return clean ? std::move(clean) : std::move(out);
+}
+
+}  // namespace tosaic::passes

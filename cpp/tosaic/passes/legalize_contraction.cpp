@@ -1,0 +1,184 @@
+// Contractions: convolutions in channels-last order, linear layers as 1x1 convolutions, matmul in rank 3.
+//
+// TOSA wants (in + pads - dilation * (k - 1) - 1) divisible by the stride, so the trailing pad becomes exactly what the
+// last window needs; where that is negative, the input's end is cut off instead. A depthwise weight (C*M, 1, H, W)
+// becomes (H, W, C, M). Other grouped convolutions are split into one convolution a group.
+
+#include <algorithm>
+
+#include "tosaic/passes/legalizer.h"
+
+namespace tosaic::passes {
+namespace {
+
+const DimOrder kNhwc = DimOrder::channels_last(4);
+
+struct Window {
+  std::int64_t pad_before, pad_after, crop;
+};
+
+// The exact padding of one axis for `out` windows.
+Window exact_window(std::int64_t in, std::int64_t out, std::int64_t kernel, std::int64_t stride, std::int64_t dilation,
+                    std::int64_t pad_before) {
+  const std::int64_t after = (out - 1) * stride + dilation * (kernel - 1) + 1 - in - pad_before;
+  return {pad_before, std::max<std::int64_t>(after, 0), std::max<std::int64_t>(-after, 0)};
+}
+
+ValueId bias_or_zero(Legalizer& l, ValueId x) { return l.has(2) ? l.operand(2) : l.zero_bias(l.type(x).dtype); }
+
+bool is_depthwise(const Legalizer& l) {
+  const auto& attrs = l.attrs<ConvAttrs>();
+  const std::int64_t in = l.logical_type(0).shape[1], out = l.logical_type(1).shape[0];
+  return !attrs.transposed && attrs.groups == in && in > 1 && out % in == 0 && l.logical_type(1).rank() == 4;
+}
+
+// (C*M, 1, H, W) -> (H, W, C, M)
+ValueId depthwise_weight(Legalizer& l, std::int64_t groups) {
+  const Shape& shape = l.logical_type(1).shape;
+  return l.transpose(l.reshape(l.operand(1), {groups, shape[0] / groups, shape[2], shape[3]}), {2, 3, 0, 1});
+}
+
+struct ConvInput {
+  ValueId value;  // physical, cropped
+  Dims pad;       // before/after per spatial axis
+};
+
+ConvInput conv_input(Legalizer& l) {
+  const auto& attrs = l.attrs<ConvAttrs>();
+  const TensorType& x = l.logical_type(0);
+  const std::size_t rank = x.rank();
+  ConvInput input{l.operand(0, DimOrder::channels_last(rank)), {}};
+  for (std::size_t i = 0; i < rank - 2; ++i) {
+    const Window window = exact_window(x.shape[i + 2], l.result_type().shape[i + 2], l.logical_type(1).shape[i + 2],
+                                       attrs.stride[i], attrs.dilation[i], attrs.pad_before[i]);
+    if (window.crop != 0) input.value = l.slice_axis(input.value, i + 1, 0, x.shape[i + 2] - window.crop);
+    input.pad.push_back(window.pad_before);
+    input.pad.push_back(window.pad_after);
+  }
+  return input;
+}
+
+ValueId group_slice(Legalizer& l, ValueId x, std::size_t axis, std::int64_t group, std::int64_t groups) {
+  const std::int64_t size = l.type(x).shape[axis] / groups;
+  return l.slice_axis(x, axis, group * size, size);
+}
+
+ValueId group_bias(Legalizer& l, ValueId bias, std::int64_t group, std::int64_t groups) {
+  return l.type(bias).shape[0] == 1 ? bias : group_slice(l, bias, 0, group, groups);
+}
+
+Physical forward_conv(Legalizer& l) {
+  const auto& attrs = l.attrs<ConvAttrs>();
+  const std::size_t rank = l.logical_type(0).rank();
+  const ConvInput input = conv_input(l);
+  const ValueId bias = bias_or_zero(l, input.value);
+  TosaConvAttrs conv{input.pad, attrs.stride, attrs.dilation, 0, 0, l.result_type().dtype, false};
+  const DimOrder order = DimOrder::channels_last(rank);
+  if (is_depthwise(l))
+    return {l.emit(Op::kTosaDepthwiseConv2d, conv, {input.value, depthwise_weight(l, attrs.groups), bias}), order};
+  const Op op = rank == 4 ? Op::kTosaConv2d : Op::kTosaConv3d;
+  const ValueId weight = l.operand(1, order);
+  std::vector<ValueId> parts;
+  for (std::int64_t g = 0; g < attrs.groups; ++g)
+    parts.push_back(l.emit(op, conv,
+                           {group_slice(l, input.value, rank - 1, g, attrs.groups),
+                            group_slice(l, weight, 0, g, attrs.groups), group_bias(l, bias, g, attrs.groups)}));
+  return {l.concat(parts, rank - 1), order};
+}
+
+// Spreads a kernel axis apart by zeros: k -> (k - 1) * dilation + 1.
+ValueId dilated_kernel(Legalizer& l, ValueId weight, std::size_t axis, std::int64_t dilation) {
+  if (dilation == 1) return weight;
+  const Shape shape = l.type(weight).shape;
+  Shape apart = shape, merged = shape;
+  apart.insert(axis + 1, 1);
+  merged[axis] = shape[axis] * dilation;
+  Dims after = Dims::filled(apart.size(), 0);
+  after[axis + 1] = dilation - 1;
+  const ValueId padded = l.pad(l.reshape(weight, apart), Dims::filled(apart.size(), 0), after, 0.0);
+  return l.slice_axis(l.reshape(padded, merged), axis, 0, (shape[axis] - 1) * dilation + 1);
+}
+
+Physical transposed_conv(Legalizer& l) {
+  const auto& attrs = l.attrs<ConvAttrs>();
+  if (l.logical_type(0).rank() != 4) l.refuse("a transposed 3-d convolution has no TOSA counterpart");
+  const ValueId x = l.operand(0, kNhwc);
+  const ValueId bias = bias_or_zero(l, x);
+  TosaTransposeConvAttrs conv{{}, attrs.stride, 0, 0, l.result_type().dtype, false};
+  for (std::size_t i = 0; i < 2; ++i) {
+    conv.out_pad.push_back(-attrs.pad_before[i]);
+    conv.out_pad.push_back(attrs.output_padding[i] - attrs.pad_after[i]);
+  }
+  // (I, O/groups, H, W) -> (O/groups, H, W, I)
+  ValueId weight = l.operand(1, DimOrder({1, 2, 3, 0}));
+  for (std::size_t i = 0; i < 2; ++i) weight = dilated_kernel(l, weight, i + 1, attrs.dilation[i]);
+  // TOSA wants out_pad > -kernel: what is cropped beyond that is sliced off the result.
+  Dims crop_start = Dims::filled(4, 0);
+  for (std::size_t i = 0; i < 2; ++i) {
+    const std::int64_t limit = 1 - l.type(weight).shape[i + 1];
+    crop_start[i + 1] = std::max<std::int64_t>(0, limit - conv.out_pad[2 * i]);
+    conv.out_pad[2 * i] = std::max(conv.out_pad[2 * i], limit);
+    conv.out_pad[2 * i + 1] = std::max(conv.out_pad[2 * i + 1], limit);
+  }
+  std::vector<ValueId> parts;
+  for (std::int64_t g = 0; g < attrs.groups; ++g)
+    parts.push_back(l.emit(Op::kTosaTransposeConv2d, conv,
+                           {group_slice(l, x, 3, g, attrs.groups), group_slice(l, weight, 3, g, attrs.groups),
+                            group_bias(l, bias, g, attrs.groups)}));
+  const ValueId y = l.concat(parts, 3);
+  return {l.slice(y, crop_start, physical_dims(l.result_type().shape, kNhwc)), kNhwc};
+}
+
+struct Batched {
+  ValueId value;
+  Shape batch;  // without the two matrix axes
+};
+
+// Batch extents broadcast to `batch`, then merged: (.., r, c) -> (B, r, c).
+ValueId flat_batch(Legalizer& l, ValueId x, const Shape& batch) {
+  Shape shape = l.type(x).shape;
+  while (shape.size() < batch.size() + 2) shape.insert(0, 1);
+  x = l.reshape(x, shape);
+  Dims multiples = Dims::filled(shape.size(), 1);
+  for (std::size_t i = 0; i < batch.size(); ++i) multiples[i] = shape[i] == batch[i] ? 1 : batch[i];
+  x = l.tile(x, multiples);
+  return l.reshape(x, {num_elements(batch), shape[shape.size() - 2], shape.back()});
+}
+
+Shape batch_of(const Shape& shape) { return Dims(shape.span().first(shape.size() - 2)); }
+
+}  // namespace
+
+Physical legalize_conv(Legalizer& l) { return l.attrs<ConvAttrs>().transposed ? transposed_conv(l) : forward_conv(l); }
+
+// (.., I) x (O, I) -> (1, rows, 1, I) * (O, 1, 1, I)
+Physical legalize_linear(Legalizer& l) {
+  const Shape& weight = l.logical_type(1).shape;
+  const Shape& shape = l.result_type().shape;
+  if (weight.size() != 2) l.refuse("linear with a weight of rank " + std::to_string(weight.size()));
+  const std::int64_t in = weight[1], out = weight[0];
+  const std::int64_t rows = num_elements(shape) / std::max<std::int64_t>(out, 1);
+  const ValueId x = l.reshape(l.operand(0), {1, rows, 1, in});
+  const ValueId w = l.reshape(l.operand(1), {out, 1, 1, in});
+  const TosaConvAttrs conv{{0, 0, 0, 0}, {1, 1}, {1, 1}, 0, 0, l.result_type().dtype, false};
+  return {l.reshape(l.emit(Op::kTosaConv2d, conv, {x, w, bias_or_zero(l, x)}), shape), DimOrder()};
+}
+
+Physical legalize_matmul(Legalizer& l) {
+  ValueId a = l.operand(0), b = l.operand(1);
+  if (l.type(a).rank() == 1) a = l.reshape(a, {1, l.type(a).shape[0]});
+  if (l.type(b).rank() == 1) b = l.reshape(b, {l.type(b).shape[0], 1});
+  const Shape batch_b = batch_of(l.type(b).shape);
+  Shape batch = broadcast(batch_of(l.type(a).shape), batch_b);
+  if (num_elements(batch_b) == 1) {  // one matrix b: the batch of a becomes rows
+    const Shape shape = l.type(a).shape;
+    a = l.reshape(a, {1, num_elements(shape) / std::max<std::int64_t>(shape.back(), 1), shape.back()});
+    b = l.reshape(b, {1, l.type(b).shape[l.type(b).rank() - 2], l.type(b).shape.back()});
+  } else {
+    a = flat_batch(l, a, batch);
+    b = flat_batch(l, b, batch);
+  }
+  return {l.reshape(l.binary(Op::kTosaMatmul, a, b), l.result_type().shape), DimOrder()};
+}
+
+}  // namespace tosaic::passes

@@ -1,0 +1,261 @@
+// Elementwise operators: operands are promoted, aligned to the result's rank and order, then combined.
+//
+// Arithmetic on i8 and i16 runs in i32 and is cast back, which wraps as torch does. What TOSA lacks is composed:
+//   sqrt = reciprocal(rsqrt)   div = a * reciprocal(b)   round = floor plus the tie rule   trunc, sign = selects
+// Integer powers are chains of products; float to integer casts truncate first, since TOSA's CAST rounds.
+
+#include <cmath>
+#include <limits>
+
+#include "tosaic/ir/infer.h"
+#include "tosaic/passes/legalizer.h"
+#include "tosaic/passes/match.h"
+
+namespace tosaic::passes {
+namespace {
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+
+// The dtype in which TOSA can do arithmetic for a torch dtype.
+DType arithmetic_dtype(DType dtype) {
+  const DType physical = physical_dtype(dtype);
+  return physical == DType::kI8 || physical == DType::kI16 || physical == DType::kI4 ? DType::kI32 : physical;
+}
+
+DType promoted(Legalizer& l) {
+  std::vector<const TensorType*> types;
+  for (std::size_t i = 0; i < l.operand_count(); ++i) types.push_back(&l.logical_type(i));
+  return promoted_dtype(types);
+}
+
+ValueId floor_or_ceil_toward_zero(Legalizer& l, ValueId x) {
+  const ValueId negative = l.binary(Op::kTosaGreater, l.number_like(x, 0.0), x);
+  return l.select(negative, l.unary(Op::kTosaCeil, x), l.unary(Op::kTosaFloor, x));
+}
+
+ValueId clamp_floats(Legalizer& l, ValueId x, double min, double max) {
+  return l.emit(Op::kTosaClamp, TosaClampAttrs{min, max, NanMode::kPropagate}, {x});
+}
+
+// max(min(x, max), min): torch returns max where the bounds cross.
+ValueId clamp(Legalizer& l, ValueId x, std::optional<double> min, std::optional<double> max) {
+  if (is_float(l.type(x).dtype)) {
+    const double high = max.value_or(kInf);
+    if (std::isnan(min.value_or(0.0)) || std::isnan(high)) l.refuse("clamp bounds are NaN, which TOSA gives no meaning");
+    return clamp_floats(l, x, std::min(min.value_or(-kInf), high), high);
+  }
+  if (min) x = l.binary(Op::kTosaMaximum, x, l.number_like(x, *min));
+  if (max) x = l.binary(Op::kTosaMinimum, x, l.number_like(x, *max));
+  return x;
+}
+
+ValueId reciprocal(Legalizer& l, ValueId x) { return l.unary(Op::kTosaReciprocal, x); }
+
+// a / b in floats. A constant divisor becomes a factor when constants are folded.
+ValueId divide(Legalizer& l, ValueId a, ValueId b) { return l.mul(a, reciprocal(l, b)); }
+
+// Half to even: floor, plus one where the fraction is above a half, or is a half and the floor is odd.
+ValueId round_half_even(Legalizer& l, ValueId x) {
+  const ValueId low = l.unary(Op::kTosaFloor, x);
+  const ValueId fraction = l.binary(Op::kTosaSub, x, low);
+  const ValueId half = l.number_like(x, 0.5);
+  const ValueId half_low = l.mul(low, half);
+  const ValueId odd = l.binary(Op::kTosaGreater, half_low, l.unary(Op::kTosaFloor, half_low));
+  const ValueId tie_up = l.binary(Op::kTosaLogicalAnd, l.binary(Op::kTosaEqual, fraction, half), odd);
+  const ValueId up = l.binary(Op::kTosaLogicalOr, l.binary(Op::kTosaGreater, fraction, half), tie_up);
+  return l.select(up, l.binary(Op::kTosaAdd, low, l.number_like(x, 1.0)), low);
+}
+
+ValueId sign(Legalizer& l, ValueId x) {
+  const ValueId zero = l.number_like(x, 0.0);
+  const ValueId negative = l.select(l.binary(Op::kTosaGreater, zero, x), l.number_like(x, -1.0), zero);
+  return l.select(l.binary(Op::kTosaGreater, x, zero), l.number_like(x, 1.0), negative);
+}
+
+ValueId integer_power(Legalizer& l, ValueId x, std::int64_t exponent) {
+  std::optional<ValueId> product;
+  for (ValueId square = x; exponent > 0; exponent >>= 1) {
+    if ((exponent & 1) != 0) product = product ? l.mul(*product, square) : square;
+    if (exponent > 1) square = l.mul(square, square);
+  }
+  return *product;
+}
+
+ValueId power(Legalizer& l, ValueId base, ValueId exponent) {
+  const std::optional<double> known = splat_of(l.out(), exponent);
+  if (known && l.type(base).shape == l.result_type().shape) {
+    if (*known == 0.5) return reciprocal(l, l.unary(Op::kTosaRsqrt, base));
+    if (*known == -0.5) return l.unary(Op::kTosaRsqrt, base);
+    if (*known == -1.0) return reciprocal(l, base);
+    if (*known == std::floor(*known) && *known >= 1.0 && *known <= 64.0)
+      return integer_power(l, base, static_cast<std::int64_t>(*known));
+  }
+  if (!is_float(l.type(base).dtype)) l.refuse("integer pow needs a constant exponent from 1 to 64");
+  return l.binary(Op::kTosaPow, base, exponent);
+}
+
+// Integer division rounded down: intdiv truncates; one less where the remainder's sign differs from the divisor's.
+ValueId floor_divide_integers(Legalizer& l, ValueId a, ValueId b) {
+  const ValueId quotient = l.binary(Op::kTosaIntdiv, a, b);
+  const ValueId remainder = l.binary(Op::kTosaSub, a, l.mul(quotient, b));
+  const ValueId zero = l.number_like(remainder, 0.0);
+  const ValueId inexact = l.logical_not(l.binary(Op::kTosaEqual, remainder, zero));
+  const ValueId signs = l.binary(Op::kTosaLogicalXor, l.binary(Op::kTosaGreater, zero, remainder),
+                                 l.binary(Op::kTosaGreater, l.number_like(b, 0.0), b));
+  const ValueId lower = l.binary(Op::kTosaSub, quotient, l.number_like(quotient, 1.0));
+  return l.select(l.binary(Op::kTosaLogicalAnd, inexact, signs), lower, quotient);
+}
+
+// The quotient by a rounded reciprocal may be one off; the exact remainder test puts it right.
+ValueId floor_divide_floats(Legalizer& l, ValueId a, ValueId b) {
+  const ValueId guess = l.unary(Op::kTosaFloor, divide(l, a, b));
+  const ValueId rest = l.binary(Op::kTosaSub, a, l.mul(guess, b));
+  const ValueId zero = l.number_like(rest, 0.0), one = l.number_like(rest, 1.0);
+  const ValueId positive = l.binary(Op::kTosaGreater, b, l.number_like(b, 0.0));
+  const ValueId too_high = l.select(positive, l.binary(Op::kTosaGreater, zero, rest), l.binary(Op::kTosaGreater, rest, zero));
+  const ValueId too_low =
+      l.select(positive, l.binary(Op::kTosaGreaterEqual, rest, b), l.binary(Op::kTosaGreaterEqual, b, rest));
+  const ValueId lowered = l.select(too_high, l.binary(Op::kTosaSub, guess, one), guess);
+  return l.select(too_low, l.binary(Op::kTosaAdd, guess, one), lowered);
+}
+
+ValueId divide_rounded(Legalizer& l, ValueId a, ValueId b, DivRounding rounding) {
+  const bool floats = is_float(l.type(a).dtype);
+  if (rounding == DivRounding::kNone) return divide(l, a, b);
+  if (rounding == DivRounding::kTrunc && !floats) return l.binary(Op::kTosaIntdiv, a, b);
+  if (rounding == DivRounding::kTrunc) {
+    const ValueId magnitude = floor_divide_floats(l, l.unary(Op::kTosaAbs, a), l.unary(Op::kTosaAbs, b));
+    return l.mul(magnitude, l.mul(sign(l, a), sign(l, b)));
+  }
+  return floats ? floor_divide_floats(l, a, b) : floor_divide_integers(l, a, b);
+}
+
+// torch's cast: floats truncate toward zero on the way to integers.
+ValueId cast(Legalizer& l, ValueId x, DType dtype) {
+  if (is_float(l.type(x).dtype) && is_integer(dtype)) x = floor_or_ceil_toward_zero(l, x);
+  return l.cast(x, dtype);
+}
+
+ValueId legalize_unary(Legalizer& l, ValueId x) {
+  const DType result = physical_dtype(l.result_type().dtype);
+  const Op op = l.node().op;
+  const bool floats = is_float(result);
+  const auto direct = [&](Op tosa_op) {
+    return l.unary(tosa_op, l.cast(x, floats ? result : arithmetic_dtype(result)));
+  };
+  switch (op) {  // NOLINT: the unary operators; others do not come here
+    case Op::kAbs: return direct(Op::kTosaAbs);
+    case Op::kNeg: return direct(Op::kTosaNegate);
+    case Op::kCeil: return floats ? direct(Op::kTosaCeil) : x;
+    case Op::kFloor: return floats ? direct(Op::kTosaFloor) : x;
+    case Op::kRound: return floats ? round_half_even(l, x) : x;
+    case Op::kTrunc: return floats ? floor_or_ceil_toward_zero(l, x) : x;
+    case Op::kCos: return direct(Op::kTosaCos);
+    case Op::kSin: return direct(Op::kTosaSin);
+    case Op::kErf: return direct(Op::kTosaErf);
+    case Op::kExp: return direct(Op::kTosaExp);
+    case Op::kLog: return direct(Op::kTosaLog);
+    case Op::kReciprocal: return direct(Op::kTosaReciprocal);
+    case Op::kRsqrt: return direct(Op::kTosaRsqrt);
+    case Op::kSqrt: return reciprocal(l, direct(Op::kTosaRsqrt));
+    case Op::kSigmoid: return direct(Op::kTosaSigmoid);
+    case Op::kTanh: return direct(Op::kTosaTanh);
+    case Op::kSign: return sign(l, l.cast(x, floats ? result : arithmetic_dtype(result)));
+    case Op::kRelu: return clamp(l, l.cast(x, arithmetic_dtype(result)), 0.0, std::nullopt);
+    case Op::kClamp: {
+      const auto& attrs = l.attrs<ClampAttrs>();
+      const auto bound = [](const std::optional<Scalar>& s) { return s ? std::optional(as_double(*s)) : std::nullopt; };
+      return clamp(l, l.cast(x, arithmetic_dtype(result)), bound(attrs.min), bound(attrs.max));
+    }
+    case Op::kLogicalNot: return l.logical_not(l.to_bool(x));
+    case Op::kBitwiseNot:
+      return result == DType::kBool ? l.logical_not(x) : l.unary(Op::kTosaBitwiseNot, x);
+    case Op::kCast: return cast(l, x, result);
+    default: break;
+  }
+  l.refuse("operator '" + std::string(info(op).name) + "' has no TOSA counterpart");
+}
+
+ValueId compare(Legalizer& l, Op op, ValueId a, ValueId b) {
+  if (l.type(a).dtype == DType::kBool && (op == Op::kEq || op == Op::kNe)) {
+    const ValueId differ = l.binary(Op::kTosaLogicalXor, a, b);
+    return op == Op::kNe ? differ : l.logical_not(differ);
+  }
+  if (l.type(a).dtype == DType::kBool) {
+    a = l.cast(a, DType::kI32);
+    b = l.cast(b, DType::kI32);
+  }
+  switch (op) {  // NOLINT: the comparisons; others do not come here
+    case Op::kEq: return l.binary(Op::kTosaEqual, a, b);
+    case Op::kNe: return l.logical_not(l.binary(Op::kTosaEqual, a, b));
+    case Op::kLt: return l.binary(Op::kTosaGreater, b, a);
+    case Op::kLe: return l.binary(Op::kTosaGreaterEqual, b, a);
+    case Op::kGt: return l.binary(Op::kTosaGreater, a, b);
+    default: return l.binary(Op::kTosaGreaterEqual, a, b);
+  }
+}
+
+ValueId times(Legalizer& l, ValueId x, const Scalar& factor) {
+  return as_double(factor) == 1.0 ? x : l.mul(x, l.number_like(x, as_double(factor)));
+}
+
+bool is_comparison(Op op) {
+  return op == Op::kEq || op == Op::kNe || op == Op::kLt || op == Op::kLe || op == Op::kGt || op == Op::kGe;
+}
+
+Op logical_form(Op op) {
+  if (op == Op::kLogicalAnd || op == Op::kBitwiseAnd || op == Op::kMul || op == Op::kMinimum) return Op::kTosaLogicalAnd;
+  if (op == Op::kLogicalXor || op == Op::kBitwiseXor) return Op::kTosaLogicalXor;
+  return Op::kTosaLogicalOr;
+}
+
+ValueId legalize_binary(Legalizer& l, ValueId a, ValueId b) {
+  const Op op = l.node().op;
+  const DType common = is_comparison(op) ? promoted(l) : l.result_type().dtype;
+  if (op == Op::kLogicalAnd || op == Op::kLogicalOr || op == Op::kLogicalXor)
+    return l.binary(logical_form(op), l.to_bool(a), l.to_bool(b));
+  if (common == DType::kBool && !is_comparison(op) && op != Op::kPow && op != Op::kDiv && op != Op::kSub)
+    return l.binary(logical_form(op), l.to_bool(a), l.to_bool(b));
+  const DType compute = common == DType::kBool ? DType::kBool : arithmetic_dtype(common);
+  a = l.cast(a, compute);
+  b = l.cast(b, compute);
+  if (is_comparison(op)) return compare(l, op, a, b);
+  switch (op) {  // NOLINT: the binary operators; others do not come here
+    case Op::kAdd: return l.binary(Op::kTosaAdd, a, times(l, b, l.attrs<AlphaAttrs>().alpha));
+    case Op::kSub: return l.binary(Op::kTosaSub, a, times(l, b, l.attrs<AlphaAttrs>().alpha));
+    case Op::kMul: return l.mul(a, b);
+    case Op::kDiv: return divide_rounded(l, a, b, l.attrs<DivAttrs>().rounding);
+    case Op::kPow: return power(l, a, b);
+    case Op::kMaximum: return l.binary(Op::kTosaMaximum, a, b);
+    case Op::kMinimum: return l.binary(Op::kTosaMinimum, a, b);
+    case Op::kBitwiseAnd: return l.binary(Op::kTosaBitwiseAnd, a, b);
+    case Op::kBitwiseOr: return l.binary(Op::kTosaBitwiseOr, a, b);
+    case Op::kBitwiseXor: return l.binary(Op::kTosaBitwiseXor, a, b);
+    default: break;
+  }
+  l.refuse("operator '" + std::string(info(op).name) + "' has no TOSA counterpart");
+}
+
+// The order to compute in: the planned one, if an operand of full shape has it already or must be moved anyway.
+DimOrder compute_order(Legalizer& l) { return l.planned_order(); }
+
+}  // namespace
+
+Physical legalize_elementwise(Legalizer& l) {
+  const DimOrder order = compute_order(l);
+  const std::size_t rank = l.result_type().rank();
+  const DType result = physical_dtype(l.result_type().dtype);
+  const ValueId first = l.aligned(0, rank, order);
+  ValueId y = first;
+  if (l.node().op == Op::kWhere) {
+    const ValueId condition = l.to_bool(first);
+    y = l.select(condition, l.cast(l.aligned(1, rank, order), result), l.cast(l.aligned(2, rank, order), result));
+  } else if (l.operand_count() == 1) {
+    y = legalize_unary(l, first);
+  } else {
+    y = legalize_binary(l, first, l.aligned(1, rank, order));
+  }
+  return {l.cast(y, result), order};
+}
+
+}  // namespace tosaic::passes

@@ -1,0 +1,198 @@
+// Views and data movement. Axes are translated to the order at hand; indexed reads become GATHER over (N, K, C).
+
+#include <algorithm>
+
+#include "tosaic/layout/assign.h"
+#include "tosaic/passes/legalizer.h"
+
+namespace tosaic::passes {
+namespace {
+
+Physical reshape(Legalizer& l) {
+  // A value whose significant axes are in row-major order anyway is taken as it lies.
+  return {l.reshape(l.operand(0), l.result_type().shape), DimOrder()};
+}
+
+Physical permute(Legalizer& l) {
+  const Dims& perm = l.attrs<PermuteAttrs>().perm;
+  const DimOrder free = layout::relabelled(l.order_of(0), perm);
+  if (free == l.planned_order()) return {l.operand(0, l.order_of(0)), free};
+  // Straight from the stored order to the planned one: the operand in the order that relabels to the plan.
+  const DimOrder wanted = layout::relabelled(l.planned_order(), inverse_permutation(perm));
+  return {l.operand(0, wanted), l.planned_order()};
+}
+
+Physical expand(Legalizer& l) {
+  const Shape& shape = l.result_type().shape;
+  const ValueId x = l.aligned(0, shape.size(), DimOrder());
+  Dims multiples = shape;
+  for (std::size_t i = 0; i < shape.size(); ++i) multiples[i] = l.type(x).shape[i] == shape[i] ? 1 : shape[i];
+  return {l.tile(x, multiples), DimOrder()};
+}
+
+Physical repeat(Legalizer& l) {
+  const Dims& repeats = l.attrs<ShapeAttrs>().shape;
+  const DimOrder order = l.logical_type(0).rank() == repeats.size() ? l.order_of(0) : DimOrder();
+  return {l.tile(l.aligned(0, repeats.size(), order), physical_dims(repeats, order)), order};
+}
+
+Physical cat(Legalizer& l) {
+  const DimOrder order = l.planned_order();
+  const std::size_t rank = l.result_type().rank();
+  std::vector<ValueId> parts;
+  for (std::size_t i = 0; i < l.operand_count(); ++i) {
+    if (num_elements(l.logical_type(i).shape) == 0) continue;
+    parts.push_back(l.cast(l.operand(i, order), physical_dtype(l.result_type().dtype)));
+  }
+  return {l.concat(parts, physical_axis(order, rank, l.attrs<AxisAttrs>().axis)), order};
+}
+
+// Every step-th element: cut, pad to whole steps, split the axis into (count, step), keep the first of each step.
+ValueId strided_slice(Legalizer& l, ValueId x, std::size_t axis, const SliceAttrs& attrs) {
+  const std::int64_t count = (attrs.end - attrs.start + attrs.step - 1) / attrs.step;
+  if (attrs.step == 1) return l.slice_axis(x, axis, attrs.start, count);
+  const std::int64_t available = std::min(l.type(x).shape[axis] - attrs.start, count * attrs.step);
+  x = l.slice_axis(x, axis, attrs.start, available);
+  Dims after = Dims::filled(l.type(x).rank(), 0);
+  after[axis] = count * attrs.step - available;
+  x = l.pad(x, Dims::filled(after.size(), 0), after, 0.0);
+  Shape split = l.type(x).shape, merged = split;
+  split[axis] = count;
+  split.insert(axis + 1, attrs.step);
+  merged[axis] = count;
+  return l.reshape(l.slice_axis(l.reshape(x, split), axis + 1, 0, 1), merged);
+}
+
+Physical slice(Legalizer& l) {
+  const auto& attrs = l.attrs<SliceAttrs>();
+  const DimOrder order = l.order_of(0);
+  const std::size_t axis = physical_axis(order, l.result_type().rank(), attrs.axis);
+  return {strided_slice(l, l.operand(0, order), axis, attrs), order};
+}
+
+ValueId reversed(Legalizer& l, ValueId x, std::size_t axis) {
+  return l.emit(Op::kTosaReverse, AxisAttrs{static_cast<std::int64_t>(axis)}, {x});
+}
+
+Physical flip(Legalizer& l) {
+  const DimOrder order = l.order_of(0);
+  ValueId x = l.operand(0, order);
+  for (const std::int64_t axis : l.attrs<AxesAttrs>().axes) x = reversed(l, x, physical_axis(order, l.type(x).rank(), axis));
+  return {x, order};
+}
+
+// The rows that stand before and behind an axis under a padding mode other than constant.
+ValueId pad_axis(Legalizer& l, ValueId x, std::size_t axis, std::int64_t before, std::int64_t after, PadMode mode) {
+  const std::int64_t extent = l.type(x).shape[axis];
+  const auto edge = [&](std::int64_t start, std::int64_t size, std::int64_t copies) {
+    Dims multiples = Dims::filled(l.type(x).rank(), 1);
+    multiples[axis] = copies;
+    return l.tile(l.slice_axis(x, axis, start, size), multiples);
+  };
+  std::vector<ValueId> parts;
+  if (before > 0) {
+    if (mode == PadMode::kReplicate) parts.push_back(edge(0, 1, before));
+    if (mode == PadMode::kReflect) parts.push_back(reversed(l, edge(1, before, 1), axis));
+    if (mode == PadMode::kCircular) parts.push_back(edge(extent - before, before, 1));
+  }
+  parts.push_back(x);
+  if (after > 0) {
+    if (mode == PadMode::kReplicate) parts.push_back(edge(extent - 1, 1, after));
+    if (mode == PadMode::kReflect) parts.push_back(reversed(l, edge(extent - 1 - after, after, 1), axis));
+    if (mode == PadMode::kCircular) parts.push_back(edge(0, after, 1));
+  }
+  return l.concat(parts, axis);
+}
+
+Physical pad(Legalizer& l) {
+  const auto& attrs = l.attrs<PadAttrs>();
+  const DimOrder order = l.order_of(0);
+  ValueId x = l.operand(0, order);
+  Dims before = physical_dims(attrs.before, order), after = physical_dims(attrs.after, order);
+  for (std::size_t i = 0; i < before.size(); ++i) {  // negative pads cut
+    const std::int64_t front = std::max<std::int64_t>(-before[i], 0), back = std::max<std::int64_t>(-after[i], 0);
+    if (front + back > 0) x = l.slice_axis(x, i, front, l.type(x).shape[i] - front - back);
+    before[i] = std::max<std::int64_t>(before[i], 0);
+    after[i] = std::max<std::int64_t>(after[i], 0);
+  }
+  if (attrs.mode == PadMode::kConstant) return {l.pad(x, before, after, attrs.value), order};
+  for (std::size_t i = 0; i < before.size(); ++i) x = pad_axis(l, x, i, before[i], after[i], attrs.mode);
+  return {x, order};
+}
+
+// values (N, K, C) at indices (N, W), both reshaped from what they are.
+ValueId gather(Legalizer& l, ValueId values, ValueId indices) {
+  if (l.type(values).dtype == DType::kBool)
+    return l.to_bool(gather(l, l.cast(values, DType::kI8), indices));
+  return l.binary(Op::kTosaGather, values, l.cast(indices, DType::kI32));
+}
+
+std::int64_t product(const Shape& shape, std::size_t first, std::size_t last) {
+  return num_elements(Dims(shape.span().subspan(first, last - first)));
+}
+
+// rows of `axis` picked by a list of indices: the axis comes to the front, the others become one.
+Physical index_select(Legalizer& l) {
+  const auto axis = static_cast<std::size_t>(l.attrs<AxisAttrs>().axis);
+  const Shape shape = l.logical_type(0).shape;
+  const std::int64_t before = product(shape, 0, axis), behind = product(shape, axis + 1, shape.size());
+  const std::int64_t width = num_elements(l.logical_type(1).shape);
+  const ValueId list = l.reshape(l.operand(1), {1, width});
+  if (before == 1) {
+    const ValueId rows = gather(l, l.reshape(l.operand(0), {1, shape[axis], behind}), list);
+    return {l.reshape(rows, l.result_type().shape), DimOrder()};
+  }
+  const ValueId table = l.transpose(l.reshape(l.operand(0), {before, shape[axis], behind}), {1, 0, 2});
+  const ValueId rows = gather(l, l.reshape(table, {1, shape[axis], before * behind}), list);
+  const ValueId back = l.transpose(l.reshape(rows, {width, before, behind}), {1, 0, 2});
+  return {l.reshape(back, l.result_type().shape), DimOrder()};
+}
+
+Physical embedding(Legalizer& l) {
+  const Shape& table = l.logical_type(0).shape;
+  const ValueId list = l.reshape(l.operand(1), {1, num_elements(l.logical_type(1).shape)});
+  const ValueId rows = gather(l, l.reshape(l.operand(0), {1, table[0], table[1]}), list);
+  return {l.reshape(rows, l.result_type().shape), DimOrder()};
+}
+
+// torch.gather: the axis comes last; every position of the other axes is a batch of its own with C = 1.
+Physical gather_elements(Legalizer& l) {
+  const Shape index_shape = l.logical_type(1).shape;
+  const std::size_t rank = index_shape.size();
+  if (rank == 0) return {l.operand(0), DimOrder()};
+  const auto axis = static_cast<std::size_t>(l.attrs<AxisAttrs>().axis);
+  Dims perm = Dims::iota(rank);
+  perm.erase(axis);
+  perm.push_back(static_cast<std::int64_t>(axis));
+  Dims size = index_shape;
+  size[axis] = l.logical_type(0).shape[axis];
+  const ValueId x = l.transpose(l.slice(l.operand(0), Dims::filled(rank, 0), size), perm);
+  const ValueId index = l.transpose(l.operand(1), perm);
+  const std::int64_t batch = num_elements(index_shape) / index_shape[axis];
+  const ValueId picked = gather(l, l.reshape(x, {batch, size[axis], 1}), l.reshape(index, {batch, index_shape[axis]}));
+  return {l.transpose(l.reshape(picked, permuted(index_shape, perm)), inverse_permutation(perm)), DimOrder()};
+}
+
+}  // namespace
+
+Physical legalize_movement(Legalizer& l) {
+  switch (l.node().op) {  // NOLINT: the movements that TOSA can express; others are refused
+    case Op::kReshape: return reshape(l);
+    case Op::kClone: return {l.operand(0, l.order_of(0)), l.order_of(0)};
+    case Op::kPermute: return permute(l);
+    case Op::kExpand: return expand(l);
+    case Op::kRepeat: return repeat(l);
+    case Op::kCat: return cat(l);
+    case Op::kSlice: return slice(l);
+    case Op::kFlip: return flip(l);
+    case Op::kPad: return pad(l);
+    case Op::kIndexSelect: return index_select(l);
+    case Op::kEmbedding: return embedding(l);
+    case Op::kGather: return gather_elements(l);
+    default: break;
+  }
+  l.refuse("operator '" + std::string(info(l.node().op).name) + "' has no TOSA counterpart",
+           l.node().op == Op::kIndex ? "A boolean index gives a shape that depends on data" : "");
+}
+
+}  // namespace tosaic::passes

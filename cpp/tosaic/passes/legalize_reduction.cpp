@@ -1,0 +1,91 @@
+// Reductions: one TOSA operator an axis, each keeping its axis with extent 1, then one reshape.
+//
+// argmax over integers, which TOSA has only for narrow types, is the least index at which the maximum stands.
+
+#include "tosaic/layout/assign.h"
+#include "tosaic/passes/legalizer.h"
+
+namespace tosaic::passes {
+namespace {
+
+struct Reduced {
+  ValueId value;
+  DimOrder order;
+};
+
+ValueId reduce_axis(Legalizer& l, Op op, ValueId x, std::size_t axis) {
+  const auto at = static_cast<std::int64_t>(axis);
+  switch (op) {  // NOLINT: the reductions; others do not come here
+    case Op::kSum: return l.emit(Op::kTosaReduceSum, AxisAttrs{at}, {x});
+    case Op::kProd: return l.emit(Op::kTosaReduceProduct, AxisAttrs{at}, {x});
+    case Op::kAmax: return l.emit(Op::kTosaReduceMax, TosaAxisNanAttrs{at, NanMode::kPropagate}, {x});
+    case Op::kAmin: return l.emit(Op::kTosaReduceMin, TosaAxisNanAttrs{at, NanMode::kPropagate}, {x});
+    case Op::kAny: return l.emit(Op::kTosaReduceAny, AxisAttrs{at}, {x});
+    case Op::kAll: return l.emit(Op::kTosaReduceAll, AxisAttrs{at}, {x});
+    default: break;
+  }
+  l.refuse("operator '" + std::string(info(op).name) + "' is not a reduction");
+}
+
+ValueId index_ramp(Legalizer& l, std::size_t rank, std::size_t axis, std::int64_t extent) {
+  std::vector<double> values;
+  for (std::int64_t i = 0; i < extent; ++i) values.push_back(static_cast<double>(i));
+  Shape shape = Dims::filled(rank, 1);
+  shape[axis] = extent;
+  return l.constant(DType::kI32, shape, values);
+}
+
+ValueId first_index_of_max(Legalizer& l, ValueId x, std::size_t axis) {
+  const auto at = static_cast<std::int64_t>(axis);
+  const std::int64_t extent = l.type(x).shape[axis];
+  const ValueId wide = l.cast(x, DType::kI32);
+  const ValueId top = l.emit(Op::kTosaReduceMax, TosaAxisNanAttrs{at, NanMode::kPropagate}, {wide});
+  const ValueId ramp = index_ramp(l, l.type(x).rank(), axis, extent);
+  const ValueId none = l.number_like(ramp, static_cast<double>(extent));
+  const ValueId candidates = l.select(l.binary(Op::kTosaEqual, wide, top), ramp, none);
+  return l.emit(Op::kTosaReduceMin, TosaAxisNanAttrs{at, NanMode::kPropagate}, {candidates});
+}
+
+Physical legalize_argmax(Legalizer& l) {
+  const auto& attrs = l.attrs<ArgAttrs>();
+  ValueId x = l.operand(0);
+  std::size_t axis = 0;
+  if (attrs.axis) {
+    if (l.type(x).rank() == 0) x = l.reshape(x, {1});
+    axis = static_cast<std::size_t>(*attrs.axis);
+  } else {
+    x = l.reshape(x, {num_elements(l.type(x).shape)});
+  }
+  const ValueId y = is_float(l.type(x).dtype)
+                        ? l.emit(Op::kTosaArgmax, TosaAxisNanAttrs{static_cast<std::int64_t>(axis), NanMode::kPropagate}, {x})
+                        : first_index_of_max(l, x, axis);
+  return {l.reshape(y, l.result_type().shape), DimOrder()};
+}
+
+}  // namespace
+
+Physical legalize_reduction(Legalizer& l) {
+  if (l.node().op == Op::kArgmax) return legalize_argmax(l);
+  const auto& attrs = l.attrs<ReduceAttrs>();
+  const Op op = l.node().op;
+  const TensorType& input = l.logical_type(0);
+  const DimOrder order = l.order_of(0);
+  const DType result = physical_dtype(l.result_type().dtype);
+  ValueId x = l.operand(0, order);
+  const bool logical = op == Op::kAny || op == Op::kAll;
+  if (logical) {
+    x = l.to_bool(x);
+  } else if ((op == Op::kAmax || op == Op::kAmin) && l.type(x).dtype == DType::kBool) {
+    x = l.cast(x, DType::kI32);
+  } else if (op == Op::kSum || op == Op::kProd) {
+    x = l.cast(x, result);
+  }
+  for (const std::int64_t axis : attrs.axes)
+    if (input.rank() > 0) x = reduce_axis(l, op, x, physical_axis(order, input.rank(), axis));
+  x = l.cast(x, result);
+  if (attrs.keepdim) return {x, order};
+  const DimOrder rest = layout::without_axes(order, input.rank(), attrs.axes);
+  return {l.reshape(x, physical_dims(l.result_type().shape, rest)), rest};
+}
+
+}  // namespace tosaic::passes

@@ -1,0 +1,454 @@
+// legalize-tosa: canonical operators over values with dim orders become TOSA operators over physical shapes.
+//
+//   %y: f32[1,8,4,4] order(0,2,3,1) = conv(%x, %w, %b) {pad_before=[1,1] ...}
+//     -> %w.t = tosa.transpose(%w)   %y: f32[1,4,4,8] = tosa.conv2d(%x.t, %w.t, %b) {pad=[1,1,1,1] ...}
+//
+// i64 becomes i32 where the range analysis proves that nothing is lost; inputs of i64 are range-checked when run. All
+// problems are reported together.
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "tosaic/layout/assign.h"
+#include "tosaic/passes/legalizer.h"
+#include "tosaic/passes/match.h"
+#include "tosaic/passes/pass.h"
+
+namespace tosaic::passes {
+namespace {
+
+bool has_tosa_type(DType dtype) {
+  return dtype != DType::kF64 && dtype != DType::kU8 && dtype != DType::kU16;
+}
+
+Physical dispatch(Legalizer& l) {
+  switch (l.node().op) {
+    case Op::kConv:
+      return legalize_conv(l);
+    case Op::kLinear:
+      return legalize_linear(l);
+    case Op::kMatmul:
+      return legalize_matmul(l);
+    case Op::kAbs:
+    case Op::kCeil:
+    case Op::kCos:
+    case Op::kErf:
+    case Op::kExp:
+    case Op::kFloor:
+    case Op::kLog:
+    case Op::kNeg:
+    case Op::kReciprocal:
+    case Op::kRound:
+    case Op::kRsqrt:
+    case Op::kSqrt:
+    case Op::kSigmoid:
+    case Op::kSign:
+    case Op::kSin:
+    case Op::kTanh:
+    case Op::kTrunc:
+    case Op::kRelu:
+    case Op::kClamp:
+    case Op::kLeakyRelu:
+    case Op::kElu:
+    case Op::kGelu:
+    case Op::kSilu:
+    case Op::kHardsigmoid:
+    case Op::kHardswish:
+    case Op::kLogicalNot:
+    case Op::kBitwiseNot:
+    case Op::kCast:
+    case Op::kAdd:
+    case Op::kSub:
+    case Op::kMul:
+    case Op::kDiv:
+    case Op::kPow:
+    case Op::kMaximum:
+    case Op::kMinimum:
+    case Op::kEq:
+    case Op::kNe:
+    case Op::kLt:
+    case Op::kLe:
+    case Op::kGt:
+    case Op::kGe:
+    case Op::kLogicalAnd:
+    case Op::kLogicalOr:
+    case Op::kLogicalXor:
+    case Op::kBitwiseAnd:
+    case Op::kBitwiseOr:
+    case Op::kBitwiseXor:
+    case Op::kWhere:
+      return legalize_elementwise(l);
+    case Op::kSum:
+    case Op::kProd:
+    case Op::kAmax:
+    case Op::kAmin:
+    case Op::kAny:
+    case Op::kAll:
+    case Op::kArgmax:
+      return legalize_reduction(l);
+    case Op::kAvgPool:
+    case Op::kMaxPool:
+      return legalize_pool(l);
+    case Op::kResize:
+      return legalize_resize(l);
+    case Op::kReshape:
+    case Op::kClone:
+    case Op::kPermute:
+    case Op::kExpand:
+    case Op::kRepeat:
+    case Op::kCat:
+    case Op::kStack:
+    case Op::kSplit:
+    case Op::kUnbind:
+    case Op::kSelect:
+    case Op::kSlice:
+    case Op::kFlip:
+    case Op::kPad:
+    case Op::kTril:
+    case Op::kTriu:
+    case Op::kGather:
+    case Op::kIndexSelect:
+    case Op::kIndex:
+    case Op::kEmbedding:
+      return legalize_movement(l);
+    case Op::kOpaque:
+      l.refuse("operator '" + l.attrs<OpaqueAttrs>().target + "' is foreign to tosaic",
+               "Replace it, or decompose the program with run_decompositions()");
+    case Op::kCond:
+    case Op::kWhileLoop:
+      l.refuse("control flow has no lowering to this target", "Export the branch that the device runs");
+    case Op::kAddmm:
+    case Op::kBaddbmm:
+    case Op::kSdpa:
+    case Op::kMean:
+    case Op::kVar:
+    case Op::kArgmin:
+    case Op::kCumsum:
+    case Op::kDiff:
+    case Op::kBatchNorm:
+    case Op::kLayerNorm:
+    case Op::kRmsNorm:
+    case Op::kGroupNorm:
+    case Op::kSoftmax:
+    case Op::kSafeSoftmax:
+    case Op::kLogSoftmax:
+    case Op::kAdaptiveAvgPool:
+    case Op::kArange:
+    case Op::kFull:
+      // Composites are gone after `decompose`, creations after `fold-constants`.
+      l.refuse("operator '" + std::string(info(l.node().op).name) + "' has no TOSA counterpart and was not expanded");
+    case Op::kTosaArgmax:
+    case Op::kTosaAvgPool2d:
+    case Op::kTosaConv2d:
+    case Op::kTosaConv3d:
+    case Op::kTosaDepthwiseConv2d:
+    case Op::kTosaMatmul:
+    case Op::kTosaMaxPool2d:
+    case Op::kTosaTransposeConv2d:
+    case Op::kTosaClamp:
+    case Op::kTosaErf:
+    case Op::kTosaSigmoid:
+    case Op::kTosaTanh:
+    case Op::kTosaAdd:
+    case Op::kTosaArithmeticRightShift:
+    case Op::kTosaBitwiseAnd:
+    case Op::kTosaBitwiseOr:
+    case Op::kTosaBitwiseXor:
+    case Op::kTosaIntdiv:
+    case Op::kTosaLogicalAnd:
+    case Op::kTosaLogicalLeftShift:
+    case Op::kTosaLogicalRightShift:
+    case Op::kTosaLogicalOr:
+    case Op::kTosaLogicalXor:
+    case Op::kTosaMaximum:
+    case Op::kTosaMinimum:
+    case Op::kTosaMul:
+    case Op::kTosaPow:
+    case Op::kTosaSub:
+    case Op::kTosaAbs:
+    case Op::kTosaBitwiseNot:
+    case Op::kTosaCeil:
+    case Op::kTosaClz:
+    case Op::kTosaCos:
+    case Op::kTosaExp:
+    case Op::kTosaFloor:
+    case Op::kTosaLog:
+    case Op::kTosaLogicalNot:
+    case Op::kTosaNegate:
+    case Op::kTosaReciprocal:
+    case Op::kTosaRsqrt:
+    case Op::kTosaSin:
+    case Op::kTosaSelect:
+    case Op::kTosaEqual:
+    case Op::kTosaGreater:
+    case Op::kTosaGreaterEqual:
+    case Op::kTosaReduceAll:
+    case Op::kTosaReduceAny:
+    case Op::kTosaReduceMax:
+    case Op::kTosaReduceMin:
+    case Op::kTosaReduceProduct:
+    case Op::kTosaReduceSum:
+    case Op::kTosaConcat:
+    case Op::kTosaPad:
+    case Op::kTosaReshape:
+    case Op::kTosaReverse:
+    case Op::kTosaSlice:
+    case Op::kTosaTile:
+    case Op::kTosaTranspose:
+    case Op::kTosaGather:
+    case Op::kTosaScatter:
+    case Op::kTosaResize:
+    case Op::kTosaCast:
+    case Op::kTosaIdentity:
+      break;
+  }
+  throw InternalError({.where = "legalize-tosa", .what = "a TOSA operator stands in a canonical graph"});
+}
+
+}  // namespace
+
+DType physical_dtype(DType dtype) { return dtype == DType::kI64 ? DType::kI32 : dtype; }
+
+std::size_t physical_axis(const DimOrder& order, std::size_t rank, std::int64_t axis) {
+  const Dims axes = order.axes(rank);
+  for (std::size_t i = 0; i < rank; ++i)
+    if (axes[i] == axis) return i;
+  throw InternalError({.where = "legalize-tosa", .what = "axis " + std::to_string(axis) + " is not in the order"});
+}
+
+Dims physical_dims(const Dims& dims, const DimOrder& order) { return permuted(dims, order.axes(dims.size())); }
+
+Legalizer::Legalizer(const Graph& source) : source_(source), physical_(source.values().size()) {
+  out_.name = source.name;
+  out_.stage = Stage::kTosa;
+}
+
+void Legalizer::refuse(std::string reason, std::string hint) const {
+  throw UnsupportedOp(located({.where = "legalize-tosa", .what = std::move(reason), .hint = std::move(hint)},
+                              node_->origin, source_.node_name(*node_)));
+}
+
+Graph Legalizer::run() {
+  add_inputs();
+  for (const Node& node : source_.nodes()) {
+    node_ = &node;
+    bool reachable = true;
+    for (const ValueId operand : source_.operands(node))
+      reachable = reachable && (!operand.valid() || source_.value(operand).kind == ValueKind::kConstant ||
+                                physical_[operand.index()].id.valid());
+    if (!reachable) continue;  // behind a node that was refused already
+    try {
+      legalize_node(node);
+    } catch (const Error& error) {
+      problems_.push_back(located(error.parts(), node.origin, source_.node_name(node)));
+    }
+  }
+  if (problems_.empty()) add_outputs();
+  return std::move(out_);
+}
+
+void Legalizer::add_inputs() {
+  const IntegerRange range = narrow_integers(source_, problems_);
+  for (const Input& input : source_.inputs()) {
+    const Value& value = source_.value(input.value);
+    TensorType type;
+    type.dtype = physical_dtype(value.type.dtype);
+    type.shape = physical_dims(value.type.shape, value.type.order);
+    Border border = input.border;
+    border.order = value.type.order;
+    if (type.dtype != value.type.dtype) {
+      border.source_dtype = value.type.dtype;
+      border.range_min = range.min;
+      border.range_max = range.max;
+    }
+    if (!has_tosa_type(value.type.dtype))
+      problems_.push_back({.where = "legalize-tosa",
+                           .what = "input '" + input.path + "' has a dtype that TOSA lacks",
+                           .expected = "bool, i8, i16, i32, i64, f16, bf16 or f32",
+                           .got = std::string(to_string(value.type.dtype)),
+                           .node = value.name,
+                           .hint = "Cast the input or the module, e.g. module.float()"});
+    const ValueId id = out_.add_input(input.kind, value.name, type, input.path, border, input.initial);
+    physical_[input.value.index()] = {id, value.type.order};
+  }
+}
+
+void Legalizer::add_outputs() {
+  for (const Output& output : source_.outputs()) {
+    node_ = source_.producer(output.value);
+    const TensorType& type = source_.type(output.value);
+    const DimOrder wanted =
+        output.kind == OutputKind::kMutation ? source_.inputs()[output.mutated_input].border.order : output.border.order;
+    Output copy = output;
+    copy.value = in_order(output.value, wanted);
+    copy.border.order = wanted;
+    if (physical_dtype(type.dtype) != type.dtype) copy.border.source_dtype = type.dtype;
+    out_.add_output(std::move(copy));
+  }
+}
+
+void Legalizer::check_dtype(ValueId id) const {
+  const TensorType& value = source_.type(id);
+  if (!has_tosa_type(value.dtype))
+    refuse("TOSA has no dtype " + std::string(to_string(value.dtype)), "Cast to a narrower dtype in the module");
+  if (num_elements(value.shape) == 0)
+    refuse("tensor of shape " + to_string(value.shape) + " has no elements, which TOSA does not allow");
+}
+
+void Legalizer::legalize_node(const Node& node) {
+  for (std::uint32_t r = 0; r < node.result_count; ++r) check_dtype(source_.result(node, r));
+  if (node.result_count != 1) static_cast<void>(dispatch(*this));  // opaque, control flow: refused
+  const Physical made = dispatch(*this);
+  const TensorType& logical = result_type();
+  ValueId id = made.id;
+  if (!(made.order == logical.order)) id = reordered(id, logical.shape, made.order, logical.order);
+  const TensorType& type = out_.type(id);
+  if (type.dtype != physical_dtype(logical.dtype) || !(type.shape == physical_dims(logical.shape, logical.order)))
+    throw InternalError({.where = "legalize-tosa",
+                         .what = "rule for '" + std::string(info(node.op).name) + "' made another type",
+                         .expected = to_string(logical),
+                         .got = to_string(type)});
+  // A rule that only forwards an operand leaves its name alone; so does a shared reordering.
+  const bool fresh = out_.value(id).kind == ValueKind::kResult && out_.value(id).name.starts_with(source_.node_name(node) + ".");
+  if (fresh) out_.rename(id, source_.node_name(node));
+  physical_[node.first_result] = {id, logical.order};
+}
+
+ValueId Legalizer::physical_constant(ValueId id) {
+  const Value& value = source_.value(id);
+  ConstantRef constant = value.constant;
+  if (!has_tosa_type(constant->dtype)) refuse("constant '" + value.name + "' has dtype " + std::string(to_string(constant->dtype)) + ", which TOSA lacks");
+  if (constant->dtype == DType::kI64) {
+    const auto count = static_cast<std::size_t>(num_elements(constant->shape));
+    auto narrow = std::make_shared<Constant>(*constant);
+    narrow->dtype = DType::kI32;
+    narrow->kind = ConstantKind::kFolded;
+    narrow->storage = Storage::allocate(count * sizeof(std::int32_t));
+    auto* to = reinterpret_cast<std::int32_t*>(narrow->storage.writable());
+    const auto* from = reinterpret_cast<const std::int64_t*>(constant->bytes().data());
+    for (std::size_t i = 0; i < count; ++i) {
+      if (from[i] < std::numeric_limits<std::int32_t>::min() || from[i] > std::numeric_limits<std::int32_t>::max())
+        refuse("constant '" + value.name + "' holds " + std::to_string(from[i]) + ", which does not fit i32");
+      to[i] = static_cast<std::int32_t>(from[i]);
+    }
+    constant = narrow;
+  }
+  return out_.add_constant(constant);
+}
+
+ValueId Legalizer::in_order(ValueId logical, const DimOrder& order) {
+  Physical& stored = physical_[logical.index()];
+  if (!stored.id.valid()) stored = {physical_constant(logical), DimOrder()};
+  if (stored.order == order) return stored.id;
+  const Shape& shape = source_.type(logical).shape;
+  const Dims axes = order.axes(shape.size());
+  const auto key = std::make_pair(logical, std::vector<std::int64_t>(axes.begin(), axes.end()));
+  const auto it = reordered_.find(key);
+  if (it != reordered_.end()) return it->second;
+  const ValueId made = reordered(stored.id, shape, stored.order, order);
+  reordered_.emplace(key, made);
+  return made;
+}
+
+ValueId Legalizer::reordered(ValueId x, const Shape& logical_shape, const DimOrder& from, const DimOrder& to) {
+  const std::size_t rank = logical_shape.size();
+  if (layout::same_in_memory(logical_shape, from, to)) return reshape(x, physical_dims(logical_shape, to));
+  return transpose(x, permuted(inverse_permutation(from.axes(rank)), to.axes(rank)));
+}
+
+ValueId Legalizer::aligned(std::size_t i, std::size_t rank, const DimOrder& order) {
+  const TensorType& type = logical_type(i);
+  if (type.rank() == rank) return operand(i, order);
+  Shape shape = type.shape;
+  while (shape.size() < rank) shape.insert(0, 1);
+  return reordered(reshape(operand(i), shape), shape, DimOrder(), order);
+}
+
+ValueId Legalizer::emit(Op op, Attrs attributes, const std::vector<ValueId>& operands) {
+  const std::string base = node_ != nullptr ? source_.node_name(*node_) : "border";
+  return out_.add(op, std::move(attributes), operands, node_ != nullptr ? node_->origin : nullptr,
+                  base + "." + std::string(info(op).name.substr(5)));
+}
+
+ValueId Legalizer::unary(Op op, ValueId x) { return emit(op, default_attrs(op), {x}); }
+
+ValueId Legalizer::reshape(ValueId x, const Shape& shape) {
+  return type(x).shape == shape ? x : emit(Op::kTosaReshape, ShapeAttrs{shape}, {x});
+}
+
+ValueId Legalizer::transpose(ValueId x, const Dims& perm) {
+  if (is_identity_permutation(perm)) return x;
+  return emit(Op::kTosaTranspose, PermuteAttrs{perm}, {x});
+}
+
+ValueId Legalizer::slice(ValueId x, const Dims& start, const Dims& size) {
+  return type(x).shape == size ? x : emit(Op::kTosaSlice, TosaSliceAttrs{start, size}, {x});
+}
+
+ValueId Legalizer::slice_axis(ValueId x, std::size_t axis, std::int64_t start, std::int64_t size) {
+  Dims starts = Dims::filled(type(x).rank(), 0), sizes = type(x).shape;
+  starts[axis] = start;
+  sizes[axis] = size;
+  return slice(x, starts, sizes);
+}
+
+ValueId Legalizer::pad(ValueId x, const Dims& before, const Dims& after, const Scalar& value) {
+  const auto nothing = [](const Dims& dims) { return std::all_of(dims.begin(), dims.end(), [](auto v) { return v == 0; }); };
+  if (nothing(before) && nothing(after)) return x;
+  const DType dtype = type(x).dtype;
+  const Scalar typed = dtype == DType::kBool ? Scalar(as_double(value) != 0.0)
+                       : is_float(dtype)     ? Scalar(as_double(value))
+                                             : Scalar(as_int(value));
+  return emit(Op::kTosaPad, TosaPadAttrs{before, after, typed}, {x});
+}
+
+ValueId Legalizer::concat(const std::vector<ValueId>& parts, std::size_t axis) {
+  return parts.size() == 1 ? parts.front() : emit(Op::kTosaConcat, AxisAttrs{static_cast<std::int64_t>(axis)}, parts);
+}
+
+ValueId Legalizer::tile(ValueId x, const Dims& multiples) {
+  const bool once = std::all_of(multiples.begin(), multiples.end(), [](auto v) { return v == 1; });
+  return once ? x : emit(Op::kTosaTile, ShapeAttrs{multiples}, {x});
+}
+
+ValueId Legalizer::cast(ValueId x, DType dtype) {
+  const DType from = type(x).dtype;
+  if (from == dtype) return x;
+  if (dtype == DType::kBool) return to_bool(x);
+  if (from == DType::kBool && is_float(dtype)) return cast(cast(x, DType::kI32), dtype);
+  return emit(Op::kTosaCast, CastAttrs{dtype}, {x});
+}
+
+ValueId Legalizer::to_bool(ValueId x) {
+  const DType from = type(x).dtype;
+  if (from == DType::kBool) return x;
+  if (!is_float(from)) return emit(Op::kTosaCast, CastAttrs{DType::kBool}, {x});
+  return logical_not(binary(Op::kTosaEqual, x, number_like(x, 0.0)));
+}
+
+ValueId Legalizer::constant(DType dtype, const Shape& shape, const std::vector<double>& values) {
+  const std::string base = node_ != nullptr ? source_.node_name(*node_) : "border";
+  return out_.add_constant(make_constant(base + ".const", dtype, shape, values));
+}
+
+ValueId Legalizer::number_like(ValueId x, double value) {
+  return constant(type(x).dtype, Dims::filled(type(x).rank(), 1), {value});
+}
+
+std::optional<Graph> legalize_tosa(const Graph& graph) {
+  if (graph.stage == Stage::kTosa) return std::nullopt;
+  Legalizer legalizer(graph);
+  Graph out = legalizer.run();
+  const std::vector<ErrorParts>& problems = legalizer.problems();
+  if (problems.size() == 1) throw UnsupportedOp(problems.front());
+  if (!problems.empty()) {
+    std::string all = std::to_string(problems.size()) + " problems keep this graph from TOSA";
+    for (const ErrorParts& problem : problems) all += "\n  " + format_error(problem);
+    throw UnsupportedOp({.where = "legalize-tosa", .what = all});
+  }
+  std::optional<Graph> clean = dead_code(out);
+  return clean ? std::move(*clean) : std::move(out);
+}
+
+}  // namespace tosaic::passes

@@ -1,0 +1,35 @@
+// What passes ask of a graph: is this value a constant, a splat, the result of that operator?
+#pragma once
+
+#include <cmath>
+#include <optional>
+
+#include "tosaic/ir/graph.h"
+
+namespace tosaic::passes {
+
+// The constant behind a value, or null.
+[[nodiscard]] inline const Constant* constant_of(const Graph& graph, ValueId id) {
+  return id.valid() ? graph.value(id).constant.get() : nullptr;
+}
+
+// The one number that a bound constant of at most `limit` elements repeats, or nothing.
+[[nodiscard]] inline std::optional<double> splat_of(const Graph& graph, ValueId id, std::size_t limit = 4096) {
+  const Constant* constant = constant_of(graph, id);
+  if (constant == nullptr || !constant->storage.bound()) return std::nullopt;
+  const auto count = static_cast<std::size_t>(num_elements(constant->shape));
+  if (count == 0 || count > limit) return std::nullopt;
+  const double first = element_as_double(*constant, 0);
+  for (std::size_t i = 1; i < count; ++i)
+    if (element_as_double(*constant, i) != first) return std::nullopt;
+  return std::isnan(first) ? std::nullopt : std::optional(first);
+}
+
+// The node that makes `id` if its operator is `op`, or null.
+[[nodiscard]] inline const Node* produced_by(const Graph& graph, ValueId id, Op op) {
+  if (!id.valid()) return nullptr;
+  const Node* node = graph.producer(id);
+  return node != nullptr && node->op == op ? node : nullptr;
+}
+
+}  // namespace tosaic::passes

@@ -1,0 +1,35 @@
+#include "tosaic/passes/pass.h"
+
+#include <algorithm>
+#include <array>
+
+namespace tosaic::passes {
+namespace {
+
+constexpr Stage kAny = Stage::kExported;
+
+constexpr std::array<Pass, 8> kPasses{{
+    {"fold-constants", "Runs nodes that depend on no input and keeps their results.", kAny, kAny, fold_constants},
+    {"dead-code", "Drops nodes and constants that no output needs.", kAny, kAny, dead_code},
+    {"common-subexpressions", "Merges equal nodes and equal constants.", kAny, kAny, common_subexpressions},
+    {"simplify", "Removes identities and shortens chains of views, permutes, casts and broadcasts.", kAny, kAny, simplify},
+    {"fold-batch-norm", "Folds batch norms with constant statistics into the convolution before them.", Stage::kExported,
+     Stage::kExported, fold_batch_norm},
+    {"decompose", "Expands composite operators into operators that a TOSA target has a counterpart for.",
+     Stage::kExported, Stage::kExported, decompose},
+    {"assign-dim-order", "Writes the layout plan onto the values.", Stage::kExported, Stage::kExported,
+     assign_dim_order},
+    {"legalize-tosa", "Turns canonical operators into TOSA operators over physical shapes.", Stage::kExported,
+     Stage::kTosa, legalize_tosa},
+}};
+
+}  // namespace
+
+std::span<const Pass> all_passes() { return kPasses; }
+
+const Pass* find_pass(std::string_view name) {
+  const auto* const it = std::find_if(kPasses.begin(), kPasses.end(), [name](const Pass& p) { return p.name == name; });
+  return it == kPasses.end() ? nullptr : it;
+}
+
+}  // namespace tosaic::passes

@@ -1,0 +1,44 @@
+// Pass: a named function graph -> changed graph, or nothing where nothing matches.
+//
+// A pass reads the graph once; while nothing matches it builds nothing. It keeps names, origins and the meaning: the
+// results of a run are identical for integers and within the kernels' tolerance for floats. Applying a pass to its own
+// output changes nothing. Passes do not verify; the pipeline does, before and after.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "tosaic/ir/graph.h"
+
+namespace tosaic::passes {
+
+struct Pass {
+  std::string_view name;     // "fold-constants"
+  std::string_view summary;  // one sentence for `tosaic passes`
+  Stage from, to;
+  std::optional<Graph> (*run)(const Graph&);
+};
+
+// All passes, in the order in which the pipeline first uses them.
+[[nodiscard]] std::span<const Pass> all_passes();
+[[nodiscard]] const Pass* find_pass(std::string_view name);
+
+// Nodes whose operands are all constants are run and replaced by their results.
+[[nodiscard]] std::optional<Graph> fold_constants(const Graph& graph);
+// Nodes and constants that no output needs are dropped. Inputs stay.
+[[nodiscard]] std::optional<Graph> dead_code(const Graph& graph);
+// Nodes with equal operator, attributes and operands become one; so do equal constants.
+[[nodiscard]] std::optional<Graph> common_subexpressions(const Graph& graph);
+// Identities, chains of views, permutes and casts are shortened; broadcasts that elementwise users do anyway go away.
+[[nodiscard]] std::optional<Graph> simplify(const Graph& graph);
+// conv/linear -> batch_norm with constant statistics becomes one conv/linear, folded in double precision.
+[[nodiscard]] std::optional<Graph> fold_batch_norm(const Graph& graph);
+// Composite operators are expanded into operators that a TOSA target has a counterpart for.
+[[nodiscard]] std::optional<Graph> decompose(const Graph& graph);
+// The layout plan is written onto the values.
+[[nodiscard]] std::optional<Graph> assign_dim_order(const Graph& graph);
+// Canonical operators over values with dim orders -> TOSA operators over physical shapes.
+[[nodiscard]] std::optional<Graph> legalize_tosa(const Graph& graph);
+
+}  // namespace tosaic::passes

@@ -1,0 +1,247 @@
+// simplify: shortens what is there, one rule a function, front to back until nothing matches.
+//
+//   clone(x) -> x                            reshape(reshape(x)) -> reshape(x)     permute(permute(x)) -> permute(x)
+//   cast to the same dtype -> x              slice of everything -> x              pad by nothing -> x
+//   mul(x, 1) -> x                           where(true, a, b) -> a                add(linear(x, W), b) -> linear(x, W, b)
+//   add(expand(x), y) -> add(x, y)           where broadcasting gives the same shape
+//
+// Only rules that keep every bit of the result, signed zeros included; adding a bias inside the contraction keeps it
+// within the contraction's tolerance.
+
+#include <algorithm>
+
+#include "tosaic/ir/rewriter.h"
+#include "tosaic/passes/match.h"
+#include "tosaic/passes/pass.h"
+
+namespace tosaic::passes {
+namespace {
+
+// One node under rewriting; operands are ids of rewriter.current().
+struct Site {
+  Rewriter& rewriter;
+  const Node& node;
+  std::vector<ValueId> operands;
+
+  [[nodiscard]] const Graph& now() const { return rewriter.current(); }
+  [[nodiscard]] const TensorType& operand_type(std::size_t i) const { return now().type(operands[i]); }
+  [[nodiscard]] const TensorType& result_type() const {
+    return rewriter.source().type(rewriter.source().result(node));
+  }
+  [[nodiscard]] bool same_type(std::size_t i) const {
+    return operand_type(i).dtype == result_type().dtype && operand_type(i).shape == result_type().shape;
+  }
+  // Replaces the node by its operand i.
+  [[nodiscard]] bool forward(std::size_t i) {
+    if (!same_type(i) || !(operand_type(i).order == result_type().order)) return false;
+    static_cast<void>(rewriter.out(node));
+    rewriter.replace(node, rewriter.map(original(i)));
+    return true;
+  }
+  [[nodiscard]] ValueId original(std::size_t i) const { return rewriter.source().operands(node)[i]; }
+  // Replaces the node by `op` over values of now().
+  [[nodiscard]] bool become(Op op, Attrs attrs, std::vector<ValueId> values, const OriginRef& extra = nullptr) {
+    static_cast<void>(rewriter.out(node));  // a verbatim prefix: ids of now() stay valid
+    const DimOrder order = result_type().order;
+    const ValueId result = rewriter.emit(node, op, std::move(attrs), values, extra);
+    rewriter.out(node).set_order(result, order);
+    rewriter.replace(node, result);
+    return true;
+  }
+};
+
+bool is_tosa(const Site& site) { return info(site.node.op).is_tosa; }
+
+// A view or movement that leaves every element in place.
+bool drops_identity(Site& site) {
+  const Node& node = site.node;
+  switch (node.op) {  // NOLINT: the operators that can be identities; all others cannot
+    case Op::kClone:
+    case Op::kTosaIdentity:
+    case Op::kReshape:
+    case Op::kTosaReshape:
+    case Op::kExpand:
+    case Op::kCast:
+    case Op::kTosaCast:
+      return site.same_type(0) && site.forward(0);
+    case Op::kRepeat:
+    case Op::kTosaTile:
+    case Op::kSlice:
+    case Op::kTosaSlice:
+      return site.same_type(0) && num_elements(site.result_type().shape) > 0 && site.forward(0);
+    case Op::kPermute:
+    case Op::kTosaTranspose:
+      return is_identity_permutation(Graph::attrs<PermuteAttrs>(node).perm) && site.forward(0);
+    case Op::kPad:
+    case Op::kTosaPad: {
+      const auto zero = [](const Dims& dims) { return std::all_of(dims.begin(), dims.end(), [](auto v) { return v == 0; }); };
+      const bool nothing = node.op == Op::kPad ? zero(Graph::attrs<PadAttrs>(node).before) && zero(Graph::attrs<PadAttrs>(node).after)
+                                               : zero(Graph::attrs<TosaPadAttrs>(node).before) &&
+                                                     zero(Graph::attrs<TosaPadAttrs>(node).after);
+      return nothing && site.forward(0);
+    }
+    case Op::kFlip:
+      return Graph::attrs<AxesAttrs>(node).axes.empty() && site.forward(0);
+    case Op::kCat:
+    case Op::kTosaConcat:
+      return site.operands.size() == 1 && site.forward(0);
+    default:
+      return false;
+  }
+}
+
+bool merges_views(Site& site) {
+  const Op op = site.node.op;
+  if (op != Op::kReshape && op != Op::kTosaReshape) return false;
+  const Node* inner = produced_by(site.now(), site.operands[0], op);
+  if (inner == nullptr) return false;
+  const ValueId input = site.now().operands(*inner)[0];
+  return site.become(op, *site.node.attrs, {input}, inner->origin);
+}
+
+bool merges_permutes(Site& site) {
+  const Op op = site.node.op;
+  if (op != Op::kPermute && op != Op::kTosaTranspose) return false;
+  const Node* inner = produced_by(site.now(), site.operands[0], op);
+  if (inner == nullptr) return false;
+  const Dims& outer_perm = Graph::attrs<PermuteAttrs>(site.node).perm;
+  const Dims& inner_perm = Graph::attrs<PermuteAttrs>(*inner).perm;
+  const ValueId input = site.now().operands(*inner)[0];
+  return site.become(op, PermuteAttrs{permuted(inner_perm, outer_perm)}, {input}, inner->origin);
+}
+
+// A transpose that moves only extents of 1 is a reshape.
+bool moves_only_unit_axes(Site& site) {
+  if (site.node.op != Op::kTosaTranspose) return false;
+  const Shape& shape = site.operand_type(0).shape;
+  std::int64_t last = -1;
+  for (const std::int64_t axis : Graph::attrs<PermuteAttrs>(site.node).perm) {
+    if (shape[static_cast<std::size_t>(axis)] == 1) continue;
+    if (axis < last) return false;
+    last = axis;
+  }
+  return site.become(Op::kTosaReshape, ShapeAttrs{site.result_type().shape}, {site.operands[0]});
+}
+
+// An expand that adds only axes of extent 1 is a reshape.
+bool expands_to_a_view(Site& site) {
+  if (site.node.op != Op::kExpand) return false;
+  if (num_elements(site.operand_type(0).shape) != num_elements(site.result_type().shape)) return false;
+  return site.become(Op::kReshape, ShapeAttrs{site.result_type().shape}, {site.operands[0]});
+}
+
+// add(expand(x), y) -> add(x, y): elementwise operators broadcast by themselves. Rank-0 operands are left alone, since
+// they promote differently.
+bool drops_broadcast(Site& site) {
+  if (!info(site.node.op).has(kElementwise) || is_tosa(site) || site.operands.size() < 2) return false;
+  std::vector<ValueId> operands = site.operands;
+  bool any = false;
+  OriginRef extra;
+  for (std::size_t i = 0; i < operands.size(); ++i) {
+    const Node* expand = produced_by(site.now(), operands[i], Op::kExpand);
+    if (expand == nullptr) continue;
+    const ValueId input = site.now().operands(*expand)[0];
+    if (site.now().type(input).rank() == 0) continue;
+    const ValueId kept = operands[i];
+    operands[i] = input;
+    Shape shape = site.now().type(operands[0]).shape;
+    for (std::size_t k = 1; k < operands.size(); ++k) shape = broadcast(shape, site.now().type(operands[k]).shape);
+    if (shape == site.result_type().shape) {
+      any = true;
+      extra = merge({extra, expand->origin});
+    } else {
+      operands[i] = kept;
+    }
+  }
+  return any && site.become(site.node.op, *site.node.attrs, operands, extra);
+}
+
+bool has_unit_alpha(const Node& node) {
+  const auto* alpha = std::get_if<AlphaAttrs>(node.attrs.get());
+  return alpha == nullptr || as_double(alpha->alpha) == 1.0;
+}
+
+// Neutral elements: x * 1, x / 1, and for integers x + 0, x - 0; true && x, false || x.
+bool drops_neutral_operand(Site& site) {
+  const Op op = site.node.op;
+  const auto is = [&](std::size_t i, double value) { return splat_of(site.now(), site.operands[i]) == value; };
+  const bool integers = !is_float(site.result_type().dtype);
+  if (op == Op::kMul || op == Op::kTosaMul) return (is(1, 1.0) && site.forward(0)) || (is(0, 1.0) && site.forward(1));
+  if (op == Op::kDiv) return !integers && is(1, 1.0) && site.forward(0);
+  if (op == Op::kAdd && integers && has_unit_alpha(site.node))
+    return (is(1, 0.0) && site.forward(0)) || (is(0, 0.0) && site.forward(1));
+  if (op == Op::kSub && integers) return is(1, 0.0) && site.forward(0);
+  if (op == Op::kLogicalAnd && site.operand_type(0).dtype == DType::kBool)
+    return (is(1, 1.0) && site.forward(0)) || (is(0, 1.0) && site.forward(1));
+  if (op == Op::kLogicalOr && site.operand_type(0).dtype == DType::kBool)
+    return (is(1, 0.0) && site.forward(0)) || (is(0, 0.0) && site.forward(1));
+  if (op == Op::kWhere) {
+    const std::optional<double> condition = splat_of(site.now(), site.operands[0], 1u << 20);
+    return condition && site.forward(*condition != 0.0 ? 1 : 2);
+  }
+  return false;
+}
+
+// add(linear(x, W), b) and add(conv(x, W), b) with b one number per output channel take the bias inside.
+bool takes_bias(Site& site) {
+  if (site.node.op != Op::kAdd || !has_unit_alpha(site.node)) return false;
+  for (std::size_t i = 0; i < 2; ++i) {
+    const ValueId product = site.operands[i], addend = site.operands[1 - i];
+    const Node* node = site.now().producer(product);
+    if (node == nullptr || (node->op != Op::kLinear && node->op != Op::kConv)) continue;
+    const std::span<const ValueId> inner = site.now().operands(*node);
+    const ValueId old = site.original(i);
+    const Graph& source = site.rewriter.source();
+    if ((inner.size() > 2 && inner[2].valid()) || source.users(old).size() != 1 || source.is_output(old)) continue;
+    const Constant* bias = constant_of(site.now(), addend);
+    const TensorType& type = site.now().type(product);
+    if (bias == nullptr || !bias->storage.bound() || bias->dtype != type.dtype) continue;
+    if (!(type.shape == site.result_type().shape) || bias->shape.size() > type.rank()) continue;
+    const std::size_t channel_axis = node->op == Op::kLinear ? type.rank() - 1 : 1;
+    const std::int64_t channels = type.shape[channel_axis];
+    const std::size_t offset = type.rank() - bias->shape.size();
+    bool per_channel = channel_axis >= offset && bias->shape[channel_axis - offset] == channels;
+    for (std::size_t a = 0; a < bias->shape.size(); ++a)
+      per_channel = per_channel && (a + offset == channel_axis || bias->shape[a] == 1);
+    if (!per_channel) continue;
+    auto flat = std::make_shared<Constant>(*bias);
+    flat->shape = {channels};
+    const std::vector<ValueId> first{inner[0], inner[1]};
+    const Op op = node->op;
+    const Attrs attrs = *node->attrs;
+    const OriginRef origin = node->origin;
+    const ValueId bias_value = site.rewriter.constant(site.node, flat);
+    return site.become(op, attrs, {first[0], first[1], bias_value}, origin);
+  }
+  return false;
+}
+
+std::optional<Graph> simplify_once(const Graph& graph) {
+  Rewriter rewriter(graph);
+  for (const Node& node : graph.nodes()) {
+    if (node.op == Op::kOpaque || !node.regions.empty() || node.operand_count == 0 || node.result_count != 1) {
+      rewriter.keep(node);
+      continue;
+    }
+    Site site{rewriter, node, rewriter.map_operands(node)};
+    const bool rewritten = drops_identity(site) || merges_views(site) || merges_permutes(site) ||
+                           moves_only_unit_axes(site) || expands_to_a_view(site) || drops_broadcast(site) ||
+                           drops_neutral_operand(site) || takes_bias(site);
+    if (!rewritten) rewriter.keep(node);
+  }
+  return std::move(rewriter).finish();
+}
+
+}  // namespace
+
+std::optional<Graph> simplify(const Graph& graph) {
+  std::optional<Graph> result;
+  for (;;) {
+    std::optional<Graph> next = simplify_once(result ? *result : graph);
+    if (!next) return result;
+    std::optional<Graph> clean = dead_code(*next);
+    result = clean ? std::move(clean) : std::move(next);
+  }
+}
+
+}  // namespace tosaic::passes

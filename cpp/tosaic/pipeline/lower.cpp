@@ -1,0 +1,151 @@
+#include "tosaic/pipeline/lower.h"
+
+#include <chrono>
+#include <span>
+#include <unordered_map>
+
+#include "tosaic/ir/verify.h"
+#include "tosaic/passes/legalizer.h"
+#include "tosaic/passes/pass.h"
+#include "tosaic/target/spec.h"
+#include "tosaic/target/support.h"
+
+namespace tosaic::pipeline {
+namespace {
+
+constexpr std::string_view kToSimplified[] = {"fold-constants", "dead-code", "common-subexpressions", "simplify",
+                                              "fold-batch-norm"};
+constexpr std::string_view kToCanonical[] = {"decompose", "fold-constants", "simplify", "common-subexpressions",
+                                             "assign-dim-order"};
+constexpr std::string_view kAfterLegalization[] = {"fold-constants", "simplify", "common-subexpressions"};
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+class Run {
+ public:
+  Run(std::shared_ptr<const Graph> graph, const LowerOptions& options) : graph_(std::move(graph)), options_(options) {
+    const auto start = std::chrono::steady_clock::now();
+    if (options_.verify_each) verify(*graph_);
+    timings_.push_back({"verify", 0, seconds_since(start), false, graph_->nodes().size(), graph_->nodes().size()});
+  }
+
+  void pass(const passes::Pass& pass) {
+    PassTiming timing{std::string(pass.name), 0, 0, false, graph_->nodes().size(), graph_->nodes().size()};
+    auto start = std::chrono::steady_clock::now();
+    std::optional<Graph> next = pass.run(*graph_);
+    timing.seconds = seconds_since(start);
+    if (next) {
+      graph_ = std::make_shared<const Graph>(std::move(*next));
+      timing.changed = true;
+      timing.nodes_after = graph_->nodes().size();
+      start = std::chrono::steady_clock::now();
+      if (options_.verify_each) verify(*graph_);
+      timing.verify_seconds = seconds_since(start);
+      if (options_.on_change) options_.on_change(pass.name, *graph_);
+    }
+    timings_.push_back(std::move(timing));
+  }
+
+  void passes(std::span<const std::string_view> names) {
+    for (const std::string_view name : names) pass(*passes::find_pass(name));
+  }
+
+  [[nodiscard]] const std::shared_ptr<const Graph>& graph() const { return graph_; }
+  [[nodiscard]] std::vector<PassTiming> timings() && { return std::move(timings_); }
+
+ private:
+  std::shared_ptr<const Graph> graph_;
+  const LowerOptions& options_;
+  std::vector<PassTiming> timings_;
+};
+
+std::vector<std::pair<std::string, DimOrder>> physical_orders(const Graph& canonical, const Graph& tosa) {
+  std::unordered_map<std::string_view, const Value*> by_name;
+  for (const Value& value : canonical.values())
+    if (value.kind != ValueKind::kConstant) by_name.emplace(value.name, &value);
+  std::vector<std::pair<std::string, DimOrder>> orders;
+  for (const Value& value : tosa.values()) {
+    const auto it = by_name.find(value.name);
+    if (it == by_name.end() || value.kind == ValueKind::kConstant) continue;
+    const TensorType& logical = it->second->type;
+    if (value.type.shape == passes::physical_dims(logical.shape, logical.order))
+      orders.emplace_back(value.name, logical.order);
+  }
+  return orders;
+}
+
+std::vector<ErrorParts> violations(const Graph& tosa, const std::string& target) {
+  std::vector<ErrorParts> parts;
+  for (const target::Violation& violation : target::check(tosa, target::parse_target(target))) parts.push_back(violation.parts);
+  return parts;
+}
+
+void throw_violations(const std::vector<ErrorParts>& found, const std::string& target) {
+  if (found.empty()) return;
+  if (found.size() == 1) throw SpecViolation(found.front());
+  std::string all = std::to_string(found.size()) + " rules of " + target + " are broken";
+  for (const ErrorParts& parts : found) all += "\n  " + format_error(parts);
+  throw SpecViolation({.where = "target", .what = all});
+}
+
+// Up to the canonical graph; fills `lowered`.
+Run to_canonical(std::shared_ptr<const Graph> graph, const LowerOptions& options, Lowered& lowered) {
+  Run run(std::move(graph), options);
+  run.passes(kToSimplified);
+  lowered.exported = run.graph();
+  run.passes(kToCanonical);
+  lowered.canonical = run.graph();
+  return run;
+}
+
+}  // namespace
+
+Lowered lower(std::shared_ptr<const Graph> graph, const LowerOptions& options) {
+  static_cast<void>(target::parse_target(options.target));  // a wrong target is refused before any work
+  Lowered lowered;
+  if (graph->stage == Stage::kTosa) {
+    lowered.exported = lowered.canonical = lowered.tosa = std::move(graph);
+  } else {
+    Run run = to_canonical(std::move(graph), options, lowered);
+    run.pass(*passes::find_pass("legalize-tosa"));
+    run.passes(kAfterLegalization);
+    lowered.tosa = run.graph();
+    lowered.timings = std::move(run).timings();
+    lowered.orders = physical_orders(*lowered.canonical, *lowered.tosa);
+  }
+  throw_violations(violations(*lowered.tosa, options.target), options.target);
+  return lowered;
+}
+
+std::vector<ErrorParts> problems(std::shared_ptr<const Graph> graph, const LowerOptions& options) {
+  static_cast<void>(target::parse_target(options.target));
+  if (graph->stage == Stage::kTosa) return violations(*graph, options.target);
+  Lowered lowered;
+  Run run = to_canonical(std::move(graph), options, lowered);
+  passes::Legalizer legalizer(*lowered.canonical);
+  const Graph tosa = legalizer.run();
+  if (!legalizer.problems().empty()) return legalizer.problems();
+  std::shared_ptr<const Graph> clean = run_pass("dead-code", tosa);
+  if (!clean) clean = std::make_shared<const Graph>(tosa);
+  Run rest(clean, options);
+  rest.passes(kAfterLegalization);
+  return violations(*rest.graph(), options.target);
+}
+
+std::shared_ptr<const Graph> run_pass(const std::string& name, const Graph& graph) {
+  const passes::Pass* pass = passes::find_pass(name);
+  if (pass == nullptr) {
+    std::string known;
+    for (const passes::Pass& row : passes::all_passes()) known += (known.empty() ? "" : ", ") + std::string(row.name);
+    throw InvalidGraph({.where = "pipeline", .what = "unknown pass", .expected = "one of " + known, .got = "'" + name + "'"});
+  }
+  verify(graph);
+  std::optional<Graph> next = pass->run(graph);
+  if (!next) return nullptr;
+  verify(*next);
+  return std::make_shared<const Graph>(std::move(*next));
+}
+
+}  // namespace tosaic::pipeline

@@ -1,0 +1,54 @@
+// lower: the order of everything, from an exported graph to a TOSA graph that its target takes.
+//
+//   exported --fold-constants, dead-code, common-subexpressions, simplify, fold-batch-norm--> exported (simplified)
+//            --decompose, fold-constants, simplify, common-subexpressions, assign-dim-order--> canonical
+//            --legalize-tosa, fold-constants, simplify, common-subexpressions--> tosa --check against the target
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tosaic/ir/graph.h"
+
+namespace tosaic::pipeline {
+
+struct LowerOptions {
+  std::string target = "TOSA-1.0+FP";
+  bool verify_each = true;  // verify before the first and after every changing pass
+  // Called with each graph that a pass changed.
+  std::function<void(std::string_view pass, const Graph& graph)> on_change;
+};
+
+struct PassTiming {
+  std::string name;
+  double seconds = 0;         // the pass alone
+  double verify_seconds = 0;  // the verifier behind it
+  bool changed = false;
+  std::size_t nodes_before = 0, nodes_after = 0;
+};
+
+struct Lowered {
+  std::shared_ptr<const Graph> exported;   // simplified
+  std::shared_ptr<const Graph> canonical;  // decomposed, dim orders assigned
+  std::shared_ptr<const Graph> tosa;
+  std::vector<PassTiming> timings;
+  // The values of `tosa` that stand for a canonical value of the same name, with the order they are in.
+  std::vector<std::pair<std::string, DimOrder>> orders;
+};
+
+// Throws UnsupportedOp with every node that has no lowering, or SpecViolation with every rule of the target that the
+// lowered graph breaks. A graph at stage tosa is only checked.
+[[nodiscard]] Lowered lower(std::shared_ptr<const Graph> graph, const LowerOptions& options = {});
+
+// Everything that keeps the graph from the target, as data; empty if lower() would succeed.
+[[nodiscard]] std::vector<ErrorParts> problems(std::shared_ptr<const Graph> graph, const LowerOptions& options = {});
+
+// One pass by name, verified before and after; null if nothing changed. Throws InvalidGraph for an unknown name or a
+// graph at another stage than the pass takes.
+[[nodiscard]] std::shared_ptr<const Graph> run_pass(const std::string& name, const Graph& graph);
+
+}  // namespace tosaic::pipeline

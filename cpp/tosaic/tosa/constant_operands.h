@@ -1,0 +1,53 @@
+// Which attributes of a TOSA operator are constant operands in the file.
+//
+//   tosa.conv2d(input, weight, bias) {input_zp=3}   <->   CONV2D(input, weight, bias, input_zp, weight_zp)
+//
+// They follow the other operands, in the order of the visits. One description serves both directions: the
+// writer visits const attributes, the reader fills them in.
+#pragma once
+
+#include <span>
+#include <type_traits>
+
+#include "tosaic/ir/attributes.h"
+
+namespace tosaic::tosa {
+
+// Calls, in operand order, with the operand's name in the specification:
+//   visit.zero_point(name, dtype, int64)    one element of an operand's dtype
+//   visit.element(name, dtype, Scalar)      one element of an operand's dtype
+//   visit.shift(name, int64)                one int8
+//   visit.dims(name, Dims)                  a shape value
+//   visit.padding(name, before, after)      a shape value (before, after) per axis
+// `dtypes` are those of the operator's other operands.
+template <class A, class Visit>
+void visit_constant_operands(A& attrs, std::span<const DType> dtypes, Visit& visit) {
+  using T = std::remove_const_t<A>;
+  if constexpr (std::is_same_v<T, TosaConvAttrs> || std::is_same_v<T, TosaTransposeConvAttrs>) {
+    visit.zero_point("input_zp", dtypes[0], attrs.input_zp);
+    visit.zero_point("weight_zp", dtypes[1], attrs.weight_zp);
+  } else if constexpr (std::is_same_v<T, TosaAvgPoolAttrs>) {
+    visit.zero_point("input_zp", dtypes[0], attrs.input_zp);
+    visit.zero_point("output_zp", dtypes[0], attrs.output_zp);
+  } else if constexpr (std::is_same_v<T, TosaZeroPointAttrs>) {
+    const bool binary = dtypes.size() == 2;  // matmul; else negate
+    visit.zero_point(binary ? "A_zp" : "input1_zp", dtypes[0], attrs.first_zp);
+    visit.zero_point(binary ? "B_zp" : "output_zp", dtypes[binary ? 1 : 0], attrs.second_zp);
+  } else if constexpr (std::is_same_v<T, TosaMulAttrs>) {
+    visit.shift("shift", attrs.shift);
+  } else if constexpr (std::is_same_v<T, TosaPadAttrs>) {
+    visit.padding("padding", attrs.before, attrs.after);
+    visit.element("pad_const", dtypes[0], attrs.value);
+  } else if constexpr (std::is_same_v<T, ShapeAttrs>) {
+    visit.dims("shape", attrs.shape);
+  } else if constexpr (std::is_same_v<T, TosaSliceAttrs>) {
+    visit.dims("start", attrs.start);
+    visit.dims("size", attrs.size);
+  } else if constexpr (std::is_same_v<T, TosaResizeAttrs>) {
+    visit.dims("scale", attrs.scale);
+    visit.dims("offset", attrs.offset);
+    visit.dims("border", attrs.border);
+  }
+}
+
+}  // namespace tosaic::tosa

@@ -1,0 +1,721 @@
+#include "tosaic/tosa/deserialize.h"
+
+#include <tosa_generated.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <queue>
+#include <unordered_map>
+
+#include "tosaic/ir/infer.h"
+#include "tosaic/tosa/constant_operands.h"
+#include "tosaic/tosa/location.h"
+#include "tosaic/tosa/schema_map.h"
+
+namespace tosaic::tosa {
+namespace {
+
+constexpr std::size_t kDataAlignment = 8;
+constexpr std::size_t kMaxShapeLength = 2 * kMaxRank;  // of a shape value: padding has two entries per axis
+
+template <class T>
+std::size_t length(const flatbuffers::Vector<T>* vector) {
+  return vector == nullptr ? 0 : vector->size();
+}
+
+std::string_view view(const flatbuffers::String* text) {
+  return text == nullptr ? std::string_view() : text->string_view();
+}
+
+std::string quoted(std::string_view text) { return "'" + std::string(text) + "'"; }
+
+// ---- the file as a whole ----
+
+// Throws unless `bytes` is a well-formed flatbuffer of a version that we read.
+const schema::TosaGraph& checked_root(std::span<const std::byte> bytes) {
+  constexpr std::size_t kHeader = 8;
+  if (bytes.size() < kHeader)
+    throw InvalidGraph({.where = "tosa",
+                        .what = "the file is truncated",
+                        .expected = "at least 8 bytes",
+                        .got = std::to_string(bytes.size())});
+  if (std::memcmp(bytes.data() + 4, schema::TosaGraphIdentifier(), 4) != 0) {
+    std::string got;
+    for (const std::byte b : bytes.subspan(4, 4)) {
+      const auto c = std::to_integer<char>(b);
+      got += c >= ' ' && c <= '~' ? c : '?';
+    }
+    throw InvalidGraph({.where = "tosa",
+                        .what = "not a TOSA file",
+                        .expected = "the identifier 'TOSA' at byte 4",
+                        .got = quoted(got)});
+  }
+  const auto* data = reinterpret_cast<const std::uint8_t*>(bytes.data());
+  const std::size_t size = std::min<std::size_t>(bytes.size(), FLATBUFFERS_MAX_BUFFER_SIZE - 1);
+  const InvalidGraph damaged({.where = "tosa",
+                              .what = "the file is truncated or damaged",
+                              .expected = "a well-formed flatbuffer",
+                              .got = std::to_string(bytes.size()) + " bytes that are not"});
+  flatbuffers::Verifier::Options options;
+  options.max_tables = static_cast<flatbuffers::uoffset_t>(size / 4 + 64);
+
+  // The version first, by itself: other versions need not be well-formed by this schema.
+  flatbuffers::Verifier head(data, size, options);
+  if (head.VerifyOffset<flatbuffers::uoffset_t>(0) == 0) throw damaged;
+  const auto* root = flatbuffers::GetRoot<flatbuffers::Table>(data);
+  if (!root->VerifyTableStart(head) || !root->VerifyOffset(head, schema::TosaGraph::VT_VERSION))
+    throw damaged;
+  const auto* version = root->GetPointer<const schema::Version*>(schema::TosaGraph::VT_VERSION);
+  if (version == nullptr || !head.VerifyTable(version)) throw damaged;
+  if (version->_major() != 1 || version->_minor() < 0 || version->_minor() > 1)
+    throw UnsupportedOp({.where = "tosa",
+                         .what = "unknown version of the format",
+                         .expected = "TOSA 1.0 or 1.1",
+                         .got = std::to_string(version->_major()) + "." + std::to_string(version->_minor()) +
+                                "." + std::to_string(version->_patch())});
+
+  flatbuffers::Verifier verifier(data, size, options);
+  if (!schema::VerifyTosaGraphBuffer(verifier)) throw damaged;
+  return *schema::GetTosaGraph(data);
+}
+
+// ---- one block ----
+
+// What a name stands for.
+struct Slot {
+  static constexpr std::uint32_t kNone = 0xffffffffu;
+
+  const schema::TosaTensor* tensor = nullptr;  // one of the two
+  const schema::TosaShape* shape = nullptr;
+  TensorType type;                 // of a tensor
+  std::uint32_t producer = kNone;  // operator
+  bool is_input = false;
+  ValueId value;                    // once it is in the graph
+  std::optional<Storage> constant;  // elements, once needed
+};
+
+class BlockReader {
+ public:
+  BlockReader(const Storage& file, const schema::TosaBasicBlock& block) : file_(file), block_(block) {}
+
+  Graph read() {
+    read_names();
+    read_inputs();
+    read_producers();
+    graph_.stage = Stage::kTosa;
+    for (const std::uint32_t index : topological_order()) emit(index);
+    read_outputs();
+    return std::move(graph_);
+  }
+
+  // ---- constant operands, called by visit_constant_operands; `next_` is the operand to come ----
+
+  void zero_point(const char* name, DType dtype, std::int64_t& value) {
+    const std::array<std::byte, 8> bytes = element_bytes(name, dtype);
+    const double read = load_element(dtype, bytes.data());
+    if (is_float(dtype) && !(read == 0))
+      throw_here<InvalidGraph>(std::string(name) + " of a float operand is not zero", "0",
+                               std::to_string(read));
+    value = static_cast<std::int64_t>(read);
+  }
+  void element(const char* name, DType dtype, Scalar& value) {
+    const std::array<std::byte, 8> bytes = element_bytes(name, dtype);
+    value = scalar(dtype, bytes.data());
+  }
+  void shift(const char* name, std::int64_t& value) {
+    const std::array<std::byte, 8> bytes = element_bytes(name, DType::kI8);
+    value = static_cast<std::int64_t>(load_element(DType::kI8, bytes.data()));
+    if (value < 0 || value > 63)
+      throw_here<InvalidGraph>(std::string(name) + " is out of range", "0 to 63", std::to_string(value));
+  }
+  void dims(const char* name, Dims& value) {
+    const std::vector<std::int64_t> list = shape_values(name);
+    if (list.size() > kMaxRank)
+      throw_here<UnsupportedOp>(std::string(name) + " is too long",
+                                "at most " + std::to_string(kMaxRank) + " entries",
+                                std::to_string(list.size()));
+    value = Dims(std::span<const std::int64_t>(list));
+  }
+  void padding(const char* name, Dims& before, Dims& after) {
+    const std::vector<std::int64_t> list = shape_values(name);
+    if (list.size() % 2 != 0)
+      throw_here<InvalidGraph>(std::string(name) + " has an odd number of entries", "two per axis",
+                               std::to_string(list.size()));
+    before = after = Dims();
+    for (std::size_t i = 0; i < list.size(); i += 2) {
+      before.push_back(list[i]);
+      after.push_back(list[i + 1]);
+    }
+  }
+
+ private:
+  // ---- errors ----
+
+  [[nodiscard]] std::string here() const {
+    if (index_ == Slot::kNone) return "";
+    return "operator " + std::to_string(index_) + " (" + op_code_name(static_cast<std::uint32_t>(op_->op())) +
+           "): ";
+  }
+
+  [[nodiscard]] std::string result_name() const {
+    if (index_ == Slot::kNone || length(op_->outputs()) == 0) return "";
+    return std::string(view(op_->outputs()->Get(0)));
+  }
+
+  template <class E>
+  [[noreturn]] void throw_here(std::string what, std::string expected = "", std::string got = "",
+                               std::string hint = "") const {
+    throw E({.where = "tosa",
+             .what = here() + std::move(what),
+             .expected = std::move(expected),
+             .got = std::move(got),
+             .node = result_name(),
+             .hint = std::move(hint)});
+  }
+
+  // Runs `f`, whose errors know nothing of the file, and says which operator they are about.
+  template <class F>
+  auto at_operator(F f) const {
+    const auto parts = [this](const Error& error) {
+      ErrorParts changed = error.parts();
+      changed.where = "tosa";
+      changed.what = here() + changed.what;
+      changed.node = result_name();
+      return changed;
+    };
+    try {
+      return f();
+    } catch (const UnsupportedOp& error) {
+      throw UnsupportedOp(parts(error));
+    } catch (const InvalidGraph& error) {
+      throw InvalidGraph(parts(error));
+    }
+  }
+
+  // ---- names ----
+
+  void add_name(std::string_view name, Slot slot) {
+    if (name.empty()) throw_here<InvalidGraph>("a tensor has no name");
+    if (!names_.emplace(name, static_cast<std::uint32_t>(slots_.size())).second)
+      throw_here<InvalidGraph>("two tensors are named " + quoted(name));
+    slots_.push_back(std::move(slot));
+  }
+
+  void read_names() {
+    const std::size_t count = length(block_.tensors()) + length(block_.shapes());
+    slots_.reserve(count);
+    names_.reserve(count);
+    for (std::size_t i = 0; i < length(block_.tensors()); ++i) {
+      const auto* tensor = block_.tensors()->Get(static_cast<flatbuffers::uoffset_t>(i));
+      Slot slot;
+      slot.tensor = tensor;
+      slot.type = tensor_type(*tensor);
+      add_name(view(tensor->name()), std::move(slot));
+    }
+    for (std::size_t i = 0; i < length(block_.shapes()); ++i) {
+      Slot slot;
+      slot.shape = block_.shapes()->Get(static_cast<flatbuffers::uoffset_t>(i));
+      add_name(view(slot.shape->name()), std::move(slot));
+    }
+  }
+
+  TensorType tensor_type(const schema::TosaTensor& tensor) const {
+    const std::string name = "tensor " + quoted(view(tensor.name()));
+    TensorType type;
+    const auto code = static_cast<std::uint32_t>(tensor.type());
+    const std::optional<DType> dtype = dtype_from_code(code);
+    if (!dtype)
+      throw_here<UnsupportedOp>(name + " has an unknown dtype", "a dtype of TOSA 1.0", dtype_code_name(code));
+    type.dtype = *dtype;
+    if (tensor.variable()) throw_here<UnsupportedOp>(name + " is a variable: state is not supported");
+    if (tensor.is_unranked()) throw_here<UnsupportedOp>(name + " has no rank: shapes must be static");
+    if (length(tensor.shape()) > kMaxRank)
+      throw_here<UnsupportedOp>(name + " has too many axes", "at most " + std::to_string(kMaxRank),
+                                std::to_string(length(tensor.shape())));
+    for (std::size_t i = 0; i < length(tensor.shape()); ++i) {
+      const std::int32_t extent = tensor.shape()->Get(static_cast<flatbuffers::uoffset_t>(i));
+      if (extent < 1)
+        throw_here<InvalidGraph>(name + " has an extent that is not positive", "at least 1",
+                                 std::to_string(extent));
+      type.shape.push_back(extent);
+    }
+    if (num_elements(type.shape) > std::numeric_limits<std::int64_t>::max() / 8)
+      throw_here<InvalidGraph>(name + " is too large", "", to_string(type.shape));
+    return type;
+  }
+
+  std::uint32_t find(std::string_view name) const {
+    const auto it = names_.find(name);
+    if (it == names_.end()) throw_here<InvalidGraph>("no tensor is named " + quoted(name));
+    return it->second;
+  }
+
+  // ---- signature and order ----
+
+  void read_inputs() {
+    for (std::size_t i = 0; i < length(block_.inputs()); ++i) {
+      const std::string_view name = view(block_.inputs()->Get(static_cast<flatbuffers::uoffset_t>(i)));
+      Slot& slot = slots_[find(name)];
+      if (slot.tensor == nullptr) throw_here<UnsupportedOp>("input " + quoted(name) + " is a shape value");
+      if (slot.is_input) throw_here<InvalidGraph>("input " + quoted(name) + " is listed twice");
+      slot.is_input = true;
+      slot.value = graph_.add_input(InputKind::kUser, std::string(name), slot.type, std::string(name));
+    }
+  }
+
+  void read_producers() {
+    for (std::uint32_t i = 0; i < operator_count(); ++i) {
+      enter(i);
+      check_supported();
+      if (length(op_->outputs()) != 1)
+        throw_here<InvalidGraph>("wrong number of results", "1", std::to_string(length(op_->outputs())));
+      const std::string_view name = view(op_->outputs()->Get(0));
+      Slot& slot = slots_[find(name)];
+      if (slot.is_input || slot.producer != Slot::kNone)
+        throw_here<InvalidGraph>("the result " + quoted(name) + " is defined already");
+      if ((slot.shape != nullptr) != (op_->op() == schema::Op::CONST_SHAPE))
+        throw_here<InvalidGraph>("the result " + quoted(name) + " is of the wrong kind",
+                                 slot.shape != nullptr ? "a tensor" : "a shape value",
+                                 slot.shape != nullptr ? "a shape value" : "a tensor");
+      slot.producer = i;
+    }
+    index_ = Slot::kNone;
+  }
+
+  void check_supported() const {
+    const auto code = static_cast<std::uint32_t>(op_->op());
+    const auto attribute = static_cast<std::uint32_t>(op_->attribute_type());
+    if (!is_constant(*op_) && !op_from_code(code))
+      throw_here<UnsupportedOp>("this operator is not supported", "an operator of 'tosaic ops'",
+                                op_code_name(code));
+    if (attribute != 0 && attribute != code)
+      throw_here<InvalidGraph>("the attributes are of another operator", op_code_name(code),
+                               op_code_name(attribute));
+  }
+
+  static bool is_constant(const schema::TosaOperator& op) {
+    return op.op() == schema::Op::CONST || op.op() == schema::Op::CONST_SHAPE;
+  }
+
+  [[nodiscard]] std::uint32_t operator_count() const {
+    return static_cast<std::uint32_t>(length(block_.operators()));
+  }
+
+  void enter(std::uint32_t index) {
+    index_ = index;
+    op_ = block_.operators()->Get(index);
+  }
+
+  // The operators other than constants, the earliest ready one first.
+  std::vector<std::uint32_t> topological_order() {
+    std::vector<std::uint32_t> missing(operator_count(), 0), order;
+    std::vector<std::pair<std::uint32_t, std::uint32_t>> uses;  // producer, consumer
+    std::priority_queue<std::uint32_t, std::vector<std::uint32_t>, std::greater<>> ready;
+    std::uint32_t expected = 0;
+    for (std::uint32_t i = 0; i < operator_count(); ++i) {
+      enter(i);
+      if (is_constant(*op_)) continue;
+      ++expected;
+      missing[i] = add_uses(i, uses);
+      if (missing[i] == 0) ready.push(i);
+    }
+    index_ = Slot::kNone;
+    std::sort(uses.begin(), uses.end());
+    while (!ready.empty()) {
+      const std::uint32_t done = ready.top();
+      ready.pop();
+      order.push_back(done);
+      for (auto use = std::lower_bound(uses.begin(), uses.end(), std::pair(done, 0u));
+           use != uses.end() && use->first == done; ++use)
+        if (--missing[use->second] == 0) ready.push(use->second);
+    }
+    if (order.size() != expected) throw_cycle(missing);
+    return order;
+  }
+
+  std::uint32_t add_uses(std::uint32_t consumer, std::vector<std::pair<std::uint32_t, std::uint32_t>>& uses) {
+    total_operands_ += length(op_->inputs());
+    if (total_operands_ > file_.size())  // each takes four bytes, unless lists overlap
+      throw_here<InvalidGraph>("the lists of operands overlap");
+    std::uint32_t count = 0;
+    for (std::size_t k = 0; k < length(op_->inputs()); ++k) {
+      const std::string_view name = view(op_->inputs()->Get(static_cast<flatbuffers::uoffset_t>(k)));
+      const Slot& slot = slots_[find(name)];
+      if (slot.is_input) continue;
+      if (slot.producer == Slot::kNone)
+        throw_here<InvalidGraph>("nothing defines the operand " + quoted(name));
+      if (is_constant(*block_.operators()->Get(slot.producer))) continue;
+      uses.emplace_back(slot.producer, consumer);
+      ++count;
+    }
+    return count;
+  }
+
+  [[noreturn]] void throw_cycle(const std::vector<std::uint32_t>& missing) {
+    for (std::uint32_t i = 0; i < missing.size(); ++i) {
+      if (missing[i] == 0) continue;
+      enter(i);
+      throw_here<InvalidGraph>("the operator depends on its own result");
+    }
+    throw InternalError({.where = "tosa", .what = "operators left over without a cycle"});
+  }
+
+  // ---- constants ----
+
+  // The bytes of a constant in the file: in the flatbuffer, or behind it.
+  std::span<const std::byte> packed_bytes(const Slot& slot) {
+    const schema::TosaTensor& tensor = *slot.tensor;
+    const std::string name = "constant " + quoted(view(tensor.name()));
+    std::span<const std::byte> bytes;
+    if (length(tensor.data()) != 0) {
+      bytes = {reinterpret_cast<const std::byte*>(tensor.data()->data()), tensor.data()->size()};
+    } else if (tensor.offset() > 1) {
+      if (tensor.offset() > file_.size() || tensor.size() > file_.size() - tensor.offset())
+        throw_here<InvalidGraph>(
+            name + " lies beyond the end of the file: it is truncated",
+            "bytes " + std::to_string(tensor.offset()) + " to " +
+                std::to_string(tensor.offset() + std::min(tensor.size(), ~tensor.offset())),
+            std::to_string(file_.size()) + " bytes");
+      bytes = file_.bytes().subspan(tensor.offset(), tensor.size());
+    } else {
+      throw_here<InvalidGraph>(name + " has no data");
+    }
+    const std::size_t needed =
+        packed_size(slot.type.dtype, static_cast<std::size_t>(num_elements(slot.type.shape)));
+    if (bytes.size() < needed || bytes.size() - needed >= kDataAlignment)
+      throw_here<InvalidGraph>(name + " has the wrong size", std::to_string(needed) + " bytes",
+                               std::to_string(bytes.size()) + " bytes");
+    total_constant_bytes_ += needed;
+    if (total_constant_bytes_ > file_.size()) throw_here<InvalidGraph>("the data of constants overlaps");
+    return bytes.first(needed);
+  }
+
+  const Storage& constant_storage(Slot& slot) {
+    if (slot.constant) return *slot.constant;
+    const std::span<const std::byte> packed = packed_bytes(slot);
+    const DType dtype = slot.type.dtype;
+    const bool aligned = reinterpret_cast<std::uintptr_t>(packed.data()) % kDataAlignment == 0;
+    if (same_layout(dtype) && aligned) {
+      slot.constant.emplace(std::make_shared<const Storage>(file_), packed.data(), packed.size());
+    } else {
+      Storage storage = Storage::allocate(slot.type.bytes());
+      unpack(dtype, packed, {storage.writable(), storage.size()});
+      slot.constant = std::move(storage);
+    }
+    return *slot.constant;
+  }
+
+  // The slot of the next operand, which must be constant.
+  Slot& constant_operand(const char* name, bool wants_shape) {
+    Slot& slot = slots_[find(view(op_->inputs()->Get(static_cast<flatbuffers::uoffset_t>(next_++))))];
+    if ((slot.shape != nullptr) != wants_shape)
+      throw_here<InvalidGraph>("the operand " + std::string(name) + " is of the wrong kind",
+                               wants_shape ? "a shape value" : "a tensor",
+                               wants_shape ? "a tensor" : "a shape value");
+    if (slot.is_input || !is_constant(*block_.operators()->Get(slot.producer)))
+      throw_here<UnsupportedOp>(
+          "the operand " + std::string(name) + " is computed when the program runs", "a constant",
+          quoted(view(slot.tensor != nullptr ? slot.tensor->name() : slot.shape->name())));
+    return slot;
+  }
+
+  // The one element of the next operand, in memory layout.
+  std::array<std::byte, 8> element_bytes(const char* name, DType dtype) {
+    Slot& slot = constant_operand(name, false);
+    if (slot.type.dtype != dtype || num_elements(slot.type.shape) != 1) {
+      TensorType wanted;
+      wanted.dtype = dtype;
+      wanted.shape = Shape{1};
+      throw_here<InvalidGraph>("the operand " + std::string(name) + " has the wrong type", to_string(wanted),
+                               to_string(slot.type));
+    }
+    std::array<std::byte, 8> bytes{};
+    const std::span<const std::byte> stored = constant_storage(slot).bytes();
+    std::copy(stored.begin(), stored.end(), bytes.begin());
+    return bytes;
+  }
+
+  std::vector<std::int64_t> shape_values(const char* name) {
+    const schema::TosaShape& shape = *constant_operand(name, true).shape;
+    if (shape.rank() > kMaxShapeLength)
+      throw_here<UnsupportedOp>("the operand " + std::string(name) + " is too long",
+                                "at most " + std::to_string(kMaxShapeLength) + " entries",
+                                std::to_string(shape.rank()));
+    const std::size_t needed = shape.rank() * sizeof(std::int64_t);
+    if (length(shape.data()) != needed)
+      throw_here<InvalidGraph>("the shape value " + quoted(view(shape.name())) + " has the wrong size",
+                               std::to_string(needed) + " bytes",
+                               std::to_string(length(shape.data())) + " bytes");
+    std::vector<std::int64_t> values(shape.rank());
+    if (needed != 0) std::memcpy(values.data(), shape.data()->data(), needed);
+    return values;
+  }
+
+  static Scalar scalar(DType dtype, const std::byte* at) {
+    const double value = load_element(dtype, at);
+    if (dtype == DType::kBool) return value != 0;
+    if (is_float(dtype)) return value;
+    return static_cast<std::int64_t>(value);
+  }
+
+  // ---- operators ----
+
+  // The value of a tensor that is an operand as such, or an output.
+  ValueId value_of(std::string_view name) {
+    Slot& slot = slots_[find(name)];
+    if (slot.value.valid()) return slot.value;
+    if (slot.tensor == nullptr) throw_here<InvalidGraph>(quoted(name) + " is a shape value", "a tensor");
+    if (slot.producer == Slot::kNone) throw_here<InvalidGraph>("nothing defines " + quoted(name));
+    auto constant = std::make_shared<Constant>();
+    constant->name = std::string(name);
+    constant->dtype = slot.type.dtype;
+    constant->shape = slot.type.shape;
+    constant->storage = constant_storage(slot);
+    slot.value = graph_.add_constant(std::move(constant));
+    return slot.value;
+  }
+
+  void emit(std::uint32_t index) {
+    enter(index);
+    const Op op = *op_from_code(static_cast<std::uint32_t>(op_->op()));
+    Attrs attrs = default_attrs(op);
+    const std::size_t operand_count = plain_operands(op, attrs);
+    std::vector<ValueId> operands;
+    std::vector<const TensorType*> types;
+    std::vector<DType> dtypes;
+    for (std::size_t i = 0; i < operand_count; ++i)
+      operands.push_back(value_of(view(op_->inputs()->Get(static_cast<flatbuffers::uoffset_t>(i)))));
+    for (const ValueId operand : operands) {
+      types.push_back(&graph_.type(operand));
+      dtypes.push_back(graph_.type(operand).dtype);
+    }
+    Slot& result = slots_[find(result_name())];
+    next_ = operand_count;
+    std::visit(
+        [&](auto& a) {
+          read(a, dtypes, result.type);
+          visit_constant_operands(a, std::span<const DType>(dtypes), *this);
+        },
+        attrs);
+    const std::vector<TensorType> inferred = at_operator([&] { return infer(op, attrs, types); });
+    if (op == Op::kTosaMatmul && dtypes[0] == DType::kF16 && result.type.dtype == DType::kF32)
+      throw_here<UnsupportedOp>("f16 operands with an f32 result are not supported", "an f16 result", "f32");
+    if (inferred.size() != 1 || !(inferred.front() == result.type))
+      throw_here<InvalidGraph>("the result has the wrong type",
+                               inferred.empty() ? "" : to_string(inferred.front()), to_string(result.type));
+    const OriginRef origin =
+        op_->location() == nullptr ? nullptr : locations_.read(view(op_->location()->text()));
+    const NodeId node =
+        graph_.add_node(op, share(std::move(attrs)), operands, inferred, origin, result_name());
+    result.value = graph_.result(graph_.node(node));
+    index_ = Slot::kNone;
+  }
+
+  struct CountOperands {
+    std::size_t count = 0;
+    void zero_point(const char* /*name*/, DType /*dtype*/, std::int64_t /*value*/) { ++count; }
+    void element(const char* /*name*/, DType /*dtype*/, const Scalar& /*value*/) { ++count; }
+    void shift(const char* /*name*/, std::int64_t /*value*/) { ++count; }
+    void dims(const char* /*name*/, const Dims& /*value*/) { ++count; }
+    void padding(const char* /*name*/, const Dims& /*before*/, const Dims& /*after*/) { ++count; }
+  };
+
+  // How many operands are operands of the node; the number of all of them is checked.
+  std::size_t plain_operands(Op op, const Attrs& attrs) const {
+    const OpInfo& row = info(op);
+    const std::size_t got = length(op_->inputs());
+    if (row.max_operands == std::numeric_limits<std::uint8_t>::max()) {
+      if (got == 0) throw_here<InvalidGraph>("wrong number of operands", "at least 1", "0");
+      return got;
+    }
+    CountOperands constants;
+    const std::vector<DType> dtypes(row.max_operands, DType::kF32);
+    std::visit([&](const auto& a) { visit_constant_operands(a, std::span<const DType>(dtypes), constants); },
+               attrs);
+    if (got != row.max_operands + constants.count)
+      throw_here<InvalidGraph>("wrong number of operands", std::to_string(row.max_operands + constants.count),
+                               std::to_string(got));
+    return row.max_operands;
+  }
+
+  void read_outputs() {
+    for (std::size_t i = 0; i < length(block_.outputs()); ++i) {
+      const std::string_view name = view(block_.outputs()->Get(static_cast<flatbuffers::uoffset_t>(i)));
+      Output output;
+      output.value = value_of(name);
+      output.path = std::string(name);
+      graph_.add_output(std::move(output));
+    }
+  }
+
+  // ---- attribute tables ----
+
+  template <class T>
+  const T& table() const {
+    if (op_->attribute() == nullptr || op_->attribute_type() == schema::Attribute::NONE)
+      throw_here<InvalidGraph>("the attributes are missing");
+    return *static_cast<const T*>(op_->attribute());
+  }
+
+  using Ints = flatbuffers::Vector<std::int32_t>;
+  Dims ints(const char* field, const Ints* list, std::size_t expected) const {
+    if (length(list) != expected)
+      throw_here<InvalidGraph>(std::string(field) + " has the wrong length", std::to_string(expected),
+                               std::to_string(length(list)));
+    Dims dims;
+    for (std::size_t i = 0; i < expected; ++i)
+      dims.push_back(list->Get(static_cast<flatbuffers::uoffset_t>(i)));
+    return dims;
+  }
+
+  DType acc_type(schema::DType type) const {
+    const auto code = static_cast<std::uint32_t>(type);
+    const std::optional<DType> dtype = dtype_from_code(code);
+    if (!dtype)
+      throw_here<InvalidGraph>("acc_type is not a dtype", "INT32, INT48, FP16 or FP32",
+                               dtype_code_name(code));
+    return *dtype;
+  }
+
+  // Absent means propagate.
+  NanMode nan_mode(schema::NanPropagationMode mode) const {
+    if (mode > schema::NanPropagationMode::MAX)
+      throw_here<InvalidGraph>("unknown nan_mode", "PROPAGATE or IGNORE",
+                               std::to_string(static_cast<std::uint32_t>(mode)));
+    return mode == schema::NanPropagationMode::IGNORE ? NanMode::kIgnore : NanMode::kPropagate;
+  }
+
+  Scalar bound(const char* field, const flatbuffers::Vector<std::uint8_t>* data, DType dtype) const {
+    const std::size_t needed = byte_size(dtype);
+    if (length(data) < needed || length(data) - needed >= kDataAlignment)
+      throw_here<InvalidGraph>(std::string(field) + " has the wrong size", std::to_string(needed) + " bytes",
+                               std::to_string(length(data)) + " bytes");
+    return scalar(dtype, reinterpret_cast<const std::byte*>(data->data()));
+  }
+
+  using DTypes = std::vector<DType>;
+
+  // Operators whose attributes are all operands, or which have none; those of other stages never get here.
+  template <class A>
+  void read(A& /*attrs*/, const DTypes& /*dtypes*/, const TensorType& /*result*/) const {}
+  void read(CastAttrs& a, const DTypes& /*dtypes*/, const TensorType& result) const {
+    a.dtype = result.dtype;
+  }
+  void read(AxisAttrs& a, const DTypes& /*dtypes*/, const TensorType& /*result*/) const {
+    a.axis = table<schema::ReduceSumAttribute>().axis();
+  }
+  void read(PermuteAttrs& a, const DTypes& /*dtypes*/, const TensorType& result) const {
+    a.perm = ints("perms", table<schema::TransposeAttribute>().perms(), result.rank());
+  }
+  void read(TosaConvAttrs& a, const DTypes& /*dtypes*/, const TensorType& /*result*/) const {
+    const auto& t = table<schema::Conv2dAttribute>();
+    const std::size_t spatial = op_->op() == schema::Op::CONV3D ? 3 : 2;
+    a.pad = ints("pad", t.pad(), 2 * spatial);
+    a.stride = ints("stride", t.stride(), spatial);
+    a.dilation = ints("dilation", t.dilation(), spatial);
+    a.local_bound = t.local_bound();
+    a.acc_type = acc_type(t.acc_type());
+  }
+  void read(TosaTransposeConvAttrs& a, const DTypes& /*dtypes*/, const TensorType& /*result*/) const {
+    const auto& t = table<schema::TransposeConv2dAttribute>();
+    a.out_pad = ints("out_pad", t.out_pad(), 4);
+    a.stride = ints("stride", t.stride(), 2);
+    a.local_bound = t.local_bound();
+    a.acc_type = acc_type(t.acc_type());
+  }
+  void read(TosaAvgPoolAttrs& a, const DTypes& /*dtypes*/, const TensorType& /*result*/) const {
+    const auto& t = table<schema::AvgPool2dAttribute>();
+    a.kernel = ints("kernel", t.kernel(), 2);
+    a.stride = ints("stride", t.stride(), 2);
+    a.pad = ints("pad", t.pad(), 4);
+    a.acc_type = acc_type(t.acc_type());
+  }
+  void read(TosaMaxPoolAttrs& a, const DTypes& /*dtypes*/, const TensorType& /*result*/) const {
+    const auto& t = table<schema::MaxPool2dAttribute>();
+    a.kernel = ints("kernel", t.kernel(), 2);
+    a.stride = ints("stride", t.stride(), 2);
+    a.pad = ints("pad", t.pad(), 4);
+    a.nan_mode = nan_mode(t.nan_mode());
+  }
+  void read(TosaClampAttrs& a, const DTypes& dtypes, const TensorType& /*result*/) const {
+    const auto& t = table<schema::ClampAttribute>();
+    a.min_val = bound("min_val", t.min_val(), dtypes[0]);
+    a.max_val = bound("max_val", t.max_val(), dtypes[0]);
+    a.nan_mode = nan_mode(t.nan_mode());
+  }
+  void read(TosaAxisNanAttrs& a, const DTypes& /*dtypes*/, const TensorType& /*result*/) const {
+    const auto& t = table<schema::ArgMaxAttribute>();
+    a.axis = t.axis();
+    a.nan_mode = nan_mode(t.nan_mode());
+  }
+  void read(TosaNanAttrs& a, const DTypes& /*dtypes*/, const TensorType& /*result*/) const {
+    a.nan_mode = nan_mode(table<schema::MaximumAttribute>().nan_mode());
+  }
+  void read(TosaShiftAttrs& a, const DTypes& /*dtypes*/, const TensorType& /*result*/) const {
+    a.round = table<schema::ArithmeticRightShiftAttribute>().round();
+  }
+  void read(TosaResizeAttrs& a, const DTypes& /*dtypes*/, const TensorType& /*result*/) const {
+    const schema::ResizeMode mode = table<schema::ResizeAttribute>().mode();
+    if (mode != schema::ResizeMode::NEAREST && mode != schema::ResizeMode::BILINEAR)
+      throw_here<InvalidGraph>("unknown mode", "NEAREST or BILINEAR",
+                               std::to_string(static_cast<std::uint32_t>(mode)));
+    a.mode = mode == schema::ResizeMode::NEAREST ? ResizeMode::kNearest : ResizeMode::kBilinear;
+  }
+
+  const Storage& file_;
+  const schema::TosaBasicBlock& block_;
+  Graph graph_;
+  std::vector<Slot> slots_;
+  std::unordered_map<std::string_view, std::uint32_t> names_;
+  LocationReader locations_;
+  std::uint32_t index_ = Slot::kNone;  // of the operator being read
+  const schema::TosaOperator* op_ = nullptr;
+  std::size_t next_ = 0;
+  std::size_t total_operands_ = 0, total_constant_bytes_ = 0;
+};
+
+// The single block of the file. Further ones belong to control flow.
+const schema::TosaBasicBlock& single_block(const schema::TosaGraph& root) {
+  const schema::TosaBasicBlock* only = nullptr;
+  std::size_t blocks = 0;
+  std::string control_flow;
+  for (std::size_t r = 0; r < length(root.regions()); ++r) {
+    const auto* list = root.regions()->Get(static_cast<flatbuffers::uoffset_t>(r))->blocks();
+    for (std::size_t b = 0; b < length(list); ++b) {
+      const auto* block = list->Get(static_cast<flatbuffers::uoffset_t>(b));
+      if (blocks++ == 0) only = block;
+      for (std::size_t i = 0; i < length(block->operators()) && control_flow.empty(); ++i) {
+        const schema::Op op = block->operators()->Get(static_cast<flatbuffers::uoffset_t>(i))->op();
+        if (op == schema::Op::COND_IF || op == schema::Op::WHILE_LOOP)
+          control_flow = "operator " + std::to_string(i) + " (" + schema::EnumNameOp(op) + ")";
+      }
+    }
+  }
+  if (only == nullptr) throw InvalidGraph({.where = "tosa", .what = "the file has no block of operators"});
+  if (blocks > 1)
+    throw UnsupportedOp(
+        {.where = "tosa",
+         .what = "control flow is not supported" + (control_flow.empty() ? "" : ": " + control_flow),
+         .expected = "1 block",
+         .got = std::to_string(blocks)});
+  return *only;
+}
+
+}  // namespace
+
+Graph deserialize(const Storage& file) {
+  if (reinterpret_cast<std::uintptr_t>(file.bytes().data()) % kDataAlignment != 0)
+    return deserialize(file.bytes());
+  return BlockReader(file, single_block(checked_root(file.bytes()))).read();
+}
+
+Graph deserialize(std::span<const std::byte> file) {
+  Storage copy = Storage::allocate(file.size());
+  std::copy(file.begin(), file.end(), copy.writable());
+  return deserialize(copy);
+}
+
+}  // namespace tosaic::tosa

@@ -1,0 +1,546 @@
+#include "tosaic/tosa/serialize.h"
+
+#include <tosa_generated.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <map>
+#include <unordered_set>
+
+#include "tosaic/tosa/constant_operands.h"
+#include "tosaic/tosa/location.h"
+#include "tosaic/tosa/schema_map.h"
+
+static_assert(std::endian::native == std::endian::little, "elements are written as they lie in memory");
+
+namespace tosaic::tosa {
+namespace {
+
+using flatbuffers::FlatBufferBuilder;
+using flatbuffers::Offset;
+
+constexpr std::size_t kPieceAlignment = 64;  // of constants behind the flatbuffer
+constexpr std::size_t kDataAlignment = 8;
+
+std::size_t rounded_up(std::size_t size, std::size_t alignment) {
+  return (size + alignment - 1) / alignment * alignment;
+}
+
+// ---- the file as plain data ----
+
+// A name of the file: a tensor, constant or not, or a shape value.
+struct Entry {
+  std::string name;
+  DType dtype = DType::kF32;
+  Shape shape;
+  ConstantRef constant;  // elements in memory
+  bool is_shape = false;
+  std::vector<std::int64_t> extents;  // of a shape value
+
+  [[nodiscard]] std::size_t packed_bytes() const {
+    return packed_size(dtype, static_cast<std::size_t>(num_elements(shape)));
+  }
+};
+
+struct Operator {
+  std::uint32_t code = 0;
+  const Node* node = nullptr;         // none: CONST, CONST_SHAPE or an IDENTITY of ours
+  std::vector<std::uint32_t> inputs;  // entries
+  std::uint32_t output = 0;
+};
+
+struct File {
+  std::vector<Entry> entries;
+  std::vector<Operator> constants, operators;
+  std::vector<std::uint32_t> inputs, outputs;
+};
+
+// ---- graph -> file ----
+
+class Planner {
+ public:
+  explicit Planner(const Graph& graph) : graph_(graph), entry_of_(graph.values().size(), kNone) {}
+
+  File plan() {
+    for (const Value& value : graph_.values()) taken_.insert(value.name);
+    for (const Input& input : graph_.inputs()) file_.inputs.push_back(add_value(input.value));
+    for (const Node& node : graph_.nodes()) add_node(node);
+    for (const Output& output : graph_.outputs()) add_output(output.value);
+    return std::move(file_);
+  }
+
+  // ---- constant operands of the node being added; called by visit_constant_operands ----
+
+  void zero_point(const char* name, DType dtype, std::int64_t value) {
+    if (is_float(dtype) ? value != 0 : value < lowest(dtype) || value > -(lowest(dtype) + 1))
+      throw_here(std::string(name) + " does not fit its dtype", std::string(to_string(dtype)),
+                 std::to_string(value));
+    add_element("zp", dtype, static_cast<double>(value));
+  }
+  void element(const char* /*name*/, DType dtype, const Scalar& value) {
+    add_element("value", dtype, as_double(value));
+  }
+  void shift(const char* name, std::int64_t value) {
+    if (value < 0 || value > 63)
+      throw_here(std::string(name) + " is out of range", "0 to 63", std::to_string(value));
+    add_element("shift", DType::kI8, static_cast<double>(value));
+  }
+  void dims(const char* /*name*/, const Dims& value) { add_shape({value.begin(), value.end()}); }
+  void padding(const char* /*name*/, const Dims& before, const Dims& after) {
+    if (before.size() != after.size())
+      throw_here("padding differs in rank", std::to_string(before.size()), std::to_string(after.size()));
+    std::vector<std::int64_t> both;
+    for (std::size_t i = 0; i < before.size(); ++i) both.insert(both.end(), {before[i], after[i]});
+    add_shape(std::move(both));
+  }
+
+ private:
+  static constexpr std::uint32_t kNone = 0xffffffffu;
+
+  static std::int64_t lowest(DType dtype) {
+    const std::size_t bits = dtype == DType::kI4 ? 4 : dtype == DType::kI48 ? 48 : byte_size(dtype) * 8;
+    return -(std::int64_t{1} << (bits - 1));
+  }
+
+  [[noreturn]] void throw_here(std::string what, std::string expected, std::string got) const {
+    throw InvalidGraph(located(
+        {.where = "tosa", .what = std::move(what), .expected = std::move(expected), .got = std::move(got)},
+        node_->origin, graph_.node_name(*node_)));
+  }
+
+  std::uint32_t add_entry(Entry entry) {
+    file_.entries.push_back(std::move(entry));
+    return static_cast<std::uint32_t>(file_.entries.size() - 1);
+  }
+
+  std::uint32_t add_value(ValueId id) {
+    const Value& value = graph_.value(id);
+    check_value(value);
+    Entry entry;
+    entry.name = value.name;
+    entry.dtype = value.type.dtype;
+    entry.shape = value.type.shape;
+    entry.constant = value.constant;
+    const std::uint32_t index = add_entry(std::move(entry));
+    entry_of_[id.index()] = index;
+    if (value.kind == ValueKind::kConstant) add_constant_operator(schema::Op::CONST, index);
+    return index;
+  }
+
+  void check_value(const Value& value) const {
+    const auto fail = [&value](std::string what, std::string expected, std::string got) {
+      return ErrorParts{.where = "tosa",
+                        .what = std::move(what),
+                        .expected = std::move(expected),
+                        .got = std::move(got),
+                        .node = value.name};
+    };
+    if (!dtype_code(value.type.dtype))
+      throw UnsupportedOp(fail("TOSA has no such dtype",
+                               "bool, i4, i8, i16, i32, i48 or a float of at most 32 bits",
+                               std::string(to_string(value.type.dtype))));
+    if (!value.type.order.is_identity())
+      throw InvalidGraph(fail("a tosa value must have the identity dim order", "", to_string(value.type)));
+    for (const std::int64_t extent : value.type.shape) {
+      if (extent < 1) throw UnsupportedOp(fail("TOSA has no empty tensors", "", to_string(value.type.shape)));
+      if (extent > std::numeric_limits<std::int32_t>::max())
+        throw UnsupportedOp(fail("an extent does not fit 32 bits", "", to_string(value.type.shape)));
+    }
+    if (value.kind != ValueKind::kConstant) return;
+    const std::size_t bytes = value.constant->bytes().size();
+    if (bytes != value.type.bytes())
+      throw InvalidGraph(fail("the constant has the wrong size",
+                              std::to_string(value.type.bytes()) + " bytes",
+                              std::to_string(bytes) + " bytes"));
+  }
+
+  void add_constant_operator(schema::Op code, std::uint32_t output) {
+    file_.constants.push_back({static_cast<std::uint32_t>(code), nullptr, {}, output});
+  }
+
+  std::string fresh_name(const std::string& wanted) {
+    std::string name = wanted;
+    for (int i = 1; !taken_.insert(name).second; ++i) name = wanted + "_" + std::to_string(i);
+    return name;
+  }
+
+  void add_element(const char* role, DType dtype, double value) {
+    std::array<std::byte, 8> bytes{};
+    store_element(dtype, bytes.data(), value);
+    const auto [it, fresh] = elements_.try_emplace({dtype, std::bit_cast<std::uint64_t>(bytes)}, kNone);
+    if (fresh) {
+      auto constant = std::make_shared<Constant>();
+      const std::string text = is_float(dtype) ? "" : "_" + std::to_string(static_cast<std::int64_t>(value));
+      constant->name = fresh_name(std::string(role) + "_" + std::string(to_string(dtype)) + text);
+      constant->dtype = dtype;
+      constant->shape = Shape{1};
+      constant->storage =
+          Storage::of(std::vector<std::byte>(bytes.begin(), bytes.begin() + byte_size(dtype)));
+      Entry entry;
+      entry.name = constant->name;
+      entry.dtype = dtype;
+      entry.shape = constant->shape;
+      entry.constant = std::move(constant);
+      it->second = add_entry(std::move(entry));
+      add_constant_operator(schema::Op::CONST, it->second);
+    }
+    operator_->inputs.push_back(it->second);
+  }
+
+  void add_shape(std::vector<std::int64_t> extents) {
+    const auto [it, fresh] = shapes_.try_emplace(extents, kNone);
+    if (fresh) {
+      std::string wanted = "shape";
+      for (const std::int64_t extent : extents) wanted += "_" + std::to_string(extent);
+      Entry entry;
+      entry.name = fresh_name(wanted);
+      entry.is_shape = true;
+      entry.extents = std::move(extents);
+      it->second = add_entry(std::move(entry));
+      add_constant_operator(schema::Op::CONST_SHAPE, it->second);
+    }
+    operator_->inputs.push_back(it->second);
+  }
+
+  void add_node(const Node& node) {
+    node_ = &node;
+    const std::optional<std::uint32_t> code = op_code(node.op);
+    if (!code || !node.regions.empty() || node.result_count != 1)
+      throw UnsupportedOp(located({.where = "tosa",
+                                   .what = "not an operator of TOSA 1.0",
+                                   .expected = "operators of stage tosa only",
+                                   .got = "'" + std::string(info(node.op).name) + "'",
+                                   .hint = "Lower the graph to stage tosa first"},
+                                  node.origin, graph_.node_name(node)));
+    Operator built;
+    built.code = *code;
+    built.node = &node;
+    std::vector<DType> dtypes;
+    for (const ValueId operand : graph_.operands(node)) {
+      if (!operand.valid()) throw_here("an operand is absent", "all operands of a TOSA operator", "none");
+      const std::uint32_t known = entry_of_[operand.index()];
+      built.inputs.push_back(known == kNone ? add_value(operand) : known);
+      dtypes.push_back(graph_.type(operand).dtype);
+    }
+    operator_ = &built;
+    if (dtypes.size() < info(node.op).min_operands)
+      throw_here("operands are missing", std::to_string(info(node.op).min_operands),
+                 std::to_string(dtypes.size()));
+    std::visit(
+        [&](const auto& attrs) { visit_constant_operands(attrs, std::span<const DType>(dtypes), *this); },
+        *node.attrs);
+    built.output = add_value(graph_.result(node));
+    file_.operators.push_back(std::move(built));
+  }
+
+  void add_output(ValueId id) {
+    if (entry_of_[id.index()] == kNone) add_value(id);
+    const std::uint32_t entry = entry_of_[id.index()];
+    if (graph_.value(id).kind == ValueKind::kResult && outputs_.insert(entry).second) {
+      file_.outputs.push_back(entry);
+      return;
+    }
+    Entry copy;
+    copy.name = fresh_name(graph_.value(id).name + "_out");
+    copy.dtype = file_.entries[entry].dtype;
+    copy.shape = file_.entries[entry].shape;
+    Operator identity;
+    identity.code = static_cast<std::uint32_t>(schema::Op::IDENTITY);
+    identity.inputs = {entry};
+    identity.output = add_entry(std::move(copy));
+    file_.outputs.push_back(identity.output);
+    file_.operators.push_back(std::move(identity));
+  }
+
+  const Graph& graph_;
+  File file_;
+  std::vector<std::uint32_t> entry_of_;  // of each value
+  std::unordered_set<std::string> taken_;
+  std::unordered_set<std::uint32_t> outputs_;
+  std::map<std::pair<DType, std::uint64_t>, std::uint32_t> elements_;
+  std::map<std::vector<std::int64_t>, std::uint32_t> shapes_;
+  const Node* node_ = nullptr;  // being added
+  Operator* operator_ = nullptr;
+};
+
+// ---- file -> flatbuffer ----
+
+// Where the constants behind the flatbuffer begin, in order of the entries; empty = all data is inline.
+using PieceOffsets = std::vector<std::uint64_t>;
+
+class Encoder {
+ public:
+  Encoder(const File& file, const Graph& graph, const SerializeOptions& options, std::size_t reserve)
+      : file_(file), graph_(graph), options_(options), builder_(reserve) {}
+
+  FlatBufferBuilder finish(const PieceOffsets& pieces) {
+    for (const Entry& entry : file_.entries) names_.push_back(builder_.CreateString(entry.name));
+    std::vector<Offset<schema::TosaTensor>> tensors;
+    std::vector<Offset<schema::TosaShape>> shapes;
+    std::size_t piece = 0;
+    for (std::size_t i = 0; i < file_.entries.size(); ++i) {
+      const Entry& entry = file_.entries[i];
+      if (entry.is_shape)
+        shapes.push_back(shape(entry, names_[i]));
+      else
+        tensors.push_back(
+            tensor(entry, names_[i], entry.constant && !pieces.empty() ? pieces.at(piece++) : 0));
+    }
+    std::vector<Offset<schema::TosaOperator>> operators;
+    for (const Operator& op : file_.constants) operators.push_back(encode(op));
+    for (const Operator& op : file_.operators) operators.push_back(encode(op));
+    const auto main = builder_.CreateString("main");
+    const auto block = schema::CreateTosaBasicBlock(builder_, main, builder_.CreateVector(operators),
+                                                    builder_.CreateVector(tensors), names(file_.inputs),
+                                                    names(file_.outputs), builder_.CreateVector(shapes));
+    const auto region = schema::CreateTosaRegion(builder_, main, builder_.CreateVector(&block, 1));
+    const auto version = schema::CreateVersion(builder_, 1, 0, 0, false);
+    const auto root = schema::CreateTosaGraph(builder_, version, builder_.CreateVector(&region, 1));
+    schema::FinishTosaGraphBuffer(builder_, root);
+    return std::move(builder_);
+  }
+
+ private:
+  using Ints = Offset<flatbuffers::Vector<std::int32_t>>;
+  using Bytes = Offset<flatbuffers::Vector<std::uint8_t>>;
+
+  // A byte vector of `size`, and zeros up to a multiple of 8 as other writers have it; `fill` gets the first
+  // `size`.
+  template <class Fill>
+  Bytes bytes(std::size_t size, Fill fill) {
+    const std::size_t padded = rounded_up(size, kDataAlignment);
+    builder_.ForceVectorAlignment(padded, 1, kDataAlignment);
+    std::uint8_t* at = nullptr;
+    const Bytes vector = builder_.CreateUninitializedVector(padded, &at);
+    std::memset(at + size, 0, padded - size);
+    fill(std::span(reinterpret_cast<std::byte*>(at), size));
+    return vector;
+  }
+
+  Bytes element(DType dtype, const Scalar& value) {
+    return bytes(byte_size(dtype),
+                 [&](std::span<std::byte> to) { store_element(dtype, to.data(), as_double(value)); });
+  }
+
+  Offset<schema::TosaTensor> tensor(const Entry& entry, Offset<flatbuffers::String> name,
+                                    std::uint64_t offset) {
+    Bytes data = 0;
+    if (entry.constant && offset == 0)
+      data = bytes(entry.packed_bytes(),
+                   [&](std::span<std::byte> to) { pack(entry.dtype, entry.constant->bytes(), to); });
+    const auto type = static_cast<schema::DType>(*dtype_code(entry.dtype));
+    return schema::CreateTosaTensor(builder_, name, ints("shape", entry.shape), type, data, false, false, 0,
+                                    offset, offset == 0 ? 0 : entry.packed_bytes());
+  }
+
+  Offset<schema::TosaShape> shape(const Entry& entry, Offset<flatbuffers::String> name) {
+    const std::size_t size = entry.extents.size() * sizeof(std::int64_t);
+    const Bytes data = bytes(size, [&](std::span<std::byte> to) {
+      if (size != 0) std::memcpy(to.data(), entry.extents.data(), size);
+    });
+    return schema::CreateTosaShape(builder_, name, static_cast<std::uint32_t>(entry.extents.size()), data);
+  }
+
+  Offset<flatbuffers::Vector<Offset<flatbuffers::String>>> names(const std::vector<std::uint32_t>& entries) {
+    std::vector<Offset<flatbuffers::String>> list;
+    for (const std::uint32_t entry : entries) list.push_back(names_[entry]);
+    return builder_.CreateVector(list);
+  }
+
+  Offset<schema::TosaOperator> encode(const Operator& op) {
+    node_ = op.node;
+    const Offset<void> attribute =
+        node_ == nullptr ? no_fields()
+                         : std::visit([this](const auto& attrs) { return write(attrs); }, *node_->attrs);
+    const auto inputs = names(op.inputs);
+    const auto outputs = names({op.output});
+    Offset<schema::OpLocation> location = 0;
+    const std::string text = options_.locations && node_ != nullptr ? location_text(node_->origin) : "";
+    if (!text.empty()) location = schema::CreateOpLocation(builder_, builder_.CreateString(text));
+    return schema::CreateTosaOperator(builder_, static_cast<schema::Op>(op.code),
+                                      static_cast<schema::Attribute>(op.code), attribute, inputs, outputs,
+                                      location);
+  }
+
+  // ---- attribute tables; tables with the same fields have the same bytes, whichever of their writers is
+  // used ----
+
+  Offset<void> no_fields() { return schema::CreateConstAttribute(builder_).Union(); }
+
+  // Attributes that are operands in the file, or that the types say.
+  template <class A>
+  Offset<void> write(const A& /*attrs*/) {
+    return no_fields();
+  }
+  Offset<void> write(const AxisAttrs& a) {
+    return schema::CreateReduceSumAttribute(builder_, narrow("axis", a.axis)).Union();
+  }
+  Offset<void> write(const PermuteAttrs& a) {
+    return schema::CreateTransposeAttribute(builder_, ints("perms", a.perm)).Union();
+  }
+  Offset<void> write(const TosaConvAttrs& a) {
+    return schema::CreateConv2dAttribute(builder_, ints("pad", a.pad), ints("stride", a.stride),
+                                         ints("dilation", a.dilation), a.local_bound, acc_type(a.acc_type))
+        .Union();
+  }
+  Offset<void> write(const TosaTransposeConvAttrs& a) {
+    return schema::CreateTransposeConv2dAttribute(builder_, ints("out_pad", a.out_pad),
+                                                  ints("stride", a.stride), a.local_bound,
+                                                  acc_type(a.acc_type))
+        .Union();
+  }
+  Offset<void> write(const TosaAvgPoolAttrs& a) {
+    return schema::CreateAvgPool2dAttribute(builder_, ints("kernel", a.kernel), ints("stride", a.stride),
+                                            ints("pad", a.pad), acc_type(a.acc_type))
+        .Union();
+  }
+  Offset<void> write(const TosaMaxPoolAttrs& a) {
+    return schema::CreateMaxPool2dAttribute(builder_, ints("kernel", a.kernel), ints("stride", a.stride),
+                                            ints("pad", a.pad), nan_mode(a.nan_mode))
+        .Union();
+  }
+  Offset<void> write(const TosaClampAttrs& a) {
+    const DType dtype = graph_.type(graph_.operands(*node_)[0]).dtype;
+    return schema::CreateClampAttribute(builder_, element(dtype, a.min_val), element(dtype, a.max_val),
+                                        nan_mode(a.nan_mode))
+        .Union();
+  }
+  Offset<void> write(const TosaAxisNanAttrs& a) {
+    return schema::CreateArgMaxAttribute(builder_, narrow("axis", a.axis), nan_mode(a.nan_mode)).Union();
+  }
+  Offset<void> write(const TosaNanAttrs& a) {
+    return schema::CreateMaximumAttribute(builder_, nan_mode(a.nan_mode)).Union();
+  }
+  Offset<void> write(const TosaShiftAttrs& a) {
+    return schema::CreateArithmeticRightShiftAttribute(builder_, a.round).Union();
+  }
+  Offset<void> write(const TosaResizeAttrs& a) {
+    const bool nearest = a.mode == ResizeMode::kNearest;
+    return schema::CreateResizeAttribute(builder_,
+                                         nearest ? schema::ResizeMode::NEAREST : schema::ResizeMode::BILINEAR)
+        .Union();
+  }
+
+  std::int32_t narrow(const char* field, std::int64_t value) const {
+    if (value < std::numeric_limits<std::int32_t>::min() || value > std::numeric_limits<std::int32_t>::max())
+      throw InvalidGraph(located({.where = "tosa",
+                                  .what = std::string(field) + " does not fit 32 bits",
+                                  .got = std::to_string(value)},
+                                 node_ == nullptr ? nullptr : node_->origin,
+                                 node_ == nullptr ? "" : graph_.node_name(*node_)));
+    return static_cast<std::int32_t>(value);
+  }
+  Ints ints(const char* field, const Dims& dims) {
+    std::array<std::int32_t, kMaxRank> list{};
+    for (std::size_t i = 0; i < dims.size(); ++i) list.at(i) = narrow(field, dims[i]);
+    return builder_.CreateVector(list.data(), dims.size());
+  }
+  schema::DType acc_type(DType dtype) const {
+    const std::optional<std::uint32_t> code = dtype_code(dtype);
+    if (!code)
+      throw UnsupportedOp(located({.where = "tosa",
+                                   .what = "TOSA has no such accumulator",
+                                   .expected = "i32, i48, f16 or f32",
+                                   .got = std::string(to_string(dtype))},
+                                  node_->origin, graph_.node_name(*node_)));
+    return static_cast<schema::DType>(*code);
+  }
+  static schema::NanPropagationMode nan_mode(NanMode mode) {
+    return mode == NanMode::kPropagate ? schema::NanPropagationMode::PROPAGATE
+                                       : schema::NanPropagationMode::IGNORE;
+  }
+
+  const File& file_;
+  const Graph& graph_;
+  const SerializeOptions& options_;
+  FlatBufferBuilder builder_;
+  std::vector<Offset<flatbuffers::String>> names_;  // of the entries
+  const Node* node_ = nullptr;                      // whose attributes are being written
+};
+
+// What an entry takes besides its constant, roughly: the first size of the builder.
+constexpr std::size_t kBytesPerEntry = 256;
+// Leaves room below 2 GiB, where offsets end, for all that is not a constant.
+constexpr std::size_t kMaxInline = 2'000'000'000;
+
+std::size_t constant_bytes(const File& file) {
+  std::size_t total = 0;
+  for (const Entry& entry : file.entries)
+    if (entry.constant) total += rounded_up(entry.packed_bytes(), kDataAlignment) + kDataAlignment;
+  return total;
+}
+
+Storage share(FlatBufferBuilder builder) {
+  auto buffer = std::make_shared<flatbuffers::DetachedBuffer>(builder.Release());
+  const auto* data = reinterpret_cast<const std::byte*>(buffer->data());
+  const std::size_t size = buffer->size();
+  return {std::move(buffer), data, size};
+}
+
+// The flatbuffer's size does not depend on the offsets in it, as long as none is 0: it is built twice.
+void write_with_pieces(const File& file, const Graph& graph, const SerializeOptions& options,
+                       const Sink& sink) {
+  std::vector<const Entry*> constants;
+  for (const Entry& entry : file.entries)
+    if (entry.constant) constants.push_back(&entry);
+  const std::size_t reserve = kBytesPerEntry * (file.entries.size() + 4);
+  const auto encode = [&](const PieceOffsets& pieces) {
+    return share(Encoder(file, graph, options, reserve).finish(pieces));
+  };
+  PieceOffsets offsets(constants.size(), kPieceAlignment);
+  std::uint64_t end = encode(offsets).size();
+  const std::uint64_t first = end;
+  for (std::size_t i = 0; i < constants.size(); ++i) {
+    offsets[i] = rounded_up(end, kPieceAlignment);
+    end = offsets[i] + constants[i]->packed_bytes();
+  }
+  sink(encode(offsets).bytes());
+  std::uint64_t at = first;
+  const std::array<std::byte, kPieceAlignment> zeros{};
+  for (std::size_t i = 0; i < constants.size(); ++i) {
+    const Entry& entry = *constants[i];
+    if (offsets[i] != at) sink(std::span(zeros).first(offsets[i] - at));
+    if (same_layout(entry.dtype)) {
+      sink(entry.constant->bytes());
+    } else {
+      std::vector<std::byte> packed(entry.packed_bytes());
+      pack(entry.dtype, entry.constant->bytes(), packed);
+      sink(packed);
+    }
+    at = offsets[i] + entry.packed_bytes();
+  }
+}
+
+}  // namespace
+
+void serialize_to(const Graph& graph, const Sink& sink, const SerializeOptions& options) {
+  const File file = Planner(graph).plan();
+  const std::size_t constants = constant_bytes(file);
+  if (constants > std::min(options.inline_limit, kMaxInline)) {
+    write_with_pieces(file, graph, options, sink);
+    return;
+  }
+  const std::size_t reserve = constants + kBytesPerEntry * (file.entries.size() + 4);
+  sink(share(Encoder(file, graph, options, reserve).finish(PieceOffsets())).bytes());
+}
+
+Storage serialize(const Graph& graph, const SerializeOptions& options) {
+  const File file = Planner(graph).plan();
+  const std::size_t constants = constant_bytes(file);
+  const std::size_t reserve = constants + kBytesPerEntry * (file.entries.size() + 4);
+  if (constants <= std::min(options.inline_limit, kMaxInline))
+    return share(Encoder(file, graph, options, reserve).finish(PieceOffsets()));
+  std::vector<std::byte> whole;
+  whole.reserve(reserve);
+  write_with_pieces(file, graph, options, [&whole](std::span<const std::byte> piece) {
+    whole.insert(whole.end(), piece.begin(), piece.end());
+  });
+  auto owner = std::make_shared<const std::vector<std::byte>>(std::move(whole));
+  return {owner, owner->data(), owner->size()};
+}
+
+}  // namespace tosaic::tosa

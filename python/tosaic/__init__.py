@@ -1,0 +1,122 @@
+"""tosaic: from torch.export to verified TOSA.
+
+The package itself imports nothing: names are loaded when they are first used, so `import tosaic` costs next
+to nothing and needs numpy only. torch is imported by `tosaic.fx`, and only when a program of torch's is
+handed in.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tosaic._core import (
+        Constant,
+        Error,
+        Graph,
+        InternalError,
+        InvalidGraph,
+        LayoutMismatch,
+        Node,
+        QuantMismatch,
+        SpecViolation,
+        UnsupportedOp,
+        Value,
+        __version__,
+    )
+    from tosaic.api import check, compare, from_exported, from_graph, lower
+    from tosaic.archive import load
+    from tosaic.comparison import CompareRow, Comparison, Metrics
+    from tosaic.program import CheckResult, Lowered, Port, Problem, Program
+    from tosaic.report import Report
+    from tosaic.tosa_file import load_tosa
+
+_HOME = {
+    "check": "api",
+    "compare": "api",
+    "from_exported": "api",
+    "from_graph": "api",
+    "lower": "api",
+    "load": "archive",
+    "load_tosa": "tosa_file",
+    "Program": "program",
+    "Lowered": "program",
+    "CheckResult": "program",
+    "Problem": "program",
+    "Port": "program",
+    "Comparison": "comparison",
+    "CompareRow": "comparison",
+    "Metrics": "comparison",
+    "Report": "report",
+    "Graph": "_core",
+    "Node": "_core",
+    "Value": "_core",
+    "Constant": "_core",
+    "Error": "_core",
+    "InvalidGraph": "_core",
+    "UnsupportedOp": "_core",
+    "SpecViolation": "_core",
+    "QuantMismatch": "_core",
+    "LayoutMismatch": "_core",
+    "InternalError": "_core",
+    "__version__": "_core",
+}
+_SUBMODULES = (
+    "api",
+    "archive",
+    "cli",
+    "comparison",
+    "demo",
+    "fx",
+    "program",
+    "reference_model",
+    "report",
+    "testing",
+)
+
+__all__ = [
+    "from_exported",
+    "from_graph",
+    "lower",
+    "check",
+    "compare",
+    "load",
+    "load_tosa",
+    "Program",
+    "Lowered",
+    "CheckResult",
+    "Problem",
+    "Port",
+    "Comparison",
+    "CompareRow",
+    "Metrics",
+    "Report",
+    "Graph",
+    "Node",
+    "Value",
+    "Constant",
+    "Error",
+    "InvalidGraph",
+    "UnsupportedOp",
+    "SpecViolation",
+    "QuantMismatch",
+    "LayoutMismatch",
+    "InternalError",
+    "__version__",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME.get(name)
+    if home is None and name not in _SUBMODULES:
+        raise AttributeError(f"module 'tosaic' has no attribute {name!r}")
+    from importlib import import_module
+
+    if home is None:
+        return import_module(f"tosaic.{name}")
+    found = globals()[name] = getattr(import_module(f"tosaic.{home}"), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *_SUBMODULES})

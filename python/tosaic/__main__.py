@@ -1,0 +1,9 @@
+"""``python -m tosaic``."""
+
+from __future__ import annotations
+
+import sys
+
+from tosaic.cli import main
+
+sys.exit(main())

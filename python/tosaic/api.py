@@ -1,0 +1,275 @@
+"""The functions of the package: read, lower, check, compare."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from tosaic import _core
+from tosaic.program import CheckResult, Lowered, Problem, Program, dump_to
+
+if TYPE_CHECKING:
+    import os
+
+    from tosaic.comparison import Comparison
+
+__all__ = ["check", "compare", "from_exported", "from_graph", "lower", "open_program", "program_of"]
+
+DEFAULT_TARGET = "TOSA-1.0+FP"
+
+
+def from_exported(ep: Any, *, bind: Any = None, method: str = "forward") -> Program:
+    """Reads what `torch.export` produced.
+
+    Parameters
+    ----------
+    ep : torch.export.ExportedProgram
+        Decomposed or not, strict or not, training or inference form, ExecuTorch edge dialect or plain ATen.
+    bind : mapping or example inputs, optional
+        Sizes of symbolic dimensions: ``{"x": {0: 1}}`` by input name (or index) and axis, or example inputs.
+    method : str
+        Name of the graph.
+
+    Returns
+    -------
+    Program
+        Stage ``exported``. Weights are not copied: they stay torch's, and are refused once changed in place.
+
+    Raises
+    ------
+    UnsupportedOp
+        A dimension is left unbound, or the program mutates memory that another live value shares.
+    InvalidGraph
+        The program contradicts itself or the sizes it is bound to.
+
+    Examples
+    --------
+    >>> program = tosaic.from_exported(torch.export.export(model, (x,)))  # doctest: +SKIP
+    """
+    from tosaic import fx
+
+    imported = fx.from_exported(_exported_program(ep), bind=bind, method=method)
+    return Program(imported.graph, imported.signature, diagnostics=tuple(imported.diagnostics))
+
+
+def from_graph(graph: _core.Graph) -> Program:
+    """A program from a graph alone: inputs by position or name, several outputs as a tuple."""
+    return Program(graph)
+
+
+def lower(
+    program: Any,
+    *,
+    target: str = DEFAULT_TARGET,
+    unsupported: Literal["error", "split"] = "error",
+    bind: Any = None,
+    dump: str | os.PathLike[str] | None = None,
+    verify: bool = True,
+) -> Lowered:
+    """Lowers a program to one TOSA graph.
+
+    Parameters
+    ----------
+    program : Program, torch.export.ExportedProgram, Graph or path
+    target : str
+        Version, profiles and extensions: ``"TOSA-1.0+FP"``.
+    unsupported : {"error", "split"}
+        What to do about operators outside the target: refuse the program with all of them named. Splitting it
+        is not available in this version.
+    bind : optional
+        As `from_exported` takes it.
+    dump : path, optional
+        Folder to write each graph to that a pass changed.
+    verify : bool
+        Verify the graph between all passes.
+
+    Raises
+    ------
+    UnsupportedOp
+        Operators have no lowering. ``problems`` of the exception lists all of them with their reasons.
+    SpecViolation
+        The lowered graph breaks rules of the target, such as those of its level; ``problems`` as above.
+    """
+    if unsupported not in ("error", "split"):
+        raise _core.make_error(
+            _core.InvalidGraph,
+            where="lower",
+            what="unknown value of 'unsupported'",
+            expected="'error' or 'split'",
+            got=repr(unsupported),
+        )
+    if unsupported == "split":
+        raise _core.make_error(
+            _core.UnsupportedOp,
+            where="lower",
+            what="splitting a program between targets is not available in this version",
+            expected="unsupported='error'",
+            got="unsupported='split'",
+            hint="tosaic.check lists what keeps the program from the target",
+        )
+    source = program_of(program, bind=bind)
+    start = time.perf_counter()
+    on_change = None if dump is None else dump_to(dump)
+    try:
+        lowered = _core.lower(source.graph, target=target, verify_each=verify, on_change=on_change)
+    except (_core.UnsupportedOp, _core.SpecViolation) as error:
+        # The core's errors are classes of the extension, which mypy knows no attribute `problems` of.
+        setattr(error, "problems", _problems(source.graph, target, error))  # noqa: B010
+        raise
+    return Lowered(lowered, source, target=target, seconds=time.perf_counter() - start)
+
+
+def check(program: Any, *, target: str = DEFAULT_TARGET, bind: Any = None) -> CheckResult:
+    """Says what would not lower, and why, before trying.
+
+    Parameters
+    ----------
+    program : Program, torch.export.ExportedProgram, Graph or path
+    target : str
+    bind : optional
+        As `from_exported` takes it.
+
+    Returns
+    -------
+    CheckResult
+        All reasons as data; true if there is none.
+
+    Raises
+    ------
+    InvalidGraph
+        The target is not understood, or the program is malformed.
+    """
+    try:
+        source = program_of(program, bind=bind)
+    except _core.UnsupportedOp as error:
+        return CheckResult(target, (Problem.from_parts(error.parts),), 0)
+    found = _core.problems(source.graph, target=target)
+    return CheckResult(target, tuple(Problem.from_parts(parts) for parts in found), len(source.graph))
+
+
+def compare(
+    a: Any,
+    b: Any,
+    samples: Any,
+    *,
+    threshold_db: float = 30.0,
+    local: bool = True,
+    bind: Any = None,
+) -> Comparison:
+    """Runs two programs on the same inputs and compares them node by node.
+
+    Parameters
+    ----------
+    a : torch.export.ExportedProgram, Program, Lowered, Graph or path
+        The reference. An exported program runs in torch eager, each node traced.
+    b : Program, Lowered, Graph, torch.export.ExportedProgram or path
+        Runs on tosaic's executor.
+    samples : tuple, dict, array, path of an npz or npy file, or an iterable of them
+        A tuple holds positional arguments, a dict keyword arguments or arrays by input name. Over several
+        samples the worst figures are kept.
+    threshold_db : float
+        A node whose signal to noise ratio is below it is a divergence.
+    local : bool
+        Tell the error that a node makes from the one it inherits. This runs each node of a once more, on the
+        values of b, with tosaic's kernels.
+    bind : optional
+        As `from_exported` takes it, for either side.
+
+    Returns
+    -------
+    Comparison
+    """
+    from tosaic.compare_programs import compare_programs
+
+    return compare_programs(a, b, samples, threshold_db=threshold_db, local=local, bind=bind)
+
+
+def program_of(source: Any, *, bind: Any = None) -> Program:
+    """A program from anything that stands for one: itself, its lowered form, a graph, torch's, or a path.
+
+    Raises
+    ------
+    InvalidGraph
+        It is nothing of these.
+    """
+    if isinstance(source, Program):
+        return source
+    if isinstance(source, Lowered):
+        return source.at("tosa")
+    if isinstance(source, _core.Graph):
+        return Program(source)
+    if isinstance(source, str | Path):
+        return open_program(source, bind=bind)
+    return from_exported(source, bind=bind)
+
+
+def open_program(path: str | os.PathLike[str], *, bind: Any = None) -> Program:
+    """Reads a program from a file: ``.pt2``, ``.tosa``, graph text, or an archive that `Program.save` wrote.
+
+    Raises
+    ------
+    FileNotFoundError
+    InvalidGraph
+        The file is none of these, or damaged.
+    """
+    from tosaic.archive import is_archive, load
+    from tosaic.tosa_file import load_tosa
+
+    file = Path(path)
+    if file.suffix == ".pt2":
+        return from_exported(load_exported(file), bind=bind)
+    if file.suffix == ".tosa":
+        return load_tosa(file)
+    if is_archive(file):
+        return load(file)
+    try:
+        return Program(_core.Graph.parse(file.read_text(encoding="utf-8")))
+    except UnicodeDecodeError as error:
+        raise _core.make_error(
+            _core.InvalidGraph,
+            where="open",
+            what=f"'{file.name}' is not a program",
+            expected="a .pt2 or .tosa file, graph text, or an archive written by Program.save",
+            got="other bytes",
+        ) from error
+
+
+def load_exported(path: str | os.PathLike[str]) -> Any:
+    """Reads a ``.pt2`` file with torch.
+
+    Raises
+    ------
+    InvalidGraph
+        torch cannot read it.
+    """
+    from tosaic.fx.eager import load_exported as load_with_torch
+
+    return load_with_torch(path)
+
+
+def is_exported_program(source: Any) -> bool:
+    """True for torch's ExportedProgram; torch need not be loaded."""
+    return hasattr(source, "graph_module") and hasattr(source, "graph_signature")
+
+
+def _exported_program(source: Any) -> Any:
+    """The program itself, or the one that an ExecuTorch program manager holds."""
+    if not is_exported_program(source) and callable(getattr(source, "exported_program", None)):
+        source = source.exported_program()
+    if not is_exported_program(source):
+        raise _core.make_error(
+            _core.InvalidGraph,
+            where="import",
+            what="this is not a program",
+            expected="a torch.export.ExportedProgram, tosaic.Program, tosaic.Graph or path",
+            got=type(source).__name__,
+            hint="Export the module first: torch.export.export(module, example_inputs)",
+        )
+    return source
+
+
+def _problems(graph: _core.Graph, target: str, error: _core.Error) -> Sequence[Problem]:
+    found = _core.problems(graph, target=target) or [error.parts]
+    return tuple(Problem.from_parts(parts) for parts in found)

@@ -1,0 +1,260 @@
+"""Programs in one file: graph text, signature and weights.
+
+A zip archive without compression::
+
+    manifest.json    format, version, and the calling convention
+    graph.txt        the text form; larger weights are referred to
+    weights/N.npy    the elements as they are, in the order in which the text refers to them
+
+The same program gives the same bytes, and reading needs numpy alone.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tosaic import _core
+from tosaic.program import Program
+
+if TYPE_CHECKING:
+    import os
+
+    from tosaic.fx.signature import Signature, Tree
+
+__all__ = ["FORMAT", "VERSION", "is_archive", "load", "save"]
+
+FORMAT = "tosaic program"
+VERSION = 1
+_MANIFEST = "manifest.json"
+_GRAPH = "graph.txt"
+_MOMENT = (1980, 1, 1, 0, 0, 0)
+_read_array: Any = np.lib.format.read_array
+_write_array: Any = np.lib.format.write_array
+_Key = tuple[str, str, tuple[int, ...], int]
+
+
+def save(program: Program, path: str | os.PathLike[str]) -> None:
+    """Writes `program`; see `tosaic.Program.save`."""
+    weights: list[dict[str, Any]] = []
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+        for key, constant in _numbered(program.graph):
+            name, dtype, shape, occurrence = key
+            member = f"weights/{len(weights)}.npy"
+            weights.append(
+                {"name": name, "dtype": dtype, "shape": shape, "occurrence": occurrence, "file": member}
+            )
+            buffer = io.BytesIO()
+            _write_array(buffer, _plain(constant.array), version=(1, 0), allow_pickle=False)
+            archive.writestr(zipfile.ZipInfo(member, _MOMENT), buffer.getbuffer())
+        manifest = {
+            "format": FORMAT,
+            "version": VERSION,
+            "signature": _signature_to_json(program.signature),
+            "weights": weights,
+        }
+        archive.writestr(zipfile.ZipInfo(_GRAPH, _MOMENT), program.graph.text())
+        archive.writestr(zipfile.ZipInfo(_MANIFEST, _MOMENT), json.dumps(manifest, indent=1))
+
+
+def is_archive(path: str | os.PathLike[str]) -> bool:
+    """True if the file says it is ours, of whatever version."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return bool(json.loads(archive.read(_MANIFEST)).get("format") == FORMAT)
+    except (OSError, KeyError, ValueError, zipfile.BadZipFile, AttributeError):
+        return False
+
+
+def load(path: str | os.PathLike[str]) -> Program:
+    """Reads a program that `Program.save` wrote.
+
+    Raises
+    ------
+    InvalidGraph
+        Not such a file, damaged, or of another version.
+    """
+    name = Path(path).name
+    try:
+        with zipfile.ZipFile(path) as archive:
+            manifest = json.loads(archive.read(_MANIFEST))
+            _check_version(manifest, name)
+            text = archive.read(_GRAPH).decode("utf-8")
+            weights = {_key(row): (archive, row["file"]) for row in manifest["weights"]}
+            graph = _core.Graph.parse(text, constants=_Source(weights))
+            signature = _signature_from_json(manifest["signature"])
+            _check_ports(graph, signature, name)
+    except (_core.Error, FileNotFoundError):
+        raise
+    except Exception as error:  # damaged archives fail in as many ways as zip, JSON and npy have
+        raise _unreadable(name, error) from error
+    return Program(graph, signature)
+
+
+class _Source:
+    """Gives the parser the weights that the text refers to, each read when it is asked for."""
+
+    def __init__(self, weights: dict[_Key, tuple[zipfile.ZipFile, str]]) -> None:
+        self._weights = weights
+        self._seen: dict[tuple[Any, ...], int] = {}
+
+    def __call__(self, wanted: _core.Constant) -> _core.Constant:
+        base = (wanted.name, wanted.dtype, tuple(wanted.shape))
+        occurrence = self._seen.get(base, 0)
+        self._seen[base] = occurrence + 1
+        key = (*base, occurrence)
+        archive, member = self._weights[key]
+        with archive.open(member) as file:
+            array: np.ndarray[Any, Any] = np.ascontiguousarray(_read_array(file, allow_pickle=False))
+        return _core.Constant(
+            wanted.name, wanted.kind, wanted.dtype, wanted.shape, array.ctypes.data, array.nbytes, array
+        )
+
+
+def _numbered(graph: _core.Graph) -> Iterator[tuple[_Key, _core.Constant]]:
+    """Each constant of the text in its order; constants of equal name and type are told apart by a number."""
+    seen: dict[tuple[Any, ...], int] = {}
+    for constant in _in_text_order(graph):
+        base = (constant.name, constant.dtype, tuple(constant.shape))
+        occurrence = seen.get(base, 0)
+        seen[base] = occurrence + 1
+        yield (*base, occurrence), constant
+
+
+def _in_text_order(graph: _core.Graph) -> Iterator[_core.Constant]:
+    initials = {port.value.id: port.initial for port in graph.inputs if port.initial is not None}
+    for value in graph.values:
+        if value.id in initials:
+            yield initials[value.id]
+        elif value.constant is not None:
+            yield value.constant
+        elif value.producer is not None and value.producer.results[0] == value:
+            for region in value.producer.regions:
+                yield from _in_text_order(region)
+
+
+def _plain(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The bytes in a dtype that every numpy knows."""
+    if array.dtype.kind in "biuf" and array.dtype.isbuiltin == 1:
+        return array
+    return array.view(np.dtype(f"u{array.dtype.itemsize}"))
+
+
+def _key(row: dict[str, Any]) -> _Key:
+    return row["name"], row["dtype"], tuple(row["shape"]), row["occurrence"]
+
+
+def _check_version(manifest: object, name: str) -> None:
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        raise _core.make_error(
+            _core.InvalidGraph,
+            where="load",
+            what=f"'{name}' is no archive of tosaic",
+            expected=f"the format '{FORMAT}'",
+        )
+    if manifest.get("version") != VERSION:
+        raise _core.make_error(
+            _core.InvalidGraph,
+            where="load",
+            what=f"'{name}' has another version",
+            expected=str(VERSION),
+            got=str(manifest.get("version")),
+            hint="Save it again with this version of tosaic",
+        )
+
+
+def _check_ports(graph: _core.Graph, signature: Signature, name: str) -> None:
+    """The signature must speak of the graph's own inputs and outputs."""
+    users = [i for i, port in enumerate(graph.inputs) if port.kind == "user"]
+    inputs = [leaf.index for leaf in signature.input_leaves if leaf.index is not None]
+    outputs = [leaf.index for leaf in signature.output_leaves if leaf.index is not None]
+    fits = (
+        sorted(inputs) == users
+        and all(0 <= i < len(graph.outputs) for i in outputs)
+        and signature.inputs.leaf_count == len(signature.input_leaves)
+        and signature.outputs.leaf_count == len(signature.output_leaves)
+    )
+    if not fits:
+        raise _unreadable(name, "a signature that is not the graph's")
+
+
+def _unreadable(name: str, found: object) -> Exception:
+    detail = f"{type(found).__name__}: {found}" if isinstance(found, Exception) else str(found)
+    return _core.make_error(
+        _core.InvalidGraph,
+        where="load",
+        what=f"'{name}' cannot be read",
+        expected="an archive written by Program.save",
+        got=detail,
+    )
+
+
+def _tree_to_json(tree: Tree) -> Any:
+    if tree.kind == "leaf":
+        return "leaf"
+    return {
+        "kind": tree.kind,
+        "children": [_tree_to_json(child) for child in tree.children],
+        "keys": [_plain_value(key, "a key") for key in tree.keys],
+        "type": tree.type_name,
+    }
+
+
+def _tree_from_json(data: Any) -> Tree:
+    from tosaic.fx.signature import Tree
+
+    if data == "leaf":
+        return Tree("leaf")
+    children = tuple(_tree_from_json(child) for child in data["children"])
+    return Tree(data["kind"], children, tuple(data["keys"]), data["type"])
+
+
+def _plain_value(value: Any, what: str) -> Any:
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise _core.make_error(
+        _core.UnsupportedOp,
+        where="save",
+        what=f"{what} of the signature cannot be written",
+        expected="None, a bool, a number or a string",
+        got=repr(value),
+    )
+
+
+def _leaves_to_json(leaves: Any) -> list[Any]:
+    return [
+        {
+            "path": leaf.path,
+            "index": leaf.index,
+            "value": _plain_value(leaf.value, f"the constant '{leaf.path}'"),
+        }
+        for leaf in leaves
+    ]
+
+
+def _signature_to_json(signature: Signature) -> dict[str, Any]:
+    return {
+        "inputs": _tree_to_json(signature.inputs),
+        "outputs": _tree_to_json(signature.outputs),
+        "input_leaves": _leaves_to_json(signature.input_leaves),
+        "output_leaves": _leaves_to_json(signature.output_leaves),
+        "arg_names": list(signature.arg_names),
+    }
+
+
+def _signature_from_json(data: Any) -> Signature:
+    from tosaic.fx.signature import InputLeaf, OutputLeaf, Signature
+
+    return Signature(
+        inputs=_tree_from_json(data["inputs"]),
+        outputs=_tree_from_json(data["outputs"]),
+        input_leaves=tuple(InputLeaf(**leaf) for leaf in data["input_leaves"]),
+        output_leaves=tuple(OutputLeaf(**leaf) for leaf in data["output_leaves"]),
+        arg_names=tuple(data["arg_names"]),
+    )

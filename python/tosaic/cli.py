@@ -1,0 +1,321 @@
+"""The command ``tosaic``.
+
+Exit codes: 0 ok, 1 a check failed, 2 usage, 3 unsupported, 4 internal. ``--help`` loads neither torch nor the
+core.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tosaic.report import Report
+
+__all__ = ["FAILED", "INTERNAL", "OK", "UNSUPPORTED", "USAGE", "main"]
+
+OK, FAILED, USAGE, UNSUPPORTED, INTERNAL = range(5)
+_DEFAULT_TARGET = "TOSA-1.0+FP"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command line; returns the exit code."""
+    parser = _parser()
+    args = parser.parse_args(argv)
+    if args.command is None:
+        parser.print_help()
+        return USAGE
+    try:
+        return int(args.run(args))
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader of our output left; nothing is wrong
+        return OK
+    except KeyboardInterrupt:
+        return _fail("interrupted", 130)
+    except Exception as error:
+        return _fail(_message(error), _exit_code(error))
+
+
+def _exit_code(error: Exception) -> int:
+    from tosaic import _core
+
+    if isinstance(error, _core.UnsupportedOp | _core.SpecViolation):
+        return UNSUPPORTED
+    if isinstance(error, _core.InternalError):
+        return INTERNAL
+    if isinstance(error, _core.Error | OSError | ImportError):
+        return USAGE
+    return INTERNAL
+
+
+def _message(error: Exception) -> str:
+    from tosaic import _core
+
+    if isinstance(error, FileNotFoundError) and error.filename is not None:
+        return f"there is no file '{error.filename}'"
+    if isinstance(error, _core.Error | OSError | ImportError):
+        return str(error)
+    import traceback
+
+    return "".join(traceback.format_exception(error)) + "This is a fault of tosaic; please report it."
+
+
+def _fail(message: str, code: int) -> int:
+    sys.stderr.write(f"tosaic: {message}\n")
+    return code
+
+
+def _show(report: Report, args: argparse.Namespace) -> None:
+    print(report.json if args.json else report.text)
+
+
+# ---- commands ----
+
+
+def _lower(args: argparse.Namespace) -> int:
+    import tosaic
+
+    lowered = tosaic.lower(args.file, target=args.target, bind=_bindings(args.bind), dump=args.dump)
+    out = args.output or str(Path(args.file).with_suffix(".tosa"))
+    lowered.save(out, locations=not args.no_locations)
+    report = lowered.report()
+    if args.report:
+        report.save(args.report)
+    _show(report, args)
+    if not args.json:
+        print(f"\nwrote {out}")
+    return OK
+
+
+def _check(args: argparse.Namespace) -> int:
+    import tosaic
+
+    result = tosaic.check(args.file, target=args.target, bind=_bindings(args.bind))
+    _show(result.report(), args)
+    return OK if result.ok else FAILED
+
+
+def _inspect(args: argparse.Namespace) -> int:
+    from tosaic.api import open_program
+    from tosaic.report import describe_graph
+
+    program = open_program(args.file, bind=_bindings(args.bind))
+    if args.dot:
+        print(program.graph.dot())
+        return OK
+    report = describe_graph(program, layout=args.layout, with_memory=args.memory)
+    print(report.json if args.json else report.full_text if args.text else report.text)
+    return OK
+
+
+def _run(args: argparse.Namespace) -> int:
+    import numpy as np
+
+    from tosaic.api import open_program
+    from tosaic.report import Report, Section, Table
+    from tosaic.samples import read_samples
+
+    program = open_program(args.file, bind=_bindings(args.bind))
+    (sample,) = read_samples(args.input, program)
+    outputs = program.flat_outputs(program.run(*sample.args, **sample.kwargs))
+    rows = tuple((path, str(array.dtype), str(list(array.shape))) for path, array in outputs.items())
+    if Path(args.output).suffix == ".npy":
+        if len(outputs) != 1:
+            return _fail(
+                f"an .npy file holds one array, and there are {len(outputs)} outputs: write an .npz", USAGE
+            )
+        np.save(args.output, next(iter(outputs.values())))
+    else:
+        with Path(args.output).open("wb") as file:
+            np.savez(file, **outputs)
+    data = {"output": args.output, "arrays": {row[0]: {"dtype": row[1], "shape": row[2]} for row in rows}}
+    section = Section("", Table(("output", "dtype", "shape"), rows))
+    _show(Report(f"wrote {args.output}", sections=(section,), data=data), args)
+    return OK
+
+
+def _compare(args: argparse.Namespace) -> int:
+    import tosaic
+
+    comparison = tosaic.compare(
+        args.a, args.b, list(args.input), threshold_db=args.threshold, bind=_bindings(args.bind)
+    )
+    report = comparison.report()
+    if args.report:
+        report.save(args.report)
+    _show(report, args)
+    return OK if comparison.ok else FAILED
+
+
+def _diff(args: argparse.Namespace) -> int:
+    from tosaic.api import open_program
+    from tosaic.report import describe_diff
+
+    a, b = (open_program(path, bind=_bindings(args.bind)) for path in (args.a, args.b))
+    difference = a.graph.diff(b.graph)
+    _show(describe_diff(args.a, args.b, difference), args)
+    return FAILED if difference else OK
+
+
+def _passes(args: argparse.Namespace) -> int:
+    from tosaic import _core
+    from tosaic.report import describe_passes
+
+    _show(describe_passes(_core.passes()), args)
+    return OK
+
+
+def _ops(args: argparse.Namespace) -> int:
+    from tosaic import _core
+    from tosaic.report import describe_ops
+    from tosaic.report.operators import operators_document
+
+    if args.markdown:
+        print(operators_document(_core.ops()), end="")
+        return OK
+    _show(describe_ops(_core.ops()), args)
+    return OK
+
+
+def _demo(args: argparse.Namespace) -> int:
+    from tosaic.demo import run_demo
+
+    result = run_demo(args.out)
+    _show(result.report(), args)
+    if not args.json:
+        print(f"\nwrote {', '.join(str(path) for path in result.files)}")
+    return OK if result.ok else FAILED
+
+
+# ---- arguments ----
+
+
+def _bindings(given: Sequence[str]) -> dict[str, dict[int, int]] | None:
+    """``x:0=1`` -> ``{"x": {0: 1}}``."""
+    bound: dict[str, dict[int, int]] = {}
+    for text in given:
+        place, _, size = text.partition("=")
+        name, _, axis = place.rpartition(":")
+        bound.setdefault(name, {})[int(axis)] = int(size)
+    return bound or None
+
+
+def _binding(text: str) -> str:
+    place, _, size = text.partition("=")
+    name, _, axis = place.rpartition(":")
+    if not name or not size.isdecimal() or not axis.removeprefix("-").isdecimal():
+        raise argparse.ArgumentTypeError(f"'{text}' is not INPUT:AXIS=SIZE, such as x:0=1")
+    return text
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="tosaic",
+        description="From torch.export to verified TOSA.",
+        epilog="Exit codes: 0 ok, 1 a check failed, 2 usage, 3 unsupported, 4 internal.",
+    )
+    parser.add_argument("--version", action=_Version, help="print the version")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
+
+    def add(name: str, run: Callable[[argparse.Namespace], int], summary: str) -> argparse.ArgumentParser:
+        command = commands.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
+        command.add_argument("--json", action="store_true", help="print JSON")
+        command.set_defaults(run=run)
+        return command
+
+    def add_bind(command: argparse.ArgumentParser) -> None:
+        command.add_argument(
+            "--bind",
+            metavar="INPUT:AXIS=SIZE",
+            type=_binding,
+            action="append",
+            default=[],
+            help="size of a symbolic dimension, such as x:0=1; may be repeated",
+        )
+
+    def add_target(command: argparse.ArgumentParser) -> None:
+        command.add_argument(
+            "--target", default=_DEFAULT_TARGET, help="what to lower to (default: %(default)s)"
+        )
+
+    lower = add("lower", _lower, "lower a program to a .tosa file")
+    lower.add_argument("file", metavar="FILE", help="a .pt2 file, graph text or an archive of tosaic")
+    lower.add_argument("-o", "--output", metavar="OUT", help="the file to write (default: FILE with .tosa)")
+    add_target(lower)
+    add_bind(lower)
+    lower.add_argument("--dump", metavar="DIR", help="write each graph to DIR that a pass changed")
+    lower.add_argument("--report", metavar="FILE", help="write the report too: .html, .json or text")
+    lower.add_argument("--no-locations", action="store_true", help="leave the origins out of the file")
+
+    check = add("check", _check, "say what would not lower, and why")
+    check.add_argument("file", metavar="FILE")
+    add_target(check)
+    add_bind(check)
+
+    inspect = add("inspect", _inspect, "print what a file holds")
+    inspect.add_argument(
+        "file", metavar="FILE", help="a .pt2 or .tosa file, graph text or an archive of tosaic"
+    )
+    inspect.add_argument("--layout", action="store_true", help="the dim order of each value")
+    inspect.add_argument("--memory", action="store_true", help="the memory that it runs in")
+    inspect.add_argument("--text", action="store_true", help="the graph as text, too")
+    inspect.add_argument("--dot", action="store_true", help="the graph for Graphviz, only")
+    add_bind(inspect)
+
+    run = add("run", _run, "run a program on arrays")
+    run.add_argument("file", metavar="FILE")
+    run.add_argument("--input", required=True, metavar="ARRAYS", help="an .npz by input names, or an .npy")
+    run.add_argument(
+        "-o", "--output", required=True, metavar="OUT", help="the .npz (or .npy, for one output) to write"
+    )
+    add_bind(run)
+
+    compare = add("compare", _compare, "compare two programs node by node on the same inputs")
+    compare.add_argument("a", metavar="A", help="the reference; a .pt2 runs in torch")
+    compare.add_argument("b", metavar="B")
+    compare.add_argument(
+        "--input", required=True, action="append", metavar="ARRAYS", help="an .npz or .npy; may be repeated"
+    )
+    compare.add_argument(
+        "--threshold",
+        type=float,
+        default=30.0,
+        metavar="DB",
+        help="a lower SQNR fails (default: %(default)s)",
+    )
+    compare.add_argument("--report", metavar="FILE", help="write the report too: .html, .json or text")
+    add_bind(compare)
+
+    diff = add("diff", _diff, "say how two graphs differ")
+    diff.add_argument("a", metavar="A")
+    diff.add_argument("b", metavar="B")
+    add_bind(diff)
+
+    add("passes", _passes, "list the passes")
+    ops = add("ops", _ops, "list the operators")
+    ops.add_argument("--markdown", action="store_true", help="as the page docs/operators.md")
+    demo = add("demo", _demo, "train, export, lower and check a small network")
+    demo.add_argument(
+        "--out", default="tosaic-demo", metavar="DIR", help="where to leave the files (default: %(default)s)"
+    )
+    return parser
+
+
+class _Version(argparse.Action):
+    """Prints the version, which the core knows."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, **kwargs: Any) -> None:
+        super().__init__(option_strings, dest, nargs=0, **kwargs)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        from tosaic import __version__
+
+        print(f"tosaic {__version__}")
+        parser.exit()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,268 @@
+"""Runs two programs on the same inputs and matches their values by origin.
+
+The reference may be torch eager: then the totals are measured against what torch computed for each FX node,
+and the local and inherited errors with the imported graph, whose nodes are run on the other side's operands.
+
+A `.tosa` file names no layouts. Its values of rank 3 to 5 are tried as they are and as channels-last, and the
+nearer one is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tosaic import _core
+from tosaic.api import is_exported_program, load_exported, program_of
+from tosaic.comparison import CompareRow, Comparison, Metrics, OutputRow, Unmatched, worst
+from tosaic.program import Lowered, Port, Program
+from tosaic.samples import Sample, read_samples
+
+__all__ = ["compare_programs", "fit_to_ports"]
+
+_CHANNELS_LAST = {3: (0, 2, 1), 4: (0, 2, 3, 1), 5: (0, 2, 3, 4, 1)}
+_Array = np.ndarray[Any, Any]
+
+
+class _Side:
+    """One of the two programs: its graph, and torch's own program where there is one."""
+
+    def __init__(self, source: Any, bind: Any) -> None:
+        self.name = _name_of(source)
+        if isinstance(source, str | Path) and Path(source).suffix == ".pt2":
+            source = load_exported(source)
+        self.exported = source if is_exported_program(source) else None
+        self.orders: dict[str, tuple[int, ...]] = source.orders if isinstance(source, Lowered) else {}
+        self.runnable: Program | Lowered = (
+            source if isinstance(source, Lowered) else program_of(source, bind=bind)
+        )
+        # A file carries the arrays in the forms of the file; everything else knows the caller's.
+        self.bare = self.runnable.stage == "tosa" and not isinstance(source, Lowered)
+
+    def permutations(self) -> list[dict[str, tuple[int, ...]]]:
+        """The layouts to try."""
+        if not self.bare:
+            return [self.orders]
+        values = self.runnable.graph.values
+        last = {
+            value.name: _CHANNELS_LAST[len(value.shape)]
+            for value in values
+            if len(value.shape) in _CHANNELS_LAST
+        }
+        return [{}, last]
+
+
+def compare_programs(
+    a: Any, b: Any, samples: Any, *, threshold_db: float, local: bool, bind: Any
+) -> Comparison:
+    """See `tosaic.compare`."""
+    reference, other = _Side(a, bind), _Side(b, bind)
+    source = reference.runnable if isinstance(reference.runnable, Program) else reference.runnable.source
+    results = [
+        _compare_sample(reference, other, sample, threshold_db, local)
+        for sample in read_samples(samples, source)
+    ]
+    return Comparison(
+        name_a=f"{reference.name} (torch)" if reference.exported is not None else reference.name,
+        name_b=other.name,
+        outputs=_merge_outputs([result[0] for result in results]),
+        rows=_merge_rows([result[1] for result in results]),
+        unmatched=results[0][2],
+        threshold_db=threshold_db,
+        samples=len(results),
+    )
+
+
+_Result = tuple[list[OutputRow], list[CompareRow], tuple[Unmatched, ...]]
+
+
+def _compare_sample(a: _Side, b: _Side, sample: Sample, threshold_db: float, local: bool) -> _Result:
+    arrays_a = a.runnable.arrays(*sample.args, **sample.kwargs)
+    arrays_b = _arrays_of_other(a, b, arrays_a)
+    eager = None
+    if a.exported is not None:
+        from tosaic.fx.eager import run_eager
+
+        eager = run_eager(a.exported, _leaves(a.runnable, arrays_a))
+    outputs_a = a.runnable.run_arrays(arrays_a) if eager is None else eager.outputs
+    outputs = _compare_outputs(
+        a.runnable.outputs, outputs_a, b.runnable.outputs, b.runnable.run_arrays(arrays_b)
+    )
+
+    found: list[tuple[list[CompareRow], list[Unmatched]]] = []
+    for permutations in b.permutations():
+        rows: list[CompareRow] = []
+        unmatched: list[Unmatched] = []
+        if eager is None or local:
+            graphs = _core.compare(
+                a.runnable.graph,
+                b.runnable.graph,
+                arrays_a,
+                inputs_b=arrays_b,
+                permutations=permutations,
+                threshold_db=threshold_db,
+                local=local,
+            )
+            rows, unmatched = _read(graphs)
+        if eager is not None:
+            traced = _core.compare_traces(
+                eager.trace, b.runnable.graph, arrays_b, permutations=permutations, threshold_db=threshold_db
+            )
+            rows, unmatched = _with_local_errors(_read(traced), rows)
+        found.append((rows, unmatched))
+    rows, unmatched = _nearer(found)
+    return outputs, rows, tuple(unmatched)
+
+
+def _read(source: Mapping[str, Any]) -> tuple[list[CompareRow], list[Unmatched]]:
+    rows = [CompareRow.of(row) for row in source["rows"]]
+    return rows, [Unmatched(**item) for item in source["unmatched"]]
+
+
+def _with_local_errors(
+    traced: tuple[list[CompareRow], list[Unmatched]], graphs: list[CompareRow]
+) -> tuple[list[CompareRow], list[Unmatched]]:
+    """Totals against torch, with what the graphs know of each node."""
+    known = {row.fx_name: row for row in graphs}
+    rows = []
+    for row in traced[0]:
+        own = known.get(row.fx_name)
+        if own is not None:
+            row = replace(own, total=row.total)
+        rows.append(row)
+    return rows, traced[1]
+
+
+def _nearer(
+    found: list[tuple[list[CompareRow], list[Unmatched]]],
+) -> tuple[list[CompareRow], list[Unmatched]]:
+    """Of several layouts the one in which a node agrees best."""
+    if len(found) == 1:
+        return found[0]
+    best: dict[str, CompareRow] = {}
+    for rows, _ in found:
+        for row in rows:
+            known = best.get(row.fx_name)
+            if known is None or row.total.sqnr_db > known.total.sqnr_db:
+                best[row.fx_name] = row
+    order = _merged_order([[row.fx_name for row in rows] for rows, _ in found])
+    unmatched = [item for item in found[0][1] if item.fx_name not in best]
+    return [best[name] for name in order], unmatched
+
+
+def _merged_order(orders: list[list[str]]) -> list[str]:
+    """One order that keeps each of the given ones, which do not contradict each other."""
+    merged = list(orders[0])
+    known = set(merged)
+    for order in orders[1:]:
+        at = 0
+        for name in order:
+            if name in known:
+                at = merged.index(name) + 1
+            else:
+                merged.insert(at, name)
+                known.add(name)
+                at += 1
+    return merged
+
+
+def _leaves(program: Program | Lowered, arrays: Sequence[_Array]) -> list[Any]:
+    """The leaves of the call, the constants among them included."""
+    users = [i for i, port in enumerate(program.graph.inputs) if port.kind == "user"]
+    by_index = dict(zip(users, arrays, strict=True))
+    return [
+        leaf.value if leaf.index is None else by_index[leaf.index] for leaf in program.signature.input_leaves
+    ]
+
+
+def _arrays_of_other(a: _Side, b: _Side, arrays: Sequence[_Array]) -> list[_Array]:
+    ports_a, ports_b = a.runnable.inputs, b.runnable.inputs
+    if len(ports_a) != len(ports_b):
+        raise _core.make_error(
+            _core.InvalidGraph,
+            where="compare",
+            what="the programs have different inputs",
+            expected=", ".join(f"{port.path or port.name}: {port.type_text}" for port in ports_a),
+            got=", ".join(f"{port.path or port.name}: {port.type_text}" for port in ports_b),
+        )
+    return fit_to_ports(arrays, ports_b) if b.bare else list(arrays)
+
+
+def fit_to_ports(arrays: Sequence[_Array], ports: Iterable[Port]) -> list[_Array]:
+    """Arrays in the forms of a ``.tosa`` file: channels-last where the shape says so, int32 for int64.
+
+    Raises
+    ------
+    LayoutMismatch
+        A number does not fit the narrower dtype.
+    """
+    return [_fit(array, port) for array, port in zip(arrays, ports, strict=True)]
+
+
+def _fit(array: _Array, port: Port) -> _Array:
+    last = _CHANNELS_LAST.get(array.ndim)
+    if array.shape != port.shape and last is not None and tuple(array.shape[i] for i in last) == port.shape:
+        array = np.ascontiguousarray(array.transpose(last))
+    if array.dtype == np.int64 and port.dtype == "i32":
+        narrow = array.astype(np.int32)
+        if not np.array_equal(narrow, array):
+            raise _core.make_error(
+                _core.LayoutMismatch,
+                where="inputs",
+                what=f"input '{port.path or port.name}' does not fit the dtype of the file",
+                expected="numbers of 32 bits",
+                got=f"{array.min()} to {array.max()}",
+            )
+        array = narrow
+    return array
+
+
+def _compare_outputs(
+    ports_a: Sequence[Port], arrays_a: Sequence[_Array], ports_b: Sequence[Port], arrays_b: Sequence[_Array]
+) -> list[OutputRow]:
+    if len(arrays_a) != len(arrays_b):
+        raise _core.make_error(
+            _core.InvalidGraph,
+            where="compare",
+            what="the programs have different outputs",
+            expected=f"{len(arrays_a)}",
+            got=f"{len(arrays_b)}",
+        )
+    rows = []
+    for port_a, array_a, port_b, array_b in zip(ports_a, arrays_a, ports_b, arrays_b, strict=True):
+        last = _CHANNELS_LAST.get(array_a.ndim)
+        if array_a.shape != array_b.shape and last is not None:
+            array_b = array_b.transpose(np.argsort(last))
+        path = port_a.path or port_b.path or port_b.name
+        rows.append(OutputRow(path, Metrics.of(_core.metrics(array_a, array_b))))
+    return rows
+
+
+def _merge_outputs(samples: Sequence[Sequence[OutputRow]]) -> tuple[OutputRow, ...]:
+    return tuple(
+        OutputRow(rows[0].path, worst([row.metrics for row in rows])) for rows in zip(*samples, strict=True)
+    )
+
+
+def _merge_rows(samples: Sequence[Sequence[CompareRow]]) -> tuple[CompareRow, ...]:
+    by_name: dict[str, list[CompareRow]] = {}
+    for rows in samples:
+        for row in rows:
+            by_name.setdefault(row.fx_name, []).append(row)
+    return tuple(CompareRow.worst_of(rows) for rows in by_name.values())
+
+
+def _name_of(source: Any) -> str:
+    if isinstance(source, str | Path):
+        return Path(source).name
+    if isinstance(source, Lowered):
+        return source.target
+    if isinstance(source, Program):
+        return f"{source.graph.name} @{source.stage}"
+    if isinstance(source, _core.Graph):
+        return f"{source.name} @{source.stage}"
+    return type(source).__name__

@@ -1,0 +1,219 @@
+"""The result of comparing two programs on the same inputs, as data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tosaic.report import Report
+
+__all__ = ["CompareRow", "Comparison", "Metrics", "OutputRow", "Unmatched", "worst"]
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """How far values are from a reference r; over several samples the worst of each.
+
+    Attributes
+    ----------
+    count : int
+        Elements compared.
+    mismatches : int
+        Elements that are not equal.
+    nonfinite : int
+        Of these, the ones with a NaN or an unmatched infinity.
+    sqnr_db : float
+        Signal to noise ratio, ``10 log10(sum r^2 / sum (v - r)^2)``; inf when equal.
+    cosine : float
+    max_abs : float
+        Greatest ``|v - r|``.
+    relative : float
+        Frobenius norm of ``v - r`` over that of ``r``.
+    max_ulp, p99_ulp : float
+        ``|v - r|`` in units in the last place of r; p99: 99 % of the elements are this near.
+    """
+
+    count: int
+    mismatches: int
+    nonfinite: int
+    sqnr_db: float
+    cosine: float
+    max_abs: float
+    relative: float
+    max_ulp: float
+    p99_ulp: float
+
+    @classmethod
+    def of(cls, source: Mapping[str, Any]) -> Metrics:
+        """From the core's figures."""
+        return cls(**source)
+
+
+def worst(metrics: Sequence[Metrics]) -> Metrics:
+    """The worst of each figure; counts are added."""
+    if len(metrics) == 1:
+        return metrics[0]
+    return Metrics(
+        count=sum(m.count for m in metrics),
+        mismatches=sum(m.mismatches for m in metrics),
+        nonfinite=sum(m.nonfinite for m in metrics),
+        sqnr_db=min(m.sqnr_db for m in metrics),
+        cosine=min(m.cosine for m in metrics),
+        max_abs=max(m.max_abs for m in metrics),
+        relative=max(m.relative for m in metrics),
+        max_ulp=max(m.max_ulp for m in metrics),
+        p99_ulp=max(m.p99_ulp for m in metrics),
+    )
+
+
+def _worst_known(metrics: Iterable[Metrics | None]) -> Metrics | None:
+    known = [m for m in metrics if m is not None]
+    return worst(known) if known else None
+
+
+@dataclass(frozen=True)
+class CompareRow:
+    """One FX node in both programs.
+
+    Attributes
+    ----------
+    fx_name : str
+        The node both values stem from.
+    op_a, op_b, value_a, value_b : str
+        Operators and names of the values.
+    module_path, source : str
+    total : Metrics
+        b's value against a's.
+    local : Metrics or None
+        b's value against what a's node makes of b's operands: the error made here.
+    inherited : Metrics or None
+        What a's node makes of b's operands against a's value: the error that came in.
+    """
+
+    fx_name: str
+    op_a: str
+    op_b: str
+    value_a: str
+    value_b: str
+    module_path: str
+    source: str
+    total: Metrics
+    local: Metrics | None = None
+    inherited: Metrics | None = None
+
+    @classmethod
+    def of(cls, source: Mapping[str, Any]) -> CompareRow:
+        """From the core's row."""
+        errors = {name: source[name] and Metrics.of(source[name]) for name in ("total", "local", "inherited")}
+        return cls(**{**source, **errors})
+
+    @staticmethod
+    def worst_of(rows: Sequence[CompareRow]) -> CompareRow:
+        """One row for the same node in several samples."""
+        return replace(
+            rows[0],
+            total=worst([row.total for row in rows]),
+            local=_worst_known(row.local for row in rows),
+            inherited=_worst_known(row.inherited for row in rows),
+        )
+
+
+@dataclass(frozen=True)
+class OutputRow:
+    """One output of the programs, as the caller sees it."""
+
+    path: str
+    metrics: Metrics
+
+
+@dataclass(frozen=True)
+class Unmatched:
+    """A value of a that has nothing to be compared with, and why."""
+
+    fx_name: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two programs on the same inputs, node by node.
+
+    True in a condition if every output and every node is above the threshold.
+
+    Attributes
+    ----------
+    name_a, name_b : str
+        What was compared; a is the reference.
+    outputs : tuple of OutputRow
+    rows : tuple of CompareRow
+        In the order of a.
+    unmatched : tuple of Unmatched
+    threshold_db : float
+        A row whose SQNR is below is a divergence.
+    samples : int
+    """
+
+    name_a: str
+    name_b: str
+    outputs: tuple[OutputRow, ...]
+    rows: tuple[CompareRow, ...]
+    unmatched: tuple[Unmatched, ...]
+    threshold_db: float
+    samples: int
+
+    @property
+    def first_divergence(self) -> CompareRow | None:
+        """The first row below the threshold."""
+        return next((row for row in self.rows if not row.total.sqnr_db >= self.threshold_db), None)
+
+    @property
+    def ok(self) -> bool:
+        """No row and no output is below the threshold."""
+        outputs_agree = all(row.metrics.sqnr_db >= self.threshold_db for row in self.outputs)
+        return outputs_agree and self.first_divergence is None
+
+    @property
+    def output(self) -> Metrics:
+        """The worst of all outputs."""
+        return worst([row.metrics for row in self.outputs])
+
+    def worst_rows(self, count: int = 10) -> tuple[CompareRow, ...]:
+        """Rows by the error they make themselves, worst first; by their total where that is not known."""
+
+        def sqnr(row: CompareRow) -> float:
+            value = (row.local or row.total).sqnr_db
+            return -math.inf if math.isnan(value) else value
+
+        return tuple(sorted(self.rows, key=sqnr)[:count])
+
+    def __bool__(self) -> bool:
+        return self.ok
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[CompareRow]:
+        return iter(self.rows)
+
+    def __getitem__(self, fx_name: str) -> CompareRow:
+        for row in self.rows:
+            if row.fx_name == fx_name:
+                return row
+        raise KeyError(fx_name)
+
+    def report(self) -> Report:
+        """Outputs first, then the nodes."""
+        from tosaic.report import describe_comparison
+
+        return describe_comparison(self)
+
+    def __str__(self) -> str:
+        return self.report().text
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return self.report().html_fragment

@@ -1,0 +1,41 @@
+"""What an import noticed without refusing: data for reports, and a line in the log."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+__all__ = ["Diagnostic", "Diagnostics"]
+
+_log = logging.getLogger("tosaic.fx")
+
+
+@dataclass(frozen=True)
+class Diagnostic:
+    """One remark of the import.
+
+    Attributes
+    ----------
+    rule : str
+        ``copied-weight``, ``ambiguous-order``, ``opaque``, ``unseen-update``.
+    message : str
+        What and why.
+    name : str
+        The input, constant or FX node it is about.
+    """
+
+    rule: str
+    message: str
+    name: str
+
+
+class Diagnostics:
+    """Collects remarks in order."""
+
+    def __init__(self) -> None:
+        self.items: list[Diagnostic] = []
+
+    def note(self, rule: str, message: str, name: str) -> None:
+        """Adds a remark and logs it."""
+        self.items.append(Diagnostic(rule, message, name))
+        _log.info("%s: %s", rule, message)

@@ -1,0 +1,120 @@
+"""torch's own side of a comparison: reads `.pt2` files, runs exported programs and traces each node."""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.export.graph_signature import InputKind, OutputKind
+
+from tosaic import _core
+from tosaic.arrays import as_array
+
+__all__ = ["EagerRun", "load_exported", "run_eager"]
+
+
+@dataclass(frozen=True)
+class EagerRun:
+    """What torch computed.
+
+    Attributes
+    ----------
+    outputs : list of numpy.ndarray
+        The tensors among the user's outputs, in order.
+    trace : dict of (str, int) to numpy.ndarray
+        FX name and which of its results, in the order of execution.
+    """
+
+    outputs: list[np.ndarray[Any, Any]]
+    trace: dict[tuple[str, int], np.ndarray[Any, Any]]
+
+
+def load_exported(path: str | os.PathLike[str]) -> torch.export.ExportedProgram:
+    """Reads a ``.pt2`` file.
+
+    Raises
+    ------
+    FileNotFoundError
+    InvalidGraph
+        torch cannot read it.
+    """
+    if not Path(path).exists():
+        raise FileNotFoundError(f"there is no file '{path}'")
+    try:
+        return torch.export.load(path)
+    except Exception as error:  # torch raises whatever its readers do
+        raise _core.make_error(
+            _core.InvalidGraph,
+            where="open",
+            what=f"torch cannot read '{Path(path).name}'",
+            expected="a file written by torch.export.save",
+            got=f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}",
+        ) from error
+
+
+def run_eager(ep: torch.export.ExportedProgram, leaves: Sequence[Any], *, trace: bool = True) -> EagerRun:
+    """Runs an exported program node by node as torch would.
+
+    Parameters
+    ----------
+    ep : torch.export.ExportedProgram
+    leaves : sequence
+        The leaves of the arguments in order, constants included; numpy arrays become tensors.
+    trace : bool
+        Keep the result of each node.
+    """
+    flat = iter([_as_tensor(leaf) for leaf in leaves])
+    values = [_input_value(ep, spec, flat) for spec in ep.graph_signature.input_specs]
+    tracer = _Tracer(ep.graph_module, trace)
+    with torch.no_grad():
+        results = tracer.run(*values)
+    specs = ep.graph_signature.output_specs
+    outputs = [
+        as_array(result).copy()
+        for spec, result in zip(specs, results, strict=True)
+        if spec.kind is OutputKind.USER_OUTPUT and isinstance(result, torch.Tensor)
+    ]
+    return EagerRun(outputs, tracer.kept)
+
+
+class _Tracer(torch.fx.Interpreter):
+    """Keeps a copy of each result: what follows may write to it."""
+
+    def __init__(self, module: torch.fx.GraphModule, keep: bool) -> None:
+        super().__init__(module)
+        self._keep = keep
+        self.kept: dict[tuple[str, int], np.ndarray[Any, Any]] = {}
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        result = super().run_node(n)
+        if self._keep and n.op == "call_function" and n.target is not operator.getitem:
+            results = result if isinstance(result, list | tuple) else [result]
+            for index, item in enumerate(results):
+                if isinstance(item, torch.Tensor):
+                    self.kept[n.name, index] = as_array(item).copy()
+        return result
+
+
+def _as_tensor(leaf: Any) -> Any:
+    if isinstance(leaf, np.ndarray):
+        if leaf.dtype.name == "bfloat16":
+            return torch.from_numpy(leaf.view(np.int16).copy()).view(torch.bfloat16)
+        # A copy: torch wants writable memory, and the program may write to its inputs.
+        return torch.from_numpy(leaf.copy(order="K"))
+    return leaf.clone() if isinstance(leaf, torch.Tensor) else leaf
+
+
+def _input_value(ep: torch.export.ExportedProgram, spec: Any, flat: Iterator[Any]) -> Any:
+    if spec.kind is InputKind.USER_INPUT:
+        return next(flat)
+    if spec.target in ep.state_dict:
+        value = ep.state_dict[spec.target]
+    else:
+        value = ep.constants.get(spec.target)
+    return value.clone() if spec.kind is InputKind.BUFFER and isinstance(value, torch.Tensor) else value

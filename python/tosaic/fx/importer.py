@@ -1,0 +1,796 @@
+"""Reads an ``ExportedProgram`` of torch into a graph: one call, one node, by the table of `tosaic.fx.aten`.
+
+What the table does not know becomes an opaque node with its target, its arguments and the result types torch
+recorded.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.export.graph_signature import InputKind, OutputKind
+from torch.fx import GraphModule, Node
+from torch.fx.immutable_collections import immutable_list
+
+from tosaic import _core
+from tosaic.fx.aliasing import Aliases
+from tosaic.fx.aten import OP
+from tosaic.fx.diagnostics import Diagnostic, Diagnostics
+from tosaic.fx.opaque import arguments_json
+from tosaic.fx.origins import origin_of, source_of
+from tosaic.fx.shapes import Sizes, dim_order_of, wanted_sizes
+from tosaic.fx.signature import InputLeaf, OutputLeaf, Signature, Tree
+from tosaic.fx.targets import Row, row_for
+from tosaic.fx.treespec import convert_treespec
+from tosaic.fx.value import NoValue, Ref
+from tosaic.fx.weights import CATEGORY, CODE_OF, Weights, dtype_code
+
+__all__ = ["Imported", "Importer", "import_program"]
+
+_FUNCTIONALIZE = "Call ep.run_decompositions() first, which makes the program functional"
+_NUMBERS = (bool, int, float)
+_PLAIN = frozenset({int, float, bool, str, type(None)})
+_LISTS = frozenset({list, tuple, immutable_list, torch.Size})
+_CONSTANTS = frozenset(
+    {int, float, bool, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format}
+)
+_CONTROL_FLOW = ("cond", "while_loop")
+_CHANGES_METADATA = frozenset(
+    [
+        "t_",
+        "transpose_",
+        "swapaxes_",
+        "swapdims_",
+        "squeeze_",
+        "unsqueeze_",
+        "resize_",
+        "resize_as_",
+        "set_",
+        "as_strided_",
+        "rename_",
+    ]
+)
+_DEFAULT_CODES = tuple(CODE_OF[dtype] for dtype in (torch.bool, torch.int64, torch.float32))
+
+
+@dataclass(frozen=True)
+class Imported:
+    """An imported method.
+
+    Attributes
+    ----------
+    graph : Graph
+        At stage ``exported``.
+    signature : Signature
+        How nested arguments and results map to its inputs and outputs.
+    diagnostics : tuple of Diagnostic
+        What was noticed on the way: copied weights, opaque calls, ambiguous dim orders.
+    """
+
+    graph: _core.Graph
+    signature: Signature
+    diagnostics: tuple[Diagnostic, ...]
+
+
+@dataclass(frozen=True)
+class _Shared:
+    """What the importers of a program and of its regions have in common."""
+
+    weights: Weights
+    sizes: Sizes
+    diagnostics: Diagnostics
+    rows: dict[Any, Row | None]
+
+
+class Importer:
+    """Reads the nodes of one FX graph into a builder; the rows of the table call back into it."""
+
+    def __init__(self, shared: _Shared, builder: _core.GraphBuilder, owner: Any, prefix: str = "") -> None:
+        self.builder = builder
+        self.env: dict[Node, Any] = {}
+        self.dtype = -1
+        self.shape: Sequence[int] = ()
+        self.types: list[tuple[int, Sequence[int]]] = []
+        self._node: Any = None
+        self._row: Row | None = None
+        self._shared = shared
+        self._owner = owner
+        self._prefix = prefix
+        self._aliases: Aliases | None = None
+        self._shape_of = shared.sizes.shape
+
+    # ---- walking ----
+
+    def prepare(self, nodes: Sequence[Any]) -> None:
+        """Resolves the call targets and, if any writes to its operands, who shares memory with whom."""
+        rows = self._shared.rows
+        mutates = False
+        for node in nodes:
+            if node.op == "call_function":
+                target = node.target
+                if target in rows:
+                    row = rows[target]
+                else:
+                    row = self._resolve(target)
+                if row is not None and row.mutates:
+                    mutates = True
+        if mutates:
+            self._aliases = Aliases(nodes, lambda node: rows[node.target], self._counts)
+
+    def _resolve(self, target: Any) -> Row | None:
+        if target is operator.getitem:
+            row: Row | None = Row("getitem", "getitem", None)
+            assert row is not None
+            row.getitem = True
+        else:
+            row = row_for(target)
+        self._shared.rows[target] = row
+        return row
+
+    def _counts(self, user: Any) -> bool:
+        """Uses that nothing is read for do not keep a value alive."""
+        row = self._shared.rows.get(user.target) if user.op == "call_function" else None
+        return row is None or not row.dropped
+
+    def is_mutated(self, node: Node) -> bool:
+        """True if a call writes into the memory of this node."""
+        return self._aliases is not None and self._aliases.is_mutated(node)
+
+    def read(self, nodes: Sequence[Any]) -> None:
+        """Reads every call and attribute; placeholders must be in ``env`` already."""
+        rows, env = self._shared.rows, self.env
+        for node in nodes:
+            op = node.op
+            if op == "call_function":
+                row = rows[node.target]
+                self._node, self._row = node, row
+                if row is None:
+                    env[node] = self._foreign(node)
+                elif row.getitem:
+                    env[node] = self._getitem(node)
+                elif row.dropped:
+                    env[node] = NoValue(row.target)
+                else:
+                    env[node] = self._call(node, row)
+            elif op == "get_attr":
+                env[node] = self._attribute(node)
+            elif op not in ("placeholder", "output"):
+                raise self.error(
+                    _core.UnsupportedOp,
+                    f"an FX node of kind {op} has no meaning here",
+                    hint="Export the module",
+                )
+
+    def _call(self, node: Any, row: Row) -> Any:
+        env = self.env
+        args = node.args
+        kwargs = node.kwargs
+        if kwargs or len(args) != row.arity:
+            args = row.complete(args, kwargs)
+        values = [
+            env[arg] if type(arg) is Node else arg if type(arg) in _PLAIN else self.resolved(arg)
+            for arg in args
+        ]
+        if row.evaluated:
+            return self._evaluate_size(row, values)
+        self._expect(node, row)
+        result = None
+        if row.emit is not None and not self._has_no_value(values):
+            result = row.emit(self, *values)
+        if result is None:
+            result = self._opaque(row.target, values[: row.required], self._keywords(row, values))
+        if row.mutates:
+            self._written(node, row, result)
+        return result
+
+    @staticmethod
+    def _keywords(row: Row, values: Sequence[Any]) -> dict[str, Any]:
+        """Arguments with a default that were given another value, by name."""
+        rest = zip(
+            row.names[row.required :], values[row.required :], row.defaults[row.required :], strict=True
+        )
+        return {name: value for name, value, default in rest if type(value) is Ref or value != default}
+
+    @staticmethod
+    def _has_no_value(values: Sequence[Any]) -> bool:
+        return any(type(value) is NoValue for value in values)
+
+    def resolved(self, value: Any) -> Any:
+        """An FX argument with values in place of nodes and numbers in place of symbols."""
+        kind = type(value)
+        if kind is Node:
+            return self.env[value]
+        if kind in _LISTS:
+            env = self.env
+            return [
+                item if type(item) in _PLAIN else env[item] if type(item) is Node else self.resolved(item)
+                for item in value
+            ]
+        if kind in _CONSTANTS:
+            return value
+        if isinstance(value, dict):
+            return {key: self.resolved(item) for key, item in value.items()}
+        if isinstance(value, slice):
+            return slice(self.resolved(value.start), self.resolved(value.stop), self.resolved(value.step))
+        return self._shared.sizes.value(value)
+
+    def _expect(self, node: Any, row: Row) -> None:
+        """Sets the types that torch recorded for the call's results."""
+        recorded = node.meta.get("val")
+        if isinstance(recorded, torch.Tensor):
+            self.dtype = CODE_OF.get(recorded.dtype, -1)
+            self.shape = self._shape_of(recorded.shape)
+            if self.dtype < 0:
+                dtype_code(recorded.dtype, f"the result of '{node.name}'")
+            if not row.single:
+                self.types = [(self.dtype, self.shape)]
+            return
+        if recorded is None and row.single:
+            raise self.error(
+                _core.InvalidGraph,
+                "the node records no result",
+                expected="meta['val']",
+                hint="Export the program again",
+            )
+        self.dtype = -1
+        self.types = []
+        for item in recorded if isinstance(recorded, list | tuple) else ():
+            self.types.append(self._type_of(item) if isinstance(item, torch.Tensor) else (-1, ()))
+        if self.types:
+            self.dtype, self.shape = self.types[0]
+
+    def _type_of(self, tensor: Any) -> tuple[int, Sequence[int]]:
+        return dtype_code(tensor.dtype, f"a result of '{self._node.name}'"), self._shape_of(tensor.shape)
+
+    # ---- what the rows of the table use ----
+
+    def _origin(self) -> tuple[str, str, str, str, int]:
+        node, row = self._node, self._row
+        target = row.target if row is not None else str(node.target)
+        return origin_of(self._prefix + node.name, target, node.meta)
+
+    def emit(self, op: int, attrs: dict[str, Any] | None, operands: Sequence[int]) -> Ref:
+        """The node of this call; its type is checked against what torch recorded."""
+        node, row = self._node, self._row
+        builder = self.builder
+        origin = self._origin()
+        if row is not None and row.mutates:
+            return self._emit_in_place(op, attrs, operands, origin)
+        value = builder.add(op, attrs, operands, node.name, origin, self.dtype, self.shape)
+        return Ref(value, self.dtype, self.shape)
+
+    def _emit_in_place(
+        self, op: int, attrs: dict[str, Any] | None, operands: Sequence[int], origin: Any
+    ) -> Ref:
+        """In-place calls keep the operand's dtype: a promoted result is cast back."""
+        value = self.builder.add(op, attrs, operands, self._node.name, origin, None, None)
+        dtype, shape = self.builder.type(value)
+        if shape != tuple(self.shape):
+            raise self.error(
+                _core.InvalidGraph,
+                "an in-place call changes the shape",
+                expected=str(tuple(self.shape)),
+                got=str(shape),
+            )
+        if dtype != self.dtype:
+            cast = {"dtype": self.dtype}
+            value = self.builder.add(
+                OP["cast"], cast, (value,), self._node.name, origin, self.dtype, self.shape
+            )
+        return Ref(value, self.dtype, self.shape)
+
+    def emit_inferred(self, op: int, attrs: dict[str, Any] | None, operands: Sequence[int]) -> Ref:
+        """A node before the call's own one, with the type the core infers."""
+        value = self.builder.add(op, attrs, operands, self._node.name, self._origin(), None, None)
+        return Ref(value, *self.builder.type(value))
+
+    def emit_result(self, index: int, op: int, attrs: dict[str, Any] | None, operands: Sequence[int]) -> Ref:
+        """The node of one result of a call with several."""
+        dtype, shape = self.types[index]
+        value = self.builder.add(op, attrs, operands, self._node.name, self._origin(), dtype, shape)
+        return Ref(value, dtype, shape)
+
+    def emit_all(self, op: int, attrs: dict[str, Any] | None, operands: Sequence[int]) -> list[Ref]:
+        """A node with all results of the call."""
+        first = self.builder.add_many(op, attrs, operands, self._node.name, self._origin(), self.types)
+        return [Ref(first + i, dtype, shape) for i, (dtype, shape) in enumerate(self.types)]
+
+    def first(self, result: Ref | None) -> list[Any] | None:
+        """The results of a call of which only the first is used."""
+        return (
+            None if result is None else [result] + [NoValue(str(self._node.target))] * (len(self.types) - 1)
+        )
+
+    def used_results(self) -> set[int]:
+        """Which results of a call are used: those whose getitem has a user; all if it is used as a whole."""
+        used = set()
+        for user in self._node.users:
+            if user.target is not operator.getitem:
+                return set(range(len(self.types)))
+            if user.users:
+                used.add(user.args[1])
+        return used
+
+    def only_first(self) -> bool:
+        """True if at most result 0 of the call is used."""
+        return self.used_results() <= {0}
+
+    def number(self, value: Any, like: Ref) -> Ref:
+        """A Python operand as a rank-0 constant that promotes as torch promotes the number."""
+        category = 2 if isinstance(value, float) else 0 if isinstance(value, bool) else 1
+        if not isinstance(value, _NUMBERS):
+            raise self.error(_core.UnsupportedOp, "an operand is no real number", got=_shown(value))
+        code = like.dtype if category <= CATEGORY[like.dtype] else _DEFAULT_CODES[category]
+        return self.constant(value, code)
+
+    def constant(self, value: bool | int | float, code: int) -> Ref:
+        """A rank-0 constant."""
+        return Ref(self.builder.add_constant(self._shared.weights.number(value, code)), code, ())
+
+    def operand_is_contiguous(self, position: int) -> bool:
+        """As torch recorded it."""
+        recorded = self._node.args[position].meta.get("val")
+        return recorded is not None and bool(recorded.is_contiguous())
+
+    def note(self, rule: str, message: str) -> None:
+        """A diagnostic about this call."""
+        self._shared.diagnostics.note(rule, message, self._node.name)
+
+    def error(
+        self,
+        kind: type[Exception],
+        what: str,
+        *,
+        expected: str = "",
+        got: str = "",
+        hint: str = "",
+        node: Any = None,
+    ) -> Exception:
+        """An error located at this call, or at `node`."""
+        node = self._node if node is None else node
+        meta = node.meta if node is not None else {}
+        file, line = source_of(meta.get("stack_trace") or "")
+        stack = meta.get("nn_module_stack")
+        return _core.make_error(
+            kind,
+            where="import",
+            what=what,
+            expected=expected,
+            got=got,
+            node="" if node is None else node.name,
+            module_path=next(reversed(stack.values()))[0] if stack else "",
+            source=f"{file.replace(chr(92), '/').rpartition('/')[2]}:{line}" if file else "",
+            hint=hint,
+        )
+
+    # ---- calls outside the table ----
+
+    def _opaque(self, target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """A node that keeps the call without understanding it."""
+        node = self._node
+        recorded = node.meta.get("val")
+        self._refuse_missing((args, kwargs))
+        if isinstance(recorded, torch.SymInt | torch.SymFloat | torch.SymBool | int | float | bool):
+            return self._opaque_number(recorded, target)
+        items = list(recorded) if isinstance(recorded, list | tuple) else [recorded]
+        text, operands = arguments_json(args, kwargs, self._no_text)
+        types = [self._type_of(item) for item in items if isinstance(item, torch.Tensor)]
+        first = self.builder.add_many(
+            OP["opaque"], {"target": target, "arguments": text}, operands, node.name, self._origin(), types
+        )
+        self.note("opaque", f"'{node.name}' ({target}) is kept as an opaque node")
+        kept = iter(Ref(first + i, dtype, shape) for i, (dtype, shape) in enumerate(types))
+        results = [next(kept) if isinstance(item, torch.Tensor) else NoValue(target) for item in items]
+        return results if isinstance(recorded, list | tuple) else results[0]
+
+    def _opaque_number(self, recorded: Any, target: str) -> Any:
+        """A number: known if it follows from the bound shapes, else refused where it is used."""
+        try:
+            return self._shared.sizes.value(recorded)
+        except _core.UnsupportedOp:
+            return NoValue(target)
+
+    def _refuse_missing(self, value: Any) -> None:
+        if type(value) is NoValue:
+            raise self.error(
+                _core.UnsupportedOp,
+                f"it uses a result of {value.target} that has no value here",
+                hint="Numbers that depend on data and results that are not kept cannot be imported",
+            )
+        if isinstance(value, Mapping):
+            value = list(value.values())
+        if isinstance(value, list | tuple):
+            for item in value:
+                self._refuse_missing(item)
+
+    def _no_text(self, kind: str) -> Exception:
+        return self.error(
+            _core.UnsupportedOp,
+            f"an argument of type {kind} cannot be kept",
+            hint="Call ep.run_decompositions() first, or rewrite the call without it",
+        )
+
+    def _evaluate_size(self, row: Row, values: Sequence[Any]) -> Any:
+        name = row.name.partition(".")[0]
+        operand = values[0]
+        if type(operand) is Ref and name == "sym_size":
+            return operand.shape[values[1]] if row.arity > 1 else list(operand.shape)
+        if type(operand) is Ref and name == "sym_numel":
+            return math.prod(operand.shape)
+        return self._shared.sizes.value(self._node.meta["val"])
+
+    def _getitem(self, node: Any) -> Any:
+        container, index = node.args
+        held = self.env[container]
+        if isinstance(held, list | tuple | dict):
+            return held[self.resolved(index)]
+        return NoValue(str(container.target))
+
+    def _attribute(self, node: Any) -> Any:
+        self._node, self._row = node, None
+        found = self._owner
+        for part in str(node.target).split("."):
+            found = getattr(found, part)
+        if isinstance(found, GraphModule) or not isinstance(found, torch.Tensor):
+            return found
+        constant = self._shared.weights.tensor(found, str(node.target), "lifted")
+        return Ref(self.builder.add_constant(constant), CODE_OF[found.dtype], tuple(found.shape))
+
+    def _foreign(self, node: Any) -> Any:
+        """A call of no operator overload: arithmetic on sizes, or a higher-order operator."""
+        target = node.target
+        values = [self.resolved(arg) for arg in node.args]
+        keywords = {key: self.resolved(arg) for key, arg in node.kwargs.items()}
+        name = getattr(target, "__name__", str(target))
+        if isinstance(target, torch._ops.HigherOrderOperator):
+            return self._higher_order(node, name, values, keywords)
+        if all(isinstance(value, _NUMBERS) for value in values) and not keywords:
+            return target(*values)
+        if any(type(value) is NoValue for value in values):
+            return NoValue(name)
+        raise self.error(
+            _core.UnsupportedOp, f"a call of {name} is no operator of torch", hint=_FUNCTIONALIZE
+        )
+
+    # ---- higher-order operators ----
+
+    def _higher_order(self, node: Any, name: str, values: list[Any], keywords: dict[str, Any]) -> Any:
+        if name in _CONTROL_FLOW:
+            return self._control_flow(name, [*values, *keywords.values()])
+        if name == "wrap_with_autocast" and values[2] and values[0] == "cpu":
+            raise self.error(
+                _core.UnsupportedOp, "autocast changes dtypes in a nested graph", hint=_FUNCTIONALIZE
+            )
+        if name in _INLINED:
+            module_at, operands_of = _INLINED[name]
+            return self._inline(node.args[module_at], values[module_at], operands_of(values))
+        recorded = node.meta.get("val")
+        self.types = []
+        if recorded is None:
+            raise self.error(
+                _core.UnsupportedOp,
+                f"the higher-order operator {name} records no result",
+                hint=_FUNCTIONALIZE,
+            )
+        return self._opaque(f"higher_order.{name}", values, keywords)
+
+    def _inline(self, attribute: Node, module: GraphModule, operands: Sequence[Any]) -> Any:
+        """A nested graph that is only a wrapper: its calls become nodes of this graph."""
+        inner = Importer(self._shared, self.builder, module, f"{self._prefix}{attribute.target}.")
+        nodes = list(module.graph.nodes)
+        placeholders = [node for node in nodes if node.op == "placeholder"]
+        inner.env.update(zip(placeholders, operands, strict=True))
+        inner.prepare(nodes)
+        inner.read(nodes)
+        return inner.resolved(nodes[-1].args[0])
+
+    def _control_flow(self, name: str, values: list[Any]) -> Any:
+        """A node with regions; numbers among the operands are constants of the regions."""
+        if name == "cond":
+            leading, modules, operands = [values[0]], values[1:3], list(values[3] if len(values) > 3 else ())
+        else:
+            leading, modules = [], values[:2]
+            operands = [*values[2], *(values[3] if len(values) > 3 else ())]
+        self._refuse_missing([leading, operands])
+        if leading and type(leading[0]) is not Ref:
+            leading = [self.constant(bool(leading[0]), _DEFAULT_CODES[0])]
+        self._expect_results()
+        node = self._node
+        regions = [self._region(module, operands, f"{node.name}.{i}") for i, module in enumerate(modules)]
+        ids = [operand.id for operand in (*leading, *operands) if type(operand) is Ref]
+        first = self.builder.add_many(OP[name], None, ids, node.name, self._origin(), self.types, regions)
+        return [Ref(first + i, dtype, shape) for i, (dtype, shape) in enumerate(self.types)]
+
+    def _expect_results(self) -> None:
+        recorded = self._node.meta.get("val")
+        items = recorded if isinstance(recorded, list | tuple) else [recorded]
+        if not all(isinstance(item, torch.Tensor) for item in items):
+            raise self.error(_core.UnsupportedOp, "control flow returns something else than tensors")
+        self.types = [self._type_of(item) for item in items]
+
+    def _region(self, module: GraphModule, operands: Sequence[Any], name: str) -> _core.Graph:
+        builder = _core.GraphBuilder(name)
+        inner = Importer(self._shared, builder, module, f"{self._prefix}{name}.")
+        nodes = list(module.graph.nodes)
+        placeholders = [node for node in nodes if node.op == "placeholder"]
+        for placeholder, operand in zip(placeholders, operands, strict=True):
+            if type(operand) is Ref:
+                value = builder.add_input(placeholder.name, operand.dtype, operand.shape, placeholder.name)
+                inner.env[placeholder] = Ref(value, operand.dtype, operand.shape)
+            else:
+                inner.env[placeholder] = operand
+        inner.prepare(nodes)
+        inner.read(nodes)
+        results = inner.resolved(nodes[-1].args[0])
+        for i, result in enumerate(results if isinstance(results, list) else [results]):
+            if type(result) is not Ref:
+                result = inner.constant(result, _DEFAULT_CODES[0 if isinstance(result, bool) else 1])
+            builder.add_output(result.id, f"out[{i}]")
+        return builder.finish()
+
+    # ---- in-place calls ----
+
+    def _written(self, node: Any, row: Row, result: Any) -> None:
+        """Lets everything that stands for a written operand see its new value."""
+        assert self._aliases is not None
+        if row.writes_nothing(node):
+            return
+        if row.name.partition(".")[0] in _CHANGES_METADATA:
+            raise self.error(
+                _core.UnsupportedOp, "it changes the shape of a tensor in place", hint=_FUNCTIONALIZE
+            )
+        args = row.complete(node.args, node.kwargs)
+        for position in row.mutates:
+            operand, index = args[position], row.returned[position]
+            if operand is None:
+                continue
+            if index is None or not isinstance(operand, Node):
+                raise self.error(
+                    _core.UnsupportedOp,
+                    f"it writes to '{row.names[position]}' without returning it",
+                    hint=_FUNCTIONALIZE,
+                )
+            if self._prefix and self._aliases.reaches_placeholder(operand):
+                raise self.error(
+                    _core.UnsupportedOp, "a nested graph writes to a value outside of it", hint=_FUNCTIONALIZE
+                )
+            fresh = result if type(result) is Ref else result[index]
+            self._aliases.update(node, operand, self.env, fresh, self._refuse_shared)
+
+    def _refuse_shared(self, operand: Any, other: Any) -> Exception:
+        return self.error(
+            _core.UnsupportedOp,
+            f"it writes to '{operand.name}', whose memory '{other.name}' shares in part and is seen later",
+            hint=_FUNCTIONALIZE,
+        )
+
+
+# Wrappers: position of the nested module and where its operands stand.
+_INLINED: dict[str, tuple[int, Callable[[list[Any]], Sequence[Any]]]] = {
+    "wrap_with_set_grad_enabled": (1, lambda values: values[2:]),
+    "wrap_with_autocast": (4, lambda values: values[5:]),
+    "wrap": (0, lambda values: values[1:]),
+    "strict_mode": (0, lambda values: values[1]),
+    "hints_wrapper": (0, lambda values: values[1]),
+    "invoke_subgraph": (0, lambda values: values[2:]),
+}
+
+
+def _shown(value: Any) -> str:
+    return type(value).__name__ if isinstance(value, Ref | NoValue) else repr(value)
+
+
+# ---- programs ----
+
+
+class _Program:
+    """One exported program on its way: placeholders first, then the calls, then the outputs."""
+
+    def __init__(self, ep: Any, method: str) -> None:
+        self.ep = ep
+        self.diagnostics = Diagnostics()
+        self.shared = _Shared(Weights(self.diagnostics), Sizes(), self.diagnostics, _ROWS)
+        self.nodes: list[Any] = list(ep.graph_module.graph.nodes)
+        self.placeholders = [node for node in self.nodes if node.op == "placeholder"]
+        self.specs = list(ep.graph_signature.input_specs)
+        self.importer = Importer(self.shared, _core.GraphBuilder(method), ep.graph_module)
+        self.input_count = 0
+        self.input_at: dict[str, tuple[int, str]] = {}  # placeholder -> position, path
+        self.state_at: dict[str, tuple[int, str]] = {}  # target of a state -> the same
+        self.leaves: list[InputLeaf] = []
+        users = [
+            n
+            for n, spec in zip(self.placeholders, self.specs, strict=True)
+            if spec.kind is InputKind.USER_INPUT
+        ]
+        self.call_spec = ep.call_spec
+        self.in_tree = _in_tree(self.call_spec.in_spec, len(users))
+        self.arg_names = _arg_names(ep)
+        self.paths = _input_paths(self.in_tree, self.arg_names, [node.name for node in users])
+        self.users = [(n.name, path, n.meta.get("val")) for n, path in zip(users, self.paths, strict=True)]
+
+    def bind(self, bind: Any) -> None:
+        wanted = wanted_sizes(bind, self.users, self.in_tree)
+        self.shared.sizes.bind(self.users, wanted, self.ep.range_constraints)
+
+    def read_inputs(self) -> None:
+        outputs = self.ep.graph_signature.output_specs
+        mutated = {
+            spec.target for spec in outputs if spec.kind in (OutputKind.BUFFER_MUTATION, _PARAMETER_MUTATION)
+        }
+        paths = iter(self.paths)
+        for node, spec in zip(self.placeholders, self.specs, strict=True):
+            if spec.kind is InputKind.USER_INPUT:
+                self._read_user_input(node, spec, next(paths))
+            elif spec.kind in (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
+                is_state = spec.target in mutated or self.importer.is_mutated(node)
+                if node.users or is_state:
+                    self._read_weight(node, spec, is_state)
+            else:
+                self.importer.env[node] = NoValue(str(spec.kind))
+
+    def _read_user_input(self, node: Any, spec: Any, path: str) -> None:
+        recorded = node.meta.get("val")
+        if not isinstance(recorded, torch.Tensor):
+            value = (
+                self.shared.sizes.value(recorded)
+                if isinstance(recorded, torch.SymInt)
+                else getattr(spec.arg, "value", recorded)
+            )
+            self.importer.env[node] = value
+            self.leaves.append(InputLeaf(path, None, value))
+            return
+        shape = self.shared.sizes.shape(recorded.shape)
+        code = dtype_code(recorded.dtype, f"input '{node.name}'")
+        order, ambiguous = self._order(recorded)
+        if ambiguous:
+            self.diagnostics.note(
+                "ambiguous-order",
+                f"the memory of input '{node.name}' reads as several dim orders; it is taken as row-major",
+                node.name,
+            )
+        value = self.importer.builder.add_input(node.name, code, shape, path, order)
+        self.importer.env[node] = Ref(value, code, shape)
+        self.leaves.append(InputLeaf(path, self.input_count))
+        self._count_input(node, path)
+
+    def _count_input(self, node: Any, path: str) -> tuple[int, str]:
+        at = self.input_at[node.name] = (self.input_count, path)
+        self.input_count += 1
+        return at
+
+    def _order(self, recorded: Any) -> tuple[tuple[int, ...] | None, bool]:
+        if recorded.dim() < 2 or recorded.layout is not torch.strided:
+            return None, False
+        sizes = self.shared.sizes
+        return dim_order_of(sizes.shape(recorded.shape), sizes.shape(recorded.stride()))
+
+    def _read_weight(self, node: Any, spec: Any, is_state: bool) -> None:
+        target = spec.target
+        tensor = self.ep.state_dict[target] if target in self.ep.state_dict else self.ep.constants[target]
+        constant = self.shared.weights.tensor(tensor, target, _KINDS[spec.kind])
+        builder = self.importer.builder
+        code = CODE_OF[tensor.dtype]
+        if is_state:
+            value = builder.add_input(node.name, code, tensor.shape, target, None, constant)
+            self.state_at[target] = self._count_input(node, target)
+        else:
+            value = builder.add_constant(constant)
+        self.importer.env[node] = Ref(value, code, tensor.shape)
+
+    def read_outputs(self) -> Signature:
+        results = self.nodes[-1].args[0]
+        specs = list(self.ep.graph_signature.output_specs)
+        count = self._add_written_inputs()
+        users = sum(spec.kind in _USER_OUTPUTS for spec in specs)
+        out_tree = _out_tree(self.call_spec.out_spec, users)
+        paths = iter(out_tree.paths("out"))
+        leaves = []
+        for result, spec in zip(results, specs, strict=True):
+            value = self.importer.resolved(result)
+            if spec.kind in _USER_OUTPUTS:
+                path = next(paths)
+                if type(value) is Ref:
+                    order, _ = self._order(result.meta["val"]) if "val" in result.meta else (None, False)
+                    self.importer.builder.add_output(value.id, path, None, order)
+                    leaves.append(OutputLeaf(path, count))
+                    count += 1
+                else:
+                    self._refuse_missing(value, path)
+                    leaves.append(OutputLeaf(path, None, value))
+            elif spec.kind in _MUTATIONS:
+                at = self.input_at if spec.kind is OutputKind.USER_INPUT_MUTATION else self.state_at
+                index, path = at[spec.target]
+                self.importer.builder.add_output(value.id, path, index)
+                count += 1
+        return Signature(self.in_tree, out_tree, tuple(self.leaves), tuple(leaves), self.arg_names)
+
+    def _refuse_missing(self, value: Any, path: str) -> None:
+        if type(value) is NoValue:
+            raise _core.make_error(
+                _core.UnsupportedOp,
+                where="import",
+                what=f"the output '{path}' is a result of {value.target} that has no value here",
+                hint="Numbers that depend on data and results that are not kept cannot be imported",
+            )
+
+    def _add_written_inputs(self) -> int:
+        """In-place programs say by their calls, not by their signature, which inputs they change."""
+        count = 0
+        for node in self.placeholders:
+            if node.name in self.input_at and self.importer.is_mutated(node):
+                index, path = self.input_at[node.name]
+                self.importer.builder.add_output(self.importer.env[node].id, path, index)
+                count += 1
+        return count
+
+
+# Targets are operators of torch: what is known of them does not change between programs.
+_ROWS: dict[Any, Row | None] = {}
+_PARAMETER_MUTATION = getattr(OutputKind, "PARAMETER_MUTATION", None)
+_USER_OUTPUTS = (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT)
+_MUTATIONS = (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION, _PARAMETER_MUTATION)
+_KINDS = {InputKind.PARAMETER: "parameter", InputKind.BUFFER: "buffer", InputKind.CONSTANT_TENSOR: "lifted"}
+
+
+def _in_tree(spec: Any, users: int) -> Tree:
+    """Structure of (args, kwargs); flat where the program lost it."""
+    if spec is not None:
+        tree = convert_treespec(spec)
+        if tree.leaf_count == users and len(tree.children) == 2:
+            return tree
+    return Tree("tuple", (Tree("tuple", (Tree("leaf"),) * users), Tree("dict")))
+
+
+def _out_tree(spec: Any, users: int) -> Tree:
+    if spec is not None:
+        tree = convert_treespec(spec)
+        if tree.leaf_count == users:
+            return tree
+    return Tree("tuple", (Tree("leaf"),) * users)
+
+
+def _arg_names(ep: Any) -> tuple[str, ...]:
+    for entry in ep.module_call_graph:
+        if entry.fqn == "" and entry.signature is not None:
+            return tuple(entry.signature.forward_arg_names or ())
+    return ()
+
+
+def _input_paths(tree: Tree, arg_names: Sequence[str], placeholders: Sequence[str]) -> list[str]:
+    """Paths as callers know them: the parameter's name, or where in a nested argument."""
+    paths: list[str] = []
+    args, kwargs = tree.children
+    for i, child in enumerate(args.children):
+        if child.kind == "leaf":
+            paths.append(arg_names[i] if i < len(arg_names) else placeholders[len(paths)])
+        else:
+            paths += child.paths(f"args[{i}]")
+    for key, child in zip(kwargs.keys, kwargs.children, strict=True):
+        paths += [str(key)] if child.kind == "leaf" else child.paths(f"kwargs[{key!r}]")
+    return paths
+
+
+def import_program(ep: Any, *, bind: Any = None, method: str = "forward") -> Imported:
+    """See `tosaic.fx.from_exported`."""
+    if not isinstance(ep, torch.export.ExportedProgram):
+        raise _core.make_error(
+            _core.InvalidGraph,
+            where="import",
+            what="not an exported program",
+            expected="torch.export.ExportedProgram",
+            got=type(ep).__name__,
+            hint="Call torch.export.export(module, args) first",
+        )
+    program = _Program(ep, method)
+    program.bind(bind)
+    program.importer.prepare(program.nodes)
+    program.read_inputs()
+    program.importer.read(program.nodes)
+    signature = program.read_outputs()
+    return Imported(program.importer.builder.finish(), signature, tuple(program.diagnostics.items))

@@ -1,0 +1,54 @@
+"""Where an FX node came from: module path and source line, from the records torch.export leaves."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Any
+
+__all__ = ["module_path", "origin_of", "source_of"]
+
+_NO_SOURCE = ("", 0)
+_TORCH = re.compile(r"[/\\](?:site|dist)-packages[/\\]torch[/\\]|[/\\]torch[/\\]nn[/\\]")
+_STRICT_ROOT = re.compile(r"^L\['?self'?\]\.?|^L__self___?")
+_INDEX = re.compile(r"\[['\"]?([^'\"\]]+)['\"]?\]")
+
+
+@lru_cache(maxsize=1 << 16)
+def source_of(stack_trace: str) -> tuple[str, int]:
+    r"""File and line of the deepest frame outside torch, else of the deepest frame.
+
+    Examples
+    --------
+    >>> source_of('  File "/a/model.py", line 7, in forward\\n    return x')
+    ('/a/model.py', 7)
+    """
+    deepest = _NO_SOURCE
+    end = len(stack_trace)
+    while (start := stack_trace.rfind('File "', 0, end)) >= 0:
+        path, _, rest = stack_trace[start + 6 : end].partition('", line ')
+        number = rest.split(",", 1)[0].split("\n", 1)[0].strip()
+        if number.isdigit():
+            frame = (path, int(number))
+            if not _TORCH.search(path):
+                return frame
+            if deepest is _NO_SOURCE:
+                deepest = frame
+        end = start
+    return deepest
+
+
+@lru_cache(maxsize=1 << 14)
+def module_path(recorded: str) -> str:
+    """``layers.0.conv`` for every spelling of it that export has used."""
+    path = _STRICT_ROOT.sub("", recorded)
+    return _INDEX.sub(r".\1", path).replace("slice(None, None, None)", "").strip(".")
+
+
+def origin_of(name: str, target: str, meta: dict[str, Any]) -> tuple[str, str, str, str, int]:
+    """(FX name, target, module path, file, line) of a node, as `GraphBuilder` takes it."""
+    stack = meta.get("nn_module_stack")
+    trace = meta.get("stack_trace")
+    path = module_path(next(reversed(stack.values()))[0]) if stack else ""
+    file, line = source_of(trace) if trace else _NO_SOURCE
+    return name, target, path, file, line

@@ -1,0 +1,249 @@
+"""Symbolic sizes become numbers: bound by input and axis, derived ones evaluated, ranges checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from tosaic import _core
+from tosaic.fx.signature import Tree
+
+__all__ = ["Sizes", "contiguous_strides", "dim_order_of"]
+
+_HINT = 'Pass bind={"<input>": {<axis>: <size>}} or bind=<example inputs>'
+_INT = frozenset({int})
+_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+class Sizes:
+    """Values of the symbols of a program; without symbols everything passes through."""
+
+    def __init__(self) -> None:
+        self._values: dict[Any, Any] = {}
+        self._known: dict[Any, int] = {}
+
+    def value(self, size: Any) -> Any:
+        """The number behind a symbolic one; anything else is returned as it is."""
+        if not isinstance(size, _SYMBOLIC):
+            return size
+        expression = size.node.expr
+        known = self._known.get(expression)
+        if known is None:
+            number = expression.xreplace(self._values)
+            if number.free_symbols:
+                raise _core.make_error(
+                    _core.UnsupportedOp,
+                    where="import",
+                    what=f"the size {expression} depends on data",
+                    expected="sizes that follow from the shapes of the inputs",
+                    got=f"free symbols {sorted(map(str, number.free_symbols))}",
+                )
+            if isinstance(size, torch.SymFloat):
+                return float(number)
+            known = self._known[expression] = int(number)
+        return bool(known) if isinstance(size, torch.SymBool) else known
+
+    def shape(self, shape: Sequence[Any]) -> Sequence[int]:
+        """A shape with every size a number."""
+        return shape if _INT.issuperset(map(type, shape)) else tuple(self.value(size) for size in shape)
+
+    def bind(
+        self,
+        inputs: Sequence[tuple[str, str, Any]],
+        wanted: Mapping[tuple[int, int], int],
+        ranges: Mapping[Any, Any],
+    ) -> None:
+        """Gives the symbols of the user inputs their values.
+
+        Parameters
+        ----------
+        inputs : sequence of (name, path, meta value)
+            The user inputs in order.
+        wanted : mapping
+            Size by position of input and axis; axis -1 stands for an integer input's value.
+        ranges : mapping
+            ``ExportedProgram.range_constraints``.
+        """
+        pending = []
+        for (position, axis), size in wanted.items():
+            name, _, recorded = inputs[position]
+            symbolic = recorded if axis < 0 else recorded.shape[axis]
+            if isinstance(symbolic, _SYMBOLIC):
+                pending.append((name, axis, symbolic.node.expr, size))
+            elif symbolic != size:
+                raise _core.make_error(
+                    _core.InvalidGraph,
+                    where="bind",
+                    what=f"axis {axis} of input '{name}' is static",
+                    expected=str(symbolic),
+                    got=str(size),
+                )
+        pending.sort(key=lambda item: not item[2].is_Symbol)
+        for name, axis, expression, size in pending:
+            self._equate(name, axis, expression, size)
+        self._check_ranges(ranges)
+        self._refuse_unbound(inputs)
+
+    def _equate(self, name: str, axis: int, expression: Any, size: int) -> None:
+        left = expression.xreplace(self._values)
+        free = sorted(left.free_symbols, key=str)
+        if len(free) == 1:
+            import sympy  # type: ignore[import-untyped]
+
+            symbol = free[0]
+            solved = [root for root in sympy.solve(left - size, symbol) if root.is_integer and root >= 0]
+            if len(solved) == 1:
+                self._values[symbol] = solved[0]
+                return
+        if not free and int(left) == size:
+            return
+        raise _core.make_error(
+            _core.InvalidGraph,
+            where="bind",
+            what=f"axis {axis} of input '{name}' has the size {expression}",
+            expected=str(left),
+            got=str(size),
+        )
+
+    def _check_ranges(self, ranges: Mapping[Any, Any]) -> None:
+        for symbol, allowed in ranges.items():
+            value = self._values.get(symbol)
+            if value is not None and not (allowed.lower <= value <= allowed.upper):
+                raise _core.make_error(
+                    _core.InvalidGraph,
+                    where="bind",
+                    what=f"the symbol {symbol} was exported for another range",
+                    expected=f"{allowed.lower} to {allowed.upper}",
+                    got=str(value),
+                )
+
+    def _refuse_unbound(self, inputs: Sequence[tuple[str, str, Any]]) -> None:
+        unbound = []
+        for name, _, recorded in inputs:
+            sizes = recorded.shape if isinstance(recorded, torch.Tensor) else [recorded]
+            for axis, size in enumerate(sizes):
+                if isinstance(size, _SYMBOLIC) and size.node.expr.xreplace(self._values).free_symbols:
+                    where = (
+                        f"axis {axis} of input '{name}'"
+                        if isinstance(recorded, torch.Tensor)
+                        else f"input '{name}'"
+                    )
+                    unbound.append(f"{where} ({size.node.expr})")
+        if unbound:
+            raise _core.make_error(
+                _core.UnsupportedOp,
+                where="bind",
+                what="symbolic dimensions are not bound",
+                expected="a size for each",
+                got=", ".join(unbound),
+                hint=_HINT,
+            )
+
+
+def wanted_sizes(
+    bind: Any, inputs: Sequence[tuple[str, str, Any]], in_spec: Tree
+) -> dict[tuple[int, int], int]:
+    """Reads the `bind` argument: (position of the user input, axis) -> size."""
+    if bind is None:
+        return {}
+    wanted: dict[tuple[int, int], int] = {}
+    if isinstance(bind, Mapping):
+        for key, sizes in bind.items():
+            position = _position(key, inputs)
+            if isinstance(sizes, Mapping):
+                for axis, size in sizes.items():
+                    wanted[position, _axis(axis, inputs[position])] = int(size)
+            else:
+                _add_example(wanted, position, sizes, inputs[position])
+        return wanted
+    for position, example in enumerate(_flatten_examples(bind, in_spec)):
+        _add_example(wanted, position, example, inputs[position])
+    return wanted
+
+
+def _flatten_examples(bind: Any, in_spec: Tree) -> list[Any]:
+    args = tuple(bind) if isinstance(bind, tuple | list) else (bind,)
+    if len(args) == 2 and isinstance(args[0], tuple | list) and isinstance(args[1], Mapping):
+        try:
+            return in_spec.flatten((tuple(args[0]), dict(args[1])), "bind")
+        except _core.InvalidGraph:
+            pass  # then the two are positional arguments
+    return in_spec.flatten((args, {}), "bind")
+
+
+def _position(key: Any, inputs: Sequence[tuple[str, str, Any]]) -> int:
+    if isinstance(key, int) and 0 <= key < len(inputs):
+        return key
+    for position, (name, path, _) in enumerate(inputs):
+        if key in (name, path):
+            return position
+    raise _core.make_error(
+        _core.InvalidGraph,
+        where="bind",
+        what="no such input",
+        expected=f"one of {[name for name, _, _ in inputs]} or an index below {len(inputs)}",
+        got=repr(key),
+    )
+
+
+def _axis(axis: Any, described: tuple[str, str, Any]) -> int:
+    name, _, recorded = described
+    rank = recorded.dim() if isinstance(recorded, torch.Tensor) else 0
+    if not isinstance(axis, int) or not -rank <= axis < rank:
+        raise _core.make_error(
+            _core.InvalidGraph,
+            where="bind",
+            what=f"input '{name}' has no such axis",
+            expected=f"an axis of its {rank}",
+            got=repr(axis),
+        )
+    return axis % rank
+
+
+def _add_example(
+    wanted: dict[tuple[int, int], int], position: int, example: Any, described: tuple[str, str, Any]
+) -> None:
+    name, _, recorded = described
+    if isinstance(recorded, torch.Tensor):
+        shape = tuple(getattr(example, "shape", ()))
+        if len(shape) != recorded.dim():
+            raise _core.make_error(
+                _core.InvalidGraph,
+                where="bind",
+                what=f"the example of input '{name}' has another rank",
+                expected=str(recorded.dim()),
+                got=str(len(shape)),
+            )
+        for axis, size in enumerate(shape):
+            wanted[position, axis] = int(size)
+    elif isinstance(recorded, _SYMBOLIC):
+        wanted[position, -1] = int(example)
+
+
+def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Row-major strides, as torch has them (empty axes count as one)."""
+    strides = []
+    step = 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(strides))
+
+
+def dim_order_of(shape: Sequence[int], strides: Sequence[int]) -> tuple[tuple[int, ...], bool]:
+    """How dense memory is ordered, outermost axis first, and whether axes of size 1 leave it open.
+
+    What is consistent with row-major order is row-major; memory that is not dense counts as row-major.
+    """
+    rank = len(shape)
+    identity = tuple(range(rank))
+    plain = contiguous_strides(shape)
+    if all(shape[i] <= 1 or strides[i] == plain[i] for i in identity):
+        ambiguous = tuple(strides) != plain and rank >= 3 and all(shape)
+        return identity, ambiguous
+    order = tuple(sorted(identity, key=lambda i: (-strides[i], i)))
+    expected = contiguous_strides([shape[i] for i in order])
+    dense = all(shape[axis] <= 1 or strides[axis] == step for axis, step in zip(order, expected, strict=True))
+    return (order, False) if dense else (identity, False)

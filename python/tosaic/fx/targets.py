@@ -1,0 +1,173 @@
+"""FX call targets resolved once: which row of the table reads them, their defaults and what they write to."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+from torch.fx import Node
+
+from tosaic.fx.aten import (
+    DROPPED,
+    EVALUATED,
+    TABLE,
+    WHOLE,
+    Emit,
+    contiguous,
+    dropout,
+    is_identity_in_place,
+    to,
+)
+
+__all__ = ["Row", "row_for", "schema_name"]
+
+_MAY_RETURN_OPERAND = ("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout", "type_as")
+
+
+class Row:
+    """What is known of one call target, so that a call costs no look at its schema.
+
+    Attributes
+    ----------
+    target : str
+        ``aten.conv2d.default``.
+    name : str
+        Schema name as the table has it: ``conv2d``, ``add_.Tensor``.
+    emit : callable or None
+        The row of the table; None: opaque.
+    names, defaults : tuple
+        Parameters in order and their defaults.
+    mutates : tuple of int
+        Positions of the operands that are written to.
+    dropped, evaluated, getitem : bool
+        Assertions; sizes; ``operator.getitem``.
+    """
+
+    __slots__ = (
+        "_aliased",
+        "arity",
+        "defaults",
+        "dropped",
+        "emit",
+        "evaluated",
+        "getitem",
+        "mutates",
+        "name",
+        "names",
+        "required",
+        "returned",
+        "single",
+        "target",
+    )
+
+    def __init__(self, target: str, name: str, schema: Any) -> None:
+        self.target = target
+        self.name = name
+        self.getitem = False
+        arguments = [] if schema is None else list(schema.arguments)
+        returns = [] if schema is None else list(schema.returns)
+        self.names = tuple(argument.name for argument in arguments)
+        self.defaults = tuple(argument.default_value for argument in arguments)
+        self.required = sum(not argument.has_default_value() for argument in arguments)
+        self.arity = len(arguments)
+        self.mutates = tuple(
+            i for i, a in enumerate(arguments) if a.alias_info is not None and a.alias_info.is_write
+        )
+        base, _, overload = name.partition(".")
+        self.dropped = name in DROPPED
+        self.evaluated = name in EVALUATED
+        self.emit = self._row(base, overload, returns)
+        # Dynamically typed results are not read by the table.
+        self.single = len(returns) == 1 and str(returns[0].type) == "Tensor"
+        self.returned = [self._returned(argument, returns) for argument in arguments]
+        aliased = [i for i, a in enumerate(arguments) if a.alias_info is not None]
+        self._aliased = aliased[0] if aliased else 0 if base in _MAY_RETURN_OPERAND else None
+
+    def _row(self, base: str, overload: str, returns: Sequence[Any]) -> Emit | None:
+        suffix = f".{overload}" if overload else ""
+        if not self.mutates:
+            return TABLE.get(base + suffix) or TABLE.get(base.removesuffix("_copy") + suffix)
+        if self.mutates != (0,) or len(returns) != 1:
+            return None
+        if base.startswith("__i") and base.endswith("__"):
+            return TABLE.get(f"__{base[3:]}{suffix}")
+        return TABLE.get(base.removesuffix("_") + suffix) if base.endswith("_") else None
+
+    @staticmethod
+    def _returned(argument: Any, returns: Sequence[Any]) -> int | None:
+        """Which result is this written operand's new value."""
+        if argument.alias_info is None or not argument.alias_info.is_write:
+            return None
+        for i, result in enumerate(returns):
+            if (
+                result.alias_info is not None
+                and result.alias_info.before_set & argument.alias_info.before_set
+            ):
+                return i
+        return None
+
+    def complete(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Sequence[Any]:
+        """All arguments in the order of the schema."""
+        if not kwargs:
+            return (*args, *self.defaults[len(args) :])
+        rest = [
+            kwargs.get(name, default)
+            for name, default in zip(self.names[len(args) :], self.defaults[len(args) :], strict=False)
+        ]
+        return (*args, *rest)
+
+    def shared_operand(self, node: Node) -> Node | None:
+        """The operand whose memory the result shares, by the schema and what is known of its result."""
+        if self._aliased is None:
+            return None
+        args = self.complete(node.args, node.kwargs)
+        operand = args[self._aliased] if self._aliased < len(args) else None
+        if not isinstance(operand, Node):
+            return None
+        if self.mutates:
+            return operand
+        before, after = operand.meta.get("val"), node.meta.get("val")
+        if self.emit is to and (getattr(before, "dtype", None) != getattr(after, "dtype", None)):
+            return None
+        if self.emit is contiguous and before is not None and not before.is_contiguous(memory_format=args[1]):
+            return None
+        if self.emit is dropout and args[2] and args[1]:
+            return None
+        return operand
+
+    def is_whole(self, node: Node, operand: Node) -> bool:
+        """The result is all of the operand, unchanged in shape."""
+        before, after = operand.meta.get("val"), node.meta.get("val")
+        return self.emit in WHOLE and getattr(before, "shape", 0) == getattr(after, "shape", 1)
+
+    def writes_nothing(self, node: Node) -> bool:
+        """In-place by name only."""
+        return is_identity_in_place(self.name.partition(".")[0], self.complete(node.args, node.kwargs))
+
+
+def schema_name(schema: Any) -> str:
+    """``conv2d``, ``add.Tensor``; with a namespace other than aten: ``dim_order_ops::_clone_dim_order``."""
+    name = str(schema.name).removeprefix("aten::")
+    overload = schema.overload_name
+    return f"{name}.{overload}" if overload and overload != "default" else name
+
+
+def row_for(target: Any) -> Row | None:
+    """The row of an operator overload, of torch or of ExecuTorch's edge dialect; None for other callables."""
+    schema = getattr(target, "_schema", None)
+    if schema is None:
+        return None
+    name = schema_name(schema)
+    namespace, _, bare = name.rpartition("::")
+    shown = f"{namespace or 'aten'}.{bare.partition('.')[0]}.{schema.overload_name or 'default'}"
+    return Row(shown, name, schema)
+
+
+def accepts(emit: Emit, arity: int) -> bool:
+    """A row can be called with `arity` arguments behind the importer."""
+    try:
+        inspect.signature(emit).bind(*range(arity + 1))
+    except TypeError:
+        return False
+    return True

@@ -1,0 +1,55 @@
+"""torch's tree specs become `Tree`, which needs no torch."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict, deque, namedtuple
+from typing import Any
+
+from tosaic.fx.signature import Tree
+
+__all__ = ["convert_treespec"]
+
+
+def convert_treespec(spec: Any) -> Tree:
+    """The same structure as data.
+
+    Registered classes (dataclasses, ModelOutput) keep their field names where torch's context tells them.
+    """
+    if spec.is_leaf():
+        return Tree("leaf")
+    children = spec.children() if callable(getattr(spec, "children", None)) else spec.children_specs
+    parts = tuple(convert_treespec(child) for child in children)
+    kind, context = spec.type, spec.context
+    if kind is type(None):
+        return Tree("none")
+    if kind in (dict, OrderedDict):
+        return Tree("dict", parts, tuple(context), _name(kind) if kind is OrderedDict else "")
+    if kind is defaultdict:
+        return Tree("dict", parts, tuple(context[1]))
+    if kind is namedtuple:
+        return Tree("namedtuple", parts, tuple(context._fields), _name(context))
+    if kind in (list, deque):
+        return Tree("list", parts)
+    if isinstance(kind, type) and issubclass(kind, tuple) and not hasattr(kind, "_fields"):
+        return Tree("tuple", parts)
+    if isinstance(kind, type) and issubclass(kind, list | deque):
+        return Tree("list", parts)
+    keys = _field_names(context, len(parts))
+    if isinstance(kind, type) and issubclass(kind, dict) and not hasattr(kind, "to_tuple"):
+        return Tree("dict", parts, keys)
+    return Tree("object", parts, keys, _name(kind))
+
+
+def _name(kind: Any) -> str:
+    return f"{kind.__module__}:{kind.__qualname__}"
+
+
+def _field_names(context: Any, count: int) -> tuple[Any, ...]:
+    """Names of the children in a registered class's context: a list, or the first of several lists."""
+    if isinstance(context, list | tuple):
+        if len(context) == count and all(isinstance(name, str) for name in context):
+            return tuple(context)
+        for item in context:
+            if isinstance(item, list | tuple):
+                return _field_names(item, count)
+    return tuple(range(count))

@@ -1,0 +1,26 @@
+"""What an FX node stands for while its graph is being read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+__all__ = ["NoValue", "Ref"]
+
+
+class Ref:
+    """A tensor value of the graph being built: its id, its dtype (position in DTYPES) and its shape."""
+
+    __slots__ = ("dtype", "id", "shape")
+
+    def __init__(self, value_id: int, dtype: int, shape: Sequence[int]) -> None:
+        self.id = value_id
+        self.dtype = dtype
+        self.shape = shape
+
+
+@dataclass(frozen=True)
+class NoValue:
+    """The result of a call that has none here: an assertion, or a number that depends on data."""
+
+    target: str

@@ -1,0 +1,107 @@
+"""The TOSA reference model, which comes with the package ``tosa-tools``, run on our bytes."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tosaic import _core
+
+if TYPE_CHECKING:
+    from tosaic.program import Lowered
+
+__all__ = ["ReferenceRun", "run_reference_model"]
+
+_DTYPES = {
+    "bool": np.bool_,
+    "i4": np.int8,
+    "i8": np.int8,
+    "u8": np.uint8,
+    "i16": np.int16,
+    "u16": np.uint16,
+    "i32": np.int32,
+    "i64": np.int64,
+    "f16": np.float16,
+    "f32": np.float32,
+    "f64": np.float64,
+}
+
+
+@dataclass(frozen=True)
+class ReferenceRun:
+    """What the reference model made of a file.
+
+    Attributes
+    ----------
+    status : str
+        ``VALID``, ``UNPREDICTABLE`` or ``ERROR``.
+    outputs : object
+        The nested result, as `tosaic.Lowered.run` returns it.
+    """
+
+    status: str
+    outputs: Any
+
+    @property
+    def ok(self) -> bool:
+        """The status is VALID."""
+        return self.status == "VALID"
+
+
+def run_reference_model(lowered: Lowered, *args: Any, level: str = "EIGHTK", **kwargs: Any) -> ReferenceRun:
+    """Runs the bytes of a lowered program on the TOSA reference model.
+
+    Parameters
+    ----------
+    lowered : Lowered
+    *args, **kwargs
+        As `tosaic.Lowered.run` takes them. States start from their initial values.
+    level : str
+        ``EIGHTK`` or ``NONE``.
+
+    Raises
+    ------
+    ImportError
+        ``tosa-tools`` is not installed.
+    """
+    try:
+        import tosa_reference_model
+    except ImportError as error:
+        raise ImportError("the TOSA reference model is not installed: pip install 'tosaic[tosa]'") from error
+    given = iter(lowered.arrays(*args, **kwargs))
+    inputs = [
+        _to_file(next(given) if port.initial is None else port.initial.array, port)
+        for port in lowered.graph.inputs
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "program.tosa"
+        lowered.save(path)
+        raw, status = tosa_reference_model.run(str(path), inputs, tosa_level=level)
+    name = status.name.removeprefix("TOSA_")
+    if len(raw) != len(lowered.graph.outputs):
+        return ReferenceRun(name, None)
+    outputs = [_from_file(data, port) for data, port in zip(raw, lowered.graph.outputs, strict=True)]
+    return ReferenceRun(name, lowered.signature.unflatten(outputs))
+
+
+def _order(port: _core.Input | _core.Output) -> tuple[int, ...]:
+    rank = len(port.value.shape)
+    return tuple(range(rank)) if port.physical else tuple(port.dim_order)
+
+
+def _to_file(array: np.ndarray[Any, Any], port: _core.Input) -> np.ndarray[Any, Any]:
+    """The caller's array in the shape and dtype of the file's tensor."""
+    return np.ascontiguousarray(array.transpose(_order(port))).astype(_DTYPES[port.value.dtype], copy=False)
+
+
+def _from_file(data: np.ndarray[Any, Any], port: _core.Output) -> np.ndarray[Any, Any]:
+    """The file's tensor in the caller's axes and dtype."""
+    dtype = _DTYPES[port.value.dtype]
+    array = np.ascontiguousarray(data).view(dtype).reshape(port.value.shape)
+    return np.ascontiguousarray(array.transpose(np.argsort(_order(port)))).astype(
+        _DTYPES[port.dtype], copy=False
+    )

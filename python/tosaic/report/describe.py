@@ -1,0 +1,332 @@
+"""What each result has to say: facts first, one screen, details folded."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tosaic.report.document import Report, Section, Table, table
+from tosaic.report.numbers import count, decibels, memory, small, time, ulps
+
+if TYPE_CHECKING:
+    from tosaic import _core
+    from tosaic.comparison import CompareRow, Comparison, Metrics
+    from tosaic.program import CheckResult, Io, Lowered, Port, Program
+
+__all__ = [
+    "describe_check",
+    "describe_comparison",
+    "describe_diff",
+    "describe_graph",
+    "describe_io",
+    "describe_lowered",
+    "describe_ops",
+    "describe_passes",
+    "describe_program",
+    "memory_facts",
+    "metrics_row",
+]
+
+_BITS = {"bool": 8, "i4": 4, "i8": 8, "u8": 8, "i16": 16, "u16": 16, "i32": 32, "i48": 48, "i64": 64}
+_BITS |= {"f8e4m3": 8, "f8e5m2": 8, "f16": 16, "bf16": 16, "f32": 32, "f64": 64}
+_SHOWN_ROWS = 12
+_METRIC_COLUMNS = ("SQNR dB", "cosine", "max abs", "relative", "max ulp", "p99 ulp")
+
+
+def describe_program(program: Program) -> Report:
+    """The border and the operators of a program."""
+    graph = program.graph
+    sections = [_border(program.inputs, program.outputs, program.states), _operators(graph)]
+    if program.diagnostics:
+        rows = [(item.rule, item.name, item.message) for item in program.diagnostics]
+        sections.append(Section("noticed at import", table(("rule", "name", "message"), rows), folded=True))
+    sections.append(Section("graph", graph.text(), folded=True))
+    return Report(
+        title=f"{graph.name} @{graph.stage}",
+        facts=tuple(_graph_facts(graph)),
+        sections=tuple(sections),
+        data={**_graph_data(graph), "diagnostics": list(program.diagnostics), **_io_data(program)},
+    )
+
+
+def describe_graph(program: Program, *, layout: bool = False, with_memory: bool = False) -> Report:
+    """A program with the dim order of each value, and with the memory it runs in, where asked for."""
+    report = describe_program(program)
+    facts, sections, data = list(report.facts), list(report.sections), dict(report.data)
+    if layout:
+        rows = [(v.name, v.kind, v.dtype, _axes(v.shape), _axes(v.dim_order)) for v in program.graph.values]
+        sections.insert(
+            0, Section("dim orders", table(("value", "kind", "dtype", "shape", "dim order"), rows))
+        )
+        data["layout"] = {v.name: tuple(v.dim_order) for v in program.graph.values}
+    if with_memory:
+        facts += memory_facts(program.session.memory)
+        data["memory"] = _memory_data(program.session.memory)
+    return Report(report.title, report.ok, tuple(facts), tuple(sections), data)
+
+
+def describe_io(io: Io) -> Report:
+    """Inputs, outputs and states."""
+    section = _border(io.inputs, io.outputs, io.states)
+    return Report(
+        "inputs and outputs", sections=(section,), data={"inputs": io.inputs, "outputs": io.outputs}
+    )
+
+
+def describe_lowered(lowered: Lowered) -> Report:
+    """Border, operators, memory and time of a lowered program."""
+    graph = lowered.graph
+    plan = lowered.session.memory
+    size = len(lowered.to_bytes())
+    facts = [
+        ("target", lowered.target),
+        ("nodes", " -> ".join(f"{len(g):,} {name}" for name, g in lowered.stages.items())),
+        *_graph_facts(graph)[1:],
+        ("file", memory(size)),
+        *memory_facts(plan),
+        ("lowered in", time(lowered.seconds)),
+    ]
+    timings = [
+        (t.name, time(t.seconds), time(t.verify_seconds), f"{t.nodes_before:,}", f"{t.nodes_after:,}")
+        for t in lowered.timings
+    ]
+    columns = ("pass", "time", "verify", "nodes before", "after")
+    return Report(
+        title=f"{graph.name} lowered to {lowered.target}",
+        facts=tuple(facts),
+        sections=(
+            _border(lowered.inputs, lowered.outputs, lowered.states),
+            _operators(graph),
+            Section("passes", table(columns, timings), folded=True),
+            *(Section(f"graph @{name}", g.text(), folded=True) for name, g in lowered.stages.items()),
+        ),
+        data={
+            "target": lowered.target,
+            "seconds": lowered.seconds,
+            "file_bytes": size,
+            "nodes": {name: len(g) for name, g in lowered.stages.items()},
+            **_graph_data(graph),
+            **_io_data(lowered),
+            "memory": _memory_data(plan),
+            "passes": list(lowered.timings),
+        },
+    )
+
+
+def describe_check(result: CheckResult) -> Report:
+    """All reasons why a program does not fit a target."""
+    title = f"{count(result.nodes, 'node')} against {result.target}"
+    if not result.ok:
+        title = f"{count(len(result.problems), 'problem')} between the program and {result.target}"
+    rows = [
+        (p.node, p.what, p.expected, p.got, " ".join(filter(None, (p.module_path, p.source))))
+        for p in result.problems
+    ]
+    hints = sorted({problem.hint for problem in result.problems if problem.hint})
+    sections = []
+    if rows:
+        sections.append(Section("", table(("node", "problem", "expected", "found", "from"), rows)))
+    if hints:
+        sections.append(Section("hints", "\n".join(f"{hint}." for hint in hints)))
+    data = {
+        "ok": result.ok,
+        "target": result.target,
+        "nodes": result.nodes,
+        "problems": list(result.problems),
+    }
+    return Report(title, result.ok, sections=tuple(sections), data=data)
+
+
+def describe_comparison(comparison: Comparison) -> Report:
+    """Outputs, the first divergence, and the nodes that make most of the error."""
+    first = comparison.first_divergence
+    facts = [
+        ("samples", f"{comparison.samples:,}"),
+        ("matched", f"{count(len(comparison.rows), 'node')}, {len(comparison.unmatched):,} unmatched"),
+        (
+            "first below " + decibels(comparison.threshold_db) + " dB",
+            "none" if first is None else _place(first),
+        ),
+    ]
+    outputs = [(row.path, *metrics_row(row.metrics)) for row in comparison.outputs]
+    worst = comparison.worst_rows(_SHOWN_ROWS)
+    unmatched = [(item.fx_name, item.reason) for item in comparison.unmatched]
+    sections = [
+        Section("outputs", table(("output", *_METRIC_COLUMNS), outputs)),
+        Section("nodes by the error they make themselves", _compare_table(worst, first)),
+        Section("all nodes, in order", _compare_table(comparison.rows, first), folded=True),
+    ]
+    if unmatched:
+        sections.append(Section("unmatched", table(("node", "reason"), unmatched), folded=True))
+    return Report(
+        title=f"{comparison.name_b} against {comparison.name_a}",
+        ok=comparison.ok,
+        facts=tuple(facts),
+        sections=tuple(sections),
+        data={
+            "ok": comparison.ok,
+            "a": comparison.name_a,
+            "b": comparison.name_b,
+            "samples": comparison.samples,
+            "threshold_db": comparison.threshold_db,
+            "first_divergence": None if first is None else first.fx_name,
+            "outputs": list(comparison.outputs),
+            "rows": list(comparison.rows),
+            "unmatched": list(comparison.unmatched),
+        },
+    )
+
+
+def describe_diff(name_a: str, name_b: str, difference: str) -> Report:
+    """How two graphs differ."""
+    same = not difference
+    title = f"{name_a} and {name_b} are the same graph" if same else f"{name_a} and {name_b} differ"
+    sections = () if same else (Section("", difference),)
+    return Report(title, same, sections=sections, data={"equal": same, "difference": difference})
+
+
+def describe_passes(passes: Sequence[Mapping[str, str]]) -> Report:
+    """The passes in the order in which the pipeline first uses them."""
+    rows = [(p["name"], p["from"], p["to"], p["summary"]) for p in passes]
+    section = Section("", table(("pass", "from", "to", "what it does"), rows))
+    return Report(f"{len(rows)} passes", sections=(section,), data={"passes": list(passes)})
+
+
+def describe_ops(ops: Iterable[_core.OpInfo]) -> Report:
+    """The operator table."""
+    rows = []
+    data = []
+    for op in ops:
+        attributes = ", ".join(f"{name}={value!r}" for name, value in op.attributes.items())
+        rows.append(
+            (
+                op.name,
+                op.operands,
+                str(op.results) if op.results >= 0 else "*",
+                ", ".join(op.traits),
+                attributes,
+            )
+        )
+        data.append(
+            {
+                "name": op.name,
+                "section": "tosa" if op.is_tosa else "canonical",
+                "operands": op.operands,
+                "results": op.results,
+                "traits": list(op.traits),
+                "attributes": op.attributes,
+            }
+        )
+    section = Section("", table(("operator", "operands", "results", "traits", "attributes"), rows))
+    return Report(count(len(rows), "operator"), sections=(section,), data={"operators": data})
+
+
+def memory_facts(plan: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The arena and how far it is from the least possible."""
+    size, bound, gap = plan["arena_bytes"], plan["lower_bound"], plan["gap"]
+    proof = "the least possible" if gap == 0 else f"at least {memory(bound)} needed, gap {memory(gap)}"
+    return [("arena", f"{memory(size)}, {proof}; {memory(plan['unshared_bytes'])} without sharing")]
+
+
+def metrics_row(metrics: Metrics) -> tuple[str, ...]:
+    """Cells of `SQNR dB, cosine, max abs, relative, max ulp, p99 ulp`."""
+    return (
+        decibels(metrics.sqnr_db),
+        f"{metrics.cosine:.6f}",
+        small(metrics.max_abs),
+        small(metrics.relative),
+        ulps(metrics.max_ulp),
+        ulps(metrics.p99_ulp),
+    )
+
+
+def _compare_table(rows: Sequence[CompareRow], first: CompareRow | None) -> Table:
+    columns = ("node", "a", "b", "SQNR dB", "local dB", "inherited dB", "max abs", "max ulp", "from")
+    cells = [
+        (
+            row.fx_name,
+            row.op_a,
+            row.op_b,
+            decibels(row.total.sqnr_db),
+            "-" if row.local is None else decibels(row.local.sqnr_db),
+            "-" if row.inherited is None else decibels(row.inherited.sqnr_db),
+            small(row.total.max_abs),
+            ulps(row.total.max_ulp),
+            " ".join(filter(None, (row.module_path, row.source))),
+        )
+        for row in rows
+    ]
+    return table(columns, cells, [i for i, row in enumerate(rows) if row is first])
+
+
+def _place(row: CompareRow) -> str:
+    where = ", ".join(filter(None, (row.module_path, row.source)))
+    return f"'{row.fx_name}' at {decibels(row.total.sqnr_db)} dB" + (f" ({where})" if where else "")
+
+
+def _border(inputs: Sequence[Port], outputs: Sequence[Port], states: Sequence[Port]) -> Section:
+    rows = [
+        (role, port.path or port.name, port.dtype, _axes(port.shape), _axes(port.dim_order))
+        for role, ports in (("input", inputs), ("output", outputs), ("state", states))
+        for port in ports
+    ]
+    return Section("border", table(("", "name", "dtype", "shape", "dim order"), rows))
+
+
+def _axes(numbers: Sequence[int]) -> str:
+    return "[" + ",".join(map(str, numbers)) + "]"
+
+
+def _operators(graph: _core.Graph) -> Section:
+    counts = Counter(node.op for node in graph.nodes)
+    rows = [
+        (op, f"{number:,}") for op, number in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    ]
+    return Section("operators", table(("operator", "nodes"), rows), folded=len(rows) > 2 * _SHOWN_ROWS)
+
+
+def _graph_facts(graph: _core.Graph) -> list[tuple[str, str]]:
+    constants = [value for value in graph.values if value.kind == "constant"]
+    facts = [
+        ("nodes", f"{len(graph):,}"),
+        ("constants", f"{len(constants):,}, {memory(sum(map(_bytes_of, constants)))}"),
+    ]
+    if graph.stage == "tosa":
+        moved = [node for node in graph.nodes if node.op == "tosa.transpose"]
+        facts.append(
+            ("transposes", f"{len(moved):,}, {memory(sum(_bytes_of(n.results[0]) for n in moved))} moved")
+        )
+    return facts
+
+
+def _graph_data(graph: _core.Graph) -> dict[str, Any]:
+    constants = [value for value in graph.values if value.kind == "constant"]
+    moved = [node for node in graph.nodes if node.op == "tosa.transpose"]
+    return {
+        "name": graph.name,
+        "stage": graph.stage,
+        "operators": dict(sorted(Counter(node.op for node in graph.nodes).items())),
+        "constant_bytes": sum(map(_bytes_of, constants)),
+        "transposes": len(moved),
+        "transposed_bytes": sum(_bytes_of(node.results[0]) for node in moved),
+    }
+
+
+def _io_data(program: Program | Lowered) -> dict[str, Any]:
+    return {"inputs": program.inputs, "outputs": program.outputs, "states": program.states}
+
+
+def _memory_data(plan: Mapping[str, Any]) -> dict[str, int]:
+    return {
+        "arena_bytes": plan["arena_bytes"],
+        "lower_bound": plan["lower_bound"],
+        "unshared_bytes": plan["unshared_bytes"],
+    }
+
+
+def _bytes_of(value: _core.Value) -> int:
+    elements = 1
+    for size in value.shape:
+        elements *= size
+    return (elements * _BITS[value.dtype] + 7) // 8

@@ -1,0 +1,83 @@
+"""How numbers are written for people."""
+
+from __future__ import annotations
+
+import math
+
+__all__ = ["count", "decibels", "memory", "small", "time", "ulps"]
+
+
+def small(value: float) -> str:
+    """An error, which may be tiny: ``0``, ``3.1e-07``, ``inf``.
+
+    Examples
+    --------
+    >>> small(0.0), small(3.14159e-7), small(0.25)
+    ('0', '3.1e-07', '0.25')
+    """
+    if value == 0:
+        return "0"
+    return f"{value:.2g}" if math.isfinite(value) else str(value)
+
+
+def decibels(value: float) -> str:
+    """A signal to noise ratio.
+
+    Examples
+    --------
+    >>> decibels(151.26), decibels(math.inf)
+    ('151.3', 'equal')
+    """
+    return "equal" if value == math.inf else f"{value:.1f}" if math.isfinite(value) else str(value)
+
+
+def ulps(value: float) -> str:
+    """A distance in units in the last place.
+
+    Examples
+    --------
+    >>> ulps(3.0), ulps(1234567.0)
+    ('3', '1.2e+06')
+    """
+    if not math.isfinite(value):
+        return str(value)
+    return f"{value:.1e}" if value >= 100_000 else f"{value:g}" if value == int(value) else f"{value:.1f}"
+
+
+def memory(size: float) -> str:
+    """A number of bytes.
+
+    Examples
+    --------
+    >>> memory(512), memory(20_480), memory(5_000_000)
+    ('512 B', '20.0 KiB', '4.8 MiB')
+    """
+    for unit in ("B", "KiB", "MiB"):
+        if size < 1024:
+            return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} GiB"
+
+
+def time(seconds: float) -> str:
+    """A duration.
+
+    Examples
+    --------
+    >>> time(0.00003), time(0.0123), time(4.2)
+    ('0.03 ms', '12.3 ms', '4.2 s')
+    """
+    if seconds >= 1:
+        return f"{seconds:.1f} s"
+    return f"{seconds * 1e3:.1f} ms" if seconds >= 1e-3 else f"{seconds * 1e3:.2f} ms"
+
+
+def count(number: int, what: str) -> str:
+    """A number of things.
+
+    Examples
+    --------
+    >>> count(1, "node"), count(3, "node")
+    ('1 node', '3 nodes')
+    """
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"

@@ -1,0 +1,29 @@
+"""Results as JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+__all__ = ["plain", "to_json"]
+
+
+def plain(value: Any) -> Any:
+    """Dataclasses as dicts, tuples as lists, numbers that JSON lacks as strings."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {f.name: plain(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value
+
+
+def to_json(data: Any) -> str:
+    """Indented JSON, keys in their order."""
+    return json.dumps(plain(data), indent=1, allow_nan=False, ensure_ascii=False)

@@ -1,0 +1,100 @@
+"""Assertions about programs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tosaic import api
+
+if TYPE_CHECKING:
+    from tosaic.comparison import Comparison
+    from tosaic.program import Lowered
+    from tosaic.report import Report
+
+__all__ = ["MismatchError", "assert_lowers", "assert_matches"]
+
+
+class MismatchError(AssertionError):
+    """An assertion of this package that failed, with the report that shows why."""
+
+    def __init__(self, message: str, report: Report) -> None:
+        super().__init__(message)
+        self.report = report
+
+
+def assert_matches(
+    actual: Any,
+    expected: Any,
+    samples: Any,
+    *,
+    sqnr_db: float | None = 60.0,
+    max_abs: float | None = None,
+    max_ulp: float | None = None,
+    nodes: bool = False,
+    bind: Any = None,
+) -> Comparison:
+    """Asserts that two programs give the same outputs, within limits.
+
+    Parameters
+    ----------
+    actual, expected
+        Anything that `tosaic.compare` takes; `expected` is the reference.
+    samples
+        Inputs, as `tosaic.compare` takes them.
+    sqnr_db : float or None
+        Least signal to noise ratio of each output.
+    max_abs, max_ulp : float, optional
+        Greatest error of each output.
+    nodes : bool
+        Hold each node to `sqnr_db` too.
+    bind : optional
+        As `tosaic.from_exported` takes it.
+
+    Returns
+    -------
+    Comparison
+
+    Raises
+    ------
+    MismatchError
+        An ``AssertionError`` that names the outputs and limits, with the comparison as its report.
+    """
+    threshold = 30.0 if sqnr_db is None else sqnr_db
+    comparison = api.compare(expected, actual, samples, threshold_db=threshold, bind=bind)
+    broken = []
+    for row in comparison.outputs:
+        m = row.metrics
+        limits = (
+            ("SQNR", m.sqnr_db, sqnr_db, sqnr_db is not None and not m.sqnr_db >= sqnr_db, " dB, at least "),
+            ("max abs", m.max_abs, max_abs, max_abs is not None and not m.max_abs <= max_abs, ", at most "),
+            ("max ulp", m.max_ulp, max_ulp, max_ulp is not None and not m.max_ulp <= max_ulp, ", at most "),
+        )
+        broken += [
+            f"{row.path}: {name} {value:.6g}{relation}{limit:g}"
+            for name, value, limit, bad, relation in limits
+            if bad
+        ]
+    first = comparison.first_divergence
+    if nodes and first is not None:
+        broken.append(f"node '{first.fx_name}': SQNR {first.total.sqnr_db:.6g} dB, at least {threshold:g}")
+    if broken:
+        raise MismatchError(
+            f"{comparison.name_b} does not match {comparison.name_a}: " + "; ".join(broken),
+            comparison.report(),
+        )
+    return comparison
+
+
+def assert_lowers(program: Any, *, target: str = api.DEFAULT_TARGET, bind: Any = None) -> Lowered:
+    """Asserts that a program lowers, and gives it lowered.
+
+    Raises
+    ------
+    MismatchError
+        With all reasons why it does not.
+    """
+    result = api.check(program, target=target, bind=bind)
+    if not result.ok:
+        reasons = "; ".join(problem.message for problem in result.problems)
+        raise MismatchError(f"the program does not lower to {target}: {reasons}", result.report())
+    return api.lower(program, target=target, bind=bind)

@@ -1,0 +1,30 @@
+"""Reading `.tosa` files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tosaic import _core
+from tosaic.program import Program
+
+if TYPE_CHECKING:
+    import os
+
+__all__ = ["load_tosa"]
+
+
+def load_tosa(path: str | os.PathLike[str]) -> Program:
+    """Reads a ``.tosa`` file into a program at stage ``tosa``.
+
+    The format keeps no nested signature: inputs are given by position or by name, in the physical shapes and
+    dtypes of the file, and several outputs come as a tuple.
+
+    Raises
+    ------
+    InvalidGraph
+        Malformed, truncated, or another version of the format.
+    UnsupportedOp
+        Control flow, variables, or an operator outside TOSA 1.0.
+    """
+    return Program(_core.deserialize(Path(path).read_bytes()))

@@ -1,0 +1,116 @@
+"""What is wrong with an input is said by name, before anything runs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+import tosaic
+
+
+@pytest.fixture(params=["as exported", "as TOSA"])
+def runnable(request, case):
+    return case.program if request.param == "as exported" else case.lowered
+
+
+def refusal(kind: type[Exception], run, *args, **kwargs) -> str:
+    with pytest.raises(kind) as error:
+        run(*args, **kwargs)
+    return str(error.value)
+
+
+def test_a_wrong_shape(runnable) -> None:
+    text = refusal(tosaic.LayoutMismatch, runnable.run, np.zeros((2, 3, 9, 8), np.float32))
+    assert text == "[run] input 'x' has the wrong shape: expected [2,3,8,8], got [2,3,9,8]."
+
+
+def test_a_wrong_rank(runnable) -> None:
+    text = refusal(tosaic.LayoutMismatch, runnable.run, np.zeros((3, 8, 8), np.float32))
+    assert text == "[run] input 'x' has the wrong shape: expected [2,3,8,8], got [3,8,8]."
+
+
+def test_channels_last_given_as_another_shape(runnable) -> None:
+    text = refusal(tosaic.LayoutMismatch, runnable.run, np.zeros((2, 8, 8, 3), np.float32))
+    assert "input 'x'" in text
+    assert "expected [2,3,8,8], got [2,8,8,3]" in text
+
+
+def test_channels_last_strides_are_fine(runnable, case) -> None:
+    last = case.x.to(memory_format=torch.channels_last)
+    np.testing.assert_allclose(runnable.run(last), runnable.run(case.x), rtol=1e-6, atol=1e-7)
+
+
+def test_a_wrong_dtype(runnable) -> None:
+    text = refusal(tosaic.LayoutMismatch, runnable.run, np.zeros((2, 3, 8, 8), np.float64))
+    assert text.startswith("[run] input 'x' has the wrong dtype: expected f32, got f64")
+
+
+def test_too_few_arguments(runnable) -> None:
+    text = refusal(tosaic.InvalidGraph, runnable.run)
+    assert text == (
+        "[inputs] the arguments are not those of the exported call: expected 1 positional (x) and the "
+        "keywords [], got 0 positional and the keywords []."
+    )
+
+
+def test_another_nesting(nested) -> None:
+    one = np.ones((2, 3), np.float32)
+    text = refusal(tosaic.InvalidGraph, nested.run, one, scale=np.float32(1))
+    assert "the structure of '" in text
+    assert "expected a tuple of 2" in text
+
+
+def test_something_that_is_no_array(runnable) -> None:
+    text = refusal(tosaic.LayoutMismatch, runnable.run, "x.npy")
+    assert text == "[inputs] input 'x' is not an array: expected a numpy array or torch tensor, got str."
+
+
+def test_a_weight_changed_after_import() -> None:
+    model = torch.nn.Linear(4, 20)
+    program = tosaic.from_exported(torch.export.export(model, (torch.ones(1, 4),)))
+    with torch.no_grad():
+        model.weight.mul_(2)
+    text = refusal(tosaic.InvalidGraph, program.run, np.ones((1, 4), np.float32))
+    assert "'weight' was changed in place after import; import the program again" in text
+
+
+def test_a_weight_changed_before_lowering_is_refused_too() -> None:
+    model = torch.nn.Linear(4, 20)
+    program = tosaic.from_exported(torch.export.export(model, (torch.ones(1, 4),)))
+    with torch.no_grad():
+        model.weight.mul_(2)
+    assert "'weight' was changed in place after import" in refusal(
+        tosaic.InvalidGraph, lambda: tosaic.lower(program).to_bytes()
+    )
+
+
+def test_an_unbound_dimension(dynamic) -> None:
+    text = refusal(tosaic.UnsupportedOp, tosaic.from_exported, dynamic)
+    assert text.startswith(
+        "[bind] symbolic dimensions are not bound: expected a size for each, got axis 0 of input 'input'"
+    )
+    assert text.endswith('Pass bind={"<input>": {<axis>: <size>}} or bind=<example inputs>.')
+
+
+def test_a_size_outside_the_exported_range(dynamic) -> None:
+    text = refusal(tosaic.InvalidGraph, tosaic.from_exported, dynamic, bind={"input": {0: 65}})
+    assert "was exported for another range" in text
+
+
+def test_an_index_that_does_not_fit_32_bits() -> None:
+    program = tosaic.from_exported(
+        torch.export.export(torch.nn.Embedding(10, 16), (torch.zeros(3, dtype=torch.int64),))
+    )
+    text = refusal(tosaic.InvalidGraph, tosaic.lower(program).run, np.array([0, 2**40, 1]))
+    assert "input 'input'" in text
+
+
+def test_a_truncated_tosa_file(case, tmp_path) -> None:
+    (tmp_path / "model.tosa").write_bytes(case.lowered.to_bytes()[:200])
+    with pytest.raises(tosaic.InvalidGraph):
+        tosaic.load_tosa(tmp_path / "model.tosa")
+
+
+def test_a_file_that_is_missing() -> None:
+    with pytest.raises(FileNotFoundError):
+        tosaic.lower("nowhere.pt2")

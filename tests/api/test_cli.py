@@ -1,0 +1,184 @@
+"""The command line: output, files, exit codes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tosaic.cli import main
+
+
+def run(capsys, *argv: str) -> tuple[int, str, str]:
+    try:
+        code = main(argv)
+    except SystemExit as end:
+        code = end.code
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_lower_writes_the_file(files, case, capsys) -> None:
+    code, out, _ = run(
+        capsys, "lower", "model.pt2", "-o", "out.tosa", "--dump", "stages", "--report", "report.html"
+    )
+    assert code == 0
+    assert out.startswith("forward lowered to TOSA-1.0+FP\n")
+    assert out.endswith("\nwrote out.tosa\n")
+    assert Path("out.tosa").stat().st_size > 0
+    assert any(Path("stages").iterdir())
+    assert Path("report.html").read_text().startswith("<!doctype html>")
+
+
+def test_lower_of_an_archive_equals_lower_of_the_export(files, capsys) -> None:
+    assert run(capsys, "lower", "model.tosaic", "-o", "a.tosa", "--no-locations")[0] == 0
+    assert run(capsys, "lower", "model.pt2", "-o", "b.tosa", "--no-locations")[0] == 0
+    assert Path("a.tosa").read_bytes() == Path("b.tosa").read_bytes()
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ("lower", "model.pt2"),
+        ("check", "model.pt2"),
+        ("inspect", "model.tosa", "--memory", "--layout"),
+        ("run", "model.tosa", "--input", "x.npz", "-o", "y.npz"),
+        ("compare", "model.pt2", "model.tosa", "--input", "x.npz"),
+        ("diff", "model.pt2", "model.tosaic"),
+        ("passes",),
+        ("ops",),
+    ],
+    ids=lambda argv: argv[0],
+)
+def test_every_command_prints_json(files, capsys, argv) -> None:
+    code, out, err = run(capsys, *argv, "--json")
+    assert (code, err) == (0, "")
+    assert isinstance(json.loads(out, parse_constant=pytest.fail), dict)
+
+
+def test_check_passes(files, capsys) -> None:
+    code, out, _ = run(capsys, "check", "model.pt2")
+    assert code == 0
+    assert out.startswith("ok: ")
+
+
+def test_check_fails_with_reasons(unliftable, tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    torch.export.save(unliftable, "bad.pt2")
+    code, out, _ = run(capsys, "check", "bad.pt2")
+    assert code == 1
+    assert out.startswith("FAILED: ")
+    code, _, err = run(capsys, "lower", "bad.pt2", "-o", "bad.tosa")
+    assert code == 3
+    assert err.startswith("tosaic: [")
+    assert not Path("bad.tosa").exists()
+
+
+def test_inspect_prints_a_border_and_operators(files, capsys) -> None:
+    code, out, _ = run(capsys, "inspect", "model.tosa", "--layout", "--memory")
+    assert code == 0
+    for expected in ("tosa.conv2d", "dim orders", "arena", "border"):
+        assert expected in out
+
+
+def test_inspect_prints_the_graph_in_two_forms(files, capsys) -> None:
+    code, out, _ = run(capsys, "inspect", "model.pt2", "--text")
+    assert code == 0
+    assert "graph @forward stage=exported {" in out
+    code, out, _ = run(capsys, "inspect", "model.pt2", "--dot")
+    assert code == 0
+    assert out.startswith("digraph")
+
+
+def test_inspect_reads_graph_text(files, case, capsys) -> None:
+    Path("graph.txt").write_text(case.program.text())
+    assert run(capsys, "inspect", "graph.txt")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("file", "name", "out"), [("model.pt2", "x.npz", "y.npz"), ("model.tosa", "x.npy", "y.npy")]
+)
+def test_run_writes_the_outputs(files, case, capsys, file, name, out) -> None:
+    assert run(capsys, "run", file, "--input", name, "-o", out)[0] == 0
+    loaded = np.load(out)
+    array = loaded if out.endswith(".npy") else loaded[loaded.files[0]]
+    np.testing.assert_allclose(array, case.eager(), rtol=1e-5, atol=1e-6)
+
+
+def test_run_refuses_a_wrong_shape(files, capsys) -> None:
+    np.save("x.npy", np.zeros((1, 3, 8, 8), np.float32))
+    code, _, err = run(capsys, "run", "model.pt2", "--input", "x.npy", "-o", "y.npy")
+    assert code == 2
+    assert err == "tosaic: [run] input 'x' has the wrong shape: expected [2,3,8,8], got [1,3,8,8].\n"
+
+
+def test_compare_fails_below_the_threshold(files, capsys) -> None:
+    argv = ("compare", "model.pt2", "model.tosa", "--input", "x.npz")
+    assert run(capsys, *argv)[0] == 0
+    code, out, _ = run(capsys, *argv, "--threshold", "1000")
+    assert (code, out[:8]) == (1, "FAILED: ")
+
+
+def test_diff_says_how_graphs_differ(files, capsys) -> None:
+    code, out, _ = run(capsys, "diff", "model.pt2", "model.tosa")
+    assert code == 1
+    assert "model.pt2 and model.tosa differ" in out
+
+
+def test_bind_gives_symbolic_dimensions_a_size(dynamic, tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    torch.export.save(dynamic, "dynamic.pt2")
+    code, _, err = run(capsys, "lower", "dynamic.pt2")
+    assert code == 3
+    assert "axis 0 of input 'input'" in err
+    assert run(capsys, "lower", "dynamic.pt2", "--bind", "input:0=2")[0] == 0
+    code, _, err = run(capsys, "lower", "dynamic.pt2", "--bind", "input=2")
+    assert code == 2
+    assert "'input=2' is not INPUT:AXIS=SIZE, such as x:0=1" in err
+
+
+def test_a_missing_file_is_a_usage_error(tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("nowhere.pt2", "nowhere.tosa", "nowhere"):
+        code, _, err = run(capsys, "inspect", name)
+        assert code == 2
+        assert f"there is no file '{name}'" in err
+
+
+def test_a_damaged_file_is_a_usage_error(files, capsys) -> None:
+    Path("model.tosa").write_bytes(Path("model.tosa").read_bytes()[:100])
+    code, _, err = run(capsys, "inspect", "model.tosa")
+    assert code == 2
+    assert err.startswith("tosaic: [tosa")
+    Path("model.pt2").write_bytes(b"PK nonsense")
+    code, _, err = run(capsys, "inspect", "model.pt2")
+    assert code == 2
+    assert "torch cannot read 'model.pt2'" in err
+
+
+def test_no_command_is_a_usage_error(capsys) -> None:
+    code, out, _ = run(capsys)
+    assert code == 2
+    assert "commands:" in out
+    assert run(capsys, "nonsense")[0] == 2
+
+
+def test_a_fault_of_ours_has_its_own_code(files, capsys, monkeypatch) -> None:
+    monkeypatch.setattr("tosaic.api.program_of", lambda *args, **kwargs: 1 / 0)
+    code, _, err = run(capsys, "check", "model.pt2")
+    assert code == 4
+    assert "ZeroDivisionError" in err
+    assert err.endswith("This is a fault of tosaic; please report it.\n")
+
+
+def test_passes_and_ops_are_tables(capsys) -> None:
+    assert "legalize-tosa" in run(capsys, "passes")[1]
+    assert "tosa.conv2d" in run(capsys, "ops")[1]
+
+
+def test_the_version_is_printed(capsys) -> None:
+    code, out, _ = run(capsys, "--version")
+    assert code == 0
+    assert out.startswith("tosaic ")

@@ -1,0 +1,72 @@
+"""What README and docs say is what happens: examples, commands, generated parts."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import torch
+from tosaic.cli import main
+
+ROOT = Path(__file__).resolve().parents[2]
+COMMANDS = re.findall(r"^\$ tosaic (.*)$", (ROOT / "docs" / "cli.md").read_text(), re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def generate():
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def masked(text: str) -> str:
+    """Without measured numbers and the spaces that align them."""
+    return re.sub(r" +", " ", re.sub(r"-?\d[\d.,]*(e[-+]\d+)?|\b(equal|inf)\b", "#", text))
+
+
+def test_the_example_of_the_readme_prints_what_it_says(generate) -> None:
+    example = generate.EXAMPLE.search((ROOT / "README.md").read_text())
+    assert len(example["code"].strip().splitlines()) <= 14
+    assert masked(generate.example_output(example["code"])) == masked(example["output"])
+
+
+def test_the_list_of_operators_in_the_readme_is_up_to_date(generate) -> None:
+    written = generate.LIST.search((ROOT / "README.md").read_text())[2].strip()
+    assert written == generate.operators_list(), "run python docs/generate.py"
+
+
+def test_the_page_of_operators_is_up_to_date(generate, capsys) -> None:
+    assert (ROOT / "docs" / "operators.md").read_text() == generate.operators_page(), (
+        "run python docs/generate.py"
+    )
+    assert main(["ops", "--markdown"]) == 0
+    assert capsys.readouterr().out == generate.operators_page()
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_of_the_docs_runs(command, files, dynamic, capsys) -> None:
+    torch.export.save(dynamic, "dynamic.pt2")
+    try:
+        code = main(shlex.split(command))
+    except SystemExit as end:
+        code = end.code
+    assert code == 0, capsys.readouterr().err
+    assert capsys.readouterr().out
+
+
+def test_the_two_commands_of_the_readme_are_the_ones_of_ci() -> None:
+    readme = (ROOT / "README.md").read_text()
+    assert re.findall(r"^    (\S.*)$", readme, re.MULTILINE) == [
+        "pip install -c constraints.txt .",
+        "tests/run",
+    ]
+    assert "tests/run" in (ROOT / ".ci" / "run").read_text()
+
+
+def test_links_of_the_readme_lead_somewhere() -> None:
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)", (ROOT / "README.md").read_text()):
+        assert (ROOT / target).exists(), target

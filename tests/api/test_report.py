@@ -1,0 +1,108 @@
+"""Reports: text, HTML that needs nothing from elsewhere, JSON that every reader takes."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from html.parser import HTMLParser
+
+import pytest
+import tosaic
+from tosaic.report import Report, Section, Table
+from tosaic.report.text import render_markdown_table, render_table
+
+
+@pytest.fixture
+def report() -> Report:
+    table = Table(("node", "dB"), (("conv<1>", "12.5"), ("relu", "-3")), frozenset({1}))
+    return Report(
+        "a <title>",
+        False,
+        (("target", "TOSA-1.0+FP"), ("nodes", "2")),
+        (Section("worst", table), Section("all", "text & more", folded=True)),
+        {"sqnr": math.inf, "worst": -math.inf, "none": math.nan, "rows": [(1, 2)]},
+    )
+
+
+def test_text_is_aligned_and_marks_rows(report) -> None:
+    assert report.text == (
+        "FAILED: a <title>\n"
+        "  target  TOSA-1.0+FP\n"
+        "  nodes   2\n"
+        "\n"
+        "worst\n"
+        "    node       dB\n"
+        "    conv<1>  12.5\n"
+        "  > relu       -3"
+    )
+    assert report.full_text.endswith("\n\nall\n  text & more")
+
+
+def test_html_is_escaped_and_folded(report) -> None:
+    assert "a &lt;title&gt;" in report.html
+    assert "<details><summary>all</summary><pre>text &amp; more</pre></details>" in report.html
+    assert '<tr class="mark"><td>relu</td><td class="n">-3</td></tr>' in report.html
+
+
+class Checker(HTMLParser):
+    """Open elements, and attributes that would load something."""
+
+    VOID = frozenset({"meta"})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.loads: list[str] = []
+
+    def handle_starttag(self, tag, attrs) -> None:
+        if tag not in self.VOID:
+            self.open.append(tag)
+        self.loads += [
+            f"{tag} {name}" for name, _ in attrs if name in ("src", "href", "srcset", "action", "data")
+        ]
+        if tag in ("script", "link", "iframe", "img", "object"):
+            self.loads.append(tag)
+
+    def handle_endtag(self, tag) -> None:
+        assert self.open.pop() == tag
+
+
+def test_a_page_is_well_formed_and_needs_no_other_file(case) -> None:
+    for report in (
+        case.lowered.report(),
+        case.program.report(),
+        tosaic.compare(case.program, case.lowered, (case.x,)).report(),
+    ):
+        checker = Checker()
+        checker.feed(report.html)
+        assert checker.open == []
+        assert checker.loads == []
+        assert not re.search(r"url\(|@import|https?:", report.html)
+
+
+def test_json_has_no_number_that_json_lacks(report) -> None:
+    data = json.loads(report.json, parse_constant=pytest.fail)
+    assert data == {"sqnr": "inf", "worst": "-inf", "none": "nan", "rows": [[1, 2]]}
+
+
+def test_save_chooses_by_suffix(report, tmp_path) -> None:
+    for name, start in (("a.html", "<!doctype html>"), ("a.json", "{"), ("a.txt", "FAILED")):
+        report.save(tmp_path / name)
+        assert (tmp_path / name).read_text().startswith(start)
+    assert "text & more" in (tmp_path / "a.txt").read_text()
+
+
+def test_an_empty_table_says_so() -> None:
+    assert render_table(Table(("a",), ())) == "(none)"
+
+
+def test_markdown_cells_keep_their_bars() -> None:
+    assert render_markdown_table(("a",), [("x|y",)]) == "| a |\n| --- |\n| x\\|y |"
+
+
+def test_problems_read_as_messages_do() -> None:
+    problem = tosaic.Problem(
+        what="no lowering", where="legalize-tosa", node="det", source="model.py:3", hint="Rewrite it"
+    )
+    assert problem.message == "[legalize-tosa] no lowering (node 'det', model.py:3). Rewrite it."

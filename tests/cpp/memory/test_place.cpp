@@ -1,0 +1,142 @@
+// The planner against its independent checker, brute force and hand-made cases.
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <numeric>
+#include <random>
+
+#include "tosaic/base/error.h"
+#include "tosaic/memory/check.h"
+#include "tosaic/memory/place.h"
+
+namespace tosaic::memory {
+namespace {
+
+std::vector<Buffer> random_buffers(std::mt19937& random, std::size_t count, std::uint32_t steps, std::size_t max_bytes) {
+  std::vector<Buffer> buffers;
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto first = static_cast<std::uint32_t>(random() % steps);
+    const auto last = std::min<std::uint32_t>(steps - 1, first + static_cast<std::uint32_t>(random() % 4));
+    buffers.push_back({random() % max_bytes, std::size_t{1} << random() % 7, first, last});
+  }
+  return buffers;
+}
+
+// Some order, each buffer at the lowest place, gives the optimum: try them all.
+std::size_t best_by_brute_force(const std::vector<Buffer>& buffers) {
+  std::vector<std::size_t> order(buffers.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::size_t best = static_cast<std::size_t>(-1);
+  do {
+    std::vector<std::size_t> offsets(buffers.size());
+    std::size_t top = 0;
+    for (std::size_t k = 0; k < order.size(); ++k) {
+      const Buffer& buffer = buffers[order[k]];
+      std::size_t offset = 0;
+      for (bool moved = true; moved;) {
+        moved = false;
+        for (std::size_t j = 0; j < k; ++j) {
+          const Buffer& other = buffers[order[j]];
+          const bool together = buffer.first <= other.last && other.first <= buffer.last;
+          if (!together || offset >= offsets[order[j]] + other.bytes || offsets[order[j]] >= offset + buffer.bytes) continue;
+          offset = (offsets[order[j]] + other.bytes + 63) / 64 * 64;
+          moved = true;
+        }
+      }
+      offsets[order[k]] = offset;
+      top = std::max(top, offset + buffer.bytes);
+    }
+    best = std::min(best, (top + 63) / 64 * 64);
+  } while (std::next_permutation(order.begin(), order.end()));
+  return best;
+}
+
+}  // namespace
+
+TEST_CASE("random buffers are placed without fault and never below the bound", "[memory]") {
+  const unsigned seed = 20;
+  INFO("seed " << seed);
+  std::mt19937 random(seed);
+  for (int round = 0; round < 200; ++round) {
+    const auto buffers = random_buffers(random, random() % 60, 20, 1000);
+    const Placement placement = place(buffers, {.budget = 20'000});
+    REQUIRE(placement_fault(buffers, placement).empty());
+    REQUIRE(placement.bytes >= placement.lower_bound);
+    REQUIRE(placement.lower_bound == lower_bound(buffers));
+  }
+}
+
+TEST_CASE("tiny cases reach the optimum that brute force finds", "[memory]") {
+  std::mt19937 random(7);
+  for (int round = 0; round < 60; ++round) {
+    auto buffers = random_buffers(random, 6, 5, 1000);
+    for (Buffer& buffer : buffers) {
+      buffer.alignment = 64;
+      buffer.bytes += 1;
+    }
+    REQUIRE(place(buffers).bytes == best_by_brute_force(buffers));
+  }
+}
+
+TEST_CASE("the same buffers get the same offsets", "[memory]") {
+  std::mt19937 random(3);
+  const auto buffers = random_buffers(random, 80, 30, 5000);
+  REQUIRE(place(buffers).offsets == place(buffers).offsets);
+}
+
+TEST_CASE("a chain needs two buffers at a time", "[memory]") {
+  std::vector<Buffer> chain;
+  for (std::uint32_t i = 0; i < 10; ++i) chain.push_back({640, 64, i, i + 1});
+  const Placement placement = place(chain);
+  REQUIRE(placement.bytes == 1280);
+  REQUIRE(placement.gap() == 0);
+}
+
+TEST_CASE("views lie in their target and in-place results on it", "[memory]") {
+  const std::vector<Buffer> buffers{
+      {256, 64, 0, 2},
+      {128, 64, 1, 3, AliasKind::kView, 0, 128},
+      {256, 64, 4, 6},
+      {256, 64, 6, 8, AliasKind::kInPlace, 2, 0},
+  };
+  const Placement placement = place(buffers);
+  REQUIRE(placement.offsets[1] == placement.offsets[0] + 128);
+  REQUIRE(placement.offsets[3] == placement.offsets[2]);
+  REQUIRE(placement.bytes == 256);
+}
+
+TEST_CASE("the checker finds each kind of fault", "[memory]") {
+  const std::vector<Buffer> two{{64, 64, 0, 2}, {64, 64, 1, 3}};
+  CHECK(placement_fault(two, {{0, 64}, 128, 128}).empty());
+  CHECK(placement_fault(two, {{0, 64}, 100, 128}) == "buffer 1 ends outside the arena");
+  CHECK(placement_fault(two, {{0, 65}, 200, 128}) == "buffer 1 is not aligned");
+  CHECK(placement_fault(two, {{0, 0}, 128, 128}) == "buffers 0 and 1 overlap while both are live");
+  CHECK(placement_fault(two, {{0}, 128, 128}) == "not one offset per buffer");
+
+  std::vector<Buffer> view{{128, 64, 0, 2}, {64, 64, 1, 3, AliasKind::kView, 0, 64}};
+  CHECK(placement_fault(view, {{0, 64}, 128, 128}).empty());
+  CHECK(placement_fault(view, {{0, 0}, 128, 128}) == "buffer 1 is away from its target");
+
+  std::vector<Buffer> in_place{{64, 64, 0, 1}, {64, 64, 1, 3, AliasKind::kInPlace, 0, 0}};
+  CHECK(placement_fault(in_place, {{0, 0}, 64, 64}).empty());
+  in_place[0].last = 2;  // still read after it was overwritten
+  CHECK(placement_fault(in_place, {{0, 0}, 64, 64}) == "buffers 0 and 1 overlap while both are live");
+  CHECK_THROWS_AS(check(in_place, {{0, 0}, 64, 64}), InternalError);
+}
+
+TEST_CASE("malformed buffers are refused", "[memory]") {
+  CHECK_THROWS_WITH(place(std::vector<Buffer>{{8, 3, 0, 0}}),
+                    "[memory/place] buffer 0 has an alignment that is no power of two");
+  CHECK_THROWS_WITH(place(std::vector<Buffer>{{8, 4, 2, 1}}), "[memory/place] buffer 0 ends before it begins");
+  CHECK_THROWS_WITH(place(std::vector<Buffer>{{8, 4, 0, 1}, {8, 4, 0, 1, AliasKind::kView, 1, 0}}),
+                    "[memory/place] buffer 1 shares memory with a buffer that is not before it");
+  CHECK_THROWS_WITH(place(std::vector<Buffer>{{8, 4, 0, 1}, {8, 4, 0, 1, AliasKind::kView, 0, 4}}),
+                    "[memory/place] buffer 1 does not fit into the buffer whose memory it shares");
+}
+
+TEST_CASE("no buffers need no arena", "[memory]") {
+  const Placement placement = place({});
+  CHECK(placement.bytes == 0);
+  CHECK(placement.lower_bound == 0);
+}
+
+}  // namespace tosaic::memory

@@ -1,0 +1,62 @@
+// A place in a flatbuffer, found by field numbers: lets a test damage one field of a .tosa file.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+namespace tosaic::testing {
+
+class Place {
+ public:
+  // The root table.
+  explicit Place(std::vector<std::byte>& bytes) : Place(bytes, 0) { follow(); }
+
+  // The value of a field of this table that is stored in place; absent fields are the caller's mistake.
+  [[nodiscard]] Place field(std::size_t number) const {
+    const std::size_t vtable = at_ - static_cast<std::size_t>(read<std::int32_t>(at_));
+    return {*bytes_, at_ + read<std::uint16_t>(vtable + 4 + 2 * number)};
+  }
+  // The table or vector that a field refers to.
+  [[nodiscard]] Place table(std::size_t number) const {
+    Place place = field(number);
+    place.follow();
+    return place;
+  }
+  // The table that element i of this vector refers to.
+  [[nodiscard]] Place element(std::size_t i) const {
+    Place place{*bytes_, at_ + 4 + 4 * i};
+    place.follow();
+    return place;
+  }
+  [[nodiscard]] std::uint32_t length() const { return read<std::uint32_t>(at_); }
+  [[nodiscard]] std::size_t offset() const { return at_; }
+
+  template <class T>
+  void set(T value) const {
+    std::memcpy(bytes_->data() + at_, &value, sizeof(T));
+  }
+
+ private:
+  Place(std::vector<std::byte>& bytes, std::size_t at) : bytes_(&bytes), at_(at) {}
+  template <class T>
+  [[nodiscard]] T read(std::size_t at) const {
+    T value;
+    std::memcpy(&value, bytes_->data() + at, sizeof(T));
+    return value;
+  }
+  void follow() { at_ += read<std::uint32_t>(at_); }
+
+  std::vector<std::byte>* bytes_;
+  std::size_t at_;
+};
+
+// The only block of a file.
+inline Place main_block(std::vector<std::byte>& file) {
+  return Place(file).table(1).element(0).table(1).element(0);
+}
+inline Place operators_of(std::vector<std::byte>& file) { return main_block(file).table(1); }
+inline Place tensors_of(std::vector<std::byte>& file) { return main_block(file).table(2); }
+
+}  // namespace tosaic::testing

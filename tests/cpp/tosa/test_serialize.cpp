@@ -1,0 +1,154 @@
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <set>
+
+#include "tosa/every_op.h"
+#include "tosaic/base/error.h"
+#include "tosaic/tosa/deserialize.h"
+#include "tosaic/tosa/serialize.h"
+
+namespace tosaic {
+namespace {
+
+std::vector<std::byte> bytes_of(const Storage& storage) {
+  return {storage.bytes().begin(), storage.bytes().end()};
+}
+
+void require_same_nodes(const Graph& a, const Graph& b) {
+  REQUIRE(a.nodes().size() == b.nodes().size());
+  for (std::size_t i = 0; i < a.nodes().size(); ++i) {
+    CHECK(a.nodes()[i].op == b.nodes()[i].op);
+    CHECK(to_string(*a.nodes()[i].attrs) == to_string(*b.nodes()[i].attrs));
+    CHECK(a.type(a.result(a.nodes()[i])) == b.type(b.result(b.nodes()[i])));
+    const auto left = a.operands(a.nodes()[i]), right = b.operands(b.nodes()[i]);
+    REQUIRE(left.size() == right.size());
+    for (std::size_t k = 0; k < left.size(); ++k) {
+      CHECK(a.value(left[k]).name == b.value(right[k]).name);
+      const ConstantRef& constant = a.value(left[k]).constant;
+      if (constant) CHECK(std::ranges::equal(constant->bytes(), b.value(right[k]).constant->bytes()));
+    }
+  }
+}
+
+Graph one_node(Op op, Attrs attrs, const TensorType& type) {
+  Graph graph;
+  graph.stage = Stage::kTosa;
+  const ValueId x = graph.add_input(InputKind::kUser, "x", type, "x");
+  const TensorType results[] = {type};
+  const NodeId node = graph.add_node(op, share(std::move(attrs)), std::vector{x}, results, nullptr, "y");
+  Output output;
+  output.value = graph.result(graph.node(node));
+  graph.add_output(output);
+  return graph;
+}
+
+TensorType type_of(DType dtype, const Shape& shape) {
+  TensorType type;
+  type.dtype = dtype;
+  type.shape = shape;
+  return type;
+}
+
+}  // namespace
+
+TEST_CASE("every tosa operator has a case here") {
+  std::set<Op> seen;
+  for (const testing::TosaCase& c : testing::every_tosa_op()) seen.insert(c.graph.nodes().back().op);
+  for (const OpInfo& row : all_ops())
+    if (row.is_tosa) CHECK(seen.count(row.op) == 1);
+}
+
+TEST_CASE("every tosa operator survives the round trip, and its bytes are a fixpoint") {
+  for (const testing::TosaCase& c : testing::every_tosa_op()) {
+    INFO(c.name);
+    const Storage file = tosa::serialize(c.graph);
+    const Graph read = tosa::deserialize(file);
+    CHECK(read.stage == Stage::kTosa);
+    if (!c.graph.outputs().empty() && c.graph.producer(c.graph.outputs()[0].value) != nullptr)
+      require_same_nodes(c.graph, read);
+    CHECK(bytes_of(tosa::serialize(read)) == bytes_of(file));
+  }
+}
+
+TEST_CASE("the same graph gives the same bytes") {
+  CHECK(bytes_of(tosa::serialize(testing::small_tosa_network())) ==
+        bytes_of(tosa::serialize(testing::small_tosa_network())));
+}
+
+TEST_CASE("outputs that are inputs, constants or listed twice become results of their own") {
+  const Graph read = tosa::deserialize(tosa::serialize(testing::small_tosa_network()));
+  REQUIRE(read.outputs().size() == 4);
+  std::set<std::string> names;
+  for (const Output& output : read.outputs()) {
+    CHECK(read.producer(output.value) != nullptr);
+    names.insert(read.value(output.value).name);
+  }
+  CHECK(names == std::set<std::string>{"padded", "x_out", "padded_out", "conv.weight_out"});
+}
+
+TEST_CASE("constants behind the flatbuffer read back the same") {
+  const Graph network = testing::small_tosa_network();
+  tosa::SerializeOptions options;
+  options.inline_limit = 1;
+  const Storage file = tosa::serialize(network, options);
+  const Graph read = tosa::deserialize(file);
+  CHECK(bytes_of(tosa::serialize(read, options)) == bytes_of(file));
+  CHECK(bytes_of(tosa::serialize(read)) == bytes_of(tosa::serialize(network)));
+
+  std::vector<std::byte> pieces;
+  tosa::serialize_to(
+      network,
+      [&](std::span<const std::byte> piece) { pieces.insert(pieces.end(), piece.begin(), piece.end()); },
+      options);
+  CHECK(pieces == bytes_of(file));
+  CHECK_THROWS_WITH(tosa::deserialize(file.bytes().first(file.size() - 1)),
+                    Catch::Contains("lies beyond the end of the file: it is truncated"));
+}
+
+TEST_CASE("origins travel as location text") {
+  const Graph network = testing::small_tosa_network();
+  const Graph read = tosa::deserialize(tosa::serialize(network));
+  const std::vector<OriginRef> from = leaves(read.nodes()[1].origin);
+  REQUIRE(from.size() == 2);
+  CHECK(from[0]->fx_name == "conv2d");
+  CHECK(from[0]->target == "aten.conv2d.default");
+  CHECK(from[1]->module_path == "body.relu");
+  CHECK(from[1]->source() == "model.py:13");
+  CHECK(from[0] == leaves(read.nodes()[0].origin)[0]);
+
+  tosa::SerializeOptions options;
+  options.locations = false;
+  CHECK(tosa::deserialize(tosa::serialize(network, options)).nodes()[1].origin == nullptr);
+}
+
+TEST_CASE("constants are read without a copy where the layout allows") {
+  const Storage file = tosa::serialize(testing::small_tosa_network());
+  const Graph read = tosa::deserialize(file);
+  for (const Value& value : read.values()) {
+    if (value.name != "conv.bias") continue;
+    const std::byte* at = value.constant->bytes().data();
+    CHECK(at > file.bytes().data());
+    CHECK(at < file.bytes().data() + file.size());
+  }
+}
+
+TEST_CASE("what TOSA cannot say is refused when writing") {
+  CHECK_THROWS_WITH(
+      tosa::serialize(one_node(Op::kTosaIdentity, NoAttrs{}, type_of(DType::kI64, {2}))),
+      "[tosa] TOSA has no such dtype: expected bool, i4, i8, i16, i32, i48 or a float of at most 32 "
+      "bits, got i64 (node 'x')");
+  CHECK_THROWS_WITH(
+      tosa::serialize(one_node(Op::kRelu, NoAttrs{}, type_of(DType::kF32, {2}))),
+      "[tosa] not an operator of TOSA 1.0: expected operators of stage tosa only, got 'relu' (node "
+      "'y'). Lower the graph to stage tosa first.");
+  CHECK_THROWS_WITH(tosa::serialize(one_node(Op::kTosaIdentity, NoAttrs{}, type_of(DType::kF32, {2, 0}))),
+                    "[tosa] TOSA has no empty tensors: got [2,0] (node 'x')");
+  CHECK_THROWS_WITH(
+      tosa::serialize(one_node(Op::kTosaNegate, TosaZeroPointAttrs{200, 0}, type_of(DType::kI8, {2}))),
+      "[tosa] input1_zp does not fit its dtype: expected i8, got 200 (node 'y')");
+  CHECK_THROWS_WITH(
+      tosa::serialize(one_node(Op::kTosaReverse, AxisAttrs{std::int64_t{1} << 40}, type_of(DType::kI8, {2}))),
+      "[tosa] axis does not fit 32 bits: got 1099511627776 (node 'y')");
+}
+
+}  // namespace tosaic

@@ -1,0 +1,222 @@
+"""What is not one row of the table: in-place calls, wrappers, control flow, opaque calls, several results."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import torch
+import tosaic._core as core
+from fx.exporting import exported, imported, only, ops
+from torch import nn
+from tosaic.fx import from_exported
+
+# torch deprecates what its own run_decompositions still copies.
+pytestmark = pytest.mark.filterwarnings("ignore:.isinstance.treespec, LeafSpec:FutureWarning")
+
+X = torch.randn(4, 6)
+
+
+def both_forms(what: Any, *args: Any) -> list[Any]:
+    ep = exported(what, *args)
+    return [from_exported(ep), from_exported(ep.run_decompositions({}))]
+
+
+def test_later_uses_of_an_operand_see_its_new_value() -> None:
+    def call(x: torch.Tensor) -> torch.Tensor:
+        y = x * 2
+        z = y.detach()
+        y.add_(1)
+        return y + z
+
+    result = imported(call, X)
+    last = result.graph.nodes[-1]
+    assert last.operands[0] == last.operands[1]
+    assert last.operands[0].producer.op == "add"
+
+
+def test_an_in_place_call_keeps_the_dtype_of_its_operand() -> None:
+    result = imported(lambda x: x.clone().add_(torch.ones(6, dtype=torch.float64)), X)
+    assert ops(result)[-2:] == ["add", "cast"] or ops(result)[-1] == "add"
+    assert result.graph.outputs[0].value.dtype == "f32"
+
+
+@pytest.mark.parametrize(
+    "write", [lambda y: y.zero_(), lambda y: y.copy_(torch.ones(6)), lambda y: y.fill_(2.0)]
+)
+def test_whole_writes_replace_the_value(write: Any) -> None:
+    result = imported(lambda x: write(x.clone()) + 1, X)
+    assert "clone" not in [n.op for n in [result.graph.nodes[-1].operands[0].producer]]
+
+
+def test_a_write_that_another_live_view_shares_is_refused_by_name() -> None:
+    def call(x: torch.Tensor) -> torch.Tensor:
+        y = x * 2
+        part = y[1:]
+        y.add_(1)
+        return part + 1
+
+    with pytest.raises(
+        core.UnsupportedOp, match=r"writes to 'mul', whose memory 'slice_\d' shares in part"
+    ) as error:
+        imported(call, X)
+    assert "run_decompositions" in error.value.parts["hint"]
+    assert error.value.parts["node"].startswith("add_")
+    assert error.value.parts["source"].startswith("exporting.py:")  # torch records frames of forward only
+    assert "opaque" not in ops(from_exported(exported(call, X).run_decompositions({})))
+
+
+def test_a_view_that_is_no_longer_used_does_not_matter() -> None:
+    def call(x: torch.Tensor) -> torch.Tensor:
+        y = x * 2
+        s = y[1:].sum()
+        y.add_(1)
+        return y + s
+
+    assert ops(imported(call, X))[-1] == "add"
+
+
+class Counter(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.zeros(3))
+        self.register_buffer("still", torch.ones(3), persistent=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.count.add_(1)
+        return x + self.count + self.still
+
+
+def test_a_mutated_buffer_is_a_state_with_a_mutation_output() -> None:
+    module = Counter()
+    for result in both_forms(module, torch.ones(3)):
+        state, user = result.graph.inputs
+        assert (state.kind, state.path, user.kind) == ("state", "count", "user")
+        assert state.initial.data_ptr == module.count.data_ptr()
+        mutation, out = result.graph.outputs
+        assert (mutation.kind, mutation.path, mutation.mutated_input) == ("mutation", "count", 0)
+        assert (out.kind, out.path) == ("user", "out")
+        assert [c.name for c in result.graph.constants.values() if c.kind == "buffer"] == ["still"]
+        assert result.signature.unflatten(["new count", "sum"]) == "sum"
+
+
+def test_a_mutated_user_input_is_an_input_with_a_mutation_output() -> None:
+    for result in both_forms(lambda x: x.mul_(2) + 1, X.clone()):
+        mutation, _ = result.graph.outputs
+        assert (mutation.kind, mutation.mutated_input) == ("mutation", 0)
+
+
+def test_no_grad_regions_are_inlined() -> None:
+    def call(x: torch.Tensor) -> torch.Tensor:
+        y = x + 1
+        with torch.no_grad():
+            z = y * 2
+        return z - 1
+
+    result = imported(call, X)
+    assert ops(result) == ["add", "mul", "sub"]
+    assert result.graph.nodes[1].origin.fx_name.endswith(".mul")
+
+
+def test_assertions_and_sizes_leave_no_node() -> None:
+    def call(x: torch.Tensor) -> torch.Tensor:
+        torch._check(x.shape[0] > 1)
+        return x.reshape(x.shape[0] * 2, x.shape[1] // 2).to(torch.float32)
+
+    shapes = ({0: torch.export.Dim("rows", min=2, max=64)},)
+    result = imported(call, X, bind={0: {0: 8}}, dynamic_shapes=(shapes,))
+    assert [n.op for n in result.graph.nodes if n.op != "clone"] == ["reshape"]
+    assert result.graph.outputs[0].value.shape == (16, 3)
+
+
+def test_a_foreign_call_is_kept_with_all_its_arguments() -> None:
+    result = imported(
+        lambda x: torch.logcumsumexp(torch.nan_to_num(x, posinf=float("inf"), neginf=-1.0), 1), X
+    )
+    assert ops(result) == ["opaque", "opaque"]
+    first, second = result.graph.nodes
+    assert first.attrs["target"] == "aten.nan_to_num.default"
+    document = json.loads(first.attrs["arguments"])
+    assert document == {"args": [{"$": 0}], "kwargs": {"posinf": {"float": "inf"}, "neginf": -1.0}}
+    assert second.operands[0] == first.results[0]
+    assert [d.rule for d in result.diagnostics] == ["opaque", "opaque"]
+
+
+def test_a_foreign_call_with_several_results_keeps_them_all() -> None:
+    result = imported(lambda x: torch.topk(x, 2, dim=-1), X)
+    node = only(result)
+    assert [r.dtype for r in node.results] == ["f32", "i64"]
+    assert [o.value.shape for o in result.graph.outputs] == [(4, 2), (4, 2)]
+
+
+def test_results_that_the_table_cannot_express_make_the_call_opaque() -> None:
+    image = torch.randn(1, 2, 4, 4)
+    assert ops(imported(lambda x: torch.ops.aten.max_pool2d_with_indices(x, [2, 2])[1], image)) == ["opaque"]
+    assert ops(imported(lambda x: torch.ops.aten.native_layer_norm(x, [6], None, None, 1e-5)[:2], X)) == [
+        "opaque"
+    ]
+
+
+def test_training_forms_stay_opaque_and_say_what_is_lost() -> None:
+    module = nn.Sequential(nn.BatchNorm1d(6), nn.Dropout(0.5)).train()
+    result = from_exported(torch.export.export(module, (X,)))
+    foreign = [n.attrs["target"] for n in result.graph.nodes if n.op == "opaque"]
+    assert foreign == ["aten.batch_norm.default", "aten.dropout.default"]
+    assert "unseen-update" in [d.rule for d in result.diagnostics]
+    functional = from_exported(torch.export.export(module, (X,)).run_decompositions())
+    assert {o.path for o in functional.graph.outputs if o.kind == "mutation"} >= {
+        "0.running_mean",
+        "0.running_var",
+    }
+
+
+def test_a_number_that_depends_on_data_is_refused_where_it_is_used() -> None:
+    def call(x: torch.Tensor) -> torch.Tensor:
+        n = x.sum().to(torch.int64).item()
+        torch._check(n >= 0)
+        return x * n
+
+    with pytest.raises(core.UnsupportedOp, match=r"depends on data|no value here"):
+        imported(call, X)
+
+
+def test_cond_has_a_region_per_branch() -> None:
+    def call(x: torch.Tensor) -> torch.Tensor:
+        return torch.cond(x.sum() > 0, lambda t: t + 1, lambda t: t * 2, (x,))
+
+    result = imported(call, X)
+    (node,) = [n for n in result.graph.nodes if n.op == "cond"]
+    assert [[n.op for n in region.nodes] for region in node.regions] == [["add"], ["mul"]]
+    assert [v.shape for v in node.results] == [(4, 6)]
+
+
+def test_while_loop_has_a_condition_and_a_body() -> None:
+    def call(x: torch.Tensor) -> Any:
+        return torch._higher_order_ops.while_loop(
+            lambda i, _: i < 3, lambda i, t: (i + 1, t * 2), (torch.tensor(0), x)
+        )
+
+    result = imported(call, X)
+    (node,) = [n for n in result.graph.nodes if n.op == "while_loop"]
+    condition, body = node.regions
+    assert condition.outputs[0].value.dtype == "bool"
+    assert [n.op for n in body.nodes] == ["add", "mul"]
+
+
+def test_a_record_that_contradicts_the_operator_is_refused() -> None:
+    ep = exported(lambda x: x.relu(), X)
+    for node in ep.graph.nodes:
+        if node.op == "call_function":
+            with torch._subclasses.FakeTensorMode():
+                node.meta["val"] = torch.empty(4, 7)
+    with pytest.raises(
+        core.InvalidGraph, match=r"expected f32\[4,7\], got f32\[4,6\] \(node 'relu'"
+    ) as error:
+        from_exported(ep)
+    assert error.value.parts["where"] == "import"
+
+
+def test_what_is_not_exported_is_refused() -> None:
+    with pytest.raises(core.InvalidGraph, match="not an exported program"):
+        from_exported(nn.Linear(2, 2))

@@ -1,0 +1,280 @@
+"""Who may use whom: C++ layers, third-party headers, and the optional Python packages.
+
+The table of layers is read from CMakeLists.txt, which links the libraries by it. Each rule is a function
+from a source tree to a list of violations; below them, each is shown to fail on a planted one.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+CPP_SUFFIXES = {".h", ".cpp", ".def", ".inc"}
+INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]', re.MULTILINE)
+
+# Top-level name of a header -> where it may stand, as a pattern over the path from the root.
+THIRD_PARTY_HEADERS = {
+    r"(unsupported/)?Eigen/": r"cpp/tosaic/kernels/.*\.cpp",
+    r"flatbuffers/|tosa_generated\.h": r"cpp/tosaic/tosa/[^/]*\.cpp",
+    r"pybind11/|Python\.h|numpy/": r"bindings/.*",
+}
+# Python package -> the folder of python/tosaic that alone imports it.
+OWNERS = {"torch": "fx", "torchao": "fx", "executorch": "executorch"}
+
+
+def layer_dependencies(root: Path) -> dict[str, set[str]]:
+    """Each layer and the layers it may include: those on earlier ranks of the table in CMakeLists.txt."""
+    text = (root / "CMakeLists.txt").read_text()
+    table = re.search(r"set\(TOSAIC_LAYER_RANKS([^)]*)\)", text)
+    assert table, "CMakeLists.txt has no TOSAIC_LAYER_RANKS"
+    allowed: dict[str, set[str]] = {}
+    for rank in re.findall(r'"([^"]+)"', table[1]):
+        below = set(allowed)
+        allowed |= dict.fromkeys(rank.split(), below)
+    return allowed
+
+
+def included(path: Path) -> Iterator[tuple[int, str, str]]:
+    """Line, kind of quote and name of each include of a file."""
+    text = path.read_text()
+    for match in INCLUDE.finditer(text):
+        yield text.count("\n", 0, match.start()) + 1, match[1], match[2]
+
+
+def cpp_files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.suffix in CPP_SUFFIXES)
+
+
+def layer_violations(root: Path) -> list[str]:
+    """Includes from one layer of another that is not below it, and layers missing from the table."""
+    allowed = layer_dependencies(root)
+    base = root / "cpp" / "tosaic"
+    found = []
+    for path in cpp_files(base):
+        where = path.relative_to(root).as_posix()
+        layer = path.relative_to(base).parts[0]
+        if layer not in allowed:
+            found.append(f"{where}: layer '{layer}' is not in TOSAIC_LAYER_RANKS")
+            continue
+        for line, quote, name in included(path):
+            parts = name.split("/")
+            if parts[0] == "tosaic" and len(parts) > 2:
+                if parts[1] != layer and parts[1] not in allowed[layer]:
+                    found.append(f'{where}:{line}: {layer} may not include "{name}"')
+            elif quote == '"' and name != "tosa_generated.h":
+                found.append(
+                    f'{where}:{line}: include "{name}" by its path from cpp/, "tosaic/<layer>/<file>"'
+                )
+    return found
+
+
+def third_party_violations(root: Path) -> list[str]:
+    """Includes of a third-party header outside the one layer that may know it."""
+    found = []
+    for path in cpp_files(root / "cpp") + cpp_files(root / "bindings"):
+        where = path.relative_to(root).as_posix()
+        for line, _, name in included(path):
+            for header, place in THIRD_PARTY_HEADERS.items():
+                if re.match(header, name) and not re.fullmatch(place, where):
+                    found.append(f"{where}:{line}: {name} belongs to {place}")
+    return found
+
+
+def is_type_checking(node: ast.AST) -> bool:
+    if not isinstance(node, ast.If):
+        return False
+    test = node.test
+    return (isinstance(test, ast.Name) and test.id == "TYPE_CHECKING") or (
+        isinstance(test, ast.Attribute) and test.attr == "TYPE_CHECKING"
+    )
+
+
+def python_imports(tree: ast.Module, package: list[str]) -> Iterator[tuple[int, str, bool]]:
+    """Line, absolute dotted name, and whether it happens at module import, of every import that can run.
+
+    `package` is the dotted package of the module, which relative imports start from. What stands under
+    `if TYPE_CHECKING:` never runs.
+    """
+
+    def walk(node: ast.AST, at_import: bool) -> Iterator[tuple[int, str, bool]]:
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, alias.name, at_import
+        elif isinstance(node, ast.ImportFrom):
+            start = package[: len(package) - node.level + 1] if node.level else []
+            module = [*start, *([node.module] if node.module else [])]
+            for alias in node.names:
+                yield node.lineno, ".".join([*module, alias.name]), at_import
+        elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
+            function = node.func
+            name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+            if name in {"import_module", "__import__"} and isinstance(node.args[0].value, str):
+                yield node.lineno, node.args[0].value, at_import
+        inside = at_import and not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        never_runs = node.body if isinstance(node, ast.If) and is_type_checking(node) else []
+        for child in (child for child in ast.iter_child_nodes(node) if child not in never_runs):
+            yield from walk(child, inside)
+
+    yield from walk(tree, True)
+
+
+def python_violations(root: Path) -> list[str]:
+    """Imports of torch and executorch outside their folders, and of those folders before they are needed."""
+    base = root / "python" / "tosaic"
+    found = []
+    for path in sorted(base.rglob("*.py")):
+        where = path.relative_to(root).as_posix()
+        inside = path.relative_to(base).parts
+        folder = inside[0] if len(inside) > 1 else ""
+        package = ["tosaic", *inside[:-1]]
+        for line, name, at_import in python_imports(ast.parse(path.read_text()), package):
+            parts = name.split(".")
+            owner = OWNERS.get(parts[0])
+            if owner and folder != owner:
+                found.append(f"{where}:{line}: import of {parts[0]} outside python/tosaic/{owner}/")
+            owned = parts[1] if parts[0] == "tosaic" and len(parts) > 1 else ""
+            if at_import and owned in set(OWNERS.values()) and folder not in set(OWNERS.values()):
+                found.append(
+                    f"{where}:{line}: tosaic.{owned} is imported with the module: import it where it is used"
+                )
+    return found
+
+
+def test_layers_include_only_what_is_below_them() -> None:
+    assert layer_violations(ROOT) == []
+
+
+def test_third_party_headers_stay_in_their_layer() -> None:
+    assert third_party_violations(ROOT) == []
+
+
+def test_torch_and_executorch_are_imported_by_their_owner_only() -> None:
+    assert python_violations(ROOT) == []
+
+
+@pytest.mark.parametrize("module", ["tosaic", "tosaic.cli"])
+def test_importing_the_package_loads_no_optional_one(module: str) -> None:
+    code = f"import sys, {module}; print(*sorted({set(OWNERS)!r} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.strip()) == (0, ""), done.stderr
+
+
+def plant(root: Path, files: dict[str, str]) -> Path:
+    table = (ROOT / "CMakeLists.txt").read_text()
+    for name, text in {"CMakeLists.txt": table, **files}.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return root
+
+
+def test_the_table_is_the_design() -> None:
+    allowed = layer_dependencies(ROOT)
+    assert allowed["base"] == set()
+    assert allowed["ir"] == {"base", "report"}
+    for layer in ("analysis", "kernels", "target", "tosa"):
+        assert allowed[layer] == {"base", "report", "ir"}
+    assert allowed["pipeline"] == set(allowed) - {"pipeline"}
+
+
+@pytest.mark.parametrize(
+    ("where", "text", "message"),
+    [
+        ("ir/a.h", '#include "tosaic/layout/plan.h"', 'a.h:1: ir may not include "tosaic/layout/plan.h"'),
+        (
+            "base/a.cpp",
+            '\n#  include "tosaic/ir/ops.def"',
+            'a.cpp:2: base may not include "tosaic/ir/ops.def"',
+        ),
+        ("ir/a.h", "#include <tosaic/exec/run.h>", 'ir may not include "tosaic/exec/run.h"'),
+        ("kernels/isa/a.cpp", '#include "tosaic/tosa/a.h"', 'kernels may not include "tosaic/tosa/a.h"'),
+        ("passes/a.cpp", '#include "tosaic/nowhere/a.h"', 'passes may not include "tosaic/nowhere/a.h"'),
+        ("passes/a.cpp", '#include "fold.h"', 'include "fold.h" by its path from cpp/'),
+        ("misc/a.h", "", "layer 'misc' is not in TOSAIC_LAYER_RANKS"),
+    ],
+)
+def test_a_planted_layer_violation_is_found(tmp_path: Path, where: str, text: str, message: str) -> None:
+    (found,) = layer_violations(plant(tmp_path, {f"cpp/tosaic/{where}": text}))
+    assert message in found
+
+
+def test_includes_of_lower_layers_are_allowed(tmp_path: Path) -> None:
+    text = '#include "tosaic/base/error.h"\n#include "tosaic/exec/run.h"\n#include <vector>\n'
+    assert layer_violations(plant(tmp_path, {"cpp/tosaic/exec/a.cpp": text})) == []
+
+
+@pytest.mark.parametrize(
+    ("where", "header"),
+    [
+        ("cpp/tosaic/exec/a.cpp", "<Eigen/Core>"),
+        ("cpp/tosaic/kernels/matmul.h", "<Eigen/Core>"),
+        ("cpp/tosaic/tosa/serialize.h", '"flatbuffers/flatbuffers.h"'),
+        ("cpp/tosaic/passes/a.cpp", '"tosa_generated.h"'),
+        ("cpp/tosaic/ir/a.cpp", "<pybind11/pybind11.h>"),
+        ("cpp/tosaic/base/a.cpp", "<Python.h>"),
+        ("bindings/a.cpp", "<flatbuffers/flatbuffers.h>"),
+    ],
+)
+def test_a_planted_third_party_header_is_found(tmp_path: Path, where: str, header: str) -> None:
+    (found,) = third_party_violations(plant(tmp_path, {where: f"#include {header}\n"}))
+    assert found.startswith(f"{where}:1: {header[1:-1]} belongs to")
+
+
+def test_third_party_headers_are_allowed_at_home(tmp_path: Path) -> None:
+    files = {
+        "cpp/tosaic/kernels/isa/a.cpp": "#include <Eigen/Core>",
+        "cpp/tosaic/tosa/a.cpp": '#include "tosa_generated.h"',
+        "bindings/a.cpp": "#include <pybind11/pybind11.h>",
+    }
+    root = plant(tmp_path, files)
+    assert third_party_violations(root) == []
+    assert layer_violations(root) == []
+
+
+@pytest.mark.parametrize(
+    ("where", "text", "message"),
+    [
+        ("api.py", "import torch", "api.py:1: import of torch outside python/tosaic/fx/"),
+        ("api.py", "def f():\n    from torch.fx import Node", "api.py:2: import of torch outside"),
+        ("report/text.py", "import torch.nn as nn", "import of torch outside"),
+        (
+            "api.py",
+            "import importlib\nt = importlib.import_module('torch')",
+            "api.py:2: import of torch outside",
+        ),
+        ("fx/a.py", "import executorch.exir", "import of executorch outside python/tosaic/executorch/"),
+        ("executorch/a.py", "import torch", "import of torch outside"),
+        ("__init__.py", "from .fx import importer", "tosaic.fx is imported with the module"),
+        ("__init__.py", "from . import fx", "tosaic.fx is imported with the module"),
+        ("report/text.py", "from ..fx.importer import read", "tosaic.fx is imported with the module"),
+        (
+            "api.py",
+            "try:\n    import tosaic.executorch\nexcept ImportError:\n    pass",
+            "tosaic.executorch is imported",
+        ),
+    ],
+)
+def test_a_planted_python_violation_is_found(tmp_path: Path, where: str, text: str, message: str) -> None:
+    (found,) = python_violations(plant(tmp_path, {f"python/tosaic/{where}": text}))
+    assert message in found
+
+
+@pytest.mark.parametrize(
+    ("where", "text"),
+    [
+        ("fx/importer.py", "import torch\nfrom torchao.quantization import pt2e"),
+        ("fx/importer.py", "from .names import x\nfrom ..report import y"),
+        ("executorch/a.py", "from executorch import exir\nfrom tosaic.fx import importer"),
+        ("api.py", "def f():\n    from .fx import importer"),
+        ("api.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import torch"),
+        ("report/torch.py", "import numpy"),
+    ],
+)
+def test_allowed_python_imports_are_not_reported(tmp_path: Path, where: str, text: str) -> None:
+    assert python_violations(plant(tmp_path, {f"python/tosaic/{where}": text})) == []
