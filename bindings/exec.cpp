@@ -1,7 +1,7 @@
 // Running graphs from Python: sessions, traces, memory plans, metrics and comparisons.
 //
-// Input arrays are read where they lie; outputs are new arrays. The GIL is released while a graph runs. Callables get
-// copies, so that they may keep them.
+// Input arrays are read where they lie; outputs are new arrays. The GIL is released while a graph runs.
+// Callables get copies, so that they may keep them.
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
@@ -15,9 +15,6 @@
 #include "tosaic/exec/session.h"
 
 namespace tosaic::python {
-
-void bind_exec(py::module_& m);
-
 namespace {
 
 using exec::Array;
@@ -36,7 +33,8 @@ std::optional<DType> named_dtype(const std::string& name) {
 
 std::optional<DType> builtin_dtype(char kind, py::ssize_t size) {
   if (kind == 'b') return DType::kBool;
-  if (kind == 'i' && size <= 8) return size == 1 ? DType::kI8 : size == 2 ? DType::kI16 : size == 4 ? DType::kI32 : DType::kI64;
+  if (kind == 'i' && size <= 8)
+    return size == 1 ? DType::kI8 : size == 2 ? DType::kI16 : size == 4 ? DType::kI32 : DType::kI64;
   if (kind == 'u' && size == 1) return DType::kU8;
   if (kind == 'u' && size == 2) return DType::kU16;
   if (kind == 'f' && (size == 2 || size == 4 || size == 8))
@@ -69,7 +67,8 @@ ArrayView view_of(const py::array& array, std::optional<DType> declared = std::n
   view.data = static_cast<const std::byte*>(array.data());
   view.dtype = array_dtype(array.dtype());
   const bool raw = view.dtype == DType::kU16 || view.dtype == DType::kU8;
-  if (declared && raw && is_float(*declared) && *declared != DType::kF16 && byte_size(*declared) == byte_size(view.dtype))
+  if (declared && raw && is_float(*declared) && *declared != DType::kF16 &&
+      byte_size(*declared) == byte_size(view.dtype))
     view.dtype = *declared;
   for (py::ssize_t i = 0; i < array.ndim(); ++i) {
     view.shape.push_back(array.shape(i));
@@ -105,8 +104,8 @@ py::array to_numpy(const Array& array) {
   auto keep = std::make_unique<Storage>(array.storage);
   const void* data = keep->bytes().data();
   const py::capsule owner(keep.release(), [](void* storage) { delete static_cast<Storage*>(storage); });
-  return py::array(py::reinterpret_borrow<py::dtype>(numpy_dtype(array.dtype)), sizes(array.shape), sizes(array.strides),
-                   data, owner);
+  return py::array(py::reinterpret_borrow<py::dtype>(numpy_dtype(array.dtype)), sizes(array.shape),
+                   sizes(array.strides), data, owner);
 }
 
 // A copy of a dense view that lives for a call only.
@@ -199,7 +198,8 @@ std::function<void()> signal_check() {
 kernels::Isa parse_isa(const std::string& name) {
   for (const kernels::Isa isa : kernels::usable_isas())
     if (kernels::to_string(isa) == name) return isa;
-  throw InvalidGraph({.where = "prepare", .what = "this machine cannot run the instruction set", .got = "'" + name + "'"});
+  throw InvalidGraph(
+      {.where = "prepare", .what = "this machine cannot run the instruction set", .got = "'" + name + "'"});
 }
 
 exec::PrepareOptions prepare_options(bool reference, const std::optional<std::string>& isa, bool share_memory,
@@ -229,7 +229,9 @@ py::dict to_dict(const report::Metrics& metrics) {
   return out;
 }
 
-py::object to_dict(const std::optional<report::Metrics>& metrics) { return metrics ? to_dict(*metrics) : py::none().cast<py::object>(); }
+py::object to_dict(const std::optional<report::Metrics>& metrics) {
+  return metrics ? to_dict(*metrics) : py::none().cast<py::object>();
+}
 
 py::dict to_dict(const report::CompareRow& row) {
   py::dict out;
@@ -301,7 +303,8 @@ py::dict plan_to_dict(const Graph& graph, const memory::MemoryPlan& plan) {
     entry["area"] = area_name(plan.values[i].area);
     entry["offset"] = plan.values[i].offset;
     entry["alias"] = alias_name(plan.alias[i]);
-    entry["alias_of"] = plan.alias_of[i].valid() ? py::object(py::str(graph.value(plan.alias_of[i]).name)) : py::none();
+    entry["alias_of"] =
+        plan.alias_of[i].valid() ? py::object(py::str(graph.value(plan.alias_of[i]).name)) : py::none();
     values.append(entry);
   }
   py::dict out;
@@ -334,10 +337,11 @@ py::list steps_to_list(const exec::Prepared& prepared) {
 
 // ---- sessions ----
 
-std::unique_ptr<exec::Session> make_session(const SharedGraph& graph, bool reference, const std::optional<std::string>& isa,
-                                            bool share_memory, const py::dict& override_nodes,
-                                            const py::dict& override_ops) {
-  const exec::PrepareOptions options = prepare_options(reference, isa, share_memory, override_nodes, override_ops);
+std::unique_ptr<exec::Session> make_session(const SharedGraph& graph, bool reference,
+                                            const std::optional<std::string>& isa, bool share_memory,
+                                            const py::dict& override_nodes, const py::dict& override_ops) {
+  const exec::PrepareOptions options =
+      prepare_options(reference, isa, share_memory, override_nodes, override_ops);
   const py::gil_scoped_release release;
   return std::make_unique<exec::Session>(exec::prepare(graph, options));
 }
@@ -352,8 +356,9 @@ py::list run(exec::Session& session, const py::sequence& inputs) {
   return to_list(run_released(session, given_inputs(session, inputs), {}).outputs);
 }
 
-py::dict trace(exec::Session& session, const py::sequence& inputs, const std::optional<std::vector<std::string>>& nodes,
-               const py::object& observer, bool profile) {
+py::dict trace(exec::Session& session, const py::sequence& inputs,
+               const std::optional<std::vector<std::string>>& nodes, const py::object& observer,
+               bool profile) {
   exec::RunOptions options;
   options.trace.all = !nodes;
   if (nodes) options.trace.nodes = *nodes;
@@ -388,29 +393,35 @@ std::vector<std::string> output_names(const exec::Session& session) {
 void bind_session(py::module_& m) {
   py::class_<exec::Session>(m, "Session", "A graph made ready to run, with its state. Any thread may run it.")
       .def(py::init(&make_session), py::arg("graph"), py::kw_only(), py::arg("reference") = false,
-           py::arg("isa") = py::none(), py::arg("share_memory") = true, py::arg("override_nodes") = py::dict(),
-           py::arg("override_ops") = py::dict(),
-           "`override_nodes`, `override_ops`: {name: callable(*operands) -> array or arrays}; operators by name, foreign "
+           py::arg("isa") = py::none(), py::arg("share_memory") = true,
+           py::arg("override_nodes") = py::dict(), py::arg("override_ops") = py::dict(),
+           "`override_nodes`, `override_ops`: {name: callable(*operands) -> array or arrays}; operators by "
+           "name, foreign "
            "ones by target.")
       .def("run", &run, py::arg("inputs"), "Outputs, as new arrays. Dense row-major inputs are not copied.")
       .def("trace", &trace, py::arg("inputs"), py::kw_only(), py::arg("nodes") = py::none(),
            py::arg("observer") = py::none(), py::arg("profile") = false,
            "{outputs, values: {name: array}, nanoseconds: per step}. `nodes`: names to keep, all by default. "
            "`observer(name, results)` is called after each node.")
-      .def("state", [](const exec::Session& s, const std::string& path) { return to_numpy(s.state(path)); }, py::arg("path"))
-      .def("set_state",
-           [](exec::Session& s, const std::string& path, const py::object& value) {
-             const py::array array = to_array(value);
-             s.set_state(path, view_of(array, s.state(path).dtype));
-           },
-           py::arg("path"), py::arg("value"))
+      .def(
+          "state", [](const exec::Session& s, const std::string& path) { return to_numpy(s.state(path)); },
+          py::arg("path"))
+      .def(
+          "set_state",
+          [](exec::Session& s, const std::string& path, const py::object& value) {
+            const py::array array = to_array(value);
+            s.set_state(path, view_of(array, s.state(path).dtype));
+          },
+          py::arg("path"), py::arg("value"))
       .def("reset_state", &exec::Session::reset_state)
       .def_property_readonly("input_names", &input_names)
       .def_property_readonly("output_names", &output_names)
-      .def_property_readonly("steps", [](const exec::Session& s) { return steps_to_list(s.prepared()); },
-                             "Per node: name, op, kernel, result_bytes, scratch_bytes.")
       .def_property_readonly(
-          "memory", [](const exec::Session& s) { return plan_to_dict(s.prepared().graph(), s.prepared().memory()); },
+          "steps", [](const exec::Session& s) { return steps_to_list(s.prepared()); },
+          "Per node: name, op, kernel, result_bytes, scratch_bytes.")
+      .def_property_readonly(
+          "memory",
+          [](const exec::Session& s) { return plan_to_dict(s.prepared().graph(), s.prepared().memory()); },
           "The arena: arena_bytes, lower_bound, gap, unshared_bytes, live_bytes per step, values.");
 }
 
@@ -434,7 +445,8 @@ GivenArrays given_for(const Graph& graph, const py::sequence& objects) {
   for (const Input& input : graph.inputs()) {
     if (input.kind != InputKind::kUser || k >= py::len(objects)) continue;
     out.owners.push_back(to_array(objects[k++]));
-    out.views.push_back(view_of(out.owners.back(), input.border.source_dtype.value_or(graph.type(input.value).dtype)));
+    out.views.push_back(
+        view_of(out.owners.back(), input.border.source_dtype.value_or(graph.type(input.value).dtype)));
   }
   for (; k < py::len(objects); ++k) {  // too many: the run says so
     out.owners.push_back(to_array(objects[k]));
@@ -443,19 +455,20 @@ GivenArrays given_for(const Graph& graph, const py::sequence& objects) {
   return out;
 }
 
-exec::CompareOptions compare_options(const py::dict& permutations, double threshold_db, const py::dict& override_nodes,
-                                     const py::dict& override_ops) {
+exec::CompareOptions compare_options(const py::dict& permutations, double threshold_db,
+                                     const py::dict& override_nodes, const py::dict& override_ops) {
   exec::CompareOptions options;
-  for (const auto& [name, permutation] : permutations) options.permutations[name.cast<std::string>()] = to_dims(permutation);
+  for (const auto& [name, permutation] : permutations)
+    options.permutations[name.cast<std::string>()] = to_dims(permutation);
   options.threshold_db = threshold_db;
   options.b.overrides.nodes = overrides_of(override_nodes);
   options.b.overrides.ops = overrides_of(override_ops);
   return options;
 }
 
-py::dict compare(const SharedGraph& a, const SharedGraph& b, const py::sequence& inputs, const py::object& inputs_b,
-                 const py::dict& permutations, double threshold_db, bool local, bool reference,
-                 const py::dict& override_nodes, const py::dict& override_ops) {
+py::dict compare(const SharedGraph& a, const SharedGraph& b, const py::sequence& inputs,
+                 const py::object& inputs_b, const py::dict& permutations, double threshold_db, bool local,
+                 bool reference, const py::dict& override_nodes, const py::dict& override_ops) {
   exec::CompareOptions options = compare_options(permutations, threshold_db, override_nodes, override_ops);
   options.local = local;
   options.a.kernels.reference = reference;
@@ -473,7 +486,8 @@ py::dict compare(const SharedGraph& a, const SharedGraph& b, const py::sequence&
 py::dict compare_traces(const py::dict& reference, const SharedGraph& graph, const py::sequence& inputs,
                         const py::dict& permutations, double threshold_db, const py::dict& override_nodes,
                         const py::dict& override_ops) {
-  const exec::CompareOptions options = compare_options(permutations, threshold_db, override_nodes, override_ops);
+  const exec::CompareOptions options =
+      compare_options(permutations, threshold_db, override_nodes, override_ops);
   GivenArrays owners;
   std::vector<exec::NamedArray> named;
   for (const auto& [key, object] : reference) {
@@ -492,17 +506,22 @@ py::dict compare_traces(const py::dict& reference, const SharedGraph& graph, con
 }
 
 void bind_compare(py::module_& m) {
-  m.def("metrics", &metrics, py::arg("reference"), py::arg("value"), py::kw_only(), py::arg("unit") = py::none(),
-        "{count, mismatches, nonfinite, sqnr_db, cosine, max_abs, relative, max_ulp, p99_ulp} of two arrays.");
-  m.def("compare", &compare, py::arg("a"), py::arg("b"), py::arg("inputs"), py::kw_only(), py::arg("inputs_b") = py::none(),
-        py::arg("permutations") = py::dict(), py::arg("threshold_db") = 30.0, py::arg("local") = true,
-        py::arg("reference") = false, py::arg("override_nodes") = py::dict(), py::arg("override_ops") = py::dict(),
-        "Runs the reference `a` and `b` and compares values by origin. `permutations`: {value of b: axis i of it is axis "
+  m.def(
+      "metrics", &metrics, py::arg("reference"), py::arg("value"), py::kw_only(),
+      py::arg("unit") = py::none(),
+      "{count, mismatches, nonfinite, sqnr_db, cosine, max_abs, relative, max_ulp, p99_ulp} of two arrays.");
+  m.def("compare", &compare, py::arg("a"), py::arg("b"), py::arg("inputs"), py::kw_only(),
+        py::arg("inputs_b") = py::none(), py::arg("permutations") = py::dict(),
+        py::arg("threshold_db") = 30.0, py::arg("local") = true, py::arg("reference") = false,
+        py::arg("override_nodes") = py::dict(), py::arg("override_ops") = py::dict(),
+        "Runs the reference `a` and `b` and compares values by origin. `permutations`: {value of b: axis i "
+        "of it is axis "
         "permutation[i] of a's}. Overrides of nodes are b's, of operators both graphs'.");
-  m.def("compare_traces", &compare_traces, py::arg("reference"), py::arg("graph"), py::arg("inputs"), py::kw_only(),
-        py::arg("permutations") = py::dict(), py::arg("threshold_db") = 30.0, py::arg("override_nodes") = py::dict(),
-        py::arg("override_ops") = py::dict(),
-        "Compares a run with arrays computed elsewhere: {FX name or (FX name, result): array}, in order of execution.");
+  m.def("compare_traces", &compare_traces, py::arg("reference"), py::arg("graph"), py::arg("inputs"),
+        py::kw_only(), py::arg("permutations") = py::dict(), py::arg("threshold_db") = 30.0,
+        py::arg("override_nodes") = py::dict(), py::arg("override_ops") = py::dict(),
+        "Compares a run with arrays computed elsewhere: {FX name or (FX name, result): array}, in order of "
+        "execution.");
 }
 
 }  // namespace

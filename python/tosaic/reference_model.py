@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,11 +43,14 @@ class ReferenceRun:
     status : str
         ``VALID``, ``UNPREDICTABLE`` or ``ERROR``.
     outputs : object
-        The nested result, as `tosaic.Lowered.run` returns it.
+        The nested result, as `tosaic.Lowered.run` returns it; None if there is none.
+    log : str
+        What it printed.
     """
 
     status: str
     outputs: Any
+    log: str = ""
 
     @property
     def ok(self) -> bool:
@@ -77,15 +83,33 @@ def run_reference_model(lowered: Lowered, *args: Any, level: str = "EIGHTK", **k
         _to_file(next(given) if port.initial is None else port.initial.array, port)
         for port in lowered.graph.inputs
     ]
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "program.tosa"
-        lowered.save(path)
-        raw, status = tosa_reference_model.run(str(path), inputs, tosa_level=level)
+    with _captured() as log:
+        raw, status = tosa_reference_model.run(lowered.to_bytes(), inputs, tosa_level=level)
     name = status.name.removeprefix("TOSA_")
     if len(raw) != len(lowered.graph.outputs):
-        return ReferenceRun(name, None)
+        return ReferenceRun(name, None, log[0])
     outputs = [_from_file(data, port) for data, port in zip(raw, lowered.graph.outputs, strict=True)]
-    return ReferenceRun(name, lowered.signature.unflatten(outputs))
+    return ReferenceRun(name, lowered.signature.unflatten(outputs), log[0])
+
+
+@contextmanager
+def _captured() -> Iterator[list[str]]:
+    """Takes what C++ code prints off the terminal; the text is in the list when the body is done."""
+    log: list[str] = []
+    sys.stdout.flush()
+    sys.stderr.flush()
+    with tempfile.TemporaryFile() as file:
+        kept = os.dup(1), os.dup(2)
+        try:
+            os.dup2(file.fileno(), 1)
+            os.dup2(file.fileno(), 2)
+            yield log
+        finally:
+            for number, original in enumerate(kept, 1):
+                os.dup2(original, number)
+                os.close(original)
+            file.seek(0)
+            log.append(file.read().decode(errors="replace"))
 
 
 def _order(port: _core.Input | _core.Output) -> tuple[int, ...]:

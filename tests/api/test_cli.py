@@ -111,7 +111,7 @@ def test_run_refuses_a_wrong_shape(files, capsys) -> None:
     np.save("x.npy", np.zeros((1, 3, 8, 8), np.float32))
     code, _, err = run(capsys, "run", "model.pt2", "--input", "x.npy", "-o", "y.npy")
     assert code == 2
-    assert err == "tosaic: [run] input 'x' has the wrong shape: expected [2,3,8,8], got [1,3,8,8].\n"
+    assert err == "tosaic: [run] input 'x' has the wrong shape: expected [2,3,8,8], got [1,3,8,8]\n"
 
 
 def test_compare_fails_below_the_threshold(files, capsys) -> None:

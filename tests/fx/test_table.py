@@ -199,7 +199,7 @@ def test_a_call_becomes_one_node_of_its_operator(
 def test_a_decomposed_call_needs_no_opaque_node(call: Any, args: Any, op: str, attrs: dict[str, Any]) -> None:
     result = from_exported(exported(call, *args).run_decompositions())
     foreign = {node.attrs["target"] for node in result.graph.nodes if node.op == "opaque"}
-    assert foreign <= {"aten.copy.default", "aten.remainder.Scalar", "aten.bitwise_and.Scalar"}
+    assert foreign <= {"aten.slice_scatter.default"}  # of circular padding
     result.graph.verify()
 
 

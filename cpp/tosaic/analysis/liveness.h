@@ -2,8 +2,8 @@
 //
 //   node i is step i; inputs and constants exist from step 0; outputs are needed until step nodes().size()
 //
-// An operand is live through the step that reads it and a result from the step that writes it, so the two meet at that
-// step. A result that nobody reads is live at its own step only.
+// An operand is live through the step that reads it and a result from the step that writes it, so the two
+// meet at that step. A result that nobody reads is live at its own step only.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,9 @@ namespace tosaic::analysis {
 // Steps, both inclusive.
 struct Interval {
   std::uint32_t first = 0, last = 0;
-  [[nodiscard]] bool overlaps(const Interval& other) const { return first <= other.last && other.first <= last; }
+  [[nodiscard]] bool overlaps(const Interval& other) const {
+    return first <= other.last && other.first <= last;
+  }
   bool operator==(const Interval&) const = default;
 };
 

@@ -14,7 +14,8 @@ namespace tosaic::analysis {
 // Per value: true if it is one of `targets` or one of them is computed from it.
 [[nodiscard]] std::vector<bool> reaching(const Graph& graph, std::span<const ValueId> targets);
 
-// Per value: true if it depends on an input (user or state). The others are constants or can be folded into them.
+// Per value: true if it depends on an input (user or state). The others are constants or can be folded into
+// them.
 [[nodiscard]] std::vector<bool> depends_on_input(const Graph& graph);
 
 // Per node: true if an output, user or mutation, is computed from it. The others are dead.

@@ -18,8 +18,8 @@ struct Adjacency {
 // Per node: the number of nodes on the longest path that ends in it, itself not counted.
 [[nodiscard]] std::vector<std::uint32_t> depths(const Graph& graph);
 
-// A topological order of any node relation, smallest index first among the ready ones; shorter than the number of
-// nodes exactly if there is a cycle (it then holds the nodes that no cycle leads to).
+// A topological order of any node relation, smallest index first among the ready ones; shorter than the
+// number of nodes exactly if there is a cycle (it then holds the nodes that no cycle leads to).
 [[nodiscard]] std::vector<std::uint32_t> topological_order(const Adjacency& edges);
 
 }  // namespace tosaic::analysis

@@ -121,9 +121,11 @@ void with_loader(DType dtype, Visit&& visit) {
     case DType::kF8E5M2:
       return visit([dtype](const std::byte* at) { return static_cast<T>(load_element(dtype, at)); });
     case DType::kF16:
-      return visit([](const std::byte* at) { return static_cast<T>(half_to_float(load<std::uint16_t>(at))); });
+      return visit(
+          [](const std::byte* at) { return static_cast<T>(half_to_float(load<std::uint16_t>(at))); });
     case DType::kBF16:
-      return visit([](const std::byte* at) { return static_cast<T>(bfloat_to_float(load<std::uint16_t>(at))); });
+      return visit(
+          [](const std::byte* at) { return static_cast<T>(bfloat_to_float(load<std::uint16_t>(at))); });
     case DType::kF32:
       return visit([](const std::byte* at) { return static_cast<T>(load<float>(at)); });
     case DType::kF64:
@@ -244,7 +246,8 @@ std::pair<const std::byte*, const std::byte*> extent(const ArrayView& view) {
 
 void copy(const ArrayView& from, const MutableArrayView& to) {
   if (from.shape != to.shape || byte_size(from.dtype) != byte_size(to.dtype))
-    throw InternalError({.where = "exec", .what = "arrays that differ in shape or element size cannot be copied"});
+    throw InternalError(
+        {.where = "exec", .what = "arrays that differ in shape or element size cannot be copied"});
   if (is_dense(from.shape, from.strides, from.dtype) && is_dense(to.shape, to.strides, to.dtype)) {
     if (const auto bytes = static_cast<std::size_t>(num_elements(to.shape)) * byte_size(to.dtype); bytes != 0)
       std::memcpy(to.data, from.data, bytes);
@@ -273,7 +276,8 @@ void copy(const ArrayView& from, const MutableArrayView& to) {
   }
 }
 
-std::int64_t convert_integers(const ArrayView& from, const MutableArrayView& to, std::int64_t min, std::int64_t max) {
+std::int64_t convert_integers(const ArrayView& from, const MutableArrayView& to, std::int64_t min,
+                              std::int64_t max) {
   std::int64_t bad = -1, done = 0;
   const std::int64_t count = row_length(from.shape);
   with_loader<std::int64_t>(from.dtype, [&](auto&& element) {
@@ -293,7 +297,9 @@ std::int64_t convert_integers(const ArrayView& from, const MutableArrayView& to,
   return bad;
 }
 
-void read_doubles(const ArrayView& view, std::size_t begin, std::span<double> out) { read_elements(view, begin, out); }
+void read_doubles(const ArrayView& view, std::size_t begin, std::span<double> out) {
+  read_elements(view, begin, out);
+}
 
 void read_integers(const ArrayView& view, std::size_t begin, std::span<std::int64_t> out) {
   read_elements(view, begin, out);

@@ -60,10 +60,10 @@ struct Array {
 // Copies the elements, in the order of the axes, as bytes. Shapes and element sizes agree.
 void copy(const ArrayView& from, const MutableArrayView& to);
 
-// Copies integers of one dtype into another. The index of the first element outside [min, max] (nothing is said of
-// the elements after it), or -1.
-[[nodiscard]] std::int64_t convert_integers(const ArrayView& from, const MutableArrayView& to, std::int64_t min,
-                                            std::int64_t max);
+// Copies integers of one dtype into another. The index of the first element outside [min, max] (nothing is
+// said of the elements after it), or -1.
+[[nodiscard]] std::int64_t convert_integers(const ArrayView& from, const MutableArrayView& to,
+                                            std::int64_t min, std::int64_t max);
 
 // Elements begin .. begin+count, in the order of the axes, as doubles; f16, bf16 and f8 are exact.
 void read_doubles(const ArrayView& view, std::size_t begin, std::span<double> out);

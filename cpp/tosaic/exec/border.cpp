@@ -50,10 +50,10 @@ BorderForm border_form(Stage stage, const TensorType& type, const Border& border
                         .got = to_string(order)});
   BorderForm form;
   if (border.source_dtype && !(is_integer(*border.source_dtype) && is_integer(type.dtype)))
-    throw UnsupportedOp({.where = "run",
-                         .what = "a border converts integers only",
-                         .got = std::string(to_string(*border.source_dtype)) + " for " +
-                                std::string(to_string(type.dtype))});
+    throw UnsupportedOp(
+        {.where = "run",
+         .what = "a border converts integers only",
+         .got = std::string(to_string(*border.source_dtype)) + " for " + std::string(to_string(type.dtype))});
   form.dtype = border.source_dtype.value_or(type.dtype);
   form.converts = form.dtype != type.dtype;
   form.shape = type.shape;
@@ -71,8 +71,8 @@ BorderForm border_form(Stage stage, const TensorType& type, const Border& border
   return form;
 }
 
-void verify_array(const BorderForm& form, const Border& border, const ArrayView& array, const std::string& role,
-                  const std::string& name) {
+void verify_array(const BorderForm& form, const Border& border, const ArrayView& array,
+                  const std::string& role, const std::string& name) {
   const std::string who = role + " '" + name + "'";
   if (array.dtype != form.dtype && array.dtype != container(form.dtype))
     throw LayoutMismatch({.where = "run",
@@ -95,11 +95,12 @@ void verify_array(const BorderForm& form, const Border& border, const ArrayView&
                           .hint = hint});
   }
   if (border.physical && !border.order.is_identity() && !is_dense(array.shape, array.strides, array.dtype))
-    throw LayoutMismatch({.where = "run",
-                          .what = who + " is not row-major, though its border carries the physical shape",
-                          .expected = "strides of " + to_string(dense_strides(array.dtype, array.shape)) + " bytes",
-                          .got = to_string(array.strides),
-                          .hint = "A channels-last array of the logical shape must be permuted first"});
+    throw LayoutMismatch(
+        {.where = "run",
+         .what = who + " is not row-major, though its border carries the physical shape",
+         .expected = "strides of " + to_string(dense_strides(array.dtype, array.shape)) + " bytes",
+         .got = to_string(array.strides),
+         .hint = "A channels-last array of the logical shape must be permuted first"});
 }
 
 ArrayView in_graph_axes(const BorderForm& form, const ArrayView& array) { return permuted(array, form.axes); }
@@ -108,8 +109,8 @@ MutableArrayView in_graph_axes(const BorderForm& form, const MutableArrayView& a
   return permuted(array, form.axes);
 }
 
-void import_array(const BorderForm& form, const TensorType& type, const Border& border, const ArrayView& array,
-                  std::byte* to, const std::string& name) {
+void import_array(const BorderForm& form, const TensorType& type, const Border& border,
+                  const ArrayView& array, std::byte* to, const std::string& name) {
   const ArrayView source = in_graph_axes(form, array);
   const MutableArrayView target = MutableArrayView::dense(to, type.dtype, type.shape);
   if (!form.converts && array.dtype == type.dtype) {
@@ -119,14 +120,15 @@ void import_array(const BorderForm& form, const TensorType& type, const Border& 
   const Range range = allowed(type, border);
   const std::int64_t bad = convert_integers(source, target, range.min, range.max);
   if (bad < 0) return;
-  throw InvalidGraph({.where = "run",
-                      .what = "input '" + name + "' holds a value outside its range at " +
-                              index_text(source.shape, bad),
-                      .expected = std::to_string(range.min) + " to " + std::to_string(range.max),
-                      .got = std::to_string(integer_at(source, bad))});
+  throw InvalidGraph(
+      {.where = "run",
+       .what = "input '" + name + "' holds a value outside its range at " + index_text(source.shape, bad),
+       .expected = std::to_string(range.min) + " to " + std::to_string(range.max),
+       .got = std::to_string(integer_at(source, bad))});
 }
 
-void export_array(const BorderForm& form, const TensorType& type, const std::byte* from, const MutableArrayView& to) {
+void export_array(const BorderForm& form, const TensorType& type, const std::byte* from,
+                  const MutableArrayView& to) {
   const ArrayView source = ArrayView::dense(from, type.dtype, type.shape);
   const MutableArrayView target = in_graph_axes(form, to);
   if (!form.converts) {

@@ -2,9 +2,9 @@
 //
 //   stage      border             the array carries                     graph axis i is array axis
 //   tosa       physical           the value's shape, row-major          i
-//   tosa       order o            the logical shape, any strides        o[i]      (value = logical axes in order o)
-//   others     physical, order o  the physical shape, row-major         where o holds i
-//   others     order o            the value's shape, any strides        i
+//   tosa       order o            the logical shape, any strides        o[i]      (value = logical axes in
+//   order o) others     physical, order o  the physical shape, row-major         where o holds i others order
+//   o            the value's shape, any strides        i
 //
 // Outputs that are allocated lie in memory as the border's order says.
 #pragma once
@@ -26,20 +26,22 @@ struct BorderForm {
 
 [[nodiscard]] BorderForm border_form(Stage stage, const TensorType& type, const Border& border);
 
-// Throws LayoutMismatch unless dtype and shape (and, at a physical border, row-major strides) are those of `form`.
-// `role` and `name` make the message: "input", "x".
-void verify_array(const BorderForm& form, const Border& border, const ArrayView& array, const std::string& role,
-                  const std::string& name);
+// Throws LayoutMismatch unless dtype and shape (and, at a physical border, row-major strides) are those of
+// `form`. `role` and `name` make the message: "input", "x".
+void verify_array(const BorderForm& form, const Border& border, const ArrayView& array,
+                  const std::string& role, const std::string& name);
 
 // The array of the caller in the graph's axes.
 [[nodiscard]] ArrayView in_graph_axes(const BorderForm& form, const ArrayView& array);
 [[nodiscard]] MutableArrayView in_graph_axes(const BorderForm& form, const MutableArrayView& array);
 
-// Writes an input into dense memory of the graph's dtype and axes. Throws InvalidGraph for integers out of range.
-void import_array(const BorderForm& form, const TensorType& type, const Border& border, const ArrayView& array,
-                  std::byte* to, const std::string& name);
+// Writes an input into dense memory of the graph's dtype and axes. Throws InvalidGraph for integers out of
+// range.
+void import_array(const BorderForm& form, const TensorType& type, const Border& border,
+                  const ArrayView& array, std::byte* to, const std::string& name);
 // Writes a dense value into the caller's array.
-void export_array(const BorderForm& form, const TensorType& type, const std::byte* from, const MutableArrayView& to);
+void export_array(const BorderForm& form, const TensorType& type, const std::byte* from,
+                  const MutableArrayView& to);
 
 // A new array of the border's form, laid out as the border says.
 [[nodiscard]] Array allocate_array(const BorderForm& form);

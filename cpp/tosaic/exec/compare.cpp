@@ -13,7 +13,8 @@ namespace {
 // The values of one run by id, dense and in the graph's axes; no data where unknown.
 class Values {
  public:
-  Values(const Graph& graph, const std::vector<TracedValue>& trace) : graph_(graph), views_(graph.values().size()) {
+  Values(const Graph& graph, const std::vector<TracedValue>& trace)
+      : graph_(graph), views_(graph.values().size()) {
     for (std::uint32_t i = 0; i < views_.size(); ++i)
       if (const ConstantRef& constant = graph.values()[i].constant; constant && constant->storage.bound())
         views_[i] = ArrayView::dense(constant->storage.bytes().data(), constant->dtype, constant->shape);
@@ -30,7 +31,8 @@ class Values {
 
 // A run with everything kept.
 struct Run {
-  Run(const std::shared_ptr<const Graph>& graph, std::span<const ArrayView> inputs, const PrepareOptions& options)
+  Run(const std::shared_ptr<const Graph>& graph, std::span<const ArrayView> inputs,
+      const PrepareOptions& options)
       : session(prepare(graph, options)) {
     RunOptions run_options;
     run_options.trace.all = true;
@@ -93,7 +95,8 @@ std::vector<std::int64_t> non_unit(const Shape& shape) {
   return out;
 }
 
-// The same elements in the same order, as far as shapes tell: not where the same extents stand in another order.
+// The same elements in the same order, as far as shapes tell: not where the same extents stand in another
+// order.
 bool is_regrouping(const Shape& from, const Shape& to) {
   std::vector<std::int64_t> a = non_unit(from), b = non_unit(to);
   if (num_elements(from) != num_elements(to)) return false;
@@ -126,7 +129,8 @@ Array dequantized(const ArrayView& view, const QParams& qparams) {
   if (qparams.axis) {
     const auto axis = static_cast<std::size_t>(*qparams.axis);
     channels = static_cast<std::size_t>(view.shape[axis]);
-    for (std::size_t i = axis + 1; i < view.shape.size(); ++i) inner *= static_cast<std::size_t>(view.shape[i]);
+    for (std::size_t i = axis + 1; i < view.shape.size(); ++i)
+      inner *= static_cast<std::size_t>(view.shape[i]);
   }
   for (std::size_t i = 0; i < count; ++i) {
     const std::size_t channel = qparams.axis ? i / inner % channels : 0;
@@ -192,8 +196,9 @@ class Comparer {
   }
 
   void add(const Reference& reference) {
-    const std::string label =
-        reference.result == 0 ? reference.fx_name : reference.fx_name + "." + std::to_string(reference.result);
+    const std::string label = reference.result == 0
+                                  ? reference.fx_name
+                                  : reference.fx_name + "." + std::to_string(reference.result);
     const auto it = nodes_b_.find(reference.fx_name);
     if (it == nodes_b_.end()) {
       out_.unmatched.push_back({label, "no node in b"});
@@ -223,7 +228,8 @@ class Comparer {
   ValueId find_match(const Reference& reference, const std::vector<const Node*>& nodes) const {
     for (std::size_t i = nodes.size(); i-- > 0;) {
       const Node& node = *nodes[i];
-      const bool same_results = reference.node == nullptr || reference.node->result_count == node.result_count;
+      const bool same_results =
+          reference.node == nullptr || reference.node->result_count == node.result_count;
       if (reference.result >= node.result_count || !same_results) continue;
       const ValueId value = b_.graph().result(node, reference.result);
       if (fits(value, reference.array.shape)) return value;
@@ -263,8 +269,10 @@ class Comparer {
     const Held expected = as_real(reference.array, reference.qparams);
     const MetricsOptions metrics = metrics_options(reference.qparams, match);
     row.total = compute_metrics(expected.view, value.view, metrics);
-    if (options_.local && reference.node != nullptr) add_local(reference, expected.view, value.view, metrics, row);
-    if (!out_.first_divergence && row.total.sqnr_db < options_.threshold_db) out_.first_divergence = out_.rows.size();
+    if (options_.local && reference.node != nullptr)
+      add_local(reference, expected.view, value.view, metrics, row);
+    if (!out_.first_divergence && row.total.sqnr_db < options_.threshold_db)
+      out_.first_divergence = out_.rows.size();
     out_.rows.push_back(std::move(row));
   }
 
@@ -313,7 +321,8 @@ class Comparer {
   std::optional<Held> operand_from_b(ValueId operand) const {
     const Value& value = a_->graph().value(operand);
     const ArrayView own = (*a_)[operand];
-    if (value.kind != ValueKind::kResult) return own.data == nullptr ? std::nullopt : std::optional(Held{own, {}});
+    if (value.kind != ValueKind::kResult)
+      return own.data == nullptr ? std::nullopt : std::optional(Held{own, {}});
     const auto it = counterpart_.find(operand.index());
     if (it == counterpart_.end()) return std::nullopt;
     const QParamsRef& qparams_b = b_.graph().type(it->second).qparams;
@@ -361,7 +370,8 @@ std::vector<Array> add_inputs(Values& values, const Session& session, std::span<
   }
   for (const Input& input : graph.inputs()) {
     if (input.kind != InputKind::kState || !input.initial) continue;
-    values.set(input.value, ArrayView::dense(input.initial->bytes().data(), input.initial->dtype, input.initial->shape));
+    values.set(input.value,
+               ArrayView::dense(input.initial->bytes().data(), input.initial->dtype, input.initial->shape));
   }
   return owners;
 }
@@ -385,8 +395,9 @@ report::Comparison compare(const std::shared_ptr<const Graph>& a, const std::sha
   return std::move(comparer).finish();
 }
 
-report::Comparison compare_traces(std::span<const NamedArray> reference, const std::shared_ptr<const Graph>& b,
-                                  std::span<const ArrayView> inputs_b, const CompareOptions& options) {
+report::Comparison compare_traces(std::span<const NamedArray> reference,
+                                  const std::shared_ptr<const Graph>& b, std::span<const ArrayView> inputs_b,
+                                  const CompareOptions& options) {
   const Run run_b(b, inputs_b, options.b);
   const Values values_b(*b, run_b.result.trace);
   Ranks ranks;

@@ -9,7 +9,8 @@ namespace {
 
 ConstantRef folded(const Graph& graph, ValueId value, Storage storage) {
   const Value& result = graph.value(value);
-  Constant constant{result.name, ConstantKind::kFolded, result.type.dtype, result.type.shape, std::move(storage)};
+  Constant constant{result.name, ConstantKind::kFolded, result.type.dtype, result.type.shape,
+                    std::move(storage)};
   return std::make_shared<const Constant>(std::move(constant));
 }
 
@@ -17,13 +18,15 @@ ConstantRef folded(const Graph& graph, ValueId value, Storage storage) {
 
 std::optional<std::vector<ConstantRef>> evaluate(const Graph& graph, const Node& node,
                                                  std::span<const ConstantRef> operands) {
-  const bool known = std::all_of(operands.begin(), operands.end(),
-                                 [](const ConstantRef& operand) { return !operand || operand->storage.bound(); });
+  const bool known = std::all_of(operands.begin(), operands.end(), [](const ConstantRef& operand) {
+    return !operand || operand->storage.bound();
+  });
   if (!known || operands.size() != node.operand_count) return std::nullopt;
   if (info(node.op).has(kView)) return std::vector{folded(graph, graph.result(node), operands[0]->storage)};
   std::vector<ArrayView> arrays;
   for (const ConstantRef& operand : operands)
-    arrays.push_back(operand ? ArrayView::dense(operand->bytes().data(), operand->dtype, operand->shape) : ArrayView{});
+    arrays.push_back(operand ? ArrayView::dense(operand->bytes().data(), operand->dtype, operand->shape)
+                             : ArrayView{});
   std::optional<std::vector<Array>> results = run_node(graph, node, arrays);
   if (!results) return std::nullopt;
   std::vector<ConstantRef> out;

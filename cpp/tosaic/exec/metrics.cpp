@@ -57,11 +57,15 @@ class Unit {
   FloatFormat format_{};
 };
 
-// Blocks of both arrays as doubles, and their differences; wide integers are subtracted before they are rounded.
+// Blocks of both arrays as doubles, and their differences; wide integers are subtracted before they are
+// rounded.
 class Blocks {
  public:
   Blocks(const ArrayView& a, const ArrayView& b)
-      : a_(a), b_(b), wide_(byte_size(a.dtype) == 8 && byte_size(b.dtype) == 8 && !is_float(a.dtype) && !is_float(b.dtype)) {}
+      : a_(a),
+        b_(b),
+        wide_(byte_size(a.dtype) == 8 && byte_size(b.dtype) == 8 && !is_float(a.dtype) &&
+              !is_float(b.dtype)) {}
 
   void load(std::size_t begin, std::size_t count) {
     if (wide_) {
@@ -80,10 +84,12 @@ class Blocks {
     read_integers(a_, begin, std::span(integers_a_.data(), count));
     read_integers(b_, begin, std::span(integers_b_.data(), count));
     for (std::size_t i = 0; i < count; ++i) {
-      const auto x = static_cast<std::uint64_t>(integers_a_[i]), y = static_cast<std::uint64_t>(integers_b_[i]);
+      const auto x = static_cast<std::uint64_t>(integers_a_[i]),
+                 y = static_cast<std::uint64_t>(integers_b_[i]);
       reference[i] = static_cast<double>(integers_a_[i]);
       value[i] = static_cast<double>(integers_b_[i]);
-      difference[i] = integers_b_[i] >= integers_a_[i] ? static_cast<double>(y - x) : -static_cast<double>(x - y);
+      difference[i] =
+          integers_b_[i] >= integers_a_[i] ? static_cast<double>(y - x) : -static_cast<double>(x - y);
     }
   }
 
@@ -198,7 +204,8 @@ class Accumulator {
 
 }  // namespace
 
-report::Metrics compute_metrics(const ArrayView& reference, const ArrayView& value, const MetricsOptions& options) {
+report::Metrics compute_metrics(const ArrayView& reference, const ArrayView& value,
+                                const MetricsOptions& options) {
   if (reference.shape != value.shape)
     throw LayoutMismatch({.where = "compare",
                           .what = "arrays of different shapes",

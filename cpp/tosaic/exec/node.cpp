@@ -23,9 +23,11 @@ void call_override(const NodeFunction& function, const Graph& graph, const Node&
 }
 
 // Nothing where there is no kernel.
-std::optional<kernels::Kernel> find_kernel(const Graph& graph, const Node& node, const kernels::Options& options) {
+std::optional<kernels::Kernel> find_kernel(const Graph& graph, const Node& node,
+                                           const kernels::Options& options) {
   std::vector<kernels::Operand> operands, results;
-  for (const ValueId operand : graph.operands(node)) operands.push_back(kernel_operand(graph, operand, false));
+  for (const ValueId operand : graph.operands(node))
+    operands.push_back(kernel_operand(graph, operand, false));
   for (std::uint32_t i = 0; i < node.result_count; ++i)
     results.push_back(kernel_operand(graph, graph.result(node, i), false));
   try {
@@ -37,7 +39,8 @@ std::optional<kernels::Kernel> find_kernel(const Graph& graph, const Node& node,
 
 }  // namespace
 
-std::optional<std::vector<Array>> run_node(const Graph& graph, const Node& node, std::span<const ArrayView> operands,
+std::optional<std::vector<Array>> run_node(const Graph& graph, const Node& node,
+                                           std::span<const ArrayView> operands,
                                            const PrepareOptions& options) {
   std::vector<Array> results = allocate_results(graph, node);
   if (const NodeFunction* override = find_override(graph, node, options.overrides)) {

@@ -6,7 +6,9 @@
 namespace tosaic::exec {
 namespace {
 
-std::size_t round_up(std::size_t bytes) { return (bytes + memory::kAlignment - 1) / memory::kAlignment * memory::kAlignment; }
+std::size_t round_up(std::size_t bytes) {
+  return (bytes + memory::kAlignment - 1) / memory::kAlignment * memory::kAlignment;
+}
 
 template <class E>
 [[noreturn]] void rethrow(const E& error, const Node& node, const std::string& name) {
@@ -32,7 +34,8 @@ void verify_overrides(const Graph& graph, const Overrides& overrides) {
     collect_names(graph, names);
     for (const auto& [name, function] : overrides.nodes)
       if (!names.contains(name))
-        throw InvalidGraph({.where = "prepare", .what = "an override names no node of the graph", .got = "'" + name + "'"});
+        throw InvalidGraph(
+            {.where = "prepare", .what = "an override names no node of the graph", .got = "'" + name + "'"});
   }
   for (const auto& [name, function] : overrides.ops)
     if (!parse_op(name) && name.find('.') == std::string::npos)
@@ -89,9 +92,10 @@ class Preparer {
     } else if (node.op == Op::kCond || node.op == Op::kWhileLoop) {
       add_regions(node, out);
     } else if (node.op == Op::kOpaque) {
-      throw UnsupportedOp({.where = "prepare",
-                           .what = "no kernel for the foreign operator '" + Graph::attrs<OpaqueAttrs>(node).target + "'",
-                           .hint = "Give an override for it"});
+      throw UnsupportedOp(
+          {.where = "prepare",
+           .what = "no kernel for the foreign operator '" + Graph::attrs<OpaqueAttrs>(node).target + "'",
+           .hint = "Give an override for it"});
     } else if (all_results_empty(graph(), node)) {
       out.kind = StepKind::kView;
       out.kernel = "empty";
@@ -104,10 +108,10 @@ class Preparer {
     out.scratch_bytes = needs(node).scratch_bytes;
   }
 
-  // Before lower-to-integer an operator over quantized values means q(op(dq(x))), which kernels do not know; only moving
-  // elements between values of equal qparams means the same over integers.
+  // Before lower-to-integer an operator over quantized values means q(op(dq(x))), which kernels do not know;
+  // only moving elements between values of equal qparams means the same over integers.
   void verify_no_hidden_quantization(const Node& node) const {
-    if (graph().stage != Stage::kQuantized && graph().stage != Stage::kExported) return;
+    if (graph().stage != Stage::kQuantized) return;
     QParamsRef first;
     bool any = false, equal = true;
     const auto look = [&](ValueId value, bool is_first) {
@@ -120,7 +124,8 @@ class Preparer {
     };
     for (std::uint32_t i = 0; i < node.result_count; ++i) look(graph().result(node, i), i == 0);
     for (const ValueId operand : graph().operands(node))
-      if (operand.valid() && (!info(node.op).has(kMovement) || graph().type(operand).qparams)) look(operand, false);
+      if (operand.valid() && (!info(node.op).has(kMovement) || graph().type(operand).qparams))
+        look(operand, false);
     if (!any) return;
     if (info(node.op).has(kMovement) && equal) return;
     throw UnsupportedOp({.where = "prepare",
@@ -132,10 +137,12 @@ class Preparer {
   void add_kernel(const Node& node, Step& out) {
     verify_no_hidden_quantization(node);
     std::vector<kernels::Operand> operands, results;
-    for (const ValueId operand : graph().operands(node)) operands.push_back(kernel_operand(graph(), operand, true));
+    for (const ValueId operand : graph().operands(node))
+      operands.push_back(kernel_operand(graph(), operand, true));
     for (std::uint32_t i = 0; i < node.result_count; ++i)
       results.push_back(kernel_operand(graph(), graph().result(node, i), false));
-    kernels::Kernel kernel = kernels::prepare({node.op, node.attrs.get(), operands, results, options_.kernels});
+    kernels::Kernel kernel =
+        kernels::prepare({node.op, node.attrs.get(), operands, results, options_.kernels});
     needs(node) = {kernel.scratch_bytes, kernel.in_place};
     out.run = std::move(kernel.run);
     out.kernel = std::move(kernel.name);
@@ -181,7 +188,8 @@ class Preparer {
       if (region.inputs().size() != operands.size()) fail("a region does not take the operands of its node");
       for (std::size_t i = 0; i < operands.size(); ++i) {
         const Input& input = region.inputs()[i];
-        if (input.kind != InputKind::kUser || !same_array(region.type(input.value), graph().type(operands[i])))
+        if (input.kind != InputKind::kUser ||
+            !same_array(region.type(input.value), graph().type(operands[i])))
           fail("input " + std::to_string(i) + " of a region differs from the operand");
       }
       if (loop && r == 0) {
@@ -190,7 +198,8 @@ class Preparer {
           fail("the condition of a loop must give one bool");
         continue;
       }
-      if (region.outputs().size() != node.result_count) fail("a region does not give the results of its node");
+      if (region.outputs().size() != node.result_count)
+        fail("a region does not give the results of its node");
       for (std::uint32_t i = 0; i < node.result_count; ++i) {
         const TensorType& type = graph().type(graph().result(node, i));
         if (!same_array(region.type(region.outputs()[i].value), type) ||
@@ -202,11 +211,14 @@ class Preparer {
     if (!loop && num_elements(graph().type(predicate).shape) != 1) fail("the predicate must be one element");
   }
 
-  static bool same_array(const TensorType& a, const TensorType& b) { return a.dtype == b.dtype && a.shape == b.shape; }
+  static bool same_array(const TensorType& a, const TensorType& b) {
+    return a.dtype == b.dtype && a.shape == b.shape;
+  }
 
   void drop_duplicate_constants() {
     std::set<const Constant*> seen;
-    std::erase_if(data_->constants, [&](const ConstantRef& constant) { return !seen.insert(constant.get()).second; });
+    std::erase_if(data_->constants,
+                  [&](const ConstantRef& constant) { return !seen.insert(constant.get()).second; });
   }
 
   void place_pointers() {
@@ -217,7 +229,8 @@ class Preparer {
       out.operand_count = node.operand_count;
       out.first_result = static_cast<std::uint32_t>(data_->result_values.size());
       out.result_count = node.result_count;
-      for (const ValueId operand : graph().operands(node)) add_pointer(operand, data_->operand_values, data_->operand_patches);
+      for (const ValueId operand : graph().operands(node))
+        add_pointer(operand, data_->operand_values, data_->operand_patches);
       for (std::uint32_t i = 0; i < node.result_count; ++i)
         add_pointer(graph().result(node, i), data_->result_values, data_->result_patches);
     }
@@ -257,7 +270,8 @@ void Prepared::check_constants() const {
 
 Prepared prepare(std::shared_ptr<const Graph> graph, const PrepareOptions& options) {
   if (options.memory.inputs_in_arena || options.memory.outputs_in_arena)
-    throw InvalidGraph({.where = "prepare", .what = "inputs and outputs lie in the arena only in plans that are not run"});
+    throw InvalidGraph(
+        {.where = "prepare", .what = "inputs and outputs lie in the arena only in plans that are not run"});
   verify_overrides(*graph, options.overrides);
   return Preparer(std::move(graph), options).prepare();
 }

@@ -1,7 +1,7 @@
 // prepare: a graph made ready to run on this machine.
 //
-//   Graph --prepare--> Prepared: steps in order (kernel with packed weights, where operands and results lie), memory
-//   plan, constants checked. Immutable: any number of sessions and threads may use one.
+//   Graph --prepare--> Prepared: steps in order (kernel with packed weights, where operands and results lie),
+//   memory plan, constants checked. Immutable: any number of sessions and threads may use one.
 //
 // Works at every stage. Opaque nodes, and anything the kernels do not know, need an override.
 #pragma once
@@ -20,8 +20,8 @@
 
 namespace tosaic::exec {
 
-// One node as it runs: to overrides before (results to be written), to observers after. An absent optional operand has
-// null data and rank 0. The views are dense and die with the call.
+// One node as it runs: to overrides before (results to be written), to observers after. An absent optional
+// operand has null data and rank 0. The views are dense and die with the call.
 struct NodeCall {
   const Graph& graph;
   const Node& node;
@@ -31,8 +31,8 @@ struct NodeCall {
 };
 using NodeFunction = std::function<void(const NodeCall&)>;
 
-// Callables that take the place of kernels, also inside regions. A node's own override outranks its operator's.
-// Several threads may call one at once.
+// Callables that take the place of kernels, also inside regions. A node's own override outranks its
+// operator's. Several threads may call one at once.
 struct Overrides {
   std::map<std::string, NodeFunction> nodes;  // by node name
   std::map<std::string, NodeFunction> ops;    // by operator name ("add"), for opaque nodes by target
@@ -60,7 +60,8 @@ struct Step {
   NodeFunction override;
   std::vector<Prepared> regions;
   std::vector<std::size_t> region_offsets;  // into the step's scratch: each region's arena
-  std::vector<std::size_t> carried_offsets;  // while_loop: into the scratch, two sets of carried values, then the flag
+  std::vector<std::size_t>
+      carried_offsets;  // while_loop: into the scratch, two sets of carried values, then the flag
 };
 
 class Prepared {
@@ -81,7 +82,7 @@ class Prepared {
     std::shared_ptr<const Graph> graph;
     std::vector<Step> steps;
     memory::MemoryPlan memory;
-    std::vector<ConstantRef> constants;  // of this graph and its regions, each once
+    std::vector<ConstantRef> constants;                  // of this graph and its regions, each once
     std::vector<ValueId> operand_values, result_values;  // what each place of the pointer tables points at
     std::vector<Patch> operand_patches, result_patches;
     std::vector<std::uint32_t> copied_outputs;  // outputs that no step writes: copied at the end
@@ -93,15 +94,17 @@ class Prepared {
   std::shared_ptr<const Data> data_;
 };
 
-// Throws UnsupportedOp (no kernel, opaque without override), InvalidGraph (unbound or changed constants, an override
-// that names nothing), each with the node it concerns.
+// Throws UnsupportedOp (no kernel, opaque without override), InvalidGraph (unbound or changed constants, an
+// override that names nothing), each with the node it concerns.
 [[nodiscard]] Prepared prepare(std::shared_ptr<const Graph> graph, const PrepareOptions& options = {});
 
-// Runs `body`; errors of ours that it throws are thrown again with the node's name, module path and source line.
+// Runs `body`; errors of ours that it throws are thrown again with the node's name, module path and source
+// line.
 void with_node_location(const Node& node, const std::string& name, const std::function<void()>& body);
 
 // The callable that takes the node's place, or null.
-[[nodiscard]] const NodeFunction* find_override(const Graph& graph, const Node& node, const Overrides& overrides);
+[[nodiscard]] const NodeFunction* find_override(const Graph& graph, const Node& node,
+                                                const Overrides& overrides);
 
 // The kernel's view of a value; `with_constant` gives it the bytes of constants.
 [[nodiscard]] kernels::Operand kernel_operand(const Graph& graph, ValueId value, bool with_constant);

@@ -9,10 +9,12 @@ namespace tosaic::exec {
 
 Memory::Memory(std::size_t bytes)
     : data_(static_cast<std::byte*>(
-          ::operator new(std::max<std::size_t>(bytes, 1), std::align_val_t{memory::kAlignment}))),
+          ::operator new (std::max<std::size_t>(bytes, 1), std::align_val_t{memory::kAlignment}))),
       size_(bytes) {}
 
-void Memory::Free::operator()(std::byte* data) const { ::operator delete(data, std::align_val_t{memory::kAlignment}); }
+void Memory::Free::operator()(std::byte* data) const {
+  ::operator delete (data, std::align_val_t{memory::kAlignment});
+}
 
 Frame::Frame(const Prepared& prepared, std::byte* arena) : prepared_(prepared), arena_(arena) {
   const Prepared::Data& data = prepared.data();
@@ -59,7 +61,8 @@ void Frame::run(std::span<const std::byte* const> inputs, std::span<std::byte* c
   inputs_ = inputs;
   outputs_ = outputs;
   const Prepared::Data& data = prepared_.data();
-  for (const Prepared::Patch& patch : data.operand_patches) operand_table_[patch.place] = address(patch.location);
+  for (const Prepared::Patch& patch : data.operand_patches)
+    operand_table_[patch.place] = address(patch.location);
   for (const Prepared::Patch& patch : data.result_patches)
     result_table_[patch.place] = const_cast<std::byte*>(address(patch.location));
   for (std::uint32_t i = 0; i < data.steps.size(); ++i) {
@@ -103,7 +106,8 @@ void Frame::run_work(const Step& step, std::uint32_t index, const RunOptions& op
     work();
   } catch (const Error&) {
     const auto failure = std::current_exception();
-    with_node_location(prepared_.graph().node(step.node), step.name, [&] { std::rethrow_exception(failure); });
+    with_node_location(prepared_.graph().node(step.node), step.name,
+                       [&] { std::rethrow_exception(failure); });
   }
 }
 
@@ -113,8 +117,8 @@ void Frame::run_cond(const Step& step, std::uint32_t index, const RunOptions& op
   regions_[index][taken ? 0 : 1].run(operands(step).subspan(1), results(step), options, nullptr);
 }
 
-// The first values are the operands; then two sets of carried values take turns. Operands beyond the results are the
-// same in every round.
+// The first values are the operands; then two sets of carried values take turns. Operands beyond the results
+// are the same in every round.
 void Frame::run_loop(const Step& step, std::uint32_t index, const RunOptions& options) {
   const std::size_t carried = step.result_count;
   std::byte* const scratch = arena_ + step.scratch_offset;
@@ -124,14 +128,16 @@ void Frame::run_loop(const Step& step, std::uint32_t index, const RunOptions& op
   for (std::size_t round = 0;; ++round) {
     regions_[index][0].run(region_inputs_, std::span(&flag, 1), options, nullptr);
     if (*flag == std::byte{0}) break;
-    for (std::size_t i = 0; i < carried; ++i) fresh[i] = scratch + step.carried_offsets[round % 2 * carried + i];
+    for (std::size_t i = 0; i < carried; ++i)
+      fresh[i] = scratch + step.carried_offsets[round % 2 * carried + i];
     regions_[index][1].run(region_inputs_, fresh, options, nullptr);
     std::copy(fresh.begin(), fresh.end(), region_inputs_.begin());
     if (options.between_steps) options.between_steps();
   }
   const Node& node = prepared_.graph().node(step.node);
   for (std::uint32_t i = 0; i < carried; ++i)
-    if (const std::size_t bytes = prepared_.graph().type(prepared_.graph().result(node, i)).bytes(); bytes != 0)
+    if (const std::size_t bytes = prepared_.graph().type(prepared_.graph().result(node, i)).bytes();
+        bytes != 0)
       std::memcpy(results(step)[i], region_inputs_[i], bytes);
 }
 
@@ -155,12 +161,14 @@ void Frame::call(const Step& step, const NodeFunction& function) {
 }
 
 void Frame::keep(const Step& step, const TraceRequest& request, RunResult& result) const {
-  if (!request.all && std::find(request.nodes.begin(), request.nodes.end(), step.name) == request.nodes.end()) return;
+  if (!request.all && std::find(request.nodes.begin(), request.nodes.end(), step.name) == request.nodes.end())
+    return;
   const Graph& graph = prepared_.graph();
   for (std::uint32_t i = 0; i < step.result_count; ++i) {
     const ValueId value = graph.result(graph.node(step.node), i);
     Array array = Array::allocate(graph.type(value).dtype, graph.type(value).shape);
-    if (array.storage.size() != 0) std::memcpy(array.storage.writable(), results(step)[i], array.storage.size());
+    if (array.storage.size() != 0)
+      std::memcpy(array.storage.writable(), results(step)[i], array.storage.size());
     result.trace.push_back({value, std::move(array)});
   }
 }

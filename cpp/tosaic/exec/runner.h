@@ -27,8 +27,8 @@ class Frame {
   Frame(const Prepared& prepared, std::byte* arena);
 
   // Dense inputs (state among them) and 64-byte aligned dense outputs, one per input and output of the graph.
-  void run(std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs, const RunOptions& options,
-           RunResult* result);
+  void run(std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
+           const RunOptions& options, RunResult* result);
 
  private:
   void run_step(const Step& step, std::uint32_t index, const RunOptions& options, RunResult* result);

@@ -218,7 +218,8 @@ class Session::Impl {
   const State& find_state(const std::string& path) const {
     for (const State& state : states_)
       if (prepared_.graph().inputs()[state.input].path == path) return state;
-    throw InvalidGraph({.where = "run", .what = "the graph has no state of that name", .got = "'" + path + "'"});
+    throw InvalidGraph(
+        {.where = "run", .what = "the graph has no state of that name", .got = "'" + path + "'"});
   }
 
   std::string input_name(std::uint32_t i) const {
@@ -256,7 +257,8 @@ class Session::Impl {
     for (const std::string& name : trace.nodes)
       if (std::none_of(prepared_.steps().begin(), prepared_.steps().end(),
                        [&](const Step& step) { return step.name == name; }))
-        throw InvalidGraph({.where = "run", .what = "the trace names no node of the graph", .got = "'" + name + "'"});
+        throw InvalidGraph(
+            {.where = "run", .what = "the trace names no node of the graph", .got = "'" + name + "'"});
   }
 
   void bind_inputs(Context& context, std::span<const ArrayView> arrays) const {
@@ -271,12 +273,14 @@ class Session::Impl {
         continue;
       }
       std::byte* const staged = Context::staging(context.input_staging[i], type.bytes());
-      import_array(input_forms_[i], type, prepared_.graph().inputs()[i].border, arrays[k], staged, input_name(i));
+      import_array(input_forms_[i], type, prepared_.graph().inputs()[i].border, arrays[k], staged,
+                   input_name(i));
       context.inputs[i] = staged;
     }
   }
 
-  bool writable_directly(std::uint32_t i, const MutableArrayView& array, std::span<const ArrayView> inputs) const {
+  bool writable_directly(std::uint32_t i, const MutableArrayView& array,
+                         std::span<const ArrayView> inputs) const {
     const MutableArrayView view = in_graph_axes(output_forms_[i], array);
     if (output_forms_[i].converts || !is_dense(view.shape, view.strides, view.dtype) ||
         !aligned(view.data, memory::kAlignment))
@@ -335,7 +339,9 @@ RunResult Session::run_into(std::span<const ArrayView> inputs, std::span<const M
   return result;
 }
 
-Array Session::imported(std::uint32_t input, const ArrayView& array) const { return impl_->imported(input, array); }
+Array Session::imported(std::uint32_t input, const ArrayView& array) const {
+  return impl_->imported(input, array);
+}
 Array Session::state(const std::string& path) const { return impl_->state(path); }
 void Session::set_state(const std::string& path, const ArrayView& value) { impl_->set_state(path, value); }
 void Session::reset_state() { impl_->reset_state(); }

@@ -1,7 +1,8 @@
 // Session: runs a prepared graph and holds the values of its state between runs.
 //
-// `run` allocates nothing but the outputs: arenas and staging memory are kept from run to run. Runs of a graph without
-// state may go on in several threads at once, each with an arena of its own; with state they take turns.
+// `run` allocates nothing but the outputs: arenas and staging memory are kept from run to run. Runs of a
+// graph without state may go on in several threads at once, each with an arena of its own; with state they
+// take turns.
 #pragma once
 
 #include <memory>
@@ -19,11 +20,11 @@ struct TraceRequest {
 };
 
 struct RunOptions {
-  NodeFunction observer;               // called after each node, in regions too
-  TraceRequest trace;                  // results to keep
-  bool profile = false;                // time each step
-  bool check_constants = true;         // callers who hold a lock of the owner may check before the call instead
-  std::function<void()> between_steps; // may throw to stop the run
+  NodeFunction observer;        // called after each node, in regions too
+  TraceRequest trace;           // results to keep
+  bool profile = false;         // time each step
+  bool check_constants = true;  // callers who hold a lock of the owner may check before the call instead
+  std::function<void()> between_steps;  // may throw to stop the run
 };
 
 struct TracedValue {
@@ -32,8 +33,8 @@ struct TracedValue {
 };
 
 struct RunResult {
-  std::vector<Array> outputs;            // as Session::outputs(); none from run_into
-  std::vector<TracedValue> trace;        // in order of the values
+  std::vector<Array> outputs;              // as Session::outputs(); none from run_into
+  std::vector<TracedValue> trace;          // in order of the values
   std::vector<std::uint64_t> nanoseconds;  // per step, if profiled
 };
 
@@ -45,16 +46,17 @@ class Session {
   Session& operator=(Session&&) noexcept;
 
   [[nodiscard]] const Prepared& prepared() const;
-  // Indices into the graph's inputs() that callers give, and into its outputs() that they get: the user outputs and
-  // mutated user inputs. Mutations of state stay inside.
+  // Indices into the graph's inputs() that callers give, and into its outputs() that they get: the user
+  // outputs and mutated user inputs. Mutations of state stay inside.
   [[nodiscard]] std::span<const std::uint32_t> inputs() const;
   [[nodiscard]] std::span<const std::uint32_t> outputs() const;
 
-  // Arrays that are dense in the graph's order are read where they lie; others are copied first. Throws LayoutMismatch
-  // (dtype, shape, strides) and InvalidGraph (number of inputs, value out of range, changed constant), naming input,
-  // expected and found. When a run fails, the state is what it was.
+  // Arrays that are dense in the graph's order are read where they lie; others are copied first. Throws
+  // LayoutMismatch (dtype, shape, strides) and InvalidGraph (number of inputs, value out of range, changed
+  // constant), naming input, expected and found. When a run fails, the state is what it was.
   [[nodiscard]] RunResult run(std::span<const ArrayView> inputs, const RunOptions& options = {});
-  // The same into memory of the caller; where that is dense and 64-byte aligned the last kernels write it themselves.
+  // The same into memory of the caller; where that is dense and 64-byte aligned the last kernels write it
+  // themselves.
   RunResult run_into(std::span<const ArrayView> inputs, std::span<const MutableArrayView> outputs,
                      const RunOptions& options = {});
 

@@ -8,7 +8,8 @@
 namespace tosaic::memory {
 namespace {
 
-// Which contents a buffer shows, and from which byte of them: views are followed to the buffer that was written.
+// Which contents a buffer shows, and from which byte of them: views are followed to the buffer that was
+// written.
 struct Contents {
   std::size_t written = 0;
   std::size_t offset = 0;
@@ -26,7 +27,8 @@ Contents contents_of(std::span<const Buffer> buffers, std::size_t i) {
 
 class Checker {
  public:
-  Checker(std::span<const Buffer> buffers, const Placement& placement) : buffers_(buffers), placement_(placement) {
+  Checker(std::span<const Buffer> buffers, const Placement& placement)
+      : buffers_(buffers), placement_(placement) {
     for (std::size_t i = 0; i < buffers.size(); ++i) contents_.push_back(contents_of(buffers, i));
   }
 
@@ -65,7 +67,8 @@ class Checker {
       std::erase_if(alive, [&](std::size_t other) { return buffers_[other].last < buffers_[i].first; });
       for (const std::size_t other : alive)
         if (begin(i) < end(other) && begin(other) < end(i) && !may_share(other, i))
-          return "buffers " + std::to_string(other) + " and " + std::to_string(i) + " overlap while both are live";
+          return "buffers " + std::to_string(other) + " and " + std::to_string(i) +
+                 " overlap while both are live";
       alive.push_back(i);
     }
     return {};

@@ -13,7 +13,9 @@ namespace {
 
 constexpr std::size_t kNoOffset = std::numeric_limits<std::size_t>::max();
 
-std::size_t round_up(std::size_t bytes, std::size_t alignment) { return (bytes + alignment - 1) & ~(alignment - 1); }
+std::size_t round_up(std::size_t bytes, std::size_t alignment) {
+  return (bytes + alignment - 1) & ~(alignment - 1);
+}
 
 // A root and all that shares its memory.
 struct Item {
@@ -23,15 +25,16 @@ struct Item {
 
 struct Items {
   std::vector<Item> items;
-  std::vector<std::uint32_t> item_of;     // per buffer
+  std::vector<std::uint32_t> item_of;       // per buffer
   std::vector<std::size_t> offset_in_item;  // per buffer
-  std::size_t grain = 1;                  // every offset is a multiple of it
+  std::size_t grain = 1;                    // every offset is a multiple of it
 };
 
 void verify_buffer(std::span<const Buffer> buffers, std::size_t i) {
   const Buffer& buffer = buffers[i];
   const auto fail = [i](std::string what) {
-    throw InvalidGraph({.where = "memory/place", .what = "buffer " + std::to_string(i) + " " + std::move(what)});
+    throw InvalidGraph(
+        {.where = "memory/place", .what = "buffer " + std::to_string(i) + " " + std::move(what)});
   };
   if (buffer.alignment == 0 || (buffer.alignment & (buffer.alignment - 1)) != 0)
     fail("has an alignment that is no power of two");
@@ -82,7 +85,8 @@ std::vector<std::size_t> live_bytes_of(const std::vector<Item>& items) {
   return live;
 }
 
-// Which items overlap in time: lists, unless they would be huge, in which case they are found again each time.
+// Which items overlap in time: lists, unless they would be huge, in which case they are found again each
+// time.
 class Conflicts {
  public:
   explicit Conflicts(const std::vector<Item>& items) : items_(items) {
@@ -115,10 +119,13 @@ class Conflicts {
       return;
     }
     for (std::uint32_t other = 0; other < items_.size(); ++other)
-      if (other != i && items_[other].first <= items_[i].last && items_[i].first <= items_[other].last) visit(other);
+      if (other != i && items_[other].first <= items_[i].last && items_[i].first <= items_[other].last)
+        visit(other);
   }
 
-  [[nodiscard]] std::size_t degree(std::uint32_t i) const { return lists_.empty() ? items_.size() : lists_[i].size(); }
+  [[nodiscard]] std::size_t degree(std::uint32_t i) const {
+    return lists_.empty() ? items_.size() : lists_[i].size();
+  }
 
  private:
   static constexpr std::size_t kMaxPairs = 16'000'000;
@@ -170,7 +177,8 @@ class Search {
       if (random() % 2 == 0)
         std::swap(order[from], order[to]);
       else
-        std::rotate(order.begin() + static_cast<std::ptrdiff_t>(to), order.begin() + static_cast<std::ptrdiff_t>(from),
+        std::rotate(order.begin() + static_cast<std::ptrdiff_t>(to),
+                    order.begin() + static_cast<std::ptrdiff_t>(from),
                     order.begin() + static_cast<std::ptrdiff_t>(from) + 1);
       attempt(order, random() % 4 == 0 ? Fit::kFirst : best_fit_);
       work_ += order.size();
@@ -213,7 +221,8 @@ class Search {
   std::size_t work_ = 0;
 };
 
-// Orders that do well on networks: large first, long and large first, the busiest step first, in time, against time.
+// Orders that do well on networks: large first, long and large first, the busiest step first, in time,
+// against time.
 std::vector<std::vector<std::uint32_t>> greedy_orders(const std::vector<Item>& items) {
   const std::vector<std::size_t> live = live_bytes_of(items);
   std::vector<std::size_t> busiest;
@@ -233,7 +242,8 @@ std::vector<std::vector<std::uint32_t>> greedy_orders(const std::vector<Item>& i
     return std::pair(busiest[a], items[a].bytes) > std::pair(busiest[b], items[b].bytes);
   });
   sorted([&](I a, I b) { return items[a].bytes * length(a) > items[b].bytes * length(b); });
-  sorted([&](I a, I b) { return std::pair(length(a), items[a].bytes) > std::pair(length(b), items[b].bytes); });
+  sorted(
+      [&](I a, I b) { return std::pair(length(a), items[a].bytes) > std::pair(length(b), items[b].bytes); });
   sorted([&](I a, I b) { return items[a].first < items[b].first; });
   sorted([&](I a, I b) { return items[a].last > items[b].last; });
   return orders;
@@ -263,6 +273,8 @@ Placement place(std::span<const Buffer> buffers, const PlaceOptions& options) {
 
 std::size_t lower_bound(std::span<const Buffer> buffers) { return greatest(live_bytes(buffers)); }
 
-std::vector<std::size_t> live_bytes(std::span<const Buffer> buffers) { return live_bytes_of(group(buffers).items); }
+std::vector<std::size_t> live_bytes(std::span<const Buffer> buffers) {
+  return live_bytes_of(group(buffers).items);
+}
 
 }  // namespace tosaic::memory

@@ -1,17 +1,19 @@
 // place: buffers with lifetimes to offsets in one arena.
 //
-//   bytes                     A buffer is a rectangle: its lifetime (steps, fixed) by its bytes (an offset, chosen).
-//    ^   +--------+           Rectangles that overlap in time must not overlap in bytes. The arena is as high as the
-//    |   |   b    +----+      highest rectangle; no arrangement is lower than the sum of the live bytes at some step
-//    | +-+--+-----+ d  |      (the lower bound), and `bytes - lower_bound` bounds what is lost.
-//    | | a  |  c  |    |
+//   bytes                     A buffer is a rectangle: its lifetime (steps, fixed) by its bytes (an offset,
+//   chosen).
+//    ^   +--------+           Rectangles that overlap in time must not overlap in bytes. The arena is as high
+//    as the |   |   b    +----+      highest rectangle; no arrangement is lower than the sum of the live
+//    bytes at some step | +-+--+-----+ d  |      (the lower bound), and `bytes - lower_bound` bounds what is
+//    lost. | | a  |  c  |    |
 //    +-+----+-----+----+--> steps
 //
-// Buffers that share memory on purpose name a root: views of it, parts of it, or results computed in its place. They
-// move with the root and its lifetime becomes the hull of theirs.
+// Buffers that share memory on purpose name a root: views of it, parts of it, or results computed in its
+// place. They move with the root and its lifetime becomes the hull of theirs.
 //
-// Several greedy orders are tried (first fit and best fit), then a local search moves buffers that touch the top
-// forward in the order, until the bound is met or the budget is spent. The same input gives the same offsets.
+// Several greedy orders are tried (first fit and best fit), then a local search moves buffers that touch the
+// top forward in the order, until the bound is met or the budget is spent. The same input gives the same
+// offsets.
 #pragma once
 
 #include <cstddef>
@@ -50,8 +52,8 @@ struct PlaceOptions {
   std::size_t budget = 10'000'000;  // comparisons of the local search; about 10 ns each
 };
 
-// Throws InvalidGraph for a malformed list (alignment, target, part outside its target) and InternalError should the
-// independent check (check.h) find the result wrong.
+// Throws InvalidGraph for a malformed list (alignment, target, part outside its target) and InternalError
+// should the independent check (check.h) find the result wrong.
 [[nodiscard]] Placement place(std::span<const Buffer> buffers, const PlaceOptions& options = {});
 
 // No arena that respects the aliases is smaller: the greatest sum, over the steps, of live bytes.

@@ -28,10 +28,12 @@ struct Blocks {
 std::optional<Blocks> blocks(const Graph& graph, const Node& node) {
   if (const auto* slice = std::get_if<SliceAttrs>(node.attrs.get()))
     return slice->step == 1 ? std::optional(Blocks{slice->axis, {slice->start}}) : std::nullopt;
-  if (const auto* select = std::get_if<SelectAttrs>(node.attrs.get())) return Blocks{select->axis, {select->index}};
+  if (const auto* select = std::get_if<SelectAttrs>(node.attrs.get()))
+    return Blocks{select->axis, {select->index}};
   if (const auto* split = std::get_if<SplitAttrs>(node.attrs.get())) {
     Blocks out{split->axis, {0}};
-    for (std::size_t i = 0; i + 1 < split->sizes.size(); ++i) out.starts.push_back(out.starts.back() + split->sizes[i]);
+    for (std::size_t i = 0; i + 1 < split->sizes.size(); ++i)
+      out.starts.push_back(out.starts.back() + split->sizes[i]);
     return out;
   }
   if (node.op == Op::kUnbind) {
@@ -42,10 +44,12 @@ std::optional<Blocks> blocks(const Graph& graph, const Node& node) {
   if (const auto* slice = std::get_if<TosaSliceAttrs>(node.attrs.get())) {
     const Shape& shape = graph.type(graph.operands(node)[0]).shape;
     std::int64_t axis = 0;
-    while (axis + 1 < static_cast<std::int64_t>(shape.size()) && shape[static_cast<std::size_t>(axis)] == 1) ++axis;
+    while (axis + 1 < static_cast<std::int64_t>(shape.size()) && shape[static_cast<std::size_t>(axis)] == 1)
+      ++axis;
     for (std::size_t i = static_cast<std::size_t>(axis) + 1; i < shape.size(); ++i)
       if (slice->size[i] != shape[i]) return std::nullopt;
-    return shape.empty() ? std::nullopt : std::optional(Blocks{axis, {slice->start[static_cast<std::size_t>(axis)]}});
+    return shape.empty() ? std::nullopt
+                         : std::optional(Blocks{axis, {slice->start[static_cast<std::size_t>(axis)]}});
   }
   return std::nullopt;
 }
@@ -135,7 +139,8 @@ class Sharing {
 // Locations of roots outside the arena: inputs, constants, and results that an output is computed in.
 class Roots {
  public:
-  Roots(const Graph& graph, const Sharing& sharing, const PlanOptions& options) : where_(graph.values().size()) {
+  Roots(const Graph& graph, const Sharing& sharing, const PlanOptions& options)
+      : where_(graph.values().size()) {
     for (std::uint32_t i = 0; i < where_.size(); ++i)
       if (graph.values()[i].kind == ValueKind::kConstant) where_[i] = {Area::kConstant, i, 0};
     for (std::uint32_t i = 0; i < graph.inputs().size(); ++i) {
@@ -217,7 +222,8 @@ MemoryPlan plan_memory(const Graph& graph, std::span<const NodeNeeds> needs, con
   const Placement placement = place(arena.buffers, options.place);
   for (std::uint32_t i = 0; i < graph.values().size(); ++i) {
     Location location = roots.of(sharing.root(ValueId(i)));
-    location.offset = location.area == Area::kArena ? placement.offsets[arena.of_value[i]] : sharing.offset(ValueId(i));
+    location.offset =
+        location.area == Area::kArena ? placement.offsets[arena.of_value[i]] : sharing.offset(ValueId(i));
     plan.values.push_back(location);
   }
   for (const std::uint32_t buffer : arena.of_node)

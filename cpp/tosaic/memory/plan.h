@@ -3,10 +3,12 @@
 //   x (input) -> conv -> a -> relu -> b -> reshape -> c -> add(c, d) -> e (output)
 //                        [ a, b in place of a, c a view of b, e in place of c ]   one buffer: the caller's
 //
-// Constants stay where they are, inputs are read from the caller's memory, an output is computed in the caller's
-// memory where it can be; everything else shares one arena. Rules of sharing:
-//   - view operators, and slices and splits of the outermost extent that keep the alignment, are views of their operand;
-//   - a result takes the place of an operand if the kernel allows it, the operand's contents die at that node, both
+// Constants stay where they are, inputs are read from the caller's memory, an output is computed in the
+// caller's memory where it can be; everything else shares one arena. Rules of sharing:
+//   - view operators, and slices and splits of the outermost extent that keep the alignment, are views of
+//   their operand;
+//   - a result takes the place of an operand if the kernel allows it, the operand's contents die at that
+//   node, both
 //     have the same number of bytes, and no other operand of the node lies in the same memory.
 #pragma once
 
@@ -45,14 +47,14 @@ struct PlanOptions {
 };
 
 struct MemoryPlan {
-  std::vector<Location> values;            // one per value
-  std::vector<AliasKind> alias;            // one per value: how it came to share memory
-  std::vector<ValueId> alias_of;           // one per value: with which value
-  std::vector<std::size_t> scratch;        // one per node: offset in the arena
-  std::vector<std::size_t> live_bytes;     // one per step: arena bytes in use
+  std::vector<Location> values;         // one per value
+  std::vector<AliasKind> alias;         // one per value: how it came to share memory
+  std::vector<ValueId> alias_of;        // one per value: with which value
+  std::vector<std::size_t> scratch;     // one per node: offset in the arena
+  std::vector<std::size_t> live_bytes;  // one per step: arena bytes in use
   std::size_t arena_bytes = 0;
   std::size_t lower_bound = 0;
-  std::size_t unshared_bytes = 0;          // all results and scratch side by side
+  std::size_t unshared_bytes = 0;  // all results and scratch side by side
   [[nodiscard]] std::size_t gap() const { return arena_bytes - lower_bound; }
 };
 
@@ -60,8 +62,9 @@ struct MemoryPlan {
 [[nodiscard]] MemoryPlan plan_memory(const Graph& graph, std::span<const NodeNeeds> needs,
                                      const PlanOptions& options = {});
 
-// True if `node` gives its results as views of operand 0, with the byte offset of each result in the operand: views,
-// slice, select, split and unbind along the outermost extent where every offset is a multiple of kAlignment.
+// True if `node` gives its results as views of operand 0, with the byte offset of each result in the operand:
+// views, slice, select, split and unbind along the outermost extent where every offset is a multiple of
+// kAlignment.
 [[nodiscard]] std::optional<std::vector<std::size_t>> view_offsets(const Graph& graph, const Node& node);
 
 }  // namespace tosaic::memory

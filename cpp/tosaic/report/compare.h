@@ -9,19 +9,20 @@
 
 namespace tosaic::report {
 
-// How far values are from a reference r. Pairs that are both NaN, or the same infinity, are equal and enter no sum.
-// A pair with one NaN, or an infinity against anything else, is a `nonfinite` mismatch: it makes max_abs, relative and
-// max_ulp infinite and sqnr_db minus infinity, and is left out of the cosine.
+// How far values are from a reference r. Pairs that are both NaN, or the same infinity, are equal and enter
+// no sum. A pair with one NaN, or an infinity against anything else, is a `nonfinite` mismatch: it makes
+// max_abs, relative and max_ulp infinite and sqnr_db minus infinity, and is left out of the cosine.
 struct Metrics {
   std::uint64_t count = 0;       // elements compared
   std::uint64_t mismatches = 0;  // elements that are not equal (0 and -0 are)
   std::uint64_t nonfinite = 0;   // of these, the ones with a NaN or an unmatched infinity
-  double sqnr_db = 0;            // 10 log10(sum r^2 / sum (v - r)^2); inf when equal, -inf for noise over a zero signal
-  double cosine = 1;             // 1 when both are zero, 0 when one is
-  double max_abs = 0;            // greatest |v - r|
-  double relative = 0;           // Frobenius norm of v - r over that of r; 0 when equal, inf over a zero signal
-  // |v - r| in units in the last place of r in the coarser of the two float dtypes (subnormals: of the smallest normal
-  // number), or in units of 1 where either dtype is an integer, or in the unit that was given.
+  double sqnr_db = 0;  // 10 log10(sum r^2 / sum (v - r)^2); inf when equal, -inf for noise over a zero signal
+  double cosine = 1;   // 1 when both are zero, 0 when one is
+  double max_abs = 0;  // greatest |v - r|
+  double relative = 0;  // Frobenius norm of v - r over that of r; 0 when equal, inf over a zero signal
+  // |v - r| in units in the last place of r in the coarser of the two float dtypes (subnormals: of the
+  // smallest normal number), or in units of 1 where either dtype is an integer, or in the unit that was
+  // given.
   double max_ulp = 0;
   double p99_ulp = 0;  // 99 % of the elements are this near or nearer
 };
@@ -33,10 +34,11 @@ struct CompareRow {
   std::string value_a, value_b;  // names of the values in their graphs
   std::string module_path, source;
   Metrics total;  // b's value against a's
-  // b's value against what a's node makes of b's operands: the error made here. Absent where a's node stands for
-  // several, has operands without counterpart in b, or cannot be run alone.
+  // b's value against what a's node makes of b's operands: the error made here. Absent where a's node stands
+  // for several, has operands without counterpart in b, or cannot be run alone.
   std::optional<Metrics> local;
-  // What a's node makes of b's operands against a's value: the error that came in, as it looks behind the node.
+  // What a's node makes of b's operands against a's value: the error that came in, as it looks behind the
+  // node.
   std::optional<Metrics> inherited;
 };
 

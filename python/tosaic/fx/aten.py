@@ -533,6 +533,8 @@ def _with_alpha(op: str) -> Emit:
     def emit(c: Importer, a: Any, b: Any, alpha: Any) -> Ref:
         if type(b) is not Ref:
             b = c.number(b, a)
+        elif type(a) is not Ref:
+            a = c.number(a, b)
         return c.emit(op_id, None if alpha == 1 else {"alpha": alpha}, (a.id, b.id))
 
     return emit
@@ -579,9 +581,11 @@ def rsub(c: Importer, x: Ref, other: Any, alpha: Any) -> Ref:
     *per_overload("div divide", "Tensor Scalar Tensor_mode Scalar_mode"),
     *per_overload("true_divide", "Tensor Scalar"),
 )
-def div(c: Importer, a: Ref, b: Any, rounding: str | None = None) -> Ref:
+def div(c: Importer, a: Any, b: Any, rounding: str | None = None) -> Ref:
     if type(b) is not Ref:
         b = c.number(b, a)
+    elif type(a) is not Ref:
+        a = c.number(a, b)
     return c.emit(OP["div"], None if rounding is None else {"rounding": rounding}, (a.id, b.id))
 
 

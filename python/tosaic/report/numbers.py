@@ -36,12 +36,14 @@ def ulps(value: float) -> str:
 
     Examples
     --------
-    >>> ulps(3.0), ulps(1234567.0)
-    ('3', '1.2e+06')
+    >>> ulps(3.0), ulps(0.52), ulps(12345.5), ulps(1234567.0)
+    ('3', '0.5', '12,346', '1.2e+06')
     """
     if not math.isfinite(value):
         return str(value)
-    return f"{value:.1e}" if value >= 100_000 else f"{value:g}" if value == int(value) else f"{value:.1f}"
+    if value >= 1_000_000:
+        return f"{value:.1e}"
+    return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.1f}"
 
 
 def memory(size: float) -> str:

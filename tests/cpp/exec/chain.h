@@ -43,9 +43,10 @@ struct Builder {
   ValueId add(Op op, std::vector<ValueId> operands, const std::string& name) {
     return add(op, std::move(operands), name, default_attrs(op));
   }
-  ValueId opaque(std::vector<ValueId> operands, TensorType type, const std::string& target, const std::string& name) {
-    const NodeId node = graph->add_node(Op::kOpaque, share(OpaqueAttrs{target, "[]"}), operands, std::span(&type, 1),
-                                        leaf(name, 9), name);
+  ValueId opaque(std::vector<ValueId> operands, TensorType type, const std::string& target,
+                 const std::string& name) {
+    const NodeId node = graph->add_node(Op::kOpaque, share(OpaqueAttrs{target, "[]"}), operands,
+                                        std::span(&type, 1), leaf(name, 9), name);
     return graph->result(graph->node(node));
   }
   Builder& output(ValueId value, const std::string& path = "") {
@@ -62,7 +63,9 @@ template <class T>
 ArrayView view(const std::vector<T>& values, DType dtype, Shape shape) {
   return ArrayView::dense(reinterpret_cast<const std::byte*>(values.data()), dtype, shape);
 }
-inline ArrayView view(const std::vector<float>& values, Shape shape) { return view(values, DType::kF32, shape); }
+inline ArrayView view(const std::vector<float>& values, Shape shape) {
+  return view(values, DType::kF32, shape);
+}
 
 inline std::vector<double> doubles(const ArrayView& array) {
   std::vector<double> out(static_cast<std::size_t>(num_elements(array.shape)));

@@ -62,13 +62,15 @@ TEST_CASE("values in another order are permuted before they are compared", "[com
   const std::vector<float> transposed{1, -4, -2, 5, 3, -6};
   CompareOptions options;
   for (const char* name : {"neg", "relu", "add"}) options.permutations[name] = Dims{1, 0};
-  const auto result = compare(chain(), b.graph, std::vector{view(kData, {2, 3})}, std::vector{view(transposed, {3, 2})}, options);
+  const auto result = compare(chain(), b.graph, std::vector{view(kData, {2, 3})},
+                              std::vector{view(transposed, {3, 2})}, options);
   REQUIRE(result.rows.size() == 3);
   for (const auto& row : result.rows) {
     CHECK(row.total.mismatches == 0);
     CHECK(row.local->mismatches == 0);
   }
-  const auto untold = compare(chain(), b.graph, std::vector{view(kData, {2, 3})}, std::vector{view(transposed, {3, 2})});
+  const auto untold =
+      compare(chain(), b.graph, std::vector{view(kData, {2, 3})}, std::vector{view(transposed, {3, 2})});
   CHECK(untold.rows.empty());
   REQUIRE(untold.unmatched.size() == 3);
   CHECK(untold.unmatched[0].reason == "shape [2,3] against [3,2]");
@@ -77,10 +79,12 @@ TEST_CASE("values in another order are permuted before they are compared", "[com
 TEST_CASE("a fused node stands for its latest source node", "[compare]") {
   Builder b;
   const ValueId x = b.input("x", f32({6}));
-  const ValueId fused = b.graph->add(Op::kNeg, NoAttrs{}, std::vector{x}, merge({leaf("relu"), leaf("neg")}), "fused");
+  const ValueId fused =
+      b.graph->add(Op::kNeg, NoAttrs{}, std::vector{x}, merge({leaf("relu"), leaf("neg")}), "fused");
   b.output(fused);
   PrepareOptions options;
-  const auto result = compare(chain(), b.graph, std::vector{view(kData, {2, 3})}, std::vector{view(kData, {6})});
+  const auto result =
+      compare(chain(), b.graph, std::vector{view(kData, {2, 3})}, std::vector{view(kData, {6})});
   REQUIRE(result.rows.size() == 1);
   CHECK(result.rows[0].fx_name == "relu");
   CHECK(result.rows[0].value_b == "fused");
@@ -115,7 +119,8 @@ TEST_CASE("quantized values are compared as real numbers", "[compare]") {
 
 TEST_CASE("arrays from elsewhere are compared by name", "[compare]") {
   const std::vector<float> neg{-1, 2, -3, 4, -5, 6}, add{-1, 4, -3, 8, -5, 13};
-  const std::vector<NamedArray> reference{{"neg", 0, view(neg, {2, 3})}, {"add", 0, view(add, {2, 3})}, {"mul", 0, view(add, {2, 3})}};
+  const std::vector<NamedArray> reference{
+      {"neg", 0, view(neg, {2, 3})}, {"add", 0, view(add, {2, 3})}, {"mul", 0, view(add, {2, 3})}};
   const auto result = compare_traces(reference, chain(), std::vector{view(kData, {2, 3})});
   REQUIRE(result.rows.size() == 2);
   CHECK(result.rows[0].total.mismatches == 0);

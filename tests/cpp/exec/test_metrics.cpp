@@ -101,7 +101,8 @@ TEST_CASE("integers differ in units of one or of the given unit", "[metrics]") {
 
 TEST_CASE("wide integers are compared exactly", "[metrics]") {
   const std::int64_t big = std::int64_t{1} << 60;
-  const std::vector<std::int64_t> a{big, std::numeric_limits<std::int64_t>::min()}, b{big + 1, std::numeric_limits<std::int64_t>::max()};
+  const std::vector<std::int64_t> a{big, std::numeric_limits<std::int64_t>::min()},
+      b{big + 1, std::numeric_limits<std::int64_t>::max()};
   const report::Metrics m = compute_metrics(view(a, DType::kI64, {2}), view(b, DType::kI64, {2}));
   CHECK(m.mismatches == 2);
   CHECK(compute_metrics(view(a, DType::kI64, {1}), view(b, DType::kI64, {1})).max_abs == 1);

@@ -13,7 +13,8 @@ ConstantRef constant(const std::string& name, const Shape& shape, std::vector<do
   return make_constant(name, DType::kF32, shape, values);
 }
 
-std::vector<double> run_one(const Builder& b, std::vector<ArrayView> inputs, const PrepareOptions& options = {}) {
+std::vector<double> run_one(const Builder& b, std::vector<ArrayView> inputs,
+                            const PrepareOptions& options = {}) {
   return doubles(run(b.graph, inputs, options).at(0));
 }
 
@@ -93,7 +94,8 @@ TEST_CASE("outputs are written into the caller's arrays, strided, unaligned or o
   b.output(s);
   Session session(prepare(b.graph));
   std::vector<float> data{1, 2, 3, 4};
-  MutableArrayView over = MutableArrayView::dense(reinterpret_cast<std::byte*>(data.data()), DType::kF32, {2, 2});
+  MutableArrayView over =
+      MutableArrayView::dense(reinterpret_cast<std::byte*>(data.data()), DType::kF32, {2, 2});
   session.run_into(std::vector{view(data, {2, 2})}, std::vector{over});
   CHECK(data == std::vector<float>{-2, -4, -6, -8});
   std::vector<float> wide(8, 0);
@@ -111,8 +113,9 @@ TEST_CASE("an int64 border is narrowed with its range checked", "[exec]") {
   const auto out = run(b.graph, std::vector{view(good, DType::kI64, {2, 2})});
   CHECK(out[0].dtype == DType::kI64);
   CHECK(doubles(out[0]) == std::vector<double>{2, 4, 6, 198});
-  CHECK_THROWS_WITH(run(b.graph, std::vector{view(bad, DType::kI64, {2, 2})}),
-                    "[run] input 'tokens' holds a value outside its range at [1,0]: expected 0 to 99, got 100");
+  CHECK_THROWS_WITH(
+      run(b.graph, std::vector{view(bad, DType::kI64, {2, 2})}),
+      "[run] input 'tokens' holds a value outside its range at [1,0]: expected 0 to 99, got 100");
 }
 
 TEST_CASE("inputs of the wrong number, dtype, shape and order are refused by name", "[exec]") {
@@ -124,15 +127,18 @@ TEST_CASE("inputs of the wrong number, dtype, shape and order are refused by nam
   const std::vector<float> data(48, 1);
   const auto given = [&](const ArrayView& array) { return session.run(std::vector{array}); };
   CHECK_THROWS_WITH(session.run({}), "[run] wrong number of inputs: expected 1 (image), got 0");
-  CHECK_THROWS_WITH(given(ArrayView::dense(reinterpret_cast<const std::byte*>(data.data()), DType::kI32, {1, 4, 4, 3})),
-                    "[run] input 'image' has the wrong dtype: expected f32, got i32");
-  CHECK_THROWS_WITH(given(view(data, {1, 3, 4, 4})),
-                    "[run] input 'image' has the wrong shape: expected [1,4,4,3], got [1,3,4,4]. This border takes "
-                    "arrays in physical order [0,2,3,1]: pass the permuted array.");
-  CHECK_THROWS_WITH(given(permuted(view(data, {1, 3, 4, 4}), {0, 2, 3, 1})),
-                    "[run] input 'image' is not row-major, though its border carries the physical shape: expected "
-                    "strides of [192,48,12,4] bytes, got [192,16,4,64]. A channels-last array of the logical shape "
-                    "must be permuted first.");
+  CHECK_THROWS_WITH(
+      given(ArrayView::dense(reinterpret_cast<const std::byte*>(data.data()), DType::kI32, {1, 4, 4, 3})),
+      "[run] input 'image' has the wrong dtype: expected f32, got i32");
+  CHECK_THROWS_WITH(
+      given(view(data, {1, 3, 4, 4})),
+      "[run] input 'image' has the wrong shape: expected [1,4,4,3], got [1,3,4,4]. This border takes "
+      "arrays in physical order [0,2,3,1]: pass the permuted array.");
+  CHECK_THROWS_WITH(
+      given(permuted(view(data, {1, 3, 4, 4}), {0, 2, 3, 1})),
+      "[run] input 'image' is not row-major, though its border carries the physical shape: expected "
+      "strides of [192,48,12,4] bytes, got [192,16,4,64]. A channels-last array of the logical shape "
+      "must be permuted first.");
   CHECK_THROWS_AS(given(view(data, {48})), LayoutMismatch);
   CHECK_NOTHROW(given(view(data, {1, 4, 4, 3})));
 }
@@ -219,15 +225,17 @@ TEST_CASE("nodes, operators and foreign targets can be overridden", "[exec]") {
   const std::vector<float> data{1, 2};
   CHECK(run_one(b, {view(data, {2})}, options) == std::vector<double>{-1100.5, -1200.5});
   options.overrides.nodes["third"] = affine(1, 0);
-  CHECK_THROWS_WITH(prepare(b.graph, options), "[prepare] an override names no node of the graph: got 'third'");
+  CHECK_THROWS_WITH(prepare(b.graph, options),
+                    "[prepare] an override names no node of the graph: got 'third'");
 }
 
 TEST_CASE("foreign operators without override are refused with their place", "[exec]") {
   Builder b;
   b.output(b.opaque({b.input("x", f32({2}))}, f32({2}), "lib.op.default", "foreign"));
   CHECK_THROWS_AS(prepare(b.graph), UnsupportedOp);
-  CHECK_THROWS_WITH(prepare(b.graph), "[prepare] no kernel for the foreign operator 'lib.op.default' (node 'foreign', "
-                                      "module 'net', model.py:9). Give an override for it.");
+  CHECK_THROWS_WITH(prepare(b.graph),
+                    "[prepare] no kernel for the foreign operator 'lib.op.default' (node 'foreign', "
+                    "module 'net', model.py:9). Give an override for it.");
 }
 
 TEST_CASE("an operator over quantized values is refused before lower-to-integer", "[exec]") {
@@ -239,10 +247,12 @@ TEST_CASE("an operator over quantized values is refused before lower-to-integer"
   Builder b;
   b.graph->stage = Stage::kQuantized;
   const ValueId x = b.input("x", type);
-  const NodeId node = b.graph->add_node(Op::kNeg, share(NoAttrs{}), std::vector{x}, std::span(&type, 1), leaf("neg", 4), "neg");
+  const NodeId node = b.graph->add_node(Op::kNeg, share(NoAttrs{}), std::vector{x}, std::span(&type, 1),
+                                        leaf("neg", 4), "neg");
   b.output(b.graph->result(b.graph->node(node)));
-  CHECK_THROWS_WITH(prepare(b.graph), "[prepare] an operator over quantized values of this stage cannot be run: got neg "
-                                      "(node 'neg', module 'net', model.py:4). Lower the graph to integer operators first.");
+  CHECK_THROWS_WITH(prepare(b.graph),
+                    "[prepare] an operator over quantized values of this stage cannot be run: got neg "
+                    "(node 'neg', module 'net', model.py:4). Lower the graph to integer operators first.");
   b.graph->stage = Stage::kInteger;
   CHECK_NOTHROW(prepare(b.graph));
 }
@@ -291,7 +301,8 @@ TEST_CASE("constants that were changed or never bound are refused", "[exec]") {
   auto changing = std::make_shared<Constant>();
   changing->name = "weight";
   changing->shape = {2};
-  changing->storage = Storage(nullptr, reinterpret_cast<const std::byte*>(weights.data()), 8, [message] { return *message; });
+  changing->storage =
+      Storage(nullptr, reinterpret_cast<const std::byte*>(weights.data()), 8, [message] { return *message; });
   Builder b;
   const ValueId x = b.input("x", f32({2}));
   b.output(b.add(Op::kAdd, {x, b.graph->add_constant(changing)}, "add"));
@@ -299,13 +310,15 @@ TEST_CASE("constants that were changed or never bound are refused", "[exec]") {
   const std::vector<ArrayView> inputs{view(weights, {2})};
   CHECK(doubles(session.run(inputs).outputs[0]) == std::vector<double>{2, 4});
   *message = "version 0 became 1";
-  CHECK_THROWS_WITH(session.run(inputs), "[run] constant 'weight' was changed after import: version 0 became 1. "
-                                         "Import the program again.");
+  CHECK_THROWS_WITH(session.run(inputs),
+                    "[run] constant 'weight' was changed after import: version 0 became 1. "
+                    "Import the program again.");
   Builder unbound;
   auto missing = std::make_shared<Constant>();
   missing->name = "weight";
   missing->shape = {2};
-  unbound.output(unbound.add(Op::kAdd, {unbound.input("x", f32({2})), unbound.graph->add_constant(missing)}, "add"));
+  unbound.output(
+      unbound.add(Op::kAdd, {unbound.input("x", f32({2})), unbound.graph->add_constant(missing)}, "add"));
   CHECK_THROWS_AS(prepare(unbound.graph), InvalidGraph);
 }
 
@@ -343,8 +356,8 @@ TEST_CASE("cond runs the region that is taken", "[exec]") {
   const ValueId x = b.input("x", f32({2}));
   const ValueId in = b.add(Op::kNeg, {x}, "neg");
   const TensorType type = f32({2});
-  const NodeId cond = b.graph->add_node(Op::kCond, share(NoAttrs{}), std::vector{p, in}, std::span(&type, 1), leaf("cond"),
-                                        "cond", {region(Op::kNeg), region(Op::kRelu)});
+  const NodeId cond = b.graph->add_node(Op::kCond, share(NoAttrs{}), std::vector{p, in}, std::span(&type, 1),
+                                        leaf("cond"), "cond", {region(Op::kNeg), region(Op::kRelu)});
   b.output(b.add(Op::kAdd, {b.graph->result(b.graph->node(cond)), in}, "add"));
   const std::vector<float> data{1, -3};
   const std::vector<std::uint8_t> yes{1}, no{0};
@@ -364,10 +377,11 @@ TEST_CASE("while_loop carries values until its condition fails", "[exec]") {
   const ValueId one = body.graph->add_constant(constant("one", {}, {1}));
   body.output(body.add(Op::kAdd, {i, one}, "next")).output(body.add(Op::kAdd, {x, x}, "double"));
   Builder b;
-  const ValueId start = b.input("start", f32({})), value = b.input("value", f32({2})), limit = b.input("limit", f32({}));
+  const ValueId start = b.input("start", f32({})), value = b.input("value", f32({2})),
+                limit = b.input("limit", f32({}));
   const std::vector<TensorType> types{f32({}), f32({2})};
-  const NodeId loop = b.graph->add_node(Op::kWhileLoop, share(NoAttrs{}), std::vector{start, value, limit}, types,
-                                        leaf("loop"), "loop", {condition.graph, body.graph});
+  const NodeId loop = b.graph->add_node(Op::kWhileLoop, share(NoAttrs{}), std::vector{start, value, limit},
+                                        types, leaf("loop"), "loop", {condition.graph, body.graph});
   b.output(b.graph->result(b.graph->node(loop), 1)).output(b.graph->result(b.graph->node(loop), 0));
   const std::vector<float> zero{0}, five{5}, none{-1}, data{1, 3};
   CHECK(run_one(b, {view(zero, {}), view(data, {2}), view(five, {})}) == std::vector<double>{32, 96});

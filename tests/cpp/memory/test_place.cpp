@@ -11,7 +11,8 @@
 namespace tosaic::memory {
 namespace {
 
-std::vector<Buffer> random_buffers(std::mt19937& random, std::size_t count, std::uint32_t steps, std::size_t max_bytes) {
+std::vector<Buffer> random_buffers(std::mt19937& random, std::size_t count, std::uint32_t steps,
+                                   std::size_t max_bytes) {
   std::vector<Buffer> buffers;
   for (std::size_t i = 0; i < count; ++i) {
     const auto first = static_cast<std::uint32_t>(random() % steps);
@@ -37,7 +38,9 @@ std::size_t best_by_brute_force(const std::vector<Buffer>& buffers) {
         for (std::size_t j = 0; j < k; ++j) {
           const Buffer& other = buffers[order[j]];
           const bool together = buffer.first <= other.last && other.first <= buffer.last;
-          if (!together || offset >= offsets[order[j]] + other.bytes || offsets[order[j]] >= offset + buffer.bytes) continue;
+          if (!together || offset >= offsets[order[j]] + other.bytes ||
+              offsets[order[j]] >= offset + buffer.bytes)
+            continue;
           offset = (offsets[order[j]] + other.bytes + 63) / 64 * 64;
           moved = true;
         }
@@ -126,7 +129,8 @@ TEST_CASE("the checker finds each kind of fault", "[memory]") {
 TEST_CASE("malformed buffers are refused", "[memory]") {
   CHECK_THROWS_WITH(place(std::vector<Buffer>{{8, 3, 0, 0}}),
                     "[memory/place] buffer 0 has an alignment that is no power of two");
-  CHECK_THROWS_WITH(place(std::vector<Buffer>{{8, 4, 2, 1}}), "[memory/place] buffer 0 ends before it begins");
+  CHECK_THROWS_WITH(place(std::vector<Buffer>{{8, 4, 2, 1}}),
+                    "[memory/place] buffer 0 ends before it begins");
   CHECK_THROWS_WITH(place(std::vector<Buffer>{{8, 4, 0, 1}, {8, 4, 0, 1, AliasKind::kView, 1, 0}}),
                     "[memory/place] buffer 1 shares memory with a buffer that is not before it");
   CHECK_THROWS_WITH(place(std::vector<Buffer>{{8, 4, 0, 1}, {8, 4, 0, 1, AliasKind::kView, 0, 4}}),
