@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,9 +22,13 @@ from tosaic.comparison import CompareRow, Comparison, Metrics, OutputRow, Unmatc
 from tosaic.program import Lowered, Port, Program
 from tosaic.samples import Sample, read_samples
 
+if TYPE_CHECKING:
+    from tosaic.fx.eager import EagerRun
+
 __all__ = ["compare_programs", "fit_to_ports"]
 
 _CHANNELS_LAST = {3: (0, 2, 1), 4: (0, 2, 3, 1), 5: (0, 2, 3, 4, 1)}
+_SIMPLIFY = ("fold-constants", "dead-code", "common-subexpressions", "simplify", "fold-batch-norm")
 _Array = np.ndarray[Any, Any]
 
 
@@ -41,7 +45,20 @@ class _Side:
             source if isinstance(source, Lowered) else program_of(source, bind=bind)
         )
         # A file carries the arrays in the forms of the file; everything else knows the caller's.
+        self._simplified: _core.Graph | None = None
         self.bare = self.runnable.stage == "tosa" and not isinstance(source, Lowered)
+
+    def graphs_for_local_errors(self, *, imported: bool) -> list[_core.Graph]:
+        """Graphs whose nodes are run alone: the program's own, and simplified, where a fused node is one node."""
+        graph = self.runnable.graph
+        graphs = [graph] if imported else []
+        if graph.stage == "exported":
+            if self._simplified is None:
+                self._simplified = graph
+                for name in _SIMPLIFY:
+                    self._simplified = _core.run_pass(name, self._simplified)
+            graphs.append(self._simplified)
+        return graphs
 
     def permutations(self) -> list[dict[str, tuple[int, ...]]]:
         """The layouts to try."""
@@ -93,13 +110,33 @@ def _compare_sample(a: _Side, b: _Side, sample: Sample, threshold_db: float, loc
         a.runnable.outputs, outputs_a, b.runnable.outputs, b.runnable.run_arrays(arrays_b)
     )
 
-    found: list[tuple[list[CompareRow], list[Unmatched]]] = []
-    for permutations in b.permutations():
-        rows: list[CompareRow] = []
-        unmatched: list[Unmatched] = []
-        if eager is None or local:
-            graphs = _core.compare(
-                a.runnable.graph,
+    found = [
+        _match(a, b, arrays_a, arrays_b, eager, permutations, threshold_db, local)
+        for permutations in b.permutations()
+    ]
+    rows, unmatched = _nearer(found)
+    return outputs, rows, tuple(unmatched)
+
+
+_Matched = tuple[list[CompareRow], list[Unmatched]]
+
+
+def _match(
+    a: _Side,
+    b: _Side,
+    arrays_a: Sequence[_Array],
+    arrays_b: Sequence[_Array],
+    eager: EagerRun | None,
+    permutations: dict[str, tuple[int, ...]],
+    threshold_db: float,
+    local: bool,
+) -> _Matched:
+    """Rows of one layout of b: totals against what a computed, errors of single nodes from a's graphs."""
+
+    def against(graph: _core.Graph) -> _Matched:
+        return _read(
+            _core.compare(
+                graph,
                 b.runnable.graph,
                 arrays_a,
                 inputs_b=arrays_b,
@@ -107,39 +144,41 @@ def _compare_sample(a: _Side, b: _Side, sample: Sample, threshold_db: float, loc
                 threshold_db=threshold_db,
                 local=local,
             )
-            rows, unmatched = _read(graphs)
-        if eager is not None:
-            traced = _core.compare_traces(
+        )
+
+    if eager is None:
+        rows, unmatched = against(a.runnable.graph)
+    else:
+        rows, unmatched = _read(
+            _core.compare_traces(
                 eager.trace, b.runnable.graph, arrays_b, permutations=permutations, threshold_db=threshold_db
             )
-            rows, unmatched = _with_local_errors(_read(traced), rows)
-        found.append((rows, unmatched))
-    rows, unmatched = _nearer(found)
-    return outputs, rows, tuple(unmatched)
+        )
+    if local:
+        for graph in a.graphs_for_local_errors(imported=eager is not None):
+            if any(row.local is None for row in rows):
+                rows = _with_local_errors(rows, against(graph)[0])
+    return rows, unmatched
 
 
-def _read(source: Mapping[str, Any]) -> tuple[list[CompareRow], list[Unmatched]]:
+def _read(source: Mapping[str, Any]) -> _Matched:
     rows = [CompareRow.of(row) for row in source["rows"]]
     return rows, [Unmatched(**item) for item in source["unmatched"]]
 
 
-def _with_local_errors(
-    traced: tuple[list[CompareRow], list[Unmatched]], graphs: list[CompareRow]
-) -> tuple[list[CompareRow], list[Unmatched]]:
-    """Totals against torch, with what the graphs know of each node."""
+def _with_local_errors(rows: list[CompareRow], graphs: list[CompareRow]) -> list[CompareRow]:
+    """The rows, with what the graphs know of single nodes."""
     known = {row.fx_name: row for row in graphs}
-    rows = []
-    for row in traced[0]:
+    out = []
+    for row in rows:
         own = known.get(row.fx_name)
-        if own is not None:
+        if row.local is None and own is not None:
             row = replace(own, total=row.total)
-        rows.append(row)
-    return rows, traced[1]
+        out.append(row)
+    return out
 
 
-def _nearer(
-    found: list[tuple[list[CompareRow], list[Unmatched]]],
-) -> tuple[list[CompareRow], list[Unmatched]]:
+def _nearer(found: list[_Matched]) -> _Matched:
     """Of several layouts the one in which a node agrees best."""
     if len(found) == 1:
         return found[0]

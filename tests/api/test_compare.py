@@ -27,6 +27,9 @@ def test_local_and_inherited_errors_are_told_apart(case) -> None:
     assert linear.local is not None
     assert linear.inherited is not None
     assert linear.local.sqnr_db > 100
+    folded = comparison["batch_norm"]
+    assert folded.local is not None
+    assert folded.local.sqnr_db > 100
     assert tosaic.compare(case.program, case.lowered, (case.x,), local=False)["linear"].local is None
 
 

@@ -82,7 +82,7 @@ ValueId integer_power(Legalizer& l, ValueId x, std::int64_t exponent) {
 }
 
 ValueId power(Legalizer& l, ValueId base, ValueId exponent) {
-  const std::optional<double> known = splat_of(l.out(), exponent);
+  const std::optional<double> known = splat_of(l.source(), l.logical(1));
   if (known && l.type(base).shape == l.result_type().shape) {
     if (*known == 0.5) return reciprocal(l, l.unary(Op::kTosaRsqrt, base));
     if (*known == -0.5) return l.unary(Op::kTosaRsqrt, base);

@@ -1,0 +1,1 @@
+"""The networks that whole-model tests run on."""
