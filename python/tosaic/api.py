@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -116,7 +115,8 @@ def lower(
         lowered = _core.lower(source.graph, target=target, verify_each=verify, on_change=on_change)
     except (_core.UnsupportedOp, _core.SpecViolation) as error:
         # The core's errors are classes of the extension, which mypy knows no attribute `problems` of.
-        setattr(error, "problems", _problems(source.graph, target, error))  # noqa: B010
+        problems = _problems(source.graph, target) or (Problem.from_parts(error.parts),)
+        setattr(error, "problems", problems)  # noqa: B010
         raise
     return Lowered(lowered, source, target=target, seconds=time.perf_counter() - start)
 
@@ -145,8 +145,7 @@ def check(program: Any, *, target: str = DEFAULT_TARGET, bind: Any = None) -> Ch
         source = program_of(program, bind=bind)
     except _core.UnsupportedOp as error:
         return CheckResult(target, (Problem.from_parts(error.parts),), 0)
-    found = _core.problems(source.graph, target=target)
-    return CheckResult(target, tuple(Problem.from_parts(parts) for parts in found), len(source.graph))
+    return CheckResult(target, _problems(source.graph, target), len(source.graph))
 
 
 def compare(
@@ -270,6 +269,10 @@ def _exported_program(source: Any) -> Any:
     return source
 
 
-def _problems(graph: _core.Graph, target: str, error: _core.Error) -> Sequence[Problem]:
-    found = _core.problems(graph, target=target) or [error.parts]
+def _problems(graph: _core.Graph, target: str) -> tuple[Problem, ...]:
+    """Everything that keeps a graph from a target, what stops the search for it included."""
+    try:
+        found = _core.problems(graph, target=target)
+    except (_core.UnsupportedOp, _core.SpecViolation) as error:
+        found = [error.parts]
     return tuple(Problem.from_parts(parts) for parts in found)

@@ -49,7 +49,7 @@ class _Side:
         self.bare = self.runnable.stage == "tosa" and not isinstance(source, Lowered)
 
     def graphs_for_local_errors(self, *, imported: bool) -> list[_core.Graph]:
-        """Graphs whose nodes are run alone: the program's own, and simplified, where a fused node is one node."""
+        """Graphs whose nodes are run alone: the program's own, and simplified, with fused nodes as one."""
         graph = self.runnable.graph
         graphs = [graph] if imported else []
         if graph.stage == "exported":
@@ -167,13 +167,19 @@ def _read(source: Mapping[str, Any]) -> _Matched:
 
 
 def _with_local_errors(rows: list[CompareRow], graphs: list[CompareRow]) -> list[CompareRow]:
-    """The rows, with what the graphs know of single nodes."""
-    known = {row.fx_name: row for row in graphs}
+    """The rows, with what the graphs know of single nodes: of those behind the same value of b."""
+    known = {row.value_b: row for row in graphs}
     out = []
     for row in rows:
-        own = known.get(row.fx_name)
+        own = known.get(row.value_b)
         if row.local is None and own is not None:
-            row = replace(own, total=row.total)
+            row = replace(
+                row,
+                op_a=row.op_a or own.op_a,
+                value_a=row.value_a or own.value_a,
+                local=own.local,
+                inherited=own.inherited,
+            )
         out.append(row)
     return out
 

@@ -133,10 +133,13 @@ def run_in_float64(module: nn.Module, args: tuple[torch.Tensor, ...]) -> torch.T
 
 def draw_parameters(module: nn.Module) -> None:
     """Draws every parameter by the rule for its kind, with torch's default generator."""
+    drawn = set()
     for owner in module.modules():
         for name, parameter in owner.named_parameters(recurse=False):
-            with torch.no_grad():
-                _draw(owner, name, parameter)
+            if parameter not in drawn:  # a tied one keeps the scale that its first owner wants
+                with torch.no_grad():
+                    _draw(owner, name, parameter)
+                drawn.add(parameter)
 
 
 def _draw(owner: nn.Module, name: str, parameter: torch.Tensor) -> None:

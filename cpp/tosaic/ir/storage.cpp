@@ -1,5 +1,7 @@
 #include "tosaic/ir/storage.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -15,12 +17,40 @@ namespace {
 
 constexpr std::size_t kAlignment = 64;
 
+// Weights of at least this many bytes get zero pages straight from the system, huge ones where it offers them: the
+// first touch of 50 MB in pages of 4 KiB costs as much as copying them.
+constexpr std::size_t kMappedBytes = std::size_t{4} << 20;
+constexpr std::size_t kHugePage = std::size_t{2} << 20;
+
 // Marks storage of our own: Storage::writable() recognises it by this deleter.
 struct AlignedDelete {
+  std::size_t mapped = 0;  // bytes behind `base` to unmap; 0 = from operator new
+  void* base = nullptr;
   void operator()(const void* memory) const {
-    ::operator delete (const_cast<void*>(memory), std::align_val_t{kAlignment});
+    if (mapped != 0) {
+      munmap(base, mapped);
+    } else {
+      ::operator delete (const_cast<void*>(memory), std::align_val_t{kAlignment});
+    }
   }
 };
+
+std::shared_ptr<const void> zeroed_memory(std::size_t size) {
+  if (size >= kMappedBytes) {
+    const std::size_t bytes = size + kHugePage;
+    void* base = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (base == MAP_FAILED) throw std::bad_alloc();
+    const std::size_t skip = (kHugePage - reinterpret_cast<std::uintptr_t>(base) % kHugePage) % kHugePage;
+    void* memory = static_cast<std::byte*>(base) + skip;
+#if defined(MADV_HUGEPAGE)
+    madvise(memory, size, MADV_HUGEPAGE);  // advice: failing changes nothing but speed
+#endif
+    return {memory, AlignedDelete{bytes, base}};
+  }
+  void* memory = ::operator new (std::max<std::size_t>(size, 1), std::align_val_t{kAlignment});
+  std::memset(memory, 0, size);
+  return {memory, AlignedDelete{}};
+}
 
 // Binary floating point of at most 16 bits. `finite_only`: the largest exponent holds numbers too, and the
 // only NaN is all ones (OCP E4M3); numbers beyond the range then become NaN, as torch and TOSA have it.
@@ -148,10 +178,9 @@ Storage::Storage(std::shared_ptr<const void> owner, const std::byte* data, std::
 }
 
 Storage Storage::allocate(std::size_t size) {
-  void* memory = ::operator new (std::max<std::size_t>(size, 1), std::align_val_t{kAlignment});
-  std::shared_ptr<const void> owner(memory, AlignedDelete{});
-  std::memset(memory, 0, size);
-  return {std::move(owner), static_cast<const std::byte*>(memory), size};
+  std::shared_ptr<const void> owner = zeroed_memory(size);
+  const auto* data = static_cast<const std::byte*>(owner.get());
+  return {std::move(owner), data, size};
 }
 
 std::byte* Storage::writable() {

@@ -272,10 +272,25 @@ class Planner {
 // Where the constants behind the flatbuffer begin, in order of the entries; empty = all data is inline.
 using PieceOffsets = std::vector<std::uint64_t>;
 
+// The builder's memory as Storage has it: large buffers in huge pages.
+class PageAllocator final : public flatbuffers::Allocator {
+ public:
+  std::uint8_t* allocate(std::size_t size) override {
+    Storage storage = Storage::allocate(size);
+    auto* data = reinterpret_cast<std::uint8_t*>(storage.writable());
+    live_.emplace(data, std::move(storage));
+    return data;
+  }
+  void deallocate(std::uint8_t* data, std::size_t) override { live_.erase(data); }
+
+ private:
+  std::map<std::uint8_t*, Storage> live_;
+};
+
 class Encoder {
  public:
   Encoder(const File& file, const Graph& graph, const SerializeOptions& options, std::size_t reserve)
-      : file_(file), graph_(graph), options_(options), builder_(reserve) {}
+      : file_(file), graph_(graph), options_(options), builder_(reserve, new PageAllocator, true) {}
 
   FlatBufferBuilder finish(const PieceOffsets& pieces) {
     for (const Entry& entry : file_.entries) names_.push_back(builder_.CreateString(entry.name));

@@ -6,6 +6,7 @@ recorded.
 
 from __future__ import annotations
 
+import gc
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
@@ -787,10 +788,17 @@ def import_program(ep: Any, *, bind: Any = None, method: str = "forward") -> Imp
             got=type(ep).__name__,
             hint="Call torch.export.export(module, args) first",
         )
-    program = _Program(ep, method)
-    program.bind(bind)
-    program.importer.prepare(program.nodes)
-    program.read_inputs()
-    program.importer.read(program.nodes)
-    signature = program.read_outputs()
+    # What an import allocates stays alive: collecting garbage on the way would only walk all of torch's objects.
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        program = _Program(ep, method)
+        program.bind(bind)
+        program.importer.prepare(program.nodes)
+        program.read_inputs()
+        program.importer.read(program.nodes)
+        signature = program.read_outputs()
+    finally:
+        if collecting:
+            gc.enable()
     return Imported(program.importer.builder.finish(), signature, tuple(program.diagnostics.items))

@@ -1,0 +1,1 @@
+"""Random torch programs over the operator table, checked on every executor at every stage."""

@@ -1,0 +1,216 @@
+"""A random program as data: leaves with their values, one torch call a step, outputs.
+
+    x0 = draw("x0", torch.float32, (2, 3), -2, 2)         a leaf: input or parameter
+    v0 = torch.softmax(x0, 1)                             a step
+
+A step is evaluated in several *variants* at once: torch eager in float32, the same in float64, and float64 with
+noise. Noise stands for rounding: every rounded step sees each float operand and gives each result with an
+independent relative error of a few ulp of float32 (the backward error model), plus an error relative to `inner`, the
+size of what a step computes on the way. How far the noisy variants lie from float64 is how far any sound float32
+implementation may lie, whatever the condition of the program.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import linecache
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+
+ULP = 2.0**-23
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One way to evaluate a program: the float dtype and the noise in ulp of float32."""
+
+    dtype: torch.dtype
+    ulp: float = 0.0
+    seed: int = 0
+
+
+F32 = Variant(torch.float32)
+F64 = Variant(torch.float64)
+NEAR = tuple(Variant(torch.float64, 8.0, seed) for seed in range(8))
+FAR = tuple(Variant(torch.float64, 256.0, seed) for seed in range(100, 103))
+VARIANTS = (F32, F64, *NEAR, *FAR)
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """An input or parameter, drawn evenly from [low, high] (integers: the bounds included)."""
+
+    name: str
+    kind: str
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    low: float
+    high: float
+
+    def draw(self, seed: int) -> torch.Tensor:
+        digest = hashlib.sha256(f"{seed}/{self.name}".encode()).digest()
+        rng = np.random.default_rng(list(digest[:16]))
+        if self.dtype is torch.bool:
+            return torch.from_numpy(np.asarray(rng.integers(0, 2, self.shape))).to(torch.bool)
+        if not self.dtype.is_floating_point:
+            drawn = rng.integers(int(self.low), int(self.high) + 1, self.shape)
+            return torch.from_numpy(np.asarray(drawn)).to(self.dtype)
+        return torch.from_numpy(np.asarray(rng.uniform(self.low, self.high, self.shape))).to(self.dtype)
+
+    def text(self) -> str:
+        return f"{self.name} = draw({self.name!r}, {self.dtype}, {self.shape}, {self.low}, {self.high})"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One call. `template` names operands by position; `F` in it is the float dtype.
+
+    exact: elements are chosen, moved or compared: no noise. stepped: the result jumps; the generator keeps operands
+    away from the jumps. inner: an expression like `template` for the size of what is computed on the way.
+    """
+
+    results: tuple[str, ...]
+    template: str
+    operands: tuple[str, ...]
+    exact: bool = False
+    stepped: bool = False
+    inner: str = ""
+
+    @property
+    def expression(self) -> str:
+        return self.template.format(*self.operands)
+
+    def text(self) -> str:
+        return f"{', '.join(self.results)}{',' if self.results[1:] == () and self.tuple_valued else ''} = {self.expression}"
+
+    @property
+    def tuple_valued(self) -> bool:
+        return len(self.results) > 1
+
+
+@dataclass(frozen=True)
+class RandomProgram:
+    seed: int
+    leaves: tuple[Leaf, ...]
+    steps: tuple[Step, ...]
+    outputs: tuple[str, ...]
+
+    @property
+    def inputs(self) -> tuple[Leaf, ...]:
+        return tuple(leaf for leaf in self.leaves if leaf.kind == "input")
+
+    @property
+    def parameters(self) -> tuple[Leaf, ...]:
+        return tuple(leaf for leaf in self.leaves if leaf.kind == "parameter")
+
+    def pruned(self) -> RandomProgram:
+        """Without steps and leaves that no output needs; one input stays."""
+        needed = set(self.outputs)
+        steps = []
+        for step in reversed(self.steps):
+            if needed.intersection(step.results):
+                steps.append(step)
+                needed.update(step.operands)
+        leaves = tuple(leaf for leaf in self.leaves if leaf.name in needed)
+        if not any(leaf.kind == "input" for leaf in leaves):
+            leaves = (*leaves, *self.inputs[:1])
+        return replace(self, leaves=leaves, steps=tuple(reversed(steps)))
+
+    def body(self) -> str:
+        lines = [f"    {leaf.name} = self.{leaf.name}" for leaf in self.parameters]
+        lines += [f"    {step.text()}" for step in self.steps]
+        lines.append(f"    return {', '.join(self.outputs)},")
+        return "\n".join(lines)
+
+    def source(self) -> str:
+        """A program to read and to run: leaves, forward."""
+        leaves = "\n".join(f"# {leaf.kind}: {leaf.text()}" for leaf in self.leaves)
+        names = ", ".join(leaf.name for leaf in self.inputs)
+        return f"# seed {self.seed}\n{leaves}\ndef forward(self, {names}):\n{self.body()}\n"
+
+    def module(self) -> torch.nn.Module:
+        source = self.source()
+        name = f"<random graph {self.seed}>"
+        linecache.cache[name] = (len(source), None, source.splitlines(True), name)
+        scope: dict[str, Any] = {"torch": torch, "F": torch.float32}
+        exec(compile(source, name, "exec"), scope)
+        module = type("RandomGraph", (torch.nn.Module,), {"forward": scope["forward"]})()
+        for leaf in self.parameters:
+            module.register_buffer(leaf.name, leaf.draw(self.seed))
+        return module.eval()
+
+    def arguments(self) -> tuple[torch.Tensor, ...]:
+        return tuple(leaf.draw(self.seed) for leaf in self.inputs)
+
+
+@cache
+def _function(template: str, count: int) -> Any:
+    names = [f"a{i}" for i in range(count)]
+    return eval(f"lambda torch, F, {', '.join(names)}: {template.format(*names)}" if names
+                else f"lambda torch, F: {template}")
+
+
+def _noise(x: torch.Tensor, variant: Variant, rng: np.random.Generator) -> torch.Tensor:
+    """Factors of either sign, between half of the noise and all of it."""
+    size = tuple(x.shape)
+    drawn = rng.uniform(0.5, 1.0, size) * rng.choice((-1.0, 1.0), size)
+    return torch.from_numpy(np.asarray(drawn * variant.ulp * ULP))
+
+
+def _shaken(x: torch.Tensor, variant: Variant, rng: np.random.Generator) -> torch.Tensor:
+    return x * (1 + _noise(x, variant, rng)) if x.dtype.is_floating_point else x
+
+
+@dataclass
+class Evaluation:
+    """The values of a program in all variants, filled step by step."""
+
+    seed: int
+    variants: tuple[Variant, ...] = VARIANTS
+    values: dict[str, list[torch.Tensor]] = field(default_factory=dict)
+
+    def add_leaf(self, leaf: Leaf) -> None:
+        drawn = leaf.draw(self.seed)
+        floats = drawn.dtype.is_floating_point
+        self.values[leaf.name] = [drawn.to(v.dtype) if floats else drawn for v in self.variants]
+
+    def of_step(self, step: Step) -> list[list[torch.Tensor]]:
+        """Per result, per variant."""
+        per_variant = [self._run(step, i, variant) for i, variant in enumerate(self.variants)]
+        return [list(values) for values in zip(*per_variant, strict=True)]
+
+    def add_step(self, step: Step) -> None:
+        for name, values in zip(step.results, self.of_step(step), strict=True):
+            self.values[name] = values
+
+    def _run(self, step: Step, index: int, variant: Variant) -> list[torch.Tensor]:
+        operands = [self.values[name][index] for name in step.operands]
+        noisy = variant.ulp > 0 and not step.exact
+        digest = hashlib.sha256(f"{self.seed}/{step.results[0]}/{variant.seed}".encode()).digest()
+        rng = np.random.default_rng(list(digest[:8])) if noisy else None
+        if rng is not None:
+            operands = [_shaken(x, variant, rng) for x in operands]
+        result = _function(step.template, len(operands))(torch, variant.dtype, *operands)
+        results = list(result) if step.tuple_valued else [result]
+        if rng is None or step.stepped:
+            return results
+        results = [_shaken(x, variant, rng) for x in results]
+        if step.inner:
+            size = _function(step.inner, len(operands))(torch, variant.dtype, *operands)
+            results = [x + _noise(x, variant, rng) * size for x in results]
+        return results
+
+
+def evaluate(program: RandomProgram, variants: Iterable[Variant] = VARIANTS) -> Evaluation:
+    """All values of a program; torch's default dtype is that of the variant."""
+    evaluation = Evaluation(program.seed, tuple(variants))
+    for leaf in program.leaves:
+        evaluation.add_leaf(leaf)
+    for step in program.steps:
+        evaluation.add_step(step)
+    return evaluation
