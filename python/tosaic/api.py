@@ -172,7 +172,8 @@ def compare(
         A node whose signal to noise ratio is below it is a divergence.
     local : bool
         Tell the error that a node makes from the one it inherits. This runs each node of a once more, on the
-        values of b, with tosaic's kernels.
+        values of b, with tosaic's kernels. Where torch is the reference, both errors are measured against
+        tosaic's own run of the exported graph; what then remains is the difference between the kernels.
     bind : optional
         As `from_exported` takes it, for either side.
 

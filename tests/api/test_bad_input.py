@@ -114,3 +114,46 @@ def test_a_truncated_tosa_file(case, tmp_path) -> None:
 def test_a_file_that_is_missing() -> None:
     with pytest.raises(FileNotFoundError):
         tosaic.lower("nowhere.pt2")
+
+
+class WideWindow(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.avg_pool1d(x, 9000)
+
+
+class NanBound(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.clamp(x, float("nan"), 1.0)
+
+
+def test_every_level_violation_is_listed() -> None:
+    exported = torch.export.export(WideWindow(), (torch.ones(1, 1, 10_000),))
+    with pytest.raises(tosaic.SpecViolation) as error:
+        tosaic.lower(exported)
+    kernel, stride = error.value.problems
+    assert kernel.message.startswith(
+        "[target] the kernel is beyond level 8K: expected at most 8192 (MAX_KERNEL), got 9000 "
+        "(node 'avg_pool1d', test_bad_input.py:"
+    )
+    assert stride.message.startswith("[target] the stride is beyond level 8K")
+    assert kernel.message in str(error.value)
+    assert stride.message in str(error.value)
+
+
+def test_a_constant_that_tosa_gives_no_meaning() -> None:
+    exported = torch.export.export(NanBound(), (torch.ones(3),))
+    text = refusal(tosaic.UnsupportedOp, tosaic.lower, exported)
+    assert text.startswith(
+        "[legalize-tosa] clamp bounds are NaN, which TOSA gives no meaning (node 'clamp', test_bad_input.py:"
+    )
+
+
+def test_too_many_axes_for_tosa() -> None:
+    class Wide(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.exp(x) + x
+
+    exported = torch.export.export(Wide(), (torch.ones(1, 2, 1, 2, 1, 2, 1, 2),))
+    result = tosaic.check(exported)
+    assert not result
+    assert refusal(tosaic.Error, tosaic.lower, exported)

@@ -1,0 +1,84 @@
+"""Results of long measurements on disk, so that a run that was stopped goes on where it was.
+
+One JSON file per item, with the fingerprint of what made it: the compiled core, the Python sources and torch.
+A result with another fingerprint is measured again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+import tosaic
+from tosaic import _core
+
+ROOT = Path(__file__).resolve().parents[2]
+
+__all__ = ["ROOT", "cpu_name", "in_shard", "recorded", "resolve_shard"]
+
+
+@cache
+def fingerprint() -> str:
+    """What the results depend on."""
+    digest = hashlib.sha256(torch.__version__.encode())
+    sources = [*Path(tosaic.__file__).parent.rglob("*.py"), *Path(__file__).parent.glob("*.py")]
+    for path in [Path(_core.__file__), *sorted(sources)]:
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def recorded(folder: Path, name: str, measure: Callable[[], Any]) -> dict[str, Any]:
+    """The result of that name, measured if there is none of these sources yet.
+
+    `measure` gives a dataclass; what comes back is its dict.
+    """
+    path = folder / f"{name}.json"
+    if path.exists():
+        kept = json.loads(path.read_text())
+        if kept["fingerprint"] == fingerprint():
+            return kept["result"]
+    result = dataclasses.asdict(measure())
+    folder.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(f".{os.getpid()}")
+    partial.write_text(json.dumps({"fingerprint": fingerprint(), "result": result}, indent=1))
+    partial.replace(path)
+    return result
+
+
+def resolve_shard(text: str) -> tuple[int, int]:
+    """``2/5``: the second of five parts.
+
+    Raises
+    ------
+    ValueError
+        The text is no such pair.
+    """
+    part, _, parts = text.partition("/")
+    index, count = int(part), int(parts)
+    if not 1 <= index <= count:
+        raise ValueError(f"shard {text!r}: expected i/n with 1 <= i <= n")
+    return index, count
+
+
+def in_shard(names: Sequence[str], shard: tuple[int, int]) -> list[str]:
+    """Every n-th name."""
+    return list(names[shard[0] - 1 :: shard[1]])
+
+
+def cpu_name() -> str:
+    """The machine: model of CPU and how many there are."""
+    import platform
+
+    model = platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        lines = [line for line in info.read_text().splitlines() if line.startswith("model name")]
+        model = lines[0].partition(":")[2].strip() if lines else model
+    return f"{model}, {os.cpu_count()} CPUs"
