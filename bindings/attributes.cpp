@@ -63,7 +63,7 @@ void read(py::handle from, std::optional<T>& to) {
   }
 }
 template <class E>
-requires std::is_enum_v<E>
+  requires std::is_enum_v<E>
 void read(py::handle from, E& to) {
   const auto name = from.cast<std::string>();
   int index = 0;
@@ -95,7 +95,8 @@ py::object write(const std::optional<T>& value) {
   return value ? write(*value) : py::none();
 }
 template <class E>
-requires std::is_enum_v<E> py::object write(E value) {
+  requires std::is_enum_v<E>
+py::object write(E value) {
   return py::str(EnumNames<E>::kNames[static_cast<std::size_t>(value)]);
 }
 

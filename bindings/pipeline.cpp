@@ -15,7 +15,9 @@ namespace {
 using SharedGraph = std::shared_ptr<Graph>;
 
 // Graphs are immutable from Python, so dropping const here changes nothing.
-SharedGraph shared(const std::shared_ptr<const Graph>& graph) { return std::const_pointer_cast<Graph>(graph); }
+SharedGraph shared(const std::shared_ptr<const Graph>& graph) {
+  return std::const_pointer_cast<Graph>(graph);
+}
 
 py::dict to_dict(const ErrorParts& parts) {
   py::dict out;
@@ -85,7 +87,8 @@ SharedGraph deserialize(const py::bytes& data) {
 }  // namespace
 
 void bind_pipeline(py::module_& m) {
-  py::class_<pipeline::Lowered>(m, "LoweredGraphs", "The graphs of a lowering, one per stage, and how long each pass took.")
+  py::class_<pipeline::Lowered>(m, "LoweredGraphs",
+                                "The graphs of a lowering, one per stage, and how long each pass took.")
       .def_property_readonly("exported", [](const pipeline::Lowered& l) { return shared(l.exported); })
       .def_property_readonly("canonical", [](const pipeline::Lowered& l) { return shared(l.canonical); })
       .def_property_readonly("tosa", [](const pipeline::Lowered& l) { return shared(l.tosa); })
@@ -121,12 +124,14 @@ void bind_pipeline(py::module_& m) {
         return pipeline::lower(graph, options);
       },
       py::arg("graph"), py::kw_only(), py::arg("target") = "TOSA-1.0+FP", py::arg("verify_each") = true,
-      py::arg("on_change") = py::none(), "Lowers a graph to TOSA; raises UnsupportedOp or SpecViolation with all reasons.");
+      py::arg("on_change") = py::none(),
+      "Lowers a graph to TOSA; raises UnsupportedOp or SpecViolation with all reasons.");
   m.def(
       "problems",
       [](const SharedGraph& graph, const std::string& target) {
         py::list out;
-        for (const ErrorParts& parts : pipeline::problems(graph, {.target = target, .verify_each = true, .on_change = {}}))
+        for (const ErrorParts& parts :
+             pipeline::problems(graph, {.target = target, .verify_each = true, .on_change = {}}))
           out.append(to_dict(parts));
         return out;
       },

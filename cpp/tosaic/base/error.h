@@ -1,7 +1,7 @@
 // Errors by fault: the five user-facing kinds and one for our own mistakes.
 //
-// Text form: `[where] what is wrong: expected X, got Y (node 'conv2d_3', module 'layer1.conv', model.py:41). Hint.`
-// The parts are data; `what()` is the formatted text.
+// Text form: `[where] what is wrong: expected X, got Y (node 'conv2d_3', module 'layer1.conv', model.py:41).
+// Hint.` The parts are data; `what()` is the formatted text.
 #pragma once
 
 #include <stdexcept>

@@ -9,11 +9,11 @@ namespace tosaic::exec {
 
 Memory::Memory(std::size_t bytes)
     : data_(static_cast<std::byte*>(
-          ::operator new (std::max<std::size_t>(bytes, 1), std::align_val_t{memory::kAlignment}))),
+          ::operator new(std::max<std::size_t>(bytes, 1), std::align_val_t{memory::kAlignment}))),
       size_(bytes) {}
 
 void Memory::Free::operator()(std::byte* data) const {
-  ::operator delete (data, std::align_val_t{memory::kAlignment});
+  ::operator delete(data, std::align_val_t{memory::kAlignment});
 }
 
 Frame::Frame(const Prepared& prepared, std::byte* arena) : prepared_(prepared), arena_(arena) {

@@ -1,8 +1,9 @@
 // Attribute structs: plain data, compared by value, one per family of operators.
 //
-// Each struct lists its fields once, in `fields`; printing, parsing, hashing and the Python bindings walk that
-// list. Field types: bool, int64, double, DType, Dims, vector<int64>, vector<double>, string, Scalar, the enums
-// below, and optional<> of bool-free ones. Axes and pads are in logical (torch) axes, normalised to [0, rank).
+// Each struct lists its fields once, in `fields`; printing, parsing, hashing and the Python bindings walk
+// that list. Field types: bool, int64, double, DType, Dims, vector<int64>, vector<double>, string, Scalar,
+// the enums below, and optional<> of bool-free ones. Axes and pads are in logical (torch) axes, normalised to
+// [0, rank).
 #pragma once
 
 #include <cstdint>
@@ -53,10 +54,10 @@ struct EnumNames<RoundingMode> {
 };
 
 // `fields` calls visit(name, member) for each member of `self` (const or not).
-#define TOSAIC_FIELDS(...)                                  \
-  template <class Self, class Visit>                        \
+#define TOSAIC_FIELDS(...)                                                          \
+  template <class Self, class Visit>                                                \
   static void fields([[maybe_unused]] Self& self, [[maybe_unused]] Visit&& visit) { \
-    __VA_ARGS__                                             \
+    __VA_ARGS__                                                                     \
   }
 #define TOSAIC_FIELD(member) visit(#member, self.member);
 
@@ -96,7 +97,8 @@ struct ShapeAttrs {
   bool operator==(const ShapeAttrs&) const = default;
 };
 
-// upsample_nearest / upsample_bilinear. `scales` as torch was given them (out/in), empty when sizes were given.
+// upsample_nearest / upsample_bilinear. `scales` as torch was given them (out/in), empty when sizes were
+// given.
 struct ResizeAttrs {
   ResizeMode mode = ResizeMode::kNearest;
   Dims size;
@@ -307,7 +309,8 @@ struct OpaqueAttrs {
   bool operator==(const OpaqueAttrs&) const = default;
 };
 
-// ---- TOSA operators: names of the specification; zero points and shapes are attributes until serialization ----
+// ---- TOSA operators: names of the specification; zero points and shapes are attributes until serialization
+// ----
 
 // conv2d (pad 4, stride 2), conv3d (pad 6, stride 3), depthwise_conv2d.
 struct TosaConvAttrs {
@@ -412,13 +415,13 @@ struct TosaResizeAttrs {
 #undef TOSAIC_FIELDS
 
 using Attrs =
-    std::variant<NoAttrs, ConvAttrs, PoolAttrs, ShapeAttrs, ResizeAttrs, ReduceAttrs, VarAttrs, ArgAttrs, AxisAttrs,
-                 AxisDtypeAttrs, BatchNormAttrs, NormAttrs, GroupNormAttrs, PermuteAttrs, SliceAttrs, SelectAttrs,
-                 SplitAttrs, AxesAttrs, PadAttrs, CastAttrs, CloneAttrs, AlphaAttrs, AddmmAttrs, DivAttrs, ClampAttrs,
-                 GeluAttrs, SlopeAttrs, SdpaAttrs, DiagonalAttrs, ArangeAttrs, FullAttrs, DiffAttrs, OpaqueAttrs,
-                 TosaConvAttrs, TosaTransposeConvAttrs, TosaAvgPoolAttrs, TosaMaxPoolAttrs, TosaZeroPointAttrs,
-                 TosaClampAttrs, TosaAxisNanAttrs, TosaNanAttrs, TosaMulAttrs, TosaShiftAttrs, TosaPadAttrs,
-                 TosaSliceAttrs, TosaResizeAttrs>;
+    std::variant<NoAttrs, ConvAttrs, PoolAttrs, ShapeAttrs, ResizeAttrs, ReduceAttrs, VarAttrs, ArgAttrs,
+                 AxisAttrs, AxisDtypeAttrs, BatchNormAttrs, NormAttrs, GroupNormAttrs, PermuteAttrs,
+                 SliceAttrs, SelectAttrs, SplitAttrs, AxesAttrs, PadAttrs, CastAttrs, CloneAttrs, AlphaAttrs,
+                 AddmmAttrs, DivAttrs, ClampAttrs, GeluAttrs, SlopeAttrs, SdpaAttrs, DiagonalAttrs,
+                 ArangeAttrs, FullAttrs, DiffAttrs, OpaqueAttrs, TosaConvAttrs, TosaTransposeConvAttrs,
+                 TosaAvgPoolAttrs, TosaMaxPoolAttrs, TosaZeroPointAttrs, TosaClampAttrs, TosaAxisNanAttrs,
+                 TosaNanAttrs, TosaMulAttrs, TosaShiftAttrs, TosaPadAttrs, TosaSliceAttrs, TosaResizeAttrs>;
 
 // Attributes are immutable once on a node, so nodes and graph copies share them.
 using AttrsRef = std::shared_ptr<const Attrs>;

@@ -77,7 +77,8 @@ std::string to_string(const Dims& dims) {
 
 Dims contiguous_strides(const Shape& shape) {
   Dims strides = Dims::filled(shape.size(), 1);
-  for (std::size_t i = shape.size(); i-- > 1;) strides[i - 1] = strides[i] * std::max<std::int64_t>(shape[i], 1);
+  for (std::size_t i = shape.size(); i-- > 1;)
+    strides[i - 1] = strides[i] * std::max<std::int64_t>(shape[i], 1);
   return strides;
 }
 
@@ -89,7 +90,8 @@ Dims permuted(const Dims& dims, const Dims& perm) {
 
 Dims inverse_permutation(const Dims& perm) {
   Dims out = perm;
-  for (std::size_t i = 0; i < perm.size(); ++i) out[static_cast<std::size_t>(perm[i])] = static_cast<std::int64_t>(i);
+  for (std::size_t i = 0; i < perm.size(); ++i)
+    out[static_cast<std::size_t>(perm[i])] = static_cast<std::int64_t>(i);
   return out;
 }
 
@@ -112,10 +114,11 @@ bool is_identity_permutation(const Dims& perm) {
 std::size_t normalize_axis(std::int64_t axis, std::size_t rank) {
   const auto limit = static_cast<std::int64_t>(std::max<std::size_t>(rank, 1));
   if (axis < -limit || axis >= limit)
-    throw InvalidGraph({.where = "infer",
-                        .what = "axis out of range",
-                        .expected = "an axis in [" + std::to_string(-limit) + ", " + std::to_string(limit) + ")",
-                        .got = std::to_string(axis)});
+    throw InvalidGraph(
+        {.where = "infer",
+         .what = "axis out of range",
+         .expected = "an axis in [" + std::to_string(-limit) + ", " + std::to_string(limit) + ")",
+         .got = std::to_string(axis)});
   return static_cast<std::size_t>(axis < 0 ? axis + limit : axis);
 }
 

@@ -37,8 +37,10 @@ class FieldText {
       out_ += "none";
   }
   template <class E>
-  requires std::is_enum_v<E>
-  void append(E value) { out_ += EnumNames<E>::kNames[static_cast<std::size_t>(value)]; }
+    requires std::is_enum_v<E>
+  void append(E value) {
+    out_ += EnumNames<E>::kNames[static_cast<std::size_t>(value)];
+  }
 
  private:
   template <class List>

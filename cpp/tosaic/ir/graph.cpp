@@ -34,8 +34,8 @@ std::string Graph::unique_name(std::string wanted) {
   }
 }
 
-ValueId Graph::add_input(InputKind kind, std::string input_name, TensorType type, std::string path, Border border,
-                         ConstantRef initial) {
+ValueId Graph::add_input(InputKind kind, std::string input_name, TensorType type, std::string path,
+                         Border border, ConstantRef initial) {
   const ValueId id(static_cast<std::uint32_t>(values_.size()));
   Value value;
   value.type = std::move(type);
@@ -49,7 +49,8 @@ ValueId Graph::add_input(InputKind kind, std::string input_name, TensorType type
 }
 
 ValueId Graph::add_constant(ConstantRef constant) {
-  const auto [it, fresh] = constants_.try_emplace(constant.get(), ValueId(static_cast<std::uint32_t>(values_.size())));
+  const auto [it, fresh] =
+      constants_.try_emplace(constant.get(), ValueId(static_cast<std::uint32_t>(values_.size())));
   if (!fresh) return it->second;
   Value value;
   value.type.dtype = constant->dtype;
@@ -62,8 +63,9 @@ ValueId Graph::add_constant(ConstantRef constant) {
   return it->second;
 }
 
-NodeId Graph::add_node(Op op, AttrsRef attrs, std::span<const ValueId> operands, std::span<const TensorType> results,
-                       OriginRef origin, std::string node_name, std::vector<std::shared_ptr<const Graph>> regions) {
+NodeId Graph::add_node(Op op, AttrsRef attrs, std::span<const ValueId> operands,
+                       std::span<const TensorType> results, OriginRef origin, std::string node_name,
+                       std::vector<std::shared_ptr<const Graph>> regions) {
   const NodeId id(static_cast<std::uint32_t>(nodes_.size()));
   Node node;
   node.op = op;
@@ -101,7 +103,8 @@ NodeId Graph::add_node(Op op, AttrsRef attrs, std::span<const ValueId> operands,
 ValueId Graph::add(Op op, Attrs attributes, std::span<const ValueId> operands, OriginRef origin,
                    std::string node_name) {
   const std::vector<TensorType> types = infer_node(*this, op, attributes, operands, origin, node_name);
-  const NodeId id = add_node(op, share(std::move(attributes)), operands, types, std::move(origin), std::move(node_name));
+  const NodeId id =
+      add_node(op, share(std::move(attributes)), operands, types, std::move(origin), std::move(node_name));
   return result(nodes_[id.index()]);
 }
 

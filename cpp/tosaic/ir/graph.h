@@ -1,9 +1,9 @@
 // Graph: one function as plain data, in topological order.
 //
 // A value is an input, a constant or one result of a node. Nodes refer to values by id; ids are indices into
-// contiguous arrays and stay valid until the graph is rebuilt. A graph is built front to back (each operand must
-// exist already, so the order is topological by construction) and is then read-only: passes make a new graph with
-// `Rewriter`. Constants, origins and attributes are shared between graphs.
+// contiguous arrays and stay valid until the graph is rebuilt. A graph is built front to back (each operand
+// must exist already, so the order is topological by construction) and is then read-only: passes make a new
+// graph with `Rewriter`. Constants, origins and attributes are shared between graphs.
 #pragma once
 
 #include <memory>
@@ -49,7 +49,7 @@ struct Node {
 
 // What is done with an integer array at the border before it is used as `type.dtype`.
 struct Border {
-  std::optional<DType> source_dtype;       // the caller's dtype where it differs (i64 -> i32)
+  std::optional<DType> source_dtype;          // the caller's dtype where it differs (i64 -> i32)
   std::int64_t range_min = 0, range_max = 0;  // with source_dtype: inclusive range that run() checks
   DimOrder order;                             // how the caller's array lies in memory ("as traced")
   bool physical = false;                      // arrays carry the physical shape (declared "nhwc")
@@ -60,8 +60,8 @@ enum class InputKind : std::uint8_t { kUser, kState };
 struct Input {
   ValueId value;
   InputKind kind = InputKind::kUser;
-  std::string path;      // where the caller finds it: "x", "args[0]", "kwargs['mask']"; state: the buffer's name
-  ConstantRef initial;   // state only
+  std::string path;  // where the caller finds it: "x", "args[0]", "kwargs['mask']"; state: the buffer's name
+  ConstantRef initial;  // state only
   Border border;
 };
 
@@ -69,7 +69,7 @@ enum class OutputKind : std::uint8_t { kUser, kMutation };
 struct Output {
   ValueId value;
   OutputKind kind = OutputKind::kUser;
-  std::string path;                // "out[0]['logits']"; mutation: the buffer's (or user input's) name
+  std::string path;                 // "out[0]['logits']"; mutation: the buffer's (or user input's) name
   std::uint32_t mutated_input = 0;  // mutation: index into inputs()
   Border border;
 };
@@ -86,8 +86,9 @@ class Graph {
   // One value per distinct constant: the same ConstantRef gives the same value.
   ValueId add_constant(ConstantRef constant);
   // Result types as given (imports and parsers check them against infer by verify()).
-  NodeId add_node(Op op, AttrsRef attrs, std::span<const ValueId> operands, std::span<const TensorType> results,
-                  OriginRef origin, std::string name, std::vector<std::shared_ptr<const Graph>> regions = {});
+  NodeId add_node(Op op, AttrsRef attrs, std::span<const ValueId> operands,
+                  std::span<const TensorType> results, OriginRef origin, std::string name,
+                  std::vector<std::shared_ptr<const Graph>> regions = {});
   // Single-result node with its type by infer().
   ValueId add(Op op, Attrs attrs, std::span<const ValueId> operands, OriginRef origin, std::string name = "");
   void add_output(Output output);
@@ -139,7 +140,7 @@ class Graph {
   std::vector<ValueId> operands_;
   std::vector<Input> inputs_;
   std::vector<Output> outputs_;
-  std::unordered_map<std::string, std::uint32_t> names_;      // name -> next suffix to try
+  std::unordered_map<std::string, std::uint32_t> names_;  // name -> next suffix to try
   std::unordered_map<const Constant*, ValueId> constants_;
   mutable std::shared_ptr<const Users> users_;
 };

@@ -1,8 +1,9 @@
 // infer: the result types of an operator from the types of its operands.
 //
-// Checks what torch (canonical operators) or the TOSA 1.0 specification (tosa.*) requires of dtypes, ranks, shapes and
-// attributes, so a graph whose stored types equal the inferred ones cannot index out of bounds when run. Results have
-// identity dim order and no qparams. Throws InvalidGraph (inconsistent) or UnsupportedOp (valid torch, not supported).
+// Checks what torch (canonical operators) or the TOSA 1.0 specification (tosa.*) requires of dtypes, ranks,
+// shapes and attributes, so a graph whose stored types equal the inferred ones cannot index out of bounds
+// when run. Results have identity dim order and no qparams. Throws InvalidGraph (inconsistent) or
+// UnsupportedOp (valid torch, not supported).
 #pragma once
 
 #include <span>
@@ -13,9 +14,10 @@
 
 namespace tosaic {
 
-// operands[i] is null where an optional operand is absent. Not for ops whose results are given by stored types
-// (opaque, cond, while_loop): these give InternalError.
-[[nodiscard]] std::vector<TensorType> infer(Op op, const Attrs& attrs, std::span<const TensorType* const> operands);
+// operands[i] is null where an optional operand is absent. Not for ops whose results are given by stored
+// types (opaque, cond, while_loop): these give InternalError.
+[[nodiscard]] std::vector<TensorType> infer(Op op, const Attrs& attrs,
+                                            std::span<const TensorType* const> operands);
 
 // True if infer() knows the result types of `op` (all but opaque, cond, while_loop).
 [[nodiscard]] bool has_inference(Op op);
@@ -25,7 +27,8 @@ namespace tosaic {
                                                  std::span<const ValueId> operands, const OriginRef& origin,
                                                  const std::string& name);
 
-// torch's result dtype of a binary operator: tensors of rank >= 1 outrank rank-0 ones of the same or a lower category.
+// torch's result dtype of a binary operator: tensors of rank >= 1 outrank rank-0 ones of the same or a lower
+// category.
 [[nodiscard]] DType promoted_dtype(std::span<const TensorType* const> operands);
 
 }  // namespace tosaic

@@ -41,8 +41,8 @@ constexpr std::uint8_t min_operands(std::string_view names) {
   return required;
 }
 
-constexpr OpInfo make(Op op, std::string_view name, std::string_view operands, int results, int traits, bool is_tosa,
-                      std::size_t attrs_index) {
+constexpr OpInfo make(Op op, std::string_view name, std::string_view operands, int results, int traits,
+                      bool is_tosa, std::size_t attrs_index) {
   return {op,
           name,
           operands,

@@ -31,7 +31,7 @@ struct OpInfo {
   std::int8_t results;
   std::uint8_t traits;
   bool is_tosa;
-  std::uint8_t attrs_index;  // index into the variant Attrs
+  std::uint8_t attrs_index;                 // index into the variant Attrs
   std::uint8_t min_operands, max_operands;  // max 255 = variadic
 
   [[nodiscard]] bool has(Trait trait) const { return (traits & trait) != 0; }

@@ -42,7 +42,8 @@ OriginRef merge(const std::vector<OriginRef>& origins) {
 
 ErrorParts located(ErrorParts parts, const OriginRef& origin, const std::string& node_name) {
   const std::vector<OriginRef> from = leaves(origin);
-  if (parts.node.empty()) parts.node = from.empty() || from.front()->fx_name.empty() ? node_name : from.front()->fx_name;
+  if (parts.node.empty())
+    parts.node = from.empty() || from.front()->fx_name.empty() ? node_name : from.front()->fx_name;
   if (from.empty()) return parts;
   if (parts.module_path.empty()) parts.module_path = from.front()->module_path;
   if (parts.source.empty()) parts.source = from.front()->source();

@@ -58,7 +58,8 @@ ValueId Rewriter::map(ValueId old) const {
   if (!started_ || !old.valid()) return old;
   const ValueId fresh = map_[old.index()];
   if (!fresh.valid())
-    throw InternalError({.where = "rewriter", .what = "value '" + source_.value(old).name + "' was not walked yet"});
+    throw InternalError(
+        {.where = "rewriter", .what = "value '" + source_.value(old).name + "' was not walked yet"});
   return fresh;
 }
 
@@ -90,7 +91,8 @@ ValueId Rewriter::emit(const Node& at, Op op, Attrs attrs, std::span<const Value
                        const OriginRef& extra) {
   // Intermediate results take the node's name with a suffix; replace() gives the name itself to the last one.
   OriginRef origin = extra ? merge({at.origin, extra}) : at.origin;
-  return out(at).add(op, std::move(attrs), operands, std::move(origin), source_.node_name(at) + "." + std::string(info(op).name));
+  return out(at).add(op, std::move(attrs), operands, std::move(origin),
+                     source_.node_name(at) + "." + std::string(info(op).name));
 }
 
 void Rewriter::replace(const Node& node, std::span<const ValueId> results) {

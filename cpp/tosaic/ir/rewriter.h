@@ -3,9 +3,9 @@
 // before:  a walk over the old nodes in order          after: a new graph, also in order
 //   for each node: keep() it, or emit other nodes into out() and replace() its results
 //
-// Nothing is copied until the first replace() or out(): a pass that matches nothing costs its scan. Replaced nodes
-// hand their names to the new results and their origins are merged into every node emitted for them. Nodes that
-// became dead stay until `dead_code`.
+// Nothing is copied until the first replace() or out(): a pass that matches nothing costs its scan. Replaced
+// nodes hand their names to the new results and their origins are merged into every node emitted for them.
+// Nodes that became dead stay until `dead_code`.
 #pragma once
 
 #include <optional>
@@ -26,8 +26,8 @@ class Rewriter {
 
   // Walk control: visit the source nodes in order and call exactly one of these for each.
   void keep(const Node& node);
-  // The results of `node` become these values of out(); the first is renamed to the node's name where it is a fresh
-  // node result. Types must agree in dtype and shape.
+  // The results of `node` become these values of out(); the first is renamed to the node's name where it is a
+  // fresh node result. Types must agree in dtype and shape.
   void replace(const Node& node, std::span<const ValueId> results);
   void replace(const Node& node, ValueId result) { replace(node, std::span(&result, 1)); }
 
@@ -41,7 +41,8 @@ class Rewriter {
   [[nodiscard]] ValueId map(ValueId old) const;
   [[nodiscard]] std::vector<ValueId> map_operands(const Node& node) const;
   // Emits a node on behalf of `at`: origin = merge(at's origin, extra).
-  ValueId emit(const Node& at, Op op, Attrs attrs, std::span<const ValueId> operands, const OriginRef& extra = nullptr);
+  ValueId emit(const Node& at, Op op, Attrs attrs, std::span<const ValueId> operands,
+               const OriginRef& extra = nullptr);
   ValueId emit(const Node& at, Op op, Attrs attrs, std::initializer_list<ValueId> operands,
                const OriginRef& extra = nullptr) {
     return emit(at, op, std::move(attrs), std::span(operands.begin(), operands.size()), extra);

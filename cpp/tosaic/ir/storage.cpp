@@ -17,8 +17,8 @@ namespace {
 
 constexpr std::size_t kAlignment = 64;
 
-// Weights of at least this many bytes get zero pages straight from the system, huge ones where it offers them: the
-// first touch of 50 MB in pages of 4 KiB costs as much as copying them.
+// Weights of at least this many bytes get zero pages straight from the system, huge ones where it offers
+// them: the first touch of 50 MB in pages of 4 KiB costs as much as copying them.
 constexpr std::size_t kMappedBytes = std::size_t{4} << 20;
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
@@ -30,7 +30,7 @@ struct AlignedDelete {
     if (mapped != 0) {
       munmap(base, mapped);
     } else {
-      ::operator delete (const_cast<void*>(memory), std::align_val_t{kAlignment});
+      ::operator delete(const_cast<void*>(memory), std::align_val_t{kAlignment});
     }
   }
 };
@@ -47,7 +47,7 @@ std::shared_ptr<const void> zeroed_memory(std::size_t size) {
 #endif
     return {memory, AlignedDelete{bytes, base}};
   }
-  void* memory = ::operator new (std::max<std::size_t>(size, 1), std::align_val_t{kAlignment});
+  void* memory = ::operator new(std::max<std::size_t>(size, 1), std::align_val_t{kAlignment});
   std::memset(memory, 0, size);
   return {memory, AlignedDelete{}};
 }

@@ -1,5 +1,5 @@
-// Storage: bytes with an owner. Never copied by the core; numpy arrays, torch storages, mapped files and our own
-// buffers all look alike.
+// Storage: bytes with an owner. Never copied by the core; numpy arrays, torch storages, mapped files and our
+// own buffers all look alike.
 #pragma once
 
 #include <cstddef>
@@ -16,10 +16,12 @@ namespace tosaic {
 class Storage {
  public:
   Storage() = default;
-  // `changed` returns a message when the owner's data changed since import (torch's version counter); else "".
+  // `changed` returns a message when the owner's data changed since import (torch's version counter); else
+  // "".
   Storage(std::shared_ptr<const void> owner, const std::byte* data, std::size_t size,
           std::function<std::string()> changed = {});
-  // Zero-filled bytes of our own, 64-byte aligned; `writable` gives access while the caller is the only owner.
+  // Zero-filled bytes of our own, 64-byte aligned; `writable` gives access while the caller is the only
+  // owner.
   static Storage allocate(std::size_t size);
   template <class T>
   static Storage of(const std::vector<T>& values);

@@ -28,9 +28,8 @@ std::string joined(const List& list, Show show) {
 
 DimOrder::DimOrder(const Dims& order) {
   if (!is_permutation_of_axes(order, order.size()))
-    throw InvalidGraph({.where = "dim order",
-                        .what = "not a permutation of the axes",
-                        .got = to_string(order)});
+    throw InvalidGraph(
+        {.where = "dim order", .what = "not a permutation of the axes", .got = to_string(order)});
   if (!is_identity_permutation(order)) order_ = order;
 }
 

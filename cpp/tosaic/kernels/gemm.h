@@ -51,7 +51,8 @@ template <class T>
 template <class T>
 [[nodiscard]] GemmBlocking gemm_blocking(const GemmKernels<T>& kernels, std::int64_t rows, std::int64_t cols,
                                          std::int64_t depth) {
-  // 128 floats: a sum of 4608 terms is then 36 partial sums of 128, which halves the rounding error of 512 at the same speed.
+  // 128 floats: a sum of 4608 terms is then 36 partial sums of 128, which halves the rounding error of 512 at
+  // the same speed.
   constexpr std::int64_t max_depth = 512 / sizeof(T);
   constexpr std::int64_t max_tiles = 16;
   constexpr std::int64_t b_bytes = 256 * 1024;

@@ -1,11 +1,12 @@
 // Kernels: operators over dense row-major arrays. They know arrays, not graphs.
 //
 //   Request (op, attributes, types, constant operands) --prepare--> Kernel (packed weights, chosen loops)
-//   Kernel.run(arrays) computes; it allocates nothing, keeps no state between calls and may run on several threads.
+//   Kernel.run(arrays) computes; it allocates nothing, keeps no state between calls and may run on several
+//   threads.
 //
-// Every operator has a scalar reference: plain loops that follow the definition, sums in double. The fast path must
-// stay within `tolerance(op, dtype)` of it for floats and equal it for integers; float sums have a fixed blocked
-// order, so a kernel repeats its own results bit for bit.
+// Every operator has a scalar reference: plain loops that follow the definition, sums in double. The fast
+// path must stay within `tolerance(op, dtype)` of it for floats and equal it for integers; float sums have a
+// fixed blocked order, so a kernel repeats its own results bit for bit.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +25,7 @@ namespace tosaic::kernels {
 // Instruction sets that kernels/isa/ is compiled for, best last. kBaseline runs anywhere.
 enum class Isa : std::uint8_t { kBaseline, kAvx2, kAvx512 };
 [[nodiscard]] std::string_view to_string(Isa isa);
-[[nodiscard]] Isa best_isa();                    // what this CPU can run
+[[nodiscard]] Isa best_isa();                      // what this CPU can run
 [[nodiscard]] std::span<const Isa> usable_isas();  // all that were compiled and that this CPU can run
 
 struct Options {
@@ -49,8 +50,9 @@ struct Request {
   Options options;
 };
 
-// Pointers to dense row-major arrays, aligned to at least 64 bytes except operands that are user arrays (aligned to
-// their element). operands[i] is null where absent. Results never overlap operands unless the kernel is `in_place`.
+// Pointers to dense row-major arrays, aligned to at least 64 bytes except operands that are user arrays
+// (aligned to their element). operands[i] is null where absent. Results never overlap operands unless the
+// kernel is `in_place`.
 struct Arrays {
   std::span<const std::byte* const> operands;
   std::span<std::byte* const> results;
@@ -65,13 +67,13 @@ struct Kernel {
   std::string name;  // for traces: "conv.gemm.avx512", "add.reference"
 };
 
-// Throws UnsupportedOp naming op and dtypes where no kernel exists. `reshape`, `clone`, tosa.reshape, tosa.identity are
-// views: the executor aliases them, and prepare() gives a plain copy.
+// Throws UnsupportedOp naming op and dtypes where no kernel exists. `reshape`, `clone`, tosa.reshape,
+// tosa.identity are views: the executor aliases them, and prepare() gives a plain copy.
 [[nodiscard]] Kernel prepare(const Request& request);
 
 // How far a fast path may be from the reference, and from torch eager on the same inputs:
-// |a - b| <= ulp * spacing(|reference|) + relative * scale, where scale is, for contractions and reductions, the sum of
-// the absolute values of the terms of that element, else |reference|.
+// |a - b| <= ulp * spacing(|reference|) + relative * scale, where scale is, for contractions and reductions,
+// the sum of the absolute values of the terms of that element, else |reference|.
 struct Tolerance {
   double ulp = 0;
   double relative = 0;
@@ -80,12 +82,16 @@ struct Tolerance {
 
 // ---- families; each file of kernels/ defines one and prepare() asks them in turn ----
 // Each returns a Kernel with an empty `run` when the request is not of its family.
-[[nodiscard]] Kernel prepare_contraction(const Request& request);  // conv, linear, matmul, addmm, baddbmm, tosa.conv*, matmul
-[[nodiscard]] Kernel prepare_pool(const Request& request);         // avg/max/adaptive pools, tosa pools
-[[nodiscard]] Kernel prepare_resize(const Request& request);       // resize, tosa.resize
-[[nodiscard]] Kernel prepare_elementwise(const Request& request);  // every kElementwise op, canonical and TOSA
-[[nodiscard]] Kernel prepare_reduce(const Request& request);       // sum, mean, var, arg*, cumsum, diff, tosa.reduce_*
-[[nodiscard]] Kernel prepare_normalize(const Request& request);    // batch/layer/rms/group norm, softmaxes, sdpa
-[[nodiscard]] Kernel prepare_movement(const Request& request);     // kView, kMovement ops, arange, full
+[[nodiscard]] Kernel prepare_contraction(
+    const Request& request);  // conv, linear, matmul, addmm, baddbmm, tosa.conv*, matmul
+[[nodiscard]] Kernel prepare_pool(const Request& request);    // avg/max/adaptive pools, tosa pools
+[[nodiscard]] Kernel prepare_resize(const Request& request);  // resize, tosa.resize
+[[nodiscard]] Kernel prepare_elementwise(
+    const Request& request);  // every kElementwise op, canonical and TOSA
+[[nodiscard]] Kernel prepare_reduce(
+    const Request& request);  // sum, mean, var, arg*, cumsum, diff, tosa.reduce_*
+[[nodiscard]] Kernel prepare_normalize(
+    const Request& request);                                    // batch/layer/rms/group norm, softmaxes, sdpa
+[[nodiscard]] Kernel prepare_movement(const Request& request);  // kView, kMovement ops, arange, full
 
 }  // namespace tosaic::kernels

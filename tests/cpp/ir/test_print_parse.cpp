@@ -111,7 +111,7 @@ struct FillFields {
   void operator()(const char*, std::string& value) const { value = "a \"b\" \\ \n\t\r\x01\x7f \xc3\xa9"; }
   void operator()(const char*, Scalar& value) const { value = 1.0; }
   template <class E>
-  requires std::is_enum_v<E>
+    requires std::is_enum_v<E>
   void operator()(const char*, E& value) const {
     value = static_cast<E>(std::size(EnumNames<E>::kNames) - 1);
   }

@@ -38,9 +38,7 @@ void relu_by_maximum(Rewriter& rewriter, const Node& node) {
 
 TEST_CASE("a walk that keeps everything makes no graph", "[ir][rewriter]") {
   const Graph graph = testing::conv_network(3);
-  CHECK_FALSE(rewritten(
-                  graph, [](const Node&) { return false; }, relu_by_maximum)
-                  .has_value());
+  CHECK_FALSE(rewritten(graph, [](const Node&) { return false; }, relu_by_maximum).has_value());
 }
 
 TEST_CASE("a replaced node hands on its name and origin", "[ir][rewriter]") {
