@@ -243,8 +243,13 @@ def load_exported(path: str | os.PathLike[str]) -> Any:
     ------
     InvalidGraph
         torch cannot read it.
+    ImportError
+        torch is not installed.
     """
-    from tosaic.fx.eager import load_exported as load_with_torch
+    try:
+        from tosaic.fx.eager import load_exported as load_with_torch
+    except ImportError as error:
+        raise ImportError(f"'{Path(path).name}' needs {error.name}: pip install 'tosaic[torch]'") from error
 
     return load_with_torch(path)
 

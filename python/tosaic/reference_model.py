@@ -17,7 +17,7 @@ from tosaic import _core
 if TYPE_CHECKING:
     from tosaic.program import Lowered
 
-__all__ = ["ReferenceRun", "run_reference_model"]
+__all__ = ["ReferenceRun", "from_file", "run_reference_model", "to_file"]
 
 _DTYPES = {
     "bool": np.bool_,
@@ -80,7 +80,7 @@ def run_reference_model(lowered: Lowered, *args: Any, level: str = "EIGHTK", **k
         raise ImportError("the TOSA reference model is not installed: pip install 'tosaic[tosa]'") from error
     given = iter(lowered.arrays(*args, **kwargs))
     inputs = [
-        _to_file(next(given) if port.initial is None else port.initial.array, port)
+        to_file(next(given) if port.initial is None else port.initial.array, port)
         for port in lowered.graph.inputs
     ]
     with _captured() as log:
@@ -88,7 +88,7 @@ def run_reference_model(lowered: Lowered, *args: Any, level: str = "EIGHTK", **k
     name = status.name.removeprefix("TOSA_")
     if len(raw) != len(lowered.graph.outputs):
         return ReferenceRun(name, None, log[0])
-    outputs = [_from_file(data, port) for data, port in zip(raw, lowered.graph.outputs, strict=True)]
+    outputs = [from_file(data, port) for data, port in zip(raw, lowered.graph.outputs, strict=True)]
     return ReferenceRun(name, lowered.signature.unflatten(outputs), log[0])
 
 
@@ -117,15 +117,13 @@ def _order(port: _core.Input | _core.Output) -> tuple[int, ...]:
     return tuple(range(rank)) if port.physical else tuple(port.dim_order)
 
 
-def _to_file(array: np.ndarray[Any, Any], port: _core.Input) -> np.ndarray[Any, Any]:
+def to_file(array: np.ndarray[Any, Any], port: _core.Input) -> np.ndarray[Any, Any]:
     """The caller's array in the shape and dtype of the file's tensor."""
-    return np.ascontiguousarray(array.transpose(_order(port))).astype(_DTYPES[port.value.dtype], copy=False)
+    return np.asarray(array.transpose(_order(port)), dtype=_DTYPES[port.value.dtype], order="C")
 
 
-def _from_file(data: np.ndarray[Any, Any], port: _core.Output) -> np.ndarray[Any, Any]:
+def from_file(data: np.ndarray[Any, Any], port: _core.Output) -> np.ndarray[Any, Any]:
     """The file's tensor in the caller's axes and dtype."""
     dtype = _DTYPES[port.value.dtype]
     array = np.ascontiguousarray(data).view(dtype).reshape(port.value.shape)
-    return np.ascontiguousarray(array.transpose(np.argsort(_order(port)))).astype(
-        _DTYPES[port.dtype], copy=False
-    )
+    return np.asarray(array.transpose(np.argsort(_order(port))), dtype=_DTYPES[port.dtype], order="C")

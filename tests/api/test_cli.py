@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -156,6 +157,13 @@ def test_a_damaged_file_is_a_usage_error(files, capsys) -> None:
     code, _, err = run(capsys, "inspect", "model.pt2")
     assert code == 2
     assert "torch cannot read 'model.pt2'" in err
+
+
+def test_a_missing_torch_is_named(files, capsys, monkeypatch) -> None:
+    monkeypatch.delitem(sys.modules, "tosaic.fx.eager", raising=False)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    code, _, err = run(capsys, "inspect", "model.pt2")
+    assert (code, err) == (2, "tosaic: 'model.pt2' needs torch: pip install 'tosaic[torch]'\n")
 
 
 def test_no_command_is_a_usage_error(capsys) -> None:

@@ -93,7 +93,7 @@ def test_a_mutated_buffer_is_a_state_with_a_mutation_output() -> None:
     for result in both_forms(module, torch.ones(3)):
         state, user = result.graph.inputs
         assert (state.kind, state.path, user.kind) == ("state", "count", "user")
-        assert state.initial.data_ptr == module.count.data_ptr()
+        assert state.initial.data_ptr != module.count.data_ptr()  # runs of the module do not move where ours start
         mutation, out = result.graph.outputs
         assert (mutation.kind, mutation.path, mutation.mutated_input) == ("mutation", "count", 0)
         assert (out.kind, out.path) == ("user", "out")

@@ -80,17 +80,14 @@ class Step:
     exact: bool = False
     stepped: bool = False
     inner: str = ""
+    tuple_valued: bool = False
 
     @property
     def expression(self) -> str:
         return self.template.format(*self.operands)
 
     def text(self) -> str:
-        return f"{', '.join(self.results)}{',' if self.results[1:] == () and self.tuple_valued else ''} = {self.expression}"
-
-    @property
-    def tuple_valued(self) -> bool:
-        return len(self.results) > 1
+        return f"{', '.join(self.results)}{',' if self.tuple_valued else ''} = {self.expression}"
 
 
 @dataclass(frozen=True)
@@ -155,6 +152,15 @@ def _function(template: str, count: int) -> Any:
                 else f"lambda torch, F: {template}")
 
 
+def _call(template: str, variant: Variant, operands: list[torch.Tensor]) -> Any:
+    """Evaluates an expression with integers promoting to the float dtype of the variant."""
+    torch.set_default_dtype(variant.dtype)
+    try:
+        return _function(template, len(operands))(torch, variant.dtype, *operands)
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
 def _noise(x: torch.Tensor, variant: Variant, rng: np.random.Generator) -> torch.Tensor:
     """Factors of either sign, between half of the noise and all of it."""
     size = tuple(x.shape)
@@ -195,13 +201,13 @@ class Evaluation:
         rng = np.random.default_rng(list(digest[:8])) if noisy else None
         if rng is not None:
             operands = [_shaken(x, variant, rng) for x in operands]
-        result = _function(step.template, len(operands))(torch, variant.dtype, *operands)
+        result = _call(step.template, variant, operands)
         results = list(result) if step.tuple_valued else [result]
         if rng is None or step.stepped:
             return results
         results = [_shaken(x, variant, rng) for x in results]
         if step.inner:
-            size = _function(step.inner, len(operands))(torch, variant.dtype, *operands)
+            size = _call(step.inner, variant, operands)
             results = [x + _noise(x, variant, rng) * size for x in results]
         return results
 

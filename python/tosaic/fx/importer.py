@@ -674,7 +674,9 @@ class _Program:
     def _read_weight(self, node: Any, spec: Any, is_state: bool) -> None:
         target = spec.target
         tensor = self.ep.state_dict[target] if target in self.ep.state_dict else self.ep.constants[target]
-        constant = self.shared.weights.tensor(tensor, target, _KINDS[spec.kind])
+        weights = self.shared.weights
+        read = weights.snapshot if is_state else weights.tensor
+        constant = read(tensor, target, _KINDS[spec.kind])
         builder = self.importer.builder
         code = CODE_OF[tensor.dtype]
         if is_state:

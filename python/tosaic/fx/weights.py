@@ -130,6 +130,12 @@ class Weights:
         self._tensors[id(tensor)] = self._tied[key] = constant
         return constant
 
+    def snapshot(self, tensor: Any, name: str, kind: str) -> _core.Constant:
+        """A copy of a buffer that the program writes: it starts from this value, whatever the module does later."""
+        return Weights(self._diagnostics).tensor(
+            tensor.detach().clone(memory_format=torch.contiguous_format), name, kind
+        )
+
     def number(self, value: bool | int | float, code: int) -> _core.Constant:
         """A rank-0 constant; equal ones of one dtype are shared."""
         key = (code, struct.pack("<d", value) if isinstance(value, float) else repr(value).encode())

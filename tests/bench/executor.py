@@ -1,0 +1,113 @@
+"""Our executor against torch eager: float32, one thread.
+
+    python tests/bench/executor.py [--rounds N]
+
+Both run the same network on the same input in the same process, by turns: torch eager's module in inference
+mode, ours as exported and as lowered to TOSA. Outputs are compared in the same run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+if __name__ == "__main__":  # pytest has tests/ on its path already
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import numpy as np
+import torch
+import tosaic
+from bench.page import Section, in_turns, milliseconds, table
+from models.zoo import build
+
+NETWORKS = ("resnet18", "mobilenet_v2", "deit_tiny")
+STAGES = ("exported", "tosa")
+MOST_RATIO = 1.5
+"""How many times torch's time ours may take, network by network."""
+_MOST_ERROR = 1e-4
+
+
+@dataclass(frozen=True)
+class Row:
+    """One network: median seconds of torch and of each stage, and the largest relative error of ours."""
+
+    network: str
+    torch: float
+    ours: dict[str, float]
+    error: float
+
+    @property
+    def ratio(self) -> float:
+        """The slower stage over torch."""
+        return max(self.ours.values()) / self.torch
+
+
+@dataclass(frozen=True)
+class Result:
+    rows: tuple[Row, ...]
+    rounds: int
+
+    @property
+    def ok(self) -> bool:
+        """Every network is fast enough and right."""
+        return all(row.ratio <= MOST_RATIO and row.error <= _MOST_ERROR for row in self.rows)
+
+
+def run(rounds: int = 21, networks: Sequence[str] = NETWORKS) -> Result:
+    """Measures."""
+    torch.set_num_threads(1)
+    return Result(tuple(_row(name, rounds) for name in networks), rounds)
+
+
+def _row(name: str, rounds: int) -> Row:
+    network = build(name)
+    lowered = tosaic.lower(network.export())
+    args = network.sample()
+    arrays = [a.numpy() for a in args]
+    programs = [lowered.at(stage) for stage in STAGES]
+
+    def eager() -> np.ndarray[Any, Any]:
+        with torch.inference_mode():
+            return network.module(*args).numpy()
+
+    (seconds, expected), *ours = in_turns([eager, *(lambda p=p: p.run(*arrays) for p in programs)], rounds)
+    errors = [np.linalg.norm(found - expected) / np.linalg.norm(expected) for _, found in ours]
+    return Row(name, seconds, {s: t for s, (t, _) in zip(STAGES, ours, strict=True)}, float(max(errors)))
+
+
+def section(result: Result) -> Section:
+    """The part of docs/benchmarks.md."""
+    rows = [
+        (
+            row.network,
+            milliseconds(row.torch),
+            *(f"{milliseconds(row.ours[s])} ({row.ours[s] / row.torch:.2f}×)" for s in STAGES),
+            f"{row.error:.1g}",
+        )
+        for row in result.rows
+    ]
+    header = ("network", "torch eager, ms", *(f"tosaic at stage {s}, ms" for s in STAGES), "largest error")
+    text = (
+        "One inference, float32, batch 1, against torch eager in inference mode, by turns; medians of "
+        f"{result.rounds} rounds. The executor uses `{tosaic._core.usable_isas()[-1]}`.\n\n"
+        f"{table(header, rows)}\n\n"
+        f"At worst {max(row.ratio for row in result.rows):.2f} times torch's time; at most {MOST_RATIO} is required."
+    )
+    return Section("executor", "Executor", text, ok=result.ok)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=21)
+    options = parser.parse_args()
+    logging.disable(logging.WARNING)
+    return section(run(options.rounds)).publish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,153 @@
+"""Import + passes + bytes against ExecuTorch's `to_edge_transform_and_lower` for TOSA FP.
+
+    python tests/bench/lowering.py [--rounds N]
+
+Both get the same exported program in the same process, by turns. A round is the whole way as a user takes it:
+ours imports, lowers with the verifier between all passes (the default) and serializes; theirs ends with the
+bytes of its delegate. The outputs of both files, read by our reader and run by our executor, are compared with
+torch in the same run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import logging
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+if __name__ == "__main__":  # pytest has tests/ on its path already
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import numpy as np
+import torch
+import tosaic
+from bench.page import Section, in_turns, milliseconds, table
+from models.zoo import build, quiet
+from tosaic import _core
+from tosaic.compare_programs import fit_to_ports
+
+NETWORKS = ("resnet18", "mobilenet_v2", "deit_tiny")
+LEAST_RATIO = 50.0
+"""How many times faster all three together have to be."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One network: medians in seconds, numbers of graphs, and relative errors of the files against torch."""
+
+    network: str
+    ours: float
+    theirs: float
+    our_ops: int
+    their_ops: int
+    their_graphs: int
+    our_error: float
+    their_error: float
+
+
+@dataclass(frozen=True)
+class Result:
+    rows: tuple[Row, ...]
+    rounds: int
+
+    @property
+    def ratio(self) -> float:
+        """Theirs over ours, all networks together."""
+        return sum(row.theirs for row in self.rows) / sum(row.ours for row in self.rows)
+
+
+def run(rounds: int = 3, networks: Sequence[str] = NETWORKS) -> Result:
+    """Measures; the first round warms both up and is not counted."""
+    torch.set_num_threads(1)
+    return Result(tuple(_row(name, rounds) for name in networks), rounds)
+
+
+def _row(name: str, rounds: int) -> Row:
+    network = build(name)
+    exported = network.export()
+    (ours, our_bytes), (theirs, their_files) = in_turns(
+        [lambda: lower_with_tosaic(exported), lambda: lower_with_executorch(exported)], rounds
+    )
+    args = network.sample()
+    with torch.no_grad():
+        expected = network.module(*args).numpy()
+    return Row(
+        name,
+        ours,
+        theirs,
+        len(_core.deserialize(our_bytes)),
+        sum(len(_core.deserialize(file)) for file in their_files),
+        len(their_files),
+        _error(our_bytes, args, expected),
+        _error(their_files[0], args, expected) if len(their_files) == 1 else float("nan"),
+    )
+
+
+def lower_with_tosaic(exported: torch.export.ExportedProgram) -> bytes:
+    """The bytes of the ``.tosa`` file."""
+    return tosaic.lower(exported, target="TOSA-1.0+FP").to_bytes()
+
+
+def lower_with_executorch(exported: torch.export.ExportedProgram) -> list[bytes]:
+    """The bytes of each delegate that Arm's partitioner makes."""
+    from executorch.backends.arm.tosa.compile_spec import TosaCompileSpec
+    from executorch.backends.arm.tosa.partitioner import TOSAPartitioner
+    from executorch.exir import to_edge_transform_and_lower
+    from executorch.exir.lowered_backend_module import get_lowered_submodules
+
+    with quiet(), contextlib.redirect_stdout(io.StringIO()):
+        spec = TosaCompileSpec("TOSA-1.0+FP")
+        edge = to_edge_transform_and_lower(exported, partitioner=[TOSAPartitioner(spec)])
+    lowered = get_lowered_submodules(edge.exported_program().graph_module)
+    return [module.processed_bytes for _, module, _ in lowered]
+
+
+def _error(file: bytes, args: tuple[torch.Tensor, ...], expected: np.ndarray[Any, Any]) -> float:
+    program = tosaic.from_graph(_core.deserialize(file))
+    (found,) = program.run_arrays(fit_to_ports([a.numpy() for a in args], program.inputs))
+    return float(np.linalg.norm(found.reshape(expected.shape) - expected) / np.linalg.norm(expected))
+
+
+def section(result: Result) -> Section:
+    """The part of docs/benchmarks.md."""
+    rows = [
+        (
+            row.network,
+            milliseconds(row.ours),
+            milliseconds(row.theirs),
+            f"{row.theirs / row.ours:.0f}×",
+            str(row.our_ops),
+            f"{row.their_ops}" + (f" in {row.their_graphs} graphs" if row.their_graphs > 1 else ""),
+            f"{row.our_error:.1g}",
+            f"{row.their_error:.1g}",
+        )
+        for row in result.rows
+    ]
+    header = (
+        "network", "tosaic, ms", "ExecuTorch, ms", "ratio", "our TOSA ops", "its TOSA ops",
+        "our error against torch", "its error against torch",
+    )  # fmt: skip
+    text = (
+        "Import, passes (verified) and bytes against `to_edge_transform_and_lower` with Arm's TOSA FP "
+        f"partitioner, in one process, by turns; medians of {result.rounds} rounds.\n\n"
+        f"{table(header, rows)}\n\n"
+        f"In total {result.ratio:.0f} times as fast; at least {LEAST_RATIO:.0f} is required."
+    )
+    return Section("lowering", "Lowering", text, ok=result.ratio >= LEAST_RATIO)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    logging.disable(logging.WARNING)
+    return section(run(options.rounds)).publish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,23 @@
+"""The ratios that are promised. Each test also writes its section of docs/benchmarks.md."""
+
+from __future__ import annotations
+
+import pytest
+from bench import executor, import_time, lowering
+
+pytestmark = [pytest.mark.bench, pytest.mark.filterwarnings("ignore")]
+
+
+def test_lowering_is_fifty_times_as_fast_as_executorch() -> None:
+    result = lowering.run()
+    assert lowering.section(result).publish() == 0, result
+
+
+def test_the_executor_takes_at_most_one_and_a_half_times_torch() -> None:
+    result = executor.run()
+    assert executor.section(result).publish() == 0, result
+
+
+def test_import_is_cheap() -> None:
+    result = import_time.run()
+    assert import_time.section(result).publish() == 0, result
