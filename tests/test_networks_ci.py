@@ -25,7 +25,10 @@ def test_indices_become_int32_and_are_checked_when_run() -> None:
     (port,) = lowered.graph.inputs
     assert (port.dtype, port.value.dtype) == ("i64", "i32")
     tokens = torch.full((1, 16), 2**40)
-    with pytest.raises(tosaic.InvalidGraph, match=r"input 'x' holds a value outside its range at \[0,0\]: expected -2147483648"):
+    with pytest.raises(
+        tosaic.InvalidGraph,
+        match=r"input 'x' holds a value outside its range at \[0,0\]: expected -2147483648",
+    ):
         lowered.run(tokens)
 
 

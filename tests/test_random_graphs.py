@@ -5,12 +5,14 @@ Seed n contains operator n modulo the number of rows, so that 200 seeds have eve
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
 from functools import cache
 
 import numpy as np
 import pytest
 import torch
-from random_graphs.checking import Expected, Result, check
+from random_graphs.checking import Expected, Result, check, expected_outputs
 from random_graphs.generate import generate
 from random_graphs.programs import RandomProgram
 from random_graphs.reporting import report
@@ -19,6 +21,17 @@ from random_graphs.shrinking import shrink
 from tosaic import _core
 
 SEEDS = range(200)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _one_thread_without_traces() -> Iterator[None]:
+    """Threads of torch only wait for each other on tensors this small; its traces would fill the log."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    logging.disable(logging.WARNING)
+    yield
+    logging.disable(logging.NOTSET)
+    torch.set_num_threads(threads)
 
 
 @cache
@@ -73,8 +86,22 @@ def test_a_wrong_result_is_noticed() -> None:
     assert "2 of 2" in expected.disagreement(np.array([np.nan, np.inf], np.float32))
 
 
+def test_the_bounds_are_narrow_enough_to_notice_an_error_of_one_in_30000() -> None:
+    noticed = []
+    for seed in range(20):
+        for expected in expected_outputs(generate(seed)):
+            if expected.exact.dtype.kind == "f" and expected.exact.any():
+                noticed.append(expected.disagreement(expected.exact * np.float32(1 + 3e-5)) != "")
+    assert len(noticed) > 60
+    assert np.mean(noticed) > 0.95
+
+
 def test_a_failure_is_shrunk_to_the_step_that_makes_it() -> None:
-    program = next(p for p in map(generate, range(100)) if any("softmax" in s.template for s in p.steps) and len(p.steps) > 20)
+    program = next(
+        p
+        for p in map(generate, range(100))
+        if any("softmax" in s.template for s in p.steps) and len(p.steps) > 20
+    )
 
     def fails(candidate: RandomProgram) -> bool:
         return any("softmax" in step.template for step in candidate.steps)

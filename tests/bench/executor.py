@@ -96,13 +96,16 @@ def section(result: Result) -> Section:
         "One inference, float32, batch 1, against torch eager in inference mode, by turns; medians of "
         f"{result.rounds} rounds. The executor uses `{tosaic._core.usable_isas()[-1]}`.\n\n"
         f"{table(header, rows)}\n\n"
-        f"At worst {max(row.ratio for row in result.rows):.2f} times torch's time; at most {MOST_RATIO} is required."
+        f"At worst {max(row.ratio for row in result.rows):.2f} times torch's time; at most {MOST_RATIO} is "
+        "required."
     )
     return Section("executor", "Executor", text, ok=result.ok)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=21)
     options = parser.parse_args()
     logging.disable(logging.WARNING)

@@ -2,10 +2,10 @@
 
     python tests/bench/lowering.py [--rounds N]
 
-Both get the same exported program in the same process, by turns. A round is the whole way as a user takes it:
-ours imports, lowers with the verifier between all passes (the default) and serializes; theirs ends with the
-bytes of its delegate. The outputs of both files, read by our reader and run by our executor, are compared with
-torch in the same run.
+Both get the same exported program in the same process, by turns. A round is the whole way as a user takes
+it: ours imports, lowers with the verifier between all passes (the default) and serializes; theirs ends with
+the bytes of its delegate. The outputs of both files, read by our reader and run by our executor, are compared
+with torch in the same run.
 """
 
 from __future__ import annotations
@@ -142,7 +142,9 @@ def section(result: Result) -> Section:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     logging.disable(logging.WARNING)

@@ -1,9 +1,9 @@
-"""Measures the ten networks, each along the whole path, and writes docs/networks.md once all of them are known.
+"""Measures the ten networks, each along the whole path, and writes docs/networks.md once all are known.
 
     python tests/full/networks.py [--shard I/N] [--results FOLDER] [NAME ...]
 
-Results are kept in the folder, so a run that was stopped goes on; shards may share it. Exit code 1 if a network
-breaks the contract that `models.measure` states.
+Results are kept in the folder, so a run that was stopped goes on; shards may share it. Exit code 1 if a
+network breaks the contract that `models.measure` states.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if __name__ == "__main__":  # pytest has tests/ on its path already
 import torch
 import tosaic
 from models.measure import Error, Measurement, measure, violations
-from models.results import ROOT, cpu_name, in_shard, recorded, resolve_shard
+from models.results import ROOT, cpu_name, in_shard, kept, recorded, resolve_shard
 from models.zoo import NETWORKS, build
 
 RESULTS = ROOT / "build" / "full" / "networks"
@@ -32,27 +32,27 @@ _HEAD = """# Ten networks, from torch.export to the TOSA reference model
 
 {date}; {cpu}; tosaic {version}, torch {torch}.
 
-Architectures from transformers' configurations (the U-Net and the DS-CNN are modules of `tests/models/zoo.py`),
-batch 1, weights drawn by rule, batch norm statistics warmed up. Each imports without an opaque node and becomes
-one TOSA 1.0 FP graph with nothing left over: everything that depends on no input is folded, int64 indices are
-int32 at the border. All four stages print, parse and print to the same text, and the `.tosa` file, read back,
-gives what the graph gave.
+Architectures from transformers' configurations (the U-Net and the DS-CNN are modules of
+`tests/models/zoo.py`), batch 1, weights drawn by rule, batch norm statistics warmed up. Each imports without
+an opaque node and becomes one TOSA 1.0 FP graph with nothing left over: everything that depends on no input
+is folded, int64 indices are int32 at the border. All four stages print, parse and print to the same text,
+and the `.tosa` file, read back, gives what the graph gave.
 
-Errors are against the same network in float64, relative Frobenius norm over all samples; torch is eager float32
-on one thread. Ours is at most twice torch's at every stage, and the reference model's at most ours plus torch's
-on the samples it ran, also by the largest difference (second table). Times are of one inference: ours on one
-thread at stage tosa.
+Errors are against the same network in float64, relative Frobenius norm over all samples; torch is eager
+float32 on one thread. Required: ours at most twice torch's at every stage, also by the largest difference
+(second table); the reference model's at most ours plus torch's on the samples it ran. Times are of one
+inference: ours on one thread at stage tosa.
 """
 
 
 def measured(name: str, results: Path = RESULTS) -> Measurement:
     """The measurement of a network, from the results or made now."""
-    kept = recorded(results, name, lambda: measure(build(name)))
+    known = recorded(results, name, lambda: measure(build(name)))
     for field in ("errors", "errors_beside_reference"):
-        kept[field] = {engine: Error(**error) for engine, error in kept[field].items()}
+        known[field] = {engine: Error(**error) for engine, error in known[field].items()}
     for field in ("opaque", "leftovers", "text_changes"):
-        kept[field] = tuple(kept[field])
-    return Measurement(**kept)
+        known[field] = tuple(known[field])
+    return Measurement(**known)
 
 
 def page(rows: list[Measurement]) -> str:
@@ -60,13 +60,15 @@ def page(rows: list[Measurement]) -> str:
     head = _HEAD.format(
         date=date.today().isoformat(), cpu=cpu_name(), version=tosaic.__version__, torch=torch.__version__
     )
-    return f"{head}\n{_main_table(rows)}\n\nThe largest difference, and on how many samples:\n\n{_max_table(rows)}\n"
+    between = "The largest difference, and on how many samples:"
+    return f"{head}\n{_main_table(rows)}\n\n{between}\n\n{_max_table(rows)}\n"
 
 
 def _main_table(rows: list[Measurement]) -> str:
     header = (
         "network", "FX nodes", "canonical nodes", "TOSA ops", "transposes", "parameters", "torch error",
-        "ours, exported", "ours, tosa", "reference model error", "status", "our run, ms", "reference model, s",
+        "ours, exported", "ours, tosa", "reference model error", "status", "our run, ms",
+        "reference model, s",
     )  # fmt: skip
     lines = [
         (
@@ -121,7 +123,9 @@ def write_page(results: Path = RESULTS) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--shard", type=resolve_shard, default=(1, 1), metavar="I/N")
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("names", nargs="*", default=NETWORKS, metavar="NAME")
@@ -136,7 +140,7 @@ def main() -> int:
         print(f"{name:16} {m.tosa_ops:5} TOSA ops, error {error:.2f} × torch's, {m.status}", flush=True)
         for line in found:
             print(f"    {line}", flush=True)
-    if all((options.results / f"{name}.json").exists() for name in NETWORKS):
+    if all(kept(options.results, name) for name in NETWORKS):
         write_page(options.results)
     return 1 if broken else 0
 

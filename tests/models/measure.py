@@ -6,8 +6,10 @@
                                   --> bytes --> the TOSA reference model, and back through our reader
 
 An error is measured against float64 over all samples together. What torch's own float32 loses is the
-yardstick: another order of the same sums may lose up to twice as much, and the reference model, whose order
-is a third one, no more than ours and torch's together.
+yardstick: ours may be up to twice as large, by the norm and by the largest difference. The reference model's
+may be as large as ours and torch's together, by the norm. Its largest difference is recorded only: it adds
+the products of a contraction one after the other, so that 3072 of them are off by four times what blocked
+sums lose, and the tail says more about that than about the bytes.
 """
 
 from __future__ import annotations
@@ -26,14 +28,14 @@ from tosaic import _core
 from tosaic.compare_programs import fit_to_ports
 from tosaic.reference_model import run_reference_model
 
-from models.zoo import Network, run_in_float64
+from models.zoo import Network, one_thread, run_in_float64
 
 __all__ = ["STAGES", "Error", "Measurement", "measure", "violations"]
 
 STAGES = ("imported", "exported", "canonical", "tosa")
 _LEAST_SAMPLES = 2
 _LEAST_NUMBERS = 1000
-_PATIENCE_SECONDS = 20.0
+_PATIENCE_SECONDS = 180.0
 _LEAST_VARIATION = 0.05
 
 Array = np.ndarray[Any, Any]
@@ -110,6 +112,11 @@ class Measurement:
 
 def measure(network: Network) -> Measurement:
     """Runs everything; leaves the module in float64."""
+    with one_thread():
+        return _measure(network)
+
+
+def _measure(network: Network) -> Measurement:
     exported = network.export()
     program = tosaic.from_exported(exported)
     lowered = tosaic.lower(program)
@@ -162,31 +169,23 @@ def violations(m: Measurement) -> list[str]:
     if m.within_output < _LEAST_VARIATION:
         found.append(f"the numbers of an output hardly differ: {m.within_output:.2g}")
     for stage in STAGES:
-        found += _beyond(f"stage {stage}", m.errors[stage], _scaled(m.errors["torch"], 2), "twice torch's")
+        for figure in ("relative", "max_abs"):
+            error, allowed = (getattr(m.errors[engine], figure) for engine in (stage, "torch"))
+            if not error <= 2 * allowed:
+                found.append(
+                    f"stage {stage}: {figure} error {error:.3g} is beyond twice torch's {allowed:.3g}"
+                )
     if m.status != "VALID":
         found.append(f"the reference model's status is {m.status}")
     beside = m.errors_beside_reference
-    allowed = Error(*(getattr(beside["tosa"], n) + getattr(beside["torch"], n) for n in _FIGURES))
-    found += _beyond("reference model", beside["reference"], allowed, "ours and torch's together")
+    error, ours, torchs = (beside[engine].relative for engine in ("reference", "tosa", "torch"))
+    if not error <= ours + torchs:
+        found.append(
+            f"reference model: error {error:.3g} is beyond {ours:.3g} (ours) + {torchs:.3g} (torch's)"
+        )
     if not m.file_is_same:
         found.append("the file, read back, gives other results than the graph")
     return found
-
-
-_FIGURES = ("relative", "max_abs")
-
-
-def _scaled(error: Error, factor: float) -> Error:
-    return Error(error.relative * factor, error.max_abs * factor)
-
-
-def _beyond(engine: str, error: Error, allowed: Error, meaning: str) -> list[str]:
-    return [
-        f"{engine}: {figure} error {getattr(error, figure):.3g} is beyond {meaning}, "
-        f"{getattr(allowed, figure):.3g}"
-        for figure in _FIGURES
-        if not getattr(error, figure) <= getattr(allowed, figure)
-    ]
 
 
 # ---- runs ----
@@ -207,14 +206,9 @@ def _samples(network: Network) -> list[tuple[torch.Tensor, ...]]:
 
 
 def _eager(network: Network, samples: Sequence[tuple[torch.Tensor, ...]]) -> list[Array]:
-    """torch in float32 on one thread: the order of its sums depends on the number of them."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with torch.no_grad():
-            return [network.module(*sample).numpy() for sample in samples]
-    finally:
-        torch.set_num_threads(threads)
+    """torch in float32."""
+    with torch.no_grad():
+        return [network.module(*sample).numpy() for sample in samples]
 
 
 def _run_stage(lowered: Any, stage: str, samples: Sequence[Any]) -> list[Array]:

@@ -1,7 +1,7 @@
 """Results of long measurements on disk, so that a run that was stopped goes on where it was.
 
-One JSON file per item, with the fingerprint of what made it: the compiled core, the Python sources and torch.
-A result with another fingerprint is measured again.
+One JSON file per item, with the fingerprint of what made it: the compiled core, the import, the networks,
+torch and transformers. A result with another fingerprint is measured again.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import json
 import os
 from collections.abc import Callable, Sequence
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -21,29 +22,37 @@ from tosaic import _core
 
 ROOT = Path(__file__).resolve().parents[2]
 
-__all__ = ["ROOT", "cpu_name", "in_shard", "recorded", "resolve_shard"]
+__all__ = ["ROOT", "cpu_name", "in_shard", "kept", "recorded", "resolve_shard"]
 
 
 @cache
 def fingerprint() -> str:
     """What the results depend on."""
-    digest = hashlib.sha256(torch.__version__.encode())
-    sources = [*Path(tosaic.__file__).parent.rglob("*.py"), *Path(__file__).parent.glob("*.py")]
+    digest = hashlib.sha256(f"{torch.__version__} {version('transformers')}".encode())
+    sources = [*Path(tosaic.__file__).parent.glob("fx/*.py"), *Path(__file__).parent.glob("*.py")]
     for path in [Path(_core.__file__), *sorted(sources)]:
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 
 
+def kept(folder: Path, name: str) -> dict[str, Any] | None:
+    """The result of that name, if there is one of these sources."""
+    path = folder / f"{name}.json"
+    if not path.exists():
+        return None
+    content = json.loads(path.read_text())
+    return content["result"] if content["fingerprint"] == fingerprint() else None
+
+
 def recorded(folder: Path, name: str, measure: Callable[[], Any]) -> dict[str, Any]:
-    """The result of that name, measured if there is none of these sources yet.
+    """The result of that name, measured if there is none yet.
 
     `measure` gives a dataclass; what comes back is its dict.
     """
+    known = kept(folder, name)
+    if known is not None:
+        return known
     path = folder / f"{name}.json"
-    if path.exists():
-        kept = json.loads(path.read_text())
-        if kept["fingerprint"] == fingerprint():
-            return kept["result"]
     result = dataclasses.asdict(measure())
     folder.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(f".{os.getpid()}")

@@ -1,7 +1,7 @@
 """Ten networks with random but sane weights, and small ones of the same architectures.
 
-The architectures are those of transformers (from a configuration, nothing is downloaded) and two modules of our
-own. A network fresh from its constructor proves little: many initialisers are so small that the output is
+The architectures are those of transformers (from a configuration, nothing is downloaded) and two modules of
+our own. A network fresh from its constructor proves little: many initialisers are so small that the output is
 almost 0 or does not depend on the input, and tokens, positions and layer scales start at zero. So every
 parameter is drawn anew by one rule for its kind, which keeps activations near unit scale, and batch norm
 statistics are those of a few batches. Inputs have large-scale structure, as pictures have: of white noise a
@@ -82,7 +82,7 @@ def build(name: str) -> Network:
     """The network of a name out of `NETWORKS` or `SMALL`."""
     small = name.endswith("_small")
     make, sampler = _MAKERS[name.removesuffix("_small")](small)
-    with torch.random.fork_rng(devices=()), quiet():
+    with torch.random.fork_rng(devices=()), one_thread(), quiet():
         torch.manual_seed(20)
         module = make().eval()
         draw_parameters(module)
@@ -96,6 +96,17 @@ def quiet() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """torch on one thread: the order of its sums, and so the last bits, depend on how many there are."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 # ---- float64 ----
@@ -215,9 +226,7 @@ class UNet(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.down = nn.ModuleList(
-            [_block(3, width), _block(width, 2 * width), _block(2 * width, 4 * width)]
-        )
+        self.down = nn.ModuleList([_block(3, width), _block(width, 2 * width), _block(2 * width, 4 * width)])
         self.bottom = _block(4 * width, 4 * width)
         self.up = nn.ConvTranspose2d(4 * width, 4 * width, 2, stride=2)
         self.merge = nn.ModuleList(

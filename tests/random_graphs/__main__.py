@@ -1,4 +1,4 @@
-"""python -m random_graphs --start 0 --count 2000 --state runs.json: checks seeds, resumes, prints what fails."""
+"""python -m random_graphs --start 0 --count 2000 --state runs.json: resumes, prints what fails."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
 from random_graphs.checking import check
 from random_graphs.generate import generate
 from random_graphs.reporting import report
@@ -59,7 +60,10 @@ def main() -> int:
     failed = sum(bool(row["failures"]) for row in rows)
     targets = Counter(row["target"] or "refused" for row in rows)
     print(f"{len(rows)} graphs from seed {options.start}: {failed} failed, {time.monotonic() - begin:.0f} s")
-    print(f"  {sum(row['nodes'] for row in rows)} nodes, {sum(row['checks'] for row in rows)} outputs compared, {dict(targets)}")
+    print(
+        f"  {sum(row['nodes'] for row in rows)} nodes, {sum(row['checks'] for row in rows)} outputs compared"
+        f", {dict(targets)}"
+    )
     refusals = Counter(reason for row in rows for reason in set(row["refusals"]))
     for reason, count in refusals.most_common():
         print(f"  refused {count} times: {reason}")

@@ -1,8 +1,8 @@
 """The growing program: picks operands, evaluates each candidate step at once, keeps only sound ones.
 
-A step is kept if its values are finite, of sane size, agree between float32 and float64 within the noise, are not
-drowned in noise, and if everything discontinuous (integers, bools, `stepped` results) is the same in all variants,
-the ones with 32 times the noise included: nothing then depends on a near tie.
+A step is kept if its values are finite, of sane size, agree between float32 and float64 within the noise, are
+not drowned in noise, and if everything discontinuous (integers, bools, `stepped` results) is the same in all
+variants, those with much more noise included: nothing then depends on a near tie.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
+
 from random_graphs.programs import NEAR, Evaluation, Leaf, RandomProgram, Step
 
 MAX_ELEMENTS = 2048
@@ -139,7 +140,10 @@ class Builder:
         found = [info for info in self.infos.values() if not info.name.startswith("w") and fits(info)]
         if not found:
             raise Unfit("no operand")
-        weights = [(3.0 if info.name not in self.used else 1.0) * (1 + i / len(found)) for i, info in enumerate(found)]
+        weights = [
+            (3.0 if info.name not in self.used else 1.0) * (1 + i / len(found))
+            for i, info in enumerate(found)
+        ]
         return self.rng.choices(found, weights)[0]
 
     def floats(self, low_rank: int = 0, high_rank: int = 5, most: int = MAX_ELEMENTS) -> Info:
@@ -197,15 +201,17 @@ class Builder:
             return self.add(f"torch.tanh({{0}}) * {size / 2}", self.floats())
 
     def partner(self, x: Info, low: float = -2.0, high: float = 2.0) -> Info:
-        """A value of the same dtype that broadcasts with `x`: another branch if there is one, else a parameter."""
+        """A value of the same dtype that broadcasts with `x`: another branch, else a parameter."""
         try:
             if self.rng.random() < 0.7:
                 return self.pick(
-                    lambda v: v.dtype is x.dtype
-                    and v.name != x.name
-                    and v.low >= low * 1e3
-                    and v.high <= high * 1e3
-                    and _broadcasts(v.shape, x.shape)
+                    lambda v: (
+                        v.dtype is x.dtype
+                        and v.name != x.name
+                        and v.low >= low * 1e3
+                        and v.high <= high * 1e3
+                        and _broadcasts(v.shape, x.shape)
+                    )
                 )
         except Unfit:
             pass
@@ -275,5 +281,3 @@ def _primes(count: int) -> list[int]:
 
 def _broadcasts(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
     return all(m == n or 1 in (m, n) for m, n in zip(reversed(a), reversed(b), strict=False))
-
-

@@ -1,7 +1,7 @@
 """Runs one random program everywhere and says where the results disagree.
 
-Bound for floats, element by element: 4 times torch eager's own float32 error, plus twice the largest distance of the
-noisy float64 variants. Integers and bools are equal to torch's. Shapes and dtypes always.
+Bound for floats, element by element: 4 times torch eager's own float32 error, plus twice the largest distance
+of the noisy float64 variants. Integers and bools are equal to torch's. Shapes and dtypes always.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 import torch
 import tosaic
-from random_graphs.programs import F32, F64, NEAR, RandomProgram, evaluate
 from tosaic import _core
 from tosaic.reference_model import from_file, run_reference_model, to_file
+
+from random_graphs.programs import F32, F64, NEAR, RandomProgram, evaluate
 
 TARGETS = ("TOSA-1.0+FP", "TOSA-1.0+FP+INT", "TOSA-1.0+FP+INT+int16")
 _SMALLEST = 1e-37  # below it float32 is subnormal, and may be flushed to zero
@@ -61,7 +62,8 @@ class Expected:
         if not wrong.any():
             return ""
         at = tuple(int(i[0]) for i in np.nonzero(wrong)) if array.ndim else ()
-        text = f"{int(wrong.sum())} of {array.size} elements, first at {at}: {array[at]!r}, expected {self.exact[at]!r}"
+        count = f"{int(wrong.sum())} of {array.size} elements"
+        text = f"{count}, first at {at}: {array[at]!r}, expected {self.exact[at]!r}"
         return text if self.exact.dtype.kind != "f" else f"{text} within {self.bound[at]:.3g}"
 
 
@@ -176,7 +178,7 @@ def _check_reference_model(low: tosaic.Lowered, arguments: Any, compare: Any, re
 
 
 def _check_read_back(low: tosaic.Lowered, arguments: Any, compare: Any) -> None:
-    """Our own reader and executor on the bytes: the border is that of the file, physical and of TOSA's dtypes."""
+    """Our own reader and executor on the bytes: the border is the file's, physical."""
     ports = zip(low.arrays(*arguments), low.graph.inputs, strict=True)
     session = _core.Session(_core.deserialize(low.to_bytes()))
     raw = session.run([to_file(array, port) for array, port in ports])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+
 from random_graphs.builder import Builder, Unfit
 from random_graphs.programs import RandomProgram
 from random_graphs.rows import ROWS
@@ -41,7 +42,7 @@ def _try(b: Builder, op: str) -> bool:
 
 
 def generate(seed: int) -> RandomProgram:
-    """The program of a seed. Seeds walk through the operator table: each has one operator that it contains."""
+    """The program of a seed. Seeds walk through the operator table: seed n contains operator n."""
     b = Builder(seed)
     ops = list(ROWS)
     _add_inputs(b)

@@ -17,4 +17,6 @@ def report(seed: int, result: Result) -> str:
 
     small = shrink(generate(seed), fails)
     lines = [f"seed {seed}: {len(result.failures)} failures", *map(str, result.failures[:4]), small.source()]
-    return "\n".join([*lines, *(f"of the minimal program: {failure}" for failure in check(small).failures[:2])])
+    return "\n".join(
+        [*lines, *(f"of the minimal program: {failure}" for failure in check(small).failures[:2])]
+    )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
+
 from random_graphs.builder import Builder, Info, Unfit
 
 Row = Callable[[Builder], object]
@@ -54,14 +55,18 @@ def conv(b: Builder) -> object:
     padding = [b.rng.randint(0, k - 1) if k > 1 else 0 for k in kernel]
     bias = b.flag()
     if transposed:
-        if any((e - 1) * s + k - 2 * p < 1 for e, s, k, p in zip(x.shape[2:], stride, kernel, padding, strict=True)):
+        if any(
+            (e - 1) * s + k - 2 * p < 1
+            for e, s, k, p in zip(x.shape[2:], stride, kernel, padding, strict=True)
+        ):
             raise Unfit("size")
         extra = [b.rng.randint(0, max(s - 1, 0)) for s in stride]
         weight = b.param(channels, multiple, *kernel)
         operands = [x, weight, *([b.param(groups * multiple)] if bias else [])]
         text = f"stride={stride}, padding={padding}, output_padding={extra}, groups={groups}"
         return b.add(
-            f"torch.nn.functional.conv_transpose{n}d({{0}}, {{1}}, {'{2}' if bias else None}, {text})", *operands
+            f"torch.nn.functional.conv_transpose{n}d({{0}}, {{1}}, {'{2}' if bias else None}, {text})",
+            *operands,
         )
     for extent, k, d, p in zip(x.shape[2:], kernel, dilation, padding, strict=True):
         if extent + 2 * p < d * (k - 1) + 1:
@@ -90,10 +95,12 @@ def matmul(b: Builder) -> object:
     depth = x.shape[-1]
     if b.flag():
         other = b.pick(
-            lambda v: v.dtype is torch.float32
-            and 1 <= v.rank <= 4
-            and v.shape[-2 if v.rank > 1 else 0] == depth
-            and (min(v.rank, x.rank) < 3 or _broadcast(v.shape[:-2], x.shape[:-2]))
+            lambda v: (
+                v.dtype is torch.float32
+                and 1 <= v.rank <= 4
+                and v.shape[-2 if v.rank > 1 else 0] == depth
+                and (min(v.rank, x.rank) < 3 or _broadcast(v.shape[:-2], x.shape[:-2]))
+            )
         )
     else:
         shapes = [(depth,), (depth, b.rng.randint(1, 5))]
@@ -148,7 +155,9 @@ def sdpa(b: Builder) -> object:
 # ---- elementwise, unary ----
 
 
-def _plain(op: str, call: str, *, exact: bool = False, stepped: bool = False, inner: str = "", size: float = 1e9) -> None:
+def _plain(
+    op: str, call: str, *, exact: bool = False, stepped: bool = False, inner: str = "", size: float = 1e9
+) -> None:
     def make(b: Builder) -> object:
         x = b.bounded(size) if size < 1e9 else b.floats()
         return b.add(call, x, exact=exact, stepped=stepped, inner=inner)
@@ -202,8 +211,13 @@ def clamp(b: Builder) -> object:
     if b.rng.random() < 0.25:
         return b.add("torch.clamp({0}, -3, 5)", b.ints(), exact=True)
     low, high = sorted([b.number(), b.number()])
-    forms = [f"torch.clamp({{0}}, {low}, {high})", f"torch.clamp({{0}}, min={low})", f"torch.clamp({{0}}, max={high})",
-             "torch.nn.functional.relu6({0})", f"torch.nn.functional.hardtanh({{0}}, {low - 0.5}, {high + 0.5})"]
+    forms = [
+        f"torch.clamp({{0}}, {low}, {high})",
+        f"torch.clamp({{0}}, min={low})",
+        f"torch.clamp({{0}}, max={high})",
+        "torch.nn.functional.relu6({0})",
+        f"torch.nn.functional.hardtanh({{0}}, {low - 0.5}, {high + 0.5})",
+    ]
     return b.add(b.rng.choice(forms), b.floats(), exact=True)
 
 
@@ -293,14 +307,21 @@ def div(b: Builder) -> object:
     if roll < 0.5:
         x = b.ints()
         mode = b.rng.choice(["floor", "trunc"])
-        return b.add(f"torch.div({{0}}, {b.rng.choice([2, 3, -4, 7])}, rounding_mode={mode!r})", x, exact=True)
+        return b.add(
+            f"torch.div({{0}}, {b.rng.choice([2, 3, -4, 7])}, rounding_mode={mode!r})", x, exact=True
+        )
     if roll < 0.6:
         x = b.ints()
         return b.add("torch.div({0}, {1})", x, b.leaf("parameter", x.dtype, x.shape, 1, 9))
     if roll < 0.75:
         mode = b.rng.choice(["floor", "trunc"])
         x = b.bounded(100)
-        return b.add(f"torch.div({{0}}, {{1}}, rounding_mode={mode!r})", x, b.param(*x.shape, low=0.4, high=3), stepped=True)
+        return b.add(
+            f"torch.div({{0}}, {{1}}, rounding_mode={mode!r})",
+            x,
+            b.param(*x.shape, low=0.4, high=3),
+            stepped=True,
+        )
     divisor = b.positive()
     return b.add("torch.div({0}, {1})", b.partner(divisor), divisor)
 
@@ -437,7 +458,9 @@ for _name in ("argmax", "argmin"):
         if b.flag():
             return b.add(f"torch.{name}({{0}}, dim={b.axis(x)}, keepdim={b.flag()})", x, exact=True)
         direction = name.removeprefix("arg")
-        return b.add(f"torch.{direction}({{0}}, dim={b.axis(x)}, keepdim={b.flag()})", x, exact=True, results=2)
+        return b.add(
+            f"torch.{direction}({{0}}, dim={b.axis(x)}, keepdim={b.flag()})", x, exact=True, results=2
+        )
 
     ROWS[_name] = _position
 
@@ -445,7 +468,9 @@ for _name in ("argmax", "argmin"):
 @row("cumsum")
 def cumsum(b: Builder) -> object:
     x = b.ints(1) if b.rng.random() < 0.2 else b.floats(1)
-    return b.add(f"torch.cumsum({{0}}, dim={b.axis(x)})", x, inner="{0}.abs()" if x.dtype is torch.float32 else "")
+    return b.add(
+        f"torch.cumsum({{0}}, dim={b.axis(x)})", x, inner="{0}.abs()" if x.dtype is torch.float32 else ""
+    )
 
 
 @row("diff")
@@ -572,7 +597,8 @@ def resize(b: Builder) -> object:
     if b.flag():
         target = f"scale_factor={b.rng.choice([2, 2, 3])}"
     else:
-        target = f"size={[max(1, extent * b.rng.choice([1, 2, 3]) - b.rng.choice([0, 1])) for extent in x.shape[2:]]}"
+        size = [max(1, extent * b.rng.choice([1, 2, 3]) - b.rng.choice([0, 1])) for extent in x.shape[2:]]
+        target = f"size={size}"
     return b.add(f"torch.nn.functional.interpolate({{0}}, {target}, mode={mode!r}{corners})", x)
 
 
@@ -584,7 +610,9 @@ def reshape(b: Builder) -> object:
     x = b.anything()
     roll = b.rng.random()
     if roll < 0.4:
-        return b.add(f"{{0}}.reshape({b.factors(x.numel, b.rng.randint(0 if x.numel == 1 else 1, 5))})", x, exact=True)
+        return b.add(
+            f"{{0}}.reshape({b.factors(x.numel, b.rng.randint(0 if x.numel == 1 else 1, 5))})", x, exact=True
+        )
     if roll < 0.7:
         return b.add(f"{{0}}.unsqueeze({b.rng.randrange(-x.rank - 1, x.rank + 1)})", x, exact=True)
     return b.add(b.rng.choice(["{0}.flatten()", "{0}.squeeze()"]), x, exact=True)
@@ -645,7 +673,9 @@ def stack(b: Builder) -> object:
     others = [v for v in b.infos.values() if v.dtype is x.dtype and v.shape == x.shape]
     parts = [x, *(b.rng.choice(others) for _ in range(b.rng.randint(1, 2)))]
     names = ", ".join(f"{{{i}}}" for i in range(len(parts)))
-    return b.add(f"torch.stack([{names}], dim={b.rng.randrange(-x.rank - 1, x.rank + 1)})", *parts, exact=True)
+    return b.add(
+        f"torch.stack([{names}], dim={b.rng.randrange(-x.rank - 1, x.rank + 1)})", *parts, exact=True
+    )
 
 
 @row("split")
@@ -734,7 +764,12 @@ def gather(b: Builder) -> object:
 def index_select(b: Builder) -> object:
     x = b.anything(1)
     axis = b.rng.randrange(x.rank)
-    return b.add(f"torch.index_select({{0}}, {axis}, {{1}})", x, b.index(x.shape[axis], b.rng.randint(1, 5)), exact=True)
+    return b.add(
+        f"torch.index_select({{0}}, {axis}, {{1}})",
+        x,
+        b.index(x.shape[axis], b.rng.randint(1, 5)),
+        exact=True,
+    )
 
 
 @row("index")
@@ -753,7 +788,9 @@ def index(b: Builder) -> object:
 def embedding(b: Builder) -> object:
     table = b.param(b.rng.randint(2, 9), b.rng.randint(1, 6))
     shape = b.rng.choice([(3,), (2, 3), (1,), (2, 1, 2)])
-    return b.add("torch.nn.functional.embedding({0}, {1})", b.index(table.shape[0], *shape), table, exact=True)
+    return b.add(
+        "torch.nn.functional.embedding({0}, {1})", b.index(table.shape[0], *shape), table, exact=True
+    )
 
 
 # ---- creation ----

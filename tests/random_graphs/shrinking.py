@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import torch
+
 from random_graphs.programs import F32, F64, Leaf, RandomProgram, evaluate
 
 Fails = Callable[[RandomProgram], bool]

@@ -55,7 +55,7 @@ BorderForm border_form(Stage stage, const TensorType& type, const Border& border
          .what = "a border converts integers only",
          .got = std::string(to_string(*border.source_dtype)) + " for " + std::string(to_string(type.dtype))});
   form.dtype = border.source_dtype.value_or(type.dtype);
-  form.converts = form.dtype != type.dtype;
+  form.converts = border.source_dtype.has_value();
   form.shape = type.shape;
   form.axes = form.memory = Dims::iota(rank);
   const bool value_is_physical = stage == Stage::kTosa;

@@ -21,7 +21,7 @@ struct BorderForm {
   Shape shape;                // of the caller's array
   Dims axes;                  // graph axis i is array axis axes[i]
   Dims memory;                // array axes, outermost first, as an allocated array lies in memory
-  bool converts = false;      // dtype differs from the value's
+  bool converts = false;      // to the value's dtype, or looks at the range of the same
 };
 
 [[nodiscard]] BorderForm border_form(Stage stage, const TensorType& type, const Border& border);

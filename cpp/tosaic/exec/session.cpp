@@ -267,8 +267,8 @@ class Session::Impl {
       const std::uint32_t i = inputs_[k];
       const TensorType& type = input_type(i);
       const ArrayView view = in_graph_axes(input_forms_[i], arrays[k]);
-      if (view.dtype == type.dtype && is_dense(view.shape, view.strides, view.dtype) &&
-          aligned(view.data, byte_size(type.dtype))) {
+      if (!input_forms_[i].converts && view.dtype == type.dtype &&
+          is_dense(view.shape, view.strides, view.dtype) && aligned(view.data, byte_size(type.dtype))) {
         context.inputs[i] = view.data;
         continue;
       }

@@ -90,9 +90,10 @@ class Graph {
                   std::span<const TensorType> results, OriginRef origin, std::string name,
                   std::vector<std::shared_ptr<const Graph>> regions = {});
   // Single-result node with its type by infer().
-  ValueId add(Op op, Attrs attrs, std::span<const ValueId> operands, OriginRef origin, std::string name = "");
+  ValueId add(Op op, Attrs attributes, std::span<const ValueId> operands, OriginRef origin,
+              std::string node_name = "");
   void add_output(Output output);
-  void set_order(ValueId value, DimOrder order) { values_[value.index()].type.order = std::move(order); }
+  void set_order(ValueId value, const DimOrder& order) { values_[value.index()].type.order = order; }
 
   // Gives a value another name, if that is free; else it keeps its own.
   void rename(ValueId value, const std::string& wanted);
@@ -133,7 +134,7 @@ class Graph {
  private:
   friend class Rewriter;
   friend class TextReader;  // parse() restores names and types exactly
-  [[nodiscard]] std::string unique_name(std::string name);
+  [[nodiscard]] std::string unique_name(std::string wanted);
   struct Users;
   std::vector<Node> nodes_;
   std::vector<Value> values_;

@@ -387,7 +387,7 @@ class TextReader {
 
   Declaration declaration();
   ValueId reference(const Scope& scope);
-  void define(Scope& scope, ValueId id, Declaration declaration);
+  void define(Scope& scope, ValueId id, Declaration declared);
   Border border();
   TensorType type();
   DType dtype();

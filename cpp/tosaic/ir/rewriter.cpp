@@ -7,9 +7,7 @@ Graph& Rewriter::out(const Node& at) {
   started_ = true;
   // Everything before `at` is a verbatim prefix: values up to its first result, nodes up to itself.
   const std::uint32_t node_index = source_.id(at).index();
-  const std::uint32_t value_count = at.result_count != 0 ? at.first_result
-                                    : node_index == 0    ? 0u
-                                                         : source_.nodes_[node_index].first_result;
+  const std::uint32_t value_count = at.first_result;
   out_.name = source_.name;
   out_.stage = source_.stage;
   out_.nodes_.reserve(source_.nodes_.size() + 8);
@@ -28,15 +26,13 @@ Graph& Rewriter::out(const Node& at) {
   // Inputs and constants may stand behind the prefix in the value array.
   for (std::uint32_t i = value_count; i < source_.values_.size(); ++i) {
     const Value& value = source_.values_[i];
-    if (value.kind == ValueKind::kConstant) {
-      map_[i] = out_.add_constant(value.constant);
-    } else if (value.kind == ValueKind::kInput) {
-      Value copy = value;
-      copy.name = out_.unique_name(copy.name);
-      map_[i] = ValueId(static_cast<std::uint32_t>(out_.values_.size()));
-      out_.inputs_[copy.result_index].value = map_[i];
-      out_.values_.push_back(std::move(copy));
-    }
+    if (value.kind == ValueKind::kResult) continue;
+    Value copy = value;
+    copy.name = out_.unique_name(copy.name);
+    map_[i] = ValueId(static_cast<std::uint32_t>(out_.values_.size()));
+    if (copy.kind == ValueKind::kInput) out_.inputs_[copy.result_index].value = map_[i];
+    if (copy.kind == ValueKind::kConstant) out_.constants_.try_emplace(copy.constant.get(), map_[i]);
+    out_.values_.push_back(std::move(copy));
   }
   return out_;
 }
@@ -90,7 +86,7 @@ void Rewriter::keep(const Node& node) {
 ValueId Rewriter::emit(const Node& at, Op op, Attrs attrs, std::span<const ValueId> operands,
                        const OriginRef& extra) {
   // Intermediate results take the node's name with a suffix; replace() gives the name itself to the last one.
-  OriginRef origin = extra ? merge({at.origin, extra}) : at.origin;
+  OriginRef origin = extra ? merge({extra, at.origin}) : at.origin;
   return out(at).add(op, std::move(attrs), operands, std::move(origin),
                      source_.node_name(at) + "." + std::string(info(op).name));
 }
@@ -130,6 +126,45 @@ std::optional<Graph> Rewriter::finish() && {
     out_.outputs_.push_back(std::move(copy));
   }
   return std::move(out_);
+}
+
+Graph Rewriter::pruned(const Graph& source, const std::vector<bool>& live_values,
+                       const std::vector<bool>& live_nodes) {
+  Graph out;
+  out.name = source.name;
+  out.stage = source.stage;
+  out.inputs_ = source.inputs_;
+  out.outputs_ = source.outputs_;
+  std::vector<ValueId> map(source.values_.size());
+  std::vector<std::uint32_t> kept_before;  // by value index: how many values before it stay
+  kept_before.reserve(source.values_.size() + 1);
+  for (std::uint32_t i = 0; i < source.values_.size(); ++i) {
+    kept_before.push_back(static_cast<std::uint32_t>(out.values_.size()));
+    const Value& value = source.values_[i];
+    const bool kept = value.kind == ValueKind::kResult     ? live_nodes[value.producer.index()]
+                      : value.kind == ValueKind::kConstant ? live_values[i]
+                                                           : true;
+    if (!kept) continue;
+    map[i] = ValueId(static_cast<std::uint32_t>(out.values_.size()));
+    out.values_.push_back(value);
+    out.names_.try_emplace(value.name, 1u);
+    if (value.kind == ValueKind::kInput) out.inputs_[value.result_index].value = map[i];
+    if (value.kind == ValueKind::kConstant) out.constants_.try_emplace(value.constant.get(), map[i]);
+  }
+  kept_before.push_back(static_cast<std::uint32_t>(out.values_.size()));
+  for (std::size_t n = 0; n < source.nodes_.size(); ++n) {
+    if (!live_nodes[n]) continue;
+    Node node = source.nodes_[n];
+    node.operand_begin = static_cast<std::uint32_t>(out.operands_.size());
+    for (const ValueId operand : source.operands(source.nodes_[n]))
+      out.operands_.push_back(operand.valid() ? map[operand.index()] : operand);
+    node.first_result = kept_before[node.first_result];
+    const NodeId id(static_cast<std::uint32_t>(out.nodes_.size()));
+    for (std::uint32_t r = 0; r < node.result_count; ++r) out.values_[node.first_result + r].producer = id;
+    out.nodes_.push_back(std::move(node));
+  }
+  for (Output& output : out.outputs_) output.value = map[output.value.index()];
+  return out;
 }
 
 }  // namespace tosaic

@@ -40,7 +40,7 @@ class Rewriter {
   // The new id of an old value (of a node already walked, an input or a constant).
   [[nodiscard]] ValueId map(ValueId old) const;
   [[nodiscard]] std::vector<ValueId> map_operands(const Node& node) const;
-  // Emits a node on behalf of `at`: origin = merge(at's origin, extra).
+  // Emits a node on behalf of `at`: origin = merge(extra, at's origin), earlier nodes first.
   ValueId emit(const Node& at, Op op, Attrs attrs, std::span<const ValueId> operands,
                const OriginRef& extra = nullptr);
   ValueId emit(const Node& at, Op op, Attrs attrs, std::initializer_list<ValueId> operands,
@@ -52,6 +52,11 @@ class Rewriter {
   // Old value -> new value by force (borders that change type); used before the walk starts.
   void start();
   void bind(ValueId old, ValueId fresh);
+
+  // The graph with only the live nodes and constants; inputs stay, and so do all names. Operands of live nodes and
+  // outputs are live.
+  [[nodiscard]] static Graph pruned(const Graph& source, const std::vector<bool>& live_values,
+                                    const std::vector<bool>& live_nodes);
 
   // The finished graph; nullopt if nothing changed. Outputs are mapped.
   [[nodiscard]] std::optional<Graph> finish() &&;

@@ -177,6 +177,8 @@ bool Checker::shape(const Value& value) {
   }
   if (graph_.stage != Stage::kTosa || !options_.stage) return true;
   ErrorParts parts{.where = "verify", .what = {}, .node = value.name};
+  if (value.kind == ValueKind::kResult && value.producer.index() < graph_.nodes().size())
+    parts = located(std::move(parts), graph_.node(value.producer).origin, value.name);
   if (!type.order.is_identity()) {
     parts.what = "a value at stage tosa has a dim order";
     parts.expected = "the identity: shapes are physical";

@@ -5,19 +5,19 @@ namespace {
 
 // A null table was not compiled.
 template <class Table>
-Table& choose(Isa isa, Table& baseline, Table* avx2, Table* avx512) {
+Table& choose(Isa isa, Table* baseline, Table* avx2, Table* avx512) {
   if (isa == Isa::kAvx512 && avx512 != nullptr) return *avx512;
   if (isa == Isa::kAvx2 && avx2 != nullptr) return *avx2;
-  return baseline;
+  return *baseline;
 }
 
 }  // namespace
 
 #if defined(TOSAIC_HAVE_AVX2) && defined(TOSAIC_HAVE_AVX512)
 #define TOSAIC_CHOOSE(isa, table) \
-  choose<decltype(baseline::table)>(isa, baseline::table, &avx2::table, &avx512::table)
+  choose<decltype(baseline::table)>(isa, &baseline::table, &avx2::table, &avx512::table)
 #else
-#define TOSAIC_CHOOSE(isa, table) choose<decltype(baseline::table)>(isa, baseline::table, nullptr, nullptr)
+#define TOSAIC_CHOOSE(isa, table) choose<decltype(baseline::table)>(isa, &baseline::table, nullptr, nullptr)
 #endif
 
 const GemmKernels<float>& gemm_kernels_f32(Isa isa) { return TOSAIC_CHOOSE(isa, kGemmF32); }

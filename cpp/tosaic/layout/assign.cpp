@@ -15,7 +15,8 @@ bool order_free(Op op) {
 
 class Assignment {
  public:
-  explicit Assignment(const Graph& graph) : graph_(graph), plan_{std::vector<DimOrder>(graph.values().size())} {}
+  explicit Assignment(const Graph& graph)
+      : graph_(graph), plan_{std::vector<DimOrder>(graph.values().size())} {}
 
   LayoutPlan run() {
     for (const Input& input : graph_.inputs()) plan_.order[input.value.index()] = input.border.order;
@@ -29,7 +30,8 @@ class Assignment {
  private:
   [[nodiscard]] const DimOrder& order(ValueId id) const { return plan_.order[id.index()]; }
 
-  // The first order other than row-major among operands of the result's shape (all of its rank if `any_shape`).
+  // The first order other than row-major among operands of the result's shape (all of its rank if
+  // `any_shape`).
   [[nodiscard]] DimOrder followed(const Node& node, bool any_shape) const {
     const Shape& shape = graph_.type(graph_.result(node)).shape;
     for (const ValueId operand : graph_.operands(node)) {

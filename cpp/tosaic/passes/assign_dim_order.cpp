@@ -10,7 +10,8 @@ namespace tosaic::passes {
 std::optional<Graph> assign_dim_order(const Graph& graph) {
   layout::LayoutPlan plan = layout::assign(graph);
   bool same = true;
-  for (std::size_t i = 0; i < plan.order.size(); ++i) same = same && plan.order[i] == graph.values()[i].type.order;
+  for (std::size_t i = 0; i < plan.order.size(); ++i)
+    same = same && plan.order[i] == graph.values()[i].type.order;
   if (same) return std::nullopt;
   Graph out = graph;
   for (std::uint32_t i = 0; i < plan.order.size(); ++i) out.set_order(ValueId(i), std::move(plan.order[i]));

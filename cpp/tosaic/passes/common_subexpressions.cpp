@@ -60,7 +60,8 @@ std::optional<Graph> common_subexpressions(const Graph& graph) {
   }
   Rewriter rewriter(graph);
   bool merged_constants = false;
-  for (std::uint32_t i = 0; i < leader.size(); ++i) merged_constants = merged_constants || leader[i] != ValueId(i);
+  for (std::uint32_t i = 0; i < leader.size(); ++i)
+    merged_constants = merged_constants || leader[i] != ValueId(i);
   if (merged_constants) {
     rewriter.start();
     for (std::uint32_t i = 0; i < leader.size(); ++i)
@@ -72,8 +73,8 @@ std::optional<Graph> common_subexpressions(const Graph& graph) {
       continue;
     }
     const auto [it, fresh] = seen.try_emplace(node_key(graph, node, leader), graph.result(node));
-    const bool same_order = fresh || graph.type(it->second).order == graph.type(graph.result(node)).order;
-    if (fresh || !same_order) {
+    // The key says nothing of dim orders and qparams.
+    if (fresh || !(graph.type(it->second) == graph.type(graph.result(node)))) {
       rewriter.keep(node);
       continue;
     }

@@ -1,7 +1,7 @@
 // decompose: composite operators become operators that a TOSA target has a counterpart for.
 //
-//   softmax(x)  ->  amax, sub, exp, sum, reciprocal, mul          layer_norm  ->  mean, sub, mul, mean, rsqrt, mul, add
-//   sdpa        ->  matmul, add mask, softmax, matmul             addmm       ->  linear
+//   softmax(x)  ->  amax, sub, exp, sum, reciprocal, mul          layer_norm  ->  mean, sub, mul, mean,
+//   rsqrt, mul, add sdpa        ->  matmul, add mask, softmax, matmul             addmm       ->  linear
 //
 // The expansions stand in expand_*.cpp. Operators that the target has stay, whatever their attributes.
 
@@ -9,6 +9,7 @@
 #include "tosaic/passes/expansions.h"
 #include "tosaic/passes/match.h"
 #include "tosaic/passes/pass.h"
+#include "tosaic/passes/resize_axis.h"
 
 namespace tosaic::passes {
 namespace {
@@ -18,9 +19,18 @@ using MultiExpansion = std::vector<ValueId> (*)(Emitter&);
 
 bool needs_rank4(const Graph& graph, const Node& node) {
   const std::size_t rank = graph.type(graph.operands(node)[0]).rank();
-  if (const auto* pool = std::get_if<PoolAttrs>(node.attrs.get())) return pool->kernel.size() <= 2 && (rank != 4 || pool->kernel.size() == 1);
+  if (const auto* pool = std::get_if<PoolAttrs>(node.attrs.get()))
+    return pool->kernel.size() <= 2 && (rank != 4 || pool->kernel.size() == 1);
   if (const auto* resize = std::get_if<ResizeAttrs>(node.attrs.get())) return resize->size.size() == 1;
   return false;
+}
+
+bool beyond_resize(const Graph& graph, const Node& node) {
+  const auto& attrs = Graph::attrs<ResizeAttrs>(node);
+  const Shape& in = graph.type(graph.operands(node)[0]).shape;
+  if (attrs.size.size() != 2 || num_elements(in) == 0 || num_elements(attrs.size) == 0) return false;
+  return !exact_resize_axis(attrs, 0, in[2], attrs.size[0]) ||
+         !exact_resize_axis(attrs, 1, in[3], attrs.size[1]);
 }
 
 bool has_bool_index(const Graph& graph, const Node& node) {
@@ -33,35 +43,63 @@ bool has_bool_index(const Graph& graph, const Node& node) {
 Expansion expansion_of(const Graph& graph, const Node& node) {
   switch (node.op) {  // NOLINT: the table of expansions; every other operator stays
     case Op::kAddmm:
-    case Op::kBaddbmm: return expand_addmm;
-    case Op::kSdpa: return expand_sdpa;
-    case Op::kLeakyRelu: return expand_leaky_relu;
-    case Op::kElu: return expand_elu;
-    case Op::kGelu: return expand_gelu;
-    case Op::kSilu: return expand_silu;
-    case Op::kHardsigmoid: return expand_hardsigmoid;
-    case Op::kHardswish: return expand_hardswish;
-    case Op::kMean: return expand_mean;
-    case Op::kVar: return expand_var;
-    case Op::kArgmin: return expand_argmin;
-    case Op::kCumsum: return expand_cumsum;
-    case Op::kDiff: return expand_diff;
-    case Op::kBatchNorm: return expand_batch_norm;
-    case Op::kLayerNorm: return expand_layer_norm;
-    case Op::kRmsNorm: return expand_rms_norm;
-    case Op::kGroupNorm: return expand_group_norm;
+    case Op::kBaddbmm:
+      return expand_addmm;
+    case Op::kSdpa:
+      return expand_sdpa;
+    case Op::kLeakyRelu:
+      return expand_leaky_relu;
+    case Op::kElu:
+      return expand_elu;
+    case Op::kGelu:
+      return expand_gelu;
+    case Op::kSilu:
+      return expand_silu;
+    case Op::kHardsigmoid:
+      return expand_hardsigmoid;
+    case Op::kHardswish:
+      return expand_hardswish;
+    case Op::kMean:
+      return expand_mean;
+    case Op::kVar:
+      return expand_var;
+    case Op::kArgmin:
+      return expand_argmin;
+    case Op::kCumsum:
+      return expand_cumsum;
+    case Op::kDiff:
+      return expand_diff;
+    case Op::kBatchNorm:
+      return expand_batch_norm;
+    case Op::kLayerNorm:
+      return expand_layer_norm;
+    case Op::kRmsNorm:
+      return expand_rms_norm;
+    case Op::kGroupNorm:
+      return expand_group_norm;
     case Op::kSoftmax:
-    case Op::kSafeSoftmax: return expand_softmax;
-    case Op::kLogSoftmax: return expand_log_softmax;
-    case Op::kStack: return expand_stack;
-    case Op::kSelect: return expand_select;
+    case Op::kSafeSoftmax:
+      return expand_softmax;
+    case Op::kLogSoftmax:
+      return expand_log_softmax;
+    case Op::kStack:
+      return expand_stack;
+    case Op::kSelect:
+      return expand_select;
     case Op::kTril:
-    case Op::kTriu: return expand_triangle;
-    case Op::kIndex: return has_bool_index(graph, node) ? nullptr : expand_index;
-    case Op::kAdaptiveAvgPool: return expand_adaptive_avg_pool;
+    case Op::kTriu:
+      return expand_triangle;
+    case Op::kIndex:
+      return has_bool_index(graph, node) ? nullptr : expand_index;
+    case Op::kAdaptiveAvgPool:
+      return expand_adaptive_avg_pool;
     case Op::kAvgPool:
     case Op::kMaxPool:
-    case Op::kResize: return needs_rank4(graph, node) ? expand_to_rank4 : nullptr;
+      return needs_rank4(graph, node) ? expand_to_rank4 : nullptr;
+    case Op::kResize:
+      return needs_rank4(graph, node)     ? expand_to_rank4
+             : beyond_resize(graph, node) ? expand_resize
+                                          : nullptr;
     case Op::kConv: {
       const std::size_t weight_rank = graph.type(graph.operands(node)[1]).rank();
       const bool batched = graph.type(graph.operands(node)[0]).rank() == weight_rank;
@@ -72,20 +110,49 @@ Expansion expansion_of(const Graph& graph, const Node& node) {
       const bool matrix = constant_of(graph, other) != nullptr && graph.type(other).rank() == 2;
       return matrix && graph.type(graph.operands(node)[0]).rank() >= 2 ? expand_matmul_by_constant : nullptr;
     }
-    default: return nullptr;
+    default:
+      return nullptr;
+  }
+}
+
+// Composites that torch computes in f32 where their operands are narrower floats. The others move elements,
+// or consist of contractions and pools, which accumulate in f32 anyway.
+Emitter::Width width_of(Op op) {
+  switch (op) {  // NOLINT: the arithmetic composites
+    case Op::kLeakyRelu:
+    case Op::kElu:
+    case Op::kGelu:
+    case Op::kSilu:
+    case Op::kHardsigmoid:
+    case Op::kHardswish:
+    case Op::kMean:
+    case Op::kVar:
+    case Op::kCumsum:
+    case Op::kBatchNorm:
+    case Op::kLayerNorm:
+    case Op::kRmsNorm:
+    case Op::kGroupNorm:
+    case Op::kSoftmax:
+    case Op::kSafeSoftmax:
+    case Op::kLogSoftmax:
+      return Emitter::Width::kWide;
+    default:
+      return Emitter::Width::kAsIs;
   }
 }
 
 std::optional<Graph> decompose_once(const Graph& graph) {
   Rewriter rewriter(graph);
   for (const Node& node : graph.nodes()) {
-    const MultiExpansion multi = node.op == Op::kSplit ? expand_split : node.op == Op::kUnbind ? expand_unbind : nullptr;
+    const MultiExpansion multi = node.op == Op::kSplit    ? expand_split
+                                 : node.op == Op::kUnbind ? expand_unbind
+                                                          : nullptr;
     const Expansion single = multi == nullptr ? expansion_of(graph, node) : nullptr;
     if (multi == nullptr && single == nullptr) {
       rewriter.keep(node);
       continue;
     }
-    Emitter emitter(rewriter, node);
+    Emitter emitter(rewriter, node, width_of(node.op));
     if (multi != nullptr) {
       emitter.replace(multi(emitter));
     } else {

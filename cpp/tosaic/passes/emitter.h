@@ -10,9 +10,18 @@ namespace tosaic::passes {
 
 class Emitter {
  public:
-  // Operands are mapped into the new graph; absent ones stay invalid.
-  Emitter(Rewriter& rewriter, const Node& node)
-      : rewriter_(rewriter), node_(node), graph_(rewriter.out(node)), operands_(rewriter.map_operands(node)) {}
+  // Operands are mapped into the new graph; absent ones stay invalid. With kWide, f16 and bf16 operands are
+  // cast to f32 and the results back, since torch computes such operators in f32 and rounds once.
+  enum class Width { kAsIs, kWide };
+  Emitter(Rewriter& rewriter, const Node& node, Width width = Width::kAsIs)
+      : rewriter_(rewriter),
+        node_(node),
+        graph_(rewriter.out(node)),
+        operands_(rewriter.map_operands(node)),
+        width_(width) {
+    for (ValueId& operand : operands_)
+      if (operand.valid() && width == Width::kWide) operand = cast(operand, widened(type(operand).dtype));
+  }
 
   [[nodiscard]] const Node& node() const { return node_; }
   [[nodiscard]] const Graph& graph() const { return graph_; }
@@ -22,6 +31,17 @@ class Emitter {
   [[nodiscard]] const TensorType& type(ValueId id) const { return graph_.type(id); }
   [[nodiscard]] const TensorType& result_type(std::size_t i = 0) const {
     return rewriter_.source().type(rewriter_.source().result(node_, i));
+  }
+  // The dtype of the only result, widened if the operands are.
+  [[nodiscard]] DType result_dtype() const {
+    return width_ == Width::kWide ? widened(result_type().dtype) : result_type().dtype;
+  }
+  [[nodiscard]] const TensorType& source_type(std::size_t operand) const {
+    return rewriter_.source().type(rewriter_.source().operands(node_)[operand]);
+  }
+  // f32 for f16 and bf16, else itself.
+  [[nodiscard]] static DType widened(DType dtype) {
+    return dtype == DType::kF16 || dtype == DType::kBF16 ? DType::kF32 : dtype;
   }
   template <class A>
   [[nodiscard]] const A& attrs() const {
@@ -38,8 +58,12 @@ class Emitter {
   ValueId mul(ValueId a, ValueId b) { return binary(Op::kMul, a, b); }
   ValueId mul(ValueId a, double b) { return mul(a, number(b, type(a).dtype)); }
   ValueId add(ValueId a, double b) { return add(a, number(b, type(a).dtype)); }
-  ValueId where(ValueId condition, ValueId a, ValueId b) { return emit(Op::kWhere, NoAttrs{}, {condition, a, b}); }
-  ValueId cast(ValueId x, DType dtype) { return type(x).dtype == dtype ? x : emit(Op::kCast, CastAttrs{dtype}, {x}); }
+  ValueId where(ValueId condition, ValueId a, ValueId b) {
+    return emit(Op::kWhere, NoAttrs{}, {condition, a, b});
+  }
+  ValueId cast(ValueId x, DType dtype) {
+    return type(x).dtype == dtype ? x : emit(Op::kCast, CastAttrs{dtype}, {x});
+  }
   ValueId reshape(ValueId x, Shape shape) {
     return type(x).shape == shape ? x : emit(Op::kReshape, ShapeAttrs{shape}, {x});
   }
@@ -52,14 +76,16 @@ class Emitter {
   ValueId slice(ValueId x, std::size_t axis, std::int64_t start, std::int64_t end) {
     return emit(Op::kSlice, SliceAttrs{static_cast<std::int64_t>(axis), start, end, 1}, {x});
   }
-  ValueId reduce(Op op, ValueId x, Dims axes, bool keepdim) { return emit(op, ReduceAttrs{axes, keepdim, {}}, {x}); }
+  ValueId reduce(Op op, ValueId x, Dims axes, bool keepdim) {
+    return emit(op, ReduceAttrs{axes, keepdim, {}}, {x});
+  }
   ValueId constant(DType dtype, const Shape& shape, const std::vector<double>& values) {
     return rewriter_.constant(node_, make_constant("", dtype, shape, values));
   }
   // A rank-0 constant: takes part in promotion as torch's numbers do.
   ValueId number(double value, DType dtype) { return constant(dtype, {}, {value}); }
 
-  void replace(ValueId result) { rewriter_.replace(node_, result); }
+  void replace(ValueId result) { rewriter_.replace(node_, cast(result, result_type().dtype)); }
   void replace(const std::vector<ValueId>& results) { rewriter_.replace(node_, results); }
 
  private:
@@ -67,6 +93,7 @@ class Emitter {
   const Node& node_;
   Graph& graph_;
   std::vector<ValueId> operands_;
+  Width width_;
 };
 
 }  // namespace tosaic::passes

@@ -4,11 +4,13 @@
 
 #include "tosaic/passes/expansions.h"
 #include "tosaic/passes/match.h"
+#include "tosaic/passes/resize_axis.h"
 
 namespace tosaic::passes {
 namespace {
 
-// x (.., W) -> averages over torch's adaptive windows along the last axis, as a linear layer with a constant matrix.
+// x (.., W) -> averages over torch's adaptive windows along the last axis, as a linear layer with a constant
+// matrix.
 ValueId average_windows(Emitter& e, ValueId x, std::int64_t out) {
   const std::int64_t in = e.type(x).shape.back();
   std::vector<double> weight(static_cast<std::size_t>(in * out), 0.0);
@@ -37,7 +39,8 @@ ValueId expand_addmm(Emitter& e) {
   if (e.node().op == Op::kAddmm && plain && row_bias && constant_of(e.graph(), b) != nullptr)
     return e.emit(Op::kLinear, NoAttrs{}, {a, e.permute(b, {1, 0}), bias});
   const ValueId product = e.binary(Op::kMatmul, a, b);
-  if (as_double(attrs.beta) == 0.0) return e.mul(product, as_double(attrs.alpha));  // torch ignores input, NaN included
+  if (as_double(attrs.beta) == 0.0)
+    return e.mul(product, as_double(attrs.alpha));  // torch ignores input, NaN included
   const ValueId scaled_bias = as_double(attrs.beta) == 1.0 ? bias : e.mul(bias, as_double(attrs.beta));
   return e.add(as_double(attrs.alpha) == 1.0 ? product : e.mul(product, as_double(attrs.alpha)), scaled_bias);
 }
@@ -59,7 +62,8 @@ ValueId expand_conv1d(Emitter& e) {
     for (Dims* dims : {&attrs.stride, &attrs.dilation}) dims->insert(0, 1);
     for (Dims* dims : {&attrs.pad_before, &attrs.pad_after, &attrs.output_padding}) dims->insert(0, 0);
   }
-  const ValueId y = e.emit(Op::kConv, attrs, {e.reshape(e.operand(0), x), weight, e.has(2) ? e.operand(2) : ValueId()});
+  const ValueId y =
+      e.emit(Op::kConv, attrs, {e.reshape(e.operand(0), x), weight, e.has(2) ? e.operand(2) : ValueId()});
   return e.reshape(y, e.result_type().shape);
 }
 
@@ -67,7 +71,8 @@ ValueId expand_adaptive_avg_pool(Emitter& e) {
   const Shape in = e.type(e.operand(0)).shape, out = e.result_type().shape;
   const std::size_t rank = in.size(), spatial = e.attrs<ShapeAttrs>().shape.size();
   bool even = true;
-  for (std::size_t i = rank - spatial; i < rank; ++i) even = even && in[i] % std::max<std::int64_t>(1, out[i]) == 0;
+  for (std::size_t i = rank - spatial; i < rank; ++i)
+    even = even && in[i] % std::max<std::int64_t>(1, out[i]) == 0;
   if (even && spatial <= 2) {
     PoolAttrs pool;
     for (std::size_t i = rank - spatial; i < rank; ++i) {
@@ -86,13 +91,38 @@ ValueId expand_adaptive_avg_pool(Emitter& e) {
   return x;
 }
 
+// An axis at a time: nearest picks elements; bilinear is a linear layer with a constant matrix.
+ValueId expand_resize(Emitter& e) {
+  const auto& attrs = e.attrs<ResizeAttrs>();
+  ValueId x = e.operand(0);
+  for (std::size_t axis = 2; axis < 4; ++axis) {
+    const std::int64_t in = e.type(x).shape[axis], out = attrs.size[axis - 2];
+    const double scale = attrs.scales.empty() ? 0.0 : attrs.scales[axis - 2];
+    if (attrs.mode == ResizeMode::kNearest) {
+      const std::vector<std::int64_t> elements = nearest_elements(in, out, scale);
+      const ValueId index = e.constant(DType::kI64, {out}, {elements.begin(), elements.end()});
+      x = e.emit(Op::kIndexSelect, AxisAttrs{static_cast<std::int64_t>(axis)}, {x, index});
+    } else {
+      const Dims perm = swap_axes(4, axis, 3);
+      const std::vector<double> weights = bilinear_weights(in, out, attrs.align_corners, scale);
+      const ValueId matrix = e.constant(e.type(x).dtype, {out, in}, weights);
+      x = e.permute(e.emit(Op::kLinear, NoAttrs{}, {e.permute(x, perm), matrix, ValueId()}), perm);
+    }
+  }
+  return x;
+}
+
 // Pools and resize of (C, L), (N, C, L) or (C, H, W) run on (N, C, H, W).
 ValueId expand_to_rank4(Emitter& e) {
   Shape shape = e.type(e.operand(0)).shape;
   Attrs attrs = *e.node().attrs;
   const bool one_spatial_axis = std::visit(
       [](const auto& a) {
-        if constexpr (requires { a.kernel; a.ceil_mode; }) return a.kernel.size() == 1;
+        if constexpr (requires {
+                        a.kernel;
+                        a.ceil_mode;
+                      })
+          return a.kernel.size() == 1;
         if constexpr (requires { a.align_corners; }) return a.size.size() == 1;
         return false;
       },

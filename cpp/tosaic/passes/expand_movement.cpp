@@ -40,13 +40,15 @@ std::vector<ValueId> expand_unbind(Emitter& e) {
   const auto axis = static_cast<std::size_t>(e.attrs<AxisAttrs>().axis);
   std::vector<ValueId> parts;
   for (std::uint32_t i = 0; i < e.node().result_count; ++i)
-    parts.push_back(e.emit(Op::kReshape, ShapeAttrs{e.result_type(i).shape}, {e.slice(e.operand(0), axis, i, i + 1)}));
+    parts.push_back(
+        e.emit(Op::kReshape, ShapeAttrs{e.result_type(i).shape}, {e.slice(e.operand(0), axis, i, i + 1)}));
   return parts;
 }
 
 ValueId expand_select(Emitter& e) {
   const auto& attrs = e.attrs<SelectAttrs>();
-  const ValueId part = e.slice(e.operand(0), static_cast<std::size_t>(attrs.axis), attrs.index, attrs.index + 1);
+  const ValueId part =
+      e.slice(e.operand(0), static_cast<std::size_t>(attrs.axis), attrs.index, attrs.index + 1);
   return e.emit(Op::kReshape, ShapeAttrs{e.result_type().shape}, {part});
 }
 
@@ -57,13 +59,15 @@ ValueId expand_triangle(Emitter& e) {
   const bool lower = e.node().op == Op::kTril;
   std::vector<double> keep;
   for (std::int64_t r = 0; r < rows; ++r)
-    for (std::int64_t c = 0; c < columns; ++c) keep.push_back((lower ? c - r <= diagonal : c - r >= diagonal) ? 1.0 : 0.0);
-  return e.where(e.constant(DType::kBool, {rows, columns}, keep), e.operand(0), e.number(0.0, e.result_type().dtype));
+    for (std::int64_t c = 0; c < columns; ++c)
+      keep.push_back((lower ? c - r <= diagonal : c - r >= diagonal) ? 1.0 : 0.0);
+  return e.where(e.constant(DType::kBool, {rows, columns}, keep), e.operand(0),
+                 e.number(0.0, e.result_type().dtype));
 }
 
-// x[.., i, j, ..] with index tensors on several axes: the indexed axes move to the front and merge, the index tensors
-// broadcast to one linear index, and one index_select reads them. The indexed extents return where torch puts them: in
-// place of adjacent index tensors, else in front.
+// x[.., i, j, ..] with index tensors on several axes: the indexed axes move to the front and merge, the index
+// tensors broadcast to one linear index, and one index_select reads them. The indexed extents return where
+// torch puts them: in place of adjacent index tensors, else in front.
 ValueId expand_index(Emitter& e) {
   const ValueId x = e.operand(0);
   const Shape shape = e.type(x).shape;
@@ -102,7 +106,8 @@ ValueId expand_index(Emitter& e) {
   const std::size_t index_rank = index_shape.size();
   for (std::size_t i = 0; i < indexed.front(); ++i) back.push_back(static_cast<std::int64_t>(index_rank + i));
   for (std::size_t i = 0; i < index_rank; ++i) back.push_back(static_cast<std::int64_t>(i));
-  for (std::size_t i = indexed.front(); i < kept_shape.size(); ++i) back.push_back(static_cast<std::int64_t>(index_rank + i));
+  for (std::size_t i = indexed.front(); i < kept_shape.size(); ++i)
+    back.push_back(static_cast<std::int64_t>(index_rank + i));
   return e.permute(y, back);
 }
 

@@ -1,7 +1,7 @@
 // Normalisation, softmax and attention in elementwise arithmetic and reductions.
 //
-// Everything is written so that no step loses more than its own rounding: variance from centred values (not from
-// E[x^2] - E[x]^2), softmax shifted by its maximum, batch norm's affine map from constants in double.
+// Everything is written so that no step loses more than its own rounding: variance from centred values (not
+// from E[x^2] - E[x]^2), softmax shifted by its maximum, batch norm's affine map from constants in double.
 
 #include <cmath>
 #include <limits>
@@ -14,7 +14,8 @@ namespace {
 
 Dims trailing_axes(std::size_t rank, std::int64_t count) {
   Dims axes;
-  for (std::size_t i = rank - static_cast<std::size_t>(count); i < rank; ++i) axes.push_back(static_cast<std::int64_t>(i));
+  for (std::size_t i = rank - static_cast<std::size_t>(count); i < rank; ++i)
+    axes.push_back(static_cast<std::int64_t>(i));
   return axes;
 }
 
@@ -74,6 +75,10 @@ bool hides_a_row(const Constant& mask) {
 
 Mask read_mask(Emitter& e, ValueId mask, DType dtype) {
   Mask out;
+  if (const Node* expand = produced_by(e.graph(), mask, Op::kExpand)) {  // adding broadcasts by itself
+    const ValueId narrow = e.graph().operands(*expand)[0];
+    if (constant_of(e.graph(), narrow) != nullptr && e.type(narrow).rank() != 0) mask = narrow;
+  }
   const Constant* constant = constant_of(e.graph(), mask);
   const bool known = constant != nullptr && constant->storage.bound();
   out.may_hide_rows = !known || hides_a_row(*constant);
@@ -131,7 +136,9 @@ ValueId expand_batch_norm(Emitter& e) {
   const DType dtype = e.type(e.operand(3)).dtype;
   ValueId scale, shift;
   if (all_constant(e, 1)) {
-    const auto at = [&](std::size_t i, std::size_t c) { return element_as_double(*constant_of(e.graph(), e.operand(i)), c); };
+    const auto at = [&](std::size_t i, std::size_t c) {
+      return element_as_double(*constant_of(e.graph(), e.operand(i)), c);
+    };
     const auto channels = static_cast<std::size_t>(num_elements(e.type(e.operand(3)).shape));
     std::vector<double> scales, shifts;
     for (std::size_t c = 0; c < channels; ++c) {
@@ -154,7 +161,8 @@ ValueId expand_batch_norm(Emitter& e) {
 ValueId expand_layer_norm(Emitter& e) {
   const auto& attrs = e.attrs<NormAttrs>();
   const ValueId x = e.operand(0);
-  ValueId y = normalized(e, x, trailing_axes(e.type(x).rank(), attrs.normalized_rank), attrs.eps.value_or(1e-5));
+  ValueId y =
+      normalized(e, x, trailing_axes(e.type(x).rank(), attrs.normalized_rank), attrs.eps.value_or(1e-5));
   if (e.has(1)) y = e.mul(y, e.operand(1));
   if (e.has(2)) y = e.add(y, e.operand(2));
   return e.cast(y, e.result_type().dtype);
@@ -163,7 +171,7 @@ ValueId expand_layer_norm(Emitter& e) {
 ValueId expand_rms_norm(Emitter& e) {
   const auto& attrs = e.attrs<NormAttrs>();
   const ValueId x = e.operand(0);
-  const double eps = attrs.eps.value_or(epsilon_of(e.type(x).dtype));
+  const double eps = attrs.eps.value_or(epsilon_of(e.source_type(0).dtype));
   ValueId y = scale_to_unit_rms(e, x, trailing_axes(e.type(x).rank(), attrs.normalized_rank), eps);
   if (e.has(1)) y = e.mul(y, e.operand(1));
   return e.cast(y, e.result_type().dtype);
@@ -173,7 +181,8 @@ ValueId expand_group_norm(Emitter& e) {
   const auto& attrs = e.attrs<GroupNormAttrs>();
   const ValueId x = e.operand(0);
   const Shape shape = e.type(x).shape;
-  const Shape grouped{shape[0], attrs.groups, num_elements(shape) / std::max<std::int64_t>(1, shape[0] * attrs.groups)};
+  const Shape grouped{shape[0], attrs.groups,
+                      num_elements(shape) / std::max<std::int64_t>(1, shape[0] * attrs.groups)};
   ValueId y = e.reshape(normalized(e, e.reshape(x, grouped), {2}, attrs.eps), shape);
   if (e.has(1)) y = e.mul(y, along_channels(e, e.operand(1), shape.size()));
   if (e.has(2)) y = e.add(y, along_channels(e, e.operand(2), shape.size()));
@@ -194,7 +203,7 @@ ValueId softmax(Emitter& e, ValueId x, std::size_t axis, bool safe) {
 
 ValueId expand_softmax(Emitter& e) {
   const auto& attrs = e.attrs<AxisDtypeAttrs>();
-  const ValueId x = e.cast(e.operand(0), e.result_type().dtype);
+  const ValueId x = e.cast(e.operand(0), e.result_dtype());
   if (e.type(x).rank() == 0) return e.reshape(softmax(e, e.reshape(x, {1}), 0, false), {});
   return softmax(e, x, static_cast<std::size_t>(attrs.axis), e.node().op == Op::kSafeSoftmax);
 }
@@ -202,7 +211,7 @@ ValueId expand_softmax(Emitter& e) {
 ValueId expand_log_softmax(Emitter& e) {
   const auto& attrs = e.attrs<AxisDtypeAttrs>();
   const Shape shape = e.result_type().shape;
-  const ValueId x = e.reshape(e.cast(e.operand(0), e.result_type().dtype), shape.empty() ? Shape{1} : shape);
+  const ValueId x = e.reshape(e.cast(e.operand(0), e.result_dtype()), shape.empty() ? Shape{1} : shape);
   const Dims axes{attrs.axis};
   const ValueId shifted = e.sub(x, e.reduce(Op::kAmax, x, axes, true));
   const ValueId total = e.reduce(Op::kSum, e.unary(Op::kExp, shifted), axes, true);
@@ -213,16 +222,17 @@ ValueId expand_sdpa(Emitter& e) {
   const auto& attrs = e.attrs<SdpaAttrs>();
   const ValueId query = e.operand(0);
   ValueId key = e.operand(1), value = e.operand(2);
-  const TensorType& type = e.type(query);
+  const TensorType type = e.type(query);
   const std::size_t rank = type.rank();
-  const DType dtype = type.dtype;
+  const DType dtype = Emitter::widened(type.dtype);  // of the scores
   if (attrs.enable_gqa && rank >= 3) {
     const std::int64_t heads = type.shape[rank - 3];
     key = repeat_heads(e, key, heads / e.type(key).shape[rank - 3]);
     value = repeat_heads(e, value, heads / e.type(value).shape[rank - 3]);
   }
   const double scale = attrs.scale.value_or(1.0 / std::sqrt(static_cast<double>(type.shape.back())));
-  ValueId scores = e.binary(Op::kMatmul, e.mul(query, scale), e.permute(key, swap_last_two(e.type(key).rank())));
+  const ValueId transposed = e.permute(key, swap_last_two(e.type(key).rank()));
+  ValueId scores = e.cast(e.binary(Op::kMatmul, e.mul(query, scale), transposed), dtype);
   bool safe = false;
   if (attrs.is_causal) {
     const Shape& shape = e.type(scores).shape;
@@ -235,7 +245,8 @@ ValueId expand_sdpa(Emitter& e) {
     if (mask.condition.valid())
       scores = e.where(mask.condition, scores, e.number(-std::numeric_limits<double>::infinity(), dtype));
   }
-  return e.binary(Op::kMatmul, softmax(e, scores, e.type(scores).rank() - 1, safe), value);
+  const ValueId shares = softmax(e, scores, e.type(scores).rank() - 1, safe);
+  return e.binary(Op::kMatmul, e.cast(shares, type.dtype), value);
 }
 
 }  // namespace tosaic::passes

@@ -24,7 +24,7 @@ ValueId mean(Emitter& e, ValueId x, const Dims& axes, bool keepdim) {
 
 ValueId expand_mean(Emitter& e) {
   const auto& attrs = e.attrs<ReduceAttrs>();
-  return mean(e, e.cast(e.operand(0), e.result_type().dtype), attrs.axes, attrs.keepdim);
+  return mean(e, e.cast(e.operand(0), e.result_dtype()), attrs.axes, attrs.keepdim);
 }
 
 ValueId expand_var(Emitter& e) {
@@ -46,7 +46,7 @@ ValueId expand_argmin(Emitter& e) {
 
 // A scan in ceil(log2 n) steps: x += x shifted by 1, 2, 4 ... along the axis.
 ValueId expand_cumsum(Emitter& e) {
-  ValueId x = e.cast(e.operand(0), e.result_type().dtype);
+  ValueId x = e.cast(e.operand(0), e.result_dtype());
   const Shape shape = e.type(x).shape;
   if (shape.empty()) return x == e.operand(0) ? e.emit(Op::kClone, CloneAttrs{}, {x}) : x;
   const auto axis = static_cast<std::size_t>(e.attrs<AxisDtypeAttrs>().axis);

@@ -1,5 +1,5 @@
-// Expansions: what `decompose` puts in place of a composite operator. One function an operator, grouped by family in
-// expand_*.cpp. Each returns the value that replaces the node's only result.
+// Expansions: what `decompose` puts in place of a composite operator. One function an operator, grouped by
+// family in expand_*.cpp. Each returns the value that replaces the node's only result.
 #pragma once
 
 #include "tosaic/passes/emitter.h"
@@ -39,6 +39,8 @@ namespace tosaic::passes {
 [[nodiscard]] ValueId expand_matmul_by_constant(Emitter& e);
 [[nodiscard]] ValueId expand_conv1d(Emitter& e);
 [[nodiscard]] ValueId expand_adaptive_avg_pool(Emitter& e);
+[[nodiscard]] ValueId expand_resize(
+    Emitter& e);  // beyond RESIZE: as index_select or linear, an axis at a time
 [[nodiscard]] ValueId expand_to_rank4(Emitter& e);  // pools and resize of 1-d or unbatched input
 
 // expand_movement.cpp

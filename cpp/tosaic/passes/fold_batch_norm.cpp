@@ -3,8 +3,8 @@
 //   y = batch_norm(conv(x, W, b), g, h, mean, var)
 //     -> conv(x, W * s[o], (b - mean) * s + h)   with s = g / sqrt(var + eps), per output channel
 //
-// in double, rounded once. Only where the convolution has no other user and all parameters are constants. A linear
-// layer only where the batch norm's channel axis is its output axis (rank 2).
+// in double, rounded once. Only where the convolution has no other user and all parameters are constants. A
+// linear layer only where the batch norm's channel axis is its output axis (rank 2).
 
 #include <cmath>
 
@@ -35,7 +35,8 @@ std::optional<Affine> affine_of(const Graph& graph, const Node& norm) {
     const double gain = weight != nullptr ? element_as_double(*weight, c) : 1.0;
     const double scale = gain / std::sqrt(element_as_double(var, c) + eps);
     affine.scale.push_back(scale);
-    affine.shift.push_back((bias != nullptr ? element_as_double(*bias, c) : 0.0) - element_as_double(mean, c) * scale);
+    affine.shift.push_back((bias != nullptr ? element_as_double(*bias, c) : 0.0) -
+                           element_as_double(mean, c) * scale);
   }
   return affine;
 }
@@ -47,7 +48,8 @@ const Node* foldable_producer(const Graph& graph, const Node& norm) {
   if (producer == nullptr || (producer->op != Op::kConv && producer->op != Op::kLinear)) return nullptr;
   if (producer->op == Op::kLinear && graph.type(input).rank() != 2) return nullptr;
   if (graph.users(input).size() != 1 || graph.is_output(input)) return nullptr;
-  if (graph.type(input).dtype != graph.type(graph.operands(norm)[3]).dtype) return nullptr;  // autocast: leave
+  if (graph.type(input).dtype != graph.type(graph.operands(norm)[3]).dtype)
+    return nullptr;  // autocast: leave
   const std::span<const ValueId> operands = graph.operands(*producer);
   const Constant* weight = constant_of(graph, operands[1]);
   if (weight == nullptr || !weight->storage.bound()) return nullptr;
@@ -99,7 +101,8 @@ ConstantRef scaled_weight(const Node& producer, const Constant& weight, const Af
         target[i] = static_cast<float>(static_cast<double>(source[i]) * scale);
     } else {
       for (std::size_t i = at; i < at + channels.block; ++i)
-        store_element(weight.dtype, to + i * width, load_element(weight.dtype, from.data() + i * width) * scale);
+        store_element(weight.dtype, to + i * width,
+                      load_element(weight.dtype, from.data() + i * width) * scale);
     }
     at += channels.block;
   }
@@ -123,15 +126,16 @@ std::optional<Graph> fold_batch_norm(const Graph& graph) {
     const Constant* bias = operands.size() > 2 ? constant_of(graph, operands[2]) : nullptr;
     std::vector<double> shifted = affine->shift;
     if (bias != nullptr)
-      for (std::size_t c = 0; c < shifted.size(); ++c) shifted[c] += element_as_double(*bias, c) * affine->scale[c];
+      for (std::size_t c = 0; c < shifted.size(); ++c)
+        shifted[c] += element_as_double(*bias, c) * affine->scale[c];
     static_cast<void>(rewriter.out(node));
     const ValueId fresh_weight = rewriter.constant(node, scaled_weight(*producer, weight, *affine));
     const ValueId fresh_bias = rewriter.constant(
         node, make_constant(bias != nullptr ? bias->name : weight.name + ".bias", weight.dtype,
                             {static_cast<std::int64_t>(shifted.size())}, shifted));
     const ValueId result =
-        rewriter.emit(node, producer->op, *producer->attrs, {rewriter.map(operands[0]), fresh_weight, fresh_bias},
-                      producer->origin);
+        rewriter.emit(node, producer->op, *producer->attrs,
+                      {rewriter.map(operands[0]), fresh_weight, fresh_bias}, producer->origin);
     rewriter.replace(node, result);
   }
   std::optional<Graph> out = std::move(rewriter).finish();

@@ -2,49 +2,148 @@
 //
 //   %i = arange(){...}  %j = unsqueeze(%i)  %m = le(%i, %j)      ->      constant %m: bool[32,32]
 //
-// Not folded: opaque nodes and nodes with regions, and operands whose data is not bound (a text form read without its
-// weights). Values whose only use is another folded node leave no constant behind.
-
-#include "tosaic/exec/fold.h"
+// A large broadcast is not written out where all who read it broadcast by themselves: `expand` stays, and
+// `full` becomes an expand of one number, for `simplify` to drop. Where another folded node reads it, it is
+// computed for that.
+//
+// Not folded: opaque nodes and nodes with regions, and operands whose data is not bound (a text form read
+// without its weights). Values whose only use is another folded node leave no constant behind.
 
 #include <algorithm>
 
+#include "tosaic/exec/fold.h"
 #include "tosaic/ir/rewriter.h"
 #include "tosaic/passes/match.h"
 #include "tosaic/passes/pass.h"
 
 namespace tosaic::passes {
+namespace {
 
-std::optional<Graph> fold_constants(const Graph& graph) {
-  Rewriter rewriter(graph);
-  std::vector<ConstantRef> known(graph.values().size());
-  for (std::size_t i = 0; i < known.size(); ++i) known[i] = graph.values()[i].constant;
+constexpr std::size_t kLargeBytes = 64 * 1024;
 
-  std::vector<ConstantRef> operands;
-  for (const Node& node : graph.nodes()) {
-    operands.clear();
-    bool foldable = node.op != Op::kOpaque && node.regions.empty() && node.result_count != 0;
-    for (const ValueId operand : graph.operands(node)) {
-      if (!foldable) break;
-      operands.push_back(operand.valid() ? known[operand.index()] : nullptr);
-      foldable = !operand.valid() || (operands.back() && operands.back()->storage.bound());
+bool may_fold(const Node& node) {
+  return node.op != Op::kOpaque && node.regions.empty() && node.result_count != 0;
+}
+
+class Folding {
+ public:
+  explicit Folding(const Graph& graph) : graph_(graph), rewriter_(graph), known_(graph.values().size()) {
+    constant_.assign(graph.values().size(), false);
+    for (std::size_t i = 0; i < known_.size(); ++i) {
+      const ConstantRef& constant = graph.values()[i].constant;
+      if (!constant || !constant->storage.bound()) continue;
+      known_[i] = constant;
+      constant_[i] = true;
     }
-    std::optional<std::vector<ConstantRef>> results;
-    if (foldable) results = exec::evaluate(graph, node, operands);
-    if (!results) {
-      rewriter.keep(node);
-      continue;
+    for (const Node& node : graph.nodes())
+      for (std::uint32_t r = 0; r < node.result_count; ++r)
+        constant_[node.first_result + r] = depends_on_nothing(node);
+  }
+
+  std::optional<Graph> run() {
+    for (const Node& node : graph_.nodes()) {
+      if (!constant_of_node(node)) {
+        rewriter_.keep(node);
+      } else if (is_left_to_users(node)) {
+        leave(node);
+      } else {
+        fold(node);
+      }
+    }
+    return std::move(rewriter_).finish();
+  }
+
+ private:
+  [[nodiscard]] bool depends_on_nothing(const Node& node) const {
+    const std::span<const ValueId> operands = graph_.operands(node);
+    return may_fold(node) && std::all_of(operands.begin(), operands.end(), [this](ValueId operand) {
+             return !operand.valid() || constant_[operand.index()];
+           });
+  }
+
+  [[nodiscard]] bool constant_of_node(const Node& node) const {
+    return node.result_count != 0 && constant_[node.first_result];
+  }
+
+  // True if `user`, which runs, gives the same without the broadcast: its other operands have the whole
+  // shape.
+  [[nodiscard]] bool broadcasts(const Node& user, ValueId value) const {
+    if (user.op == Op::kSdpa) return true;  // masks
+    const OpInfo& op = info(user.op);
+    if (!op.has(kElementwise) || op.is_tosa) return false;
+    const Shape& shape = graph_.type(graph_.result(user)).shape;
+    const std::span<const ValueId> operands = graph_.operands(user);
+    return std::any_of(operands.begin(), operands.end(), [&](ValueId operand) {
+      return operand != value && !constant_[operand.index()] && graph_.type(operand).shape == shape;
+    });
+  }
+
+  [[nodiscard]] bool is_left_to_users(const Node& node) const {
+    if (node.op != Op::kExpand && node.op != Op::kFull) return false;
+    const ValueId value = graph_.result(node);
+    const TensorType& type = graph_.type(value);
+    if (type.bytes() <= kLargeBytes || graph_.is_output(value)) return false;
+    if (node.op == Op::kExpand && graph_.type(graph_.operands(node)[0]).rank() == 0) return false;
+    const std::span<const NodeId> users = graph_.users(value);
+    return std::all_of(users.begin(), users.end(), [&](NodeId id) {
+      const Node& user = graph_.node(id);
+      return constant_of_node(user) || broadcasts(user, value);
+    });
+  }
+
+  void leave(const Node& node) {
+    if (node.op == Op::kExpand) {
+      rewriter_.keep(node);
+      return;
+    }
+    const auto& full = Graph::attrs<FullAttrs>(node);
+    const double number = as_double(full.value);
+    const ValueId one = rewriter_.constant(
+        node, make_constant("", full.dtype, Dims::filled(full.shape.size(), 1), std::span(&number, 1)));
+    rewriter_.replace(node, rewriter_.emit(node, Op::kExpand, ShapeAttrs{full.shape}, {one}));
+  }
+
+  // The results of a constant node, computed on first use.
+  [[nodiscard]] bool evaluate(const Node& node) {
+    if (known_[node.first_result]) return true;
+    std::vector<ConstantRef> operands;
+    for (const ValueId operand : graph_.operands(node)) {
+      if (operand.valid() && !constant_[operand.index()]) return false;  // its node could not be run
+      const Node* producer = operand.valid() ? graph_.producer(operand) : nullptr;
+      if (producer != nullptr && !evaluate(*producer)) return false;
+      operands.push_back(operand.valid() ? known_[operand.index()] : nullptr);
+    }
+    const std::optional<std::vector<ConstantRef>> results = exec::evaluate(graph_, node, operands);
+    if (!results) return false;
+    for (std::uint32_t r = 0; r < node.result_count; ++r) known_[node.first_result + r] = (*results)[r];
+    return true;
+  }
+
+  void fold(const Node& node) {
+    if (!evaluate(node)) {
+      for (std::uint32_t r = 0; r < node.result_count; ++r) constant_[node.first_result + r] = false;
+      rewriter_.keep(node);
+      return;
     }
     std::vector<ValueId> ids;
     for (std::uint32_t r = 0; r < node.result_count; ++r) {
-      const ValueId result = graph.result(node, r);
-      known[result.index()] = (*results)[r];
-      ids.push_back(rewriter.constant(node, (*results)[r]));
-      rewriter.out(node).set_order(ids.back(), graph.type(result).order);
+      const ValueId result = graph_.result(node, r);
+      ids.push_back(rewriter_.constant(node, known_[result.index()]));
+      rewriter_.out(node).set_order(ids.back(), graph_.type(result).order);
     }
-    rewriter.replace(node, ids);
+    rewriter_.replace(node, ids);
   }
-  std::optional<Graph> out = std::move(rewriter).finish();
+
+  const Graph& graph_;
+  Rewriter rewriter_;
+  std::vector<ConstantRef> known_;  // by value: what it is, where that has been computed
+  std::vector<bool> constant_;      // by value: depends on no input
+};
+
+}  // namespace
+
+std::optional<Graph> fold_constants(const Graph& graph) {
+  std::optional<Graph> out = Folding(graph).run();
   if (!out) return out;
   std::optional<Graph> clean = dead_code(*out);
   return clean ? std::move(clean) : std::move(out);

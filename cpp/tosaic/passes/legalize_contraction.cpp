@@ -1,8 +1,9 @@
 // Contractions: convolutions in channels-last order, linear layers as 1x1 convolutions, matmul in rank 3.
 //
-// TOSA wants (in + pads - dilation * (k - 1) - 1) divisible by the stride, so the trailing pad becomes exactly what the
-// last window needs; where that is negative, the input's end is cut off instead. A depthwise weight (C*M, 1, H, W)
-// becomes (H, W, C, M). Other grouped convolutions are split into one convolution a group.
+// TOSA wants (in + pads - dilation * (k - 1) - 1) divisible by the stride, so the trailing pad becomes
+// exactly what the last window needs; where that is negative, the input's end is cut off instead. A depthwise
+// weight (C*M, 1, H, W) becomes (H, W, C, M). Other grouped convolutions are split into one convolution a
+// group.
 
 #include <algorithm>
 
@@ -13,18 +14,26 @@ namespace {
 
 const DimOrder kNhwc = DimOrder::channels_last(4);
 
+// Floats accumulate in f32: torch does, and TOSA has no other accumulator for bf16.
+DType accumulator(const Legalizer& l) {
+  const DType dtype = l.result_type().dtype;
+  return is_float(dtype) ? DType::kF32 : dtype;
+}
+
 struct Window {
   std::int64_t pad_before, pad_after, crop;
 };
 
 // The exact padding of one axis for `out` windows.
-Window exact_window(std::int64_t in, std::int64_t out, std::int64_t kernel, std::int64_t stride, std::int64_t dilation,
-                    std::int64_t pad_before) {
+Window exact_window(std::int64_t in, std::int64_t out, std::int64_t kernel, std::int64_t stride,
+                    std::int64_t dilation, std::int64_t pad_before) {
   const std::int64_t after = (out - 1) * stride + dilation * (kernel - 1) + 1 - in - pad_before;
   return {pad_before, std::max<std::int64_t>(after, 0), std::max<std::int64_t>(-after, 0)};
 }
 
-ValueId bias_or_zero(Legalizer& l, ValueId x) { return l.has(2) ? l.operand(2) : l.zero_bias(l.type(x).dtype); }
+ValueId bias_or_zero(Legalizer& l, ValueId x) {
+  return l.has(2) ? l.operand(2) : l.zero_bias(l.type(x).dtype);
+}
 
 bool is_depthwise(const Legalizer& l) {
   const auto& attrs = l.attrs<ConvAttrs>();
@@ -49,8 +58,9 @@ ConvInput conv_input(Legalizer& l) {
   const std::size_t rank = x.rank();
   ConvInput input{l.operand(0, DimOrder::channels_last(rank)), {}};
   for (std::size_t i = 0; i < rank - 2; ++i) {
-    const Window window = exact_window(x.shape[i + 2], l.result_type().shape[i + 2], l.logical_type(1).shape[i + 2],
-                                       attrs.stride[i], attrs.dilation[i], attrs.pad_before[i]);
+    const Window window =
+        exact_window(x.shape[i + 2], l.result_type().shape[i + 2], l.logical_type(1).shape[i + 2],
+                     attrs.stride[i], attrs.dilation[i], attrs.pad_before[i]);
     if (window.crop != 0) input.value = l.slice_axis(input.value, i + 1, 0, x.shape[i + 2] - window.crop);
     input.pad.push_back(window.pad_before);
     input.pad.push_back(window.pad_after);
@@ -72,17 +82,19 @@ Physical forward_conv(Legalizer& l) {
   const std::size_t rank = l.logical_type(0).rank();
   const ConvInput input = conv_input(l);
   const ValueId bias = bias_or_zero(l, input.value);
-  TosaConvAttrs conv{input.pad, attrs.stride, attrs.dilation, 0, 0, l.result_type().dtype, false};
+  TosaConvAttrs conv{input.pad, attrs.stride, attrs.dilation, 0, 0, accumulator(l), false};
   const DimOrder order = DimOrder::channels_last(rank);
   if (is_depthwise(l))
-    return {l.emit(Op::kTosaDepthwiseConv2d, conv, {input.value, depthwise_weight(l, attrs.groups), bias}), order};
+    return {l.emit(Op::kTosaDepthwiseConv2d, conv, {input.value, depthwise_weight(l, attrs.groups), bias}),
+            order};
   const Op op = rank == 4 ? Op::kTosaConv2d : Op::kTosaConv3d;
   const ValueId weight = l.operand(1, order);
   std::vector<ValueId> parts;
   for (std::int64_t g = 0; g < attrs.groups; ++g)
-    parts.push_back(l.emit(op, conv,
-                           {group_slice(l, input.value, rank - 1, g, attrs.groups),
-                            group_slice(l, weight, 0, g, attrs.groups), group_bias(l, bias, g, attrs.groups)}));
+    parts.push_back(
+        l.emit(op, conv,
+               {group_slice(l, input.value, rank - 1, g, attrs.groups),
+                group_slice(l, weight, 0, g, attrs.groups), group_bias(l, bias, g, attrs.groups)}));
   return {l.concat(parts, rank - 1), order};
 }
 
@@ -104,7 +116,7 @@ Physical transposed_conv(Legalizer& l) {
   if (l.logical_type(0).rank() != 4) l.refuse("a transposed 3-d convolution has no TOSA counterpart");
   const ValueId x = l.operand(0, kNhwc);
   const ValueId bias = bias_or_zero(l, x);
-  TosaTransposeConvAttrs conv{{}, attrs.stride, 0, 0, l.result_type().dtype, false};
+  TosaTransposeConvAttrs conv{{}, attrs.stride, 0, 0, accumulator(l), false};
   for (std::size_t i = 0; i < 2; ++i) {
     conv.out_pad.push_back(-attrs.pad_before[i]);
     conv.out_pad.push_back(attrs.output_padding[i] - attrs.pad_after[i]);
@@ -149,7 +161,9 @@ Shape batch_of(const Shape& shape) { return Dims(shape.span().first(shape.size()
 
 }  // namespace
 
-Physical legalize_conv(Legalizer& l) { return l.attrs<ConvAttrs>().transposed ? transposed_conv(l) : forward_conv(l); }
+Physical legalize_conv(Legalizer& l) {
+  return l.attrs<ConvAttrs>().transposed ? transposed_conv(l) : forward_conv(l);
+}
 
 // (.., I) x (O, I) -> (1, rows, 1, I) * (O, 1, 1, I)
 Physical legalize_linear(Legalizer& l) {
@@ -160,7 +174,7 @@ Physical legalize_linear(Legalizer& l) {
   const std::int64_t rows = num_elements(shape) / std::max<std::int64_t>(out, 1);
   const ValueId x = l.reshape(l.operand(0), {1, rows, 1, in});
   const ValueId w = l.reshape(l.operand(1), {out, 1, 1, in});
-  const TosaConvAttrs conv{{0, 0, 0, 0}, {1, 1}, {1, 1}, 0, 0, l.result_type().dtype, false};
+  const TosaConvAttrs conv{{0, 0, 0, 0}, {1, 1}, {1, 1}, 0, 0, accumulator(l), false};
   return {l.reshape(l.emit(Op::kTosaConv2d, conv, {x, w, bias_or_zero(l, x)}), shape), DimOrder()};
 }
 

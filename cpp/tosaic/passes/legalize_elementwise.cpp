@@ -1,7 +1,9 @@
 // Elementwise operators: operands are promoted, aligned to the result's rank and order, then combined.
 //
-// Arithmetic on i8 and i16 runs in i32 and is cast back, which wraps as torch does. What TOSA lacks is composed:
-//   sqrt = reciprocal(rsqrt)   div = a * reciprocal(b)   round = floor plus the tie rule   trunc, sign = selects
+// Arithmetic on i8 and i16 runs in i32 and is cast back, which wraps as torch does. What TOSA lacks is
+// composed:
+//   sqrt = reciprocal(rsqrt)   div = a * reciprocal(b)   round = floor plus the tie rule   trunc, sign =
+//   selects
 // Integer powers are chains of products; float to integer casts truncate first, since TOSA's CAST rounds.
 
 #include <cmath>
@@ -22,6 +24,9 @@ DType arithmetic_dtype(DType dtype) {
   return physical == DType::kI8 || physical == DType::kI16 || physical == DType::kI4 ? DType::kI32 : physical;
 }
 
+// f32 for narrower floats: what is composed of several operators is rounded to them once.
+DType wide_dtype(DType dtype) { return is_float(dtype) ? DType::kF32 : dtype; }
+
 DType promoted(Legalizer& l) {
   std::vector<const TensorType*> types;
   for (std::size_t i = 0; i < l.operand_count(); ++i) types.push_back(&l.logical_type(i));
@@ -41,7 +46,8 @@ ValueId clamp_floats(Legalizer& l, ValueId x, double min, double max) {
 ValueId clamp(Legalizer& l, ValueId x, std::optional<double> min, std::optional<double> max) {
   if (is_float(l.type(x).dtype)) {
     const double high = max.value_or(kInf);
-    if (std::isnan(min.value_or(0.0)) || std::isnan(high)) l.refuse("clamp bounds are NaN, which TOSA gives no meaning");
+    if (std::isnan(min.value_or(0.0)) || std::isnan(high))
+      l.refuse("clamp bounds are NaN, which TOSA gives no meaning");
     return clamp_floats(l, x, std::min(min.value_or(-kInf), high), high);
   }
   if (min) x = l.binary(Op::kTosaMaximum, x, l.number_like(x, *min));
@@ -81,20 +87,61 @@ ValueId integer_power(Legalizer& l, ValueId x, std::int64_t exponent) {
   return *product;
 }
 
-ValueId power(Legalizer& l, ValueId base, ValueId exponent) {
-  const std::optional<double> known = splat_of(l.source(), l.logical(1));
-  if (known && l.type(base).shape == l.result_type().shape) {
-    if (*known == 0.5) return reciprocal(l, l.unary(Op::kTosaRsqrt, base));
-    if (*known == -0.5) return l.unary(Op::kTosaRsqrt, base);
-    if (*known == -1.0) return reciprocal(l, base);
-    if (*known == std::floor(*known) && *known >= 1.0 && *known <= 64.0)
-      return integer_power(l, base, static_cast<std::int64_t>(*known));
-  }
-  if (!is_float(l.type(base).dtype)) l.refuse("integer pow needs a constant exponent from 1 to 64");
-  return l.binary(Op::kTosaPow, base, exponent);
+ValueId negated_where(Legalizer& l, ValueId condition, ValueId x) {
+  return l.select(condition, l.unary(Op::kTosaNegate, x), x);
 }
 
-// Integer division rounded down: intdiv truncates; one less where the remainder's sign differs from the divisor's.
+bool is_whole(double value) { return value == std::floor(value); }
+
+// a^b for all floats. TOSA defines POW for finite a > 0 and finite b only, so:
+//   elsewhere: exp(b * log |a|), which gives 0, inf and NaN as they should be, but for 1^b = a^0 = 1
+//   a < 0: the sign by the parity of b; NaN (the log of a) where b is not whole
+ValueId power_of_floats(Legalizer& l, ValueId a, ValueId b, std::optional<double> base,
+                        std::optional<double> exponent) {
+  const auto both = [&](ValueId x, ValueId y) { return l.binary(Op::kTosaLogicalAnd, x, y); };
+  const auto equal = [&](ValueId x, double y) { return l.binary(Op::kTosaEqual, x, l.number_like(x, y)); };
+  const auto below = [&](ValueId x, double y) { return l.binary(Op::kTosaGreater, l.number_like(x, y), x); };
+  const ValueId size = l.unary(Op::kTosaAbs, a);
+  const ValueId one = l.number_like(a, 1.0);
+  const ValueId positive = l.binary(Op::kTosaGreater, size, l.number_like(a, 0.0));
+  const ValueId finite = both(below(size, kInf), below(l.unary(Op::kTosaAbs, b), kInf));
+  const ValueId regular = both(positive, finite);
+  const ValueId plain =
+      l.binary(Op::kTosaPow, l.select(regular, size, one), l.select(regular, b, l.number_like(b, 1.0)));
+  const ValueId limit = l.unary(Op::kTosaExp, l.mul(b, l.unary(Op::kTosaLog, size)));
+  const ValueId is_one = l.binary(Op::kTosaLogicalOr, equal(size, 1.0), equal(b, 0.0));
+  const ValueId magnitude = l.select(regular, plain, l.select(is_one, one, limit));
+  if (base && *base > 0.0) return magnitude;
+  const ValueId negative = below(a, 0.0);
+  if (exponent && is_whole(*exponent))
+    return std::fmod(*exponent, 2.0) == 0.0 ? magnitude : negated_where(l, negative, magnitude);
+  const ValueId nothing = l.unary(Op::kTosaLog, a);
+  if (exponent) return l.select(negative, nothing, magnitude);
+  const ValueId half = l.mul(b, l.number_like(b, 0.5));
+  const ValueId whole = l.binary(Op::kTosaEqual, l.unary(Op::kTosaFloor, b), b);
+  const ValueId even = l.binary(Op::kTosaEqual, l.unary(Op::kTosaFloor, half), half);
+  const ValueId odd = both(negative, l.logical_not(even));
+  return l.select(both(negative, l.logical_not(whole)), nothing, negated_where(l, odd, magnitude));
+}
+
+ValueId power(Legalizer& l, ValueId base, ValueId exponent) {
+  const std::optional<double> known = splat_of(l.source(), l.logical(1));
+  const bool floats = is_float(l.type(base).dtype);
+  if (known && l.type(base).shape == physical_dims(l.result_type().shape, l.planned_order())) {
+    if (*known == 0.0) return l.tile(l.number_like(base, 1.0), l.type(base).shape);
+    if (floats && *known == 0.5) return reciprocal(l, l.unary(Op::kTosaRsqrt, base));
+    if (floats && *known == -0.5) return l.unary(Op::kTosaRsqrt, base);
+    if (is_whole(*known) && *known >= 1.0 && *known <= 64.0)
+      return integer_power(l, base, static_cast<std::int64_t>(*known));
+    if (floats && is_whole(*known) && *known >= -64.0 && *known <= -1.0)
+      return reciprocal(l, integer_power(l, base, static_cast<std::int64_t>(-*known)));
+  }
+  if (!floats) l.refuse("integer pow needs a constant exponent from 0 to 64");
+  return power_of_floats(l, base, exponent, splat_of(l.source(), l.logical(0)), known);
+}
+
+// Integer division rounded down: intdiv truncates; one less where the remainder's sign differs from the
+// divisor's.
 ValueId floor_divide_integers(Legalizer& l, ValueId a, ValueId b) {
   const ValueId quotient = l.binary(Op::kTosaIntdiv, a, b);
   const ValueId remainder = l.binary(Op::kTosaSub, a, l.mul(quotient, b));
@@ -112,7 +159,8 @@ ValueId floor_divide_floats(Legalizer& l, ValueId a, ValueId b) {
   const ValueId rest = l.binary(Op::kTosaSub, a, l.mul(guess, b));
   const ValueId zero = l.number_like(rest, 0.0), one = l.number_like(rest, 1.0);
   const ValueId positive = l.binary(Op::kTosaGreater, b, l.number_like(b, 0.0));
-  const ValueId too_high = l.select(positive, l.binary(Op::kTosaGreater, zero, rest), l.binary(Op::kTosaGreater, rest, zero));
+  const ValueId too_high =
+      l.select(positive, l.binary(Op::kTosaGreater, zero, rest), l.binary(Op::kTosaGreater, rest, zero));
   const ValueId too_low =
       l.select(positive, l.binary(Op::kTosaGreaterEqual, rest, b), l.binary(Op::kTosaGreaterEqual, b, rest));
   const ValueId lowered = l.select(too_high, l.binary(Op::kTosaSub, guess, one), guess);
@@ -125,7 +173,10 @@ ValueId divide_rounded(Legalizer& l, ValueId a, ValueId b, DivRounding rounding)
   if (rounding == DivRounding::kTrunc && !floats) return l.binary(Op::kTosaIntdiv, a, b);
   if (rounding == DivRounding::kTrunc) {
     const ValueId magnitude = floor_divide_floats(l, l.unary(Op::kTosaAbs, a), l.unary(Op::kTosaAbs, b));
-    return l.mul(magnitude, l.mul(sign(l, a), sign(l, b)));
+    const ValueId opposite =
+        l.binary(Op::kTosaLogicalXor, l.binary(Op::kTosaGreater, l.number_like(a, 0.0), a),
+                 l.binary(Op::kTosaGreater, l.number_like(b, 0.0), b));
+    return negated_where(l, opposite, magnitude);
   }
   return floats ? floor_divide_floats(l, a, b) : floor_divide_integers(l, a, b);
 }
@@ -144,34 +195,58 @@ ValueId legalize_unary(Legalizer& l, ValueId x) {
     return l.unary(tosa_op, l.cast(x, floats ? result : arithmetic_dtype(result)));
   };
   switch (op) {  // NOLINT: the unary operators; others do not come here
-    case Op::kAbs: return direct(Op::kTosaAbs);
-    case Op::kNeg: return direct(Op::kTosaNegate);
-    case Op::kCeil: return floats ? direct(Op::kTosaCeil) : x;
-    case Op::kFloor: return floats ? direct(Op::kTosaFloor) : x;
-    case Op::kRound: return floats ? round_half_even(l, x) : x;
-    case Op::kTrunc: return floats ? floor_or_ceil_toward_zero(l, x) : x;
-    case Op::kCos: return direct(Op::kTosaCos);
-    case Op::kSin: return direct(Op::kTosaSin);
-    case Op::kErf: return direct(Op::kTosaErf);
-    case Op::kExp: return direct(Op::kTosaExp);
-    case Op::kLog: return direct(Op::kTosaLog);
-    case Op::kReciprocal: return direct(Op::kTosaReciprocal);
-    case Op::kRsqrt: return direct(Op::kTosaRsqrt);
-    case Op::kSqrt: return reciprocal(l, direct(Op::kTosaRsqrt));
-    case Op::kSigmoid: return direct(Op::kTosaSigmoid);
-    case Op::kTanh: return direct(Op::kTosaTanh);
-    case Op::kSign: return sign(l, l.cast(x, floats ? result : arithmetic_dtype(result)));
-    case Op::kRelu: return clamp(l, l.cast(x, arithmetic_dtype(result)), 0.0, std::nullopt);
+    case Op::kAbs:
+      return direct(Op::kTosaAbs);
+    case Op::kNeg:
+      return direct(Op::kTosaNegate);
+    case Op::kCeil:
+      return floats ? direct(Op::kTosaCeil) : x;
+    case Op::kFloor:
+      return floats ? direct(Op::kTosaFloor) : x;
+    case Op::kRound:
+      return floats ? round_half_even(l, x) : x;
+    case Op::kTrunc:
+      return floats ? floor_or_ceil_toward_zero(l, x) : x;
+    case Op::kCos:
+      return direct(Op::kTosaCos);
+    case Op::kSin:
+      return direct(Op::kTosaSin);
+    case Op::kErf:
+      return direct(Op::kTosaErf);
+    case Op::kExp:
+      return direct(Op::kTosaExp);
+    case Op::kLog:
+      return direct(Op::kTosaLog);
+    case Op::kReciprocal:
+      return direct(Op::kTosaReciprocal);
+    case Op::kRsqrt:
+      return direct(Op::kTosaRsqrt);
+    case Op::kSqrt:
+      return reciprocal(l, l.unary(Op::kTosaRsqrt, l.cast(x, wide_dtype(result))));
+    case Op::kSigmoid:
+      return direct(Op::kTosaSigmoid);
+    case Op::kTanh:
+      return direct(Op::kTosaTanh);
+    case Op::kSign:
+      if (result == DType::kBool) return x;
+      return sign(l, l.cast(x, floats ? result : arithmetic_dtype(result)));
+    case Op::kRelu:
+      return clamp(l, l.cast(x, arithmetic_dtype(result)), 0.0, std::nullopt);
     case Op::kClamp: {
       const auto& attrs = l.attrs<ClampAttrs>();
-      const auto bound = [](const std::optional<Scalar>& s) { return s ? std::optional(as_double(*s)) : std::nullopt; };
+      const auto bound = [](const std::optional<Scalar>& s) {
+        return s ? std::optional(as_double(*s)) : std::nullopt;
+      };
       return clamp(l, l.cast(x, arithmetic_dtype(result)), bound(attrs.min), bound(attrs.max));
     }
-    case Op::kLogicalNot: return l.logical_not(l.to_bool(x));
+    case Op::kLogicalNot:
+      return l.logical_not(l.to_bool(x));
     case Op::kBitwiseNot:
       return result == DType::kBool ? l.logical_not(x) : l.unary(Op::kTosaBitwiseNot, x);
-    case Op::kCast: return cast(l, x, result);
-    default: break;
+    case Op::kCast:
+      return cast(l, x, result);
+    default:
+      break;
   }
   l.refuse("operator '" + std::string(info(op).name) + "' has no TOSA counterpart");
 }
@@ -186,12 +261,18 @@ ValueId compare(Legalizer& l, Op op, ValueId a, ValueId b) {
     b = l.cast(b, DType::kI32);
   }
   switch (op) {  // NOLINT: the comparisons; others do not come here
-    case Op::kEq: return l.binary(Op::kTosaEqual, a, b);
-    case Op::kNe: return l.logical_not(l.binary(Op::kTosaEqual, a, b));
-    case Op::kLt: return l.binary(Op::kTosaGreater, b, a);
-    case Op::kLe: return l.binary(Op::kTosaGreaterEqual, b, a);
-    case Op::kGt: return l.binary(Op::kTosaGreater, a, b);
-    default: return l.binary(Op::kTosaGreaterEqual, a, b);
+    case Op::kEq:
+      return l.binary(Op::kTosaEqual, a, b);
+    case Op::kNe:
+      return l.logical_not(l.binary(Op::kTosaEqual, a, b));
+    case Op::kLt:
+      return l.binary(Op::kTosaGreater, b, a);
+    case Op::kLe:
+      return l.binary(Op::kTosaGreaterEqual, b, a);
+    case Op::kGt:
+      return l.binary(Op::kTosaGreater, a, b);
+    default:
+      return l.binary(Op::kTosaGreaterEqual, a, b);
   }
 }
 
@@ -204,7 +285,8 @@ bool is_comparison(Op op) {
 }
 
 Op logical_form(Op op) {
-  if (op == Op::kLogicalAnd || op == Op::kBitwiseAnd || op == Op::kMul || op == Op::kMinimum) return Op::kTosaLogicalAnd;
+  if (op == Op::kLogicalAnd || op == Op::kBitwiseAnd || op == Op::kMul || op == Op::kMinimum)
+    return Op::kTosaLogicalAnd;
   if (op == Op::kLogicalXor || op == Op::kBitwiseXor) return Op::kTosaLogicalXor;
   return Op::kTosaLogicalOr;
 }
@@ -216,27 +298,42 @@ ValueId legalize_binary(Legalizer& l, ValueId a, ValueId b) {
     return l.binary(logical_form(op), l.to_bool(a), l.to_bool(b));
   if (common == DType::kBool && !is_comparison(op) && op != Op::kPow && op != Op::kDiv && op != Op::kSub)
     return l.binary(logical_form(op), l.to_bool(a), l.to_bool(b));
-  const DType compute = common == DType::kBool ? DType::kBool : arithmetic_dtype(common);
+  const bool composed = op == Op::kDiv || op == Op::kPow;
+  const DType compute = common == DType::kBool ? DType::kBool
+                        : composed             ? wide_dtype(arithmetic_dtype(common))
+                                               : arithmetic_dtype(common);
   a = l.cast(a, compute);
   b = l.cast(b, compute);
   if (is_comparison(op)) return compare(l, op, a, b);
   switch (op) {  // NOLINT: the binary operators; others do not come here
-    case Op::kAdd: return l.binary(Op::kTosaAdd, a, times(l, b, l.attrs<AlphaAttrs>().alpha));
-    case Op::kSub: return l.binary(Op::kTosaSub, a, times(l, b, l.attrs<AlphaAttrs>().alpha));
-    case Op::kMul: return l.mul(a, b);
-    case Op::kDiv: return divide_rounded(l, a, b, l.attrs<DivAttrs>().rounding);
-    case Op::kPow: return power(l, a, b);
-    case Op::kMaximum: return l.binary(Op::kTosaMaximum, a, b);
-    case Op::kMinimum: return l.binary(Op::kTosaMinimum, a, b);
-    case Op::kBitwiseAnd: return l.binary(Op::kTosaBitwiseAnd, a, b);
-    case Op::kBitwiseOr: return l.binary(Op::kTosaBitwiseOr, a, b);
-    case Op::kBitwiseXor: return l.binary(Op::kTosaBitwiseXor, a, b);
-    default: break;
+    case Op::kAdd:
+      return l.binary(Op::kTosaAdd, a, times(l, b, l.attrs<AlphaAttrs>().alpha));
+    case Op::kSub:
+      return l.binary(Op::kTosaSub, a, times(l, b, l.attrs<AlphaAttrs>().alpha));
+    case Op::kMul:
+      return l.mul(a, b);
+    case Op::kDiv:
+      return divide_rounded(l, a, b, l.attrs<DivAttrs>().rounding);
+    case Op::kPow:
+      return power(l, a, b);
+    case Op::kMaximum:
+      return l.binary(Op::kTosaMaximum, a, b);
+    case Op::kMinimum:
+      return l.binary(Op::kTosaMinimum, a, b);
+    case Op::kBitwiseAnd:
+      return l.binary(Op::kTosaBitwiseAnd, a, b);
+    case Op::kBitwiseOr:
+      return l.binary(Op::kTosaBitwiseOr, a, b);
+    case Op::kBitwiseXor:
+      return l.binary(Op::kTosaBitwiseXor, a, b);
+    default:
+      break;
   }
   l.refuse("operator '" + std::string(info(op).name) + "' has no TOSA counterpart");
 }
 
-// The order to compute in: the planned one, if an operand of full shape has it already or must be moved anyway.
+// The order to compute in: the planned one, if an operand of full shape has it already or must be moved
+// anyway.
 DimOrder compute_order(Legalizer& l) { return l.planned_order(); }
 
 }  // namespace
@@ -249,7 +346,8 @@ Physical legalize_elementwise(Legalizer& l) {
   ValueId y = first;
   if (l.node().op == Op::kWhere) {
     const ValueId condition = l.to_bool(first);
-    y = l.select(condition, l.cast(l.aligned(1, rank, order), result), l.cast(l.aligned(2, rank, order), result));
+    y = l.select(condition, l.cast(l.aligned(1, rank, order), result),
+                 l.cast(l.aligned(2, rank, order), result));
   } else if (l.operand_count() == 1) {
     y = legalize_unary(l, first);
   } else {

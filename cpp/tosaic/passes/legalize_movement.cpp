@@ -1,4 +1,5 @@
-// Views and data movement. Axes are translated to the order at hand; indexed reads become GATHER over (N, K, C).
+// Views and data movement. Axes are translated to the order at hand; indexed reads become GATHER over (N, K,
+// C).
 
 #include <algorithm>
 
@@ -47,7 +48,8 @@ Physical cat(Legalizer& l) {
   return {l.concat(parts, physical_axis(order, rank, l.attrs<AxisAttrs>().axis)), order};
 }
 
-// Every step-th element: cut, pad to whole steps, split the axis into (count, step), keep the first of each step.
+// Every step-th element: cut, pad to whole steps, split the axis into (count, step), keep the first of each
+// step.
 ValueId strided_slice(Legalizer& l, ValueId x, std::size_t axis, const SliceAttrs& attrs) {
   const std::int64_t count = (attrs.end - attrs.start + attrs.step - 1) / attrs.step;
   if (attrs.step == 1) return l.slice_axis(x, axis, attrs.start, count);
@@ -77,12 +79,14 @@ ValueId reversed(Legalizer& l, ValueId x, std::size_t axis) {
 Physical flip(Legalizer& l) {
   const DimOrder order = l.order_of(0);
   ValueId x = l.operand(0, order);
-  for (const std::int64_t axis : l.attrs<AxesAttrs>().axes) x = reversed(l, x, physical_axis(order, l.type(x).rank(), axis));
+  for (const std::int64_t axis : l.attrs<AxesAttrs>().axes)
+    x = reversed(l, x, physical_axis(order, l.type(x).rank(), axis));
   return {x, order};
 }
 
 // The rows that stand before and behind an axis under a padding mode other than constant.
-ValueId pad_axis(Legalizer& l, ValueId x, std::size_t axis, std::int64_t before, std::int64_t after, PadMode mode) {
+ValueId pad_axis(Legalizer& l, ValueId x, std::size_t axis, std::int64_t before, std::int64_t after,
+                 PadMode mode) {
   const std::int64_t extent = l.type(x).shape[axis];
   const auto edge = [&](std::int64_t start, std::int64_t size, std::int64_t copies) {
     Dims multiples = Dims::filled(l.type(x).rank(), 1);
@@ -110,7 +114,8 @@ Physical pad(Legalizer& l) {
   ValueId x = l.operand(0, order);
   Dims before = physical_dims(attrs.before, order), after = physical_dims(attrs.after, order);
   for (std::size_t i = 0; i < before.size(); ++i) {  // negative pads cut
-    const std::int64_t front = std::max<std::int64_t>(-before[i], 0), back = std::max<std::int64_t>(-after[i], 0);
+    const std::int64_t front = std::max<std::int64_t>(-before[i], 0),
+                       back = std::max<std::int64_t>(-after[i], 0);
     if (front + back > 0) x = l.slice_axis(x, i, front, l.type(x).shape[i] - front - back);
     before[i] = std::max<std::int64_t>(before[i], 0);
     after[i] = std::max<std::int64_t>(after[i], 0);
@@ -122,8 +127,7 @@ Physical pad(Legalizer& l) {
 
 // values (N, K, C) at indices (N, W), both reshaped from what they are.
 ValueId gather(Legalizer& l, ValueId values, ValueId indices) {
-  if (l.type(values).dtype == DType::kBool)
-    return l.to_bool(gather(l, l.cast(values, DType::kI8), indices));
+  if (l.type(values).dtype == DType::kBool) return l.to_bool(gather(l, l.cast(values, DType::kI8), indices));
   return l.binary(Op::kTosaGather, values, l.cast(indices, DType::kI32));
 }
 
@@ -169,7 +173,8 @@ Physical gather_elements(Legalizer& l) {
   const ValueId x = l.transpose(l.slice(l.operand(0), Dims::filled(rank, 0), size), perm);
   const ValueId index = l.transpose(l.operand(1), perm);
   const std::int64_t batch = num_elements(index_shape) / index_shape[axis];
-  const ValueId picked = gather(l, l.reshape(x, {batch, size[axis], 1}), l.reshape(index, {batch, index_shape[axis]}));
+  const ValueId picked =
+      gather(l, l.reshape(x, {batch, size[axis], 1}), l.reshape(index, {batch, index_shape[axis]}));
   return {l.transpose(l.reshape(picked, permuted(index_shape, perm)), inverse_permutation(perm)), DimOrder()};
 }
 
@@ -177,19 +182,32 @@ Physical gather_elements(Legalizer& l) {
 
 Physical legalize_movement(Legalizer& l) {
   switch (l.node().op) {  // NOLINT: the movements that TOSA can express; others are refused
-    case Op::kReshape: return reshape(l);
-    case Op::kClone: return {l.operand(0, l.order_of(0)), l.order_of(0)};
-    case Op::kPermute: return permute(l);
-    case Op::kExpand: return expand(l);
-    case Op::kRepeat: return repeat(l);
-    case Op::kCat: return cat(l);
-    case Op::kSlice: return slice(l);
-    case Op::kFlip: return flip(l);
-    case Op::kPad: return pad(l);
-    case Op::kIndexSelect: return index_select(l);
-    case Op::kEmbedding: return embedding(l);
-    case Op::kGather: return gather_elements(l);
-    default: break;
+    case Op::kReshape:
+      return reshape(l);
+    case Op::kClone:
+      return {l.operand(0, l.order_of(0)), l.order_of(0)};
+    case Op::kPermute:
+      return permute(l);
+    case Op::kExpand:
+      return expand(l);
+    case Op::kRepeat:
+      return repeat(l);
+    case Op::kCat:
+      return cat(l);
+    case Op::kSlice:
+      return slice(l);
+    case Op::kFlip:
+      return flip(l);
+    case Op::kPad:
+      return pad(l);
+    case Op::kIndexSelect:
+      return index_select(l);
+    case Op::kEmbedding:
+      return embedding(l);
+    case Op::kGather:
+      return gather_elements(l);
+    default:
+      break;
   }
   l.refuse("operator '" + std::string(info(l.node().op).name) + "' has no TOSA counterpart",
            l.node().op == Op::kIndex ? "A boolean index gives a shape that depends on data" : "");

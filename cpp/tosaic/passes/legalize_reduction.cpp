@@ -16,13 +16,20 @@ struct Reduced {
 ValueId reduce_axis(Legalizer& l, Op op, ValueId x, std::size_t axis) {
   const auto at = static_cast<std::int64_t>(axis);
   switch (op) {  // NOLINT: the reductions; others do not come here
-    case Op::kSum: return l.emit(Op::kTosaReduceSum, AxisAttrs{at}, {x});
-    case Op::kProd: return l.emit(Op::kTosaReduceProduct, AxisAttrs{at}, {x});
-    case Op::kAmax: return l.emit(Op::kTosaReduceMax, TosaAxisNanAttrs{at, NanMode::kPropagate}, {x});
-    case Op::kAmin: return l.emit(Op::kTosaReduceMin, TosaAxisNanAttrs{at, NanMode::kPropagate}, {x});
-    case Op::kAny: return l.emit(Op::kTosaReduceAny, AxisAttrs{at}, {x});
-    case Op::kAll: return l.emit(Op::kTosaReduceAll, AxisAttrs{at}, {x});
-    default: break;
+    case Op::kSum:
+      return l.emit(Op::kTosaReduceSum, AxisAttrs{at}, {x});
+    case Op::kProd:
+      return l.emit(Op::kTosaReduceProduct, AxisAttrs{at}, {x});
+    case Op::kAmax:
+      return l.emit(Op::kTosaReduceMax, TosaAxisNanAttrs{at, NanMode::kPropagate}, {x});
+    case Op::kAmin:
+      return l.emit(Op::kTosaReduceMin, TosaAxisNanAttrs{at, NanMode::kPropagate}, {x});
+    case Op::kAny:
+      return l.emit(Op::kTosaReduceAny, AxisAttrs{at}, {x});
+    case Op::kAll:
+      return l.emit(Op::kTosaReduceAll, AxisAttrs{at}, {x});
+    default:
+      break;
   }
   l.refuse("operator '" + std::string(info(op).name) + "' is not a reduction");
 }
@@ -57,7 +64,8 @@ Physical legalize_argmax(Legalizer& l) {
     x = l.reshape(x, {num_elements(l.type(x).shape)});
   }
   const ValueId y = is_float(l.type(x).dtype)
-                        ? l.emit(Op::kTosaArgmax, TosaAxisNanAttrs{static_cast<std::int64_t>(axis), NanMode::kPropagate}, {x})
+                        ? l.emit(Op::kTosaArgmax,
+                                 TosaAxisNanAttrs{static_cast<std::int64_t>(axis), NanMode::kPropagate}, {x})
                         : first_index_of_max(l, x, axis);
   return {l.reshape(y, l.result_type().shape), DimOrder()};
 }
@@ -78,7 +86,9 @@ Physical legalize_reduction(Legalizer& l) {
   } else if ((op == Op::kAmax || op == Op::kAmin) && l.type(x).dtype == DType::kBool) {
     x = l.cast(x, DType::kI32);
   } else if (op == Op::kSum || op == Op::kProd) {
-    x = l.cast(x, result);
+    if (op == Op::kProd && !is_float(result)) l.refuse("a product over integers has no TOSA counterpart");
+    x = l.cast(x,
+               is_float(result) ? DType::kF32 : result);  // narrower floats are summed in f32, as torch does
   }
   for (const std::int64_t axis : attrs.axes)
     if (input.rank() > 0) x = reduce_axis(l, op, x, physical_axis(order, input.rank(), axis));

@@ -3,8 +3,8 @@
 //   %y: f32[1,8,4,4] order(0,2,3,1) = conv(%x, %w, %b) {pad_before=[1,1] ...}
 //     -> %w.t = tosa.transpose(%w)   %y: f32[1,4,4,8] = tosa.conv2d(%x.t, %w.t, %b) {pad=[1,1,1,1] ...}
 //
-// i64 becomes i32 where the range analysis proves that nothing is lost; inputs of i64 are range-checked when run. All
-// problems are reported together.
+// i64 becomes i32 where the range analysis proves that nothing is lost; inputs of i64 are range-checked when
+// run. All problems are reported together.
 
 #include <algorithm>
 #include <cmath>
@@ -20,6 +20,19 @@ namespace {
 
 bool has_tosa_type(DType dtype) {
   return dtype != DType::kF64 && dtype != DType::kU8 && dtype != DType::kU16;
+}
+
+// An i64 constant in i32. Elements beyond are cut off: the caller has looked.
+ConstantRef narrowed_to_i32(const Constant& constant) {
+  const auto count = static_cast<std::size_t>(num_elements(constant.shape));
+  auto narrow = std::make_shared<Constant>(constant);
+  narrow->dtype = DType::kI32;
+  narrow->kind = ConstantKind::kFolded;
+  narrow->storage = Storage::allocate(count * sizeof(std::int32_t));
+  auto* to = reinterpret_cast<std::int32_t*>(narrow->storage.writable());
+  const auto* from = reinterpret_cast<const std::int64_t*>(constant.bytes().data());
+  for (std::size_t i = 0; i < count; ++i) to[i] = static_cast<std::int32_t>(from[i]);
+  return narrow;
 }
 
 Physical dispatch(Legalizer& l) {
@@ -137,7 +150,8 @@ Physical dispatch(Legalizer& l) {
     case Op::kArange:
     case Op::kFull:
       // Composites are gone after `decompose`, creations after `fold-constants`.
-      l.refuse("operator '" + std::string(info(l.node().op).name) + "' has no TOSA counterpart and was not expanded");
+      l.refuse("operator '" + std::string(info(l.node().op).name) +
+               "' has no TOSA counterpart and was not expanded");
     case Op::kTosaArgmax:
     case Op::kTosaAvgPool2d:
     case Op::kTosaConv2d:
@@ -214,10 +228,13 @@ std::size_t physical_axis(const DimOrder& order, std::size_t rank, std::int64_t 
   const Dims axes = order.axes(rank);
   for (std::size_t i = 0; i < rank; ++i)
     if (axes[i] == axis) return i;
-  throw InternalError({.where = "legalize-tosa", .what = "axis " + std::to_string(axis) + " is not in the order"});
+  throw InternalError(
+      {.where = "legalize-tosa", .what = "axis " + std::to_string(axis) + " is not in the order"});
 }
 
-Dims physical_dims(const Dims& dims, const DimOrder& order) { return permuted(dims, order.axes(dims.size())); }
+Dims physical_dims(const Dims& dims, const DimOrder& order) {
+  return permuted(dims, order.axes(dims.size()));
+}
 
 Legalizer::Legalizer(const Graph& source) : source_(source), physical_(source.values().size()) {
   out_.name = source.name;
@@ -248,16 +265,24 @@ Graph Legalizer::run() {
   return std::move(out_);
 }
 
+ConstantRef Legalizer::physical_initial(const Input& input, const TensorType& type) const {
+  if (!input.initial || input.initial->dtype == type.dtype) return input.initial;
+  return narrowed_to_i32(*input.initial);
+}
+
 void Legalizer::add_inputs() {
-  const IntegerRange range = narrow_integers(source_, problems_);
+  const std::vector<IntegerRange> ranges = narrow_integers(source_, problems_);
   for (const Input& input : source_.inputs()) {
+    const IntegerRange& range = ranges[source_.value(input.value).result_index];
     const Value& value = source_.value(input.value);
     TensorType type;
     type.dtype = physical_dtype(value.type.dtype);
     type.shape = physical_dims(value.type.shape, value.type.order);
     Border border = input.border;
     border.order = value.type.order;
-    if (type.dtype != value.type.dtype) {
+    const bool narrowed =
+        value.type.dtype == DType::kI32 && range.max < std::numeric_limits<std::int32_t>::max();
+    if (type.dtype != value.type.dtype || narrowed) {
       border.source_dtype = value.type.dtype;
       border.range_min = range.min;
       border.range_max = range.max;
@@ -269,7 +294,13 @@ void Legalizer::add_inputs() {
                            .got = std::string(to_string(value.type.dtype)),
                            .node = value.name,
                            .hint = "Cast the input or the module, e.g. module.float()"});
-    const ValueId id = out_.add_input(input.kind, value.name, type, input.path, border, input.initial);
+    if (num_elements(type.shape) == 0)
+      problems_.push_back({.where = "legalize-tosa",
+                           .what = "input '" + input.path + "' of shape " + to_string(value.type.shape) +
+                                   " has no elements, which TOSA does not allow",
+                           .node = value.name});
+    const ValueId id =
+        out_.add_input(input.kind, value.name, type, input.path, border, physical_initial(input, type));
     physical_[input.value.index()] = {id, value.type.order};
   }
 }
@@ -278,8 +309,9 @@ void Legalizer::add_outputs() {
   for (const Output& output : source_.outputs()) {
     node_ = source_.producer(output.value);
     const TensorType& type = source_.type(output.value);
-    const DimOrder wanted =
-        output.kind == OutputKind::kMutation ? source_.inputs()[output.mutated_input].border.order : output.border.order;
+    const DimOrder wanted = output.kind == OutputKind::kMutation
+                                ? source_.type(source_.inputs()[output.mutated_input].value).order
+                                : output.border.order;
     Output copy = output;
     copy.value = in_order(output.value, wanted);
     copy.border.order = wanted;
@@ -291,7 +323,8 @@ void Legalizer::add_outputs() {
 void Legalizer::check_dtype(ValueId id) const {
   const TensorType& value = source_.type(id);
   if (!has_tosa_type(value.dtype))
-    refuse("TOSA has no dtype " + std::string(to_string(value.dtype)), "Cast to a narrower dtype in the module");
+    refuse("TOSA has no dtype " + std::string(to_string(value.dtype)),
+           "Cast to a narrower dtype in the module");
   if (num_elements(value.shape) == 0)
     refuse("tensor of shape " + to_string(value.shape) + " has no elements, which TOSA does not allow");
 }
@@ -304,37 +337,33 @@ void Legalizer::legalize_node(const Node& node) {
   ValueId id = made.id;
   if (!(made.order == logical.order)) id = reordered(id, logical.shape, made.order, logical.order);
   const TensorType& type = out_.type(id);
-  if (type.dtype != physical_dtype(logical.dtype) || !(type.shape == physical_dims(logical.shape, logical.order)))
+  if (type.dtype != physical_dtype(logical.dtype) ||
+      !(type.shape == physical_dims(logical.shape, logical.order)))
     throw InternalError({.where = "legalize-tosa",
                          .what = "rule for '" + std::string(info(node.op).name) + "' made another type",
                          .expected = to_string(logical),
                          .got = to_string(type)});
   // A rule that only forwards an operand leaves its name alone; so does a shared reordering.
-  const bool fresh = out_.value(id).kind == ValueKind::kResult && out_.value(id).name.starts_with(source_.node_name(node) + ".");
+  const bool fresh = out_.value(id).kind == ValueKind::kResult &&
+                     out_.value(id).name.starts_with(source_.node_name(node) + ".");
   if (fresh) out_.rename(id, source_.node_name(node));
   physical_[node.first_result] = {id, logical.order};
 }
 
 ValueId Legalizer::physical_constant(ValueId id) {
   const Value& value = source_.value(id);
-  ConstantRef constant = value.constant;
-  if (!has_tosa_type(constant->dtype)) refuse("constant '" + value.name + "' has dtype " + std::string(to_string(constant->dtype)) + ", which TOSA lacks");
-  if (constant->dtype == DType::kI64) {
-    const auto count = static_cast<std::size_t>(num_elements(constant->shape));
-    auto narrow = std::make_shared<Constant>(*constant);
-    narrow->dtype = DType::kI32;
-    narrow->kind = ConstantKind::kFolded;
-    narrow->storage = Storage::allocate(count * sizeof(std::int32_t));
-    auto* to = reinterpret_cast<std::int32_t*>(narrow->storage.writable());
-    const auto* from = reinterpret_cast<const std::int64_t*>(constant->bytes().data());
-    for (std::size_t i = 0; i < count; ++i) {
-      if (from[i] < std::numeric_limits<std::int32_t>::min() || from[i] > std::numeric_limits<std::int32_t>::max())
-        refuse("constant '" + value.name + "' holds " + std::to_string(from[i]) + ", which does not fit i32");
-      to[i] = static_cast<std::int32_t>(from[i]);
-    }
-    constant = narrow;
+  const ConstantRef& constant = value.constant;
+  if (!has_tosa_type(constant->dtype))
+    refuse("constant '" + value.name + "' has dtype " + std::string(to_string(constant->dtype)) +
+           ", which TOSA lacks");
+  if (constant->dtype != DType::kI64) return out_.add_constant(constant);
+  const auto count = static_cast<std::size_t>(num_elements(constant->shape));
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::int64_t element = element_as_int(*constant, i);
+    if (element != static_cast<std::int32_t>(element))
+      refuse("constant '" + value.name + "' holds " + std::to_string(element) + ", which does not fit i32");
   }
-  return out_.add_constant(constant);
+  return out_.add_constant(narrowed_to_i32(*constant));
 }
 
 ValueId Legalizer::in_order(ValueId logical, const DimOrder& order) {
@@ -351,7 +380,8 @@ ValueId Legalizer::in_order(ValueId logical, const DimOrder& order) {
   return made;
 }
 
-ValueId Legalizer::reordered(ValueId x, const Shape& logical_shape, const DimOrder& from, const DimOrder& to) {
+ValueId Legalizer::reordered(ValueId x, const Shape& logical_shape, const DimOrder& from,
+                             const DimOrder& to) {
   const std::size_t rank = logical_shape.size();
   if (layout::same_in_memory(logical_shape, from, to)) return reshape(x, physical_dims(logical_shape, to));
   return transpose(x, permuted(inverse_permutation(from.axes(rank)), to.axes(rank)));
@@ -394,7 +424,9 @@ ValueId Legalizer::slice_axis(ValueId x, std::size_t axis, std::int64_t start, s
 }
 
 ValueId Legalizer::pad(ValueId x, const Dims& before, const Dims& after, const Scalar& value) {
-  const auto nothing = [](const Dims& dims) { return std::all_of(dims.begin(), dims.end(), [](auto v) { return v == 0; }); };
+  const auto nothing = [](const Dims& dims) {
+    return std::all_of(dims.begin(), dims.end(), [](auto v) { return v == 0; });
+  };
   if (nothing(before) && nothing(after)) return x;
   const DType dtype = type(x).dtype;
   const Scalar typed = dtype == DType::kBool ? Scalar(as_double(value) != 0.0)
@@ -404,7 +436,8 @@ ValueId Legalizer::pad(ValueId x, const Dims& before, const Dims& after, const S
 }
 
 ValueId Legalizer::concat(const std::vector<ValueId>& parts, std::size_t axis) {
-  return parts.size() == 1 ? parts.front() : emit(Op::kTosaConcat, AxisAttrs{static_cast<std::int64_t>(axis)}, parts);
+  return parts.size() == 1 ? parts.front()
+                           : emit(Op::kTosaConcat, AxisAttrs{static_cast<std::int64_t>(axis)}, parts);
 }
 
 ValueId Legalizer::tile(ValueId x, const Dims& multiples) {
@@ -416,7 +449,10 @@ ValueId Legalizer::cast(ValueId x, DType dtype) {
   const DType from = type(x).dtype;
   if (from == dtype) return x;
   if (dtype == DType::kBool) return to_bool(x);
-  if (from == DType::kBool && is_float(dtype)) return cast(cast(x, DType::kI32), dtype);
+  if (from == DType::kBool && is_float(dtype)) {
+    const Shape one = Dims::filled(type(x).rank(), 1);
+    return select(x, constant(dtype, one, {1.0}), constant(dtype, one, {0.0}));
+  }
   return emit(Op::kTosaCast, CastAttrs{dtype}, {x});
 }
 

@@ -1,8 +1,9 @@
 // Legalizer: the state of legalize-tosa, shared by its families of rules.
 //
-// Walks a canonical graph whose values carry dim orders and builds a TOSA graph over physical shapes. Each logical
-// value has one physical value in the order of the plan; other orders are made on demand, once per value and order.
-// A rule returns the physical result and the order it is in; the driver brings it to the planned order.
+// Walks a canonical graph whose values carry dim orders and builds a TOSA graph over physical shapes. Each
+// logical value has one physical value in the order of the plan; other orders are made on demand, once per
+// value and order. A rule returns the physical result and the order it is in; the driver brings it to the
+// planned order.
 #pragma once
 
 #include <map>
@@ -41,7 +42,9 @@ class Legalizer {
   [[nodiscard]] const TensorType& result_type() const { return source_.type(source_.result(*node_)); }
   [[nodiscard]] const DimOrder& planned_order() const { return result_type().order; }
   // Operand i in an order; the order it has anyway.
-  [[nodiscard]] ValueId operand(std::size_t i, const DimOrder& order = {}) { return in_order(logical(i), order); }
+  [[nodiscard]] ValueId operand(std::size_t i, const DimOrder& order = {}) {
+    return in_order(logical(i), order);
+  }
   [[nodiscard]] const DimOrder& order_of(std::size_t i) const { return physical_[logical(i).index()].order; }
   // Operand i with leading axes of extent 1 up to `rank`, in an order of that rank.
   [[nodiscard]] ValueId aligned(std::size_t i, std::size_t rank, const DimOrder& order);
@@ -61,8 +64,8 @@ class Legalizer {
   ValueId pad(ValueId x, const Dims& before, const Dims& after, const Scalar& value);
   ValueId concat(const std::vector<ValueId>& parts, std::size_t axis);
   ValueId tile(ValueId x, const Dims& multiples);
-  ValueId cast(ValueId x, DType dtype);       // TOSA CAST, with the detours it needs for bool
-  ValueId to_bool(ValueId x);                 // x != 0
+  ValueId cast(ValueId x, DType dtype);  // TOSA CAST, with the detours it needs for bool
+  ValueId to_bool(ValueId x);            // x != 0
   ValueId logical_not(ValueId x) { return unary(Op::kTosaLogicalNot, x); }
   ValueId mul(ValueId a, ValueId b) { return binary(Op::kTosaMul, a, b); }
   ValueId select(ValueId condition, ValueId a, ValueId b) {
@@ -75,8 +78,10 @@ class Legalizer {
 
  private:
   [[nodiscard]] ValueId in_order(ValueId logical, const DimOrder& order);
-  [[nodiscard]] ValueId reordered(ValueId x, const Shape& logical_shape, const DimOrder& from, const DimOrder& to);
+  [[nodiscard]] ValueId reordered(ValueId x, const Shape& logical_shape, const DimOrder& from,
+                                  const DimOrder& to);
   void add_inputs();
+  [[nodiscard]] ConstantRef physical_initial(const Input& input, const TensorType& type) const;
   void add_outputs();
   void legalize_node(const Node& node);
   void check_dtype(ValueId id) const;
@@ -103,15 +108,17 @@ class Legalizer {
 [[nodiscard]] Physical legalize_conv(Legalizer& l);         // legalize_contraction.cpp
 [[nodiscard]] Physical legalize_linear(Legalizer& l);
 [[nodiscard]] Physical legalize_matmul(Legalizer& l);
-[[nodiscard]] Physical legalize_pool(Legalizer& l);    // legalize_spatial.cpp
+[[nodiscard]] Physical legalize_pool(Legalizer& l);  // legalize_spatial.cpp
 [[nodiscard]] Physical legalize_resize(Legalizer& l);
 [[nodiscard]] Physical legalize_movement(Legalizer& l);  // legalize_movement.cpp
 
-// Proves that every integer value that takes part in a run fits i32, given what inputs may be; returns the inclusive
-// range that i64 inputs are checked against when run. Refuses (adds to `problems`) what cannot be proven.
+// Proves that every integer value that takes part in a run fits i32, given what inputs may be; returns, by
+// index into inputs(), the inclusive range that i64 and i32 inputs are checked against when run. Refuses
+// (adds to `problems`) what cannot be proven.
 struct IntegerRange {
   std::int64_t min = 0, max = 0;
 };
-[[nodiscard]] IntegerRange narrow_integers(const Graph& graph, std::vector<ErrorParts>& problems);
+[[nodiscard]] std::vector<IntegerRange> narrow_integers(const Graph& graph,
+                                                        std::vector<ErrorParts>& problems);
 
 }  // namespace tosaic::passes

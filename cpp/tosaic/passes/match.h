@@ -14,7 +14,8 @@ namespace tosaic::passes {
 }
 
 // The one number that a bound constant of at most `limit` elements repeats, or nothing.
-[[nodiscard]] inline std::optional<double> splat_of(const Graph& graph, ValueId id, std::size_t limit = 4096) {
+[[nodiscard]] inline std::optional<double> splat_of(const Graph& graph, ValueId id,
+                                                    std::size_t limit = 4096) {
   const Constant* constant = constant_of(graph, id);
   if (constant == nullptr || !constant->storage.bound()) return std::nullopt;
   const auto count = static_cast<std::size_t>(num_elements(constant->shape));

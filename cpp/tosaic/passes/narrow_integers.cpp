@@ -1,12 +1,15 @@
-// Which i64 values fit i32: interval arithmetic front to back over the integer values of a graph.
+// Which integer values fit i32: interval arithmetic front to back over the integer values of a graph.
 //
-// Inputs of i64 are assumed to lie in [-2^k, 2^k) for the largest k <= 31 under which every i64 result provably fits
-// i32; the executor checks them against that range at the border. Constants count with their actual extremes.
+// TOSA has no i64, and leaves the overflow of i32 sums undefined where torch wraps (products wrap in both).
+// So each integer input is assumed to lie in [-2^k, 2^k), with the largest k <= 31 of its own under which
+// nothing that depends on it overflows; the executor checks it against that range at the border. Constants
+// count with their actual extremes, casts from float as any i32, since they saturate.
 
 #include <algorithm>
 #include <limits>
 
 #include "tosaic/passes/legalizer.h"
+#include "tosaic/passes/match.h"
 
 namespace tosaic::passes {
 namespace {
@@ -19,11 +22,11 @@ struct Interval {
   std::int64_t min = -kHuge, max = kHuge;
 };
 
-std::int64_t clipped(Wide value) {
-  return static_cast<std::int64_t>(std::clamp<Wide>(value, -kHuge, kHuge));
-}
+std::int64_t clipped(Wide value) { return static_cast<std::int64_t>(std::clamp<Wide>(value, -kHuge, kHuge)); }
 
-Interval united(const Interval& a, const Interval& b) { return {std::min(a.min, b.min), std::max(a.max, b.max)}; }
+Interval united(const Interval& a, const Interval& b) {
+  return {std::min(a.min, b.min), std::max(a.max, b.max)};
+}
 
 Interval sum(const Interval& a, const Interval& b) {
   return {clipped(static_cast<Wide>(a.min) + b.min), clipped(static_cast<Wide>(a.max) + b.max)};
@@ -31,7 +34,7 @@ Interval sum(const Interval& a, const Interval& b) {
 
 Interval product(const Interval& a, const Interval& b) {
   const Wide corners[] = {static_cast<Wide>(a.min) * b.min, static_cast<Wide>(a.min) * b.max,
-                              static_cast<Wide>(a.max) * b.min, static_cast<Wide>(a.max) * b.max};
+                          static_cast<Wide>(a.max) * b.min, static_cast<Wide>(a.max) * b.max};
   return {clipped(*std::min_element(corners, corners + 4)), clipped(*std::max_element(corners, corners + 4))};
 }
 
@@ -42,20 +45,51 @@ Interval magnitude(const Interval& a) {
   return {a.min > 0 ? a.min : a.max < 0 ? -a.max : 0, top};
 }
 
+// Truncated and floored quotients are monotone in either operand while the divisor keeps its sign.
+Interval quotient(const Interval& a, const Interval& b) {
+  if (b.min <= 0 && b.max >= 0) {
+    const Interval top = magnitude(a);
+    return sum(united(top, negated(top)), {-1, 0});
+  }
+  Interval range{kHuge, -kHuge};
+  for (const std::int64_t x : {a.min, a.max})
+    for (const std::int64_t y : {b.min, b.max}) {
+      const std::int64_t truncated = x / y;
+      const std::int64_t floored = truncated - (x % y != 0 && (x < 0) != (y < 0) ? 1 : 0);
+      range = united(range, {floored, truncated});
+    }
+  return range;
+}
+
+// The bits of two's complement that hold all operands of a bitwise operator hold its result as well.
+Interval same_bits(const Interval& a) {
+  std::int64_t limit = 1;
+  while (limit < kHuge && (a.min < -limit || a.max >= limit)) limit *= 2;
+  return {-limit, limit - 1};
+}
+
 Interval of_dtype(DType dtype) {
   switch (dtype) {  // NOLINT: integers; floats have no interval
-    case DType::kBool: return {0, 1};
-    case DType::kI8: return {-128, 127};
-    case DType::kU8: return {0, 255};
-    case DType::kI16: return {-32768, 32767};
-    case DType::kU16: return {0, 65535};
-    case DType::kI32: return {std::numeric_limits<std::int32_t>::min(), std::numeric_limits<std::int32_t>::max()};
-    default: return {};
+    case DType::kBool:
+      return {0, 1};
+    case DType::kI8:
+      return {-128, 127};
+    case DType::kU8:
+      return {0, 255};
+    case DType::kI16:
+      return {-32768, 32767};
+    case DType::kU16:
+      return {0, 65535};
+    case DType::kI32:
+      return {std::numeric_limits<std::int32_t>::min(), std::numeric_limits<std::int32_t>::max()};
+    default:
+      return {};
   }
 }
 
 bool fits_i32(const Interval& a) {
-  return a.min >= std::numeric_limits<std::int32_t>::min() && a.max <= std::numeric_limits<std::int32_t>::max();
+  return a.min >= std::numeric_limits<std::int32_t>::min() &&
+         a.max <= std::numeric_limits<std::int32_t>::max();
 }
 
 Interval of_constant(const Constant& constant) {
@@ -68,35 +102,42 @@ Interval of_constant(const Constant& constant) {
   return range;
 }
 
+bool has_i64(const Graph& graph, ValueId id) { return graph.type(id).dtype == DType::kI64; }
+bool has_i32(const Graph& graph, ValueId id) { return graph.type(id).dtype == DType::kI32; }
+
+// The range of each constant and, by its dtype, of everything else.
+std::vector<Interval> ranges_of_dtypes(const Graph& graph) {
+  std::vector<Interval> ranges(graph.values().size());
+  for (std::size_t i = 0; i < ranges.size(); ++i) {
+    const Value& value = graph.values()[i];
+    if (is_float(value.type.dtype)) continue;
+    ranges[i] =
+        value.kind == ValueKind::kConstant ? of_constant(*value.constant) : of_dtype(value.type.dtype);
+  }
+  return ranges;
+}
+
 class Ranges {
  public:
-  Ranges(const Graph& graph, const Interval& i64_inputs) : graph_(graph), ranges_(graph.values().size()) {
-    for (std::size_t i = 0; i < ranges_.size(); ++i) {
-      const Value& value = graph.values()[i];
-      if (is_float(value.type.dtype)) continue;
-      ranges_[i] = of_dtype(value.type.dtype);
-      if (value.kind == ValueKind::kConstant) ranges_[i] = of_constant(*value.constant);
-      if (value.kind == ValueKind::kInput && value.type.dtype == DType::kI64) ranges_[i] = i64_inputs;
-    }
+  // `ranges`: of inputs and constants.
+  Ranges(const Graph& graph, std::vector<Interval> ranges) : graph_(graph), ranges_(std::move(ranges)) {
     for (const Node& node : graph.nodes()) {
-      if (node.result_count != 1 || is_float(graph.type(graph.result(node)).dtype)) continue;
+      for (std::uint32_t r = 1; r < node.result_count; ++r)
+        if (has_i64(graph, graph.result(node, r))) overflowing_.push_back(&node);
+      if (node.result_count == 0 || is_float(graph.type(graph.result(node)).dtype)) continue;
       Interval& range = ranges_[node.first_result];
-      const Interval narrow = range, computed = of_node(node);
-      // Values of narrower dtypes wrap in torch; only i64 is required to keep its exact value.
-      const bool stays = computed.min >= narrow.min && computed.max <= narrow.max;
+      const Interval computed = node.result_count == 1 ? of_node(node) : range;
+      const bool stays = computed.min >= range.min && computed.max <= range.max;
+      // Narrower dtypes wrap, and so do products of i32.
+      const bool wraps = !has_i32(graph, graph.result(node)) || node.op == Op::kMul || node.op == Op::kPow;
       if (stays) range = computed;
+      if ((!stays && !wraps) || (has_i64(graph, graph.result(node)) && !fits_i32(range)))
+        overflowing_.push_back(&node);
     }
   }
 
-  // The first node whose i64 result may leave i32, or null.
-  [[nodiscard]] std::vector<const Node*> overflowing() const {
-    std::vector<const Node*> nodes;
-    for (const Node& node : graph_.nodes())
-      for (std::uint32_t r = 0; r < node.result_count; ++r)
-        if (graph_.values()[node.first_result + r].type.dtype == DType::kI64 && !fits_i32(ranges_[node.first_result + r]))
-          nodes.push_back(&node);
-    return nodes;
-  }
+  // The nodes whose i64 result may leave i32, or whose i32 result may overflow.
+  [[nodiscard]] const std::vector<const Node*>& overflowing() const { return overflowing_; }
 
  private:
   [[nodiscard]] Interval at(const Node& node, std::size_t i) const {
@@ -116,6 +157,15 @@ class Ranges {
     return product(at(node, 1), {alpha, alpha});
   }
 
+  [[nodiscard]] Interval power(const Node& node) const {
+    const std::optional<double> exponent = splat_of(graph_, graph_.operands(node)[1]);
+    if (!exponent || *exponent < 0.0 || *exponent > 64.0)
+      return of_dtype(graph_.type(graph_.result(node)).dtype);
+    Interval range{1, 1};
+    for (int i = 0; i < static_cast<int>(*exponent); ++i) range = product(range, at(node, 0));
+    return range;
+  }
+
   [[nodiscard]] std::int64_t reduced_count(const Node& node) const {
     const std::int64_t out = std::max<std::int64_t>(1, num_elements(graph_.type(graph_.result(node)).shape));
     return std::max<std::int64_t>(1, num_elements(graph_.type(graph_.operands(node)[0]).shape) / out);
@@ -123,13 +173,22 @@ class Ranges {
 
   [[nodiscard]] Interval of_node(const Node& node) const {
     switch (node.op) {  // NOLINT: operators with a tighter rule than their dtype's range
-      case Op::kAdd: return sum(at(node, 0), scaled_operand(node));
-      case Op::kSub: return sum(at(node, 0), negated(scaled_operand(node)));
-      case Op::kMul: return product(at(node, 0), at(node, 1));
-      case Op::kDiv: return sum(united(magnitude(at(node, 0)), negated(magnitude(at(node, 0)))), {-1, 0});
-      case Op::kNeg: return negated(at(node, 0));
-      case Op::kAbs: return magnitude(at(node, 0));
-      case Op::kSign: return {-1, 1};
+      case Op::kAdd:
+        return sum(at(node, 0), scaled_operand(node));
+      case Op::kSub:
+        return sum(at(node, 0), negated(scaled_operand(node)));
+      case Op::kMul:
+        return product(at(node, 0), at(node, 1));
+      case Op::kPow:
+        return power(node);
+      case Op::kDiv:
+        return quotient(at(node, 0), at(node, 1));
+      case Op::kNeg:
+        return negated(at(node, 0));
+      case Op::kAbs:
+        return magnitude(at(node, 0));
+      case Op::kSign:
+        return {-1, 1};
       case Op::kMaximum: {
         const Interval a = at(node, 0), b = at(node, 1);
         return {std::max(a.min, b.min), std::max(a.max, b.max)};
@@ -138,20 +197,24 @@ class Ranges {
         const Interval a = at(node, 0), b = at(node, 1);
         return {std::min(a.min, b.min), std::min(a.max, b.max)};
       }
-      case Op::kRelu: return {std::max<std::int64_t>(at(node, 0).min, 0), std::max<std::int64_t>(at(node, 0).max, 0)};
+      case Op::kRelu:
+        return {std::max<std::int64_t>(at(node, 0).min, 0), std::max<std::int64_t>(at(node, 0).max, 0)};
       case Op::kClamp: {
         const auto& attrs = Graph::attrs<ClampAttrs>(node);
         Interval range = at(node, 0);
-        if (attrs.min) range = {std::max(range.min, as_int(*attrs.min)), std::max(range.max, as_int(*attrs.min))};
-        if (attrs.max) range = {std::min(range.min, as_int(*attrs.max)), std::min(range.max, as_int(*attrs.max))};
+        if (attrs.min)
+          range = {std::max(range.min, as_int(*attrs.min)), std::max(range.max, as_int(*attrs.min))};
+        if (attrs.max)
+          range = {std::min(range.min, as_int(*attrs.max)), std::min(range.max, as_int(*attrs.max))};
         return range;
       }
       case Op::kBitwiseAnd:
       case Op::kBitwiseOr:
       case Op::kBitwiseXor:
       case Op::kBitwiseNot:
-        return fits_i32(all_operands(node)) ? of_dtype(DType::kI32) : Interval{};
-      case Op::kWhere: return united(at(node, 1), at(node, 2));
+        return same_bits(all_operands(node));
+      case Op::kWhere:
+        return united(at(node, 1), at(node, 2));
       case Op::kSum: {
         const std::int64_t count = reduced_count(node);
         return product(united(at(node, 0), {0, 0}), {count, count});
@@ -175,44 +238,90 @@ class Ranges {
       case Op::kIndex:
       case Op::kEmbedding:
         return at(node, 0);
-      case Op::kCat: return all_operands(node);
+      case Op::kCat:
+        return all_operands(node);
       case Op::kPad: {
         const std::int64_t value = as_int(Graph::attrs<PadAttrs>(node).value);
         return united(at(node, 0), {value, value});
       }
-      case Op::kMaxPool: return at(node, 0);
-      case Op::kArgmax: return {0, std::max<std::int64_t>(0, num_elements(graph_.type(graph_.operands(node)[0]).shape) - 1)};
-      default: return of_dtype(graph_.type(graph_.result(node)).dtype);
+      case Op::kMaxPool:
+        return at(node, 0);
+      case Op::kArgmax:
+        return {0, std::max<std::int64_t>(0, num_elements(graph_.type(graph_.operands(node)[0]).shape) - 1)};
+      default:
+        return of_dtype(graph_.type(graph_.result(node)).dtype);
     }
   }
 
   const Graph& graph_;
   std::vector<Interval> ranges_;
+  std::vector<const Node*> overflowing_;
 };
 
-bool has_i64_arithmetic(const Graph& graph) {
-  for (const Value& value : graph.values())
-    if (value.kind != ValueKind::kConstant && value.type.dtype == DType::kI64) return true;
-  return false;
+bool has_integer_arithmetic(const Graph& graph) {
+  return std::any_of(graph.values().begin(), graph.values().end(), [](const Value& value) {
+    return value.kind != ValueKind::kConstant &&
+           (value.type.dtype == DType::kI64 || value.type.dtype == DType::kI32);
+  });
+}
+
+// By value: what the given nodes depend on.
+std::vector<bool> behind(const Graph& graph, const std::vector<const Node*>& nodes) {
+  std::vector<bool> seen(graph.values().size(), false);
+  for (const Node* node : nodes) seen[node->first_result] = true;
+  for (std::size_t n = graph.nodes().size(); n-- > 0;) {
+    const Node& node = graph.nodes()[n];
+    bool needed = false;
+    for (std::uint32_t r = 0; r < node.result_count; ++r) needed = needed || seen[node.first_result + r];
+    for (const ValueId operand : graph.operands(node))
+      if (needed && operand.valid()) seen[operand.index()] = true;
+  }
+  return seen;
+}
+
+void report(const Graph& graph, const std::vector<const Node*>& nodes, std::vector<ErrorParts>& problems) {
+  for (const Node* node : nodes) {
+    const bool wide = has_i64(graph, graph.result(*node));
+    problems.push_back(located({.where = "legalize-tosa",
+                                .what = wide ? "an i64 result may not fit i32, and TOSA has no i64"
+                                             : "an i32 result may overflow, which TOSA leaves undefined",
+                                .hint = "Bound the operands, e.g. with clamp"},
+                               node->origin, graph.node_name(*node)));
+  }
 }
 
 }  // namespace
 
-IntegerRange narrow_integers(const Graph& graph, std::vector<ErrorParts>& problems) {
-  const Interval widest = of_dtype(DType::kI32);
-  if (!has_i64_arithmetic(graph)) return {widest.min, widest.max};
-  std::vector<const Node*> bad;
-  for (int bits = 31; bits >= 8; --bits) {
-    const std::int64_t limit = std::int64_t{1} << bits;
-    bad = Ranges(graph, {-limit, limit - 1}).overflowing();
-    if (bad.empty()) return {-limit, limit - 1};
+std::vector<IntegerRange> narrow_integers(const Graph& graph, std::vector<ErrorParts>& problems) {
+  constexpr int kMinBits = 8;
+  const std::span<const Input> inputs = graph.inputs();
+  std::vector<int> bits(inputs.size(), 31);
+  const auto range_of = [&bits](std::size_t i) {
+    const std::int64_t limit = std::int64_t{1} << bits[i];
+    return IntegerRange{-limit, limit - 1};
+  };
+  std::vector<Interval> known;
+  if (has_integer_arithmetic(graph)) known = ranges_of_dtypes(graph);
+  for (bool narrowed = !known.empty(); narrowed;) {
+    for (std::size_t i = 0; i < inputs.size(); ++i)
+      if (has_i64(graph, inputs[i].value) || has_i32(graph, inputs[i].value))
+        known[inputs[i].value.index()] = {range_of(i).min, range_of(i).max};
+    const Ranges ranges(graph, known);
+    if (ranges.overflowing().empty()) break;
+    const std::vector<bool> seen = behind(graph, ranges.overflowing());
+    narrowed = false;
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      const ValueId value = inputs[i].value;
+      if (!seen[value.index()] || bits[i] == kMinBits || !(has_i64(graph, value) || has_i32(graph, value)))
+        continue;
+      --bits[i];
+      narrowed = true;
+    }
+    if (!narrowed) report(graph, ranges.overflowing(), problems);
   }
-  for (const Node* node : bad)
-    problems.push_back(located({.where = "legalize-tosa",
-                                .what = "an i64 result may not fit i32, and TOSA has no i64",
-                                .hint = "Bound the operands, e.g. with clamp, or compute in int32"},
-                               node->origin, graph.node_name(*node)));
-  return {widest.min, widest.max};
+  std::vector<IntegerRange> out;
+  for (std::size_t i = 0; i < inputs.size(); ++i) out.push_back(range_of(i));
+  return out;
 }
 
 }  // namespace tosaic::passes

@@ -9,12 +9,14 @@ namespace {
 constexpr Stage kAny = Stage::kExported;
 
 constexpr std::array<Pass, 8> kPasses{{
-    {"fold-constants", "Runs nodes that depend on no input and keeps their results.", kAny, kAny, fold_constants},
+    {"fold-constants", "Runs nodes that depend on no input and keeps their results.", kAny, kAny,
+     fold_constants},
     {"dead-code", "Drops nodes and constants that no output needs.", kAny, kAny, dead_code},
     {"common-subexpressions", "Merges equal nodes and equal constants.", kAny, kAny, common_subexpressions},
-    {"simplify", "Removes identities and shortens chains of views, permutes, casts and broadcasts.", kAny, kAny, simplify},
-    {"fold-batch-norm", "Folds batch norms with constant statistics into the convolution before them.", Stage::kExported,
-     Stage::kExported, fold_batch_norm},
+    {"simplify", "Removes identities and shortens chains of views, permutes, casts and broadcasts.", kAny,
+     kAny, simplify},
+    {"fold-batch-norm", "Folds batch norms with constant statistics into the convolution before them.",
+     Stage::kExported, Stage::kExported, fold_batch_norm},
     {"decompose", "Expands composite operators into operators that a TOSA target has a counterpart for.",
      Stage::kExported, Stage::kExported, decompose},
     {"assign-dim-order", "Writes the layout plan onto the values.", Stage::kExported, Stage::kExported,
@@ -28,7 +30,8 @@ constexpr std::array<Pass, 8> kPasses{{
 std::span<const Pass> all_passes() { return kPasses; }
 
 const Pass* find_pass(std::string_view name) {
-  const auto* const it = std::find_if(kPasses.begin(), kPasses.end(), [name](const Pass& p) { return p.name == name; });
+  const auto* const it =
+      std::find_if(kPasses.begin(), kPasses.end(), [name](const Pass& p) { return p.name == name; });
   return it == kPasses.end() ? nullptr : it;
 }
 

@@ -1,8 +1,9 @@
 // Pass: a named function graph -> changed graph, or nothing where nothing matches.
 //
-// A pass reads the graph once; while nothing matches it builds nothing. It keeps names, origins and the meaning: the
-// results of a run are identical for integers and within the kernels' tolerance for floats. Applying a pass to its own
-// output changes nothing. Passes do not verify; the pipeline does, before and after.
+// A pass reads the graph once; while nothing matches it builds nothing. It keeps names, origins and the
+// meaning: the results of a run are identical for integers and within the kernels' tolerance for floats.
+// Applying a pass to its own output changes nothing. Passes do not verify; the pipeline does, before and
+// after.
 #pragma once
 
 #include <optional>
@@ -30,7 +31,8 @@ struct Pass {
 [[nodiscard]] std::optional<Graph> dead_code(const Graph& graph);
 // Nodes with equal operator, attributes and operands become one; so do equal constants.
 [[nodiscard]] std::optional<Graph> common_subexpressions(const Graph& graph);
-// Identities, chains of views, permutes and casts are shortened; broadcasts that elementwise users do anyway go away.
+// Identities, chains of views, permutes and casts are shortened; broadcasts that elementwise users do anyway
+// go away.
 [[nodiscard]] std::optional<Graph> simplify(const Graph& graph);
 // conv/linear -> batch_norm with constant statistics becomes one conv/linear, folded in double precision.
 [[nodiscard]] std::optional<Graph> fold_batch_norm(const Graph& graph);

@@ -1,12 +1,12 @@
 // simplify: shortens what is there, one rule a function, front to back until nothing matches.
 //
-//   clone(x) -> x                            reshape(reshape(x)) -> reshape(x)     permute(permute(x)) -> permute(x)
-//   cast to the same dtype -> x              slice of everything -> x              pad by nothing -> x
-//   mul(x, 1) -> x                           where(true, a, b) -> a                add(linear(x, W), b) -> linear(x, W, b)
-//   add(expand(x), y) -> add(x, y)           where broadcasting gives the same shape
+//   clone(x) -> x                            reshape(reshape(x)) -> reshape(x)     permute(permute(x)) ->
+//   permute(x) cast to the same dtype -> x              slice of everything -> x              pad by nothing
+//   -> x mul(x, 1) -> x                           where(true, a, b) -> a                add(linear(x, W), b)
+//   -> linear(x, W, b) add(expand(x), y) -> add(x, y)           where broadcasting gives the same shape
 //
-// Only rules that keep every bit of the result, signed zeros included; adding a bias inside the contraction keeps it
-// within the contraction's tolerance.
+// Only rules that keep every bit of the result, signed zeros included; adding a bias inside the contraction
+// keeps it within the contraction's tolerance.
 
 #include <algorithm>
 
@@ -40,7 +40,8 @@ struct Site {
   }
   [[nodiscard]] ValueId original(std::size_t i) const { return rewriter.source().operands(node)[i]; }
   // Replaces the node by `op` over values of now().
-  [[nodiscard]] bool become(Op op, Attrs attrs, std::vector<ValueId> values, const OriginRef& extra = nullptr) {
+  [[nodiscard]] bool become(Op op, Attrs attrs, std::vector<ValueId> values,
+                            const OriginRef& extra = nullptr) {
     static_cast<void>(rewriter.out(node));  // a verbatim prefix: ids of now() stay valid
     const DimOrder order = result_type().order;
     const ValueId result = rewriter.emit(node, op, std::move(attrs), values, extra);
@@ -74,10 +75,13 @@ bool drops_identity(Site& site) {
       return is_identity_permutation(Graph::attrs<PermuteAttrs>(node).perm) && site.forward(0);
     case Op::kPad:
     case Op::kTosaPad: {
-      const auto zero = [](const Dims& dims) { return std::all_of(dims.begin(), dims.end(), [](auto v) { return v == 0; }); };
-      const bool nothing = node.op == Op::kPad ? zero(Graph::attrs<PadAttrs>(node).before) && zero(Graph::attrs<PadAttrs>(node).after)
-                                               : zero(Graph::attrs<TosaPadAttrs>(node).before) &&
-                                                     zero(Graph::attrs<TosaPadAttrs>(node).after);
+      const auto zero = [](const Dims& dims) {
+        return std::all_of(dims.begin(), dims.end(), [](auto v) { return v == 0; });
+      };
+      const bool nothing =
+          node.op == Op::kPad
+              ? zero(Graph::attrs<PadAttrs>(node).before) && zero(Graph::attrs<PadAttrs>(node).after)
+              : zero(Graph::attrs<TosaPadAttrs>(node).before) && zero(Graph::attrs<TosaPadAttrs>(node).after);
       return nothing && site.forward(0);
     }
     case Op::kFlip:
@@ -130,8 +134,8 @@ bool expands_to_a_view(Site& site) {
   return site.become(Op::kReshape, ShapeAttrs{site.result_type().shape}, {site.operands[0]});
 }
 
-// add(expand(x), y) -> add(x, y): elementwise operators broadcast by themselves. Rank-0 operands are left alone, since
-// they promote differently.
+// add(expand(x), y) -> add(x, y): elementwise operators broadcast by themselves. Rank-0 operands are left
+// alone, since they promote differently.
 bool drops_broadcast(Site& site) {
   if (!info(site.node.op).has(kElementwise) || is_tosa(site) || site.operands.size() < 2) return false;
   std::vector<ValueId> operands = site.operands;
@@ -145,7 +149,8 @@ bool drops_broadcast(Site& site) {
     const ValueId kept = operands[i];
     operands[i] = input;
     Shape shape = site.now().type(operands[0]).shape;
-    for (std::size_t k = 1; k < operands.size(); ++k) shape = broadcast(shape, site.now().type(operands[k]).shape);
+    for (std::size_t k = 1; k < operands.size(); ++k)
+      shape = broadcast(shape, site.now().type(operands[k]).shape);
     if (shape == site.result_type().shape) {
       any = true;
       extra = merge({extra, expand->origin});
@@ -164,10 +169,17 @@ bool has_unit_alpha(const Node& node) {
 // Neutral elements: x * 1, x / 1, and for integers x + 0, x - 0; true && x, false || x.
 bool drops_neutral_operand(Site& site) {
   const Op op = site.node.op;
-  const auto is = [&](std::size_t i, double value) { return splat_of(site.now(), site.operands[i]) == value; };
+  const auto is = [&](std::size_t i, double value) {
+    return splat_of(site.now(), site.operands[i]) == value;
+  };
   const bool integers = !is_float(site.result_type().dtype);
-  if (op == Op::kMul || op == Op::kTosaMul) return (is(1, 1.0) && site.forward(0)) || (is(0, 1.0) && site.forward(1));
-  if (op == Op::kDiv) return !integers && is(1, 1.0) && site.forward(0);
+  if (op == Op::kTosaMul && Graph::attrs<TosaMulAttrs>(site.node).shift != 0) return false;
+  if (op == Op::kMul || op == Op::kTosaMul)
+    return (is(1, 1.0) && site.forward(0)) || (is(0, 1.0) && site.forward(1));
+  if (op == Op::kDiv) {
+    const bool exact = Graph::attrs<DivAttrs>(site.node).rounding == DivRounding::kNone;
+    return exact && !integers && is(1, 1.0) && site.forward(0);
+  }
   if (op == Op::kAdd && integers && has_unit_alpha(site.node))
     return (is(1, 0.0) && site.forward(0)) || (is(0, 0.0) && site.forward(1));
   if (op == Op::kSub && integers) return is(1, 0.0) && site.forward(0);
@@ -192,7 +204,8 @@ bool takes_bias(Site& site) {
     const std::span<const ValueId> inner = site.now().operands(*node);
     const ValueId old = site.original(i);
     const Graph& source = site.rewriter.source();
-    if ((inner.size() > 2 && inner[2].valid()) || source.users(old).size() != 1 || source.is_output(old)) continue;
+    if ((inner.size() > 2 && inner[2].valid()) || source.users(old).size() != 1 || source.is_output(old))
+      continue;
     const Constant* bias = constant_of(site.now(), addend);
     const TensorType& type = site.now().type(product);
     if (bias == nullptr || !bias->storage.bound() || bias->dtype != type.dtype) continue;
@@ -219,7 +232,8 @@ bool takes_bias(Site& site) {
 std::optional<Graph> simplify_once(const Graph& graph) {
   Rewriter rewriter(graph);
   for (const Node& node : graph.nodes()) {
-    if (node.op == Op::kOpaque || !node.regions.empty() || node.operand_count == 0 || node.result_count != 1) {
+    if (node.op == Op::kOpaque || !node.regions.empty() || node.operand_count == 0 ||
+        node.result_count != 1) {
       rewriter.keep(node);
       continue;
     }

@@ -13,10 +13,10 @@
 namespace tosaic::pipeline {
 namespace {
 
-constexpr std::string_view kToSimplified[] = {"fold-constants", "dead-code", "common-subexpressions", "simplify",
-                                              "fold-batch-norm"};
-constexpr std::string_view kToCanonical[] = {"decompose", "fold-constants", "simplify", "common-subexpressions",
-                                             "assign-dim-order"};
+constexpr std::string_view kToSimplified[] = {"fold-constants", "dead-code", "common-subexpressions",
+                                              "simplify", "fold-batch-norm"};
+constexpr std::string_view kToCanonical[] = {"decompose", "fold-constants", "simplify",
+                                             "common-subexpressions", "assign-dim-order"};
 constexpr std::string_view kAfterLegalization[] = {"fold-constants", "simplify", "common-subexpressions"};
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
@@ -25,10 +25,12 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 
 class Run {
  public:
-  Run(std::shared_ptr<const Graph> graph, const LowerOptions& options) : graph_(std::move(graph)), options_(options) {
+  Run(std::shared_ptr<const Graph> graph, const LowerOptions& options)
+      : graph_(std::move(graph)), options_(options) {
     const auto start = std::chrono::steady_clock::now();
     if (options_.verify_each) verify(*graph_);
-    timings_.push_back({"verify", 0, seconds_since(start), false, graph_->nodes().size(), graph_->nodes().size()});
+    timings_.push_back(
+        {"verify", 0, seconds_since(start), false, graph_->nodes().size(), graph_->nodes().size()});
   }
 
   void pass(const passes::Pass& pass) {
@@ -78,7 +80,8 @@ std::vector<std::pair<std::string, DimOrder>> physical_orders(const Graph& canon
 
 std::vector<ErrorParts> violations(const Graph& tosa, const std::string& target) {
   std::vector<ErrorParts> parts;
-  for (const target::Violation& violation : target::check(tosa, target::parse_target(target))) parts.push_back(violation.parts);
+  for (const target::Violation& violation : target::check(tosa, target::parse_target(target)))
+    parts.push_back(violation.parts);
   return parts;
 }
 
@@ -138,8 +141,12 @@ std::shared_ptr<const Graph> run_pass(const std::string& name, const Graph& grap
   const passes::Pass* pass = passes::find_pass(name);
   if (pass == nullptr) {
     std::string known;
-    for (const passes::Pass& row : passes::all_passes()) known += (known.empty() ? "" : ", ") + std::string(row.name);
-    throw InvalidGraph({.where = "pipeline", .what = "unknown pass", .expected = "one of " + known, .got = "'" + name + "'"});
+    for (const passes::Pass& row : passes::all_passes())
+      known += (known.empty() ? "" : ", ") + std::string(row.name);
+    throw InvalidGraph({.where = "pipeline",
+                        .what = "unknown pass",
+                        .expected = "one of " + known,
+                        .got = "'" + name + "'"});
   }
   verify(graph);
   std::optional<Graph> next = pass->run(graph);

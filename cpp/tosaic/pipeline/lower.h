@@ -1,8 +1,10 @@
 // lower: the order of everything, from an exported graph to a TOSA graph that its target takes.
 //
-//   exported --fold-constants, dead-code, common-subexpressions, simplify, fold-batch-norm--> exported (simplified)
+//   exported --fold-constants, dead-code, common-subexpressions, simplify, fold-batch-norm--> exported
+//   (simplified)
 //            --decompose, fold-constants, simplify, common-subexpressions, assign-dim-order--> canonical
-//            --legalize-tosa, fold-constants, simplify, common-subexpressions--> tosa --check against the target
+//            --legalize-tosa, fold-constants, simplify, common-subexpressions--> tosa --check against the
+//            target
 #pragma once
 
 #include <cstdint>
@@ -40,15 +42,16 @@ struct Lowered {
   std::vector<std::pair<std::string, DimOrder>> orders;
 };
 
-// Throws UnsupportedOp with every node that has no lowering, or SpecViolation with every rule of the target that the
-// lowered graph breaks. A graph at stage tosa is only checked.
+// Throws UnsupportedOp with every node that has no lowering, or SpecViolation with every rule of the target
+// that the lowered graph breaks. A graph at stage tosa is only checked.
 [[nodiscard]] Lowered lower(std::shared_ptr<const Graph> graph, const LowerOptions& options = {});
 
 // Everything that keeps the graph from the target, as data; empty if lower() would succeed.
-[[nodiscard]] std::vector<ErrorParts> problems(std::shared_ptr<const Graph> graph, const LowerOptions& options = {});
+[[nodiscard]] std::vector<ErrorParts> problems(std::shared_ptr<const Graph> graph,
+                                               const LowerOptions& options = {});
 
-// One pass by name, verified before and after; null if nothing changed. Throws InvalidGraph for an unknown name or a
-// graph at another stage than the pass takes.
+// One pass by name, verified before and after; null if nothing changed. Throws InvalidGraph for an unknown
+// name or a graph at another stage than the pass takes.
 [[nodiscard]] std::shared_ptr<const Graph> run_pass(const std::string& name, const Graph& graph);
 
 }  // namespace tosaic::pipeline

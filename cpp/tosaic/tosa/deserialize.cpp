@@ -166,14 +166,14 @@ class BlockReader {
   }
 
   template <class E>
-  [[noreturn]] void throw_here(std::string what, std::string expected = "", std::string got = "",
-                               std::string hint = "") const {
+  [[noreturn]] void throw_here(const std::string& what, const std::string& expected = "",
+                               const std::string& got = "", const std::string& hint = "") const {
     throw E({.where = "tosa",
-             .what = here() + std::move(what),
-             .expected = std::move(expected),
-             .got = std::move(got),
+             .what = here() + what,
+             .expected = expected,
+             .got = got,
              .node = result_name(),
-             .hint = std::move(hint)});
+             .hint = hint});
   }
 
   // Runs `f`, whose errors know nothing of the file, and says which operator they are about.
@@ -216,9 +216,10 @@ class BlockReader {
       add_name(view(tensor->name()), std::move(slot));
     }
     for (std::size_t i = 0; i < length(block_.shapes()); ++i) {
+      const auto* shape = block_.shapes()->Get(static_cast<flatbuffers::uoffset_t>(i));
       Slot slot;
-      slot.shape = block_.shapes()->Get(static_cast<flatbuffers::uoffset_t>(i));
-      add_name(view(slot.shape->name()), std::move(slot));
+      slot.shape = shape;
+      add_name(view(shape->name()), std::move(slot));
     }
   }
 

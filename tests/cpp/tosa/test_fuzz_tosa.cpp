@@ -97,7 +97,7 @@ bool read_and_write(const Bytes& file) {
 
 }  // namespace
 
-TEST_CASE("damaged tosa files are refused or read, and nothing else") {
+TEST_CASE("damaged tosa files are refused or read, and nothing else", "[tosa][fuzz]") {
   const char* const text = std::getenv("TOSAIC_FUZZ_ITERATIONS");
   const long iterations = text == nullptr ? 10000 : std::atol(text);
   const std::vector<Bytes> files = originals();

@@ -1,0 +1,30 @@
+// How one axis of a resize is read: as RESIZE can say it, or element by element.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "tosaic/ir/graph.h"
+
+namespace tosaic::passes {
+
+// Position of output o: (o * d + offset) / n, for o in [0, out); `border` as RESIZE wants it. `extent` is how
+// many elements of the input take part: the rest is cut off behind.
+struct ResizeAxis {
+  std::int64_t n = 1, d = 1, offset = 0, border = 0, extent = 1;
+};
+
+// The axis `i` (0: height, 1: width) of a resize over rank 4, if RESIZE gives what torch gives within the
+// specification's limits and level 8K.
+[[nodiscard]] std::optional<ResizeAxis> exact_resize_axis(const ResizeAttrs& attrs, std::size_t i,
+                                                          std::int64_t in, std::int64_t out);
+
+// torch's nearest element for each output.
+[[nodiscard]] std::vector<std::int64_t> nearest_elements(std::int64_t in, std::int64_t out, double scale);
+
+// torch's bilinear weights as a matrix (out, in), row-major.
+[[nodiscard]] std::vector<double> bilinear_weights(std::int64_t in, std::int64_t out, bool align_corners,
+                                                   double scale);
+
+}  // namespace tosaic::passes

@@ -1,0 +1,54 @@
+#include "passes/pass_case.h"
+
+namespace tosaic::passes {
+namespace {
+
+TEST_CASE("equal nodes over equal operands become one", "[passes][common-subexpressions]") {
+  Case c;
+  const ValueId x = c.input("x", {2});
+  const ValueId a = c.add(Op::kNeg, {c.add(Op::kExp, {x})}), b = c.add(Op::kNeg, {c.add(Op::kExp, {x})});
+  CHECK(ops_of(changed_by(common_subexpressions, c.output(c.add(Op::kAdd, {a, b})).graph)) == "exp neg add");
+}
+
+TEST_CASE("small equal constants become one, different bits do not", "[passes][common-subexpressions]") {
+  Case c;
+  const ValueId x = c.input("x", {2});
+  const ValueId a = c.add(Op::kMul, {x, c.constant("a", {}, {0.0})}), b = c.add(Op::kMul, {x, c.constant("b", {}, {0.0})});
+  const ValueId z = c.add(Op::kMul, {x, c.constant("z", {}, {-0.0})});
+  const Graph after = changed_by(common_subexpressions, c.output(a).output(b).output(z).graph);
+  CHECK(ops_of(after) == "mul mul");
+}
+
+TEST_CASE("attributes and dim orders tell nodes apart", "[passes][common-subexpressions]") {
+  Case c;
+  const ValueId x = c.input("x", {1, 2, 3, 4});
+  const ValueId a = c.add(Op::kSum, {x}, ReduceAttrs{{1}, true, {}}), b = c.add(Op::kSum, {x}, ReduceAttrs{{2}, true, {}});
+  const ValueId e = c.add(Op::kExp, {x}), f = c.add(Op::kExp, {x});
+  c.graph.set_order(f, DimOrder::channels_last(4));
+  CHECK_FALSE(common_subexpressions(c.output(a).output(b).output(e).output(f).graph).has_value());
+}
+
+TEST_CASE("opaque nodes are never merged", "[passes][common-subexpressions]") {
+  Case c;
+  const std::vector<ValueId> read{c.input("x", {2})};
+  for (int i = 0; i < 2; ++i) {
+    const TensorType type = f32({2});
+    const NodeId id = c.graph.add_node(Op::kOpaque, share(OpaqueAttrs{"random", "[]"}), read, std::span(&type, 1), leaf("r"), "r");
+    c.output(c.graph.result(c.graph.node(id)));
+  }
+  CHECK_FALSE(common_subexpressions(c.graph).has_value());
+}
+
+TEST_CASE("two equal chains of 10,000 nodes become one", "[passes][common-subexpressions]") {
+  Case c;
+  const ValueId x = c.input("x", {1});
+  ValueId a = x, b = x;
+  for (int i = 0; i < 10000; ++i) {
+    a = c.add(Op::kNeg, {a});
+    b = c.add(Op::kNeg, {b});
+  }
+  CHECK(changed_by(common_subexpressions, c.output(a).output(b).graph).nodes().size() == 10000);
+}
+
+}  // namespace
+}  // namespace tosaic::passes

@@ -1,0 +1,81 @@
+#include <limits>
+
+#include "passes/pass_case.h"
+
+namespace tosaic::passes {
+namespace {
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+
+std::size_t count(const Graph& graph, Op op) {
+  std::size_t n = 0;
+  for (const Node& node : graph.nodes()) n += node.op == op ? 1u : 0u;
+  return n;
+}
+
+TEST_CASE("softmax is shifted by its maximum, and the last node keeps the name", "[passes][decompose]") {
+  Case c;
+  c.output(c.add(Op::kSoftmax, {c.input("x", {2, 3})}, AxisDtypeAttrs{1, {}}, "shares"));
+  const Graph after = changed_by(decompose, c.graph, {{1e4, 1e4, -1e4, -kInf, 0, 3}});
+  CHECK(ops_of(after) == "amax sub exp sum reciprocal mul");
+  CHECK(after.node_name(after.nodes().back()) == "shares");
+  for (const Node& node : after.nodes()) CHECK(leaves(node.origin).size() == 1);
+}
+
+TEST_CASE("leaky_relu of slope 0 keeps infinity", "[passes][decompose]") {
+  Case c;
+  c.output(c.add(Op::kLeakyRelu, {c.input("x", {3})}, SlopeAttrs{0.0}));
+  CHECK(count(changed_by(decompose, c.graph, {{kInf, 2, -1}}), Op::kMaximum) == 0);
+}
+
+TEST_CASE("norms of f16 are computed in f32, where squares do not overflow", "[passes][decompose]") {
+  Case c;
+  const ValueId x = c.input("x", tensor(DType::kF16, {1, 4}));
+  c.output(c.add(Op::kLayerNorm, {x, ValueId(), ValueId()}, NormAttrs{1, 1e-5}));
+  const std::vector<std::vector<double>> elements{{1000, -2000, 500, 4000}};
+  const std::optional<Graph> after = decompose(c.graph);
+  REQUIRE(after.has_value());
+  require_same(results_of(c.graph, elements), results_of(*after, elements), 2e-3);
+}
+
+TEST_CASE("sdpa drops a mask that hides nothing and guards one that hides a row", "[passes][decompose]") {
+  for (const bool hides : {false, true}) {
+    Case c;
+    const ValueId q = c.input("q", {1, 2, 4}), k = c.input("k", {1, 3, 4}), v = c.input("v", {1, 3, 4});
+    const double keep = hides ? 0.0 : 1.0;
+    const ValueId mask = c.constant("mask", {2, 3}, {keep, keep, keep, 1, 1, 1}, DType::kBool);
+    const Graph after = changed_by(decompose, c.output(c.add(Op::kSdpa, {q, k, v, mask})).graph);
+    CHECK(count(after, Op::kAdd) == (hides ? 1 : 0));
+    CHECK(count(after, Op::kWhere) == (hides ? 1 : 0));
+  }
+}
+
+TEST_CASE("a resize that RESIZE can say stays, others become index_select or linear", "[passes][decompose]") {
+  Case c;
+  const ValueId x = c.input("x", {1, 1, 5, 64});
+  c.output(c.add(Op::kResize, {x}, ResizeAttrs{ResizeMode::kBilinear, {10, 32}, false, {}}));
+  CHECK_FALSE(decompose(c.graph).has_value());
+  const ValueId wide = c.add(Op::kResize, {x}, ResizeAttrs{ResizeMode::kBilinear, {7, 64}, false, {1.5, 1.0}});
+  const ValueId small = c.add(Op::kResize, {x}, ResizeAttrs{ResizeMode::kNearest, {5, 3}, false, {}});
+  const Graph after = changed_by(decompose, c.output(wide).output(small).graph);
+  CHECK(count(after, Op::kLinear) == 2);
+  CHECK(count(after, Op::kIndexSelect) == 2);
+}
+
+TEST_CASE("every expansion leaves results as they were", "[passes][decompose]") {
+  Case c;
+  const ValueId x = c.input("x", {2, 4, 6}), i = c.constant("i", {2}, {1, -1}, DType::kI64);
+  for (const Op op : {Op::kElu, Op::kGelu, Op::kSilu, Op::kHardsigmoid, Op::kHardswish}) c.output(c.add(op, {x}));
+  c.output(c.add(Op::kMean, {x}, ReduceAttrs{{0, 2}, false, {}})).output(c.add(Op::kVar, {x}, VarAttrs{{1}, true, 1}));
+  c.output(c.add(Op::kCumsum, {x}, AxisDtypeAttrs{2, {}})).output(c.add(Op::kDiff, {x, ValueId(), ValueId()}, DiffAttrs{2, 1}));
+  c.output(c.add(Op::kLogSoftmax, {x}, AxisDtypeAttrs{1, {}})).output(c.add(Op::kArgmin, {x}, ArgAttrs{1, false}));
+  c.output(c.add(Op::kGroupNorm, {x, c.weights("g", {4}), c.weights("h", {4})}, GroupNormAttrs{2, 1e-5}));
+  c.output(c.add(Op::kRmsNorm, {x, c.weights("r", {6})}, NormAttrs{1, {}}));
+  c.output(c.add(Op::kTril, {x}, DiagonalAttrs{1})).output(c.add(Op::kSelect, {x}, SelectAttrs{1, 2}));
+  c.output(c.add(Op::kStack, {x, x}, AxisAttrs{1})).output(c.add(Op::kIndex, {x, ValueId(), i, i}, NoAttrs{}));
+  c.output(c.add(Op::kAdaptiveAvgPool, {x}, ShapeAttrs{{4}})).output(c.add(Op::kAdaptiveAvgPool, {x}, ShapeAttrs{{3}}));
+  changed_by(decompose, c.graph);
+}
+
+}  // namespace
+}  // namespace tosaic::passes

@@ -1,0 +1,108 @@
+#include <limits>
+
+#include "passes/pass_case.h"
+
+namespace tosaic::passes {
+namespace {
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+
+// Lowered with the simplest dim orders.
+Graph legalized(Case& c, const std::vector<std::vector<double>>& elements = {}) {
+  const std::optional<Graph> ordered = assign_dim_order(c.graph);
+  return changed_by(legalize_tosa, ordered ? *ordered : c.graph, elements);
+}
+
+std::int64_t range_max(const Graph& graph, std::size_t input) { return graph.inputs()[input].border.range_max; }
+
+TEST_CASE("padding becomes what the last window needs", "[passes][legalize-tosa]") {
+  Case c;
+  const ConvAttrs attrs{{2, 3}, {1, 0}, {1, 0}, {1, 1}, {0, 0}, 1, false};
+  c.output(c.add(Op::kConv, {c.input("x", {1, 2, 6, 7}), c.weights("w", {4, 2, 3, 2}), ValueId()}, attrs));
+  const Graph after = legalized(c);
+  for (const Node& node : after.nodes())
+    if (node.op == Op::kTosaConv2d) CHECK(Graph::attrs<TosaConvAttrs>(node).pad == Dims{1, 0, 0, 0});
+  CHECK(ops_of(after).find("tosa.slice") != std::string::npos);
+}
+
+TEST_CASE("grouped, depthwise and transposed convolutions keep their results", "[passes][legalize-tosa]") {
+  for (const bool transposed : {false, true})
+    for (const std::int64_t groups : {1, 2, 4}) {
+      Case c;
+      const Shape weight = transposed ? Shape{4, 8 / groups, 3, 2} : Shape{8, 4 / groups, 3, 2};
+      const ConvAttrs attrs{{2, 1}, {2, 1}, {2, 1}, {1, 2}, {transposed ? 1 : 0, 0}, groups, transposed};
+      c.output(c.add(Op::kConv, {c.input("x", {2, 4, 6, 7}), c.weights("w", weight), c.weights("b", {8})}, attrs));
+      legalized(c);
+    }
+}
+
+TEST_CASE("average pools count padding as torch does", "[passes][legalize-tosa]") {
+  for (const bool ceil_mode : {false, true})
+    for (const bool counted : {false, true})
+      for (const std::optional<std::int64_t> divisor : {std::optional<std::int64_t>(), std::optional<std::int64_t>(5)}) {
+        Case c;
+        c.output(c.add(Op::kAvgPool, {c.input("x", {1, 2, 6, 7})}, PoolAttrs{{3, 2}, {2, 2}, {1, 1}, {1, 1}, ceil_mode, counted, divisor}));
+        legalized(c);
+      }
+}
+
+TEST_CASE("powers of negative bases, zero and infinity are torch's", "[passes][legalize-tosa]") {
+  Case c;
+  const std::vector<double> a{-2, -2, -2, 0, 0, 0, kInf, -3, 1, 2}, b{2, 3, 0.5, 0, -1, 2, -1, -1, kInf, 0.5};
+  c.output(c.add(Op::kPow, {c.input("a", {10}), c.input("b", {10})}));
+  legalized(c, {a, b});
+}
+
+TEST_CASE("rounded divisions are exact where the reciprocal is not", "[passes][legalize-tosa]") {
+  for (const DivRounding rounding : {DivRounding::kFloor, DivRounding::kTrunc}) {
+    Case c;
+    c.output(c.add(Op::kDiv, {c.input("a", {4}), c.input("b", {4})}, DivAttrs{rounding}));
+    legalized(c, {{49, -49, 7, 5}, {49, 49, -2, 0}});
+  }
+}
+
+TEST_CASE("each integer input is checked against what depends on it", "[passes][legalize-tosa]") {
+  Case c;
+  const ValueId free = c.input("free", tensor(DType::kI64, {3})), bound = c.input("bound", tensor(DType::kI64, {3}));
+  c.output(free).output(c.add(Op::kMul, {bound, c.constant("k", {}, {1000}, DType::kI64)}));
+  const Graph after = legalized(c);
+  CHECK(range_max(after, 0) == (std::int64_t{1} << 31) - 1);
+  CHECK(range_max(after, 1) == (std::int64_t{1} << 21) - 1);
+}
+
+TEST_CASE("sums of i32, which TOSA does not let wrap, narrow their inputs too", "[passes][legalize-tosa]") {
+  Case c;
+  const ValueId a = c.input("a", tensor(DType::kI32, {3})), b = c.input("b", tensor(DType::kI32, {3}));
+  c.output(c.add(Op::kAdd, {a, a})).output(c.add(Op::kMul, {b, b}));
+  const Graph after = legalized(c);
+  CHECK(range_max(after, 0) == (std::int64_t{1} << 30) - 1);
+  CHECK_FALSE(after.inputs()[1].border.source_dtype.has_value());
+}
+
+TEST_CASE("all problems are told at once, and nothing behind them", "[passes][legalize-tosa]") {
+  Case c;
+  const ValueId x = c.input("x", {1, 2, 8, 8});
+  const PoolAttrs dilated{{2, 2}, {1, 1}, {0, 0}, {2, 2}, false, true, {}};
+  const ValueId y = c.add(Op::kMaxPool, {x}, dilated, "first");
+  c.output(c.add(Op::kNeg, {y}, "behind")).output(c.add(Op::kMaxPool, {x}, dilated, "second"));
+  try {
+    static_cast<void>(legalize_tosa(c.graph));
+    FAIL("nothing was refused");
+  } catch (const UnsupportedOp& error) {
+    const std::string text = error.what();
+    CHECK(text.find("'first'") != std::string::npos);
+    CHECK(text.find("'second'") != std::string::npos);
+    CHECK(text.find("'behind'") == std::string::npos);
+  }
+}
+
+TEST_CASE("a chain of 10,000 nodes becomes as many", "[passes][legalize-tosa]") {
+  Case c;
+  ValueId x = c.input("x", {2});
+  for (int i = 0; i < 10000; ++i) x = c.add(Op::kNeg, {x});
+  c.output(x);
+  CHECK(legalized(c).nodes().size() == 10000);
+}
+
+}  // namespace
+}  // namespace tosaic::passes

@@ -1,0 +1,80 @@
+#include <limits>
+
+#include "passes/pass_case.h"
+
+namespace tosaic::passes {
+namespace {
+
+TEST_CASE("chains of views and permutes become one", "[passes][simplify]") {
+  Case c;
+  const ValueId x = c.input("x", {2, 3, 4});
+  const ValueId view = c.add(Op::kReshape, {c.add(Op::kReshape, {x}, ShapeAttrs{{6, 4}})}, ShapeAttrs{{2, 12}});
+  const ValueId turned = c.add(Op::kPermute, {c.add(Op::kPermute, {x}, PermuteAttrs{{1, 2, 0}})}, PermuteAttrs{{1, 0, 2}});
+  const Graph after = changed_by(simplify, c.output(view).output(turned).graph);
+  CHECK(ops_of(after) == "reshape permute");
+}
+
+TEST_CASE("identities go away and their users read the operand", "[passes][simplify]") {
+  Case c;
+  ValueId x = c.add(Op::kExp, {c.input("x", {2, 3})});
+  x = c.add(Op::kClone, {x});
+  x = c.add(Op::kCast, {x}, CastAttrs{DType::kF32});
+  x = c.add(Op::kMul, {x, c.constant("one", {}, {1})});
+  x = c.add(Op::kDiv, {x, c.constant("one", {}, {1})}, DivAttrs{});
+  x = c.add(Op::kSlice, {x}, SliceAttrs{1, 0, 3, 1});
+  CHECK(ops_of(changed_by(simplify, c.output(c.add(Op::kNeg, {x})).graph)) == "exp neg");
+}
+
+TEST_CASE("a division by one that rounds stays", "[passes][simplify]") {
+  Case c;
+  const ValueId x = c.input("x", {3});
+  c.output(c.add(Op::kDiv, {x, c.constant("one", {}, {1})}, DivAttrs{DivRounding::kFloor}));
+  CHECK_FALSE(simplify(c.graph).has_value());
+}
+
+TEST_CASE("adding zero stays for floats, where it changes the sign of zero", "[passes][simplify]") {
+  Case c;
+  c.output(c.add(Op::kAdd, {c.input("x", {3}), c.constant("zero", {}, {0})}));
+  CHECK_FALSE(simplify(c.graph).has_value());
+}
+
+TEST_CASE("a broadcast that the user does anyway goes away", "[passes][simplify]") {
+  Case c;
+  const ValueId wide = c.add(Op::kExpand, {c.input("x", {1, 3})}, ShapeAttrs{{2, 3}});
+  c.output(c.add(Op::kAdd, {wide, c.input("y", {2, 3})}));
+  CHECK(ops_of(changed_by(simplify, c.graph)) == "add");
+}
+
+TEST_CASE("of two broadcasts one stays to give the shape", "[passes][simplify]") {
+  Case c;
+  const ValueId a = c.add(Op::kExpand, {c.input("x", {1, 3})}, ShapeAttrs{{2, 3}});
+  const ValueId b = c.add(Op::kExpand, {c.input("y", {1, 3})}, ShapeAttrs{{2, 3}});
+  CHECK(ops_of(changed_by(simplify, c.output(c.add(Op::kAdd, {a, b})).graph)) == "expand add");
+}
+
+TEST_CASE("a linear layer takes the bias added to it, and both origins", "[passes][simplify]") {
+  Case c;
+  const ValueId product = c.add(Op::kLinear, {c.input("x", {2, 3}), c.weights("w", {4, 3}), ValueId()});
+  c.output(c.add(Op::kAdd, {product, c.weights("b", {4})}));
+  const Graph after = changed_by(simplify, c.graph);
+  CHECK(ops_of(after) == "linear");
+  CHECK(leaves(after.nodes()[0].origin).size() == 2);
+  CHECK(after.node_name(after.nodes()[0]) == "add");
+}
+
+TEST_CASE("a linear layer that others read keeps its sum", "[passes][simplify]") {
+  Case c;
+  const ValueId product = c.add(Op::kLinear, {c.input("x", {2, 3}), c.weights("w", {4, 3}), ValueId()});
+  c.output(c.add(Op::kAdd, {product, c.weights("b", {4})})).output(product);
+  CHECK_FALSE(simplify(c.graph).has_value());
+}
+
+TEST_CASE("a chain of 10,000 views leaves one node", "[passes][simplify]") {
+  Case c;
+  ValueId x = c.input("x", {2, 3});
+  for (int i = 0; i < 10000; ++i) x = c.add(Op::kReshape, {x}, ShapeAttrs{i % 2 == 0 ? Shape{3, 2} : Shape{6}});
+  CHECK(ops_of(changed_by(simplify, c.output(x).graph)) == "reshape");
+}
+
+}  // namespace
+}  // namespace tosaic::passes

@@ -1,0 +1,84 @@
+#include "passes/pass_case.h"
+#include "tosaic/pipeline/lower.h"
+
+namespace tosaic::pipeline {
+namespace {
+
+using passes::Case;
+
+std::shared_ptr<const Graph> shared(const Case& c) { return std::make_shared<const Graph>(c.graph); }
+
+Case convolution() {
+  Case c;
+  const ConvAttrs attrs{{1, 1}, {1, 1}, {1, 1}, {1, 1}, {0, 0}, 1, false};
+  const ValueId y = c.add(Op::kConv, {c.input("x", {1, 2, 4, 5}), c.weights("w", {3, 2, 3, 3}), ValueId()}, attrs, "conv");
+  c.output(c.add(Op::kSoftmax, {c.add(Op::kRelu, {y}, "relu")}, AxisDtypeAttrs{1, {}}, "shares"));
+  return c;
+}
+
+TEST_CASE("every stage gives the results of the exported graph", "[pipeline]") {
+  const Case c = convolution();
+  const Lowered lowered = lower(shared(c));
+  CHECK(lowered.exported->stage == Stage::kExported);
+  CHECK(lowered.tosa->stage == Stage::kTosa);
+  for (const std::shared_ptr<const Graph>& stage : {lowered.exported, lowered.canonical, lowered.tosa})
+    passes::require_same(passes::results_of(c.graph), passes::results_of(*stage));
+}
+
+TEST_CASE("values of the lowered graph are told with the order they are in", "[pipeline]") {
+  const Lowered lowered = lower(shared(convolution()));
+  const auto has = [&](const std::string& name, const DimOrder& order) {
+    return std::find(lowered.orders.begin(), lowered.orders.end(), std::pair(name, order)) != lowered.orders.end();
+  };
+  CHECK(has("x", DimOrder()));
+  CHECK(has("relu", DimOrder::channels_last(4)));
+}
+
+TEST_CASE("each pass is timed, and told of only where it changed something", "[pipeline]") {
+  std::vector<std::string> told, changed;
+  LowerOptions options;
+  options.on_change = [&](std::string_view pass, const Graph&) { told.emplace_back(pass); };
+  for (const PassTiming& row : lower(shared(convolution()), options).timings)
+    if (row.changed) changed.push_back(row.name);
+  CHECK(told == changed);
+  CHECK(std::count(told.begin(), told.end(), "legalize-tosa") == 1);
+}
+
+TEST_CASE("problems are data, where lower throws", "[pipeline]") {
+  Case c;
+  c.output(c.add(Op::kNeg, {c.input("x", passes::tensor(DType::kF64, {2}))}, "neg"));
+  const std::vector<ErrorParts> found = problems(shared(c));
+  REQUIRE_FALSE(found.empty());
+  CHECK_THROWS_AS(lower(shared(c)), UnsupportedOp);
+  CHECK(problems(shared(convolution())).empty());
+}
+
+TEST_CASE("an unknown pass is refused with the names of all", "[pipeline]") {
+  CHECK_THROWS_WITH(run_pass("no-such-pass", convolution().graph), Catch::Contains("fold-constants"));
+}
+
+TEST_CASE("a pass that matches nothing gives no graph", "[pipeline]") {
+  Case c;
+  c.output(c.add(Op::kNeg, {c.input("x", {2})}));
+  for (const passes::Pass& pass : passes::all_passes())
+    if (pass.name != "legalize-tosa") CHECK(run_pass(std::string(pass.name), c.graph) == nullptr);
+}
+
+// Nodes made must grow with the graph, not with its square.
+TEST_CASE("lowering 10,000 nodes looks at four times what 2,500 do", "[pipeline]") {
+  const auto made = [](int steps) {
+    Case c;
+    ValueId x = c.input("x", {2, 3});
+    for (int i = 0; i < steps / 5; ++i) {
+      x = c.add(Op::kReshape, {c.add(Op::kReshape, {x}, ShapeAttrs{{3, 2}})}, ShapeAttrs{{2, 3}});
+      x = c.add(Op::kSilu, {c.add(Op::kAdd, {c.add(Op::kNeg, {x}), c.constant("b", {}, {1.0})})});
+    }
+    std::size_t nodes = 0;
+    for (const PassTiming& row : lower(shared(c.output(x))).timings) nodes += row.nodes_before + row.nodes_after;
+    return static_cast<double>(nodes);
+  };
+  CHECK(made(10000) / made(2500) == Approx(4.0).epsilon(0.02));
+}
+
+}  // namespace
+}  // namespace tosaic::pipeline

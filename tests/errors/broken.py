@@ -1,0 +1,63 @@
+"""Modules with something wrong in them, two calls deep, so that messages have a path and a line to name."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import tosaic
+from torch import nn
+
+
+class Layer(nn.Module):
+    """A layer whose forward is a function."""
+
+    def __init__(self, function: Callable[..., torch.Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *args: torch.Tensor) -> torch.Tensor:
+        return self.function(*args)
+
+
+class Net(nn.Module):
+    """A network of one such layer, called `layer`."""
+
+    def __init__(self, function: Callable[..., torch.Tensor]) -> None:
+        super().__init__()
+        self.layer = Layer(function)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x)
+
+
+def export(function: Callable[..., torch.Tensor], x: torch.Tensor) -> Any:
+    return torch.export.export(Net(function).eval(), (x,))
+
+
+def place(function: Callable[..., Any], node: str) -> str:
+    """How a message names a node of `function`: ``(node 'exp', module 'layer', test_x.py:12)``."""
+    file = inspect.getsourcefile(function)
+    assert file is not None
+    line = inspect.getsourcelines(function)[1] + 1  # the line below `def`
+    return f"(node '{node}', module 'layer', {file.rsplit('/', 1)[-1]}:{line})"
+
+
+def refusal(kind: type[BaseException], call: Callable[..., Any], *args: Any, **options: Any) -> str:
+    """The text of the error that a call raises."""
+    with pytest.raises(kind) as error:
+        call(*args, **options)
+    return str(error.value)
+
+
+@pytest.fixture(scope="session")
+def pooled() -> tosaic.Lowered:
+    """A small network that lowers: relu, average pool."""
+
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.avg_pool2d(torch.relu(x), 2)
+
+    return tosaic.lower(export(forward, torch.randn(1, 2, 8, 8)))

@@ -1,0 +1,218 @@
+"""What keeps a program from TOSA is said of every offending node: operator, module path, source line."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+import tosaic
+from errors.broken import export, place, refusal
+
+BOTH = "TOSA-1.0+FP+INT"
+
+
+def forward(x: torch.Tensor) -> torch.Tensor:
+    return torch.linalg.det(x) + torch.special.i0(x).sum()
+
+
+def test_an_unsupported_operator_is_named_with_its_place() -> None:
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        return torch.special.i0(x)
+
+    assert refusal(tosaic.UnsupportedOp, tosaic.lower, export(forward, torch.ones(3))) == (
+        "[legalize-tosa] operator 'aten.special_i0.default' is foreign to tosaic "
+        f"{place(forward, 'special_i0')}. Replace it, or decompose the program with run_decompositions()."
+    )
+
+
+def test_all_unsupported_operators_are_listed() -> None:
+    with pytest.raises(tosaic.UnsupportedOp) as error:
+        tosaic.lower(export(forward, torch.eye(3)))
+    first, *rest = str(error.value).splitlines()
+    assert first == "[legalize-tosa] 2 problems keep this graph from TOSA"
+    assert "'aten.linalg_det.default'" in rest[0]
+    assert "'aten.special_i0.default'" in rest[1]
+    assert place(forward, "linalg_det") in rest[0]
+    assert [problem.node for problem in error.value.problems] == ["linalg_det", "special_i0"]
+
+
+def test_check_says_the_same_without_raising() -> None:
+    result = tosaic.check(export(forward, torch.eye(3)))
+    assert not result.ok
+    assert [(p.node, p.module_path) for p in result.problems] == [
+        ("linalg_det", "layer"),
+        ("special_i0", "layer"),
+    ]
+    assert all(p.source.startswith("test_lowering.py:") for p in result.problems)
+
+
+def test_double_precision_is_refused_at_the_input_and_at_the_node() -> None:
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    text = refusal(tosaic.UnsupportedOp, tosaic.lower, export(forward, torch.ones(2, dtype=torch.float64)))
+    assert (
+        "[legalize-tosa] input 'x' has a dtype that TOSA lacks: expected bool, i8, i16, i32, i64, f16, bf16 "
+        "or f32, got f64 (node 'x'). Cast the input or the module, e.g. module.float()." in text
+    )
+    assert f"[legalize-tosa] TOSA has no dtype f64 {place(forward, 'mul')}." in text
+
+
+def test_integers_that_may_leave_32_bits_are_refused() -> None:
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        return x * x * x * x
+
+    assert refusal(tosaic.UnsupportedOp, tosaic.lower, export(forward, torch.ones(2, dtype=torch.int64))) == (
+        "[legalize-tosa] an i64 result may not fit i32, and TOSA has no i64 "
+        f"{place(forward, 'mul_2')}. Bound the operands, e.g. with clamp, or compute in int32."
+    )
+
+
+def test_a_constant_index_outside_its_table() -> None:
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        return x[torch.tensor([0, 5])]
+
+    assert refusal(tosaic.SpecViolation, tosaic.lower, export(forward, torch.ones(3)), target=BOTH) == (
+        f"[target] tosa.gather: index 1 is out of range: expected 0 to 2, got 5 {place(forward, 'index')}"
+    )
+
+
+def test_a_constant_that_does_not_fit_32_bits() -> None:
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        return torch.index_select(x, 0, torch.tensor([2**31 + 5]))
+
+    text = refusal(tosaic.UnsupportedOp, tosaic.lower, export(forward, torch.ones(3)))
+    assert "holds 2147483653, which does not fit i32" in text
+    assert place(forward, "index_select") in text
+
+
+def test_a_constant_divisor_of_zero() -> None:
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        return torch.div(x, 0, rounding_mode="trunc")
+
+    exported = export(forward, torch.ones(3, dtype=torch.int32))
+    assert refusal(tosaic.SpecViolation, tosaic.lower, exported, target=BOTH) == (
+        f"[target] tosa.intdiv: divisor 0 is zero: expected not 0, got 0 {place(forward, 'div')}"
+    )
+
+
+def test_clamp_bounds_that_are_nan() -> None:
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        return torch.clamp(x, float("nan"), 1.0)
+
+    assert refusal(tosaic.UnsupportedOp, tosaic.lower, export(forward, torch.ones(2))) == (
+        f"[legalize-tosa] clamp bounds are NaN, which TOSA gives no meaning {place(forward, 'clamp')}"
+    )
+
+
+def test_a_tensor_without_elements() -> None:
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        return x[:0] * 2
+
+    text = refusal(tosaic.UnsupportedOp, tosaic.lower, export(forward, torch.ones(2)))
+    assert "tensor of shape [0] has no elements, which TOSA does not allow" in text
+    assert place(forward, "slice_1") in text
+
+
+def test_a_shape_that_depends_on_data_is_refused_at_import() -> None:
+    text = refusal(tosaic.UnsupportedOp, tosaic.from_exported, export(torch.nonzero, torch.ones(2)))
+    assert text.startswith("[import] the size u0 depends on data: expected sizes that follow from the shapes")
+
+
+def test_a_kernel_beyond_the_level() -> None:
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        return F.conv2d(x, torch.ones(1, 1, 1, 8200))
+
+    assert refusal(tosaic.SpecViolation, tosaic.lower, export(forward, torch.ones(1, 1, 1, 8300))) == (
+        "[target] dilation times kernel is beyond level 8K: expected at most 8192 (MAX_KERNEL), got 8200 "
+        f"{place(forward, 'conv2d')}"
+    )
+
+
+def test_several_broken_limits_are_listed_and_the_level_none_has_none_of_them() -> None:
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        return F.avg_pool1d(x, 9000)
+
+    exported = export(forward, torch.ones(1, 1, 9000))
+    first, *rest = refusal(tosaic.SpecViolation, tosaic.lower, exported).splitlines()
+    assert first == "[target] 2 rules of TOSA-1.0+FP are broken"
+    assert "the kernel is beyond level 8K: expected at most 8192 (MAX_KERNEL), got 9000" in rest[0]
+    assert "the stride is beyond level 8K: expected at most 8192 (MAX_STRIDE), got 9000" in rest[1]
+    assert all(place(forward, "avg_pool1d") in line for line in rest)
+    assert tosaic.lower(exported, target="TOSA-1.0+FP+none").target == "TOSA-1.0+FP+none"
+
+
+def test_too_many_axes() -> None:
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        return x.reshape(1, 2, 1, 2, 1, 2, 2) * 2
+
+    text = refusal(tosaic.SpecViolation, tosaic.lower, export(forward, torch.ones(16)))
+    assert "too many axes: expected at most 6, got f32[1,2,1,2,1,2,2]" in text
+    assert place(forward, "reshape") in text
+
+
+def test_too_many_operands() -> None:
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        return torch.cat([x * i for i in range(65)])
+
+    assert refusal(tosaic.SpecViolation, tosaic.lower, export(forward, torch.ones(2))) == (
+        "[target] the number of operands is beyond level 8K: expected at most 64 (MAX_TENSOR_LIST_SIZE), "
+        f"got 65 {place(forward, 'cat')}"
+    )
+
+
+def test_dtypes_that_a_profile_lacks() -> None:
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        return x & 3
+
+    exported = export(forward, torch.ones(3, dtype=torch.int32))
+    text = refusal(tosaic.SpecViolation, tosaic.lower, exported)
+    assert text == (
+        "[target] tosa.bitwise_and with these dtypes is not in the target: expected PRO-INT, "
+        f"got i32, i32 -> i32 on TOSA-1.0+FP {place(forward, 'and_1')}"
+    )
+    assert tosaic.lower(exported, target=BOTH)
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        (
+            "TOSA-9",
+            "[target] unknown target: expected TOSA-1.0 and a profile, such as 'TOSA-1.0+INT', got 'TOSA-9'",
+        ),
+        (
+            "TOSA-1.0",
+            "[target] the target has no profile: expected +INT, +FP or both, got 'TOSA-1.0'. For example",
+        ),
+        ("TOSA-1.0+FPX", "[target] unknown part of a target: expected one of INT, FP, "),
+        (
+            "TOSA-1.0+FP+FP",
+            "[target] a part of the target is given twice: expected each part, and one level, once",
+        ),
+        ("TOSA-1.0+FP+int16", "[target] the extension int16 needs its profile: expected PRO-INT"),
+        ("", "[target] unknown target: expected TOSA-1.0 and a profile"),
+    ],
+)
+def test_a_wrong_target_is_refused_before_any_work(target: str, message: str) -> None:
+    exported = export(torch.relu, torch.ones(2))
+    assert refusal(tosaic.InvalidGraph, tosaic.lower, exported, target=target).startswith(message)
+    assert refusal(tosaic.InvalidGraph, tosaic.check, exported, target=target).startswith(message)
+
+
+def test_wrong_values_of_unsupported() -> None:
+    exported = export(torch.relu, torch.ones(2))
+    assert refusal(tosaic.InvalidGraph, tosaic.lower, exported, unsupported="skip") == (
+        "[lower] unknown value of 'unsupported': expected 'error' or 'split', got 'skip'"
+    )
+    assert refusal(tosaic.UnsupportedOp, tosaic.lower, exported, unsupported="split").startswith(
+        "[lower] splitting a program between targets is not available in this version"
+    )
+
+
+def test_something_that_is_no_program() -> None:
+    assert refusal(tosaic.InvalidGraph, tosaic.lower, torch.nn.ReLU()) == (
+        "[import] this is not a program: expected a torch.export.ExportedProgram, tosaic.Program, "
+        "tosaic.Graph or path, got ReLU. "
+        "Export the module first: torch.export.export(module, example_inputs)."
+    )

@@ -1,0 +1,32 @@
+"""1,000,000 mutated inputs each for the text parser and the `.tosa` reader, under ASan and UBSan: errors only.
+
+The C++ tests with the tag [fuzz] do the work; the ci tier runs them with 10,000. Needs the sanitized build of
+`tests/run`, and brings it up to date.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+ITERATIONS = 1_000_000
+
+pytestmark = pytest.mark.full
+
+
+def test_mutated_texts_and_files_give_errors_only() -> None:
+    subprocess.run(["cmake", "--build", "--preset", "asan"], cwd=ROOT, check=True)
+    environment = os.environ | {
+        "TOSAIC_FUZZ_ITERATIONS": str(ITERATIONS),
+        "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
+    }
+    done = subprocess.run(
+        [ROOT / "build" / "asan" / "tosaic_tests", "[fuzz]"], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    assert "All tests passed" in done.stdout
+    assert "2 test cases" in done.stdout

@@ -1,0 +1,117 @@
+"""Every pass: golden text, idempotent, verified, the same results, and no cost where nothing matches."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tosaic
+from golden_file import GOLDEN, Case, read, refuse_in_ci, write
+from tosaic import _core
+
+PASSES = [row["name"] for row in _core.passes()]
+CASES = [(name, case) for name in PASSES if (GOLDEN / f"{name}.txt").exists() for case in read(name)]
+each_case = pytest.mark.parametrize(
+    ("name", "case"), [pytest.param(n, c, id=f"{n}: {c.sentence}") for n, c in CASES]
+)
+each_pass = pytest.mark.parametrize("name", PASSES)
+
+
+def test_every_pass_has_a_golden_file_with_several_cases_and_no_file_is_left_over() -> None:
+    assert {path.stem for path in GOLDEN.glob("*.txt")} == set(PASSES)
+    assert all(len(read(name)) >= 3 for name in PASSES)
+
+
+def test_golden_files_are_up_to_date_when_they_are_asked_to_be(request: pytest.FixtureRequest) -> None:
+    if not request.config.getoption("--update-golden"):
+        return
+    for name in PASSES:
+        cases = []
+        for case in read(name):
+            before = _core.Graph.parse(case.before)
+            cases.append(Case(case.sentence, before.text(), _core.run_pass(name, before).text()))
+        write(name, cases)
+
+
+def test_updating_golden_files_is_refused_in_ci() -> None:
+    refuse_in_ci({"CI": "false"})
+    with pytest.raises(pytest.exit.Exception, match="refused where CI is set"):
+        refuse_in_ci({"CI": "true"})
+
+
+@each_case
+def test_the_pass_does_what_the_sentence_says(name: str, case: Case) -> None:
+    before = _core.Graph.parse(case.before)
+    assert before.text() == case.before, "the graph before is not as it is printed"
+    assert _core.run_pass(name, before).text() == case.after
+
+
+@each_case
+def test_the_graph_after_is_read_back_and_valid(name: str, case: Case) -> None:
+    after = _core.Graph.parse(case.after)
+    after.verify()
+    assert after.text() == case.after
+
+
+@each_case
+def test_the_pass_changes_nothing_the_second_time(name: str, case: Case) -> None:
+    after = _core.run_pass(name, _core.Graph.parse(case.before))
+    assert _core.run_pass(name, after) is after
+
+
+@each_case
+def test_results_stay_as_they_were(name: str, case: Case) -> None:
+    before = _core.Graph.parse(case.before)
+    after = _core.run_pass(name, before)
+    inputs = random_inputs(before)
+    with np.errstate(all="ignore"):
+        pairs = zip(_core.Session(before).run(inputs), _core.Session(after).run(inputs), strict=True)
+    for expected, got in pairs:
+        assert_same(expected, got)
+
+
+def random_inputs(graph: _core.Graph) -> list[np.ndarray]:
+    """One array for each input of the user; indices stay small."""
+    rng = np.random.default_rng(20)
+    arrays = []
+    for port in graph.inputs:
+        if port.dtype == "f32":
+            arrays.append(rng.uniform(-3, 3, port.shape).astype(np.float32))
+        else:
+            dtype = {"i64": np.int64, "i32": np.int32, "bool": np.bool_}[port.dtype]
+            arrays.append(rng.integers(0, 2, port.shape).astype(dtype))
+    return arrays
+
+
+def assert_same(expected: np.ndarray, got: np.ndarray) -> None:
+    """Integers identical, floats within 32 ulp of the largest element."""
+    assert (expected.dtype, expected.shape) == (got.dtype, got.shape)
+    if expected.dtype.kind != "f":
+        np.testing.assert_array_equal(got, expected)
+        return
+    largest = float(np.abs(expected).max(initial=0.0))
+    np.testing.assert_allclose(got, expected, rtol=0, atol=32 * 2.0**-24 * largest)
+
+
+NOTHING_TO_DO = """tosaic 1
+graph @forward stage=exported {
+  input %x: f32[2,3] path="x"
+  input %y: f32[2,3] path="y"
+  %add: f32[2,3] = add(%x, %y)
+  %tanh: f32[2,3] = tanh(%add)
+  return %tanh path="out"
+}
+"""
+
+
+@each_pass
+def test_a_pass_gives_back_the_same_object_where_nothing_matches(name: str) -> None:
+    graph = _core.Graph.parse(NOTHING_TO_DO)
+    if name == "legalize-tosa":
+        graph = _core.run_pass(name, graph)
+    assert _core.run_pass(name, graph) is graph
+
+
+def test_an_unknown_pass_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(tosaic.InvalidGraph) as error:
+        _core.run_pass("unroll", _core.Graph.parse(NOTHING_TO_DO))
+    assert str(error.value) == f"[pipeline] unknown pass: expected one of {', '.join(PASSES)}, got 'unroll'"
