@@ -164,6 +164,12 @@ Graph Rewriter::pruned(const Graph& source, const std::vector<bool>& live_values
     out.nodes_.push_back(std::move(node));
   }
   for (Output& output : out.outputs_) output.value = map[output.value.index()];
+  for (Value& value : out.values_) {
+    if (!value.constant || value.constant->name.empty() || value.name == value.constant->name) continue;
+    if (!out.names_.try_emplace(value.constant->name, 1u).second) continue;
+    out.names_.erase(value.name);
+    value.name = value.constant->name;
+  }
   return out;
 }
 

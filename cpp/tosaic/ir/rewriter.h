@@ -53,8 +53,9 @@ class Rewriter {
   void start();
   void bind(ValueId old, ValueId fresh);
 
-  // The graph with only the live nodes and constants; inputs stay, and so do all names. Operands of live nodes and
-  // outputs are live.
+  // The graph with only the live nodes and constants; inputs stay, and so do names, but that a
+  // constant takes its own name where that is free again. Operands of live
+  // nodes and outputs are live.
   [[nodiscard]] static Graph pruned(const Graph& source, const std::vector<bool>& live_values,
                                     const std::vector<bool>& live_nodes);
 

@@ -154,7 +154,8 @@ ValueId expand_batch_norm(Emitter& e) {
     shift = e.has(2) ? e.sub(e.operand(2), centre) : e.unary(Op::kNeg, centre);
   }
   const ValueId wide = e.cast(x, dtype);
-  const ValueId y = e.add(e.mul(wide, along_channels(e, scale, rank)), along_channels(e, shift, rank));
+  const ValueId scaled = e.mul(wide, along_channels(e, scale, rank));
+  const ValueId y = e.add(scaled, along_channels(e, shift, rank));
   return e.cast(y, e.result_type().dtype);
 }
 

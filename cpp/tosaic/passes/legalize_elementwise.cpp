@@ -19,8 +19,8 @@ namespace {
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
 // The dtype in which TOSA can do arithmetic for a torch dtype.
-DType arithmetic_dtype(DType dtype) {
-  const DType physical = physical_dtype(dtype);
+DType arithmetic_dtype(const Legalizer& l, DType dtype) {
+  const DType physical = l.physical_dtype(dtype);
   return physical == DType::kI8 || physical == DType::kI16 || physical == DType::kI4 ? DType::kI32 : physical;
 }
 
@@ -181,18 +181,29 @@ ValueId divide_rounded(Legalizer& l, ValueId a, ValueId b, DivRounding rounding)
   return floats ? floor_divide_floats(l, a, b) : floor_divide_integers(l, a, b);
 }
 
+[[noreturn]] void refuse_integers(Legalizer& l) {
+  l.refuse("operator '" + std::string(info(l.node().op).name) + "' over integers needs profile INT",
+           "Lower for TOSA-1.0+INT+FP");
+}
+
 // torch's cast: floats truncate toward zero on the way to integers.
-ValueId cast(Legalizer& l, ValueId x, DType dtype) {
-  if (is_float(l.type(x).dtype) && is_integer(dtype)) x = floor_or_ceil_toward_zero(l, x);
-  return l.cast(x, dtype);
+ValueId cast(Legalizer& l, ValueId x) {
+  const DType from = l.logical_type(0).dtype, to = l.result_type().dtype;
+  if (is_float(from) && is_integer(to)) x = floor_or_ceil_toward_zero(l, x);
+  if (!l.has_integers() && is_integer(from) && byte_size(to) < 4 && is_integer(to)) refuse_integers(l);
+  return l.cast(x, l.physical_dtype(to));
+}
+
+bool is_bitwise(Op op) {
+  return op == Op::kBitwiseNot || op == Op::kBitwiseAnd || op == Op::kBitwiseOr || op == Op::kBitwiseXor;
 }
 
 ValueId legalize_unary(Legalizer& l, ValueId x) {
-  const DType result = physical_dtype(l.result_type().dtype);
+  const DType result = l.physical_dtype(l.result_type().dtype);
   const Op op = l.node().op;
   const bool floats = is_float(result);
   const auto direct = [&](Op tosa_op) {
-    return l.unary(tosa_op, l.cast(x, floats ? result : arithmetic_dtype(result)));
+    return l.unary(tosa_op, l.cast(x, floats ? result : arithmetic_dtype(l, result)));
   };
   switch (op) {  // NOLINT: the unary operators; others do not come here
     case Op::kAbs:
@@ -229,22 +240,22 @@ ValueId legalize_unary(Legalizer& l, ValueId x) {
       return direct(Op::kTosaTanh);
     case Op::kSign:
       if (result == DType::kBool) return x;
-      return sign(l, l.cast(x, floats ? result : arithmetic_dtype(result)));
+      return sign(l, l.cast(x, floats ? result : arithmetic_dtype(l, result)));
     case Op::kRelu:
-      return clamp(l, l.cast(x, arithmetic_dtype(result)), 0.0, std::nullopt);
+      return clamp(l, l.cast(x, arithmetic_dtype(l, result)), 0.0, std::nullopt);
     case Op::kClamp: {
       const auto& attrs = l.attrs<ClampAttrs>();
       const auto bound = [](const std::optional<Scalar>& s) {
         return s ? std::optional(as_double(*s)) : std::nullopt;
       };
-      return clamp(l, l.cast(x, arithmetic_dtype(result)), bound(attrs.min), bound(attrs.max));
+      return clamp(l, l.cast(x, arithmetic_dtype(l, result)), bound(attrs.min), bound(attrs.max));
     }
     case Op::kLogicalNot:
       return l.logical_not(l.to_bool(x));
     case Op::kBitwiseNot:
       return result == DType::kBool ? l.logical_not(x) : l.unary(Op::kTosaBitwiseNot, x);
     case Op::kCast:
-      return cast(l, x, result);
+      return cast(l, x);
     default:
       break;
   }
@@ -257,8 +268,8 @@ ValueId compare(Legalizer& l, Op op, ValueId a, ValueId b) {
     return op == Op::kNe ? differ : l.logical_not(differ);
   }
   if (l.type(a).dtype == DType::kBool) {
-    a = l.cast(a, DType::kI32);
-    b = l.cast(b, DType::kI32);
+    a = l.cast(a, l.physical_dtype(DType::kI32));
+    b = l.cast(b, l.physical_dtype(DType::kI32));
   }
   switch (op) {  // NOLINT: the comparisons; others do not come here
     case Op::kEq:
@@ -300,8 +311,8 @@ ValueId legalize_binary(Legalizer& l, ValueId a, ValueId b) {
     return l.binary(logical_form(op), l.to_bool(a), l.to_bool(b));
   const bool composed = op == Op::kDiv || op == Op::kPow;
   const DType compute = common == DType::kBool ? DType::kBool
-                        : composed             ? wide_dtype(arithmetic_dtype(common))
-                                               : arithmetic_dtype(common);
+                        : composed             ? wide_dtype(arithmetic_dtype(l, common))
+                                               : arithmetic_dtype(l, common);
   a = l.cast(a, compute);
   b = l.cast(b, compute);
   if (is_comparison(op)) return compare(l, op, a, b);
@@ -339,9 +350,10 @@ DimOrder compute_order(Legalizer& l) { return l.planned_order(); }
 }  // namespace
 
 Physical legalize_elementwise(Legalizer& l) {
+  if (is_bitwise(l.node().op) && !l.has_integers() && is_integer(l.result_type().dtype)) refuse_integers(l);
   const DimOrder order = compute_order(l);
   const std::size_t rank = l.result_type().rank();
-  const DType result = physical_dtype(l.result_type().dtype);
+  const DType result = l.physical_dtype(l.result_type().dtype);
   const ValueId first = l.aligned(0, rank, order);
   ValueId y = first;
   if (l.node().op == Op::kWhere) {

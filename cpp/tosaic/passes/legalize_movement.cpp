@@ -43,7 +43,7 @@ Physical cat(Legalizer& l) {
   std::vector<ValueId> parts;
   for (std::size_t i = 0; i < l.operand_count(); ++i) {
     if (num_elements(l.logical_type(i).shape) == 0) continue;
-    parts.push_back(l.cast(l.operand(i, order), physical_dtype(l.result_type().dtype)));
+    parts.push_back(l.cast(l.operand(i, order), l.physical_dtype(l.result_type().dtype)));
   }
   return {l.concat(parts, physical_axis(order, rank, l.attrs<AxisAttrs>().axis)), order};
 }
@@ -127,8 +127,8 @@ Physical pad(Legalizer& l) {
 
 // values (N, K, C) at indices (N, W), both reshaped from what they are.
 ValueId gather(Legalizer& l, ValueId values, ValueId indices) {
-  if (l.type(values).dtype == DType::kBool) return l.to_bool(gather(l, l.cast(values, DType::kI8), indices));
-  return l.binary(Op::kTosaGather, values, l.cast(indices, DType::kI32));
+  if (l.type(values).dtype == DType::kBool) return l.to_bool(gather(l, l.cast(values, l.has_integers() ? DType::kI8 : DType::kF32), indices));
+  return l.binary(Op::kTosaGather, values, l.as_i32(indices));
 }
 
 std::int64_t product(const Shape& shape, std::size_t first, std::size_t last) {

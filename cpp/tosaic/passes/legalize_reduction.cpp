@@ -67,7 +67,7 @@ Physical legalize_argmax(Legalizer& l) {
                         ? l.emit(Op::kTosaArgmax,
                                  TosaAxisNanAttrs{static_cast<std::int64_t>(axis), NanMode::kPropagate}, {x})
                         : first_index_of_max(l, x, axis);
-  return {l.reshape(y, l.result_type().shape), DimOrder()};
+  return {l.reshape(l.cast(y, l.physical_dtype(DType::kI64)), l.result_type().shape), DimOrder()};
 }
 
 }  // namespace
@@ -78,15 +78,15 @@ Physical legalize_reduction(Legalizer& l) {
   const Op op = l.node().op;
   const TensorType& input = l.logical_type(0);
   const DimOrder order = l.order_of(0);
-  const DType result = physical_dtype(l.result_type().dtype);
+  const DType result = l.physical_dtype(l.result_type().dtype);
   ValueId x = l.operand(0, order);
   const bool logical = op == Op::kAny || op == Op::kAll;
   if (logical) {
     x = l.to_bool(x);
   } else if ((op == Op::kAmax || op == Op::kAmin) && l.type(x).dtype == DType::kBool) {
-    x = l.cast(x, DType::kI32);
+    x = l.cast(x, l.physical_dtype(DType::kI32));
   } else if (op == Op::kSum || op == Op::kProd) {
-    if (op == Op::kProd && !is_float(result)) l.refuse("a product over integers has no TOSA counterpart");
+    if (op == Op::kProd && !is_float(l.result_type().dtype)) l.refuse("a product over integers has no TOSA counterpart");
     x = l.cast(x,
                is_float(result) ? DType::kF32 : result);  // narrower floats are summed in f32, as torch does
   }

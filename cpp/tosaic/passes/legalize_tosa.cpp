@@ -22,18 +22,22 @@ bool has_tosa_type(DType dtype) {
   return dtype != DType::kF64 && dtype != DType::kU8 && dtype != DType::kU16;
 }
 
-// An i64 constant in i32. Elements beyond are cut off: the caller has looked.
-ConstantRef narrowed_to_i32(const Constant& constant) {
+// An i64 or i32 constant in another dtype. The caller has looked whether its elements fit.
+ConstantRef converted(const Constant& constant, DType dtype) {
   const auto count = static_cast<std::size_t>(num_elements(constant.shape));
-  auto narrow = std::make_shared<Constant>(constant);
-  narrow->dtype = DType::kI32;
-  narrow->kind = ConstantKind::kFolded;
-  narrow->storage = Storage::allocate(count * sizeof(std::int32_t));
-  auto* to = reinterpret_cast<std::int32_t*>(narrow->storage.writable());
-  const auto* from = reinterpret_cast<const std::int64_t*>(constant.bytes().data());
-  for (std::size_t i = 0; i < count; ++i) to[i] = static_cast<std::int32_t>(from[i]);
-  return narrow;
+  const std::size_t width = byte_size(dtype);
+  auto out = std::make_shared<Constant>(constant);
+  out->dtype = dtype;
+  out->kind = ConstantKind::kFolded;
+  out->storage = Storage::allocate(count * width);
+  std::byte* to = out->storage.writable();
+  for (std::size_t i = 0; i < count; ++i)
+    store_element(dtype, to + i * width, static_cast<double>(element_as_int(constant, i)));
+  return out;
 }
+
+// The dtype of inputs and outputs.
+DType border_dtype(DType dtype) { return dtype == DType::kI64 ? DType::kI32 : dtype; }
 
 Physical dispatch(Legalizer& l) {
   switch (l.node().op) {
@@ -222,7 +226,20 @@ Physical dispatch(Legalizer& l) {
 
 }  // namespace
 
-DType physical_dtype(DType dtype) { return dtype == DType::kI64 ? DType::kI32 : dtype; }
+DType Legalizer::physical_dtype(DType dtype) const {
+  if (dtype != DType::kI64 && dtype != DType::kI32) return dtype;
+  return options_.integer_arithmetic ? DType::kI32 : DType::kF32;
+}
+
+ValueId Legalizer::as_i32(ValueId x) {
+  if (type(x).dtype == DType::kI32) return x;
+  const Node* producer = out_.producer(x);  // a cast of an i32 that was exact goes back to what it was
+  if (producer != nullptr && producer->op == Op::kTosaCast) {
+    const ValueId before = out_.operands(*producer)[0];
+    if (type(before).dtype == DType::kI32) return before;
+  }
+  return cast(x, DType::kI32);
+}
 
 std::size_t physical_axis(const DimOrder& order, std::size_t rank, std::int64_t axis) {
   const Dims axes = order.axes(rank);
@@ -236,7 +253,8 @@ Dims physical_dims(const Dims& dims, const DimOrder& order) {
   return permuted(dims, order.axes(dims.size()));
 }
 
-Legalizer::Legalizer(const Graph& source) : source_(source), physical_(source.values().size()) {
+Legalizer::Legalizer(const Graph& source, const PassOptions& options)
+    : source_(source), options_(options), physical_(source.values().size()) {
   out_.name = source.name;
   out_.stage = Stage::kTosa;
 }
@@ -267,16 +285,16 @@ Graph Legalizer::run() {
 
 ConstantRef Legalizer::physical_initial(const Input& input, const TensorType& type) const {
   if (!input.initial || input.initial->dtype == type.dtype) return input.initial;
-  return narrowed_to_i32(*input.initial);
+  return converted(*input.initial, type.dtype);
 }
 
 void Legalizer::add_inputs() {
-  const std::vector<IntegerRange> ranges = narrow_integers(source_, problems_);
+  const std::vector<IntegerRange> ranges = narrow_integers(source_, has_integers() ? 31 : 24, problems_);
   for (const Input& input : source_.inputs()) {
     const IntegerRange& range = ranges[source_.value(input.value).result_index];
     const Value& value = source_.value(input.value);
     TensorType type;
-    type.dtype = physical_dtype(value.type.dtype);
+    type.dtype = border_dtype(value.type.dtype);
     type.shape = physical_dims(value.type.shape, value.type.order);
     Border border = input.border;
     border.order = value.type.order;
@@ -301,7 +319,7 @@ void Legalizer::add_inputs() {
                            .node = value.name});
     const ValueId id =
         out_.add_input(input.kind, value.name, type, input.path, border, physical_initial(input, type));
-    physical_[input.value.index()] = {id, value.type.order};
+    physical_[input.value.index()] = {cast(id, physical_dtype(value.type.dtype)), value.type.order};
   }
 }
 
@@ -314,8 +332,9 @@ void Legalizer::add_outputs() {
                                 : output.border.order;
     Output copy = output;
     copy.value = in_order(output.value, wanted);
+    if (border_dtype(type.dtype) == DType::kI32) copy.value = as_i32(copy.value);
     copy.border.order = wanted;
-    if (physical_dtype(type.dtype) != type.dtype) copy.border.source_dtype = type.dtype;
+    if (border_dtype(type.dtype) != type.dtype) copy.border.source_dtype = type.dtype;
     out_.add_output(std::move(copy));
   }
 }
@@ -356,14 +375,18 @@ ValueId Legalizer::physical_constant(ValueId id) {
   if (!has_tosa_type(constant->dtype))
     refuse("constant '" + value.name + "' has dtype " + std::string(to_string(constant->dtype)) +
            ", which TOSA lacks");
-  if (constant->dtype != DType::kI64) return out_.add_constant(constant);
+  const DType physical = physical_dtype(constant->dtype);
+  if (physical == constant->dtype) return out_.add_constant(constant);
   const auto count = static_cast<std::size_t>(num_elements(constant->shape));
   for (std::size_t i = 0; i < count; ++i) {
     const std::int64_t element = element_as_int(*constant, i);
-    if (element != static_cast<std::int32_t>(element))
-      refuse("constant '" + value.name + "' holds " + std::to_string(element) + ", which does not fit i32");
+    const std::int64_t limit = has_integers() ? std::int64_t{1} << 31 : std::int64_t{1} << 24;
+    if (element < -limit || element >= limit)
+      refuse("constant '" + value.name + "' holds " + std::to_string(element) + ", which does not fit " +
+                 (has_integers() ? "i32" : "the 24 bits that f32 counts exactly"),
+             has_integers() ? "" : "Lower for a target with profile INT, e.g. TOSA-1.0+INT+FP");
   }
-  return out_.add_constant(narrowed_to_i32(*constant));
+  return out_.add_constant(converted(*constant, physical));
 }
 
 ValueId Legalizer::in_order(ValueId logical, const DimOrder& order) {
@@ -451,7 +474,8 @@ ValueId Legalizer::cast(ValueId x, DType dtype) {
   if (dtype == DType::kBool) return to_bool(x);
   if (from == DType::kBool && is_float(dtype)) {
     const Shape one = Dims::filled(type(x).rank(), 1);
-    return select(x, constant(dtype, one, {1.0}), constant(dtype, one, {0.0}));
+    const ValueId yes = constant(dtype, one, {1.0}), no = constant(dtype, one, {0.0});
+    return select(x, yes, no);
   }
   return emit(Op::kTosaCast, CastAttrs{dtype}, {x});
 }
@@ -472,9 +496,9 @@ ValueId Legalizer::number_like(ValueId x, double value) {
   return constant(type(x).dtype, Dims::filled(type(x).rank(), 1), {value});
 }
 
-std::optional<Graph> legalize_tosa(const Graph& graph) {
+std::optional<Graph> legalize_tosa(const Graph& graph, const PassOptions& options) {
   if (graph.stage == Stage::kTosa) return std::nullopt;
-  Legalizer legalizer(graph);
+  Legalizer legalizer(graph, options);
   Graph out = legalizer.run();
   const std::vector<ErrorParts>& problems = legalizer.problems();
   if (problems.size() == 1) throw UnsupportedOp(problems.front());

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "tosaic/ir/graph.h"
+#include "tosaic/passes/pass.h"
 
 namespace tosaic::passes {
 
@@ -22,13 +23,20 @@ struct Physical {
 
 class Legalizer {
  public:
-  explicit Legalizer(const Graph& source);
+  explicit Legalizer(const Graph& source, const PassOptions& options = {});
 
   // Walks the whole graph. Problems are collected; the result is only meaningful without any.
   [[nodiscard]] Graph run();
   [[nodiscard]] const std::vector<ErrorParts>& problems() const { return problems_; }
 
   // ---- for the rules: the node being legalized ----
+  // The dtype that stands for a logical dtype inside a TOSA graph. i64 and i32 are i32 where the target has
+  // integer arithmetic. Elsewhere they are counted in f32, exactly, since narrow_integers proves that none
+  // leaves 24 bits; inputs, outputs and indices stay i32.
+  [[nodiscard]] DType physical_dtype(DType dtype) const;
+  [[nodiscard]] bool has_integers() const { return options_.integer_arithmetic; }
+  // Indices for GATHER: i32.
+  [[nodiscard]] ValueId as_i32(ValueId x);
   [[nodiscard]] const Graph& source() const { return source_; }
   [[nodiscard]] const Node& node() const { return *node_; }
   template <class A>
@@ -88,6 +96,7 @@ class Legalizer {
   [[nodiscard]] ValueId physical_constant(ValueId id);
 
   const Graph& source_;
+  PassOptions options_;
   Graph out_;
   const Node* node_ = nullptr;
   std::vector<Physical> physical_;
@@ -95,8 +104,6 @@ class Legalizer {
   std::vector<ErrorParts> problems_;
 };
 
-// The dtype that stands for a logical dtype in a TOSA graph: i32 for i64, else itself.
-[[nodiscard]] DType physical_dtype(DType dtype);
 // Position of a logical axis in an order.
 [[nodiscard]] std::size_t physical_axis(const DimOrder& order, std::size_t rank, std::int64_t axis);
 // dims[order[k]] for each k.
@@ -118,7 +125,8 @@ class Legalizer {
 struct IntegerRange {
   std::int64_t min = 0, max = 0;
 };
-[[nodiscard]] std::vector<IntegerRange> narrow_integers(const Graph& graph,
+// `bits`: of the integers that the target counts exactly, 31 (and a sign) or 24.
+[[nodiscard]] std::vector<IntegerRange> narrow_integers(const Graph& graph, int bits,
                                                         std::vector<ErrorParts>& problems);
 
 }  // namespace tosaic::passes

@@ -87,9 +87,8 @@ Interval of_dtype(DType dtype) {
   }
 }
 
-bool fits_i32(const Interval& a) {
-  return a.min >= std::numeric_limits<std::int32_t>::min() &&
-         a.max <= std::numeric_limits<std::int32_t>::max();
+bool fits(const Interval& a, int bits) {
+  return a.min >= -(std::int64_t{1} << bits) && a.max < (std::int64_t{1} << bits);
 }
 
 Interval of_constant(const Constant& constant) {
@@ -120,7 +119,8 @@ std::vector<Interval> ranges_of_dtypes(const Graph& graph) {
 class Ranges {
  public:
   // `ranges`: of inputs and constants.
-  Ranges(const Graph& graph, std::vector<Interval> ranges) : graph_(graph), ranges_(std::move(ranges)) {
+  Ranges(const Graph& graph, std::vector<Interval> ranges, int bits)
+      : graph_(graph), ranges_(std::move(ranges)) {
     for (const Node& node : graph.nodes()) {
       for (std::uint32_t r = 1; r < node.result_count; ++r)
         if (has_i64(graph, graph.result(node, r))) overflowing_.push_back(&node);
@@ -131,7 +131,8 @@ class Ranges {
       // Narrower dtypes wrap, and so do products of i32.
       const bool wraps = !has_i32(graph, graph.result(node)) || node.op == Op::kMul || node.op == Op::kPow;
       if (stays) range = computed;
-      if ((!stays && !wraps) || (has_i64(graph, graph.result(node)) && !fits_i32(range)))
+      const bool counted = has_i64(graph, graph.result(node)) || has_i32(graph, graph.result(node));
+      if ((!stays && !wraps) || (counted && !fits(range, bits)))
         overflowing_.push_back(&node);
     }
   }
@@ -279,8 +280,18 @@ std::vector<bool> behind(const Graph& graph, const std::vector<const Node*>& nod
   return seen;
 }
 
-void report(const Graph& graph, const std::vector<const Node*>& nodes, std::vector<ErrorParts>& problems) {
+void report(const Graph& graph, const std::vector<const Node*>& nodes, int bits,
+            std::vector<ErrorParts>& problems) {
   for (const Node* node : nodes) {
+    if (bits < 31) {
+      problems.push_back(located(
+          {.where = "legalize-tosa",
+           .what = "an integer result may leave the 24 bits that f32 counts exactly, and the target has no "
+                   "integer arithmetic",
+           .hint = "Bound the operands, e.g. with clamp, or lower for TOSA-1.0+INT+FP"},
+          node->origin, graph.node_name(*node)));
+      continue;
+    }
     const bool wide = has_i64(graph, graph.result(*node));
     problems.push_back(located({.where = "legalize-tosa",
                                 .what = wide ? "an i64 result may not fit i32, and TOSA has no i64"
@@ -292,10 +303,11 @@ void report(const Graph& graph, const std::vector<const Node*>& nodes, std::vect
 
 }  // namespace
 
-std::vector<IntegerRange> narrow_integers(const Graph& graph, std::vector<ErrorParts>& problems) {
+std::vector<IntegerRange> narrow_integers(const Graph& graph, int max_bits,
+                                          std::vector<ErrorParts>& problems) {
   constexpr int kMinBits = 8;
   const std::span<const Input> inputs = graph.inputs();
-  std::vector<int> bits(inputs.size(), 31);
+  std::vector<int> bits(inputs.size(), max_bits);
   const auto range_of = [&bits](std::size_t i) {
     const std::int64_t limit = std::int64_t{1} << bits[i];
     return IntegerRange{-limit, limit - 1};
@@ -306,7 +318,7 @@ std::vector<IntegerRange> narrow_integers(const Graph& graph, std::vector<ErrorP
     for (std::size_t i = 0; i < inputs.size(); ++i)
       if (has_i64(graph, inputs[i].value) || has_i32(graph, inputs[i].value))
         known[inputs[i].value.index()] = {range_of(i).min, range_of(i).max};
-    const Ranges ranges(graph, known);
+    const Ranges ranges(graph, known, max_bits);
     if (ranges.overflowing().empty()) break;
     const std::vector<bool> seen = behind(graph, ranges.overflowing());
     narrowed = false;
@@ -317,7 +329,7 @@ std::vector<IntegerRange> narrow_integers(const Graph& graph, std::vector<ErrorP
       --bits[i];
       narrowed = true;
     }
-    if (!narrowed) report(graph, ranges.overflowing(), problems);
+    if (!narrowed) report(graph, ranges.overflowing(), max_bits, problems);
   }
   std::vector<IntegerRange> out;
   for (std::size_t i = 0; i < inputs.size(); ++i) out.push_back(range_of(i));

@@ -6,21 +6,27 @@
 namespace tosaic::passes {
 namespace {
 
+// A pass that is the same for every target.
+template <std::optional<Graph> (*Run)(const Graph&)>
+std::optional<Graph> plain(const Graph& graph, const PassOptions& /*options*/) {
+  return Run(graph);
+}
+
 constexpr Stage kAny = Stage::kExported;
 
 constexpr std::array<Pass, 8> kPasses{{
     {"fold-constants", "Runs nodes that depend on no input and keeps their results.", kAny, kAny,
-     fold_constants},
-    {"dead-code", "Drops nodes and constants that no output needs.", kAny, kAny, dead_code},
-    {"common-subexpressions", "Merges equal nodes and equal constants.", kAny, kAny, common_subexpressions},
+     plain<fold_constants>},
+    {"dead-code", "Drops nodes and constants that no output needs.", kAny, kAny, plain<dead_code>},
+    {"common-subexpressions", "Merges equal nodes and equal constants.", kAny, kAny, plain<common_subexpressions>},
     {"simplify", "Removes identities and shortens chains of views, permutes, casts and broadcasts.", kAny,
-     kAny, simplify},
+     kAny, plain<simplify>},
     {"fold-batch-norm", "Folds batch norms with constant statistics into the convolution before them.",
-     Stage::kExported, Stage::kExported, fold_batch_norm},
+     Stage::kExported, Stage::kExported, plain<fold_batch_norm>},
     {"decompose", "Expands composite operators into operators that a TOSA target has a counterpart for.",
-     Stage::kExported, Stage::kExported, decompose},
+     Stage::kExported, Stage::kExported, plain<decompose>},
     {"assign-dim-order", "Writes the layout plan onto the values.", Stage::kExported, Stage::kExported,
-     assign_dim_order},
+     plain<assign_dim_order>},
     {"legalize-tosa", "Turns canonical operators into TOSA operators over physical shapes.", Stage::kExported,
      Stage::kTosa, legalize_tosa},
 }};

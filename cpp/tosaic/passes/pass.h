@@ -14,11 +14,16 @@
 
 namespace tosaic::passes {
 
+// What a pass must know of the target.
+struct PassOptions {
+  bool integer_arithmetic = true;  // the target has profile INT
+};
+
 struct Pass {
   std::string_view name;     // "fold-constants"
   std::string_view summary;  // one sentence for `tosaic passes`
   Stage from, to;
-  std::optional<Graph> (*run)(const Graph&);
+  std::optional<Graph> (*run)(const Graph&, const PassOptions&);
 };
 
 // All passes, in the order in which the pipeline first uses them.
@@ -41,6 +46,6 @@ struct Pass {
 // The layout plan is written onto the values.
 [[nodiscard]] std::optional<Graph> assign_dim_order(const Graph& graph);
 // Canonical operators over values with dim orders -> TOSA operators over physical shapes.
-[[nodiscard]] std::optional<Graph> legalize_tosa(const Graph& graph);
+[[nodiscard]] std::optional<Graph> legalize_tosa(const Graph& graph, const PassOptions& options = {});
 
 }  // namespace tosaic::passes

@@ -23,10 +23,14 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
+passes::PassOptions pass_options(const std::string& target) {
+  return {.integer_arithmetic = target::parse_target(target).has(target::Profile::kInt)};
+}
+
 class Run {
  public:
   Run(std::shared_ptr<const Graph> graph, const LowerOptions& options)
-      : graph_(std::move(graph)), options_(options) {
+      : graph_(std::move(graph)), options_(options), pass_options_(pass_options(options.target)) {
     const auto start = std::chrono::steady_clock::now();
     if (options_.verify_each) verify(*graph_);
     timings_.push_back(
@@ -36,7 +40,7 @@ class Run {
   void pass(const passes::Pass& pass) {
     PassTiming timing{std::string(pass.name), 0, 0, false, graph_->nodes().size(), graph_->nodes().size()};
     auto start = std::chrono::steady_clock::now();
-    std::optional<Graph> next = pass.run(*graph_);
+    std::optional<Graph> next = pass.run(*graph_, pass_options_);
     timing.seconds = seconds_since(start);
     if (next) {
       graph_ = std::make_shared<const Graph>(std::move(*next));
@@ -60,6 +64,7 @@ class Run {
  private:
   std::shared_ptr<const Graph> graph_;
   const LowerOptions& options_;
+  passes::PassOptions pass_options_;
   std::vector<PassTiming> timings_;
 };
 
@@ -127,7 +132,7 @@ std::vector<ErrorParts> problems(std::shared_ptr<const Graph> graph, const Lower
   if (graph->stage == Stage::kTosa) return violations(*graph, options.target);
   Lowered lowered;
   Run run = to_canonical(std::move(graph), options, lowered);
-  passes::Legalizer legalizer(*lowered.canonical);
+  passes::Legalizer legalizer(*lowered.canonical, pass_options(options.target));
   const Graph tosa = legalizer.run();
   if (!legalizer.problems().empty()) return legalizer.problems();
   std::shared_ptr<const Graph> clean = run_pass("dead-code", tosa);
@@ -149,7 +154,7 @@ std::shared_ptr<const Graph> run_pass(const std::string& name, const Graph& grap
                         .got = "'" + name + "'"});
   }
   verify(graph);
-  std::optional<Graph> next = pass->run(graph);
+  std::optional<Graph> next = pass->run(graph, {});
   if (!next) return nullptr;
   verify(*next);
   return std::make_shared<const Graph>(std::move(*next));

@@ -1,5 +1,5 @@
-// Small graphs for the tests of passes, and what is checked of every pass: verified before and after, idempotent,
-// results as they were.
+// Small graphs for the tests of passes, and what is checked of every pass: verified before and after,
+// idempotent, results as they were.
 #pragma once
 
 #include <catch2/catch.hpp>
@@ -31,13 +31,15 @@ struct Case {
     return graph.add_input(InputKind::kUser, name, std::move(type), name);
   }
   ValueId input(const std::string& name, Shape shape) { return input(name, f32(shape)); }
-  ValueId constant(const std::string& name, Shape shape, std::vector<double> values, DType dtype = DType::kF32) {
+  ValueId constant(const std::string& name, Shape shape, std::vector<double> values,
+                   DType dtype = DType::kF32) {
     return graph.add_constant(make_constant(name, dtype, shape, values));
   }
   // Weights that differ from each other.
   ValueId weights(const std::string& name, Shape shape) {
     std::vector<double> values;
-    for (std::int64_t i = 0; i < num_elements(shape); ++i) values.push_back(std::sin(1.0 + static_cast<double>(i)));
+    for (std::int64_t i = 0; i < num_elements(shape); ++i)
+      values.push_back(std::sin(1.0 + static_cast<double>(i)));
     return constant(name, shape, values);
   }
   ValueId add(Op op, std::vector<ValueId> operands, Attrs attrs, const std::string& name = "") {
@@ -48,7 +50,8 @@ struct Case {
     return add(op, std::move(operands), default_attrs(op), name);
   }
   Case& output(ValueId value) {
-    graph.add_output({value, OutputKind::kUser, "out[" + std::to_string(graph.outputs().size()) + "]", 0, {}});
+    graph.add_output(
+        {value, OutputKind::kUser, "out[" + std::to_string(graph.outputs().size()) + "]", 0, {}});
     return *this;
   }
 };
@@ -60,7 +63,8 @@ inline std::string ops_of(const Graph& graph) {
 }
 
 // The outputs for given elements, or for inputs of small integers of both signs.
-inline std::vector<std::vector<double>> results_of(const Graph& graph, std::vector<std::vector<double>> elements = {}) {
+inline std::vector<std::vector<double>> results_of(const Graph& graph,
+                                                   std::vector<std::vector<double>> elements = {}) {
   std::vector<ConstantRef> held;
   std::vector<exec::ArrayView> inputs;
   for (std::size_t i = 0; i < graph.inputs().size(); ++i) {
@@ -72,7 +76,8 @@ inline std::vector<std::vector<double>> results_of(const Graph& graph, std::vect
                             : type.shape;
     std::vector<double> values = i < elements.size() ? elements[i] : std::vector<double>();
     for (std::int64_t k = 0; values.size() < static_cast<std::size_t>(num_elements(shape)); ++k)
-      values.push_back(dtype == DType::kBool ? static_cast<double>(k % 2) : static_cast<double>((k * 7 + 3) % 11 - 5));
+      values.push_back(dtype == DType::kBool ? static_cast<double>(k % 2)
+                                             : static_cast<double>((k * 7 + 3) % 11 - 5));
     held.push_back(make_constant("", dtype, shape, values));
     inputs.push_back(exec::ArrayView::dense(held.back()->bytes().data(), dtype, shape));
   }

@@ -13,7 +13,8 @@ TEST_CASE("equal nodes over equal operands become one", "[passes][common-subexpr
 TEST_CASE("small equal constants become one, different bits do not", "[passes][common-subexpressions]") {
   Case c;
   const ValueId x = c.input("x", {2});
-  const ValueId a = c.add(Op::kMul, {x, c.constant("a", {}, {0.0})}), b = c.add(Op::kMul, {x, c.constant("b", {}, {0.0})});
+  const ValueId a = c.add(Op::kMul, {x, c.constant("a", {}, {0.0})}),
+                b = c.add(Op::kMul, {x, c.constant("b", {}, {0.0})});
   const ValueId z = c.add(Op::kMul, {x, c.constant("z", {}, {-0.0})});
   const Graph after = changed_by(common_subexpressions, c.output(a).output(b).output(z).graph);
   CHECK(ops_of(after) == "mul mul");
@@ -22,7 +23,8 @@ TEST_CASE("small equal constants become one, different bits do not", "[passes][c
 TEST_CASE("attributes and dim orders tell nodes apart", "[passes][common-subexpressions]") {
   Case c;
   const ValueId x = c.input("x", {1, 2, 3, 4});
-  const ValueId a = c.add(Op::kSum, {x}, ReduceAttrs{{1}, true, {}}), b = c.add(Op::kSum, {x}, ReduceAttrs{{2}, true, {}});
+  const ValueId a = c.add(Op::kSum, {x}, ReduceAttrs{{1}, true, {}}),
+                b = c.add(Op::kSum, {x}, ReduceAttrs{{2}, true, {}});
   const ValueId e = c.add(Op::kExp, {x}), f = c.add(Op::kExp, {x});
   c.graph.set_order(f, DimOrder::channels_last(4));
   CHECK_FALSE(common_subexpressions(c.output(a).output(b).output(e).output(f).graph).has_value());
@@ -33,7 +35,8 @@ TEST_CASE("opaque nodes are never merged", "[passes][common-subexpressions]") {
   const std::vector<ValueId> read{c.input("x", {2})};
   for (int i = 0; i < 2; ++i) {
     const TensorType type = f32({2});
-    const NodeId id = c.graph.add_node(Op::kOpaque, share(OpaqueAttrs{"random", "[]"}), read, std::span(&type, 1), leaf("r"), "r");
+    const NodeId id = c.graph.add_node(Op::kOpaque, share(OpaqueAttrs{"random", "[]"}), read,
+                                       std::span(&type, 1), leaf("r"), "r");
     c.output(c.graph.result(c.graph.node(id)));
   }
   CHECK_FALSE(common_subexpressions(c.graph).has_value());

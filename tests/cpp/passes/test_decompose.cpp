@@ -55,7 +55,8 @@ TEST_CASE("a resize that RESIZE can say stays, others become index_select or lin
   const ValueId x = c.input("x", {1, 1, 5, 64});
   c.output(c.add(Op::kResize, {x}, ResizeAttrs{ResizeMode::kBilinear, {10, 32}, false, {}}));
   CHECK_FALSE(decompose(c.graph).has_value());
-  const ValueId wide = c.add(Op::kResize, {x}, ResizeAttrs{ResizeMode::kBilinear, {7, 64}, false, {1.5, 1.0}});
+  const ValueId wide =
+      c.add(Op::kResize, {x}, ResizeAttrs{ResizeMode::kBilinear, {7, 64}, false, {1.5, 1.0}});
   const ValueId small = c.add(Op::kResize, {x}, ResizeAttrs{ResizeMode::kNearest, {5, 3}, false, {}});
   const Graph after = changed_by(decompose, c.output(wide).output(small).graph);
   CHECK(count(after, Op::kLinear) == 2);
@@ -65,15 +66,21 @@ TEST_CASE("a resize that RESIZE can say stays, others become index_select or lin
 TEST_CASE("every expansion leaves results as they were", "[passes][decompose]") {
   Case c;
   const ValueId x = c.input("x", {2, 4, 6}), i = c.constant("i", {2}, {1, -1}, DType::kI64);
-  for (const Op op : {Op::kElu, Op::kGelu, Op::kSilu, Op::kHardsigmoid, Op::kHardswish}) c.output(c.add(op, {x}));
-  c.output(c.add(Op::kMean, {x}, ReduceAttrs{{0, 2}, false, {}})).output(c.add(Op::kVar, {x}, VarAttrs{{1}, true, 1}));
-  c.output(c.add(Op::kCumsum, {x}, AxisDtypeAttrs{2, {}})).output(c.add(Op::kDiff, {x, ValueId(), ValueId()}, DiffAttrs{2, 1}));
-  c.output(c.add(Op::kLogSoftmax, {x}, AxisDtypeAttrs{1, {}})).output(c.add(Op::kArgmin, {x}, ArgAttrs{1, false}));
+  for (const Op op : {Op::kElu, Op::kGelu, Op::kSilu, Op::kHardsigmoid, Op::kHardswish})
+    c.output(c.add(op, {x}));
+  c.output(c.add(Op::kMean, {x}, ReduceAttrs{{0, 2}, false, {}}))
+      .output(c.add(Op::kVar, {x}, VarAttrs{{1}, true, 1}));
+  c.output(c.add(Op::kCumsum, {x}, AxisDtypeAttrs{2, {}}))
+      .output(c.add(Op::kDiff, {x, ValueId(), ValueId()}, DiffAttrs{2, 1}));
+  c.output(c.add(Op::kLogSoftmax, {x}, AxisDtypeAttrs{1, {}}))
+      .output(c.add(Op::kArgmin, {x}, ArgAttrs{1, false}));
   c.output(c.add(Op::kGroupNorm, {x, c.weights("g", {4}), c.weights("h", {4})}, GroupNormAttrs{2, 1e-5}));
   c.output(c.add(Op::kRmsNorm, {x, c.weights("r", {6})}, NormAttrs{1, {}}));
   c.output(c.add(Op::kTril, {x}, DiagonalAttrs{1})).output(c.add(Op::kSelect, {x}, SelectAttrs{1, 2}));
-  c.output(c.add(Op::kStack, {x, x}, AxisAttrs{1})).output(c.add(Op::kIndex, {x, ValueId(), i, i}, NoAttrs{}));
-  c.output(c.add(Op::kAdaptiveAvgPool, {x}, ShapeAttrs{{4}})).output(c.add(Op::kAdaptiveAvgPool, {x}, ShapeAttrs{{3}}));
+  c.output(c.add(Op::kStack, {x, x}, AxisAttrs{1}))
+      .output(c.add(Op::kIndex, {x, ValueId(), i, i}, NoAttrs{}));
+  c.output(c.add(Op::kAdaptiveAvgPool, {x}, ShapeAttrs{{4}}))
+      .output(c.add(Op::kAdaptiveAvgPool, {x}, ShapeAttrs{{3}}));
   changed_by(decompose, c.graph);
 }
 

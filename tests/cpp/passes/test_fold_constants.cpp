@@ -12,7 +12,8 @@ std::size_t constant_bytes(const Graph& graph) {
 
 TEST_CASE("what depends on no input becomes a constant of the same name", "[passes][fold-constants]") {
   Case c;
-  const ValueId ramp = c.add(Op::kArange, {}, ArangeAttrs{std::int64_t{0}, std::int64_t{4}, std::int64_t{1}, DType::kF32});
+  const ValueId ramp =
+      c.add(Op::kArange, {}, ArangeAttrs{std::int64_t{0}, std::int64_t{4}, std::int64_t{1}, DType::kF32});
   const ValueId half = c.add(Op::kMul, {ramp, c.constant("half", {}, {0.5})}, "half_ramp");
   c.output(c.add(Op::kAdd, {c.input("x", {4}), half}));
   const Graph after = changed_by(fold_constants, c.graph);
@@ -44,7 +45,8 @@ TEST_CASE("a large broadcast is computed for a node that is folded", "[passes][f
   CHECK(ops_of(changed_by(fold_constants, c.graph)) == "mul");
 }
 
-TEST_CASE("a large broadcast that gives the shape, or is an output, is written out", "[passes][fold-constants]") {
+TEST_CASE("a large broadcast that gives the shape, or is an output, is written out",
+          "[passes][fold-constants]") {
   Case c;
   const ValueId wide = c.add(Op::kExpand, {c.weights("row", {1, 512})}, ShapeAttrs{{256, 512}});
   c.output(c.add(Op::kAdd, {wide, c.input("x", {256, 1})})).output(wide);

@@ -13,7 +13,9 @@ Graph legalized(Case& c, const std::vector<std::vector<double>>& elements = {}) 
   return changed_by(legalize_tosa, ordered ? *ordered : c.graph, elements);
 }
 
-std::int64_t range_max(const Graph& graph, std::size_t input) { return graph.inputs()[input].border.range_max; }
+std::int64_t range_max(const Graph& graph, std::size_t input) {
+  return graph.inputs()[input].border.range_max;
+}
 
 TEST_CASE("padding becomes what the last window needs", "[passes][legalize-tosa]") {
   Case c;
@@ -31,7 +33,8 @@ TEST_CASE("grouped, depthwise and transposed convolutions keep their results", "
       Case c;
       const Shape weight = transposed ? Shape{4, 8 / groups, 3, 2} : Shape{8, 4 / groups, 3, 2};
       const ConvAttrs attrs{{2, 1}, {2, 1}, {2, 1}, {1, 2}, {transposed ? 1 : 0, 0}, groups, transposed};
-      c.output(c.add(Op::kConv, {c.input("x", {2, 4, 6, 7}), c.weights("w", weight), c.weights("b", {8})}, attrs));
+      c.output(
+          c.add(Op::kConv, {c.input("x", {2, 4, 6, 7}), c.weights("w", weight), c.weights("b", {8})}, attrs));
       legalized(c);
     }
 }
@@ -39,9 +42,11 @@ TEST_CASE("grouped, depthwise and transposed convolutions keep their results", "
 TEST_CASE("average pools count padding as torch does", "[passes][legalize-tosa]") {
   for (const bool ceil_mode : {false, true})
     for (const bool counted : {false, true})
-      for (const std::optional<std::int64_t> divisor : {std::optional<std::int64_t>(), std::optional<std::int64_t>(5)}) {
+      for (const std::optional<std::int64_t> divisor :
+           {std::optional<std::int64_t>(), std::optional<std::int64_t>(5)}) {
         Case c;
-        c.output(c.add(Op::kAvgPool, {c.input("x", {1, 2, 6, 7})}, PoolAttrs{{3, 2}, {2, 2}, {1, 1}, {1, 1}, ceil_mode, counted, divisor}));
+        c.output(c.add(Op::kAvgPool, {c.input("x", {1, 2, 6, 7})},
+                       PoolAttrs{{3, 2}, {2, 2}, {1, 1}, {1, 1}, ceil_mode, counted, divisor}));
         legalized(c);
       }
 }
@@ -63,7 +68,8 @@ TEST_CASE("rounded divisions are exact where the reciprocal is not", "[passes][l
 
 TEST_CASE("each integer input is checked against what depends on it", "[passes][legalize-tosa]") {
   Case c;
-  const ValueId free = c.input("free", tensor(DType::kI64, {3})), bound = c.input("bound", tensor(DType::kI64, {3}));
+  const ValueId free = c.input("free", tensor(DType::kI64, {3})),
+                bound = c.input("bound", tensor(DType::kI64, {3}));
   c.output(free).output(c.add(Op::kMul, {bound, c.constant("k", {}, {1000}, DType::kI64)}));
   const Graph after = legalized(c);
   CHECK(range_max(after, 0) == (std::int64_t{1} << 31) - 1);

@@ -8,8 +8,10 @@ namespace {
 TEST_CASE("chains of views and permutes become one", "[passes][simplify]") {
   Case c;
   const ValueId x = c.input("x", {2, 3, 4});
-  const ValueId view = c.add(Op::kReshape, {c.add(Op::kReshape, {x}, ShapeAttrs{{6, 4}})}, ShapeAttrs{{2, 12}});
-  const ValueId turned = c.add(Op::kPermute, {c.add(Op::kPermute, {x}, PermuteAttrs{{1, 2, 0}})}, PermuteAttrs{{1, 0, 2}});
+  const ValueId view =
+      c.add(Op::kReshape, {c.add(Op::kReshape, {x}, ShapeAttrs{{6, 4}})}, ShapeAttrs{{2, 12}});
+  const ValueId turned =
+      c.add(Op::kPermute, {c.add(Op::kPermute, {x}, PermuteAttrs{{1, 2, 0}})}, PermuteAttrs{{1, 0, 2}});
   const Graph after = changed_by(simplify, c.output(view).output(turned).graph);
   CHECK(ops_of(after) == "reshape permute");
 }
@@ -72,7 +74,8 @@ TEST_CASE("a linear layer that others read keeps its sum", "[passes][simplify]")
 TEST_CASE("a chain of 10,000 views leaves one node", "[passes][simplify]") {
   Case c;
   ValueId x = c.input("x", {2, 3});
-  for (int i = 0; i < 10000; ++i) x = c.add(Op::kReshape, {x}, ShapeAttrs{i % 2 == 0 ? Shape{3, 2} : Shape{6}});
+  for (int i = 0; i < 10000; ++i)
+    x = c.add(Op::kReshape, {x}, ShapeAttrs{i % 2 == 0 ? Shape{3, 2} : Shape{6}});
   CHECK(ops_of(changed_by(simplify, c.output(x).graph)) == "reshape");
 }
 

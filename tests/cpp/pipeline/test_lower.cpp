@@ -11,7 +11,8 @@ std::shared_ptr<const Graph> shared(const Case& c) { return std::make_shared<con
 Case convolution() {
   Case c;
   const ConvAttrs attrs{{1, 1}, {1, 1}, {1, 1}, {1, 1}, {0, 0}, 1, false};
-  const ValueId y = c.add(Op::kConv, {c.input("x", {1, 2, 4, 5}), c.weights("w", {3, 2, 3, 3}), ValueId()}, attrs, "conv");
+  const ValueId y =
+      c.add(Op::kConv, {c.input("x", {1, 2, 4, 5}), c.weights("w", {3, 2, 3, 3}), ValueId()}, attrs, "conv");
   c.output(c.add(Op::kSoftmax, {c.add(Op::kRelu, {y}, "relu")}, AxisDtypeAttrs{1, {}}, "shares"));
   return c;
 }
@@ -28,7 +29,8 @@ TEST_CASE("every stage gives the results of the exported graph", "[pipeline]") {
 TEST_CASE("values of the lowered graph are told with the order they are in", "[pipeline]") {
   const Lowered lowered = lower(shared(convolution()));
   const auto has = [&](const std::string& name, const DimOrder& order) {
-    return std::find(lowered.orders.begin(), lowered.orders.end(), std::pair(name, order)) != lowered.orders.end();
+    return std::find(lowered.orders.begin(), lowered.orders.end(), std::pair(name, order)) !=
+           lowered.orders.end();
   };
   CHECK(has("x", DimOrder()));
   CHECK(has("relu", DimOrder::channels_last(4)));
@@ -74,7 +76,8 @@ TEST_CASE("lowering 10,000 nodes looks at four times what 2,500 do", "[pipeline]
       x = c.add(Op::kSilu, {c.add(Op::kAdd, {c.add(Op::kNeg, {x}), c.constant("b", {}, {1.0})})});
     }
     std::size_t nodes = 0;
-    for (const PassTiming& row : lower(shared(c.output(x))).timings) nodes += row.nodes_before + row.nodes_after;
+    for (const PassTiming& row : lower(shared(c.output(x))).timings)
+      nodes += row.nodes_before + row.nodes_after;
     return static_cast<double>(nodes);
   };
   CHECK(made(10000) / made(2500) == Approx(4.0).epsilon(0.02));
