@@ -108,11 +108,8 @@ def lowered(program: Any) -> tuple[tosaic.Lowered | None, str, list[str]]:
     for target in TARGETS:
         try:
             return tosaic.lower(program, target=target), target, []
-        except tosaic.SpecViolation as error:
-            reasons = [problem.what + f" ({problem.got})" for problem in error.problems]
-        except tosaic.UnsupportedOp as error:
+        except (tosaic.SpecViolation, tosaic.UnsupportedOp) as error:
             reasons = [problem.what for problem in error.problems]
-            break
     return None, "", reasons
 
 

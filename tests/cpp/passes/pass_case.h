@@ -103,8 +103,8 @@ inline void require_same(const std::vector<std::vector<double>>& a, const std::v
 }
 
 // Runs the pass, which must change something.
-inline Graph changed_by(std::optional<Graph> (*pass)(const Graph&), const Graph& graph,
-                        const std::vector<std::vector<double>>& elements = {}) {
+template <class P>
+Graph changed_by(P pass, const Graph& graph, const std::vector<std::vector<double>>& elements = {}) {
   verify(graph);
   std::optional<Graph> after = pass(graph);
   REQUIRE(after.has_value());

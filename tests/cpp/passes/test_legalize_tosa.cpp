@@ -10,7 +10,8 @@ constexpr double kInf = std::numeric_limits<double>::infinity();
 // Lowered with the simplest dim orders.
 Graph legalized(Case& c, const std::vector<std::vector<double>>& elements = {}) {
   const std::optional<Graph> ordered = assign_dim_order(c.graph);
-  return changed_by(legalize_tosa, ordered ? *ordered : c.graph, elements);
+  return changed_by([](const Graph& graph) { return legalize_tosa(graph); }, ordered ? *ordered : c.graph,
+                    elements);
 }
 
 std::int64_t range_max(const Graph& graph, std::size_t input) {
