@@ -79,13 +79,16 @@ def test_a_constant_index_outside_its_table() -> None:
     )
 
 
-def test_a_constant_that_does_not_fit_32_bits() -> None:
+@pytest.mark.parametrize(
+    ("target", "what"),
+    [(BOTH, "does not fit i32"), ("TOSA-1.0+FP", "does not fit the 24 bits that f32 counts exactly")],
+)
+def test_an_index_constant_that_does_not_fit(target: str, what: str) -> None:
     def forward(x: torch.Tensor) -> torch.Tensor:
         return torch.index_select(x, 0, torch.tensor([2**31 + 5]))
 
-    text = refusal(tosaic.UnsupportedOp, tosaic.lower, export(forward, torch.ones(3)))
-    assert "holds 2147483653, which does not fit i32" in text
-    assert place(forward, "index_select") in text
+    text = refusal(tosaic.UnsupportedOp, tosaic.lower, export(forward, torch.ones(3)), target=target)
+    assert f"holds 2147483653, which {what} {place(forward, 'index_select')}" in text
 
 
 def test_a_constant_divisor_of_zero() -> None:
@@ -163,15 +166,14 @@ def test_too_many_operands() -> None:
     )
 
 
-def test_dtypes_that_a_profile_lacks() -> None:
+def test_integers_that_a_profile_lacks() -> None:
     def forward(x: torch.Tensor) -> torch.Tensor:
         return x & 3
 
     exported = export(forward, torch.ones(3, dtype=torch.int32))
-    text = refusal(tosaic.SpecViolation, tosaic.lower, exported)
-    assert text == (
-        "[target] tosa.bitwise_and with these dtypes is not in the target: expected PRO-INT, "
-        f"got i32, i32 -> i32 on TOSA-1.0+FP {place(forward, 'and_1')}"
+    assert refusal(tosaic.UnsupportedOp, tosaic.lower, exported) == (
+        "[legalize-tosa] operator 'bitwise_and' over integers needs profile INT "
+        f"{place(forward, 'and_1')}. Lower for TOSA-1.0+INT+FP."
     )
     assert tosaic.lower(exported, target=BOTH)
 

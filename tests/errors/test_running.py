@@ -80,10 +80,14 @@ def test_an_index_outside_the_table_names_node_module_and_line(lookup: tosaic.Lo
     assert "got -1" in refusal(tosaic.InvalidGraph, lookup.at(stage).run, np.array([[-1, 0]]))
 
 
-def test_an_index_beyond_32_bits_is_refused_at_the_border(lookup: tosaic.Lowered) -> None:
-    assert refusal(tosaic.InvalidGraph, lookup.run, np.array([[0, 2**40]])) == (
-        "[run] input 'x' holds a value outside its range at [0,1]: expected -2147483648 to 2147483647, "
-        "got 1099511627776"
+@pytest.mark.parametrize(
+    ("target", "low", "high"),
+    [("TOSA-1.0+FP", -(2**24), 2**24 - 1), ("TOSA-1.0+FP+INT", -(2**31), 2**31 - 1)],
+)
+def test_an_index_beyond_the_range_of_the_border(target: str, low: int, high: int) -> None:
+    program = tosaic.lower(export(forward, torch.zeros(1, 2, dtype=torch.int64)), target=target)
+    assert refusal(tosaic.InvalidGraph, program.run, np.array([[0, 2**40]])) == (
+        f"[run] input 'x' holds a value outside its range at [0,1]: expected {low} to {high}, got 1099511627776"
     )
 
 
