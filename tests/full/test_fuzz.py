@@ -1,4 +1,4 @@
-"""1,000,000 mutated inputs each for the text parser and the `.tosa` reader, under ASan and UBSan: errors only.
+"""1,000,000 mutated inputs each for the text parser and the `.tosa` reader, with sanitizers: errors only.
 
 The C++ tests with the tag [fuzz] do the work; the ci tier runs them with 10,000. Needs the sanitized build of
 `tests/run`, and brings it up to date.

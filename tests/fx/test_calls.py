@@ -93,7 +93,8 @@ def test_a_mutated_buffer_is_a_state_with_a_mutation_output() -> None:
     for result in both_forms(module, torch.ones(3)):
         state, user = result.graph.inputs
         assert (state.kind, state.path, user.kind) == ("state", "count", "user")
-        assert state.initial.data_ptr != module.count.data_ptr()  # runs of the module do not move where ours start
+        # A copy: runs of the module do not move where ours start.
+        assert state.initial.data_ptr != module.count.data_ptr()
         mutation, out = result.graph.outputs
         assert (mutation.kind, mutation.path, mutation.mutated_input) == ("mutation", "count", 0)
         assert (out.kind, out.path) == ("user", "out")

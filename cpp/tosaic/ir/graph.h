@@ -49,7 +49,7 @@ struct Node {
 
 // What is done with an integer array at the border before it is used as `type.dtype`.
 struct Border {
-  std::optional<DType> source_dtype;          // the caller's dtype where it differs (i64 -> i32)
+  std::optional<DType> source_dtype;          // the caller's dtype, where the range is checked
   std::int64_t range_min = 0, range_max = 0;  // with source_dtype: inclusive range that run() checks
   DimOrder order;                             // how the caller's array lies in memory ("as traced")
   bool physical = false;                      // arrays carry the physical shape (declared "nhwc")

@@ -127,7 +127,8 @@ Physical pad(Legalizer& l) {
 
 // values (N, K, C) at indices (N, W), both reshaped from what they are.
 ValueId gather(Legalizer& l, ValueId values, ValueId indices) {
-  if (l.type(values).dtype == DType::kBool) return l.to_bool(gather(l, l.cast(values, l.has_integers() ? DType::kI8 : DType::kF32), indices));
+  if (l.type(values).dtype == DType::kBool)
+    return l.to_bool(gather(l, l.cast(values, l.has_integers() ? DType::kI8 : DType::kF32), indices));
   return l.binary(Op::kTosaGather, values, l.as_i32(indices));
 }
 

@@ -86,7 +86,8 @@ Physical legalize_reduction(Legalizer& l) {
   } else if ((op == Op::kAmax || op == Op::kAmin) && l.type(x).dtype == DType::kBool) {
     x = l.cast(x, l.physical_dtype(DType::kI32));
   } else if (op == Op::kSum || op == Op::kProd) {
-    if (op == Op::kProd && !is_float(l.result_type().dtype)) l.refuse("a product over integers has no TOSA counterpart");
+    if (op == Op::kProd && !is_float(l.result_type().dtype))
+      l.refuse("a product over integers has no TOSA counterpart");
     x = l.cast(x,
                is_float(result) ? DType::kF32 : result);  // narrower floats are summed in f32, as torch does
   }

@@ -132,8 +132,7 @@ class Ranges {
       const bool wraps = !has_i32(graph, graph.result(node)) || node.op == Op::kMul || node.op == Op::kPow;
       if (stays) range = computed;
       const bool counted = has_i64(graph, graph.result(node)) || has_i32(graph, graph.result(node));
-      if ((!stays && !wraps) || (counted && !fits(range, bits)))
-        overflowing_.push_back(&node);
+      if ((!stays && !wraps) || (counted && !fits(range, bits))) overflowing_.push_back(&node);
     }
   }
 

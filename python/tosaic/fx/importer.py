@@ -790,7 +790,7 @@ def import_program(ep: Any, *, bind: Any = None, method: str = "forward") -> Imp
             got=type(ep).__name__,
             hint="Call torch.export.export(module, args) first",
         )
-    # What an import allocates stays alive: collecting garbage on the way would only walk all of torch's objects.
+    # What an import allocates stays alive: collecting garbage meanwhile would only walk torch's objects.
     collecting = gc.isenabled()
     gc.disable()
     try:

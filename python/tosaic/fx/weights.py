@@ -131,7 +131,7 @@ class Weights:
         return constant
 
     def snapshot(self, tensor: Any, name: str, kind: str) -> _core.Constant:
-        """A copy of a buffer that the program writes: it starts from this value, whatever the module does later."""
+        """A copy of a buffer that the program writes: where it starts, whatever the module does later."""
         return Weights(self._diagnostics).tensor(
             tensor.detach().clone(memory_format=torch.contiguous_format), name, kind
         )
