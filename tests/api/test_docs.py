@@ -60,9 +60,9 @@ def test_a_command_of_the_docs_runs(command, files, dynamic, capsys) -> None:
 
 
 def test_the_two_commands_of_the_readme_are_the_ones_of_ci() -> None:
-    readme = (ROOT / "README.md").read_text()
+    readme = re.sub(r"^```.*?^```$", "", (ROOT / "README.md").read_text(), flags=re.MULTILINE | re.DOTALL)
     assert re.findall(r"^    (\S.*)$", readme, re.MULTILINE) == [
-        "pip install -c constraints.txt .",
+        'pip install -c constraints.txt ".[demo]" && tosaic demo',
         "tests/run",
     ]
     assert "tests/run" in (ROOT / ".ci" / "run").read_text()
