@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "tosaic/base/error.h"
 #include "tosaic/ir/graph.h"
 
 namespace tosaic::python {
@@ -36,6 +37,8 @@ void bind_pipeline(py::module_& m);
 // {field: value}; dtypes and enums by name, dims as tuples.
 [[nodiscard]] py::dict attrs_to_dict(const Attrs& attrs);
 
+// The parts of an error by name, as `error.parts` has them.
+[[nodiscard]] py::dict to_dict(const ErrorParts& parts);
 [[nodiscard]] py::tuple to_tuple(const Dims& dims);
 // Any sequence of Python integers; throws InvalidGraph for anything else (symbolic sizes).
 [[nodiscard]] Dims to_dims(py::handle sequence);

@@ -22,19 +22,6 @@ ErrorClasses& classes() {
   return instance;
 }
 
-py::dict to_dict(const ErrorParts& parts) {
-  py::dict out;
-  out["where"] = parts.where;
-  out["what"] = parts.what;
-  out["expected"] = parts.expected;
-  out["got"] = parts.got;
-  out["node"] = parts.node;
-  out["module_path"] = parts.module_path;
-  out["source"] = parts.source;
-  out["hint"] = parts.hint;
-  return out;
-}
-
 py::object make_error(const py::object& type, const ErrorParts& parts) {
   py::object error = type(format_error(parts));
   error.attr("parts") = to_dict(parts);
@@ -73,6 +60,19 @@ PyObject* new_class(py::module_& m, const char* name, const char* doc, PyObject*
 }
 
 }  // namespace
+
+py::dict to_dict(const ErrorParts& parts) {
+  py::dict out;
+  out["where"] = parts.where;
+  out["what"] = parts.what;
+  out["expected"] = parts.expected;
+  out["got"] = parts.got;
+  out["node"] = parts.node;
+  out["module_path"] = parts.module_path;
+  out["source"] = parts.source;
+  out["hint"] = parts.hint;
+  return out;
+}
 
 void bind_errors(py::module_& m) {
   py::dict attributes;

@@ -19,19 +19,6 @@ SharedGraph shared(const std::shared_ptr<const Graph>& graph) {
   return std::const_pointer_cast<Graph>(graph);
 }
 
-py::dict to_dict(const ErrorParts& parts) {
-  py::dict out;
-  out["where"] = parts.where;
-  out["what"] = parts.what;
-  out["expected"] = parts.expected;
-  out["got"] = parts.got;
-  out["node"] = parts.node;
-  out["module_path"] = parts.module_path;
-  out["source"] = parts.source;
-  out["hint"] = parts.hint;
-  return out;
-}
-
 py::dict to_dict(const pipeline::PassTiming& timing) {
   py::dict out;
   out["name"] = timing.name;

@@ -40,9 +40,9 @@ and the `.tosa` file, read back, gives what the graph gave.
 
 Errors are against the same network in float64, relative Frobenius norm over all samples; torch is eager
 float32 on one thread. Required: ours at most twice torch's at every stage, also by the largest difference
-(second table); the reference model's at most ours plus torch's on the samples it ran, by the norm over all of
-them. Its largest difference is shown and not required: {beyond}. Single samples may be beyond by the norm too:
-the reference model adds products one after the other, which loses more than blocked sums do. Times are of one
+(second table); the reference model's at most ours plus torch's, by the norm over the samples it ran. Its
+largest difference is shown and not required: {beyond}. A single sample may be beyond by the norm too: the
+reference model adds products one after the other, which loses more than blocked sums do. Times are of one
 inference: ours on one thread at stage tosa.
 """
 
