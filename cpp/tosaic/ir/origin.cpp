@@ -1,18 +1,24 @@
 #include "tosaic/ir/origin.h"
 
-#include <algorithm>
+#include <unordered_set>
 
 namespace tosaic {
 namespace {
 
-void collect(const OriginRef& origin, std::vector<OriginRef>& out) {
-  if (!origin) return;
-  if (origin->parents.empty()) {
-    if (std::find(out.begin(), out.end(), origin) == out.end()) out.push_back(origin);
-    return;
+// Leaves in order of first appearance.
+class Leaves {
+ public:
+  void add(const OriginRef& origin) {
+    if (!origin) return;
+    if (origin->parents.empty() && seen_.insert(origin.get()).second) found_.push_back(origin);
+    for (const OriginRef& parent : origin->parents) add(parent);
   }
-  for (const OriginRef& parent : origin->parents) collect(parent, out);
-}
+  [[nodiscard]] std::vector<OriginRef> found() && { return std::move(found_); }
+
+ private:
+  std::vector<OriginRef> found_;
+  std::unordered_set<const Origin*> seen_;
+};
 
 }  // namespace
 
@@ -23,14 +29,15 @@ std::string Origin::source() const {
 }
 
 std::vector<OriginRef> leaves(const OriginRef& origin) {
-  std::vector<OriginRef> out;
-  collect(origin, out);
-  return out;
+  Leaves all;
+  all.add(origin);
+  return std::move(all).found();
 }
 
 OriginRef merge(const std::vector<OriginRef>& origins) {
-  std::vector<OriginRef> all;
-  for (const OriginRef& origin : origins) collect(origin, all);
+  Leaves found;
+  for (const OriginRef& origin : origins) found.add(origin);
+  std::vector<OriginRef> all = std::move(found).found();
   if (all.empty()) return nullptr;
   if (all.size() == 1) return all.front();
   for (const OriginRef& origin : origins)  // nothing new: keep the handle

@@ -94,24 +94,44 @@ bool drops_identity(Site& site) {
   }
 }
 
-bool merges_views(Site& site) {
-  const Op op = site.node.op;
-  if (op != Op::kReshape && op != Op::kTosaReshape) return false;
-  const Node* inner = produced_by(site.now(), site.operands[0], op);
-  if (inner == nullptr) return false;
-  const ValueId input = site.now().operands(*inner)[0];
-  return site.become(op, *site.node.attrs, {input}, inner->origin);
+// A link of a chain of one operator is left to the last link that reads it, which then takes the whole chain
+// at once: merging origins link by link would take time and memory with the square of the length.
+bool ends_chain(const Site& site) {
+  const Graph& source = site.rewriter.source();
+  const ValueId result = source.result(site.node);
+  const std::span<const NodeId> users = source.users(result);
+  const auto ends = [&](NodeId user) { return source.node(user).op != site.node.op; };
+  return source.is_output(result) || users.empty() || std::any_of(users.begin(), users.end(), ends);
 }
 
-bool merges_permutes(Site& site) {
+struct Chain {
+  ValueId input;                   // what the first link reads
+  Dims perm;                       // of all links together, for permutes
+  std::vector<OriginRef> origins;  // last link first
+};
+
+// The links behind the node's operand that have its operator.
+Chain chain_behind(const Site& site) {
+  Chain chain{site.operands[0], {}, {}};
+  const auto* own = std::get_if<PermuteAttrs>(site.node.attrs.get());
+  if (own != nullptr) chain.perm = own->perm;
+  while (const Node* link = produced_by(site.now(), chain.input, site.node.op)) {
+    if (own != nullptr) chain.perm = permuted(Graph::attrs<PermuteAttrs>(*link).perm, chain.perm);
+    chain.origins.push_back(link->origin);
+    chain.input = site.now().operands(*link)[0];
+  }
+  return chain;
+}
+
+bool merges_chain(Site& site) {
   const Op op = site.node.op;
-  if (op != Op::kPermute && op != Op::kTosaTranspose) return false;
-  const Node* inner = produced_by(site.now(), site.operands[0], op);
-  if (inner == nullptr) return false;
-  const Dims& outer_perm = Graph::attrs<PermuteAttrs>(site.node).perm;
-  const Dims& inner_perm = Graph::attrs<PermuteAttrs>(*inner).perm;
-  const ValueId input = site.now().operands(*inner)[0];
-  return site.become(op, PermuteAttrs{permuted(inner_perm, outer_perm)}, {input}, inner->origin);
+  const bool permute = op == Op::kPermute || op == Op::kTosaTranspose;
+  if ((!permute && op != Op::kReshape && op != Op::kTosaReshape) || !ends_chain(site)) return false;
+  Chain chain = chain_behind(site);
+  if (chain.origins.empty()) return false;
+  std::reverse(chain.origins.begin(), chain.origins.end());
+  Attrs attrs = permute ? Attrs(PermuteAttrs{chain.perm}) : *site.node.attrs;
+  return site.become(op, std::move(attrs), {chain.input}, merge(chain.origins));
 }
 
 // A transpose that moves only extents of 1 is a reshape.
@@ -238,9 +258,9 @@ std::optional<Graph> simplify_once(const Graph& graph) {
       continue;
     }
     Site site{rewriter, node, rewriter.map_operands(node)};
-    const bool rewritten = drops_identity(site) || merges_views(site) || merges_permutes(site) ||
-                           moves_only_unit_axes(site) || expands_to_a_view(site) || drops_broadcast(site) ||
-                           drops_neutral_operand(site) || takes_bias(site);
+    const bool rewritten = drops_identity(site) || merges_chain(site) || moves_only_unit_axes(site) ||
+                           expands_to_a_view(site) || drops_broadcast(site) || drops_neutral_operand(site) ||
+                           takes_bias(site);
     if (!rewritten) rewriter.keep(node);
   }
   return std::move(rewriter).finish();
