@@ -12,7 +12,7 @@
 namespace tosaic::passes {
 namespace {
 
-const DimOrder kNhwc = DimOrder::channels_last(4);
+DimOrder nhwc() { return DimOrder::channels_last(4); }
 
 // Floats accumulate in f32: torch does, and TOSA has no other accumulator for bf16.
 DType accumulator(const Legalizer& l) {
@@ -114,7 +114,7 @@ ValueId dilated_kernel(Legalizer& l, ValueId weight, std::size_t axis, std::int6
 Physical transposed_conv(Legalizer& l) {
   const auto& attrs = l.attrs<ConvAttrs>();
   if (l.logical_type(0).rank() != 4) l.refuse("a transposed 3-d convolution has no TOSA counterpart");
-  const ValueId x = l.operand(0, kNhwc);
+  const ValueId x = l.operand(0, nhwc());
   const ValueId bias = bias_or_zero(l, x);
   TosaTransposeConvAttrs conv{{}, attrs.stride, 0, 0, accumulator(l), false};
   for (std::size_t i = 0; i < 2; ++i) {
@@ -138,7 +138,7 @@ Physical transposed_conv(Legalizer& l) {
                            {group_slice(l, x, 3, g, attrs.groups), group_slice(l, weight, 3, g, attrs.groups),
                             group_bias(l, bias, g, attrs.groups)}));
   const ValueId y = l.concat(parts, 3);
-  return {l.slice(y, crop_start, physical_dims(l.result_type().shape, kNhwc)), kNhwc};
+  return {l.slice(y, crop_start, physical_dims(l.result_type().shape, nhwc())), nhwc()};
 }
 
 struct Batched {

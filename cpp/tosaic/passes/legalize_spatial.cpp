@@ -12,7 +12,7 @@
 namespace tosaic::passes {
 namespace {
 
-const DimOrder kNhwc = DimOrder::channels_last(4);
+DimOrder nhwc() { return DimOrder::channels_last(4); }
 
 struct PoolInput {
   ValueId value;
@@ -40,7 +40,7 @@ ValueId pad_spatially(Legalizer& l, ValueId x, const Dims& before, const Dims& a
 
 Physical avg_pool(Legalizer& l) {
   const auto& attrs = l.attrs<PoolAttrs>();
-  ValueId x = l.operand(0, kNhwc);
+  ValueId x = l.operand(0, nhwc());
   Dims front = attrs.padding;
   if (attrs.count_include_pad || attrs.divisor_override) {
     x = pad_spatially(l, x, attrs.padding, attrs.padding);
@@ -57,16 +57,16 @@ Physical avg_pool(Legalizer& l) {
   const TosaAvgPoolAttrs pool{attrs.kernel, attrs.stride, input.pad, 0, 0, DType::kF32};
   ValueId y = l.emit(Op::kTosaAvgPool2d, pool, {input.value});
   if (factor != 1.0) y = l.mul(y, l.number_like(y, factor));
-  return {y, kNhwc};
+  return {y, nhwc()};
 }
 
 Physical max_pool(Legalizer& l) {
   const auto& attrs = l.attrs<PoolAttrs>();
   if (attrs.dilation[0] != 1 || attrs.dilation[1] != 1)
     l.refuse("max_pool with dilation " + to_string(attrs.dilation));
-  const PoolInput input = fit_windows(l, l.operand(0, kNhwc), attrs.padding);
+  const PoolInput input = fit_windows(l, l.operand(0, nhwc()), attrs.padding);
   const TosaMaxPoolAttrs pool{attrs.kernel, attrs.stride, input.pad, NanMode::kPropagate};
-  return {l.emit(Op::kTosaMaxPool2d, pool, {input.value}), kNhwc};
+  return {l.emit(Op::kTosaMaxPool2d, pool, {input.value}), nhwc()};
 }
 
 }  // namespace
@@ -85,7 +85,7 @@ Physical legalize_resize(Legalizer& l) {
   if (in.size() != 4) l.refuse("a resize of rank " + std::to_string(in.size()) + " has no TOSA counterpart");
   TosaResizeAttrs resize;
   resize.mode = attrs.mode;
-  ValueId x = l.operand(0, kNhwc);
+  ValueId x = l.operand(0, nhwc());
   for (std::size_t i = 0; i < 2; ++i) {
     const std::optional<ResizeAxis> axis = exact_resize_axis(attrs, i, in[i + 2], out[i + 2]);
     if (!axis) l.refuse("this resize is beyond RESIZE, and was not expanded");
@@ -95,7 +95,7 @@ Physical legalize_resize(Legalizer& l) {
     resize.offset.push_back(axis->offset);
     resize.border.push_back(axis->border);
   }
-  return {l.emit(Op::kTosaResize, resize, {x}), kNhwc};
+  return {l.emit(Op::kTosaResize, resize, {x}), nhwc()};
 }
 
 }  // namespace tosaic::passes

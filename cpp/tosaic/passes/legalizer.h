@@ -62,7 +62,7 @@ class Legalizer {
   // ---- emitting TOSA nodes on behalf of the node ----
   [[nodiscard]] const TensorType& type(ValueId physical) const { return out_.type(physical); }
   [[nodiscard]] const Graph& out() const { return out_; }
-  ValueId emit(Op op, Attrs attrs, const std::vector<ValueId>& operands);
+  ValueId emit(Op op, Attrs attributes, const std::vector<ValueId>& operands);
   ValueId unary(Op op, ValueId x);
   ValueId binary(Op op, ValueId a, ValueId b) { return emit(op, default_attrs(op), {a, b}); }
   ValueId reshape(ValueId x, const Shape& shape);
