@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections import namedtuple
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ import pytest
 import torch
 import tosaic._core as core
 from fx.exporting import exported, imported, ops
+from models.zoo import SMALL, build
 from torch import nn
 from torch.export import Dim
 from tosaic.fx import from_exported
@@ -256,13 +256,9 @@ def graph_constants(graph: Any) -> Any:
     return {c.name: c for c in graph.constants.values()}
 
 
-NETWORKS = sorted(Path("/tmp/w/explore").glob("*.pt2"))
-
-
-@pytest.mark.skipif(not NETWORKS, reason="the exported networks are not on this machine")
-@pytest.mark.parametrize("path", NETWORKS, ids=[path.stem for path in NETWORKS])
-def test_networks_import_without_opaque_nodes(path: Path) -> None:
-    ep = torch.export.load(path)
+@pytest.mark.parametrize("name", SMALL)
+def test_networks_import_without_opaque_nodes_decomposed_or_not(name: str) -> None:
+    ep = build(name).export()
     for form in (ep, ep.run_decompositions({}), ep.run_decompositions()):
         result = from_exported(form)
         assert "opaque" not in ops(result)
