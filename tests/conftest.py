@@ -2,8 +2,24 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
+
 import pytest
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write the files of tests/golden anew")
+
+
+@pytest.fixture(scope="module")
+def one_thread_without_traces() -> Iterator[None]:
+    """Threads of torch only wait for each other on tensors this small; its traces would fill the log."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    logging.disable(logging.WARNING)
+    yield
+    logging.disable(logging.NOTSET)
+    torch.set_num_threads(threads)

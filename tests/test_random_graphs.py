@@ -5,8 +5,6 @@ Seed n contains operator n modulo the number of rows, so that 200 seeds have eve
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
 from functools import cache
 
 import numpy as np
@@ -23,15 +21,7 @@ from tosaic import _core
 SEEDS = range(200)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread_without_traces() -> Iterator[None]:
-    """Threads of torch only wait for each other on tensors this small; its traces would fill the log."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    logging.disable(logging.WARNING)
-    yield
-    logging.disable(logging.NOTSET)
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread_without_traces")
 
 
 @cache

@@ -6,7 +6,6 @@ time, and the executor gives what torch gives.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -102,14 +101,7 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[torch.Tensor, ...]]] = 
 }
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread_without_traces() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    logging.disable(logging.WARNING)
-    yield
-    logging.disable(logging.NOTSET)
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread_without_traces")
 
 
 def behind_each_pass(graph: _core.Graph) -> Iterator[tuple[str, _core.Graph]]:

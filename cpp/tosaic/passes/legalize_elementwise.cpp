@@ -343,15 +343,11 @@ ValueId legalize_binary(Legalizer& l, ValueId a, ValueId b) {
   l.refuse("operator '" + std::string(info(op).name) + "' has no TOSA counterpart");
 }
 
-// The order to compute in: the planned one, if an operand of full shape has it already or must be moved
-// anyway.
-DimOrder compute_order(Legalizer& l) { return l.planned_order(); }
-
 }  // namespace
 
 Physical legalize_elementwise(Legalizer& l) {
   if (is_bitwise(l.node().op) && !l.has_integers() && is_integer(l.result_type().dtype)) refuse_integers(l);
-  const DimOrder order = compute_order(l);
+  const DimOrder order = l.planned_order();
   const std::size_t rank = l.result_type().rank();
   const DType result = l.physical_dtype(l.result_type().dtype);
   const ValueId first = l.aligned(0, rank, order);
