@@ -23,7 +23,9 @@ using Scalar = std::variant<bool, std::int64_t, double>;
 [[nodiscard]] double as_double(const Scalar& value);
 [[nodiscard]] std::int64_t as_int(const Scalar& value);  // truncates a float toward zero, saturating
 
-enum class ResizeMode : std::uint8_t { kNearest, kBilinear };
+enum class ResizeMode : std::uint8_t { kNearest, kBilinear, kBicubic };
+enum class GridPadding : std::uint8_t { kZeros, kBorder, kReflection };
+enum class Cell : std::uint8_t { kLstm, kGru, kRnnTanh, kRnnRelu };
 enum class PadMode : std::uint8_t { kConstant, kReflect, kReplicate, kCircular };
 enum class DivRounding : std::uint8_t { kNone, kFloor, kTrunc };
 enum class NanMode : std::uint8_t { kPropagate, kIgnore };
@@ -34,7 +36,15 @@ template <class E>
 struct EnumNames;
 template <>
 struct EnumNames<ResizeMode> {
-  static constexpr const char* kNames[] = {"nearest", "bilinear"};
+  static constexpr const char* kNames[] = {"nearest", "bilinear", "bicubic"};
+};
+template <>
+struct EnumNames<GridPadding> {
+  static constexpr const char* kNames[] = {"zeros", "border", "reflection"};
+};
+template <>
+struct EnumNames<Cell> {
+  static constexpr const char* kNames[] = {"lstm", "gru", "rnn_tanh", "rnn_relu"};
 };
 template <>
 struct EnumNames<PadMode> {
@@ -257,7 +267,7 @@ struct GeluAttrs {
   bool operator==(const GeluAttrs&) const = default;
 };
 
-// leaky_relu (alpha = slope), elu (alpha).
+// leaky_relu (slope), softshrink and hardshrink (lambda).
 struct SlopeAttrs {
   double alpha = 1;
   TOSAIC_FIELDS(TOSAIC_FIELD(alpha))
@@ -300,6 +310,134 @@ struct DiffAttrs {
   std::int64_t n = 1, axis = 0;
   TOSAIC_FIELDS(TOSAIC_FIELD(n) TOSAIC_FIELD(axis))
   bool operator==(const DiffAttrs&) const = default;
+};
+
+// elu, celu, selu: x > 0 ? scale * x : scale * alpha * expm1(input_scale * x).
+struct EluAttrs {
+  double alpha = 1;
+  double scale = 1;
+  double input_scale = 1;
+  TOSAIC_FIELDS(TOSAIC_FIELD(alpha) TOSAIC_FIELD(scale) TOSAIC_FIELD(input_scale))
+  bool operator==(const EluAttrs&) const = default;
+};
+
+// log1p(exp(beta * x)) / beta; x itself where beta * x > threshold.
+struct SoftplusAttrs {
+  double beta = 1;
+  double threshold = 20;
+  TOSAIC_FIELDS(TOSAIC_FIELD(beta) TOSAIC_FIELD(threshold))
+  bool operator==(const SoftplusAttrs&) const = default;
+};
+
+// logit: the operand is clamped to [eps, 1 - eps] where eps is given.
+struct EpsAttrs {
+  std::optional<double> eps;
+  TOSAIC_FIELDS(TOSAIC_FIELD(eps))
+  bool operator==(const EpsAttrs&) const = default;
+};
+
+// None: the largest and least finite value of the dtype.
+struct NanToNumAttrs {
+  double nan = 0;
+  std::optional<double> posinf;
+  std::optional<double> neginf;
+  TOSAIC_FIELDS(TOSAIC_FIELD(nan) TOSAIC_FIELD(posinf) TOSAIC_FIELD(neginf))
+  bool operator==(const NanToNumAttrs&) const = default;
+};
+
+// addcmul, addcdiv: input + value * (tensor1 * or / tensor2).
+struct ValueAttrs {
+  Scalar value = std::int64_t{1};
+  TOSAIC_FIELDS(TOSAIC_FIELD(value))
+  bool operator==(const ValueAttrs&) const = default;
+};
+
+// linalg_vector_norm. Axes explicit and sorted; `dtype`: cast before computing.
+struct VectorNormAttrs {
+  double ord = 2;
+  Dims axes;
+  bool keepdim = false;
+  std::optional<DType> dtype;
+  TOSAIC_FIELDS(TOSAIC_FIELD(ord) TOSAIC_FIELD(axes) TOSAIC_FIELD(keepdim) TOSAIC_FIELD(dtype))
+  bool operator==(const VectorNormAttrs&) const = default;
+};
+
+// torch.einsum, spaces removed and the result spelled out: "bhqd,bhkd->bhqk", "...ij,jk->...ik".
+struct EinsumAttrs {
+  std::string equation;
+  TOSAIC_FIELDS(TOSAIC_FIELD(equation))
+  bool operator==(const EinsumAttrs&) const = default;
+};
+
+struct GridSampleAttrs {
+  ResizeMode mode = ResizeMode::kBilinear;
+  GridPadding padding = GridPadding::kZeros;
+  bool align_corners = false;
+  TOSAIC_FIELDS(TOSAIC_FIELD(mode) TOSAIC_FIELD(padding) TOSAIC_FIELD(align_corners))
+  bool operator==(const GridSampleAttrs&) const = default;
+};
+
+// affine_grid_generator: size of the image, (N, C, H, W) or (N, C, D, H, W).
+struct AffineGridAttrs {
+  Dims size;
+  bool align_corners = false;
+  TOSAIC_FIELDS(TOSAIC_FIELD(size) TOSAIC_FIELD(align_corners))
+  bool operator==(const AffineGridAttrs&) const = default;
+};
+
+struct IndexPutAttrs {
+  bool accumulate = false;
+  TOSAIC_FIELDS(TOSAIC_FIELD(accumulate))
+  bool operator==(const IndexPutAttrs&) const = default;
+};
+
+// Not normalised: the sums of the definition, as TOSA has them.
+struct FftAttrs {
+  bool inverse = false;
+  TOSAIC_FIELDS(TOSAIC_FIELD(inverse))
+  bool operator==(const FftAttrs&) const = default;
+};
+
+// torch.nn.LSTM, GRU, RNN. Weights per layer and direction in torch's order: w_ih, w_hh, b_ih, b_hh with
+// `bias`, w_hr with `projection` (lstm). Input (steps, batch, features), (batch, steps, features) with
+// batch_first, or (steps, features) unbatched.
+struct RecurrentAttrs {
+  Cell cell = Cell::kLstm;
+  std::int64_t layers = 1;
+  bool bias = true;
+  bool bidirectional = false;
+  bool batch_first = false;
+  bool projection = false;
+  TOSAIC_FIELDS(TOSAIC_FIELD(cell) TOSAIC_FIELD(layers) TOSAIC_FIELD(bias) TOSAIC_FIELD(bidirectional)
+                    TOSAIC_FIELD(batch_first) TOSAIC_FIELD(projection))
+  bool operator==(const RecurrentAttrs&) const = default;
+};
+
+// clamp(round_half_even(x * float32(1 / scale)) + zero_point, qmin, qmax) in `dtype`; one scale and zero
+// point, or with `axis` one for each of its positions.
+struct QuantizeAttrs {
+  DType dtype = DType::kI8;
+  std::optional<std::int64_t> axis;
+  std::int64_t qmin = -128;
+  std::int64_t qmax = 127;
+  std::vector<double> scales;
+  std::vector<std::int64_t> zero_points;
+  TOSAIC_FIELDS(TOSAIC_FIELD(dtype) TOSAIC_FIELD(axis) TOSAIC_FIELD(qmin) TOSAIC_FIELD(qmax)
+                    TOSAIC_FIELD(scales) TOSAIC_FIELD(zero_points))
+  bool operator==(const QuantizeAttrs&) const = default;
+};
+
+// (float32(q) - zero_point) * float32(scale) in `dtype`.
+struct DequantizeAttrs {
+  DType dtype = DType::kF32;
+  std::optional<std::int64_t> axis;
+  std::int64_t qmin = -128;
+  std::int64_t qmax = 127;
+  std::vector<double> scales;
+  std::vector<std::int64_t> zero_points;
+  TOSAIC_FIELDS(TOSAIC_FIELD(dtype) TOSAIC_FIELD(axis) TOSAIC_FIELD(qmin) TOSAIC_FIELD(qmax)
+                    TOSAIC_FIELD(scales) TOSAIC_FIELD(zero_points))
+  bool operator==(const DequantizeAttrs&) const = default;
 };
 
 // A foreign operator: its name and its arguments as JSON, where {"$": i} stands for operand i.
@@ -411,6 +549,64 @@ struct TosaResizeAttrs {
   bool operator==(const TosaResizeAttrs&) const = default;
 };
 
+struct TosaFftAttrs {
+  bool inverse = false;
+  bool local_bound = false;
+  TOSAIC_FIELDS(TOSAIC_FIELD(inverse) TOSAIC_FIELD(local_bound))
+  bool operator==(const TosaFftAttrs&) const = default;
+};
+
+struct TosaRfftAttrs {
+  bool local_bound = false;
+  TOSAIC_FIELDS(TOSAIC_FIELD(local_bound))
+  bool operator==(const TosaRfftAttrs&) const = default;
+};
+
+// `dtype` is the dtype of the result; one multiplier and shift, or with per_channel one for each position of
+// the last axis.
+struct TosaRescaleAttrs {
+  std::int64_t input_zp = 0;
+  std::int64_t output_zp = 0;
+  DType dtype = DType::kI8;
+  bool scale32 = true;
+  RoundingMode rounding_mode = RoundingMode::kSingleRound;
+  bool per_channel = false;
+  bool input_unsigned = false;
+  bool output_unsigned = false;
+  std::vector<std::int64_t> multiplier;
+  std::vector<std::int64_t> shift;
+  TOSAIC_FIELDS(TOSAIC_FIELD(input_zp) TOSAIC_FIELD(output_zp) TOSAIC_FIELD(dtype) TOSAIC_FIELD(scale32)
+                    TOSAIC_FIELD(rounding_mode) TOSAIC_FIELD(per_channel) TOSAIC_FIELD(input_unsigned)
+                        TOSAIC_FIELD(output_unsigned) TOSAIC_FIELD(multiplier) TOSAIC_FIELD(shift))
+  bool operator==(const TosaRescaleAttrs&) const = default;
+};
+
+struct TosaCustomAttrs {
+  std::string operator_name;
+  std::string domain_name;
+  std::string implementation_attrs;
+  TOSAIC_FIELDS(TOSAIC_FIELD(operator_name) TOSAIC_FIELD(domain_name) TOSAIC_FIELD(implementation_attrs))
+  bool operator==(const TosaCustomAttrs&) const = default;
+};
+
+// Declares a variable of the program: all its reads and writes name it.
+struct TosaVariableAttrs {
+  std::string name;
+  DType dtype = DType::kF32;
+  Shape shape;
+  TOSAIC_FIELDS(TOSAIC_FIELD(name) TOSAIC_FIELD(dtype) TOSAIC_FIELD(shape))
+  bool operator==(const TosaVariableAttrs&) const = default;
+};
+
+// variable_read, variable_write: of the variable `name`, whose type is repeated here.
+struct TosaNameAttrs {
+  std::string name;
+  DType dtype = DType::kF32;
+  Shape shape;
+  TOSAIC_FIELDS(TOSAIC_FIELD(name) TOSAIC_FIELD(dtype) TOSAIC_FIELD(shape))
+  bool operator==(const TosaNameAttrs&) const = default;
+};
+
 #undef TOSAIC_FIELD
 #undef TOSAIC_FIELDS
 
@@ -421,7 +617,11 @@ using Attrs =
                  AddmmAttrs, DivAttrs, ClampAttrs, GeluAttrs, SlopeAttrs, SdpaAttrs, DiagonalAttrs,
                  ArangeAttrs, FullAttrs, DiffAttrs, OpaqueAttrs, TosaConvAttrs, TosaTransposeConvAttrs,
                  TosaAvgPoolAttrs, TosaMaxPoolAttrs, TosaZeroPointAttrs, TosaClampAttrs, TosaAxisNanAttrs,
-                 TosaNanAttrs, TosaMulAttrs, TosaShiftAttrs, TosaPadAttrs, TosaSliceAttrs, TosaResizeAttrs>;
+                 TosaNanAttrs, TosaMulAttrs, TosaShiftAttrs, TosaPadAttrs, TosaSliceAttrs, TosaResizeAttrs,
+                 EluAttrs, SoftplusAttrs, EpsAttrs, NanToNumAttrs, ValueAttrs, VectorNormAttrs, EinsumAttrs,
+                 GridSampleAttrs, AffineGridAttrs, IndexPutAttrs, FftAttrs, RecurrentAttrs, QuantizeAttrs,
+                 DequantizeAttrs, TosaFftAttrs, TosaRfftAttrs, TosaRescaleAttrs, TosaCustomAttrs,
+                 TosaVariableAttrs, TosaNameAttrs>;
 
 // Attributes are immutable once on a node, so nodes and graph copies share them.
 using AttrsRef = std::shared_ptr<const Attrs>;

@@ -230,6 +230,7 @@ Types infer_by_op(const Call& call) {
     case Op::kRelu:
       return infer_rounding(call);
     case Op::kSign:
+    case Op::kNanToNum:
       return infer_sign(call);
     case Op::kCos:
     case Op::kErf:
@@ -241,6 +242,21 @@ Types infer_by_op(const Call& call) {
     case Op::kSigmoid:
     case Op::kSin:
     case Op::kTanh:
+    case Op::kAcos:
+    case Op::kAcosh:
+    case Op::kAsin:
+    case Op::kAsinh:
+    case Op::kAtan:
+    case Op::kAtanh:
+    case Op::kCosh:
+    case Op::kErfinv:
+    case Op::kExpm1:
+    case Op::kLog10:
+    case Op::kLog1p:
+    case Op::kLog2:
+    case Op::kSinh:
+    case Op::kTan:
+    case Op::kLogit:
       return infer_float_function(call);
     case Op::kLeakyRelu:
     case Op::kElu:
@@ -248,10 +264,16 @@ Types infer_by_op(const Call& call) {
     case Op::kSilu:
     case Op::kHardsigmoid:
     case Op::kHardswish:
+    case Op::kMish:
+    case Op::kLogSigmoid:
+    case Op::kSoftplus:
+    case Op::kSoftshrink:
+    case Op::kHardshrink:
       return infer_activation(call);
     case Op::kClamp:
       return infer_clamp(call);
     case Op::kLogicalNot:
+    case Op::kIsinf:
       return infer_logical_not(call);
     case Op::kBitwiseNot:
       return infer_bitwise_not(call);
@@ -299,6 +321,7 @@ Types infer_by_op(const Call& call) {
     case Op::kAll:
       return infer_any_all(call);
     case Op::kVar:
+    case Op::kStd:
       return infer_var(call);
     case Op::kArgmax:
     case Op::kArgmin:
@@ -370,6 +393,33 @@ Types infer_by_op(const Call& call) {
     case Op::kFull:
       return infer_full(call);
 
+    // each leaves this group when its rule is written
+    case Op::kLerp:
+    case Op::kAddcmul:
+    case Op::kAddcdiv:
+    case Op::kPrelu:
+    case Op::kGlu:
+    case Op::kLogsumexp:
+    case Op::kVectorNorm:
+    case Op::kEinsum:
+    case Op::kAdaptiveMaxPool:
+    case Op::kGridSample:
+    case Op::kAffineGrid:
+    case Op::kScatter:
+    case Op::kIndexPut:
+    case Op::kSliceScatter:
+    case Op::kFft2:
+    case Op::kRfft2:
+    case Op::kRecurrent:
+    case Op::kQuantize:
+    case Op::kDequantize:
+    case Op::kLeftShift:
+    case Op::kRightShift:
+    case Op::kRemainder:
+    case Op::kFmod:
+    case Op::kAtan2:
+      call.unsupported("result types are not inferred", "an operator with a rule", "");
+
     case Op::kOpaque:
     case Op::kCond:
     case Op::kWhileLoop:
@@ -423,7 +473,10 @@ std::vector<TensorType> infer(Op op, const Attrs& attrs, std::span<const TensorT
   return types;
 }
 
-bool has_inference(Op op) { return op != Op::kOpaque && op != Op::kCond && op != Op::kWhileLoop; }
+bool has_inference(Op op) {
+  return op != Op::kOpaque && op != Op::kCond && op != Op::kWhileLoop && op != Op::kTosaCustom &&
+         op != Op::kTosaCondIf && op != Op::kTosaWhileLoop;
+}
 
 std::vector<TensorType> infer_node(const Graph& graph, Op op, const Attrs& attrs,
                                    std::span<const ValueId> operands, const OriginRef& origin,

@@ -22,6 +22,7 @@ enum Trait : std::uint8_t {
   kMovement = 4,
   kComposite = 8,
   kCommutative = 16,
+  kEffect = 32,
 };
 
 struct OpInfo {

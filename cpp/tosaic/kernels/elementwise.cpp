@@ -94,6 +94,12 @@ Meaning slope(Function function, const Request& request) {
   return meaning;
 }
 
+Meaning elu(const Request& request) {
+  Meaning meaning{Function::kElu, ComputeIn::kResult, {}, Rounding::kTruncate};
+  meaning.parameters.alpha = attrs_of<EluAttrs>(request).alpha;
+  return meaning;
+}
+
 Meaning clamp(const Request& request) {
   const auto& attrs = attrs_of<ClampAttrs>(request);
   const DType dtype = request.results[0].dtype;
@@ -240,7 +246,7 @@ std::optional<Meaning> meaning_of(const Request& request) {
     case Op::kLeakyRelu:
       return slope(Function::kLeakyRelu, request);
     case Op::kElu:
-      return slope(Function::kElu, request);
+      return elu(request);
     case Op::kClamp:
       return clamp(request);
     case Op::kTosaClamp:

@@ -23,6 +23,12 @@ Error error_of(Op op) {
     case Op::kSum:
     case Op::kMean:
     case Op::kProd:
+    case Op::kEinsum:
+    case Op::kGridSample:
+    case Op::kAffineGrid:
+    case Op::kIndexPut:
+    case Op::kFft2:
+    case Op::kRfft2:
     case Op::kCumsum:
     case Op::kAvgPool:
     case Op::kAdaptiveAvgPool:
@@ -36,9 +42,15 @@ Error error_of(Op op) {
     case Op::kTosaReduceProduct:
     case Op::kTosaReduceSum:
     case Op::kTosaResize:
+    case Op::kTosaFft2d:
+    case Op::kTosaRfft2d:
       return Error::kSum;
     case Op::kSdpa:
     case Op::kVar:
+    case Op::kStd:
+    case Op::kLogsumexp:
+    case Op::kVectorNorm:
+    case Op::kRecurrent:
     case Op::kBatchNorm:
     case Op::kLayerNorm:
     case Op::kRmsNorm:
@@ -55,6 +67,25 @@ Error error_of(Op op) {
     case Op::kSigmoid:
     case Op::kSin:
     case Op::kTanh:
+    case Op::kAcos:
+    case Op::kAcosh:
+    case Op::kAsin:
+    case Op::kAsinh:
+    case Op::kAtan:
+    case Op::kAtanh:
+    case Op::kCosh:
+    case Op::kErfinv:
+    case Op::kExpm1:
+    case Op::kLog10:
+    case Op::kLog1p:
+    case Op::kLog2:
+    case Op::kSinh:
+    case Op::kTan:
+    case Op::kLogit:
+    case Op::kMish:
+    case Op::kLogSigmoid:
+    case Op::kSoftplus:
+    case Op::kAtan2:
     case Op::kElu:
     case Op::kGelu:
     case Op::kSilu:
@@ -70,6 +101,11 @@ Error error_of(Op op) {
     case Op::kTosaSin:
       return Error::kFunction;
     case Op::kReciprocal:
+    case Op::kLerp:
+    case Op::kAddcmul:
+    case Op::kAddcdiv:
+    case Op::kSoftshrink:
+    case Op::kGlu:
     case Op::kLeakyRelu:
     case Op::kHardsigmoid:
     case Op::kHardswish:
@@ -78,10 +114,31 @@ Error error_of(Op op) {
     case Op::kTosaReciprocal:
       return Error::kRounded;
     case Op::kOpaque:
+    case Op::kTosaCustom:
+    case Op::kTosaCondIf:
+    case Op::kTosaWhileLoop:
     case Op::kCond:
     case Op::kWhileLoop:
       return Error::kOpaque;
     case Op::kAbs:
+    case Op::kIsinf:
+    case Op::kNanToNum:
+    case Op::kHardshrink:
+    case Op::kRemainder:
+    case Op::kFmod:
+    case Op::kLeftShift:
+    case Op::kRightShift:
+    case Op::kPrelu:
+    case Op::kAdaptiveMaxPool:
+    case Op::kScatter:
+    case Op::kSliceScatter:
+    case Op::kQuantize:
+    case Op::kDequantize:
+    case Op::kTosaTable:
+    case Op::kTosaRescale:
+    case Op::kTosaVariable:
+    case Op::kTosaVariableRead:
+    case Op::kTosaVariableWrite:
     case Op::kCeil:
     case Op::kFloor:
     case Op::kNeg:

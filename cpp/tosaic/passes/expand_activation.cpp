@@ -53,7 +53,7 @@ ValueId expand_elu(Emitter& e) {
   const ValueId zero = e.number(0.0, dtype);
   const ValueId t = e.unary(Op::kTanh, e.mul(e.binary(Op::kMinimum, x, zero), 0.5));
   const ValueId expm1 = e.mul(e.mul(t, 2.0), e.unary(Op::kReciprocal, e.sub(e.number(1.0, dtype), t)));
-  return e.where(e.binary(Op::kGt, x, zero), x, e.mul(expm1, e.attrs<SlopeAttrs>().alpha));
+  return e.where(e.binary(Op::kGt, x, zero), x, e.mul(expm1, e.attrs<EluAttrs>().alpha));
 }
 
 }  // namespace tosaic::passes

@@ -116,17 +116,10 @@ ValueId expand_resize(Emitter& e) {
 ValueId expand_to_rank4(Emitter& e) {
   Shape shape = e.type(e.operand(0)).shape;
   Attrs attrs = *e.node().attrs;
-  const bool one_spatial_axis = std::visit(
-      [](const auto& a) {
-        if constexpr (requires {
-                        a.kernel;
-                        a.ceil_mode;
-                      })
-          return a.kernel.size() == 1;
-        if constexpr (requires { a.align_corners; }) return a.size.size() == 1;
-        return false;
-      },
-      attrs);
+  const auto* const of_pool = std::get_if<PoolAttrs>(&attrs);
+  const auto* const of_resize = std::get_if<ResizeAttrs>(&attrs);
+  const bool one_spatial_axis = (of_pool != nullptr && of_pool->kernel.size() == 1) ||
+                                (of_resize != nullptr && of_resize->size.size() == 1);
   if (one_spatial_axis) {
     shape.insert(shape.size() - 1, 1);
     if (auto* pool = std::get_if<PoolAttrs>(&attrs)) {

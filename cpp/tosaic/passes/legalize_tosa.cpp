@@ -152,6 +152,53 @@ Physical dispatch(Legalizer& l) {
     case Op::kLogSoftmax:
     case Op::kAdaptiveAvgPool:
     case Op::kArange:
+    case Op::kAcos:
+    case Op::kAcosh:
+    case Op::kAsin:
+    case Op::kAsinh:
+    case Op::kAtan:
+    case Op::kAtanh:
+    case Op::kCosh:
+    case Op::kErfinv:
+    case Op::kExpm1:
+    case Op::kLog10:
+    case Op::kLog1p:
+    case Op::kLog2:
+    case Op::kSinh:
+    case Op::kTan:
+    case Op::kLogit:
+    case Op::kIsinf:
+    case Op::kNanToNum:
+    case Op::kMish:
+    case Op::kLogSigmoid:
+    case Op::kSoftplus:
+    case Op::kSoftshrink:
+    case Op::kHardshrink:
+    case Op::kRemainder:
+    case Op::kFmod:
+    case Op::kAtan2:
+    case Op::kLerp:
+    case Op::kAddcmul:
+    case Op::kAddcdiv:
+    case Op::kPrelu:
+    case Op::kGlu:
+    case Op::kStd:
+    case Op::kLogsumexp:
+    case Op::kVectorNorm:
+    case Op::kEinsum:
+    case Op::kAdaptiveMaxPool:
+    case Op::kGridSample:
+    case Op::kAffineGrid:
+    case Op::kScatter:
+    case Op::kIndexPut:
+    case Op::kSliceScatter:
+    case Op::kRecurrent:
+    case Op::kQuantize:
+    case Op::kDequantize:
+    case Op::kLeftShift:
+    case Op::kRightShift:
+    case Op::kFft2:
+    case Op::kRfft2:
     case Op::kFull:
       // Composites are gone after `decompose`, creations after `fold-constants`.
       l.refuse("operator '" + std::string(info(l.node().op).name) +
@@ -219,6 +266,16 @@ Physical dispatch(Legalizer& l) {
     case Op::kTosaResize:
     case Op::kTosaCast:
     case Op::kTosaIdentity:
+    case Op::kTosaFft2d:
+    case Op::kTosaRfft2d:
+    case Op::kTosaTable:
+    case Op::kTosaRescale:
+    case Op::kTosaCustom:
+    case Op::kTosaCondIf:
+    case Op::kTosaWhileLoop:
+    case Op::kTosaVariable:
+    case Op::kTosaVariableWrite:
+    case Op::kTosaVariableRead:
       break;
   }
   throw InternalError({.where = "legalize-tosa", .what = "a TOSA operator stands in a canonical graph"});
