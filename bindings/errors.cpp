@@ -29,7 +29,11 @@ py::object make_error(const py::object& type, const ErrorParts& parts) {
 }
 
 void set_error(PyObject* type, const Error& error) {
-  PyErr_SetObject(type, make_error(py::reinterpret_borrow<py::object>(type), error.parts()).ptr());
+  const py::object raised = make_error(py::reinterpret_borrow<py::object>(type), error.parts());
+  py::list each;
+  for (const ErrorParts& parts : error.each()) each.append(to_dict(parts));
+  raised.attr("each") = py::tuple(each);
+  PyErr_SetObject(type, raised.ptr());
 }
 
 void translate(std::exception_ptr thrown) {
@@ -77,11 +81,13 @@ py::dict to_dict(const ErrorParts& parts) {
 void bind_errors(py::module_& m) {
   py::dict attributes;
   attributes["parts"] = to_dict({});
-  PyObject* base =
-      PyErr_NewExceptionWithDoc("tosaic.Error",
-                                "Base of all errors of tosaic. ``parts`` is a dict of the pieces of the "
-                                "message: where, what, expected, got, node, module_path, source, hint.",
-                                nullptr, attributes.ptr());
+  attributes["each"] = py::tuple();
+  PyObject* base = PyErr_NewExceptionWithDoc(
+      "tosaic.Error",
+      "Base of all errors of tosaic. ``parts`` is a dict of the pieces of the "
+      "message: where, what, expected, got, node, module_path, source, hint. ``each``: such "
+      "parts of every fault, where several were found at once.",
+      nullptr, attributes.ptr());
   if (base == nullptr) throw py::error_already_set();
   m.add_object("Error", base);
   ErrorClasses& known = classes();

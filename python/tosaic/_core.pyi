@@ -11,6 +11,7 @@ _E = TypeVar("_E", bound=BaseException)
 
 class Error(Exception):
     parts: dict[str, str]
+    each: tuple[dict[str, str], ...]
 
 class InvalidGraph(Error, ValueError): ...  # noqa: N818
 class SpecViolation(Error, ValueError): ...  # noqa: N818

@@ -115,7 +115,7 @@ def lower(
         lowered = _core.lower(source.graph, target=target, verify_each=verify, on_change=on_change)
     except (_core.UnsupportedOp, _core.SpecViolation) as error:
         # The core's errors are classes of the extension, which mypy knows no attribute `problems` of.
-        problems = _problems(source.graph, target) or (Problem.from_parts(error.parts),)
+        problems = tuple(Problem.from_parts(parts) for parts in error.each)
         setattr(error, "problems", problems)  # noqa: B010
         raise
     return Lowered(lowered, source, target=target, seconds=time.perf_counter() - start)

@@ -26,4 +26,12 @@ std::string format_error(const ErrorParts& parts) {
   return text;
 }
 
+ErrorParts Error::summarize(const std::string& where, const std::string& headline,
+                            const std::vector<ErrorParts>& each) {
+  if (each.size() == 1) return each.front();
+  std::string all = std::to_string(each.size()) + " " + headline;
+  for (const ErrorParts& parts : each) all += "\n  " + format_error(parts);
+  return {.where = where, .what = std::move(all)};
+}
+
 }  // namespace tosaic

@@ -6,6 +6,7 @@
 
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 namespace tosaic {
 
@@ -25,11 +26,24 @@ struct ErrorParts {
 
 class Error : public std::runtime_error {
  public:
-  explicit Error(ErrorParts parts) : std::runtime_error(format_error(parts)), parts_(std::move(parts)) {}
+  explicit Error(ErrorParts parts) : Error(parts, {parts}) {}
+  // Several faults found at once, one or more: a single one speaks for itself, else `headline` ("problems
+  // keep this graph from TOSA") follows their number and each stands on a line of its own.
+  Error(const std::string& where, const std::string& headline, std::vector<ErrorParts> each)
+      : Error(summarize(where, headline, each), each) {}
+
   [[nodiscard]] const ErrorParts& parts() const { return parts_; }
+  // The faults; the parts themselves where there is one.
+  [[nodiscard]] const std::vector<ErrorParts>& each() const { return each_; }
 
  private:
+  Error(const ErrorParts& parts, std::vector<ErrorParts> each)
+      : std::runtime_error(format_error(parts)), parts_(parts), each_(std::move(each)) {}
+  [[nodiscard]] static ErrorParts summarize(const std::string& where, const std::string& headline,
+                                            const std::vector<ErrorParts>& each);
+
   ErrorParts parts_;
+  std::vector<ErrorParts> each_;
 };
 
 // A graph, text, file or argument that is malformed or inconsistent (ValueError in Python).

@@ -557,13 +557,8 @@ std::optional<Graph> legalize_tosa(const Graph& graph, const PassOptions& option
   if (graph.stage == Stage::kTosa) return std::nullopt;
   Legalizer legalizer(graph, options);
   Graph out = legalizer.run();
-  const std::vector<ErrorParts>& problems = legalizer.problems();
-  if (problems.size() == 1) throw UnsupportedOp(problems.front());
-  if (!problems.empty()) {
-    std::string all = std::to_string(problems.size()) + " problems keep this graph from TOSA";
-    for (const ErrorParts& problem : problems) all += "\n  " + format_error(problem);
-    throw UnsupportedOp({.where = "legalize-tosa", .what = all});
-  }
+  if (!legalizer.problems().empty())
+    throw UnsupportedOp("legalize-tosa", "problems keep this graph from TOSA", legalizer.problems());
   std::optional<Graph> clean = dead_code(out);
   return clean ? std::move(*clean) : std::move(out);
 }

@@ -17,7 +17,8 @@ constexpr std::string_view kToSimplified[] = {"fold-constants", "dead-code", "co
                                               "simplify", "fold-batch-norm"};
 constexpr std::string_view kToCanonical[] = {"decompose", "fold-constants", "simplify",
                                              "common-subexpressions", "assign-dim-order"};
-constexpr std::string_view kAfterLegalization[] = {"fold-constants", "simplify", "common-subexpressions"};
+constexpr std::string_view kToTosa[] = {"legalize-tosa", "fold-constants", "simplify",
+                                        "common-subexpressions"};
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -83,29 +84,11 @@ std::vector<std::pair<std::string, DimOrder>> physical_orders(const Graph& canon
   return orders;
 }
 
-std::vector<ErrorParts> violations(const Graph& tosa, const std::string& target) {
-  std::vector<ErrorParts> parts;
+void require_target(const Graph& tosa, const std::string& target) {
+  std::vector<ErrorParts> broken;
   for (const target::Violation& violation : target::check(tosa, target::parse_target(target)))
-    parts.push_back(violation.parts);
-  return parts;
-}
-
-void throw_violations(const std::vector<ErrorParts>& found, const std::string& target) {
-  if (found.empty()) return;
-  if (found.size() == 1) throw SpecViolation(found.front());
-  std::string all = std::to_string(found.size()) + " rules of " + target + " are broken";
-  for (const ErrorParts& parts : found) all += "\n  " + format_error(parts);
-  throw SpecViolation({.where = "target", .what = all});
-}
-
-// Up to the canonical graph; fills `lowered`.
-Run to_canonical(std::shared_ptr<const Graph> graph, const LowerOptions& options, Lowered& lowered) {
-  Run run(std::move(graph), options);
-  run.passes(kToSimplified);
-  lowered.exported = run.graph();
-  run.passes(kToCanonical);
-  lowered.canonical = run.graph();
-  return run;
+    broken.push_back(violation.parts);
+  if (!broken.empty()) throw SpecViolation("target", "rules of " + target + " are broken", broken);
 }
 
 }  // namespace
@@ -116,30 +99,30 @@ Lowered lower(std::shared_ptr<const Graph> graph, const LowerOptions& options) {
   if (graph->stage == Stage::kTosa) {
     lowered.exported = lowered.canonical = lowered.tosa = std::move(graph);
   } else {
-    Run run = to_canonical(std::move(graph), options, lowered);
-    run.pass(*passes::find_pass("legalize-tosa"));
-    run.passes(kAfterLegalization);
+    Run run(std::move(graph), options);
+    run.passes(kToSimplified);
+    lowered.exported = run.graph();
+    run.passes(kToCanonical);
+    lowered.canonical = run.graph();
+    run.passes(kToTosa);
     lowered.tosa = run.graph();
     lowered.timings = std::move(run).timings();
     lowered.orders = physical_orders(*lowered.canonical, *lowered.tosa);
   }
-  throw_violations(violations(*lowered.tosa, options.target), options.target);
+  require_target(*lowered.tosa, options.target);
   return lowered;
 }
 
 std::vector<ErrorParts> problems(std::shared_ptr<const Graph> graph, const LowerOptions& options) {
   static_cast<void>(target::parse_target(options.target));
-  if (graph->stage == Stage::kTosa) return violations(*graph, options.target);
-  Lowered lowered;
-  Run run = to_canonical(std::move(graph), options, lowered);
-  passes::Legalizer legalizer(*lowered.canonical, pass_options(options.target));
-  const Graph tosa = legalizer.run();
-  if (!legalizer.problems().empty()) return legalizer.problems();
-  std::shared_ptr<const Graph> clean = run_pass("dead-code", tosa);
-  if (!clean) clean = std::make_shared<const Graph>(tosa);
-  Run rest(clean, options);
-  rest.passes(kAfterLegalization);
-  return violations(*rest.graph(), options.target);
+  try {
+    static_cast<void>(lower(std::move(graph), options));
+  } catch (const UnsupportedOp& error) {
+    return error.each();
+  } catch (const SpecViolation& error) {
+    return error.each();
+  }
+  return {};
 }
 
 std::shared_ptr<const Graph> run_pass(const std::string& name, const Graph& graph) {
