@@ -13,6 +13,7 @@
 #include "tosaic/exec/compare.h"
 #include "tosaic/exec/metrics.h"
 #include "tosaic/exec/session.h"
+#include "tosaic/pipeline/executable.h"
 
 namespace tosaic::python {
 namespace {
@@ -343,7 +344,8 @@ std::unique_ptr<exec::Session> make_session(const SharedGraph& graph, bool refer
   const exec::PrepareOptions options =
       prepare_options(reference, isa, share_memory, override_nodes, override_ops);
   const py::gil_scoped_release release;
-  return std::make_unique<exec::Session>(exec::prepare(graph, options));
+  return std::make_unique<exec::Session>(
+      exec::prepare(pipeline::executable(graph, options.overrides), options));
 }
 
 exec::RunResult run_released(exec::Session& session, const GivenArrays& inputs, exec::RunOptions options) {
@@ -478,7 +480,8 @@ py::dict compare(const SharedGraph& a, const SharedGraph& b, const py::sequence&
   report::Comparison out;
   {
     const py::gil_scoped_release release;
-    out = exec::compare(a, b, given_a.views, given_b.views, options);
+    out = exec::compare(pipeline::executable(a, options.a.overrides),
+                        pipeline::executable(b, options.b.overrides), given_a.views, given_b.views, options);
   }
   return to_dict(out);
 }
@@ -500,7 +503,7 @@ py::dict compare_traces(const py::dict& reference, const SharedGraph& graph, con
   report::Comparison out;
   {
     const py::gil_scoped_release release;
-    out = exec::compare_traces(named, graph, given.views, options);
+    out = exec::compare_traces(named, pipeline::executable(graph, options.b.overrides), given.views, options);
   }
   return to_dict(out);
 }

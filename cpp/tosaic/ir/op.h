@@ -23,6 +23,7 @@ enum Trait : std::uint8_t {
   kComposite = 8,
   kCommutative = 16,
   kEffect = 32,
+  kExpanded = 64,
 };
 
 struct OpInfo {

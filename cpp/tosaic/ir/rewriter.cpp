@@ -67,8 +67,13 @@ std::vector<ValueId> Rewriter::map_operands(const Node& node) const {
 }
 
 void Rewriter::keep(const Node& node) {
-  if (!started_) return;
+  if (started_) keep(node, node.regions);
+}
+
+void Rewriter::keep(const Node& node, std::vector<std::shared_ptr<const Graph>> regions) {
+  static_cast<void>(out(node));
   Node copy = node;
+  copy.regions = std::move(regions);
   copy.operand_begin = static_cast<std::uint32_t>(out_.operands_.size());
   for (const ValueId operand : source_.operands(node)) out_.operands_.push_back(map(operand));
   copy.first_result = static_cast<std::uint32_t>(out_.values_.size());

@@ -26,6 +26,8 @@ class Rewriter {
 
   // Walk control: visit the source nodes in order and call exactly one of these for each.
   void keep(const Node& node);
+  // The same node over other regions, which take and give what the old ones do.
+  void keep(const Node& node, std::vector<std::shared_ptr<const Graph>> regions);
   // The results of `node` become these values of out(); the first is renamed to the node's name where it is a
   // fresh node result. Types must agree in dtype and shape.
   void replace(const Node& node, std::span<const ValueId> results);

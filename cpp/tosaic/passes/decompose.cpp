@@ -141,9 +141,36 @@ Emitter::Width width_of(Op op) {
   }
 }
 
-std::optional<Graph> decompose_once(const Graph& graph) {
+using Filter = std::function<bool(const Graph&, const Node&)>;
+
+// The node's regions with their composites expanded; none where nothing changes.
+std::vector<std::shared_ptr<const Graph>> expanded_regions(const Node& node, const Filter& wanted) {
+  std::vector<std::shared_ptr<const Graph>> regions = node.regions;
+  bool changed = false;
+  for (std::shared_ptr<const Graph>& region : regions) {
+    std::optional<Graph> next = expand_composites(*region, wanted);
+    if (!next) continue;
+    region = std::make_shared<const Graph>(std::move(*next));
+    changed = true;
+  }
+  if (!changed) regions.clear();
+  return regions;
+}
+
+std::optional<Graph> expand_once(const Graph& graph, const Filter& wanted) {
   Rewriter rewriter(graph);
   for (const Node& node : graph.nodes()) {
+    if (!node.regions.empty()) {
+      std::vector<std::shared_ptr<const Graph>> regions = expanded_regions(node, wanted);
+      if (!regions.empty()) {
+        rewriter.keep(node, std::move(regions));
+        continue;
+      }
+    }
+    if (!wanted(graph, node)) {
+      rewriter.keep(node);
+      continue;
+    }
     const MultiExpansion multi = node.op == Op::kSplit    ? expand_split
                                  : node.op == Op::kUnbind ? expand_unbind
                                                           : nullptr;
@@ -164,16 +191,20 @@ std::optional<Graph> decompose_once(const Graph& graph) {
 
 }  // namespace
 
-std::optional<Graph> decompose(const Graph& graph) {
+std::optional<Graph> expand_composites(const Graph& graph, const Filter& wanted) {
   std::optional<Graph> result;
   for (;;) {  // an expansion may use composites (adaptive pool -> avg_pool of rank 3)
-    std::optional<Graph> next = decompose_once(result ? *result : graph);
+    std::optional<Graph> next = expand_once(result ? *result : graph, wanted);
     if (!next) break;
     result = std::move(next);
   }
   if (!result) return result;
   std::optional<Graph> clean = dead_code(*result);
   return clean ? std::move(clean) : std::move(result);
+}
+
+std::optional<Graph> decompose(const Graph& graph) {
+  return expand_composites(graph, [](const Graph&, const Node&) { return true; });
 }
 
 }  // namespace tosaic::passes

@@ -86,7 +86,10 @@ class Emitter {
   ValueId number(double value, DType dtype) { return constant(dtype, {}, {value}); }
 
   void replace(ValueId result) { rewriter_.replace(node_, cast(result, result_type().dtype)); }
-  void replace(const std::vector<ValueId>& results) { rewriter_.replace(node_, results); }
+  void replace(std::vector<ValueId> results) {
+    for (std::size_t i = 0; i < results.size(); ++i) results[i] = cast(results[i], result_type(i).dtype);
+    rewriter_.replace(node_, results);
+  }
 
  private:
   Rewriter& rewriter_;

@@ -6,6 +6,7 @@
 // after.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -43,6 +44,9 @@ struct Pass {
 [[nodiscard]] std::optional<Graph> fold_batch_norm(const Graph& graph);
 // Composite operators are expanded into operators that a TOSA target has a counterpart for.
 [[nodiscard]] std::optional<Graph> decompose(const Graph& graph);
+// The same for the composites that `wanted` picks, in regions too, and for what they expand into.
+[[nodiscard]] std::optional<Graph> expand_composites(
+    const Graph& graph, const std::function<bool(const Graph&, const Node&)>& wanted);
 // The layout plan is written onto the values.
 [[nodiscard]] std::optional<Graph> assign_dim_order(const Graph& graph);
 // Canonical operators over values with dim orders -> TOSA operators over physical shapes.

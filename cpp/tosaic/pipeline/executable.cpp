@@ -1,0 +1,16 @@
+#include "tosaic/pipeline/executable.h"
+
+#include "tosaic/passes/pass.h"
+
+namespace tosaic::pipeline {
+
+std::shared_ptr<const Graph> executable(std::shared_ptr<const Graph> graph,
+                                        const exec::Overrides& overrides) {
+  std::optional<Graph> expanded =
+      passes::expand_composites(*graph, [&overrides](const Graph& in, const Node& node) {
+        return info(node.op).has(kExpanded) && exec::find_override(in, node, overrides) == nullptr;
+      });
+  return expanded ? std::make_shared<const Graph>(std::move(*expanded)) : std::move(graph);
+}
+
+}  // namespace tosaic::pipeline

@@ -1,0 +1,17 @@
+// executable: a graph as it can be prepared and run.
+#pragma once
+
+#include <memory>
+
+#include "tosaic/exec/prepare.h"
+#include "tosaic/ir/graph.h"
+
+namespace tosaic::pipeline {
+
+// Operators without a kernel of their own (trait kExpanded) give way to the expansions that `decompose` uses,
+// also inside regions; results keep their names. Nodes with an override stay. The graph itself where it has
+// none such.
+[[nodiscard]] std::shared_ptr<const Graph> executable(std::shared_ptr<const Graph> graph,
+                                                      const exec::Overrides& overrides = {});
+
+}  // namespace tosaic::pipeline
