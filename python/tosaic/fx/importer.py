@@ -21,6 +21,7 @@ from torch.fx.immutable_collections import immutable_list
 from tosaic import _core
 from tosaic.fx.aliasing import Aliases
 from tosaic.fx.aten import OP
+from tosaic.fx.decomposed import Decompositions, Expansion, tensors_of
 from tosaic.fx.diagnostics import Diagnostic, Diagnostics
 from tosaic.fx.opaque import arguments_json
 from tosaic.fx.origins import origin_of, source_of
@@ -86,6 +87,7 @@ class _Shared:
     sizes: Sizes
     diagnostics: Diagnostics
     rows: dict[Any, Row | None]
+    decompositions: Decompositions
 
 
 class Importer:
@@ -104,6 +106,9 @@ class Importer:
         self._prefix = prefix
         self._aliases: Aliases | None = None
         self._shape_of = shared.sizes.shape
+        # Inside a decomposition: the importer of the call it stands for, and the nodes that are its results.
+        self._outer: Importer | None = None
+        self._results: frozenset[Any] = frozenset()
 
     # ---- walking ----
 
@@ -183,8 +188,11 @@ class Importer:
         result = None
         if row.emit is not None and not self._has_no_value(values):
             result = row.emit(self, *values)
+        reason = ""
+        if result is None and row.emit is None:
+            result, reason = self._decomposed(row, values)
         if result is None:
-            result = self._opaque(row.target, values[: row.required], self._keywords(row, values))
+            result = self._opaque(row.target, values[: row.required], self._keywords(row, values), reason)
         if row.mutates:
             self._written(node, row, result)
         return result
@@ -250,26 +258,34 @@ class Importer:
 
     # ---- what the rows of the table use ----
 
+    def _name(self) -> str:
+        """Of the node to be made: the call's; inside a decomposition that of the call it stands for."""
+        if self._outer is None:
+            return str(self._node.name)
+        outer = self._outer._name()
+        return outer if self._node in self._results else f"{outer}.{self._node.name}"
+
     def _origin(self) -> tuple[str, str, str, str, int]:
+        if self._outer is not None:
+            return self._outer._origin()
         node, row = self._node, self._row
         target = row.target if row is not None else str(node.target)
         return origin_of(self._prefix + node.name, target, node.meta)
 
     def emit(self, op: int, attrs: dict[str, Any] | None, operands: Sequence[int]) -> Ref:
         """The node of this call; its type is checked against what torch recorded."""
-        node, row = self._node, self._row
-        builder = self.builder
+        row, builder = self._row, self.builder
         origin = self._origin()
         if row is not None and row.mutates:
             return self._emit_in_place(op, attrs, operands, origin)
-        value = builder.add(op, attrs, operands, node.name, origin, self.dtype, self.shape)
+        value = builder.add(op, attrs, operands, self._name(), origin, self.dtype, self.shape)
         return Ref(value, self.dtype, self.shape)
 
     def _emit_in_place(
         self, op: int, attrs: dict[str, Any] | None, operands: Sequence[int], origin: Any
     ) -> Ref:
         """In-place calls keep the operand's dtype: a promoted result is cast back."""
-        value = self.builder.add(op, attrs, operands, self._node.name, origin, None, None)
+        value = self.builder.add(op, attrs, operands, self._name(), origin, None, None)
         dtype, shape = self.builder.type(value)
         if shape != tuple(self.shape):
             raise self.error(
@@ -280,25 +296,23 @@ class Importer:
             )
         if dtype != self.dtype:
             cast = {"dtype": self.dtype}
-            value = self.builder.add(
-                OP["cast"], cast, (value,), self._node.name, origin, self.dtype, self.shape
-            )
+            value = self.builder.add(OP["cast"], cast, (value,), self._name(), origin, self.dtype, self.shape)
         return Ref(value, self.dtype, self.shape)
 
     def emit_inferred(self, op: int, attrs: dict[str, Any] | None, operands: Sequence[int]) -> Ref:
         """A node before the call's own one, with the type the core infers."""
-        value = self.builder.add(op, attrs, operands, self._node.name, self._origin(), None, None)
+        value = self.builder.add(op, attrs, operands, self._name(), self._origin(), None, None)
         return Ref(value, *self.builder.type(value))
 
     def emit_result(self, index: int, op: int, attrs: dict[str, Any] | None, operands: Sequence[int]) -> Ref:
         """The node of one result of a call with several."""
         dtype, shape = self.types[index]
-        value = self.builder.add(op, attrs, operands, self._node.name, self._origin(), dtype, shape)
+        value = self.builder.add(op, attrs, operands, self._name(), self._origin(), dtype, shape)
         return Ref(value, dtype, shape)
 
     def emit_all(self, op: int, attrs: dict[str, Any] | None, operands: Sequence[int]) -> list[Ref]:
         """A node with all results of the call."""
-        first = self.builder.add_many(op, attrs, operands, self._node.name, self._origin(), self.types)
+        first = self.builder.add_many(op, attrs, operands, self._name(), self._origin(), self.types)
         return [Ref(first + i, dtype, shape) for i, (dtype, shape) in enumerate(self.types)]
 
     def first(self, result: Ref | None) -> list[Any] | None:
@@ -340,7 +354,7 @@ class Importer:
 
     def note(self, rule: str, message: str) -> None:
         """A diagnostic about this call."""
-        self._shared.diagnostics.note(rule, message, self._node.name)
+        self._shared.diagnostics.note(rule, message, self._name())
 
     def error(
         self,
@@ -353,6 +367,8 @@ class Importer:
         node: Any = None,
     ) -> Exception:
         """An error located at this call, or at `node`."""
+        if self._outer is not None:
+            return self._outer.error(kind, what, expected=expected, got=got, hint=hint)
         node = self._node if node is None else node
         meta = node.meta if node is not None else {}
         file, line = source_of(meta.get("stack_trace") or "")
@@ -371,7 +387,7 @@ class Importer:
 
     # ---- calls outside the table ----
 
-    def _opaque(self, target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def _opaque(self, target: str, args: Sequence[Any], kwargs: Mapping[str, Any], reason: str = "") -> Any:
         """A node that keeps the call without understanding it."""
         node = self._node
         recorded = node.meta.get("val")
@@ -382,12 +398,43 @@ class Importer:
         text, operands = arguments_json(args, kwargs, self._no_text)
         types = [self._type_of(item) for item in items if isinstance(item, torch.Tensor)]
         first = self.builder.add_many(
-            OP["opaque"], {"target": target, "arguments": text}, operands, node.name, self._origin(), types
+            OP["opaque"], {"target": target, "arguments": text}, operands, self._name(), self._origin(), types
         )
-        self.note("opaque", f"'{node.name}' ({target}) is kept as an opaque node")
+        because = f": {reason}" if reason else ""
+        self.note("opaque", f"'{node.name}' ({target}) is kept as an opaque node{because}")
         kept = iter(Ref(first + i, dtype, shape) for i, (dtype, shape) in enumerate(types))
         results = [next(kept) if isinstance(item, torch.Tensor) else NoValue(target) for item in items]
         return results if isinstance(recorded, list | tuple) else results[0]
+
+    def _decomposed(self, row: Row, values: Sequence[Any]) -> tuple[Any, str]:
+        """The call's results by the calls that torch takes it apart into, or None and why not."""
+        recorded = self._node.meta.get("val")
+        items = list(recorded) if isinstance(recorded, list | tuple) else [recorded]
+        if self._has_no_value(values) or not any(isinstance(item, torch.Tensor) for item in items):
+            return None, ""
+        results = [
+            (item.dtype, tuple(self._shape_of(item.shape))) if isinstance(item, torch.Tensor) else None
+            for item in items
+        ]
+        expansion = self._shared.decompositions.find(self._node.target, values, results)
+        if expansion.module is None:
+            return None, expansion.reason
+        return self._read_expansion(row, expansion, tensors_of(values)), ""
+
+    def _read_expansion(self, row: Row, expansion: Expansion, tensors: Sequence[Ref]) -> Any:
+        assert expansion.module is not None
+        nodes = list(expansion.module.graph.nodes)
+        results = nodes[-1].args[0]
+        inner = Importer(self._shared, self.builder, expansion.module, f"{self._prefix}{self._node.name}.")
+        inner._outer = self
+        inner._results = frozenset(nodes[-1].all_input_nodes)
+        inner.env.update(zip((node for node in nodes if node.op == "placeholder"), tensors, strict=True))
+        inner.prepare(nodes)
+        inner.read(nodes)
+        read = inner.resolved(results)
+        if not isinstance(results, list | tuple):
+            return read
+        return [NoValue(row.target) if item is None else item for item in read]
 
     def _opaque_number(self, recorded: Any, target: str) -> Any:
         """A number: known if it follows from the bound shapes, else refused where it is used."""
@@ -595,7 +642,7 @@ class _Program:
     def __init__(self, ep: Any, method: str) -> None:
         self.ep = ep
         self.diagnostics = Diagnostics()
-        self.shared = _Shared(Weights(self.diagnostics), Sizes(), self.diagnostics, _ROWS)
+        self.shared = _Shared(Weights(self.diagnostics), Sizes(), self.diagnostics, _ROWS, Decompositions())
         self.nodes: list[Any] = list(ep.graph_module.graph.nodes)
         self.placeholders = [node for node in self.nodes if node.op == "placeholder"]
         self.specs = list(ep.graph_signature.input_specs)

@@ -1,0 +1,340 @@
+"""Calls without a row of the table, as the calls torch itself takes them apart into.
+
+    hypot(x, y)   ->   abs, abs, maximum, minimum, div, mul, add, sqrt, where ...
+
+The call is traced once per target and types of arguments, over tensors without data, with torch's own
+decompositions for every operator that has no row; `OWN` has those that torch lacks or gets wrong. There is no
+decomposition, for a reason that is kept, where a call without row is left over, where random numbers are
+drawn, where a shape depends on data, and where a result would have another type than torch recorded.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import torch
+from torch._subclasses import FakeTensorMode
+from torch.fx import GraphModule
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from tosaic.fx.targets import Row, row_for
+from tosaic.fx.value import Ref
+from tosaic.fx.weights import TORCH_OF
+
+__all__ = ["Decompositions", "Expansion"]
+
+_Decomposition = Callable[..., Any]
+_aten = torch.ops.aten
+
+
+@dataclass(frozen=True)
+class Expansion:
+    """The calls of one decomposition: a graph over its tensor arguments, or the reason why there is none."""
+
+    module: GraphModule | None
+    reason: str = ""
+
+
+@dataclass
+class Decompositions:
+    """The expansions that an import needs, each traced once."""
+
+    known: dict[Any, Expansion] = field(default_factory=dict)
+    mode: FakeTensorMode | None = None
+
+    def find(self, target: Any, values: Sequence[Any], results: Sequence[Any]) -> Expansion:
+        """The expansion of a call.
+
+        Parameters
+        ----------
+        target
+            The operator overload.
+        values : sequence
+            All arguments in the order of the schema, `Ref` in place of tensors.
+        results : sequence
+            Per result its dtype and shape as recorded, None where it is no tensor.
+        """
+        overload = functional_overload(
+            target if isinstance(target, torch._ops.OpOverload) else getattr(target, "_op", None)
+        )
+        if not isinstance(overload, torch._ops.OpOverload) or overload.namespace not in ("aten", "prims"):
+            return Expansion(None, "it is no operator of torch's aten namespace")
+        key = (overload, _key(values), _key(results))
+        found = self.known.get(key)
+        if found is None:
+            found = self.known[key] = self._expand(overload, values, results)
+        return found
+
+    def _expand(self, overload: Any, values: Sequence[Any], results: Sequence[Any]) -> Expansion:
+        if is_random(overload):
+            return Expansion(None, "it draws random numbers")
+        if self.mode is None:
+            self.mode = FakeTensorMode()
+        try:
+            module = _trace(overload, values, self.mode)
+        except Exception as error:  # of many types: the call stays as it is
+            return Expansion(None, f"torch cannot trace it without data ({type(error).__name__})")
+        left_over = _left_over(module)
+        if left_over:
+            return Expansion(None, f"torch takes it apart into {left_over}, which has no counterpart here")
+        if _result_types(module) != list(results):
+            return Expansion(None, "its decomposition gives another type than torch recorded")
+        return Expansion(module)
+
+
+def is_random(overload: Any) -> bool:
+    """True if a call draws random numbers."""
+    return torch.Tag.nondeterministic_seeded in getattr(overload, "tags", ())
+
+
+def functional_overload(target: Any) -> Any:
+    """Of an in-place overload the one without effect: ``hypot`` of ``hypot_``; else the target itself."""
+    schema = getattr(target, "_schema", None)
+    name = getattr(getattr(target, "overloadpacket", None), "__name__", "")
+    if schema is None or not schema.is_mutable or not name.endswith("_"):
+        return target
+    packet = getattr(_aten, name.removesuffix("_"), None)
+    return getattr(packet, target._overloadname, target) if packet is not None else target
+
+
+def _key(value: Any) -> Any:
+    if isinstance(value, Ref):
+        return ("tensor", value.dtype, tuple(value.shape))
+    if isinstance(value, list | tuple):
+        return tuple(_key(item) for item in value)
+    return (type(value), repr(value))
+
+
+def _has_row(overload: Any) -> bool:
+    row = row_for(overload)
+    return row is not None and _is_known(row)
+
+
+def _is_known(row: Row) -> bool:
+    return row.emit is not None or row.dropped or row.evaluated
+
+
+@cache
+def _table() -> dict[Any, _Decomposition]:
+    """Decompositions of the operators without row; torch's primitives lead back to aten."""
+    known: dict[Any, _Decomposition] = {}
+    for name in torch._prims.__all__:
+        aten = getattr(getattr(torch._prims, name, None), "impl_aten", None)
+        if aten is not None and hasattr(torch.ops.prims, name):
+            known[getattr(torch.ops.prims, name).default] = aten
+    known.update(torch._decomp.global_decomposition_table["post_autograd"])
+    known.update(OWN)
+    active = _Active()
+    return {
+        overload: _guarded(overload, decomposition, active)
+        for overload, decomposition in known.items()
+        if isinstance(overload, torch._ops.OpOverload) and not is_random(overload) and not _has_row(overload)
+    }
+
+
+class _Active(threading.local):
+    """The operators being taken apart."""
+
+    def __init__(self) -> None:
+        self.overloads: list[Any] = []
+
+
+def _guarded(overload: Any, decomposition: _Decomposition, active: _Active) -> _Decomposition:
+    """Refuses to take an operator apart into itself, as a reference over its own primitive does."""
+
+    def guarded(*args: Any, **kwargs: Any) -> Any:
+        if overload in active.overloads:
+            return NotImplemented
+        active.overloads.append(overload)
+        try:
+            return decomposition(*args, **kwargs)
+        finally:
+            active.overloads.pop()
+
+    return guarded
+
+
+def _trace(overload: Any, values: Sequence[Any], mode: FakeTensorMode) -> GraphModule:
+    """The calls behind one call; placeholders are its tensors as `tensors_of` lists them."""
+    with mode:
+        fakes = [torch.empty(tuple(r.shape), dtype=TORCH_OF[r.dtype]) for r in tensors_of(values)]
+    by_name = [argument.kwarg_only for argument in overload._schema.arguments]
+    names = [argument.name for argument in overload._schema.arguments]
+
+    def call(*tensors: torch.Tensor) -> Any:
+        filled = _with_tensors(values, iter(tensors))
+        args = [value for value, keyword in zip(filled, by_name, strict=True) if not keyword]
+        kwargs = {n: value for n, value, keyword in zip(names, filled, by_name, strict=True) if keyword}
+        return overload(*args, **kwargs)
+
+    with torch.no_grad():
+        module = make_fx(call, decomposition_table=_table(), tracing_mode="fake")(*fakes)
+        if any(_writes(node) for node in module.graph.nodes):
+            functional = torch.func.functionalize(module, remove="mutations_and_views")
+            module = make_fx(functional, decomposition_table=_table(), tracing_mode="fake")(*fakes)
+    module.graph.eliminate_dead_code()
+    return module
+
+
+def _writes(node: Any) -> bool:
+    schema = getattr(node.target, "_schema", None) if node.op == "call_function" else None
+    return schema is not None and bool(schema.is_mutable)
+
+
+def tensors_of(value: Any) -> list[Ref]:
+    """Every `Ref` in nested arguments, in order."""
+    if isinstance(value, Ref):
+        return [value]
+    return [ref for item in value for ref in tensors_of(item)] if isinstance(value, list | tuple) else []
+
+
+def _with_tensors(value: Any, tensors: Iterator[Any]) -> Any:
+    if isinstance(value, Ref):
+        return next(tensors)
+    if isinstance(value, list | tuple):
+        return [_with_tensors(item, tensors) for item in value]
+    return value
+
+
+def _left_over(module: GraphModule) -> str:
+    """The first call that has no row."""
+    for node in module.graph.nodes:
+        if node.op != "call_function" or getattr(node.target, "__name__", "") == "getitem":
+            continue
+        if is_random(node.target) or not _has_row(node.target):
+            return str(node.target)
+    return ""
+
+
+def _result_types(module: GraphModule) -> list[Any]:
+    results = next(node for node in reversed(module.graph.nodes) if node.op == "output").args[0]
+    types: list[Any] = []
+    for result in results if isinstance(results, list | tuple) else [results]:
+        recorded = result.meta.get("val") if isinstance(result, torch.fx.Node) else None
+        types.append(None if recorded is None else (recorded.dtype, tuple(recorded.shape)))
+    return types
+
+
+# ---- what torch does not take apart ----
+
+OWN: dict[Any, _Decomposition] = {}
+
+
+def _own(*overloads: Any) -> Callable[[_Decomposition], _Decomposition]:
+    def register(decomposition: _Decomposition) -> _Decomposition:
+        for overload in overloads:
+            OWN[overload] = decomposition
+        return decomposition
+
+    return register
+
+
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    """The dtype torch computes in: f32 for narrower floats."""
+    return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+
+
+@_own(_aten.hypot.default)
+def _hypot(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Scaled by the larger side, so that no square overflows; infinite where a side is, even beside NaN."""
+    dtype = torch.result_type(x, y)
+    a, b = x.to(_wide(dtype)).abs(), y.to(_wide(dtype)).abs()
+    large, small = torch.maximum(a, b), torch.minimum(a, b)
+    ratio = small / torch.where(large == 0, torch.ones_like(large), large)
+    length = large * torch.sqrt(1 + ratio * ratio)
+    infinite = (a == float("inf")) | (b == float("inf"))
+    return torch.where(infinite, float("inf"), length).to(dtype)
+
+
+@_own(_aten.signbit.default)
+def _signbit(x: torch.Tensor) -> torch.Tensor:
+    """Of -0 too, whose reciprocal is negative."""
+    if not x.dtype.is_floating_point:
+        return x < 0
+    return (x < 0) | ((x == 0) & (torch.reciprocal(x) < 0))
+
+
+@_own(_aten.exp2.default)
+def _exp2(x: torch.Tensor) -> torch.Tensor:
+    return torch.pow(2.0, x)
+
+
+@_own(_aten.logcumsumexp.default)
+def _logcumsumexp(x: torch.Tensor, dim: int) -> torch.Tensor:
+    """Every prefix over its own maximum: position i of the result sums row i of a triangle."""
+    if x.dim() == 0:
+        return x.clone()
+    rows = x.to(_wide(x.dtype)).movedim(dim, -1)
+    n = rows.shape[-1]
+    outside = torch.ones(n, n, dtype=torch.bool, device=x.device).triu(1)
+    prefixes = rows.unsqueeze(-2).expand(*rows.shape, n).masked_fill(outside, float("-inf"))
+    return torch.logsumexp(prefixes, -1).movedim(-1, dim).to(x.dtype)
+
+
+@_own(_aten._cdist_forward.default)
+def _cdist(x: torch.Tensor, y: torch.Tensor, p: float, _mode: int | None) -> torch.Tensor:
+    difference = x.unsqueeze(-2) - y.unsqueeze(-3)
+    norm: torch.Tensor = torch.linalg.vector_norm(difference, p, -1)
+    return norm
+
+
+@_own(_aten._euclidean_dist.default)
+def _euclidean(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    difference = x.unsqueeze(-2) - y.unsqueeze(-3)
+    norm: torch.Tensor = torch.linalg.vector_norm(difference, 2, -1)
+    return norm
+
+
+@_own(_aten._trilinear.default)
+def _trilinear(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    c: torch.Tensor,
+    expand1: Sequence[int],
+    expand2: Sequence[int],
+    expand3: Sequence[int],
+    sumdim: Sequence[int],
+    _unroll: int = 1,
+) -> torch.Tensor:
+    """Product over the axes that operands lack, summed."""
+    for axis in expand1:
+        a = a.unsqueeze(axis)
+    for axis in expand2:
+        b = b.unsqueeze(axis)
+    for axis in expand3:
+        c = c.unsqueeze(axis)
+    return (a * b * c).sum(list(sumdim))
+
+
+@_own(_aten.addbmm.default)
+def _addbmm(
+    x: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: float = 1, alpha: float = 1
+) -> torch.Tensor:
+    rows = a.transpose(0, 1).reshape(a.shape[1], -1)
+    return torch.addmm(
+        x.expand(a.shape[1], b.shape[2]), rows, b.reshape(-1, b.shape[2]), beta=beta, alpha=alpha
+    )
+
+
+@_own(_aten.multilabel_margin_loss_forward.default)
+def _multilabel_margin(
+    x: torch.Tensor, target: torch.Tensor, reduction: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Classes stand before the first -1 of a row; each is held against every class that is not listed."""
+    rows = x.reshape(-1, x.shape[-1]) if x.dim() else x.reshape(1, 1)
+    classes = target.reshape(rows.shape)
+    listed = (classes < 0).cumsum(1) == 0
+    chosen = torch.where(listed, classes, 0)
+    one_hot = chosen.unsqueeze(-1) == torch.arange(rows.shape[1], device=x.device)
+    is_target = (one_hot & listed.unsqueeze(-1)).any(1)
+    margin = 1 - rows.gather(1, chosen).unsqueeze(-1) + rows.unsqueeze(1)
+    counted = listed.unsqueeze(-1) & ~is_target.unsqueeze(1)
+    losses = torch.where(counted, margin.clamp_min(0), 0).sum((1, 2)) / rows.shape[1]
+    loss = (
+        losses.reshape(x.shape[:-1]) if reduction == 0 else losses.mean() if reduction == 1 else losses.sum()
+    )
+    return loss, is_target.to(x.dtype).reshape(target.shape)

@@ -1,0 +1,159 @@
+"""Calls without a row of the table: taken apart as torch takes them apart, or kept with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+import tosaic
+from fx.exporting import Calls, exported, imported, ops
+from torch import nn
+
+pytestmark = pytest.mark.usefixtures("one_thread_without_traces")
+
+generator = torch.Generator().manual_seed(7)
+X, Y, Z = (torch.randn(3, 4, generator=generator) for _ in range(3))
+LABELS = torch.tensor([1, 3, 0])
+SQUARE = torch.randn(4, 4, generator=generator)
+EDGES = torch.tensor([0.0, -0.0, float("inf"), float("-inf"), float("nan"), 3e38, 1e-45, -2.5])
+
+CALLS: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
+    "hypot": (torch.hypot, (X, Y)),
+    "hypot of extremes": (torch.hypot, (EDGES, EDGES.flip(0))),
+    "hypot in f16": (torch.hypot, (X.half(), Y.half())),
+    "hypot in bf16": (torch.hypot, (X.bfloat16(), Y.bfloat16())),
+    "hypot of f32 and f64": (torch.hypot, (X, Y.double())),
+    "hypot in place": (lambda x, y: (x * 2).hypot_(y) + 1, (X, Y)),
+    "xlogy": (torch.xlogy, (X.abs(), Y.abs())),
+    "huber_loss": (F.huber_loss, (X, Y)),
+    "mse_loss": (F.mse_loss, (X, Y)),
+    "smooth_l1_loss": (F.smooth_l1_loss, (X, Y)),
+    "l1_loss, unreduced": (lambda x, y: F.l1_loss(x, y, reduction="none"), (X, Y)),
+    "kl_div": (lambda x, y: F.kl_div(x, y, reduction="batchmean"), (X, Y.softmax(1))),
+    "poisson_nll_loss": (F.poisson_nll_loss, (X, Y.abs())),
+    "hinge_embedding_loss": (F.hinge_embedding_loss, (X, Y.sign())),
+    "multi_margin_loss": (F.multi_margin_loss, (X, LABELS)),
+    "multilabel_margin_loss": (
+        F.multilabel_margin_loss,
+        (X, torch.tensor([[1, 2, -1, 0], [3, -1, 3, 3], [0, 1, 2, 3]])),
+    ),
+    "triplet_margin_loss": (F.triplet_margin_loss, (X, Y, Z)),
+    "cosine_embedding_loss": (F.cosine_embedding_loss, (X, Y, Z[:, 0].sign())),
+    "cosine_similarity": (F.cosine_similarity, (X, Y)),
+    "pairwise_distance": (F.pairwise_distance, (X, Y)),
+    "cross_entropy": (F.cross_entropy, (X, LABELS)),
+    "cross_entropy that ignores": (lambda x, t: F.cross_entropy(x, t, ignore_index=3), (X, LABELS)),
+    "nll_loss": (lambda x, t: F.nll_loss(x.log_softmax(1), t), (X, LABELS)),
+    "channel_shuffle": (lambda x: F.channel_shuffle(x, 2), (torch.arange(16.0).reshape(1, 4, 2, 2),)),
+    "cdist": (torch.cdist, (X, Y)),
+    "bilinear": (F.bilinear, (X, Y, torch.randn(5, 4, 4, generator=generator))),
+    "cumprod": (lambda x: x.cumprod(1), (X,)),
+    "logcumsumexp": (lambda x: x.logcumsumexp(0), (X,)),
+    "heaviside": (torch.heaviside, (torch.tensor([-1.0, 0.0, 2.0]), torch.tensor(0.5))),
+    "copysign": (torch.copysign, (X, torch.tensor([-0.0, 0.0, -1.0, 1.0]))),
+    "signbit": (torch.signbit, (EDGES,)),
+    "frac": (torch.frac, (X * 5,)),
+    "sinc": (torch.sinc, (X,)),
+    "deg2rad": (torch.deg2rad, (X,)),
+    "exp2": (torch.exp2, (X,)),
+    "outer": (torch.outer, (X[0], Y[1])),
+    "kron": (torch.kron, (X, Y)),
+    "meshgrid": (lambda x, y: torch.meshgrid(x, y, indexing="ij"), (X[0], Y[:, 0])),
+    "count_nonzero": (lambda x: torch.count_nonzero(x, 1), (X.relu(),)),
+    "aminmax": (lambda x: torch.aminmax(x, dim=1), (X,)),
+    "std_mean": (lambda x: torch.std_mean(x, 1), (X,)),
+    "bucketize": (torch.bucketize, (X, torch.tensor([-1.0, 0.0, 1.0]))),
+    "renorm": (lambda x: torch.renorm(x, 2, 0, 1.0), (X,)),
+    "vander": (torch.vander, (X[0],)),
+    "addbmm": (torch.addbmm, (SQUARE, torch.ones(2, 4, 3), torch.ones(2, 3, 4))),
+    "tensordot": (lambda x, y: torch.tensordot(x, y, [[1], [1]]), (X, Y)),
+    "threshold": (lambda x: F.threshold(x, 0.1, 20.0), (X,)),
+    "bicubic": (lambda x: F.interpolate(x, size=(5, 6), mode="bicubic"), (SQUARE.reshape(1, 1, 4, 4),)),
+}
+UNIT = {torch.float16: 2**-10, torch.bfloat16: 2**-7, torch.float32: 2**-20, torch.float64: 2**-48}
+
+
+def close(got: Any, wanted: torch.Tensor) -> None:
+    unit = UNIT.get(wanted.dtype, 0)
+    assert np.asarray(got).shape == tuple(wanted.shape)
+    np.testing.assert_allclose(
+        np.asarray(got).astype(np.float64), wanted.double().numpy(), rtol=4 * unit, atol=4 * unit
+    )
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_call_is_imported_as_what_torch_takes_it_apart_into(name: str) -> None:
+    call, args = CALLS[name]
+    program = tosaic.from_exported(exported(call, *args))
+    assert "opaque" not in [node.op for node in program.graph.nodes]
+    wanted = call(*args)
+    got = program.run(*args)
+    for g, w in zip(
+        got if isinstance(got, tuple) else [got],
+        wanted if isinstance(wanted, tuple) else [wanted],
+        strict=True,
+    ):
+        close(g, w)
+
+
+@pytest.mark.parametrize("name", ["hypot", "cross_entropy", "cdist", "vander", "bicubic"])
+def test_what_a_call_becomes_lowers(name: str) -> None:
+    call, args = CALLS[name]
+    lowered = tosaic.lower(exported(call, *args), target="TOSA-1.0+INT+FP")
+    close(lowered.run(*args), call(*args))
+
+
+def test_every_node_of_a_decomposition_has_the_origin_of_its_call() -> None:
+    result = imported(torch.hypot, X, Y)
+    assert len(ops(result)) > 1
+    assert {node.origin.fx_name for node in result.graph.nodes} == {"hypot"}
+    assert {node.origin.target for node in result.graph.nodes} == {"aten.hypot.default"}
+    assert result.graph.nodes[-1].name == "hypot"
+
+
+def test_operators_with_a_row_stay_one_node() -> None:
+    assert ops(imported(lambda x: F.gelu(F.layer_norm(x, [4])), X)) == ["layer_norm", "gelu"]
+
+
+def test_an_import_repeats_itself() -> None:
+    program = exported(F.cross_entropy, X, LABELS)
+    first, second = (tosaic.from_exported(program).graph.text() for _ in range(2))
+    assert first == second
+
+
+def test_random_calls_stay_opaque_with_the_reason() -> None:
+    result = imported(lambda x: torch.rand_like(x) + x, X)
+    assert ops(result) == ["opaque", "add"]
+    assert "it draws random numbers" in result.diagnostics[0].message
+
+
+def test_what_is_left_over_is_named() -> None:
+    result = imported(lambda x: torch.linalg.inv(x), SQUARE)
+    assert ops(result) == ["opaque"]
+    assert "which has no counterpart here" in result.diagnostics[0].message
+
+
+def test_losses_of_torch_nn_import_without_opaque_nodes() -> None:
+    pairs: list[tuple[nn.Module, tuple[torch.Tensor, ...]]] = [
+        (nn.MSELoss(), (X, Y)),
+        (nn.L1Loss(), (X, Y)),
+        (nn.SmoothL1Loss(), (X, Y)),
+        (nn.HuberLoss(), (X, Y)),
+        (nn.KLDivLoss(reduction="sum"), (X, Y.softmax(1))),
+        (nn.PoissonNLLLoss(), (X, Y.abs())),
+        (nn.NLLLoss(), (X, LABELS)),
+        (nn.CrossEntropyLoss(label_smoothing=0.1), (X, LABELS)),
+        (nn.MarginRankingLoss(), (X, Y, Z.sign())),
+        (nn.HingeEmbeddingLoss(), (X, Y.sign())),
+        (nn.MultiMarginLoss(), (X, LABELS)),
+        (nn.TripletMarginLoss(), (X, Y, Z)),
+        (nn.CosineEmbeddingLoss(), (X, Y, Z[:, 0].sign())),
+    ]
+    for module, args in pairs:
+        program = tosaic.from_exported(exported(Calls(module), *args))
+        assert "opaque" not in [node.op for node in program.graph.nodes], module
+        close(program.run(*args), module(*args))
