@@ -537,6 +537,19 @@ void bind_exec(py::module_& m) {
     for (const kernels::Isa isa : kernels::usable_isas()) out.emplace_back(kernels::to_string(isa));
     return out;
   });
+  m.def(
+      "tolerance",
+      [](const std::string& name, py::handle dtype) {
+        const std::optional<Op> op = parse_op(name);
+        if (!op)
+          throw InvalidGraph({.where = "tolerance", .what = "unknown operator", .expected = {}, .got = name});
+        const kernels::Tolerance found = kernels::tolerance(*op, to_dtype(dtype));
+        return py::make_tuple(found.ulp, found.relative);
+      },
+      py::arg("op"), py::arg("dtype"),
+      "(ulp, relative): how far results of the operator may lie from torch eager's on the same inputs, |a - "
+      "b| <= ulp * spacing(|reference|) + "
+      "relative * scale; scale is the sum of the absolute values of the terms where terms are summed up.");
 }
 
 }  // namespace tosaic::python
