@@ -32,6 +32,12 @@ _DTYPES = {
     "f32": np.float32,
     "f64": np.float64,
 }
+# Floats that numpy does not have: their names in ml_dtypes and the integers that hold their bits.
+_NARROW = {
+    "bf16": ("bfloat16", np.uint16),
+    "f8e4m3": ("float8_e4m3fn", np.uint8),
+    "f8e5m2": ("float8_e5m2", np.uint8),
+}
 
 
 @dataclass(frozen=True)
@@ -117,13 +123,22 @@ def _order(port: _core.Input | _core.Output) -> tuple[int, ...]:
     return tuple(range(rank)) if port.physical else tuple(port.dim_order)
 
 
+def _dtype(name: str) -> np.dtype[Any]:
+    if name not in _NARROW:
+        return np.dtype(_DTYPES[name])
+    import ml_dtypes
+
+    return np.dtype(getattr(ml_dtypes, _NARROW[name][0]))
+
+
 def to_file(array: np.ndarray[Any, Any], port: _core.Input) -> np.ndarray[Any, Any]:
-    """The caller's array in the shape and dtype of the file's tensor."""
-    return np.asarray(array.transpose(_order(port)), dtype=_DTYPES[port.value.dtype], order="C")
+    """The caller's array in the shape and dtype of the file's tensor; floats that numpy lacks as their bits."""
+    name = port.value.dtype
+    found = np.asarray(array.transpose(_order(port)), dtype=_dtype(name), order="C")
+    return found.view(_NARROW[name][1]) if name in _NARROW else found
 
 
 def from_file(data: np.ndarray[Any, Any], port: _core.Output) -> np.ndarray[Any, Any]:
     """The file's tensor in the caller's axes and dtype."""
-    dtype = _DTYPES[port.value.dtype]
-    array = np.ascontiguousarray(data).view(dtype).reshape(port.value.shape)
-    return np.asarray(array.transpose(np.argsort(_order(port))), dtype=_DTYPES[port.dtype], order="C")
+    array = np.ascontiguousarray(data).view(_dtype(port.value.dtype)).reshape(port.value.shape)
+    return np.asarray(array.transpose(np.argsort(_order(port))), dtype=_dtype(port.dtype), order="C")
