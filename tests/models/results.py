@@ -22,26 +22,37 @@ from tosaic import _core
 
 ROOT = Path(__file__).resolve().parents[2]
 
-__all__ = ["ROOT", "cpu_name", "in_shard", "kept", "recorded", "resolve_shard"]
+__all__ = ["ROOT", "cpu_name", "in_shard", "keep", "kept", "recorded", "resolve_shard"]
 
 
 @cache
-def fingerprint() -> str:
-    """What the results depend on."""
+def fingerprint(folder: Path) -> str:
+    """What the results depend on; `folder` holds the sources that made them."""
     digest = hashlib.sha256(f"{torch.__version__} {version('transformers')}".encode())
-    sources = [*Path(tosaic.__file__).parent.glob("fx/*.py"), *Path(__file__).parent.glob("*.py")]
+    sources = [*Path(tosaic.__file__).parent.glob("fx/*.py"), *folder.glob("*.py")]
     for path in [Path(_core.__file__), *sorted(sources)]:
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 
 
-def kept(folder: Path, name: str) -> dict[str, Any] | None:
+def kept(folder: Path, name: str, sources: Path = Path(__file__).parent) -> dict[str, Any] | None:
     """The result of that name, if there is one of these sources."""
     path = folder / f"{name}.json"
     if not path.exists():
         return None
     content = json.loads(path.read_text())
-    return content["result"] if content["fingerprint"] == fingerprint() else None
+    return content["result"] if content["fingerprint"] == fingerprint(sources) else None
+
+
+def keep(folder: Path, name: str, result: Any, sources: Path = Path(__file__).parent) -> dict[str, Any]:
+    """Writes the result of that name, a dataclass; gives its dict."""
+    found = dataclasses.asdict(result)
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}.json"
+    partial = path.with_suffix(f".{os.getpid()}")
+    partial.write_text(json.dumps({"fingerprint": fingerprint(sources), "result": found}, indent=1))
+    partial.replace(path)
+    return found
 
 
 def recorded(folder: Path, name: str, measure: Callable[[], Any]) -> dict[str, Any]:
@@ -50,15 +61,7 @@ def recorded(folder: Path, name: str, measure: Callable[[], Any]) -> dict[str, A
     `measure` gives a dataclass; what comes back is its dict.
     """
     known = kept(folder, name)
-    if known is not None:
-        return known
-    path = folder / f"{name}.json"
-    result = dataclasses.asdict(measure())
-    folder.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(f".{os.getpid()}")
-    partial.write_text(json.dumps({"fingerprint": fingerprint(), "result": result}, indent=1))
-    partial.replace(path)
-    return result
+    return keep(folder, name, measure()) if known is None else known
 
 
 def resolve_shard(text: str) -> tuple[int, int]:

@@ -1,0 +1,518 @@
+"""One call, or several of one overload at once, along the whole path; what has to agree, and how closely.
+
+    eager               torch on the same tensors, each call alone
+    stage exported      torch.export, import, our executor          within the tolerance of the kernels
+    stage tosa          lowered to TOSA-1.0+FP, our executor        within the bound of expansions
+    reference model     the bytes of that                           within the same bound of ours
+
+**Kernels.** `tosaic._core.tolerance(op, dtype)` declares (ulp, relative):
+|ours - torch| <= ulp * spacing(torch) + relative * scale. A program of several operators adds up theirs.
+Scale is |torch|; where terms are summed up, the sum of their absolute values (the call on absolute values);
+where a result is a quotient or a root of sums (normalisations), what an error of one unit in the operands
+makes of it, and at least 2^-23: differences that should vanish do so to within a unit of a unit.
+torch's own functions err too: ours is right as well if it is as close as that to torch's float64 result.
+Operators with no tolerance are equal to torch's, in NaN and the sign of infinity as well; the sign of zero
+is not looked at.
+
+**Expansions.** TOSA has no operator for most functions. Its own precision rules bound each TOSA operator by a
+few ulp of its result, so an expansion of n of them errs by that many roundings, as far as its inputs'
+rounding errors are not amplified: 8 ulp more, 16 times the scale's relative term, and 8 times the effect of
+one unit in the operands. Where the kernels have no tolerance the expansion has none.
+
+**Reference model.** Its status is VALID, and it is as close to ours as ours may be to torch; sums of n terms
+which it adds one after the other may be off by sqrt(n) / 4 times that. float32 and bfloat16 results below the
+smallest normal number may be zero instead, as the specification allows.
+
+A call is refused when we raise UnsupportedOp or SpecViolation; the reason is kept. Any other exception is a
+failure. Of a call that was made wrong on purpose (`hostile`) any error of ours that names itself will do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import math
+import re
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import torch
+import tosaic
+from tosaic import _core
+from tosaic.reference_model import run_reference_model
+
+from operators.names import overload
+from operators.values import FLOATS, TORCH, Case, T, call, tensors_of
+
+__all__ = ["Outcome", "Row", "check"]
+
+REFUSALS = (tosaic.UnsupportedOp, tosaic.SpecViolation)
+_LARGEST_RESULT = 100_000
+_CODES = {dtype: name for name, dtype in TORCH.items()}
+
+
+@dataclass(frozen=True)
+class Row:
+    """How an overload is tried.
+
+    Attributes
+    ----------
+    arguments : strategy
+        Draws (args, kwargs) or (args, kwargs, keep).
+    scale : str
+        ``value``, ``terms`` or ``conditioned``: see above.
+    call : callable, optional
+        Stands for the overload where its results are no tensors or its arguments are functions.
+    unit : float
+        Size of a sum on the way that errors are relative to where results are smaller: 1 for logarithms.
+    extensions : str
+        Of the target, besides bf16: ``+cf``.
+    refused : str
+        Why all of it is refused, where it is: the reasons are compared with this.
+    """
+
+    arguments: Any
+    scale: str = "value"
+    call: Callable[..., Any] | None = None
+    unit: float = 0.0
+    extensions: str = ""
+    refused: str = ""
+
+    def function(self, name: str) -> Callable[..., Any]:
+        """What is called."""
+        return overload(name) if self.call is None else self.call
+
+
+@dataclass
+class Outcome:
+    """What came of one case.
+
+    Attributes
+    ----------
+    case : Case
+    refused_by : str
+        ``torch``, ``torch.export``, ``import``, ``run``, ``TOSA-1.0+FP``; empty if nobody did.
+    reason : str
+        In their words, names and numbers left out.
+    exported, lowered : bool
+        It ran and agreed at that stage.
+    target : str
+        What it was lowered to.
+    failure : str
+        What is wrong with us.
+    """
+
+    case: Case
+    refused_by: str = ""
+    reason: str = ""
+    exported: bool = False
+    lowered: bool = False
+    target: str = ""
+    failure: str = ""
+
+
+def check(cases: Sequence[Case], row: Row) -> list[Outcome]:
+    """All cases in one module if they pass together, else each alone; nothing is raised."""
+    with _quiet():
+        outcomes, valid = [], []
+        for case in cases:
+            refusal = _refused_by_torch(case, row)
+            if refusal:
+                outcomes.append(Outcome(case, "torch", refusal))
+            else:
+                valid.append(case)
+        if len(valid) > 1:
+            together = _check_together(valid, row)
+            if not any(o.failure or o.refused_by for o in together):
+                return outcomes + together
+        for case in valid:
+            outcomes += _check_together([case], row)
+        return outcomes
+
+
+# ---- torch ----
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    with warnings.catch_warnings(), torch.no_grad(), contextlib.redirect_stderr(io.StringIO()):
+        warnings.simplefilter("ignore")
+        yield
+
+
+def _eager(case: Case, row: Row) -> list[torch.Tensor]:
+    return call(case, row.function(case.name), [t.tensor() for t in tensors_of(case)])
+
+
+def _refused_by_torch(case: Case, row: Row) -> str:
+    """Why torch does not run the call; results that are too large to try are not made."""
+    try:
+        if case.hostile and _size_of_results(case, row) > _LARGEST_RESULT:
+            return "the result would be too large to try"
+        _eager(case, row)
+    except Exception as error:
+        return _reason(str(error).partition("\n")[0])
+    return ""
+
+
+def _size_of_results(case: Case, row: Row) -> int:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        fakes = [mode.from_tensor(t.tensor()) for t in tensors_of(case)]
+        results = call(case, row.function(case.name), fakes)
+        return sum(math.prod(int(side) for side in r.shape) for r in results)
+
+
+class _Module(torch.nn.Module):
+    """Several calls; tensors of kind const are buffers."""
+
+    def __init__(self, cases: Sequence[Case], row: Row) -> None:
+        super().__init__()
+        self.cases = cases
+        self.functions = [row.function(case.name) for case in cases]
+        self.places: list[list[str | int]] = []
+        self.inputs: list[torch.Tensor] = []
+        for case in cases:
+            places: list[str | int] = []
+            for t in tensors_of(case):
+                if t.const:
+                    name = f"constant_{sum(len(p) for p in self.places) + len(places)}"
+                    self.register_buffer(name, t.tensor())
+                    places.append(name)
+                else:
+                    places.append(len(self.inputs))
+                    self.inputs.append(t.tensor())
+            self.places.append(places)
+
+    def forward(self, *inputs: torch.Tensor) -> list[torch.Tensor]:
+        results: list[torch.Tensor] = []
+        for case, function, places in zip(self.cases, self.functions, self.places, strict=True):
+            given = [inputs[p] if isinstance(p, int) else getattr(self, p) for p in places]
+            results += call(case, function, given)
+        return results
+
+
+# ---- ours ----
+
+
+def _check_together(cases: Sequence[Case], row: Row) -> list[Outcome]:
+    outcomes = [Outcome(case) for case in cases]
+
+    def refuse(by: str, error: Exception) -> list[Outcome]:
+        reason = _reason_of(error)
+        return [replace(o, refused_by=by, reason=reason) for o in outcomes]
+
+    def fail(where: str, error: Exception) -> list[Outcome]:
+        if cases[0].hostile and isinstance(error, _core.Error) and not isinstance(error, _core.InternalError):
+            return refuse(where, error)
+        text = f"{where}: {type(error).__name__}: {error}"
+        return [replace(o, failure=text) for o in outcomes]
+
+    module = _Module(cases, row).eval()
+    inputs = tuple(module.inputs)
+    try:
+        exported = torch.export.export(module, inputs, strict=False)
+    except Exception as error:
+        return refuse("torch.export", error)
+    try:
+        program = tosaic.from_exported(exported)
+    except REFUSALS as error:
+        return refuse("import", error)
+    except Exception as error:
+        return fail("import", error)
+    opaque = [node.attrs["target"] for node in program.graph.nodes if node.op == "opaque"]
+    if opaque:
+        return refuse("import", _core.make_error(_core.UnsupportedOp, what=f"opaque: {opaque[0]}"))
+    expected = [_Expected(case, row, program.graph) for case in cases]
+    try:
+        results = program.run(*inputs)
+    except REFUSALS as error:
+        return refuse("run", error)
+    except Exception as error:
+        return fail("run", error)
+    _compare(outcomes, expected, results, "exported", lambda e, i, got: e.disagreement(i, got))
+    for o in outcomes:
+        o.exported = not o.failure
+    if any(o.failure for o in outcomes):
+        return outcomes
+    return _check_lowered(program, inputs, outcomes, expected, refuse, fail, row)
+
+
+def _check_lowered(
+    program: tosaic.Program,
+    inputs: Sequence[torch.Tensor],
+    outcomes: list[Outcome],
+    expected: list[_Expected],
+    refuse: Callable[[str, Exception], list[Outcome]],
+    fail: Callable[[str, Exception], list[Outcome]],
+    row: Row,
+) -> list[Outcome]:
+    lowered, target, refusal = None, "", None
+    dtypes = {value.dtype for node in program.graph.nodes for value in node.results}
+    dtypes |= {port.dtype for port in program.inputs}
+    extensions = ("+bf16" if "bf16" in dtypes else "") + row.extensions
+    for base in ("TOSA-1.0+FP", "TOSA-1.0+FP+INT"):
+        try:
+            lowered, target = tosaic.lower(program, target=base + extensions), base
+            break
+        except REFUSALS as error:
+            refusal = refusal or error
+        except Exception as error:
+            return fail(f"lowering to {base}", error)
+    if lowered is None:
+        assert refusal is not None
+        return refuse("TOSA-1.0+FP", refusal)
+    try:
+        ours = lowered.run(*inputs)
+    except tosaic.InvalidGraph as error:
+        if "holds a value outside its range" in str(error):
+            return refuse(target, error)
+        return fail("run of the lowered program", error)
+    except Exception as error:
+        return fail("run of the lowered program", error)
+    _compare(
+        outcomes,
+        expected,
+        ours,
+        f"lowered to {target}",
+        lambda e, i, got: e.disagreement(i, got, lowered=True),
+    )
+    if not any(o.failure for o in outcomes) and _runs_on_reference_model(lowered):
+        try:
+            run = run_reference_model(lowered, *inputs)
+        except Exception as error:
+            return fail("reference model", error)
+        if not run.ok:
+            return fail("reference model", RuntimeError(f"status {run.status}: {run.log[-300:]}"))
+        theirs = dict(zip(map(id, expected), _grouped(expected, run.outputs), strict=True))
+        _compare(
+            outcomes, expected, ours, "our bytes on the reference model",
+            lambda e, i, got: e.disagreement(i, theirs[id(e)][i], instead_of=got, lowered=True),
+        )  # fmt: skip
+    for o in outcomes:
+        o.lowered, o.target = not o.failure, target
+    return outcomes
+
+
+def _runs_on_reference_model(lowered: tosaic.Lowered) -> bool:
+    """It takes no empty tensors and nothing to do."""
+    sides = [side for port in (*lowered.graph.inputs, *lowered.graph.outputs) for side in port.value.shape]
+    return 0 not in sides and len(lowered.graph.nodes) > 0
+
+
+def _grouped(expected: Sequence[_Expected], results: Sequence[Any]) -> list[list[Any]]:
+    flat = iter(results)
+    return [[next(flat) for _ in e.eager] for e in expected]
+
+
+def _compare(
+    outcomes: Sequence[Outcome],
+    expected: Sequence[_Expected],
+    results: Any,
+    where: str,
+    disagreement: Callable[[_Expected, int, Any], str],
+) -> None:
+    for outcome, expectation, got in zip(outcomes, expected, _grouped(expected, results), strict=True):
+        for i, array in enumerate(got):
+            text = disagreement(expectation, i, array)
+            if text and not outcome.failure:
+                outcome.failure = f"{where}, result {i}: {text}"
+
+
+# ---- bounds ----
+
+
+class _Expected:
+    """What torch gives for a case, and how far ours may lie from it."""
+
+    def __init__(self, case: Case, row: Row, graph: _core.Graph) -> None:
+        self.case, self.row = case, row
+        self.eager = _eager(case, row)
+        self.ops = sorted({node.op for node in graph.nodes if node.op != "opaque"})
+        self._cache: dict[Any, Any] = {}
+
+    def disagreement(self, i: int, got: Any, *, instead_of: Any = None, lowered: bool = False) -> str:
+        """Empty if result i is right (or as close to `instead_of`), else the first element that is not."""
+        want_tensor = self.eager[i]
+        want = _wide(want_tensor if instead_of is None else instead_of)
+        dtype = _CODES.get(want_tensor.dtype)
+        found = np.asarray(got)
+        if found.shape != tuple(want_tensor.shape):
+            return f"shape {found.shape}, expected {tuple(want_tensor.shape)}"
+        if dtype is None or _dtype_name(found) != dtype:
+            return f"dtype {_dtype_name(found)}, expected {dtype}"
+        if dtype not in FLOATS:
+            wrong = found != (want_tensor.numpy() if instead_of is None else np.asarray(instead_of))
+            return _first(wrong, found, want, None)
+        value = _wide(found)
+        bound = self._bound(i, dtype, lowered)
+        if instead_of is not None:
+            bound = bound * self._in_sequence()
+        wrong = ~_close(value, want, bound, dtype, flushed=lowered)
+        if wrong.any() and instead_of is None and not self._exact_ops(dtype):
+            truth = self._truth()
+            if truth is not None:
+                wrong &= ~_close(value, truth[i], bound, dtype, flushed=lowered)
+        return _first(wrong, value, want, bound)
+
+    def _tolerance(self, dtype: str) -> tuple[float, float]:
+        found = [_core.tolerance(op, dtype) for op in self.ops]
+        return sum(t[0] for t in found), sum(t[1] for t in found)
+
+    def _exact_ops(self, dtype: str) -> bool:
+        return self._tolerance(dtype) == (0, 0)
+
+    def _bound(self, i: int, dtype: str, lowered: bool) -> Any:
+        ulp, relative = self._tolerance(dtype)
+        size = np.abs(_wide(self.eager[i]))
+        if (ulp, relative) == (0, 0):
+            return np.zeros(size.shape)
+        scale = self._scale(i, size)
+        if not lowered:
+            return ulp * _spacing(size, dtype) + relative * scale
+        effect = self._effect(i, size)
+        return (ulp + 8) * _spacing(size, dtype) + 16 * relative * scale + 8 * effect
+
+    def _scale(self, i: int, size: Any) -> Any:
+        if self.row.scale == "terms":
+            terms = self._remember("terms", lambda: self._run_in_float64(torch.abs))
+            return size if terms is None else np.fmax(np.abs(terms[i]), size)
+        if self.row.scale == "conditioned":
+            return np.fmax(self._effect(i, size) / 2.0**-23, np.fmax(size, max(self.row.unit, 2.0**-23)))
+        return size
+
+    def _effect(self, i: int, size: Any) -> Any:
+        """The largest change of a float64 result when operands change by one unit of float32."""
+        noisy = self._remember("noise", self._noise)
+        if noisy is None:
+            return np.zeros(size.shape)
+        with np.errstate(all="ignore"):
+            off = np.max([np.abs(v[i] - noisy[0][i]) for v in noisy[1:]], axis=0)
+        return np.where(np.isfinite(off), off, 0)
+
+    def _noise(self) -> Any:
+        variants = [self._run_in_float64()]
+        for seed in range(4):
+            variants.append(self._run_in_float64(lambda x, s=seed: _perturbed(x, s)))
+        return None if any(v is None for v in variants) else variants
+
+    def _truth(self) -> Any:
+        return self._remember("truth", self._run_in_float64)
+
+    def _remember(self, key: str, make: Callable[[], Any]) -> Any:
+        if key not in self._cache:
+            self._cache[key] = make()
+        return self._cache[key]
+
+    def _run_in_float64(self, change: Callable[[torch.Tensor], torch.Tensor] | None = None) -> Any:
+        def widened(t: T) -> torch.Tensor:
+            tensor = t.tensor()
+            if t.dtype not in FLOATS:
+                return tensor
+            wide = tensor.double()
+            return wide if change is None else change(wide)
+
+        wide = replace(self.case, kwargs=_wide_options(self.case.kwargs), args=_wide_options(self.case.args))
+        try:
+            results = call(wide, self.row.function(wide.name), [widened(t) for t in tensors_of(wide)])
+        except Exception:
+            return None
+        if [r.shape for r in results] != [r.shape for r in self.eager]:
+            return None
+        return [_wide(r) for r in results]
+
+    def _in_sequence(self) -> float:
+        terms = max([math.prod(t.shape) for t in tensors_of(self.case)], default=1)
+        return max(1.0, math.sqrt(terms) / 4)
+
+
+def _wide_options(tree: Any) -> Any:
+    """float64 for every float dtype that is asked for."""
+    from torch.utils import _pytree as pytree
+
+    return pytree.tree_map_only(
+        torch.dtype,
+        lambda d: torch.float64 if d.is_floating_point else d,
+        tree,
+        is_leaf=lambda x: isinstance(x, T),
+    )
+
+
+def _perturbed(x: torch.Tensor, seed: int) -> torch.Tensor:
+    signs = torch.from_numpy(np.random.default_rng(seed).choice([-1.0, 1.0], tuple(x.shape)))
+    return x * (1 + signs * 2.0**-23)
+
+
+def _close(value: Any, want: Any, bound: Any, dtype: str, *, flushed: bool) -> Any:
+    info = torch.finfo(TORCH[dtype])
+    floor = info.smallest_normal if flushed and dtype in ("f32", "bf16") else 0.0
+    with np.errstate(all="ignore"):
+        close = np.abs(value - want) <= bound + np.where(bound > 0, floor, 0)
+        same = (value == want) | (np.isnan(value) & np.isnan(want))
+        if floor:
+            same |= (np.abs(value) <= floor) & (np.abs(want) <= floor)
+        at_the_edge = (np.abs(np.where(np.isinf(value), want, value)) >= info.max * (1 - 64 * info.eps)) & (
+            np.sign(value) == np.sign(want)
+        )
+    return close | same | (at_the_edge & (bound > 0))
+
+
+def _spacing(size: Any, dtype: str) -> Any:
+    info = torch.finfo(TORCH[dtype])
+    finite = np.clip(np.where(np.isfinite(size), size, 0), info.smallest_normal, None)
+    return 2.0 ** np.floor(np.log2(finite)) * info.eps
+
+
+def _wide(array: Any) -> Any:
+    if isinstance(array, torch.Tensor):
+        return array.double().numpy() if array.is_floating_point() else array.numpy()
+    found = np.asarray(array)
+    floats = found.dtype.kind == "f" or found.dtype == ml_dtypes.bfloat16
+    return found.astype(np.float64) if floats else found
+
+
+@cache
+def _names_of_dtypes() -> dict[str, str]:
+    return {
+        "bool": "bool", "int8": "i8", "uint8": "u8", "int16": "i16", "int32": "i32", "int64": "i64",
+        "float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64",
+    }  # fmt: skip
+
+
+def _dtype_name(array: Any) -> str:
+    return _names_of_dtypes().get(str(array.dtype), str(array.dtype))
+
+
+def _first(wrong: Any, found: Any, want: Any, bound: Any) -> str:
+    if not wrong.any():
+        return ""
+    at = tuple(int(axis[0]) for axis in np.nonzero(wrong)) if wrong.ndim else ()
+    text = f"{int(wrong.sum())} of {wrong.size} elements, first at {at}: {found[at]!r}, expected {want[at]!r}"
+    return text if bound is None else f"{text} within {bound[at]:.3g}"
+
+
+# ---- reasons ----
+
+
+def _reason_of(error: Exception) -> str:
+    problems = getattr(error, "problems", None)
+    if problems:
+        return _reason(problems[0].what)
+    parts = getattr(error, "parts", None)
+    if parts and parts.get("what"):
+        return _reason(parts["what"])
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return _reason(lines[0] if lines else type(error).__name__)
+
+
+def _reason(text: str) -> str:
+    """Without the names and numbers of one case."""
+    text = re.sub(r"'[A-Za-z_]\w*'", "'…'", text)
+    text = re.sub(r"\[[\d, -]*\]|\([\d, -]*\)|torch\.Size\(\S*\)", "[…]", text)
+    return re.sub(r"-?\b\d+(\.\d+)?(e[+-]?\d+)?\b", "n", text)[:160]

@@ -1,0 +1,163 @@
+"""What arguments are drawn of: shapes of ranks 0 to 6 with empty and size-1 axes, dtypes, values, attributes.
+
+A strategy of a row draws ``(args, kwargs)`` or ``(args, kwargs, keep)``. Everything shrinks to rank 0, size
+1, f32, kind ``normal``, seed 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
+
+from operators.values import T
+
+__all__ = [
+    "ANY", "FLOAT", "FUNCTION", "INTEGER", "NUMBER", "PLAIN", "arguments", "axis", "axis_list", "elementwise",
+    "maybe", "number", "shape", "spread", "tensor", "unary",
+]  # fmt: skip
+
+Draw = Callable[[SearchStrategy[Any]], Any]
+
+FLOAT = ("f32", "f32", "f16", "bf16", "f32", "f16", "bf16", "f64")
+INTEGER = ("i32", "i64", "i8", "u8", "i16")
+NUMBER = (*FLOAT, "i32", "i64", "i8", "u8", "i16")
+ANY = (*NUMBER, "bool")
+
+FUNCTION = (
+    "normal", "unit", "positive", "ties", "integers", "small", "tiny", "huge", "wide", "medium", "special",
+)  # fmt: skip
+"""Kinds of values for operators that look at elements one by one."""
+PLAIN = ("normal", "unit", "positive", "integers", "small", "ties", "nan", "inf", "tiny")
+"""Kinds of values whose sums do not overflow."""
+
+_MOST_ELEMENTS = 600
+_SIDES = (1, 2, 3, 4, 5, 7, 1, 2, 3, 8, 17)
+
+
+@st.composite
+def shape(draw: Draw, low: int = 0, high: int = 6, *, empty: bool = True, least: int = 1) -> tuple[int, ...]:
+    """A shape of `low` to `high` axes; one of sixteen has an empty axis."""
+    rank = draw(st.integers(low, high))
+    found: list[int] = []
+    for _ in range(rank):
+        room = _MOST_ELEMENTS // max(1, math.prod(found))
+        sides = [side for side in _SIDES if least <= side <= max(room, least)]
+        found.append(draw(st.sampled_from(sides)))
+    if empty and found and draw(st.integers(0, 15)) == 15:
+        found[draw(st.integers(0, rank - 1))] = 0
+    return tuple(found)
+
+
+@st.composite
+def tensor(
+    draw: Draw,
+    of: Any,
+    dtypes: Sequence[str] = FLOAT,
+    kinds: Sequence[str] = ("normal",),
+    *,
+    const: bool | None = False,
+) -> T:
+    """A tensor of a shape (or a strategy for one)."""
+    sides = of if isinstance(of, tuple) else draw(of)
+    constant = draw(st.booleans()) if const is None else const
+    return T(
+        sides,
+        draw(st.sampled_from(dtypes)),
+        draw(st.sampled_from(kinds)),
+        draw(st.integers(0, 3)),
+        const=constant,
+    )
+
+
+def indices(of: tuple[int, ...], size: int, seed: int, *, dtype: str = "i64", negative: bool = False) -> T:
+    """Positions on an axis of that size."""
+    return T(of, dtype, "range", seed, low=-size if negative else 0, high=max(size, 1))
+
+
+@st.composite
+def narrowed(draw: Draw, of: tuple[int, ...]) -> tuple[int, ...]:
+    """A shape that broadcasts to this one."""
+    kept = of[draw(st.integers(0, len(of))) :] if draw(st.booleans()) else of
+    return tuple(1 if draw(st.integers(0, 4)) == 4 else side for side in kept)
+
+
+@st.composite
+def axis(draw: Draw, rank: int) -> int:
+    """An axis of a tensor of that rank, perhaps counted from the end."""
+    return draw(st.integers(-max(rank, 1), max(rank, 1) - 1))
+
+
+@st.composite
+def axis_list(draw: Draw, rank: int, *, least: int = 0) -> list[int]:
+    """Axes without repetition."""
+    chosen = draw(
+        st.lists(st.integers(0, rank - 1), unique=True, min_size=min(least, rank)) if rank else st.just([])
+    )
+    return [a - rank if draw(st.booleans()) else a for a in chosen]
+
+
+def number(*floats: float) -> SearchStrategy[Any]:
+    """A Python number: an integer, a half, or one of those given."""
+    plain = (2, 0.5, -1.5, 3, 1, -2, 0.1)
+    return st.sampled_from((*plain, *floats))
+
+
+def maybe(strategy: SearchStrategy[Any]) -> SearchStrategy[Any]:
+    """That, or None."""
+    return st.one_of(st.none(), strategy)
+
+
+@st.composite
+def spread(draw: Draw, n: int, low: int, high: int) -> list[int]:
+    """One number per spatial axis, or a single one for all."""
+    return draw(st.lists(st.integers(low, high), min_size=n, max_size=n))
+
+
+@st.composite
+def arguments(
+    draw: Draw, args: Sequence[SearchStrategy[Any]], kwargs: dict[str, SearchStrategy[Any]] | None = None
+) -> Any:
+    """Independent arguments; a keyword argument is left out half of the time."""
+    found = {k: draw(v) for k, v in (kwargs or {}).items() if draw(st.booleans())}
+    return tuple(draw(a) for a in args), found
+
+
+def unary(
+    dtypes: Sequence[str] = ANY,
+    kinds: Sequence[str] = FUNCTION,
+    args: Sequence[SearchStrategy[Any]] = (),
+    kwargs: dict[str, SearchStrategy[Any]] | None = None,
+    ranks: tuple[int, int] = (0, 6),
+) -> SearchStrategy[Any]:
+    """A tensor of any shape, and attributes."""
+    return arguments([tensor(shape(*ranks), dtypes, kinds), *args], kwargs)
+
+
+@st.composite
+def elementwise(
+    draw: Draw,
+    count: int,
+    dtypes: Sequence[str] = ANY,
+    kinds: Sequence[str] = FUNCTION,
+    kwargs: dict[str, SearchStrategy[Any]] | None = None,
+    *,
+    mixed: bool = True,
+    then: Sequence[SearchStrategy[Any]] = (),
+    first: Sequence[str] | None = None,
+) -> Any:
+    """Tensors that broadcast, of one dtype or (`mixed`) of several; `first`: dtypes of the first of them."""
+    whole = draw(shape())
+    dtype = draw(st.sampled_from(dtypes))
+    mixes = mixed and draw(st.booleans())
+    found = []
+    for i in range(count):
+        own = draw(st.sampled_from(dtypes)) if mixes else dtype
+        if i == 0 and first is not None:
+            own = draw(st.sampled_from(first))
+        found.append(draw(tensor(draw(narrowed(whole)), (own,), kinds)))
+    attributes = {k: draw(v) for k, v in (kwargs or {}).items() if draw(st.booleans())}
+    return (*found, *(draw(s) for s in then)), attributes
