@@ -1,6 +1,7 @@
 #include "tosaic/exec/node.h"
 
 #include "tosaic/exec/runner.h"
+#include "tosaic/ir/control_flow.h"
 
 namespace tosaic::exec {
 namespace {
@@ -47,7 +48,8 @@ std::optional<std::vector<Array>> run_node(const Graph& graph, const Node& node,
     call_override(*override, graph, node, operands, results);
     return results;
   }
-  if (node.op == Op::kOpaque || node.op == Op::kCond || node.op == Op::kWhileLoop) return std::nullopt;
+  if (is_foreign(node.op) || is_cond(node.op) || is_while_loop(node.op) || info(node.op).has(kEffect))
+    return std::nullopt;
   std::size_t bytes = 0;
   std::vector<std::byte*> writes;
   for (Array& result : results) {

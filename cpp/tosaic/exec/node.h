@@ -9,9 +9,9 @@
 
 namespace tosaic::exec {
 
-// The results (dense), or nothing for opaque nodes, control flow and operators without kernel for these
-// dtypes. `operands` are dense arrays of the node's operand types; null data where absent. An override from
-// `options` takes the kernel's place.
+// The results (dense), or nothing for foreign nodes, control flow, variables and operators without kernel for
+// these dtypes. `operands` are dense arrays of the node's operand types; null data where absent. An override
+// from `options` takes the kernel's place.
 [[nodiscard]] std::optional<std::vector<Array>> run_node(const Graph& graph, const Node& node,
                                                          std::span<const ArrayView> operands,
                                                          const PrepareOptions& options = {});

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <set>
 
+#include "tosaic/ir/control_flow.h"
+
 namespace tosaic::exec {
 namespace {
 
@@ -42,7 +44,7 @@ void verify_overrides(const Graph& graph, const Overrides& overrides) {
       throw InvalidGraph({.where = "prepare",
                           .what = "an override names no operator",
                           .got = "'" + name + "'",
-                          .hint = "Opaque operators go by their target, such as 'mylib.op.default'"});
+                          .hint = "Foreign operators go by their target, such as 'mylib.op.default'"});
 }
 
 bool all_results_empty(const Graph& graph, const Node& node) {
@@ -51,11 +53,29 @@ bool all_results_empty(const Graph& graph, const Node& node) {
   return true;
 }
 
+// What a foreign node goes by among the overrides.
+std::string foreign_target(const Node& node) {
+  if (node.op == Op::kOpaque) return Graph::attrs<OpaqueAttrs>(node).target;
+  const auto& custom = Graph::attrs<TosaCustomAttrs>(node);
+  return custom.domain_name + "." + custom.operator_name;
+}
+
+using Variables = std::vector<Prepared::Variable>;
+
 class Preparer {
  public:
-  Preparer(std::shared_ptr<const Graph> graph, const PrepareOptions& options)
-      : options_(options), data_(std::make_shared<Prepared::Data>()) {
+  // `variables`: those of the program, which regions share.
+  Preparer(std::shared_ptr<const Graph> graph, const PrepareOptions& options, Variables& variables)
+      : options_(options), data_(std::make_shared<Prepared::Data>()), variables_(variables) {
     data_->graph = std::move(graph);
+  }
+
+  // The outermost graph keeps the variables of all.
+  Prepared prepare_program() && {
+    std::shared_ptr<Prepared::Data> data = data_;
+    Prepared prepared = std::move(*this).prepare();
+    data->variables = variables_;
+    return prepared;
   }
 
   Prepared prepare() && {
@@ -72,7 +92,7 @@ class Preparer {
     data_->memory = memory::plan_memory(graph, needs_, options_.memory);
     place_pointers();
     find_copied_outputs();
-    return Prepared(std::move(data_));
+    return Prepared(data_);
   }
 
  private:
@@ -89,13 +109,14 @@ class Preparer {
       out.kernel = "override";
       out.override = *override;
       needs(node).writes_all = true;
-    } else if (node.op == Op::kCond || node.op == Op::kWhileLoop) {
+    } else if (is_cond(node.op) || is_while_loop(node.op)) {
       add_regions(node, out);
-    } else if (node.op == Op::kOpaque) {
-      throw UnsupportedOp(
-          {.where = "prepare",
-           .what = "no kernel for the foreign operator '" + Graph::attrs<OpaqueAttrs>(node).target + "'",
-           .hint = "Give an override for it"});
+    } else if (is_foreign(node.op)) {
+      throw UnsupportedOp({.where = "prepare",
+                           .what = "no kernel for the foreign operator '" + foreign_target(node) + "'",
+                           .hint = "Give an override for it"});
+    } else if (info(node.op).has(kEffect)) {
+      add_variable(node, out);
     } else if (all_results_empty(graph(), node)) {
       out.kind = StepKind::kView;
       out.kernel = "empty";
@@ -148,9 +169,46 @@ class Preparer {
     out.kernel = std::move(kernel.name);
   }
 
+  void add_variable(const Node& node, Step& out) {
+    out.kernel = info(node.op).name;
+    if (node.op == Op::kTosaVariable) {
+      out.kind = StepKind::kView;
+      declare(node);
+      return;
+    }
+    const auto& attrs = Graph::attrs<TosaNameAttrs>(node);
+    const auto found = std::find_if(variables_.begin(), variables_.end(),
+                                    [&](const Prepared::Variable& v) { return v.name == attrs.name; });
+    if (found == variables_.end())
+      throw InvalidGraph({.where = "prepare", .what = "no variable is named '" + attrs.name + "'"});
+    if (found->type.dtype != attrs.dtype || found->type.shape != attrs.shape)
+      throw InvalidGraph({.where = "prepare",
+                          .what = "variable '" + attrs.name + "' is declared as another type",
+                          .expected = to_string(found->type)});
+    const bool writes = node.op == Op::kTosaVariableWrite;
+    out.kind = writes ? StepKind::kWriteVariable : StepKind::kReadVariable;
+    out.variable = static_cast<std::uint32_t>(found - variables_.begin());
+    found->written = found->written || writes;
+    needs(node).writes_all = true;
+  }
+
+  void declare(const Node& node) {
+    const auto& attrs = Graph::attrs<TosaVariableAttrs>(node);
+    Prepared::Variable variable;
+    variable.name = attrs.name;
+    variable.type.dtype = attrs.dtype;
+    variable.type.shape = attrs.shape;
+    const std::span<const ValueId> operands = graph().operands(node);
+    if (!operands.empty() && operands[0].valid()) variable.initial = graph().value(operands[0]).constant;
+    for (const Prepared::Variable& other : variables_)
+      if (other.name == attrs.name)
+        throw InvalidGraph({.where = "prepare", .what = "variable '" + attrs.name + "' is declared twice"});
+    variables_.push_back(std::move(variable));
+  }
+
   // Scratch of a region step: the carried values of a loop, then one arena for each region.
   void add_regions(const Node& node, Step& out) {
-    const bool loop = node.op == Op::kWhileLoop;
+    const bool loop = is_while_loop(node.op);
     out.kind = loop ? StepKind::kWhileLoop : StepKind::kCond;
     out.kernel = info(node.op).name;
     verify_regions(node, loop ? 0 : 1);
@@ -167,7 +225,7 @@ class Preparer {
       out.carried_offsets.push_back(reserve(1));
     }
     for (const auto& region : node.regions) {
-      out.regions.push_back(Preparer(region, options_).prepare());
+      out.regions.push_back(Preparer(region, options_, variables_).prepare());
       const Prepared::Data& inner = out.regions.back().data();
       out.region_offsets.push_back(reserve(inner.memory.arena_bytes));
       data_->constants.insert(data_->constants.end(), inner.constants.begin(), inner.constants.end());
@@ -180,7 +238,7 @@ class Preparer {
       throw InvalidGraph({.where = "prepare", .what = std::move(what)});
     };
     const auto operands = graph().operands(node).subspan(first_operand);
-    const bool loop = node.op == Op::kWhileLoop;
+    const bool loop = is_while_loop(node.op);
     if (node.regions.size() != 2) fail("control flow needs two regions");
     if (loop && operands.size() < node.result_count) fail("a loop carries more values than it is given");
     for (std::size_t r = 0; r < 2; ++r) {
@@ -255,6 +313,7 @@ class Preparer {
 
   const PrepareOptions& options_;
   std::shared_ptr<Prepared::Data> data_;
+  Variables& variables_;
   std::vector<memory::NodeNeeds> needs_;
 };
 
@@ -273,7 +332,8 @@ Prepared prepare(std::shared_ptr<const Graph> graph, const PrepareOptions& optio
     throw InvalidGraph(
         {.where = "prepare", .what = "inputs and outputs lie in the arena only in plans that are not run"});
   verify_overrides(*graph, options.overrides);
-  return Preparer(std::move(graph), options).prepare();
+  Variables variables;
+  return Preparer(std::move(graph), options, variables).prepare_program();
 }
 
 void with_node_location(const Node& node, const std::string& name, const std::function<void()>& body) {
@@ -297,8 +357,8 @@ void with_node_location(const Node& node, const std::string& name, const std::fu
 const NodeFunction* find_override(const Graph& graph, const Node& node, const Overrides& overrides) {
   if (overrides.nodes.empty() && overrides.ops.empty()) return nullptr;
   if (const NodeFunction* own = find(overrides.nodes, graph.node_name(node))) return own;
-  if (node.op == Op::kOpaque)
-    if (const NodeFunction* own = find(overrides.ops, Graph::attrs<OpaqueAttrs>(node).target)) return own;
+  if (is_foreign(node.op))
+    if (const NodeFunction* own = find(overrides.ops, foreign_target(node))) return own;
   return find(overrides.ops, std::string(info(node.op).name));
 }
 

@@ -3,7 +3,8 @@
 //   Graph --prepare--> Prepared: steps in order (kernel with packed weights, where operands and results lie),
 //   memory plan, constants checked. Immutable: any number of sessions and threads may use one.
 //
-// Works at every stage. Opaque nodes, and anything the kernels do not know, need an override.
+// Works at every stage. Foreign nodes (opaque, tosa.custom), and anything the kernels do not know, need an
+// override.
 #pragma once
 
 #include <functional>
@@ -35,7 +36,8 @@ using NodeFunction = std::function<void(const NodeCall&)>;
 // operator's. Several threads may call one at once.
 struct Overrides {
   std::map<std::string, NodeFunction> nodes;  // by node name
-  std::map<std::string, NodeFunction> ops;    // by operator name ("add"), for opaque nodes by target
+  // By operator name ("add"); foreign nodes by target ("lib.op.default"), custom ones by "domain.name".
+  std::map<std::string, NodeFunction> ops;
 };
 
 struct PrepareOptions {
@@ -46,7 +48,15 @@ struct PrepareOptions {
 
 class Prepared;
 
-enum class StepKind : std::uint8_t { kKernel, kView, kOverride, kCond, kWhileLoop };
+enum class StepKind : std::uint8_t {
+  kKernel,
+  kView,  // nothing to run
+  kOverride,
+  kCond,
+  kWhileLoop,
+  kReadVariable,
+  kWriteVariable
+};
 
 struct Step {
   NodeId node;
@@ -58,6 +68,7 @@ struct Step {
   std::size_t scratch_offset = 0, scratch_bytes = 0;
   std::function<void(const kernels::Arrays&)> run;  // kernels
   NodeFunction override;
+  std::uint32_t variable = 0;  // into Prepared::Data::variables, of the outermost graph
   std::vector<Prepared> regions;
   std::vector<std::size_t> region_offsets;  // into the step's scratch: each region's arena
   std::vector<std::size_t>
@@ -78,6 +89,13 @@ class Prepared {
     std::uint32_t place = 0;
     memory::Location location;
   };
+  // A variable of the program, which a session holds from run to run.
+  struct Variable {
+    std::string name;
+    TensorType type;
+    ConstantRef initial;   // none: to be written before it is read
+    bool written = false;  // by some node
+  };
   struct Data {
     std::shared_ptr<const Graph> graph;
     std::vector<Step> steps;
@@ -86,6 +104,7 @@ class Prepared {
     std::vector<ValueId> operand_values, result_values;  // what each place of the pointer tables points at
     std::vector<Patch> operand_patches, result_patches;
     std::vector<std::uint32_t> copied_outputs;  // outputs that no step writes: copied at the end
+    std::vector<Variable> variables;            // in order of declaration; empty in regions
   };
   explicit Prepared(std::shared_ptr<const Data> data) : data_(std::move(data)) {}
   [[nodiscard]] const Data& data() const { return *data_; }
@@ -94,7 +113,7 @@ class Prepared {
   std::shared_ptr<const Data> data_;
 };
 
-// Throws UnsupportedOp (no kernel, opaque without override), InvalidGraph (unbound or changed constants, an
+// Throws UnsupportedOp (no kernel, foreign without override), InvalidGraph (unbound or changed constants, an
 // override that names nothing), each with the node it concerns.
 [[nodiscard]] Prepared prepare(std::shared_ptr<const Graph> graph, const PrepareOptions& options = {});
 

@@ -57,9 +57,10 @@ std::span<std::byte* const> Frame::results(const Step& step) const {
 }
 
 void Frame::run(std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
-                const RunOptions& options, RunResult* result) {
+                std::span<const VariablePlace> variables, const RunOptions& options, RunResult* result) {
   inputs_ = inputs;
   outputs_ = outputs;
+  variables_ = variables;
   const Prepared::Data& data = prepared_.data();
   for (const Prepared::Patch& patch : data.operand_patches)
     operand_table_[patch.place] = address(patch.location);
@@ -93,14 +94,22 @@ void Frame::run_step(const Step& step, std::uint32_t index, const RunOptions& op
 void Frame::run_work(const Step& step, std::uint32_t index, const RunOptions& options) {
   if (step.kind == StepKind::kView) return;
   const auto work = [&] {
-    if (step.kind == StepKind::kKernel)
-      step.run({operands(step), results(step), arena_ + step.scratch_offset});
-    else if (step.kind == StepKind::kOverride)
-      call(step, step.override);
-    else if (step.kind == StepKind::kCond)
-      run_cond(step, index, options);
-    else
-      run_loop(step, index, options);
+    switch (step.kind) {
+      case StepKind::kKernel:
+        return step.run({operands(step), results(step), arena_ + step.scratch_offset});
+      case StepKind::kView:
+        return;
+      case StepKind::kOverride:
+        return call(step, step.override);
+      case StepKind::kCond:
+        return run_cond(step, index, options);
+      case StepKind::kWhileLoop:
+        return run_loop(step, index, options);
+      case StepKind::kReadVariable:
+        return read_variable(step);
+      case StepKind::kWriteVariable:
+        return write_variable(step);
+    }
   };
   try {
     work();
@@ -114,7 +123,7 @@ void Frame::run_work(const Step& step, std::uint32_t index, const RunOptions& op
 void Frame::run_cond(const Step& step, std::uint32_t index, const RunOptions& options) {
   const ValueId predicate = prepared_.graph().operands(prepared_.graph().node(step.node))[0];
   const bool taken = load_element(prepared_.graph().type(predicate).dtype, operands(step)[0]) != 0;
-  regions_[index][taken ? 0 : 1].run(operands(step).subspan(1), results(step), options, nullptr);
+  regions_[index][taken ? 0 : 1].run(operands(step).subspan(1), results(step), variables_, options, nullptr);
 }
 
 // The first values are the operands; then two sets of carried values take turns. Operands beyond the results
@@ -126,11 +135,11 @@ void Frame::run_loop(const Step& step, std::uint32_t index, const RunOptions& op
   region_inputs_.assign(operands(step).begin(), operands(step).end());
   std::vector<std::byte*> fresh(carried);
   for (std::size_t round = 0;; ++round) {
-    regions_[index][0].run(region_inputs_, std::span(&flag, 1), options, nullptr);
+    regions_[index][0].run(region_inputs_, std::span(&flag, 1), variables_, options, nullptr);
     if (*flag == std::byte{0}) break;
     for (std::size_t i = 0; i < carried; ++i)
       fresh[i] = scratch + step.carried_offsets[round % 2 * carried + i];
-    regions_[index][1].run(region_inputs_, fresh, options, nullptr);
+    regions_[index][1].run(region_inputs_, fresh, variables_, options, nullptr);
     std::copy(fresh.begin(), fresh.end(), region_inputs_.begin());
     if (options.between_steps) options.between_steps();
   }
@@ -139,6 +148,26 @@ void Frame::run_loop(const Step& step, std::uint32_t index, const RunOptions& op
     if (const std::size_t bytes = prepared_.graph().type(prepared_.graph().result(node, i)).bytes();
         bytes != 0)
       std::memcpy(results(step)[i], region_inputs_[i], bytes);
+}
+
+void Frame::read_variable(const Step& step) const {
+  const Node& node = prepared_.graph().node(step.node);
+  const VariablePlace& variable = variables_[step.variable];
+  if (!*variable.known)
+    throw InvalidGraph(
+        {.where = "run",
+         .what = "variable '" + Graph::attrs<TosaNameAttrs>(node).name + "' is read before it is written",
+         .hint = "Give it an initial value, or set the state"});
+  const std::size_t bytes = prepared_.graph().type(prepared_.graph().result(node)).bytes();
+  if (bytes != 0) std::memcpy(results(step)[0], variable.data, bytes);
+}
+
+void Frame::write_variable(const Step& step) const {
+  const Node& node = prepared_.graph().node(step.node);
+  const VariablePlace& variable = variables_[step.variable];
+  const std::size_t bytes = prepared_.graph().type(prepared_.graph().operands(node)[0]).bytes();
+  if (bytes != 0) std::memcpy(variable.data, operands(step)[0], bytes);
+  *variable.known = true;
 }
 
 void Frame::call(const Step& step, const NodeFunction& function) {

@@ -21,20 +21,29 @@ class Memory {
   std::size_t size_ = 0;
 };
 
+// Where a variable of the program lies, and whether it has a value yet.
+struct VariablePlace {
+  std::byte* data = nullptr;
+  bool* known = nullptr;
+};
+
 // The pointer tables of one run, over one arena. Regions have frames of their own over a part of it.
 class Frame {
  public:
   Frame(const Prepared& prepared, std::byte* arena);
 
   // Dense inputs (state among them) and 64-byte aligned dense outputs, one per input and output of the graph.
+  // `variables` are those of the program, also in the frames of its regions.
   void run(std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
-           const RunOptions& options, RunResult* result);
+           std::span<const VariablePlace> variables, const RunOptions& options, RunResult* result);
 
  private:
   void run_step(const Step& step, std::uint32_t index, const RunOptions& options, RunResult* result);
   void run_work(const Step& step, std::uint32_t index, const RunOptions& options);
   void run_cond(const Step& step, std::uint32_t index, const RunOptions& options);
   void run_loop(const Step& step, std::uint32_t index, const RunOptions& options);
+  void read_variable(const Step& step) const;
+  void write_variable(const Step& step) const;
   void call(const Step& step, const NodeFunction& function);
   void keep(const Step& step, const TraceRequest& request, RunResult& result) const;
   [[nodiscard]] const std::byte* address(const memory::Location& location) const;
@@ -49,6 +58,7 @@ class Frame {
   std::vector<const std::byte*> region_inputs_;
   std::span<const std::byte* const> inputs_;
   std::span<std::byte* const> outputs_;
+  std::span<const VariablePlace> variables_;
 };
 
 }  // namespace tosaic::exec

@@ -59,6 +59,12 @@ struct State {
   bool mutated = false;
 };
 
+// The value of one variable: as the last run left it, and as the present run makes it.
+struct VariableState {
+  Memory current, next;
+  bool known = false, next_known = false;  // has been written, or has an initial value
+};
+
 }  // namespace
 
 class Session::Impl {
@@ -67,6 +73,8 @@ class Session::Impl {
     const Graph& graph = prepared_.graph();
     for (std::uint32_t i = 0; i < graph.inputs().size(); ++i) add_input(i);
     for (std::uint32_t i = 0; i < graph.outputs().size(); ++i) add_output(i);
+    for (const Prepared::Variable& variable : declared())
+      variables_.push_back({Memory(variable.type.bytes()), Memory(variable.type.bytes()), false, false});
     reset_state();
     contexts_.push_back(std::make_unique<Context>(prepared_));
   }
@@ -91,14 +99,19 @@ class Session::Impl {
                 const RunOptions& options, RunResult& result) {
     verify(inputs, outputs, options);
     std::unique_lock<std::mutex> turn(state_mutex_, std::defer_lock);
-    if (!states_.empty()) turn.lock();
+    if (!states_.empty() || !variables_.empty()) turn.lock();
     const auto context = take_context();
     bind_inputs(*context, inputs);
     bind_outputs(*context, inputs, outputs);
-    context->frame.run(context->inputs, context->outputs, options, &result);
+    context->frame.run(context->inputs, context->outputs, bind_variables(), options, &result);
     export_outputs(*context, outputs);
     for (State& state : states_)
       if (state.mutated) std::swap(state.current, state.next);
+    for (std::size_t i = 0; i < variables_.size(); ++i)
+      if (declared()[i].written) {
+        std::swap(variables_[i].current, variables_[i].next);
+        variables_[i].known = variables_[i].next_known;
+      }
   }
 
   Array imported(std::uint32_t i, const ArrayView& view) const {
@@ -110,39 +123,33 @@ class Session::Impl {
   }
 
   Array state(const std::string& path) const {
-    const State& state = find_state(path);
-    const TensorType& type = input_type(state.input);
+    const Place place = find_state(path);
     const std::lock_guard lock(state_mutex_);
-    Array array = Array::allocate(type.dtype, type.shape);
-    if (type.bytes() != 0) std::memcpy(array.storage.writable(), state.current.data(), type.bytes());
+    Array array = Array::allocate(place.type.dtype, place.type.shape);
+    if (place.type.bytes() != 0)
+      std::memcpy(array.storage.writable(), place.current->data(), place.type.bytes());
     return array;
   }
 
   void set_state(const std::string& path, const ArrayView& value) {
-    const State& state = find_state(path);
-    const TensorType& type = input_type(state.input);
-    const BorderForm form = border_form(Stage::kExported, type, {});
+    const Place place = find_state(path);
+    const BorderForm form = border_form(Stage::kExported, place.type, {});
     verify_array(form, {}, value, "state", path);
     const std::lock_guard lock(state_mutex_);
-    copy(value, MutableArrayView::dense(state.current.data(), type.dtype, type.shape));
+    copy(value, MutableArrayView::dense(place.current->data(), place.type.dtype, place.type.shape));
+    if (place.variable) variables_[*place.variable].known = true;
   }
 
   void reset_state() {
     const std::lock_guard lock(state_mutex_);
     for (State& state : states_) {
       const Input& input = prepared_.graph().inputs()[state.input];
-      const std::size_t bytes = input_type(state.input).bytes();
-      if (!input.initial) {
-        std::memset(state.current.data(), 0, bytes);
-        continue;
-      }
-      const auto initial = input.initial->bytes();
-      if (initial.size() != bytes)
-        throw InvalidGraph({.where = "run",
-                            .what = "state '" + input.path + "' has an initial value of another size",
-                            .expected = std::to_string(bytes) + " bytes",
-                            .got = std::to_string(initial.size())});
-      if (bytes != 0) std::memcpy(state.current.data(), initial.data(), bytes);
+      put_initial(input.path, input.initial, input_type(state.input), state.current);
+    }
+    for (std::size_t i = 0; i < variables_.size(); ++i) {
+      const Prepared::Variable& variable = declared()[i];
+      put_initial(variable.name, variable.initial, variable.type, variables_[i].current);
+      variables_[i].known = variable.initial != nullptr;
     }
   }
 
@@ -215,11 +222,57 @@ class Session::Impl {
       throw InvalidGraph({.where = "prepare", .what = "state '" + output.path + "' is mutated twice"});
   }
 
-  const State& find_state(const std::string& path) const {
+  // A state input or a variable.
+  struct Place {
+    TensorType type;
+    const Memory* current = nullptr;
+    std::optional<std::size_t> variable;
+  };
+
+  Place find_state(const std::string& path) const {
     for (const State& state : states_)
-      if (prepared_.graph().inputs()[state.input].path == path) return state;
+      if (prepared_.graph().inputs()[state.input].path == path)
+        return {input_type(state.input), &state.current, std::nullopt};
+    for (std::size_t i = 0; i < variables_.size(); ++i)
+      if (declared()[i].name == path) return {declared()[i].type, &variables_[i].current, i};
     throw InvalidGraph(
         {.where = "run", .what = "the graph has no state of that name", .got = "'" + path + "'"});
+  }
+
+  // Zeros where there is no initial value.
+  static void put_initial(const std::string& name, const ConstantRef& initial, const TensorType& type,
+                          const Memory& to) {
+    const std::size_t bytes = type.bytes();
+    if (!initial) {
+      std::memset(to.data(), 0, bytes);
+      return;
+    }
+    const auto from = initial->bytes();
+    if (from.size() != bytes)
+      throw InvalidGraph({.where = "run",
+                          .what = "state '" + name + "' has an initial value of another size",
+                          .expected = std::to_string(bytes) + " bytes",
+                          .got = std::to_string(from.size())});
+    if (bytes != 0) std::memcpy(to.data(), from.data(), bytes);
+  }
+
+  std::span<const Prepared::Variable> declared() const { return prepared_.data().variables; }
+
+  // A run that fails leaves the values as they were: what is written is written to a copy.
+  std::vector<VariablePlace> bind_variables() {
+    std::vector<VariablePlace> places;
+    for (std::size_t i = 0; i < variables_.size(); ++i) {
+      VariableState& variable = variables_[i];
+      if (!declared()[i].written) {
+        places.push_back({variable.current.data(), &variable.known});
+        continue;
+      }
+      const std::size_t bytes = declared()[i].type.bytes();
+      if (bytes != 0) std::memcpy(variable.next.data(), variable.current.data(), bytes);
+      variable.next_known = variable.known;
+      places.push_back({variable.next.data(), &variable.next_known});
+    }
+    return places;
   }
 
   std::string input_name(std::uint32_t i) const {
@@ -313,7 +366,8 @@ class Session::Impl {
   std::vector<std::uint32_t> inputs_, outputs_;
   std::vector<BorderForm> input_forms_, output_forms_;
   std::vector<State> states_;
-  std::vector<State*> state_of_output_;  // null for outputs that callers get
+  std::vector<VariableState> variables_;  // as declared()
+  std::vector<State*> state_of_output_;   // null for outputs that callers get
   mutable std::mutex state_mutex_;
   std::mutex contexts_mutex_;
   std::vector<std::unique_ptr<Context>> contexts_;

@@ -63,7 +63,8 @@ class Session {
   // An input (index into the graph's inputs()) as the graph sees it: dense, in its dtype and axes.
   [[nodiscard]] Array imported(std::uint32_t input, const ArrayView& array) const;
 
-  // The present value of a state input, by its path. Throws InvalidGraph for an unknown one.
+  // The present value of a state input, by its path, or of a variable, by its name. Throws InvalidGraph for
+  // an unknown one.
   [[nodiscard]] Array state(const std::string& path) const;
   void set_state(const std::string& path, const ArrayView& value);
   void reset_state();

@@ -158,5 +158,12 @@ class Call {
 
 // ---- TOSA ----
 [[nodiscard]] Types infer_tosa(const Call& call);  // every op with info(op).is_tosa
+[[nodiscard]] Types infer_tosa_fft2d(const Call& call);
+[[nodiscard]] Types infer_tosa_rfft2d(const Call& call);
+[[nodiscard]] Types infer_tosa_table(const Call& call);
+[[nodiscard]] Types infer_tosa_rescale(const Call& call);
+[[nodiscard]] Types infer_tosa_variable(const Call& call);
+[[nodiscard]] Types infer_tosa_variable_write(const Call& call);
+[[nodiscard]] Types infer_tosa_variable_read(const Call& call);
 
 }  // namespace tosaic::rules

@@ -599,18 +599,27 @@ Types infer_tosa(const Call& call) {
       return cast(call);
     case Op::kTosaIdentity:
       return keep(call);
-    // each leaves this group when its rule is written
+
     case Op::kTosaFft2d:
+      return infer_tosa_fft2d(call);
     case Op::kTosaRfft2d:
+      return infer_tosa_rfft2d(call);
     case Op::kTosaTable:
+      return infer_tosa_table(call);
     case Op::kTosaRescale:
+      return infer_tosa_rescale(call);
+    case Op::kTosaVariable:
+      return infer_tosa_variable(call);
+    case Op::kTosaVariableWrite:
+      return infer_tosa_variable_write(call);
+    case Op::kTosaVariableRead:
+      return infer_tosa_variable_read(call);
     case Op::kTosaCustom:
     case Op::kTosaCondIf:
     case Op::kTosaWhileLoop:
-    case Op::kTosaVariable:
-    case Op::kTosaVariableWrite:
-    case Op::kTosaVariableRead:
-      call.unsupported("result types are not inferred", "an operator with a rule", "");
+      throw InternalError(
+          {.where = "infer",
+           .what = std::string(info(call.op()).name) + ": result types are stored, not inferred"});
 
 #define TOSAIC_OP(Name, text, AttrsT, operands, results, traits) case Op::Name:
 #define TOSAIC_TOSA_OP(Name, text, AttrsT, operands, results, traits)

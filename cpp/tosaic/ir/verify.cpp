@@ -4,8 +4,10 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <map>
 #include <unordered_set>
 
+#include "tosaic/ir/control_flow.h"
 #include "tosaic/ir/infer.h"
 
 namespace tosaic {
@@ -74,10 +76,14 @@ std::optional<std::int64_t> dense_bytes(DType dtype, const Shape& shape) {
   return bytes;
 }
 
+// Declared so far in the program, by name.
+using Variables = std::map<std::string, TensorType>;
+
 class Checker {
  public:
-  Checker(const Graph& graph, const VerifyOptions& options, Report report, std::size_t depth)
-      : graph_(graph), options_(options), report_(std::move(report)), depth_(depth) {}
+  Checker(const Graph& graph, const VerifyOptions& options, Report report, Variables& variables,
+          std::size_t depth)
+      : graph_(graph), options_(options), report_(std::move(report)), variables_(variables), depth_(depth) {}
 
   void run() {
     values();
@@ -118,6 +124,8 @@ class Checker {
   bool regions(const Node& node);
   void cond(const Node& node);
   void while_loop(const Node& node);
+  void variable(const Node& node);
+  void variable_use(const Node& node);
   void predicate(const Node& node, const TensorType& type, const std::string& what);
   void region_takes(const Node& node, const Graph& region, std::span<const ValueId> operands);
   void region_gives(const Node& node, const Graph& region, std::span<const Value> expected);
@@ -125,6 +133,7 @@ class Checker {
   const Graph& graph_;
   const VerifyOptions& options_;
   Report report_;
+  Variables& variables_;
   std::size_t depth_;
   bool values_ok_ = true;                        // shapes small enough to infer from
   std::unordered_set<std::uint32_t> mutated_{};  // inputs that an output already updates
@@ -323,8 +332,11 @@ void Checker::node(const Node& node) {
   if (!sound_operands || !sound_results || !values_ok_) return;
   if (sound_attributes && options_.types && has_inference(node.op)) types(node);
   if (!sound_regions) return;
-  if (node.op == Op::kCond) cond(node);
-  if (node.op == Op::kWhileLoop) while_loop(node);
+  if (is_cond(node.op)) cond(node);
+  if (is_while_loop(node.op)) while_loop(node);
+  if (!sound_attributes) return;
+  if (node.op == Op::kTosaVariable) variable(node);
+  if (node.op == Op::kTosaVariableRead || node.op == Op::kTosaVariableWrite) variable_use(node);
 }
 
 bool Checker::operands(const Node& node) {
@@ -453,7 +465,7 @@ void Checker::stage(const Node& node) {
 }
 
 bool Checker::regions(const Node& node) {
-  const std::size_t expected = node.op == Op::kCond || node.op == Op::kWhileLoop ? 2 : 0;
+  const std::size_t expected = is_cond(node.op) || is_while_loop(node.op) ? 2 : 0;
   if (node.regions.size() != expected) {
     invalid(node, {.what = std::string(info(node.op).name) + " has the wrong number of regions",
                    .expected = std::to_string(expected),
@@ -474,7 +486,7 @@ bool Checker::regions(const Node& node) {
       invalid(node, {.what = "region '" + region->name + "' stands at another stage",
                      .expected = std::string(to_string(graph_.stage)),
                      .got = std::string(to_string(region->stage))});
-    Checker(*region, options_, report_, depth_ + 1).run();
+    Checker(*region, options_, report_, variables_, depth_ + 1).run();
   }
   return true;
 }
@@ -524,7 +536,7 @@ void Checker::region_gives(const Node& node, const Graph& region, std::span<cons
 
 void Checker::cond(const Node& node) {
   const std::span<const ValueId> operands = graph_.operands(node);
-  predicate(node, graph_.type(operands[0]), "the predicate of cond");
+  predicate(node, graph_.type(operands[0]), "the predicate of " + std::string(info(node.op).name));
   for (const auto& region : node.regions) {
     region_takes(node, *region, operands.subspan(1));
     region_gives(node, *region, graph_.values().subspan(node.first_result, node.result_count));
@@ -532,12 +544,20 @@ void Checker::cond(const Node& node) {
 }
 
 // The first operands are carried from turn to turn, one for each result; the rest are seen by every turn.
+// TOSA's loop carries them all.
 void Checker::while_loop(const Node& node) {
   const std::span<const ValueId> operands = graph_.operands(node);
+  const std::string name(info(node.op).name);
   const Graph& condition = *node.regions[0];
   const Graph& body = *node.regions[1];
+  if (node.op == Op::kTosaWhileLoop && node.result_count != operands.size()) {
+    invalid(node, {.what = name + " gives another number of results than it takes operands",
+                   .expected = std::to_string(operands.size()),
+                   .got = std::to_string(node.result_count)});
+    return;
+  }
   if (node.result_count > operands.size()) {
-    invalid(node, {.what = "while_loop has more results than operands",
+    invalid(node, {.what = name + " has more results than operands",
                    .expected = "at most " + std::to_string(operands.size()),
                    .got = std::to_string(node.result_count)});
     return;
@@ -547,18 +567,48 @@ void Checker::while_loop(const Node& node) {
   region_gives(node, body, graph_.values().subspan(node.first_result, node.result_count));
   for (std::uint32_t i = 0; i < node.result_count; ++i)
     if (!same_array(graph_.type(operands[i]), graph_.type(graph_.result(node, i))))
-      invalid(node, {.what = "while_loop changes the type of carried operand " + std::to_string(i),
+      invalid(node, {.what = name + " changes the type of carried operand " + std::to_string(i),
                      .expected = array_text(graph_.type(operands[i])),
                      .got = array_text(graph_.type(graph_.result(node, i)))});
   if (condition.outputs().size() != 1) {
-    invalid(node, {.what = "the condition of while_loop has the wrong number of outputs",
+    invalid(node, {.what = "the condition of " + name + " has the wrong number of outputs",
                    .expected = "1",
                    .got = std::to_string(condition.outputs().size())});
     return;
   }
   const ValueId truth = condition.outputs()[0].value;
   if (truth.index() < condition.values().size())
-    predicate(node, condition.type(truth), "the condition of while_loop");
+    predicate(node, condition.type(truth), "the condition of " + name);
+}
+
+void Checker::variable(const Node& node) {
+  const auto& attrs = Graph::attrs<TosaVariableAttrs>(node);
+  if (depth_ != 0)
+    invalid(node, {.what = "variable '" + attrs.name + "' is declared inside a region",
+                   .expected = "declarations in the program's own graph"});
+  TensorType type;
+  type.dtype = attrs.dtype;
+  type.shape = attrs.shape;
+  if (!variables_.emplace(attrs.name, type).second)
+    invalid(node, {.what = "variable '" + attrs.name + "' is declared twice"});
+  const std::span<const ValueId> operands = graph_.operands(node);
+  if (!operands.empty() && operands[0].valid() && graph_.value(operands[0]).kind != ValueKind::kConstant)
+    invalid(node, {.what = "the initial value of variable '" + attrs.name + "' is computed",
+                   .expected = "a constant",
+                   .got = "'" + graph_.value(operands[0]).name + "'"});
+}
+
+void Checker::variable_use(const Node& node) {
+  const auto& attrs = Graph::attrs<TosaNameAttrs>(node);
+  const auto declared = variables_.find(attrs.name);
+  if (declared == variables_.end()) {
+    invalid(node, {.what = "variable '" + attrs.name + "' is used before it is declared"});
+    return;
+  }
+  if (declared->second.dtype != attrs.dtype || !(declared->second.shape == attrs.shape))
+    invalid(node, {.what = "variable '" + attrs.name + "' is used as another type than declared",
+                   .expected = array_text(declared->second),
+                   .got = array_text(attrs.dtype, attrs.shape)});
 }
 
 [[noreturn]] void raise(Fault fault, ErrorParts parts) {
@@ -575,13 +625,16 @@ void Checker::while_loop(const Node& node) {
 
 }  // namespace
 
-void verify(const Graph& graph, const VerifyOptions& options) { Checker(graph, options, raise, 0).run(); }
+void verify(const Graph& graph, const VerifyOptions& options) {
+  Variables variables;
+  Checker(graph, options, raise, variables, 0).run();
+}
 
 std::vector<ErrorParts> check(const Graph& graph, const VerifyOptions& options) {
   std::vector<ErrorParts> problems;
-  Checker(
-      graph, options, [&problems](Fault, ErrorParts parts) { problems.push_back(std::move(parts)); }, 0)
-      .run();
+  Variables variables;
+  const auto add = [&problems](Fault, ErrorParts parts) { problems.push_back(std::move(parts)); };
+  Checker(graph, options, add, variables, 0).run();
   return problems;
 }
 

@@ -42,9 +42,9 @@ const Usable& usable() {
   return found;
 }
 
-constexpr std::array<Kernel (*)(const Request&), 7> kFamilies{
-    prepare_contraction, prepare_pool,      prepare_resize,  prepare_elementwise,
-    prepare_reduce,      prepare_normalize, prepare_movement};
+constexpr std::array<Kernel (*)(const Request&), 9> kFamilies{
+    prepare_contraction, prepare_pool,     prepare_resize,     prepare_elementwise, prepare_reduce,
+    prepare_normalize,   prepare_movement, prepare_requantize, prepare_fourier};
 
 std::string dtypes_of(std::span<const Operand> operands) {
   std::string text;

@@ -93,5 +93,7 @@ struct Tolerance {
 [[nodiscard]] Kernel prepare_normalize(
     const Request& request);                                    // batch/layer/rms/group norm, softmaxes, sdpa
 [[nodiscard]] Kernel prepare_movement(const Request& request);  // kView, kMovement ops, arange, full
+[[nodiscard]] Kernel prepare_requantize(const Request& request);  // tosa.table, tosa.rescale
+[[nodiscard]] Kernel prepare_fourier(const Request& request);     // tosa.fft2d, tosa.rfft2d
 
 }  // namespace tosaic::kernels

@@ -3,12 +3,13 @@
 //   %a = exp(%x)  %b = exp(%x)  %c = add(%a, %b)      ->      %a = exp(%x)  %c = add(%a, %a)
 //
 // Constants of at most 256 bytes are compared by content, larger ones by the memory they name (tied weights).
-// Opaque nodes and nodes with regions are never merged.
+// Foreign nodes, nodes with regions and those that touch variables are never merged.
 
 #include <cstring>
 #include <string>
 #include <unordered_map>
 
+#include "tosaic/ir/control_flow.h"
 #include "tosaic/ir/rewriter.h"
 #include "tosaic/passes/pass.h"
 
@@ -68,7 +69,7 @@ std::optional<Graph> common_subexpressions(const Graph& graph) {
       if (leader[i] != ValueId(i)) rewriter.bind(ValueId(i), rewriter.map(leader[i]));
   }
   for (const Node& node : graph.nodes()) {
-    if (node.op == Op::kOpaque || !node.regions.empty() || node.result_count == 0) {
+    if (is_foreign(node.op) || !node.regions.empty() || node.result_count == 0 || touches_variables(node)) {
       rewriter.keep(node);
       continue;
     }

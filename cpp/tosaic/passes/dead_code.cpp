@@ -2,8 +2,9 @@
 //
 //   %a = exp(%x)   %b = neg(%x)   return %b      ->      %b = neg(%x)   return %b
 //
-// Opaque nodes count as having an effect and stay. Inputs stay: they are the caller's.
+// Foreign nodes and those that touch variables have an effect and stay. Inputs stay: they are the caller's.
 
+#include "tosaic/ir/control_flow.h"
 #include "tosaic/ir/rewriter.h"
 #include "tosaic/passes/pass.h"
 
@@ -14,7 +15,7 @@ std::optional<Graph> dead_code(const Graph& graph) {
   for (const Output& output : graph.outputs()) live[output.value.index()] = true;
   for (std::size_t n = graph.nodes().size(); n-- > 0;) {
     const Node& node = graph.nodes()[n];
-    bool needed = node.op == Op::kOpaque || node.result_count == 0;
+    bool needed = is_foreign(node.op) || node.result_count == 0 || touches_variables(node);
     for (std::uint32_t r = 0; r < node.result_count; ++r) needed = needed || live[node.first_result + r];
     live_nodes[n] = needed;
     if (!needed) continue;

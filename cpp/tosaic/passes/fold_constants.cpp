@@ -6,12 +6,13 @@
 // `full` becomes an expand of one number, for `simplify` to drop. Where another folded node reads it, it is
 // computed for that.
 //
-// Not folded: opaque nodes and nodes with regions, and operands whose data is not bound (a text form read
-// without its weights). Values whose only use is another folded node leave no constant behind.
+// Not folded: foreign nodes, nodes with regions or variables, and operands whose data is not bound (a text
+// form read without its weights). Values whose only use is another folded node leave no constant behind.
 
 #include <algorithm>
 
 #include "tosaic/exec/fold.h"
+#include "tosaic/ir/control_flow.h"
 #include "tosaic/ir/rewriter.h"
 #include "tosaic/passes/match.h"
 #include "tosaic/passes/pass.h"
@@ -22,7 +23,7 @@ namespace {
 constexpr std::size_t kLargeBytes = 64 * 1024;
 
 bool may_fold(const Node& node) {
-  return node.op != Op::kOpaque && node.regions.empty() && node.result_count != 0;
+  return !is_foreign(node.op) && node.regions.empty() && node.result_count != 0 && !touches_variables(node);
 }
 
 class Folding {

@@ -4,6 +4,7 @@
 #include <limits>
 #include <unordered_set>
 
+#include "tosaic/ir/control_flow.h"
 #include "tosaic/ir/infer.h"
 #include "tosaic/target/type_support.h"
 
@@ -24,8 +25,9 @@ std::int64_t product(std::int64_t a, std::int64_t b) {
 
 class Checker {
  public:
-  Checker(const Graph& graph, const TargetSpec& spec)
-      : graph_(graph), spec_(spec), limits_(limits(spec.level)) {}
+  // `depth`: control flow around the graph.
+  Checker(const Graph& graph, const TargetSpec& spec, std::int64_t depth = 0)
+      : graph_(graph), spec_(spec), limits_(limits(spec.level)), depth_(depth) {}
 
   std::vector<Violation> check() {
     for (const Value& value : graph_.values())
@@ -102,16 +104,40 @@ class Checker {
       check_conditions();
       std::visit([this](const auto& attrs) { check_attributes(attrs); }, *node.attrs);
       check_constants();
-      if (node.op == Op::kTosaConcat)
-        limit("the number of operands", node.operand_count, "MAX_TENSOR_LIST_SIZE",
-              limits_.max_tensor_list_size);
+      check_lists();
+      check_regions();
     }
     node_ = nullptr;
+  }
+
+  void check_lists() {
+    const Op op = node_->op;
+    const bool control = is_cond(op) || is_while_loop(op);
+    if (op != Op::kTosaConcat && op != Op::kTosaCustom && !control) return;
+    const std::int64_t listed = node_->operand_count - (is_cond(op) && node_->operand_count != 0 ? 1 : 0);
+    limit("the number of operands", listed, "MAX_TENSOR_LIST_SIZE", limits_.max_tensor_list_size);
+    limit("the number of results", node_->result_count, "MAX_TENSOR_LIST_SIZE", limits_.max_tensor_list_size);
+  }
+
+  // What is wrong inside a region is said of its own nodes, and belongs to the node around it.
+  void check_regions() {
+    if (node_->regions.empty()) return;
+    limit("the nesting of control flow", depth_ + 1, "MAX_NESTING", limits_.max_nesting);
+    for (const auto& region : node_->regions)
+      for (Violation& violation : Checker(*region, spec_, depth_ + 1).check()) {
+        violation.node = graph_.id(*node_);
+        violations_.push_back(std::move(violation));
+      }
   }
 
   [[nodiscard]] std::string op_name() const { return std::string(info(node_->op).name); }
 
   void check_dtypes() {
+    if (const Need* need = untyped_need(node_->op)) {
+      if (!need->met_by(spec_.features))
+        add("profile", op_name() + " is not in the target", to_string(*need), to_string(spec_));
+      return;
+    }
     const std::vector<DType> dtypes = node_dtypes(graph_, *node_);
     const std::size_t count = graph_.operands(*node_).size();
     const std::vector<TypeMode> modes = type_modes(node_->op, count);
@@ -139,6 +165,7 @@ class Checker {
   // Inference has the ERROR_IF conditions; a stored type that differs from the inferred one breaks them as
   // well.
   void check_conditions() {
+    if (!has_inference(node_->op)) return;
     std::vector<const TensorType*> types;
     for (const ValueId operand : graph_.operands(*node_))
       types.push_back(operand.valid() ? &graph_.type(operand) : nullptr);
@@ -199,6 +226,22 @@ class Checker {
     kernels("the padding", pad);
     strides(stride);
   }
+  void check_attributes(const TosaFftAttrs& /*attrs*/) { check_transform(); }
+  void check_attributes(const TosaRfftAttrs& /*attrs*/) { check_transform(); }
+  void check_transform() {
+    const Shape& shape = graph_.type(graph_.operands(*node_)[0]).shape;
+    for (std::size_t axis = 1; axis < shape.size(); ++axis)
+      limit("the extent", shape[axis], "MAX_KERNEL", limits_.max_kernel);
+  }
+  void check_attributes(const TosaRescaleAttrs& a) {
+    if (a.rounding_mode == RoundingMode::kDoubleRound) rounds_by(Extension::kDoubleRound);
+    if (a.rounding_mode == RoundingMode::kInexactRound) rounds_by(Extension::kInexactRound);
+  }
+  void rounds_by(Extension extension) {
+    if (!spec_.has(extension))
+      add("profile", op_name() + " rounds in a way that is not in the target",
+          std::string(to_string(extension)), to_string(spec_));
+  }
   void check_attributes(const TosaResizeAttrs& a) {
     for (std::size_t i = 0; i + 1 < a.scale.size(); i += 2)
       if (a.scale[i + 1] > 0) limit("the scale", a.scale[i] / a.scale[i + 1], "MAX_SCALE", limits_.max_scale);
@@ -255,6 +298,10 @@ class Checker {
       elements_between(1, "shift", 0, static_cast<std::int64_t>(byte_size(first.dtype)) * 8 - 1);
     if ((op == Op::kTosaGather || op == Op::kTosaScatter) && first.rank() == 3)
       elements_between(1, "index", 0, first.shape[1] - 1);
+    if (op == Op::kTosaTable) {
+      require_constant(1, "the table");
+      if (first.dtype == DType::kI16) check_slopes();
+    }
     if (op == Op::kTosaScatter) check_scatter_indices();
     if (op == Op::kTosaIntdiv) check_divisors();
   }
@@ -266,6 +313,29 @@ class Checker {
     for (std::size_t i = 0; i < count; ++i) {
       if (element_as_int(*divisor, i) != 0) continue;
       add("constant", op_name() + ": divisor " + std::to_string(i) + " is zero", "not 0", "0");
+      return;
+    }
+  }
+
+  // An operand that only EXT-DYNAMIC lets the program compute.
+  void require_constant(std::size_t operand, const char* what) {
+    const ValueId value = graph_.operands(*node_)[operand];
+    if (graph_.value(value).kind != ValueKind::kConstant && !spec_.has(Extension::kDynamic))
+      add("profile", op_name() + ": " + what + " is computed by the program",
+          "a constant, or " + std::string(to_string(Extension::kDynamic)),
+          "'" + graph_.value(value).name + "' on " + to_string(spec_));
+  }
+
+  // Between entries of an i16 table lies a line whose slope is 16 bits.
+  void check_slopes() {
+    const Constant* table = constant_operand(1);
+    if (table == nullptr) return;
+    const auto count = static_cast<std::size_t>(num_elements(table->shape));
+    for (std::size_t i = 0; i + 1 < count; ++i) {
+      const std::int64_t slope = element_as_int(*table, i + 1) - element_as_int(*table, i);
+      if (slope >= -32768 && slope <= 32767) continue;
+      add("constant", op_name() + ": entries " + std::to_string(i) + " and the next are too far apart",
+          "a difference of -32768 to 32767", std::to_string(slope));
       return;
     }
   }
@@ -291,6 +361,7 @@ class Checker {
   const Graph& graph_;
   const TargetSpec& spec_;
   const LevelLimits& limits_;
+  std::int64_t depth_;
   std::vector<Violation> violations_;
   const Node* node_ = nullptr;  // being checked; none: a value
   std::string value_name_;

@@ -17,6 +17,10 @@ constexpr Need kE4M3{bit(Extension::kFp8E4M3), 0};
 constexpr Need kE5M2{bit(Extension::kFp8E5M2), 0};
 constexpr Need kBfE4M3{0, bit(Extension::kBf16) | bit(Extension::kFp8E4M3)};
 constexpr Need kBfE5M2{0, bit(Extension::kBf16) | bit(Extension::kFp8E5M2)};
+constexpr Need kFft{bit(Extension::kFft), 0};
+constexpr Need kIntVariable{0, bit(Profile::kInt) | bit(Extension::kVariable)};
+constexpr Need kFpVariable{0, bit(Profile::kFp) | bit(Extension::kVariable)};
+constexpr Need kControl{bit(Extension::kControlFlow), 0};
 
 // How the dtypes a, b, c, d of a row spread over operands, result and accumulator.
 enum class Pattern : std::uint8_t {
@@ -27,6 +31,9 @@ enum class Pattern : std::uint8_t {
   kSelect,       // bool, a, a -> a
   kGather,       // a, i32 -> a
   kScatter,      // a, i32, a -> a
+  kTransform,    // a, ... -> a, a
+  kTable,        // a, b -> c
+  kVariable,     // a, whether read, written or declared
 };
 
 struct Row {
@@ -103,6 +110,14 @@ constexpr Row kCast[] = {to(kBool, kI8, kInt),        to(kBool, kI16, kInt),    
                          to(kF32, kF8E4M3, kE4M3),    to(kF32, kF8E5M2, kE5M2),    to(kF32, kBF16, kBf),
                          to(kF32, kF16, kFp)};
 
+constexpr Row kTransforms[] = {same(kF32, kFft)};
+constexpr Row kTables[] = {conv(kI8, kI8, kI8, kI8, kInt), conv(kI16, kI16, kI32, kI32, kInt16)};
+constexpr Row kRescale[] = {to(kI8, kI8, kInt),    to(kI8, kI16, kInt),    to(kI8, kI32, kInt),
+                            to(kI16, kI8, kInt),   to(kI16, kI16, kInt),   to(kI16, kI32, kInt),
+                            to(kI32, kI8, kInt),   to(kI32, kI16, kInt),   to(kI32, kI32, kInt),
+                            to(kI48, kI8, kInt16), to(kI48, kI16, kInt16), to(kI48, kI32, kInt16)};
+constexpr Row kVariables[] = {same(kI8, kIntVariable), same(kF16, kFpVariable), same(kF32, kFpVariable)};
+
 struct OpRow {
   Op op;
   Pattern pattern;
@@ -114,8 +129,10 @@ constexpr OpRow kOps[] = {
     {Op::kTosaConv2d, Pattern::kConvolution, kConv},
     {Op::kTosaConv3d, Pattern::kConvolution, kConv},
     {Op::kTosaDepthwiseConv2d, Pattern::kConvolution, kConv},
+    {Op::kTosaFft2d, Pattern::kTransform, kTransforms},
     {Op::kTosaMatmul, Pattern::kInOut, kMatmul},
     {Op::kTosaMaxPool2d, Pattern::kSame, kMaxPool},
+    {Op::kTosaRfft2d, Pattern::kTransform, kTransforms},
     {Op::kTosaTransposeConv2d, Pattern::kConvolution, kConv},
     {Op::kTosaClamp, Pattern::kSame, kClamp},
     {Op::kTosaErf, Pattern::kSame, kFloats},
@@ -137,6 +154,7 @@ constexpr OpRow kOps[] = {
     {Op::kTosaMul, Pattern::kInOut, kMultiply},
     {Op::kTosaPow, Pattern::kSame, kFloats},
     {Op::kTosaSub, Pattern::kSame, kAddSub},
+    {Op::kTosaTable, Pattern::kTable, kTables},
     {Op::kTosaAbs, Pattern::kSame, kI32Floats},
     {Op::kTosaBitwiseNot, Pattern::kSame, kIntegers},
     {Op::kTosaCeil, Pattern::kSame, kFloats},
@@ -171,7 +189,11 @@ constexpr OpRow kOps[] = {
     {Op::kTosaScatter, Pattern::kScatter, kIndexed},
     {Op::kTosaResize, Pattern::kInOut, kResize},
     {Op::kTosaCast, Pattern::kInOut, kCast},
+    {Op::kTosaRescale, Pattern::kInOut, kRescale},
     {Op::kTosaIdentity, Pattern::kSame, kConstants},
+    {Op::kTosaVariable, Pattern::kVariable, kVariables},
+    {Op::kTosaVariableWrite, Pattern::kVariable, kVariables},
+    {Op::kTosaVariableRead, Pattern::kVariable, kVariables},
 };
 
 std::vector<DType> spread(Pattern pattern, const Row& row, std::size_t operand_count) {
@@ -193,6 +215,12 @@ std::vector<DType> spread(Pattern pattern, const Row& row, std::size_t operand_c
       return {row.a, kI32, row.a};
     case Pattern::kScatter:
       return {row.a, kI32, row.a, row.a};
+    case Pattern::kTransform:
+      return std::vector<DType>(operand_count + 2, row.a);
+    case Pattern::kTable:
+      return {row.a, row.b, row.c};
+    case Pattern::kVariable:
+      return {row.a};
   }
   return {};
 }
@@ -219,7 +247,14 @@ std::vector<TypeMode> type_modes(Op op, std::size_t operand_count) {
   return modes;
 }
 
+const Need* untyped_need(Op op) {
+  if (op == Op::kTosaCondIf || op == Op::kTosaWhileLoop) return &kControl;
+  return op == Op::kTosaCustom ? &kBoth : nullptr;
+}
+
 std::vector<DType> node_dtypes(const Graph& graph, const Node& node) {
+  if (const auto* a = std::get_if<TosaVariableAttrs>(&*node.attrs)) return {a->dtype};
+  if (const auto* a = std::get_if<TosaNameAttrs>(&*node.attrs)) return {a->dtype};
   std::vector<DType> dtypes;
   for (const ValueId operand : graph.operands(node))
     if (operand.valid()) dtypes.push_back(graph.type(operand).dtype);

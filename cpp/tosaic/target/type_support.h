@@ -23,14 +23,19 @@ struct Need {
 // "PRO-INT or PRO-FP"
 [[nodiscard]] std::string to_string(const Need& need);
 
-// One combination: operands, result and, for convolutions and AVG_POOL2D, the accumulator.
+// One combination: operands, results and, for convolutions and AVG_POOL2D, the accumulator; of a variable's
+// operators its dtype alone.
 struct TypeMode {
   std::vector<DType> dtypes;
   Need need;
 };
 
-// All combinations of a tosa.* operator with `operand_count` operands; empty for other operators.
+// All combinations of a tosa.* operator with `operand_count` operands; empty for other operators, and for
+// those that take any tensors.
 [[nodiscard]] std::vector<TypeMode> type_modes(Op op, std::size_t operand_count);
+
+// What an operator that takes any tensors needs (CUSTOM, COND_IF, WHILE_LOOP); null for the others.
+[[nodiscard]] const Need* untyped_need(Op op);
 
 // The combination that a node has.
 [[nodiscard]] std::vector<DType> node_dtypes(const Graph& graph, const Node& node);

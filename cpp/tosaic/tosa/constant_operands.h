@@ -14,25 +14,31 @@
 namespace tosaic::tosa {
 
 // Calls, in operand order, with the operand's name in the specification:
-//   visit.zero_point(name, dtype, int64)    one element of an operand's dtype
-//   visit.element(name, dtype, Scalar)      one element of an operand's dtype
-//   visit.shift(name, int64)                one int8
-//   visit.dims(name, Dims)                  a shape value
-//   visit.padding(name, before, after)      a shape value (before, after) per axis
+//   visit.zero_point(name, dtype, int64, is_unsigned)    one element of an operand's dtype
+//   visit.element(name, dtype, Scalar)                   one element of an operand's dtype
+//   visit.elements(name, dtype, vector<int64>)           one axis
+//   visit.shift(name, int64)                             one int8
+//   visit.dims(name, Dims)                               a shape value
+//   visit.padding(name, before, after)                   a shape value (before, after) per axis
 // `dtypes` are those of the operator's other operands.
 template <class A, class Visit>
 void visit_constant_operands(A& attrs, std::span<const DType> dtypes, Visit& visit) {
   using T = std::remove_const_t<A>;
   if constexpr (std::is_same_v<T, TosaConvAttrs> || std::is_same_v<T, TosaTransposeConvAttrs>) {
-    visit.zero_point("input_zp", dtypes[0], attrs.input_zp);
-    visit.zero_point("weight_zp", dtypes[1], attrs.weight_zp);
+    visit.zero_point("input_zp", dtypes[0], attrs.input_zp, false);
+    visit.zero_point("weight_zp", dtypes[1], attrs.weight_zp, false);
   } else if constexpr (std::is_same_v<T, TosaAvgPoolAttrs>) {
-    visit.zero_point("input_zp", dtypes[0], attrs.input_zp);
-    visit.zero_point("output_zp", dtypes[0], attrs.output_zp);
+    visit.zero_point("input_zp", dtypes[0], attrs.input_zp, false);
+    visit.zero_point("output_zp", dtypes[0], attrs.output_zp, false);
   } else if constexpr (std::is_same_v<T, TosaZeroPointAttrs>) {
     const bool binary = dtypes.size() == 2;  // matmul; else negate
-    visit.zero_point(binary ? "A_zp" : "input1_zp", dtypes[0], attrs.first_zp);
-    visit.zero_point(binary ? "B_zp" : "output_zp", dtypes[binary ? 1 : 0], attrs.second_zp);
+    visit.zero_point(binary ? "A_zp" : "input1_zp", dtypes[0], attrs.first_zp, false);
+    visit.zero_point(binary ? "B_zp" : "output_zp", dtypes[binary ? 1 : 0], attrs.second_zp, false);
+  } else if constexpr (std::is_same_v<T, TosaRescaleAttrs>) {
+    visit.elements("multiplier", attrs.scale32 ? DType::kI32 : DType::kI16, attrs.multiplier);
+    visit.elements("shift", DType::kI8, attrs.shift);
+    visit.zero_point("input_zp", dtypes[0], attrs.input_zp, attrs.input_unsigned);
+    visit.zero_point("output_zp", attrs.dtype, attrs.output_zp, attrs.output_unsigned);
   } else if constexpr (std::is_same_v<T, TosaMulAttrs>) {
     visit.shift("shift", attrs.shift);
   } else if constexpr (std::is_same_v<T, TosaPadAttrs>) {

@@ -10,7 +10,9 @@
 #include <queue>
 #include <unordered_map>
 
+#include "tosaic/ir/control_flow.h"
 #include "tosaic/ir/infer.h"
+#include "tosaic/ir/verify.h"
 #include "tosaic/tosa/constant_operands.h"
 #include "tosaic/tosa/location.h"
 #include "tosaic/tosa/schema_map.h"
@@ -20,6 +22,8 @@ namespace {
 
 constexpr std::size_t kDataAlignment = 8;
 constexpr std::size_t kMaxShapeLength = 2 * kMaxRank;  // of a shape value: padding has two entries per axis
+constexpr std::size_t kMaxRegionDepth = 64;
+constexpr std::size_t kMaxRegions = 1 << 14;  // each counted as often as it is used
 
 template <class T>
 std::size_t length(const flatbuffers::Vector<T>* vector) {
@@ -82,6 +86,95 @@ const schema::TosaGraph& checked_root(std::span<const std::byte> bytes) {
   return *schema::GetTosaGraph(data);
 }
 
+// ---- several blocks ----
+
+// A block of the file; the program and each region have one.
+struct BlockEntry {
+  const schema::TosaBasicBlock* block = nullptr;
+  std::unordered_map<std::string_view, const schema::TosaTensor*> tensors;  // first of each name
+  std::shared_ptr<const Graph> graph;                                       // once it is read
+  std::size_t regions = 1;  // itself and all inside, each counted as often as it is used
+  bool open = false;        // being read
+  bool used = false;
+};
+
+// The blocks by name, and what reading them takes in all.
+class BlockTable {
+ public:
+  BlockTable(const Storage& file, const schema::TosaGraph& root) : file_(file) {
+    for (std::size_t r = 0; r < length(root.regions()); ++r) {
+      const auto* region = root.regions()->Get(static_cast<flatbuffers::uoffset_t>(r));
+      for (std::size_t b = 0; b < length(region->blocks()); ++b)
+        add(view(region->name()), *region->blocks()->Get(static_cast<flatbuffers::uoffset_t>(b)));
+    }
+    if (entries_.empty()) throw InvalidGraph({.where = "tosa", .what = "the file has no block of operators"});
+  }
+
+  // The program: the block of the region "main", or the first.
+  BlockEntry& program() {
+    const auto it = regions_.find("main");
+    return entries_[it == regions_.end() ? 0 : it->second];
+  }
+
+  // The block of a region's name, or of its own; null: none.
+  BlockEntry* find(std::string_view name) {
+    for (const auto* names : {&regions_, &blocks_})
+      if (const auto it = names->find(name); it != names->end()) return &entries_[it->second];
+    return nullptr;
+  }
+
+  [[nodiscard]] std::size_t count() const { return entries_.size(); }
+
+  void require_all_used() const {
+    for (const BlockEntry& entry : entries_)
+      if (!entry.used)
+        throw InvalidGraph(
+            {.where = "tosa",
+             .what = "block " + quoted(view(entry.block->name())) + " is used by no operator"});
+  }
+
+  // Names and elements of the file that are looked at; they take bytes of it, unless lists overlap.
+  [[nodiscard]] bool take_names(std::size_t count) { return (names_ += count) <= file_.size(); }
+  [[nodiscard]] bool take_bytes(std::size_t count) { return (bytes_ += count) <= file_.size(); }
+  [[nodiscard]] const Storage& file() const { return file_; }
+
+ private:
+  void add(std::string_view region, const schema::TosaBasicBlock& block) {
+    regions_.emplace(region, entries_.size());
+    blocks_.emplace(view(block.name()), entries_.size());
+    BlockEntry entry;
+    entry.block = &block;
+    for (std::size_t i = 0; i < length(block.tensors()); ++i) {
+      const auto* tensor = block.tensors()->Get(static_cast<flatbuffers::uoffset_t>(i));
+      entry.tensors.emplace(view(tensor->name()), tensor);
+    }
+    entries_.push_back(std::move(entry));
+  }
+
+  const Storage& file_;
+  std::vector<BlockEntry> entries_;
+  std::unordered_map<std::string_view, std::size_t> regions_, blocks_;
+  std::size_t names_ = 0, bytes_ = 0;
+};
+
+using Names = flatbuffers::Vector<flatbuffers::Offset<flatbuffers::String>>;
+
+std::string_view name_at(const Names* names, std::size_t i) {
+  return view(names->Get(static_cast<flatbuffers::uoffset_t>(i)));
+}
+
+// What the file says of a tensor, sound or not: "f32[2,3]".
+std::string declared_type(const schema::TosaTensor& tensor) {
+  const auto code = static_cast<std::uint32_t>(tensor.type());
+  const std::optional<DType> dtype = dtype_from_code(code);
+  std::string text = (dtype ? std::string(to_string(*dtype)) : dtype_code_name(code)) + "[";
+  for (std::size_t i = 0; i < length(tensor.shape()); ++i)
+    text += (i == 0 ? "" : ",") + std::to_string(tensor.shape()->Get(static_cast<flatbuffers::uoffset_t>(i)));
+  return text + "]";
+}
+
+bool has_data(const schema::TosaTensor& tensor) { return length(tensor.data()) != 0 || tensor.offset() > 1; }
+
 // ---- one block ----
 
 // What a name stands for.
@@ -93,33 +186,49 @@ struct Slot {
   TensorType type;                 // of a tensor
   std::uint32_t producer = kNone;  // operator
   bool is_input = false;
+  bool is_variable = false;
   ValueId value;                    // once it is in the graph
   std::optional<Storage> constant;  // elements, once needed
 };
 
 class BlockReader {
  public:
-  BlockReader(const Storage& file, const schema::TosaBasicBlock& block) : file_(file), block_(block) {}
+  BlockReader(BlockTable& blocks, BlockEntry& entry, std::size_t depth)
+      : blocks_(blocks), entry_(entry), block_(*entry.block), file_(blocks.file()), depth_(depth) {}
 
   Graph read() {
+    entry_.open = entry_.used = true;
     read_names();
     read_inputs();
     read_producers();
+    read_regions();
     graph_.stage = Stage::kTosa;
     for (const std::uint32_t index : topological_order()) emit(index);
     read_outputs();
+    entry_.open = false;
     return std::move(graph_);
   }
 
   // ---- constant operands, called by visit_constant_operands; `next_` is the operand to come ----
 
-  void zero_point(const char* name, DType dtype, std::int64_t& value) {
+  void zero_point(const char* name, DType dtype, std::int64_t& value, bool is_unsigned) {
     const std::array<std::byte, 8> bytes = element_bytes(name, dtype);
     const double read = load_element(dtype, bytes.data());
     if (is_float(dtype) && !(read == 0))
       throw_here<InvalidGraph>(std::string(name) + " of a float operand is not zero", "0",
                                std::to_string(read));
     value = static_cast<std::int64_t>(read);
+    if (is_unsigned && value < 0) value += std::int64_t{1} << (8 * byte_size(dtype));
+  }
+  void elements(const char* name, DType dtype, std::vector<std::int64_t>& values) {
+    Slot& slot = constant_operand(name, false);
+    if (slot.type.dtype != dtype || slot.type.rank() != 1)
+      throw_here<InvalidGraph>("the operand " + std::string(name) + " has the wrong type",
+                               std::string(to_string(dtype)) + " of rank 1", to_string(slot.type));
+    const std::byte* at = constant_storage(slot).bytes().data();
+    values.clear();
+    for (std::int64_t i = 0; i < slot.type.shape[0]; ++i, at += byte_size(dtype))
+      values.push_back(static_cast<std::int64_t>(load_element(dtype, at)));
   }
   void element(const char* name, DType dtype, Scalar& value) {
     const std::array<std::byte, 8> bytes = element_bytes(name, dtype);
@@ -162,7 +271,7 @@ class BlockReader {
 
   [[nodiscard]] std::string result_name() const {
     if (index_ == Slot::kNone || length(op_->outputs()) == 0) return "";
-    return std::string(view(op_->outputs()->Get(0)));
+    return std::string(name_at(op_->outputs(), 0));
   }
 
   template <class E>
@@ -213,6 +322,7 @@ class BlockReader {
       Slot slot;
       slot.tensor = tensor;
       slot.type = tensor_type(*tensor);
+      slot.is_variable = tensor->variable();
       add_name(view(tensor->name()), std::move(slot));
     }
     for (std::size_t i = 0; i < length(block_.shapes()); ++i) {
@@ -231,7 +341,6 @@ class BlockReader {
     if (!dtype)
       throw_here<UnsupportedOp>(name + " has an unknown dtype", "a dtype of TOSA 1.0", dtype_code_name(code));
     type.dtype = *dtype;
-    if (tensor.variable()) throw_here<UnsupportedOp>(name + " is a variable: state is not supported");
     if (tensor.is_unranked()) throw_here<UnsupportedOp>(name + " has no rank: shapes must be static");
     if (length(tensor.shape()) > kMaxRank)
       throw_here<UnsupportedOp>(name + " has too many axes", "at most " + std::to_string(kMaxRank),
@@ -261,6 +370,7 @@ class BlockReader {
       const std::string_view name = view(block_.inputs()->Get(static_cast<flatbuffers::uoffset_t>(i)));
       Slot& slot = slots_[find(name)];
       if (slot.tensor == nullptr) throw_here<UnsupportedOp>("input " + quoted(name) + " is a shape value");
+      if (slot.is_variable) throw_here<InvalidGraph>("input " + quoted(name) + " is a variable");
       if (slot.is_input) throw_here<InvalidGraph>("input " + quoted(name) + " is listed twice");
       slot.is_input = true;
       slot.value = graph_.add_input(InputKind::kUser, std::string(name), slot.type, std::string(name));
@@ -271,19 +381,59 @@ class BlockReader {
     for (std::uint32_t i = 0; i < operator_count(); ++i) {
       enter(i);
       check_supported();
-      if (length(op_->outputs()) != 1)
-        throw_here<InvalidGraph>("wrong number of results", "1", std::to_string(length(op_->outputs())));
-      const std::string_view name = view(op_->outputs()->Get(0));
-      Slot& slot = slots_[find(name)];
-      if (slot.is_input || slot.producer != Slot::kNone)
-        throw_here<InvalidGraph>("the result " + quoted(name) + " is defined already");
-      if ((slot.shape != nullptr) != (op_->op() == schema::Op::CONST_SHAPE))
-        throw_here<InvalidGraph>("the result " + quoted(name) + " is of the wrong kind",
-                                 slot.shape != nullptr ? "a tensor" : "a shape value",
-                                 slot.shape != nullptr ? "a shape value" : "a tensor");
-      slot.producer = i;
+      check_operand_count();
+      const std::size_t expected = result_count();
+      if (expected != kAnyNumber && length(op_->outputs()) != expected)
+        throw_here<InvalidGraph>("wrong number of results", std::to_string(expected),
+                                 std::to_string(length(op_->outputs())));
+      take_names(length(op_->outputs()));
+      for (std::size_t r = 0; r < length(op_->outputs()); ++r) define(name_at(op_->outputs(), r), i);
     }
     index_ = Slot::kNone;
+  }
+
+  void check_operand_count() const {
+    const std::optional<Op> op = op_from_code(static_cast<std::uint32_t>(op_->op()));
+    if (op && !info(*op).has(kEffect)) {
+      static_cast<void>(plain_operands(*op, default_attrs(*op)));
+      return;
+    }
+    const std::size_t expected = op && op != Op::kTosaVariable ? 1 : 0;  // a read and a write have one
+    if (length(op_->inputs()) != expected)
+      throw_here<InvalidGraph>("wrong number of operands", std::to_string(expected),
+                               std::to_string(length(op_->inputs())));
+  }
+
+  // How many names an operator defines. A declaration and a write list the variable as their result.
+  [[nodiscard]] std::size_t result_count() const {
+    if (is_constant(*op_)) return 1;
+    const OpInfo& row = info(*op_from_code(static_cast<std::uint32_t>(op_->op())));
+    if (row.results < 0) return kAnyNumber;
+    return row.has(kEffect) ? 1 : static_cast<std::size_t>(row.results);
+  }
+
+  [[nodiscard]] bool lists_variable_as_result() const {
+    return op_->op() == schema::Op::VARIABLE || op_->op() == schema::Op::VARIABLE_WRITE;
+  }
+
+  void define(std::string_view name, std::uint32_t producer) {
+    Slot& slot = slots_[find(name)];
+    if (slot.is_variable != lists_variable_as_result())
+      throw_here<InvalidGraph>("the result " + quoted(name) + " is of the wrong kind",
+                               slot.is_variable ? "a tensor" : "a variable",
+                               slot.is_variable ? "a variable" : "a tensor");
+    if (slot.is_variable) return;
+    if (slot.is_input || slot.producer != Slot::kNone)
+      throw_here<InvalidGraph>("the result " + quoted(name) + " is defined already");
+    if ((slot.shape != nullptr) != (op_->op() == schema::Op::CONST_SHAPE))
+      throw_here<InvalidGraph>("the result " + quoted(name) + " is of the wrong kind",
+                               slot.shape != nullptr ? "a tensor" : "a shape value",
+                               slot.shape != nullptr ? "a shape value" : "a tensor");
+    slot.producer = producer;
+  }
+
+  void take_names(std::size_t count) const {
+    if (!blocks_.take_names(count)) throw_here<InvalidGraph>("the lists of operands overlap");
   }
 
   void check_supported() const {
@@ -315,12 +465,19 @@ class BlockReader {
     std::vector<std::uint32_t> missing(operator_count(), 0), order;
     std::vector<std::pair<std::uint32_t, std::uint32_t>> uses;  // producer, consumer
     std::priority_queue<std::uint32_t, std::vector<std::uint32_t>, std::greater<>> ready;
-    std::uint32_t expected = 0;
+    std::uint32_t expected = 0, last_effect = Slot::kNone;
     for (std::uint32_t i = 0; i < operator_count(); ++i) {
       enter(i);
       if (is_constant(*op_)) continue;
       ++expected;
       missing[i] = add_uses(i, uses);
+      if (touches_variables(i)) {  // these stay in the order of the file
+        if (last_effect != Slot::kNone) {
+          uses.emplace_back(last_effect, i);
+          ++missing[i];
+        }
+        last_effect = i;
+      }
       if (missing[i] == 0) ready.push(i);
     }
     index_ = Slot::kNone;
@@ -338,14 +495,16 @@ class BlockReader {
   }
 
   std::uint32_t add_uses(std::uint32_t consumer, std::vector<std::pair<std::uint32_t, std::uint32_t>>& uses) {
-    total_operands_ += length(op_->inputs());
-    if (total_operands_ > file_.size())  // each takes four bytes, unless lists overlap
-      throw_here<InvalidGraph>("the lists of operands overlap");
+    take_names(length(op_->inputs()));
     std::uint32_t count = 0;
     for (std::size_t k = 0; k < length(op_->inputs()); ++k) {
       const std::string_view name = view(op_->inputs()->Get(static_cast<flatbuffers::uoffset_t>(k)));
       const Slot& slot = slots_[find(name)];
-      if (slot.is_input) continue;
+      if (slot.is_variable != (op_->op() == schema::Op::VARIABLE_READ))
+        throw_here<InvalidGraph>("the operand " + quoted(name) + " is of the wrong kind",
+                                 slot.is_variable ? "a tensor" : "a variable",
+                                 slot.is_variable ? "a variable" : "a tensor");
+      if (slot.is_input || slot.is_variable) continue;
       if (slot.producer == Slot::kNone)
         throw_here<InvalidGraph>("nothing defines the operand " + quoted(name));
       if (is_constant(*block_.operators()->Get(slot.producer))) continue;
@@ -362,6 +521,134 @@ class BlockReader {
       throw_here<InvalidGraph>("the operator depends on its own result");
     }
     throw InternalError({.where = "tosa", .what = "operators left over without a cycle"});
+  }
+
+  // ---- control flow ----
+
+  [[nodiscard]] bool touches_variables(std::uint32_t index) const {
+    const Op op = *op_from_code(static_cast<std::uint32_t>(block_.operators()->Get(index)->op()));
+    if (info(op).has(kEffect)) return true;
+    const auto it = regions_.find(index);
+    if (it == regions_.end()) return false;
+    return std::any_of(it->second.begin(), it->second.end(), [](const auto& region) {
+      const auto nodes = region->nodes();
+      return std::any_of(nodes.begin(), nodes.end(),
+                         [](const Node& node) { return tosaic::touches_variables(node); });
+    });
+  }
+
+  // Types are compared as the file declares them, before anything inside a region is looked at.
+  void read_regions() {
+    for (std::uint32_t i = 0; i < operator_count(); ++i) {
+      enter(i);
+      if (op_->op() == schema::Op::COND_IF) {
+        const auto& attributes = table<schema::CondIfAttribute>();
+        check_condition(slot_type(op_->inputs(), 0, "condition"), "the condition");
+        BlockEntry& then_block = region("then_graph", view(attributes.then_graph()));
+        BlockEntry& else_block = region("else_graph", view(attributes.else_graph()));
+        for (const auto& [role, block] :
+             {std::pair("then_graph", &then_block), {"else_graph", &else_block}}) {
+          check_list(role, " takes", *block, block->block->inputs(), op_->inputs(), 1);
+          check_list(role, " gives", *block, block->block->outputs(), op_->outputs(), 0);
+        }
+        regions_[i] = {read_region(then_block), read_region(else_block)};
+      } else if (op_->op() == schema::Op::WHILE_LOOP) {
+        const auto& attributes = table<schema::WhileLoopAttribute>();
+        check_carried();
+        BlockEntry& condition = region("cond_graph", view(attributes.cond_graph()));
+        BlockEntry& body = region("body_graph", view(attributes.body_graph()));
+        check_list("cond_graph", " takes", condition, condition.block->inputs(), op_->inputs(), 0);
+        check_list("body_graph", " takes", body, body.block->inputs(), op_->inputs(), 0);
+        check_list("body_graph", " gives", body, body.block->outputs(), op_->outputs(), 0);
+        if (length(condition.block->outputs()) != 1)
+          throw_here<InvalidGraph>("cond_graph gives the wrong number of outputs", "1",
+                                   std::to_string(length(condition.block->outputs())));
+        check_condition(tensor_of(condition, name_at(condition.block->outputs(), 0), "cond_graph"),
+                        "the output of cond_graph");
+        regions_[i] = {read_region(condition), read_region(body)};
+      }
+    }
+    index_ = Slot::kNone;
+  }
+
+  const schema::TosaTensor& slot_type(const Names* names, std::size_t i, const char* role) const {
+    if (i >= length(names))
+      throw_here<InvalidGraph>("wrong number of operands", "at least " + std::to_string(i + 1),
+                               std::to_string(length(names)));
+    const Slot& slot = slots_[find(name_at(names, i))];
+    if (slot.tensor == nullptr)
+      throw_here<InvalidGraph>(std::string(role) + " " + quoted(name_at(names, i)) + " is a shape value",
+                               "a tensor");
+    return *slot.tensor;
+  }
+
+  const schema::TosaTensor& tensor_of(const BlockEntry& block, std::string_view name,
+                                      const char* role) const {
+    const auto it = block.tensors.find(name);
+    if (it == block.tensors.end())
+      throw_here<InvalidGraph>("no tensor of " + std::string(role) + " is named " + quoted(name));
+    return *it->second;
+  }
+
+  void check_condition(const schema::TosaTensor& tensor, const std::string& what) const {
+    if (tensor.type() != schema::DType::BOOL)
+      throw_here<InvalidGraph>(what + " has the wrong dtype", "bool", declared_type(tensor));
+    for (std::size_t i = 0; i < length(tensor.shape()); ++i)
+      if (tensor.shape()->Get(static_cast<flatbuffers::uoffset_t>(i)) != 1)
+        throw_here<InvalidGraph>(what + " is not of size one", "1 element", declared_type(tensor));
+  }
+
+  void check_carried() const {
+    if (length(op_->outputs()) != length(op_->inputs()))
+      throw_here<InvalidGraph>("the results differ from the operands in number",
+                               std::to_string(length(op_->inputs())), std::to_string(length(op_->outputs())));
+    for (std::size_t i = 0; i < length(op_->inputs()); ++i) {
+      const std::string before = declared_type(slot_type(op_->inputs(), i, "operand"));
+      const std::string after = declared_type(slot_type(op_->outputs(), i, "result"));
+      if (before != after)
+        throw_here<InvalidGraph>("result " + std::to_string(i) + " differs from the operand in type", before,
+                                 after);
+    }
+  }
+
+  // The operands (from `first` on) or results of the operator against those of the region.
+  void check_list(const char* role, const char* does, const BlockEntry& block, const Names* inner,
+                  const Names* outer, std::size_t first) const {
+    take_names(length(inner));
+    if (length(inner) + first != length(outer))
+      throw_here<InvalidGraph>(std::string(role) + does + " another number of tensors",
+                               std::to_string(length(outer) - first), std::to_string(length(inner)));
+    for (std::size_t i = 0; i < length(inner); ++i) {
+      const std::string expected = declared_type(slot_type(outer, i + first, "operand"));
+      const std::string got = declared_type(tensor_of(block, name_at(inner, i), role));
+      if (expected != got)
+        throw_here<InvalidGraph>(std::string(role) + does + " another type at " + std::to_string(i), expected,
+                                 got);
+    }
+  }
+
+  BlockEntry& region(const char* role, std::string_view name) {
+    BlockEntry* const found = blocks_.find(name);
+    if (found == nullptr)
+      throw_here<InvalidGraph>(std::string(role) + ": no region is named " + quoted(name));
+    return *found;
+  }
+
+  std::shared_ptr<const Graph> read_region(BlockEntry& block) {
+    const std::string name(view(block.block->name()));
+    if (block.open) throw_here<InvalidGraph>("region " + quoted(name) + " contains itself");
+    if (depth_ == kMaxRegionDepth)
+      throw_here<UnsupportedOp>("regions are nested too deeply",
+                                "at most " + std::to_string(kMaxRegionDepth));
+    if (!block.graph) {
+      Graph graph = BlockReader(blocks_, block, depth_ + 1).read();
+      graph.name = name;
+      block.graph = std::make_shared<const Graph>(std::move(graph));
+    }
+    entry_.regions += block.regions;
+    if (entry_.regions > kMaxRegions)
+      throw_here<UnsupportedOp>("too many regions", "at most " + std::to_string(kMaxRegions));
+    return block.graph;
   }
 
   // ---- constants ----
@@ -389,8 +676,7 @@ class BlockReader {
     if (bytes.size() < needed || bytes.size() - needed >= kDataAlignment)
       throw_here<InvalidGraph>(name + " has the wrong size", std::to_string(needed) + " bytes",
                                std::to_string(bytes.size()) + " bytes");
-    total_constant_bytes_ += needed;
-    if (total_constant_bytes_ > file_.size()) throw_here<InvalidGraph>("the data of constants overlaps");
+    if (!blocks_.take_bytes(needed)) throw_here<InvalidGraph>("the data of constants overlaps");
     return bytes.first(needed);
   }
 
@@ -469,55 +755,115 @@ class BlockReader {
     Slot& slot = slots_[find(name)];
     if (slot.value.valid()) return slot.value;
     if (slot.tensor == nullptr) throw_here<InvalidGraph>(quoted(name) + " is a shape value", "a tensor");
+    if (slot.is_variable) throw_here<InvalidGraph>(quoted(name) + " is a variable", "a tensor");
     if (slot.producer == Slot::kNone) throw_here<InvalidGraph>("nothing defines " + quoted(name));
+    slot.value = add_constant(slot);
+    return slot.value;
+  }
+
+  ValueId add_constant(Slot& slot) {
     auto constant = std::make_shared<Constant>();
-    constant->name = std::string(name);
+    constant->name = std::string(view(slot.tensor->name()));
     constant->dtype = slot.type.dtype;
     constant->shape = slot.type.shape;
     constant->storage = constant_storage(slot);
-    slot.value = graph_.add_constant(std::move(constant));
-    return slot.value;
+    return graph_.add_constant(std::move(constant));
   }
 
   void emit(std::uint32_t index) {
     enter(index);
     const Op op = *op_from_code(static_cast<std::uint32_t>(op_->op()));
+    if (info(op).has(kEffect))
+      emit_variable(op);
+    else
+      emit_plain(op);
+    index_ = Slot::kNone;
+  }
+
+  void emit_plain(Op op) {
     Attrs attrs = default_attrs(op);
     const std::size_t operand_count = plain_operands(op, attrs);
     std::vector<ValueId> operands;
-    std::vector<const TensorType*> types;
     std::vector<DType> dtypes;
-    for (std::size_t i = 0; i < operand_count; ++i)
-      operands.push_back(value_of(view(op_->inputs()->Get(static_cast<flatbuffers::uoffset_t>(i)))));
-    for (const ValueId operand : operands) {
-      types.push_back(&graph_.type(operand));
-      dtypes.push_back(graph_.type(operand).dtype);
-    }
-    Slot& result = slots_[find(result_name())];
+    for (std::size_t i = 0; i < operand_count; ++i) operands.push_back(value_of(name_at(op_->inputs(), i)));
+    for (const ValueId operand : operands) dtypes.push_back(graph_.type(operand).dtype);
+    const std::vector<TensorType> declared = declared_results();
     next_ = operand_count;
     std::visit(
         [&](auto& a) {
-          read(a, dtypes, result.type);
+          read(a, dtypes, declared.empty() ? TensorType() : declared.front());
           visit_constant_operands(a, std::span<const DType>(dtypes), *this);
         },
         attrs);
-    const std::vector<TensorType> inferred = at_operator([&] { return infer(op, attrs, types); });
-    if (op == Op::kTosaMatmul && dtypes[0] == DType::kF16 && result.type.dtype == DType::kF32)
+    if (op == Op::kTosaMatmul && dtypes[0] == DType::kF16 && declared.front().dtype == DType::kF32)
       throw_here<UnsupportedOp>("f16 operands with an f32 result are not supported", "an f16 result", "f32");
-    if (inferred.size() != 1 || !(inferred.front() == result.type))
-      throw_here<InvalidGraph>("the result has the wrong type",
-                               inferred.empty() ? "" : to_string(inferred.front()), to_string(result.type));
+    if (has_inference(op)) check_results(op, attrs, operands, declared);
+    add_node(op, std::move(attrs), operands, declared);
+  }
+
+  [[nodiscard]] std::vector<TensorType> declared_results() const {
+    std::vector<TensorType> types;
+    for (std::size_t r = 0; r < length(op_->outputs()); ++r)
+      types.push_back(slots_[find(name_at(op_->outputs(), r))].type);
+    return types;
+  }
+
+  void check_results(Op op, const Attrs& attrs, const std::vector<ValueId>& operands,
+                     const std::vector<TensorType>& declared) const {
+    std::vector<const TensorType*> types;
+    for (const ValueId operand : operands) types.push_back(&graph_.type(operand));
+    const std::vector<TensorType> inferred = at_operator([&] { return infer(op, attrs, types); });
+    for (std::size_t r = 0; r < inferred.size(); ++r)
+      if (r >= declared.size() || !(inferred[r] == declared[r]))
+        throw_here<InvalidGraph>("the result has the wrong type", to_string(inferred[r]),
+                                 r < declared.size() ? to_string(declared[r]) : "none");
+  }
+
+  // Results take the names that they have in the file.
+  void add_node(Op op, Attrs attrs, const std::vector<ValueId>& operands,
+                const std::vector<TensorType>& results) {
     const OriginRef origin =
         op_->location() == nullptr ? nullptr : locations_.read(view(op_->location()->text()));
-    const NodeId node =
-        graph_.add_node(op, share(std::move(attrs)), operands, inferred, origin, result_name());
-    result.value = graph_.result(graph_.node(node));
-    index_ = Slot::kNone;
+    const auto regions = regions_.find(index_);
+    const NodeId node = graph_.add_node(op, share(std::move(attrs)), operands, results, origin, result_name(),
+                                        regions == regions_.end() ? Regions() : regions->second);
+    for (std::size_t r = 0; r < results.size(); ++r) {
+      const std::string_view name = name_at(op_->outputs(), r);
+      Slot& slot = slots_[find(name)];
+      slot.value = graph_.result(graph_.node(node), r);
+      if (graph_.value(slot.value).name != name) graph_.rename(slot.value, std::string(name));
+    }
+  }
+
+  // ---- variables: read as an operand, declared and written as a result ----
+
+  void emit_variable(Op op) {
+    const bool reads = op == Op::kTosaVariableRead;
+    Slot& slot = slots_[find(name_at(reads ? op_->inputs() : op_->outputs(), 0))];
+    std::string name(view(slot.tensor->variable_name()));
+    if (name.empty()) name = std::string(view(slot.tensor->name()));
+    if (op == Op::kTosaVariable) {
+      std::vector<ValueId> initial;
+      if (has_data(*slot.tensor)) initial.push_back(add_constant(slot));
+      add_node(op, TosaVariableAttrs{name, slot.type.dtype, slot.type.shape}, initial, {});
+      return;
+    }
+    const Attrs attrs = TosaNameAttrs{name, slot.type.dtype, slot.type.shape};
+    std::vector<ValueId> operands;
+    if (!reads) operands.push_back(value_of(name_at(op_->inputs(), 0)));
+    const std::vector<TensorType> results = reads ? declared_results() : std::vector<TensorType>();
+    check_results(op, attrs, operands, results);
+    add_node(op, attrs, operands, results);
   }
 
   struct CountOperands {
     std::size_t count = 0;
-    void zero_point(const char* /*name*/, DType /*dtype*/, std::int64_t /*value*/) { ++count; }
+    void zero_point(const char* /*name*/, DType /*dtype*/, std::int64_t /*value*/, bool /*is_unsigned*/) {
+      ++count;
+    }
+    void elements(const char* /*name*/, DType /*dtype*/, const std::vector<std::int64_t>& /*values*/) {
+      ++count;
+    }
     void element(const char* /*name*/, DType /*dtype*/, const Scalar& /*value*/) { ++count; }
     void shift(const char* /*name*/, std::int64_t /*value*/) { ++count; }
     void dims(const char* /*name*/, const Dims& /*value*/) { ++count; }
@@ -529,7 +875,10 @@ class BlockReader {
     const OpInfo& row = info(op);
     const std::size_t got = length(op_->inputs());
     if (row.max_operands == std::numeric_limits<std::uint8_t>::max()) {
-      if (got == 0) throw_here<InvalidGraph>("wrong number of operands", "at least 1", "0");
+      const std::size_t least = op == Op::kTosaCustom ? 0 : 1;
+      if (got < least)
+        throw_here<InvalidGraph>("wrong number of operands", "at least " + std::to_string(least),
+                                 std::to_string(got));
       return got;
     }
     CountOperands constants;
@@ -658,6 +1007,44 @@ class BlockReader {
   void read(TosaShiftAttrs& a, const DTypes& /*dtypes*/, const TensorType& /*result*/) const {
     a.round = table<schema::ArithmeticRightShiftAttribute>().round();
   }
+  void read(TosaFftAttrs& a, const DTypes& /*dtypes*/, const TensorType& /*result*/) const {
+    const auto& t = table<schema::FFT2dAttribute>();
+    a.inverse = t.inverse();
+    a.local_bound = t.local_bound();
+  }
+  void read(TosaRfftAttrs& a, const DTypes& /*dtypes*/, const TensorType& /*result*/) const {
+    a.local_bound = table<schema::RFFT2dAttribute>().local_bound();
+  }
+  void read(TosaRescaleAttrs& a, const DTypes& /*dtypes*/, const TensorType& result) const {
+    const auto& t = table<schema::RescaleAttribute>();
+    a.dtype = result.dtype;
+    a.scale32 = t.scale32();
+    a.rounding_mode = rounding_mode(t.rounding_mode());
+    a.per_channel = t.per_channel();
+    a.input_unsigned = t.input_unsigned();
+    a.output_unsigned = t.output_unsigned();
+  }
+  RoundingMode rounding_mode(schema::RoundingMode mode) const {
+    switch (mode) {
+      case schema::RoundingMode::SINGLE_ROUND:
+        return RoundingMode::kSingleRound;
+      case schema::RoundingMode::INEXACT_ROUND:
+        return RoundingMode::kInexactRound;
+      case schema::RoundingMode::DOUBLE_ROUND:
+        return RoundingMode::kDoubleRound;
+      case schema::RoundingMode::UNKNOWN:
+        break;
+    }
+    throw_here<InvalidGraph>("unknown rounding_mode", "SINGLE_ROUND, INEXACT_ROUND or DOUBLE_ROUND",
+                             std::to_string(static_cast<std::uint32_t>(mode)));
+  }
+  void read(TosaCustomAttrs& a, const DTypes& /*dtypes*/, const TensorType& /*result*/) const {
+    const auto& t = table<schema::CustomAttribute>();
+    a.operator_name = std::string(view(t.operator_name()));
+    a.domain_name = std::string(view(t.domain_name()));
+    const auto* text = t.implementation_attrs();
+    if (length(text) != 0) a.implementation_attrs.assign(text->begin(), text->end());
+  }
   void read(TosaResizeAttrs& a, const DTypes& /*dtypes*/, const TensorType& /*result*/) const {
     const schema::ResizeMode mode = table<schema::ResizeAttribute>().mode();
     if (mode != schema::ResizeMode::NEAREST && mode != schema::ResizeMode::BILINEAR)
@@ -666,43 +1053,33 @@ class BlockReader {
     a.mode = mode == schema::ResizeMode::NEAREST ? ResizeMode::kNearest : ResizeMode::kBilinear;
   }
 
-  const Storage& file_;
+  using Regions = std::vector<std::shared_ptr<const Graph>>;
+  static constexpr std::size_t kAnyNumber = ~std::size_t{0};
+
+  BlockTable& blocks_;
+  BlockEntry& entry_;
   const schema::TosaBasicBlock& block_;
+  const Storage& file_;
+  std::size_t depth_;
   Graph graph_;
   std::vector<Slot> slots_;
   std::unordered_map<std::string_view, std::uint32_t> names_;
+  std::unordered_map<std::uint32_t, Regions> regions_;  // by operator
   LocationReader locations_;
   std::uint32_t index_ = Slot::kNone;  // of the operator being read
   const schema::TosaOperator* op_ = nullptr;
   std::size_t next_ = 0;
-  std::size_t total_operands_ = 0, total_constant_bytes_ = 0;
 };
 
-// The single block of the file. Further ones belong to control flow.
-const schema::TosaBasicBlock& single_block(const schema::TosaGraph& root) {
-  const schema::TosaBasicBlock* only = nullptr;
-  std::size_t blocks = 0;
-  std::string control_flow;
-  for (std::size_t r = 0; r < length(root.regions()); ++r) {
-    const auto* list = root.regions()->Get(static_cast<flatbuffers::uoffset_t>(r))->blocks();
-    for (std::size_t b = 0; b < length(list); ++b) {
-      const auto* block = list->Get(static_cast<flatbuffers::uoffset_t>(b));
-      if (blocks++ == 0) only = block;
-      for (std::size_t i = 0; i < length(block->operators()) && control_flow.empty(); ++i) {
-        const schema::Op op = block->operators()->Get(static_cast<flatbuffers::uoffset_t>(i))->op();
-        if (op == schema::Op::COND_IF || op == schema::Op::WHILE_LOOP)
-          control_flow = "operator " + std::to_string(i) + " (" + schema::EnumNameOp(op) + ")";
-      }
-    }
-  }
-  if (only == nullptr) throw InvalidGraph({.where = "tosa", .what = "the file has no block of operators"});
-  if (blocks > 1)
-    throw UnsupportedOp(
-        {.where = "tosa",
-         .what = "control flow is not supported" + (control_flow.empty() ? "" : ": " + control_flow),
-         .expected = "1 block",
-         .got = std::to_string(blocks)});
-  return *only;
+Graph read_program(const Storage& file) {
+  BlockTable blocks(file, checked_root(file.bytes()));
+  Graph graph = BlockReader(blocks, blocks.program(), 0).read();
+  blocks.require_all_used();
+  const auto nodes = graph.nodes();
+  const bool has_variables =
+      std::any_of(nodes.begin(), nodes.end(), [](const Node& node) { return touches_variables(node); });
+  if (has_variables) verify(graph, {.types = false, .stage = false});  // how they are used across regions
+  return graph;
 }
 
 }  // namespace
@@ -710,7 +1087,7 @@ const schema::TosaBasicBlock& single_block(const schema::TosaGraph& root) {
 Graph deserialize(const Storage& file) {
   if (reinterpret_cast<std::uintptr_t>(file.bytes().data()) % kDataAlignment != 0)
     return deserialize(file.bytes());
-  return BlockReader(file, single_block(checked_root(file.bytes()))).read();
+  return read_program(file);
 }
 
 Graph deserialize(std::span<const std::byte> file) {

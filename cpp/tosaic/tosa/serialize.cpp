@@ -9,6 +9,7 @@
 #include <cstring>
 #include <limits>
 #include <map>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "tosaic/tosa/constant_operands.h"
@@ -32,12 +33,13 @@ std::size_t rounded_up(std::size_t size, std::size_t alignment) {
 
 // ---- the file as plain data ----
 
-// A name of the file: a tensor, constant or not, or a shape value.
+// A name of a block: a tensor, constant or not, a variable, or a shape value.
 struct Entry {
   std::string name;
   DType dtype = DType::kF32;
   Shape shape;
-  ConstantRef constant;  // elements in memory
+  ConstantRef constant;       // elements in memory
+  std::string variable_name;  // of a variable
   bool is_shape = false;
   std::vector<std::int64_t> extents;  // of a shape value
 
@@ -48,38 +50,87 @@ struct Entry {
 
 struct Operator {
   std::uint32_t code = 0;
-  const Node* node = nullptr;         // none: CONST, CONST_SHAPE or an IDENTITY of ours
-  std::vector<std::uint32_t> inputs;  // entries
-  std::uint32_t output = 0;
+  const Node* node = nullptr;                  // none: CONST, CONST_SHAPE or an IDENTITY of ours
+  std::vector<std::uint32_t> inputs, outputs;  // entries
+  std::vector<std::string> regions;            // names of their blocks
 };
 
-struct File {
+// A graph or region; a region of the file has one block, of its own name.
+struct Block {
+  const Graph* graph = nullptr;
+  std::string name;
   std::vector<Entry> entries;
   std::vector<Operator> constants, operators;
   std::vector<std::uint32_t> inputs, outputs;
 };
 
+struct File {
+  std::vector<Block> blocks;  // the program first
+};
+
 // ---- graph -> file ----
+
+// Names of the blocks, each region once however often it is used.
+class Regions {
+ public:
+  explicit Regions(const Graph& program) { names_.emplace(&program, "main"); }
+
+  // The name of a region's block; fresh ones are put on the list of what is still to be planned.
+  const std::string& name(const Graph& region) {
+    const auto [it, fresh] = names_.try_emplace(&region);
+    if (fresh) {
+      const std::string wanted = region.name.empty() ? "region" : region.name;
+      it->second = wanted;
+      for (int i = 1; !taken_.insert(it->second).second; ++i) it->second = wanted + "_" + std::to_string(i);
+      waiting.push_back(&region);
+    }
+    return it->second;
+  }
+
+  std::vector<const Graph*> waiting;
+
+ private:
+  std::unordered_map<const Graph*, std::string> names_;
+  std::unordered_set<std::string> taken_{"main"};
+};
 
 class Planner {
  public:
-  explicit Planner(const Graph& graph) : graph_(graph), entry_of_(graph.values().size(), kNone) {}
+  Planner(const Graph& graph, Regions& regions)
+      : graph_(graph), regions_(regions), entry_of_(graph.values().size(), kNone) {}
 
-  File plan() {
+  // A region may give its inputs and constants as they are; the program gives results of its own.
+  Block plan(bool is_program) {
+    block_.graph = &graph_;
+    block_.name = is_program ? "main" : regions_.name(graph_);
     for (const Value& value : graph_.values()) taken_.insert(value.name);
-    for (const Input& input : graph_.inputs()) file_.inputs.push_back(add_value(input.value));
+    for (const Input& input : graph_.inputs()) block_.inputs.push_back(add_value(input.value));
     for (const Node& node : graph_.nodes()) add_node(node);
-    for (const Output& output : graph_.outputs()) add_output(output.value);
-    return std::move(file_);
+    for (const Output& output : graph_.outputs()) add_output(output.value, is_program);
+    return std::move(block_);
   }
 
   // ---- constant operands of the node being added; called by visit_constant_operands ----
 
-  void zero_point(const char* name, DType dtype, std::int64_t value) {
-    if (is_float(dtype) ? value != 0 : value < lowest(dtype) || value > -(lowest(dtype) + 1))
+  // An unsigned one is written with the bits of the signed dtype.
+  void zero_point(const char* name, DType dtype, std::int64_t value, bool is_unsigned) {
+    const std::int64_t low = is_unsigned ? 0 : lowest(dtype);
+    const std::int64_t high = is_unsigned ? -2 * lowest(dtype) - 1 : -(lowest(dtype) + 1);
+    if (is_float(dtype) ? value != 0 : value < low || value > high)
       throw_here(std::string(name) + " does not fit its dtype", std::string(to_string(dtype)),
                  std::to_string(value));
-    add_element("zp", dtype, static_cast<double>(value));
+    const bool wraps = is_unsigned && value > -(lowest(dtype) + 1);
+    add_element("zp", dtype, static_cast<double>(wraps ? value + 2 * lowest(dtype) : value));
+  }
+  void elements(const char* name, DType dtype, const std::vector<std::int64_t>& values) {
+    std::vector<double> numbers;
+    for (const std::int64_t value : values) {
+      if (value < lowest(dtype) || value > -(lowest(dtype) + 1))
+        throw_here(std::string(name) + " does not fit its dtype", std::string(to_string(dtype)),
+                   std::to_string(value));
+      numbers.push_back(static_cast<double>(value));
+    }
+    add_elements(name, dtype, numbers);
   }
   void element(const char* /*name*/, DType dtype, const Scalar& value) {
     add_element("value", dtype, as_double(value));
@@ -113,8 +164,8 @@ class Planner {
   }
 
   std::uint32_t add_entry(Entry entry) {
-    file_.entries.push_back(std::move(entry));
-    return static_cast<std::uint32_t>(file_.entries.size() - 1);
+    block_.entries.push_back(std::move(entry));
+    return static_cast<std::uint32_t>(block_.entries.size() - 1);
   }
 
   std::uint32_t add_value(ValueId id) {
@@ -159,7 +210,7 @@ class Planner {
   }
 
   void add_constant_operator(schema::Op code, std::uint32_t output) {
-    file_.constants.push_back({static_cast<std::uint32_t>(code), nullptr, {}, output});
+    block_.constants.push_back({static_cast<std::uint32_t>(code), nullptr, {}, {output}, {}});
   }
 
   std::string fresh_name(const std::string& wanted) {
@@ -168,18 +219,24 @@ class Planner {
     return name;
   }
 
-  void add_element(const char* role, DType dtype, double value) {
-    std::array<std::byte, 8> bytes{};
-    store_element(dtype, bytes.data(), value);
-    const auto [it, fresh] = elements_.try_emplace({dtype, std::bit_cast<std::uint64_t>(bytes)}, kNone);
+  void add_element(const std::string& role, DType dtype, double value) {
+    const std::string text = is_float(dtype) ? "" : "_" + std::to_string(static_cast<std::int64_t>(value));
+    add_elements(role, dtype, std::span(&value, 1), text);
+  }
+
+  // A constant of one axis, shared by all operands that have its elements.
+  void add_elements(const std::string& role, DType dtype, std::span<const double> values,
+                    const std::string& text = "") {
+    const std::size_t step = byte_size(dtype);
+    std::vector<std::byte> bytes(values.size() * step);
+    for (std::size_t i = 0; i < values.size(); ++i) store_element(dtype, &bytes[i * step], values[i]);
+    const auto [it, fresh] = elements_.try_emplace({dtype, bytes}, kNone);
     if (fresh) {
       auto constant = std::make_shared<Constant>();
-      const std::string text = is_float(dtype) ? "" : "_" + std::to_string(static_cast<std::int64_t>(value));
-      constant->name = fresh_name(std::string(role) + "_" + std::string(to_string(dtype)) + text);
+      constant->name = fresh_name(role + "_" + std::string(to_string(dtype)) + text);
       constant->dtype = dtype;
-      constant->shape = Shape{1};
-      constant->storage =
-          Storage::of(std::vector<std::byte>(bytes.begin(), bytes.begin() + byte_size(dtype)));
+      constant->shape = Shape{static_cast<std::int64_t>(values.size())};
+      constant->storage = Storage::of(bytes);
       Entry entry;
       entry.name = constant->name;
       entry.dtype = dtype;
@@ -209,7 +266,7 @@ class Planner {
   void add_node(const Node& node) {
     node_ = &node;
     const std::optional<std::uint32_t> code = op_code(node.op);
-    if (!code || !node.regions.empty() || node.result_count != 1)
+    if (!code)
       throw UnsupportedOp(located({.where = "tosa",
                                    .what = "not an operator of TOSA 1.0",
                                    .expected = "operators of stage tosa only",
@@ -219,53 +276,121 @@ class Planner {
     Operator built;
     built.code = *code;
     built.node = &node;
+    operator_ = &built;
+    if (info(node.op).has(kEffect))
+      add_variable_operands(node);
+    else
+      add_operands(node);
+    for (const auto& region : node.regions) built.regions.push_back(regions_.name(*region));
+    for (std::uint32_t i = 0; i < node.result_count; ++i)
+      built.outputs.push_back(add_value(graph_.result(node, i)));
+    block_.operators.push_back(std::move(built));
+  }
+
+  std::uint32_t entry(ValueId operand) {
+    if (!operand.valid()) throw_here("an operand is absent", "all operands of a TOSA operator", "none");
+    const std::uint32_t known = entry_of_[operand.index()];
+    return known == kNone ? add_value(operand) : known;
+  }
+
+  void add_operands(const Node& node) {
     std::vector<DType> dtypes;
     for (const ValueId operand : graph_.operands(node)) {
-      if (!operand.valid()) throw_here("an operand is absent", "all operands of a TOSA operator", "none");
-      const std::uint32_t known = entry_of_[operand.index()];
-      built.inputs.push_back(known == kNone ? add_value(operand) : known);
+      operator_->inputs.push_back(entry(operand));
       dtypes.push_back(graph_.type(operand).dtype);
     }
-    operator_ = &built;
     if (dtypes.size() < info(node.op).min_operands)
       throw_here("operands are missing", std::to_string(info(node.op).min_operands),
                  std::to_string(dtypes.size()));
     std::visit(
         [&](const auto& attrs) { visit_constant_operands(attrs, std::span<const DType>(dtypes), *this); },
         *node.attrs);
-    built.output = add_value(graph_.result(node));
-    file_.operators.push_back(std::move(built));
   }
 
-  void add_output(ValueId id) {
+  // ---- variables: tensors that are read as an operand, and declared and written as a result ----
+
+  void add_variable_operands(const Node& node) {
+    const std::span<const ValueId> operands = graph_.operands(node);
+    if (node.op == Op::kTosaVariable) {
+      const auto& attrs = Graph::attrs<TosaVariableAttrs>(node);
+      const ValueId initial = operands.empty() ? ValueId() : operands[0];
+      operator_->outputs.push_back(variable(attrs.name, attrs.dtype, attrs.shape, initial));
+      return;
+    }
+    const auto& attrs = Graph::attrs<TosaNameAttrs>(node);
+    const std::uint32_t tensor = variable(attrs.name, attrs.dtype, attrs.shape, ValueId());
+    if (node.op == Op::kTosaVariableRead) {
+      operator_->inputs.push_back(tensor);
+      return;
+    }
+    operator_->inputs.push_back(entry(operands[0]));
+    operator_->outputs.push_back(tensor);
+  }
+
+  // The tensor of a variable in this block. It takes the name of its initial value where that is all the
+  // value is for.
+  std::uint32_t variable(const std::string& name, DType dtype, const Shape& shape, ValueId initial) {
+    const auto [it, fresh] = variables_.try_emplace(name, kNone);
+    if (!fresh) return it->second;
+    Entry entry;
+    entry.variable_name = name;
+    entry.dtype = dtype;
+    entry.shape = shape;
+    if (initial.valid()) {
+      const Value& value = graph_.value(initial);
+      if (value.kind != ValueKind::kConstant)
+        throw_here("the initial value of variable '" + name + "' is computed", "a constant",
+                   "'" + value.name + "'");
+      check_value(value);
+      entry.constant = value.constant;
+      if (graph_.users(initial).size() == 1 && !graph_.is_output(initial)) entry.name = value.name;
+    }
+    if (entry.name.empty()) entry.name = fresh_name(name);
+    it->second = add_entry(std::move(entry));
+    return it->second;
+  }
+
+  void add_output(ValueId id, bool is_program) {
     if (entry_of_[id.index()] == kNone) add_value(id);
     const std::uint32_t entry = entry_of_[id.index()];
-    if (graph_.value(id).kind == ValueKind::kResult && outputs_.insert(entry).second) {
-      file_.outputs.push_back(entry);
+    const bool as_it_is = !is_program || graph_.value(id).kind == ValueKind::kResult;
+    if (as_it_is && outputs_.insert(entry).second) {
+      block_.outputs.push_back(entry);
       return;
     }
     Entry copy;
     copy.name = fresh_name(graph_.value(id).name + "_out");
-    copy.dtype = file_.entries[entry].dtype;
-    copy.shape = file_.entries[entry].shape;
+    copy.dtype = block_.entries[entry].dtype;
+    copy.shape = block_.entries[entry].shape;
     Operator identity;
     identity.code = static_cast<std::uint32_t>(schema::Op::IDENTITY);
     identity.inputs = {entry};
-    identity.output = add_entry(std::move(copy));
-    file_.outputs.push_back(identity.output);
-    file_.operators.push_back(std::move(identity));
+    identity.outputs = {add_entry(std::move(copy))};
+    block_.outputs.push_back(identity.outputs.front());
+    block_.operators.push_back(std::move(identity));
   }
 
   const Graph& graph_;
-  File file_;
+  Regions& regions_;
+  Block block_;
   std::vector<std::uint32_t> entry_of_;  // of each value
   std::unordered_set<std::string> taken_;
   std::unordered_set<std::uint32_t> outputs_;
-  std::map<std::pair<DType, std::uint64_t>, std::uint32_t> elements_;
+  std::map<std::pair<DType, std::vector<std::byte>>, std::uint32_t> elements_;
+  std::map<std::string, std::uint32_t> variables_;
   std::map<std::vector<std::int64_t>, std::uint32_t> shapes_;
   const Node* node_ = nullptr;  // being added
   Operator* operator_ = nullptr;
 };
+
+File plan(const Graph& program) {
+  Regions regions(program);
+  File file;
+  file.blocks.push_back(Planner(program, regions).plan(true));
+  for (std::size_t i = 0; i < regions.waiting.size(); ++i)
+    file.blocks.push_back(Planner(*regions.waiting[i], regions).plan(false));
+  return file;
+}
 
 // ---- file -> flatbuffer ----
 
@@ -289,32 +414,16 @@ class PageAllocator final : public flatbuffers::Allocator {
 
 class Encoder {
  public:
-  Encoder(const File& file, const Graph& graph, const SerializeOptions& options, std::size_t reserve)
-      : file_(file), graph_(graph), options_(options), builder_(reserve, new PageAllocator, true) {}
+  Encoder(const File& file, const SerializeOptions& options, std::size_t reserve)
+      : file_(file), options_(options), builder_(reserve, new PageAllocator, true) {}
 
   FlatBufferBuilder finish(const PieceOffsets& pieces) {
-    for (const Entry& entry : file_.entries) names_.push_back(builder_.CreateString(entry.name));
-    std::vector<Offset<schema::TosaTensor>> tensors;
-    std::vector<Offset<schema::TosaShape>> shapes;
-    std::size_t piece = 0;
-    for (std::size_t i = 0; i < file_.entries.size(); ++i) {
-      const Entry& entry = file_.entries[i];
-      if (entry.is_shape)
-        shapes.push_back(shape(entry, names_[i]));
-      else
-        tensors.push_back(
-            tensor(entry, names_[i], entry.constant && !pieces.empty() ? pieces.at(piece++) : 0));
-    }
-    std::vector<Offset<schema::TosaOperator>> operators;
-    for (const Operator& op : file_.constants) operators.push_back(encode(op));
-    for (const Operator& op : file_.operators) operators.push_back(encode(op));
-    const auto main = builder_.CreateString("main");
-    const auto block = schema::CreateTosaBasicBlock(builder_, main, builder_.CreateVector(operators),
-                                                    builder_.CreateVector(tensors), names(file_.inputs),
-                                                    names(file_.outputs), builder_.CreateVector(shapes));
-    const auto region = schema::CreateTosaRegion(builder_, main, builder_.CreateVector(&block, 1));
+    std::vector<Offset<schema::TosaRegion>> regions;
+    auto piece = pieces.begin();
+    for (const Block& block : file_.blocks)
+      regions.push_back(encode(block, pieces.empty() ? nullptr : &piece));
     const auto version = schema::CreateVersion(builder_, 1, 0, 0, false);
-    const auto root = schema::CreateTosaGraph(builder_, version, builder_.CreateVector(&region, 1));
+    const auto root = schema::CreateTosaGraph(builder_, version, builder_.CreateVector(regions));
     schema::FinishTosaGraphBuffer(builder_, root);
     return std::move(builder_);
   }
@@ -322,6 +431,31 @@ class Encoder {
  private:
   using Ints = Offset<flatbuffers::Vector<std::int32_t>>;
   using Bytes = Offset<flatbuffers::Vector<std::uint8_t>>;
+
+  // `piece`: where the offset of the block's next constant stands, if they lie behind the flatbuffer.
+  Offset<schema::TosaRegion> encode(const Block& block, PieceOffsets::const_iterator* piece) {
+    graph_ = block.graph;
+    names_.clear();
+    for (const Entry& entry : block.entries) names_.push_back(builder_.CreateString(entry.name));
+    std::vector<Offset<schema::TosaTensor>> tensors;
+    std::vector<Offset<schema::TosaShape>> shapes;
+    for (std::size_t i = 0; i < block.entries.size(); ++i) {
+      const Entry& entry = block.entries[i];
+      if (entry.is_shape)
+        shapes.push_back(shape(entry, names_[i]));
+      else
+        tensors.push_back(
+            tensor(entry, names_[i], entry.constant && piece != nullptr ? *(*piece)++ : std::uint64_t{0}));
+    }
+    std::vector<Offset<schema::TosaOperator>> operators;
+    for (const Operator& op : block.constants) operators.push_back(encode(op));
+    for (const Operator& op : block.operators) operators.push_back(encode(op));
+    const auto name = builder_.CreateString(block.name);
+    const auto built = schema::CreateTosaBasicBlock(builder_, name, builder_.CreateVector(operators),
+                                                    builder_.CreateVector(tensors), names(block.inputs),
+                                                    names(block.outputs), builder_.CreateVector(shapes));
+    return schema::CreateTosaRegion(builder_, name, builder_.CreateVector(&built, 1));
+  }
 
   // A byte vector of `size`, and zeros up to a multiple of 8 as other writers have it; `fill` gets the first
   // `size`.
@@ -347,8 +481,16 @@ class Encoder {
     if (entry.constant && offset == 0)
       data = bytes(entry.packed_bytes(),
                    [&](std::span<std::byte> to) { pack(entry.dtype, entry.constant->bytes(), to); });
-    const auto type = static_cast<schema::DType>(*dtype_code(entry.dtype));
-    return schema::CreateTosaTensor(builder_, name, ints("shape", entry.shape), type, data, false, false, 0,
+    const std::optional<std::uint32_t> code = dtype_code(entry.dtype);
+    if (!code)
+      throw UnsupportedOp({.where = "tosa",
+                           .what = "TOSA has no such dtype",
+                           .got = std::string(to_string(entry.dtype)),
+                           .node = entry.name});
+    const bool is_variable = !entry.variable_name.empty();
+    const auto variable = is_variable ? builder_.CreateString(entry.variable_name) : 0;
+    return schema::CreateTosaTensor(builder_, name, ints("shape", entry.shape),
+                                    static_cast<schema::DType>(*code), data, is_variable, false, variable,
                                     offset, offset == 0 ? 0 : entry.packed_bytes());
   }
 
@@ -368,11 +510,12 @@ class Encoder {
 
   Offset<schema::TosaOperator> encode(const Operator& op) {
     node_ = op.node;
+    operator_ = &op;
     const Offset<void> attribute =
         node_ == nullptr ? no_fields()
                          : std::visit([this](const auto& attrs) { return write(attrs); }, *node_->attrs);
     const auto inputs = names(op.inputs);
-    const auto outputs = names({op.output});
+    const auto outputs = names(op.outputs);
     Offset<schema::OpLocation> location = 0;
     const std::string text = options_.locations && node_ != nullptr ? location_text(node_->origin) : "";
     if (!text.empty()) location = schema::CreateOpLocation(builder_, builder_.CreateString(text));
@@ -389,7 +532,28 @@ class Encoder {
   // Attributes that are operands in the file, or that the types say.
   template <class A>
   Offset<void> write(const A& /*attrs*/) {
-    return no_fields();
+    if (operator_->regions.size() != 2) return no_fields();
+    const auto first = builder_.CreateString(operator_->regions[0]);
+    const auto second = builder_.CreateString(operator_->regions[1]);
+    return schema::CreateCondIfAttribute(builder_, first, second).Union();
+  }
+  Offset<void> write(const TosaFftAttrs& a) {
+    return schema::CreateFFT2dAttribute(builder_, a.inverse, a.local_bound).Union();
+  }
+  Offset<void> write(const TosaRfftAttrs& a) {
+    return schema::CreateRFFT2dAttribute(builder_, a.local_bound).Union();
+  }
+  Offset<void> write(const TosaRescaleAttrs& a) {
+    return schema::CreateRescaleAttribute(builder_, a.scale32, rounding_mode(a.rounding_mode), a.per_channel,
+                                          a.input_unsigned, a.output_unsigned)
+        .Union();
+  }
+  Offset<void> write(const TosaCustomAttrs& a) {
+    const auto name = builder_.CreateString(a.operator_name);
+    const auto domain = builder_.CreateString(a.domain_name);
+    const auto* text = reinterpret_cast<const std::uint8_t*>(a.implementation_attrs.data());
+    const auto attrs = builder_.CreateVector(text, a.implementation_attrs.size());
+    return schema::CreateCustomAttribute(builder_, name, domain, attrs).Union();
   }
   Offset<void> write(const AxisAttrs& a) {
     return schema::CreateReduceSumAttribute(builder_, narrow("axis", a.axis)).Union();
@@ -419,7 +583,7 @@ class Encoder {
         .Union();
   }
   Offset<void> write(const TosaClampAttrs& a) {
-    const DType dtype = graph_.type(graph_.operands(*node_)[0]).dtype;
+    const DType dtype = graph_->type(graph_->operands(*node_)[0]).dtype;
     return schema::CreateClampAttribute(builder_, element(dtype, a.min_val), element(dtype, a.max_val),
                                         nan_mode(a.nan_mode))
         .Union();
@@ -446,7 +610,7 @@ class Encoder {
                                   .what = std::string(field) + " does not fit 32 bits",
                                   .got = std::to_string(value)},
                                  node_ == nullptr ? nullptr : node_->origin,
-                                 node_ == nullptr ? "" : graph_.node_name(*node_)));
+                                 node_ == nullptr ? "" : graph_->node_name(*node_)));
     return static_cast<std::int32_t>(value);
   }
   Ints ints(const char* field, const Dims& dims) {
@@ -461,8 +625,19 @@ class Encoder {
                                    .what = "TOSA has no such accumulator",
                                    .expected = "i32, i48, f16 or f32",
                                    .got = std::string(to_string(dtype))},
-                                  node_->origin, graph_.node_name(*node_)));
+                                  node_->origin, graph_->node_name(*node_)));
     return static_cast<schema::DType>(*code);
+  }
+  static schema::RoundingMode rounding_mode(RoundingMode mode) {
+    switch (mode) {
+      case RoundingMode::kSingleRound:
+        return schema::RoundingMode::SINGLE_ROUND;
+      case RoundingMode::kInexactRound:
+        return schema::RoundingMode::INEXACT_ROUND;
+      case RoundingMode::kDoubleRound:
+        return schema::RoundingMode::DOUBLE_ROUND;
+    }
+    return schema::RoundingMode::UNKNOWN;
   }
   static schema::NanPropagationMode nan_mode(NanMode mode) {
     return mode == NanMode::kPropagate ? schema::NanPropagationMode::PROPAGATE
@@ -470,11 +645,12 @@ class Encoder {
   }
 
   const File& file_;
-  const Graph& graph_;
   const SerializeOptions& options_;
   FlatBufferBuilder builder_;
-  std::vector<Offset<flatbuffers::String>> names_;  // of the entries
-  const Node* node_ = nullptr;                      // whose attributes are being written
+  const Graph* graph_ = nullptr;                    // of the block being written
+  std::vector<Offset<flatbuffers::String>> names_;  // of its entries
+  const Operator* operator_ = nullptr;              // whose attributes are being written
+  const Node* node_ = nullptr;                      // its node
 };
 
 // What an entry takes besides its constant, roughly: the first size of the builder.
@@ -482,11 +658,26 @@ constexpr std::size_t kBytesPerEntry = 256;
 // Leaves room below 2 GiB, where offsets end, for all that is not a constant.
 constexpr std::size_t kMaxInline = 2'000'000'000;
 
+// All constants, in the order in which they are written.
+std::vector<const Entry*> constants_of(const File& file) {
+  std::vector<const Entry*> constants;
+  for (const Block& block : file.blocks)
+    for (const Entry& entry : block.entries)
+      if (entry.constant) constants.push_back(&entry);
+  return constants;
+}
+
 std::size_t constant_bytes(const File& file) {
   std::size_t total = 0;
-  for (const Entry& entry : file.entries)
-    if (entry.constant) total += rounded_up(entry.packed_bytes(), kDataAlignment) + kDataAlignment;
+  for (const Entry* entry : constants_of(file))
+    total += rounded_up(entry->packed_bytes(), kDataAlignment) + kDataAlignment;
   return total;
+}
+
+std::size_t bytes_without_constants(const File& file) {
+  std::size_t entries = 4;
+  for (const Block& block : file.blocks) entries += block.entries.size();
+  return kBytesPerEntry * entries;
 }
 
 Storage share(FlatBufferBuilder builder) {
@@ -497,14 +688,11 @@ Storage share(FlatBufferBuilder builder) {
 }
 
 // The flatbuffer's size does not depend on the offsets in it, as long as none is 0: it is built twice.
-void write_with_pieces(const File& file, const Graph& graph, const SerializeOptions& options,
-                       const Sink& sink) {
-  std::vector<const Entry*> constants;
-  for (const Entry& entry : file.entries)
-    if (entry.constant) constants.push_back(&entry);
-  const std::size_t reserve = kBytesPerEntry * (file.entries.size() + 4);
+void write_with_pieces(const File& file, const SerializeOptions& options, const Sink& sink) {
+  const std::vector<const Entry*> constants = constants_of(file);
+  const std::size_t reserve = bytes_without_constants(file);
   const auto encode = [&](const PieceOffsets& pieces) {
-    return share(Encoder(file, graph, options, reserve).finish(pieces));
+    return share(Encoder(file, options, reserve).finish(pieces));
   };
   PieceOffsets offsets(constants.size(), kPieceAlignment);
   std::uint64_t end = encode(offsets).size();
@@ -533,25 +721,25 @@ void write_with_pieces(const File& file, const Graph& graph, const SerializeOpti
 }  // namespace
 
 void serialize_to(const Graph& graph, const Sink& sink, const SerializeOptions& options) {
-  const File file = Planner(graph).plan();
+  const File file = plan(graph);
   const std::size_t constants = constant_bytes(file);
   if (constants > std::min(options.inline_limit, kMaxInline)) {
-    write_with_pieces(file, graph, options, sink);
+    write_with_pieces(file, options, sink);
     return;
   }
-  const std::size_t reserve = constants + kBytesPerEntry * (file.entries.size() + 4);
-  sink(share(Encoder(file, graph, options, reserve).finish(PieceOffsets())).bytes());
+  const std::size_t reserve = constants + bytes_without_constants(file);
+  sink(share(Encoder(file, options, reserve).finish(PieceOffsets())).bytes());
 }
 
 Storage serialize(const Graph& graph, const SerializeOptions& options) {
-  const File file = Planner(graph).plan();
+  const File file = plan(graph);
   const std::size_t constants = constant_bytes(file);
-  const std::size_t reserve = constants + kBytesPerEntry * (file.entries.size() + 4);
+  const std::size_t reserve = constants + bytes_without_constants(file);
   if (constants <= std::min(options.inline_limit, kMaxInline))
-    return share(Encoder(file, graph, options, reserve).finish(PieceOffsets()));
+    return share(Encoder(file, options, reserve).finish(PieceOffsets()));
   std::vector<std::byte> whole;
   whole.reserve(reserve);
-  write_with_pieces(file, graph, options, [&whole](std::span<const std::byte> piece) {
+  write_with_pieces(file, options, [&whole](std::span<const std::byte> piece) {
     whole.insert(whole.end(), piece.begin(), piece.end());
   });
   auto owner = std::make_shared<const std::vector<std::byte>>(std::move(whole));
