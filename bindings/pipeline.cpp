@@ -2,6 +2,8 @@
 #include <pybind11/functional.h>
 #include <pybind11/stl.h>
 
+#include <unordered_map>
+
 #include "bind.h"
 #include "tosaic/passes/pass.h"
 #include "tosaic/pipeline/lower.h"
@@ -27,6 +29,7 @@ py::dict to_dict(const pipeline::PassTiming& timing) {
   out["changed"] = timing.changed;
   out["nodes_before"] = timing.nodes_before;
   out["nodes_after"] = timing.nodes_after;
+  out["visits"] = timing.visits;
   return out;
 }
 
@@ -86,12 +89,10 @@ void bind_pipeline(py::module_& m) {
                                return out;
                              })
       .def_property_readonly("orders", [](const pipeline::Lowered& l) {
+        std::unordered_map<std::string_view, std::size_t> ranks;
+        for (const Value& value : l.tosa->values()) ranks.emplace(value.name, value.type.rank());
         py::dict out;
-        for (const auto& [name, order] : l.orders) {
-          const auto found = std::find_if(l.tosa->values().begin(), l.tosa->values().end(),
-                                          [&name = name](const Value& v) { return v.name == name; });
-          out[py::str(name)] = to_tuple(order.axes(found->type.rank()));
-        }
+        for (const auto& [name, order] : l.orders) out[py::str(name)] = to_tuple(order.axes(ranks.at(name)));
         return out;
       });
 

@@ -94,7 +94,10 @@ class Problem:
 
 @dataclass(frozen=True)
 class PassTiming:
-    """One step of the pipeline: seconds of the pass and of the verifier behind it, and numbers of nodes."""
+    """One step of the pipeline: seconds of the pass and of the verifier behind it, and numbers of nodes.
+
+    `visits` counts the nodes and values that both looked at, which grows as the graph does.
+    """
 
     name: str
     seconds: float
@@ -102,6 +105,7 @@ class PassTiming:
     changed: bool
     nodes_before: int
     nodes_after: int
+    visits: int = 0
 
 
 def flat_signature(graph: _core.Graph) -> Signature:

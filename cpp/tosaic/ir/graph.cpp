@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "tosaic/base/work.h"
 #include "tosaic/ir/infer.h"
 
 namespace tosaic {
@@ -29,6 +30,7 @@ std::string Graph::unique_name(std::string wanted) {
   const auto [it, fresh] = names_.try_emplace(wanted, 1u);
   if (fresh) return wanted;
   for (;;) {
+    work::add(1);
     std::string candidate = wanted + "_" + std::to_string(it->second++);
     if (names_.try_emplace(candidate, 1u).second) return candidate;
   }
@@ -66,6 +68,7 @@ ValueId Graph::add_constant(ConstantRef constant) {
 NodeId Graph::add_node(Op op, AttrsRef attrs, std::span<const ValueId> operands,
                        std::span<const TensorType> results, OriginRef origin, std::string node_name,
                        std::vector<std::shared_ptr<const Graph>> regions) {
+  work::add(1 + operands.size() + results.size());
   const NodeId id(static_cast<std::uint32_t>(nodes_.size()));
   Node node;
   node.op = op;
@@ -125,6 +128,7 @@ std::string Graph::node_name(const Node& node) const {
 
 std::span<const NodeId> Graph::users(ValueId id) const {
   if (!users_) {
+    work::add(nodes_.size() + values_.size() + operands_.size());
     auto users = std::make_shared<Users>();
     users->begin.assign(values_.size() + 1, 0u);
     for (const ValueId operand : operands_)

@@ -393,6 +393,9 @@ Types infer_by_op(const Call& call) {
     case Op::kFull:
       return infer_full(call);
 
+    case Op::kRecurrent:
+      return infer_recurrent(call);
+
     // each leaves this group when its rule is written
     case Op::kLerp:
     case Op::kAddcmul:
@@ -410,7 +413,6 @@ Types infer_by_op(const Call& call) {
     case Op::kSliceScatter:
     case Op::kFft2:
     case Op::kRfft2:
-    case Op::kRecurrent:
     case Op::kQuantize:
     case Op::kDequantize:
     case Op::kLeftShift:

@@ -156,6 +156,9 @@ class Call {
 [[nodiscard]] Types infer_arange(const Call& call);
 [[nodiscard]] Types infer_full(const Call& call);
 
+// ---- recurrent ----
+[[nodiscard]] Types infer_recurrent(const Call& call);
+
 // ---- TOSA ----
 [[nodiscard]] Types infer_tosa(const Call& call);  // every op with info(op).is_tosa
 [[nodiscard]] Types infer_tosa_fft2d(const Call& call);

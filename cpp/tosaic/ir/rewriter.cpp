@@ -1,10 +1,13 @@
 #include "tosaic/ir/rewriter.h"
 
+#include "tosaic/base/work.h"
+
 namespace tosaic {
 
 Graph& Rewriter::out(const Node& at) {
   if (started_) return out_;
   started_ = true;
+  work::add(source_.nodes_.size() + source_.values_.size());
   // Everything before `at` is a verbatim prefix: values up to its first result, nodes up to itself.
   const std::uint32_t node_index = source_.id(at).index();
   const std::uint32_t value_count = at.first_result;
@@ -67,6 +70,7 @@ std::vector<ValueId> Rewriter::map_operands(const Node& node) const {
 }
 
 void Rewriter::keep(const Node& node) {
+  work::add(1 + node.operand_count);
   if (started_) keep(node, node.regions);
 }
 
@@ -98,6 +102,7 @@ ValueId Rewriter::emit(const Node& at, Op op, Attrs attrs, std::span<const Value
 
 void Rewriter::replace(const Node& node, std::span<const ValueId> results) {
   static_cast<void>(out(node));
+  work::add(1 + results.size());
   if (results.size() != node.result_count)
     throw InternalError({.where = "rewriter",
                          .what = "replacement has another number of results",
@@ -135,6 +140,7 @@ std::optional<Graph> Rewriter::finish() && {
 
 Graph Rewriter::pruned(const Graph& source, const std::vector<bool>& live_values,
                        const std::vector<bool>& live_nodes) {
+  work::add(source.nodes_.size() + source.values_.size());
   Graph out;
   out.name = source.name;
   out.stage = source.stage;

@@ -7,6 +7,7 @@
 #include <map>
 #include <unordered_set>
 
+#include "tosaic/base/work.h"
 #include "tosaic/ir/control_flow.h"
 #include "tosaic/ir/infer.h"
 
@@ -86,6 +87,7 @@ class Checker {
       : graph_(graph), options_(options), report_(std::move(report)), variables_(variables), depth_(depth) {}
 
   void run() {
+    work::add(graph_.values().size() + graph_.nodes().size());
     values();
     for (const Input& input : graph_.inputs()) this->input(input);
     for (const Node& node : graph_.nodes()) this->node(node);

@@ -1,5 +1,7 @@
 #include "tosaic/layout/assign.h"
 
+#include "tosaic/base/work.h"
+
 namespace tosaic::layout {
 namespace {
 
@@ -19,6 +21,7 @@ class Assignment {
       : graph_(graph), plan_{std::vector<DimOrder>(graph.values().size())} {}
 
   LayoutPlan run() {
+    work::add(graph_.nodes().size() + graph_.values().size());
     for (const Input& input : graph_.inputs()) plan_.order[input.value.index()] = input.border.order;
     for (const Node& node : graph_.nodes()) {
       if (node.result_count != 1) continue;

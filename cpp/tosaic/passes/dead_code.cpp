@@ -4,6 +4,7 @@
 //
 // Foreign nodes and those that touch variables have an effect and stay. Inputs stay: they are the caller's.
 
+#include "tosaic/base/work.h"
 #include "tosaic/ir/control_flow.h"
 #include "tosaic/ir/rewriter.h"
 #include "tosaic/passes/pass.h"
@@ -11,6 +12,7 @@
 namespace tosaic::passes {
 
 std::optional<Graph> dead_code(const Graph& graph) {
+  work::add(graph.nodes().size() + graph.values().size());
   std::vector<bool> live(graph.values().size(), false), live_nodes(graph.nodes().size(), false);
   for (const Output& output : graph.outputs()) live[output.value.index()] = true;
   for (std::size_t n = graph.nodes().size(); n-- > 0;) {

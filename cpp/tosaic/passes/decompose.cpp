@@ -9,6 +9,7 @@
 #include "tosaic/passes/expansions.h"
 #include "tosaic/passes/match.h"
 #include "tosaic/passes/pass.h"
+#include "tosaic/passes/regions.h"
 #include "tosaic/passes/resize_axis.h"
 
 namespace tosaic::passes {
@@ -115,6 +116,20 @@ Expansion expansion_of(const Graph& graph, const Node& node) {
   }
 }
 
+// The same for operators with several results.
+MultiExpansion expansion_of_all(const Node& node) {
+  switch (node.op) {  // NOLINT: as above
+    case Op::kSplit:
+      return expand_split;
+    case Op::kUnbind:
+      return expand_unbind;
+    case Op::kRecurrent:
+      return expand_recurrent;
+    default:
+      return nullptr;
+  }
+}
+
 // Composites that torch computes in f32 where their operands are narrower floats. The others move elements,
 // or consist of contractions and pools, which accumulate in f32 anyway.
 Emitter::Width width_of(Op op) {
@@ -135,6 +150,7 @@ Emitter::Width width_of(Op op) {
     case Op::kSoftmax:
     case Op::kSafeSoftmax:
     case Op::kLogSoftmax:
+    case Op::kRecurrent:
       return Emitter::Width::kWide;
     default:
       return Emitter::Width::kAsIs;
@@ -143,37 +159,14 @@ Emitter::Width width_of(Op op) {
 
 using Filter = std::function<bool(const Graph&, const Node&)>;
 
-// The node's regions with their composites expanded; none where nothing changes.
-std::vector<std::shared_ptr<const Graph>> expanded_regions(const Node& node, const Filter& wanted) {
-  std::vector<std::shared_ptr<const Graph>> regions = node.regions;
-  bool changed = false;
-  for (std::shared_ptr<const Graph>& region : regions) {
-    std::optional<Graph> next = expand_composites(*region, wanted);
-    if (!next) continue;
-    region = std::make_shared<const Graph>(std::move(*next));
-    changed = true;
-  }
-  if (!changed) regions.clear();
-  return regions;
-}
-
 std::optional<Graph> expand_once(const Graph& graph, const Filter& wanted) {
   Rewriter rewriter(graph);
   for (const Node& node : graph.nodes()) {
-    if (!node.regions.empty()) {
-      std::vector<std::shared_ptr<const Graph>> regions = expanded_regions(node, wanted);
-      if (!regions.empty()) {
-        rewriter.keep(node, std::move(regions));
-        continue;
-      }
-    }
     if (!wanted(graph, node)) {
       rewriter.keep(node);
       continue;
     }
-    const MultiExpansion multi = node.op == Op::kSplit    ? expand_split
-                                 : node.op == Op::kUnbind ? expand_unbind
-                                                          : nullptr;
+    const MultiExpansion multi = expansion_of_all(node);
     const Expansion single = multi == nullptr ? expansion_of(graph, node) : nullptr;
     if (multi == nullptr && single == nullptr) {
       rewriter.keep(node);
@@ -192,7 +185,8 @@ std::optional<Graph> expand_once(const Graph& graph, const Filter& wanted) {
 }  // namespace
 
 std::optional<Graph> expand_composites(const Graph& graph, const Filter& wanted) {
-  std::optional<Graph> result;
+  std::optional<Graph> result =
+      in_regions(graph, [&wanted](const Graph& region) { return expand_composites(region, wanted); });
   for (;;) {  // an expansion may use composites (adaptive pool -> avg_pool of rank 3)
     std::optional<Graph> next = expand_once(result ? *result : graph, wanted);
     if (!next) break;

@@ -51,4 +51,7 @@ namespace tosaic::passes {
 [[nodiscard]] ValueId expand_triangle(Emitter& e);
 [[nodiscard]] ValueId expand_index(Emitter& e);
 
+// expand_recurrent.cpp
+[[nodiscard]] std::vector<ValueId> expand_recurrent(Emitter& e);
+
 }  // namespace tosaic::passes

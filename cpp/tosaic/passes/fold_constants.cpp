@@ -6,6 +6,8 @@
 // `full` becomes an expand of one number, for `simplify` to drop. Where another folded node reads it, it is
 // computed for that.
 //
+// A cond whose predicate is known becomes the branch taken.
+//
 // Not folded: foreign nodes, nodes with regions or variables, and operands whose data is not bound (a text
 // form read without its weights). Values whose only use is another folded node leave no constant behind.
 
@@ -16,6 +18,7 @@
 #include "tosaic/ir/rewriter.h"
 #include "tosaic/passes/match.h"
 #include "tosaic/passes/pass.h"
+#include "tosaic/passes/regions.h"
 
 namespace tosaic::passes {
 namespace {
@@ -43,7 +46,12 @@ class Folding {
 
   std::optional<Graph> run() {
     for (const Node& node : graph_.nodes()) {
-      if (!constant_of_node(node)) {
+      if (const Graph* branch = taken_branch(node)) {
+        static_cast<void>(rewriter_.out(node));
+        std::vector<ValueId> inputs = rewriter_.map_operands(node);
+        inputs.erase(inputs.begin());
+        rewriter_.replace(node, inline_region(rewriter_, node, *branch, inputs));
+      } else if (!constant_of_node(node)) {
         rewriter_.keep(node);
       } else if (is_left_to_users(node)) {
         leave(node);
@@ -102,6 +110,18 @@ class Folding {
     const ValueId one = rewriter_.constant(
         node, make_constant("", full.dtype, Dims::filled(full.shape.size(), 1), std::span(&number, 1)));
     rewriter_.replace(node, rewriter_.emit(node, Op::kExpand, ShapeAttrs{full.shape}, {one}));
+  }
+
+  // The branch of a cond whose predicate is known, else null.
+  [[nodiscard]] const Graph* taken_branch(const Node& node) {
+    if (!is_cond(node.op)) return nullptr;
+    const ValueId predicate = graph_.operands(node)[0];
+    if (!constant_[predicate.index()]) return nullptr;
+    const Node* producer = graph_.producer(predicate);
+    if (producer != nullptr && !evaluate(*producer)) return nullptr;
+    const ConstantRef& known = known_[predicate.index()];
+    if (!known) return nullptr;
+    return node.regions[element_as_int(*known, 0) != 0 ? 0 : 1].get();
   }
 
   // The results of a constant node, computed on first use.

@@ -10,6 +10,7 @@
 #include <cmath>
 #include <limits>
 
+#include "tosaic/base/work.h"
 #include "tosaic/layout/assign.h"
 #include "tosaic/passes/legalizer.h"
 #include "tosaic/passes/match.h"
@@ -134,7 +135,6 @@ Physical dispatch(Legalizer& l) {
                "Replace it, or decompose the program with run_decompositions()");
     case Op::kCond:
     case Op::kWhileLoop:
-      l.refuse("control flow has no lowering to this target", "Export the branch that the device runs");
     case Op::kAddmm:
     case Op::kBaddbmm:
     case Op::kSdpa:
@@ -281,6 +281,12 @@ Physical dispatch(Legalizer& l) {
   throw InternalError({.where = "legalize-tosa", .what = "a TOSA operator stands in a canonical graph"});
 }
 
+std::vector<Physical> dispatch_all(Legalizer& l) {
+  if (l.node().op == Op::kCond) return legalize_cond(l);
+  if (l.node().op == Op::kWhileLoop) return legalize_while_loop(l);
+  return {dispatch(l)};
+}
+
 }  // namespace
 
 DType Legalizer::physical_dtype(DType dtype) const {
@@ -310,8 +316,8 @@ Dims physical_dims(const Dims& dims, const DimOrder& order) {
   return permuted(dims, order.axes(dims.size()));
 }
 
-Legalizer::Legalizer(const Graph& source, const PassOptions& options)
-    : source_(source), options_(options), physical_(source.values().size()) {
+Legalizer::Legalizer(const Graph& source, const PassOptions& options, Part part)
+    : source_(source), options_(options), part_(part), physical_(source.values().size()) {
   out_.name = source.name;
   out_.stage = Stage::kTosa;
 }
@@ -322,9 +328,13 @@ void Legalizer::refuse(std::string reason, std::string hint) const {
 }
 
 Graph Legalizer::run() {
-  add_inputs();
+  if (part_ == Part::kRegion)
+    add_region_inputs();
+  else
+    add_inputs();
   for (const Node& node : source_.nodes()) {
     node_ = &node;
+    work::add(1 + node.operand_count);
     bool reachable = true;
     for (const ValueId operand : source_.operands(node))
       reachable = reachable && (!operand.valid() || source_.value(operand).kind == ValueKind::kConstant ||
@@ -380,6 +390,18 @@ void Legalizer::add_inputs() {
   }
 }
 
+// Values that are known as they are inside the graph that holds the region.
+void Legalizer::add_region_inputs() {
+  for (const Input& input : source_.inputs()) {
+    const Value& value = source_.value(input.value);
+    TensorType type;
+    type.dtype = physical_dtype(value.type.dtype);
+    type.shape = physical_dims(value.type.shape, value.type.order);
+    physical_[input.value.index()] = {out_.add_input(input.kind, value.name, type, input.path),
+                                      value.type.order};
+  }
+}
+
 void Legalizer::add_outputs() {
   for (const Output& output : source_.outputs()) {
     node_ = source_.producer(output.value);
@@ -389,8 +411,12 @@ void Legalizer::add_outputs() {
                                 : output.border.order;
     Output copy = output;
     copy.value = in_order(output.value, wanted);
-    if (border_dtype(type.dtype) == DType::kI32) copy.value = as_i32(copy.value);
     copy.border.order = wanted;
+    if (part_ == Part::kRegion) {
+      out_.add_output(std::move(copy));
+      continue;
+    }
+    if (border_dtype(type.dtype) == DType::kI32) copy.value = as_i32(copy.value);
     if (border_dtype(type.dtype) != type.dtype) copy.border.source_dtype = type.dtype;
     out_.add_output(std::move(copy));
   }
@@ -407,9 +433,14 @@ void Legalizer::check_dtype(ValueId id) const {
 
 void Legalizer::legalize_node(const Node& node) {
   for (std::uint32_t r = 0; r < node.result_count; ++r) check_dtype(source_.result(node, r));
-  if (node.result_count != 1) static_cast<void>(dispatch(*this));  // opaque, control flow: refused
-  const Physical made = dispatch(*this);
-  const TensorType& logical = result_type();
+  const std::vector<Physical> made = dispatch_all(*this);
+  for (std::uint32_t r = 0; r < made.size(); ++r) settle(node, r, made[r]);
+}
+
+// Brings a result to its planned order and gives it its name.
+void Legalizer::settle(const Node& node, std::uint32_t result, const Physical& made) {
+  const ValueId value = source_.result(node, result);
+  const TensorType& logical = source_.type(value);
   ValueId id = made.id;
   if (!(made.order == logical.order)) id = reordered(id, logical.shape, made.order, logical.order);
   const TensorType& type = out_.type(id);
@@ -422,8 +453,17 @@ void Legalizer::legalize_node(const Node& node) {
   // A rule that only forwards an operand leaves its name alone; so does a shared reordering.
   const bool fresh = out_.value(id).kind == ValueKind::kResult &&
                      out_.value(id).name.starts_with(source_.node_name(node) + ".");
-  if (fresh) out_.rename(id, source_.node_name(node));
-  physical_[node.first_result] = {id, logical.order};
+  if (fresh) out_.rename(id, source_.value(value).name);
+  physical_[value.index()] = {id, logical.order};
+}
+
+std::shared_ptr<const Graph> Legalizer::legalized_region(const Graph& region) {
+  Legalizer inner(region, options_, Part::kRegion);
+  Graph made = inner.run();
+  problems_.insert(problems_.end(), inner.problems().begin(), inner.problems().end());
+  if (!inner.problems().empty()) return nullptr;
+  std::optional<Graph> clean = dead_code(made);
+  return std::make_shared<const Graph>(clean ? std::move(*clean) : std::move(made));
 }
 
 ValueId Legalizer::physical_constant(ValueId id) {
@@ -481,6 +521,17 @@ ValueId Legalizer::emit(Op op, Attrs attributes, const std::vector<ValueId>& ope
                   base + "." + std::string(info(op).name.substr(5)));
 }
 
+std::vector<ValueId> Legalizer::emit_all(Op op, Attrs attributes, const std::vector<ValueId>& operands,
+                                         const std::vector<TensorType>& results,
+                                         std::vector<std::shared_ptr<const Graph>> regions) {
+  const NodeId made = out_.add_node(op, share(std::move(attributes)), operands, results, node_->origin,
+                                    source_.node_name(*node_) + "." + std::string(info(op).name.substr(5)),
+                                    std::move(regions));
+  std::vector<ValueId> ids;
+  for (std::uint32_t r = 0; r < results.size(); ++r) ids.push_back(out_.result(out_.node(made), r));
+  return ids;
+}
+
 ValueId Legalizer::unary(Op op, ValueId x) { return emit(op, default_attrs(op), {x}); }
 
 ValueId Legalizer::reshape(ValueId x, const Shape& shape) {
@@ -515,9 +566,20 @@ ValueId Legalizer::pad(ValueId x, const Dims& before, const Dims& after, const S
   return emit(Op::kTosaPad, TosaPadAttrs{before, after, typed}, {x});
 }
 
+// A tree where there are more parts than a TOSA list of tensors holds.
 ValueId Legalizer::concat(const std::vector<ValueId>& parts, std::size_t axis) {
-  return parts.size() == 1 ? parts.front()
-                           : emit(Op::kTosaConcat, AxisAttrs{static_cast<std::int64_t>(axis)}, parts);
+  constexpr std::size_t kMaxParts = 64;
+  if (parts.size() == 1) return parts.front();
+  const AxisAttrs attrs{static_cast<std::int64_t>(axis)};
+  if (parts.size() <= kMaxParts) return emit(Op::kTosaConcat, attrs, parts);
+  std::vector<ValueId> joined;
+  for (std::size_t start = 0; start < parts.size(); start += kMaxParts) {
+    const std::size_t end = std::min(parts.size(), start + kMaxParts);
+    joined.push_back(concat({parts.begin() + static_cast<std::ptrdiff_t>(start),
+                             parts.begin() + static_cast<std::ptrdiff_t>(end)},
+                            axis));
+  }
+  return concat(joined, axis);
 }
 
 ValueId Legalizer::tile(ValueId x, const Dims& multiples) {

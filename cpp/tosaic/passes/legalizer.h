@@ -23,7 +23,9 @@ struct Physical {
 
 class Legalizer {
  public:
-  explicit Legalizer(const Graph& source, const PassOptions& options = {});
+  // A region takes and gives values in row-major order, of the dtypes that stand for theirs inside the graph.
+  enum class Part : std::uint8_t { kProgram, kRegion };
+  explicit Legalizer(const Graph& source, const PassOptions& options = {}, Part part = Part::kProgram);
 
   // Walks the whole graph. Problems are collected; the result is only meaningful without any.
   [[nodiscard]] Graph run();
@@ -83,20 +85,30 @@ class Legalizer {
   // A constant of one element with `rank` axes of extent 1, to broadcast against x.
   ValueId number_like(ValueId x, double value);
   ValueId zero_bias(DType dtype) { return constant(dtype, {1}, {0.0}); }
+  // A node with several results, of these types.
+  std::vector<ValueId> emit_all(Op op, Attrs attributes, const std::vector<ValueId>& operands,
+                                const std::vector<TensorType>& results,
+                                std::vector<std::shared_ptr<const Graph>> regions = {});
+  // A region of the node, legalized; its problems become this graph's, and null is returned.
+  [[nodiscard]] std::shared_ptr<const Graph> legalized_region(const Graph& region);
+  [[nodiscard]] const PassOptions& options() const { return options_; }
 
  private:
   [[nodiscard]] ValueId in_order(ValueId logical, const DimOrder& order);
   [[nodiscard]] ValueId reordered(ValueId x, const Shape& logical_shape, const DimOrder& from,
                                   const DimOrder& to);
   void add_inputs();
+  void add_region_inputs();
   [[nodiscard]] ConstantRef physical_initial(const Input& input, const TensorType& type) const;
   void add_outputs();
   void legalize_node(const Node& node);
+  void settle(const Node& node, std::uint32_t result, const Physical& made);
   void check_dtype(ValueId id) const;
   [[nodiscard]] ValueId physical_constant(ValueId id);
 
   const Graph& source_;
   PassOptions options_;
+  Part part_;
   Graph out_;
   const Node* node_ = nullptr;
   std::vector<Physical> physical_;
@@ -118,6 +130,9 @@ class Legalizer {
 [[nodiscard]] Physical legalize_pool(Legalizer& l);  // legalize_spatial.cpp
 [[nodiscard]] Physical legalize_resize(Legalizer& l);
 [[nodiscard]] Physical legalize_movement(Legalizer& l);  // legalize_movement.cpp
+// Families with several results.
+[[nodiscard]] std::vector<Physical> legalize_cond(Legalizer& l);  // legalize_control_flow.cpp
+[[nodiscard]] std::vector<Physical> legalize_while_loop(Legalizer& l);
 
 // Proves that every integer value that takes part in a run fits i32, given what inputs may be; returns, by
 // index into inputs(), the inclusive range that i64 and i32 inputs are checked against when run. Refuses

@@ -3,11 +3,13 @@
 // TOSA has no i64, and leaves the overflow of i32 sums undefined where torch wraps (products wrap in both).
 // So each integer input is assumed to lie in [-2^k, 2^k), with the largest k <= 31 of its own under which
 // nothing that depends on it overflows; the executor checks it against that range at the border. Constants
-// count with their actual extremes, casts from float as any i32, since they saturate.
+// count with their actual extremes, loops with ranges that hold before every turn, casts from float as any
+// i32, since they saturate.
 
 #include <algorithm>
 #include <limits>
 
+#include "tosaic/base/work.h"
 #include "tosaic/passes/legalizer.h"
 #include "tosaic/passes/match.h"
 
@@ -118,10 +120,15 @@ std::vector<Interval> ranges_of_dtypes(const Graph& graph) {
 
 class Ranges {
  public:
-  // `ranges`: of inputs and constants.
+  // `ranges`: of inputs and constants, by dtype of results.
   Ranges(const Graph& graph, std::vector<Interval> ranges, int bits)
       : graph_(graph), ranges_(std::move(ranges)) {
+    work::add(graph.nodes().size() + graph.values().size());
     for (const Node& node : graph.nodes()) {
+      if (!node.regions.empty()) {
+        add_regions(node, bits);
+        continue;
+      }
       for (std::uint32_t r = 1; r < node.result_count; ++r)
         if (has_i64(graph, graph.result(node, r))) overflowing_.push_back(&node);
       if (node.result_count == 0 || is_float(graph.type(graph.result(node)).dtype)) continue;
@@ -138,8 +145,134 @@ class Ranges {
 
   // The nodes whose i64 result may leave i32, or whose i32 result may overflow.
   [[nodiscard]] const std::vector<const Node*>& overflowing() const { return overflowing_; }
+  [[nodiscard]] const Interval& of(ValueId value) const { return ranges_[value.index()]; }
 
  private:
+  // Ranges inside a region that takes `inputs`.
+  [[nodiscard]] static Ranges inside(const Graph& region, const std::vector<Interval>& inputs, int bits) {
+    std::vector<Interval> known = ranges_of_dtypes(region);
+    for (std::size_t i = 0; i < inputs.size(); ++i) known[region.inputs()[i].value.index()] = inputs[i];
+    return Ranges(region, std::move(known), bits);
+  }
+
+  [[nodiscard]] static std::vector<Interval> given(const Graph& region, const Ranges& ranges) {
+    std::vector<Interval> out;
+    for (const Output& output : region.outputs()) out.push_back(ranges.of(output.value));
+    return out;
+  }
+
+  // A node with regions overflows where something inside may, and where a result may.
+  void add_regions(const Node& node, int bits) {
+    const bool loop = node.op == Op::kWhileLoop;
+    std::vector<Interval> operands;
+    for (std::size_t i = loop ? 0 : 1; i < node.operand_count; ++i)
+      operands.push_back(ranges_[graph_.operands(node)[i].index()]);
+    if (loop) operands = loop_invariant(node, std::move(operands), bits);
+    bool sound = true;
+    for (std::size_t i = 0; i < node.regions.size(); ++i) {
+      const Graph& region = *node.regions[i];
+      const bool body = loop && i == 1;
+      const Ranges ranges = inside(region, body ? entered(*node.regions[0], operands) : operands, bits);
+      sound = sound && ranges.overflowing().empty();
+      const std::vector<Interval> results = given(region, ranges);
+      for (std::uint32_t r = 0; r < node.result_count && !loop; ++r) {
+        Interval& range = ranges_[node.first_result + r];
+        range = i == 0 ? results[r] : united(range, results[r]);
+      }
+    }
+    for (std::uint32_t r = 0; r < node.result_count; ++r) {
+      Interval& range = ranges_[node.first_result + r];
+      if (loop) range = operands[r];
+      const ValueId result = graph_.result(node, r);
+      const bool counted = has_i64(graph_, result) || has_i32(graph_, result);
+      sound = sound && (!counted || fits(range, bits));
+    }
+    if (!sound) overflowing_.push_back(&node);
+  }
+
+  // Ranges that hold before every turn of a loop: what it starts with, and what the body makes of them.
+  // Bounds that still move after a few turns are dropped, and won back where the condition bounds the value.
+  [[nodiscard]] static std::vector<Interval> loop_invariant(const Node& node,
+                                                            const std::vector<Interval>& start, int bits) {
+    constexpr int kTurns = 3;
+    const Graph& condition = *node.regions[0];
+    const Graph& body = *node.regions[1];
+    const auto turned = [&](const std::vector<Interval>& ranges) {
+      std::vector<Interval> next = given(body, inside(body, entered(condition, ranges), bits));
+      next.insert(next.end(), start.begin() + node.result_count, start.end());  // only read
+      for (std::size_t i = 0; i < next.size(); ++i) next[i] = united(next[i], start[i]);
+      return next;
+    };
+    std::vector<Interval> ranges = start;
+    for (std::size_t turn = 0;; ++turn) {
+      const std::vector<Interval> next = turned(ranges);
+      bool stable = true;
+      for (std::size_t i = 0; i < next.size(); ++i) {
+        const bool low = next[i].min<ranges[i].min, high = next[i].max> ranges[i].max;
+        stable = stable && !low && !high;
+        ranges[i] = united(ranges[i], next[i]);
+        if (turn >= kTurns && low) ranges[i].min = -kHuge;
+        if (turn >= kTurns && high) ranges[i].max = kHuge;
+      }
+      if (stable) break;
+    }
+    for (int turn = 0; turn < kTurns; ++turn) ranges = turned(ranges);  // each is an invariant again
+    return ranges;
+  }
+
+  // The ranges with which the body is entered: those of the values that the condition compares are cut.
+  [[nodiscard]] static std::vector<Interval> entered(const Graph& condition, std::vector<Interval> ranges) {
+    cut(condition, condition.outputs()[0].value, ranges);
+    return ranges;
+  }
+
+  // `truth` holds: input < n, input <= n, n > input ... with a number n, through and, views and casts of
+  // bool.
+  static void cut(const Graph& graph, ValueId truth, std::vector<Interval>& ranges) {
+    const Node* node = graph.producer(truth);
+    if (node == nullptr) return;
+    const std::span<const ValueId> operands = graph.operands(*node);
+    if (node->op == Op::kLogicalAnd || node->op == Op::kBitwiseAnd) {
+      cut(graph, operands[0], ranges);
+      cut(graph, operands[1], ranges);
+      return;
+    }
+    if (info(node->op).has(kView) && graph.type(operands[0]).dtype == DType::kBool)
+      return cut(graph, operands[0], ranges);
+    const bool below = node->op == Op::kLt || node->op == Op::kLe;
+    const bool above = node->op == Op::kGt || node->op == Op::kGe;
+    if (!below && !above) return;
+    const std::int64_t step = node->op == Op::kLt || node->op == Op::kGt ? 1 : 0;
+    for (std::size_t side = 0; side < 2; ++side) {
+      const Value& value = graph.value(viewed(graph, operands[side]));
+      const Value& other = graph.value(viewed(graph, operands[1 - side]));
+      if (value.kind != ValueKind::kInput || is_float(value.type.dtype) || is_float(other.type.dtype))
+        continue;
+      Interval bound;
+      if (other.kind == ValueKind::kConstant)
+        bound = of_constant(*other.constant);
+      else if (other.kind == ValueKind::kInput)
+        bound = ranges[other.result_index];
+      else
+        continue;
+      Interval& range = ranges[value.result_index];
+      if (below == (side == 0))
+        range.max = std::max(range.min, std::min(range.max, bound.max - step));
+      else
+        range.min = std::min(range.max, std::max(range.min, bound.min + step));
+    }
+  }
+
+  // What a value is a view of.
+  [[nodiscard]] static ValueId viewed(const Graph& graph, ValueId id) {
+    const Node* node = graph.producer(id);
+    while (node != nullptr && info(node->op).has(kView)) {
+      id = graph.operands(*node)[0];
+      node = graph.producer(id);
+    }
+    return id;
+  }
+
   [[nodiscard]] Interval at(const Node& node, std::size_t i) const {
     const ValueId operand = graph_.operands(node)[i];
     if (is_float(graph_.type(operand).dtype)) return of_dtype(DType::kI32);  // a cast saturates

@@ -3,13 +3,18 @@
 #include <algorithm>
 #include <array>
 
+#include "tosaic/passes/regions.h"
+
 namespace tosaic::passes {
 namespace {
 
-// A pass that is the same for every target.
+// A pass that is the same for every target, on regions first.
 template <std::optional<Graph> (*Run)(const Graph&)>
-std::optional<Graph> plain(const Graph& graph, const PassOptions& /*options*/) {
-  return Run(graph);
+std::optional<Graph> plain(const Graph& graph, const PassOptions& options) {
+  std::optional<Graph> inner =
+      in_regions(graph, [&options](const Graph& region) { return plain<Run>(region, options); });
+  std::optional<Graph> outer = Run(inner ? *inner : graph);
+  return outer ? std::move(outer) : std::move(inner);
 }
 
 constexpr Stage kAny = Stage::kExported;

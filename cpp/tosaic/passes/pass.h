@@ -18,6 +18,9 @@ namespace tosaic::passes {
 // What a pass must know of the target.
 struct PassOptions {
   bool integer_arithmetic = true;  // the target has profile INT
+  bool control_flow = false;       // the target has COND_IF and WHILE_LOOP
+  bool variables = false;          // the target has VARIABLE
+  bool transforms = false;         // the target has FFT2D and RFFT2D
 };
 
 struct Pass {

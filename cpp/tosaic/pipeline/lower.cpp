@@ -4,6 +4,7 @@
 #include <span>
 #include <unordered_map>
 
+#include "tosaic/base/work.h"
 #include "tosaic/ir/verify.h"
 #include "tosaic/passes/legalizer.h"
 #include "tosaic/passes/pass.h"
@@ -25,7 +26,11 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 }
 
 passes::PassOptions pass_options(const std::string& target) {
-  return {.integer_arithmetic = target::parse_target(target).has(target::Profile::kInt)};
+  const target::TargetSpec spec = target::parse_target(target);
+  return {.integer_arithmetic = spec.has(target::Profile::kInt),
+          .control_flow = spec.has(target::Extension::kControlFlow),
+          .variables = spec.has(target::Extension::kVariable),
+          .transforms = spec.has(target::Extension::kFft)};
 }
 
 class Run {
@@ -33,13 +38,16 @@ class Run {
   Run(std::shared_ptr<const Graph> graph, const LowerOptions& options)
       : graph_(std::move(graph)), options_(options), pass_options_(pass_options(options.target)) {
     const auto start = std::chrono::steady_clock::now();
+    const std::uint64_t before = work::total();
     if (options_.verify_each) verify(*graph_);
-    timings_.push_back(
-        {"verify", 0, seconds_since(start), false, graph_->nodes().size(), graph_->nodes().size()});
+    const std::size_t nodes = graph_->nodes().size();
+    timings_.push_back({"verify", 0, seconds_since(start), false, nodes, nodes, work::total() - before});
   }
 
   void pass(const passes::Pass& pass) {
-    PassTiming timing{std::string(pass.name), 0, 0, false, graph_->nodes().size(), graph_->nodes().size()};
+    const std::size_t nodes = graph_->nodes().size();
+    PassTiming timing{std::string(pass.name), 0, 0, false, nodes, nodes, 0};
+    const std::uint64_t before = work::total();
     auto start = std::chrono::steady_clock::now();
     std::optional<Graph> next = pass.run(*graph_, pass_options_);
     timing.seconds = seconds_since(start);
@@ -52,6 +60,7 @@ class Run {
       timing.verify_seconds = seconds_since(start);
       if (options_.on_change) options_.on_change(pass.name, *graph_);
     }
+    timing.visits = work::total() - before;
     timings_.push_back(std::move(timing));
   }
 

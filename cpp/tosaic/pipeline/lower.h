@@ -31,6 +31,7 @@ struct PassTiming {
   double verify_seconds = 0;  // the verifier behind it
   bool changed = false;
   std::size_t nodes_before = 0, nodes_after = 0;
+  std::uint64_t visits = 0;  // nodes and values looked at by the pass and the verifier
 };
 
 struct Lowered {

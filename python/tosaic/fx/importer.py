@@ -312,8 +312,18 @@ class Importer:
 
     def emit_all(self, op: int, attrs: dict[str, Any] | None, operands: Sequence[int]) -> list[Ref]:
         """A node with all results of the call."""
-        first = self.builder.add_many(op, attrs, operands, self._name(), self._origin(), self.types)
-        return [Ref(first + i, dtype, shape) for i, (dtype, shape) in enumerate(self.types)]
+        return self.emit_many(op, attrs, operands, self.types)
+
+    def emit_many(
+        self,
+        op: int,
+        attrs: dict[str, Any] | None,
+        operands: Sequence[int],
+        types: list[tuple[int, Sequence[int]]],
+    ) -> list[Ref]:
+        """A node with results of these types."""
+        first = self.builder.add_many(op, attrs, operands, self._name(), self._origin(), types)
+        return [Ref(first + i, dtype, shape) for i, (dtype, shape) in enumerate(types)]
 
     def first(self, result: Ref | None) -> list[Any] | None:
         """The results of a call of which only the first is used."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from torch.fx import Node
 
+import tosaic.fx.aten_flow  # noqa: F401 - registers its rows
 from tosaic.fx.aten import (
     DROPPED,
     EVALUATED,

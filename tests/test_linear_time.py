@@ -1,0 +1,91 @@
+"""Large graphs cost in proportion to their size: nodes and values looked at are counted, not seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import tosaic
+from fx.exporting import Calls, exported
+from torch import nn
+
+pytestmark = [
+    pytest.mark.usefixtures("one_thread_without_traces"),
+    pytest.mark.filterwarnings("ignore:The tensor attributes:UserWarning"),
+]
+
+# No pass, its verification included, may look at a node more often than this. The greatest seen is 23.
+VISITS_PER_NODE = 40
+
+
+def chain(length: int) -> tuple[nn.Module, torch.Tensor]:
+    def call(x: torch.Tensor) -> torch.Tensor:
+        for _ in range(length // 2):
+            x = torch.sin(x) + 1.5
+        return x
+
+    return Calls(call), torch.randn(2, 2)
+
+
+def views(length: int) -> tuple[nn.Module, torch.Tensor]:
+    def call(x: torch.Tensor) -> torch.Tensor:
+        for _ in range(length // 2):
+            x = x.reshape(2, 8).t()
+        return x
+
+    return Calls(call), torch.randn(8, 2)
+
+
+def parts(take: Callable[[torch.Tensor], Any]) -> Callable[[int], tuple[nn.Module, torch.Tensor]]:
+    def make(count: int) -> tuple[nn.Module, torch.Tensor]:
+        return Calls(lambda x: torch.cat([part + 1 for part in reversed(take(x))])), torch.randn(count, 2)
+
+    return make
+
+
+def lstm(steps: int) -> tuple[nn.Module, torch.Tensor]:
+    return nn.LSTM(4, 4), torch.randn(steps, 1, 4)
+
+
+MODELS: dict[str, tuple[Callable[[int], tuple[nn.Module, torch.Tensor]], int, int]] = {
+    "a chain of 10,000 nodes": (chain, 1000, 10_000),
+    "a chain of views": (views, 200, 2000),
+    "unbind into 1,000 parts": (parts(lambda x: x.unbind()), 100, 1000),
+    "split into 1,000 parts": (parts(lambda x: x.split(1)), 100, 1000),
+    "an LSTM of 1,000 steps": (lstm, 100, 1000),
+}
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def lowered(request: pytest.FixtureRequest) -> tuple[tosaic.Lowered, tosaic.Lowered]:
+    make, small, large = MODELS[request.param]
+    first, second = (
+        tosaic.lower(exported(module, x), target="TOSA-1.0+FP") for module, x in (make(small), make(large))
+    )
+    return first, second
+
+
+def nodes(timing: Any) -> int:
+    return max(timing.nodes_before, timing.nodes_after, 1)
+
+
+def test_no_pass_visits_a_node_more_than_a_fixed_number_of_times(
+    lowered: tuple[tosaic.Lowered, tosaic.Lowered],
+) -> None:
+    for timing in lowered[1].timings:
+        assert timing.visits <= VISITS_PER_NODE * (nodes(timing) + 20), timing
+
+
+def test_visits_grow_as_the_graph_does(lowered: tuple[tosaic.Lowered, tosaic.Lowered]) -> None:
+    small, large = (sum(timing.visits for timing in one.timings) for one in lowered)
+    sizes = [len(one.graph.nodes) for one in lowered]
+    assert large / small <= 1.1 * sizes[1] / sizes[0]
+
+
+def test_files_grow_as_the_graph_does(lowered: tuple[tosaic.Lowered, tosaic.Lowered]) -> None:
+    texts, files = ([len(one.graph.text()) for one in lowered], [len(one.to_bytes()) for one in lowered])
+    sizes = [len(one.graph.nodes) for one in lowered]
+    for lengths in (texts, files):
+        assert lengths[1] / lengths[0] <= 1.2 * sizes[1] / sizes[0]
