@@ -395,6 +395,10 @@ Types infer_by_op(const Call& call) {
 
     case Op::kRecurrent:
       return infer_recurrent(call);
+    case Op::kFft2:
+      return infer_fft2(call);
+    case Op::kRfft2:
+      return infer_rfft2(call);
 
     // each leaves this group when its rule is written
     case Op::kLerp:
@@ -411,8 +415,6 @@ Types infer_by_op(const Call& call) {
     case Op::kScatter:
     case Op::kIndexPut:
     case Op::kSliceScatter:
-    case Op::kFft2:
-    case Op::kRfft2:
     case Op::kQuantize:
     case Op::kDequantize:
     case Op::kLeftShift:

@@ -156,8 +156,10 @@ class Call {
 [[nodiscard]] Types infer_arange(const Call& call);
 [[nodiscard]] Types infer_full(const Call& call);
 
-// ---- recurrent ----
+// ---- recurrent, Fourier transforms ----
 [[nodiscard]] Types infer_recurrent(const Call& call);
+[[nodiscard]] Types infer_fft2(const Call& call);
+[[nodiscard]] Types infer_rfft2(const Call& call);
 
 // ---- TOSA ----
 [[nodiscard]] Types infer_tosa(const Call& call);  // every op with info(op).is_tosa

@@ -1,11 +1,11 @@
-// tosa.fft2d and tosa.rfft2d, not normalised:
+// fft2, rfft2, tosa.fft2d and tosa.rfft2d, not normalised:
 //
 //   forward  X[oy, ox] = sum over iy, ix of x[iy, ix] * exp(-2 pi i (iy oy / H + ix ox / W))
 //   inverse  the same with +2 pi i
 //
-// Rows, then columns, each by radix 2, in double; one rounding at the end. Factors at the quarters of the
-// circle are exact, so what the definition makes zero is zero. Where an input is infinite or NaN the terms do
-// not separate: there the double sum is taken as it stands.
+// Rows, then columns, each by radix 2 while that divides and else by the definition, in double; one rounding
+// at the end. Factors at the quarters of the circle are exact, so what the definition makes zero is zero.
+// Where an input is infinite or NaN the terms do not separate: there the double sum is taken as it stands.
 #include <cmath>
 #include <numbers>
 
@@ -52,8 +52,11 @@ struct Fourier {
 // One transform of n elements, `stride` apart in `from`, into dense `to`.
 void transform(const Complex* from, int64_t stride, Complex* to, int64_t n, const Complex* factors,
                int64_t factor_stride) {
-  if (n == 1) {
-    *to = *from;
+  if (n % 2 != 0) {
+    for (int64_t k = 0; k < n; ++k) {
+      to[k] = *from;
+      for (int64_t j = 1; j < n; ++j) to[k] = to[k] + from[j * stride] * factors[j * k % n * factor_stride];
+    }
     return;
   }
   const int64_t half = n / 2;
@@ -160,15 +163,17 @@ void run_fourier(const Fourier& plan, DType dtype, const Arrays& arrays) {
 }  // namespace
 
 Kernel prepare_fourier(const Request& request) {
-  if (request.op != Op::kTosaFft2d && request.op != Op::kTosaRfft2d) return {};
+  const bool tosa = request.op == Op::kTosaFft2d || request.op == Op::kTosaRfft2d;
+  if (!tosa && request.op != Op::kFft2 && request.op != Op::kRfft2) return {};
   const Shape& shape = request.operands[0].shape;
   Fourier plan;
-  plan.batches = shape[0];
-  plan.height = shape[1];
-  plan.width = shape[2];
-  plan.columns = request.results[0].shape[2];
-  plan.complex_input = request.op == Op::kTosaFft2d;
-  plan.inverse = plan.complex_input && attrs_of<TosaFftAttrs>(request).inverse;
+  plan.height = shape[shape.size() - 2];
+  plan.width = shape.back();
+  plan.batches = num_elements(shape) / (plan.height * plan.width);
+  plan.columns = request.results[0].shape.back();
+  plan.complex_input = request.op == Op::kTosaFft2d || request.op == Op::kFft2;
+  if (request.op == Op::kTosaFft2d) plan.inverse = attrs_of<TosaFftAttrs>(request).inverse;
+  if (request.op == Op::kFft2) plan.inverse = attrs_of<FftAttrs>(request).inverse;
   plan.of_height = circle(plan.height);
   plan.of_width = circle(plan.width);
   Kernel kernel;

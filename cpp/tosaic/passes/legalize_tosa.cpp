@@ -284,6 +284,7 @@ Physical dispatch(Legalizer& l) {
 std::vector<Physical> dispatch_all(Legalizer& l) {
   if (l.node().op == Op::kCond) return legalize_cond(l);
   if (l.node().op == Op::kWhileLoop) return legalize_while_loop(l);
+  if (l.node().op == Op::kFft2 || l.node().op == Op::kRfft2) return legalize_fourier(l);
   return {dispatch(l)};
 }
 

@@ -133,6 +133,7 @@ class Legalizer {
 // Families with several results.
 [[nodiscard]] std::vector<Physical> legalize_cond(Legalizer& l);  // legalize_control_flow.cpp
 [[nodiscard]] std::vector<Physical> legalize_while_loop(Legalizer& l);
+[[nodiscard]] std::vector<Physical> legalize_fourier(Legalizer& l);  // legalize_fourier.cpp
 
 // Proves that every integer value that takes part in a run fits i32, given what inputs may be; returns, by
 // index into inputs(), the inclusive range that i64 and i32 inputs are checked against when run. Refuses

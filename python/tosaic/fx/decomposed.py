@@ -21,9 +21,10 @@ from torch._subclasses import FakeTensorMode
 from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from tosaic.fx.complex_values import is_known
 from tosaic.fx.targets import Row, row_for
-from tosaic.fx.value import Ref
-from tosaic.fx.weights import TORCH_OF
+from tosaic.fx.value import Complex, Ref
+from tosaic.fx.weights import COMPLEX_OF, TORCH_OF
 
 __all__ = ["Decompositions", "Expansion"]
 
@@ -102,8 +103,8 @@ def functional_overload(target: Any) -> Any:
 
 
 def _key(value: Any) -> Any:
-    if isinstance(value, Ref):
-        return ("tensor", value.dtype, tuple(value.shape))
+    if isinstance(value, Ref | Complex):
+        return ("tensor", _dtype_of(value), _shape_of(value))
     if isinstance(value, list | tuple):
         return tuple(_key(item) for item in value)
     return (type(value), repr(value))
@@ -161,7 +162,7 @@ def _guarded(overload: Any, decomposition: _Decomposition, active: _Active) -> _
 def _trace(overload: Any, values: Sequence[Any], mode: FakeTensorMode) -> GraphModule:
     """The calls behind one call; placeholders are its tensors as `tensors_of` lists them."""
     with mode:
-        fakes = [torch.empty(tuple(r.shape), dtype=TORCH_OF[r.dtype]) for r in tensors_of(values)]
+        fakes = [torch.empty(_shape_of(v), dtype=_dtype_of(v)) for v in tensors_of(values)]
     by_name = [argument.kwarg_only for argument in overload._schema.arguments]
     names = [argument.name for argument in overload._schema.arguments]
 
@@ -185,15 +186,23 @@ def _writes(node: Any) -> bool:
     return schema is not None and bool(schema.is_mutable)
 
 
-def tensors_of(value: Any) -> list[Ref]:
-    """Every `Ref` in nested arguments, in order."""
-    if isinstance(value, Ref):
+def _dtype_of(value: Ref | Complex) -> torch.dtype:
+    return COMPLEX_OF[TORCH_OF[value.real.dtype]] if isinstance(value, Complex) else TORCH_OF[value.dtype]
+
+
+def _shape_of(value: Ref | Complex) -> tuple[int, ...]:
+    return tuple(value.real.shape if isinstance(value, Complex) else value.shape)
+
+
+def tensors_of(value: Any) -> list[Ref | Complex]:
+    """Every tensor in nested arguments, in order."""
+    if isinstance(value, Ref | Complex):
         return [value]
     return [ref for item in value for ref in tensors_of(item)] if isinstance(value, list | tuple) else []
 
 
 def _with_tensors(value: Any, tensors: Iterator[Any]) -> Any:
-    if isinstance(value, Ref):
+    if isinstance(value, Ref | Complex):
         return next(tensors)
     if isinstance(value, list | tuple):
         return [_with_tensors(item, tensors) for item in value]
@@ -205,9 +214,18 @@ def _left_over(module: GraphModule) -> str:
     for node in module.graph.nodes:
         if node.op != "call_function" or getattr(node.target, "__name__", "") == "getitem":
             continue
-        if is_random(node.target) or not _has_row(node.target):
+        if is_random(node.target) or not _is_read(node):
             return str(node.target)
     return ""
+
+
+def _is_read(node: Any) -> bool:
+    """A call that a row can read, with the operands it has."""
+    row = row_for(node.target)
+    recorded = [operand.meta.get("val") for operand in node.all_input_nodes]
+    if any(isinstance(value, torch.Tensor) and value.is_complex() for value in recorded):
+        return row is not None and is_known(row.name, row.emit)
+    return row is not None and _is_known(row)
 
 
 def _result_types(module: GraphModule) -> list[Any]:

@@ -21,6 +21,7 @@ from torch.fx.immutable_collections import immutable_list
 from tosaic import _core
 from tosaic.fx.aliasing import Aliases
 from tosaic.fx.aten import OP
+from tosaic.fx.complex_values import HINT, as_complex, emit_complex, has_complex, is_known
 from tosaic.fx.decomposed import Decompositions, Expansion, tensors_of
 from tosaic.fx.diagnostics import Diagnostic, Diagnostics
 from tosaic.fx.opaque import arguments_json
@@ -29,8 +30,8 @@ from tosaic.fx.shapes import Sizes, dim_order_of, wanted_sizes
 from tosaic.fx.signature import InputLeaf, OutputLeaf, Signature, Tree
 from tosaic.fx.targets import Row, row_for
 from tosaic.fx.treespec import convert_treespec
-from tosaic.fx.value import NoValue, Ref
-from tosaic.fx.weights import CATEGORY, CODE_OF, Weights, dtype_code
+from tosaic.fx.value import Complex, NoValue, Ref
+from tosaic.fx.weights import CATEGORY, CODE_OF, REAL_OF, Weights, dtype_code
 
 __all__ = ["Imported", "Importer", "import_program"]
 
@@ -109,6 +110,7 @@ class Importer:
         # Inside a decomposition: the importer of the call it stands for, and the nodes that are its results.
         self._outer: Importer | None = None
         self._results: frozenset[Any] = frozenset()
+        self._gives_complex = False
 
     # ---- walking ----
 
@@ -185,9 +187,13 @@ class Importer:
         if row.evaluated:
             return self._evaluate_size(row, values)
         self._expect(node, row)
+        if any(has_complex(value) for value in values):
+            return self._complex_call(row, values)
         result = None
         if row.emit is not None and not self._has_no_value(values):
             result = row.emit(self, *values)
+            if self._gives_complex:
+                result = as_complex(self, row.name, result)
         reason = ""
         if result is None and row.emit is None:
             result, reason = self._decomposed(row, values)
@@ -196,6 +202,19 @@ class Importer:
         if row.mutates:
             self._written(node, row, result)
         return result
+
+    def _complex_call(self, row: Row, values: Sequence[Any]) -> Any:
+        """A call with complex operands, by its parts or by what torch takes it apart into."""
+        if not is_known(row.name, row.emit):
+            result, _ = self._decomposed(row, values)
+            if result is not None:
+                return result
+        return emit_complex(self, row.name, row.emit, values)
+
+    def target_name(self) -> str:
+        """The operator of this call: ``add`` of ``add.Tensor``."""
+        assert self._row is not None
+        return self._row.name.partition(".")[0]
 
     @staticmethod
     def _keywords(row: Row, values: Sequence[Any]) -> dict[str, Any]:
@@ -229,13 +248,16 @@ class Importer:
         return self._shared.sizes.value(value)
 
     def _expect(self, node: Any, row: Row) -> None:
-        """Sets the types that torch recorded for the call's results."""
+        """Sets the types that torch recorded for the call's results, of complex ones that of a part."""
         recorded = node.meta.get("val")
+        self._gives_complex = False
         if isinstance(recorded, torch.Tensor):
             self.dtype = CODE_OF.get(recorded.dtype, -1)
             self.shape = self._shape_of(recorded.shape)
             if self.dtype < 0:
-                dtype_code(recorded.dtype, f"the result of '{node.name}'")
+                self._gives_complex = recorded.dtype in REAL_OF
+                real = REAL_OF.get(recorded.dtype, recorded.dtype)
+                self.dtype = dtype_code(real, f"the result of '{node.name}'")
             if not row.single:
                 self.types = [(self.dtype, self.shape)]
             return
@@ -254,7 +276,8 @@ class Importer:
             self.dtype, self.shape = self.types[0]
 
     def _type_of(self, tensor: Any) -> tuple[int, Sequence[int]]:
-        return dtype_code(tensor.dtype, f"a result of '{self._node.name}'"), self._shape_of(tensor.shape)
+        real = REAL_OF.get(tensor.dtype, tensor.dtype)
+        return dtype_code(real, f"a result of '{self._node.name}'"), self._shape_of(tensor.shape)
 
     # ---- what the rows of the table use ----
 
@@ -353,6 +376,21 @@ class Importer:
         code = like.dtype if category <= CATEGORY[like.dtype] else _DEFAULT_CODES[category]
         return self.constant(value, code)
 
+    def complex_constant(self, tensor: torch.Tensor, name: str, kind: str) -> Complex:
+        """Both parts of a tensor that the program holds, copied."""
+        code = CODE_OF[REAL_OF[tensor.dtype]]
+        real, imag = (
+            Ref(
+                self.builder.add_constant(
+                    self._shared.weights.tensor(part.detach().contiguous(), f"{name}.{which}", kind)
+                ),
+                code,
+                tuple(tensor.shape),
+            )
+            for which, part in (("real", tensor.real), ("imag", tensor.resolve_conj().imag))
+        )
+        return Complex(real, imag)
+
     def constant(self, value: bool | int | float, code: int) -> Ref:
         """A rank-0 constant."""
         return Ref(self.builder.add_constant(self._shared.weights.number(value, code)), code, ())
@@ -405,6 +443,10 @@ class Importer:
         if isinstance(recorded, torch.SymInt | torch.SymFloat | torch.SymBool | int | float | bool):
             return self._opaque_number(recorded, target)
         items = list(recorded) if isinstance(recorded, list | tuple) else [recorded]
+        if any(isinstance(item, torch.Tensor) and item.is_complex() for item in items):
+            raise self.error(
+                _core.UnsupportedOp, f"{target} with a complex result is not supported", hint=HINT
+            )
         text, operands = arguments_json(args, kwargs, self._no_text)
         types = [self._type_of(item) for item in items if isinstance(item, torch.Tensor)]
         first = self.builder.add_many(
@@ -431,7 +473,7 @@ class Importer:
             return None, expansion.reason
         return self._read_expansion(row, expansion, tensors_of(values)), ""
 
-    def _read_expansion(self, row: Row, expansion: Expansion, tensors: Sequence[Ref]) -> Any:
+    def _read_expansion(self, row: Row, expansion: Expansion, tensors: Sequence[Ref | Complex]) -> Any:
         assert expansion.module is not None
         nodes = list(expansion.module.graph.nodes)
         results = nodes[-1].args[0]
@@ -496,6 +538,8 @@ class Importer:
             found = getattr(found, part)
         if isinstance(found, GraphModule) or not isinstance(found, torch.Tensor):
             return found
+        if found.is_complex():
+            return self.complex_constant(found, str(node.target), "lifted")
         constant = self._shared.weights.tensor(found, str(node.target), "lifted")
         return Ref(self.builder.add_constant(constant), CODE_OF[found.dtype], tuple(found.shape))
 
@@ -586,6 +630,8 @@ class Importer:
         inner.read(nodes)
         results = inner.resolved(nodes[-1].args[0])
         for i, result in enumerate(results if isinstance(results, list) else [results]):
+            if type(result) is Complex:
+                raise inner.error(_core.UnsupportedOp, "control flow gives a complex value", hint=HINT)
             if type(result) is not Ref:
                 result = inner.constant(result, _DEFAULT_CODES[0 if isinstance(result, bool) else 1])
             builder.add_output(result.id, f"out[{i}]")
@@ -731,6 +777,9 @@ class _Program:
     def _read_weight(self, node: Any, spec: Any, is_state: bool) -> None:
         target = spec.target
         tensor = self.ep.state_dict[target] if target in self.ep.state_dict else self.ep.constants[target]
+        if tensor.is_complex() and not is_state:
+            self.importer.env[node] = self.importer.complex_constant(tensor, target, _KINDS[spec.kind])
+            return
         weights = self.shared.weights
         read = weights.snapshot if is_state else weights.tensor
         constant = read(tensor, target, _KINDS[spec.kind])
@@ -771,6 +820,10 @@ class _Program:
         return Signature(self.in_tree, out_tree, tuple(self.leaves), tuple(leaves), self.arg_names)
 
     def _refuse_missing(self, value: Any, path: str) -> None:
+        if type(value) is Complex:
+            raise _core.make_error(
+                _core.UnsupportedOp, where="import", what=f"the output '{path}' is complex", hint=HINT
+            )
         if type(value) is NoValue:
             raise _core.make_error(
                 _core.UnsupportedOp,

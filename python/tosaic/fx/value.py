@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["NoValue", "Ref"]
+__all__ = ["Complex", "NoValue", "Ref"]
 
 
 class Ref:
@@ -17,6 +17,14 @@ class Ref:
         self.id = value_id
         self.dtype = dtype
         self.shape = shape
+
+
+@dataclass(frozen=True)
+class Complex:
+    """A complex tensor: its real and its imaginary part, of one dtype and shape."""
+
+    real: Ref
+    imag: Ref
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import torch
 from tosaic import _core
 from tosaic.fx.diagnostics import Diagnostics
 
-__all__ = ["CATEGORY", "CODE_OF", "TORCH_OF", "Weights", "dtype_code"]
+__all__ = ["CATEGORY", "CODE_OF", "COMPLEX_OF", "REAL_OF", "TORCH_OF", "Weights", "dtype_code"]
 
 _NAMES = {
     "bool": torch.bool,
@@ -31,6 +31,9 @@ _NAMES = {
 }
 # Positions in DTYPES, which is how the builder takes dtypes.
 CODE_OF: dict[torch.dtype, int] = {dtype: _core.DTYPES.index(name) for name, dtype in _NAMES.items()}
+# A complex tensor is a pair of these.
+REAL_OF: dict[torch.dtype, torch.dtype] = {torch.complex64: torch.float32, torch.complex128: torch.float64}
+COMPLEX_OF: dict[torch.dtype, torch.dtype] = {real: dtype for dtype, real in REAL_OF.items()}
 TORCH_OF: dict[int, torch.dtype] = {code: dtype for dtype, code in CODE_OF.items()}
 # torch's promotion categories: bool 0, integer 1, float 2.
 CATEGORY = tuple(0 if name == "bool" else 2 if name.startswith(("f", "bf")) else 1 for name in _core.DTYPES)
