@@ -37,9 +37,10 @@ def rows(names: str, arguments_: Any, **options: Any) -> None:
 
 rows(
     "acos acosh asin asinh atan atanh cos cosh erf erfinv exp expm1 log log10 log1p log2 reciprocal rsqrt "
-    "sqrt sigmoid sin sinh tan tanh logit isnan isinf logical_not square",
+    "sigmoid sin sinh tan tanh logit isnan isinf logical_not square",
     unary(ANY),
 )
+ROWS["sqrt"] = Row(unary(ANY), expanded=True)
 rows("abs ceil floor round trunc neg sign relu relu6 nan_to_num", unary(NUMBER))
 rows("hardsigmoid hardswish silu mish gelu elu celu selu leaky_relu softplus hardtanh", unary(FLOAT))
 rows("bitwise_not", unary(BITS))
@@ -82,8 +83,8 @@ for _name in ("add", "sub", "rsub"):
     ROWS[f"{_name}.Tensor"] = Row(with_alpha(False))
     ROWS[f"{_name}.Scalar"] = Row(with_alpha(True))
 for _name in ("mul", "div"):
-    ROWS[f"{_name}.Tensor"] = Row(elementwise(2, ANY))
-    ROWS[f"{_name}.Scalar"] = Row(unary(ANY, args=[number(0, True)]))
+    ROWS[f"{_name}.Tensor"] = Row(elementwise(2, ANY), expanded=_name == "div")
+    ROWS[f"{_name}.Scalar"] = Row(unary(ANY, args=[number(0, True)]), expanded=_name == "div")
 MODE = {"rounding_mode": st.sampled_from([None, "trunc", "floor"])}
 
 
@@ -106,10 +107,10 @@ def quotient(draw: Draw, scalar: bool) -> Any:
     return args, {}
 
 
-ROWS["div.Tensor_mode"] = Row(rounded_division(False))
-ROWS["div.Scalar_mode"] = Row(rounded_division(True))
-ROWS["floor_divide"] = ROWS["remainder.Tensor"] = ROWS["fmod.Tensor"] = Row(quotient(False))
-ROWS["floor_divide.Scalar"] = ROWS["remainder.Scalar"] = ROWS["fmod.Scalar"] = Row(quotient(True))
+ROWS["div.Tensor_mode"] = Row(rounded_division(False), expanded=True)
+ROWS["div.Scalar_mode"] = Row(rounded_division(True), expanded=True)
+rows("floor_divide remainder.Tensor fmod.Tensor", quotient(False), expanded=True)
+rows("floor_divide.Scalar remainder.Scalar fmod.Scalar", quotient(True), expanded=True)
 
 
 @st.composite
@@ -120,7 +121,8 @@ def scalar_first(draw: Draw, dtypes: Any, numbers: Any, kinds: Any = FUNCTION) -
 ROWS["remainder.Scalar_Tensor"] = Row(
     st.one_of(
         scalar_first(FLOAT, number()), scalar_first(INTEGER, st.sampled_from([7, -5, 3]), ("positive",))
-    )
+    ),
+    expanded=True,
 )
 
 

@@ -380,11 +380,13 @@ void Legalizer::add_inputs() {
                            .got = std::string(to_string(value.type.dtype)),
                            .node = value.name,
                            .hint = "Cast the input or the module, e.g. module.float()"});
-    if (num_elements(type.shape) == 0)
+    if (num_elements(type.shape) == 0) {
       problems_.push_back({.where = "legalize-tosa",
                            .what = "input '" + input.path + "' of shape " + to_string(value.type.shape) +
                                    " has no elements, which TOSA does not allow",
                            .node = value.name});
+      continue;  // nodes behind it are not looked at
+    }
     const ValueId id =
         out_.add_input(input.kind, value.name, type, input.path, border, physical_initial(input, type));
     physical_[input.value.index()] = {cast(id, physical_dtype(value.type.dtype)), value.type.order};

@@ -1,0 +1,44 @@
+"""A sample of torch.nn's layers agrees at every stage, and the table has them all.
+
+The rest: tests/full/nn_layers.py.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from layers.measuring import classes, functions, measure
+from layers.table import FUNCTIONS, MODULES, NO_LAYERS, Layer
+from torch import nn
+
+pytestmark = pytest.mark.usefixtures("one_thread_without_traces")
+
+
+@pytest.mark.parametrize("name", classes()[::6])
+def test_a_layer_agrees_with_torch_at_every_stage(name: str) -> None:
+    measured = measure(name, functional=False)
+    assert (measured.reached, measured.reason) == ("agreed", "")
+
+
+@pytest.mark.parametrize("name", functions()[::6])
+def test_a_function_agrees_with_torch_at_every_stage(name: str) -> None:
+    measured = measure(name, functional=True)
+    assert (measured.reached, measured.reason) == ("agreed", "")
+
+
+def test_the_table_has_every_layer_class_and_every_function() -> None:
+    assert {layer.name for layer in MODULES} == set(classes())
+    assert {layer.name for layer in FUNCTIONS} == set(functions())
+    assert not set(NO_LAYERS) & {layer.name for layer in (*MODULES, *FUNCTIONS)}
+
+
+def test_a_layer_that_gives_other_numbers_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Wrong(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * 2 if torch.compiler.is_exporting() else x * 2.0001
+
+    layer = next(layer for layer in MODULES if layer.name == "ReLU")
+    monkeypatch.setattr("layers.measuring.MODULES", [Layer("Wrong", Wrong, layer.inputs)])
+    measured = measure("Wrong", functional=False)
+    assert measured.reached == "lowered"
+    assert measured.reason.startswith("AssertionError: exported: output 0 is ")
