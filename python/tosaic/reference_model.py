@@ -132,7 +132,7 @@ def _dtype(name: str) -> np.dtype[Any]:
 
 
 def to_file(array: np.ndarray[Any, Any], port: _core.Input) -> np.ndarray[Any, Any]:
-    """The caller's array in the shape and dtype of the file's tensor; floats that numpy lacks as their bits."""
+    """The caller's array in the shape and dtype of the file's tensor; bits of floats that numpy lacks."""
     name = port.value.dtype
     found = np.asarray(array.transpose(_order(port)), dtype=_dtype(name), order="C")
     return found.view(_NARROW[name][1]) if name in _NARROW else found

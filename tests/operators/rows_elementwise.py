@@ -52,7 +52,8 @@ ROWS["elu"] = Row(
     unary(FLOAT, args=[number(), st.sampled_from([1, 1, 1.05, 2]), st.sampled_from([1, 1, 0.5])])
 )
 ROWS["celu"] = Row(unary(FLOAT, args=[st.sampled_from([1.0, 0.5, 2.0, 1.3])]))
-ROWS["gelu"] = Row(unary(FLOAT, kwargs={"approximate": st.sampled_from(["none", "tanh"])}))
+# of float64 torch's own loses digits where 1 + erf cancels, and there is no better one to compare with
+ROWS["gelu"] = Row(unary(("f32", "f16", "bf16"), kwargs={"approximate": st.sampled_from(["none", "tanh"])}))
 ROWS["softplus"] = Row(unary(FLOAT, args=[st.sampled_from([1, 0.5, 2.0]), st.sampled_from([20, 5, 1])]))
 ROWS["logit"] = Row(unary(ANY, args=[maybe(st.sampled_from([1e-6, 0.1, 0.0]))]))
 ROWS["nan_to_num"] = Row(unary(ANY, args=[maybe(number(0.0)), maybe(number(1e4)), maybe(number(-1e4))]))

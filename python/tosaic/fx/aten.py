@@ -358,7 +358,13 @@ def isnan(c: Importer, x: Ref) -> Ref:
     return c.emit(OP["ne"], None, (x.id, x.id))
 
 
-@on("clamp", "clip", "hardtanh")
+@on("hardtanh")
+def hardtanh(c: Importer, x: Ref, low: Any, high: Any) -> Ref:
+    """The bounds take the dtype of `x`."""
+    return clamp(c, x, _fit(low, x.dtype), _fit(high, x.dtype))
+
+
+@on("clamp", "clip")
 def clamp(c: Importer, x: Ref, low: Any, high: Any) -> Ref:
     return c.emit(OP["clamp"], {"min": low, "max": high}, (x.id,))
 
