@@ -37,7 +37,14 @@ void read(py::handle from, bool& to) {
 }
 void read(py::handle from, std::int64_t& to) { to = to_int(from); }
 void read(py::handle from, double& to) { to = to_double(from); }
-void read(py::handle from, std::string& to) { to = from.cast<std::string>(); }
+// Bytes that are not UTF-8 are surrogates in Python, as its own file names have them.
+void read(py::handle from, std::string& to) {
+  if (!PyUnicode_Check(from.ptr())) refuse("wrong kind of value", "a string", from);
+  const auto bytes =
+      py::reinterpret_steal<py::bytes>(PyUnicode_AsEncodedString(from.ptr(), "utf-8", "surrogateescape"));
+  if (!bytes) throw py::error_already_set();
+  to = bytes;
+}
 void read(py::handle from, DType& to) { to = to_dtype(from); }
 void read(py::handle from, Dims& to) { to = to_dims(from); }
 void read(py::handle from, Scalar& to) {
@@ -80,7 +87,12 @@ void read(py::handle from, E& to) {
 py::object write(bool value) { return py::bool_(value); }
 py::object write(std::int64_t value) { return py::int_(value); }
 py::object write(double value) { return py::float_(value); }
-py::object write(const std::string& value) { return py::str(value); }
+py::object write(const std::string& value) {
+  PyObject* const text =
+      PyUnicode_DecodeUTF8(value.data(), static_cast<Py_ssize_t>(value.size()), "surrogateescape");
+  if (text == nullptr) throw py::error_already_set();
+  return py::reinterpret_steal<py::object>(text);
+}
 py::object write(DType value) { return py::str(std::string(to_string(value))); }
 py::object write(const Dims& value) { return to_tuple(value); }
 py::object write(const Scalar& value) {

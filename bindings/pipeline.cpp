@@ -58,11 +58,12 @@ py::list list_passes() {
   return out;
 }
 
-py::bytes serialize(const SharedGraph& graph, bool locations) {
+py::bytes serialize(const SharedGraph& graph, bool locations, const std::optional<std::string>& target) {
   Storage file;
   {
     const py::gil_scoped_release release;
-    file = tosa::serialize(*graph, {.locations = locations});
+    const std::shared_ptr<const Graph> written = target ? pipeline::file_graph(graph, *target) : graph;
+    file = tosa::serialize(*written, {.locations = locations});
   }
   return {reinterpret_cast<const char*>(file.bytes().data()), file.size()};
 }
@@ -125,8 +126,10 @@ void bind_pipeline(py::module_& m) {
       },
       py::arg("graph"), py::kw_only(), py::arg("target") = "TOSA-1.0+FP",
       "Everything that keeps a graph from the target, as error parts.");
-  m.def("serialize", &serialize, py::arg("graph"), py::kw_only(), py::arg("locations") = true,
-        "The bytes of a .tosa file.");
+  m.def(
+      "serialize", &serialize, py::arg("graph"), py::kw_only(), py::arg("locations") = true,
+      py::arg("target") = py::none(),
+      "The bytes of a .tosa file. State becomes variables where `target` has them, else inputs and outputs.");
   m.def("deserialize", &deserialize, py::arg("data"), "A graph from the bytes of a .tosa file.");
 }
 

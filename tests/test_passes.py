@@ -74,6 +74,8 @@ def random_inputs(graph: _core.Graph) -> list[np.ndarray]:
     rng = np.random.default_rng(20)
     arrays = []
     for port in graph.inputs:
+        if port.kind == "state":
+            continue
         if port.dtype == "f32":
             arrays.append(rng.uniform(-3, 3, port.shape).astype(np.float32))
         else:

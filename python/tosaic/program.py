@@ -138,6 +138,14 @@ def _input_ports(graph: _core.Graph) -> tuple[Port, ...]:
     )
 
 
+def _variable_ports(graph: _core.Graph) -> tuple[Port, ...]:
+    declared = (node.attrs for node in graph.nodes if node.op == "tosa.variable")
+    return tuple(
+        Port(a["name"], a["name"], a["dtype"], a["shape"], tuple(range(len(a["shape"]))), "state")
+        for a in declared
+    )
+
+
 class _Runnable:
     """A graph with a calling convention, prepared on first use."""
 
@@ -172,8 +180,9 @@ class _Runnable:
 
     @cached_property
     def states(self) -> tuple[Port, ...]:
-        """Mutated buffers, which keep their values from run to run."""
-        return tuple(port for port in _input_ports(self._graph) if port.kind == "state")
+        """Mutated buffers, or the variables of a TOSA program, which keep their values from run to run."""
+        inputs = tuple(port for port in _input_ports(self._graph) if port.kind == "state")
+        return inputs + _variable_ports(self._graph)
 
     @cached_property
     def session(self) -> _core.Session:
@@ -393,12 +402,15 @@ class Lowered(_Runnable):
     def to_bytes(self, *, locations: bool = True) -> bytes:
         """The bytes of the ``.tosa`` file.
 
+        States are variables where the target has the extension ``variable`` and they a dtype that variables
+        may have; else they are inputs, and their new values outputs, in the order of the graph.
+
         Parameters
         ----------
         locations : bool
             Write the origin of each operator as its location text.
         """
-        return _core.serialize(self._graph, locations=locations)
+        return _core.serialize(self._graph, locations=locations, target=self._target)
 
     def save(self, path: str | os.PathLike[str], *, locations: bool = True) -> int:
         """Writes the ``.tosa`` file; returns its size in bytes."""

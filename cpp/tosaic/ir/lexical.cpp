@@ -26,6 +26,19 @@ void append_float(std::string& out, T value) {
   if (std::isfinite(value) && out.find_first_of(".e", begin) == std::string::npos) out += ".0";
 }
 
+// Bytes of the well-formed UTF-8 sequence of two to four bytes at the front, or 0.
+std::size_t sequence_length(std::string_view text) {
+  const auto byte = [text](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  const std::size_t length = byte(0) >= 0xf0 ? 4 : byte(0) >= 0xe0 ? 3 : 2;
+  if (byte(0) < 0xc2 || byte(0) > 0xf4 || text.size() < length) return 0;
+  for (std::size_t i = 1; i < length; ++i)
+    if ((byte(i) & 0xc0) != 0x80) return 0;
+  const bool overlong = (byte(0) == 0xe0 && byte(1) < 0xa0) || (byte(0) == 0xf0 && byte(1) < 0x90);
+  const bool surrogate = byte(0) == 0xed && byte(1) > 0x9f;
+  const bool beyond = byte(0) == 0xf4 && byte(1) > 0x8f;
+  return overlong || surrogate || beyond ? 0 : length;
+}
+
 }  // namespace
 
 void append_number(std::string& out, double value) { append_float(out, value); }
@@ -36,9 +49,14 @@ void append_number(std::string& out, std::uint64_t value) { append_chars(out, va
 void append_quoted(std::string& out, std::string_view text) {
   constexpr std::string_view kHex = "0123456789abcdef";
   out += '"';
-  for (const char c : text) {
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
     const auto byte = static_cast<unsigned char>(c);
-    if (c == '"' || c == '\\') {
+    const std::size_t sequence = byte >= 0x80 ? sequence_length(text.substr(i)) : 0;
+    if (sequence != 0) {
+      out += text.substr(i, sequence);
+      i += sequence - 1;
+    } else if (c == '"' || c == '\\') {
       out += '\\';
       out += c;
     } else if (c == '\n') {
@@ -47,7 +65,7 @@ void append_quoted(std::string& out, std::string_view text) {
       out += "\\t";
     } else if (c == '\r') {
       out += "\\r";
-    } else if (byte < 0x20 || byte == 0x7f) {
+    } else if (byte < 0x20 || byte >= 0x7f) {
       out += "\\x";
       out += kHex[byte >> 4];
       out += kHex[byte & 15];

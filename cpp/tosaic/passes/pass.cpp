@@ -19,7 +19,7 @@ std::optional<Graph> plain(const Graph& graph, const PassOptions& options) {
 
 constexpr Stage kAny = Stage::kExported;
 
-constexpr std::array<Pass, 8> kPasses{{
+constexpr std::array<Pass, 9> kPasses{{
     {"fold-constants", "Runs nodes that depend on no input and keeps their results.", kAny, kAny,
      plain<fold_constants>},
     {"dead-code", "Drops nodes and constants that no output needs.", kAny, kAny, plain<dead_code>},
@@ -35,6 +35,8 @@ constexpr std::array<Pass, 8> kPasses{{
      plain<assign_dim_order>},
     {"legalize-tosa", "Turns canonical operators into TOSA operators over physical shapes.", Stage::kExported,
      Stage::kTosa, legalize_tosa},
+    {"state-to-variables", "Makes state of a TOSA program variables, for a file of a target that has them.",
+     Stage::kTosa, Stage::kTosa, state_to_variables},
 }};
 
 }  // namespace

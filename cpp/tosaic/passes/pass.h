@@ -19,8 +19,8 @@ namespace tosaic::passes {
 struct PassOptions {
   bool integer_arithmetic = true;  // the target has profile INT
   bool control_flow = false;       // the target has COND_IF and WHILE_LOOP
-  bool variables = false;          // the target has VARIABLE
   bool transforms = false;         // the target has FFT2D and RFFT2D
+  std::vector<DType> variable_dtypes = {DType::kI8, DType::kF16, DType::kF32};  // that variables may have
 };
 
 struct Pass {
@@ -54,5 +54,7 @@ struct Pass {
 [[nodiscard]] std::optional<Graph> assign_dim_order(const Graph& graph);
 // Canonical operators over values with dim orders -> TOSA operators over physical shapes.
 [[nodiscard]] std::optional<Graph> legalize_tosa(const Graph& graph, const PassOptions& options = {});
+// State inputs and their new values -> variables that are read and written.
+[[nodiscard]] std::optional<Graph> state_to_variables(const Graph& graph, const PassOptions& options = {});
 
 }  // namespace tosaic::passes

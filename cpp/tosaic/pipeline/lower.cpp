@@ -10,6 +10,7 @@
 #include "tosaic/passes/pass.h"
 #include "tosaic/target/spec.h"
 #include "tosaic/target/support.h"
+#include "tosaic/target/type_support.h"
 
 namespace tosaic::pipeline {
 namespace {
@@ -27,10 +28,13 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 
 passes::PassOptions pass_options(const std::string& target) {
   const target::TargetSpec spec = target::parse_target(target);
-  return {.integer_arithmetic = spec.has(target::Profile::kInt),
-          .control_flow = spec.has(target::Extension::kControlFlow),
-          .variables = spec.has(target::Extension::kVariable),
-          .transforms = spec.has(target::Extension::kFft)};
+  passes::PassOptions options{.integer_arithmetic = spec.has(target::Profile::kInt),
+                              .control_flow = spec.has(target::Extension::kControlFlow),
+                              .transforms = spec.has(target::Extension::kFft),
+                              .variable_dtypes = {}};
+  for (const target::TypeMode& mode : target::type_modes(Op::kTosaVariable, 0))
+    if (mode.need.met_by(spec.features)) options.variable_dtypes.push_back(mode.dtypes.front());
+  return options;
 }
 
 class Run {
@@ -132,6 +136,11 @@ std::vector<ErrorParts> problems(std::shared_ptr<const Graph> graph, const Lower
     return error.each();
   }
   return {};
+}
+
+std::shared_ptr<const Graph> file_graph(std::shared_ptr<const Graph> graph, const std::string& target) {
+  std::optional<Graph> next = passes::state_to_variables(*graph, pass_options(target));
+  return next ? std::make_shared<const Graph>(std::move(*next)) : std::move(graph);
 }
 
 std::shared_ptr<const Graph> run_pass(const std::string& name, const Graph& graph) {

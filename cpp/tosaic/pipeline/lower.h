@@ -51,6 +51,10 @@ struct Lowered {
 [[nodiscard]] std::vector<ErrorParts> problems(std::shared_ptr<const Graph> graph,
                                                const LowerOptions& options = {});
 
+// The TOSA graph as a file for the target says it: where the target has variables, they hold the state.
+[[nodiscard]] std::shared_ptr<const Graph> file_graph(std::shared_ptr<const Graph> graph,
+                                                      const std::string& target);
+
 // One pass by name, verified before and after; null if nothing changed. Throws InvalidGraph for an unknown
 // name or a graph at another stage than the pass takes.
 [[nodiscard]] std::shared_ptr<const Graph> run_pass(const std::string& name, const Graph& graph);

@@ -42,7 +42,8 @@ struct Single {
   }
 };
 
-const char* const kEverything = "TOSA-1.0+INT+FP+int16+int4+bf16+fp8e4m3+fp8e5m2";
+const char* const kEverything =
+    "TOSA-1.0+INT+FP+int16+int4+bf16+fp8e4m3+fp8e5m2+fft+variable+cf+doubleround+inexactround";
 
 std::vector<std::string> rules(const Graph& graph, const char* target) {
   std::vector<std::string> names;
@@ -70,7 +71,8 @@ TosaMaxPoolAttrs pool(const Dims& kernel, const Dims& stride, const Dims& pad) {
 TEST_CASE("every tosa operator has rows in the type table") {
   for (const OpInfo& row : all_ops()) {
     INFO(row.name);
-    CHECK(type_modes(row.op, 2).empty() != row.is_tosa);
+    const bool takes_any = untyped_need(row.op) != nullptr;
+    CHECK((takes_any || !type_modes(row.op, 2).empty()) == row.is_tosa);
   }
 }
 
@@ -123,6 +125,58 @@ TEST_CASE("casts between narrow floats need both extensions") {
       Single().in(DType::kBF16, {2}).out(Op::kTosaCast, CastAttrs{DType::kF8E4M3}, DType::kF8E4M3, {2});
   CHECK(rules(graph, "TOSA-1.0+FP+bf16") == Rules{"profile"});
   CHECK(rules(graph, "TOSA-1.0+FP+bf16+fp8e4m3").empty());
+}
+
+TEST_CASE("operators of an extension are in the target with it alone") {
+  const auto taken = [](const char* name, const char* target) {
+    for (const testing::TosaCase& c : testing::every_tosa_op())
+      if (c.name == name) return rules(c.graph, target);
+    return Rules{"no case"};
+  };
+  CHECK(taken("tosa.fft2d", "TOSA-1.0+FP") == Rules{"profile"});
+  CHECK(taken("tosa.fft2d", "TOSA-1.0+FP+fft").empty());
+  CHECK(taken("tosa.cond_if", "TOSA-1.0+INT") == Rules{"profile"});
+  CHECK(taken("tosa.cond_if", "TOSA-1.0+INT+cf").empty());
+  CHECK(taken("tosa.variables", "TOSA-1.0+FP") == Rules(7, "profile"));
+  CHECK(taken("tosa.variables", "TOSA-1.0+FP+variable").empty());
+  CHECK(taken("tosa.rescale_i8_u8", "TOSA-1.0+INT").empty());
+  CHECK(taken("tosa.rescale_u16_i8", "TOSA-1.0+INT") == Rules{"profile"});
+  CHECK(taken("tosa.rescale_u16_i8", "TOSA-1.0+INT+doubleround").empty());
+  CHECK(taken("tosa.rescale_i48_i16", "TOSA-1.0+INT+int16") == Rules{"profile"});
+  CHECK(taken("tosa.rescale_i48_i16", "TOSA-1.0+INT+int16+inexactround").empty());
+  CHECK(taken("tosa.custom", "TOSA-1.0+FP").empty());
+  CHECK(taken("tosa.custom", "TOSA-1.0+INT") == Rules{"profile"});  // its constant of f16
+}
+
+TEST_CASE("control flow nests as deep as the level says") {
+  const TensorType type = type_of(DType::kF32, {2});
+  const auto nested = [&type](int depth) {
+    Graph graph;
+    for (int i = 0; i <= depth; ++i) {
+      Graph outer;
+      outer.stage = Stage::kTosa;
+      const ValueId p = outer.add_input(InputKind::kUser, "p", type_of(DType::kBool, {1}), "p");
+      const std::vector<ValueId> operands{p, p};
+      Output output;
+      if (i == 0) {
+        const ValueId one = outer.add_constant(make_constant("one", DType::kF32, {2}, std::vector{1.0, 1.0}));
+        output.value = outer.add(Op::kTosaAbs, NoAttrs{}, std::vector{one}, nullptr, "y");
+      } else {
+        const auto region = std::make_shared<const Graph>(std::move(graph));
+        const NodeId node = outer.add_node(Op::kTosaCondIf, share(NoAttrs{}), operands, std::span(&type, 1),
+                                           nullptr, "y", {region, region});
+        output.value = outer.result(outer.node(node));
+      }
+      outer.add_output(output);
+      graph = std::move(outer);
+    }
+    return graph;
+  };
+  CHECK(rules(nested(6), "TOSA-1.0+FP+cf").empty());
+  const Rules beyond = rules(nested(7), "TOSA-1.0+FP+cf");
+  CHECK(std::count(beyond.begin(), beyond.end(), "level") == static_cast<long>(beyond.size()));
+  CHECK(!beyond.empty());
+  CHECK(rules(nested(7), "TOSA-1.0+FP+cf+none").empty());
 }
 
 TEST_CASE("level 8K limits rank, kernel, stride, scale, list and tensor size") {

@@ -28,14 +28,25 @@ class Case {
     return *this;
   }
   TosaCase done() {
-    Output output;
-    output.value = graph_.add(op_, attrs_, operands_, nullptr, "result");
-    output.path = "out";
-    graph_.add_output(output);
+    give(graph_.add(op_, attrs_, operands_, nullptr, "result"));
+    return {name_, std::move(graph_)};
+  }
+  // With results that are not one inferred value.
+  TosaCase done(const std::vector<TensorType>& results,
+                std::vector<std::shared_ptr<const Graph>> regions = {}) {
+    const NodeId node = graph_.add_node(op_, share(attrs_), operands_, results, nullptr, "result", regions);
+    for (std::size_t i = 0; i < results.size(); ++i) give(graph_.result(graph_.node(node), i));
     return {name_, std::move(graph_)};
   }
 
  private:
+  void give(ValueId value) {
+    Output output;
+    output.value = value;
+    output.path = "out" + std::to_string(graph_.outputs().size());
+    graph_.add_output(output);
+  }
+
   std::string name_;
   Op op_;
   Attrs attrs_;
@@ -266,6 +277,129 @@ void add_movement(std::vector<TosaCase>& cases) {
   }
 }
 
+void add_transforms(std::vector<TosaCase>& cases) {
+  const TensorType whole = tensor(DType::kF32, {2, 4, 8});
+  const TensorType half = tensor(DType::kF32, {2, 4, 5});
+  cases.push_back(Case("tosa.fft2d", Op::kTosaFft2d, TosaFftAttrs{true, false})
+                      .in(DType::kF32, {2, 4, 8})
+                      .in(DType::kF32, {2, 4, 8})
+                      .done({whole, whole}));
+  cases.push_back(Case("tosa.rfft2d", Op::kTosaRfft2d, TosaRfftAttrs{true})
+                      .in(DType::kF32, {2, 4, 8})
+                      .done({half, half}));
+}
+
+void add_quantized(std::vector<TosaCase>& cases) {
+  cases.push_back(Case("tosa.table_i8", Op::kTosaTable, NoAttrs{})
+                      .in(DType::kI8, {2, 3})
+                      .constant(DType::kI8, {256})
+                      .done());
+  cases.push_back(Case("tosa.table_i16", Op::kTosaTable, NoAttrs{})
+                      .in(DType::kI16, {2, 3})
+                      .constant(DType::kI16, {513})
+                      .done());
+  TosaRescaleAttrs rescale;
+  rescale.input_zp = -3;
+  rescale.output_zp = 200;
+  rescale.output_unsigned = true;
+  rescale.per_channel = true;
+  rescale.multiplier = {1 << 30, 3, 0};
+  rescale.shift = {31, 2, 62};
+  cases.push_back(Case("tosa.rescale_i8_u8", Op::kTosaRescale, rescale).in(DType::kI8, {2, 3}).done());
+  TosaRescaleAttrs wide;
+  wide.dtype = DType::kI16;
+  wide.scale32 = false;
+  wide.rounding_mode = RoundingMode::kInexactRound;
+  wide.multiplier = {32767};
+  wide.shift = {20};
+  cases.push_back(Case("tosa.rescale_i48_i16", Op::kTosaRescale, wide).in(DType::kI48, {2, 3}).done());
+  TosaRescaleAttrs from_unsigned;
+  from_unsigned.input_zp = 32768;
+  from_unsigned.input_unsigned = true;
+  from_unsigned.rounding_mode = RoundingMode::kDoubleRound;
+  from_unsigned.multiplier = {1 << 30};
+  from_unsigned.shift = {38};
+  cases.push_back(Case("tosa.rescale_u16_i8", Op::kTosaRescale, from_unsigned).in(DType::kI16, {2}).done());
+}
+
+std::shared_ptr<const Graph> region(std::string name, Op op, DType dtype) {
+  Graph graph;
+  graph.stage = Stage::kTosa;
+  graph.name = std::move(name);
+  const ValueId a = graph.add_input(InputKind::kUser, "a", tensor(dtype, {2}), "a");
+  const ValueId b = graph.add_input(InputKind::kUser, "b", tensor(dtype, {2}), "b");
+  for (const ValueId value : {graph.add(op, NoAttrs{}, std::vector{a, b}, nullptr, "c"), b}) {
+    Output output;
+    output.value = value;
+    graph.add_output(output);
+  }
+  return std::make_shared<const Graph>(std::move(graph));
+}
+
+// True while the first element of `a` is below the constant 2.
+std::shared_ptr<const Graph> below_two() {
+  Graph graph;
+  graph.stage = Stage::kTosa;
+  graph.name = "below_two";
+  const ValueId a = graph.add_input(InputKind::kUser, "a", tensor(DType::kI32, {2}), "a");
+  graph.add_input(InputKind::kUser, "b", tensor(DType::kI32, {2}), "b");
+  const ValueId two = graph.add_constant(make_constant("two", DType::kI32, {1}, std::vector{2.0}));
+  const ValueId first = graph.add(Op::kTosaSlice, TosaSliceAttrs{{0}, {1}}, std::vector{a}, nullptr, "first");
+  Output output;
+  output.value = graph.add(Op::kTosaGreater, NoAttrs{}, std::vector{two, first}, nullptr, "go_on");
+  graph.add_output(output);
+  return std::make_shared<const Graph>(std::move(graph));
+}
+
+void add_control(std::vector<TosaCase>& cases) {
+  const TensorType type = tensor(DType::kI32, {2});
+  const auto sum = region("sum", Op::kTosaAdd, DType::kI32);
+  cases.push_back(Case("tosa.cond_if", Op::kTosaCondIf, NoAttrs{})
+                      .in(DType::kBool, {1})
+                      .in(DType::kI32, {2})
+                      .in(DType::kI32, {2})
+                      .done({type, type}, {sum, region("difference", Op::kTosaSub, DType::kI32)}));
+  cases.push_back(Case("tosa.while_loop", Op::kTosaWhileLoop, NoAttrs{})
+                      .in(DType::kI32, {2})
+                      .constant(DType::kI32, {2})
+                      .done({type, type}, {below_two(), sum}));
+  cases.push_back(Case("tosa.custom", Op::kTosaCustom, TosaCustomAttrs{"twist", "lab", "\x01\xff{}"})
+                      .in(DType::kI32, {2})
+                      .constant(DType::kF16, {3})
+                      .done({type, tensor(DType::kBool, {})}));
+}
+
+// A counter and a value without a beginning, in the order in which they are used.
+TosaCase variables() {
+  Graph graph;
+  graph.stage = Stage::kTosa;
+  const TensorType type = tensor(DType::kF32, {2});
+  const ValueId x = graph.add_input(InputKind::kUser, "x", type, "x");
+  const std::vector<ValueId> start{graph.add_constant(counting_constant("start", DType::kF32, {2}))};
+  const AttrsRef count = share(TosaNameAttrs{"count", DType::kF32, {2}});
+  const AttrsRef last = share(TosaNameAttrs{"last", DType::kF32, {2}});
+  graph.add_node(Op::kTosaVariable, share(TosaVariableAttrs{"count", DType::kF32, {2}}), start, {}, nullptr,
+                 "");
+  graph.add_node(Op::kTosaVariable, share(TosaVariableAttrs{"last", DType::kF32, {2}}), {}, {}, nullptr, "");
+  const auto read = [&](const AttrsRef& variable, const char* name) {
+    const NodeId node =
+        graph.add_node(Op::kTosaVariableRead, variable, {}, std::span(&type, 1), nullptr, name);
+    return graph.result(graph.node(node));
+  };
+  const auto write = [&](const AttrsRef& variable, ValueId value) {
+    graph.add_node(Op::kTosaVariableWrite, variable, std::span(&value, 1), {}, nullptr, "");
+  };
+  write(last, x);
+  const ValueId before = read(count, "before");
+  write(count, graph.add(Op::kTosaAdd, NoAttrs{}, std::vector{before, read(last, "again")}, nullptr, "sum"));
+  for (const ValueId value : {before, read(count, "after")}) {
+    Output output;
+    output.value = value;
+    graph.add_output(output);
+  }
+  return {"tosa.variables", std::move(graph)};
+}
+
 }  // namespace
 
 ConstantRef counting_constant(std::string name, DType dtype, const Shape& shape) {
@@ -283,6 +417,10 @@ std::vector<TosaCase> every_tosa_op() {
   add_elementwise(cases);
   add_reductions(cases);
   add_movement(cases);
+  add_transforms(cases);
+  add_quantized(cases);
+  add_control(cases);
+  cases.push_back(variables());
   return cases;
 }
 

@@ -79,17 +79,38 @@ TEST_CASE("every truncation beyond the padding at the end is an error") {
 
 TEST_CASE("operators that we lack are named") {
   std::vector<std::byte> file = file_of("tosa.identity_i8");
-  const Place op = testing::operators_of(file).element(0);
-  op.field(kOp).set<std::uint32_t>(66);
+  testing::operators_of(file).element(0).field(kOp).set<std::uint32_t>(1234);
+  check_error(
+      file,
+      "[tosa] operator 0 (number 1234): this operator is not supported: expected an operator of 'tosaic "
+      "ops', got number 1234 (node 'result')");
+}
+
+TEST_CASE("regions that are missing, used by nothing or inside themselves are refused") {
+  const auto renamed = [](const char* name) {
+    std::vector<std::byte> file = file_of("tosa.cond_if");
+    const Place then_graph = testing::operators_of(file).element(0).table(2).table(0);
+    REQUIRE(then_graph.length() == 3);
+    std::memcpy(file.data() + then_graph.offset() + 4, name, 3);
+    return file;
+  };
+  check_error(renamed("none"),
+              "[tosa] operator 0 (COND_IF): then_graph: no region is named 'non' (node 'result')");
+  std::vector<std::byte> twice = file_of("tosa.cond_if");
+  const Place attributes = testing::operators_of(twice).element(0).table(2);
+  refer(twice, attributes.field(0).offset(), attributes.table(1));
+  check_error(twice, "[tosa] block 'sum' is used by no operator");
+}
+
+TEST_CASE("a region of another signature than its operator is refused before it is read") {
+  std::vector<std::byte> file = file_of("tosa.while_loop");
+  const Place regions = Place(file).table(1);
+  const Place body = regions.element(2).table(1).element(0);
+  const Place tensor = body.table(2).element(0);
+  tensor.field(kType).set<std::uint32_t>(7);
   check_error(file,
-              "[tosa] operator 0 (RESCALE): this operator is not supported: expected an operator of 'tosaic "
-              "ops', got "
-              "RESCALE (node 'result')");
-  op.field(kOp).set<std::uint32_t>(70);
-  CHECK_THROWS_AS(tosa::deserialize(std::span(file)), UnsupportedOp);
-  CHECK_THROWS_WITH(tosa::deserialize(std::span(file)), Catch::Contains("COND_IF"));
-  op.field(kOp).set<std::uint32_t>(1234);
-  CHECK_THROWS_WITH(tosa::deserialize(std::span(file)), Catch::Contains("got number 1234"));
+              "[tosa] operator 1 (WHILE_LOOP): body_graph takes another type at 0: expected i32[2], got "
+              "f32[2] (node 'result')");
 }
 
 TEST_CASE("attributes of another operator are refused") {

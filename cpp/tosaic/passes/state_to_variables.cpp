@@ -1,0 +1,142 @@
+// state-to-variables: state of a TOSA program becomes variables, as a file of a target that has them keeps
+// it.
+//
+//   state %h: f32[4] initial=c          tosa.variable(c) {name="h"}
+//                                       %h = tosa.variable_read() {name="h"}
+//   %y = tosa.add(%h, %x)          ->   %y = tosa.add(%h, %x)
+//   return %y mutates=%h                tosa.variable_write(%y) {name="h"}
+//
+// Read once before all else and written once behind it, a variable is what the state was. State of a dtype
+// that variables lack stays an input and an output. A state without initial value begins at zero.
+
+#include <algorithm>
+
+#include "tosaic/passes/pass.h"
+
+namespace tosaic::passes {
+namespace {
+
+// A constant of its own, whose name leaves that of the state to what is read.
+ConstantRef initial_of(const Input& input, const Value& value) {
+  auto initial = input.initial ? std::make_shared<Constant>(*input.initial) : std::make_shared<Constant>();
+  initial->name = value.name + ".initial";
+  if (input.initial) return initial;
+  initial->kind = ConstantKind::kBuffer;
+  initial->dtype = value.type.dtype;
+  initial->shape = value.type.shape;
+  initial->storage = Storage::allocate(value.type.bytes());
+  return initial;
+}
+
+class Conversion {
+ public:
+  Conversion(const Graph& source, const PassOptions& options)
+      : source_(source), options_(options), map_(source.values().size()) {}
+
+  std::optional<Graph> run() {
+    if (source_.stage != Stage::kTosa || !std::ranges::any_of(source_.inputs(), [this](const Input& input) {
+          return becomes_variable(input);
+        }))
+      return std::nullopt;
+    out_.name = source_.name;
+    out_.stage = source_.stage;
+    inputs();
+    for (const Node& node : source_.nodes()) copy(node);
+    outputs();
+    return std::move(out_);
+  }
+
+ private:
+  [[nodiscard]] bool becomes_variable(const Input& input) const {
+    const auto& dtypes = options_.variable_dtypes;
+    return input.kind == InputKind::kState &&
+           std::ranges::find(dtypes, source_.type(input.value).dtype) != dtypes.end();
+  }
+
+  [[nodiscard]] TosaNameAttrs named(const Input& input) const {
+    const TensorType& type = source_.type(input.value);
+    return {input.path.empty() ? source_.value(input.value).name : input.path, type.dtype, type.shape};
+  }
+
+  // Inputs that stay first, so that values keep the order of the signature.
+  void inputs() {
+    for (const Input& input : source_.inputs()) {
+      index_.push_back(static_cast<std::uint32_t>(out_.inputs().size()));
+      if (becomes_variable(input)) continue;
+      const Value& value = source_.value(input.value);
+      map_[input.value.index()] =
+          out_.add_input(input.kind, value.name, value.type, input.path, input.border, input.initial);
+    }
+    for (const Input& input : source_.inputs())
+      if (becomes_variable(input)) declare(input);
+  }
+
+  void declare(const Input& input) {
+    const Value& value = source_.value(input.value);
+    const TosaNameAttrs attrs = named(input);
+    const ValueId initial = out_.add_constant(initial_of(input, value));
+    out_.add_node(Op::kTosaVariable, share(TosaVariableAttrs{attrs.name, attrs.dtype, attrs.shape}),
+                  std::span(&initial, 1), {}, nullptr, "");
+    const NodeId read = out_.add_node(Op::kTosaVariableRead, share(attrs), {}, std::span(&value.type, 1),
+                                      nullptr, value.name);
+    map_[input.value.index()] = out_.result(out_.node(read));
+  }
+
+  ValueId mapped(ValueId old) {
+    if (!old.valid()) return old;
+    ValueId& fresh = map_[old.index()];
+    const Value& value = source_.value(old);
+    if (!fresh.valid() && value.kind == ValueKind::kConstant) {
+      fresh = out_.add_constant(value.constant);
+      out_.rename(fresh, value.name);
+    }
+    return fresh;
+  }
+
+  void copy(const Node& node) {
+    std::vector<ValueId> operands;
+    for (const ValueId operand : source_.operands(node)) operands.push_back(mapped(operand));
+    std::vector<TensorType> types;
+    for (std::uint32_t i = 0; i < node.result_count; ++i)
+      types.push_back(source_.type(source_.result(node, i)));
+    const NodeId id = out_.add_node(node.op, node.attrs, operands, types, node.origin,
+                                    source_.node_name(node), node.regions);
+    for (std::uint32_t i = 0; i < node.result_count; ++i) {
+      const ValueId fresh = out_.result(out_.node(id), i);
+      map_[source_.result(node, i).index()] = fresh;
+      const std::string& name = source_.value(source_.result(node, i)).name;
+      if (out_.value(fresh).name != name) out_.rename(fresh, name);
+    }
+  }
+
+  void outputs() {
+    for (const Output& output : source_.outputs()) {
+      if (output.kind == OutputKind::kMutation) {
+        const Input& target = source_.inputs()[output.mutated_input];
+        if (becomes_variable(target)) {
+          const ValueId value = mapped(output.value);
+          out_.add_node(Op::kTosaVariableWrite, share(named(target)), std::span(&value, 1), {}, nullptr, "");
+          continue;
+        }
+      }
+      Output copy = output;
+      copy.value = mapped(output.value);
+      if (copy.kind == OutputKind::kMutation) copy.mutated_input = index_[output.mutated_input];
+      out_.add_output(std::move(copy));
+    }
+  }
+
+  const Graph& source_;
+  const PassOptions& options_;
+  Graph out_;
+  std::vector<ValueId> map_;          // of each value
+  std::vector<std::uint32_t> index_;  // of each input that stays, among those that do
+};
+
+}  // namespace
+
+std::optional<Graph> state_to_variables(const Graph& graph, const PassOptions& options) {
+  return Conversion(graph, options).run();
+}
+
+}  // namespace tosaic::passes
