@@ -11,6 +11,9 @@ from tosaic import _core
 
 __all__ = ["as_array"]
 
+# Floats that numpy does not have, as torch and ml_dtypes call them.
+_NARROW = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
+
 
 def as_array(value: Any, name: str = "input") -> np.ndarray[Any, Any]:
     """The value as a numpy array over the same memory where that is possible; strides are kept.
@@ -18,7 +21,7 @@ def as_array(value: Any, name: str = "input") -> np.ndarray[Any, Any]:
     Parameters
     ----------
     value : array_like or torch.Tensor
-        Tensors may require gradients; bfloat16 needs ``ml_dtypes``.
+        Tensors may require gradients; bfloat16 and float8 need ``ml_dtypes``.
     name : str
         How messages call it.
 
@@ -43,28 +46,29 @@ def as_array(value: Any, name: str = "input") -> np.ndarray[Any, Any]:
 
 def _from_torch(tensor: Any, torch: Any, name: str) -> np.ndarray[Any, Any]:
     plain = tensor.detach().cpu().resolve_conj().resolve_neg()
-    if plain.dtype is torch.bfloat16:
-        bits = plain.view(torch.int16).numpy()
-        return np.asarray(bits.view(_bfloat16(name)))
+    kind = str(plain.dtype).removeprefix("torch.")
+    if kind in _NARROW:
+        bits = plain.view(torch.uint8 if plain.element_size() == 1 else torch.int16).numpy()
+        return np.asarray(bits.view(_narrow(kind, name)))
     try:
         return np.asarray(plain.numpy())
     except (TypeError, RuntimeError) as error:
         raise _not_an_array(tensor, name) from error
 
 
-def _bfloat16(name: str) -> Any:
+def _narrow(kind: str, name: str) -> Any:
     try:
         import ml_dtypes
     except ImportError as error:
         raise _core.make_error(
             _core.LayoutMismatch,
             where="inputs",
-            what=f"input '{name}' is bfloat16, which numpy does not have",
+            what=f"input '{name}' is {kind}, which numpy does not have",
             expected="the package ml_dtypes installed",
             got="no ml_dtypes",
             hint="pip install ml_dtypes",
         ) from error
-    return ml_dtypes.bfloat16
+    return getattr(ml_dtypes, kind)
 
 
 def _not_an_array(value: Any, name: str) -> Exception:

@@ -109,6 +109,15 @@ Meaning clamp(const Request& request) {
           clamp_parameters(attrs.min, attrs.max, dtype), Rounding::kTruncate};
 }
 
+// Torch's casts to f8e4m3, which has no infinity, end at its largest values.
+Meaning cast(const Request& request) {
+  Meaning meaning{Function::kIdentity, ComputeIn::kOperands, {}, Rounding::kTruncate};
+  if (request.results[0].dtype != DType::kF8E4M3) return meaning;
+  meaning.function = Function::kClamp;
+  meaning.parameters = clamp_parameters(-448.0, 448.0, request.operands[0].dtype);
+  return meaning;
+}
+
 Meaning tosa_clamp(const Request& request) {
   const auto& attrs = attrs_of<TosaClampAttrs>(request);
   const Function function =
@@ -235,7 +244,8 @@ std::optional<Meaning> meaning_of(const Request& request) {
     TOSAIC_PREDICATE(kTosaLogicalOr, kLogicalOr)
     TOSAIC_PREDICATE(kLogicalXor, kLogicalXor)
     TOSAIC_PREDICATE(kTosaLogicalXor, kLogicalXor)
-    TOSAIC_PREDICATE(kCast, kIdentity)
+    case Op::kCast:
+      return cast(request);
     case Op::kTosaCast:
       return Meaning{Function::kIdentity, ComputeIn::kOperands, {}, Rounding::kHalfToEven};
     case Op::kBitwiseNot:

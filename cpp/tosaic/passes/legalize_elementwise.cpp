@@ -189,6 +189,10 @@ ValueId divide_rounded(Legalizer& l, ValueId a, ValueId b, DivRounding rounding)
 // torch's cast: floats truncate toward zero on the way to integers.
 ValueId cast(Legalizer& l, ValueId x) {
   const DType from = l.logical_type(0).dtype, to = l.result_type().dtype;
+  if (to == DType::kF8E4M3) {  // TOSA makes NaN of what the dtype cannot hold
+    if (!is_float(from)) x = l.cast(x, DType::kF32);
+    x = l.emit(Op::kTosaClamp, TosaClampAttrs{-448.0, 448.0, NanMode::kPropagate}, {x});
+  }
   if (is_float(from) && is_integer(to)) x = floor_or_ceil_toward_zero(l, x);
   if (!l.has_integers() && is_integer(from) && byte_size(to) < 4 && is_integer(to)) refuse_integers(l);
   return l.cast(x, l.physical_dtype(to));
