@@ -18,13 +18,13 @@ def load_tosa(path: str | os.PathLike[str]) -> Program:
     """Reads a ``.tosa`` file into a program at stage ``tosa``.
 
     The format keeps no nested signature: inputs are given by position or by name, in the physical shapes and
-    dtypes of the file, and several outputs come as a tuple.
+    dtypes of the file, and several outputs come as a tuple. Variables are the program's states.
 
     Raises
     ------
     InvalidGraph
         Malformed, truncated, or another version of the format.
     UnsupportedOp
-        Control flow, variables, or an operator outside TOSA 1.0.
+        An operator outside TOSA 1.0, or constant operands that the program computes.
     """
     return Program(_core.deserialize(Path(path).read_bytes()))

@@ -318,3 +318,32 @@ def test_mutated_buffers_are_variables_where_the_target_has_them(tmp_path: Path)
         np.testing.assert_array_equal(by_dtype["f"], without.run(x))
         steps = by_dtype["i"]
     np.testing.assert_array_equal(program.session.state("total"), [2.5, -1.0])
+
+
+SCATTER = """tosaic 1
+graph @forward stage=tosa {
+  input %rows: f32[2,3,1] path="rows"
+  input %index: i32[2,2] path="index"
+  input %new: f32[2,2,1] path="new"
+  %out: f32[2,3,1] = tosa.scatter(%rows, %index, %new)
+  return %out path="out"
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("index", "message"),
+    [
+        ([[0, 1], [2, 2]], "[tosa.scatter] an index occurs twice: expected each index once per batch, got 2"),
+        ([[0, 3], [0, 1]], "[tosa.scatter] index out of range: expected an index in [0, 3), got 3"),
+        ([[0, 1], [-1, 1]], "[tosa.scatter] index out of range: expected an index in [0, 3), got -1"),
+    ],
+)
+def test_scatter_writes_rows_that_exist_once(index: list[list[int]], message: str) -> None:
+    session = _core.Session(read_back(SCATTER))
+    rows, new = np.zeros((2, 3, 1), np.float32), np.ones((2, 2, 1), np.float32)
+    with pytest.raises(tosaic.InvalidGraph) as error:
+        session.run([rows, np.array(index, np.int32), new])
+    assert str(error.value) == f"{message} (node 'out')"
+    (out,) = session.run([rows, np.array([[0, 2], [2, 0]], np.int32), new])
+    np.testing.assert_array_equal(out[:, :, 0], [[1, 0, 1], [1, 0, 1]])

@@ -104,20 +104,37 @@ Kernel tosa_gather(const Request& request) {
   return lookup(plan);
 }
 
+// Each row of a batch is written once at most; `written` has a byte for each.
+void run_tosa_scatter(const RowLookup& plan, const Arrays& arrays) {
+  const std::byte* row = arrays.operands[2];
+  std::byte* const written = arrays.scratch;
+  for (int64_t outer = 0; outer < plan.outer; ++outer) {
+    std::memset(written, 0, static_cast<std::size_t>(plan.limit));
+    for (int64_t i = 0; i < plan.count; ++i, row += plan.row) {
+      const int64_t at =
+          checked(plan.op, plan.indices.at(arrays.operands[1], outer * plan.count + i), plan.limit);
+      if (written[at] != std::byte{0})
+        throw InvalidGraph({.where = std::string(info(plan.op).name),
+                            .what = "an index occurs twice",
+                            .expected = "each index once per batch",
+                            .got = std::to_string(at)});
+      written[at] = std::byte{1};
+      copy_element(arrays.results[0] + (outer * plan.limit + at) * plan.row, row, plan.row);
+    }
+  }
+}
+
 Kernel tosa_scatter(const Request& request) {
   RowLookup plan = rows_along(request, 1);
   plan.count = request.operands[1].shape[1];
   const auto bytes = static_cast<std::size_t>(plan.outer * plan.limit * plan.row);
   Kernel kernel;
   kernel.in_place = 1;
+  kernel.scratch_bytes = static_cast<std::size_t>(plan.limit);
   kernel.run = [plan, bytes](const Arrays& arrays) {
     std::byte* result = arrays.results[0];
-    const std::byte* row = arrays.operands[2];
     if (bytes != 0 && result != arrays.operands[0]) std::memcpy(result, arrays.operands[0], bytes);
-    for (int64_t i = 0; i < plan.outer * plan.count; ++i, row += plan.row) {
-      const int64_t at = checked(plan.op, plan.indices.at(arrays.operands[1], i), plan.limit);
-      copy_element(result + (i / plan.count * plan.limit + at) * plan.row, row, plan.row);
-    }
+    run_tosa_scatter(plan, arrays);
   };
   return kernel;
 }

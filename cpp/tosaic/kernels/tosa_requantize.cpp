@@ -95,8 +95,8 @@ struct Rescale {
 };
 
 [[noreturn]] void fail_range(const char* what, int64_t low, int64_t high, int64_t got) {
-  throw InvalidGraph({.where = "run",
-                      .what = std::string("tosa.rescale: ") + what + " is out of range",
+  throw InvalidGraph({.where = "tosa.rescale",
+                      .what = std::string(what) + " is out of range",
                       .expected = std::to_string(low) + " to " + std::to_string(high),
                       .got = std::to_string(got)});
 }

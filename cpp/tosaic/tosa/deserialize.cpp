@@ -91,7 +91,7 @@ const schema::TosaGraph& checked_root(std::span<const std::byte> bytes) {
 // A block of the file; the program and each region have one.
 struct BlockEntry {
   const schema::TosaBasicBlock* block = nullptr;
-  std::unordered_map<std::string_view, const schema::TosaTensor*> tensors;  // first of each name
+  std::unordered_map<std::string_view, const schema::TosaTensor*> tensors;  // of a region, once asked for
   std::shared_ptr<const Graph> graph;                                       // once it is read
   std::size_t regions = 1;  // itself and all inside, each counted as often as it is used
   bool open = false;        // being read
@@ -142,13 +142,7 @@ class BlockTable {
   void add(std::string_view region, const schema::TosaBasicBlock& block) {
     regions_.emplace(region, entries_.size());
     blocks_.emplace(view(block.name()), entries_.size());
-    BlockEntry entry;
-    entry.block = &block;
-    for (std::size_t i = 0; i < length(block.tensors()); ++i) {
-      const auto* tensor = block.tensors()->Get(static_cast<flatbuffers::uoffset_t>(i));
-      entry.tensors.emplace(view(tensor->name()), tensor);
-    }
-    entries_.push_back(std::move(entry));
+    entries_.emplace_back().block = &block;
   }
 
   const Storage& file_;
@@ -631,6 +625,11 @@ class BlockReader {
     BlockEntry* const found = blocks_.find(name);
     if (found == nullptr)
       throw_here<InvalidGraph>(std::string(role) + ": no region is named " + quoted(name));
+    if (found->tensors.empty())
+      for (std::size_t i = 0; i < length(found->block->tensors()); ++i) {
+        const auto* tensor = found->block->tensors()->Get(static_cast<flatbuffers::uoffset_t>(i));
+        found->tensors.emplace(view(tensor->name()), tensor);
+      }
     return *found;
   }
 

@@ -4,10 +4,14 @@
 //   weight_zp=...}
 //
 // Values keep the names of the tensors. Operands that the specification wants constant become attributes
-// again; an operator that computes one is refused, as are control flow, variables and operators that ops.def
-// lacks. Operators may stand in any order that has no cycle; the graph keeps the file's order where that is
-// topological. Constants that nothing uses are dropped. serialize(deserialize(bytes)) equals `bytes` if
-// serialize() wrote them.
+// again; an operator that computes one is refused, as are operators that ops.def lacks. Operators may stand
+// in any order that has no cycle; the graph keeps the file's order where that is topological, and always that
+// of operators on variables. Constants that nothing uses are dropped. serialize(deserialize(bytes)) equals
+// `bytes` if serialize() wrote them.
+//
+// The program is the first block of the region "main", or of the file. Regions of control flow are found by
+// the region's name or the block's; what an operator gives and takes is compared with their declared tensors
+// before anything inside is read. A block that nothing uses is refused.
 //
 // The file is not trusted: it is checked before anything is read from it, every type is inferred and compared
 // with the declared one, and no more memory is taken than a small multiple of the file's size.

@@ -8,6 +8,10 @@
 // output that is an input, a constant or listed before gets an IDENTITY, since outputs of a file are results
 // with names of their own. The same graph gives the same bytes everywhere. Input kinds, paths and borders
 // have no place in the format.
+//
+// A region of control flow is a region of the file with one block, written once however often it is used. A
+// variable is a tensor of each block that names it: the result of VARIABLE and VARIABLE_WRITE, the operand of
+// VARIABLE_READ; its initial value is the tensor's data.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +30,7 @@ struct SerializeOptions {
 };
 
 // The whole file; the weights are copied once. Throws UnsupportedOp for what TOSA cannot say (operators of
-// other stages, regions, dtypes such as i64, empty tensors) and InvalidGraph for unbound constants, dim
+// other stages, dtypes such as i64, empty tensors) and InvalidGraph for unbound constants, dim
 // orders other than the identity and attributes out of range.
 [[nodiscard]] Storage serialize(const Graph& graph, const SerializeOptions& options = {});
 
