@@ -16,21 +16,26 @@ struct Contents {
   bool operator==(const Contents&) const = default;
 };
 
-Contents contents_of(std::span<const Buffer> buffers, std::size_t i) {
-  std::size_t offset = 0;
-  while (buffers[i].alias == AliasKind::kView) {
-    offset += buffers[i].target_offset;
-    i = buffers[i].target;
+// By buffer; targets stand before what shows them.
+std::vector<Contents> contents_of(std::span<const Buffer> buffers) {
+  std::vector<Contents> out;
+  out.reserve(buffers.size());
+  for (std::size_t i = 0; i < buffers.size(); ++i) {
+    const Buffer& buffer = buffers[i];
+    if (buffer.alias != AliasKind::kView) {
+      out.push_back({i, 0});
+      continue;
+    }
+    const Contents shown = out[buffer.target];
+    out.push_back({shown.written, shown.offset + buffer.target_offset});
   }
-  return {i, offset};
+  return out;
 }
 
 class Checker {
  public:
   Checker(std::span<const Buffer> buffers, const Placement& placement)
-      : buffers_(buffers), placement_(placement) {
-    for (std::size_t i = 0; i < buffers.size(); ++i) contents_.push_back(contents_of(buffers, i));
-  }
+      : buffers_(buffers), placement_(placement), contents_(contents_of(buffers)) {}
 
   std::string fault() const {
     for (std::size_t i = 0; i < buffers_.size(); ++i)

@@ -1,9 +1,13 @@
 #include "tosaic/memory/place.h"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
+#include <map>
 #include <numeric>
+#include <queue>
 #include <random>
+#include <set>
 
 #include "tosaic/base/error.h"
 #include "tosaic/memory/check.h"
@@ -85,25 +89,123 @@ std::vector<std::size_t> live_bytes_of(const std::vector<Item>& items) {
   return live;
 }
 
-// Which items overlap in time: lists, unless they would be huge, in which case they are found again each
-// time.
+// Pairs of items that overlap in time.
+std::size_t count_conflicts(const std::vector<Item>& items) {
+  std::vector<Item> counted = items;
+  for (Item& item : counted) item.bytes = 1;
+  const std::vector<std::size_t> alive = live_bytes_of(counted);
+  std::vector<std::size_t> begun(alive.size());
+  for (const Item& item : items) ++begun[item.first];
+  std::size_t pairs = 0;  // at each step, what begins there with what is alive
+  for (std::size_t step = 0; step < alive.size(); ++step)
+    pairs += begun[step] * (alive[step] - begun[step]) + begun[step] * (begun[step] - 1) / 2;
+  return pairs;
+}
+
+// Places items in time, each into the smallest gap that holds it; what ends gives its place back. For lists
+// that are too long to compare every pair: the cost is that of sorting.
+class Sweep {
+ public:
+  explicit Sweep(const Items& items) : items_(items.items) {
+    for (const Item& item : items_) unit_ = std::max({unit_, item.alignment, items.grain});
+  }
+
+  std::vector<std::size_t> run() {
+    std::vector<std::uint32_t> order(items_.size());
+    std::iota(order.begin(), order.end(), 0u);
+    std::stable_sort(order.begin(), order.end(),
+                     [this](std::uint32_t a, std::uint32_t b) { return items_[a].first < items_[b].first; });
+    offsets_.assign(items_.size(), 0);
+    std::priority_queue<Ending, std::vector<Ending>, std::greater<>> endings;
+    for (const std::uint32_t i : order) {
+      while (!endings.empty() && endings.top().first < items_[i].first) {
+        release(endings.top().second);
+        endings.pop();
+      }
+      if (items_[i].bytes == 0) continue;
+      offsets_[i] = take(round_up(items_[i].bytes, unit_));
+      endings.emplace(items_[i].last, i);
+    }
+    return std::move(offsets_);
+  }
+
+  [[nodiscard]] std::size_t bytes() const { return top_; }
+
+ private:
+  using Ending = std::pair<std::uint32_t, std::uint32_t>;  // last step, item
+
+  std::size_t take(std::size_t bytes) {
+    const auto fit = by_size_.lower_bound({bytes, 0});
+    if (fit == by_size_.end()) return grow(bytes);
+    const auto [size, offset] = *fit;
+    drop(offset, size);
+    if (size > bytes) add(offset + bytes, size - bytes);
+    return offset;
+  }
+
+  // Behind everything; a gap that ends at the top is used up first.
+  std::size_t grow(std::size_t bytes) {
+    std::size_t offset = top_;
+    if (!by_offset_.empty()) {
+      const auto [last, size] = *by_offset_.rbegin();
+      if (last + size == top_) {
+        drop(last, size);
+        offset = last;
+      }
+    }
+    top_ = offset + bytes;
+    return offset;
+  }
+
+  void release(std::uint32_t item) {
+    std::size_t offset = offsets_[item], size = round_up(items_[item].bytes, unit_);
+    const auto next = by_offset_.find(offset + size);
+    if (next != by_offset_.end()) {
+      const std::size_t joined = next->second;
+      drop(next->first, joined);
+      size += joined;
+    }
+    auto before = by_offset_.lower_bound(offset);
+    if (before != by_offset_.begin()) {
+      --before;
+      const auto [start, length] = *before;
+      if (start + length == offset) {
+        drop(start, length);
+        offset = start;
+        size += length;
+      }
+    }
+    add(offset, size);
+  }
+
+  void add(std::size_t offset, std::size_t size) {
+    by_offset_.emplace(offset, size);
+    by_size_.emplace(size, offset);
+  }
+  void drop(std::size_t offset, std::size_t size) {
+    by_offset_.erase(offset);
+    by_size_.erase({size, offset});
+  }
+
+  const std::vector<Item>& items_;
+  std::size_t unit_ = 1, top_ = 0;
+  std::vector<std::size_t> offsets_;
+  std::map<std::size_t, std::size_t> by_offset_;           // gaps: offset, size
+  std::set<std::pair<std::size_t, std::size_t>> by_size_;  // gaps: size, offset
+};
+
+// Which items overlap in time, as lists.
 class Conflicts {
  public:
-  explicit Conflicts(const std::vector<Item>& items) : items_(items) {
+  explicit Conflicts(const std::vector<Item>& items) {
     std::vector<std::uint32_t> order(items.size());
     std::iota(order.begin(), order.end(), 0u);
     std::stable_sort(order.begin(), order.end(),
                      [&](std::uint32_t a, std::uint32_t b) { return items[a].first < items[b].first; });
     lists_.resize(items.size());
     std::vector<std::uint32_t> alive;
-    std::size_t pairs = 0;
     for (const std::uint32_t i : order) {
       std::erase_if(alive, [&](std::uint32_t other) { return items[other].last < items[i].first; });
-      pairs += alive.size();
-      if (pairs > kMaxPairs) {
-        lists_.clear();
-        return;
-      }
       for (const std::uint32_t other : alive) {
         lists_[i].push_back(other);
         lists_[other].push_back(i);
@@ -114,22 +216,12 @@ class Conflicts {
 
   template <class Visit>
   void for_each(std::uint32_t i, Visit&& visit) const {
-    if (!lists_.empty()) {
-      for (const std::uint32_t other : lists_[i]) visit(other);
-      return;
-    }
-    for (std::uint32_t other = 0; other < items_.size(); ++other)
-      if (other != i && items_[other].first <= items_[i].last && items_[i].first <= items_[other].last)
-        visit(other);
+    for (const std::uint32_t other : lists_[i]) visit(other);
   }
 
-  [[nodiscard]] std::size_t degree(std::uint32_t i) const {
-    return lists_.empty() ? items_.size() : lists_[i].size();
-  }
+  [[nodiscard]] std::size_t degree(std::uint32_t i) const { return lists_[i].size(); }
 
  private:
-  static constexpr std::size_t kMaxPairs = 16'000'000;
-  const std::vector<Item>& items_;
   std::vector<std::vector<std::uint32_t>> lists_;
 };
 
@@ -253,12 +345,26 @@ std::size_t greatest(const std::vector<std::size_t>& list) {
   return list.empty() ? 0 : *std::max_element(list.begin(), list.end());
 }
 
+// More pairs than this are not compared.
+constexpr std::size_t kMaxPairs = 2'000'000;
+
+Placement swept(std::span<const Buffer> buffers, const Items& items, Placement out) {
+  Sweep sweep(items);
+  const std::vector<std::size_t> offsets = sweep.run();
+  out.bytes = sweep.bytes();
+  for (std::size_t i = 0; i < buffers.size(); ++i)
+    out.offsets.push_back(offsets[items.item_of[i]] + items.offset_in_item[i]);
+  check(buffers, out);
+  return out;
+}
+
 }  // namespace
 
 Placement place(std::span<const Buffer> buffers, const PlaceOptions& options) {
   const Items items = group(buffers);
   Placement out;
   out.lower_bound = greatest(live_bytes_of(items.items));
+  if (count_conflicts(items.items) > kMaxPairs) return swept(buffers, items, std::move(out));
   Search search(items, out.lower_bound);
   for (const std::vector<std::uint32_t>& order : greedy_orders(items.items))
     for (const Fit fit : {Fit::kFirst, Fit::kBest})
