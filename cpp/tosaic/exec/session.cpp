@@ -259,20 +259,20 @@ class Session::Impl {
   std::span<const Prepared::Variable> declared() const { return prepared_.data().variables; }
 
   // A run that fails leaves the values as they were: what is written is written to a copy.
-  std::vector<VariablePlace> bind_variables() {
-    std::vector<VariablePlace> places;
+  std::span<const VariablePlace> bind_variables() {
+    places_.clear();
     for (std::size_t i = 0; i < variables_.size(); ++i) {
       VariableState& variable = variables_[i];
       if (!declared()[i].written) {
-        places.push_back({variable.current.data(), &variable.known});
+        places_.push_back({variable.current.data(), &variable.known});
         continue;
       }
       const std::size_t bytes = declared()[i].type.bytes();
       if (bytes != 0) std::memcpy(variable.next.data(), variable.current.data(), bytes);
       variable.next_known = variable.known;
-      places.push_back({variable.next.data(), &variable.next_known});
+      places_.push_back({variable.next.data(), &variable.next_known});
     }
-    return places;
+    return places_;
   }
 
   std::string input_name(std::uint32_t i) const {
@@ -367,6 +367,7 @@ class Session::Impl {
   std::vector<BorderForm> input_forms_, output_forms_;
   std::vector<State> states_;
   std::vector<VariableState> variables_;  // as declared()
+  std::vector<VariablePlace> places_;     // of the variables in the present run
   std::vector<State*> state_of_output_;   // null for outputs that callers get
   mutable std::mutex state_mutex_;
   std::mutex contexts_mutex_;
