@@ -74,6 +74,24 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
     "threshold": (lambda x: F.threshold(x, 0.1, 20.0), (X,)),
     "bicubic": (lambda x: F.interpolate(x, size=(5, 6), mode="bicubic"), (SQUARE.reshape(1, 1, 4, 4),)),
 }
+TABLE = torch.randn(6, 3, generator=generator)
+IDS, STARTS = torch.tensor([1, 2, 3, 2, 5]), torch.tensor([0, 2, 2])
+CALLS |= {
+    "conv_tbc": (torch.conv_tbc, (torch.ones(5, 2, 3), torch.ones(3, 3, 4), torch.ones(4))),
+    "embedding_bag of rows": (lambda w, i: F.embedding_bag(i, w), (TABLE, IDS[:4].reshape(2, 2))),
+    "embedding_bag with an empty bag": (lambda w, i, o: F.embedding_bag(i, w, o), (TABLE, IDS, STARTS)),
+    "embedding_bag, greatest": (lambda w, i, o: F.embedding_bag(i, w, o, mode="max"), (TABLE, IDS, STARTS)),
+    "embedding_bag with padding": (
+        lambda w, i, o: F.embedding_bag(i, w, o, padding_idx=2),
+        (TABLE, IDS, STARTS),
+    ),
+    "embedding_bag with weights": (
+        lambda w, i, o, p: F.embedding_bag(
+            i, w, o, mode="sum", per_sample_weights=p, include_last_offset=True
+        ),
+        (TABLE, IDS, torch.tensor([0, 2, 5]), torch.rand(5, generator=generator)),
+    ),
+}
 UNIT = {torch.float16: 2**-10, torch.bfloat16: 2**-7, torch.float32: 2**-20, torch.float64: 2**-48}
 
 

@@ -57,7 +57,7 @@ class Decompositions:
         values : sequence
             All arguments in the order of the schema, `Ref` in place of tensors.
         results : sequence
-            Per result its dtype and shape as recorded, None where it is no tensor.
+            Per result its dtype and shape as recorded, None where it is no tensor or is not used.
         """
         overload = functional_overload(
             target if isinstance(target, torch._ops.OpOverload) else getattr(target, "_op", None)
@@ -82,7 +82,9 @@ class Decompositions:
         left_over = _left_over(module)
         if left_over:
             return Expansion(None, f"torch takes it apart into {left_over}, which has no counterpart here")
-        if _result_types(module) != list(results):
+        types = _result_types(module)
+        wanted = [None if kept is None else made for made, kept in zip(types, results, strict=False)]
+        if len(types) != len(results) or wanted != list(results):
             return Expansion(None, "its decomposition gives another type than torch recorded")
         return Expansion(module)
 
@@ -356,3 +358,50 @@ def _multilabel_margin(
         losses.reshape(x.shape[:-1]) if reduction == 0 else losses.mean() if reduction == 1 else losses.sum()
     )
     return loss, is_target.to(x.dtype).reshape(target.shape)
+
+
+@_own(_aten.conv_tbc.default)
+def _conv_tbc(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, pad: int = 0) -> torch.Tensor:
+    """Over (steps, batch, channels), the weight (width, in, out)."""
+    y: torch.Tensor = _aten.convolution(
+        x.permute(1, 2, 0), weight.permute(2, 1, 0), bias, [1], [pad], [1], False, [0], 1
+    )
+    return y.permute(2, 0, 1)
+
+
+@_own(_aten._pdist_forward.default)
+def _pdist(x: torch.Tensor, p: float = 2) -> torch.Tensor:
+    rows, columns = torch.triu_indices(x.shape[0], x.shape[0], 1, device=x.device)
+    norm: torch.Tensor = torch.linalg.vector_norm(x[rows] - x[columns], p, -1)
+    return norm
+
+
+@_own(_aten._embedding_bag.default, _aten._embedding_bag_forward_only.default)
+def _embedding_bag(
+    weight: torch.Tensor,
+    indices: torch.Tensor,
+    offsets: torch.Tensor,
+    _scale: bool = False,
+    mode: int = 0,
+    _sparse: bool = False,
+    per_sample_weights: torch.Tensor | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int = -1,
+) -> tuple[torch.Tensor, ...]:
+    """An index is in the last bag that begins before it; bags sum by a matrix of who is in which."""
+    starts = offsets[:-1] if include_last_offset else offsets
+    places = torch.arange(indices.shape[0], device=indices.device)
+    bag = (places.unsqueeze(0) >= starts.unsqueeze(1)).sum(0) - 1
+    bags = torch.arange(starts.shape[0], device=indices.device)
+    member = (bag.unsqueeze(0) == bags.unsqueeze(1)) & (indices != padding_idx).unsqueeze(0)
+    rows = weight[indices]
+    if per_sample_weights is not None:
+        rows = rows * per_sample_weights.unsqueeze(1)
+    count = member.sum(1, keepdim=True)
+    if mode == 2:
+        held = torch.where(member.unsqueeze(2), rows.unsqueeze(0), float("-inf")).amax(1)
+        out = torch.where(count > 0, held, 0.0)
+    else:
+        out = member.to(rows.dtype) @ rows
+        out = out / count.clamp_min(1).to(rows.dtype) if mode == 1 else out
+    return out, bag, count, count  # the last three are what gradients need

@@ -464,9 +464,12 @@ class Importer:
         items = list(recorded) if isinstance(recorded, list | tuple) else [recorded]
         if self._has_no_value(values) or not any(isinstance(item, torch.Tensor) for item in items):
             return None, ""
+        used = self.used_results() if isinstance(recorded, list | tuple) else {0}
         results = [
-            (item.dtype, tuple(self._shape_of(item.shape))) if isinstance(item, torch.Tensor) else None
-            for item in items
+            (item.dtype, tuple(self._shape_of(item.shape)))
+            if isinstance(item, torch.Tensor) and i in used
+            else None
+            for i, item in enumerate(items)
         ]
         expansion = self._shared.decompositions.find(self._node.target, values, results)
         if expansion.module is None:
