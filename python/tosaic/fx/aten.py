@@ -11,14 +11,12 @@ Names are those of the schema: ``conv2d``, ``add.Tensor``. ``X_copy`` is read as
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
 from tosaic import _core
-from tosaic.fx.shapes import contiguous_strides
 from tosaic.fx.value import Ref
 from tosaic.fx.weights import CATEGORY, CODE_OF
 
@@ -195,7 +193,10 @@ def convolution(
 
 
 @on("linear")
-def linear(c: Importer, x: Ref, w: Ref, bias: Ref | None) -> Ref:
+def linear(c: Importer, x: Ref, w: Ref, bias: Ref | None) -> Ref | None:
+    """A weight of one row is a product with a vector."""
+    if len(w.shape) == 1:
+        return matmul(c, x, w) if bias is None else None
     return c.emit(OP["linear"], None, (x.id, w.id, -1 if bias is None else bias.id))
 
 
@@ -461,7 +462,7 @@ def identity_or_cast(c: Importer, x: Ref, order: Sequence[int] | None) -> Ref:
     ]
 )
 def identity(c: Importer, x: Ref, *_: Any) -> Ref:
-    return c.emit(OP["clone"], None, (x.id,))
+    return c.same(x, c.emit(OP["clone"], None, (x.id,)))
 
 
 @on("contiguous")
@@ -1003,17 +1004,6 @@ def view_dtype(c: Importer, x: Ref, _dtype: Any) -> Ref | None:
     return c.emit(OP["clone"], None, (x.id,)) if x.dtype == c.dtype else None
 
 
-@on("as_strided")
-def as_strided(
-    c: Importer, x: Ref, size: Sequence[int], stride: Sequence[int], offset: int | None
-) -> Ref | None:
-    """A reshape, if it reads all of a row-major tensor in order."""
-    dense = tuple(stride) == contiguous_strides(size) and not offset
-    if not dense or math.prod(size) != math.prod(x.shape) or not c.operand_is_contiguous(0):
-        return None
-    return reshape(c, x)
-
-
 @on("expand", "expand_as", "broadcast_to")
 def expand(c: Importer, x: Ref, *_: Any) -> Ref:
     return c.emit(OP["expand"], {"shape": c.shape}, (x.id,))
@@ -1066,19 +1056,6 @@ def repeat(c: Importer, x: Ref, repeats: Sequence[int]) -> Ref:
 @on("tile")
 def tile(c: Importer, x: Ref, dims: Sequence[int]) -> Ref:
     return repeat(c, x, [1] * (len(x.shape) - len(dims)) + list(dims))
-
-
-@on("cat", "concat", "concatenate")
-def cat(c: Importer, tensors: Sequence[Ref], dim: int) -> Ref:
-    """Empty tensors of rank 1 are skipped, as torch does."""
-    rank = len(c.shape)
-    kept = [t for t in tensors if len(t.shape) == rank or tuple(t.shape) != (0,)]
-    return c.emit(OP["cat"], {"axis": axis_of(dim, rank)}, tuple(t.id for t in kept))
-
-
-@on("stack")
-def stack(c: Importer, tensors: Sequence[Ref], dim: int) -> Ref:
-    return c.emit(OP["stack"], {"axis": axis_of(dim, len(c.shape))}, tuple(t.id for t in tensors))
 
 
 @on(
@@ -1184,27 +1161,9 @@ def gather(c: Importer, x: Ref, dim: int, index: Ref, _sparse: bool) -> Ref:
     return c.emit(OP["gather"], {"axis": axis_of(dim, len(x.shape))}, (x.id, index.id))
 
 
-@on("take_along_dim")
-def take_along_dim(c: Importer, x: Ref, index: Ref, dim: int | None) -> Ref | None:
-    """The same as ``torch.gather``, where nothing broadcasts."""
-    if dim is None or len(x.shape) != len(index.shape):
-        return None
-    axis = axis_of(dim, len(x.shape))
-    pairs = enumerate(zip(x.shape, index.shape, strict=True))
-    return gather(c, x, dim, index, False) if all(i == axis or a == b for i, (a, b) in pairs) else None
-
-
 @on("index_select")
 def index_select(c: Importer, x: Ref, dim: int, index: Ref) -> Ref:
     return c.emit(OP["index_select"], {"axis": axis_of(dim, len(x.shape))}, (x.id, index.id))
-
-
-@on("index.Tensor", "_unsafe_index.Tensor")
-def index_tensors(c: Importer, x: Ref, indices: Sequence[Ref | None]) -> Ref | None:
-    """Masks select a number of elements that depends on data: they stay opaque."""
-    if any(i is not None and CATEGORY[i.dtype] != 1 for i in indices):
-        return None
-    return c.emit(OP["index"], None, _ids(x, *indices))
 
 
 @on("embedding")
@@ -1292,5 +1251,5 @@ def copy(c: Importer, x: Ref, source: Ref, *_: Any) -> Ref:
 
 # Rows whose result is the whole operand in another dress, where its shape is the operand's too.
 WHOLE: frozenset[Emit] = frozenset(
-    {reshape, identity, contiguous, to, type_as, dropout, expand, slice_, narrow, view_dtype, as_strided}
+    {reshape, identity, contiguous, to, type_as, dropout, expand, slice_, narrow, view_dtype}
 )

@@ -79,7 +79,9 @@ class Decompositions:
             module = _trace(overload, values, self.mode)
         except Exception as error:  # of many types: the call stays as it is
             return Expansion(None, f"torch cannot trace it without data ({type(error).__name__})")
-        left_over = _left_over(module)
+        if any(_writes(node) for node in module.graph.nodes):
+            return Expansion(None, "it writes to its operands")
+        left_over = _left_over(module, overload)
         if left_over:
             return Expansion(None, f"torch takes it apart into {left_over}, which has no counterpart here")
         types = _result_types(module)
@@ -122,8 +124,8 @@ def _is_known(row: Row) -> bool:
 
 
 @cache
-def _table() -> dict[Any, _Decomposition]:
-    """Decompositions of the operators without row; torch's primitives lead back to aten."""
+def _rules() -> dict[Any, _Decomposition]:
+    """All decompositions; torch's primitives lead back to aten."""
     known: dict[Any, _Decomposition] = {}
     for name in torch._prims.__all__:
         aten = getattr(getattr(torch._prims, name, None), "impl_aten", None)
@@ -131,10 +133,16 @@ def _table() -> dict[Any, _Decomposition]:
             known[getattr(torch.ops.prims, name).default] = aten
     known.update(torch._decomp.global_decomposition_table["post_autograd"])
     known.update(OWN)
+    return known
+
+
+@cache
+def _table() -> dict[Any, _Decomposition]:
+    """The decompositions of the operators without row."""
     active = _Active()
     return {
         overload: _guarded(overload, decomposition, active)
-        for overload, decomposition in known.items()
+        for overload, decomposition in _rules().items()
         if isinstance(overload, torch._ops.OpOverload) and not is_random(overload) and not _has_row(overload)
     }
 
@@ -174,11 +182,14 @@ def _trace(overload: Any, values: Sequence[Any], mode: FakeTensorMode) -> GraphM
         kwargs = {n: value for n, value, keyword in zip(names, filled, by_name, strict=True) if keyword}
         return overload(*args, **kwargs)
 
+    table = _table()
+    if overload not in table and overload in _rules():  # its row does not cover these arguments
+        table = {**table, overload: _guarded(overload, _rules()[overload], _Active())}
     with torch.no_grad():
-        module = make_fx(call, decomposition_table=_table(), tracing_mode="fake")(*fakes)
+        module = make_fx(call, decomposition_table=table, tracing_mode="fake")(*fakes)
         if any(_writes(node) for node in module.graph.nodes):
             functional = torch.func.functionalize(module, remove="mutations_and_views")
-            module = make_fx(functional, decomposition_table=_table(), tracing_mode="fake")(*fakes)
+            module = make_fx(functional, decomposition_table=table, tracing_mode="fake")(*fakes)
     module.graph.eliminate_dead_code()
     return module
 
@@ -211,12 +222,12 @@ def _with_tensors(value: Any, tensors: Iterator[Any]) -> Any:
     return value
 
 
-def _left_over(module: GraphModule) -> str:
-    """The first call that has no row."""
+def _left_over(module: GraphModule, whole: Any) -> str:
+    """The first call that has no row, or is the one taken apart."""
     for node in module.graph.nodes:
         if node.op != "call_function" or getattr(node.target, "__name__", "") == "getitem":
             continue
-        if is_random(node.target) or not _is_read(node):
+        if node.target is whole or is_random(node.target) or not _is_read(node):
             return str(node.target)
     return ""
 

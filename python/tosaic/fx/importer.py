@@ -10,7 +10,7 @@ import gc
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -22,7 +22,7 @@ from tosaic import _core
 from tosaic.fx.aliasing import Aliases
 from tosaic.fx.aten import OP
 from tosaic.fx.complex_values import HINT, as_complex, emit_complex, has_complex, is_known
-from tosaic.fx.decomposed import Decompositions, Expansion, tensors_of
+from tosaic.fx.decomposed import Decompositions, Expansion, is_random, tensors_of
 from tosaic.fx.diagnostics import Diagnostic, Diagnostics
 from tosaic.fx.opaque import arguments_json
 from tosaic.fx.origins import origin_of, source_of
@@ -89,6 +89,7 @@ class _Shared:
     diagnostics: Diagnostics
     rows: dict[Any, Row | None]
     decompositions: Decompositions
+    constants: dict[tuple[int, int], torch.Tensor] = field(default_factory=dict)  # by builder and value
 
 
 class Importer:
@@ -195,7 +196,9 @@ class Importer:
             if self._gives_complex:
                 result = as_complex(self, row.name, result)
         reason = ""
-        if result is None and row.emit is None:
+        if result is None:
+            result = self._evaluated(values)
+        if result is None:
             result, reason = self._decomposed(row, values)
         if result is None:
             result = self._opaque(row.target, values[: row.required], self._keywords(row, values), reason)
@@ -215,6 +218,42 @@ class Importer:
         """The operator of this call: ``add`` of ``add.Tensor``."""
         assert self._row is not None
         return self._row.name.partition(".")[0]
+
+    def _evaluated(self, values: Sequence[Any]) -> Ref | None:
+        """A call without tensors whose value is always the same is made once, by torch."""
+        target = self._node.target
+        if not isinstance(target, torch._ops.OpOverload) or tensors_of(values) or self._has_no_value(values):
+            return None
+        if is_random(target) or target._schema.is_mutable:
+            return None
+        arguments = target._schema.arguments
+        positional = [v for v, a in zip(values, arguments, strict=True) if not a.kwarg_only]
+        keywords = {a.name: v for v, a in zip(values, arguments, strict=True) if a.kwarg_only}
+        result = target(*positional, **keywords)
+        readable = isinstance(result, torch.Tensor) and result.dtype in CODE_OF
+        return self.lifted(result) if readable else None
+
+    def lifted(self, tensor: torch.Tensor) -> Ref:
+        """A tensor that was computed at import as a constant."""
+        constant = self._shared.weights.tensor(tensor, self._name(), "lifted")
+        ref = Ref(self.builder.add_constant(constant), CODE_OF[tensor.dtype], tuple(tensor.shape))
+        self.remember(ref, tensor)
+        return ref
+
+    def remember(self, ref: Ref, tensor: torch.Tensor) -> None:
+        """Notes that a value is the constant `tensor`."""
+        self._shared.constants[id(self.builder), ref.id] = tensor
+
+    def known(self, ref: Ref) -> torch.Tensor | None:
+        """What a value holds, where that is a constant."""
+        return self._shared.constants.get((id(self.builder), ref.id))
+
+    def same(self, ref: Ref, result: Ref) -> Ref:
+        """`result`, of which the same is known as of `ref`."""
+        tensor = self.known(ref)
+        if tensor is not None:
+            self.remember(result, tensor)
+        return result
 
     @staticmethod
     def _keywords(row: Row, values: Sequence[Any]) -> dict[str, Any]:
@@ -395,10 +434,13 @@ class Importer:
         """A rank-0 constant."""
         return Ref(self.builder.add_constant(self._shared.weights.number(value, code)), code, ())
 
-    def operand_is_contiguous(self, position: int) -> bool:
-        """As torch recorded it."""
+    def memory_of_operand(self, position: int) -> tuple[tuple[int, ...] | None, int]:
+        """Strides and storage offset as torch recorded them; no strides where it did not."""
         recorded = self._node.args[position].meta.get("val")
-        return recorded is not None and bool(recorded.is_contiguous())
+        if recorded is None:
+            return None, 0
+        sizes = self._shared.sizes
+        return tuple(sizes.shape(recorded.stride())), int(sizes.value(recorded.storage_offset()))
 
     def note(self, rule: str, message: str) -> None:
         """A diagnostic about this call."""
@@ -544,7 +586,9 @@ class Importer:
         if found.is_complex():
             return self.complex_constant(found, str(node.target), "lifted")
         constant = self._shared.weights.tensor(found, str(node.target), "lifted")
-        return Ref(self.builder.add_constant(constant), CODE_OF[found.dtype], tuple(found.shape))
+        ref = Ref(self.builder.add_constant(constant), CODE_OF[found.dtype], tuple(found.shape))
+        self.remember(ref, found)
+        return ref
 
     def _foreign(self, node: Any) -> Any:
         """A call of no operator overload: arithmetic on sizes, or a higher-order operator."""
@@ -793,7 +837,9 @@ class _Program:
             self.state_at[target] = self._count_input(node, target)
         else:
             value = builder.add_constant(constant)
-        self.importer.env[node] = Ref(value, code, tensor.shape)
+        ref = self.importer.env[node] = Ref(value, code, tensor.shape)
+        if not is_state:
+            self.importer.remember(ref, tensor)
 
     def read_outputs(self) -> Signature:
         results = self.nodes[-1].args[0]

@@ -9,7 +9,8 @@ from typing import Any
 from torch.fx import Node
 
 import tosaic.fx.aten_flow
-import tosaic.fx.complex_values  # noqa: F401 - both register their rows
+import tosaic.fx.aten_movement
+import tosaic.fx.complex_values  # noqa: F401 - they register their rows
 from tosaic.fx.aten import (
     DROPPED,
     EVALUATED,

@@ -1,0 +1,93 @@
+"""One module everywhere: torch eager against stage exported, stage tosa of both targets, the reference model.
+
+Both forms of an export are taken, as exported and decomposed. Nothing may stay opaque.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+import tosaic
+from fx.exporting import Calls
+from torch.utils._pytree import tree_leaves
+from tosaic import _core
+from tosaic.reference_model import run_reference_model
+
+TARGETS = ("TOSA-1.0+FP", "TOSA-1.0+FP+INT")
+
+
+def _array(value: Any) -> np.ndarray[Any, Any]:
+    if isinstance(value, torch.Tensor):
+        value = value.detach()
+        return (value.float() if value.dtype == torch.bfloat16 else value).numpy()
+    array = np.asarray(value)
+    return array.astype(np.float32) if array.dtype.name == "bfloat16" else array
+
+
+def assert_close(where: str, got: Any, expected: Any, tolerance: float) -> None:
+    """Equal shapes, dtypes and NaN; floats within `tolerance` of themselves and of the largest one."""
+    gots, wanted = tree_leaves(got), tree_leaves(expected)
+    assert len(gots) == len(wanted), f"{where}: {len(gots)} results, expected {len(wanted)}"
+    for ours, theirs in zip(map(_array, gots), map(_array, wanted), strict=True):
+        assert (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype), where
+        if tolerance == 0 or ours.dtype.kind != "f":
+            np.testing.assert_array_equal(ours, theirs, where)
+            continue
+        finite = theirs[np.isfinite(theirs)]
+        scale = float(np.abs(finite).max(initial=0.0))
+        np.testing.assert_allclose(ours, theirs, tolerance, tolerance * scale, err_msg=where)
+
+
+def forms(what: Any, args: tuple[Any, ...], *, decomposed: bool = True) -> dict[str, Any]:
+    """The export of a module or function, and what its decompositions make of it."""
+    module = what if isinstance(what, torch.nn.Module) else Calls(what)
+    ep = torch.export.export(module.eval(), args, strict=False)
+    return {"exported": ep, "decomposed": ep.run_decompositions()} if decomposed else {"exported": ep}
+
+
+def assert_agrees(
+    what: Any,
+    *args: Any,
+    tolerance: float = 0.0,
+    targets: tuple[str, ...] = TARGETS,
+    reference_model: bool = True,
+    decomposed: bool = True,
+) -> None:
+    """Runs everything and compares.
+
+    Parameters
+    ----------
+    what : torch.nn.Module or callable
+    *args : torch.Tensor
+    tolerance : float
+        Of floats, relative to the largest expected one; 0: equal.
+    targets : tuple of str
+        What to lower for; none for modules that TOSA cannot hold.
+    reference_model : bool
+        Run the bytes on it, for the last target and the form as exported.
+    decomposed : bool
+        Take the decomposed form as well.
+    """
+    module = what if isinstance(what, torch.nn.Module) else Calls(what)
+    with torch.no_grad():
+        expected = module.eval()(*args)
+    for form, ep in forms(what, args, decomposed=decomposed).items():
+        program = tosaic.from_exported(ep)
+        opaque = [node.attrs["target"] for node in program.graph.nodes if node.op == "opaque"]
+        assert not opaque, f"{form}: opaque {opaque}"
+        assert_close(f"{form}, stage exported", program.run(*args), expected, tolerance)
+        arrays = program.arrays(*args)
+        reference = program.flat_outputs(expected).values()
+        results = _core.Session(program.graph, reference=True).run(arrays)
+        assert_close(
+            f"{form}, reference kernels", list(results[: len(reference)]), list(reference), tolerance
+        )
+        for target in targets:
+            low = tosaic.lower(program, target=target)
+            assert_close(f"{form}, {target}", low.run(*args), expected, tolerance)
+            if reference_model and form == "exported" and target == targets[-1]:
+                run = run_reference_model(low, *args)
+                assert run.ok, f"{target}, reference model: {run.status} {run.log[-400:]}"
+                assert_close(f"{target}, reference model", run.outputs, expected, tolerance)
