@@ -220,6 +220,8 @@ Types infer_by_op(const Call& call) {
       return infer_baddbmm(call);
     case Op::kSdpa:
       return infer_sdpa(call);
+    case Op::kEinsum:
+      return infer_einsum(call);
 
     case Op::kAbs:
     case Op::kCeil:
@@ -347,9 +349,14 @@ Types infer_by_op(const Call& call) {
     case Op::kMaxPool:
       return infer_pool(call);
     case Op::kAdaptiveAvgPool:
+    case Op::kAdaptiveMaxPool:
       return infer_adaptive_avg_pool(call);
     case Op::kResize:
       return infer_resize(call);
+    case Op::kGridSample:
+      return infer_grid_sample(call);
+    case Op::kAffineGrid:
+      return infer_affine_grid(call);
 
     case Op::kReshape:
       return infer_reshape(call);
@@ -388,6 +395,12 @@ Types infer_by_op(const Call& call) {
       return infer_index(call);
     case Op::kEmbedding:
       return infer_embedding(call);
+    case Op::kScatter:
+      return infer_scatter(call);
+    case Op::kIndexPut:
+      return infer_index_put(call);
+    case Op::kSliceScatter:
+      return infer_slice_scatter(call);
     case Op::kArange:
       return infer_arange(call);
     case Op::kFull:
@@ -408,13 +421,6 @@ Types infer_by_op(const Call& call) {
     case Op::kGlu:
     case Op::kLogsumexp:
     case Op::kVectorNorm:
-    case Op::kEinsum:
-    case Op::kAdaptiveMaxPool:
-    case Op::kGridSample:
-    case Op::kAffineGrid:
-    case Op::kScatter:
-    case Op::kIndexPut:
-    case Op::kSliceScatter:
     case Op::kQuantize:
     case Op::kDequantize:
     case Op::kLeftShift:

@@ -1,6 +1,8 @@
 // Result types of convolutions, matrix products, attention and embedding.
 #include <algorithm>
 
+#include "tosaic/ir/einsum.h"
+#include "tosaic/ir/infer.h"
 #include "tosaic/ir/infer_rules.h"
 
 namespace tosaic::rules {
@@ -192,6 +194,17 @@ Types infer_embedding(const Call& call) {
   Shape shape = call.operand(1).shape;
   shape.push_back(call.operand(0).shape[1]);
   return one(call.operand(0).dtype, shape);
+}
+
+Types infer_einsum(const Call& call) {
+  std::vector<Shape> shapes;
+  for (std::size_t i = 0; i < call.count(); ++i) {
+    call.require_number(i);
+    shapes.push_back(call.operand(i).shape);
+  }
+  if (shapes.empty()) call.fail("no operands", "1 or more", "0");
+  const Einsum einsum = parse_einsum(call.attrs<EinsumAttrs>().equation, shapes);
+  return one(promoted_dtype(call.operands()), einsum.result_shape());
 }
 
 }  // namespace tosaic::rules

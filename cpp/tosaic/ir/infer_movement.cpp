@@ -253,16 +253,16 @@ Types infer_index_select(const Call& call) {
 
 // Advanced indexing: the index axes replace the indexed ones in place if those are adjacent, else they come
 // first.
-Types infer_index(const Call& call) {
+Shape indexed_shape(const Call& call, std::size_t first_index) {
   const Shape& input = call.operand(0).shape;
-  if (call.count() - 1 > input.size())
+  if (call.count() - first_index > input.size())
     call.fail("too many indices", "at most " + std::to_string(input.size()),
-              std::to_string(call.count() - 1));
+              std::to_string(call.count() - first_index));
   Shape index_shape, kept;
   std::optional<std::size_t> first;
   std::size_t last = 0, indexed = 0, place = 0;
   for (std::size_t axis = 0; axis < input.size(); ++axis) {
-    const TensorType* const index = call.optional(axis + 1);
+    const TensorType* const index = call.optional(axis + first_index);
     if (index == nullptr) {
       kept.push_back(input[axis]);
       continue;
@@ -270,7 +270,7 @@ Types infer_index(const Call& call) {
     if (index->dtype == DType::kBool || index->dtype == DType::kU8)
       call.unsupported("a mask as index: the result's shape depends on data", "i32 or i64",
                        std::string(to_string(index->dtype)));
-    call.require_index(axis + 1);
+    call.require_index(axis + first_index);
     index_shape = broadcast(index_shape, index->shape);
     if (!first) {
       first = axis;
@@ -284,7 +284,37 @@ Types infer_index(const Call& call) {
   Shape shape(kept.span().first(place));
   for (const std::int64_t extent : index_shape) shape.push_back(extent);
   for (const std::int64_t extent : kept.span().subspan(place)) shape.push_back(extent);
-  return one(call.operand(0).dtype, shape);
+  return shape;
+}
+
+Types infer_index(const Call& call) { return one(call.operand(0).dtype, indexed_shape(call, 1)); }
+
+Types infer_index_put(const Call& call) {
+  call.require_same_dtype(1, 0);
+  const Shape written = indexed_shape(call, 2);
+  const Shape& values = call.operand(1).shape;
+  bool expands = values.size() <= written.size();
+  for (std::size_t i = 0; expands && i < values.size(); ++i) {
+    const std::int64_t to = written[written.size() - values.size() + i];
+    expands = values[i] == 1 || values[i] == to;
+  }
+  if (!expands)
+    call.fail("the values do not expand to what is indexed", to_string(written), to_string(values));
+  return one(call.operand(0).dtype, call.operand(0).shape);
+}
+
+Types infer_scatter(const Call& call) {
+  static_cast<void>(infer_gather(call));
+  call.require_same_dtype(2, 0);
+  call.require_shape(2, call.operand(1).shape);
+  return one(call.operand(0).dtype, call.operand(0).shape);
+}
+
+Types infer_slice_scatter(const Call& call) {
+  const Types slice = infer_slice(call);
+  call.require_same_dtype(1, 0);
+  call.require_shape(1, slice.front().shape);
+  return one(call.operand(0).dtype, call.operand(0).shape);
 }
 
 Types infer_arange(const Call& call) {

@@ -97,6 +97,7 @@ class Call {
 [[nodiscard]] Types infer_baddbmm(const Call& call);
 [[nodiscard]] Types infer_sdpa(const Call& call);
 [[nodiscard]] Types infer_embedding(const Call& call);
+[[nodiscard]] Types infer_einsum(const Call& call);
 
 // ---- elementwise ----
 [[nodiscard]] Types infer_rounding(const Call& call);        // abs, ceil, neg, relu ...: any number, kept
@@ -134,6 +135,8 @@ class Call {
 [[nodiscard]] Types infer_pool(const Call& call);
 [[nodiscard]] Types infer_adaptive_avg_pool(const Call& call);
 [[nodiscard]] Types infer_resize(const Call& call);
+[[nodiscard]] Types infer_grid_sample(const Call& call);
+[[nodiscard]] Types infer_affine_grid(const Call& call);
 
 // ---- movement and creation ----
 [[nodiscard]] Types infer_reshape(const Call& call);
@@ -153,6 +156,11 @@ class Call {
 [[nodiscard]] Types infer_gather(const Call& call);
 [[nodiscard]] Types infer_index_select(const Call& call);
 [[nodiscard]] Types infer_index(const Call& call);
+[[nodiscard]] Types infer_scatter(const Call& call);
+[[nodiscard]] Types infer_index_put(const Call& call);
+[[nodiscard]] Types infer_slice_scatter(const Call& call);
+// The extents that advanced indexing of operand 0 reads or writes; index operands start at `first`.
+[[nodiscard]] Shape indexed_shape(const Call& call, std::size_t first);
 [[nodiscard]] Types infer_arange(const Call& call);
 [[nodiscard]] Types infer_full(const Call& call);
 

@@ -79,7 +79,10 @@ Types infer_pool(const Call& call) {
 
 Types infer_adaptive_avg_pool(const Call& call) {
   const Shape& target = call.attrs<ShapeAttrs>().shape;
-  call.require_float(0);
+  if (call.op() == Op::kAdaptiveAvgPool)
+    call.require_float(0);
+  else
+    call.require_number(0);
   const std::size_t first = first_spatial_axis(call, target.size(), "shape");
   call.require_at_least("shape", target, 0);
   Shape shape = call.operand(0).shape;

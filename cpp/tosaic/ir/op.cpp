@@ -83,7 +83,8 @@ std::string_view OpInfo::operand_name(std::size_t i) const {
 
 bool OpInfo::operand_optional(std::size_t i) const {
   const std::string_view mark = nth_operand(operands, i);
-  return !mark.empty() && (mark.back() == '?' || (mark.back() == '*' && op == Op::kIndex));
+  return !mark.empty() &&
+         (mark.back() == '?' || (mark.back() == '*' && (op == Op::kIndex || op == Op::kIndexPut)));
 }
 
 const OpInfo& info(Op op) { return kOps[static_cast<std::size_t>(op)]; }

@@ -284,6 +284,8 @@ Kernel prepare_index(const Request& request) {
       return tosa_gather(request);
     case Op::kTosaScatter:
       return tosa_scatter(request);
+    case Op::kIndexPut:
+      return prepare_index_put(request);
     default:
       return {};
   }

@@ -9,4 +9,7 @@ namespace tosaic::kernels {
 // and the limit, when an index is out of range.
 [[nodiscard]] Kernel prepare_index(const Request& request);
 
+// scatter.cpp: the same for index_put.
+[[nodiscard]] Kernel prepare_index_put(const Request& request);
+
 }  // namespace tosaic::kernels

@@ -1,7 +1,7 @@
 // Pools: every operator becomes, for each axis, a list of windows [begin, end) of input coordinates.
 //
 //   avg_pool, max_pool        windows at o * stride - padding; torch counts padding up to extent + padding
-//   adaptive_avg_pool         [floor(o * in / out), ceil((o + 1) * in / out))
+//   adaptive pools            [floor(o * in / out), ceil((o + 1) * in / out))
 //   tosa.avg_pool2d           the mean over the positions inside the image; integers by the reciprocal of the
 //   count tosa.max_pool2d           NaN by nan_mode
 #include <algorithm>
@@ -82,11 +82,12 @@ Pool canonical_pool(const Request& request, Pooling pooling) {
   return pool;
 }
 
-Pool adaptive_pool(const Request& request) {
+Pool adaptive_pool(const Request& request, Pooling pooling) {
   const std::size_t rank = std::get<ShapeAttrs>(*request.attrs).shape.size();
   Pool pool{.in = image_of(request.operands[0].shape, rank, false),
             .out = image_of(request.results[0].shape, rank, false),
-            .axes = {whole_axis(), whole_axis(), whole_axis()}};
+            .axes = {whole_axis(), whole_axis(), whole_axis()},
+            .pooling = pooling};
   for (std::size_t at = 3 - rank; at < 3; ++at)
     pool.axes[at] = adaptive_axis(pool.in.extent[at], pool.out.extent[at]);
   return pool;
@@ -287,7 +288,8 @@ Kernel prepare_pool(const Request& request) {
   const Op op = request.op;
   if (op == Op::kAvgPool) return pool_kernel(request, canonical_pool(request, Pooling::kSum));
   if (op == Op::kMaxPool) return pool_kernel(request, canonical_pool(request, Pooling::kMax));
-  if (op == Op::kAdaptiveAvgPool) return pool_kernel(request, adaptive_pool(request));
+  if (op == Op::kAdaptiveAvgPool) return pool_kernel(request, adaptive_pool(request, Pooling::kSum));
+  if (op == Op::kAdaptiveMaxPool) return pool_kernel(request, adaptive_pool(request, Pooling::kMax));
   if (op == Op::kTosaAvgPool2d) {
     const auto& attrs = std::get<TosaAvgPoolAttrs>(*request.attrs);
     Pool pool = tosa_pool(request, attrs.kernel, attrs.stride, attrs.pad);

@@ -232,6 +232,76 @@ Kernel fast_resize(const Request& request) {
   return kernel;
 }
 
+// ---- bicubic: four taps an axis, of an image in any float dtype ----
+
+struct CubicTaps {
+  std::array<Index, 4> at{};
+  std::array<double, 4> weights{};
+};
+
+// Keys' kernel with a = -0.75 at the distances t + 1, t, 1 - t, 2 - t; taps beyond the border repeat it.
+template <class Float>
+std::vector<CubicTaps> cubic_axis(Index in, Index out, const ResizeAttrs& attrs, double given) {
+  const Float scale = source_scale<Float>(in, out, attrs.align_corners, given);
+  const Float a{-0.75}, half{0.5};
+  const auto outer = [a](Float d) { return ((a * d - 5 * a) * d + 8 * a) * d - 4 * a; };
+  const auto inner = [a](Float d) { return ((a + 2) * d - (a + 3)) * d * d + 1; };
+  std::vector<CubicTaps> axis;
+  for (Index o = 0; o < out; ++o) {
+    const auto place = static_cast<Float>(o);
+    const Float position = attrs.align_corners ? scale * place : scale * (place + half) - half;
+    const Index low = std::min(static_cast<Index>(std::floor(position)), in - 1);
+    const Float t = std::clamp(position - static_cast<Float>(low), Float{0}, Float{1});
+    CubicTaps taps;
+    for (std::size_t i = 0; i < 4; ++i)
+      taps.at[i] = std::clamp<Index>(low + static_cast<Index>(i) - 1, 0, in - 1);
+    taps.weights = {outer(t + 1), inner(t), inner(1 - t), outer(2 - t)};
+    axis.push_back(taps);
+  }
+  return axis;
+}
+
+struct CubicResize {
+  Index images = 0, height = 0, width = 0;
+  std::vector<CubicTaps> rows, columns;
+
+  void run(const double* from, double* to) const {
+    for (Index n = 0; n < images; ++n, from += height * width)
+      for (const CubicTaps& row : rows)
+        for (const CubicTaps& column : columns) {
+          double sum = 0;
+          for (std::size_t i = 0; i < 4; ++i) {
+            double line = 0;
+            for (std::size_t k = 0; k < 4; ++k)
+              line += from[row.at[i] * width + column.at[k]] * column.weights[k];
+            sum += line * row.weights[i];
+          }
+          *to++ = sum;
+        }
+  }
+};
+
+Kernel cubic_resize(const Request& request) {
+  const auto& attrs = std::get<ResizeAttrs>(*request.attrs);
+  const Shape& in = request.operands[0].shape;
+  if (attrs.size.size() != 2)
+    throw UnsupportedOp({.where = "kernels", .what = "no kernel for 'resize' bicubic but of images"});
+  const auto axis = [&](std::size_t i) {
+    const double given = attrs.scales.empty() ? 0 : attrs.scales[i];
+    const Index extent = in[in.size() - 2 + i];
+    return request.operands[0].dtype == DType::kF64 ? cubic_axis<double>(extent, attrs.size[i], attrs, given)
+                                                    : cubic_axis<float>(extent, attrs.size[i], attrs, given);
+  };
+  CubicResize resize{.images = num_elements(in) / (in[in.size() - 2] * in.back()),
+                     .height = in[in.size() - 2],
+                     .width = in.back(),
+                     .rows = axis(0),
+                     .columns = axis(1)};
+  return kernel_over<double>(
+      request, 0, "resize.bicubic",
+      [resize = std::move(resize)](const double* from, double* to) { resize.run(from, to); });
+}
+
 bool is_flat(const Request& request) {
   return request.op == Op::kTosaResize || std::get<ResizeAttrs>(*request.attrs).size.size() <= 2;
 }
@@ -241,6 +311,9 @@ bool is_flat(const Request& request) {
 Kernel prepare_resize(const Request& request) {
   if (request.op != Op::kResize && request.op != Op::kTosaResize) return {};
   const DType dtype = request.operands[0].dtype;
+  const bool cubic =
+      request.op == Op::kResize && std::get<ResizeAttrs>(*request.attrs).mode == ResizeMode::kBicubic;
+  if (cubic && is_float(dtype)) return cubic_resize(request);
   if (is_float(dtype)) {
     const bool f32 = dtype == DType::kF32 && request.results[0].dtype == DType::kF32;
     return request.options.reference || !f32 || !is_flat(request) ? reference_resize<double>(request)
@@ -250,7 +323,7 @@ Kernel prepare_resize(const Request& request) {
       request.op == Op::kResize && std::get<ResizeAttrs>(*request.attrs).mode == ResizeMode::kNearest;
   if (request.op == Op::kResize && !nearest)
     throw UnsupportedOp({.where = "kernels",
-                         .what = "no kernel for 'resize' bilinear on " + std::string(to_string(dtype)),
+                         .what = "no kernel for 'resize' with weights on " + std::string(to_string(dtype)),
                          .hint = "Cast to a float dtype first"});
   return reference_resize<std::int64_t>(request);
 }

@@ -5,6 +5,8 @@
 //
 // The expansions stand in expand_*.cpp. Operators that the target has stay, whatever their attributes.
 
+#include <algorithm>
+
 #include "tosaic/ir/rewriter.h"
 #include "tosaic/passes/expansions.h"
 #include "tosaic/passes/match.h"
@@ -29,9 +31,15 @@ bool needs_rank4(const Graph& graph, const Node& node) {
 bool beyond_resize(const Graph& graph, const Node& node) {
   const auto& attrs = Graph::attrs<ResizeAttrs>(node);
   const Shape& in = graph.type(graph.operands(node)[0]).shape;
-  if (attrs.size.size() != 2 || num_elements(in) == 0 || num_elements(attrs.size) == 0) return false;
+  if (num_elements(in) == 0 || num_elements(attrs.size) == 0) return false;
+  if (attrs.size.size() != 2 || attrs.mode == ResizeMode::kBicubic) return true;
   return !exact_resize_axis(attrs, 0, in[2], attrs.size[0]) ||
          !exact_resize_axis(attrs, 1, in[3], attrs.size[1]);
+}
+
+bool is_dilated_pool(const Node& node) {
+  const Dims& dilation = Graph::attrs<PoolAttrs>(node).dilation;
+  return std::any_of(dilation.begin(), dilation.end(), [](std::int64_t d) { return d != 1; });
 }
 
 bool has_bool_index(const Graph& graph, const Node& node) {
@@ -93,10 +101,26 @@ Expansion expansion_of(const Graph& graph, const Node& node) {
     case Op::kIndex:
       return has_bool_index(graph, node) ? nullptr : expand_index;
     case Op::kAdaptiveAvgPool:
-      return expand_adaptive_avg_pool;
+    case Op::kAdaptiveMaxPool:
+      return expand_adaptive_pool;
     case Op::kAvgPool:
     case Op::kMaxPool:
-      return needs_rank4(graph, node) ? expand_to_rank4 : nullptr;
+      return Graph::attrs<PoolAttrs>(node).kernel.size() == 3 ? expand_pool3d
+             : needs_rank4(graph, node)                       ? expand_to_rank4
+             : is_dilated_pool(node)                          ? expand_dilated_pool
+                                                              : nullptr;
+    case Op::kScatter:
+      return expand_scatter;
+    case Op::kSliceScatter:
+      return expand_slice_scatter;
+    case Op::kIndexPut:
+      return is_row_write(graph, node) ? nullptr : expand_index_put;
+    case Op::kEinsum:
+      return expand_einsum;
+    case Op::kGridSample:
+      return expand_grid_sample;
+    case Op::kAffineGrid:
+      return expand_affine_grid;
     case Op::kResize:
       return needs_rank4(graph, node)     ? expand_to_rank4
              : beyond_resize(graph, node) ? expand_resize
@@ -104,9 +128,12 @@ Expansion expansion_of(const Graph& graph, const Node& node) {
     case Op::kConv: {
       const std::size_t weight_rank = graph.type(graph.operands(node)[1]).rank();
       const bool batched = graph.type(graph.operands(node)[0]).rank() == weight_rank;
-      return weight_rank == 3 || !batched ? expand_conv1d : nullptr;
+      if (weight_rank == 3 || !batched) return expand_conv1d;
+      return weight_rank == 5 && Graph::attrs<ConvAttrs>(node).transposed ? expand_transposed_conv3d
+                                                                          : nullptr;
     }
     case Op::kMatmul: {
+      if (is_integer(graph.type(graph.result(node)).dtype)) return expand_integer_matmul;
       const ValueId other = graph.operands(node)[1];
       const bool matrix = constant_of(graph, other) != nullptr && graph.type(other).rank() == 2;
       return matrix && graph.type(graph.operands(node)[0]).rank() >= 2 ? expand_matmul_by_constant : nullptr;
@@ -151,6 +178,9 @@ Emitter::Width width_of(Op op) {
     case Op::kSafeSoftmax:
     case Op::kLogSoftmax:
     case Op::kRecurrent:
+    case Op::kGridSample:
+    case Op::kAffineGrid:
+    case Op::kResize:
       return Emitter::Width::kWide;
     default:
       return Emitter::Width::kAsIs;

@@ -7,29 +7,6 @@
 #include "tosaic/passes/resize_axis.h"
 
 namespace tosaic::passes {
-namespace {
-
-// x (.., W) -> averages over torch's adaptive windows along the last axis, as a linear layer with a constant
-// matrix.
-ValueId average_windows(Emitter& e, ValueId x, std::int64_t out) {
-  const std::int64_t in = e.type(x).shape.back();
-  std::vector<double> weight(static_cast<std::size_t>(in * out), 0.0);
-  for (std::int64_t o = 0; o < out; ++o) {
-    const std::int64_t start = o * in / out, end = ((o + 1) * in + out - 1) / out;
-    for (std::int64_t i = start; i < end; ++i)
-      weight[static_cast<std::size_t>(o * in + i)] = 1.0 / static_cast<double>(end - start);
-  }
-  return e.emit(Op::kLinear, NoAttrs{}, {x, e.constant(e.type(x).dtype, {out, in}, weight), ValueId()});
-}
-
-Dims swap_axes(std::size_t rank, std::size_t a, std::size_t b) {
-  Dims perm = Dims::iota(rank);
-  std::swap(perm[a], perm[b]);
-  return perm;
-}
-
-}  // namespace
-
 // beta * input + alpha * (a @ b); a constant matrix b makes it a linear layer.
 ValueId expand_addmm(Emitter& e) {
   const auto& attrs = e.attrs<AddmmAttrs>();
@@ -67,47 +44,33 @@ ValueId expand_conv1d(Emitter& e) {
   return e.reshape(y, e.result_type().shape);
 }
 
-ValueId expand_adaptive_avg_pool(Emitter& e) {
-  const Shape in = e.type(e.operand(0)).shape, out = e.result_type().shape;
-  const std::size_t rank = in.size(), spatial = e.attrs<ShapeAttrs>().shape.size();
-  bool even = true;
-  for (std::size_t i = rank - spatial; i < rank; ++i)
-    even = even && in[i] % std::max<std::int64_t>(1, out[i]) == 0;
-  if (even && spatial <= 2) {
-    PoolAttrs pool;
-    for (std::size_t i = rank - spatial; i < rank; ++i) {
-      pool.kernel.push_back(in[i] / out[i]);
-      pool.stride.push_back(in[i] / out[i]);
-      pool.padding.push_back(0);
-      pool.dilation.push_back(1);
-    }
-    return e.emit(Op::kAvgPool, pool, {e.operand(0)});
-  }
-  ValueId x = e.operand(0);
-  for (std::size_t i = rank - spatial; i < rank; ++i) {
-    const Dims perm = swap_axes(rank, i, rank - 1);
-    x = e.permute(average_windows(e, e.permute(x, perm), out[i]), perm);
-  }
-  return x;
-}
-
-// An axis at a time: nearest picks elements; bilinear is a linear layer with a constant matrix.
+// An axis at a time: looked-up elements, for bilinear and bicubic times their weights and added up. A matrix
+// of weights would spread infinities.
 ValueId expand_resize(Emitter& e) {
   const auto& attrs = e.attrs<ResizeAttrs>();
   ValueId x = e.operand(0);
-  for (std::size_t axis = 2; axis < 4; ++axis) {
-    const std::int64_t in = e.type(x).shape[axis], out = attrs.size[axis - 2];
-    const double scale = attrs.scales.empty() ? 0.0 : attrs.scales[axis - 2];
+  for (std::size_t i = 0; i < attrs.size.size(); ++i) {
+    const std::size_t axis = i + 2;
+    const std::int64_t in = e.type(x).shape[axis], out = attrs.size[i];
+    const double scale = attrs.scales.empty() ? 0.0 : attrs.scales[i];
+    const auto elements = [&](const std::vector<std::int64_t>& places) {
+      const ValueId index = e.constant(DType::kI64, {out}, {places.begin(), places.end()});
+      return e.emit(Op::kIndexSelect, AxisAttrs{static_cast<std::int64_t>(axis)}, {x, index});
+    };
     if (attrs.mode == ResizeMode::kNearest) {
-      const std::vector<std::int64_t> elements = nearest_elements(in, out, scale);
-      const ValueId index = e.constant(DType::kI64, {out}, {elements.begin(), elements.end()});
-      x = e.emit(Op::kIndexSelect, AxisAttrs{static_cast<std::int64_t>(axis)}, {x, index});
-    } else {
-      const Dims perm = swap_axes(4, axis, 3);
-      const std::vector<double> weights = bilinear_weights(in, out, attrs.align_corners, scale);
-      const ValueId matrix = e.constant(e.type(x).dtype, {out, in}, weights);
-      x = e.permute(e.emit(Op::kLinear, NoAttrs{}, {e.permute(x, perm), matrix, ValueId()}), perm);
+      x = elements(nearest_elements(in, out, scale));
+      continue;
     }
+    if (in == out && attrs.mode == ResizeMode::kBilinear) continue;
+    Shape column{out};
+    for (std::size_t k = axis + 1; k < e.type(x).rank(); ++k) column.push_back(1);
+    ValueId sum;
+    for (const ResizeTap& tap : resize_taps(attrs, in, out, scale)) {
+      const ValueId weights = e.constant(e.type(x).dtype, column, tap.weights);
+      const ValueId term = e.mul(elements(tap.elements), weights);
+      sum = sum.valid() ? e.add(sum, term) : term;
+    }
+    x = sum;
   }
   return x;
 }

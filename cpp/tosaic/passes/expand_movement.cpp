@@ -65,50 +65,54 @@ ValueId expand_triangle(Emitter& e) {
                  e.number(0.0, e.result_type().dtype));
 }
 
-// x[.., i, j, ..] with index tensors on several axes: the indexed axes move to the front and merge, the index
-// tensors broadcast to one linear index, and one index_select reads them. The indexed extents return where
-// torch puts them: in place of adjacent index tensors, else in front.
-ValueId expand_index(Emitter& e) {
+IndexedRows indexed_rows(Emitter& e, std::size_t first) {
   const ValueId x = e.operand(0);
   const Shape shape = e.type(x).shape;
+  IndexedRows out;
   std::vector<std::size_t> indexed, kept;
-  for (std::size_t i = 0; i < shape.size(); ++i) (e.has(i + 1) ? indexed : kept).push_back(i);
-  Dims perm;
-  Shape kept_shape;
+  for (std::size_t i = 0; i < shape.size(); ++i) (e.has(i + first) ? indexed : kept).push_back(i);
   std::int64_t merged = 1;
   for (const std::size_t axis : indexed) {
-    perm.push_back(static_cast<std::int64_t>(axis));
+    out.perm.push_back(static_cast<std::int64_t>(axis));
     merged *= shape[axis];
   }
+  Shape rows{merged};
   for (const std::size_t axis : kept) {
-    perm.push_back(static_cast<std::int64_t>(axis));
-    kept_shape.push_back(shape[axis]);
+    out.perm.push_back(static_cast<std::int64_t>(axis));
+    out.kept.push_back(shape[axis]);
+    rows.push_back(shape[axis]);
   }
-  ValueId linear;
   for (const std::size_t axis : indexed) {
-    ValueId index = e.operand(axis + 1);
+    ValueId index = e.operand(axis + first);
     if (e.type(index).dtype != DType::kI64) index = e.cast(index, DType::kI64);
     index = wrapped(e, index, shape[axis]);
-    linear = linear.valid() ? e.add(e.mul(linear, static_cast<double>(shape[axis])), index) : index;
+    out.index = out.index.valid() ? e.add(e.mul(out.index, static_cast<double>(shape[axis])), index) : index;
   }
-  const Shape index_shape = e.type(linear).shape;
-  Shape front{merged}, picked = index_shape;
-  for (const std::int64_t extent : kept_shape) {
-    front.push_back(extent);
-    picked.push_back(extent);
-  }
-  ValueId y = e.reshape(e.permute(x, perm), front);
-  y = e.emit(Op::kIndexSelect, AxisAttrs{0}, {y, e.reshape(linear, {num_elements(index_shape)})});
-  y = e.reshape(y, picked);
+  out.index_shape = e.type(out.index).shape;
+  out.index = e.reshape(out.index, {num_elements(out.index_shape)});
+  out.rows = e.reshape(e.permute(x, out.perm), rows);
   const bool adjacent = indexed.back() - indexed.front() + 1 == indexed.size();
-  if (!adjacent || indexed.front() == 0) return y;
-  Dims back;  // kept axes before the indices, the index axes, kept axes behind
-  const std::size_t index_rank = index_shape.size();
-  for (std::size_t i = 0; i < indexed.front(); ++i) back.push_back(static_cast<std::int64_t>(index_rank + i));
-  for (std::size_t i = 0; i < index_rank; ++i) back.push_back(static_cast<std::int64_t>(i));
-  for (std::size_t i = indexed.front(); i < kept_shape.size(); ++i)
-    back.push_back(static_cast<std::int64_t>(index_rank + i));
-  return e.permute(y, back);
+  out.place = adjacent ? indexed.front() : 0;
+  return out;
+}
+
+// One index_select reads the merged axes. The indexed extents return where torch puts them.
+ValueId expand_index(Emitter& e) {
+  const IndexedRows plan = indexed_rows(e, 1);
+  Shape picked = plan.index_shape;
+  for (const std::int64_t extent : plan.kept) picked.push_back(extent);
+  ValueId y = e.emit(Op::kIndexSelect, AxisAttrs{0}, {plan.rows, plan.index});
+  y = e.reshape(y, picked);
+  return plan.place == 0 ? y : e.permute(y, inverse_permutation(plan.to_front()));
+}
+
+// The index axes to the front of (kept before, index axes, kept behind).
+Dims IndexedRows::to_front() const {
+  Dims order;
+  for (std::size_t i = 0; i < index_shape.size(); ++i) order.push_back(static_cast<std::int64_t>(place + i));
+  for (std::size_t i = 0; i < kept.size(); ++i)
+    order.push_back(static_cast<std::int64_t>(i < place ? i : index_shape.size() + i));
+  return order;
 }
 
 }  // namespace tosaic::passes

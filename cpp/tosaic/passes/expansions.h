@@ -38,7 +38,6 @@ namespace tosaic::passes {
 [[nodiscard]] ValueId expand_addmm(Emitter& e);
 [[nodiscard]] ValueId expand_matmul_by_constant(Emitter& e);
 [[nodiscard]] ValueId expand_conv1d(Emitter& e);
-[[nodiscard]] ValueId expand_adaptive_avg_pool(Emitter& e);
 [[nodiscard]] ValueId expand_resize(
     Emitter& e);  // beyond RESIZE: as index_select or linear, an axis at a time
 [[nodiscard]] ValueId expand_to_rank4(Emitter& e);  // pools and resize of 1-d or unbatched input
@@ -50,6 +49,39 @@ namespace tosaic::passes {
 [[nodiscard]] ValueId expand_select(Emitter& e);
 [[nodiscard]] ValueId expand_triangle(Emitter& e);
 [[nodiscard]] ValueId expand_index(Emitter& e);
+// x[.., i, j, ..] with index tensors on several axes, which come from operand `first` on: the indexed axes in
+// front and merged, the index tensors as one.
+struct IndexedRows {
+  ValueId rows;       // (merged, kept...)
+  ValueId index;      // i64, flat, not negative
+  Dims perm;          // axes of x: the indexed ones, then the kept ones
+  Shape index_shape;  // the broadcast one of the index tensors
+  Shape kept;
+  std::size_t place = 0;  // kept axes before the index axes, where torch puts those
+  [[nodiscard]] Dims to_front() const;
+};
+[[nodiscard]] IndexedRows indexed_rows(Emitter& e, std::size_t first);
+
+// expand_scatter.cpp
+[[nodiscard]] ValueId expand_scatter(Emitter& e);
+[[nodiscard]] ValueId expand_slice_scatter(Emitter& e);
+[[nodiscard]] ValueId expand_index_put(Emitter& e);
+// Rows written at one list of i32 indices, none negative, none twice if known: what TOSA's SCATTER is.
+[[nodiscard]] bool is_row_write(const Graph& graph, const Node& node);
+
+// expand_einsum.cpp
+[[nodiscard]] ValueId expand_einsum(Emitter& e);
+[[nodiscard]] ValueId expand_integer_matmul(Emitter& e);  // TOSA multiplies matrices of floats and i8 only
+
+// expand_grid.cpp
+[[nodiscard]] ValueId expand_grid_sample(Emitter& e);
+[[nodiscard]] ValueId expand_affine_grid(Emitter& e);
+
+// expand_pool.cpp
+[[nodiscard]] ValueId expand_pool3d(Emitter& e);        // over the image, then over the depth
+[[nodiscard]] ValueId expand_dilated_pool(Emitter& e);  // the maximum of slices, an axis at a time
+[[nodiscard]] ValueId expand_adaptive_pool(Emitter& e);
+[[nodiscard]] ValueId expand_transposed_conv3d(Emitter& e);  // as a convolution of the input spread apart
 
 // expand_recurrent.cpp
 [[nodiscard]] std::vector<ValueId> expand_recurrent(Emitter& e);

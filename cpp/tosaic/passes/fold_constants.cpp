@@ -6,6 +6,9 @@
 // `full` becomes an expand of one number, for `simplify` to drop. Where another folded node reads it, it is
 // computed for that.
 //
+// A value without elements depends on nothing either: sums, concatenations and products with such operands
+// become what can run where empty tensors cannot.
+//
 // A cond whose predicate is known becomes the branch taken.
 //
 // Not folded: foreign nodes, nodes with regions or variables, and operands whose data is not bound (a text
@@ -63,8 +66,15 @@ class Folding {
   }
 
  private:
+  [[nodiscard]] bool is_empty(const Node& node) const {
+    for (std::uint32_t r = 0; r < node.result_count; ++r)
+      if (num_elements(graph_.type(graph_.result(node, r)).shape) != 0) return false;
+    return true;
+  }
+
   [[nodiscard]] bool depends_on_nothing(const Node& node) const {
     const std::span<const ValueId> operands = graph_.operands(node);
+    if (may_fold(node) && is_empty(node)) return true;
     return may_fold(node) && std::all_of(operands.begin(), operands.end(), [this](ValueId operand) {
              return !operand.valid() || constant_[operand.index()];
            });
@@ -127,6 +137,13 @@ class Folding {
   // The results of a constant node, computed on first use.
   [[nodiscard]] bool evaluate(const Node& node) {
     if (known_[node.first_result]) return true;
+    if (is_empty(node)) {
+      for (std::uint32_t r = 0; r < node.result_count; ++r) {
+        const TensorType& type = graph_.type(graph_.result(node, r));
+        known_[node.first_result + r] = make_constant("", type.dtype, type.shape, {});
+      }
+      return true;
+    }
     std::vector<ConstantRef> operands;
     for (const ValueId operand : graph_.operands(node)) {
       if (operand.valid() && !constant_[operand.index()]) return false;  // its node could not be run

@@ -179,6 +179,24 @@ Physical gather_elements(Legalizer& l) {
   return {l.transpose(l.reshape(picked, permuted(index_shape, perm)), inverse_permutation(perm)), DimOrder()};
 }
 
+// Row writes, each row once: values (1, K, C), indices (1, W), input (1, W, C).
+ValueId scatter(Legalizer& l, ValueId values, ValueId indices, ValueId input) {
+  if (l.type(values).dtype == DType::kBool) {
+    const DType number = l.has_integers() ? DType::kI8 : DType::kF32;
+    return l.to_bool(scatter(l, l.cast(values, number), indices, l.cast(input, number)));
+  }
+  return l.emit(Op::kTosaScatter, NoAttrs{}, {values, l.as_i32(indices), input});
+}
+
+Physical index_put(Legalizer& l) {
+  const Shape& rows = l.logical_type(0).shape;
+  const std::int64_t count = num_elements(l.logical_type(2).shape);
+  const ValueId written =
+      scatter(l, l.reshape(l.operand(0), {1, rows[0], rows[1]}), l.reshape(l.operand(2), {1, count}),
+              l.reshape(l.operand(1), {1, count, rows[1]}));
+  return {l.reshape(written, rows), DimOrder()};
+}
+
 }  // namespace
 
 Physical legalize_movement(Legalizer& l) {
@@ -207,6 +225,8 @@ Physical legalize_movement(Legalizer& l) {
       return embedding(l);
     case Op::kGather:
       return gather_elements(l);
+    case Op::kIndexPut:
+      return index_put(l);
     default:
       break;
   }

@@ -129,6 +129,7 @@ Physical dispatch(Legalizer& l) {
     case Op::kIndexSelect:
     case Op::kIndex:
     case Op::kEmbedding:
+    case Op::kIndexPut:
       return legalize_movement(l);
     case Op::kOpaque:
       l.refuse("operator '" + l.attrs<OpaqueAttrs>().target + "' is foreign to tosaic",
@@ -190,7 +191,6 @@ Physical dispatch(Legalizer& l) {
     case Op::kGridSample:
     case Op::kAffineGrid:
     case Op::kScatter:
-    case Op::kIndexPut:
     case Op::kSliceScatter:
     case Op::kRecurrent:
     case Op::kQuantize:
@@ -347,6 +347,13 @@ Graph Legalizer::run() {
       problems_.push_back(located(error.parts(), node.origin, source_.node_name(node)));
     }
   }
+  for (const Output& output : source_.outputs())
+    if (source_.value(output.value).kind == ValueKind::kConstant &&
+        num_elements(source_.type(output.value).shape) == 0)
+      problems_.push_back({.where = "legalize-tosa",
+                           .what = "output '" + output.path + "' of shape " +
+                                   to_string(source_.type(output.value).shape) +
+                                   " has no elements, which TOSA does not allow"});
   if (problems_.empty()) add_outputs();
   return std::move(out_);
 }
@@ -472,6 +479,8 @@ std::shared_ptr<const Graph> Legalizer::legalized_region(const Graph& region) {
 ValueId Legalizer::physical_constant(ValueId id) {
   const Value& value = source_.value(id);
   const ConstantRef& constant = value.constant;
+  if (num_elements(constant->shape) == 0)
+    refuse("tensor of shape " + to_string(constant->shape) + " has no elements, which TOSA does not allow");
   if (!has_tosa_type(constant->dtype))
     refuse("constant '" + value.name + "' has dtype " + std::string(to_string(constant->dtype)) +
            ", which TOSA lacks");

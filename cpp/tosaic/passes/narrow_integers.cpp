@@ -348,6 +348,8 @@ class Ranges {
         return same_bits(all_operands(node));
       case Op::kWhere:
         return united(at(node, 1), at(node, 2));
+      case Op::kIndexPut:
+        return united(at(node, 0), at(node, 1));
       case Op::kSum: {
         const std::int64_t count = reduced_count(node);
         return product(united(at(node, 0), {0, 0}), {count, count});

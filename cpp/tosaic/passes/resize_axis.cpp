@@ -1,6 +1,7 @@
 #include "tosaic/passes/resize_axis.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numeric>
 
@@ -69,22 +70,47 @@ std::vector<std::int64_t> nearest_elements(std::int64_t in, std::int64_t out, do
   return elements;
 }
 
-// torch, in float32: x = ratio * (o + 0.5) - 0.5, at least 0; with align_corners x = ratio * o. Between
-// floor(x) and the element behind it, which is the last one at the end.
-std::vector<double> bilinear_weights(std::int64_t in, std::int64_t out, bool align_corners, double scale) {
-  float ratio =
+namespace {
+
+// torch, in float32: ratio * (o + 0.5) - 0.5, or ratio * o with align_corners. Not below 0, unless cubic.
+float source_position(const ResizeAttrs& attrs, std::int64_t in, std::int64_t out, double scale,
+                      std::int64_t o) {
+  const auto at = static_cast<float>(o);
+  if (attrs.align_corners)
+    return out > 1 ? static_cast<float>(in - 1) / static_cast<float>(out - 1) * at : 0.0f;
+  const float ratio =
       scale > 0.0 ? static_cast<float>(1.0 / scale) : static_cast<float>(in) / static_cast<float>(out);
-  if (align_corners) ratio = out > 1 ? static_cast<float>(in - 1) / static_cast<float>(out - 1) : 0.0f;
-  std::vector<double> weights(static_cast<std::size_t>(in * out), 0.0);
+  const float x = ratio * (at + 0.5f) - 0.5f;
+  return attrs.mode == ResizeMode::kBicubic ? x : std::max(x, 0.0f);
+}
+
+// Keys' kernel with a = -0.75 at the distances t + 1, t, 1 - t, 2 - t.
+std::array<float, 4> cubic_weights(float t) {
+  const float a = -0.75f;
+  const auto outer = [a](float d) { return ((a * d - 5 * a) * d + 8 * a) * d - 4 * a; };
+  const auto inner = [a](float d) { return ((a + 2) * d - (a + 3)) * d * d + 1; };
+  return {outer(t + 1), inner(t), inner(1 - t), outer(2 - t)};
+}
+
+}  // namespace
+
+std::vector<ResizeTap> resize_taps(const ResizeAttrs& attrs, std::int64_t in, std::int64_t out,
+                                   double scale) {
+  const bool cubic = attrs.mode == ResizeMode::kBicubic;
+  std::vector<ResizeTap> taps(cubic ? 4 : 2);
   for (std::int64_t o = 0; o < out; ++o) {
-    const auto position = static_cast<float>(o);
-    const float x = align_corners ? ratio * position : std::max(ratio * (position + 0.5f) - 0.5f, 0.0f);
-    const std::int64_t low = std::min(static_cast<std::int64_t>(x), in - 1), high = std::min(low + 1, in - 1);
+    const float x = source_position(attrs, in, out, scale, o);
+    const std::int64_t low = std::min(static_cast<std::int64_t>(std::floor(x)), in - 1);
     const float share = std::clamp(x - static_cast<float>(low), 0.0f, 1.0f);
-    weights[static_cast<std::size_t>(o * in + low)] += static_cast<double>(1.0f - share);
-    weights[static_cast<std::size_t>(o * in + high)] += static_cast<double>(share);
+    const std::array<float, 4> weights =
+        cubic ? cubic_weights(share) : std::array<float, 4>{1.0f - share, share, 0.0f, 0.0f};
+    for (std::size_t i = 0; i < taps.size(); ++i) {
+      const std::int64_t element = low + static_cast<std::int64_t>(i) - (cubic ? 1 : 0);
+      taps[i].elements.push_back(std::clamp<std::int64_t>(element, 0, in - 1));
+      taps[i].weights.push_back(static_cast<double>(weights[i]));
+    }
   }
-  return weights;
+  return taps;
 }
 
 }  // namespace tosaic::passes

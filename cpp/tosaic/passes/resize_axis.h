@@ -23,8 +23,14 @@ struct ResizeAxis {
 // torch's nearest element for each output.
 [[nodiscard]] std::vector<std::int64_t> nearest_elements(std::int64_t in, std::int64_t out, double scale);
 
-// torch's bilinear weights as a matrix (out, in), row-major.
-[[nodiscard]] std::vector<double> bilinear_weights(std::int64_t in, std::int64_t out, bool align_corners,
-                                                   double scale);
+// What an output reads of its axis: the sum of elements times weights.
+struct ResizeTap {
+  std::vector<std::int64_t> elements;  // one for each output
+  std::vector<double> weights;
+};
+
+// torch's two taps of a bilinear axis, or the four of a bicubic one.
+[[nodiscard]] std::vector<ResizeTap> resize_taps(const ResizeAttrs& attrs, std::int64_t in, std::int64_t out,
+                                                 double scale);
 
 }  // namespace tosaic::passes

@@ -943,7 +943,8 @@ for _n in (1, 2, 3):
     TABLE[f"adaptive_avg_pool{_n}d"] = TABLE[f"_adaptive_avg_pool{_n}d"] = _adaptive_avg_pool(_n)
 
 
-def _resize(c: Importer, x: Ref, mode: str, corners: bool, scales: Sequence[Any]) -> Ref:
+def resize(c: Importer, x: Ref, mode: str, corners: bool, scales: Sequence[Any]) -> Ref:
+    """`scales` count where every axis has one."""
     given = [scale for scale in scales if scale is not None]
     attrs = {
         "mode": mode,
@@ -955,25 +956,25 @@ def _resize(c: Importer, x: Ref, mode: str, corners: bool, scales: Sequence[Any]
 
 
 def nearest(c: Importer, x: Ref, _size: Any, *scales: Any) -> Ref:
-    return _resize(c, x, "nearest", False, scales)
+    return resize(c, x, "nearest", False, scales)
 
 
 def nearest_vec(c: Importer, x: Ref, _size: Any, factors: Any) -> Ref:
-    return _resize(c, x, "nearest", False, factors or ())
+    return resize(c, x, "nearest", False, factors or ())
 
 
 def linear_resize(c: Importer, x: Ref, _size: Any, corners: bool, *scales: Any) -> Ref:
-    return _resize(c, x, "bilinear", corners, scales)
+    return resize(c, x, "bilinear", corners, scales)
 
 
 def linear_resize_vec(c: Importer, x: Ref, _size: Any, corners: bool, factors: Any) -> Ref:
-    return _resize(c, x, "bilinear", corners, factors or ())
+    return resize(c, x, "bilinear", corners, factors or ())
 
 
 for _n in (1, 2, 3):
     TABLE[f"upsample_nearest{_n}d"] = nearest
     TABLE[f"upsample_nearest{_n}d.vec"] = nearest_vec
-for _name in ("upsample_linear1d", "upsample_bilinear2d"):
+for _name in ("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d"):
     TABLE[_name] = linear_resize
     TABLE[f"{_name}.vec"] = linear_resize_vec
 
@@ -1111,11 +1112,17 @@ def flipud(c: Importer, x: Ref) -> Ref:
 
 
 def _pad(c: Importer, x: Ref, padding: Sequence[int], mode: str, value: Any = None) -> Ref:
-    """Torch lists (before, after) from the last axis backwards."""
+    """Torch lists (before, after) from the last axis backwards. What copies from the border crops first."""
     rank = len(x.shape)
     before, after = [0] * rank, [0] * rank
     for i in range(len(padding) // 2):
         before[rank - 1 - i], after[rank - 1 - i] = padding[2 * i], padding[2 * i + 1]
+    for axis in range(rank) if mode != "constant" else ():
+        first, last = max(0, -before[axis]), x.shape[axis] - max(0, -after[axis])
+        if (first, last) != (0, x.shape[axis]):
+            cut = {"axis": axis, "start": first, "end": last, "step": 1}
+            x = c.emit_inferred(OP["slice"], cut, (x.id,))
+        before[axis], after[axis] = max(0, before[axis]), max(0, after[axis])
     attrs = {"before": before, "after": after, "mode": mode, "value": 0.0 if value is None else value}
     return c.emit(OP["pad"], attrs, (x.id,))
 

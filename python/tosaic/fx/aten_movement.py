@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from tosaic.fx.aten import OP, TABLE, axis_of, on, spread
+from tosaic.fx.aten import OP, TABLE, axis_of, on, resize, spread
 from tosaic.fx.value import Ref
 from tosaic.fx.weights import CATEGORY, CODE_OF
 
@@ -93,7 +93,8 @@ class Movements:
         self, x: Ref, indices: Sequence[Ref | None], values: Ref, accumulate: bool, *, last: bool = True
     ) -> Ref:
         """The result of the call, or with `last` false a node before it."""
-        ids = (x.id, values.id, *(-1 if index is None else index.id for index in indices))
+        wide = [index if index is None else self.cast(index, _I64) for index in indices]
+        ids = (x.id, values.id, *(-1 if index is None else index.id for index in wide))
         emit = self._c.emit if last else self._c.emit_inferred
         return emit(OP["index_put"], {"accumulate": accumulate}, ids)
 
@@ -610,6 +611,17 @@ def nearest_exact_vec(c: Importer, x: Ref, _size: Any, factors: Any) -> Ref:
 for _n in (1, 2, 3):
     TABLE[f"_upsample_nearest_exact{_n}d"] = nearest_exact
     TABLE[f"_upsample_nearest_exact{_n}d.vec"] = nearest_exact_vec
+
+
+def bicubic(c: Importer, x: Ref, _size: Any, corners: bool, *scales: Any) -> Ref:
+    return resize(c, x, "bicubic", corners, scales)
+
+
+def bicubic_vec(c: Importer, x: Ref, _size: Any, corners: bool, factors: Any) -> Ref:
+    return resize(c, x, "bicubic", corners, factors or ())
+
+
+TABLE["upsample_bicubic2d"], TABLE["upsample_bicubic2d.vec"] = bicubic, bicubic_vec
 
 
 @on("grid_sampler", "grid_sampler_2d")

@@ -1,0 +1,39 @@
+// Result types of samplers: grids of positions, and images read at them.
+#include "tosaic/ir/infer_rules.h"
+
+namespace tosaic::rules {
+
+// (N, C, H, W) read at (N, H', W', 2).
+Types infer_grid_sample(const Call& call) {
+  call.require_float(0);
+  call.require_same_dtype(1, 0);
+  call.require_rank(0, 4);
+  call.require_rank(1, 4);
+  const Shape& grid = call.operand(1).shape;
+  const Shape& input = call.operand(0).shape;
+  call.require_extent(1, 0, input[0]);
+  call.require_extent(1, 3, 2);
+  call.require_nonempty_axis(0, 2);
+  call.require_nonempty_axis(0, 3);
+  return one(call.operand(0).dtype, {input[0], input[1], grid[1], grid[2]});
+}
+
+// theta (N, 2, 3) for images, (N, 3, 4) for volumes.
+Types infer_affine_grid(const Call& call) {
+  const Dims& size = call.attrs<AffineGridAttrs>().size;
+  call.require_float(0);
+  call.require_rank(0, 3);
+  if (size.size() != 4 && size.size() != 5)
+    call.fail("wrong number of entries in 'size'", "4 or 5", to_string(size));
+  call.require_at_least("size", size, 1);
+  const auto spatial = static_cast<std::int64_t>(size.size()) - 2;
+  call.require_extent(0, 0, size[0]);
+  call.require_extent(0, 1, spatial);
+  call.require_extent(0, 2, spatial + 1);
+  Shape shape{size[0]};
+  for (std::size_t i = 2; i < size.size(); ++i) shape.push_back(size[i]);
+  shape.push_back(spatial);
+  return one(call.operand(0).dtype, shape);
+}
+
+}  // namespace tosaic::rules
