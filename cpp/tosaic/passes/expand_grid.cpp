@@ -66,7 +66,7 @@ class Sampler {
   ValueId clipped(ValueId x, const Side& side) {
     const ValueId inside = e_.emit(Op::kGe, NoAttrs{}, {x, number(0.0)});
     const ValueId low = e_.where(inside, x, number(0.0));
-    return e_.binary(Op::kMinimum, low, number(static_cast<double>(side.extent - 1)));
+    return e_.emit(Op::kClamp, ClampAttrs{0.0, static_cast<double>(side.extent - 1)}, {low});
   }
 
   // Mirrored at the borders until it is inside.

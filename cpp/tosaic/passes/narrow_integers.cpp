@@ -7,7 +7,9 @@
 // i32, since they saturate.
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
+#include <optional>
 
 #include "tosaic/base/work.h"
 #include "tosaic/passes/legalizer.h"
@@ -299,6 +301,19 @@ class Ranges {
     return range;
   }
 
+  // A cast of floats that were clamped just before.
+  [[nodiscard]] std::optional<Interval> of_clamped(const Node& node) const {
+    const ValueId operand = graph_.operands(node)[0];
+    const Node* const clamp = produced_by(graph_, operand, Op::kClamp);
+    if (clamp == nullptr || !is_float(graph_.type(operand).dtype)) return std::nullopt;
+    const auto& bounds = Graph::attrs<ClampAttrs>(*clamp);
+    if (!bounds.min || !bounds.max) return std::nullopt;
+    const double min = std::floor(as_double(*bounds.min)), max = std::ceil(as_double(*bounds.max));
+    constexpr double kLimit = 0x1p31;
+    if (!(min >= -kLimit) || !(max < kLimit)) return std::nullopt;
+    return Interval{static_cast<std::int64_t>(min), static_cast<std::int64_t>(std::max(min, max))};
+  }
+
   [[nodiscard]] std::int64_t reduced_count(const Node& node) const {
     const std::int64_t out = std::max<std::int64_t>(1, num_elements(graph_.type(graph_.result(node)).shape));
     return std::max<std::int64_t>(1, num_elements(graph_.type(graph_.operands(node)[0]).shape) / out);
@@ -354,9 +369,10 @@ class Ranges {
         const std::int64_t count = reduced_count(node);
         return product(united(at(node, 0), {0, 0}), {count, count});
       }
+      case Op::kCast:
+        return of_clamped(node).value_or(at(node, 0));
       case Op::kAmax:
       case Op::kAmin:
-      case Op::kCast:
       case Op::kCeil:
       case Op::kFloor:
       case Op::kRound:

@@ -753,18 +753,26 @@ def diff(c: Importer, x: Ref, n: int, dim: int, prepend: Ref | None, append: Ref
 # ---- normalisation and softmax ----
 
 
+def _over_axis(c: Importer, op: str, x: Ref, dim: int, dtype: int | None) -> Ref:
+    """A tensor of rank 0 is taken as one of rank 1."""
+    attrs = {"axis": axis_of(dim, len(x.shape)), "dtype": dtype}
+    if x.shape:
+        return c.emit(OP[op], attrs, (x.id,))
+    vector = c.emit_inferred(OP["reshape"], {"shape": [1]}, (x.id,))
+    result = c.emit_inferred(OP[op], attrs, (vector.id,))
+    return c.emit(OP["reshape"], {"shape": []}, (result.id,))
+
+
 def _along_axis(op: str) -> Emit:
     def emit(c: Importer, x: Ref, dim: int, dtype: Any) -> Ref:
-        attrs = {"axis": axis_of(dim, len(x.shape)), "dtype": None if dtype is None else c.dtype}
-        return c.emit(OP[op], attrs, (x.id,))
+        return _over_axis(c, op, x, dim, None if dtype is None else c.dtype)
 
     return emit
 
 
 def _half_to_float(op: str) -> Emit:
     def emit(c: Importer, x: Ref, dim: int, half_to_float: bool) -> Ref:
-        attrs = {"axis": axis_of(dim, len(x.shape)), "dtype": c.dtype if half_to_float else None}
-        return c.emit(OP[op], attrs, (x.id,))
+        return _over_axis(c, op, x, dim, c.dtype if half_to_float else None)
 
     return emit
 

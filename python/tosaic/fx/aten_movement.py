@@ -585,7 +585,21 @@ def instance_norm(
     return c.emit(OP["batch_norm"], {"eps": eps}, (x.id, *params, mean.id, variance.id))
 
 
-# ---- resampling ----
+# ---- pooling and resampling ----
+
+
+def _adaptive_max_pool(n: int) -> Any:
+    def emit(c: Importer, x: Ref, _size: Any) -> list[Ref] | None:
+        """The values; a call whose indices are used stays opaque."""
+        if not c.only_first():
+            return None
+        return c.first(c.emit(OP["adaptive_max_pool"], {"shape": c.shape[-n:]}, (x.id,)))
+
+    return emit
+
+
+for _n in (1, 2, 3):
+    TABLE[f"adaptive_max_pool{_n}d"] = _adaptive_max_pool(_n)
 
 
 def _nearest_exact(c: Importer, x: Ref, scales: Sequence[Any]) -> Ref:
