@@ -176,6 +176,39 @@ ONE_NODE: list[tuple[Any, tuple[Any, ...], str, dict[str, Any]]] = [
     (lambda x: x.index_select(0, torch.tensor([1, 2])), (V,), "index_select", {"axis": 0}),
     (lambda x: A.index.Tensor(x, [None, torch.tensor([1, 2])]), (V,), "index", {}),
     (lambda x: F.embedding(x, torch.ones(9, 4)), (I,), "embedding", {}),
+    (lambda x: torch.einsum("ij, kj", x, x), (V,), "einsum", {"equation": "ij,kj->ik"}),
+    (lambda x: F.adaptive_max_pool2d(x, (3, 2)), (X,), "adaptive_max_pool", {"shape": (3, 2)}),
+    (
+        lambda x: F.interpolate(x, (5, 6), mode="bicubic"),
+        (X,),
+        "resize",
+        {"mode": "bicubic", "align_corners": False},
+    ),
+    (
+        lambda x: F.grid_sample(x, torch.ones(2, 1, 4, 2), "nearest", "border", True),
+        (X,),
+        "grid_sample",
+        {"mode": "nearest", "padding": "border", "align_corners": True},
+    ),
+    (lambda x: F.affine_grid(x, (2, 3, 4, 5), True), (torch.ones(2, 2, 3),), "affine_grid", {}),
+    (
+        lambda x: x.scatter(1, torch.zeros(2, 1, dtype=torch.int64), x),
+        (V,),
+        "scatter",
+        {"axis": 1},
+    ),
+    (
+        lambda x: torch.index_put(x, (torch.tensor([1, 1]),), x[:2], True),
+        (V,),
+        "index_put",
+        {"accumulate": True},
+    ),
+    (
+        lambda x: torch.slice_scatter(x, x[:2], 0, 1, 4, 2),
+        (V,),
+        "slice_scatter",
+        {"axis": 0, "start": 1, "end": 4, "step": 2},
+    ),
 ]
 
 
@@ -199,7 +232,7 @@ def test_a_call_becomes_one_node_of_its_operator(
 def test_a_decomposed_call_needs_no_opaque_node(call: Any, args: Any, op: str, attrs: dict[str, Any]) -> None:
     result = from_exported(exported(call, *args).run_decompositions())
     foreign = {node.attrs["target"] for node in result.graph.nodes if node.op == "opaque"}
-    assert foreign <= {"aten.slice_scatter.default"}  # of circular padding
+    assert foreign == set()
     result.graph.verify()
 
 

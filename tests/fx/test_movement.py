@@ -1,0 +1,201 @@
+"""Calls that move elements agree with torch at every stage, for floats, integers and bool."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+import tosaic
+from fx.agreement import assert_agrees
+from fx.exporting import exported, imported, ops
+from torch import nn
+
+# torch deprecates what its own run_decompositions still copies.
+pytestmark = pytest.mark.filterwarnings("ignore:.isinstance.treespec, LeafSpec:FutureWarning")
+
+A = torch.ops.aten
+FLOATS = torch.randn(4, 6, generator=torch.Generator().manual_seed(1))
+INTEGERS = torch.arange(24).reshape(4, 6) % 7
+DTYPES = {"f32": FLOATS, "i64": INTEGERS, "bool": FLOATS > 0}
+X3, X4 = torch.randn(2, 6, 9), torch.randn(2, 6, 8, 10)
+X5 = torch.randn(1, 4, 5, 6, 7)
+AT = torch.tensor([[0, 2], [1, 3]])
+
+MOVEMENTS = {
+    "unfold that overlaps": lambda x: x.unfold(1, 3, 2),
+    "unfold that does not": lambda x: x.unfold(0, 2, 3),
+    "as_strided": lambda x: torch.as_strided(x, (3, 4), (1, 2), 1),
+    "as_strided of a transpose": lambda x: torch.as_strided(x.t(), (3, 4), (1, 2), 1),
+    "diagonal": lambda x: x.diagonal(1),
+    "diagonal of swapped axes": lambda x: x.diagonal(-2, 1, 0),
+    "diag_embed": lambda x: torch.diag_embed(x, 1),
+    "diag_embed elsewhere": lambda x: torch.diag_embed(x, -1, 0, 2),
+    "diag of a vector": lambda x: torch.diag(x[0], -1),
+    "tril": lambda x: x.tril(1),
+    "roll": lambda x: torch.roll(x, (1, -2), (0, 1)),
+    "roll of all": lambda x: torch.roll(x, 5),
+    "repeat_interleave": lambda x: x.repeat_interleave(3, 1),
+    "repeat_interleave of all": lambda x: x.repeat_interleave(2),
+    "rot90": lambda x: torch.rot90(x),
+    "tile": lambda x: x.tile(2, 1, 3),
+    "block_diag": lambda x: torch.block_diag(x, x),
+    "gather": lambda x: torch.gather(x, -1, AT),
+    "take_along_dim": lambda x: torch.take_along_dim(x, AT[:1], 1),
+    "take_along_dim of all": lambda x: torch.take_along_dim(x, torch.tensor([3, 4])),
+    "take": lambda x: torch.take(x, torch.tensor([[0, 7], [-1, 3]])),
+    "index": lambda x: x[torch.tensor([[0, 1], [2, 3]]), torch.tensor([1, -2])],
+    "split with an empty part": lambda x: torch.cat(x.split([0, 2, 2])),
+    "cat with an empty part": lambda x: torch.cat([x[:, :0], x], 1),
+    "pad with a negative number": lambda x: F.pad(x, (1, -2, 2, 0), value=1),
+    "slice_scatter": lambda x: torch.slice_scatter(x, x[:, 3:5], 1, 1, 3),
+    "slice_scatter with a step": lambda x: torch.slice_scatter(x, x[:, :2], 1, 1, 5, 2),
+    "select_scatter": lambda x: torch.select_scatter(x, x[1], 0, -2),
+    "diagonal_scatter": lambda x: torch.diagonal_scatter(x, x[0, :4]),
+    "scatter": lambda x: x.scatter(1, AT, x[:, 4:]),
+    "scatter of a number": lambda x: x.scatter(1, AT, 1),
+    "scatter to one place twice": lambda x: x.scatter(0, torch.tensor([[0, 2, 0], [0, 3, 1]]), x[2:, 3:]),
+    "index_put of rows": lambda x: torch.index_put(x, (torch.tensor([0, -2]),), x[1:3]),
+    "index_put of a row twice": lambda x: torch.index_put(x, (torch.tensor([0, 0]),), x[1:3]),
+    "index_put of elements": lambda x: torch.index_put(x, (AT[0], torch.tensor([1, -1])), x[0, :2]),
+    "index_put that broadcasts": lambda x: torch.index_put(x, (AT[:1].t(), torch.tensor([1, 4])), x[0, 0]),
+    "index_put of columns": lambda x: A.index_put(x, [None, torch.tensor([1, 3])], x[:, :2]),
+    "index_put under a mask": lambda x: torch.index_put(x, (x.bool(),), torch.tensor(1, dtype=x.dtype)),
+    "index_copy": lambda x: torch.index_copy(x, 1, torch.tensor([3, 0]), x[:, :2]),
+    "index_fill": lambda x: torch.index_fill(x, 1, torch.tensor([3, 0]), 1),
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("call", MOVEMENTS)
+def test_a_movement_agrees_for_every_kind_of_dtype(call: str, dtype: str) -> None:
+    assert_agrees(MOVEMENTS[call], DTYPES[dtype], decomposed=dtype == "f32", reference_model=dtype != "bool")
+
+
+OTHERS: dict[str, tuple[Any, ...]] = {
+    "channel_shuffle": (lambda x: torch.channel_shuffle(x, 3), X4),
+    "pixel_shuffle": (lambda x: F.pixel_shuffle(x, 2), torch.randn(2, 8, 3, 4)),
+    "pixel_unshuffle": (lambda x: F.pixel_unshuffle(x, 2), torch.randn(3, 4, 6)),
+    "im2col": (lambda x: F.unfold(x, (2, 3), (1, 2), (1, 0), (2, 1)), X4),
+    "im2col unbatched": (lambda x: F.unfold(x, 2), X4[0]),
+    "col2im": (nn.Fold((4, 6), 2, stride=2), torch.randn(2, 12, 6)),
+    "unfold twice": (lambda x: x.unfold(2, 3, 1).unfold(3, 2, 2), X4),
+    "diagonal of a batch": (lambda x: x.diagonal(0, 1, 2), X3),
+    "cat of dtypes": (lambda x, i: torch.cat([x, i]), FLOATS, INTEGERS),
+    "stack of dtypes": (lambda b, i: torch.stack([b, i], 1), FLOATS > 0, INTEGERS),
+    "cat with an empty vector": (lambda x: torch.cat([torch.zeros(0), x]), FLOATS),
+    "sum of no rows": (lambda x: torch.cat([x[:0].sum(0, keepdim=True), x]), FLOATS),
+    "one_hot": (lambda i: F.one_hot(i, 7), INTEGERS),
+    "index by a tensor": (lambda x, i: x[:, i], FLOATS, torch.tensor([[1, -1], [0, 3]])),
+    "index_put at run time": (
+        lambda x, i, s: torch.index_put(x, (i,), s),
+        FLOATS,
+        torch.tensor([2, 0, -1]),
+        torch.randn(3, 6),
+    ),
+    "cache write": (
+        lambda x, i, s: A.index_put(x, [None, None, i], s),
+        torch.randn(1, 2, 8, 4),
+        torch.tensor([3]),
+        torch.randn(1, 2, 1, 4),
+    ),
+    "scatter at run time": (lambda x, i, s: x.scatter(0, i, s), FLOATS, AT, torch.randn(4, 2)),
+    "rank 6": (lambda x: x.permute(5, 4, 3, 2, 1, 0).flip(1), torch.randn(1, 2, 3, 2, 1, 2)),
+    **{
+        f"pad {mode} {x.dim() - 2}": (
+            lambda x, mode=mode: F.pad(x, (1, 2, 3, 1, 2, 1)[: 2 * (x.dim() - 2)], mode=mode),
+            x,
+        )
+        for mode in ("reflect", "replicate", "circular")
+        for x in (X3, X4, X5)
+    },
+    "negative pad reflect": (lambda x: F.pad(x, (-1, 2), mode="reflect"), X3),
+    "negative pad replicate": (lambda x: F.pad(x, (2, -3), mode="replicate"), X3),
+    "eye": (lambda x: x + torch.eye(4, 6), FLOATS),
+    "linspace": (lambda x: x + torch.linspace(-1, 1, 6), FLOATS),
+    "logspace": (lambda x: x + torch.logspace(-1, 1, 6), FLOATS),
+    "tril_indices": (lambda x: x[torch.tril_indices(4, 4)[0], torch.tril_indices(4, 4)[1]], FLOATS),
+    "window": (lambda x: x * torch.hann_window(6), FLOATS),
+}
+
+
+@pytest.mark.parametrize("call", OTHERS)
+def test_a_call_agrees(call: str) -> None:
+    what, *args = OTHERS[call]
+    assert_agrees(what, *args)
+
+
+SUMS: dict[str, tuple[Any, ...]] = {
+    "scatter_add": (lambda x, s: x.scatter_add(1, torch.tensor([[0, 2, 0], [1, 3, 1]]), s), FLOATS),
+    "scatter_reduce": (lambda x, s: x.scatter_reduce(1, torch.tensor([[0, 2, 0]]), s, "sum"), FLOATS),
+    "index_add": (lambda x, s: torch.index_add(x, 1, torch.tensor([3, 0, 3]), s, alpha=2), FLOATS),
+    "index_put": (
+        lambda x, s: A.index_put(x, [None, torch.tensor([1, 0, 1])], s, True),
+        FLOATS,
+    ),
+}
+
+
+@pytest.mark.parametrize("call", SUMS)
+def test_what_accumulates_adds_up_all_values_of_a_place(call: str) -> None:
+    what, x = SUMS[call]
+    assert_agrees(what, x, torch.randn(4, 3), tolerance=1e-6)
+
+
+def test_places_of_very_different_multiplicity_gather_no_more_than_twice_the_values() -> None:
+    places = torch.cat([torch.zeros(60, dtype=torch.int64), torch.arange(60) % 7 + 1, torch.arange(8, 68)])
+    x, values = torch.randn(70, 3), torch.randn(180, 3)
+    assert_agrees(lambda x, v: torch.index_put(x, (places,), v, True), x, values, tolerance=1e-5)
+    low = tosaic.lower(exported(lambda x, v: torch.index_put(x, (places,), v, True), x, values))
+    gathered = [n.results[0].shape[1] for n in low.graph.nodes if n.op == "tosa.gather"]
+    assert sum(gathered) <= 2 * 180 + 70
+
+
+def test_sums_at_places_known_only_when_run_are_written_one_by_one() -> None:
+    args = (FLOATS, torch.tensor([1, 0, 1]), torch.randn(3, 6))
+    assert_agrees(lambda x, i, s: torch.index_add(x, 0, i, s), *args, tolerance=1e-6)
+
+
+def test_many_such_places_are_refused_with_the_reason() -> None:
+    args = (FLOATS, torch.zeros(65, dtype=torch.int64), torch.randn(65, 6))
+    program = tosaic.from_exported(exported(lambda x, i, s: torch.index_add(x, 0, i, s), *args))
+    with pytest.raises(tosaic.UnsupportedOp, match="adds at 65 places that are known only when run"):
+        tosaic.lower(program)
+
+
+def test_an_index_out_of_range_is_named_when_run() -> None:
+    program = imported(lambda x, i: torch.index_put(x, (i,), x[0]), FLOATS, torch.tensor([0]))
+    with pytest.raises(tosaic.InvalidGraph, match="index_put"):
+        tosaic.from_graph(program.graph).run(FLOATS, torch.tensor([4]))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: x.masked_scatter(x > 0, x),
+        lambda x: F.max_pool2d(x[None, None], 2, return_indices=True)[1],
+    ],
+)
+def test_a_call_without_a_counterpart_stays_whole_and_is_refused_by_name(call: Any) -> None:
+    program = tosaic.from_exported(exported(call, FLOATS))
+    with pytest.raises(tosaic.UnsupportedOp, match="is foreign to tosaic"):
+        tosaic.lower(program)
+
+
+def test_elements_chosen_by_data_are_refused() -> None:
+    with pytest.raises(tosaic.UnsupportedOp, match="depends on data"):
+        imported(lambda x: x[x > 0].sum(), FLOATS)
+
+
+def test_an_output_without_elements_is_refused() -> None:
+    with pytest.raises(tosaic.UnsupportedOp, match="has no elements"):
+        tosaic.lower(exported(lambda x: x[:0] + 1, FLOATS))
+
+
+def test_constant_repeats_are_one_lookup() -> None:
+    def call(x: torch.Tensor) -> torch.Tensor:
+        return x.repeat_interleave(torch.tensor([1, 0, 2, 3]), 0, output_size=6)
+
+    assert_agrees(call, FLOATS, decomposed=False)
+    assert ops(imported(call, FLOATS)).count("index_select") == 1

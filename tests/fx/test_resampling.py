@@ -1,0 +1,116 @@
+"""Pools, resizes and samplers agree with torch at every stage, infinities and NaN included."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from fx.agreement import assert_agrees
+from torch import nn
+
+# torch deprecates what its own run_decompositions still copies.
+pytestmark = pytest.mark.filterwarnings("ignore:.isinstance.treespec, LeafSpec:FutureWarning")
+
+X3, X4, X5 = torch.randn(2, 6, 9), torch.randn(2, 6, 8, 10), torch.randn(1, 4, 5, 6, 7)
+IMAGES = {1: X3, 2: X4, 3: X5}
+LINEAR = {1: "linear", 2: "bilinear", 3: "trilinear"}
+INFINITE = X4.clone()
+INFINITE[0, 0, 0, 0], INFINITE[1, 2, 3, 4] = float("inf"), float("-inf")
+
+POOLS: dict[str, tuple[Any, torch.Tensor]] = {
+    "dilated": (lambda x: F.max_pool2d(x, 3, 2, 1, 2), X4),
+    "dilated, last window over the border": (
+        lambda x: F.max_pool2d(x, (2, 3), (2, 1), (1, 0), (3, 2), True),
+        X4,
+    ),
+    "dilated 1-d": (lambda x: F.max_pool1d(x, 3, 2, 1, 2), X3),
+    "max 3-d": (lambda x: F.max_pool3d(x, 2, 2, 1), X5),
+    "dilated 3-d": (lambda x: F.max_pool3d(x, 2, 1, 0, 2, True), X5),
+    "average 2-d over the border": (lambda x: F.avg_pool2d(x, (3, 4), (3, 3), (1, 2), True, True), X4),
+    "average 3-d": (lambda x: F.avg_pool3d(x, 2, 2, 1, True, False), X5),
+    "average 3-d with a divisor": (lambda x: F.avg_pool3d(x, (2, 3, 2), 2, 1, True, True, 7), X5),
+    "local response": (nn.LocalResponseNorm(3), X4),
+    "adaptive average 1-d": (lambda x: F.adaptive_avg_pool1d(x, 4), X3),
+    "adaptive average": (lambda x: F.adaptive_avg_pool2d(x, (3, 7)), X4),
+    "adaptive average, larger": (lambda x: F.adaptive_avg_pool2d(x, (11, 12)), X4),
+    "adaptive average of infinities": (lambda x: F.adaptive_avg_pool2d(x, (3, 7)), INFINITE),
+    "adaptive average 3-d": (lambda x: F.adaptive_avg_pool3d(x, (3, 2, 5)), X5),
+    "adaptive maximum 1-d": (lambda x: F.adaptive_max_pool1d(x, 4), X3),
+    "adaptive maximum": (lambda x: F.adaptive_max_pool2d(x, (3, 7)), INFINITE),
+    "adaptive maximum, even": (lambda x: F.adaptive_max_pool2d(x, (4, 5)), X4),
+    "adaptive maximum 3-d": (lambda x: F.adaptive_max_pool3d(x, (3, 2, 5)), X5),
+}
+
+
+@pytest.mark.parametrize("pool", POOLS)
+def test_a_pool_agrees(pool: str) -> None:
+    call, x = POOLS[pool]
+    assert_agrees(call, x, tolerance=2e-5)
+
+
+@pytest.mark.parametrize("size", [2, 0.6, (5, 7, 3)], ids=str)
+@pytest.mark.parametrize("mode", ["nearest", "nearest-exact", "area", "linear"])
+@pytest.mark.parametrize("axes", [1, 2, 3])
+def test_interpolate_agrees(axes: int, mode: str, size: Any) -> None:
+    given = {"size": size[:axes]} if isinstance(size, tuple) else {"scale_factor": size}
+    name = LINEAR[axes] if mode == "linear" else mode
+    assert_agrees(lambda x: F.interpolate(x, mode=name, **given), IMAGES[axes], tolerance=2e-5)
+
+
+@pytest.mark.parametrize("corners", [True, False])
+@pytest.mark.parametrize("size", [{"size": (11, 7)}, {"scale_factor": (1.7, 0.5)}], ids=["size", "scale"])
+def test_bicubic_agrees(size: Any, corners: bool) -> None:
+    assert_agrees(
+        lambda x: F.interpolate(x, mode="bicubic", align_corners=corners, **size), X4, tolerance=1e-5
+    )
+
+
+def _grid() -> torch.Tensor:
+    grid = torch.rand(2, 5, 7, 2, generator=torch.Generator().manual_seed(3)) * 2.6 - 1.3
+    grid[0, 0, 0] = torch.tensor([1.0, -1.0])
+    grid[0, 0, 1] = torch.tensor([0.0, 1.0])
+    return grid
+
+
+@pytest.mark.parametrize("corners", [True, False])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
+def test_grid_sample_agrees(mode: str, padding: str, corners: bool) -> None:
+    whole = mode == "bilinear"  # the others differ by their taps only
+    assert_agrees(
+        lambda x, grid: F.grid_sample(x, grid, mode, padding, corners),
+        X4,
+        _grid(),
+        tolerance=2e-5,
+        reference_model=whole,
+        decomposed=whole,
+    )
+
+
+@pytest.mark.parametrize("odd", [float("nan"), float("inf"), float("-inf")], ids=str)
+@pytest.mark.parametrize("padding", ["zeros", "border"])
+@pytest.mark.parametrize("mode", ["bilinear", "nearest"])
+def test_grid_positions_that_are_no_numbers_give_what_torch_gives(
+    mode: str, padding: str, odd: float
+) -> None:
+    grid = _grid()
+    grid[0, 1, 2, 0], grid[1, 3, 3, 1] = odd, odd
+    assert_agrees(
+        lambda x, g: F.grid_sample(x, g, mode, padding, False),
+        X4,
+        grid,
+        tolerance=2e-5,
+        reference_model=False,
+        decomposed=False,
+    )
+
+
+@pytest.mark.parametrize("corners", [True, False])
+@pytest.mark.parametrize("size", [(2, 3, 5, 6), (2, 3, 4, 5, 6), (2, 3, 1, 7)], ids=str)
+def test_affine_grids_agree(size: tuple[int, ...], corners: bool) -> None:
+    theta = torch.randn(2, len(size) - 2, len(size) - 1)
+    # torch's own decompositions trip over the warning that a grid of one pixel prints.
+    whole = min(size) > 1
+    assert_agrees(lambda t: F.affine_grid(t, size, corners), theta, tolerance=2e-6, decomposed=whole)
