@@ -31,8 +31,11 @@ DimOrder order_from(py::handle order) { return order.is_none() ? DimOrder() : Di
 
 class GraphBuilder {
  public:
-  explicit GraphBuilder(std::string name) : graph_(std::make_shared<Graph>()) {
+  GraphBuilder(std::string name, const std::string& stage) : graph_(std::make_shared<Graph>()) {
     graph_->name = std::move(name);
+    const std::optional<Stage> parsed = parse_stage(stage);
+    if (!parsed) throw InvalidGraph({.where = "graph builder", .what = "unknown stage", .got = stage});
+    graph_->stage = *parsed;
   }
 
   std::uint32_t add_input(std::string name, py::handle dtype, py::handle shape, std::string path,
@@ -169,7 +172,7 @@ class GraphBuilder {
 void bind_graph_builder(py::module_& m) {
   py::class_<GraphBuilder>(m, "GraphBuilder",
                            "Writes a graph front to back; values are named by their index.")
-      .def(py::init<std::string>(), py::arg("name"))
+      .def(py::init<std::string, std::string>(), py::arg("name"), py::arg("stage") = "exported")
       .def("add_input", &GraphBuilder::add_input, py::arg("name"), py::arg("dtype"), py::arg("shape"),
            py::arg("path"), py::arg("order") = py::none(), py::arg("initial") = nullptr,
            "A user input; with `initial`, a state. `order`: how the caller's array lies in memory.")

@@ -8,6 +8,7 @@
 #include "tosaic/passes/pass.h"
 #include "tosaic/pipeline/lower.h"
 #include "tosaic/target/spec.h"
+#include "tosaic/target/type_support.h"
 #include "tosaic/tosa/deserialize.h"
 #include "tosaic/tosa/serialize.h"
 
@@ -75,6 +76,18 @@ SharedGraph deserialize(const py::bytes& data) {
   return std::make_shared<Graph>(tosa::deserialize(file));
 }
 
+py::list type_modes(const std::string& name, std::size_t operand_count) {
+  const std::optional<Op> op = parse_op(name);
+  if (!op) throw InvalidGraph({.where = "type modes", .what = "unknown operator", .got = name});
+  py::list out;
+  for (const target::TypeMode& mode : target::type_modes(*op, operand_count)) {
+    py::list dtypes;
+    for (const DType dtype : mode.dtypes) dtypes.append(std::string(to_string(dtype)));
+    out.append(py::make_tuple(py::tuple(dtypes), target::to_string(mode.need)));
+  }
+  return out;
+}
+
 }  // namespace
 
 void bind_pipeline(py::module_& m) {
@@ -126,6 +139,10 @@ void bind_pipeline(py::module_& m) {
       },
       py::arg("graph"), py::kw_only(), py::arg("target") = "TOSA-1.0+FP",
       "Everything that keeps a graph from the target, as error parts.");
+  m.def(
+      "type_modes", &type_modes, py::arg("op"), py::arg("operand_count"),
+      "Combinations of dtypes that TOSA's tables give a tosa operator, operands first, and what each needs: "
+      "[((\"i8\", \"i8\", \"i32\"), \"PRO-INT\")].");
   m.def(
       "serialize", &serialize, py::arg("graph"), py::kw_only(), py::arg("locations") = true,
       py::arg("target") = py::none(),

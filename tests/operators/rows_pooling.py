@@ -119,8 +119,9 @@ def grid(draw: Draw, *, volumes: bool = False) -> Any:
     return (x, positions, mode, draw(st.integers(0, 2)), draw(st.booleans())), {}
 
 
-ROWS["grid_sampler"] = Row(grid(volumes=True), scale="conditioned")
-ROWS["grid_sampler_2d"] = Row(grid(), scale="conditioned")
+# a position is off by a unit of the image's size, wherever it is
+ROWS["grid_sampler"] = Row(grid(volumes=True), scale="conditioned", unit=8)
+ROWS["grid_sampler_2d"] = Row(grid(), scale="conditioned", unit=8)
 
 
 @st.composite

@@ -24,7 +24,7 @@ from operators.checking import Outcome, check
 from operators.table import ROWS, cases
 from operators.values import Case
 
-__all__ = ["Tried", "in_children", "quiet", "try_overload"]
+__all__ = ["Tried", "first_examples", "in_children", "quiet", "try_overload"]
 
 _MOST = 6
 _MOST_KINDS_OF_FAILURE = 3
@@ -102,6 +102,19 @@ def try_overload(
         result.failures.append(f"{times} of {result.examples}: {small.case!r}\n    {small.failure}")
     result.seconds = time.monotonic() - begin
     return result
+
+
+def first_examples(name: str, count: int, seed: int = 0) -> list[Case]:
+    """The first calls that are drawn, none of them made wrong."""
+    found: list[Case] = []
+
+    def take(batch: Sequence[Case]) -> None:
+        found.extend(case for case in batch if not case.hostile)
+        if len(found) >= count:
+            raise _OutOfPatience
+
+    _search(name, seed, 10 * count, take, [Phase.generate])
+    return found[:count]
 
 
 def _search(

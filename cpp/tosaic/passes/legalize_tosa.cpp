@@ -324,8 +324,9 @@ Legalizer::Legalizer(const Graph& source, const PassOptions& options, Part part)
 }
 
 void Legalizer::refuse(std::string reason, std::string hint) const {
-  throw UnsupportedOp(located({.where = "legalize-tosa", .what = std::move(reason), .hint = std::move(hint)},
-                              node_->origin, source_.node_name(*node_)));
+  ErrorParts parts{.where = "legalize-tosa", .what = std::move(reason), .hint = std::move(hint)};
+  if (node_ == nullptr) throw UnsupportedOp(std::move(parts));  // an output that is a constant
+  throw UnsupportedOp(located(std::move(parts), node_->origin, source_.node_name(*node_)));
 }
 
 Graph Legalizer::run() {

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from tosaic.report.document import Report, Section, Table, table
 from tosaic.report.numbers import count, decibels, memory, small, time, ulps
+from tosaic.support import COLUMNS, cells_of, support_of
 
 if TYPE_CHECKING:
     from tosaic import _core
@@ -194,10 +196,11 @@ def describe_passes(passes: Sequence[Mapping[str, str]]) -> Report:
 
 
 def describe_ops(ops: Iterable[_core.OpInfo]) -> Report:
-    """The operator table."""
+    """The operator table, with what works: dtypes that run at stage exported and that lower to a profile."""
     rows = []
     data = []
     for op in ops:
+        support = support_of(op)
         attributes = ", ".join(f"{name}={value!r}" for name, value in op.attributes.items())
         rows.append(
             (
@@ -206,6 +209,7 @@ def describe_ops(ops: Iterable[_core.OpInfo]) -> Report:
                 str(op.results) if op.results >= 0 else "*",
                 ", ".join(op.traits),
                 attributes,
+                *(" ".join(support[column]) for column in COLUMNS),
             )
         )
         data.append(
@@ -216,9 +220,10 @@ def describe_ops(ops: Iterable[_core.OpInfo]) -> Report:
                 "results": op.results,
                 "traits": list(op.traits),
                 "attributes": op.attributes,
+                "support": [asdict(cell) for cell in cells_of(op)],
             }
         )
-    section = Section("", table(("operator", "operands", "results", "traits", "attributes"), rows))
+    section = Section("", table(("operator", "operands", "results", "traits", "attributes", *COLUMNS), rows))
     return Report(count(len(rows), "operator"), sections=(section,), data={"operators": data})
 
 

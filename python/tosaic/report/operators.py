@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from tosaic.report.text import render_markdown_table
+from tosaic.support import DTYPES, Cell, Mode, cells_of
 
 if TYPE_CHECKING:
     from tosaic import _core
@@ -35,8 +36,56 @@ def operators_document(ops: Iterable[_core.OpInfo]) -> str:
             "",
             _table(tosa),
             "",
+            "## What works: canonical operators",
+            "",
+            "Found by lowering a graph of that one operator. **r** runs at stage exported; **F**, **I**:",
+            "lowers to TOSA-1.0+FP (with the dtype's extension), to TOSA-1.0+INT; **B**: only with both.",
+            "Nothing: inference refuses the dtype. Operators that need an extension have it (`fft`, `cf`).",
+            "",
+            _support_table(canonical),
+            "",
+            "## What works: TOSA operators",
+            "",
+            "Combinations of dtypes (operands, results, accumulator) which inference takes, a kernel runs,",
+            "the writer writes, the reader reads back, and the checker passes for a target that has what",
+            "they need, and only for such a one. What they need is the specification's.",
+            "",
+            _modes_table(tosa),
+            "",
         ]
     )
+
+
+_LETTERS = {"FP": "F", "INT": "I", "FP+INT": "B"}
+
+
+def _support_table(ops: Sequence[_core.OpInfo]) -> str:
+    rows = []
+    for op in ops:
+        cells = {cell.dtype: cell for cell in cells_of(op) if isinstance(cell, Cell)}
+        rows.append((f"`{op.name}`", *(_cell_text(cells[dtype]) for dtype in DTYPES)))
+    return render_markdown_table(("operator", *DTYPES), rows)
+
+
+def _cell_text(cell: Cell) -> str:
+    return ("r" if cell.runs else "") + "".join(_LETTERS[target] for target in cell.targets)
+
+
+def _modes_table(ops: Sequence[_core.OpInfo]) -> str:
+    rows = []
+    for op in ops:
+        by_need: dict[str, list[str]] = {}
+        for mode in cells_of(op):
+            if isinstance(mode, Mode) and mode.works:
+                by_need.setdefault(mode.need or "any tensors", []).append(_short(mode.dtypes))
+        text = "; ".join(f"{need}: {', '.join(modes)}" for need, modes in by_need.items())
+        rows.append((f"`{op.name}`", text))
+    return render_markdown_table(("operator", "combinations"), rows)
+
+
+def _short(dtypes: Sequence[str]) -> str:
+    """One name where all are the same."""
+    return dtypes[0] if len(set(dtypes)) == 1 else "·".join(dtypes)
 
 
 def operators_summary(ops: Iterable[_core.OpInfo]) -> str:

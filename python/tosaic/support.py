@@ -1,0 +1,492 @@
+"""What works: operator x dtype x stage x profile, found out by graphs of one operator.
+
+    canonical   inference takes the dtype; the executor has a kernel for it or runs the operator's expansion;
+                a graph of that operator lowers to TOSA-1.0 with profile FP, with INT, or only with both
+    tosa        every combination of dtypes of the specification's tables: inference takes it, a kernel runs
+                it, the writer writes it, the reader reads it back, the checker passes it for a target with
+                its profile or extension and refuses it for one without
+
+`SAMPLES` says how a smallest graph of each operator looks. Nothing here says what is supported.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from tosaic import _core
+
+__all__ = [
+    "COLUMNS",
+    "DTYPES",
+    "SAMPLES",
+    "Cell",
+    "Mode",
+    "Sample",
+    "canonical_cells",
+    "cells_of",
+    "one_op_graph",
+    "sample_of",
+    "support_of",
+    "tosa_modes",
+]
+
+DTYPES = ("bool", "i8", "u8", "i16", "i32", "i64", "f8e4m3", "f8e5m2", "f16", "bf16", "f32", "f64")
+_EXTENSIONS = {"bf16": "+bf16", "f8e4m3": "+fp8e4m3", "f8e5m2": "+fp8e5m2"}
+_ORIGIN = ("", "", "", "", 0)
+_PROFILES = ("FP", "INT", "FP+INT")
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A smallest use of an operator.
+
+    Attributes
+    ----------
+    operands : tuple
+        A shape, of the dtype that is asked about; ``(shape, dtype)`` for another one; None for an absent
+        operand; `Zeros` for a constant.
+    attributes : mapping
+        Those without a default that means something. ``"?"`` is the dtype that is asked about.
+    extensions : str
+        What a target needs for it besides a profile: ``+fft``.
+    regions : callable, optional
+        Makes the regions, for a dtype.
+    results : tuple of int
+        Operands whose types the results have, where inference does not say: control flow, custom operators.
+    before : str
+        An operator without operands that has to stand before this one.
+    by_dtype : mapping
+        Other operands or attributes, by the first dtype.
+    """
+
+    operands: tuple[Any, ...]
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    extensions: str = ""
+    regions: Callable[[str], Sequence[_core.Graph]] | None = None
+    results: tuple[int, ...] = ()
+    before: str = ""
+    by_dtype: Mapping[str, Sample] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Zeros:
+    """A constant operand of zeros."""
+
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What a canonical operator does with a dtype.
+
+    Attributes
+    ----------
+    op, dtype : str
+    inferred, runs : bool
+    targets : tuple of str
+        ``FP``, ``INT``, or ``FP+INT`` where it takes both.
+    reason : str
+        Why it does not run or lower, in the words of the first error.
+    """
+
+    op: str
+    dtype: str
+    inferred: bool = False
+    runs: bool = False
+    targets: tuple[str, ...] = ()
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Mode:
+    """What a TOSA operator does with a combination of dtypes.
+
+    Attributes
+    ----------
+    op : str
+    dtypes : tuple of str
+        Operands, results, and an accumulator where there is one.
+    need : str
+        ``PRO-FP``, ``EXT-INT16``, as the specification's tables say.
+    inferred, runs, written, read, checked : bool
+    reason : str
+        The first error.
+    """
+
+    op: str
+    dtypes: tuple[str, ...]
+    need: str
+    inferred: bool = False
+    runs: bool = False
+    written: bool = False
+    read: bool = False
+    checked: bool = False
+    reason: str = ""
+
+    @property
+    def works(self) -> bool:
+        """All of it."""
+        return self.inferred and self.runs and self.written and self.read and self.checked
+
+
+# ---- samples ----
+
+
+def _region(
+    stage: str, *kinds: Any, op: str, operands: Sequence[int], more: Sequence[int] = ()
+) -> _core.Graph:
+    """A graph of one operator as the body of a branch or loop; `more`: inputs that are returned too."""
+    builder = _core.GraphBuilder("body", stage)
+    ids = [builder.add_input(f"x{i}", dtype, shape, f"x{i}") for i, (shape, dtype) in enumerate(kinds)]
+    made = builder.add(_ID[op], {}, [ids[i] for i in operands], "made", _ORIGIN, None, None)
+    for i, value in enumerate([made, *(ids[j] for j in more)]):
+        builder.add_output(value, f"out[{i}]")
+    return builder.finish()
+
+
+def _branches(stage: str, op: str) -> Callable[[str], list[_core.Graph]]:
+    return lambda dtype: [_region(stage, ((4,), dtype), op=op, operands=(0, 0)) for _ in range(2)]
+
+
+def _loop(stage: str, compare: str, change: str) -> Callable[[str], list[_core.Graph]]:
+    """While x > limit: x is made another."""
+
+    def regions(dtype: str) -> list[_core.Graph]:
+        kinds = (((), dtype), ((), dtype))
+        condition = _region(stage, *kinds, op=compare, operands=(0, 1))
+        return [condition, _region(stage, *kinds, op=change, operands=(0, 1), more=(1,))]
+
+    return regions
+
+
+_ID = {op.name: op.id for op in _core.ops()}
+X, ROW, IMAGE = (2, 4), (4,), (1, 4, 6, 6)
+_POOL = {"kernel": (2, 2), "stride": (2, 2), "padding": (0, 0), "dilation": (1, 1)}
+_VARIABLE = {"name": "state", "shape": ROW}
+_TOSA_CONV = {"pad": (0, 0, 0, 0), "stride": (1, 1), "dilation": (1, 1)}
+
+SAMPLES: dict[str, Sample] = {
+    "conv": Sample(
+        (IMAGE, (3, 4, 2, 2), None),
+        {
+            "stride": (1, 1),
+            "pad_before": (0, 0),
+            "pad_after": (0, 0),
+            "dilation": (1, 1),
+            "output_padding": (0, 0),
+        },
+    ),
+    "linear": Sample((X, (3, 4), None)),
+    "matmul": Sample((X, (4, 3))),
+    "addmm": Sample(((2, 3), X, (4, 3))),
+    "baddbmm": Sample(((2, 2, 3), (2, 2, 4), (2, 4, 3))),
+    "sdpa": Sample(((1, 2, 3, 4), (1, 2, 3, 4), (1, 2, 3, 4), None)),
+    "einsum": Sample((X, (4, 3)), {"equation": "ij,jk->ik"}),
+    "clamp": Sample((X,), {"min": 0, "max": 1}),
+    "cast": Sample((X,), {"dtype": "f32"}),
+    "where": Sample(((X, "bool"), X, X)),
+    "lerp": Sample((X, X, X)),
+    "addcmul": Sample((X, X, X)),
+    "addcdiv": Sample((X, X, X)),
+    "prelu": Sample((X, ROW)),
+    "glu": Sample((X,), {"axis": 1}),
+    "argmax": Sample((X,), {"axis": 1}),
+    "argmin": Sample((X,), {"axis": 1}),
+    "diff": Sample((X, None, None)),
+    "batch_norm": Sample((IMAGE, None, None, ROW, ROW)),
+    "layer_norm": Sample((X, ROW, ROW), {"eps": 1e-5}),
+    "rms_norm": Sample((X, ROW)),
+    "group_norm": Sample((IMAGE, None, None), {"groups": 2}),
+    "avg_pool": Sample((IMAGE,), _POOL),
+    "max_pool": Sample((IMAGE,), _POOL),
+    "adaptive_avg_pool": Sample((IMAGE,), {"shape": (3, 3)}),
+    "adaptive_max_pool": Sample((IMAGE,), {"shape": (3, 3)}),
+    "resize": Sample((IMAGE,), {"size": (12, 12)}),
+    "grid_sample": Sample((IMAGE, (1, 2, 3, 2))),
+    "affine_grid": Sample(((1, 2, 3),), {"size": (1, 3, 4, 5)}),
+    "reshape": Sample((X,), {"shape": (8,)}),
+    "permute": Sample((X,), {"perm": (1, 0)}),
+    "expand": Sample((X,), {"shape": (3, 2, 4)}),
+    "repeat": Sample((X,), {"shape": (2, 1)}),
+    "cat": Sample((X, X)),
+    "stack": Sample((X, X)),
+    "split": Sample((X,), {"axis": 1, "sizes": (1, 3)}),
+    "slice": Sample((X,), {"axis": 1, "start": 1, "end": 3}),
+    "flip": Sample((X,), {"axes": (1,)}),
+    "pad": Sample((X,), {"before": (1, 0), "after": (0, 1), "value": 0}),
+    "gather": Sample((X, ((1, 4), "i64"))),
+    "index_select": Sample((X, ((3,), "i64"))),
+    "index": Sample((X, ((3,), "i64"))),
+    "embedding": Sample((X, ((3,), "i64"))),
+    "scatter": Sample((X, ((1, 4), "i64"), (1, 4))),
+    "index_put": Sample((X, ROW, ((), "i64"))),
+    "slice_scatter": Sample((X, (1, 4)), {"axis": 0, "start": 0, "end": 1}),
+    "fft2": Sample(((1, 4, 4), (1, 4, 4)), extensions="+fft"),
+    "rfft2": Sample(((1, 4, 4),), extensions="+fft"),
+    "recurrent": Sample(
+        ((3, 1, 2), (1, 1, 2), (1, 1, 2), (8, 2), (8, 2), (8,), (8,)), {"cell": "lstm", "layers": 1}
+    ),
+    "quantize": Sample((X,), {"scales": (0.5,), "zero_points": (0,)}),
+    "dequantize": Sample((X,), {"scales": (0.5,), "zero_points": (0,)}),
+    "arange": Sample((), {"end": 4, "dtype": "?"}),
+    "full": Sample((), {"shape": X, "value": 1, "dtype": "?"}),
+    "cond": Sample((((), "bool"), ROW), extensions="+cf", regions=_branches("exported", "mul"), results=(1,)),
+    "while_loop": Sample(((), ()), extensions="+cf", regions=_loop("exported", "gt", "sub"), results=(0, 1)),
+    "tosa.avg_pool2d": Sample(((1, 4, 4, 3),), {"kernel": (2, 2), "stride": (2, 2), "pad": (0, 0, 0, 0)}),
+    "tosa.max_pool2d": Sample(((1, 4, 4, 3),), {"kernel": (2, 2), "stride": (2, 2), "pad": (0, 0, 0, 0)}),
+    "tosa.conv2d": Sample(((1, 4, 4, 3), (2, 2, 2, 3), (2,)), _TOSA_CONV),
+    "tosa.conv3d": Sample(
+        ((1, 4, 4, 4, 3), (2, 2, 2, 2, 3), (2,)),
+        {"pad": (0, 0, 0, 0, 0, 0), "stride": (1, 1, 1), "dilation": (1, 1, 1)},
+    ),
+    "tosa.depthwise_conv2d": Sample(((1, 4, 4, 3), (2, 2, 3, 1), (3,)), _TOSA_CONV),
+    "tosa.transpose_conv2d": Sample(
+        ((1, 4, 4, 3), (2, 2, 2, 3), (2,)), {"out_pad": (0, 0, 0, 0), "stride": (1, 1)}
+    ),
+    "tosa.fft2d": Sample(((1, 4, 4), (1, 4, 4))),
+    "tosa.rfft2d": Sample(((1, 4, 4),)),
+    "tosa.matmul": Sample(((1, 2, 4), (1, 4, 3))),
+    "tosa.clamp": Sample((X,), {"min_val": 0, "max_val": 1}),
+    "tosa.select": Sample((X, X, X)),
+    "tosa.pad": Sample((X,), {"before": (1, 0), "after": (0, 1), "value": 0}),
+    "tosa.concat": Sample((X, X)),
+    "tosa.reshape": Sample((X,), {"shape": (8,)}),
+    "tosa.slice": Sample((X,), {"start": (0, 1), "size": (2, 2)}),
+    "tosa.tile": Sample((X,), {"shape": (2, 1)}),
+    "tosa.transpose": Sample((X,), {"perm": (1, 0)}),
+    "tosa.gather": Sample(((1, 4, 3), (1, 2))),
+    "tosa.scatter": Sample(((1, 4, 3), (1, 2), (1, 2, 3))),
+    "tosa.resize": Sample(((1, 4, 4, 3),), {"scale": (2, 1, 2, 1), "offset": (0, 0), "border": (1, 1)}),
+    "tosa.table": Sample((X, Zeros((256,))), by_dtype={"i16": Sample((X, Zeros((513,))))}),
+    "tosa.rescale": Sample(
+        (X,),
+        {"multiplier": (1 << 30,), "shift": (30,)},
+        by_dtype={"i48": Sample((X,), {"multiplier": (1 << 14,), "shift": (14,), "scale32": False})},
+    ),
+    "tosa.custom": Sample((X,), {"operator_name": "any", "domain_name": "any"}, results=(0,)),
+    "tosa.cond_if": Sample((((), "bool"), ROW), regions=_branches("tosa", "tosa.add"), results=(1,)),
+    "tosa.while_loop": Sample(((), ()), regions=_loop("tosa", "tosa.greater", "tosa.sub"), results=(0, 1)),
+    "tosa.variable": Sample((), _VARIABLE),
+    "tosa.variable_read": Sample((), _VARIABLE, before="tosa.variable"),
+    "tosa.variable_write": Sample((ROW,), _VARIABLE, before="tosa.variable"),
+}
+
+
+def sample_of(op: _core.OpInfo) -> Sample:
+    """The sample of an operator; by default operands are matrices and attributes those of the table."""
+    if op.name in SAMPLES:
+        return SAMPLES[op.name]
+    axes = {"axes": (1,)} if "axes" in op.attributes else {}
+    return Sample((X,) * len(op.operands.split()), axes)
+
+
+def one_op_graph(
+    op: _core.OpInfo,
+    dtype: str,
+    sample: Sample,
+    *,
+    dtypes: Sequence[str] = (),
+    more: Mapping[str, Any] | None = None,
+) -> _core.Graph:
+    """A graph of that operator alone; `dtypes`: those of the operands one by one.
+
+    Raises
+    ------
+    Error
+        Inference refuses the dtypes.
+    """
+    builder = _core.GraphBuilder("one", "tosa" if op.is_tosa else "exported")
+    given = iter(dtypes)
+    ids = []
+    types = []
+    for i, operand in enumerate(sample.operands):
+        if operand is None:
+            ids.append(-1)
+            continue
+        if isinstance(operand, Zeros):
+            ids.append(builder.add_constant(_zeros(operand.shape, next(given, dtype))))
+            continue
+        shape, own = operand if operand and isinstance(operand[-1], str) else (operand, next(given, dtype))
+        ids.append(builder.add_input(f"x{i}", own, shape, f"x{i}"))
+        types.append((_core.DTYPES.index(own), shape))
+    attributes = {k: dtype if v == "?" else v for k, v in sample.attributes.items()} | dict(more or {})
+    if sample.before:
+        builder.add(_ID[sample.before], attributes, [], "before", _ORIGIN, None, None)
+    if sample.results:
+        results = [types[i] for i in sample.results]
+        regions = () if sample.regions is None else sample.regions(dtype)
+        first = builder.add_many(op.id, attributes, ids, "one", _ORIGIN, results, regions)
+    else:
+        first = builder.add(op.id, attributes, ids, "one", _ORIGIN, None, None)
+    for i in range(_results(builder, first)):
+        builder.add_output(first + i, f"out[{i}]")
+    return builder.finish()
+
+
+def _zeros(shape: tuple[int, ...], dtype: str) -> _core.Constant:
+    data = np.zeros(8 * math.prod(shape), np.uint8)
+    nbytes = math.prod(shape) * _BYTES[dtype]
+    return _core.Constant("zeros", "lifted", dtype, shape, data.ctypes.data, nbytes, data)
+
+
+_BYTES = {"i8": 1, "i16": 2, "i32": 4}
+
+
+def _results(builder: _core.GraphBuilder, first: int) -> int:
+    """How many values follow."""
+    count = 0
+    while True:
+        try:
+            builder.type(first + count)
+        except _core.InternalError:
+            return count
+        count += 1
+
+
+# ---- canonical ----
+
+
+def canonical_cells(op: _core.OpInfo) -> Iterator[Cell]:
+    """One cell a dtype."""
+    sample = sample_of(op)
+    for dtype in DTYPES:
+        yield _cell(op, dtype, sample)
+
+
+def _cell(op: _core.OpInfo, dtype: str, sample: Sample) -> Cell:
+    try:
+        graph = one_op_graph(op, dtype, sample)
+        graph.verify()
+    except _core.Error as error:
+        return Cell(op.name, dtype, reason=_why(error))
+    reason = ""
+    runs = True
+    try:
+        _core.Session(graph)
+    except _core.Error as error:
+        runs, reason = False, _why(error)
+    targets: list[str] = []
+    extensions = _EXTENSIONS.get(dtype, "") + sample.extensions
+    for profile in _PROFILES:
+        if profile == "FP+INT" and targets:
+            break
+        if profile == "INT" and _EXTENSIONS.get(dtype, "") + sample.extensions.replace("+cf", ""):
+            continue  # these extensions belong to profile FP
+        try:
+            _core.lower(graph, target=f"TOSA-1.0+{profile}{extensions}")
+            targets.append(profile)
+        except (_core.UnsupportedOp, _core.SpecViolation) as error:
+            reason = reason or _why(error)
+    return Cell(op.name, dtype, True, runs, tuple(targets), reason)
+
+
+def _why(error: _core.Error) -> str:
+    return error.parts.get("what") or str(error)
+
+
+# ---- TOSA ----
+
+
+def tosa_modes(op: _core.OpInfo) -> Iterator[Mode]:
+    """One row a combination of dtypes; a single one for operators that take any tensors."""
+    sample = sample_of(op)
+    modes = _core.type_modes(op.name, len(sample.operands))
+    for dtypes, need in modes or [(("f32",), "")]:
+        yield _mode(op, sample.by_dtype.get(dtypes[0], sample), dtypes, need)
+
+
+def _mode(op: _core.OpInfo, sample: Sample, dtypes: tuple[str, ...], need: str) -> Mode:
+    done: dict[str, Any] = {}
+    try:
+        operands = dtypes[: len(sample.operands)]
+        graph = one_op_graph(op, dtypes[0], sample, dtypes=operands, more=_typed(op, dtypes, len(operands)))
+        graph.verify()
+        done["inferred"] = True
+        _core.Session(
+            graph, override_ops={"any.any": lambda x: x}
+        )  # what a custom operator does is its user's
+        done["runs"] = True
+        data = _core.serialize(graph)
+        done["written"] = True
+        back = _core.deserialize(data)
+        done["read"] = back.nodes[-1].op == op.name
+        lacking = _target_without(need)
+        done["checked"] = not _core.problems(graph, target=_target_with(need)) and bool(
+            not lacking or _core.problems(graph, target=lacking)
+        )
+    except _core.Error as error:
+        return replace(Mode(op.name, dtypes, need, reason=_why(error)), **done)
+    return replace(Mode(op.name, dtypes, need), **done)
+
+
+def _typed(op: _core.OpInfo, dtypes: tuple[str, ...], operands: int) -> dict[str, Any]:
+    """Attributes that say a dtype, or whose values depend on one."""
+    more: dict[str, Any] = {}
+    if "acc_type" in op.attributes and len(dtypes) > operands + 1:
+        more["acc_type"] = dtypes[-1]
+    if "dtype" in op.attributes:
+        more["dtype"] = dtypes[operands] if len(dtypes) > operands else dtypes[0]
+    return more
+
+
+def _target_with(need: str) -> str:
+    """The smallest target that has what a combination needs; all there is for an operator of any tensors."""
+    if not need:
+        return "TOSA-1.0+FP+INT+cf"
+    wanted = need.replace(" or ", " and ").split(" and ")
+    profiles = {name.removeprefix("PRO-") for name in wanted if name.startswith("PRO-")}
+    extensions = [_TEXT_OF[name] for name in wanted if name.startswith("EXT-")]
+    profiles |= {"FP"} if {"bf16", "fp8e4m3", "fp8e5m2", "fft"} & set(extensions) else set()
+    profiles |= {"INT"} if {"int16", "int4", "doubleround", "inexactround"} & set(extensions) else set()
+    return "+".join(["TOSA-1.0", *sorted(profiles or {"FP"}), *extensions])
+
+
+_TEXT_OF = {
+    "EXT-INT16": "int16",
+    "EXT-INT4": "int4",
+    "EXT-BF16": "bf16",
+    "EXT-FP8E4M3": "fp8e4m3",
+    "EXT-FP8E5M2": "fp8e5m2",
+    "EXT-FFT": "fft",
+    "EXT-VARIABLE": "variable",
+    "EXT-CONTROLFLOW": "cf",
+}
+
+
+def _target_without(need: str) -> str:
+    """A target that lacks it: the other profile, or both without the extension; empty if none does."""
+    if "EXT-" in need:
+        return "TOSA-1.0+FP+INT"
+    return "TOSA-1.0+INT" if need == "PRO-FP" else "TOSA-1.0+FP" if need == "PRO-INT" else ""
+
+
+# ---- together ----
+
+COLUMNS = ("runs", "FP", "INT", "FP+INT")
+"""What `support_of` gives dtypes for: run by us, lowered to a profile, lowered only with both."""
+
+
+def cells_of(op: _core.OpInfo) -> list[Cell] | list[Mode]:
+    """What is known of an operator: a cell a dtype, or for TOSA operators a row a combination of dtypes."""
+    return list(tosa_modes(op)) if op.is_tosa else list(canonical_cells(op))
+
+
+def support_of(op: _core.OpInfo) -> dict[str, tuple[str, ...]]:
+    """The dtypes of each of `COLUMNS`; of TOSA operators those of the first operand."""
+    found: dict[str, list[str]] = {column: [] for column in COLUMNS}
+    for cell in cells_of(op):
+        if isinstance(cell, Cell):
+            dtype, runs, targets = cell.dtype, cell.runs, cell.targets
+        else:
+            dtype, runs = cell.dtypes[0] if cell.dtypes else "any", cell.works
+            profiles = cell.need if "PRO-" in cell.need else _target_with(cell.need)
+            targets = tuple(profile for profile in ("FP", "INT") if profile in profiles)
+        for column in (*(("runs",) if runs else ()), *(targets if runs or isinstance(cell, Cell) else ())):
+            if dtype not in found[column]:
+                found[column].append(dtype)
+    return {column: tuple(dtypes) for column, dtypes in found.items()}
