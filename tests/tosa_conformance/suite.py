@@ -1,0 +1,351 @@
+"""The suite's own generator and runner, driven test by test: generate one, run it, delete it.
+
+`tosa_verif_conformance_generator` decides which batches of tests there are, and `tosa_verif_build_tests` which
+tests a batch has and what is in them; both run unchanged. Here a batch runs in a process of its own, because
+the generator changes its tables, and each test is handed to the suite's runner as soon as it is written. The
+names of all tests (the plan) and the result of each are kept, so that a run that was stopped goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import multiprocessing
+import os
+import queue
+import shutil
+import sys
+import tempfile
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
+
+import conformance.tosa_verif_conformance_generator as conformance_generator
+import generator.tosa_verif_build_tests as build_tests
+import runner.tosa_verif_run_tests as run_tests
+from runner import tosa_refmodel_compliance_sut_run as reference
+from runner.tosa_test_runner import TosaTestRunner
+
+from tosa_conformance import sut
+from tosa_conformance.tags import tag_of
+
+ROOT = Path(__file__).resolve().parents[2]
+SPECIFICATION = "1.0.2"
+PROFILE = "tosa-pro-fp"
+EXTENSIONS = (
+    "tosa-ext-bf16",
+    "tosa-ext-controlflow",
+    "tosa-ext-fft",
+    "tosa-ext-fp8e4m3",
+    "tosa-ext-fp8e5m2",
+    "tosa-ext-variable",
+)
+SUITE_SEED = 42  # other seeds give tests that are not the official ones
+_PASSES = ("EXPECTED_PASS", "EXPECTED_FAILURE")
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One call of the suite's test builder: its arguments and the tests it makes."""
+
+    operator: str
+    arguments: tuple[str, ...]
+    tests: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a test ended.
+
+    Attributes
+    ----------
+    test : str
+    operator : str
+        As the suite names it.
+    outcome : str
+        The runner's code for tosaic: ``EXPECTED_PASS``, ``EXPECTED_FAILURE``, ``UNEXPECTED_FAILURE`` ...;
+        ``REFERENCE_FAILURE`` if the suite's own reference run did not succeed, so that nothing was compared.
+    message : str
+        Why, if the suite does not accept it; the rejection, if the test is negative.
+    seconds : float
+        Of our run and of the comparison.
+    """
+
+    test: str
+    operator: str
+    outcome: str
+    message: str
+    seconds: float
+
+    @property
+    def ok(self) -> bool:
+        """The suite accepts it."""
+        return self.outcome in _PASSES
+
+    @property
+    def negative(self) -> bool:
+        """The test asks for a rejection."""
+        return tag_of(self.test) is not None
+
+
+def suite_version() -> str:
+    """``tosa-tools 2026.8.0, specification 1.0.2``."""
+    return f"tosa-tools {version('tosa-tools')}, specification {SPECIFICATION}"
+
+
+def fingerprint() -> str:
+    """Changes with what may change a result: the layers that read, check and run a file, and how we test."""
+    digest = hashlib.sha256(suite_version().encode())
+    folders = [ROOT / "cpp" / "tosaic" / layer for layer in ("base", "ir", "kernels", "target", "tosa", "exec")]
+    files = [file for folder in folders for file in sorted(folder.rglob("*")) if file.is_file()]
+    files += [Path(__file__).parent / name for name in ("sut.py", "tags.py")]
+    for file in files:
+        digest.update(file.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+# ---- what there is ----
+
+
+def _batches() -> list[Batch]:
+    """All calls of the test builder that the suite's generator would make, recorded instead of run."""
+    commands: list[list[str]] = []
+
+    def record(cwd: Path, command: list[str]) -> tuple[list[str], int, str, str]:
+        commands.append(command)
+        return command, 0, "", ""
+
+    kept = conformance_generator._run_sh_command_mp, sys.argv
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = ["--profile", PROFILE, "--extension", *EXTENSIONS, "--tosa-version", SPECIFICATION]
+        arguments += ["--seed", str(SUITE_SEED), "--jobs", "1", "--build-directory", folder]
+        arguments += ["--list-tests-to-file", str(Path(folder) / "list.txt")]
+        conformance_generator._run_sh_command_mp = record
+        sys.argv = ["tosa_verif_conformance_generator", *arguments]
+        try:
+            with _silence():
+                status = conformance_generator.main()
+        finally:
+            conformance_generator._run_sh_command_mp, sys.argv = kept
+    if status != 0 or not commands:
+        raise RuntimeError(f"the suite's generator gave {status} and {len(commands)} batches")
+    return sorted(map(_batch, commands), key=lambda batch: (batch.operator, batch.arguments))
+
+
+def _batch(command: list[str]) -> Batch:
+    output = command.index("-o")
+    operator = Path(command[output + 1]).parts[-3]
+    arguments = [*command[1:output], *command[output + 2 :]]
+    extension = arguments.index("--extension")  # the suite passes on a set
+    end = next(i for i in range(extension + 1, len(arguments)) if arguments[i].startswith("--"))
+    arguments[extension + 1 : end] = sorted(arguments[extension + 1 : end])
+    return Batch(operator, tuple(argument for argument in arguments if argument != "--list-tests"))
+
+
+@contextlib.contextmanager
+def _silence() -> Iterator[None]:
+    """The suite reports by printing; what is of interest comes back as data."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    kept = os.dup(1), os.dup(2)
+    with Path(os.devnull).open("w") as sink:
+        os.dup2(sink.fileno(), 1)
+        os.dup2(sink.fileno(), 2)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        for number, original in enumerate(kept, 1):
+            os.dup2(original, number)
+            os.close(original)
+
+
+def plan(results: Path, jobs: int) -> list[Batch]:
+    """Every batch with the names of its tests; made once for a version of the suite."""
+    file = results / "plan.json"
+    if file.exists():
+        known = json.loads(file.read_text())
+        if known["suite"] == suite_version():
+            return [Batch(b["operator"], tuple(b["arguments"]), tuple(b["tests"])) for b in known["batches"]]
+    batches = [
+        Batch(batch.operator, batch.arguments, tuple(names))
+        for batch, names in _in_processes(_list_names, [(batch,) for batch in _batches()], jobs)
+    ]
+    batches.sort(key=lambda batch: (batch.operator, batch.arguments))
+    results.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps({"suite": suite_version(), "batches": [asdict(b) for b in batches]}))
+    return batches
+
+
+def _list_names(report: Any, batch: Batch) -> None:
+    names: list[str] = []
+
+    class Listing(build_tests.TosaTestGen):  # type: ignore[misc]
+        def serializeTest(self, test: Any) -> bool:
+            names.append(str(test))
+            return True
+
+    build_tests.TosaTestGen = Listing
+    with tempfile.TemporaryDirectory() as folder:
+        build_tests.main([*batch.arguments, "-o", folder])
+    report((batch, names))
+
+
+# ---- which of them ----
+
+
+def sample(batches: Iterable[Batch], seed: int, limit: int) -> list[Batch]:
+    """At most `limit` tests of each operator, drawn by the seed."""
+    batches = list(batches)
+    chosen = set()
+    for operator in {batch.operator for batch in batches}:
+        names = [name for batch in batches if batch.operator == operator for name in batch.tests]
+        names.sort(key=lambda name: zlib.crc32(f"{seed} {name}".encode()))
+        chosen |= {(operator, name) for name in names[:limit]}
+    return select(batches, lambda operator, name: (operator, name) in chosen)
+
+
+def select(batches: Iterable[Batch], keep: Any) -> list[Batch]:
+    """The batches with the tests for which ``keep(operator, name)`` holds."""
+    reduced = [
+        Batch(b.operator, b.arguments, tuple(name for name in b.tests if keep(b.operator, name)))
+        for b in batches
+    ]
+    return [batch for batch in reduced if batch.tests]
+
+
+# ---- running ----
+
+
+def run(batches: Iterable[Batch], jobs: int = 1, failed: Path | None = None) -> Iterator[Result]:
+    """Generates and runs the tests of the batches; results come as they are made.
+
+    Parameters
+    ----------
+    batches : iterable of Batch
+    jobs : int
+        Processes at a time.
+    failed : Path, optional
+        Where to move the directories of tests that the suite does not accept.
+    """
+    pieces = [piece for batch in batches for piece in _pieces(batch, jobs)]
+    pieces.sort(key=lambda piece: -len(piece.tests))
+    yield from _in_processes(_run_batch, [(piece, failed) for piece in pieces], jobs)
+
+
+def _pieces(batch: Batch, jobs: int) -> list[Batch]:
+    """One batch for each process if it is large; each process lists all its tests again."""
+    count = jobs if len(batch.tests) > 40 else 1
+    return [Batch(batch.operator, batch.arguments, batch.tests[i::count]) for i in range(count)]
+
+
+def _run_batch(report: Any, batch: Batch, failed: Path | None) -> None:
+    wanted = set(batch.tests)
+
+    class Running(build_tests.TosaTestGen):  # type: ignore[misc]
+        def serializeTest(self, test: Any) -> bool:
+            name = str(test)
+            if name not in wanted:
+                return True
+            wanted.remove(name)
+            try:
+                made = super().serializeTest(test)
+                folder = Path(self.basePath) / self.testPath
+                result = _run_test(folder, batch.operator) if made else None
+            except Exception as error:  # of the suite: one test less must not end the batch
+                made, result = False, Result(name, batch.operator, "INTERNAL_ERROR", repr(error), 0.0)
+            if result is None:
+                result = Result(name, batch.operator, "INTERNAL_ERROR", "the suite did not make this test", 0.0)
+            if made and not result.ok and failed is not None:
+                shutil.rmtree(failed / name, ignore_errors=True)
+                shutil.move(folder, failed / name)
+            elif made:
+                shutil.rmtree(folder)
+            report(result)
+            return True
+
+    build_tests.TosaTestGen = Running
+    with tempfile.TemporaryDirectory() as folder:
+        build_tests.main([*batch.arguments, "-o", folder])
+    for name in sorted(wanted):
+        report(Result(name, batch.operator, "INTERNAL_ERROR", "the suite does not list this test any more", 0.0))
+
+
+def _run_test(folder: Path, operator: str) -> Result:
+    """The suite's runner on one directory: first the reference model in double precision, then tosaic."""
+    arguments = ["--profile", PROFILE, "--extension", *EXTENSIONS, "--no-color", "--test", str(folder)]
+    options = run_tests.parseArgs(arguments)
+    _find_tools(options)
+    tasks: queue.Queue[Path] = queue.Queue()
+    tasks.put(folder)
+    answers: queue.Queue[Any] = queue.Queue()
+    run_tests.workerThread(tasks, [(sut, [])], reference, options, answers)
+    by_runner = {}
+    while not answers.empty():
+        module, _, outcome, message, duration = answers.get()
+        by_runner[module] = outcome, message or "", duration.total_seconds()
+    outcome, message, seconds = by_runner[sut.__name__]
+    name = outcome.name
+    if reference.__name__ in by_runner:
+        other, why, _ = by_runner[reference.__name__]
+        if other != TosaTestRunner.Result.EXPECTED_PASS:
+            name, message = "REFERENCE_FAILURE", f"{other.name}: {why}"
+    elif outcome == TosaTestRunner.Result.EXPECTED_PASS:
+        name, message = "REFERENCE_FAILURE", "the test has no criteria: nothing was compared"
+    return Result(folder.name, operator, name, message, round(seconds, 3))
+
+
+def _find_tools(options: Any) -> None:
+    tools = run_tests.cmf
+    types = tools.TosaFileType
+    options.ref_model_path = tools.find_tosa_file(types.REF_MODEL, None, False)
+    options.generate_lib_path = tools.find_tosa_file(types.GENERATE_LIBRARY, options.ref_model_path)
+    options.verify_path = tools.find_tosa_file(types.VERIFY, options.ref_model_path)
+    options.flatc_path = tools.find_tosa_file(types.FLATC, options.ref_model_path)
+    options.schema_path = tools.find_tosa_file(types.SCHEMA, options.ref_model_path)
+
+
+# ---- processes ----
+
+
+def _in_processes(work: Any, tasks: list[tuple[Any, ...]], jobs: int) -> Iterator[Any]:
+    """Calls ``work(report, *task)`` for each task in a forked process; yields what they report.
+
+    Raises
+    ------
+    RuntimeError
+        A process ended without success.
+    """
+    context = multiprocessing.get_context("fork")
+    waiting = list(reversed(tasks))
+    running: dict[Connection, Any] = {}
+    while waiting or running:
+        while waiting and len(running) < jobs:
+            receiver, sender = context.Pipe(duplex=False)
+            task = waiting.pop()
+            process = context.Process(target=_in_child, args=(work, sender, task), daemon=True)
+            process.start()
+            sender.close()
+            running[receiver] = process
+        for receiver in wait(list(running)):
+            assert isinstance(receiver, Connection)
+            try:
+                yield receiver.recv()
+            except EOFError:
+                process = running.pop(receiver)
+                process.join()
+                receiver.close()
+                if process.exitcode != 0:
+                    raise RuntimeError(f"a process of the suite ended with {process.exitcode}") from None
+
+
+def _in_child(work: Any, sender: Connection, task: tuple[Any, ...]) -> None:
+    with _silence():
+        work(sender.send, *task)
+    sender.close()

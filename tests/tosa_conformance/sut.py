@@ -1,0 +1,97 @@
+"""tosaic as a system under test of the suite's runner: read the file, check it against its target, run it.
+
+The target is what the test requires and no more, so that each test also checks our tables of profiles and
+extensions. A negative test passes only if the rule of its ERRORIF tag is what rejected it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tosaic
+from runner.tosa_test_runner import TosaTestRunner
+from tosa_serializer import DType
+from tosa_serializer.numpy_utils import save_npy
+from tosaic import _core
+
+from tosa_conformance.tags import rejected_by_rule_of, tag_of
+
+Outcome = TosaTestRunner.TosaGraphResult
+
+
+def target_of(requirements: dict[str, Any]) -> str:
+    """``TOSA-1.0+FP+bf16``: profile FP and the extensions that the test requires."""
+    extensions = [name.removeprefix("tosa-ext-") for name in requirements.get("extensions_required", [])]
+    return "+".join(["TOSA-1.0", "FP", *extensions])
+
+
+class Rejected(Exception):
+    """Our tools do not take the test; the text holds every reason."""
+
+
+_DTYPES = {
+    "bool": DType.BOOL,
+    "i8": DType.INT8,
+    "i16": DType.INT16,
+    "i32": DType.INT32,
+    "i48": DType.INT48,
+    "f8e4m3": DType.FP8E4M3,
+    "f8e5m2": DType.FP8E5M2,
+    "f16": DType.FP16,
+    "bf16": DType.BF16,
+    "f32": DType.FP32,
+}
+
+
+def read_array(file: Path) -> np.ndarray[Any, Any]:
+    """The array of a file; dtypes that the format does not know come as unsigned integers of their width."""
+    array = np.load(file)
+    return array.view(f"u{array.dtype.itemsize}") if array.dtype.kind == "V" else array
+
+
+def run_file(file: Path, target: str, inputs: dict[str, Path], outputs: dict[str, Path]) -> None:
+    """Runs a file on the arrays of files, by name, and writes its results.
+
+    Raises
+    ------
+    Rejected
+        The reader, the checker or the executor refuses.
+    """
+    try:
+        program = tosaic.load_tosa(file)
+        problems = tosaic.check(program, target=target).problems
+        if problems:
+            raise Rejected("\n".join(problem.message for problem in problems))
+        results = program.run_arrays([read_array(inputs[port.path]) for port in program.inputs])
+    except tosaic.InternalError:
+        raise
+    except _core.Error as error:
+        raise Rejected(f"{type(error).__name__}: {error}") from error
+    for port, array in zip(program.outputs, results, strict=True):
+        save_npy(outputs[port.path], array, _DTYPES[port.dtype])
+
+
+class TosaSUTRunner(TosaTestRunner):  # type: ignore[misc]
+    """What the suite's runner makes of a test directory."""
+
+    def runTestGraph(self) -> tuple[Outcome, str | None]:
+        desc, folder = self.testDesc, Path(self.testDirPath)
+        try:
+            run_file(
+                folder / desc["tosa_file"],
+                target_of(desc["test_requirements"]),
+                {n: folder / f for n, f in zip(desc["ifm_name"], desc["ifm_file"], strict=True)},
+                {n: folder / f for n, f in zip(desc["ofm_name"], desc["ofm_file"], strict=True)},
+            )
+        except Rejected as rejection:
+            return self.judged(str(rejection))
+        return Outcome.TOSA_VALID, None
+
+    def judged(self, reasons: str) -> tuple[Outcome, str]:
+        """A rejection counts as the error that the test asks for only if that error's rule made it."""
+        tag = tag_of(self.testName)
+        if tag is None or rejected_by_rule_of(tag, reasons):
+            return Outcome.TOSA_ERROR, reasons
+        return Outcome.OTHER_ERROR, f"rejected, but not by the rule of {tag}: {reasons}"
