@@ -50,7 +50,9 @@ class Record:
 
     def known(self) -> list[Result]:
         """All there are; the last one of a test counts."""
-        lines = [line for file in sorted(self.folder.glob("*.jsonl")) for line in file.read_text().splitlines()]
+        lines = [
+            line for file in sorted(self.folder.glob("*.jsonl")) for line in file.read_text().splitlines()
+        ]
         results = [Result(**json.loads(line)) for line in lines]
         return list({(result.operator, result.test): result for result in results}.values())
 
@@ -75,7 +77,9 @@ def page(batches: list[Batch], results: Iterable[Result]) -> str:
         rows.append(_row(operator, cells))
         failures += [result for result in done if not result.ok]
     text = _HEAD.format(
-        date=date.today().isoformat(), suite=suite.suite_version(), profile=suite.PROFILE,
+        date=date.today().isoformat(),
+        suite=suite.suite_version(),
+        profile=suite.PROFILE,
         extensions=", ".join(name.removeprefix("tosa-ext-") for name in suite.EXTENSIONS),
     )
     text += "\n".join([*rows, _row("all", sums)]) + "\n\n## Not accepted\n\n"

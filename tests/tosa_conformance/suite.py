@@ -101,7 +101,9 @@ def suite_version() -> str:
 def fingerprint() -> str:
     """Changes with what may change a result: the layers that read, check and run a file, and how we test."""
     digest = hashlib.sha256(suite_version().encode())
-    folders = [ROOT / "cpp" / "tosaic" / layer for layer in ("base", "ir", "kernels", "target", "tosa", "exec")]
+    folders = [
+        ROOT / "cpp" / "tosaic" / layer for layer in ("base", "ir", "kernels", "target", "tosa", "exec")
+    ]
     files = [file for folder in folders for file in sorted(folder.rglob("*")) if file.is_file()]
     files += [Path(__file__).parent / name for name in ("sut.py", "tags.py")]
     for file in files:
@@ -261,7 +263,9 @@ def _run_batch(report: Any, batch: Batch, failed: Path | None) -> None:
             except Exception as error:  # of the suite: one test less must not end the batch
                 made, result = False, Result(name, batch.operator, "INTERNAL_ERROR", repr(error), 0.0)
             if result is None:
-                result = Result(name, batch.operator, "INTERNAL_ERROR", "the suite did not make this test", 0.0)
+                result = Result(
+                    name, batch.operator, "INTERNAL_ERROR", "the suite did not make this test", 0.0
+                )
             if made and not result.ok and failed is not None:
                 shutil.rmtree(failed / name, ignore_errors=True)
                 shutil.move(folder, failed / name)
@@ -274,7 +278,9 @@ def _run_batch(report: Any, batch: Batch, failed: Path | None) -> None:
     with tempfile.TemporaryDirectory() as folder:
         build_tests.main([*batch.arguments, "-o", folder])
     for name in sorted(wanted):
-        report(Result(name, batch.operator, "INTERNAL_ERROR", "the suite does not list this test any more", 0.0))
+        report(
+            Result(name, batch.operator, "INTERNAL_ERROR", "the suite does not list this test any more", 0.0)
+        )
 
 
 def _run_test(folder: Path, operator: str) -> Result:

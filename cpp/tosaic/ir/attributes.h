@@ -487,7 +487,15 @@ struct TosaMaxPoolAttrs {
   bool operator==(const TosaMaxPoolAttrs&) const = default;
 };
 
-// matmul: zero points of A and B; negate: of input and output.
+// Zero points of A and B. `dtype`: of the result, where f16 operands give f32.
+struct TosaMatmulAttrs {
+  std::int64_t first_zp = 0, second_zp = 0;
+  std::optional<DType> dtype;
+  TOSAIC_FIELDS(TOSAIC_FIELD(first_zp) TOSAIC_FIELD(second_zp) TOSAIC_FIELD(dtype))
+  bool operator==(const TosaMatmulAttrs&) const = default;
+};
+
+// negate: zero points of input and output.
 struct TosaZeroPointAttrs {
   std::int64_t first_zp = 0, second_zp = 0;
   TOSAIC_FIELDS(TOSAIC_FIELD(first_zp) TOSAIC_FIELD(second_zp))
@@ -621,7 +629,7 @@ using Attrs =
                  EluAttrs, SoftplusAttrs, EpsAttrs, NanToNumAttrs, ValueAttrs, VectorNormAttrs, EinsumAttrs,
                  GridSampleAttrs, AffineGridAttrs, IndexPutAttrs, FftAttrs, RecurrentAttrs, QuantizeAttrs,
                  DequantizeAttrs, TosaFftAttrs, TosaRfftAttrs, TosaRescaleAttrs, TosaCustomAttrs,
-                 TosaVariableAttrs, TosaNameAttrs>;
+                 TosaVariableAttrs, TosaNameAttrs, TosaMatmulAttrs>;
 
 // Attributes are immutable once on a node, so nodes and graph copies share them.
 using AttrsRef = std::shared_ptr<const Attrs>;

@@ -380,13 +380,17 @@ Types resize(const Call& call) {
 
 // ---- matrix product ----
 
-// No accumulator attribute: f16 accumulates in f16, bf16 in f32.
+// No accumulator attribute: the result has the accumulator's dtype, for f16 either of two.
 DType matmul_dtype(const Call& call, DType input) {
-  return input == DType::kBF16 ? DType::kF32 : accumulation(call, input).result;
+  const DType dtype = accumulation(call, input).accumulator;
+  const std::optional<DType> asked = call.attrs<TosaMatmulAttrs>().dtype;
+  if (asked && *asked != dtype && !(input == DType::kF16 && *asked == DType::kF32))
+    call.fail("attribute 'dtype' for " + text_of(input), text_of(dtype), text_of(*asked));
+  return asked.value_or(dtype);
 }
 
 Types matmul(const Call& call) {
-  const auto& attrs = call.attrs<TosaZeroPointAttrs>();
+  const auto& attrs = call.attrs<TosaMatmulAttrs>();
   const DType input = call.operand(0).dtype;
   const DType dtype = matmul_dtype(call, input);
   call.require_same_dtype(1, 0);

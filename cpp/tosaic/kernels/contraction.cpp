@@ -347,7 +347,7 @@ Kernel prepare_contraction(const Request& request) {
   }
   if (op == Op::kMatmul) return product_kernel(request, {}, matmul(shape(0), shape(1)), {});
   if (op == Op::kTosaMatmul) {
-    const auto& attrs = std::get<TosaZeroPointAttrs>(*request.attrs);
+    const auto& attrs = std::get<TosaMatmulAttrs>(*request.attrs);
     return product_kernel(request, {}, matmul(shape(0), shape(1)), {attrs.first_zp, attrs.second_zp});
   }
   if (op == Op::kAddmm || op == Op::kBaddbmm) {

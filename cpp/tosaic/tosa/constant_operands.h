@@ -31,9 +31,11 @@ void visit_constant_operands(A& attrs, std::span<const DType> dtypes, Visit& vis
     visit.zero_point("input_zp", dtypes[0], attrs.input_zp, false);
     visit.zero_point("output_zp", dtypes[0], attrs.output_zp, false);
   } else if constexpr (std::is_same_v<T, TosaZeroPointAttrs>) {
-    const bool binary = dtypes.size() == 2;  // matmul; else negate
-    visit.zero_point(binary ? "A_zp" : "input1_zp", dtypes[0], attrs.first_zp, false);
-    visit.zero_point(binary ? "B_zp" : "output_zp", dtypes[binary ? 1 : 0], attrs.second_zp, false);
+    visit.zero_point("input1_zp", dtypes[0], attrs.first_zp, false);
+    visit.zero_point("output_zp", dtypes[0], attrs.second_zp, false);
+  } else if constexpr (std::is_same_v<T, TosaMatmulAttrs>) {
+    visit.zero_point("A_zp", dtypes[0], attrs.first_zp, false);
+    visit.zero_point("B_zp", dtypes[1], attrs.second_zp, false);
   } else if constexpr (std::is_same_v<T, TosaRescaleAttrs>) {
     visit.elements("multiplier", attrs.scale32 ? DType::kI32 : DType::kI16, attrs.multiplier);
     visit.elements("shift", DType::kI8, attrs.shift);

@@ -195,6 +195,7 @@ class BlockReader {
     read_names();
     read_inputs();
     read_producers();
+    check_declared_extents();
     read_regions();
     graph_.stage = Stage::kTosa;
     for (const std::uint32_t index : topological_order()) emit(index);
@@ -339,16 +340,32 @@ class BlockReader {
     if (length(tensor.shape()) > kMaxRank)
       throw_here<UnsupportedOp>(name + " has too many axes", "at most " + std::to_string(kMaxRank),
                                 std::to_string(length(tensor.shape())));
-    for (std::size_t i = 0; i < length(tensor.shape()); ++i) {
-      const std::int32_t extent = tensor.shape()->Get(static_cast<flatbuffers::uoffset_t>(i));
+    for (std::size_t i = 0; i < length(tensor.shape()); ++i)
+      type.shape.push_back(tensor.shape()->Get(static_cast<flatbuffers::uoffset_t>(i)));
+    return type;
+  }
+
+  void check_extents(const Slot& slot) const {
+    const std::string name = "tensor " + quoted(view(slot.tensor->name()));
+    for (const std::int64_t extent : slot.type.shape)
       if (extent < 1)
         throw_here<InvalidGraph>(name + " has an extent that is not positive", "at least 1",
                                  std::to_string(extent));
-      type.shape.push_back(extent);
-    }
-    if (num_elements(type.shape) > std::numeric_limits<std::int64_t>::max() / 8)
-      throw_here<InvalidGraph>(name + " is too large", "", to_string(type.shape));
-    return type;
+    if (num_elements(slot.type.shape) > std::numeric_limits<std::int64_t>::max() / 8)
+      throw_here<InvalidGraph>(name + " is too large", "", to_string(slot.type.shape));
+  }
+
+  // Of every tensor but results that are inferred: those are compared as a whole, which says what is wrong.
+  void check_declared_extents() const {
+    for (const Slot& slot : slots_)
+      if (slot.tensor != nullptr && !is_inferred(slot)) check_extents(slot);
+  }
+
+  [[nodiscard]] bool is_inferred(const Slot& slot) const {
+    if (slot.producer == Slot::kNone) return false;
+    const std::optional<Op> op =
+        op_from_code(static_cast<std::uint32_t>(block_.operators()->Get(slot.producer)->op()));
+    return op && has_inference(*op);
   }
 
   std::uint32_t find(std::string_view name) const {
@@ -366,6 +383,7 @@ class BlockReader {
       if (slot.tensor == nullptr) throw_here<UnsupportedOp>("input " + quoted(name) + " is a shape value");
       if (slot.is_variable) throw_here<InvalidGraph>("input " + quoted(name) + " is a variable");
       if (slot.is_input) throw_here<InvalidGraph>("input " + quoted(name) + " is listed twice");
+      check_extents(slot);
       slot.is_input = true;
       slot.value = graph_.add_input(InputKind::kUser, std::string(name), slot.type, std::string(name));
     }
@@ -711,13 +729,12 @@ class BlockReader {
   // The one element of the next operand, in memory layout.
   std::array<std::byte, 8> element_bytes(const char* name, DType dtype) {
     Slot& slot = constant_operand(name, false);
-    if (slot.type.dtype != dtype || num_elements(slot.type.shape) != 1) {
-      TensorType wanted;
-      wanted.dtype = dtype;
-      wanted.shape = Shape{1};
+    TensorType wanted;
+    wanted.dtype = dtype;
+    wanted.shape = Shape{1};
+    if (!(slot.type == wanted))
       throw_here<InvalidGraph>("the operand " + std::string(name) + " has the wrong type", to_string(wanted),
                                to_string(slot.type));
-    }
     std::array<std::byte, 8> bytes{};
     const std::span<const std::byte> stored = constant_storage(slot).bytes();
     std::copy(stored.begin(), stored.end(), bytes.begin());
@@ -731,7 +748,9 @@ class BlockReader {
                                 "at most " + std::to_string(kMaxShapeLength) + " entries",
                                 std::to_string(shape.rank()));
     const std::size_t needed = shape.rank() * sizeof(std::int64_t);
-    if (length(shape.data()) != needed)
+    const bool placeholder =
+        shape.rank() == 0 && length(shape.data()) == sizeof(std::int64_t);  // of some writers
+    if (length(shape.data()) != needed && !placeholder)
       throw_here<InvalidGraph>("the shape value " + quoted(view(shape.name())) + " has the wrong size",
                                std::to_string(needed) + " bytes",
                                std::to_string(length(shape.data())) + " bytes");
@@ -794,8 +813,6 @@ class BlockReader {
           visit_constant_operands(a, std::span<const DType>(dtypes), *this);
         },
         attrs);
-    if (op == Op::kTosaMatmul && dtypes[0] == DType::kF16 && declared.front().dtype == DType::kF32)
-      throw_here<UnsupportedOp>("f16 operands with an f32 result are not supported", "an f16 result", "f32");
     if (has_inference(op)) check_results(op, attrs, operands, declared);
     add_node(op, std::move(attrs), operands, declared);
   }
@@ -953,11 +970,15 @@ class BlockReader {
   void read(CastAttrs& a, const DTypes& /*dtypes*/, const TensorType& result) const {
     a.dtype = result.dtype;
   }
+  void read(TosaMatmulAttrs& a, const DTypes& dtypes, const TensorType& result) const {
+    if (dtypes[0] == DType::kF16 && result.dtype == DType::kF32) a.dtype = result.dtype;
+  }
   void read(AxisAttrs& a, const DTypes& /*dtypes*/, const TensorType& /*result*/) const {
     a.axis = table<schema::ReduceSumAttribute>().axis();
   }
-  void read(PermuteAttrs& a, const DTypes& /*dtypes*/, const TensorType& result) const {
-    a.perm = ints("perms", table<schema::TransposeAttribute>().perms(), result.rank());
+  void read(PermuteAttrs& a, const DTypes& /*dtypes*/, const TensorType& /*result*/) const {
+    const Ints* perms = table<schema::TransposeAttribute>().perms();
+    a.perm = ints("perms", perms, std::min<std::size_t>(length(perms), kMaxRank));
   }
   void read(TosaConvAttrs& a, const DTypes& /*dtypes*/, const TensorType& /*result*/) const {
     const auto& t = table<schema::Conv2dAttribute>();

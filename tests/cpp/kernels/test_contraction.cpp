@@ -320,7 +320,7 @@ TEST_CASE("fast products stay within tolerance of the reference") {
     check_fast_paths(product(Op::kMatmul, NoAttrs{}, {{2, 3, 9}, {9}}, {2, 3}, fixed));
     check_fast_paths(product(Op::kMatmul, NoAttrs{}, {{3, 0}, {0, 4}}, {3, 4}, fixed));
     check_fast_paths(
-        product(Op::kTosaMatmul, TosaZeroPointAttrs{}, {{2, 15, 33}, {2, 33, 47}}, {2, 15, 47}, fixed));
+        product(Op::kTosaMatmul, TosaMatmulAttrs{}, {{2, 15, 33}, {2, 33, 47}}, {2, 15, 47}, fixed));
     check_fast_paths(product(Op::kAddmm, AddmmAttrs{}, {{7}, {5, 6}, {6, 7}}, {5, 7}, fixed));
     check_fast_paths(product(Op::kAddmm, AddmmAttrs{0.5, 2.0}, {{5, 1}, {5, 6}, {6, 7}}, {5, 7}, fixed));
     check_fast_paths(
@@ -352,7 +352,7 @@ TEST_CASE("integer products wrap as two's complement does") {
 TEST_CASE("TOSA matmul subtracts both zero points") {
   const Call call{
       .op = Op::kTosaMatmul,
-      .attrs = TosaZeroPointAttrs{3, -4},
+      .attrs = TosaMatmulAttrs{3, -4, std::nullopt},
       .operands = {array(DType::kI8, {1, 1, 2}, {-128, 5}), array(DType::kI8, {1, 2, 1}, {127, -4})},
       .dtype = DType::kI32,
       .shape = {1, 1, 1}};

@@ -148,13 +148,17 @@ void add_windows(std::vector<TosaCase>& cases) {
 
 void add_matmul(std::vector<TosaCase>& cases) {
   for (const DType dtype : {DType::kF32, DType::kI8, DType::kI16, DType::kF16, DType::kBF16}) {
-    TosaZeroPointAttrs zero_points;
-    if (dtype == DType::kI8) zero_points = {-3, 4};
-    cases.push_back(Case(named(Op::kTosaMatmul, dtype), Op::kTosaMatmul, zero_points)
+    TosaMatmulAttrs attrs;
+    if (dtype == DType::kI8) attrs = {-3, 4, std::nullopt};
+    cases.push_back(Case(named(Op::kTosaMatmul, dtype), Op::kTosaMatmul, attrs)
                         .in(dtype, {2, 3, 4})
                         .constant(dtype, {2, 4, 5})
                         .done());
   }
+  cases.push_back(Case("matmul_f16_f32", Op::kTosaMatmul, TosaMatmulAttrs{0, 0, DType::kF32})
+                      .in(DType::kF16, {2, 3, 4})
+                      .constant(DType::kF16, {2, 4, 5})
+                      .done());
 }
 
 void add_elementwise(std::vector<TosaCase>& cases) {
