@@ -1,9 +1,9 @@
 """Runs the official TOSA conformance suite against tosaic and writes docs/conformance.md.
 
-    python tests/full/run_conformance.py [--operators OP ...] [--limit N --seed S] [--jobs J] [--results FOLDER]
+    python tests/full/run_conformance.py [--operators OP ...] [--limit N --seed S] [--jobs J] [--results DIR]
 
-Tests are generated, run by the suite's own runner and deleted one by one. Results are kept in the folder for as
-long as our sources stay the same, so a run that was stopped goes on; directories of failing tests are kept
+Tests are generated, run by the suite's own runner and deleted one by one. Results are kept in the folder for
+as long as our sources stay the same, so a run that was stopped goes on; directories of failing tests are kept
 there too. The page is written if all operators were asked for, with all their tests. Exit code 1 if the suite
 rejects a test.
 """
@@ -14,7 +14,6 @@ import argparse
 import json
 import os
 import sys
-import sysconfig
 from collections.abc import Iterable
 from datetime import date
 from pathlib import Path
@@ -102,9 +101,9 @@ _HEAD = """# The TOSA conformance suite
 
 {date}; {suite}; profile {profile}; extensions {extensions}.
 
-The system under test is the reader, the checker with the target that each test requires, and the executor. The
-suite's own runner runs the reference model in double precision and its own verifier decides. A positive test
-passes if every output is within the suite's criteria, a negative one if it is rejected by the rule that
+The system under test is the reader, the checker with the target that each test requires, and the executor.
+The suite's own runner runs the reference model in double precision and its own verifier decides. A positive
+test passes if every output is within the suite's criteria, a negative one if it is rejected by the rule that
 `tests/tosa_conformance/tags.py` gives for its ERRORIF tag.
 
 | operator | tests | positive passed | negative rejected |
@@ -124,7 +123,6 @@ def main() -> int:
     parser.add_argument("--again", action="store_true", help="also run what failed before")
     parser.add_argument("--page", type=Path, help="write the table here, whatever was run")
     options = parser.parse_args()
-    os.environ["PATH"] = sysconfig.get_path("scripts") + os.pathsep + os.environ["PATH"]
 
     record = Record(options.results)
     everything = suite.plan(options.results, options.jobs)

@@ -1,10 +1,96 @@
-"""ERRORIF tags of the suite's negative tests and the rule of ours that rejects each."""
+"""ERRORIF tags of the suite's negative tests and the rule of ours that rejects each.
+
+A rule is known by its words: it is a regular expression for the message of the reader, of the checker or of
+the executor. A tag whose condition the suite can only state by a wrong type of the result is rejected by the
+comparison of the declared type with the inferred one, which must find another shape.
+"""
 
 from __future__ import annotations
 
 import re
 
-RULES: dict[str, str] = {}
+_RESULT_SHAPE = r"the result has the wrong type: expected (?P<dtype>\w+)\[[^]]*\], got (?P=dtype)\["
+_PARTIAL_WINDOW = r"the last window ends before the padded input on \w+: expected a multiple of \d+"
+_OPERAND_COUNT = r"wrong number of operands: expected "
+_TOO_SMALL = r"attribute '{}' is too small: expected entries of at least {}, got \["
+_ZERO_POINT = r"{} of a float operand is not zero: expected 0, got "
+_PERMUTATION = r"attribute 'perm': expected a permutation of \d axes, got \["
+_RANK_LEVEL = r"the rank is beyond level 8K: expected at most 6 \(MAX_RANK\), got \d"
+_REGION_LIST = r"{} another (number of tensors|type at \d+)"
+_DTYPE_OF_CONDITION = r"{} has the wrong dtype: expected bool, got "
+_SIZE_OF_CONDITION = r"{} is not of size one: expected 1 element, got "
+
+RULES: dict[str, str] = {
+    # lists of operands and results
+    "WrongInputList": _OPERAND_COUNT,
+    "WrongOutputList": r"wrong number of results: expected \d, got \d",
+    "ConcatNoInputList": _OPERAND_COUNT + "at least 1, got 0",
+    # ranks and shapes of operands
+    "WrongRank": r"wrong rank of operand|" + _RANK_LEVEL,
+    "RankMismatch": r"operands differ in rank: expected rank \d, got \d|" + _RESULT_SHAPE,
+    "InputRank1WrongRank": r"the operand shift has the wrong type: expected i8\[1\], got i8\[",
+    "BroadcastShapesMismatch": r"shapes do not broadcast: expected extents that are equal or 1",
+    "ConcatInputRankMismatch": r"wrong rank of operand 'inputs'",
+    "ConcatInputDimMismatch": r"wrong shape of operand 'inputs'",
+    "ConvBiasShapeMismatch": r"wrong extent of operand 'bias' on axis 0",
+    "FFTInputShapeMismatch": r"wrong shape of operand 'input_imag'",
+    # shapes of results
+    "ArgmaxOutputRankMismatch": _RESULT_SHAPE,
+    "ArgmaxOutputShapeMismatch": _RESULT_SHAPE,
+    "BatchMismatch": _RESULT_SHAPE,
+    "ChannelMismatch": _RESULT_SHAPE,
+    "ConcatShapeSumMismatch": _RESULT_SHAPE,
+    "ConvOutputShapeMismatch": _RESULT_SHAPE,
+    "DimensionMismatch": _RESULT_SHAPE,
+    "FFTOutputShapeMismatch": _RESULT_SHAPE,
+    "PadOutputShapeMismatch": _RESULT_SHAPE,
+    "PoolingOutputShapeMismatch": _RESULT_SHAPE,
+    "ResizeOutputShapeMismatch": _RESULT_SHAPE,
+    "ShapeOfAxisNotOne": _RESULT_SHAPE,
+    "TensorSizeInputOutputMismatch": _RESULT_SHAPE,
+    "TileMultiplesOutputShapeMismatch": _RESULT_SHAPE,
+    "TransposePermsOutputShapeMismatch": _RESULT_SHAPE,
+    "ConvOutputShapeNonInteger": _PARTIAL_WINDOW,
+    "PoolingOutputShapeNonInteger": _PARTIAL_WINDOW,
+    "ResizeOutputShapeNonInteger": _PARTIAL_WINDOW,
+    # attributes
+    "AxisLargerRank": r"axis out of range: expected an axis in \[0, \d\), got \d",
+    "AxisSmallerZero": r"axis out of range: expected an axis in \[0, \d\), got -\d",
+    "DilationSmallerOne": _TOO_SMALL.format("dilation", 1),
+    "KernelSmallerOne": _TOO_SMALL.format("kernel", 1),
+    "StrideSmallerOne": _TOO_SMALL.format("stride", 1),
+    "PadSmallerZero": _TOO_SMALL.format("(pad|before|after)", 0),
+    "PadLargerEqualKernel": r"'pad' on \w+: expected less than the kernel|'out_pad' crops too much on \w+",
+    "KernelNotPowerOfTwo": r"power of two",
+    "IndexOutsideBounds": _PERMUTATION,
+    "IndexUsedTwice": _PERMUTATION,
+    "MaxSmallerMin": r"'min_val' and 'max_val': expected min_val <= max_val",
+    "ScaleSmallerEqualZero": _TOO_SMALL.format("scale", 1),
+    "ScaleNLargerMax": r"'scale' on \w+: expected a numerator of at most 2048",
+    "ScaleDLargerMax": r"'scale' on \w+: expected a denominator below 16 times the numerator",
+    "OffsetSmallerMin": r"'offset' on \w+: expected -\d+ to \d+, got -\d",
+    "OffsetLargerEqualMax": r"'offset' on \w+: expected -\d+ to \d+, got \d",
+    "BorderSmallerMin": r"'border' on \w+: expected -\d+ to \d+, got -\d",
+    "BorderLargerEqualMax": r"'border' on \w+: expected -\d+ to \d+, got \d",
+    # zero points
+    "InputZeroPointNotZero": _ZERO_POINT.format("input1?_zp"),
+    "OutputZeroPointNotZero": _ZERO_POINT.format("output_zp"),
+    "WeightZeroPointNotZero": _ZERO_POINT.format("weight_zp"),
+    # control flow
+    "CondIfCondNotMatchingBool": _DTYPE_OF_CONDITION.format("the condition"),
+    "CondIfCondShapeNotSizeOne": _SIZE_OF_CONDITION.format("the condition"),
+    "CondIfInputListThenGraphMismatch": _REGION_LIST.format("then_graph takes"),
+    "CondIfInputListElseGraphMismatch": _REGION_LIST.format("else_graph takes"),
+    "CondIfOutputListThenGraphMismatch": _REGION_LIST.format("then_graph gives"),
+    "CondIfOutputListElseGraphMismatch": _REGION_LIST.format("else_graph gives"),
+    "CondGraphOutputNotMatchingBool": _DTYPE_OF_CONDITION.format("the output of cond_graph"),
+    "CondGraphOutputShapeNotSizeOne": _SIZE_OF_CONDITION.format("the output of cond_graph"),
+    "InputListCondGraphMismatch": _REGION_LIST.format("cond_graph takes"),
+    "InputListBodyGraphInputMismatch": _REGION_LIST.format("body_graph takes"),
+    "InputListBodyGraphOutputMismatch": _REGION_LIST.format("body_graph gives"),
+    "InputListOutputListMismatch": r"result \d+ differs from the operand in type"
+    r"|the results differ from the operands in number",
+}
 
 
 def tag_of(test_name: str) -> str | None:

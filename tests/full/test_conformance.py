@@ -1,0 +1,18 @@
+"""The whole official TOSA conformance suite; takes hours, and goes on where it was stopped."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.full
+
+
+def test_the_suite_accepts_every_test() -> None:
+    done = subprocess.run(
+        [sys.executable, Path(__file__).with_name("run_conformance.py")], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
