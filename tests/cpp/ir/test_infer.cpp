@@ -337,6 +337,7 @@ TEST_CASE("TOSA operators follow the specification's shape rules") {
       {Op::kTosaReduceSum, AxisAttrs{1}, {i32({2, 3})}, "i32[2,1]"},
       {Op::kTosaArgmax, TosaAxisNanAttrs{1, NanMode::kPropagate}, {i8({2, 3})}, "i32[2]"},
       {Op::kTosaMatmul, TosaMatmulAttrs{}, {i16({2, 3, 4}), i16({2, 4, 5})}, "i48[2,3,5]"},
+      {Op::kTosaMatmul, TosaMatmulAttrs{0, 0, DType::kF32}, {f16({2, 3, 4}), f16({2, 4, 5})}, "f32[2,3,5]"},
       {Op::kTosaConv2d,
        tosa_conv({1, 1, 1, 1}, {1, 1}, DType::kI32),
        {i8({1, 8, 8, 3}), i8({4, 3, 3, 3}), i32({1})},

@@ -155,10 +155,11 @@ void add_matmul(std::vector<TosaCase>& cases) {
                         .constant(dtype, {2, 4, 5})
                         .done());
   }
-  cases.push_back(Case("matmul_f16_f32", Op::kTosaMatmul, TosaMatmulAttrs{0, 0, DType::kF32})
-                      .in(DType::kF16, {2, 3, 4})
-                      .constant(DType::kF16, {2, 4, 5})
-                      .done());
+  cases.push_back(
+      Case(named(Op::kTosaMatmul, DType::kF16) + "_f32", Op::kTosaMatmul, TosaMatmulAttrs{0, 0, DType::kF32})
+          .in(DType::kF16, {2, 3, 4})
+          .constant(DType::kF16, {2, 4, 5})
+          .done());
 }
 
 void add_elementwise(std::vector<TosaCase>& cases) {

@@ -161,6 +161,15 @@ TEST_CASE("extents that are not positive are refused") {
   check_error(file, "[tosa] tensor 'in0' has an extent that is not positive: expected at least 1, got -1");
 }
 
+TEST_CASE("a result with extents that are not positive is compared with what the operator gives") {
+  std::vector<std::byte> file = file_of("tosa.abs_f32");
+  Place shape = testing::tensors_of(file).element(1).table(kShape);
+  std::memset(file.data() + shape.offset() + 4, 0xff, 4);
+  CHECK_THROWS_WITH(tosa::deserialize(std::span(file)),
+                    Catch::Contains("operator 0 (ABS): the result has the wrong type: expected f32[") &&
+                        Catch::Contains("got f32[-1"));
+}
+
 TEST_CASE("an operand that nothing defines is named") {
   std::vector<std::byte> file = file_of("tosa.add_f32");
   testing::main_block(file).table(3).set<std::uint32_t>(1);  // the second input is no longer listed
