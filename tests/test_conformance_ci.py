@@ -72,10 +72,19 @@ def test_a_result_that_is_off_is_not_accepted(plan: list[Batch], monkeypatch: py
     assert [result.outcome for result in results] == ["UNEXPECTED_FAILURE"]
 
 
+def test_a_loop_of_the_suite_needs_profile_int_for_nothing_but_its_condition(
+    plan: list[Batch], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sut, "_NEED_INT", ())
+    (result,) = suite.run(only(plan, r"while_loop_(?!ERRORIF).*f32"))
+    (reason,) = result.message.splitlines()
+    assert "tosa.greater with these dtypes is not in the target: expected PRO-INT" in reason
+
+
 def test_a_rejection_for_another_reason_is_not_accepted(
     plan: list[Batch], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sut, "target_of", lambda requirements: "TOSA-1.0+INT")
+    monkeypatch.setattr(sut, "target_of", lambda desc: "TOSA-1.0+INT")
     results = list(suite.run(only(plan, r"(exp_ERRORIF_WrongRank|argmax_ERRORIF_WrongRank).*f32")))
     assert all("not by the rule" in result.message or result.ok for result in results)
     results = list(suite.run(only(plan, r"sigmoid_(?!ERRORIF).*f32")))

@@ -264,8 +264,8 @@ def run(batches: Iterable[Batch], jobs: int = 1, failed: Path | None = None) -> 
 
 
 def _pieces(batch: Batch, jobs: int) -> list[Batch]:
-    """One batch for each process if it is large; each process lists all its tests again."""
-    count = jobs if len(batch.tests) > 40 else 1
+    """The batch, in parts if it is large; each part lists all its tests again."""
+    count = min(jobs, 1 + len(batch.tests) // 150)
     return [Batch(batch.operator, batch.arguments, batch.tests[i::count]) for i in range(count)]
 
 
