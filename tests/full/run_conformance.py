@@ -42,6 +42,19 @@ class Record:
                 file.unlink()
             stamp.write_text(mark)
 
+    def plan(self, jobs: int) -> list[Batch]:
+        """All tests by name; listed once for a version of the suite."""
+        file = self.folder / "plan.json"
+        if file.exists():
+            known = json.loads(file.read_text())
+            if known["suite"] == suite.suite_version():
+                return [
+                    Batch(b["operator"], tuple(b["arguments"]), tuple(b["tests"])) for b in known["batches"]
+                ]
+        batches = suite.plan(jobs=jobs)
+        file.write_text(json.dumps({"suite": suite.suite_version(), "batches": [vars(b) for b in batches]}))
+        return batches
+
     def add(self, result: Result) -> None:
         """Appends one; a run that is killed loses at most the test in work."""
         with (self.folder / f"{result.operator}.jsonl").open("a") as file:
@@ -125,7 +138,7 @@ def main() -> int:
     options = parser.parse_args()
 
     record = Record(options.results)
-    everything = suite.plan(options.results, options.jobs)
+    everything = record.plan(options.jobs)
     batches = everything
     if options.operators:
         unknown = set(options.operators) - {batch.operator for batch in batches}

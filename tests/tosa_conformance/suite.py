@@ -18,8 +18,8 @@ import shutil
 import sys
 import tempfile
 import zlib
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
 from importlib.metadata import version
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -190,21 +190,19 @@ def _silence() -> Iterator[None]:
             os.close(original)
 
 
-def plan(results: Path, jobs: int) -> list[Batch]:
-    """Every batch with the names of its tests; made once for a version of the suite."""
-    file = results / "plan.json"
-    if file.exists():
-        known = json.loads(file.read_text())
-        if known["suite"] == suite_version():
-            return [Batch(b["operator"], tuple(b["arguments"]), tuple(b["tests"])) for b in known["batches"]]
+def operators() -> list[str]:
+    """The suite's names of the operators that it has tests for."""
+    return sorted({batch.operator for batch in _batches()})
+
+
+def plan(only: Collection[str] | None = None, jobs: int = 1) -> list[Batch]:
+    """Every batch, or those of some operators, with the names of its tests."""
+    tasks = [(batch,) for batch in _batches() if only is None or batch.operator in only]
     batches = [
         Batch(batch.operator, batch.arguments, tuple(names))
-        for batch, names in _in_processes(_list_names, [(batch,) for batch in _batches()], jobs)
+        for batch, names in _in_processes(_list_names, tasks, jobs)
     ]
-    batches.sort(key=lambda batch: (batch.operator, batch.arguments))
-    results.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps({"suite": suite_version(), "batches": [asdict(b) for b in batches]}))
-    return batches
+    return sorted(batches, key=lambda batch: (batch.operator, batch.arguments))
 
 
 def _list_names(report: Any, batch: Batch) -> None:
