@@ -121,8 +121,8 @@ test passes if every output is within the suite's criteria, a negative one if it
 `tests/tosa_conformance/tags.py` gives for its ERRORIF tag.
 
 The tests of WHILE_LOOP are checked against a target with profile INT as well: their loops end on a GREATER of
-int32, which profile FP lacks. The suite has no tests of CUSTOM and of the variable operators; those of profile
-INT alone (TABLE, RESCALE, bitwise operators) are not run.
+int32, which profile FP lacks. The suite has no tests of CUSTOM and of the variable operators; those for
+profile INT alone (TABLE, RESCALE, bitwise operators) are not run.
 
 | operator | tests | positive accepted | negative rejected |
 |---|---|---|---|
