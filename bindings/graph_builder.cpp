@@ -87,6 +87,16 @@ class GraphBuilder {
     return py::make_tuple(static_cast<int>(type.dtype), to_tuple(type.shape));
   }
 
+  // The constant that a value is, or is a view of; null if it is none.
+  [[nodiscard]] std::shared_ptr<Constant> constant(std::uint32_t value) {
+    ValueId id = checked(value);
+    while (const Node* node = graph().producer(id)) {
+      if (node->op != Op::kClone && node->op != Op::kReshape) return nullptr;
+      id = graph().operands(*node)[0];
+    }
+    return std::const_pointer_cast<Constant>(graph().value(id).constant);
+  }
+
   std::shared_ptr<Graph> finish() {
     static_cast<void>(graph());
     return std::move(graph_);
@@ -190,6 +200,8 @@ void bind_graph_builder(py::module_& m) {
       .def("add_output", &GraphBuilder::add_output, py::arg("value"), py::arg("path"),
            py::arg("mutated_input") = py::none(), py::arg("order") = py::none())
       .def("type", &GraphBuilder::type, py::arg("value"), "(position in DTYPES, shape)")
+      .def("constant", &GraphBuilder::constant, py::arg("value"),
+           "The constant that a value is, or is a clone or reshape of; None if it is none.")
       .def("finish", &GraphBuilder::finish, "The graph; the builder is used up.");
 }
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.ao.quantization.fx._decomposed  # registers quantized_decomposed
 import torch.nn.functional as F
 from fx.exporting import exported, imported, only, ops
 from tosaic import _core
@@ -20,6 +21,8 @@ X = torch.randn(2, 3, 8, 8)
 V = torch.randn(4, 6)
 I = torch.arange(6).reshape(2, 3)  # noqa: E741
 A = torch.ops.aten
+QUANTIZED = torch.ops.quantized_decomposed
+SCALES, ZEROS = torch.ones(6), torch.zeros(6, dtype=torch.int64)
 
 # call, arguments, operator, attributes that matter
 ONE_NODE: list[tuple[Any, tuple[Any, ...], str, dict[str, Any]]] = [
@@ -66,6 +69,47 @@ ONE_NODE: list[tuple[Any, tuple[Any, ...], str, dict[str, Any]]] = [
     (lambda x: F.leaky_relu(x, 0.25), (V,), "leaky_relu", {"alpha": 0.25}),
     (lambda x: F.gelu(x, approximate="tanh"), (V,), "gelu", {"tanh": True}),
     (lambda x: F.elu(x, 0.5), (V,), "elu", {"alpha": 0.5}),
+    (lambda x: F.celu(x, 0.5), (V,), "elu", {"alpha": 0.5, "scale": 1.0, "input_scale": 2.0}),
+    (lambda x: F.softplus(x, 2, 10), (V,), "softplus", {"beta": 2.0, "threshold": 10.0}),
+    (lambda x: F.softshrink(x, 0.25), (V,), "softshrink", {"alpha": 0.25}),
+    (lambda x: F.hardshrink(x, 0.25), (V,), "hardshrink", {"alpha": 0.25}),
+    (lambda x: torch.logit(x, 0.1), (V,), "logit", {"eps": 0.1}),
+    (
+        lambda x: torch.nan_to_num(x, posinf=2),
+        (V,),
+        "nan_to_num",
+        {"nan": 0.0, "posinf": 2.0, "neginf": None},
+    ),
+    (lambda x: F.prelu(x, torch.ones(6)), (V,), "prelu", {}),
+    (lambda x: F.glu(x, -1), (V,), "glu", {"axis": 1}),
+    (lambda x: torch.lerp(x, x, 0.25), (V,), "lerp", {}),
+    (lambda x: torch.addcmul(x, x, x, value=3), (V,), "addcmul", {"value": 3}),
+    (lambda x: torch.addcdiv(x, x, x, value=0.5), (V,), "addcdiv", {"value": 0.5}),
+    (lambda x: x % 3, (V,), "remainder", {}),
+    (lambda x: torch.fmod(x, x), (V,), "fmod", {}),
+    (lambda x: torch.atan2(x, x), (V,), "atan2", {}),
+    (lambda x: x << 2, (I,), "left_shift", {}),
+    (lambda x: torch.bitwise_right_shift(x, x), (I,), "right_shift", {}),
+    (lambda x: torch.logsumexp(x, -1), (V,), "logsumexp", {"axes": (1,), "keepdim": False}),
+    (
+        lambda x: torch.linalg.vector_norm(x, float("inf"), 0, True),
+        (V,),
+        "vector_norm",
+        {"ord": float("inf"), "axes": (0,), "keepdim": True},
+    ),
+    (lambda x: x.std(0, correction=2), (V,), "std", {"axes": (0,), "correction": 2.0}),
+    (
+        lambda x: QUANTIZED.quantize_per_tensor(x, 0.5, 3, -128, 127, torch.int8),
+        (V,),
+        "quantize",
+        {"scales": (0.5,), "zero_points": (3,), "axis": None},
+    ),
+    (
+        lambda x: QUANTIZED.dequantize_per_channel(x.to(torch.int8), SCALES, ZEROS, 1, -128, 127, torch.int8),
+        (V,),
+        "dequantize",
+        {"axis": 1, "dtype": "f32"},
+    ),
     (lambda x: x.to(torch.float64), (V,), "cast", {"dtype": "f64"}),
     (lambda x: A.to.dtype(x, torch.float32), (V,), "clone", {"order": None}),
     (lambda x: x.detach(), (V,), "clone", {}),

@@ -39,6 +39,23 @@ std::optional<DType> parse_dtype(std::string_view text) {
   return std::nullopt;
 }
 
+double largest_finite(DType dtype) {
+  switch (dtype) {  // NOLINT: the floats
+    case DType::kF8E4M3:
+      return 448.0;
+    case DType::kF8E5M2:
+      return 57344.0;
+    case DType::kF16:
+      return 65504.0;
+    case DType::kBF16:
+      return 0x1.fep127;
+    case DType::kF32:
+      return 0x1.fffffep127;
+    default:
+      return 0x1.fffffffffffffp1023;
+  }
+}
+
 DType promote(DType a, DType b) {
   if (a == b) return a;
   if (a > b) std::swap(a, b);  // enum order is width order within a category

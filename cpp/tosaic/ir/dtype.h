@@ -37,6 +37,9 @@ enum class DType : std::uint8_t {
   return dtype > DType::kBool && dtype < DType::kF8E4M3;
 }
 
+// Of a float dtype.
+[[nodiscard]] double largest_finite(DType dtype);
+
 // torch's promotion of two dtypes of equal priority (torch.promote_types).
 [[nodiscard]] DType promote(DType a, DType b);
 

@@ -412,23 +412,31 @@ Types infer_by_op(const Call& call) {
       return infer_fft2(call);
     case Op::kRfft2:
       return infer_rfft2(call);
-
-    // each leaves this group when its rule is written
-    case Op::kLerp:
-    case Op::kAddcmul:
-    case Op::kAddcdiv:
-    case Op::kPrelu:
-    case Op::kGlu:
-    case Op::kLogsumexp:
-    case Op::kVectorNorm:
-    case Op::kQuantize:
-    case Op::kDequantize:
-    case Op::kLeftShift:
-    case Op::kRightShift:
     case Op::kRemainder:
     case Op::kFmod:
+      return infer_remainder(call);
     case Op::kAtan2:
-      call.unsupported("result types are not inferred", "an operator with a rule", "");
+      return infer_atan2(call);
+    case Op::kLeftShift:
+    case Op::kRightShift:
+      return infer_shift(call);
+    case Op::kLerp:
+      return infer_lerp(call);
+    case Op::kAddcmul:
+    case Op::kAddcdiv:
+      return infer_addc(call);
+    case Op::kPrelu:
+      return infer_prelu(call);
+    case Op::kGlu:
+      return infer_glu(call);
+    case Op::kLogsumexp:
+      return infer_logsumexp(call);
+    case Op::kVectorNorm:
+      return infer_vector_norm(call);
+    case Op::kQuantize:
+      return infer_quantize(call);
+    case Op::kDequantize:
+      return infer_dequantize(call);
 
     case Op::kOpaque:
     case Op::kCond:

@@ -88,6 +88,10 @@ Types infer_arg(const Call& call) {
   const auto& attrs = call.attrs<ArgAttrs>();
   call.require_number(0);
   const TensorType& input = call.operand(0);
+  if (attrs.axis && input.rank() == 0) {
+    static_cast<void>(call.axis(*attrs.axis, 1));
+    return one(DType::kI64, {});
+  }
   if (attrs.axis) {
     call.require_nonempty_axis(0, call.axis(*attrs.axis, input.rank()));
     return one(DType::kI64, reduced(call, {*attrs.axis}, attrs.keepdim));
@@ -99,7 +103,7 @@ Types infer_arg(const Call& call) {
 
 Types infer_cumsum(const Call& call) {
   const auto& attrs = call.attrs<AxisDtypeAttrs>();
-  static_cast<void>(call.axis(attrs.axis, call.operand(0).rank()));
+  static_cast<void>(call.axis(attrs.axis, std::max<std::size_t>(1, call.operand(0).rank())));
   const DType dtype = accumulated(call, attrs.dtype);
   if (dtype == DType::kBool) call.fail("attribute 'dtype'", "an integer or float dtype", "bool");
   return one(dtype, call.operand(0).shape);
@@ -161,7 +165,7 @@ Types infer_group_norm(const Call& call) {
 
 Types infer_softmax(const Call& call) {
   const auto& attrs = call.attrs<AxisDtypeAttrs>();
-  static_cast<void>(call.axis(attrs.axis, call.operand(0).rank()));
+  static_cast<void>(call.axis(attrs.axis, std::max<std::size_t>(1, call.operand(0).rank())));
   return one(float_dtype(call, attrs.dtype), call.operand(0).shape);
 }
 

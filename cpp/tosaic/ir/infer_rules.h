@@ -117,6 +117,19 @@ class Call {
 [[nodiscard]] Types infer_bitwise(const Call& call);
 [[nodiscard]] Types infer_where(const Call& call);
 
+// ---- functions, gates, quantizers ----
+[[nodiscard]] Types infer_remainder(const Call& call);  // remainder, fmod
+[[nodiscard]] Types infer_atan2(const Call& call);
+[[nodiscard]] Types infer_shift(const Call& call);
+[[nodiscard]] Types infer_lerp(const Call& call);
+[[nodiscard]] Types infer_addc(const Call& call);  // addcmul, addcdiv
+[[nodiscard]] Types infer_prelu(const Call& call);
+[[nodiscard]] Types infer_glu(const Call& call);
+[[nodiscard]] Types infer_logsumexp(const Call& call);
+[[nodiscard]] Types infer_vector_norm(const Call& call);
+[[nodiscard]] Types infer_quantize(const Call& call);
+[[nodiscard]] Types infer_dequantize(const Call& call);
+
 // ---- reduction, normalisation ----
 [[nodiscard]] Types infer_sum(const Call& call);  // sum, prod
 [[nodiscard]] Types infer_mean(const Call& call);

@@ -95,8 +95,47 @@ Meaning slope(Function function, const Request& request) {
 }
 
 Meaning elu(const Request& request) {
-  Meaning meaning{Function::kElu, ComputeIn::kResult, {}, Rounding::kTruncate};
-  meaning.parameters.alpha = attrs_of<EluAttrs>(request).alpha;
+  const auto& attrs = attrs_of<EluAttrs>(request);
+  const bool plain = attrs.scale == 1.0 && attrs.input_scale == 1.0;
+  Meaning meaning = {
+      plain ? Function::kElu : Function::kEluScaled, ComputeIn::kResult, {}, Rounding::kTruncate};
+  meaning.parameters.alpha = attrs.alpha;
+  meaning.parameters.low = attrs.scale;
+  meaning.parameters.high = attrs.input_scale;
+  return meaning;
+}
+
+Meaning softplus(const Request& request) {
+  Meaning meaning{Function::kSoftplus, ComputeIn::kResult, {}, Rounding::kTruncate};
+  meaning.parameters.alpha = attrs_of<SoftplusAttrs>(request).beta;
+  meaning.parameters.high = attrs_of<SoftplusAttrs>(request).threshold;
+  return meaning;
+}
+
+Meaning logit(const Request& request) {
+  const auto& eps = attrs_of<EpsAttrs>(request).eps;
+  Meaning meaning{Function::kLogit, ComputeIn::kResult, {}, Rounding::kTruncate};
+  meaning.parameters.round = eps.has_value();
+  meaning.parameters.low = eps.value_or(0.0);
+  return meaning;
+}
+
+Meaning nan_to_num(const Request& request) {
+  const auto& attrs = attrs_of<NanToNumAttrs>(request);
+  const DType dtype = request.results[0].dtype;
+  if (!is_float(dtype)) return {Function::kIdentity, ComputeIn::kResult, {}, Rounding::kTruncate};
+  Meaning meaning{Function::kNanToNum, ComputeIn::kResult, {}, Rounding::kTruncate};
+  meaning.parameters.alpha = attrs.nan;
+  meaning.parameters.high = attrs.posinf.value_or(largest_finite(dtype));
+  meaning.parameters.low = attrs.neginf.value_or(-largest_finite(dtype));
+  return meaning;
+}
+
+Meaning with_value(Function function, const Request& request) {
+  const Scalar& value = attrs_of<ValueAttrs>(request).value;
+  Meaning meaning{function, ComputeIn::kResult, {}, Rounding::kTruncate};
+  meaning.parameters.alpha = as_double(value);
+  meaning.parameters.int_alpha = as_int(value);
   return meaning;
 }
 
@@ -211,6 +250,28 @@ std::optional<Meaning> meaning_of(const Request& request) {
     TOSAIC_SAME(kHardswish, kHardswish)
     TOSAIC_SAME(kTosaBitwiseNot, kBitwiseNot)
     TOSAIC_SAME(kTosaClz, kCountLeadingZeros)
+    TOSAIC_SAME(kAcos, kAcos)
+    TOSAIC_SAME(kAcosh, kAcosh)
+    TOSAIC_SAME(kAsin, kAsin)
+    TOSAIC_SAME(kAsinh, kAsinh)
+    TOSAIC_SAME(kAtan, kAtan)
+    TOSAIC_SAME(kAtanh, kAtanh)
+    TOSAIC_SAME(kCosh, kCosh)
+    TOSAIC_SAME(kErfinv, kErfinv)
+    TOSAIC_SAME(kExpm1, kExpm1)
+    TOSAIC_SAME(kLog10, kLog10)
+    TOSAIC_SAME(kLog1p, kLog1p)
+    TOSAIC_SAME(kLog2, kLog2)
+    TOSAIC_SAME(kSinh, kSinh)
+    TOSAIC_SAME(kTan, kTan)
+    TOSAIC_SAME(kLogSigmoid, kLogSigmoid)
+    TOSAIC_SAME(kMish, kMish)
+    TOSAIC_SAME(kFmod, kFmod)
+    TOSAIC_SAME(kRemainder, kRemainder)
+    TOSAIC_SAME(kAtan2, kAtan2)
+    TOSAIC_SAME(kPrelu, kPrelu)
+    TOSAIC_SAME(kLerp, kLerp)
+    TOSAIC_PREDICATE(kIsinf, kIsInf)
     TOSAIC_SAME(kMul, kMul)
     TOSAIC_SAME(kPow, kPow)
     TOSAIC_SAME(kTosaPow, kPow)
@@ -257,6 +318,24 @@ std::optional<Meaning> meaning_of(const Request& request) {
       return slope(Function::kLeakyRelu, request);
     case Op::kElu:
       return elu(request);
+    case Op::kSoftplus:
+      return softplus(request);
+    case Op::kLogit:
+      return logit(request);
+    case Op::kNanToNum:
+      return nan_to_num(request);
+    case Op::kSoftshrink:
+      return slope(Function::kSoftshrink, request);
+    case Op::kHardshrink:
+      return slope(Function::kHardshrink, request);
+    case Op::kAddcmul:
+      return with_value(Function::kAddcmul, request);
+    case Op::kAddcdiv:
+      return with_value(Function::kAddcdiv, request);
+    case Op::kLeftShift:
+      return shift(Function::kLeftShift, request);
+    case Op::kRightShift:
+      return shift(Function::kRightShift, request);
     case Op::kClamp:
       return clamp(request);
     case Op::kTosaClamp:
@@ -544,6 +623,19 @@ bool is_discontinuous(Function function) {
   return function == Function::kDivFloor || function == Function::kDivTrunc;
 }
 
+// Integer functions that have no result for a zero divisor.
+bool divides(Function function) {
+  return is_discontinuous(function) || function == Function::kFmod || function == Function::kRemainder;
+}
+
+// Slopes of prelu as they broadcast: one, or one for each position of axis 1.
+Shape along_channels(const Shape& slopes, const Shape& result) {
+  const int64_t count = num_elements(slopes);
+  Shape shape = Shape::filled(result.size(), 1);
+  if (count != 1) shape[1] = count;
+  return shape;
+}
+
 bool needs_buffer(const Source& source) {
   return !source.direct || source.pattern == Pattern::kPeriodic ||
          (source.pattern == Pattern::kRows &&
@@ -567,6 +659,7 @@ Kernel prepare_elementwise(const Request& request) {
   plan->block = plan->domain == Domain::kF64
                     ? find_reference(meaning->function)
                     : TOSAIC_SELECT_ISA(isa, kElementwiseKernels).find(meaning->function, plan->domain);
+  if (plan->block == nullptr) plan->block = find_function(meaning->function, plan->domain);
   if (plan->block == nullptr || (writes_bool(meaning->function) && result.dtype != DType::kBool))
     fail_unsupported(request);
   plan->count = num_elements(result.shape);
@@ -577,12 +670,13 @@ Kernel prepare_elementwise(const Request& request) {
     plan->store = convert.store(plan->domain, result.dtype, meaning->rounding);
   bool buffered = plan->store != nullptr;
   for (std::size_t i = 0; i < plan->arity; ++i) {
-    plan->sources.at(i) = make_source(request.operands[i], result.shape, compute, plan->domain, convert);
+    Operand operand = request.operands[i];
+    if (request.op == Op::kPrelu && i == 1) operand.shape = along_channels(operand.shape, result.shape);
+    plan->sources.at(i) = make_source(operand, result.shape, compute, plan->domain, convert);
     buffered = buffered || needs_buffer(plan->sources.at(i));
   }
   plan->block_limit = buffered ? kBlockElements : plan->count;
-  plan->divides_integers = !is_float(plan->domain) && (meaning->function == Function::kDivFloor ||
-                                                       meaning->function == Function::kDivTrunc);
+  plan->divides_integers = !is_float(plan->domain) && divides(meaning->function);
   Kernel kernel;
   kernel.run = [plan = std::shared_ptr<const Plan>(plan)](const Arrays& arrays) { run_plan(*plan, arrays); };
   kernel.in_place = in_place_operands(request);

@@ -34,6 +34,7 @@ enum class Function : std::uint8_t {
   kLow,           // low, whatever the operand
   kLeakyRelu,
   kElu,
+  kEluScaled,  // low x, or alpha low expm1(high x)
   kGelu,
   kGeluTanh,
   kSilu,
@@ -42,7 +43,29 @@ enum class Function : std::uint8_t {
   kBitwiseNot,
   kCountLeadingZeros,
   kNegateZeroPoints,  // clamp(second - (x - first), low, high)
+  kAcos,
+  kAcosh,
+  kAsin,
+  kAsinh,
+  kAtan,
+  kAtanh,
+  kCosh,
+  kErfinv,
+  kExpm1,
+  kLog10,
+  kLog1p,
+  kLog2,
+  kSinh,
+  kTan,
+  kLogSigmoid,
+  kMish,
+  kSoftplus,  // of alpha x; beyond `high` x itself
+  kLogit,     // with `round`: of x clamped to [low, 1 - low]
+  kSoftshrink,
+  kHardshrink,
+  kNanToNum,  // NaN, inf and -inf become alpha, high and low
   kLogicalNot,
+  kIsInf,
   // binary
   kAdd,
   kAddScaled,  // a + alpha b
@@ -64,6 +87,12 @@ enum class Function : std::uint8_t {
   kArithmeticRightShift,
   kLogicalLeftShift,
   kLogicalRightShift,
+  kFmod,
+  kRemainder,
+  kAtan2,
+  kPrelu,
+  kLeftShift,   // any count
+  kRightShift,  // any count
   kEq,
   kNe,
   kLt,
@@ -74,11 +103,14 @@ enum class Function : std::uint8_t {
   kLogicalOr,
   kLogicalXor,
   // ternary
-  kWhere
+  kWhere,
+  kLerp,
+  kAddcmul,
+  kAddcdiv
 };
 
 [[nodiscard]] constexpr bool writes_bool(Function function) {
-  return function == Function::kLogicalNot ||
+  return function == Function::kLogicalNot || function == Function::kIsInf ||
          (function >= Function::kEq && function <= Function::kLogicalXor);
 }
 
@@ -113,5 +145,8 @@ extern const ElementwiseKernels kElementwiseKernels;
 
 // The definition of `function` over doubles, with the C library's functions.
 [[nodiscard]] ElementwiseBlock find_reference(Function function);
+
+// The functions that have no vectorised loop and the integers' own; null for the others.
+[[nodiscard]] ElementwiseBlock find_function(Function function, Domain domain);
 
 }  // namespace tosaic::kernels

@@ -3,8 +3,8 @@
 //   ... keep x reduce x keep x reduce     (innermost reduced: rows are folded along)
 //   ... reduce x keep x reduce x keep     (innermost kept: rows are folded across, 512 results at a time)
 //
-// Floats accumulate in double and are rounded once, integers modulo 2^64; var takes a second pass around the
-// mean.
+// Floats accumulate in double and are rounded once, integers modulo 2^64; var and std take a second pass
+// around the mean.
 #include "tosaic/kernels/reduce_block.h"
 
 #include <algorithm>
@@ -24,7 +24,7 @@ namespace {
 using std::int64_t;
 
 // What becomes of the accumulator.
-enum class Finish : std::uint8_t { kNothing, kMean, kVariance };
+enum class Finish : std::uint8_t { kNothing, kMean, kVariance, kDeviation };
 
 struct Meaning {
   Fold fold = Fold::kSum;
@@ -34,6 +34,11 @@ struct Meaning {
   bool needs_elements = false;      // no result for an empty extent
   bool computes_in_result = false;  // in the category of the result's dtype, else of the operand's
 };
+
+// A second pass sums squared distances from the mean.
+bool is_centred(const Meaning& meaning) {
+  return meaning.finish == Finish::kVariance || meaning.finish == Finish::kDeviation;
+}
 
 struct Plan {
   Meaning meaning;
@@ -171,9 +176,9 @@ Meaning mean(const Request& request) {
   return meaning;
 }
 
-Meaning variance(const Request& request) {
+Meaning variance(const Request& request, Finish finish) {
   const auto& attrs = attrs_of<VarAttrs>(request);
-  return {Fold::kSum, Finish::kVariance, attrs.axes, attrs.correction, false, true};
+  return {Fold::kSum, finish, attrs.axes, attrs.correction, false, true};
 }
 
 #pragma GCC diagnostic push
@@ -185,7 +190,9 @@ std::optional<Meaning> meaning_of(const Request& request) {
     case Op::kMean:
       return mean(request);
     case Op::kVar:
-      return variance(request);
+      return variance(request, Finish::kVariance);
+    case Op::kStd:
+      return variance(request, Finish::kDeviation);
     case Op::kProd:
       return over_axes(request, Fold::kProduct, false, true);
     case Op::kAmax:
@@ -283,7 +290,7 @@ class Run {
     Accumulator& accumulator = accumulators_.at(static_cast<std::size_t>(pending_));
     accumulator = start(plan_.meaning.fold, plan_.domain);
     fold_rows(plan_.fold.along, offset, 0.0, accumulator);
-    if (plan_.meaning.finish == Finish::kVariance) {
+    if (is_centred(plan_.meaning)) {
       const double centre = accumulator.real / static_cast<double>(plan_.terms);
       accumulator.real = 0.0;
       fold_rows(plan_.squares.along, offset, centre, accumulator);
@@ -296,7 +303,7 @@ class Run {
       pending_ = std::min(kBlockElements, plan_.innermost - i);
       std::fill_n(accumulators_.data(), pending_, start(plan_.meaning.fold, plan_.domain));
       fold_columns(plan_.fold.across, offset + i);
-      if (plan_.meaning.finish == Finish::kVariance) {
+      if (is_centred(plan_.meaning)) {
         for (int64_t k = 0; k < pending_; ++k) {
           const auto at = static_cast<std::size_t>(k);
           centres_.at(at) = accumulators_.at(at).real / static_cast<double>(plan_.terms);
@@ -320,7 +327,10 @@ class Run {
       const auto terms = static_cast<double>(plan_.terms);
       const double divisor =
           plan_.meaning.finish == Finish::kMean ? terms : std::max(0.0, terms - plan_.meaning.correction);
-      for (int64_t i = 0; i < pending_; ++i) accumulators_.at(static_cast<std::size_t>(i)).real /= divisor;
+      for (int64_t i = 0; i < pending_; ++i) {
+        double& value = accumulators_.at(static_cast<std::size_t>(i)).real;
+        value = plan_.meaning.finish == Finish::kDeviation ? std::sqrt(value / divisor) : value / divisor;
+      }
     }
     plan_.store(accumulators_.data(), result_, pending_);
     result_ += pending_ * plan_.result_element;
@@ -401,7 +411,7 @@ Kernel prepare_fold(const Request& request, const Meaning& meaning) {
   plan->result_element = static_cast<int64_t>(byte_size(result.dtype));
   set_groups(*plan, input.shape, meaning.axes);
   if (meaning.needs_elements && plan->terms == 0 && plan->results != 0) fail_empty(request);
-  if (meaning.finish == Finish::kVariance && !is_float(plan->domain)) fail_unsupported(request);
+  if (is_centred(meaning) && !is_float(plan->domain)) fail_unsupported(request);
   Kernel kernel;
   kernel.run = [plan = std::shared_ptr<const Plan>(plan)](const Arrays& arrays) {
     Run(*plan, arrays.operands[0], arrays.results[0]).all();

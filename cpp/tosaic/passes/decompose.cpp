@@ -48,6 +48,10 @@ bool has_bool_index(const Graph& graph, const Node& node) {
   return false;
 }
 
+bool has_float_result(const Graph& graph, const Node& node) {
+  return is_float(graph.type(graph.result(node)).dtype);
+}
+
 // The expansion of a node, or null where it stays. The switch names every operator that has one.
 Expansion expansion_of(const Graph& graph, const Node& node) {
   switch (node.op) {  // NOLINT: the table of expansions; every other operator stays
@@ -60,6 +64,81 @@ Expansion expansion_of(const Graph& graph, const Node& node) {
       return expand_leaky_relu;
     case Op::kElu:
       return expand_elu;
+    case Op::kAcos:
+      return expand_acos;
+    case Op::kAcosh:
+      return expand_acosh;
+    case Op::kAsin:
+      return expand_asin;
+    case Op::kAsinh:
+      return expand_asinh;
+    case Op::kAtan:
+      return expand_atan;
+    case Op::kAtanh:
+      return expand_atanh;
+    case Op::kCosh:
+      return expand_cosh;
+    case Op::kErfinv:
+      return expand_erfinv;
+    case Op::kExpm1:
+      return expand_expm1;
+    case Op::kLog10:
+      return expand_log10;
+    case Op::kLog1p:
+      return expand_log1p;
+    case Op::kLog2:
+      return expand_log2;
+    case Op::kSinh:
+      return expand_sinh;
+    case Op::kTan:
+      return expand_tan;
+    case Op::kIsinf:
+      return expand_isinf;
+    case Op::kNanToNum:
+      return expand_nan_to_num;
+    case Op::kLogit:
+      return expand_logit;
+    case Op::kMish:
+      return expand_mish;
+    case Op::kLogSigmoid:
+      return expand_log_sigmoid;
+    case Op::kSoftplus:
+      return expand_softplus;
+    case Op::kSoftshrink:
+      return expand_softshrink;
+    case Op::kHardshrink:
+      return expand_hardshrink;
+    case Op::kAtan2:
+      return expand_atan2;
+    case Op::kLerp:
+      return expand_lerp;
+    case Op::kPrelu:
+      return expand_prelu;
+    case Op::kGlu:
+      return expand_glu;
+    case Op::kStd:
+      return expand_std;
+    case Op::kLogsumexp:
+      return expand_logsumexp;
+    case Op::kVectorNorm:
+      return expand_vector_norm;
+    case Op::kQuantize:
+      return expand_quantize;
+    case Op::kDequantize:
+      return expand_dequantize;
+    case Op::kAddcmul:
+    case Op::kAddcdiv:
+      return expand_addc;
+    case Op::kRemainder:
+      return has_float_result(graph, node) ? expand_remainder : nullptr;
+    case Op::kFmod:
+      return has_float_result(graph, node) ? expand_fmod : nullptr;
+    case Op::kDiv:
+      return Graph::attrs<DivAttrs>(node).rounding != DivRounding::kNone && has_float_result(graph, node)
+                 ? expand_rounded_division
+                 : nullptr;
+    case Op::kProd:
+      return has_float_result(graph, node) ? nullptr : expand_integer_product;
     case Op::kGelu:
       return expand_gelu;
     case Op::kSilu:
@@ -163,6 +242,37 @@ Emitter::Width width_of(Op op) {
   switch (op) {  // NOLINT: the arithmetic composites
     case Op::kLeakyRelu:
     case Op::kElu:
+    case Op::kAcos:
+    case Op::kAcosh:
+    case Op::kAsin:
+    case Op::kAsinh:
+    case Op::kAtan:
+    case Op::kAtanh:
+    case Op::kCosh:
+    case Op::kErfinv:
+    case Op::kExpm1:
+    case Op::kLog10:
+    case Op::kLog1p:
+    case Op::kLog2:
+    case Op::kSinh:
+    case Op::kTan:
+    case Op::kLogit:
+    case Op::kMish:
+    case Op::kLogSigmoid:
+    case Op::kSoftplus:
+    case Op::kSoftshrink:
+    case Op::kHardshrink:
+    case Op::kAtan2:
+    case Op::kLerp:
+    case Op::kPrelu:
+    case Op::kStd:
+    case Op::kLogsumexp:
+    case Op::kVectorNorm:
+    case Op::kRemainder:
+    case Op::kFmod:
+    case Op::kAddcmul:
+    case Op::kAddcdiv:
+    case Op::kDiv:
     case Op::kGelu:
     case Op::kSilu:
     case Op::kHardsigmoid:

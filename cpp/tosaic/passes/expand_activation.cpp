@@ -46,14 +46,4 @@ ValueId expand_leaky_relu(Emitter& e) {
   return e.where(e.binary(Op::kGt, x, e.number(0.0, e.type(x).dtype)), x, scaled);
 }
 
-// alpha * expm1(x) below zero, with expm1(x) = 2t / (1 - t), t = tanh(x / 2): no cancellation near zero.
-ValueId expand_elu(Emitter& e) {
-  const ValueId x = e.operand(0);
-  const DType dtype = e.type(x).dtype;
-  const ValueId zero = e.number(0.0, dtype);
-  const ValueId t = e.unary(Op::kTanh, e.mul(e.binary(Op::kMinimum, x, zero), 0.5));
-  const ValueId expm1 = e.mul(e.mul(t, 2.0), e.unary(Op::kReciprocal, e.sub(e.number(1.0, dtype), t)));
-  return e.where(e.binary(Op::kGt, x, zero), x, e.mul(expm1, e.attrs<EluAttrs>().alpha));
-}
-
 }  // namespace tosaic::passes

@@ -23,7 +23,45 @@ namespace tosaic::passes {
 [[nodiscard]] ValueId expand_hardsigmoid(Emitter& e);
 [[nodiscard]] ValueId expand_hardswish(Emitter& e);
 [[nodiscard]] ValueId expand_leaky_relu(Emitter& e);
+
+// expand_function.cpp
+[[nodiscard]] ValueId expand_acos(Emitter& e);
+[[nodiscard]] ValueId expand_acosh(Emitter& e);
+[[nodiscard]] ValueId expand_asin(Emitter& e);
+[[nodiscard]] ValueId expand_asinh(Emitter& e);
+[[nodiscard]] ValueId expand_atan(Emitter& e);
+[[nodiscard]] ValueId expand_atanh(Emitter& e);
+[[nodiscard]] ValueId expand_cosh(Emitter& e);
+[[nodiscard]] ValueId expand_erfinv(Emitter& e);
+[[nodiscard]] ValueId expand_expm1(Emitter& e);
+[[nodiscard]] ValueId expand_log10(Emitter& e);
+[[nodiscard]] ValueId expand_log1p(Emitter& e);
+[[nodiscard]] ValueId expand_log2(Emitter& e);
+[[nodiscard]] ValueId expand_sinh(Emitter& e);
+[[nodiscard]] ValueId expand_tan(Emitter& e);
+[[nodiscard]] ValueId expand_isinf(Emitter& e);
+[[nodiscard]] ValueId expand_nan_to_num(Emitter& e);
+[[nodiscard]] ValueId expand_logit(Emitter& e);
+[[nodiscard]] ValueId expand_mish(Emitter& e);
+[[nodiscard]] ValueId expand_log_sigmoid(Emitter& e);
+[[nodiscard]] ValueId expand_softplus(Emitter& e);
+[[nodiscard]] ValueId expand_softshrink(Emitter& e);
+[[nodiscard]] ValueId expand_hardshrink(Emitter& e);
+[[nodiscard]] ValueId expand_atan2(Emitter& e);
+[[nodiscard]] ValueId expand_lerp(Emitter& e);
+[[nodiscard]] ValueId expand_prelu(Emitter& e);
+[[nodiscard]] ValueId expand_glu(Emitter& e);
+[[nodiscard]] ValueId expand_std(Emitter& e);
+[[nodiscard]] ValueId expand_logsumexp(Emitter& e);
+[[nodiscard]] ValueId expand_vector_norm(Emitter& e);
+[[nodiscard]] ValueId expand_quantize(Emitter& e);
+[[nodiscard]] ValueId expand_dequantize(Emitter& e);
 [[nodiscard]] ValueId expand_elu(Emitter& e);
+[[nodiscard]] ValueId expand_addc(Emitter& e);  // addcmul, addcdiv
+[[nodiscard]] ValueId expand_remainder(Emitter& e);
+[[nodiscard]] ValueId expand_fmod(Emitter& e);
+[[nodiscard]] ValueId expand_rounded_division(Emitter& e);
+[[nodiscard]] ValueId expand_integer_product(Emitter& e);
 
 // expand_reduce.cpp
 [[nodiscard]] ValueId expand_mean(Emitter& e);

@@ -4,6 +4,7 @@
 // composed:
 //   sqrt = reciprocal(rsqrt)   div = a * reciprocal(b)   round = floor plus the tie rule   trunc, sign =
 //   selects
+// A divisor that may be denormal, or so large that its reciprocal is, is scaled together with the dividend.
 // Integer powers are chains of products; float to integer casts truncate first, since TOSA's CAST rounds.
 
 #include <cmath>
@@ -57,8 +58,26 @@ ValueId clamp(Legalizer& l, ValueId x, std::optional<double> min, std::optional<
 
 ValueId reciprocal(Legalizer& l, ValueId x) { return l.unary(Op::kTosaReciprocal, x); }
 
-// a / b in floats. A constant divisor becomes a factor when constants are folded.
-ValueId divide(Legalizer& l, ValueId a, ValueId b) { return l.mul(a, reciprocal(l, b)); }
+// Divisors within these have a normal reciprocal.
+constexpr double kLeastDivisor = 0x1p-126, kLargestDivisor = 0x1p126;
+
+// a / b in floats, by the rounded reciprocal: within 2 ulp. A constant divisor becomes a factor when
+// constants are folded. Where b is beyond the bounds above, both are scaled by 2^64 or 2^-64 first: the
+// quotient then leaves the range of floats only if it did before.
+ValueId divide(Legalizer& l, ValueId a, ValueId b, const FloatRange& divisor) {
+  const bool may_be_large = std::max(-divisor.min, divisor.max) > kLargestDivisor;
+  const bool may_be_small = divisor.least < kLeastDivisor;
+  if (!may_be_large && !may_be_small) return l.mul(a, reciprocal(l, b));
+  const ValueId size = l.unary(Op::kTosaAbs, b);
+  ValueId scale = l.number_like(b, 1.0);
+  if (may_be_small)
+    scale = l.select(l.binary(Op::kTosaGreater, l.number_like(b, 0x1p-64), size), l.number_like(b, 0x1p64),
+                     scale);
+  if (may_be_large)
+    scale = l.select(l.binary(Op::kTosaGreater, size, l.number_like(b, 0x1p64)), l.number_like(b, 0x1p-64),
+                     scale);
+  return l.mul(l.mul(a, scale), reciprocal(l, l.mul(b, scale)));
+}
 
 // Half to even: floor, plus one where the fraction is above a half, or is a half and the floor is odd.
 ValueId round_half_even(Legalizer& l, ValueId x) {
@@ -124,6 +143,9 @@ ValueId power_of_floats(Legalizer& l, ValueId a, ValueId b, std::optional<double
   return l.select(both(negative, l.logical_not(whole)), nothing, negated_where(l, odd, magnitude));
 }
 
+// Each squaring doubles the error of a chain of products: 3.5 ulp for the eighth power.
+constexpr double kLongestChain = 8.0;
+
 ValueId power(Legalizer& l, ValueId base, ValueId exponent) {
   const std::optional<double> known = splat_of(l.source(), l.logical(1));
   const bool floats = is_float(l.type(base).dtype);
@@ -131,9 +153,9 @@ ValueId power(Legalizer& l, ValueId base, ValueId exponent) {
     if (*known == 0.0) return l.tile(l.number_like(base, 1.0), l.type(base).shape);
     if (floats && *known == 0.5) return reciprocal(l, l.unary(Op::kTosaRsqrt, base));
     if (floats && *known == -0.5) return l.unary(Op::kTosaRsqrt, base);
-    if (is_whole(*known) && *known >= 1.0 && *known <= 64.0)
+    if (is_whole(*known) && *known >= 1.0 && *known <= (floats ? kLongestChain : 64.0))
       return integer_power(l, base, static_cast<std::int64_t>(*known));
-    if (floats && is_whole(*known) && *known >= -64.0 && *known <= -1.0)
+    if (floats && is_whole(*known) && *known >= -kLongestChain && *known <= -1.0)
       return reciprocal(l, integer_power(l, base, static_cast<std::int64_t>(-*known)));
   }
   if (!floats) l.refuse("integer pow needs a constant exponent from 0 to 64");
@@ -153,9 +175,10 @@ ValueId floor_divide_integers(Legalizer& l, ValueId a, ValueId b) {
   return l.select(l.binary(Op::kTosaLogicalAnd, inexact, signs), lower, quotient);
 }
 
-// The quotient by a rounded reciprocal may be one off; the exact remainder test puts it right.
-ValueId floor_divide_floats(Legalizer& l, ValueId a, ValueId b) {
-  const ValueId guess = l.unary(Op::kTosaFloor, divide(l, a, b));
+// Integers that are counted in floats: the quotient by a rounded reciprocal may be one off; the exact
+// remainder test puts it right.
+ValueId floor_divide_counted(Legalizer& l, ValueId a, ValueId b) {
+  const ValueId guess = l.unary(Op::kTosaFloor, l.mul(a, reciprocal(l, b)));
   const ValueId rest = l.binary(Op::kTosaSub, a, l.mul(guess, b));
   const ValueId zero = l.number_like(rest, 0.0), one = l.number_like(rest, 1.0);
   const ValueId positive = l.binary(Op::kTosaGreater, b, l.number_like(b, 0.0));
@@ -167,18 +190,58 @@ ValueId floor_divide_floats(Legalizer& l, ValueId a, ValueId b) {
   return l.select(too_low, l.binary(Op::kTosaAdd, guess, one), lowered);
 }
 
-ValueId divide_rounded(Legalizer& l, ValueId a, ValueId b, DivRounding rounding) {
-  const bool floats = is_float(l.type(a).dtype);
-  if (rounding == DivRounding::kNone) return divide(l, a, b);
-  if (rounding == DivRounding::kTrunc && !floats) return l.binary(Op::kTosaIntdiv, a, b);
-  if (rounding == DivRounding::kTrunc) {
-    const ValueId magnitude = floor_divide_floats(l, l.unary(Op::kTosaAbs, a), l.unary(Op::kTosaAbs, b));
-    const ValueId opposite =
-        l.binary(Op::kTosaLogicalXor, l.binary(Op::kTosaGreater, l.number_like(a, 0.0), a),
-                 l.binary(Op::kTosaGreater, l.number_like(b, 0.0), b));
-    return negated_where(l, opposite, magnitude);
+ValueId is_negative(Legalizer& l, ValueId x) { return l.binary(Op::kTosaGreater, l.number_like(x, 0.0), x); }
+
+// The quotient of integers, counted or not, rounded toward zero or down.
+ValueId divide_integers(Legalizer& l, ValueId a, ValueId b, DivRounding rounding) {
+  const bool counted = is_float(l.type(a).dtype);
+  if (rounding == DivRounding::kFloor)
+    return counted ? floor_divide_counted(l, a, b) : floor_divide_integers(l, a, b);
+  if (!counted) return l.binary(Op::kTosaIntdiv, a, b);
+  const ValueId magnitude = floor_divide_counted(l, l.unary(Op::kTosaAbs, a), l.unary(Op::kTosaAbs, b));
+  const ValueId opposite = l.binary(Op::kTosaLogicalXor, is_negative(l, a), is_negative(l, b));
+  return negated_where(l, opposite, magnitude);
+}
+
+// What division by b leaves of a.
+ValueId rest_of_division(Legalizer& l, ValueId a, ValueId b, DivRounding rounding) {
+  return l.binary(Op::kTosaSub, a, l.mul(divide_integers(l, a, b, rounding), b));
+}
+
+std::int64_t bits_of(DType dtype) { return static_cast<std::int64_t>(8 * byte_size(dtype)); }
+
+// Shift counts outside [0, bits) shift everything out, to the right all but the sign. i64 is held in i32, out
+// of which no shift that narrow_integers accepts moves anything.
+ValueId shift_left(Legalizer& l, ValueId a, ValueId b) {
+  const std::int64_t bits = bits_of(l.result_type().dtype);
+  const std::optional<double> known = splat_of(l.source(), l.logical(1));
+  if (known) {
+    const bool out = *known < 0 || *known >= static_cast<double>(bits);
+    const double factor = out || *known > 31 ? 0.0 : std::ldexp(1.0, static_cast<int>(*known));
+    if (!l.has_integers() || out || *known > 31) return l.mul(a, l.number_like(a, factor));
+    return l.binary(Op::kTosaLogicalLeftShift, a, b);
   }
-  return floats ? floor_divide_floats(l, a, b) : floor_divide_integers(l, a, b);
+  if (!l.has_integers())
+    l.refuse("a shift by counts that are not constant needs profile INT", "Lower for TOSA-1.0+INT+FP");
+  const ValueId low = l.binary(Op::kTosaMaximum, b, l.number_like(b, 0.0));
+  const ValueId count = l.binary(Op::kTosaMinimum, low, l.number_like(b, 31.0));
+  const ValueId valid = l.binary(
+      Op::kTosaLogicalAnd, l.binary(Op::kTosaGreaterEqual, b, l.number_like(b, 0.0)),
+      l.binary(Op::kTosaGreater, l.number_like(b, static_cast<double>(std::min<std::int64_t>(bits, 32))), b));
+  return l.select(valid, l.binary(Op::kTosaLogicalLeftShift, a, count), l.number_like(a, 0.0));
+}
+
+ValueId shift_right(Legalizer& l, ValueId a, ValueId b) {
+  const std::optional<double> known = splat_of(l.source(), l.logical(1));
+  if (!l.has_integers()) {
+    if (!known)
+      l.refuse("a shift by counts that are not constant needs profile INT", "Lower for TOSA-1.0+INT+FP");
+    const double count = *known < 0 ? 63.0 : std::min(*known, 63.0);
+    return l.unary(Op::kTosaFloor, l.mul(a, l.number_like(a, std::exp2(-count))));
+  }
+  const ValueId most = l.number_like(b, 31.0);
+  const ValueId count = l.select(is_negative(l, b), most, l.binary(Op::kTosaMinimum, b, most));
+  return l.emit(Op::kTosaArithmeticRightShift, TosaShiftAttrs{false}, {a, count});
 }
 
 [[noreturn]] void refuse_integers(Legalizer& l) {
@@ -328,7 +391,17 @@ ValueId legalize_binary(Legalizer& l, ValueId a, ValueId b) {
     case Op::kMul:
       return l.mul(a, b);
     case Op::kDiv:
-      return divide_rounded(l, a, b, l.attrs<DivAttrs>().rounding);
+      return l.attrs<DivAttrs>().rounding == DivRounding::kNone
+                 ? divide(l, a, b, l.range_of(1))
+                 : divide_integers(l, a, b, l.attrs<DivAttrs>().rounding);
+    case Op::kRemainder:
+      return rest_of_division(l, a, b, DivRounding::kFloor);
+    case Op::kFmod:
+      return rest_of_division(l, a, b, DivRounding::kTrunc);
+    case Op::kLeftShift:
+      return shift_left(l, a, b);
+    case Op::kRightShift:
+      return shift_right(l, a, b);
     case Op::kPow:
       return power(l, a, b);
     case Op::kMaximum:

@@ -96,6 +96,10 @@ Physical dispatch(Legalizer& l) {
     case Op::kBitwiseOr:
     case Op::kBitwiseXor:
     case Op::kWhere:
+    case Op::kRemainder:
+    case Op::kFmod:
+    case Op::kLeftShift:
+    case Op::kRightShift:
       return legalize_elementwise(l);
     case Op::kSum:
     case Op::kProd:
@@ -175,8 +179,6 @@ Physical dispatch(Legalizer& l) {
     case Op::kSoftplus:
     case Op::kSoftshrink:
     case Op::kHardshrink:
-    case Op::kRemainder:
-    case Op::kFmod:
     case Op::kAtan2:
     case Op::kLerp:
     case Op::kAddcmul:
@@ -195,8 +197,6 @@ Physical dispatch(Legalizer& l) {
     case Op::kRecurrent:
     case Op::kQuantize:
     case Op::kDequantize:
-    case Op::kLeftShift:
-    case Op::kRightShift:
     case Op::kFft2:
     case Op::kRfft2:
     case Op::kFull:
@@ -518,6 +518,11 @@ ValueId Legalizer::reordered(ValueId x, const Shape& logical_shape, const DimOrd
   const std::size_t rank = logical_shape.size();
   if (layout::same_in_memory(logical_shape, from, to)) return reshape(x, physical_dims(logical_shape, to));
   return transpose(x, permuted(inverse_permutation(from.axes(rank)), to.axes(rank)));
+}
+
+const FloatRange& Legalizer::range_of(std::size_t i) {
+  if (ranges_.empty()) ranges_ = float_ranges(source_);
+  return ranges_[logical(i).index()];
 }
 
 ValueId Legalizer::aligned(std::size_t i, std::size_t rank, const DimOrder& order) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "tosaic/ir/graph.h"
+#include "tosaic/passes/float_range.h"
 #include "tosaic/passes/pass.h"
 
 namespace tosaic::passes {
@@ -56,6 +57,8 @@ class Legalizer {
     return in_order(logical(i), order);
   }
   [[nodiscard]] const DimOrder& order_of(std::size_t i) const { return physical_[logical(i).index()].order; }
+  // What is known of the size of operand i.
+  [[nodiscard]] const FloatRange& range_of(std::size_t i);
   // Operand i with leading axes of extent 1 up to `rank`, in an order of that rank.
   [[nodiscard]] ValueId aligned(std::size_t i, std::size_t rank, const DimOrder& order);
   // "not supported: ..." for the node; thrown as UnsupportedOp.
@@ -114,6 +117,7 @@ class Legalizer {
   std::vector<Physical> physical_;
   std::map<std::pair<ValueId, std::vector<std::int64_t>>, ValueId> reordered_;
   std::vector<ErrorParts> problems_;
+  std::vector<FloatRange> ranges_;  // by source value, once asked for
 };
 
 // Position of a logical axis in an order.

@@ -3,8 +3,8 @@
 // TOSA has no i64, and leaves the overflow of i32 sums undefined where torch wraps (products wrap in both).
 // So each integer input is assumed to lie in [-2^k, 2^k), with the largest k <= 31 of its own under which
 // nothing that depends on it overflows; the executor checks it against that range at the border. Constants
-// count with their actual extremes, loops with ranges that hold before every turn, casts from float as any
-// i32, since they saturate.
+// count with their actual extremes, loops with ranges that hold before every turn, casts from float with what
+// float_range knows, within i32, to which they saturate.
 
 #include <algorithm>
 #include <cmath>
@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "tosaic/base/work.h"
+#include "tosaic/passes/float_range.h"
 #include "tosaic/passes/legalizer.h"
 #include "tosaic/passes/match.h"
 
@@ -108,12 +109,26 @@ Interval of_constant(const Constant& constant) {
 bool has_i64(const Graph& graph, ValueId id) { return graph.type(id).dtype == DType::kI64; }
 bool has_i32(const Graph& graph, ValueId id) { return graph.type(id).dtype == DType::kI32; }
 
-// The range of each constant and, by its dtype, of everything else.
+// What a cast to an integer makes of a float: truncated, saturated, 0 for NaN.
+Interval of_cast(const FloatRange& range) {
+  const Interval limits = of_dtype(DType::kI32);
+  const auto whole = [&](double bound) {
+    return static_cast<std::int64_t>(
+        std::clamp(std::trunc(bound), static_cast<double>(limits.min), static_cast<double>(limits.max)));
+  };
+  return united({whole(range.min), whole(range.max)}, {0, 0});
+}
+
+// The range of each constant and, by its dtype, of everything else; of floats that of their cast.
 std::vector<Interval> ranges_of_dtypes(const Graph& graph) {
   std::vector<Interval> ranges(graph.values().size());
+  const std::vector<FloatRange> floats = float_ranges(graph);
   for (std::size_t i = 0; i < ranges.size(); ++i) {
     const Value& value = graph.values()[i];
-    if (is_float(value.type.dtype)) continue;
+    if (is_float(value.type.dtype)) {
+      ranges[i] = of_cast(floats[i]);
+      continue;
+    }
     ranges[i] =
         value.kind == ValueKind::kConstant ? of_constant(*value.constant) : of_dtype(value.type.dtype);
   }
@@ -137,8 +152,9 @@ class Ranges {
       Interval& range = ranges_[node.first_result];
       const Interval computed = node.result_count == 1 ? of_node(node) : range;
       const bool stays = computed.min >= range.min && computed.max <= range.max;
-      // Narrower dtypes wrap, and so do products of i32.
-      const bool wraps = !has_i32(graph, graph.result(node)) || node.op == Op::kMul || node.op == Op::kPow;
+      // Narrower dtypes wrap, and so do products and shifts of i32.
+      const bool wraps = !has_i32(graph, graph.result(node)) || node.op == Op::kMul || node.op == Op::kPow ||
+                         node.op == Op::kLeftShift;
       if (stays) range = computed;
       const bool counted = has_i64(graph, graph.result(node)) || has_i32(graph, graph.result(node));
       if ((!stays && !wraps) || (counted && !fits(range, bits))) overflowing_.push_back(&node);
@@ -276,9 +292,7 @@ class Ranges {
   }
 
   [[nodiscard]] Interval at(const Node& node, std::size_t i) const {
-    const ValueId operand = graph_.operands(node)[i];
-    if (is_float(graph_.type(operand).dtype)) return of_dtype(DType::kI32);  // a cast saturates
-    return ranges_[operand.index()];
+    return ranges_[graph_.operands(node)[i].index()];
   }
 
   [[nodiscard]] Interval all_operands(const Node& node) const {
@@ -301,17 +315,18 @@ class Ranges {
     return range;
   }
 
-  // A cast of floats that were clamped just before.
-  [[nodiscard]] std::optional<Interval> of_clamped(const Node& node) const {
-    const ValueId operand = graph_.operands(node)[0];
-    const Node* const clamp = produced_by(graph_, operand, Op::kClamp);
-    if (clamp == nullptr || !is_float(graph_.type(operand).dtype)) return std::nullopt;
-    const auto& bounds = Graph::attrs<ClampAttrs>(*clamp);
-    if (!bounds.min || !bounds.max) return std::nullopt;
-    const double min = std::floor(as_double(*bounds.min)), max = std::ceil(as_double(*bounds.max));
-    constexpr double kLimit = 0x1p31;
-    if (!(min >= -kLimit) || !(max < kLimit)) return std::nullopt;
-    return Interval{static_cast<std::int64_t>(min), static_cast<std::int64_t>(std::max(min, max))};
+  // Smaller than the divisor, and of the sign of `like`.
+  [[nodiscard]] Interval remainder(const Interval& like, const Node& node) const {
+    const std::int64_t top = std::max<std::int64_t>(0, magnitude(at(node, 1)).max - 1);
+    return {like.min < 0 ? -top : 0, like.max > 0 ? top : 0};
+  }
+
+  [[nodiscard]] Interval left_shift(const Node& node) const {
+    const Interval count = at(node, 1);
+    const auto power = [](std::int64_t bits) {
+      return std::int64_t{1} << std::clamp<std::int64_t>(bits, 0, 62);
+    };
+    return united(product(at(node, 0), {power(count.min), power(count.max)}), {0, 0});
   }
 
   [[nodiscard]] std::int64_t reduced_count(const Node& node) const {
@@ -331,6 +346,13 @@ class Ranges {
         return power(node);
       case Op::kDiv:
         return quotient(at(node, 0), at(node, 1));
+      case Op::kRemainder:
+      case Op::kFmod:
+        return remainder(node.op == Op::kFmod ? at(node, 0) : at(node, 1), node);
+      case Op::kLeftShift:
+        return left_shift(node);
+      case Op::kRightShift:
+        return {std::min<std::int64_t>(at(node, 0).min, 0), std::max<std::int64_t>(at(node, 0).max, 0)};
       case Op::kNeg:
         return negated(at(node, 0));
       case Op::kAbs:
@@ -370,7 +392,6 @@ class Ranges {
         return product(united(at(node, 0), {0, 0}), {count, count});
       }
       case Op::kCast:
-        return of_clamped(node).value_or(at(node, 0));
       case Op::kAmax:
       case Op::kAmin:
       case Op::kCeil:

@@ -410,16 +410,6 @@ def leaky_relu(c: Importer, x: Ref, slope: float) -> Ref:
     return c.emit(OP["leaky_relu"], {"alpha": slope}, (x.id,))
 
 
-@on("elu")
-def elu(c: Importer, x: Ref, alpha: float, scale: float, input_scale: float) -> Ref | None:
-    return c.emit(OP["elu"], {"alpha": alpha}, (x.id,)) if scale == input_scale == 1 else None
-
-
-@on("celu")
-def celu(c: Importer, x: Ref, alpha: float) -> Ref | None:
-    return c.emit(OP["elu"], {"alpha": alpha}, (x.id,)) if alpha == 1 else None
-
-
 @on("gelu")
 def gelu(c: Importer, x: Ref, approximate: str) -> Ref:
     return c.emit(OP["gelu"], {"tanh": approximate == "tanh"}, (x.id,))

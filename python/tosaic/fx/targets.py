@@ -9,7 +9,9 @@ from typing import Any
 from torch.fx import Node
 
 import tosaic.fx.aten_flow
+import tosaic.fx.aten_functions
 import tosaic.fx.aten_movement
+import tosaic.fx.aten_quantize
 import tosaic.fx.complex_values  # noqa: F401 - they register their rows
 from tosaic.fx.aten import (
     DROPPED,

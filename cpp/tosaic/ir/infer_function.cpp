@@ -1,0 +1,144 @@
+// Result types of functions, gates and quantizers: elementwise operators beyond arithmetic, and reductions
+// that are functions of sums.
+#include <cmath>
+
+#include "tosaic/ir/infer.h"
+#include "tosaic/ir/infer_rules.h"
+
+namespace tosaic::rules {
+namespace {
+
+Shape broadcast_all(const Call& call) {
+  Shape shape = call.operand(0).shape;
+  for (std::size_t i = 1; i < call.count(); ++i) shape = broadcast(shape, call.operand(i).shape);
+  return shape;
+}
+
+DType function_dtype(DType dtype) { return is_float(dtype) ? dtype : DType::kF32; }
+
+Shape without(const Call& call, const Dims& axes, bool keepdim) {
+  const Shape& input = call.operand(0).shape;
+  call.require_axes(axes, input.size());
+  Shape shape;
+  for (std::size_t i = 0; i < input.size(); ++i) {
+    if (!axes.contains(static_cast<std::int64_t>(i)))
+      shape.push_back(input[i]);
+    else if (keepdim)
+      shape.push_back(1);
+  }
+  return shape;
+}
+
+// One scale and zero point, or one for each position of the axis.
+void require_parameters(const Call& call, const std::optional<std::int64_t>& axis, std::size_t scales,
+                        std::size_t zero_points, std::int64_t qmin, std::int64_t qmax) {
+  const Shape& shape = call.operand(0).shape;
+  const std::int64_t expected = axis ? shape[call.axis(*axis, shape.size())] : 1;
+  for (const std::size_t count : {scales, zero_points})
+    if (static_cast<std::int64_t>(count) != expected)
+      call.fail("attributes 'scales' and 'zero_points'", std::to_string(expected) + " of each",
+                std::to_string(scales) + " and " + std::to_string(zero_points));
+  if (qmin > qmax)
+    call.fail("attribute 'qmin' is above 'qmax'", "at most " + std::to_string(qmax), std::to_string(qmin));
+}
+
+void require_storage(const Call& call, DType dtype) {
+  if (!is_integer(dtype) || byte_size(dtype) > 4)
+    call.fail("quantized dtype", "an integer of at most 32 bits", std::string(to_string(dtype)));
+}
+
+}  // namespace
+
+Types infer_remainder(const Call& call) {
+  const DType dtype = promoted_dtype(call.operands());
+  if (dtype == DType::kBool) call.fail("bool operands", "an integer or float dtype", "bool and bool");
+  return one(dtype, broadcast_all(call));
+}
+
+Types infer_atan2(const Call& call) {
+  return one(function_dtype(promoted_dtype(call.operands())), broadcast_all(call));
+}
+
+Types infer_shift(const Call& call) {
+  call.require_integer(0);
+  call.require_integer(1);
+  return one(promoted_dtype(call.operands()), broadcast_all(call));
+}
+
+// The weight may be a wider float than the ends: torch's numbers keep their precision beside f16 and bf16.
+Types infer_lerp(const Call& call) {
+  for (std::size_t i = 0; i < 3; ++i) call.require_float(i);
+  call.require_same_dtype(1, 0);
+  return one(call.operand(0).dtype, broadcast_all(call));
+}
+
+Types infer_addc(const Call& call) {
+  const DType dtype = promoted_dtype(call.operands());
+  const bool divides = call.op() == Op::kAddcdiv;
+  if (dtype == DType::kBool || (divides && !is_float(dtype)))
+    call.fail("operands", divides ? "a float dtype" : "an integer or float dtype",
+              std::string(to_string(dtype)));
+  const Scalar& value = call.attrs<ValueAttrs>().value;
+  if (!is_float(dtype) && std::holds_alternative<double>(value))
+    call.fail("a float 'value' for an integer result", "an integer 'value'",
+              std::to_string(as_double(value)));
+  return one(dtype, broadcast_all(call));
+}
+
+Types infer_prelu(const Call& call) {
+  call.require_float(0);
+  call.require_same_dtype(1, 0);
+  const TensorType& input = call.operand(0);
+  const TensorType& weight = call.operand(1);
+  if (weight.rank() > 1) call.require_rank(1, 1);
+  const std::int64_t count = num_elements(weight.shape);
+  if (count != 1 && (input.rank() < 2 || count != input.shape[1]))
+    call.fail("slopes", "one, or one for each position of axis 1 of " + to_string(input.shape),
+              std::to_string(count));
+  return one(input.dtype, input.shape);
+}
+
+Types infer_glu(const Call& call) {
+  call.require_float(0);
+  Shape shape = call.operand(0).shape;
+  const std::size_t axis = call.axis(call.attrs<AxisAttrs>().axis, shape.size());
+  if (shape[axis] % 2 != 0) call.fail("the extent to halve", "an even number", std::to_string(shape[axis]));
+  shape[axis] /= 2;
+  return one(call.operand(0).dtype, shape);
+}
+
+Types infer_logsumexp(const Call& call) {
+  const auto& attrs = call.attrs<ReduceAttrs>();
+  if (attrs.dtype) call.fail("attribute 'dtype' is not taken", "none", std::string(to_string(*attrs.dtype)));
+  return one(function_dtype(call.operand(0).dtype), without(call, attrs.axes, attrs.keepdim));
+}
+
+Types infer_vector_norm(const Call& call) {
+  const auto& attrs = call.attrs<VectorNormAttrs>();
+  call.require_float(0);
+  if (attrs.dtype && !is_float(*attrs.dtype))
+    call.fail("attribute 'dtype'", "a float dtype", std::string(to_string(*attrs.dtype)));
+  const Shape shape = without(call, attrs.axes, attrs.keepdim);
+  if (attrs.ord < 0 || std::isinf(attrs.ord))
+    for (const std::int64_t axis : attrs.axes) call.require_nonempty_axis(0, static_cast<std::size_t>(axis));
+  return one(attrs.dtype.value_or(call.operand(0).dtype), shape);
+}
+
+Types infer_quantize(const Call& call) {
+  const auto& attrs = call.attrs<QuantizeAttrs>();
+  call.require_float(0);
+  require_storage(call, attrs.dtype);
+  require_parameters(call, attrs.axis, attrs.scales.size(), attrs.zero_points.size(), attrs.qmin, attrs.qmax);
+  return one(attrs.dtype, call.operand(0).shape);
+}
+
+Types infer_dequantize(const Call& call) {
+  const auto& attrs = call.attrs<DequantizeAttrs>();
+  require_storage(call, call.operand(0).dtype);
+  if (!is_float(attrs.dtype))
+    call.fail("attribute 'dtype'", "a float dtype", std::string(to_string(attrs.dtype)));
+  require_parameters(call, attrs.axis, attrs.scales.size(), attrs.zero_points.size(), attrs.qmin, attrs.qmax);
+  return one(attrs.dtype, call.operand(0).shape);
+}
+
+}  // namespace tosaic::rules

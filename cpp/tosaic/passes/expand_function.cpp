@@ -1,0 +1,558 @@
+// Functions that TOSA lacks in terms of those it has: exp, log, sin, cos, tanh, erf, rsqrt, reciprocal.
+//
+// Operands are f32 (narrower floats are widened before). Every formula holds over the whole range: what would
+// cancel is compensated, what would overflow is clamped or scaled in the branch that is not selected. With
+// primitives that are correctly rounded, the error in ulp of f32, as tests/test_function_accuracy.py measures
+// it, stays below what kernels/lowered_tolerance.cpp declares.
+//
+//   expm1   2t / (1 - t), t = tanh(x / 2), up to x = 1; exp(x) - 1 beyond
+//   log1p   log(u) + (x - (u - 1)) / u, u = 1 + x: the second term is what rounding u lost
+//   sinh    2t / (1 - t^2) up to 1; cosh, sinh = h +- 1 / (4h), h = exp(|x| / 2)^2 / 2
+//   asinh   log1p(a + a^2 / (1 + sqrt(1 + a^2))); acosh log1p(t + sqrt(t (t + 2))), t = x - 1;
+//           both log(a) + ln 2 beyond 2^15
+//   atanh   log1p(2a / (1 - a)) / 2
+//   atan    z + z^3 P(z^2) for |z| <= 1, else of 1 / z from pi / 2
+//   asin    z + z^3 Q(z^2) for z <= 1 / 2, else from pi / 2 of sqrt((1 - z) / 2)
+//   erfinv  x R(w), w = -log(1 - x^2); of sqrt(w) from w = 5
+//
+// P, Q and R are minimax in relative error, found by Remez exchange with 40 digits; the error of the rounded
+// coefficients stands beside each.
+
+#include <cmath>
+#include <initializer_list>
+#include <limits>
+
+#include "tosaic/passes/expansions.h"
+#include "tosaic/passes/match.h"
+
+namespace tosaic::passes {
+namespace {
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+constexpr double kHalfPi = M_PI / 2.0;
+constexpr double kFar = 32768.0;  // beyond, asinh and acosh are logarithms to the last bit
+
+ValueId greater(Emitter& e, ValueId x, double y) {
+  return e.binary(Op::kGt, x, e.number(y, e.type(x).dtype));
+}
+ValueId less(Emitter& e, ValueId x, double y) { return e.binary(Op::kLt, x, e.number(y, e.type(x).dtype)); }
+ValueId equal(Emitter& e, ValueId x, double y) { return e.binary(Op::kEq, x, e.number(y, e.type(x).dtype)); }
+ValueId number_like(Emitter& e, ValueId x, double y) { return e.number(y, e.type(x).dtype); }
+ValueId subtract_from(Emitter& e, double y, ValueId x) { return e.sub(number_like(e, x, y), x); }
+ValueId negate(Emitter& e, ValueId x) { return e.unary(Op::kNeg, x); }
+ValueId reciprocal(Emitter& e, ValueId x) { return e.unary(Op::kReciprocal, x); }
+ValueId exp(Emitter& e, ValueId x) { return e.unary(Op::kExp, x); }
+ValueId log(Emitter& e, ValueId x) { return e.unary(Op::kLog, x); }
+ValueId sqrt(Emitter& e, ValueId x) { return e.unary(Op::kSqrt, x); }
+ValueId abs(Emitter& e, ValueId x) { return e.unary(Op::kAbs, x); }
+ValueId minimum(Emitter& e, ValueId x, double y) { return e.binary(Op::kMinimum, x, number_like(e, x, y)); }
+ValueId maximum(Emitter& e, ValueId x, double y) { return e.binary(Op::kMaximum, x, number_like(e, x, y)); }
+
+// The only operand in the dtype of the result: integers count as floats.
+ValueId argument(Emitter& e) { return e.cast(e.operand(0), e.result_dtype()); }
+
+ValueId polynomial(Emitter& e, ValueId x, std::initializer_list<double> coefficients) {
+  const double* c = coefficients.end() - 1;
+  ValueId value = e.mul(x, *c--);
+  for (; c != coefficients.begin(); --c) value = e.mul(e.add(value, *c), x);
+  return e.add(value, *c);
+}
+
+// `magnitude` with the sign of x; of zeros the sign is lost.
+ValueId with_sign_of(Emitter& e, ValueId x, ValueId magnitude) {
+  return e.where(less(e, x, 0.0), negate(e, magnitude), magnitude);
+}
+
+// x up to 1; also what is right for all x below.
+ValueId expm1_near(Emitter& e, ValueId x) {
+  const ValueId t = e.unary(Op::kTanh, e.mul(x, 0.5));
+  return e.mul(e.mul(t, 2.0), reciprocal(e, subtract_from(e, 1.0, t)));
+}
+
+ValueId expm1(Emitter& e, ValueId x) {
+  return e.where(greater(e, x, 1.0), e.add(exp(e, x), -1.0), expm1_near(e, x));
+}
+
+// u - 1 is exact up to 2^24, beyond which nothing is lost that counts; the bound below u keeps 0 * inf out.
+ValueId log1p(Emitter& e, ValueId x) {
+  const ValueId u = e.add(x, 1.0);
+  const ValueId lost = e.sub(x, e.add(u, -1.0));
+  const ValueId rest = e.where(less(e, x, 0x1p24), lost, number_like(e, x, 0.0));
+  return e.add(log(e, u), e.mul(rest, reciprocal(e, maximum(e, u, 0x1p-25))));
+}
+
+// For 0 <= x <= 1, where nothing needs a guard.
+ValueId log1p_of_fraction(Emitter& e, ValueId x) {
+  const ValueId u = e.add(x, 1.0);
+  return e.add(log(e, u), e.mul(e.sub(x, e.add(u, -1.0)), reciprocal(e, u)));
+}
+
+// exp(|x|) / 2, which is finite wherever sinh and cosh are.
+ValueId half_exp(Emitter& e, ValueId size) {
+  const ValueId root = exp(e, e.mul(size, 0.5));
+  return e.mul(e.mul(root, 0.5), root);
+}
+
+// atan(z), |z| <= 1: 1.7e-8.
+ValueId atan_near(Emitter& e, ValueId z) {
+  const ValueId t = e.mul(z, z);
+  const ValueId p = polynomial(e, t,
+                               {-0x1.5554dcp-2, 0x1.9978f4p-3, -0x1.230adcp-3, 0x1.b4e124p-4, -0x1.3556a6p-4,
+                                0x1.61fdb2p-5, -0x1.0c2be2p-6, 0x1.7ed1ccp-9});
+  return e.add(z, e.mul(e.mul(z, t), p));
+}
+
+// Both branches of the arc sine of a = |x|: `near`: a <= 1/2, where the value is `angle`; else the value is
+// pi / 2 - 2 `angle`.
+struct ArcSine {
+  ValueId far, angle;
+};
+
+// asin(z), z <= 1/2: 4.9e-9.
+ArcSine arc_sine(Emitter& e, ValueId size) {
+  const ValueId far = greater(e, size, 0.5);
+  const ValueId half = e.mul(subtract_from(e, 1.0, size), 0.5);
+  const ValueId z = e.where(far, sqrt(e, half), size);
+  const ValueId t = e.where(far, half, e.mul(size, size));
+  const ValueId q =
+      polynomial(e, t, {0x1.5555c8p-3, 0x1.3301e4p-4, 0x1.747e56p-5, 0x1.8c27d6p-6, 0x1.596d7ap-5});
+  return {far, e.add(z, e.mul(e.mul(z, t), q))};
+}
+
+// a / b and what is left of it, for magnitudes: whole = floor(a / b), rest = a - whole b. Exact up to
+// whole = 2^21; meaningless beyond. NaN where b is 0.
+struct Quotient {
+  ValueId whole, rest;
+};
+
+// Halves of 12 bits: their products are exact.
+std::pair<ValueId, ValueId> halves(Emitter& e, ValueId x) {
+  const ValueId scaled = e.mul(x, 4097.0);
+  const ValueId high = e.sub(scaled, e.sub(scaled, x));
+  return {high, e.sub(x, high)};
+}
+
+// The guess is never too small, since it is enlarged by more than it may err, and too large by one at most.
+// The product is exact as the sum of two floats, and so is what it leaves of a.
+Quotient divide_exactly(Emitter& e, ValueId a, ValueId b) {
+  const ValueId guess = e.unary(Op::kFloor, e.mul(e.mul(a, reciprocal(e, b)), 1.0 + 0x1p-22));
+  const ValueId product = e.mul(guess, b);
+  const auto [guess_high, guess_low] = halves(e, guess);
+  const auto [b_high, b_low] = halves(e, b);
+  ValueId error = e.sub(e.mul(guess_high, b_high), product);
+  error = e.add(error, e.mul(guess_high, b_low));
+  error = e.add(error, e.mul(guess_low, b_high));
+  error = e.add(error, e.mul(guess_low, b_low));
+  const ValueId rest = e.sub(e.sub(a, product), error);
+  const ValueId too_large = less(e, rest, 0.0);
+  return {e.where(too_large, e.add(guess, -1.0), guess), e.where(too_large, e.add(rest, b), rest)};
+}
+
+// The magnitude of a constant that all elements share.
+std::optional<double> known_size(const Emitter& e, ValueId x) {
+  const std::optional<double> value = splat_of(e.graph(), x);
+  return value ? std::optional(std::fabs(*value)) : std::nullopt;
+}
+
+bool is_moderate(std::optional<double> size) { return size && *size >= 0x1p-60 && *size <= 0x1p60; }
+
+bool is_power_of_two(std::optional<double> size) {
+  int exponent = 0;
+  return is_moderate(size) && std::frexp(*size, &exponent) == 0.5;
+}
+
+// The same for magnitudes whose products would leave the range of floats: both are scaled by a power of two,
+// and the rest back. Divisors beyond the dividend are left to the caller.
+Quotient divide_scaled(Emitter& e, ValueId a, ValueId b) {
+  const ValueId one = number_like(e, a, 1.0);
+  const ValueId scale = e.where(greater(e, a, 0x1p100), number_like(e, a, 0x1p-32),
+                                e.where(less(e, a, 0x1p-60), number_like(e, a, 0x1p64), one));
+  const Quotient quotient = divide_exactly(e, e.mul(a, scale), e.mul(b, scale));
+  return {quotient.whole, e.mul(quotient.rest, reciprocal(e, scale))};
+}
+
+Quotient divide_magnitudes(Emitter& e, ValueId a, ValueId b, std::optional<double> known_divisor) {
+  const Quotient quotient = is_moderate(known_divisor) ? divide_exactly(e, a, b) : divide_scaled(e, a, b);
+  const ValueId smaller = e.binary(Op::kLt, a, b);
+  return {e.where(smaller, number_like(e, a, 0.0), quotient.whole), e.where(smaller, a, quotient.rest)};
+}
+
+ValueId differ_in_sign(Emitter& e, ValueId a, ValueId b) {
+  return e.binary(Op::kLogicalXor, less(e, a, 0.0), less(e, b, 0.0));
+}
+
+ValueId fmod_of(Emitter& e, ValueId a, ValueId b) {
+  const std::optional<double> known = known_size(e, b);
+  const ValueId size = abs(e, a);
+  if (is_power_of_two(known)) {  // every step is exact
+    const ValueId whole = e.unary(Op::kFloor, e.mul(size, 1.0 / *known));
+    return with_sign_of(e, a, e.sub(size, e.mul(whole, *known)));
+  }
+  return with_sign_of(e, a, divide_magnitudes(e, size, abs(e, b), known).rest);
+}
+
+ValueId extreme_norm(Emitter& e, Op op, ValueId size, const VectorNormAttrs& attrs) {
+  return e.reduce(op, size, attrs.axes, attrs.keepdim);
+}
+
+// One parameter, or one a position of the axis as it broadcasts over `rank` axes.
+ValueId parameters(Emitter& e, const std::vector<double>& values, std::optional<std::int64_t> axis,
+                   std::size_t rank, DType dtype) {
+  if (!axis) return e.number(values.front(), dtype);
+  Shape shape = Shape::filled(rank, 1);
+  shape[static_cast<std::size_t>(*axis)] = static_cast<std::int64_t>(values.size());
+  return e.constant(dtype, shape, values);
+}
+
+bool all_zero(const std::vector<std::int64_t>& values) {
+  return std::all_of(values.begin(), values.end(), [](std::int64_t v) { return v == 0; });
+}
+
+std::vector<double> as_doubles(const std::vector<std::int64_t>& values) {
+  return {values.begin(), values.end()};
+}
+
+}  // namespace
+
+// ---- functions ----
+
+ValueId expand_expm1(Emitter& e) { return expm1(e, argument(e)); }
+ValueId expand_log1p(Emitter& e) { return log1p(e, argument(e)); }
+ValueId expand_log2(Emitter& e) { return e.mul(log(e, argument(e)), M_LOG2E); }
+ValueId expand_log10(Emitter& e) { return e.mul(log(e, argument(e)), M_LOG10E); }
+
+ValueId expand_cosh(Emitter& e) {
+  const ValueId half = half_exp(e, abs(e, argument(e)));
+  return e.add(half, e.mul(reciprocal(e, half), 0.25));
+}
+
+ValueId expand_sinh(Emitter& e) {
+  const ValueId x = argument(e);
+  const ValueId size = abs(e, x);
+  const ValueId t = e.unary(Op::kTanh, e.mul(x, 0.5));
+  const ValueId near = e.mul(e.mul(t, 2.0), reciprocal(e, subtract_from(e, 1.0, e.mul(t, t))));
+  const ValueId half = half_exp(e, size);
+  const ValueId far = with_sign_of(e, x, e.sub(half, e.mul(reciprocal(e, half), 0.25)));
+  return e.where(greater(e, size, 1.0), far, near);
+}
+
+ValueId expand_tan(Emitter& e) {
+  const ValueId x = argument(e);
+  return e.mul(e.unary(Op::kSin, x), reciprocal(e, e.unary(Op::kCos, x)));
+}
+
+ValueId expand_asinh(Emitter& e) {
+  const ValueId x = argument(e);
+  const ValueId size = abs(e, x);
+  const ValueId a = minimum(e, size, kFar);
+  const ValueId square = e.mul(a, a);
+  const ValueId root = sqrt(e, e.add(square, 1.0));
+  const ValueId near = log1p(e, e.add(a, e.mul(square, reciprocal(e, e.add(root, 1.0)))));
+  const ValueId far = e.add(log(e, size), M_LN2);
+  return with_sign_of(e, x, e.where(greater(e, size, kFar), far, near));
+}
+
+// Below 1 the root is of a negative number: NaN, as it should be.
+ValueId expand_acosh(Emitter& e) {
+  const ValueId x = argument(e);
+  const ValueId t = e.add(e.emit(Op::kClamp, ClampAttrs{Scalar(0.0), Scalar(kFar)}, {x}), -1.0);
+  const ValueId near = log1p(e, e.add(t, sqrt(e, e.mul(t, e.add(t, 2.0)))));
+  return e.where(greater(e, x, kFar), e.add(log(e, x), M_LN2), near);
+}
+
+ValueId expand_atanh(Emitter& e) {
+  const ValueId x = argument(e);
+  const ValueId size = abs(e, x);
+  const ValueId ratio = e.mul(e.mul(size, 2.0), reciprocal(e, subtract_from(e, 1.0, size)));
+  return with_sign_of(e, x, e.mul(log1p(e, ratio), 0.5));
+}
+
+ValueId expand_asin(Emitter& e) {
+  const ValueId x = argument(e);
+  const ArcSine arc = arc_sine(e, abs(e, x));
+  const ValueId far = subtract_from(e, kHalfPi, e.mul(arc.angle, 2.0));
+  return with_sign_of(e, x, e.where(arc.far, far, arc.angle));
+}
+
+ValueId expand_acos(Emitter& e) {
+  const ValueId x = argument(e);
+  const ArcSine arc = arc_sine(e, abs(e, x));
+  const ValueId twice = e.mul(arc.angle, 2.0);
+  const ValueId far = e.where(less(e, x, 0.0), subtract_from(e, M_PI, twice), twice);
+  const ValueId near = subtract_from(e, kHalfPi, with_sign_of(e, x, arc.angle));
+  return e.where(arc.far, far, near);
+}
+
+ValueId expand_atan(Emitter& e) {
+  const ValueId x = argument(e);
+  const ValueId far = greater(e, abs(e, x), 1.0);
+  const ValueId angle = atan_near(e, e.where(far, reciprocal(e, x), x));
+  const ValueId quarter = e.where(less(e, x, 0.0), number_like(e, x, -kHalfPi), number_like(e, x, kHalfPi));
+  return e.where(far, e.sub(quarter, angle), angle);
+}
+
+// Signed zeros count: -0 is told from 0 by its reciprocal.
+ValueId expand_atan2(Emitter& e) {
+  const DType dtype = e.result_dtype();
+  const ValueId y = e.cast(e.operand(0), dtype), x = e.cast(e.operand(1), dtype);
+  const auto negative = [&](ValueId v) {
+    return e.binary(Op::kLogicalOr, less(e, v, 0.0), less(e, reciprocal(e, v), 0.0));
+  };
+  const ValueId height = abs(e, y), width = abs(e, x);
+  const ValueId low = e.binary(Op::kMinimum, height, width), high = e.binary(Op::kMaximum, height, width);
+  ValueId ratio = e.binary(Op::kDiv, low, high);
+  ratio = e.where(e.binary(Op::kEq, low, high), number_like(e, x, 1.0), ratio);  // also inf / inf
+  ratio = e.where(equal(e, high, 0.0), number_like(e, x, 0.0), ratio);
+  const ValueId acute = atan_near(e, ratio);
+  const ValueId steep = e.binary(Op::kGt, height, width);
+  const ValueId right = e.where(steep, subtract_from(e, kHalfPi, acute), acute);
+  const ValueId angle = e.where(negative(x), subtract_from(e, M_PI, right), right);
+  return e.where(negative(y), negate(e, angle), angle);
+}
+
+// w < 5: 5.6e-9; up to 16.7, where |x| = 1 - 2^-24: 9.8e-9.
+ValueId expand_erfinv(Emitter& e) {
+  const ValueId x = argument(e);
+  const ValueId w = negate(e, log(e, e.mul(subtract_from(e, 1.0, x), e.add(x, 1.0))));
+  const ValueId central =
+      polynomial(e, e.add(w, -2.5),
+                 {0x1.805c5ep+0, 0x1.f91e8ap-3, -0x1.11c4ecp-8, -0x1.486616p-10, 0x1.c9e6c8p-13,
+                  -0x1.4d15bp-18, -0x1.d0c1a6p-19, 0x1.f48c06p-22, 0x1.8f227ep-26, -0x1.2e0eep-27});
+  const ValueId tail =
+      polynomial(e, e.add(sqrt(e, w), -3.0),
+                 {0x1.6a9efcp+1, 0x1.006dc6p+0, 0x1.3580cep-7, -0x1.f48474p-8, 0x1.74b396p-8, -0x1.d784e2p-9,
+                  0x1.854ed8p-10, -0x1.dc47a8p-15, -0x1.449c46p-12, 0x1.e54c2ap-14});
+  const ValueId y = e.mul(x, e.where(less(e, w, 5.0), central, tail));
+  return e.where(equal(e, abs(e, x), 1.0), e.mul(x, kInf), y);
+}
+
+ValueId expand_logit(Emitter& e) {
+  ValueId x = argument(e);
+  const auto& eps = e.attrs<EpsAttrs>().eps;
+  if (eps) {
+    const float low = static_cast<float>(*eps), high = 1.0F - low;
+    x = e.emit(Op::kClamp, ClampAttrs{Scalar(static_cast<double>(low)), Scalar(static_cast<double>(high))},
+               {x});
+  }
+  return log(e, e.binary(Op::kDiv, x, subtract_from(e, 1.0, x)));
+}
+
+ValueId expand_isinf(Emitter& e) {
+  const ValueId x = e.operand(0);
+  if (!is_float(e.type(x).dtype)) return e.binary(Op::kNe, x, x);
+  return equal(e, abs(e, x), kInf);
+}
+
+ValueId expand_nan_to_num(Emitter& e) {
+  const ValueId x = e.operand(0);
+  if (!is_float(e.type(x).dtype)) return e.emit(Op::kClone, CloneAttrs{}, {x});
+  const auto& attrs = e.attrs<NanToNumAttrs>();
+  const double limit = largest_finite(e.type(x).dtype);
+  ValueId y = e.where(e.binary(Op::kNe, x, x), number_like(e, x, attrs.nan), x);
+  if (!attrs.posinf && !attrs.neginf)
+    return e.emit(Op::kClamp, ClampAttrs{Scalar(-limit), Scalar(limit)}, {y});
+  y = e.where(equal(e, x, kInf), number_like(e, x, attrs.posinf.value_or(limit)), y);
+  return e.where(equal(e, x, -kInf), number_like(e, x, attrs.neginf.value_or(-limit)), y);
+}
+
+// ---- activations ----
+
+ValueId expand_elu(Emitter& e) {
+  const ValueId x = e.operand(0);
+  const auto& attrs = e.attrs<EluAttrs>();
+  const auto scaled = [&](ValueId value, double factor) {
+    return factor == 1.0 ? value : e.mul(value, factor);
+  };
+  const ValueId inner = scaled(x, attrs.input_scale);
+  const ValueId tail = attrs.input_scale > 0.0 ? expm1_near(e, minimum(e, inner, 0.0)) : expm1(e, inner);
+  return e.where(greater(e, x, 0.0), scaled(x, attrs.scale), scaled(tail, attrs.alpha * attrs.scale));
+}
+
+// With n = e^x: tanh(log(1 + n)) = n (n + 2) / (n (n + 2) + 2), which is 1 long before n overflows.
+ValueId expand_mish(Emitter& e) {
+  const ValueId x = e.operand(0);
+  const ValueId n = exp(e, minimum(e, x, 20.0));
+  const ValueId part = e.mul(n, e.add(n, 2.0));
+  return e.mul(x, e.mul(part, reciprocal(e, e.add(part, 2.0))));
+}
+
+ValueId expand_log_sigmoid(Emitter& e) {
+  const ValueId x = e.operand(0);
+  return e.sub(minimum(e, x, 0.0), log1p_of_fraction(e, exp(e, negate(e, abs(e, x)))));
+}
+
+ValueId expand_softplus(Emitter& e) {
+  const ValueId x = e.operand(0);
+  const auto& attrs = e.attrs<SoftplusAttrs>();
+  const ValueId scaled = attrs.beta == 1.0 ? x : e.mul(x, attrs.beta);
+  const ValueId soft = log1p(e, exp(e, scaled));
+  return e.where(greater(e, scaled, attrs.threshold), x,
+                 attrs.beta == 1.0 ? soft : e.mul(soft, 1.0 / attrs.beta));
+}
+
+// Within the bounds x * 0, which keeps NaN.
+ValueId expand_softshrink(Emitter& e) {
+  const ValueId x = e.operand(0);
+  const double bound = e.attrs<SlopeAttrs>().alpha;
+  const ValueId low = e.where(less(e, x, -bound), e.add(x, bound), e.mul(x, 0.0));
+  return e.where(greater(e, x, bound), e.add(x, -bound), low);
+}
+
+ValueId expand_hardshrink(Emitter& e) {
+  const ValueId x = e.operand(0);
+  const ValueId within = e.binary(Op::kLe, abs(e, x), number_like(e, x, e.attrs<SlopeAttrs>().alpha));
+  return e.where(within, number_like(e, x, 0.0), x);
+}
+
+ValueId expand_prelu(Emitter& e) {
+  const ValueId x = e.operand(0);
+  ValueId weight = e.operand(1);
+  const std::int64_t count = num_elements(e.type(weight).shape);
+  Shape shape = Shape::filled(e.type(x).rank(), 1);
+  if (count != 1) shape[1] = count;
+  weight = e.reshape(weight, shape);
+  return e.where(greater(e, x, 0.0), x, e.mul(x, weight));
+}
+
+ValueId expand_glu(Emitter& e) {
+  const ValueId x = e.operand(0);
+  const auto axis = static_cast<std::size_t>(e.attrs<AxisAttrs>().axis);
+  const std::int64_t extent = e.type(x).shape[axis];
+  const ValueId gate = e.unary(Op::kSigmoid, e.slice(x, axis, extent / 2, extent));
+  return e.mul(e.slice(x, axis, 0, extent / 2), gate);
+}
+
+// ---- several operands ----
+
+ValueId expand_fmod(Emitter& e) {
+  const DType dtype = e.result_dtype();
+  return fmod_of(e, e.cast(e.operand(0), dtype), e.cast(e.operand(1), dtype));
+}
+
+ValueId expand_remainder(Emitter& e) {
+  const DType dtype = e.result_dtype();
+  const ValueId a = e.cast(e.operand(0), dtype), b = e.cast(e.operand(1), dtype);
+  const ValueId rest = fmod_of(e, a, b);
+  const ValueId other_side = e.binary(Op::kLogicalAnd, e.binary(Op::kNe, rest, number_like(e, rest, 0.0)),
+                                      differ_in_sign(e, rest, b));
+  return e.where(other_side, e.add(rest, b), rest);
+}
+
+// Quotients of floats rounded down, or rounded as floats are and then cut off, as torch has them. Where they
+// leave the exact range, the rounded quotient is whole or one beside it.
+ValueId expand_rounded_division(Emitter& e) {
+  const DType dtype = e.result_dtype();
+  const ValueId a = e.cast(e.operand(0), dtype), b = e.cast(e.operand(1), dtype);
+  const ValueId plain = e.binary(Op::kDiv, a, b);
+  const ValueId size = abs(e, a), divisor = abs(e, b);
+  const ValueId opposite = differ_in_sign(e, a, b);
+  const Quotient quotient = divide_magnitudes(e, size, divisor, known_size(e, b));
+  const bool floor = e.attrs<DivAttrs>().rounding == DivRounding::kFloor;
+  ValueId whole = quotient.whole;
+  if (floor) {
+    const ValueId beyond = e.binary(Op::kLogicalAnd, opposite, greater(e, quotient.rest, 0.0));
+    whole = e.where(beyond, e.add(whole, 1.0), whole);
+  } else {
+    whole = e.unary(Op::kFloor, e.add(whole, e.binary(Op::kDiv, quotient.rest, divisor)));
+  }
+  const ValueId exact = e.where(opposite, negate(e, whole), whole);
+  const ValueId in_range = less(e, abs(e, plain), 0x1p21);
+  return e.where(in_range, exact, e.unary(floor ? Op::kFloor : Op::kTrunc, plain));
+}
+
+ValueId expand_lerp(Emitter& e) {
+  const ValueId start = e.operand(0), end = e.operand(1), weight = e.operand(2);
+  const ValueId way = e.sub(end, start);
+  const auto from_start = [&] { return e.add(start, e.mul(weight, way)); };
+  const auto from_end = [&] { return e.sub(end, e.mul(way, subtract_from(e, 1.0, weight))); };
+  const std::optional<double> known = splat_of(e.graph(), weight);
+  if (known) return std::fabs(*known) < 0.5 ? from_start() : from_end();
+  return e.where(less(e, abs(e, weight), 0.5), from_start(), from_end());
+}
+
+ValueId expand_addc(Emitter& e) {
+  const DType dtype = e.result_dtype();
+  const ValueId x = e.cast(e.operand(0), dtype), a = e.cast(e.operand(1), dtype),
+                b = e.cast(e.operand(2), dtype);
+  const double value = as_double(e.attrs<ValueAttrs>().value);
+  const ValueId scaled = value == 1.0 ? a : e.mul(a, value);
+  return e.add(x, e.binary(e.node().op == Op::kAddcmul ? Op::kMul : Op::kDiv, scaled, b));
+}
+
+// ---- reductions ----
+
+ValueId expand_std(Emitter& e) { return sqrt(e, expand_var(e)); }
+
+// Shifted by the maximum where that is finite.
+ValueId expand_logsumexp(Emitter& e) {
+  const auto& attrs = e.attrs<ReduceAttrs>();
+  const ValueId x = argument(e);
+  const Shape shape = e.result_type().shape;
+  const bool empty = num_elements(e.type(x).shape) == 0;
+  if (empty) return log(e, e.reduce(Op::kSum, exp(e, x), attrs.axes, attrs.keepdim));
+  ValueId top = e.reduce(Op::kAmax, x, attrs.axes, true);
+  top = e.where(equal(e, abs(e, top), kInf), number_like(e, x, 0.0), top);
+  const ValueId total = e.reduce(Op::kSum, exp(e, e.sub(x, top)), attrs.axes, true);
+  return e.reshape(e.add(log(e, total), top), shape);
+}
+
+// Squares and powers overflow as torch's do.
+ValueId expand_vector_norm(Emitter& e) {
+  const auto& attrs = e.attrs<VectorNormAttrs>();
+  const ValueId x = argument(e);
+  const auto total = [&](ValueId terms) { return e.reduce(Op::kSum, terms, attrs.axes, attrs.keepdim); };
+  if (attrs.ord == 0.0) return total(e.cast(e.binary(Op::kNe, x, number_like(e, x, 0.0)), e.type(x).dtype));
+  if (attrs.ord == 2.0) return sqrt(e, total(e.mul(x, x)));
+  const ValueId size = abs(e, x);
+  if (attrs.ord == kInf) return extreme_norm(e, Op::kAmax, size, attrs);
+  if (attrs.ord == -kInf) return extreme_norm(e, Op::kAmin, size, attrs);
+  if (attrs.ord == 1.0) return total(size);
+  const ValueId powers = total(e.binary(Op::kPow, size, number_like(e, size, attrs.ord)));
+  return e.binary(Op::kPow, powers, number_like(e, size, 1.0 / attrs.ord));
+}
+
+// A product over integers, which TOSA cannot reduce: halves are multiplied until one element is left.
+ValueId expand_integer_product(Emitter& e) {
+  const auto& attrs = e.attrs<ReduceAttrs>();
+  ValueId x = e.cast(e.operand(0), e.result_type().dtype);
+  for (const std::int64_t along : attrs.axes) {
+    const auto axis = static_cast<std::size_t>(along);
+    while (e.type(x).shape[axis] > 1) {
+      const std::int64_t extent = e.type(x).shape[axis], half = extent / 2;
+      const ValueId product = e.mul(e.slice(x, axis, 0, half), e.slice(x, axis, half, 2 * half));
+      x = extent % 2 == 0 ? product
+                          : e.emit(Op::kCat, AxisAttrs{along}, {product, e.slice(x, axis, 2 * half, extent)});
+    }
+  }
+  return e.reshape(x, e.result_type().shape);
+}
+
+// ---- quantizers ----
+
+// In f32, as torch: x float32(1 / scale), rounded, then the zero point, then the bounds.
+ValueId expand_quantize(Emitter& e) {
+  const auto& attrs = e.attrs<QuantizeAttrs>();
+  const ValueId x = e.cast(e.operand(0), DType::kF32);
+  const std::size_t rank = e.type(x).rank();
+  std::vector<double> inverses;
+  for (const double scale : attrs.scales) inverses.push_back(1.0 / scale);
+  ValueId y = e.unary(Op::kRound, e.mul(x, parameters(e, inverses, attrs.axis, rank, DType::kF32)));
+  if (!all_zero(attrs.zero_points))
+    y = e.add(y, parameters(e, as_doubles(attrs.zero_points), attrs.axis, rank, DType::kF32));
+  const Scalar low(static_cast<double>(attrs.qmin)), high(static_cast<double>(attrs.qmax));
+  return e.cast(e.emit(Op::kClamp, ClampAttrs{low, high}, {y}), attrs.dtype);
+}
+
+// One scale: the difference is taken in the result's dtype. One a position: in f32.
+ValueId expand_dequantize(Emitter& e) {
+  const auto& attrs = e.attrs<DequantizeAttrs>();
+  const DType difference = attrs.axis ? DType::kF32 : attrs.dtype;
+  const std::size_t rank = e.type(e.operand(0)).rank();
+  ValueId y = e.cast(e.operand(0), difference);
+  if (!all_zero(attrs.zero_points))
+    y = e.sub(y, parameters(e, as_doubles(attrs.zero_points), attrs.axis, rank, difference));
+  y = e.cast(y, Emitter::widened(difference));
+  return e.cast(e.mul(y, parameters(e, attrs.scales, attrs.axis, rank, e.type(y).dtype)), attrs.dtype);
+}
+
+}  // namespace tosaic::passes

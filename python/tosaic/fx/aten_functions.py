@@ -1,0 +1,266 @@
+"""Rows of functions, gates, shifts and norms; see `tosaic.fx.aten` for what a row is."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from tosaic.fx.aten import OP, TABLE, Emit, _binary, _fit, _unary, axes_of, axis_of, on, per_overload
+from tosaic.fx.value import Ref
+from tosaic.fx.weights import CATEGORY, CODE_OF
+
+if TYPE_CHECKING:
+    from tosaic.fx.importer import Importer
+
+__all__: list[str] = []
+
+_F32 = CODE_OF[torch.float32]
+_NARROW_FLOATS = (CODE_OF[torch.float16], CODE_OF[torch.bfloat16])
+
+# ---- functions of one tensor ----
+
+_FUNCTIONS = {
+    "acos": "arccos",
+    "acosh": "arccosh",
+    "asin": "arcsin",
+    "asinh": "arcsinh",
+    "atan": "arctan",
+    "atanh": "arctanh",
+    "cosh": "",
+    "erfinv": "special_erfinv",
+    "expm1": "special_expm1",
+    "log10": "",
+    "log1p": "special_log1p",
+    "log2": "",
+    "sinh": "",
+    "tan": "",
+    "isinf": "",
+    "mish": "",
+    "log_sigmoid": "",
+}
+for _op, _aliases in _FUNCTIONS.items():
+    for _name in [_op, *_aliases.split()]:
+        TABLE[_name] = _unary(_op)
+
+
+@on("isfinite")
+def isfinite(c: Importer, x: Ref) -> Ref:
+    """|x| < inf; of integers, what is always true."""
+    if CATEGORY[x.dtype] != 2:
+        return c.emit(OP["eq"], None, (x.id, x.id))
+    size = c.emit_inferred(OP["abs"], None, (x.id,))
+    return c.emit(OP["lt"], None, (size.id, c.constant(math.inf, x.dtype).id))
+
+
+@on("log_sigmoid_forward")
+def log_sigmoid_forward(c: Importer, x: Ref) -> list[Ref] | None:
+    return c.first(c.emit(OP["log_sigmoid"], None, (x.id,))) if c.only_first() else None
+
+
+@on("logit", "special_logit")
+def logit(c: Importer, x: Ref, eps: float | None) -> Ref:
+    return c.emit(OP["logit"], {"eps": eps}, (x.id,))
+
+
+@on("nan_to_num")
+def nan_to_num(c: Importer, x: Ref, nan: float | None, posinf: float | None, neginf: float | None) -> Ref:
+    attrs = {"nan": 0.0 if nan is None else nan, "posinf": posinf, "neginf": neginf}
+    return c.emit(OP["nan_to_num"], attrs, (x.id,))
+
+
+# ---- activations ----
+
+
+def _elu(c: Importer, x: Ref, alpha: float, scale: float, input_scale: float) -> Ref:
+    attrs = {"alpha": alpha, "scale": scale, "input_scale": input_scale}
+    return c.emit(OP["elu"], attrs, (x.id,))
+
+
+@on("elu")
+def elu(c: Importer, x: Ref, alpha: float, scale: float, input_scale: float) -> Ref:
+    return _elu(c, x, alpha, scale, input_scale)
+
+
+@on("celu")
+def celu(c: Importer, x: Ref, alpha: float) -> Ref:
+    return _elu(c, x, alpha, 1.0, 1.0 / alpha)
+
+
+@on("selu")
+def selu(c: Importer, x: Ref) -> Ref:
+    """The constants of self-normalizing networks."""
+    return _elu(c, x, 1.6732632423543772848170429916717, 1.0507009873554804934193349852946, 1.0)
+
+
+@on("softplus")
+def softplus(c: Importer, x: Ref, beta: float, threshold: float) -> Ref:
+    return c.emit(OP["softplus"], {"beta": beta, "threshold": threshold}, (x.id,))
+
+
+def _shrink(op: str) -> Emit:
+    def emit(c: Importer, x: Ref, bound: float) -> Ref:
+        return c.emit(OP[op], {"alpha": bound}, (x.id,))
+
+    return emit
+
+
+TABLE["softshrink"] = _shrink("softshrink")
+TABLE["hardshrink"] = _shrink("hardshrink")
+
+
+@on("threshold")
+def threshold(c: Importer, x: Ref, bound: Any, value: Any) -> Ref:
+    """The value where x is not above the bound; NaN stays."""
+    limit, other = (c.constant(_fit(number, x.dtype), x.dtype) for number in (bound, value))
+    below = c.emit_inferred(OP["le"], None, (x.id, limit.id))
+    return c.emit(OP["where"], None, (below.id, other.id, x.id))
+
+
+@on("rrelu")
+def rrelu(c: Importer, x: Ref, lower: float, upper: float, training: bool, _generator: Any) -> Ref | None:
+    return None if training else c.emit(OP["leaky_relu"], {"alpha": (lower + upper) / 2}, (x.id,))
+
+
+@on("prelu")
+def prelu(c: Importer, x: Ref, weight: Ref) -> Ref:
+    return c.emit(OP["prelu"], None, (x.id, weight.id))
+
+
+@on("_prelu_kernel")
+def prelu_kernel(c: Importer, x: Ref, weight: Ref) -> Ref | None:
+    """Slopes that already have the rank of x: extent 1 everywhere but on axis 1."""
+    if any(extent != 1 for axis, extent in enumerate(weight.shape) if axis != 1):
+        return None
+    flat = c.emit_inferred(OP["reshape"], {"shape": [math.prod(weight.shape)]}, (weight.id,))
+    return prelu(c, x, flat)
+
+
+@on("glu")
+def glu(c: Importer, x: Ref, dim: int) -> Ref:
+    return c.emit(OP["glu"], {"axis": axis_of(dim, len(x.shape))}, (x.id,))
+
+
+# ---- functions of several tensors ----
+
+for _op, _keys in {
+    "remainder": per_overload("remainder", "Tensor Scalar Scalar_Tensor"),
+    "fmod": per_overload("fmod", "Tensor Scalar"),
+    "atan2": ["atan2", "arctan2"],
+}.items():
+    for _name in _keys:
+        TABLE[_name] = _binary(_op)
+
+
+def _shift(op: str) -> Emit:
+    emit_integers = _binary(op)
+
+    def emit(c: Importer, a: Any, b: Any) -> Ref | None:
+        """Shifts of floats, which torch has as well, multiply by powers of two."""
+        floats = any(CATEGORY[v.dtype] == 2 if type(v) is Ref else isinstance(v, float) for v in (a, b))
+        return None if floats else emit_integers(c, a, b)
+
+    return emit
+
+
+for _op, _dunder in {"left_shift": "__lshift__", "right_shift": "__rshift__"}.items():
+    for _name in [
+        *per_overload(f"bitwise_{_op}", "Tensor Tensor_Scalar Scalar_Tensor"),
+        *per_overload(_dunder, "Tensor Scalar"),
+    ]:
+        TABLE[_name] = _shift(_op)
+
+
+@on("lerp.Scalar", "lerp.Tensor")
+def lerp(c: Importer, x: Ref, end: Ref, weight: Any) -> Ref:
+    """A number keeps its precision beside narrow floats."""
+    if type(weight) is not Ref:
+        weight = c.constant(float(weight), _F32 if x.dtype in _NARROW_FLOATS else x.dtype)
+    return c.emit(OP["lerp"], None, (x.id, end.id, weight.id))
+
+
+def _addc(op: str) -> Emit:
+    def emit(c: Importer, x: Ref, a: Ref, b: Ref, value: Any) -> Ref:
+        return c.emit(OP[op], {"value": value}, (x.id, a.id, b.id))
+
+    return emit
+
+
+TABLE["addcmul"] = _addc("addcmul")
+TABLE["addcdiv"] = _addc("addcdiv")
+
+# ---- reductions ----
+
+
+@on("logsumexp", "special_logsumexp")
+def logsumexp(c: Importer, x: Ref, dim: Any, keepdim: bool) -> Ref:
+    return c.emit(OP["logsumexp"], {"axes": axes_of(dim, len(x.shape)), "keepdim": keepdim}, (x.id,))
+
+
+@on("linalg_vector_norm")
+def vector_norm(c: Importer, x: Ref, order: Any, dim: Any, keepdim: bool, dtype: Any) -> Ref:
+    attrs = {"ord": float(order), "axes": axes_of(dim, len(x.shape)), "keepdim": keepdim}
+    return c.emit(OP["vector_norm"], attrs | ({} if dtype is None else {"dtype": c.dtype}), (x.id,))
+
+
+@on("norm.Scalar")
+def norm(c: Importer, x: Ref, p: Any) -> Ref:
+    return vector_norm(c, x, p, None, False, None)
+
+
+@on("norm.ScalarOpt_dtype")
+def norm_as(c: Importer, x: Ref, p: Any, dtype: Any) -> Ref:
+    return vector_norm(c, x, 2 if p is None else p, None, False, dtype)
+
+
+@on("norm.ScalarOpt_dim")
+def norm_along(c: Importer, x: Ref, p: Any, dim: Any, keepdim: bool) -> Ref:
+    return vector_norm(c, x, 2 if p is None else p, dim, keepdim, None)
+
+
+@on("norm.ScalarOpt_dim_dtype")
+def norm_along_as(c: Importer, x: Ref, p: Any, dim: Any, keepdim: bool, dtype: Any) -> Ref:
+    return vector_norm(c, x, 2 if p is None else p, dim, keepdim, dtype)
+
+
+def _deviation(x: Ref, dim: Any, correction: Any, keepdim: bool) -> dict[str, Any]:
+    number = 1 if correction is None else correction
+    return {"axes": axes_of(dim, len(x.shape)), "keepdim": keepdim, "correction": number}
+
+
+@on("std.correction")
+def std(c: Importer, x: Ref, dim: Any, correction: Any, keepdim: bool) -> Ref:
+    return c.emit(OP["std"], _deviation(x, dim, correction, keepdim), (x.id,))
+
+
+@on("std")
+def std_all(c: Importer, x: Ref, unbiased: bool) -> Ref:
+    return std(c, x, None, int(unbiased), False)
+
+
+@on("std.dim")
+def std_dim(c: Importer, x: Ref, dim: Any, unbiased: bool, keepdim: bool) -> Ref:
+    return std(c, x, dim, int(unbiased), keepdim)
+
+
+@on("std_mean.correction")
+def std_mean(c: Importer, x: Ref, dim: Any, correction: Any, keepdim: bool) -> list[Ref | None]:
+    used = c.used_results()
+    deviation = mean = None
+    if 0 in used or not used:
+        deviation = c.emit_result(0, OP["std"], _deviation(x, dim, correction, keepdim), (x.id,))
+    if 1 in used:
+        attrs = {"axes": axes_of(dim, len(x.shape)), "keepdim": keepdim}
+        mean = c.emit_result(1, OP["mean"], attrs, (x.id,))
+    return [deviation, mean]
+
+
+@on("std_mean")
+def std_mean_all(c: Importer, x: Ref, unbiased: bool) -> list[Ref | None]:
+    return std_mean(c, x, None, int(unbiased), False)
+
+
+@on("std_mean.dim")
+def std_mean_dim(c: Importer, x: Ref, dim: Any, unbiased: bool, keepdim: bool) -> list[Ref | None]:
+    return std_mean(c, x, dim, int(unbiased), keepdim)

@@ -1,0 +1,224 @@
+"""Rows of quantizers with known parameters: of torch, of its PT2E flow and of torchao.
+
+Scales and zero points become attributes. Where the call has them as tensors they must be constants.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from tosaic import _core
+from tosaic.fx.aten import OP, Emit, axis_of, on
+from tosaic.fx.value import Ref
+from tosaic.fx.weights import CODE_OF
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tosaic.fx.importer import Importer
+
+__all__: list[str] = []
+
+_LIMITS = {
+    CODE_OF[dtype]: (torch.iinfo(dtype).min, torch.iinfo(dtype).max)
+    for dtype in (torch.int8, torch.uint8, torch.int16, torch.uint16, torch.int32)
+}
+_STORAGE = [CODE_OF[dtype] for dtype in (torch.int8, torch.int16, torch.int32)]
+
+
+def _numbers(c: Importer, value: Any, what: str) -> list[Any]:
+    """The elements of a constant tensor, or the number itself."""
+    if type(value) is not Ref:
+        return [value]
+    constant = c.builder.constant(value.id)
+    if constant is None:
+        raise c.error(
+            _core.UnsupportedOp,
+            f"{what} depends on data",
+            expected="a constant",
+            hint="Calibrate and convert the module with fixed quantization parameters",
+        )
+    listed: list[Any] = constant.array.reshape(-1).tolist()
+    return listed
+
+
+def _attributes(
+    c: Importer, axis: int | None, low: Any, high: Any, scale: Any, zero_point: Any, storage: int
+) -> dict[str, Any]:
+    """What quantize and dequantize have in common; no zero point is 0, no bound that of the dtype."""
+    scales = [float(value) for value in _numbers(c, scale, "the scale")]
+    zeros = [0] * len(scales) if zero_point is None else _numbers(c, zero_point, "the zero point")
+    if any(value != int(value) for value in zeros):
+        raise c.error(
+            _core.UnsupportedOp, "a zero point is no integer", expected="integers", got=str(zeros[:4])
+        )
+    bounds = [
+        least if bound is None else int(_numbers(c, bound, "a bound")[0])
+        for bound, least in zip((low, high), _LIMITS[storage], strict=True)
+    ]
+    return {
+        "axis": axis,
+        "qmin": bounds[0],
+        "qmax": bounds[1],
+        "scales": scales,
+        "zero_points": [int(value) for value in zeros] or [0] * len(scales),
+    }
+
+
+def _quantized(c: Importer, x: Ref, attrs: dict[str, Any]) -> Ref:
+    return c.emit(OP["quantize"], attrs | {"dtype": c.dtype}, (x.id,))
+
+
+def _dequantized(c: Importer, x: Ref, attrs: dict[str, Any]) -> Ref:
+    return c.emit(OP["dequantize"], attrs | {"dtype": c.dtype}, (x.id,))
+
+
+# ---- PT2E ----
+
+_PT2E = "quantized_decomposed::"
+_OF_TENSORS = ("", ".tensor", ".tensor2")
+
+
+@on(*(f"{_PT2E}quantize_per_tensor{overload}" for overload in _OF_TENSORS))
+def quantize_per_tensor(
+    c: Importer, x: Ref, scale: Any, zero_point: Any, low: Any, high: Any, _dtype: Any
+) -> Ref:
+    return _quantized(c, x, _attributes(c, None, low, high, scale, zero_point, c.dtype))
+
+
+@on(*(f"{_PT2E}dequantize_per_tensor{overload}" for overload in _OF_TENSORS))
+def dequantize_per_tensor(
+    c: Importer, x: Ref, scale: Any, zero_point: Any, low: Any, high: Any, _dtype: Any, _out: Any
+) -> Ref:
+    return _dequantized(c, x, _attributes(c, None, low, high, scale, zero_point, x.dtype))
+
+
+@on(f"{_PT2E}quantize_per_channel")
+def quantize_per_channel(
+    c: Importer, x: Ref, scales: Ref, zeros: Any, axis: int, low: Any, high: Any, _dtype: Any
+) -> Ref:
+    attrs = _attributes(c, axis_of(axis, len(x.shape)), low, high, scales, zeros, c.dtype)
+    return _quantized(c, x, attrs)
+
+
+@on(f"{_PT2E}dequantize_per_channel")
+def dequantize_per_channel(
+    c: Importer, x: Ref, scales: Ref, zeros: Any, axis: int, low: Any, high: Any, _dtype: Any, _out: Any
+) -> Ref:
+    attrs = _attributes(c, axis_of(axis, len(x.shape)), low, high, scales, zeros, x.dtype)
+    return _dequantized(c, x, attrs)
+
+
+def _chosen(c: Importer, *_: Any) -> None:
+    """Parameters computed from the data at run time."""
+    raise c.error(
+        _core.UnsupportedOp,
+        "quantization parameters that follow from the data of a run are not represented",
+        expected="parameters known at import",
+        hint="Use static quantization: calibrate, then convert",
+    )
+
+
+for _name in (
+    "quantized_decomposed::choose_qparams.tensor",
+    "quantized_decomposed::choose_qparams_symmetric.tensor",
+    "quantized_decomposed::choose_qparams_per_token",
+    "quantized_decomposed::choose_qparams_per_token_asymmetric",
+    "quantized_decomposed::_choose_qparams_per_token_asymmetric_impl",
+    "torchao::choose_qparams_affine",
+):
+    on(_name)(_chosen)
+
+# ---- torchao ----
+
+
+def _axis_of_blocks(c: Importer, shape: Sequence[int], blocks: Sequence[int]) -> int | None:
+    """None for one block, else the axis that blocks of extent 1 divide."""
+    split = [axis for axis, (extent, block) in enumerate(zip(shape, blocks, strict=True)) if block != extent]
+    if not split:
+        return None
+    if len(split) > 1 or blocks[split[0]] != 1:
+        raise c.error(
+            _core.UnsupportedOp,
+            "the blocks are neither the whole tensor nor the positions of one axis",
+            expected=f"{tuple(shape)}, or the same with one extent 1",
+            got=str(tuple(blocks)),
+        )
+    return split[0]
+
+
+@on("torchao::quantize_affine")
+def quantize_affine(
+    c: Importer, x: Ref, blocks: Sequence[int], scale: Ref, zero: Any, _dtype: Any, low: Any, high: Any
+) -> Ref:
+    axis = _axis_of_blocks(c, x.shape, blocks)
+    return _quantized(c, x, _attributes(c, axis, low, high, scale, zero, c.dtype))
+
+
+@on("torchao::dequantize_affine")
+def dequantize_affine(
+    c: Importer,
+    x: Ref,
+    blocks: Sequence[int],
+    scale: Ref,
+    zero: Any,
+    _dtype: Any,
+    low: Any,
+    high: Any,
+    _out: Any,
+) -> Ref:
+    axis = _axis_of_blocks(c, x.shape, blocks)
+    return _dequantized(c, x, _attributes(c, axis, low, high, scale, zero, x.dtype))
+
+
+# ---- fake quantization: to integers and back ----
+
+
+def _faked(c: Importer, x: Ref, axis: int | None, scale: Any, zero: Any, low: int, high: int) -> Ref:
+    storage = next(code for code in _STORAGE if _LIMITS[code][0] <= low and high <= _LIMITS[code][1])
+    attrs = _attributes(c, axis, low, high, scale, zero, storage)
+    whole = c.emit_inferred(OP["quantize"], attrs | {"dtype": storage}, (x.id,))
+    return _dequantized(c, whole, attrs)
+
+
+@on("fake_quantize_per_tensor_affine", "fake_quantize_per_tensor_affine.tensor_qparams")
+def fake_quantize(c: Importer, x: Ref, scale: Any, zero_point: Any, low: int, high: int) -> Ref:
+    return _faked(c, x, None, scale, zero_point, low, high)
+
+
+@on("fake_quantize_per_channel_affine")
+def fake_quantize_channels(
+    c: Importer, x: Ref, scale: Ref, zero_point: Ref, axis: int, low: int, high: int
+) -> Ref:
+    return _faked(c, x, axis_of(axis, len(x.shape)), scale, zero_point, low, high)
+
+
+def _only_output(emit: Emit) -> Emit:
+    def first(c: Importer, *args: Any) -> list[Ref] | None:
+        return c.first(emit(c, *args)) if c.only_first() else None
+
+    return first
+
+
+on("fake_quantize_per_tensor_affine_cachemask")(_only_output(fake_quantize))
+on("fake_quantize_per_channel_affine_cachemask")(_only_output(fake_quantize_channels))
+
+
+@on("_fake_quantize_per_tensor_affine_cachemask_tensor_qparams")
+def fake_quantize_enabled(
+    c: Importer, x: Ref, scale: Any, zero_point: Any, enabled: Any, low: int, high: int
+) -> list[Ref] | None:
+    if not c.only_first():
+        return None
+    if not _numbers(c, enabled, "whether to quantize")[0]:
+        return c.first(c.emit(OP["clone"], None, (x.id,)))
+    return c.first(fake_quantize(c, x, scale, zero_point, low, high))
+
+
+@on(f"{_PT2E}fake_quant_per_channel")
+def fake_quant_per_channel(
+    c: Importer, x: Ref, scales: Ref, zeros: Ref, axis: int, low: int, high: int
+) -> Ref:
+    return fake_quantize_channels(c, x, scales, zeros, axis, low, high)
