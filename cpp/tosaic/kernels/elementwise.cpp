@@ -112,14 +112,6 @@ Meaning softplus(const Request& request) {
   return meaning;
 }
 
-Meaning logit(const Request& request) {
-  const auto& eps = attrs_of<EpsAttrs>(request).eps;
-  Meaning meaning{Function::kLogit, ComputeIn::kResult, {}, Rounding::kTruncate};
-  meaning.parameters.round = eps.has_value();
-  meaning.parameters.low = eps.value_or(0.0);
-  return meaning;
-}
-
 Meaning nan_to_num(const Request& request) {
   const auto& attrs = attrs_of<NanToNumAttrs>(request);
   const DType dtype = request.results[0].dtype;
@@ -320,8 +312,6 @@ std::optional<Meaning> meaning_of(const Request& request) {
       return elu(request);
     case Op::kSoftplus:
       return softplus(request);
-    case Op::kLogit:
-      return logit(request);
     case Op::kNanToNum:
       return nan_to_num(request);
     case Op::kSoftshrink:

@@ -60,7 +60,6 @@ enum class Function : std::uint8_t {
   kLogSigmoid,
   kMish,
   kSoftplus,  // of alpha x; beyond `high` x itself
-  kLogit,     // with `round`: of x clamped to [low, 1 - low]
   kSoftshrink,
   kHardshrink,
   kNanToNum,  // NaN, inf and -inf become alpha, high and low

@@ -101,6 +101,9 @@ Error error_of(Op op) {
     case Op::kTosaSin:
       return Error::kFunction;
     case Op::kReciprocal:
+    case Op::kDiv:
+    case Op::kRemainder:
+    case Op::kFmod:
     case Op::kSqrt:  // torch's vectorised one is off by an ulp
     case Op::kLerp:
     case Op::kAddcmul:
@@ -125,8 +128,6 @@ Error error_of(Op op) {
     case Op::kIsinf:
     case Op::kNanToNum:
     case Op::kHardshrink:
-    case Op::kRemainder:
-    case Op::kFmod:
     case Op::kLeftShift:
     case Op::kRightShift:
     case Op::kPrelu:
@@ -152,7 +153,6 @@ Error error_of(Op op) {
     case Op::kBitwiseNot:
     case Op::kCast:
     case Op::kMul:
-    case Op::kDiv:
     case Op::kMaximum:
     case Op::kMinimum:
     case Op::kEq:

@@ -256,7 +256,6 @@ Emitter::Width width_of(Op op) {
     case Op::kLog2:
     case Op::kSinh:
     case Op::kTan:
-    case Op::kLogit:
     case Op::kMish:
     case Op::kLogSigmoid:
     case Op::kSoftplus:

@@ -120,7 +120,8 @@ ArcSine arc_sine(Emitter& e, ValueId size) {
 }
 
 // a / b and what is left of it, for magnitudes: whole = floor(a / b), rest = a - whole b. Exact up to
-// whole = 2^21; meaningless beyond. NaN where b is 0.
+// whole = 2^21; beyond, whole may be off in its last places and the rest be 0. NaN where b is 0 or a
+// infinite.
 struct Quotient {
   ValueId whole, rest;
 };
@@ -135,7 +136,8 @@ std::pair<ValueId, ValueId> halves(Emitter& e, ValueId x) {
 // The guess is never too small, since it is enlarged by more than it may err, and too large by one at most.
 // The product is exact as the sum of two floats, and so is what it leaves of a.
 Quotient divide_exactly(Emitter& e, ValueId a, ValueId b) {
-  const ValueId guess = e.unary(Op::kFloor, e.mul(e.mul(a, reciprocal(e, b)), 1.0 + 0x1p-22));
+  const ValueId quotient = e.mul(a, reciprocal(e, b));
+  const ValueId guess = minimum(e, e.unary(Op::kFloor, e.mul(quotient, 1.0 + 0x1p-22)), 0x1p64);
   const ValueId product = e.mul(guess, b);
   const auto [guess_high, guess_low] = halves(e, guess);
   const auto [b_high, b_low] = halves(e, b);
@@ -145,7 +147,8 @@ Quotient divide_exactly(Emitter& e, ValueId a, ValueId b) {
   error = e.add(error, e.mul(guess_low, b_low));
   const ValueId rest = e.sub(e.sub(a, product), error);
   const ValueId too_large = less(e, rest, 0.0);
-  return {e.where(too_large, e.add(guess, -1.0), guess), e.where(too_large, e.add(rest, b), rest)};
+  const ValueId fitting = maximum(e, e.where(too_large, e.add(rest, b), rest), 0.0);
+  return {e.where(too_large, e.add(guess, -1.0), guess), e.add(fitting, e.mul(quotient, 0.0))};
 }
 
 // The magnitude of a constant that all elements share.
@@ -184,9 +187,11 @@ ValueId differ_in_sign(Emitter& e, ValueId a, ValueId b) {
 ValueId fmod_of(Emitter& e, ValueId a, ValueId b) {
   const std::optional<double> known = known_size(e, b);
   const ValueId size = abs(e, a);
-  if (is_power_of_two(known)) {  // every step is exact
-    const ValueId whole = e.unary(Op::kFloor, e.mul(size, 1.0 / *known));
-    return with_sign_of(e, a, e.sub(size, e.mul(whole, *known)));
+  if (is_power_of_two(known)) {  // every step is exact; beyond 2^24 divisors there is no rest
+    const ValueId near = *known < 1.0 ? minimum(e, size, 0x1p24 * *known) : size;
+    const ValueId whole = e.unary(Op::kFloor, e.mul(near, 1.0 / *known));
+    const ValueId rest = e.sub(near, e.mul(whole, *known));
+    return with_sign_of(e, a, *known < 1.0 ? e.add(rest, e.mul(size, 0.0)) : rest);
   }
   return with_sign_of(e, a, divide_magnitudes(e, size, abs(e, b), known).rest);
 }
@@ -326,13 +331,13 @@ ValueId expand_erfinv(Emitter& e) {
   return e.where(equal(e, abs(e, x), 1.0), e.mul(x, kInf), y);
 }
 
+// Every step is rounded to the dtype, as torch does here even for the narrow ones.
 ValueId expand_logit(Emitter& e) {
   ValueId x = argument(e);
   const auto& eps = e.attrs<EpsAttrs>().eps;
   if (eps) {
-    const float low = static_cast<float>(*eps), high = 1.0F - low;
-    x = e.emit(Op::kClamp, ClampAttrs{Scalar(static_cast<double>(low)), Scalar(static_cast<double>(high))},
-               {x});
+    const ValueId low = number_like(e, x, *eps);
+    x = e.binary(Op::kMinimum, e.binary(Op::kMaximum, x, low), subtract_from(e, 1.0, low));
   }
   return log(e, e.binary(Op::kDiv, x, subtract_from(e, 1.0, x)));
 }
@@ -457,7 +462,10 @@ ValueId expand_rounded_division(Emitter& e) {
   }
   const ValueId exact = e.where(opposite, negate(e, whole), whole);
   const ValueId in_range = less(e, abs(e, plain), 0x1p21);
-  return e.where(in_range, exact, e.unary(floor ? Op::kFloor : Op::kTrunc, plain));
+  if (!floor) return e.where(in_range, exact, e.unary(Op::kTrunc, plain));
+  // torch divides what fmod leaves of a, which is NaN where a is infinite, unless b is 0.
+  const ValueId large = e.add(e.unary(Op::kFloor, plain), e.mul(a, 0.0));
+  return e.where(in_range, exact, e.where(equal(e, b, 0.0), plain, large));
 }
 
 ValueId expand_lerp(Emitter& e) {

@@ -143,8 +143,8 @@ ValueId power_of_floats(Legalizer& l, ValueId a, ValueId b, std::optional<double
   return l.select(both(negative, l.logical_not(whole)), nothing, negated_where(l, odd, magnitude));
 }
 
-// Each squaring doubles the error of a chain of products: 3.5 ulp for the eighth power.
-constexpr double kLongestChain = 8.0;
+// Each squaring doubles the error of a chain of products: 1.5 ulp for the fourth power.
+constexpr double kLongestChain = 4.0;
 
 ValueId power(Legalizer& l, ValueId base, ValueId exponent) {
   const std::optional<double> known = splat_of(l.source(), l.logical(1));
@@ -264,6 +264,8 @@ ValueId cast(Legalizer& l, ValueId x) {
 bool is_bitwise(Op op) {
   return op == Op::kBitwiseNot || op == Op::kBitwiseAnd || op == Op::kBitwiseOr || op == Op::kBitwiseXor;
 }
+
+bool is_shift(Op op) { return op == Op::kLeftShift || op == Op::kRightShift; }
 
 ValueId legalize_unary(Legalizer& l, ValueId x) {
   const DType result = l.physical_dtype(l.result_type().dtype);
@@ -423,7 +425,9 @@ ValueId legalize_binary(Legalizer& l, ValueId a, ValueId b) {
 }  // namespace
 
 Physical legalize_elementwise(Legalizer& l) {
-  if (is_bitwise(l.node().op) && !l.has_integers() && is_integer(l.result_type().dtype)) refuse_integers(l);
+  const bool narrow = is_integer(l.result_type().dtype) && byte_size(l.result_type().dtype) < 4;
+  const bool bits = is_bitwise(l.node().op) || (is_shift(l.node().op) && narrow);
+  if (bits && !l.has_integers() && is_integer(l.result_type().dtype)) refuse_integers(l);
   const DimOrder order = l.planned_order();
   const std::size_t rank = l.result_type().rank();
   const DType result = l.physical_dtype(l.result_type().dtype);

@@ -299,5 +299,33 @@ TEST_CASE("the result may overwrite an operand of its shape and element size") {
   CHECK(values == std::vector<float>{2, -4, 6});
 }
 
+TEST_CASE("functions take their limits at the extremes") {
+  check_values(unary(Op::kErfinv, NoAttrs{}, line(DType::kF32, {0.0, 1.0, -1.0, 2.0}), DType::kF32),
+               {0.0, kInf, -kInf, kNan});
+  check_values(unary(Op::kAtanh, NoAttrs{}, line(DType::kF64, {0.0, 1.0, -1.0, 2.0}), DType::kF64),
+               {0.0, kInf, -kInf, kNan});
+  check_values(
+      unary(Op::kNanToNum, NanToNumAttrs{}, line(DType::kF16, {kNan, kInf, -kInf, 1.0}), DType::kF16),
+      {0.0, 65504.0, -65504.0, 1.0});
+  check_values(unary(Op::kIsinf, NoAttrs{}, line(DType::kF32, {kNan, kInf, -kInf, 1.0}), DType::kBool),
+               {0.0, 1.0, 1.0, 0.0});
+}
+
+TEST_CASE("remainders take the sign of the divisor, fmod that of the dividend") {
+  const Array a = line(DType::kF32, {5.5, -5.5, 5.5, -5.5, 1.0}),
+              b = line(DType::kF32, {2.0, 2.0, -2.0, -2.0, 0.0});
+  check_values(binary(Op::kRemainder, NoAttrs{}, a, b, DType::kF32), {1.5, 0.5, -0.5, -1.5, kNan});
+  check_values(binary(Op::kFmod, NoAttrs{}, a, b, DType::kF32), {1.5, -1.5, 1.5, -1.5, kNan});
+  const Array m = line(DType::kI64, {7, -7, 7, -7}), n = line(DType::kI64, {3, 3, -3, -3});
+  check_values(binary(Op::kRemainder, NoAttrs{}, m, n, DType::kI64), {1, 2, -2, -1});
+  check_values(binary(Op::kFmod, NoAttrs{}, m, n, DType::kI64), {1, -1, 1, -1});
+}
+
+TEST_CASE("shifts by counts outside the dtype's bits shift everything out but the sign") {
+  const Array a = line(DType::kI8, {-128, 64, -3, 3}), b = line(DType::kI8, {9, -1, 1, 1});
+  check_values(binary(Op::kRightShift, NoAttrs{}, a, b, DType::kI8), {-1, 0, -2, 1});
+  check_values(binary(Op::kLeftShift, NoAttrs{}, a, b, DType::kI8), {0, 0, -6, 6});
+}
+
 }  // namespace
 }  // namespace tosaic::kernels::testing
