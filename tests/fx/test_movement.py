@@ -183,6 +183,18 @@ def test_a_call_without_a_counterpart_stays_whole_and_is_refused_by_name(call: A
         tosaic.lower(program)
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: x[torch.tensor([True, False, True, True])] + 1,
+        lambda x: x[:, torch.tensor([True, False, True, True, False, False])],
+        lambda x: x[torch.tensor([True, False, True, True])].sum(0) * 2,
+    ],
+)
+def test_constant_masks_choose_rows(call: Any) -> None:
+    assert_agrees(call, FLOATS, decomposed=False, tolerance=1e-6)
+
+
 def test_elements_chosen_by_data_are_refused() -> None:
     with pytest.raises(tosaic.UnsupportedOp, match="depends on data"):
         imported(lambda x: x[x > 0].sum(), FLOATS)

@@ -17,6 +17,7 @@ import torch
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx import GraphModule, Node
 from torch.fx.immutable_collections import immutable_list
+from torch.utils._pytree import tree_map_only
 
 from tosaic import _core
 from tosaic.fx.aliasing import Aliases
@@ -31,7 +32,7 @@ from tosaic.fx.signature import InputLeaf, OutputLeaf, Signature, Tree
 from tosaic.fx.targets import Row, row_for
 from tosaic.fx.treespec import convert_treespec
 from tosaic.fx.value import Complex, NoValue, Ref
-from tosaic.fx.weights import CATEGORY, CODE_OF, REAL_OF, Weights, dtype_code
+from tosaic.fx.weights import CATEGORY, CODE_OF, REAL_OF, TORCH_OF, Weights, dtype_code
 
 __all__ = ["Imported", "Importer", "import_program"]
 
@@ -187,7 +188,12 @@ class Importer:
         ]
         if row.evaluated:
             return self._evaluate_size(row, values)
-        self._expect(node, row)
+        try:
+            self._expect(node, row)
+        except _core.UnsupportedOp:
+            if not self._learn_sizes(values):
+                raise
+            self._expect(node, row)
         if any(has_complex(value) for value in values):
             return self._complex_call(row, values)
         result = None
@@ -218,6 +224,26 @@ class Importer:
         """The operator of this call: ``add`` of ``add.Tensor``."""
         assert self._row is not None
         return self._row.name.partition(".")[0]
+
+    def _learn_sizes(self, values: Sequence[Any]) -> bool:
+        """Sizes that depend on what tensors hold, where the tensors that they depend on are constants.
+
+        The call is made over the constants, and over zeros in place of the tensor that is indexed.
+        """
+        target, recorded = self._node.target, self._node.meta.get("val")
+        if not isinstance(target, torch._ops.OpOverload) or not isinstance(recorded, torch.Tensor):
+            return False
+        tensors = [self.known(ref) if isinstance(ref, Ref) else None for ref in tensors_of(values)]
+        if self._row is not None and self._row.name == "index.Tensor" and tensors:
+            x = values[0]
+            tensors[0] = torch.zeros((), dtype=TORCH_OF[x.dtype]).expand(tuple(x.shape))
+        if self._has_no_value(values) or not tensors or any(tensor is None for tensor in tensors):
+            return False
+        rest = iter(tensors)
+        result = target(*tree_map_only(Ref, lambda _: next(rest), list(values)))
+        for size, known in zip(recorded.shape, result.shape, strict=True):
+            self._shared.sizes.learn(size, known)
+        return True
 
     def _evaluated(self, values: Sequence[Any]) -> Ref | None:
         """A call without tensors whose value is always the same is made once, by torch."""

@@ -45,6 +45,13 @@ class Sizes:
             known = self._known[expression] = int(number)
         return bool(known) if isinstance(size, torch.SymBool) else known
 
+    def learn(self, size: Any, value: int) -> None:
+        """Notes what a size is that depended on data; sizes that are no plain symbol stay unknown."""
+        if isinstance(size, _SYMBOLIC) and size.node.expr.is_Symbol:
+            import sympy  # type: ignore[import-untyped]
+
+            self._values[size.node.expr] = sympy.Integer(value)
+
     def shape(self, shape: Sequence[Any]) -> Sequence[int]:
         """A shape with every size a number."""
         return shape if _INT.issuperset(map(type, shape)) else tuple(self.value(size) for size in shape)
@@ -90,7 +97,7 @@ class Sizes:
         left = expression.xreplace(self._values)
         free = sorted(left.free_symbols, key=str)
         if len(free) == 1:
-            import sympy  # type: ignore[import-untyped]
+            import sympy
 
             symbol = free[0]
             solved = [root for root in sympy.solve(left - size, symbol) if root.is_integer and root >= 0]
