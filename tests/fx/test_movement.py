@@ -189,9 +189,11 @@ def test_a_call_without_a_counterpart_stays_whole_and_is_refused_by_name(call: A
         lambda x: x[torch.tensor([True, False, True, True])] + 1,
         lambda x: x[:, torch.tensor([True, False, True, True, False, False])],
         lambda x: x[torch.tensor([True, False, True, True])].sum(0) * 2,
+        lambda x: x.repeat_interleave(torch.tensor([1, 0, 2, 3]), 0) + 1,
+        lambda x: x[torch.repeat_interleave(torch.tensor([1, 0, 2, 3]))],
     ],
 )
-def test_constant_masks_choose_rows(call: Any) -> None:
+def test_constant_masks_and_counts_choose_rows(call: Any) -> None:
     assert_agrees(call, FLOATS, decomposed=False, tolerance=1e-6)
 
 

@@ -192,7 +192,9 @@ Physical legalize_matmul(Legalizer& l) {
     a = flat_batch(l, a, batch);
     b = flat_batch(l, b, batch);
   }
-  return {l.reshape(l.binary(Op::kTosaMatmul, a, b), l.result_type().shape), DimOrder()};
+  // bf16 matrices give f32.
+  const ValueId product = l.cast(l.binary(Op::kTosaMatmul, a, b), l.result_type().dtype);
+  return {l.reshape(product, l.result_type().shape), DimOrder()};
 }
 
 }  // namespace tosaic::passes

@@ -1168,6 +1168,11 @@ def gather(c: Importer, x: Ref, dim: int, index: Ref, _sparse: bool) -> Ref:
 
 @on("index_select")
 def index_select(c: Importer, x: Ref, dim: int, index: Ref) -> Ref:
+    """A tensor of rank 0 is taken as one of rank 1."""
+    if not x.shape:
+        vector = c.emit_inferred(OP["reshape"], {"shape": [1]}, (x.id,))
+        rows = c.emit_inferred(OP["index_select"], {"axis": 0}, (vector.id, index.id))
+        return c.emit(OP["reshape"], {"shape": c.shape}, (rows.id,))
     return c.emit(OP["index_select"], {"axis": axis_of(dim, len(x.shape))}, (x.id, index.id))
 
 

@@ -228,36 +228,45 @@ class Importer:
     def _learn_sizes(self, values: Sequence[Any]) -> bool:
         """Sizes that depend on what tensors hold, where the tensors that they depend on are constants.
 
-        The call is made over the constants, and over zeros in place of the tensor that is indexed.
+        The call is made over the constants, and over zeros in place of the tensor whose elements are chosen.
         """
-        target, recorded = self._node.target, self._node.meta.get("val")
-        if not isinstance(target, torch._ops.OpOverload) or not isinstance(recorded, torch.Tensor):
+        recorded = self._node.meta.get("val")
+        tensors = self._constants_of(values)
+        if not isinstance(recorded, torch.Tensor) or not tensors or self._row is None:
             return False
-        tensors = [self.known(ref) if isinstance(ref, Ref) else None for ref in tensors_of(values)]
-        if self._row is not None and self._row.name == "index.Tensor" and tensors:
+        if tensors[0] is None and self._row.name in _CHOOSE_ELEMENTS:
             x = values[0]
             tensors[0] = torch.zeros((), dtype=TORCH_OF[x.dtype]).expand(tuple(x.shape))
-        if self._has_no_value(values) or not tensors or any(tensor is None for tensor in tensors):
+        result = self._made_by_torch(values, tensors)
+        if not isinstance(result, torch.Tensor):
             return False
-        rest = iter(tensors)
-        result = target(*tree_map_only(Ref, lambda _: next(rest), list(values)))
         for size, known in zip(recorded.shape, result.shape, strict=True):
             self._shared.sizes.learn(size, known)
         return True
 
     def _evaluated(self, values: Sequence[Any]) -> Ref | None:
-        """A call without tensors whose value is always the same is made once, by torch."""
-        target = self._node.target
-        if not isinstance(target, torch._ops.OpOverload) or tensors_of(values) or self._has_no_value(values):
-            return None
-        if is_random(target) or target._schema.is_mutable:
-            return None
-        arguments = target._schema.arguments
-        positional = [v for v, a in zip(values, arguments, strict=True) if not a.kwarg_only]
-        keywords = {a.name: v for v, a in zip(values, arguments, strict=True) if a.kwarg_only}
-        result = target(*positional, **keywords)
+        """A call over constants or without tensors, whose value is always the same, is made by torch."""
+        result = self._made_by_torch(values, self._constants_of(values))
         readable = isinstance(result, torch.Tensor) and result.dtype in CODE_OF
         return self.lifted(result) if readable else None
+
+    def _constants_of(self, values: Sequence[Any]) -> list[torch.Tensor | None]:
+        return [self.known(ref) if isinstance(ref, Ref) else None for ref in tensors_of(values)]
+
+    def _made_by_torch(self, values: Sequence[Any], tensors: Sequence[torch.Tensor | None]) -> Any:
+        """The result of the call over these tensors; None where it may be another one the next time."""
+        target = self._node.target
+        if not isinstance(target, torch._ops.OpOverload) or target._schema.is_mutable or is_random(target):
+            return None
+        if self._has_no_value(values) or any(tensor is None for tensor in tensors):
+            return None
+        rest = iter(tensors)
+        filled = tree_map_only(Ref, lambda _: next(rest), list(values))
+        arguments = target._schema.arguments
+        positional = [v for v, a in zip(filled, arguments, strict=True) if not a.kwarg_only]
+        keywords = {a.name: v for v, a in zip(filled, arguments, strict=True) if a.kwarg_only}
+        with torch.no_grad():
+            return target(*positional, **keywords)
 
     def lifted(self, tensor: torch.Tensor) -> Ref:
         """A tensor that was computed at import as a constant."""
@@ -920,6 +929,8 @@ class _Program:
 
 # Targets are operators of torch: what is known of them does not change between programs.
 _ROWS: dict[Any, Row | None] = {}
+# The first operand counts by its shape alone in the shape of the result.
+_CHOOSE_ELEMENTS = ("index.Tensor", "repeat_interleave.self_Tensor")
 _PARAMETER_MUTATION = getattr(OutputKind, "PARAMETER_MUTATION", None)
 _USER_OUTPUTS = (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT)
 _MUTATIONS = (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION, _PARAMETER_MUTATION)
