@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tosaic/base/error.h"
+#include "tosaic/ir/control_flow.h"
 
 namespace tosaic {
 namespace {
@@ -383,6 +384,52 @@ TEST_CASE("TOSA operators follow the specification's shape rules") {
   });
 }
 
+TEST_CASE("TOSA operators of extensions follow the specification's rules") {
+  TosaRescaleAttrs rescale;
+  rescale.dtype = DType::kI16;
+  rescale.per_channel = true;
+  rescale.multiplier = {5, 6, 7};
+  rescale.shift = {2, 30, 62};
+  TosaRescaleAttrs of_unsigned = rescale;
+  of_unsigned.input_unsigned = true;
+  of_unsigned.input_zp = 255;
+  const TosaVariableAttrs variable{"v", DType::kF16, {2, 3}};
+  const TosaNameAttrs name{"v", DType::kF16, {2, 3}};
+  check({
+      {Op::kTosaFft2d, TosaFftAttrs{}, {f32({3, 4, 1}), f32({3, 4, 1})}, "f32[3,4,1] f32[3,4,1]"},
+      {Op::kTosaRfft2d, TosaRfftAttrs{}, {f32({3, 2, 8})}, "f32[3,2,5] f32[3,2,5]"},
+      {Op::kTosaRfft2d, TosaRfftAttrs{}, {f32({1, 1, 1})}, "f32[1,1,1] f32[1,1,1]"},
+      {Op::kTosaTable, NoAttrs{}, {i8({2, 3}), i8({256})}, "i8[2,3]"},
+      {Op::kTosaTable, NoAttrs{}, {i16({}), i16({513})}, "i32[]"},
+      {Op::kTosaRescale, rescale, {i32({2, 3})}, "i16[2,3]"},
+      {Op::kTosaRescale, of_unsigned, {i8({2, 3})}, "i16[2,3]"},
+      {Op::kTosaVariable, variable, {}, ""},
+      {Op::kTosaVariable, variable, {f16({2, 3})}, ""},
+      {Op::kTosaVariableWrite, name, {f16({2, 3})}, ""},
+      {Op::kTosaVariableRead, name, {}, "f16[2,3]"},
+      {Op::kTosaFft2d,
+       TosaFftAttrs{},
+       {f32({1, 6, 4}), f32({1, 6, 4})},
+       "[infer] tosa.fft2d: the height is no power of two: expected 1, 2, 4, 8, ..., got 6 in [1,6,4]"},
+      {Op::kTosaTable,
+       NoAttrs{},
+       {i8({2}), i8({255})},
+       "[infer] tosa.table: wrong shape of operand 'table': expected [256], got [255]"},
+      {Op::kTosaRescale,
+       of_unsigned,
+       {i32({2, 3})},
+       "[infer] tosa.rescale: 'input_unsigned' for i32: expected false, got true"},
+      {Op::kTosaRescale,
+       rescale,
+       {i8({2, 4})},
+       "[infer] tosa.rescale: wrong number of entries in 'multiplier': expected 4, got 3"},
+      {Op::kTosaVariableWrite,
+       name,
+       {f32({2, 3})},
+       "[infer] tosa.variable_write: wrong dtype of operand 'input': expected f16, got f32"},
+  });
+}
+
 TEST_CASE("operand counts, absent operands, extents and attribute kinds are checked first") {
   CHECK(text(Op::kAbs, NoAttrs{}, {}) == "[infer] abs: wrong number of operands: expected 1, got 0");
   CHECK(text(Op::kCat, AxisAttrs{0}, {}) == "[infer] cat: no operands: expected 1 or more, got 0");
@@ -396,7 +443,7 @@ TEST_CASE("operand counts, absent operands, extents and attribute kinds are chec
 
 TEST_CASE("opaque operators and regions have stored types") {
   for (const OpInfo& row : all_ops())
-    CHECK(has_inference(row.op) == (row.results != -1 || row.op == Op::kSplit || row.op == Op::kUnbind));
+    CHECK(has_inference(row.op) != (is_foreign(row.op) || is_cond(row.op) || is_while_loop(row.op)));
   CHECK_THROWS_AS(run(Op::kOpaque, OpaqueAttrs{}, {}), InternalError);
   CHECK_THROWS_AS(run(Op::kCond, NoAttrs{}, {boolean({})}), InternalError);
 }
