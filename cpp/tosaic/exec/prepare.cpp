@@ -4,6 +4,7 @@
 #include <set>
 
 #include "tosaic/ir/control_flow.h"
+#include "tosaic/kernels/packs.h"
 
 namespace tosaic::exec {
 namespace {
@@ -333,7 +334,10 @@ Prepared prepare(std::shared_ptr<const Graph> graph, const PrepareOptions& optio
         {.where = "prepare", .what = "inputs and outputs lie in the arena only in plans that are not run"});
   verify_overrides(*graph, options.overrides);
   Variables variables;
-  return Preparer(std::move(graph), options, variables).prepare_program();
+  kernels::Packs packs;
+  PrepareOptions sharing = options;
+  if (sharing.kernels.packs == nullptr) sharing.kernels.packs = &packs;
+  return Preparer(std::move(graph), sharing, variables).prepare_program();
 }
 
 void with_node_location(const Node& node, const std::string& name, const std::function<void()>& body) {

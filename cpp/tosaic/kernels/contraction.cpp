@@ -268,6 +268,13 @@ Kernel reference_kernel(const Request& request, const Roles& roles, const Reduce
                                    : reference_product<T>(std::get<Product>(reduced.shape)));
 }
 
+// All that packing the right operand depends on.
+std::string pack_key(const Request& request, const Operand& left, const Operand& right) {
+  return std::to_string(reinterpret_cast<std::uintptr_t>(right.constant)) + " " +
+         std::string(info(request.op).name) + to_string(*request.attrs) + std::string(to_string(left.dtype)) +
+         to_string(left.shape) + std::string(to_string(right.dtype)) + to_string(right.shape);
+}
+
 template <class T>
 Kernel fast_kernel(const Request& request, const Roles& roles, const Reduced& reduced) {
   FastInputs<T> inputs{.gemm = &gemm_kernels(request.options.isa, T{}),
@@ -278,6 +285,8 @@ Kernel fast_kernel(const Request& request, const Roles& roles, const Reduced& re
     widened.resize(static_cast<std::size_t>(num_elements(right.shape)));
     widen(right.dtype, right.constant, num_elements(right.shape), reduced.zero_points[1], widened.data());
     inputs.right = widened.data();
+    inputs.packs = request.options.packs;
+    if (inputs.packs != nullptr) inputs.key = pack_key(request, request.operands[roles.left], right);
   }
   const auto* conv = std::get_if<Convolution>(&reduced.shape);
   return around<T>(request, roles, reduced.zero_points,

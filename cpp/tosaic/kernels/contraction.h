@@ -4,12 +4,15 @@
 
 #include <array>
 #include <functional>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tosaic/kernels/isa/depthwise.h"
 #include "tosaic/kernels/isa/gemm.h"
 #include "tosaic/kernels/kernel.h"
+#include "tosaic/kernels/packs.h"
 #include "tosaic/kernels/scratch.h"
 
 namespace tosaic::kernels {
@@ -68,9 +71,18 @@ struct FastInputs {
   const GemmKernels<T>* gemm = nullptr;
   const DepthwiseKernels* depthwise = nullptr;
   const T* right = nullptr;  // the constant weights, null when they are not constant
-  bool clamp = false;        // results to [low, high], as they are stored; not with an addend
+  Packs* packs = nullptr;    // with `key`: of the packed weights
+  std::string key = {};
+  bool clamp = false;  // results to [low, high], as they are stored; not with an addend
   T low = 0, high = 0;
 };
+
+// The weights as `make` packs them.
+template <class T, class Make>
+[[nodiscard]] std::shared_ptr<const std::vector<T>> packed_weights(const FastInputs<T>& inputs, Make&& make) {
+  if (inputs.packs != nullptr) return inputs.packs->template share<T>(inputs.key, std::forward<Make>(make));
+  return std::make_shared<const std::vector<T>>(std::forward<Make>(make)());
+}
 
 // Plain loops; T is double or int64 (sums wrap).
 template <class T>

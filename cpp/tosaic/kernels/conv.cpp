@@ -88,10 +88,11 @@ class ChannelsLast {
         staged_size_ = std::max(staged_size_, conv_.batch * phase.pixels() * conv_.group_out());
     }
     if (inputs.right != nullptr) {
-      std::vector<T> unpacked(static_cast<std::size_t>(unpacked_size_));
-      auto packed = std::make_shared<std::vector<T>>(packed_size_);
-      pack(inputs.right, unpacked.data(), packed->data());
-      packed_ = std::move(packed);
+      packed_ = packed_weights(inputs, [&] {
+        std::vector<T> unpacked(static_cast<std::size_t>(unpacked_size_)), packed(packed_size_);
+        pack(inputs.right, unpacked.data(), packed.data());
+        return packed;
+      });
     } else {
       unpacked_at_ = plan_.take<T>(unpacked_size_);
       packed_at_ = plan_.take<T>(static_cast<Index>(packed_size_));

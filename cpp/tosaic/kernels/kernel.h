@@ -28,9 +28,12 @@ enum class Isa : std::uint8_t { kBaseline, kAvx2, kAvx512 };
 [[nodiscard]] Isa best_isa();                      // what this CPU can run
 [[nodiscard]] std::span<const Isa> usable_isas();  // all that were compiled and that this CPU can run
 
+class Packs;  // packs.h
+
 struct Options {
   bool reference = false;  // the scalar reference instead of the fast path
   Isa isa = best_isa();
+  Packs* packs = nullptr;  // used by prepare() alone; none: each kernel packs its own weights
 };
 
 // One operand or result at prepare time. `constant` is set where the bytes are known: kernels may pack them.

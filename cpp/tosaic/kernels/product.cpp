@@ -70,10 +70,12 @@ class BlockedProduct {
   void pack_constant(const T* right) {
     const Index matrix = std::max<Index>(1, p_.depth * p_.cols);
     const Index matrices = p_.b_size / matrix;
-    auto packed = std::make_shared<std::vector<T>>(matrices * packed_elements(kernels_, p_.depth, p_.cols));
-    for (Index m = 0; m < matrices; ++m)
-      pack(right + m * matrix, p_.cols, packed->data() + m * packed_elements(kernels_, p_.depth, p_.cols));
-    packed_ = std::move(packed);
+    const Index elements = packed_elements(kernels_, p_.depth, p_.cols);
+    packed_ = packed_weights(inputs_, [&] {
+      std::vector<T> packed(matrices * elements);
+      for (Index m = 0; m < matrices; ++m) pack(right + m * matrix, p_.cols, packed.data() + m * elements);
+      return packed;
+    });
   }
 
   void multiply_columns(const T* a, const T* packed, const T* bias, T* c, Index cols,

@@ -33,6 +33,9 @@ class Aliases:
         for node in nodes:
             self._members.setdefault(self._root(node), []).append(node)
         self._mutated = {self._root(node) for node in self._mutated}
+        # Per root: the members that were passed and may be seen again, and how many were passed.
+        self._seen_again: dict[Any, list[Any]] = {}
+        self._passed: dict[Any, int] = {}
 
     def _add(self, node: Any, row: Row | None) -> None:
         if row is None:  # a wrapper or another foreign call: it may return any of its operands
@@ -85,13 +88,29 @@ class Aliases:
             By ``refuse(operand, other)``: memory of `other` is written too, and it is used or seen later.
         """
         now = self._position[node]
-        for other in self._members[self._root(operand)]:
-            if self._position[other] >= now or other not in env:
+        kept = []
+        for other in self._before(self._root(operand), now):
+            is_input = other.op == "placeholder"
+            if not is_input and not self._used_after(other, now):
+                continue
+            kept.append(other)
+            if other not in env:
                 continue
             if self._whole[other] is self._whole[operand]:
                 env[other] = fresh
-            elif other.op == "placeholder" or self._used_after(other, now):
+            else:
                 raise refuse(operand, other)
+        self._seen_again[self._root(operand)] = kept
+
+    def _before(self, root: Any, now: int) -> list[Any]:
+        """Members before a position; those that nothing reads any more were left out by earlier updates."""
+        members, alive = self._members[root], self._seen_again.get(root, [])
+        passed = self._passed.get(root, 0)
+        while passed < len(members) and self._position[members[passed]] < now:
+            alive.append(members[passed])
+            passed += 1
+        self._passed[root] = passed
+        return alive
 
     def _used_after(self, node: Any, position: int) -> bool:
         users: Mapping[Any, None] = node.users
