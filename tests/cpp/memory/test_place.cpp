@@ -53,6 +53,28 @@ std::size_t best_by_brute_force(const std::vector<Buffer>& buffers) {
   return best;
 }
 
+// 1,500 long-lived buffers, as an unrolled layer has them, between short-lived ones: more pairs than are
+// compared.
+TEST_CASE("long lists of buffers are placed without comparing every pair") {
+  constexpr std::uint32_t kSteps = 1500;
+  std::vector<Buffer> buffers;
+  for (std::uint32_t step = 0; step < kSteps; ++step) {
+    buffers.push_back({512, 64, 4 * step, 4 * kSteps});
+    for (std::uint32_t i = 0; i < 3; ++i) buffers.push_back({2048, 64, 4 * step + i, 4 * step + i + 1});
+  }
+  const Placement placement = place(buffers);
+  CHECK(placement_fault(buffers, placement).empty());
+  CHECK(placement.bytes < placement.lower_bound + placement.lower_bound / 50);
+}
+
+TEST_CASE("gaps that end side by side are one") {
+  std::vector<Buffer> buffers;
+  for (std::uint32_t i = 0; i < 2100; ++i) buffers.push_back({64, 64, 0, 1});
+  buffers.push_back({std::size_t{2100} * 64, 64, 2, 3});
+  const Placement placement = place(buffers);
+  CHECK(placement.bytes == placement.lower_bound);
+}
+
 }  // namespace
 
 TEST_CASE("random buffers are placed without fault and never below the bound", "[memory]") {
