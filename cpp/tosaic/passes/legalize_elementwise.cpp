@@ -371,6 +371,12 @@ Op logical_form(Op op) {
   return Op::kTosaLogicalOr;
 }
 
+// A number of f32 times a tensor of narrower floats: it is not rounded before the product is, as in torch.
+bool has_wide_factor(const Legalizer& l, DType common) {
+  if (common != DType::kF16 && common != DType::kBF16) return false;
+  return l.logical_type(0).dtype == DType::kF32 || l.logical_type(1).dtype == DType::kF32;
+}
+
 ValueId legalize_binary(Legalizer& l, ValueId a, ValueId b) {
   const Op op = l.node().op;
   const DType common = is_comparison(op) ? promoted(l) : l.result_type().dtype;
@@ -378,7 +384,7 @@ ValueId legalize_binary(Legalizer& l, ValueId a, ValueId b) {
     return l.binary(logical_form(op), l.to_bool(a), l.to_bool(b));
   if (common == DType::kBool && !is_comparison(op) && op != Op::kPow && op != Op::kDiv && op != Op::kSub)
     return l.binary(logical_form(op), l.to_bool(a), l.to_bool(b));
-  const bool composed = op == Op::kDiv || op == Op::kPow;
+  const bool composed = op == Op::kDiv || op == Op::kPow || (op == Op::kMul && has_wide_factor(l, common));
   const DType compute = common == DType::kBool ? DType::kBool
                         : composed             ? wide_dtype(arithmetic_dtype(l, common))
                                                : arithmetic_dtype(l, common);

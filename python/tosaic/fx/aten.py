@@ -513,13 +513,14 @@ def is_identity_in_place(name: str, args: Sequence[Any]) -> bool:
 
 def _binary(op: str) -> Emit:
     op_id = OP[op]
+    is_product = op == "mul"
 
     def emit(c: Importer, a: Any, b: Any) -> Ref:
         if type(b) is not Ref:
-            b = c.number(b, a)
+            b = c.factor(b, a) if is_product else c.number(b, a)
         elif type(a) is not Ref:
             a = c.number(a, b)
-        return c.emit(op_id, None, (a.id, b.id))
+        return _rounded_to(c, op_id, None, a, b) if is_product else c.emit(op_id, None, (a.id, b.id))
 
     return emit
 
@@ -580,10 +581,18 @@ def rsub(c: Importer, x: Ref, other: Any, alpha: Any) -> Ref:
 )
 def div(c: Importer, a: Any, b: Any, rounding: str | None = None) -> Ref:
     if type(b) is not Ref:
-        b = c.number(b, a)
+        b = c.factor(b, a)
     elif type(a) is not Ref:
         a = c.number(a, b)
-    return c.emit(OP["div"], None if rounding is None else {"rounding": rounding}, (a.id, b.id))
+    return _rounded_to(c, OP["div"], None if rounding is None else {"rounding": rounding}, a, b)
+
+
+def _rounded_to(c: Importer, op: int, attrs: dict[str, Any] | None, a: Ref, b: Ref) -> Ref:
+    """A cast behind operands of rank 0 whose promotion is wider than the result torch gives."""
+    wider = not a.shape and not b.shape and c.dtype == a.dtype != b.dtype == _F32 and CATEGORY[a.dtype] == 2
+    if not wider or c.dtype == CODE_OF[torch.float64]:
+        return c.emit(op, attrs, (a.id, b.id))
+    return c.emit(OP["cast"], {"dtype": c.dtype}, (c.emit_inferred(op, attrs, (a.id, b.id)).id,))
 
 
 @on("floor_divide", "floor_divide.Scalar")

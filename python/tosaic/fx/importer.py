@@ -59,6 +59,7 @@ _CHANGES_METADATA = frozenset(
         "rename_",
     ]
 )
+_NARROW_CODES = frozenset(CODE_OF[dtype] for dtype in (torch.float16, torch.bfloat16))
 _DEFAULT_CODES = tuple(CODE_OF[dtype] for dtype in (torch.bool, torch.int64, torch.float32))
 
 
@@ -449,6 +450,12 @@ class Importer:
             raise self.error(_core.UnsupportedOp, "an operand is no real number", got=_shown(value))
         code = like.dtype if category <= CATEGORY[like.dtype] else _DEFAULT_CODES[category]
         return self.constant(value, code)
+
+    def factor(self, value: Any, like: Ref) -> Ref:
+        """A Python operand of a product or quotient: for narrow floats torch keeps a fraction in float32."""
+        if isinstance(value, float) and like.dtype in _NARROW_CODES:
+            return self.constant(value, _DEFAULT_CODES[2])
+        return self.number(value, like)
 
     def complex_constant(self, tensor: torch.Tensor, name: str, kind: str) -> Complex:
         """Both parts of a tensor that the program holds, copied."""
