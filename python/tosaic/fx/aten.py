@@ -33,6 +33,7 @@ OP = {row.name: row.id for row in _core.ops()}
 _BOOL = CODE_OF[torch.bool]
 _I64 = CODE_OF[torch.int64]
 _F32 = CODE_OF[torch.float32]
+_NARROW = (CODE_OF[torch.float16], CODE_OF[torch.bfloat16])
 _DEFAULT_OF_CATEGORY = (_BOOL, _I64, _F32)
 
 # Calls without a value: their conditions were checked by export and hold for the bound sizes.
@@ -589,8 +590,7 @@ def div(c: Importer, a: Any, b: Any, rounding: str | None = None) -> Ref:
 
 def _rounded_to(c: Importer, op: int, attrs: dict[str, Any] | None, a: Ref, b: Ref) -> Ref:
     """A cast behind operands of rank 0 whose promotion is wider than the result torch gives."""
-    wider = not a.shape and not b.shape and c.dtype == a.dtype != b.dtype == _F32 and CATEGORY[a.dtype] == 2
-    if not wider or c.dtype == CODE_OF[torch.float64]:
+    if a.shape or b.shape or b.dtype != _F32 or c.dtype not in _NARROW:
         return c.emit(op, attrs, (a.id, b.id))
     return c.emit(OP["cast"], {"dtype": c.dtype}, (c.emit_inferred(op, attrs, (a.id, b.id)).id,))
 
