@@ -258,7 +258,8 @@ def run(batches: Iterable[Batch], jobs: int = 1, failed: Path | None = None) -> 
     """
     pieces = [piece for batch in batches for piece in _pieces(batch, jobs)]
     pieces.sort(key=lambda piece: -len(piece.tests))
-    yield from _in_processes(_run_batch, [(piece, failed) for piece in pieces], jobs)
+    with tempfile.TemporaryDirectory(prefix="conformance-") as root:  # of all processes: none leaves a thing
+        yield from _in_processes(_run_batch, [(piece, failed, root) for piece in pieces], jobs)
 
 
 def _pieces(batch: Batch, jobs: int) -> list[Batch]:
@@ -267,7 +268,7 @@ def _pieces(batch: Batch, jobs: int) -> list[Batch]:
     return [Batch(batch.operator, batch.arguments, batch.tests[i::count]) for i in range(count)]
 
 
-def _run_batch(report: Any, batch: Batch, failed: Path | None) -> None:
+def _run_batch(report: Any, batch: Batch, failed: Path | None, root: str) -> None:
     wanted = set(batch.tests)
 
     class Running(build_tests.TosaTestGen):  # type: ignore[misc]
@@ -295,7 +296,7 @@ def _run_batch(report: Any, batch: Batch, failed: Path | None) -> None:
             return True
 
     build_tests.TosaTestGen = Running
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir=root) as folder:
         build_tests.main([*batch.arguments, "-o", folder])
     for name in sorted(wanted):
         report(
