@@ -184,6 +184,7 @@ def in_children(
     A job is called with a function that notes what it is about to do. Gives (name, result), in order of
     completion; a text with the last note where there is no result.
     """
+    _warm_up()
     waiting = list(jobs)
     running: dict[int, tuple[str, int, Any, float]] = {}
     while waiting or running:
@@ -213,6 +214,11 @@ def in_children(
                 else f"exit {os.waitstatus_to_exitcode(status)}"
             )
             yield name, f"ended by {how} at {last}"
+
+
+def _warm_up() -> None:
+    """What the first export imports takes seconds: once, before forking."""
+    check(first_examples("relu", 1), ROWS["relu"])
 
 
 def _start(name: str, job: Callable[[Callable[[str], None]], Any]) -> tuple[int, tuple[str, int, Any, float]]:
