@@ -107,6 +107,7 @@ def test_grid_positions_that_are_no_numbers_give_what_torch_gives(
     )
 
 
+@pytest.mark.filterwarnings("ignore:Since version 1.3.0, affine_grid behavior has changed:UserWarning")
 @pytest.mark.parametrize("corners", [True, False])
 @pytest.mark.parametrize("size", [(2, 3, 5, 6), (2, 3, 4, 5, 6), (2, 3, 1, 7)], ids=str)
 def test_affine_grids_agree(size: tuple[int, ...], corners: bool) -> None:

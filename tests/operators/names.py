@@ -92,6 +92,8 @@ def overload(name: str) -> Overload:
         return _CALLABLES[name]
     space, _, rest = name.rpartition("::")
     packet, _, which = rest.partition(".")
+    if space == "dim_order_ops":
+        _register_dim_order_ops()
     return getattr(getattr(getattr(torch.ops, space or "aten"), packet), which or "default")
 
 

@@ -29,7 +29,7 @@ class Error : public std::runtime_error {
   explicit Error(ErrorParts parts) : Error(parts, {parts}) {}
   // Several faults found at once, one or more: a single one speaks for itself, else `headline` ("problems
   // keep this graph from TOSA") follows their number and each stands on a line of its own.
-  Error(const std::string& where, const std::string& headline, std::vector<ErrorParts> each)
+  Error(const std::string& where, const std::string& headline, const std::vector<ErrorParts>& each)
       : Error(summarize(where, headline, each), each) {}
 
   [[nodiscard]] const ErrorParts& parts() const { return parts_; }

@@ -371,8 +371,8 @@ void check_clamp(Prepare prepare_core, std::int64_t left, std::int64_t right, st
   for (float& value : b) value = normal(random);
   for (const Isa isa : usable_isas()) {
     const auto run_core = [&](bool clamp) {
-      const Core<float> core = prepare_core(
-          FastInputs<float>{&gemm_kernels_f32(isa), &depthwise_kernels(isa), b.data(), clamp, -0.5F, 0.25F});
+      const Core<float> core = prepare_core(FastInputs<float>{
+          &gemm_kernels_f32(isa), &depthwise_kernels(isa), b.data(), nullptr, {}, clamp, -0.5F, 0.25F});
       const float* operands[] = {a.data(), b.data(), nullptr};
       std::vector<float> values(static_cast<std::size_t>(result));
       const Bytes scratch(core.scratch_bytes);
