@@ -29,11 +29,10 @@ ValueId normalized(Emitter& e, ValueId x, const Dims& axes, double eps) {
   return scale_to_unit_rms(e, e.sub(x, mean(e, x, axes, true)), axes, eps);
 }
 
-double epsilon_of(DType dtype) {
-  if (dtype == DType::kF64) return std::numeric_limits<double>::epsilon();
-  if (dtype == DType::kF16) return 0x1p-10;
-  if (dtype == DType::kBF16) return 0x1p-7;
-  return static_cast<double>(std::numeric_limits<float>::epsilon());
+// torch's default for rms_norm: that of the dtype it computes in, f32 for the narrow floats.
+double default_epsilon(DType dtype) {
+  return dtype == DType::kF64 ? std::numeric_limits<double>::epsilon()
+                              : static_cast<double>(std::numeric_limits<float>::epsilon());
 }
 
 // A per-channel vector as (C, 1, 1 ...) so that it broadcasts along axis 1.
@@ -172,7 +171,7 @@ ValueId expand_layer_norm(Emitter& e) {
 ValueId expand_rms_norm(Emitter& e) {
   const auto& attrs = e.attrs<NormAttrs>();
   const ValueId x = e.operand(0);
-  const double eps = attrs.eps.value_or(epsilon_of(e.source_type(0).dtype));
+  const double eps = attrs.eps.value_or(default_epsilon(e.type(x).dtype));
   ValueId y = scale_to_unit_rms(e, x, trailing_axes(e.type(x).rank(), attrs.normalized_rank), eps);
   if (e.has(1)) y = e.mul(y, e.operand(1));
   return e.cast(y, e.result_type().dtype);

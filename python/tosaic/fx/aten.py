@@ -352,6 +352,9 @@ def round_decimals(c: Importer, x: Ref, decimals: int) -> Ref | None:
 
 @on("square")
 def square(c: Importer, x: Ref) -> Ref:
+    """Of bool, as of a power, an i64."""
+    if x.dtype != c.dtype:
+        x = c.emit_inferred(OP["cast"], {"dtype": c.dtype}, (x.id,))
     return c.emit(OP["mul"], None, (x.id, x.id))
 
 
@@ -662,7 +665,21 @@ TABLE["any"], TABLE["any.dim"] = _plain_reduction("any")
 TABLE["all"], TABLE["all.dim"] = _plain_reduction("all")
 TABLE["max"], TABLE["amax"] = _plain_reduction("amax")
 TABLE["min"], TABLE["amin"] = _plain_reduction("amin")
-TABLE["any.dims"], TABLE["all.dims"] = TABLE["any.dim"], TABLE["all.dim"]
+
+
+def _logical_over_axes(op: str) -> Emit:
+    def emit(c: Importer, x: Ref, dim: Any, keepdim: bool) -> Ref:
+        """An empty list, which is all axes elsewhere, is none here: what is left is the truth of x."""
+        if dim is None or dim:
+            return _reduction(op, c, x, dim, keepdim)
+        zero = c.constant(_fit(0, x.dtype), x.dtype)
+        truth = c.emit_inferred(OP["ne"], None, (x.id, zero.id))
+        return c.emit(OP["cast"], {"dtype": c.dtype}, (truth.id,))
+
+    return emit
+
+
+TABLE["any.dims"], TABLE["all.dims"] = _logical_over_axes("any"), _logical_over_axes("all")
 
 
 def _extremum(value_op: str, index_op: str) -> Emit:
