@@ -602,6 +602,52 @@ for _n in (1, 2, 3):
     TABLE[f"adaptive_max_pool{_n}d"] = _adaptive_max_pool(_n)
 
 
+def _window_places(
+    extents: Sequence[int], outs: Sequence[int], windows: Sequence[Sequence[int]]
+) -> np.ndarray[Any, Any] | None:
+    """Flat places a row per window, taps in order; a tap outside repeats the window's first one inside."""
+    places, inside = np.zeros((1, 1), np.int64), np.ones((1, 1), np.bool_)
+    for extent, out, (kernel, stride, padding, dilation) in zip(extents, outs, windows, strict=True):
+        at = np.arange(out)[:, None] * stride - padding + np.arange(kernel) * dilation
+        within = (at >= 0) & (at < extent)
+        shape = (len(places) * out, places.shape[1] * kernel)
+        places = (places[:, None, :, None] * extent + at[None, :, None, :]).reshape(shape)
+        inside = (inside[:, None, :, None] & within[None, :, None, :]).reshape(shape)
+    if not inside.any(axis=1).all():
+        return None
+    return np.where(inside, places, np.take_along_axis(places, inside.argmax(axis=1)[:, None], axis=1))
+
+
+def _max_pool_with_indices(n: int, values_only: Any) -> Any:
+    def emit(c: Importer, x: Ref, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool) -> Any:
+        """The taps of all windows looked up, so that no axis is needed for each axis of a window."""
+        if c.only_first():
+            return values_only(c, x, kernel, stride, padding, dilation, ceil)
+        windows = [spread(given, n) for given in (kernel, stride or kernel, padding, dilation)]
+        places = _window_places(x.shape[-n:], c.types[0][1][-n:], list(zip(*windows, strict=True)))
+        if places is None:
+            return None
+        m, (count, taps) = Movements(c), places.shape
+        images = m.reshape(x, [math.prod(x.shape[:-n]), math.prod(x.shape[-n:])])
+        rows = m.reshape(m.take(images, 1, places), [images.shape[0], count, taps])
+        top = c.emit_inferred(OP["amax"], {"axes": [2], "keepdim": False}, (rows.id,))
+        tap = c.emit_inferred(OP["argmax"], {"axis": 2, "keepdim": False}, (rows.id,))
+        starts = m.constant(np.arange(count) * taps)
+        at = c.emit_inferred(OP["add"], {"alpha": 1}, (tap.id, starts.id))
+        found = c.emit_inferred(OP["index"], None, (m.constant(places.reshape(-1)).id, at.id))
+        return [
+            c.emit_result(i, OP["reshape"], {"shape": c.types[i][1]}, (y.id,))
+            for i, y in enumerate((top, found))
+        ]
+
+    return emit
+
+
+for _n in (1, 2, 3):
+    _name = f"max_pool{_n}d_with_indices"
+    TABLE[_name] = _max_pool_with_indices(_n, TABLE[_name])
+
+
 def _nearest_exact(c: Importer, x: Ref, scales: Sequence[Any]) -> Ref:
     """The element under the centre of each pixel, as torch finds it in float32."""
     m, y = Movements(c), x
