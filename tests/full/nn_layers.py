@@ -22,7 +22,7 @@ if __name__ == "__main__":  # pytest has tests/ on its path already
 import torch
 import tosaic
 from layers.measuring import Measured, classes, functions, measure
-from layers.table import NO_LAYERS
+from layers.table import NO_LAYERS, OUT_OF_REACH
 from models.results import ROOT
 from operators.running import in_children, quiet
 
@@ -75,8 +75,10 @@ def page(modules: Sequence[Measured], of_functions: Sequence[Measured]) -> str:
         left_out=", ".join(f"`{name}` ({reason})" for name, reason in NO_LAYERS.items()),
     )
     rest = [m for m in every if m.reached != "agreed"]
-    reasons = [(f"`{m.name}`", m.reached, m.reason.replace("|", "\\|")) for m in rest]
-    parts = [head, "## The rest", "", _table(("name", "reached", "reason"), reasons), ""]
+    reasons = [
+        (f"`{m.name}`", m.reached, OUT_OF_REACH.get(m.name, ""), m.reason.replace("|", "\\|")) for m in rest
+    ]
+    parts = [head, "## The rest", "", _table(("name", "reached", "reason", "message"), reasons), ""]
     for title, rows in (("Layer classes", modules), ("Functions", of_functions)):
         lines = [(f"`{m.name}`", str(m.variants), m.reached, m.target, str(m.operators)) for m in rows]
         header = ("name", "variants", "reached", "target", "TOSA operators")

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from operators.values import T
 from torch import nn
 
-__all__ = ["FUNCTIONS", "MODULES", "NO_LAYERS", "Layer"]
+__all__ = ["FUNCTIONS", "MODULES", "NO_LAYERS", "OUT_OF_REACH", "Layer"]
 
 
 @dataclass(frozen=True)
@@ -326,6 +326,27 @@ NO_LAYERS = {
     "RNNCellBase": "base of the cells, without a forward",
     "scaled_mm": "fp8 product of CUDA",
     "scaled_grouped_mm": "fp8 product of CUDA",
+}
+
+# What has rows and does not get through: what is in the way, in words.
+_DRAWN = "draws random numbers in inference mode too: there is nothing to agree with"
+_NEGATIVE = "raises if an element of the variance is negative: torch.export cannot trace that"
+_PATHS = "torch.export has no shape for the result of its paths, which depends on lengths"
+OUT_OF_REACH = {
+    "AdaptiveLogSoftmaxWithLoss": "selects rows by the classes' values: torch.export cannot trace that",
+    "CTCLoss": _PATHS,
+    "CrossMapLRN2d": "writes into empty tensors that it resizes; LocalResponseNorm is the same",
+    "FractionalMaxPool2d": _DRAWN,
+    "FractionalMaxPool3d": _DRAWN,
+    "GaussianNLLLoss": _NEGATIVE,
+    "ctc_loss": _PATHS,
+    "fractional_max_pool2d": _DRAWN,
+    "fractional_max_pool2d_with_indices": _DRAWN,
+    "fractional_max_pool3d": _DRAWN,
+    "fractional_max_pool3d_with_indices": _DRAWN,
+    "gaussian_nll_loss": _NEGATIVE,
+    "grouped_mm": "aten._grouped_mm has no row",
+    "gumbel_softmax": _DRAWN,
 }
 
 # ---- functions ----
