@@ -120,9 +120,10 @@ def scalar_first(draw: Draw, dtypes: Any, numbers: Any, kinds: Any = FUNCTION) -
     return (draw(numbers), draw(tensor(shape(), dtypes, kinds))), {}
 
 
-ROWS["remainder.Scalar_Tensor"] = Row(
+ROWS["remainder.Scalar_Tensor"] = Row(  # the rest is exact for quotients below 2^21
     st.one_of(
-        scalar_first(FLOAT, number()), scalar_first(INTEGER, st.sampled_from([7, -5, 3]), ("positive",))
+        scalar_first(FLOAT, number(), ("normal", "unit", "positive", "ties", "integers")),
+        scalar_first(INTEGER, st.sampled_from([7, -5, 3]), ("positive",)),
     ),
     expanded=True,
 )

@@ -70,7 +70,7 @@ def chosen(draw: Draw) -> Any:
 
 
 for _name in ("choose_qparams", "choose_qparams_symmetric"):
-    ROWS[f"quantized_decomposed::{_name}.tensor"] = Row(chosen(), refused="dynamic")
+    ROWS[f"quantized_decomposed::{_name}.tensor"] = Row(chosen(), refused="follow from the data")
 
 
 @st.composite
@@ -94,7 +94,7 @@ def affine(draw: Draw, form: str) -> Any:
 
 ROWS["torchao::quantize_affine"] = Row(affine("quantize"))
 ROWS["torchao::dequantize_affine"] = Row(affine("dequantize"))
-ROWS["torchao::choose_qparams_affine"] = Row(affine("choose"), refused="dynamic")
+ROWS["torchao::choose_qparams_affine"] = Row(affine("choose"), refused="follow from the data")
 
 
 @st.composite

@@ -147,7 +147,8 @@ Quotient divide_exactly(Emitter& e, ValueId a, ValueId b) {
   const ValueId rest = e.sub(e.sub(a, product), error);
   const ValueId too_large = less(e, rest, 0.0);
   const ValueId fitting = maximum(e, e.where(too_large, e.add(rest, b), rest), 0.0);
-  return {e.where(too_large, e.add(guess, -1.0), guess), e.add(fitting, e.mul(quotient, 0.0))};
+  const ValueId known = e.where(e.binary(Op::kLt, fitting, b), fitting, number_like(e, b, 0.0));
+  return {e.where(too_large, e.add(guess, -1.0), guess), e.add(known, e.mul(quotient, 0.0))};
 }
 
 // The magnitude of a constant that all elements share.

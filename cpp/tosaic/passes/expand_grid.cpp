@@ -169,17 +169,19 @@ class Sampler {
   ValueId table_;
 };
 
-// torch's positions of pixels along an axis, from -1 to 1: of corners, or of centres.
-std::vector<float> base_positions(std::int64_t extent, bool align_corners) {
-  std::vector<float> positions(static_cast<std::size_t>(extent), 0.0f);
+// torch's positions of pixels along an axis, from -1 to 1: of corners, or of centres. Real is what it counts
+// in.
+template <class Real>
+std::vector<double> base_positions(std::int64_t extent, bool align_corners) {
+  std::vector<double> positions(static_cast<std::size_t>(extent), 0.0);
   if (extent <= 1) return positions;
-  const float step = 2.0f / static_cast<float>(extent - 1);
+  const Real last = static_cast<Real>(extent - 1);
+  const Real step = Real{2} / last;
   for (std::int64_t i = 0; i < extent; ++i) {  // linspace counts from the nearer end
     const bool first_half = i < extent / 2;
-    float at =
-        first_half ? -1.0f + step * static_cast<float>(i) : 1.0f - step * static_cast<float>(extent - 1 - i);
-    if (!align_corners) at = at * static_cast<float>(extent - 1) / static_cast<float>(extent);
-    positions[static_cast<std::size_t>(i)] = at;
+    Real at = first_half ? step * static_cast<Real>(i) - 1 : 1 - step * static_cast<Real>(extent - 1 - i);
+    if (!align_corners) at = at * last / static_cast<Real>(extent);
+    positions[static_cast<std::size_t>(i)] = static_cast<double>(at);
   }
   return positions;
 }
@@ -192,17 +194,19 @@ ValueId expand_grid_sample(Emitter& e) { return Sampler(e).run(); }
 ValueId expand_affine_grid(Emitter& e) {
   const auto& attrs = e.attrs<AffineGridAttrs>();
   const std::size_t spatial = attrs.size.size() - 2;
-  std::vector<std::vector<float>> positions;
+  const auto positions_of =
+      e.source_type(0).dtype == DType::kF64 ? base_positions<double> : base_positions<float>;
+  std::vector<std::vector<double>> positions;
   std::int64_t pixels = 1;
   for (std::size_t i = 0; i < spatial; ++i) {
-    positions.push_back(base_positions(attrs.size[2 + i], attrs.align_corners));
+    positions.push_back(positions_of(attrs.size[2 + i], attrs.align_corners));
     pixels *= attrs.size[2 + i];
   }
   std::vector<double> base;
   for (std::int64_t pixel = 0; pixel < pixels; ++pixel) {
     std::int64_t rest = pixel;
     for (std::size_t i = spatial; i-- > 0;) {  // x first: the last axis
-      base.push_back(static_cast<double>(positions[i][static_cast<std::size_t>(rest % attrs.size[2 + i])]));
+      base.push_back(positions[i][static_cast<std::size_t>(rest % attrs.size[2 + i])]);
       rest /= attrs.size[2 + i];
     }
     base.push_back(1.0);
