@@ -26,7 +26,7 @@ struct ErrorParts {
 
 class Error : public std::runtime_error {
  public:
-  explicit Error(ErrorParts parts) : Error(parts, {parts}) {}
+  explicit Error(const ErrorParts& parts) : Error(parts, {parts}) {}
   // Several faults found at once, one or more: a single one speaks for itself, else `headline` ("problems
   // keep this graph from TOSA") follows their number and each stands on a line of its own.
   Error(const std::string& where, const std::string& headline, const std::vector<ErrorParts>& each)

@@ -235,7 +235,7 @@ auto located_at(const Scanner& scanner, std::size_t at, Body body) {
     if (parts.where == "parse") throw;
     parts.where = "parse";
     parts.source = scanner.place(at);
-    throw InvalidGraph(std::move(parts));
+    throw InvalidGraph(parts);
   }
 }
 

@@ -613,16 +613,16 @@ void Checker::variable_use(const Node& node) {
                    .got = array_text(attrs.dtype, attrs.shape)});
 }
 
-[[noreturn]] void raise(Fault fault, ErrorParts parts) {
+[[noreturn]] void raise(Fault fault, const ErrorParts& parts) {
   switch (fault) {
     case Fault::kSpec:
-      throw SpecViolation(std::move(parts));
+      throw SpecViolation(parts);
     case Fault::kUnsupported:
-      throw UnsupportedOp(std::move(parts));
+      throw UnsupportedOp(parts);
     case Fault::kInvalid:
       break;
   }
-  throw InvalidGraph(std::move(parts));
+  throw InvalidGraph(parts);
 }
 
 }  // namespace

@@ -325,7 +325,7 @@ Legalizer::Legalizer(const Graph& source, const PassOptions& options, Part part)
 
 void Legalizer::refuse(std::string reason, std::string hint) const {
   ErrorParts parts{.where = "legalize-tosa", .what = std::move(reason), .hint = std::move(hint)};
-  if (node_ == nullptr) throw UnsupportedOp(std::move(parts));  // an output that is a constant
+  if (node_ == nullptr) throw UnsupportedOp(parts);  // an output that is a constant
   throw UnsupportedOp(located(std::move(parts), node_->origin, source_.node_name(*node_)));
 }
 

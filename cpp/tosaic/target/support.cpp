@@ -383,7 +383,7 @@ void ensure(const Graph& graph, const TargetSpec& spec) {
         count == 1 ? "There is 1 more violation" : "There are " + std::to_string(count) + " more violations";
     parts.hint += parts.hint.empty() ? more : ". " + more;
   }
-  throw SpecViolation(std::move(parts));
+  throw SpecViolation(parts);
 }
 
 }  // namespace tosaic::target
