@@ -299,8 +299,8 @@ def test_creation_becomes_full(call: Any, value: Any, dtype: str) -> None:
     ("tensor", "number", "dtype"),
     [
         (torch.ones(2), 2, "f32"),
-        (torch.ones(2, dtype=torch.float16), 2.5, "f16"),
-        (torch.ones(2, dtype=torch.bfloat16), 2.5, "bf16"),
+        (torch.ones(2, dtype=torch.float16), 2.5, "f32"),  # not rounded first
+        (torch.ones(2, dtype=torch.bfloat16), 2.5, "f32"),
         (torch.ones(2, dtype=torch.int8), 2, "i8"),
         (torch.ones(2, dtype=torch.int8), 2.5, "f32"),
         (torch.ones(2, dtype=torch.bool), 2, "i64"),

@@ -122,7 +122,7 @@ struct Softshrink {
     const auto bound = static_cast<T>(p.alpha);
     if (x > bound) return x - bound;
     if (x < -bound) return x + bound;
-    return x == x ? T{0} : x;
+    return std::isnan(x) ? x : T{0};
   }
 };
 template <class T>
@@ -134,9 +134,9 @@ struct Hardshrink {
 };
 template <class T>
 struct IsInf {
-  bool operator()(T x, P) const {
+  bool operator()([[maybe_unused]] T x, P) const {
     if constexpr (std::is_integral_v<T>)
-      return x != x;
+      return false;
     else
       return std::isinf(x);
   }

@@ -186,7 +186,7 @@ class Ranges {
     std::vector<Interval> operands;
     for (std::size_t i = loop ? 0 : 1; i < node.operand_count; ++i)
       operands.push_back(ranges_[graph_.operands(node)[i].index()]);
-    if (loop) operands = loop_invariant(node, std::move(operands), bits);
+    if (loop) operands = loop_invariant(node, operands, bits);
     bool sound = true;
     for (std::size_t i = 0; i < node.regions.size(); ++i) {
       const Graph& region = *node.regions[i];
