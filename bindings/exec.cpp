@@ -550,6 +550,16 @@ void bind_exec(py::module_& m) {
       "(ulp, relative): how far results of the operator may lie from torch eager's on the same inputs, |a - "
       "b| <= ulp * spacing(|reference|) + "
       "relative * scale; scale is the sum of the absolute values of the terms where terms are summed up.");
+  m.def(
+      "lowered_tolerance",
+      [](double ulp, double relative) {
+        const kernels::LoweredTolerance found = kernels::lowered_tolerance({ulp, relative});
+        return py::make_tuple(found.result.ulp, found.result.relative, found.operand_units);
+      },
+      py::arg("ulp"), py::arg("relative"),
+      "(ulp, relative, operand units): how far results of a program may lie from torch eager's once it is "
+      "lowered, from the sums of its operators' tolerances; to |a - b| comes the effect of so many units in "
+      "the last place of the operands.");
 }
 
 }  // namespace tosaic::python

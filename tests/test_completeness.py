@@ -7,13 +7,13 @@ combination of dtypes of the specification.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-import tosaic
+from fx.exporting import imported, ops
 from operators.checking import _Module
 from operators.running import first_examples
 from operators.table import ROWS
@@ -91,21 +91,11 @@ OTHER_CALLS = [
 ]
 
 
-class _Call(torch.nn.Module):
-    def __init__(self, call: Callable[..., Any]) -> None:
-        super().__init__()
-        self.call = call
-
-    def forward(self, *args: Any) -> Any:
-        return self.call(*args)
-
-
-def operators_of(module: torch.nn.Module, inputs: Sequence[Any]) -> set[str]:
-    """The operators of an imported module; none where it is refused."""
+def operators_of(what: Callable[..., Any], *inputs: Any) -> set[str]:
+    """The operators of an imported module or function; none where it is refused."""
     try:
         with torch.no_grad():
-            exported = torch.export.export(module.eval(), tuple(inputs), strict=False)
-        return {node.op for node in tosaic.from_exported(exported).graph.nodes}
+            return set(ops(imported(what, *inputs, strict=False)))
     except Exception:  # what it would have been is looked for in the others
         return set()
 
@@ -113,8 +103,8 @@ def operators_of(module: torch.nn.Module, inputs: Sequence[Any]) -> set[str]:
 def test_every_canonical_operator_is_reached_by_a_call_of_torch(one_thread_without_traces: None) -> None:
     reached = {"opaque"}
     for call in OTHER_CALLS:
-        reached |= operators_of(_Call(call), (torch.randn(4, 8),))
+        reached |= operators_of(call, torch.randn(4, 8))
     for name, row in ROWS.items():
         module = _Module(first_examples(name, 3), row)
-        reached |= operators_of(module, module.inputs)
+        reached |= operators_of(module, *module.inputs)
     assert " ".join(sorted(set(CANONICAL) - reached)) == ""

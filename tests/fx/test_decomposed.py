@@ -92,6 +92,37 @@ CALLS |= {
         (TABLE, IDS, torch.tensor([0, 2, 5]), torch.rand(5, generator=generator)),
     ),
 }
+PLACES = torch.rand(2, 3, 3, generator=generator)
+PLANES, BLOCKS = torch.randn(2, 3, 7, 9, generator=generator), torch.randn(2, 3, 6, 5, 8, generator=generator)
+ROWS_, EXPERTS = torch.randn(8, 16, generator=generator), torch.randn(2, 16, 8, generator=generator)
+SPLIT = torch.tensor([3, 8], dtype=torch.int32)
+CALLS |= {
+    "fmax": (torch.fmax, (EDGES, EDGES.flip(0))),
+    "fmin": (torch.fmin, (EDGES, EDGES.roll(1))),
+    "round to decimals": (lambda x: torch.round(x, decimals=1), (X,)),
+    "round to tens": (lambda x: torch.round(x * 100, decimals=-1), (X,)),
+    "fractional pooling of planes": (
+        lambda x, u: F.fractional_max_pool2d_with_indices(x, (2, 3), (4, 5), _random_samples=u),
+        (PLANES, PLACES[:, :, :2].contiguous()),
+    ),
+    "fractional pooling of volumes": (
+        lambda x, u: F.fractional_max_pool3d_with_indices(x, 2, (3, 1, 4), _random_samples=u),
+        (BLOCKS, PLACES),
+    ),
+    "grouped_mm of batches": (lambda a, b: F.grouped_mm(a, b), (EXPERTS.bfloat16(), EXPERTS.mT.bfloat16())),
+    "grouped_mm of rows": (
+        lambda a, b, o: F.grouped_mm(a, b, offs=o),
+        (ROWS_.bfloat16(), EXPERTS.bfloat16(), SPLIT),
+    ),
+    "grouped_mm of columns": (
+        lambda a, b, o: F.grouped_mm(a, b, offs=o),
+        (EXPERTS.mT.bfloat16(), torch.cat([EXPERTS[0], EXPERTS[1]], 1).bfloat16(), SPLIT * 2),
+    ),
+    "grouped_mm along what is summed": (
+        lambda a, b, o: F.grouped_mm(a, b, offs=o),
+        (ROWS_.mT.bfloat16(), ROWS_.bfloat16(), SPLIT),
+    ),
+}
 UNIT = {torch.float16: 2**-10, torch.bfloat16: 2**-7, torch.float32: 2**-20, torch.float64: 2**-48}
 
 
@@ -118,11 +149,23 @@ def test_a_call_is_imported_as_what_torch_takes_it_apart_into(name: str) -> None
         close(g, w)
 
 
-@pytest.mark.parametrize("name", ["hypot", "cross_entropy", "cdist", "vander", "bicubic"])
+LOWERED = ("hypot", "cross_entropy", "cdist", "vander", "bicubic", "fmax", "round to decimals")
+
+
+@pytest.mark.parametrize(
+    "name", [n for n in CALLS if n in LOWERED or n.startswith(("fractional", "grouped"))]
+)
 def test_what_a_call_becomes_lowers(name: str) -> None:
     call, args = CALLS[name]
-    lowered = tosaic.lower(exported(call, *args), target="TOSA-1.0+INT+FP")
-    close(lowered.run(*args), call(*args))
+    lowered = tosaic.lower(exported(call, *args), target="TOSA-1.0+INT+FP+bf16")
+    wanted = call(*args)
+    got = lowered.run(*args)
+    for g, w in zip(
+        got if isinstance(got, tuple) else [got],
+        wanted if isinstance(wanted, tuple) else [wanted],
+        strict=True,
+    ):
+        close(g, w)
 
 
 def test_every_node_of_a_decomposition_has_the_origin_of_its_call() -> None:

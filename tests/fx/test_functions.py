@@ -264,3 +264,93 @@ def test_quantizers_of_torchao_read_whole_tensors_and_single_axes() -> None:
         agree(tosaic.lower(program).run(Y), want, 0)
     with pytest.raises(tosaic.UnsupportedOp, match="blocks"):
         imported(lambda x: quantize(x, [1, 1, 6], torch.ones(12), torch.zeros(12), torch.int8), Y)
+
+
+# ---- numbers beside narrow floats, and beyond the usual ----
+
+BINARY: dict[str, Callable[..., Any]] = {
+    "add": torch.add,
+    "add, scaled": lambda x, y: torch.add(x, y, alpha=3),
+    "subtract from": lambda x, y: y - x,
+    "mul": torch.mul,
+    "mul from the left": lambda x, y: y * x,
+    "div": torch.div,
+    "div from the left": lambda x, y: y / x,
+    "div, floor": lambda x, y: torch.div(x, y, rounding_mode="floor"),
+    "remainder": torch.remainder,
+    "fmod": torch.fmod,
+    "atan2": torch.atan2,
+    "pow": lambda x, y: torch.pow(x.abs() + 0.1, y),
+    "lt": torch.lt,
+    "eq": torch.eq,
+    "maximum": torch.maximum,
+    "where": lambda x, y: torch.where(x > 0, x, y),
+    "lerp": lambda x, y: torch.lerp(x, x * 2, y),
+    "addcmul": lambda x, y: torch.addcmul(x, x, y),
+    "addcdiv": lambda x, y: torch.addcdiv(x, x, y),
+}
+
+
+@pytest.mark.parametrize("wide", [torch.float32, torch.float64])
+@pytest.mark.parametrize("narrow", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("name", BINARY)
+def test_a_wider_scalar_tensor_is_rounded_where_torch_rounds_it(
+    name: str, narrow: torch.dtype, wide: torch.dtype
+) -> None:
+    """To the narrow dtype, but as second operand of a product or quotient; equal to the last bit."""
+    y = torch.tensor(1.2345678, dtype=wide)
+    x = (torch.randn(200, generator=torch.Generator().manual_seed(3)) * 3).to(narrow)
+    x[0] = y.to(narrow)
+    wanted = BINARY[name](x, y)
+    program = tosaic.from_exported(exported(BINARY[name], x, y))
+    np.testing.assert_array_equal(np.asarray(program.run(x, y)).astype(np.float64), wanted.double().numpy())
+    if wide == torch.float32:
+        ours = tosaic.lower(program, target="TOSA-1.0+FP+bf16").run(x, y)
+        np.testing.assert_array_equal(np.asarray(ours).astype(np.float64), wanted.double().numpy())
+
+
+@pytest.mark.parametrize("function", [torch.fmod, torch.remainder])
+@pytest.mark.parametrize("divisor", [0.3, -7.0, 6.2831853, 1e-20, 3e-39, 2.5e38, None])
+def test_the_rest_of_a_division_is_exact_for_every_quotient(
+    function: Callable[..., torch.Tensor], divisor: float | None
+) -> None:
+    """Lowered as well, where it is a long division; a number, or one divisor an element."""
+    x = torch.tensor([3e38, -3.4e38, 1e7, -16777213.0, 123456.789, 0.1, -0.25, 1e-30, 5e-41, 0.0])
+    divisors = torch.tensor([1e-38, 3.7, 3.0, -0.7, 1e30, 1e-45, 0.1, 3e-31, 7e-45, 2.0])
+    call: Callable[..., Any] = (lambda x: function(x, divisor)) if divisor is not None else function
+    args = (x,) if divisor is not None else (x, divisors)
+    wanted = [
+        function(a.double(), float(np.float32(divisor)) if divisor is not None else b.double()).float()
+        for a, b in zip(x, divisors, strict=True)
+    ]
+    for target in (None, "TOSA-1.0+FP"):
+        program = tosaic.from_exported(exported(call, *args))
+        ours = (program if target is None else tosaic.lower(program, target=target)).run(*args)
+        np.testing.assert_array_equal(np.asarray(ours), torch.stack(wanted).numpy())
+
+
+def test_powers_of_extremes_are_torchs() -> None:
+    bases = torch.tensor([-torch.inf, torch.inf, 0.0, -2.0, 1.5, torch.nan])
+    for exponent in (1.7, -1.7, 3.0, -3.0, 2.0, 0.0):
+        exponents = torch.full_like(bases, exponent)
+        lowered = tosaic.lower(exported(torch.pow, bases, exponents), target="TOSA-1.0+FP")
+        np.testing.assert_allclose(lowered.run(bases, exponents), torch.pow(bases, exponents), rtol=1e-6)
+
+
+def test_a_fraction_as_exponent_keeps_its_precision() -> None:
+    x = torch.tensor([1e10, 3e-12, 2.0])
+    program = tosaic.from_exported(exported(lambda x: x**1.7, x))
+    np.testing.assert_allclose(program.run(x), (x.double() ** 1.7).float(), rtol=1.2e-7)
+
+
+def test_bytes_take_negative_numbers_as_torch_does() -> None:
+    x = torch.tensor([5, 200], dtype=torch.uint8)
+    for call in (lambda x: x.clamp_max(-100), lambda x: x / -100, lambda x: x >> torch.full_like(x, 8)):
+        np.testing.assert_array_equal(tosaic.from_exported(exported(call, x)).run(x), call(x))
+
+
+def test_a_product_that_counts_nothing_is_not_looked_at() -> None:
+    a, b = torch.full((2, 3), torch.nan), torch.ones(3, 4)
+    x = torch.arange(4.0)
+    program = tosaic.from_exported(exported(lambda x, a, b: torch.addmm(x, a, b, alpha=0, beta=2), x, a, b))
+    np.testing.assert_array_equal(program.run(x, a, b), torch.addmm(x, a, b, alpha=0, beta=2))

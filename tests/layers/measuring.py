@@ -140,7 +140,8 @@ class _Steps:
         run = run_reference_model(lowered, *inputs)
         if not run.ok:
             raise AssertionError(f"the reference model's status is {run.status}")
-        exact = _flat(_in_float64(module)(*(x.double() if x.is_floating_point() else x for x in inputs)))
+        narrow = any(x.dtype == torch.bfloat16 for x in inputs)  # for layers that torch has in nothing wider
+        exact = eager if narrow else _flat(_in_float64(module)(*map(_double, inputs)))
         for where, found in (
             ("exported", ours),
             ("tosa", ours_lowered),
@@ -151,13 +152,18 @@ class _Steps:
 
     def _lower(self, program: tosaic.Program) -> tosaic.Lowered:
         """With the integer profile only where nothing else will do."""
+        narrow = any(t.dtype == "bf16" for t in self.layer.inputs)
         for target in TARGETS:
-            self.target = target
+            self.target = target + ("+bf16" if narrow else "")
             try:
-                return tosaic.lower(program, target=target)
+                return tosaic.lower(program, target=self.target)
             except (tosaic.UnsupportedOp, tosaic.SpecViolation) as error:
                 last = error
         raise last
+
+
+def _double(x: torch.Tensor) -> torch.Tensor:
+    return x.double() if x.is_floating_point() else x
 
 
 def _in_float64(module: nn.Module) -> nn.Module:

@@ -206,8 +206,13 @@ for _n, _x in ((1, X1), (2, X2), (3, X3)):
         ),
         EVEN[_n],
     )
-module("FractionalMaxPool2d", lambda: nn.FractionalMaxPool2d(2, output_size=(3, 3)), X2)
-module("FractionalMaxPool3d", lambda: nn.FractionalMaxPool3d(2, output_size=(3, 3, 3)), X3)
+for _n, _x in ((2, X2), (3, X3)):  # where the windows lie is given: else it is drawn anew in every call
+    _made = partial(getattr(nn, f"FractionalMaxPool{_n}d"), 2, output_size=(3,) * _n)
+    module(
+        f"FractionalMaxPool{_n}d",
+        lambda _m=_made, _n=_n, _x=_x: _m(_random_samples=torch.rand(*_x.shape[:2], _n)),
+        _x,
+    )
 for _mode in ("nearest", "bilinear", "bicubic", "nearest-exact", "area"):
     module("Upsample", lambda _m=_mode: nn.Upsample(scale_factor=2, mode=_m), X2)
 module("Upsample", lambda: nn.Upsample(scale_factor=2, mode="linear", align_corners=True), X1)
@@ -336,16 +341,9 @@ OUT_OF_REACH = {
     "AdaptiveLogSoftmaxWithLoss": "selects rows by the classes' values: torch.export cannot trace that",
     "CTCLoss": _PATHS,
     "CrossMapLRN2d": "writes into empty tensors that it resizes; LocalResponseNorm is the same",
-    "FractionalMaxPool2d": _DRAWN,
-    "FractionalMaxPool3d": _DRAWN,
     "GaussianNLLLoss": _NEGATIVE,
     "ctc_loss": _PATHS,
-    "fractional_max_pool2d": _DRAWN,
-    "fractional_max_pool2d_with_indices": _DRAWN,
-    "fractional_max_pool3d": _DRAWN,
-    "fractional_max_pool3d_with_indices": _DRAWN,
     "gaussian_nll_loss": _NEGATIVE,
-    "grouped_mm": "aten._grouped_mm has no row",
     "gumbel_softmax": _DRAWN,
 }
 
@@ -384,7 +382,8 @@ for _n, _x in ((1, X1), (2, X2), (3, X3)):
 for _n, _x in ((2, X2), (3, X3)):
     for _ending in ("", "_with_indices"):
         _name = f"fractional_max_pool{_n}d{_ending}"
-        of(_name, lambda f, x, _n=_n: f(x, 2, output_size=(3,) * _n), _x)
+        _samples = T((*_x.shape[:2], _n), "f32", [0.1, 0.75, 0.375, 0.96, 0.0])
+        of(_name, lambda f, x, u, _n=_n: f(x, 2, output_size=(3,) * _n, _random_samples=u), _x, _samples)
 function("conv_tbc", F.conv_tbc, T((5, 2, 4)), T((3, 4, 6)), T((6,)))
 function("linear", F.linear, FLAT, T((5, 8)), T((5,)))
 function("bilinear", F.bilinear, FLAT, OTHER, T((5, 8, 8)))

@@ -17,14 +17,15 @@ infinity as well; the sign of zero is not looked at.
 
 **Expansions.** TOSA has no operator for most functions. Its own precision rules bound each TOSA operator by a
 few ulp of its result, so an expansion of n of them errs by that many roundings, as far as its inputs'
-rounding errors are not amplified: 8 ulp more, 16 times the scale's relative term, and 8 times the effect of
-one unit in the operands. Where the kernels have no tolerance the expansion has none, but for rows that say so
-(`expanded`). What is not finite may reach more elements of a sum, by weights of zero.
+rounding errors are not amplified: `tosaic._core.lowered_tolerance` declares by how much, and how many units
+in the operands count besides. Where the kernels have no tolerance the expansion has none, but for rows that
+say so (`expanded`). What is not finite may reach more elements of a sum, by weights of zero.
 
 **Reference model.** Its status is VALID, and it is as close to ours as ours may be to torch; sums of n terms
 which it adds one after the other may be off by sqrt(n) / 4 times that. TOSA's rules give ERF, LOG, SIGMOID
 and TANH an absolute error (half of 12 units of 1): behind one of them results may differ by 16 units of the
-largest result, or of 1. float32 and bfloat16 results below the smallest normal number may be zero instead.
+largest result, or of 1; and to POW 1 + |log r| units of its result r, twice of which are allowed here.
+float32 and bfloat16 results below the smallest normal number may be zero instead.
 
 A call is refused when we raise UnsupportedOp or SpecViolation; the reason is kept. Any other exception is a
 failure. Of a call that was made wrong on purpose (`hostile`) any error of ours that names itself will do.
@@ -37,7 +38,7 @@ import io
 import math
 import re
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -78,6 +79,8 @@ class Row:
         The kernels are exact, and TOSA has no such operator: square root, quotients.
     extensions : str
         Of the target, besides bf16: ``+cf``.
+    fused : bool
+        torch fuses a product into a sum: lowered, what is not finite may differ, since the product overflows.
     refused : str
         Why all of it is refused, where it is: the reasons are compared with this.
     """
@@ -87,6 +90,7 @@ class Row:
     call: Callable[..., Any] | None = None
     unit: float = 0.0
     expanded: bool = False
+    fused: bool = False
     extensions: str = ""
     refused: str = ""
 
@@ -297,12 +301,12 @@ def _check_lowered(
             return fail("reference model", error)
         if not run.ok:
             return fail("reference model", RuntimeError(f"status {run.status}: {run.log[-300:]}"))
-        absolute = any(node.op in _ABSOLUTE for node in lowered.graph.nodes)
+        behind = {node.op for node in lowered.graph.nodes}
         theirs = dict(zip(map(id, expected), _grouped(expected, run.outputs), strict=True))
         _compare(
             outcomes, expected, ours, "our bytes on the reference model",
             lambda e, i, got: e.disagreement(
-                i, theirs[id(e)][i], instead_of=got, lowered=True, absolute=absolute
+                i, theirs[id(e)][i], instead_of=got, lowered=True, behind=behind
             ),
         )  # fmt: skip
     for o in outcomes:
@@ -348,9 +352,18 @@ class _Expected:
         self._cache: dict[Any, Any] = {}
 
     def disagreement(
-        self, i: int, got: Any, *, instead_of: Any = None, lowered: bool = False, absolute: bool = False
+        self,
+        i: int,
+        got: Any,
+        *,
+        instead_of: Any = None,
+        lowered: bool = False,
+        behind: Set[str] = frozenset(),
     ) -> str:
-        """Empty if result i is right (or as close to `instead_of`), else the first element that is not."""
+        """Empty if result i is right (or as close to `instead_of`), else the first element that is not.
+
+        `behind`: the TOSA operators that the reference model ran.
+        """
         want_tensor = self.eager[i]
         want = _wide(want_tensor if instead_of is None else instead_of)
         dtype = _CODES.get(want_tensor.dtype)
@@ -366,8 +379,12 @@ class _Expected:
         bound = self._bound(i, dtype, lowered, np.abs(_wide(want_tensor)))
         if instead_of is not None:
             bound = bound * self._in_sequence()
-            if absolute:
-                unit = max(float(torch.finfo(TORCH[dtype]).eps), 2.0**-23)
+            unit = max(float(torch.finfo(TORCH[dtype]).eps), 2.0**-23)
+            if "tosa.pow" in behind:
+                with np.errstate(all="ignore"):
+                    bound = bound + 2 * (1 + np.abs(np.log(np.abs(want)))) * unit * np.abs(want)
+                bound = np.where(np.isnan(bound), 0, bound)
+            if behind & _ABSOLUTE:
                 bound = bound + 16 * unit * np.fmax(np.abs(want[np.isfinite(want)]).max(initial=0), 1)
         wrong = ~_close(value, want, bound, dtype, flushed=lowered)
         if wrong.any() and instead_of is None:
@@ -377,7 +394,7 @@ class _Expected:
                 wrong &= ~_close(
                     value, right, self._bound(i, dtype, lowered, np.abs(right)), dtype, flushed=lowered
                 )
-        if lowered and self.row.scale == "terms" and self._has_odd_operands():
+        if lowered and (self.row.fused or (self.row.scale == "terms" and self._has_odd_operands())):
             wrong &= np.isfinite(value)
         return _first(wrong, value, want, bound)
 
@@ -398,12 +415,12 @@ class _Expected:
             scale = np.fmax(scale, 1e4)
         if not lowered:
             return ulp * _spacing(size, dtype) + relative * scale
-        effect = self._effect(i, size)
-        return (ulp + 8) * _spacing(size, dtype) + 16 * relative * scale + 8 * effect
+        ulp, relative, units = _core.lowered_tolerance(ulp, relative)
+        return ulp * _spacing(size, dtype) + relative * scale + units * self._effect(i, size)
 
     def _scale(self, i: int, size: Any) -> Any:
         if self.row.scale == "terms":
-            terms = self._remember("terms", lambda: self._run_in_float64(torch.abs))
+            terms = self._remember("terms", lambda: self._run_in_float64(lambda x, _: x.abs()))
             return size if terms is None else np.fmax(np.abs(terms[i]), size)
         if self.row.scale == "conditioned":
             return np.fmax(self._effect(i, size) / 2.0**-23, np.fmax(size, 2.0**-23))
@@ -422,7 +439,7 @@ class _Expected:
         variants = [self._run_in_float64()]
         for seed in range(4):
             factor = 1 + (-1) ** seed * 2.0**-23
-            variants.append(self._run_in_float64(lambda x, s=seed: _perturbed(x, s), factor))
+            variants.append(self._run_in_float64(lambda x, i, s=seed: _perturbed(x, (s, i)), factor))
         return None if any(v is None for v in variants) else variants
 
     def _truth(self) -> Any:
@@ -434,21 +451,23 @@ class _Expected:
         return self._cache[key]
 
     def _run_in_float64(
-        self, change: Callable[[torch.Tensor], torch.Tensor] | None = None, factor: float = 1
+        self, change: Callable[[torch.Tensor, int], torch.Tensor] | None = None, factor: float = 1
     ) -> Any:
         """The call in float64, on changed operands and fractions, or None where torch has no such thing."""
 
-        def widened(t: T) -> torch.Tensor:
+        def widened(i: int, t: T) -> torch.Tensor:
             tensor = t.tensor()
             if t.dtype not in FLOATS:
                 return tensor
             wide = tensor.double()
-            return wide if change is None else change(wide)
+            return wide if change is None else change(wide, i)
 
         args = _wide_options(_scaled(self.case.args, factor))
         wide = replace(self.case, kwargs=_wide_options(self.case.kwargs), args=args)
         try:
-            results = call(wide, self.row.function(wide.name), [widened(t) for t in tensors_of(wide)])
+            results = call(
+                wide, self.row.function(wide.name), [widened(i, t) for i, t in enumerate(tensors_of(wide))]
+            )
         except Exception:
             return None
         if [r.shape for r in results] != [r.shape for r in self.eager]:
@@ -476,7 +495,7 @@ def _wide_options(tree: Any) -> Any:
     )
 
 
-def _perturbed(x: torch.Tensor, seed: int) -> torch.Tensor:
+def _perturbed(x: torch.Tensor, seed: tuple[int, int]) -> torch.Tensor:
     signs = torch.from_numpy(np.random.default_rng(seed).choice([-1.0, 1.0], tuple(x.shape)))
     return x * (1 + signs * 2.0**-23)
 

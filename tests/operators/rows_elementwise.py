@@ -82,12 +82,18 @@ def with_alpha(draw: Draw, scalar: bool) -> Any:
 
 
 for _name in ("add", "sub", "rsub"):
-    ROWS[f"{_name}.Tensor"] = Row(with_alpha(False))
-    ROWS[f"{_name}.Scalar"] = Row(with_alpha(True))
+    ROWS[f"{_name}.Tensor"] = Row(with_alpha(False), fused=True)
+    ROWS[f"{_name}.Scalar"] = Row(with_alpha(True), fused=True)
 for _name in ("mul", "div"):
     ROWS[f"{_name}.Tensor"] = Row(elementwise(2, ANY), expanded=_name == "div")
     ROWS[f"{_name}.Scalar"] = Row(unary(ANY, args=[number(0, True)]), expanded=_name == "div")
 MODE = {"rounding_mode": st.sampled_from([None, "trunc", "floor"])}
+
+
+def moderate(shapes: Any) -> Any:
+    """Of float64 moderate ones: beyond, torch's vectorised fmod gives NaN where its scalar one does not."""
+    kinds = ("normal", "unit", "positive", "ties", "integers", "small", "medium")
+    return tensor(shapes, FLOAT, QUOTIENTS).filter(lambda t: t.dtype != "f64" or t.kind in kinds)
 
 
 @st.composite
@@ -96,9 +102,11 @@ def rounded_division(draw: Draw, scalar: bool) -> Any:
     dtypes = draw(st.sampled_from([FLOAT, INTEGER]))
     kinds = QUOTIENTS if dtypes is FLOAT else ("positive", "normal", "wide")
     left, _ = draw(elementwise(1, dtypes, kinds))
+    if dtypes is FLOAT:
+        left = (draw(moderate(shape())),)
     right = draw(number()) if scalar else draw(tensor(narrowed(left[0].shape), dtypes, ("positive",)))
     if dtypes is FLOAT and not scalar:
-        right = draw(tensor(narrowed(left[0].shape), dtypes, QUOTIENTS))
+        right = draw(moderate(narrowed(left[0].shape)))
     return (*left, right), {"rounding_mode": draw(MODE["rounding_mode"])}
 
 
@@ -120,9 +128,9 @@ def scalar_first(draw: Draw, dtypes: Any, numbers: Any, kinds: Any = FUNCTION) -
     return (draw(numbers), draw(tensor(shape(), dtypes, kinds))), {}
 
 
-ROWS["remainder.Scalar_Tensor"] = Row(  # the rest is exact for quotients below 2^21
+ROWS["remainder.Scalar_Tensor"] = Row(
     st.one_of(
-        scalar_first(FLOAT, number(), ("normal", "unit", "positive", "ties", "integers")),
+        st.tuples(number(), moderate(shape())).map(lambda args: (args, {})),
         scalar_first(INTEGER, st.sampled_from([7, -5, 3]), ("positive",)),
     ),
     expanded=True,

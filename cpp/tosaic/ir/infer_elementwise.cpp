@@ -5,13 +5,6 @@
 namespace tosaic::rules {
 namespace {
 
-// Broadcast of operands [first, count).
-Shape broadcast_from(const Call& call, std::size_t first) {
-  Shape shape = call.operand(first).shape;
-  for (std::size_t i = first + 1; i < call.count(); ++i) shape = broadcast(shape, call.operand(i).shape);
-  return shape;
-}
-
 Types keep(const Call& call) { return one(call.operand(0).dtype, call.operand(0).shape); }
 
 Types promoted(const Call& call) { return one(promoted_dtype(call.operands()), broadcast_from(call, 0)); }
@@ -20,6 +13,12 @@ bool is_bool(const Scalar& value) { return std::holds_alternative<bool>(value); 
 bool is_double(const Scalar& value) { return std::holds_alternative<double>(value); }
 
 }  // namespace
+
+Shape broadcast_from(const Call& call, std::size_t first) {
+  Shape shape = call.operand(first).shape;
+  for (std::size_t i = first + 1; i < call.count(); ++i) shape = broadcast(shape, call.operand(i).shape);
+  return shape;
+}
 
 Types infer_rounding(const Call& call) {
   call.require_number(0);

@@ -8,26 +8,7 @@
 namespace tosaic::rules {
 namespace {
 
-Shape broadcast_all(const Call& call) {
-  Shape shape = call.operand(0).shape;
-  for (std::size_t i = 1; i < call.count(); ++i) shape = broadcast(shape, call.operand(i).shape);
-  return shape;
-}
-
 DType function_dtype(DType dtype) { return is_float(dtype) ? dtype : DType::kF32; }
-
-Shape without(const Call& call, const Dims& axes, bool keepdim) {
-  const Shape& input = call.operand(0).shape;
-  call.require_axes(axes, input.size());
-  Shape shape;
-  for (std::size_t i = 0; i < input.size(); ++i) {
-    if (!axes.contains(static_cast<std::int64_t>(i)))
-      shape.push_back(input[i]);
-    else if (keepdim)
-      shape.push_back(1);
-  }
-  return shape;
-}
 
 // One scale and zero point, or one for each position of the axis.
 void require_parameters(const Call& call, const std::optional<std::int64_t>& axis, std::size_t scales,
@@ -52,24 +33,24 @@ void require_storage(const Call& call, DType dtype) {
 Types infer_remainder(const Call& call) {
   const DType dtype = promoted_dtype(call.operands());
   if (dtype == DType::kBool) call.fail("bool operands", "an integer or float dtype", "bool and bool");
-  return one(dtype, broadcast_all(call));
+  return one(dtype, broadcast_from(call, 0));
 }
 
 Types infer_atan2(const Call& call) {
-  return one(function_dtype(promoted_dtype(call.operands())), broadcast_all(call));
+  return one(function_dtype(promoted_dtype(call.operands())), broadcast_from(call, 0));
 }
 
 Types infer_shift(const Call& call) {
   call.require_integer(0);
   call.require_integer(1);
-  return one(promoted_dtype(call.operands()), broadcast_all(call));
+  return one(promoted_dtype(call.operands()), broadcast_from(call, 0));
 }
 
 // The weight may be a wider float than the ends: torch's numbers keep their precision beside f16 and bf16.
 Types infer_lerp(const Call& call) {
   for (std::size_t i = 0; i < 3; ++i) call.require_float(i);
   call.require_same_dtype(1, 0);
-  return one(call.operand(0).dtype, broadcast_all(call));
+  return one(call.operand(0).dtype, broadcast_from(call, 0));
 }
 
 Types infer_addc(const Call& call) {
@@ -82,7 +63,7 @@ Types infer_addc(const Call& call) {
   if (!is_float(dtype) && std::holds_alternative<double>(value))
     call.fail("a float 'value' for an integer result", "an integer 'value'",
               std::to_string(as_double(value)));
-  return one(dtype, broadcast_all(call));
+  return one(dtype, broadcast_from(call, 0));
 }
 
 Types infer_prelu(const Call& call) {
@@ -110,7 +91,7 @@ Types infer_glu(const Call& call) {
 Types infer_logsumexp(const Call& call) {
   const auto& attrs = call.attrs<ReduceAttrs>();
   if (attrs.dtype) call.fail("attribute 'dtype' is not taken", "none", std::string(to_string(*attrs.dtype)));
-  return one(function_dtype(call.operand(0).dtype), without(call, attrs.axes, attrs.keepdim));
+  return one(function_dtype(call.operand(0).dtype), reduced(call, attrs.axes, attrs.keepdim));
 }
 
 Types infer_vector_norm(const Call& call) {
@@ -118,7 +99,7 @@ Types infer_vector_norm(const Call& call) {
   call.require_float(0);
   if (attrs.dtype && !is_float(*attrs.dtype))
     call.fail("attribute 'dtype'", "a float dtype", std::string(to_string(*attrs.dtype)));
-  const Shape shape = without(call, attrs.axes, attrs.keepdim);
+  const Shape shape = reduced(call, attrs.axes, attrs.keepdim);
   if (attrs.ord < 0 || std::isinf(attrs.ord))
     for (const std::int64_t axis : attrs.axes) call.require_nonempty_axis(0, static_cast<std::size_t>(axis));
   return one(attrs.dtype.value_or(call.operand(0).dtype), shape);

@@ -7,19 +7,6 @@
 namespace tosaic::rules {
 namespace {
 
-Shape reduced(const Call& call, const Dims& axes, bool keepdim) {
-  const Shape& input = call.operand(0).shape;
-  call.require_axes(axes, input.size());
-  Shape shape;
-  for (std::size_t i = 0; i < input.size(); ++i) {
-    if (!axes.contains(static_cast<std::int64_t>(i)))
-      shape.push_back(input[i]);
-    else if (keepdim)
-      shape.push_back(1);
-  }
-  return shape;
-}
-
 void require_no_dtype(const Call& call, const ReduceAttrs& attrs) {
   if (attrs.dtype) call.fail("attribute 'dtype' is not taken", "none", std::string(to_string(*attrs.dtype)));
 }
@@ -51,6 +38,19 @@ void require_parameter(const Call& call, std::size_t i, const Shape& shape) {
 }
 
 }  // namespace
+
+Shape reduced(const Call& call, const Dims& axes, bool keepdim) {
+  const Shape& input = call.operand(0).shape;
+  call.require_axes(axes, input.size());
+  Shape shape;
+  for (std::size_t i = 0; i < input.size(); ++i) {
+    if (!axes.contains(static_cast<std::int64_t>(i)))
+      shape.push_back(input[i]);
+    else if (keepdim)
+      shape.push_back(1);
+  }
+  return shape;
+}
 
 Types infer_sum(const Call& call) {
   const auto& attrs = call.attrs<ReduceAttrs>();

@@ -90,6 +90,11 @@ class Call {
 [[nodiscard]] Types one(DType dtype, const Shape& shape);
 
 // ---- contraction ----
+// Broadcast of operands [first, count).
+[[nodiscard]] Shape broadcast_from(const Call& call, std::size_t first);
+// The shape of operand 0 without `axes`, or with extents of 1 in their place.
+[[nodiscard]] Shape reduced(const Call& call, const Dims& axes, bool keepdim);
+
 [[nodiscard]] Types infer_conv(const Call& call);
 [[nodiscard]] Types infer_linear(const Call& call);
 [[nodiscard]] Types infer_matmul(const Call& call);

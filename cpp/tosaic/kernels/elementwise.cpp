@@ -618,6 +618,12 @@ bool divides(Function function) {
   return is_discontinuous(function) || function == Function::kFmod || function == Function::kRemainder;
 }
 
+// torch raises to a number in float64: x^1.7 is not x^1.7f.
+bool has_wide_exponent(const Request& request) {
+  return request.op == Op::kPow && request.operands[1].dtype == DType::kF64 &&
+         request.operands[1].shape.empty();
+}
+
 // Slopes of prelu as they broadcast: one, or one for each position of axis 1.
 Shape along_channels(const Shape& slopes, const Shape& result) {
   const int64_t count = num_elements(slopes);
@@ -644,7 +650,8 @@ Kernel prepare_elementwise(const Request& request) {
       meaning->compute_in == ComputeIn::kResult ? result.dtype : result_type(request.operands);
   auto plan = std::make_shared<Plan>();
   plan->op = request.op;
-  plan->domain = domain_of(compute, reference && !is_discontinuous(meaning->function));
+  plan->domain =
+      domain_of(compute, (reference && !is_discontinuous(meaning->function)) || has_wide_exponent(request));
   plan->parameters = meaning->parameters;
   plan->block = plan->domain == Domain::kF64
                     ? find_reference(meaning->function)

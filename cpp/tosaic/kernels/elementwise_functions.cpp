@@ -90,13 +90,14 @@ TOSAIC_WIDE(Tan, std::tan(x))
 TOSAIC_WIDE(LogSigmoid, std::fmin(x, 0.0) - std::log1p(std::exp(-std::fabs(x))))
 #undef TOSAIC_WIDE
 
-// x tanh(log1p(e^x)), where e^x overflows and vanishes as in T.
+// x tanh(log1p(e^x)), 0 where e^x vanishes in T.
 template <class T>
 struct Mish {
   T operator()(T value, P) const {
     const auto x = static_cast<double>(value);
-    const auto exp = static_cast<double>(static_cast<T>(std::exp(x)));
-    return static_cast<T>(x * std::tanh(std::log1p(exp)));
+    const double exp = std::exp(x);
+    const bool vanishes = static_cast<T>(exp) == T(0);
+    return static_cast<T>(x * std::tanh(std::log1p(vanishes ? 0.0 : exp)));
   }
 };
 template <class T>
@@ -244,7 +245,7 @@ struct RemainderInteger {
     return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
   }
 };
-// Counts outside [0, width) shift everything out; to the right, all but the sign.
+// Counts outside [0, width) shift everything out; to the right, all but the sign. T is at least as wide.
 template <class T>
 struct LeftShift {
   T operator()(T a, T b, P p) const {
@@ -254,7 +255,9 @@ struct LeftShift {
 };
 template <class T>
 struct RightShift {
-  T operator()(T a, T b, P p) const { return a >> (b < 0 || b >= p.width ? p.width - 1 : b); }
+  T operator()(T a, T b, P p) const {
+    return a >> (b < 0 || b >= p.width ? std::numeric_limits<T>::digits : b);
+  }
 };
 
 template <class T>

@@ -83,6 +83,16 @@ struct Tolerance {
 };
 [[nodiscard]] Tolerance tolerance(Op op, DType dtype);
 
+// How far a program lowered to TOSA may be from the same reference, given what its operators add up to. TOSA
+// has no operator for most functions, and bounds each that it has by a few ulp of its result: an expansion
+// errs by that many roundings, as far as it does not amplify those of its operands. The reference allows as
+// much for operands that are off by `operand_units` units in their last place.
+struct LoweredTolerance {
+  Tolerance result;
+  double operand_units = 0;
+};
+[[nodiscard]] LoweredTolerance lowered_tolerance(const Tolerance& program);
+
 // ---- families; each file of kernels/ defines one and prepare() asks them in turn ----
 // Each returns a Kernel with an empty `run` when the request is not of its family.
 [[nodiscard]] Kernel prepare_contraction(

@@ -309,4 +309,8 @@ Tolerance tolerance(Op op, DType dtype) {
   return {};
 }
 
+LoweredTolerance lowered_tolerance(const Tolerance& program) {
+  return {{program.ulp + 8.0, 16.0 * program.relative}, 8.0};
+}
+
 }  // namespace tosaic::kernels

@@ -52,247 +52,195 @@ bool has_float_result(const Graph& graph, const Node& node) {
   return is_float(graph.type(graph.result(node)).dtype);
 }
 
-// The expansion of a node, or null where it stays. The switch names every operator that has one.
-Expansion expansion_of(const Graph& graph, const Node& node) {
+// How a node is expanded: into one value or into several, at which width; neither where it stays.
+struct Rule {
+  Expansion one = nullptr;
+  MultiExpansion all = nullptr;
+  Emitter::Width width = Emitter::Width::kAsIs;
+};
+constexpr Rule kStays;
+
+// Torch computes these in f32 where their operands are narrower floats.
+constexpr Rule wide(Expansion one) { return {one, nullptr, Emitter::Width::kWide}; }
+constexpr Rule wide(MultiExpansion all) { return {nullptr, all, Emitter::Width::kWide}; }
+// These move elements, or consist of contractions and pools, which accumulate in f32 anyway.
+constexpr Rule as_is(Expansion one) { return {one, nullptr, Emitter::Width::kAsIs}; }
+constexpr Rule as_is(MultiExpansion all) { return {nullptr, all, Emitter::Width::kAsIs}; }
+
+// The switch names every operator that has an expansion.
+Rule rule_of(const Graph& graph, const Node& node) {
   switch (node.op) {  // NOLINT: the table of expansions; every other operator stays
     case Op::kAddmm:
     case Op::kBaddbmm:
-      return expand_addmm;
+      return as_is(expand_addmm);
     case Op::kSdpa:
-      return expand_sdpa;
+      return as_is(expand_sdpa);
     case Op::kLeakyRelu:
-      return expand_leaky_relu;
+      return wide(expand_leaky_relu);
     case Op::kElu:
-      return expand_elu;
+      return wide(expand_elu);
     case Op::kAcos:
-      return expand_acos;
+      return wide(expand_acos);
     case Op::kAcosh:
-      return expand_acosh;
+      return wide(expand_acosh);
     case Op::kAsin:
-      return expand_asin;
+      return wide(expand_asin);
     case Op::kAsinh:
-      return expand_asinh;
+      return wide(expand_asinh);
     case Op::kAtan:
-      return expand_atan;
+      return wide(expand_atan);
     case Op::kAtanh:
-      return expand_atanh;
+      return wide(expand_atanh);
     case Op::kCosh:
-      return expand_cosh;
+      return wide(expand_cosh);
     case Op::kErfinv:
-      return expand_erfinv;
+      return wide(expand_erfinv);
     case Op::kExpm1:
-      return expand_expm1;
+      return wide(expand_expm1);
     case Op::kLog10:
-      return expand_log10;
+      return wide(expand_log10);
     case Op::kLog1p:
-      return expand_log1p;
+      return wide(expand_log1p);
     case Op::kLog2:
-      return expand_log2;
+      return wide(expand_log2);
     case Op::kSinh:
-      return expand_sinh;
+      return wide(expand_sinh);
     case Op::kTan:
-      return expand_tan;
+      return wide(expand_tan);
     case Op::kIsinf:
-      return expand_isinf;
+      return as_is(expand_isinf);
     case Op::kNanToNum:
-      return expand_nan_to_num;
+      return as_is(expand_nan_to_num);
     case Op::kLogit:
-      return expand_logit;
+      return as_is(expand_logit);
     case Op::kMish:
-      return expand_mish;
+      return wide(expand_mish);
     case Op::kLogSigmoid:
-      return expand_log_sigmoid;
+      return wide(expand_log_sigmoid);
     case Op::kSoftplus:
-      return expand_softplus;
+      return wide(expand_softplus);
     case Op::kSoftshrink:
-      return expand_softshrink;
+      return wide(expand_softshrink);
     case Op::kHardshrink:
-      return expand_hardshrink;
+      return wide(expand_hardshrink);
     case Op::kAtan2:
-      return expand_atan2;
+      return wide(expand_atan2);
     case Op::kLerp:
-      return expand_lerp;
+      return wide(expand_lerp);
     case Op::kPrelu:
-      return expand_prelu;
+      return wide(expand_prelu);
     case Op::kGlu:
-      return expand_glu;
+      return as_is(expand_glu);
     case Op::kStd:
-      return expand_std;
+      return wide(expand_std);
     case Op::kLogsumexp:
-      return expand_logsumexp;
+      return wide(expand_logsumexp);
     case Op::kVectorNorm:
-      return expand_vector_norm;
+      return wide(expand_vector_norm);
     case Op::kQuantize:
-      return expand_quantize;
+      return as_is(expand_quantize);
     case Op::kDequantize:
-      return expand_dequantize;
+      return as_is(expand_dequantize);
     case Op::kAddcmul:
     case Op::kAddcdiv:
-      return expand_addc;
+      return wide(expand_addc);
     case Op::kRemainder:
-      return has_float_result(graph, node) ? expand_remainder : nullptr;
+      return has_float_result(graph, node) ? wide(expand_remainder) : kStays;
     case Op::kFmod:
-      return has_float_result(graph, node) ? expand_fmod : nullptr;
+      return has_float_result(graph, node) ? wide(expand_fmod) : kStays;
     case Op::kDiv:
       return Graph::attrs<DivAttrs>(node).rounding != DivRounding::kNone && has_float_result(graph, node)
-                 ? expand_rounded_division
-                 : nullptr;
+                 ? wide(expand_rounded_division)
+                 : kStays;
     case Op::kProd:
-      return has_float_result(graph, node) ? nullptr : expand_integer_product;
+      return has_float_result(graph, node) ? kStays : as_is(expand_integer_product);
     case Op::kGelu:
-      return expand_gelu;
+      return wide(expand_gelu);
     case Op::kSilu:
-      return expand_silu;
+      return wide(expand_silu);
     case Op::kHardsigmoid:
-      return expand_hardsigmoid;
+      return wide(expand_hardsigmoid);
     case Op::kHardswish:
-      return expand_hardswish;
+      return wide(expand_hardswish);
     case Op::kMean:
-      return expand_mean;
+      return wide(expand_mean);
     case Op::kVar:
-      return expand_var;
+      return wide(expand_var);
     case Op::kArgmin:
-      return expand_argmin;
+      return as_is(expand_argmin);
     case Op::kCumsum:
-      return expand_cumsum;
+      return wide(expand_cumsum);
     case Op::kDiff:
-      return expand_diff;
+      return as_is(expand_diff);
     case Op::kBatchNorm:
-      return expand_batch_norm;
+      return wide(expand_batch_norm);
     case Op::kLayerNorm:
-      return expand_layer_norm;
+      return wide(expand_layer_norm);
     case Op::kRmsNorm:
-      return expand_rms_norm;
+      return wide(expand_rms_norm);
     case Op::kGroupNorm:
-      return expand_group_norm;
+      return wide(expand_group_norm);
     case Op::kSoftmax:
     case Op::kSafeSoftmax:
-      return expand_softmax;
+      return wide(expand_softmax);
     case Op::kLogSoftmax:
-      return expand_log_softmax;
+      return wide(expand_log_softmax);
     case Op::kStack:
-      return expand_stack;
+      return as_is(expand_stack);
     case Op::kSelect:
-      return expand_select;
+      return as_is(expand_select);
     case Op::kTril:
     case Op::kTriu:
-      return expand_triangle;
+      return as_is(expand_triangle);
     case Op::kIndex:
-      return has_bool_index(graph, node) ? nullptr : expand_index;
+      return has_bool_index(graph, node) ? kStays : as_is(expand_index);
     case Op::kAdaptiveAvgPool:
     case Op::kAdaptiveMaxPool:
-      return expand_adaptive_pool;
+      return as_is(expand_adaptive_pool);
     case Op::kAvgPool:
     case Op::kMaxPool:
-      return Graph::attrs<PoolAttrs>(node).kernel.size() == 3 ? expand_pool3d
-             : needs_rank4(graph, node)                       ? expand_to_rank4
-             : is_dilated_pool(node)                          ? expand_dilated_pool
-                                                              : nullptr;
+      return Graph::attrs<PoolAttrs>(node).kernel.size() == 3 ? as_is(expand_pool3d)
+             : needs_rank4(graph, node)                       ? as_is(expand_to_rank4)
+             : is_dilated_pool(node)                          ? as_is(expand_dilated_pool)
+                                                              : kStays;
     case Op::kScatter:
-      return expand_scatter;
+      return as_is(expand_scatter);
     case Op::kSliceScatter:
-      return expand_slice_scatter;
+      return as_is(expand_slice_scatter);
     case Op::kIndexPut:
-      return is_row_write(graph, node) ? nullptr : expand_index_put;
+      return is_row_write(graph, node) ? kStays : as_is(expand_index_put);
     case Op::kEinsum:
-      return expand_einsum;
+      return as_is(expand_einsum);
     case Op::kGridSample:
-      return expand_grid_sample;
+      return wide(expand_grid_sample);
     case Op::kAffineGrid:
-      return expand_affine_grid;
+      return wide(expand_affine_grid);
     case Op::kResize:
-      return needs_rank4(graph, node)     ? expand_to_rank4
-             : beyond_resize(graph, node) ? expand_resize
-                                          : nullptr;
+      return needs_rank4(graph, node)     ? wide(expand_to_rank4)
+             : beyond_resize(graph, node) ? wide(expand_resize)
+                                          : kStays;
     case Op::kConv: {
       const std::size_t weight_rank = graph.type(graph.operands(node)[1]).rank();
       const bool batched = graph.type(graph.operands(node)[0]).rank() == weight_rank;
-      if (weight_rank == 3 || !batched) return expand_conv1d;
-      return weight_rank == 5 && Graph::attrs<ConvAttrs>(node).transposed ? expand_transposed_conv3d
-                                                                          : nullptr;
+      if (weight_rank == 3 || !batched) return as_is(expand_conv1d);
+      return weight_rank == 5 && Graph::attrs<ConvAttrs>(node).transposed ? as_is(expand_transposed_conv3d)
+                                                                          : kStays;
     }
     case Op::kMatmul: {
-      if (is_integer(graph.type(graph.result(node)).dtype)) return expand_integer_matmul;
+      if (is_integer(graph.type(graph.result(node)).dtype)) return as_is(expand_integer_matmul);
       const ValueId other = graph.operands(node)[1];
       const bool matrix = constant_of(graph, other) != nullptr && graph.type(other).rank() == 2;
-      return matrix && graph.type(graph.operands(node)[0]).rank() >= 2 ? expand_matmul_by_constant : nullptr;
+      return matrix && graph.type(graph.operands(node)[0]).rank() >= 2 ? as_is(expand_matmul_by_constant)
+                                                                       : kStays;
     }
-    default:
-      return nullptr;
-  }
-}
-
-// The same for operators with several results.
-MultiExpansion expansion_of_all(const Node& node) {
-  switch (node.op) {  // NOLINT: as above
     case Op::kSplit:
-      return expand_split;
+      return as_is(expand_split);
     case Op::kUnbind:
-      return expand_unbind;
+      return as_is(expand_unbind);
     case Op::kRecurrent:
-      return expand_recurrent;
+      return wide(expand_recurrent);
     default:
-      return nullptr;
-  }
-}
-
-// Composites that torch computes in f32 where their operands are narrower floats. The others move elements,
-// or consist of contractions and pools, which accumulate in f32 anyway.
-Emitter::Width width_of(Op op) {
-  switch (op) {  // NOLINT: the arithmetic composites
-    case Op::kLeakyRelu:
-    case Op::kElu:
-    case Op::kAcos:
-    case Op::kAcosh:
-    case Op::kAsin:
-    case Op::kAsinh:
-    case Op::kAtan:
-    case Op::kAtanh:
-    case Op::kCosh:
-    case Op::kErfinv:
-    case Op::kExpm1:
-    case Op::kLog10:
-    case Op::kLog1p:
-    case Op::kLog2:
-    case Op::kSinh:
-    case Op::kTan:
-    case Op::kMish:
-    case Op::kLogSigmoid:
-    case Op::kSoftplus:
-    case Op::kSoftshrink:
-    case Op::kHardshrink:
-    case Op::kAtan2:
-    case Op::kLerp:
-    case Op::kPrelu:
-    case Op::kStd:
-    case Op::kLogsumexp:
-    case Op::kVectorNorm:
-    case Op::kRemainder:
-    case Op::kFmod:
-    case Op::kAddcmul:
-    case Op::kAddcdiv:
-    case Op::kDiv:
-    case Op::kGelu:
-    case Op::kSilu:
-    case Op::kHardsigmoid:
-    case Op::kHardswish:
-    case Op::kMean:
-    case Op::kVar:
-    case Op::kCumsum:
-    case Op::kBatchNorm:
-    case Op::kLayerNorm:
-    case Op::kRmsNorm:
-    case Op::kGroupNorm:
-    case Op::kSoftmax:
-    case Op::kSafeSoftmax:
-    case Op::kLogSoftmax:
-    case Op::kRecurrent:
-    case Op::kGridSample:
-    case Op::kAffineGrid:
-    case Op::kResize:
-      return Emitter::Width::kWide;
-    default:
-      return Emitter::Width::kAsIs;
+      return kStays;
   }
 }
 
@@ -305,17 +253,16 @@ std::optional<Graph> expand_once(const Graph& graph, const Filter& wanted) {
       rewriter.keep(node);
       continue;
     }
-    const MultiExpansion multi = expansion_of_all(node);
-    const Expansion single = multi == nullptr ? expansion_of(graph, node) : nullptr;
-    if (multi == nullptr && single == nullptr) {
+    const Rule rule = rule_of(graph, node);
+    if (rule.one == nullptr && rule.all == nullptr) {
       rewriter.keep(node);
       continue;
     }
-    Emitter emitter(rewriter, node, width_of(node.op));
-    if (multi != nullptr) {
-      emitter.replace(multi(emitter));
+    Emitter emitter(rewriter, node, rule.width);
+    if (rule.all != nullptr) {
+      emitter.replace(rule.all(emitter));
     } else {
-      emitter.replace(single(emitter));
+      emitter.replace(rule.one(emitter));
     }
   }
   return std::move(rewriter).finish();

@@ -119,8 +119,9 @@ ArcSine arc_sine(Emitter& e, ValueId size) {
 }
 
 // a / b and what is left of it, for magnitudes: whole = floor(a / b), rest = a - whole b. Exact up to
-// whole = 2^21; beyond, whole may be off in its last places and the rest be 0. NaN where b is 0 or a
+// whole = 2^kExactBits; beyond, whole may be off in its last places and the rest be 0. NaN where b is 0 or a
 // infinite.
+constexpr int kExactBits = 21;
 struct Quotient {
   ValueId whole, rest;
 };
@@ -184,6 +185,36 @@ ValueId differ_in_sign(Emitter& e, ValueId a, ValueId b) {
   return e.binary(Op::kLogicalXor, less(e, a, 0.0), less(e, b, 0.0));
 }
 
+// The bits that a quotient of magnitudes of these dtypes may have before its point.
+int quotient_bits(DType dividend, DType divisor, std::optional<double> known_divisor) {
+  const int top = !is_float(dividend) ? 63 : dividend == DType::kF16 ? 16 : 128;
+  int bottom = !is_float(divisor) ? 0 : divisor == DType::kF16 ? -24 : -149;
+  if (known_divisor && *known_divisor > 0.0) bottom = std::ilogb(*known_divisor);
+  return std::max(0, top - bottom);
+}
+
+// Long division: digits of kExactBits - 1 bits, the rest of each being the dividend of the next.
+ValueId long_division_rest(Emitter& e, ValueId a, ValueId b) {
+  constexpr int kDigit = kExactBits - 1;
+  const std::optional<double> known = known_size(e, b);
+  const ValueId size = abs(e, b);
+  const auto shifted = [&](int bits) {  // in several factors: 2^bits may leave the range of floats
+    if (known) return number_like(e, b, std::ldexp(*known, bits));
+    ValueId product = size;
+    for (; bits > 100; bits -= 100) product = e.mul(product, 0x1p100);
+    return e.mul(product, std::ldexp(1.0, bits));
+  };
+  const int bits = quotient_bits(e.source_type(0).dtype, e.source_type(1).dtype, known);
+  ValueId rest = a;
+  for (int digit = (bits - 1) / kDigit; digit > 0; --digit) {
+    const int shift = digit * kDigit;
+    const std::optional<double> step = known ? std::optional(std::ldexp(*known, shift)) : std::nullopt;
+    if (step && *step > largest_finite(e.type(b).dtype)) continue;
+    rest = divide_magnitudes(e, rest, shifted(shift), step).rest;
+  }
+  return divide_magnitudes(e, rest, size, known).rest;
+}
+
 ValueId fmod_of(Emitter& e, ValueId a, ValueId b) {
   const std::optional<double> known = known_size(e, b);
   const ValueId size = abs(e, a);
@@ -193,7 +224,7 @@ ValueId fmod_of(Emitter& e, ValueId a, ValueId b) {
     const ValueId rest = e.sub(near, e.mul(whole, *known));
     return with_sign_of(e, a, *known < 1.0 ? e.add(rest, e.mul(size, 0.0)) : rest);
   }
-  return with_sign_of(e, a, divide_magnitudes(e, size, abs(e, b), known).rest);
+  return with_sign_of(e, a, long_division_rest(e, size, b));
 }
 
 ValueId extreme_norm(Emitter& e, Op op, ValueId size, const VectorNormAttrs& attrs) {
@@ -470,14 +501,18 @@ ValueId expand_rounded_division(Emitter& e) {
   return e.where(in_range, exact, e.where(equal(e, b, 0.0), plain, large));
 }
 
+// start + weight way, or end + (weight - 1) way from the nearer end. Torch fuses product and sum: where the
+// weight may make the product overflow though the sum does not, both are halved.
 ValueId expand_lerp(Emitter& e) {
   const ValueId start = e.operand(0), end = e.operand(1), weight = e.operand(2);
   const ValueId way = e.sub(end, start);
-  const auto from_start = [&] { return e.add(start, e.mul(weight, way)); };
-  const auto from_end = [&] { return e.sub(end, e.mul(way, subtract_from(e, 1.0, weight))); };
   const std::optional<double> known = splat_of(e.graph(), weight);
-  if (known) return std::fabs(*known) < 0.5 ? from_start() : from_end();
-  return e.where(less(e, abs(e, weight), 0.5), from_start(), from_end());
+  if (known && std::fabs(*known) < 0.5) return e.add(start, e.mul(weight, way));
+  if (known && std::fabs(*known - 1.0) <= 1.0) return e.add(end, e.mul(e.add(weight, -1.0), way));
+  const ValueId near = less(e, abs(e, weight), 0.5);
+  const ValueId factor = e.where(near, weight, e.add(weight, -1.0));
+  const ValueId from = e.where(near, start, end);
+  return e.mul(e.add(e.mul(from, 0.5), e.mul(factor, e.mul(way, 0.5))), 2.0);
 }
 
 ValueId expand_addc(Emitter& e) {
@@ -525,6 +560,7 @@ ValueId expand_vector_norm(Emitter& e) {
 ValueId expand_integer_product(Emitter& e) {
   const auto& attrs = e.attrs<ReduceAttrs>();
   ValueId x = e.cast(e.operand(0), e.result_type().dtype);
+  if (num_elements(e.type(x).shape) == 0) return e.expand(number_like(e, x, 1.0), e.result_type().shape);
   for (const std::int64_t along : attrs.axes) {
     const auto axis = static_cast<std::size_t>(along);
     while (e.type(x).shape[axis] > 1) {

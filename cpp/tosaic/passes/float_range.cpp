@@ -106,26 +106,16 @@ FloatRange of_constant(const Constant& constant) {
   return range;
 }
 
-class Ranges {
+// The range of a node's result before it is rounded, from those of its operands.
+class Rules {
  public:
-  explicit Ranges(const Graph& graph) : graph_(graph), ranges_(graph.values().size()) {
-    for (std::size_t i = 0; i < ranges_.size(); ++i) {
-      const Value& value = graph.values()[i];
-      ranges_[i] =
-          value.kind == ValueKind::kConstant ? of_constant(*value.constant) : of_dtype(value.type.dtype);
-    }
-    for (const Node& node : graph.nodes()) {
-      if (node.result_count != 1) continue;
-      const DType dtype = graph.type(graph.result(node)).dtype;
-      if (is_float(dtype)) ranges_[node.first_result] = rounded(of_node(node, dtype), dtype);
-    }
-  }
+  Rules(const Graph& graph, const FloatRanges& ranges) : graph_(graph), ranges_(ranges) {}
 
-  [[nodiscard]] std::vector<FloatRange> take() && { return std::move(ranges_); }
+  [[nodiscard]] FloatRange of_node(const Node& node) const;
 
  private:
   [[nodiscard]] const FloatRange& at(const Node& node, std::size_t i) const {
-    return ranges_[graph_.operands(node)[i].index()];
+    return ranges_.of(graph_.operands(node)[i]);
   }
 
   [[nodiscard]] FloatRange all(const Node& node, std::size_t first) const {
@@ -153,90 +143,107 @@ class Ranges {
            std::max(1.0, out);
   }
 
-  [[nodiscard]] FloatRange of_node(const Node& node, DType dtype) const {
-    switch (node.op) {  // NOLINT: operators with a rule
-      case Op::kClamp:
-        return clamp(node);
-      case Op::kSigmoid:
-        return {0, 1, 0};
-      case Op::kTanh:
-      case Op::kErf:
-      case Op::kSin:
-      case Op::kCos:
-        return {-1, 1, 0};
-      case Op::kExp:
-        return mapped(at(node, 0), [](double x) { return std::exp(x); });
-      case Op::kSqrt:
-        return mapped(clamped(at(node, 0), 0, kInf), [](double x) { return std::sqrt(x); });
-      case Op::kRsqrt:
-        return {0, kInf, 0};
-      case Op::kRelu:
-        return clamped(at(node, 0), 0, kInf);
-      case Op::kAbs:
-        return magnitude(at(node, 0));
-      case Op::kNeg:
-        return negated(at(node, 0));
-      case Op::kFloor:
-        return mapped(at(node, 0), [](double x) { return std::floor(x); });
-      case Op::kCeil:
-        return mapped(at(node, 0), [](double x) { return std::ceil(x); });
-      case Op::kRound:
-        return mapped(at(node, 0), [](double x) { return std::nearbyint(x); });
-      case Op::kTrunc:
-        return mapped(at(node, 0), [](double x) { return std::trunc(x); });
-      case Op::kAdd:
-        return sum(at(node, 0), scaled_operand(node, 1));
-      case Op::kSub:
-        return sum(at(node, 0), scaled_operand(node, -1));
-      case Op::kMul:
-        return graph_.operands(node)[0] == graph_.operands(node)[1]
-                   ? magnitude(product(at(node, 0), at(node, 0)))
-                   : product(at(node, 0), at(node, 1));
-      case Op::kMaximum: {
-        const FloatRange &a = at(node, 0), &b = at(node, 1);
-        return range_of(std::max(a.min, b.min), std::max(a.max, b.max));
-      }
-      case Op::kMinimum: {
-        const FloatRange &a = at(node, 0), &b = at(node, 1);
-        return range_of(std::min(a.min, b.min), std::min(a.max, b.max));
-      }
-      case Op::kWhere:
-        return all(node, 1);
-      case Op::kCat:
-        return all(node, 0);
-      case Op::kSum: {
-        const double count = reduced_count(node);
-        const FloatRange terms = at(node, 0);
-        if (terms.min >= 0 && count >= 1)
-          return range_of(terms.min, product(terms, range_of(count, count)).max);
-        return product(united(terms, range_of(0, 0)), range_of(0, count));
-      }
-      case Op::kCast:
-      case Op::kAmax:
-      case Op::kAmin:
-      case Op::kReshape:
-      case Op::kClone:
-      case Op::kPermute:
-      case Op::kExpand:
-      case Op::kRepeat:
-      case Op::kSlice:
-      case Op::kFlip:
-      case Op::kGather:
-      case Op::kIndexSelect:
-      case Op::kIndex:
-      case Op::kMaxPool:
-        return at(node, 0);
-      default:
-        return of_dtype(dtype);
-    }
-  }
-
   const Graph& graph_;
-  std::vector<FloatRange> ranges_;
+  const FloatRanges& ranges_;
 };
+
+FloatRange Rules::of_node(const Node& node) const {
+  switch (node.op) {  // NOLINT: operators with a rule
+    case Op::kClamp:
+      return clamp(node);
+    case Op::kSigmoid:
+      return {0, 1, 0};
+    case Op::kTanh:
+    case Op::kErf:
+    case Op::kSin:
+    case Op::kCos:
+      return {-1, 1, 0};
+    case Op::kExp:
+      return mapped(at(node, 0), [](double x) { return std::exp(x); });
+    case Op::kSqrt:
+      return mapped(clamped(at(node, 0), 0, kInf), [](double x) { return std::sqrt(x); });
+    case Op::kRsqrt:
+      return {0, kInf, 0};
+    case Op::kRelu:
+      return clamped(at(node, 0), 0, kInf);
+    case Op::kAbs:
+      return magnitude(at(node, 0));
+    case Op::kNeg:
+      return negated(at(node, 0));
+    case Op::kFloor:
+      return mapped(at(node, 0), [](double x) { return std::floor(x); });
+    case Op::kCeil:
+      return mapped(at(node, 0), [](double x) { return std::ceil(x); });
+    case Op::kRound:
+      return mapped(at(node, 0), [](double x) { return std::nearbyint(x); });
+    case Op::kTrunc:
+      return mapped(at(node, 0), [](double x) { return std::trunc(x); });
+    case Op::kAdd:
+      return sum(at(node, 0), scaled_operand(node, 1));
+    case Op::kSub:
+      return sum(at(node, 0), scaled_operand(node, -1));
+    case Op::kMul:
+      return graph_.operands(node)[0] == graph_.operands(node)[1]
+                 ? magnitude(product(at(node, 0), at(node, 0)))
+                 : product(at(node, 0), at(node, 1));
+    case Op::kMaximum: {
+      const FloatRange &a = at(node, 0), &b = at(node, 1);
+      return range_of(std::max(a.min, b.min), std::max(a.max, b.max));
+    }
+    case Op::kMinimum: {
+      const FloatRange &a = at(node, 0), &b = at(node, 1);
+      return range_of(std::min(a.min, b.min), std::min(a.max, b.max));
+    }
+    case Op::kWhere:
+      return all(node, 1);
+    case Op::kCat:
+      return all(node, 0);
+    case Op::kSum: {
+      const double count = reduced_count(node);
+      const FloatRange terms = at(node, 0);
+      if (terms.min >= 0 && count >= 1)
+        return range_of(terms.min, product(terms, range_of(count, count)).max);
+      return product(united(terms, range_of(0, 0)), range_of(0, count));
+    }
+    case Op::kCast:
+    case Op::kAmax:
+    case Op::kAmin:
+    case Op::kReshape:
+    case Op::kClone:
+    case Op::kPermute:
+    case Op::kExpand:
+    case Op::kRepeat:
+    case Op::kSlice:
+    case Op::kFlip:
+    case Op::kGather:
+    case Op::kIndexSelect:
+    case Op::kIndex:
+    case Op::kMaxPool:
+      return at(node, 0);
+    default:
+      return of_dtype(graph_.type(graph_.result(node)).dtype);
+  }
+}
 
 }  // namespace
 
-std::vector<FloatRange> float_ranges(const Graph& graph) { return Ranges(graph).take(); }
+FloatRanges::FloatRanges(const Graph& graph) : graph_(graph), ranges_(graph.values().size()) {
+  for (std::size_t i = 0; i < ranges_.size(); ++i) {
+    const Value& value = graph.values()[i];
+    if (value.kind != ValueKind::kConstant) ranges_[i] = of_dtype(value.type.dtype);
+  }
+  const Rules rules(graph, *this);
+  for (const Node& node : graph.nodes()) {
+    if (node.result_count != 1) continue;
+    const DType dtype = graph.type(graph.result(node)).dtype;
+    if (is_float(dtype)) ranges_[node.first_result] = rounded(rules.of_node(node), dtype);
+  }
+}
+
+const FloatRange& FloatRanges::of(ValueId value) const {
+  std::optional<FloatRange>& range = ranges_[value.index()];
+  if (!range) range = of_constant(*graph_.value(value).constant);
+  return *range;
+}
 
 }  // namespace tosaic::passes

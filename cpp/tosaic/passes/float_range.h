@@ -2,6 +2,7 @@
 #pragma once
 
 #include <limits>
+#include <optional>
 #include <vector>
 
 #include "tosaic/ir/graph.h"
@@ -15,8 +16,17 @@ struct FloatRange {
   double least = 0;
 };
 
-// By value, of a canonical graph; integers and bool count with what their dtype holds. Intervals of rounded
-// arithmetic are widened by more than the rounding.
-[[nodiscard]] std::vector<FloatRange> float_ranges(const Graph& graph);
+// Of a canonical graph; integers and bool count with what their dtype holds. Intervals of rounded arithmetic
+// are widened by more than the rounding. A constant is read when its range is asked for, not before: weights
+// are large, and no rule needs theirs. The graph must outlive this.
+class FloatRanges {
+ public:
+  explicit FloatRanges(const Graph& graph);
+  [[nodiscard]] const FloatRange& of(ValueId value) const;
+
+ private:
+  const Graph& graph_;
+  mutable std::vector<std::optional<FloatRange>> ranges_;  // constants: once asked for
+};
 
 }  // namespace tosaic::passes

@@ -114,7 +114,7 @@ bool is_whole(double value) { return value == std::floor(value); }
 
 // a^b for all floats. TOSA defines POW for finite a > 0 and finite b only, so:
 //   elsewhere: exp(b * log |a|), which gives 0, inf and NaN as they should be, but for 1^b = a^0 = 1
-//   a < 0: the sign by the parity of b; NaN (the log of a) where b is not whole
+//   a < 0: the sign by the parity of b; NaN (the log of a) where b is not whole, unless a is infinite
 ValueId power_of_floats(Legalizer& l, ValueId a, ValueId b, std::optional<double> base,
                         std::optional<double> exponent) {
   const auto both = [&](ValueId x, ValueId y) { return l.binary(Op::kTosaLogicalAnd, x, y); };
@@ -135,12 +135,13 @@ ValueId power_of_floats(Legalizer& l, ValueId a, ValueId b, std::optional<double
   if (exponent && is_whole(*exponent))
     return std::fmod(*exponent, 2.0) == 0.0 ? magnitude : negated_where(l, negative, magnitude);
   const ValueId nothing = l.unary(Op::kTosaLog, a);
-  if (exponent) return l.select(negative, nothing, magnitude);
+  const ValueId no_root = both(negative, l.binary(Op::kTosaGreater, a, l.number_like(a, -kInf)));
+  if (exponent) return l.select(no_root, nothing, magnitude);
   const ValueId half = l.mul(b, l.number_like(b, 0.5));
   const ValueId whole = l.binary(Op::kTosaEqual, l.unary(Op::kTosaFloor, b), b);
   const ValueId even = l.binary(Op::kTosaEqual, l.unary(Op::kTosaFloor, half), half);
-  const ValueId odd = both(negative, l.logical_not(even));
-  return l.select(both(negative, l.logical_not(whole)), nothing, negated_where(l, odd, magnitude));
+  const ValueId odd = both(both(negative, whole), l.logical_not(even));
+  return l.select(both(no_root, l.logical_not(whole)), nothing, negated_where(l, odd, magnitude));
 }
 
 // Each squaring doubles the error of a chain of products: 1.5 ulp for the fourth power.
@@ -151,8 +152,6 @@ ValueId power(Legalizer& l, ValueId base, ValueId exponent) {
   const bool floats = is_float(l.type(base).dtype);
   if (known && l.type(base).shape == physical_dims(l.result_type().shape, l.planned_order())) {
     if (*known == 0.0) return l.tile(l.number_like(base, 1.0), l.type(base).shape);
-    if (floats && *known == 0.5) return reciprocal(l, l.unary(Op::kTosaRsqrt, base));
-    if (floats && *known == -0.5) return l.unary(Op::kTosaRsqrt, base);
     if (is_whole(*known) && *known >= 1.0 && *known <= (floats ? kLongestChain : 64.0))
       return integer_power(l, base, static_cast<std::int64_t>(*known));
     if (floats && is_whole(*known) && *known >= -kLongestChain && *known <= -1.0)
@@ -377,6 +376,12 @@ bool has_wide_factor(const Legalizer& l, DType common) {
   return l.logical_type(0).dtype == DType::kF32 || l.logical_type(1).dtype == DType::kF32;
 }
 
+// Torch adds a multiple of narrow floats in f32, and rounds once.
+bool is_scaled_sum(const Legalizer& l) {
+  const Op op = l.node().op;
+  return (op == Op::kAdd || op == Op::kSub) && as_double(l.attrs<AlphaAttrs>().alpha) != 1.0;
+}
+
 ValueId legalize_binary(Legalizer& l, ValueId a, ValueId b) {
   const Op op = l.node().op;
   const DType common = is_comparison(op) ? promoted(l) : l.result_type().dtype;
@@ -384,7 +389,8 @@ ValueId legalize_binary(Legalizer& l, ValueId a, ValueId b) {
     return l.binary(logical_form(op), l.to_bool(a), l.to_bool(b));
   if (common == DType::kBool && !is_comparison(op) && op != Op::kPow && op != Op::kDiv && op != Op::kSub)
     return l.binary(logical_form(op), l.to_bool(a), l.to_bool(b));
-  const bool composed = op == Op::kDiv || op == Op::kPow || (op == Op::kMul && has_wide_factor(l, common));
+  const bool composed =
+      op == Op::kDiv || op == Op::kPow || (op == Op::kMul && has_wide_factor(l, common)) || is_scaled_sum(l);
   const DType compute = common == DType::kBool ? DType::kBool
                         : composed             ? wide_dtype(arithmetic_dtype(l, common))
                                                : arithmetic_dtype(l, common);

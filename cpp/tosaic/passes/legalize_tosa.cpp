@@ -521,8 +521,8 @@ ValueId Legalizer::reordered(ValueId x, const Shape& logical_shape, const DimOrd
 }
 
 const FloatRange& Legalizer::range_of(std::size_t i) {
-  if (ranges_.empty()) ranges_ = float_ranges(source_);
-  return ranges_[logical(i).index()];
+  if (!ranges_) ranges_.emplace(source_);
+  return ranges_->of(logical(i));
 }
 
 ValueId Legalizer::aligned(std::size_t i, std::size_t rank, const DimOrder& order) {
@@ -584,15 +584,15 @@ ValueId Legalizer::pad(ValueId x, const Dims& before, const Dims& after, const S
   return emit(Op::kTosaPad, TosaPadAttrs{before, after, typed}, {x});
 }
 
-// A tree where there are more parts than a TOSA list of tensors holds.
+// A tree where there are more parts than a list of tensors may hold.
 ValueId Legalizer::concat(const std::vector<ValueId>& parts, std::size_t axis) {
-  constexpr std::size_t kMaxParts = 64;
+  const std::size_t most = options_.max_list_size;
   if (parts.size() == 1) return parts.front();
   const AxisAttrs attrs{static_cast<std::int64_t>(axis)};
-  if (parts.size() <= kMaxParts) return emit(Op::kTosaConcat, attrs, parts);
+  if (parts.size() <= most) return emit(Op::kTosaConcat, attrs, parts);
   std::vector<ValueId> joined;
-  for (std::size_t start = 0; start < parts.size(); start += kMaxParts) {
-    const std::size_t end = std::min(parts.size(), start + kMaxParts);
+  for (std::size_t start = 0; start < parts.size(); start += most) {
+    const std::size_t end = std::min(parts.size(), start + most);
     joined.push_back(concat({parts.begin() + static_cast<std::ptrdiff_t>(start),
                              parts.begin() + static_cast<std::ptrdiff_t>(end)},
                             axis));

@@ -117,7 +117,7 @@ class Legalizer {
   std::vector<Physical> physical_;
   std::map<std::pair<ValueId, std::vector<std::int64_t>>, ValueId> reordered_;
   std::vector<ErrorParts> problems_;
-  std::vector<FloatRange> ranges_;  // by source value, once asked for
+  std::optional<FloatRanges> ranges_;  // of the source, once asked for
 };
 
 // Position of a logical axis in an order.

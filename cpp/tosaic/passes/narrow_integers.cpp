@@ -120,19 +120,27 @@ Interval of_cast(const FloatRange& range) {
   return united({whole(range.min), whole(range.max)}, {0, 0});
 }
 
-// The range of each constant and, by its dtype, of everything else; of floats that of their cast.
+// The range of each constant and, by its dtype, of everything else. Of a float, that of its cast: computed
+// where it is cast, enters a region or leaves one, and not of weights, which are only large.
 std::vector<Interval> ranges_of_dtypes(const Graph& graph) {
   std::vector<Interval> ranges(graph.values().size());
-  const std::vector<FloatRange> floats = float_ranges(graph);
   for (std::size_t i = 0; i < ranges.size(); ++i) {
     const Value& value = graph.values()[i];
-    if (is_float(value.type.dtype)) {
-      ranges[i] = of_cast(floats[i]);
-      continue;
-    }
+    if (is_float(value.type.dtype)) continue;
     ranges[i] =
         value.kind == ValueKind::kConstant ? of_constant(*value.constant) : of_dtype(value.type.dtype);
   }
+  std::optional<FloatRanges> floats;
+  const auto count = [&](ValueId id) {
+    if (!id.valid() || !is_float(graph.type(id).dtype)) return;
+    if (!floats) floats.emplace(graph);
+    ranges[id.index()] = of_cast(floats->of(id));
+  };
+  for (const Node& node : graph.nodes()) {
+    if (node.op != Op::kCast && node.regions.empty()) continue;
+    for (const ValueId operand : graph.operands(node)) count(operand);
+  }
+  for (const Output& output : graph.outputs()) count(output.value);
   return ranges;
 }
 

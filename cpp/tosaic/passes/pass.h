@@ -21,6 +21,7 @@ struct PassOptions {
   bool control_flow = false;       // the target has COND_IF and WHILE_LOOP
   bool transforms = false;         // the target has FFT2D and RFFT2D
   std::vector<DType> variable_dtypes = {DType::kI8, DType::kF16, DType::kF32};  // that variables may have
+  std::size_t max_list_size = 64;  // of tensors, as the target's level limits them
 };
 
 struct Pass {

@@ -28,10 +28,12 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 
 passes::PassOptions pass_options(const std::string& target) {
   const target::TargetSpec spec = target::parse_target(target);
-  passes::PassOptions options{.integer_arithmetic = spec.has(target::Profile::kInt),
-                              .control_flow = spec.has(target::Extension::kControlFlow),
-                              .transforms = spec.has(target::Extension::kFft),
-                              .variable_dtypes = {}};
+  passes::PassOptions options{
+      .integer_arithmetic = spec.has(target::Profile::kInt),
+      .control_flow = spec.has(target::Extension::kControlFlow),
+      .transforms = spec.has(target::Extension::kFft),
+      .variable_dtypes = {},
+      .max_list_size = static_cast<std::size_t>(target::limits(spec.level).max_tensor_list_size)};
   for (const target::TypeMode& mode : target::type_modes(Op::kTosaVariable, 0))
     if (mode.need.met_by(spec.features)) options.variable_dtypes.push_back(mode.dtypes.front());
   return options;

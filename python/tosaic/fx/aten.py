@@ -18,7 +18,7 @@ import torch
 
 from tosaic import _core
 from tosaic.fx.value import Ref
-from tosaic.fx.weights import CATEGORY, CODE_OF
+from tosaic.fx.weights import CATEGORY, CODE_OF, TORCH_OF
 
 if TYPE_CHECKING:
     from tosaic.fx.importer import Importer
@@ -208,6 +208,9 @@ def matmul(c: Importer, a: Ref, b: Ref) -> Ref:
 
 def _addmm(op: str) -> Emit:
     def emit(c: Importer, x: Ref, a: Ref, b: Ref, beta: Any, alpha: Any) -> Ref:
+        if op == "addmm" and alpha == 0:  # torch does not even look at the matrices then
+            scaled = x if beta == 1 else c.emit_inferred(OP["mul"], None, (x.id, c.number(beta, x).id))
+            return c.emit(OP["expand"], {"shape": [a.shape[0], b.shape[1]]}, (scaled.id,))
         return c.emit(OP[op], {"beta": beta, "alpha": alpha}, (x.id, a.id, b.id))
 
     return emit
@@ -369,8 +372,16 @@ def hardtanh(c: Importer, x: Ref, low: Any, high: Any) -> Ref:
     return clamp(c, x, _fit(low, x.dtype), _fit(high, x.dtype))
 
 
+def _wrapped(value: Any, x: Ref, result: int) -> Any:
+    """A bound as torch converts it: negative ones of an unsigned dtype wrap around."""
+    dtype = TORCH_OF[x.dtype]
+    unsigned = CATEGORY[x.dtype] == 1 and x.dtype == result and not dtype.is_signed
+    return int(value) % (1 << 8 * dtype.itemsize) if unsigned and value is not None else value
+
+
 @on("clamp", "clip")
 def clamp(c: Importer, x: Ref, low: Any, high: Any) -> Ref:
+    low, high = (_wrapped(bound, x, c.dtype) for bound in (low, high))
     return c.emit(OP["clamp"], {"min": low, "max": high}, (x.id,))
 
 
@@ -524,7 +535,10 @@ def _binary(op: str) -> Emit:
             b = c.factor(b, a) if is_product else c.number(b, a)
         elif type(a) is not Ref:
             a = c.number(a, b)
-        return _rounded_to(c, op_id, None, a, b) if is_product else c.emit(op_id, None, (a.id, b.id))
+        left, right = c.promoted(a, b)
+        return (
+            _rounded_to(c, op_id, None, left, b) if is_product else c.emit(op_id, None, (left.id, right.id))
+        )
 
     return emit
 
@@ -537,6 +551,7 @@ def _with_alpha(op: str) -> Emit:
             b = c.number(b, a)
         elif type(a) is not Ref:
             a = c.number(a, b)
+        a, b = c.promoted(a, b)
         return c.emit(op_id, None if alpha == 1 else {"alpha": alpha}, (a.id, b.id))
 
     return emit
@@ -568,14 +583,26 @@ for _key in per_overload("add", "Tensor Scalar"):
     TABLE[_key] = _with_alpha("add")
 for _key in per_overload("sub subtract", "Tensor Scalar"):
     TABLE[_key] = _with_alpha("sub")
-for _key in per_overload("pow", "Tensor_Tensor Tensor_Scalar Scalar"):
+for _key in per_overload("pow", "Tensor_Tensor Scalar"):
     TABLE[_key] = _binary("pow")
+
+
+@on("pow.Tensor_Scalar")
+def pow_of_number(c: Importer, x: Ref, exponent: Any) -> Any:
+    """Roots are what torch calls there; a fraction stays a float64, in which torch raises float32 to it."""
+    root = {0.5: "sqrt", -0.5: "rsqrt"}.get(exponent) if CATEGORY[x.dtype] == 2 else None
+    if root is not None:
+        return c.emit(OP[root], None, (x.id,))
+    if x.dtype == _F32 and x.shape and isinstance(exponent, float):
+        return c.emit(OP["pow"], None, (x.id, c.constant(exponent, CODE_OF[torch.float64]).id))
+    return _binary("pow")(c, x, exponent)
 
 
 @on("rsub.Tensor", "rsub.Scalar")
 def rsub(c: Importer, x: Ref, other: Any, alpha: Any) -> Ref:
     if type(other) is not Ref:
         other = c.number(other, x)
+    other, x = c.promoted(other, x)
     return c.emit(OP["sub"], {"alpha": alpha}, (other.id, x.id))
 
 
@@ -584,10 +611,11 @@ def rsub(c: Importer, x: Ref, other: Any, alpha: Any) -> Ref:
     *per_overload("true_divide", "Tensor Scalar"),
 )
 def div(c: Importer, a: Any, b: Any, rounding: str | None = None) -> Ref:
-    if type(b) is not Ref:
-        b = c.factor(b, a)
+    if type(b) is not Ref:  # beside integers a number of the quotient's dtype: -1 is no byte
+        b = c.constant(float(b), c.dtype) if CATEGORY[a.dtype] < CATEGORY[c.dtype] else c.factor(b, a)
     elif type(a) is not Ref:
         a = c.number(a, b)
+    a, _ = c.promoted(a, b)
     return _rounded_to(c, OP["div"], None if rounding is None else {"rounding": rounding}, a, b)
 
 
@@ -702,48 +730,49 @@ TABLE["max.dim"] = _extremum("amax", "argmax")
 TABLE["min.dim"] = _extremum("amin", "argmin")
 
 
-def _var_attrs(x: Ref, dim: Any, correction: Any, keepdim: bool) -> dict[str, Any]:
-    return {
-        "axes": axes_of(dim, len(x.shape)),
-        "keepdim": keepdim,
-        "correction": 1 if correction is None else correction,
-    }
+def _spread_attrs(x: Ref, dim: Any, correction: Any, keepdim: bool) -> dict[str, Any]:
+    number = 1 if correction is None else correction
+    return {"axes": axes_of(dim, len(x.shape)), "keepdim": keepdim, "correction": number}
 
 
-@on("var.correction")
-def var(c: Importer, x: Ref, dim: Any, correction: Any, keepdim: bool) -> Ref:
-    return c.emit(OP["var"], _var_attrs(x, dim, correction, keepdim), (x.id,))
+def _spread_rows(op: str) -> None:
+    """The overloads of ``var`` or ``std``, alone and with the mean."""
+    op_id = OP[op]
+
+    @on(f"{op}.correction")
+    def spread(c: Importer, x: Ref, dim: Any, correction: Any, keepdim: bool) -> Ref:
+        return c.emit(op_id, _spread_attrs(x, dim, correction, keepdim), (x.id,))
+
+    @on(op)
+    def of_all(c: Importer, x: Ref, unbiased: bool) -> Ref:
+        return spread(c, x, None, int(unbiased), False)
+
+    @on(f"{op}.dim")
+    def of_axes(c: Importer, x: Ref, dim: Any, unbiased: bool, keepdim: bool) -> Ref:
+        return spread(c, x, dim, int(unbiased), keepdim)
+
+    @on(f"{op}_mean.correction")
+    def with_mean(c: Importer, x: Ref, dim: Any, correction: Any, keepdim: bool) -> list[Ref | None]:
+        used = c.used_results()
+        first = mean = None
+        if 0 in used or not used:
+            first = c.emit_result(0, op_id, _spread_attrs(x, dim, correction, keepdim), (x.id,))
+        if 1 in used:
+            attrs = {"axes": axes_of(dim, len(x.shape)), "keepdim": keepdim}
+            mean = c.emit_result(1, OP["mean"], attrs, (x.id,))
+        return [first, mean]
+
+    @on(f"{op}_mean")
+    def of_all_with_mean(c: Importer, x: Ref, unbiased: bool) -> list[Ref | None]:
+        return with_mean(c, x, None, int(unbiased), False)
+
+    @on(f"{op}_mean.dim")
+    def of_axes_with_mean(c: Importer, x: Ref, dim: Any, unbiased: bool, keepdim: bool) -> list[Ref | None]:
+        return with_mean(c, x, dim, int(unbiased), keepdim)
 
 
-@on("var")
-def var_all(c: Importer, x: Ref, unbiased: bool) -> Ref:
-    return var(c, x, None, int(unbiased), False)
-
-
-@on("var.dim")
-def var_dim(c: Importer, x: Ref, dim: Any, unbiased: bool, keepdim: bool) -> Ref:
-    return var(c, x, dim, int(unbiased), keepdim)
-
-
-@on("var_mean.correction")
-def var_mean(c: Importer, x: Ref, dim: Any, correction: Any, keepdim: bool) -> list[Ref | None]:
-    used = c.used_results()
-    variance = mean = None
-    if 0 in used or not used:
-        variance = c.emit_result(0, OP["var"], _var_attrs(x, dim, correction, keepdim), (x.id,))
-    if 1 in used:
-        mean = c.emit_result(1, OP["mean"], {"axes": axes_of(dim, len(x.shape)), "keepdim": keepdim}, (x.id,))
-    return [variance, mean]
-
-
-@on("var_mean")
-def var_mean_all(c: Importer, x: Ref, unbiased: bool) -> list[Ref | None]:
-    return var_mean(c, x, None, int(unbiased), False)
-
-
-@on("var_mean.dim")
-def var_mean_dim(c: Importer, x: Ref, dim: Any, unbiased: bool, keepdim: bool) -> list[Ref | None]:
-    return var_mean(c, x, dim, int(unbiased), keepdim)
+_spread_rows("var")
+_spread_rows("std")
 
 
 def _arg_extremum(op: str) -> Emit:
@@ -801,7 +830,8 @@ TABLE["_softmax"] = _half_to_float("softmax")
 TABLE["_log_softmax"] = _half_to_float("log_softmax")
 
 
-def _ids(*operands: Ref | None) -> tuple[int, ...]:
+def ids(*operands: Ref | None) -> tuple[int, ...]:
+    """What the core names operands by; -1 where one is absent."""
     return tuple(-1 if operand is None else operand.id for operand in operands)
 
 
@@ -825,7 +855,7 @@ def batch_norm(
                 "batch_norm in training mode updates its running statistics, which is not represented",
             )
         return None
-    return c.emit(OP["batch_norm"], {"eps": eps}, _ids(x, weight, bias, mean, variance))
+    return c.emit(OP["batch_norm"], {"eps": eps}, ids(x, weight, bias, mean, variance))
 
 
 @on("_native_batch_norm_legit_no_training", "_batch_norm_no_update")
@@ -841,7 +871,7 @@ def batch_norm_no_training(
 ) -> list[Ref] | None:
     if not c.only_first():
         return None
-    return c.first(c.emit(OP["batch_norm"], {"eps": eps}, _ids(x, weight, bias, mean, variance)))
+    return c.first(c.emit(OP["batch_norm"], {"eps": eps}, ids(x, weight, bias, mean, variance)))
 
 
 @on("native_batch_norm")
@@ -862,7 +892,7 @@ def native_batch_norm(
 
 
 def _norm(c: Importer, op: str, x: Ref, shape: Sequence[int], eps: float | None, *params: Ref | None) -> Ref:
-    return c.emit(OP[op], {"normalized_rank": len(shape), "eps": eps}, _ids(x, *params))
+    return c.emit(OP[op], {"normalized_rank": len(shape), "eps": eps}, ids(x, *params))
 
 
 @on("layer_norm")
@@ -893,7 +923,7 @@ def fused_rms_norm(
 
 @on("group_norm")
 def group_norm(c: Importer, x: Ref, groups: int, w: Ref | None, b: Ref | None, eps: float, *_: Any) -> Ref:
-    return c.emit(OP["group_norm"], {"groups": groups, "eps": eps}, _ids(x, w, b))
+    return c.emit(OP["group_norm"], {"groups": groups, "eps": eps}, ids(x, w, b))
 
 
 @on("native_group_norm")

@@ -175,14 +175,16 @@ for _op, _dunder in {"left_shift": "__lshift__", "right_shift": "__rshift__"}.it
 @on("lerp.Scalar", "lerp.Tensor")
 def lerp(c: Importer, x: Ref, end: Ref, weight: Any) -> Ref:
     """A number keeps its precision beside narrow floats."""
-    if type(weight) is not Ref:
+    if type(weight) is Ref:
+        x, end, weight = c.promoted(x, end, weight)
+    else:
         weight = c.constant(float(weight), _F32 if x.dtype in _NARROW_FLOATS else x.dtype)
     return c.emit(OP["lerp"], None, (x.id, end.id, weight.id))
 
 
 def _addc(op: str) -> Emit:
     def emit(c: Importer, x: Ref, a: Ref, b: Ref, value: Any) -> Ref:
-        return c.emit(OP[op], {"value": value}, (x.id, a.id, b.id))
+        return c.emit(OP[op], {"value": value}, [ref.id for ref in c.promoted(x, a, b)])
 
     return emit
 
@@ -222,45 +224,3 @@ def norm_along(c: Importer, x: Ref, p: Any, dim: Any, keepdim: bool) -> Ref:
 @on("norm.ScalarOpt_dim_dtype")
 def norm_along_as(c: Importer, x: Ref, p: Any, dim: Any, keepdim: bool, dtype: Any) -> Ref:
     return vector_norm(c, x, 2 if p is None else p, dim, keepdim, dtype)
-
-
-def _deviation(x: Ref, dim: Any, correction: Any, keepdim: bool) -> dict[str, Any]:
-    number = 1 if correction is None else correction
-    return {"axes": axes_of(dim, len(x.shape)), "keepdim": keepdim, "correction": number}
-
-
-@on("std.correction")
-def std(c: Importer, x: Ref, dim: Any, correction: Any, keepdim: bool) -> Ref:
-    return c.emit(OP["std"], _deviation(x, dim, correction, keepdim), (x.id,))
-
-
-@on("std")
-def std_all(c: Importer, x: Ref, unbiased: bool) -> Ref:
-    return std(c, x, None, int(unbiased), False)
-
-
-@on("std.dim")
-def std_dim(c: Importer, x: Ref, dim: Any, unbiased: bool, keepdim: bool) -> Ref:
-    return std(c, x, dim, int(unbiased), keepdim)
-
-
-@on("std_mean.correction")
-def std_mean(c: Importer, x: Ref, dim: Any, correction: Any, keepdim: bool) -> list[Ref | None]:
-    used = c.used_results()
-    deviation = mean = None
-    if 0 in used or not used:
-        deviation = c.emit_result(0, OP["std"], _deviation(x, dim, correction, keepdim), (x.id,))
-    if 1 in used:
-        attrs = {"axes": axes_of(dim, len(x.shape)), "keepdim": keepdim}
-        mean = c.emit_result(1, OP["mean"], attrs, (x.id,))
-    return [deviation, mean]
-
-
-@on("std_mean")
-def std_mean_all(c: Importer, x: Ref, unbiased: bool) -> list[Ref | None]:
-    return std_mean(c, x, None, int(unbiased), False)
-
-
-@on("std_mean.dim")
-def std_mean_dim(c: Importer, x: Ref, dim: Any, unbiased: bool, keepdim: bool) -> list[Ref | None]:
-    return std_mean(c, x, dim, int(unbiased), keepdim)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from tosaic.fx.aten import OP, TABLE, axis_of, on, resize, spread
+from tosaic.fx.aten import OP, TABLE, axis_of, ids, on, resize, spread
 from tosaic.fx.value import Ref
 from tosaic.fx.weights import CATEGORY, CODE_OF
 
@@ -579,10 +579,9 @@ def instance_norm(
     _cudnn: bool,
 ) -> Ref:
     """A group norm with a group a channel; with running statistics a batch norm."""
-    params = [-1 if p is None else p.id for p in (weight, bias)]
     if use_input_stats or mean is None or variance is None:
-        return c.emit(OP["group_norm"], {"groups": x.shape[1], "eps": eps}, (x.id, *params))
-    return c.emit(OP["batch_norm"], {"eps": eps}, (x.id, *params, mean.id, variance.id))
+        return c.emit(OP["group_norm"], {"groups": x.shape[1], "eps": eps}, ids(x, weight, bias))
+    return c.emit(OP["batch_norm"], {"eps": eps}, ids(x, weight, bias, mean, variance))
 
 
 # ---- pooling and resampling ----

@@ -289,6 +289,26 @@ def _signbit(x: torch.Tensor) -> torch.Tensor:
     return (x < 0) | ((x == 0) & (torch.reciprocal(x) < 0))
 
 
+@_own(_aten.fmax.default)
+def _fmax(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """The other operand where one is NaN."""
+    return torch.where(x != x, y, torch.where(y != y, x, torch.maximum(x, y)))
+
+
+@_own(_aten.fmin.default)
+def _fmin(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return torch.where(x != x, y, torch.where(y != y, x, torch.minimum(x, y)))
+
+
+@_own(_aten.round.decimals)
+def _round_decimals(x: torch.Tensor, *, decimals: int) -> torch.Tensor:
+    """Scaled up by a product and down by a quotient, and the other way round."""
+    power = 10.0 ** abs(decimals)
+    wide = x.to(_wide(x.dtype))
+    rounded = torch.round(wide * power) / power if decimals >= 0 else torch.round(wide / power) * power
+    return rounded.to(x.dtype)
+
+
 @_own(_aten.exp2.default)
 def _exp2(x: torch.Tensor) -> torch.Tensor:
     return torch.pow(2.0, x)
@@ -416,3 +436,63 @@ def _embedding_bag(
         out = member.to(rows.dtype) @ rows
         out = out / count.clamp_min(1).to(rows.dtype) if mode == 1 else out
     return out, bag, count, count  # the last three are what gradients need
+
+
+@_own(_aten.fractional_max_pool2d.default, _aten.fractional_max_pool3d.default)
+def _fractional_max_pool(
+    x: torch.Tensor, kernel: Sequence[int], output: Sequence[int], samples: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The maximum of each window and its position in the flat plane; samples place the windows' starts.
+
+    Window i of an axis starts at int((i + u) alpha) - int(u alpha), alpha = (side - width) / (windows - 1),
+    the last one at side - width. In the samples (batch, channels, axes) two axes stand in reverse.
+    """
+    axes = len(output)
+    sides = x.shape[-axes:]
+    batch = x if x.dim() == axes + 2 else x.unsqueeze(0)
+    windows = torch.zeros(1, 1, 1, 1, dtype=torch.int64, device=x.device)  # batch, channels, windows, taps
+    for axis, (side, width, count) in enumerate(zip(sides, kernel, output, strict=True)):
+        u = samples[:, :, axes - 1 - axis if axes == 2 else axis, None].clamp(0, 1)
+        steps = torch.arange(count, device=x.device)
+        alpha = (side - width) / max(count - 1, 1)
+        starts = ((steps + u) * alpha).to(torch.int64) - (u * alpha).to(torch.int64)
+        starts = torch.where(steps == count - 1, side - width, starts)
+        taps = starts.unsqueeze(-1) + torch.arange(width, device=x.device)
+        windows = windows[:, :, :, None, :, None] * side + taps[:, :, None, :, None, :]
+        windows = windows.flatten(4).flatten(2, 3)
+    values = batch.flatten(2).gather(2, windows.flatten(2)).reshape(windows.shape)
+    largest, which = values.max(-1)
+    where = windows.gather(-1, which.unsqueeze(-1)).squeeze(-1)
+    return largest.reshape(*x.shape[:-axes], *output), where.reshape(*x.shape[:-axes], *output)
+
+
+@_own(_aten._grouped_mm.default)
+def _grouped_mm(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    offs: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    """Products of groups; of two matrices one axis, or the one they share, is cut at the offsets.
+
+    Every group is computed over all rows, and each row taken from its own: no shape depends on the offsets.
+    """
+    if offs is None:
+        product = torch.bmm(a, b)
+    else:
+        length = a.shape[-1] if a.dim() == b.dim() else a.shape[0] if a.dim() == 2 else b.shape[-1]
+        ends = offs.unsqueeze(1)
+        starts = torch.cat([torch.zeros_like(ends[:1]), ends[:-1]])
+        steps = torch.arange(length, device=a.device)
+        member = (steps >= starts) & (steps < ends)  # groups, length
+        if a.dim() == b.dim():
+            product = torch.bmm(
+                torch.where(member.unsqueeze(1), a, 0), torch.where(member.unsqueeze(2), b, 0)
+            )
+        else:
+            axis = 2 if a.dim() == 2 else 1
+            product = torch.where(member.unsqueeze(axis), torch.matmul(a, b), 0).sum(0)
+    if bias is not None:
+        product = product + bias
+    return product if out_dtype is None else product.to(out_dtype)

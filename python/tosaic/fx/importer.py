@@ -11,6 +11,7 @@ import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any
 
 import torch
@@ -450,6 +451,25 @@ class Importer:
             raise self.error(_core.UnsupportedOp, "an operand is no real number", got=_shown(value))
         code = like.dtype if category <= CATEGORY[like.dtype] else _DEFAULT_CODES[category]
         return self.constant(value, code)
+
+    def promoted(self, *operands: Ref) -> list[Ref]:
+        """Operands as torch reads them: those of rank 0 in the dtype of narrower floats beside them.
+
+        The second operand of a product or quotient is no such operand: torch keeps its precision.
+        """
+        tensors = [TORCH_OF[ref.dtype] for ref in operands if ref.shape and CATEGORY[ref.dtype] == 2]
+        if not tensors:
+            return list(operands)
+        common = reduce(torch.promote_types, tensors)
+
+        def read(ref: Ref) -> Ref:
+            own = TORCH_OF[ref.dtype]
+            wider = CATEGORY[ref.dtype] == 2 and torch.promote_types(own, common) != common
+            if ref.shape or not wider:
+                return ref
+            return self.emit_inferred(OP["cast"], {"dtype": CODE_OF[common]}, (ref.id,))
+
+        return [read(ref) for ref in operands]
 
     def factor(self, value: Any, like: Ref) -> Ref:
         """A Python operand of a product or quotient: for narrow floats torch keeps a fraction in float32."""
