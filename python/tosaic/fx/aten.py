@@ -403,11 +403,15 @@ def clamp_max(c: Importer, x: Ref, high: Any) -> Ref:
 @on("clamp.Tensor", "clip.Tensor")
 def clamp_tensors(c: Importer, x: Ref, low: Ref | None, high: Ref | None) -> Ref:
     """Two nodes where both bounds are given: there is no canonical operator of three tensors."""
+
+    def read(ref: Ref) -> Ref:  # all in the dtype that the three have in common
+        return ref if ref.dtype == c.dtype else c.emit_inferred(OP["cast"], {"dtype": c.dtype}, (ref.id,))
+
     if high is None:
         assert low is not None
-        return c.emit(OP["maximum"], None, (x.id, low.id))
-    bounded = x if low is None else c.emit_inferred(OP["maximum"], None, (x.id, low.id))
-    return c.emit(OP["minimum"], None, (bounded.id, high.id))
+        return c.emit(OP["maximum"], None, (read(x).id, read(low).id))
+    bounded = read(x) if low is None else c.emit_inferred(OP["maximum"], None, (read(x).id, read(low).id))
+    return c.emit(OP["minimum"], None, (bounded.id, read(high).id))
 
 
 @on("clamp_min.Tensor")
