@@ -1,10 +1,11 @@
-"""A sample of the official TOSA conformance suite, from every operator.
+"""A sample of the official TOSA conformance suite, from every operator of both profiles.
 
 `tests/full` runs all of it. The sample is drawn by a seed, so that it is the same everywhere.
 """
 
 from __future__ import annotations
 
+import functools
 import re
 
 import numpy as np
@@ -13,31 +14,43 @@ import pytest
 pytest.importorskip("tosa_reference_model", reason="the conformance suite comes with tosa-tools")
 
 from tosa_conformance import suite, sut
-from tosa_conformance.suite import Result
+from tosa_conformance.suite import Batch, Profile, Result
 from tosa_conformance.tags import RULES, rejected_by_rule_of, tag_of
 
 SEED = 1
-POSITIVE, NEGATIVE = 9, 3  # tests of each operator
-OPERATORS = suite.operators()
+POSITIVE = {"fp": 9, "int": 6}  # tests of each operator
+NEGATIVE = {"fp": 3, "int": 2}
+OPERATORS = [
+    (profile, name) for profile in suite.PROFILES for name in suite.operators(suite.PROFILES[profile])
+]
 
 
-@pytest.mark.parametrize("operator", OPERATORS)
-def test_the_suite_accepts_a_sample_of_every_operator(operator: str) -> None:
-    plan = suite.plan([operator])
+@functools.cache
+def plan_of(profile: Profile, operator: str) -> tuple[Batch, ...]:
+    """All tests of an operator."""
+    return tuple(suite.plan(profile, [operator]))
+
+
+@pytest.mark.parametrize(("profile", "operator"), OPERATORS)
+def test_the_suite_accepts_a_sample_of_every_operator(profile: str, operator: str) -> None:
+    plan = plan_of(suite.PROFILES[profile], operator)
     positive = suite.select(plan, lambda _, name: tag_of(name) is None)
     negative = suite.select(plan, lambda _, name: tag_of(name) is not None)
-    chosen = suite.sample(positive, SEED, POSITIVE) + suite.sample(negative, SEED, NEGATIVE)
-    results = list(suite.run(chosen))
+    chosen = suite.sample(positive, SEED, POSITIVE[profile]) + suite.sample(negative, SEED, NEGATIVE[profile])
+    results = list(suite.run(chosen, suite.PROFILES[profile]))
     failures = [f"{result.test}: {result.outcome}: {result.message}" for result in results if not result.ok]
     assert failures == []
     assert len(results) == len({result.test for result in results})
-    assert sum(not result.negative for result in results) == POSITIVE
-    assert sum(result.negative for result in results) == min(NEGATIVE, sum(len(b.tests) for b in negative))
+    assert sum(not result.negative for result in results) == POSITIVE[profile]
+    assert sum(result.negative for result in results) == min(
+        NEGATIVE[profile], sum(len(b.tests) for b in negative)
+    )
     assert {tag_of(name) for batch in negative for name in batch.tests} <= set(RULES)
 
 
-def test_the_sample_has_at_least_500_tests() -> None:
-    assert len(OPERATORS) * POSITIVE >= 500
+@pytest.mark.parametrize(("profile", "least"), [("fp", 500), ("int", 300)])
+def test_the_sample_is_not_small(profile: str, least: int) -> None:
+    assert sum(of == profile for of, _ in OPERATORS) * POSITIVE[profile] >= least
 
 
 def test_a_rule_does_not_match_what_another_rule_says() -> None:
@@ -45,13 +58,19 @@ def test_a_rule_does_not_match_what_another_rule_says() -> None:
     assert not rejected_by_rule_of("AxisLargerRank", "axis out of range: expected an axis in [0, 3), got -6")
     assert not rejected_by_rule_of("AxisLargerRank", "wrong number of operands: expected 1, got 2")
     assert not rejected_by_rule_of("NoSuchTag", "axis out of range")
+    assert rejected_by_rule_of("InputZeroPointNotZero", "attribute 'input_zp' for i16: expected 0, got -3")
+    assert not rejected_by_rule_of(
+        "InputZeroPointNotZero", "attribute 'input_zp' for u16: expected 0 or 32768, got 1"
+    )
+    assert not rejected_by_rule_of(
+        "InputZeroPointNotZero", "attribute 'output_zp' for i16: expected 0, got -3"
+    )
 
 
-def the_first(operator: str, pattern: str) -> Result:
+def the_first(operator: str, pattern: str, profile: Profile = suite.FP) -> Result:
     """The result of the first test of an operator whose name matches."""
-    plan = suite.plan([operator])
-    chosen = suite.select(plan, lambda _, name: re.fullmatch(pattern, name) is not None)
-    (result,) = suite.run(suite.sample(chosen, SEED, 1))
+    chosen = suite.select(plan_of(profile, operator), lambda _, name: re.fullmatch(pattern, name) is not None)
+    (result,) = suite.run(suite.sample(chosen, SEED, 1), profile)
     return result
 
 
@@ -66,8 +85,52 @@ def test_a_result_that_is_off_by_a_thousandth_is_not_accepted(monkeypatch: pytes
     assert the_first("matmul", r"matmul_.*f32xf32_outf32_s0").outcome == "UNEXPECTED_FAILURE"
 
 
+@pytest.mark.parametrize(
+    ("operator", "pattern"),
+    [
+        ("conv2d", r"conv2d_(?!ERRORIF).*_i8xi8_acci32_(?!.*_is).*"),
+        ("conv2d", r"conv2d_(?!ERRORIF).*_i16xi8_acci48_(?!.*_is).*"),
+        ("rescale", r"rescale_(?!ERRORIF).*_i48_outi8_.*_rmS_.*"),
+        ("rescale", r"rescale_(?!ERRORIF).*_i32_outi16_.*_rmD_.*"),
+        ("table", r"table_(?!ERRORIF).*_i16"),
+        ("identity", r"identity_.*_i4"),
+        ("equal", r"equal_(?!ERRORIF).*_i32"),
+    ],
+)
+def test_one_integer_that_is_off_by_one_is_not_accepted(
+    monkeypatch: pytest.MonkeyPatch, operator: str, pattern: str
+) -> None:
+    write = sut.save_npy
+
+    def write_off(path: str, array: np.ndarray, dtype: object) -> None:
+        changed = array.copy()
+        changed.flat[-1] ^= 1
+        write(path, changed, dtype)
+
+    assert the_first(operator, pattern, suite.INT).ok
+    monkeypatch.setattr(sut, "save_npy", write_off)
+    assert the_first(operator, pattern, suite.INT).outcome == "UNEXPECTED_FAILURE"
+
+
+def test_an_integer_that_differs_between_instruction_sets_is_not_accepted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Off:
+        def __init__(self, graph: object, isa: str | None = None, reference: bool = False) -> None:
+            self.session, self.change = session(graph, isa=isa, reference=reference), int(isa == "baseline")
+
+        def run(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
+            return [array ^ array.dtype.type(self.change) for array in self.session.run(arrays)]
+
+    session = sut._core.Session
+    monkeypatch.setattr(sut._core, "Session", Off)
+    result = the_first("clz", r"clz_(?!ERRORIF).*", suite.INT)
+    assert result.outcome == "INTERNAL_ERROR"
+    assert result.message == "System Under Test error: other integers on path baseline"
+
+
 def test_a_test_outside_the_target_is_not_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sut, "target_of", lambda desc: "TOSA-1.0+INT")
+    monkeypatch.setattr(sut, "target_of", lambda desc, profile: "TOSA-1.0+INT")
     result = the_first("sigmoid", r"sigmoid_(?!ERRORIF).*_f32.*")
     assert result.outcome == "UNEXPECTED_FAILURE"
     assert "expected PRO-FP" in result.message

@@ -11,8 +11,8 @@ import pytest
 pytestmark = pytest.mark.full
 
 
-def test_the_suite_accepts_every_test() -> None:
-    done = subprocess.run(
-        [sys.executable, Path(__file__).with_name("run_conformance.py")], capture_output=True, text=True
-    )
+@pytest.mark.parametrize("profile", ["int", "fp"])
+def test_the_suite_accepts_every_test(profile: str) -> None:
+    command = [sys.executable, Path(__file__).with_name("run_conformance.py"), "--profile", profile]
+    done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]

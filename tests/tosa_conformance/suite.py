@@ -39,17 +39,37 @@ from tosa_conformance.tags import tag_of
 
 ROOT = Path(__file__).resolve().parents[2]
 SPECIFICATION = "1.0.2"
-PROFILE = "tosa-pro-fp"
-EXTENSIONS = (
-    "tosa-ext-bf16",
-    "tosa-ext-controlflow",
-    "tosa-ext-fft",
-    "tosa-ext-fp8e4m3",
-    "tosa-ext-fp8e5m2",
-    "tosa-ext-variable",
-)
 SUITE_SEED = 42  # other seeds give tests that are not the official ones
 _PASSES = ("EXPECTED_PASS", "EXPECTED_FAILURE")
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A profile of TOSA and its extensions, as far as tosaic has them.
+
+    Attributes
+    ----------
+    name : str
+        ``fp``.
+    extensions : tuple of str
+        Without ``tosa-ext-``.
+    """
+
+    name: str
+    extensions: tuple[str, ...]
+
+    @property
+    def arguments(self) -> list[str]:
+        """What the suite's commands take."""
+        return [
+            *("--profile", f"tosa-pro-{self.name}"),
+            *("--extension", *(f"tosa-ext-{extension}" for extension in self.extensions)),
+        ]
+
+
+FP = Profile("fp", ("bf16", "controlflow", "fft", "fp8e4m3", "fp8e5m2", "variable"))
+INT = Profile("int", ("controlflow", "doubleround", "inexactround", "int16", "int4", "variable"))
+PROFILES = {profile.name: profile for profile in (FP, INT)}
 
 
 @dataclass(frozen=True)
@@ -74,7 +94,7 @@ class Result:
         The runner's code for tosaic: ``EXPECTED_PASS``, ``EXPECTED_FAILURE``, ``UNEXPECTED_FAILURE`` ...;
         ``REFERENCE_FAILURE`` if the suite's own reference run did not succeed, so that nothing was compared.
     message : str
-        Why, if the suite does not accept it; the rejection, if the test is negative.
+        Why, if the suite does not accept it.
     seconds : float
         Of our run and of the comparison.
     """
@@ -136,7 +156,7 @@ schema_validation.validate = _validate
 # ---- what there is ----
 
 
-def _batches() -> list[Batch]:
+def _batches(profile: Profile) -> list[Batch]:
     """All calls of the test builder that the suite's generator would make, recorded instead of run."""
     commands: list[list[str]] = []
 
@@ -146,7 +166,7 @@ def _batches() -> list[Batch]:
 
     kept = conformance_generator._run_sh_command_mp, sys.argv
     with tempfile.TemporaryDirectory() as folder:
-        arguments = ["--profile", PROFILE, "--extension", *EXTENSIONS, "--tosa-version", SPECIFICATION]
+        arguments = [*profile.arguments, "--tosa-version", SPECIFICATION]
         arguments += ["--seed", str(SUITE_SEED), "--jobs", "1", "--build-directory", folder]
         arguments += ["--list-tests-to-file", str(Path(folder) / "list.txt")]
         conformance_generator._run_sh_command_mp = record
@@ -190,14 +210,14 @@ def _silence() -> Iterator[None]:
             os.close(original)
 
 
-def operators() -> list[str]:
+def operators(profile: Profile = FP) -> list[str]:
     """The suite's names of the operators that it has tests for."""
-    return sorted({batch.operator for batch in _batches()})
+    return sorted({batch.operator for batch in _batches(profile)})
 
 
-def plan(only: Collection[str] | None = None, jobs: int = 1) -> list[Batch]:
+def plan(profile: Profile = FP, only: Collection[str] | None = None, jobs: int = 1) -> list[Batch]:
     """Every batch, or those of some operators, with the names of its tests."""
-    tasks = [(batch,) for batch in _batches() if only is None or batch.operator in only]
+    tasks = [(batch,) for batch in _batches(profile) if only is None or batch.operator in only]
     batches = [
         Batch(batch.operator, batch.arguments, tuple(names))
         for batch, names in _in_processes(_list_names, tasks, jobs)
@@ -245,12 +265,16 @@ def select(batches: Iterable[Batch], keep: Any) -> list[Batch]:
 # ---- running ----
 
 
-def run(batches: Iterable[Batch], jobs: int = 1, failed: Path | None = None) -> Iterator[Result]:
+def run(
+    batches: Iterable[Batch], profile: Profile = FP, jobs: int = 1, failed: Path | None = None
+) -> Iterator[Result]:
     """Generates and runs the tests of the batches; results come as they are made.
 
     Parameters
     ----------
     batches : iterable of Batch
+    profile : Profile
+        What the batches are of: each test is checked against it.
     jobs : int
         Processes at a time.
     failed : Path, optional
@@ -259,7 +283,7 @@ def run(batches: Iterable[Batch], jobs: int = 1, failed: Path | None = None) -> 
     pieces = [piece for batch in batches for piece in _pieces(batch, jobs)]
     pieces.sort(key=lambda piece: -len(piece.tests))
     with tempfile.TemporaryDirectory(prefix="conformance-") as root:  # of all processes: none leaves a thing
-        yield from _in_processes(_run_batch, [(piece, failed, root) for piece in pieces], jobs)
+        yield from _in_processes(_run_batch, [(piece, profile, failed, root) for piece in pieces], jobs)
 
 
 def _pieces(batch: Batch, jobs: int) -> list[Batch]:
@@ -268,7 +292,7 @@ def _pieces(batch: Batch, jobs: int) -> list[Batch]:
     return [Batch(batch.operator, batch.arguments, batch.tests[i::count]) for i in range(count)]
 
 
-def _run_batch(report: Any, batch: Batch, failed: Path | None, root: str) -> None:
+def _run_batch(report: Any, batch: Batch, profile: Profile, failed: Path | None, root: str) -> None:
     wanted = set(batch.tests)
 
     class Running(build_tests.TosaTestGen):  # type: ignore[misc]
@@ -280,7 +304,7 @@ def _run_batch(report: Any, batch: Batch, failed: Path | None, root: str) -> Non
             try:
                 made = super().serializeTest(test)
                 folder = Path(self.basePath) / self.testPath
-                result = _run_test(folder, batch.operator) if made else None
+                result = _run_test(folder, batch.operator, profile) if made else None
             except Exception as error:  # of the suite: one test less must not end the batch
                 made, result = False, Result(name, batch.operator, "INTERNAL_ERROR", repr(error), 0.0)
             if result is None:
@@ -304,10 +328,9 @@ def _run_batch(report: Any, batch: Batch, failed: Path | None, root: str) -> Non
         )
 
 
-def _run_test(folder: Path, operator: str) -> Result:
+def _run_test(folder: Path, operator: str, profile: Profile) -> Result:
     """The suite's runner on one directory: first the reference model in double precision, then tosaic."""
-    arguments = ["--profile", PROFILE, "--extension", *EXTENSIONS, "--no-color", "--test", str(folder)]
-    options = run_tests.parseArgs(arguments)
+    options = run_tests.parseArgs([*profile.arguments, "--no-color", "--test", str(folder)])
     _find_tools(options)
     tasks: queue.Queue[Path] = queue.Queue()
     tasks.put(folder)

@@ -2,7 +2,8 @@
 
 The target is what the test requires and no more, so that each test also checks our tables of profiles and
 extensions; one operator's tests require more than they say. A negative test passes only if the rule of its
-ERRORIF tag is what rejected it.
+ERRORIF tag is what rejected it. Integers must come out the same of every instruction set and of the scalar
+reference, too.
 """
 
 from __future__ import annotations
@@ -26,11 +27,13 @@ Outcome = TosaTestRunner.TosaGraphResult
 _NEED_INT = ("WHILE_LOOP",)
 
 
-def target_of(desc: dict[str, Any]) -> str:
-    """``TOSA-1.0+FP+bf16``: profile FP and the extensions that the test requires."""
+def target_of(desc: dict[str, Any], profile: str) -> str:
+    """``TOSA-1.0+FP+bf16``: the profile ("tosa-pro-fp") and the extensions that the test requires."""
     extensions = desc["test_requirements"].get("extensions_required", [])
-    profiles = ["INT", "FP"] if desc["test_details"]["operator"] in _NEED_INT else ["FP"]
-    return "+".join(["TOSA-1.0", *profiles, *(name.removeprefix("tosa-ext-") for name in extensions)])
+    profiles = {profile.removeprefix("tosa-pro-").upper()}
+    if desc["test_details"]["operator"] in _NEED_INT:
+        profiles.add("INT")
+    return "+".join(["TOSA-1.0", *sorted(profiles), *(name.removeprefix("tosa-ext-") for name in extensions)])
 
 
 class Rejected(Exception):
@@ -39,6 +42,7 @@ class Rejected(Exception):
 
 _DTYPES = {
     "bool": DType.BOOL,
+    "i4": DType.INT4,
     "i8": DType.INT8,
     "i16": DType.INT16,
     "i32": DType.INT32,
@@ -57,6 +61,24 @@ def read_array(file: Path) -> np.ndarray[Any, Any]:
     return array.view(f"u{array.dtype.itemsize}") if array.dtype.kind == "V" else array
 
 
+def require_equal_paths(
+    program: tosaic.Program, arrays: list[np.ndarray[Any, Any]], results: list[np.ndarray[Any, Any]]
+) -> None:
+    """Runs an integer program without fast kernels, and with those of each instruction set.
+
+    Raises
+    ------
+    AssertionError
+        Results differ in an element.
+    """
+    sessions = {isa: _core.Session(program.graph, isa=isa) for isa in _core.usable_isas()}
+    sessions["reference"] = _core.Session(program.graph, reference=True)
+    for path, session in sessions.items():
+        others = session.run(arrays)
+        if not all(map(np.array_equal, results, others)):
+            raise AssertionError(f"other integers on path {path}")
+
+
 def run_file(file: Path, target: str, inputs: dict[str, Path], outputs: dict[str, Path]) -> None:
     """Runs a file on the arrays of files, by name, and writes its results.
 
@@ -70,11 +92,14 @@ def run_file(file: Path, target: str, inputs: dict[str, Path], outputs: dict[str
         problems = tosaic.check(program, target=target).problems
         if problems:
             raise Rejected("\n".join(problem.message for problem in problems))
-        results = program.run_arrays([read_array(inputs[port.path]) for port in program.inputs])
+        arrays = [read_array(inputs[port.path]) for port in program.inputs]
+        results = program.run_arrays(arrays)
     except tosaic.InternalError:
         raise
     except _core.Error as error:
         raise Rejected(f"{type(error).__name__}: {error}") from error
+    if all(port.dtype == "bool" or port.dtype[0] == "i" for port in (*program.inputs, *program.outputs)):
+        require_equal_paths(program, arrays, results)
     for port, array in zip(program.outputs, results, strict=True):
         save_npy(outputs[port.path], array, _DTYPES[port.dtype])
 
@@ -84,10 +109,11 @@ class TosaSUTRunner(TosaTestRunner):  # type: ignore[misc]
 
     def runTestGraph(self) -> tuple[Outcome, str | None]:
         desc, folder = self.testDesc, Path(self.testDirPath)
+        (profile,) = self.args.profile
         try:
             run_file(
                 folder / desc["tosa_file"],
-                target_of(desc),
+                target_of(desc, profile),
                 {n: folder / f for n, f in zip(desc["ifm_name"], desc["ifm_file"], strict=True)},
                 {n: folder / f for n, f in zip(desc["ofm_name"], desc["ofm_file"], strict=True)},
             )

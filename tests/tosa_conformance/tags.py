@@ -13,7 +13,11 @@ _RESULT_SHAPE = r"the result has the wrong type: expected (?P<dtype>\w+)\[[^]]*\
 _PARTIAL_WINDOW = r"the last window ends before the padded input on \w+: expected a multiple of \d+"
 _OPERAND_COUNT = r"wrong number of operands: expected "
 _TOO_SMALL = r"attribute '{}' is too small: expected entries of at least {}, got \["
-_ZERO_POINT = r"{} of a float operand is not zero: expected 0, got "
+_ZERO_POINT = (
+    r"{0} of a float operand is not zero: expected 0, got |attribute '{1}' for \w+: expected 0, got "
+)
+_ZERO_POINT_OF_U16 = r"attribute '{}' for u16: expected 0 or 32768, got "
+_UNSIGNED = r"'{}' {}: expected false, got true"
 _PERMUTATION = r"attribute 'perm': expected a permutation of \d axes, got \["
 _RANK_LEVEL = r"the rank is beyond level 8K: expected at most 6 \(MAX_RANK\), got \d"
 _REGION_LIST = r"{} another (number of tensors|type at \d+)"
@@ -47,6 +51,7 @@ RULES: dict[str, str] = {
     "PoolingOutputShapeMismatch": _RESULT_SHAPE,
     "ResizeOutputShapeMismatch": _RESULT_SHAPE,
     "ShapeOfAxisNotOne": _RESULT_SHAPE,
+    "SizeOutputShapeMismatch": _RESULT_SHAPE,
     "TensorSizeInputOutputMismatch": _RESULT_SHAPE,
     "TileMultiplesOutputShapeMismatch": _RESULT_SHAPE,
     "TransposePermsOutputShapeMismatch": _RESULT_SHAPE,
@@ -72,10 +77,28 @@ RULES: dict[str, str] = {
     "OffsetLargerEqualMax": r"'offset' on \w+: expected -\d+ to \d+, got \d",
     "BorderSmallerMin": r"'border' on \w+: expected -\d+ to \d+, got -\d",
     "BorderLargerEqualMax": r"'border' on \w+: expected -\d+ to \d+, got \d",
+    "MaxDimExceeded": r"the (input|result) is too large on \w+: expected less than 16384, got ",
+    "InputSizeStartLengthMismatch": r"wrong number of entries in '(start|size)': expected \d, got \[",
+    "SizeSmallerEqualZero": _TOO_SMALL.format("size", 1),
+    "StartSmallerZero": _TOO_SMALL.format("start", 0),
+    "StartSizeOutsideBounds": r"the slice ends beyond the input on axis \d: expected at most \d",
     # zero points
-    "InputZeroPointNotZero": _ZERO_POINT.format("input1?_zp"),
-    "OutputZeroPointNotZero": _ZERO_POINT.format("output_zp"),
-    "WeightZeroPointNotZero": _ZERO_POINT.format("weight_zp"),
+    "InputZeroPointNotZero": _ZERO_POINT.format("input1?_zp", "(input|first|second)_zp"),
+    "OutputZeroPointNotZero": _ZERO_POINT.format("output_zp", "(output|second)_zp"),
+    "WeightZeroPointNotZero": _ZERO_POINT.format("weight_zp", "weight_zp"),
+    "U16InputZeroPointNotValid": _ZERO_POINT_OF_U16.format("input_zp"),
+    "U16OutputZeroPointNotValid": _ZERO_POINT_OF_U16.format("output_zp"),
+    # rescale
+    "RescaleI32InputUnsigned": _UNSIGNED.format("input_unsigned", "for i32"),
+    "RescaleI32InputOutputUnsigned": _UNSIGNED.format("output_unsigned", "with an input of i32"),
+    "RescaleI32OutputUnsigned": _UNSIGNED.format("output_unsigned", "for i32"),
+    "RescaleI32OutputInputUnsigned": _UNSIGNED.format("input_unsigned", "with a result of i32"),
+    "RescaleI48InputUnsigned": _UNSIGNED.format("input_unsigned", "for i48"),
+    "RescaleI48InputOutputUnsigned": _UNSIGNED.format("output_unsigned", "with an input of i48"),
+    "RescaleInputUnsignedOutputUnsigned": r"input and output are both unsigned: expected at most one of them",
+    "RescalePerChannelRank0": r"wrong rank of operand 'input': expected rank 1 or more, got 0",
+    "ScaleTrue": r"'scale32' for i48: expected false, got true",
+    "ScaleNotTrue": r"'rounding_mode' without 'scale32': expected .*, got double_round",
     # control flow
     "CondIfCondNotMatchingBool": _DTYPE_OF_CONDITION.format("the condition"),
     "CondIfCondShapeNotSizeOne": _SIZE_OF_CONDITION.format("the condition"),
