@@ -78,6 +78,8 @@ def random_inputs(graph: _core.Graph) -> list[np.ndarray]:
             continue
         if port.dtype == "f32":
             arrays.append(rng.uniform(-3, 3, port.shape).astype(np.float32))
+        elif port.dtype == "i8":
+            arrays.append(rng.integers(-128, 128, port.shape).astype(np.int8))
         else:
             dtype = {"i64": np.int64, "i32": np.int32, "bool": np.bool_}[port.dtype]
             arrays.append(rng.integers(0, 2, port.shape).astype(dtype))

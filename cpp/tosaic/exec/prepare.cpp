@@ -130,30 +130,27 @@ class Preparer {
     out.scratch_bytes = needs(node).scratch_bytes;
   }
 
-  // Before lower-to-integer an operator over quantized values means q(op(dq(x))), which kernels do not know;
-  // only moving elements between values of equal qparams means the same over integers.
+  // Before lower-to-integer an operator over quantized values means q(op(dq(x))), which kernels do not know:
+  // unfold-qdq writes it out. What only moves integers that stand for the same numbers is run on them.
   void verify_no_hidden_quantization(const Node& node) const {
-    if (graph().stage != Stage::kQuantized) return;
-    QParamsRef first;
-    bool any = false, equal = true;
-    const auto look = [&](ValueId value, bool is_first) {
-      const QParamsRef& qparams = graph().type(value).qparams;
-      any = any || qparams != nullptr;
-      if (is_first)
-        first = qparams;
-      else
-        equal = equal && (qparams == first || (qparams && first && *qparams == *first));
+    if (graph().stage != Stage::kQuantized || node.op == Op::kQuantize || node.op == Op::kDequantize) return;
+    const QParams* first = nullptr;
+    bool equal = true;
+    const auto look = [&](ValueId value) {
+      const QParams* found = value.valid() ? graph().type(value).qparams.get() : nullptr;
+      if (found == nullptr) return;
+      if (first == nullptr) first = found;
+      equal = equal && found->scales == first->scales && found->zero_points == first->zero_points;
     };
-    for (std::uint32_t i = 0; i < node.result_count; ++i) look(graph().result(node, i), i == 0);
-    for (const ValueId operand : graph().operands(node))
-      if (operand.valid() && (!info(node.op).has(kMovement) || graph().type(operand).qparams))
-        look(operand, false);
-    if (!any) return;
-    if (info(node.op).has(kMovement) && equal) return;
+    for (const ValueId operand : graph().operands(node)) look(operand);
+    for (std::uint32_t i = 0; i < node.result_count; ++i) look(graph().result(node, i));
+    const bool fills = node.op == Op::kPad || node.op == Op::kTril || node.op == Op::kTriu;
+    const bool moves = info(node.op).has(kMovement) || info(node.op).has(kView);
+    if (first == nullptr || (moves && !fills && equal)) return;
     throw UnsupportedOp({.where = "prepare",
                          .what = "an operator over quantized values of this stage cannot be run",
                          .got = std::string(info(node.op).name),
-                         .hint = "Lower the graph to integer operators first"});
+                         .hint = "Run the pass unfold-qdq, or lower the graph to integer operators first"});
   }
 
   void add_kernel(const Node& node, Step& out) {

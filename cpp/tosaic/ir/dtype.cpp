@@ -1,5 +1,7 @@
 #include "tosaic/ir/dtype.h"
 
+#include <limits>
+
 #include <array>
 
 #include "tosaic/base/error.h"
@@ -54,6 +56,41 @@ double largest_finite(DType dtype) {
     default:
       return 0x1.fffffffffffffp1023;
   }
+}
+
+std::optional<IntegerLimits> integer_limits(DType dtype) {
+  const auto bits = [](int count) {
+    const std::int64_t half = std::int64_t{1} << (count - 1);
+    return IntegerLimits{-half, half - 1};
+  };
+  switch (dtype) {
+    case DType::kI4:
+      return bits(4);
+    case DType::kI8:
+      return bits(8);
+    case DType::kU8:
+      return IntegerLimits{0, 255};
+    case DType::kI16:
+      return bits(16);
+    case DType::kU16:
+      return IntegerLimits{0, 65535};
+    case DType::kI32:
+      return bits(32);
+    case DType::kI48:
+      return bits(48);
+    case DType::kI64:
+      return IntegerLimits{std::numeric_limits<std::int64_t>::min(),
+                           std::numeric_limits<std::int64_t>::max()};
+    case DType::kBool:
+    case DType::kF8E4M3:
+    case DType::kF8E5M2:
+    case DType::kF16:
+    case DType::kBF16:
+    case DType::kF32:
+    case DType::kF64:
+      break;
+  }
+  return std::nullopt;
 }
 
 DType promote(DType a, DType b) {

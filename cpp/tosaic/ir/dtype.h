@@ -37,6 +37,12 @@ enum class DType : std::uint8_t {
   return dtype > DType::kBool && dtype < DType::kF8E4M3;
 }
 
+// What integers of a dtype can be, both ends included; nothing for bool and floats.
+struct IntegerLimits {
+  std::int64_t low = 0, high = 0;
+};
+[[nodiscard]] std::optional<IntegerLimits> integer_limits(DType dtype);
+
 // Of a float dtype.
 [[nodiscard]] double largest_finite(DType dtype);
 

@@ -94,6 +94,9 @@ class Graph {
               std::string node_name = "");
   void add_output(Output output);
   void set_order(ValueId value, const DimOrder& order) { values_[value.index()].type.order = order; }
+  void set_qparams(ValueId value, QParamsRef qparams) {
+    values_[value.index()].type.qparams = std::move(qparams);
+  }
 
   // Gives a value another name, if that is free; else it keeps its own.
   void rename(ValueId value, const std::string& wanted);

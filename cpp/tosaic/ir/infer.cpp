@@ -2,6 +2,7 @@
 #include "tosaic/ir/infer.h"
 
 #include <algorithm>
+#include <deque>
 
 #include "tosaic/base/error.h"
 #include "tosaic/ir/infer_rules.h"
@@ -458,7 +459,9 @@ Types infer_by_op(const Call& call) {
 
 namespace {
 
-std::vector<const TensorType*> types_of(const Graph& graph, Op op, std::span<const ValueId> operands) {
+// `numbers` holds the types that differ from the stored ones.
+std::vector<const TensorType*> types_of(const Graph& graph, Op op, std::span<const ValueId> operands,
+                                        std::deque<TensorType>& numbers) {
   std::vector<const TensorType*> types;
   types.reserve(operands.size());
   for (const ValueId id : operands) {
@@ -467,7 +470,10 @@ std::vector<const TensorType*> types_of(const Graph& graph, Op op, std::span<con
                           .what = std::string(info(op).name) + ": an operand does not exist",
                           .expected = "a value id below " + std::to_string(graph.values().size()),
                           .got = std::to_string(id.index())});
-    types.push_back(id.valid() ? &graph.type(id) : nullptr);
+    const TensorType* type = id.valid() ? &graph.type(id) : nullptr;
+    if (type != nullptr && type->qparams && graph.stage == Stage::kQuantized)
+      type = &numbers.emplace_back(as_number(graph, op, *type));
+    types.push_back(type);
   }
   return types;
 }
@@ -501,12 +507,19 @@ std::vector<TensorType> infer_node(const Graph& graph, Op op, const Attrs& attrs
                                    const std::string& name) {
   const std::string node_name = name.empty() ? std::string(info(op).name) : name;
   try {
-    return infer(op, attrs, types_of(graph, op, operands));
+    std::deque<TensorType> numbers;
+    return infer(op, attrs, types_of(graph, op, operands, numbers));
   } catch (const InvalidGraph& error) {
     throw InvalidGraph(located(error.parts(), origin, node_name));
   } catch (const UnsupportedOp& error) {
     throw UnsupportedOp(located(error.parts(), origin, node_name));
   }
+}
+
+TensorType as_number(const Graph& graph, Op op, const TensorType& type) {
+  const bool over_integers = op == Op::kQuantize || op == Op::kDequantize;
+  if (graph.stage != Stage::kQuantized || !type.qparams || over_integers) return type;
+  return {.dtype = DType::kF32, .shape = type.shape, .order = type.order, .qparams = nullptr};
 }
 
 DType promoted_dtype(std::span<const TensorType* const> operands) {

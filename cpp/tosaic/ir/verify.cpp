@@ -20,44 +20,6 @@ constexpr std::size_t kMaxRegionDepth = 64;
 enum class Fault : std::uint8_t { kInvalid, kSpec, kUnsupported };
 using Report = std::function<void(Fault, ErrorParts)>;
 
-struct IntegerRange {
-  std::int64_t low, high;
-};
-
-// What a quantized value of this storage dtype can hold; nullopt for other dtypes.
-std::optional<IntegerRange> storage_range(DType dtype) {
-  const auto bits = [](int count) {
-    return IntegerRange{-(std::int64_t{1} << (count - 1)), (std::int64_t{1} << (count - 1)) - 1};
-  };
-  switch (dtype) {
-    case DType::kI4:
-      return bits(4);
-    case DType::kI8:
-      return bits(8);
-    case DType::kU8:
-      return IntegerRange{0, 255};
-    case DType::kI16:
-      return bits(16);
-    case DType::kU16:
-      return IntegerRange{0, 65535};
-    case DType::kI32:
-      return bits(32);
-    case DType::kI48:
-      return bits(48);
-    case DType::kI64:
-      return IntegerRange{std::numeric_limits<std::int64_t>::min(), std::numeric_limits<std::int64_t>::max()};
-    case DType::kBool:
-    case DType::kF8E4M3:
-    case DType::kF8E5M2:
-    case DType::kF16:
-    case DType::kBF16:
-    case DType::kF32:
-    case DType::kF64:
-      break;
-  }
-  return std::nullopt;
-}
-
 bool same_array(const TensorType& a, const TensorType& b) { return a.dtype == b.dtype && a.shape == b.shape; }
 
 std::string array_text(DType dtype, const Shape& shape) {
@@ -213,7 +175,7 @@ void Checker::qparams(const Value& value) {
              .got = std::move(got),
              .node = value.name});
   };
-  const std::optional<IntegerRange> range = storage_range(q.storage);
+  const std::optional<IntegerLimits> range = integer_limits(q.storage);
   if (!range) return fail("an integer storage dtype", std::string(to_string(q.storage)));
   if (q.qmin > q.qmax || q.qmin < range->low || q.qmax > range->high)
     return fail("a range within " + std::to_string(range->low) + ".." + std::to_string(range->high),
@@ -447,7 +409,7 @@ void Checker::types(const Node& node) {
   }
   for (std::uint32_t i = 0; i < node.result_count; ++i) {
     const Value& value = graph_.value(graph_.result(node, i));
-    if (same_array(value.type, inferred[i])) continue;
+    if (same_array(as_number(graph_, node.op, value.type), inferred[i])) continue;
     invalid(node, {.what = "the stored type of result '" + value.name + "' of " +
                            std::string(info(node.op).name) + " is not the inferred one",
                    .expected = array_text(inferred[i]),

@@ -154,6 +154,11 @@ Rule rule_of(const Graph& graph, const Node& node) {
                  : kStays;
     case Op::kProd:
       return has_float_result(graph, node) ? kStays : as_is(expand_integer_product);
+    case Op::kPow:
+      return graph.type(graph.operands(node)[1]).dtype == DType::kF64 &&
+                     graph.type(graph.result(node)).dtype == DType::kF32
+                 ? as_is(expand_wide_exponent)
+                 : kStays;
     case Op::kGelu:
       return wide(expand_gelu);
     case Op::kSilu:

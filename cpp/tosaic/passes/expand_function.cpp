@@ -476,6 +476,11 @@ ValueId expand_remainder(Emitter& e) {
   return e.where(other_side, e.add(rest, b), rest);
 }
 
+// TOSA raises to exponents of f32.
+ValueId expand_wide_exponent(Emitter& e) {
+  return e.binary(Op::kPow, e.operand(0), e.cast(e.operand(1), DType::kF32));
+}
+
 // Quotients of floats rounded down, or rounded as floats are and then cut off, as torch has them. Where they
 // leave the exact range, the rounded quotient is whole or one beside it.
 ValueId expand_rounded_division(Emitter& e) {

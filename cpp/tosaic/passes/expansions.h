@@ -60,6 +60,7 @@ namespace tosaic::passes {
 [[nodiscard]] ValueId expand_addc(Emitter& e);  // addcmul, addcdiv
 [[nodiscard]] ValueId expand_remainder(Emitter& e);
 [[nodiscard]] ValueId expand_fmod(Emitter& e);
+[[nodiscard]] ValueId expand_wide_exponent(Emitter& e);
 [[nodiscard]] ValueId expand_rounded_division(Emitter& e);
 [[nodiscard]] ValueId expand_integer_product(Emitter& e);
 

@@ -21,6 +21,7 @@
 #include "tosaic/ir/rewriter.h"
 #include "tosaic/passes/match.h"
 #include "tosaic/passes/pass.h"
+#include "tosaic/passes/quantized.h"
 #include "tosaic/passes/regions.h"
 
 namespace tosaic::passes {
@@ -28,8 +29,22 @@ namespace {
 
 constexpr std::size_t kLargeBytes = 64 * 1024;
 
-bool may_fold(const Node& node) {
-  return !is_foreign(node.op) && node.regions.empty() && node.result_count != 0 && !touches_variables(node);
+// At stage quantized an operator over labelled integers means its numbers: only what moves the integers
+// themselves is run, and quantize nodes, which make them.
+bool runs_on_integers(const Graph& graph, const Node& node) {
+  if (graph.stage != Stage::kQuantized || node.op == Op::kQuantize) return true;
+  if (node.op == Op::kDequantize) return false;
+  const auto is_labelled = [&](ValueId id) { return id.valid() && graph.type(id).qparams != nullptr; };
+  const std::span<const ValueId> operands = graph.operands(node);
+  bool labelled = std::any_of(operands.begin(), operands.end(), is_labelled);
+  for (std::uint32_t r = 0; r < node.result_count; ++r)
+    labelled = labelled || is_labelled(graph.result(node, r));
+  return !labelled || keeps_numbers(graph, node);
+}
+
+bool may_fold(const Graph& graph, const Node& node) {
+  return !is_foreign(node.op) && node.regions.empty() && node.result_count != 0 && !touches_variables(node) &&
+         runs_on_integers(graph, node);
 }
 
 class Folding {
@@ -74,8 +89,8 @@ class Folding {
 
   [[nodiscard]] bool depends_on_nothing(const Node& node) const {
     const std::span<const ValueId> operands = graph_.operands(node);
-    if (may_fold(node) && is_empty(node)) return true;
-    return may_fold(node) && std::all_of(operands.begin(), operands.end(), [this](ValueId operand) {
+    if (may_fold(graph_, node) && is_empty(node)) return true;
+    return may_fold(graph_, node) && std::all_of(operands.begin(), operands.end(), [this](ValueId operand) {
              return !operand.valid() || constant_[operand.index()];
            });
   }
@@ -168,6 +183,7 @@ class Folding {
       const ValueId result = graph_.result(node, r);
       ids.push_back(rewriter_.constant(node, known_[result.index()]));
       rewriter_.out(node).set_order(ids.back(), graph_.type(result).order);
+      rewriter_.out(node).set_qparams(ids.back(), graph_.type(result).qparams);
     }
     rewriter_.replace(node, ids);
   }

@@ -17,18 +17,34 @@ std::optional<Graph> plain(const Graph& graph, const PassOptions& options) {
   return outer ? std::move(outer) : std::move(inner);
 }
 
+// Values outside know no labels of values inside.
+template <std::optional<Graph> (*Run)(const Graph&)>
+std::optional<Graph> outermost(const Graph& graph, const PassOptions&) {
+  return Run(graph);
+}
+
+// Between fold-qdq and lower-to-integer an operator rounds its result, which these rules do not know of.
+template <std::optional<Graph> (*Run)(const Graph&)>
+std::optional<Graph> unrounded(const Graph& graph, const PassOptions& options) {
+  return graph.stage == Stage::kQuantized ? std::nullopt : plain<Run>(graph, options);
+}
+
 constexpr Stage kAny = Stage::kExported;
 
-constexpr std::array<Pass, 9> kPasses{{
+constexpr std::array<Pass, 11> kPasses{{
     {"fold-constants", "Runs nodes that depend on no input and keeps their results.", kAny, kAny,
      plain<fold_constants>},
     {"dead-code", "Drops nodes and constants that no output needs.", kAny, kAny, plain<dead_code>},
     {"common-subexpressions", "Merges equal nodes and equal constants.", kAny, kAny,
-     plain<common_subexpressions>},
+     unrounded<common_subexpressions>},
     {"simplify", "Removes identities and shortens chains of views, permutes, casts and broadcasts.", kAny,
-     kAny, plain<simplify>},
+     kAny, unrounded<simplify>},
     {"fold-batch-norm", "Folds batch norms with constant statistics into the convolution before them.",
      Stage::kExported, Stage::kExported, plain<fold_batch_norm>},
+    {"fold-qdq", "Moves quantization from quantize and dequantize nodes onto values.", Stage::kExported,
+     Stage::kQuantized, outermost<fold_qdq>},
+    {"unfold-qdq", "Writes operators over quantized values as what they mean: dequantize, f32, quantize.",
+     Stage::kQuantized, Stage::kExported, outermost<unfold_qdq>},
     {"decompose", "Expands composite operators into operators that a TOSA target has a counterpart for.",
      Stage::kExported, Stage::kExported, plain<decompose>},
     {"assign-dim-order", "Writes the layout plan onto the values.", Stage::kExported, Stage::kExported,

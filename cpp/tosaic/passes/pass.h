@@ -39,6 +39,12 @@ struct Pass {
 [[nodiscard]] std::optional<Graph> fold_constants(const Graph& graph);
 // Nodes and constants that no output needs are dropped. Inputs stay.
 [[nodiscard]] std::optional<Graph> dead_code(const Graph& graph);
+// Quantize and dequantize nodes give way to qparams on values; stage exported -> quantized. Nothing where the
+// graph has neither.
+[[nodiscard]] std::optional<Graph> fold_qdq(const Graph& graph);
+// Operators over values with qparams become what they mean: dequantize, the operator in f32, quantize; stage
+// quantized -> exported. Values keep names and labels.
+[[nodiscard]] std::optional<Graph> unfold_qdq(const Graph& graph);
 // Nodes with equal operator, attributes and operands become one; so do equal constants.
 [[nodiscard]] std::optional<Graph> common_subexpressions(const Graph& graph);
 // Identities, chains of views, permutes and casts are shortened; broadcasts that elementwise users do anyway

@@ -6,6 +6,10 @@ namespace tosaic::pipeline {
 
 std::shared_ptr<const Graph> executable(std::shared_ptr<const Graph> graph,
                                         const exec::Overrides& overrides) {
+  if (graph->stage == Stage::kQuantized) {
+    std::optional<Graph> numbers = passes::unfold_qdq(*graph);
+    if (numbers) graph = std::make_shared<const Graph>(std::move(*numbers));
+  }
   std::optional<Graph> expanded =
       passes::expand_composites(*graph, [&overrides](const Graph& in, const Node& node) {
         return info(node.op).has(kExpanded) && exec::find_override(in, node, overrides) == nullptr;

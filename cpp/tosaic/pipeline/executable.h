@@ -9,7 +9,8 @@
 namespace tosaic::pipeline {
 
 // Operators without a kernel of their own (trait kExpanded) give way to the expansions that `decompose` uses,
-// also inside regions; results keep their names. Nodes with an override stay. The graph itself where it has
+// also inside regions; a graph at stage quantized runs as what its operators mean, in f32 between dequantize
+// and quantize. Results keep their names. Nodes with an override stay. The graph itself where it has
 // none such.
 [[nodiscard]] std::shared_ptr<const Graph> executable(std::shared_ptr<const Graph> graph,
                                                       const exec::Overrides& overrides = {});

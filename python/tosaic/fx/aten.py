@@ -539,10 +539,10 @@ def _binary(op: str) -> Emit:
             b = c.factor(b, a) if is_product else c.number(b, a)
         elif type(a) is not Ref:
             a = c.number(a, b)
-        left, right = c.promoted(a, b)
-        return (
-            _rounded_to(c, op_id, None, left, b) if is_product else c.emit(op_id, None, (left.id, right.id))
-        )
+        left = c.promoted(a, b)
+        if is_product:
+            return _rounded_to(c, op_id, None, left, b)
+        return c.emit(op_id, None, (left.id, c.promoted(b, a).id))
 
     return emit
 
@@ -555,7 +555,7 @@ def _with_alpha(op: str) -> Emit:
             b = c.number(b, a)
         elif type(a) is not Ref:
             a = c.number(a, b)
-        a, b = c.promoted(a, b)
+        a, b = c.promoted(a, b), c.promoted(b, a)
         return c.emit(op_id, None if alpha == 1 else {"alpha": alpha}, (a.id, b.id))
 
     return emit
@@ -606,7 +606,7 @@ def pow_of_number(c: Importer, x: Ref, exponent: Any) -> Any:
 def rsub(c: Importer, x: Ref, other: Any, alpha: Any) -> Ref:
     if type(other) is not Ref:
         other = c.number(other, x)
-    other, x = c.promoted(other, x)
+    other, x = c.promoted(other, x), c.promoted(x, other)
     return c.emit(OP["sub"], {"alpha": alpha}, (other.id, x.id))
 
 
@@ -619,8 +619,8 @@ def div(c: Importer, a: Any, b: Any, rounding: str | None = None) -> Ref:
         b = c.constant(float(b), c.dtype) if CATEGORY[a.dtype] < CATEGORY[c.dtype] else c.factor(b, a)
     elif type(a) is not Ref:
         a = c.number(a, b)
-    a, _ = c.promoted(a, b)
-    return _rounded_to(c, OP["div"], None if rounding is None else {"rounding": rounding}, a, b)
+    attrs = None if rounding is None else {"rounding": rounding}
+    return _rounded_to(c, OP["div"], attrs, c.promoted(a, b), b)
 
 
 def _rounded_to(c: Importer, op: int, attrs: dict[str, Any] | None, a: Ref, b: Ref) -> Ref:

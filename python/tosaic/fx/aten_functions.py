@@ -176,7 +176,7 @@ for _op, _dunder in {"left_shift": "__lshift__", "right_shift": "__rshift__"}.it
 def lerp(c: Importer, x: Ref, end: Ref, weight: Any) -> Ref:
     """A number keeps its precision beside narrow floats."""
     if type(weight) is Ref:
-        x, end, weight = c.promoted(x, end, weight)
+        x, end, weight = (c.promoted(ref, x, end, weight) for ref in (x, end, weight))
     else:
         weight = c.constant(float(weight), _F32 if x.dtype in _NARROW_FLOATS else x.dtype)
     return c.emit(OP["lerp"], None, (x.id, end.id, weight.id))
@@ -184,7 +184,7 @@ def lerp(c: Importer, x: Ref, end: Ref, weight: Any) -> Ref:
 
 def _addc(op: str) -> Emit:
     def emit(c: Importer, x: Ref, a: Ref, b: Ref, value: Any) -> Ref:
-        return c.emit(OP[op], {"value": value}, [ref.id for ref in c.promoted(x, a, b)])
+        return c.emit(OP[op], {"value": value}, [c.promoted(ref, x, a, b).id for ref in (x, a, b)])
 
     return emit
 

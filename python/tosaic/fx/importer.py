@@ -452,24 +452,18 @@ class Importer:
         code = like.dtype if category <= CATEGORY[like.dtype] else _DEFAULT_CODES[category]
         return self.constant(value, code)
 
-    def promoted(self, *operands: Ref) -> list[Ref]:
-        """Operands as torch reads them: those of rank 0 in the dtype of narrower floats beside them.
+    def promoted(self, ref: Ref, *beside: Ref) -> Ref:
+        """An operand as torch reads it: of rank 0, in the dtype of narrower floats beside it.
 
-        The second operand of a product or quotient is no such operand: torch keeps its precision.
+        The second operand of a product or quotient is not read so: torch keeps its precision.
         """
-        tensors = [TORCH_OF[ref.dtype] for ref in operands if ref.shape and CATEGORY[ref.dtype] == 2]
-        if not tensors:
-            return list(operands)
+        tensors = [TORCH_OF[other.dtype] for other in beside if other.shape and CATEGORY[other.dtype] == 2]
+        if ref.shape or CATEGORY[ref.dtype] != 2 or not tensors:
+            return ref
         common = reduce(torch.promote_types, tensors)
-
-        def read(ref: Ref) -> Ref:
-            own = TORCH_OF[ref.dtype]
-            wider = CATEGORY[ref.dtype] == 2 and torch.promote_types(own, common) != common
-            if ref.shape or not wider:
-                return ref
-            return self.emit_inferred(OP["cast"], {"dtype": CODE_OF[common]}, (ref.id,))
-
-        return [read(ref) for ref in operands]
+        if torch.promote_types(TORCH_OF[ref.dtype], common) == common:
+            return ref
+        return self.emit_inferred(OP["cast"], {"dtype": CODE_OF[common]}, (ref.id,))
 
     def factor(self, value: Any, like: Ref) -> Ref:
         """A Python operand of a product or quotient: for narrow floats torch keeps a fraction in float32."""

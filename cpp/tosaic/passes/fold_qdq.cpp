@@ -1,0 +1,468 @@
+// fold-qdq: quantization moves from nodes onto values.
+//
+//   %a = dequantize(%x)                                %c: i8 q(..) = conv(%x: i8 q(..), %w: i8 q(..), %bias)
+//   %c = conv(%a, dequantize(%w), %bias)        ->
+//   %r = relu(%c)                                      %r: i8 q(..) = relu(%c)
+//   %q = quantize(%r)
+//
+// A float value may have *forms*: integers with qparams that take its place.
+//   exact      the float is what the integers stand for: it was dequantized, or moved or chosen from such
+//   quantized  the float, quantized: a consumer may read it only where it would quantize the float the same
+//              way, at once or behind operators that quantizing commutes with (relu, clamp, views, pools ...)
+// A node whose float operands all have forms, or are constants, is made once for each way in which its result
+// is quantized; and as it is if its floats are still read. Three walks: which ways are wanted (from the
+// back), which forms there are (from the front), which floats are still read (from the back); then the graph
+// is made.
+//
+// Integers keep their labels only where nobody but dequantize nodes, views and outputs reads them. Nodes with
+// regions, state or foreign operators, float dtypes but f32, and dequantize nodes of parameters that disagree
+// with what quantized the integers stay as they are. Nothing is rounded otherwise than before.
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "tosaic/ir/control_flow.h"
+#include "tosaic/ir/infer.h"
+#include "tosaic/passes/pass.h"
+#include "tosaic/passes/quantized.h"
+
+namespace tosaic::passes {
+namespace {
+
+struct Form {
+  QParamsRef qparams;
+  bool exact = false;
+  ValueId id;  // in the new graph, once made
+};
+using Forms = std::vector<Form>;
+using Ways = std::vector<QParamsRef>;
+
+void add_way(Ways& ways, const QParamsRef& way) {
+  if (std::none_of(ways.begin(), ways.end(),
+                   [&](const QParamsRef& known) { return same_qparams(known, way); }))
+    ways.push_back(way);
+}
+
+// The real numbers are the same; ranges may differ.
+bool same_grid(const QParams& a, const QParams& b) {
+  return a.axis == b.axis && a.scales == b.scales && a.zero_points == b.zero_points;
+}
+
+class Folding {
+ public:
+  explicit Folding(const Graph& graph)
+      : graph_(graph),
+        labels_(graph.values().size()),
+        wanted_(graph.values().size()),
+        forms_(graph.values().size()),
+        made_(graph.values().size()),
+        read_(graph.values().size(), false) {}
+
+  std::optional<Graph> run() {
+    const auto quantizes = [](const Node& node) { return is_border(node.op); };
+    if (std::none_of(graph_.nodes().begin(), graph_.nodes().end(), quantizes)) return std::nullopt;
+    find_labels();
+    find_ways();
+    find_forms();
+    find_reads();
+    make();
+    std::optional<Graph> clean = dead_code(out_);
+    return clean ? std::move(clean) : std::move(out_);
+  }
+
+ private:
+  static bool is_border(Op op) { return op == Op::kQuantize || op == Op::kDequantize; }
+  [[nodiscard]] bool is_real(ValueId id) const { return id.valid() && graph_.type(id).dtype == DType::kF32; }
+  [[nodiscard]] bool is_constant(ValueId id) const { return graph_.value(id).kind == ValueKind::kConstant; }
+  [[nodiscard]] ValueId operand(const Node& node) const { return graph_.operands(node)[0]; }
+  [[nodiscard]] QParamsRef way_of(const Node& quantize) const {
+    const auto& attrs = Graph::attrs<QuantizeAttrs>(quantize);
+    return qparams_of(attrs, attrs.dtype);
+  }
+  [[nodiscard]] QParamsRef read_by(const Node& dequantize) const {
+    return qparams_of(Graph::attrs<DequantizeAttrs>(dequantize), graph_.type(operand(dequantize)).dtype);
+  }
+
+  // May stand over quantized values: every result that is a float is an f32.
+  [[nodiscard]] bool may_fold(const Node& node) const {
+    if (is_foreign(node.op) || !node.regions.empty() || info(node.op).has(kEffect)) return false;
+    for (const ValueId id : graph_.operands(node))
+      if (id.valid() && is_float(graph_.type(id).dtype) && !is_real(id)) return false;
+    for (std::uint32_t r = 0; r < node.result_count; ++r) {
+      const DType dtype = graph_.type(graph_.result(node, r)).dtype;
+      if (is_float(dtype) && dtype != DType::kF32) return false;
+    }
+    return node.result_count != 0;
+  }
+
+  // ---- labels of integers ----
+
+  // Views of one operand: a label goes through them.
+  [[nodiscard]] static bool passes_label(const Node& node) {
+    return rearranges(node) && node.operand_count == 1 && node.result_count == 1;
+  }
+
+  // By value, from the back: read by dequantize nodes, views of such values and outputs alone; and what the
+  // first of these dequantize nodes takes it for.
+  struct Readers {
+    std::vector<bool> only_dequantize;
+    std::vector<QParamsRef> first;
+  };
+  [[nodiscard]] Readers readers() const {
+    Readers out{std::vector<bool>(labels_.size(), true), std::vector<QParamsRef>(labels_.size())};
+    const std::span<const Node> nodes = graph_.nodes();
+    for (std::size_t n = nodes.size(); n-- > 0;) {
+      const Node& node = nodes[n];
+      for (const ValueId id : graph_.operands(node)) {
+        if (!id.valid()) continue;
+        if (node.op == Op::kDequantize) {
+          out.first[id.index()] = read_by(node);
+        } else if (passes_label(node) && out.only_dequantize[node.first_result]) {
+          const QParamsRef& behind = out.first[node.first_result];
+          if (behind && !behind->axis) out.first[id.index()] = behind;
+        } else {
+          out.only_dequantize[id.index()] = false;
+        }
+      }
+    }
+    return out;
+  }
+
+  // Integers from outside may lie anywhere in their dtype: to dequantize them no range matters. Constants
+  // keep the range they are read with if they lie in it.
+  [[nodiscard]] static QParamsRef within(const QParams& read, const Constant* constant) {
+    const IntegerLimits dtype = *integer_limits(read.storage);
+    if (read.qmin <= dtype.low && read.qmax >= dtype.high) return std::make_shared<const QParams>(read);
+    bool inside = constant != nullptr && constant->storage.bound();
+    for (std::int64_t i = 0; inside && i < num_elements(constant->shape); ++i) {
+      const std::int64_t value = element_as_int(*constant, static_cast<std::size_t>(i));
+      inside = value >= read.qmin && value <= read.qmax;
+    }
+    QParams out = read;
+    if (!inside) {
+      out.qmin = dtype.low;
+      out.qmax = dtype.high;
+    }
+    return std::make_shared<const QParams>(std::move(out));
+  }
+
+  void find_labels() {
+    const Readers readers = this->readers();
+    const auto label = [&](ValueId id, const QParamsRef& qparams) {
+      if (readers.only_dequantize[id.index()]) labels_[id.index()] = qparams;
+    };
+    for (std::size_t i = 0; i < graph_.values().size(); ++i) {
+      const ValueId id(static_cast<std::uint32_t>(i));
+      const Value& value = graph_.value(id);
+      if (value.kind == ValueKind::kResult || !is_integer(value.type.dtype) || !readers.first[i]) continue;
+      label(id, within(*readers.first[i], value.constant.get()));
+    }
+    for (const Node& node : graph_.nodes()) {
+      if (node.op == Op::kQuantize) label(graph_.result(node), way_of(node));
+      if (!passes_label(node) || !labels_[operand(node).index()]) continue;
+      const std::optional<QParamsRef> to = moved(graph_, node, labels_[operand(node).index()]);
+      if (to) label(graph_.result(node), *to);
+    }
+  }
+
+  // Reads its integers as they were quantized.
+  [[nodiscard]] bool agrees(const Node& dequantize) const {
+    const QParamsRef& known = labels_[operand(dequantize).index()];
+    return known && Graph::attrs<DequantizeAttrs>(dequantize).dtype == DType::kF32 &&
+           same_grid(*known, *read_by(dequantize));
+  }
+
+  // ---- ways in which floats are quantized ----
+
+  void find_ways() {
+    const std::span<const Node> nodes = graph_.nodes();
+    for (std::size_t n = nodes.size(); n-- > 0;) {
+      const Node& node = nodes[n];
+      if (node.op == Op::kQuantize) {
+        if (is_real(operand(node)) && labels_[node.first_result])
+          add_way(wanted_[operand(node).index()], way_of(node));
+        continue;
+      }
+      if (!may_fold(node) || !commutes_with_quantize(node)) continue;
+      for (std::uint32_t r = 0; r < node.result_count; ++r)
+        for (const QParamsRef& way : wanted_[node.first_result + r])
+          if (!way->axis)
+            for (const ValueId id : graph_.operands(node))
+              if (is_real(id)) add_way(wanted_[id.index()], way);
+    }
+  }
+
+  // ---- forms ----
+
+  // The form of an operand that a node making its result in this way may read; null way: exact ones alone.
+  [[nodiscard]] const Form* readable(const Node& node, ValueId id, const QParamsRef& way) const {
+    const Forms& forms = forms_[id.index()];
+    const auto is_same = [&](const Form& form) { return same_qparams(form.qparams, way); };
+    const auto same = std::find_if(forms.begin(), forms.end(), is_same);
+    if (same != forms.end() && (same->exact || (way && commutes_with_quantize(node)))) return &*same;
+    const auto exact = std::find_if(forms.begin(), forms.end(), [](const Form& form) { return form.exact; });
+    return exact == forms.end() ? nullptr : &*exact;
+  }
+
+  // All float operands are readable or constants, and one of them is readable.
+  [[nodiscard]] bool may_read(const Node& node, const QParamsRef& way) const {
+    bool any = false;
+    for (const ValueId id : graph_.operands(node)) {
+      if (!is_real(id)) continue;
+      const bool found = readable(node, id, way) != nullptr;
+      if (!found && !is_constant(id)) return false;
+      any = any || found;
+    }
+    return any;
+  }
+
+  // What a node that moves or chooses makes of exact forms with one set of parameters.
+  [[nodiscard]] QParamsRef chosen(const Node& node) const {
+    if (!chooses(node)) return nullptr;
+    QParamsRef common;
+    for (const ValueId id : graph_.operands(node)) {
+      if (!is_real(id)) continue;
+      const Form* form = readable(node, id, common);
+      if (form == nullptr || !form->exact || (common && !same_qparams(form->qparams, common))) return nullptr;
+      common = form->qparams;
+    }
+    if (!common || (!info(node.op).has(kView) && !has_zero(*common))) return nullptr;
+    if (common->axis && !moves(node)) return nullptr;
+    return moved(graph_, node, common).value_or(nullptr);
+  }
+
+  [[nodiscard]] Ways ways_of(const Node& node) const {
+    Ways ways;
+    for (std::uint32_t r = 0; r < node.result_count; ++r)
+      for (const QParamsRef& way : wanted_[node.first_result + r]) add_way(ways, way);
+    return ways;
+  }
+
+  void find_forms() {
+    for (const Node& node : graph_.nodes()) {
+      if (node.op == Op::kDequantize && agrees(node))
+        forms_[node.first_result].push_back({labels_[operand(node).index()], true, ValueId()});
+      if (is_border(node.op) || !may_fold(node)) continue;
+      const auto give = [&](const QParamsRef& way, bool exact) {
+        for (std::uint32_t r = 0; r < node.result_count; ++r)
+          if (is_real(graph_.result(node, r)))
+            forms_[node.first_result + r].push_back({way, exact, ValueId()});
+      };
+      const QParamsRef exact = chosen(node);
+      if (exact) give(exact, true);
+      if (exact && moves(node)) continue;  // quantized otherwise by a node of its own
+      for (const QParamsRef& way : ways_of(node))
+        if (!same_qparams(way, exact) && may_read(node, way)) give(way, false);
+    }
+  }
+
+  // ---- floats that are still read ----
+
+  [[nodiscard]] bool has_exact(ValueId id) const {
+    const Forms& forms = forms_[id.index()];
+    return std::any_of(forms.begin(), forms.end(), [](const Form& form) { return form.exact; });
+  }
+
+  // Stands over quantized values without a float result: comparisons, positions of maxima.
+  [[nodiscard]] bool only_reads(const Node& node) const {
+    if (is_border(node.op) || !may_fold(node) || !may_read(node, nullptr)) return false;
+    for (std::uint32_t r = 0; r < node.result_count; ++r)
+      if (is_real(graph_.result(node, r))) return false;
+    return true;
+  }
+
+  // The node is made over floats as well.
+  [[nodiscard]] bool stays(const Node& node) const {
+    if (is_border(node.op) || only_reads(node)) return false;
+    bool formless = true;
+    for (std::uint32_t r = 0; r < node.result_count; ++r) {
+      const ValueId result = graph_.result(node, r);
+      if (read_[result.index()] && !has_exact(result)) return true;
+      formless = formless && forms_[result.index()].empty();
+    }
+    return formless;
+  }
+
+  // The form that takes a quantize node's place, brought to its parameters if need be.
+  [[nodiscard]] const Form* taken(const Node& quantize) const {
+    const ValueId id = operand(quantize);
+    if (!labels_[quantize.first_result]) return nullptr;  // somebody counts with these integers
+    const Forms& forms = forms_[id.index()];
+    const QParamsRef way = way_of(quantize);
+    const auto same = std::find_if(forms.begin(), forms.end(),
+                                   [&](const Form& form) { return same_qparams(form.qparams, way); });
+    if (same != forms.end()) return &*same;
+    const auto exact = std::find_if(forms.begin(), forms.end(), [](const Form& form) { return form.exact; });
+    return exact == forms.end() ? nullptr : &*exact;
+  }
+
+  void find_reads() {
+    for (const Output& output : graph_.outputs()) read_[output.value.index()] = true;
+    const std::span<const Node> nodes = graph_.nodes();
+    for (std::size_t n = nodes.size(); n-- > 0;) {
+      const Node& node = nodes[n];
+      if (node.op == Op::kQuantize ? taken(node) == nullptr : stays(node))
+        for (const ValueId id : graph_.operands(node))
+          if (id.valid()) read_[id.index()] = true;
+    }
+  }
+
+  // ---- the new graph ----
+
+  void make() {
+    out_.name = graph_.name;
+    out_.stage = Stage::kQuantized;
+    for (const Input& input : graph_.inputs()) {
+      const Value& value = graph_.value(input.value);
+      TensorType type = value.type;
+      type.qparams = labels_[input.value.index()];
+      made_[input.value.index()] =
+          out_.add_input(input.kind, value.name, type, input.path, input.border, input.initial);
+    }
+    for (const Node& node : graph_.nodes()) make(node);
+    for (Output output : graph_.outputs()) {
+      output.value = as_it_was(output.value);
+      out_.add_output(std::move(output));
+    }
+  }
+
+  // A constant, with its label.
+  ValueId constant(ValueId id) {
+    ValueId& made = made_[id.index()];
+    if (made.valid()) return made;
+    made = out_.add_constant(graph_.value(id).constant);
+    out_.set_qparams(made, labels_[id.index()]);
+    return made;
+  }
+
+  // The value as the old graph had it: a float, or integers; exact forms are dequantized once.
+  ValueId as_it_was(ValueId id) {
+    if (is_constant(id)) return constant(id);
+    ValueId& made = made_[id.index()];
+    if (made.valid()) return made;
+    for (const Form& form : forms_[id.index()]) {
+      if (!form.exact) continue;
+      const Node& node = *graph_.producer(id);
+      const QParams& q = *form.qparams;
+      const DequantizeAttrs attrs{DType::kF32, q.axis, q.qmin, q.qmax, q.scales, q.zero_points};
+      return made =
+                 out_.add(Op::kDequantize, attrs, std::span(&form.id, 1), node.origin, graph_.value(id).name);
+    }
+    throw InternalError({.where = "fold-qdq", .what = "a float was left out", .node = graph_.value(id).name});
+  }
+
+  // Origins of the node and of the quantize and dequantize nodes that it takes in.
+  [[nodiscard]] OriginRef origin_of(const Node& node, const QParamsRef& way) const {
+    std::vector<OriginRef> origins;
+    for (const ValueId id : graph_.operands(node)) {
+      const Node* producer = id.valid() ? graph_.producer(id) : nullptr;
+      if (producer != nullptr && producer->op == Op::kDequantize) origins.push_back(producer->origin);
+    }
+    origins.push_back(node.origin);
+    for (std::uint32_t r = 0; r < node.result_count; ++r)
+      for (const NodeId user : graph_.users(graph_.result(node, r)))
+        if (graph_.node(user).op == Op::kQuantize && same_qparams(way_of(graph_.node(user)), way))
+          origins.push_back(graph_.node(user).origin);
+    return merge(origins);
+  }
+
+  // The node over forms, its float results in this way.
+  NodeId make_over_forms(const Node& node, const QParamsRef& way) {
+    std::vector<ValueId> operands;
+    for (const ValueId id : graph_.operands(node)) {
+      const Form* form = is_real(id) ? readable(node, id, way) : nullptr;
+      operands.push_back(form != nullptr ? form->id : id.valid() ? as_it_was(id) : id);
+    }
+    std::vector<TensorType> types;
+    for (std::uint32_t r = 0; r < node.result_count; ++r) {
+      TensorType type = graph_.type(graph_.result(node, r));
+      if (type.dtype == DType::kF32) {
+        type.dtype = way->storage;
+        type.qparams = way;
+      }
+      types.push_back(std::move(type));
+    }
+    return out_.add_node(node.op, node.attrs, operands, types, origin_of(node, way), graph_.node_name(node));
+  }
+
+  void make_forms(const Node& node) {
+    Ways ways;
+    for (std::uint32_t r = 0; r < node.result_count; ++r)
+      for (const Form& form : forms_[node.first_result + r]) add_way(ways, form.qparams);
+    for (const QParamsRef& way : ways) {
+      const NodeId made = make_over_forms(node, way);
+      for (std::uint32_t r = 0; r < node.result_count; ++r) {
+        const ValueId result = out_.result(out_.node(made), r);
+        for (Form& form : forms_[node.first_result + r])
+          if (same_qparams(form.qparams, way)) form.id = result;
+        if (!is_real(graph_.result(node, r))) made_[node.first_result + r] = result;
+      }
+    }
+  }
+
+  void make_as_it_was(const Node& node) {
+    std::vector<ValueId> operands;
+    for (const ValueId id : graph_.operands(node)) operands.push_back(id.valid() ? as_it_was(id) : id);
+    std::vector<TensorType> types;
+    for (std::uint32_t r = 0; r < node.result_count; ++r) {
+      TensorType type = graph_.type(graph_.result(node, r));
+      type.qparams = labels_[node.first_result + r];
+      types.push_back(std::move(type));
+    }
+    const NodeId made = out_.add_node(node.op, node.attrs, operands, types, node.origin,
+                                      graph_.node_name(node), node.regions);
+    for (std::uint32_t r = 0; r < node.result_count; ++r)
+      made_[node.first_result + r] = out_.result(out_.node(made), r);
+  }
+
+  void make(const Node& node) {
+    if (node.op == Op::kQuantize) return make_quantized(node);
+    if (node.op == Op::kDequantize && !forms_[node.first_result].empty()) {
+      forms_[node.first_result].front().id = as_it_was(operand(node));
+      return;
+    }
+    if (only_reads(node)) {
+      const NodeId made = make_over_forms(node, nullptr);
+      for (std::uint32_t r = 0; r < node.result_count; ++r)
+        made_[node.first_result + r] = out_.result(out_.node(made), r);
+      return;
+    }
+    if (!is_border(node.op)) make_forms(node);
+    if (is_border(node.op) || stays(node)) make_as_it_was(node);
+  }
+
+  // The form itself, or it brought to other parameters, or the node as it was.
+  void make_quantized(const Node& node) {
+    const Form* form = taken(node);
+    if (form == nullptr) return make_as_it_was(node);
+    ValueId& made = made_[node.first_result];
+    const QParamsRef way = way_of(node);
+    if (same_qparams(form->qparams, way)) {
+      made = form->id;
+      return;
+    }
+    TensorType type = graph_.type(graph_.result(node));
+    type.qparams = way;
+    const ValueId operands[] = {form->id};
+    const NodeId clone = out_.add_node(Op::kClone, share(default_attrs(Op::kClone)), operands,
+                                       std::span(&type, 1), node.origin, graph_.node_name(node));
+    made = out_.result(out_.node(clone));
+  }
+
+  const Graph& graph_;
+  Graph out_;
+  std::vector<QParamsRef> labels_;  // by integer value
+  std::vector<Ways> wanted_;        // by float value
+  std::vector<Forms> forms_;        // by float value
+  std::vector<ValueId> made_;       // the value as it was, in the new graph
+  std::vector<bool> read_;          // floats that somebody reads
+};
+
+}  // namespace
+
+std::optional<Graph> fold_qdq(const Graph& graph) {
+  return graph.stage == Stage::kExported ? Folding(graph).run() : std::nullopt;
+}
+
+}  // namespace tosaic::passes

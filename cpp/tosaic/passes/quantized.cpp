@@ -1,0 +1,98 @@
+#include "tosaic/passes/quantized.h"
+
+#include <algorithm>
+
+namespace tosaic::passes {
+namespace {
+
+// The number that a movement fills up with, if it does.
+std::optional<double> filling(const Node& node) {
+  if (node.op == Op::kTril || node.op == Op::kTriu) return 0.0;
+  if (node.op != Op::kPad) return std::nullopt;
+  const auto& attrs = Graph::attrs<PadAttrs>(node);
+  return attrs.mode == PadMode::kConstant ? std::optional(as_double(attrs.value)) : std::nullopt;
+}
+
+}  // namespace
+
+bool has_zero(const QParams& qparams) {
+  return std::all_of(qparams.zero_points.begin(), qparams.zero_points.end(),
+                     [&](std::int64_t zero) { return zero >= qparams.qmin && zero <= qparams.qmax; });
+}
+
+bool rearranges(const Node& node) {
+  return (info(node.op).has(kMovement) || info(node.op).has(kView)) && !filling(node);
+}
+
+bool moves(const Node& node) { return rearranges(node) || filling(node) == 0.0; }
+
+bool chooses(const Node& node) {
+  switch (node.op) {  // NOLINT: by order; the rest moves
+    case Op::kRelu:
+    case Op::kMaxPool:
+    case Op::kAdaptiveMaxPool:
+    case Op::kAmax:
+    case Op::kAmin:
+    case Op::kMaximum:
+    case Op::kMinimum:
+    case Op::kWhere:
+      return true;
+    default:
+      return moves(node);
+  }
+}
+
+bool commutes_with_quantize(const Node& node) { return node.op == Op::kClamp || chooses(node); }
+
+std::optional<QParamsRef> moved(const Graph& graph, const Node& node, const QParamsRef& from) {
+  if (!from->axis) return from;
+  const auto axis = [&](std::int64_t to) -> std::optional<QParamsRef> {
+    if (to == *from->axis) return from;
+    QParams out = *from;
+    out.axis = to;
+    return std::make_shared<const QParams>(std::move(out));
+  };
+  switch (node.op) {  // NOLINT: movements that keep axes apart
+    case Op::kClone:
+      return from;
+    case Op::kPermute: {
+      const Dims& perm = Graph::attrs<PermuteAttrs>(node).perm;
+      const auto* const found = std::find(perm.begin(), perm.end(), *from->axis);
+      return axis(found - perm.begin());
+    }
+    case Op::kReshape: {  // extents before and behind the axis keep their product, and it its extent
+      const Shape& before = graph.type(graph.operands(node)[0]).shape;
+      const Shape& after = graph.type(graph.result(node)).shape;
+      std::int64_t lead = 1;
+      for (std::int64_t i = 0; i < *from->axis; ++i) lead *= before[static_cast<std::size_t>(i)];
+      std::int64_t product = 1;
+      for (std::size_t i = 0; i < after.size() && product <= lead; ++i) {
+        if (product == lead && after[i] == before[static_cast<std::size_t>(*from->axis)])
+          return axis(static_cast<std::int64_t>(i));
+        product *= after[i];
+      }
+      return std::nullopt;
+    }
+    default:
+      return std::nullopt;
+  }
+}
+
+bool keeps_numbers(const Graph& graph, const Node& node) {
+  if (!rearranges(node)) return false;
+  QParamsRef common;
+  for (const ValueId id : graph.operands(node)) {
+    if (!id.valid()) continue;
+    const TensorType& type = graph.type(id);
+    if (!type.qparams && !is_float(type.dtype)) continue;  // positions
+    if (!type.qparams || (common && !same_qparams(common, type.qparams))) return false;
+    common = type.qparams;
+  }
+  if (!common) return false;
+  const std::optional<QParamsRef> behind = moved(graph, node, common);
+  for (std::uint32_t r = 0; r < node.result_count; ++r)
+    if (!behind || !same_qparams(*behind, graph.type(graph.result(node, r)).qparams)) return false;
+  return true;
+}
+
+}  // namespace tosaic::passes

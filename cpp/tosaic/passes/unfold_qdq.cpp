@@ -1,0 +1,126 @@
+// unfold-qdq: the inverse of fold-qdq, to run a quantized graph on float kernels.
+//
+//   %c: i8 q(..) = conv(%x: i8 q(..), %w: i8 q(..), %b)   ->   %c = quantize(conv(dequantize(%x),
+//                                                                            dequantize(%w), %b))
+//
+// What only rearranges elements between values of equal parameters does so with the integers. A value is
+// dequantized once.
+
+#include <vector>
+
+#include "tosaic/ir/infer.h"
+#include "tosaic/passes/pass.h"
+#include "tosaic/passes/quantized.h"
+
+namespace tosaic::passes {
+namespace {
+
+class Unfolding {
+ public:
+  explicit Unfolding(const Graph& graph)
+      : graph_(graph), made_(graph.values().size()), numbers_(graph.values().size()) {}
+
+  Graph run() {
+    out_.name = graph_.name;
+    out_.stage = Stage::kExported;
+    for (const Input& input : graph_.inputs()) {
+      const Value& value = graph_.value(input.value);
+      made_[input.value.index()] =
+          out_.add_input(input.kind, value.name, value.type, input.path, input.border, input.initial);
+    }
+    for (const Node& node : graph_.nodes()) make(node);
+    for (Output output : graph_.outputs()) {
+      output.value = integers(output.value);
+      out_.add_output(std::move(output));
+    }
+    return std::move(out_);
+  }
+
+ private:
+  [[nodiscard]] const QParamsRef& label(ValueId id) const { return graph_.type(id).qparams; }
+
+  [[nodiscard]] bool touches_labels(const Node& node) const {
+    if (node.op == Op::kQuantize || node.op == Op::kDequantize) return false;
+    bool any = false;
+    for (const ValueId id : graph_.operands(node)) any = any || (id.valid() && label(id));
+    for (std::uint32_t r = 0; r < node.result_count; ++r) any = any || label(graph_.result(node, r));
+    return any;
+  }
+
+  // The value as it is stored.
+  ValueId integers(ValueId id) {
+    if (!id.valid()) return id;
+    ValueId& made = made_[id.index()];
+    if (!made.valid()) {
+      made = out_.add_constant(graph_.value(id).constant);
+      out_.set_qparams(made, label(id));
+    }
+    return made;
+  }
+
+  // The value as a number.
+  ValueId number(ValueId id, const Node& user) {
+    const ValueId stored = integers(id);
+    if (!id.valid() || !label(id)) return stored;
+    ValueId& made = numbers_[id.index()];
+    if (made.valid()) return made;
+    const QParams& q = *label(id);
+    const DequantizeAttrs attrs{DType::kF32, q.axis, q.qmin, q.qmax, q.scales, q.zero_points};
+    const Node* producer = graph_.producer(id);
+    return made = out_.add(Op::kDequantize, attrs, std::span(&stored, 1),
+                           producer != nullptr ? producer->origin : user.origin,
+                           graph_.value(id).name + "_number");
+  }
+
+  void make(const Node& node) {
+    if (!touches_labels(node) || keeps_numbers(graph_, node)) {
+      keep(node);
+      return;
+    }
+    std::vector<ValueId> operands;
+    for (const ValueId id : graph_.operands(node)) operands.push_back(number(id, node));
+    std::vector<TensorType> types;
+    for (std::uint32_t r = 0; r < node.result_count; ++r)
+      types.push_back(as_number(graph_, node.op, graph_.type(graph_.result(node, r))));
+    const bool rounds = label(graph_.result(node)) != nullptr;
+    const std::string name = graph_.node_name(node) + (rounds ? "_unrounded" : "");
+    const NodeId made = out_.add_node(node.op, node.attrs, operands, types, node.origin, name, node.regions);
+    for (std::uint32_t r = 0; r < node.result_count; ++r)
+      made_[node.first_result + r] = rounded(node, r, out_.result(out_.node(made), r));
+  }
+
+  ValueId rounded(const Node& node, std::uint32_t r, ValueId number) {
+    const ValueId result = graph_.result(node, r);
+    if (!label(result)) return number;
+    const QParams& q = *label(result);
+    const ValueId made =
+        out_.add(Op::kQuantize, QuantizeAttrs{q.storage, q.axis, q.qmin, q.qmax, q.scales, q.zero_points},
+                 std::span(&number, 1), node.origin, graph_.value(result).name);
+    out_.set_qparams(made, label(result));
+    return made;
+  }
+
+  void keep(const Node& node) {
+    std::vector<ValueId> operands;
+    for (const ValueId id : graph_.operands(node)) operands.push_back(integers(id));
+    std::vector<TensorType> types;
+    for (std::uint32_t r = 0; r < node.result_count; ++r)
+      types.push_back(graph_.type(graph_.result(node, r)));
+    const NodeId made = out_.add_node(node.op, node.attrs, operands, types, node.origin,
+                                      graph_.node_name(node), node.regions);
+    for (std::uint32_t r = 0; r < node.result_count; ++r)
+      made_[node.first_result + r] = out_.result(out_.node(made), r);
+  }
+
+  const Graph& graph_;
+  Graph out_;
+  std::vector<ValueId> made_, numbers_;  // by value, in the new graph: as stored, as a number
+};
+
+}  // namespace
+
+std::optional<Graph> unfold_qdq(const Graph& graph) {
+  return graph.stage == Stage::kQuantized ? std::optional(Unfolding(graph).run()) : std::nullopt;
+}
+
+}  // namespace tosaic::passes

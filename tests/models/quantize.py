@@ -1,0 +1,49 @@
+"""Networks through the PT2E flow of torchao, by quantizers that are not ours."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+
+__all__ = ["QUANTIZERS", "converted"]
+
+
+def _xnnpack(*, per_channel: bool) -> Any:
+    from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
+        XNNPACKQuantizer,
+        get_symmetric_quantization_config,
+    )
+
+    return XNNPACKQuantizer().set_global(get_symmetric_quantization_config(is_per_channel=per_channel))
+
+
+def _arm() -> Any:
+    from executorch.backends.arm.quantizer import TOSAQuantizer, get_symmetric_quantization_config
+    from executorch.backends.arm.tosa import TosaSpecification
+
+    quantizer = TOSAQuantizer(TosaSpecification.create_from_string("TOSA-1.0+INT"))
+    return quantizer.set_global(get_symmetric_quantization_config(is_per_channel=True))
+
+
+QUANTIZERS: dict[str, Callable[[], Any]] = {
+    "xnnpack": lambda: _xnnpack(per_channel=True),
+    "xnnpack per tensor": lambda: _xnnpack(per_channel=False),
+    "arm": _arm,
+}
+"""By name: a quantizer with its usual int8 configuration."""
+
+
+def converted(module: nn.Module, samples: Sequence[tuple[torch.Tensor, ...]], quantizer: str) -> Any:
+    """The exported program after calibration on the samples and conversion."""
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        traced = torch.export.export(module.eval(), samples[0]).module(check_guards=False)
+        prepared = prepare_pt2e(traced, QUANTIZERS[quantizer]())
+        for sample in samples:
+            prepared(*sample)
+        return torch.export.export(convert_pt2e(prepared), samples[0])
