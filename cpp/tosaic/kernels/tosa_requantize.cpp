@@ -1,11 +1,19 @@
 // tosa.table and tosa.rescale: integer functions of one element, exact as the specification spells them.
+//
+// The fast path of rescale works in blocks: elements become i32 (i48: i64), are scaled by the loops of this
+// instruction set, and become the result's dtype. Multipliers of channels are repeated until a period of them
+// is as long as a block, so that few channels are as fast as one. A block with a value that has no result
+// goes to the reference, which names it.
 #include <algorithm>
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <vector>
 
 #include "tosaic/base/error.h"
+#include "tosaic/ir/apply_scale.h"
 #include "tosaic/kernels/block.h"
+#include "tosaic/kernels/isa/rescale.h"
 
 namespace tosaic::kernels {
 namespace {
@@ -87,71 +95,193 @@ void store(DType dtype, std::byte* array, int64_t i, int64_t value) {
   put(array, i, static_cast<std::int32_t>(value));
 }
 
-struct Rescale {
-  TosaRescaleAttrs attrs;
-  DType from = DType::kI8;
-  int64_t channels = 1, count = 0;
-  int64_t low = 0, high = 0;  // of the result
+struct Channel {
+  Multiplier by;
+  ValueRange values;  // less the zero point: what the specification gives a result for
 };
 
-[[noreturn]] void fail_range(const char* what, int64_t low, int64_t high, int64_t got) {
-  throw InvalidGraph({.where = "tosa.rescale",
-                      .what = std::string(what) + " is out of range",
-                      .expected = std::to_string(low) + " to " + std::to_string(high),
-                      .got = std::to_string(got)});
+struct Rescale {
+  TosaRescaleAttrs attrs;
+  MultiplierWidth width = MultiplierWidth::k32;
+  std::vector<Channel> channels;
+  DType from = DType::kI8;
+  int64_t count = 0;
+  ValueRange results;
+};
+
+[[noreturn]] void fail_range(const Channel& channel, int64_t value) {
+  throw InvalidGraph(
+      {.where = "run",
+       .what = "tosa.rescale: a value less its zero point is out of range of multiplier " +
+               std::to_string(channel.by.multiplier) + " and shift " + std::to_string(channel.by.shift),
+       .expected = std::to_string(channel.values.low) + " to " + std::to_string(channel.values.high),
+       .got = std::to_string(value)});
 }
 
-// round(value * multiplier / 2^shift), half up; with double_round half away from zero at bit 30 first.
-int64_t scaled(const Rescale& plan, int64_t value, std::size_t channel) {
-  constexpr int64_t kLow = std::numeric_limits<std::int32_t>::min();
-  constexpr int64_t kHigh = std::numeric_limits<std::int32_t>::max();
-  const int64_t multiplier = plan.attrs.multiplier[channel];
-  const int64_t shift = plan.attrs.shift[channel];
-  int64_t round = int64_t{1} << (shift - 1);
-  if (plan.attrs.scale32) {
-    if (value < kLow || value > kHigh) fail_range("the value less its zero point", kLow, kHigh, value);
-    if (value < -round || value >= round) fail_range("the value to be shifted", -round, round - 1, value);
-    if (plan.attrs.rounding_mode == RoundingMode::kDoubleRound && shift > 31)
-      round += value >= 0 ? int64_t{1} << 30 : -(int64_t{1} << 30);
-  }
-  const int64_t result = (value * multiplier + round) >> shift;
-  if (result < kLow || result > kHigh) fail_range("the scaled value", kLow, kHigh, result);
-  return result;
-}
-
-void run_rescale(const Rescale& plan, const std::byte* input, std::byte* output) {
+void run_reference(const Rescale& plan, int64_t begin, int64_t end, const std::byte* input,
+                   std::byte* output) {
   const TosaRescaleAttrs& a = plan.attrs;
-  for (int64_t i = 0; i < plan.count; ++i) {
+  for (int64_t i = begin; i < end; ++i) {
+    const Channel& channel = plan.channels[static_cast<std::size_t>(i) % plan.channels.size()];
     const int64_t value = load(plan.from, a.input_unsigned, input, i) - a.input_zp;
-    const int64_t moved = scaled(plan, value, static_cast<std::size_t>(i % plan.channels)) + a.output_zp;
-    store(a.dtype, output, i, std::clamp(moved, plan.low, plan.high));
+    if (!channel.values.contains(value)) fail_range(channel, value);
+    const int64_t scaled = apply_scale(value, channel.by, plan.width, a.rounding_mode) + a.output_zp;
+    store(a.dtype, output, i, std::clamp(scaled, plan.results.low, plan.results.high));
   }
 }
 
-Kernel rescale(const Request& request) {
+Rescale plan_of(const Request& request) {
   Rescale plan;
   plan.attrs = attrs_of<TosaRescaleAttrs>(request);
   plan.from = request.operands[0].dtype;
   plan.count = num_elements(request.results[0].shape);
-  plan.channels = static_cast<int64_t>(plan.attrs.multiplier.size());
+  plan.width = plan.attrs.scale32 ? MultiplierWidth::k32 : MultiplierWidth::k16;
+  for (std::size_t c = 0; c < plan.attrs.multiplier.size(); ++c) {
+    const Multiplier by{static_cast<std::int32_t>(plan.attrs.multiplier[c]),
+                        static_cast<std::int32_t>(plan.attrs.shift[c])};
+    plan.channels.push_back({by, scalable_values(by, plan.width, plan.attrs.output_zp)});
+  }
   const auto bits = static_cast<int>(byte_size(plan.attrs.dtype)) * 8;
   const bool is_unsigned = plan.attrs.output_unsigned;
-  plan.low = is_unsigned ? 0 : -(int64_t{1} << (bits - 1));
-  plan.high = (int64_t{1} << (is_unsigned ? bits : bits - 1)) - 1;
+  plan.results = {is_unsigned ? 0 : -(int64_t{1} << (bits - 1)),
+                  (int64_t{1} << (is_unsigned ? bits : bits - 1)) - 1};
+  return plan;
+}
+
+// ---- fast path ----
+
+DType with_sign(DType dtype, bool is_unsigned) {
+  if (!is_unsigned) return dtype;
+  return dtype == DType::kI8 ? DType::kU8 : DType::kU16;
+}
+
+// What the input can hold, less its zero point.
+ValueRange values_of(const Rescale& plan) {
+  if (plan.from == DType::kI48) return {INT64_MIN, INT64_MAX};  // its eight bytes
+  const auto bits = static_cast<int>(byte_size(plan.from)) * 8;
+  const int64_t low = plan.attrs.input_unsigned ? 0 : -(int64_t{1} << (bits - 1));
+  return {low - plan.attrs.input_zp, low + (int64_t{1} << bits) - 1 - plan.attrs.input_zp};
+}
+
+// The channels over and over, and padding.
+template <class T>
+struct Tables {
+  std::vector<std::int32_t> multiplier, shift;
+  std::vector<T> low, high;
+  int64_t period = 1;     // elements after which the tables repeat
+  bool is_bound = false;  // some value of the input has no result
+
+  explicit Tables(const Rescale& plan) {
+    const auto channels = static_cast<int64_t>(plan.channels.size());
+    if (channels == 0) return;  // nor are there elements
+    period = channels == 1 ? 1 : channels * std::max<int64_t>(1, kBlockElements / channels);
+    const ValueRange values = values_of(plan);
+    for (int64_t i = 0; i < period + kRescalePadding; ++i) {
+      const Channel& channel = plan.channels[static_cast<std::size_t>(i % channels)];
+      multiplier.push_back(channel.by.multiplier);
+      shift.push_back(channel.by.shift);
+      low.push_back(static_cast<T>(std::max<int64_t>(channel.values.low, std::numeric_limits<T>::min())));
+      high.push_back(static_cast<T>(std::min<int64_t>(channel.values.high, std::numeric_limits<T>::max())));
+      is_bound = is_bound || channel.values.low > values.low || channel.values.high < values.high;
+    }
+  }
+
+  [[nodiscard]] RescaleTables<T> at(const Rescale& plan, int64_t i) const {
+    return {.multiplier = multiplier.data() + i,
+            .shift = shift.data() + i,
+            .low = low.data() + i,
+            .high = high.data() + i,
+            .uniform = plan.channels.size() == 1,
+            .double_round = plan.attrs.rounding_mode == RoundingMode::kDoubleRound,
+            .input_zp = static_cast<T>(plan.attrs.input_zp),
+            .output_zp = static_cast<std::int32_t>(plan.attrs.output_zp),
+            .min = static_cast<std::int32_t>(plan.results.low),
+            .max = static_cast<std::int32_t>(plan.results.high)};
+  }
+};
+
+template <class T>
+struct Fast {
+  Rescale plan;
+  Tables<T> tables;
+  RescaleKernels<T> kernels;
+  ConvertBlock load = nullptr;   // none: the array holds T
+  ConvertBlock store = nullptr;  // none: the result is i32
+
+  Fast(Rescale from, const RescaleKernels<T>& rescale_kernels, const ConvertKernels& convert)
+      : plan(std::move(from)), tables(plan), kernels(rescale_kernels) {
+    const Domain domain = sizeof(T) == 8 ? Domain::kI64 : Domain::kI32;
+    if (!is_domain(plan.from, domain))
+      load = convert.load(with_sign(plan.from, plan.attrs.input_unsigned), domain);
+    if (plan.attrs.dtype != DType::kI32)
+      store = convert.store(Domain::kI32, plan.attrs.dtype, Rounding::kTruncate);
+  }
+
+  void run(const Arrays& arrays) const {
+    const std::byte* input = arrays.operands[0];
+    std::byte* output = arrays.results[0];
+    const auto from_size = static_cast<int64_t>(byte_size(plan.from));
+    const auto to_size = static_cast<int64_t>(byte_size(plan.attrs.dtype));
+    auto* loaded = reinterpret_cast<T*>(arrays.scratch);
+    auto* scaled = reinterpret_cast<std::int32_t*>(arrays.scratch + kBlockElements * sizeof(T));
+    for (int64_t begin = 0, count = 0; begin < plan.count; begin += count) {
+      const int64_t place = begin % tables.period;
+      count = std::min(kBlockElements, plan.count - begin);
+      if (tables.period > 1) count = std::min(count, tables.period - place);
+      const RescaleTables<T> block = tables.at(plan, place);
+      const T* values = loaded;
+      if (load == nullptr)
+        values = reinterpret_cast<const T*>(input + begin * from_size);
+      else
+        load(input + begin * from_size, loaded, count);
+      if (tables.is_bound && !kernels.inside(block, values, count))
+        return run_reference(plan, begin, begin + count, input, output);  // throws
+      std::int32_t* results =
+          store == nullptr ? reinterpret_cast<std::int32_t*>(output + begin * to_size) : scaled;
+      kernels.scale(block, values, results, count);
+      if (store != nullptr) store(scaled, output + begin * to_size, count);
+    }
+  }
+};
+
+template <class T>
+Kernel fast(Rescale plan, const RescaleKernels<T>& kernels, Isa isa) {
   Kernel kernel;
-  kernel.in_place = 1;
+  kernel.scratch_bytes = static_cast<std::size_t>(kBlockElements) * (sizeof(T) + sizeof(std::int32_t));
+  kernel.run = [fast = std::make_shared<const Fast<T>>(std::move(plan), kernels, convert_kernels(isa))](
+                   const Arrays& arrays) { fast->run(arrays); };
+  return kernel;
+}
+
+Kernel reference(Rescale plan) {
+  Kernel kernel;
   kernel.run = [plan = std::make_shared<const Rescale>(std::move(plan))](const Arrays& arrays) {
-    run_rescale(*plan, arrays.operands[0], arrays.results[0]);
+    run_reference(*plan, 0, plan->count, arrays.operands[0], arrays.results[0]);
   };
+  return kernel;
+}
+
+Kernel rescale(const Request& request) {
+  const Isa isa = request.options.isa;
+  Rescale plan = plan_of(request);
+  Kernel kernel;
+  if (request.options.reference)
+    kernel = reference(std::move(plan));
+  else if (plan.from == DType::kI48)
+    kernel = fast(std::move(plan), TOSAIC_SELECT_ISA(isa, kRescaleI64), isa);
+  else
+    kernel = fast(std::move(plan), TOSAIC_SELECT_ISA(isa, kRescaleI32), isa);
+  kernel.in_place = 1;
+  kernel.name = kernel_name(request);
   return kernel;
 }
 
 }  // namespace
 
 Kernel prepare_requantize(const Request& request) {
+  if (request.op == Op::kTosaRescale) return rescale(request);
   Kernel kernel;
   if (request.op == Op::kTosaTable) kernel = table(request);
-  if (request.op == Op::kTosaRescale) kernel = rescale(request);
   if (kernel.run) kernel.name = std::string(info(request.op).name) + ".reference";
   return kernel;
 }
