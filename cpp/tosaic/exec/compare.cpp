@@ -6,6 +6,7 @@
 
 #include "tosaic/exec/metrics.h"
 #include "tosaic/exec/node.h"
+#include "tosaic/ir/quantized_value.h"
 
 namespace tosaic::exec {
 namespace {
@@ -118,7 +119,6 @@ ArrayView aligned(const ArrayView& view, const Shape& shape, const Dims* permuta
   return {};
 }
 
-// real = (q - zero point) * scale, in float32.
 Array dequantized(const ArrayView& view, const QParams& qparams) {
   Array out = Array::allocate(DType::kF32, view.shape);
   auto* to = reinterpret_cast<float*>(out.storage.writable());
@@ -134,8 +134,8 @@ Array dequantized(const ArrayView& view, const QParams& qparams) {
   }
   for (std::size_t i = 0; i < count; ++i) {
     const std::size_t channel = qparams.axis ? i / inner % channels : 0;
-    to[i] = static_cast<float>(values[i] - static_cast<double>(qparams.zero_points[channel])) *
-            static_cast<float>(qparams.scales[channel]);
+    to[i] = dequantize_value(static_cast<std::int64_t>(values[i]), qparams.scales[channel],
+                             qparams.zero_points[channel]);
   }
   return out;
 }
