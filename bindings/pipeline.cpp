@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "bind.h"
+#include "tosaic/passes/explain_qdq.h"
 #include "tosaic/passes/pass.h"
 #include "tosaic/pipeline/lower.h"
 #include "tosaic/target/spec.h"
@@ -110,6 +111,15 @@ void bind_pipeline(py::module_& m) {
         return out;
       });
 
+  m.def(
+      "explain_qdq",
+      [](const SharedGraph& graph) {
+        py::list out;
+        for (const ErrorParts& parts : passes::explain_qdq(*graph)) out.append(to_dict(parts));
+        return out;
+      },
+      py::arg("graph"),
+      "Why operators of a quantized graph compute in floats: a list of reasons, as problems().");
   m.def("passes", &list_passes, "Names, summaries and stages of all passes.");
   m.def(
       "run_pass",

@@ -148,9 +148,28 @@ def test_a_float_that_is_still_read_is_computed_as_a_float() -> None:
     assert ops(graph)["sin"] == 1
 
 
+def reasons(graph: Any) -> list[str]:
+    return [f"{reason['node']}: {reason['what']}" for reason in _core.explain_qdq(graph)]
+
+
 def test_an_operand_that_was_never_quantized_keeps_the_operator_in_floats() -> None:
     graph = folded(lambda x, y: q(qdq(x) + y), X, X * 2)
     assert ops(graph) == {"quantize": 2, "dequantize": 1, "add": 1}
+    assert reasons(graph) == ["add: operand 'other' was never quantized: it is a float of input 'args_1'"]
+
+
+def test_every_reason_names_the_node_and_who_reads_or_made_the_float() -> None:
+    def call(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = F.conv2d(qdq(x), weight())
+        z = qdq(x, 0.1, 0).half().tanh()
+        return torch.sin(y) * 2, y, z, q(torch.cos(x * 3), 0.01, 0)
+
+    assert reasons(folded(call, X)) == [
+        "conv2d: its result is read as a float by node 'sin'",
+        "conv2d: its result is an output of the graph, as a float",
+        "_to_copy: its result is f16, and integers stand for f32 alone",
+        "cos: operand 'input' was never quantized: it is a float of node 'mul'",
+    ]
 
 
 def test_unequal_parameters_of_a_concat_stay_with_its_operands() -> None:
@@ -169,13 +188,19 @@ def test_another_range_with_the_same_scale_still_bounds() -> None:
 
 
 def test_integers_that_somebody_counts_with_stay_plain() -> None:
-    graph = folded(lambda x: (q(x).to(torch.int32) + 1, dq(q(x)) * 2), X)
+    def call(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        integers = q(x)
+        return integers.to(torch.int32) + 1, q(dq(integers) * 2, 0.3, 0)
+
+    graph = folded(call, X)
     assert ops(graph)["dequantize"] == 1
+    assert "its integers are counted with by node" in reasons(graph)[0]
 
 
 def test_integers_read_with_other_parameters_than_they_were_made_with_stay_plain() -> None:
     graph = folded(lambda x: q(dq(q(x, 0.02, 3), 0.05, 1).tanh(), 0.01, 0), X)
     assert ops(graph) == {"quantize": 2, "dequantize": 1, "tanh": 1}
+    assert "with other parameters than it reads them with" in reasons(graph)[0]
 
 
 def test_one_constant_with_two_meanings_keeps_both() -> None:

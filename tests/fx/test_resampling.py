@@ -115,3 +115,14 @@ def test_affine_grids_agree(size: tuple[int, ...], corners: bool) -> None:
     # torch's own decompositions trip over the warning that a grid of one pixel prints.
     whole = min(size) > 1
     assert_agrees(lambda t: F.affine_grid(t, size, corners), theta, tolerance=2e-6, decomposed=whole)
+
+
+@pytest.mark.parametrize(("extent", "scale"), [(2, 1.3), (3, 1.4), (3, 2.3), (5, 2.1), (4, 0.6)])
+def test_a_scale_that_is_no_ratio_of_extents_counts_as_torch_counts_it(extent: int, scale: float) -> None:
+    """With two axes nearest copies or doubles where the extents say so; with one it goes by the scale."""
+    picture = torch.arange(2.0 * extent).reshape(1, 1, extent, 2)
+    nearest = torch.ops.aten.upsample_nearest2d.vec
+    assert_agrees(lambda x: nearest(x, None, [scale, 1.0]), picture)
+    assert_agrees(lambda x: torch.ops.aten.upsample_nearest1d.vec(x, None, [scale]), picture[..., 0])
+    bilinear = torch.ops.aten.upsample_bilinear2d.vec
+    assert_agrees(lambda x: bilinear(x, None, False, [scale, 1.0]), picture, tolerance=1e-6)

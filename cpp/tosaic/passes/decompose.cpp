@@ -28,6 +28,15 @@ bool needs_rank4(const Graph& graph, const Node& node) {
   return false;
 }
 
+// A nearest resize of one axis means another thing as one of two axes.
+bool changes_with_rank(const Graph& graph, const Node& node) {
+  const auto& attrs = Graph::attrs<ResizeAttrs>(node);
+  if (attrs.size.size() != 1 || attrs.mode != ResizeMode::kNearest || attrs.scales.empty()) return false;
+  const std::int64_t in = graph.type(graph.operands(node)[0]).shape.back(), out = attrs.size[0];
+  return nearest_elements(in, out, attrs.scales[0], false) !=
+         nearest_elements(in, out, attrs.scales[0], true);
+}
+
 bool beyond_resize(const Graph& graph, const Node& node) {
   const auto& attrs = Graph::attrs<ResizeAttrs>(node);
   const Shape& in = graph.type(graph.operands(node)[0]).shape;
@@ -221,9 +230,10 @@ Rule rule_of(const Graph& graph, const Node& node) {
     case Op::kAffineGrid:
       return wide(expand_affine_grid);
     case Op::kResize:
-      return needs_rank4(graph, node)     ? wide(expand_to_rank4)
-             : beyond_resize(graph, node) ? wide(expand_resize)
-                                          : kStays;
+      return changes_with_rank(graph, node) ? wide(expand_resize)
+             : needs_rank4(graph, node)     ? wide(expand_to_rank4)
+             : beyond_resize(graph, node)   ? wide(expand_resize)
+                                            : kStays;
     case Op::kConv: {
       const std::size_t weight_rank = graph.type(graph.operands(node)[1]).rank();
       const bool batched = graph.type(graph.operands(node)[0]).rank() == weight_rank;

@@ -58,7 +58,7 @@ ValueId expand_resize(Emitter& e) {
       return e.emit(Op::kIndexSelect, AxisAttrs{static_cast<std::int64_t>(axis)}, {x, index});
     };
     if (attrs.mode == ResizeMode::kNearest) {
-      x = elements(nearest_elements(in, out, scale));
+      x = elements(nearest_elements(in, out, scale, attrs.size.size() == 2));
       continue;
     }
     if (in == out && attrs.mode == ResizeMode::kBilinear) continue;

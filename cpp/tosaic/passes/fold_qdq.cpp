@@ -134,10 +134,10 @@ class Folding {
   [[nodiscard]] static QParamsRef within(const QParams& read, const Constant* constant) {
     const IntegerLimits dtype = *integer_limits(read.storage);
     if (read.qmin <= dtype.low && read.qmax >= dtype.high) return std::make_shared<const QParams>(read);
-    bool inside = constant != nullptr && constant->storage.bound();
-    for (std::int64_t i = 0; inside && i < num_elements(constant->shape); ++i) {
-      const std::int64_t value = element_as_int(*constant, static_cast<std::size_t>(i));
-      inside = value >= read.qmin && value <= read.qmax;
+    bool inside = false;
+    if (constant != nullptr && constant->storage.bound() && num_elements(constant->shape) != 0) {
+      const IntegerLimits found = extremes_of(*constant);
+      inside = found.low >= read.qmin && found.high <= read.qmax;
     }
     QParams out = read;
     if (!inside) {

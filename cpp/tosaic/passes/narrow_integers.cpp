@@ -99,12 +99,8 @@ bool fits(const Interval& a, int bits) {
 Interval of_constant(const Constant& constant) {
   if (num_elements(constant.shape) == 0) return {0, 0};
   if (!constant.storage.bound()) return of_dtype(constant.dtype);
-  Interval range{kHuge, -kHuge};
-  for (std::size_t i = 0; i < static_cast<std::size_t>(num_elements(constant.shape)); ++i) {
-    const std::int64_t value = element_as_int(constant, i);
-    range = united(range, {value, value});
-  }
-  return range;
+  const IntegerLimits found = extremes_of(constant);
+  return {found.low, found.high};
 }
 
 bool has_i64(const Graph& graph, ValueId id) { return graph.type(id).dtype == DType::kI64; }

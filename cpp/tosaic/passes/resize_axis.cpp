@@ -30,8 +30,8 @@ bool within_limits(const ResizeAxis& axis) {
 }
 
 // Nearest takes the floor of o * in / out, and RESIZE rounds half up: half a pixel less.
-std::optional<ResizeAxis> nearest_axis(std::int64_t in, std::int64_t out, double scale) {
-  const std::vector<std::int64_t> elements = nearest_elements(in, out, scale);
+std::optional<ResizeAxis> nearest_axis(std::int64_t in, std::int64_t out, double scale, bool whole_steps) {
+  const std::vector<std::int64_t> elements = nearest_elements(in, out, scale, whole_steps);
   for (std::int64_t o = 0; o < out; ++o)
     if (elements[static_cast<std::size_t>(o)] != o * in / out) return std::nullopt;
   return completed({2 * out, 2 * in, -out}, in, out);
@@ -54,19 +54,22 @@ std::optional<ResizeAxis> exact_resize_axis(const ResizeAttrs& attrs, std::size_
                                             std::int64_t out) {
   const double scale = attrs.scales.empty() ? 0.0 : attrs.scales[i];
   const std::optional<ResizeAxis> axis = attrs.mode == ResizeMode::kNearest
-                                             ? nearest_axis(in, out, scale)
+                                             ? nearest_axis(in, out, scale, attrs.size.size() == 2)
                                              : bilinear_axis(in, out, attrs.align_corners, scale);
   return axis && within_limits(*axis) ? axis : std::nullopt;
 }
 
 // torch: min(floor(float(o) * float scale), in - 1)
-std::vector<std::int64_t> nearest_elements(std::int64_t in, std::int64_t out, double scale) {
+std::vector<std::int64_t> nearest_elements(std::int64_t in, std::int64_t out, double scale,
+                                           bool whole_steps) {
+  const bool steps = whole_steps && (out == in || out == 2 * in);
   const float ratio =
       scale > 0.0 ? static_cast<float>(1.0 / scale) : static_cast<float>(in) / static_cast<float>(out);
   std::vector<std::int64_t> elements;
   for (std::int64_t o = 0; o < out; ++o)
     elements.push_back(
-        std::min(static_cast<std::int64_t>(std::floor(static_cast<float>(o) * ratio)), in - 1));
+        steps ? o * in / out
+              : std::min(static_cast<std::int64_t>(std::floor(static_cast<float>(o) * ratio)), in - 1));
   return elements;
 }
 

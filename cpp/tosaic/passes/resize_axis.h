@@ -20,8 +20,10 @@ struct ResizeAxis {
 [[nodiscard]] std::optional<ResizeAxis> exact_resize_axis(const ResizeAttrs& attrs, std::size_t i,
                                                           std::int64_t in, std::int64_t out);
 
-// torch's nearest element for each output.
-[[nodiscard]] std::vector<std::int64_t> nearest_elements(std::int64_t in, std::int64_t out, double scale);
+// torch's nearest element for each output, by the given scale (0: by the extents). `whole_steps`, as it is
+// with two axes: whatever the scale, elements are copied where out = in, and taken twice where out = 2 in.
+[[nodiscard]] std::vector<std::int64_t> nearest_elements(std::int64_t in, std::int64_t out, double scale,
+                                                         bool whole_steps);
 
 // What an output reads of its axis: the sum of elements times weights.
 struct ResizeTap {
