@@ -252,7 +252,8 @@ TEST_CASE("an operator over quantized values is refused before lower-to-integer"
   b.output(b.graph->result(b.graph->node(node)));
   CHECK_THROWS_WITH(prepare(b.graph),
                     "[prepare] an operator over quantized values of this stage cannot be run: got neg "
-                    "(node 'neg', module 'net', model.py:4). Lower the graph to integer operators first.");
+                    "(node 'neg', module 'net', model.py:4). Run the pass unfold-qdq, or lower the graph to "
+                    "integer operators first.");
   b.graph->stage = Stage::kInteger;
   CHECK_NOTHROW(prepare(b.graph));
 }
