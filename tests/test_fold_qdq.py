@@ -167,8 +167,8 @@ def test_every_reason_names_the_node_and_who_reads_or_made_the_float() -> None:
     assert reasons(folded(call, X)) == [
         "conv2d: its result is read as a float by node 'sin'",
         "conv2d: its result is an output of the graph, as a float",
-        "_to_copy: its result is f16, and integers stand for f32 alone",
-        "cos: operand 'input' was never quantized: it is a float of node 'mul'",
+        "to: its result is f16, and integers stand for f32 alone",
+        "cos: operand 'input' was never quantized: it is a float of node 'mul_1'",
     ]
 
 

@@ -67,16 +67,16 @@ def reduction(
     return args, kwargs
 
 
+FACTORS = ("unit", "normal", "small", "nan", "inf")
+"""None below the normal range: what TOSA may flush to zero would make the whole product zero."""
 WIDE = ("float32", "float32", "float16", "bfloat16", "int64", "int32")
 FLOATS = ("float32", "float16", "bfloat16", "float64")
 ROWS["sum"] = Row(reduction("none", dtype=WIDE), scale="terms")
 ROWS["sum.dim_IntList"] = Row(reduction("list?", dtype=WIDE), scale="terms")
 ROWS["mean"] = Row(reduction("none", FLOAT, dtype=FLOATS), scale="terms")
 ROWS["mean.dim"] = Row(reduction("list?", FLOAT, dtype=FLOATS), scale="terms")
-ROWS["prod"] = Row(reduction("none", kinds=("unit", "normal", "small", "special"), dtype=WIDE), scale="terms")
-ROWS["prod.dim_int"] = Row(
-    reduction("one", kinds=("unit", "normal", "small", "special"), dtype=WIDE), scale="terms"
-)
+ROWS["prod"] = Row(reduction("none", kinds=FACTORS, dtype=WIDE), scale="terms")
+ROWS["prod.dim_int"] = Row(reduction("one", kinds=FACTORS, dtype=WIDE), scale="terms")
 for _name in ("amax", "amin"):
     ROWS[_name] = Row(reduction("list?", ANY, CHOSEN))
 for _name in ("max", "min"):

@@ -50,7 +50,11 @@ class Explanation {
 
   void integers(const Node& node) {
     const ValueId from = graph_.operands(node)[0];
-    if (graph_.type(from).qparams) return;
+    const QParamsRef& known = graph_.type(from).qparams;
+    const auto& read = Graph::attrs<DequantizeAttrs>(node);
+    if (known && known->axis == read.axis && known->scales == read.scales &&
+        known->zero_points == read.zero_points)
+      return;
     const std::span<const NodeId> users = graph_.users(from);
     for (const NodeId user : users)
       if (graph_.node(user).op != Op::kDequantize) {
@@ -92,11 +96,11 @@ class Explanation {
       add(node, "its result is " + std::string(to_string(dtype)) + ", and integers stand for f32 alone");
       return;
     }
-    for (const NodeId user : graph_.users(id))
-      if (!is_quantized(user)) {
-        add(node, "its result is read as a float by node '" + graph_.node_name(graph_.node(user)) + "'");
-        return;
-      }
+    const std::span<const NodeId> users = graph_.users(id);
+    const auto reader =
+        std::find_if(users.begin(), users.end(), [this](NodeId user) { return !is_quantized(user); });
+    if (reader != users.end())
+      add(node, "its result is read as a float by node '" + graph_.node_name(graph_.node(*reader)) + "'");
     if (graph_.is_output(id)) add(node, "its result is an output of the graph, as a float");
   }
 
