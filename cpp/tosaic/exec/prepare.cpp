@@ -4,6 +4,7 @@
 #include <set>
 
 #include "tosaic/ir/control_flow.h"
+#include "tosaic/ir/quantized.h"
 #include "tosaic/kernels/packs.h"
 
 namespace tosaic::exec {
@@ -133,20 +134,8 @@ class Preparer {
   // Before lower-to-integer an operator over quantized values means q(op(dq(x))), which kernels do not know:
   // unfold-qdq writes it out. What only moves integers that stand for the same numbers is run on them.
   void verify_no_hidden_quantization(const Node& node) const {
-    if (graph().stage != Stage::kQuantized || node.op == Op::kQuantize || node.op == Op::kDequantize) return;
-    const QParams* first = nullptr;
-    bool equal = true;
-    const auto look = [&](ValueId value) {
-      const QParams* found = value.valid() ? graph().type(value).qparams.get() : nullptr;
-      if (found == nullptr) return;
-      if (first == nullptr) first = found;
-      equal = equal && found->scales == first->scales && found->zero_points == first->zero_points;
-    };
-    for (const ValueId operand : graph().operands(node)) look(operand);
-    for (std::uint32_t i = 0; i < node.result_count; ++i) look(graph().result(node, i));
-    const bool fills = node.op == Op::kPad || node.op == Op::kTril || node.op == Op::kTriu;
-    const bool moves = info(node.op).has(kMovement) || info(node.op).has(kView);
-    if (first == nullptr || (moves && !fills && equal)) return;
+    if (graph().stage != Stage::kQuantized || !means_numbers(graph(), node) || keeps_numbers(graph(), node))
+      return;
     throw UnsupportedOp({.where = "prepare",
                          .what = "an operator over quantized values of this stage cannot be run",
                          .got = std::string(info(node.op).name),

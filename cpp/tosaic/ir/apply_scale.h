@@ -27,13 +27,6 @@ struct Multiplier {
 // k32: `scale32` of RESCALE, for values of 32 bits. k16: for values of 48 bits.
 enum class MultiplierWidth : std::uint8_t { k16, k32 };
 
-// Integers low to high, both included.
-struct ValueRange {
-  std::int64_t low = 0, high = 0;
-  [[nodiscard]] constexpr bool contains(std::int64_t value) const { return low <= value && value <= high; }
-  bool operator==(const ValueRange&) const = default;
-};
-
 inline constexpr std::int32_t kMinShift = 2, kMaxShift = 62;
 inline constexpr ValueRange kInt32Values{std::numeric_limits<std::int32_t>::min(),
                                          std::numeric_limits<std::int32_t>::max()};

@@ -1,8 +1,7 @@
 #include "tosaic/ir/dtype.h"
 
-#include <limits>
-
 #include <array>
+#include <limits>
 
 #include "tosaic/base/error.h"
 
@@ -58,10 +57,10 @@ double largest_finite(DType dtype) {
   }
 }
 
-std::optional<IntegerLimits> integer_limits(DType dtype) {
+std::optional<ValueRange> integer_limits(DType dtype) {
   const auto bits = [](int count) {
     const std::int64_t half = std::int64_t{1} << (count - 1);
-    return IntegerLimits{-half, half - 1};
+    return ValueRange{-half, half - 1};
   };
   switch (dtype) {
     case DType::kI4:
@@ -69,18 +68,17 @@ std::optional<IntegerLimits> integer_limits(DType dtype) {
     case DType::kI8:
       return bits(8);
     case DType::kU8:
-      return IntegerLimits{0, 255};
+      return ValueRange{0, 255};
     case DType::kI16:
       return bits(16);
     case DType::kU16:
-      return IntegerLimits{0, 65535};
+      return ValueRange{0, 65535};
     case DType::kI32:
       return bits(32);
     case DType::kI48:
       return bits(48);
     case DType::kI64:
-      return IntegerLimits{std::numeric_limits<std::int64_t>::min(),
-                           std::numeric_limits<std::int64_t>::max()};
+      return ValueRange{std::numeric_limits<std::int64_t>::min(), std::numeric_limits<std::int64_t>::max()};
     case DType::kBool:
     case DType::kF8E4M3:
     case DType::kF8E5M2:

@@ -37,11 +37,14 @@ enum class DType : std::uint8_t {
   return dtype > DType::kBool && dtype < DType::kF8E4M3;
 }
 
-// What integers of a dtype can be, both ends included; nothing for bool and floats.
-struct IntegerLimits {
+// Integers low to high, both included.
+struct ValueRange {
   std::int64_t low = 0, high = 0;
+  [[nodiscard]] constexpr bool contains(std::int64_t value) const { return low <= value && value <= high; }
+  bool operator==(const ValueRange&) const = default;
 };
-[[nodiscard]] std::optional<IntegerLimits> integer_limits(DType dtype);
+// What integers of a dtype can be; nothing for bool and floats.
+[[nodiscard]] std::optional<ValueRange> integer_limits(DType dtype);
 
 // Of a float dtype.
 [[nodiscard]] double largest_finite(DType dtype);

@@ -103,6 +103,16 @@ NodeId Graph::add_node(Op op, AttrsRef attrs, std::span<const ValueId> operands,
   return id;
 }
 
+NodeId Graph::add_copy(const Graph& source, const Node& node, std::span<const ValueId> operands) {
+  std::vector<TensorType> types;
+  for (std::uint32_t r = 0; r < node.result_count; ++r) types.push_back(source.type(source.result(node, r)));
+  const NodeId copy =
+      add_node(node.op, node.attrs, operands, types, node.origin, source.node_name(node), node.regions);
+  for (std::uint32_t r = 1; r < node.result_count; ++r)
+    rename(result(nodes_[copy.index()], r), source.value(source.result(node, r)).name);
+  return copy;
+}
+
 ValueId Graph::add(Op op, Attrs attributes, std::span<const ValueId> operands, OriginRef origin,
                    std::string node_name) {
   const std::vector<TensorType> types = infer_node(*this, op, attributes, operands, origin, node_name);

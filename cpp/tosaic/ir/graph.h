@@ -89,6 +89,8 @@ class Graph {
   NodeId add_node(Op op, AttrsRef attrs, std::span<const ValueId> operands,
                   std::span<const TensorType> results, OriginRef origin, std::string name,
                   std::vector<std::shared_ptr<const Graph>> regions = {});
+  // The node of another graph over these operands, with the types, names and regions it has there.
+  NodeId add_copy(const Graph& source, const Node& node, std::span<const ValueId> operands);
   // Single-result node with its type by infer().
   ValueId add(Op op, Attrs attributes, std::span<const ValueId> operands, OriginRef origin,
               std::string node_name = "");

@@ -2,7 +2,6 @@
 #include "tosaic/ir/infer.h"
 
 #include <algorithm>
-#include <deque>
 
 #include "tosaic/base/error.h"
 #include "tosaic/ir/infer_rules.h"
@@ -461,7 +460,7 @@ namespace {
 
 // `numbers` holds the types that differ from the stored ones.
 std::vector<const TensorType*> types_of(const Graph& graph, Op op, std::span<const ValueId> operands,
-                                        std::deque<TensorType>& numbers) {
+                                        std::vector<TensorType>& numbers) {
   std::vector<const TensorType*> types;
   types.reserve(operands.size());
   for (const ValueId id : operands) {
@@ -471,8 +470,11 @@ std::vector<const TensorType*> types_of(const Graph& graph, Op op, std::span<con
                           .expected = "a value id below " + std::to_string(graph.values().size()),
                           .got = std::to_string(id.index())});
     const TensorType* type = id.valid() ? &graph.type(id) : nullptr;
-    if (type != nullptr && type->qparams && graph.stage == Stage::kQuantized)
-      type = &numbers.emplace_back(as_number(graph, op, *type));
+    if (type != nullptr && dtype_seen_by(graph, op, *type) != type->dtype) {
+      numbers.reserve(operands.size());  // so that pointers stay
+      type = &numbers.emplace_back(*type);
+      numbers.back().dtype = dtype_seen_by(graph, op, *type);
+    }
     types.push_back(type);
   }
   return types;
@@ -507,7 +509,7 @@ std::vector<TensorType> infer_node(const Graph& graph, Op op, const Attrs& attrs
                                    const std::string& name) {
   const std::string node_name = name.empty() ? std::string(info(op).name) : name;
   try {
-    std::deque<TensorType> numbers;
+    std::vector<TensorType> numbers;
     return infer(op, attrs, types_of(graph, op, operands, numbers));
   } catch (const InvalidGraph& error) {
     throw InvalidGraph(located(error.parts(), origin, node_name));
@@ -516,10 +518,9 @@ std::vector<TensorType> infer_node(const Graph& graph, Op op, const Attrs& attrs
   }
 }
 
-TensorType as_number(const Graph& graph, Op op, const TensorType& type) {
+DType dtype_seen_by(const Graph& graph, Op op, const TensorType& type) {
   const bool over_integers = op == Op::kQuantize || op == Op::kDequantize;
-  if (graph.stage != Stage::kQuantized || !type.qparams || over_integers) return type;
-  return {.dtype = DType::kF32, .shape = type.shape, .order = type.order, .qparams = nullptr};
+  return graph.stage == Stage::kQuantized && type.qparams && !over_integers ? DType::kF32 : type.dtype;
 }
 
 DType promoted_dtype(std::span<const TensorType* const> operands) {

@@ -27,9 +27,9 @@ namespace tosaic {
                                                  std::span<const ValueId> operands, const OriginRef& origin,
                                                  const std::string& name);
 
-// A value's type as an operator of this graph sees it: at stage quantized an operator over values with
+// A value's dtype as an operator of this graph sees it: at stage quantized an operator over values with
 // qparams means q(op(dq(x))), so to all but quantize and dequantize these are f32.
-[[nodiscard]] TensorType as_number(const Graph& graph, Op op, const TensorType& type);
+[[nodiscard]] DType dtype_seen_by(const Graph& graph, Op op, const TensorType& type);
 
 // torch's result dtype of a binary operator: tensors of rank >= 1 outrank rank-0 ones of the same or a lower
 // category.

@@ -220,7 +220,7 @@ std::int64_t element_as_int(const Constant& constant, std::size_t i) {
   return load_integer(constant.dtype, element(constant, i));
 }
 
-IntegerLimits extremes_of(const Constant& constant) {
+ValueRange extremes_of(const Constant& constant) {
   if (constant.dtype == DType::kI8) {  // weights: by the million
     std::int8_t low = std::numeric_limits<std::int8_t>::max(), high = std::numeric_limits<std::int8_t>::min();
     for (const std::byte byte : constant.bytes()) {
@@ -230,7 +230,7 @@ IntegerLimits extremes_of(const Constant& constant) {
     }
     return {low, high};
   }
-  IntegerLimits limits{std::numeric_limits<std::int64_t>::max(), std::numeric_limits<std::int64_t>::min()};
+  ValueRange limits{std::numeric_limits<std::int64_t>::max(), std::numeric_limits<std::int64_t>::min()};
   for (std::size_t i = 0; i < static_cast<std::size_t>(num_elements(constant.shape)); ++i) {
     const std::int64_t value = element_as_int(constant, i);
     limits = {std::min(limits.low, value), std::max(limits.high, value)};

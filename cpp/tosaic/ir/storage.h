@@ -66,7 +66,7 @@ using ConstantRef = std::shared_ptr<const Constant>;
 [[nodiscard]] double element_as_double(const Constant& constant, std::size_t i);
 [[nodiscard]] std::int64_t element_as_int(const Constant& constant, std::size_t i);
 // The least and the greatest element of a bound integer constant that has elements.
-[[nodiscard]] IntegerLimits extremes_of(const Constant& constant);
+[[nodiscard]] ValueRange extremes_of(const Constant& constant);
 // A one-value-per-element constant of `dtype` from doubles (rounded half to even, integers saturate).
 [[nodiscard]] ConstantRef make_constant(std::string name, DType dtype, const Shape& shape,
                                         std::span<const double> values);

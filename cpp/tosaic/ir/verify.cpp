@@ -175,7 +175,7 @@ void Checker::qparams(const Value& value) {
              .got = std::move(got),
              .node = value.name});
   };
-  const std::optional<IntegerLimits> range = integer_limits(q.storage);
+  const std::optional<ValueRange> range = integer_limits(q.storage);
   if (!range) return fail("an integer storage dtype", std::string(to_string(q.storage)));
   if (q.qmin > q.qmax || q.qmin < range->low || q.qmax > range->high)
     return fail("a range within " + std::to_string(range->low) + ".." + std::to_string(range->high),
@@ -409,7 +409,9 @@ void Checker::types(const Node& node) {
   }
   for (std::uint32_t i = 0; i < node.result_count; ++i) {
     const Value& value = graph_.value(graph_.result(node, i));
-    if (same_array(as_number(graph_, node.op, value.type), inferred[i])) continue;
+    if (dtype_seen_by(graph_, node.op, value.type) == inferred[i].dtype &&
+        value.type.shape == inferred[i].shape)
+      continue;
     invalid(node, {.what = "the stored type of result '" + value.name + "' of " +
                            std::string(info(node.op).name) + " is not the inferred one",
                    .expected = array_text(inferred[i]),

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "tosaic/ir/control_flow.h"
+#include "tosaic/ir/quantized.h"
 
 namespace tosaic::passes {
 namespace {
@@ -51,10 +52,7 @@ class Explanation {
   void integers(const Node& node) {
     const ValueId from = graph_.operands(node)[0];
     const QParamsRef& known = graph_.type(from).qparams;
-    const auto& read = Graph::attrs<DequantizeAttrs>(node);
-    if (known && known->axis == read.axis && known->scales == read.scales &&
-        known->zero_points == read.zero_points)
-      return;
+    if (known && same_grid(*known, Graph::attrs<DequantizeAttrs>(node))) return;
     const std::span<const NodeId> users = graph_.users(from);
     for (const NodeId user : users)
       if (graph_.node(user).op != Op::kDequantize) {

@@ -21,29 +21,11 @@ FloatRange range_of(double min, double max, double least = 0) {
 }
 
 FloatRange of_dtype(DType dtype) {
-  switch (dtype) {  // NOLINT: the dtypes that bound their elements
-    case DType::kBool:
-      return {0, 1, 1};
-    case DType::kI4:
-      return {-8, 7, 1};
-    case DType::kI8:
-      return {-128, 127, 1};
-    case DType::kU8:
-      return {0, 255, 1};
-    case DType::kI16:
-      return {-32768, 32767, 1};
-    case DType::kU16:
-      return {0, 65535, 1};
-    case DType::kI32:
-      return {-0x1p31, 0x1p31, 1};
-    case DType::kI48:
-    case DType::kI64:
-      return {-0x1p63, 0x1p63, 1};
-    case DType::kF16:
-      return {-kInf, kInf, 0x1p-24};
-    default:
-      return {};
-  }
+  if (dtype == DType::kBool) return {0, 1, 1};
+  if (dtype == DType::kF16) return {-kInf, kInf, 0x1p-24};
+  const std::optional<ValueRange> integers = integer_limits(dtype);
+  return integers ? FloatRange{static_cast<double>(integers->low), static_cast<double>(integers->high), 1}
+                  : FloatRange{};
 }
 
 // What rounding to the dtype may add: relative error, overflow to infinity, underflow to zero.
@@ -205,23 +187,8 @@ FloatRange Rules::of_node(const Node& node) const {
         return range_of(terms.min, product(terms, range_of(count, count)).max);
       return product(united(terms, range_of(0, 0)), range_of(0, count));
     }
-    case Op::kCast:
-    case Op::kAmax:
-    case Op::kAmin:
-    case Op::kReshape:
-    case Op::kClone:
-    case Op::kPermute:
-    case Op::kExpand:
-    case Op::kRepeat:
-    case Op::kSlice:
-    case Op::kFlip:
-    case Op::kGather:
-    case Op::kIndexSelect:
-    case Op::kIndex:
-    case Op::kMaxPool:
-      return at(node, 0);
     default:
-      return of_dtype(graph_.type(graph_.result(node)).dtype);
+      return takes_elements(node.op) ? at(node, 0) : of_dtype(graph_.type(graph_.result(node)).dtype);
   }
 }
 

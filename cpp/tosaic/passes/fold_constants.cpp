@@ -18,10 +18,10 @@
 
 #include "tosaic/exec/fold.h"
 #include "tosaic/ir/control_flow.h"
+#include "tosaic/ir/quantized.h"
 #include "tosaic/ir/rewriter.h"
 #include "tosaic/passes/match.h"
 #include "tosaic/passes/pass.h"
-#include "tosaic/passes/quantized.h"
 #include "tosaic/passes/regions.h"
 
 namespace tosaic::passes {
@@ -34,12 +34,7 @@ constexpr std::size_t kLargeBytes = 64 * 1024;
 bool runs_on_integers(const Graph& graph, const Node& node) {
   if (graph.stage != Stage::kQuantized || node.op == Op::kQuantize) return true;
   if (node.op == Op::kDequantize) return false;
-  const auto is_labelled = [&](ValueId id) { return id.valid() && graph.type(id).qparams != nullptr; };
-  const std::span<const ValueId> operands = graph.operands(node);
-  bool labelled = std::any_of(operands.begin(), operands.end(), is_labelled);
-  for (std::uint32_t r = 0; r < node.result_count; ++r)
-    labelled = labelled || is_labelled(graph.result(node, r));
-  return !labelled || keeps_numbers(graph, node);
+  return !means_numbers(graph, node) || keeps_numbers(graph, node);
 }
 
 bool may_fold(const Graph& graph, const Node& node) {

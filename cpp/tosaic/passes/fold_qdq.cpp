@@ -24,8 +24,8 @@
 
 #include "tosaic/ir/control_flow.h"
 #include "tosaic/ir/infer.h"
+#include "tosaic/ir/quantized.h"
 #include "tosaic/passes/pass.h"
-#include "tosaic/passes/quantized.h"
 
 namespace tosaic::passes {
 namespace {
@@ -42,11 +42,6 @@ void add_way(Ways& ways, const QParamsRef& way) {
   if (std::none_of(ways.begin(), ways.end(),
                    [&](const QParamsRef& known) { return same_qparams(known, way); }))
     ways.push_back(way);
-}
-
-// The real numbers are the same; ranges may differ.
-bool same_grid(const QParams& a, const QParams& b) {
-  return a.axis == b.axis && a.scales == b.scales && a.zero_points == b.zero_points;
 }
 
 class Folding {
@@ -132,11 +127,11 @@ class Folding {
   // Integers from outside may lie anywhere in their dtype: to dequantize them no range matters. Constants
   // keep the range they are read with if they lie in it.
   [[nodiscard]] static QParamsRef within(const QParams& read, const Constant* constant) {
-    const IntegerLimits dtype = *integer_limits(read.storage);
+    const ValueRange dtype = *integer_limits(read.storage);
     if (read.qmin <= dtype.low && read.qmax >= dtype.high) return std::make_shared<const QParams>(read);
     bool inside = false;
     if (constant != nullptr && constant->storage.bound() && num_elements(constant->shape) != 0) {
-      const IntegerLimits found = extremes_of(*constant);
+      const ValueRange found = extremes_of(*constant);
       inside = found.low >= read.qmin && found.high <= read.qmax;
     }
     QParams out = read;
@@ -170,7 +165,7 @@ class Folding {
   [[nodiscard]] bool agrees(const Node& dequantize) const {
     const QParamsRef& known = labels_[operand(dequantize).index()];
     return known && Graph::attrs<DequantizeAttrs>(dequantize).dtype == DType::kF32 &&
-           same_grid(*known, *read_by(dequantize));
+           same_grid(*known, Graph::attrs<DequantizeAttrs>(dequantize));
   }
 
   // ---- ways in which floats are quantized ----
@@ -344,8 +339,7 @@ class Folding {
     for (const Form& form : forms_[id.index()]) {
       if (!form.exact) continue;
       const Node& node = *graph_.producer(id);
-      const QParams& q = *form.qparams;
-      const DequantizeAttrs attrs{DType::kF32, q.axis, q.qmin, q.qmax, q.scales, q.zero_points};
+      const auto attrs = attrs_of_qparams<DequantizeAttrs>(DType::kF32, *form.qparams);
       return made =
                  out_.add(Op::kDequantize, attrs, std::span(&form.id, 1), node.origin, graph_.value(id).name);
     }
@@ -404,16 +398,11 @@ class Folding {
   void make_as_it_was(const Node& node) {
     std::vector<ValueId> operands;
     for (const ValueId id : graph_.operands(node)) operands.push_back(id.valid() ? as_it_was(id) : id);
-    std::vector<TensorType> types;
+    const NodeId made = out_.add_copy(graph_, node, operands);
     for (std::uint32_t r = 0; r < node.result_count; ++r) {
-      TensorType type = graph_.type(graph_.result(node, r));
-      type.qparams = labels_[node.first_result + r];
-      types.push_back(std::move(type));
-    }
-    const NodeId made = out_.add_node(node.op, node.attrs, operands, types, node.origin,
-                                      graph_.node_name(node), node.regions);
-    for (std::uint32_t r = 0; r < node.result_count; ++r)
       made_[node.first_result + r] = out_.result(out_.node(made), r);
+      out_.set_qparams(made_[node.first_result + r], labels_[node.first_result + r]);
+    }
   }
 
   void make(const Node& node) {

@@ -33,4 +33,27 @@ namespace tosaic::passes {
   return node != nullptr && node->op == op ? node : nullptr;
 }
 
+// Every element of the result is one of operand 0, cast perhaps: a range of these is one of it.
+[[nodiscard]] inline bool takes_elements(Op op) {
+  switch (op) {  // NOLINT: the operators that do
+    case Op::kCast:
+    case Op::kAmax:
+    case Op::kAmin:
+    case Op::kReshape:
+    case Op::kClone:
+    case Op::kPermute:
+    case Op::kExpand:
+    case Op::kRepeat:
+    case Op::kSlice:
+    case Op::kFlip:
+    case Op::kGather:
+    case Op::kIndexSelect:
+    case Op::kIndex:
+    case Op::kMaxPool:
+      return true;
+    default:
+      return false;
+  }
+}
+
 }  // namespace tosaic::passes

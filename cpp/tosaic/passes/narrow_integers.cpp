@@ -99,7 +99,7 @@ bool fits(const Interval& a, int bits) {
 Interval of_constant(const Constant& constant) {
   if (num_elements(constant.shape) == 0) return {0, 0};
   if (!constant.storage.bound()) return of_dtype(constant.dtype);
-  const IntegerLimits found = extremes_of(constant);
+  const ValueRange found = extremes_of(constant);
   return {found.low, found.high};
 }
 
@@ -396,23 +396,10 @@ class Ranges {
         const std::int64_t count = reduced_count(node);
         return product(united(at(node, 0), {0, 0}), {count, count});
       }
-      case Op::kCast:
-      case Op::kAmax:
-      case Op::kAmin:
       case Op::kCeil:
       case Op::kFloor:
       case Op::kRound:
       case Op::kTrunc:
-      case Op::kReshape:
-      case Op::kClone:
-      case Op::kPermute:
-      case Op::kExpand:
-      case Op::kRepeat:
-      case Op::kSlice:
-      case Op::kFlip:
-      case Op::kGather:
-      case Op::kIndexSelect:
-      case Op::kIndex:
       case Op::kEmbedding:
         return at(node, 0);
       case Op::kCat:
@@ -421,12 +408,10 @@ class Ranges {
         const std::int64_t value = as_int(Graph::attrs<PadAttrs>(node).value);
         return united(at(node, 0), {value, value});
       }
-      case Op::kMaxPool:
-        return at(node, 0);
       case Op::kArgmax:
         return {0, std::max<std::int64_t>(0, num_elements(graph_.type(graph_.operands(node)[0]).shape) - 1)};
       default:
-        return of_dtype(graph_.type(graph_.result(node)).dtype);
+        return takes_elements(node.op) ? at(node, 0) : of_dtype(graph_.type(graph_.result(node)).dtype);
     }
   }
 

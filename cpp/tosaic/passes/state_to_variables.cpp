@@ -96,17 +96,9 @@ class Conversion {
   void copy(const Node& node) {
     std::vector<ValueId> operands;
     for (const ValueId operand : source_.operands(node)) operands.push_back(mapped(operand));
-    std::vector<TensorType> types;
+    const NodeId id = out_.add_copy(source_, node, operands);
     for (std::uint32_t i = 0; i < node.result_count; ++i)
-      types.push_back(source_.type(source_.result(node, i)));
-    const NodeId id = out_.add_node(node.op, node.attrs, operands, types, node.origin,
-                                    source_.node_name(node), node.regions);
-    for (std::uint32_t i = 0; i < node.result_count; ++i) {
-      const ValueId fresh = out_.result(out_.node(id), i);
-      map_[source_.result(node, i).index()] = fresh;
-      const std::string& name = source_.value(source_.result(node, i)).name;
-      if (out_.value(fresh).name != name) out_.rename(fresh, name);
-    }
+      map_[source_.result(node, i).index()] = out_.result(out_.node(id), i);
   }
 
   void outputs() {

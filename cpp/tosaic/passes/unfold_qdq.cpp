@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "tosaic/ir/infer.h"
+#include "tosaic/ir/quantized.h"
 #include "tosaic/passes/pass.h"
-#include "tosaic/passes/quantized.h"
 
 namespace tosaic::passes {
 namespace {
@@ -39,14 +39,6 @@ class Unfolding {
  private:
   [[nodiscard]] const QParamsRef& label(ValueId id) const { return graph_.type(id).qparams; }
 
-  [[nodiscard]] bool touches_labels(const Node& node) const {
-    if (node.op == Op::kQuantize || node.op == Op::kDequantize) return false;
-    bool any = false;
-    for (const ValueId id : graph_.operands(node)) any = any || (id.valid() && label(id));
-    for (std::uint32_t r = 0; r < node.result_count; ++r) any = any || label(graph_.result(node, r));
-    return any;
-  }
-
   // The value as it is stored.
   ValueId integers(ValueId id) {
     if (!id.valid()) return id;
@@ -64,8 +56,7 @@ class Unfolding {
     if (!id.valid() || !label(id)) return stored;
     ValueId& made = numbers_[id.index()];
     if (made.valid()) return made;
-    const QParams& q = *label(id);
-    const DequantizeAttrs attrs{DType::kF32, q.axis, q.qmin, q.qmax, q.scales, q.zero_points};
+    const auto attrs = attrs_of_qparams<DequantizeAttrs>(DType::kF32, *label(id));
     const Node* producer = graph_.producer(id);
     return made = out_.add(Op::kDequantize, attrs, std::span(&stored, 1),
                            producer != nullptr ? producer->origin : user.origin,
@@ -73,15 +64,19 @@ class Unfolding {
   }
 
   void make(const Node& node) {
-    if (!touches_labels(node) || keeps_numbers(graph_, node)) {
+    if (!means_numbers(graph_, node) || keeps_numbers(graph_, node)) {
       keep(node);
       return;
     }
     std::vector<ValueId> operands;
     for (const ValueId id : graph_.operands(node)) operands.push_back(number(id, node));
     std::vector<TensorType> types;
-    for (std::uint32_t r = 0; r < node.result_count; ++r)
-      types.push_back(as_number(graph_, node.op, graph_.type(graph_.result(node, r))));
+    for (std::uint32_t r = 0; r < node.result_count; ++r) {
+      TensorType type = graph_.type(graph_.result(node, r));
+      type.dtype = dtype_seen_by(graph_, node.op, type);
+      type.qparams = nullptr;
+      types.push_back(std::move(type));
+    }
     const bool rounds = label(graph_.result(node)) != nullptr;
     const std::string name = graph_.node_name(node) + (rounds ? "_unrounded" : "");
     const NodeId made = out_.add_node(node.op, node.attrs, operands, types, node.origin, name, node.regions);
@@ -92,10 +87,9 @@ class Unfolding {
   ValueId rounded(const Node& node, std::uint32_t r, ValueId number) {
     const ValueId result = graph_.result(node, r);
     if (!label(result)) return number;
-    const QParams& q = *label(result);
+    const auto attrs = attrs_of_qparams<QuantizeAttrs>(label(result)->storage, *label(result));
     const ValueId made =
-        out_.add(Op::kQuantize, QuantizeAttrs{q.storage, q.axis, q.qmin, q.qmax, q.scales, q.zero_points},
-                 std::span(&number, 1), node.origin, graph_.value(result).name);
+        out_.add(Op::kQuantize, attrs, std::span(&number, 1), node.origin, graph_.value(result).name);
     out_.set_qparams(made, label(result));
     return made;
   }
@@ -103,11 +97,7 @@ class Unfolding {
   void keep(const Node& node) {
     std::vector<ValueId> operands;
     for (const ValueId id : graph_.operands(node)) operands.push_back(integers(id));
-    std::vector<TensorType> types;
-    for (std::uint32_t r = 0; r < node.result_count; ++r)
-      types.push_back(graph_.type(graph_.result(node, r)));
-    const NodeId made = out_.add_node(node.op, node.attrs, operands, types, node.origin,
-                                      graph_.node_name(node), node.regions);
+    const NodeId made = out_.add_copy(graph_, node, operands);
     for (std::uint32_t r = 0; r < node.result_count; ++r)
       made_[node.first_result + r] = out_.result(out_.node(made), r);
   }

@@ -49,16 +49,6 @@ void with_element(DType dtype, Visit&& visit) {
   fail("the storage dtype", "i4, i8, u8, i16, u16 or i32", std::string(to_string(dtype)));
 }
 
-// i4 lies in eight bits.
-ValueRange values_of(DType dtype) {
-  ValueRange range;
-  with_element(dtype, [&](auto element) {
-    using T = decltype(element);
-    range = {std::numeric_limits<T>::min(), std::numeric_limits<T>::max()};
-  });
-  return dtype == DType::kI4 ? ValueRange{-8, 7} : range;
-}
-
 std::int64_t channels_of(const QParams& qparams, const Shape& shape) {
   return qparams.axis ? shape[static_cast<std::size_t>(*qparams.axis)] : 1;
 }
@@ -85,7 +75,8 @@ void require_count(std::size_t values, const Shape& shape) {
 }  // namespace
 
 void require_qparams(const QParams& qparams, const Shape& shape) {
-  const ValueRange range = values_of(qparams.storage);
+  with_element(qparams.storage, [](auto) {});  // refuses other dtypes
+  const ValueRange range = *integer_limits(qparams.storage);
   if (qparams.qmin > qparams.qmax || !range.contains(qparams.qmin) || !range.contains(qparams.qmax))
     fail("the bounds of " + std::string(to_string(qparams.storage)),
          "qmin <= qmax within " + std::to_string(range.low) + " to " + std::to_string(range.high),

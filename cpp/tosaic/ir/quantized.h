@@ -1,4 +1,4 @@
-// What operators do to quantized values, as fold-qdq and unfold-qdq see it.
+// What operators do to values with qparams, at stage quantized.
 #pragma once
 
 #include <memory>
@@ -6,13 +6,25 @@
 
 #include "tosaic/ir/graph.h"
 
-namespace tosaic::passes {
+namespace tosaic {
 
 // The parameters that a quantize or dequantize node carries, for integers of that storage dtype.
 template <class A>
 [[nodiscard]] QParamsRef qparams_of(const A& attrs, DType storage) {
   return std::make_shared<const QParams>(
       QParams{storage, attrs.qmin, attrs.qmax, attrs.axis, attrs.scales, attrs.zero_points});
+}
+
+template <class A>
+[[nodiscard]] A attrs_of_qparams(DType dtype, const QParams& qparams) {
+  return {dtype, qparams.axis, qparams.qmin, qparams.qmax, qparams.scales, qparams.zero_points};
+}
+
+// Integers stand for the same numbers, by qparams or the attributes of a quantize or dequantize node; ranges
+// may differ.
+template <class A, class B>
+[[nodiscard]] bool same_grid(const A& a, const B& b) {
+  return a.axis == b.axis && a.scales == b.scales && a.zero_points == b.zero_points;
 }
 
 [[nodiscard]] inline bool same_qparams(const QParamsRef& a, const QParamsRef& b) {
@@ -43,4 +55,7 @@ template <class A>
 // The node rearranges integers that stand for the same numbers before and behind it.
 [[nodiscard]] bool keeps_numbers(const Graph& graph, const Node& node);
 
-}  // namespace tosaic::passes
+// An operator, but for quantize and dequantize, over or onto values with qparams: it means their numbers.
+[[nodiscard]] bool means_numbers(const Graph& graph, const Node& node);
+
+}  // namespace tosaic

@@ -1,8 +1,8 @@
-#include "tosaic/passes/quantized.h"
+#include "tosaic/ir/quantized.h"
 
 #include <algorithm>
 
-namespace tosaic::passes {
+namespace tosaic {
 namespace {
 
 // The number that a movement fills up with, if it does.
@@ -95,4 +95,13 @@ bool keeps_numbers(const Graph& graph, const Node& node) {
   return true;
 }
 
-}  // namespace tosaic::passes
+bool means_numbers(const Graph& graph, const Node& node) {
+  if (node.op == Op::kQuantize || node.op == Op::kDequantize) return false;
+  const auto has_qparams = [&](ValueId id) { return id.valid() && graph.type(id).qparams != nullptr; };
+  const std::span<const ValueId> operands = graph.operands(node);
+  bool any = std::any_of(operands.begin(), operands.end(), has_qparams);
+  for (std::uint32_t r = 0; r < node.result_count; ++r) any = any || has_qparams(graph.result(node, r));
+  return any;
+}
+
+}  // namespace tosaic
