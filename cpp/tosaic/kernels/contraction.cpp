@@ -3,11 +3,14 @@
 //   dtype of the sums   reference   fast
 //   f32, f16, bf16, f8  double      float
 //   f64                 double      double
-//   4 to 16 bits        int64       double, exact: products are below 2^34, and sums of 2^19 of them below
-//   2^53 i32, i64            int64       int64 (the reference)
+//   i4, i8              int64       modulo 2^32, if the result has no more bits: pairs of int16 (isa/gemm.h)
+//   4 to 16 bits else   int64       double, exact: products are below 2^34, and sums of 2^19 of them below
+//                                   2^53
+//   i32, i64            int64       int64 (the reference)
 #include "tosaic/kernels/contraction.h"
 
 #include "tosaic/base/error.h"
+#include "tosaic/kernels/block.h"
 #include "tosaic/kernels/isa_tables.h"
 #include "tosaic/kernels/wide.h"
 
@@ -21,6 +24,12 @@ struct Reduced {
 
 const GemmKernels<float>& gemm_kernels(Isa isa, float) { return gemm_kernels_f32(isa); }
 const GemmKernels<double>& gemm_kernels(Isa isa, double) { return gemm_kernels_f64(isa); }
+const GemmKernels<std::int16_t>& gemm_kernels(Isa isa, std::int16_t) { return gemm_kernels_i16(isa); }
+const DepthwiseKernels<float>* depthwise_kernels(Isa isa, float) { return &depthwise_kernels_f32(isa); }
+const DepthwiseKernels<double>* depthwise_kernels(Isa, double) { return nullptr; }
+const DepthwiseKernels<std::int16_t>* depthwise_kernels(Isa isa, std::int16_t) {
+  return &depthwise_kernels_i16(isa);
+}
 
 // ---- convolutions ----
 
@@ -196,66 +205,68 @@ struct Roles {
   std::size_t left = 0, right = 1, third = 2;
 };
 
-struct Side {
-  const Operand* operand = nullptr;
-  std::size_t index = 0;
-  Index count = 0, zero_point = 0;
-  bool widened = false;
-  std::size_t at = 0;  // in scratch
-};
-
 template <class T>
 constexpr DType kOwnDType = std::is_same_v<T, float>    ? DType::kF32
                             : std::is_same_v<T, double> ? DType::kF64
+                            : sizeof(T) == 1            ? DType::kI8
+                            : sizeof(T) == 2            ? DType::kI16
+                            : sizeof(T) == 4            ? DType::kI32
                                                         : DType::kI64;
+
+// An operand as an array of T: where it lies, or converted in scratch.
+template <class T>
+class Side {
+ public:
+  // `reads`: what the core takes as it lies, whatever T is.
+  Side(const Request& request, std::size_t index, Index zero_point, bool reads, ScratchPlan& plan)
+      : index_(index), zero_point_(zero_point) {
+    present_ = index < request.operands.size() && request.operands[index].present;
+    if (!present_) return;
+    dtype_ = request.operands[index].dtype;
+    count_ = num_elements(request.operands[index].shape);
+    widened_ = !reads && (dtype_ != kOwnDType<T> || zero_point != 0);
+    if (widened_) at_ = plan.take<T>(count_);
+  }
+
+  const T* array(const Arrays& arrays) const {
+    if (!present_) return nullptr;
+    const std::byte* from = arrays.operands[index_];
+    if (!widened_) return reinterpret_cast<const T*>(from);
+    T* wide = piece<T>(arrays.scratch, at_);
+    if constexpr (sizeof(T) > 1) widen(dtype_, from, count_, zero_point_, wide);
+    return wide;
+  }
+
+ private:
+  std::size_t index_ = 0;
+  Index count_ = 0, zero_point_ = 0;
+  bool present_ = false, widened_ = false;
+  DType dtype_ = DType::kF32;
+  std::size_t at_ = 0;  // in scratch
+};
 
 // Runs a core over operands of any dtype: those that are not arrays of T already are converted in scratch.
 template <class T>
 Kernel around(const Request& request, const Roles& roles, const std::array<Index, 2>& zero_points,
-              Core<T> core) {
-  std::vector<Side> sides;
+              Core<T> core, bool has_epilogue = false) {
   ScratchPlan plan;
-  const std::array<std::size_t, 3> order{roles.left, roles.right, roles.third};
-  for (std::size_t role = 0; role < 3; ++role) {
-    const std::size_t i = order[role];
-    Side side{.index = i, .zero_point = role < 2 ? zero_points[role] : 0};
-    if (i < request.operands.size() && request.operands[i].present) {
-      side.operand = &request.operands[i];
-      side.count = num_elements(side.operand->shape);
-      side.widened =
-          !(role == 1 && core.owns_right) && (side.operand->dtype != kOwnDType<T> || side.zero_point != 0);
-      if (side.widened) side.at = plan.take<T>(side.count);
-    }
-    sides.push_back(side);
-  }
-  const Operand& result = request.results[0];
-  const Index result_count = num_elements(result.shape);
-  const bool narrowed = result.dtype != kOwnDType<T>;
-  const std::size_t result_at = plan.take<T>(narrowed ? result_count : 0);
+  const Side<Source<T>> left(request, roles.left, zero_points[0], !kReadsInPlace<T>, plan);
+  const Side<T> right(request, roles.right, zero_points[1], core.owns_right, plan);
+  const Side<Sum<T>> third(request, roles.third, 0, false, plan);
+  const DType dtype = request.results[0].dtype;
+  const Index count = num_elements(request.results[0].shape);
+  const bool narrowed = !has_epilogue && dtype != kOwnDType<Sum<T>>;
+  const std::size_t result_at = plan.take<Sum<T>>(narrowed ? count : 0);
   const std::size_t core_at = plan.take<std::byte>(static_cast<Index>(core.scratch_bytes));
 
-  std::array<DType, 3> dtypes{};
-  for (std::size_t role = 0; role < 3; ++role)
-    if (sides[role].operand != nullptr) dtypes[role] = sides[role].operand->dtype;
   Kernel kernel;
   kernel.scratch_bytes = plan.bytes();
   kernel.name = core.name;
   if (!request.options.reference) kernel.name.append(".").append(to_string(request.options.isa));
-  kernel.run = [=, dtype = result.dtype, run = std::move(core.run)](const Arrays& arrays) {
-    std::array<const T*, 3> operands{};
-    for (std::size_t role = 0; role < 3; ++role) {
-      const Side& side = sides[role];
-      if (side.operand == nullptr) continue;
-      const std::byte* from = arrays.operands[side.index];
-      operands[role] = reinterpret_cast<const T*>(from);
-      if (!side.widened) continue;
-      T* wide = piece<T>(arrays.scratch, side.at);
-      widen(dtypes[role], from, side.count, side.zero_point, wide);
-      operands[role] = wide;
-    }
-    T* to = narrowed ? piece<T>(arrays.scratch, result_at) : reinterpret_cast<T*>(arrays.results[0]);
-    run(operands.data(), to, arrays.scratch + core_at);
-    if (narrowed) narrow(to, result_count, dtype, arrays.results[0]);
+  kernel.run = [=, run = std::move(core.run)](const Arrays& arrays) {
+    std::byte* to = narrowed ? arrays.scratch + result_at : arrays.results[0];
+    run({left.array(arrays), right.array(arrays), third.array(arrays)}, to, arrays.scratch + core_at);
+    if (narrowed) narrow(reinterpret_cast<const Sum<T>*>(to), count, dtype, arrays.results[0]);
   };
   return kernel;
 }
@@ -269,16 +280,23 @@ Kernel reference_kernel(const Request& request, const Roles& roles, const Reduce
 }
 
 // All that packing the right operand depends on.
-std::string pack_key(const Request& request, const Operand& left, const Operand& right) {
+std::string pack_key(const Request& request, const Operand& left, const Operand& right, DType packed) {
   return std::to_string(reinterpret_cast<std::uintptr_t>(right.constant)) + " " +
          std::string(info(request.op).name) + to_string(*request.attrs) + std::string(to_string(left.dtype)) +
-         to_string(left.shape) + std::string(to_string(right.dtype)) + to_string(right.shape);
+         to_string(left.shape) + std::string(to_string(right.dtype)) + to_string(right.shape) +
+         std::string(to_string(packed));
 }
 
 template <class T>
-Kernel fast_kernel(const Request& request, const Roles& roles, const Reduced& reduced) {
-  FastInputs<T> inputs{.gemm = &gemm_kernels(request.options.isa, T{}),
-                       .depthwise = &depthwise_kernels(request.options.isa)};
+Kernel fast_kernel(const Request& request, const Roles& roles, const Reduced& reduced,
+                   Epilogue<T> epilogue = {}) {
+  const Isa isa = request.options.isa;
+  const bool has_epilogue(epilogue);
+  FastInputs<T> inputs{.gemm = &gemm_kernels(isa, T{}),
+                       .depthwise = depthwise_kernels(isa, T{}),
+                       .transpose = &TOSAIC_SELECT_ISA(isa, kTransposeKernels),
+                       .epilogue = std::move(epilogue)};
+  if constexpr (!kReadsInPlace<T>) inputs.left_zero_point = static_cast<T>(reduced.zero_points[0]);
   const Operand& right = request.operands[roles.right];
   std::vector<T> widened;
   if (right.constant != nullptr) {
@@ -286,12 +304,26 @@ Kernel fast_kernel(const Request& request, const Roles& roles, const Reduced& re
     widen(right.dtype, right.constant, num_elements(right.shape), reduced.zero_points[1], widened.data());
     inputs.right = widened.data();
     inputs.packs = request.options.packs;
-    if (inputs.packs != nullptr) inputs.key = pack_key(request, request.operands[roles.left], right);
+    if (inputs.packs != nullptr)
+      inputs.key = pack_key(request, request.operands[roles.left], right, kOwnDType<T>);
   }
   const auto* conv = std::get_if<Convolution>(&reduced.shape);
   return around<T>(request, roles, reduced.zero_points,
                    conv != nullptr ? fast_convolution<T>(*conv, inputs)
-                                   : fast_product<T>(std::get<Product>(reduced.shape), inputs));
+                                   : fast_product<T>(std::get<Product>(reduced.shape), inputs),
+                   has_epilogue);
+}
+
+// Products of 8 bits less a zero point of 8 bits, in sums that the result keeps at most 32 bits of.
+bool fits_pairs(const Request& request, const Roles& roles, const Reduced& reduced) {
+  const auto is_8_bit = [](DType dtype) { return dtype == DType::kI4 || dtype == DType::kI8; };
+  const DType result = request.results[0].dtype;
+  if (!is_integer(result) || byte_size(result) > 4) return false;
+  for (const Index zero_point : reduced.zero_points)
+    if (zero_point < -128 || zero_point > 127) return false;
+  const auto* product = std::get_if<Product>(&reduced.shape);
+  return is_8_bit(request.operands[roles.left].dtype) && is_8_bit(request.operands[roles.right].dtype) &&
+         (product == nullptr || !product->has_input);
 }
 
 // Sums of products of narrow integers are exact in double.
@@ -314,6 +346,7 @@ Kernel kernel_of(const Request& request, const Roles& roles, const Reduced& redu
   }
   if (request.options.reference || !exact_in_double(left, right))
     return reference_kernel<std::int64_t>(request, roles, reduced);
+  if (fits_pairs(request, roles, reduced)) return fast_kernel<std::int16_t>(request, roles, reduced);
   return fast_kernel<double>(request, roles, reduced);
 }
 

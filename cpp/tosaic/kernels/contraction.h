@@ -14,6 +14,7 @@
 #include "tosaic/kernels/kernel.h"
 #include "tosaic/kernels/packs.h"
 #include "tosaic/kernels/scratch.h"
+#include "tosaic/kernels/transpose_block.h"
 
 namespace tosaic::kernels {
 
@@ -56,25 +57,45 @@ struct Product {
   Index a_size = 0, b_size = 0;  // elements
 };
 
-// A contraction over arrays of T. Operands: left, right, third (bias or addend).
+// The arrays that a contraction reads; `third` is a bias or an addend.
+template <class T>
+struct CoreOperands {
+  const Source<T>* left = nullptr;
+  const T* right = nullptr;
+  const Sum<T>* third = nullptr;
+};
+
+// A contraction over arrays of T. The result holds Sum<T>, or what an epilogue makes of them.
 template <class T>
 struct Core {
-  std::function<void(const T* const* operands, T* result, std::byte* scratch)> run;
+  std::function<void(const CoreOperands<T>& operands, std::byte* result, std::byte* scratch)> run;
   std::size_t scratch_bytes = 0;
   bool owns_right = false;  // the right operand was packed: run() does not read it
   std::string name;
+};
+
+// What operators behind a contraction make of its sums, elements of `bytes` bytes. `count` adjacent elements
+// belong to channels `channel`, `channel` + 1, ... of the result's last axis, and so on from 0.
+template <class T>
+struct Epilogue {
+  std::function<void(const Sum<T>* sums, Index count, Index channel, std::byte* to, std::byte* scratch)> run;
+  std::size_t bytes = 0, scratch_bytes = 0;
+  explicit operator bool() const { return run != nullptr; }
 };
 
 // What a fast core is prepared from.
 template <class T>
 struct FastInputs {
   const GemmKernels<T>* gemm = nullptr;
-  const DepthwiseKernels* depthwise = nullptr;
+  const DepthwiseKernels<T>* depthwise = nullptr;
+  const TransposeKernels* transpose = nullptr;
   const T* right = nullptr;  // the constant weights, null when they are not constant
+  T left_zero_point = 0;     // of Source<T>
   Packs* packs = nullptr;    // with `key`: of the packed weights
   std::string key = {};
   bool clamp = false;  // results to [low, high], as they are stored; not with an addend
-  T low = 0, high = 0;
+  Sum<T> low = 0, high = 0;
+  Epilogue<T> epilogue = {};  // not with an addend; a convolution's lies channels last
 };
 
 // The weights as `make` packs them.
@@ -90,7 +111,7 @@ template <class T>
 template <class T>
 [[nodiscard]] Core<T> reference_product(const Product& product);
 
-// T is float or double.
+// T is float, double or int16_t (whose product has no addend).
 template <class T>
 [[nodiscard]] Core<T> fast_convolution(const Convolution& conv, const FastInputs<T>& inputs);
 template <class T>
@@ -98,7 +119,8 @@ template <class T>
 
 // One input channel a group, not transposed.
 [[nodiscard]] bool is_depthwise(const Convolution& conv);
-// Of a depthwise convolution, channels last, or channels first with at most two spatial axes.
-[[nodiscard]] Core<float> depthwise_convolution(const Convolution& conv, const FastInputs<float>& inputs);
+// Of a depthwise convolution, channels last; of floats also channels first with at most two spatial axes.
+template <class T>
+[[nodiscard]] Core<T> depthwise_convolution(const Convolution& conv, const FastInputs<T>& inputs);
 
 }  // namespace tosaic::kernels

@@ -47,7 +47,7 @@ T element(const Convolution& conv, const Layout& layout, const T* image, const T
 }
 
 template <class T>
-void convolve(const Convolution& conv, const T* const* operands, T* result) {
+void convolve(const Convolution& conv, const CoreOperands<T>& operands, T* result) {
   const Layout in = layout_of(conv.in, conv.in_channels, conv.channels_last);
   const Layout out = layout_of(conv.out, conv.out_channels, conv.channels_last);
   for (Index n = 0; n < conv.batch; ++n)
@@ -56,10 +56,10 @@ void convolve(const Convolution& conv, const T* const* operands, T* result) {
         for (Index w = 0; w < conv.out[2]; ++w)
           for (Index o = 0; o < conv.out_channels; ++o) {
             const Index group = o / conv.group_out();
-            const T* image = operands[0] + n * in.batch + group * conv.group_in() * in.channel;
+            const T* image = operands.left + n * in.batch + group * conv.group_in() * in.channel;
             const T* weight =
-                operands[1] + group * conv.weight_group + o % conv.group_out() * conv.weight_out;
-            const T bias = conv.has_bias ? operands[2][o * conv.bias_stride] : T{};
+                operands.right + group * conv.weight_group + o % conv.group_out() * conv.weight_out;
+            const T bias = conv.has_bias ? operands.third[o * conv.bias_stride] : T{};
             result[n * out.batch + o * out.channel + d * out.axis[0] + h * out.axis[1] + w * out.axis[2]] =
                 element(conv, in, image, weight, {d, h, w}, bias);
           }
@@ -69,21 +69,21 @@ double scalar(const Scalar& value, double) { return as_double(value); }
 std::int64_t scalar(const Scalar& value, std::int64_t) { return as_int(value); }
 
 template <class T>
-void multiply(const Product& p, const T* const* operands, T* result) {
+void multiply(const Product& p, const CoreOperands<T>& operands, T* result) {
   const T alpha = scalar(p.alpha, T{});
   const T beta = scalar(p.beta, T{});
   for (const Product::Batch& batch : p.batches) {
     for (Index i = 0; i < p.rows; ++i) {
-      const T* a = operands[0] + batch.a + i * p.a_row;
+      const T* a = operands.left + batch.a + i * p.a_row;
       for (Index j = 0; j < p.cols; ++j) {
-        const T* b = operands[1] + batch.b + j * p.b_col;
-        T sum = p.has_bias ? operands[2][j] : T{};
+        const T* b = operands.right + batch.b + j * p.b_col;
+        T sum = p.has_bias ? operands.third[j] : T{};
         for (Index k = 0; k < p.depth; ++k) sum = multiply_add(sum, a[k], b[k * p.b_depth]);
         if (p.has_input) {
           const T addend =
               beta == T{}
                   ? T{}
-                  : operands[2][batch.input + i * p.input_row + j * p.input_col];  // 0 * NaN is 0 here
+                  : operands.third[batch.input + i * p.input_row + j * p.input_col];  // 0 * NaN is 0 here
           sum = multiply_add(multiply_add(T{}, alpha, sum), beta, addend);
         }
         *result++ = sum;
@@ -103,7 +103,9 @@ Index Convolution::input_at(std::size_t axis, Index at, Index tap) const {
 template <class T>
 Core<T> reference_convolution(const Convolution& conv) {
   Core<T> core;
-  core.run = [conv](const T* const* operands, T* result, std::byte*) { convolve(conv, operands, result); };
+  core.run = [conv](const CoreOperands<T>& operands, std::byte* result, std::byte*) {
+    convolve(conv, operands, reinterpret_cast<T*>(result));
+  };
   core.name = "conv.reference";
   return core;
 }
@@ -111,8 +113,8 @@ Core<T> reference_convolution(const Convolution& conv) {
 template <class T>
 Core<T> reference_product(const Product& product) {
   Core<T> core;
-  core.run = [product](const T* const* operands, T* result, std::byte*) {
-    multiply(product, operands, result);
+  core.run = [product](const CoreOperands<T>& operands, std::byte* result, std::byte*) {
+    multiply(product, operands, reinterpret_cast<T*>(result));
   };
   core.name = "matmul.reference";
   return core;

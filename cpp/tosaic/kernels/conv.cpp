@@ -3,8 +3,8 @@
 // Channels last: result[pixels x channels] = patches[pixels x (taps, channels)] * weights. Patches of a block
 // are gathered just before they are multiplied; a 1x1 convolution without stride reads its input in place. A
 // transposed convolution is one such product for each phase of the result modulo the stride: a phase sees a
-// fixed subset of the taps, without stride. Channels first: a 1x1 convolution is result[channels x pixels] =
-// weights * input; any other goes through channels last, transposed on the way in and out.
+// fixed subset of the taps, without stride. Channels first: a 1x1 convolution of floats is result[channels x
+// pixels] = weights * input; any other goes through channels last, transposed on the way in and out.
 #include <limits>
 
 #include "tosaic/kernels/contraction.h"
@@ -84,8 +84,7 @@ class ChannelsLast {
       unpacked_size_ = std::max(unpacked_size_, depth * conv_.group_out());
       const GemmBlocking blocking = blocking_of(phase);
       gather_size_ = std::max(gather_size_, blocking.gather_elements());
-      if (conv_.transposed)
-        staged_size_ = std::max(staged_size_, conv_.batch * phase.pixels() * conv_.group_out());
+      if (hands_on()) staged_size_ = std::max(staged_size_, blocking.rows * conv_.group_out());
     }
     if (inputs.right != nullptr) {
       packed_ = packed_weights(inputs, [&] {
@@ -98,36 +97,40 @@ class ChannelsLast {
       packed_at_ = plan_.take<T>(static_cast<Index>(packed_size_));
     }
     gathered_at_ = plan_.take<T>(gather_size_);
-    staged_at_ = plan_.take<T>(staged_size_);
-    bias_at_ = plan_.take<T>(conv_.out_channels);
+    staged_at_ = plan_.take<Sum<T>>(staged_size_);
+    bias_at_ = plan_.take<Sum<T>>(conv_.out_channels);
+    epilogue_at_ = plan_.take<std::byte>(static_cast<Index>(inputs_.epilogue.scratch_bytes));
   }
 
   [[nodiscard]] std::size_t scratch_bytes() const { return plan_.bytes(); }
   [[nodiscard]] bool owns_right() const { return packed_ != nullptr; }
 
-  void run(const T* const* operands, T* result, std::byte* scratch) const {
+  void run(const CoreOperands<T>& operands, std::byte* result, std::byte* scratch) const {
     const T* packed = packed_ != nullptr ? packed_->data() : nullptr;
     if (packed == nullptr) {
-      pack(operands[1], piece<T>(scratch, unpacked_at_), piece<T>(scratch, packed_at_));
+      pack(operands.right, piece<T>(scratch, unpacked_at_), piece<T>(scratch, packed_at_));
       packed = piece<T>(scratch, packed_at_);
     }
-    const T* bias = conv_.has_bias ? operands[2] : nullptr;
+    const Sum<T>* bias = conv_.has_bias ? operands.third : nullptr;
     if (bias != nullptr && conv_.bias_stride == 0) {
-      std::fill_n(piece<T>(scratch, bias_at_), conv_.out_channels, *bias);
-      bias = piece<T>(scratch, bias_at_);
+      std::fill_n(piece<Sum<T>>(scratch, bias_at_), conv_.out_channels, *bias);
+      bias = piece<Sum<T>>(scratch, bias_at_);
     }
     for (const Phase& phase : phases_)
       for (Index group = 0; group < conv_.groups; ++group) {
         const T* weights =
             packed + phase.packed + group * packed_elements(kernels_, depth_of(phase), conv_.group_out());
-        run_group(phase, group, operands[0], weights, bias, result, scratch);
+        run_group(phase, group, operands.left, weights, bias, result, scratch);
       }
   }
 
  private:
+  // Whether finished rows are not simply rows of the result.
+  [[nodiscard]] bool hands_on() const { return conv_.transposed || inputs_.epilogue; }
   [[nodiscard]] Index depth_of(const Phase& phase) const { return phase.num_taps() * conv_.group_in(); }
   [[nodiscard]] GemmBlocking blocking_of(const Phase& phase) const {
-    return gemm_blocking(kernels_, conv_.batch * phase.pixels(), conv_.group_out(), depth_of(phase));
+    return gemm_blocking(kernels_, conv_.batch * phase.pixels(), conv_.group_out(), depth_of(phase),
+                         hands_on());
   }
 
   // Each group and phase as rows [group_out][taps][group_in], then as panels.
@@ -155,9 +158,10 @@ class ChannelsLast {
         }
   }
 
-  [[nodiscard]] Patches<T> patches_of(const Phase& phase, const T* input) const {
+  [[nodiscard]] Patches<T> patches_of(const Phase& phase, const Source<T>* input) const {
     Patches<T> patches;
     patches.input = input;
+    patches.zero_point = inputs_.left_zero_point;
     patches.batch_stride = conv_.in_pixels() * conv_.in_channels;
     Index stride = conv_.in_channels;
     for (std::size_t axis = 3; axis-- > 0;) {
@@ -177,9 +181,9 @@ class ChannelsLast {
     return patches;
   }
 
-  void run_group(const Phase& phase, Index group, const T* input, const T* weights, const T* bias, T* result,
-                 std::byte* scratch) const {
-    const T* first = input + group * conv_.group_in();
+  void run_group(const Phase& phase, Index group, const Source<T>* input, const T* weights,
+                 const Sum<T>* bias, std::byte* result, std::byte* scratch) const {
+    const Source<T>* first = input + group * conv_.group_in();
     const Patches<T> patches = patches_of(phase, first);
     GemmProblem<T> problem;
     problem.rows = conv_.batch * phase.pixels();
@@ -190,32 +194,61 @@ class ChannelsLast {
     problem.low = inputs_.low;
     problem.high = inputs_.high;
     problem.column_bias = bias == nullptr ? nullptr : bias + group * conv_.group_out();
-    if (is_pointwise(conv_) && !rows_collide<T>(conv_.in_channels)) {
+    problem.gathered = piece<T>(scratch, gathered_at_);
+    if (is_pointwise(conv_)) {
       problem.a = first;
       problem.a_stride = conv_.in_channels;
+      problem.zero_point = inputs_.left_zero_point;
+      problem.copies_rows = problem.copies_rows || rows_collide<T>(conv_.in_channels);
     } else {
       problem.patches = &patches;
-      problem.gathered = piece<T>(scratch, gathered_at_);
     }
-    T* staged = piece<T>(scratch, staged_at_);
-    problem.c = conv_.transposed ? staged : result + group * conv_.group_out();
-    problem.c_stride = conv_.transposed ? conv_.group_out() : conv_.out_channels;
+    const TakeRows<T> take = [&](Index row, Index count, const Sum<T>* sums) {
+      put_rows(phase, group, {row, count, sums}, result, scratch);
+    };
+    if (hands_on()) {
+      problem.c = piece<Sum<T>>(scratch, staged_at_);
+      problem.c_stride = conv_.group_out();
+      problem.take = &take;
+    } else {
+      problem.c = reinterpret_cast<Sum<T>*>(result) + group * conv_.group_out();
+      problem.c_stride = conv_.out_channels;
+    }
     multiply(kernels_, blocking_of(phase), problem);
-    if (conv_.transposed) scatter(phase, staged, result + group * conv_.group_out());
   }
 
-  void scatter(const Phase& phase, const T* from, T* result) const {
+  struct Rows {
+    Index first, count;
+    const Sum<T>* sums;
+  };
+
+  // Rows of a product to the pixels they are.
+  void put_rows(const Phase& phase, Index group, const Rows& rows, std::byte* result,
+                std::byte* scratch) const {
+    if (!conv_.transposed && conv_.groups == 1)
+      return put(rows.sums, rows.count * conv_.out_channels, rows.first * conv_.out_channels, result,
+                 scratch);
     const auto& [d, h, w] = phase.axis;
-    for (Index n = 0; n < conv_.batch; ++n)
-      for (Index i = 0; i < d.count; ++i)
-        for (Index j = 0; j < h.count; ++j)
-          for (Index k = 0; k < w.count; ++k, from += conv_.group_out()) {
-            const Index pixel =
-                ((n * conv_.out[0] + d.first + i * d.step) * conv_.out[1] + h.first + j * h.step) *
-                    conv_.out[2] +
-                w.first + k * w.step;
-            std::copy_n(from, conv_.group_out(), result + pixel * conv_.out_channels);
-          }
+    const Sum<T>* from = rows.sums;
+    for (Index row = rows.first; row < rows.first + rows.count; ++row, from += conv_.group_out()) {
+      const Index line = row / w.count, plane = line / h.count;
+      const Index n = plane / d.count;
+      const Index pixel = ((n * conv_.out[0] + d.first + plane % d.count * d.step) * conv_.out[1] + h.first +
+                           line % h.count * h.step) *
+                              conv_.out[2] +
+                          w.first + row % w.count * w.step;
+      put(from, conv_.group_out(), pixel * conv_.out_channels + group * conv_.group_out(), result, scratch);
+    }
+  }
+
+  // Adjacent elements from `at` on.
+  void put(const Sum<T>* sums, Index count, Index at, std::byte* result, std::byte* scratch) const {
+    const Epilogue<T>& epilogue = inputs_.epilogue;
+    if (!epilogue)
+      std::copy_n(sums, count, reinterpret_cast<Sum<T>*>(result) + at);
+    else
+      epilogue.run(sums, count, at % conv_.out_channels, result + at * static_cast<Index>(epilogue.bytes),
+                   piece<std::byte>(scratch, epilogue_at_));
   }
 
   Convolution conv_;
@@ -226,7 +259,8 @@ class ChannelsLast {
   Index unpacked_size_ = 0, gather_size_ = 0, staged_size_ = 0;
   std::shared_ptr<const std::vector<T>> packed_;
   ScratchPlan plan_;
-  std::size_t unpacked_at_ = 0, packed_at_ = 0, gathered_at_ = 0, staged_at_ = 0, bias_at_ = 0;
+  std::size_t unpacked_at_ = 0, packed_at_ = 0, gathered_at_ = 0, staged_at_ = 0, bias_at_ = 0,
+              epilogue_at_ = 0;
 };
 
 // Channels first, 1x1: rows are result channels, columns pixels.
@@ -256,20 +290,21 @@ class PointwiseFirst {
   [[nodiscard]] std::size_t scratch_bytes() const { return plan_.bytes(); }
   [[nodiscard]] bool owns_right() const { return spread_ != nullptr; }
 
-  void run(const T* const* operands, T* result, std::byte* scratch) const {
+  void run(const CoreOperands<T>& operands, std::byte* results, std::byte* scratch) const {
+    auto* result = reinterpret_cast<T*>(results);
     const T* weights = spread_ != nullptr ? spread_->data() : nullptr;
     if (weights == nullptr) {
-      spread_weights(operands[1], piece<T>(scratch, spread_at_));
+      spread_weights(operands.right, piece<T>(scratch, spread_at_));
       weights = piece<T>(scratch, spread_at_);
     }
     T* bias = piece<T>(scratch, bias_at_);
     for (Index o = 0; o < conv_.out_channels; ++o)
-      bias[o] = conv_.has_bias ? operands[2][o * conv_.bias_stride] : T{};
+      bias[o] = conv_.has_bias ? operands.third[o * conv_.bias_stride] : T{};
     for (Index n = 0; n < conv_.batch; ++n)
       for (Index group = 0; group < conv_.groups; ++group) {
         const Index first_out = group * conv_.group_out();
         run_group(weights + first_out * weight_stride_,
-                  operands[0] + (n * conv_.in_channels + group * conv_.group_in()) * conv_.in_pixels(),
+                  operands.left + (n * conv_.in_channels + group * conv_.group_in()) * conv_.in_pixels(),
                   bias + first_out, result + (n * conv_.out_channels + first_out) * conv_.in_pixels(),
                   piece<T>(scratch, packed_at_));
       }
@@ -317,29 +352,30 @@ class PointwiseFirst {
 
 // Channels first through channels last.
 template <class T>
-Core<T> transposed_around(const Convolution& conv, Core<T> inner, const GemmKernels<T>& kernels) {
+Core<T> transposed_around(const Convolution& conv, Core<T> inner, const TransposeKernels& kernels) {
   ScratchPlan plan;
-  const std::size_t in_at = plan.take<T>(conv.batch * conv.in_pixels() * conv.in_channels);
-  const std::size_t out_at = plan.take<T>(conv.batch * conv.out_pixels() * conv.out_channels);
+  const std::size_t in_at = plan.take<Source<T>>(conv.batch * conv.in_pixels() * conv.in_channels);
+  const std::size_t out_at = plan.take<Sum<T>>(conv.batch * conv.out_pixels() * conv.out_channels);
   const std::size_t inner_at = plan.take<std::byte>(static_cast<Index>(inner.scratch_bytes));
   Core<T> core;
   core.scratch_bytes = plan.bytes();
   core.owns_right = inner.owns_right;
   core.name = inner.name + ".transposed";
-  core.run = [=, &kernels, run = std::move(inner.run)](const T* const* operands, T* result,
-                                                       std::byte* scratch) {
-    T* in = piece<T>(scratch, in_at);
-    T* out = piece<T>(scratch, out_at);
+  core.run = [=, transpose_in = kernels.find(sizeof(Source<T>)), transpose_out = kernels.find(sizeof(Sum<T>)),
+              run = std::move(inner.run)](const CoreOperands<T>& operands, std::byte* results,
+                                          std::byte* scratch) {
+    auto* result = reinterpret_cast<Sum<T>*>(results);
+    auto* in = piece<Source<T>>(scratch, in_at);
+    auto* out = piece<Sum<T>>(scratch, out_at);
     const Index in_size = conv.in_pixels() * conv.in_channels;
     const Index out_size = conv.out_pixels() * conv.out_channels;
     for (Index n = 0; n < conv.batch; ++n)
-      kernels.transpose(operands[0] + n * in_size, conv.in_pixels(), conv.in_channels, conv.in_pixels(),
-                        in + n * in_size, conv.in_channels);
-    const T* inner_operands[] = {in, operands[1], operands[2]};
-    run(inner_operands, out, scratch + inner_at);
+      transpose_in(operands.left + n * in_size, conv.in_pixels(), conv.in_channels, conv.in_pixels(),
+                   in + n * in_size, conv.in_channels);
+    run({in, operands.right, operands.third}, reinterpret_cast<std::byte*>(out), scratch + inner_at);
     for (Index n = 0; n < conv.batch; ++n)
-      kernels.transpose(out + n * out_size, conv.out_channels, conv.out_pixels(), conv.out_channels,
-                        result + n * out_size, conv.out_pixels());
+      transpose_out(out + n * out_size, conv.out_channels, conv.out_pixels(), conv.out_channels,
+                    result + n * out_size, conv.out_pixels());
   };
   return core;
 }
@@ -351,7 +387,7 @@ Core<T> as_core(const Convolution& conv, const FastInputs<T>& inputs, const char
   core.scratch_bytes = algorithm->scratch_bytes();
   core.owns_right = algorithm->owns_right();
   core.name = name;
-  core.run = [algorithm](const T* const* operands, T* result, std::byte* scratch) {
+  core.run = [algorithm](const CoreOperands<T>& operands, std::byte* result, std::byte* scratch) {
     algorithm->run(operands, result, scratch);
   };
   return core;
@@ -361,19 +397,23 @@ Core<T> as_core(const Convolution& conv, const FastInputs<T>& inputs, const char
 
 template <class T>
 Core<T> fast_convolution(const Convolution& conv, const FastInputs<T>& inputs) {
-  if constexpr (std::is_same_v<T, float>)
-    if (is_depthwise(conv) && (conv.channels_last || conv.in[0] * conv.taps[0] * conv.out[0] == 1))
-      return depthwise_convolution(conv, inputs);
+  if constexpr (!std::is_same_v<T, double>) {
+    const bool is_plane = std::is_same_v<T, float> && conv.in[0] * conv.taps[0] * conv.out[0] == 1;
+    if (is_depthwise(conv) && (conv.channels_last || is_plane)) return depthwise_convolution(conv, inputs);
+  }
   if (conv.channels_last) {
     return as_core<T, ChannelsLast<T>>(conv, inputs, "conv.gemm");
   }
-  if (is_pointwise(conv) && !conv.transposed) return as_core<T, PointwiseFirst<T>>(conv, inputs, "conv.gemm");
+  if constexpr (kReadsInPlace<T>)
+    if (is_pointwise(conv) && !conv.transposed)
+      return as_core<T, PointwiseFirst<T>>(conv, inputs, "conv.gemm");
   Convolution last = conv;
   last.channels_last = true;
-  return transposed_around(conv, fast_convolution(last, inputs), *inputs.gemm);
+  return transposed_around(conv, fast_convolution(last, inputs), *inputs.transpose);
 }
 
 template Core<float> fast_convolution(const Convolution&, const FastInputs<float>&);
 template Core<double> fast_convolution(const Convolution&, const FastInputs<double>&);
+template Core<std::int16_t> fast_convolution(const Convolution&, const FastInputs<std::int16_t>&);
 
 }  // namespace tosaic::kernels

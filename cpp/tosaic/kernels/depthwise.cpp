@@ -8,60 +8,102 @@
 namespace tosaic::kernels {
 namespace {
 
-class Depthwise {
+// Weights and biases of either layout, in the order that its loops read them.
+template <class T>
+class Parameters {
  public:
-  Depthwise(const Convolution& conv, const FastInputs<float>& inputs)
-      : conv_(conv), inputs_(inputs), kernels_(*inputs.depthwise) {
-    if (inputs.right != nullptr) {
-      auto weights = std::make_shared<std::vector<float>>(conv_.out_channels * conv_.num_taps());
-      arrange_weights(inputs.right, weights->data());
-      weights_ = std::move(weights);
-    } else {
-      weights_at_ = plan_.take<float>(conv_.out_channels * conv_.num_taps());
-    }
-    bias_at_ = plan_.take<float>(conv_.out_channels);
-    if (conv_.channels_last) {
-      if (multiplier() > 1) repeated_at_ = plan_.take<float>(conv_.in_pixels() * conv_.out_channels);
-    } else {
-      plan_planes();
-    }
+  Parameters(const Convolution& conv, const FastInputs<T>& inputs, ScratchPlan& plan) : conv_(conv) {
+    if (inputs.right != nullptr)
+      weights_ = packed_weights(inputs, [&] {
+        std::vector<T> weights(static_cast<std::size_t>(size()));
+        arrange(inputs.right, weights.data());
+        return weights;
+      });
+    else
+      weights_at_ = plan.take<T>(size());
+    bias_at_ = plan.take<Sum<T>>(conv_.out_channels);
   }
 
-  [[nodiscard]] std::size_t scratch_bytes() const { return plan_.bytes(); }
-  [[nodiscard]] bool owns_right() const { return weights_ != nullptr; }
+  [[nodiscard]] bool owns_weights() const { return weights_ != nullptr; }
 
-  void run(const float* const* operands, float* result, std::byte* scratch) const {
-    const float* weights = weights_ != nullptr ? weights_->data() : piece<float>(scratch, weights_at_);
-    if (weights_ == nullptr) arrange_weights(operands[1], piece<float>(scratch, weights_at_));
-    float* bias = piece<float>(scratch, bias_at_);
+  // Channels last [taps][channel][step], channels first [channel][taps].
+  const T* weights(const CoreOperands<T>& operands, std::byte* scratch) const {
+    if (weights_ != nullptr) return weights_->data();
+    arrange(operands.right, piece<T>(scratch, weights_at_));
+    return piece<T>(scratch, weights_at_);
+  }
+
+  const Sum<T>* bias(const CoreOperands<T>& operands, std::byte* scratch) const {
+    auto* bias = piece<Sum<T>>(scratch, bias_at_);
     for (Index o = 0; o < conv_.out_channels; ++o)
-      bias[o] = conv_.has_bias ? operands[2][o * conv_.bias_stride] : 0.0F;
-    if (conv_.channels_last)
-      run_lines(operands[0], weights, bias, result, scratch);
-    else
-      run_planes(operands[0], weights, bias, result, scratch);
+      bias[o] = conv_.has_bias ? operands.third[o * conv_.bias_stride] : Sum<T>{};
+    return bias;
   }
 
  private:
-  [[nodiscard]] Index multiplier() const { return conv_.group_out(); }
+  static constexpr Index kStep = Arithmetic<T>::kStep;
 
-  // Channels last [taps][channel], channels first [channel][taps].
-  void arrange_weights(const float* weights, float* to) const {
-    const Index taps = conv_.num_taps();
+  [[nodiscard]] Index size() const { return conv_.out_channels * conv_.num_taps() * kStep; }
+
+  void arrange(const T* weights, T* to) const {
+    const Index taps = conv_.num_taps(), multiplier = conv_.group_out();
+    std::fill_n(to, size(), T{});
     for (Index o = 0; o < conv_.out_channels; ++o) {
-      const float* from =
-          weights + o / multiplier() * conv_.weight_group + o % multiplier() * conv_.weight_out;
+      const T* from = weights + o / multiplier * conv_.weight_group + o % multiplier * conv_.weight_out;
       Index tap = 0;
       for (Index d = 0; d < conv_.taps[0]; ++d)
         for (Index h = 0; h < conv_.taps[1]; ++h)
           for (Index w = 0; w < conv_.taps[2]; ++w, ++tap)
-            to[conv_.channels_last ? tap * conv_.out_channels + o : o * taps + tap] =
+            to[(conv_.channels_last ? tap * conv_.out_channels + o : o * taps + tap) * kStep] =
                 from[d * conv_.weight_tap[0] + h * conv_.weight_tap[1] + w * conv_.weight_tap[2]];
     }
   }
 
-  [[nodiscard]] DepthwiseLine line() const {
-    DepthwiseLine line;
+  Convolution conv_;
+  std::shared_ptr<const std::vector<T>> weights_;
+  std::size_t weights_at_ = 0, bias_at_ = 0;
+};
+
+// Channels last.
+template <class T>
+class DepthwiseLines {
+ public:
+  DepthwiseLines(const Convolution& conv, const FastInputs<T>& inputs)
+      : conv_(conv), inputs_(inputs), kernels_(*inputs.depthwise), parameters_(conv, inputs, plan_) {
+    if (multiplier() > 1) repeated_at_ = plan_.take<Source<T>>(conv_.in_pixels() * conv_.out_channels);
+    if (!inputs_.epilogue) return;
+    sums_at_ = plan_.take<Sum<T>>(line_size());
+    epilogue_at_ = plan_.take<std::byte>(static_cast<Index>(inputs_.epilogue.scratch_bytes));
+  }
+
+  [[nodiscard]] std::size_t scratch_bytes() const { return plan_.bytes(); }
+  [[nodiscard]] bool owns_right() const { return parameters_.owns_weights(); }
+
+  void run(const CoreOperands<T>& operands, std::byte* result, std::byte* scratch) const {
+    DepthwiseLine<T> line = this->line();
+    line.weight = parameters_.weights(operands, scratch);
+    line.bias = parameters_.bias(operands, scratch);
+    Index at = 0;  // of the line in the result
+    for (Index n = 0; n < conv_.batch; ++n) {
+      const Source<T>* image = operands.left + n * conv_.in_pixels() * conv_.in_channels;
+      line.input =
+          multiplier() == 1 ? image : repeat_channels(image, piece<Source<T>>(scratch, repeated_at_));
+      for (Index d = 0; d < conv_.out[0]; ++d)
+        for (Index h = 0; h < conv_.out[1]; ++h, at += line_size()) {
+          line.first[0] = d * conv_.step[0] - conv_.pad[0];
+          line.first[1] = h * conv_.step[1] - conv_.pad[1];
+          run_line(line, at, result, scratch);
+        }
+    }
+  }
+
+ private:
+  [[nodiscard]] Index multiplier() const { return conv_.group_out(); }
+  [[nodiscard]] Index line_size() const { return conv_.out[2] * conv_.out_channels; }
+
+  [[nodiscard]] DepthwiseLine<T> line() const {
+    DepthwiseLine<T> line;
+    line.zero_point = inputs_.left_zero_point;
     line.channels = conv_.out_channels;
     Index stride = conv_.out_channels;
     for (std::size_t axis = 3; axis-- > 0;) {
@@ -80,33 +122,35 @@ class Depthwise {
     return line;
   }
 
-  void run_lines(const float* input, const float* weights, const float* bias, float* result,
-                 std::byte* scratch) const {
-    DepthwiseLine line = this->line();
-    line.weight = weights;
-    line.bias = bias;
-    for (Index n = 0; n < conv_.batch; ++n) {
-      const float* image = input + n * conv_.in_pixels() * conv_.in_channels;
-      line.input = multiplier() == 1 ? image : repeat_channels(image, piece<float>(scratch, repeated_at_));
-      for (Index d = 0; d < conv_.out[0]; ++d)
-        for (Index h = 0; h < conv_.out[1]; ++h) {
-          line.first[0] = d * conv_.step[0] - conv_.pad[0];
-          line.first[1] = h * conv_.step[1] - conv_.pad[1];
-          line.output =
-              result + ((n * conv_.out[0] + d) * conv_.out[1] + h) * conv_.out[2] * conv_.out_channels;
-          kernels_.line(line);
-        }
-    }
+  void run_line(DepthwiseLine<T>& line, Index at, std::byte* result, std::byte* scratch) const {
+    const Epilogue<T>& epilogue = inputs_.epilogue;
+    line.output = epilogue ? piece<Sum<T>>(scratch, sums_at_) : reinterpret_cast<Sum<T>*>(result) + at;
+    kernels_.line(line);
+    if (epilogue)
+      epilogue.run(line.output, line_size(), 0, result + at * static_cast<Index>(epilogue.bytes),
+                   piece<std::byte>(scratch, epilogue_at_));
   }
 
-  const float* repeat_channels(const float* image, float* to) const {
-    float* at = to;
+  const Source<T>* repeat_channels(const Source<T>* image, Source<T>* to) const {
+    Source<T>* at = to;
     for (Index i = 0; i < conv_.in_pixels() * conv_.in_channels; ++i, at += multiplier())
       std::fill_n(at, multiplier(), image[i]);
     return to;
   }
 
-  void plan_planes() {
+  Convolution conv_;
+  FastInputs<T> inputs_;
+  const DepthwiseKernels<T>& kernels_;
+  ScratchPlan plan_;
+  Parameters<T> parameters_;
+  std::size_t repeated_at_ = 0, sums_at_ = 0, epilogue_at_ = 0;
+};
+
+// Channels first.
+class DepthwisePlanes {
+ public:
+  DepthwisePlanes(const Convolution& conv, const FastInputs<float>& inputs)
+      : conv_(conv), kernels_(*inputs.depthwise), parameters_(conv, inputs, plan_) {
     plane_.in_h = conv_.in[1];
     plane_.in_w = conv_.in[2];
     plane_.out_h = conv_.out[1];
@@ -124,9 +168,9 @@ class Depthwise {
           conv_.out[axis] - 1 + (conv_.taps[axis] - 1) * conv_.dilation[axis] / conv_.step[axis] + 1;
       return std::max(read, ceil_div(conv_.pad[axis] + conv_.in[axis], conv_.step[axis]));
     };
-    plane_.clamp = inputs_.clamp;
-    plane_.low = inputs_.low;
-    plane_.high = inputs_.high;
+    plane_.clamp = inputs.clamp;
+    plane_.low = inputs.low;
+    plane_.high = inputs.high;
     plane_.pitch = extent(2);
     constexpr Index overrun = 64;  // the last vectors of a plane read and write past it
     plane_.plane_size = ceil_div(extent(1) * plane_.pitch + overrun, 16) * 16;
@@ -135,15 +179,20 @@ class Depthwise {
     sums_at_ = plan_.take<float>(conv_.out[1] * plane_.pitch + overrun);
   }
 
-  void run_planes(const float* input, const float* weights, const float* bias, float* result,
-                  std::byte* scratch) const {
+  [[nodiscard]] std::size_t scratch_bytes() const { return plan_.bytes(); }
+  [[nodiscard]] bool owns_right() const { return parameters_.owns_weights(); }
+
+  void run(const CoreOperands<float>& operands, std::byte* results, std::byte* scratch) const {
+    const float* weights = parameters_.weights(operands, scratch);
+    const float* bias = parameters_.bias(operands, scratch);
+    auto* result = reinterpret_cast<float*>(results);
     DepthwisePlane plane = plane_;
     plane.planes = piece<float>(scratch, planes_at_);
     plane.sums = piece<float>(scratch, sums_at_);
     std::fill_n(plane.planes, planes_size_, 0.0F);
     for (Index n = 0; n < conv_.batch; ++n)
       for (Index o = 0; o < conv_.out_channels; ++o) {
-        plane.input = input + (n * conv_.in_channels + o / multiplier()) * conv_.in_pixels();
+        plane.input = operands.left + (n * conv_.in_channels + o / conv_.group_out()) * conv_.in_pixels();
         plane.weight = weights + o * conv_.num_taps();
         plane.bias = bias[o];
         plane.output = result + (n * conv_.out_channels + o) * conv_.out_pixels();
@@ -151,15 +200,28 @@ class Depthwise {
       }
   }
 
+ private:
   Convolution conv_;
-  FastInputs<float> inputs_;
-  const DepthwiseKernels& kernels_;
-  std::shared_ptr<const std::vector<float>> weights_;
+  const DepthwiseKernels<float>& kernels_;
+  ScratchPlan plan_;
+  Parameters<float> parameters_;
   DepthwisePlane plane_;
   Index planes_size_ = 0;
-  ScratchPlan plan_;
-  std::size_t weights_at_ = 0, bias_at_ = 0, repeated_at_ = 0, planes_at_ = 0, sums_at_ = 0;
+  std::size_t planes_at_ = 0, sums_at_ = 0;
 };
+
+template <class T, class Algorithm>
+Core<T> as_core(const Convolution& conv, const FastInputs<T>& inputs) {
+  auto algorithm = std::make_shared<const Algorithm>(conv, inputs);
+  Core<T> core;
+  core.scratch_bytes = algorithm->scratch_bytes();
+  core.owns_right = algorithm->owns_right();
+  core.name = "conv.depthwise";
+  core.run = [algorithm](const CoreOperands<T>& operands, std::byte* result, std::byte* scratch) {
+    algorithm->run(operands, result, scratch);
+  };
+  return core;
+}
 
 }  // namespace
 
@@ -169,16 +231,14 @@ bool is_depthwise(const Convolution& conv) {
          (conv.groups > 1 || conv.group_out() == 1);
 }
 
-Core<float> depthwise_convolution(const Convolution& conv, const FastInputs<float>& inputs) {
-  auto depthwise = std::make_shared<const Depthwise>(conv, inputs);
-  Core<float> core;
-  core.scratch_bytes = depthwise->scratch_bytes();
-  core.owns_right = depthwise->owns_right();
-  core.name = "conv.depthwise";
-  core.run = [depthwise](const float* const* operands, float* result, std::byte* scratch) {
-    depthwise->run(operands, result, scratch);
-  };
-  return core;
+template <class T>
+Core<T> depthwise_convolution(const Convolution& conv, const FastInputs<T>& inputs) {
+  if constexpr (std::is_same_v<T, float>)
+    if (!conv.channels_last) return as_core<T, DepthwisePlanes>(conv, inputs);
+  return as_core<T, DepthwiseLines<T>>(conv, inputs);
 }
+
+template Core<float> depthwise_convolution(const Convolution&, const FastInputs<float>&);
+template Core<std::int16_t> depthwise_convolution(const Convolution&, const FastInputs<std::int16_t>&);
 
 }  // namespace tosaic::kernels

@@ -1,31 +1,41 @@
 // Matrix products of any size: cut into the blocks that isa/gemm.h multiplies.
 //
-//   for blocks of rows:  for blocks of depth:  (gather the patches of this block)  for blocks of columns:
-//   multiply
+//   for blocks of rows:  for blocks of depth:  (gather the rows of this block)  for blocks of columns:
+//                                              multiply
+//                        (hand the finished rows on)
 //
 // A block of A stays in the second-level cache, and so does the block of B it meets.
 #pragma once
 
 #include <algorithm>
+#include <functional>
+#include <type_traits>
 
 #include "tosaic/kernels/isa/gemm.h"
 
 namespace tosaic::kernels {
 
+// Takes `count` finished rows of C from row `row` on, dense.
+template <class T>
+using TakeRows = std::function<void(std::int64_t row, std::int64_t count, const Sum<T>* sums)>;
+
 template <class T>
 struct GemmProblem {
   std::int64_t rows = 0, cols = 0, depth = 0;
-  const T* a = nullptr;  // rows in place, or null: gathered from `patches`
+  const Source<T>* a = nullptr;  // rows, or null: `patches`
   std::int64_t a_stride = 0;
+  bool copies_rows = !kReadsInPlace<T>;  // gathered before they are multiplied, less the zero point
+  T zero_point = 0;
   const Patches<T>* patches = nullptr;
   const T* b = nullptr;  // packed
-  T* c = nullptr;
+  Sum<T>* c = nullptr;
   std::int64_t c_stride = 0;
-  const T* column_bias = nullptr;
-  const T* row_bias = nullptr;
+  const Sum<T>* column_bias = nullptr;
+  const Sum<T>* row_bias = nullptr;
   bool clamp = false;  // the result to [low, high]
-  T low = 0, high = 0;
-  T* gathered = nullptr;  // scratch of gather_elements(), used if patches
+  Sum<T> low = 0, high = 0;
+  T* gathered = nullptr;              // scratch of gather_elements(), used if patches or copies_rows
+  const TakeRows<T>* take = nullptr;  // if set, c is scratch for one block of rows, c_stride is cols
 };
 
 struct GemmBlocking {
@@ -48,14 +58,20 @@ template <class T>
   return (ceil_div(std::max<std::int64_t>(depth, 1), line) | 1) * line;
 }
 
+// `stages_c`: for problems that hand on their rows.
 template <class T>
 [[nodiscard]] GemmBlocking gemm_blocking(const GemmKernels<T>& kernels, std::int64_t rows, std::int64_t cols,
-                                         std::int64_t depth) {
+                                         std::int64_t depth, bool stages_c = false) {
   // 128 floats: a sum of 4608 terms is then 36 partial sums of 128, which halves the rounding error of 512 at
   // the same speed.
   constexpr std::int64_t max_depth = 512 / sizeof(T);
-  constexpr std::int64_t max_tiles = 16;
-  constexpr std::int64_t b_bytes = 256 * 1024;
+  constexpr std::int64_t b_bytes = 256 * 1024, c_bytes = 256 * 1024;
+  std::int64_t max_tiles = 16;
+  if (stages_c) {
+    const std::int64_t tile_bytes =
+        kernels.max_rows * std::max<std::int64_t>(cols, 1) * static_cast<std::int64_t>(sizeof(Sum<T>));
+    max_tiles = std::clamp<std::int64_t>(c_bytes / tile_bytes, 1, max_tiles);
+  }
   GemmBlocking blocking;
   const std::int64_t parts = std::max<std::int64_t>(1, ceil_div(depth, max_depth));
   blocking.depth = parts == 1 ? std::max<std::int64_t>(depth, 1) : ceil_div(ceil_div(depth, parts), 16) * 16;
@@ -73,15 +89,27 @@ template <class T>
 template <class T>
 [[nodiscard]] std::int64_t packed_elements(const GemmKernels<T>& kernels, std::int64_t depth,
                                            std::int64_t cols) {
-  return ceil_div(cols, kernels.panel) * kernels.panel * depth;
+  return ceil_div(cols, kernels.panel) * kernels.panel * whole_steps<T>(depth);
+}
+
+template <class T>
+void gather_block(const GemmKernels<T>& kernels, const GemmBlocking& blocking, const GemmProblem<T>& problem,
+                  std::int64_t row, std::int64_t from, const GemmBlock<T>& block) {
+  if (problem.a == nullptr)
+    kernels.gather(*problem.patches, row, block.rows, from, from + block.depth, problem.gathered,
+                   blocking.gathered_stride);
+  else
+    kernels.gather_rows(problem.a + row * problem.a_stride + from, problem.a_stride, problem.zero_point,
+                        block.rows, block.depth, problem.gathered, blocking.gathered_stride);
 }
 
 template <class T>
 void multiply(const GemmKernels<T>& kernels, const GemmBlocking& blocking, const GemmProblem<T>& problem) {
+  const bool gathers = problem.a == nullptr || problem.copies_rows;
   for (std::int64_t row = 0; row < problem.rows; row += blocking.rows) {
     GemmBlock<T> block;
     block.rows = std::min(blocking.rows, problem.rows - row);
-    block.panel_depth = problem.depth;
+    block.panel_depth = whole_steps<T>(problem.depth);
     block.c_stride = problem.c_stride;
     block.row_bias = problem.row_bias == nullptr ? nullptr : problem.row_bias + row;
     std::int64_t from = 0;
@@ -92,21 +120,26 @@ void multiply(const GemmKernels<T>& kernels, const GemmBlocking& blocking, const
       block.clamp = problem.clamp && from + block.depth == problem.depth;
       block.low = problem.low;
       block.high = problem.high;
-      block.a = problem.a == nullptr ? problem.gathered : problem.a + row * problem.a_stride + from;
-      block.a_stride = problem.a == nullptr ? blocking.gathered_stride : problem.a_stride;
-      if (problem.a == nullptr && block.depth > 0)
-        kernels.gather(*problem.patches, row, block.rows, from, from + block.depth, problem.gathered,
-                       blocking.gathered_stride);
+      block.a = problem.gathered;
+      block.a_stride = blocking.gathered_stride;
+      if constexpr (kReadsInPlace<T>) {
+        if (!gathers) {
+          block.a = problem.a + row * problem.a_stride + from;
+          block.a_stride = problem.a_stride;
+        }
+      }
+      if (gathers && block.depth > 0) gather_block(kernels, blocking, problem, row, from, block);
       for (std::int64_t col = 0; col < problem.cols; col += blocking.cols) {
         block.cols = std::min(blocking.cols, problem.cols - col);
-        block.b = problem.b + col * problem.depth;
-        block.c = problem.c + row * problem.c_stride + col;
+        block.b = problem.b + col * block.panel_depth;
+        block.c = problem.c + (problem.take == nullptr ? row * problem.c_stride : 0) + col;
         block.column_bias = problem.column_bias == nullptr || from > 0 ? nullptr : problem.column_bias + col;
         kernels.multiply(block);
       }
       block.row_bias = nullptr;
       from += blocking.depth;
     } while (from < problem.depth);
+    if (problem.take != nullptr) (*problem.take)(row, block.rows, problem.c);
   }
 }
 

@@ -22,7 +22,11 @@ Table& choose(Isa isa, Table* baseline, Table* avx2, Table* avx512) {
 
 const GemmKernels<float>& gemm_kernels_f32(Isa isa) { return TOSAIC_CHOOSE(isa, kGemmF32); }
 const GemmKernels<double>& gemm_kernels_f64(Isa isa) { return TOSAIC_CHOOSE(isa, kGemmF64); }
-const DepthwiseKernels& depthwise_kernels(Isa isa) { return TOSAIC_CHOOSE(isa, kDepthwise); }
+const GemmKernels<std::int16_t>& gemm_kernels_i16(Isa isa) { return TOSAIC_CHOOSE(isa, kGemmI16); }
+const DepthwiseKernels<float>& depthwise_kernels_f32(Isa isa) { return TOSAIC_CHOOSE(isa, kDepthwiseF32); }
+const DepthwiseKernels<std::int16_t>& depthwise_kernels_i16(Isa isa) {
+  return TOSAIC_CHOOSE(isa, kDepthwiseI16);
+}
 const PoolKernels& pool_kernels(Isa isa) { return TOSAIC_CHOOSE(isa, kPool); }
 
 #undef TOSAIC_CHOOSE

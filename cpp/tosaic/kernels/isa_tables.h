@@ -9,7 +9,9 @@ namespace tosaic::kernels {
 
 [[nodiscard]] const GemmKernels<float>& gemm_kernels_f32(Isa isa);
 [[nodiscard]] const GemmKernels<double>& gemm_kernels_f64(Isa isa);
-[[nodiscard]] const DepthwiseKernels& depthwise_kernels(Isa isa);
+[[nodiscard]] const GemmKernels<std::int16_t>& gemm_kernels_i16(Isa isa);
+[[nodiscard]] const DepthwiseKernels<float>& depthwise_kernels_f32(Isa isa);
+[[nodiscard]] const DepthwiseKernels<std::int16_t>& depthwise_kernels_i16(Isa isa);
 [[nodiscard]] const PoolKernels& pool_kernels(Isa isa);
 
 }  // namespace tosaic::kernels

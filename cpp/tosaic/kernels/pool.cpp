@@ -11,10 +11,11 @@
 #include <vector>
 
 #include "tosaic/base/error.h"
-#include "tosaic/kernels/isa/gemm.h"
+#include "tosaic/kernels/block.h"
 #include "tosaic/kernels/isa/pool.h"
 #include "tosaic/kernels/isa_tables.h"
 #include "tosaic/kernels/spatial.h"
+#include "tosaic/kernels/transpose_block.h"
 
 namespace tosaic::kernels {
 namespace {
@@ -252,7 +253,9 @@ Kernel fast_pool(const Request& request, const Pool& pool) {
   const std::size_t in_at = plan.take<float>(pool.in.size());
   const std::size_t out_at = plan.take<float>(pool.out.size());
   kernel.scratch_bytes = plan.bytes();
-  kernel.run = [fast, in_at, out_at, transpose = gemm_kernels_f32(isa).transpose](const Arrays& arrays) {
+  kernel.run = [fast, in_at, out_at,
+                transpose =
+                    TOSAIC_SELECT_ISA(isa, kTransposeKernels).find(sizeof(float))](const Arrays& arrays) {
     const Image& in = fast->pool.in;
     const Image& out = fast->pool.out;
     const auto* from = reinterpret_cast<const float*>(arrays.operands[0]);

@@ -24,8 +24,8 @@ class BlockedProduct {
  public:
   BlockedProduct(const Product& product, const FastInputs<T>& inputs)
       : p_(merge_batches(product)), inputs_(inputs), kernels_(*inputs.gemm) {
-    blocking_ = gemm_blocking(kernels_, p_.rows, p_.cols, p_.depth);
-    copies_rows_ = rows_collide<T>(p_.a_row);
+    blocking_ = gemm_blocking(kernels_, p_.rows, p_.cols, p_.depth, bool(inputs_.epilogue));
+    copies_rows_ = !kReadsInPlace<T> || rows_collide<T>(p_.a_row);
     // Wide enough to be worth a pass over A, small enough for the cache.
     packed_cols_ = std::min(
         ceil_div(std::max<Index>(p_.cols, 1), kernels_.panel) * kernels_.panel,
@@ -33,29 +33,35 @@ class BlockedProduct {
     if (inputs.right != nullptr) pack_constant(inputs.right);
     if (packed_ == nullptr) packed_at_ = plan_.take<T>(packed_elements(kernels_, p_.depth, packed_cols_));
     if (copies_rows_) gathered_at_ = plan_.take<T>(blocking_.gather_elements());
+    if (inputs_.epilogue) {
+      staged_at_ = plan_.take<Sum<T>>(blocking_.rows * p_.cols);
+      epilogue_at_ = plan_.take<std::byte>(static_cast<Index>(inputs_.epilogue.scratch_bytes));
+    }
   }
 
   [[nodiscard]] std::size_t scratch_bytes() const { return plan_.bytes(); }
   [[nodiscard]] bool owns_right() const { return packed_ != nullptr; }
 
-  void run(const T* const* operands, T* result, std::byte* scratch) const {
+  void run(const CoreOperands<T>& operands, std::byte* result, std::byte* scratch) const {
     for (std::size_t i = 0; i < p_.batches.size(); ++i) {
-      T* c = result + static_cast<Index>(i) * p_.rows * p_.cols;
-      const T* a = operands[0] + p_.batches[i].a;
-      const T* bias = p_.has_bias ? operands[2] : nullptr;
+      const Index c = static_cast<Index>(i) * p_.rows * p_.cols;
+      const Source<T>* a = operands.left + p_.batches[i].a;
+      const Sum<T>* bias = p_.has_bias ? operands.third : nullptr;
       if (packed_ != nullptr) {
         const Index matrix = p_.batches[i].b / std::max<Index>(1, p_.depth * p_.cols);
-        multiply_columns(a, packed_->data() + matrix * packed_elements(kernels_, p_.depth, p_.cols), bias, c,
-                         p_.cols, scratch);
+        multiply_columns(a, packed_->data() + matrix * packed_elements(kernels_, p_.depth, p_.cols), bias,
+                         {c, 0, p_.cols}, result, scratch);
       } else {
         for (Index col = 0; col < p_.cols; col += packed_cols_) {
           const Index cols = std::min(packed_cols_, p_.cols - col);
           T* packed = piece<T>(scratch, packed_at_);
-          pack(operands[1] + p_.batches[i].b + col * p_.b_col, cols, packed);
-          multiply_columns(a, packed, bias == nullptr ? nullptr : bias + col, c + col, cols, scratch);
+          pack(operands.right + p_.batches[i].b + col * p_.b_col, cols, packed);
+          multiply_columns(a, packed, bias == nullptr ? nullptr : bias + col, {c, col, cols}, result,
+                           scratch);
         }
       }
-      if (p_.has_input) add_input(operands[2] + p_.batches[i].input, c);
+      if (p_.has_input)
+        add_input(operands.third + p_.batches[i].input, reinterpret_cast<Sum<T>*>(result) + c);
     }
   }
 
@@ -78,40 +84,55 @@ class BlockedProduct {
     });
   }
 
-  void multiply_columns(const T* a, const T* packed, const T* bias, T* c, Index cols,
-                        std::byte* scratch) const {
+  // Of the matrix of the result that starts at an element.
+  struct Columns {
+    Index matrix, first, count;
+  };
+
+  void multiply_columns(const Source<T>* a, const T* packed, const Sum<T>* bias, const Columns& columns,
+                        std::byte* result, std::byte* scratch) const {
     GemmProblem<T> problem{.rows = p_.rows,
-                           .cols = cols,
+                           .cols = columns.count,
                            .depth = p_.depth,
                            .a = a,
                            .a_stride = p_.a_row,
+                           .copies_rows = copies_rows_,
+                           .zero_point = inputs_.left_zero_point,
                            .b = packed,
-                           .c = c,
-                           .c_stride = p_.cols,
                            .column_bias = bias,
                            .clamp = inputs_.clamp,
                            .low = inputs_.low,
-                           .high = inputs_.high};
-    static constexpr Index kZero[1] = {0};
-    Patches<T> rows{.input = a,
-                    .stride = {0, 0, p_.a_row},
-                    .in = {1, 1, p_.rows},
-                    .out = {1, 1, p_.rows},
-                    .step = {1, 1, 1},
-                    .taps = {1, 1, 1},
-                    .offset = {kZero, kZero, kZero},
-                    .channels = p_.depth};
-    if (copies_rows_) {
-      problem.a = nullptr;
-      problem.patches = &rows;
-      problem.gathered = piece<T>(scratch, gathered_at_);
+                           .high = inputs_.high,
+                           .gathered = piece<T>(scratch, gathered_at_)};
+    const TakeRows<T> take = [&](Index row, Index count, const Sum<T>* sums) {
+      put_rows(columns, row, count, sums, result, scratch);
+    };
+    if (inputs_.epilogue) {
+      problem.c = piece<Sum<T>>(scratch, staged_at_);
+      problem.c_stride = columns.count;
+      problem.take = &take;
+    } else {
+      problem.c = reinterpret_cast<Sum<T>*>(result) + columns.matrix + columns.first;
+      problem.c_stride = p_.cols;
     }
     multiply(kernels_, blocking_, problem);
   }
 
-  void add_input(const T* input, T* c) const {
-    const T alpha = static_cast<T>(as_double(p_.alpha));
-    const T beta = static_cast<T>(as_double(p_.beta));
+  void put_rows(const Columns& columns, Index row, Index count, const Sum<T>* sums, std::byte* result,
+                std::byte* scratch) const {
+    const Epilogue<T>& epilogue = inputs_.epilogue;
+    const auto put = [&](const Sum<T>* from, Index elements, Index at) {
+      epilogue.run(from, elements, columns.first, result + at * static_cast<Index>(epilogue.bytes),
+                   piece<std::byte>(scratch, epilogue_at_));
+    };
+    if (columns.count == p_.cols) return put(sums, count * p_.cols, columns.matrix + row * p_.cols);
+    for (Index i = 0; i < count; ++i)
+      put(sums + i * columns.count, columns.count, columns.matrix + (row + i) * p_.cols + columns.first);
+  }
+
+  void add_input(const Sum<T>* input, Sum<T>* c) const {
+    const auto alpha = static_cast<Sum<T>>(as_double(p_.alpha));
+    const auto beta = static_cast<Sum<T>>(as_double(p_.beta));
     for (Index i = 0; i < p_.rows; ++i)
       for (Index j = 0; j < p_.cols; ++j, ++c)
         *c = beta == 0 ? alpha * *c : alpha * *c + beta * input[i * p_.input_row + j * p_.input_col];
@@ -125,7 +146,7 @@ class BlockedProduct {
   Index packed_cols_ = 0;
   std::shared_ptr<const std::vector<T>> packed_;
   ScratchPlan plan_;
-  std::size_t packed_at_ = 0, gathered_at_ = 0;
+  std::size_t packed_at_ = 0, gathered_at_ = 0, staged_at_ = 0, epilogue_at_ = 0;
 };
 
 }  // namespace
@@ -136,7 +157,7 @@ Core<T> fast_product(const Product& product, const FastInputs<T>& inputs) {
   Core<T> core;
   core.scratch_bytes = blocked->scratch_bytes();
   core.owns_right = blocked->owns_right();
-  core.run = [blocked](const T* const* operands, T* result, std::byte* scratch) {
+  core.run = [blocked](const CoreOperands<T>& operands, std::byte* result, std::byte* scratch) {
     blocked->run(operands, result, scratch);
   };
   core.name = "matmul.gemm";
@@ -145,5 +166,6 @@ Core<T> fast_product(const Product& product, const FastInputs<T>& inputs) {
 
 template Core<float> fast_product(const Product&, const FastInputs<float>&);
 template Core<double> fast_product(const Product&, const FastInputs<double>&);
+template Core<std::int16_t> fast_product(const Product&, const FastInputs<std::int16_t>&);
 
 }  // namespace tosaic::kernels

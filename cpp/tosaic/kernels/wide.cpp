@@ -12,7 +12,7 @@ void widen_as(const std::byte* from, std::int64_t count, std::int64_t zero_point
   for (std::int64_t i = 0; i < count; ++i) {
     Stored value;
     std::memcpy(&value, from + i * static_cast<std::int64_t>(sizeof value), sizeof value);
-    to[i] = static_cast<Wide>(value) - static_cast<Wide>(zero_point);
+    to[i] = static_cast<Wide>(static_cast<Wide>(value) - static_cast<Wide>(zero_point));
   }
 }
 
@@ -106,6 +106,14 @@ void widen(DType dtype, const std::byte* from, std::int64_t count, std::int64_t 
            std::int64_t* to) {
   widen_any(dtype, from, count, zero_point, to);
 }
+void widen(DType dtype, const std::byte* from, std::int64_t count, std::int64_t zero_point,
+           std::int16_t* to) {
+  widen_any(dtype, from, count, zero_point, to);
+}
+void widen(DType dtype, const std::byte* from, std::int64_t count, std::int64_t zero_point,
+           std::uint32_t* to) {
+  widen_any(dtype, from, count, zero_point, to);
+}
 void narrow(const double* from, std::int64_t count, DType dtype, std::byte* to) {
   narrow_any(from, count, dtype, to);
 }
@@ -113,6 +121,9 @@ void narrow(const float* from, std::int64_t count, DType dtype, std::byte* to) {
   narrow_any(from, count, dtype, to);
 }
 void narrow(const std::int64_t* from, std::int64_t count, DType dtype, std::byte* to) {
+  narrow_any(from, count, dtype, to);
+}
+void narrow(const std::uint32_t* from, std::int64_t count, DType dtype, std::byte* to) {
   narrow_any(from, count, dtype, to);
 }
 

@@ -3,6 +3,7 @@
 #include "run_kernel.h"
 
 #include "tosaic/base/error.h"
+#include "tosaic/kernels/block.h"
 #include "tosaic/kernels/contraction.h"
 #include "tosaic/kernels/isa_tables.h"
 
@@ -268,6 +269,172 @@ TEST_CASE("TOSA convolutions accumulate integers exactly and subtract zero point
   CHECK(reference(one) == std::vector<double>{255 * -128 + 7});
 }
 
+// Values over the whole range of i8; many of them at its ends.
+Array wide_i8(std::mt19937& random, const Shape& shape) {
+  std::uniform_int_distribution<int> numbers(-200, 200);
+  Array result{.dtype = DType::kI8, .shape = shape, .values = {}};
+  for (std::int64_t i = 0; i < num_elements(shape); ++i)
+    result.values.push_back(std::clamp(numbers(random), -128, 127));
+  return result;
+}
+
+// Channels last: kernels and strides of both spatial axes alike, no pad behind.
+Call i8_conv(Op op, std::int64_t channels, std::int64_t filters, std::int64_t kernel, std::int64_t stride,
+             std::int64_t input_zp, std::int64_t weight_zp, bool constant_weight) {
+  std::mt19937 random(static_cast<unsigned>(channels * 31 + filters));
+  const std::int64_t extent = 4;
+  const std::int64_t in = (extent - 1) * stride + kernel - 1;  // one element of pad before
+  const bool depthwise = op == Op::kTosaDepthwiseConv2d;
+  Array weight = wide_i8(random, depthwise ? Shape{kernel, kernel, channels, filters / channels}
+                                           : Shape{filters, kernel, kernel, channels});
+  weight.constant = constant_weight;
+  return {
+      .op = op,
+      .attrs = TosaConvAttrs{{1, 0, 1, 0}, {stride, stride}, {1, 1}, input_zp, weight_zp, DType::kI32, false},
+      .operands = {wide_i8(random, {2, in, in, channels}), weight,
+                   random_array(random, DType::kI32, {filters})},
+      .dtype = DType::kI32,
+      .shape = {2, extent, extent, filters}};
+}
+
+TEST_CASE("fast convolutions of i8 equal the reference over the whole range") {
+  for (const bool fixed : {true, false})
+    for (const std::int64_t zero_point : {-128, 0, 127})
+      for (const std::int64_t kernel : {1, 3})
+        for (const std::int64_t stride : {1, 2}) {
+          for (const std::int64_t channels : {1, 3, 16, 37, 300})
+            for (const std::int64_t filters : {1, 15, 70})
+              check_fast_paths(i8_conv(Op::kTosaConv2d, channels, filters, kernel, stride, zero_point,
+                                       -zero_point / 2, fixed));
+          for (const std::int64_t multiplier : {1, 2})
+            check_fast_paths(i8_conv(Op::kTosaDepthwiseConv2d, 21, 21 * multiplier, kernel, stride,
+                                     zero_point, zero_point, fixed));
+        }
+}
+
+TEST_CASE(
+    "fast convolutions of i8 equal the reference with groups, dilation, three axes and channels first") {
+  const ConvCase cases[] = {
+      {.batch = 2, .channels = 70, .filters = 33, .in = {5, 6}, .kernel = {1, 1}},
+      {.channels = 3, .filters = 20, .in = {17, 19}, .kernel = {7, 7}, .stride = {2, 2}, .before = {3, 3}},
+      {.channels = 6, .filters = 8, .in = {11, 12}, .kernel = {3, 2}, .stride = {1, 4}, .dilation = {2, 3}},
+      {.channels = 12, .filters = 9, .in = {8, 8}, .kernel = {3, 3}, .before = {2, 0}, .groups = 3},
+      {.channels = 6, .filters = 6, .in = {4, 4}, .kernel = {1, 1}, .groups = 2},
+      {.batch = 2,
+       .channels = 35,
+       .filters = 35,
+       .in = {7, 9},
+       .kernel = {3, 3},
+       .after = {1, 1},
+       .groups = 35},
+      {.channels = 5, .filters = 15, .in = {9, 9}, .kernel = {3, 5}, .dilation = {2, 1}, .groups = 5},
+      {.channels = 700, .filters = 3, .in = {3}, .kernel = {3}, .before = {2}, .after = {2}},
+      {.channels = 9, .filters = 9, .in = {3, 5, 4}, .kernel = {2, 3, 3}, .before = {1, 1, 0}, .groups = 9},
+      {.channels = 3, .filters = 17, .in = {4, 5, 6}, .kernel = {3, 2, 3}, .stride = {1, 2, 1}},
+      {.batch = 2,
+       .channels = 7,
+       .filters = 5,
+       .in = {5, 4},
+       .kernel = {3, 3},
+       .stride = {2, 3},
+       .transposed = true},
+      {.channels = 6,
+       .filters = 8,
+       .in = {5, 4},
+       .kernel = {4, 2},
+       .before = {1, 0},
+       .groups = 2,
+       .transposed = true},
+  };
+  std::mt19937 random(23);
+  for (ConvCase c : cases)
+    for (const bool fixed : {true, false}) {
+      c.constant_weight = fixed;
+      Call call = conv_call(c, DType::kI8);
+      call.dtype = DType::kI32;
+      for (const std::size_t side : {0U, 1U})
+        call.operands[side].values = wide_i8(random, call.operands[side].shape).values;
+      check_fast_paths(call);
+    }
+}
+
+TEST_CASE("fast transposed and three-axis TOSA convolutions of i8 equal the reference") {
+  std::mt19937 random(29);
+  for (const bool fixed : {true, false})
+    for (const std::int64_t zero_point : {-128, 5, 127}) {
+      Array weight = wide_i8(random, {11, 2, 3, 6});
+      weight.constant = fixed;
+      check_fast_paths(
+          {.op = Op::kTosaTransposeConv2d,
+           .attrs = TosaTransposeConvAttrs{{-1, 2, 0, 1}, {2, 3}, zero_point, 3, DType::kI32, false},
+           .operands = {wide_i8(random, {2, 4, 5, 6}), weight, random_array(random, DType::kI32, {1})},
+           .dtype = DType::kI32,
+           .shape = {2, 9, 16, 11}});
+      Array cube = wide_i8(random, {4, 2, 3, 1, 5});
+      cube.constant = fixed;
+      check_fast_paths(
+          {.op = Op::kTosaConv3d,
+           .attrs =
+               TosaConvAttrs{{1, 0, 2, 1, 0, 0}, {1, 2, 1}, {1, 1, 1}, zero_point, 0, DType::kI32, false},
+           .operands = {wide_i8(random, {1, 3, 4, 4, 5}), cube, random_array(random, DType::kI32, {4})},
+           .dtype = DType::kI32,
+           .shape = {1, 3, 3, 4, 4}});
+    }
+}
+
+TEST_CASE("products of i8 that keep more than 32 bits, and of i16 by i8, stay exact beyond them") {
+  const std::vector<double> left(33100, -128);
+  const Call wide{.op = Op::kMatmul,
+                  .attrs = NoAttrs{},
+                  .operands = {array(DType::kI8, {1, 33100}, left), array(DType::kI8, {33100, 1}, left)},
+                  .dtype = DType::kI64,
+                  .shape = {1, 1}};
+  CHECK(reference(wide) == std::vector<double>{33100.0 * 128 * 128});
+  check_fast_paths(wide);
+  const Call words{.op = Op::kTosaConv2d,
+                   .attrs = TosaConvAttrs{{0, 0, 0, 0}, {1, 1}, {1, 1}, 0, 0, DType::kI48, false},
+                   .operands = {array(DType::kI16, {1, 1, 1, 33100}, std::vector<double>(33100, -32768)),
+                                constant(array(DType::kI8, {1, 1, 1, 33100}, left)),
+                                array(DType::kI48, {1}, {-140737488355328})},
+                   .dtype = DType::kI48,
+                   .shape = {1, 1, 1, 1}};
+  CHECK(reference(words) == std::vector<double>{33100.0 * 128 * 32768 - 140737488355328});
+  check_fast_paths(words);
+}
+
+TEST_CASE("sums of the largest products of i8 are exact, and wrap beyond 32 bits") {
+  // 255 * 255 * depth passes 2^31 at a depth of 33026.
+  for (const std::int64_t depth : {1, 2, 255, 257, 33025, 33027})
+    for (const double left : {-128.0, 127.0}) {
+      const auto count = static_cast<std::size_t>(depth);
+      const Call call{.op = Op::kTosaMatmul,
+                      .attrs = TosaMatmulAttrs{left < 0 ? 127 : -128, 127, std::nullopt},
+                      .operands = {array(DType::kI8, {1, 2, depth}, std::vector<double>(2 * count, left)),
+                                   array(DType::kI8, {1, depth, 3}, std::vector<double>(3 * count, -128))},
+                      .dtype = DType::kI32,
+                      .shape = {1, 2, 3}};
+      const std::int64_t sum = depth * 255 * (left < 0 ? 255 : -255);
+      CHECK(reference(call)[0] == static_cast<double>(static_cast<std::int32_t>(sum)));
+      check_fast_paths(call);
+    }
+}
+
+TEST_CASE("fast products of i8 equal the reference over the whole range") {
+  std::mt19937 random(11);
+  for (const bool fixed : {true, false})
+    for (const std::int64_t depth : {0, 1, 31, 64, 259, 1024})
+      for (const std::int64_t cols : {1, 17, 200})
+        for (const std::int64_t rows : {1, 5, 40}) {
+          Array right = wide_i8(random, {2, depth, cols});
+          right.constant = fixed;
+          check_fast_paths({.op = Op::kTosaMatmul,
+                            .attrs = TosaMatmulAttrs{-128, 3, std::nullopt},
+                            .operands = {wide_i8(random, {2, rows, depth}), right},
+                            .dtype = DType::kI32,
+                            .shape = {2, rows, cols}});
+        }
+}
+
 TEST_CASE("TOSA depthwise weights are height, width, channel, multiplier") {
   const Call call{.op = Op::kTosaDepthwiseConv2d,
                   .attrs = TosaConvAttrs{{0, 0, 0, 0}, {1, 1}, {1, 1}, 0, 0, DType::kF32, false},
@@ -371,12 +538,18 @@ void check_clamp(Prepare prepare_core, std::int64_t left, std::int64_t right, st
   for (float& value : b) value = normal(random);
   for (const Isa isa : usable_isas()) {
     const auto run_core = [&](bool clamp) {
-      const Core<float> core = prepare_core(FastInputs<float>{
-          &gemm_kernels_f32(isa), &depthwise_kernels(isa), b.data(), nullptr, {}, clamp, -0.5F, 0.25F});
-      const float* operands[] = {a.data(), b.data(), nullptr};
+      const Core<float> core =
+          prepare_core(FastInputs<float>{.gemm = &gemm_kernels_f32(isa),
+                                         .depthwise = &depthwise_kernels_f32(isa),
+                                         .transpose = &TOSAIC_SELECT_ISA(isa, kTransposeKernels),
+                                         .right = b.data(),
+                                         .clamp = clamp,
+                                         .low = -0.5F,
+                                         .high = 0.25F});
+      const CoreOperands<float> operands{a.data(), b.data(), nullptr};
       std::vector<float> values(static_cast<std::size_t>(result));
       const Bytes scratch(core.scratch_bytes);
-      core.run(operands, values.data(), scratch.data());
+      core.run(operands, reinterpret_cast<std::byte*>(values.data()), scratch.data());
       return values;
     };
     std::vector<float> expected = run_core(false);

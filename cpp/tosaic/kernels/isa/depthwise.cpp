@@ -1,6 +1,6 @@
 #include "tosaic/kernels/isa/depthwise.h"
 
-#include "tosaic/kernels/isa/vector.h"
+#include "tosaic/kernels/isa/multiply.h"
 
 namespace tosaic::kernels::TOSAIC_ISA {
 namespace {
@@ -26,16 +26,33 @@ struct Taps {
   TapRange d, h, w;
 };
 
+// A vector of the image, as add_product() takes it.
+[[gnu::always_inline]] inline Floats image_at(const float* at, float) { return load(at); }
+[[gnu::always_inline]] inline Floats image_first(const float* at, float, Index count) {
+  return load_first(at, count);
+}
+[[gnu::always_inline]] inline Vector<std::int32_t> image_at(const std::int8_t* at, std::int16_t zero_point) {
+  return load_widened(at) - zero_point;
+}
+[[gnu::always_inline]] inline Vector<std::int32_t> image_first(const std::int8_t* at, std::int16_t zero_point,
+                                                               Index count) {
+  std::int8_t lanes[kWidth] = {};
+  for (Index i = 0; i < count; ++i) lanes[i] = at[i];
+  return image_at(lanes, zero_point);
+}
+
 // P neighbouring outputs by V vectors of channels (the last one of `valid` lanes when V == 1).
-template <int P, int V>
-[[gnu::always_inline]] inline void outputs(const DepthwiseLine& line, const Taps& taps, Index first_w,
+template <class T, int P, int V>
+[[gnu::always_inline]] inline void outputs(const DepthwiseLine<T>& line, const Taps& taps, Index first_w,
                                            Index out, Index channel, Index valid) {
+  constexpr Index kStep = Arithmetic<T>::kStep;
   const bool whole = V > 1 || valid >= kWidth;
-  Floats sum[P][V];
+  const T zero_point = line.zero_point;
+  Vector<Sum<T>> sum[P][V];
   for (int v = 0; v < V; ++v) {
-    Floats bias = {};
+    Vector<Sum<T>> bias = {};
     if (line.bias != nullptr) {
-      const float* at = line.bias + channel + v * kWidth;
+      const Sum<T>* at = line.bias + channel + v * kWidth;
       bias = whole ? load(at) : load_first(at, valid);
     }
 #pragma GCC unroll 4
@@ -44,33 +61,35 @@ template <int P, int V>
   const Index step = line.step_w * line.stride[2];
   for (Index d = taps.d.begin; d < taps.d.end; ++d) {
     for (Index h = taps.h.begin; h < taps.h.end; ++h) {
-      const float* image = line.input + (line.first[0] + d * line.dilation[0]) * line.stride[0] +
-                           (line.first[1] + h * line.dilation[1]) * line.stride[1] +
-                           (first_w + taps.w.begin * line.dilation[2]) * line.stride[2] + channel;
-      const float* weight =
-          line.weight + ((d * line.taps[1] + h) * line.taps[2] + taps.w.begin) * line.channels + channel;
+      const Source<T>* image = line.input + (line.first[0] + d * line.dilation[0]) * line.stride[0] +
+                               (line.first[1] + h * line.dilation[1]) * line.stride[1] +
+                               (first_w + taps.w.begin * line.dilation[2]) * line.stride[2] + channel;
+      const T* weight =
+          line.weight +
+          (((d * line.taps[1] + h) * line.taps[2] + taps.w.begin) * line.channels + channel) * kStep;
       for (Index w = taps.w.begin; w < taps.w.end; ++w) {
 #pragma GCC unroll 4
         for (int v = 0; v < V; ++v) {
-          const Floats tap = whole ? load(weight + v * kWidth) : load_first(weight, valid);
+          const Vector<T> tap = whole ? load(weight + v * kWidth * kStep) : load_first(weight, valid * kStep);
 #pragma GCC unroll 4
           for (int p = 0; p < P; ++p) {
-            const float* at = image + p * step + v * kWidth;
-            sum[p][v] += tap * (whole ? load(at) : load_first(at, valid));
+            const Source<T>* at = image + p * step + v * kWidth;
+            add_product(sum[p][v], tap,
+                        whole ? image_at(at, zero_point) : image_first(at, zero_point, valid));
           }
         }
         image += line.dilation[2] * line.stride[2];
-        weight += line.channels;
+        weight += line.channels * kStep;
       }
     }
   }
 #pragma GCC unroll 4
   for (int p = 0; p < P; ++p) {
-    float* to = line.output + (out + p) * line.channels + channel;
+    Sum<T>* to = line.output + (out + p) * line.channels + channel;
 #pragma GCC unroll 4
     for (int v = 0; v < V; ++v) {
-      Floats value = sum[p][v];
-      if (line.clamp) value = clamp<float>(value, broadcast(line.low), broadcast(line.high));
+      Vector<Sum<T>> value = sum[p][v];
+      if (line.clamp) value = clamp<Sum<T>>(value, broadcast(line.low), broadcast(line.high));
       if (whole)
         store(to + v * kWidth, value);
       else
@@ -79,18 +98,20 @@ template <int P, int V>
   }
 }
 
-template <int P>
-[[gnu::noinline]] void all_channels(const DepthwiseLine& line, const Taps& taps, Index first_w, Index out) {
+template <class T, int P>
+[[gnu::noinline]] void all_channels(const DepthwiseLine<T>& line, const Taps& taps, Index first_w,
+                                    Index out) {
   constexpr int kVectors = 2;
   Index channel = 0;
   for (; channel + kVectors * kWidth <= line.channels; channel += kVectors * kWidth)
-    outputs<P, kVectors>(line, taps, first_w, out, channel, 0);
+    outputs<T, P, kVectors>(line, taps, first_w, out, channel, 0);
   for (; channel + kWidth <= line.channels; channel += kWidth)
-    outputs<P, 1>(line, taps, first_w, out, channel, kWidth);
-  if (channel < line.channels) outputs<P, 1>(line, taps, first_w, out, channel, line.channels - channel);
+    outputs<T, P, 1>(line, taps, first_w, out, channel, kWidth);
+  if (channel < line.channels) outputs<T, P, 1>(line, taps, first_w, out, channel, line.channels - channel);
 }
 
-void depthwise_line(const DepthwiseLine& line) {
+template <class T>
+void depthwise_line(const DepthwiseLine<T>& line) {
   Taps taps{taps_inside(line.first[0], line.dilation[0], line.taps[0], line.in[0]),
             taps_inside(line.first[1], line.dilation[1], line.taps[1], line.in[1]),
             {}};
@@ -106,11 +127,11 @@ void depthwise_line(const DepthwiseLine& line) {
     const Index first_w = line.first[2] + out * line.step_w;
     if (out >= inner && out + 4 <= outer) {
       taps.w = {0, line.taps[2]};
-      all_channels<4>(line, taps, first_w, out);
+      all_channels<T, 4>(line, taps, first_w, out);
       out += 4;
     } else {
       taps.w = taps_inside(first_w, line.dilation[2], line.taps[2], line.in[2]);
-      all_channels<1>(line, taps, first_w, out);
+      all_channels<T, 1>(line, taps, first_w, out);
       ++out;
     }
   }
@@ -200,7 +221,9 @@ void depthwise_plane(const DepthwisePlane& p) {
 
 }  // namespace
 
-extern const DepthwiseKernels kDepthwise;
-const DepthwiseKernels kDepthwise = {depthwise_line, depthwise_plane};
+extern const DepthwiseKernels<float> kDepthwiseF32;
+const DepthwiseKernels<float> kDepthwiseF32 = {depthwise_line<float>, depthwise_plane};
+extern const DepthwiseKernels<std::int16_t> kDepthwiseI16;
+const DepthwiseKernels<std::int16_t> kDepthwiseI16 = {depthwise_line<std::int16_t>, nullptr};
 
 }  // namespace tosaic::kernels::TOSAIC_ISA

@@ -2,26 +2,30 @@
 //
 // Channels last: vectors along the channels. Channels first: the padded image of one channel is split by
 // stride into phase planes of one pitch, so that every tap reads its plane at a constant offset.
+//
+// Integers of 8 bits are multiplied as in isa/gemm.h, one tap a step: the other of a pair of weights is zero.
 #pragma once
 
 #include <cstdint>
 
-#include "tosaic/kernels/kernel.h"
+#include "tosaic/kernels/isa/gemm.h"
 
 namespace tosaic::kernels {
 
-// One line along w of the result, all channels. Weights [taps d][taps h][taps w][channels].
+// One line along w of the result, all channels. Weights [taps d][taps h][taps w][channels][step].
+template <class T>
 struct DepthwiseLine {
-  const float* input = nullptr;  // of the image, at d = h = w = 0
-  const float* weight = nullptr;
-  const float* bias = nullptr;  // null: none
-  float* output = nullptr;
+  const Source<T>* input = nullptr;  // of the image, at d = h = w = 0
+  T zero_point = 0;                  // of the input; not of floats
+  const T* weight = nullptr;
+  const Sum<T>* bias = nullptr;  // null: none
+  Sum<T>* output = nullptr;
   std::int64_t channels = 0;
   std::int64_t in[3] = {}, stride[3] = {}, taps[3] = {}, dilation[3] = {};  // stride: elements along d, h, w
   std::int64_t first[3] = {};  // input coordinate of tap 0 at the line's first output
   std::int64_t step_w = 1, out_w = 0;
   bool clamp = false;
-  float low = 0, high = 0;
+  Sum<T> low = 0, high = 0;
 };
 
 // One channel, channels first. planes: step_h * step_w planes of plane_size floats, each of lines `pitch`
@@ -42,19 +46,23 @@ struct DepthwisePlane {
   float low = 0, high = 0;
 };
 
+template <class T>
 struct DepthwiseKernels {
-  void (*line)(const DepthwiseLine& line) = nullptr;
-  void (*plane)(const DepthwisePlane& plane) = nullptr;
+  void (*line)(const DepthwiseLine<T>& line) = nullptr;
+  void (*plane)(const DepthwisePlane& plane) = nullptr;  // of floats
 };
 
 namespace baseline {
-extern const DepthwiseKernels kDepthwise;
-}
+extern const DepthwiseKernels<float> kDepthwiseF32;
+extern const DepthwiseKernels<std::int16_t> kDepthwiseI16;
+}  // namespace baseline
 namespace avx2 {
-extern const DepthwiseKernels kDepthwise;
-}
+extern const DepthwiseKernels<float> kDepthwiseF32;
+extern const DepthwiseKernels<std::int16_t> kDepthwiseI16;
+}  // namespace avx2
 namespace avx512 {
-extern const DepthwiseKernels kDepthwise;
-}
+extern const DepthwiseKernels<float> kDepthwiseF32;
+extern const DepthwiseKernels<std::int16_t> kDepthwiseI16;
+}  // namespace avx512
 
 }  // namespace tosaic::kernels

@@ -3,7 +3,7 @@
 // tile is thin unless the whole block is.
 #include "tosaic/kernels/isa/gemm.h"
 
-#include "tosaic/kernels/isa/vector.h"
+#include "tosaic/kernels/isa/multiply.h"
 
 namespace tosaic::kernels::TOSAIC_ISA {
 namespace {
@@ -16,6 +16,8 @@ constexpr int kRows = 14;
 constexpr int kRows = 6;
 #endif
 
+// ---- tiles ----
+
 template <class T>
 struct Columns {
   Index first;  // of the block
@@ -25,9 +27,9 @@ struct Columns {
 
 // Sums of R rows by W whole vectors to C.
 template <class T, int R, int W>
-[[gnu::always_inline]] inline void finish(const GemmBlock<T>& block, Vector<T> (&sum)[R][W], T* c, Index row,
-                                          Index column) {
-  constexpr Index lanes = kLanes<T>;
+[[gnu::always_inline]] inline void finish(const GemmBlock<T>& block, Vector<Sum<T>> (&sum)[R][W], Sum<T>* c,
+                                          Index row, Index column) {
+  constexpr Index lanes = kLanes<Sum<T>>;
   if (block.accumulate) {
 #pragma GCC unroll 16
     for (int i = 0; i < R; ++i)
@@ -37,7 +39,7 @@ template <class T, int R, int W>
   if (block.column_bias != nullptr) {
 #pragma GCC unroll 2
     for (int j = 0; j < W; ++j) {
-      const Vector<T> bias = load(block.column_bias + column + j * lanes);
+      const Vector<Sum<T>> bias = load(block.column_bias + column + j * lanes);
 #pragma GCC unroll 16
       for (int i = 0; i < R; ++i) sum[i][j] += bias;
     }
@@ -49,12 +51,12 @@ template <class T, int R, int W>
       for (int j = 0; j < W; ++j) sum[i][j] += block.row_bias[row + i];
   }
   if (block.clamp) {
-    const Vector<T> low = broadcast(block.low);
-    const Vector<T> high = broadcast(block.high);
+    const Vector<Sum<T>> low = broadcast(block.low);
+    const Vector<Sum<T>> high = broadcast(block.high);
 #pragma GCC unroll 16
     for (int i = 0; i < R; ++i)
 #pragma GCC unroll 2
-      for (int j = 0; j < W; ++j) sum[i][j] = clamp<T>(sum[i][j], low, high);
+      for (int j = 0; j < W; ++j) sum[i][j] = clamp<Sum<T>>(sum[i][j], low, high);
   }
 #pragma GCC unroll 16
   for (int i = 0; i < R; ++i)
@@ -64,18 +66,18 @@ template <class T, int R, int W>
 
 // The same for a tile that only the first `valid` columns of exist.
 template <class T>
-[[gnu::noinline]] void finish_partly(const GemmBlock<T>& block, const T* sums, Index width, T* c, Index row,
-                                     Index rows, Index column, Index valid) {
-  constexpr Index lanes = kLanes<T>;
+[[gnu::noinline]] void finish_partly(const GemmBlock<T>& block, const Sum<T>* sums, Index width, Sum<T>* c,
+                                     Index row, Index rows, Index column, Index valid) {
+  constexpr Index lanes = kLanes<Sum<T>>;
   for (Index i = 0; i < rows; ++i) {
     for (Index j = 0; j < valid; j += lanes) {
       const Index count = valid - j < lanes ? valid - j : lanes;
-      T* to = c + i * block.c_stride + j;
-      Vector<T> sum = load(sums + i * width + j);
+      Sum<T>* to = c + i * block.c_stride + j;
+      Vector<Sum<T>> sum = load(sums + i * width + j);
       if (block.accumulate) sum += load_first(to, count);
       if (block.column_bias != nullptr) sum += load_first(block.column_bias + column + j, count);
       if (block.row_bias != nullptr) sum += block.row_bias[row + i];
-      if (block.clamp) sum = clamp<T>(sum, broadcast(block.low), broadcast(block.high));
+      if (block.clamp) sum = clamp<Sum<T>>(sum, broadcast(block.low), broadcast(block.high));
       store_first(to, sum, count);
     }
   }
@@ -84,31 +86,31 @@ template <class T>
 // R rows by W vectors.
 template <class T, int R, int W>
 void tile(const GemmBlock<T>& block, Index row, const Columns<T>& columns) {
-  constexpr Index lanes = kLanes<T>;
-  Vector<T> sum[R][W] = {};
+  constexpr Index lanes = kLanes<Sum<T>>;
+  Vector<Sum<T>> sum[R][W] = {};
   const Index stride = block.a_stride;
   const T* a[(R + 3) / 4];  // every fourth row: the others are reached by addressing modes
 #pragma GCC unroll 4
   for (int i = 0; i < R; i += 4) a[i / 4] = block.a + (row + i) * stride;
   const T* b = columns.panel;
-  for (Index k = 0; k < block.depth; ++k) {
+  for (Index k = 0; k < block.depth; k += Arithmetic<T>::kStep) {
     Vector<T> right[W];
 #pragma GCC unroll 2
-    for (int j = 0; j < W; ++j) right[j] = load(b + j * lanes);
-    b += W * lanes;
+    for (int j = 0; j < W; ++j) right[j] = load(b + j * kLanes<T>);
+    b += W * kLanes<T>;
 #pragma GCC unroll 16
     for (int i = 0; i < R; ++i) {
-      const T left = a[i / 4][(i % 4) * stride + k];
+      const auto left = left_at(a[i / 4] + (i % 4) * stride + k);
 #pragma GCC unroll 2
-      for (int j = 0; j < W; ++j) sum[i][j] += right[j] * left;
+      for (int j = 0; j < W; ++j) add_product(sum[i][j], right[j], left);
     }
   }
-  T* c = block.c + row * block.c_stride + columns.first;
+  Sum<T>* c = block.c + row * block.c_stride + columns.first;
   if (columns.valid == W * lanes) {
     finish<T, R, W>(block, sum, c, row, columns.first);
     return;
   }
-  T sums[R][W * lanes];
+  Sum<T> sums[R][W * lanes];
 #pragma GCC unroll 16
   for (int i = 0; i < R; ++i)
 #pragma GCC unroll 2
@@ -134,24 +136,24 @@ using AllTiles = Tiles<T, W, 1, 2, 3, 4, 5, 6>;
 // One row against four whole panels at once: eight sums in flight hide the latency of the additions.
 template <class T>
 void row_times_panels(const GemmBlock<T>& block, Index first_panel) {
-  constexpr Index lanes = kLanes<T>;
+  constexpr Index lanes = kLanes<Sum<T>>;
   constexpr int kPanels = 4;
-  Vector<T> sum[kPanels][2] = {};
+  Vector<Sum<T>> sum[kPanels][2] = {};
   const Index panel_size = block.panel_depth * 2 * lanes;
   const T* b = block.b + first_panel * panel_size + block.first_depth * 2 * lanes;
-  for (Index k = 0; k < block.depth; ++k) {
-    const T left = block.a[k];
+  for (Index k = 0; k < block.depth; k += Arithmetic<T>::kStep) {
+    const auto left = left_at(block.a + k);
 #pragma GCC unroll 4
     for (int p = 0; p < kPanels; ++p) {
-      sum[p][0] += load(b + p * panel_size) * left;
-      sum[p][1] += load(b + p * panel_size + lanes) * left;
+      add_product(sum[p][0], load(b + p * panel_size), left);
+      add_product(sum[p][1], load(b + p * panel_size + kLanes<T>), left);
     }
-    b += 2 * lanes;
+    b += 2 * kLanes<T>;
   }
 #pragma GCC unroll 4
   for (int p = 0; p < kPanels; ++p) {
     const Index column = (first_panel + p) * 2 * lanes;
-    Vector<T> sums[1][2] = {{sum[p][0], sum[p][1]}};
+    Vector<Sum<T>> sums[1][2] = {{sum[p][0], sum[p][1]}};
     finish<T, 1, 2>(block, sums, block.c + column, 0, column);
   }
 }
@@ -159,12 +161,12 @@ void row_times_panels(const GemmBlock<T>& block, Index first_panel) {
 // Of the panel that starts with so many columns to go.
 template <class T>
 constexpr Index width_of(Index columns_left) {
-  return columns_left <= kLanes<T> ? kLanes<T> : 2 * kLanes<T>;
+  return columns_left <= kLanes<Sum<T>> ? kLanes<Sum<T>> : 2 * kLanes<Sum<T>>;
 }
 
 template <class T>
 void multiply(const GemmBlock<T>& block) {
-  constexpr Index lanes = kLanes<T>;
+  constexpr Index lanes = kLanes<Sum<T>>;
   constexpr Index panel = 2 * lanes;
   const Index whole_panels = block.cols / panel;
   const Index tiles = (block.rows + kRows - 1) / kRows;
@@ -186,10 +188,50 @@ void multiply(const GemmBlock<T>& block) {
   }
 }
 
+// ---- rows of A ----
+
+template <class T>
+[[gnu::always_inline]] inline void copy_less(T* to, const T* from, T, Index count) {
+  copy(to, from, count);
+}
+
+// So many elements at a time, the last ones again where they do not come out even.
+template <Index kCount>
+[[gnu::always_inline]] inline void widen_by(std::int16_t* to, const std::int8_t* from,
+                                            std::int16_t zero_point, Index count) {
+  for (Index i = 0; i < count; i += kCount) {
+    const Index at = i + kCount <= count ? i : count - kCount;
+    const auto wide = Widened<std::int16_t, kCount>::load(from + at) - zero_point;
+    __builtin_memcpy(to + at, &wide, sizeof wide);
+  }
+}
+
+[[gnu::always_inline]] inline void copy_less(std::int16_t* to, const std::int8_t* from,
+                                             std::int16_t zero_point, Index count) {
+  constexpr Index lanes = kLanes<std::int16_t>;
+  if (count >= lanes) return widen_by<lanes>(to, from, zero_point, count);
+  if (count >= 8) return widen_by<8>(to, from, zero_point, count);
+  for (Index i = 0; i < count; ++i) to[i] = static_cast<std::int16_t>(from[i] - zero_point);
+}
+
+template <class T>
+[[gnu::always_inline]] inline void finish_step(T* row, Index depth) {
+  zero(row + depth, whole_steps<T>(depth) - depth);
+}
+
+template <class T>
+void gather_rows(const Source<T>* from, Index stride, T zero_point, Index rows, Index depth, T* dst,
+                 Index dst_stride) {
+  for (Index i = 0; i < rows; ++i) {
+    copy_less(dst + i * dst_stride, from + i * stride, zero_point, depth);
+    finish_step(dst + i * dst_stride, depth);
+  }
+}
+
 // A run of depth within one row of taps along w: [from, to) of taps * channels elements.
 template <class T>
-[[gnu::always_inline]] inline void gather_run(const Patches<T>& patches, const T* line, Index position,
-                                              Index from, Index to, T* dst) {
+[[gnu::always_inline]] inline void gather_run(const Patches<T>& patches, const Source<T>* line,
+                                              Index position, Index from, Index to, T* dst) {
   const Index channels = patches.channels;
   if (patches.row_is_contiguous) {
     const Index first = position + patches.offset[2][0];
@@ -199,7 +241,7 @@ template <class T>
     const Index last = space < to ? space : to;
     const Index end = last > begin ? last : begin;
     zero(dst, begin - from);
-    copy(dst + (begin - from), line + first * channels + begin, end - begin);
+    copy_less(dst + (begin - from), line + first * channels + begin, patches.zero_point, end - begin);
     zero(dst + (end - from), to - end);
     return;
   }
@@ -211,15 +253,15 @@ template <class T>
     if (at < 0 || at >= patches.in[2])
       zero(dst, count);
     else
-      copy(dst, line + at * patches.stride[2] + channel, count);
+      copy_less(dst, line + at * patches.stride[2] + channel, patches.zero_point, count);
     dst += count;
     from += count;
   }
 }
 
 template <class T>
-void gather_row(const Patches<T>& patches, const T* image, const Index* position, Index from, Index to,
-                T* dst) {
+void gather_row(const Patches<T>& patches, const Source<T>* image, const Index* position, Index from,
+                Index to, T* dst) {
   const Index run = patches.taps[2] * patches.channels;
   for (Index segment = from / run; segment * run < to; ++segment) {
     const Index begin = from > segment * run ? from - segment * run : 0;
@@ -245,6 +287,7 @@ void gather(const Patches<T>& patches, Index row, Index rows, Index from, Index 
     const Index position[3] = {at[0] * patches.step[0], at[1] * patches.step[1], at[2] * patches.step[2]};
     gather_row(patches, patches.input + batch * patches.batch_stride, position, from, to,
                dst + i * dst_stride);
+    finish_step(dst + i * dst_stride, to - from);
     if (++at[2] < out[2]) continue;
     at[2] = 0;
     if (++at[1] < out[1]) continue;
@@ -368,9 +411,63 @@ void pack_transposed(const T* b, Index stride, Index depth, Index cols, T* panel
   }
 }
 
+// One step of depth: columns [0, valid) of its first row of B and of its second one, null beyond the depth.
+[[gnu::always_inline]] inline void pack_step(const std::int16_t* first, const std::int16_t* second,
+                                             Index column_stride, Index valid, Index width,
+                                             std::int16_t* pairs) {
+  if (second != nullptr && column_stride == 1)
+    for (Index i = 0; i < valid; ++i) {
+      pairs[2 * i] = first[i];
+      pairs[2 * i + 1] = second[i];
+    }
+  else
+    for (Index i = 0; i < valid; ++i) {
+      pairs[2 * i] = first[i * column_stride];
+      pairs[2 * i + 1] = second == nullptr ? std::int16_t{0} : second[i * column_stride];
+    }
+  zero(pairs + 2 * valid, 2 * (width - valid));
+}
+
+// Element (k, j) of B lies at b[k * depth_stride + j * column_stride].
+[[gnu::always_inline]] inline void pack_pairs(const std::int16_t* b, Index depth_stride, Index column_stride,
+                                              Index depth, Index cols, std::int16_t* panels) {
+  constexpr Index panel = 2 * kLanes<std::uint32_t>;
+  for (Index j = 0; j < cols; j += panel) {
+    const Index width = width_of<std::int16_t>(cols - j);
+    const Index valid = cols - j < width ? cols - j : width;
+    std::int16_t* to = panels + j * whole_steps<std::int16_t>(depth);
+    for (Index k = 0; k < depth; k += 2) {
+      const std::int16_t* first = b + k * depth_stride + j * column_stride;
+      pack_step(first, k + 1 < depth ? first + depth_stride : nullptr, column_stride, valid, width,
+                to + k * width);
+    }
+  }
+}
+
+void pack_pairs_by_row(const std::int16_t* b, Index stride, Index depth, Index cols, std::int16_t* panels) {
+  pack_pairs(b, stride, 1, depth, cols, panels);
+}
+
+void pack_pairs_by_column(const std::int16_t* b, Index stride, Index depth, Index cols,
+                          std::int16_t* panels) {
+  pack_pairs(b, 1, stride, depth, cols, panels);
+}
+
 template <class T>
 constexpr GemmKernels<T> kernels() {
-  return {kRows, 2 * kLanes<T>, kLanes<T>, multiply<T>, gather<T>, pack<T>, pack_transposed<T>, transpose<T>};
+  return {kRows,     2 * kLanes<T>,  kLanes<T>, multiply<T>,
+          gather<T>, gather_rows<T>, pack<T>,   pack_transposed<T>};
+}
+
+constexpr GemmKernels<std::int16_t> pair_kernels() {
+  return {kRows,
+          2 * kLanes<std::uint32_t>,
+          kLanes<std::uint32_t>,
+          multiply<std::int16_t>,
+          gather<std::int16_t>,
+          gather_rows<std::int16_t>,
+          pack_pairs_by_row,
+          pack_pairs_by_column};
 }
 
 }  // namespace
@@ -379,5 +476,7 @@ extern const GemmKernels<float> kGemmF32;
 extern const GemmKernels<double> kGemmF64;
 const GemmKernels<float> kGemmF32 = kernels<float>();
 const GemmKernels<double> kGemmF64 = kernels<double>();
+extern const GemmKernels<std::int16_t> kGemmI16;
+const GemmKernels<std::int16_t> kGemmI16 = pair_kernels();
 
 }  // namespace tosaic::kernels::TOSAIC_ISA

@@ -1,0 +1,83 @@
+// One step of a contraction: what the kernels of an instruction set multiply vectors by. Included by the
+// files of kernels/isa/ only.
+#pragma once
+
+#include "tosaic/kernels/isa/gemm.h"
+#include "tosaic/kernels/isa/vector.h"
+
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
+
+namespace tosaic::kernels::TOSAIC_ISA {
+namespace {
+
+// kCount adjacent elements of i8, as T of 16 bits.
+template <class T, std::int64_t kCount>
+struct Widened {
+  using Narrow [[gnu::vector_size(kCount)]] = std::int8_t;
+  using Wide [[gnu::vector_size(kCount * sizeof(T))]] = T;
+  [[gnu::always_inline]] static Wide load(const std::int8_t* at) {
+    Narrow narrow;
+    __builtin_memcpy(&narrow, at, sizeof narrow);
+    return __builtin_convertvector(narrow, Wide);
+  }
+};
+
+// A vector of them as 32 bits. GCC takes a conversion to four times the size element by element.
+[[gnu::always_inline]] inline Vector<std::int32_t> load_widened(const std::int8_t* at) {
+#if defined(__AVX512F__)
+  __m128i narrow;
+  __builtin_memcpy(&narrow, at, sizeof narrow);
+  return (Vector<std::int32_t>)_mm512_maskz_cvtepi8_epi32(0xffff, narrow);
+#elif defined(__AVX2__)
+  std::int64_t narrow;
+  __builtin_memcpy(&narrow, at, sizeof narrow);
+  return (Vector<std::int32_t>)_mm256_cvtepi8_epi32(_mm_cvtsi64_si128(narrow));
+#else
+  Vector<std::int32_t> wide;
+  for (std::int64_t i = 0; i < kLanes<std::int32_t>; ++i) wide[i] = at[i];
+  return wide;
+#endif
+}
+
+// What a step multiplies the vectors of B with: an element of A, or a pair of them in every lane.
+template <class T>
+[[gnu::always_inline]] inline T left_at(const T* a) {
+  return *a;
+}
+[[gnu::always_inline]] inline Vector<std::int32_t> left_at(const std::int16_t* a) {
+  std::int32_t pair;
+  __builtin_memcpy(&pair, a, sizeof pair);
+  return broadcast(pair);
+}
+
+[[gnu::always_inline]] inline void add_product(Vector<float>& sum, Vector<float> right, float left) {
+  sum += right * left;
+}
+[[gnu::always_inline]] inline void add_product(Vector<float>& sum, Vector<float> right, Vector<float> left) {
+  sum += right * left;
+}
+[[gnu::always_inline]] inline void add_product(Vector<double>& sum, Vector<double> right, double left) {
+  sum += right * left;
+}
+
+// sum[i] += right[2i] * left[2i] + right[2i + 1] * left[2i + 1] of 16 bits each, modulo 2^32.
+[[gnu::always_inline]] inline void add_product(Vector<std::uint32_t>& sum, Vector<std::int16_t> right,
+                                               Vector<std::int32_t> left) {
+  using Words = Vector<std::uint32_t>;
+#if defined(__AVX512BW__)
+  sum += (Words)_mm512_madd_epi16((__m512i)right, (__m512i)left);
+#elif defined(__AVX2__)
+  sum += (Words)_mm256_madd_epi16((__m256i)right, (__m256i)left);
+#elif defined(__SSE2__)
+  sum += (Words)_mm_madd_epi16((__m128i)right, (__m128i)left);
+#else
+  const auto low = [](Words pairs) { return (Words)((Vector<std::int32_t>)(pairs << 16) >> 16); };
+  const auto high = [](Words pairs) { return (Words)((Vector<std::int32_t>)pairs >> 16); };
+  sum += low((Words)right) * low((Words)left) + high((Words)right) * high((Words)left);
+#endif
+}
+
+}  // namespace
+}  // namespace tosaic::kernels::TOSAIC_ISA
