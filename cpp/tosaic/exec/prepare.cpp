@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "tosaic/exec/fuse.h"
 #include "tosaic/ir/control_flow.h"
 #include "tosaic/ir/quantized.h"
 #include "tosaic/kernels/packs.h"
@@ -90,6 +91,7 @@ class Preparer {
       const std::string name = graph.node_name(node);
       with_node_location(node, name, [&] { add_step(node, name); });
     }
+    fuse_steps();
     drop_duplicate_constants();
     data_->memory = memory::plan_memory(graph, needs_, options_.memory);
     place_pointers();
@@ -258,6 +260,27 @@ class Preparer {
 
   static bool same_array(const TensorType& a, const TensorType& b) {
     return a.dtype == b.dtype && a.shape == b.shape;
+  }
+
+  // Both ways of running a chain find their operands and results in the same places: the results of its steps
+  // have memory of their own from the first step on.
+  void fuse_steps() {
+    const ChainFinder chains(graph(), [this](std::uint32_t i) {
+      return data_->steps[i].kind == StepKind::kKernel && !data_->steps[i].is_fused;
+    });
+    for (std::uint32_t i = 0; i < data_->steps.size(); ++i) {
+      std::optional<Chain> chain = chains.find(i, options_.kernels);
+      if (!chain) continue;
+      Step& first = data_->steps[i];
+      first.fusion = {std::move(chain->kernel.run), chain->followers};
+      first.scratch_bytes = std::max(first.scratch_bytes, chain->kernel.scratch_bytes);
+      needs_[i].scratch_bytes = first.scratch_bytes;
+      for (const std::uint32_t follower : chain->followers) {
+        data_->steps[follower].is_fused = true;
+        data_->steps[follower].kernel = "fused";
+        needs_[follower].writer = i;
+      }
+    }
   }
 
   void drop_duplicate_constants() {

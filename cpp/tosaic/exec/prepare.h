@@ -3,6 +3,11 @@
 //   Graph --prepare--> Prepared: steps in order (kernel with packed weights, where operands and results lie),
 //   memory plan, constants checked. Immutable: any number of sessions and threads may use one.
 //
+// Steps that a kernel can do together with the one before them are fused (fuse.h):
+//
+//   x -> conv -> a -> rescale -> b -> clamp -> c        the step of conv writes c, the others have nothing to
+//   do
+//
 // Works at every stage. Foreign nodes (opaque, tosa.custom), and anything the kernels do not know, need an
 // override.
 #pragma once
@@ -58,11 +63,17 @@ enum class StepKind : std::uint8_t {
   kWriteVariable
 };
 
+// A kernel that does a step and the ones that follow from it alone: it gives the results of the last.
+struct Fusion {
+  std::function<void(const kernels::Arrays&)> run;  // none: there is no such kernel
+  std::vector<std::uint32_t> followers;             // steps, in order
+};
+
 struct Step {
   NodeId node;
   StepKind kind = StepKind::kKernel;
   std::string name;    // of the node
-  std::string kernel;  // "conv.gemm.avx512", "view", "override", "cond", "while_loop"
+  std::string kernel;  // "conv.gemm.avx512", "view", "override", "fused" (into an earlier step), "cond"
   std::uint32_t first_operand = 0, operand_count = 0;  // places in a frame's pointer tables
   std::uint32_t first_result = 0, result_count = 0;
   std::size_t scratch_offset = 0, scratch_bytes = 0;
@@ -71,6 +82,8 @@ struct Step {
   std::uint32_t variable = 0;  // into Prepared::Data::variables, of the outermost graph
   std::vector<Prepared> regions;
   std::vector<std::size_t> region_offsets;  // into the step's scratch: each region's arena
+  Fusion fusion;
+  bool is_fused = false;  // into an earlier step, which runs it where it runs fused
   std::vector<std::size_t>
       carried_offsets;  // while_loop: into the scratch, two sets of carried values, then the flag
 };

@@ -61,6 +61,7 @@ void Frame::run(std::span<const std::byte* const> inputs, std::span<std::byte* c
   inputs_ = inputs;
   outputs_ = outputs;
   variables_ = variables;
+  fuses_ = !options.observer && (result == nullptr || !(options.trace.all || !options.trace.nodes.empty()));
   const Prepared::Data& data = prepared_.data();
   for (const Prepared::Patch& patch : data.operand_patches)
     operand_table_[patch.place] = address(patch.location);
@@ -91,7 +92,25 @@ void Frame::run_step(const Step& step, std::uint32_t index, const RunOptions& op
   if (result != nullptr) keep(step, options.trace, *result);
 }
 
+// Where the kernel of a chain fails, its steps fail one by one: the error is that of the step it comes from.
+void Frame::run_fused(const Step& step, std::uint32_t index, const RunOptions& options) {
+  const std::span<const Step> steps = prepared_.steps();
+  const Step& last = steps[step.fusion.followers.back()];
+  try {
+    step.fusion.run({operands(step), results(last), arena_ + step.scratch_offset});
+  } catch (const Error&) {
+    run_alone(step, index, options);
+    for (const std::uint32_t follower : step.fusion.followers) run_alone(steps[follower], follower, options);
+  }
+}
+
 void Frame::run_work(const Step& step, std::uint32_t index, const RunOptions& options) {
+  if (fuses_ && step.is_fused) return;
+  if (fuses_ && step.fusion.run) return run_fused(step, index, options);
+  run_alone(step, index, options);
+}
+
+void Frame::run_alone(const Step& step, std::uint32_t index, const RunOptions& options) {
   if (step.kind == StepKind::kView) return;
   const auto work = [&] {
     switch (step.kind) {

@@ -39,7 +39,9 @@ class Frame {
 
  private:
   void run_step(const Step& step, std::uint32_t index, const RunOptions& options, RunResult* result);
+  void run_fused(const Step& step, std::uint32_t index, const RunOptions& options);
   void run_work(const Step& step, std::uint32_t index, const RunOptions& options);
+  void run_alone(const Step& step, std::uint32_t index, const RunOptions& options);
   void run_cond(const Step& step, std::uint32_t index, const RunOptions& options);
   void run_loop(const Step& step, std::uint32_t index, const RunOptions& options);
   void read_variable(const Step& step) const;
@@ -59,6 +61,7 @@ class Frame {
   std::span<const std::byte* const> inputs_;
   std::span<std::byte* const> outputs_;
   std::span<const VariablePlace> variables_;
+  bool fuses_ = true;  // in this run
 };
 
 }  // namespace tosaic::exec

@@ -12,6 +12,7 @@
 #include "tosaic/base/error.h"
 #include "tosaic/kernels/block.h"
 #include "tosaic/kernels/isa_tables.h"
+#include "tosaic/kernels/requantize.h"
 #include "tosaic/kernels/wide.h"
 
 namespace tosaic::kernels {
@@ -332,7 +333,27 @@ bool exact_in_double(DType left, DType right) {
   return narrow_integer(left) && narrow_integer(right);
 }
 
+// With what follows in the same pass over the sums.
+Kernel fused_kernel(const Request& request, const Roles& roles, const Reduced& reduced) {
+  const auto* conv = std::get_if<Convolution>(&reduced.shape);
+  const Index channels = conv != nullptr ? conv->out_channels : std::get<Product>(reduced.shape).cols;
+  const Operand& result = request.results[0];
+  const bool channels_lie_last =
+      conv != nullptr ? conv->channels_last : !result.shape.empty() && result.shape.back() == channels;
+  if (!fits_pairs(request, roles, reduced) || result.dtype != DType::kI32 || !channels_lie_last) return {};
+  Requantizer requantizer = prepare_requantizer(request.followers, channels, request.options.isa);
+  if (!requantizer.run) return {};
+  Epilogue<std::int16_t> epilogue{
+      .run = {}, .bytes = requantizer.bytes, .scratch_bytes = requantizer.scratch_bytes};
+  epilogue.run = [run = std::move(requantizer.run)](const std::uint32_t* sums, Index count, Index channel,
+                                                    std::byte* to, std::byte* scratch) {
+    run(reinterpret_cast<const std::int32_t*>(sums), count, channel, to, scratch);
+  };
+  return fast_kernel<std::int16_t>(request, roles, reduced, std::move(epilogue));
+}
+
 Kernel kernel_of(const Request& request, const Roles& roles, const Reduced& reduced) {
+  if (!request.followers.empty()) return fused_kernel(request, roles, reduced);
   const DType left = request.operands[roles.left].dtype;
   const DType right = request.operands[roles.right].dtype;
   if (is_float(left) != is_float(right) || left == DType::kBool || right == DType::kBool)

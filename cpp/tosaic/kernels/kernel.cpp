@@ -73,6 +73,11 @@ Isa best_isa() { return usable_isas().back(); }
 
 std::span<const Isa> usable_isas() { return std::span(usable().isas).first(usable().count); }
 
+Kernel prepare_fused(const Request& request) {
+  if (request.options.reference || request.followers.empty()) return {};
+  return prepare_contraction(request);
+}
+
 Kernel prepare(const Request& request) {
   for (const auto family : kFamilies) {
     Kernel kernel = family(request);

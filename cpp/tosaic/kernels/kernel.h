@@ -45,12 +45,19 @@ struct Operand {
   bool present = true;
 };
 
+// An operator whose only operand is the result of the one before it.
+struct Follower {
+  Op op = Op::kOpaque;
+  const Attrs* attrs = nullptr;
+};
+
 struct Request {
   Op op = Op::kOpaque;
   const Attrs* attrs = nullptr;
   std::span<const Operand> operands;
   std::span<const Operand> results;  // dtype and shape
   Options options;
+  std::span<const Follower> followers = {};  // prepare_fused() only
 };
 
 // Pointers to dense row-major arrays, aligned to at least 64 bytes except operands that are user arrays
@@ -73,6 +80,10 @@ struct Kernel {
 // Throws UnsupportedOp naming op and dtypes where no kernel exists. `reshape`, `clone`, tosa.reshape,
 // tosa.identity are views: the executor aliases them, and prepare() gives a plain copy.
 [[nodiscard]] Kernel prepare(const Request& request);
+
+// One kernel for the operator and those that follow it: it gives the last one's result, equal to what they
+// give one by one, or throws what one of them does. An empty `run` where there is none.
+[[nodiscard]] Kernel prepare_fused(const Request& request);
 
 // How far a fast path may be from the reference, and from torch eager on the same inputs:
 // |a - b| <= ulp * spacing(|reference|) + relative * scale, where scale is, for contractions and reductions,

@@ -14,6 +14,7 @@
 #include "tosaic/ir/apply_scale.h"
 #include "tosaic/kernels/block.h"
 #include "tosaic/kernels/isa/rescale.h"
+#include "tosaic/kernels/requantize.h"
 
 namespace tosaic::kernels {
 namespace {
@@ -105,8 +106,11 @@ struct Rescale {
   MultiplierWidth width = MultiplierWidth::k32;
   std::vector<Channel> channels;
   DType from = DType::kI8;
-  int64_t count = 0;
   ValueRange results;
+
+  [[nodiscard]] const Channel& channel(int64_t i) const {
+    return channels[static_cast<std::size_t>(i) % channels.size()];
+  }
 };
 
 [[noreturn]] void fail_range(const Channel& channel, int64_t value) {
@@ -118,11 +122,12 @@ struct Rescale {
        .got = std::to_string(value)});
 }
 
-void run_reference(const Rescale& plan, int64_t begin, int64_t end, const std::byte* input,
+// Elements [begin, end) of arrays whose first element is of channel `first`.
+void run_reference(const Rescale& plan, int64_t begin, int64_t end, int64_t first, const std::byte* input,
                    std::byte* output) {
   const TosaRescaleAttrs& a = plan.attrs;
   for (int64_t i = begin; i < end; ++i) {
-    const Channel& channel = plan.channels[static_cast<std::size_t>(i) % plan.channels.size()];
+    const Channel& channel = plan.channel(first + i);
     const int64_t value = load(plan.from, a.input_unsigned, input, i) - a.input_zp;
     if (!channel.values.contains(value)) fail_range(channel, value);
     const int64_t scaled = apply_scale(value, channel.by, plan.width, a.rounding_mode) + a.output_zp;
@@ -130,11 +135,10 @@ void run_reference(const Rescale& plan, int64_t begin, int64_t end, const std::b
   }
 }
 
-Rescale plan_of(const Request& request) {
+Rescale plan_of(const TosaRescaleAttrs& attrs, DType from) {
   Rescale plan;
-  plan.attrs = attrs_of<TosaRescaleAttrs>(request);
-  plan.from = request.operands[0].dtype;
-  plan.count = num_elements(request.results[0].shape);
+  plan.attrs = attrs;
+  plan.from = from;
   plan.width = plan.attrs.scale32 ? MultiplierWidth::k32 : MultiplierWidth::k16;
   for (std::size_t c = 0; c < plan.attrs.multiplier.size(); ++c) {
     const Multiplier by{static_cast<std::int32_t>(plan.attrs.multiplier[c]),
@@ -177,7 +181,7 @@ struct Tables {
     period = channels == 1 ? 1 : channels * std::max<int64_t>(1, kBlockElements / channels);
     const ValueRange values = values_of(plan);
     for (int64_t i = 0; i < period + kRescalePadding; ++i) {
-      const Channel& channel = plan.channels[static_cast<std::size_t>(i % channels)];
+      const Channel& channel = plan.channel(i);
       multiplier.push_back(channel.by.multiplier);
       shift.push_back(channel.by.shift);
       low.push_back(static_cast<T>(std::max<int64_t>(channel.values.low, std::numeric_limits<T>::min())));
@@ -217,16 +221,18 @@ struct Fast {
       store = convert.store(Domain::kI32, plan.attrs.dtype, Rounding::kTruncate);
   }
 
-  void run(const Arrays& arrays) const {
-    const std::byte* input = arrays.operands[0];
-    std::byte* output = arrays.results[0];
+  static constexpr std::size_t kScratchBytes = kBlockElements * (sizeof(T) + sizeof(std::int32_t));
+
+  // Arrays whose first element is of channel `first`.
+  void run(const std::byte* input, int64_t elements, int64_t first, std::byte* output,
+           std::byte* scratch) const {
     const auto from_size = static_cast<int64_t>(byte_size(plan.from));
     const auto to_size = static_cast<int64_t>(byte_size(plan.attrs.dtype));
-    auto* loaded = reinterpret_cast<T*>(arrays.scratch);
-    auto* scaled = reinterpret_cast<std::int32_t*>(arrays.scratch + kBlockElements * sizeof(T));
-    for (int64_t begin = 0, count = 0; begin < plan.count; begin += count) {
-      const int64_t place = begin % tables.period;
-      count = std::min(kBlockElements, plan.count - begin);
+    auto* loaded = reinterpret_cast<T*>(scratch);
+    auto* scaled = reinterpret_cast<std::int32_t*>(scratch + kBlockElements * sizeof(T));
+    for (int64_t begin = 0, count = 0; begin < elements; begin += count) {
+      const int64_t place = (first + begin) % tables.period;
+      count = std::min(kBlockElements, elements - begin);
       if (tables.period > 1) count = std::min(count, tables.period - place);
       const RescaleTables<T> block = tables.at(plan, place);
       const T* values = loaded;
@@ -235,7 +241,7 @@ struct Fast {
       else
         load(input + begin * from_size, loaded, count);
       if (tables.is_bound && !kernels.inside(block, values, count))
-        return run_reference(plan, begin, begin + count, input, output);  // throws
+        return run_reference(plan, begin, begin + count, first, input, output);  // throws
       std::int32_t* results =
           store == nullptr ? reinterpret_cast<std::int32_t*>(output + begin * to_size) : scaled;
       kernels.scale(block, values, results, count);
@@ -245,38 +251,69 @@ struct Fast {
 };
 
 template <class T>
-Kernel fast(Rescale plan, const RescaleKernels<T>& kernels, Isa isa) {
+Kernel fast(Rescale plan, int64_t elements, const RescaleKernels<T>& kernels, Isa isa) {
   Kernel kernel;
-  kernel.scratch_bytes = static_cast<std::size_t>(kBlockElements) * (sizeof(T) + sizeof(std::int32_t));
-  kernel.run = [fast = std::make_shared<const Fast<T>>(std::move(plan), kernels, convert_kernels(isa))](
-                   const Arrays& arrays) { fast->run(arrays); };
+  kernel.scratch_bytes = Fast<T>::kScratchBytes;
+  kernel.run = [elements, fast = std::make_shared<const Fast<T>>(
+                              std::move(plan), kernels, convert_kernels(isa))](const Arrays& arrays) {
+    fast->run(arrays.operands[0], elements, 0, arrays.results[0], arrays.scratch);
+  };
   return kernel;
 }
 
-Kernel reference(Rescale plan) {
+Kernel reference(Rescale plan, int64_t elements) {
   Kernel kernel;
-  kernel.run = [plan = std::make_shared<const Rescale>(std::move(plan))](const Arrays& arrays) {
-    run_reference(*plan, 0, plan->count, arrays.operands[0], arrays.results[0]);
+  kernel.run = [elements, plan = std::make_shared<const Rescale>(std::move(plan))](const Arrays& arrays) {
+    run_reference(*plan, 0, elements, 0, arrays.operands[0], arrays.results[0]);
   };
   return kernel;
 }
 
 Kernel rescale(const Request& request) {
   const Isa isa = request.options.isa;
-  Rescale plan = plan_of(request);
+  const int64_t elements = num_elements(request.results[0].shape);
+  Rescale plan = plan_of(attrs_of<TosaRescaleAttrs>(request), request.operands[0].dtype);
   Kernel kernel;
   if (request.options.reference)
-    kernel = reference(std::move(plan));
+    kernel = reference(std::move(plan), elements);
   else if (plan.from == DType::kI48)
-    kernel = fast(std::move(plan), TOSAIC_SELECT_ISA(isa, kRescaleI64), isa);
+    kernel = fast(std::move(plan), elements, TOSAIC_SELECT_ISA(isa, kRescaleI64), isa);
   else
-    kernel = fast(std::move(plan), TOSAIC_SELECT_ISA(isa, kRescaleI32), isa);
+    kernel = fast(std::move(plan), elements, TOSAIC_SELECT_ISA(isa, kRescaleI32), isa);
   kernel.in_place = 1;
   kernel.name = kernel_name(request);
   return kernel;
 }
 
+// The clamp in the bounds of the results; false where it is none of them.
+bool take_clamp(const Follower& follower, Rescale& plan) {
+  if (follower.op != Op::kTosaClamp || plan.attrs.output_unsigned) return false;
+  const auto& clamp = std::get<TosaClampAttrs>(*follower.attrs);
+  plan.results.low = std::max(plan.results.low, as_int(clamp.min_val));
+  plan.results.high = std::min(plan.results.high, as_int(clamp.max_val));
+  return plan.results.low <= plan.results.high;
+}
+
 }  // namespace
+
+Requantizer prepare_requantizer(std::span<const Follower> followers, int64_t channels, Isa isa) {
+  if (followers.empty() || followers.size() > 2 || followers[0].op != Op::kTosaRescale) return {};
+  const auto& attrs = std::get<TosaRescaleAttrs>(*followers[0].attrs);
+  if (!attrs.scale32 || (attrs.per_channel && static_cast<int64_t>(attrs.multiplier.size()) != channels))
+    return {};
+  Rescale plan = plan_of(attrs, DType::kI32);
+  if (followers.size() == 2 && !take_clamp(followers[1], plan)) return {};
+  Requantizer requantizer;
+  requantizer.bytes = byte_size(attrs.dtype);
+  requantizer.scratch_bytes = Fast<std::int32_t>::kScratchBytes;
+  requantizer.run = [fast = std::make_shared<const Fast<std::int32_t>>(
+                         std::move(plan), TOSAIC_SELECT_ISA(isa, kRescaleI32), convert_kernels(isa))](
+                        const std::int32_t* values, int64_t count, int64_t channel, std::byte* to,
+                        std::byte* scratch) {
+    fast->run(reinterpret_cast<const std::byte*>(values), count, channel, to, scratch);
+  };
+  return requantizer;
+}
 
 Kernel prepare_requantize(const Request& request) {
   if (request.op == Op::kTosaRescale) return rescale(request);

@@ -67,6 +67,7 @@ class Sharing {
       root_[i] = i;
       contents_end_[i] = live_[i].last;
     }
+    write_early();
     plan_.alias.assign(count, AliasKind::kNone);
     plan_.alias_of.assign(count, ValueId());
     if (!options.share) return;
@@ -78,9 +79,19 @@ class Sharing {
   [[nodiscard]] const Interval& live(ValueId value) const { return live_[value.index()]; }
 
  private:
+  void write_early() {
+    for (std::uint32_t step = 0; step < needs_.size(); ++step) {
+      if (!needs_[step].writer) continue;
+      const Node& node = graph_.nodes()[step];
+      for (std::uint32_t i = 0; i < node.result_count; ++i)
+        live_[node.first_result + i].first = *needs_[step].writer;
+    }
+  }
+
   void share(const Node& node) {
     if (node.result_count == 0) return;
     const NodeNeeds needs = needs_.empty() ? NodeNeeds{} : needs_[graph_.id(node).index()];
+    if (needs.writer) return;
     if (const auto offsets = needs.writes_all ? std::nullopt : view_offsets(graph_, node))
       share_views(node, *offsets);
     else

@@ -1,5 +1,6 @@
 // Which values of a graph share memory, and where outputs lie.
 #include <catch2/catch.hpp>
+#include <set>
 
 #include "exec/chain.h"
 #include "tosaic/memory/plan.h"
@@ -114,6 +115,28 @@ TEST_CASE("scratch takes memory at its own step only", "[memory]") {
   const MemoryPlan plan = plan_memory(*b.graph, needs);
   CHECK(plan.arena_bytes == 192);
   CHECK(plan.live_bytes == std::vector<std::size_t>{192, 192});
+}
+
+TEST_CASE("a result that an earlier step may write has memory of its own from there on", "[memory]") {
+  Builder b;
+  const ValueId x = b.input("x", f32({16}));
+  const ValueId early = b.add(Op::kNeg, {x}, "early");
+  const ValueId first = b.add(Op::kAbs, {early}, "first");
+  const ValueId last = b.add(Op::kRelu, {first}, "last");
+  b.output(b.add(Op::kNeg, {last}, "neg"));
+  const auto offsets = [&](const MemoryPlan& plan) {
+    std::set<std::size_t> found;
+    for (const ValueId value : {early, first, last}) found.insert(plan.values[value.index()].offset);
+    return found.size();
+  };
+  std::vector<NodeNeeds> apart(4);
+  CHECK(offsets(plan_memory(*b.graph, apart)) == 2);
+  apart[2].writer = 1;
+  apart[2].in_place = 1;
+  const MemoryPlan plan = plan_memory(*b.graph, apart);
+  CHECK(offsets(plan) == 3);
+  CHECK(plan.alias[last.index()] == AliasKind::kNone);
+  CHECK(plan.arena_bytes == 192);
 }
 
 }  // namespace tosaic::memory
