@@ -27,7 +27,7 @@ const GemmKernels<float>& gemm_kernels(Isa isa, float) { return gemm_kernels_f32
 const GemmKernels<double>& gemm_kernels(Isa isa, double) { return gemm_kernels_f64(isa); }
 const GemmKernels<std::int16_t>& gemm_kernels(Isa isa, std::int16_t) { return gemm_kernels_i16(isa); }
 const DepthwiseKernels<float>* depthwise_kernels(Isa isa, float) { return &depthwise_kernels_f32(isa); }
-const DepthwiseKernels<double>* depthwise_kernels(Isa, double) { return nullptr; }
+const DepthwiseKernels<double>* depthwise_kernels(Isa isa, double) { return &depthwise_kernels_f64(isa); }
 const DepthwiseKernels<std::int16_t>* depthwise_kernels(Isa isa, std::int16_t) {
   return &depthwise_kernels_i16(isa);
 }

@@ -397,10 +397,8 @@ Core<T> as_core(const Convolution& conv, const FastInputs<T>& inputs, const char
 
 template <class T>
 Core<T> fast_convolution(const Convolution& conv, const FastInputs<T>& inputs) {
-  if constexpr (!std::is_same_v<T, double>) {
-    const bool is_plane = std::is_same_v<T, float> && conv.in[0] * conv.taps[0] * conv.out[0] == 1;
-    if (is_depthwise(conv) && (conv.channels_last || is_plane)) return depthwise_convolution(conv, inputs);
-  }
+  const bool is_plane = std::is_same_v<T, float> && conv.in[0] * conv.taps[0] * conv.out[0] == 1;
+  if (is_depthwise(conv) && (conv.channels_last || is_plane)) return depthwise_convolution(conv, inputs);
   if (conv.channels_last) {
     return as_core<T, ChannelsLast<T>>(conv, inputs, "conv.gemm");
   }

@@ -239,6 +239,7 @@ Core<T> depthwise_convolution(const Convolution& conv, const FastInputs<T>& inpu
 }
 
 template Core<float> depthwise_convolution(const Convolution&, const FastInputs<float>&);
+template Core<double> depthwise_convolution(const Convolution&, const FastInputs<double>&);
 template Core<std::int16_t> depthwise_convolution(const Convolution&, const FastInputs<std::int16_t>&);
 
 }  // namespace tosaic::kernels

@@ -24,10 +24,13 @@ const GemmKernels<float>& gemm_kernels_f32(Isa isa) { return TOSAIC_CHOOSE(isa, 
 const GemmKernels<double>& gemm_kernels_f64(Isa isa) { return TOSAIC_CHOOSE(isa, kGemmF64); }
 const GemmKernels<std::int16_t>& gemm_kernels_i16(Isa isa) { return TOSAIC_CHOOSE(isa, kGemmI16); }
 const DepthwiseKernels<float>& depthwise_kernels_f32(Isa isa) { return TOSAIC_CHOOSE(isa, kDepthwiseF32); }
+const DepthwiseKernels<double>& depthwise_kernels_f64(Isa isa) { return TOSAIC_CHOOSE(isa, kDepthwiseF64); }
 const DepthwiseKernels<std::int16_t>& depthwise_kernels_i16(Isa isa) {
   return TOSAIC_CHOOSE(isa, kDepthwiseI16);
 }
-const PoolKernels& pool_kernels(Isa isa) { return TOSAIC_CHOOSE(isa, kPool); }
+const PoolKernels<float>& pool_kernels(Isa isa, float) { return TOSAIC_CHOOSE(isa, kPoolF32); }
+const PoolKernels<std::int8_t>& pool_kernels(Isa isa, std::int8_t) { return TOSAIC_CHOOSE(isa, kPoolI8); }
+const PoolKernels<std::int16_t>& pool_kernels(Isa isa, std::int16_t) { return TOSAIC_CHOOSE(isa, kPoolI16); }
 
 #undef TOSAIC_CHOOSE
 

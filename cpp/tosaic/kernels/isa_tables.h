@@ -11,7 +11,10 @@ namespace tosaic::kernels {
 [[nodiscard]] const GemmKernels<double>& gemm_kernels_f64(Isa isa);
 [[nodiscard]] const GemmKernels<std::int16_t>& gemm_kernels_i16(Isa isa);
 [[nodiscard]] const DepthwiseKernels<float>& depthwise_kernels_f32(Isa isa);
+[[nodiscard]] const DepthwiseKernels<double>& depthwise_kernels_f64(Isa isa);
 [[nodiscard]] const DepthwiseKernels<std::int16_t>& depthwise_kernels_i16(Isa isa);
-[[nodiscard]] const PoolKernels& pool_kernels(Isa isa);
+[[nodiscard]] const PoolKernels<float>& pool_kernels(Isa isa, float);
+[[nodiscard]] const PoolKernels<std::int8_t>& pool_kernels(Isa isa, std::int8_t);
+[[nodiscard]] const PoolKernels<std::int16_t>& pool_kernels(Isa isa, std::int16_t);
 
 }  // namespace tosaic::kernels

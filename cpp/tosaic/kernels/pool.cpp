@@ -8,11 +8,14 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <memory>
+#include <span>
 #include <vector>
 
 #include "tosaic/base/error.h"
 #include "tosaic/kernels/block.h"
 #include "tosaic/kernels/isa/pool.h"
+#include "tosaic/kernels/isa/rescale.h"
 #include "tosaic/kernels/isa_tables.h"
 #include "tosaic/kernels/spatial.h"
 #include "tosaic/kernels/transpose_block.h"
@@ -129,10 +132,15 @@ T combine(Pooling pooling, T sum, T value) {
 }
 
 // TOSA's division by a count: the reciprocal in 31 bits, rounded to nearest.
-Index divide_rounded(Index sum, Index count) {
+struct Reciprocal {
+  Index multiplier, shift;
+};
+Reciprocal reciprocal_of(Index count) {
   const int k = std::bit_width(static_cast<std::uint32_t>(count - 1));
-  const Index multiplier = (((Index{1} << 30) + 1) << k) / count;
-  const int shift = 30 + k;
+  return {(((Index{1} << 30) + 1) << k) / count, 30 + k};
+}
+Index divide_rounded(Index sum, Index count) {
+  const auto [multiplier, shift] = reciprocal_of(count);
   return (sum * multiplier + (Index{1} << (shift - 1))) >> shift;
 }
 
@@ -195,78 +203,149 @@ Kernel reference_pool(const Request& request, const Pool& pool, std::string name
       [pool, limits](const Index* from, Index* to) { pool_all(pool, limits, from, to); });
 }
 
-// ---- the fast path: f32 along the channels ----
+// ---- the fast path: along the channels ----
 
-struct FastPool {
-  Pool pool;
-  std::vector<float> divisors;  // one per output pixel
-  const PoolKernels* kernels = nullptr;
-
-  void run(const float* from, float* to) const {
-    PoolLine line;
-    line.channels = pool.in.channels;
-    line.out_w = pool.out.extent[2];
-    line.pooling = pool.pooling;
-    line.w = pool.axes[2].windows.data();
-    for (std::size_t axis = 0; axis < 3; ++axis) line.step[axis] = pool.axes[axis].step;
-    line.stride[2] = pool.in.channels;
-    line.stride[1] = line.stride[2] * pool.in.extent[2];
-    line.stride[0] = line.stride[1] * pool.in.extent[1];
-    line.output = to;
-    for (Index n = 0; n < pool.in.batch; ++n) {
-      line.input = from + n * pool.in.pixels() * pool.in.channels;
-      line.divisor = divisors.data();
-      for (const PoolWindow& d : pool.axes[0].windows)
-        for (const PoolWindow& h : pool.axes[1].windows) {
-          line.d = d;
-          line.h = h;
-          kernels->line(line);
-          line.output += line.out_w * line.channels;
-          line.divisor += line.out_w;
-        }
-    }
-  }
-};
-
-std::vector<float> divisors_of(const Pool& pool) {
-  std::vector<float> divisors;
+std::vector<Index> counts_of(const Pool& pool) {
+  std::vector<Index> counts;
   for (Index d = 0; d < pool.out.extent[0]; ++d)
     for (Index h = 0; h < pool.out.extent[1]; ++h)
       for (Index w = 0; w < pool.out.extent[2]; ++w)
-        divisors.push_back(static_cast<float>(pool.divisor.value_or(count_of(pool, d, h, w))));
-  return divisors;
+        counts.push_back(pool.divisor.value_or(count_of(pool, d, h, w)));
+  return counts;
 }
 
+// Means of integers: lines of sums, rescaled by the reciprocals of their counts. The sums have 32 bits.
+class IntegerMeans {
+ public:
+  IntegerMeans(const Pool& pool, DType dtype, Isa isa)
+      : pool_(pool),
+        limits_(limits_of(dtype)),
+        rescale_(TOSAIC_SELECT_ISA(isa, kRescaleI32)),
+        store_(convert_kernels(isa).store(Domain::kI32, dtype, Rounding::kTruncate)) {}
+
+  // Of the pixels of a line, each of so many channels.
+  void write(std::int32_t* sums, std::span<const Index> counts, Index channels, void* to) const {
+    Index from = 0;
+    for (std::size_t i = 0; i < counts.size(); ++i) {
+      if (i + 1 < counts.size() && counts[i + 1] == counts[i]) continue;
+      const Index end = static_cast<Index>(i + 1) * channels;
+      divide(sums + from, end - from, counts[i]);
+      from = end;
+    }
+    store_(sums, to, from);
+  }
+
+ private:
+  void divide(std::int32_t* sums, Index elements, Index count) const {
+    const Reciprocal by = reciprocal_of(count);
+    std::array<std::int32_t, 1 + kRescalePadding> multiplier, shift;
+    multiplier.fill(static_cast<std::int32_t>(by.multiplier));
+    shift.fill(static_cast<std::int32_t>(by.shift));
+    const RescaleTables<std::int32_t> tables{.multiplier = multiplier.data(),
+                                             .shift = shift.data(),
+                                             .uniform = true,
+                                             .input_zp = static_cast<std::int32_t>(count * pool_.zero_point),
+                                             .output_zp = static_cast<std::int32_t>(pool_.output_zero_point),
+                                             .min = static_cast<std::int32_t>(limits_.low),
+                                             .max = static_cast<std::int32_t>(limits_.high)};
+    rescale_.scale(tables, sums, sums, elements);
+  }
+
+  Pool pool_;
+  Limits limits_;
+  const RescaleKernels<std::int32_t>& rescale_;
+  ConvertBlock store_;
+};
+
+template <class T>
+class FastPool {
+ public:
+  static constexpr bool kIsFloat = std::is_same_v<T, float>;
+
+  FastPool(const Pool& pool, DType dtype, Isa isa, ScratchPlan& plan)
+      : pool_(pool), kernels_(pool_kernels(isa, T{})), means_(pool, dtype, isa) {
+    if (pool.pooling != Pooling::kSum) return;
+    counts_ = counts_of(pool);
+    divisors_.assign(counts_.begin(), counts_.end());
+    if (!kIsFloat) sums_at_ = plan.take<std::int32_t>(pool.out.extent[2] * pool.in.channels);
+  }
+
+  [[nodiscard]] const Pool& pool() const { return pool_; }
+
+  void run(const T* from, T* to, std::byte* scratch) const {
+    PoolLine<T> line;
+    line.channels = pool_.in.channels;
+    line.out_w = pool_.out.extent[2];
+    line.pooling = pool_.pooling;
+    line.w = pool_.axes[2].windows.data();
+    for (std::size_t axis = 0; axis < 3; ++axis) line.step[axis] = pool_.axes[axis].step;
+    line.stride[2] = pool_.in.channels;
+    line.stride[1] = line.stride[2] * pool_.in.extent[2];
+    line.stride[0] = line.stride[1] * pool_.in.extent[1];
+    line.output = to;
+    line.sums = piece<std::int32_t>(scratch, sums_at_);
+    for (Index n = 0; n < pool_.in.batch; ++n) {
+      line.input = from + n * pool_.in.pixels() * pool_.in.channels;
+      std::size_t pixel = 0;
+      for (const PoolWindow& d : pool_.axes[0].windows)
+        for (const PoolWindow& h : pool_.axes[1].windows) {
+          line.d = d;
+          line.h = h;
+          run_line(line, pixel);
+          line.output += line.out_w * line.channels;
+          pixel += static_cast<std::size_t>(line.out_w);
+        }
+    }
+  }
+
+ private:
+  void run_line(PoolLine<T>& line, std::size_t pixel) const {
+    if (pool_.pooling != Pooling::kSum) return kernels_.line(line);
+    line.divisor = divisors_.data() + pixel;
+    kernels_.line(line);
+    if constexpr (!kIsFloat)
+      means_.write(line.sums, std::span(counts_).subspan(pixel, static_cast<std::size_t>(line.out_w)),
+                   line.channels, line.output);
+  }
+
+  Pool pool_;
+  const PoolKernels<T>& kernels_;
+  IntegerMeans means_;
+  std::vector<Index> counts_;  // of a mean, one per output pixel
+  std::vector<float> divisors_;
+  std::size_t sums_at_ = 0;
+};
+
+template <class T>
 Kernel fast_pool(const Request& request, const Pool& pool) {
   const Isa isa = request.options.isa;
+  ScratchPlan plan;
+  auto fast = std::make_shared<const FastPool<T>>(pool, request.results[0].dtype, isa, plan);
+  const std::size_t in_at = plan.take<T>(pool.in.channels_last ? 0 : pool.in.size());
+  const std::size_t out_at = plan.take<T>(pool.in.channels_last ? 0 : pool.out.size());
   Kernel kernel;
   kernel.name.append("pool.").append(to_string(isa));
-  auto fast = std::make_shared<const FastPool>(FastPool{pool, divisors_of(pool), &pool_kernels(isa)});
+  kernel.scratch_bytes = plan.bytes();
   if (pool.in.channels_last) {
     kernel.run = [fast](const Arrays& arrays) {
-      fast->run(reinterpret_cast<const float*>(arrays.operands[0]),
-                reinterpret_cast<float*>(arrays.results[0]));
+      fast->run(reinterpret_cast<const T*>(arrays.operands[0]), reinterpret_cast<T*>(arrays.results[0]),
+                arrays.scratch);
     };
     return kernel;
   }
-  ScratchPlan plan;
-  const std::size_t in_at = plan.take<float>(pool.in.size());
-  const std::size_t out_at = plan.take<float>(pool.out.size());
-  kernel.scratch_bytes = plan.bytes();
   kernel.run = [fast, in_at, out_at,
-                transpose =
-                    TOSAIC_SELECT_ISA(isa, kTransposeKernels).find(sizeof(float))](const Arrays& arrays) {
-    const Image& in = fast->pool.in;
-    const Image& out = fast->pool.out;
-    const auto* from = reinterpret_cast<const float*>(arrays.operands[0]);
-    auto* to = reinterpret_cast<float*>(arrays.results[0]);
-    auto* last = piece<float>(arrays.scratch, in_at);
-    auto* pooled = piece<float>(arrays.scratch, out_at);
+                transpose = TOSAIC_SELECT_ISA(isa, kTransposeKernels).find(sizeof(T))](const Arrays& arrays) {
+    const Image& in = fast->pool().in;
+    const Image& out = fast->pool().out;
+    const auto* from = reinterpret_cast<const T*>(arrays.operands[0]);
+    auto* to = reinterpret_cast<T*>(arrays.results[0]);
+    auto* last = piece<T>(arrays.scratch, in_at);
+    auto* pooled = piece<T>(arrays.scratch, out_at);
     for (Index n = 0; n < in.batch; ++n) {
       const Index at = n * in.channels * in.pixels();
       transpose(from + at, in.pixels(), in.channels, in.pixels(), last + at, in.channels);
     }
-    fast->run(last, pooled);
+    fast->run(last, pooled, arrays.scratch);
     for (Index n = 0; n < out.batch; ++n) {
       const Index at = n * out.channels * out.pixels();
       transpose(pooled + at, out.channels, out.pixels(), out.channels, to + at, out.pixels());
@@ -275,14 +354,27 @@ Kernel fast_pool(const Request& request, const Pool& pool) {
   return kernel;
 }
 
+// Sums of `elements` elements and as many zero points fit 32 bits, and the mean is TOSA's.
+bool sums_fit(const Pool& pool, DType dtype) {
+  if (pool.pooling != Pooling::kSum) return true;
+  Index count = 1;
+  for (const Axis& axis : pool.axes)
+    count *= axis.counted.empty() ? 0 : *std::max_element(axis.counted.begin(), axis.counted.end());
+  const Index largest = dtype == DType::kI8 ? 256 : 65536;  // of an element less a zero point
+  return pool.rescales && count <= std::numeric_limits<std::int32_t>::max() / largest;
+}
+
 Kernel pool_kernel(const Request& request, const Pool& pool) {
   const DType dtype = request.operands[0].dtype;
   if (dtype == DType::kBool)
     throw UnsupportedOp(
         {.where = "kernels", .what = "no kernel for '" + std::string(info(request.op).name) + "' on bool"});
-  if (request.options.reference || dtype != DType::kF32 || request.results[0].dtype != DType::kF32)
-    return reference_pool(request, pool, "pool.reference");
-  return fast_pool(request, pool);
+  if (!request.options.reference && dtype == request.results[0].dtype) {
+    if (dtype == DType::kF32) return fast_pool<float>(request, pool);
+    if (dtype == DType::kI8 && sums_fit(pool, dtype)) return fast_pool<std::int8_t>(request, pool);
+    if (dtype == DType::kI16 && sums_fit(pool, dtype)) return fast_pool<std::int16_t>(request, pool);
+  }
+  return reference_pool(request, pool, "pool.reference");
 }
 
 }  // namespace

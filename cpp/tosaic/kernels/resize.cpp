@@ -181,55 +181,86 @@ Kernel reference_resize(const Request& request) {
       [resize = resize_of<T>(request)](const T* from, T* to) { resize_all(resize, from, to); });
 }
 
-// ---- the fast path: f32, no depth; first along h into one line, then along w ----
+// ---- the fast path: no depth; first along h into one line of Wide, then along w ----
 
-// A line of the result before it is resized along w.
-void blend_lines(const Blend<float>& h, bool blends, const float* image, Index line_size, float* line) {
-  const float* first = image + h.first * line_size;
-  if (!blends) {
-    std::copy_n(first, line_size, line);
-    return;
-  }
-  const float* second = image + h.second * line_size;
-  for (Index i = 0; i < line_size; ++i) line[i] = first[i] * h.weights[0] + second[i] * h.weights[1];
+// Sums in Wide, which holds them exactly if it is an integer.
+template <class Wide, class T, class Weight>
+Wide weighted(const Blend<Weight>& blend, T first, T second) {
+  return static_cast<Wide>(static_cast<Wide>(first) * static_cast<Wide>(blend.weights[0]) +
+                           static_cast<Wide>(second) * static_cast<Wide>(blend.weights[1]));
 }
 
-// Pixels of `width` floats.
-void blend_pixels(const Axis<float>& axis, bool blends, const float* line, Index width, float* to) {
-  for (const Blend<float>& w : axis) {
-    const float* first = line + w.first * width;
-    if (blends) {
-      const float* second = line + w.second * width;
-      for (Index c = 0; c < width; ++c) to[c] = first[c] * w.weights[0] + second[c] * w.weights[1];
-    } else {
+// A line of the result before it is resized along w.
+template <class T, class Wide, class Weight>
+void blend_lines(const Blend<Weight>& h, bool blends, const T* image, Index line_size, Wide* line) {
+  const T* first = image + h.first * line_size;
+  const T* second = image + h.second * line_size;
+  if (blends)
+    for (Index i = 0; i < line_size; ++i) line[i] = weighted<Wide>(h, first[i], second[i]);
+  else
+    std::copy_n(first, line_size, line);
+}
+
+// Pixels of `width` elements.
+template <class Wide, class Weight>
+void blend_pixels(const Axis<Weight>& axis, bool blends, const Wide* line, Index width, Wide* to) {
+  for (const Blend<Weight>& w : axis) {
+    const Wide* first = line + w.first * width;
+    const Wide* second = line + w.second * width;
+    if (blends)
+      for (Index c = 0; c < width; ++c) to[c] = weighted<Wide>(w, first[c], second[c]);
+    else
       std::copy_n(first, width, to);
-    }
     to += width;
   }
 }
 
+// Of arrays of T to arrays of Wide.
+template <class T, class Wide>
 Kernel fast_resize(const Request& request) {
-  const Resize<float> resize = resize_of<float>(request);
+  using Weight = std::conditional_t<std::is_integral_v<T>, Index, T>;
+  const Resize<Weight> resize = resize_of<Weight>(request);
   const bool last = resize.in.channels_last;
   const Index width = last ? resize.in.channels : 1;
   const Index images = last ? resize.in.batch : resize.in.batch * resize.in.channels;
   ScratchPlan plan;
-  const std::size_t line_at = plan.take<float>(resize.in.extent[2] * width);
+  const std::size_t line_at = plan.take<Wide>(resize.in.extent[2] * width);
   Kernel kernel;
   kernel.name = "resize.lines";
   kernel.scratch_bytes = plan.bytes();
   kernel.run = [resize, width, images, line_at](const Arrays& arrays) {
-    const auto* image = reinterpret_cast<const float*>(arrays.operands[0]);
-    auto* to = reinterpret_cast<float*>(arrays.results[0]);
-    auto* line = piece<float>(arrays.scratch, line_at);
+    const auto* image = reinterpret_cast<const T*>(arrays.operands[0]);
+    auto* to = reinterpret_cast<Wide*>(arrays.results[0]);
+    auto* line = piece<Wide>(arrays.scratch, line_at);
     for (Index i = 0; i < images; ++i, image += resize.in.pixels() * width)
-      for (const Blend<float>& h : resize.axes[1]) {
+      for (const Blend<Weight>& h : resize.axes[1]) {
         blend_lines(h, resize.blends[1], image, resize.in.extent[2] * width, line);
         blend_pixels(resize.axes[2], resize.blends[2], line, width, to);
         to += resize.out.extent[2] * width;
       }
   };
   return kernel;
+}
+
+// Whether elements of so many bits, weighted, fit the bits of the result.
+bool weighted_fit(const Request& request, int bits, int result_bits) {
+  const auto* attrs = std::get_if<TosaResizeAttrs>(request.attrs);
+  if (attrs == nullptr || attrs->mode == ResizeMode::kNearest) return true;
+  return attrs->scale[0] <= 2048 && attrs->scale[2] <= 2048 && bits + 22 <= result_bits;
+}
+
+// An empty kernel where the reference is needed.
+Kernel fast_integer_resize(const Request& request) {
+  const DType from = request.operands[0].dtype, to = request.results[0].dtype;
+  if (from == DType::kI8 && to == DType::kI8 && weighted_fit(request, 8, 8))
+    return fast_resize<std::int8_t, std::int8_t>(request);
+  if (from == DType::kI16 && to == DType::kI16 && weighted_fit(request, 16, 16))
+    return fast_resize<std::int16_t, std::int16_t>(request);
+  if (from == DType::kI8 && to == DType::kI32 && weighted_fit(request, 8, 32))
+    return fast_resize<std::int8_t, std::int32_t>(request);
+  if (from == DType::kI16 && to == DType::kI48 && weighted_fit(request, 16, 64))
+    return fast_resize<std::int16_t, std::int64_t>(request);
+  return {};
 }
 
 // ---- bicubic: four taps an axis, of an image in any float dtype ----
@@ -317,7 +348,7 @@ Kernel prepare_resize(const Request& request) {
   if (is_float(dtype)) {
     const bool f32 = dtype == DType::kF32 && request.results[0].dtype == DType::kF32;
     return request.options.reference || !f32 || !is_flat(request) ? reference_resize<double>(request)
-                                                                  : fast_resize(request);
+                                                                  : fast_resize<float, float>(request);
   }
   const bool nearest =
       request.op == Op::kResize && std::get<ResizeAttrs>(*request.attrs).mode == ResizeMode::kNearest;
@@ -325,7 +356,9 @@ Kernel prepare_resize(const Request& request) {
     throw UnsupportedOp({.where = "kernels",
                          .what = "no kernel for 'resize' with weights on " + std::string(to_string(dtype)),
                          .hint = "Cast to a float dtype first"});
-  return reference_resize<std::int64_t>(request);
+  Kernel fast;
+  if (!request.options.reference && is_flat(request)) fast = fast_integer_resize(request);
+  return fast.run ? fast : reference_resize<std::int64_t>(request);
 }
 
 }  // namespace tosaic::kernels

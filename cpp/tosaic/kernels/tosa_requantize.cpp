@@ -5,6 +5,7 @@
 // is as long as a block, so that few channels are as fast as one. A block with a value that has no result
 // goes to the reference, which names it.
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <limits>
 #include <memory>
@@ -14,6 +15,7 @@
 #include "tosaic/ir/apply_scale.h"
 #include "tosaic/kernels/block.h"
 #include "tosaic/kernels/isa/rescale.h"
+#include "tosaic/kernels/isa/table.h"
 #include "tosaic/kernels/requantize.h"
 
 namespace tosaic::kernels {
@@ -39,8 +41,10 @@ Kernel table_i8(int64_t count) {
   Kernel kernel;
   kernel.in_place = 1;
   kernel.run = [count](const Arrays& arrays) {
-    for (int64_t i = 0; i < count; ++i)
-      arrays.results[0][i] = arrays.operands[1][element<std::int8_t>(arrays.operands[0], i) + 128];
+    const std::byte* values = arrays.operands[0];
+    const std::byte* table = arrays.operands[1] + 128;
+    std::byte* results = arrays.results[0];
+    for (int64_t i = 0; i < count; ++i) results[i] = table[element<std::int8_t>(values, i)];
   };
   return kernel;
 }
@@ -60,22 +64,48 @@ std::int32_t interpolated(const std::byte* table, std::int16_t value) {
   return base * 128 + slope * (offset & 127);
 }
 
-Kernel table_i16(int64_t count) {
+void interpolate_one_by_one(int64_t count, const Arrays& arrays) {
+  for (int64_t i = 0; i < count; ++i)
+    put(arrays.results[0], i, interpolated(arrays.operands[1], element<std::int16_t>(arrays.operands[0], i)));
+}
+
+// A table with slopes that have no result goes to the reference, which names the first one that is used.
+void interpolate(int64_t count, const TableKernels& kernels, const Arrays& arrays) {
+  constexpr int64_t kEntries = 512;
+  std::array<std::int32_t, kEntries> base, slope;
+  for (int64_t i = 0; i < kEntries; ++i) {
+    const auto at = static_cast<std::size_t>(i);
+    base[at] = element<std::int16_t>(arrays.operands[1], i);
+    slope[at] = element<std::int16_t>(arrays.operands[1], i + 1) - base[at];
+    if (slope[at] != static_cast<std::int16_t>(slope[at])) return interpolate_one_by_one(count, arrays);
+  }
+  kernels.interpolate({base.data(), slope.data()}, reinterpret_cast<const std::int16_t*>(arrays.operands[0]),
+                      reinterpret_cast<std::int32_t*>(arrays.results[0]), count);
+}
+
+Kernel table_i16(int64_t count, const Options& options) {
   Kernel kernel;
-  kernel.run = [count](const Arrays& arrays) {
-    for (int64_t i = 0; i < count; ++i)
-      put(arrays.results[0], i,
-          interpolated(arrays.operands[1], element<std::int16_t>(arrays.operands[0], i)));
-  };
+  if (options.reference)
+    kernel.run = [count](const Arrays& arrays) { interpolate_one_by_one(count, arrays); };
+  else
+    kernel.run = [count, &kernels = TOSAIC_SELECT_ISA(options.isa, kTable)](const Arrays& arrays) {
+      interpolate(count, kernels, arrays);
+    };
   return kernel;
 }
 
 Kernel table(const Request& request) {
   const int64_t count = num_elements(request.results[0].shape);
   const DType dtype = request.operands[0].dtype;
-  if (dtype == DType::kI8) return table_i8(count);
-  if (dtype == DType::kI16) return table_i16(count);
-  fail_unsupported(request);
+  Kernel kernel;
+  if (dtype == DType::kI8)
+    kernel = table_i8(count);
+  else if (dtype == DType::kI16)
+    kernel = table_i16(count, request.options);
+  else
+    fail_unsupported(request);
+  kernel.name = kernel_name(request);
+  return kernel;
 }
 
 // ---- rescale ----
@@ -317,10 +347,8 @@ Requantizer prepare_requantizer(std::span<const Follower> followers, int64_t cha
 
 Kernel prepare_requantize(const Request& request) {
   if (request.op == Op::kTosaRescale) return rescale(request);
-  Kernel kernel;
-  if (request.op == Op::kTosaTable) kernel = table(request);
-  if (kernel.run) kernel.name = std::string(info(request.op).name) + ".reference";
-  return kernel;
+  if (request.op == Op::kTosaTable) return table(request);
+  return {};
 }
 
 }  // namespace tosaic::kernels

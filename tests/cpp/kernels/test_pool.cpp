@@ -95,6 +95,49 @@ TEST_CASE("TOSA's integer mean counts positions inside the image and rounds half
         std::vector<double>{127, 125, 122});
 }
 
+// Numbers over the whole range; many of them at its ends.
+Array wide_array(std::mt19937& random, DType dtype, const Shape& shape) {
+  const double low = dtype == DType::kI8 ? -128 : -32768;
+  std::uniform_real_distribution<double> numbers(1.5 * low, -1.5 * low);
+  Array result{.dtype = dtype, .shape = shape, .values = {}};
+  for (std::int64_t i = 0; i < num_elements(shape); ++i)
+    result.values.push_back(std::clamp(std::floor(numbers(random)), low, -low - 1));
+  return result;
+}
+
+TEST_CASE("fast integer pools equal the reference over the whole range") {
+  std::mt19937 random(13);
+  for (const DType dtype : {DType::kI8, DType::kI16})
+    for (const std::int64_t channels : {1, 3, 16, 37, 70, 300})
+      for (const std::int64_t zero_point : {-128, 0, 127}) {
+        const Array image = wide_array(random, dtype, {2, 6, 9, channels});
+        const std::int64_t in = dtype == DType::kI8 ? zero_point : 0, out = dtype == DType::kI8 ? 5 : 0;
+        check_fast_paths(on(Op::kTosaAvgPool2d,
+                            TosaAvgPoolAttrs{{3, 2}, {2, 1}, {1, 0, 0, 1}, in, out, DType::kI32}, image,
+                            {2, 3, 9, channels}));
+        check_fast_paths(on(Op::kTosaAvgPool2d,
+                            TosaAvgPoolAttrs{{6, 9}, {1, 1}, {0, 0, 0, 0}, in, -out, DType::kI32}, image,
+                            {2, 1, 1, channels}));
+        check_fast_paths(on(Op::kTosaMaxPool2d,
+                            TosaMaxPoolAttrs{{3, 2}, {2, 1}, {1, 0, 0, 1}, NanMode::kIgnore}, image,
+                            {2, 3, 9, channels}));
+        check_fast_paths(on(Op::kMaxPool, pool({3, 3}, {2, 2}, {1, 1}),
+                            wide_array(random, dtype, {1, channels, 7, 8}), {1, channels, 4, 4}));
+      }
+}
+
+TEST_CASE("means of integers whose sums pass 32 bits are exact") {
+  for (const std::int64_t extent : {180, 260}) {  // squared and times 2^15: below and above 2^31
+    const Shape shape{1, extent, extent, 1};
+    const auto count = static_cast<std::size_t>(extent * extent);
+    const Call call =
+        on(Op::kTosaAvgPool2d, TosaAvgPoolAttrs{{extent, extent}, {1, 1}, {0, 0, 0, 0}, 0, 0, DType::kI32},
+           array(DType::kI16, shape, std::vector<double>(count, -32768)), {1, 1, 1, 1});
+    CHECK(reference(call) == std::vector<double>{-32768});
+    check_fast_paths(call);
+  }
+}
+
 TEST_CASE("TOSA's max_pool2d treats NaN by its mode") {
   const Array image = array(DType::kF32, {1, 1, 4, 1}, {NAN, 1, NAN, NAN});
   const auto call = [&](NanMode mode) {

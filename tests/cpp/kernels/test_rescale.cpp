@@ -142,6 +142,40 @@ TEST_CASE("rescale of short values by 16-bit multipliers equals the reference", 
       }
 }
 
+TEST_CASE("tables equal the reference on every value") {
+  std::mt19937 random(3);
+  std::vector<double> bytes, words;
+  for (int value = -128; value < 128; ++value) bytes.push_back(value);
+  for (int value = -32768; value < 32768; ++value) words.push_back(value);
+  Array table = random_array(random, DType::kI8, {256});
+  check_fast_paths({Op::kTosaTable, NoAttrs{}, {array(DType::kI8, {256}, bytes), table}, DType::kI8, {256}},
+                   {});
+  Array entries{.dtype = DType::kI16, .shape = {513}, .values = {}};
+  const double steps[] = {-32768, -1, -32768, -2, 32765, 0};  // the largest differences among them
+  for (std::size_t i = 0; i < 513; ++i) entries.values.push_back(steps[i % 6]);
+  const Call call{
+      Op::kTosaTable, NoAttrs{}, {array(DType::kI16, {65536}, words), entries}, DType::kI32, {65536}};
+  check_fast_paths(call, {});
+}
+
+TEST_CASE("entries of a table that are too far apart are named where they are used, and only there") {
+  std::vector<double> entries(513, 32767);
+  for (std::size_t i = 300; i < 513; ++i) entries[i] = -32768;
+  const auto call = [&](double value) {
+    return Call{Op::kTosaTable,
+                NoAttrs{},
+                {array(DType::kI16, {1}, {value}), array(DType::kI16, {513}, entries)},
+                DType::kI32,
+                {1}};
+  };
+  check_fast_paths(call(5000), {});
+  for (const Isa isa : usable_isas())
+    CHECK_THROWS_WITH(
+        run(call(299 * 128 - 32768 + 5), {.isa = isa}),
+        "[run] tosa.table: entries 299 and the next are too far apart: expected a difference of 16 "
+        "bits, got -65535");
+}
+
 TEST_CASE("rescale of no elements does nothing", "[rescale]") {
   TosaRescaleAttrs attrs;
   attrs.per_channel = true;

@@ -89,6 +89,24 @@ TEST_CASE("fast TOSA resizes stay within tolerance of the reference") {
                                  {2, 9, 8, 17}, DType::kF32));
 }
 
+TEST_CASE("fast TOSA resizes of integers equal the reference over the whole range") {
+  std::mt19937 random(17);
+  for (const DType from : {DType::kI8, DType::kI16})
+    for (const std::int64_t channels : {1, 17, 64})
+      for (const ResizeMode mode : {ResizeMode::kNearest, ResizeMode::kBilinear})
+        for (const std::int64_t finer : {1, 512}) {
+          const bool narrow = from == DType::kI8;
+          const double largest = narrow ? 127 : 32767;
+          Array image = random_array(random, from, {2, 5, 6, channels});
+          for (double& value : image.values) value = std::clamp(value * largest / 12, -largest - 1, largest);
+          const DType to = mode == ResizeMode::kNearest ? from : narrow ? DType::kI32 : DType::kI48;
+          for (double& value : image.values) value = std::floor(value);
+          check_fast_paths(tosa_resize(
+              {mode, {4 * finer, 2 * finer, 3 * finer, 2 * finer}, {-finer, finer}, {finer, finer}}, image,
+              {2, 9, 8, channels}, to));
+        }
+}
+
 TEST_CASE("a bilinear resize of integers is refused") {
   const Call call = resize({ResizeMode::kBilinear, {4}, false, {}}, array(DType::kU8, {1, 1, 2}, {0, 4}));
   CHECK_THROWS_WITH(run(call, {}), Catch::Contains("[kernels] no kernel for 'resize' with weights on u8"));

@@ -27,8 +27,12 @@ struct Taps {
 };
 
 // A vector of the image, as add_product() takes it.
-[[gnu::always_inline]] inline Floats image_at(const float* at, float) { return load(at); }
-[[gnu::always_inline]] inline Floats image_first(const float* at, float, Index count) {
+template <class T>
+[[gnu::always_inline]] inline Vector<T> image_at(const T* at, T) {
+  return load(at);
+}
+template <class T>
+[[gnu::always_inline]] inline Vector<T> image_first(const T* at, T, Index count) {
   return load_first(at, count);
 }
 [[gnu::always_inline]] inline Vector<std::int32_t> image_at(const std::int8_t* at, std::int16_t zero_point) {
@@ -36,23 +40,21 @@ struct Taps {
 }
 [[gnu::always_inline]] inline Vector<std::int32_t> image_first(const std::int8_t* at, std::int16_t zero_point,
                                                                Index count) {
-  std::int8_t lanes[kWidth] = {};
-  for (Index i = 0; i < count; ++i) lanes[i] = at[i];
-  return image_at(lanes, zero_point);
+  return load_widened_first(at, count) - zero_point;
 }
 
 // P neighbouring outputs by V vectors of channels (the last one of `valid` lanes when V == 1).
 template <class T, int P, int V>
 [[gnu::always_inline]] inline void outputs(const DepthwiseLine<T>& line, const Taps& taps, Index first_w,
                                            Index out, Index channel, Index valid) {
-  constexpr Index kStep = Arithmetic<T>::kStep;
-  const bool whole = V > 1 || valid >= kWidth;
+  constexpr Index lanes = kLanes<Sum<T>>, kStep = Arithmetic<T>::kStep;
+  const bool whole = V > 1 || valid >= lanes;
   const T zero_point = line.zero_point;
   Vector<Sum<T>> sum[P][V];
   for (int v = 0; v < V; ++v) {
     Vector<Sum<T>> bias = {};
     if (line.bias != nullptr) {
-      const Sum<T>* at = line.bias + channel + v * kWidth;
+      const Sum<T>* at = line.bias + channel + v * lanes;
       bias = whole ? load(at) : load_first(at, valid);
     }
 #pragma GCC unroll 4
@@ -70,10 +72,10 @@ template <class T, int P, int V>
       for (Index w = taps.w.begin; w < taps.w.end; ++w) {
 #pragma GCC unroll 4
         for (int v = 0; v < V; ++v) {
-          const Vector<T> tap = whole ? load(weight + v * kWidth * kStep) : load_first(weight, valid * kStep);
+          const Vector<T> tap = whole ? load(weight + v * lanes * kStep) : load_first(weight, valid * kStep);
 #pragma GCC unroll 4
           for (int p = 0; p < P; ++p) {
-            const Source<T>* at = image + p * step + v * kWidth;
+            const Source<T>* at = image + p * step + v * lanes;
             add_product(sum[p][v], tap,
                         whole ? image_at(at, zero_point) : image_first(at, zero_point, valid));
           }
@@ -91,7 +93,7 @@ template <class T, int P, int V>
       Vector<Sum<T>> value = sum[p][v];
       if (line.clamp) value = clamp<Sum<T>>(value, broadcast(line.low), broadcast(line.high));
       if (whole)
-        store(to + v * kWidth, value);
+        store(to + v * lanes, value);
       else
         store_first(to, value, valid);
     }
@@ -101,12 +103,13 @@ template <class T, int P, int V>
 template <class T, int P>
 [[gnu::noinline]] void all_channels(const DepthwiseLine<T>& line, const Taps& taps, Index first_w,
                                     Index out) {
+  constexpr Index lanes = kLanes<Sum<T>>;
   constexpr int kVectors = 2;
   Index channel = 0;
-  for (; channel + kVectors * kWidth <= line.channels; channel += kVectors * kWidth)
+  for (; channel + kVectors * lanes <= line.channels; channel += kVectors * lanes)
     outputs<T, P, kVectors>(line, taps, first_w, out, channel, 0);
-  for (; channel + kWidth <= line.channels; channel += kWidth)
-    outputs<T, P, 1>(line, taps, first_w, out, channel, kWidth);
+  for (; channel + lanes <= line.channels; channel += lanes)
+    outputs<T, P, 1>(line, taps, first_w, out, channel, lanes);
   if (channel < line.channels) outputs<T, P, 1>(line, taps, first_w, out, channel, line.channels - channel);
 }
 
@@ -223,6 +226,8 @@ void depthwise_plane(const DepthwisePlane& p) {
 
 extern const DepthwiseKernels<float> kDepthwiseF32;
 const DepthwiseKernels<float> kDepthwiseF32 = {depthwise_line<float>, depthwise_plane};
+extern const DepthwiseKernels<double> kDepthwiseF64;
+const DepthwiseKernels<double> kDepthwiseF64 = {depthwise_line<double>, nullptr};
 extern const DepthwiseKernels<std::int16_t> kDepthwiseI16;
 const DepthwiseKernels<std::int16_t> kDepthwiseI16 = {depthwise_line<std::int16_t>, nullptr};
 

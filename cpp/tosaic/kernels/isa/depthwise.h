@@ -54,14 +54,17 @@ struct DepthwiseKernels {
 
 namespace baseline {
 extern const DepthwiseKernels<float> kDepthwiseF32;
+extern const DepthwiseKernels<double> kDepthwiseF64;
 extern const DepthwiseKernels<std::int16_t> kDepthwiseI16;
 }  // namespace baseline
 namespace avx2 {
 extern const DepthwiseKernels<float> kDepthwiseF32;
+extern const DepthwiseKernels<double> kDepthwiseF64;
 extern const DepthwiseKernels<std::int16_t> kDepthwiseI16;
 }  // namespace avx2
 namespace avx512 {
 extern const DepthwiseKernels<float> kDepthwiseF32;
+extern const DepthwiseKernels<double> kDepthwiseF64;
 extern const DepthwiseKernels<std::int16_t> kDepthwiseI16;
 }  // namespace avx512
 

@@ -201,7 +201,7 @@ template <Index kCount>
                                             std::int16_t zero_point, Index count) {
   for (Index i = 0; i < count; i += kCount) {
     const Index at = i + kCount <= count ? i : count - kCount;
-    const auto wide = Widened<std::int16_t, kCount>::load(from + at) - zero_point;
+    const auto wide = Widened<std::int8_t, std::int16_t, kCount>::load(from + at) - zero_point;
     __builtin_memcpy(to + at, &wide, sizeof wide);
   }
 }

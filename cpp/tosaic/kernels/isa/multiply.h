@@ -3,43 +3,10 @@
 #pragma once
 
 #include "tosaic/kernels/isa/gemm.h"
-#include "tosaic/kernels/isa/vector.h"
-
-#if defined(__SSE2__)
-#include <immintrin.h>
-#endif
+#include "tosaic/kernels/isa/widen.h"
 
 namespace tosaic::kernels::TOSAIC_ISA {
 namespace {
-
-// kCount adjacent elements of i8, as T of 16 bits.
-template <class T, std::int64_t kCount>
-struct Widened {
-  using Narrow [[gnu::vector_size(kCount)]] = std::int8_t;
-  using Wide [[gnu::vector_size(kCount * sizeof(T))]] = T;
-  [[gnu::always_inline]] static Wide load(const std::int8_t* at) {
-    Narrow narrow;
-    __builtin_memcpy(&narrow, at, sizeof narrow);
-    return __builtin_convertvector(narrow, Wide);
-  }
-};
-
-// A vector of them as 32 bits. GCC takes a conversion to four times the size element by element.
-[[gnu::always_inline]] inline Vector<std::int32_t> load_widened(const std::int8_t* at) {
-#if defined(__AVX512F__)
-  __m128i narrow;
-  __builtin_memcpy(&narrow, at, sizeof narrow);
-  return (Vector<std::int32_t>)_mm512_maskz_cvtepi8_epi32(0xffff, narrow);
-#elif defined(__AVX2__)
-  std::int64_t narrow;
-  __builtin_memcpy(&narrow, at, sizeof narrow);
-  return (Vector<std::int32_t>)_mm256_cvtepi8_epi32(_mm_cvtsi64_si128(narrow));
-#else
-  Vector<std::int32_t> wide;
-  for (std::int64_t i = 0; i < kLanes<std::int32_t>; ++i) wide[i] = at[i];
-  return wide;
-#endif
-}
 
 // What a step multiplies the vectors of B with: an element of A, or a pair of them in every lane.
 template <class T>
@@ -59,6 +26,10 @@ template <class T>
   sum += right * left;
 }
 [[gnu::always_inline]] inline void add_product(Vector<double>& sum, Vector<double> right, double left) {
+  sum += right * left;
+}
+[[gnu::always_inline]] inline void add_product(Vector<double>& sum, Vector<double> right,
+                                               Vector<double> left) {
   sum += right * left;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "tosaic/kernels/kernel.h"
 
@@ -18,30 +19,40 @@ struct PoolWindow {
   std::int64_t begin = 0, end = 0;
 };
 
-// One line along w of the result, all channels.
+// One line along w of the result, all channels. Sums of integers have 32 bits and are not divided.
+template <class T>
 struct PoolLine {
-  const float* input = nullptr;  // of the image, at d = h = w = 0
-  float* output = nullptr;
+  const T* input = nullptr;  // of the image, at d = h = w = 0
+  T* output = nullptr;
+  std::int32_t* sums = nullptr;  // in the place of `output`, of kSum of integers
   std::int64_t channels = 0, out_w = 0;
   std::int64_t stride[3] = {}, step[3] = {};  // stride: elements between neighbours along d, h, w
   PoolWindow d, h;
   const PoolWindow* w = nullptr;   // one per output
-  const float* divisor = nullptr;  // of kSum, one per output
+  const float* divisor = nullptr;  // of kSum of floats, one per output
   Pooling pooling = Pooling::kSum;
 };
 
+// T is float, int8_t or int16_t.
+template <class T>
 struct PoolKernels {
-  void (*line)(const PoolLine& line) = nullptr;
+  void (*line)(const PoolLine<T>& line) = nullptr;
 };
 
 namespace baseline {
-extern const PoolKernels kPool;
-}
+extern const PoolKernels<float> kPoolF32;
+extern const PoolKernels<std::int8_t> kPoolI8;
+extern const PoolKernels<std::int16_t> kPoolI16;
+}  // namespace baseline
 namespace avx2 {
-extern const PoolKernels kPool;
-}
+extern const PoolKernels<float> kPoolF32;
+extern const PoolKernels<std::int8_t> kPoolI8;
+extern const PoolKernels<std::int16_t> kPoolI16;
+}  // namespace avx2
 namespace avx512 {
-extern const PoolKernels kPool;
-}
+extern const PoolKernels<float> kPoolF32;
+extern const PoolKernels<std::int8_t> kPoolI8;
+extern const PoolKernels<std::int16_t> kPoolI16;
+}  // namespace avx512
 
 }  // namespace tosaic::kernels

@@ -1,0 +1,60 @@
+// Vectors of narrow integers as wider ones. Included by the files of kernels/isa/ only. GCC takes a
+// conversion to four times the size element by element, hence the instructions by name.
+#pragma once
+
+#include "tosaic/kernels/isa/vector.h"
+
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
+
+namespace tosaic::kernels::TOSAIC_ISA {
+namespace {
+
+// kCount adjacent elements as T, which is twice as wide.
+template <class From, class T, std::int64_t kCount>
+struct Widened {
+  using Narrow [[gnu::vector_size(kCount * sizeof(From))]] = From;
+  using Wide [[gnu::vector_size(kCount * sizeof(T))]] = T;
+  [[gnu::always_inline]] static Wide load(const From* at) {
+    Narrow narrow;
+    __builtin_memcpy(&narrow, at, sizeof narrow);
+    return __builtin_convertvector(narrow, Wide);
+  }
+};
+
+// A vector of them as 32 bits.
+[[gnu::always_inline]] inline Vector<std::int32_t> load_widened(const std::int8_t* at) {
+#if defined(__AVX512F__)
+  __m128i narrow;
+  __builtin_memcpy(&narrow, at, sizeof narrow);
+  return (Vector<std::int32_t>)_mm512_maskz_cvtepi8_epi32(0xffff, narrow);
+#elif defined(__AVX2__)
+  std::int64_t narrow;
+  __builtin_memcpy(&narrow, at, sizeof narrow);
+  return (Vector<std::int32_t>)_mm256_cvtepi8_epi32(_mm_cvtsi64_si128(narrow));
+#elif defined(__SSE2__)
+  std::int32_t narrow;
+  __builtin_memcpy(&narrow, at, sizeof narrow);
+  const __m128i bytes = _mm_cvtsi32_si128(narrow), words = _mm_unpacklo_epi8(bytes, bytes);
+  return (Vector<std::int32_t>)_mm_srai_epi32(_mm_unpacklo_epi16(words, words), 24);
+#else
+  Vector<std::int32_t> wide;
+  for (std::int64_t i = 0; i < kLanes<std::int32_t>; ++i) wide[i] = at[i];
+  return wide;
+#endif
+}
+[[gnu::always_inline]] inline Vector<std::int32_t> load_widened(const std::int16_t* at) {
+  return Widened<std::int16_t, std::int32_t, kLanes<std::int32_t>>::load(at);
+}
+
+// The first `count` of them; the others are zero.
+template <class T>
+[[gnu::always_inline]] inline Vector<std::int32_t> load_widened_first(const T* at, std::int64_t count) {
+  T lanes[kLanes<std::int32_t>] = {};
+  for (std::int64_t i = 0; i < count; ++i) lanes[i] = at[i];
+  return load_widened(lanes);
+}
+
+}  // namespace
+}  // namespace tosaic::kernels::TOSAIC_ISA
