@@ -6,6 +6,7 @@
 
 #include "bind.h"
 #include "tosaic/passes/explain_qdq.h"
+#include "tosaic/passes/lower_to_integer.h"
 #include "tosaic/passes/pass.h"
 #include "tosaic/pipeline/lower.h"
 #include "tosaic/target/spec.h"
@@ -35,8 +36,23 @@ py::dict to_dict(const pipeline::PassTiming& timing) {
   return out;
 }
 
-pipeline::LowerOptions options_of(const std::string& target, bool verify_each, const py::object& on_change) {
+std::optional<passes::FloatBorder> border_of(const py::object& form) {
+  if (form.is_none()) return std::nullopt;
+  const auto text = form.cast<std::string>();
+  if (text == "float") return passes::FloatBorder::kFloat;
+  if (text == "converted") return passes::FloatBorder::kConverted;
+  if (text == "integer") return passes::FloatBorder::kInteger;
+  throw InvalidGraph({.where = "lower",
+                      .what = "unknown form of a border",
+                      .expected = "'float', 'converted' or 'integer'",
+                      .got = "'" + text + "'"});
+}
+
+pipeline::LowerOptions options_of(const std::string& target, bool verify_each, const py::object& on_change,
+                                  const py::object& inputs, const py::object& outputs) {
   pipeline::LowerOptions options;
+  options.inputs = border_of(inputs);
+  options.outputs = border_of(outputs);
   options.target = target;
   options.verify_each = verify_each;
   if (!on_change.is_none())
@@ -120,6 +136,15 @@ void bind_pipeline(py::module_& m) {
       },
       py::arg("graph"),
       "Why operators of a quantized graph compute in floats: a list of reasons, as problems().");
+  m.def(
+      "explain_integers",
+      [](const SharedGraph& graph) {
+        py::list out;
+        for (const ErrorParts& parts : passes::lower_to_integer(*graph, {}).left) out.append(to_dict(parts));
+        return out;
+      },
+      py::arg("graph"),
+      "Why operators over quantized values of a graph are left to floats: a list of reasons, as problems().");
   m.def("passes", &list_passes, "Names, summaries and stages of all passes.");
   m.def(
       "run_pass",
@@ -130,25 +155,28 @@ void bind_pipeline(py::module_& m) {
       py::arg("name"), py::arg("graph"), "The graph after one pass; the same object if nothing changed.");
   m.def(
       "lower",
-      [](const SharedGraph& graph, const std::string& target, bool verify_each, const py::object& on_change) {
-        const pipeline::LowerOptions options = options_of(target, verify_each, on_change);
+      [](const SharedGraph& graph, const std::string& target, bool verify_each, const py::object& on_change,
+         const py::object& inputs, const py::object& outputs) {
+        const pipeline::LowerOptions options = options_of(target, verify_each, on_change, inputs, outputs);
         const py::gil_scoped_release release;
         return pipeline::lower(graph, options);
       },
       py::arg("graph"), py::kw_only(), py::arg("target") = "TOSA-1.0+FP", py::arg("verify_each") = true,
-      py::arg("on_change") = py::none(),
-      "Lowers a graph to TOSA; raises UnsupportedOp or SpecViolation with all reasons.");
+      py::arg("on_change") = py::none(), py::arg("inputs") = py::none(), py::arg("outputs") = py::none(),
+      "Lowers a graph to TOSA; raises UnsupportedOp or SpecViolation with all reasons. Floats at the border "
+      "that are quantized or dequantized there are 'float', 'converted' or 'integer'.");
   m.def(
       "problems",
-      [](const SharedGraph& graph, const std::string& target) {
+      [](const SharedGraph& graph, const std::string& target, const py::object& inputs,
+         const py::object& outputs) {
         py::list out;
         for (const ErrorParts& parts :
-             pipeline::problems(graph, {.target = target, .verify_each = true, .on_change = {}}))
+             pipeline::problems(graph, options_of(target, true, py::none(), inputs, outputs)))
           out.append(to_dict(parts));
         return out;
       },
-      py::arg("graph"), py::kw_only(), py::arg("target") = "TOSA-1.0+FP",
-      "Everything that keeps a graph from the target, as error parts.");
+      py::arg("graph"), py::kw_only(), py::arg("target") = "TOSA-1.0+FP", py::arg("inputs") = py::none(),
+      py::arg("outputs") = py::none(), "Everything that keeps a graph from the target, as error parts.");
   m.def(
       "type_modes", &type_modes, py::arg("op"), py::arg("operand_count"),
       "Combinations of dtypes that TOSA's tables give a tosa operator, operands first, and what each needs: "

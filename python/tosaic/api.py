@@ -11,6 +11,7 @@ from tosaic.program import CheckResult, Lowered, Problem, Program, dump_to
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Mapping
 
     from tosaic.comparison import Comparison
 
@@ -66,6 +67,7 @@ def lower(
     bind: Any = None,
     dump: str | os.PathLike[str] | None = None,
     verify: bool = True,
+    io: Mapping[str, str] | None = None,
 ) -> Lowered:
     """Lowers a program to one TOSA graph.
 
@@ -83,9 +85,16 @@ def lower(
         Folder to write each graph to that a pass changed.
     verify : bool
         Verify the graph between all passes.
+    io : mapping, optional
+        What floats at the border of a quantized program are, ``{"inputs": "int8", "outputs": "float32"}``:
+        floats that the program itself quantizes and dequantizes, or integers of that dtype, which arrays then
+        carry. Without it they are floats for a target with profile FP; for others the program has integers,
+        and `Lowered.run` converts the arrays, by the parameters that `Lowered.io` shows.
 
     Raises
     ------
+    QuantMismatch
+        A border is to be of a dtype that it was not quantized to.
     UnsupportedOp
         Operators have no lowering. ``problems`` of the exception lists all of them with their reasons.
     SpecViolation
@@ -112,13 +121,50 @@ def lower(
     start = time.perf_counter()
     on_change = None if dump is None else dump_to(dump)
     try:
-        lowered = _core.lower(source.graph, target=target, verify_each=verify, on_change=on_change)
+        lowered = _core.lower(
+            source.graph, target=target, verify_each=verify, on_change=on_change, **_border_forms(io)
+        )
     except (_core.UnsupportedOp, _core.SpecViolation) as error:
         # The core's errors are classes of the extension, which mypy knows no attribute `problems` of.
         problems = tuple(Problem.from_parts(parts) for parts in error.each)
         setattr(error, "problems", problems)  # noqa: B010
         raise
+    _require_io(lowered.tosa, io)
     return Lowered(lowered, source, target=target, seconds=time.perf_counter() - start)
+
+
+_IO_DTYPES = {"float32": "f32", "int8": "i8", "int16": "i16", "int32": "i32"}
+
+
+def _border_forms(io: Mapping[str, str] | None) -> dict[str, str]:
+    """The core's word for what was asked of inputs and outputs."""
+    for side, dtype in (io or {}).items():
+        if side not in ("inputs", "outputs") or dtype not in _IO_DTYPES:
+            raise _core.make_error(
+                _core.InvalidGraph,
+                where="lower",
+                what=f"unknown entry of 'io': {side!r}: {dtype!r}",
+                expected=f"'inputs' and 'outputs', each one of {', '.join(_IO_DTYPES)}",
+                got=repr(dict(io or {})),
+            )
+    return {side: "float" if dtype == "float32" else "integer" for side, dtype in (io or {}).items()}
+
+
+def _require_io(graph: _core.Graph, io: Mapping[str, str] | None) -> None:
+    """Every float of the border became what was asked for."""
+    for side, ports in (("inputs", graph.inputs), ("outputs", graph.outputs)):
+        wanted = _IO_DTYPES.get((io or {}).get(side, ""))
+        for port in ports if wanted else ():
+            found = port.value.dtype
+            if port.kind == "user" and found != wanted and (found == "f32" or port.qparams is not None):
+                raise _core.make_error(
+                    _core.QuantMismatch,
+                    where="lower",
+                    what=f"'{port.path}' of the {side} cannot be {(io or {})[side]}",
+                    expected=f"a border that is quantized once, to {wanted}",
+                    got=found,
+                    node=port.value.name,
+                )
 
 
 def check(program: Any, *, target: str = DEFAULT_TARGET, bind: Any = None) -> CheckResult:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -136,6 +136,8 @@ def _dtype(name: str) -> np.dtype[Any]:
 def to_file(array: np.ndarray[Any, Any], port: _core.Input) -> np.ndarray[Any, Any]:
     """The caller's array in the shape and dtype of the file's tensor; bits of floats that numpy lacks."""
     name = port.value.dtype
+    if port.qparams is not None and array.dtype == np.float32:
+        array = _quantized(array, port.qparams)
     found = np.asarray(array.transpose(_order(port)), dtype=_dtype(name), order="C")
     return found.view(_NARROW[name][1]) if name in _NARROW else found
 
@@ -143,4 +145,15 @@ def to_file(array: np.ndarray[Any, Any], port: _core.Input) -> np.ndarray[Any, A
 def from_file(data: np.ndarray[Any, Any], port: _core.Output) -> np.ndarray[Any, Any]:
     """The file's tensor in the caller's axes and dtype."""
     array = np.ascontiguousarray(data).view(_dtype(port.value.dtype)).reshape(port.value.shape)
+    if port.qparams is not None and port.dtype == "f32":
+        zero_point, scale = np.float32(port.qparams["zero_points"][0]), np.float32(port.qparams["scales"][0])
+        array = (array.astype(np.float32) - zero_point) * scale
     return np.asarray(array.transpose(np.argsort(_order(port))), dtype=_dtype(port.dtype), order="C")
+
+
+def _quantized(array: np.ndarray[Any, Any], qparams: Mapping[str, Any]) -> np.ndarray[Any, Any]:
+    """As quantized_decomposed has it: in float32, by the inverse of the scale, half to even; NaN is 0."""
+    inverse = np.float32(1.0 / qparams["scales"][0])
+    rounded = np.rint(array * inverse) + np.float32(qparams["zero_points"][0])
+    bounded = np.clip(rounded, qparams["qmin"], qparams["qmax"])
+    return np.where(np.isnan(bounded), 0, bounded).astype(_DTYPES[qparams["storage"]])

@@ -1,6 +1,9 @@
 #include "tosaic/exec/border.h"
 
+#include <cstring>
 #include <limits>
+
+#include "tosaic/ir/quantized_value.h"
 
 namespace tosaic::exec {
 namespace {
@@ -32,6 +35,35 @@ std::string index_text(const Shape& shape, std::int64_t flat) {
   return to_string(index);
 }
 
+// Row-major.
+std::vector<float> floats_of(const ArrayView& array) {
+  std::vector<float> out(static_cast<std::size_t>(num_elements(array.shape)));
+  copy(array, MutableArrayView::dense(reinterpret_cast<std::byte*>(out.data()), DType::kF32, array.shape));
+  return out;
+}
+
+void quantize(const ArrayView& from, std::byte* to, const QParams& qparams) {
+  const float inverse = inverse_scale(qparams.scales.front());
+  const std::int64_t zero_point = qparams.zero_points.front();
+  const std::size_t width = byte_size(qparams.storage);
+  for (const float x : floats_of(from)) {
+    const std::int64_t q =
+        bound_quantized(quantize_unbounded(x, inverse, zero_point), qparams.qmin, qparams.qmax);
+    std::memcpy(to, &q, width);  // little endian: the low bytes
+    to += width;
+  }
+}
+
+void dequantize(const ArrayView& from, const MutableArrayView& to, const QParams& qparams) {
+  const auto count = static_cast<std::size_t>(num_elements(from.shape));
+  std::vector<std::int64_t> integers(count);
+  read_integers(from, 0, integers);
+  std::vector<float> out(count);
+  for (std::size_t i = 0; i < count; ++i)
+    out[i] = dequantize_value(integers[i], qparams.scales.front(), qparams.zero_points.front());
+  copy(ArrayView::dense(reinterpret_cast<const std::byte*>(out.data()), DType::kF32, from.shape), to);
+}
+
 std::int64_t integer_at(const ArrayView& array, std::int64_t flat) {
   std::int64_t value = 0;
   read_integers(array, static_cast<std::size_t>(flat), std::span(&value, 1));
@@ -49,7 +81,9 @@ BorderForm border_form(Stage stage, const TensorType& type, const Border& border
                         .expected = "rank " + std::to_string(rank),
                         .got = to_string(order)});
   BorderForm form;
-  if (border.source_dtype && !(is_integer(*border.source_dtype) && is_integer(type.dtype)))
+  if (border.source_dtype == DType::kF32 && border.qparams) {
+    form.qparams = border.qparams;
+  } else if (border.source_dtype && !(is_integer(*border.source_dtype) && is_integer(type.dtype)))
     throw UnsupportedOp(
         {.where = "run",
          .what = "a border converts integers only",
@@ -74,7 +108,8 @@ BorderForm border_form(Stage stage, const TensorType& type, const Border& border
 void verify_array(const BorderForm& form, const Border& border, const ArrayView& array,
                   const std::string& role, const std::string& name) {
   const std::string who = role + " '" + name + "'";
-  if (array.dtype != form.dtype && array.dtype != container(form.dtype))
+  const bool quantized_already = form.qparams && array.dtype == form.qparams->storage;
+  if (array.dtype != form.dtype && array.dtype != container(form.dtype) && !quantized_already)
     throw LayoutMismatch({.where = "run",
                           .what = who + " has the wrong dtype",
                           .expected = std::string(to_string(form.dtype)),
@@ -113,10 +148,11 @@ void import_array(const BorderForm& form, const TensorType& type, const Border& 
                   const ArrayView& array, std::byte* to, const std::string& name) {
   const ArrayView source = in_graph_axes(form, array);
   const MutableArrayView target = MutableArrayView::dense(to, type.dtype, type.shape);
-  if (!form.converts && array.dtype == type.dtype) {
+  if ((!form.converts || form.qparams) && array.dtype == type.dtype) {
     copy(source, target);
     return;
   }
+  if (form.qparams) return quantize(source, to, *form.qparams);
   const Range range = allowed(type, border);
   const std::int64_t bad = convert_integers(source, target, range.min, range.max);
   if (bad < 0) return;
@@ -135,6 +171,7 @@ void export_array(const BorderForm& form, const TensorType& type, const std::byt
     copy(source, target);
     return;
   }
+  if (form.qparams) return dequantize(source, target, *form.qparams);
   const Range all;
   static_cast<void>(convert_integers(source, target, all.min, all.max));
 }

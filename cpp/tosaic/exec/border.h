@@ -22,6 +22,7 @@ struct BorderForm {
   Dims axes;                  // graph axis i is array axis axes[i]
   Dims memory;                // array axes, outermost first, as an allocated array lies in memory
   bool converts = false;      // to the value's dtype, or looks at the range of the same
+  QParamsRef qparams;         // by which f32 arrays are quantized; arrays of its storage dtype are taken, too
 };
 
 [[nodiscard]] BorderForm border_form(Stage stage, const TensorType& type, const Border& border);

@@ -89,6 +89,14 @@ struct ConvAttrs {
   bool operator==(const ConvAttrs&) const = default;
 };
 
+// Integers less their zero points, convolved.
+struct IntegerConvAttrs {
+  ConvAttrs conv;
+  std::int64_t input_zp = 0, weight_zp = 0;
+  TOSAIC_FIELDS(ConvAttrs::fields(self.conv, visit); TOSAIC_FIELD(input_zp) TOSAIC_FIELD(weight_zp))
+  bool operator==(const IntegerConvAttrs&) const = default;
+};
+
 // Pooling over the trailing spatial axes; torch's meaning of ceil_mode, count_include_pad, divisor_override.
 struct PoolAttrs {
   Dims kernel, stride, padding, dilation;
@@ -589,6 +597,14 @@ struct TosaRescaleAttrs {
   bool operator==(const TosaRescaleAttrs&) const = default;
 };
 
+// The same at stage integer, where channels may lie on any axis: with one, `per_channel` is set.
+struct RescaleAttrs {
+  TosaRescaleAttrs rescale;
+  std::optional<std::int64_t> axis;
+  TOSAIC_FIELDS(TosaRescaleAttrs::fields(self.rescale, visit); TOSAIC_FIELD(axis))
+  bool operator==(const RescaleAttrs&) const = default;
+};
+
 struct TosaCustomAttrs {
   std::string operator_name;
   std::string domain_name;
@@ -629,7 +645,7 @@ using Attrs =
                  EluAttrs, SoftplusAttrs, EpsAttrs, NanToNumAttrs, ValueAttrs, VectorNormAttrs, EinsumAttrs,
                  GridSampleAttrs, AffineGridAttrs, IndexPutAttrs, FftAttrs, RecurrentAttrs, QuantizeAttrs,
                  DequantizeAttrs, TosaFftAttrs, TosaRfftAttrs, TosaRescaleAttrs, TosaCustomAttrs,
-                 TosaVariableAttrs, TosaNameAttrs, TosaMatmulAttrs>;
+                 TosaVariableAttrs, TosaNameAttrs, TosaMatmulAttrs, IntegerConvAttrs, RescaleAttrs>;
 
 // Attributes are immutable once on a node, so nodes and graph copies share them.
 using AttrsRef = std::shared_ptr<const Attrs>;

@@ -281,7 +281,8 @@ class Comparison {
       std::string out =
           border.source_dtype ? std::string(to_string(*border.source_dtype)) + " " : "as it is ";
       out += std::to_string(border.range_min) + ".." + std::to_string(border.range_max);
-      return out + " order " + to_string(border.order.axes(rank)) + (border.physical ? " physical" : "");
+      out += " order " + to_string(border.order.axes(rank)) + (border.physical ? " physical" : "");
+      return border.qparams ? out + " " + to_string(*border.qparams) : out;
     };
     changes.push_back({what + " border", text(a), text(b)});
   }

@@ -3,6 +3,7 @@
 #include <array>
 
 #include "tosaic/base/work.h"
+#include "tosaic/ir/control_flow.h"
 #include "tosaic/ir/infer.h"
 
 namespace tosaic {
@@ -18,6 +19,22 @@ std::optional<Stage> parse_stage(std::string_view text) {
   for (std::size_t i = 0; i < kStageNames.size(); ++i)
     if (kStageNames.at(i) == text) return static_cast<Stage>(i);
   return std::nullopt;
+}
+
+bool Border::operator==(const Border& other) const {
+  const bool same = source_dtype == other.source_dtype && range_min == other.range_min &&
+                    range_max == other.range_max && order == other.order && physical == other.physical;
+  if (!same || qparams == other.qparams) return same;
+  return qparams && other.qparams && *qparams == *other.qparams;
+}
+
+bool may_stand(Op op, Stage stage) {
+  const OpInfo& row = info(op);
+  if (stage == Stage::kTosa) return row.is_tosa;
+  if (!row.is_tosa) return stage == Stage::kInteger || (op != Op::kIntegerConv && op != Op::kRescale);
+  if (stage != Stage::kInteger || op == Op::kTosaRescale) return false;
+  const bool moves = row.has(kMovement) || row.has(kView);
+  return !moves && !row.has(kEffect) && !is_foreign(op) && !is_cond(op) && !is_while_loop(op);
 }
 
 struct Graph::Users {

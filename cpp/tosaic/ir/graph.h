@@ -24,6 +24,9 @@ namespace tosaic {
 enum class Stage : std::uint8_t { kExported, kQuantized, kInteger, kTosa };
 [[nodiscard]] std::string_view to_string(Stage stage);
 [[nodiscard]] std::optional<Stage> parse_stage(std::string_view text);
+// Canonical operators up to stage integer, TOSA's at stage tosa. Where both sections of ops.def meet, at
+// stage integer, TOSA operators compute; what moves elements and what runs regions or variables is canonical.
+[[nodiscard]] bool may_stand(Op op, Stage stage);
 
 class Graph;
 
@@ -47,13 +50,15 @@ struct Node {
   std::vector<std::shared_ptr<const Graph>> regions;
 };
 
-// What is done with an integer array at the border before it is used as `type.dtype`.
+// What is done with an array at the border before it is used as `type.dtype`: integers are looked at and
+// converted, floats quantized where there are parameters.
 struct Border {
   std::optional<DType> source_dtype;          // the caller's dtype, where the range is checked
   std::int64_t range_min = 0, range_max = 0;  // with source_dtype: inclusive range that run() checks
   DimOrder order;                             // how the caller's array lies in memory ("as traced")
   bool physical = false;                      // arrays carry the physical shape (declared "nhwc")
-  bool operator==(const Border&) const = default;
+  QParamsRef qparams;                         // what the integers stand for; with source_dtype f32: by these
+  bool operator==(const Border& other) const;
 };
 
 enum class InputKind : std::uint8_t { kUser, kState };

@@ -210,6 +210,10 @@ Types infer_by_op(const Call& call) {
   switch (call.op()) {
     case Op::kConv:
       return infer_conv(call);
+    case Op::kIntegerConv:
+      return infer_integer_conv(call);
+    case Op::kRescale:
+      return infer_rescale(call);
     case Op::kLinear:
       return infer_linear(call);
     case Op::kMatmul:

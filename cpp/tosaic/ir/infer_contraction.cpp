@@ -109,11 +109,9 @@ Shape repeated_heads(const Call& call, std::size_t i) {
 
 }  // namespace
 
-Types infer_conv(const Call& call) {
-  const auto& attrs = call.attrs<ConvAttrs>();
-  call.require_number(0);
-  call.require_same_dtype(1, 0);
-  if (call.optional(2) != nullptr) call.require_same_dtype(2, 0);
+namespace {
+
+Shape convolved(const Call& call, const ConvAttrs& attrs) {
   call.require_rank_between(1, 3, 5);
   const Shape& input = call.operand(0).shape;
   const Shape& weight = call.operand(1).shape;
@@ -138,7 +136,37 @@ Types infer_conv(const Call& call) {
     shape[axis] = attrs.transposed ? transposed_extent(call, attrs, s, input[axis], weight[2 + s])
                                    : conv_extent(call, attrs, s, input[axis], weight[2 + s]);
   }
-  return one(call.operand(0).dtype, shape);
+  return shape;
+}
+
+void require_zero_point(const Call& call, const char* name, std::size_t i, std::int64_t value) {
+  const DType dtype = call.operand(i).dtype;
+  const ValueRange range = dtype == DType::kI8 ? *integer_limits(dtype) : ValueRange{0, 0};
+  if (!range.contains(value))
+    call.fail(std::string("attribute '") + name + "' for " + std::string(to_string(dtype)),
+              std::to_string(range.low) + " to " + std::to_string(range.high), std::to_string(value));
+}
+
+}  // namespace
+
+Types infer_conv(const Call& call) {
+  call.require_number(0);
+  call.require_same_dtype(1, 0);
+  if (call.optional(2) != nullptr) call.require_same_dtype(2, 0);
+  return one(call.operand(0).dtype, convolved(call, call.attrs<ConvAttrs>()));
+}
+
+// i8 or i16 by i8 or i4; the bias has the dtype of the sums.
+Types infer_integer_conv(const Call& call) {
+  const auto& attrs = call.attrs<IntegerConvAttrs>();
+  const DType input = call.operand(0).dtype, weight = call.operand(1).dtype;
+  if (input != DType::kI8 && input != DType::kI16) call.fail_dtype(0, "i8 or i16");
+  if (weight != DType::kI8 && weight != DType::kI4) call.fail_dtype(1, "i8 or i4");
+  const DType sum = input == DType::kI8 ? DType::kI32 : DType::kI48;
+  if (call.optional(2) != nullptr) call.require_dtype(2, sum);
+  require_zero_point(call, "input_zp", 0, attrs.input_zp);
+  require_zero_point(call, "weight_zp", 1, attrs.weight_zp);
+  return one(sum, convolved(call, attrs.conv));
 }
 
 Types infer_linear(const Call& call) {

@@ -45,6 +45,8 @@ class Call {
   [[noreturn]] void unsupported(const std::string& what, const std::string& expected = "",
                                 const std::string& got = "") const;
 
+  [[noreturn]] void fail_dtype(std::size_t i, const char* expected) const;
+
   // "operand 'weight'"
   [[nodiscard]] std::string operand_text(std::size_t i) const;
 
@@ -79,8 +81,6 @@ class Call {
   void require_sane(const std::string& subject, const Shape& shape) const;
 
  private:
-  [[noreturn]] void fail_dtype(std::size_t i, const char* expected) const;
-
   Op op_;
   const Attrs& attrs_;
   std::span<const TensorType* const> operands_;
@@ -96,6 +96,7 @@ class Call {
 [[nodiscard]] Shape reduced(const Call& call, const Dims& axes, bool keepdim);
 
 [[nodiscard]] Types infer_conv(const Call& call);
+[[nodiscard]] Types infer_integer_conv(const Call& call);
 [[nodiscard]] Types infer_linear(const Call& call);
 [[nodiscard]] Types infer_matmul(const Call& call);
 [[nodiscard]] Types infer_addmm(const Call& call);
@@ -193,6 +194,7 @@ class Call {
 [[nodiscard]] Types infer_tosa_rfft2d(const Call& call);
 [[nodiscard]] Types infer_tosa_table(const Call& call);
 [[nodiscard]] Types infer_tosa_rescale(const Call& call);
+[[nodiscard]] Types infer_rescale(const Call& call);
 [[nodiscard]] Types infer_tosa_variable(const Call& call);
 [[nodiscard]] Types infer_tosa_variable_write(const Call& call);
 [[nodiscard]] Types infer_tosa_variable_read(const Call& call);

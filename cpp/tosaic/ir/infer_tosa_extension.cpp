@@ -125,8 +125,10 @@ Types infer_tosa_table(const Call& call) {
   return one(dtype == DType::kI8 ? DType::kI8 : DType::kI32, call.operand(0).shape);
 }
 
-Types infer_tosa_rescale(const Call& call) {
-  const auto& attrs = call.attrs<TosaRescaleAttrs>();
+namespace {
+
+// `channels`: how many multipliers there have to be.
+Types rescaled(const Call& call, const TosaRescaleAttrs& attrs, std::int64_t channels) {
   const TensorType& input = call.operand(0);
   require_rescale_dtypes(call, attrs);
   require_rescale_zero_point(call, "input_zp", input.dtype, attrs.input_unsigned, attrs.input_zp);
@@ -134,9 +136,25 @@ Types infer_tosa_rescale(const Call& call) {
   if (attrs.scale32 && input.dtype == DType::kI48) call.fail("'scale32' for i48", "false", "true");
   if (!attrs.scale32 && attrs.rounding_mode == RoundingMode::kDoubleRound)
     call.fail("'rounding_mode' without 'scale32'", "single_round or inexact_round", "double_round");
-  if (attrs.per_channel) call.require_rank_between(0, 1, kMaxRank);
-  require_scales(call, attrs, attrs.per_channel ? input.shape.back() : 1);
+  require_scales(call, attrs, channels);
   return one(attrs.dtype, input.shape);
+}
+
+}  // namespace
+
+Types infer_tosa_rescale(const Call& call) {
+  const auto& attrs = call.attrs<TosaRescaleAttrs>();
+  if (attrs.per_channel) call.require_rank_between(0, 1, kMaxRank);
+  return rescaled(call, attrs, attrs.per_channel ? call.operand(0).shape.back() : 1);
+}
+
+Types infer_rescale(const Call& call) {
+  const auto& attrs = call.attrs<RescaleAttrs>();
+  if (attrs.rescale.per_channel != attrs.axis.has_value())
+    call.fail("'per_channel' and 'axis' disagree", "both or neither", attrs.axis ? "an axis" : "no axis");
+  if (!attrs.axis) return rescaled(call, attrs.rescale, 1);
+  const Shape& shape = call.operand(0).shape;
+  return rescaled(call, attrs.rescale, shape[call.axis(*attrs.axis, shape.size())]);
 }
 
 Types infer_tosa_variable(const Call& call) {

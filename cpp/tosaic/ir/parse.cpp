@@ -286,7 +286,7 @@ class FieldReader {
     value = std::move(item);
   }
   template <class E>
-    requires std::is_enum_v<E>
+  requires std::is_enum_v<E>
   void read(E& value) {
     const std::size_t at = scanner_.here();
     const std::string_view word = scanner_.word("a mode");
@@ -664,6 +664,7 @@ Border TextReader::border() {
   }
   border.order = order();
   border.physical = scanner_.accept_word("physical");
+  border.qparams = qparams();
   scanner_.expect(")");
   return border;
 }

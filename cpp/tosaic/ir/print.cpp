@@ -114,6 +114,7 @@ void Printer::border(const Border& border, std::size_t rank) {
     parts += " order(" + axes.substr(1, axes.size() - 2) + ")";
   }
   if (border.physical) parts += " physical";
+  if (border.qparams) parts += " " + to_string(*border.qparams);
   out_ += " border(" + parts.substr(1) + ")";
 }
 

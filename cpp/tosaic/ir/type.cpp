@@ -47,18 +47,19 @@ bool TensorType::operator==(const TensorType& other) const {
   return qparams && other.qparams && *qparams == *other.qparams;
 }
 
+std::string to_string(const QParams& q) {
+  std::string text =
+      "q(" + std::string(to_string(q.storage)) + " " + std::to_string(q.qmin) + ".." + std::to_string(q.qmax);
+  if (q.axis) text += " axis " + std::to_string(*q.axis);
+  text += " scale " + joined(q.scales, shortest);
+  return text + " zp " + joined(q.zero_points, [](auto v) { return std::to_string(v); }) + ")";
+}
+
 std::string to_string(const TensorType& type) {
   std::string text = std::string(to_string(type.dtype)) + to_string(type.shape);
   if (!type.order.is_identity())
     text += " order(" + joined(type.order.axes(type.rank()), [](auto v) { return std::to_string(v); }) + ")";
-  if (type.qparams) {
-    const QParams& q = *type.qparams;
-    text += " q(" + std::string(to_string(q.storage)) + " " + std::to_string(q.qmin) + ".." +
-            std::to_string(q.qmax);
-    if (q.axis) text += " axis " + std::to_string(*q.axis);
-    text += " scale " + joined(q.scales, shortest);
-    text += " zp " + joined(q.zero_points, [](auto v) { return std::to_string(v); }) + ")";
-  }
+  if (type.qparams) text += " " + to_string(*type.qparams);
   return text;
 }
 

@@ -54,6 +54,8 @@ struct TensorType {
   bool operator==(const TensorType& other) const;
 };
 
+// "q(i8 -128..127 scale 0.5 zp 3)"
+[[nodiscard]] std::string to_string(const QParams& qparams);
 // "f32[1,3,8,8]", with " order(0,2,3,1)" and " q(...)" where present.
 [[nodiscard]] std::string to_string(const TensorType& type);
 

@@ -72,7 +72,8 @@ class Checker {
 
   void values();
   bool shape(const Value& value);
-  void qparams(const Value& value);
+  void qparams(const TensorType& type, const std::string& name);
+  void border_qparams(const Border& border, const TensorType& type, const std::string& name);
   void link(ValueId id, const Value& value);
   void constant(const Constant& constant, const TensorType& type, const std::string& name);
   void input(const Input& input);
@@ -114,7 +115,7 @@ void Checker::values() {
     if (!names.insert(value.name).second)
       invalid({.what = "two values have the same name", .expected = "unique names", .node = value.name});
     if (shape(value)) {
-      qparams(value);
+      qparams(value.type, value.name);
     } else {
       values_ok_ = false;
     }
@@ -166,23 +167,23 @@ bool Checker::shape(const Value& value) {
   return true;
 }
 
-void Checker::qparams(const Value& value) {
-  if (!value.type.qparams) return;
-  const QParams& q = *value.type.qparams;
+void Checker::qparams(const TensorType& type, const std::string& name) {
+  if (!type.qparams) return;
+  const QParams& q = *type.qparams;
   const auto fail = [&](std::string expected, std::string got) {
     invalid({.what = "quantization parameters make no sense",
              .expected = std::move(expected),
              .got = std::move(got),
-             .node = value.name});
+             .node = name});
   };
   const std::optional<ValueRange> range = integer_limits(q.storage);
   if (!range) return fail("an integer storage dtype", std::string(to_string(q.storage)));
   if (q.qmin > q.qmax || q.qmin < range->low || q.qmax > range->high)
     return fail("a range within " + std::to_string(range->low) + ".." + std::to_string(range->high),
                 std::to_string(q.qmin) + ".." + std::to_string(q.qmax));
-  if (q.axis && (*q.axis < 0 || *q.axis >= static_cast<std::int64_t>(value.type.rank())))
-    return fail("an axis of " + to_string(value.type.shape), std::to_string(*q.axis));
-  const std::int64_t channels = q.axis ? value.type.shape[static_cast<std::size_t>(*q.axis)] : 1;
+  if (q.axis && (*q.axis < 0 || *q.axis >= static_cast<std::int64_t>(type.rank())))
+    return fail("an axis of " + to_string(type.shape), std::to_string(*q.axis));
+  const std::int64_t channels = q.axis ? type.shape[static_cast<std::size_t>(*q.axis)] : 1;
   if (static_cast<std::int64_t>(q.scales.size()) != channels || q.zero_points.size() != q.scales.size())
     return fail(std::to_string(channels) + " scales and zero points",
                 std::to_string(q.scales.size()) + " and " + std::to_string(q.zero_points.size()));
@@ -244,6 +245,19 @@ void Checker::border(const Border& border, const TensorType& type, const std::st
   if (border.range_min > border.range_max)
     invalid({.what = "the range at the border is empty",
              .got = std::to_string(border.range_min) + ".." + std::to_string(border.range_max),
+             .node = name});
+  border_qparams(border, type, name);
+}
+
+void Checker::border_qparams(const Border& border, const TensorType& type, const std::string& name) {
+  if (!border.qparams) return;
+  TensorType labelled = type;
+  labelled.qparams = border.qparams;
+  qparams(labelled, name);
+  if (border.qparams->storage != type.dtype || border.qparams->axis)
+    invalid({.what = "the quantization at the border does not fit its value",
+             .expected = std::string(to_string(type.dtype)) + " with one scale",
+             .got = to_string(*border.qparams),
              .node = name});
 }
 
@@ -421,7 +435,7 @@ void Checker::types(const Node& node) {
 
 void Checker::stage(const Node& node) {
   const OpInfo& row = info(node.op);
-  if (row.is_tosa == (graph_.stage == Stage::kTosa)) return;
+  if (may_stand(node.op, graph_.stage)) return;
   ErrorParts parts{
       .where = "verify",
       .what = std::string(row.name) + " may not stand at stage " + std::string(to_string(graph_.stage)),

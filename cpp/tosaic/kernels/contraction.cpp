@@ -40,8 +40,7 @@ Spatial trailing(const Dims& dims, std::size_t first, std::size_t rank, Index fi
   return result;
 }
 
-Convolution canonical_conv(const Request& request) {
-  const auto& attrs = std::get<ConvAttrs>(*request.attrs);
+Convolution canonical_conv(const Request& request, const ConvAttrs& attrs) {
   const Shape& x = request.operands[0].shape;
   const Shape& w = request.operands[1].shape;
   const Shape& y = request.results[0].shape;
@@ -394,7 +393,12 @@ std::array<Index, 2> conv_zero_points(const Request& request) {
 Kernel prepare_contraction(const Request& request) {
   const Op op = request.op;
   const auto shape = [&](std::size_t i) -> const Shape& { return request.operands[i].shape; };
-  if (op == Op::kConv) return conv_kernel(request, canonical_conv(request), {});
+  if (op == Op::kConv)
+    return conv_kernel(request, canonical_conv(request, std::get<ConvAttrs>(*request.attrs)), {});
+  if (op == Op::kIntegerConv) {
+    const auto& attrs = std::get<IntegerConvAttrs>(*request.attrs);
+    return conv_kernel(request, canonical_conv(request, attrs.conv), {attrs.input_zp, attrs.weight_zp});
+  }
   if (op == Op::kTosaConv2d || op == Op::kTosaConv3d)
     return conv_kernel(request, tosa_conv(request), conv_zero_points(request));
   if (op == Op::kTosaDepthwiseConv2d)

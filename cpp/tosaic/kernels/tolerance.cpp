@@ -16,6 +16,7 @@ enum class Error : std::uint8_t {
 Error error_of(Op op) {
   switch (op) {
     case Op::kConv:
+    case Op::kIntegerConv:
     case Op::kLinear:
     case Op::kMatmul:
     case Op::kAddmm:
@@ -138,6 +139,7 @@ Error error_of(Op op) {
     case Op::kDequantize:
     case Op::kTosaTable:
     case Op::kTosaRescale:
+    case Op::kRescale:
     case Op::kTosaVariable:
     case Op::kTosaVariableRead:
     case Op::kTosaVariableWrite:

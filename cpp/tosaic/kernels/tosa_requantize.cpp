@@ -324,6 +324,42 @@ bool take_clamp(const Follower& follower, Rescale& plan) {
   return plan.results.low <= plan.results.high;
 }
 
+// The same with channels on any axis: what lies behind one position of the axis has one multiplier.
+Kernel rescale_on_axis(const Request& request) {
+  const auto& attrs = attrs_of<RescaleAttrs>(request);
+  const Shape& shape = request.results[0].shape;
+  const std::size_t axis = attrs.axis ? static_cast<std::size_t>(*attrs.axis) : shape.size();
+  const auto as_tosa = [&](const TosaRescaleAttrs& rescale_attrs, const Shape& part) {
+    const Attrs tosa = rescale_attrs;
+    Operand from = request.operands[0], to = request.results[0];
+    from.shape = to.shape = part;
+    return rescale({Op::kTosaRescale, &tosa, {&from, 1}, {&to, 1}, request.options});
+  };
+  if (axis + 1 >= shape.size()) return as_tosa(attrs.rescale, shape);
+  const Shape behind(shape.span().subspan(axis + 1));
+  std::vector<Kernel> channels;
+  for (std::size_t c = 0; c < attrs.rescale.multiplier.size(); ++c) {
+    TosaRescaleAttrs one = attrs.rescale;
+    one.per_channel = false;
+    one.multiplier = {attrs.rescale.multiplier[c]};
+    one.shift = {attrs.rescale.shift[c]};
+    channels.push_back(as_tosa(one, behind));
+  }
+  Kernel kernel;
+  if (!channels.empty()) kernel = channels.front();  // name, scratch, in_place
+  const int64_t count = num_elements(behind), parts = num_elements(shape) / std::max<int64_t>(count, 1);
+  const auto from_bytes = count * static_cast<int64_t>(byte_size(request.operands[0].dtype));
+  const auto to_bytes = count * static_cast<int64_t>(byte_size(request.results[0].dtype));
+  kernel.run = [=, channels = std::move(channels)](const Arrays& arrays) {
+    for (int64_t part = 0; part < parts; ++part) {
+      const std::byte* from = arrays.operands[0] + part * from_bytes;
+      std::byte* to = arrays.results[0] + part * to_bytes;
+      channels[static_cast<std::size_t>(part) % channels.size()].run({{&from, 1}, {&to, 1}, arrays.scratch});
+    }
+  };
+  return kernel;
+}
+
 }  // namespace
 
 Requantizer prepare_requantizer(std::span<const Follower> followers, int64_t channels, Isa isa) {
@@ -347,6 +383,7 @@ Requantizer prepare_requantizer(std::span<const Follower> followers, int64_t cha
 
 Kernel prepare_requantize(const Request& request) {
   if (request.op == Op::kTosaRescale) return rescale(request);
+  if (request.op == Op::kRescale) return rescale_on_axis(request);
   if (request.op == Op::kTosaTable) return table(request);
   return {};
 }

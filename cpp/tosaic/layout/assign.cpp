@@ -6,7 +6,8 @@ namespace tosaic::layout {
 namespace {
 
 bool spatial(Op op) {
-  return op == Op::kConv || op == Op::kAvgPool || op == Op::kMaxPool || op == Op::kResize;
+  return op == Op::kConv || op == Op::kIntegerConv || op == Op::kAvgPool || op == Op::kMaxPool ||
+         op == Op::kResize;
 }
 
 // Operators that read and write each axis on its own, so any order does for operand and result alike.

@@ -14,6 +14,8 @@
 // back), which forms there are (from the front), which floats are still read (from the back); then the graph
 // is made.
 //
+// A constant that several dequantize nodes take for different numbers is made a constant for each.
+//
 // Integers keep their labels only where nobody but dequantize nodes, views and outputs reads them. Nodes with
 // regions, state or foreign operators, float dtypes but f32, and dequantize nodes of parameters that disagree
 // with what quantized the integers stay as they are. Nothing is rounded otherwise than before.
@@ -25,6 +27,7 @@
 #include "tosaic/ir/control_flow.h"
 #include "tosaic/ir/infer.h"
 #include "tosaic/ir/quantized.h"
+#include "tosaic/ir/rewriter.h"
 #include "tosaic/passes/pass.h"
 
 namespace tosaic::passes {
@@ -448,10 +451,47 @@ class Folding {
   std::vector<bool> read_;          // floats that somebody reads
 };
 
+// A constant that is dequantized in several ways is several constants with the same bytes.
+std::optional<Graph> split_constants(const Graph& graph) {
+  struct Reading {
+    ValueId constant;
+    QParamsRef read;
+    ConstantRef own;
+  };
+  std::vector<Reading> readings;
+  Rewriter rewriter(graph);
+  for (const Node& node : graph.nodes()) {
+    const ValueId id = node.operand_count == 1 ? graph.operands(node)[0] : ValueId();
+    if (node.op != Op::kDequantize || graph.value(id).kind != ValueKind::kConstant) {
+      rewriter.keep(node);
+      continue;
+    }
+    const auto& attrs = Graph::attrs<DequantizeAttrs>(node);
+    const auto is_known = [&](const Reading& r) { return r.constant == id && same_grid(*r.read, attrs); };
+    auto found = std::find_if(readings.begin(), readings.end(), is_known);
+    if (found == readings.end()) {
+      const bool first =
+          std::none_of(readings.begin(), readings.end(), [&](const Reading& r) { return r.constant == id; });
+      readings.push_back({id, qparams_of(attrs, graph.type(id).dtype), nullptr});
+      found = readings.end() - 1;
+      if (!first) found->own = std::make_shared<const Constant>(*graph.value(id).constant);
+    }
+    if (!found->own) {
+      rewriter.keep(node);
+      continue;
+    }
+    const ValueId own = rewriter.constant(node, found->own);
+    rewriter.replace(node, rewriter.emit(node, Op::kDequantize, attrs, {own}));
+  }
+  return std::move(rewriter).finish();
+}
+
 }  // namespace
 
 std::optional<Graph> fold_qdq(const Graph& graph) {
-  return graph.stage == Stage::kExported ? Folding(graph).run() : std::nullopt;
+  if (graph.stage != Stage::kExported) return std::nullopt;
+  const std::optional<Graph> split = split_constants(graph);
+  return Folding(split ? *split : graph).run();
 }
 
 }  // namespace tosaic::passes

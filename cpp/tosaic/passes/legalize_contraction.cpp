@@ -31,12 +31,24 @@ Window exact_window(std::int64_t in, std::int64_t out, std::int64_t kernel, std:
   return {pad_before, std::max<std::int64_t>(after, 0), std::max<std::int64_t>(-after, 0)};
 }
 
-ValueId bias_or_zero(Legalizer& l, ValueId x) {
-  return l.has(2) ? l.operand(2) : l.zero_bias(l.type(x).dtype);
+// A convolution of floats, or of integers less their zero points.
+struct Site {
+  ConvAttrs conv;
+  std::int64_t input_zp = 0, weight_zp = 0;
+};
+
+Site site_of(const Legalizer& l) {
+  if (l.node().op == Op::kConv) return {l.attrs<ConvAttrs>()};
+  const auto& attrs = l.attrs<IntegerConvAttrs>();
+  return {attrs.conv, attrs.input_zp, attrs.weight_zp};
 }
 
-bool is_depthwise(const Legalizer& l) {
-  const auto& attrs = l.attrs<ConvAttrs>();
+ValueId bias_or_zero(Legalizer& l, ValueId x) {
+  const DType dtype = l.type(x).dtype;
+  return l.has(2) ? l.operand(2) : l.zero_bias(is_float(dtype) ? dtype : l.result_type().dtype);
+}
+
+bool is_depthwise(const Legalizer& l, const ConvAttrs& attrs) {
   const std::int64_t in = l.logical_type(0).shape[1], out = l.logical_type(1).shape[0];
   return !attrs.transposed && attrs.groups == in && in > 1 && out % in == 0 && l.logical_type(1).rank() == 4;
 }
@@ -52,8 +64,7 @@ struct ConvInput {
   Dims pad;       // before/after per spatial axis
 };
 
-ConvInput conv_input(Legalizer& l) {
-  const auto& attrs = l.attrs<ConvAttrs>();
+ConvInput conv_input(Legalizer& l, const ConvAttrs& attrs) {
   const TensorType& x = l.logical_type(0);
   const std::size_t rank = x.rank();
   ConvInput input{l.operand(0, DimOrder::channels_last(rank)), {}};
@@ -77,14 +88,15 @@ ValueId group_bias(Legalizer& l, ValueId bias, std::int64_t group, std::int64_t 
   return l.type(bias).shape[0] == 1 ? bias : group_slice(l, bias, 0, group, groups);
 }
 
-Physical forward_conv(Legalizer& l) {
-  const auto& attrs = l.attrs<ConvAttrs>();
+Physical forward_conv(Legalizer& l, const Site& site) {
+  const ConvAttrs& attrs = site.conv;
   const std::size_t rank = l.logical_type(0).rank();
-  const ConvInput input = conv_input(l);
+  const ConvInput input = conv_input(l, attrs);
   const ValueId bias = bias_or_zero(l, input.value);
-  TosaConvAttrs conv{input.pad, attrs.stride, attrs.dilation, 0, 0, accumulator(l), false};
+  TosaConvAttrs conv{input.pad,      attrs.stride,   attrs.dilation, site.input_zp,
+                     site.weight_zp, accumulator(l), false};
   const DimOrder order = DimOrder::channels_last(rank);
-  if (is_depthwise(l))
+  if (is_depthwise(l, attrs))
     return {l.emit(Op::kTosaDepthwiseConv2d, conv, {input.value, depthwise_weight(l, attrs.groups), bias}),
             order};
   const Op op = rank == 4 ? Op::kTosaConv2d : Op::kTosaConv3d;
@@ -98,8 +110,9 @@ Physical forward_conv(Legalizer& l) {
   return {l.concat(parts, rank - 1), order};
 }
 
-// Spreads a kernel axis apart by zeros: k -> (k - 1) * dilation + 1.
-ValueId dilated_kernel(Legalizer& l, ValueId weight, std::size_t axis, std::int64_t dilation) {
+// Spreads a kernel axis apart by what means zero: k -> (k - 1) * dilation + 1.
+ValueId dilated_kernel(Legalizer& l, ValueId weight, std::size_t axis, std::int64_t dilation,
+                       std::int64_t zero_point) {
   if (dilation == 1) return weight;
   const Shape shape = l.type(weight).shape;
   Shape apart = shape, merged = shape;
@@ -107,23 +120,24 @@ ValueId dilated_kernel(Legalizer& l, ValueId weight, std::size_t axis, std::int6
   merged[axis] = shape[axis] * dilation;
   Dims after = Dims::filled(apart.size(), 0);
   after[axis + 1] = dilation - 1;
-  const ValueId padded = l.pad(l.reshape(weight, apart), Dims::filled(apart.size(), 0), after, 0.0);
+  const ValueId padded = l.pad(l.reshape(weight, apart), Dims::filled(apart.size(), 0), after, zero_point);
   return l.slice_axis(l.reshape(padded, merged), axis, 0, (shape[axis] - 1) * dilation + 1);
 }
 
-Physical transposed_conv(Legalizer& l) {
-  const auto& attrs = l.attrs<ConvAttrs>();
+Physical transposed_conv(Legalizer& l, const Site& site) {
+  const ConvAttrs& attrs = site.conv;
   if (l.logical_type(0).rank() != 4) l.refuse("a transposed 3-d convolution has no TOSA counterpart");
   const ValueId x = l.operand(0, nhwc());
   const ValueId bias = bias_or_zero(l, x);
-  TosaTransposeConvAttrs conv{{}, attrs.stride, 0, 0, accumulator(l), false};
+  TosaTransposeConvAttrs conv{{}, attrs.stride, site.input_zp, site.weight_zp, accumulator(l), false};
   for (std::size_t i = 0; i < 2; ++i) {
     conv.out_pad.push_back(-attrs.pad_before[i]);
     conv.out_pad.push_back(attrs.output_padding[i] - attrs.pad_after[i]);
   }
   // (I, O/groups, H, W) -> (O/groups, H, W, I)
   ValueId weight = l.operand(1, DimOrder({1, 2, 3, 0}));
-  for (std::size_t i = 0; i < 2; ++i) weight = dilated_kernel(l, weight, i + 1, attrs.dilation[i]);
+  for (std::size_t i = 0; i < 2; ++i)
+    weight = dilated_kernel(l, weight, i + 1, attrs.dilation[i], site.weight_zp);
   // TOSA wants out_pad > -kernel: what is cropped beyond that is sliced off the result.
   Dims crop_start = Dims::filled(4, 0);
   for (std::size_t i = 0; i < 2; ++i) {
@@ -162,7 +176,8 @@ Shape batch_of(const Shape& shape) { return Dims(shape.span().first(shape.size()
 }  // namespace
 
 Physical legalize_conv(Legalizer& l) {
-  return l.attrs<ConvAttrs>().transposed ? transposed_conv(l) : forward_conv(l);
+  const Site site = site_of(l);
+  return site.conv.transposed ? transposed_conv(l, site) : forward_conv(l, site);
 }
 
 // (.., I) x (O, I) -> (1, rows, 1, I) * (O, 1, 1, I)

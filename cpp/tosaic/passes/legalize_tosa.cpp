@@ -40,10 +40,43 @@ ConstantRef converted(const Constant& constant, DType dtype) {
 // The dtype of inputs and outputs.
 DType border_dtype(DType dtype) { return dtype == DType::kI64 ? DType::kI32 : dtype; }
 
+// A TOSA operator at stage integer, over values of one rank each: elementwise in the planned order, otherwise
+// in the order that its axes are counted in.
+Physical keep_tosa(Legalizer& l) {
+  const bool elementwise = info(l.node().op).has(kElementwise);
+  const DimOrder order = elementwise ? l.planned_order() : DimOrder();
+  const std::size_t rank = l.result_type().rank();
+  std::vector<ValueId> operands;
+  for (std::size_t i = 0; i < l.operand_count(); ++i) {
+    const bool whole =
+        elementwise && l.logical_type(i).rank() == rank && !(l.node().op == Op::kTosaTable && i == 1);
+    operands.push_back(l.operand(i, whole ? order : DimOrder()));
+  }
+  return {l.emit(l.node().op, *l.node().attrs, operands), order};
+}
+
+// Channels come last.
+Physical legalize_rescale(Legalizer& l) {
+  const auto& attrs = l.attrs<RescaleAttrs>();
+  DimOrder order = l.planned_order();
+  const std::size_t rank = l.result_type().rank();
+  if (attrs.axis && physical_axis(order, rank, *attrs.axis) + 1 != rank) {
+    Dims axes;
+    for (const std::int64_t axis : order.axes(rank))
+      if (axis != *attrs.axis) axes.push_back(axis);
+    axes.push_back(*attrs.axis);
+    order = DimOrder(axes);
+  }
+  return {l.emit(Op::kTosaRescale, attrs.rescale, {l.operand(0, order)}), order};
+}
+
 Physical dispatch(Legalizer& l) {
   switch (l.node().op) {
     case Op::kConv:
+    case Op::kIntegerConv:
       return legalize_conv(l);
+    case Op::kRescale:
+      return legalize_rescale(l);
     case Op::kLinear:
       return legalize_linear(l);
     case Op::kMatmul:
@@ -276,9 +309,9 @@ Physical dispatch(Legalizer& l) {
     case Op::kTosaVariable:
     case Op::kTosaVariableWrite:
     case Op::kTosaVariableRead:
-      break;
+      return keep_tosa(l);
   }
-  throw InternalError({.where = "legalize-tosa", .what = "a TOSA operator stands in a canonical graph"});
+  throw InternalError({.where = "legalize-tosa", .what = "an operator without a row in ops.def"});
 }
 
 std::vector<Physical> dispatch_all(Legalizer& l) {
@@ -376,7 +409,7 @@ void Legalizer::add_inputs() {
     border.order = value.type.order;
     const bool narrowed =
         value.type.dtype == DType::kI32 && range.max < std::numeric_limits<std::int32_t>::max();
-    if (type.dtype != value.type.dtype || narrowed) {
+    if (!border.qparams && (type.dtype != value.type.dtype || narrowed)) {
       border.source_dtype = value.type.dtype;
       border.range_min = range.min;
       border.range_max = range.max;
@@ -428,7 +461,7 @@ void Legalizer::add_outputs() {
       continue;
     }
     if (border_dtype(type.dtype) == DType::kI32) copy.value = as_i32(copy.value);
-    if (border_dtype(type.dtype) != type.dtype) copy.border.source_dtype = type.dtype;
+    if (!copy.border.qparams && border_dtype(type.dtype) != type.dtype) copy.border.source_dtype = type.dtype;
     out_.add_output(std::move(copy));
   }
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "tosaic/passes/lower_to_integer.h"
 #include "tosaic/passes/regions.h"
 
 namespace tosaic::passes {
@@ -31,7 +32,12 @@ std::optional<Graph> unrounded(const Graph& graph, const PassOptions& options) {
 
 constexpr Stage kAny = Stage::kExported;
 
-constexpr std::array<Pass, 11> kPasses{{
+std::optional<Graph> run_lower_to_integer(const Graph& graph, const PassOptions& options) {
+  return graph.stage == Stage::kQuantized ? std::optional(lower_to_integer(graph, options).graph)
+                                          : std::nullopt;
+}
+
+constexpr std::array<Pass, 13> kPasses{{
     {"fold-constants", "Runs nodes that depend on no input and keeps their results.", kAny, kAny,
      plain<fold_constants>},
     {"dead-code", "Drops nodes and constants that no output needs.", kAny, kAny, plain<dead_code>},
@@ -45,6 +51,10 @@ constexpr std::array<Pass, 11> kPasses{{
      Stage::kQuantized, outermost<fold_qdq>},
     {"unfold-qdq", "Writes operators over quantized values as what they mean: dequantize, f32, quantize.",
      Stage::kQuantized, Stage::kExported, outermost<unfold_qdq>},
+    {"lower-to-integer", "Makes operators over quantized values compute with their integers.",
+     Stage::kQuantized, Stage::kInteger, run_lower_to_integer},
+    {"quantize-borders", "Makes inputs that are quantized and outputs that are dequantized integers.",
+     Stage::kInteger, Stage::kInteger, quantize_borders},
     {"decompose", "Expands composite operators into operators that a TOSA target has a counterpart for.",
      Stage::kExported, Stage::kExported, plain<decompose>},
     {"assign-dim-order", "Writes the layout plan onto the values.", Stage::kExported, Stage::kExported,

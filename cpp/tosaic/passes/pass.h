@@ -15,11 +15,20 @@
 
 namespace tosaic::passes {
 
+// Floats at the border that are quantized first, or were dequantized last, are, in the program:
+enum class FloatBorder : std::uint8_t {
+  kFloat,      // floats
+  kConverted,  // integers that the caller's floats are converted to and from when it runs
+  kInteger,    // integers, and so are the caller's arrays
+};
+
 // What a pass must know of the target.
 struct PassOptions {
   bool integer_arithmetic = true;  // the target has profile INT
-  bool control_flow = false;       // the target has COND_IF and WHILE_LOOP
-  bool transforms = false;         // the target has FFT2D and RFFT2D
+  FloatBorder inputs = FloatBorder::kConverted, outputs = FloatBorder::kConverted;
+  RoundingMode rounding_mode = RoundingMode::kSingleRound;  // of multipliers that lower-to-integer makes
+  bool control_flow = false;                                // the target has COND_IF and WHILE_LOOP
+  bool transforms = false;                                  // the target has FFT2D and RFFT2D
   std::vector<DType> variable_dtypes = {DType::kI8, DType::kF16, DType::kF32};  // that variables may have
   std::size_t max_list_size = 64;  // of tensors, as the target's level limits them
 };
@@ -45,6 +54,8 @@ struct Pass {
 // Operators over values with qparams become what they mean: dequantize, the operator in f32, quantize; stage
 // quantized -> exported. Values keep names and labels.
 [[nodiscard]] std::optional<Graph> unfold_qdq(const Graph& graph);
+// Inputs that are quantized, and outputs that are dequantized, become integers at the border; stage integer.
+[[nodiscard]] std::optional<Graph> quantize_borders(const Graph& graph, const PassOptions& options);
 // Nodes with equal operator, attributes and operands become one; so do equal constants.
 [[nodiscard]] std::optional<Graph> common_subexpressions(const Graph& graph);
 // Identities, chains of views, permutes and casts are shortened; broadcasts that elementwise users do anyway

@@ -17,6 +17,9 @@ namespace {
 
 constexpr std::string_view kToSimplified[] = {"fold-constants", "dead-code", "common-subexpressions",
                                               "simplify", "fold-batch-norm"};
+// Targets that compute with integers; others compute what quantize and dequantize nodes say.
+constexpr std::string_view kToInteger[] = {"fold-qdq", "fold-constants", "lower-to-integer",
+                                           "quantize-borders"};
 constexpr std::string_view kToCanonical[] = {"decompose", "fold-constants", "simplify",
                                              "common-subexpressions", "assign-dim-order"};
 constexpr std::string_view kToTosa[] = {"legalize-tosa", "fold-constants", "simplify",
@@ -26,10 +29,14 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-passes::PassOptions pass_options(const std::string& target) {
+passes::PassOptions pass_options(const std::string& target, const LowerOptions& lower_options = {}) {
   const target::TargetSpec spec = target::parse_target(target);
+  const passes::FloatBorder by_default =
+      spec.has(target::Profile::kFp) ? passes::FloatBorder::kFloat : passes::FloatBorder::kConverted;
   passes::PassOptions options{
       .integer_arithmetic = spec.has(target::Profile::kInt),
+      .inputs = lower_options.inputs.value_or(by_default),
+      .outputs = lower_options.outputs.value_or(by_default),
       .control_flow = spec.has(target::Extension::kControlFlow),
       .transforms = spec.has(target::Extension::kFft),
       .variable_dtypes = {},
@@ -42,7 +49,7 @@ passes::PassOptions pass_options(const std::string& target) {
 class Run {
  public:
   Run(std::shared_ptr<const Graph> graph, const LowerOptions& options)
-      : graph_(std::move(graph)), options_(options), pass_options_(pass_options(options.target)) {
+      : graph_(std::move(graph)), options_(options), pass_options_(pass_options(options.target, options)) {
     const auto start = std::chrono::steady_clock::now();
     const std::uint64_t before = work::total();
     if (options_.verify_each) verify(*graph_);
@@ -117,6 +124,7 @@ Lowered lower(std::shared_ptr<const Graph> graph, const LowerOptions& options) {
     Run run(std::move(graph), options);
     run.passes(kToSimplified);
     lowered.exported = run.graph();
+    if (pass_options(options.target).integer_arithmetic) run.passes(kToInteger);
     run.passes(kToCanonical);
     lowered.canonical = run.graph();
     run.passes(kToTosa);

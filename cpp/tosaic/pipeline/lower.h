@@ -2,6 +2,8 @@
 //
 //   exported --fold-constants, dead-code, common-subexpressions, simplify, fold-batch-norm--> exported
 //   (simplified)
+//   quantized, for targets with profile INT:
+//            --fold-qdq, fold-constants--> quantized --lower-to-integer, quantize-borders--> integer
 //            --decompose, fold-constants, simplify, common-subexpressions, assign-dim-order--> canonical
 //            --legalize-tosa, fold-constants, simplify, common-subexpressions--> tosa --check against the
 //            target
@@ -10,16 +12,20 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "tosaic/ir/graph.h"
+#include "tosaic/passes/pass.h"
 
 namespace tosaic::pipeline {
 
 struct LowerOptions {
   std::string target = "TOSA-1.0+FP";
+  // Of the program; by default floats where the target has profile FP, else converted.
+  std::optional<passes::FloatBorder> inputs = {}, outputs = {};
   bool verify_each = true;  // verify before the first and after every changing pass
   // Called with each graph that a pass changed.
   std::function<void(std::string_view pass, const Graph& graph)> on_change;

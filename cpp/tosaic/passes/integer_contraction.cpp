@@ -1,0 +1,193 @@
+// Contractions: sums of products of integers less their zero points, worth s_x * s_w[c] each.
+//
+// 8 bit operands are summed in 32 bits, 16 by 8 bits in 48. The bias is rounded to that unit. A bound of each
+// channel's sum, from the weights where they are known, shows that none overflows.
+
+#include <algorithm>
+#include <cmath>
+
+#include "tosaic/passes/integer_lowering.h"
+#include "tosaic/quant/quantize.h"
+
+namespace tosaic::passes {
+namespace {
+
+struct Weight {
+  Real real;
+  std::vector<double> scales;      // by result channel
+  std::vector<std::int64_t> sums;  // by result channel: a bound of the sum of |w - zero point|
+};
+
+DType accumulator(DType input) { return input == DType::kI8 ? DType::kI32 : DType::kI48; }
+
+Real input_of(IntegerLowering& l, std::size_t i) {
+  Real x = l.real_with_one_scale(i);
+  const DType dtype = l.type(x.id).dtype;
+  if (dtype == DType::kI8 || dtype == DType::kI16) return x;
+  return l.rescaled(x, DType::kI16, x.scale() * std::max(1.0, static_cast<double>(x.magnitude()) / 32767.0));
+}
+
+// `axis`: of the result channels, which repeat for each group; `repeat`: how often.
+Weight weight_of(IntegerLowering& l, std::size_t i, std::size_t axis, std::int64_t repeat) {
+  Weight out{l.real(i), {}, {}};
+  const TensorType& type = l.type(out.real.id);
+  if (type.dtype != DType::kI8) throw NoIntegerForm("its weight has more than 8 bits");
+  if (out.real.axis && *out.real.axis != static_cast<std::int64_t>(axis))
+    throw NoIntegerForm("its weight is quantized along axis " + std::to_string(*out.real.axis) +
+                        ", not by result channel");
+  const std::int64_t channels = type.shape[axis],
+                     each = num_elements(type.shape) / std::max<std::int64_t>(channels, 1);
+  std::vector<std::int64_t> sums(static_cast<std::size_t>(channels), each * out.real.magnitude());
+  const ConstantRef& constant = l.out().value(out.real.id).constant;
+  if (constant && constant->storage.bound()) {
+    std::fill(sums.begin(), sums.end(), 0);
+    std::int64_t behind = 1;
+    for (std::size_t k = axis + 1; k < type.shape.size(); ++k) behind *= type.shape[k];
+    const auto* values = reinterpret_cast<const std::int8_t*>(constant->bytes().data());
+    for (std::int64_t k = 0; k < num_elements(type.shape); ++k)
+      sums[static_cast<std::size_t>(k / behind % channels)] += std::abs(values[k] - out.real.zero_point);
+  }
+  for (std::int64_t group = 0; group < repeat; ++group)
+    for (std::int64_t c = 0; c < channels; ++c) {
+      out.scales.push_back(out.real.scales[out.real.axis ? static_cast<std::size_t>(c) : 0]);
+      out.sums.push_back(sums[static_cast<std::size_t>(c)]);
+    }
+  return out;
+}
+
+// The bias in units of the sums.
+std::vector<std::int64_t> bias_values(IntegerLowering& l, std::size_t i, const std::vector<double>& scales,
+                                      DType sums) {
+  if (!l.is_constant(i)) throw NoIntegerForm("its bias is computed");
+  const std::vector<double> numbers = l.numbers(i);
+  const std::vector<float> values(numbers.begin(), numbers.end());
+  const quant::QuantizedBias bias = quant::quantize_bias(values, scales, sums);
+  if (bias.counts.saturated != 0 || bias.counts.nans != 0)
+    throw NoIntegerForm("its bias does not fit " + std::string(to_string(sums)));
+  const ConstantRef& stored = l.source().value(l.operand(i)).constant;
+  if (!stored || !l.operand_type(i).qparams || stored->dtype != DType::kI32) return bias.values;
+  // Integers whose unit is that of the sums, but for rounding of scales, are taken as they are.
+  const QParams& label = *l.operand_type(i).qparams;
+  std::vector<std::int64_t> out = bias.values;
+  for (std::size_t c = 0; c < out.size(); ++c) {
+    const std::size_t k = label.axis ? c : 0, s = scales.size() > 1 ? c : 0;
+    if (std::abs(label.scales[k] / scales[s] - 1) <= 0x1p-20)
+      out[c] = element_as_int(*stored, c) - label.zero_points[k];
+  }
+  return out;
+}
+
+struct Sums {
+  std::vector<double> scales;
+  ValueId bias;  // none: 0
+  ValueRange range;
+};
+
+// Scales, bias and range of the sums; `channels` result channels.
+Sums sums_of(IntegerLowering& l, const Real& x, const Weight& weight, std::size_t channels, DType dtype) {
+  Sums out;
+  out.scales = quant::accumulator_scales(x.scale(), weight.scales);
+  std::vector<std::int64_t> bias(channels, 0);
+  if (l.has(2)) {
+    bias = bias_values(l, 2, out.scales, dtype);
+    out.bias = l.constant(dtype, {static_cast<std::int64_t>(bias.size())}, bias);
+  }
+  const ValueRange limits = dtype == DType::kI32 ? kInt32Values : kInt48Values;
+  for (std::size_t c = 0; c < channels; ++c) {
+    __int128_t most = static_cast<__int128_t>(weight.sums[c]) * x.magnitude();
+    const __int128_t low = bias[c] - most, high = bias[c] + most;
+    if (low < limits.low || high > limits.high)
+      throw NoIntegerForm("the sums of channel " + std::to_string(c) + " may leave " +
+                          std::string(to_string(dtype)));
+    out.range.low = std::min(out.range.low, static_cast<std::int64_t>(low));
+    out.range.high = std::max(out.range.high, static_cast<std::int64_t>(high));
+  }
+  // One scale for all channels is no scale by channel.
+  const auto same = [&](double scale) { return scale == out.scales.front(); };
+  if (std::all_of(out.scales.begin(), out.scales.end(), same)) out.scales.resize(1);
+  return out;
+}
+
+Real as_real(ValueId id, Sums sums, std::size_t axis) {
+  Real out{id, std::move(sums.scales), 0, sums.range};
+  if (out.scales.size() > 1) out.axis = static_cast<std::int64_t>(axis);
+  return out;
+}
+
+}  // namespace
+
+Lowered integer_conv(IntegerLowering& l) {
+  const auto& attrs = l.attrs<ConvAttrs>();
+  const Shape& shape = l.operand_type(1).shape;
+  if (shape.size() == 3 || l.operand_type(0).rank() != shape.size() ||
+      (attrs.transposed && shape.size() == 5))
+    throw NoIntegerForm("its rank");  // expanded to one that has
+  const Real x = input_of(l, 0);
+  const std::size_t axis = attrs.transposed ? 1 : 0;
+  const Weight weight = weight_of(l, 1, axis, attrs.transposed ? attrs.groups : 1);
+  const DType dtype = accumulator(l.type(x.id).dtype);
+  const auto channels = static_cast<std::size_t>(l.result_type().shape[1]);
+  const Sums sums = sums_of(l, x, weight, channels, dtype);
+  const IntegerConvAttrs conv{attrs, x.zero_point, weight.real.zero_point};
+  std::vector<ValueId> operands{x.id, weight.real.id};
+  if (sums.bias.valid()) operands.push_back(sums.bias);
+  return as_real(l.emit(Op::kIntegerConv, conv, operands), sums, 1);
+}
+
+// (.., I) x (O, I) as a convolution of pixels.
+Lowered integer_linear(IntegerLowering& l) {
+  const Shape& shape = l.operand_type(1).shape;
+  const Real x = input_of(l, 0);
+  const Weight weight = weight_of(l, 1, 0, 1);
+  const DType dtype = accumulator(l.type(x.id).dtype);
+  const std::int64_t out = shape[0], in = shape[1];
+  const Shape& result = l.result_type().shape;
+  const std::int64_t rows = num_elements(result) / std::max<std::int64_t>(out, 1);
+  Sums sums = sums_of(l, x, weight, static_cast<std::size_t>(out), dtype);
+  if (!sums.bias.valid()) sums.bias = l.constant(dtype, {1}, {0});
+  const TosaConvAttrs conv{{0, 0, 0, 0}, {1, 1}, {1, 1}, x.zero_point, weight.real.zero_point, dtype, false};
+  const ValueId pixels = l.reshape(x.id, {1, rows, 1, in});
+  const ValueId filters = l.reshape(weight.real.id, {out, 1, 1, in});
+  const ValueId product = l.emit(Op::kTosaConv2d, conv, {pixels, filters, sums.bias});
+  return as_real(l.reshape(product, result), sums, result.size() - 1);
+}
+
+Lowered integer_matmul(IntegerLowering& l) {
+  const Real a = input_of(l, 0), b = input_of(l, 1);
+  const auto as_i16 = [&](const Real& x) {
+    return l.type(x.id).dtype == DType::kI16 ? x : l.rescaled(x, DType::kI16, x.scale());
+  };
+  const bool wide = l.type(a.id).dtype == DType::kI16 || l.type(b.id).dtype == DType::kI16;
+  const Real left = wide ? as_i16(a) : a, right = wide ? as_i16(b) : b;
+  Shape a_shape = l.type(left.id).shape, b_shape = l.type(right.id).shape;
+  if (a_shape.size() == 1) a_shape = {1, a_shape[0]};
+  if (b_shape.size() == 1) b_shape = {b_shape[0], 1};
+  const auto batch_of = [](const Shape& shape) { return Shape(shape.span().first(shape.size() - 2)); };
+  const Shape batch = broadcast(batch_of(a_shape), batch_of(b_shape));
+  const auto flat = [&](ValueId x, const Shape& own) {
+    Shape whole = batch;
+    whole.push_back(own[own.size() - 2]);
+    whole.push_back(own.back());
+    return l.reshape(l.expand(l.reshape(x, own), whole),
+                     {num_elements(batch), own[own.size() - 2], own.back()});
+  };
+  const std::int64_t depth = a_shape.back();
+  const DType dtype = wide ? DType::kI48 : DType::kI32;
+  const __int128_t most = static_cast<__int128_t>(left.magnitude()) * right.magnitude() * depth;
+  const ValueRange limits = wide ? kInt48Values : kInt32Values;
+  if (most > limits.high) throw NoIntegerForm("its sums may leave " + std::string(to_string(dtype)));
+  ValueId x, y;
+  if (num_elements(batch_of(b_shape)) == 1) {  // one matrix: the batch is rows
+    x = l.reshape(left.id, {1, num_elements(a_shape) / std::max<std::int64_t>(depth, 1), depth});
+    y = l.reshape(right.id, {1, depth, b_shape.back()});
+  } else {
+    x = flat(left.id, a_shape);
+    y = flat(right.id, b_shape);
+  }
+  const TosaMatmulAttrs attrs{left.zero_point, right.zero_point, std::nullopt};
+  const ValueId product = l.emit(Op::kTosaMatmul, attrs, {x, y});
+  const auto bound = static_cast<std::int64_t>(most);
+  return Real{l.reshape(product, l.result_type().shape), {left.scale() * right.scale()}, 0, {-bound, bound}};
+}
+
+}  // namespace tosaic::passes

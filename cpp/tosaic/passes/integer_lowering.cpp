@@ -1,0 +1,550 @@
+#include "tosaic/passes/integer_lowering.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "tosaic/base/error.h"
+#include "tosaic/ir/control_flow.h"
+#include "tosaic/quant/quantize.h"
+
+namespace tosaic::passes {
+namespace {
+
+std::int64_t magnitude_of(ValueRange range) { return std::max(std::abs(range.low), std::abs(range.high)); }
+
+MultiplierWidth width_of(const TosaRescaleAttrs& attrs) {
+  return attrs.scale32 ? MultiplierWidth::k32 : MultiplierWidth::k16;
+}
+
+Multiplier multiplier_at(const TosaRescaleAttrs& attrs, std::size_t channel) {
+  return {static_cast<std::int32_t>(attrs.multiplier[channel]),
+          static_cast<std::int32_t>(attrs.shift[channel])};
+}
+
+// What a rescale makes of an input range, before its dtype clips it.
+ValueRange image_of(const TosaRescaleAttrs& attrs, std::size_t channel, ValueRange range) {
+  const auto at = [&](std::int64_t value) {
+    return apply_scale(value - attrs.input_zp, multiplier_at(attrs, channel), width_of(attrs),
+                       attrs.rounding_mode) +
+           attrs.output_zp;
+  };
+  return {at(range.low), at(range.high)};
+}
+
+ValueRange clipped(ValueRange range, ValueRange to) {
+  return {std::clamp(range.low, to.low, to.high), std::clamp(range.high, to.low, to.high)};
+}
+
+ValueRange united(ValueRange a, ValueRange b) { return {std::min(a.low, b.low), std::max(a.high, b.high)}; }
+
+// Integers of another dtype that differ from a constant's by `offset`.
+ConstantRef recoded(const Constant& from, DType dtype, std::int64_t offset) {
+  auto out = std::make_shared<Constant>(from);
+  out->dtype = dtype;
+  if (offset == 0 && byte_size(dtype) == byte_size(from.dtype)) return out;
+  const auto count = static_cast<std::size_t>(num_elements(from.shape));
+  out->kind = ConstantKind::kFolded;
+  out->storage = Storage::allocate(count * byte_size(dtype));
+  std::byte* to = out->storage.writable();
+  for (std::size_t i = 0; i < count; ++i)
+    store_element(dtype, to + i * byte_size(dtype), static_cast<double>(element_as_int(from, i) + offset));
+  return out;
+}
+
+// Stored integers of a label, less this, are those of carried().
+std::int64_t carried_offset(DType storage) {
+  return storage == DType::kU8 ? 128 : storage == DType::kU16 ? 32768 : 0;
+}
+
+bool may_stand_behind(DType storage, std::int64_t zero_point) {
+  if (storage == DType::kI8) return zero_point >= -128 && zero_point <= 127;
+  return zero_point == 0;
+}
+
+}  // namespace
+
+std::int64_t Real::magnitude() const { return magnitude_of(centred()); }
+
+std::optional<QParams> carried(const QParams& qparams) {
+  QParams out = qparams;
+  switch (qparams.storage) {  // NOLINT: the dtypes of integer arithmetic; the rest has none
+    case DType::kI4:
+    case DType::kI8:
+    case DType::kU8:
+      out.storage = DType::kI8;
+      break;
+    case DType::kI16:
+    case DType::kU16:
+      out.storage = DType::kI16;
+      break;
+    case DType::kI32:
+      break;
+    default:
+      return std::nullopt;
+  }
+  const std::int64_t offset = carried_offset(qparams.storage);
+  out.qmin -= offset;
+  out.qmax -= offset;
+  for (std::int64_t& zero_point : out.zero_points) {
+    zero_point -= offset;
+    if (!may_stand_behind(out.storage, zero_point)) return std::nullopt;
+  }
+  return out;
+}
+
+IntegerLowering::IntegerLowering(const Graph& source, const PassOptions& options)
+    : source_(&source), options_(options), forms_(source.values().size()), floats_(source.values().size()) {
+  out_.name = source.name;
+  out_.stage = Stage::kInteger;
+}
+
+Graph IntegerLowering::run() {
+  for (const Input& input : source_->inputs()) {
+    const Value& value = source_->value(input.value);
+    TensorType type = value.type;
+    name_ = value.name;
+    ValueId id = out_.add_input(input.kind, value.name, type, input.path, input.border, input.initial);
+    const std::optional<QParams> label = type.qparams ? carried(*type.qparams) : std::nullopt;
+    if (label && label->storage != type.dtype) {
+      RescaleAttrs as_signed;
+      const double one[] = {1.0};
+      as_signed.rescale =
+          quant::plan_rescale({type.dtype, carried_offset(type.dtype)}, {label->storage, 0}, one);
+      id = emit(Op::kRescale, as_signed, {id});
+      out_.set_qparams(id, std::make_shared<const QParams>(*label));
+    }
+    forms_[input.value.index()].id = id;
+  }
+  for (const Node& node : source_->nodes()) lower(node);
+  for (Output output : source_->outputs()) {
+    const TensorType& type = source_->type(output.value);
+    output.value = mapped(output.value);
+    if (type.dtype != out_.type(output.value).dtype && type.qparams) {
+      name_ = output.path;
+      RescaleAttrs as_unsigned;
+      const double one[] = {1.0};
+      as_unsigned.rescale = quant::plan_rescale({out_.type(output.value).dtype, 0},
+                                                {type.dtype, carried_offset(type.dtype)}, one);
+      output.value = emit(Op::kRescale, as_unsigned, {output.value});
+    }
+    out_.add_output(std::move(output));
+  }
+  return std::move(out_);
+}
+
+// ---- operands ----
+
+bool IntegerLowering::is_constant(std::size_t i) const {
+  if (source_->value(operand(i)).kind == ValueKind::kConstant) return true;
+  const Form& form = forms_[operand(i).index()];
+  return form.real && out_.value(form.real->id).kind == ValueKind::kConstant;
+}
+
+bool IntegerLowering::is_real(std::size_t i) const {
+  return operand_type(i).qparams != nullptr || forms_[operand(i).index()].real.has_value();
+}
+
+Real IntegerLowering::real(std::size_t i) { return real_of(operand(i)); }
+
+Real IntegerLowering::real_of(ValueId id) {
+  if (const Form& form = forms_[id.index()]; form.real) return *form.real;
+  const QParamsRef& label = source_->type(id).qparams;
+  if (!label) throw NoIntegerForm("operand '" + source_->value(id).name + "' is a float");
+  const std::optional<QParams> signed_label = carried(*label);
+  if (!signed_label)
+    throw NoIntegerForm("operand '" + source_->value(id).name +
+                        "' is quantized in a way that no integer arithmetic has");
+  Real real{mapped(id),
+            signed_label->scales,
+            signed_label->zero_points.front(),
+            {signed_label->qmin, signed_label->qmax},
+            signed_label->axis};
+  const std::vector<std::int64_t>& zero_points = signed_label->zero_points;
+  if (std::any_of(zero_points.begin(), zero_points.end(),
+                  [&](std::int64_t z) { return z != real.zero_point; }))
+    throw NoIntegerForm("operand '" + source_->value(id).name + "' has zero points that differ by channel");
+  return real;
+}
+
+Real IntegerLowering::real_with_one_scale(std::size_t i) {
+  const Real x = real(i);
+  if (!x.axis) return x;
+  const double largest = *std::max_element(x.scales.begin(), x.scales.end());
+  Real apart = widened(x);
+  const double unit = largest * std::max(1.0, std::ldexp(static_cast<double>(apart.magnitude()), -29));
+  return rescaled(apart, DType::kI32, unit);
+}
+
+std::vector<double> IntegerLowering::numbers(std::size_t i) const {
+  const ValueId id = operand(i);
+  const Form& form = forms_[id.index()];
+  const QParamsRef& label = source_->type(id).qparams;
+  const Value& value = source_->value(id);
+  const ConstantRef constant = value.constant ? value.constant : out_.value(form.real->id).constant;
+  if (!constant->storage.bound()) throw NoIntegerForm("constant '" + value.name + "' has no data");
+  std::vector<double> out(static_cast<std::size_t>(num_elements(constant->shape)));
+  for (std::size_t k = 0; k < out.size(); ++k) out[k] = element_as_double(*constant, k);
+  std::vector<double> scales{1.0};
+  std::vector<std::int64_t> zero_points{0};
+  std::optional<std::int64_t> axis;
+  if (form.real) {
+    scales = form.real->scales;
+    zero_points.assign(scales.size(), form.real->zero_point);
+    axis = form.real->axis;
+  } else if (label) {
+    scales = label->scales;
+    zero_points = label->zero_points;
+    axis = label->axis;
+  } else {
+    return out;
+  }
+  std::int64_t behind = num_elements(constant->shape);
+  if (axis)
+    for (std::size_t k = 0; k <= static_cast<std::size_t>(*axis); ++k) behind /= constant->shape[k];
+  for (std::size_t k = 0; k < out.size(); ++k) {
+    const std::size_t c = k / static_cast<std::size_t>(std::max<std::int64_t>(behind, 1)) % scales.size();
+    out[k] =
+        (out[k] - static_cast<double>(zero_points[c])) * static_cast<double>(static_cast<float>(scales[c]));
+  }
+  return out;
+}
+
+ValueId IntegerLowering::mapped(ValueId id) {
+  if (!id.valid()) return id;
+  Form& form = forms_[id.index()];
+  if (form.id.valid()) return form.id;
+  const Value& value = source_->value(id);
+  ConstantRef constant = value.constant;
+  QParamsRef label = value.type.qparams;
+  if (label) {
+    const std::optional<QParams> signed_label = carried(*label);
+    if (signed_label && constant->storage.bound()) {
+      if (signed_label->storage != constant->dtype)
+        constant = recoded(*constant, signed_label->storage, -carried_offset(label->storage));
+      label = std::make_shared<const QParams>(*signed_label);
+    }
+  }
+  form.id = out_.add_constant(constant);
+  out_.set_qparams(form.id, label);
+  return form.id;
+}
+
+ValueId IntegerLowering::as_float(ValueId id) {
+  if (!id.valid() || !source_->type(id).qparams) return mapped(id);
+  ValueId& made = floats_[id.index()];
+  if (made.valid()) return made;
+  const ValueId integers = mapped(id);
+  const QParams& label = *out_.type(integers).qparams;
+  const ValueId operands[] = {integers};
+  made = out_.add(Op::kDequantize, attrs_of_qparams<DequantizeAttrs>(DType::kF32, label), operands, origin_,
+                  source_->value(id).name + "_number");
+  return made;
+}
+
+// ---- emitting ----
+
+ValueId IntegerLowering::emit(Op op, Attrs attributes, const std::vector<ValueId>& operands) {
+  std::string suffix(info(op).name);
+  if (info(op).is_tosa) suffix = suffix.substr(5);
+  return out_.add(op, std::move(attributes), operands, origin_, name_ + "." + suffix);
+}
+
+ValueId IntegerLowering::binary(Op op, ValueId a, ValueId b) {
+  const std::size_t rank = std::max(type(a).rank(), type(b).rank());
+  const auto aligned = [&](ValueId x) {
+    Shape shape = type(x).shape;
+    while (shape.size() < rank) shape.insert(0, 1);
+    return reshape(x, shape);
+  };
+  const ValueId left = aligned(a), right = aligned(b);
+  return emit(op, default_attrs(op), {left, right});
+}
+
+ValueId IntegerLowering::reshape(ValueId x, const Shape& shape) {
+  return type(x).shape == shape ? x : emit(Op::kReshape, ShapeAttrs{shape}, {x});
+}
+
+ValueId IntegerLowering::expand(ValueId x, const Shape& shape) {
+  return type(x).shape == shape ? x : emit(Op::kExpand, ShapeAttrs{shape}, {x});
+}
+
+ValueId IntegerLowering::cast(ValueId x, DType dtype) {
+  return type(x).dtype == dtype ? x : emit(Op::kTosaCast, CastAttrs{dtype}, {x});
+}
+
+ValueId IntegerLowering::constant(DType dtype, const Shape& shape, const std::vector<std::int64_t>& values) {
+  auto out = std::make_shared<Constant>();
+  out->name = name_ + ".const";
+  out->kind = ConstantKind::kFolded;
+  out->dtype = dtype;
+  out->shape = shape;
+  const std::size_t width = byte_size(dtype);
+  out->storage = Storage::allocate(values.size() * width);
+  std::byte* to = out->storage.writable();
+  for (std::size_t i = 0; i < values.size(); ++i)  // little endian: the low bytes
+    std::memcpy(to + i * width, &values[i], width);
+  return out_.add_constant(std::move(out));
+}
+
+ValueId IntegerLowering::number(std::int64_t value, std::size_t rank, DType dtype) {
+  return constant(dtype, Dims::filled(rank, 1), {value});
+}
+
+ValueId IntegerLowering::bounded(ValueId x, ValueRange range, ValueRange to) {
+  const DType dtype = type(x).dtype;
+  if (range.low >= to.low && range.high <= to.high) return x;
+  if (dtype != DType::kI32)
+    return emit(Op::kTosaClamp, TosaClampAttrs{to.low, to.high, NanMode::kPropagate}, {x});
+  if (range.low < to.low) x = binary(Op::kTosaMaximum, x, number(to.low, type(x).rank()));
+  if (range.high > to.high) x = binary(Op::kTosaMinimum, x, number(to.high, type(x).rank()));
+  return x;
+}
+
+ValueId IntegerLowering::bounded_by_channel(const Real& x, const std::vector<ValueRange>& to) {
+  if (!x.axis) return bounded(x.id, x.range, to.front());
+  const auto cuts = [&](const ValueRange& range) { return range != x.range; };
+  if (std::none_of(to.begin(), to.end(), cuts)) return x.id;
+  Shape shape = Dims::filled(type(x.id).rank(), 1);
+  shape[static_cast<std::size_t>(*x.axis)] = static_cast<std::int64_t>(to.size());
+  std::vector<std::int64_t> low, high;
+  for (const ValueRange& range : to) {
+    low.push_back(range.low);
+    high.push_back(range.high);
+  }
+  const DType dtype = type(x.id).dtype;
+  if (dtype != DType::kI32) throw NoIntegerForm("its sums of 48 bits cannot be bounded by channel");
+  const ValueId above = binary(Op::kTosaMaximum, x.id, constant(dtype, shape, low));
+  return binary(Op::kTosaMinimum, above, constant(dtype, shape, high));
+}
+
+Real IntegerLowering::rescaled(const Real& x, DType dtype, double scale, std::int64_t zero_point) {
+  const DType from = type(x.id).dtype;
+  const std::vector<double> ratios = quant::rescale_scales(x.scales, scale);
+  if (from == dtype && x.zero_point == zero_point && !x.axis && ratios.front() == 1.0) return x;
+  RescaleAttrs attrs;
+  attrs.rescale = quant::plan_rescale({from, x.zero_point}, {dtype, zero_point}, ratios,
+                                      {.rounding_mode = options_.rounding_mode});
+  attrs.axis = x.axis;
+  attrs.rescale.per_channel = x.axis.has_value();
+  const ValueRange limits = *integer_limits(dtype);
+  std::vector<ValueRange> defined(ratios.size(), x.range);
+  for (std::size_t c = 0; c < ratios.size(); ++c) {
+    const ValueRange allowed = quant::defined_inputs(attrs.rescale, c);
+    defined[c] = {std::max(x.range.low, allowed.low), std::min(x.range.high, allowed.high)};
+    if (defined[c] == x.range) continue;
+    const ValueRange image = image_of(attrs.rescale, c, defined[c]);  // it saturates there already
+    if ((defined[c].low > x.range.low && image.low > limits.low) ||
+        (defined[c].high < x.range.high && image.high < limits.high))
+      throw NoIntegerForm("its values, " + std::to_string(x.range.low) + " to " +
+                          std::to_string(x.range.high) + ", cannot be rescaled by " +
+                          std::to_string(ratios[c]) + " without overflow");
+  }
+  const ValueId id = bounded_by_channel(x, defined);
+  ValueRange range{limits.high, limits.low};
+  for (std::size_t c = 0; c < ratios.size(); ++c)
+    range = united(range, clipped(image_of(attrs.rescale, c, defined[c]), limits));
+  return {emit(Op::kRescale, attrs, {id}), {scale}, zero_point, range};
+}
+
+Real IntegerLowering::widened(const Real& x) {
+  const DType dtype = type(x.id).dtype;
+  if (dtype == DType::kI32 && x.zero_point == 0) return x;
+  if (dtype == DType::kI48) throw NoIntegerForm("its sums have more than 32 bits");
+  Real out = x;
+  if (x.zero_point == 0) {
+    out.id = cast(x.id, DType::kI32);
+    return out;
+  }
+  Real unscaled = x;  // channels keep their scales: all are multiplied by 1
+  unscaled.scales = {1.0};
+  unscaled.axis.reset();
+  out.id = rescaled(unscaled, DType::kI32, 1.0).id;
+  out.zero_point = 0;
+  out.range = x.centred();
+  return out;
+}
+
+Real IntegerLowering::within_bits(const Real& x, int bits) {
+  if (x.zero_point == 0 && x.magnitude() <= (std::int64_t{1} << bits)) return x;
+  const double ratio = std::ldexp(static_cast<double>(x.magnitude()), -bits);
+  return rescaled(x, DType::kI32, x.scale() * std::max(1.0, ratio));
+}
+
+ValueId IntegerLowering::store(const Real& x, const QParams& to) {
+  const Real y = rescaled(x, to.storage, to.scales.front(), to.zero_points.front());
+  return bounded(y.id, y.range, {to.qmin, to.qmax});
+}
+
+ValueId IntegerLowering::requantize(const Real& x, const QParams& to) {
+  const bool same = x.scale() == to.scales.front() && x.zero_point == to.zero_points.front() && !x.axis;
+  if (same && type(x.id).dtype == to.storage) return bounded(x.id, x.range, {to.qmin, to.qmax});
+  return store(x, to);
+}
+
+ValueId IntegerLowering::quantized_constant(std::size_t i, const QParams& to) {
+  const std::vector<double> real = numbers(i);
+  std::vector<float> values(real.begin(), real.end());
+  const Shape& shape = operand_type(i).shape;
+  auto out = std::make_shared<Constant>();
+  out->name = name_ + ".quantized";
+  out->kind = ConstantKind::kFolded;
+  out->dtype = to.storage;
+  out->shape = shape;
+  out->storage = quant::quantize(values, shape, to).storage;
+  const ValueId id = out_.add_constant(std::move(out));
+  out_.set_qparams(id, std::make_shared<const QParams>(to));
+  return id;
+}
+
+std::vector<ConstantRef> IntegerLowering::evaluate(const std::vector<ConstantRef>& operands,
+                                                   const std::vector<const QParams*>& labels,
+                                                   const QParams* to) const {
+  Graph graph;
+  std::vector<ValueId> ids;
+  std::vector<const TensorType*> types;
+  for (std::size_t i = 0; i < operands.size(); ++i) {
+    ValueId id;
+    if (operands[i]) {
+      id = graph.add_constant(operands[i]);
+      if (labels[i] != nullptr)
+        id = graph.add(Op::kDequantize, attrs_of_qparams<DequantizeAttrs>(DType::kF32, *labels[i]),
+                       std::span(&id, 1), nullptr);
+    }
+    ids.push_back(id);
+  }
+  ValueId result = graph.add(node_->op, *node_->attrs, ids, nullptr);
+  if (to != nullptr)
+    result = graph.add(Op::kQuantize, attrs_of_qparams<QuantizeAttrs>(to->storage, *to),
+                       std::span(&result, 1), nullptr);
+  graph.add_output(
+      {.value = result, .kind = OutputKind::kUser, .path = "out", .mutated_input = 0, .border = {}});
+  std::optional<Graph> simple =
+      expand_composites(graph, [](const Graph&, const Node& node) { return info(node.op).has(kExpanded); });
+  std::optional<Graph> folded = fold_constants(simple ? *simple : graph);
+  if (!folded) throw NoIntegerForm("it could not be tabulated");
+  std::vector<ConstantRef> out;
+  for (const Output& output : folded->outputs()) {
+    const ConstantRef& constant = folded->value(output.value).constant;
+    if (!constant) throw NoIntegerForm("it could not be tabulated");
+    out.push_back(constant);
+  }
+  return out;
+}
+
+// ---- the walk ----
+
+void IntegerLowering::lower(const Node& node) {
+  node_ = &node;
+  origin_ = node.origin;
+  name_ = source_->node_name(node);
+  if (node.op == Op::kQuantize || node.op == Op::kDequantize) return keep_border(node);
+  if (!means_numbers(*source_, node) || keeps_numbers(*source_, node)) return keep(node);
+  lower_numbers(node);
+}
+
+void IntegerLowering::keep(const Node& node) {
+  std::vector<ValueId> operands;
+  for (const ValueId id : source_->operands(node)) operands.push_back(mapped(id));
+  std::vector<TensorType> types;
+  for (std::uint32_t r = 0; r < node.result_count; ++r) {
+    TensorType result = source_->type(source_->result(node, r));
+    if (const std::optional<QParams> label = result.qparams ? carried(*result.qparams) : std::nullopt) {
+      result.dtype = label->storage;
+      result.qparams = std::make_shared<const QParams>(*label);
+    }
+    types.push_back(std::move(result));
+  }
+  const NodeId made = out_.add_node(node.op, node.attrs, operands, types, node.origin, name_, node.regions);
+  for (std::uint32_t r = 0; r < node.result_count; ++r) {
+    forms_[node.first_result + r].id = out_.result(out_.node(made), r);
+    out_.rename(forms_[node.first_result + r].id, source_->values()[node.first_result + r].name);
+  }
+}
+
+// quantize and dequantize nodes make and read what is carried: by their own parameters, whatever the label.
+void IntegerLowering::keep_border(const Node& node) {
+  const ValueId integers = node.op == Op::kQuantize ? source_->result(node) : source_->operands(node)[0];
+  const QParamsRef& label = source_->type(integers).qparams;
+  const bool is_carried = label && carried(*label);
+  const DType storage = source_->type(integers).dtype;
+  const ValueId operands[] = {mapped(source_->operands(node)[0])};
+  const auto signed_attrs = [&](auto attrs) {
+    if (!is_carried) return attrs;
+    const std::int64_t offset = carried_offset(storage);
+    attrs.qmin -= offset;
+    attrs.qmax -= offset;
+    for (std::int64_t& zero_point : attrs.zero_points) zero_point -= offset;
+    return attrs;
+  };
+  ValueId& made = forms_[node.first_result].id;
+  if (node.op == Op::kDequantize) {
+    made = out_.add(Op::kDequantize, signed_attrs(Graph::attrs<DequantizeAttrs>(node)), operands, node.origin,
+                    name_);
+    return;
+  }
+  QuantizeAttrs attrs = signed_attrs(Graph::attrs<QuantizeAttrs>(node));
+  if (is_carried) attrs.dtype = carried(*label)->storage;
+  made = out_.add(Op::kQuantize, attrs, operands, node.origin, name_);
+  if (label) out_.set_qparams(made, is_carried ? std::make_shared<const QParams>(*carried(*label)) : label);
+}
+
+void IntegerLowering::lower_numbers(const Node& node) {
+  try {
+    for (const ValueId id : source_->operands(node))
+      if (id.valid() && source_->type(id).dtype == DType::kF32 && !source_->type(id).qparams &&
+          source_->value(id).kind != ValueKind::kConstant)
+        throw NoIntegerForm("operand '" + source_->value(id).name + "' is a float");
+    for (std::uint32_t r = 0; r < node.result_count; ++r) {
+      const TensorType& type = source_->type(source_->result(node, r));
+      const std::string& result = source_->value(source_->result(node, r)).name;
+      if (!type.qparams && is_float(type.dtype))
+        throw NoIntegerForm("result '" + result + "' is read as a float");
+      if (!type.qparams) continue;
+      const std::optional<QParams> label = carried(*type.qparams);
+      if (!label)
+        throw NoIntegerForm("result '" + result + "' is quantized in a way that no integer arithmetic has");
+      if (label->axis) throw NoIntegerForm("result '" + result + "' is quantized by channel");
+    }
+    if (!lower_by_rule(node) && !lower_expanded(node))
+      throw NoIntegerForm("there is no integer arithmetic for it");
+  } catch (const NoIntegerForm& why) {
+    leave(node, why.reason());
+  } catch (const QuantMismatch& why) {
+    leave(node, why.parts().what);
+  }
+}
+
+void IntegerLowering::leave(const Node& node, const std::string& reason) {
+  node_ = &node;
+  origin_ = node.origin;
+  name_ = source_->node_name(node);
+  left_.push_back(located({.where = "lower-to-integer",
+                           .what = "'" + std::string(info(node.op).name) + "' is left to floats: " + reason},
+                          node.origin, name_));
+  std::vector<ValueId> operands;
+  for (const ValueId id : source_->operands(node)) operands.push_back(as_float(id));
+  std::vector<TensorType> types;
+  for (std::uint32_t r = 0; r < node.result_count; ++r) {
+    TensorType type = source_->type(source_->result(node, r));
+    if (type.qparams) type.dtype = DType::kF32;
+    type.qparams = nullptr;
+    types.push_back(std::move(type));
+  }
+  const NodeId made = out_.add_node(node.op, node.attrs, operands, types, node.origin, name_, node.regions);
+  for (std::uint32_t r = 0; r < node.result_count; ++r) {
+    const ValueId result = source_->result(node, r);
+    const QParamsRef& label = source_->type(result).qparams;
+    ValueId id = out_.result(out_.node(made), r);
+    if (label) {
+      const QParams stored = carried(*label).value_or(*label);
+      out_.rename(id, source_->value(result).name + "_unrounded");
+      id = out_.add(Op::kQuantize, attrs_of_qparams<QuantizeAttrs>(stored.storage, stored), std::span(&id, 1),
+                    node.origin, source_->value(result).name);
+      out_.set_qparams(id, std::make_shared<const QParams>(stored));
+    }
+    forms_[result.index()].id = id;
+  }
+}
+
+}  // namespace tosaic::passes

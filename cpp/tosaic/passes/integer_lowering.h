@@ -1,0 +1,174 @@
+// IntegerLowering: the state of lower-to-integer, shared by its families of rules.
+//
+// Walks a graph whose values carry qparams and builds one whose operators compute with the integers
+// themselves. A number is carried as a Real: integers, and what one of them is worth.
+//
+//   %x: i8 q(s, z)   Real{%x, scale s, zero point z}     what quantizers give
+//   %sums: i32       Real{%sums, scale s_x * s_w[c]}      what contractions, additions and sums give
+//
+// A rule takes Reals and gives a Real, whose range is known; store() rounds it once, to the parameters of the
+// result. Functions of one or two quantized tensors need no rule: they are tabulated from the float kernels
+// and are exact. Operators without a rule are expanded, and the parts lowered with no rounding between them;
+// what then has no rule either stays an operator over floats between dequantize and quantize nodes.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "tosaic/ir/graph.h"
+#include "tosaic/ir/quantized.h"
+#include "tosaic/passes/pass.h"
+#include "tosaic/quant/requantize.h"
+
+namespace tosaic::passes {
+
+// real = (value - zero_point) * scale; of sums over channels with one scale each, `axis` says where these
+// lie.
+struct Real {
+  ValueId id;
+  std::vector<double> scales;
+  std::int64_t zero_point = 0;
+  ValueRange range;  // of the values, zero point included
+  std::optional<std::int64_t> axis = {};
+
+  [[nodiscard]] double scale() const { return scales.front(); }
+  // Of the values less the zero point.
+  [[nodiscard]] ValueRange centred() const { return {range.low - zero_point, range.high - zero_point}; }
+  [[nodiscard]] std::int64_t magnitude() const;  // the largest |value - zero_point|
+};
+
+// Thrown by rules: this node cannot be computed with integers.
+class NoIntegerForm {
+ public:
+  explicit NoIntegerForm(std::string reason) : reason_(std::move(reason)) {}
+  [[nodiscard]] const std::string& reason() const { return reason_; }
+
+ private:
+  std::string reason_;
+};
+
+// A number that is still to be rounded, or the value that takes the result's place: integers of its
+// parameters, truth values.
+using Lowered = std::variant<Real, ValueId>;
+
+class IntegerLowering {
+ public:
+  IntegerLowering(const Graph& source, const PassOptions& options);
+
+  [[nodiscard]] Graph run();
+  // Operators over quantized values that were left to floats, with the reason.
+  [[nodiscard]] const std::vector<ErrorParts>& left() const { return left_; }
+
+  // ---- for the rules: the node being lowered ----
+  [[nodiscard]] const Graph& source() const { return *source_; }
+  [[nodiscard]] const Node& node() const { return *node_; }
+  template <class A>
+  [[nodiscard]] const A& attrs() const {
+    return Graph::attrs<A>(*node_);
+  }
+  [[nodiscard]] std::size_t operand_count() const { return node_->operand_count; }
+  [[nodiscard]] ValueId operand(std::size_t i) const { return source_->operands(*node_)[i]; }
+  [[nodiscard]] bool has(std::size_t i) const { return i < operand_count() && operand(i).valid(); }
+  [[nodiscard]] const TensorType& operand_type(std::size_t i) const { return source_->type(operand(i)); }
+  [[nodiscard]] const TensorType& result_type() const { return source_->type(source_->result(*node_)); }
+  [[nodiscard]] bool is_constant(std::size_t i) const;
+  // Operand i as integers: a labelled value, or what a rule gave for a value within an expansion.
+  [[nodiscard]] bool is_real(std::size_t i) const;
+  [[nodiscard]] Real real(std::size_t i);
+  [[nodiscard]] Real real_with_one_scale(std::size_t i);  // sums by channel are brought to one scale
+  // Operand i as it stands in the new graph: positions, truth values, floats.
+  [[nodiscard]] ValueId plain(std::size_t i) { return mapped(operand(i)); }
+  // The numbers of a constant operand, row-major.
+  [[nodiscard]] std::vector<double> numbers(std::size_t i) const;
+  // The parameters of the result, one scale and zero point; 8-bit unsigned ones are carried as signed.
+  [[nodiscard]] const QParams* target() const { return target_ ? &*target_ : nullptr; }
+
+  // ---- emitting on behalf of the node ----
+  [[nodiscard]] const Graph& out() const { return out_; }
+  [[nodiscard]] const TensorType& type(ValueId id) const { return out_.type(id); }
+  ValueId emit(Op op, Attrs attributes, const std::vector<ValueId>& operands);
+  ValueId binary(Op op, ValueId a, ValueId b);  // of two shapes that broadcast
+  ValueId reshape(ValueId x, const Shape& shape);
+  ValueId expand(ValueId x, const Shape& shape);
+  ValueId cast(ValueId x, DType dtype);
+  ValueId constant(DType dtype, const Shape& shape, const std::vector<std::int64_t>& values);
+  ValueId number(std::int64_t value, std::size_t rank, DType dtype = DType::kI32);
+  // clamp to [low, high] where `x`, known to lie in `range`, may be beyond.
+  ValueId bounded(ValueId x, ValueRange range, ValueRange to);
+  // By multiplier and shift to another dtype, scale and zero point. Values that the multiplier is not defined
+  // for are bounded first where they saturate anyway. The result's range is exact.
+  Real rescaled(const Real& x, DType dtype, double scale, std::int64_t zero_point = 0);
+  // i32 less the zero point, same scale.
+  Real widened(const Real& x);
+  // i32 whose magnitude is at most 2^bits, by a coarser scale if need be.
+  Real within_bits(const Real& x, int bits);
+  // The number as integers of these parameters.
+  ValueId store(const Real& x, const QParams& to);
+  // The same of integers that are quantized already; exact: a table where multiplier and shift round
+  // otherwise than dequantize and quantize do.
+  ValueId requantize(const Real& x, const QParams& to);
+  // Constant operand i as integers of these parameters, quantized here.
+  ValueId quantized_constant(std::size_t i, const QParams& to);
+
+  // A graph made of `node` alone, over other operands: its value on these constants, at stage exported.
+  [[nodiscard]] std::vector<ConstantRef> evaluate(const std::vector<ConstantRef>& operands,
+                                                  const std::vector<const QParams*>& labels,
+                                                  const QParams* to) const;
+
+ private:
+  struct Form {
+    ValueId id;                // in the new graph
+    std::optional<Real> real;  // of a value within an expansion, which has no label
+  };
+
+  void lower(const Node& node);
+  void lower_numbers(const Node& node);
+  [[nodiscard]] bool lower_by_rule(const Node& node);
+  [[nodiscard]] bool lower_expanded(const Node& node);
+  void lower_inside(const Graph& inner, const std::vector<ValueId>& inputs, const Node& node);
+  [[nodiscard]] Real real_of(ValueId id);
+  void leave(const Node& node, const std::string& reason);
+  void keep(const Node& node);
+  void keep_border(const Node& node);
+  void give(const Node& node, std::uint32_t result, const Lowered& made);
+  [[nodiscard]] ValueId mapped(ValueId id);
+  [[nodiscard]] ValueId as_float(ValueId id);
+  [[nodiscard]] ValueId bounded_by_channel(const Real& x, const std::vector<ValueRange>& to);
+
+  const Graph* source_;
+  PassOptions options_;
+  Graph out_;
+  const Node* node_ = nullptr;
+  OriginRef origin_;
+  std::string name_;
+  std::optional<QParams> target_;
+  std::vector<Form> forms_;      // by value of *source_
+  std::vector<ValueId> floats_;  // by value: dequantized
+  std::vector<ErrorParts> left_;
+};
+
+// The parameters that stand for the same numbers with signed integers: u8 as i8, i4 as i8, u16 as i16. None
+// where the zero point is not one that integer arithmetic has: of 16 bits only the middle, of 32 only 0.
+[[nodiscard]] std::optional<QParams> carried(const QParams& qparams);
+
+// Families of rules. Each throws NoIntegerForm where the node is beyond it.
+[[nodiscard]] Lowered integer_conv(IntegerLowering& l);  // integer_contraction.cpp
+[[nodiscard]] Lowered integer_linear(IntegerLowering& l);
+[[nodiscard]] Lowered integer_matmul(IntegerLowering& l);
+[[nodiscard]] Lowered integer_sum(IntegerLowering& l);  // sum, mean: integer_reduction.cpp
+[[nodiscard]] Lowered integer_avg_pool(IntegerLowering& l);
+[[nodiscard]] Lowered integer_choice(IntegerLowering& l);    // amax, amin, max_pool, argmax
+[[nodiscard]] Lowered integer_movement(IntegerLowering& l);  // integer_movement.cpp
+[[nodiscard]] Lowered integer_where(IntegerLowering& l);
+[[nodiscard]] Lowered integer_add(IntegerLowering& l);  // add, sub: integer_arithmetic.cpp
+[[nodiscard]] Lowered integer_mul(IntegerLowering& l);
+[[nodiscard]] Lowered integer_extremum(IntegerLowering& l);  // maximum, minimum, relu, clamp
+[[nodiscard]] Lowered integer_comparison(IntegerLowering& l);
+// Elementwise functions of one or two tensors, from the float kernels: integer_table.cpp. Nothing where the
+// node is no such function.
+[[nodiscard]] std::optional<Lowered> tabulated(IntegerLowering& l);
+
+}  // namespace tosaic::passes

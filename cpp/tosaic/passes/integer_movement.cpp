@@ -1,0 +1,103 @@
+// Movements: integers are brought to the parameters of the result before they are moved, unless all that move
+// have one set of parameters. Constants among them are quantized here.
+
+#include <algorithm>
+#include <cmath>
+
+#include "tosaic/ir/quantized_value.h"
+#include "tosaic/passes/integer_lowering.h"
+
+namespace tosaic::passes {
+namespace {
+
+bool is_number(const IntegerLowering& l, std::size_t i) {
+  return l.has(i) && is_float(l.operand_type(i).qparams ? DType::kF32 : l.operand_type(i).dtype);
+}
+
+// The parameters that the operands are moved in: the result's, or those of the first number.
+QParams common_parameters(IntegerLowering& l, const std::vector<std::size_t>& numbers) {
+  if (l.target() != nullptr) return *l.target();
+  for (const std::size_t i : numbers) {
+    if (!l.is_real(i)) continue;
+    const Real x = l.real_with_one_scale(i);
+    const DType dtype = l.type(x.id).dtype;
+    if (dtype == DType::kI48) throw NoIntegerForm("its operand has 48 bits");
+    const ValueRange limits = *integer_limits(dtype);
+    return {dtype, limits.low, limits.high, std::nullopt, x.scales, {x.zero_point}};
+  }
+  throw NoIntegerForm("it moves no quantized numbers");
+}
+
+struct Moved {
+  std::vector<ValueId> operands;
+  ValueRange range;
+};
+
+Moved in_parameters(IntegerLowering& l, const std::vector<std::size_t>& numbers, const QParams& to) {
+  Moved out{{}, {to.zero_points.front(), to.zero_points.front()}};
+  for (std::size_t i = 0; i < l.operand_count(); ++i) {
+    if (std::find(numbers.begin(), numbers.end(), i) == numbers.end()) {
+      out.operands.push_back(l.has(i) ? l.plain(i) : ValueId());
+      continue;
+    }
+    ValueRange range{to.qmin, to.qmax};
+    if (l.source().value(l.operand(i)).kind == ValueKind::kConstant) {
+      out.operands.push_back(l.quantized_constant(i, to));
+    } else {
+      const Real x = l.real_with_one_scale(i);
+      out.operands.push_back(l.requantize(x, to));
+      if (out.operands.back() == x.id) range = x.range;
+    }
+    out.range = {std::min(out.range.low, range.low), std::max(out.range.high, range.high)};
+  }
+  return out;
+}
+
+std::vector<std::size_t> numbers_of(const IntegerLowering& l) {
+  std::vector<std::size_t> out;
+  for (std::size_t i = 0; i < l.operand_count(); ++i)
+    if (is_number(l, i)) out.push_back(i);
+  return out;
+}
+
+std::int64_t stored(double value, const QParams& to) {
+  const float rounded =
+      quantize_unbounded(static_cast<float>(value), inverse_scale(to.scales.front()), to.zero_points.front());
+  return bound_quantized(rounded, to.qmin, to.qmax);
+}
+
+// What moves gives integers; a number where the result has no parameters of its own.
+Lowered as_result(IntegerLowering& l, ValueId made, const QParams& in, ValueRange range) {
+  if (l.target() != nullptr) return made;
+  return Real{made, in.scales, in.zero_points.front(), range};
+}
+
+}  // namespace
+
+Lowered integer_movement(IntegerLowering& l) {
+  const std::vector<std::size_t> numbers = numbers_of(l);
+  const QParams to = common_parameters(l, numbers);
+  const Moved moved = in_parameters(l, numbers, to);
+  Attrs attrs = *l.node().attrs;
+  if (auto* pad = std::get_if<PadAttrs>(&attrs)) pad->value = stored(as_double(pad->value), to);
+  return as_result(l, l.emit(l.node().op, std::move(attrs), moved.operands), to, moved.range);
+}
+
+Lowered integer_where(IntegerLowering& l) {
+  std::vector<std::size_t> numbers;
+  for (const std::size_t i : {std::size_t{1}, std::size_t{2}})
+    if (is_number(l, i)) numbers.push_back(i);
+  const QParams to = common_parameters(l, numbers);
+  const Moved moved = in_parameters(l, numbers, to);
+  if (l.type(moved.operands[0]).dtype != DType::kBool) throw NoIntegerForm("its condition is no truth value");
+  const Shape& shape = l.result_type().shape;
+  std::vector<ValueId> operands;
+  for (ValueId operand : moved.operands) {
+    Shape aligned = l.type(operand).shape;
+    while (aligned.size() < shape.size()) aligned.insert(0, 1);
+    operands.push_back(l.reshape(operand, aligned));
+  }
+  return as_result(l, l.emit(Op::kTosaSelect, NoAttrs{}, operands), to, moved.range);
+}
+
+}  // namespace tosaic::passes

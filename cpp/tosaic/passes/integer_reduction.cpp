@@ -1,0 +1,152 @@
+// Sums, means and average pools: exact sums, rounded once by the scale that divides them. Extrema and their
+// positions: of the integers as they are, since their order is that of the numbers.
+//
+// Sums over the windows of an image, and over all of it, are convolutions by ones: one operator.
+
+#include <algorithm>
+#include <cmath>
+
+#include "tosaic/passes/integer_lowering.h"
+
+namespace tosaic::passes {
+namespace {
+
+bool is_narrow(DType dtype) { return dtype == DType::kI8 || dtype == DType::kI16; }
+
+// Convolution by ones over windows of the last two axes of (N, C, H, W).
+Real window_sums(IntegerLowering& l, const Real& x, const ConvAttrs& windows, const Dims& kernel) {
+  const std::int64_t channels = l.type(x.id).shape[1], count = num_elements(kernel);
+  IntegerConvAttrs attrs{windows, x.zero_point, 0};
+  attrs.conv.groups = channels;
+  const Shape shape{channels, 1, kernel[0], kernel[1]};
+  const ValueId ones = l.constant(
+      DType::kI8, shape, std::vector<std::int64_t>(static_cast<std::size_t>(num_elements(shape)), 1));
+  const DType dtype = l.type(x.id).dtype == DType::kI8 ? DType::kI32 : DType::kI48;
+  const ValueRange centred = x.centred();
+  const ValueRange range{std::min<std::int64_t>(centred.low, 0) * count,
+                         std::max<std::int64_t>(centred.high, 0) * count};
+  if (dtype == DType::kI32 && (range.low < kInt32Values.low || range.high > kInt32Values.high))
+    throw NoIntegerForm("its sums may leave i32");
+  return {l.emit(Op::kIntegerConv, attrs, {x.id, ones}), x.scales, 0, range};
+}
+
+// Over the last two axes of rank 4.
+bool is_over_image(const IntegerLowering& l, const Real& x, const Dims& axes) {
+  const Shape& shape = l.type(x.id).shape;
+  if (!is_narrow(l.type(x.id).dtype) || shape.size() != 4 || axes.size() != 2) return false;
+  return axes.contains(2) && axes.contains(3) && shape[2] <= 4096 && shape[3] <= 4096;
+}
+
+Real sum_over(IntegerLowering& l, const Real& from, const Dims& axes) {
+  if (is_over_image(l, from, axes)) {
+    const Shape& shape = l.type(from.id).shape;
+    const ConvAttrs whole{{1, 1}, {0, 0}, {0, 0}, {1, 1}, {0, 0}, 1, false};
+    return window_sums(l, from, whole, {shape[2], shape[3]});
+  }
+  Real x = l.widened(from);
+  std::int64_t count = 1;
+  for (const std::int64_t axis : axes) count *= l.type(x.id).shape[static_cast<std::size_t>(axis)];
+  const int room =
+      30 - static_cast<int>(std::ceil(std::log2(static_cast<double>(std::max<std::int64_t>(count, 1)))));
+  if (room < 8) throw NoIntegerForm("it sums " + std::to_string(count) + " elements, too many for 32 bits");
+  x = l.within_bits(x, room);
+  for (const std::int64_t axis : axes)
+    if (l.type(x.id).rank() > 0) x.id = l.emit(Op::kTosaReduceSum, AxisAttrs{axis}, {x.id});
+  x.range = {std::min<std::int64_t>(x.range.low, 0) * count, std::max<std::int64_t>(x.range.high, 0) * count};
+  if (count == 1) x.range = from.centred();
+  return x;
+}
+
+ValueId without_kept_axes(IntegerLowering& l, ValueId x) { return l.reshape(x, l.result_type().shape); }
+
+}  // namespace
+
+Lowered integer_sum(IntegerLowering& l) {
+  const auto& attrs = l.attrs<ReduceAttrs>();
+  const Real x = l.real_with_one_scale(0);
+  Real sum = sum_over(l, x, attrs.axes);
+  if (l.node().op == Op::kMean) {
+    std::int64_t count = 1;
+    for (const std::int64_t axis : attrs.axes)
+      if (l.operand_type(0).rank() > 0) count *= l.operand_type(0).shape[static_cast<std::size_t>(axis)];
+    sum.scales = {sum.scale() / static_cast<double>(count)};
+  }
+  sum.id = without_kept_axes(l, sum.id);
+  return sum;
+}
+
+// A window that stands beyond the image counts what of it lies inside, and with count_include_pad the padding
+// that was asked for; where the counts differ, each sum has a factor of its own.
+Lowered integer_avg_pool(IntegerLowering& l) {
+  const auto& attrs = l.attrs<PoolAttrs>();
+  const Shape& in = l.operand_type(0).shape;
+  const Shape& out = l.result_type().shape;
+  if (attrs.kernel.size() != 2 || in.size() != 4)
+    throw NoIntegerForm("its rank");  // expanded to one that has
+  const Real x = l.real_with_one_scale(0);
+  if (!is_narrow(l.type(x.id).dtype)) throw NoIntegerForm("its operand has more than 16 bits");
+  Dims kernel = attrs.kernel, before = attrs.padding, after;
+  std::vector<std::int64_t> counts{1};
+  for (std::size_t i = 0; i < 2; ++i) {
+    const std::int64_t extent = in[i + 2], size = attrs.kernel[i], pad = attrs.padding[i];
+    if (out[i + 2] == 1) {  // one window: of what it holds of the image
+      kernel[i] = std::min(size - pad, extent);
+      before[i] = 0;
+    }
+    after.push_back(
+        std::max<std::int64_t>((out[i + 2] - 1) * attrs.stride[i] + kernel[i] - extent - before[i], 0));
+    std::vector<std::int64_t> each;
+    for (const std::int64_t count : counts)
+      for (std::int64_t at = 0; at < out[i + 2]; ++at) {
+        const std::int64_t start = at * attrs.stride[i] - pad;
+        const std::int64_t low = attrs.count_include_pad ? start : std::max<std::int64_t>(start, 0);
+        const std::int64_t high = std::min(start + size, extent + (attrs.count_include_pad ? pad : 0));
+        each.push_back(count * (high - low));
+      }
+    counts = std::move(each);
+  }
+  if (attrs.divisor_override) std::fill(counts.begin(), counts.end(), *attrs.divisor_override);
+  const ConvAttrs windows{attrs.stride, before, after, {1, 1}, {0, 0}, 1, false};
+  Real sums = window_sums(l, x, windows, kernel);
+  const auto [least, most] = std::minmax_element(counts.begin(), counts.end());
+  if (*least <= 0) throw NoIntegerForm("a window of it counts no element");
+  if (*least == *most) {
+    sums.scales = {sums.scale() / static_cast<double>(*least)};
+    return sums;
+  }
+  if (l.type(sums.id).dtype != DType::kI32)
+    throw NoIntegerForm("its windows of 16 bits count different numbers of elements");
+  // sum * (2^s / count) >> s, with as many bits as the product has room for.
+  const Real small = l.within_bits(sums, 16);
+  constexpr int kBits = 14;
+  std::vector<std::int64_t> factors;
+  for (const std::int64_t count : counts)
+    factors.push_back(
+        std::llround(std::ldexp(static_cast<double>(*least) / static_cast<double>(count), kBits)));
+  const ValueId factor = l.constant(DType::kI32, {1, 1, out[2], out[3]}, factors);
+  const ValueId product = l.binary(Op::kTosaMul, small.id, factor);
+  const double unit = std::ldexp(small.scale() / static_cast<double>(*least), -kBits);
+  return Real{product, {unit}, 0, {small.range.low << kBits, small.range.high << kBits}};
+}
+
+Lowered integer_choice(IntegerLowering& l) {
+  const Node& node = l.node();
+  Real x = l.real_with_one_scale(0);
+  if (node.op == Op::kMaxPool || node.op == Op::kAdaptiveMaxPool) {
+    if (!is_narrow(l.type(x.id).dtype)) throw NoIntegerForm("its operand has more than 16 bits");
+    if (node.op == Op::kAdaptiveMaxPool || l.attrs<PoolAttrs>().kernel.size() != 2 ||
+        l.operand_type(0).rank() != 4 || l.attrs<PoolAttrs>().dilation != Dims::filled(2, 1))
+      throw NoIntegerForm("its windows");  // expanded to ones that have
+    x.id = l.emit(node.op, *node.attrs, {x.id});
+    return x;
+  }
+  if (node.op == Op::kArgmax) return l.emit(node.op, *node.attrs, {x.id});
+  const auto& attrs = l.attrs<ReduceAttrs>();
+  const Op op = node.op == Op::kAmax ? Op::kTosaReduceMax : Op::kTosaReduceMin;
+  for (const std::int64_t axis : attrs.axes)
+    if (l.type(x.id).rank() > 0) x.id = l.emit(op, TosaAxisNanAttrs{axis, NanMode::kPropagate}, {x.id});
+  x.id = without_kept_axes(l, x.id);
+  return x;
+}
+
+}  // namespace tosaic::passes

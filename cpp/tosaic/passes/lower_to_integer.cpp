@@ -1,0 +1,206 @@
+// lower-to-integer: operators over quantized values compute with their integers.
+//
+//   %c: i8 q(..) = conv(%x: i8 q(..), %w: i8 q(..), %b)
+//     ->  %s: i32 = integer_conv(%x, %w, %b') {input_zp=..}   %c: i8 = rescale(%s) {multiplier=[..]
+//     shift=[..]}
+//
+// Every result is within one unit of what torch's q/dq graph gives from the same integers (of 16 bits: within
+// the bound of its rule), and the executor, the TOSA reference model and hardware agree on it bit for bit. No
+// integer overflows: ranges are known at each step, and values are bounded where a multiplier is not defined
+// for them. What has no integer arithmetic stays an operator over floats between dequantize and quantize.
+
+#include <utility>
+
+#include "tosaic/passes/integer_lowering.h"
+#include "tosaic/passes/lower_to_integer.h"
+
+namespace tosaic::passes {
+namespace {
+
+using Rule = Lowered (*)(IntegerLowering&);
+
+// Composites have none: their expansions do.
+Rule rule_of(const Node& node) {
+  switch (node.op) {  // NOLINT: the table of rules
+    case Op::kConv:
+      return integer_conv;
+    case Op::kLinear:
+      return integer_linear;
+    case Op::kMatmul:
+      return integer_matmul;
+    case Op::kSum:
+    case Op::kMean:
+      return integer_sum;
+    case Op::kAvgPool:
+      return integer_avg_pool;
+    case Op::kMaxPool:
+    case Op::kAdaptiveMaxPool:
+    case Op::kAmax:
+    case Op::kAmin:
+    case Op::kArgmax:
+      return integer_choice;
+    case Op::kAdd:
+    case Op::kSub:
+      return integer_add;
+    case Op::kMul:
+      return integer_mul;
+    case Op::kMaximum:
+    case Op::kMinimum:
+    case Op::kRelu:
+    case Op::kClamp:
+      return integer_extremum;
+    case Op::kEq:
+    case Op::kNe:
+    case Op::kLt:
+    case Op::kLe:
+    case Op::kGt:
+    case Op::kGe:
+      return integer_comparison;
+    case Op::kWhere:
+      return integer_where;
+    default:
+      break;
+  }
+  const OpInfo& row = info(node.op);
+  const bool moves = row.has(kMovement) || row.has(kView);
+  return moves && !row.has(kComposite) && node.result_count == 1 ? integer_movement : nullptr;
+}
+
+}  // namespace
+
+// The result in its own parameters; within an expansion the number as it is.
+void IntegerLowering::give(const Node& node, std::uint32_t result, const Lowered& made) {
+  const ValueId value = source_->result(node, result);
+  Form& form = forms_[value.index()];
+  const Real* real = std::get_if<Real>(&made);
+  if (real == nullptr) {
+    form.id = std::get<ValueId>(made);
+  } else if (target_) {
+    form.id = store(*real, *target_);
+  } else {
+    form.real = *real;
+    form.id = real->id;
+  }
+  if (target_ && !out_.type(form.id).qparams) {
+    if (out_.value(form.id).kind == ValueKind::kConstant) return;
+    out_.set_qparams(form.id, std::make_shared<const QParams>(*target_));
+    out_.rename(form.id, source_->value(value).name);
+  }
+}
+
+bool IntegerLowering::lower_by_rule(const Node& node) {
+  if (node.result_count != 1) return false;
+  const QParamsRef& label = result_type().qparams;
+  target_ = label ? carried(*label) : std::nullopt;
+  if (const std::optional<Lowered> function = tabulated(*this)) {
+    give(node, 0, *function);
+    return true;
+  }
+  const Rule rule = rule_of(node);
+  if (rule == nullptr) return false;
+  give(node, 0, rule(*this));
+  return true;
+}
+
+// The node alone in a graph, expanded, with its operands as they are here.
+bool IntegerLowering::lower_expanded(const Node& node) {
+  Graph alone;
+  std::vector<ValueId> operands, inputs;
+  for (const ValueId id : source_->operands(node)) {
+    if (!id.valid()) {
+      operands.emplace_back();
+      continue;
+    }
+    TensorType type = source_->type(id);
+    const bool is_real = type.qparams || forms_[id.index()].real;
+    const ConstantRef& constant = source_->value(id).constant;
+    if (constant && !is_real) {
+      operands.push_back(alone.add_constant(constant));
+      continue;
+    }
+    if (is_real) type.dtype = DType::kF32;
+    type.qparams = nullptr;
+    operands.push_back(
+        alone.add_input(InputKind::kUser, source_->value(id).name, type, source_->value(id).name));
+    inputs.push_back(id);
+  }
+  std::vector<TensorType> types;
+  for (std::uint32_t r = 0; r < node.result_count; ++r) {
+    TensorType type = source_->type(source_->result(node, r));
+    if (type.qparams) type.dtype = DType::kF32;
+    type.qparams = nullptr;
+    types.push_back(std::move(type));
+  }
+  const NodeId made = alone.add_node(node.op, node.attrs, operands, types, node.origin, name_);
+  for (std::uint32_t r = 0; r < node.result_count; ++r)
+    alone.add_output({.value = alone.result(alone.node(made), r),
+                      .kind = OutputKind::kUser,
+                      .path = std::to_string(r),
+                      .mutated_input = 0,
+                      .border = {}});
+  const std::optional<Graph> expanded = expand_composites(alone, [&](const Graph&, const Node& inner) {
+    return rule_of(inner) == nullptr || inner.op == node.op;
+  });
+  if (!expanded) return false;
+  const std::optional<Graph> folded = fold_constants(*expanded);
+  lower_inside(folded ? *folded : *expanded, inputs, node);
+  return true;
+}
+
+void IntegerLowering::lower_inside(const Graph& inner, const std::vector<ValueId>& inputs, const Node& node) {
+  std::vector<Form> forms(inner.values().size());
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    Form& form = forms[inner.inputs()[i].value.index()];
+    if (source_->type(inputs[i]).qparams || forms_[inputs[i].index()].real) {
+      form.real = real_of(inputs[i]);
+      form.id = form.real->id;
+    } else {
+      form.id = mapped(inputs[i]);
+    }
+  }
+  const Graph* const outer = std::exchange(source_, &inner);
+  std::swap(forms, forms_);
+  std::vector<Lowered> results;
+  std::optional<NoIntegerForm> failed;
+  try {
+    for (const Node& part : inner.nodes()) {
+      node_ = &part;
+      const bool is_number = part.result_count != 0 && is_float(inner.type(inner.result(part)).dtype);
+      bool reads_numbers = false;
+      for (const ValueId id : inner.operands(part))
+        reads_numbers = reads_numbers || (id.valid() && forms_[id.index()].real);
+      if (!is_number && !reads_numbers) {
+        keep(part);
+      } else if (!lower_by_rule(part)) {
+        throw NoIntegerForm("there is no integer arithmetic for '" + std::string(info(part.op).name) +
+                            "', a part of it");
+      }
+    }
+    for (const Output& output : inner.outputs()) {
+      const Form& form = forms_[output.value.index()];
+      results.push_back(form.real ? Lowered(*form.real) : Lowered(mapped(output.value)));
+    }
+  } catch (const NoIntegerForm& why) {
+    failed = why;
+  } catch (const QuantMismatch& why) {
+    failed = NoIntegerForm(why.parts().what);
+  }
+  std::swap(forms, forms_);
+  source_ = outer;
+  node_ = &node;
+  if (failed) throw NoIntegerForm(*failed);
+  for (std::uint32_t r = 0; r < node.result_count; ++r) {
+    const QParamsRef& label = source_->type(source_->result(node, r)).qparams;
+    target_ = label ? carried(*label) : std::nullopt;
+    give(node, r, results[r]);
+  }
+}
+
+LoweredToInteger lower_to_integer(const Graph& graph, const PassOptions& options) {
+  IntegerLowering lowering(graph, options);
+  Graph out = lowering.run();
+  std::optional<Graph> clean = dead_code(out);
+  return {clean ? std::move(*clean) : std::move(out), lowering.left()};
+}
+
+}  // namespace tosaic::passes
