@@ -245,7 +245,9 @@ ValueId expand_sdpa(Emitter& e) {
     if (mask.condition.valid())
       scores = e.where(mask.condition, scores, e.number(-std::numeric_limits<double>::infinity(), dtype));
   }
-  const ValueId shares = softmax(e, scores, e.type(scores).rank() - 1, safe);
+  const auto last = static_cast<std::int64_t>(e.type(scores).rank()) - 1;
+  const ValueId shares =
+      e.emit(safe ? Op::kSafeSoftmax : Op::kSoftmax, AxisDtypeAttrs{last, std::nullopt}, {scores});
   return e.binary(Op::kMatmul, e.cast(shares, type.dtype), value);
 }
 

@@ -36,8 +36,6 @@ Term term_of(IntegerLowering& l, std::size_t i, double factor = 1) {
   Term out{std::nullopt, {}, l.operand_type(i).shape, factor};
   if (l.source().value(l.operand(i)).kind == ValueKind::kConstant) {
     out.numbers = l.numbers(i);
-    for (const double x : out.numbers)
-      if (!std::isfinite(x)) throw NoIntegerForm("a constant operand is not finite");
   } else {
     out.real = l.real_with_one_scale(i);
   }
@@ -91,6 +89,12 @@ void require_f32(const IntegerLowering& l) {
     throw NoIntegerForm("its result is no number");
 }
 
+// Operand i is the maximum of operand j over some axes: it is not below any element.
+bool is_maximum_of(const IntegerLowering& l, std::size_t i, std::size_t j) {
+  const Node* node = produced_by(l.source(), l.operand(i), Op::kAmax);
+  return node != nullptr && l.source().operands(*node)[0] == l.operand(j);
+}
+
 bool is_constant_operand(const IntegerLowering& l, std::size_t i) {
   return l.source().value(l.operand(i)).kind == ValueKind::kConstant;
 }
@@ -101,17 +105,14 @@ struct AxisFactors {
   std::optional<std::size_t> axis;
 };
 
-std::optional<AxisFactors> axis_factors(const IntegerLowering& l, std::size_t i) {
-  AxisFactors out{l.numbers(i), std::nullopt};
-  const Shape& shape = l.operand_type(i).shape;
-  const std::size_t rank = l.result_type().rank();
+std::optional<AxisFactors> axis_factors(const Term& constant, std::size_t rank) {
+  AxisFactors out{constant.numbers, std::nullopt};
+  const Shape& shape = constant.shape;
   for (std::size_t k = 0; k < shape.size(); ++k) {
     if (shape[k] == 1) continue;
     if (out.axis) return std::nullopt;
     out.axis = rank - shape.size() + k;
   }
-  for (const double x : out.values)
-    if (!std::isfinite(x)) throw NoIntegerForm("a constant operand is not finite");
   return out;
 }
 
@@ -122,17 +123,20 @@ Real negated(IntegerLowering& l, const Real& x) {
   return wide;
 }
 
-// x times one positive number, or one for each position of an axis: only what an integer is worth changes.
-std::optional<Real> scaled(IntegerLowering& l, std::size_t x_at, std::size_t constant_at) {
-  const std::optional<AxisFactors> factors = axis_factors(l, constant_at);
-  if (!factors || l.result_type().shape != l.operand_type(x_at).shape) return std::nullopt;
+// x times one number, or one for each position of an axis, all of one sign: only what an integer is worth
+// changes.
+std::optional<Real> scaled(IntegerLowering& l, Real x, const Term& constant) {
+  const Shape& shape = l.type(x.id).shape;
+  const std::optional<AxisFactors> factors = axis_factors(constant, shape.size());
+  if (!factors || constant.shape.size() > shape.size() || broadcast(shape, constant.shape) != shape)
+    return std::nullopt;
   const auto positive = [](double f) { return f > 0; };
   const auto negative = [](double f) { return f < 0; };
   const bool flips = std::all_of(factors->values.begin(), factors->values.end(), negative);
   if (!flips && !std::all_of(factors->values.begin(), factors->values.end(), positive)) return std::nullopt;
-  Real x = l.real(x_at);
   if (x.axis && factors->axis && *x.axis != static_cast<std::int64_t>(*factors->axis)) return std::nullopt;
-  if (flips) x = negated(l, x.axis ? l.real_with_one_scale(x_at) : x);
+  if (flips && l.type(x.id).dtype == DType::kI48) return std::nullopt;
+  if (flips) x = negated(l, x);
   if (factors->axis && !x.axis) {
     x.scales.assign(factors->values.size(), x.scale());
     x.axis = static_cast<std::int64_t>(*factors->axis);
@@ -148,33 +152,97 @@ int bits_of(std::int64_t magnitude) {
   return bits;
 }
 
-// The other factor's bits are those it needs, up to half; what is left is this one's.
+// Narrow operands without zero points are multiplied as they are; others in i32, the product less the bits
+// that it has too many.
 Real product(IntegerLowering& l, const Real& a, const Real& b) {
-  const bool small = a.zero_point == 0 && b.zero_point == 0 && l.type(a.id).dtype == l.type(b.id).dtype &&
-                     (l.type(a.id).dtype == DType::kI8 || l.type(a.id).dtype == DType::kI16);
-  Real x = a, y = b;
-  if (!small) {
-    const int a_bits = bits_of(a.magnitude()), b_bits = bits_of(b.magnitude());
-    const int half = kProductBits / 2;
-    const int for_a = std::max(half, kProductBits - b_bits), for_b = std::max(half, kProductBits - a_bits);
-    x = l.within_bits(l.widened(a), std::min(for_a, kProductBits - std::min(half, b_bits)));
-    y = l.within_bits(l.widened(b), std::min(for_b, kProductBits - std::min(half, a_bits)));
-  }
-  const std::int64_t corners[] = {x.centred().low * y.centred().low, x.centred().low * y.centred().high,
-                                  x.centred().high * y.centred().low, x.centred().high * y.centred().high};
+  const DType dtype = l.type(a.id).dtype;
+  const bool narrow = a.zero_point == 0 && b.zero_point == 0 && dtype == l.type(b.id).dtype &&
+                      (dtype == DType::kI8 || dtype == DType::kI16);
+  const Real x = narrow ? a : l.widened(a), y = narrow ? b : l.widened(b);
+  const int shift = std::max(0, bits_of(x.magnitude()) + bits_of(y.magnitude()) - kProductBits);
+  const auto rounded = [&](__int128_t value) {
+    return static_cast<std::int64_t>((value + (shift > 0 ? __int128_t{1} << (shift - 1) : 0)) >> shift);
+  };
+  const auto times = [&](std::int64_t p, std::int64_t q) { return rounded(static_cast<__int128_t>(p) * q); };
+  const std::int64_t corners[] = {times(x.range.low, y.range.low), times(x.range.low, y.range.high),
+                                  times(x.range.high, y.range.low), times(x.range.high, y.range.high)};
+  const std::int64_t low = *std::min_element(corners, corners + 4);
+  const std::int64_t high = *std::max_element(corners, corners + 4);
+  const std::size_t rank = std::max(l.type(x.id).rank(), l.type(y.id).rank());
+  const auto aligned = [&](ValueId id) {
+    Shape shape = l.type(id).shape;
+    while (shape.size() < rank) shape.insert(0, 1);
+    return l.reshape(id, shape);
+  };
+  const ValueId left = aligned(x.id), right = aligned(y.id);
+  const ValueId made = l.emit(Op::kTosaMul, TosaMulAttrs{shift}, {left, right});
   const bool square = a.id == b.id;
-  const std::int64_t low = *std::min_element(corners, corners + 4),
-                     high = *std::max_element(corners, corners + 4);
-  return {l.binary(Op::kTosaMul, x.id, y.id), {x.scale() * y.scale()}, 0, {square ? 0 : low, high}};
+  return {made, {std::ldexp(x.scale() * y.scale(), shift)}, 0, {square ? 0 : low, high}};
 }
 
-// A constant as integers of at most 15 bits.
-Real quantized_factor(IntegerLowering& l, std::size_t i) {
-  Term term = term_of(l, i);
+// A constant as integers of at most 15 bits and a sign.
+Real quantized_factor(IntegerLowering& l, const Term& term) {
   const double largest = term.magnitude();
   const double unit = largest == 0 ? 1.0 : largest / 32767.0;
   const Integers made = in_unit(l, term, unit);
   return {made.id, {unit}, 0, made.range};
+}
+
+Real one_scale(IntegerLowering& l, const Real& x) {
+  if (!x.axis) return x;
+  const double largest = *std::max_element(x.scales.begin(), x.scales.end());
+  const Real wide = l.widened(x);
+  return l.rescaled(wide, DType::kI32,
+                    largest * std::max(1.0, std::ldexp(static_cast<double>(wide.magnitude()), -29)));
+}
+
+Real multiplied(IntegerLowering& l, const Real& x, const Term& by) {
+  if (by.real) return product(l, one_scale(l, x), *by.real);
+  if (std::optional<Real> made = scaled(l, x, by)) return std::move(*made);
+  return product(l, one_scale(l, x), quantized_factor(l, by));
+}
+
+// Minus infinity in a constant addend becomes a number so low that its sum with any other stays below all
+// sums of finite ones by more than exp can tell.
+constexpr double kHidden = 64;
+
+struct Masked {
+  Term term;
+  bool hides = false;
+};
+
+Masked without_infinity(Term term, double others) {
+  Masked out{std::move(term), false};
+  double finite = others;
+  for (const double x : out.term.numbers)
+    if (std::isfinite(x)) finite = std::max(finite, others + std::abs(x * out.term.factor));
+  for (double& x : out.term.numbers)
+    if (std::isinf(x) && x * out.term.factor < 0) {
+      x = -(2 * finite + 2 * kHidden) / out.term.factor;
+      out.hides = true;
+    }
+  for (const double x : out.term.numbers)
+    if (!std::isfinite(x)) throw NoIntegerForm("a constant operand is not finite");
+  return out;
+}
+
+void require_finite(const Term& term) {
+  for (const double x : term.numbers)
+    if (!std::isfinite(x)) throw NoIntegerForm("a constant operand is not finite");
+}
+
+Real added(IntegerLowering& l, const Term& first, const Term& second, bool subtracts) {
+  const double a_size = first.real ? first.magnitude() : 0, b_size = second.real ? second.magnitude() : 0;
+  if (subtracts) require_finite(second);
+  const Masked a = without_infinity(first, b_size);
+  const Masked b = subtracts ? Masked{second, false} : without_infinity(second, a_size);
+  const double unit = common_unit({a.term, b.term});
+  const Integers x = in_unit(l, a.term, unit), y = in_unit(l, b.term, unit);
+  const ValueRange range = subtracts ? ValueRange{x.range.low - y.range.high, x.range.high - y.range.low}
+                                     : ValueRange{x.range.low + y.range.low, x.range.high + y.range.high};
+  Real out{l.binary(subtracts ? Op::kTosaSub : Op::kTosaAdd, x.id, y.id), {unit}, 0, range};
+  if (a.hides || b.hides) out.minus_infinity = static_cast<std::int64_t>(-(a_size + b_size + kHidden) / unit);
+  return out;
 }
 
 }  // namespace
@@ -183,22 +251,41 @@ Lowered integer_add(IntegerLowering& l) {
   require_f32(l);
   const double alpha = as_double(l.attrs<AlphaAttrs>().alpha);
   const bool subtracts = (l.node().op == Op::kSub) != (alpha < 0);
-  const std::vector<Term> terms{term_of(l, 0), term_of(l, 1, alpha)};
-  const double unit = common_unit(terms);
-  const Integers a = in_unit(l, terms[0], unit), b = in_unit(l, terms[1], unit);
-  const ValueRange range = subtracts ? ValueRange{a.range.low - b.range.high, a.range.high - b.range.low}
-                                     : ValueRange{a.range.low + b.range.low, a.range.high + b.range.high};
-  return Real{l.binary(subtracts ? Op::kTosaSub : Op::kTosaAdd, a.id, b.id), {unit}, 0, range};
+  Real out = added(l, term_of(l, 0), term_of(l, 1, std::abs(alpha)), subtracts);
+  if (subtracts && is_maximum_of(l, 1, 0)) out.range.high = std::min<std::int64_t>(out.range.high, 0);
+  return out;
 }
 
 Lowered integer_mul(IntegerLowering& l) {
   require_f32(l);
   for (const std::size_t i : {std::size_t{0}, std::size_t{1}}) {
     if (!is_constant_operand(l, i)) continue;
-    if (std::optional<Real> made = scaled(l, 1 - i, i)) return std::move(*made);
-    return product(l, l.real_with_one_scale(1 - i), quantized_factor(l, i));
+    const Term constant = term_of(l, i);
+    require_finite(constant);
+    return multiplied(l, l.real(1 - i), constant);
   }
   return product(l, l.real_with_one_scale(0), l.real_with_one_scale(1));
+}
+
+Real times(IntegerLowering& l, const Real& x, std::size_t i, const Shape& own) {
+  Term by = term_of(l, i);
+  require_finite(by);
+  by.shape = own;
+  if (by.real) by.real->id = l.reshape(by.real->id, own);
+  return multiplied(l, x, by);
+}
+
+Real plus(IntegerLowering& l, const Real& x, std::size_t i, const Shape& own) {
+  Term addend = term_of(l, i);
+  require_finite(addend);
+  addend.shape = own;
+  if (addend.real) addend.real->id = l.reshape(addend.real->id, own);
+  return added(l, {one_scale(l, x), {}, l.type(x.id).shape, 1}, addend, false);
+}
+
+Real difference(IntegerLowering& l, const Real& a, const Real& b) {
+  return added(l, {one_scale(l, a), {}, l.type(a.id).shape, 1}, {one_scale(l, b), {}, l.type(b.id).shape, 1},
+               true);
 }
 
 Lowered integer_extremum(IntegerLowering& l) {
@@ -223,6 +310,7 @@ Lowered integer_extremum(IntegerLowering& l) {
     return Real{l.bounded(x.id, x.range, to), x.scales, 0, to};
   }
   const std::vector<Term> terms{term_of(l, 0), term_of(l, 1)};
+  for (const Term& term : terms) require_finite(term);
   const double unit = common_unit(terms);
   const Integers a = in_unit(l, terms[0], unit), b = in_unit(l, terms[1], unit);
   const bool larger = op == Op::kMaximum;
@@ -233,6 +321,7 @@ Lowered integer_extremum(IntegerLowering& l) {
 
 Lowered integer_comparison(IntegerLowering& l) {
   const std::vector<Term> terms{term_of(l, 0), term_of(l, 1)};
+  for (const Term& term : terms) require_finite(term);
   const double unit = common_unit(terms);
   const ValueId a = in_unit(l, terms[0], unit).id, b = in_unit(l, terms[1], unit).id;
   switch (l.node().op) {  // NOLINT: the comparisons

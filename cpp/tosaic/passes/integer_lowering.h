@@ -33,6 +33,7 @@ struct Real {
   std::int64_t zero_point = 0;
   ValueRange range;  // of the values, zero point included
   std::optional<std::int64_t> axis = {};
+  std::optional<std::int64_t> minus_infinity = {};  // values up to this stand for it, as masks have it
 
   [[nodiscard]] double scale() const { return scales.front(); }
   // Of the values less the zero point.
@@ -167,6 +168,12 @@ class IntegerLowering {
 [[nodiscard]] Lowered integer_mul(IntegerLowering& l);
 [[nodiscard]] Lowered integer_extremum(IntegerLowering& l);  // maximum, minimum, relu, clamp
 [[nodiscard]] Lowered integer_comparison(IntegerLowering& l);
+[[nodiscard]] Lowered integer_softmax(IntegerLowering& l);  // integer_normalize.cpp
+[[nodiscard]] Lowered integer_norm(IntegerLowering& l);     // layer_norm, rms_norm, group_norm
+// Parts of such: x times, or plus, operand i, which lies in the result's shape as `own` says; a - b.
+[[nodiscard]] Real times(IntegerLowering& l, const Real& x, std::size_t i, const Shape& own);
+[[nodiscard]] Real plus(IntegerLowering& l, const Real& x, std::size_t i, const Shape& own);
+[[nodiscard]] Real difference(IntegerLowering& l, const Real& a, const Real& b);
 // Elementwise functions of one or two tensors, from the float kernels: integer_table.cpp. Nothing where the
 // node is no such function.
 [[nodiscard]] std::optional<Lowered> tabulated(IntegerLowering& l);

@@ -58,6 +58,14 @@ Rule rule_of(const Node& node) {
       return integer_comparison;
     case Op::kWhere:
       return integer_where;
+    case Op::kSoftmax:
+    case Op::kSafeSoftmax:
+    case Op::kLogSoftmax:
+      return integer_softmax;
+    case Op::kLayerNorm:
+    case Op::kRmsNorm:
+    case Op::kGroupNorm:
+      return integer_norm;
     default:
       break;
   }

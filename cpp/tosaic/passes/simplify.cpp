@@ -4,6 +4,7 @@
 //   permute(x) cast to the same dtype -> x              slice of everything -> x              pad by nothing
 //   -> x mul(x, 1) -> x                           where(true, a, b) -> a                add(linear(x, W), b)
 //   -> linear(x, W, b) add(expand(x), y) -> add(x, y)           where broadcasting gives the same shape
+//   conv(pad(x)) -> conv(x) that pads
 //
 // Only rules that keep every bit of the result, signed zeros included; adding a bias inside the contraction
 // keeps it within the contraction's tolerance.
@@ -46,6 +47,7 @@ struct Site {
     const DimOrder order = result_type().order;
     const ValueId result = rewriter.emit(node, op, std::move(attrs), values, extra);
     rewriter.out(node).set_order(result, order);
+    rewriter.out(node).set_qparams(result, result_type().qparams);
     rewriter.replace(node, result);
     return true;
   }
@@ -249,6 +251,37 @@ bool takes_bias(Site& site) {
   return false;
 }
 
+// conv(pad(x)) with what a convolution takes for zero is a convolution that pads.
+bool takes_padding(Site& site) {
+  const auto* floats = std::get_if<ConvAttrs>(site.node.attrs.get());
+  const auto* integers = std::get_if<IntegerConvAttrs>(site.node.attrs.get());
+  if (floats == nullptr && integers == nullptr) return false;
+  ConvAttrs conv = floats != nullptr ? *floats : integers->conv;
+  const double zero = floats != nullptr ? 0.0 : static_cast<double>(integers->input_zp);
+  const Node* pad = produced_by(site.now(), site.operands[0], Op::kPad);
+  const Graph& source = site.rewriter.source();
+  if (conv.transposed || pad == nullptr || source.users(site.original(0)).size() != 1 ||
+      source.is_output(site.original(0)))
+    return false;
+  const auto& attrs = Graph::attrs<PadAttrs>(*pad);
+  if (attrs.mode != PadMode::kConstant || as_double(attrs.value) != zero) return false;
+  const std::size_t spatial = conv.stride.size(), first = attrs.before.size() - spatial;
+  for (std::size_t axis = 0; axis < attrs.before.size(); ++axis) {
+    const bool nothing = attrs.before[axis] == 0 && attrs.after[axis] == 0;
+    if (attrs.before[axis] < 0 || attrs.after[axis] < 0 || (axis < first && !nothing)) return false;
+  }
+  for (std::size_t i = 0; i < spatial; ++i) {
+    conv.pad_before[i] += attrs.before[first + i];
+    conv.pad_after[i] += attrs.after[first + i];
+  }
+  std::vector<ValueId> operands = site.operands;
+  operands[0] = site.now().operands(*pad)[0];
+  const OriginRef origin = pad->origin;
+  Attrs made = integers == nullptr ? Attrs(conv)
+                                   : Attrs(IntegerConvAttrs{conv, integers->input_zp, integers->weight_zp});
+  return site.become(site.node.op, std::move(made), operands, origin);
+}
+
 std::optional<Graph> simplify_once(const Graph& graph) {
   Rewriter rewriter(graph);
   for (const Node& node : graph.nodes()) {
@@ -260,7 +293,7 @@ std::optional<Graph> simplify_once(const Graph& graph) {
     Site site{rewriter, node, rewriter.map_operands(node)};
     const bool rewritten = drops_identity(site) || merges_chain(site) || moves_only_unit_axes(site) ||
                            expands_to_a_view(site) || drops_broadcast(site) || drops_neutral_operand(site) ||
-                           takes_bias(site);
+                           takes_bias(site) || takes_padding(site);
     if (!rewritten) rewriter.keep(node);
   }
   return std::move(rewriter).finish();

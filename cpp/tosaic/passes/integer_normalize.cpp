@@ -1,0 +1,209 @@
+// Softmax and norms in integer arithmetic, without observers inside.
+//
+//   softmax   e = exp(x - max) with 30 bits; sum V = m / 2^s; r = 2^61 / m by table; e * r shifted by s
+//   norms     y = n * x - sum(x), exact; each row is shifted until it fills 30 bits, its mean square is
+//   taken,
+//             eps joined in at the same shift, and y multiplied by the square root's reciprocal, by table
+//
+// Numbers of a row are relative to its largest, so that no range has to be known beforehand and rows of any
+// size keep their precision. Errors, relative to the result's own unit, stay below 2^-14.
+
+#include <algorithm>
+#include <cmath>
+
+#include "tosaic/passes/integer_math.h"
+
+namespace tosaic::passes {
+namespace {
+
+constexpr int kExpBits = 30;  // exp(0) is 2^30
+constexpr double kLn2 = 0.69314718055994530942;
+
+std::int64_t extent(const IntegerLowering& l, ValueId x, std::int64_t axis) {
+  return l.type(x).shape[static_cast<std::size_t>(axis)];
+}
+
+// x - max(x) along an axis, in i32 and the unit of x; not positive.
+Real below_maximum(IntegerLowering& l, const Real& x, std::int64_t axis) {
+  IntegerMath m(l);
+  Real out = x;
+  if (l.type(x.id).dtype == DType::kI48) throw NoIntegerForm("its operand has 48 bits");
+  const ValueId top = l.cast(m.max(x.id, axis), DType::kI32);  // zero points cancel
+  out.id = m.sub(l.cast(x.id, DType::kI32), top);
+  out.zero_point = 0;
+  out.range = {x.range.low - x.range.high, 0};
+  return out;
+}
+
+// exp of numbers that are not positive, in units of 2^-30. Few different ones are tabulated; of others, the
+// powers of two within an octave are, and shifted.
+ValueId exp30(IntegerLowering& l, const Real& d) {
+  IntegerMath m(l);
+  constexpr std::int64_t kFew = 256;
+  if (-d.range.low < kFew) {
+    std::vector<std::int64_t> entries;
+    for (std::int64_t q = d.range.low; q <= 0; ++q)
+      entries.push_back(std::llround(std::ldexp(std::exp(static_cast<double>(q) * d.scale()), kExpBits)));
+    return m.lookup(m.add(d.id, -d.range.low), entries);
+  }
+  constexpr int kFraction = 16;
+  constexpr std::int64_t kLeast = -31;  // 2^-31 rounds to nothing
+  Real octaves = l.rescaled(d, DType::kI32, std::ldexp(kLn2, -kFraction));
+  octaves.id = l.bounded(octaves.id, octaves.range, {kLeast << kFraction, 0});
+  std::vector<std::int64_t> entries;
+  for (int f = 0; f < 1 << kFraction; ++f)
+    entries.push_back(std::llround(std::ldexp(std::exp2(std::ldexp(f, -kFraction)), kExpBits - 1)));
+  const ValueId mantissa = m.lookup(m.bits(octaves.id, (1 << kFraction) - 1), entries);  // in [2^29, 2^30)
+  const ValueId shift = m.sub(0, m.right(octaves.id, kFraction));                        // 0 .. 31
+  return m.left(m.right(mantissa, shift, true), 1);
+}
+
+struct Shares {
+  Real below;    // x - max
+  ValueId exps;  // 2^-30
+  IntegerMath::Scaled total;
+  int fewer = 0;  // total is that of the exps divided by 2^fewer
+};
+
+Shares shares_of(IntegerLowering& l, const Real& x, std::int64_t axis) {
+  IntegerMath m(l);
+  const Real below = below_maximum(l, x, axis);
+  const ValueId exps = exp30(l, below);
+  const std::int64_t count = extent(l, x.id, axis);
+  return {below, exps, m.normalized(m.sum30(exps, axis, count)), IntegerMath::fewer_bits(count)};
+}
+
+// exps / total, in units of 2^-30.
+Real quotient(IntegerLowering& l, const Shares& s) {
+  IntegerMath m(l);
+  const ValueId reciprocal = m.of_mantissa(
+      s.total.mantissa, [](double v) { return std::min(std::ldexp(1.0, 61) / v, 2147483647.0); });
+  // e / (m 2^(fewer - shift)) = e r 2^(shift - fewer - 61)
+  const ValueId product = m.mul(s.exps, reciprocal, 31);  // at most 2^30
+  const ValueId shares = m.right(product, m.sub(s.fewer, s.total.shift), true);
+  return {shares, {std::ldexp(1.0, -kExpBits)}, 0, {0, std::int64_t{1} << kExpBits}};
+}
+
+struct Norm {
+  double eps = 0;
+  bool centred = true;
+  int axis = 0;  // the last one, over which is normalised
+};
+
+// Rows of the last axis over their root mean square.
+Real normalized_rows(IntegerLowering& l, const Real& from, const Norm& norm) {
+  IntegerMath m(l);
+  const std::int64_t axis = norm.axis, count = extent(l, from.id, axis);
+  const Real x = l.within_bits(l.widened(from), 29 - IntegerMath::fewer_bits(count));
+  ValueId y = x.id;
+  double unit = x.scale();
+  if (norm.centred) {
+    const ValueId total = m.sum(x.id, axis);
+    y = m.sub(l.binary(Op::kTosaMul, x.id, m.number(x.id, count)), total);
+    unit /= static_cast<double>(count);
+  }
+  // eps in units of the mean square of rows that are not shifted: eps / unit^2 = part * 2^-exponent
+  const int fewer = IntegerMath::fewer_bits(count);
+  const double spread = static_cast<double>(count) * std::ldexp(1.0, -32 - fewer);  // of y^2 in the sum below
+  const double eps = norm.eps / (unit * unit) * spread;
+  constexpr int kEpsBits = 29;
+  int exponent = 0;
+  std::int64_t part = 0;
+  if (eps > 0) {
+    exponent = kEpsBits - std::ilogb(eps) - 1;  // eps 2^exponent lies in [2^28, 2^29)
+    part = std::llround(std::ldexp(eps, exponent));
+  }
+  if (part != 0 && exponent < 0) throw NoIntegerForm("its epsilon is beyond the range of its operand");
+  // Rows are shifted by as much as they have room for, and no further than eps has.
+  const ValueId size = m.max(l.emit(Op::kTosaAbs, NoAttrs{}, {y}), axis);
+  ValueId shift = m.add(m.clz(m.maximum(size, 1)), -1);
+  if (part != 0 && exponent / 2 < 30) shift = m.minimum(shift, exponent / 2);
+  const ValueId row = m.right(m.left(y, shift), 1);  // 30 bits and a sign
+  const ValueId squares = m.mul(row, row, 30);
+  ValueId mean = m.sum30(squares, axis, count);
+  if (part != 0) {
+    const ValueId by = m.minimum(m.maximum(m.sub(exponent, m.left(shift, 1)), 0), 31);
+    mean = m.add(mean, m.right(m.number(mean, part), by));
+  }
+  const IntegerMath::Scaled power = m.normalized(m.maximum(mean, 1), true);
+  const ValueId root = m.of_mantissa(
+      power.mantissa, [](double v) { return std::ldexp(std::sqrt(std::ldexp(1.0, 29) / v), 30); }, true);
+  const ValueId product = m.mul(row, root, 30);
+  const ValueId result = m.right(product, m.sub(15, m.right(power.shift, 1)), true);
+  // row / sqrt(mean): mean = sum(row^2) 2^-30-fewer, root = 2^(30 + 14.5) / sqrt(mantissa)
+  const double scale =
+      std::sqrt(static_cast<double>(count)) * std::pow(2.0, 15 + 30 - 44.5 - (30 + fewer) / 2.0);
+  const auto most = static_cast<std::int64_t>(
+      std::min(std::ceil(std::sqrt(static_cast<double>(count)) / scale) + 2, 0x1p30));
+  return {result, {scale}, 0, {-most, most}};
+}
+
+ValueId as_rows(IntegerLowering& l, const Real& x, std::int64_t row) {
+  return l.reshape(x.id, {num_elements(l.type(x.id).shape) / std::max<std::int64_t>(row, 1), row});
+}
+
+}  // namespace
+
+Lowered integer_softmax(IntegerLowering& l) {
+  const Real x = l.real_with_one_scale(0);
+  if (l.operand_type(0).rank() == 0) throw NoIntegerForm("its rank");
+  const std::int64_t axis = l.attrs<AxisDtypeAttrs>().axis;
+  const Shares shares = shares_of(l, x, axis);
+  if (l.node().op != Op::kLogSoftmax) {
+    Real out = quotient(l, shares);
+    if (l.node().op == Op::kSafeSoftmax && x.minus_infinity) {
+      IntegerMath m(l);
+      const ValueId top = m.max(x.id, axis);
+      const ValueId hidden = l.binary(Op::kTosaGreaterEqual, m.number(top, *x.minus_infinity), top);
+      out.id = l.emit(Op::kTosaSelect, NoAttrs{}, {hidden, m.number(out.id, 0), out.id});
+    }
+    return out;
+  }
+  // log(total 2^-30) = log(mantissa 2^-30) + (fewer - shift) log 2, in units of 2^-24
+  IntegerMath m(l);
+  constexpr int kBits = 24;
+  const ValueId log = m.of_mantissa(shares.total.mantissa,
+                                    [](double v) { return std::ldexp(std::log(std::ldexp(v, -30)), kBits); });
+  const ValueId exponent = m.sub(shares.fewer, shares.total.shift);
+  const ValueId octaves =
+      l.binary(Op::kTosaMul, exponent, m.number(exponent, std::llround(std::ldexp(kLn2, kBits))));
+  const auto most = static_cast<std::int64_t>(std::ldexp(31 * kLn2, kBits)) + 2;
+  const Real total{m.add(log, octaves), {std::ldexp(1.0, -kBits)}, 0, {0, most}};
+  return difference(l, shares.below, total);
+}
+
+Lowered integer_norm(IntegerLowering& l) {
+  const Op op = l.node().op;
+  const Real x = l.real_with_one_scale(0);
+  const Shape shape = l.operand_type(0).shape;
+  std::int64_t row = 1;
+  Norm norm{0, op != Op::kRmsNorm, 1};
+  if (op == Op::kGroupNorm) {
+    const auto& attrs = l.attrs<GroupNormAttrs>();
+    norm.eps = attrs.eps;
+    row = num_elements(shape) / std::max<std::int64_t>(1, shape[0] * attrs.groups);
+  } else {
+    const auto& attrs = l.attrs<NormAttrs>();
+    norm.eps = attrs.eps.value_or(
+        op == Op::kRmsNorm ? static_cast<double>(std::numeric_limits<float>::epsilon()) : 1e-5);
+    for (std::size_t i = shape.size() - static_cast<std::size_t>(attrs.normalized_rank); i < shape.size();
+         ++i)
+      row *= shape[i];
+  }
+  Real rows = x;
+  rows.id = as_rows(l, x, row);
+  Real out = normalized_rows(l, rows, norm);
+  out.id = l.reshape(out.id, shape);
+  const auto along =
+      [&](std::size_t i) {  // weight and bias lie along the trailing axes, or along the channels
+        Shape own = l.operand_type(i).shape;
+        if (op == Op::kGroupNorm)
+          for (std::size_t k = 2; k < shape.size(); ++k) own.push_back(1);
+        return own;
+      };
+  if (l.has(1)) out = times(l, out, 1, along(1));
+  if (l.has(2)) out = plus(l, out, 2, along(2));
+  return out;
+}
+
+}  // namespace tosaic::passes
