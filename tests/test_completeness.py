@@ -8,11 +8,13 @@ combination of dtypes of the specification.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+import tosaic
 from fx.exporting import imported, ops
 from operators.checking import _Module
 from operators.running import first_examples
@@ -37,6 +39,8 @@ INTEGERS_ONLY = {
     "dequantize",
 }
 TRANSFORMS = {"fft2", "rfft2"}  # TOSA has them in f32 alone
+# Made by passes, from stage integer on; no call of torch becomes one. Sums of 48 bits cannot be an output.
+ARITHMETIC = {"integer_conv": ("i8",), "rescale": ("i8", "i16", "i32")}
 
 
 @pytest.mark.parametrize("name", CANONICAL)
@@ -46,7 +50,7 @@ def test_a_canonical_operator_is_inferred_run_and_lowered(name: str) -> None:
         assert all(NOT_RUN[name] in cell.reason for cell in cells.values() if cell.inferred)
         return
     wanted = ("i8", "i32") if name in INTEGERS_ONLY else ("f32",) if name in TRANSFORMS else FLOATS
-    for dtype in wanted:
+    for dtype in ARITHMETIC.get(name, wanted):
         assert cells[dtype].inferred, cells[dtype].reason
         assert cells[dtype].runs, cells[dtype].reason
         assert cells[dtype].targets, cells[dtype].reason
@@ -67,6 +71,14 @@ def test_a_tosa_operator_works_with_every_combination_of_dtypes_of_the_specifica
     modes = list(tosa_modes(OPS[name]))
     assert modes
     assert [f"{mode.dtypes} ({mode.need}): {mode.reason}" for mode in modes if not mode.works] == []
+
+
+def test_what_passes_make_stands_at_their_stage_and_no_earlier() -> None:
+    assert {name for name in CANONICAL if sample_of(OPS[name]).stage == "integer"} == set(ARITHMETIC)
+    for name in ARITHMETIC:
+        sample = replace(sample_of(OPS[name]), stage="quantized")
+        with pytest.raises(tosaic.SpecViolation, match=f"{name} may not stand at stage quantized"):
+            one_op_graph(OPS[name], "i8", sample).verify()
 
 
 def test_samples_are_of_operators_that_are_and_every_dtype_has_a_column() -> None:
@@ -101,7 +113,7 @@ def operators_of(what: Callable[..., Any], *inputs: Any) -> set[str]:
 
 
 def test_every_canonical_operator_is_reached_by_a_call_of_torch(one_thread_without_traces: None) -> None:
-    reached = {"opaque"}
+    reached = {"opaque", *ARITHMETIC}
     for call in OTHER_CALLS:
         reached |= operators_of(call, torch.randn(4, 8))
     for name, row in ROWS.items():

@@ -39,6 +39,7 @@ DTYPES = ("bool", "i8", "u8", "i16", "i32", "i64", "f8e4m3", "f8e5m2", "f16", "b
 _EXTENSIONS = {"bf16": "+bf16", "f8e4m3": "+fp8e4m3", "f8e5m2": "+fp8e5m2"}
 _ORIGIN = ("", "", "", "", 0)
 _PROFILES = ("FP", "INT", "FP+INT")
+_PROFILE_OF = {"+bf16": "FP", "+fp8e4m3": "FP", "+fp8e5m2": "FP", "+fft": "FP", "+int16": "INT", "+cf": ""}
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,8 @@ class Sample:
         An operator without operands that has to stand before this one.
     by_dtype : mapping
         Other operands or attributes, by the first dtype.
+    stage : str
+        Where a canonical operator stands first.
     """
 
     operands: tuple[Any, ...]
@@ -71,6 +74,7 @@ class Sample:
     results: tuple[int, ...] = ()
     before: str = ""
     by_dtype: Mapping[str, Sample] = field(default_factory=dict)
+    stage: str = "exported"
 
 
 @dataclass(frozen=True)
@@ -169,18 +173,20 @@ X, ROW, IMAGE = (2, 4), (4,), (1, 4, 6, 6)
 _POOL = {"kernel": (2, 2), "stride": (2, 2), "padding": (0, 0), "dilation": (1, 1)}
 _VARIABLE = {"name": "state", "shape": ROW}
 _TOSA_CONV = {"pad": (0, 0, 0, 0), "stride": (1, 1), "dilation": (1, 1)}
+_CONV = {
+    "stride": (1, 1),
+    "pad_before": (0, 0),
+    "pad_after": (0, 0),
+    "dilation": (1, 1),
+    "output_padding": (0, 0),
+}
+_INTEGER_CONV = Sample((IMAGE, ((3, 4, 2, 2), "i8"), None), _CONV, stage="integer")
+_RESCALE = Sample((X,), {"dtype": "i8", "multiplier": (1 << 30,), "shift": (33,)}, stage="integer")
 
 SAMPLES: dict[str, Sample] = {
-    "conv": Sample(
-        (IMAGE, (3, 4, 2, 2), None),
-        {
-            "stride": (1, 1),
-            "pad_before": (0, 0),
-            "pad_after": (0, 0),
-            "dilation": (1, 1),
-            "output_padding": (0, 0),
-        },
-    ),
+    "conv": Sample((IMAGE, (3, 4, 2, 2), None), _CONV),
+    "integer_conv": replace(_INTEGER_CONV, by_dtype={"i16": replace(_INTEGER_CONV, extensions="+int16")}),
+    "rescale": replace(_RESCALE, by_dtype={"i16": replace(_RESCALE, extensions="+int16")}),
     "linear": Sample((X, (3, 4), None)),
     "matmul": Sample((X, (4, 3))),
     "addmm": Sample(((2, 3), X, (4, 3))),
@@ -300,7 +306,7 @@ def one_op_graph(
     Error
         Inference refuses the dtypes.
     """
-    builder = _core.GraphBuilder("one", "tosa" if op.is_tosa else "exported")
+    builder = _core.GraphBuilder("one", "tosa" if op.is_tosa else sample.stage)
     given = iter(dtypes)
     ids = []
     types = []
@@ -355,7 +361,7 @@ def canonical_cells(op: _core.OpInfo) -> Iterator[Cell]:
     """One cell a dtype."""
     sample = sample_of(op)
     for dtype in DTYPES:
-        yield _cell(op, dtype, sample)
+        yield _cell(op, dtype, sample.by_dtype.get(dtype, sample))
 
 
 def _cell(op: _core.OpInfo, dtype: str, sample: Sample) -> Cell:
@@ -372,11 +378,12 @@ def _cell(op: _core.OpInfo, dtype: str, sample: Sample) -> Cell:
         runs, reason = False, _why(error)
     targets: list[str] = []
     extensions = _EXTENSIONS.get(dtype, "") + sample.extensions
+    of_profile = {_PROFILE_OF[f"+{name}"] for name in extensions.split("+")[1:]} - {""}
     for profile in _PROFILES:
         if profile == "FP+INT" and targets:
             break
-        if profile == "INT" and _EXTENSIONS.get(dtype, "") + sample.extensions.replace("+cf", ""):
-            continue  # these extensions belong to profile FP
+        if not of_profile <= set(profile.split("+")):
+            continue  # extensions of the other profile
         try:
             _core.lower(graph, target=f"TOSA-1.0+{profile}{extensions}")
             targets.append(profile)
