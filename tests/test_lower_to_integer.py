@@ -1,0 +1,363 @@
+"""The traps of integer lowering, each by name: from the same integers, against torch's q/dq graph and the
+TOSA reference model.
+
+Every case runs at stage integer and at stage tosa, by the scalar kernels and on each instruction set, and on
+the reference model: all of these agree in every element. Of torch's results they are at most `units` apart.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.ao.quantization.fx._decomposed  # registers quantized_decomposed
+import torch.nn.functional as F
+import tosaic
+from fx.exporting import exported
+from tosaic import _core
+from tosaic.reference_model import run_reference_model
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+Q = torch.ops.quantized_decomposed
+RANGES = {torch.int8: (-128, 127), torch.int16: (-32768, 32767)}
+
+
+def q(x: torch.Tensor, scale: float, zero: int = 0, low: int = -128, high: int = 127) -> torch.Tensor:
+    return Q.quantize_per_tensor(x, scale, zero, low, high, torch.int8)
+
+
+def dq(x: torch.Tensor, scale: float, zero: int = 0, low: int = -128, high: int = 127) -> torch.Tensor:
+    return Q.dequantize_per_tensor(x, scale, zero, low, high, torch.int8)
+
+
+def q16(x: torch.Tensor, scale: float) -> torch.Tensor:
+    return Q.quantize_per_tensor(x, scale, 0, -32768, 32767, torch.int16)
+
+
+def dq16(x: torch.Tensor, scale: float) -> torch.Tensor:
+    return Q.dequantize_per_tensor(x, scale, 0, -32768, 32767, torch.int16)
+
+
+def integers(*shape: int, seed: int = 5, dtype: torch.dtype = torch.int8) -> torch.Tensor:
+    """All of the dtype's range."""
+    low, high = RANGES[dtype]
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(low, high + 1, shape, generator=generator).to(dtype)
+
+
+def weight(*shape: int, seed: int = 6) -> Callable[[], torch.Tensor]:
+    """Dequantizes a weight, by channel."""
+    stored = integers(*shape, seed=seed).clamp(min=-127)
+    scales = torch.rand(shape[0], generator=torch.Generator().manual_seed(seed)) * 0.02 + 0.001
+    zeros = torch.zeros(shape[0], dtype=torch.int64)
+    return lambda: Q.dequantize_per_channel(stored, scales, zeros, 0, -127, 127, torch.int8)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a case; `apart`: the largest distance from torch in units."""
+
+    integer: Any
+    tosa: Any
+    result: np.ndarray[Any, Any]
+    apart: int
+
+    @property
+    def ops(self) -> Counter[str]:
+        return Counter(node.op for node in self.tosa.nodes)
+
+
+def lowered(call: Callable[..., Any], *arrays: torch.Tensor, target: str = "TOSA-1.0+INT") -> Outcome:
+    """Runs the case everywhere."""
+    with torch.no_grad():
+        expected = call(*arrays).numpy()
+        low = tosaic.lower(exported(call, *arrays), target=target)
+    integer = low.stages["canonical"]
+    assert integer.stage == "integer"
+    given = low.arrays(*arrays)
+    reference = run_reference_model(low, *arrays)
+    assert reference.status == "VALID", reference.log
+    result = np.asarray(reference.outputs)
+    assert (result.dtype, result.shape) == (expected.dtype, expected.shape)
+    for graph in (integer, low.graph):
+        for how in ({"reference": True}, *({"isa": isa} for isa in _core.usable_isas())):
+            (got,) = _core.Session(graph, **how).run(given)
+            assert np.count_nonzero(got != result) == 0, (graph.stage, how)
+    apart = np.abs(result.astype(np.int64) - expected.astype(np.int64)).max(initial=0)
+    return Outcome(integer, low.graph, result, int(apart))
+
+
+X = integers(2, 4, 7, 7)
+INSIDE = (0.02, 3)
+WEIGHT = weight(5, 4, 3, 3)
+
+
+def conv(x: torch.Tensor) -> torch.Tensor:
+    """The sums that activations stand behind."""
+    return F.conv2d(dq(x, *INSIDE), WEIGHT())
+
+
+# ---- activations that are fused ----
+
+
+@pytest.mark.parametrize("zero", [-127, -10, 0, 100])
+def test_a_relu_in_front_of_a_zero_point_that_is_not_the_least_integer_bounds_at_it(zero: int) -> None:
+    out = lowered(lambda x: q(F.relu(conv(x)), 0.05, zero), X)
+    assert out.apart <= 1
+    assert out.result.min() == zero
+    assert out.result.max() == 127
+
+
+def test_a_relu_in_front_of_a_range_of_127_never_gives_minus_128() -> None:
+    def call(x: torch.Tensor) -> torch.Tensor:
+        return q(F.relu(conv(x)), 0.05, -127, -127, 127)
+
+    out = lowered(call, X)
+    assert out.apart <= 1
+    assert (out.result.min(), out.result.max()) == (-127, 127)
+
+
+def test_a_range_of_127_without_an_activation_is_a_bound() -> None:
+    out = lowered(lambda x: q(conv(x), 0.01, 0, -127, 127), X)
+    assert out.apart <= 1
+    assert (out.result.min(), out.result.max()) == (-127, 127)
+
+
+@pytest.mark.parametrize(
+    "bound", [lambda x: F.hardtanh(x, -0.33, 0.77), lambda x: x.clamp(max=0.77), F.relu6]
+)
+def test_a_clamp_between_quantizers_bounds_where_its_limits_are_quantized_to(
+    bound: Callable[[torch.Tensor], torch.Tensor],
+) -> None:
+    out = lowered(lambda x: q(bound(conv(x)), 0.05, -7), X)
+    assert out.apart <= 1
+    limits = q(bound(torch.tensor([-1e3, 1e3])), 0.05, -7)
+    assert [out.result.min(), out.result.max()] == limits.tolist()
+
+
+# ---- parameters that differ ----
+
+
+def test_each_operand_of_a_concat_is_brought_to_the_parameters_of_the_result() -> None:
+    def call(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return q(torch.cat([dq(x, 0.05, 3), dq(y, 0.07, -7)], 1), 0.06, 10)
+
+    out = lowered(call, X, integers(2, 3, 7, 7, seed=8))
+    assert out.apart <= 1
+    assert out.ops["tosa.concat"] == 1
+    assert out.ops["tosa.rescale"] + out.ops["tosa.table"] == 2
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_of_addends_whose_scales_are_1000_apart_the_small_one_counts_too(swapped: bool) -> None:
+    large = torch.where(integers(64, 64, seed=1) > 0, 3, 4).to(torch.int8)  # 0 and 1
+    small = integers(64, 64, seed=2)
+
+    def call(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        terms = dq(x, 1.0, 3), dq(y, 0.001, -7)
+        return q(terms[swapped] + terms[not swapped], 0.01, 5)
+
+    out = lowered(call, large, small)
+    assert out.apart <= 1
+    alone = q(dq(small, 0.001, -7), 0.01, 5).numpy()
+    zero = large.numpy() == 3
+    np.testing.assert_allclose(out.result[zero], alone[zero], rtol=0, atol=1)
+    assert len(np.unique(out.result[zero])) > 20
+
+
+def test_a_pair_of_equal_scale_and_another_range_bounds() -> None:
+    out = lowered(lambda x: q(dq(x, 0.1, 2), 0.1, 2, -64, 63), X)
+    assert out.apart == 0
+    assert (out.result.min(), out.result.max()) == (-64, 63)
+
+
+@pytest.mark.parametrize("scale", [-0.1, 0.0, float("nan")])
+def test_a_scale_that_is_no_positive_number_is_refused(scale: float) -> None:
+    with pytest.raises(tosaic.Error, match="scale"):
+        tosaic.lower(exported(lambda x: q(dq(x, scale), 0.1), X), target="TOSA-1.0+INT")
+
+
+# ---- shapes ----
+
+
+@pytest.mark.parametrize("padding", [0, 1])
+@pytest.mark.parametrize("stride", [2, 3])
+def test_a_convolution_whose_division_leaves_a_rest_reads_no_more_than_it_needs(
+    padding: int, stride: int
+) -> None:
+    def call(x: torch.Tensor) -> torch.Tensor:
+        return q(F.conv2d(dq(x, *INSIDE), WEIGHT(), stride=stride, padding=padding), 0.05, 4)
+
+    out = lowered(call, integers(1, 4, 9 + padding, 8 + padding))
+    assert out.apart <= 1
+    (conv,) = [node for node in out.tosa.nodes if node.op == "tosa.conv2d"]
+    height, width = conv.operands[0].shape[1:3]
+    pad = conv.attrs["pad"]
+    assert (height + pad[0] + pad[1] - 3) % stride == 0
+    assert (width + pad[2] + pad[3] - 3) % stride == 0
+
+
+def test_a_depthwise_convolution_of_a_quantized_input_makes_several_channels_of_each() -> None:
+    filters = weight(12, 1, 3, 3)
+
+    def call(x: torch.Tensor) -> torch.Tensor:
+        return q(F.conv2d(dq(x, *INSIDE), filters(), padding=1, groups=4), 0.05, 4)
+
+    out = lowered(call, X)
+    assert out.apart <= 1
+    (conv,) = [node for node in out.tosa.nodes if node.op == "tosa.depthwise_conv2d"]
+    assert conv.operands[1].shape == (3, 3, 4, 3)
+
+
+@pytest.mark.parametrize("channels", [1, 6])
+def test_a_convolution_of_one_channel_is_the_same_in_both_orders(channels: int) -> None:
+    filters = weight(channels, 1, 3, 3)
+
+    def call(x: torch.Tensor) -> torch.Tensor:
+        return q(F.conv2d(dq(x, *INSIDE), filters(), padding=1), 0.03, 4)
+
+    out = lowered(call, integers(2, 1, 8, 9))
+    assert out.apart <= 1
+    assert out.ops["tosa.transpose"] <= (1 if channels > 1 else 0)
+
+
+# ---- sums ----
+
+
+def test_products_of_the_least_integers_are_summed_up_to_the_last_that_fits() -> None:
+    depth = 2**17 - 1  # times 2^14: 2^31 - 2^14
+    least = torch.full((1, depth), -128, dtype=torch.int8)
+
+    def call(x: torch.Tensor) -> torch.Tensor:
+        return q(F.linear(dq(x, 0.5), dq(least, 0.25)), 2.0**21, 0)
+
+    assert lowered(call, least).result.item() == 128 - 1  # 2^31 / 8 / 2^21 = 128, bounded
+    assert lowered(lambda x: q(F.linear(dq(x, 0.5), dq(least, 0.25)), 2.0**22, 0), least).result.item() == 64
+
+
+def test_a_sum_that_may_leave_32_bits_is_refused_by_name() -> None:
+    least = torch.full((1, 2**17), -128, dtype=torch.int8)
+    program = exported(lambda x: q(F.linear(dq(x, 0.5), dq(least, 0.25)), 2.0**22, 0), least)
+    graph = _core.run_pass("fold-qdq", tosaic.from_exported(program).graph)
+    (left,) = _core.explain_integers(graph)
+    assert "'linear' is left to floats: the sums of channel 0 may leave i32" in left["what"]
+
+
+def test_an_average_pool_does_not_count_its_padding_where_it_is_told_so() -> None:
+    def call(x: torch.Tensor) -> torch.Tensor:
+        return q(F.avg_pool2d(dq(x, 0.05, 40), 3, 2, 1, count_include_pad=False), 0.03, -9)
+
+    out = lowered(call, X)
+    assert out.apart <= 1
+    constant = lowered(call, torch.full((1, 1, 5, 5), 100, dtype=torch.int8))
+    assert np.unique(constant.result).tolist() == [60 * 0.05 // 0.03 - 9]
+
+
+def test_an_average_pool_counts_its_padding_where_it_is_told_so() -> None:
+    def call(x: torch.Tensor) -> torch.Tensor:
+        return q(F.avg_pool2d(dq(x, 0.05, 40), 3, 2, 1), 0.03, -9)
+
+    assert lowered(call, X).apart <= 1
+    assert len(np.unique(lowered(call, torch.full((1, 1, 5, 5), 100, dtype=torch.int8)).result)) == 3
+
+
+# ---- composites ----
+
+
+@pytest.mark.parametrize("classes", [1, 2, 3, 1001])
+def test_a_softmax_is_within_a_unit_for_few_classes_and_for_many(classes: int) -> None:
+    out = lowered(lambda x: q(F.softmax(dq(x, 0.1, 3), -1), 1 / 256, -128), integers(6, classes))
+    assert out.apart <= 1
+    if classes == 1:
+        assert (out.result == 127).all()
+
+
+def test_a_softmax_of_equal_classes_gives_each_the_same() -> None:
+    for classes in (2, 4, 1001):
+        same = torch.full((2, classes), 127, dtype=torch.int8)
+        out = lowered(lambda x: q(F.softmax(dq(x, 0.1, 3), -1), 2**-14, -128), same)
+        assert out.apart <= 1
+        assert len(np.unique(out.result)) == 1
+
+
+@pytest.mark.parametrize("level", [-128, 17, 127])
+def test_a_layer_norm_of_constant_rows_gives_its_bias(level: int) -> None:
+    bias = torch.linspace(-1, 1, 64)
+    rows = torch.full((3, 64), level, dtype=torch.int8)
+    out = lowered(
+        lambda x: q(F.layer_norm(dq(x, 0.05, 3), (64,), torch.full((64,), -2.0), bias), 0.01, 5), rows
+    )
+    assert out.apart <= 1
+    np.testing.assert_allclose(out.result, np.broadcast_to(q(bias, 0.01, 5).numpy(), (3, 64)), atol=1)
+
+
+def test_a_layer_norm_of_rows_that_hardly_differ_is_within_a_unit() -> None:
+    rows = torch.full((4, 64), 17, dtype=torch.int8)
+    rows[:, 3] = 18
+    rows[2, 5] = 100
+    assert lowered(lambda x: q(F.layer_norm(dq(x, 0.05, 3), (64,)), 0.05, -100), rows).apart <= 1
+
+
+# ---- sharing ----
+
+
+def test_a_dequantize_that_several_read_is_each_of_their_operands() -> None:
+    filters = weight(4, 4, 1, 1)
+
+    def call(x: torch.Tensor) -> torch.Tensor:
+        number = dq(x, *INSIDE)
+        left = q(torch.tanh(number), 0.008, 0)
+        right = q(F.conv2d(number, filters()), 0.02, -7)
+        return q(torch.cat([dq(left, 0.008, 0), dq(right, 0.02, -7), number]), 0.03, 0)
+
+    out = lowered(call, X)
+    assert out.apart <= 1
+    assert out.ops["tosa.table"] == out.ops["tosa.conv2d"] == 1
+
+
+def test_a_quantized_parameter_serves_two_operators_with_its_own_scale() -> None:
+    stored = integers(8, 8, seed=3)
+
+    def call(x: torch.Tensor) -> torch.Tensor:
+        matrix = dq(stored, 0.01, 2)
+        first = q(F.linear(dq(x, *INSIDE), matrix), 0.1, 4)
+        second = q(F.linear(dq(first, 0.1, 4), matrix), 0.3, -3)
+        return q(dq(second, 0.3, -3) * matrix, 0.05, 7)
+
+    out = lowered(call, integers(8, 8))
+    assert out.apart <= 1
+    weights = {node.operands[1].name for node in out.tosa.nodes if node.op == "tosa.conv2d"}
+    assert len(weights) == 1
+
+
+@pytest.mark.parametrize("factor", [3, 0.1, -1.7, 0])
+def test_a_product_with_a_scalar_is_rounded_once(factor: float) -> None:
+    out = lowered(lambda x: q(dq(x, 0.05, 3) * factor, 0.07, -5), X)
+    assert out.apart <= 1
+    assert len(out.tosa) <= 1 + (factor == 0)
+
+
+def test_a_convolution_in_16_bits_has_sums_of_48() -> None:
+    bias = torch.linspace(-1, 1, 5)
+
+    def call(x: torch.Tensor) -> torch.Tensor:
+        return q16(F.conv2d(dq16(x, 0.001), WEIGHT(), bias), 0.002)
+
+    out = lowered(call, integers(1, 4, 6, 6, dtype=torch.int16), target="TOSA-1.0+INT+int16")
+    assert out.apart <= 2
+
+
+def test_a_bias_of_a_convolution_in_16_bits_may_be_beyond_32_bits() -> None:
+    bias = torch.tensor([-3e3, 1e3, 0.0, 1.0, 3e3])  # in units of 1e-6 * weight scale: up to 3e12
+
+    def call(x: torch.Tensor) -> torch.Tensor:
+        return q16(F.conv2d(dq16(x, 1e-6), WEIGHT(), bias), 0.1)
+
+    out = lowered(call, integers(1, 4, 6, 6, dtype=torch.int16), target="TOSA-1.0+INT+int16")
+    assert out.apart <= 2
+    assert [int(v) for v in out.result[0, :, 0, 0]] == pytest.approx((bias / 0.1).tolist(), abs=2)
