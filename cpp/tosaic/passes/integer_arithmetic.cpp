@@ -188,13 +188,7 @@ Real quantized_factor(IntegerLowering& l, const Term& term) {
   return {made.id, {unit}, 0, made.range};
 }
 
-Real one_scale(IntegerLowering& l, const Real& x) {
-  if (!x.axis) return x;
-  const double largest = *std::max_element(x.scales.begin(), x.scales.end());
-  const Real wide = l.widened(x);
-  return l.rescaled(wide, DType::kI32,
-                    largest * std::max(1.0, std::ldexp(static_cast<double>(wide.magnitude()), -29)));
-}
+Real one_scale(IntegerLowering& l, const Real& x) { return x.axis ? l.rescaled_to_one(x) : x; }
 
 Real multiplied(IntegerLowering& l, const Real& x, const Term& by) {
   if (by.real) return product(l, one_scale(l, x), *by.real);
@@ -281,6 +275,13 @@ Real plus(IntegerLowering& l, const Real& x, std::size_t i, const Shape& own) {
   addend.shape = own;
   if (addend.real) addend.real->id = l.reshape(addend.real->id, own);
   return added(l, {one_scale(l, x), {}, l.type(x.id).shape, 1}, addend, false);
+}
+
+double unit_for(double size) { return size == 0 ? 1.0 : std::ldexp(1.0, std::ilogb(size) + 1 - kSumBits); }
+
+Real total(IntegerLowering& l, const Real& a, const Real& b) {
+  return added(l, {one_scale(l, a), {}, l.type(a.id).shape, 1}, {one_scale(l, b), {}, l.type(b.id).shape, 1},
+               false);
 }
 
 Real difference(IntegerLowering& l, const Real& a, const Real& b) {

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "tosaic/passes/integer_lowering.h"
+#include "tosaic/passes/integer_math.h"
 #include "tosaic/quant/quantize.h"
 
 namespace tosaic::passes {
@@ -20,11 +20,23 @@ struct Weight {
 
 DType accumulator(DType input) { return input == DType::kI8 ? DType::kI32 : DType::kI48; }
 
-Real input_of(IntegerLowering& l, std::size_t i) {
-  Real x = l.real_with_one_scale(i);
+// Operand i in 8 bits, or in 16 where the target has them; else in two parts of 8 bits that add up to it.
+std::vector<Real> parts_of(IntegerLowering& l, std::size_t i) {
+  const Real x = l.real_with_one_scale(i);
   const DType dtype = l.type(x.id).dtype;
-  if (dtype == DType::kI8 || dtype == DType::kI16) return x;
-  return l.rescaled(x, DType::kI16, x.scale() * std::max(1.0, static_cast<double>(x.magnitude()) / 32767.0));
+  if (dtype == DType::kI8 || (dtype == DType::kI16 && l.options().wide_integers)) return {x};
+  if (l.options().wide_integers) {
+    const double ratio = static_cast<double>(x.magnitude()) / 32767.0;
+    return {l.rescaled(x, DType::kI16, x.scale() * std::max(1.0, ratio))};
+  }
+  constexpr std::int64_t kLargest = 127 * 128 + 63;
+  const double ratio = static_cast<double>(x.magnitude()) / static_cast<double>(kLargest);
+  const Real y = l.rescaled(l.widened(x), DType::kI32, x.scale() * std::max(1.0, ratio));
+  IntegerMath m(l);
+  const ValueId upper = m.right(m.add(y.id, 64), 7);
+  const ValueId lower = m.sub(y.id, m.left(upper, 7));
+  return {{l.cast(upper, DType::kI8), {std::ldexp(y.scale(), 7)}, 0, {-127, 127}},
+          {l.cast(lower, DType::kI8), {y.scale()}, 0, {-64, 63}}};
 }
 
 // `axis`: of the result channels, which repeat for each group; `repeat`: how often.
@@ -84,11 +96,12 @@ struct Sums {
 };
 
 // Scales, bias and range of the sums; `channels` result channels.
-Sums sums_of(IntegerLowering& l, const Real& x, const Weight& weight, std::size_t channels, DType dtype) {
+Sums sums_of(IntegerLowering& l, const Real& x, const Weight& weight, std::size_t channels, DType dtype,
+             bool with_bias) {
   Sums out;
   out.scales = quant::accumulator_scales(x.scale(), weight.scales);
   std::vector<std::int64_t> bias(channels, 0);
-  if (l.has(2)) {
+  if (with_bias && l.has(2)) {
     bias = bias_values(l, 2, out.scales, dtype);
     out.bias = l.constant(dtype, {static_cast<std::int64_t>(bias.size())}, bias);
   }
@@ -114,20 +127,20 @@ Real as_real(ValueId id, Sums sums, std::size_t axis) {
   return out;
 }
 
-}  // namespace
+// The sum of what `contract` makes of each part; the bias joins the first.
+template <class Contract>
+Lowered over_parts(IntegerLowering& l, const std::vector<Real>& parts, Contract&& contract) {
+  Real sum = contract(parts.front(), true);
+  for (std::size_t k = 1; k < parts.size(); ++k) sum = total(l, sum, contract(parts[k], false));
+  return sum;
+}
 
-Lowered integer_conv(IntegerLowering& l) {
+Real convolved(IntegerLowering& l, const Real& x, bool with_bias) {
   const auto& attrs = l.attrs<ConvAttrs>();
-  const Shape& shape = l.operand_type(1).shape;
-  if (shape.size() == 3 || l.operand_type(0).rank() != shape.size() ||
-      (attrs.transposed && shape.size() == 5))
-    throw NoIntegerForm("its rank");  // expanded to one that has
-  const Real x = input_of(l, 0);
-  const std::size_t axis = attrs.transposed ? 1 : 0;
-  const Weight weight = weight_of(l, 1, axis, attrs.transposed ? attrs.groups : 1);
+  const Weight weight = weight_of(l, 1, attrs.transposed ? 1 : 0, attrs.transposed ? attrs.groups : 1);
   const DType dtype = accumulator(l.type(x.id).dtype);
   const auto channels = static_cast<std::size_t>(l.result_type().shape[1]);
-  const Sums sums = sums_of(l, x, weight, channels, dtype);
+  const Sums sums = sums_of(l, x, weight, channels, dtype, with_bias);
   const IntegerConvAttrs conv{attrs, x.zero_point, weight.real.zero_point};
   std::vector<ValueId> operands{x.id, weight.real.id};
   if (sums.bias.valid()) operands.push_back(sums.bias);
@@ -135,15 +148,14 @@ Lowered integer_conv(IntegerLowering& l) {
 }
 
 // (.., I) x (O, I) as a convolution of pixels.
-Lowered integer_linear(IntegerLowering& l) {
+Real row_products(IntegerLowering& l, const Real& x, bool with_bias) {
   const Shape& shape = l.operand_type(1).shape;
-  const Real x = input_of(l, 0);
   const Weight weight = weight_of(l, 1, 0, 1);
   const DType dtype = accumulator(l.type(x.id).dtype);
   const std::int64_t out = shape[0], in = shape[1];
   const Shape& result = l.result_type().shape;
   const std::int64_t rows = num_elements(result) / std::max<std::int64_t>(out, 1);
-  Sums sums = sums_of(l, x, weight, static_cast<std::size_t>(out), dtype);
+  Sums sums = sums_of(l, x, weight, static_cast<std::size_t>(out), dtype, with_bias);
   if (!sums.bias.valid()) sums.bias = l.constant(dtype, {1}, {0});
   const TosaConvAttrs conv{{0, 0, 0, 0}, {1, 1}, {1, 1}, x.zero_point, weight.real.zero_point, dtype, false};
   const ValueId pixels = l.reshape(x.id, {1, rows, 1, in});
@@ -152,8 +164,7 @@ Lowered integer_linear(IntegerLowering& l) {
   return as_real(l.reshape(product, result), sums, result.size() - 1);
 }
 
-Lowered integer_matmul(IntegerLowering& l) {
-  const Real a = input_of(l, 0), b = input_of(l, 1);
+Real matrix_product(IntegerLowering& l, const Real& a, const Real& b) {
   const auto as_i16 = [&](const Real& x) {
     return l.type(x.id).dtype == DType::kI16 ? x : l.rescaled(x, DType::kI16, x.scale());
   };
@@ -187,7 +198,30 @@ Lowered integer_matmul(IntegerLowering& l) {
   const TosaMatmulAttrs attrs{left.zero_point, right.zero_point, std::nullopt};
   const ValueId product = l.emit(Op::kTosaMatmul, attrs, {x, y});
   const auto bound = static_cast<std::int64_t>(most);
-  return Real{l.reshape(product, l.result_type().shape), {left.scale() * right.scale()}, 0, {-bound, bound}};
+  return {l.reshape(product, l.result_type().shape), {left.scale() * right.scale()}, 0, {-bound, bound}};
+}
+
+}  // namespace
+
+Lowered integer_conv(IntegerLowering& l) {
+  const Shape& shape = l.operand_type(1).shape;
+  if (shape.size() == 3 || l.operand_type(0).rank() != shape.size() ||
+      (l.attrs<ConvAttrs>().transposed && shape.size() == 5))
+    throw NoIntegerForm("its rank");  // expanded to one that has
+  return over_parts(l, parts_of(l, 0), [&](const Real& x, bool first) { return convolved(l, x, first); });
+}
+
+Lowered integer_linear(IntegerLowering& l) {
+  return over_parts(l, parts_of(l, 0), [&](const Real& x, bool first) { return row_products(l, x, first); });
+}
+
+Lowered integer_matmul(IntegerLowering& l) {
+  const std::vector<Real> rights = parts_of(l, 1);
+  return over_parts(l, parts_of(l, 0), [&](const Real& left, bool) {
+    Real sum = matrix_product(l, left, rights.front());
+    for (std::size_t k = 1; k < rights.size(); ++k) sum = total(l, sum, matrix_product(l, left, rights[k]));
+    return sum;
+  });
 }
 
 }  // namespace tosaic::passes

@@ -100,6 +100,7 @@ IntegerLowering::IntegerLowering(const Graph& source, const PassOptions& options
 }
 
 Graph IntegerLowering::run() {
+  find_ends();
   for (const Input& input : source_->inputs()) {
     const Value& value = source_->value(input.value);
     TensorType type = value.type;
@@ -169,11 +170,14 @@ Real IntegerLowering::real_of(ValueId id) {
 
 Real IntegerLowering::real_with_one_scale(std::size_t i) {
   const Real x = real(i);
-  if (!x.axis) return x;
+  return x.axis ? rescaled_to_one(x) : x;
+}
+
+// In i32, with the bits of the coarsest channel.
+Real IntegerLowering::rescaled_to_one(const Real& x) {
   const double largest = *std::max_element(x.scales.begin(), x.scales.end());
-  Real apart = widened(x);
-  const double unit = largest * std::max(1.0, std::ldexp(static_cast<double>(apart.magnitude()), -29));
-  return rescaled(apart, DType::kI32, unit);
+  return rescaled(x, DType::kI32,
+                  largest * std::max(1.0, std::ldexp(static_cast<double>(x.magnitude()), -29)));
 }
 
 std::vector<double> IntegerLowering::numbers(std::size_t i) const {
@@ -210,9 +214,22 @@ std::vector<double> IntegerLowering::numbers(std::size_t i) const {
   return out;
 }
 
+// A number that somebody reads as a float.
+ValueId IntegerLowering::dequantized(const Real& x, ValueId id) {
+  const Real y = type(x.id).dtype == DType::kI48 || x.axis ? rescaled_to_one(x) : x;
+  const ValueRange limits = *integer_limits(type(y.id).dtype);
+  const DequantizeAttrs attrs{DType::kF32, std::nullopt, limits.low,
+                              limits.high, {y.scale()},  {y.zero_point}};
+  const ValueId operands[] = {y.id};
+  const Node* producer = source_->producer(id);
+  return out_.add(Op::kDequantize, attrs, operands, producer != nullptr ? producer->origin : origin_,
+                  source_->value(id).name);
+}
+
 ValueId IntegerLowering::mapped(ValueId id) {
   if (!id.valid()) return id;
   Form& form = forms_[id.index()];
+  if (!form.id.valid() && form.real) form.id = dequantized(*form.real, id);
   if (form.id.valid()) return form.id;
   const Value& value = source_->value(id);
   ConstantRef constant = value.constant;
@@ -439,8 +456,53 @@ void IntegerLowering::lower(const Node& node) {
   origin_ = node.origin;
   name_ = source_->node_name(node);
   if (node.op == Op::kQuantize || node.op == Op::kDequantize) return keep_border(node);
-  if (!means_numbers(*source_, node) || keeps_numbers(*source_, node)) return keep(node);
-  lower_numbers(node);
+  if (keeps_numbers(*source_, node)) return keep(node);
+  if (means_numbers(*source_, node) || continues(node)) return lower_numbers(node);
+  keep(node);
+}
+
+// Operators between dequantize and quantize nodes, on numbers that nobody else reads as floats; all of them
+// where there are no floats.
+bool IntegerLowering::may_be_real(ValueId id) const {
+  return source_->type(id).dtype == DType::kF32 &&
+         (!options_.float_arithmetic || ends_quantized_[id.index()]);
+}
+
+// An operator over floats whose operands are known as integers.
+bool IntegerLowering::continues(const Node& node) const {
+  if (is_foreign(node.op) || !node.regions.empty() || info(node.op).has(kEffect)) return false;
+  bool any = false;
+  for (const ValueId id : source_->operands(node)) {
+    if (!id.valid() || !is_float(source_->type(id).dtype)) continue;
+    const bool real = forms_[id.index()].real.has_value();
+    if (!real && source_->value(id).kind != ValueKind::kConstant) return false;
+    any = any || real;
+  }
+  for (std::uint32_t r = 0; r < node.result_count; ++r) {
+    const ValueId result = source_->result(node, r);
+    if (is_float(source_->type(result).dtype) && !may_be_real(result)) return false;
+  }
+  return any;
+}
+
+// By value: every reader quantizes it, at once or behind other operators.
+void IntegerLowering::find_ends() {
+  ends_quantized_.assign(source_->values().size(), true);
+  for (const Output& output : source_->outputs()) ends_quantized_[output.value.index()] = false;
+  const std::span<const Node> nodes = source_->nodes();
+  for (std::size_t n = nodes.size(); n-- > 0;) {
+    const Node& node = nodes[n];
+    if (node.op == Op::kQuantize && !Graph::attrs<QuantizeAttrs>(node).axis) continue;
+    bool ends = !is_foreign(node.op) && node.regions.empty() && node.op != Op::kQuantize;
+    for (std::uint32_t r = 0; r < node.result_count; ++r) {
+      const ValueId result = source_->result(node, r);
+      const TensorType& type = source_->type(result);
+      ends = ends && (type.qparams || (is_float(type.dtype) ? ends_quantized_[result.index()] : true));
+    }
+    if (ends) continue;
+    for (const ValueId id : source_->operands(node))
+      if (id.valid()) ends_quantized_[id.index()] = false;
+  }
 }
 
 void IntegerLowering::keep(const Node& node) {
@@ -468,7 +530,7 @@ void IntegerLowering::keep_border(const Node& node) {
   const QParamsRef& label = source_->type(integers).qparams;
   const bool is_carried = label && carried(*label);
   const DType storage = source_->type(integers).dtype;
-  const ValueId operands[] = {mapped(source_->operands(node)[0])};
+  const ValueId from = source_->operands(node)[0];
   const auto signed_attrs = [&](auto attrs) {
     if (!is_carried) return attrs;
     const std::int64_t offset = carried_offset(storage);
@@ -479,12 +541,26 @@ void IntegerLowering::keep_border(const Node& node) {
   };
   ValueId& made = forms_[node.first_result].id;
   if (node.op == Op::kDequantize) {
-    made = out_.add(Op::kDequantize, signed_attrs(Graph::attrs<DequantizeAttrs>(node)), operands, node.origin,
-                    name_);
+    const auto& attrs = Graph::attrs<DequantizeAttrs>(node);
+    if (is_carried && attrs.dtype == DType::kF32 && !attrs.axis) {  // made where somebody reads the float
+      const QParams read =
+          signed_attrs(QParams{storage, label->qmin, label->qmax, {}, attrs.scales, attrs.zero_points});
+      forms_[node.first_result].real =
+          Real{mapped(from), read.scales, read.zero_points.front(), {read.qmin, read.qmax}};
+      return;
+    }
+    const ValueId operands[] = {mapped(from)};
+    made = out_.add(Op::kDequantize, signed_attrs(attrs), operands, node.origin, name_);
+    return;
+  }
+  if (const std::optional<Real> real = forms_[from.index()].real; real && is_carried && !label->axis) {
+    target_ = carried(*label);
+    give(node, 0, *real);
     return;
   }
   QuantizeAttrs attrs = signed_attrs(Graph::attrs<QuantizeAttrs>(node));
   if (is_carried) attrs.dtype = carried(*label)->storage;
+  const ValueId operands[] = {mapped(from)};
   made = out_.add(Op::kQuantize, attrs, operands, node.origin, name_);
   if (label) out_.set_qparams(made, is_carried ? std::make_shared<const QParams>(*carried(*label)) : label);
 }
@@ -493,12 +569,12 @@ void IntegerLowering::lower_numbers(const Node& node) {
   try {
     for (const ValueId id : source_->operands(node))
       if (id.valid() && source_->type(id).dtype == DType::kF32 && !source_->type(id).qparams &&
-          source_->value(id).kind != ValueKind::kConstant)
+          !forms_[id.index()].real && source_->value(id).kind != ValueKind::kConstant)
         throw NoIntegerForm("operand '" + source_->value(id).name + "' is a float");
     for (std::uint32_t r = 0; r < node.result_count; ++r) {
       const TensorType& type = source_->type(source_->result(node, r));
       const std::string& result = source_->value(source_->result(node, r)).name;
-      if (!type.qparams && is_float(type.dtype))
+      if (!type.qparams && is_float(type.dtype) && !may_be_real(source_->result(node, r)))
         throw NoIntegerForm("result '" + result + "' is read as a float");
       if (!type.qparams) continue;
       const std::optional<QParams> label = carried(*type.qparams);
@@ -506,13 +582,24 @@ void IntegerLowering::lower_numbers(const Node& node) {
         throw NoIntegerForm("result '" + result + "' is quantized in a way that no integer arithmetic has");
       if (label->axis) throw NoIntegerForm("result '" + result + "' is quantized by channel");
     }
-    if (!lower_by_rule(node) && !lower_expanded(node))
-      throw NoIntegerForm("there is no integer arithmetic for it");
+    lower_somehow(node);
   } catch (const NoIntegerForm& why) {
     leave(node, why.reason());
   } catch (const QuantMismatch& why) {
     leave(node, why.parts().what);
   }
+}
+
+// By its rule, or by those of its parts.
+void IntegerLowering::lower_somehow(const Node& node) {
+  std::optional<NoIntegerForm> first;
+  try {
+    if (lower_by_rule(node)) return;
+  } catch (const NoIntegerForm& why) {
+    first = why;
+  }
+  if (lower_expanded(node)) return;
+  throw first ? *first : NoIntegerForm("there is no integer arithmetic for it");
 }
 
 void IntegerLowering::leave(const Node& node, const std::string& reason) {

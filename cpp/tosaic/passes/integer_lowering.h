@@ -87,6 +87,8 @@ class IntegerLowering {
   // The parameters of the result, one scale and zero point; 8-bit unsigned ones are carried as signed.
   [[nodiscard]] const QParams* target() const { return target_ ? &*target_ : nullptr; }
 
+  [[nodiscard]] const PassOptions& options() const { return options_; }
+
   // ---- emitting on behalf of the node ----
   [[nodiscard]] const Graph& out() const { return out_; }
   [[nodiscard]] const TensorType& type(ValueId id) const { return out_.type(id); }
@@ -102,6 +104,8 @@ class IntegerLowering {
   // By multiplier and shift to another dtype, scale and zero point. Values that the multiplier is not defined
   // for are bounded first where they saturate anyway. The result's range is exact.
   Real rescaled(const Real& x, DType dtype, double scale, std::int64_t zero_point = 0);
+  // Sums by channel in i32 and one scale.
+  [[nodiscard]] Real rescaled_to_one(const Real& x);
   // i32 less the zero point, same scale.
   Real widened(const Real& x);
   // i32 whose magnitude is at most 2^bits, by a coarser scale if need be.
@@ -131,6 +135,11 @@ class IntegerLowering {
   [[nodiscard]] bool lower_expanded(const Node& node);
   void lower_inside(const Graph& inner, const std::vector<ValueId>& inputs, const Node& node);
   [[nodiscard]] Real real_of(ValueId id);
+  [[nodiscard]] ValueId dequantized(const Real& x, ValueId id);
+  void find_ends();
+  [[nodiscard]] bool may_be_real(ValueId id) const;
+  [[nodiscard]] bool continues(const Node& node) const;
+  void lower_somehow(const Node& node);
   void leave(const Node& node, const std::string& reason);
   void keep(const Node& node);
   void keep_border(const Node& node);
@@ -146,8 +155,9 @@ class IntegerLowering {
   OriginRef origin_;
   std::string name_;
   std::optional<QParams> target_;
-  std::vector<Form> forms_;      // by value of *source_
-  std::vector<ValueId> floats_;  // by value: dequantized
+  std::vector<bool> ends_quantized_;  // by value of the program
+  std::vector<Form> forms_;           // by value of *source_
+  std::vector<ValueId> floats_;       // by value: dequantized
   std::vector<ErrorParts> left_;
 };
 
@@ -161,7 +171,9 @@ class IntegerLowering {
 [[nodiscard]] Lowered integer_matmul(IntegerLowering& l);
 [[nodiscard]] Lowered integer_sum(IntegerLowering& l);  // sum, mean: integer_reduction.cpp
 [[nodiscard]] Lowered integer_avg_pool(IntegerLowering& l);
-[[nodiscard]] Lowered integer_choice(IntegerLowering& l);    // amax, amin, max_pool, argmax
+[[nodiscard]] Lowered integer_choice(IntegerLowering& l);  // amax, amin, max_pool, argmax
+[[nodiscard]] Lowered integer_logsumexp(IntegerLowering& l);
+[[nodiscard]] Lowered integer_resize(IntegerLowering& l);    // integer_resize.cpp
 [[nodiscard]] Lowered integer_movement(IntegerLowering& l);  // integer_movement.cpp
 [[nodiscard]] Lowered integer_where(IntegerLowering& l);
 [[nodiscard]] Lowered integer_add(IntegerLowering& l);  // add, sub: integer_arithmetic.cpp
@@ -174,8 +186,13 @@ class IntegerLowering {
 [[nodiscard]] Real times(IntegerLowering& l, const Real& x, std::size_t i, const Shape& own);
 [[nodiscard]] Real plus(IntegerLowering& l, const Real& x, std::size_t i, const Shape& own);
 [[nodiscard]] Real difference(IntegerLowering& l, const Real& a, const Real& b);
+[[nodiscard]] Real total(IntegerLowering& l, const Real& a, const Real& b);
+// i32 in a unit that leaves room for numbers of this size.
+[[nodiscard]] double unit_for(double size);
 // Elementwise functions of one or two tensors, from the float kernels: integer_table.cpp. Nothing where the
 // node is no such function.
 [[nodiscard]] std::optional<Lowered> tabulated(IntegerLowering& l);
+// Functions of one number of more bits: integer_function.cpp.
+[[nodiscard]] std::optional<Lowered> integer_function(IntegerLowering& l);
 
 }  // namespace tosaic::passes

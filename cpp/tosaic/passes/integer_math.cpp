@@ -5,8 +5,10 @@
 namespace tosaic::passes {
 namespace {
 
-constexpr std::int64_t kFewTerms = 256;  // whose 22 bits each are enough
+constexpr std::int64_t kFewTerms = 256;     // whose 22 bits each are enough
+constexpr std::int64_t kManyTerms = 65535;  // of 15 bits each
 constexpr int kHalfBits = 15;
+constexpr double kLn2 = 0.69314718055994530942;
 
 }  // namespace
 
@@ -38,14 +40,43 @@ int IntegerMath::fewer_bits(std::int64_t count) {
 }
 
 ValueId IntegerMath::sum30(ValueId a, std::int64_t axis, std::int64_t count) {
-  const int fewer = fewer_bits(count);
-  if (count == 1) return a;
-  if (count <= kFewTerms) return sum(right(a, fewer, true), axis);
-  if (fewer > kHalfBits) throw NoIntegerForm("it sums " + std::to_string(count) + " terms");
+  return sum_less(a, axis, count, fewer_bits(count));
+}
+
+// divided by 2^fewer
+ValueId IntegerMath::sum_less(ValueId a, std::int64_t axis, std::int64_t count, int fewer) {
+  if (count == 1) return right(a, fewer, true);
+  if (count <= kFewTerms && fewer <= fewer_bits(kFewTerms)) return sum(right(a, fewer, true), axis);
+  if (count > kManyTerms) {  // more than 31 bits hold of halves
+    const ValueId first = l_.emit(Op::kSlice, SliceAttrs{axis, 0, kManyTerms, 1}, {a});
+    const ValueId rest = l_.emit(Op::kSlice, SliceAttrs{axis, kManyTerms, count, 1}, {a});
+    return add(sum_less(first, axis, kManyTerms, fewer), sum_less(rest, axis, count - kManyTerms, fewer));
+  }
   const std::int64_t mask = (std::int64_t{1} << kHalfBits) - 1;
   const ValueId upper = sum(right(a, kHalfBits), axis), lower = sum(bits(a, mask), axis);
   const ValueId carried = add(upper, right(lower, kHalfBits));
+  if (fewer >= kHalfBits) return right(carried, fewer - kHalfBits);
   return add(left(carried, kHalfBits - fewer), right(bits(lower, mask), fewer));
+}
+
+ValueId IntegerMath::exp30(const Real& d) {
+  constexpr std::int64_t kFew = 256;
+  if (-d.range.low < kFew) {
+    std::vector<std::int64_t> entries;
+    for (std::int64_t q = d.range.low; q <= 0; ++q)
+      entries.push_back(std::llround(std::ldexp(std::exp(static_cast<double>(q) * d.scale()), kExpBits)));
+    return lookup(add(d.id, -d.range.low), entries);
+  }
+  constexpr int kFraction = 16;
+  constexpr std::int64_t kLeast = -31;  // 2^-31 rounds to nothing
+  Real octaves = l_.rescaled(d, DType::kI32, std::ldexp(kLn2, -kFraction));
+  octaves.id = l_.bounded(octaves.id, octaves.range, {kLeast << kFraction, 0});
+  std::vector<std::int64_t> entries;
+  for (int f = 0; f < 1 << kFraction; ++f)
+    entries.push_back(std::llround(std::ldexp(std::exp2(std::ldexp(f, -kFraction)), kExpBits - 1)));
+  const ValueId mantissa = lookup(bits(octaves.id, (1 << kFraction) - 1), entries);  // in [2^29, 2^30)
+  const ValueId shift = sub(0, right(octaves.id, kFraction));                        // 0 .. 31
+  return left(right(mantissa, shift, true), 1);
 }
 
 IntegerMath::Scaled IntegerMath::normalized(ValueId v, bool even) {

@@ -45,6 +45,11 @@ class IntegerMath {
   ValueId sum30(ValueId a, std::int64_t axis, std::int64_t count);
   [[nodiscard]] static int fewer_bits(std::int64_t count);
 
+  // exp of numbers that are not positive, in units of 2^-30. Few different ones are tabulated; of others, the
+  // powers of two within an octave are, and shifted.
+  static constexpr int kExpBits = 30;
+  ValueId exp30(const Real& d);
+
   // v = mantissa / 2^shift with the mantissa in [2^30, 2^31), or with an even shift in [2^29, 2^31); v >= 1.
   struct Scaled {
     ValueId mantissa, shift;
@@ -56,6 +61,8 @@ class IntegerMath {
   ValueId of_mantissa(ValueId mantissa, const Function& f, bool even = false);
 
  private:
+  ValueId sum_less(ValueId a, std::int64_t axis, std::int64_t count, int fewer);
+
   IntegerLowering& l_;
 };
 

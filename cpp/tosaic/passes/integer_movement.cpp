@@ -14,18 +14,36 @@ bool is_number(const IntegerLowering& l, std::size_t i) {
   return l.has(i) && is_float(l.operand_type(i).qparams ? DType::kF32 : l.operand_type(i).dtype);
 }
 
-// The parameters that the operands are moved in: the result's, or those of the first number.
+bool is_constant(const IntegerLowering& l, std::size_t i) {
+  return l.source().value(l.operand(i)).kind == ValueKind::kConstant;
+}
+
+// The parameters that the operands are moved in: the result's, or those that all of them have, or i32 in a
+// unit for the largest.
 QParams common_parameters(IntegerLowering& l, const std::vector<std::size_t>& numbers) {
   if (l.target() != nullptr) return *l.target();
+  std::optional<QParams> common;
+  bool equal = true;
+  double size = 0;
   for (const std::size_t i : numbers) {
-    if (!l.is_real(i)) continue;
+    if (is_constant(l, i)) {
+      equal = false;
+      for (const double x : l.numbers(i)) size = std::isfinite(x) ? std::max(size, std::abs(x)) : size;
+      continue;
+    }
     const Real x = l.real_with_one_scale(i);
     const DType dtype = l.type(x.id).dtype;
     if (dtype == DType::kI48) throw NoIntegerForm("its operand has 48 bits");
     const ValueRange limits = *integer_limits(dtype);
-    return {dtype, limits.low, limits.high, std::nullopt, x.scales, {x.zero_point}};
+    const QParams own{dtype, limits.low, limits.high, std::nullopt, x.scales, {x.zero_point}};
+    equal = equal && (!common || *common == own);
+    common = own;
+    size = std::max(size, static_cast<double>(x.magnitude()) * x.scale());
   }
-  throw NoIntegerForm("it moves no quantized numbers");
+  if (!common) throw NoIntegerForm("it moves no quantized numbers");
+  if (equal) return *common;
+  const std::int64_t limit = std::int64_t{1} << 30;
+  return {DType::kI32, -limit, limit, std::nullopt, {unit_for(size)}, {0}};
 }
 
 struct Moved {
@@ -41,7 +59,7 @@ Moved in_parameters(IntegerLowering& l, const std::vector<std::size_t>& numbers,
       continue;
     }
     ValueRange range{to.qmin, to.qmax};
-    if (l.source().value(l.operand(i)).kind == ValueKind::kConstant) {
+    if (is_constant(l, i)) {
       out.operands.push_back(l.quantized_constant(i, to));
     } else {
       const Real x = l.real_with_one_scale(i);
@@ -51,6 +69,11 @@ Moved in_parameters(IntegerLowering& l, const std::vector<std::size_t>& numbers,
     out.range = {std::min(out.range.low, range.low), std::max(out.range.high, range.high)};
   }
   return out;
+}
+
+bool hides(IntegerLowering& l, std::size_t i) {
+  const std::vector<double> numbers = l.numbers(i);
+  return std::any_of(numbers.begin(), numbers.end(), [](double x) { return std::isinf(x) && x < 0; });
 }
 
 std::vector<std::size_t> numbers_of(const IntegerLowering& l) {
@@ -97,7 +120,12 @@ Lowered integer_where(IntegerLowering& l) {
     while (aligned.size() < shape.size()) aligned.insert(0, 1);
     operands.push_back(l.reshape(operand, aligned));
   }
-  return as_result(l, l.emit(Op::kTosaSelect, NoAttrs{}, operands), to, moved.range);
+  Lowered made = as_result(l, l.emit(Op::kTosaSelect, NoAttrs{}, operands), to, moved.range);
+  // Minus infinity is as low as the parameters go, twice as low as the numbers are.
+  for (const std::size_t i : numbers)
+    if (Real* real = std::get_if<Real>(&made); real != nullptr && is_constant(l, i) && hides(l, i))
+      real->minus_infinity = to.qmin / 2 - to.qmin / 4;
+  return made;
 }
 
 }  // namespace tosaic::passes

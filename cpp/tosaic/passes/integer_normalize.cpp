@@ -16,46 +16,22 @@
 namespace tosaic::passes {
 namespace {
 
-constexpr int kExpBits = 30;  // exp(0) is 2^30
+constexpr int kExpBits = IntegerMath::kExpBits;
 constexpr double kLn2 = 0.69314718055994530942;
 
 std::int64_t extent(const IntegerLowering& l, ValueId x, std::int64_t axis) {
   return l.type(x).shape[static_cast<std::size_t>(axis)];
 }
 
-// x - max(x) along an axis, in i32 and the unit of x; not positive.
-Real below_maximum(IntegerLowering& l, const Real& x, std::int64_t axis) {
+// x less its maximum, in i32 and the unit of x; not positive.
+Real below(IntegerLowering& l, const Real& x, ValueId top) {
   IntegerMath m(l);
   Real out = x;
   if (l.type(x.id).dtype == DType::kI48) throw NoIntegerForm("its operand has 48 bits");
-  const ValueId top = l.cast(m.max(x.id, axis), DType::kI32);  // zero points cancel
-  out.id = m.sub(l.cast(x.id, DType::kI32), top);
+  out.id = m.sub(l.cast(x.id, DType::kI32), l.cast(top, DType::kI32));  // zero points cancel
   out.zero_point = 0;
   out.range = {x.range.low - x.range.high, 0};
   return out;
-}
-
-// exp of numbers that are not positive, in units of 2^-30. Few different ones are tabulated; of others, the
-// powers of two within an octave are, and shifted.
-ValueId exp30(IntegerLowering& l, const Real& d) {
-  IntegerMath m(l);
-  constexpr std::int64_t kFew = 256;
-  if (-d.range.low < kFew) {
-    std::vector<std::int64_t> entries;
-    for (std::int64_t q = d.range.low; q <= 0; ++q)
-      entries.push_back(std::llround(std::ldexp(std::exp(static_cast<double>(q) * d.scale()), kExpBits)));
-    return m.lookup(m.add(d.id, -d.range.low), entries);
-  }
-  constexpr int kFraction = 16;
-  constexpr std::int64_t kLeast = -31;  // 2^-31 rounds to nothing
-  Real octaves = l.rescaled(d, DType::kI32, std::ldexp(kLn2, -kFraction));
-  octaves.id = l.bounded(octaves.id, octaves.range, {kLeast << kFraction, 0});
-  std::vector<std::int64_t> entries;
-  for (int f = 0; f < 1 << kFraction; ++f)
-    entries.push_back(std::llround(std::ldexp(std::exp2(std::ldexp(f, -kFraction)), kExpBits - 1)));
-  const ValueId mantissa = m.lookup(m.bits(octaves.id, (1 << kFraction) - 1), entries);  // in [2^29, 2^30)
-  const ValueId shift = m.sub(0, m.right(octaves.id, kFraction));                        // 0 .. 31
-  return m.left(m.right(mantissa, shift, true), 1);
 }
 
 struct Shares {
@@ -67,10 +43,10 @@ struct Shares {
 
 Shares shares_of(IntegerLowering& l, const Real& x, std::int64_t axis) {
   IntegerMath m(l);
-  const Real below = below_maximum(l, x, axis);
-  const ValueId exps = exp30(l, below);
+  const Real least = below(l, x, m.max(x.id, axis));
+  const ValueId exps = m.exp30(least);
   const std::int64_t count = extent(l, x.id, axis);
-  return {below, exps, m.normalized(m.sum30(exps, axis, count)), IntegerMath::fewer_bits(count)};
+  return {least, exps, m.normalized(m.sum30(exps, axis, count)), IntegerMath::fewer_bits(count)};
 }
 
 // exps / total, in units of 2^-30.
@@ -82,6 +58,19 @@ Real quotient(IntegerLowering& l, const Shares& s) {
   const ValueId product = m.mul(s.exps, reciprocal, 31);  // at most 2^30
   const ValueId shares = m.right(product, m.sub(s.fewer, s.total.shift), true);
   return {shares, {std::ldexp(1.0, -kExpBits)}, 0, {0, std::int64_t{1} << kExpBits}};
+}
+
+// log(v 2^(fewer - 30)) of v = mantissa / 2^shift, which is not below 1: in units of 2^-24.
+Real logarithm(IntegerLowering& l, const IntegerMath::Scaled& v, int fewer) {
+  IntegerMath m(l);
+  constexpr int kBits = 24;
+  const ValueId log = m.of_mantissa(
+      v.mantissa, [](double at) { return std::ldexp(std::log(std::ldexp(at, -kExpBits)), kBits); });
+  const ValueId exponent = m.sub(fewer, v.shift);
+  const ValueId octaves =
+      l.binary(Op::kTosaMul, exponent, m.number(exponent, std::llround(std::ldexp(kLn2, kBits))));
+  const auto most = static_cast<std::int64_t>(std::ldexp(31 * kLn2, kBits)) + 2;
+  return {m.add(log, octaves), {std::ldexp(1.0, -kBits)}, 0, {0, most}};
 }
 
 struct Norm {
@@ -159,17 +148,27 @@ Lowered integer_softmax(IntegerLowering& l) {
     }
     return out;
   }
-  // log(total 2^-30) = log(mantissa 2^-30) + (fewer - shift) log 2, in units of 2^-24
+  return difference(l, shares.below, logarithm(l, shares.total, shares.fewer));
+}
+
+// max + log(sum(exp(x - max))) over some axes.
+Lowered integer_logsumexp(IntegerLowering& l) {
+  const auto& attrs = l.attrs<ReduceAttrs>();
+  Real x = l.real_with_one_scale(0);
+  if (l.operand_type(0).rank() == 0) return x;
   IntegerMath m(l);
-  constexpr int kBits = 24;
-  const ValueId log = m.of_mantissa(shares.total.mantissa,
-                                    [](double v) { return std::ldexp(std::log(std::ldexp(v, -30)), kBits); });
-  const ValueId exponent = m.sub(shares.fewer, shares.total.shift);
-  const ValueId octaves =
-      l.binary(Op::kTosaMul, exponent, m.number(exponent, std::llround(std::ldexp(kLn2, kBits))));
-  const auto most = static_cast<std::int64_t>(std::ldexp(31 * kLn2, kBits)) + 2;
-  const Real total{m.add(log, octaves), {std::ldexp(1.0, -kBits)}, 0, {0, most}};
-  return difference(l, shares.below, total);
+  Real top = x;
+  for (const std::int64_t axis : attrs.axes) top.id = m.max(top.id, axis);
+  ValueId sum = m.exp30(below(l, x, top.id));
+  int fewer = 0;
+  for (const std::int64_t axis : attrs.axes) {
+    const std::int64_t count = extent(l, x.id, axis);
+    sum = m.sum30(sum, axis, count);
+    fewer += IntegerMath::fewer_bits(count);
+  }
+  Real out = total(l, top, logarithm(l, m.normalized(sum), fewer));
+  out.id = l.reshape(out.id, l.result_type().shape);
+  return out;
 }
 
 Lowered integer_norm(IntegerLowering& l) {

@@ -62,6 +62,10 @@ Rule rule_of(const Node& node) {
     case Op::kSafeSoftmax:
     case Op::kLogSoftmax:
       return integer_softmax;
+    case Op::kLogsumexp:
+      return integer_logsumexp;
+    case Op::kResize:
+      return integer_resize;
     case Op::kLayerNorm:
     case Op::kRmsNorm:
     case Op::kGroupNorm:
@@ -87,7 +91,7 @@ void IntegerLowering::give(const Node& node, std::uint32_t result, const Lowered
     form.id = store(*real, *target_);
   } else {
     form.real = *real;
-    form.id = real->id;
+    return;
   }
   if (target_ && !out_.type(form.id).qparams) {
     if (out_.value(form.id).kind == ValueKind::kConstant) return;
@@ -100,12 +104,18 @@ bool IntegerLowering::lower_by_rule(const Node& node) {
   if (node.result_count != 1) return false;
   const QParamsRef& label = result_type().qparams;
   target_ = label ? carried(*label) : std::nullopt;
-  if (const std::optional<Lowered> function = tabulated(*this)) {
-    give(node, 0, *function);
-    return true;
-  }
   const Rule rule = rule_of(node);
-  if (rule == nullptr) return false;
+  if (target_ || rule == nullptr) {  // a number that is not rounded keeps more bits in arithmetic
+    if (const std::optional<Lowered> function = tabulated(*this)) {
+      give(node, 0, *function);
+      return true;
+    }
+  }
+  if (rule == nullptr) {
+    const std::optional<Lowered> function = integer_function(*this);
+    if (function) give(node, 0, *function);
+    return function.has_value();
+  }
   give(node, 0, rule(*this));
   return true;
 }
@@ -161,7 +171,6 @@ void IntegerLowering::lower_inside(const Graph& inner, const std::vector<ValueId
     Form& form = forms[inner.inputs()[i].value.index()];
     if (source_->type(inputs[i]).qparams || forms_[inputs[i].index()].real) {
       form.real = real_of(inputs[i]);
-      form.id = form.real->id;
     } else {
       form.id = mapped(inputs[i]);
     }

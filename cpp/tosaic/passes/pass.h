@@ -25,6 +25,8 @@ enum class FloatBorder : std::uint8_t {
 // What a pass must know of the target.
 struct PassOptions {
   bool integer_arithmetic = true;  // the target has profile INT
+  bool float_arithmetic = true;    // the target has profile FP
+  bool wide_integers = true;       // the target has int16
   FloatBorder inputs = FloatBorder::kConverted, outputs = FloatBorder::kConverted;
   RoundingMode rounding_mode = RoundingMode::kSingleRound;  // of multipliers that lower-to-integer makes
   bool control_flow = false;                                // the target has COND_IF and WHILE_LOOP

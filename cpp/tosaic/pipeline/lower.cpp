@@ -35,6 +35,8 @@ passes::PassOptions pass_options(const std::string& target, const LowerOptions& 
       spec.has(target::Profile::kFp) ? passes::FloatBorder::kFloat : passes::FloatBorder::kConverted;
   passes::PassOptions options{
       .integer_arithmetic = spec.has(target::Profile::kInt),
+      .float_arithmetic = spec.has(target::Profile::kFp),
+      .wide_integers = spec.has(target::Extension::kInt16),
       .inputs = lower_options.inputs.value_or(by_default),
       .outputs = lower_options.outputs.value_or(by_default),
       .control_flow = spec.has(target::Extension::kControlFlow),

@@ -1,0 +1,221 @@
+// Functions of one number of more than 16 bits, as sums and products within expansions have it.
+//
+//   sqrt, rsqrt, reciprocal, log   by mantissa and exponent: as good near zero as far from it
+//   exp                            relative to the largest result that there can be
+//   any other                      sampled at 65536 points of the range within which it is not constant
+//
+// Results have about 30 bits below their largest magnitude; the errors of the first two rows are below 2^-15
+// of the result, of the last half a step times the slope.
+
+#include <algorithm>
+#include <cmath>
+
+#include "tosaic/passes/integer_math.h"
+
+namespace tosaic::passes {
+namespace {
+
+// A positive number as it is normalised, at least one unit; how far its shift can go.
+struct Positive {
+  IntegerMath::Scaled scaled;
+  int most_shift = 30;
+};
+
+Positive positive(IntegerLowering& l, const Real& x, bool even) {
+  IntegerMath m(l);
+  const std::int64_t least = std::max<std::int64_t>(x.range.low, 1);
+  const ValueId v = x.range.low >= 1 ? x.id : m.maximum(x.id, 1);
+  int most = 30;
+  while (most > 0 && (least >> (31 - most)) != 0) --most;  // clz(least) - 1
+  return {m.normalized(v, even), even ? most & ~1 : most};
+}
+
+// 2^30 over the square root of v, relative to that of the least v.
+Real rsqrt(IntegerLowering& l, const Real& x) {
+  IntegerMath m(l);
+  const Positive v = positive(l, x, true);
+  const ValueId root = m.of_mantissa(
+      v.scaled.mantissa, [](double at) { return std::ldexp(std::sqrt(0x1p29 / at), 30); }, true);
+  const ValueId made = m.right(root, m.right(m.sub(v.most_shift, v.scaled.shift), 1), true);
+  const double scale = std::pow(2.0, v.most_shift / 2 - 44.5) / std::sqrt(x.scale());
+  return {made, {scale}, 0, {0, std::int64_t{1} << 30}};
+}
+
+Real sqrt(IntegerLowering& l, const Real& x) {
+  IntegerMath m(l);
+  const Positive v = positive(l, x, true);
+  const ValueId root = m.of_mantissa(
+      v.scaled.mantissa, [](double at) { return std::ldexp(std::sqrt(at / 0x1p31), 30); }, true);
+  ValueId made = m.right(root, m.right(v.scaled.shift, 1), true);
+  if (x.range.low < 1) {
+    const ValueId is_positive = l.binary(Op::kTosaGreater, x.id, m.number(x.id, 0));
+    made = l.emit(Op::kTosaSelect, NoAttrs{}, {is_positive, made, m.number(made, 0)});
+  }
+  const double scale = std::pow(2.0, 15.5 - 30) * std::sqrt(x.scale());
+  return {made, {scale}, 0, {0, std::int64_t{1} << 30}};
+}
+
+Real reciprocal(IntegerLowering& l, const Real& x) {
+  IntegerMath m(l);
+  Real size = x;
+  const bool has_sign = x.range.low < 0;
+  if (has_sign) {
+    size.id = l.emit(Op::kTosaAbs, NoAttrs{}, {x.id});
+    size.range = {x.range.high < 0 ? -x.range.high : 0, x.magnitude()};
+  }
+  const Positive v = positive(l, size, false);
+  const ValueId inverse =
+      m.of_mantissa(v.scaled.mantissa, [](double at) { return std::min(0x1p61 / at, 2147483647.0); });
+  ValueId made = m.right(inverse, m.sub(v.most_shift, v.scaled.shift), true);
+  made = m.right(made, 1, true);
+  if (has_sign) {
+    const ValueId negative = l.binary(Op::kTosaGreater, m.number(x.id, 0), x.id);
+    made = l.emit(Op::kTosaSelect, NoAttrs{}, {negative, m.sub(0, made), made});
+  }
+  const std::int64_t most = std::int64_t{1} << 30;
+  return {made, {std::ldexp(1.0, v.most_shift - 60) / x.scale()}, 0, {has_sign ? -most : 0, most}};
+}
+
+Real log(IntegerLowering& l, const Real& x) {
+  IntegerMath m(l);
+  constexpr int kBits = 23;
+  const Positive v = positive(l, x, false);
+  const double unit = std::ldexp(1.0, -kBits);
+  const double base = std::log(x.scale()) + 30 * std::log(2.0);
+  if (std::abs(base) > 100) throw NoIntegerForm("its operand has an extreme scale");
+  const ValueId mantissa =
+      m.of_mantissa(v.scaled.mantissa, [&](double at) { return (std::log(at / 0x1p30) + base) / unit; });
+  const ValueId octaves =
+      l.binary(Op::kTosaMul, v.scaled.shift, m.number(v.scaled.shift, std::llround(std::log(2.0) / unit)));
+  const auto most = static_cast<std::int64_t>((std::abs(base) + 22) / unit);
+  return {m.sub(mantissa, octaves), {unit}, 0, {-most, most}};
+}
+
+Real exp(IntegerLowering& l, const Real& x) {
+  IntegerMath m(l);
+  const double largest = std::exp(static_cast<double>(x.range.high) * x.scale());
+  if (!std::isfinite(largest)) throw NoIntegerForm("it may be infinite");
+  Real below = x;
+  below.id = m.add(x.id, -x.range.high);
+  below.range = {x.range.low - x.range.high, 0};
+  return {m.exp30(below), {std::ldexp(largest, -IntegerMath::kExpBits)}, 0, {0, std::int64_t{1} << 30}};
+}
+
+// ---- any other ----
+
+struct Interval {
+  double low = 0, high = 0;
+};
+
+constexpr std::int64_t kSamples = 65536;
+
+// f at the samples of an interval, in f32 as the float kernels have it.
+std::vector<double> sampled(IntegerLowering& l, std::size_t variable, Interval over) {
+  std::vector<float> points(kSamples);
+  for (std::int64_t i = 0; i < kSamples; ++i)
+    points[static_cast<std::size_t>(i)] =
+        static_cast<float>(over.low + (over.high - over.low) * static_cast<double>(i) / (kSamples - 1));
+  auto argument = std::make_shared<Constant>();
+  argument->dtype = DType::kF32;
+  argument->shape = {kSamples};
+  argument->storage = Storage::of(points);
+  std::vector<ConstantRef> operands(l.operand_count());
+  std::vector<const QParams*> labels(l.operand_count(), nullptr);
+  for (std::size_t i = 0; i < l.operand_count(); ++i) {
+    if (!l.has(i)) continue;
+    if (l.operand(i) == l.operand(variable)) {
+      operands[i] = argument;
+    } else {
+      auto one = std::make_shared<Constant>(*l.source().value(l.operand(i)).constant);
+      one->shape = {1};
+      operands[i] = std::move(one);
+      labels[i] = l.operand_type(i).qparams.get();
+    }
+  }
+  const ConstantRef f = l.evaluate(operands, labels, nullptr).front();
+  std::vector<double> out;
+  for (std::int64_t i = 0; i < kSamples; ++i)
+    out.push_back(element_as_double(*f, static_cast<std::size_t>(i)));
+  return out;
+}
+
+// Where the function is not constant, but for 2^-20 of its size.
+Interval relevant(const std::vector<double>& f, Interval over) {
+  double size = 0;
+  for (const double y : f) size = std::max(size, std::abs(y));
+  const double close = std::ldexp(size, -20);
+  std::size_t first = 0, last = f.size() - 1;
+  while (first + 1 < last && std::abs(f[first + 1] - f.front()) <= close) ++first;
+  while (last > first + 1 && std::abs(f[last - 1] - f.back()) <= close) --last;
+  const double step = (over.high - over.low) / (kSamples - 1);
+  return {over.low + step * static_cast<double>(first), over.low + step * static_cast<double>(last)};
+}
+
+Lowered by_samples(IntegerLowering& l, std::size_t variable, const Real& x) {
+  Interval over{static_cast<double>(x.range.low) * x.scale(), static_cast<double>(x.range.high) * x.scale()};
+  std::vector<double> f = sampled(l, variable, over);
+  for (int turn = 0; turn < 4; ++turn) {
+    const Interval less = relevant(f, over);
+    if (less.high - less.low > 0.75 * (over.high - over.low)) break;
+    over = less;
+    f = sampled(l, variable, over);
+  }
+  double size = 0;
+  for (const double y : f) {
+    if (!std::isfinite(y)) throw NoIntegerForm("it is not finite everywhere");
+    size = std::max(size, std::abs(y));
+  }
+  const double unit = unit_for(size), step = (over.high - over.low) / (kSamples - 1);
+  std::vector<std::int64_t> entries;
+  for (const double y : f) entries.push_back(std::llround(y / unit));
+  // The number in steps from the first sample on.
+  IntegerMath m(l);
+  const ValueId centred = m.add(x.id, -std::llround(over.low / x.scale()));
+  const std::int64_t shift = std::llround(over.low / x.scale());
+  const Real from_first{centred, x.scales, 0, {x.range.low - shift, x.range.high - shift}};
+  if (from_first.range.low < -(std::int64_t{1} << 31) || from_first.range.high >= std::int64_t{1} << 31)
+    throw NoIntegerForm("its operand has too many bits");
+  Real steps = step == 0 ? from_first : l.rescaled(from_first, DType::kI32, step);
+  const ValueId index = l.bounded(steps.id, steps.range, {0, kSamples - 1});
+  const auto [low, high] = std::minmax_element(entries.begin(), entries.end());
+  const ValueRange range{*low, *high};
+  return Real{m.lookup(index, entries), {unit}, 0, range};
+}
+
+}  // namespace
+
+std::optional<Lowered> integer_function(IntegerLowering& l) {
+  const OpInfo& row = info(l.node().op);
+  if (!row.has(kElementwise) || row.is_tosa || l.result_type().dtype != DType::kF32) return std::nullopt;
+  if (l.target() == nullptr && l.operand_type(0).dtype != DType::kF32) return std::nullopt;
+  std::optional<std::size_t> variable;
+  for (std::size_t i = 0; i < l.operand_count(); ++i) {
+    if (!l.has(i)) continue;
+    const Value& value = l.source().value(l.operand(i));
+    if (value.kind == ValueKind::kConstant) {
+      if (num_elements(value.type.shape) != 1 || !value.constant->storage.bound()) return std::nullopt;
+    } else if (!l.is_real(i) || (variable && l.operand(*variable) != l.operand(i))) {
+      return std::nullopt;
+    } else {
+      variable = i;
+    }
+  }
+  if (!variable) return std::nullopt;
+  const Real x = l.widened(l.real_with_one_scale(*variable));
+  switch (l.node().op) {  // NOLINT: the functions with a rule of their own
+    case Op::kRsqrt:
+      return rsqrt(l, x);
+    case Op::kSqrt:
+      return sqrt(l, x);
+    case Op::kReciprocal:
+      return reciprocal(l, x);
+    case Op::kLog:
+      return log(l, x);
+    case Op::kExp:
+      return exp(l, x);
+    default:
+      return by_samples(l, *variable, x);
+  }
+}
+
+}  // namespace tosaic::passes
