@@ -261,6 +261,23 @@ Lowered integer_mul(IntegerLowering& l) {
   return product(l, l.real_with_one_scale(0), l.real_with_one_scale(1));
 }
 
+// By a constant, or times the reciprocal.
+Lowered integer_div(IntegerLowering& l) {
+  require_f32(l);
+  if (l.attrs<DivAttrs>().rounding != DivRounding::kNone) throw NoIntegerForm("it rounds its quotient");
+  if (is_constant_operand(l, 1)) {
+    Term by = term_of(l, 1);
+    for (double& x : by.numbers) x = 1 / x;
+    require_finite(by);
+    return multiplied(l, l.real(0), by);
+  }
+  const Real inverse = reciprocal_of(l, l.widened(l.real_with_one_scale(1)));
+  if (!is_constant_operand(l, 0)) return product(l, l.real_with_one_scale(0), inverse);
+  const Term dividend = term_of(l, 0);
+  require_finite(dividend);
+  return multiplied(l, inverse, dividend);
+}
+
 Real times(IntegerLowering& l, const Real& x, std::size_t i, const Shape& own) {
   Term by = term_of(l, i);
   require_finite(by);

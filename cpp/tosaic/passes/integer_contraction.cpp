@@ -39,6 +39,19 @@ std::vector<Real> parts_of(IntegerLowering& l, std::size_t i) {
           {l.cast(lower, DType::kI8), {y.scale()}, 0, {-64, 63}}};
 }
 
+// Of the values less their zero point; in pieces whose sums have 32 bits.
+std::int64_t sum_of_magnitudes(std::span<const std::int8_t> values, std::int64_t zero_point) {
+  constexpr std::size_t kPiece = 1 << 20;
+  std::int64_t sum = 0;
+  for (std::size_t at = 0; at < values.size(); at += kPiece) {
+    std::int32_t part = 0;
+    for (const std::int8_t value : values.subspan(at, std::min(kPiece, values.size() - at)))
+      part += std::abs(value - static_cast<std::int32_t>(zero_point));
+    sum += part;
+  }
+  return sum;
+}
+
 // `axis`: of the result channels, which repeat for each group; `repeat`: how often.
 Weight weight_of(IntegerLowering& l, std::size_t i, std::size_t axis, std::int64_t repeat) {
   Weight out{l.real(i), {}, {}};
@@ -52,12 +65,13 @@ Weight weight_of(IntegerLowering& l, std::size_t i, std::size_t axis, std::int64
   std::vector<std::int64_t> sums(static_cast<std::size_t>(channels), each * out.real.magnitude());
   const ConstantRef& constant = l.out().value(out.real.id).constant;
   if (constant && constant->storage.bound()) {
-    std::fill(sums.begin(), sums.end(), 0);
     std::int64_t behind = 1;
     for (std::size_t k = axis + 1; k < type.shape.size(); ++k) behind *= type.shape[k];
+    std::fill(sums.begin(), sums.end(), 0);
     const auto* values = reinterpret_cast<const std::int8_t*>(constant->bytes().data());
-    for (std::int64_t k = 0; k < num_elements(type.shape); ++k)
-      sums[static_cast<std::size_t>(k / behind % channels)] += std::abs(values[k] - out.real.zero_point);
+    for (std::int64_t run = 0; run < num_elements(type.shape) / std::max<std::int64_t>(behind, 1); ++run)
+      sums[static_cast<std::size_t>(run % channels)] +=
+          sum_of_magnitudes({values + run * behind, static_cast<std::size_t>(behind)}, out.real.zero_point);
   }
   for (std::int64_t group = 0; group < repeat; ++group)
     for (std::int64_t c = 0; c < channels; ++c) {

@@ -55,27 +55,6 @@ Real sqrt(IntegerLowering& l, const Real& x) {
   return {made, {scale}, 0, {0, std::int64_t{1} << 30}};
 }
 
-Real reciprocal(IntegerLowering& l, const Real& x) {
-  IntegerMath m(l);
-  Real size = x;
-  const bool has_sign = x.range.low < 0;
-  if (has_sign) {
-    size.id = l.emit(Op::kTosaAbs, NoAttrs{}, {x.id});
-    size.range = {x.range.high < 0 ? -x.range.high : 0, x.magnitude()};
-  }
-  const Positive v = positive(l, size, false);
-  const ValueId inverse =
-      m.of_mantissa(v.scaled.mantissa, [](double at) { return std::min(0x1p61 / at, 2147483647.0); });
-  ValueId made = m.right(inverse, m.sub(v.most_shift, v.scaled.shift), true);
-  made = m.right(made, 1, true);
-  if (has_sign) {
-    const ValueId negative = l.binary(Op::kTosaGreater, m.number(x.id, 0), x.id);
-    made = l.emit(Op::kTosaSelect, NoAttrs{}, {negative, m.sub(0, made), made});
-  }
-  const std::int64_t most = std::int64_t{1} << 30;
-  return {made, {std::ldexp(1.0, v.most_shift - 60) / x.scale()}, 0, {has_sign ? -most : 0, most}};
-}
-
 Real log(IntegerLowering& l, const Real& x) {
   IntegerMath m(l);
   constexpr int kBits = 23;
@@ -184,6 +163,27 @@ Lowered by_samples(IntegerLowering& l, std::size_t variable, const Real& x) {
 
 }  // namespace
 
+Real reciprocal_of(IntegerLowering& l, const Real& x) {
+  IntegerMath m(l);
+  Real size = x;
+  const bool has_sign = x.range.low < 0;
+  if (has_sign) {
+    size.id = l.emit(Op::kTosaAbs, NoAttrs{}, {x.id});
+    size.range = {x.range.high < 0 ? -x.range.high : 0, x.magnitude()};
+  }
+  const Positive v = positive(l, size, false);
+  const ValueId inverse =
+      m.of_mantissa(v.scaled.mantissa, [](double at) { return std::min(0x1p61 / at, 2147483647.0); });
+  ValueId made = m.right(inverse, m.sub(v.most_shift, v.scaled.shift), true);
+  made = m.right(made, 1, true);
+  if (has_sign) {
+    const ValueId negative = l.binary(Op::kTosaGreater, m.number(x.id, 0), x.id);
+    made = l.emit(Op::kTosaSelect, NoAttrs{}, {negative, m.sub(0, made), made});
+  }
+  const std::int64_t most = std::int64_t{1} << 30;
+  return {made, {std::ldexp(1.0, v.most_shift - 60) / x.scale()}, 0, {has_sign ? -most : 0, most}};
+}
+
 std::optional<Lowered> integer_function(IntegerLowering& l) {
   const OpInfo& row = info(l.node().op);
   if (!row.has(kElementwise) || row.is_tosa || l.result_type().dtype != DType::kF32) return std::nullopt;
@@ -208,7 +208,7 @@ std::optional<Lowered> integer_function(IntegerLowering& l) {
     case Op::kSqrt:
       return sqrt(l, x);
     case Op::kReciprocal:
-      return reciprocal(l, x);
+      return reciprocal_of(l, x);
     case Op::kLog:
       return log(l, x);
     case Op::kExp:

@@ -6,6 +6,7 @@
 
 #include "tosaic/base/error.h"
 #include "tosaic/ir/control_flow.h"
+#include "tosaic/ir/quantized_value.h"
 #include "tosaic/quant/quantize.h"
 
 namespace tosaic::passes {
@@ -389,8 +390,37 @@ Real IntegerLowering::within_bits(const Real& x, int bits) {
 }
 
 ValueId IntegerLowering::store(const Real& x, const QParams& to) {
+  if (type(x.id).dtype == DType::kI8 && to.storage == DType::kI8 && !x.axis)
+    if (const std::optional<ValueId> exact = requantized_bytes(x, to)) return *exact;
   const Real y = rescaled(x, to.storage, to.scales.front(), to.zero_points.front());
   return bounded(y.id, y.range, {to.qmin, to.qmax});
+}
+
+// A table of what dequantize and quantize make of each byte, where multiplier and shift round otherwise.
+std::optional<ValueId> IntegerLowering::requantized_bytes(const Real& x, const QParams& to) {
+  const float inverse = inverse_scale(to.scales.front());
+  const auto exact = [&](std::int64_t q) {
+    const float real = dequantize_value(q, x.scale(), x.zero_point);
+    return bound_quantized(quantize_unbounded(real, inverse, to.zero_points.front()), to.qmin, to.qmax);
+  };
+  const auto by_multiplier = [&] {
+    const double ratio[] = {x.scale() / to.scales.front()};
+    const TosaRescaleAttrs attrs =
+        quant::plan_rescale({DType::kI8, x.zero_point}, {DType::kI8, to.zero_points.front()}, ratio,
+                            {.rounding_mode = options_.rounding_mode});
+    for (std::int64_t q = x.range.low; q <= x.range.high; ++q) {
+      const ValueRange image = clipped(image_of(attrs, 0, {q, q}), {to.qmin, to.qmax});
+      if (!quant::defined_inputs(attrs, 0).contains(q) || image.low != exact(q)) return false;
+    }
+    return true;
+  };
+  try {
+    if (by_multiplier()) return std::nullopt;
+  } catch (const QuantMismatch&) {  // no multiplier is that large; a table has any value
+  }
+  std::vector<std::int64_t> entries;
+  for (std::int64_t q = -128; q < 128; ++q) entries.push_back(exact(q));
+  return emit(Op::kTosaTable, NoAttrs{}, {x.id, constant(DType::kI8, {256}, entries)});
 }
 
 ValueId IntegerLowering::requantize(const Real& x, const QParams& to) {

@@ -136,6 +136,7 @@ class IntegerLowering {
   void lower_inside(const Graph& inner, const std::vector<ValueId>& inputs, const Node& node);
   [[nodiscard]] Real real_of(ValueId id);
   [[nodiscard]] ValueId dequantized(const Real& x, ValueId id);
+  [[nodiscard]] std::optional<ValueId> requantized_bytes(const Real& x, const QParams& to);
   void find_ends();
   [[nodiscard]] bool may_be_real(ValueId id) const;
   [[nodiscard]] bool continues(const Node& node) const;
@@ -178,6 +179,7 @@ class IntegerLowering {
 [[nodiscard]] Lowered integer_where(IntegerLowering& l);
 [[nodiscard]] Lowered integer_add(IntegerLowering& l);  // add, sub: integer_arithmetic.cpp
 [[nodiscard]] Lowered integer_mul(IntegerLowering& l);
+[[nodiscard]] Lowered integer_div(IntegerLowering& l);
 [[nodiscard]] Lowered integer_extremum(IntegerLowering& l);  // maximum, minimum, relu, clamp
 [[nodiscard]] Lowered integer_comparison(IntegerLowering& l);
 [[nodiscard]] Lowered integer_softmax(IntegerLowering& l);  // integer_normalize.cpp
@@ -194,5 +196,6 @@ class IntegerLowering {
 [[nodiscard]] std::optional<Lowered> tabulated(IntegerLowering& l);
 // Functions of one number of more bits: integer_function.cpp.
 [[nodiscard]] std::optional<Lowered> integer_function(IntegerLowering& l);
+[[nodiscard]] Real reciprocal_of(IntegerLowering& l, const Real& x);  // of i32
 
 }  // namespace tosaic::passes

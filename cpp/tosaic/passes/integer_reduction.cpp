@@ -57,6 +57,29 @@ Real sum_over(IntegerLowering& l, const Real& from, const Dims& axes) {
   return x;
 }
 
+bool keeps_parameters(const IntegerLowering& l, const Real& x) {
+  const QParams* to = l.target();
+  return to != nullptr && to->storage == l.type(x.id).dtype && !x.axis && to->scales == x.scales &&
+         to->zero_points.front() == x.zero_point;
+}
+
+// AVG_POOL2D, which divides by what of a window lies in the image and keeps the parameters. It has a layout
+// of its own, which permutes bring about; the layout plan makes nothing of these.
+ValueId pooled(IntegerLowering& l, const Real& x, const Dims& kernel, const Dims& stride, const Dims& before,
+               const Shape& out) {
+  ValueId image = l.emit(Op::kPermute, PermuteAttrs{{0, 2, 3, 1}}, {x.id});
+  TosaAvgPoolAttrs pool{kernel, stride, {}, x.zero_point, x.zero_point, DType::kI32};
+  for (std::size_t i = 0; i < 2; ++i) {
+    const std::int64_t extent = l.type(image).shape[i + 1];
+    const std::int64_t after = (out[i + 2] - 1) * stride[i] + kernel[i] - extent - before[i];
+    if (after < 0)
+      image = l.emit(Op::kSlice, SliceAttrs{static_cast<std::int64_t>(i) + 1, 0, extent + after, 1}, {image});
+    pool.pad.push_back(before[i]);
+    pool.pad.push_back(std::max<std::int64_t>(after, 0));
+  }
+  return l.emit(Op::kPermute, PermuteAttrs{{0, 3, 1, 2}}, {l.emit(Op::kTosaAvgPool2d, pool, {image})});
+}
+
 ValueId without_kept_axes(IntegerLowering& l, ValueId x) { return l.reshape(x, l.result_type().shape); }
 
 }  // namespace
@@ -64,6 +87,10 @@ ValueId without_kept_axes(IntegerLowering& l, ValueId x) { return l.reshape(x, l
 Lowered integer_sum(IntegerLowering& l) {
   const auto& attrs = l.attrs<ReduceAttrs>();
   const Real x = l.real_with_one_scale(0);
+  if (l.node().op == Op::kMean && is_over_image(l, x, attrs.axes) && keeps_parameters(l, x)) {
+    const Shape& in = l.type(x.id).shape;
+    return without_kept_axes(l, pooled(l, x, {in[2], in[3]}, {1, 1}, {0, 0}, {in[0], in[1], 1, 1}));
+  }
   Real sum = sum_over(l, x, attrs.axes);
   if (l.node().op == Op::kMean) {
     std::int64_t count = 1;
@@ -106,6 +133,9 @@ Lowered integer_avg_pool(IntegerLowering& l) {
     counts = std::move(each);
   }
   if (attrs.divisor_override) std::fill(counts.begin(), counts.end(), *attrs.divisor_override);
+  const bool counts_image = !attrs.divisor_override &&
+                            (!attrs.count_include_pad || (attrs.padding[0] == 0 && attrs.padding[1] == 0));
+  if (counts_image && keeps_parameters(l, x)) return pooled(l, x, kernel, attrs.stride, before, out);
   const ConvAttrs windows{attrs.stride, before, after, {1, 1}, {0, 0}, 1, false};
   Real sums = window_sums(l, x, windows, kernel);
   const auto [least, most] = std::minmax_element(counts.begin(), counts.end());

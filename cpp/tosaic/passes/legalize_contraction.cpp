@@ -68,14 +68,16 @@ ConvInput conv_input(Legalizer& l, const ConvAttrs& attrs) {
   const TensorType& x = l.logical_type(0);
   const std::size_t rank = x.rank();
   ConvInput input{l.operand(0, DimOrder::channels_last(rank)), {}};
+  Shape size = l.type(input.value).shape;
   for (std::size_t i = 0; i < rank - 2; ++i) {
     const Window window =
         exact_window(x.shape[i + 2], l.result_type().shape[i + 2], l.logical_type(1).shape[i + 2],
                      attrs.stride[i], attrs.dilation[i], attrs.pad_before[i]);
-    if (window.crop != 0) input.value = l.slice_axis(input.value, i + 1, 0, x.shape[i + 2] - window.crop);
+    size[i + 1] -= window.crop;
     input.pad.push_back(window.pad_before);
     input.pad.push_back(window.pad_after);
   }
+  input.value = l.slice(input.value, Dims::filled(rank, 0), size);
   return input;
 }
 

@@ -44,6 +44,8 @@ Rule rule_of(const Node& node) {
       return integer_add;
     case Op::kMul:
       return integer_mul;
+    case Op::kDiv:
+      return integer_div;
     case Op::kMaximum:
     case Op::kMinimum:
     case Op::kRelu:
