@@ -51,8 +51,15 @@ void require_rescale_zero_point(const Call& call, const char* name, DType dtype,
               std::to_string(range.low) + " to " + std::to_string(range.high), std::to_string(value));
 }
 
+// TOSA says signs by attributes.
+DType signless(DType dtype) {
+  return dtype == DType::kU8 ? DType::kI8 : dtype == DType::kU16 ? DType::kI16 : dtype;
+}
+
+bool has_sign(DType dtype) { return signless(dtype) == dtype; }
+
 void require_rescale_dtypes(const Call& call, const TosaRescaleAttrs& attrs) {
-  const DType from = call.operand(0).dtype;
+  const DType from = signless(call.operand(0).dtype);
   const DType to = attrs.dtype;
   if (from != DType::kI8 && from != DType::kI16 && from != DType::kI32 && from != DType::kI48)
     call.fail("wrong dtype of " + call.operand_text(0), "i8, i16, i32 or i48", text_of(from));
@@ -129,7 +136,8 @@ namespace {
 
 // `channels`: how many multipliers there have to be.
 Types rescaled(const Call& call, const TosaRescaleAttrs& attrs, std::int64_t channels) {
-  const TensorType& input = call.operand(0);
+  TensorType input = call.operand(0);
+  input.dtype = signless(input.dtype);
   require_rescale_dtypes(call, attrs);
   require_rescale_zero_point(call, "input_zp", input.dtype, attrs.input_unsigned, attrs.input_zp);
   require_rescale_zero_point(call, "output_zp", attrs.dtype, attrs.output_unsigned, attrs.output_zp);
@@ -144,6 +152,7 @@ Types rescaled(const Call& call, const TosaRescaleAttrs& attrs, std::int64_t cha
 
 Types infer_tosa_rescale(const Call& call) {
   const auto& attrs = call.attrs<TosaRescaleAttrs>();
+  if (!has_sign(call.operand(0).dtype)) call.fail_dtype(0, "a dtype with a sign");
   if (attrs.per_channel) call.require_rank_between(0, 1, kMaxRank);
   return rescaled(call, attrs, attrs.per_channel ? call.operand(0).shape.back() : 1);
 }
@@ -152,9 +161,15 @@ Types infer_rescale(const Call& call) {
   const auto& attrs = call.attrs<RescaleAttrs>();
   if (attrs.rescale.per_channel != attrs.axis.has_value())
     call.fail("'per_channel' and 'axis' disagree", "both or neither", attrs.axis ? "an axis" : "no axis");
-  if (!attrs.axis) return rescaled(call, attrs.rescale, 1);
+  if (!has_sign(call.operand(0).dtype) != attrs.rescale.input_unsigned)
+    call.fail("'input_unsigned' for " + text_of(call.operand(0).dtype),
+              has_sign(call.operand(0).dtype) ? "false" : "true",
+              attrs.rescale.input_unsigned ? "true" : "false");
   const Shape& shape = call.operand(0).shape;
-  return rescaled(call, attrs.rescale, shape[call.axis(*attrs.axis, shape.size())]);
+  Types types = rescaled(call, attrs.rescale, attrs.axis ? shape[call.axis(*attrs.axis, shape.size())] : 1);
+  if (attrs.rescale.output_unsigned)
+    types.front().dtype = attrs.rescale.dtype == DType::kI8 ? DType::kU8 : DType::kU16;
+  return types;
 }
 
 Types infer_tosa_variable(const Call& call) {

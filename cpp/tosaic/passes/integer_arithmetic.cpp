@@ -188,7 +188,9 @@ Real quantized_factor(IntegerLowering& l, const Term& term) {
   return {made.id, {unit}, 0, made.range};
 }
 
-Real one_scale(IntegerLowering& l, const Real& x) { return x.axis ? l.rescaled_to_one(x) : x; }
+Real one_scale(IntegerLowering& l, const Real& x) {
+  return x.axis || l.type(x.id).dtype == DType::kI48 ? l.rescaled_to_one(x) : x;
+}
 
 Real multiplied(IntegerLowering& l, const Real& x, const Term& by) {
   if (by.real) return product(l, one_scale(l, x), *by.real);

@@ -53,8 +53,8 @@ std::int64_t sum_of_magnitudes(std::span<const std::int8_t> values, std::int64_t
 }
 
 // `axis`: of the result channels, which repeat for each group; `repeat`: how often.
-Weight weight_of(IntegerLowering& l, std::size_t i, std::size_t axis, std::int64_t repeat) {
-  Weight out{l.real(i), {}, {}};
+Weight weight_of(IntegerLowering& l, const Real& real, std::size_t axis, std::int64_t repeat) {
+  Weight out{real, {}, {}};
   const TensorType& type = l.type(out.real.id);
   if (type.dtype != DType::kI8) throw NoIntegerForm("its weight has more than 8 bits");
   if (out.real.axis && *out.real.axis != static_cast<std::int64_t>(axis))
@@ -151,7 +151,8 @@ Lowered over_parts(IntegerLowering& l, const std::vector<Real>& parts, Contract&
 
 Real convolved(IntegerLowering& l, const Real& x, bool with_bias) {
   const auto& attrs = l.attrs<ConvAttrs>();
-  const Weight weight = weight_of(l, 1, attrs.transposed ? 1 : 0, attrs.transposed ? attrs.groups : 1);
+  const Weight weight =
+      weight_of(l, l.real(1), attrs.transposed ? 1 : 0, attrs.transposed ? attrs.groups : 1);
   const DType dtype = accumulator(l.type(x.id).dtype);
   const auto channels = static_cast<std::size_t>(l.result_type().shape[1]);
   const Sums sums = sums_of(l, x, weight, channels, dtype, with_bias);
@@ -162,9 +163,9 @@ Real convolved(IntegerLowering& l, const Real& x, bool with_bias) {
 }
 
 // (.., I) x (O, I) as a convolution of pixels.
-Real row_products(IntegerLowering& l, const Real& x, bool with_bias) {
-  const Shape& shape = l.operand_type(1).shape;
-  const Weight weight = weight_of(l, 1, 0, 1);
+Real row_products(IntegerLowering& l, const Real& x, const Real& rows_of_weight, bool with_bias) {
+  const Shape shape = l.type(rows_of_weight.id).shape;
+  const Weight weight = weight_of(l, rows_of_weight, 0, 1);
   const DType dtype = accumulator(l.type(x.id).dtype);
   const std::int64_t out = shape[0], in = shape[1];
   const Shape& result = l.result_type().shape;
@@ -175,7 +176,10 @@ Real row_products(IntegerLowering& l, const Real& x, bool with_bias) {
   const ValueId pixels = l.reshape(x.id, {1, rows, 1, in});
   const ValueId filters = l.reshape(weight.real.id, {out, 1, 1, in});
   const ValueId product = l.emit(Op::kTosaConv2d, conv, {pixels, filters, sums.bias});
-  return as_real(l.reshape(product, result), sums, result.size() - 1);
+  if (dtype == DType::kI32) return as_real(l.reshape(product, result), sums, result.size() - 1);
+  Real pending = as_real(product, sums, 3);
+  pending.shape = result;
+  return pending;
 }
 
 Real matrix_product(IntegerLowering& l, const Real& a, const Real& b) {
@@ -212,7 +216,12 @@ Real matrix_product(IntegerLowering& l, const Real& a, const Real& b) {
   const TosaMatmulAttrs attrs{left.zero_point, right.zero_point, std::nullopt};
   const ValueId product = l.emit(Op::kTosaMatmul, attrs, {x, y});
   const auto bound = static_cast<std::int64_t>(most);
-  return {l.reshape(product, l.result_type().shape), {left.scale() * right.scale()}, 0, {-bound, bound}};
+  Real sums{product, {left.scale() * right.scale()}, 0, {-bound, bound}};
+  if (wide)
+    sums.shape = l.result_type().shape;
+  else
+    sums.id = l.reshape(product, l.result_type().shape);
+  return sums;
 }
 
 }  // namespace
@@ -226,10 +235,26 @@ Lowered integer_conv(IntegerLowering& l) {
 }
 
 Lowered integer_linear(IntegerLowering& l) {
-  return over_parts(l, parts_of(l, 0), [&](const Real& x, bool first) { return row_products(l, x, first); });
+  return over_parts(l, parts_of(l, 0),
+                    [&](const Real& x, bool first) { return row_products(l, x, l.real(1), first); });
+}
+
+// A constant matrix of 8 bits is a weight.
+std::optional<Real> transposed_weight(IntegerLowering& l) {
+  Real matrix = l.real(1);
+  const TensorType& type = l.type(matrix.id);
+  if (l.out().value(matrix.id).kind != ValueKind::kConstant || type.rank() != 2 || type.dtype != DType::kI8 ||
+      (matrix.axis && *matrix.axis != 1) || l.operand_type(0).rank() < 2)
+    return std::nullopt;
+  matrix.id = l.emit(Op::kPermute, PermuteAttrs{{1, 0}}, {matrix.id});
+  if (matrix.axis) matrix.axis = 0;
+  return matrix;
 }
 
 Lowered integer_matmul(IntegerLowering& l) {
+  if (const std::optional<Real> weight = transposed_weight(l))
+    return over_parts(l, parts_of(l, 0),
+                      [&](const Real& x, bool) { return row_products(l, x, *weight, false); });
   const std::vector<Real> rights = parts_of(l, 1);
   return over_parts(l, parts_of(l, 0), [&](const Real& left, bool) {
     Real sum = matrix_product(l, left, rights.front());

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "tosaic/base/error.h"
+#include "tosaic/exec/fold.h"
 #include "tosaic/ir/control_flow.h"
 #include "tosaic/ir/quantized_value.h"
 #include "tosaic/quant/quantize.h"
@@ -171,7 +172,7 @@ Real IntegerLowering::real_of(ValueId id) {
 
 Real IntegerLowering::real_with_one_scale(std::size_t i) {
   const Real x = real(i);
-  return x.axis ? rescaled_to_one(x) : x;
+  return x.axis || type(x.id).dtype == DType::kI48 ? rescaled_to_one(x) : x;
 }
 
 // In i32, with the bits of the coarsest channel.
@@ -217,7 +218,7 @@ std::vector<double> IntegerLowering::numbers(std::size_t i) const {
 
 // A number that somebody reads as a float.
 ValueId IntegerLowering::dequantized(const Real& x, ValueId id) {
-  const Real y = type(x.id).dtype == DType::kI48 || x.axis ? rescaled_to_one(x) : x;
+  const Real y = x.axis || type(x.id).dtype == DType::kI48 ? rescaled_to_one(x) : x;
   const ValueRange limits = *integer_limits(type(y.id).dtype);
   const DequantizeAttrs attrs{DType::kF32, std::nullopt, limits.low,
                               limits.high, {y.scale()},  {y.zero_point}};
@@ -265,7 +266,17 @@ ValueId IntegerLowering::as_float(ValueId id) {
 ValueId IntegerLowering::emit(Op op, Attrs attributes, const std::vector<ValueId>& operands) {
   std::string suffix(info(op).name);
   if (info(op).is_tosa) suffix = suffix.substr(5);
-  return out_.add(op, std::move(attributes), operands, origin_, name_ + "." + suffix);
+  const ValueId made = out_.add(op, std::move(attributes), operands, origin_, name_ + "." + suffix);
+  const bool moves = info(op).has(kMovement) || info(op).has(kView);
+  const auto is_known = [&](ValueId id) {
+    const ConstantRef& constant = out_.value(id).constant;
+    return constant && constant->storage.bound();
+  };
+  if (!moves || !std::all_of(operands.begin(), operands.end(), is_known)) return made;
+  std::vector<ConstantRef> constants;
+  for (const ValueId id : operands) constants.push_back(out_.value(id).constant);
+  const auto moved = exec::evaluate(out_, *out_.producer(made), constants);
+  return moved ? out_.add_constant(moved->front()) : made;
 }
 
 ValueId IntegerLowering::binary(Op op, ValueId a, ValueId b) {
@@ -339,7 +350,7 @@ ValueId IntegerLowering::bounded_by_channel(const Real& x, const std::vector<Val
 Real IntegerLowering::rescaled(const Real& x, DType dtype, double scale, std::int64_t zero_point) {
   const DType from = type(x.id).dtype;
   const std::vector<double> ratios = quant::rescale_scales(x.scales, scale);
-  if (from == dtype && x.zero_point == zero_point && !x.axis && ratios.front() == 1.0) return x;
+  if (from == dtype && !x.shape && x.zero_point == zero_point && !x.axis && ratios.front() == 1.0) return x;
   RescaleAttrs attrs;
   attrs.rescale = quant::plan_rescale({from, x.zero_point}, {dtype, zero_point}, ratios,
                                       {.rounding_mode = options_.rounding_mode});
@@ -362,7 +373,8 @@ Real IntegerLowering::rescaled(const Real& x, DType dtype, double scale, std::in
   ValueRange range{limits.high, limits.low};
   for (std::size_t c = 0; c < ratios.size(); ++c)
     range = united(range, clipped(image_of(attrs.rescale, c, defined[c]), limits));
-  return {emit(Op::kRescale, attrs, {id}), {scale}, zero_point, range};
+  const ValueId made = emit(Op::kRescale, attrs, {id});
+  return {x.shape ? reshape(made, *x.shape) : made, {scale}, zero_point, range};
 }
 
 Real IntegerLowering::widened(const Real& x) {

@@ -33,6 +33,7 @@ struct Real {
   std::int64_t zero_point = 0;
   ValueRange range;  // of the values, zero point included
   std::optional<std::int64_t> axis = {};
+  std::optional<Shape> shape = {};  // that it is brought to once it has 32 bits: TOSA moves none of 48
   std::optional<std::int64_t> minus_infinity = {};  // values up to this stand for it, as masks have it
 
   [[nodiscard]] double scale() const { return scales.front(); }

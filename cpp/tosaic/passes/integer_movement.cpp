@@ -95,9 +95,26 @@ Lowered as_result(IntegerLowering& l, ValueId made, const QParams& in, ValueRang
   return Real{made, in.scales, in.zero_points.front(), range};
 }
 
+// One number by channel, moved so that its channels stay on one axis.
+std::optional<Real> moved_by_channel(IntegerLowering& l) {
+  if (l.target() != nullptr || l.operand_count() != 1 || !l.is_real(0)) return std::nullopt;
+  Real x = l.real(0);
+  if (!x.axis || l.type(x.id).dtype == DType::kI48) return std::nullopt;
+  const ValueRange limits = *integer_limits(l.type(x.id).dtype);
+  const QParams label{l.type(x.id).dtype, limits.low,
+                      limits.high,        x.axis,
+                      x.scales,           std::vector<std::int64_t>(x.scales.size(), x.zero_point)};
+  const std::optional<QParamsRef> to = moved(l.source(), l.node(), std::make_shared<const QParams>(label));
+  if (!to || std::get_if<PadAttrs>(l.node().attrs.get()) != nullptr) return std::nullopt;
+  x.id = l.emit(l.node().op, *l.node().attrs, {x.id});
+  x.axis = (*to)->axis;
+  return x;
+}
+
 }  // namespace
 
 Lowered integer_movement(IntegerLowering& l) {
+  if (const std::optional<Real> by_channel = moved_by_channel(l)) return *by_channel;
   const std::vector<std::size_t> numbers = numbers_of(l);
   const QParams to = common_parameters(l, numbers);
   const Moved moved = in_parameters(l, numbers, to);

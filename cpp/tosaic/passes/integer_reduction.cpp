@@ -98,7 +98,10 @@ Lowered integer_sum(IntegerLowering& l) {
       if (l.operand_type(0).rank() > 0) count *= l.operand_type(0).shape[static_cast<std::size_t>(axis)];
     sum.scales = {sum.scale() / static_cast<double>(count)};
   }
-  sum.id = without_kept_axes(l, sum.id);
+  if (l.type(sum.id).dtype == DType::kI48)
+    sum.shape = l.result_type().shape;
+  else
+    sum.id = without_kept_axes(l, sum.id);
   return sum;
 }
 
@@ -144,19 +147,16 @@ Lowered integer_avg_pool(IntegerLowering& l) {
     sums.scales = {sums.scale() / static_cast<double>(*least)};
     return sums;
   }
-  if (l.type(sums.id).dtype != DType::kI32)
-    throw NoIntegerForm("its windows of 16 bits count different numbers of elements");
-  // sum * (2^s / count) >> s, with as many bits as the product has room for.
-  const Real small = l.within_bits(sums, 16);
-  constexpr int kBits = 14;
+  // sum * (least / count), as products of 30 bits each.
+  constexpr int kBits = 30;
+  const Real small = l.type(sums.id).dtype == DType::kI48 ? l.rescaled_to_one(sums) : sums;
   std::vector<std::int64_t> factors;
   for (const std::int64_t count : counts)
     factors.push_back(
         std::llround(std::ldexp(static_cast<double>(*least) / static_cast<double>(count), kBits)));
   const ValueId factor = l.constant(DType::kI32, {1, 1, out[2], out[3]}, factors);
-  const ValueId product = l.binary(Op::kTosaMul, small.id, factor);
-  const double unit = std::ldexp(small.scale() / static_cast<double>(*least), -kBits);
-  return Real{product, {unit}, 0, {small.range.low << kBits, small.range.high << kBits}};
+  const ValueId product = l.emit(Op::kTosaMul, TosaMulAttrs{kBits}, {small.id, factor});
+  return Real{product, {small.scale() / static_cast<double>(*least)}, 0, {small.range.low, small.range.high}};
 }
 
 Lowered integer_choice(IntegerLowering& l) {

@@ -19,9 +19,9 @@
 namespace tosaic::passes {
 namespace {
 
-bool has_tosa_type(DType dtype) {
-  return dtype != DType::kF64 && dtype != DType::kU8 && dtype != DType::kU16;
-}
+bool is_unsigned(DType dtype) { return dtype == DType::kU8 || dtype == DType::kU16; }
+
+bool has_tosa_type(DType dtype) { return dtype != DType::kF64 && !is_unsigned(dtype); }
 
 // An i64 or i32 constant in another dtype. The caller has looked whether its elements fit.
 ConstantRef converted(const Constant& constant, DType dtype) {
@@ -38,7 +38,11 @@ ConstantRef converted(const Constant& constant, DType dtype) {
 }
 
 // The dtype of inputs and outputs.
-DType border_dtype(DType dtype) { return dtype == DType::kI64 ? DType::kI32 : dtype; }
+DType border_dtype(DType dtype) {
+  if (dtype == DType::kU8) return DType::kI8;  // the bits: RESCALE knows of the sign
+  if (dtype == DType::kU16) return DType::kI16;
+  return dtype == DType::kI64 ? DType::kI32 : dtype;
+}
 
 // A TOSA operator at stage integer, over values of one rank each: elementwise in the planned order, otherwise
 // in the order that its axes are counted in.
@@ -324,6 +328,7 @@ std::vector<Physical> dispatch_all(Legalizer& l) {
 }  // namespace
 
 DType Legalizer::physical_dtype(DType dtype) const {
+  if (dtype == DType::kU8 || dtype == DType::kU16) return border_dtype(dtype);
   if (dtype != DType::kI64 && dtype != DType::kI32) return dtype;
   return options_.integer_arithmetic ? DType::kI32 : DType::kF32;
 }
@@ -414,7 +419,11 @@ void Legalizer::add_inputs() {
       border.range_min = range.min;
       border.range_max = range.max;
     }
-    if (!has_tosa_type(value.type.dtype))
+    if (is_unsigned(value.type.dtype) && !border.qparams) {
+      border.range_min = integer_limits(value.type.dtype)->low;
+      border.range_max = integer_limits(value.type.dtype)->high;
+    }
+    if (!is_representable(input.value))
       problems_.push_back({.where = "legalize-tosa",
                            .what = "input '" + input.path + "' has a dtype that TOSA lacks",
                            .expected = "bool, i8, i16, i32, i64, f16, bf16 or f32",
@@ -466,9 +475,19 @@ void Legalizer::add_outputs() {
   }
 }
 
+// A dtype of TOSA's, or an unsigned one that rescales alone make or read.
+bool Legalizer::is_representable(ValueId id) const {
+  const TensorType& value = source_.type(id);
+  if (!is_unsigned(value.dtype)) return has_tosa_type(value.dtype);
+  const Node* producer = source_.producer(id);
+  bool rescaled = producer == nullptr || producer->op == Op::kRescale;
+  for (const NodeId user : source_.users(id)) rescaled = rescaled && source_.node(user).op == Op::kRescale;
+  return rescaled;
+}
+
 void Legalizer::check_dtype(ValueId id) const {
   const TensorType& value = source_.type(id);
-  if (!has_tosa_type(value.dtype))
+  if (!is_representable(id))
     refuse("TOSA has no dtype " + std::string(to_string(value.dtype)),
            "Cast to a narrower dtype in the module");
   if (num_elements(value.shape) == 0)

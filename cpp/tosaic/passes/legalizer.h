@@ -106,6 +106,7 @@ class Legalizer {
   void add_outputs();
   void legalize_node(const Node& node);
   void settle(const Node& node, std::uint32_t result, const Physical& made);
+  [[nodiscard]] bool is_representable(ValueId id) const;
   void check_dtype(ValueId id) const;
   [[nodiscard]] ValueId physical_constant(ValueId id);
 
