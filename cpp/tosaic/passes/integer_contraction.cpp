@@ -20,23 +20,8 @@ struct Weight {
 
 DType accumulator(DType input) { return input == DType::kI8 ? DType::kI32 : DType::kI48; }
 
-// Operand i in 8 bits, or in 16 where the target has them; else in two parts of 8 bits that add up to it.
 std::vector<Real> parts_of(IntegerLowering& l, std::size_t i) {
-  const Real x = l.real_with_one_scale(i);
-  const DType dtype = l.type(x.id).dtype;
-  if (dtype == DType::kI8 || (dtype == DType::kI16 && l.options().wide_integers)) return {x};
-  if (l.options().wide_integers) {
-    const double ratio = static_cast<double>(x.magnitude()) / 32767.0;
-    return {l.rescaled(x, DType::kI16, x.scale() * std::max(1.0, ratio))};
-  }
-  constexpr std::int64_t kLargest = 127 * 128 + 63;
-  const double ratio = static_cast<double>(x.magnitude()) / static_cast<double>(kLargest);
-  const Real y = l.rescaled(l.widened(x), DType::kI32, x.scale() * std::max(1.0, ratio));
-  IntegerMath m(l);
-  const ValueId upper = m.right(m.add(y.id, 64), 7);
-  const ValueId lower = m.sub(y.id, m.left(upper, 7));
-  return {{l.cast(upper, DType::kI8), {std::ldexp(y.scale(), 7)}, 0, {-127, 127}},
-          {l.cast(lower, DType::kI8), {y.scale()}, 0, {-64, 63}}};
+  return narrow_parts(l, l.real_with_one_scale(i));
 }
 
 // Of the values less their zero point; in pieces whose sums have 32 bits.
@@ -225,6 +210,23 @@ Real matrix_product(IntegerLowering& l, const Real& a, const Real& b) {
 }
 
 }  // namespace
+
+std::vector<Real> narrow_parts(IntegerLowering& l, const Real& x) {
+  const DType dtype = l.type(x.id).dtype;
+  if (dtype == DType::kI8 || (dtype == DType::kI16 && l.options().wide_integers)) return {x};
+  if (l.options().wide_integers) {
+    const double ratio = static_cast<double>(x.magnitude()) / 32767.0;
+    return {l.rescaled(x, DType::kI16, x.scale() * std::max(1.0, ratio))};
+  }
+  constexpr std::int64_t kLargest = 127 * 128 + 63;
+  const double ratio = static_cast<double>(x.magnitude()) / static_cast<double>(kLargest);
+  const Real y = l.rescaled(l.widened(x), DType::kI32, x.scale() * std::max(1.0, ratio));
+  IntegerMath m(l);
+  const ValueId upper = m.right(m.add(y.id, 64), 7);
+  const ValueId lower = m.sub(y.id, m.left(upper, 7));
+  return {{l.cast(upper, DType::kI8), {std::ldexp(y.scale(), 7)}, 0, {-127, 127}},
+          {l.cast(lower, DType::kI8), {y.scale()}, 0, {-64, 63}}};
+}
 
 Lowered integer_conv(IntegerLowering& l) {
   const Shape& shape = l.operand_type(1).shape;

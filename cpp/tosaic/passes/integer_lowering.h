@@ -190,6 +190,8 @@ class IntegerLowering {
 [[nodiscard]] Real plus(IntegerLowering& l, const Real& x, std::size_t i, const Shape& own);
 [[nodiscard]] Real difference(IntegerLowering& l, const Real& a, const Real& b);
 [[nodiscard]] Real total(IntegerLowering& l, const Real& a, const Real& b);
+// In 8 bits, or in 16 where the target has them; else as two parts of 8 bits that add up to it.
+[[nodiscard]] std::vector<Real> narrow_parts(IntegerLowering& l, const Real& x);
 // i32 in a unit that leaves room for numbers of this size.
 [[nodiscard]] double unit_for(double size);
 // Elementwise functions of one or two tensors, from the float kernels: integer_table.cpp. Nothing where the

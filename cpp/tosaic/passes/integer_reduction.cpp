@@ -114,7 +114,6 @@ Lowered integer_avg_pool(IntegerLowering& l) {
   if (attrs.kernel.size() != 2 || in.size() != 4)
     throw NoIntegerForm("its rank");  // expanded to one that has
   const Real x = l.real_with_one_scale(0);
-  if (!is_narrow(l.type(x.id).dtype)) throw NoIntegerForm("its operand has more than 16 bits");
   Dims kernel = attrs.kernel, before = attrs.padding, after;
   std::vector<std::int64_t> counts{1};
   for (std::size_t i = 0; i < 2; ++i) {
@@ -138,9 +137,13 @@ Lowered integer_avg_pool(IntegerLowering& l) {
   if (attrs.divisor_override) std::fill(counts.begin(), counts.end(), *attrs.divisor_override);
   const bool counts_image = !attrs.divisor_override &&
                             (!attrs.count_include_pad || (attrs.padding[0] == 0 && attrs.padding[1] == 0));
-  if (counts_image && keeps_parameters(l, x)) return pooled(l, x, kernel, attrs.stride, before, out);
+  if (counts_image && is_narrow(l.type(x.id).dtype) && keeps_parameters(l, x))
+    return pooled(l, x, kernel, attrs.stride, before, out);
   const ConvAttrs windows{attrs.stride, before, after, {1, 1}, {0, 0}, 1, false};
-  Real sums = window_sums(l, x, windows, kernel);
+  const std::vector<Real> parts = narrow_parts(l, x);
+  Real sums = window_sums(l, parts.front(), windows, kernel);
+  for (std::size_t k = 1; k < parts.size(); ++k)
+    sums = total(l, sums, window_sums(l, parts[k], windows, kernel));
   const auto [least, most] = std::minmax_element(counts.begin(), counts.end());
   if (*least <= 0) throw NoIntegerForm("a window of it counts no element");
   if (*least == *most) {
