@@ -332,15 +332,21 @@ bool exact_in_double(DType left, DType right) {
   return narrow_integer(left) && narrow_integer(right);
 }
 
+// The axis of the result that the channels of a core lie along; none of a product of vectors may.
+std::size_t channel_axis(const Request& request, const Reduced& reduced) {
+  const Shape& shape = request.results[0].shape;
+  const auto* conv = std::get_if<Convolution>(&reduced.shape);
+  if (conv != nullptr && !conv->channels_last) return shape.size() + 1 - request.operands[1].shape.size();
+  const Index channels = conv != nullptr ? conv->out_channels : std::get<Product>(reduced.shape).cols;
+  return !shape.empty() && shape.back() == channels ? shape.size() - 1 : shape.size();
+}
+
 // With what follows in the same pass over the sums.
 Kernel fused_kernel(const Request& request, const Roles& roles, const Reduced& reduced) {
-  const auto* conv = std::get_if<Convolution>(&reduced.shape);
-  const Index channels = conv != nullptr ? conv->out_channels : std::get<Product>(reduced.shape).cols;
   const Operand& result = request.results[0];
-  const bool channels_lie_last =
-      conv != nullptr ? conv->channels_last : !result.shape.empty() && result.shape.back() == channels;
-  if (!fits_pairs(request, roles, reduced) || result.dtype != DType::kI32 || !channels_lie_last) return {};
-  Requantizer requantizer = prepare_requantizer(request.followers, channels, request.options.isa);
+  if (!fits_pairs(request, roles, reduced) || result.dtype != DType::kI32) return {};
+  Requantizer requantizer = prepare_requantizer(request.followers, result.shape,
+                                                channel_axis(request, reduced), request.options.isa);
   if (!requantizer.run) return {};
   Epilogue<std::int16_t> epilogue{
       .run = {}, .bytes = requantizer.bytes, .scratch_bytes = requantizer.scratch_bytes};

@@ -75,7 +75,7 @@ struct Core {
 };
 
 // What operators behind a contraction make of its sums, elements of `bytes` bytes. `count` adjacent elements
-// belong to channels `channel`, `channel` + 1, ... of the result's last axis, and so on from 0.
+// belong to channels (of a product: columns) `channel`, `channel` + 1, ... and so on from 0.
 template <class T>
 struct Epilogue {
   std::function<void(const Sum<T>* sums, Index count, Index channel, std::byte* to, std::byte* scratch)> run;
@@ -95,7 +95,7 @@ struct FastInputs {
   std::string key = {};
   bool clamp = false;  // results to [low, high], as they are stored; not with an addend
   Sum<T> low = 0, high = 0;
-  Epilogue<T> epilogue = {};  // not with an addend; a convolution's lies channels last
+  Epilogue<T> epilogue = {};  // not with an addend
 };
 
 // The weights as `make` packs them.

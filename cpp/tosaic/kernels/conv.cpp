@@ -352,30 +352,31 @@ class PointwiseFirst {
 
 // Channels first through channels last.
 template <class T>
-Core<T> transposed_around(const Convolution& conv, Core<T> inner, const TransposeKernels& kernels) {
+Core<T> transposed_around(const Convolution& conv, Core<T> inner, const FastInputs<T>& inputs) {
   ScratchPlan plan;
   const std::size_t in_at = plan.take<Source<T>>(conv.batch * conv.in_pixels() * conv.in_channels);
-  const std::size_t out_at = plan.take<Sum<T>>(conv.batch * conv.out_pixels() * conv.out_channels);
+  const auto out_bytes = static_cast<Index>(inputs.epilogue ? inputs.epilogue.bytes : sizeof(Sum<T>));
+  const Index out_size = conv.out_pixels() * conv.out_channels;
+  const std::size_t out_at = plan.take<std::byte>(conv.batch * out_size * out_bytes);
   const std::size_t inner_at = plan.take<std::byte>(static_cast<Index>(inner.scratch_bytes));
   Core<T> core;
   core.scratch_bytes = plan.bytes();
   core.owns_right = inner.owns_right;
   core.name = inner.name + ".transposed";
-  core.run = [=, transpose_in = kernels.find(sizeof(Source<T>)), transpose_out = kernels.find(sizeof(Sum<T>)),
-              run = std::move(inner.run)](const CoreOperands<T>& operands, std::byte* results,
+  core.run = [=, transpose_in = inputs.transpose->find(sizeof(Source<T>)),
+              transpose_out = inputs.transpose->find(static_cast<std::size_t>(out_bytes)),
+              run = std::move(inner.run)](const CoreOperands<T>& operands, std::byte* result,
                                           std::byte* scratch) {
-    auto* result = reinterpret_cast<Sum<T>*>(results);
     auto* in = piece<Source<T>>(scratch, in_at);
-    auto* out = piece<Sum<T>>(scratch, out_at);
+    std::byte* out = scratch + out_at;
     const Index in_size = conv.in_pixels() * conv.in_channels;
-    const Index out_size = conv.out_pixels() * conv.out_channels;
     for (Index n = 0; n < conv.batch; ++n)
       transpose_in(operands.left + n * in_size, conv.in_pixels(), conv.in_channels, conv.in_pixels(),
                    in + n * in_size, conv.in_channels);
-    run({in, operands.right, operands.third}, reinterpret_cast<std::byte*>(out), scratch + inner_at);
+    run({in, operands.right, operands.third}, out, scratch + inner_at);
     for (Index n = 0; n < conv.batch; ++n)
-      transpose_out(out + n * out_size, conv.out_channels, conv.out_pixels(), conv.out_channels,
-                    result + n * out_size, conv.out_pixels());
+      transpose_out(out + n * out_size * out_bytes, conv.out_channels, conv.out_pixels(), conv.out_channels,
+                    result + n * out_size * out_bytes, conv.out_pixels());
   };
   return core;
 }
@@ -407,7 +408,7 @@ Core<T> fast_convolution(const Convolution& conv, const FastInputs<T>& inputs) {
       return as_core<T, PointwiseFirst<T>>(conv, inputs, "conv.gemm");
   Convolution last = conv;
   last.channels_last = true;
-  return transposed_around(conv, fast_convolution(last, inputs), *inputs.transpose);
+  return transposed_around(conv, fast_convolution(last, inputs), inputs);
 }
 
 template Core<float> fast_convolution(const Convolution&, const FastInputs<float>&);

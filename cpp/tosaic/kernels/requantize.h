@@ -17,8 +17,9 @@ struct Requantizer {
   std::size_t bytes = 0, scratch_bytes = 0;
 };
 
-// Of i32 values with `channels` channels; an empty `run` where the operators are not of that kind.
-[[nodiscard]] Requantizer prepare_requantizer(std::span<const Follower> followers, std::int64_t channels,
-                                              Isa isa);
+// Of i32 values of this shape, whose channels lie along `axis`; an empty `run` where the operators are not of
+// that kind.
+[[nodiscard]] Requantizer prepare_requantizer(std::span<const Follower> followers, const Shape& shape,
+                                              std::size_t axis, Isa isa);
 
 }  // namespace tosaic::kernels

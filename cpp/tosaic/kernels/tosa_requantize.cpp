@@ -9,6 +9,7 @@
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "tosaic/base/error.h"
@@ -315,6 +316,13 @@ Kernel rescale(const Request& request) {
   return kernel;
 }
 
+// Of an operand of this rank; nothing where it is no rescale.
+std::optional<RescaleAttrs> rescale_of(const Follower& follower, std::size_t rank) {
+  if (follower.op == Op::kRescale) return std::get<RescaleAttrs>(*follower.attrs);
+  if (follower.op != Op::kTosaRescale) return std::nullopt;
+  return RescaleAttrs{std::get<TosaRescaleAttrs>(*follower.attrs), static_cast<int64_t>(rank) - 1};
+}
+
 // The clamp in the bounds of the results; false where it is none of them.
 bool take_clamp(const Follower& follower, Rescale& plan) {
   if (follower.op != Op::kTosaClamp || plan.attrs.output_unsigned) return false;
@@ -369,11 +377,13 @@ Kernel rescale_on_axis(const Request& request) {
 
 }  // namespace
 
-Requantizer prepare_requantizer(std::span<const Follower> followers, int64_t channels, Isa isa) {
-  if (followers.empty() || followers.size() > 2 || followers[0].op != Op::kTosaRescale) return {};
-  const auto& attrs = std::get<TosaRescaleAttrs>(*followers[0].attrs);
-  if (!attrs.scale32 || (attrs.per_channel && static_cast<int64_t>(attrs.multiplier.size()) != channels))
-    return {};
+Requantizer prepare_requantizer(std::span<const Follower> followers, const Shape& shape, std::size_t axis,
+                                Isa isa) {
+  if (followers.empty() || followers.size() > 2) return {};
+  const std::optional<RescaleAttrs> found = rescale_of(followers[0], shape.size());
+  if (!found || !found->rescale.scale32) return {};
+  if (found->rescale.per_channel && found->axis != static_cast<int64_t>(axis)) return {};
+  const TosaRescaleAttrs& attrs = found->rescale;
   Rescale plan = plan_of(attrs, DType::kI32);
   if (followers.size() == 2 && !take_clamp(followers[1], plan)) return {};
   Requantizer requantizer;

@@ -55,13 +55,14 @@ class Data {
   std::mt19937 random_;
 };
 
-// x of i8 -> a contraction "head" -> ...
+// x of i8 -> a contraction "head" -> ... With `axis` the channels of its result lie there, else last.
 struct Head {
   Op op;
   Attrs attrs;
   Shape x, weight;
   std::int64_t channels = 0;
   bool constant = true;
+  std::optional<std::int64_t> axis = {};
 };
 
 TosaConvAttrs conv(Dims pad, Dims stride, Dims dilation, std::int64_t input_zp, std::int64_t weight_zp = 0) {
@@ -86,6 +87,27 @@ const std::vector<Head>& heads() {
        {2, 4, 5, 6},
        {11, 2, 3, 6},
        11},
+      {Op::kIntegerConv,
+       IntegerConvAttrs{{{2, 1}, {1, 0}, {0, 1}, {1, 2}, {0, 0}, 3, false}, -128, 3},
+       {2, 6, 8, 9},
+       {12, 2, 3, 3},
+       12,
+       true,
+       1},
+      {Op::kIntegerConv,
+       IntegerConvAttrs{{{1, 1}, {1, 1}, {1, 1}, {1, 1}, {0, 0}, 21, false}, 7, 0},
+       {1, 21, 6, 5},
+       {42, 1, 3, 3},
+       42,
+       true,
+       1},
+      {Op::kIntegerConv,
+       IntegerConvAttrs{{{2, 1}, {1, 0}, {1, 0}, {1, 1}, {0, 0}, 1, true}, 127, 0},
+       {2, 6, 4, 5},
+       {6, 9, 3, 2},
+       9,
+       true,
+       1},
       {Op::kTosaMatmul, TosaMatmulAttrs{-128, 2, std::nullopt}, {2, 33, 70}, {2, 70, 40}, 40},
       {Op::kTosaMatmul, TosaMatmulAttrs{5, 0, std::nullopt}, {1, 3, 1200}, {1, 1200, 300}, 300, false}};
   return all;
@@ -119,6 +141,13 @@ ValueId add_head(Case& c, Data& data, const Head& head) {
   return c.b.add(head.op, operands, "head", head.attrs);
 }
 
+ValueId add_rescale(Case& c, Data& data, const Head& head, ValueId sums, bool per_channel, DType to) {
+  const TosaRescaleAttrs attrs = data.rescale(per_channel ? head.channels : 1, to);
+  if (!head.axis) return c.b.add(Op::kTosaRescale, {sums}, "rescale", attrs);
+  return c.b.add(Op::kRescale, {sums}, "rescale",
+                 RescaleAttrs{attrs, attrs.per_channel ? head.axis : std::nullopt});
+}
+
 // Followers of the first step; "one by one" runs are traced.
 std::size_t fused_followers(const Prepared& prepared) { return prepared.steps()[0].fusion.followers.size(); }
 
@@ -148,8 +177,7 @@ TEST_CASE("a contraction with its rescale gives what they give one by one", "[ex
       for (const DType to : {DType::kI8, DType::kI16, DType::kI32}) {
         Case c;
         const ValueId sums = add_head(c, data, head);
-        c.b.output(
-            c.b.add(Op::kTosaRescale, {sums}, "rescale", data.rescale(per_channel ? head.channels : 1, to)));
+        c.b.output(add_rescale(c, data, head, sums, per_channel, to));
         check_same_results(c, 1);
       }
 }
@@ -159,8 +187,7 @@ TEST_CASE("a contraction with its rescale and clamp gives what they give one by 
   for (const Head& head : heads()) {
     Case c;
     const ValueId sums = add_head(c, data, head);
-    const ValueId narrow =
-        c.b.add(Op::kTosaRescale, {sums}, "rescale", data.rescale(head.channels, DType::kI8));
+    const ValueId narrow = add_rescale(c, data, head, sums, true, DType::kI8);
     const TosaClampAttrs bounds{std::int64_t{-50}, std::int64_t{61}, NanMode::kPropagate};
     c.b.output(c.b.add(Op::kTosaClamp, {narrow}, "clamp", bounds));
     check_same_results(c, 2);
