@@ -11,8 +11,6 @@ with torch in the same run; what ExecuTorch leaves outside its delegates is run 
 from __future__ import annotations
 
 import argparse
-import contextlib
-import io
 import logging
 import sys
 from collections.abc import Sequence
@@ -27,11 +25,12 @@ import numpy as np
 import torch
 import tosaic
 from bench.page import Section, in_turns, milliseconds, table
-from models.zoo import build, quiet
+from models.delegates import WithDelegates, delegates_of, lower_with_executorch, run_file
+from models.zoo import build
 from tosaic import _core
-from tosaic.compare_programs import fit_to_ports
 
 NETWORKS = ("resnet18", "mobilenet_v2", "deit_tiny")
+_TARGET = "TOSA-1.0+FP"
 LEAST_RATIO = 50.0
 """How many times faster all three together have to be."""
 
@@ -71,10 +70,10 @@ def _row(name: str, rounds: int) -> Row:
     network = build(name)
     exported = network.export()
     (ours, our_bytes), (theirs, their_program) = in_turns(
-        [lambda: lower_with_tosaic(exported), lambda: lower_with_executorch(exported)], rounds
+        [lambda: lower_with_tosaic(exported), lambda: lower_with_executorch(exported, _TARGET)], rounds
     )
     args = network.sample()
-    their_files = _delegates(their_program)
+    their_files = delegates_of(their_program)
     with torch.no_grad():
         expected = network.module(*args).numpy()
     return Row(
@@ -84,65 +83,14 @@ def _row(name: str, rounds: int) -> Row:
         len(_core.deserialize(our_bytes)),
         sum(len(_core.deserialize(file)) for file in their_files),
         len(their_files),
-        _error(_run_file(our_bytes, args), expected),
-        _error(_WithDelegates(their_program).run(*args), expected),
+        _error(run_file(our_bytes, args), expected),
+        _error(WithDelegates(their_program).run(*args), expected),
     )
 
 
 def lower_with_tosaic(exported: torch.export.ExportedProgram) -> bytes:
     """The bytes of the ``.tosa`` file."""
-    return tosaic.lower(exported, target="TOSA-1.0+FP").to_bytes()
-
-
-def lower_with_executorch(exported: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
-    """The program with the delegates that Arm's partitioner makes, whose bytes are done."""
-    from executorch.backends.arm.tosa.compile_spec import TosaCompileSpec
-    from executorch.backends.arm.tosa.partitioner import TOSAPartitioner
-    from executorch.exir import to_edge_transform_and_lower
-
-    with quiet(), contextlib.redirect_stdout(io.StringIO()):
-        spec = TosaCompileSpec("TOSA-1.0+FP")
-        edge = to_edge_transform_and_lower(exported, partitioner=[TOSAPartitioner(spec)])
-    return edge.exported_program()
-
-
-def _delegates(program: torch.export.ExportedProgram) -> list[bytes]:
-    from executorch.exir.lowered_backend_module import get_lowered_submodules
-
-    return [module.processed_bytes for _, module, _ in get_lowered_submodules(program.graph_module)]
-
-
-class _WithDelegates(torch.fx.Interpreter):
-    """Runs ExecuTorch's program: its delegates by our reader and executor, what is left outside by torch."""
-
-    def __init__(self, program: torch.export.ExportedProgram) -> None:
-        super().__init__(program.graph_module)
-        signature = program.graph_signature
-        known = {**program.constants, **program.state_dict}
-        lifted = {
-            **signature.inputs_to_parameters,
-            **signature.inputs_to_buffers,
-            **signature.inputs_to_lifted_tensor_constants,
-        }
-        self._known = {name: known[key] for name, key in lifted.items()}
-
-    def placeholder(self, target: Any, args: Any, kwargs: Any) -> Any:
-        return self._known[target] if target in self._known else super().placeholder(target, args, kwargs)
-
-    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
-        if getattr(target, "__name__", "") != "executorch_call_delegate":
-            return super().call_function(target, args, kwargs)
-        lowered, *tensors = args
-        return [torch.from_numpy(array) for array in _run_file(lowered.processed_bytes, tensors)]
-
-    def run(self, *args: torch.Tensor) -> list[np.ndarray[Any, Any]]:
-        with torch.no_grad():
-            return [tensor.numpy() for tensor in super().run(*args)]
-
-
-def _run_file(file: bytes, args: Sequence[torch.Tensor]) -> list[np.ndarray[Any, Any]]:
-    program = tosaic.from_graph(_core.deserialize(file))
-    return program.run_arrays(fit_to_ports([a.detach().numpy() for a in args], program.inputs))
+    return tosaic.lower(exported, target=_TARGET).to_bytes()
 
 
 def _error(found: Sequence[np.ndarray[Any, Any]], expected: np.ndarray[Any, Any]) -> float:

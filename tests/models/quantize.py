@@ -30,16 +30,30 @@ def _arm() -> Any:
     return quantizer.set_global(get_symmetric_quantization_config(is_per_channel=True))
 
 
+def _cortex_m() -> Any:
+    from executorch.backends.cortex_m.quantizer.quantizer import CortexMQuantizer
+
+    return CortexMQuantizer()
+
+
 QUANTIZERS: dict[str, Callable[[], Any]] = {
     "xnnpack": lambda: _xnnpack(per_channel=True),
     "xnnpack per tensor": lambda: _xnnpack(per_channel=False),
     "arm": _arm,
+    "cortex-m": _cortex_m,
 }
 """By name: a quantizer with its usual int8 configuration."""
 
 
 def converted(module: nn.Module, samples: Sequence[tuple[torch.Tensor, ...]], quantizer: str) -> Any:
-    """The exported program after calibration on the samples and conversion."""
+    """The exported program after calibration on the samples and conversion.
+
+    The Cortex-M quantizer takes convolutions in channels-last order only: module and samples are brought
+    to it.
+    """
+    if quantizer == "cortex-m":
+        module = module.to(memory_format=torch.channels_last)
+        samples = [tuple(_channels_last(tensor) for tensor in sample) for sample in samples]
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
         traced = torch.export.export(module.eval(), samples[0]).module(check_guards=False)
@@ -47,3 +61,7 @@ def converted(module: nn.Module, samples: Sequence[tuple[torch.Tensor, ...]], qu
         for sample in samples:
             prepared(*sample)
         return torch.export.export(convert_pt2e(prepared), samples[0])
+
+
+def _channels_last(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.contiguous(memory_format=torch.channels_last) if tensor.dim() == 4 else tensor

@@ -1,0 +1,125 @@
+"""What ExecuTorch's TOSA backend makes of an exported program: the bytes, and two ways to run them.
+
+Its files give a depthwise convolution one weight zero point a channel, which the specification does not know
+and our reader refuses; the reference model takes them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+import tosaic
+from tosaic import _core
+from tosaic.compare_programs import fit_to_ports
+
+from models.zoo import quiet
+
+__all__ = [
+    "WithDelegates",
+    "delegates_of",
+    "lower_with_executorch",
+    "operators_of",
+    "run_file",
+    "run_file_on_reference_model",
+]
+
+Arrays = list[np.ndarray[Any, Any]]
+
+
+def lower_with_executorch(
+    exported: torch.export.ExportedProgram, target: str
+) -> torch.export.ExportedProgram:
+    """The program with the delegates that Arm's partitioner makes, whose bytes are done."""
+    from executorch.backends.arm.tosa.compile_spec import TosaCompileSpec
+    from executorch.backends.arm.tosa.partitioner import TOSAPartitioner
+    from executorch.exir import to_edge_transform_and_lower
+
+    with quiet(), contextlib.redirect_stdout(io.StringIO()):
+        partitioner = TOSAPartitioner(TosaCompileSpec(target))
+        edge = to_edge_transform_and_lower(exported, partitioner=[partitioner])
+    return edge.exported_program()
+
+
+def delegates_of(program: torch.export.ExportedProgram) -> list[bytes]:
+    """The `.tosa` files in it."""
+    from executorch.exir.lowered_backend_module import get_lowered_submodules
+
+    return [module.processed_bytes for _, module, _ in get_lowered_submodules(program.graph_module)]
+
+
+class WithDelegates(torch.fx.Interpreter):
+    """Runs ExecuTorch's program: its delegates by `run`, what is left outside by torch."""
+
+    def __init__(
+        self,
+        program: torch.export.ExportedProgram,
+        run: Callable[[bytes, Sequence[torch.Tensor]], Arrays] | None = None,
+    ) -> None:
+        super().__init__(program.graph_module)
+        self._run = run or run_file
+        signature = program.graph_signature
+        known = {**program.constants, **program.state_dict}
+        lifted = {
+            **signature.inputs_to_parameters,
+            **signature.inputs_to_buffers,
+            **signature.inputs_to_lifted_tensor_constants,
+        }
+        self._known = {name: known[key] for name, key in lifted.items()}
+
+    def placeholder(self, target: Any, args: Any, kwargs: Any) -> Any:
+        return self._known[target] if target in self._known else super().placeholder(target, args, kwargs)
+
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        if getattr(target, "__name__", "") != "executorch_call_delegate":
+            return super().call_function(target, args, kwargs)
+        lowered, *tensors = args
+        return [torch.from_numpy(array) for array in self._run(lowered.processed_bytes, tensors)]
+
+    def run(self, *args: torch.Tensor) -> Arrays:
+        with torch.no_grad():
+            return [tensor.numpy() for tensor in super().run(*args)]
+
+
+def run_file(file: bytes, args: Sequence[torch.Tensor]) -> Arrays:
+    """A `.tosa` file on our executor."""
+    program = tosaic.from_graph(_core.deserialize(file))
+    return program.run_arrays(fit_to_ports([a.detach().numpy() for a in args], program.inputs))
+
+
+def run_file_on_reference_model(file: bytes, args: Sequence[torch.Tensor]) -> Arrays:
+    """A `.tosa` file on the reference model.
+
+    Raises
+    ------
+    RuntimeError
+        Its status is not VALID.
+    """
+    import tosa_reference_model
+
+    outputs, status = tosa_reference_model.run(
+        file, [a.detach().contiguous().numpy() for a in args], tosa_level="NONE"
+    )
+    if status != tosa_reference_model.GraphStatus.TOSA_VALID:
+        raise RuntimeError(f"the reference model's status is {status.name}")
+    return [np.ascontiguousarray(output) for output in outputs]
+
+
+def operators_of(file: bytes) -> int:
+    """How many operators a `.tosa` file has; constants are none."""
+    from tosa.Op import Op
+    from tosa.TosaGraph import TosaGraph
+
+    graph = TosaGraph.GetRootAsTosaGraph(file)
+    constants = (Op.CONST, Op.CONST_SHAPE)
+    blocks = [
+        graph.Regions(i).Blocks(j)
+        for i in range(graph.RegionsLength())
+        for j in range(graph.Regions(i).BlocksLength())
+    ]
+    ops = [block.Operators(i).Op() for block in blocks for i in range(block.OperatorsLength())]
+    return sum(op not in constants for op in ops)

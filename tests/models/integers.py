@@ -1,0 +1,395 @@
+"""One quantized network as integer arithmetic, with every number that has to be right.
+
+    module --quantizer, 4 samples--> q/dq graph       torch eager: what the integers stand for
+           --import, lower--> stages integer and tosa our executor, each instruction set
+                          --> bytes --> the TOSA reference model, and back through our reader
+
+All runs of the integer program agree in every element. The inputs are eight that the quantizer has not seen,
+and two beyond its range on either side. Where the quantizer leaves islands of floats, the target has both
+profiles, and the operators over integers are run from what they read in a run of the whole graph: these agree
+in every element, those over floats within tolerance.
+
+Whole networks are compared by their signal to noise ratio, over the eight samples together: integers against
+the q/dq graph, both against float32, and, on the same converted graph, what Arm's lowering makes of it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import tosaic
+from tosaic import _core
+from tosaic.compare_programs import fit_to_ports
+from tosaic.reference_model import run_reference_model
+
+from models.delegates import (
+    WithDelegates,
+    delegates_of,
+    lower_with_executorch,
+    operators_of,
+    run_file_on_reference_model,
+)
+from models.parts import Part, over_floats, part_of
+from models.quantize import converted
+from models.zoo import Network, build, one_thread, quiet
+
+__all__ = ["QUANTIZERS", "Arm", "Quantized", "convert", "measure_arm", "measure_integers", "violations"]
+
+QUANTIZERS = ("xnnpack", "arm", "cortex-m")
+_CALIBRATION = 4
+_FIRST_UNSEEN = 100
+_LEAST_DISTINCT = 10
+_LEAST_VARIATION = 0.05
+_ISLAND_TOLERANCE = 1e-5
+_BESIDE_ARM_DB, _BESIDE_TORCH_DB = 1.0, 0.5
+
+Array = np.ndarray[Any, Any]
+Sample = tuple[torch.Tensor, ...]
+
+
+@dataclass(frozen=True)
+class Quantized:
+    """What came of one network by one quantizer.
+
+    Attributes
+    ----------
+    network, quantizer, target : str
+    left : tuple of str
+        Operators over quantized values that were left to floats, with the reason.
+    tosa_ops, float_ops : int
+        Operators; those over floats among them.
+    samples : int
+        How many were run, on all engines.
+    differing : dict of str to int
+        Elements over all samples by which an engine differs from ours at stage tosa on the last
+        of the instruction sets.
+    status : str
+        Of the reference model; the worst.
+    distinct : int
+        Distinct values of the outputs that are not of extremes.
+    between_inputs : float
+        How far outputs of two samples are apart, relative to their norm.
+    island_units, island_error : float
+        Of the operators over floats, ours against the reference model's: the largest distance of an integer
+        result, and of a float one relative to the largest of its tensor.
+    to_qdq, to_float, qdq_to_float : float
+        Signal to noise in dB: ours against the q/dq graph and against float32; that graph against float32.
+    not_converted : str
+        Why the quantizer gives no graph of this network that torch itself can run; the rest is empty then.
+    """
+
+    network: str
+    quantizer: str
+    target: str = ""
+    left: tuple[str, ...] = ()
+    tosa_ops: int = 0
+    float_ops: int = 0
+    samples: int = 0
+    differing: dict[str, int] = field(default_factory=dict)
+    status: str = ""
+    distinct: int = 0
+    between_inputs: float = 0.0
+    island_units: float = 0.0
+    island_error: float = 0.0
+    to_qdq: float = 0.0
+    to_float: float = 0.0
+    qdq_to_float: float = 0.0
+    not_converted: str = ""
+
+
+@dataclass(frozen=True)
+class Arm:
+    """What ExecuTorch's Arm backend makes of the same converted graph.
+
+    Attributes
+    ----------
+    tosa_ops, graphs : int
+    to_qdq : float
+        Signal to noise of its files, on the reference model, against the q/dq graph.
+    failure : str
+        Why there is nothing.
+    """
+
+    network: str
+    tosa_ops: int
+    graphs: int
+    to_qdq: float
+    failure: str = ""
+
+
+def convert(network: Network, quantizer: str, folder: Path | None = None) -> torch.export.ExportedProgram:
+    """The converted program; kept in the folder, where one is given."""
+    path = None if folder is None else folder / f"{network.name}.{quantizer}.pt2"
+    if path is not None and path.exists():
+        return torch.export.load(path)
+    with one_thread(), quiet():
+        program = converted(network.module, [network.sample(i) for i in range(_CALIBRATION)], quantizer)
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        torch.export.save(program, path)
+    return program
+
+
+def measure_integers(
+    name: str, quantizer: str, *, samples: int = 10, folder: Path | None = None
+) -> Quantized:
+    """Runs everything; the last two of the samples are beyond the range."""
+    network = build(name)
+    with one_thread(), quiet():
+        try:
+            program = convert(network, quantizer, folder)
+            with torch.no_grad():
+                program.module(check_guards=False)(*network.sample())
+        except Exception as failed:  # of torch, torchao and the quantizer alone
+            return Quantized(name, quantizer, not_converted=f"{type(failed).__name__}: {_first_line(failed)}")
+        return _measure(network, quantizer, program, samples)
+
+
+def violations(m: Quantized, arm: Arm | None = None) -> list[str]:
+    """What a measurement breaks of the contract, in words."""
+    if m.not_converted:
+        return []
+    found = [f"{engine}: {count} elements differ" for engine, count in m.differing.items() if count]
+    if m.status != "VALID":
+        found.append(f"the reference model's status is {m.status}")
+    if m.distinct < _LEAST_DISTINCT:
+        found.append(f"the outputs have {m.distinct} distinct values")
+    if m.between_inputs < _LEAST_VARIATION:
+        found.append(f"outputs hardly depend on the input: {m.between_inputs:.2g}")
+    if m.island_units > 1 or m.island_error > _ISLAND_TOLERANCE:
+        found.append(f"islands: {m.island_units:.0f} units, {m.island_error:.2g} of the largest")
+    if m.to_float < m.qdq_to_float - _BESIDE_TORCH_DB:
+        found.append(f"{m.to_float:.1f} dB against float32, the q/dq graph {m.qdq_to_float:.1f}")
+    if m.quantizer == "arm" and (m.left or "FP" in m.target):
+        found += ["there are floats in it", *m.left]
+    if arm is not None and not arm.failure:
+        if m.to_qdq < arm.to_qdq - _BESIDE_ARM_DB:
+            found.append(f"{m.to_qdq:.1f} dB against the q/dq graph, Arm's lowering {arm.to_qdq:.1f}")
+        if m.tosa_ops > arm.tosa_ops:
+            found.append(f"{m.tosa_ops} TOSA operators, Arm's lowering {arm.tosa_ops}")
+    return found
+
+
+# ---- ours ----
+
+
+def _measure(network: Network, quantizer: str, program: Any, count: int) -> Quantized:
+    lowered = _lowered(program)
+    samples = _samples(network, count)
+    ordinary = samples[: max(1, count - 2)]
+    differing, status, units, error = _engines(lowered, samples)
+    ours = [lowered.run(*sample) for sample in samples]
+    with torch.no_grad():
+        floats = [network.module(*sample).numpy() for sample in ordinary]
+        module = program.module(check_guards=False)
+        qdq = [module(*sample).numpy() for sample in ordinary]
+    same = ours[: len(ordinary)]
+    return Quantized(
+        network=network.name,
+        quantizer=quantizer,
+        target=lowered.target,
+        left=_left(program),
+        tosa_ops=len(lowered.graph),
+        float_ops=sum(over_floats(node) for node in lowered.graph.nodes),
+        samples=len(samples),
+        differing=differing,
+        status=status,
+        distinct=len(np.unique(np.concatenate([array.ravel() for array in same]))),
+        between_inputs=float(np.linalg.norm(ours[1] - ours[0]) / np.linalg.norm(ours[0])),
+        island_units=units,
+        island_error=error,
+        to_qdq=signal_to_noise(qdq, same),
+        to_float=signal_to_noise(floats, same),
+        qdq_to_float=signal_to_noise(floats, qdq),
+    )
+
+
+def _lowered(program: Any) -> Any:
+    """For integers alone, or with floats where operators are left to them."""
+    try:
+        return tosaic.lower(program, target="TOSA-1.0+INT")
+    except (tosaic.SpecViolation, tosaic.UnsupportedOp):
+        return tosaic.lower(program, target="TOSA-1.0+INT+FP")
+
+
+def _left(program: Any) -> tuple[str, ...]:
+    graph = tosaic.from_exported(program).graph
+    for name in ("fold-constants", "dead-code", "common-subexpressions", "simplify", "fold-qdq"):
+        graph = _core.run_pass(name, graph)
+    graph = _core.run_pass("fold-constants", graph)
+    return tuple(f"{row['node']}: {row['what']}" for row in _core.explain_integers(graph))
+
+
+def _samples(network: Network, count: int) -> list[Sample]:
+    """Ones that the quantizer has not seen, and two beyond the range of those that it has."""
+    seen = torch.cat([network.sample(i)[0] for i in range(_CALIBRATION)])
+    least, largest = seen.min(), seen.max()
+    if seen.is_floating_point():
+        least, largest = least - 0.1 * (largest - least), largest + 0.1 * (largest - least)
+    shape = network.sample()[0].shape
+    beyond = [(torch.full(shape, bound.item(), dtype=seen.dtype),) for bound in (least, largest)]
+    unseen = [network.sample(_FIRST_UNSEEN + i) for i in range(max(1, count - 2))]
+    return [*unseen, *beyond][:count]
+
+
+def signal_to_noise(expected: Sequence[Array], found: Sequence[Array]) -> float:
+    """In dB, over all samples together."""
+    signal = np.concatenate([np.asarray(array, np.float64).ravel() for array in expected])
+    noise = np.concatenate([np.asarray(array, np.float64).ravel() for array in found]) - signal
+    power = float(np.sum(noise**2))
+    return math.inf if power == 0 else 10 * math.log10(float(np.sum(signal**2)) / power)
+
+
+# ---- engines ----
+
+_Found = tuple[dict[str, int], str, float, float]
+
+
+def _engines(lowered: Any, samples: Sequence[Sample]) -> _Found:
+    if "FP" in lowered.target:
+        return _engines_by_part(lowered, samples)
+    back = tosaic.from_graph(_core.deserialize(lowered.to_bytes()))
+    runs: dict[str, Callable[[Sample], Array]] = {}
+    for isa in reversed(_core.usable_isas()):  # the widest first: the others are compared with it
+        for stage in ("tosa", "canonical"):
+            session = _core.Session(lowered.stages[stage], isa=isa)
+            name = f"{'integer' if stage == 'canonical' else stage}, {isa}"
+            runs[name] = lambda sample, session=session: session.run(lowered.arrays(*sample))[0]
+    first = next(iter(runs))
+    runs["file, read back"] = lambda sample: _from_file(back, lowered, sample)
+    differing, status = dict.fromkeys([*list(runs)[1:], "reference model"], 0), "VALID"
+    for sample in samples:
+        base = runs[first](sample)
+        for name in list(runs)[1:]:
+            differing[name] += _count(runs[name](sample), base)
+        reference = run_reference_model(lowered, *sample)
+        if not reference.ok or reference.outputs is None:
+            return differing, reference.status, 0.0, 0.0
+        differing["reference model"] += _count(reference.outputs, base)
+    scalar = _core.Session(lowered.graph, reference=True)
+    differing["tosa, scalar kernels"] = _count(
+        scalar.run(lowered.arrays(*samples[-1]))[0], runs[first](samples[-1])
+    )
+    return differing, status, 0.0, 0.0
+
+
+def _count(found: Array, base: Array) -> int:
+    """Elements that differ; all of them where dtype or shape do."""
+    if (found.dtype, found.shape) != (base.dtype, base.shape):
+        return max(1, base.size)
+    return int(np.count_nonzero(found != base))
+
+
+def _from_file(back: Any, lowered: Any, sample: Sample) -> Array:
+    """What the bytes give; they hold integers where the border was converted."""
+    arrays = []
+    for array, port in zip(lowered.arrays(*sample), lowered.graph.inputs, strict=True):
+        arrays.append(_stored(np.asarray(array), port.qparams) if port.dtype != port.value.dtype else array)
+    (found,) = back.run_arrays(fit_to_ports(arrays, back.inputs))
+    (port,) = lowered.graph.outputs
+    if port.dtype != port.value.dtype:
+        scale, zero = port.qparams["scales"][0], port.qparams["zero_points"][0]
+        found = (found.astype(np.float32) - np.float32(zero)) * np.float32(scale)
+    return found if found.shape == port.shape else found.transpose(0, 3, 1, 2)
+
+
+def _stored(array: Array, qparams: dict[str, Any] | None) -> Array:
+    if qparams is None:  # indices
+        return array.astype(np.int32)
+    dtype = {"i8": torch.int8, "i16": torch.int16}[qparams["storage"]]
+    return torch.ops.quantized_decomposed.quantize_per_tensor(
+        torch.from_numpy(array),
+        qparams["scales"][0],
+        qparams["zero_points"][0],
+        qparams["qmin"],
+        qparams["qmax"],
+        dtype,
+    ).numpy()
+
+
+def _engines_by_part(lowered: Any, samples: Sequence[Sample]) -> _Found:
+    """The operators over integers on every engine, those over floats on ours and the reference model."""
+    graph = lowered.graph
+    whole = _core.Session(graph)
+    integers = part_of(graph, lambda node: not over_floats(node))
+    floats = part_of(graph, over_floats)
+    differing: dict[str, int] = {}
+    status, units, error = "VALID", 0.0, 0.0
+    for sample in samples:
+        values = dict(whole.trace(lowered.arrays(*sample))["values"])
+        for port, array in zip(graph.inputs, lowered.arrays(*sample), strict=True):
+            values.setdefault(port.value.name, np.asarray(array))
+        if integers is not None:
+            status = max(status, _integer_part(integers, values, lowered.target, differing), key=_badness)
+        if floats is not None:
+            found, islands = _reference(floats, values, lowered.target)
+            status = max(status, found, key=_badness)
+            for name, array in islands.items():
+                distance = np.abs(array.astype(np.float64) - values[name]).max(initial=0)
+                if array.dtype.kind == "f":
+                    error = max(error, float(distance / np.abs(values[name]).max(initial=1e-30)))
+                else:
+                    units = max(units, float(distance))
+    return differing, status, units, error
+
+
+def _badness(status: str) -> int:
+    return int(status != "VALID")
+
+
+def _integer_part(part: Part, values: dict[str, Array], target: str, differing: dict[str, int]) -> str:
+    given = [values[name] for name in part.inputs]
+    expected = [values[name] for name in part.outputs]
+
+    def note(engine: str, found: Sequence[Array]) -> None:
+        count = sum(_count(a, b) for a, b in zip(found, expected, strict=True))
+        differing[engine] = differing.get(engine, 0) + count
+
+    for isa in _core.usable_isas():
+        note(f"tosa, {isa}, integer islands", _core.Session(part.graph, isa=isa).run(given))
+    status, found = _reference(part, values, target)
+    if found:
+        note("reference model, integer islands", [found[name] for name in part.outputs])
+    return status
+
+
+def _reference(part: Part, values: dict[str, Array], target: str) -> tuple[str, dict[str, Array]]:
+    lowered = tosaic.lower(tosaic.from_graph(part.graph), target=target)
+    result = run_reference_model(lowered, *(values[name] for name in part.inputs))
+    if not result.ok or result.outputs is None:
+        return result.status, {}
+    outputs = result.outputs if isinstance(result.outputs, tuple | list) else (result.outputs,)
+    return "VALID", {name: np.asarray(a) for name, a in zip(part.outputs, outputs, strict=True)}
+
+
+def _first_line(failed: Exception) -> str:
+    return (str(failed).splitlines() or [""])[0][:200]
+
+
+# ---- Arm's ----
+
+
+def measure_arm(name: str, *, samples: int = 10, folder: Path | None = None) -> Arm:
+    """Lowers and runs it."""
+    network = build(name)
+    with one_thread(), quiet(), torch.no_grad():
+        program = convert(network, "arm", folder)
+        ordinary = _samples(network, samples)[: max(1, samples - 2)]
+        module = program.module(check_guards=False)
+        expected = [module(*sample).numpy() for sample in ordinary]
+        try:
+            edge = lower_with_executorch(program, "TOSA-1.0+INT")
+            files = delegates_of(edge)
+            runner = WithDelegates(edge, run_file_on_reference_model)
+            found = [runner.run(*sample)[0] for sample in ordinary]
+        except Exception as failed:  # whatever it is, it is their answer
+            return Arm(name, 0, 0, 0.0, f"{type(failed).__name__}: {_first_line(failed)}")
+        ops = sum(operators_of(file) for file in files)
+        shaped = [array.reshape(truth.shape) for array, truth in zip(found, expected, strict=True)]
+        return Arm(name, ops, len(files), signal_to_noise(expected, shaped))
