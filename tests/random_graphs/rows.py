@@ -19,6 +19,8 @@ NOT_GENERATED = {
     "opaque": "stands for what the table does not know",
     "cond": "control flow: torch.export makes it from torch.cond only; no executor here runs it on TOSA FP",
     "while_loop": "control flow, as cond",
+    "integer_conv": "made by integer lowering, from stage integer on",
+    "rescale": "as integer_conv",
 } | dict.fromkeys(
     [
         "acos",
