@@ -3,8 +3,8 @@
     python tests/full/devices.py [NAME ...]
 
 Quantized by Arm's TOSAQuantizer, lowered to TOSA-1.0+INT with int8 at the border. Vela compiles the file for
-two Ethos-U, the converter makes a VGF of it, and that runs on Vulkan, on the samples and on the extremes of the
-input; its integers have to be ours. Exit code 1 if an element differs, a tool fails or an output does not
+two Ethos-U, the converter makes a VGF of it, and that runs on Vulkan, on the samples and on the extremes of
+the input; its integers have to be ours. Exit code 1 if an element differs, a tool fails or an output does not
 vary. Some minutes.
 """
 

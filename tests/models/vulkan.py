@@ -60,7 +60,15 @@ def run_vgf(program: Path, inputs: Sequence[np.ndarray[Any, Any]]) -> list[np.nd
         scenario = scenario.replace(f"TEMPLATE_PATH_TENSOR_OUTPUT_{len(outputs)}", name)
         outputs.append(folder / name)
     (folder / "scenario.json").write_text(scenario)
-    command = [tool("scenario_runner"), "--scenario", "scenario.json", "--output", ".", "--log-level", "warning"]
+    command = [
+        tool("scenario_runner"),
+        "--scenario",
+        "scenario.json",
+        "--output",
+        ".",
+        "--log-level",
+        "warning",
+    ]
     _called(command, folder, environment)
     return [np.load(path) for path in outputs]
 
@@ -69,7 +77,9 @@ def _environment(folder: Path) -> dict[str, str]:
     """The Graph layer has to be found before the Tensor layer: a folder of its own for each manifest."""
     spec = find_spec("emulation_layer")
     if spec is None or spec.origin is None:
-        raise FileNotFoundError("the emulation layer is not installed: pip install -c constraints.txt '.[devices]'")
+        raise FileNotFoundError(
+            "the emulation layer is not installed: pip install -c constraints.txt '.[devices]'"
+        )
     deploy = Path(spec.origin).parent / "deploy"
     layers = []
     for name in ("Graph", "Tensor"):
@@ -90,5 +100,7 @@ def _environment(folder: Path) -> dict[str, str]:
 def _called(command: list[str], folder: Path, environment: dict[str, str] | None = None) -> str:
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise RuntimeError(f"{command[0]} failed with exit code {done.returncode}:\n{done.stdout}{done.stderr}")
+        raise RuntimeError(
+            f"{command[0]} failed with exit code {done.returncode}:\n{done.stdout}{done.stderr}"
+        )
     return done.stdout
