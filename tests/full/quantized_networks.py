@@ -28,7 +28,16 @@ if __name__ == "__main__":  # pytest has tests/ on its path already
 import torch
 import tosaic
 from models import quantize, zoo
-from models.integers import QUANTIZERS, Arm, Quantized, convert, measure_arm, measure_integers, violations
+from models.integers import (
+    QUANTIZERS,
+    Arm,
+    NotConverted,
+    Quantized,
+    convert,
+    measure_arm,
+    measure_integers,
+    violations,
+)
 from models.results import ROOT, cpu_name, in_shard, kept, recorded, resolve_shard
 from models.zoo import NETWORKS, build
 
@@ -223,8 +232,8 @@ def _prepare(case: str, results: Path) -> int:
     made: object = "converted"
     try:
         convert(build(name), quantizer, _programs(results))
-    except Exception as failed:  # the measurement says so
-        made = f"not converted: {type(failed).__name__}"
+    except NotConverted as failed:
+        made = f"not converted: {failed}"
     print(f"{case:28} {arm_of(name, results) if quantizer == 'arm' else made}", flush=True)
     return 0
 
