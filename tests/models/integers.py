@@ -26,7 +26,7 @@ import torch
 import tosaic
 from tosaic import _core
 from tosaic.compare_programs import fit_to_ports
-from tosaic.reference_model import run_reference_model
+from tosaic.reference_model import run_reference_model, to_file
 
 from models import quantize
 from models.delegates import (
@@ -349,7 +349,7 @@ def _engines_by_part(lowered: Any, samples: Sequence[Sample]) -> _Found:
     for sample in samples:
         values = dict(whole.trace(lowered.arrays(*sample))["values"])
         for port, array in zip(graph.inputs, lowered.arrays(*sample), strict=True):
-            values.setdefault(port.value.name, np.asarray(array))
+            values[port.value.name] = to_file(np.asarray(array), port)
         if integers is not None:
             status = max(status, _integer_part(integers, values, lowered.target, differing), key=_badness)
         if floats is not None:
