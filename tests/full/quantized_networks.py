@@ -1,6 +1,6 @@
 """Measures the ten networks by each quantizer, and writes docs/quantized_networks.md once all are known.
 
-    python tests/full/quantized_networks.py [--shard I/N] [--results FOLDER] [--prepare] [CASE ...]
+    python tests/full/quantized_networks.py [--shard I/N] [--results FOLDER] [--prepare] [--page] [CASE ...]
 
 A case is a network or, with a point between, a network and a quantizer: ``resnet18.arm``.
 Results are kept in the folder, so a run that was stopped goes on; shards may share it. Converted programs and
@@ -15,6 +15,7 @@ import hashlib
 import json
 import logging
 import math
+import re
 import sys
 from dataclasses import asdict
 from datetime import date
@@ -190,7 +191,7 @@ def _left_list(rows: list[Quantized]) -> str:
     for m in rows:
         reasons: dict[str, int] = {}
         for text in m.left:
-            reason = text.partition(": ")[2]
+            reason = re.sub(r"operand '[^']+'", "an operand", text.partition(": ")[2])
             reasons[reason] = reasons.get(reason, 0) + 1
         found = "; ".join(f"{count} × {reason}" for reason, count in sorted(reasons.items()))
         lines.append(f"- {m.network}, {m.quantizer}: {found or 'operators that were not quantized'}")
@@ -208,6 +209,15 @@ def write_page(results: Path = RESULTS) -> None:
     PAGE.write_text(page(rows, {name: arm_of(name, results) for name in NETWORKS}))
 
 
+def write_page_of_known(results: Path) -> None:
+    """The same of the cases that are measured; the page names the others."""
+    known = [case for case in CASES if kept(results, case)]
+    rows = [measured(case, results) for case in known]
+    arms = {m.network: arm_of(m.network, results) for m in rows if m.quantizer == "arm"}
+    others = ", ".join(case for case in CASES if case not in known)
+    PAGE.write_text(page(rows, arms) + (f"\nNot measured yet: {others}.\n" if others else ""))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -215,9 +225,13 @@ def main() -> int:
     parser.add_argument("--shard", type=resolve_shard, default=(1, 1), metavar="I/N")
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--prepare", action="store_true", help="converted programs and Arm's lowering alone")
+    parser.add_argument("--page", action="store_true", help="write the page of what is known, and no more")
     parser.add_argument("cases", nargs="*", default=CASES, metavar="NAME[.QUANTIZER]")
     options = parser.parse_args()
     logging.disable(logging.WARNING)
+    if options.page:
+        write_page_of_known(options.results)
+        return 0
     wanted = [case for case in CASES if {case, case.partition(".")[0]} & set(options.cases)]
     broken = 0
     for case in in_shard(wanted, options.shard):
