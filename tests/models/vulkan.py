@@ -60,16 +60,8 @@ def run_vgf(program: Path, inputs: Sequence[np.ndarray[Any, Any]]) -> list[np.nd
         scenario = scenario.replace(f"TEMPLATE_PATH_TENSOR_OUTPUT_{len(outputs)}", name)
         outputs.append(folder / name)
     (folder / "scenario.json").write_text(scenario)
-    command = [
-        tool("scenario_runner"),
-        "--scenario",
-        "scenario.json",
-        "--output",
-        ".",
-        "--log-level",
-        "warning",
-    ]
-    _called(command, folder, environment)
+    runner = [tool("scenario_runner"), "--scenario", "scenario.json", "--output", "."]
+    _called([*runner, "--log-level", "warning"], folder, environment)
     return [np.load(path) for path in outputs]
 
 

@@ -172,6 +172,8 @@ class IntegerLowering {
 [[nodiscard]] Lowered integer_linear(IntegerLowering& l);
 [[nodiscard]] Lowered integer_matmul(IntegerLowering& l);
 [[nodiscard]] Lowered integer_sum(IntegerLowering& l);  // sum, mean: integer_reduction.cpp
+[[nodiscard]] Lowered integer_prod(IntegerLowering& l);
+[[nodiscard]] Lowered integer_any(IntegerLowering& l);  // any, all
 [[nodiscard]] Lowered integer_avg_pool(IntegerLowering& l);
 [[nodiscard]] Lowered integer_choice(IntegerLowering& l);  // amax, amin, max_pool, argmax
 [[nodiscard]] Lowered integer_logsumexp(IntegerLowering& l);

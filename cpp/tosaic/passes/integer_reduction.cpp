@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "tosaic/passes/integer_lowering.h"
+#include "tosaic/passes/integer_math.h"
 
 namespace tosaic::passes {
 namespace {
@@ -160,6 +160,97 @@ Lowered integer_avg_pool(IntegerLowering& l) {
   const ValueId factor = l.constant(DType::kI32, {1, 1, out[2], out[3]}, factors);
   const ValueId product = l.emit(Op::kTosaMul, TosaMulAttrs{kBits}, {small.id, factor});
   return Real{product, {small.scale() / static_cast<double>(*least)}, 0, {small.range.low, small.range.high}};
+}
+
+namespace {
+
+// Numbers as mantissa * 2^exponent, the mantissa in [2^29, 2^30).
+struct Floating {
+  ValueId mantissa, exponent;
+};
+
+Floating floating(IntegerMath& m, ValueId positive) {
+  const ValueId shift = m.add(m.clz(positive), -2);
+  return {m.left(positive, shift), m.sub(0, shift)};
+}
+
+// Pairs along an axis are multiplied until one is left.
+Floating multiplied_along(IntegerLowering& l, Floating x, std::int64_t axis) {
+  IntegerMath m(l);
+  const auto part = [&](ValueId id, std::int64_t from, std::int64_t to) {
+    return l.emit(Op::kSlice, SliceAttrs{axis, from, to, 1}, {id});
+  };
+  for (;;) {
+    const std::int64_t count = l.type(x.mantissa).shape[static_cast<std::size_t>(axis)], half = count / 2;
+    if (count == 1) return x;
+    const ValueId product =
+        m.mul(part(x.mantissa, 0, half), part(x.mantissa, half, 2 * half), 30);  // in [2^28, 2^30)
+    const ValueId shift = m.add(m.clz(product), -2);
+    const ValueId exponent = m.add(part(x.exponent, 0, half), part(x.exponent, half, 2 * half));
+    Floating next{m.left(product, shift), m.sub(m.add(exponent, 30), shift)};
+    if (count % 2 != 0) {
+      const AxisAttrs along{axis};
+      next.mantissa = l.emit(Op::kCat, along, {next.mantissa, part(x.mantissa, count - 1, count)});
+      next.exponent = l.emit(Op::kCat, along, {next.exponent, part(x.exponent, count - 1, count)});
+    }
+    x = next;
+  }
+}
+
+}  // namespace
+
+// The product of magnitudes, as mantissa and exponent, brought to a unit for the largest result that there
+// can be; signs are counted apart, and a factor of 0 is looked for.
+Lowered integer_prod(IntegerLowering& l) {
+  const auto& attrs = l.attrs<ReduceAttrs>();
+  IntegerMath m(l);
+  Real x = l.widened(l.real_with_one_scale(0));
+  if (l.type(x.id).rank() == 0) return x;
+  ValueId size = l.emit(Op::kTosaAbs, NoAttrs{}, {x.id});
+  ValueId least = size;
+  ValueId negative = l.cast(l.binary(Op::kTosaGreater, m.number(x.id, 0), x.id), DType::kI32);
+  Floating product = floating(m, m.maximum(size, 1));
+  std::int64_t count = 1;
+  for (const std::int64_t axis : attrs.axes) {
+    count *= l.type(x.id).shape[static_cast<std::size_t>(axis)];
+    product = multiplied_along(l, product, axis);
+    least = l.emit(Op::kTosaReduceMin, TosaAxisNanAttrs{axis, NanMode::kPropagate}, {least});
+    negative = m.sum(negative, axis);
+  }
+  // As a logarithm, since the powers may be beyond any float.
+  double top = static_cast<double>(count) * std::log2(static_cast<double>(x.magnitude()) * x.scale());
+  if (const QParams* to = l.target()) {
+    const std::int64_t zero = to->zero_points.front();
+    const auto most = static_cast<double>(std::max(std::abs(to->qmin - zero), std::abs(to->qmax - zero)));
+    top = std::min(top, std::log2(most * to->scales.front()) + 1);
+  }
+  const double unit = std::ceil(top) - 29;  // log2: results up to 2^top have at most 29 bits
+  const double units = unit - static_cast<double>(count) * std::log2(x.scale());
+  const auto whole = static_cast<std::int64_t>(std::floor(units));
+  if (std::abs(unit) > 900 || std::abs(units) > 1e6) throw NoIntegerForm("its results are out of all range");
+  const ValueId drop = m.minimum(m.maximum(m.sub(whole, product.exponent), 0), 31);
+  ValueId value = m.right(product.mantissa, drop, true);
+  const ValueId odd = l.cast(m.bits(negative, 1), DType::kBool);
+  value = l.emit(Op::kTosaSelect, NoAttrs{}, {odd, m.sub(0, value), value});
+  const ValueId is_zero = l.binary(Op::kTosaGreater, m.number(least, 1), least);
+  value = l.emit(Op::kTosaSelect, NoAttrs{}, {is_zero, m.number(value, 0), value});
+  const std::int64_t most = std::int64_t{1} << 30;
+  const double scale =
+      std::exp2(static_cast<double>(whole) + static_cast<double>(count) * std::log2(x.scale()));
+  return Real{l.reshape(value, l.result_type().shape), {scale}, 0, {-most, most}};
+}
+
+// Of numbers: which of them are not 0.
+Lowered integer_any(IntegerLowering& l) {
+  const auto& attrs = l.attrs<ReduceAttrs>();
+  const Real x = l.real_with_one_scale(0);
+  const ValueId zero = l.number(x.zero_point, l.type(x.id).rank());
+  ValueId found = l.emit(Op::kTosaLogicalNot, NoAttrs{},
+                         {l.binary(Op::kTosaEqual, l.cast(x.id, DType::kI32), zero)});
+  const Op op = l.node().op == Op::kAny ? Op::kTosaReduceAny : Op::kTosaReduceAll;
+  for (const std::int64_t axis : attrs.axes)
+    if (l.type(found).rank() > 0) found = l.emit(op, AxisAttrs{axis}, {found});
+  return without_kept_axes(l, found);
 }
 
 Lowered integer_choice(IntegerLowering& l) {

@@ -11,6 +11,7 @@
 
 #include <utility>
 
+#include "tosaic/passes/byte_functions.h"
 #include "tosaic/passes/integer_lowering.h"
 #include "tosaic/passes/lower_to_integer.h"
 
@@ -31,6 +32,11 @@ Rule rule_of(const Node& node) {
     case Op::kSum:
     case Op::kMean:
       return integer_sum;
+    case Op::kProd:
+      return integer_prod;
+    case Op::kAny:
+    case Op::kAll:
+      return integer_any;
     case Op::kAvgPool:
       return integer_avg_pool;
     case Op::kMaxPool:
@@ -218,6 +224,7 @@ void IntegerLowering::lower_inside(const Graph& inner, const std::vector<ValueId
 LoweredToInteger lower_to_integer(const Graph& graph, const PassOptions& options) {
   IntegerLowering lowering(graph, options);
   Graph out = lowering.run();
+  if (std::optional<Graph> joined = join_byte_functions(out)) out = std::move(*joined);
   std::optional<Graph> clean = dead_code(out);
   return {clean ? std::move(*clean) : std::move(out), lowering.left()};
 }

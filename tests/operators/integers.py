@@ -1,0 +1,259 @@
+"""One call between dequantize and quantize nodes: lowered to integers, and compared with torch's q/dq graph.
+
+Inputs are integers, of 8 or 16 bits, that stand for about what the case draws: as many as there are float
+tensors in it. Weights of contractions are constants of 8 bits, other parameters float constants. Results are
+quantized by the range that torch gives them. Compared from the same integers: our executor at stage tosa with
+torch (distance in units of the result, "LSB"), and the reference model with our executor (nothing may differ).
+
+Skipped are calls that no quantizer annotates: other floats than float32, numbers that are not finite, results
+whose range no scale from 1e-9 to 1e6 covers, nothing quantized going in or coming out.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.ao.quantization.fx._decomposed  # registers quantized_decomposed
+import tosaic
+from tosaic.reference_model import run_reference_model
+
+from operators.table import ROWS
+from operators.values import Case, call, tensors_of
+
+__all__ = ["MOST_LSB", "IntegerOutcome", "check_integers"]
+
+Q = torch.ops.quantized_decomposed
+MOST_LSB = {8: 1, 16: 1}
+_STORAGE = {8: torch.int8, 16: torch.int16}
+_LEAST_SCALE, _LARGEST_SCALE = 1e-9, 1e6
+_WEIGHTED = ("conv", "linear")  # the second tensor is a weight
+_LARGEST = 20_000
+
+
+@dataclass
+class IntegerOutcome:
+    """What came of one call.
+
+    Attributes
+    ----------
+    case : Case
+    bits : int
+    skipped : str
+        Why it was not tried.
+    refused : str
+        Why it has no integer form.
+    elements, off_by_one, worst : int
+        Of all results: how many there are, how many differ from torch's by one unit, the largest difference.
+    operators : int
+        Of the lowered graph.
+    failure : str
+        What is wrong with us.
+    """
+
+    case: Case
+    bits: int
+    skipped: str = ""
+    refused: str = ""
+    elements: int = 0
+    off_by_one: int = 0
+    worst: int = 0
+    operators: int = 0
+    failure: str = ""
+
+
+@dataclass(frozen=True)
+class _Grid:
+    scale: float
+    zero: int
+    bits: int
+
+    @property
+    def low(self) -> int:
+        return -(2 ** (self.bits - 1))
+
+    @property
+    def high(self) -> int:
+        return 2 ** (self.bits - 1) - 1
+
+    def quantize(self, x: torch.Tensor) -> torch.Tensor:
+        return Q.quantize_per_tensor(x, self.scale, self.zero, self.low, self.high, _STORAGE[self.bits])
+
+    def dequantize(self, x: torch.Tensor) -> torch.Tensor:
+        return Q.dequantize_per_tensor(x, self.scale, self.zero, self.low, self.high, _STORAGE[self.bits])
+
+
+def _grid(values: Sequence[torch.Tensor], bits: int) -> _Grid | None:
+    """As observers choose it; nothing where no scale is sensible."""
+    low = min(0.0, *(float(v.min()) for v in values))
+    high = max(0.0, *(float(v.max()) for v in values))
+    if not np.isfinite(low) or not np.isfinite(high):
+        return None
+    if bits == 16:
+        scale, zero = max(-low, high) / 32767, 0
+    else:
+        scale = (high - low) / 255
+        zero = 0 if scale == 0 else int(np.clip(-128 - round(low / scale), -128, 127))
+    scale = 1.0 if scale == 0 else scale
+    return _Grid(scale, zero, bits) if _LEAST_SCALE <= scale <= _LARGEST_SCALE else None
+
+
+class _Between(torch.nn.Module):
+    """The call on dequantized inputs, its float results quantized."""
+
+    def __init__(self, case: Case, leaves: Sequence[Any], results: Sequence[_Grid | None]) -> None:
+        super().__init__()
+        self.case, self.leaves, self.results = case, leaves, results
+        self.function = ROWS[case.name].function(case.name)
+        for i, (kind, value, _) in enumerate(leaves):
+            if kind != "input":
+                self.register_buffer(f"constant_{i}", value)
+
+    def forward(self, *inputs: torch.Tensor) -> Any:
+        given = iter(inputs)
+        tensors = []
+        for i, (kind, _, grid) in enumerate(self.leaves):
+            value = next(given) if kind == "input" else getattr(self, f"constant_{i}")
+            tensors.append(value if grid is None else grid.dequantize(value))
+        found = call(self.case, self.function, tensors)
+        if not self.results:
+            return tuple(found)
+        pairs = zip(found, self.results, strict=True)
+        return tuple(r if grid is None else grid.quantize(r) for r, grid in pairs)
+
+
+def _leaves(case: Case, bits: int) -> list[Any] | str:
+    """(kind, tensor, grid) of each tensor; or why the case is skipped."""
+    leaves = []
+    weighted = any(part in case.name for part in _WEIGHTED)
+    for i, t in enumerate(tensors_of(case)):
+        value = t.tensor()
+        if not value.is_floating_point():
+            leaves.append(("buffer" if t.const else "input", value, None))
+            continue
+        if value.dtype != torch.float32:
+            return "another float"
+        if not bool(torch.isfinite(value).all()):
+            return "not finite"
+        weight = weighted and i == 1
+        if (t.const or (weighted and i > 1)) and not weight:
+            leaves.append(("buffer", value, None))
+            continue
+        if value.numel() == 0:
+            return "empty"
+        grid = _grid([value], 8 if weight else bits)
+        if grid is None:
+            return "extreme range"
+        leaves.append(("buffer" if weight else "input", grid.quantize(value), grid))
+    if not any(kind == "input" and grid is not None for kind, _, grid in leaves):
+        return "nothing quantized goes in"
+    return leaves
+
+
+def check_integers(case: Case, bits: int) -> IntegerOutcome:
+    """Tries one call; nothing is raised."""
+    out = IntegerOutcome(case, bits)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            _check(case, bits, out)
+        except Exception as error:
+            out.failure = f"{type(error).__name__}: {error}"
+    return out
+
+
+def _check(case: Case, bits: int, out: IntegerOutcome) -> None:
+    leaves = _leaves(case, bits)
+    if isinstance(leaves, str):
+        out.skipped = leaves
+        return
+    inputs = [value for kind, value, _ in leaves if kind == "input"]
+    try:
+        with torch.no_grad():
+            floats = _Between(case, leaves, ()).eval()(*inputs)
+    except Exception as error:
+        out.skipped = f"refused by torch: {type(error).__name__}"
+        return
+    if sum(r.numel() for r in floats) > _LARGEST or any(r.numel() == 0 for r in floats):
+        out.skipped = "large or empty"
+        return
+    results: list[_Grid | None] = []
+    for r in floats:
+        if r.dtype == torch.float32 and bool(torch.isfinite(r).all()) and _grid([r], bits) is not None:
+            results.append(_grid([r], bits))
+        elif r.is_floating_point():
+            out.skipped = "a result that no scale fits"
+            return
+        else:
+            results.append(None)
+    if not results:
+        out.skipped = "no results"
+        return
+    module = _Between(case, leaves, results).eval()
+    try:
+        with torch.no_grad():
+            program = torch.export.export(module, tuple(inputs), strict=False)
+    except Exception as error:
+        out.skipped = f"refused by torch.export: {type(error).__name__}"
+        return
+    with torch.no_grad():
+        expected = [r.numpy() for r in module(*inputs)]
+    try:
+        lowered = tosaic.lower(program, target="TOSA-1.0+INT+int16" if bits == 16 else "TOSA-1.0+INT")
+    except (tosaic.UnsupportedOp, tosaic.SpecViolation) as error:
+        out.refused = _reason(program, error)
+        return
+    _compare(lowered, inputs, expected, results, out)
+
+
+def _reason(program: Any, error: Exception) -> str:
+    from tosaic import _core
+
+    graph = tosaic.from_exported(program).graph
+    for name in ("fold-constants", "dead-code", "common-subexpressions", "simplify", "fold-qdq"):
+        graph = _core.run_pass(name, graph)
+    if graph.stage == "quantized":
+        left = _core.explain_integers(graph)
+        if left:
+            return str(left[0]["what"])
+    return str(error).splitlines()[-1]
+
+
+def _compare(
+    lowered: tosaic.Lowered,
+    inputs: Sequence[torch.Tensor],
+    expected: Sequence[np.ndarray[Any, Any]],
+    results: Sequence[_Grid | None],
+    out: IntegerOutcome,
+) -> None:
+    arrays = [x.numpy() for x in inputs]
+    ours = _several(lowered.run(*arrays))
+    out.operators = len(lowered.graph.nodes)
+    for found, wanted, grid in zip(ours, expected, results, strict=True):
+        if found.dtype != wanted.dtype or found.shape != wanted.shape:
+            out.failure = f"{found.dtype}{found.shape} instead of {wanted.dtype}{wanted.shape}"
+            return
+        distance = np.abs(found.astype(np.int64) - wanted.astype(np.int64))
+        out.elements += distance.size
+        out.off_by_one += int((distance == 1).sum())
+        out.worst = max(out.worst, int(distance.max(initial=0)))
+        most = MOST_LSB[out.bits] if grid is not None else 0
+        if distance.max(initial=0) > most:
+            where = np.unravel_index(int(distance.argmax()), distance.shape)
+            out.failure = f"{distance.max()} units off at {where}: {found[where]} instead of {wanted[where]}"
+    run = run_reference_model(lowered, *arrays)
+    if not run.ok:
+        out.failure = out.failure or f"the reference model says {run.status}"
+        return
+    for found, theirs in zip(ours, _several(run.outputs), strict=True):
+        if not np.array_equal(found, theirs):
+            out.failure = f"the reference model differs in {int((found != theirs).sum())} elements"
+
+
+def _several(outputs: Any) -> list[np.ndarray[Any, Any]]:
+    found: Callable[[Any], Any] = np.asarray
+    return [found(a) for a in outputs] if isinstance(outputs, tuple | list) else [found(outputs)]
