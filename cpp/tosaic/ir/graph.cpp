@@ -120,11 +120,26 @@ NodeId Graph::add_node(Op op, AttrsRef attrs, std::span<const ValueId> operands,
   return id;
 }
 
+std::vector<std::shared_ptr<const Graph>> Graph::regions_at(const Node& node, Stage stage) {
+  std::vector<std::shared_ptr<const Graph>> out;
+  for (const auto& region : node.regions) {
+    if (region->stage == stage) {
+      out.push_back(region);
+      continue;
+    }
+    auto copy = std::make_shared<Graph>(*region);
+    copy->stage = stage;
+    for (Node& inner : copy->nodes_) inner.regions = regions_at(inner, stage);
+    out.push_back(std::move(copy));
+  }
+  return out;
+}
+
 NodeId Graph::add_copy(const Graph& source, const Node& node, std::span<const ValueId> operands) {
   std::vector<TensorType> types;
   for (std::uint32_t r = 0; r < node.result_count; ++r) types.push_back(source.type(source.result(node, r)));
-  const NodeId copy =
-      add_node(node.op, node.attrs, operands, types, node.origin, source.node_name(node), node.regions);
+  const NodeId copy = add_node(node.op, node.attrs, operands, types, node.origin, source.node_name(node),
+                               regions_at(node, stage));
   for (std::uint32_t r = 1; r < node.result_count; ++r)
     rename(result(nodes_[copy.index()], r), source.value(source.result(node, r)).name);
   return copy;

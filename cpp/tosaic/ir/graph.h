@@ -94,6 +94,8 @@ class Graph {
   NodeId add_node(Op op, AttrsRef attrs, std::span<const ValueId> operands,
                   std::span<const TensorType> results, OriginRef origin, std::string name,
                   std::vector<std::shared_ptr<const Graph>> regions = {});
+  // The regions of a node as they stand in a graph at another stage; what they hold may stand at both.
+  [[nodiscard]] static std::vector<std::shared_ptr<const Graph>> regions_at(const Node& node, Stage stage);
   // The node of another graph over these operands, with the types, names and regions it has there.
   NodeId add_copy(const Graph& source, const Node& node, std::span<const ValueId> operands);
   // Single-result node with its type by infer().

@@ -12,6 +12,8 @@
 namespace tosaic::passes {
 namespace {
 
+constexpr std::int64_t kLargestParts = 127 * 128 + 63;
+
 struct Weight {
   Real real;
   std::vector<double> scales;      // by result channel
@@ -20,8 +22,40 @@ struct Weight {
 
 DType accumulator(DType input) { return input == DType::kI8 ? DType::kI32 : DType::kI48; }
 
+// A constant of floats as two parts of 8 bits.
+std::vector<Real> constant_parts(IntegerLowering& l, std::size_t i) {
+  const std::vector<double> numbers = l.numbers(i);
+  double largest = 0;
+  for (const double x : numbers) {
+    if (!std::isfinite(x)) throw NoIntegerForm("a constant operand is not finite");
+    largest = std::max(largest, std::abs(x));
+  }
+  const double unit = largest == 0 ? 1.0 : largest / static_cast<double>(kLargestParts);
+  std::vector<std::int64_t> upper, lower;
+  for (const double x : numbers) {
+    const std::int64_t q = std::llround(x / unit);
+    upper.push_back((q + 64) >> 7);
+    lower.push_back(q - upper.back() * 128);
+  }
+  const Shape& shape = l.operand_type(i).shape;
+  return {{l.constant(DType::kI8, shape, upper), {std::ldexp(unit, 7)}, 0, {-127, 127}},
+          {l.constant(DType::kI8, shape, lower), {unit}, 0, {-64, 63}}};
+}
+
+bool is_float_constant(const IntegerLowering& l, std::size_t i) {
+  return l.source().value(l.operand(i)).kind == ValueKind::kConstant && is_float(l.operand_type(i).dtype);
+}
+
 std::vector<Real> parts_of(IntegerLowering& l, std::size_t i) {
-  return narrow_parts(l, l.real_with_one_scale(i));
+  return is_float_constant(l, i) ? constant_parts(l, i) : narrow_parts(l, l.real_with_one_scale(i));
+}
+
+// Weights may have scales by channel.
+std::vector<Real> weight_parts(IntegerLowering& l, std::size_t i) {
+  if (is_float_constant(l, i)) return constant_parts(l, i);
+  const Real weight = l.real(i);
+  return l.type(weight.id).dtype == DType::kI8 ? std::vector{weight}
+                                               : narrow_parts(l, l.real_with_one_scale(i));
 }
 
 // Of the values less their zero point; in pieces whose sums have 32 bits.
@@ -126,18 +160,22 @@ Real as_real(ValueId id, Sums sums, std::size_t axis) {
   return out;
 }
 
-// The sum of what `contract` makes of each part; the bias joins the first.
+// The sum of what `contract` makes of each pair of parts; the bias joins the first.
 template <class Contract>
-Lowered over_parts(IntegerLowering& l, const std::vector<Real>& parts, Contract&& contract) {
-  Real sum = contract(parts.front(), true);
-  for (std::size_t k = 1; k < parts.size(); ++k) sum = total(l, sum, contract(parts[k], false));
-  return sum;
+Real over_parts(IntegerLowering& l, const std::vector<Real>& lefts, const std::vector<Real>& rights,
+                Contract&& contract) {
+  std::optional<Real> sum;
+  for (const Real& left : lefts)
+    for (const Real& right : rights) {
+      const Real part = contract(left, right, !sum);
+      sum = sum ? total(l, *sum, part) : part;
+    }
+  return *sum;
 }
 
-Real convolved(IntegerLowering& l, const Real& x, bool with_bias) {
+Real convolved(IntegerLowering& l, const Real& x, const Real& filters, bool with_bias) {
   const auto& attrs = l.attrs<ConvAttrs>();
-  const Weight weight =
-      weight_of(l, l.real(1), attrs.transposed ? 1 : 0, attrs.transposed ? attrs.groups : 1);
+  const Weight weight = weight_of(l, filters, attrs.transposed ? 1 : 0, attrs.transposed ? attrs.groups : 1);
   const DType dtype = accumulator(l.type(x.id).dtype);
   const auto channels = static_cast<std::size_t>(l.result_type().shape[1]);
   const Sums sums = sums_of(l, x, weight, channels, dtype, with_bias);
@@ -218,8 +256,7 @@ std::vector<Real> narrow_parts(IntegerLowering& l, const Real& x) {
     const double ratio = static_cast<double>(x.magnitude()) / 32767.0;
     return {l.rescaled(x, DType::kI16, x.scale() * std::max(1.0, ratio))};
   }
-  constexpr std::int64_t kLargest = 127 * 128 + 63;
-  const double ratio = static_cast<double>(x.magnitude()) / static_cast<double>(kLargest);
+  const double ratio = static_cast<double>(x.magnitude()) / static_cast<double>(kLargestParts);
   const Real y = l.rescaled(l.widened(x), DType::kI32, x.scale() * std::max(1.0, ratio));
   IntegerMath m(l);
   const ValueId upper = m.right(m.add(y.id, 64), 7);
@@ -233,36 +270,38 @@ Lowered integer_conv(IntegerLowering& l) {
   if (shape.size() == 3 || l.operand_type(0).rank() != shape.size() ||
       (l.attrs<ConvAttrs>().transposed && shape.size() == 5))
     throw NoIntegerForm("its rank");  // expanded to one that has
-  return over_parts(l, parts_of(l, 0), [&](const Real& x, bool first) { return convolved(l, x, first); });
+  return over_parts(l, parts_of(l, 0), weight_parts(l, 1),
+                    [&](const Real& x, const Real& w, bool first) { return convolved(l, x, w, first); });
 }
 
 Lowered integer_linear(IntegerLowering& l) {
-  return over_parts(l, parts_of(l, 0),
-                    [&](const Real& x, bool first) { return row_products(l, x, l.real(1), first); });
+  return over_parts(l, parts_of(l, 0), weight_parts(l, 1),
+                    [&](const Real& x, const Real& w, bool first) { return row_products(l, x, w, first); });
 }
+
+namespace {
 
 // A constant matrix of 8 bits is a weight.
 std::optional<Real> transposed_weight(IntegerLowering& l) {
+  if (is_float_constant(l, 1) || l.operand_type(0).rank() < 2) return std::nullopt;
   Real matrix = l.real(1);
   const TensorType& type = l.type(matrix.id);
   if (l.out().value(matrix.id).kind != ValueKind::kConstant || type.rank() != 2 || type.dtype != DType::kI8 ||
-      (matrix.axis && *matrix.axis != 1) || l.operand_type(0).rank() < 2)
+      (matrix.axis && *matrix.axis != 1))
     return std::nullopt;
   matrix.id = l.emit(Op::kPermute, PermuteAttrs{{1, 0}}, {matrix.id});
   if (matrix.axis) matrix.axis = 0;
   return matrix;
 }
 
+}  // namespace
+
 Lowered integer_matmul(IntegerLowering& l) {
   if (const std::optional<Real> weight = transposed_weight(l))
-    return over_parts(l, parts_of(l, 0),
-                      [&](const Real& x, bool) { return row_products(l, x, *weight, false); });
-  const std::vector<Real> rights = parts_of(l, 1);
-  return over_parts(l, parts_of(l, 0), [&](const Real& left, bool) {
-    Real sum = matrix_product(l, left, rights.front());
-    for (std::size_t k = 1; k < rights.size(); ++k) sum = total(l, sum, matrix_product(l, left, rights[k]));
-    return sum;
-  });
+    return over_parts(l, parts_of(l, 0), {*weight},
+                      [&](const Real& x, const Real& w, bool) { return row_products(l, x, w, false); });
+  return over_parts(l, parts_of(l, 0), parts_of(l, 1),
+                    [&](const Real& a, const Real& b, bool) { return matrix_product(l, a, b); });
 }
 
 }  // namespace tosaic::passes

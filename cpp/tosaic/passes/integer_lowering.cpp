@@ -559,7 +559,8 @@ void IntegerLowering::keep(const Node& node) {
     }
     types.push_back(std::move(result));
   }
-  const NodeId made = out_.add_node(node.op, node.attrs, operands, types, node.origin, name_, node.regions);
+  const NodeId made = out_.add_node(node.op, node.attrs, operands, types, node.origin, name_,
+                                    Graph::regions_at(node, Stage::kInteger));
   for (std::uint32_t r = 0; r < node.result_count; ++r) {
     forms_[node.first_result + r].id = out_.result(out_.node(made), r);
     out_.rename(forms_[node.first_result + r].id, source_->values()[node.first_result + r].name);
@@ -641,7 +642,8 @@ void IntegerLowering::lower_somehow(const Node& node) {
     first = why;
   }
   if (lower_expanded(node)) return;
-  throw first ? *first : NoIntegerForm("there is no integer arithmetic for it");
+  if (first) throw NoIntegerForm(*first);
+  throw NoIntegerForm("there is no integer arithmetic for '" + std::string(info(node.op).name) + "'");
 }
 
 void IntegerLowering::leave(const Node& node, const std::string& reason) {
@@ -660,7 +662,8 @@ void IntegerLowering::leave(const Node& node, const std::string& reason) {
     type.qparams = nullptr;
     types.push_back(std::move(type));
   }
-  const NodeId made = out_.add_node(node.op, node.attrs, operands, types, node.origin, name_, node.regions);
+  const NodeId made = out_.add_node(node.op, node.attrs, operands, types, node.origin, name_,
+                                    Graph::regions_at(node, Stage::kInteger));
   for (std::uint32_t r = 0; r < node.result_count; ++r) {
     const ValueId result = source_->result(node, r);
     const QParamsRef& label = source_->type(result).qparams;

@@ -230,6 +230,8 @@ Lowered of_one(IntegerLowering& l, const Arguments& args) {
   const QParams label = label_of(l, x);
   const ConstantRef f = as_integers(function_of(l, args, label, l.target()));
   if (is_float(f->dtype)) return finely_gathered(l, positions(l, x.id), *f);
+  if (l.node().op == Op::kCast && l.target() == nullptr && f->dtype != DType::kI8)
+    return gathered(l, positions(l, x.id), f->dtype, integers_of(*f));
   const ValueId made = label.storage == DType::kI8 ? small_function(l, x, *f) : large_function(l, x, *f);
   return l.result_type().dtype == DType::kBool ? l.cast(made, DType::kBool) : made;
 }
@@ -281,7 +283,8 @@ bool has_arithmetic(IntegerLowering& l, const Real& a, const Real& b) {
 std::optional<Lowered> tabulated(IntegerLowering& l) {
   if (!info(l.node().op).has(kElementwise) || info(l.node().op).is_tosa) return std::nullopt;
   const DType result = l.result_type().dtype;
-  if (l.target() == nullptr && result != DType::kF32 && result != DType::kBool) return std::nullopt;
+  const bool casts = l.node().op == Op::kCast && is_integer(result);
+  if (l.target() == nullptr && result != DType::kF32 && result != DType::kBool && !casts) return std::nullopt;
   std::optional<Arguments> args = arguments_of(l);
   if (!args || args->variables.size() > 2) return std::nullopt;
   std::vector<Real> variables;

@@ -64,6 +64,8 @@ Rule rule_of(const Node& node) {
     case Op::kGt:
     case Op::kGe:
       return integer_comparison;
+    case Op::kIndexPut:
+      return Graph::attrs<IndexPutAttrs>(node).accumulate ? nullptr : integer_movement;
     case Op::kWhere:
       return integer_where;
     case Op::kSoftmax:
@@ -97,6 +99,8 @@ void IntegerLowering::give(const Node& node, std::uint32_t result, const Lowered
     form.id = std::get<ValueId>(made);
   } else if (target_) {
     form.id = store(*real, *target_);
+  } else if (source_->type(value).dtype != DType::kF32) {
+    throw NoIntegerForm("its result is no f32");
   } else {
     form.real = *real;
     return;
@@ -196,9 +200,8 @@ void IntegerLowering::lower_inside(const Graph& inner, const std::vector<ValueId
         reads_numbers = reads_numbers || (id.valid() && forms_[id.index()].real);
       if (!is_number && !reads_numbers) {
         keep(part);
-      } else if (!lower_by_rule(part)) {
-        throw NoIntegerForm("there is no integer arithmetic for '" + std::string(info(part.op).name) +
-                            "', a part of it");
+      } else {
+        lower_somehow(part);
       }
     }
     for (const Output& output : inner.outputs()) {
