@@ -5,8 +5,7 @@
 //
 // Steps that a kernel can do together with the one before them are fused (fuse.h):
 //
-//   x -> conv -> a -> rescale -> b -> clamp -> c        the step of conv writes c, the others have nothing to
-//   do
+//   x -> conv -> a -> rescale -> b -> clamp -> c        conv's step writes c, the others have nothing to do
 //
 // Works at every stage. Foreign nodes (opaque, tosa.custom), and anything the kernels do not know, need an
 // override.
@@ -73,7 +72,7 @@ struct Step {
   NodeId node;
   StepKind kind = StepKind::kKernel;
   std::string name;    // of the node
-  std::string kernel;  // "conv.gemm.avx512", "view", "override", "fused" (into an earlier step), "cond"
+  std::string kernel;  // "conv.gemm.avx512", "view", "override", "fused", "cond", "while_loop"
   std::uint32_t first_operand = 0, operand_count = 0;  // places in a frame's pointer tables
   std::uint32_t first_result = 0, result_count = 0;
   std::size_t scratch_offset = 0, scratch_bytes = 0;
