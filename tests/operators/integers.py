@@ -2,8 +2,9 @@
 
 Inputs are integers, of 8 or 16 bits, that stand for about what the case draws: as many as there are float
 tensors in it. Weights of contractions are constants of 8 bits, other parameters float constants. Results are
-quantized by the range that torch gives them. Compared from the same integers: our executor at stage tosa with
-torch (distance in units of the result, "LSB"), and the reference model with our executor (nothing may differ).
+quantized by the range that torch gives them. Compared from the same integers: our executor at stage tosa
+with torch (distance in units of the result, "LSB"), and the reference model with our executor (nothing may
+differ).
 
 Skipped are calls that no quantizer annotates: other floats than float32, numbers that are not finite, results
 whose range no scale from 1e-9 to 1e6 covers, nothing quantized going in or coming out.
@@ -213,14 +214,18 @@ def _check(case: Case, bits: int, out: IntegerOutcome) -> None:
 def _reason(program: Any, error: Exception) -> str:
     from tosaic import _core
 
-    graph = tosaic.from_exported(program).graph
+    try:
+        graph = tosaic.from_exported(program).graph
+    except tosaic.UnsupportedOp as refused:
+        return str(refused.parts["what"])
     for name in ("fold-constants", "dead-code", "common-subexpressions", "simplify", "fold-qdq"):
         graph = _core.run_pass(name, graph)
     if graph.stage == "quantized":
         left = _core.explain_integers(graph)
         if left:
             return str(left[0]["what"])
-    return str(error).splitlines()[-1]
+    problems = getattr(error, "problems", ())
+    return str(problems[0].what if problems else error)
 
 
 def _compare(

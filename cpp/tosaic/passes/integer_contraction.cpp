@@ -164,13 +164,11 @@ Real as_real(ValueId id, Sums sums, std::size_t axis) {
 template <class Contract>
 Real over_parts(IntegerLowering& l, const std::vector<Real>& lefts, const std::vector<Real>& rights,
                 Contract&& contract) {
-  std::optional<Real> sum;
-  for (const Real& left : lefts)
-    for (const Real& right : rights) {
-      const Real part = contract(left, right, !sum);
-      sum = sum ? total(l, *sum, part) : part;
-    }
-  return *sum;
+  Real sum = contract(lefts.front(), rights.front(), true);
+  for (std::size_t i = 0; i < lefts.size(); ++i)
+    for (std::size_t j = i == 0 ? 1 : 0; j < rights.size(); ++j)
+      sum = total(l, sum, contract(lefts[i], rights[j], false));
+  return sum;
 }
 
 Real convolved(IntegerLowering& l, const Real& x, const Real& filters, bool with_bias) {

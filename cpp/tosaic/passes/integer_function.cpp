@@ -37,7 +37,8 @@ Real rsqrt(IntegerLowering& l, const Real& x) {
   const ValueId root = m.of_mantissa(
       v.scaled.mantissa, [](double at) { return std::ldexp(std::sqrt(0x1p29 / at), 30); }, true);
   const ValueId made = m.right(root, m.right(m.sub(v.most_shift, v.scaled.shift), 1), true);
-  const double scale = std::pow(2.0, v.most_shift / 2 - 44.5) / std::sqrt(x.scale());
+  const int half = v.most_shift / 2;
+  const double scale = std::pow(2.0, half - 44.5) / std::sqrt(x.scale());
   return {made, {scale}, 0, {0, std::int64_t{1} << 30}};
 }
 

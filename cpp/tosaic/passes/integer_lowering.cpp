@@ -349,7 +349,10 @@ ValueId IntegerLowering::bounded_by_channel(const Real& x, const std::vector<Val
 
 Real IntegerLowering::rescaled(const Real& x, DType dtype, double scale, std::int64_t zero_point) {
   const DType from = type(x.id).dtype;
-  const std::vector<double> ratios = quant::rescale_scales(x.scales, scale);
+  std::vector<double> ratios = quant::rescale_scales(x.scales, scale);
+  // Beyond 2^28 every number but 0 saturates 16 bits.
+  const double most = x.magnitude() == 0 ? 1.0 : dtype == DType::kI32 ? HUGE_VAL : 0x1p28;
+  for (double& ratio : ratios) ratio = std::min(ratio, most);
   if (from == dtype && !x.shape && x.zero_point == zero_point && !x.axis && ratios.front() == 1.0) return x;
   RescaleAttrs attrs;
   attrs.rescale = quant::plan_rescale({from, x.zero_point}, {dtype, zero_point}, ratios,
@@ -417,6 +420,7 @@ std::optional<ValueId> IntegerLowering::requantized_bytes(const Real& x, const Q
   };
   const auto by_multiplier = [&] {
     const double ratio[] = {x.scale() / to.scales.front()};
+    if (ratio[0] >= 0x1p28) return false;  // beyond multipliers; a table has any value
     const TosaRescaleAttrs attrs =
         quant::plan_rescale({DType::kI8, x.zero_point}, {DType::kI8, to.zero_points.front()}, ratio,
                             {.rounding_mode = options_.rounding_mode});
@@ -426,10 +430,7 @@ std::optional<ValueId> IntegerLowering::requantized_bytes(const Real& x, const Q
     }
     return true;
   };
-  try {
-    if (by_multiplier()) return std::nullopt;
-  } catch (const QuantMismatch&) {  // no multiplier is that large; a table has any value
-  }
+  if (by_multiplier()) return std::nullopt;
   std::vector<std::int64_t> entries;
   for (std::int64_t q = -128; q < 128; ++q) entries.push_back(exact(q));
   return emit(Op::kTosaTable, NoAttrs{}, {x.id, constant(DType::kI8, {256}, entries)});
@@ -627,7 +628,7 @@ void IntegerLowering::lower_numbers(const Node& node) {
     }
     lower_somehow(node);
   } catch (const NoIntegerForm& why) {
-    leave(node, why.reason());
+    leave(node, why.what());
   } catch (const QuantMismatch& why) {
     leave(node, why.parts().what);
   }

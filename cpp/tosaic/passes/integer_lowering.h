@@ -14,6 +14,7 @@
 
 #include <map>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <variant>
 #include <vector>
@@ -43,13 +44,8 @@ struct Real {
 };
 
 // Thrown by rules: this node cannot be computed with integers.
-class NoIntegerForm {
- public:
-  explicit NoIntegerForm(std::string reason) : reason_(std::move(reason)) {}
-  [[nodiscard]] const std::string& reason() const { return reason_; }
-
- private:
-  std::string reason_;
+class NoIntegerForm : public std::runtime_error {
+  using std::runtime_error::runtime_error;
 };
 
 // A number that is still to be rounded, or the value that takes the result's place: integers of its

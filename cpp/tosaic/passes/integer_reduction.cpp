@@ -245,8 +245,8 @@ Lowered integer_any(IntegerLowering& l) {
   const auto& attrs = l.attrs<ReduceAttrs>();
   const Real x = l.real_with_one_scale(0);
   const ValueId zero = l.number(x.zero_point, l.type(x.id).rank());
-  ValueId found = l.emit(Op::kTosaLogicalNot, NoAttrs{},
-                         {l.binary(Op::kTosaEqual, l.cast(x.id, DType::kI32), zero)});
+  ValueId found =
+      l.emit(Op::kTosaLogicalNot, NoAttrs{}, {l.binary(Op::kTosaEqual, l.cast(x.id, DType::kI32), zero)});
   const Op op = l.node().op == Op::kAny ? Op::kTosaReduceAny : Op::kTosaReduceAll;
   for (const std::int64_t axis : attrs.axes)
     if (l.type(found).rank() > 0) found = l.emit(op, AxisAttrs{axis}, {found});

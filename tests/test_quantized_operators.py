@@ -1,0 +1,38 @@
+"""A call of every overload of the operator list between dequantize and quantize nodes, in integer arithmetic.
+
+What has to agree: `operators.integers`; `tests/full/quantized_operators.py` tries many more.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import tosaic
+from operators.integers import MOST_LSB, check_integers
+from operators.names import overloads
+from operators.running import first_examples
+from operators.values import Case, T
+
+EXAMPLES = 2
+
+pytestmark = pytest.mark.usefixtures("one_thread_without_traces")
+
+
+@pytest.mark.parametrize("name", overloads())
+def test_calls_in_8_bits_agree_with_torch_and_the_reference_model(name: str) -> None:
+    for case in first_examples(name, EXAMPLES):
+        outcome = check_integers(case, 8)
+        assert not outcome.failure, f"{case!r}: {outcome.failure}"
+
+
+@pytest.mark.parametrize("bits", sorted(MOST_LSB))
+def test_a_result_two_units_off_is_a_failure(bits: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = tosaic.Lowered.run
+
+    def halved(lowered: tosaic.Lowered, *args: Any) -> Any:
+        return tuple(result // 2 for result in run(lowered, *args))
+
+    monkeypatch.setattr(tosaic.Lowered, "run", halved)
+    outcome = check_integers(Case("abs", (T((3, 5), "f32", "normal", 1),)), bits)
+    assert "units off" in outcome.failure
