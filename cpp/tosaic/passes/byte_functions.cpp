@@ -12,6 +12,8 @@ namespace {
 
 using Bytes = std::array<std::int8_t, 256>;  // f(q) at q + 128
 
+std::int8_t at(const Bytes& f, std::int64_t q) { return f[static_cast<std::size_t>(q + 128)]; }
+
 bool is_byte_function(const Graph& graph, const Node& node) {
   if (node.op != Op::kTosaClamp && node.op != Op::kTosaTable && node.op != Op::kRescale) return false;
   if (graph.type(graph.operands(node)[0]).dtype != DType::kI8) return false;
@@ -23,7 +25,8 @@ bool is_byte_function(const Graph& graph, const Node& node) {
 // The node on every byte.
 std::optional<Bytes> values_of(const Graph& graph, const Node& node) {
   Bytes all{};
-  for (int q = -128; q < 128; ++q) all[static_cast<std::size_t>(q + 128)] = static_cast<std::int8_t>(q);
+  for (std::size_t i = 0; i < all.size(); ++i)
+    all[i] = static_cast<std::int8_t>(static_cast<std::int64_t>(i) - 128);
   Graph alone;
   alone.stage = Stage::kInteger;
   auto ramp = std::make_shared<Constant>();
@@ -84,7 +87,7 @@ class Joining {
     const std::optional<Bytes> f = values_of(graph_, *first), g = values_of(graph_, node);
     if (!f || !g) return false;
     Bytes both{};
-    for (std::size_t i = 0; i < both.size(); ++i) both[i] = (*g)[static_cast<std::size_t>((*f)[i] + 128)];
+    for (std::size_t i = 0; i < both.size(); ++i) both[i] = at(*g, (*f)[i]);
     static_cast<void>(rewriter_.out(node));
     const ValueId x = rewriter_.map(graph_.operands(*first)[0]);
     const ValueId table = rewriter_.constant(node, table_of(both, graph_.node_name(node) + ".const"));
@@ -99,7 +102,7 @@ class Joining {
     const std::optional<Bytes> f = values_of(graph_, node);
     if (!f) return false;
     if (attrs.mode == PadMode::kConstant)
-      attrs.value = static_cast<std::int64_t>((*f)[static_cast<std::size_t>(as_int(attrs.value) + 128)]);
+      attrs.value = static_cast<std::int64_t>(at(*f, as_int(attrs.value)));
     static_cast<void>(rewriter_.out(node));
     std::vector<ValueId> operands = rewriter_.map_operands(node);
     operands[0] = rewriter_.map(graph_.operands(*pad)[0]);

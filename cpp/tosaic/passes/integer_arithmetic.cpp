@@ -308,6 +308,15 @@ Real difference(IntegerLowering& l, const Real& a, const Real& b) {
                true);
 }
 
+Lowered integer_sign_change(IntegerLowering& l) {
+  require_f32(l);
+  if (l.node().op == Op::kNeg) return negated(l, l.real_with_one_scale(0));
+  Real x = l.widened(l.real_with_one_scale(0));
+  x.id = l.emit(Op::kTosaAbs, NoAttrs{}, {x.id});
+  x.range = {0, x.magnitude()};
+  return x;
+}
+
 Lowered integer_extremum(IntegerLowering& l) {
   require_f32(l);
   const Op op = l.node().op;

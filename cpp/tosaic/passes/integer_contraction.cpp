@@ -22,24 +22,34 @@ struct Weight {
 
 DType accumulator(DType input) { return input == DType::kI8 ? DType::kI32 : DType::kI48; }
 
-// A constant of floats as two parts of 8 bits.
+// A constant of floats as parts of 8 bits that add up to it: digits to the base of 128, of either sign. Three
+// where the other operand may have 16 bits.
 std::vector<Real> constant_parts(IntegerLowering& l, std::size_t i) {
+  const int digits = l.options().wide_integers ? 3 : 2;
   const std::vector<double> numbers = l.numbers(i);
   double largest = 0;
   for (const double x : numbers) {
     if (!std::isfinite(x)) throw NoIntegerForm("a constant operand is not finite");
     largest = std::max(largest, std::abs(x));
   }
-  const double unit = largest == 0 ? 1.0 : largest / static_cast<double>(kLargestParts);
-  std::vector<std::int64_t> upper, lower;
-  for (const double x : numbers) {
-    const std::int64_t q = std::llround(x / unit);
-    upper.push_back((q + 64) >> 7);
-    lower.push_back(q - upper.back() * 128);
-  }
+  const double most = std::ldexp(127, 7 * (digits - 1));
+  const double unit = largest == 0 ? 1.0 : largest / most;
+  std::vector<std::int64_t> rest;
+  for (const double x : numbers) rest.push_back(std::llround(x / unit));
   const Shape& shape = l.operand_type(i).shape;
-  return {{l.constant(DType::kI8, shape, upper), {std::ldexp(unit, 7)}, 0, {-127, 127}},
-          {l.constant(DType::kI8, shape, lower), {unit}, 0, {-64, 63}}};
+  std::vector<Real> parts;
+  for (int digit = 0; digit < digits; ++digit) {
+    const bool last = digit + 1 == digits;
+    std::vector<std::int64_t> values;
+    for (std::int64_t& q : rest) {
+      const std::int64_t upper = last ? 0 : (q + 64) >> 7;
+      values.push_back(q - upper * 128);
+      q = upper;
+    }
+    const ValueRange range = last ? ValueRange{-127, 127} : ValueRange{-64, 63};
+    parts.push_back({l.constant(DType::kI8, shape, values), {std::ldexp(unit, 7 * digit)}, 0, range});
+  }
+  return parts;
 }
 
 bool is_float_constant(const IntegerLowering& l, std::size_t i) {

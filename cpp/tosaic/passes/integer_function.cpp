@@ -173,10 +173,11 @@ Real reciprocal_of(IntegerLowering& l, const Real& x) {
     size.range = {x.range.high < 0 ? -x.range.high : 0, x.magnitude()};
   }
   const Positive v = positive(l, size, false);
-  const ValueId inverse =
-      m.of_mantissa(v.scaled.mantissa, [](double at) { return std::min(0x1p61 / at, 2147483647.0); });
+  // 2^60 over the mantissa, by table and one step of Newton's: r (2 - m r)
+  const ValueId coarse = m.of_mantissa(v.scaled.mantissa, [](double at) { return 0x1p60 / at; });
+  const ValueId one = m.mul(v.scaled.mantissa, coarse, 30);  // 2^30, nearly
+  const ValueId inverse = m.mul(coarse, m.sub(m.number(one, 2147483647), one), 30);
   ValueId made = m.right(inverse, m.sub(v.most_shift, v.scaled.shift), true);
-  made = m.right(made, 1, true);
   if (has_sign) {
     const ValueId negative = l.binary(Op::kTosaGreater, m.number(x.id, 0), x.id);
     made = l.emit(Op::kTosaSelect, NoAttrs{}, {negative, m.sub(0, made), made});

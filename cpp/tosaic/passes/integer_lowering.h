@@ -179,6 +179,7 @@ class IntegerLowering {
 [[nodiscard]] Lowered integer_add(IntegerLowering& l);  // add, sub: integer_arithmetic.cpp
 [[nodiscard]] Lowered integer_mul(IntegerLowering& l);
 [[nodiscard]] Lowered integer_div(IntegerLowering& l);
+[[nodiscard]] Lowered integer_sign_change(IntegerLowering& l);  // neg, abs
 [[nodiscard]] Lowered integer_extremum(IntegerLowering& l);  // maximum, minimum, relu, clamp
 [[nodiscard]] Lowered integer_comparison(IntegerLowering& l);
 [[nodiscard]] Lowered integer_softmax(IntegerLowering& l);  // integer_normalize.cpp

@@ -50,6 +50,9 @@ Rule rule_of(const Node& node) {
       return integer_add;
     case Op::kMul:
       return integer_mul;
+    case Op::kNeg:
+    case Op::kAbs:
+      return integer_sign_change;
     case Op::kDiv:
       return integer_div;
     case Op::kMaximum:
