@@ -31,9 +31,6 @@ __all__ = ["MOST_LSB", "IntegerOutcome", "check_integers"]
 Q = torch.ops.quantized_decomposed
 MOST_LSB = {8: 1, 16: 2}
 """By width. In 16 bits an operator that has several parts rounds more than once."""
-_MOST_LSB_OF_STEPS = 4
-"""In 16 bits, of recurrent operators: each step adds to the error of the one before."""
-_STEPS = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 _STORAGE = {8: torch.int8, 16: torch.int16}
 _LEAST_SCALE, _LARGEST_SCALE = 1e-9, 1e6
 _WEIGHTED = ("conv", "linear")  # the second tensor is a weight
@@ -250,7 +247,7 @@ def _compare(
         out.elements += distance.size
         out.off_by_one += int((distance == 1).sum())
         out.worst = max(out.worst, int(distance.max(initial=0)))
-        most = _most(out) if grid is not None else 0
+        most = MOST_LSB[out.bits] if grid is not None else 0
         if distance.max(initial=0) > most:
             where = np.unravel_index(int(distance.argmax()), distance.shape)
             out.failure = f"{distance.max()} units off at {where}: {found[where]} instead of {wanted[where]}"
@@ -263,11 +260,6 @@ def _compare(
             out.failure = (
                 out.failure or f"the reference model differs in {int((found != theirs).sum())} elements"
             )
-
-
-def _most(out: IntegerOutcome) -> int:
-    steps = out.bits == 16 and out.case.name.startswith(_STEPS)
-    return _MOST_LSB_OF_STEPS if steps else MOST_LSB[out.bits]
 
 
 def _several(outputs: Any) -> list[np.ndarray[Any, Any]]:

@@ -2,10 +2,11 @@
 //
 //   sqrt, rsqrt, reciprocal, log   by mantissa and exponent: as good near zero as far from it
 //   exp                            relative to the largest result that there can be
-//   any other                      sampled at 65536 points of the range within which it is not constant
+//   any other                      by straight lines between 4097 points of the range within which it is not
+//                                  constant; where it is not that smooth, its value at the nearest of 65537
 //
 // Results have about 30 bits below their largest magnitude; the errors of the first two rows are below 2^-15
-// of the result, of the last half a step times the slope.
+// of the result, of the last 2^-18 of the largest, or half a step times the slope.
 
 #include <algorithm>
 #include <cmath>
@@ -87,7 +88,9 @@ struct Interval {
   double low = 0, high = 0;
 };
 
-constexpr std::int64_t kSamples = 65536;
+constexpr std::int64_t kSamples = 65537;  // and the intervals between them
+constexpr std::int64_t kKnots = 4097, kSamplesApart = (kSamples - 1) / (kKnots - 1);
+constexpr int kFractionBits = 8;  // between knots
 
 // f at the samples of an interval, in f32 as the float kernels have it.
 std::vector<double> sampled(IntegerLowering& l, std::size_t variable, Interval over) {
@@ -131,6 +134,20 @@ Interval relevant(const std::vector<double>& f, Interval over) {
   return {over.low + step * static_cast<double>(first), over.low + step * static_cast<double>(last)};
 }
 
+// Straight lines between knots are within 2^-18 of the largest result.
+bool is_smooth(const std::vector<std::int64_t>& f) {
+  std::int64_t size = 0, error = 0;
+  for (const std::int64_t y : f) size = std::max(size, std::abs(y));
+  for (std::size_t i = 0; i < f.size(); ++i) {
+    const std::size_t knot = i / kSamplesApart * kSamplesApart, rest = i - knot;
+    if (rest == 0) continue;
+    const std::int64_t rise = f[knot + kSamplesApart] - f[knot];
+    const std::int64_t line = f[knot] + rise * static_cast<std::int64_t>(rest) / kSamplesApart;
+    error = std::max(error, std::abs(line - f[i]));
+  }
+  return error <= size >> 18;
+}
+
 Lowered by_samples(IntegerLowering& l, std::size_t variable, const Real& x) {
   Interval over{static_cast<double>(x.range.low) * x.scale(), static_cast<double>(x.range.high) * x.scale()};
   std::vector<double> f = sampled(l, variable, over);
@@ -145,21 +162,30 @@ Lowered by_samples(IntegerLowering& l, std::size_t variable, const Real& x) {
     if (!std::isfinite(y)) throw NoIntegerForm("it is not finite everywhere");
     size = std::max(size, std::abs(y));
   }
-  const double unit = unit_for(size), step = (over.high - over.low) / (kSamples - 1);
+  const double unit = unit_for(size);
   std::vector<std::int64_t> entries;
   for (const double y : f) entries.push_back(std::llround(y / unit));
   // The number in steps from the first sample on.
   IntegerMath m(l);
-  const ValueId centred = m.add(x.id, -std::llround(over.low / x.scale()));
   const std::int64_t shift = std::llround(over.low / x.scale());
-  const Real from_first{centred, x.scales, 0, {x.range.low - shift, x.range.high - shift}};
+  const Real from_first{m.add(x.id, -shift), x.scales, 0, {x.range.low - shift, x.range.high - shift}};
   if (from_first.range.low < -(std::int64_t{1} << 31) || from_first.range.high >= std::int64_t{1} << 31)
     throw NoIntegerForm("its operand has too many bits");
-  Real steps = step == 0 ? from_first : l.rescaled(from_first, DType::kI32, step);
-  const ValueId index = l.bounded(steps.id, steps.range, {0, kSamples - 1});
+  const auto steps = [&](std::int64_t count) {
+    const double step = (over.high - over.low) / static_cast<double>(count);
+    const Real found = step == 0 ? from_first : l.rescaled(from_first, DType::kI32, step);
+    return l.bounded(found.id, found.range, {0, count});
+  };
   const auto [low, high] = std::minmax_element(entries.begin(), entries.end());
   const ValueRange range{*low, *high};
-  return Real{m.lookup(index, entries), {unit}, 0, range};
+  if (!is_smooth(entries)) return Real{m.lookup(steps(kSamples - 1), entries), {unit}, 0, range};
+  std::vector<std::int64_t> knots, slopes;
+  for (std::size_t k = 0; k < entries.size(); k += kSamplesApart) knots.push_back(entries[k]);
+  for (std::size_t k = 0; k < knots.size(); ++k)
+    slopes.push_back(k + 1 < knots.size() ? knots[k + 1] - knots[k] : 0);
+  const ValueId fine = steps((kKnots - 1) << kFractionBits), knot = m.right(fine, kFractionBits);
+  const ValueId rest = m.mul(m.lookup(knot, slopes), m.bits(fine, (1 << kFractionBits) - 1), kFractionBits);
+  return Real{m.add(m.lookup(knot, knots), rest), {unit}, 0, {range.low - 1, range.high + 1}};
 }
 
 }  // namespace
