@@ -254,6 +254,9 @@ def _prepare(case: str, results: Path) -> int:
 
 def _report(case: str, results: Path) -> int:
     m = measured(case, results)
+    if m.not_converted:
+        print(f"{case:28} not converted: {m.not_converted}", flush=True)
+        return 0
     found = violations(m, arm_of(m.network, results) if m.quantizer == "arm" else None)
     print(
         f"{case:28} {m.target:16} {m.tosa_ops:5} ops, {sum(m.differing.values())} differ, {m.status}, "
