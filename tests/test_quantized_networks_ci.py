@@ -10,9 +10,11 @@ import torch
 import torch.ao.quantization.fx._decomposed  # registers quantized_decomposed
 import tosaic
 from fx.exporting import exported
+from models import integers
 from models.integers import Quantized, measure_integers, violations
 from models.parts import over_floats, part_of
 from tosaic import _core
+from tosaic.reference_model import ReferenceRun, run_reference_model
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # transformers and torch.export warn of their own code
 Q = torch.ops.quantized_decomposed
@@ -31,6 +33,19 @@ def test_a_quantized_network_is_the_same_integers_on_every_engine(name: str, qua
     assert violations(measurement) == []
     assert measurement.target == "TOSA-1.0+INT"
     assert len(measurement.differing) >= 5
+
+
+def test_a_single_element_that_differs_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    def altered(*args: object) -> ReferenceRun:
+        result = run_reference_model(*args)
+        outputs = result.outputs.copy()
+        outputs.flat[0] += 1
+        return ReferenceRun(result.status, outputs)
+
+    monkeypatch.setattr(integers, "run_reference_model", altered)
+    measurement = measure_integers("ds_cnn_small", "cortex-m", samples=3)
+    assert measurement.differing["reference model"] == 3
+    assert violations(measurement) == ["reference model: 3 elements differ"]
 
 
 def test_every_breach_of_the_contract_has_words() -> None:

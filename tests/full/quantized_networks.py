@@ -35,6 +35,7 @@ from models.integers import (
     NotConverted,
     Quantized,
     convert,
+    leaves_out,
     measure_arm,
     measure_integers,
     violations,
@@ -118,6 +119,10 @@ def page(rows: list[Quantized], arms: dict[str, Arm]) -> str:
     if mixed:
         parts += ["Operators over floats, ours against the reference model:", _island_table(mixed)]
         parts += ["What was left to floats, and why:", _left_list(mixed)]
+    lacking = [m for m in rows if (arm := _arm(m, arms)) and leaves_out(arm, m)]
+    if lacking:
+        lines = [f"- {m.network}: {_db(arms[m.network].to_qdq)} dB, ours {_db(m.to_qdq)}" for m in lacking]
+        parts += ["Arm's lowering leaves out a part; its operators are no yardstick:", "\n".join(lines)]
     broken = [f"- {m.network}, {m.quantizer}: {line}" for m in rows for line in violations(m, _arm(m, arms))]
     if broken:
         parts += ["Beyond what is required:", "\n".join(broken)]
