@@ -12,8 +12,6 @@
 namespace tosaic::passes {
 namespace {
 
-constexpr std::int64_t kLargestParts = 127 * 128 + 63;
-
 struct Weight {
   Real real;
   std::vector<double> scales;      // by result channel
@@ -260,17 +258,19 @@ Real matrix_product(IntegerLowering& l, const Real& a, const Real& b) {
 std::vector<Real> narrow_parts(IntegerLowering& l, const Real& x) {
   const DType dtype = l.type(x.id).dtype;
   if (dtype == DType::kI8 || (dtype == DType::kI16 && l.options().wide_integers)) return {x};
-  if (l.options().wide_integers) {
-    const double ratio = static_cast<double>(x.magnitude()) / 32767.0;
-    return {l.rescaled(x, DType::kI16, x.scale() * std::max(1.0, ratio))};
-  }
-  const double ratio = static_cast<double>(x.magnitude()) / static_cast<double>(kLargestParts);
+  const bool wide = l.options().wide_integers;
+  const DType narrow = wide ? DType::kI16 : DType::kI8;
+  const int bits = wide ? 15 : 7;  // of a digit, either sign
+  const std::int64_t base = std::int64_t{1} << bits, top = base - 1;
+  if (wide && x.magnitude() <= top) return {l.rescaled(x, narrow, x.scale())};
+  const std::int64_t most = top * base + base / 2 - 1;
+  const double ratio = static_cast<double>(x.magnitude()) / static_cast<double>(most);
   const Real y = l.rescaled(l.widened(x), DType::kI32, x.scale() * std::max(1.0, ratio));
   IntegerMath m(l);
-  const ValueId upper = m.right(m.add(y.id, 64), 7);
-  const ValueId lower = m.sub(y.id, m.left(upper, 7));
-  return {{l.cast(upper, DType::kI8), {std::ldexp(y.scale(), 7)}, 0, {-127, 127}},
-          {l.cast(lower, DType::kI8), {y.scale()}, 0, {-64, 63}}};
+  const ValueId upper = m.right(m.add(y.id, base / 2), bits);
+  const ValueId lower = m.sub(y.id, m.left(upper, bits));
+  return {{l.cast(upper, narrow), {std::ldexp(y.scale(), bits)}, 0, {-top, top}},
+          {l.cast(lower, narrow), {y.scale()}, 0, {-base / 2, base / 2 - 1}}};
 }
 
 Lowered integer_conv(IntegerLowering& l) {

@@ -180,7 +180,7 @@ class IntegerLowering {
 [[nodiscard]] Lowered integer_mul(IntegerLowering& l);
 [[nodiscard]] Lowered integer_div(IntegerLowering& l);
 [[nodiscard]] Lowered integer_sign_change(IntegerLowering& l);  // neg, abs
-[[nodiscard]] Lowered integer_extremum(IntegerLowering& l);  // maximum, minimum, relu, clamp
+[[nodiscard]] Lowered integer_extremum(IntegerLowering& l);     // maximum, minimum, relu, clamp
 [[nodiscard]] Lowered integer_comparison(IntegerLowering& l);
 [[nodiscard]] Lowered integer_softmax(IntegerLowering& l);  // integer_normalize.cpp
 [[nodiscard]] Lowered integer_norm(IntegerLowering& l);     // layer_norm, rms_norm, group_norm
@@ -189,7 +189,7 @@ class IntegerLowering {
 [[nodiscard]] Real plus(IntegerLowering& l, const Real& x, std::size_t i, const Shape& own);
 [[nodiscard]] Real difference(IntegerLowering& l, const Real& a, const Real& b);
 [[nodiscard]] Real total(IntegerLowering& l, const Real& a, const Real& b);
-// In 8 bits, or in 16 where the target has them; else as two parts of 8 bits that add up to it.
+// In 8 bits, or in 16 where the target has them; what has more as two parts that add up to it.
 [[nodiscard]] std::vector<Real> narrow_parts(IntegerLowering& l, const Real& x);
 // i32 in a unit that leaves room for numbers of this size.
 [[nodiscard]] double unit_for(double size);

@@ -1,0 +1,152 @@
+"""A quantized program to TOSA INT bytes, against ExecuTorch's `to_edge_transform_and_lower`.
+
+    python tests/bench/integer_lowering.py [--rounds N] [NETWORK ...]
+
+Both get the same converted program (Arm's TOSAQuantizer) in the same process, by turns. Ours imports, lowers
+with the verifier between all passes and serializes; theirs ends with the bytes of its delegate. Both files
+are compared with torch's q/dq graph in the same run, as signal to noise ratio over a sample. All five
+networks take about half an hour a round.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+if __name__ == "__main__":  # pytest has tests/ on its path already
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import numpy as np
+import torch
+import tosaic
+from bench.page import Section, in_turns, milliseconds, table
+from models.delegates import WithDelegates, delegates_of, lower_with_executorch, operators_of
+from models.delegates import run_file_on_reference_model as run_file
+from models.quantize import converted
+from models.zoo import build
+
+NETWORKS = ("resnet18", "mobilenet_v2", "resnet50", "convnext_tiny", "deit_tiny")
+LEAST_RATIO = 300.0
+"""How many times as fast each network has to be."""
+_TARGET = "TOSA-1.0+INT"
+_CALIBRATION_SAMPLES = 4
+
+
+@dataclass(frozen=True)
+class Row:
+    """One network: medians in seconds, TOSA operators, and decibels above the error against torch."""
+
+    network: str
+    ours: float
+    theirs: float
+    our_ops: int
+    their_ops: int
+    our_sqnr: float
+    their_sqnr: float
+
+    @property
+    def ratio(self) -> float:
+        """Theirs over ours."""
+        return self.theirs / self.ours
+
+
+@dataclass(frozen=True)
+class Result:
+    rows: tuple[Row, ...]
+    rounds: int
+
+    @property
+    def ok(self) -> bool:
+        """Every network is fast enough, and as close to torch as theirs, but for 1 dB."""
+        return all(
+            row.ratio >= LEAST_RATIO and row.our_sqnr >= row.their_sqnr - 1 and row.our_ops <= row.their_ops
+            for row in self.rows
+        )
+
+
+def run(rounds: int = 1, networks: Sequence[str] = NETWORKS) -> Result:
+    """Measures; the first round warms both up and is not counted."""
+    torch.set_num_threads(1)
+    return Result(tuple(_row(name, rounds) for name in networks), rounds)
+
+
+def _row(name: str, rounds: int) -> Row:
+    network = build(name)
+    program = converted(network.module, [network.sample(i) for i in range(_CALIBRATION_SAMPLES)], "arm")
+    (ours, _), (theirs, their_program) = in_turns(
+        [lambda: _lowered(program).to_bytes(), lambda: lower_with_executorch(program, _TARGET)], rounds
+    )
+    args = network.sample(_CALIBRATION_SAMPLES)
+    lowered = _lowered(program)
+    with torch.no_grad():
+        expected = program.module()(*args).numpy()
+    return Row(
+        name,
+        ours,
+        theirs,
+        len(lowered.graph.nodes),
+        sum(operators_of(file) for file in delegates_of(their_program)),
+        _sqnr(np.asarray(lowered.run(*(a.numpy() for a in args))), expected),
+        _sqnr(WithDelegates(their_program, run_file).run(*args)[0], expected),
+    )
+
+
+def _lowered(program: torch.export.ExportedProgram) -> tosaic.Lowered:
+    return tosaic.lower(program, target=_TARGET)
+
+
+def _sqnr(found: np.ndarray[Any, Any], expected: np.ndarray[Any, Any]) -> float:
+    noise = float(np.linalg.norm(found.reshape(expected.shape) - expected))
+    return float("inf") if noise == 0 else 20 * float(np.log10(np.linalg.norm(expected) / noise))
+
+
+def section(result: Result) -> Section:
+    """The part of docs/benchmarks.md."""
+    rows = [
+        (
+            row.network,
+            milliseconds(row.ours),
+            milliseconds(row.theirs),
+            f"{row.ratio:.0f}×",
+            str(row.our_ops),
+            str(row.their_ops),
+            f"{row.our_sqnr:.1f}",
+            f"{row.their_sqnr:.1f}",
+        )
+        for row in result.rows
+    ]
+    header = (
+        "network", "tosaic, ms", "ExecuTorch, ms", "ratio", "our TOSA ops", "its TOSA ops",
+        "our SQNR, dB", "its SQNR, dB",
+    )  # fmt: skip
+    text = (
+        "Converted program to TOSA INT bytes, import included, against `to_edge_transform_and_lower` with "
+        f"Arm's partitioner, in one process, by turns; medians of {result.rounds} rounds. Signal to noise "
+        f"ratio is against torch's q/dq graph.\n\n{table(header, rows)}\n\n"
+        f"At least {LEAST_RATIO:.0f} times as fast is required of each."
+    )
+    return Section("integer_lowering", "Integer lowering", text, ok=result.ok)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("networks", nargs="*", default=NETWORKS)
+    options = parser.parse_args()
+    logging.disable(logging.WARNING)
+    result = run(options.rounds, options.networks)
+    if tuple(options.networks) != NETWORKS:
+        print(section(result).text)
+        return 0 if result.ok else 1
+    return section(result).publish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
