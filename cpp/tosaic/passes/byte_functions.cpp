@@ -6,6 +6,7 @@
 #include "tosaic/ir/rewriter.h"
 #include "tosaic/passes/match.h"
 #include "tosaic/passes/pass.h"
+#include "tosaic/quant/requantize.h"
 
 namespace tosaic::passes {
 namespace {
@@ -18,7 +19,12 @@ bool is_byte_function(const Graph& graph, const Node& node) {
   if (node.op != Op::kTosaClamp && node.op != Op::kTosaTable && node.op != Op::kRescale) return false;
   if (graph.type(graph.operands(node)[0]).dtype != DType::kI8) return false;
   if (graph.type(graph.result(node)).dtype != DType::kI8) return false;
-  if (node.op == Op::kRescale) return !Graph::attrs<RescaleAttrs>(node).axis;
+  if (node.op == Op::kRescale) {
+    const auto& attrs = Graph::attrs<RescaleAttrs>(node);
+    if (attrs.axis) return false;
+    const ValueRange defined = quant::defined_inputs(attrs.rescale, 0);
+    return defined.contains(-128) && defined.contains(127);
+  }
   return node.op != Op::kTosaTable || constant_of(graph, graph.operands(node)[1]) != nullptr;
 }
 

@@ -1,0 +1,188 @@
+"""Random programs with quantize and dequantize nodes behind every float: lowered to integers, run everywhere.
+
+A torch program of the generator is run once, and rewritten so that each float32 tensor on the way goes
+through 8 bit integers. How: by the range that was seen (``observed``), or with scales, zero points and ranges that no
+observer would choose (``hostile``). What has to hold: `check_quantized`.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+import torch.ao.quantization.fx._decomposed  # registers quantized_decomposed
+import tosaic
+from tosaic import _core
+from tosaic.reference_model import run_reference_model
+
+from random_graphs.generate import generate
+
+__all__ = ["QuantizedResult", "check_quantized"]
+
+Q = torch.ops.quantized_decomposed
+_TARGETS = ("TOSA-1.0+INT", "TOSA-1.0+FP+INT")
+_TOLERANCE = 1e-4
+
+
+@dataclass
+class QuantizedResult:
+    """What came of one program.
+
+    Attributes
+    ----------
+    target : str
+        What it was lowered to; empty where it was refused.
+    refused : str
+        Why.
+    nodes, integer_nodes : int
+        Of the lowered graph, and how many of them have no float among results and operands.
+    failures : list of str
+    """
+
+    target: str = ""
+    refused: str = ""
+    nodes: int = 0
+    integer_nodes: int = 0
+    failures: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Grid:
+    scale: float
+    zero: int
+    low: int
+    high: int
+
+    def around(self, x: torch.Tensor) -> torch.Tensor:
+        args = (self.scale, self.zero, self.low, self.high, torch.int8)
+        return Q.dequantize_per_tensor(Q.quantize_per_tensor(x, *args), *args)
+
+
+def _observed(x: torch.Tensor) -> _Grid:
+    low, high = min(0.0, float(x.min())), max(0.0, float(x.max()))
+    scale = (high - low) / 255 or 1.0
+    return _Grid(scale, int(np.clip(round(-128 - low / scale), -128, 127)), -128, 127)
+
+
+def _hostile(x: torch.Tensor, rng: np.random.Generator) -> _Grid:
+    scale = _observed(x).scale * 10.0 ** rng.choice([0, 0, 0, -1, 1, -6, 3])
+    low = int(rng.choice([-128, -127, -8, 0]))
+    high = int(rng.choice([127, 126, 7, low]))
+    low, high = min(low, high), max(low, high)
+    return _Grid(float(scale), int(rng.choice([low, high, 0, -128, 127])), low, high)
+
+
+class _Observing(torch.fx.Interpreter):
+    """Runs a program once and chooses a grid for each float32 tensor."""
+
+    def __init__(self, module: torch.fx.GraphModule, seed: int | None) -> None:
+        super().__init__(module)
+        self.grids: dict[str, _Grid] = {}
+        self._rng = None if seed is None else np.random.default_rng(seed)
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        result = super().run_node(n)
+        if _is_float(n, result) and bool(torch.isfinite(result).all()):
+            self.grids[n.name] = _observed(result) if self._rng is None else _hostile(result, self._rng)
+            result = self.grids[n.name].around(result)
+        return result
+
+
+class _Quantizing(torch.fx.Interpreter):
+    def __init__(self, module: torch.fx.GraphModule, grids: dict[str, _Grid]) -> None:
+        super().__init__(module)
+        self._grids = grids
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        result = super().run_node(n)
+        return self._grids[n.name].around(result) if n.name in self._grids else result
+
+
+def _is_float(n: torch.fx.Node, result: Any) -> bool:
+    return (
+        n.op in ("placeholder", "call_function")
+        and isinstance(result, torch.Tensor)
+        and result.dtype == torch.float32
+        and result.numel() > 0
+    )
+
+
+class _Module(torch.nn.Module):
+    def __init__(self, module: torch.fx.GraphModule, grids: dict[str, _Grid]) -> None:
+        super().__init__()
+        self.inner, self.grids = module, grids
+
+    def forward(self, *args: torch.Tensor) -> Any:
+        return _Quantizing(self.inner, self.grids).run(*args)
+
+
+def check_quantized(seed: int, *, hostile: bool = False) -> QuantizedResult:
+    """Everything that is wrong with the program of a seed; nothing is raised.
+
+    Lowered for integers alone if that will do, else with floats beside them. The executor at the stages
+    integer and tosa, with scalar and with fast kernels, and the reference model give the same: every element
+    where all of it is integers, within 1e-4 of the largest where floats are left.
+    """
+    result = QuantizedResult()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            _check(seed, hostile, result)
+        except Exception as error:
+            result.failures.append(f"{type(error).__name__}: {error}")
+    return result
+
+
+def _check(seed: int, hostile: bool, result: QuantizedResult) -> None:
+    program = generate(seed)
+    args = program.arguments()
+    with torch.no_grad():
+        plain = torch.export.export(program.module(), args).module(check_guards=False)
+        observing = _Observing(plain, seed if hostile else None)
+        observing.run(*args)
+        converted = torch.export.export(_Module(plain, observing.grids), args)
+    imported = tosaic.from_exported(converted)
+    low = None
+    for target in _TARGETS:
+        try:
+            low = tosaic.lower(imported, target=target)
+            break
+        except (tosaic.UnsupportedOp, tosaic.SpecViolation) as error:
+            result.refused = str(error)
+    if low is None:
+        return
+    result.target = low.target
+    nodes = list(low.graph.nodes)
+    result.nodes = len(nodes)
+    result.integer_nodes = sum(not _touches_floats(node) for node in nodes)
+    exact = result.integer_nodes == result.nodes
+    arrays = imported.arrays(*args)
+    expected = _core.Session(low.graph, reference=True).run(arrays)
+    for name in ("canonical", "tosa"):
+        for reference in (True, False):
+            found = _core.Session(low.stages[name], reference=reference).run(arrays)
+            _compare(f"stage {name}, {'scalar' if reference else 'fast'}", found, expected, exact, result)
+    run = run_reference_model(low, *args)
+    if not run.ok:
+        result.failures.append(f"the reference model says {run.status}: {run.log[-300:]}")
+    elif run.outputs is not None:
+        _compare("the reference model", list(run.outputs), expected, exact, result)
+
+
+def _touches_floats(node: Any) -> bool:
+    return any(value is not None and value.dtype.startswith("f") for value in (*node.operands, *node.results))
+
+
+def _compare(where: str, found: Any, expected: Any, exact: bool, result: QuantizedResult) -> None:
+    for i, (a, b) in enumerate(zip(found, expected, strict=True)):
+        got, wanted = np.asarray(a), np.asarray(b)
+        if exact or not np.issubdtype(wanted.dtype, np.floating):
+            wrong = int((got != wanted).sum()) if exact else 0
+        else:
+            size = float(np.abs(wanted).max(initial=0))
+            wrong = int((np.abs(got - wanted) > _TOLERANCE * size + 1e-6).sum())
+        if wrong:
+            result.failures.append(f"{where}: {wrong} of {got.size} elements of output {i} differ")
