@@ -1,8 +1,8 @@
 """Random programs with quantize and dequantize nodes behind every float: lowered to integers, run everywhere.
 
 A torch program of the generator is run once, and rewritten so that each float32 tensor on the way goes
-through 8 bit integers. How: by the range that was seen (``observed``), or with scales, zero points and ranges that no
-observer would choose (``hostile``). What has to hold: `check_quantized`.
+through 8 bit integers. How: by the range that was seen (``observed``), or with scales, zero points and ranges
+that no observer would choose (``hostile``). What has to hold: `check_quantized`.
 """
 
 from __future__ import annotations
