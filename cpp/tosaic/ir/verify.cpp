@@ -439,7 +439,9 @@ void Checker::stage(const Node& node) {
   ErrorParts parts{
       .where = "verify",
       .what = std::string(row.name) + " may not stand at stage " + std::string(to_string(graph_.stage)),
-      .expected = row.is_tosa ? "a canonical operator" : "a tosa.* operator",
+      .expected = row.is_tosa                    ? "a canonical operator"
+                  : graph_.stage == Stage::kTosa ? "a tosa.* operator"
+                                                 : "integer arithmetic at stage integer",
       .got = std::string(row.name)};
   report_(Fault::kSpec, located(std::move(parts), node.origin, node_name(node)));
 }

@@ -273,11 +273,13 @@ Lowered integer_div(IntegerLowering& l) {
     require_finite(by);
     return multiplied(l, l.real(0), by);
   }
-  const Real inverse = reciprocal_of(l, l.widened(l.real_with_one_scale(1)));
-  if (!is_constant_operand(l, 0)) return product(l, l.real_with_one_scale(0), inverse);
+  const Real divisor = l.widened(l.real_with_one_scale(1));
+  if (!is_constant_operand(l, 0)) return quotient_of(l, l.widened(l.real_with_one_scale(0)), divisor);
   const Term dividend = term_of(l, 0);
   require_finite(dividend);
-  return multiplied(l, inverse, dividend);
+  const double unit = unit_for(dividend.magnitude());
+  const Integers made = in_unit(l, dividend, unit);
+  return quotient_of(l, {made.id, {unit}, 0, made.range}, divisor);
 }
 
 Real times(IntegerLowering& l, const Real& x, std::size_t i, const Shape& own) {

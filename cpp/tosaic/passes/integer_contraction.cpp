@@ -12,6 +12,11 @@
 namespace tosaic::passes {
 namespace {
 
+// A bias beyond what the sums can hold in their unit: it is added to them in another.
+class LargeBias : public NoIntegerForm {
+  using NoIntegerForm::NoIntegerForm;
+};
+
 struct Weight {
   Real real;
   std::vector<double> scales;      // by result channel
@@ -115,8 +120,8 @@ std::vector<std::int64_t> bias_values(IntegerLowering& l, std::size_t i, const s
   const std::vector<double> numbers = l.numbers(i);
   const std::vector<float> values(numbers.begin(), numbers.end());
   const quant::QuantizedBias bias = quant::quantize_bias(values, scales, sums);
-  if (bias.counts.saturated != 0 || bias.counts.nans != 0)
-    throw NoIntegerForm("its bias does not fit " + std::string(to_string(sums)));
+  if (bias.counts.nans != 0) throw NoIntegerForm("its bias is not a number");
+  if (bias.counts.saturated != 0) throw LargeBias("its bias does not fit " + std::string(to_string(sums)));
   const ConstantRef& stored = l.source().value(l.operand(i)).constant;
   if (!stored || !l.operand_type(i).qparams || stored->dtype != DType::kI32) return bias.values;
   // Integers whose unit is that of the sums, but for rounding of scales, are taken as they are.
@@ -150,9 +155,9 @@ Sums sums_of(IntegerLowering& l, const Real& x, const Weight& weight, std::size_
   for (std::size_t c = 0; c < channels; ++c) {
     __int128_t most = static_cast<__int128_t>(weight.sums[c]) * x.magnitude();
     const __int128_t low = bias[c] - most, high = bias[c] + most;
-    if (low < limits.low || high > limits.high)
-      throw NoIntegerForm("the sums of channel " + std::to_string(c) + " may leave " +
-                          std::string(to_string(dtype)));
+    const std::string channel = "the sums of channel " + std::to_string(c) + " may leave ";
+    if (most > limits.high) throw NoIntegerForm(channel + std::string(to_string(dtype)));
+    if (low < limits.low || high > limits.high) throw LargeBias(channel + std::string(to_string(dtype)));
     out.range.low = std::min(out.range.low, static_cast<std::int64_t>(low));
     out.range.high = std::max(out.range.high, static_cast<std::int64_t>(high));
   }
@@ -177,6 +182,18 @@ Real over_parts(IntegerLowering& l, const std::vector<Real>& lefts, const std::v
     for (std::size_t j = i == 0 ? 1 : 0; j < rights.size(); ++j)
       sum = total(l, sum, contract(lefts[i], rights[j], false));
   return sum;
+}
+
+// The same with the bias inside, or behind where it is too large; `own`: as it lies in the result's shape.
+template <class Contract>
+Real with_bias(IntegerLowering& l, const Shape& own, Contract&& contract) {
+  const std::vector<Real> lefts = parts_of(l, 0), rights = weight_parts(l, 1);
+  try {
+    return over_parts(l, lefts, rights, contract);
+  } catch (const LargeBias&) {
+    const auto without = [&](const Real& x, const Real& w, bool) { return contract(x, w, false); };
+    return plus(l, over_parts(l, lefts, rights, without), 2, own);
+  }
 }
 
 Real convolved(IntegerLowering& l, const Real& x, const Real& filters, bool with_bias) {
@@ -278,13 +295,15 @@ Lowered integer_conv(IntegerLowering& l) {
   if (shape.size() == 3 || l.operand_type(0).rank() != shape.size() ||
       (l.attrs<ConvAttrs>().transposed && shape.size() == 5))
     throw NoIntegerForm("its rank");  // expanded to one that has
-  return over_parts(l, parts_of(l, 0), weight_parts(l, 1),
-                    [&](const Real& x, const Real& w, bool first) { return convolved(l, x, w, first); });
+  Shape own = Dims::filled(shape.size() - 1, 1);
+  own[0] = l.result_type().shape[1];
+  return with_bias(l, own,
+                   [&](const Real& x, const Real& w, bool first) { return convolved(l, x, w, first); });
 }
 
 Lowered integer_linear(IntegerLowering& l) {
-  return over_parts(l, parts_of(l, 0), weight_parts(l, 1),
-                    [&](const Real& x, const Real& w, bool first) { return row_products(l, x, w, first); });
+  return with_bias(l, {l.operand_type(1).shape[0]},
+                   [&](const Real& x, const Real& w, bool first) { return row_products(l, x, w, first); });
 }
 
 namespace {

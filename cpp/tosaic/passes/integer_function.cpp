@@ -190,26 +190,80 @@ Lowered by_samples(IntegerLowering& l, std::size_t variable, const Real& x) {
 
 }  // namespace
 
-Real reciprocal_of(IntegerLowering& l, const Real& x) {
+namespace {
+
+struct Magnitude {
+  Real size;
+  ValueId negative;  // none where there are no negative numbers
+};
+
+Magnitude magnitude_of(IntegerLowering& l, const Real& x) {
+  if (x.range.low >= 0) return {x, ValueId()};
   IntegerMath m(l);
-  Real size = x;
-  const bool has_sign = x.range.low < 0;
-  if (has_sign) {
-    size.id = l.emit(Op::kTosaAbs, NoAttrs{}, {x.id});
-    size.range = {x.range.high < 0 ? -x.range.high : 0, x.magnitude()};
-  }
+  Magnitude out{x, l.binary(Op::kTosaGreater, m.number(x.id, 0), x.id)};
+  out.size.id = l.emit(Op::kTosaAbs, NoAttrs{}, {x.id});
+  out.size.range = {x.range.high < 0 ? -x.range.high : 0, x.magnitude()};
+  return out;
+}
+
+// 2^60 over the mantissa, by table and one step of Newton's: r (2 - m r)
+ValueId inverse_of(IntegerLowering& l, ValueId mantissa) {
+  IntegerMath m(l);
+  const ValueId coarse = m.of_mantissa(mantissa, [](double at) { return 0x1p60 / at; });
+  const ValueId one = m.mul(mantissa, coarse, 30);  // 2^30, nearly
+  return m.mul(coarse, m.sub(m.number(one, 2147483647), one), 30);
+}
+
+ValueId with_sign(IntegerLowering& l, ValueId size, ValueId negative) {
+  if (!negative.valid()) return size;
+  IntegerMath m(l);
+  return l.emit(Op::kTosaSelect, NoAttrs{}, {negative, m.sub(0, size), size});
+}
+
+}  // namespace
+
+// With one unit for all results, small ones keep few bits: as many as there are orders of magnitude less.
+Real reciprocal_of(IntegerLowering& l, const Real& x) {
+  constexpr int kFewest = 16;
+  IntegerMath m(l);
+  const auto [size, negative] = magnitude_of(l, x);
   const Positive v = positive(l, size, false);
-  // 2^60 over the mantissa, by table and one step of Newton's: r (2 - m r)
-  const ValueId coarse = m.of_mantissa(v.scaled.mantissa, [](double at) { return 0x1p60 / at; });
-  const ValueId one = m.mul(v.scaled.mantissa, coarse, 30);  // 2^30, nearly
-  const ValueId inverse = m.mul(coarse, m.sub(m.number(one, 2147483647), one), 30);
-  ValueId made = m.right(inverse, m.sub(v.most_shift, v.scaled.shift), true);
-  if (has_sign) {
-    const ValueId negative = l.binary(Op::kTosaGreater, m.number(x.id, 0), x.id);
-    made = l.emit(Op::kTosaSelect, NoAttrs{}, {negative, m.sub(0, made), made});
-  }
+  if (30 - v.most_shift < kFewest) throw NoIntegerForm("its results span too many orders of magnitude");
+  const ValueId made = m.right(inverse_of(l, v.scaled.mantissa), m.sub(v.most_shift, v.scaled.shift), true);
   const std::int64_t most = std::int64_t{1} << 30;
-  return {made, {std::ldexp(1.0, v.most_shift - 60) / x.scale()}, 0, {has_sign ? -most : 0, most}};
+  return {with_sign(l, made, negative),
+          {std::ldexp(1.0, v.most_shift - 60) / x.scale()},
+          0,
+          {negative.valid() ? -most : 0, most}};
+}
+
+// Both as mantissas and exponents; the quotient in a unit for the largest result: of the target, or that can
+// be.
+Real quotient_of(IntegerLowering& l, const Real& a, const Real& b) {
+  IntegerMath m(l);
+  const auto [dividend, a_negative] = magnitude_of(l, a);
+  const auto [divisor, b_negative] = magnitude_of(l, b);
+  const Positive v = positive(l, divisor, false);
+  const ValueId room = m.add(m.clz(m.maximum(dividend.id, 1)), -2);
+  const ValueId filled = m.left(dividend.id, m.maximum(room, 0));  // up to 30 bits, of 31 as they are
+  const ValueId product = m.mul(filled, inverse_of(l, v.scaled.mantissa), 31);
+  const double ratio = a.scale() / b.scale();
+  double top = static_cast<double>(a.magnitude()) * a.scale() /
+               (static_cast<double>(std::max<std::int64_t>(divisor.range.low, 1)) * b.scale());
+  if (const QParams* to = l.target()) {
+    const std::int64_t zero = to->zero_points.front();
+    const auto most = static_cast<double>(std::max(std::abs(to->qmin - zero), std::abs(to->qmax - zero)));
+    top = std::min(top, 2 * most * to->scales.front());
+  } else if (30 - v.most_shift < 16) {
+    throw NoIntegerForm("its results span too many orders of magnitude");
+  }
+  // product = filled * 2^29 / mantissa: quotient = product 2^(shift - room - 29)
+  const int unit = static_cast<int>(std::ceil(std::log2(top / ratio))) - 27;
+  const ValueId drop = m.sub(m.add(m.maximum(room, 0), 29 + unit), v.scaled.shift);
+  ValueId made = m.right(product, m.minimum(m.maximum(drop, 0), 31), true);
+  made = with_sign(l, with_sign(l, made, a_negative), b_negative);
+  const std::int64_t most = std::int64_t{1} << 30;
+  return {made, {std::ldexp(ratio, unit)}, 0, {-most, most}};
 }
 
 std::optional<Lowered> integer_function(IntegerLowering& l) {

@@ -199,5 +199,6 @@ class IntegerLowering {
 // Functions of one number of more bits: integer_function.cpp.
 [[nodiscard]] std::optional<Lowered> integer_function(IntegerLowering& l);
 [[nodiscard]] Real reciprocal_of(IntegerLowering& l, const Real& x);  // of i32
+[[nodiscard]] Real quotient_of(IntegerLowering& l, const Real& a, const Real& b);
 
 }  // namespace tosaic::passes

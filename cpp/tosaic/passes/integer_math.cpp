@@ -69,7 +69,15 @@ ValueId IntegerMath::exp30(const Real& d) {
   }
   constexpr int kFraction = 16;
   constexpr std::int64_t kLeast = -31;  // 2^-31 rounds to nothing
-  Real octaves = l_.rescaled(d, DType::kI32, std::ldexp(kLn2, -kFraction));
+  // What is too low to tell from 0 is no lower.
+  const double least = std::ceil(-static_cast<double>(kLeast) * kLn2 / d.scale()) + 1;
+  Real near = d;
+  if (least < -static_cast<double>(d.range.low)) {
+    const ValueRange kept{-static_cast<std::int64_t>(least), 0};
+    near.id = l_.bounded(d.id, d.range, kept);
+    near.range = kept;
+  }
+  Real octaves = l_.rescaled(near, DType::kI32, std::ldexp(kLn2, -kFraction));
   octaves.id = l_.bounded(octaves.id, octaves.range, {kLeast << kFraction, 0});
   std::vector<std::int64_t> entries;
   for (int f = 0; f < 1 << kFraction; ++f)
