@@ -89,14 +89,24 @@ void require_f32(const IntegerLowering& l) {
     throw NoIntegerForm("its result is no number");
 }
 
-// Operand i is the maximum of operand j over some axes: it is not below any element.
-bool is_maximum_of(const IntegerLowering& l, std::size_t i, std::size_t j) {
-  const Node* node = produced_by(l.source(), l.operand(i), Op::kAmax);
-  return node != nullptr && l.source().operands(*node)[0] == l.operand(j);
-}
-
 bool is_constant_operand(const IntegerLowering& l, std::size_t i) {
   return l.source().value(l.operand(i)).kind == ValueKind::kConstant;
+}
+
+// Operand i is the maximum of operand j over some axes: it is not below any element.
+bool is_maximum_of(IntegerLowering& l, std::size_t i, std::size_t j) {
+  if (is_constant_operand(l, i) || is_constant_operand(l, j)) return false;
+  const Real top = l.real(i), all = l.real(j);
+  if (top.scales != all.scales || top.zero_point != all.zero_point || top.axis || all.axis) return false;
+  const Node* node = l.out().producer(top.id);
+  bool reduced = false;
+  while (node != nullptr && (node->op == Op::kTosaReduceMax || node->op == Op::kReshape)) {
+    reduced = reduced || node->op == Op::kTosaReduceMax;
+    const ValueId from = l.out().operands(*node)[0];
+    if (from == all.id) return reduced;
+    node = l.out().producer(from);
+  }
+  return false;
 }
 
 // A constant that varies along one axis of the result at most, as one factor a position of that axis.

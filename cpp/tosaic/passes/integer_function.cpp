@@ -250,7 +250,7 @@ Real quotient_of(IntegerLowering& l, const Real& a, const Real& b) {
   const double ratio = a.scale() / b.scale();
   double top = static_cast<double>(a.magnitude()) * a.scale() /
                (static_cast<double>(std::max<std::int64_t>(divisor.range.low, 1)) * b.scale());
-  if (const QParams* to = l.target()) {
+  if (const std::optional<QParams> to = l.goal()) {
     const std::int64_t zero = to->zero_points.front();
     const auto most = static_cast<double>(std::max(std::abs(to->qmin - zero), std::abs(to->qmax - zero)));
     top = std::min(top, 2 * most * to->scales.front());

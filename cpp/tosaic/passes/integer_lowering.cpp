@@ -261,6 +261,16 @@ ValueId IntegerLowering::as_float(ValueId id) {
   return made;
 }
 
+std::optional<QParams> IntegerLowering::goal() const {
+  if (target_) return target_;
+  const ValueId result = source_->result(*node_);
+  const std::span<const NodeId> users = source_->users(result);
+  if (users.size() != 1 || source_->is_output(result)) return std::nullopt;
+  const Node& user = source_->node(users.front());
+  const QParamsRef& label = source_->type(source_->result(user)).qparams;
+  return user.op == Op::kQuantize && label && !label->axis ? carried(*label) : std::nullopt;
+}
+
 // ---- emitting ----
 
 ValueId IntegerLowering::emit(Op op, Attrs attributes, const std::vector<ValueId>& operands) {

@@ -83,6 +83,8 @@ class IntegerLowering {
   [[nodiscard]] std::vector<double> numbers(std::size_t i) const;
   // The parameters of the result, one scale and zero point; 8-bit unsigned ones are carried as signed.
   [[nodiscard]] const QParams* target() const { return target_ ? &*target_ : nullptr; }
+  // The same, or those that the only reader of the result quantizes it to.
+  [[nodiscard]] std::optional<QParams> goal() const;
 
   [[nodiscard]] const PassOptions& options() const { return options_; }
 

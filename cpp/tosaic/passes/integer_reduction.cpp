@@ -219,7 +219,7 @@ Lowered integer_prod(IntegerLowering& l) {
   }
   // As a logarithm, since the powers may be beyond any float.
   double top = static_cast<double>(count) * std::log2(static_cast<double>(x.magnitude()) * x.scale());
-  if (const QParams* to = l.target()) {
+  if (const std::optional<QParams> to = l.goal()) {
     const std::int64_t zero = to->zero_points.front();
     const auto most = static_cast<double>(std::max(std::abs(to->qmin - zero), std::abs(to->qmax - zero)));
     top = std::min(top, std::log2(most * to->scales.front()) + 1);
