@@ -300,10 +300,7 @@ void bind_views(py::module_& m) {
       .def("__repr__", &node_repr);
 
   py::class_<InputView>(m, "Input", "One input of a graph and how the caller meets it.")
-      .def_property_readonly("value",
-                             [](const InputView& i) {
-                               return ValueView{i.graph, i.input().value};
-                             })
+      .def_property_readonly("value", [](const InputView& i) { return ValueView{i.graph, i.input().value}; })
       .def_property_readonly("name", [](const InputView& i) { return i.graph->value(i.input().value).name; })
       .def_property_readonly("path", [](const InputView& i) { return i.input().path; })
       .def_property_readonly(
@@ -335,9 +332,7 @@ void bind_views(py::module_& m) {
   py::class_<OutputView>(m, "Output",
                          "One output of a graph: the user's, or the new value of a state or user input.")
       .def_property_readonly("value",
-                             [](const OutputView& o) {
-                               return ValueView{o.graph, o.output().value};
-                             })
+                             [](const OutputView& o) { return ValueView{o.graph, o.output().value}; })
       .def_property_readonly("path", [](const OutputView& o) { return o.output().path; })
       .def_property_readonly(
           "kind",
@@ -457,8 +452,7 @@ void bind_ops(py::module_& m) {
           "attributes", [](const OpInfo& row) { return attrs_to_dict(default_attrs(row.op)); },
           "Attributes and their defaults.")
       .def("__repr__", [](const OpInfo& row) { return "<OpInfo '" + std::string(row.name) + "'>"; });
-  m.def(
-      "ops", [] { return std::vector<OpInfo>(all_ops().begin(), all_ops().end()); }, "The operator table.");
+  m.def("ops", [] { return std::vector<OpInfo>(all_ops().begin(), all_ops().end()); }, "The operator table.");
   py::list dtypes;
   for (int code = 0; code <= static_cast<int>(DType::kF64); ++code)
     dtypes.append(std::string(to_string(static_cast<DType>(code))));

@@ -286,7 +286,7 @@ class FieldReader {
     value = std::move(item);
   }
   template <class E>
-  requires std::is_enum_v<E>
+    requires std::is_enum_v<E>
   void read(E& value) {
     const std::size_t at = scanner_.here();
     const std::string_view word = scanner_.word("a mode");

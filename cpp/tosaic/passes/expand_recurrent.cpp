@@ -142,7 +142,7 @@ class Unrolled {
     return e_.reshape(own, {batch_, e_.type(all).shape.back()});
   }
 
-  ValueId stacked(const std::vector<States>& last, ValueId States::*member, std::size_t result) {
+  ValueId stacked(const std::vector<States>& last, ValueId States::* member, std::size_t result) {
     std::vector<ValueId> parts;
     for (const States& states : last) parts.push_back(states.*member);
     return e_.reshape(joined(parts, 0), e_.result_type(result).shape);
