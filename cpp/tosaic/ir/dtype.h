@@ -43,6 +43,10 @@ struct ValueRange {
   [[nodiscard]] constexpr bool contains(std::int64_t value) const { return low <= value && value <= high; }
   bool operator==(const ValueRange&) const = default;
 };
+// i8 of u8, i16 of u16; others as they are. TOSA's dtypes have no sign: it stands in the attributes.
+[[nodiscard]] constexpr DType without_sign(DType dtype) {
+  return dtype == DType::kU8 ? DType::kI8 : dtype == DType::kU16 ? DType::kI16 : dtype;
+}
 // What integers of a dtype can be; nothing for bool and floats.
 [[nodiscard]] std::optional<ValueRange> integer_limits(DType dtype);
 

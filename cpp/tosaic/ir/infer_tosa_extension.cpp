@@ -51,15 +51,10 @@ void require_rescale_zero_point(const Call& call, const char* name, DType dtype,
               std::to_string(range.low) + " to " + std::to_string(range.high), std::to_string(value));
 }
 
-// TOSA says signs by attributes.
-DType signless(DType dtype) {
-  return dtype == DType::kU8 ? DType::kI8 : dtype == DType::kU16 ? DType::kI16 : dtype;
-}
-
-bool has_sign(DType dtype) { return signless(dtype) == dtype; }
+bool has_sign(DType dtype) { return without_sign(dtype) == dtype; }
 
 void require_rescale_dtypes(const Call& call, const TosaRescaleAttrs& attrs) {
-  const DType from = signless(call.operand(0).dtype);
+  const DType from = without_sign(call.operand(0).dtype);
   const DType to = attrs.dtype;
   if (from != DType::kI8 && from != DType::kI16 && from != DType::kI32 && from != DType::kI48)
     call.fail("wrong dtype of " + call.operand_text(0), "i8, i16, i32 or i48", text_of(from));
@@ -137,7 +132,7 @@ namespace {
 // `channels`: how many multipliers there have to be.
 Types rescaled(const Call& call, const TosaRescaleAttrs& attrs, std::int64_t channels) {
   TensorType input = call.operand(0);
-  input.dtype = signless(input.dtype);
+  input.dtype = without_sign(input.dtype);
   require_rescale_dtypes(call, attrs);
   require_rescale_zero_point(call, "input_zp", input.dtype, attrs.input_unsigned, attrs.input_zp);
   require_rescale_zero_point(call, "output_zp", attrs.dtype, attrs.output_unsigned, attrs.output_zp);

@@ -332,10 +332,6 @@ bool take_clamp(const Follower& follower, Rescale& plan) {
   return plan.results.low <= plan.results.high;
 }
 
-DType signless(DType dtype) {
-  return dtype == DType::kU8 ? DType::kI8 : dtype == DType::kU16 ? DType::kI16 : dtype;
-}
-
 // The same with channels on any axis, over dtypes that say their sign: what lies behind one position of the
 // axis has one multiplier.
 Kernel rescale_on_axis(const Request& request) {
@@ -346,8 +342,8 @@ Kernel rescale_on_axis(const Request& request) {
     const Attrs tosa = rescale_attrs;
     Operand from = request.operands[0], to = request.results[0];
     from.shape = to.shape = part;
-    from.dtype = signless(from.dtype);
-    to.dtype = signless(to.dtype);
+    from.dtype = without_sign(from.dtype);
+    to.dtype = without_sign(to.dtype);
     return rescale({Op::kTosaRescale, &tosa, {&from, 1}, {&to, 1}, request.options});
   };
   if (axis + 1 >= shape.size()) return as_tosa(attrs.rescale, shape);

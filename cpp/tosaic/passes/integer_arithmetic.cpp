@@ -1,7 +1,7 @@
 // Sums, products, extrema and comparisons of two numbers in i32.
 //
 //   add      both operands in one unit that leaves 29 bits to the sum; exact where the scales are equal
-//   mul      the product of both, each within bits that add up to 30; by a constant mere scales
+//   mul      the product of both, less the bits that it has beyond 30; by a constant mere scales
 //   maximum  as add, in the unit of both; bounds are operands like others
 //
 // Constants become integers of that unit here.
@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "tosaic/passes/integer_lowering.h"
+#include "tosaic/passes/integer_math.h"
 #include "tosaic/passes/match.h"
 
 namespace tosaic::passes {
@@ -34,7 +34,7 @@ struct Term {
 
 Term term_of(IntegerLowering& l, std::size_t i, double factor = 1) {
   Term out{std::nullopt, {}, l.operand_type(i).shape, factor};
-  if (l.source().value(l.operand(i)).kind == ValueKind::kConstant) {
+  if (l.is_constant(i)) {
     out.numbers = l.numbers(i);
   } else {
     out.real = l.real_with_one_scale(i);
@@ -89,13 +89,9 @@ void require_f32(const IntegerLowering& l) {
     throw NoIntegerForm("its result is no number");
 }
 
-bool is_constant_operand(const IntegerLowering& l, std::size_t i) {
-  return l.source().value(l.operand(i)).kind == ValueKind::kConstant;
-}
-
 // Operand i is the maximum of operand j over some axes: it is not below any element.
 bool is_maximum_of(IntegerLowering& l, std::size_t i, std::size_t j) {
-  if (is_constant_operand(l, i) || is_constant_operand(l, j)) return false;
+  if (l.is_constant(i) || l.is_constant(j)) return false;
   const Real top = l.real(i), all = l.real(j);
   if (top.scales != all.scales || top.zero_point != all.zero_point || top.axis || all.axis) return false;
   const Node* node = l.out().producer(top.id);
@@ -156,12 +152,6 @@ std::optional<Real> scaled(IntegerLowering& l, Real x, const Term& constant) {
   return x;
 }
 
-int bits_of(std::int64_t magnitude) {
-  int bits = 0;
-  while (bits < 62 && (std::int64_t{1} << bits) < magnitude) ++bits;
-  return bits;
-}
-
 // Narrow operands without zero points are multiplied as they are; others in i32, the product less the bits
 // that it has too many.
 Real product(IntegerLowering& l, const Real& a, const Real& b) {
@@ -169,7 +159,7 @@ Real product(IntegerLowering& l, const Real& a, const Real& b) {
   const bool narrow = a.zero_point == 0 && b.zero_point == 0 && dtype == l.type(b.id).dtype &&
                       (dtype == DType::kI8 || dtype == DType::kI16);
   const Real x = narrow ? a : l.widened(a), y = narrow ? b : l.widened(b);
-  const int shift = std::max(0, bits_of(x.magnitude()) + bits_of(y.magnitude()) - kProductBits);
+  const int shift = std::max(0, bits_to(x.magnitude()) + bits_to(y.magnitude()) - kProductBits);
   const auto rounded = [&](__int128_t value) {
     return static_cast<std::int64_t>((value + (shift > 0 ? __int128_t{1} << (shift - 1) : 0)) >> shift);
   };
@@ -178,14 +168,7 @@ Real product(IntegerLowering& l, const Real& a, const Real& b) {
                                   times(x.range.high, y.range.low), times(x.range.high, y.range.high)};
   const std::int64_t low = *std::min_element(corners, corners + 4);
   const std::int64_t high = *std::max_element(corners, corners + 4);
-  const std::size_t rank = std::max(l.type(x.id).rank(), l.type(y.id).rank());
-  const auto aligned = [&](ValueId id) {
-    Shape shape = l.type(id).shape;
-    while (shape.size() < rank) shape.insert(0, 1);
-    return l.reshape(id, shape);
-  };
-  const ValueId left = aligned(x.id), right = aligned(y.id);
-  const ValueId made = l.emit(Op::kTosaMul, TosaMulAttrs{shift}, {left, right});
+  const ValueId made = IntegerMath(l).mul(x.id, y.id, shift);
   const bool square = a.id == b.id;
   return {made, {std::ldexp(x.scale() * y.scale(), shift)}, 0, {square ? 0 : low, high}};
 }
@@ -202,10 +185,17 @@ Real one_scale(IntegerLowering& l, const Real& x) {
   return x.axis || l.type(x.id).dtype == DType::kI48 ? l.rescaled_to_one(x) : x;
 }
 
+Term term_of(IntegerLowering& l, const Real& x) { return {one_scale(l, x), {}, l.type(x.id).shape, 1}; }
+
 Real multiplied(IntegerLowering& l, const Real& x, const Term& by) {
   if (by.real) return product(l, one_scale(l, x), *by.real);
   if (std::optional<Real> made = scaled(l, x, by)) return std::move(*made);
   return product(l, one_scale(l, x), quantized_factor(l, by));
+}
+
+void require_finite(const Term& term) {
+  for (const double x : term.numbers)
+    if (!std::isfinite(x)) throw NoIntegerForm("a constant operand is not finite");
 }
 
 // Minus infinity in a constant addend becomes a number so low that its sum with any other stays below all
@@ -227,14 +217,8 @@ Masked without_infinity(Term term, double others) {
       x = -(2 * finite + 2 * kHidden) / out.term.factor;
       out.hides = true;
     }
-  for (const double x : out.term.numbers)
-    if (!std::isfinite(x)) throw NoIntegerForm("a constant operand is not finite");
+  require_finite(out.term);
   return out;
-}
-
-void require_finite(const Term& term) {
-  for (const double x : term.numbers)
-    if (!std::isfinite(x)) throw NoIntegerForm("a constant operand is not finite");
 }
 
 Real added(IntegerLowering& l, const Term& first, const Term& second, bool subtracts) {
@@ -265,7 +249,7 @@ Lowered integer_add(IntegerLowering& l) {
 Lowered integer_mul(IntegerLowering& l) {
   require_f32(l);
   for (const std::size_t i : {std::size_t{0}, std::size_t{1}}) {
-    if (!is_constant_operand(l, i)) continue;
+    if (!l.is_constant(i)) continue;
     const Term constant = term_of(l, i);
     require_finite(constant);
     return multiplied(l, l.real(1 - i), constant);
@@ -273,18 +257,18 @@ Lowered integer_mul(IntegerLowering& l) {
   return product(l, l.real_with_one_scale(0), l.real_with_one_scale(1));
 }
 
-// By a constant, or times the reciprocal.
+// By a constant as a product; by a number that varies by mantissa and exponent.
 Lowered integer_div(IntegerLowering& l) {
   require_f32(l);
   if (l.attrs<DivAttrs>().rounding != DivRounding::kNone) throw NoIntegerForm("it rounds its quotient");
-  if (is_constant_operand(l, 1)) {
+  if (l.is_constant(1)) {
     Term by = term_of(l, 1);
     for (double& x : by.numbers) x = 1 / x;
     require_finite(by);
     return multiplied(l, l.real(0), by);
   }
   const Real divisor = l.widened(l.real_with_one_scale(1));
-  if (!is_constant_operand(l, 0)) return quotient_of(l, l.widened(l.real_with_one_scale(0)), divisor);
+  if (!l.is_constant(0)) return quotient_of(l, l.widened(l.real_with_one_scale(0)), divisor);
   const Term dividend = term_of(l, 0);
   require_finite(dividend);
   const double unit = unit_for(dividend.magnitude());
@@ -305,19 +289,17 @@ Real plus(IntegerLowering& l, const Real& x, std::size_t i, const Shape& own) {
   require_finite(addend);
   addend.shape = own;
   if (addend.real) addend.real->id = l.reshape(addend.real->id, own);
-  return added(l, {one_scale(l, x), {}, l.type(x.id).shape, 1}, addend, false);
+  return added(l, term_of(l, x), addend, false);
 }
 
 double unit_for(double size) { return size == 0 ? 1.0 : std::ldexp(1.0, std::ilogb(size) + 1 - kSumBits); }
 
 Real total(IntegerLowering& l, const Real& a, const Real& b) {
-  return added(l, {one_scale(l, a), {}, l.type(a.id).shape, 1}, {one_scale(l, b), {}, l.type(b.id).shape, 1},
-               false);
+  return added(l, term_of(l, a), term_of(l, b), false);
 }
 
 Real difference(IntegerLowering& l, const Real& a, const Real& b) {
-  return added(l, {one_scale(l, a), {}, l.type(a.id).shape, 1}, {one_scale(l, b), {}, l.type(b.id).shape, 1},
-               true);
+  return added(l, term_of(l, a), term_of(l, b), true);
 }
 
 Lowered integer_sign_change(IntegerLowering& l) {

@@ -56,7 +56,7 @@ std::vector<Real> constant_parts(IntegerLowering& l, std::size_t i) {
 }
 
 bool is_float_constant(const IntegerLowering& l, std::size_t i) {
-  return l.source().value(l.operand(i)).kind == ValueKind::kConstant && is_float(l.operand_type(i).dtype);
+  return l.is_constant(i) && is_float(l.operand_type(i).dtype);
 }
 
 std::vector<Real> parts_of(IntegerLowering& l, std::size_t i) {
@@ -116,7 +116,7 @@ Weight weight_of(IntegerLowering& l, const Real& real, std::size_t axis, std::in
 // The bias in units of the sums.
 std::vector<std::int64_t> bias_values(IntegerLowering& l, std::size_t i, const std::vector<double>& scales,
                                       DType sums) {
-  if (!l.is_constant(i)) throw NoIntegerForm("its bias is computed");
+  if (!l.is_known(i)) throw NoIntegerForm("its bias is computed");
   const std::vector<double> numbers = l.numbers(i);
   const std::vector<float> values(numbers.begin(), numbers.end());
   const quant::QuantizedBias bias = quant::quantize_bias(values, scales, sums);

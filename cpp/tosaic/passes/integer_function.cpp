@@ -93,7 +93,7 @@ constexpr std::int64_t kKnots = 4097, kSamplesApart = (kSamples - 1) / (kKnots -
 constexpr int kFractionBits = 8;  // between knots
 
 // f at the samples of an interval, in f32 as the float kernels have it.
-std::vector<double> sampled(IntegerLowering& l, std::size_t variable, Interval over) {
+std::vector<double> sampled(IntegerLowering& l, FunctionOperands& operands, Interval over) {
   std::vector<float> points(kSamples);
   for (std::int64_t i = 0; i < kSamples; ++i)
     points[static_cast<std::size_t>(i)] =
@@ -102,20 +102,8 @@ std::vector<double> sampled(IntegerLowering& l, std::size_t variable, Interval o
   argument->dtype = DType::kF32;
   argument->shape = {kSamples};
   argument->storage = Storage::of(points);
-  std::vector<ConstantRef> operands(l.operand_count());
-  std::vector<const QParams*> labels(l.operand_count(), nullptr);
-  for (std::size_t i = 0; i < l.operand_count(); ++i) {
-    if (!l.has(i)) continue;
-    if (l.operand(i) == l.operand(variable)) {
-      operands[i] = argument;
-    } else {
-      auto one = std::make_shared<Constant>(*l.source().value(l.operand(i)).constant);
-      one->shape = {1};
-      operands[i] = std::move(one);
-      labels[i] = l.operand_type(i).qparams.get();
-    }
-  }
-  const ConstantRef f = l.evaluate(operands, labels, nullptr).front();
+  operands.set(0, argument, nullptr);
+  const ConstantRef f = l.evaluate(operands.constants, operands.labels, nullptr).front();
   std::vector<double> out;
   for (std::int64_t i = 0; i < kSamples; ++i)
     out.push_back(element_as_double(*f, static_cast<std::size_t>(i)));
@@ -148,14 +136,14 @@ bool is_smooth(const std::vector<std::int64_t>& f) {
   return error <= size >> 18;
 }
 
-Lowered by_samples(IntegerLowering& l, std::size_t variable, const Real& x) {
+Lowered by_samples(IntegerLowering& l, FunctionOperands operands, const Real& x) {
   Interval over{static_cast<double>(x.range.low) * x.scale(), static_cast<double>(x.range.high) * x.scale()};
-  std::vector<double> f = sampled(l, variable, over);
+  std::vector<double> f = sampled(l, operands, over);
   for (int turn = 0; turn < 4; ++turn) {
     const Interval less = relevant(f, over);
     if (less.high - less.low > 0.75 * (over.high - over.low)) break;
     over = less;
-    f = sampled(l, variable, over);
+    f = sampled(l, operands, over);
   }
   double size = 0;
   for (const double y : f) {
@@ -188,9 +176,7 @@ Lowered by_samples(IntegerLowering& l, std::size_t variable, const Real& x) {
   return Real{m.add(m.lookup(knot, knots), rest), {unit}, 0, {range.low - 1, range.high + 1}};
 }
 
-}  // namespace
-
-namespace {
+// ---- quotients ----
 
 struct Magnitude {
   Real size;
@@ -251,9 +237,7 @@ Real quotient_of(IntegerLowering& l, const Real& a, const Real& b) {
   double top = static_cast<double>(a.magnitude()) * a.scale() /
                (static_cast<double>(std::max<std::int64_t>(divisor.range.low, 1)) * b.scale());
   if (const std::optional<QParams> to = l.goal()) {
-    const std::int64_t zero = to->zero_points.front();
-    const auto most = static_cast<double>(std::max(std::abs(to->qmin - zero), std::abs(to->qmax - zero)));
-    top = std::min(top, 2 * most * to->scales.front());
+    top = std::min(top, 2 * largest_number(*to));
   } else if (30 - v.most_shift < 16) {
     throw NoIntegerForm("its results span too many orders of magnitude");
   }
@@ -270,20 +254,9 @@ std::optional<Lowered> integer_function(IntegerLowering& l) {
   const OpInfo& row = info(l.node().op);
   if (!row.has(kElementwise) || row.is_tosa || l.result_type().dtype != DType::kF32) return std::nullopt;
   if (l.target() == nullptr && l.operand_type(0).dtype != DType::kF32) return std::nullopt;
-  std::optional<std::size_t> variable;
-  for (std::size_t i = 0; i < l.operand_count(); ++i) {
-    if (!l.has(i)) continue;
-    const Value& value = l.source().value(l.operand(i));
-    if (value.kind == ValueKind::kConstant) {
-      if (num_elements(value.type.shape) != 1 || !value.constant->storage.bound()) return std::nullopt;
-    } else if (!l.is_real(i) || (variable && l.operand(*variable) != l.operand(i))) {
-      return std::nullopt;
-    } else {
-      variable = i;
-    }
-  }
-  if (!variable) return std::nullopt;
-  const Real x = l.widened(l.real_with_one_scale(*variable));
+  std::optional<FunctionOperands> operands = function_operands(l);
+  if (!operands || operands->variables.size() != 1) return std::nullopt;
+  const Real x = l.widened(l.real_with_one_scale(operands->variables.front().front()));
   switch (l.node().op) {  // NOLINT: the functions with a rule of their own
     case Op::kRsqrt:
       return rsqrt(l, x);
@@ -296,7 +269,7 @@ std::optional<Lowered> integer_function(IntegerLowering& l) {
     case Op::kExp:
       return exp(l, x);
     default:
-      return by_samples(l, *variable, x);
+      return by_samples(l, std::move(*operands), x);
   }
 }
 

@@ -1,6 +1,7 @@
 #include "tosaic/passes/integer_lowering.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 
@@ -95,6 +96,16 @@ std::optional<QParams> carried(const QParams& qparams) {
   return out;
 }
 
+double largest_number(const QParams& qparams) {
+  const std::int64_t zero = qparams.zero_points.front();
+  return static_cast<double>(magnitude_of({qparams.qmin - zero, qparams.qmax - zero})) *
+         qparams.scales.front();
+}
+
+int bits_to(std::int64_t count) {
+  return count <= 1 ? 0 : static_cast<int>(std::bit_width(static_cast<std::uint64_t>(count - 1)));
+}
+
 IntegerLowering::IntegerLowering(const Graph& source, const PassOptions& options)
     : source_(&source), options_(options), forms_(source.values().size()), floats_(source.values().size()) {
   out_.name = source.name;
@@ -110,11 +121,7 @@ Graph IntegerLowering::run() {
     ValueId id = out_.add_input(input.kind, value.name, type, input.path, input.border, input.initial);
     const std::optional<QParams> label = type.qparams ? carried(*type.qparams) : std::nullopt;
     if (label && label->storage != type.dtype) {
-      RescaleAttrs as_signed;
-      const double one[] = {1.0};
-      as_signed.rescale =
-          quant::plan_rescale({type.dtype, carried_offset(type.dtype)}, {label->storage, 0}, one);
-      id = emit(Op::kRescale, as_signed, {id});
+      id = with_other_sign(id, type.dtype, label->storage);
       out_.set_qparams(id, std::make_shared<const QParams>(*label));
     }
     forms_[input.value.index()].id = id;
@@ -125,21 +132,24 @@ Graph IntegerLowering::run() {
     output.value = mapped(output.value);
     if (type.dtype != out_.type(output.value).dtype && type.qparams) {
       name_ = output.path;
-      RescaleAttrs as_unsigned;
-      const double one[] = {1.0};
-      as_unsigned.rescale = quant::plan_rescale({out_.type(output.value).dtype, 0},
-                                                {type.dtype, carried_offset(type.dtype)}, one);
-      output.value = emit(Op::kRescale, as_unsigned, {output.value});
+      output.value = with_other_sign(output.value, out_.type(output.value).dtype, type.dtype);
     }
     out_.add_output(std::move(output));
   }
   return std::move(out_);
 }
 
+ValueId IntegerLowering::with_other_sign(ValueId id, DType from, DType to) {
+  RescaleAttrs attrs;
+  const double one[] = {1.0};
+  attrs.rescale = quant::plan_rescale({from, carried_offset(from)}, {to, carried_offset(to)}, one);
+  return emit(Op::kRescale, attrs, {id});
+}
+
 // ---- operands ----
 
-bool IntegerLowering::is_constant(std::size_t i) const {
-  if (source_->value(operand(i)).kind == ValueKind::kConstant) return true;
+bool IntegerLowering::is_known(std::size_t i) const {
+  if (is_constant(i)) return true;
   const Form& form = forms_[operand(i).index()];
   return form.real && out_.value(form.real->id).kind == ValueKind::kConstant;
 }
@@ -261,6 +271,13 @@ ValueId IntegerLowering::as_float(ValueId id) {
   return made;
 }
 
+QParams IntegerLowering::parameters(const Real& x) const {
+  const DType dtype = type(x.id).dtype;
+  const ValueRange all = *integer_limits(dtype);
+  return {dtype,  all.low,  all.high,
+          x.axis, x.scales, std::vector<std::int64_t>(x.scales.size(), x.zero_point)};
+}
+
 std::optional<QParams> IntegerLowering::goal() const {
   if (target_) return target_;
   const ValueId result = source_->result(*node_);
@@ -289,15 +306,19 @@ ValueId IntegerLowering::emit(Op op, Attrs attributes, const std::vector<ValueId
   return moved ? out_.add_constant(moved->front()) : made;
 }
 
-ValueId IntegerLowering::binary(Op op, ValueId a, ValueId b) {
-  const std::size_t rank = std::max(type(a).rank(), type(b).rank());
-  const auto aligned = [&](ValueId x) {
-    Shape shape = type(x).shape;
+ValueId IntegerLowering::elementwise(Op op, Attrs attributes, std::vector<ValueId> operands) {
+  std::size_t rank = 0;
+  for (const ValueId id : operands) rank = std::max(rank, type(id).rank());
+  for (ValueId& id : operands) {
+    Shape shape = type(id).shape;
     while (shape.size() < rank) shape.insert(0, 1);
-    return reshape(x, shape);
-  };
-  const ValueId left = aligned(a), right = aligned(b);
-  return emit(op, default_attrs(op), {left, right});
+    id = reshape(id, shape);
+  }
+  return emit(op, std::move(attributes), operands);
+}
+
+ValueId IntegerLowering::binary(Op op, ValueId a, ValueId b) {
+  return elementwise(op, default_attrs(op), {a, b});
 }
 
 ValueId IntegerLowering::reshape(ValueId x, const Shape& shape) {
@@ -472,7 +493,6 @@ std::vector<ConstantRef> IntegerLowering::evaluate(const std::vector<ConstantRef
                                                    const QParams* to) const {
   Graph graph;
   std::vector<ValueId> ids;
-  std::vector<const TensorType*> types;
   for (std::size_t i = 0; i < operands.size(); ++i) {
     ValueId id;
     if (operands[i]) {
@@ -556,6 +576,18 @@ void IntegerLowering::find_ends() {
     for (const ValueId id : source_->operands(node))
       if (id.valid()) ends_quantized_[id.index()] = false;
   }
+}
+
+// Of the results, without integers.
+std::vector<TensorType> IntegerLowering::float_types(const Node& node) const {
+  std::vector<TensorType> types;
+  for (std::uint32_t r = 0; r < node.result_count; ++r) {
+    TensorType type = source_->type(source_->result(node, r));
+    if (type.qparams) type.dtype = DType::kF32;
+    type.qparams = nullptr;
+    types.push_back(std::move(type));
+  }
+  return types;
 }
 
 void IntegerLowering::keep(const Node& node) {
@@ -666,14 +698,7 @@ void IntegerLowering::leave(const Node& node, const std::string& reason) {
                           node.origin, name_));
   std::vector<ValueId> operands;
   for (const ValueId id : source_->operands(node)) operands.push_back(as_float(id));
-  std::vector<TensorType> types;
-  for (std::uint32_t r = 0; r < node.result_count; ++r) {
-    TensorType type = source_->type(source_->result(node, r));
-    if (type.qparams) type.dtype = DType::kF32;
-    type.qparams = nullptr;
-    types.push_back(std::move(type));
-  }
-  const NodeId made = out_.add_node(node.op, node.attrs, operands, types, node.origin, name_,
+  const NodeId made = out_.add_node(node.op, node.attrs, operands, float_types(node), node.origin, name_,
                                     Graph::regions_at(node, Stage::kInteger));
   for (std::uint32_t r = 0; r < node.result_count; ++r) {
     const ValueId result = source_->result(node, r);

@@ -12,7 +12,6 @@
 // what then has no rule either stays an operator over floats between dequantize and quantize nodes.
 #pragma once
 
-#include <map>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -72,14 +71,18 @@ class IntegerLowering {
   [[nodiscard]] bool has(std::size_t i) const { return i < operand_count() && operand(i).valid(); }
   [[nodiscard]] const TensorType& operand_type(std::size_t i) const { return source_->type(operand(i)); }
   [[nodiscard]] const TensorType& result_type() const { return source_->type(source_->result(*node_)); }
-  [[nodiscard]] bool is_constant(std::size_t i) const;
+  [[nodiscard]] bool is_constant(std::size_t i) const {
+    return source_->value(operand(i)).kind == ValueKind::kConstant;
+  }
+  // The same, or made of constants by a rule.
+  [[nodiscard]] bool is_known(std::size_t i) const;
   // Operand i as integers: a labelled value, or what a rule gave for a value within an expansion.
   [[nodiscard]] bool is_real(std::size_t i) const;
   [[nodiscard]] Real real(std::size_t i);
   [[nodiscard]] Real real_with_one_scale(std::size_t i);  // sums by channel are brought to one scale
   // Operand i as it stands in the new graph: positions, truth values, floats.
   [[nodiscard]] ValueId plain(std::size_t i) { return mapped(operand(i)); }
-  // The numbers of a constant operand, row-major.
+  // The numbers of a known operand, row-major.
   [[nodiscard]] std::vector<double> numbers(std::size_t i) const;
   // The parameters of the result, one scale and zero point; 8-bit unsigned ones are carried as signed.
   [[nodiscard]] const QParams* target() const { return target_ ? &*target_ : nullptr; }
@@ -87,12 +90,16 @@ class IntegerLowering {
   [[nodiscard]] std::optional<QParams> goal() const;
 
   [[nodiscard]] const PassOptions& options() const { return options_; }
+  // The parameters of any integers of its dtype that are worth as much as those of `x`.
+  [[nodiscard]] QParams parameters(const Real& x) const;
 
   // ---- emitting on behalf of the node ----
   [[nodiscard]] const Graph& out() const { return out_; }
   [[nodiscard]] const TensorType& type(ValueId id) const { return out_.type(id); }
   ValueId emit(Op op, Attrs attributes, const std::vector<ValueId>& operands);
-  ValueId binary(Op op, ValueId a, ValueId b);  // of two shapes that broadcast
+  // Of shapes that broadcast: all are brought to one rank.
+  ValueId elementwise(Op op, Attrs attributes, std::vector<ValueId> operands);
+  ValueId binary(Op op, ValueId a, ValueId b);
   ValueId reshape(ValueId x, const Shape& shape);
   ValueId expand(ValueId x, const Shape& shape);
   ValueId cast(ValueId x, DType dtype);
@@ -144,6 +151,9 @@ class IntegerLowering {
   void keep(const Node& node);
   void keep_border(const Node& node);
   void give(const Node& node, std::uint32_t result, const Lowered& made);
+  // The same bits less the offset between unsigned and signed integers, or plus it.
+  [[nodiscard]] ValueId with_other_sign(ValueId id, DType from, DType to);
+  [[nodiscard]] std::vector<TensorType> float_types(const Node& node) const;
   [[nodiscard]] ValueId mapped(ValueId id);
   [[nodiscard]] ValueId as_float(ValueId id);
   [[nodiscard]] ValueId bounded_by_channel(const Real& x, const std::vector<ValueRange>& to);
@@ -164,6 +174,11 @@ class IntegerLowering {
 // The parameters that stand for the same numbers with signed integers: u8 as i8, i4 as i8, u16 as i16. None
 // where the zero point is not one that integer arithmetic has: of 16 bits only the middle, of 32 only 0.
 [[nodiscard]] std::optional<QParams> carried(const QParams& qparams);
+
+// The largest magnitude of a number of these parameters.
+[[nodiscard]] double largest_number(const QParams& qparams);
+// The fewest bits whose powers of two reach this count.
+[[nodiscard]] int bits_to(std::int64_t count);
 
 // Families of rules. Each throws NoIntegerForm where the node is beyond it.
 [[nodiscard]] Lowered integer_conv(IntegerLowering& l);  // integer_contraction.cpp
@@ -195,6 +210,17 @@ class IntegerLowering {
 [[nodiscard]] std::vector<Real> narrow_parts(IntegerLowering& l, const Real& x);
 // i32 in a unit that leaves room for numbers of this size.
 [[nodiscard]] double unit_for(double size);
+// Operands of an elementwise function that is evaluated here: constants of one element each, and places of
+// the operands that vary, by distinct value.
+struct FunctionOperands {
+  std::vector<ConstantRef> constants;
+  std::vector<const QParams*> labels;
+  std::vector<std::vector<std::size_t>> variables;
+
+  void set(std::size_t variable, const ConstantRef& values, const QParams* label);
+};
+// Nothing where a constant has more elements, or an operand is a float. integer_table.cpp
+[[nodiscard]] std::optional<FunctionOperands> function_operands(IntegerLowering& l);
 // Elementwise functions of one or two tensors, from the float kernels: integer_table.cpp. Nothing where the
 // node is no such function.
 [[nodiscard]] std::optional<Lowered> tabulated(IntegerLowering& l);

@@ -13,40 +13,28 @@ constexpr double kLn2 = 0.69314718055994530942;
 }  // namespace
 
 ValueId IntegerMath::mul(ValueId a, ValueId b, int shift) {
-  const std::size_t rank = std::max(l_.type(a).rank(), l_.type(b).rank());
-  const auto aligned = [&](ValueId x) {
-    Shape shape = l_.type(x).shape;
-    while (shape.size() < rank) shape.insert(0, 1);
-    return l_.reshape(x, shape);
-  };
-  return l_.emit(Op::kTosaMul, TosaMulAttrs{shift}, {aligned(a), aligned(b)});
+  return l_.elementwise(Op::kTosaMul, TosaMulAttrs{shift}, {a, b});
 }
 
 ValueId IntegerMath::right(ValueId a, ValueId by, bool round) {
   return l_.emit(Op::kTosaArithmeticRightShift, TosaShiftAttrs{round}, {a, by});
 }
 
-ValueId IntegerMath::lookup(ValueId index, const std::vector<std::int64_t>& entries) {
+ValueId IntegerMath::lookup(ValueId index, const std::vector<std::int64_t>& entries, DType dtype) {
   const Shape shape = l_.type(index).shape;
-  const ValueId table = l_.constant(DType::kI32, {static_cast<std::int64_t>(entries.size()), 1}, entries);
+  const ValueId table = l_.constant(dtype, {static_cast<std::int64_t>(entries.size()), 1}, entries);
   const ValueId list = l_.reshape(index, {num_elements(shape)});
   return l_.reshape(l_.emit(Op::kEmbedding, NoAttrs{}, {table, list}), shape);
 }
 
-int IntegerMath::fewer_bits(std::int64_t count) {
-  int bits = 0;
-  while ((std::int64_t{1} << bits) < count) ++bits;
-  return bits;
-}
-
 ValueId IntegerMath::sum30(ValueId a, std::int64_t axis, std::int64_t count) {
-  return sum_less(a, axis, count, fewer_bits(count));
+  return sum_less(a, axis, count, bits_to(count));
 }
 
 // divided by 2^fewer
 ValueId IntegerMath::sum_less(ValueId a, std::int64_t axis, std::int64_t count, int fewer) {
   if (count == 1) return right(a, fewer, true);
-  if (count <= kFewTerms && fewer <= fewer_bits(kFewTerms)) return sum(right(a, fewer, true), axis);
+  if (count <= kFewTerms && fewer <= bits_to(kFewTerms)) return sum(right(a, fewer, true), axis);
   if (count > kManyTerms) {  // more than 31 bits hold of halves
     const ValueId first = l_.emit(Op::kSlice, SliceAttrs{axis, 0, kManyTerms, 1}, {a});
     const ValueId rest = l_.emit(Op::kSlice, SliceAttrs{axis, kManyTerms, count, 1}, {a});

@@ -38,12 +38,11 @@ class IntegerMath {
   }
 
   // entries[index], elementwise; index i32 in [0, size).
-  ValueId lookup(ValueId index, const std::vector<std::int64_t>& entries);
+  ValueId lookup(ValueId index, const std::vector<std::int64_t>& entries, DType dtype = DType::kI32);
 
-  // The sum along an axis of `count` numbers in [0, 2^30], divided by 2^fewer_bits(count): at most 2^30. Many
+  // The sum along an axis of `count` numbers in [0, 2^30], divided by 2^bits_to(count): at most 2^30. Many
   // are summed by halves of 15 bits, so that rounding happens once.
   ValueId sum30(ValueId a, std::int64_t axis, std::int64_t count);
-  [[nodiscard]] static int fewer_bits(std::int64_t count);
 
   // exp of numbers that are not positive, in units of 2^-30. Few different ones are tabulated; of others, the
   // powers of two within an octave are, and shifted.

@@ -14,10 +14,6 @@ bool is_number(const IntegerLowering& l, std::size_t i) {
   return l.has(i) && is_float(l.operand_type(i).qparams ? DType::kF32 : l.operand_type(i).dtype);
 }
 
-bool is_constant(const IntegerLowering& l, std::size_t i) {
-  return l.source().value(l.operand(i)).kind == ValueKind::kConstant;
-}
-
 // The parameters that the operands are moved in: the result's, or those that all of them have, or i32 in a
 // unit for the largest.
 QParams common_parameters(IntegerLowering& l, const std::vector<std::size_t>& numbers) {
@@ -26,16 +22,14 @@ QParams common_parameters(IntegerLowering& l, const std::vector<std::size_t>& nu
   bool equal = true;
   double size = 0;
   for (const std::size_t i : numbers) {
-    if (is_constant(l, i)) {
+    if (l.is_constant(i)) {
       equal = false;
       for (const double x : l.numbers(i)) size = std::isfinite(x) ? std::max(size, std::abs(x)) : size;
       continue;
     }
     const Real x = l.real_with_one_scale(i);
-    const DType dtype = l.type(x.id).dtype;
-    if (dtype == DType::kI48) throw NoIntegerForm("its operand has 48 bits");
-    const ValueRange limits = *integer_limits(dtype);
-    const QParams own{dtype, limits.low, limits.high, std::nullopt, x.scales, {x.zero_point}};
+    if (l.type(x.id).dtype == DType::kI48) throw NoIntegerForm("its operand has 48 bits");
+    const QParams own = l.parameters(x);
     equal = equal && (!common || *common == own);
     common = own;
     size = std::max(size, static_cast<double>(x.magnitude()) * x.scale());
@@ -59,7 +53,7 @@ Moved in_parameters(IntegerLowering& l, const std::vector<std::size_t>& numbers,
       continue;
     }
     ValueRange range{to.qmin, to.qmax};
-    if (is_constant(l, i)) {
+    if (l.is_constant(i)) {
       out.operands.push_back(l.quantized_constant(i, to));
     } else {
       const Real x = l.real_with_one_scale(i);
@@ -100,11 +94,8 @@ std::optional<Real> moved_by_channel(IntegerLowering& l) {
   if (l.target() != nullptr || l.operand_count() != 1 || !l.is_real(0)) return std::nullopt;
   Real x = l.real(0);
   if (!x.axis || l.type(x.id).dtype == DType::kI48) return std::nullopt;
-  const ValueRange limits = *integer_limits(l.type(x.id).dtype);
-  const QParams label{l.type(x.id).dtype, limits.low,
-                      limits.high,        x.axis,
-                      x.scales,           std::vector<std::int64_t>(x.scales.size(), x.zero_point)};
-  const std::optional<QParamsRef> to = moved(l.source(), l.node(), std::make_shared<const QParams>(label));
+  const std::optional<QParamsRef> to =
+      moved(l.source(), l.node(), std::make_shared<const QParams>(l.parameters(x)));
   if (!to || std::get_if<PadAttrs>(l.node().attrs.get()) != nullptr) return std::nullopt;
   x.id = l.emit(l.node().op, *l.node().attrs, {x.id});
   x.axis = (*to)->axis;
@@ -130,17 +121,11 @@ Lowered integer_where(IntegerLowering& l) {
   const QParams to = common_parameters(l, numbers);
   const Moved moved = in_parameters(l, numbers, to);
   if (l.type(moved.operands[0]).dtype != DType::kBool) throw NoIntegerForm("its condition is no truth value");
-  const Shape& shape = l.result_type().shape;
-  std::vector<ValueId> operands;
-  for (ValueId operand : moved.operands) {
-    Shape aligned = l.type(operand).shape;
-    while (aligned.size() < shape.size()) aligned.insert(0, 1);
-    operands.push_back(l.reshape(operand, aligned));
-  }
-  Lowered made = as_result(l, l.emit(Op::kTosaSelect, NoAttrs{}, operands), to, moved.range);
+  const ValueId selected = l.elementwise(Op::kTosaSelect, NoAttrs{}, moved.operands);
+  Lowered made = as_result(l, selected, to, moved.range);
   // Minus infinity is as low as the parameters go, twice as low as the numbers are.
   for (const std::size_t i : numbers)
-    if (Real* real = std::get_if<Real>(&made); real != nullptr && is_constant(l, i) && hides(l, i))
+    if (Real* real = std::get_if<Real>(&made); real != nullptr && l.is_constant(i) && hides(l, i))
       real->minus_infinity = to.qmin / 2 - to.qmin / 4;
   return made;
 }

@@ -1,8 +1,7 @@
 // Softmax and norms in integer arithmetic, without observers inside.
 //
 //   softmax   e = exp(x - max) with 30 bits; sum V = m / 2^s; r = 2^61 / m by table; e * r shifted by s
-//   norms     y = n * x - sum(x), exact; each row is shifted until it fills 30 bits, its mean square is
-//   taken,
+//   norms     y = n * x - sum(x), exact; each row is shifted until it fills 30 bits, its mean square taken,
 //             eps joined in at the same shift, and y multiplied by the square root's reciprocal, by table
 //
 // Numbers of a row are relative to its largest, so that no range has to be known beforehand and rows of any
@@ -46,7 +45,7 @@ Shares shares_of(IntegerLowering& l, const Real& x, std::int64_t axis) {
   const Real least = below(l, x, m.max(x.id, axis));
   const ValueId exps = m.exp30(least);
   const std::int64_t count = extent(l, x.id, axis);
-  return {least, exps, m.normalized(m.sum30(exps, axis, count)), IntegerMath::fewer_bits(count)};
+  return {least, exps, m.normalized(m.sum30(exps, axis, count)), bits_to(count)};
 }
 
 // exps / total, in units of 2^-30.
@@ -83,7 +82,7 @@ struct Norm {
 Real normalized_rows(IntegerLowering& l, const Real& from, const Norm& norm) {
   IntegerMath m(l);
   const std::int64_t axis = norm.axis, count = extent(l, from.id, axis);
-  const Real x = l.within_bits(l.widened(from), 29 - IntegerMath::fewer_bits(count));
+  const Real x = l.within_bits(l.widened(from), 29 - bits_to(count));
   ValueId y = x.id;
   double unit = x.scale();
   if (norm.centred) {
@@ -92,7 +91,7 @@ Real normalized_rows(IntegerLowering& l, const Real& from, const Norm& norm) {
     unit /= static_cast<double>(count);
   }
   // eps in units of the mean square of rows that are not shifted: eps / unit^2 = part * 2^-exponent
-  const int fewer = IntegerMath::fewer_bits(count);
+  const int fewer = bits_to(count);
   const double spread = static_cast<double>(count) * std::ldexp(1.0, -32 - fewer);  // of y^2 in the sum below
   const double eps = norm.eps / (unit * unit) * spread;
   constexpr int kEpsBits = 29;
@@ -164,7 +163,7 @@ Lowered integer_logsumexp(IntegerLowering& l) {
   for (const std::int64_t axis : attrs.axes) {
     const std::int64_t count = extent(l, x.id, axis);
     sum = m.sum30(sum, axis, count);
-    fewer += IntegerMath::fewer_bits(count);
+    fewer += bits_to(count);
   }
   Real out = total(l, top, logarithm(l, m.normalized(sum), fewer));
   out.id = l.reshape(out.id, l.result_type().shape);

@@ -46,8 +46,7 @@ Real sum_over(IntegerLowering& l, const Real& from, const Dims& axes) {
   Real x = l.widened(from);
   std::int64_t count = 1;
   for (const std::int64_t axis : axes) count *= l.type(x.id).shape[static_cast<std::size_t>(axis)];
-  const int room =
-      30 - static_cast<int>(std::ceil(std::log2(static_cast<double>(std::max<std::int64_t>(count, 1)))));
+  const int room = 30 - bits_to(count);
   if (room < 8) throw NoIntegerForm("it sums " + std::to_string(count) + " elements, too many for 32 bits");
   x = l.within_bits(x, room);
   for (const std::int64_t axis : axes)
@@ -220,9 +219,7 @@ Lowered integer_prod(IntegerLowering& l) {
   // As a logarithm, since the powers may be beyond any float.
   double top = static_cast<double>(count) * std::log2(static_cast<double>(x.magnitude()) * x.scale());
   if (const std::optional<QParams> to = l.goal()) {
-    const std::int64_t zero = to->zero_points.front();
-    const auto most = static_cast<double>(std::max(std::abs(to->qmin - zero), std::abs(to->qmax - zero)));
-    top = std::min(top, std::log2(most * to->scales.front()) + 1);
+    top = std::min(top, std::log2(largest_number(*to)) + 1);
   }
   const double unit = std::ceil(top) - 29;  // log2: results up to 2^top have at most 29 bits
   const double units = unit - static_cast<double>(count) * std::log2(x.scale());

@@ -11,54 +11,13 @@
 #include <cmath>
 #include <functional>
 
-#include "tosaic/passes/integer_lowering.h"
+#include "tosaic/passes/integer_math.h"
 
 namespace tosaic::passes {
 namespace {
 
-constexpr std::int64_t kSmall = 256, kLarge = 65536;
+constexpr std::int64_t kSmall = 256;
 constexpr int kFractionBits = 7;  // of TABLE over 16 bits
-
-// Constant operands, one element each; null for the operands that vary.
-struct Arguments {
-  std::vector<ConstantRef> operands;
-  std::vector<const QParams*> labels;
-  std::vector<std::vector<std::size_t>> variables;  // operand indices by distinct value
-};
-
-std::optional<Arguments> arguments_of(IntegerLowering& l) {
-  Arguments out;
-  for (std::size_t i = 0; i < l.operand_count(); ++i) {
-    out.operands.emplace_back();
-    out.labels.push_back(nullptr);
-    if (!l.has(i)) continue;
-    const ValueId id = l.operand(i);
-    const Value& value = l.source().value(id);
-    if (value.kind == ValueKind::kConstant) {
-      if (num_elements(value.type.shape) != 1 || !value.constant->storage.bound()) return std::nullopt;
-      auto one = std::make_shared<Constant>(*value.constant);
-      one->shape = {1};
-      out.operands.back() = std::move(one);
-      out.labels.back() = value.type.qparams.get();
-      if (value.type.qparams && value.type.qparams->axis) return std::nullopt;
-      continue;
-    }
-    if (!l.is_real(i)) return std::nullopt;
-    const auto known = std::find_if(out.variables.begin(), out.variables.end(),
-                                    [&](const auto& places) { return l.operand(places.front()) == id; });
-    if (known == out.variables.end())
-      out.variables.push_back({i});
-    else
-      known->push_back(i);
-  }
-  return out.variables.empty() ? std::nullopt : std::optional(std::move(out));
-}
-
-QParams label_of(const IntegerLowering& l, const Real& x) {
-  const DType dtype = l.type(x.id).dtype;
-  const ValueRange all = *integer_limits(dtype);
-  return {dtype, all.low, all.high, std::nullopt, x.scales, {x.zero_point}};
-}
 
 // All values of a dtype of 8 or 16 bits in order; `repeat`: each so often; `times`: the whole so often.
 ConstantRef ramp(DType dtype, std::int64_t repeat = 1, std::int64_t times = 1) {
@@ -74,28 +33,14 @@ ConstantRef ramp(DType dtype, std::int64_t repeat = 1, std::int64_t times = 1) {
   return out;
 }
 
-// The function on all values of its one operand.
-ConstantRef function_of(const IntegerLowering& l, Arguments args, const QParams& label, const QParams* to) {
-  const ConstantRef all = ramp(label.storage);
-  for (const std::size_t i : args.variables.front()) {
-    args.operands[i] = all;
-    args.labels[i] = &label;
-  }
-  return l.evaluate(args.operands, args.labels, to).front();
-}
-
 std::vector<std::int64_t> integers_of(const Constant& constant) {
   std::vector<std::int64_t> out(static_cast<std::size_t>(num_elements(constant.shape)));
   for (std::size_t i = 0; i < out.size(); ++i) out[i] = element_as_int(constant, i);
   return out;
 }
 
-// table[index], elementwise; i32 indices.
-ValueId gathered(IntegerLowering& l, ValueId index, DType dtype, const std::vector<std::int64_t>& entries) {
-  const Shape shape = l.type(index).shape;
-  const ValueId table = l.constant(dtype, {static_cast<std::int64_t>(entries.size()), 1}, entries);
-  const ValueId list = l.reshape(index, {num_elements(shape)});
-  return l.reshape(l.emit(Op::kEmbedding, NoAttrs{}, {table, list}), shape);
+ValueId gathered(IntegerLowering& l, ValueId index, const Constant& f) {
+  return IntegerMath(l).lookup(index, integers_of(f), f.dtype);
 }
 
 // Integers of 8 or 16 bits as positions from 0 on, times a factor.
@@ -177,7 +122,7 @@ ValueId small_function(IntegerLowering& l, const Real& x, const Constant& f) {
       return l.bounded(x.id, x.range, *bounds);
     return l.emit(Op::kTosaTable, NoAttrs{}, {x.id, l.constant(DType::kI8, {kSmall}, entries)});
   }
-  if (f.dtype != DType::kI16) return gathered(l, positions(l, x.id), f.dtype, entries);
+  if (f.dtype != DType::kI16) return gathered(l, positions(l, x.id), f);
   std::vector<std::int64_t> knots;  // every value stands twice: 256 * q is on a knot
   for (const std::int64_t entry : entries) knots.insert(knots.end(), 2, entry);
   knots.push_back(entries.back());
@@ -196,7 +141,7 @@ ValueId large_function(IntegerLowering& l, const Real& x, const Constant& f) {
     if (slopes_fit(few) && table_error(few, entries, x.range) <= 1)
       return table_of_16_bits(l, x.id, few, DType::kI16);
   }
-  return gathered(l, positions(l, x.id), f.dtype, entries);
+  return gathered(l, positions(l, x.id), f);
 }
 
 // Truth values are tabulated as 0 and 1.
@@ -222,38 +167,32 @@ Real finely_gathered(IntegerLowering& l, ValueId index, const Constant& f) {
   for (const double value : numbers) entries.push_back(std::llround(value / unit));
   const auto [low, high] = std::minmax_element(entries.begin(), entries.end());
   const ValueRange range{*low, *high};
-  return {gathered(l, index, DType::kI32, entries), {unit}, 0, range};
+  return {IntegerMath(l).lookup(index, entries), {unit}, 0, range};
 }
 
-Lowered of_one(IntegerLowering& l, const Arguments& args) {
-  const Real x = l.real(args.variables.front().front());
-  const QParams label = label_of(l, x);
-  const ConstantRef f = as_integers(function_of(l, args, label, l.target()));
+Lowered of_one(IntegerLowering& l, FunctionOperands operands) {
+  const Real x = l.real(operands.variables.front().front());
+  const QParams label = l.parameters(x);
+  operands.set(0, ramp(label.storage), &label);
+  const ConstantRef f = as_integers(l.evaluate(operands.constants, operands.labels, l.target()).front());
   if (is_float(f->dtype)) return finely_gathered(l, positions(l, x.id), *f);
   if (l.node().op == Op::kCast && l.target() == nullptr && f->dtype != DType::kI8)
-    return gathered(l, positions(l, x.id), f->dtype, integers_of(*f));
+    return gathered(l, positions(l, x.id), *f);
   const ValueId made = label.storage == DType::kI8 ? small_function(l, x, *f) : large_function(l, x, *f);
   return l.result_type().dtype == DType::kBool ? l.cast(made, DType::kBool) : made;
 }
 
 // ---- two operands ----
 
-Lowered of_two(IntegerLowering& l, Arguments args) {
-  const Real a = l.real(args.variables[0].front()), b = l.real(args.variables[1].front());
-  const QParams a_label = label_of(l, a), b_label = label_of(l, b);
-  const ConstantRef slow = ramp(DType::kI8, kSmall), fast = ramp(DType::kI8, 1, kSmall);
-  for (const std::size_t i : args.variables[0]) {
-    args.operands[i] = slow;
-    args.labels[i] = &a_label;
-  }
-  for (const std::size_t i : args.variables[1]) {
-    args.operands[i] = fast;
-    args.labels[i] = &b_label;
-  }
-  const ConstantRef f = as_integers(l.evaluate(args.operands, args.labels, l.target()).front());
+Lowered of_two(IntegerLowering& l, FunctionOperands operands) {
+  const Real a = l.real(operands.variables[0].front()), b = l.real(operands.variables[1].front());
+  const QParams a_label = l.parameters(a), b_label = l.parameters(b);
+  operands.set(0, ramp(DType::kI8, kSmall), &a_label);
+  operands.set(1, ramp(DType::kI8, 1, kSmall), &b_label);
+  const ConstantRef f = as_integers(l.evaluate(operands.constants, operands.labels, l.target()).front());
   const ValueId index = l.binary(Op::kTosaAdd, positions(l, a.id, kSmall), positions(l, b.id));
   if (is_float(f->dtype)) return finely_gathered(l, index, *f);
-  const ValueId made = gathered(l, index, f->dtype, integers_of(*f));
+  const ValueId made = gathered(l, index, *f);
   return l.result_type().dtype == DType::kBool ? l.cast(made, DType::kBool) : made;
 }
 
@@ -280,23 +219,59 @@ bool has_arithmetic(IntegerLowering& l, const Real& a, const Real& b) {
 
 }  // namespace
 
+void FunctionOperands::set(std::size_t variable, const ConstantRef& values, const QParams* label) {
+  for (const std::size_t i : variables[variable]) {
+    constants[i] = values;
+    labels[i] = label;
+  }
+}
+
+std::optional<FunctionOperands> function_operands(IntegerLowering& l) {
+  FunctionOperands out;
+  for (std::size_t i = 0; i < l.operand_count(); ++i) {
+    out.constants.emplace_back();
+    out.labels.push_back(nullptr);
+    if (!l.has(i)) continue;
+    const ValueId id = l.operand(i);
+    if (l.is_constant(i)) {
+      const Value& value = l.source().value(id);
+      const QParams* label = value.type.qparams.get();
+      if (num_elements(value.type.shape) != 1 || !value.constant->storage.bound() || (label && label->axis))
+        return std::nullopt;
+      auto one = std::make_shared<Constant>(*value.constant);
+      one->shape = {1};
+      out.constants.back() = std::move(one);
+      out.labels.back() = label;
+      continue;
+    }
+    if (!l.is_real(i)) return std::nullopt;
+    const auto known = std::find_if(out.variables.begin(), out.variables.end(),
+                                    [&](const auto& places) { return l.operand(places.front()) == id; });
+    if (known == out.variables.end())
+      out.variables.push_back({i});
+    else
+      known->push_back(i);
+  }
+  return out.variables.empty() ? std::nullopt : std::optional(std::move(out));
+}
+
 std::optional<Lowered> tabulated(IntegerLowering& l) {
   if (!info(l.node().op).has(kElementwise) || info(l.node().op).is_tosa) return std::nullopt;
   const DType result = l.result_type().dtype;
   const bool casts = l.node().op == Op::kCast && is_integer(result);
   if (l.target() == nullptr && result != DType::kF32 && result != DType::kBool && !casts) return std::nullopt;
-  std::optional<Arguments> args = arguments_of(l);
-  if (!args || args->variables.size() > 2) return std::nullopt;
+  std::optional<FunctionOperands> operands = function_operands(l);
+  if (!operands || operands->variables.size() > 2) return std::nullopt;
   std::vector<Real> variables;
-  for (const auto& places : args->variables) {
+  for (const auto& places : operands->variables) {
     variables.push_back(l.real(places.front()));
     const DType dtype = l.type(variables.back().id).dtype;
     if (variables.back().axis || (dtype != DType::kI8 && dtype != DType::kI16)) return std::nullopt;
-    if (dtype != DType::kI8 && args->variables.size() > 1) return std::nullopt;
+    if (dtype != DType::kI8 && operands->variables.size() > 1) return std::nullopt;
   }
-  if (variables.size() == 1) return of_one(l, *args);
+  if (variables.size() == 1) return of_one(l, std::move(*operands));
   if (has_arithmetic(l, variables[0], variables[1])) return std::nullopt;
-  return of_two(l, std::move(*args));
+  return of_two(l, std::move(*operands));
 }
 
 }  // namespace tosaic::passes

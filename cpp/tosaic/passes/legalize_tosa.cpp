@@ -39,9 +39,7 @@ ConstantRef converted(const Constant& constant, DType dtype) {
 
 // The dtype of inputs and outputs.
 DType border_dtype(DType dtype) {
-  if (dtype == DType::kU8) return DType::kI8;  // the bits: RESCALE knows of the sign
-  if (dtype == DType::kU16) return DType::kI16;
-  return dtype == DType::kI64 ? DType::kI32 : dtype;
+  return dtype == DType::kI64 ? DType::kI32 : without_sign(dtype);  // the bits: RESCALE knows of the sign
 }
 
 // A TOSA operator at stage integer, over values of one rank each: elementwise in the planned order, otherwise
@@ -328,8 +326,7 @@ std::vector<Physical> dispatch_all(Legalizer& l) {
 }  // namespace
 
 DType Legalizer::physical_dtype(DType dtype) const {
-  if (dtype == DType::kU8 || dtype == DType::kU16) return border_dtype(dtype);
-  if (dtype != DType::kI64 && dtype != DType::kI32) return dtype;
+  if (dtype != DType::kI64 && dtype != DType::kI32) return without_sign(dtype);
   return options_.integer_arithmetic ? DType::kI32 : DType::kF32;
 }
 

@@ -1,8 +1,8 @@
 // lower-to-integer: operators over quantized values compute with their integers.
 //
 //   %c: i8 q(..) = conv(%x: i8 q(..), %w: i8 q(..), %b)
-//     ->  %s: i32 = integer_conv(%x, %w, %b') {input_zp=..}   %c: i8 = rescale(%s) {multiplier=[..]
-//     shift=[..]}
+//     ->  %s: i32 = integer_conv(%x, %w, %b') {input_zp=..}
+//         %c: i8 = rescale(%s) {multiplier=[..] shift=[..]}
 //
 // Every result is within one unit of what torch's q/dq graph gives from the same integers (of 16 bits: within
 // the bound of its rule), and the executor, the TOSA reference model and hardware agree on it bit for bit. No
@@ -157,14 +157,7 @@ bool IntegerLowering::lower_expanded(const Node& node) {
         alone.add_input(InputKind::kUser, source_->value(id).name, type, source_->value(id).name));
     inputs.push_back(id);
   }
-  std::vector<TensorType> types;
-  for (std::uint32_t r = 0; r < node.result_count; ++r) {
-    TensorType type = source_->type(source_->result(node, r));
-    if (type.qparams) type.dtype = DType::kF32;
-    type.qparams = nullptr;
-    types.push_back(std::move(type));
-  }
-  const NodeId made = alone.add_node(node.op, node.attrs, operands, types, node.origin, name_);
+  const NodeId made = alone.add_node(node.op, node.attrs, operands, float_types(node), node.origin, name_);
   for (std::uint32_t r = 0; r < node.result_count; ++r)
     alone.add_output({.value = alone.result(alone.node(made), r),
                       .kind = OutputKind::kUser,

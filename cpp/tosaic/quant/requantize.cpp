@@ -58,11 +58,6 @@ Multiplier narrowed(Multiplier wide, const std::string& subject) {
 
 bool is_unsigned(DType dtype) { return dtype == DType::kU8 || dtype == DType::kU16; }
 
-// TOSA's dtypes have no sign: it stands in the attributes.
-DType without_sign(DType dtype) {
-  return dtype == DType::kU8 ? DType::kI8 : dtype == DType::kU16 ? DType::kI16 : dtype;
-}
-
 MultiplierWidth width_of(const TosaRescaleAttrs& attrs) {
   return attrs.scale32 ? MultiplierWidth::k32 : MultiplierWidth::k16;
 }
