@@ -449,6 +449,13 @@ void bind_ops(py::module_& m) {
       .def_property_readonly("traits", &trait_names)
       .def_readonly("is_tosa", &OpInfo::is_tosa)
       .def_property_readonly(
+          "int16_units",
+          [](const OpInfo& row) {
+            return row.int16_units == kNoInt16 ? std::nullopt : std::optional<int>(row.int16_units);
+          },
+          "Quantized to 16 bits, by how many units integer arithmetic is at most off torch's q/dq graph; "
+          "None: no integer form. Derived in ops.def.")
+      .def_property_readonly(
           "attributes", [](const OpInfo& row) { return attrs_to_dict(default_attrs(row.op)); },
           "Attributes and their defaults.")
       .def("__repr__", [](const OpInfo& row) { return "<OpInfo '" + std::string(row.name) + "'>"; });

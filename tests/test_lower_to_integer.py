@@ -381,3 +381,91 @@ def test_a_bias_of_a_convolution_in_16_bits_may_be_beyond_32_bits() -> None:
     out = lowered(call, integers(1, 4, 6, 6, dtype=torch.int16), target="TOSA-1.0+INT+int16")
     assert out.apart <= 2
     assert [int(v) for v in out.result[0, :, 0, 0]] == pytest.approx((bias / 0.1).tolist(), abs=2)
+
+
+# ---- precision in 16 bits ----
+
+INT16 = "TOSA-1.0+INT+int16"
+WORDS = integers(3, 64, dtype=torch.int16)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("scale", [1e-6, 1e-4])
+def test_a_logarithm_near_zero_keeps_its_bits(axis: int, scale: float) -> None:
+    def log_sum_exp(x: torch.Tensor) -> torch.Tensor:
+        return torch.logsumexp(dq16(x, scale), axis, keepdim=True)
+
+    unit = float(log_sum_exp(WORDS).abs().max()) / 32767
+    assert lowered(lambda x: q16(log_sum_exp(x), unit), WORDS, target=INT16).apart <= 1
+    one = WORDS[:1, :1]  # log(exp(x)) is x
+    out = lowered(lambda x: q16(torch.logsumexp(dq16(x, scale), 1, keepdim=True), scale), one, target=INT16)
+    assert np.array_equal(out.result, one.numpy())
+
+
+def test_a_mean_of_more_words_than_32_bits_can_sum_is_within_a_unit() -> None:
+    words = integers(2, 70_000, dtype=torch.int16)
+    unit = float(dq16(words, 1e-3).mean(1).abs().max()) / 30_000
+    assert lowered(lambda x: q16(dq16(x, 1e-3).mean(1), unit), words, target=INT16).apart <= 1
+
+
+def test_a_group_norm_of_rows_whose_squares_fill_32_bits_is_within_a_unit() -> None:
+    words = integers(1, 2, 200, 200, dtype=torch.int16)
+    gain, bias = torch.tensor([1.5, -0.5]), torch.tensor([0.1, 0.2])
+
+    def call(x: torch.Tensor) -> torch.Tensor:
+        return q16(F.group_norm(dq16(x, 1e-3), 1, gain, bias), 1e-4)
+
+    assert lowered(call, words, target=INT16).apart <= 1
+
+
+def test_gates_over_several_steps_stay_within_a_unit() -> None:
+    generator = torch.Generator().manual_seed(1)
+    weights = [torch.rand(64, 64, generator=generator) / 4 - 0.1 for _ in range(2)]
+
+    def step(x: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
+        update = torch.sigmoid(x @ weights[0] + hidden @ weights[1])
+        return (1 - update) * torch.tanh(x @ weights[1] + hidden @ weights[0]) + update * hidden
+
+    def chain(x: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
+        numbers, state = dq16(x, 1e-6), dq16(hidden, 1e-6)
+        return step(numbers, step(numbers, step(numbers, state)))
+
+    other = integers(3, 64, seed=9, dtype=torch.int16)
+    unit = float(chain(WORDS, other).abs().max()) / 32767
+    assert lowered(lambda x, h: q16(chain(x, h), unit), WORDS, other, target=INT16).apart <= 1
+
+
+def test_an_exponential_that_saturates_is_exact_below() -> None:
+    def call(x: torch.Tensor) -> torch.Tensor:
+        return q16(torch.exp(dq16(x, 1e-3) + dq16(x, 1e-3)), 1e-4)  # up to exp(65), quantized up to 3.3
+
+    out = lowered(call, WORDS, target=INT16)
+    assert out.apart <= 1
+    assert ((out.result > 0) & (out.result < 32767)).sum() > 5
+
+
+def test_a_quotient_of_zeros_and_a_product_of_zeros_are_zero() -> None:
+    quotient = lowered(lambda x: q(torch.zeros(1) / (dq(x, 0.01, -128) + 1), 0.1, 3), X)
+    assert (quotient.result == 3).all()
+    product = lowered(lambda x: q((dq(x, 0.01) * 0).prod(1), 0.1, 3), X)
+    assert (product.result == 3).all()
+
+
+def test_a_root_that_may_be_of_less_than_its_bits_can_tell_is_left_to_floats() -> None:
+    def call(x: torch.Tensor) -> torch.Tensor:
+        numbers = dq(x, 10.0)
+        return q(torch.rsqrt(numbers.var(-1, unbiased=False) + 1e-8), 40.0)
+
+    with pytest.raises(tosaic.UnsupportedOp, match="closer to zero than its bits can tell"):
+        tosaic.lower(exported(call, X), target="TOSA-1.0+INT")
+
+
+def test_integers_that_no_quantizer_made_do_not_move_among_those_that_one_did() -> None:
+    raw = integers(2, 4, 7, 7, seed=3)
+    mask = X > 0
+    program = exported(lambda x, n, m: q(torch.where(m, n, dq(x, 0.02)), 0.02), X, raw, mask)
+    with pytest.raises(tosaic.UnsupportedOp, match="'where' .*numbers that are not quantized"):
+        tosaic.lower(program, target="TOSA-1.0+INT")
+    both = tosaic.lower(program, target="TOSA-1.0+INT+FP")
+    expected = q(torch.where(mask, raw, dq(X, 0.02)), 0.02).numpy()
+    assert np.array_equal(both.run(X.numpy(), raw.numpy(), mask.numpy()), expected)

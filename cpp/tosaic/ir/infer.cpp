@@ -449,7 +449,7 @@ Types infer_by_op(const Call& call) {
           {.where = "infer",
            .what = std::string(info(call.op()).name) + ": result types are stored, not inferred"});
 
-#define TOSAIC_OP(Name, text, AttrsT, operands, results, traits)
+#define TOSAIC_OP(Name, text, AttrsT, operands, results, traits, int16)
 #define TOSAIC_TOSA_OP(Name, text, AttrsT, operands, results, traits) case Op::Name:
 #include "tosaic/ir/ops.def"
       return infer_tosa(call);

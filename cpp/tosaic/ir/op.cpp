@@ -42,7 +42,7 @@ constexpr std::uint8_t min_operands(std::string_view names) {
 }
 
 constexpr OpInfo make(Op op, std::string_view name, std::string_view operands, int results, int traits,
-                      bool is_tosa, std::size_t attrs_index) {
+                      bool is_tosa, std::size_t attrs_index, int int16) {
   return {op,
           name,
           operands,
@@ -51,14 +51,15 @@ constexpr OpInfo make(Op op, std::string_view name, std::string_view operands, i
           is_tosa,
           static_cast<std::uint8_t>(attrs_index),
           min_operands(operands),
-          count_operands(operands, false)};
+          count_operands(operands, false),
+          static_cast<std::int8_t>(int16)};
 }
 
 constexpr OpInfo kOps[] = {
-#define TOSAIC_OP(Name, text, AttrsT, operands, results, traits) \
-  make(Op::Name, text, operands, results, traits, false, IndexOf<AttrsT, Attrs>::value),
+#define TOSAIC_OP(Name, text, AttrsT, operands, results, traits, int16) \
+  make(Op::Name, text, operands, results, traits, false, IndexOf<AttrsT, Attrs>::value, int16),
 #define TOSAIC_TOSA_OP(Name, text, AttrsT, operands, results, traits) \
-  make(Op::Name, text, operands, results, traits, true, IndexOf<AttrsT, Attrs>::value),
+  make(Op::Name, text, operands, results, traits, true, IndexOf<AttrsT, Attrs>::value, kNoInt16),
 #include "tosaic/ir/ops.def"
 };
 
@@ -104,8 +105,8 @@ std::optional<Op> parse_op(std::string_view name) {
 
 Attrs default_attrs(Op op) {
   switch (op) {
-#define TOSAIC_OP(Name, text, AttrsT, operands, results, traits) \
-  case Op::Name:                                                 \
+#define TOSAIC_OP(Name, text, AttrsT, operands, results, traits, int16) \
+  case Op::Name:                                                        \
     return AttrsT{};
 #include "tosaic/ir/ops.def"
   }

@@ -11,7 +11,7 @@
 namespace tosaic {
 
 enum class Op : std::uint16_t {
-#define TOSAIC_OP(Name, text, AttrsT, operands, results, traits) Name,
+#define TOSAIC_OP(Name, text, AttrsT, operands, results, traits, int16) Name,
 #include "tosaic/ir/ops.def"
 };
 
@@ -26,6 +26,8 @@ enum Trait : std::uint8_t {
   kExpanded = 64,
 };
 
+inline constexpr int kNoInt16 = -1;
+
 struct OpInfo {
   Op op;
   std::string_view name;      // of the text form
@@ -35,6 +37,7 @@ struct OpInfo {
   bool is_tosa;
   std::uint8_t attrs_index;                 // index into the variant Attrs
   std::uint8_t min_operands, max_operands;  // max 255 = variadic
+  std::int8_t int16_units;                  // the bound `int16` of ops.def; kNoInt16: no integer form
 
   [[nodiscard]] bool has(Trait trait) const { return (traits & trait) != 0; }
   // The role name of operand i ("weight"; of a variadic tail its name).

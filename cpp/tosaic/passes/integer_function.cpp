@@ -5,11 +5,12 @@
 //   any other                      by straight lines between 4097 points of the range within which it is not
 //                                  constant; where it is not that smooth, its value at the nearest of 65537
 //
-// Results have about 30 bits below their largest magnitude; the errors of the first two rows are below 2^-15
-// of the result, of the last 2^-18 of the largest, or half a step times the slope.
+// Results have about 30 bits below their largest magnitude; those of log are good to 2^-22. The last row is
+// good to 2^-18 of the largest, or half a step times the slope.
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "tosaic/passes/integer_math.h"
 
@@ -31,9 +32,19 @@ Positive positive(IntegerLowering& l, const Real& x, bool even) {
   return {m.normalized(v, even), even ? most & ~1 : most};
 }
 
+// A pole at zero: operands of few units, which may be off by one, have to saturate in the reader.
+void require_distance(const IntegerLowering& l, const Real& x, const IntegerMath::Function& f) {
+  constexpr int kFewUnits = 8;
+  if (x.range.low >= kFewUnits) return;
+  const std::optional<QParams> to = l.goal();
+  if (!to || std::abs(f(kFewUnits * x.scale())) < largest_number(*to))
+    throw NoIntegerForm("its operand may be closer to zero than its bits can tell");
+}
+
 // 2^30 over the square root of v, relative to that of the least v.
 Real rsqrt(IntegerLowering& l, const Real& x) {
   IntegerMath m(l);
+  require_distance(l, x, [](double v) { return 1 / std::sqrt(v); });
   const Positive v = positive(l, x, true);
   const ValueId root = m.of_mantissa(
       v.scaled.mantissa, [](double at) { return std::ldexp(std::sqrt(0x1p29 / at), 30); }, true);
@@ -60,6 +71,7 @@ Real sqrt(IntegerLowering& l, const Real& x) {
 Real log(IntegerLowering& l, const Real& x) {
   IntegerMath m(l);
   constexpr int kBits = 23;
+  require_distance(l, x, [](double v) { return std::log(v); });
   const Positive v = positive(l, x, false);
   const double unit = std::ldexp(1.0, -kBits);
   const double base = std::log(x.scale()) + 30 * std::log(2.0);
@@ -74,11 +86,17 @@ Real log(IntegerLowering& l, const Real& x) {
 
 Real exp(IntegerLowering& l, const Real& x) {
   IntegerMath m(l);
-  const double largest = std::exp(static_cast<double>(x.range.high) * x.scale());
+  std::int64_t top = x.range.high;
+  if (const std::optional<QParams> to = l.goal()) {  // what saturates need not be told apart
+    const double enough = std::ceil(std::log(2 * largest_number(*to)) / x.scale());
+    if (enough < static_cast<double>(top))
+      top = std::max(x.range.low, static_cast<std::int64_t>(std::max(enough, -0x1p31)));
+  }
+  const double largest = std::exp(static_cast<double>(top) * x.scale());
   if (!std::isfinite(largest)) throw NoIntegerForm("it may be infinite");
   Real below = x;
-  below.id = m.add(x.id, -x.range.high);
-  below.range = {x.range.low - x.range.high, 0};
+  below.id = m.add(top < x.range.high ? m.minimum(x.id, top) : x.id, -top);
+  below.range = {x.range.low - top, 0};
   return {m.exp30(below), {std::ldexp(largest, -IntegerMath::kExpBits)}, 0, {0, std::int64_t{1} << 30}};
 }
 
@@ -90,7 +108,7 @@ struct Interval {
 
 constexpr std::int64_t kSamples = 65537;  // and the intervals between them
 constexpr std::int64_t kKnots = 4097, kSamplesApart = (kSamples - 1) / (kKnots - 1);
-constexpr int kFractionBits = 8;  // between knots
+constexpr int kFractionBits = 16;  // between knots
 
 // f at the samples of an interval, in f32 as the float kernels have it.
 std::vector<double> sampled(IntegerLowering& l, FunctionOperands& operands, Interval over) {
@@ -110,25 +128,26 @@ std::vector<double> sampled(IntegerLowering& l, FunctionOperands& operands, Inte
   return out;
 }
 
-// Where the function is not constant, but for 2^-20 of its size.
-Interval relevant(const std::vector<double>& f, Interval over) {
+// Where the function, up to a size that saturates, is not constant but for 2^-20 of its size.
+Interval relevant(const std::vector<double>& f, double most, Interval over) {
+  const auto at = [&](std::size_t i) { return std::clamp(f[i], -most, most); };
   double size = 0;
-  for (const double y : f) size = std::max(size, std::abs(y));
+  for (std::size_t i = 0; i < f.size(); ++i) size = std::max(size, std::abs(at(i)));
   const double close = std::ldexp(size, -20);
   std::size_t first = 0, last = f.size() - 1;
-  while (first + 1 < last && std::abs(f[first + 1] - f.front()) <= close) ++first;
-  while (last > first + 1 && std::abs(f[last - 1] - f.back()) <= close) --last;
+  while (first + 1 < last && std::abs(at(first + 1) - at(0)) <= close) ++first;
+  while (last > first + 1 && std::abs(at(last - 1) - at(f.size() - 1)) <= close) --last;
   const double step = (over.high - over.low) / (kSamples - 1);
   return {over.low + step * static_cast<double>(first), over.low + step * static_cast<double>(last)};
 }
 
-// Straight lines between knots are within 2^-18 of the largest result.
-bool is_smooth(const std::vector<std::int64_t>& f) {
+// Straight lines between knots are within 2^-18 of the largest result that counts.
+bool is_smooth(const std::vector<std::int64_t>& f, std::int64_t most) {
   std::int64_t size = 0, error = 0;
-  for (const std::int64_t y : f) size = std::max(size, std::abs(y));
+  for (const std::int64_t y : f) size = std::max(size, std::min(std::abs(y), most));
   for (std::size_t i = 0; i < f.size(); ++i) {
     const std::size_t knot = i / kSamplesApart * kSamplesApart, rest = i - knot;
-    if (rest == 0) continue;
+    if (rest == 0 || std::abs(f[i]) > most) continue;
     const std::int64_t rise = f[knot + kSamplesApart] - f[knot];
     const std::int64_t line = f[knot] + rise * static_cast<std::int64_t>(rest) / kSamplesApart;
     error = std::max(error, std::abs(line - f[i]));
@@ -139,14 +158,17 @@ bool is_smooth(const std::vector<std::int64_t>& f) {
 Lowered by_samples(IntegerLowering& l, FunctionOperands operands, const Real& x) {
   Interval over{static_cast<double>(x.range.low) * x.scale(), static_cast<double>(x.range.high) * x.scale()};
   std::vector<double> f = sampled(l, operands, over);
+  const std::optional<QParams> to = l.goal();
+  const double most = to ? 2 * largest_number(*to) : std::numeric_limits<double>::infinity();
   for (int turn = 0; turn < 4; ++turn) {
-    const Interval less = relevant(f, over);
+    const Interval less = relevant(f, most, over);
     if (less.high - less.low > 0.75 * (over.high - over.low)) break;
     over = less;
     f = sampled(l, operands, over);
   }
   double size = 0;
-  for (const double y : f) {
+  for (double& y : f) {
+    y = std::clamp(y, -2 * most, 2 * most);
     if (!std::isfinite(y)) throw NoIntegerForm("it is not finite everywhere");
     size = std::max(size, std::abs(y));
   }
@@ -156,9 +178,12 @@ Lowered by_samples(IntegerLowering& l, FunctionOperands operands, const Real& x)
   // The number in steps from the first sample on.
   IntegerMath m(l);
   const std::int64_t shift = std::llround(over.low / x.scale());
-  const Real from_first{m.add(x.id, -shift), x.scales, 0, {x.range.low - shift, x.range.high - shift}};
+  Real from_first{m.add(x.id, -shift), x.scales, 0, {x.range.low - shift, x.range.high - shift}};
   if (from_first.range.low < -(std::int64_t{1} << 31) || from_first.range.high >= std::int64_t{1} << 31)
     throw NoIntegerForm("its operand has too many bits");
+  const auto last = static_cast<std::int64_t>(std::ceil((over.high - over.low) / x.scale()));
+  from_first.id = l.bounded(from_first.id, from_first.range, {0, last});
+  from_first.range = {std::max<std::int64_t>(from_first.range.low, 0), std::min(from_first.range.high, last)};
   const auto steps = [&](std::int64_t count) {
     const double step = (over.high - over.low) / static_cast<double>(count);
     const Real found = step == 0 ? from_first : l.rescaled(from_first, DType::kI32, step);
@@ -166,14 +191,12 @@ Lowered by_samples(IntegerLowering& l, FunctionOperands operands, const Real& x)
   };
   const auto [low, high] = std::minmax_element(entries.begin(), entries.end());
   const ValueRange range{*low, *high};
-  if (!is_smooth(entries)) return Real{m.lookup(steps(kSamples - 1), entries), {unit}, 0, range};
-  std::vector<std::int64_t> knots, slopes;
+  const auto counts = static_cast<std::int64_t>(std::min(most / unit, 0x1p62));
+  if (!is_smooth(entries, counts)) return Real{m.lookup(steps(kSamples - 1), entries), {unit}, 0, range};
+  std::vector<std::int64_t> knots;
   for (std::size_t k = 0; k < entries.size(); k += kSamplesApart) knots.push_back(entries[k]);
-  for (std::size_t k = 0; k < knots.size(); ++k)
-    slopes.push_back(k + 1 < knots.size() ? knots[k + 1] - knots[k] : 0);
-  const ValueId fine = steps((kKnots - 1) << kFractionBits), knot = m.right(fine, kFractionBits);
-  const ValueId rest = m.mul(m.lookup(knot, slopes), m.bits(fine, (1 << kFractionBits) - 1), kFractionBits);
-  return Real{m.add(m.lookup(knot, knots), rest), {unit}, 0, {range.low - 1, range.high + 1}};
+  const ValueId fine = steps((kKnots - 1) << kFractionBits);
+  return Real{m.on_lines(fine, kFractionBits, knots), {unit}, 0, {range.low - 1, range.high + 1}};
 }
 
 // ---- quotients ----
@@ -241,6 +264,7 @@ Real quotient_of(IntegerLowering& l, const Real& a, const Real& b) {
   } else if (30 - v.most_shift < 16) {
     throw NoIntegerForm("its results span too many orders of magnitude");
   }
+  if (top == 0) top = ratio;  // nothing but zeros
   // product = filled * 2^29 / mantissa: quotient = product 2^(shift - room - 29)
   const int unit = static_cast<int>(std::ceil(std::log2(top / ratio))) - 27;
   const ValueId drop = m.sub(m.add(m.maximum(room, 0), 29 + unit), v.scaled.shift);

@@ -185,11 +185,27 @@ Real IntegerLowering::real_with_one_scale(std::size_t i) {
   return x.axis || type(x.id).dtype == DType::kI48 ? rescaled_to_one(x) : x;
 }
 
+// Sums of 48 bits, whose multipliers would have 15, less the bits that they may have beyond 30: a power of
+// two is exact.
+Real IntegerLowering::within_32_bits(const Real& x) {
+  const int fewer = std::max(0, bits_to(x.magnitude()) - 30);
+  const Real made = rescaled({x.id, {1.0}, 0, x.range}, DType::kI32, std::ldexp(1.0, fewer));
+  Real out{made.id, x.scales, 0, made.range, x.axis};
+  for (double& scale : out.scales) scale = std::ldexp(scale, fewer);
+  if (x.shape && x.axis)
+    out.shape = x.shape;
+  else if (x.shape)
+    out.id = reshape(out.id, *x.shape);
+  return out;
+}
+
 // In i32, with the bits of the coarsest channel.
 Real IntegerLowering::rescaled_to_one(const Real& x) {
-  const double largest = *std::max_element(x.scales.begin(), x.scales.end());
-  return rescaled(x, DType::kI32,
-                  largest * std::max(1.0, std::ldexp(static_cast<double>(x.magnitude()), -29)));
+  const Real y = type(x.id).dtype == DType::kI48 ? within_32_bits(x) : x;
+  if (!y.axis && type(y.id).dtype == DType::kI32) return y;
+  const double largest = *std::max_element(y.scales.begin(), y.scales.end());
+  return rescaled(y, DType::kI32,
+                  largest * std::max(1.0, std::ldexp(static_cast<double>(y.magnitude()), -29)));
 }
 
 std::vector<double> IntegerLowering::numbers(std::size_t i) const {
@@ -684,7 +700,12 @@ void IntegerLowering::lower_somehow(const Node& node) {
   } catch (const NoIntegerForm& why) {
     first = why;
   }
-  if (lower_expanded(node)) return;
+  try {
+    if (lower_expanded(node)) return;
+  } catch (const NoIntegerForm& why) {
+    if (!first) throw;
+    throw NoIntegerForm(std::string(first->what()) + "; expanded, " + why.what());
+  }
   if (first) throw NoIntegerForm(*first);
   throw NoIntegerForm("there is no integer arithmetic for '" + std::string(info(node.op).name) + "'");
 }

@@ -112,6 +112,7 @@ class IntegerLowering {
   Real rescaled(const Real& x, DType dtype, double scale, std::int64_t zero_point = 0);
   // Sums by channel in i32 and one scale.
   [[nodiscard]] Real rescaled_to_one(const Real& x);
+  [[nodiscard]] Real within_32_bits(const Real& x);
   // i32 less the zero point, same scale.
   Real widened(const Real& x);
   // i32 whose magnitude is at most 2^bits, by a coarser scale if need be.

@@ -31,9 +31,9 @@ ValueId IntegerMath::sum30(ValueId a, std::int64_t axis, std::int64_t count) {
   return sum_less(a, axis, count, bits_to(count));
 }
 
-// divided by 2^fewer
 ValueId IntegerMath::sum_less(ValueId a, std::int64_t axis, std::int64_t count, int fewer) {
   if (count == 1) return right(a, fewer, true);
+  if (fewer == 0) return sum(a, axis);
   if (count <= kFewTerms && fewer <= bits_to(kFewTerms)) return sum(right(a, fewer, true), axis);
   if (count > kManyTerms) {  // more than 31 bits hold of halves
     const ValueId first = l_.emit(Op::kSlice, SliceAttrs{axis, 0, kManyTerms, 1}, {a});
@@ -47,31 +47,44 @@ ValueId IntegerMath::sum_less(ValueId a, std::int64_t axis, std::int64_t count, 
   return add(left(carried, kHalfBits - fewer), right(bits(lower, mask), fewer));
 }
 
+ValueId IntegerMath::on_lines(ValueId at, int fraction_bits, const std::vector<std::int64_t>& knots) {
+  std::vector<std::int64_t> rises;
+  for (std::size_t k = 0; k < knots.size(); ++k)
+    rises.push_back(k + 1 < knots.size() ? knots[k + 1] - knots[k] : 0);
+  const Shape shape = l_.type(at).shape;
+  const ValueId list = l_.reshape(at, {num_elements(shape)});
+  const ValueId knot = right(list, fraction_bits);
+  const ValueId from = lookup(knot, knots), rise = lookup(knot, rises);
+  const ValueId behind = bits(list, (std::int64_t{1} << fraction_bits) - 1);
+  return l_.reshape(add(from, mul(rise, behind, fraction_bits)), shape);
+}
+
 ValueId IntegerMath::exp30(const Real& d) {
   constexpr std::int64_t kFew = 256;
-  if (-d.range.low < kFew) {
-    std::vector<std::int64_t> entries;
-    for (std::int64_t q = d.range.low; q <= 0; ++q)
-      entries.push_back(std::llround(std::ldexp(std::exp(static_cast<double>(q) * d.scale()), kExpBits)));
-    return lookup(add(d.id, -d.range.low), entries);
-  }
-  constexpr int kFraction = 16;
+  constexpr int kFraction = 24, kKnotBits = 10;
   constexpr std::int64_t kLeast = -31;  // 2^-31 rounds to nothing
-  // What is too low to tell from 0 is no lower.
-  const double least = std::ceil(-static_cast<double>(kLeast) * kLn2 / d.scale()) + 1;
   Real near = d;
-  if (least < -static_cast<double>(d.range.low)) {
-    const ValueRange kept{-static_cast<std::int64_t>(least), 0};
-    near.id = l_.bounded(d.id, d.range, kept);
-    near.range = kept;
+  if (-d.range.low >= kFew) {  // what is too low to tell from 0 is no lower
+    const double least = std::ceil(-static_cast<double>(kLeast) * kLn2 / d.scale()) + 1;
+    if (least < -static_cast<double>(d.range.low)) {
+      near.range = {-static_cast<std::int64_t>(least), 0};
+      near.id = l_.bounded(d.id, d.range, near.range);
+    }
+  }
+  if (-near.range.low < kFew) {
+    std::vector<std::int64_t> entries;
+    for (std::int64_t q = near.range.low; q <= 0; ++q)
+      entries.push_back(std::llround(std::ldexp(std::exp(static_cast<double>(q) * d.scale()), kExpBits)));
+    return lookup(add(near.id, -near.range.low), entries);
   }
   Real octaves = l_.rescaled(near, DType::kI32, std::ldexp(kLn2, -kFraction));
-  octaves.id = l_.bounded(octaves.id, octaves.range, {kLeast << kFraction, 0});
-  std::vector<std::int64_t> entries;
-  for (int f = 0; f < 1 << kFraction; ++f)
-    entries.push_back(std::llround(std::ldexp(std::exp2(std::ldexp(f, -kFraction)), kExpBits - 1)));
-  const ValueId mantissa = lookup(bits(octaves.id, (1 << kFraction) - 1), entries);  // in [2^29, 2^30)
-  const ValueId shift = sub(0, right(octaves.id, kFraction));                        // 0 .. 31
+  octaves.id = l_.bounded(octaves.id, octaves.range, {kLeast * (std::int64_t{1} << kFraction), 0});
+  std::vector<std::int64_t> knots;
+  for (int k = 0; k <= 1 << kKnotBits; ++k)
+    knots.push_back(std::llround(std::ldexp(std::exp2(std::ldexp(k, -kKnotBits)), kExpBits - 1)));
+  const ValueId within = bits(octaves.id, (std::int64_t{1} << kFraction) - 1);
+  const ValueId mantissa = on_lines(within, kFraction - kKnotBits, knots);  // in [2^29, 2^30)
+  const ValueId shift = sub(0, right(octaves.id, kFraction));               // 0 .. 31
   return left(right(mantissa, shift, true), 1);
 }
 
@@ -82,12 +95,12 @@ IntegerMath::Scaled IntegerMath::normalized(ValueId v, bool even) {
 }
 
 ValueId IntegerMath::of_mantissa(ValueId mantissa, const Function& f, bool even) {
-  const int drop = even ? 15 : 14;
-  const std::int64_t first = (std::int64_t{1} << (even ? 29 : 30)) >> drop;
-  std::vector<std::int64_t> entries;
-  for (std::int64_t at = first; at < (std::int64_t{1} << 31) >> drop; ++at)
-    entries.push_back(std::llround(f(std::ldexp(static_cast<double>(at) + 0.5, drop))));
-  return lookup(add(right(mantissa, drop), -first), entries);
+  constexpr int kFraction = 19;
+  const std::int64_t least = std::int64_t{1} << (even ? 29 : 30);
+  std::vector<std::int64_t> knots;
+  for (std::int64_t at = least; at <= std::int64_t{1} << 31; at += std::int64_t{1} << kFraction)
+    knots.push_back(std::llround(f(static_cast<double>(at))));
+  return on_lines(add(mantissa, -least), kFraction, knots);
 }
 
 }  // namespace tosaic::passes

@@ -1,5 +1,5 @@
 // Arithmetic on arrays of i32 for the rules of composites: sums whose terms have 30 bits, positive numbers as
-// mantissa and exponent, and functions read from tables by the upper bits of a mantissa.
+// mantissa and exponent, and functions by straight lines between the entries of a table.
 #pragma once
 
 #include <functional>
@@ -43,6 +43,11 @@ class IntegerMath {
   // The sum along an axis of `count` numbers in [0, 2^30], divided by 2^bits_to(count): at most 2^30. Many
   // are summed by halves of 15 bits, so that rounding happens once.
   ValueId sum30(ValueId a, std::int64_t axis, std::int64_t count);
+  // The sum of numbers of either sign within 30 bits, divided by 2^fewer, which has to leave it as many.
+  ValueId sum_less(ValueId a, std::int64_t axis, std::int64_t count, int fewer);
+
+  // A function by straight lines between its values at 0, 1, 2 ..; `at` has that many bits behind the point.
+  ValueId on_lines(ValueId at, int fraction_bits, const std::vector<std::int64_t>& knots);
 
   // exp of numbers that are not positive, in units of 2^-30. Few different ones are tabulated; of others, the
   // powers of two within an octave are, and shifted.
@@ -55,13 +60,12 @@ class IntegerMath {
   };
   Scaled normalized(ValueId v, bool even = false);
 
-  // f(mantissa), by its upper bits; the relative error is that of f over half a step of 2^-17 (even: 2^-16).
+  // f(mantissa), by straight lines over steps of 2^-11 (even: 2^-10) of the least one: within h^2 / 8 times
+  // the second derivative, of a reciprocal 2^-24 of it, of a logarithm 2^-25, of 1 / sqrt (even) 2^-23.
   using Function = std::function<double(double)>;
   ValueId of_mantissa(ValueId mantissa, const Function& f, bool even = false);
 
  private:
-  ValueId sum_less(ValueId a, std::int64_t axis, std::int64_t count, int fewer);
-
   IntegerLowering& l_;
 };
 

@@ -10,8 +10,12 @@
 namespace tosaic::passes {
 namespace {
 
-bool is_number(const IntegerLowering& l, std::size_t i) {
-  return l.has(i) && is_float(l.operand_type(i).qparams ? DType::kF32 : l.operand_type(i).dtype);
+// The others are conditions and indices.
+bool is_moved(Op op, std::size_t i) {
+  if (op == Op::kWhere) return i > 0;
+  if (op == Op::kIndexPut) return i < 2;
+  if (op == Op::kCat) return true;
+  return i == 0;
 }
 
 // The parameters that the operands are moved in: the result's, or those that all of them have, or i32 in a
@@ -72,8 +76,11 @@ bool hides(IntegerLowering& l, std::size_t i) {
 
 std::vector<std::size_t> numbers_of(const IntegerLowering& l) {
   std::vector<std::size_t> out;
-  for (std::size_t i = 0; i < l.operand_count(); ++i)
-    if (is_number(l, i)) out.push_back(i);
+  for (std::size_t i = 0; i < l.operand_count(); ++i) {
+    if (!l.has(i) || !is_moved(l.node().op, i)) continue;
+    if (!l.is_constant(i) && !l.is_real(i)) throw NoIntegerForm("it moves numbers that are not quantized");
+    out.push_back(i);
+  }
   return out;
 }
 
@@ -115,9 +122,7 @@ Lowered integer_movement(IntegerLowering& l) {
 }
 
 Lowered integer_where(IntegerLowering& l) {
-  std::vector<std::size_t> numbers;
-  for (const std::size_t i : {std::size_t{1}, std::size_t{2}})
-    if (is_number(l, i)) numbers.push_back(i);
+  const std::vector<std::size_t> numbers = numbers_of(l);
   const QParams to = common_parameters(l, numbers);
   const Moved moved = in_parameters(l, numbers, to);
   if (l.type(moved.operands[0]).dtype != DType::kBool) throw NoIntegerForm("its condition is no truth value");

@@ -1,11 +1,12 @@
 // Softmax and norms in integer arithmetic, without observers inside.
 //
-//   softmax   e = exp(x - max) with 30 bits; sum V = m / 2^s; r = 2^61 / m by table; e * r shifted by s
-//   norms     y = n * x - sum(x), exact; each row is shifted until it fills 30 bits, its mean square taken,
-//             eps joined in at the same shift, and y multiplied by the square root's reciprocal, by table
+//   softmax   e = exp(x - max) with 30 bits; sum V = m / 2^s; r = 2^61 / m by lines; e * r shifted by s
+//   norms     y = n * x - sum(x), exact but for long rows; each is shifted until it fills 30 bits, its mean
+//   square taken,
+//             eps joined in at the same shift, and y multiplied by the square root's reciprocal, by lines
 //
 // Numbers of a row are relative to its largest, so that no range has to be known beforehand and rows of any
-// size keep their precision. Errors, relative to the result's own unit, stay below 2^-14.
+// size keep their precision. Relative errors stay below 2^-20; those of logarithms are absolute, 2^-22.
 
 #include <algorithm>
 #include <cmath>
@@ -82,13 +83,21 @@ struct Norm {
 Real normalized_rows(IntegerLowering& l, const Real& from, const Norm& norm) {
   IntegerMath m(l);
   const std::int64_t axis = norm.axis, count = extent(l, from.id, axis);
-  const Real x = l.within_bits(l.widened(from), 29 - bits_to(count));
+  const Real x = l.within_bits(l.widened(from), 28);
   ValueId y = x.id;
   double unit = x.scale();
-  if (norm.centred) {
+  const int bits = bits_to(x.magnitude()), more = 29 - bits;
+  if (norm.centred && bits + bits_to(count) <= 29) {
     const ValueId total = m.sum(x.id, axis);
     y = m.sub(l.binary(Op::kTosaMul, x.id, m.number(x.id, count)), total);
     unit /= static_cast<double>(count);
+  } else if (norm.centred) {  // that product has too many bits: y = x - sum(x) / n, to 29 bits
+    const int fewer = std::max(0, bits + bits_to(count) - 30);
+    const double part = std::ldexp(unit, fewer) / static_cast<double>(count);
+    unit = std::ldexp(unit, -more);
+    const std::int64_t most = ((x.magnitude() >> fewer) + 1) * count;
+    const Real sum{m.sum_less(x.id, axis, count, fewer), {part}, 0, {-most, most}};
+    y = m.sub(m.left(x.id, more), l.rescaled(sum, DType::kI32, unit).id);
   }
   // eps in units of the mean square of rows that are not shifted: eps / unit^2 = part * 2^-exponent
   const int fewer = bits_to(count);
@@ -113,14 +122,17 @@ Real normalized_rows(IntegerLowering& l, const Real& from, const Norm& norm) {
     const ValueId by = m.minimum(m.maximum(m.sub(exponent, m.left(shift, 1)), 0), 31);
     mean = m.add(mean, m.right(m.number(mean, part), by));
   }
-  const IntegerMath::Scaled power = m.normalized(m.maximum(mean, 1), true);
+  // Unless a row is nothing but zeros, its largest fills 29 bits, or eps 27 of the mean.
+  const std::int64_t least = std::int64_t{1} << std::max(27 - fewer, 0);
+  const IntegerMath::Scaled power = m.normalized(m.maximum(mean, least), true);
   const ValueId root = m.of_mantissa(
       power.mantissa, [](double v) { return std::ldexp(std::sqrt(std::ldexp(1.0, 29) / v), 30); }, true);
   const ValueId product = m.mul(row, root, 30);
-  const ValueId result = m.right(product, m.sub(15, m.right(power.shift, 1)), true);
+  const int drop = fewer / 2 + 2;  // half the shift of the least mean
+  const ValueId result = m.right(product, m.sub(drop, m.right(power.shift, 1)), true);
   // row / sqrt(mean): mean = sum(row^2) 2^-30-fewer, root = 2^(30 + 14.5) / sqrt(mantissa)
   const double scale =
-      std::sqrt(static_cast<double>(count)) * std::pow(2.0, 15 + 30 - 44.5 - (30 + fewer) / 2.0);
+      std::sqrt(static_cast<double>(count)) * std::pow(2.0, drop + 30 - 44.5 - (30 + fewer) / 2.0);
   const auto most = static_cast<std::int64_t>(
       std::min(std::ceil(std::sqrt(static_cast<double>(count)) / scale) + 2, 0x1p30));
   return {result, {scale}, 0, {-most, most}};

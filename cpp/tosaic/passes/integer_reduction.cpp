@@ -43,16 +43,19 @@ Real sum_over(IntegerLowering& l, const Real& from, const Dims& axes) {
     const ConvAttrs whole{{1, 1}, {0, 0}, {0, 0}, {1, 1}, {0, 0}, 1, false};
     return window_sums(l, from, whole, {shape[2], shape[3]});
   }
-  Real x = l.widened(from);
-  std::int64_t count = 1;
-  for (const std::int64_t axis : axes) count *= l.type(x.id).shape[static_cast<std::size_t>(axis)];
-  const int room = 30 - bits_to(count);
-  if (room < 8) throw NoIntegerForm("it sums " + std::to_string(count) + " elements, too many for 32 bits");
-  x = l.within_bits(x, room);
-  for (const std::int64_t axis : axes)
-    if (l.type(x.id).rank() > 0) x.id = l.emit(Op::kTosaReduceSum, AxisAttrs{axis}, {x.id});
-  x.range = {std::min<std::int64_t>(x.range.low, 0) * count, std::max<std::int64_t>(x.range.high, 0) * count};
-  if (count == 1) x.range = from.centred();
+  IntegerMath m(l);
+  Real x = l.within_bits(l.widened(from), 30);
+  if (l.type(x.id).rank() == 0) return x;
+  for (const std::int64_t axis : axes) {
+    const std::int64_t count = l.type(x.id).shape[static_cast<std::size_t>(axis)];
+    if (count == 1) continue;
+    const int fewer = std::max(0, bits_to(x.magnitude()) + bits_to(count) - 30);
+    x.id = m.sum_less(x.id, axis, count, fewer);
+    x.scales = {std::ldexp(x.scale(), fewer)};
+    const int rounds = fewer > 0 ? 1 : 0;
+    x.range = {std::min<std::int64_t>(x.range.low >> fewer, 0) * count,
+               std::max<std::int64_t>((x.range.high >> fewer) + rounds, 0) * count};
+  }
   return x;
 }
 
@@ -217,14 +220,16 @@ Lowered integer_prod(IntegerLowering& l) {
     negative = m.sum(negative, axis);
   }
   // As a logarithm, since the powers may be beyond any float.
-  double top = static_cast<double>(count) * std::log2(static_cast<double>(x.magnitude()) * x.scale());
+  double top = static_cast<double>(count) *
+               std::log2(static_cast<double>(std::max<std::int64_t>(x.magnitude(), 1)) * x.scale());
   if (const std::optional<QParams> to = l.goal()) {
     top = std::min(top, std::log2(largest_number(*to)) + 1);
   }
   const double unit = std::ceil(top) - 29;  // log2: results up to 2^top have at most 29 bits
   const double units = unit - static_cast<double>(count) * std::log2(x.scale());
+  if (!(std::abs(unit) <= 900 && std::abs(units) <= 1e6))
+    throw NoIntegerForm("its results are out of all range");
   const auto whole = static_cast<std::int64_t>(std::floor(units));
-  if (std::abs(unit) > 900 || std::abs(units) > 1e6) throw NoIntegerForm("its results are out of all range");
   const ValueId drop = m.minimum(m.maximum(m.sub(whole, product.exponent), 0), 31);
   ValueId value = m.right(product.mantissa, drop, true);
   const ValueId odd = l.cast(m.bits(negative, 1), DType::kBool);

@@ -7,6 +7,7 @@
 #include "tosaic/base/work.h"
 #include "tosaic/ir/verify.h"
 #include "tosaic/passes/legalizer.h"
+#include "tosaic/passes/lower_to_integer.h"
 #include "tosaic/passes/pass.h"
 #include "tosaic/target/spec.h"
 #include "tosaic/target/support.h"
@@ -18,8 +19,8 @@ namespace {
 constexpr std::string_view kToSimplified[] = {"fold-constants", "dead-code", "common-subexpressions",
                                               "simplify", "fold-batch-norm"};
 // Targets that compute with integers; others compute what quantize and dequantize nodes say.
-constexpr std::string_view kToInteger[] = {"fold-qdq", "fold-constants", "lower-to-integer",
-                                           "quantize-borders"};
+constexpr std::string_view kToQuantized[] = {"fold-qdq", "fold-constants"};
+constexpr std::string_view kToInteger[] = {"lower-to-integer", "quantize-borders"};
 constexpr std::string_view kToCanonical[] = {"decompose", "fold-constants", "simplify",
                                              "common-subexpressions", "assign-dim-order"};
 constexpr std::string_view kToTosa[] = {"legalize-tosa", "fold-constants", "simplify",
@@ -108,6 +109,13 @@ std::vector<std::pair<std::string, DimOrder>> physical_orders(const Graph& canon
   return orders;
 }
 
+// Without floats, what was left to them is the reason for all rules that are broken.
+void require_integers(const Graph& quantized, const std::string& target) {
+  const std::vector<ErrorParts> left = passes::lower_to_integer(quantized, pass_options(target)).left;
+  if (!left.empty())
+    throw UnsupportedOp("lower-to-integer", "nodes need floats, which " + target + " lacks", left);
+}
+
 void require_target(const Graph& tosa, const std::string& target) {
   std::vector<ErrorParts> broken;
   for (const target::Violation& violation : target::check(tosa, target::parse_target(target)))
@@ -120,13 +128,18 @@ void require_target(const Graph& tosa, const std::string& target) {
 Lowered lower(std::shared_ptr<const Graph> graph, const LowerOptions& options) {
   static_cast<void>(target::parse_target(options.target));  // a wrong target is refused before any work
   Lowered lowered;
+  std::shared_ptr<const Graph> quantized;
   if (graph->stage == Stage::kTosa) {
     lowered.exported = lowered.canonical = lowered.tosa = std::move(graph);
   } else {
     Run run(std::move(graph), options);
     run.passes(kToSimplified);
     lowered.exported = run.graph();
-    if (pass_options(options.target).integer_arithmetic) run.passes(kToInteger);
+    if (pass_options(options.target).integer_arithmetic) {
+      run.passes(kToQuantized);
+      quantized = run.graph();
+      run.passes(kToInteger);
+    }
     run.passes(kToCanonical);
     lowered.canonical = run.graph();
     run.passes(kToTosa);
@@ -134,7 +147,13 @@ Lowered lower(std::shared_ptr<const Graph> graph, const LowerOptions& options) {
     lowered.timings = std::move(run).timings();
     lowered.orders = physical_orders(*lowered.canonical, *lowered.tosa);
   }
-  require_target(*lowered.tosa, options.target);
+  try {
+    require_target(*lowered.tosa, options.target);
+  } catch (const SpecViolation&) {
+    if (quantized && !pass_options(options.target).float_arithmetic && quantized->stage == Stage::kQuantized)
+      require_integers(*quantized, options.target);
+    throw;
+  }
   return lowered;
 }
 

@@ -219,6 +219,7 @@ def describe_ops(ops: Iterable[_core.OpInfo]) -> Report:
                 "operands": op.operands,
                 "results": op.results,
                 "traits": list(op.traits),
+                "int16_units": op.int16_units,
                 "attributes": op.attributes,
                 "support": [asdict(cell) for cell in cells_of(op)],
             }

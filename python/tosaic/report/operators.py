@@ -26,7 +26,9 @@ def operators_document(ops: Iterable[_core.OpInfo]) -> str:
             "",
             f"## Canonical ({len(canonical)})",
             "",
-            "torch's meaning; logical shapes and axes. Composite operators are expanded on the way to TOSA.",
+            "torch's meaning; logical shapes and axes. Composite operators are expanded on the way to TOSA. "
+            "`int16`: quantized to 16 bits, the units that integer arithmetic is at most off torch's q/dq "
+            "graph, as `cpp/tosaic/ir/ops.def` derives them; `-`: no integer form. In 8 bits it is 1.",
             "",
             _table(canonical),
             "",
@@ -117,10 +119,12 @@ def _table(ops: Sequence[_core.OpInfo]) -> str:
             f"`{op.operands}`" if op.operands else "",
             str(op.results) if op.results >= 0 else "*",
             ", ".join(op.traits),
+            *(() if op.is_tosa else (str(op.int16_units) if op.int16_units is not None else "-",)),
             ", ".join(f"`{name}={value!r}`" for name, value in op.attributes.items()),
         )
         for op in ops
     ]
+    bound = () if any(op.is_tosa for op in ops) else ("int16",)
     return render_markdown_table(
-        ("operator", "operands", "results", "traits", "attributes and defaults"), rows
+        ("operator", "operands", "results", "traits", *bound, "attributes and defaults"), rows
     )
