@@ -464,8 +464,21 @@ def test_integers_that_no_quantizer_made_do_not_move_among_those_that_one_did() 
     raw = integers(2, 4, 7, 7, seed=3)
     mask = X > 0
     program = exported(lambda x, n, m: q(torch.where(m, n, dq(x, 0.02)), 0.02), X, raw, mask)
-    with pytest.raises(tosaic.UnsupportedOp, match="'where' .*numbers that are not quantized"):
+    with pytest.raises(tosaic.UnsupportedOp, match=r"'where' .*numbers that are not quantized"):
         tosaic.lower(program, target="TOSA-1.0+INT")
     both = tosaic.lower(program, target="TOSA-1.0+INT+FP")
     expected = q(torch.where(mask, raw, dq(X, 0.02)), 0.02).numpy()
     assert np.array_equal(both.run(X.numpy(), raw.numpy(), mask.numpy()), expected)
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_a_quotient_of_operands_of_different_ranks_has_the_signs_of_both(swapped: bool) -> None:
+    row = integers(7, seed=3).clamp(min=1)
+
+    def call(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        sums, other = dq(x, 0.02) + dq(x, 0.03), dq(y, 0.5, -100)
+        return q(other / (sums.abs() + 1) if swapped else sums / other, 0.05)
+
+    out = lowered(call, X, row)
+    assert out.apart <= 1
+    assert out.result.max() > 0

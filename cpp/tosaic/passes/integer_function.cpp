@@ -226,7 +226,7 @@ ValueId inverse_of(IntegerLowering& l, ValueId mantissa) {
 ValueId with_sign(IntegerLowering& l, ValueId size, ValueId negative) {
   if (!negative.valid()) return size;
   IntegerMath m(l);
-  return l.emit(Op::kTosaSelect, NoAttrs{}, {negative, m.sub(0, size), size});
+  return l.elementwise(Op::kTosaSelect, NoAttrs{}, {negative, m.sub(0, size), size});
 }
 
 }  // namespace
