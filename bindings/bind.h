@@ -10,6 +10,7 @@
 
 #include "tosaic/base/error.h"
 #include "tosaic/ir/graph.h"
+#include "tosaic/layout/objective.h"
 
 namespace tosaic::python {
 
@@ -20,6 +21,7 @@ void bind_ir(py::module_& m);
 void bind_graph_builder(py::module_& m);
 void bind_exec(py::module_& m);
 void bind_pipeline(py::module_& m);
+void bind_layout(py::module_& m);
 
 // A Python object as an owner that any thread may drop: the reference is released under the GIL.
 [[nodiscard]] std::shared_ptr<const void> owned(py::object object);
@@ -42,6 +44,8 @@ void bind_pipeline(py::module_& m);
 [[nodiscard]] py::tuple to_tuple(const Dims& dims);
 // Any sequence of Python integers; throws InvalidGraph for anything else (symbolic sizes).
 [[nodiscard]] Dims to_dims(py::handle sequence);
+// "bytes" or "count"; throws InvalidGraph for anything else.
+[[nodiscard]] layout::Objective objective_of(const std::string& name);
 // A name ("f32") or the position of the dtype in `DTYPES`.
 [[nodiscard]] DType to_dtype(py::handle value);
 

@@ -8,5 +8,6 @@ PYBIND11_MODULE(_core, m) {
   tosaic::python::bind_ir(m);
   tosaic::python::bind_graph_builder(m);
   tosaic::python::bind_exec(m);
+  tosaic::python::bind_layout(m);
   tosaic::python::bind_pipeline(m);
 }

@@ -49,8 +49,10 @@ std::optional<passes::FloatBorder> border_of(const py::object& form) {
 }
 
 pipeline::LowerOptions options_of(const std::string& target, bool verify_each, const py::object& on_change,
-                                  const py::object& inputs, const py::object& outputs) {
+                                  const py::object& inputs, const py::object& outputs,
+                                  const std::string& objective = "bytes") {
   pipeline::LowerOptions options;
+  options.objective = objective_of(objective);
   options.inputs = border_of(inputs);
   options.outputs = border_of(outputs);
   options.target = target;
@@ -111,6 +113,7 @@ void bind_pipeline(py::module_& m) {
   py::class_<pipeline::Lowered>(m, "LoweredGraphs",
                                 "The graphs of a lowering, one per stage, and how long each pass took.")
       .def_property_readonly("exported", [](const pipeline::Lowered& l) { return shared(l.exported); })
+      .def_property_readonly("decomposed", [](const pipeline::Lowered& l) { return shared(l.decomposed); })
       .def_property_readonly("canonical", [](const pipeline::Lowered& l) { return shared(l.canonical); })
       .def_property_readonly("tosa", [](const pipeline::Lowered& l) { return shared(l.tosa); })
       .def_property_readonly("timings",
@@ -156,13 +159,15 @@ void bind_pipeline(py::module_& m) {
   m.def(
       "lower",
       [](const SharedGraph& graph, const std::string& target, bool verify_each, const py::object& on_change,
-         const py::object& inputs, const py::object& outputs) {
-        const pipeline::LowerOptions options = options_of(target, verify_each, on_change, inputs, outputs);
+         const py::object& inputs, const py::object& outputs, const std::string& objective) {
+        const pipeline::LowerOptions options =
+            options_of(target, verify_each, on_change, inputs, outputs, objective);
         const py::gil_scoped_release release;
         return pipeline::lower(graph, options);
       },
       py::arg("graph"), py::kw_only(), py::arg("target") = "TOSA-1.0+FP", py::arg("verify_each") = true,
       py::arg("on_change") = py::none(), py::arg("inputs") = py::none(), py::arg("outputs") = py::none(),
+      py::arg("objective") = "bytes",
       "Lowers a graph to TOSA; raises UnsupportedOp or SpecViolation with all reasons. Floats at the border "
       "that are quantized or dequantized there are 'float', 'converted' or 'integer'.");
   m.def(

@@ -68,6 +68,7 @@ def lower(
     dump: str | os.PathLike[str] | None = None,
     verify: bool = True,
     io: Mapping[str, str] | None = None,
+    objective: Literal["bytes", "count"] = "bytes",
 ) -> Lowered:
     """Lowers a program to one TOSA graph.
 
@@ -90,6 +91,8 @@ def lower(
         floats that the program itself quantizes and dequantizes, or integers of that dtype, which arrays then
         carry. Without it they are floats for a target with profile FP; for others the program has integers,
         and `Lowered.run` converts the arrays, by the parameters that `Lowered.io` shows.
+    objective : {"bytes", "count"}
+        What the layout plan makes least: the bytes that are transposed, or the number of transposes.
 
     Raises
     ------
@@ -122,7 +125,12 @@ def lower(
     on_change = None if dump is None else dump_to(dump)
     try:
         lowered = _core.lower(
-            source.graph, target=target, verify_each=verify, on_change=on_change, **_border_forms(io)
+            source.graph,
+            target=target,
+            verify_each=verify,
+            on_change=on_change,
+            objective=objective,
+            **_border_forms(io),
         )
     except (_core.UnsupportedOp, _core.SpecViolation) as error:
         # The core's errors are classes of the extension, which mypy knows no attribute `problems` of.
@@ -130,7 +138,8 @@ def lower(
         setattr(error, "problems", problems)  # noqa: B010
         raise
     _require_io(lowered.tosa, io)
-    return Lowered(lowered, source, target=target, seconds=time.perf_counter() - start)
+    seconds = time.perf_counter() - start
+    return Lowered(lowered, source, target=target, seconds=seconds, objective=objective)
 
 
 _IO_DTYPES = {"float32": "f32", "int8": "i8", "int16": "i16", "int32": "i32"}

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from tosaic.fx.diagnostics import Diagnostic
     from tosaic.fx.signature import Signature
+    from tosaic.layout import Layout
     from tosaic.report import Report
 
 __all__ = ["CheckResult", "Lowered", "PassTiming", "Port", "Problem", "Program", "flat_signature"]
@@ -340,8 +341,18 @@ class Lowered(_Runnable):
     Made by `tosaic.lower`.
     """
 
-    def __init__(self, lowered: _core.LoweredGraphs, source: Program, *, target: str, seconds: float) -> None:
+    def __init__(
+        self,
+        lowered: _core.LoweredGraphs,
+        source: Program,
+        *,
+        target: str,
+        seconds: float,
+        objective: str = "bytes",
+    ) -> None:
         super().__init__(lowered.tosa, source.signature)
+        self._decomposed = lowered.decomposed
+        self._objective = objective
         self._source = source
         self._target = target
         self._seconds = seconds
@@ -383,6 +394,13 @@ class Lowered(_Runnable):
     def orders(self) -> dict[str, tuple[int, ...]]:
         """Physical order of each TOSA value that stands for a canonical value of the same name."""
         return dict(self._orders)
+
+    @cached_property
+    def layout(self) -> Layout:
+        """Where the program transposes, who wants it, and the proof that less is not possible."""
+        from tosaic.layout import layout_of
+
+        return layout_of(self._decomposed, objective=self._objective)
 
     @cached_property
     def io(self) -> Io:

@@ -1,20 +1,120 @@
-// assign-dim-order: writes the layout plan onto the values; nothing moves yet.
+// assign-dim-order: writes the layout plan onto the values; where one is read in another order, a clone makes
+// it.
 //
-//   %y: f32[1,64,56,56] = conv(%x, %w)      ->      %y: f32[1,64,56,56] order(0,2,3,1) = conv(%x, %w)
+//   %y: f32[1,64,56,56] = conv(%x, %w)
+//     ->  %x.order: f32[1,3,56,56] order(0,2,3,1) = clone(%x) {order=[0,2,3,1]}
+//         %y: f32[1,64,56,56] order(0,2,3,1) = conv(%x.order, %w)
 
-#include "tosaic/layout/assign.h"
+#include <utility>
+#include <vector>
+
+#include "tosaic/layout/order.h"
+#include "tosaic/layout/plan.h"
 #include "tosaic/passes/pass.h"
 
 namespace tosaic::passes {
+namespace {
 
-std::optional<Graph> assign_dim_order(const Graph& graph) {
-  layout::LayoutPlan plan = layout::assign(graph);
+bool is_planned(const Graph& graph) {
+  for (const Node& node : graph.nodes())
+    if (node.op == Op::kClone && Graph::attrs<CloneAttrs>(node).order) return true;
+  return false;
+}
+
+// The graph again, value by value, with clones behind what is transposed.
+class Carrying {
+ public:
+  Carrying(const Graph& graph, const layout::LayoutPlan& plan)
+      : graph_(graph), plan_(plan), map_(graph.values().size()), reordered_(graph.values().size()) {
+    out_.name = graph.name;
+    out_.stage = graph.stage;
+    for (const layout::Transpose& each : plan.transposes)
+      reordered_[each.value.index()].push_back({each.to, {}});
+  }
+
+  Graph run() && {
+    for (const Input& input : graph_.inputs()) {
+      const Value& value = graph_.value(input.value);
+      settle(input.value,
+             out_.add_input(input.kind, value.name, value.type, input.path, input.border, input.initial),
+             nullptr);
+    }
+    for (const Node& node : graph_.nodes()) copy(node);
+    for (Output output : graph_.outputs()) {
+      const bool mutates = output.kind == OutputKind::kMutation;
+      output.value = in_order(
+          output.value, mutates ? graph_.inputs()[output.mutated_input].border.order : output.border.order);
+      out_.add_output(std::move(output));
+    }
+    return std::move(out_);
+  }
+
+ private:
+  struct Reordered {
+    DimOrder order;
+    ValueId id;
+  };
+
+  void copy(const Node& node) {
+    const std::vector<DimOrder>& wanted = plan_.ways[graph_.id(node).index()].operands;
+    std::vector<ValueId> operands;
+    for (const ValueId id : graph_.operands(node)) operands.push_back(in_order(id, wanted[operands.size()]));
+    const NodeId made = out_.add_copy(graph_, node, operands);
+    for (std::uint32_t r = 0; r < node.result_count; ++r)
+      settle(graph_.result(node, r), out_.result(out_.node(made), r), node.origin);
+  }
+
+  void settle(ValueId value, ValueId made, const OriginRef& origin) {
+    map_[value.index()] = made;
+    out_.set_order(made, plan_.order[value.index()]);
+    for (Reordered& each : reordered_[value.index()]) {
+      TensorType type = graph_.type(value);
+      type.order = each.order;
+      const CloneAttrs attrs{each.order.axes(type.rank())};
+      const NodeId clone = out_.add_node(Op::kClone, share(attrs), std::span(&made, 1), std::span(&type, 1),
+                                         origin, graph_.value(value).name + ".order");
+      each.id = out_.result(out_.node(clone));
+    }
+  }
+
+  ValueId in_order(ValueId value, const DimOrder& order) {
+    if (!value.valid()) return value;
+    if (graph_.value(value).kind == ValueKind::kConstant) return constant(value);
+    const Shape& shape = graph_.type(value).shape;
+    if (layout::same_in_memory(shape, plan_.order[value.index()], order)) return map_[value.index()];
+    for (const Reordered& each : reordered_[value.index()])
+      if (layout::same_in_memory(shape, each.order, order)) return each.id;
+    return map_[value.index()];
+  }
+
+  ValueId constant(ValueId value) {
+    ValueId& made = map_[value.index()];
+    if (made.valid()) return made;
+    made = out_.add_constant(graph_.value(value).constant);
+    out_.set_qparams(made, graph_.type(value).qparams);
+    out_.rename(made, graph_.value(value).name);
+    return made;
+  }
+
+  const Graph& graph_;
+  const layout::LayoutPlan& plan_;
+  Graph out_;
+  std::vector<ValueId> map_;
+  std::vector<std::vector<Reordered>> reordered_;
+};
+
+}  // namespace
+
+std::optional<Graph> assign_dim_order(const Graph& graph, const PassOptions& options) {
+  if (is_planned(graph)) return std::nullopt;
+  const layout::LayoutPlan plan = layout::plan_layout(graph, options.objective);
+  if (!plan.transposes.empty()) return Carrying(graph, plan).run();
   bool same = true;
   for (std::size_t i = 0; i < plan.order.size(); ++i)
     same = same && plan.order[i] == graph.values()[i].type.order;
   if (same) return std::nullopt;
   Graph out = graph;
-  for (std::uint32_t i = 0; i < plan.order.size(); ++i) out.set_order(ValueId(i), std::move(plan.order[i]));
+  for (std::uint32_t i = 0; i < plan.order.size(); ++i) out.set_order(ValueId(i), plan.order[i]);
   return out;
 }
 

@@ -181,9 +181,12 @@ ValueId expand_group_norm(Emitter& e) {
   const auto& attrs = e.attrs<GroupNormAttrs>();
   const ValueId x = e.operand(0);
   const Shape shape = e.type(x).shape;
-  const Shape grouped{shape[0], attrs.groups,
-                      num_elements(shape) / std::max<std::int64_t>(1, shape[0] * attrs.groups)};
-  ValueId y = e.reshape(normalized(e, e.reshape(x, grouped), {2}, attrs.eps), shape);
+  // Channels and positions stay axes of their own, so that either may lie innermost.
+  const std::int64_t channels = shape[1] / std::max<std::int64_t>(1, attrs.groups);
+  const std::int64_t positions = num_elements(shape) / std::max<std::int64_t>(1, shape[0] * shape[1]);
+  const Shape grouped{shape[0], attrs.groups, channels, positions};
+  const Dims axes = channels == 1 ? Dims{3} : positions == 1 ? Dims{2} : Dims{2, 3};
+  ValueId y = e.reshape(normalized(e, e.reshape(x, grouped), axes, attrs.eps), shape);
   if (e.has(1)) y = e.mul(y, along_channels(e, e.operand(1), shape.size()));
   if (e.has(2)) y = e.add(y, along_channels(e, e.operand(2), shape.size()));
   return e.cast(y, e.result_type().dtype);

@@ -56,7 +56,7 @@ bool is_depthwise(const Legalizer& l, const ConvAttrs& attrs) {
 // (C*M, 1, H, W) -> (H, W, C, M)
 ValueId depthwise_weight(Legalizer& l, std::int64_t groups) {
   const Shape& shape = l.logical_type(1).shape;
-  return l.transpose(l.reshape(l.operand(1), {groups, shape[0] / groups, shape[2], shape[3]}), {2, 3, 0, 1});
+  return l.reshape(l.operand(1, DimOrder({2, 3, 0, 1})), {shape[2], shape[3], groups, shape[0] / groups});
 }
 
 struct ConvInput {
@@ -189,14 +189,21 @@ Physical legalize_linear(Legalizer& l) {
   if (weight.size() != 2) l.refuse("linear with a weight of rank " + std::to_string(weight.size()));
   const std::int64_t in = weight[1], out = weight[0];
   const std::int64_t rows = num_elements(shape) / std::max<std::int64_t>(out, 1);
-  const ValueId x = l.reshape(l.operand(0), {1, rows, 1, in});
+  const DimOrder order = l.planned_order();  // of the rows; channels are innermost
+  const ValueId x = l.reshape(l.operand(0, order), {1, rows, 1, in});
   const ValueId w = l.reshape(l.operand(1), {out, 1, 1, in});
   const TosaConvAttrs conv{{0, 0, 0, 0}, {1, 1}, {1, 1}, 0, 0, accumulator(l), false};
-  return {l.reshape(l.emit(Op::kTosaConv2d, conv, {x, w, bias_or_zero(l, x)}), shape), DimOrder()};
+  const ValueId made = l.emit(Op::kTosaConv2d, conv, {x, w, bias_or_zero(l, x)});
+  return {l.reshape(made, physical_dims(shape, order)), order};
 }
 
+// The batch in any order, which its operands share; with one matrix b, rows among it.
 Physical legalize_matmul(Legalizer& l) {
-  ValueId a = l.operand(0), b = l.operand(1);
+  const DimOrder order = l.planned_order();
+  const std::size_t rank = l.result_type().rank();
+  ValueId a = l.operand(0, order);
+  const bool shares = !order.is_identity() && num_elements(batch_of(l.logical_type(1).shape)) != 1;
+  ValueId b = shares ? l.aligned(1, rank, order) : l.operand(1);
   if (l.type(a).rank() == 1) a = l.reshape(a, {1, l.type(a).shape[0]});
   if (l.type(b).rank() == 1) b = l.reshape(b, {l.type(b).shape[0], 1});
   const Shape batch_b = batch_of(l.type(b).shape);
@@ -211,7 +218,7 @@ Physical legalize_matmul(Legalizer& l) {
   }
   // bf16 matrices give f32.
   const ValueId product = l.cast(l.binary(Op::kTosaMatmul, a, b), l.result_type().dtype);
-  return {l.reshape(product, l.result_type().shape), DimOrder()};
+  return {l.reshape(product, physical_dims(l.result_type().shape, order)), order};
 }
 
 }  // namespace tosaic::passes

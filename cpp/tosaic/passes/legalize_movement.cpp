@@ -3,15 +3,19 @@
 
 #include <algorithm>
 
-#include "tosaic/layout/assign.h"
+#include "tosaic/layout/order.h"
 #include "tosaic/passes/legalizer.h"
 
 namespace tosaic::passes {
 namespace {
 
+// As the operand lies, where its axes stay together; else from row-major order.
 Physical reshape(Legalizer& l) {
-  // A value whose significant axes are in row-major order anyway is taken as it lies.
-  return {l.reshape(l.operand(0), l.result_type().shape), DimOrder()};
+  const DimOrder& order = l.order_of(0);
+  const Shape& shape = l.result_type().shape;
+  if (const std::optional<DimOrder> after = layout::reshaped(l.logical_type(0).shape, order, shape))
+    return {l.reshape(l.operand(0, order), physical_dims(shape, *after)), *after};
+  return {l.reshape(l.operand(0), shape), DimOrder()};
 }
 
 Physical permute(Legalizer& l) {
@@ -25,15 +29,17 @@ Physical permute(Legalizer& l) {
 
 Physical expand(Legalizer& l) {
   const Shape& shape = l.result_type().shape;
-  const ValueId x = l.aligned(0, shape.size(), DimOrder());
-  Dims multiples = shape;
-  for (std::size_t i = 0; i < shape.size(); ++i) multiples[i] = l.type(x).shape[i] == shape[i] ? 1 : shape[i];
-  return {l.tile(x, multiples), DimOrder()};
+  const DimOrder order = l.planned_order();
+  const ValueId x = l.aligned(0, shape.size(), order);
+  Dims multiples = physical_dims(shape, order);
+  for (std::size_t i = 0; i < shape.size(); ++i)
+    if (l.type(x).shape[i] == multiples[i]) multiples[i] = 1;
+  return {l.tile(x, multiples), order};
 }
 
 Physical repeat(Legalizer& l) {
   const Dims& repeats = l.attrs<ShapeAttrs>().shape;
-  const DimOrder order = l.logical_type(0).rank() == repeats.size() ? l.order_of(0) : DimOrder();
+  const DimOrder order = l.planned_order();
   return {l.tile(l.aligned(0, repeats.size(), order), physical_dims(repeats, order)), order};
 }
 
@@ -136,21 +142,16 @@ std::int64_t product(const Shape& shape, std::size_t first, std::size_t last) {
   return num_elements(Dims(shape.span().subspan(first, last - first)));
 }
 
-// rows of `axis` picked by a list of indices: the axis comes to the front, the others become one.
+// Rows of `axis` picked by a list of indices, one batch for each position of the axes in front of it.
 Physical index_select(Legalizer& l) {
-  const auto axis = static_cast<std::size_t>(l.attrs<AxisAttrs>().axis);
-  const Shape shape = l.logical_type(0).shape;
+  const DimOrder order = l.planned_order();
+  const Shape shape = physical_dims(l.logical_type(0).shape, order);
+  const std::size_t axis = physical_axis(order, shape.size(), l.attrs<AxisAttrs>().axis);
   const std::int64_t before = product(shape, 0, axis), behind = product(shape, axis + 1, shape.size());
   const std::int64_t width = num_elements(l.logical_type(1).shape);
-  const ValueId list = l.reshape(l.operand(1), {1, width});
-  if (before == 1) {
-    const ValueId rows = gather(l, l.reshape(l.operand(0), {1, shape[axis], behind}), list);
-    return {l.reshape(rows, l.result_type().shape), DimOrder()};
-  }
-  const ValueId table = l.transpose(l.reshape(l.operand(0), {before, shape[axis], behind}), {1, 0, 2});
-  const ValueId rows = gather(l, l.reshape(table, {1, shape[axis], before * behind}), list);
-  const ValueId back = l.transpose(l.reshape(rows, {width, before, behind}), {1, 0, 2});
-  return {l.reshape(back, l.result_type().shape), DimOrder()};
+  const ValueId list = l.tile(l.reshape(l.operand(1), {1, width}), {before, 1});
+  const ValueId rows = gather(l, l.reshape(l.operand(0, order), {before, shape[axis], behind}), list);
+  return {l.reshape(rows, physical_dims(l.result_type().shape, order)), order};
 }
 
 Physical embedding(Legalizer& l) {
@@ -160,23 +161,25 @@ Physical embedding(Legalizer& l) {
   return {l.reshape(rows, l.result_type().shape), DimOrder()};
 }
 
-// torch.gather: the axis comes last; every position of the other axes is a batch of its own with C = 1.
+// torch.gather: with the axis innermost, every position of the other axes is a batch of its own with C = 1.
 Physical gather_elements(Legalizer& l) {
   const Shape index_shape = l.logical_type(1).shape;
   const std::size_t rank = index_shape.size();
   if (rank == 0) return {l.operand(0), DimOrder()};
-  const auto axis = static_cast<std::size_t>(l.attrs<AxisAttrs>().axis);
-  Dims perm = Dims::iota(rank);
-  perm.erase(axis);
-  perm.push_back(static_cast<std::int64_t>(axis));
-  Dims size = index_shape;
-  size[axis] = l.logical_type(0).shape[axis];
-  const ValueId x = l.transpose(l.slice(l.operand(0), Dims::filled(rank, 0), size), perm);
-  const ValueId index = l.transpose(l.operand(1), perm);
-  const std::int64_t batch = num_elements(index_shape) / index_shape[axis];
+  const std::int64_t axis = l.attrs<AxisAttrs>().axis;
+  Dims axes = Dims::iota(rank);
+  axes.erase(static_cast<std::size_t>(axis));
+  axes.push_back(axis);
+  const bool fits = l.planned_order().axes(rank).back() == axis;
+  const DimOrder order = fits ? l.planned_order() : DimOrder(axes);
+  const Shape positions = physical_dims(index_shape, order);
+  Shape size = positions;
+  size[rank - 1] = physical_dims(l.logical_type(0).shape, order)[rank - 1];
+  const ValueId x = l.slice(l.operand(0, order), Dims::filled(rank, 0), size);
+  const std::int64_t width = positions[rank - 1], batch = num_elements(index_shape) / width;
   const ValueId picked =
-      gather(l, l.reshape(x, {batch, size[axis], 1}), l.reshape(index, {batch, index_shape[axis]}));
-  return {l.transpose(l.reshape(picked, permuted(index_shape, perm)), inverse_permutation(perm)), DimOrder()};
+      gather(l, l.reshape(x, {batch, size[rank - 1], 1}), l.reshape(l.operand(1, order), {batch, width}));
+  return {l.reshape(picked, positions), order};
 }
 
 // Row writes, each row once: values (1, K, C), indices (1, W), input (1, W, C).
@@ -204,7 +207,7 @@ Physical legalize_movement(Legalizer& l) {
     case Op::kReshape:
       return reshape(l);
     case Op::kClone:
-      return {l.operand(0, l.order_of(0)), l.order_of(0)};
+      return {l.operand(0, l.planned_order()), l.planned_order()};
     case Op::kPermute:
       return permute(l);
     case Op::kExpand:

@@ -2,7 +2,7 @@
 //
 // argmax over integers, which TOSA has only for narrow types, is the least index at which the maximum stands.
 
-#include "tosaic/layout/assign.h"
+#include "tosaic/layout/order.h"
 #include "tosaic/passes/legalizer.h"
 
 namespace tosaic::passes {

@@ -11,7 +11,7 @@
 #include <limits>
 
 #include "tosaic/base/work.h"
-#include "tosaic/layout/assign.h"
+#include "tosaic/layout/order.h"
 #include "tosaic/passes/legalizer.h"
 #include "tosaic/passes/match.h"
 #include "tosaic/passes/pass.h"
@@ -42,9 +42,34 @@ DType border_dtype(DType dtype) {
   return dtype == DType::kI64 ? DType::kI32 : without_sign(dtype);  // the bits: RESCALE knows of the sign
 }
 
-// A TOSA operator at stage integer, over values of one rank each: elementwise in the planned order, otherwise
-// in the order that its axes are counted in.
+// The same attributes in another order of the axes; none where the operator counts on row-major order.
+std::optional<Attrs> reduction_in_order(const Legalizer& l, const DimOrder& order) {
+  Attrs attrs = *l.node().attrs;
+  const std::size_t rank = l.result_type().rank();
+  const auto place = [&](std::int64_t& axis) {
+    axis = static_cast<std::int64_t>(physical_axis(order, rank, axis));
+  };
+  switch (l.node().op) {  // NOLINT: the reductions
+    case Op::kTosaReduceMax:
+    case Op::kTosaReduceMin:
+      place(std::get<TosaAxisNanAttrs>(attrs).axis);
+      return attrs;
+    case Op::kTosaReduceAll:
+    case Op::kTosaReduceAny:
+    case Op::kTosaReduceProduct:
+    case Op::kTosaReduceSum:
+      place(std::get<AxisAttrs>(attrs).axis);
+      return attrs;
+    default:
+      return std::nullopt;
+  }
+}
+
+// A TOSA operator at stage integer, over values of one rank each: elementwise and reductions in the planned
+// order, otherwise in the order that its axes are counted in.
 Physical keep_tosa(Legalizer& l) {
+  if (const std::optional<Attrs> reduction = reduction_in_order(l, l.planned_order()))
+    return {l.emit(l.node().op, *reduction, {l.operand(0, l.planned_order())}), l.planned_order()};
   const bool elementwise = info(l.node().op).has(kElementwise);
   const DimOrder order = elementwise ? l.planned_order() : DimOrder();
   const std::size_t rank = l.result_type().rank();
@@ -578,8 +603,9 @@ ValueId Legalizer::aligned(std::size_t i, std::size_t rank, const DimOrder& orde
   const TensorType& type = logical_type(i);
   if (type.rank() == rank) return operand(i, order);
   Shape shape = type.shape;
+  const DimOrder own = layout::trailing(order, rank, shape.size());
   while (shape.size() < rank) shape.insert(0, 1);
-  return reordered(reshape(operand(i), shape), shape, DimOrder(), order);
+  return reshape(operand(i, own), physical_dims(shape, order));
 }
 
 ValueId Legalizer::emit(Op op, Attrs attributes, const std::vector<ValueId>& operands) {

@@ -58,7 +58,7 @@ constexpr std::array<Pass, 13> kPasses{{
     {"decompose", "Expands composite operators into operators that a TOSA target has a counterpart for.",
      Stage::kExported, Stage::kExported, plain<decompose>},
     {"assign-dim-order", "Writes the layout plan onto the values.", Stage::kExported, Stage::kExported,
-     plain<assign_dim_order>},
+     assign_dim_order},
     {"legalize-tosa", "Turns canonical operators into TOSA operators over physical shapes.", Stage::kExported,
      Stage::kTosa, legalize_tosa},
     {"state-to-variables", "Makes state of a TOSA program variables, for a file of a target that has them.",

@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "tosaic/ir/graph.h"
+#include "tosaic/layout/objective.h"
 
 namespace tosaic::passes {
 
@@ -32,7 +33,8 @@ struct PassOptions {
   bool control_flow = false;                                // the target has COND_IF and WHILE_LOOP
   bool transforms = false;                                  // the target has FFT2D and RFFT2D
   std::vector<DType> variable_dtypes = {DType::kI8, DType::kF16, DType::kF32};  // that variables may have
-  std::size_t max_list_size = 64;  // of tensors, as the target's level limits them
+  std::size_t max_list_size = 64;                           // of tensors, as the target's level limits them
+  layout::Objective objective = layout::Objective::kBytes;  // what assign-dim-order makes least
 };
 
 struct Pass {
@@ -71,7 +73,7 @@ struct Pass {
 [[nodiscard]] std::optional<Graph> expand_composites(
     const Graph& graph, const std::function<bool(const Graph&, const Node&)>& wanted);
 // The layout plan is written onto the values.
-[[nodiscard]] std::optional<Graph> assign_dim_order(const Graph& graph);
+[[nodiscard]] std::optional<Graph> assign_dim_order(const Graph& graph, const PassOptions& options = {});
 // Canonical operators over values with dim orders -> TOSA operators over physical shapes.
 [[nodiscard]] std::optional<Graph> legalize_tosa(const Graph& graph, const PassOptions& options = {});
 // State inputs and their new values -> variables that are read and written.

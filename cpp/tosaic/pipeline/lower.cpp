@@ -21,8 +21,9 @@ constexpr std::string_view kToSimplified[] = {"fold-constants", "dead-code", "co
 // Targets that compute with integers; others compute what quantize and dequantize nodes say.
 constexpr std::string_view kToQuantized[] = {"fold-qdq", "fold-constants"};
 constexpr std::string_view kToInteger[] = {"lower-to-integer", "quantize-borders"};
-constexpr std::string_view kToCanonical[] = {"decompose", "fold-constants", "simplify",
-                                             "common-subexpressions", "assign-dim-order"};
+constexpr std::string_view kToDecomposed[] = {"decompose", "fold-constants", "simplify",
+                                              "common-subexpressions"};
+constexpr std::string_view kToCanonical[] = {"assign-dim-order"};
 constexpr std::string_view kToTosa[] = {"legalize-tosa", "fold-constants", "simplify",
                                         "common-subexpressions"};
 
@@ -43,7 +44,8 @@ passes::PassOptions pass_options(const std::string& target, const LowerOptions& 
       .control_flow = spec.has(target::Extension::kControlFlow),
       .transforms = spec.has(target::Extension::kFft),
       .variable_dtypes = {},
-      .max_list_size = static_cast<std::size_t>(target::limits(spec.level).max_tensor_list_size)};
+      .max_list_size = static_cast<std::size_t>(target::limits(spec.level).max_tensor_list_size),
+      .objective = lower_options.objective};
   for (const target::TypeMode& mode : target::type_modes(Op::kTosaVariable, 0))
     if (mode.need.met_by(spec.features)) options.variable_dtypes.push_back(mode.dtypes.front());
   return options;
@@ -130,7 +132,7 @@ Lowered lower(std::shared_ptr<const Graph> graph, const LowerOptions& options) {
   Lowered lowered;
   std::shared_ptr<const Graph> quantized;
   if (graph->stage == Stage::kTosa) {
-    lowered.exported = lowered.canonical = lowered.tosa = std::move(graph);
+    lowered.exported = lowered.decomposed = lowered.canonical = lowered.tosa = std::move(graph);
   } else {
     Run run(std::move(graph), options);
     run.passes(kToSimplified);
@@ -140,6 +142,8 @@ Lowered lower(std::shared_ptr<const Graph> graph, const LowerOptions& options) {
       quantized = run.graph();
       run.passes(kToInteger);
     }
+    run.passes(kToDecomposed);
+    lowered.decomposed = run.graph();
     run.passes(kToCanonical);
     lowered.canonical = run.graph();
     run.passes(kToTosa);

@@ -26,6 +26,7 @@ struct LowerOptions {
   std::string target = "TOSA-1.0+FP";
   // Of the program; by default floats where the target has profile FP, else converted.
   std::optional<passes::FloatBorder> inputs = {}, outputs = {};
+  layout::Objective objective = layout::Objective::kBytes;
   bool verify_each = true;  // verify before the first and after every changing pass
   // Called with each graph that a pass changed.
   std::function<void(std::string_view pass, const Graph& graph)> on_change;
@@ -41,8 +42,9 @@ struct PassTiming {
 };
 
 struct Lowered {
-  std::shared_ptr<const Graph> exported;   // simplified
-  std::shared_ptr<const Graph> canonical;  // decomposed, dim orders assigned
+  std::shared_ptr<const Graph> exported;  // simplified
+  std::shared_ptr<const Graph> decomposed;
+  std::shared_ptr<const Graph> canonical;  // the same, dim orders assigned
   std::shared_ptr<const Graph> tosa;
   std::vector<PassTiming> timings;
   // The values of `tosa` that stand for a canonical value of the same name, with the order they are in.

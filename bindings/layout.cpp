@@ -1,0 +1,115 @@
+// Bindings of layout/: a plan as plain data.
+#include "tosaic/layout/plan.h"
+
+#include <pybind11/stl.h>
+
+#include <memory>
+#include <string>
+
+#include "bind.h"
+#include "tosaic/layout/explain.h"
+
+namespace tosaic::python {
+namespace {
+
+using SharedGraph = std::shared_ptr<Graph>;
+
+py::tuple axes_of(const Graph& graph, ValueId value, const DimOrder& order) {
+  return to_tuple(order.axes(graph.type(value).rank()));
+}
+
+// (orders of the operands, orders of the results); None for an absent operand.
+py::tuple to_python(const Graph& graph, const Node& node, const layout::Way& way) {
+  py::list operands, results;
+  for (std::size_t i = 0; i < node.operand_count; ++i) {
+    const ValueId id = graph.operands(node)[i];
+    operands.append(id.valid() ? py::object(axes_of(graph, id, way.operands[i])) : py::none());
+  }
+  for (std::uint32_t r = 0; r < node.result_count; ++r)
+    results.append(axes_of(graph, graph.result(node, r), way.results[r]));
+  return py::make_tuple(py::tuple(operands), py::tuple(results));
+}
+
+py::list choices_of(const SharedGraph& graph) {
+  py::list out;
+  const std::vector<std::vector<layout::Way>> choices = layout::choices_of(*graph);
+  for (std::size_t n = 0; n < choices.size(); ++n) {
+    py::list ways;
+    for (const layout::Way& way : choices[n]) ways.append(to_python(*graph, graph->nodes()[n], way));
+    out.append(ways);
+  }
+  return out;
+}
+
+py::list to_python(const std::vector<layout::Demand>& demands) {
+  py::list out;
+  for (const layout::Demand& demand : demands) {
+    py::dict row;
+    row["who"] = demand.who;
+    row["rule"] = demand.rule;
+    row["module_path"] = demand.module_path;
+    row["source"] = demand.source;
+    row["remedy"] = demand.remedy;
+    out.append(row);
+  }
+  return out;
+}
+
+py::dict to_python(const Graph& graph, const layout::LayoutPlan& plan) {
+  const std::vector<layout::Explanation> explained = layout::explain(graph, plan);
+  py::list ways, orders, transposes;
+  for (std::size_t n = 0; n < plan.ways.size(); ++n)
+    ways.append(to_python(graph, graph.nodes()[n], plan.ways[n]));
+  for (std::uint32_t v = 0; v < plan.order.size(); ++v)
+    orders.append(axes_of(graph, ValueId(v), plan.order[v]));
+  for (const layout::Transpose& each : plan.transposes) {
+    py::dict row;
+    row["value"] = graph.value(each.value).name;
+    row["from"] = axes_of(graph, each.value, each.from);
+    row["to"] = axes_of(graph, each.value, each.to);
+    row["bytes"] = each.bytes;
+    const layout::Explanation& why = explained[static_cast<std::size_t>(&each - plan.transposes.data())];
+    row["made_by"] = to_python(why.made);
+    row["read_by"] = to_python(why.read);
+    transposes.append(row);
+  }
+  py::dict out;
+  out["ways"] = ways;
+  out["orders"] = orders;
+  out["transposes"] = transposes;
+  out["bytes"] = plan.bytes;
+  out["cost"] = plan.cost;
+  out["bound"] = plan.bound;
+  return out;
+}
+
+}  // namespace
+
+layout::Objective objective_of(const std::string& name) {
+  if (name == "bytes") return layout::Objective::kBytes;
+  if (name == "count") return layout::Objective::kCount;
+  throw InvalidGraph({.where = "layout",
+                      .what = "unknown objective",
+                      .expected = "bytes or count",
+                      .got = "'" + name + "'"});
+}
+
+void bind_layout(py::module_& m) {
+  m.def("layout_choices", &choices_of, py::arg("graph"),
+        "The ways that each node may compute in: (orders of its operands, orders of its results).");
+  m.def(
+      "plan_layout",
+      [](const SharedGraph& graph, const std::string& objective) {
+        const layout::Objective what = objective_of(objective);
+        layout::LayoutPlan plan;
+        {
+          const py::gil_scoped_release release;
+          plan = layout::plan_layout(*graph, what);
+        }
+        return to_python(*graph, plan);
+      },
+      py::arg("graph"), py::kw_only(), py::arg("objective") = "bytes",
+      "The way of each node, the order of each value, the transposes between them and the proven bound.");
+}
+
+}  // namespace tosaic::python

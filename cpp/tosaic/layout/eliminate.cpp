@@ -1,0 +1,192 @@
+#include "tosaic/layout/eliminate.h"
+
+#include <algorithm>
+#include <queue>
+
+namespace tosaic::layout {
+namespace {
+
+// Variables with more factors than this are looked at again only when a quarter of them is gone.
+constexpr std::uint32_t kMany = 64;
+
+class Eliminator {
+ public:
+  Eliminator(Factors& factors, const EliminateLimits& limits)
+      : factors_(factors),
+        limits_(limits),
+        key_(factors.variables(), kNoKey),
+        seen_degree_(factors.variables(), 0),
+        slot_(factors.variables(), kFree) {}
+
+  std::vector<VariableId> run(std::span<const VariableId> from) {
+    for (const VariableId v : from) look_at(v);
+    while (!queue_.empty()) {
+      const auto [key, v] = queue_.top();
+      queue_.pop();
+      if (factors_.gone(v) || key_[v] != key || factors_.degree(v) == 0) continue;
+      const std::uint64_t now = key_of(v);
+      if (now > key) {
+        push(v, now);
+      } else if (now < kUnfit) {
+        factors_.for_each_of(v, [this](std::uint32_t f) { return group_.push_back(f), true; });
+        minimise(v);
+      } else if (limits_.split) {
+        minimise_in_parts(v);
+      } else {
+        key_[v] = kNoKey;
+      }
+    }
+    return std::move(split_);
+  }
+
+ private:
+  static constexpr std::uint64_t kUnfit = std::uint64_t{1} << 62;
+  static constexpr std::uint64_t kNoKey = ~std::uint64_t{0};
+  static constexpr std::uint32_t kFree = 0xffffffffu;
+
+  void push(VariableId v, std::uint64_t key) {
+    if (key == key_[v]) return;
+    key_[v] = key;
+    queue_.emplace(key, v);
+  }
+  void look_at(VariableId v) {
+    const std::uint32_t degree = factors_.degree(v);
+    if (factors_.gone(v) || degree == 0) return;
+    if (seen_degree_[v] > kMany && degree > kMany && degree > seen_degree_[v] / 4 * 3) return;
+    seen_degree_[v] = degree;
+    push(v, key_of(v));
+  }
+
+  // Adds the scope of a factor to neighbours_; false if that is too much.
+  bool include(VariableId v, std::uint32_t factor) {
+    for (const VariableId u : factors_.scope(factor)) {
+      if (u == v || slot_[u] != kFree) continue;
+      entries_ *= factors_.states(u);
+      if (neighbours_.size() == limits_.neighbours || entries_ > limits_.entries) return false;
+      slot_[u] = static_cast<std::uint32_t>(neighbours_.size());
+      neighbours_.push_back(u);
+    }
+    return true;
+  }
+  void clear_neighbours(VariableId v) {
+    for (const VariableId u : neighbours_) slot_[u] = kFree;
+    neighbours_.clear();
+    entries_ = factors_.states(v);
+  }
+
+  // The size of the table that v would leave, or how little it fits.
+  std::uint64_t key_of(VariableId v) {
+    clear_neighbours(v);
+    bool fits = true;
+    factors_.for_each_of(v, [&](std::uint32_t f) { return fits = include(v, f); });
+    const std::uint64_t key = fits ? entries_ / factors_.states(v) : kUnfit + factors_.degree(v);
+    clear_neighbours(v);
+    return key;
+  }
+
+  // As many factors as fit go together, in the order in which they come; at least one.
+  void minimise_in_parts(VariableId v) {
+    split_.push_back(v);
+    std::vector<std::uint32_t> waiting, later;
+    factors_.for_each_of(v, [&](std::uint32_t f) { return waiting.push_back(f), true; });
+    while (!waiting.empty()) {
+      clear_neighbours(v);
+      later.clear();
+      for (const std::uint32_t f : waiting) {
+        const std::size_t entries = entries_, count = neighbours_.size();
+        if (include(v, f) || group_.empty()) {
+          group_.push_back(f);
+          continue;
+        }
+        while (neighbours_.size() > count) {
+          slot_[neighbours_.back()] = kFree;
+          neighbours_.pop_back();
+        }
+        entries_ = entries;
+        later.push_back(f);
+      }
+      clear_neighbours(v);
+      minimise(v);
+      waiting.swap(later);
+    }
+  }
+
+  // The factors of group_, and the unary cost of v the first time, to their minimum over v.
+  void minimise(VariableId v) {
+    for (const std::uint32_t f : group_)
+      for (const VariableId u : factors_.scope(f))
+        if (u != v && slot_[u] == kFree) {
+          slot_[u] = 0;
+          neighbours_.push_back(u);
+        }
+    std::sort(neighbours_.begin(), neighbours_.end());
+    for (std::size_t i = 0; i < neighbours_.size(); ++i)
+      slot_[neighbours_[i]] = static_cast<std::uint32_t>(i);
+    sum_up(v);
+    const std::size_t states = factors_.states(v), entries = sum_.size() / states;
+    for (std::size_t i = 0; i < entries; ++i)
+      sum_[i] = *std::min_element(sum_.begin() + static_cast<std::ptrdiff_t>(i * states),
+                                  sum_.begin() + static_cast<std::ptrdiff_t>((i + 1) * states));
+    scope_ = neighbours_;
+    clear_neighbours(v);
+    factors_.minimised(v, group_, scope_, std::span(sum_).first(entries));
+    group_.clear();
+    for (const VariableId u : scope_) look_at(u);
+  }
+
+  // Into sum_: neighbours in order, then v, which varies fastest.
+  void sum_up(VariableId v) {
+    const std::size_t states = factors_.states(v);
+    std::size_t entries = states;
+    for (const VariableId u : neighbours_) entries *= factors_.states(u);
+    sum_.assign(entries, 0);
+    if (!factors_.gone(v)) {
+      const std::span<const Cost> costs = factors_.unary(v);
+      for (std::size_t i = 0; i < entries; ++i) sum_[i] = costs[i % states];
+    }
+    for (const std::uint32_t f : group_) add_factor(v, f);
+  }
+
+  void add_factor(VariableId v, std::uint32_t f) {
+    const std::size_t dims = neighbours_.size(), states = factors_.states(v);
+    stride_.assign(dims, 0);
+    digit_.assign(dims, 0);
+    std::size_t stride = 1, stride_v = 0;
+    const std::span<const VariableId> scope = factors_.scope(f);
+    for (std::size_t i = scope.size(); i-- > 0; stride *= factors_.states(scope[i]))
+      (scope[i] == v ? stride_v : stride_[slot_[scope[i]]]) = stride;
+    const Cost* table = factors_.table(f);
+    for (std::size_t out = 0, at = 0; out < sum_.size();) {
+      for (std::size_t s = 0; s < states; ++s) sum_[out++] += table[at + s * stride_v];
+      for (std::size_t d = dims; d-- > 0;) {
+        at += stride_[d];
+        if (++digit_[d] < factors_.states(neighbours_[d])) break;
+        at -= stride_[d] * digit_[d];
+        digit_[d] = 0;
+      }
+    }
+  }
+
+  using Entry = std::pair<std::uint64_t, VariableId>;
+  Factors& factors_;
+  const EliminateLimits& limits_;
+  std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue_;
+  std::vector<std::uint64_t> key_;          // by variable: its valid entry in the queue
+  std::vector<std::uint32_t> seen_degree_;  // by variable: when last looked at
+  std::vector<std::uint32_t> slot_;         // by variable: place in neighbours_
+  std::vector<VariableId> neighbours_, scope_, split_;
+  std::size_t entries_ = 1;  // of a table over v and neighbours_
+  std::vector<std::uint32_t> group_;
+  std::vector<Cost> sum_;
+  std::vector<std::size_t> stride_;
+  std::vector<std::uint32_t> digit_;
+};
+
+}  // namespace
+
+std::vector<VariableId> eliminate(Factors& factors, std::span<const VariableId> from,
+                                  const EliminateLimits& limits) {
+  return Eliminator(factors, limits).run(from);
+}
+
+}  // namespace tosaic::layout

@@ -1,0 +1,253 @@
+#include "tosaic/layout/plan.h"
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+
+#include "tosaic/base/error.h"
+#include "tosaic/base/work.h"
+#include "tosaic/layout/order.h"
+#include "tosaic/layout/solve.h"
+
+namespace tosaic::layout {
+namespace {
+
+constexpr std::size_t kMostWays = 8;  // of a node
+
+// TOSA has i64 as i32.
+std::int64_t bytes_of(const TensorType& type) {
+  return num_elements(type.shape) *
+         static_cast<std::int64_t>(type.dtype == DType::kI64 ? 4 : byte_size(type.dtype));
+}
+
+// TOSA moves neither unsigned integers nor sums of 48 bits: what reads them does so in the order they have.
+bool can_be_moved(DType dtype) { return without_sign(dtype) == dtype && dtype != DType::kI48; }
+
+Cost weight_of(const TensorType& type, Objective objective) {
+  if (!can_be_moved(type.dtype)) return Cost{1} << 56;
+  const Cost bytes = bytes_of(type);
+  constexpr Cost kMany = Cost{1} << 36;
+  return objective == Objective::kBytes ? std::min(bytes, kMany) * (Cost{1} << 16) + 1
+                                        : kMany + std::min(bytes, kMany);
+}
+
+DimOrder wanted_at(const Graph& graph, const Output& output) {
+  return output.kind == OutputKind::kMutation ? graph.inputs()[output.mutated_input].border.order
+                                              : output.border.order;
+}
+
+// The ways that each node may choose among.
+class Choices {
+ public:
+  explicit Choices(const Graph& graph)
+      : graph_(graph), ways_(graph.nodes().size()), reads_(graph.values().size()) {
+    for (std::uint32_t n = 0; n < graph.nodes().size(); ++n) {
+      const Node& node = graph.nodes()[n];
+      const std::span<const ValueId> operands = graph.operands(node);
+      for (std::uint32_t i = 0; i < operands.size(); ++i)
+        if (operands[i].valid()) reads_[operands[i].index()].push_back({n, i});
+    }
+  }
+
+  std::vector<std::vector<Way>> run() && {
+    for (const Input& input : graph_.inputs()) offer(input.value, input.border.order);
+    for (const Output& output : graph_.outputs()) offer(output.value, wanted_at(graph_, output));
+    for (const Node& node : graph_.nodes())
+      if (is_fixed(graph_, node)) add(node, wanted_way(graph_, node));
+    drain();
+    for (const Node& node : graph_.nodes())
+      if (ways_[graph_.id(node).index()].empty()) add(node, wanted_way(graph_, node));
+    drain();
+    return std::move(ways_);
+  }
+
+ private:
+  struct Read {
+    std::uint32_t node, operand;
+  };
+  struct Offer {
+    ValueId value;
+    DimOrder order;
+  };
+
+  void offer(ValueId value, const DimOrder& order) {
+    if (graph_.value(value).kind != ValueKind::kConstant) offers_.push_back({value, order});
+  }
+
+  void drain() {
+    while (!offers_.empty()) {
+      const Offer next = std::move(offers_.back());
+      offers_.pop_back();
+      if (const Node* producer = graph_.producer(next.value);
+          producer != nullptr && !is_fixed(graph_, *producer))
+        consider(*producer,
+                 way_by_result(graph_, *producer, graph_.value(next.value).result_index, next.order));
+      for (const Read& read : reads_[next.value.index()]) {
+        const Node& node = graph_.nodes()[read.node];
+        if (!is_fixed(graph_, node)) consider(node, way_by_operand(graph_, node, read.operand, next.order));
+      }
+    }
+  }
+
+  // Where an order leads to no way, the node may compute as it wants to.
+  void consider(const Node& node, std::optional<Way> way) {
+    add(node, way ? std::move(*way) : wanted_way(graph_, node));
+  }
+
+  void add(const Node& node, Way way) {
+    work::add(1);
+    std::vector<Way>& known = ways_[graph_.id(node).index()];
+    if (known.size() >= kMostWays) return;
+    if (std::any_of(known.begin(), known.end(), [&](const Way& other) { return same(node, other, way); }))
+      return;
+    const std::span<const ValueId> operands = graph_.operands(node);
+    for (std::size_t i = 0; i < operands.size(); ++i)
+      if (operands[i].valid()) offer(operands[i], way.operands[i]);
+    for (std::uint32_t r = 0; r < node.result_count; ++r) offer(graph_.result(node, r), way.results[r]);
+    known.push_back(std::move(way));
+  }
+
+  [[nodiscard]] bool same(const Node& node, const Way& a, const Way& b) const {
+    const std::span<const ValueId> operands = graph_.operands(node);
+    for (std::size_t i = 0; i < operands.size(); ++i)
+      if (operands[i].valid() &&
+          !same_in_memory(graph_.type(operands[i]).shape, a.operands[i], b.operands[i]))
+        return false;
+    for (std::uint32_t r = 0; r < node.result_count; ++r)
+      if (!same_in_memory(graph_.type(graph_.result(node, r)).shape, a.results[r], b.results[r]))
+        return false;
+    return true;
+  }
+
+  const Graph& graph_;
+  std::vector<std::vector<Way>> ways_;
+  std::vector<std::vector<Read>> reads_;
+  std::vector<Offer> offers_;
+};
+
+// The graph as a problem. Variables: the nodes, then the inputs, then the outputs, these two with one state.
+class Statement {
+ public:
+  Statement(const Graph& graph, const std::vector<std::vector<Way>>& ways, Objective objective)
+      : graph_(graph),
+        ways_(ways),
+        objective_(objective),
+        tensor_of_(graph.values().size()),
+        labels_(graph.values().size()) {
+    const std::size_t nodes = graph.nodes().size();
+    for (const std::vector<Way>& each : ways)
+      problem.states.push_back(static_cast<std::uint32_t>(each.size()));
+    problem.states.resize(nodes + graph.inputs().size() + graph.outputs().size(), 1);
+    for (std::uint32_t i = 0; i < graph.inputs().size(); ++i) {
+      const Input& input = graph.inputs()[i];
+      make(input.value, {static_cast<VariableId>(nodes + i), {label(input.value, input.border.order)}});
+    }
+    for (std::uint32_t n = 0; n < nodes; ++n) state_node(n);
+    for (std::uint32_t o = 0; o < graph.outputs().size(); ++o) {
+      const Output& output = graph.outputs()[o];
+      const auto variable = static_cast<VariableId>(nodes + graph.inputs().size() + o);
+      read(output.value, {variable, {label(output.value, wanted_at(graph, output))}});
+    }
+  }
+
+  Problem problem;
+
+  // The order that a label of a value stands for.
+  [[nodiscard]] const DimOrder& order(ValueId value, std::uint8_t of) const {
+    return labels_[value.index()][of];
+  }
+  [[nodiscard]] const std::optional<std::uint32_t>& tensor(ValueId value) const {
+    return tensor_of_[value.index()];
+  }
+
+ private:
+  void state_node(std::uint32_t n) {
+    const Node& node = graph_.nodes()[n];
+    const std::span<const ValueId> operands = graph_.operands(node);
+    for (std::size_t i = 0; i < operands.size(); ++i) {
+      if (!operands[i].valid()) continue;
+      Access access{n, {}};
+      for (const Way& way : ways_[n]) access.order.push_back(label(operands[i], way.operands[i]));
+      read(operands[i], std::move(access));
+    }
+    for (std::uint32_t r = 0; r < node.result_count; ++r) {
+      const ValueId value = graph_.result(node, r);
+      Access access{n, {}};
+      for (const Way& way : ways_[n]) access.order.push_back(label(value, way.results[r]));
+      make(value, std::move(access));
+    }
+  }
+
+  std::uint8_t label(ValueId value, const DimOrder& order) {
+    std::vector<DimOrder>& known = labels_[value.index()];
+    const Shape& shape = graph_.type(value).shape;
+    for (std::size_t k = 0; k < known.size(); ++k)
+      if (same_in_memory(shape, known[k], order)) return static_cast<std::uint8_t>(k);
+    if (known.size() == 256)
+      throw InternalError({.where = "layout", .what = "a value has more than 256 orders"});
+    known.push_back(order);
+    return static_cast<std::uint8_t>(known.size() - 1);
+  }
+
+  void make(ValueId value, Access made) {
+    tensor_of_[value.index()] = static_cast<std::uint32_t>(problem.tensors.size());
+    problem.tensors.push_back({std::move(made), {}, weight_of(graph_.type(value), objective_)});
+  }
+
+  void read(ValueId value, Access access) {
+    if (const std::optional<std::uint32_t>& tensor = tensor_of_[value.index()])
+      problem.tensors[*tensor].read.push_back(std::move(access));
+  }
+
+  const Graph& graph_;
+  const std::vector<std::vector<Way>>& ways_;
+  Objective objective_;
+  std::vector<std::optional<std::uint32_t>> tensor_of_;
+  std::vector<std::vector<DimOrder>> labels_;
+};
+
+void note_transposes(const Graph& graph, const Statement& statement, const std::vector<std::uint32_t>& state,
+                     LayoutPlan& plan) {
+  for (std::uint32_t v = 0; v < graph.values().size(); ++v) {
+    const ValueId value(v);
+    const std::optional<std::uint32_t>& tensor = statement.tensor(value);
+    if (!tensor) continue;
+    const Tensor& t = statement.problem.tensors[*tensor];
+    std::vector<std::uint8_t> seen{t.made.order[state[t.made.variable]]};
+    for (const Access& read : t.read) {
+      const std::uint8_t wanted = read.order[state[read.variable]];
+      if (std::find(seen.begin(), seen.end(), wanted) != seen.end()) continue;
+      seen.push_back(wanted);
+      const std::int64_t bytes = bytes_of(graph.type(value));
+      plan.transposes.push_back({value, plan.order[v], statement.order(value, wanted), bytes});
+      plan.bytes += bytes;
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<std::vector<Way>> choices_of(const Graph& graph) { return Choices(graph).run(); }
+
+LayoutPlan plan_layout(const Graph& graph, Objective objective) {
+  std::vector<std::vector<Way>> ways = choices_of(graph);
+  Statement statement(graph, ways, objective);
+  Solution solution = solve(statement.problem);
+  LayoutPlan plan;
+  plan.order.resize(graph.values().size());
+  for (const Input& input : graph.inputs()) plan.order[input.value.index()] = input.border.order;
+  for (std::uint32_t n = 0; n < graph.nodes().size(); ++n) {
+    const Node& node = graph.nodes()[n];
+    plan.ways.push_back(std::move(ways[n][solution.state[n]]));
+    for (std::uint32_t r = 0; r < node.result_count; ++r)
+      plan.order[graph.result(node, r).index()] = plan.ways.back().results[r];
+  }
+  note_transposes(graph, statement, solution.state, plan);
+  plan.cost = solution.cost;
+  plan.problem = std::move(statement.problem);
+  plan.bound = proven_bound(plan.problem, solution.certificate);
+  plan.certificate = std::move(solution.certificate);
+  return plan;
+}
+
+}  // namespace tosaic::layout

@@ -1,0 +1,43 @@
+// plan: the dim order of every value, and the transposes between them: as few bytes as there can be.
+//
+// A node computes in one of its ways (ways.h). Those it may choose among are the ones that its neighbours'
+// orders lead to, starting at the borders and at operators with needs of their own. A value is made in the
+// order of its producer's way and transposed once for each other order that is read, whoever reads it;
+// constants cost nothing, since they are transposed ahead. Among these choices the plan is minimal, and
+// carries a certificate of it that `proven_bound` checks.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "tosaic/ir/graph.h"
+#include "tosaic/layout/certificate.h"
+#include "tosaic/layout/objective.h"
+#include "tosaic/layout/problem.h"
+#include "tosaic/layout/ways.h"
+
+namespace tosaic::layout {
+
+// A value in another order than the one it is made in.
+struct Transpose {
+  ValueId value;
+  DimOrder from, to;
+  std::int64_t bytes = 0;
+};
+
+struct LayoutPlan {
+  std::vector<DimOrder> order;        // by value index
+  std::vector<Way> ways;              // by node index
+  std::vector<Transpose> transposes;  // by value, then in the order of their first readers
+  std::int64_t bytes = 0;             // of all transposes
+  Cost cost = 0, bound = 0;           // what the objective gives; what was proven that no choice goes below
+  Problem problem;                    // what was solved, for the certificate
+  Certificate certificate;
+};
+
+// The ways that each node, by index, may choose among.
+[[nodiscard]] std::vector<std::vector<Way>> choices_of(const Graph& graph);
+
+[[nodiscard]] LayoutPlan plan_layout(const Graph& graph, Objective objective = Objective::kBytes);
+
+}  // namespace tosaic::layout

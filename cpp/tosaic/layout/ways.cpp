@@ -1,0 +1,265 @@
+#include "tosaic/layout/ways.h"
+
+#include <algorithm>
+
+#include "tosaic/layout/order.h"
+
+namespace tosaic::layout {
+namespace {
+
+enum class Freedom : std::uint8_t {
+  kFixed,    // row-major
+  kSpatial,  // channels last
+  kUniform,  // every operand and the result alike
+  kPermute,
+  kReduce,
+  kReshape,
+  kLinear,
+  kMatmul,
+};
+
+bool is_uniform_movement(Op op) {
+  switch (op) {  // NOLINT: the movements that treat each axis on its own
+    case Op::kCat:
+    case Op::kSlice:
+    case Op::kPad:
+    case Op::kFlip:
+    case Op::kRepeat:
+    case Op::kExpand:
+    case Op::kClone:
+    case Op::kGather:
+    case Op::kIndexSelect:
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool is_tosa_reduction(Op op) {
+  switch (op) {  // NOLINT: those with an axis that stays
+    case Op::kTosaReduceAll:
+    case Op::kTosaReduceAny:
+    case Op::kTosaReduceMax:
+    case Op::kTosaReduceMin:
+    case Op::kTosaReduceProduct:
+    case Op::kTosaReduceSum:
+      return true;
+    default:
+      return false;
+  }
+}
+
+Freedom freedom_of(const Graph& graph, const Node& node) {
+  if (node.result_count != 1 || !node.regions.empty()) return Freedom::kFixed;
+  switch (node.op) {  // NOLINT: the operators with needs of their own
+    case Op::kConv:
+    case Op::kIntegerConv:
+    case Op::kAvgPool:
+    case Op::kMaxPool:
+    case Op::kResize:
+      return graph.type(graph.result(node)).rank() >= 4 ? Freedom::kSpatial : Freedom::kFixed;
+    case Op::kPermute:
+      return Freedom::kPermute;
+    case Op::kReshape:
+      return Freedom::kReshape;
+    case Op::kLinear:
+      return Freedom::kLinear;
+    case Op::kMatmul:
+      return Freedom::kMatmul;
+    default:
+      break;
+  }
+  const OpInfo& row = info(node.op);
+  if (row.has(kElementwise) || is_uniform_movement(node.op) || is_tosa_reduction(node.op))
+    return Freedom::kUniform;
+  return std::holds_alternative<ReduceAttrs>(*node.attrs) ? Freedom::kReduce : Freedom::kFixed;
+}
+
+std::size_t result_rank(const Graph& graph, const Node& node) {
+  return graph.type(graph.result(node)).rank();
+}
+
+const Shape& shape_of(const Graph& graph, const Node& node, std::size_t operand) {
+  return graph.type(graph.operands(node)[operand]).shape;
+}
+
+bool is_innermost(const DimOrder& order, std::size_t rank, std::int64_t axis) {
+  return rank == 0 || order.axes(rank).back() == axis;
+}
+
+// Others are tables, and lists of indices.
+bool takes_part(const Graph& graph, const Node& node, std::size_t operand) {
+  const bool has_list = node.op == Op::kTosaTable || node.op == Op::kIndexSelect;
+  return graph.operands(node)[operand].valid() && !(has_list && operand == 1);
+}
+
+// An axis that has to be innermost: of the multipliers of a rescale, of the elements that are picked among.
+std::optional<std::int64_t> innermost_axis(const Node& node) {
+  if (const auto* rescale = std::get_if<RescaleAttrs>(node.attrs.get())) return rescale->axis;
+  if (node.op == Op::kGather) return Graph::attrs<AxisAttrs>(node).axis;
+  return std::nullopt;
+}
+
+std::optional<Way> uniform_way(const Graph& graph, const Node& node, const DimOrder& lead) {
+  const std::size_t rank = result_rank(graph, node);
+  if (const std::optional<std::int64_t> axis = innermost_axis(node); axis && !is_innermost(lead, rank, *axis))
+    return std::nullopt;
+  Way way;
+  for (std::size_t i = 0; i < node.operand_count; ++i) {
+    const std::size_t own = graph.operands(node)[i].valid() ? shape_of(graph, node, i).size() : 0;
+    const bool part = takes_part(graph, node, i) && own <= rank;
+    way.operands.push_back(part ? trailing(lead, rank, own) : DimOrder());
+  }
+  way.results = {lead};
+  return way;
+}
+
+Way reduced_way(const Graph& graph, const Node& node, const DimOrder& lead) {
+  const auto& attrs = Graph::attrs<ReduceAttrs>(node);
+  return {{lead}, {attrs.keepdim ? lead : without_axes(lead, shape_of(graph, node, 0).size(), attrs.axes)}};
+}
+
+// Rows may lie in any order, so the leading axes may; weight and bias are row-major.
+std::optional<Way> linear_way(const Graph& graph, const Node& node, const DimOrder& lead) {
+  const std::size_t rank = result_rank(graph, node);
+  if (!is_innermost(lead, rank, static_cast<std::int64_t>(rank) - 1)) return std::nullopt;
+  Way way{std::vector<DimOrder>(node.operand_count), {lead}};
+  way.operands[0] = lead;
+  return way;
+}
+
+bool is_one_matrix(const Shape& shape) {
+  for (std::size_t i = 0; i + 2 < shape.size(); ++i)
+    if (shape[i] != 1) return false;
+  return true;
+}
+
+// Of a matrix product: the batch in any order; with one matrix on the right, the rows among it.
+std::optional<Way> matmul_way(const Graph& graph, const Node& node, const DimOrder& lead) {
+  const std::size_t rank = result_rank(graph, node);
+  const Shape &a = shape_of(graph, node, 0), &b = shape_of(graph, node, 1);
+  Way way{{DimOrder(), DimOrder()}, {lead}};
+  if (lead.is_identity()) return way;
+  if (a.size() != rank || b.size() < 2 || !is_innermost(lead, rank, static_cast<std::int64_t>(rank) - 1))
+    return std::nullopt;
+  way.operands[0] = lead;
+  if (is_one_matrix(b)) return way;
+  if (lead.axes(rank)[rank - 2] != static_cast<std::int64_t>(rank) - 2) return std::nullopt;
+  way.operands[1] = trailing(lead, rank, b.size());
+  return way;
+}
+
+// The way whose order of the result (of a reduction: of the operand) is this.
+std::optional<Way> way_of(const Graph& graph, const Node& node, const DimOrder& lead) {
+  switch (freedom_of(graph, node)) {
+    case Freedom::kUniform:
+      return uniform_way(graph, node, lead);
+    case Freedom::kPermute:
+      return Way{{relabelled(lead, inverse_permutation(Graph::attrs<PermuteAttrs>(node).perm))}, {lead}};
+    case Freedom::kReduce:
+      return reduced_way(graph, node, lead);
+    case Freedom::kLinear:
+      return linear_way(graph, node, lead);
+    case Freedom::kMatmul:
+      return matmul_way(graph, node, lead);
+    case Freedom::kFixed:
+    case Freedom::kSpatial:
+    case Freedom::kReshape:
+      break;
+  }
+  return std::nullopt;
+}
+
+DimOrder with_innermost(std::size_t rank, std::int64_t last) {
+  Dims axes;
+  for (std::size_t i = 0; i < rank; ++i)
+    if (static_cast<std::int64_t>(i) != last) axes.push_back(static_cast<std::int64_t>(i));
+  axes.push_back(last);
+  return DimOrder(axes);
+}
+
+// (C*M, 1, H, W) as (H, W, C, M); transposed (I, O, H, W) as (O, H, W, I); others channels last.
+DimOrder weight_order(const Graph& graph, const Node& node, const ConvAttrs& attrs) {
+  const Shape& weight = shape_of(graph, node, 1);
+  if (weight.size() == 4 && attrs.transposed) return DimOrder({1, 2, 3, 0});
+  const std::int64_t in = shape_of(graph, node, 0)[1];
+  const bool depthwise = weight.size() == 4 && attrs.groups == in && in > 1 && weight[0] % in == 0;
+  return depthwise ? DimOrder({2, 3, 0, 1}) : DimOrder::channels_last(weight.size());
+}
+
+Way spatial_way(const Graph& graph, const Node& node) {
+  Way way{std::vector<DimOrder>(node.operand_count), {DimOrder::channels_last(result_rank(graph, node))}};
+  way.operands[0] = DimOrder::channels_last(shape_of(graph, node, 0).size());
+  if (const auto* conv = std::get_if<ConvAttrs>(node.attrs.get()))
+    way.operands[1] = weight_order(graph, node, *conv);
+  else if (const auto* sums = std::get_if<IntegerConvAttrs>(node.attrs.get()))
+    way.operands[1] = weight_order(graph, node, sums->conv);
+  return way;
+}
+
+// Extents of 1 tell nothing of their place: an operand that is broadcast does not say where.
+bool tells(const Shape& operand, const Shape& whole) {
+  return operand.size() == whole.size() && std::equal(operand.begin(), operand.end(), whole.begin());
+}
+
+}  // namespace
+
+Way wanted_way(const Graph& graph, const Node& node) {
+  if (freedom_of(graph, node) == Freedom::kSpatial) return spatial_way(graph, node);
+  const std::size_t rank = node.result_count == 0 ? 0 : result_rank(graph, node);
+  if (const std::optional<std::int64_t> axis = innermost_axis(node); axis && rank > 0)
+    return *uniform_way(graph, node, with_innermost(rank, *axis));
+  return {std::vector<DimOrder>(node.operand_count), std::vector<DimOrder>(node.result_count)};
+}
+
+bool is_fixed(const Graph& graph, const Node& node) {
+  const Freedom freedom = freedom_of(graph, node);
+  return freedom == Freedom::kFixed || freedom == Freedom::kSpatial;
+}
+
+std::optional<Way> way_by_operand(const Graph& graph, const Node& node, std::size_t operand,
+                                  const DimOrder& order) {
+  const Shape& shape = shape_of(graph, node, operand);
+  const Shape& result = graph.type(graph.result(node)).shape;
+  switch (freedom_of(graph, node)) {
+    case Freedom::kFixed:
+    case Freedom::kSpatial:
+      return std::nullopt;
+    case Freedom::kUniform: {
+      const bool elementwise = info(node.op).has(kElementwise) || node.op == Op::kExpand;
+      if (!takes_part(graph, node, operand) || shape.size() != result.size()) return std::nullopt;
+      if (elementwise && !tells(shape, result)) return std::nullopt;
+      return way_of(graph, node, order);
+    }
+    case Freedom::kPermute:
+      return way_of(graph, node, relabelled(order, Graph::attrs<PermuteAttrs>(node).perm));
+    case Freedom::kReduce:
+      return way_of(graph, node, order);
+    case Freedom::kReshape: {
+      const std::optional<DimOrder> after = reshaped(shape, order, result);
+      return after ? std::optional(Way{{order}, {*after}}) : std::nullopt;
+    }
+    case Freedom::kLinear:
+      return operand == 0 ? way_of(graph, node, order) : std::nullopt;
+    case Freedom::kMatmul:
+      return operand == 0 && shape.size() == result.size() ? way_of(graph, node, order) : std::nullopt;
+  }
+  return std::nullopt;
+}
+
+std::optional<Way> way_by_result(const Graph& graph, const Node& node, std::size_t result,
+                                 const DimOrder& order) {
+  if (result != 0) return std::nullopt;
+  const Freedom freedom = freedom_of(graph, node);
+  if (freedom == Freedom::kReshape) {
+    const std::optional<DimOrder> before =
+        reshaped(graph.type(graph.result(node)).shape, order, shape_of(graph, node, 0));
+    return before ? std::optional(Way{{*before}, {order}}) : std::nullopt;
+  }
+  if (freedom == Freedom::kReduce && !Graph::attrs<ReduceAttrs>(node).keepdim)
+    return way_of(graph, node,
+                  with_axes(order, shape_of(graph, node, 0).size(), Graph::attrs<ReduceAttrs>(node).axes));
+  return way_of(graph, node, order);
+}
+
+}  // namespace tosaic::layout

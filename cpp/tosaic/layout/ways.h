@@ -1,0 +1,36 @@
+// Ways: the orders that an operator can compute in. A way gives every operand and result of a node its order;
+// what an operator computes with is the same in each.
+//
+//   convolution, pool, resize   channels last
+//   elementwise, concat, slice, pad, flip, repeat, expand, index_select   any, the same for all
+//   gather                      any with the axis that is picked along innermost
+//   permute                     any, relabelled: no element moves
+//   reduction                   any; axes that go leave the order of the others
+//   reshape                     any in which the axes that become one, or one axis that becomes several, stay
+//   together linear                      any with the channels innermost matrix product              any with
+//   the two axes of a matrix innermost everything else             row-major
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "tosaic/ir/graph.h"
+
+namespace tosaic::layout {
+
+struct Way {
+  std::vector<DimOrder> operands;  // absent ones have any
+  std::vector<DimOrder> results;
+};
+
+// The way that an operator wants: its own needs, else row-major order.
+[[nodiscard]] Way wanted_way(const Graph& graph, const Node& node);
+// True if there is only this way.
+[[nodiscard]] bool is_fixed(const Graph& graph, const Node& node);
+// The way in which an operand, or a result, has that order; none if there is none, or if it does not tell.
+[[nodiscard]] std::optional<Way> way_by_operand(const Graph& graph, const Node& node, std::size_t operand,
+                                                const DimOrder& order);
+[[nodiscard]] std::optional<Way> way_by_result(const Graph& graph, const Node& node, std::size_t result,
+                                               const DimOrder& order);
+
+}  // namespace tosaic::layout

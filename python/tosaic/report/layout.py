@@ -1,0 +1,59 @@
+"""What a layout plan has to say."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from tosaic.report.document import Report, Section, table
+from tosaic.report.numbers import count, memory
+
+if TYPE_CHECKING:
+    from tosaic.layout import Layout, Transpose
+
+__all__ = ["describe_layout", "layout_sections"]
+
+
+def describe_layout(layout: Layout) -> Report:
+    """Transposes with their reasons, and what was proven of their number or bytes."""
+    return Report(
+        title=_title(layout),
+        ok=layout.is_minimal,
+        facts=(("transposed", memory(layout.bytes)), ("proof", _proof(layout))),
+        sections=layout_sections(layout),
+        data={**asdict(layout), "is_minimal": layout.is_minimal},
+    )
+
+
+def _title(layout: Layout) -> str:
+    return count(len(layout.transposes), "transpose") if layout.transposes else "no transposes"
+
+
+def _proof(layout: Layout) -> str:
+    if layout.is_minimal:
+        return "no choice of dim orders has less"
+    return f"at least {layout.bound / max(layout.cost, 1):.1%} of it is needed"
+
+
+def layout_sections(layout: Layout) -> tuple[Section, ...]:
+    """One row a transpose: the value, both orders, its size, and who wants either."""
+    rows = [
+        (t.value, _axes(t.from_order), _axes(t.to_order), memory(t.bytes), _reasons(t, made=True), _reasons(t, made=False))
+        for t in layout.transposes
+    ]
+    sections = []
+    if rows:
+        columns = ("value", "from", "to", "bytes", "made so by", "read so by")
+        sections.append(Section("transposes", table(columns, rows)))
+    remedies = sorted({d.remedy for t in layout.transposes for d in (*t.made_by, *t.read_by) if d.remedy})
+    if remedies:
+        sections.append(Section("what would remove them", "\n".join(remedies)))
+    return tuple(sections)
+
+
+def _reasons(transpose: Transpose, *, made: bool) -> str:
+    return "; ".join(map(str, transpose.made_by if made else transpose.read_by)) or "nobody"
+
+
+def _axes(order: tuple[int, ...]) -> str:
+    return f"({', '.join(map(str, order))})"

@@ -1,0 +1,88 @@
+#include "tosaic/layout/plan.h"
+
+#include "passes/pass_case.h"
+#include "tosaic/layout/explain.h"
+
+namespace tosaic::layout {
+namespace {
+
+using passes::Case;
+
+const DimOrder kLast = DimOrder::channels_last(4);
+
+ValueId pooled(Case& c, ValueId x) {
+  return c.add(Op::kMaxPool, {x}, PoolAttrs{{1, 1}, {1, 1}, {0, 0}, {1, 1}, false, true, {}});
+}
+
+DimOrder order_of(const Case& c, ValueId id) { return plan_layout(c.graph).order[id.index()]; }
+
+TEST_CASE("what stands between channels-last operators is channels last", "[layout]") {
+  Case c;
+  const ValueId x = c.input("x", {1, 3, 4, 5}), y = pooled(c, x);
+  const ValueId scaled = c.add(Op::kMul, {c.weights("s", {3, 1, 1}), y});
+  const ValueId joined = c.add(Op::kCat, {scaled, y}, AxisAttrs{1});
+  const ValueId mean = c.add(Op::kSum, {joined}, ReduceAttrs{{2, 3}, true, {}});
+  c.output(pooled(c, c.add(Op::kMul, {joined, mean})));
+  CHECK(order_of(c, x).is_identity());
+  CHECK(order_of(c, scaled) == kLast);
+  CHECK(order_of(c, joined) == kLast);
+  const LayoutPlan plan = plan_layout(c.graph);
+  CHECK(plan.transposes.size() == 2);  // at the borders
+  CHECK(plan.cost == plan.bound);
+}
+
+TEST_CASE("a value that several read in another order is transposed once", "[layout]") {
+  Case c;
+  const ValueId x = c.input("x", {1, 3, 4, 5});
+  for (int i = 0; i < 3; ++i) c.output(c.add(Op::kAmax, {pooled(c, x)}, ReduceAttrs{{1, 2, 3}, false, {}}));
+  const LayoutPlan plan = plan_layout(c.graph);
+  REQUIRE(plan.transposes.size() == 1);
+  CHECK(plan.transposes[0].value == x);
+  CHECK(plan.bytes == 3 * 4 * 5 * 4);
+}
+
+TEST_CASE("the smaller side of an operator is transposed", "[layout]") {
+  Case c;
+  const ValueId x = c.input("x", {1, 3, 4, 5});
+  const ValueId top = c.add(Op::kAmax, {pooled(c, x)}, ReduceAttrs{{2}, true, {}});
+  c.output(c.add(Op::kAbs, {top}));
+  const LayoutPlan plan = plan_layout(c.graph);
+  REQUIRE(plan.transposes.size() == 2);
+  CHECK(plan.transposes[1].bytes == 3 * 5 * 4);
+}
+
+TEST_CASE("a permute that swaps the two orders moves nothing", "[layout]") {
+  Case c;
+  const ValueId x = c.input("x", {1, 4, 5, 3});
+  const ValueId image = c.add(Op::kPermute, {x}, PermuteAttrs{{0, 3, 1, 2}});
+  c.output(c.add(Op::kPermute, {pooled(c, image)}, PermuteAttrs{{0, 2, 3, 1}}));
+  CHECK(plan_layout(c.graph).transposes.empty());
+}
+
+TEST_CASE("each side of a transpose is explained by whoever wants it", "[layout]") {
+  Case c;
+  const ValueId y = pooled(c, c.input("x", {1, 3, 4, 5}));
+  c.output(c.add(Op::kAbs, {y}));
+  const LayoutPlan plan = plan_layout(c.graph);
+  const std::vector<Explanation> reasons = explain(c.graph, plan);
+  REQUIRE(reasons.size() == 2);
+  CHECK(reasons[0].made[0].rule == "the input comes row-major");
+  CHECK(reasons[0].made[0].remedy == "Declare the order of input 'x' that its readers want");
+  CHECK(reasons[0].read[0].rule == "max_pool wants channels last");
+  CHECK(reasons[1].made[0].rule == "max_pool wants channels last");
+  CHECK(reasons[1].read[0].rule == "the output goes row-major");
+}
+
+TEST_CASE("counting transposes may move more bytes", "[layout]") {
+  Case c;
+  const ValueId x = c.input("x", {1, 8, 4, 5});
+  const ValueId half = c.add(Op::kSlice, {x}, SliceAttrs{1, 0, 2, 1});
+  const ValueId rest = c.add(Op::kSlice, {x}, SliceAttrs{1, 2, 4, 1});
+  c.output(c.add(Op::kAmax, {pooled(c, half)}, ReduceAttrs{{1, 2, 3}, false, {}}));
+  c.output(c.add(Op::kAmax, {pooled(c, rest)}, ReduceAttrs{{1, 2, 3}, false, {}}));
+  CHECK(plan_layout(c.graph).transposes.size() == 2);
+  CHECK(plan_layout(c.graph, Objective::kCount).transposes.size() == 1);
+}
+
+}  // namespace
+}  // namespace tosaic::layout
