@@ -23,12 +23,29 @@ std::int64_t bytes_of(const TensorType& type) {
 // TOSA moves neither unsigned integers nor sums of 48 bits: what reads them does so in the order they have.
 bool can_be_moved(DType dtype) { return without_sign(dtype) == dtype && dtype != DType::kI48; }
 
-Cost weight_of(const TensorType& type, Objective objective) {
-  if (!can_be_moved(type.dtype)) return Cost{1} << 56;
-  const Cost bytes = bytes_of(type);
-  constexpr Cost kMany = Cost{1} << 36;
-  return objective == Objective::kBytes ? std::min(bytes, kMany) * (Cost{1} << 16) + 1
-                                        : kMany + std::min(bytes, kMany);
+// How often the cost of a tensor may count, at most.
+double uses_of(const Tensor& tensor) {
+  double uses = 2;
+  for (const Access& access : tensor.read) uses += 2 * static_cast<double>(access.order.size());
+  return uses;
+}
+
+// Bytes, and one for each transpose, or the other way about; tensors that cannot be moved cost more than all
+// others together.
+void weigh(Problem& problem, const std::vector<bool>& movable, Objective objective) {
+  double all = 0;
+  for (const Tensor& tensor : problem.tensors) all += static_cast<double>(tensor.weight) * uses_of(tensor);
+  constexpr Cost kFine = 1 << 16;
+  const Cost finer = all * kFine < 0x1p56 ? kFine : 1;
+  const Cost many = static_cast<Cost>(std::min(all, 0x1p40)) + 1;
+  double weighed = 0;
+  for (Tensor& tensor : problem.tensors) {
+    tensor.weight =
+        objective == Objective::kBytes ? tensor.weight * finer + (finer > 1 ? 1 : 0) : tensor.weight + many;
+    weighed += static_cast<double>(tensor.weight) * uses_of(tensor);
+  }
+  for (std::size_t t = 0; t < movable.size(); ++t)
+    if (!movable[t]) problem.tensors[t].weight = static_cast<Cost>(weighed) + 1;
 }
 
 DimOrder wanted_at(const Graph& graph, const Output& output) {
@@ -129,11 +146,7 @@ class Choices {
 class Statement {
  public:
   Statement(const Graph& graph, const std::vector<std::vector<Way>>& ways, Objective objective)
-      : graph_(graph),
-        ways_(ways),
-        objective_(objective),
-        tensor_of_(graph.values().size()),
-        labels_(graph.values().size()) {
+      : graph_(graph), ways_(ways), tensor_of_(graph.values().size()), labels_(graph.values().size()) {
     const std::size_t nodes = graph.nodes().size();
     for (const std::vector<Way>& each : ways)
       problem.states.push_back(static_cast<std::uint32_t>(each.size()));
@@ -148,6 +161,7 @@ class Statement {
       const auto variable = static_cast<VariableId>(nodes + graph.inputs().size() + o);
       read(output.value, {variable, {label(output.value, wanted_at(graph, output))}});
     }
+    weigh(problem, movable_, objective);
   }
 
   Problem problem;
@@ -191,7 +205,9 @@ class Statement {
 
   void make(ValueId value, Access made) {
     tensor_of_[value.index()] = static_cast<std::uint32_t>(problem.tensors.size());
-    problem.tensors.push_back({std::move(made), {}, weight_of(graph_.type(value), objective_)});
+    const TensorType& type = graph_.type(value);
+    problem.tensors.push_back({std::move(made), {}, bytes_of(type)});
+    movable_.push_back(can_be_moved(type.dtype));
   }
 
   void read(ValueId value, Access access) {
@@ -201,7 +217,7 @@ class Statement {
 
   const Graph& graph_;
   const std::vector<std::vector<Way>>& ways_;
-  Objective objective_;
+  std::vector<bool> movable_;  // by tensor
   std::vector<std::optional<std::uint32_t>> tensor_of_;
   std::vector<std::vector<DimOrder>> labels_;
 };

@@ -49,15 +49,15 @@ Shares shares_of(IntegerLowering& l, const Real& x, std::int64_t axis) {
   return {least, exps, m.normalized(m.sum30(exps, axis, count)), bits_to(count)};
 }
 
-// exps / total, in units of 2^-30.
+// exps / total, in units of 2^-30, of which 1 has one less: 30 bits hold all of them.
 Real quotient(IntegerLowering& l, const Shares& s) {
   IntegerMath m(l);
   const ValueId reciprocal = m.of_mantissa(
-      s.total.mantissa, [](double v) { return std::min(std::ldexp(1.0, 61) / v, 2147483647.0); });
+      s.total.mantissa, [](double v) { return std::min(std::ldexp(1.0, 61) / v, 2147483645.0); });
   // e / (m 2^(fewer - shift)) = e r 2^(shift - fewer - 61)
   const ValueId product = m.mul(s.exps, reciprocal, 31);  // at most 2^30
   const ValueId shares = m.right(product, m.sub(s.fewer, s.total.shift), true);
-  return {shares, {std::ldexp(1.0, -kExpBits)}, 0, {0, std::int64_t{1} << kExpBits}};
+  return {shares, {std::ldexp(1.0, -kExpBits)}, 0, {0, (std::int64_t{1} << kExpBits) - 1}};
 }
 
 // log(v 2^(fewer - 30)) of v = mantissa / 2^shift, which is not below 1: in units of 2^-24.
