@@ -99,12 +99,15 @@ def _check(args: argparse.Namespace) -> int:
 
 
 def _inspect(args: argparse.Namespace) -> int:
-    from tosaic.api import open_program
+    from tosaic.api import lower, open_program
     from tosaic.report import describe_graph
 
     program = open_program(args.file, bind=_bindings(args.bind))
     if args.dot:
         print(program.graph.dot())
+        return OK
+    if args.layout and program.stage != "tosa":
+        _show(lower(program, target=args.target).layout.report(), args)
         return OK
     report = describe_graph(program, layout=args.layout, with_memory=args.memory)
     print(report.json if args.json else report.full_text if args.text else report.text)
@@ -259,7 +262,12 @@ def _parser() -> argparse.ArgumentParser:
     inspect.add_argument(
         "file", metavar="FILE", help="a .pt2 or .tosa file, graph text or an archive of tosaic"
     )
-    inspect.add_argument("--layout", action="store_true", help="the dim order of each value")
+    inspect.add_argument(
+        "--layout",
+        action="store_true",
+        help="the transposes of its layout plan, who wants them, and the proof; of a .tosa file, dim orders",
+    )
+    add_target(inspect)
     inspect.add_argument("--memory", action="store_true", help="the memory that it runs in")
     inspect.add_argument("--text", action="store_true", help="the graph as text, too")
     inspect.add_argument("--dot", action="store_true", help="the graph for Graphviz, only")

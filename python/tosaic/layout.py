@@ -111,10 +111,18 @@ def layout_of(graph: _core.Graph, *, objective: str = "bytes") -> Layout:
     Raises
     ------
     InvalidGraph
-        No such objective.
+        No such objective, or the graph is at stage tosa.
     """
     from tosaic import _core
 
+    if graph.stage == "tosa":
+        raise _core.make_error(
+            _core.InvalidGraph,
+            where="layout",
+            what="a graph of TOSA operators has no layout plan: its transposes are operators",
+            expected="a graph of canonical operators",
+            got="a graph at stage tosa",
+        )
     plan = _core.plan_layout(graph, objective=objective)
     return Layout(
         objective=objective,

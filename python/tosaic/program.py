@@ -397,7 +397,13 @@ class Lowered(_Runnable):
 
     @cached_property
     def layout(self) -> Layout:
-        """Where the program transposes, who wants it, and the proof that less is not possible."""
+        """Where the program transposes, who wants it, and the proof that less is not possible.
+
+        Raises
+        ------
+        InvalidGraph
+            The program was TOSA before it was lowered: its transposes are operators of its own.
+        """
         from tosaic.layout import layout_of
 
         return layout_of(self._decomposed, objective=self._objective)

@@ -221,8 +221,10 @@ class Checker {
     std::sort(scope.begin(), scope.end());
     scope.erase(std::unique(scope.begin(), scope.end()), scope.end());
     std::size_t entries = 1;
-    for (const VariableId v : scope)
-      if ((entries *= costs_[v].size()) > kMostEntries / kMostStates) fail("a table of too many entries");
+    for (const VariableId v : scope) {
+      entries *= costs_[v].size();
+      if (entries > kMostEntries / kMostStates) fail("a table of too many entries");
+    }
     std::vector<Cost> table(entries), sums;
     state_.resize(costs_.size());
     for (std::size_t entry = 0; entry < entries; ++entry) {

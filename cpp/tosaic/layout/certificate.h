@@ -10,8 +10,7 @@
 //             z in {0, 1} of  w[p in Q][z = 1] + w[x1 in R1][z = 0] + .. + w[xk in Rk][z = 0].
 //             Makes these factors in that order; the first is a cost of z alone where no producer matters.
 //   minimise  a sum of factors, and what x costs alone, is at least its minimum over x, a factor over the
-//             variables left. If it is of x all there is, nothing is lost; any part of it will do for a
-//             bound.
+//             variables left. Any factors will do for a bound; if they are all that x is in, nothing is lost.
 //   split     a factor is at least a sum of costs of its variables alone. Of a table, these are given and
 //             compared everywhere. Of a term, flows f1..fk >= 0 of sum F <= w are given:
 //                 w [p in Q] [some xi in Ri]  >=  f1 [x1 in R1] + .. + fk [xk in Rk] - F [p not in Q]

@@ -9,8 +9,8 @@
 //
 // or all of it reversed. Which state is on which side is chosen per variable ("flip"), so that in each term
 // the readers' sets lie on one side and the producer's on the other. Such a choice exists or not for a
-// component as a whole; only variables that meet in a term bind each other, those of one reader set and of
-// the producer's. Likewise a table over two variables must not grow faster than its parts.
+// component as a whole; only variables that can meet in one order bind each other. A table over two variables
+// binds them likewise, so that being on different sides is what costs.
 #pragma once
 
 #include "tosaic/layout/factors.h"

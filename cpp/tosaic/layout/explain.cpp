@@ -52,6 +52,7 @@ class Region {
     seen_.clear();
     next_.clear();
     found_.clear();
+    views_.clear();
   }
 
   std::vector<Demand> walk() {
@@ -63,7 +64,7 @@ class Region {
         continue;
       }
       if (const std::string_view rule = partial_need(node.op); !rule.empty())
-        found_.push_back(demand_of(node, rule));
+        (node.op == Op::kReshape ? views_ : found_).push_back(demand_of(node, rule));
       const Way& way = plan_.ways[graph_.id(node).index()];
       const std::span<const ValueId> operands = graph_.operands(node);
       for (std::size_t i = 0; i < operands.size(); ++i) {
@@ -74,6 +75,9 @@ class Region {
       }
       for (std::uint32_t r = 0; r < node.result_count; ++r) read(graph_.result(node, r), way.results[r]);
     }
+    found_.insert(found_.end(), views_.begin(),
+                  views_.end());  // where nothing stronger was near, these are why
+    if (found_.size() > kMostDemands) found_.resize(kMostDemands);
     return std::move(found_);
   }
 
@@ -146,7 +150,7 @@ class Region {
   std::vector<std::vector<std::uint32_t>> readers_;
   std::set<std::uint32_t> seen_;
   std::deque<std::uint32_t> next_;
-  std::vector<Demand> found_;
+  std::vector<Demand> found_, views_;
 };
 
 }  // namespace

@@ -76,8 +76,8 @@ void Factors::tabulate(std::uint32_t factor) {
   }
 }
 
-VariableId Factors::opened(std::uint32_t id) {
-  const Term term = terms_[id];
+VariableId Factors::opened(std::uint32_t factor) {
+  const Term term = terms_[factor];
   const VariableId z = variables();
   states_.push_back(2);
   degree_.push_back(0);
@@ -85,8 +85,8 @@ VariableId Factors::opened(std::uint32_t id) {
   gone_.push_back(0);
   unary_begin_.push_back(unary_.size());
   unary_.insert(unary_.end(), {0, 0});
-  certificate_.steps.push_back({Certificate::Rule::kOpen, id, 0});
-  kill(id);
+  certificate_.steps.push_back({Certificate::Rule::kOpen, factor, 0});
+  kill(factor);
   if (term.producer == kNoVariable)
     unary(z)[1] += term.weight;
   else
@@ -134,10 +134,10 @@ void Factors::split_table(std::uint32_t factor, std::span<const Cost> values) {
   kill(factor);
 }
 
-void Factors::split_term(std::uint32_t id, std::span<const Cost> flow) {
-  certificate_.steps.push_back({Certificate::Rule::kSplit, id, 0});
+void Factors::split_term(std::uint32_t factor, std::span<const Cost> flow) {
+  certificate_.steps.push_back({Certificate::Rule::kSplit, factor, 0});
   certificate_.values.insert(certificate_.values.end(), flow.begin(), flow.end());
-  const Term& term = terms_[id];
+  const Term& term = terms_[factor];
   Cost sum = 0;
   for (std::size_t i = 0; i < flow.size(); ++i) {
     const Reader& reader = readers_[term.first + i];
@@ -148,7 +148,7 @@ void Factors::split_term(std::uint32_t id, std::span<const Cost> flow) {
   if (term.producer != kNoVariable)
     for (std::uint32_t s = 0; s < states_[term.producer]; ++s)
       if (!(term.missing >> s & 1u)) unary(term.producer)[s] -= sum;
-  kill(id);
+  kill(factor);
 }
 
 Cost Factors::value(std::uint32_t factor, const std::vector<std::uint32_t>& state) {

@@ -42,14 +42,14 @@ class Factors {
   template <class Visit>
   void for_each_of(VariableId v, Visit visit);
 
-  // The rules of the certificate. `opened` returns z; `minimised` takes the table of the result over `scope`,
-  // ascending, and may be called again for the same variable.
-  VariableId opened(std::uint32_t term);
+  // The rules of the certificate: `opened` and `split_term` for terms, `split_table` for the others,
+  // `minimised` for any. `opened` returns z. `minimised` takes the table of the result over `scope`,
+  // ascending; it may be called several times in a row for one variable.
+  VariableId opened(std::uint32_t factor);
   void minimised(VariableId v, std::span<const std::uint32_t> inputs, std::span<const VariableId> scope,
                  std::span<const Cost> table);
-  // Also adds `values` to the unary costs.
   void split_table(std::uint32_t factor, std::span<const Cost> values);
-  void split_term(std::uint32_t term, std::span<const Cost> flow);
+  void split_term(std::uint32_t factor, std::span<const Cost> flow);
 
   // Sets the best states of all variables that are undecided, once no factor is left.
   void decide(std::vector<std::uint32_t>& state);

@@ -1,8 +1,12 @@
-// MaxFlow: Dinic's algorithm on graphs whose nodes may each be fed by the source and drained by the sink.
+// MaxFlow: on graphs whose nodes may each be fed by the source and drained by the sink.
 //
-// Levels count arcs to the nearest node with room to the sink; each round saturates all shortest paths.
-// Nothing recurses, and the arrays are kept from one graph to the next. E. A. Dinic, Algorithm for solution
-// of a problem of maximum flow in networks with power estimation, 1970.
+// Two trees of arcs with room grow, from the nodes that the source feeds and to those that the sink drains.
+// Where they touch, the path is filled; nodes cut off by a full arc look for another parent in their tree, or
+// become free. The trees are kept from path to path, so that most of the work is near the changes. Nothing
+// recurses, and the arrays are kept from one graph to the next.
+//
+// Y. Boykov, V. Kolmogorov, An experimental comparison of min-cut/max-flow algorithms for energy minimization
+// in vision, IEEE PAMI 26(9), 2004.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +25,7 @@ class MaxFlow {
   std::uint32_t add_arc(std::uint32_t from, std::uint32_t to, Amount capacity);
   // Source to node, or node to sink where the amount is negative; adds to what was there, where a path from
   // source to sink through the node alone counts as nothing.
-  void feed(std::uint32_t node, Amount amount) { excess_[node] += amount; }
+  void feed(std::uint32_t node, Amount amount) { nodes_[node].excess += amount; }
 
   // The flow sent from source to sink. Call once per graph.
   Amount solve();
@@ -35,14 +39,34 @@ class MaxFlow {
     std::uint32_t next = 0;  // of the same node
     Amount room = 0;
   };
-  void find_levels();
-  Amount saturate_from(std::uint32_t root);
-  Amount push_path(std::uint32_t root);
+  enum class Tree : std::uint8_t { kFree, kSource, kSink };
+  struct Node {
+    std::uint32_t first = 0;   // arc
+    std::uint32_t parent = 0;  // the arc to it, or what max_flow.cpp says
+    std::uint32_t time = 0;    // when `distance`, of arcs to the root, was true
+    std::uint32_t distance = 0;
+    Amount excess = 0;  // room from the source; to the sink where negative
+    Tree tree = Tree::kFree;
+    bool active = false;
+  };
 
+  // Room towards the sink between a node and the one its arc leads to, if both were in that tree.
+  [[nodiscard]] Amount room(std::uint32_t arc, Tree tree) const {
+    return arcs_[tree == Tree::kSource ? arc : arc ^ 1u].room;
+  }
+  void plant();
+  void activate(std::uint32_t node);
+  [[nodiscard]] std::uint32_t grow(std::uint32_t at);
+  Amount fill(std::uint32_t middle);
+  void for_path(std::uint32_t at, Amount* least, Amount amount);
+  void adopt(std::uint32_t orphan);
+  [[nodiscard]] std::uint32_t distance_to_root(std::uint32_t node);
+  void release(std::uint32_t orphan);
+
+  std::vector<Node> nodes_;
   std::vector<Arc> arcs_;  // arc i and its reverse at 2 i and 2 i + 1
-  std::vector<std::uint32_t> head_, current_, level_, queue_;
-  std::vector<std::uint32_t> path_;  // arcs from the root
-  std::vector<Amount> excess_;
+  std::vector<std::uint32_t> active_, orphans_;
+  std::uint32_t time_ = 0;
 };
 
 }  // namespace tosaic::layout

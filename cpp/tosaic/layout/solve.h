@@ -6,9 +6,8 @@
 //   3. Components of variables with two states that are cuts are solved by a minimum cut (cut.h).
 //   4. In the others each term of many readers is opened by a variable "somebody reads", and variables are
 //      minimised out as long as no table is larger than `widest`.
-//   5. Where all tables would be larger, they are made in parts. Then the bound may lie below the optimum,
-//   and
-//      the states are improved by search from what the parts suggest (improve.h).
+//   5. Where all tables would be larger, they are made in parts. Then the bound may lie below the optimum;
+//      the states are what the parts suggest, improved by search (improve.h).
 //
 // All but the last are exact: cost == certificate.bound.
 #pragma once
@@ -28,8 +27,8 @@ struct Solution {
 };
 
 struct SolveOptions {
-  std::size_t widest = std::size_t{1} << 14;  // entries of a table; pairs of variables always have one
-  std::uint32_t rounds = 8;                   // of the search, where there is one
+  std::size_t widest = std::size_t{1} << 14;  // entries of a table; no less than a pair of variables needs
+  std::uint32_t rounds = 16;                  // of the search, where there is one
 };
 
 // The same problem gives the same solution. Of states that cost the same, lower numbers are preferred where

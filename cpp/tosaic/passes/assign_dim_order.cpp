@@ -36,14 +36,14 @@ class Carrying {
     for (const Input& input : graph_.inputs()) {
       const Value& value = graph_.value(input.value);
       settle(input.value,
-             out_.add_input(input.kind, value.name, value.type, input.path, input.border, input.initial),
-             nullptr);
+             out_.add_input(input.kind, value.name, value.type, input.path, input.border, input.initial));
     }
     for (const Node& node : graph_.nodes()) copy(node);
     for (Output output : graph_.outputs()) {
       const bool mutates = output.kind == OutputKind::kMutation;
-      output.value = in_order(
-          output.value, mutates ? graph_.inputs()[output.mutated_input].border.order : output.border.order);
+      const Node* producer = graph_.producer(output.value);
+      const Border& border = mutates ? graph_.inputs()[output.mutated_input].border : output.border;
+      output.value = in_order(output.value, border.order, producer != nullptr ? producer->origin : nullptr);
       out_.add_output(std::move(output));
     }
     return std::move(out_);
@@ -58,33 +58,39 @@ class Carrying {
   void copy(const Node& node) {
     const std::vector<DimOrder>& wanted = plan_.ways[graph_.id(node).index()].operands;
     std::vector<ValueId> operands;
-    for (const ValueId id : graph_.operands(node)) operands.push_back(in_order(id, wanted[operands.size()]));
+    for (const ValueId id : graph_.operands(node))
+      operands.push_back(in_order(id, wanted[operands.size()], node.origin));
     const NodeId made = out_.add_copy(graph_, node, operands);
     for (std::uint32_t r = 0; r < node.result_count; ++r)
-      settle(graph_.result(node, r), out_.result(out_.node(made), r), node.origin);
+      settle(graph_.result(node, r), out_.result(out_.node(made), r));
   }
 
-  void settle(ValueId value, ValueId made, const OriginRef& origin) {
+  void settle(ValueId value, ValueId made) {
     map_[value.index()] = made;
     out_.set_order(made, plan_.order[value.index()]);
-    for (Reordered& each : reordered_[value.index()]) {
-      TensorType type = graph_.type(value);
-      type.order = each.order;
-      const CloneAttrs attrs{each.order.axes(type.rank())};
-      const NodeId clone = out_.add_node(Op::kClone, share(attrs), std::span(&made, 1), std::span(&type, 1),
-                                         origin, graph_.value(value).name + ".order");
-      each.id = out_.result(out_.node(clone));
-    }
   }
 
-  ValueId in_order(ValueId value, const DimOrder& order) {
+  // Made where it is first asked for, on behalf of whoever asks.
+  ValueId in_order(ValueId value, const DimOrder& order, const OriginRef& origin) {
     if (!value.valid()) return value;
     if (graph_.value(value).kind == ValueKind::kConstant) return constant(value);
     const Shape& shape = graph_.type(value).shape;
     if (layout::same_in_memory(shape, plan_.order[value.index()], order)) return map_[value.index()];
-    for (const Reordered& each : reordered_[value.index()])
-      if (layout::same_in_memory(shape, each.order, order)) return each.id;
-    return map_[value.index()];
+    for (Reordered& each : reordered_[value.index()]) {
+      if (!layout::same_in_memory(shape, each.order, order)) continue;
+      if (!each.id.valid()) each.id = cloned(value, each.order, origin);
+      return each.id;
+    }
+    throw InternalError({.where = "assign-dim-order", .what = "an order that the plan lacks"});
+  }
+
+  ValueId cloned(ValueId value, const DimOrder& order, const OriginRef& origin) {
+    TensorType type = graph_.type(value);
+    type.order = order;
+    const CloneAttrs attrs{order.axes(type.rank())};
+    const NodeId clone = out_.add_node(Op::kClone, share(attrs), std::span(&map_[value.index()], 1),
+                                       std::span(&type, 1), origin, graph_.value(value).name + ".order");
+    return out_.result(out_.node(clone));
   }
 
   ValueId constant(ValueId value) {

@@ -98,8 +98,10 @@ class Run {
 
 std::vector<std::pair<std::string, DimOrder>> physical_orders(const Graph& canonical, const Graph& tosa) {
   std::unordered_map<std::string_view, const Value*> by_name;
-  for (const Value& value : canonical.values())
-    if (value.kind != ValueKind::kConstant) by_name.emplace(value.name, &value);
+  for (const Value& value : canonical.values()) {
+    const bool moved = value.kind == ValueKind::kResult && canonical.node(value.producer).op == Op::kClone;
+    if (value.kind != ValueKind::kConstant && !moved) by_name.emplace(value.name, &value);
+  }
   std::vector<std::pair<std::string, DimOrder>> orders;
   for (const Value& value : tosa.values()) {
     const auto it = by_name.find(value.name);

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from tosaic.report.document import Report, Section, Table, table
+from tosaic.report.layout import layout_sections
 from tosaic.report.numbers import count, decibels, memory, small, time, ulps
 from tosaic.support import COLUMNS, cells_of, support_of
 
@@ -100,6 +101,7 @@ def describe_lowered(lowered: Lowered) -> Report:
         sections=(
             _border(lowered.inputs, lowered.outputs, lowered.states),
             _operators(graph),
+            *_layout_of(lowered),
             Section("passes", table(columns, timings), folded=True),
             *(Section(f"graph @{name}", g.text(), folded=True) for name, g in lowered.stages.items()),
         ),
@@ -114,6 +116,12 @@ def describe_lowered(lowered: Lowered) -> Report:
             "passes": list(lowered.timings),
         },
     )
+
+
+def _layout_of(lowered: Lowered) -> tuple[Section, ...]:
+    if lowered.source.stage == "tosa":
+        return ()
+    return tuple(replace(section, folded=True) for section in layout_sections(lowered.layout))
 
 
 def describe_check(result: CheckResult) -> Report:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ from tosaic.report.document import Report, Section, table
 from tosaic.report.numbers import count, memory
 
 if TYPE_CHECKING:
-    from tosaic.layout import Layout, Transpose
+    from tosaic.layout import Demand, Layout
 
 __all__ = ["describe_layout", "layout_sections"]
 
@@ -36,11 +37,11 @@ def _proof(layout: Layout) -> str:
 
 
 def layout_sections(layout: Layout) -> tuple[Section, ...]:
-    """One row a transpose: the value, both orders, its size, and who wants either."""
-    rows = [
-        (t.value, _axes(t.from_order), _axes(t.to_order), memory(t.bytes), _reasons(t, made=True), _reasons(t, made=False))
-        for t in layout.transposes
-    ]
+    """One row a transpose: the value, both orders, its size, and the nearest that wants either."""
+    rows = []
+    for t in layout.transposes:
+        orders = (_axes(t.from_order), _axes(t.to_order))
+        rows.append((t.value, *orders, memory(t.bytes), _nearest(t.made_by), _nearest(t.read_by)))
     sections = []
     if rows:
         columns = ("value", "from", "to", "bytes", "made so by", "read so by")
@@ -51,8 +52,8 @@ def layout_sections(layout: Layout) -> tuple[Section, ...]:
     return tuple(sections)
 
 
-def _reasons(transpose: Transpose, *, made: bool) -> str:
-    return "; ".join(map(str, transpose.made_by if made else transpose.read_by)) or "nobody"
+def _nearest(demands: Sequence[Demand]) -> str:
+    return str(demands[0]) if demands else "nobody"
 
 
 def _axes(order: tuple[int, ...]) -> str:

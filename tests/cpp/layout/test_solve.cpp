@@ -4,6 +4,7 @@
 #include <random>
 
 #include "tosaic/base/error.h"
+#include "tosaic/layout/max_flow.h"
 
 namespace tosaic::layout {
 namespace {
@@ -126,6 +127,61 @@ TEST_CASE("two orders, crossed or not, are a minimum cut however dense they are"
   check_proven(dense, solution);
   for (const Certificate::Step& step : solution.certificate.steps)
     REQUIRE(step.rule != Certificate::Rule::kOpen);  // nothing but the cut could have done it
+}
+
+// What is cut if the nodes with a bit in `source` are on its side.
+struct FlowCase {
+  struct Arc {
+    std::uint32_t from, to;
+    Cost capacity;
+  };
+  std::vector<Cost> fed;
+  std::vector<Arc> arcs;
+  [[nodiscard]] Cost cut(std::uint32_t source) const {
+    Cost sum = 0;
+    for (std::uint32_t i = 0; i < fed.size(); ++i)
+      if ((fed[i] > 0) != ((source >> i & 1u) != 0)) sum += std::abs(fed[i]);
+    for (const Arc& arc : arcs)
+      if ((source >> arc.from & 1u) != 0 && (source >> arc.to & 1u) == 0) sum += arc.capacity;
+    return sum;
+  }
+};
+
+TEST_CASE("the maximum flow is the minimum cut, keeps to the capacities and loses nothing", "[layout]") {
+  MaxFlow flow;
+  for (std::uint64_t seed = 0; seed < 1000; ++seed) {
+    INFO("seed " << seed);
+    Random random(seed);
+    const std::uint32_t nodes = 1 + random.below(8);
+    FlowCase c;
+    flow.reset(nodes);
+    for (std::uint32_t i = 0; i < nodes; ++i) {
+      c.fed.push_back(static_cast<Cost>(random.below(21)) - 10);
+      flow.feed(i, c.fed.back());
+    }
+    for (std::uint32_t a = random.below(20); a > 0; --a) {
+      c.arcs.push_back({random.below(nodes), random.below(nodes), random.below(9)});
+      flow.add_arc(c.arcs.back().from, c.arcs.back().to, c.arcs.back().capacity);
+    }
+    const Cost sent = flow.solve();
+    std::vector<Cost> left = c.fed;
+    for (std::uint32_t a = 0; a < c.arcs.size(); ++a) {
+      REQUIRE((flow.flow(a) >= 0 && flow.flow(a) <= c.arcs[a].capacity));
+      left[c.arcs[a].from] -= flow.flow(a);
+      left[c.arcs[a].to] += flow.flow(a);
+    }
+    Cost least = c.cut(0), arrived = 0;
+    std::uint32_t side = 0;
+    for (std::uint32_t source = 1; source < 1u << nodes; ++source) least = std::min(least, c.cut(source));
+    for (std::uint32_t i = 0; i < nodes; ++i) {
+      REQUIRE((c.fed[i] > 0 ? left[i] >= 0 : left[i] <= 0));
+      if (c.fed[i] < 0) arrived += left[i] - c.fed[i];
+      side |= static_cast<std::uint32_t>(flow.source_side()[i]) << i;
+    }
+    REQUIRE(sent == least);
+    REQUIRE(arrived == sent);
+    REQUIRE(c.cut(side) == least);
+  }
 }
 
 // Layers after each other; some read also what came shortly before (residuals), several earlier ones
@@ -290,6 +346,11 @@ TEST_CASE("a certificate says why it is refused", "[layout]") {
   refused("is not there", [](Certificate& c) { c.steps.push_back(c.steps.back()); });
   refused("no variable",
           [](Certificate& c) { c.steps.insert(c.steps.begin(), {Certificate::Rule::kMinimise, 9999, 0}); });
+  refused("a table of too many entries", [](Certificate& c) {
+    c.inputs.clear();
+    for (std::uint32_t f = 0; f < c.terms.size(); ++f) c.inputs.push_back(f);
+    c.steps = {{Certificate::Rule::kMinimise, 0, static_cast<std::uint32_t>(c.terms.size())}};
+  });
   const auto negative = [](Certificate& c) { c.values.assign(c.values.size(), -1); };
   CHECK_THROWS_AS(
       [&] {
