@@ -1,0 +1,107 @@
+"""Transposes in one program: ours, and those of ExecuTorch's Arm lowering, read out of both files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import torch
+import tosaic
+from models.delegates import delegates_of, lower_with_executorch
+from tosaic import _core
+
+__all__ = ["Beside", "beside"]
+
+_BITS = {"bool": 8, "i4": 4, "i8": 8, "i16": 16, "i32": 32, "i48": 48, "f16": 16, "bf16": 16, "f32": 32}
+
+
+@dataclass
+class Beside:
+    """Transposes of one program.
+
+    Attributes
+    ----------
+    name, target : str
+    count, elements, bytes : int
+        Ours, in the file.
+    planned : int
+        Bytes that our plan has; equal to `bytes`, or the file has fewer.
+    is_minimal : bool
+        The certificate closes the gap.
+    fewest : int
+        Transposes with the objective "count".
+    theirs : str
+        Why there is nothing of theirs.
+    their_count, their_elements, their_bytes : int
+        Within their delegates.
+    delegates : int
+    left : int
+        Operators that they leave outside.
+    """
+
+    name: str
+    target: str
+    count: int = 0
+    elements: int = 0
+    bytes: int = 0
+    planned: int = 0
+    is_minimal: bool = False
+    fewest: int = 0
+    theirs: str = ""
+    their_count: int = 0
+    their_elements: int = 0
+    their_bytes: int = 0
+    delegates: int = 0
+    left: int = 0
+
+    @property
+    def violations(self) -> list[str]:
+        """What breaks the promise."""
+        out = []
+        if not self.is_minimal:
+            out.append("the certificate leaves a gap")
+        if self.bytes > self.planned:
+            out.append(f"the file transposes {self.bytes:,} bytes, the plan {self.planned:,}")
+        if not self.theirs and self.bytes > self.their_bytes:
+            out.append(f"{self.bytes:,} bytes, theirs {self.their_bytes:,}")
+        if not self.theirs and self.fewest > self.their_count:
+            out.append(f"{self.fewest} transposes by count, theirs {self.their_count}")
+        return out
+
+
+def beside(name: str, program: torch.export.ExportedProgram, target: str) -> Beside:
+    """Lowers a program by both."""
+    lowered = tosaic.lower(program, target=target)
+    out = Beside(name, target, planned=lowered.layout.bytes, is_minimal=lowered.layout.is_minimal)
+    out.count, out.elements, out.bytes = _moved(lowered.graph)
+    out.fewest = _moved(tosaic.lower(program, target=target, objective="count").graph)[0]
+    try:
+        edge = lower_with_executorch(program, target)
+        files = delegates_of(edge)
+    except Exception as failed:  # whatever it is, it is their answer
+        out.theirs = (
+            f"{type(failed).__name__}: {str(failed).strip().splitlines()[0][:100] if str(failed) else ''}"
+        )
+        return out
+    out.delegates = len(files)
+    out.left = sum(_is_left(node) for node in edge.graph.nodes)
+    for file in files:
+        for i, value in enumerate(_moved(_core.deserialize(file))):
+            field = ("their_count", "their_elements", "their_bytes")[i]
+            setattr(out, field, getattr(out, field) + value)
+    if not files:
+        out.theirs = "nothing delegated"
+    return out
+
+
+def _is_left(node: torch.fx.Node) -> bool:
+    name = str(node.target)
+    return node.op == "call_function" and not any(part in name for part in ("getitem", "call_delegate"))
+
+
+def _moved(graph: _core.Graph) -> tuple[int, int, int]:
+    moved: list[Any] = [node.results[0] for node in graph.nodes if node.op == "tosa.transpose"]
+    elements = [prod(value.shape) for value in moved]
+    sizes = [count * _BITS[value.dtype] // 8 for count, value in zip(elements, moved, strict=True)]
+    return len(moved), sum(elements), sum(sizes)
