@@ -48,10 +48,29 @@ std::optional<passes::FloatBorder> border_of(const py::object& form) {
                       .got = "'" + text + "'"});
 }
 
+// None, or by index None or (axes, physical).
+std::vector<std::optional<pipeline::BorderOrder>> orders_of(const py::object& orders) {
+  std::vector<std::optional<pipeline::BorderOrder>> out;
+  if (orders.is_none()) return out;
+  for (const py::handle each : orders) {
+    if (each.is_none()) {
+      out.emplace_back();
+      continue;
+    }
+    const auto pair = py::reinterpret_borrow<py::tuple>(each);
+    out.push_back(pipeline::BorderOrder{DimOrder(to_dims(pair[0])), pair[1].cast<bool>()});
+  }
+  return out;
+}
+
 pipeline::LowerOptions options_of(const std::string& target, bool verify_each, const py::object& on_change,
                                   const py::object& inputs, const py::object& outputs,
-                                  const std::string& objective = "bytes") {
+                                  const std::string& objective = "bytes",
+                                  const py::object& input_orders = py::none(),
+                                  const py::object& output_orders = py::none()) {
   pipeline::LowerOptions options;
+  options.input_orders = orders_of(input_orders);
+  options.output_orders = orders_of(output_orders);
   options.objective = objective_of(objective);
   options.inputs = border_of(inputs);
   options.outputs = border_of(outputs);
@@ -159,15 +178,17 @@ void bind_pipeline(py::module_& m) {
   m.def(
       "lower",
       [](const SharedGraph& graph, const std::string& target, bool verify_each, const py::object& on_change,
-         const py::object& inputs, const py::object& outputs, const std::string& objective) {
-        const pipeline::LowerOptions options =
-            options_of(target, verify_each, on_change, inputs, outputs, objective);
+         const py::object& inputs, const py::object& outputs, const std::string& objective,
+         const py::object& input_orders, const py::object& output_orders) {
+        const pipeline::LowerOptions options = options_of(target, verify_each, on_change, inputs, outputs,
+                                                          objective, input_orders, output_orders);
         const py::gil_scoped_release release;
         return pipeline::lower(graph, options);
       },
       py::arg("graph"), py::kw_only(), py::arg("target") = "TOSA-1.0+FP", py::arg("verify_each") = true,
       py::arg("on_change") = py::none(), py::arg("inputs") = py::none(), py::arg("outputs") = py::none(),
-      py::arg("objective") = "bytes",
+      py::arg("objective") = "bytes", py::arg("input_orders") = py::none(),
+      py::arg("output_orders") = py::none(),
       "Lowers a graph to TOSA; raises UnsupportedOp or SpecViolation with all reasons. Floats at the border "
       "that are quantized or dequantized there are 'float', 'converted' or 'integer'.");
   m.def(

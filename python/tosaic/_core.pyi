@@ -351,6 +351,8 @@ def lower(
     inputs: str | None = ...,
     outputs: str | None = ...,
     objective: str = ...,
+    input_orders: Sequence[tuple[Sequence[int], bool] | None] | None = ...,
+    output_orders: Sequence[tuple[Sequence[int], bool] | None] | None = ...,
 ) -> LoweredGraphs: ...
 def problems(
     graph: Graph, *, target: str = ..., inputs: str | None = ..., outputs: str | None = ...

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from tosaic import _core
+from tosaic.border_orders import Form, border_orders
 from tosaic.program import CheckResult, Lowered, Problem, Program, dump_to
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ def lower(
     dump: str | os.PathLike[str] | None = None,
     verify: bool = True,
     io: Mapping[str, str] | None = None,
+    orders: Mapping[str, Form | Mapping[str | int, Form]] | None = None,
     objective: Literal["bytes", "count"] = "bytes",
 ) -> Lowered:
     """Lowers a program to one TOSA graph.
@@ -91,6 +93,12 @@ def lower(
         floats that the program itself quantizes and dequantizes, or integers of that dtype, which arrays then
         carry. Without it they are floats for a target with profile FP; for others the program has integers,
         and `Lowered.run` converts the arrays, by the parameters that `Lowered.io` shows.
+    orders : mapping, optional
+        How arrays lie at the border: ``{"inputs": "nhwc"}``, ``{"inputs": {"x": "channels_last", 1: "nhwc"},
+        "outputs": "contiguous"}``. A form is given for all tensors of rank 3 to 5, or by path, name or index:
+        ``"traced"``, as the example had it (the default); ``"contiguous"``; ``"channels_last"``, the logical
+        shape with the strides of that order; ``"nhwc"``, the physical shape, row-major; or a dim order,
+        logical axes outermost first. `Lowered.run` refuses arrays that lie otherwise.
     objective : {"bytes", "count"}
         What the layout plan makes least: the bytes that are transposed, or the number of transposes.
 
@@ -123,6 +131,7 @@ def lower(
     source = program_of(program, bind=bind)
     start = time.perf_counter()
     on_change = None if dump is None else dump_to(dump)
+    declared = border_orders(source.graph, orders)
     try:
         lowered = _core.lower(
             source.graph,
@@ -130,6 +139,8 @@ def lower(
             verify_each=verify,
             on_change=on_change,
             objective=objective,
+            input_orders=declared["inputs"],
+            output_orders=declared["outputs"],
             **_border_forms(io),
         )
     except (_core.UnsupportedOp, _core.SpecViolation) as error:

@@ -35,9 +35,12 @@ def test_channels_last_given_as_another_shape(runnable) -> None:
     assert "expected [2,3,8,8], got [2,8,8,3]" in text
 
 
-def test_channels_last_strides_are_fine(runnable, case) -> None:
-    last = case.x.to(memory_format=torch.channels_last)
-    np.testing.assert_allclose(runnable.run(last), runnable.run(case.x), rtol=1e-6, atol=1e-7)
+def test_channels_last_strides_where_row_major_ones_were_declared(runnable, case) -> None:
+    text = refusal(tosaic.LayoutMismatch, runnable.run, case.x.to(memory_format=torch.channels_last))
+    assert text == (
+        "[run] input 'x' lies in another dim order than was declared: expected [0,1,2,3], got [0,2,3,1]. "
+        "Pass numpy.ascontiguousarray(x), or x.contiguous()."
+    )
 
 
 def test_a_wrong_dtype(runnable) -> None:

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
-from typing import Any
 
 import torch
 import tosaic
-from models.delegates import delegates_of, lower_with_executorch
-from tosaic import _core
+from models.delegates import delegates_of, lower_with_executorch, transposes_of
 
 __all__ = ["Beside", "beside"]
-
-_BITS = {"bool": 8, "i4": 4, "i8": 8, "i16": 16, "i32": 32, "i48": 48, "f16": 16, "bf16": 16, "f32": 32}
 
 
 @dataclass
@@ -74,8 +69,8 @@ def beside(name: str, program: torch.export.ExportedProgram, target: str) -> Bes
     """Lowers a program by both."""
     lowered = tosaic.lower(program, target=target)
     out = Beside(name, target, planned=lowered.layout.bytes, is_minimal=lowered.layout.is_minimal)
-    out.count, out.elements, out.bytes = _moved(lowered.graph)
-    out.fewest = _moved(tosaic.lower(program, target=target, objective="count").graph)[0]
+    out.count, out.elements, out.bytes = _moved(lowered.to_bytes())
+    out.fewest = _moved(tosaic.lower(program, target=target, objective="count").to_bytes())[0]
     try:
         edge = lower_with_executorch(program, target)
         files = delegates_of(edge)
@@ -87,9 +82,10 @@ def beside(name: str, program: torch.export.ExportedProgram, target: str) -> Bes
     out.delegates = len(files)
     out.left = sum(_is_left(node) for node in edge.graph.nodes)
     for file in files:
-        for i, value in enumerate(_moved(_core.deserialize(file))):
-            field = ("their_count", "their_elements", "their_bytes")[i]
-            setattr(out, field, getattr(out, field) + value)
+        count, elements, size = _moved(file)
+        out.their_count += count
+        out.their_elements += elements
+        out.their_bytes += size
     if not files:
         out.theirs = "nothing delegated"
     return out
@@ -100,8 +96,6 @@ def _is_left(node: torch.fx.Node) -> bool:
     return node.op == "call_function" and not any(part in name for part in ("getitem", "call_delegate"))
 
 
-def _moved(graph: _core.Graph) -> tuple[int, int, int]:
-    moved: list[Any] = [node.results[0] for node in graph.nodes if node.op == "tosa.transpose"]
-    elements = [prod(value.shape) for value in moved]
-    sizes = [count * _BITS[value.dtype] // 8 for count, value in zip(elements, moved, strict=True)]
-    return len(moved), sum(elements), sum(sizes)
+def _moved(file: bytes) -> tuple[int, int, int]:
+    found = transposes_of(file)
+    return len(found), sum(n for n, _ in found), sum(n * bits // 8 for n, bits in found)

@@ -26,6 +26,7 @@ __all__ = [
     "operators_of",
     "run_file",
     "run_file_on_reference_model",
+    "transposes_of",
 ]
 
 Arrays = list[np.ndarray[Any, Any]]
@@ -112,14 +113,40 @@ def run_file_on_reference_model(file: bytes, args: Sequence[torch.Tensor]) -> Ar
 def operators_of(file: bytes) -> int:
     """How many operators a `.tosa` file has; constants are none."""
     from tosa.Op import Op
+
+    ops = [block.Operators(i).Op() for block in _blocks(file) for i in range(block.OperatorsLength())]
+    return sum(op not in (Op.CONST, Op.CONST_SHAPE) for op in ops)
+
+
+def transposes_of(file: bytes) -> list[tuple[int, int]]:
+    """Elements and bits of an element, of what each TRANSPOSE of a `.tosa` file moves."""
+    from tosa.DType import DType
+    from tosa.Op import Op
+
+    bits = {getattr(DType, name): size for name, size in _BITS.items()}
+    out = []
+    for block in _blocks(file):
+        tensors = [block.Tensors(i) for i in range(block.TensorsLength())]
+        by_name = {tensor.Name(): tensor for tensor in tensors}
+        for i in range(block.OperatorsLength()):
+            operator = block.Operators(i)
+            if operator.Op() != Op.TRANSPOSE:
+                continue
+            moved = by_name[operator.Outputs(0)]
+            out.append((int(np.prod(moved.ShapeAsNumpy())), bits[moved.Type()]))
+    return out
+
+
+_BITS = {"BOOL": 8, "INT4": 4, "INT8": 8, "INT16": 16, "INT32": 32, "INT48": 48}
+_BITS |= {"FP16": 16, "BF16": 16, "FP32": 32}
+
+
+def _blocks(file: bytes) -> list[Any]:
     from tosa.TosaGraph import TosaGraph
 
     graph = TosaGraph.GetRootAsTosaGraph(file)
-    constants = (Op.CONST, Op.CONST_SHAPE)
-    blocks = [
+    return [
         graph.Regions(i).Blocks(j)
         for i in range(graph.RegionsLength())
         for j in range(graph.Regions(i).BlocksLength())
     ]
-    ops = [block.Operators(i).Op() for block in blocks for i in range(block.OperatorsLength())]
-    return sum(op not in constants for op in ops)

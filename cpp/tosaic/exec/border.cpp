@@ -1,5 +1,7 @@
 #include "tosaic/exec/border.h"
 
+#include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 
@@ -70,6 +72,38 @@ std::int64_t integer_at(const ArrayView& array, std::int64_t flat) {
   return value;
 }
 
+// The order that the strides show: axes by falling stride. Extents of 1, and elements that are repeated, show
+// none.
+bool shows(const ArrayView& array, const Dims& order) {
+  std::int64_t last = std::numeric_limits<std::int64_t>::max();
+  for (const std::int64_t axis : order) {
+    const auto at = static_cast<std::size_t>(axis);
+    const std::int64_t stride = std::abs(array.strides[at]);
+    if (array.shape[at] <= 1 || stride == 0) continue;
+    if (stride > last) return false;
+    last = stride;
+  }
+  return true;
+}
+
+Dims order_shown(const ArrayView& array) {
+  Dims axes = Dims::iota(array.shape.size());
+  std::stable_sort(axes.begin(), axes.end(), [&](std::int64_t a, std::int64_t b) {
+    return std::abs(array.strides[static_cast<std::size_t>(a)]) >
+           std::abs(array.strides[static_cast<std::size_t>(b)]);
+  });
+  return axes;
+}
+
+std::string line_that_mends(const Dims& order) {
+  if (is_identity_permutation(order)) return "Pass numpy.ascontiguousarray(x), or x.contiguous()";
+  const std::string there = to_string(order), back = to_string(inverse_permutation(order));
+  const bool last = order.size() == 4 && DimOrder(order) == DimOrder::channels_last(4);
+  return "Pass numpy.ascontiguousarray(x.transpose(" + there + ")).transpose(" + back + ")" +
+         (last ? ", or x.to(memory_format=torch.channels_last)" : "") +
+         "; or declare the order that arrays have: orders= of tosaic.lower";
+}
+
 }  // namespace
 
 BorderForm border_form(Stage stage, const TensorType& type, const Border& border) {
@@ -136,6 +170,12 @@ void verify_array(const BorderForm& form, const Border& border, const ArrayView&
          .expected = "strides of " + to_string(dense_strides(array.dtype, array.shape)) + " bytes",
          .got = to_string(array.strides),
          .hint = "A channels-last array of the logical shape must be permuted first"});
+  if (!shows(array, form.memory))
+    throw LayoutMismatch({.where = "run",
+                          .what = who + " lies in another dim order than was declared",
+                          .expected = to_string(form.memory),
+                          .got = to_string(order_shown(array)),
+                          .hint = line_that_mends(form.memory)});
 }
 
 ArrayView in_graph_axes(const BorderForm& form, const ArrayView& array) { return permuted(array, form.axes); }

@@ -27,8 +27,8 @@ struct BorderForm {
 
 [[nodiscard]] BorderForm border_form(Stage stage, const TensorType& type, const Border& border);
 
-// Throws LayoutMismatch unless dtype and shape (and, at a physical border, row-major strides) are those of
-// `form`. `role` and `name` make the message: "input", "x".
+// Throws LayoutMismatch unless dtype, shape and the order that strides show (at a physical border, row-major
+// strides) are those of `form`. `role` and `name` make the message: "input", "x".
 void verify_array(const BorderForm& form, const Border& border, const ArrayView& array,
                   const std::string& role, const std::string& name);
 

@@ -107,6 +107,10 @@ class Graph {
     values_[value.index()].type.qparams = std::move(qparams);
   }
 
+  // Of the input, or output, of that index.
+  void set_input_border(std::size_t input, Border border) { inputs_[input].border = std::move(border); }
+  void set_output_border(std::size_t output, Border border) { outputs_[output].border = std::move(border); }
+
   // Gives a value another name, if that is free; else it keeps its own.
   void rename(ValueId value, const std::string& wanted);
 

@@ -1,5 +1,6 @@
 #include "tosaic/pipeline/lower.h"
 
+#include <algorithm>
 #include <chrono>
 #include <span>
 #include <unordered_map>
@@ -113,6 +114,36 @@ std::vector<std::pair<std::string, DimOrder>> physical_orders(const Graph& canon
   return orders;
 }
 
+Border with_order(Border border, const BorderOrder& order, const TensorType& type, const std::string& who) {
+  if (!order.order.is_identity() && order.order.axes(0).size() != type.rank())
+    throw InvalidGraph({.where = "lower",
+                        .what = who + " has another rank than the dim order declared for it",
+                        .expected = "an order of " + std::to_string(type.rank()) + " axes",
+                        .got = to_string(order.order.axes(0))});
+  border.order = order.order;
+  border.physical = order.physical;
+  return border;
+}
+
+// The graph with these orders at its borders; the same where none is declared.
+std::shared_ptr<const Graph> with_orders(std::shared_ptr<const Graph> graph, const LowerOptions& options) {
+  if (options.input_orders.empty() && options.output_orders.empty()) return graph;
+  Graph out = *graph;
+  for (std::size_t i = 0; i < std::min(out.inputs().size(), options.input_orders.size()); ++i) {
+    const Input& input = out.inputs()[i];
+    if (const std::optional<BorderOrder>& order = options.input_orders[i])
+      out.set_input_border(
+          i, with_order(input.border, *order, out.type(input.value), "input '" + input.path + "'"));
+  }
+  for (std::size_t i = 0; i < std::min(out.outputs().size(), options.output_orders.size()); ++i) {
+    const Output& output = out.outputs()[i];
+    if (const std::optional<BorderOrder>& order = options.output_orders[i])
+      out.set_output_border(
+          i, with_order(output.border, *order, out.type(output.value), "output '" + output.path + "'"));
+  }
+  return std::make_shared<const Graph>(std::move(out));
+}
+
 // Without floats, what was left to them is the reason for all rules that are broken.
 void require_integers(const Graph& quantized, const std::string& target) {
   const std::vector<ErrorParts> left = passes::lower_to_integer(quantized, pass_options(target)).left;
@@ -136,7 +167,7 @@ Lowered lower(std::shared_ptr<const Graph> graph, const LowerOptions& options) {
   if (graph->stage == Stage::kTosa) {
     lowered.exported = lowered.decomposed = lowered.canonical = lowered.tosa = std::move(graph);
   } else {
-    Run run(std::move(graph), options);
+    Run run(with_orders(std::move(graph), options), options);
     run.passes(kToSimplified);
     lowered.exported = run.graph();
     if (pass_options(options.target).integer_arithmetic) {

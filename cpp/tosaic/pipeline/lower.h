@@ -22,10 +22,18 @@
 
 namespace tosaic::pipeline {
 
+// How arrays lie at an input or output: the logical shape in an order of the axes, or the physical shape.
+struct BorderOrder {
+  DimOrder order;
+  bool physical = false;
+};
+
 struct LowerOptions {
   std::string target = "TOSA-1.0+FP";
   // Of the program; by default floats where the target has profile FP, else converted.
   std::optional<passes::FloatBorder> inputs = {}, outputs = {};
+  // By index; where there is none, and beyond the end, as traced.
+  std::vector<std::optional<BorderOrder>> input_orders, output_orders;
   layout::Objective objective = layout::Objective::kBytes;
   bool verify_each = true;  // verify before the first and after every changing pass
   // Called with each graph that a pass changed.

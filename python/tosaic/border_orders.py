@@ -1,0 +1,85 @@
+"""How arrays lie at the border of a program, as a caller declares it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+from tosaic import _core
+
+__all__ = ["FORMS", "Form", "border_orders"]
+
+FORMS = ("traced", "contiguous", "channels_last", "nhwc")
+Form: TypeAlias = str | Sequence[int]
+_Order: TypeAlias = tuple[tuple[int, ...], bool]
+
+
+def border_orders(
+    graph: _core.Graph, orders: Mapping[str, Form | Mapping[str | int, Form]] | None
+) -> dict[str, list[_Order | None] | None]:
+    """By side and index, the order of the axes and whether arrays carry the physical shape.
+
+    Raises
+    ------
+    InvalidGraph
+        An unknown entry, form, name or index, or an order that does not fit the rank.
+    """
+    sides: dict[str, Sequence[Any]] = {"inputs": graph.inputs, "outputs": graph.outputs}
+    unknown = sorted(set(orders or {}) - set(sides))
+    if unknown:
+        raise _refusal(f"unknown entry of 'orders': {unknown[0]!r}", "'inputs' and 'outputs'", repr(orders))
+    out: dict[str, list[_Order | None] | None] = {}
+    for side, ports in sides.items():
+        wanted = (orders or {}).get(side)
+        out[side] = None if wanted is None else _by_index(side, ports, wanted)
+    return out
+
+
+def _by_index(
+    side: str, ports: Sequence[Any], wanted: Form | Mapping[str | int, Form]
+) -> list[_Order | None]:
+    shapes = [tuple(port.shape) for port in ports]
+    if not isinstance(wanted, Mapping):
+        return [_order(wanted, shape, f"all {side}") if 3 <= len(shape) <= 5 else None for shape in shapes]
+    out: list[_Order | None] = [None] * len(shapes)
+    for key, form in wanted.items():
+        index = _index_of(side, ports, key)
+        out[index] = _order(form, shapes[index], f"{side[:-1]} {key!r}")
+    return out
+
+
+def _index_of(side: str, ports: Sequence[Any], key: str | int) -> int:
+    user = [i for i, port in enumerate(ports) if port.kind == "user"]
+    if isinstance(key, int):
+        if 0 <= key < len(user):
+            return user[key]
+    else:
+        for i in user:
+            if key in (ports[i].path, ports[i].value.name):
+                return i
+    known = ", ".join(repr(ports[i].path or ports[i].value.name) for i in user)
+    raise _refusal(f"no such entry of {side}", f"one of {known}, or an index below {len(user)}", repr(key))
+
+
+def _order(form: Form, shape: tuple[int, ...], who: str) -> _Order | None:
+    rank = len(shape)
+    if isinstance(form, str):
+        if form not in FORMS:
+            raise _refusal(
+                f"unknown order of {who}", f"one of {', '.join(FORMS)}, or a dim order", repr(form)
+            )
+        if form == "traced":
+            return None
+        if form == "contiguous" or rank < 3:
+            return tuple(range(rank)), False
+        return (0, *range(2, rank), 1), form == "nhwc"
+    axes = tuple(int(axis) for axis in form)
+    if sorted(axes) != list(range(rank)):
+        raise _refusal(
+            f"the order of {who} is none of its axes", f"a permutation of 0 to {rank - 1}", repr(form)
+        )
+    return axes, False
+
+
+def _refusal(what: str, expected: str, got: str) -> Exception:
+    return _core.make_error(_core.InvalidGraph, where="lower", what=what, expected=expected, got=got)

@@ -1,0 +1,129 @@
+"""How arrays lie at the border: as traced, declared, or in the physical shape; and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import tosaic
+from torch import nn
+
+X = torch.randn(2, 3, 8, 6)
+
+
+def exported(*inputs: torch.Tensor) -> torch.export.ExportedProgram:
+    torch.manual_seed(0)
+    return torch.export.export(nn.Conv2d(3, 4, 3).eval(), inputs or (X,), strict=False)
+
+
+def truth() -> np.ndarray[Any, Any]:
+    torch.manual_seed(0)
+    with torch.no_grad():
+        return nn.Conv2d(3, 4, 3).eval()(X).numpy()
+
+
+def transposes(lowered: tosaic.Lowered) -> int:
+    return sum(node.op == "tosa.transpose" for node in lowered.graph.nodes)
+
+
+def test_a_network_traced_with_channels_last_has_no_transposes_at_its_borders() -> None:
+    lowered = tosaic.lower(exported(X.to(memory_format=torch.channels_last)))
+    assert transposes(lowered) == 0
+    found = lowered.run(X.to(memory_format=torch.channels_last))
+    np.testing.assert_allclose(found, truth(), rtol=1e-5, atol=1e-5)
+    assert found.shape == (2, 4, 6, 4)
+
+
+def test_a_border_declared_channels_last_takes_the_logical_shape() -> None:
+    lowered = tosaic.lower(exported(), orders={"inputs": "channels_last", "outputs": "channels_last"})
+    assert transposes(lowered) == 0
+    assert lowered.io.inputs[0].dim_order == (0, 2, 3, 1)
+    found = lowered.run(X.to(memory_format=torch.channels_last))
+    np.testing.assert_allclose(found, truth(), rtol=1e-5, atol=1e-5)
+
+
+def test_a_border_declared_nhwc_takes_the_physical_shape() -> None:
+    lowered = tosaic.lower(exported(), orders={"inputs": {0: "nhwc"}, "outputs": {"out": "nhwc"}})
+    assert transposes(lowered) == 0
+    found = lowered.run(np.ascontiguousarray(X.numpy().transpose(0, 2, 3, 1)))
+    np.testing.assert_allclose(found, truth().transpose(0, 2, 3, 1), rtol=1e-5, atol=1e-5)
+
+
+def test_a_border_is_converted_where_that_is_declared() -> None:
+    lowered = tosaic.lower(
+        exported(X.to(memory_format=torch.channels_last)),
+        orders={"inputs": "contiguous", "outputs": "contiguous"},
+    )
+    assert transposes(lowered) == 2
+    np.testing.assert_allclose(lowered.run(X), truth(), rtol=1e-5, atol=1e-5)
+
+
+def test_any_order_of_the_axes_may_be_declared() -> None:
+    lowered = tosaic.lower(exported(), orders={"inputs": {"input": (1, 0, 2, 3)}})
+    laid = np.ascontiguousarray(X.numpy().transpose(1, 0, 2, 3)).transpose(1, 0, 2, 3)
+    np.testing.assert_allclose(lowered.run(laid), truth(), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("declared", "given", "expected", "found", "line"),
+    [
+        (
+            "channels_last",
+            X,
+            r"\[0,2,3,1\]",
+            r"\[0,1,2,3\]",
+            r"x\.to\(memory_format=torch\.channels_last\)",
+        ),
+        (
+            "contiguous",
+            X.to(memory_format=torch.channels_last),
+            r"\[0,1,2,3\]",
+            r"\[0,2,3,1\]",
+            r"x\.contiguous\(\)",
+        ),
+    ],
+)
+def test_strides_that_show_another_order_are_refused_with_the_line_that_mends_it(
+    declared: str, given: torch.Tensor, expected: str, found: str, line: str
+) -> None:
+    lowered = tosaic.lower(exported(), orders={"inputs": declared})
+    message = f"input 'input' lies in another dim order.*expected {expected}, got {found}.*{line}"
+    with pytest.raises(tosaic.LayoutMismatch, match=message):
+        lowered.run(given)
+
+
+def test_a_logical_array_at_a_physical_border_is_refused() -> None:
+    lowered = tosaic.lower(exported(), orders={"inputs": "nhwc"})
+    with pytest.raises(
+        tosaic.LayoutMismatch, match=r"input 'input' has the wrong shape.*pass the permuted array"
+    ):
+        lowered.run(X)
+
+
+def test_strides_of_extents_of_1_show_nothing() -> None:
+    one = torch.randn(2, 1, 8, 6)
+    program = torch.export.export(nn.Conv2d(1, 4, 3).eval(), (one,), strict=False)
+    lowered = tosaic.lower(program, orders={"inputs": "channels_last"})
+    for laid in (
+        one,
+        one.to(memory_format=torch.channels_last),
+        one.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2),
+    ):
+        assert lowered.run(laid).shape == (2, 4, 6, 4)
+
+
+@pytest.mark.parametrize(
+    ("orders", "text"),
+    [
+        ({"input": "nhwc"}, "unknown entry of 'orders': 'input'"),
+        ({"inputs": "NHWC"}, "unknown order of all inputs: expected one of traced"),
+        ({"inputs": {"y": "nhwc"}}, "no such entry of inputs: expected one of 'input'"),
+        ({"inputs": {1: "nhwc"}}, "no such entry of inputs.*an index below 1"),
+        ({"outputs": {0: (0, 1, 2)}}, "the order of output 0 is none of its axes"),
+    ],
+)
+def test_what_no_border_has_is_refused_by_name(orders: dict[str, Any], text: str) -> None:
+    with pytest.raises(tosaic.InvalidGraph, match=text):
+        tosaic.lower(exported(), orders=orders)
