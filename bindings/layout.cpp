@@ -80,6 +80,7 @@ py::dict to_python(const Graph& graph, const layout::LayoutPlan& plan) {
   out["bytes"] = plan.bytes;
   out["cost"] = plan.cost;
   out["bound"] = plan.bound;
+  out["seconds"] = py::make_tuple(plan.seconds.state, plan.seconds.solve, plan.seconds.check);
   return out;
 }
 

@@ -78,6 +78,9 @@ class Layout:
         is checked by a function that shares no code with the solver.
     orders : dict of str to tuple of int
         The dim order that each value is made in.
+    ambiguous : tuple of str
+        Inputs and outputs whose extents of 1 make row-major and channels last one and the same: strides tell
+        neither, and nothing depends on which of them is meant.
     """
 
     objective: str
@@ -86,6 +89,7 @@ class Layout:
     cost: int
     bound: int
     orders: dict[str, tuple[int, ...]]
+    ambiguous: tuple[str, ...] = ()
 
     @property
     def is_minimal(self) -> bool:
@@ -131,7 +135,16 @@ def layout_of(graph: _core.Graph, *, objective: str = "bytes") -> Layout:
         cost=plan["cost"],
         bound=plan["bound"],
         orders={value.name: order for value, order in zip(graph.values, plan["orders"], strict=True)},
+        ambiguous=tuple(port.path for port in (*graph.inputs, *graph.outputs) if _is_ambiguous(port.shape)),
     )
+
+
+def _is_ambiguous(shape: tuple[int, ...]) -> bool:
+    rank = len(shape)
+    if rank not in (4, 5):
+        return False
+    significant = [axis for axis in (0, *range(2, rank), 1) if shape[axis] != 1]
+    return significant == sorted(significant)
 
 
 def _transpose(row: dict[str, Any]) -> Transpose:

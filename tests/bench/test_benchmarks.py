@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from bench import executor, import_time, integer_executor, integer_lowering, lowering
+from bench import executor, import_time, integer_executor, integer_lowering, layout, lowering
 
 pytestmark = [pytest.mark.bench, pytest.mark.filterwarnings("ignore")]
 
@@ -21,6 +21,11 @@ def test_the_executor_takes_at_most_one_and_a_half_times_torch() -> None:
 def test_integer_lowering_is_three_hundred_times_as_fast_as_executorch() -> None:
     result = integer_lowering.run()
     assert integer_lowering.section(result).publish() == 0, result
+
+
+def test_a_layout_plan_of_five_thousand_nodes_takes_milliseconds() -> None:
+    result = layout.run()
+    assert layout.section(result).publish() == 0, result
 
 
 def test_int8_runs_fifty_times_as_fast_as_the_reference_model() -> None:

@@ -1,8 +1,10 @@
 #include "tosaic/layout/plan.h"
 
 #include <algorithm>
+#include <chrono>
 #include <limits>
 #include <optional>
+#include <utility>
 
 #include "tosaic/base/error.h"
 #include "tosaic/base/work.h"
@@ -56,15 +58,7 @@ DimOrder wanted_at(const Graph& graph, const Output& output) {
 // The ways that each node may choose among.
 class Choices {
  public:
-  explicit Choices(const Graph& graph)
-      : graph_(graph), ways_(graph.nodes().size()), reads_(graph.values().size()) {
-    for (std::uint32_t n = 0; n < graph.nodes().size(); ++n) {
-      const Node& node = graph.nodes()[n];
-      const std::span<const ValueId> operands = graph.operands(node);
-      for (std::uint32_t i = 0; i < operands.size(); ++i)
-        if (operands[i].valid()) reads_[operands[i].index()].push_back({n, i});
-    }
-  }
+  explicit Choices(const Graph& graph) : graph_(graph), ways_(graph.nodes().size()) {}
 
   std::vector<std::vector<Way>> run() && {
     for (const Input& input : graph_.inputs()) offer(input.value, input.border.order);
@@ -79,9 +73,6 @@ class Choices {
   }
 
  private:
-  struct Read {
-    std::uint32_t node, operand;
-  };
   struct Offer {
     ValueId value;
     DimOrder order;
@@ -99,9 +90,12 @@ class Choices {
           producer != nullptr && !is_fixed(graph_, *producer))
         consider(*producer,
                  way_by_result(graph_, *producer, graph_.value(next.value).result_index, next.order));
-      for (const Read& read : reads_[next.value.index()]) {
-        const Node& node = graph_.nodes()[read.node];
-        if (!is_fixed(graph_, node)) consider(node, way_by_operand(graph_, node, read.operand, next.order));
+      for (const NodeId user : graph_.users(next.value)) {
+        const Node& node = graph_.node(user);
+        if (is_fixed(graph_, node)) continue;
+        const std::span<const ValueId> operands = graph_.operands(node);
+        for (std::size_t i = 0; i < operands.size(); ++i)
+          if (operands[i] == next.value) consider(node, way_by_operand(graph_, node, i, next.order));
       }
     }
   }
@@ -138,7 +132,6 @@ class Choices {
 
   const Graph& graph_;
   std::vector<std::vector<Way>> ways_;
-  std::vector<std::vector<Read>> reads_;
   std::vector<Offer> offers_;
 };
 
@@ -246,9 +239,17 @@ void note_transposes(const Graph& graph, const Statement& statement, const std::
 std::vector<std::vector<Way>> choices_of(const Graph& graph) { return Choices(graph).run(); }
 
 LayoutPlan plan_layout(const Graph& graph, Objective objective) {
+  auto last = std::chrono::steady_clock::now();
+  const auto lap = [&last] {
+    const auto now = std::chrono::steady_clock::now();
+    return std::chrono::duration<double>(now - std::exchange(last, now)).count();
+  };
+  PlanSeconds seconds;
   std::vector<std::vector<Way>> ways = choices_of(graph);
   Statement statement(graph, ways, objective);
+  seconds.state = lap();
   Solution solution = solve(statement.problem);
+  seconds.solve = lap();
   LayoutPlan plan;
   plan.order.resize(graph.values().size());
   for (const Input& input : graph.inputs()) plan.order[input.value.index()] = input.border.order;
@@ -261,7 +262,10 @@ LayoutPlan plan_layout(const Graph& graph, Objective objective) {
   note_transposes(graph, statement, solution.state, plan);
   plan.cost = solution.cost;
   plan.problem = std::move(statement.problem);
+  last = std::chrono::steady_clock::now();
   plan.bound = proven_bound(plan.problem, solution.certificate);
+  seconds.check = lap();
+  plan.seconds = seconds;
   plan.certificate = std::move(solution.certificate);
   return plan;
 }

@@ -25,6 +25,11 @@ struct Transpose {
   std::int64_t bytes = 0;
 };
 
+// Of making a plan: ways and statement, solution, check of the certificate.
+struct PlanSeconds {
+  double state = 0, solve = 0, check = 0;
+};
+
 struct LayoutPlan {
   std::vector<DimOrder> order;        // by value index
   std::vector<Way> ways;              // by node index
@@ -33,6 +38,7 @@ struct LayoutPlan {
   Cost cost = 0, bound = 0;           // what the objective gives; what was proven that no choice goes below
   Problem problem;                    // what was solved, for the certificate
   Certificate certificate;
+  PlanSeconds seconds;
 };
 
 // The ways that each node, by index, may choose among.

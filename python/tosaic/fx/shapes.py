@@ -242,7 +242,8 @@ def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
 def dim_order_of(shape: Sequence[int], strides: Sequence[int]) -> tuple[tuple[int, ...], bool]:
     """How dense memory is ordered, outermost axis first, and whether axes of size 1 leave it open.
 
-    What is consistent with row-major order is row-major; memory that is not dense counts as row-major.
+    What is consistent with row-major order is row-major, else what is with channels last is that; memory that
+    is not dense counts as row-major. Strides of axes of size 1 decide nothing.
     """
     rank = len(shape)
     identity = tuple(range(rank))
@@ -250,7 +251,14 @@ def dim_order_of(shape: Sequence[int], strides: Sequence[int]) -> tuple[tuple[in
     if all(shape[i] <= 1 or strides[i] == plain[i] for i in identity):
         ambiguous = tuple(strides) != plain and rank >= 3 and all(shape)
         return identity, ambiguous
-    order = tuple(sorted(identity, key=lambda i: (-strides[i], i)))
-    expected = contiguous_strides([shape[i] for i in order])
-    dense = all(shape[axis] <= 1 or strides[axis] == step for axis, step in zip(order, expected, strict=True))
-    return (order, False) if dense else (identity, False)
+    significant = sorted((i for i in identity if shape[i] != 1), key=lambda i: (-strides[i], i))
+    expected = contiguous_strides([shape[i] for i in significant])
+    if any(strides[axis] != step for axis, step in zip(significant, expected, strict=True)):
+        return identity, False
+    last = (0, *range(2, rank), 1)
+    if rank >= 3 and significant == [i for i in last if shape[i] != 1]:
+        return last, False
+    order = list(significant)
+    for axis in (i for i in identity if shape[i] == 1):  # behind the one that precedes it logically
+        order.insert(order.index(axis - 1) + 1 if axis else 0, axis)
+    return tuple(order), False

@@ -20,10 +20,16 @@ def describe_layout(layout: Layout) -> Report:
     return Report(
         title=_title(layout),
         ok=layout.is_minimal,
-        facts=(("transposed", memory(layout.bytes)), ("proof", _proof(layout))),
+        facts=(("transposed", memory(layout.bytes)), ("proof", _proof(layout)), *_ambiguous(layout)),
         sections=layout_sections(layout),
         data={**asdict(layout), "is_minimal": layout.is_minimal},
     )
+
+
+def _ambiguous(layout: Layout) -> tuple[tuple[str, str], ...]:
+    if not layout.ambiguous:
+        return ()
+    return (("ambiguous", f"{', '.join(layout.ambiguous)}: row-major and channels last are one"),)
 
 
 def _title(layout: Layout) -> str:

@@ -1,0 +1,66 @@
+"""One random graph: its plan against every other choice, and its lowered form against the plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+import numpy as np
+from tosaic import _core
+
+from layouts.brute_force import cost_of, least_cost, number_of_choices
+from layouts.graphs import random_graph
+
+__all__ = ["CheckedLayout", "check_layout"]
+
+_MOST_CHOICES = 20_000
+_BYTES = 4
+
+
+@dataclass
+class CheckedLayout:
+    """What came of a graph; `choices`: how many were tried, 0 where there are too many."""
+
+    nodes: int
+    transposes: int = 0
+    choices: int = 0
+    failures: list[str] = field(default_factory=list)
+
+
+def check_layout(seed: int) -> CheckedLayout:
+    """Plans, tries all choices, lowers and runs the graph of a seed."""
+    graph = random_graph(seed)
+    plan = _core.plan_layout(graph)
+    out = CheckedLayout(len(graph.nodes), len(plan["transposes"]))
+    found = plan["bytes"], len(plan["transposes"])
+    if plan["cost"] != plan["bound"]:
+        out.failures.append(f"the certificate leaves {plan['cost'] - plan['bound']}")
+    if cost_of(graph, tuple(plan["ways"])) != found:
+        out.failures.append(f"its ways cost {cost_of(graph, tuple(plan['ways']))}, not {found}")
+    if number_of_choices(graph) <= _MOST_CHOICES:
+        out.choices = number_of_choices(graph)
+        if least_cost(graph) != found:
+            out.failures.append(f"{found}, and {least_cost(graph)} by another choice")
+    _check_lowered(graph, seed, out)
+    return out
+
+
+def _check_lowered(graph: _core.Graph, seed: int, out: CheckedLayout) -> None:
+    lowered = _core.lower(graph, target="TOSA-1.0+INT+FP")
+    moved = [node.results[0] for node in lowered.tosa.nodes if node.op == "tosa.transpose"]
+    planned = _core.plan_layout(lowered.decomposed)["bytes"]
+    if sum(_BYTES * prod(value.shape) for value in moved) != planned:
+        out.failures.append(f"{len(moved)} transposes in TOSA, which are not the {planned} bytes planned")
+    rng = np.random.default_rng(seed)
+    arrays = [_laid_out(port, rng.standard_normal(port.shape).astype(np.float32)) for port in graph.inputs]
+    expected = _core.Session(graph, reference=True).run(arrays)
+    for got, wanted in zip(_core.Session(lowered.tosa).run(arrays), expected, strict=True):
+        if not np.allclose(got, wanted, rtol=1e-5, atol=1e-5):
+            out.failures.append("other results")
+
+
+def _laid_out(port: Any, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """With the strides that the border asks for."""
+    order = port.dim_order
+    return np.ascontiguousarray(array.transpose(order)).transpose(np.argsort(order))

@@ -1,0 +1,191 @@
+"""Dim orders of torch programs: the traps of other compilers, each by name, and strides that tell nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import permutations
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.ao.quantization.fx._decomposed  # registers quantized_decomposed
+import torch.nn.functional as F
+import tosaic
+from fx.exporting import exported
+from torch import nn
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+Q = torch.ops.quantized_decomposed
+X = torch.randn(2, 4, 6, 8)
+
+
+def lowered(call: Callable[..., Any], *inputs: torch.Tensor, target: str = "TOSA-1.0+FP") -> tosaic.Lowered:
+    """Lowers the call, and has it agree with torch."""
+    low = tosaic.lower(exported(call, *inputs), target=target)
+    with torch.no_grad():
+        expected = call(*inputs)
+    np.testing.assert_allclose(low.run(*inputs), expected.numpy(), rtol=1e-4, atol=1e-4)
+    return low
+
+
+def moves(low: tosaic.Lowered) -> list[tuple[str, tuple[int, ...]]]:
+    """Values that are transposed, and to which order."""
+    assert low.layout.is_minimal
+    count = sum(node.op == "tosa.transpose" for node in low.graph.nodes)
+    assert count == len(low.layout.transposes)
+    return [(t.value, t.to_order) for t in low.layout.transposes]
+
+
+# ---- traps ----
+
+
+def test_a_quantized_activation_in_front_of_a_depthwise_convolution_is_no_weight() -> None:
+    weight = torch.randint(-127, 128, (8, 1, 3, 3)).to(torch.int8)
+
+    def call(x: torch.Tensor) -> torch.Tensor:
+        number = Q.dequantize_per_tensor(x, 0.02, 3, -128, 127, torch.int8)
+        kernel = Q.dequantize_per_tensor(weight, 0.01, 0, -127, 127, torch.int8)
+        return Q.quantize_per_tensor(F.conv2d(number, kernel, groups=4), 0.05, 1, -128, 127, torch.int8)
+
+    x = torch.randint(-128, 128, (2, 4, 6, 8)).to(torch.int8)
+    low = tosaic.lower(exported(call, x), target="TOSA-1.0+INT")
+    assert [order for _, order in moves(low)] == [(0, 2, 3, 1), (0, 1, 2, 3)]
+    np.testing.assert_allclose(low.run(x), call(x).numpy(), atol=1)
+
+
+def test_all_readers_of_a_value_count_not_only_the_first() -> None:
+    pool = nn.MaxPool2d(2)
+    low = lowered(lambda x: pool(x).sum((1, 2, 3)) + pool(x.relu()).sum((1, 2, 3)) + x.flatten(1).amax(1), X)
+    assert len(moves(low)) == 1
+
+
+def test_a_pad_keeps_the_order() -> None:
+    conv = nn.Conv2d(4, 4, 3)
+    low = lowered(lambda x: conv(F.pad(conv(x), (1, 1, 1, 1), value=0.5)).sum((1, 2, 3)), X)
+    assert len(moves(low)) == 1
+
+
+def test_a_clone_keeps_the_order_whatever_format_it_asks_for() -> None:
+    conv = nn.Conv2d(4, 4, 3)
+    for form in (torch.contiguous_format, torch.channels_last, torch.preserve_format):
+        low = lowered(lambda x, f=form: conv(conv(x).clone(memory_format=f)).sum((1, 2, 3)), X)
+        assert len(moves(low)) == 1
+
+
+def test_a_reduction_that_drops_its_axes_keeps_the_order_of_the_others() -> None:
+    conv = nn.Conv2d(4, 4, 3)
+    assert moves(lowered(lambda x: conv(x).amax((2, 3)), X)) == [("args_0", (0, 2, 3, 1))]
+    low = lowered(lambda x: conv(x).amax(2).permute(0, 2, 1).contiguous(), X)
+    assert moves(low) == [("args_0", (0, 2, 3, 1))]
+
+
+def test_a_network_traced_with_channels_last_inputs_has_no_transposes() -> None:
+    network = nn.Sequential(
+        nn.Conv2d(4, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2)
+    ).eval()
+    assert moves(lowered(network, X.to(memory_format=torch.channels_last))) == []
+
+
+def test_a_permute_and_a_reshape_to_rank_5_behind_a_convolution_are_right() -> None:
+    conv = nn.Conv2d(4, 6, 1)
+    low = lowered(lambda x: F.relu(conv(x)).permute(0, 2, 3, 1).reshape(2, 3, 2, 8, 6).contiguous(), X)
+    assert moves(low) == [("args_0", (0, 2, 3, 1))]
+    torn = lowered(lambda x: F.relu(conv(x)).permute(0, 3, 1, 2).reshape(2, 4, 2, 6, 6), X)
+    assert len(moves(torn)) >= 2
+
+
+def test_attributes_count_logical_axes_in_any_order() -> None:
+    conv = nn.Conv2d(4, 4, 1)
+    for call in (
+        lambda x: torch.cat([conv(x), x.relu()], 1),
+        lambda x: conv(x).softmax(1),
+        lambda x: conv(x).flip(2),
+        lambda x: conv(x)[:, 1:3, ::2],
+        lambda x: conv(x).amax(1, keepdim=True),
+        lambda x: torch.index_select(conv(x), 1, torch.tensor([2, 0])),
+    ):
+        lowered(lambda x, f=call: conv(f(x)) if f(x).shape[1] == 4 else f(x), X)
+
+
+# ---- strides that tell nothing ----
+
+SHAPES = [(3, 1, 4, 5), (2, 3, 1, 1), (3, 1, 3, 3), (8, 1, 3, 3)]
+
+
+def patterns(shape: tuple[int, ...]) -> list[torch.Tensor]:
+    """The same elements with every pattern of strides that torch gives a dense tensor."""
+    base = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    seen: dict[tuple[int, ...], torch.Tensor] = {}
+    for order in permutations(range(len(shape))):
+        inverse = tuple(int(i) for i in np.argsort(order))
+        laid = base.permute(order).contiguous().permute(inverse)
+        seen.setdefault(laid.stride(), laid)
+        for axis in (i for i, extent in enumerate(shape) if extent == 1):
+            strides = list(laid.stride())
+            strides[axis] = 1
+            odd = laid.as_strided(shape, strides)
+            seen.setdefault(odd.stride(), odd)
+    return list(seen.values())
+
+
+def significant(shape: tuple[int, ...], order: tuple[int, ...]) -> list[int]:
+    return [axis for axis in order if shape[axis] != 1]
+
+
+USES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "clone": lambda x: x.clone() + 1,
+    "pad": lambda x: F.pad(x, (1, 0, 0, 1)),
+    "mean": lambda x: x.mean(1),
+    "cat": lambda x: torch.cat([x, x * 2], 1),
+    "reshape": lambda x: x.reshape(x.shape[0], -1) * 2,
+    "pool": lambda x: F.max_pool2d(x, 1),
+}
+
+
+@pytest.mark.parametrize("use", sorted(USES))
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_an_input_of_any_strides_gives_the_same_program_but_for_its_border(
+    shape: tuple[int, ...], use: str
+) -> None:
+    programs: dict[tuple[int, ...], set[bytes]] = {}
+    for x in patterns(shape):
+        low = lowered(USES[use], x)
+        border = tuple(significant(shape, low.io.inputs[0].dim_order))
+        result = low.io.outputs[0]
+        programs.setdefault((*border, *significant(result.shape, result.dim_order)), set()).add(
+            low.to_bytes(locations=False)
+        )
+        is_one = significant(shape, (0, 2, 3, 1)) == sorted(significant(shape, (0, 2, 3, 1)))
+        assert (low.layout.ambiguous[:1] == ("args_0",)) is is_one
+    assert all(len(alike) == 1 for alike in programs.values())
+
+
+@pytest.mark.parametrize("use", sorted(USES))
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_a_constant_of_any_strides_gives_the_same_program(shape: tuple[int, ...], use: str) -> None:
+    programs: dict[tuple[int, ...], set[bytes]] = {}  # by the order of torch's result, which may follow
+    for constant in patterns(shape):
+        low = lowered(lambda x, c=constant: USES[use](x * c), torch.ones(shape))
+        programs.setdefault(low.io.outputs[0].dim_order, set()).add(low.to_bytes(locations=False))
+    assert all(len(alike) == 1 for alike in programs.values())
+
+
+@pytest.mark.parametrize("shape", [(3, 1, 3, 3), (8, 1, 3, 3), (4, 2, 1, 1)], ids=str)
+def test_a_weight_of_any_strides_gives_the_same_program(shape: tuple[int, ...]) -> None:
+    x = torch.randn(1, shape[1], 6, 6)
+    depthwise = torch.randn(1, shape[0], 6, 6)
+    for image, groups in ((x, 1), (depthwise, shape[0])):
+        if groups > 1 and shape[1] != 1:
+            continue
+        programs = set()
+        for weight in patterns(shape):
+            call = lambda v, w=weight, g=groups: F.conv2d(v, w, groups=g).sum((2, 3))  # noqa: E731
+            programs.add(lowered(call, image).to_bytes(locations=False))
+        assert len(programs) == 1
+
+
+def test_the_report_names_each_ambiguous_border() -> None:
+    low = lowered(lambda x, y: F.max_pool2d(x, 1) * y, torch.randn(2, 1, 4, 5), torch.randn(2, 3, 4, 5))
+    assert low.layout.ambiguous == ("args_0",)
+    assert "ambiguous   args_0: row-major and channels last are one" in low.layout.report().text
