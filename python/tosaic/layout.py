@@ -128,6 +128,7 @@ def layout_of(graph: _core.Graph, *, objective: str = "bytes") -> Layout:
             got="a graph at stage tosa",
         )
     plan = _core.plan_layout(graph, objective=objective)
+    ports: list[Any] = [*graph.inputs, *graph.outputs]
     return Layout(
         objective=objective,
         transposes=tuple(_transpose(row) for row in plan["transposes"]),
@@ -135,7 +136,7 @@ def layout_of(graph: _core.Graph, *, objective: str = "bytes") -> Layout:
         cost=plan["cost"],
         bound=plan["bound"],
         orders={value.name: order for value, order in zip(graph.values, plan["orders"], strict=True)},
-        ambiguous=tuple(port.path for port in (*graph.inputs, *graph.outputs) if _is_ambiguous(port.shape)),
+        ambiguous=tuple(port.path for port in ports if _is_ambiguous(port.shape)),
     )
 
 

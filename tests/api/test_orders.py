@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.ao.quantization.fx._decomposed  # registers quantized_decomposed
 import tosaic
 from torch import nn
 
@@ -127,3 +128,33 @@ def test_strides_of_extents_of_1_show_nothing() -> None:
 def test_what_no_border_has_is_refused_by_name(orders: dict[str, Any], text: str) -> None:
     with pytest.raises(tosaic.InvalidGraph, match=text):
         tosaic.lower(exported(), orders=orders)
+
+
+@pytest.mark.parametrize("form", ["nhwc", "channels_last"])
+def test_integers_at_the_border_lie_as_declared(form: str) -> None:
+    Q = torch.ops.quantized_decomposed
+    weight = torch.randint(-127, 128, (4, 3, 3, 3)).to(torch.int8)
+
+    class Quantized(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = Q.dequantize_per_tensor(
+                Q.quantize_per_tensor(x, 0.02, 3, -128, 127, torch.int8), 0.02, 3, -128, 127, torch.int8
+            )
+            kernel = Q.dequantize_per_tensor(weight, 0.01, 0, -127, 127, torch.int8)
+            y = Q.quantize_per_tensor(nn.functional.conv2d(x, kernel), 0.05, 1, -128, 127, torch.int8)
+            return Q.dequantize_per_tensor(y, 0.05, 1, -128, 127, torch.int8)
+
+    program = torch.export.export(Quantized().eval(), (X,), strict=False)
+    orders = {"inputs": form, "outputs": form}
+    low = tosaic.lower(
+        program, target="TOSA-1.0+INT", io={"inputs": "int8", "outputs": "int8"}, orders=orders
+    )
+    assert transposes(low) == 0
+    plain = tosaic.lower(program, target="TOSA-1.0+INT", io={"inputs": "int8", "outputs": "int8"})
+    given = torch.randint(-128, 128, X.shape).to(torch.int8)
+    expected = plain.run(given)
+    last = given.to(memory_format=torch.channels_last)
+    if form == "nhwc":
+        assert np.array_equal(low.run(last.permute(0, 2, 3, 1)), expected.transpose(0, 2, 3, 1))
+    else:
+        assert np.array_equal(low.run(last), expected)
