@@ -73,7 +73,7 @@ ValueId strided_slice(Legalizer& l, ValueId x, std::size_t axis, const SliceAttr
 
 Physical slice(Legalizer& l) {
   const auto& attrs = l.attrs<SliceAttrs>();
-  const DimOrder order = l.order_of(0);
+  const DimOrder order = l.planned_order();
   const std::size_t axis = physical_axis(order, l.result_type().rank(), attrs.axis);
   return {strided_slice(l, l.operand(0, order), axis, attrs), order};
 }
@@ -83,7 +83,7 @@ ValueId reversed(Legalizer& l, ValueId x, std::size_t axis) {
 }
 
 Physical flip(Legalizer& l) {
-  const DimOrder order = l.order_of(0);
+  const DimOrder order = l.planned_order();
   ValueId x = l.operand(0, order);
   for (const std::int64_t axis : l.attrs<AxesAttrs>().axes)
     x = reversed(l, x, physical_axis(order, l.type(x).rank(), axis));
@@ -116,7 +116,7 @@ ValueId pad_axis(Legalizer& l, ValueId x, std::size_t axis, std::int64_t before,
 
 Physical pad(Legalizer& l) {
   const auto& attrs = l.attrs<PadAttrs>();
-  const DimOrder order = l.order_of(0);
+  const DimOrder order = l.planned_order();
   ValueId x = l.operand(0, order);
   Dims before = physical_dims(attrs.before, order), after = physical_dims(attrs.after, order);
   for (std::size_t i = 0; i < before.size(); ++i) {  // negative pads cut
