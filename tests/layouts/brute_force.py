@@ -19,33 +19,61 @@ def _in_memory(shape: tuple[int, ...], order: Order) -> Order:
 
 
 def cost_of(graph: _core.Graph, ways: tuple[Way, ...]) -> tuple[int, int]:
-    """Bytes and number of transposes: each value once for every other order that is read."""
+    """Bytes and number of transposes: data once for each other order that any view of it is read in."""
     made: dict[str, Order] = {}
     shapes = {value.name: tuple(value.shape) for value in graph.values}
-    sizes = {name: _BYTES * prod(shape) for name, shape in shapes.items()}
+    views = _views(graph)
     wanted: dict[str, set[Order]] = {name: set() for name in shapes}
+
+    def read(name: str, order: Order) -> None:
+        data, axes = views[name]
+        wanted[data].add(_in_memory(shapes[data], tuple(axes[axis] for axis in order)))
+
     for port in graph.inputs:
         made[port.name] = _in_memory(port.shape, port.dim_order)
     for node, (operands, results) in zip(graph.nodes, ways, strict=True):
+        if node.op == "permute":
+            continue
         for value, order in zip(node.operands, operands, strict=True):
             if value is not None and order is not None:
-                wanted[value.name].add(_in_memory(shapes[value.name], order))
+                read(value.name, order)
         for value, order in zip(node.results, results, strict=True):
             made[value.name] = _in_memory(shapes[value.name], order)
     for port in graph.outputs:
-        wanted[port.value.name].add(_in_memory(port.shape, port.dim_order))
+        read(port.value.name, port.dim_order)
     transposes = [(name, len(wanted[name] - {order})) for name, order in made.items()]
-    return sum(sizes[name] * count for name, count in transposes), sum(count for _, count in transposes)
+    size = sum(_BYTES * prod(shapes[name]) * count for name, count in transposes)
+    return size, sum(count for _, count in transposes)
+
+
+def _views(graph: _core.Graph) -> dict[str, tuple[str, Order]]:
+    """Of each value, the data that it shows, and which axis of that each of its axes is."""
+    out = {value.name: (value.name, tuple(range(len(value.shape)))) for value in graph.values}
+    for node in graph.nodes:
+        if node.op == "permute":
+            (operand,) = node.operands
+            assert operand is not None
+            data, axes = out[operand.name]
+            out[node.results[0].name] = (data, tuple(axes[axis] for axis in node.attrs["perm"]))
+    return out
+
+
+def _choices(graph: _core.Graph) -> list[list[Way]]:
+    """A permute has none."""
+    return [
+        ways[:1] if node.op == "permute" else ways
+        for node, ways in zip(graph.nodes, _core.layout_choices(graph), strict=True)
+    ]
 
 
 def number_of_choices(graph: _core.Graph) -> int:
     """How many there are to try."""
     count = 1
-    for ways in _core.layout_choices(graph):
+    for ways in _choices(graph):
         count *= len(ways)
     return count
 
 
 def least_cost(graph: _core.Graph) -> tuple[int, int]:
     """The least bytes, then the fewest transposes."""
-    return min(cost_of(graph, ways) for ways in product(*_core.layout_choices(graph)))
+    return min(cost_of(graph, ways) for ways in product(*_choices(graph)))

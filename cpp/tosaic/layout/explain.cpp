@@ -5,6 +5,7 @@
 #include <set>
 
 #include "tosaic/layout/order.h"
+#include "tosaic/layout/views.h"
 
 namespace tosaic::layout {
 namespace {
@@ -98,7 +99,12 @@ class Region {
   // Whoever reads it in this order.
   void read(ValueId value, const DimOrder& order) {
     for (const std::uint32_t n : readers_[value.index()]) {
-      const std::span<const ValueId> operands = graph_.operands(graph_.nodes()[n]);
+      const Node& node = graph_.nodes()[n];
+      if (makes_view(graph_, node)) {
+        read(graph_.result(node), relabelled(order, Graph::attrs<PermuteAttrs>(node).perm));
+        continue;
+      }
+      const std::span<const ValueId> operands = graph_.operands(node);
       for (std::size_t i = 0; i < operands.size(); ++i)
         if (operands[i] == value && is_alike(value, plan_.ways[n].operands[i], order)) visit(n);
     }

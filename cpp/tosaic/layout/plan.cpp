@@ -10,6 +10,7 @@
 #include "tosaic/base/work.h"
 #include "tosaic/layout/order.h"
 #include "tosaic/layout/solve.h"
+#include "tosaic/layout/views.h"
 
 namespace tosaic::layout {
 namespace {
@@ -138,8 +139,13 @@ class Choices {
 // The graph as a problem. Variables: the nodes, then the inputs, then the outputs, these two with one state.
 class Statement {
  public:
-  Statement(const Graph& graph, const std::vector<std::vector<Way>>& ways, Objective objective)
-      : graph_(graph), ways_(ways), tensor_of_(graph.values().size()), labels_(graph.values().size()) {
+  Statement(const Graph& graph, const std::vector<View>& views, const std::vector<std::vector<Way>>& ways,
+            Objective objective)
+      : graph_(graph),
+        views_(views),
+        ways_(ways),
+        tensor_of_(graph.values().size()),
+        labels_(graph.values().size()) {
     const std::size_t nodes = graph.nodes().size();
     for (const std::vector<Way>& each : ways)
       problem.states.push_back(static_cast<std::uint32_t>(each.size()));
@@ -170,6 +176,7 @@ class Statement {
  private:
   void state_node(std::uint32_t n) {
     const Node& node = graph_.nodes()[n];
+    if (makes_view(graph_, node)) return;
     const std::span<const ValueId> operands = graph_.operands(node);
     for (std::size_t i = 0; i < operands.size(); ++i) {
       if (!operands[i].valid()) continue;
@@ -185,9 +192,11 @@ class Statement {
     }
   }
 
-  std::uint8_t label(ValueId value, const DimOrder& order) {
-    std::vector<DimOrder>& known = labels_[value.index()];
-    const Shape& shape = graph_.type(value).shape;
+  std::uint8_t label(ValueId value, const DimOrder& of_value) {
+    const View& view = views_[value.index()];
+    const DimOrder order = view.of == value ? of_value : view.of_data(of_value);
+    std::vector<DimOrder>& known = labels_[view.of.index()];
+    const Shape& shape = graph_.type(view.of).shape;
     for (std::size_t k = 0; k < known.size(); ++k)
       if (same_in_memory(shape, known[k], order)) return static_cast<std::uint8_t>(k);
     if (known.size() == 256)
@@ -204,11 +213,12 @@ class Statement {
   }
 
   void read(ValueId value, Access access) {
-    if (const std::optional<std::uint32_t>& tensor = tensor_of_[value.index()])
+    if (const std::optional<std::uint32_t>& tensor = tensor_of_[views_[value.index()].of.index()])
       problem.tensors[*tensor].read.push_back(std::move(access));
   }
 
   const Graph& graph_;
+  const std::vector<View>& views_;
   const std::vector<std::vector<Way>>& ways_;
   std::vector<bool> movable_;  // by tensor
   std::vector<std::optional<std::uint32_t>> tensor_of_;
@@ -246,7 +256,8 @@ LayoutPlan plan_layout(const Graph& graph, Objective objective) {
   };
   PlanSeconds seconds;
   std::vector<std::vector<Way>> ways = choices_of(graph);
-  Statement statement(graph, ways, objective);
+  const std::vector<View> views = views_of(graph);
+  Statement statement(graph, views, ways, objective);
   seconds.state = lap();
   Solution solution = solve(statement.problem);
   seconds.solve = lap();
@@ -255,9 +266,14 @@ LayoutPlan plan_layout(const Graph& graph, Objective objective) {
   for (const Input& input : graph.inputs()) plan.order[input.value.index()] = input.border.order;
   for (std::uint32_t n = 0; n < graph.nodes().size(); ++n) {
     const Node& node = graph.nodes()[n];
-    plan.ways.push_back(std::move(ways[n][solution.state[n]]));
+    Way way = std::move(ways[n][solution.state[n]]);
+    if (makes_view(graph, node)) {
+      const DimOrder& from = plan.order[graph.operands(node)[0].index()];
+      way = {{from}, {relabelled(from, Graph::attrs<PermuteAttrs>(node).perm)}};
+    }
     for (std::uint32_t r = 0; r < node.result_count; ++r)
-      plan.order[graph.result(node, r).index()] = plan.ways.back().results[r];
+      plan.order[graph.result(node, r).index()] = way.results[r];
+    plan.ways.push_back(std::move(way));
   }
   note_transposes(graph, statement, solution.state, plan);
   plan.cost = solution.cost;

@@ -2,9 +2,9 @@
 //
 // A node computes in one of its ways (ways.h). Those it may choose among are the ones that its neighbours'
 // orders lead to, starting at the borders and at operators with needs of their own. A value is made in the
-// order of its producer's way and transposed once for each other order that is read, whoever reads it;
-// constants cost nothing, since they are transposed ahead. Among these choices the plan is minimal, and
-// carries a certificate of it that `proven_bound` checks.
+// order of its producer's way and transposed once for each other order that is read, whoever reads it and by
+// whichever view (views.h); constants cost nothing, since they are transposed ahead. Among these choices the
+// plan is minimal, and carries a certificate of it that `proven_bound` checks.
 #pragma once
 
 #include <cstdint>

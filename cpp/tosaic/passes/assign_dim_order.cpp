@@ -10,6 +10,7 @@
 
 #include "tosaic/layout/order.h"
 #include "tosaic/layout/plan.h"
+#include "tosaic/layout/views.h"
 #include "tosaic/passes/pass.h"
 
 namespace tosaic::passes {
@@ -25,7 +26,11 @@ bool is_planned(const Graph& graph) {
 class Carrying {
  public:
   Carrying(const Graph& graph, const layout::LayoutPlan& plan)
-      : graph_(graph), plan_(plan), map_(graph.values().size()), reordered_(graph.values().size()) {
+      : graph_(graph),
+        plan_(plan),
+        views_(layout::views_of(graph)),
+        map_(graph.values().size()),
+        reordered_(graph.values().size()) {
     out_.name = graph.name;
     out_.stage = graph.stage;
     for (const layout::Transpose& each : plan.transposes)
@@ -81,6 +86,7 @@ class Carrying {
       if (!each.id.valid()) each.id = cloned(value, each.order, origin);
       return each.id;
     }
+    if (views_[value.index()].of != value) return viewed(value, order, origin);
     throw InternalError({.where = "assign-dim-order", .what = "an order that the plan lacks"});
   }
 
@@ -91,6 +97,18 @@ class Carrying {
     const NodeId clone = out_.add_node(Op::kClone, share(attrs), std::span(&map_[value.index()], 1),
                                        std::span(&type, 1), origin, graph_.value(value).name + ".order");
     return out_.result(out_.node(clone));
+  }
+
+  // The view of its data in another order.
+  ValueId viewed(ValueId value, const DimOrder& order, const OriginRef& origin) {
+    const layout::View& view = views_[value.index()];
+    const ValueId data = in_order(view.of, view.of_data(order), origin);
+    TensorType type = graph_.type(value);
+    type.order = order;
+    const NodeId made = out_.add_node(Op::kPermute, share(PermuteAttrs{view.axes}), std::span(&data, 1),
+                                      std::span(&type, 1), origin, graph_.value(value).name + ".view");
+    reordered_[value.index()].push_back({order, out_.result(out_.node(made))});
+    return reordered_[value.index()].back().id;
   }
 
   ValueId constant(ValueId value) {
@@ -104,6 +122,7 @@ class Carrying {
 
   const Graph& graph_;
   const layout::LayoutPlan& plan_;
+  std::vector<layout::View> views_;
   Graph out_;
   std::vector<ValueId> map_;
   std::vector<std::vector<Reordered>> reordered_;
