@@ -170,9 +170,12 @@ void verify_array(const BorderForm& form, const Border& border, const ArrayView&
          .expected = "strides of " + to_string(dense_strides(array.dtype, array.shape)) + " bytes",
          .got = to_string(array.strides),
          .hint = "A channels-last array of the logical shape must be permuted first"});
+}
+
+void verify_order(const BorderForm& form, const ArrayView& array, const std::string& name) {
   if (!shows(array, form.memory))
     throw LayoutMismatch({.where = "run",
-                          .what = who + " lies in another dim order than was declared",
+                          .what = "input '" + name + "' lies in another dim order than was declared",
                           .expected = to_string(form.memory),
                           .got = to_string(order_shown(array)),
                           .hint = line_that_mends(form.memory)});

@@ -31,6 +31,9 @@ struct BorderForm {
 // strides) are those of `form`. `role` and `name` make the message: "input", "x".
 void verify_array(const BorderForm& form, const Border& border, const ArrayView& array,
                   const std::string& role, const std::string& name);
+// Throws LayoutMismatch if the strides of an input show another order than the border's; strides of parts of
+// a larger array are fine, and axes of extent 1 show nothing.
+void verify_order(const BorderForm& form, const ArrayView& array, const std::string& name);
 
 // The array of the caller in the graph's axes.
 [[nodiscard]] ArrayView in_graph_axes(const BorderForm& form, const ArrayView& array);

@@ -296,6 +296,7 @@ class Session::Impl {
     for (std::size_t k = 0; k < inputs.size(); ++k) {
       const std::uint32_t i = inputs_[k];
       verify_array(input_forms_[i], graph.inputs()[i].border, inputs[k], "input", input_name(i));
+      verify_order(input_forms_[i], inputs[k], input_name(i));
     }
     for (std::size_t k = 0; k < outputs.size(); ++k) {
       const Output& output = graph.outputs()[outputs_[k]];

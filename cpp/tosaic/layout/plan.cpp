@@ -15,7 +15,8 @@
 namespace tosaic::layout {
 namespace {
 
-constexpr std::size_t kMostWays = 8;  // of a node
+constexpr std::size_t kMostWays = 8;                   // of a node
+constexpr std::size_t kWidest = std::size_t{1} << 20;  // entries of a table: 8 ways of 6 nodes, and more
 
 // TOSA has i64 as i32.
 std::int64_t bytes_of(const TensorType& type) {
@@ -259,7 +260,7 @@ LayoutPlan plan_layout(const Graph& graph, Objective objective) {
   const std::vector<View> views = views_of(graph);
   Statement statement(graph, views, ways, objective);
   seconds.state = lap();
-  Solution solution = solve(statement.problem);
+  Solution solution = solve(statement.problem, {.widest = kWidest});
   seconds.solve = lap();
   LayoutPlan plan;
   plan.order.resize(graph.values().size());
