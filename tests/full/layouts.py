@@ -1,9 +1,9 @@
 """Transposes of ours and of ExecuTorch's Arm lowering, on networks and small modules; writes docs/layouts.md.
 
-    python tests/full/layouts.py [--results FOLDER] [--workers W] [NAME ...]
+    python tests/full/layouts.py [--results FOLDER] [--workers W] [--page] [NAME ...]
 
 Networks are taken in float32 and, with the Arm quantizer, in int8; modules in float32. Results are kept in
-the folder, so a run that was stopped goes on. Exit code 1 if ours moves more bytes than theirs, has more
+the folder, so a run that was stopped goes on; `--page` writes the page of those that are known. Exit code 1 if ours moves more bytes than theirs, has more
 transposes when these are counted, or a certificate leaves a gap.
 """
 
@@ -127,8 +127,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("names", nargs="*", default=list(CASES))
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--page", action="store_true")
     options = parser.parse_args(argv)
     quiet()
+    if options.page:
+        known = [kept(options.results, _file(case), SOURCES) for case in CASES]
+        PAGE.write_text(page([Beside(**each) for each in known if each is not None]))
+        return 0
     rows = measured(options.names, workers=options.workers, results=options.results)
     if list(options.names) == list(CASES):
         PAGE.write_text(page(rows))
