@@ -3,8 +3,8 @@
     python tests/full/layouts.py [--results FOLDER] [--workers W] [--page] [NAME ...]
 
 Networks are taken in float32 and, with the Arm quantizer, in int8; modules in float32. Results are kept in
-the folder, so a run that was stopped goes on; `--page` writes the page of those that are known. Exit code 1 if ours moves more bytes than theirs, has more
-transposes when these are counted, or a certificate leaves a gap.
+the folder, so a run that was stopped goes on; `--page` writes the page of what is known. Exit code 1 if ours
+moves more bytes than theirs, has more transposes when these are counted, or a certificate leaves a gap.
 """
 
 from __future__ import annotations
