@@ -16,9 +16,12 @@
 namespace tosaic::passes {
 namespace {
 
+// A clone that changes the order is one of a plan; what torch asks of a clone changes nothing.
 bool is_planned(const Graph& graph) {
   for (const Node& node : graph.nodes())
-    if (node.op == Op::kClone && Graph::attrs<CloneAttrs>(node).order) return true;
+    if (node.op == Op::kClone &&
+        !(graph.type(graph.operands(node)[0]).order == graph.type(graph.result(node)).order))
+      return true;
   return false;
 }
 
