@@ -201,7 +201,7 @@ Real IntegerLowering::within_32_bits(const Real& x) {
 
 // In i32, with the bits of the coarsest channel.
 Real IntegerLowering::rescaled_to_one(const Real& x) {
-  const Real y = type(x.id).dtype == DType::kI48 ? within_32_bits(x) : x;
+  Real y = type(x.id).dtype == DType::kI48 ? within_32_bits(x) : x;
   if (!y.axis && type(y.id).dtype == DType::kI32) return y;
   const double largest = *std::max_element(y.scales.begin(), y.scales.end());
   return rescaled(y, DType::kI32,
