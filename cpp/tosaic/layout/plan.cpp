@@ -60,7 +60,8 @@ DimOrder wanted_at(const Graph& graph, const Output& output) {
 // The ways that each node may choose among.
 class Choices {
  public:
-  explicit Choices(const Graph& graph) : graph_(graph), ways_(graph.nodes().size()) {}
+  explicit Choices(const Graph& graph)
+      : graph_(graph), ways_(graph.nodes().size()), offered_(graph.values().size()) {}
 
   std::vector<std::vector<Way>> run() && {
     for (const Input& input : graph_.inputs()) offer(input.value, input.border.order);
@@ -80,8 +81,13 @@ class Choices {
     DimOrder order;
   };
 
+  // Once for each order, however many read the value in it.
   void offer(ValueId value, const DimOrder& order) {
-    if (graph_.value(value).kind != ValueKind::kConstant) offers_.push_back({value, order});
+    if (graph_.value(value).kind == ValueKind::kConstant) return;
+    std::vector<DimOrder>& known = offered_[value.index()];
+    if (std::find(known.begin(), known.end(), order) != known.end()) return;
+    known.push_back(order);
+    offers_.push_back({value, order});
   }
 
   void drain() {
@@ -134,6 +140,7 @@ class Choices {
 
   const Graph& graph_;
   std::vector<std::vector<Way>> ways_;
+  std::vector<std::vector<DimOrder>> offered_;  // by value
   std::vector<Offer> offers_;
 };
 
