@@ -1,7 +1,6 @@
 #include "tosaic/layout/explain.h"
 
 #include <deque>
-#include <optional>
 #include <set>
 
 #include "tosaic/layout/order.h"
@@ -29,12 +28,7 @@ std::string_view partial_need(Op op) {
 // Walks from one side of a transpose through values that are read as they are made.
 class Region {
  public:
-  Region(const Graph& graph, const LayoutPlan& plan) : graph_(graph), plan_(plan) {
-    readers_.resize(graph.values().size());
-    for (std::uint32_t n = 0; n < graph.nodes().size(); ++n)
-      for (const ValueId id : graph.operands(graph.nodes()[n]))
-        if (id.valid()) readers_[id.index()].push_back(n);
-  }
+  Region(const Graph& graph, const LayoutPlan& plan) : graph_(graph), plan_(plan) {}
 
   std::vector<Demand> behind(const Transpose& at) {
     start();
@@ -76,8 +70,7 @@ class Region {
       }
       for (std::uint32_t r = 0; r < node.result_count; ++r) read(graph_.result(node, r), way.results[r]);
     }
-    found_.insert(found_.end(), views_.begin(),
-                  views_.end());  // where nothing stronger was near, these are why
+    found_.insert(found_.end(), views_.begin(), views_.end());  // why, where nothing stronger is near
     if (found_.size() > kMostDemands) found_.resize(kMostDemands);
     return std::move(found_);
   }
@@ -98,18 +91,19 @@ class Region {
 
   // Whoever reads it in this order.
   void read(ValueId value, const DimOrder& order) {
-    for (const std::uint32_t n : readers_[value.index()]) {
-      const Node& node = graph_.nodes()[n];
+    for (const NodeId user : graph_.users(value)) {
+      const Node& node = graph_.node(user);
       if (makes_view(graph_, node)) {
         read(graph_.result(node), relabelled(order, Graph::attrs<PermuteAttrs>(node).perm));
         continue;
       }
       const std::span<const ValueId> operands = graph_.operands(node);
       for (std::size_t i = 0; i < operands.size(); ++i)
-        if (operands[i] == value && is_alike(value, plan_.ways[n].operands[i], order)) visit(n);
+        if (operands[i] == value && is_alike(value, plan_.ways[user.index()].operands[i], order))
+          visit(user.index());
     }
     for (const Output& output : graph_.outputs())
-      if (output.value == value && is_alike(value, output.border.order, order) &&
+      if (output.value == value && is_alike(value, border_order(graph_, output), order) &&
           found_.size() < kMostDemands)
         found_.push_back(demand_of(output));
   }
@@ -153,7 +147,6 @@ class Region {
 
   const Graph& graph_;
   const LayoutPlan& plan_;
-  std::vector<std::vector<std::uint32_t>> readers_;
   std::set<std::uint32_t> seen_;
   std::deque<std::uint32_t> next_;
   std::vector<Demand> found_, views_;

@@ -91,6 +91,14 @@ DimOrder with_axes(const DimOrder& order, std::size_t rank, const Dims& axes) {
   return completed(sequence, rank);
 }
 
+DimOrder with_innermost(const DimOrder& order, std::size_t rank, std::int64_t axis) {
+  Dims axes;
+  for (const std::int64_t each : order.axes(rank))
+    if (each != axis) axes.push_back(each);
+  axes.push_back(axis);
+  return DimOrder(axes);
+}
+
 DimOrder trailing(const DimOrder& order, std::size_t from, std::size_t rank) {
   const auto dropped = static_cast<std::int64_t>(from - rank);
   Dims axes;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <limits>
 #include <optional>
 #include <utility>
 
@@ -52,11 +51,6 @@ void weigh(Problem& problem, const std::vector<bool>& movable, Objective objecti
     if (!movable[t]) problem.tensors[t].weight = static_cast<Cost>(weighed) + 1;
 }
 
-DimOrder wanted_at(const Graph& graph, const Output& output) {
-  return output.kind == OutputKind::kMutation ? graph.inputs()[output.mutated_input].border.order
-                                              : output.border.order;
-}
-
 // The ways that each node may choose among.
 class Choices {
  public:
@@ -65,7 +59,7 @@ class Choices {
 
   std::vector<std::vector<Way>> run() && {
     for (const Input& input : graph_.inputs()) offer(input.value, input.border.order);
-    for (const Output& output : graph_.outputs()) offer(output.value, wanted_at(graph_, output));
+    for (const Output& output : graph_.outputs()) offer(output.value, border_order(graph_, output));
     for (const Node& node : graph_.nodes())
       if (is_fixed(graph_, node)) add(node, wanted_way(graph_, node));
     drain();
@@ -166,7 +160,7 @@ class Statement {
     for (std::uint32_t o = 0; o < graph.outputs().size(); ++o) {
       const Output& output = graph.outputs()[o];
       const auto variable = static_cast<VariableId>(nodes + graph.inputs().size() + o);
-      read(output.value, {variable, {label(output.value, wanted_at(graph, output))}});
+      read(output.value, {variable, {label(output.value, border_order(graph, output))}});
     }
     weigh(problem, movable_, objective);
   }
@@ -286,9 +280,6 @@ LayoutPlan plan_layout(const Graph& graph, Objective objective) {
   note_transposes(graph, statement, solution.state, plan);
   plan.cost = solution.cost;
   plan.problem = std::move(statement.problem);
-  last = std::chrono::steady_clock::now();
-  plan.bound = proven_bound(plan.problem, solution.certificate);
-  seconds.check = lap();
   plan.seconds = seconds;
   plan.certificate = std::move(solution.certificate);
   return plan;

@@ -25,9 +25,9 @@ struct Transpose {
   std::int64_t bytes = 0;
 };
 
-// Of making a plan: ways and statement, solution, check of the certificate.
+// Of making a plan: ways and statement, solution.
 struct PlanSeconds {
-  double state = 0, solve = 0, check = 0;
+  double state = 0, solve = 0;
 };
 
 struct LayoutPlan {
@@ -35,8 +35,8 @@ struct LayoutPlan {
   std::vector<Way> ways;              // by node index
   std::vector<Transpose> transposes;  // by value, then in the order of their first readers
   std::int64_t bytes = 0;             // of all transposes
-  Cost cost = 0, bound = 0;           // what the objective gives; what was proven that no choice goes below
-  Problem problem;                    // what was solved, for the certificate
+  Cost cost = 0;                      // what the objective gives
+  Problem problem;                    // what was solved; `proven_bound` of both: what no choice goes below
   Certificate certificate;
   PlanSeconds seconds;
 };

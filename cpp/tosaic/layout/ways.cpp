@@ -35,20 +35,6 @@ bool is_uniform_movement(Op op) {
   }
 }
 
-bool is_tosa_reduction(Op op) {
-  switch (op) {  // NOLINT: those with an axis that stays
-    case Op::kTosaReduceAll:
-    case Op::kTosaReduceAny:
-    case Op::kTosaReduceMax:
-    case Op::kTosaReduceMin:
-    case Op::kTosaReduceProduct:
-    case Op::kTosaReduceSum:
-      return true;
-    default:
-      return false;
-  }
-}
-
 Freedom freedom_of(const Graph& graph, const Node& node) {
   if (node.result_count != 1 || !node.regions.empty()) return Freedom::kFixed;
   switch (node.op) {  // NOLINT: the operators with needs of their own
@@ -170,20 +156,11 @@ std::optional<Way> way_of(const Graph& graph, const Node& node, const DimOrder& 
   return std::nullopt;
 }
 
-DimOrder with_innermost(std::size_t rank, std::int64_t last) {
-  Dims axes;
-  for (std::size_t i = 0; i < rank; ++i)
-    if (static_cast<std::int64_t>(i) != last) axes.push_back(static_cast<std::int64_t>(i));
-  axes.push_back(last);
-  return DimOrder(axes);
-}
-
 // (C*M, 1, H, W) as (H, W, C, M); transposed (I, O, H, W) as (O, H, W, I); others channels last.
 DimOrder weight_order(const Graph& graph, const Node& node, const ConvAttrs& attrs) {
   const Shape& weight = shape_of(graph, node, 1);
   if (weight.size() == 4 && attrs.transposed) return DimOrder({1, 2, 3, 0});
-  const std::int64_t in = shape_of(graph, node, 0)[1];
-  const bool depthwise = weight.size() == 4 && attrs.groups == in && in > 1 && weight[0] % in == 0;
+  const bool depthwise = is_depthwise(shape_of(graph, node, 0), weight, attrs);
   return depthwise ? DimOrder({2, 3, 0, 1}) : DimOrder::channels_last(weight.size());
 }
 
@@ -204,11 +181,35 @@ bool tells(const Shape& operand, const Shape& whole) {
 
 }  // namespace
 
+const DimOrder& border_order(const Graph& graph, const Output& output) {
+  return output.kind == OutputKind::kMutation ? graph.inputs()[output.mutated_input].border.order
+                                              : output.border.order;
+}
+
+bool is_tosa_reduction(Op op) {
+  switch (op) {  // NOLINT: those with an axis that stays
+    case Op::kTosaReduceAll:
+    case Op::kTosaReduceAny:
+    case Op::kTosaReduceMax:
+    case Op::kTosaReduceMin:
+    case Op::kTosaReduceProduct:
+    case Op::kTosaReduceSum:
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool is_depthwise(const Shape& input, const Shape& weight, const ConvAttrs& attrs) {
+  return !attrs.transposed && attrs.groups == input[1] && input[1] > 1 && weight[0] % input[1] == 0 &&
+         weight.size() == 4;
+}
+
 Way wanted_way(const Graph& graph, const Node& node) {
   if (freedom_of(graph, node) == Freedom::kSpatial) return spatial_way(graph, node);
   const std::size_t rank = node.result_count == 0 ? 0 : result_rank(graph, node);
   if (const std::optional<std::int64_t> axis = innermost_axis(node); axis && rank > 0)
-    return *uniform_way(graph, node, with_innermost(rank, *axis));
+    return *uniform_way(graph, node, with_innermost({}, rank, *axis));
   return {std::vector<DimOrder>(node.operand_count), std::vector<DimOrder>(node.result_count)};
 }
 

@@ -18,10 +18,18 @@
 
 namespace tosaic::layout {
 
+// The order in which an output is read: of its border, or of the input that it is stored to.
+[[nodiscard]] const DimOrder& border_order(const Graph& graph, const Output& output);
+
 struct Way {
   std::vector<DimOrder> operands;  // absent ones have any
   std::vector<DimOrder> results;
 };
+
+// TOSA's reductions, which stand at stage integer too: along one axis, which stays with extent 1.
+[[nodiscard]] bool is_tosa_reduction(Op op);
+// True if each channel of the input has weights of its own, which TOSA has in (H, W, C, M).
+[[nodiscard]] bool is_depthwise(const Shape& input, const Shape& weight, const ConvAttrs& attrs);
 
 // The way that an operator wants: its own needs, else row-major order.
 [[nodiscard]] Way wanted_way(const Graph& graph, const Node& node);

@@ -48,10 +48,9 @@ class Carrying {
     }
     for (const Node& node : graph_.nodes()) copy(node);
     for (Output output : graph_.outputs()) {
-      const bool mutates = output.kind == OutputKind::kMutation;
       const Node* producer = graph_.producer(output.value);
-      const Border& border = mutates ? graph_.inputs()[output.mutated_input].border : output.border;
-      output.value = in_order(output.value, border.order, producer != nullptr ? producer->origin : nullptr);
+      const DimOrder& order = layout::border_order(graph_, output);
+      output.value = in_order(output.value, order, producer != nullptr ? producer->origin : nullptr);
       out_.add_output(std::move(output));
     }
     return std::move(out_);

@@ -181,16 +181,12 @@ Real quantized_factor(IntegerLowering& l, const Term& term) {
   return {made.id, {unit}, 0, made.range};
 }
 
-Real one_scale(IntegerLowering& l, const Real& x) {
-  return x.axis || l.type(x.id).dtype == DType::kI48 ? l.rescaled_to_one(x) : x;
-}
-
-Term term_of(IntegerLowering& l, const Real& x) { return {one_scale(l, x), {}, l.type(x.id).shape, 1}; }
+Term term_of(IntegerLowering& l, const Real& x) { return {l.rescaled_to_one(x), {}, l.type(x.id).shape, 1}; }
 
 Real multiplied(IntegerLowering& l, const Real& x, const Term& by) {
-  if (by.real) return product(l, one_scale(l, x), *by.real);
+  if (by.real) return product(l, l.rescaled_to_one(x), *by.real);
   if (std::optional<Real> made = scaled(l, x, by)) return std::move(*made);
-  return product(l, one_scale(l, x), quantized_factor(l, by));
+  return product(l, l.rescaled_to_one(x), quantized_factor(l, by));
 }
 
 void require_finite(const Term& term) {

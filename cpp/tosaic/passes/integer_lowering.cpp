@@ -180,10 +180,7 @@ Real IntegerLowering::real_of(ValueId id) {
   return real;
 }
 
-Real IntegerLowering::real_with_one_scale(std::size_t i) {
-  const Real x = real(i);
-  return x.axis || type(x.id).dtype == DType::kI48 ? rescaled_to_one(x) : x;
-}
+Real IntegerLowering::real_with_one_scale(std::size_t i) { return rescaled_to_one(real(i)); }
 
 // Sums of 48 bits, whose multipliers would have 15, less the bits that they may have beyond 30: a power of
 // two is exact.
@@ -199,10 +196,10 @@ Real IntegerLowering::within_32_bits(const Real& x) {
   return out;
 }
 
-// In i32, with the bits of the coarsest channel.
 Real IntegerLowering::rescaled_to_one(const Real& x) {
+  if (!x.axis && type(x.id).dtype != DType::kI48) return x;
   Real y = type(x.id).dtype == DType::kI48 ? within_32_bits(x) : x;
-  if (!y.axis && type(y.id).dtype == DType::kI32) return y;
+  if (!y.axis) return y;
   const double largest = *std::max_element(y.scales.begin(), y.scales.end());
   return rescaled(y, DType::kI32,
                   largest * std::max(1.0, std::ldexp(static_cast<double>(y.magnitude()), -29)));
@@ -244,7 +241,7 @@ std::vector<double> IntegerLowering::numbers(std::size_t i) const {
 
 // A number that somebody reads as a float.
 ValueId IntegerLowering::dequantized(const Real& x, ValueId id) {
-  const Real y = x.axis || type(x.id).dtype == DType::kI48 ? rescaled_to_one(x) : x;
+  const Real y = rescaled_to_one(x);
   const ValueRange limits = *integer_limits(type(y.id).dtype);
   const DequantizeAttrs attrs{DType::kF32, std::nullopt, limits.low,
                               limits.high, {y.scale()},  {y.zero_point}};

@@ -110,8 +110,9 @@ class IntegerLowering {
   // By multiplier and shift to another dtype, scale and zero point. Values that the multiplier is not defined
   // for are bounded first where they saturate anyway. The result's range is exact.
   Real rescaled(const Real& x, DType dtype, double scale, std::int64_t zero_point = 0);
-  // Sums by channel in i32 and one scale.
+  // In one scale and at most 32 bits: numbers by channel with the bits of the coarsest.
   [[nodiscard]] Real rescaled_to_one(const Real& x);
+  // Sums of 48 bits, by a power of two.
   [[nodiscard]] Real within_32_bits(const Real& x);
   // i32 less the zero point, same scale.
   Real widened(const Real& x);

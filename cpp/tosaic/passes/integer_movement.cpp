@@ -32,7 +32,6 @@ QParams common_parameters(IntegerLowering& l, const std::vector<std::size_t>& nu
       continue;
     }
     const Real x = l.real_with_one_scale(i);
-    if (l.type(x.id).dtype == DType::kI48) throw NoIntegerForm("its operand has 48 bits");
     const QParams own = l.parameters(x);
     equal = equal && (!common || *common == own);
     common = own;

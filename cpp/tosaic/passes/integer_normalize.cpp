@@ -27,7 +27,6 @@ std::int64_t extent(const IntegerLowering& l, ValueId x, std::int64_t axis) {
 Real below(IntegerLowering& l, const Real& x, ValueId top) {
   IntegerMath m(l);
   Real out = x;
-  if (l.type(x.id).dtype == DType::kI48) throw NoIntegerForm("its operand has 48 bits");
   out.id = m.sub(l.cast(x.id, DType::kI32), l.cast(top, DType::kI32));  // zero points cancel
   out.zero_point = 0;
   out.range = {x.range.low - x.range.high, 0};

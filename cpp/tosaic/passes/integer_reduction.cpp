@@ -154,7 +154,7 @@ Lowered integer_avg_pool(IntegerLowering& l) {
   }
   // sum * (least / count), as products of 30 bits each.
   constexpr int kBits = 30;
-  const Real small = l.type(sums.id).dtype == DType::kI48 ? l.rescaled_to_one(sums) : sums;
+  const Real small = l.rescaled_to_one(sums);
   std::vector<std::int64_t> factors;
   for (const std::int64_t count : counts)
     factors.push_back(

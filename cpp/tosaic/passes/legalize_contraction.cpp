@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "tosaic/layout/ways.h"
 #include "tosaic/passes/legalizer.h"
 
 namespace tosaic::passes {
@@ -46,11 +47,6 @@ Site site_of(const Legalizer& l) {
 ValueId bias_or_zero(Legalizer& l, ValueId x) {
   const DType dtype = l.type(x).dtype;
   return l.has(2) ? l.operand(2) : l.zero_bias(is_float(dtype) ? dtype : l.result_type().dtype);
-}
-
-bool is_depthwise(const Legalizer& l, const ConvAttrs& attrs) {
-  const std::int64_t in = l.logical_type(0).shape[1], out = l.logical_type(1).shape[0];
-  return !attrs.transposed && attrs.groups == in && in > 1 && out % in == 0 && l.logical_type(1).rank() == 4;
 }
 
 // (C*M, 1, H, W) -> (H, W, C, M)
@@ -98,7 +94,7 @@ Physical forward_conv(Legalizer& l, const Site& site) {
   TosaConvAttrs conv{input.pad,      attrs.stride,   attrs.dilation, site.input_zp,
                      site.weight_zp, accumulator(l), false};
   const DimOrder order = DimOrder::channels_last(rank);
-  if (is_depthwise(l, attrs))
+  if (layout::is_depthwise(l.logical_type(0).shape, l.logical_type(1).shape, attrs))
     return {l.emit(Op::kTosaDepthwiseConv2d, conv, {input.value, depthwise_weight(l, attrs.groups), bias}),
             order};
   const Op op = rank == 4 ? Op::kTosaConv2d : Op::kTosaConv3d;

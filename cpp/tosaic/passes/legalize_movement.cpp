@@ -167,11 +167,7 @@ Physical gather_elements(Legalizer& l) {
   const std::size_t rank = index_shape.size();
   if (rank == 0) return {l.operand(0), DimOrder()};
   const std::int64_t axis = l.attrs<AxisAttrs>().axis;
-  Dims axes = Dims::iota(rank);
-  axes.erase(static_cast<std::size_t>(axis));
-  axes.push_back(axis);
-  const bool fits = l.planned_order().axes(rank).back() == axis;
-  const DimOrder order = fits ? l.planned_order() : DimOrder(axes);
+  const DimOrder order = layout::with_innermost(l.planned_order(), rank, axis);
   const Shape positions = physical_dims(index_shape, order);
   Shape size = positions;
   size[rank - 1] = physical_dims(l.logical_type(0).shape, order)[rank - 1];

@@ -12,6 +12,7 @@
 
 #include "tosaic/base/work.h"
 #include "tosaic/layout/order.h"
+#include "tosaic/layout/ways.h"
 #include "tosaic/passes/legalizer.h"
 #include "tosaic/passes/match.h"
 #include "tosaic/passes/pass.h"
@@ -42,34 +43,22 @@ DType border_dtype(DType dtype) {
   return dtype == DType::kI64 ? DType::kI32 : without_sign(dtype);  // the bits: RESCALE knows of the sign
 }
 
-// The same attributes in another order of the axes; none where the operator counts on row-major order.
-std::optional<Attrs> reduction_in_order(const Legalizer& l, const DimOrder& order) {
+// The attributes of a reduction, its axis counted in another order.
+Attrs reduction_in_order(const Legalizer& l, const DimOrder& order) {
   Attrs attrs = *l.node().attrs;
-  const std::size_t rank = l.result_type().rank();
-  const auto place = [&](std::int64_t& axis) {
-    axis = static_cast<std::int64_t>(physical_axis(order, rank, axis));
-  };
-  switch (l.node().op) {  // NOLINT: the reductions
-    case Op::kTosaReduceMax:
-    case Op::kTosaReduceMin:
-      place(std::get<TosaAxisNanAttrs>(attrs).axis);
-      return attrs;
-    case Op::kTosaReduceAll:
-    case Op::kTosaReduceAny:
-    case Op::kTosaReduceProduct:
-    case Op::kTosaReduceSum:
-      place(std::get<AxisAttrs>(attrs).axis);
-      return attrs;
-    default:
-      return std::nullopt;
-  }
+  auto* const with_nan = std::get_if<TosaAxisNanAttrs>(&attrs);
+  std::int64_t& axis = with_nan != nullptr ? with_nan->axis : std::get<AxisAttrs>(attrs).axis;
+  axis = static_cast<std::int64_t>(physical_axis(order, l.result_type().rank(), axis));
+  return attrs;
 }
 
 // A TOSA operator at stage integer, over values of one rank each: elementwise and reductions in the planned
 // order, otherwise in the order that its axes are counted in.
 Physical keep_tosa(Legalizer& l) {
-  if (const std::optional<Attrs> reduction = reduction_in_order(l, l.planned_order()))
-    return {l.emit(l.node().op, *reduction, {l.operand(0, l.planned_order())}), l.planned_order()};
+  if (layout::is_tosa_reduction(l.node().op)) {
+    const DimOrder& order = l.planned_order();
+    return {l.emit(l.node().op, reduction_in_order(l, order), {l.operand(0, order)}), order};
+  }
   const bool elementwise = info(l.node().op).has(kElementwise);
   const DimOrder order = elementwise ? l.planned_order() : DimOrder();
   const std::size_t rank = l.result_type().rank();
@@ -86,14 +75,7 @@ Physical keep_tosa(Legalizer& l) {
 Physical legalize_rescale(Legalizer& l) {
   const auto& attrs = l.attrs<RescaleAttrs>();
   DimOrder order = l.planned_order();
-  const std::size_t rank = l.result_type().rank();
-  if (attrs.axis && physical_axis(order, rank, *attrs.axis) + 1 != rank) {
-    Dims axes;
-    for (const std::int64_t axis : order.axes(rank))
-      if (axis != *attrs.axis) axes.push_back(axis);
-    axes.push_back(*attrs.axis);
-    order = DimOrder(axes);
-  }
+  if (attrs.axis) order = layout::with_innermost(order, l.result_type().rank(), *attrs.axis);
   return {l.emit(Op::kTosaRescale, attrs.rescale, {l.operand(0, order)}), order};
 }
 
@@ -481,9 +463,7 @@ void Legalizer::add_outputs() {
   for (const Output& output : source_.outputs()) {
     node_ = source_.producer(output.value);
     const TensorType& type = source_.type(output.value);
-    const DimOrder wanted = output.kind == OutputKind::kMutation
-                                ? source_.type(source_.inputs()[output.mutated_input].value).order
-                                : output.border.order;
+    const DimOrder& wanted = layout::border_order(source_, output);
     Output copy = output;
     copy.value = in_order(output.value, wanted);
     copy.border.order = wanted;
