@@ -44,8 +44,9 @@ void bind_layout(py::module_& m);
 [[nodiscard]] py::tuple to_tuple(const Dims& dims);
 // Any sequence of Python integers; throws InvalidGraph for anything else (symbolic sizes).
 [[nodiscard]] Dims to_dims(py::handle sequence);
-// "bytes" or "count"; throws InvalidGraph for anything else.
-[[nodiscard]] layout::Objective objective_of(const std::string& name);
+// "bytes", "count" or a callable (name, shape, dtype, bytes) -> cost of transposing that value, which any
+// thread may call; throws InvalidGraph for anything else.
+[[nodiscard]] layout::Objective objective_of(const py::object& objective);
 // A name ("f32") or the position of the dtype in `DTYPES`.
 [[nodiscard]] DType to_dtype(py::handle value);
 

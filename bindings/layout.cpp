@@ -81,6 +81,7 @@ py::dict to_python(const Graph& graph, const layout::LayoutPlan& plan, const Che
     row["from"] = axes_of(graph, each.value, each.from);
     row["to"] = axes_of(graph, each.value, each.to);
     row["bytes"] = each.bytes;
+    row["cost"] = each.cost;
     const layout::Explanation& why = explained[static_cast<std::size_t>(&each - plan.transposes.data())];
     row["made_by"] = to_python(why.made);
     row["read_by"] = to_python(why.read);
@@ -99,13 +100,26 @@ py::dict to_python(const Graph& graph, const layout::LayoutPlan& plan, const Che
 
 }  // namespace
 
-layout::Objective objective_of(const std::string& name) {
-  if (name == "bytes") return layout::Objective::kBytes;
-  if (name == "count") return layout::Objective::kCount;
-  throw InvalidGraph({.where = "layout",
-                      .what = "unknown objective",
-                      .expected = "bytes or count",
-                      .got = "'" + name + "'"});
+layout::Objective objective_of(const py::object& objective) {
+  if (py::isinstance<py::str>(objective)) {
+    const auto name = objective.cast<std::string>();
+    if (name == "bytes") return layout::Measure::kBytes;
+    if (name == "count") return layout::Measure::kCount;
+  }
+  if (PyCallable_Check(objective.ptr()) == 0)
+    throw InvalidGraph({.where = "layout",
+                        .what = "unknown objective",
+                        .expected = "'bytes', 'count' or a function that gives the cost of a transpose",
+                        .got = py::repr(objective).cast<std::string>()});
+  const std::shared_ptr<const void> held = owned(objective);
+  return [held](const Graph& graph, ValueId value) {
+    const py::gil_scoped_acquire gil;
+    const TensorType& type = graph.type(value);
+    const py::object cost = (*static_cast<const py::object*>(held.get()))(
+        graph.value(value).name, to_tuple(type.shape), std::string(to_string(type.dtype)),
+        layout::bytes_of(type));
+    return cost.cast<std::int64_t>();
+  };
 }
 
 void bind_layout(py::module_& m) {
@@ -113,7 +127,7 @@ void bind_layout(py::module_& m) {
         "The ways that each node may compute in: (orders of its operands, orders of its results).");
   m.def(
       "plan_layout",
-      [](const SharedGraph& graph, const std::string& objective) {
+      [](const SharedGraph& graph, const py::object& objective) {
         const layout::Objective what = objective_of(objective);
         layout::LayoutPlan plan;
         Checked checked;

@@ -65,7 +65,7 @@ std::vector<std::optional<pipeline::BorderOrder>> orders_of(const py::object& or
 
 pipeline::LowerOptions options_of(const std::string& target, bool verify_each, const py::object& on_change,
                                   const py::object& inputs, const py::object& outputs,
-                                  const std::string& objective = "bytes",
+                                  const py::object& objective = py::str("bytes"),
                                   const py::object& input_orders = py::none(),
                                   const py::object& output_orders = py::none()) {
   pipeline::LowerOptions options;
@@ -178,7 +178,7 @@ void bind_pipeline(py::module_& m) {
   m.def(
       "lower",
       [](const SharedGraph& graph, const std::string& target, bool verify_each, const py::object& on_change,
-         const py::object& inputs, const py::object& outputs, const std::string& objective,
+         const py::object& inputs, const py::object& outputs, const py::object& objective,
          const py::object& input_orders, const py::object& output_orders) {
         const pipeline::LowerOptions options = options_of(target, verify_each, on_change, inputs, outputs,
                                                           objective, input_orders, output_orders);

@@ -14,3 +14,4 @@ def test_no_choice_costs_less_than_the_plan_and_results_stay(start: int) -> None
     assert {seed: each.failures for seed, each in found.items() if each.failures} == {}
     assert sum(each.choices > 1 for each in found.values()) > 20
     assert sum(each.transposes for each in found.values()) > 20
+    assert sum(each.objectives > 1 for each in found.values()) > 3

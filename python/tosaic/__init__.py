@@ -68,6 +68,7 @@ _SUBMODULES = (
     "comparison",
     "demo",
     "fx",
+    "layout",
     "program",
     "reference_model",
     "report",

@@ -1,5 +1,5 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -341,7 +341,10 @@ def run_pass(name: str, graph: Graph) -> Graph: ...
 def layout_choices(
     graph: Graph,
 ) -> list[list[tuple[tuple[tuple[int, ...] | None, ...], tuple[tuple[int, ...], ...]]]]: ...
-def plan_layout(graph: Graph, *, objective: str = ...) -> dict[str, Any]: ...
+
+_Objective: TypeAlias = str | Callable[[str, tuple[int, ...], str, int], int]
+
+def plan_layout(graph: Graph, *, objective: _Objective = ...) -> dict[str, Any]: ...
 def lower(
     graph: Graph,
     *,
@@ -350,7 +353,7 @@ def lower(
     on_change: Callable[[str, Graph], None] | None = ...,
     inputs: str | None = ...,
     outputs: str | None = ...,
-    objective: str = ...,
+    objective: _Objective = ...,
     input_orders: Sequence[tuple[Sequence[int], bool] | None] | None = ...,
     output_orders: Sequence[tuple[Sequence[int], bool] | None] | None = ...,
 ) -> LoweredGraphs: ...

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tosaic import _core
 from tosaic.border_orders import Form, border_orders
+from tosaic.layout import objective_of
 from tosaic.program import CheckResult, Lowered, Problem, Program, dump_to
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tosaic.comparison import Comparison
+    from tosaic.layout import Objective
 
 __all__ = ["check", "compare", "from_exported", "from_graph", "lower", "open_program", "program_of"]
 
@@ -70,7 +72,7 @@ def lower(
     verify: bool = True,
     io: Mapping[str, str] | None = None,
     orders: Mapping[str, Form | Mapping[str | int, Form]] | None = None,
-    objective: Literal["bytes", "count"] = "bytes",
+    objective: Objective = "bytes",
 ) -> Lowered:
     """Lowers a program to one TOSA graph.
 
@@ -99,11 +101,16 @@ def lower(
         ``"traced"``, as the example had it (the default); ``"contiguous"``; ``"channels_last"``, the logical
         shape with the strides of that order; ``"nhwc"``, the physical shape, row-major; or a dim order,
         logical axes outermost first. `Lowered.run` refuses arrays that lie otherwise.
-    objective : {"bytes", "count"}
-        What the layout plan makes least: the bytes that are transposed, or the number of transposes.
+    objective : {"bytes", "count"} or callable
+        What the layout plan makes least: the bytes that are transposed, the number of transposes, or the sum
+        of what a function gives for each transposed value. It is called with a `tosaic.layout.Candidate`
+        (name, shape, dtype, bytes), once for each value, and returns an integer, 0 or more. A value has one
+        cost, whichever orders it is brought from and to. Plans of equal cost: the fewest transposes.
 
     Raises
     ------
+    InvalidGraph
+        An option has no such value, or `objective` gives a cost that is none.
     QuantMismatch
         A border is to be of a dtype that it was not quantized to.
     UnsupportedOp
@@ -132,13 +139,14 @@ def lower(
     start = time.perf_counter()
     on_change = None if dump is None else dump_to(dump)
     declared = border_orders(source.graph, orders)
+    asked: Any = objective_of(objective)
     try:
         lowered = _core.lower(
             source.graph,
             target=target,
             verify_each=verify,
             on_change=on_change,
-            objective=objective,
+            objective=asked,
             input_orders=declared["inputs"],
             output_orders=declared["outputs"],
             **_border_forms(io),
@@ -150,7 +158,7 @@ def lower(
         raise
     _require_io(lowered.tosa, io)
     seconds = time.perf_counter() - start
-    return Lowered(lowered, source, target=target, seconds=seconds, objective=objective)
+    return Lowered(lowered, source, target=target, seconds=seconds, objective=asked)
 
 
 _IO_DTYPES = {"float32": "f32", "int8": "i8", "int16": "i16", "int32": "i32"}

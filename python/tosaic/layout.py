@@ -2,14 +2,100 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 if TYPE_CHECKING:
     from tosaic import _core
     from tosaic.report import Report
 
-__all__ = ["Demand", "Layout", "Transpose", "layout_of"]
+__all__ = ["Candidate", "Demand", "Layout", "Objective", "OwnCost", "Transpose", "layout_of", "objective_of"]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A value that a plan may bring to another order, as a cost function is told of it.
+
+    Attributes
+    ----------
+    value : str
+        Its name in the graph that is planned: canonical operators, decomposed.
+    shape : tuple of int
+        Logical.
+    dtype : str
+        ``"f32"``.
+    bytes : int
+    """
+
+    value: str
+    shape: tuple[int, ...]
+    dtype: str
+    bytes: int
+
+
+Objective: TypeAlias = Literal["bytes", "count"] | Callable[[Candidate], int]
+"""What a layout plan makes least: bytes, the number of transposes, or a cost of the caller's.
+
+The cost belongs to a value: it is paid once for each order that the value is read in and is not made in,
+whoever reads it, and it cannot depend on these orders. Under this the plan is as exact as under bytes, and so
+is its proof. Among plans of one cost the one with the fewest transposes is taken.
+"""
+
+
+class OwnCost:
+    """A caller's cost of transposing a value: asked once for each, checked, and remembered.
+
+    What it answered once it answers again, so that a plan that is shown is the plan that was made.
+
+    Attributes
+    ----------
+    name : str
+        ``cycles()``, of a function ``cycles``.
+
+    Raises
+    ------
+    InvalidGraph
+        From a call: the answer is no integer from 0 to 2**63 - 1.
+    """
+
+    def __init__(self, cost: Callable[[Candidate], int]) -> None:
+        self._cost = cost
+        self._answers: dict[Candidate, int] = {}
+        self.name = f"{getattr(cost, '__name__', type(cost).__name__)}()"
+
+    def __call__(self, value: str, shape: tuple[int, ...], dtype: str, size: int) -> int:
+        """The cost of a value by its name, shape, dtype and bytes."""
+        candidate = Candidate(value, shape, dtype, size)
+        if candidate not in self._answers:
+            self._answers[candidate] = self._checked(candidate, self._cost(candidate))
+        return self._answers[candidate]
+
+    def _checked(self, candidate: Candidate, answer: Any) -> int:
+        try:
+            cost = operator.index(answer)
+        except TypeError:
+            cost = -1
+        if not 0 <= cost < 2**63:
+            from tosaic import _core
+
+            raise _core.make_error(
+                _core.InvalidGraph,
+                where="layout",
+                what=f"{self.name} gives no cost of transposing '{candidate.value}'",
+                expected="an integer from 0 to 2**63 - 1",
+                got=repr(answer),
+                node=candidate.value,
+            )
+        return cost
+
+
+def objective_of(objective: Objective | OwnCost) -> Objective | OwnCost:
+    """The objective as the core takes it: a function is checked and remembers its answers."""
+    if callable(objective) and not isinstance(objective, OwnCost):
+        return OwnCost(objective)
+    return objective
 
 
 @dataclass(frozen=True)
@@ -50,6 +136,8 @@ class Transpose:
         Logical axes, outermost first.
     bytes : int
         Of the value.
+    cost : int
+        What the objective counts it: its bytes, 1, or what the caller's function gave.
     made_by, read_by : tuple of Demand
         The nearest reasons on either side, at most three each.
     """
@@ -58,6 +146,7 @@ class Transpose:
     from_order: tuple[int, ...]
     to_order: tuple[int, ...]
     bytes: int
+    cost: int
     made_by: tuple[Demand, ...]
     read_by: tuple[Demand, ...]
 
@@ -69,13 +158,13 @@ class Layout:
     Attributes
     ----------
     objective : str
-        ``bytes`` or ``count``: what was made least.
+        ``bytes`` or ``count``, or the name of the caller's function, ``cycles()``: what was made least.
     transposes : tuple of Transpose
     bytes : int
         Of all transposes.
     cost, bound : int
-        What the objective gives, in units of its own, and what was proven that no plan goes below. The proof
-        is checked by a function that shares no code with the solver.
+        What the plan costs and what was proven that no plan goes below, in units of the solver's, in which
+        ties count too. The proof is checked by a function that shares no code with the solver.
     orders : dict of str to tuple of int
         The dim order that each value is made in.
     ambiguous : tuple of str
@@ -109,13 +198,20 @@ class Layout:
         return self.report().html_fragment
 
 
-def layout_of(graph: _core.Graph, *, objective: str = "bytes") -> Layout:
+def layout_of(graph: _core.Graph, *, objective: Objective | OwnCost = "bytes") -> Layout:
     """Plans a graph of canonical operators, as lowering does.
+
+    Parameters
+    ----------
+    graph : Graph
+    objective : {"bytes", "count"} or callable
+        As `tosaic.lower` takes it.
 
     Raises
     ------
     InvalidGraph
-        No such objective, or the graph is at stage tosa.
+        No such objective, a cost that is no integer from 0 to 2**63 - 1, costs that add up to 2**60 or more,
+        each counted twice for each order of each reader, or a graph at stage tosa.
     """
     from tosaic import _core
 
@@ -127,10 +223,11 @@ def layout_of(graph: _core.Graph, *, objective: str = "bytes") -> Layout:
             expected="a graph of canonical operators",
             got="a graph at stage tosa",
         )
-    plan = _core.plan_layout(graph, objective=objective)
+    asked: Any = objective_of(objective)
+    plan = _core.plan_layout(graph, objective=asked)
     ports: list[Any] = [*graph.inputs, *graph.outputs]
     return Layout(
-        objective=objective,
+        objective=asked.name if isinstance(asked, OwnCost) else asked,
         transposes=tuple(_transpose(row) for row in plan["transposes"]),
         bytes=plan["bytes"],
         cost=plan["cost"],
@@ -150,4 +247,4 @@ def _is_ambiguous(shape: tuple[int, ...]) -> bool:
 
 def _transpose(row: dict[str, Any]) -> Transpose:
     made, read = (tuple(Demand(**demand) for demand in row[side]) for side in ("made_by", "read_by"))
-    return Transpose(row["value"], row["from"], row["to"], row["bytes"], made, read)
+    return Transpose(row["value"], row["from"], row["to"], row["bytes"], row["cost"], made, read)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from tosaic.fx.diagnostics import Diagnostic
     from tosaic.fx.signature import Signature
-    from tosaic.layout import Layout
+    from tosaic.layout import Layout, Objective, OwnCost
     from tosaic.report import Report
 
 __all__ = ["CheckResult", "Lowered", "PassTiming", "Port", "Problem", "Program", "flat_signature"]
@@ -348,7 +348,7 @@ class Lowered(_Runnable):
         *,
         target: str,
         seconds: float,
-        objective: str = "bytes",
+        objective: Objective | OwnCost = "bytes",
     ) -> None:
         super().__init__(lowered.tosa, source.signature)
         self._decomposed = lowered.decomposed

@@ -12,6 +12,13 @@ import torch
 from tosaic.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
+BLOCKS = [
+    pytest.param(block, id=f"{page.stem}-{i}")
+    for page in sorted((ROOT / "docs").glob("*.md"))
+    for i, block in enumerate(
+        re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+    )
+]
 COMMANDS = re.findall(r"^\$ tosaic (.*)$", (ROOT / "docs" / "cli.md").read_text(), re.MULTILINE)
 
 
@@ -56,6 +63,12 @@ def test_a_command_of_the_docs_runs(command, files, dynamic, capsys) -> None:
     except SystemExit as end:
         code = end.code
     assert code == 0, capsys.readouterr().err
+    assert capsys.readouterr().out
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_a_python_block_of_the_docs_runs(block, files, capsys) -> None:
+    exec(compile(block, "docs", "exec"), {})
     assert capsys.readouterr().out
 
 

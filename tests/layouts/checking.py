@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from tosaic import _core
 
-from layouts.brute_force import cost_of, least_cost, number_of_choices
+from layouts.brute_force import OBJECTIVES, cost_of, least_costs, number_of_choices
 from layouts.graphs import random_graph
 
 __all__ = ["CheckedLayout", "check_layout"]
@@ -20,28 +20,40 @@ _BYTES = 4
 
 @dataclass
 class CheckedLayout:
-    """What came of a graph; `choices`: how many were tried, 0 where there are too many."""
+    """What came of a graph.
+
+    `choices`: how many were tried, 0 where there are too many. `objectives`: how many different plans the
+    objectives lead to.
+    """
 
     nodes: int
     transposes: int = 0
     choices: int = 0
+    objectives: int = 1
     failures: list[str] = field(default_factory=list)
 
 
 def check_layout(seed: int) -> CheckedLayout:
     """Plans, tries all choices, lowers and runs the graph of a seed."""
     graph = random_graph(seed)
-    plan = _core.plan_layout(graph)
-    out = CheckedLayout(len(graph.nodes), len(plan["transposes"]))
-    found = plan["bytes"], len(plan["transposes"])
-    if plan["cost"] != plan["bound"]:
-        out.failures.append(f"the certificate leaves {plan['cost'] - plan['bound']}")
-    if cost_of(graph, tuple(plan["ways"])) != found:
-        out.failures.append(f"its ways cost {cost_of(graph, tuple(plan['ways']))}, not {found}")
-    if number_of_choices(graph) <= _MOST_CHOICES:
-        out.choices = number_of_choices(graph)
-        if least_cost(graph) != found:
-            out.failures.append(f"{found}, and {least_cost(graph)} by another choice")
+    out = CheckedLayout(len(graph.nodes))
+    number = number_of_choices(graph)
+    out.choices = number if number <= _MOST_CHOICES else 0
+    least = least_costs(graph) if out.choices else {}
+    plans = [_core.plan_layout(graph, objective=objective) for objective in OBJECTIVES]
+    for objective, plan in zip(OBJECTIVES, plans, strict=True):
+        found = cost_of(graph, tuple(plan["ways"]))
+        moved = plan["bytes"], len(plan["transposes"])
+        if plan["cost"] != plan["bound"]:
+            out.failures.append(f"{objective}: the certificate leaves {plan['cost'] - plan['bound']}")
+        if found["bytes"] != moved:
+            out.failures.append(f"{objective}: its ways move {found['bytes']}, not {moved}")
+        if found[objective][0] != sum(row["cost"] for row in plan["transposes"]):
+            out.failures.append(f"{objective}: its ways cost {found[objective]}, not what its transposes say")
+        if least and found[objective] != least[objective]:
+            out.failures.append(f"{objective}: {found[objective]}, and {least[objective]} by another choice")
+    out.transposes = len(plans[0]["transposes"])
+    out.objectives = len({str(plan["ways"]) for plan in plans})
     _check_lowered(graph, seed, out)
     return out
 

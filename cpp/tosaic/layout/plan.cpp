@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "tosaic/base/error.h"
@@ -17,14 +18,13 @@ namespace {
 constexpr std::size_t kMostWays = 8;                   // of a node
 constexpr std::size_t kWidest = std::size_t{1} << 20;  // entries of a table: 8 ways of 6 nodes, and more
 
-// TOSA has i64 as i32.
-std::int64_t bytes_of(const TensorType& type) {
-  return num_elements(type.shape) *
-         static_cast<std::int64_t>(type.dtype == DType::kI64 ? 4 : byte_size(type.dtype));
-}
-
 // TOSA moves neither unsigned integers nor sums of 48 bits: what reads them does so in the order they have.
 bool can_be_moved(DType dtype) { return without_sign(dtype) == dtype && dtype != DType::kI48; }
+
+// With one axis alone, all orders are one.
+bool has_orders(const Shape& shape) {
+  return std::count_if(shape.begin(), shape.end(), [](std::int64_t extent) { return extent != 1; }) > 1;
+}
 
 // How often the cost of a tensor may count, at most.
 double uses_of(const Tensor& tensor) {
@@ -33,18 +33,34 @@ double uses_of(const Tensor& tensor) {
   return uses;
 }
 
-// Bytes, and one for each transpose, or the other way about; tensors that cannot be moved cost more than all
-// others together.
-void weigh(Problem& problem, const std::vector<bool>& movable, Objective objective) {
-  double all = 0;
-  for (const Tensor& tensor : problem.tensors) all += static_cast<double>(tensor.weight) * uses_of(tensor);
+// What all costs of tensors may add up to, at most.
+constexpr double kMostCost = 0x1p60;
+
+// How much all tensors can cost together, and how often those count that cannot be moved, each of which costs
+// more than all others: the product must fit.
+struct Totals {
+  double all = 0, fixed = 1;
+};
+
+Totals totals_of(const Problem& problem, const std::vector<bool>& movable) {
+  Totals totals;
+  for (std::size_t t = 0; t < movable.size(); ++t) {
+    const double uses = uses_of(problem.tensors[t]);
+    totals.all += static_cast<double>(problem.tensors[t].weight) * uses;
+    if (!movable[t]) totals.fixed += uses;
+  }
+  return totals;
+}
+
+// The costs of the tensors, and one for each transpose, or the other way about.
+void weigh(Problem& problem, const std::vector<bool>& movable, bool by_count) {
+  const auto [all, fixed] = totals_of(problem, movable);
   constexpr Cost kFine = 1 << 16;
-  const Cost finer = all * kFine < 0x1p56 ? kFine : 1;
+  const Cost finer = all * fixed * kFine < kMostCost ? kFine : 1;
   const Cost many = static_cast<Cost>(std::min(all, 0x1p40)) + 1;
   double weighed = 0;
   for (Tensor& tensor : problem.tensors) {
-    tensor.weight =
-        objective == Objective::kBytes ? tensor.weight * finer + (finer > 1 ? 1 : 0) : tensor.weight + many;
+    tensor.weight = by_count ? tensor.weight + many : tensor.weight * finer + (finer > 1 ? 1 : 0);
     weighed += static_cast<double>(tensor.weight) * uses_of(tensor);
   }
   for (std::size_t t = 0; t < movable.size(); ++t)
@@ -142,10 +158,13 @@ class Choices {
 class Statement {
  public:
   Statement(const Graph& graph, const std::vector<View>& views, const std::vector<std::vector<Way>>& ways,
-            Objective objective)
+            const Objective& objective)
       : graph_(graph),
         views_(views),
         ways_(ways),
+        own_cost_(std::get_if<TransposeCost>(&objective)),
+        by_count_(std::holds_alternative<Measure>(objective) &&
+                  std::get<Measure>(objective) == Measure::kCount),
         tensor_of_(graph.values().size()),
         labels_(graph.values().size()) {
     const std::size_t nodes = graph.nodes().size();
@@ -162,7 +181,8 @@ class Statement {
       const auto variable = static_cast<VariableId>(nodes + graph.inputs().size() + o);
       read(output.value, {variable, {label(output.value, border_order(graph, output))}});
     }
-    weigh(problem, movable_, objective);
+    if (own_cost_ != nullptr) require_room();
+    weigh(problem, movable_, by_count_);
   }
 
   Problem problem;
@@ -174,6 +194,8 @@ class Statement {
   [[nodiscard]] const std::optional<std::uint32_t>& tensor(ValueId value) const {
     return tensor_of_[value.index()];
   }
+  // What a transpose of a tensor costs, before ties and limits are weighed in.
+  [[nodiscard]] Cost cost(std::uint32_t tensor) const { return cost_[tensor]; }
 
  private:
   void state_node(std::uint32_t n) {
@@ -210,8 +232,40 @@ class Statement {
   void make(ValueId value, Access made) {
     tensor_of_[value.index()] = static_cast<std::uint32_t>(problem.tensors.size());
     const TensorType& type = graph_.type(value);
-    problem.tensors.push_back({std::move(made), {}, bytes_of(type)});
     movable_.push_back(can_be_moved(type.dtype));
+    const bool is_asked = movable_.back() && has_orders(type.shape);
+    const Cost weight = own_cost_ == nullptr ? bytes_of(type) : is_asked ? own_cost(value) : 0;
+    cost_.push_back(by_count_ ? 1 : weight);
+    problem.tensors.push_back({std::move(made), {}, weight});
+  }
+
+  [[nodiscard]] Cost own_cost(ValueId value) const {
+    const Cost cost = (*own_cost_)(graph_, value);
+    if (cost < 0) refuse(value, "a transpose of it has a negative cost", "0 or more", cost);
+    return cost;
+  }
+
+  // The costs of the caller add up, and those that nothing may outweigh on top.
+  void require_room() const {
+    const auto [all, fixed] = totals_of(problem, movable_);
+    if (all * fixed < kMostCost) return;
+    std::uint32_t largest = 0;
+    for (std::uint32_t t = 0; t < problem.tensors.size(); ++t)
+      if (problem.tensors[t].weight > problem.tensors[largest].weight) largest = t;
+    const auto value = std::find(tensor_of_.begin(), tensor_of_.end(), std::optional(largest));
+    refuse(ValueId(static_cast<std::uint32_t>(value - tensor_of_.begin())),
+           "the costs of transposes, of which this is the largest, add up to too much",
+           "a sum below 2^60, each counted twice for each order of each reader",
+           problem.tensors[largest].weight);
+  }
+
+  [[noreturn]] void refuse(ValueId value, const std::string& what, const std::string& expected,
+                           Cost got) const {
+    throw InvalidGraph({.where = "layout",
+                        .what = what,
+                        .expected = expected,
+                        .got = std::to_string(got),
+                        .node = graph_.value(value).name});
   }
 
   void read(ValueId value, Access access) {
@@ -222,7 +276,10 @@ class Statement {
   const Graph& graph_;
   const std::vector<View>& views_;
   const std::vector<std::vector<Way>>& ways_;
+  const TransposeCost* own_cost_;
+  bool by_count_;
   std::vector<bool> movable_;  // by tensor
+  std::vector<Cost> cost_;     // by tensor
   std::vector<std::optional<std::uint32_t>> tensor_of_;
   std::vector<std::vector<DimOrder>> labels_;
 };
@@ -240,7 +297,8 @@ void note_transposes(const Graph& graph, const Statement& statement, const std::
       if (std::find(seen.begin(), seen.end(), wanted) != seen.end()) continue;
       seen.push_back(wanted);
       const std::int64_t bytes = bytes_of(graph.type(value));
-      plan.transposes.push_back({value, plan.order[v], statement.order(value, wanted), bytes});
+      plan.transposes.push_back(
+          {value, plan.order[v], statement.order(value, wanted), bytes, statement.cost(*tensor)});
       plan.bytes += bytes;
     }
   }
@@ -248,9 +306,15 @@ void note_transposes(const Graph& graph, const Statement& statement, const std::
 
 }  // namespace
 
+// TOSA has i64 as i32.
+std::int64_t bytes_of(const TensorType& type) {
+  return num_elements(type.shape) *
+         static_cast<std::int64_t>(type.dtype == DType::kI64 ? 4 : byte_size(type.dtype));
+}
+
 std::vector<std::vector<Way>> choices_of(const Graph& graph) { return Choices(graph).run(); }
 
-LayoutPlan plan_layout(const Graph& graph, Objective objective) {
+LayoutPlan plan_layout(const Graph& graph, const Objective& objective) {
   auto last = std::chrono::steady_clock::now();
   const auto lap = [&last] {
     const auto now = std::chrono::steady_clock::now();

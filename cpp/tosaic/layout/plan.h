@@ -23,6 +23,7 @@ struct Transpose {
   ValueId value;
   DimOrder from, to;
   std::int64_t bytes = 0;
+  Cost cost = 0;  // what the objective counts it: its bytes, 1, or what the caller said
 };
 
 // Of making a plan: ways and statement, solution.
@@ -44,6 +45,8 @@ struct LayoutPlan {
 // The ways that each node, by index, may choose among.
 [[nodiscard]] std::vector<std::vector<Way>> choices_of(const Graph& graph);
 
-[[nodiscard]] LayoutPlan plan_layout(const Graph& graph, Objective objective = Objective::kBytes);
+// Throws InvalidGraph, with the value, for a cost of the caller's that is negative, and for such that their
+// sum over all readers has no room in 64 bits; whatever the cost function throws comes through.
+[[nodiscard]] LayoutPlan plan_layout(const Graph& graph, const Objective& objective = Measure::kBytes);
 
 }  // namespace tosaic::layout

@@ -33,8 +33,8 @@ struct PassOptions {
   bool control_flow = false;                                // the target has COND_IF and WHILE_LOOP
   bool transforms = false;                                  // the target has FFT2D and RFFT2D
   std::vector<DType> variable_dtypes = {DType::kI8, DType::kF16, DType::kF32};  // that variables may have
-  std::size_t max_list_size = 64;                           // of tensors, as the target's level limits them
-  layout::Objective objective = layout::Objective::kBytes;  // what assign-dim-order makes least
+  std::size_t max_list_size = 64;                         // of tensors, as the target's level limits them
+  layout::Objective objective = layout::Measure::kBytes;  // what assign-dim-order makes least
 };
 
 struct Pass {

@@ -34,7 +34,7 @@ struct LowerOptions {
   std::optional<passes::FloatBorder> inputs = {}, outputs = {};
   // By index; where there is none, and beyond the end, as traced.
   std::vector<std::optional<BorderOrder>> input_orders, output_orders;
-  layout::Objective objective = layout::Objective::kBytes;
+  layout::Objective objective = layout::Measure::kBytes;
   bool verify_each = true;  // verify before the first and after every changing pass
   // Called with each graph that a pass changed.
   std::function<void(std::string_view pass, const Graph& graph)> on_change;

@@ -20,10 +20,25 @@ def describe_layout(layout: Layout) -> Report:
     return Report(
         title=_title(layout),
         ok=layout.is_minimal,
-        facts=(("transposed", memory(layout.bytes)), ("proof", _proof(layout)), *_ambiguous(layout)),
+        facts=(
+            ("transposed", memory(layout.bytes)),
+            *_own_cost(layout),
+            ("proof", _proof(layout)),
+            *_ambiguous(layout),
+        ),
         sections=layout_sections(layout),
         data={**asdict(layout), "is_minimal": layout.is_minimal},
     )
+
+
+def _has_own_cost(layout: Layout) -> bool:
+    return layout.objective not in ("bytes", "count")
+
+
+def _own_cost(layout: Layout) -> tuple[tuple[str, str], ...]:
+    if not _has_own_cost(layout):
+        return ()
+    return ((layout.objective, f"{sum(t.cost for t in layout.transposes):,}"),)
 
 
 def _ambiguous(layout: Layout) -> tuple[tuple[str, str], ...]:
@@ -43,14 +58,16 @@ def _proof(layout: Layout) -> str:
 
 
 def layout_sections(layout: Layout) -> tuple[Section, ...]:
-    """One row a transpose: the value, both orders, its size, and the nearest that wants either."""
+    """One row a transpose: the value, both orders, its size and cost, and the nearest that wants either."""
+    own = (layout.objective,) if _has_own_cost(layout) else ()
     rows = []
     for t in layout.transposes:
         orders = (_axes(t.from_order), _axes(t.to_order))
-        rows.append((t.value, *orders, memory(t.bytes), _nearest(t.made_by), _nearest(t.read_by)))
+        cost = (f"{t.cost:,}",) if own else ()
+        rows.append((t.value, *orders, memory(t.bytes), *cost, _nearest(t.made_by), _nearest(t.read_by)))
     sections = []
     if rows:
-        columns = ("value", "from", "to", "bytes", "made so by", "read so by")
+        columns = ("value", "from", "to", "bytes", *own, "made so by", "read so by")
         sections.append(Section("transposes", table(columns, rows)))
     remedies = sorted({d.remedy for t in layout.transposes for d in (*t.made_by, *t.read_by) if d.remedy})
     if remedies:

@@ -81,7 +81,48 @@ TEST_CASE("counting transposes may move more bytes", "[layout]") {
   c.output(c.add(Op::kAmax, {pooled(c, half)}, ReduceAttrs{{1, 2, 3}, false, {}}));
   c.output(c.add(Op::kAmax, {pooled(c, rest)}, ReduceAttrs{{1, 2, 3}, false, {}}));
   CHECK(plan_layout(c.graph).transposes.size() == 2);
-  CHECK(plan_layout(c.graph, Objective::kCount).transposes.size() == 1);
+  CHECK(plan_layout(c.graph, Measure::kCount).transposes.size() == 1);
+}
+
+TEST_CASE("a cost of the caller's decides where a transpose stands", "[layout]") {
+  Case c;
+  const ValueId x = c.input("x", {1, 3, 4, 5});
+  const ValueId y = c.add(Op::kAbs, {x});
+  c.output(c.add(Op::kAmax, {pooled(c, y)}, ReduceAttrs{{1, 2, 3}, false, {}}));
+  for (const ValueId cheap : {x, y}) {
+    const LayoutPlan plan =
+        plan_layout(c.graph, TransposeCost([&](const Graph&, ValueId id) { return id == cheap ? 3 : 4; }));
+    REQUIRE(plan.transposes.size() == 1);
+    CHECK(plan.transposes[0].value == cheap);
+    CHECK(plan.transposes[0].cost == 3);
+    CHECK(plan.cost == proven_bound(plan.problem, plan.certificate));
+  }
+}
+
+TEST_CASE("where nothing costs anything there are as few transposes as there can be", "[layout]") {
+  Case c;
+  const ValueId x = c.input("x", {1, 3, 4, 5});
+  c.output(c.add(Op::kAmax, {pooled(c, x)}, ReduceAttrs{{1, 2, 3}, false, {}}));
+  CHECK(plan_layout(c.graph, TransposeCost([](const Graph&, ValueId) { return 0; })).transposes.size() == 1);
+}
+
+TEST_CASE("a cost that is negative, and costs without room to add up, are refused by value", "[layout]") {
+  Case c;
+  c.output(c.add(Op::kAmax, {pooled(c, c.input("x", {1, 3, 4, 5}))}, ReduceAttrs{{1, 2, 3}, false, {}}));
+  const auto text = [&](std::int64_t cost) {
+    try {
+      static_cast<void>(plan_layout(c.graph, TransposeCost([=](const Graph&, ValueId) { return cost; })));
+    } catch (const InvalidGraph& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  CHECK(text(-2) == "[layout] a transpose of it has a negative cost: expected 0 or more, got -2 (node 'x')");
+  CHECK(text(std::int64_t{1} << 60) ==
+        "[layout] the costs of transposes, of which this is the largest, add up to too much: expected a sum "
+        "below "
+        "2^60, each counted twice for each order of each reader, got 1152921504606846976 (node 'x')");
+  CHECK(text(std::int64_t{1} << 54).empty());
 }
 
 }  // namespace
