@@ -203,12 +203,15 @@ class _Runnable:
         Parameters
         ----------
         *args, **kwargs
-            As the exported module takes them: numpy arrays or torch tensors, nested as they were.
+            As the exported module takes them: numpy arrays or torch tensors, nested as they were. Dense ones
+            of the program's own dtype that lie as it does are read where they lie: of a lowered program those
+            in the order of the border, else row-major ones. Others are copied or converted first.
 
         Returns
         -------
         object
-            The module's result with numpy arrays in the place of tensors.
+            The module's result with numpy arrays in the place of tensors: new memory, which the last
+            operators have written themselves where nothing is converted.
 
         Raises
         ------
