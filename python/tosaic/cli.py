@@ -106,10 +106,13 @@ def _inspect(args: argparse.Namespace) -> int:
     if args.dot:
         print(program.graph.dot())
         return OK
-    if args.layout and program.stage != "tosa":
-        _show(lower(program, target=args.target).layout.report(), args)
-        return OK
-    report = describe_graph(program, layout=args.layout, with_memory=args.memory)
+    planned = args.layout and program.stage != "tosa"
+    report = describe_graph(
+        program,
+        layout=lower(program, target=args.target).layout if planned else None,
+        dim_orders=args.layout and not planned,
+        with_memory=args.memory,
+    )
     print(report.json if args.json else report.full_text if args.text else report.text)
     return OK
 
@@ -265,7 +268,7 @@ def _parser() -> argparse.ArgumentParser:
     inspect.add_argument(
         "--layout",
         action="store_true",
-        help="the transposes of its layout plan, who wants them, and the proof; of a .tosa file, dim orders",
+        help="its layout plan too: transposes, who wants them, the proof; of a .tosa file, dim orders",
     )
     add_target(inspect)
     inspect.add_argument("--memory", action="store_true", help="the memory that it runs in")

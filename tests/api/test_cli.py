@@ -84,6 +84,22 @@ def test_inspect_prints_a_border_and_operators(files, capsys) -> None:
         assert expected in out
 
 
+def test_inspect_adds_the_layout_plan_to_what_it_shows_of_a_program(files, capsys) -> None:
+    for file in ("model.pt2", "model.tosaic"):
+        code, out, _ = run(capsys, "inspect", file, "--layout", "--memory", "--text")
+        assert code == 0
+        for expected in ("border", "arena", "transposes", "proof", "max_pool wants channels last", "graph @"):
+            assert expected in out
+        plain = run(capsys, "inspect", file, "--memory", "--text")[1]
+        assert set(plain.split()) <= set(out.split())
+        code, out, _ = run(capsys, "inspect", file, "--layout", "--memory", "--json")
+        data = json.loads(out)
+        assert data["layout"]["transposes"][0]["value"] in data["layout"]["orders"]
+        assert data["layout"]["is_minimal"]
+        assert data["memory"]["arena_bytes"] > 0
+        assert data["inputs"]
+
+
 def test_inspect_prints_the_graph_in_two_forms(files, capsys) -> None:
     code, out, _ = run(capsys, "inspect", "model.pt2", "--text")
     assert code == 0

@@ -8,13 +8,14 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from tosaic.report.document import Report, Section, Table, table
-from tosaic.report.layout import layout_sections
+from tosaic.report.layout import layout_data, layout_facts, layout_sections
 from tosaic.report.numbers import count, decibels, memory, small, time, ulps
 from tosaic.support import COLUMNS, cells_of, support_of
 
 if TYPE_CHECKING:
     from tosaic import _core
     from tosaic.comparison import CompareRow, Comparison, Metrics
+    from tosaic.layout import Layout
     from tosaic.program import CheckResult, Io, Lowered, Port, Program
 
 __all__ = [
@@ -53,16 +54,23 @@ def describe_program(program: Program) -> Report:
     )
 
 
-def describe_graph(program: Program, *, layout: bool = False, with_memory: bool = False) -> Report:
-    """A program with the dim order of each value, and with the memory it runs in, where asked for."""
+def describe_graph(
+    program: Program, *, layout: Layout | None = None, dim_orders: bool = False, with_memory: bool = False
+) -> Report:
+    """A program; where asked for with a layout plan, the dim orders of its values, the memory it runs in."""
     report = describe_program(program)
     facts, sections, data = list(report.facts), list(report.sections), dict(report.data)
-    if layout:
+    if layout is not None:
+        facts += layout_facts(layout)
+        shown = sum(not section.folded for section in sections)
+        sections[shown:shown] = layout_sections(layout)
+        data["layout"] = layout_data(layout)
+    if dim_orders:
         rows = [(v.name, v.kind, v.dtype, _axes(v.shape), _axes(v.dim_order)) for v in program.graph.values]
         sections.insert(
             0, Section("dim orders", table(("value", "kind", "dtype", "shape", "dim order"), rows))
         )
-        data["layout"] = {v.name: tuple(v.dim_order) for v in program.graph.values}
+        data["dim_orders"] = {v.name: tuple(v.dim_order) for v in program.graph.values}
     if with_memory:
         facts += memory_facts(program.session.memory)
         data["memory"] = _memory_data(program.session.memory)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tosaic.report.document import Report, Section, table
 from tosaic.report.numbers import count, memory
@@ -12,7 +12,7 @@ from tosaic.report.numbers import count, memory
 if TYPE_CHECKING:
     from tosaic.layout import Demand, Layout
 
-__all__ = ["describe_layout", "layout_sections"]
+__all__ = ["describe_layout", "layout_data", "layout_facts", "layout_sections"]
 
 
 def describe_layout(layout: Layout) -> Report:
@@ -20,15 +20,26 @@ def describe_layout(layout: Layout) -> Report:
     return Report(
         title=_title(layout),
         ok=layout.is_minimal,
-        facts=(
-            ("transposed", memory(layout.bytes)),
-            *_own_cost(layout),
-            ("proof", _proof(layout)),
-            *_ambiguous(layout),
-        ),
+        facts=layout_facts(layout)[1:],
         sections=layout_sections(layout),
-        data={**asdict(layout), "is_minimal": layout.is_minimal},
+        data=layout_data(layout),
     )
+
+
+def layout_facts(layout: Layout) -> tuple[tuple[str, str], ...]:
+    """How many transposes, of how much, and what is proven of them."""
+    return (
+        ("layout", _title(layout)),
+        ("transposed", memory(layout.bytes)),
+        *_own_cost(layout),
+        ("proof", _proof(layout)),
+        *_ambiguous(layout),
+    )
+
+
+def layout_data(layout: Layout) -> dict[str, Any]:
+    """All of it."""
+    return {**asdict(layout), "is_minimal": layout.is_minimal}
 
 
 def _has_own_cost(layout: Layout) -> bool:
