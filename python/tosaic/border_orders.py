@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from tosaic import _core
+from tosaic.dim_order import channels_last
 
 __all__ = ["FORMS", "Form", "border_orders"]
 
@@ -72,7 +73,7 @@ def _order(form: Form, shape: tuple[int, ...], who: str) -> _Order | None:
             return None
         if form == "contiguous" or rank < 3:
             return tuple(range(rank)), False
-        return (0, *range(2, rank), 1), form == "nhwc"
+        return channels_last(rank), form == "nhwc"
     axes = tuple(int(axis) for axis in form)
     if sorted(axes) != list(range(rank)):
         raise _refusal(

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from tosaic.dim_order import channels_last
+
 if TYPE_CHECKING:
     from tosaic import _core
     from tosaic.report import Report
@@ -241,7 +243,7 @@ def _is_ambiguous(shape: tuple[int, ...]) -> bool:
     rank = len(shape)
     if rank not in (4, 5):
         return False
-    significant = [axis for axis in (0, *range(2, rank), 1) if shape[axis] != 1]
+    significant = [axis for axis in channels_last(rank) if shape[axis] != 1]
     return significant == sorted(significant)
 
 

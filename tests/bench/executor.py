@@ -8,8 +8,6 @@ mode, ours as exported and as lowered to TOSA. Outputs are compared in the same 
 
 from __future__ import annotations
 
-import argparse
-import logging
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +20,7 @@ if __name__ == "__main__":  # pytest has tests/ on its path already
 import numpy as np
 import torch
 import tosaic
-from bench.page import Section, in_turns, milliseconds, table
+from bench.page import Section, in_turns, milliseconds, options_of, table
 from models.zoo import build
 
 NETWORKS = ("resnet18", "mobilenet_v2", "deit_tiny")
@@ -103,13 +101,7 @@ def section(result: Result) -> Section:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--rounds", type=int, default=21)
-    options = parser.parse_args()
-    logging.disable(logging.WARNING)
-    return section(run(options.rounds)).publish()
+    return section(run(options_of(__doc__, rounds=21).rounds)).publish()
 
 
 if __name__ == "__main__":

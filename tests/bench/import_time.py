@@ -11,8 +11,6 @@ metadata. CPU time, which a busy machine changes least: one thread does all of i
 
 from __future__ import annotations
 
-import argparse
-import logging
 import subprocess
 import sys
 import tempfile
@@ -28,7 +26,7 @@ if __name__ == "__main__":  # pytest has tests/ on its path already
 import numpy as np
 import torch
 import tosaic
-from bench.page import Section, table
+from bench.page import Section, options_of, table
 from models.zoo import NETWORKS, build
 
 MOST_TIMES_NUMPY = 2.0
@@ -160,13 +158,7 @@ def section(result: Result) -> Section:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--rounds", type=int, default=21)
-    options = parser.parse_args()
-    logging.disable(logging.WARNING)
-    return section(run(options.rounds)).publish()
+    return section(run(options_of(__doc__, rounds=21).rounds)).publish()
 
 
 if __name__ == "__main__":

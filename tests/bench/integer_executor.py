@@ -8,8 +8,6 @@ the same integers in the same process, by turns, and their outputs have to be eq
 
 from __future__ import annotations
 
-import argparse
-import logging
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +19,7 @@ if __name__ == "__main__":  # pytest has tests/ on its path already
 import numpy as np
 import torch
 import tosaic
-from bench.page import Section, in_turns, milliseconds, table
+from bench.page import Section, in_turns, milliseconds, options_of, table
 from models.quantize import converted
 from models.zoo import build
 from tosaic.reference_model import ReferenceRun, run_reference_model
@@ -119,13 +117,7 @@ def section(result: Result) -> Section:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--rounds", type=int, default=7)
-    options = parser.parse_args()
-    logging.disable(logging.WARNING)
-    return section(run(options.rounds)).publish()
+    return section(run(options_of(__doc__, rounds=7).rounds)).publish()
 
 
 if __name__ == "__main__":

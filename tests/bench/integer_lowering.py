@@ -10,8 +10,6 @@ networks take about half an hour a round.
 
 from __future__ import annotations
 
-import argparse
-import logging
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,7 +22,7 @@ if __name__ == "__main__":  # pytest has tests/ on its path already
 import numpy as np
 import torch
 import tosaic
-from bench.page import Section, in_turns, milliseconds, table
+from bench.page import Section, in_turns, milliseconds, options_of, table
 from models.delegates import WithDelegates, delegates_of, lower_with_executorch, operators_of
 from models.delegates import run_file_on_reference_model as run_file
 from models.quantize import converted
@@ -134,13 +132,7 @@ def section(result: Result) -> Section:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("networks", nargs="*", default=NETWORKS)
-    options = parser.parse_args()
-    logging.disable(logging.WARNING)
+    options = options_of(__doc__, rounds=1, names=NETWORKS)
     result = run(options.rounds, options.networks)
     if tuple(options.networks) != NETWORKS:
         print(section(result).text)

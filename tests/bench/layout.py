@@ -9,7 +9,6 @@ required is of the solver: 5 ms at 5,000 nodes, and no more than 40 times that f
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from statistics import median
 if __name__ == "__main__":  # pytest has tests/ on its path already
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bench.page import Section, milliseconds, table
+from bench.page import Section, milliseconds, options_of, table
 from layouts.networks import network_graph
 from models.results import ROOT
 from tosaic import _core
@@ -122,10 +121,8 @@ def plot(rows: Sequence[Measured]) -> str:
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=5)
-    return section(run(parser.parse_args(argv).rounds)).publish()
+def main() -> int:
+    return section(run(options_of(__doc__, rounds=5).rounds)).publish()
 
 
 if __name__ == "__main__":

@@ -10,8 +10,6 @@ with torch in the same run; what ExecuTorch leaves outside its delegates is run 
 
 from __future__ import annotations
 
-import argparse
-import logging
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,7 +22,7 @@ if __name__ == "__main__":  # pytest has tests/ on its path already
 import numpy as np
 import torch
 import tosaic
-from bench.page import Section, in_turns, milliseconds, table
+from bench.page import Section, in_turns, milliseconds, options_of, table
 from models.delegates import WithDelegates, delegates_of, lower_with_executorch, run_file
 from models.zoo import build
 from tosaic import _core
@@ -127,13 +125,7 @@ def section(result: Result) -> Section:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--rounds", type=int, default=3)
-    options = parser.parse_args()
-    logging.disable(logging.WARNING)
-    return section(run(options.rounds)).publish()
+    return section(run(options_of(__doc__, rounds=3).rounds)).publish()
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tosaic import _core
+from tosaic.dim_order import channels_last
 
 __all__ = ["NODES", "random_graph"]
 
@@ -31,7 +32,7 @@ class _Growing:
         if rank < 3 or self.rng.random() < 0.5:
             return None
         if self.rng.random() < 0.7:
-            return (0, *range(2, rank), 1)
+            return channels_last(rank)
         return tuple(self.rng.sample(range(rank), rank))
 
     def add_input(self) -> None:
@@ -68,7 +69,7 @@ def _broadcasts(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
 
 def _permute(g: _Growing, x: int, shape: tuple[int, ...]) -> None:
     rank = len(shape)
-    last, first = (0, *range(2, rank), 1), (0, rank - 1, *range(1, rank - 1))
+    last, first = channels_last(rank), (0, rank - 1, *range(1, rank - 1))
     drawn = tuple(g.rng.sample(range(rank), rank))
     g.add("permute", [x], perm=g.rng.choice((last, first, drawn)) if rank > 2 else drawn)
 

@@ -21,17 +21,16 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.ao.quantization.fx._decomposed  # registers quantized_decomposed
 import tosaic
 from tosaic import _core
 from tosaic.reference_model import run_reference_model
 
+from operators.grid import Grid
 from operators.table import ROWS
 from operators.values import Case, call, tensors_of
 
 __all__ = ["MOST_LSB", "IntegerOutcome", "check_integers"]
 
-Q = torch.ops.quantized_decomposed
 MOST_LSB = 1
 """In 8 bits; in 16 the bound that the operator table derives."""
 _INT16_UNITS = {op.name: op.int16_units for op in _core.ops()}
@@ -77,24 +76,6 @@ class IntegerOutcome:
 
 
 @dataclass(frozen=True)
-class _Grid:
-    scale: float
-    zero: int
-    low: int
-    high: int
-    storage: torch.dtype
-
-    def quantize(self, x: torch.Tensor) -> torch.Tensor:
-        return Q.quantize_per_tensor(x, self.scale, self.zero, self.low, self.high, self.storage)
-
-    def dequantize(self, x: torch.Tensor) -> torch.Tensor:
-        return Q.dequantize_per_tensor(x, self.scale, self.zero, self.low, self.high, self.storage)
-
-    def quantize_double(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.clamp(torch.round(x / self.scale) + self.zero, self.low, self.high).to(self.storage)
-
-
-@dataclass(frozen=True)
 class _Style:
     """How integers are chosen for a range of numbers; `inputs`: the scale that activations that go in have,
     whatever their numbers were."""
@@ -106,7 +87,7 @@ class _Style:
     factor: float = 1.0
     inputs: float | None = None
 
-    def grid(self, low: float, high: float) -> _Grid | None:
+    def grid(self, low: float, high: float) -> Grid | None:
         """As observers choose it; nothing where no scale is sensible."""
         low, high = min(low, 0.0), max(high, 0.0)
         if not np.isfinite(low) or not np.isfinite(high):
@@ -120,7 +101,7 @@ class _Style:
         zero = int(np.clip(zero, self.low, self.high))
         if not _LEAST_SCALE <= scale <= _LARGEST_SCALE:
             return None
-        return _Grid(scale, zero, self.low, self.high, self.storage)
+        return Grid(scale, zero, self.low, self.high, self.storage)
 
 
 _STYLES = {
@@ -145,7 +126,7 @@ _STYLES = {
 }
 
 
-def _grid(values: torch.Tensor, style: _Style) -> _Grid | None:
+def _grid(values: torch.Tensor, style: _Style) -> Grid | None:
     return style.grid(float(values.min()), float(values.max()))
 
 
@@ -153,7 +134,7 @@ class _Between(torch.nn.Module):
     """The call on dequantized inputs, its float results quantized; in f64 if asked to."""
 
     def __init__(
-        self, case: Case, leaves: Sequence[Any], results: Sequence[_Grid | None], *, double: bool = False
+        self, case: Case, leaves: Sequence[Any], results: Sequence[Grid | None], *, double: bool = False
     ) -> None:
         super().__init__()
         self.case, self.leaves, self.results, self.in_f64 = case, leaves, results, double
@@ -238,7 +219,7 @@ def _check(case: Case, bits: int, out: IntegerOutcome) -> None:
     if sum(r.numel() for r in floats) > _LARGEST or any(r.numel() == 0 for r in floats):
         out.skipped = "large or empty"
         return
-    results: list[_Grid | None] = []
+    results: list[Grid | None] = []
     for r in floats:
         grid = _grid(r, style) if r.dtype == torch.float32 and bool(torch.isfinite(r).all()) else None
         if grid is not None:
@@ -282,7 +263,7 @@ def _compare(
     lowered: tosaic.Lowered,
     inputs: Sequence[torch.Tensor],
     expected: Sequence[np.ndarray[Any, Any]],
-    results: Sequence[_Grid | None],
+    results: Sequence[Grid | None],
     units: int,
     in_double: _Between,
     out: IntegerOutcome,
@@ -332,7 +313,7 @@ def _int16_units(program: Any) -> int:
     return max((bound for bound in units if bound is not None), default=1)
 
 
-def _most(out: IntegerOutcome, units: int, grid: _Grid | None) -> int:
+def _most(out: IntegerOutcome, units: int, grid: Grid | None) -> int:
     """The bound; a unit of a quantizer within the call is one of its result too."""
     if grid is None:
         return 0

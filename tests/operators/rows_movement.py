@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from hypothesis import strategies as st
+from tosaic.dim_order import channels_last
 
 from operators.checking import Row
 from operators.draw import ANY, FLOAT, arguments, axis, axis_list, indices, maybe, narrowed, shape, tensor
@@ -246,7 +247,7 @@ ROWS["to.dtype_layout"] = ROWS["_to_copy"] = Row(converted("layout"))
 def in_dim_order(draw: Draw, *, cast: bool) -> Any:
     rank = draw(st.integers(0, 5))
     x = draw(some(rank, rank))
-    order = [0, *range(2, rank), 1] if rank >= 4 and draw(st.booleans()) else list(range(rank))
+    order = [*channels_last(rank)] if rank >= 4 and draw(st.booleans()) else list(range(rank))
     options: dict[str, Any] = {"dim_order": draw(st.sampled_from([None, order]))}
     if cast:
         options["dtype"] = draw(

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.ao.quantization.fx._decomposed  # registers quantized_decomposed
 import tosaic
+from operators.grid import Grid
 from tosaic import _core
 from tosaic.reference_model import run_reference_model
 
@@ -22,7 +22,6 @@ from random_graphs.generate import generate
 
 __all__ = ["QuantizedResult", "check_quantized"]
 
-Q = torch.ops.quantized_decomposed
 _TARGETS = ("TOSA-1.0+INT", "TOSA-1.0+FP+INT")
 _TOLERANCE = 1e-4
 
@@ -49,30 +48,18 @@ class QuantizedResult:
     failures: list[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class _Grid:
-    scale: float
-    zero: int
-    low: int
-    high: int
-
-    def around(self, x: torch.Tensor) -> torch.Tensor:
-        args = (self.scale, self.zero, self.low, self.high, torch.int8)
-        return Q.dequantize_per_tensor(Q.quantize_per_tensor(x, *args), *args)
-
-
-def _observed(x: torch.Tensor) -> _Grid:
+def _observed(x: torch.Tensor) -> Grid:
     low, high = min(0.0, float(x.min())), max(0.0, float(x.max()))
     scale = (high - low) / 255 or 1.0
-    return _Grid(scale, int(np.clip(round(-128 - low / scale), -128, 127)), -128, 127)
+    return Grid(scale, int(np.clip(round(-128 - low / scale), -128, 127)), -128, 127)
 
 
-def _hostile(x: torch.Tensor, rng: np.random.Generator) -> _Grid:
+def _hostile(x: torch.Tensor, rng: np.random.Generator) -> Grid:
     scale = _observed(x).scale * 10.0 ** rng.choice([0, 0, 0, -1, 1, -6, 3])
     low = int(rng.choice([-128, -127, -8, 0]))
     high = int(rng.choice([127, 126, 7, low]))
     low, high = min(low, high), max(low, high)
-    return _Grid(float(scale), int(rng.choice([low, high, 0, -128, 127])), low, high)
+    return Grid(float(scale), int(rng.choice([low, high, 0, -128, 127])), low, high)
 
 
 class _Observing(torch.fx.Interpreter):
@@ -80,7 +67,7 @@ class _Observing(torch.fx.Interpreter):
 
     def __init__(self, module: torch.fx.GraphModule, seed: int | None) -> None:
         super().__init__(module)
-        self.grids: dict[str, _Grid] = {}
+        self.grids: dict[str, Grid] = {}
         self._rng = None if seed is None else np.random.default_rng(seed)
 
     def run_node(self, n: torch.fx.Node) -> Any:
@@ -92,7 +79,7 @@ class _Observing(torch.fx.Interpreter):
 
 
 class _Quantizing(torch.fx.Interpreter):
-    def __init__(self, module: torch.fx.GraphModule, grids: dict[str, _Grid]) -> None:
+    def __init__(self, module: torch.fx.GraphModule, grids: dict[str, Grid]) -> None:
         super().__init__(module)
         self._grids = grids
 
@@ -111,7 +98,7 @@ def _is_float(n: torch.fx.Node, result: Any) -> bool:
 
 
 class _Module(torch.nn.Module):
-    def __init__(self, module: torch.fx.GraphModule, grids: dict[str, _Grid]) -> None:
+    def __init__(self, module: torch.fx.GraphModule, grids: dict[str, Grid]) -> None:
         super().__init__()
         self.inner, self.grids = module, grids
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from tosaic import _core
+from tosaic.dim_order import channels_last
 from tosaic.fx.signature import Tree
 
 __all__ = ["Sizes", "contiguous_strides", "dim_order_of"]
@@ -255,9 +256,8 @@ def dim_order_of(shape: Sequence[int], strides: Sequence[int]) -> tuple[tuple[in
     expected = contiguous_strides([shape[i] for i in significant])
     if any(strides[axis] != step for axis, step in zip(significant, expected, strict=True)):
         return identity, False
-    last = (0, *range(2, rank), 1)
-    if rank >= 3 and significant == [i for i in last if shape[i] != 1]:
-        return last, False
+    if rank >= 3 and significant == [i for i in channels_last(rank) if shape[i] != 1]:
+        return channels_last(rank), False
     order = list(significant)
     for axis in (i for i in identity if shape[i] == 1):  # behind the one that precedes it logically
         order.insert(order.index(axis - 1) + 1 if axis else 0, axis)
