@@ -33,7 +33,7 @@ py::tuple to_python(const Graph& graph, const Node& node, const layout::Way& way
 
 py::list choices_of(const SharedGraph& graph) {
   py::list out;
-  const std::vector<std::vector<layout::Way>> choices = layout::choices_of(*graph);
+  const layout::Choices choices = layout::choices_of(*graph);
   for (std::size_t n = 0; n < choices.size(); ++n) {
     py::list ways;
     for (const layout::Way& way : choices[n]) ways.append(to_python(*graph, graph->nodes()[n], way));

@@ -30,7 +30,15 @@ DimOrder::DimOrder(const Dims& order) {
   if (!is_permutation_of_axes(order, order.size()))
     throw InvalidGraph(
         {.where = "dim order", .what = "not a permutation of the axes", .got = to_string(order)});
-  if (!is_identity_permutation(order)) order_ = order;
+  if (is_identity_permutation(order)) return;
+  rank_ = static_cast<std::uint32_t>(order.size());
+  for (std::size_t i = 0; i < order.size(); ++i) axes_ |= static_cast<std::uint32_t>(order[i]) << (kBits * i);
+}
+
+Dims DimOrder::axes(std::size_t rank) const {
+  Dims axes = Dims::iota(rank_ == 0 ? rank : rank_);
+  for (std::size_t i = 0; i < rank_; ++i) axes[i] = static_cast<std::int64_t>(axis(i));
+  return axes;
 }
 
 DimOrder DimOrder::channels_last(std::size_t rank) {

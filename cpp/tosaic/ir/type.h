@@ -18,15 +18,22 @@ class DimOrder {
   DimOrder() = default;
   // Throws InvalidGraph unless `order` is a permutation. The identity is stored as the empty order.
   explicit DimOrder(const Dims& order);
-  [[nodiscard]] bool is_identity() const { return order_.empty(); }
+  [[nodiscard]] bool is_identity() const { return rank_ == 0; }
   // The permutation with `rank` entries (identity spelled out).
-  [[nodiscard]] Dims axes(std::size_t rank) const { return order_.empty() ? Dims::iota(rank) : order_; }
+  [[nodiscard]] Dims axes(std::size_t rank) const;
+  // The axis at a place, 0 outermost.
+  [[nodiscard]] std::size_t axis(std::size_t place) const {
+    return rank_ == 0 ? place : axes_ >> (kBits * place) & kMask;
+  }
   // (0, 2, 3, 1) for rank 4, (0, 2, 1) for rank 3, (0, 2, 3, 4, 1) for rank 5; identity below rank 3.
   static DimOrder channels_last(std::size_t rank);
   bool operator==(const DimOrder&) const = default;
 
  private:
-  Dims order_;
+  static constexpr unsigned kBits = 4, kMask = 15;  // of an axis
+  static_assert(kMaxRank <= 8);
+  std::uint32_t axes_ = 0;  // outermost lowest
+  std::uint32_t rank_ = 0;  // 0 for the identity
 };
 
 // Quantization parameters. real = (q - zero_point[c]) * scale[c]; equality is exact, range included.

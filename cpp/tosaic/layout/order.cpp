@@ -108,7 +108,14 @@ DimOrder trailing(const DimOrder& order, std::size_t from, std::size_t rank) {
 }
 
 bool same_in_memory(const Shape& shape, const DimOrder& a, const DimOrder& b) {
-  return a == b || significant(shape, a) == significant(shape, b);
+  if (a == b) return true;
+  const std::size_t rank = shape.size();
+  for (std::size_t i = 0, k = 0;; ++i, ++k) {
+    while (i < rank && shape[a.axis(i)] == 1) ++i;
+    while (k < rank && shape[b.axis(k)] == 1) ++k;
+    if (i == rank || k == rank) return true;  // both, since they count the same axes
+    if (a.axis(i) != b.axis(k)) return false;
+  }
 }
 
 std::optional<DimOrder> reshaped(const Shape& from, const DimOrder& order, const Shape& to) {

@@ -15,6 +15,8 @@
 namespace tosaic::layout {
 namespace {
 
+using Orders = SmallVector<DimOrder, 3>;  // of a value
+
 constexpr std::size_t kMostWays = 8;                   // of a node
 constexpr std::size_t kWidest = std::size_t{1} << 20;  // entries of a table: 8 ways of 6 nodes, and more
 
@@ -67,22 +69,24 @@ void weigh(Problem& problem, const std::vector<bool>& movable, bool by_count) {
     if (!movable[t]) problem.tensors[t].weight = static_cast<Cost>(weighed) + 1;
 }
 
-// The ways that each node may choose among.
-class Choices {
+// Offers orders from node to node until nobody learns of a new one.
+class Chooser {
  public:
-  explicit Choices(const Graph& graph)
-      : graph_(graph), ways_(graph.nodes().size()), offered_(graph.values().size()) {}
+  explicit Chooser(const Graph& graph)
+      : graph_(graph), known_(graph.nodes().size()), offered_(graph.values().size()) {
+    pool_.reserve(4 * graph.nodes().size());
+  }
 
-  std::vector<std::vector<Way>> run() && {
+  Choices run() && {
     for (const Input& input : graph_.inputs()) offer(input.value, input.border.order);
     for (const Output& output : graph_.outputs()) offer(output.value, border_order(graph_, output));
     for (const Node& node : graph_.nodes())
       if (is_fixed(graph_, node)) add(node, wanted_way(graph_, node));
     drain();
     for (const Node& node : graph_.nodes())
-      if (ways_[graph_.id(node).index()].empty()) add(node, wanted_way(graph_, node));
+      if (known_[graph_.id(node).index()].count == 0) add(node, wanted_way(graph_, node));
     drain();
-    return std::move(ways_);
+    return std::move(*this).by_node();
   }
 
  private:
@@ -94,7 +98,7 @@ class Choices {
   // Once for each order, however many read the value in it.
   void offer(ValueId value, const DimOrder& order) {
     if (graph_.value(value).kind == ValueKind::kConstant) return;
-    std::vector<DimOrder>& known = offered_[value.index()];
+    Orders& known = offered_[value.index()];
     if (std::find(known.begin(), known.end(), order) != known.end()) return;
     known.push_back(order);
     offers_.push_back({value, order});
@@ -125,15 +129,32 @@ class Choices {
 
   void add(const Node& node, Way way) {
     work::add(1);
-    std::vector<Way>& known = ways_[graph_.id(node).index()];
-    if (known.size() >= kMostWays) return;
-    if (std::any_of(known.begin(), known.end(), [&](const Way& other) { return same(node, other, way); }))
-      return;
+    Known& known = known_[graph_.id(node).index()];
+    if (known.count >= kMostWays) return;
+    for (std::uint32_t i = known.first; i != kNone; i = pool_[i].next)
+      if (same(node, pool_[i].way, way)) return;
     const std::span<const ValueId> operands = graph_.operands(node);
     for (std::size_t i = 0; i < operands.size(); ++i)
       if (operands[i].valid()) offer(operands[i], way.operands[i]);
     for (std::uint32_t r = 0; r < node.result_count; ++r) offer(graph_.result(node, r), way.results[r]);
-    known.push_back(std::move(way));
+    const auto added = static_cast<std::uint32_t>(pool_.size());
+    pool_.push_back({std::move(way), kNone});
+    (known.count == 0 ? known.first : pool_[known.last].next) = added;
+    known.last = added;
+    ++known.count;
+  }
+
+  Choices by_node() && {
+    Choices out;
+    out.ways.reserve(pool_.size());
+    out.first.reserve(known_.size() + 1);
+    for (const Known& known : known_) {
+      out.first.push_back(static_cast<std::uint32_t>(out.ways.size()));
+      for (std::uint32_t i = known.first; i != kNone; i = pool_[i].next)
+        out.ways.push_back(std::move(pool_[i].way));
+    }
+    out.first.push_back(static_cast<std::uint32_t>(out.ways.size()));
+    return out;
   }
 
   [[nodiscard]] bool same(const Node& node, const Way& a, const Way& b) const {
@@ -148,16 +169,28 @@ class Choices {
     return true;
   }
 
+  static constexpr std::uint32_t kNone = 0xffffffffu;
+
+  // A way, and the next one of its node.
+  struct Pooled {
+    Way way;
+    std::uint32_t next = kNone;
+  };
+  struct Known {
+    std::uint32_t first = kNone, last = kNone, count = 0;
+  };
+
   const Graph& graph_;
-  std::vector<std::vector<Way>> ways_;
-  std::vector<std::vector<DimOrder>> offered_;  // by value
+  std::vector<Pooled> pool_;
+  std::vector<Known> known_;     // by node
+  std::vector<Orders> offered_;  // by value
   std::vector<Offer> offers_;
 };
 
 // The graph as a problem. Variables: the nodes, then the inputs, then the outputs, these two with one state.
 class Statement {
  public:
-  Statement(const Graph& graph, const std::vector<View>& views, const std::vector<std::vector<Way>>& ways,
+  Statement(const Graph& graph, const std::vector<View>& views, const Choices& ways,
             const Objective& objective)
       : graph_(graph),
         views_(views),
@@ -168,9 +201,11 @@ class Statement {
         tensor_of_(graph.values().size()),
         labels_(graph.values().size()) {
     const std::size_t nodes = graph.nodes().size();
-    for (const std::vector<Way>& each : ways)
-      problem.states.push_back(static_cast<std::uint32_t>(each.size()));
+    problem.states.reserve(nodes + graph.inputs().size() + graph.outputs().size());
+    for (std::size_t n = 0; n < nodes; ++n)
+      problem.states.push_back(static_cast<std::uint32_t>(ways[n].size()));
     problem.states.resize(nodes + graph.inputs().size() + graph.outputs().size(), 1);
+    problem.tensors.reserve(graph.values().size());
     for (std::uint32_t i = 0; i < graph.inputs().size(); ++i) {
       const Input& input = graph.inputs()[i];
       make(input.value, {static_cast<VariableId>(nodes + i), {label(input.value, input.border.order)}});
@@ -206,20 +241,20 @@ class Statement {
       if (!operands[i].valid()) continue;
       Access access{n, {}};
       for (const Way& way : ways_[n]) access.order.push_back(label(operands[i], way.operands[i]));
-      read(operands[i], std::move(access));
+      read(operands[i], access);
     }
     for (std::uint32_t r = 0; r < node.result_count; ++r) {
       const ValueId value = graph_.result(node, r);
       Access access{n, {}};
       for (const Way& way : ways_[n]) access.order.push_back(label(value, way.results[r]));
-      make(value, std::move(access));
+      make(value, access);
     }
   }
 
   std::uint8_t label(ValueId value, const DimOrder& of_value) {
     const View& view = views_[value.index()];
     const DimOrder order = view.of == value ? of_value : view.of_data(of_value);
-    std::vector<DimOrder>& known = labels_[view.of.index()];
+    Orders& known = labels_[view.of.index()];
     const Shape& shape = graph_.type(view.of).shape;
     for (std::size_t k = 0; k < known.size(); ++k)
       if (same_in_memory(shape, known[k], order)) return static_cast<std::uint8_t>(k);
@@ -229,14 +264,14 @@ class Statement {
     return static_cast<std::uint8_t>(known.size() - 1);
   }
 
-  void make(ValueId value, Access made) {
+  void make(ValueId value, const Access& made) {
     tensor_of_[value.index()] = static_cast<std::uint32_t>(problem.tensors.size());
     const TensorType& type = graph_.type(value);
     movable_.push_back(can_be_moved(type.dtype));
     const bool is_asked = movable_.back() && has_orders(type.shape);
     const Cost weight = own_cost_ == nullptr ? bytes_of(type) : is_asked ? own_cost(value) : 0;
     cost_.push_back(by_count_ ? 1 : weight);
-    problem.tensors.push_back({std::move(made), {}, weight});
+    problem.tensors.push_back({made, {}, weight});
   }
 
   [[nodiscard]] Cost own_cost(ValueId value) const {
@@ -268,20 +303,20 @@ class Statement {
                         .node = graph_.value(value).name});
   }
 
-  void read(ValueId value, Access access) {
+  void read(ValueId value, const Access& access) {
     if (const std::optional<std::uint32_t>& tensor = tensor_of_[views_[value.index()].of.index()])
-      problem.tensors[*tensor].read.push_back(std::move(access));
+      problem.tensors[*tensor].read.push_back(access);
   }
 
   const Graph& graph_;
   const std::vector<View>& views_;
-  const std::vector<std::vector<Way>>& ways_;
+  const Choices& ways_;
   const TransposeCost* own_cost_;
   bool by_count_;
   std::vector<bool> movable_;  // by tensor
   std::vector<Cost> cost_;     // by tensor
   std::vector<std::optional<std::uint32_t>> tensor_of_;
-  std::vector<std::vector<DimOrder>> labels_;
+  std::vector<Orders> labels_;
 };
 
 void note_transposes(const Graph& graph, const Statement& statement, const std::vector<std::uint32_t>& state,
@@ -312,7 +347,7 @@ std::int64_t bytes_of(const TensorType& type) {
          static_cast<std::int64_t>(type.dtype == DType::kI64 ? 4 : byte_size(type.dtype));
 }
 
-std::vector<std::vector<Way>> choices_of(const Graph& graph) { return Choices(graph).run(); }
+Choices choices_of(const Graph& graph) { return Chooser(graph).run(); }
 
 LayoutPlan plan_layout(const Graph& graph, const Objective& objective) {
   auto last = std::chrono::steady_clock::now();
@@ -321,7 +356,7 @@ LayoutPlan plan_layout(const Graph& graph, const Objective& objective) {
     return std::chrono::duration<double>(now - std::exchange(last, now)).count();
   };
   PlanSeconds seconds;
-  std::vector<std::vector<Way>> ways = choices_of(graph);
+  Choices ways = choices_of(graph);
   const std::vector<View> views = views_of(graph);
   Statement statement(graph, views, ways, objective);
   seconds.state = lap();
@@ -329,10 +364,11 @@ LayoutPlan plan_layout(const Graph& graph, const Objective& objective) {
   seconds.solve = lap();
   LayoutPlan plan;
   plan.order.resize(graph.values().size());
+  plan.ways.reserve(graph.nodes().size());
   for (const Input& input : graph.inputs()) plan.order[input.value.index()] = input.border.order;
   for (std::uint32_t n = 0; n < graph.nodes().size(); ++n) {
     const Node& node = graph.nodes()[n];
-    Way way = std::move(ways[n][solution.state[n]]);
+    Way way = std::move(ways.ways[ways.first[n] + solution.state[n]]);
     if (makes_view(graph, node)) {
       const DimOrder& from = plan.order[graph.operands(node)[0].index()];
       way = {{from}, {relabelled(from, Graph::attrs<PermuteAttrs>(node).perm)}};

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "tosaic/ir/graph.h"
@@ -43,7 +44,16 @@ struct LayoutPlan {
 };
 
 // The ways that each node, by index, may choose among.
-[[nodiscard]] std::vector<std::vector<Way>> choices_of(const Graph& graph);
+struct Choices {
+  std::vector<Way> ways;             // node by node
+  std::vector<std::uint32_t> first;  // by node, and one more
+  [[nodiscard]] std::size_t size() const { return first.size() - 1; }
+  [[nodiscard]] std::span<const Way> operator[](std::size_t node) const {
+    return std::span(ways).subspan(first[node], first[node + 1] - first[node]);
+  }
+};
+
+[[nodiscard]] Choices choices_of(const Graph& graph);
 
 // Throws InvalidGraph, with the value, for a cost of the caller's that is negative, and for such that their
 // sum over all readers has no room in 64 bits; whatever the cost function throws comes through.

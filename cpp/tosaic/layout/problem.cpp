@@ -21,6 +21,12 @@ void verify(const Problem& problem, const Access& access, std::size_t tensor) {
 
 }  // namespace
 
+void StateOrders::push_back(std::uint8_t order) {
+  if (size_ == kMostStates) fail("a variable of more states than " + std::to_string(kMostStates));
+  orders_[size_] = order;
+  ++size_;
+}
+
 Cost cost_of(const Problem& problem, const std::vector<std::uint32_t>& state) {
   if (state.size() != problem.states.size()) fail("an assignment of another number of variables");
   for (std::size_t v = 0; v < state.size(); ++v)

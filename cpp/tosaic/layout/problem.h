@@ -9,8 +9,12 @@
 // appear in one tensor several times, as producer and as reader.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <initializer_list>
 #include <vector>
+
+#include "tosaic/base/small_vector.h"
 
 namespace tosaic::layout {
 
@@ -20,15 +24,34 @@ using StateMask = std::uint32_t;  // a set of states of one variable
 
 inline constexpr std::uint32_t kMostStates = 32;
 
-// Of a tensor by one variable: the order for each of its states.
+// An order for each state of a variable.
+class StateOrders {
+ public:
+  StateOrders() = default;
+  StateOrders(std::initializer_list<std::uint8_t> orders) {
+    for (const std::uint8_t order : orders) push_back(order);
+  }
+  // Throws InternalError beyond kMostStates.
+  void push_back(std::uint8_t order);
+  [[nodiscard]] std::size_t size() const { return size_; }
+  [[nodiscard]] std::uint8_t operator[](std::size_t state) const { return orders_[state]; }
+  [[nodiscard]] const std::uint8_t* begin() const { return orders_.data(); }
+  [[nodiscard]] const std::uint8_t* end() const { return orders_.data() + size_; }
+
+ private:
+  std::uint8_t size_ = 0;
+  std::array<std::uint8_t, kMostStates> orders_{};
+};
+
+// Of a tensor by one variable.
 struct Access {
   VariableId variable = 0;
-  std::vector<std::uint8_t> order;
+  StateOrders order;
 };
 
 struct Tensor {
   Access made;
-  std::vector<Access> read;
+  SmallVector<Access, 2> read;
   Cost weight = 0;  // of one transpose, not negative
 };
 

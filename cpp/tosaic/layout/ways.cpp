@@ -109,7 +109,7 @@ Way reduced_way(const Graph& graph, const Node& node, const DimOrder& lead) {
 std::optional<Way> linear_way(const Graph& graph, const Node& node, const DimOrder& lead) {
   const std::size_t rank = result_rank(graph, node);
   if (!is_innermost(lead, rank, static_cast<std::int64_t>(rank) - 1)) return std::nullopt;
-  Way way{std::vector<DimOrder>(node.operand_count), {lead}};
+  Way way{SmallVector<DimOrder, 3>(node.operand_count), {lead}};
   way.operands[0] = lead;
   return way;
 }
@@ -165,7 +165,7 @@ DimOrder weight_order(const Graph& graph, const Node& node, const ConvAttrs& att
 }
 
 Way spatial_way(const Graph& graph, const Node& node) {
-  Way way{std::vector<DimOrder>(node.operand_count), {DimOrder::channels_last(result_rank(graph, node))}};
+  Way way{SmallVector<DimOrder, 3>(node.operand_count), {DimOrder::channels_last(result_rank(graph, node))}};
   way.operands[0] = DimOrder::channels_last(shape_of(graph, node, 0).size());
   if (const auto* conv = std::get_if<ConvAttrs>(node.attrs.get()))
     way.operands[1] = weight_order(graph, node, *conv);
@@ -210,7 +210,7 @@ Way wanted_way(const Graph& graph, const Node& node) {
   const std::size_t rank = node.result_count == 0 ? 0 : result_rank(graph, node);
   if (const std::optional<std::int64_t> axis = innermost_axis(node); axis && rank > 0)
     return *uniform_way(graph, node, with_innermost({}, rank, *axis));
-  return {std::vector<DimOrder>(node.operand_count), std::vector<DimOrder>(node.result_count)};
+  return {SmallVector<DimOrder, 3>(node.operand_count), SmallVector<DimOrder, 1>(node.result_count)};
 }
 
 bool is_fixed(const Graph& graph, const Node& node) {

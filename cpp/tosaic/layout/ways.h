@@ -14,6 +14,7 @@
 #include <optional>
 #include <vector>
 
+#include "tosaic/base/small_vector.h"
 #include "tosaic/ir/graph.h"
 
 namespace tosaic::layout {
@@ -22,8 +23,8 @@ namespace tosaic::layout {
 [[nodiscard]] const DimOrder& border_order(const Graph& graph, const Output& output);
 
 struct Way {
-  std::vector<DimOrder> operands;  // absent ones have any
-  std::vector<DimOrder> results;
+  SmallVector<DimOrder, 3> operands;  // absent ones have any
+  SmallVector<DimOrder, 1> results;
 };
 
 // TOSA's reductions, which stand at stage integer too: along one axis, which stays with extent 1.

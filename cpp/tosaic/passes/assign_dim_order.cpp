@@ -63,7 +63,7 @@ class Carrying {
   };
 
   void copy(const Node& node) {
-    const std::vector<DimOrder>& wanted = plan_.ways[graph_.id(node).index()].operands;
+    const auto& wanted = plan_.ways[graph_.id(node).index()].operands;
     std::vector<ValueId> operands;
     for (const ValueId id : graph_.operands(node))
       operands.push_back(in_order(id, wanted[operands.size()], node.origin));
