@@ -1,7 +1,7 @@
 #include "tosaic/layout/eliminate.h"
 
 #include <algorithm>
-#include <queue>
+#include <functional>
 
 namespace tosaic::layout {
 namespace {
@@ -19,12 +19,17 @@ class Eliminator {
         slot_(factors.variables(), kFree) {}
 
   std::vector<VariableId> run(std::span<const VariableId> from) {
+    queue_.reserve(from.size());
     for (const VariableId v : from) look_at(v);
+    std::make_heap(queue_.begin(), queue_.end(), std::greater<>());
+    is_heap_ = true;
     while (!queue_.empty()) {
-      const auto [key, v] = queue_.top();
-      queue_.pop();
+      std::pop_heap(queue_.begin(), queue_.end(), std::greater<>());
+      const auto key = static_cast<Key>(queue_.back() >> 32);
+      const auto v = static_cast<VariableId>(queue_.back());
+      queue_.pop_back();
       if (factors_.gone(v) || key_[v] != key || factors_.degree(v) == 0) continue;
-      const std::uint64_t now = key_of(v);
+      const Key now = key_of(v);
       if (now > key) {
         push(v, now);
       } else if (now < kUnfit) {
@@ -40,14 +45,16 @@ class Eliminator {
   }
 
  private:
-  static constexpr std::uint64_t kUnfit = std::uint64_t{1} << 62;
-  static constexpr std::uint64_t kNoKey = ~std::uint64_t{0};
+  using Key = std::uint32_t;
+  static constexpr Key kUnfit = Key{1} << 30;
+  static constexpr Key kNoKey = ~Key{0};
   static constexpr std::uint32_t kFree = 0xffffffffu;
 
-  void push(VariableId v, std::uint64_t key) {
+  void push(VariableId v, Key key) {
     if (key == key_[v]) return;
     key_[v] = key;
-    queue_.emplace(key, v);
+    queue_.push_back(std::uint64_t{key} << 32 | v);
+    if (is_heap_) std::push_heap(queue_.begin(), queue_.end(), std::greater<>());
   }
   void look_at(VariableId v) {
     const std::uint32_t degree = factors_.degree(v);
@@ -75,11 +82,12 @@ class Eliminator {
   }
 
   // The size of the table that v would leave, or how little it fits.
-  std::uint64_t key_of(VariableId v) {
+  Key key_of(VariableId v) {
     clear_neighbours(v);
     bool fits = true;
     factors_.for_each_of(v, [&](std::uint32_t f) { return fits = include(v, f); });
-    const std::uint64_t key = fits ? entries_ / factors_.states(v) : kUnfit + factors_.degree(v);
+    const std::size_t entries = std::min<std::size_t>(entries_ / factors_.states(v), kUnfit - 1);
+    const Key key = fits ? static_cast<Key>(entries) : kUnfit + std::min(factors_.degree(v), kUnfit);
     clear_neighbours(v);
     return key;
   }
@@ -167,11 +175,11 @@ class Eliminator {
     }
   }
 
-  using Entry = std::pair<std::uint64_t, VariableId>;
   Factors& factors_;
   const EliminateLimits& limits_;
-  std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue_;
-  std::vector<std::uint64_t> key_;          // by variable: its valid entry in the queue
+  std::vector<std::uint64_t> queue_;  // key, then variable; the least first once it is a heap
+  bool is_heap_ = false;
+  std::vector<Key> key_;                    // by variable: its valid entry in the queue
   std::vector<std::uint32_t> seen_degree_;  // by variable: when last looked at
   std::vector<std::uint32_t> slot_;         // by variable: place in neighbours_
   std::vector<VariableId> neighbours_, scope_, split_;
