@@ -1,6 +1,8 @@
 // Attribute structs to and from Python dicts, over the field list of ir/attributes.h.
 #include <pybind11/stl.h>
 
+#include <string_view>
+
 #include "bind.h"
 #include "tosaic/base/error.h"
 
@@ -56,8 +58,28 @@ void read(py::handle from, Scalar& to) {
     to = to_double(from);
   }
 }
+// The numbers of a dense array of just this type; false for anything else.
+template <class T>
+bool read_array(py::handle from, std::vector<T>& to) {
+  if constexpr (std::is_same_v<T, double> || std::is_same_v<T, std::int64_t>) {
+    Py_buffer view;
+    if (PyObject_CheckBuffer(from.ptr()) == 0) return false;
+    if (PyObject_GetBuffer(from.ptr(), &view, PyBUF_FORMAT | PyBUF_C_CONTIGUOUS) != 0) {
+      PyErr_Clear();
+      return false;
+    }
+    const std::string_view format = view.format == nullptr ? "" : view.format;
+    const bool known = std::is_same_v<T, double> ? format == "d" : format == "q" || format == "l";
+    const bool fits = known && view.ndim == 1 && view.itemsize == sizeof(T);
+    if (fits) to.assign(static_cast<const T*>(view.buf), static_cast<const T*>(view.buf) + view.shape[0]);
+    PyBuffer_Release(&view);
+    return fits;
+  }
+  return false;
+}
 template <class T>
 void read(py::handle from, std::vector<T>& to) {
+  if (read_array(from, to)) return;
   to.clear();
   for (const py::handle item : from) read(item, to.emplace_back());
 }

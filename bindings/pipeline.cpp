@@ -98,13 +98,20 @@ py::list list_passes() {
 }
 
 py::bytes serialize(const SharedGraph& graph, bool locations, const std::optional<std::string>& target) {
-  Storage file;
+  tosa::FileImage image;
   {
     const py::gil_scoped_release release;
     const std::shared_ptr<const Graph> written = target ? pipeline::file_graph(graph, *target) : graph;
-    file = tosa::serialize(*written, {.locations = locations});
+    image = tosa::lay_out(*written, {.locations = locations});
   }
-  return {reinterpret_cast<const char*>(file.bytes().data()), file.size()};
+  py::bytes file = py::reinterpret_steal<py::bytes>(
+      PyBytes_FromStringAndSize(nullptr, static_cast<py::ssize_t>(image.size())));
+  if (!file) throw py::error_already_set();
+  {
+    const py::gil_scoped_release release;  // nobody else knows of the bytes yet
+    image.copy(reinterpret_cast<std::byte*>(PyBytes_AS_STRING(file.ptr())));
+  }
+  return file;
 }
 
 SharedGraph deserialize(const py::bytes& data) {

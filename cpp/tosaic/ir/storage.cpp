@@ -157,17 +157,6 @@ std::int64_t load_integer(DType dtype, const std::byte* at) {
   return as_int(load_element(dtype, at));
 }
 
-const std::byte* element(const Constant& constant, std::size_t i) {
-  const std::span<const std::byte> bytes = constant.bytes();
-  const std::size_t size = byte_size(constant.dtype);
-  if (i >= bytes.size() / size)
-    throw InternalError({.where = "storage",
-                         .what = "element of constant '" + constant.name + "' is out of range",
-                         .expected = "an index below " + std::to_string(bytes.size() / size),
-                         .got = std::to_string(i)});
-  return bytes.data() + i * size;
-}
-
 }  // namespace
 
 Storage::Storage(std::shared_ptr<const void> owner, const std::byte* data, std::size_t size,
@@ -212,27 +201,39 @@ std::span<const std::byte> Constant::bytes() const {
   return storage.bytes();
 }
 
-double element_as_double(const Constant& constant, std::size_t i) {
-  return load_element(constant.dtype, element(constant, i));
+Elements::Elements(const Constant& constant)
+    : constant_(&constant), bytes_(constant.bytes()), width_(byte_size(constant.dtype)) {}
+
+const std::byte* Elements::at(std::size_t i) const {
+  if (i >= size())
+    throw InternalError({.where = "storage",
+                         .what = "element of constant '" + constant_->name + "' is out of range",
+                         .expected = "an index below " + std::to_string(size()),
+                         .got = std::to_string(i)});
+  return bytes_.data() + i * width_;
 }
 
-std::int64_t element_as_int(const Constant& constant, std::size_t i) {
-  return load_integer(constant.dtype, element(constant, i));
-}
+double Elements::as_double(std::size_t i) const { return load_element(constant_->dtype, at(i)); }
+std::int64_t Elements::as_int(std::size_t i) const { return load_integer(constant_->dtype, at(i)); }
+
+double element_as_double(const Constant& constant, std::size_t i) { return Elements(constant).as_double(i); }
+std::int64_t element_as_int(const Constant& constant, std::size_t i) { return Elements(constant).as_int(i); }
 
 ValueRange extremes_of(const Constant& constant) {
-  if (constant.dtype == DType::kI8) {  // weights: by the million
-    std::int8_t low = std::numeric_limits<std::int8_t>::max(), high = std::numeric_limits<std::int8_t>::min();
+  if (constant.dtype == DType::kI8) {     // weights: by the million
+    constexpr std::uint8_t kSign = 0x80;  // flipped, signed bytes are in the order of unsigned ones
+    std::uint8_t low = 0xff, high = 0;
     for (const std::byte byte : constant.bytes()) {
-      const auto value = static_cast<std::int8_t>(byte);
+      const auto value = static_cast<std::uint8_t>(static_cast<std::uint8_t>(byte) ^ kSign);
       low = std::min(low, value);
       high = std::max(high, value);
     }
-    return {low, high};
+    return {low - kSign, high - kSign};
   }
   ValueRange limits{std::numeric_limits<std::int64_t>::max(), std::numeric_limits<std::int64_t>::min()};
-  for (std::size_t i = 0; i < static_cast<std::size_t>(num_elements(constant.shape)); ++i) {
-    const std::int64_t value = element_as_int(constant, i);
+  const Elements elements(constant);
+  for (std::size_t i = 0; i < elements.size(); ++i) {
+    const std::int64_t value = elements.as_int(i);
     limits = {std::min(limits.low, value), std::max(limits.high, value)};
   }
   return limits;

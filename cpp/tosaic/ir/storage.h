@@ -62,7 +62,24 @@ struct Constant {
 };
 using ConstantRef = std::shared_ptr<const Constant>;
 
-// Element `i` as double / int64 (any dtype).
+// The elements of a constant of any dtype, one by one. Its owner is asked once, here, whether they changed:
+// it may be Python. Throws as Constant::bytes().
+class Elements {
+ public:
+  explicit Elements(const Constant& constant);
+  [[nodiscard]] std::size_t size() const { return bytes_.size() / width_; }
+  [[nodiscard]] double as_double(std::size_t i) const;
+  [[nodiscard]] std::int64_t as_int(std::size_t i) const;
+
+ private:
+  [[nodiscard]] const std::byte* at(std::size_t i) const;
+
+  const Constant* constant_;
+  std::span<const std::byte> bytes_;
+  std::size_t width_;
+};
+
+// A single element.
 [[nodiscard]] double element_as_double(const Constant& constant, std::size_t i);
 [[nodiscard]] std::int64_t element_as_int(const Constant& constant, std::size_t i);
 // The least and the greatest element of a bound integer constant that has elements.

@@ -36,16 +36,43 @@ std::string constant_key(const Constant& constant) {
   return key;
 }
 
+// Operator and operands.
 std::string node_key(const Graph& graph, const Node& node, const std::vector<ValueId>& leader) {
-  std::string key(1, '\0');
+  std::string key;
   append(key, &node.op, sizeof node.op);
   for (const ValueId operand : graph.operands(node)) {
     const std::uint32_t index = operand.valid() ? leader[operand.index()].index() : ~0u;
     append(key, &index, sizeof index);
   }
-  key += to_string(*node.attrs);
   return key;
 }
+
+// The first nodes with one operator, operands and attributes each. Attributes, which may list scales by the
+// thousand, are written out only where a second node has the same operands.
+class Firsts {
+ public:
+  explicit Firsts(const Graph& graph) : graph_(graph) {}
+
+  // The result of the first node like this one, which may be its own.
+  ValueId first(const Node& node, const std::vector<ValueId>& leader) {
+    Group& group = groups_[node_key(graph_, node, leader)];
+    if (group.first == nullptr) {
+      group.first = &node;
+      return graph_.result(node);
+    }
+    if (group.by_attrs.empty())
+      group.by_attrs.emplace(to_string(*group.first->attrs), graph_.result(*group.first));
+    return group.by_attrs.try_emplace(to_string(*node.attrs), graph_.result(node)).first->second;
+  }
+
+ private:
+  struct Group {
+    const Node* first = nullptr;
+    std::unordered_map<std::string, ValueId> by_attrs;
+  };
+  const Graph& graph_;
+  std::unordered_map<std::string, Group> groups_;
+};
 
 }  // namespace
 
@@ -68,21 +95,22 @@ std::optional<Graph> common_subexpressions(const Graph& graph) {
     for (std::uint32_t i = 0; i < leader.size(); ++i)
       if (leader[i] != ValueId(i)) rewriter.bind(ValueId(i), rewriter.map(leader[i]));
   }
+  Firsts firsts(graph);
   for (const Node& node : graph.nodes()) {
     if (is_foreign(node.op) || !node.regions.empty() || node.result_count == 0 || touches_variables(node)) {
       rewriter.keep(node);
       continue;
     }
-    const auto [it, fresh] = seen.try_emplace(node_key(graph, node, leader), graph.result(node));
-    // The key says nothing of dim orders and qparams.
-    if (fresh || !(graph.type(it->second) == graph.type(graph.result(node)))) {
+    const ValueId like = firsts.first(node, leader);
+    // Dim orders and qparams stand in the type alone.
+    if (like == graph.result(node) || !(graph.type(like) == graph.type(graph.result(node)))) {
       rewriter.keep(node);
       continue;
     }
     std::vector<ValueId> results;
     static_cast<void>(rewriter.out(node));
     for (std::uint32_t r = 0; r < node.result_count; ++r) {
-      const ValueId first(it->second.index() + r);
+      const ValueId first(like.index() + r);
       leader[node.first_result + r] = first;
       results.push_back(rewriter.map(first));
     }

@@ -60,11 +60,11 @@ struct Mask {
 
 bool hides_a_row(const Constant& mask) {
   const auto row = static_cast<std::size_t>(mask.shape.empty() ? 1 : mask.shape.back());
-  const auto count = static_cast<std::size_t>(num_elements(mask.shape));
-  for (std::size_t r = 0; r + row <= count && row != 0; r += row) {
+  const Elements elements(mask);
+  for (std::size_t r = 0; r + row <= elements.size() && row != 0; r += row) {
     bool seen = false;
     for (std::size_t i = r; i < r + row && !seen; ++i) {
-      const double value = element_as_double(mask, i);
+      const double value = elements.as_double(i);
       seen = mask.dtype == DType::kBool ? value != 0.0 : value != -std::numeric_limits<double>::infinity();
     }
     if (!seen) return true;
@@ -89,10 +89,11 @@ Mask read_mask(Emitter& e, ValueId mask, DType dtype) {
     out.condition = mask;
     return out;
   }
-  std::vector<double> values(static_cast<std::size_t>(num_elements(constant->shape)));
+  const Elements elements(*constant);
+  std::vector<double> values(elements.size());
   bool any_hidden = false;
   for (std::size_t i = 0; i < values.size(); ++i) {
-    const bool keep = element_as_double(*constant, i) != 0.0;
+    const bool keep = elements.as_double(i) != 0.0;
     values[i] = keep ? 0.0 : -std::numeric_limits<double>::infinity();
     any_hidden = any_hidden || !keep;
   }
@@ -135,14 +136,20 @@ ValueId expand_batch_norm(Emitter& e) {
   const DType dtype = e.type(e.operand(3)).dtype;
   ValueId scale, shift;
   if (all_constant(e, 1)) {
-    const auto at = [&](std::size_t i, std::size_t c) {
-      return element_as_double(*constant_of(e.graph(), e.operand(i)), c);
-    };
     const auto channels = static_cast<std::size_t>(num_elements(e.type(e.operand(3)).shape));
+    const auto numbers = [&](std::size_t i, double absent) {
+      std::vector<double> out(channels, absent);
+      if (!e.has(i)) return out;
+      const Elements elements(*constant_of(e.graph(), e.operand(i)));
+      for (std::size_t c = 0; c < channels; ++c) out[c] = elements.as_double(c);
+      return out;
+    };
+    const std::vector<double> gains = numbers(1, 1.0), biases = numbers(2, 0.0), means = numbers(3, 0.0),
+                              vars = numbers(4, 1.0);
     std::vector<double> scales, shifts;
     for (std::size_t c = 0; c < channels; ++c) {
-      scales.push_back((e.has(1) ? at(1, c) : 1.0) / std::sqrt(at(4, c) + eps));
-      shifts.push_back((e.has(2) ? at(2, c) : 0.0) - at(3, c) * scales.back());
+      scales.push_back(gains[c] / std::sqrt(vars[c] + eps));
+      shifts.push_back(biases[c] - means[c] * scales.back());
     }
     scale = e.constant(dtype, {static_cast<std::int64_t>(channels)}, scales);
     shift = e.constant(dtype, {static_cast<std::int64_t>(channels)}, shifts);

@@ -52,11 +52,12 @@ std::optional<Places> constant_places(const Emitter& e, const Shape& index_shape
     if (index == nullptr || !index->storage.bound()) return std::nullopt;
     const Dims own = contiguous_strides(index->shape), strides = contiguous_strides(index_shape);
     const std::size_t lead = index_shape.size() - index->shape.size();
+    const Elements elements(*index);
     for (std::int64_t i = 0; i < count; ++i) {
       std::int64_t at = 0;
       for (std::size_t k = 0; k < index->shape.size(); ++k)
         if (index->shape[k] != 1) at += i / strides[lead + k] % index_shape[lead + k] * own[k];
-      const std::int64_t read = element_as_int(*index, static_cast<std::size_t>(at));
+      const std::int64_t read = elements.as_int(static_cast<std::size_t>(at));
       const std::int64_t place = read < 0 ? read + shape[axis] : read;
       if (place < 0 || place >= shape[axis]) return std::nullopt;  // refused when run
       places[static_cast<std::size_t>(i)] = places[static_cast<std::size_t>(i)] * shape[axis] + place;
@@ -154,8 +155,9 @@ bool is_row_write(const Graph& graph, const Node& node) {
   const Constant* constant = constant_of(graph, operands[2]);
   if (constant == nullptr || !constant->storage.bound()) return true;
   std::vector<bool> seen(static_cast<std::size_t>(rows[0]), false);
-  for (std::size_t i = 0; i < static_cast<std::size_t>(index[0]); ++i) {
-    const std::int64_t at = element_as_int(*constant, i);
+  const Elements elements(*constant);
+  for (std::size_t i = 0; i < elements.size(); ++i) {
+    const std::int64_t at = elements.as_int(i);
     if (at < 0 || at >= rows[0] || seen[static_cast<std::size_t>(at)]) return false;
     seen[static_cast<std::size_t>(at)] = true;
   }

@@ -79,8 +79,9 @@ FloatRange clamped(FloatRange a, double low, double high) {
 FloatRange of_constant(const Constant& constant) {
   if (!constant.storage.bound() || num_elements(constant.shape) == 0) return of_dtype(constant.dtype);
   FloatRange range{kInf, -kInf, kInf};
-  for (std::size_t i = 0; i < static_cast<std::size_t>(num_elements(constant.shape)); ++i) {
-    const double value = element_as_double(constant, i);
+  const Elements elements(constant);
+  for (std::size_t i = 0; i < elements.size(); ++i) {
+    const double value = elements.as_double(i);
     if (std::isnan(value)) return of_dtype(constant.dtype);
     range = {std::min(range.min, value), std::max(range.max, value),
              value == 0 ? range.least : std::min(range.least, std::fabs(value))};

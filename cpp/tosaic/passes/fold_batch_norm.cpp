@@ -27,16 +27,17 @@ std::optional<Affine> affine_of(const Graph& graph, const Node& norm) {
   }
   const Constant* weight = constant_of(graph, operands[1]);
   const Constant* bias = constant_of(graph, operands[2]);
-  const Constant& mean = *constant_of(graph, operands[3]);
-  const Constant& var = *constant_of(graph, operands[4]);
+  std::optional<Elements> gains, biases;
+  if (weight != nullptr) gains.emplace(*weight);
+  if (bias != nullptr) biases.emplace(*bias);
+  const Elements means(*constant_of(graph, operands[3])), vars(*constant_of(graph, operands[4]));
   const double eps = Graph::attrs<BatchNormAttrs>(norm).eps;
   Affine affine;
-  for (std::size_t c = 0; c < static_cast<std::size_t>(num_elements(mean.shape)); ++c) {
-    const double gain = weight != nullptr ? element_as_double(*weight, c) : 1.0;
-    const double scale = gain / std::sqrt(element_as_double(var, c) + eps);
+  for (std::size_t c = 0; c < means.size(); ++c) {
+    const double gain = gains ? gains->as_double(c) : 1.0;
+    const double scale = gain / std::sqrt(vars.as_double(c) + eps);
     affine.scale.push_back(scale);
-    affine.shift.push_back((bias != nullptr ? element_as_double(*bias, c) : 0.0) -
-                           element_as_double(mean, c) * scale);
+    affine.shift.push_back((biases ? biases->as_double(c) : 0.0) - means.as_double(c) * scale);
   }
   return affine;
 }
@@ -125,9 +126,10 @@ std::optional<Graph> fold_batch_norm(const Graph& graph) {
     const Constant& weight = *constant_of(graph, operands[1]);
     const Constant* bias = operands.size() > 2 ? constant_of(graph, operands[2]) : nullptr;
     std::vector<double> shifted = affine->shift;
-    if (bias != nullptr)
-      for (std::size_t c = 0; c < shifted.size(); ++c)
-        shifted[c] += element_as_double(*bias, c) * affine->scale[c];
+    if (bias != nullptr) {
+      const Elements biases(*bias);
+      for (std::size_t c = 0; c < shifted.size(); ++c) shifted[c] += biases.as_double(c) * affine->scale[c];
+    }
     static_cast<void>(rewriter.out(node));
     const ValueId fresh_weight = rewriter.constant(node, scaled_weight(*producer, weight, *affine));
     const ValueId fresh_bias = rewriter.constant(

@@ -126,11 +126,12 @@ std::vector<std::int64_t> bias_values(IntegerLowering& l, std::size_t i, const s
   if (!stored || !l.operand_type(i).qparams || stored->dtype != DType::kI32) return bias.values;
   // Integers whose unit is that of the sums, but for rounding of scales, are taken as they are.
   const QParams& label = *l.operand_type(i).qparams;
+  const Elements elements(*stored);
   std::vector<std::int64_t> out = bias.values;
   for (std::size_t c = 0; c < out.size(); ++c) {
     const std::size_t k = label.axis ? c : 0, s = scales.size() > 1 ? c : 0;
     if (std::abs(label.scales[k] / scales[s] - 1) <= 0x1p-20)
-      out[c] = element_as_int(*stored, c) - label.zero_points[k];
+      out[c] = elements.as_int(c) - label.zero_points[k];
   }
   return out;
 }

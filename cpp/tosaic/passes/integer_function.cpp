@@ -122,9 +122,9 @@ std::vector<double> sampled(IntegerLowering& l, FunctionOperands& operands, Inte
   argument->storage = Storage::of(points);
   operands.set(0, argument, nullptr);
   const ConstantRef f = l.evaluate(operands.constants, operands.labels, nullptr).front();
-  std::vector<double> out;
-  for (std::int64_t i = 0; i < kSamples; ++i)
-    out.push_back(element_as_double(*f, static_cast<std::size_t>(i)));
+  const Elements elements(*f);
+  std::vector<double> out(elements.size());
+  for (std::size_t i = 0; i < out.size(); ++i) out[i] = elements.as_double(i);
   return out;
 }
 

@@ -46,12 +46,12 @@ ConstantRef recoded(const Constant& from, DType dtype, std::int64_t offset) {
   auto out = std::make_shared<Constant>(from);
   out->dtype = dtype;
   if (offset == 0 && byte_size(dtype) == byte_size(from.dtype)) return out;
-  const auto count = static_cast<std::size_t>(num_elements(from.shape));
+  const Elements elements(from);
   out->kind = ConstantKind::kFolded;
-  out->storage = Storage::allocate(count * byte_size(dtype));
+  out->storage = Storage::allocate(elements.size() * byte_size(dtype));
   std::byte* to = out->storage.writable();
-  for (std::size_t i = 0; i < count; ++i)
-    store_element(dtype, to + i * byte_size(dtype), static_cast<double>(element_as_int(from, i) + offset));
+  for (std::size_t i = 0; i < elements.size(); ++i)
+    store_element(dtype, to + i * byte_size(dtype), static_cast<double>(elements.as_int(i) + offset));
   return out;
 }
 
@@ -212,8 +212,9 @@ std::vector<double> IntegerLowering::numbers(std::size_t i) const {
   const Value& value = source_->value(id);
   const ConstantRef constant = value.constant ? value.constant : out_.value(form.real->id).constant;
   if (!constant->storage.bound()) throw NoIntegerForm("constant '" + value.name + "' has no data");
-  std::vector<double> out(static_cast<std::size_t>(num_elements(constant->shape)));
-  for (std::size_t k = 0; k < out.size(); ++k) out[k] = element_as_double(*constant, k);
+  const Elements elements(*constant);
+  std::vector<double> out(elements.size());
+  for (std::size_t k = 0; k < out.size(); ++k) out[k] = elements.as_double(k);
   std::vector<double> scales{1.0};
   std::vector<std::int64_t> zero_points{0};
   std::optional<std::int64_t> axis;

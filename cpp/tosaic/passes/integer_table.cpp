@@ -34,8 +34,9 @@ ConstantRef ramp(DType dtype, std::int64_t repeat = 1, std::int64_t times = 1) {
 }
 
 std::vector<std::int64_t> integers_of(const Constant& constant) {
-  std::vector<std::int64_t> out(static_cast<std::size_t>(num_elements(constant.shape)));
-  for (std::size_t i = 0; i < out.size(); ++i) out[i] = element_as_int(constant, i);
+  const Elements elements(constant);
+  std::vector<std::int64_t> out(elements.size());
+  for (std::size_t i = 0; i < out.size(); ++i) out[i] = elements.as_int(i);
   return out;
 }
 
@@ -156,9 +157,10 @@ ConstantRef as_integers(const ConstantRef& f) {
 Real finely_gathered(IntegerLowering& l, ValueId index, const Constant& f) {
   constexpr int kBits = 24;
   double largest = 0;
-  std::vector<double> numbers(static_cast<std::size_t>(num_elements(f.shape)));
+  const Elements elements(f);
+  std::vector<double> numbers(elements.size());
   for (std::size_t i = 0; i < numbers.size(); ++i) {
-    numbers[i] = element_as_double(f, i);
+    numbers[i] = elements.as_double(i);
     if (!std::isfinite(numbers[i])) throw NoIntegerForm("it is not finite everywhere");
     largest = std::max(largest, std::abs(numbers[i]));
   }

@@ -26,15 +26,15 @@ bool has_tosa_type(DType dtype) { return dtype != DType::kF64 && !is_unsigned(dt
 
 // An i64 or i32 constant in another dtype. The caller has looked whether its elements fit.
 ConstantRef converted(const Constant& constant, DType dtype) {
-  const auto count = static_cast<std::size_t>(num_elements(constant.shape));
+  const Elements elements(constant);
   const std::size_t width = byte_size(dtype);
   auto out = std::make_shared<Constant>(constant);
   out->dtype = dtype;
   out->kind = ConstantKind::kFolded;
-  out->storage = Storage::allocate(count * width);
+  out->storage = Storage::allocate(elements.size() * width);
   std::byte* to = out->storage.writable();
-  for (std::size_t i = 0; i < count; ++i)
-    store_element(dtype, to + i * width, static_cast<double>(element_as_int(constant, i)));
+  for (std::size_t i = 0; i < elements.size(); ++i)
+    store_element(dtype, to + i * width, static_cast<double>(elements.as_int(i)));
   return out;
 }
 
@@ -541,9 +541,9 @@ ValueId Legalizer::physical_constant(ValueId id) {
            ", which TOSA lacks");
   const DType physical = physical_dtype(constant->dtype);
   if (physical == constant->dtype) return out_.add_constant(constant);
-  const auto count = static_cast<std::size_t>(num_elements(constant->shape));
-  for (std::size_t i = 0; i < count; ++i) {
-    const std::int64_t element = element_as_int(*constant, i);
+  const Elements elements(*constant);
+  for (std::size_t i = 0; i < elements.size(); ++i) {
+    const std::int64_t element = elements.as_int(i);
     const std::int64_t limit = has_integers() ? std::int64_t{1} << 31 : std::int64_t{1} << 24;
     if (element < -limit || element >= limit)
       refuse("constant '" + value.name + "' holds " + std::to_string(element) + ", which does not fit " +

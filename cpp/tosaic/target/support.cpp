@@ -279,9 +279,9 @@ class Checker {
   void elements_between(std::size_t operand, const char* what, std::int64_t low, std::int64_t high) {
     const Constant* constant = constant_operand(operand);
     if (constant == nullptr) return;
-    const auto count = static_cast<std::size_t>(num_elements(constant->shape));
-    for (std::size_t i = 0; i < count; ++i) {
-      const std::int64_t value = element_as_int(*constant, i);
+    const Elements elements(*constant);
+    for (std::size_t i = 0; i < elements.size(); ++i) {
+      const std::int64_t value = elements.as_int(i);
       if (value >= low && value <= high) continue;
       add("constant", op_name() + ": " + what + " " + std::to_string(i) + " is out of range",
           std::to_string(low) + " to " + std::to_string(high), std::to_string(value));
@@ -309,9 +309,9 @@ class Checker {
   void check_divisors() {
     const Constant* divisor = constant_operand(1);
     if (divisor == nullptr) return;
-    const auto count = static_cast<std::size_t>(num_elements(divisor->shape));
-    for (std::size_t i = 0; i < count; ++i) {
-      if (element_as_int(*divisor, i) != 0) continue;
+    const Elements elements(*divisor);
+    for (std::size_t i = 0; i < elements.size(); ++i) {
+      if (elements.as_int(i) != 0) continue;
       add("constant", op_name() + ": divisor " + std::to_string(i) + " is zero", "not 0", "0");
       return;
     }
@@ -330,9 +330,9 @@ class Checker {
   void check_slopes() {
     const Constant* table = constant_operand(1);
     if (table == nullptr) return;
-    const auto count = static_cast<std::size_t>(num_elements(table->shape));
-    for (std::size_t i = 0; i + 1 < count; ++i) {
-      const std::int64_t slope = element_as_int(*table, i + 1) - element_as_int(*table, i);
+    const Elements entries(*table);
+    for (std::size_t i = 0; i + 1 < entries.size(); ++i) {
+      const std::int64_t slope = entries.as_int(i + 1) - entries.as_int(i);
       if (slope >= -32768 && slope <= 32767) continue;
       add("constant", op_name() + ": entries " + std::to_string(i) + " and the next are too far apart",
           "a difference of -32768 to 32767", std::to_string(slope));
@@ -346,10 +346,11 @@ class Checker {
     if (indices == nullptr || indices->shape.size() != 2) return;
     const auto batches = static_cast<std::size_t>(indices->shape[0]),
                width = static_cast<std::size_t>(indices->shape[1]);
+    const Elements elements(*indices);
     for (std::size_t n = 0; n < batches; ++n) {
       std::unordered_set<std::int64_t> seen;
       for (std::size_t w = 0; w < width; ++w) {
-        const std::int64_t index = element_as_int(*indices, n * width + w);
+        const std::int64_t index = elements.as_int(n * width + w);
         if (seen.insert(index).second) continue;
         add("constant", op_name() + ": an index occurs twice", "each index once per batch",
             std::to_string(index));

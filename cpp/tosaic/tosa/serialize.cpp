@@ -397,27 +397,27 @@ File plan(const Graph& program) {
 // Where the constants behind the flatbuffer begin, in order of the entries; empty = all data is inline.
 using PieceOffsets = std::vector<std::uint64_t>;
 
-// The builder's memory as Storage has it: large buffers in huge pages.
-class PageAllocator final : public flatbuffers::Allocator {
- public:
-  std::uint8_t* allocate(std::size_t size) override {
-    Storage storage = Storage::allocate(size);
-    auto* data = reinterpret_cast<std::uint8_t*>(storage.writable());
-    live_.emplace(data, std::move(storage));
-    return data;
-  }
-  void deallocate(std::uint8_t* data, std::size_t) override { live_.erase(data); }
+// Constants of at least this many bytes are left out of the flatbuffer: memory that nobody touches costs
+// nothing, copying weights twice does.
+constexpr std::size_t kHoleBytes = std::size_t{16} << 10;
 
- private:
-  std::map<std::uint8_t*, Storage> live_;
+// Place for a constant in a flatbuffer.
+struct Hole {
+  std::size_t from_end = 0;  // of its first byte
+  ConstantRef constant;
+};
+
+struct Frame {
+  FlatBufferBuilder builder;
+  std::vector<Hole> holes;  // from back to front
 };
 
 class Encoder {
  public:
   Encoder(const File& file, const SerializeOptions& options, std::size_t reserve)
-      : file_(file), options_(options), builder_(reserve, new PageAllocator, true) {}
+      : file_(file), options_(options), builder_(reserve) {}
 
-  FlatBufferBuilder finish(const PieceOffsets& pieces) {
+  Frame finish(const PieceOffsets& pieces) {
     std::vector<Offset<schema::TosaRegion>> regions;
     auto piece = pieces.begin();
     for (const Block& block : file_.blocks)
@@ -425,7 +425,7 @@ class Encoder {
     const auto version = schema::CreateVersion(builder_, 1, 0, 0, false);
     const auto root = schema::CreateTosaGraph(builder_, version, builder_.CreateVector(regions));
     schema::FinishTosaGraphBuffer(builder_, root);
-    return std::move(builder_);
+    return {std::move(builder_), std::move(holes_)};
   }
 
  private:
@@ -478,9 +478,14 @@ class Encoder {
   Offset<schema::TosaTensor> tensor(const Entry& entry, Offset<flatbuffers::String> name,
                                     std::uint64_t offset) {
     Bytes data = 0;
-    if (entry.constant && offset == 0)
-      data = bytes(entry.packed_bytes(),
-                   [&](std::span<std::byte> to) { pack(entry.dtype, entry.constant->bytes(), to); });
+    if (entry.constant && offset == 0) {
+      const std::span<const std::byte> elements = entry.constant->bytes();
+      const bool leave_out = same_layout(entry.dtype) && elements.size() >= kHoleBytes;
+      data = bytes(entry.packed_bytes(), [&](std::span<std::byte> to) {
+        if (!leave_out) pack(entry.dtype, elements, to);
+      });
+      if (leave_out) holes_.push_back({data.o - sizeof(flatbuffers::uoffset_t), entry.constant});
+    }
     const std::optional<std::uint32_t> code = dtype_code(entry.dtype);
     if (!code)
       throw UnsupportedOp({.where = "tosa",
@@ -647,6 +652,7 @@ class Encoder {
   const File& file_;
   const SerializeOptions& options_;
   FlatBufferBuilder builder_;
+  std::vector<Hole> holes_;
   const Graph* graph_ = nullptr;                    // of the block being written
   std::vector<Offset<flatbuffers::String>> names_;  // of its entries
   const Operator* operator_ = nullptr;              // whose attributes are being written
@@ -680,70 +686,77 @@ std::size_t bytes_without_constants(const File& file) {
   return kBytesPerEntry * entries;
 }
 
-Storage share(FlatBufferBuilder builder) {
-  auto buffer = std::make_shared<flatbuffers::DetachedBuffer>(builder.Release());
-  const auto* data = reinterpret_cast<const std::byte*>(buffer->data());
-  const std::size_t size = buffer->size();
-  return {std::move(buffer), data, size};
+// The flatbuffer, with what was left out of it in its place.
+FileImage filled(Frame frame) {
+  const auto buffer = std::make_shared<flatbuffers::DetachedBuffer>(frame.builder.Release());
+  const std::span<const std::byte> whole(reinterpret_cast<const std::byte*>(buffer->data()), buffer->size());
+  FileImage image;
+  std::size_t at = 0;
+  for (auto hole = frame.holes.rbegin(); hole != frame.holes.rend(); ++hole) {
+    const std::size_t start = whole.size() - hole->from_end;
+    image.add(whole.subspan(at, start - at), buffer);
+    image.add(hole->constant->bytes(), hole->constant);
+    at = start + hole->constant->bytes().size();
+  }
+  image.add(whole.subspan(at), buffer);
+  return image;
 }
 
 // The flatbuffer's size does not depend on the offsets in it, as long as none is 0: it is built twice.
-void write_with_pieces(const File& file, const SerializeOptions& options, const Sink& sink) {
+FileImage with_constants_behind(const File& file, const SerializeOptions& options) {
   const std::vector<const Entry*> constants = constants_of(file);
   const std::size_t reserve = bytes_without_constants(file);
   const auto encode = [&](const PieceOffsets& pieces) {
-    return share(Encoder(file, options, reserve).finish(pieces));
+    return filled(Encoder(file, options, reserve).finish(pieces));
   };
   PieceOffsets offsets(constants.size(), kPieceAlignment);
   std::uint64_t end = encode(offsets).size();
-  const std::uint64_t first = end;
   for (std::size_t i = 0; i < constants.size(); ++i) {
     offsets[i] = rounded_up(end, kPieceAlignment);
     end = offsets[i] + constants[i]->packed_bytes();
   }
-  sink(encode(offsets).bytes());
-  std::uint64_t at = first;
-  const std::array<std::byte, kPieceAlignment> zeros{};
+  FileImage image = encode(offsets);
   for (std::size_t i = 0; i < constants.size(); ++i) {
     const Entry& entry = *constants[i];
-    if (offsets[i] != at) sink(std::span(zeros).first(offsets[i] - at));
-    if (same_layout(entry.dtype)) {
-      sink(entry.constant->bytes());
-    } else {
-      std::vector<std::byte> packed(entry.packed_bytes());
-      pack(entry.dtype, entry.constant->bytes(), packed);
-      sink(packed);
+    if (const std::size_t gap = offsets[i] - image.size(); gap != 0) {
+      const auto zeros = std::make_shared<const std::vector<std::byte>>(gap);
+      image.add(*zeros, zeros);
     }
-    at = offsets[i] + entry.packed_bytes();
+    if (same_layout(entry.dtype)) {
+      image.add(entry.constant->bytes(), entry.constant);
+    } else {
+      const auto packed = std::make_shared<std::vector<std::byte>>(entry.packed_bytes());
+      pack(entry.dtype, entry.constant->bytes(), *packed);
+      image.add(*packed, packed);
+    }
   }
+  return image;
 }
 
 }  // namespace
 
-void serialize_to(const Graph& graph, const Sink& sink, const SerializeOptions& options) {
+void FileImage::add(std::span<const std::byte> bytes, Owner owner) {
+  pieces_.push_back(bytes);
+  owners_.push_back(std::move(owner));
+  size_ += bytes.size();
+}
+
+void FileImage::copy(std::byte* to) const {
+  for (const std::span<const std::byte> piece : pieces_) to = std::copy(piece.begin(), piece.end(), to);
+}
+
+FileImage lay_out(const Graph& graph, const SerializeOptions& options) {
   const File file = plan(graph);
   const std::size_t constants = constant_bytes(file);
-  if (constants > std::min(options.inline_limit, kMaxInline)) {
-    write_with_pieces(file, options, sink);
-    return;
-  }
-  const std::size_t reserve = constants + bytes_without_constants(file);
-  sink(share(Encoder(file, options, reserve).finish(PieceOffsets())).bytes());
+  if (constants > std::min(options.inline_limit, kMaxInline)) return with_constants_behind(file, options);
+  return filled(Encoder(file, options, constants + bytes_without_constants(file)).finish(PieceOffsets()));
 }
 
 Storage serialize(const Graph& graph, const SerializeOptions& options) {
-  const File file = plan(graph);
-  const std::size_t constants = constant_bytes(file);
-  const std::size_t reserve = constants + bytes_without_constants(file);
-  if (constants <= std::min(options.inline_limit, kMaxInline))
-    return share(Encoder(file, options, reserve).finish(PieceOffsets()));
-  std::vector<std::byte> whole;
-  whole.reserve(reserve);
-  write_with_pieces(file, options, [&whole](std::span<const std::byte> piece) {
-    whole.insert(whole.end(), piece.begin(), piece.end());
-  });
-  auto owner = std::make_shared<const std::vector<std::byte>>(std::move(whole));
-  return {owner, owner->data(), owner->size()};
+  const FileImage image = lay_out(graph, options);
+  Storage out = Storage::allocate(image.size());
+  image.copy(out.writable());
+  return out;
 }
 
 }  // namespace tosaic::tosa

@@ -15,8 +15,9 @@
 #pragma once
 
 #include <cstddef>
-#include <functional>
+#include <memory>
 #include <span>
+#include <vector>
 
 #include "tosaic/ir/graph.h"
 
@@ -29,13 +30,29 @@ struct SerializeOptions {
   std::size_t inline_limit = 2'000'000'000;
 };
 
-// The whole file; the weights are copied once. Throws UnsupportedOp for what TOSA cannot say (operators of
-// other stages, dtypes such as i64, empty tensors) and InvalidGraph for unbound constants, dim
-// orders other than the identity and attributes out of range.
-[[nodiscard]] Storage serialize(const Graph& graph, const SerializeOptions& options = {});
+// A file that is laid out, as pieces in their order: its size is known, but constants of some size still lie
+// where the graph has them, so that each is copied once, to the place where the file is wanted.
+class FileImage {
+ public:
+  using Owner = std::shared_ptr<const void>;
 
-// The same bytes piece by piece, in order; constants behind the flatbuffer are not copied.
-using Sink = std::function<void(std::span<const std::byte>)>;
-void serialize_to(const Graph& graph, const Sink& sink, const SerializeOptions& options = {});
+  void add(std::span<const std::byte> bytes, Owner owner);
+  [[nodiscard]] std::size_t size() const { return size_; }
+  // Into `size()` bytes at `to`.
+  void copy(std::byte* to) const;
+
+ private:
+  std::vector<std::span<const std::byte>> pieces_;
+  std::vector<Owner> owners_;
+  std::size_t size_ = 0;
+};
+
+// Throws UnsupportedOp for what TOSA cannot say (operators of other stages, dtypes such as i64, empty
+// tensors) and InvalidGraph for unbound constants, dim orders other than the identity and attributes out of
+// range.
+[[nodiscard]] FileImage lay_out(const Graph& graph, const SerializeOptions& options = {});
+
+// The whole file.
+[[nodiscard]] Storage serialize(const Graph& graph, const SerializeOptions& options = {});
 
 }  // namespace tosaic::tosa

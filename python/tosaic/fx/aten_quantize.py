@@ -5,9 +5,11 @@ Scales and zero points become attributes. Where the call has them as tensors the
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from tosaic import _core
 from tosaic.fx.aten import OP, Emit, axis_of, on
@@ -28,10 +30,17 @@ _LIMITS = {
 _STORAGE = [CODE_OF[dtype] for dtype in (torch.int8, torch.int16, torch.int32)]
 
 
-def _numbers(c: Importer, value: Any, what: str) -> list[Any]:
-    """The elements of a constant tensor, or the number itself."""
+_Numbers: TypeAlias = list[Any] | NDArray[Any]
+
+
+def _numbers(c: Importer, value: Any, what: str) -> _Numbers:
+    """The elements of a constant tensor in 64 bits, or the number itself."""
     if type(value) is not Ref:
         return [value]
+    tensor = c.known(value)
+    if tensor is not None:
+        wide = torch.float64 if tensor.is_floating_point() else torch.int64
+        return tensor.detach().reshape(-1).to(wide).numpy()
     constant = c.builder.constant(value.id)
     if constant is None:
         raise c.error(
@@ -44,16 +53,28 @@ def _numbers(c: Importer, value: Any, what: str) -> list[Any]:
     return listed
 
 
+def _whole(c: Importer, numbers: _Numbers) -> _Numbers:
+    """Zero points as integers; torchao has them as floats too."""
+    if isinstance(numbers, list):
+        integers: _Numbers = [int(value) for value in numbers]
+        exact = integers == numbers
+    else:
+        with np.errstate(invalid="ignore"):
+            integers = numbers.astype(np.int64)
+        exact = np.array_equal(integers, numbers)
+    if not exact:
+        raise c.error(
+            _core.UnsupportedOp, "a zero point is no integer", expected="integers", got=str(list(numbers[:4]))
+        )
+    return integers
+
+
 def _attributes(
     c: Importer, axis: int | None, low: Any, high: Any, scale: Any, zero_point: Any, storage: int
 ) -> dict[str, Any]:
     """What quantize and dequantize have in common; no zero point is 0, no bound that of the dtype."""
-    scales = [float(value) for value in _numbers(c, scale, "the scale")]
-    zeros = [0] * len(scales) if zero_point is None else _numbers(c, zero_point, "the zero point")
-    if any(value != int(value) for value in zeros):
-        raise c.error(
-            _core.UnsupportedOp, "a zero point is no integer", expected="integers", got=str(zeros[:4])
-        )
+    scales = _numbers(c, scale, "the scale")
+    zeros = [] if zero_point is None else _whole(c, _numbers(c, zero_point, "the zero point"))
     bounds = [
         least if bound is None else int(_numbers(c, bound, "a bound")[0])
         for bound, least in zip((low, high), _LIMITS[storage], strict=True)
@@ -63,7 +84,7 @@ def _attributes(
         "qmin": bounds[0],
         "qmax": bounds[1],
         "scales": scales,
-        "zero_points": [int(value) for value in zeros] or [0] * len(scales),
+        "zero_points": zeros if len(zeros) else [0] * len(scales),
     }
 
 

@@ -44,6 +44,7 @@ _LISTS = frozenset({list, tuple, immutable_list, torch.Size})
 _CONSTANTS = frozenset(
     {int, float, bool, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format}
 )
+_MAY_HOLD_COMPLEX = frozenset({Complex, complex, list})
 _CONTROL_FLOW = ("cond", "while_loop")
 _CHANGES_METADATA = frozenset(
     [
@@ -196,10 +197,11 @@ class Importer:
             if not self._learn_sizes(values):
                 raise
             self._expect(node, row)
-        if any(has_complex(value) for value in values):
+        kinds = set(map(type, values))
+        if not kinds.isdisjoint(_MAY_HOLD_COMPLEX) and any(has_complex(value) for value in values):
             return self._complex_call(row, values)
         result = None
-        if row.emit is not None and not self._has_no_value(values):
+        if row.emit is not None and NoValue not in kinds:
             result = row.emit(self, *values)
             if self._gives_complex:
                 result = as_complex(self, row.name, result)
