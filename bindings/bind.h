@@ -11,6 +11,7 @@
 #include "tosaic/base/error.h"
 #include "tosaic/ir/graph.h"
 #include "tosaic/layout/objective.h"
+#include "tosaic/layout/plan.h"
 
 namespace tosaic::python {
 
@@ -47,6 +48,8 @@ void bind_layout(py::module_& m);
 // "bytes", "count" or a callable (name, shape, dtype, bytes) -> cost of transposing that value, which any
 // thread may call; throws InvalidGraph for anything else.
 [[nodiscard]] layout::Objective objective_of(const py::object& objective);
+// A plan with the reasons of its transposes and what its certificate, which is checked, proves.
+[[nodiscard]] py::dict plan_to_dict(const Graph& graph, const layout::LayoutPlan& plan);
 // A name ("f32") or the position of the dtype in `DTYPES`.
 [[nodiscard]] DType to_dtype(py::handle value);
 

@@ -100,6 +100,15 @@ py::dict to_python(const Graph& graph, const layout::LayoutPlan& plan, const Che
 
 }  // namespace
 
+py::dict plan_to_dict(const Graph& graph, const layout::LayoutPlan& plan) {
+  Checked checked;
+  {
+    const py::gil_scoped_release release;
+    checked = check(plan);
+  }
+  return to_python(graph, plan, checked);
+}
+
 layout::Objective objective_of(const py::object& objective) {
   if (py::isinstance<py::str>(objective)) {
     const auto name = objective.cast<std::string>();
@@ -130,13 +139,11 @@ void bind_layout(py::module_& m) {
       [](const SharedGraph& graph, const py::object& objective) {
         const layout::Objective what = objective_of(objective);
         layout::LayoutPlan plan;
-        Checked checked;
         {
           const py::gil_scoped_release release;
           plan = layout::plan_layout(*graph, what);
-          checked = check(plan);
         }
-        return to_python(*graph, plan, checked);
+        return plan_to_dict(*graph, plan);
       },
       py::arg("graph"), py::kw_only(), py::arg("objective") = "bytes",
       "The way of each node, the order of each value, the transposes between them and the proven bound.");

@@ -9,6 +9,7 @@
 #include "tosaic/passes/lower_to_integer.h"
 #include "tosaic/passes/pass.h"
 #include "tosaic/pipeline/lower.h"
+#include "tosaic/pipeline/plan_calls.h"
 #include "tosaic/target/spec.h"
 #include "tosaic/target/type_support.h"
 #include "tosaic/tosa/deserialize.h"
@@ -60,6 +61,28 @@ std::vector<std::optional<pipeline::BorderOrder>> orders_of(const py::object& or
     const auto pair = py::reinterpret_borrow<py::tuple>(each);
     out.push_back(pipeline::BorderOrder{DimOrder(to_dims(pair[0])), pair[1].cast<bool>()});
   }
+  return out;
+}
+
+// The plan by ids of the imported graph's values; None where the plan says nothing of one.
+py::dict to_dict(const Graph& imported, const pipeline::CallPlan& plan) {
+  const auto axes_of = [&imported](ValueId value, const DimOrder& order) {
+    return to_tuple(order.axes(imported.type(value).rank()));
+  };
+  py::list orders, reads, outputs, names;
+  for (std::uint32_t v = 0; v < plan.orders.size(); ++v)
+    orders.append(plan.orders[v] ? py::object(axes_of(ValueId(v), *plan.orders[v])) : py::none());
+  for (const pipeline::CallRead& read : plan.reads)
+    reads.append(py::make_tuple(read.call, read.value.index(), axes_of(read.value, read.order)));
+  for (std::size_t i = 0; i < plan.outputs.size(); ++i)
+    outputs.append(axes_of(imported.outputs()[i].value, plan.outputs[i]));
+  for (const Value& value : plan.graph->values()) names.append(value.name);
+  py::dict out;
+  out["plan"] = plan_to_dict(*plan.graph, plan.plan);
+  out["names"] = names;  // of the values that the plan is of
+  out["orders"] = orders;
+  out["reads"] = reads;
+  out["outputs"] = outputs;
   return out;
 }
 
@@ -198,6 +221,28 @@ void bind_pipeline(py::module_& m) {
       py::arg("output_orders") = py::none(),
       "Lowers a graph to TOSA; raises UnsupportedOp or SpecViolation with all reasons. Floats at the border "
       "that are quantized or dequantized there are 'float', 'converted' or 'integer'.");
+  m.def(
+      "plan_calls",
+      [](const SharedGraph& graph, const py::object& objective, const py::object& input_orders,
+         const py::object& output_orders) {
+        pipeline::LowerOptions options;
+        options.objective = objective_of(objective);
+        options.input_orders = orders_of(input_orders);
+        options.output_orders = orders_of(output_orders);
+        pipeline::CallPlan plan;
+        {
+          const py::gil_scoped_release release;
+          plan = pipeline::plan_calls(graph, options);
+        }
+        return to_dict(*graph, plan);
+      },
+      py::arg("graph"), py::kw_only(), py::arg("objective") = "bytes", py::arg("input_orders") = py::none(),
+      py::arg("output_orders") = py::none(),
+      "The layout plan of an imported graph with its composites taken apart, by values and calls of the "
+      "imported one.");
+  m.def(
+      "carries_grid", [](const SharedGraph& graph) { return pipeline::carries_grid(*graph); },
+      py::arg("graph"), "By input: whether its elements are the coordinates of a grid_sample.");
   m.def(
       "problems",
       [](const SharedGraph& graph, const std::string& target, const py::object& inputs,

@@ -345,6 +345,14 @@ def layout_choices(
 _Objective: TypeAlias = str | Callable[[str, tuple[int, ...], str, int], int]
 
 def plan_layout(graph: Graph, *, objective: _Objective = ...) -> dict[str, Any]: ...
+def plan_calls(
+    graph: Graph,
+    *,
+    objective: _Objective = ...,
+    input_orders: Sequence[tuple[Sequence[int], bool] | None] | None = ...,
+    output_orders: Sequence[tuple[Sequence[int], bool] | None] | None = ...,
+) -> dict[str, Any]: ...
+def carries_grid(graph: Graph) -> list[bool]: ...
 def lower(
     graph: Graph,
     *,

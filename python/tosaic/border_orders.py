@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 from tosaic import _core
 from tosaic.dim_order import channels_last
 
-__all__ = ["FORMS", "Form", "border_orders"]
+__all__ = ["FORMS", "Form", "border_orders", "index_of"]
 
 FORMS = ("traced", "contiguous", "channels_last", "nhwc")
 Form: TypeAlias = str | Sequence[int]
@@ -24,6 +24,9 @@ def border_orders(
     ------
     InvalidGraph
         An unknown entry, form, name or index, or an order that does not fit the rank.
+    LayoutMismatch
+        The coordinates of a grid sampler, named by themselves, would not lie innermost. An order for all
+        inputs leaves them out.
     """
     sides: dict[str, Sequence[Any]] = {"inputs": graph.inputs, "outputs": graph.outputs}
     unknown = sorted(set(orders or {}) - set(sides))
@@ -32,24 +35,37 @@ def border_orders(
     out: dict[str, list[_Order | None] | None] = {}
     for side, ports in sides.items():
         wanted = (orders or {}).get(side)
-        out[side] = None if wanted is None else _by_index(side, ports, wanted)
+        is_grid = _core.carries_grid(graph) if side == "inputs" else [False] * len(ports)
+        out[side] = None if wanted is None else _by_index(side, ports, wanted, is_grid)
     return out
 
 
 def _by_index(
-    side: str, ports: Sequence[Any], wanted: Form | Mapping[str | int, Form]
+    side: str, ports: Sequence[Any], wanted: Form | Mapping[str | int, Form], is_grid: Sequence[bool]
 ) -> list[_Order | None]:
     shapes = [tuple(port.shape) for port in ports]
     if not isinstance(wanted, Mapping):
-        return [_order(wanted, shape, f"all {side}") if 3 <= len(shape) <= 5 else None for shape in shapes]
+        return [
+            _order(wanted, shape, f"all {side}") if 3 <= len(shape) <= 5 and not grid else None
+            for shape, grid in zip(shapes, is_grid, strict=True)
+        ]
     out: list[_Order | None] = [None] * len(shapes)
     for key, form in wanted.items():
-        index = _index_of(side, ports, key)
-        out[index] = _order(form, shapes[index], f"{side[:-1]} {key!r}")
+        index = index_of(side, ports, key)
+        order = out[index] = _order(form, shapes[index], f"{side[:-1]} {key!r}")
+        if is_grid[index] and order is not None and order[0][-1] != len(shapes[index]) - 1:
+            raise _core.make_error(
+                _core.LayoutMismatch,
+                where="orders",
+                what=f"{side[:-1]} {key!r} is the grid of a grid sampler",
+                expected="its coordinates, the last axis, innermost",
+                got=repr(form),
+            )
     return out
 
 
-def _index_of(side: str, ports: Sequence[Any], key: str | int) -> int:
+def index_of(side: str, ports: Sequence[Any], key: str | int) -> int:
+    """The position of a user input or output among all of its side, by index, path or name."""
     user = [i for i, port in enumerate(ports) if port.kind == "user"]
     if isinstance(key, int):
         if 0 <= key < len(user):

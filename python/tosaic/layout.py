@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -227,14 +227,19 @@ def layout_of(graph: _core.Graph, *, objective: Objective | OwnCost = "bytes") -
         )
     asked: Any = objective_of(objective)
     plan = _core.plan_layout(graph, objective=asked)
+    return read_plan(plan, graph, [value.name for value in graph.values], objective=asked)
+
+
+def read_plan(plan: dict[str, Any], graph: _core.Graph, names: Iterable[str], *, objective: Any) -> Layout:
+    """A plan of the core, by what `objective_of` gave, of values with these names."""
     ports: list[Any] = [*graph.inputs, *graph.outputs]
     return Layout(
-        objective=asked.name if isinstance(asked, OwnCost) else asked,
+        objective=objective.name if isinstance(objective, OwnCost) else objective,
         transposes=tuple(_transpose(row) for row in plan["transposes"]),
         bytes=plan["bytes"],
         cost=plan["cost"],
         bound=plan["bound"],
-        orders={value.name: order for value, order in zip(graph.values, plan["orders"], strict=True)},
+        orders=dict(zip(names, plan["orders"], strict=True)),
         ambiguous=tuple(port.path for port in ports if _is_ambiguous(port.shape)),
     )
 

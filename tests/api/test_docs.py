@@ -12,12 +12,10 @@ import torch
 from tosaic.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
-BLOCKS = [
-    pytest.param(block, id=f"{page.stem}-{i}")
+PAGES = [
+    pytest.param(blocks, id=page.stem)
     for page in sorted((ROOT / "docs").glob("*.md"))
-    for i, block in enumerate(
-        re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
-    )
+    if (blocks := re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL))
 ]
 COMMANDS = re.findall(r"^\$ tosaic (.*)$", (ROOT / "docs" / "cli.md").read_text(), re.MULTILINE)
 
@@ -66,9 +64,12 @@ def test_a_command_of_the_docs_runs(command, files, dynamic, capsys) -> None:
     assert capsys.readouterr().out
 
 
-@pytest.mark.parametrize("block", BLOCKS)
-def test_a_python_block_of_the_docs_runs(block, files, capsys) -> None:
-    exec(compile(block, "docs", "exec"), {})
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning")
+@pytest.mark.parametrize("blocks", PAGES)
+def test_the_python_blocks_of_a_page_run_one_after_another(blocks, files, capsys) -> None:
+    names: dict[str, object] = {}
+    for block in blocks:
+        exec(compile(block, "docs", "exec"), names)
     assert capsys.readouterr().out
 
 

@@ -109,6 +109,7 @@ void Rewriter::replace(const Node& node, std::span<const ValueId> results) {
                          .expected = std::to_string(node.result_count),
                          .got = std::to_string(results.size()),
                          .node = source_.node_name(node)});
+  const std::string prefix = source_.node_name(node) + ".";
   for (std::uint32_t i = 0; i < node.result_count; ++i) {
     const Value& old = source_.values_[node.first_result + i];
     Value& fresh = out_.values_[results[i].index()];
@@ -119,7 +120,7 @@ void Rewriter::replace(const Node& node, std::span<const ValueId> results) {
                            .got = to_string(fresh.type),
                            .node = old.name});
     map_[node.first_result + i] = results[i];
-    const bool emitted_here = fresh.kind == ValueKind::kResult && fresh.name.starts_with(old.name + ".");
+    const bool emitted_here = fresh.kind == ValueKind::kResult && fresh.name.starts_with(prefix);
     if (emitted_here) {
       Node& producer = out_.nodes_[fresh.producer.index()];
       producer.origin = merge({producer.origin, node.origin});

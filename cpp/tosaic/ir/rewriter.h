@@ -28,8 +28,8 @@ class Rewriter {
   void keep(const Node& node);
   // The same node over other regions, which take and give what the old ones do.
   void keep(const Node& node, std::vector<std::shared_ptr<const Graph>> regions);
-  // The results of `node` become these values of out(); the first is renamed to the node's name where it is a
-  // fresh node result. Types must agree in dtype and shape.
+  // The results of `node` become these values of out(), which take over their names where they were emitted
+  // for the node. Types must agree in dtype and shape.
   void replace(const Node& node, std::span<const ValueId> results);
   void replace(const Node& node, ValueId result) { replace(node, std::span(&result, 1)); }
 

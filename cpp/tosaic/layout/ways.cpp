@@ -43,6 +43,7 @@ Freedom freedom_of(const Graph& graph, const Node& node) {
     case Op::kAvgPool:
     case Op::kMaxPool:
     case Op::kResize:
+    case Op::kGridSample:  // the grid keeps its coordinates innermost
       return graph.type(graph.result(node)).rank() >= 4 ? Freedom::kSpatial : Freedom::kFixed;
     case Op::kPermute:
       return Freedom::kPermute;

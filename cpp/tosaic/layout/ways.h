@@ -2,6 +2,7 @@
 // what an operator computes with is the same in each.
 //
 //   convolution, pool, resize   channels last
+//   grid_sample   image and result channels last, the grid row-major
 //   elementwise, concat, slice, pad, flip, repeat, expand, index_select   any, the same for all
 //   gather                      any with the axis that is picked along innermost
 //   permute                     any, relabelled: no element moves

@@ -125,8 +125,24 @@ Border with_order(Border border, const BorderOrder& order, const TensorType& typ
   return border;
 }
 
-// The graph with these orders at its borders; the same where none is declared.
-std::shared_ptr<const Graph> with_orders(std::shared_ptr<const Graph> graph, const LowerOptions& options) {
+// Without floats, what was left to them is the reason for all rules that are broken.
+void require_integers(const Graph& quantized, const std::string& target) {
+  const std::vector<ErrorParts> left = passes::lower_to_integer(quantized, pass_options(target)).left;
+  if (!left.empty())
+    throw UnsupportedOp("lower-to-integer", "nodes need floats, which " + target + " lacks", left);
+}
+
+void require_target(const Graph& tosa, const std::string& target) {
+  std::vector<ErrorParts> broken;
+  for (const target::Violation& violation : target::check(tosa, target::parse_target(target)))
+    broken.push_back(violation.parts);
+  if (!broken.empty()) throw SpecViolation("target", "rules of " + target + " are broken", broken);
+}
+
+}  // namespace
+
+std::shared_ptr<const Graph> with_border_orders(std::shared_ptr<const Graph> graph,
+                                                const LowerOptions& options) {
   if (options.input_orders.empty() && options.output_orders.empty()) return graph;
   Graph out = *graph;
   for (std::size_t i = 0; i < std::min(out.inputs().size(), options.input_orders.size()); ++i) {
@@ -144,22 +160,6 @@ std::shared_ptr<const Graph> with_orders(std::shared_ptr<const Graph> graph, con
   return std::make_shared<const Graph>(std::move(out));
 }
 
-// Without floats, what was left to them is the reason for all rules that are broken.
-void require_integers(const Graph& quantized, const std::string& target) {
-  const std::vector<ErrorParts> left = passes::lower_to_integer(quantized, pass_options(target)).left;
-  if (!left.empty())
-    throw UnsupportedOp("lower-to-integer", "nodes need floats, which " + target + " lacks", left);
-}
-
-void require_target(const Graph& tosa, const std::string& target) {
-  std::vector<ErrorParts> broken;
-  for (const target::Violation& violation : target::check(tosa, target::parse_target(target)))
-    broken.push_back(violation.parts);
-  if (!broken.empty()) throw SpecViolation("target", "rules of " + target + " are broken", broken);
-}
-
-}  // namespace
-
 Lowered lower(std::shared_ptr<const Graph> graph, const LowerOptions& options) {
   static_cast<void>(target::parse_target(options.target));  // a wrong target is refused before any work
   Lowered lowered;
@@ -167,7 +167,7 @@ Lowered lower(std::shared_ptr<const Graph> graph, const LowerOptions& options) {
   if (graph->stage == Stage::kTosa) {
     lowered.exported = lowered.decomposed = lowered.canonical = lowered.tosa = std::move(graph);
   } else {
-    Run run(with_orders(std::move(graph), options), options);
+    Run run(with_border_orders(std::move(graph), options), options);
     run.passes(kToSimplified);
     lowered.exported = run.graph();
     if (pass_options(options.target).integer_arithmetic) {

@@ -40,6 +40,11 @@ struct LowerOptions {
   std::function<void(std::string_view pass, const Graph& graph)> on_change;
 };
 
+// The graph with the options' orders at its borders; the same where none is declared. Throws InvalidGraph for
+// an order of another rank.
+[[nodiscard]] std::shared_ptr<const Graph> with_border_orders(std::shared_ptr<const Graph> graph,
+                                                              const LowerOptions& options);
+
 struct PassTiming {
   std::string name;
   double seconds = 0;         // the pass alone

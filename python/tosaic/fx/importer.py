@@ -27,7 +27,7 @@ from tosaic.fx.complex_values import HINT, as_complex, emit_complex, has_complex
 from tosaic.fx.decomposed import Decompositions, Expansion, is_random, tensors_of
 from tosaic.fx.diagnostics import Diagnostic, Diagnostics
 from tosaic.fx.opaque import arguments_json
-from tosaic.fx.origins import origin_of, source_of
+from tosaic.fx.origins import error_at, origin_of
 from tosaic.fx.shapes import Sizes, dim_order_of, wanted_sizes
 from tosaic.fx.signature import InputLeaf, OutputLeaf, Signature, Tree
 from tosaic.fx.targets import Row, row_for
@@ -35,7 +35,7 @@ from tosaic.fx.treespec import convert_treespec
 from tosaic.fx.value import Complex, NoValue, Ref
 from tosaic.fx.weights import CATEGORY, CODE_OF, REAL_OF, TORCH_OF, Weights, dtype_code
 
-__all__ = ["Imported", "Importer", "import_program"]
+__all__ = ["Imported", "Importer", "Read", "import_program", "read_program"]
 
 _FUNCTIONALIZE = "Call ep.run_decompositions() first, which makes the program functional"
 _NUMBERS = (bool, int, float)
@@ -82,6 +82,30 @@ class Imported:
     graph: _core.Graph
     signature: Signature
     diagnostics: tuple[Diagnostic, ...]
+
+
+@dataclass(frozen=True)
+class Read:
+    """An imported method, and what became of the nodes of the FX graph.
+
+    Attributes
+    ----------
+    imported : Imported
+    values : mapping
+        By FX node, its `Ref`, a list of them, a number, or what stands for a result that has no value.
+    sizes : Sizes
+        What symbolic sizes are bound to.
+    inputs : dict of str to int
+        By placeholder, the position in ``graph.inputs``; weights have none.
+    outputs : tuple of int or None
+        By position in the FX output, the position in ``graph.outputs``.
+    """
+
+    imported: Imported
+    values: Mapping[Node, Any]
+    sizes: Sizes
+    inputs: dict[str, int]
+    outputs: tuple[int | None, ...]
 
 
 @dataclass(frozen=True)
@@ -518,20 +542,7 @@ class Importer:
         if self._outer is not None:
             return self._outer.error(kind, what, expected=expected, got=got, hint=hint)
         node = self._node if node is None else node
-        meta = node.meta if node is not None else {}
-        file, line = source_of(meta.get("stack_trace") or "")
-        stack = meta.get("nn_module_stack")
-        return _core.make_error(
-            kind,
-            where="import",
-            what=what,
-            expected=expected,
-            got=got,
-            node="" if node is None else node.name,
-            module_path=next(reversed(stack.values()))[0] if stack else "",
-            source=f"{file.replace(chr(92), '/').rpartition('/')[2]}:{line}" if file else "",
-            hint=hint,
-        )
+        return error_at(kind, node, what, where="import", expected=expected, got=got, hint=hint)
 
     # ---- calls outside the table ----
 
@@ -811,6 +822,7 @@ class _Program:
         self.input_count = 0
         self.input_at: dict[str, tuple[int, str]] = {}  # placeholder -> position, path
         self.state_at: dict[str, tuple[int, str]] = {}  # target of a state -> the same
+        self.output_at: list[int | None] = []  # by position: in the graph's outputs
         self.leaves: list[InputLeaf] = []
         users = [
             n
@@ -909,6 +921,7 @@ class _Program:
         leaves = []
         for result, spec in zip(results, specs, strict=True):
             value = self.importer.resolved(result)
+            before = count
             if spec.kind in _USER_OUTPUTS:
                 path = next(paths)
                 if type(value) is Ref:
@@ -924,6 +937,7 @@ class _Program:
                 index, path = at[spec.target]
                 self.importer.builder.add_output(value.id, path, index)
                 count += 1
+            self.output_at.append(before if count > before else None)
         return Signature(self.in_tree, out_tree, tuple(self.leaves), tuple(leaves), self.arg_names)
 
     def _refuse_missing(self, value: Any, path: str) -> None:
@@ -1000,6 +1014,11 @@ def _input_paths(tree: Tree, arg_names: Sequence[str], placeholders: Sequence[st
 
 def import_program(ep: Any, *, bind: Any = None, method: str = "forward") -> Imported:
     """See `tosaic.fx.from_exported`."""
+    return read_program(ep, bind=bind, method=method).imported
+
+
+def read_program(ep: Any, *, bind: Any = None, method: str = "forward") -> Read:
+    """The import, with what it made of each FX node."""
     if not isinstance(ep, torch.export.ExportedProgram):
         raise _core.make_error(
             _core.InvalidGraph,
@@ -1022,4 +1041,16 @@ def import_program(ep: Any, *, bind: Any = None, method: str = "forward") -> Imp
     finally:
         if collecting:
             gc.enable()
-    return Imported(program.importer.builder.finish(), signature, tuple(program.diagnostics.items))
+    importer = program.importer
+    return Read(
+        Imported(importer.builder.finish(), signature, tuple(program.diagnostics.items)),
+        importer.env,
+        program.shared.sizes,
+        {name: at for name, (at, _) in program.input_at.items()}
+        | {
+            node.name: program.state_at[spec.target][0]
+            for node, spec in zip(program.placeholders, program.specs, strict=True)
+            if spec.target in program.state_at
+        },
+        tuple(program.output_at),
+    )

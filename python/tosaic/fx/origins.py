@@ -6,7 +6,9 @@ import re
 from functools import lru_cache
 from typing import Any
 
-__all__ = ["module_path", "origin_of", "source_of"]
+from tosaic import _core
+
+__all__ = ["error_at", "module_path", "origin_of", "source_of"]
 
 _NO_SOURCE = ("", 0)
 _TORCH = re.compile(r"[/\\](?:site|dist)-packages[/\\]torch[/\\]|[/\\]torch[/\\]nn[/\\]")
@@ -52,3 +54,30 @@ def origin_of(name: str, target: str, meta: dict[str, Any]) -> tuple[str, str, s
     path = module_path(next(reversed(stack.values()))[0]) if stack else ""
     file, line = source_of(trace) if trace else _NO_SOURCE
     return name, target, path, file, line
+
+
+def error_at(
+    kind: type[Exception],
+    node: Any,
+    what: str,
+    *,
+    where: str,
+    expected: str = "",
+    got: str = "",
+    hint: str = "",
+) -> Exception:
+    """An error that names an FX node (None: no node), its module path and its source line."""
+    meta = node.meta if node is not None else {}
+    file, line = source_of(meta.get("stack_trace") or "")
+    stack = meta.get("nn_module_stack")
+    return _core.make_error(
+        kind,
+        where=where,
+        what=what,
+        expected=expected,
+        got=got,
+        node="" if node is None else node.name,
+        module_path=next(reversed(stack.values()))[0] if stack else "",
+        source=f"{file.replace(chr(92), '/').rpartition('/')[2]}:{line}" if file else "",
+        hint=hint,
+    )

@@ -1,0 +1,684 @@
+"""A layout plan applied to an exported program of torch, or to an edge program of ExecuTorch.
+
+::
+
+    annotate   x ──▶ conv ──▶ relu ──▶ out       meta["val"] of conv and relu: strides of (0, 2, 3, 1)
+
+    convert    x ─▶ clone(channels_last) ─▶ conv ─▶ relu ─▶ clone(contiguous) ─▶ out
+
+The plan is the core's (`plan_calls`): an order for every value and, for every call, the order in which it
+reads each of its operands. What is left to do here is one walk over a copy of the graph, front to back:
+
+* *annotate* writes strides. A node is given a fake tensor that is dense in the order of its value, where its
+  own lies otherwise. Nothing is inserted: where the plan transposes, whoever compiles the program does.
+* *convert* makes it so. An operand that a call reads in another order than it has is converted, once for all
+  calls that want that order, and what lies behind is computed again on fake tensors, node by node with all
+  its arguments, as far as strides change. After that ``meta["val"]`` is what torch does, not a wish.
+
+In both:
+
+* a border is as its entry of `orders` says: as traced, declared, or converted (`Convert`) inside the program;
+* calls that name the order of their result (``clone``, ``_to_copy``, ``_clone_dim_order`` ... with a memory
+  format) never contradict it: *annotate* leaves them as they are, *convert* has them name the planned order;
+* weights, and what is computed from weights alone, stay as they are, unless `weights` asks for more;
+* calls that address memory by strides (``as_strided``) find their operand as it was traced;
+* nested graphs are not entered: their operands are handed over as traced.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+import torch
+from torch._guards import detect_fake_mode
+from torch.export.graph_signature import ExportGraphSignature, OutputKind, OutputSpec, TensorArgument
+from torch.fx import Graph, Node
+from torch.fx.node import map_arg
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from tosaic import _core
+from tosaic.border_orders import border_orders, index_of
+from tosaic.fx.applied import AppliedLayout, Conversion, Convert, Unmet
+from tosaic.fx.importer import Read, read_program
+from tosaic.fx.lying import ORDER_OF, format_of, is_same_order, laid, lies, order_name, put
+from tosaic.fx.origins import error_at
+from tosaic.fx.shapes import contiguous_strides, dim_order_of
+from tosaic.fx.targets import row_for
+from tosaic.fx.value import Ref
+from tosaic.layout import Objective, objective_of, read_plan
+
+__all__ = ["apply_program_layout"]
+
+_Order = tuple[int, ...]
+_WHERE = "apply layout"
+_FORMATS = ("memory_format", "dim_order")
+_FORMAT_OF_NUMBER = (
+    torch.contiguous_format,
+    torch.preserve_format,
+    torch.channels_last,
+    torch.channels_last_3d,
+)
+
+
+def apply_program_layout(
+    program: Any,
+    *,
+    mode: Literal["annotate", "convert"],
+    orders: Mapping[str, Any] | None,
+    weights: bool,
+    objective: Objective,
+    bind: Any,
+) -> AppliedLayout:
+    """See `tosaic.fx.apply_layout`."""
+    if mode not in ("annotate", "convert"):
+        raise _core.make_error(
+            _core.InvalidGraph,
+            where=_WHERE,
+            what="unknown mode",
+            expected="annotate or convert",
+            got=repr(mode),
+        )
+    read = read_program(program, bind=bind)
+    borders = _Borders(read.imported.graph, orders)
+    return _Walk(program, read, borders, mode == "convert", weights, objective).run()
+
+
+class _Borders:
+    """The entries of `orders` by side and position: orders for the plan, and which of them are converted."""
+
+    def __init__(self, graph: _core.Graph, orders: Mapping[str, Any] | None) -> None:
+        plain: dict[str, Any] = {}
+        self.is_converted: dict[str, set[int]] = {"inputs": set(), "outputs": set()}
+        for side, wanted in (orders or {}).items():
+            ports: Any = graph.outputs if side == "outputs" else graph.inputs
+            if isinstance(wanted, Mapping):
+                plain[side] = {key: self._form(form) for key, form in wanted.items()}
+                keys = [key for key, form in wanted.items() if isinstance(form, Convert)]
+                chosen = {index_of(side, ports, key) for key in keys} if side in self.is_converted else set()
+            else:
+                plain[side] = self._form(wanted)
+                chosen = set(range(len(ports))) if isinstance(wanted, Convert) else set()
+            self.is_converted.setdefault(side, set()).update(chosen)
+        declared = border_orders(graph, plain)
+        self.inputs = self._of_user(graph.inputs, declared["inputs"])
+        self.outputs = self._of_user(graph.outputs, declared["outputs"])
+        self.any_converted = any(
+            self.order(side, i) is not None for side, which in self.is_converted.items() for i in which
+        )
+
+    @staticmethod
+    def _form(form: Any) -> Any:
+        form = form.order if isinstance(form, Convert) else form
+        if form == "nhwc":
+            raise _core.make_error(
+                _core.LayoutMismatch,
+                where=_WHERE,
+                what="tensors of torch have their logical shape, whatever their order",
+                expected="channels_last, contiguous, traced or a dim order",
+                got="'nhwc'",
+                hint='Declare "channels_last" and pass an NHWC buffer as buffer.permute(0, 3, 1, 2)',
+            )
+        return form
+
+    @staticmethod
+    def _of_user(ports: Any, declared: list[Any] | None) -> list[_Order | None]:
+        if declared is None:
+            return [None] * len(ports)
+        return [
+            None if order is None or port.kind != "user" else tuple(order[0])
+            for port, order in zip(ports, declared, strict=True)
+        ]
+
+    def order(self, side: str, index: int) -> _Order | None:
+        """What is declared, or converted to."""
+        return (self.inputs if side == "inputs" else self.outputs)[index]
+
+    def declared(self, side: str, index: int) -> _Order | None:
+        """The order of the border itself, if that is not as traced."""
+        return None if index in self.is_converted[side] else self.order(side, index)
+
+
+class _Walk:
+    """A copy of the program on its way to be laid out."""
+
+    def __init__(
+        self, program: Any, read: Read, borders: _Borders, converts: bool, weights: bool, objective: Objective
+    ) -> None:
+        self._program = program
+        self._read = read
+        self._borders = borders
+        self._converts = converts
+        self._weights = weights
+        graph = read.imported.graph
+        self._graph_outputs = graph.outputs
+        asked: Any = objective_of(objective)
+        plan = _core.plan_calls(
+            graph,
+            objective=asked,
+            input_orders=[None if order is None else (order, False) for order in borders.inputs],
+            output_orders=[None if order is None else (order, False) for order in borders.outputs],
+        )
+        self._layout = read_plan(plan["plan"], graph, plan["names"], objective=asked)
+        self._order_of: list[_Order | None] = plan["orders"]
+        self._border_of: list[_Order] = plan["outputs"]
+        self._reads: dict[tuple[str, int], _Order] = {
+            (call, value): order for call, value, order in plan["reads"]
+        }
+        self._graph, self._old = _copied(program.graph)
+        self._values = {node: read.values[old] for node, old in self._old.items() if old in read.values}
+        self._first = next((node for node in self._graph.nodes if node.op != "placeholder"), None)
+        self._constant: set[Node] = set()
+        self._moved: set[Node] = set()  # nodes that, by the declared borders, lie otherwise than traced
+        self._converted: dict[tuple[Any, str], Node] = {}
+        self._made: dict[Node, tuple[Node, _Order, _Order]] = {}
+        self._unmet: list[Unmet] = []
+        self._state = dict(program.state_dict)
+        self._lifted = dict(program.constants)
+        self._root = self._root_of_modules()
+        self._fake = detect_fake_mode([node.meta.get("val") for node in self._graph.nodes])
+
+    def run(self) -> AppliedLayout:
+        if self._converts or self._borders.any_converted:
+            self._refuse_mutation()
+        output = next(iter(reversed(self._graph.nodes)))
+        nodes = [node for node in self._graph.nodes if node is not output]
+        for node in nodes:
+            if node.op == "placeholder":
+                self._lay_input(node)
+            elif node.op == "get_attr":
+                self._constant.add(node)
+        for node in nodes:
+            if node.op == "placeholder":
+                self._convert_border(node)
+            elif node.op == "call_function":
+                self._lay_call(node)
+        signature = self._lay_outputs(output)
+        return AppliedLayout(
+            self._finished(signature),
+            self._layout,
+            dict(self._planned()),
+            tuple(node.name for node in nodes if self._has_changed(node)),
+            tuple(self._report()),
+            tuple(self._unmet),
+        )
+
+    # ---- borders ----
+
+    def _lay_input(self, node: Node) -> None:
+        at = self._read.inputs.get(node.name)
+        if at is None:
+            if isinstance(self._values.get(node), Ref):
+                self._constant.add(node)
+                self._lay_weight(node)
+            return
+        order = self._borders.declared("inputs", at)
+        if order is not None and not self._lies(node, order):
+            put(node.meta, laid(node.meta["val"], order))
+            self._moved.add(node)
+
+    def _convert_border(self, node: Node) -> None:
+        at = self._read.inputs.get(node.name)
+        if at is None or at not in self._borders.is_converted["inputs"]:
+            return
+        order = self._borders.order("inputs", at)
+        if order is None or self._lies(node, order):
+            return
+        made = self._conversion(node, order)
+        if made is None:
+            raise self._inexpressible(node, order)
+        node.replace_all_uses_with(made, delete_user_cb=lambda user: user not in self._chain(made))
+        self._values[made] = self._values[node]
+
+    def _lay_weight(self, node: Node) -> None:
+        """Lays a weight, and what it records, in the order that all of its readers want."""
+        ref = self._values[node]
+        wanted = [self._reads.get((user.name, ref.id)) for user in node.users]
+        if not self._weights or not wanted or None in wanted:
+            return
+        orders = [order for order in wanted if order is not None]
+        shape = node.meta["val"].shape
+        if not all(is_same_order(shape, order, orders[0]) for order in orders) or self._lies(node, orders[0]):
+            return
+        (spec,) = [s for s in self._program.graph_signature.input_specs if s.arg.name == node.name]
+        holder = self._state if spec.target in self._state else self._lifted
+        tensor = holder[spec.target]
+        copied = laid(tensor.detach(), orders[0]).copy_(tensor.detach())
+        is_parameter = isinstance(tensor, torch.nn.Parameter)
+        holder[spec.target] = (
+            torch.nn.Parameter(copied, requires_grad=tensor.requires_grad) if is_parameter else copied
+        )
+        put(node.meta, laid(node.meta["val"], orders[0]))
+
+    def _lay_outputs(self, output: Node) -> ExportGraphSignature:
+        given: Any = output.args[0]
+        results = list(given)
+        old = self._program.graph_signature
+        specs = list(old.output_specs)
+        labelled: set[Node] = set()
+        for position, (result, spec) in enumerate(zip(results, specs, strict=True)):
+            at = self._read.outputs[position]
+            if (
+                at is None
+                or not isinstance(result, Node)
+                or not isinstance(result.meta.get("val"), torch.Tensor)
+            ):
+                continue
+            for order, converts in self._orders_at_output(at, spec):
+                results[position] = result = self._output_in(result, order, converts, labelled)
+            if result.name != spec.arg.name:
+                specs[position] = OutputSpec(spec.kind, TensorArgument(name=result.name), spec.target)
+        output.args = (type(given)(results),)
+        if "val" in output.meta:
+            output.meta["val"] = map_arg(output.args[0], lambda node: node.meta.get("val"))
+        return ExportGraphSignature(list(old.input_specs), specs)
+
+    def _orders_at_output(self, at: int, spec: OutputSpec) -> list[tuple[_Order, bool]]:
+        """The orders that an output passes through, that of the border last; True: by a conversion."""
+        border = self._border_of[at]
+        if spec.kind in (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION):
+            return [(border, True)] if self._converts else []
+        if at in self._borders.is_converted["outputs"] and self._borders.outputs[at] is not None:
+            return [(border, self._converts), (tuple(self._graph_outputs[at].dim_order), True)]
+        return [(border, self._converts)]
+
+    def _output_in(self, result: Node, order: _Order, converts: bool, labelled: set[Node]) -> Node:
+        if not self._lies(result, order):
+            if not converts and result.op == "call_function" and result not in labelled | set(self._made):
+                put(result.meta, laid(result.meta["val"], order))
+            else:
+                made = self._conversion(result, order)
+                if made is None:
+                    raise self._inexpressible(result, order)
+                result = made
+        labelled.add(result)
+        return result
+
+    # ---- calls ----
+
+    def _lay_call(self, node: Node) -> None:
+        operands = [arg for arg in node.all_input_nodes if isinstance(arg.meta.get("val"), torch.Tensor)]
+        if all(arg in self._constant for arg in node.all_input_nodes):
+            self._constant.add(node)
+            if not self._weights:
+                return
+        elif any(arg in self._moved for arg in node.all_input_nodes):
+            self._moved.add(node)
+        if self._addresses_memory(node):
+            self._hand_over_as_traced(node, operands)
+        elif self._converts and node not in self._constant:
+            self._convert_operands(node, operands)
+        if not self._converts and (self._named_format(node) or self._label(node)):
+            return
+        has_changed = self._converts and self._follow_plan(node)
+        if has_changed or any(self._lies_otherwise(arg) for arg in node.all_input_nodes):
+            self._compute_again(node, operands)
+
+    def _label(self, node: Node) -> bool:
+        """Writes the orders of the plan; False where it says nothing of the node."""
+        orders = self._orders(node)
+        val = node.meta.get("val")
+        if isinstance(val, torch.Tensor):
+            if orders is None:
+                return False
+            if not self._lies(node, orders):
+                put(node.meta, laid(val, orders))
+            return True
+        if not isinstance(val, tuple | list) or not isinstance(orders, tuple):
+            return False
+        items = [
+            laid(item, order)
+            if isinstance(item, torch.Tensor) and order and not self._tensor_lies(item, order)
+            else item
+            for item, order in zip(val, orders, strict=True)
+        ]
+        if any(new is not old for new, old in zip(items, val, strict=True)):
+            put(node.meta, type(val)(items))
+        return True
+
+    def _orders(self, node: Node) -> Any:
+        """The planned order of a node's value, of several a tuple; None where there is none."""
+        value = self._values.get(node)
+        if isinstance(value, Ref):
+            return self._order_of[value.id]
+        if isinstance(value, list) and any(isinstance(item, Ref) for item in value):
+            return tuple(self._order_of[item.id] if isinstance(item, Ref) else None for item in value)
+        return None
+
+    def _convert_operands(self, node: Node, operands: list[Node]) -> None:
+        replaced: dict[Node, Node] = {}
+        for arg in operands:
+            ref = self._values.get(arg)
+            if arg in self._constant or not isinstance(ref, Ref):
+                continue
+            order = self._reads.get((node.name, ref.id))
+            if order is None and not self._can_compute(node) and self._has_tensors(node):
+                order = self._traced_order(arg)
+            if order is None or self._lies(arg, order):
+                continue
+            made = self._conversion(arg, order)
+            if made is None:
+                self._unmet.append(Unmet(arg.name, node.name, order))
+            else:
+                replaced[arg] = made
+        self._replace(node, replaced)
+
+    def _hand_over_as_traced(self, node: Node, operands: list[Node]) -> None:
+        """Gives a call that addresses memory what it was traced with, or refuses it."""
+        replaced: dict[Node, Node] = {}
+        for arg in operands:
+            if not self._lies_otherwise(arg) and (self._converts or arg not in self._moved):
+                continue
+            old = self._old[arg].meta["val"] if arg in self._old else arg.meta["val"]
+            made = None
+            if self._converts and _is_dense(self._numbers(old.shape), self._numbers(old.stride())):
+                made = self._conversion(arg, self._traced_order(arg))
+            if made is not None:
+                replaced[arg] = made
+            elif not self._converts and arg not in self._moved:
+                put(arg.meta, old)  # only the label was another
+            else:
+                raise error_at(
+                    _core.LayoutMismatch,
+                    node,
+                    f"{node.target} addresses the memory of '{arg.name}' by strides",
+                    where=_WHERE,
+                    expected=f"strides {tuple(old.stride())}, as traced",
+                    got="an operand whose order follows from other orders at the inputs",
+                    hint="Export with inputs in the order that is declared"
+                    + ("" if self._converts else ', or use mode="convert"'),
+                )
+        self._replace(node, replaced)
+
+    @staticmethod
+    def _replace(node: Node, replaced: Mapping[Node, Node]) -> None:
+        if replaced:
+            node.args = map_arg(node.args, lambda arg: replaced.get(arg, arg))
+            node.kwargs = map_arg(node.kwargs, lambda arg: replaced.get(arg, arg))
+
+    def _named_format(self, node: Node) -> tuple[int, str, _Order] | None:
+        """Position and name of the argument by which a call names the order of its result, and that order."""
+        val = node.meta.get("val")
+        schema = getattr(node.target, "_schema", None)
+        if schema is None or not isinstance(val, torch.Tensor):
+            return None
+        for position, argument in enumerate(schema.arguments):
+            if argument.name not in _FORMATS:
+                continue
+            given = node.kwargs.get(argument.name, argument.default_value)
+            if position < len(node.args):
+                given = node.args[position]
+            if argument.name == "memory_format":
+                given = _FORMAT_OF_NUMBER[given] if type(given) is int else given  # schemas number them
+                given = ORDER_OF.get(given, {}).get(val.dim())
+            named: Any = given
+            return None if named is None else (position, argument.name, tuple(named))
+        return None
+
+    def _follow_plan(self, node: Node) -> bool:
+        """Has a call that names the order of its result name the planned one; True if that is another."""
+        named, order = self._named_format(node), self._orders(node)
+        if named is None or order is None:
+            return False
+        position, argument, given = named
+        shape = node.meta["val"].shape
+        form = format_of(shape, order)
+        if form is None or is_same_order(shape, given, order):
+            return False
+        wanted: Any = form if argument == "memory_format" else list(ORDER_OF[form][len(shape)])
+        if position < len(node.args):
+            node.update_arg(position, wanted)
+        else:
+            node.update_kwarg(argument, wanted)
+        return True
+
+    def _compute_again(self, node: Node, operands: list[Node]) -> None:
+        """Sets ``meta["val"]`` to what torch gives for the operands as they lie now."""
+        if not self._can_compute(node) or not self._has_tensors(node):
+            return
+        try:
+            val = self._result_of(node)
+        except Exception as first:
+            if not self._converts:
+                return  # then it stays as traced
+            again = {
+                arg: self._conversion(arg, self._traced_order(arg))
+                for arg in operands
+                if self._lies_otherwise(arg)
+            }
+            self._replace(node, {arg: made for arg, made in again.items() if made is not None})
+            try:
+                val = self._result_of(node)
+            except Exception:
+                raise error_at(
+                    _core.LayoutMismatch,
+                    node,
+                    f"torch does not compute {node.target} with its operands in the planned order",
+                    where=_WHERE,
+                    got=str(first).partition("\n")[0],
+                ) from first
+        put(node.meta, val)
+
+    def _result_of(self, node: Node) -> Any:
+        args, kwargs = map_arg((node.args, node.kwargs), lambda arg: arg.meta["val"])
+        with torch.no_grad():
+            if self._fake is None:
+                return node.target(*args, **kwargs)  # type: ignore[operator]
+            with self._fake:
+                if self._fake.shape_env is None:
+                    return node.target(*args, **kwargs)  # type: ignore[operator]
+                with self._fake.shape_env.suppress_guards():
+                    return node.target(*args, **kwargs)  # type: ignore[operator]
+
+    @staticmethod
+    def _can_compute(node: Node) -> bool:
+        """Operators of torch and picks of their results; neither nested graphs nor sizes that data decide."""
+        is_operator = hasattr(node.target, "_schema") or getattr(node.target, "__name__", "") == "getitem"
+        return (
+            is_operator
+            and "unbacked_bindings" not in node.meta
+            and all("val" in arg.meta for arg in node.all_input_nodes)
+        )
+
+    @staticmethod
+    def _has_tensors(node: Node) -> bool:
+        return any(isinstance(item, torch.Tensor) for item in tree_flatten(node.meta.get("val"))[0])
+
+    @staticmethod
+    def _addresses_memory(node: Node) -> bool:
+        schema = getattr(node.target, "_schema", None)
+        return schema is not None and any(argument.name == "storage_offset" for argument in schema.arguments)
+
+    # ---- orders ----
+
+    def _numbers(self, sizes: Any) -> tuple[int, ...]:
+        return tuple(self._read.sizes.shape(sizes))
+
+    def _tensor_lies(self, tensor: Any, order: _Order) -> bool:
+        return lies(tensor.shape, self._numbers(tensor.stride()), order)
+
+    def _lies(self, node: Node, order: _Order) -> bool:
+        return self._tensor_lies(node.meta["val"], order)
+
+    def _traced_order(self, node: Node) -> _Order:
+        val = self._old[node].meta["val"] if node in self._old else node.meta["val"]
+        return dim_order_of(self._numbers(val.shape), self._numbers(val.stride()))[0]
+
+    def _lies_otherwise(self, node: Node) -> bool:
+        """True if the node lies otherwise than traced, or is a conversion."""
+        return node not in self._old or self._has_changed(node)
+
+    def _has_changed(self, node: Node) -> bool:
+        now = tree_flatten(node.meta.get("val"))[0]
+        before = tree_flatten(self._old[node].meta.get("val"))[0]
+        return any(
+            isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor) and a.stride() != b.stride()
+            for a, b in zip(now, before, strict=True)
+            if a is not b
+        )
+
+    # ---- conversions ----
+
+    def _conversion(self, node: Node, order: _Order) -> Node | None:
+        """The node in this order; None if the dialect cannot ask for it."""
+        val = node.meta["val"]
+        ref = self._values.get(node)
+        name = order_name(val.shape, order)
+        key = (ref.id if isinstance(ref, Ref) else node, name)
+        if key in self._converted:
+            return self._converted[key]
+        calls = self._calls_to(val, order)
+        if calls is None:
+            return None
+        before = self._order_now(node)
+        last = node
+        place = self._first if node.op == "placeholder" else node.next
+        assert place is not None
+        for target, args, kwargs in calls:
+            with self._graph.inserting_before(place):
+                made = self._graph.create_node(
+                    "call_function", target, (last, *args), kwargs, f"{node.name}_{name}"
+                )
+            made.meta = {
+                name: held
+                for name, held in {**self._root, **node.meta}.items()
+                if name in ("stack_trace", "nn_module_stack")
+            }
+            made.meta["val"] = self._result_of(made)
+            last = made
+        if ref is not None:
+            self._values[last] = ref
+        if "tensor_meta" in node.meta:
+            last.meta["tensor_meta"] = node.meta["tensor_meta"]
+            put(last.meta, last.meta["val"])
+        if node in self._moved:
+            self._moved.add(last)
+        self._converted[key] = last
+        self._converted.setdefault((key[0], order_name(val.shape, before)), node)
+        self._made[last] = (node, before, order)
+        return last
+
+    def _calls_to(self, val: Any, order: _Order) -> list[tuple[Any, tuple[Any, ...], dict[str, Any]]] | None:
+        """Targets, arguments behind the tensor, and keywords of the calls that convert."""
+        form = format_of(val.shape, order)
+        if str(self._program.dialect) == "EDGE":
+            from tosaic.executorch import conversion
+
+            call = conversion(self._program, form, order)
+            return None if call is None else [(call[0], (), call[1])]
+        clone = torch.ops.aten.clone.default
+        if form is not None:
+            return [(clone, (), {"memory_format": form})]
+        permute = torch.ops.aten.permute.default
+        back = [order.index(axis) for axis in range(len(order))]
+        dense = {"memory_format": torch.contiguous_format}
+        return [(permute, (list(order),), {}), (clone, (), dense), (permute, (back,), {})]
+
+    def _root_of_modules(self) -> dict[str, Any]:
+        """Where a conversion of an input belongs, as `torch.export.unflatten` wants to know."""
+        stacks = (node.meta.get("nn_module_stack") for node in self._graph.nodes)
+        stack = next(filter(None, stacks), None)
+        return {} if stack is None else {"nn_module_stack": dict(list(stack.items())[:1])}
+
+    def _order_now(self, node: Node) -> _Order:
+        val = node.meta["val"]
+        return dim_order_of(self._numbers(val.shape), self._numbers(val.stride()))[0]
+
+    def _chain(self, last: Node) -> set[Node]:
+        """A conversion's own nodes."""
+        source, nodes = self._made[last][0], {last}
+        while last.args[0] is not source:
+            last = last.args[0]  # type: ignore[assignment]
+            nodes.add(last)
+        return nodes
+
+    # ---- the result ----
+
+    def _refuse_mutation(self) -> None:
+        for node in self._graph.nodes:
+            schema = getattr(node.target, "_schema", None)
+            if schema is None or not schema.is_mutable:
+                continue
+            row = row_for(node.target)
+            if row is None or not row.writes_nothing(node):
+                raise error_at(
+                    _core.UnsupportedOp,
+                    node,
+                    f"{node.target} writes to its operand, of which a conversion would be a copy",
+                    where=_WHERE,
+                    hint="Call ep.run_decompositions({}) first, which makes the program functional",
+                )
+
+    def _inexpressible(self, node: Node, order: _Order) -> Exception:
+        return error_at(
+            _core.LayoutMismatch,
+            node,
+            f"no conversion of the edge dialect gives '{node.name}' the order that was asked for",
+            where=_WHERE,
+            expected="row-major, or channels last at rank 4",
+            got=str(order),
+            hint="Declare the border instead, or apply the layout before to_edge",
+        )
+
+    def _planned(self) -> Iterator[tuple[str, Any]]:
+        for node in self._graph.nodes:
+            orders = self._orders(node) if node in self._old else None
+            if orders is not None and (self._weights or node not in self._constant):
+                yield node.name, orders
+
+    def _report(self) -> Iterator[Conversion]:
+        for node in self._graph.nodes:
+            if node in self._made:
+                source, before, order = self._made[node]
+                yield Conversion(
+                    node.name, source.name, before, order, tuple(user.name for user in node.users)
+                )
+
+    def _finished(self, signature: ExportGraphSignature) -> torch.export.ExportedProgram:
+        program = self._program
+        self._graph.lint()
+        return torch.export.ExportedProgram(
+            root=program.graph_module,
+            graph=self._graph,
+            graph_signature=signature,
+            state_dict=self._state,
+            range_constraints=copy.deepcopy(program.range_constraints),
+            module_call_graph=copy.deepcopy(program.module_call_graph),
+            example_inputs=self._examples(),
+            constants=self._lifted,
+            verifiers=program.verifiers,
+        )
+
+    def _examples(self) -> Any:
+        """The example inputs, laid as the borders are declared."""
+        examples = self._program.example_inputs
+        if examples is None or not any(self._borders.inputs):
+            return examples
+        leaves, tree = tree_flatten(examples)
+        known = self._read.imported.signature.input_leaves
+        if len(leaves) != len(known):
+            return examples
+        for i, (leaf, value) in enumerate(zip(known, leaves, strict=True)):
+            order = None if leaf.index is None else self._borders.declared("inputs", leaf.index)
+            if order is not None and isinstance(value, torch.Tensor) and not self._tensor_lies(value, order):
+                leaves[i] = laid(value.detach(), order).copy_(value.detach())
+        return tree_unflatten(leaves, tree)
+
+
+def _copied(graph: Graph) -> tuple[Graph, dict[Node, Node]]:
+    """A copy with the same names and metadata of its own, and by node of it the one it is of."""
+    out = Graph()
+    new_of: dict[Node, Node] = {}
+    results = out.graph_copy(graph, new_of)
+    old_output = next(iter(reversed(graph.nodes)))
+    output = out.output(results)
+    output.meta = copy.copy(old_output.meta)
+    for old, new in new_of.items():
+        new.name = old.name  # a graph avoids names of Python that export uses: `input`
+    return out, {new: old for old, new in new_of.items()} | {output: old_output}
+
+
+def _is_dense(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    axes = sorted((axis for axis in range(len(shape)) if shape[axis] != 1), key=lambda axis: -strides[axis])
+    return tuple(strides[axis] for axis in axes) == contiguous_strides([shape[axis] for axis in axes])
