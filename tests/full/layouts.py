@@ -2,9 +2,10 @@
 
     python tests/full/layouts.py [--results FOLDER] [--workers W] [--page] [NAME ...]
 
-Networks are taken in float32 and, with the Arm quantizer, in int8; modules in float32. Results are kept in
-the folder, so a run that was stopped goes on; `--page` writes the page of what is known. Exit code 1 if ours
-moves more bytes than theirs, has more transposes when these are counted, or a certificate leaves a gap.
+Networks are taken in float32 and, with the Arm quantizer, in int8; vision transformers and modules in
+float32. Results are kept in the folder, so a run that was stopped goes on; `--page` writes the page of what
+is known. Exit code 1 if ours moves more bytes than theirs, has more transposes when these are counted, or a
+certificate leaves a gap.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import torch
 import tosaic
 from layouts.beside import Beside, beside
 from layouts.modules import MODULES, example
+from layouts.vision_transformers import VISION_TRANSFORMERS, vision_transformer
 from models.integers import convert
 from models.results import ROOT, keep, kept
 from models.zoo import NETWORKS, build
@@ -31,7 +33,11 @@ from operators.running import in_children, quiet
 RESULTS = ROOT / "build" / "full" / "layouts"
 PAGE = ROOT / "docs" / "layouts.md"
 SOURCES = Path(__file__).resolve().parents[1] / "layouts"
-CASES = (*MODULES, *(f"{name}.float" for name in NETWORKS), *(f"{name}.int8" for name in NETWORKS))
+CASES = (
+    *MODULES,
+    *(f"{name}.float" for name in (*NETWORKS, *VISION_TRANSFORMERS)),
+    *(f"{name}.int8" for name in NETWORKS),
+)
 _PATIENCE_SECONDS = 1800.0
 
 _HEAD = """# Transposes, ours and ExecuTorch's
@@ -57,11 +63,11 @@ def _job(case: str, note: Callable[[str], None]) -> Beside:
     with torch.no_grad():
         if kind == "int8":
             return beside(case, convert(build(name), "arm"), "TOSA-1.0+INT")
-        if kind == "float":
+        if kind == "float" and name in NETWORKS:
             network = build(name)
             program = torch.export.export(network.module, network.sample(0), strict=False)
             return beside(case, program, "TOSA-1.0+FP")
-        sized = example(case)
+        sized = vision_transformer(name) if name in VISION_TRANSFORMERS else example(case)
         return beside(case, torch.export.export(sized.module, sized.inputs, strict=False), "TOSA-1.0+FP")
 
 

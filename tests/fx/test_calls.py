@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+import tosaic
 import tosaic._core as core
 from fx.exporting import exported, imported, only, ops
 from torch import nn
@@ -34,6 +36,17 @@ def test_later_uses_of_an_operand_see_its_new_value() -> None:
     last = result.graph.nodes[-1]
     assert last.operands[0] == last.operands[1]
     assert last.operands[0].producer.op == "add"
+
+
+@pytest.mark.parametrize("lay", [lambda y: y, lambda y: y.t()], ids=["contiguous", "transposed"])
+def test_contiguous_is_its_operand_or_a_copy_and_writes_are_seen_accordingly(lay: Any) -> None:
+    def call(x: torch.Tensor) -> torch.Tensor:
+        y = lay(x * 2)
+        z = y.contiguous()
+        z.add_(1)
+        return y + z
+
+    assert torch.equal(torch.as_tensor(np.asarray(tosaic.from_exported(exported(call, X)).run(X))), call(X))
 
 
 def test_an_in_place_call_keeps_the_dtype_of_its_operand() -> None:

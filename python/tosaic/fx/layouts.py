@@ -45,7 +45,7 @@ from tosaic.fx.importer import Read, read_program
 from tosaic.fx.lying import ORDER_OF, format_of, is_same_order, laid, lies, order_name, put
 from tosaic.fx.origins import error_at
 from tosaic.fx.shapes import contiguous_strides, dim_order_of
-from tosaic.fx.targets import row_for
+from tosaic.fx.targets import default_of, row_for
 from tosaic.fx.value import Ref
 from tosaic.layout import Objective, objective_of, read_plan
 
@@ -54,12 +54,6 @@ __all__ = ["apply_program_layout"]
 _Order = tuple[int, ...]
 _WHERE = "apply layout"
 _FORMATS = ("memory_format", "dim_order")
-_FORMAT_OF_NUMBER = (
-    torch.contiguous_format,
-    torch.preserve_format,
-    torch.channels_last,
-    torch.channels_last_3d,
-)
 
 
 def apply_program_layout(
@@ -406,11 +400,10 @@ class _Walk:
         for position, argument in enumerate(schema.arguments):
             if argument.name not in _FORMATS:
                 continue
-            given = node.kwargs.get(argument.name, argument.default_value)
+            given = node.kwargs.get(argument.name, default_of(argument))
             if position < len(node.args):
                 given = node.args[position]
             if argument.name == "memory_format":
-                given = _FORMAT_OF_NUMBER[given] if type(given) is int else given  # schemas number them
                 given = ORDER_OF.get(given, {}).get(val.dim())
             named: Any = given
             return None if named is None else (position, argument.name, tuple(named))

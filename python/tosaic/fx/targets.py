@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch.fx import Node
 
 import tosaic.fx.aten_flow
@@ -25,9 +26,18 @@ from tosaic.fx.aten import (
     to,
 )
 
-__all__ = ["Row", "row_for", "schema_name"]
+__all__ = ["Row", "default_of", "row_for", "schema_name"]
 
+_FORMATS = (torch.contiguous_format, torch.preserve_format, torch.channels_last, torch.channels_last_3d)
 _MAY_RETURN_OPERAND = ("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout", "type_as")
+
+
+def default_of(argument: Any) -> Any:
+    """What a parameter of a schema is where a call does not say; schemas number memory formats."""
+    default = argument.default_value
+    if type(default) is int and "MemoryFormat" in str(argument.real_type):
+        return _FORMATS[default]
+    return default
 
 
 class Row:
@@ -73,7 +83,7 @@ class Row:
         arguments = [] if schema is None else list(schema.arguments)
         returns = [] if schema is None else list(schema.returns)
         self.names = tuple(argument.name for argument in arguments)
-        self.defaults = tuple(argument.default_value for argument in arguments)
+        self.defaults = tuple(map(default_of, arguments))
         self.required = sum(not argument.has_default_value() for argument in arguments)
         self.arity = len(arguments)
         self.mutates = tuple(
