@@ -153,7 +153,9 @@ TEST_CASE("large constants, which are copied once, and small ones between them r
     const ValueId x = graph.add_input(InputKind::kUser, "x" + std::to_string(constant.index()), type, "", {});
     const NodeId node = graph.add_node(Op::kTosaMaximum, share(TosaNanAttrs{}), std::vector{x, constant},
                                        std::vector{type}, nullptr, "y" + std::to_string(constant.index()));
-    graph.add_output({.value = graph.result(graph.node(node))});
+    Output output;
+    output.value = graph.result(graph.node(node));
+    graph.add_output(std::move(output));
   }
   for (const std::size_t limit : {std::size_t{1}, tosa::SerializeOptions{}.inline_limit}) {
     const Graph read = tosa::deserialize(tosa::serialize(graph, {.inline_limit = limit}));
