@@ -170,6 +170,16 @@ def test_of_addends_whose_scales_are_1000_apart_the_small_one_counts_too(swapped
     assert len(np.unique(out.result[zero])) > 20
 
 
+@pytest.mark.parametrize("zero", [-128, -2, -1, 0, 1, 127])
+@pytest.mark.parametrize("join", [torch.add, torch.sub, torch.maximum])
+def test_an_operand_that_is_zero_everywhere_leaves_the_other_as_it_is(join: Any, zero: int) -> None:
+    every = torch.arange(-128, 128).to(torch.int8).reshape(64, 4)
+    nothing = torch.full((4,), -128, dtype=torch.int8)
+    out = lowered(lambda x: q(join(dq(x, 0.03, zero), dq(nothing, 2.0**-16, -128)), 0.03, zero), every)
+    kept = every if join is not torch.maximum else every.clamp(min=zero)
+    assert (out.result == kept.numpy()).all()
+
+
 def test_a_pair_of_equal_scale_and_another_range_bounds() -> None:
     out = lowered(lambda x: q(dq(x, 0.1, 2), 0.1, 2, -64, 63), X)
     assert out.apart == 0

@@ -63,7 +63,8 @@ Integers in_unit(IntegerLowering& l, const Term& term, double unit) {
   return {made.id, made.range};
 }
 
-// The coarsest unit of an operand, made finer by a power of two as far as the sum has room.
+// The coarsest unit of an operand, made finer by a power of two as far as the sum has room: below 2^29, as a
+// rescale by a power of two takes 128 no further.
 double common_unit(const std::vector<Term>& terms) {
   double coarsest = 0, total = 0;
   bool equal = true;
@@ -80,7 +81,8 @@ double common_unit(const std::vector<Term>& terms) {
   if (coarsest == 0) coarsest = 1;
   if (equal && total / coarsest <= std::ldexp(1.0, kSumBits)) return coarsest;
   if (total == 0) return coarsest;
-  const int room = static_cast<int>(std::floor(std::log2(std::ldexp(coarsest, kSumBits) / total)));
+  const int room =
+      static_cast<int>(std::floor(std::log2((std::ldexp(1.0, kSumBits) - 1) * coarsest / total)));
   return std::ldexp(coarsest, -room);
 }
 
