@@ -308,6 +308,16 @@ def test_a_layer_norm_of_constant_rows_gives_its_bias(level: int) -> None:
     np.testing.assert_allclose(out.result, np.broadcast_to(q(bias, 0.01, 5).numpy(), (3, 64)), atol=1)
 
 
+@pytest.mark.parametrize("width", [96, 128, 256, 1000, 1024])
+@pytest.mark.parametrize("zero", [-128, -1, 0])
+def test_a_layer_norm_of_a_sum_that_nobody_quantized_is_within_a_unit(width: int, zero: int) -> None:
+    x, y = integers(8, width, seed=3), integers(8, width, seed=4)
+    out = lowered(
+        lambda x, y: q(F.layer_norm(dq(x, 0.5, zero) + dq(y, 0.001, 3), (width,)), 0.03, 0), x, y
+    )
+    assert out.apart <= 1
+
+
 def test_a_layer_norm_of_rows_that_hardly_differ_is_within_a_unit() -> None:
     rows = torch.full((4, 64), 17, dtype=torch.int8)
     rows[:, 3] = 18

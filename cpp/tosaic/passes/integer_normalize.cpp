@@ -91,10 +91,12 @@ Real normalized_rows(IntegerLowering& l, const Real& from, const Norm& norm) {
     y = m.sub(l.binary(Op::kTosaMul, x.id, m.number(x.id, count)), total);
     unit /= static_cast<double>(count);
   } else if (norm.centred) {  // that product has too many bits: y = x - sum(x) / n, to 29 bits
-    const int fewer = std::max(0, bits + bits_to(count) - 30);
+    int fewer = std::max(0, bits + bits_to(count) - 30);
+    const auto most_of_sum = [&] { return ((x.magnitude() >> fewer) + 1) * count; };
+    while (most_of_sum() >= std::int64_t{1} << 30) ++fewer;  // where a rescale by one half ends
     const double part = std::ldexp(unit, fewer) / static_cast<double>(count);
     unit = std::ldexp(unit, -more);
-    const std::int64_t most = ((x.magnitude() >> fewer) + 1) * count;
+    const std::int64_t most = most_of_sum();
     const Real sum{m.sum_less(x.id, axis, count, fewer), {part}, 0, {-most, most}};
     y = m.sub(m.left(x.id, more), l.rescaled(sum, DType::kI32, unit).id);
   }
