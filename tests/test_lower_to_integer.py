@@ -312,9 +312,7 @@ def test_a_layer_norm_of_constant_rows_gives_its_bias(level: int) -> None:
 @pytest.mark.parametrize("zero", [-128, -1, 0])
 def test_a_layer_norm_of_a_sum_that_nobody_quantized_is_within_a_unit(width: int, zero: int) -> None:
     x, y = integers(8, width, seed=3), integers(8, width, seed=4)
-    out = lowered(
-        lambda x, y: q(F.layer_norm(dq(x, 0.5, zero) + dq(y, 0.001, 3), (width,)), 0.03, 0), x, y
-    )
+    out = lowered(lambda x, y: q(F.layer_norm(dq(x, 0.5, zero) + dq(y, 0.001, 3), (width,)), 0.03, 0), x, y)
     assert out.apart <= 1
 
 
@@ -502,3 +500,26 @@ def test_a_quotient_of_operands_of_different_ranks_has_the_signs_of_both(swapped
     out = lowered(call, X, row)
     assert out.apart <= 1
     assert out.result.max() > 0
+
+
+@pytest.mark.parametrize("join", [lambda v: v @ v.transpose(-1, -2) / 200, lambda v: F.avg_pool1d(v, 4)])
+def test_a_product_of_the_least_integers_of_16_bits_is_read_on_to_the_last_unit(join: Any) -> None:
+    words = integers(2, 4, 64, dtype=torch.int16)
+    words[0, 0, :8] = -32768  # their product has 30 bits and one more
+
+    def product(x: torch.Tensor) -> torch.Tensor:
+        return join(dq16(x, 1e-4) * dq16(x, 1e-4))
+
+    unit = float(product(words).abs().max()) / 32767
+    assert lowered(lambda x: q16(product(x), unit), words, target=INT16).apart <= 1
+
+
+def test_integers_read_in_a_second_way_that_tosa_lacks_are_refused_by_name() -> None:
+    def call(x: torch.Tensor) -> torch.Tensor:
+        return q16(dq16(x, 0.02) + Q.dequantize_per_tensor(x, 1e-6, -128, -32768, 32767, torch.int16), 0.1)
+
+    with pytest.raises(
+        tosaic.UnsupportedOp, match="'dequantize' is left to floats: its operand is quantized in a way"
+    ) as error:
+        tosaic.lower(exported(call, WORDS), target=INT16)
+    assert error.value.parts["node"] == "dequantize_per_tensor_1"

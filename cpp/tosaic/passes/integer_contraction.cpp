@@ -282,9 +282,18 @@ std::vector<Real> narrow_parts(IntegerLowering& l, const Real& x) {
   const std::int64_t base = std::int64_t{1} << bits, top = base - 1;
   if (wide && x.magnitude() <= top) return {l.rescaled(x, narrow, x.scale())};
   const std::int64_t most = top * base + base / 2 - 1;
-  const double ratio = static_cast<double>(x.magnitude()) / static_cast<double>(most);
-  const Real y = l.rescaled(l.widened(x), DType::kI32, x.scale() * std::max(1.0, ratio));
   IntegerMath m(l);
+  Real y = l.widened(x);
+  if (wide && y.magnitude() >= std::int64_t{1} << 30) {  // where a rescale by nearly 1 ends
+    const int fewer = bits_to(y.magnitude()) - 29;
+    y = {m.right(y.id, fewer, true),
+         {std::ldexp(y.scale(), fewer)},
+         0,
+         {-(std::int64_t{1} << 29), std::int64_t{1} << 29}};
+  } else {
+    const double ratio = static_cast<double>(y.magnitude()) / static_cast<double>(most);
+    y = l.rescaled(y, DType::kI32, y.scale() * std::max(1.0, ratio));
+  }
   const ValueId upper = m.right(m.add(y.id, base / 2), bits);
   const ValueId lower = m.sub(y.id, m.left(upper, bits));
   return {{l.cast(upper, narrow), {std::ldexp(y.scale(), bits)}, 0, {-top, top}},

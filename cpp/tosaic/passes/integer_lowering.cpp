@@ -642,13 +642,14 @@ void IntegerLowering::keep_border(const Node& node) {
   ValueId& made = forms_[node.first_result].id;
   if (node.op == Op::kDequantize) {
     const auto& attrs = Graph::attrs<DequantizeAttrs>(node);
-    if (is_carried && attrs.dtype == DType::kF32 && !attrs.axis) {  // made where somebody reads the float
-      const QParams read =
-          signed_attrs(QParams{storage, label->qmin, label->qmax, {}, attrs.scales, attrs.zero_points});
+    std::optional<QParams> read;
+    if (is_carried) read = carried({storage, label->qmin, label->qmax, {}, attrs.scales, attrs.zero_points});
+    if (read && attrs.dtype == DType::kF32 && !attrs.axis) {  // made where somebody reads the float
       forms_[node.first_result].real =
-          Real{mapped(from), read.scales, read.zero_points.front(), {read.qmin, read.qmax}};
+          Real{mapped(from), read->scales, read->zero_points.front(), {read->qmin, read->qmax}};
       return;
     }
+    if (label && !read) note_left(node, "its operand is quantized in a way that no integer arithmetic has");
     const ValueId operands[] = {mapped(from)};
     made = out_.add(Op::kDequantize, signed_attrs(attrs), operands, node.origin, name_);
     return;
@@ -708,13 +709,17 @@ void IntegerLowering::lower_somehow(const Node& node) {
   throw NoIntegerForm("there is no integer arithmetic for '" + std::string(info(node.op).name) + "'");
 }
 
+void IntegerLowering::note_left(const Node& node, const std::string& reason) {
+  left_.push_back(located({.where = "lower-to-integer",
+                           .what = "'" + std::string(info(node.op).name) + "' is left to floats: " + reason},
+                          node.origin, source_->node_name(node)));
+}
+
 void IntegerLowering::leave(const Node& node, const std::string& reason) {
   node_ = &node;
   origin_ = node.origin;
   name_ = source_->node_name(node);
-  left_.push_back(located({.where = "lower-to-integer",
-                           .what = "'" + std::string(info(node.op).name) + "' is left to floats: " + reason},
-                          node.origin, name_));
+  note_left(node, reason);
   std::vector<ValueId> operands;
   for (const ValueId id : source_->operands(node)) operands.push_back(as_float(id));
   const NodeId made = out_.add_node(node.op, node.attrs, operands, float_types(node), node.origin, name_,

@@ -149,6 +149,7 @@ class IntegerLowering {
   [[nodiscard]] bool may_be_real(ValueId id) const;
   [[nodiscard]] bool continues(const Node& node) const;
   void lower_somehow(const Node& node);
+  void note_left(const Node& node, const std::string& reason);
   void leave(const Node& node, const std::string& reason);
   void keep(const Node& node);
   void keep_border(const Node& node);

@@ -163,34 +163,36 @@ std::shared_ptr<const Graph> with_border_orders(std::shared_ptr<const Graph> gra
 Lowered lower(std::shared_ptr<const Graph> graph, const LowerOptions& options) {
   static_cast<void>(target::parse_target(options.target));  // a wrong target is refused before any work
   Lowered lowered;
-  std::shared_ptr<const Graph> quantized;
   if (graph->stage == Stage::kTosa) {
     lowered.exported = lowered.decomposed = lowered.canonical = lowered.tosa = std::move(graph);
-  } else {
-    Run run(with_border_orders(std::move(graph), options), options);
-    run.passes(kToSimplified);
-    lowered.exported = run.graph();
-    if (pass_options(options.target).integer_arithmetic) {
-      run.passes(kToQuantized);
-      quantized = run.graph();
-      run.passes(kToInteger);
-    }
+    require_target(*lowered.tosa, options.target);
+    return lowered;
+  }
+  const passes::PassOptions target = pass_options(options.target);
+  Run run(with_border_orders(std::move(graph), options), options);
+  run.passes(kToSimplified);
+  lowered.exported = run.graph();
+  std::shared_ptr<const Graph> quantized;
+  if (target.integer_arithmetic) {
+    run.passes(kToQuantized);
+    quantized = run.graph();
+    run.passes(kToInteger);
+  }
+  try {
     run.passes(kToDecomposed);
     lowered.decomposed = run.graph();
     run.passes(kToCanonical);
     lowered.canonical = run.graph();
     run.passes(kToTosa);
     lowered.tosa = run.graph();
-    lowered.timings = std::move(run).timings();
-    lowered.orders = physical_orders(*lowered.canonical, *lowered.tosa);
-  }
-  try {
     require_target(*lowered.tosa, options.target);
-  } catch (const SpecViolation&) {
-    if (quantized && !pass_options(options.target).float_arithmetic && quantized->stage == Stage::kQuantized)
+  } catch (const Error&) {  // the cause, rather than what came of it
+    if (quantized && !target.float_arithmetic && quantized->stage == Stage::kQuantized)
       require_integers(*quantized, options.target);
     throw;
   }
+  lowered.timings = std::move(run).timings();
+  lowered.orders = physical_orders(*lowered.canonical, *lowered.tosa);
   return lowered;
 }
 
