@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-__all__ = ["channels_last"]
+from collections.abc import Sequence
+from typing import Any
+
+__all__ = ["channels_last", "is_same_order", "telling"]
 
 
 def channels_last(rank: int) -> tuple[int, ...]:
@@ -21,3 +24,13 @@ def channels_last(rank: int) -> tuple[int, ...]:
     if rank < 2:
         raise ValueError(f"an array of rank {rank} has no channels")
     return (0, *range(2, rank), 1)
+
+
+def telling(shape: Sequence[Any], order: Sequence[int]) -> list[int]:
+    """The axes of an order whose strides say something: those of another extent than 1, or a symbolic one."""
+    return [axis for axis in order if type(shape[axis]) is not int or shape[axis] != 1]
+
+
+def is_same_order(shape: Sequence[Any], a: Sequence[int], b: Sequence[int]) -> bool:
+    """True if arrays of this shape lie alike under both orders."""
+    return telling(shape, a) == telling(shape, b)

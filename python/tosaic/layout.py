@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from tosaic.dim_order import channels_last
+from tosaic.dim_order import channels_last, is_same_order
 
 if TYPE_CHECKING:
     from tosaic import _core
@@ -248,8 +248,7 @@ def _is_ambiguous(shape: tuple[int, ...]) -> bool:
     rank = len(shape)
     if rank not in (4, 5):
         return False
-    significant = [axis for axis in channels_last(rank) if shape[axis] != 1]
-    return significant == sorted(significant)
+    return is_same_order(shape, channels_last(rank), range(rank))
 
 
 def _transpose(row: dict[str, Any]) -> Transpose:

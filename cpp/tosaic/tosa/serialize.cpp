@@ -404,7 +404,8 @@ constexpr std::size_t kHoleBytes = std::size_t{16} << 10;
 // Place for a constant in a flatbuffer.
 struct Hole {
   std::size_t from_end = 0;  // of its first byte
-  ConstantRef constant;
+  std::span<const std::byte> elements;
+  ConstantRef constant;  // whose they are
 };
 
 struct Frame {
@@ -484,7 +485,7 @@ class Encoder {
       data = bytes(entry.packed_bytes(), [&](std::span<std::byte> to) {
         if (!leave_out) pack(entry.dtype, elements, to);
       });
-      if (leave_out) holes_.push_back({data.o - sizeof(flatbuffers::uoffset_t), entry.constant});
+      if (leave_out) holes_.push_back({data.o - sizeof(flatbuffers::uoffset_t), elements, entry.constant});
     }
     const std::optional<std::uint32_t> code = dtype_code(entry.dtype);
     if (!code)
@@ -695,8 +696,8 @@ FileImage filled(Frame frame) {
   for (auto hole = frame.holes.rbegin(); hole != frame.holes.rend(); ++hole) {
     const std::size_t start = whole.size() - hole->from_end;
     image.add(whole.subspan(at, start - at), buffer);
-    image.add(hole->constant->bytes(), hole->constant);
-    at = start + hole->constant->bytes().size();
+    image.add(hole->elements, hole->constant);
+    at = start + hole->elements.size();
   }
   image.add(whole.subspan(at), buffer);
   return image;

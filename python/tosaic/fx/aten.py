@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 
 from tosaic import _core
-from tosaic.dim_order import channels_last
+from tosaic.fx.lying import order_of_format
 from tosaic.fx.value import Ref
 from tosaic.fx.weights import CATEGORY, CODE_OF, TORCH_OF
 
@@ -436,13 +436,6 @@ def gelu(c: Importer, x: Ref, approximate: str) -> Ref:
 
 
 # ---- identity and casts ----
-
-
-def order_of_format(memory_format: Any, rank: int) -> tuple[int, ...] | None:
-    """The dim order a memory format asks for; None where it asks for none."""
-    if memory_format is torch.channels_last or memory_format is torch.channels_last_3d:
-        return channels_last(rank)
-    return tuple(range(rank)) if memory_format is torch.contiguous_format else None
 
 
 def identity_or_cast(c: Importer, x: Ref, order: Sequence[int] | None) -> Ref:

@@ -40,9 +40,10 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from tosaic import _core
 from tosaic.border_orders import border_orders, index_of
+from tosaic.dim_order import is_same_order
 from tosaic.fx.applied import AppliedLayout, Conversion, Convert, Unmet
 from tosaic.fx.importer import Read, read_program
-from tosaic.fx.lying import ORDER_OF, format_of, is_same_order, laid, lies, order_name, put
+from tosaic.fx.lying import format_of, laid, lies, order_name, order_of_format, put
 from tosaic.fx.origins import error_at
 from tosaic.fx.shapes import contiguous_strides, dim_order_of
 from tosaic.fx.targets import default_of, row_for
@@ -364,7 +365,7 @@ class _Walk:
         for arg in operands:
             if not self._lies_otherwise(arg) and (self._converts or arg not in self._moved):
                 continue
-            old = self._old[arg].meta["val"] if arg in self._old else arg.meta["val"]
+            old = self._as_traced(arg)
             made = None
             if self._converts and _is_dense(self._numbers(old.shape), self._numbers(old.stride())):
                 made = self._conversion(arg, self._traced_order(arg))
@@ -404,7 +405,7 @@ class _Walk:
             if position < len(node.args):
                 given = node.args[position]
             if argument.name == "memory_format":
-                given = ORDER_OF.get(given, {}).get(val.dim())
+                given = order_of_format(given, val.dim())
             named: Any = given
             return None if named is None else (position, argument.name, tuple(named))
         return None
@@ -419,7 +420,9 @@ class _Walk:
         form = format_of(shape, order)
         if form is None or is_same_order(shape, given, order):
             return False
-        wanted: Any = form if argument == "memory_format" else list(ORDER_OF[form][len(shape)])
+        wanted: Any = form
+        if argument != "memory_format":
+            wanted = list(order_of_format(form, len(shape)) or ())
         if position < len(node.args):
             node.update_arg(position, wanted)
         else:
@@ -494,9 +497,15 @@ class _Walk:
     def _lies(self, node: Node, order: _Order) -> bool:
         return self._tensor_lies(node.meta["val"], order)
 
-    def _traced_order(self, node: Node) -> _Order:
-        val = self._old[node].meta["val"] if node in self._old else node.meta["val"]
+    def _order_of_tensor(self, val: Any) -> _Order:
         return dim_order_of(self._numbers(val.shape), self._numbers(val.stride()))[0]
+
+    def _as_traced(self, node: Node) -> Any:
+        """What the given program records of a node; of a conversion, what it records itself."""
+        return self._old.get(node, node).meta["val"]
+
+    def _traced_order(self, node: Node) -> _Order:
+        return self._order_of_tensor(self._as_traced(node))
 
     def _lies_otherwise(self, node: Node) -> bool:
         """True if the node lies otherwise than traced, or is a conversion."""
@@ -524,7 +533,7 @@ class _Walk:
         calls = self._calls_to(val, order)
         if calls is None:
             return None
-        before = self._order_now(node)
+        before = self._order_of_tensor(val)
         last = node
         place = self._first if node.op == "placeholder" else node.next
         assert place is not None
@@ -573,10 +582,6 @@ class _Walk:
         stacks = (node.meta.get("nn_module_stack") for node in self._graph.nodes)
         stack = next(filter(None, stacks), None)
         return {} if stack is None else {"nn_module_stack": dict(list(stack.items())[:1])}
-
-    def _order_now(self, node: Node) -> _Order:
-        val = node.meta["val"]
-        return dim_order_of(self._numbers(val.shape), self._numbers(val.stride()))[0]
 
     def _chain(self, last: Node) -> set[Node]:
         """A conversion's own nodes."""

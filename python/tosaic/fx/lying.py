@@ -5,42 +5,42 @@ Strides of an axis of extent 1, or that is broadcast (stride 0), tell nothing: t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 
-from tosaic.dim_order import channels_last
+from tosaic.dim_order import channels_last, is_same_order, telling
 
-__all__ = ["ORDER_OF", "format_of", "is_same_order", "laid", "lies", "order_name", "put"]
+__all__ = ["format_of", "laid", "lies", "order_name", "order_of_format", "put"]
 
-ORDER_OF: dict[torch.memory_format, dict[int, tuple[int, ...]]] = {
-    torch.contiguous_format: {rank: tuple(range(rank)) for rank in range(64)},
-    torch.channels_last: {4: channels_last(4)},
-    torch.channels_last_3d: {5: channels_last(5)},
-}
-"""By memory format and rank, the dim order."""
+_CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 
-def is_same_order(shape: Sequence[Any], a: Sequence[int], b: Sequence[int]) -> bool:
-    """True if tensors of this shape lie alike under both orders."""
-    return _telling(shape, a) == _telling(shape, b)
+def order_of_format(memory_format: Any, rank: int) -> tuple[int, ...] | None:
+    """The dim order that a memory format asks for; None where it asks for none."""
+    if memory_format is torch.contiguous_format:
+        return tuple(range(rank))
+    return channels_last(rank) if memory_format in _CHANNELS_LAST.values() else None
 
 
-def _telling(shape: Sequence[Any], order: Sequence[int]) -> list[int]:
-    return [axis for axis in order if type(shape[axis]) is not int or shape[axis] != 1]
+def _formats(rank: int) -> Iterator[tuple[torch.memory_format, tuple[int, ...]]]:
+    """Those that tensors of this rank can have, with their orders, row-major first."""
+    yield torch.contiguous_format, tuple(range(rank))
+    if rank in _CHANNELS_LAST:
+        yield _CHANNELS_LAST[rank], channels_last(rank)
 
 
 def lies(shape: Sequence[Any], strides: Sequence[int], order: Sequence[int]) -> bool:
     """True if the strides, which may leave gaps, agree with the order; sizes may be symbolic."""
-    known = [strides[axis] for axis in _telling(shape, order) if strides[axis] != 0]
+    known = [strides[axis] for axis in telling(shape, order) if strides[axis] != 0]
     return known == sorted(known, reverse=True) or any(type(size) is int and size == 0 for size in shape)
 
 
 def format_of(shape: Sequence[Any], order: Sequence[int]) -> torch.memory_format | None:
     """The memory format that means this order, row-major where several do; None where none does."""
-    for form, orders in ORDER_OF.items():
-        if len(shape) in orders and is_same_order(shape, orders[len(shape)], order):
+    for form, own in _formats(len(shape)):
+        if is_same_order(shape, own, order):
             return form
     return None
 
@@ -83,7 +83,7 @@ def _recorded(old: Any, tensor: Any) -> Any:
 
 
 def _recorded_format(tensor: torch.Tensor) -> torch.memory_format | None:
-    for form, orders in ORDER_OF.items():
-        if tensor.dim() in orders and tensor.is_contiguous(memory_format=form):
+    for form, _ in _formats(tensor.dim()):
+        if tensor.is_contiguous(memory_format=form):
             return form
     return None
