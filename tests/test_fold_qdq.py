@@ -13,6 +13,7 @@ import torch.ao.quantization.fx._decomposed  # registers quantized_decomposed
 import torch.nn.functional as F
 import tosaic
 from fx.exporting import exported
+from models.integers import laid_out
 from models.quantize import QUANTIZERS, converted
 from torch import nn
 from tosaic import _core
@@ -92,9 +93,8 @@ def test_a_converted_network_keeps_its_bits_and_only_its_borders(quantizer: str)
     assert ops(graph)["quantize"] == ops(graph)["dequantize"] == 1
     sessions = _core.Session(program.graph), _core.Session(graph)
     for (x,) in [*samples, (torch.full((1, 3, 16, 16), 1e4),), (torch.zeros(1, 3, 16, 16),)]:
-        (order,) = [port.dim_order for port in program.graph.inputs]  # some quantizers trace channels last
-        given = np.ascontiguousarray(x.numpy().transpose(order)).transpose(np.argsort(order))
-        expected, got = (session.run([given])[0] for session in sessions)
+        (given,) = laid_out(program.graph.inputs, (x,))
+        expected, got = (session.run([given.numpy()])[0] for session in sessions)
         np.testing.assert_array_equal(got, expected)
 
 

@@ -35,8 +35,11 @@ def border_orders(
     out: dict[str, list[_Order | None] | None] = {}
     for side, ports in sides.items():
         wanted = (orders or {}).get(side)
+        if wanted is None:
+            out[side] = None
+            continue
         is_grid = _core.carries_grid(graph) if side == "inputs" else [False] * len(ports)
-        out[side] = None if wanted is None else _by_index(side, ports, wanted, is_grid)
+        out[side] = _by_index(side, ports, wanted, is_grid)
     return out
 
 

@@ -46,6 +46,7 @@ __all__ = [
     "NotConverted",
     "Quantized",
     "convert",
+    "laid_out",
     "leaves_out",
     "measure_arm",
     "measure_integers",
@@ -212,7 +213,7 @@ def violations(m: Quantized, arm: Arm | None = None) -> list[str]:
 
 def _measure(network: Network, quantizer: str, program: Any, count: int) -> Quantized:
     lowered = _lowered(program)
-    samples = [_laid_out(lowered, sample) for sample in _samples(network, count)]
+    samples = [laid_out(lowered.inputs, sample) for sample in _samples(network, count)]
     ordinary = samples[: max(1, count - 2)]
     differing, status, units, error = _engines(lowered, samples)
     ours = [lowered.run(*sample) for sample in samples]
@@ -277,10 +278,10 @@ def signal_to_noise(expected: Sequence[Array], found: Sequence[Array]) -> float:
     return math.inf if power == 0 else 10 * math.log10(float(np.sum(signal**2)) / power)
 
 
-def _laid_out(lowered: Any, sample: Sample) -> Sample:
+def laid_out(ports: Sequence[Any], sample: Sample) -> Sample:
     """With the strides that the borders were traced with: the Cortex-M quantizer has channels last."""
     placed = []
-    for port, tensor in zip(lowered.inputs, sample, strict=True):
+    for port, tensor in zip(ports, sample, strict=True):
         back = tuple(int(i) for i in np.argsort(port.dim_order))
         placed.append(tensor.permute(port.dim_order).contiguous().permute(back))
     return tuple(placed)
