@@ -296,19 +296,19 @@ def channel_shuffle(c: Importer, x: Ref, groups: int) -> Ref:
 
 @on("pixel_shuffle")
 def pixel_shuffle(c: Importer, x: Ref, factor: int) -> Ref:
-    """(.., C * r * r, H, W) -> (.., C, H * r, W * r), with all but the matrix axes as one."""
-    m, (h, w) = Movements(c), x.shape[-2:]
-    images = math.prod(x.shape[:-2]) // (factor * factor)
-    y = m.reshape(x, [images, factor, factor, h, w])
-    return m.done(m.permute(y, [0, 3, 1, 4, 2]))
+    """(.., C * r * r, H, W) -> (.., C, H * r, W * r), in steps that channels-last images take, too."""
+    m, (channels, h, w) = Movements(c), x.shape[-3:]
+    images = math.prod(x.shape[:-3])
+    y = m.reshape(x, [images, channels // factor**2, factor, factor, h, w])
+    return m.done(m.permute(y, [0, 1, 4, 2, 5, 3]))
 
 
 @on("pixel_unshuffle")
 def pixel_unshuffle(c: Importer, x: Ref, factor: int) -> Ref:
-    m, (h, w) = Movements(c), x.shape[-2:]
-    images = math.prod(x.shape[:-2])
-    y = m.reshape(x, [images, h // factor, factor, w // factor, factor])
-    return m.done(m.permute(y, [0, 2, 4, 1, 3]))
+    m, (channels, h, w) = Movements(c), x.shape[-3:]
+    images = math.prod(x.shape[:-3])
+    y = m.reshape(x, [images, channels, h // factor, factor, w // factor, factor])
+    return m.done(m.permute(y, [0, 1, 3, 5, 2, 4]))
 
 
 # ---- views of memory ----
