@@ -95,6 +95,17 @@ def test_a_permute_and_a_reshape_to_rank_5_behind_a_convolution_are_right() -> N
     assert len(moves(torn)) >= 2
 
 
+def test_an_activation_between_two_shuffles_costs_nothing() -> None:
+    first, last = nn.Conv2d(4, 16, 1), nn.Conv2d(16, 4, 1)
+    low = lowered(lambda x: last(F.pixel_unshuffle(F.relu(F.pixel_shuffle(first(x), 2)), 2)), X)
+    assert [order for _, order in moves(low)] == [(0, 2, 3, 1), (0, 1, 2, 3)]
+
+
+def test_two_images_that_meet_flattened_are_transposed_once() -> None:
+    low = lowered(lambda x: F.max_pool2d(x, 2).flatten(1) + F.avg_pool2d(x, 2).flatten(1), X)
+    assert [t.bytes for t in low.layout.transposes] == [4 * X.numel(), X.numel()]
+
+
 def test_attributes_count_logical_axes_in_any_order() -> None:
     conv = nn.Conv2d(4, 4, 1)
     for call in (

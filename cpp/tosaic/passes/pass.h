@@ -65,6 +65,8 @@ struct Pass {
 // Identities, chains of views, permutes and casts are shortened; broadcasts that elementwise users do anyway
 // go away.
 [[nodiscard]] std::optional<Graph> simplify(const Graph& graph);
+// Elementwise operators between a reshape that joins axes and another reshape compute in front of both.
+[[nodiscard]] std::optional<Graph> sink_reshapes(const Graph& graph);
 // conv/linear -> batch_norm with constant statistics becomes one conv/linear, folded in double precision.
 [[nodiscard]] std::optional<Graph> fold_batch_norm(const Graph& graph);
 // Composite operators are expanded into operators that a TOSA target has a counterpart for.

@@ -1,0 +1,187 @@
+// sink-reshapes: elementwise operators compute in front of a reshape that joins axes where that may save a
+// transpose: on the way to another reshape, where two reshaped operands meet, and where elements get
+// narrower.
+//
+//   %a: f32[1,4,12,12] = reshape(%x: f32[1,4,6,2,6,2])
+//   %b: f32[1,4,12,12] = relu(%a)                            ->   %y: f32[1,4,6,2,6,2] = relu(%x)
+//   %y: f32[1,4,6,2,6,2] = reshape(%b)
+//
+// The axes of the longer shape lie in every order that those of the shorter one can lie in, and in others, so
+// no layout plan is lost. Operands come out of reshapes of one shape, or are constants.
+
+#include <algorithm>
+#include <vector>
+
+#include "tosaic/ir/rewriter.h"
+#include "tosaic/passes/match.h"
+#include "tosaic/passes/pass.h"
+
+namespace tosaic::passes {
+namespace {
+
+constexpr std::size_t kMostAxes = 6;  // that elementwise operators of TOSA have
+
+// How many axes of `longer` each axis of `shorter` joins; none where it does not.
+std::optional<std::vector<std::size_t>> joined_axes(const Shape& longer, const Shape& shorter) {
+  if (longer.size() > kMostAxes || num_elements(longer) == 0) return std::nullopt;
+  std::vector<std::size_t> counts;
+  std::size_t at = 0;
+  for (const std::int64_t extent : shorter) {
+    const std::size_t first = at;
+    for (std::int64_t joined = 1; joined < extent;) {
+      joined *= longer[at++];
+      if (joined > extent) return std::nullopt;
+    }
+    counts.push_back(at - first);
+  }
+  for (; at < longer.size(); ++at) {
+    if (longer[at] != 1 || counts.empty()) return std::nullopt;
+    ++counts.back();
+  }
+  return counts;
+}
+
+bool is_elementwise(const Node& node) {
+  const OpInfo& row = info(node.op);
+  const auto* rescale = std::get_if<RescaleAttrs>(node.attrs.get());
+  return row.has(kElementwise) && !row.has(kComposite) && node.result_count == 1 &&
+         (rescale == nullptr || !rescale->axis);
+}
+
+class Sinking {
+ public:
+  explicit Sinking(const Graph& graph)
+      : graph_(graph), longer_(graph.values().size()), rewriter_(graph), made_(graph.values().size()) {}
+
+  std::optional<Graph> run() && {
+    for (const Node& node : graph_.nodes()) find(node);
+    const std::vector<bool> sinks = wanted();
+    if (std::find(sinks.begin(), sinks.end(), true) == sinks.end()) return std::nullopt;
+    for (std::uint32_t n = 0; n < sinks.size(); ++n) {
+      const Node& node = graph_.nodes()[n];
+      if (sinks[n])
+        sink(node);
+      else if (node.op != Op::kReshape || !made_[graph_.operands(node)[0].index()].valid())
+        rewriter_.keep(node);
+      else
+        meet(node);
+    }
+    std::optional<Graph> sunk = std::move(rewriter_).finish();
+    std::optional<Graph> clean = dead_code(*sunk);
+    return clean ? std::move(clean) : std::move(sunk);
+  }
+
+ private:
+  // The shape in which a node may compute.
+  void find(const Node& node) {
+    if (node.op == Op::kReshape) {
+      const Shape& longer = graph_.type(graph_.operands(node)[0]).shape;
+      if (joined_axes(longer, graph_.type(graph_.result(node)).shape)) longer_[node.first_result] = &longer;
+      return;
+    }
+    if (!is_elementwise(node)) return;
+    const TensorType& type = graph_.type(graph_.result(node));
+    if (type.qparams && type.qparams->axis) return;
+    const Shape* found = nullptr;
+    for (std::size_t i = 0; i < node.operand_count; ++i) {
+      const ValueId operand = graph_.operands(node)[i];
+      if (constant_of(graph_, operand) != nullptr) continue;
+      const Shape* longer = operand.valid() ? longer_[operand.index()] : nullptr;
+      if (longer == nullptr || !(graph_.type(operand).shape == type.shape)) return;
+      if (found != nullptr && !(*found == *longer)) return;
+      found = longer;
+    }
+    longer_[node.first_result] = found;
+  }
+
+  // By node: an elementwise operator that computes in the longer shape.
+  [[nodiscard]] std::vector<bool> wanted() const {
+    std::vector<bool> out(graph_.nodes().size());
+    for (std::size_t n = out.size(); n-- > 0;) {
+      const Node& node = graph_.nodes()[n];
+      if (!is_elementwise(node) || longer_[node.first_result] == nullptr) continue;
+      const std::span<const NodeId> users = graph_.users(graph_.result(node));
+      out[n] = joins_or_narrows(node) || std::any_of(users.begin(), users.end(), [&](NodeId user) {
+                 return graph_.node(user).op == Op::kReshape || out[user.index()];
+               });
+    }
+    return out;
+  }
+
+  // Behind it there is less to transpose than in front of it.
+  [[nodiscard]] bool joins_or_narrows(const Node& node) const {
+    std::vector<ValueId> read;
+    for (const ValueId operand : graph_.operands(node))
+      if (constant_of(graph_, operand) == nullptr &&
+          std::find(read.begin(), read.end(), operand) == read.end())
+        read.push_back(operand);
+    return read.size() > 1 || graph_.type(graph_.result(node)).bytes() < graph_.type(read.front()).bytes();
+  }
+
+  void sink(const Node& node) {
+    const TensorType& type = graph_.type(graph_.result(node));
+    static_cast<void>(rewriter_.out(node));  // ids from here on are of the new graph
+    std::vector<ValueId> operands;
+    for (std::size_t i = 0; i < node.operand_count; ++i)
+      operands.push_back(is_table(node, i) ? rewriter_.map(graph_.operands(node)[i])
+                                           : in_longer_shape(node, graph_.operands(node)[i], type.shape));
+    const ValueId made = rewriter_.emit(node, node.op, *node.attrs, operands);
+    rewriter_.out(node).set_qparams(made, type.qparams);
+    made_[node.first_result] = made;
+    const ValueId short_again = rewriter_.emit(node, Op::kReshape, ShapeAttrs{type.shape}, {made});
+    rewriter_.out(node).set_qparams(short_again, type.qparams);
+    rewriter_.replace(node, short_again);
+  }
+
+  static bool is_table(const Node& node, std::size_t operand) {
+    return node.op == Op::kTosaTable && operand == 1;
+  }
+
+  ValueId in_longer_shape(const Node& node, ValueId operand, const Shape& shorter) {
+    if (const Constant* constant = constant_of(graph_, operand)) {
+      if (constant->shape.size() == 0) return rewriter_.map(operand);
+      auto reshaped = std::make_shared<Constant>(*constant);
+      reshaped->shape = taken_apart(constant->shape, *longer_[node.first_result], shorter);
+      return rewriter_.constant(node, std::move(reshaped));
+    }
+    if (made_[operand.index()].valid()) return made_[operand.index()];
+    return rewriter_.map(graph_.operands(*graph_.producer(operand))[0]);
+  }
+
+  // The axes of a constant, each joined or broadcast as a whole.
+  static Shape taken_apart(const Shape& constant, const Shape& longer, const Shape& shorter) {
+    const std::vector<std::size_t> counts = *joined_axes(longer, shorter);
+    const std::size_t missing = shorter.size() - constant.size();
+    Shape out;
+    for (std::size_t axis = 0; axis < shorter.size(); ++axis)
+      for (std::size_t k = 0; k < counts[axis]; ++k)
+        out.push_back(axis >= missing && constant[axis - missing] != 1 ? longer[out.size()] : 1);
+    return out;
+  }
+
+  // A reshape of what was sunk.
+  void meet(const Node& node) {
+    const TensorType& type = graph_.type(graph_.result(node));
+    ValueId made = made_[graph_.operands(node)[0].index()];
+    if (!(rewriter_.current().type(made).shape == type.shape)) {
+      made = rewriter_.emit(node, Op::kReshape, *node.attrs, {made});
+      rewriter_.out(node).set_qparams(made, type.qparams);
+    }
+    rewriter_.replace(node, made);
+  }
+
+  const Graph& graph_;
+  std::vector<const Shape*> longer_;  // by value of the old graph
+  Rewriter rewriter_;
+  std::vector<ValueId> made_;  // by value of the old graph, in the longer shape
+};
+
+}  // namespace
+
+std::optional<Graph> sink_reshapes(const Graph& graph) {
+  std::optional<Graph> result;
+  while (std::optional<Graph> next = Sinking(result ? *result : graph).run()) result = std::move(next);
+  return result;
+}
+
+}  // namespace tosaic::passes
