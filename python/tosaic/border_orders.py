@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -23,12 +24,15 @@ def border_orders(
     Raises
     ------
     InvalidGraph
-        An unknown entry, form, name or index, or an order that does not fit the rank.
+        An unknown entry, form, name or index, an entry that is named twice, or an order that does not fit the
+        rank.
     LayoutMismatch
         The coordinates of a grid sampler, named by themselves, would not lie innermost. An order for all
         inputs leaves them out.
     """
     sides: dict[str, Sequence[Any]] = {"inputs": graph.inputs, "outputs": graph.outputs}
+    if orders is not None and not isinstance(orders, Mapping):
+        raise _refusal("'orders' is no mapping", "entries 'inputs' and 'outputs'", repr(orders))
     unknown = sorted(set(orders or {}) - set(sides))
     if unknown:
         raise _refusal(f"unknown entry of 'orders': {unknown[0]!r}", "'inputs' and 'outputs'", repr(orders))
@@ -53,8 +57,14 @@ def _by_index(
             for shape, grid in zip(shapes, is_grid, strict=True)
         ]
     out: list[_Order | None] = [None] * len(shapes)
+    named: dict[int, str | int] = {}
     for key, form in wanted.items():
         index = index_of(side, ports, key)
+        if index in named:
+            raise _refusal(
+                f"one entry of {side} is named twice", "one order each", f"{named[index]!r} and {key!r}"
+            )
+        named[index] = key
         order = out[index] = _order(form, shapes[index], f"{side[:-1]} {key!r}")
         if is_grid[index] and order is not None and order[0][-1] != len(shapes[index]) - 1:
             raise _core.make_error(
@@ -85,20 +95,25 @@ def _order(form: Form, shape: tuple[int, ...], who: str) -> _Order | None:
     rank = len(shape)
     if isinstance(form, str):
         if form not in FORMS:
-            raise _refusal(
-                f"unknown order of {who}", f"one of {', '.join(FORMS)}, or a dim order", repr(form)
-            )
+            raise _unknown(form, who)
         if form == "traced":
             return None
         if form == "contiguous" or rank < 3:
             return tuple(range(rank)), False
         return channels_last(rank), form == "nhwc"
-    axes = tuple(int(axis) for axis in form)
+    try:
+        axes = tuple(map(operator.index, form))
+    except TypeError:
+        raise _unknown(form, who) from None
     if sorted(axes) != list(range(rank)):
         raise _refusal(
             f"the order of {who} is none of its axes", f"a permutation of 0 to {rank - 1}", repr(form)
         )
     return axes, False
+
+
+def _unknown(form: Any, who: str) -> Exception:
+    return _refusal(f"unknown order of {who}", f"one of {', '.join(FORMS)}, or a dim order", repr(form))
 
 
 def _refusal(what: str, expected: str, got: str) -> Exception:

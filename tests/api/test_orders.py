@@ -123,9 +123,15 @@ def test_strides_of_extents_of_1_show_nothing() -> None:
         ({"inputs": {"y": "nhwc"}}, "no such entry of inputs: expected one of 'input'"),
         ({"inputs": {1: "nhwc"}}, "no such entry of inputs.*an index below 1"),
         ({"outputs": {0: (0, 1, 2)}}, "the order of output 0 is none of its axes"),
+        ({"inputs": {0: None}}, "unknown order of input 0: expected one of traced"),
+        ({"inputs": 5}, "unknown order of all inputs"),
+        ({"inputs": {0: (0.0, 2.5, 3, 1)}}, "unknown order of input 0"),
+        ({"inputs": torch.channels_last}, "unknown order of all inputs.*got torch.channels_last"),
+        ({"inputs": {0: "nhwc", "input": "contiguous"}}, "one entry of inputs is named twice.*0 and 'input'"),
+        ("channels_last", "'orders' is no mapping: expected entries 'inputs' and 'outputs'"),
     ],
 )
-def test_what_no_border_has_is_refused_by_name(orders: dict[str, Any], text: str) -> None:
+def test_what_no_border_has_is_refused_by_name(orders: Any, text: str) -> None:
     with pytest.raises(tosaic.InvalidGraph, match=text):
         tosaic.lower(exported(), orders=orders)
 
