@@ -95,6 +95,13 @@ def test_strides_that_show_another_order_are_refused_with_the_line_that_mends_it
         lowered.run(given)
 
 
+def test_an_example_with_gaps_has_the_order_that_its_strides_show() -> None:
+    part = torch.randn(2, 6, 8, 6).to(memory_format=torch.channels_last)[:, :3].copy_(X)
+    lowered = tosaic.lower(exported(part))
+    assert lowered.io.inputs[0].dim_order == (0, 2, 3, 1)
+    np.testing.assert_allclose(lowered.run(part), truth(), rtol=1e-5, atol=1e-5)
+
+
 def test_a_logical_array_at_a_physical_border_is_refused() -> None:
     lowered = tosaic.lower(exported(), orders={"inputs": "nhwc"})
     with pytest.raises(

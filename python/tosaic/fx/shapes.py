@@ -9,6 +9,7 @@ import torch
 
 from tosaic import _core
 from tosaic.dim_order import channels_last
+from tosaic.fx.lying import lies
 from tosaic.fx.signature import Tree
 
 __all__ = ["Sizes", "contiguous_strides", "dim_order_of"]
@@ -241,24 +242,20 @@ def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def dim_order_of(shape: Sequence[int], strides: Sequence[int]) -> tuple[tuple[int, ...], bool]:
-    """How dense memory is ordered, outermost axis first, and whether axes of size 1 leave it open.
+    """How memory is ordered, outermost axis first, and whether axes of size 1 leave it open.
 
-    What is consistent with row-major order is row-major, else what is with channels last is that; memory that
-    is not dense counts as row-major. Strides of axes of size 1 decide nothing.
+    What is consistent with row-major order is row-major, else what is with channels last is that, gaps or
+    not. Strides of axes of size 1, and of elements that are repeated, decide nothing.
     """
     rank = len(shape)
     identity = tuple(range(rank))
-    plain = contiguous_strides(shape)
-    if all(shape[i] <= 1 or strides[i] == plain[i] for i in identity):
-        ambiguous = tuple(strides) != plain and rank >= 3 and all(shape)
-        return identity, ambiguous
-    significant = sorted((i for i in identity if shape[i] != 1), key=lambda i: (-strides[i], i))
-    expected = contiguous_strides([shape[i] for i in significant])
-    if any(strides[axis] != step for axis, step in zip(significant, expected, strict=True)):
-        return identity, False
-    if rank >= 3 and significant == [i for i in channels_last(rank) if shape[i] != 1]:
+    if lies(shape, strides, identity):
+        plain = contiguous_strides(shape)
+        is_dense = all(shape[i] <= 1 or strides[i] == plain[i] for i in identity)
+        return identity, is_dense and tuple(strides) != plain and rank >= 3 and all(shape)
+    if rank >= 3 and lies(shape, strides, channels_last(rank)):
         return channels_last(rank), False
-    order = list(significant)
+    order = sorted((i for i in identity if shape[i] != 1), key=lambda i: (-strides[i], i))
     for axis in (i for i in identity if shape[i] == 1):  # behind the one that precedes it logically
         order.insert(order.index(axis - 1) + 1 if axis else 0, axis)
     return tuple(order), False
