@@ -38,13 +38,16 @@ def as_array(value: Any, name: str = "input") -> np.ndarray[Any, Any]:
     try:
         array = np.asarray(value)
     except (TypeError, ValueError) as error:
-        raise _not_an_array(value, name) from error
+        raise _not_an_array(type(value).__name__, name) from error
     if array.dtype == object or array.dtype.kind in "SUmM":
-        raise _not_an_array(value, name)
+        raise _not_an_array(type(value).__name__, name)
     return array
 
 
 def _from_torch(tensor: Any, torch: Any, name: str) -> np.ndarray[Any, Any]:
+    if tensor.layout is not torch.strided or tensor.is_meta:
+        kind = f"a {'meta' if tensor.is_meta else str(tensor.layout).removeprefix('torch.')} tensor"
+        raise _not_an_array(kind, name)
     plain = tensor.detach().cpu().resolve_conj().resolve_neg()
     kind = str(plain.dtype).removeprefix("torch.")
     if kind in _NARROW:
@@ -53,7 +56,7 @@ def _from_torch(tensor: Any, torch: Any, name: str) -> np.ndarray[Any, Any]:
     try:
         return np.asarray(plain.numpy())
     except (TypeError, RuntimeError) as error:
-        raise _not_an_array(tensor, name) from error
+        raise _not_an_array(f"a tensor of {kind}", name) from error
 
 
 def _narrow(kind: str, name: str) -> Any:
@@ -71,11 +74,11 @@ def _narrow(kind: str, name: str) -> Any:
     return getattr(ml_dtypes, kind)
 
 
-def _not_an_array(value: Any, name: str) -> Exception:
+def _not_an_array(got: str, name: str) -> Exception:
     return _core.make_error(
         _core.LayoutMismatch,
         where="inputs",
         what=f"input '{name}' is not an array",
         expected="a numpy array or torch tensor",
-        got=type(value).__name__,
+        got=got,
     )

@@ -29,6 +29,13 @@ def test_a_wrong_rank(runnable) -> None:
     assert text == "[run] input 'x' has the wrong shape: expected [2,3,8,8], got [3,8,8]"
 
 
+@pytest.mark.parametrize("form", ["meta", "sparse_coo"])
+def test_a_tensor_without_an_array_behind_it(runnable, case, form) -> None:
+    given = case.x.to("meta") if form == "meta" else case.x.to_sparse()
+    text = refusal(tosaic.LayoutMismatch, runnable.run, given)
+    assert text.endswith(f"is not an array: expected a numpy array or torch tensor, got a {form} tensor")
+
+
 def test_channels_last_given_as_another_shape(runnable) -> None:
     text = refusal(tosaic.LayoutMismatch, runnable.run, np.zeros((2, 8, 8, 3), np.float32))
     assert "input 'x'" in text
