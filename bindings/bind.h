@@ -48,8 +48,10 @@ void bind_layout(py::module_& m);
 // "bytes", "count" or a callable (name, shape, dtype, bytes) -> cost of transposing that value, which any
 // thread may call; throws InvalidGraph for anything else.
 [[nodiscard]] layout::Objective objective_of(const py::object& objective);
-// A plan with the reasons of its transposes and what its certificate, which is checked, proves.
-[[nodiscard]] py::dict plan_to_dict(const Graph& graph, const layout::LayoutPlan& plan);
+// A plan with the reasons of its transposes, what its certificate, which is checked, proves, and what other
+// orders at the borders would save. `grids`, by input: its order is not the caller's to choose.
+[[nodiscard]] py::dict plan_to_dict(const Graph& graph, const layout::LayoutPlan& plan,
+                                    const layout::Objective& objective, const std::vector<bool>& grids);
 // A name ("f32") or the position of the dtype in `DTYPES`.
 [[nodiscard]] DType to_dtype(py::handle value);
 

@@ -68,8 +68,21 @@ py::list to_python(const std::vector<layout::Demand>& demands) {
   return out;
 }
 
-py::dict to_python(const Graph& graph, const layout::LayoutPlan& plan, const Checked& checked) {
-  const std::vector<layout::Explanation> explained = layout::explain(graph, plan);
+// Borders that a caller may declare otherwise.
+layout::FreeBorders free_borders(const Graph& graph, const std::vector<bool>& grids) {
+  layout::FreeBorders free;
+  for (std::size_t i = 0; i < graph.inputs().size(); ++i) {
+    const Input& input = graph.inputs()[i];
+    const bool is_grid = i < grids.size() && grids[i];
+    free.inputs.push_back(input.kind == InputKind::kUser && !input.border.physical && !is_grid);
+  }
+  for (const Output& output : graph.outputs())
+    free.outputs.push_back(output.kind == OutputKind::kUser && !output.border.physical);
+  return free;
+}
+
+py::dict to_python(const Graph& graph, const layout::LayoutPlan& plan, const Checked& checked,
+                   const std::vector<layout::Explanation>& explained) {
   py::list ways, orders, transposes;
   for (std::size_t n = 0; n < plan.ways.size(); ++n)
     ways.append(to_python(graph, graph.nodes()[n], plan.ways[n]));
@@ -100,13 +113,17 @@ py::dict to_python(const Graph& graph, const layout::LayoutPlan& plan, const Che
 
 }  // namespace
 
-py::dict plan_to_dict(const Graph& graph, const layout::LayoutPlan& plan) {
+py::dict plan_to_dict(const Graph& graph, const layout::LayoutPlan& plan, const layout::Objective& objective,
+                      const std::vector<bool>& grids) {
   Checked checked;
+  std::vector<layout::Explanation> explained;
   {
     const py::gil_scoped_release release;
     checked = check(plan);
+    explained =
+        layout::explain(graph, plan, layout::remedies_of(graph, plan, objective, free_borders(graph, grids)));
   }
-  return to_python(graph, plan, checked);
+  return to_python(graph, plan, checked, explained);
 }
 
 layout::Objective objective_of(const py::object& objective) {
@@ -136,16 +153,16 @@ void bind_layout(py::module_& m) {
         "The ways that each node may compute in: (orders of its operands, orders of its results).");
   m.def(
       "plan_layout",
-      [](const SharedGraph& graph, const py::object& objective) {
+      [](const SharedGraph& graph, const py::object& objective, const std::vector<bool>& grids) {
         const layout::Objective what = objective_of(objective);
         layout::LayoutPlan plan;
         {
           const py::gil_scoped_release release;
           plan = layout::plan_layout(*graph, what);
         }
-        return plan_to_dict(*graph, plan);
+        return plan_to_dict(*graph, plan, what, grids);
       },
-      py::arg("graph"), py::kw_only(), py::arg("objective") = "bytes",
+      py::arg("graph"), py::kw_only(), py::arg("objective") = "bytes", py::arg("grids") = std::vector<bool>(),
       "The way of each node, the order of each value, the transposes between them and the proven bound.");
 }
 

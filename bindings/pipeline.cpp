@@ -65,7 +65,7 @@ std::vector<std::optional<pipeline::BorderOrder>> orders_of(const py::object& or
 }
 
 // The plan by ids of the imported graph's values; None where the plan says nothing of one.
-py::dict to_dict(const Graph& imported, const pipeline::CallPlan& plan) {
+py::dict to_dict(const Graph& imported, const pipeline::CallPlan& plan, const layout::Objective& objective) {
   const auto axes_of = [&imported](ValueId value, const DimOrder& order) {
     return to_tuple(order.axes(imported.type(value).rank()));
   };
@@ -78,7 +78,7 @@ py::dict to_dict(const Graph& imported, const pipeline::CallPlan& plan) {
     outputs.append(axes_of(imported.outputs()[i].value, plan.outputs[i]));
   for (const Value& value : plan.graph->values()) names.append(value.name);
   py::dict out;
-  out["plan"] = plan_to_dict(*plan.graph, plan.plan);
+  out["plan"] = plan_to_dict(*plan.graph, plan.plan, objective, pipeline::carries_grid(imported));
   out["names"] = names;  // of the values that the plan is of
   out["orders"] = orders;
   out["reads"] = reads;
@@ -234,7 +234,7 @@ void bind_pipeline(py::module_& m) {
           const py::gil_scoped_release release;
           plan = pipeline::plan_calls(graph, options);
         }
-        return to_dict(*graph, plan);
+        return to_dict(*graph, plan, options.objective);
       },
       py::arg("graph"), py::kw_only(), py::arg("objective") = "bytes", py::arg("input_orders") = py::none(),
       py::arg("output_orders") = py::none(),

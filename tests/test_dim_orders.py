@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable
 from itertools import permutations
 from typing import Any
@@ -117,6 +119,56 @@ def test_attributes_count_logical_axes_in_any_order() -> None:
         lambda x: torch.index_select(conv(x), 1, torch.tensor([2, 0])),
     ):
         lowered(lambda x, f=call: conv(f(x)) if f(x).shape[1] == 4 else f(x), X)
+
+
+# ---- what would remove a transpose ----
+
+
+def followed(low: tosaic.Lowered, remedy: str) -> dict[str, dict[str, Any]]:
+    """The orders that the sentence tells to declare."""
+    orders: dict[str, dict[str, Any]] = {"inputs": {}, "outputs": {}}
+    for side, name, axes, form in re.findall(r"(input|output) '([^']+)' (?:(\[[\d,]+\])|(\w+))", remedy):
+        orders[f"{side}s"][name] = json.loads(axes) if axes else form
+    return orders
+
+
+@pytest.mark.parametrize(
+    "name", ["image", "two outputs", "row beside images", "turned", "state", "both orders", "grid"]
+)
+def test_a_remedy_leaves_what_it_says(name: str) -> None:
+    conv = nn.Conv2d(4, 4, 1)
+
+    class Kept(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("kept", torch.zeros(2, 4, 6, 8))
+            self.conv = conv
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.kept.add_(self.conv(x))
+            return self.kept.sum((1, 2, 3))
+
+    calls: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
+        "image": (conv, (X,)),
+        "two outputs": (lambda x: (conv(x), conv(x)), (X,)),
+        "row beside images": (lambda x, y: conv(x) * y, (X, torch.randn(4, 6, 8))),
+        "turned": (lambda x: conv(x).transpose(2, 3), (X,)),
+        "state": (Kept(), (X,)),
+        "both orders": (lambda x: conv(x).flatten(1) + x.flatten(1).cumsum(1), (X,)),
+        "grid": (lambda x, g: F.grid_sample(conv(x), g, align_corners=False), (X, torch.rand(2, 3, 5, 2))),
+    }
+    call, inputs = calls[name]
+    program = exported(call, *inputs)
+    low = tosaic.lower(program, target="TOSA-1.0+FP")
+    demands = [d for t in low.layout.transposes for d in (*t.made_by, *t.read_by)]
+    remedies = {demand.remedy for demand in demands if demand.remedy}
+    assert remedies or name == "both orders"
+    for remedy in remedies:
+        after = tosaic.lower(program, target="TOSA-1.0+FP", orders=followed(low, remedy)).layout
+        assert after.bytes < low.layout.bytes
+        count, size = len(after.transposes), after.bytes
+        left = f"{count} transpose{'s' * (count != 1)} of {size} bytes" if count else "no transpose"
+        assert remedy.endswith(f"leaves {left}")
 
 
 # ---- strides that tell nothing ----

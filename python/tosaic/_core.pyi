@@ -344,7 +344,9 @@ def layout_choices(
 
 _Objective: TypeAlias = str | Callable[[str, tuple[int, ...], str, int], int]
 
-def plan_layout(graph: Graph, *, objective: _Objective = ...) -> dict[str, Any]: ...
+def plan_layout(
+    graph: Graph, *, objective: _Objective = ..., grids: Sequence[bool] = ...
+) -> dict[str, Any]: ...
 def plan_calls(
     graph: Graph,
     *,

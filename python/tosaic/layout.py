@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -113,7 +113,8 @@ class Demand:
     module_path, source : str
         Where the node came from: ``layer1.0.conv1``, ``model.py:41``.
     remedy : str
-        What the caller may do about it; empty where that is nothing.
+        What the caller may declare at the border, with other borders where only all of them together help,
+        and what is transposed then; empty where that is no less.
     """
 
     who: str
@@ -200,7 +201,9 @@ class Layout:
         return self.report().html_fragment
 
 
-def layout_of(graph: _core.Graph, *, objective: Objective | OwnCost = "bytes") -> Layout:
+def layout_of(
+    graph: _core.Graph, *, objective: Objective | OwnCost = "bytes", grids: Sequence[bool] = ()
+) -> Layout:
     """Plans a graph of canonical operators, as lowering does.
 
     Parameters
@@ -208,6 +211,8 @@ def layout_of(graph: _core.Graph, *, objective: Objective | OwnCost = "bytes") -
     graph : Graph
     objective : {"bytes", "count"} or callable
         As `tosaic.lower` takes it.
+    grids : sequence of bool
+        By input: the coordinates of a grid sampler, whose order is not to be declared otherwise.
 
     Raises
     ------
@@ -226,7 +231,7 @@ def layout_of(graph: _core.Graph, *, objective: Objective | OwnCost = "bytes") -
             got="a graph at stage tosa",
         )
     asked: Any = objective_of(objective)
-    plan = _core.plan_layout(graph, objective=asked)
+    plan = _core.plan_layout(graph, objective=asked, grids=grids)
     return read_plan(plan, graph, [value.name for value in graph.values], objective=asked)
 
 

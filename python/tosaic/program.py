@@ -409,7 +409,8 @@ class Lowered(_Runnable):
         """
         from tosaic.layout import layout_of
 
-        return layout_of(self._decomposed, objective=self._objective)
+        grids = _core.carries_grid(self._source.graph)
+        return layout_of(self._decomposed, objective=self._objective, grids=grids)
 
     @cached_property
     def io(self) -> Io:

@@ -28,7 +28,8 @@ std::string_view partial_need(Op op) {
 // Walks from one side of a transpose through values that are read as they are made.
 class Region {
  public:
-  Region(const Graph& graph, const LayoutPlan& plan) : graph_(graph), plan_(plan) {}
+  Region(const Graph& graph, const LayoutPlan& plan, const std::vector<Remedy>& remedies)
+      : graph_(graph), plan_(plan), remedies_(remedies) {}
 
   std::vector<Demand> behind(const Transpose& at) {
     start();
@@ -133,7 +134,7 @@ class Region {
             "the input comes " + text_of(input.border.order, rank),
             {},
             {},
-            "Declare the order of input '" + input.path + "' that its readers want"};
+            remedy_of(true, static_cast<std::size_t>(&input - graph_.inputs().data()))};
   }
 
   [[nodiscard]] Demand demand_of(const Output& output) const {
@@ -142,11 +143,19 @@ class Region {
             "the output goes " + text_of(output.border.order, rank),
             {},
             {},
-            "Declare the order of output '" + output.path + "' that it is made in"};
+            remedy_of(false, static_cast<std::size_t>(&output - graph_.outputs().data()))};
+  }
+
+  [[nodiscard]] std::string remedy_of(bool is_input, std::size_t index) const {
+    for (const Remedy& remedy : remedies_)
+      for (const DeclaredOrder& each : remedy.declared)
+        if (each.is_input == is_input && each.index == index) return layout::text_of(graph_, remedy);
+    return {};
   }
 
   const Graph& graph_;
   const LayoutPlan& plan_;
+  const std::vector<Remedy>& remedies_;
   std::set<std::uint32_t> seen_;
   std::deque<std::uint32_t> next_;
   std::vector<Demand> found_, views_;
@@ -154,8 +163,9 @@ class Region {
 
 }  // namespace
 
-std::vector<Explanation> explain(const Graph& graph, const LayoutPlan& plan) {
-  Region region(graph, plan);
+std::vector<Explanation> explain(const Graph& graph, const LayoutPlan& plan,
+                                 const std::vector<Remedy>& remedies) {
+  Region region(graph, plan, remedies);
   std::vector<Explanation> out;
   for (const Transpose& each : plan.transposes) out.push_back({region.behind(each), region.before(each)});
   return out;

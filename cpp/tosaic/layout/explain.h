@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tosaic/layout/plan.h"
+#include "tosaic/layout/remedies.h"
 
 namespace tosaic::layout {
 
@@ -22,7 +23,8 @@ struct Explanation {
   std::vector<Demand> made, read;  // why the value is made in its order; why it is read in the other
 };
 
-// By transposes of the plan.
-[[nodiscard]] std::vector<Explanation> explain(const Graph& graph, const LayoutPlan& plan);
+// By transposes of the plan. A border has the first of the remedies that it is part of.
+[[nodiscard]] std::vector<Explanation> explain(const Graph& graph, const LayoutPlan& plan,
+                                               const std::vector<Remedy>& remedies = {});
 
 }  // namespace tosaic::layout

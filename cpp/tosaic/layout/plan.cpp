@@ -77,7 +77,7 @@ class Chooser {
     pool_.reserve(4 * graph.nodes().size());
   }
 
-  Choices run() && {
+  Choices run() {
     for (const Input& input : graph_.inputs()) offer(input.value, input.border.order);
     for (const Output& output : graph_.outputs()) offer(output.value, border_order(graph_, output));
     for (const Node& node : graph_.nodes())
@@ -86,8 +86,11 @@ class Chooser {
     for (const Node& node : graph_.nodes())
       if (known_[graph_.id(node).index()].count == 0) add(node, wanted_way(graph_, node));
     drain();
-    return std::move(*this).by_node();
+    return by_node();
   }
+
+  // Orders that the neighbours of a value led to, that of a border first.
+  [[nodiscard]] const Orders& offered(ValueId value) const { return offered_[value.index()]; }
 
  private:
   struct Offer {
@@ -144,7 +147,7 @@ class Chooser {
     ++known.count;
   }
 
-  Choices by_node() && {
+  Choices by_node() {
     Choices out;
     out.ways.reserve(pool_.size());
     out.first.reserve(known_.size() + 1);
@@ -187,10 +190,41 @@ class Chooser {
   std::vector<Offer> offers_;
 };
 
-// The graph as a problem. Variables: the nodes, then the inputs, then the outputs, these two with one state.
+// The orders that each border may have.
+struct Borders {
+  std::vector<Orders> inputs, outputs;
+};
+
+Borders borders_of(const Graph& graph, const Chooser& chooser, const FreeBorders& free) {
+  const auto orders = [&](ValueId value, const DimOrder& declared, bool is_free) {
+    Orders out{declared};
+    if (!is_free) return out;
+    for (const DimOrder& order : chooser.offered(value)) {
+      const auto same = [&](const DimOrder& known) {
+        return same_in_memory(graph.type(value).shape, known, order);
+      };
+      if (std::none_of(out.begin(), out.end(), same)) out.push_back(order);
+    }
+    return out;
+  };
+  Borders out;
+  for (std::size_t i = 0; i < graph.inputs().size(); ++i) {
+    const Input& input = graph.inputs()[i];
+    out.inputs.push_back(orders(input.value, input.border.order, i < free.inputs.size() && free.inputs[i]));
+  }
+  for (std::size_t o = 0; o < graph.outputs().size(); ++o) {
+    const Output& output = graph.outputs()[o];
+    out.outputs.push_back(
+        orders(output.value, border_order(graph, output), o < free.outputs.size() && free.outputs[o]));
+  }
+  return out;
+}
+
+// The graph as a problem. Variables: the nodes, then the inputs, then the outputs, these two with one state
+// unless they are free.
 class Statement {
  public:
-  Statement(const Graph& graph, const std::vector<View>& views, const Choices& ways,
+  Statement(const Graph& graph, const std::vector<View>& views, const Choices& ways, const Borders& borders,
             const Objective& objective)
       : graph_(graph),
         views_(views),
@@ -207,14 +241,14 @@ class Statement {
     problem.states.resize(nodes + graph.inputs().size() + graph.outputs().size(), 1);
     problem.tensors.reserve(graph.values().size());
     for (std::uint32_t i = 0; i < graph.inputs().size(); ++i) {
-      const Input& input = graph.inputs()[i];
-      make(input.value, {static_cast<VariableId>(nodes + i), {label(input.value, input.border.order)}});
+      const ValueId value = graph.inputs()[i].value;
+      make(value, access(static_cast<VariableId>(nodes + i), value, borders.inputs[i]));
     }
     for (std::uint32_t n = 0; n < nodes; ++n) state_node(n);
     for (std::uint32_t o = 0; o < graph.outputs().size(); ++o) {
-      const Output& output = graph.outputs()[o];
+      const ValueId value = graph.outputs()[o].value;
       const auto variable = static_cast<VariableId>(nodes + graph.inputs().size() + o);
-      read(output.value, {variable, {label(output.value, border_order(graph, output))}});
+      read(value, access(variable, value, borders.outputs[o]));
     }
     if (own_cost_ != nullptr) require_room();
     weigh(problem, movable_, by_count_);
@@ -249,6 +283,14 @@ class Statement {
       for (const Way& way : ways_[n]) access.order.push_back(label(value, way.results[r]));
       make(value, access);
     }
+  }
+
+  // Of a border, in each of its orders.
+  Access access(VariableId variable, ValueId value, const Orders& orders) {
+    problem.states[variable] = static_cast<std::uint32_t>(orders.size());
+    Access out{variable, {}};
+    for (const DimOrder& order : orders) out.order.push_back(label(value, order));
+    return out;
   }
 
   std::uint8_t label(ValueId value, const DimOrder& of_value) {
@@ -349,23 +391,28 @@ std::int64_t bytes_of(const TensorType& type) {
 
 Choices choices_of(const Graph& graph) { return Chooser(graph).run(); }
 
-LayoutPlan plan_layout(const Graph& graph, const Objective& objective) {
+LayoutPlan plan_layout(const Graph& graph, const Objective& objective, const FreeBorders& free) {
   auto last = std::chrono::steady_clock::now();
   const auto lap = [&last] {
     const auto now = std::chrono::steady_clock::now();
     return std::chrono::duration<double>(now - std::exchange(last, now)).count();
   };
   PlanSeconds seconds;
-  Choices ways = choices_of(graph);
+  Chooser chooser(graph);
+  Choices ways = chooser.run();
+  const Borders borders = borders_of(graph, chooser, free);
   const std::vector<View> views = views_of(graph);
-  Statement statement(graph, views, ways, objective);
+  Statement statement(graph, views, ways, borders, objective);
   seconds.state = lap();
   Solution solution = solve(statement.problem, {.widest = kWidest});
   seconds.solve = lap();
   LayoutPlan plan;
   plan.order.resize(graph.values().size());
   plan.ways.reserve(graph.nodes().size());
-  for (const Input& input : graph.inputs()) plan.order[input.value.index()] = input.border.order;
+  std::size_t variable = graph.nodes().size();
+  for (std::size_t i = 0; i < borders.inputs.size(); ++i)
+    plan.order[graph.inputs()[i].value.index()] = borders.inputs[i][solution.state[variable++]];
+  for (const Orders& output : borders.outputs) plan.outputs.push_back(output[solution.state[variable++]]);
   for (std::uint32_t n = 0; n < graph.nodes().size(); ++n) {
     const Node& node = graph.nodes()[n];
     Way way = std::move(ways.ways[ways.first[n] + solution.state[n]]);

@@ -35,6 +35,7 @@ struct PlanSeconds {
 struct LayoutPlan {
   std::vector<DimOrder> order;        // by value index
   std::vector<Way> ways;              // by node index
+  std::vector<DimOrder> outputs;      // by output index: of its border
   std::vector<Transpose> transposes;  // by value, then in the order of their first readers
   std::int64_t bytes = 0;             // of all transposes
   Cost cost = 0;                      // what the objective gives
@@ -55,8 +56,14 @@ struct Choices {
 
 [[nodiscard]] Choices choices_of(const Graph& graph);
 
+// Borders whose order is part of the choice; empty: none.
+struct FreeBorders {
+  std::vector<bool> inputs, outputs;
+};
+
 // Throws InvalidGraph, with the value, for a cost of the caller's that is negative, and for such that their
 // sum over all readers has no room in 64 bits; whatever the cost function throws comes through.
-[[nodiscard]] LayoutPlan plan_layout(const Graph& graph, const Objective& objective = Measure::kBytes);
+[[nodiscard]] LayoutPlan plan_layout(const Graph& graph, const Objective& objective = Measure::kBytes,
+                                     const FreeBorders& free = {});
 
 }  // namespace tosaic::layout

@@ -1,0 +1,117 @@
+#include "tosaic/layout/remedies.h"
+
+#include <algorithm>
+
+#include "tosaic/layout/order.h"
+
+namespace tosaic::layout {
+namespace {
+
+ValueId value_of(const Graph& graph, const DeclaredOrder& border) {
+  return border.is_input ? graph.inputs()[border.index].value : graph.outputs()[border.index].value;
+}
+
+std::string name_of(const Graph& graph, const DeclaredOrder& border) {
+  return border.is_input ? "input '" + graph.inputs()[border.index].path + "'"
+                         : "output '" + graph.outputs()[border.index].path + "'";
+}
+
+Graph with(Graph graph, const std::vector<DeclaredOrder>& declared) {
+  for (const DeclaredOrder& each : declared) {
+    Border border = each.is_input ? graph.inputs()[each.index].border : graph.outputs()[each.index].border;
+    border.order = each.order;
+    if (each.is_input)
+      graph.set_input_border(each.index, border);
+    else
+      graph.set_output_border(each.index, border);
+  }
+  return graph;
+}
+
+// Borders that lie otherwise in the plan than they do now.
+std::vector<DeclaredOrder> changed_in(const Graph& graph, const LayoutPlan& plan) {
+  std::vector<DeclaredOrder> out;
+  const auto note = [&](bool is_input, std::uint32_t index, ValueId value, const DimOrder& now,
+                        const DimOrder& then) {
+    if (!same_in_memory(graph.type(value).shape, now, then)) out.push_back({is_input, index, then});
+  };
+  for (std::uint32_t i = 0; i < graph.inputs().size(); ++i) {
+    const Input& input = graph.inputs()[i];
+    note(true, i, input.value, input.border.order, plan.order[input.value.index()]);
+  }
+  for (std::uint32_t o = 0; o < graph.outputs().size(); ++o)
+    note(false, o, graph.outputs()[o].value, border_order(graph, graph.outputs()[o]), plan.outputs[o]);
+  return out;
+}
+
+// What the objective makes least.
+Cost cost_of(const LayoutPlan& plan) {
+  Cost sum = 0;
+  for (const Transpose& each : plan.transposes) sum += each.cost;
+  return sum;
+}
+
+class Trying {
+ public:
+  Trying(const Graph& graph, const Objective& objective) : graph_(graph), objective_(objective) {}
+
+  Cost operator()(Remedy& remedy) const {
+    const LayoutPlan plan = plan_layout(with(graph_, remedy.declared), objective_);
+    remedy.bytes = plan.bytes;
+    remedy.transposes = plan.transposes.size();
+    return cost_of(plan);
+  }
+
+ private:
+  const Graph& graph_;
+  const Objective& objective_;
+};
+
+// The remedy without the borders that make no difference.
+void shorten(Remedy& remedy, Cost cost, const Trying& tried) {
+  for (std::size_t i = remedy.declared.size(); i-- > 0 && remedy.declared.size() > 1;) {
+    Remedy shorter = remedy;
+    shorter.declared.erase(shorter.declared.begin() + static_cast<std::ptrdiff_t>(i));
+    if (tried(shorter) <= cost) remedy = std::move(shorter);
+  }
+}
+
+}  // namespace
+
+std::vector<Remedy> remedies_of(const Graph& graph, const LayoutPlan& plan, const Objective& objective,
+                                const FreeBorders& free) {
+  const Trying tried(graph, objective);
+  const Cost now = cost_of(plan);
+  Remedy all{changed_in(graph, plan_layout(graph, objective, free))};
+  if (plan.transposes.empty() || all.declared.empty()) return {};
+  const Cost least = tried(all);
+  if (least >= now) return {};
+  shorten(all, least, tried);
+  std::vector<Remedy> out;
+  if (all.declared.size() > 1)
+    for (const DeclaredOrder& each : all.declared) {
+      Remedy one{{each}};
+      if (tried(one) < now) out.push_back(std::move(one));
+    }
+  out.push_back(std::move(all));
+  return out;
+}
+
+std::string text_of(const Graph& graph, const Remedy& remedy) {
+  std::string out = "Declare ";
+  for (const DeclaredOrder& each : remedy.declared) {
+    if (&each != &remedy.declared.front()) out += " and ";
+    const std::size_t rank = graph.type(value_of(graph, each)).rank();
+    const bool last = rank >= 3 && each.order == DimOrder::channels_last(rank);
+    const std::string order = last                       ? "channels_last"
+                              : each.order.is_identity() ? "contiguous"
+                                                         : to_string(each.order.axes(rank));
+    out += name_of(graph, each) + " " + order;
+  }
+  if (remedy.transposes == 0) return out + ": that leaves no transpose";
+  return out + ": that leaves " + std::to_string(remedy.transposes) +
+         (remedy.transposes == 1 ? " transpose of " : " transposes of ") + std::to_string(remedy.bytes) +
+         " bytes";
+}
+
+}  // namespace tosaic::layout
