@@ -108,6 +108,17 @@ def test_two_images_that_meet_flattened_are_transposed_once() -> None:
     assert [t.bytes for t in low.layout.transposes] == [4 * X.numel(), X.numel()]
 
 
+def test_a_value_with_and_without_an_axis_of_1_is_transposed_once() -> None:
+    conv = nn.Conv2d(4, 4, 1)
+
+    def call(x: torch.Tensor) -> torch.Tensor:
+        y = conv(x)
+        one = y.unsqueeze(0)
+        return (y @ y.transpose(2, 3)).sum((2, 3)) + (one @ one.transpose(3, 4)).sum((0, 3, 4))
+
+    assert [value for value, _ in moves(lowered(call, X))] == ["args_0", "conv2d", "conv2d"]
+
+
 def test_attributes_count_logical_axes_in_any_order() -> None:
     conv = nn.Conv2d(4, 4, 1)
     for call in (

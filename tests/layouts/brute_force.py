@@ -39,12 +39,13 @@ def cost_of(graph: _core.Graph, ways: tuple[Way, ...]) -> dict[object, tuple[int
 
     def read(name: str, order: Order) -> None:
         data, axes = views[name]
-        wanted[data].add(_in_memory(shapes[data], tuple(axes[axis] for axis in order)))
+        lying = (axes[axis] for axis in order)
+        wanted[data].add(_in_memory(shapes[data], tuple(axis for axis in lying if axis is not None)))
 
     for port in graph.inputs:
         made[port.name] = _in_memory(port.shape, port.dim_order)
     for node, (operands, results) in zip(graph.nodes, ways, strict=True):
-        if node.op == "permute":
+        if _is_view(node):
             continue
         for value, order in zip(node.operands, operands, strict=True):
             if value is not None and order is not None:
@@ -62,22 +63,39 @@ def cost_of(graph: _core.Graph, ways: tuple[Way, ...]) -> dict[object, tuple[int
     return {"bytes": (size, number), "count": (number, size), own_cost: (own, number)}
 
 
-def _views(graph: _core.Graph) -> dict[str, tuple[str, Order]]:
-    """Of each value, the data that it shows, and which axis of that each of its axes is."""
-    out = {value.name: (value.name, tuple(range(len(value.shape)))) for value in graph.values}
+def _is_view(node: _core.Node) -> bool:
+    """A permute, or a reshape that changes axes of 1 alone."""
+    (operand, *_), result = node.operands, node.results[0]
+    if node.op != "reshape":
+        return node.op == "permute"
+    assert operand is not None
+    return [n for n in operand.shape if n != 1] == [n for n in result.shape if n != 1]
+
+
+def _views(graph: _core.Graph) -> dict[str, tuple[str, tuple[int | None, ...]]]:
+    """Of each value, the data that it shows, and which axis of that each of its axes is; None: none."""
+    out: dict[str, tuple[str, tuple[int | None, ...]]] = {
+        value.name: (value.name, tuple(range(len(value.shape)))) for value in graph.values
+    }
     for node in graph.nodes:
+        if not _is_view(node):
+            continue
+        operand, result = node.operands[0], node.results[0]
+        assert operand is not None
+        data, axes = out[operand.name]
         if node.op == "permute":
-            (operand,) = node.operands
-            assert operand is not None
-            data, axes = out[operand.name]
-            out[node.results[0].name] = (data, tuple(axes[axis] for axis in node.attrs["perm"]))
+            shown = tuple(axes[axis] for axis in node.attrs["perm"])
+        else:
+            left = iter([axis for axis, extent in zip(axes, operand.shape, strict=True) if extent != 1])
+            shown = tuple(next(left) if extent != 1 else None for extent in result.shape)
+        out[result.name] = (data, shown)
     return out
 
 
 def _choices(graph: _core.Graph) -> list[list[Way]]:
-    """A permute has none."""
+    """A view has none."""
     return [
-        ways[:1] if node.op == "permute" else ways
+        ways[:1] if _is_view(node) else ways
         for node, ways in zip(graph.nodes, _core.layout_choices(graph), strict=True)
     ]
 

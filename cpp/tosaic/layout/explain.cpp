@@ -59,7 +59,7 @@ class Region {
         found_.push_back(demand_of(node));
         continue;
       }
-      if (const std::string_view rule = partial_need(node.op); !rule.empty())
+      if (const std::string_view rule = partial_need(node.op); !rule.empty() && !makes_view(graph_, node))
         (node.op == Op::kReshape ? views_ : found_).push_back(demand_of(node, rule));
       const Way& way = plan_.ways[graph_.id(node).index()];
       const std::span<const ValueId> operands = graph_.operands(node);
@@ -95,7 +95,7 @@ class Region {
     for (const NodeId user : graph_.users(value)) {
       const Node& node = graph_.node(user);
       if (makes_view(graph_, node)) {
-        read(graph_.result(node), relabelled(order, Graph::attrs<PermuteAttrs>(node).perm));
+        read(graph_.result(node), order_of_view(graph_, node, order));
         continue;
       }
       const std::span<const ValueId> operands = graph_.operands(node);

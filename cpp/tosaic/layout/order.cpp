@@ -46,7 +46,15 @@ std::optional<std::vector<Group>> groups_of(const Shape& from, const Shape& to) 
   return i == from.size() && k == to.size() ? std::optional(std::move(groups)) : std::nullopt;
 }
 
-// Axes that `sequence` lacks, each behind the one that precedes it logically.
+}  // namespace
+
+DimOrder relabelled(const DimOrder& order, const Dims& perm) {
+  const Dims inverse = inverse_permutation(perm);
+  Dims axes = order.axes(perm.size());
+  for (std::int64_t& axis : axes) axis = inverse[static_cast<std::size_t>(axis)];
+  return DimOrder(axes);
+}
+
 DimOrder completed(Dims sequence, std::size_t rank) {
   for (std::size_t axis = 0; axis < rank; ++axis) {
     const auto label = static_cast<std::int64_t>(axis);
@@ -59,15 +67,6 @@ DimOrder completed(Dims sequence, std::size_t rank) {
     sequence.insert(at, label);
   }
   return DimOrder(sequence);
-}
-
-}  // namespace
-
-DimOrder relabelled(const DimOrder& order, const Dims& perm) {
-  const Dims inverse = inverse_permutation(perm);
-  Dims axes = order.axes(perm.size());
-  for (std::int64_t& axis : axes) axis = inverse[static_cast<std::size_t>(axis)];
-  return DimOrder(axes);
 }
 
 DimOrder without_axes(const DimOrder& order, std::size_t rank, const Dims& axes) {

@@ -13,6 +13,8 @@ namespace tosaic::layout {
 [[nodiscard]] DimOrder without_axes(const DimOrder& order, std::size_t rank, const Dims& axes);
 // The reverse: axes of a result placed each behind the one that precedes it logically.
 [[nodiscard]] DimOrder with_axes(const DimOrder& order, std::size_t rank, const Dims& axes);
+// Axes in memory, outermost first, with those of `rank` that the sequence lacks placed likewise.
+[[nodiscard]] DimOrder completed(Dims sequence, std::size_t rank);
 // The same order with one axis moved behind all others.
 [[nodiscard]] DimOrder with_innermost(const DimOrder& order, std::size_t rank, std::int64_t axis);
 // The order of the last axes of x, `rank` of them, when those in front have extent 1.

@@ -418,7 +418,7 @@ LayoutPlan plan_layout(const Graph& graph, const Objective& objective, const Fre
     Way way = std::move(ways.ways[ways.first[n] + solution.state[n]]);
     if (makes_view(graph, node)) {
       const DimOrder& from = plan.order[graph.operands(node)[0].index()];
-      way = {{from}, {relabelled(from, Graph::attrs<PermuteAttrs>(node).perm)}};
+      way = {{from}, {order_of_view(graph, node, from)}};
     }
     for (std::uint32_t r = 0; r < node.result_count; ++r)
       plan.order[graph.result(node, r).index()] = way.results[r];

@@ -1,5 +1,5 @@
-// Views: permutes show one and the same data. What is transposed is the data, once, whichever of its views is
-// read.
+// Views: permutes, and reshapes that add or drop axes of extent 1, show one and the same data. What is
+// transposed is the data, once, whichever of its views is read.
 #pragma once
 
 #include <vector>
@@ -8,11 +8,15 @@
 
 namespace tosaic::layout {
 
-// A value as the permutation `axes` of another: its axis i is axis axes[i] of `of`. Values that show their
-// own data are views of themselves.
+// A value as a permutation of another: its axis i is axis axes[i] of `of`, which has `rank` axes, or kAdded,
+// of extent 1; axes of the data that are missing have extent 1, too. Values that show their own data are
+// views of themselves.
 struct View {
+  static constexpr std::int64_t kAdded = -1;
+
   ValueId of;
   Dims axes;
+  std::size_t rank = 0;
 
   // An order of this value's axes, as one of the data's, and back.
   [[nodiscard]] DimOrder of_data(const DimOrder& order) const;
@@ -23,5 +27,7 @@ struct View {
 [[nodiscard]] std::vector<View> views_of(const Graph& graph);
 // True if the node makes a view: nothing is computed, in no order.
 [[nodiscard]] bool makes_view(const Graph& graph, const Node& node);
+// The order of the view that such a node makes of an operand with this order.
+[[nodiscard]] DimOrder order_of_view(const Graph& graph, const Node& node, const DimOrder& order);
 
 }  // namespace tosaic::layout

@@ -104,13 +104,39 @@ class Carrying {
   // The view of its data in another order.
   ValueId viewed(ValueId value, const DimOrder& order, const OriginRef& origin) {
     const layout::View& view = views_[value.index()];
-    const ValueId data = in_order(view.of, view.of_data(order), origin);
+    const DimOrder of_data = view.of_data(order);
+    ValueId made = in_order(view.of, of_data, origin);
+    const std::string name = graph_.value(value).name + ".view";
     TensorType type = graph_.type(value);
     type.order = order;
-    const NodeId made = out_.add_node(Op::kPermute, share(PermuteAttrs{view.axes}), std::span(&data, 1),
-                                      std::span(&type, 1), origin, graph_.value(value).name + ".view");
-    reordered_[value.index()].push_back({order, out_.result(out_.node(made))});
-    return reordered_[value.index()].back().id;
+    const Dims perm = shown_axes(view);
+    const Shape shown = permuted(graph_.type(view.of).shape, perm);
+    if (!is_identity_permutation(perm)) {
+      TensorType turned = type;
+      turned.shape = shown;
+      if (shown != type.shape) turned.order = layout::relabelled(of_data, perm);
+      made = emit(Op::kPermute, PermuteAttrs{perm}, made, turned, origin, name);
+    }
+    if (shown != type.shape) made = emit(Op::kReshape, ShapeAttrs{type.shape}, made, type, origin, name);
+    reordered_[value.index()].push_back({order, made});
+    return made;
+  }
+
+  // The axes of the data as the view has them, and behind them those that it lacks.
+  static Dims shown_axes(const layout::View& view) {
+    Dims out;
+    for (const std::int64_t axis : view.axes)
+      if (axis != layout::View::kAdded) out.push_back(axis);
+    for (std::size_t axis = 0; axis < view.rank; ++axis)
+      if (!out.contains(static_cast<std::int64_t>(axis))) out.push_back(static_cast<std::int64_t>(axis));
+    return out;
+  }
+
+  ValueId emit(Op op, Attrs attrs, ValueId operand, const TensorType& type, const OriginRef& origin,
+               const std::string& name) {
+    const NodeId made =
+        out_.add_node(op, share(std::move(attrs)), std::span(&operand, 1), std::span(&type, 1), origin, name);
+    return out_.result(out_.node(made));
   }
 
   ValueId constant(ValueId value) {
