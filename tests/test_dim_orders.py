@@ -119,6 +119,13 @@ def test_a_value_with_and_without_an_axis_of_1_is_transposed_once() -> None:
     assert [value for value, _ in moves(lowered(call, X))] == ["args_0", "conv2d", "conv2d"]
 
 
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_a_recurrent_layer_takes_steps_or_batch_first_as_they_come(kind: type[nn.Module]) -> None:
+    for batch_first in (False, True):
+        cell = kind(4, 6, 2, bidirectional=True, batch_first=batch_first)
+        assert moves(lowered(lambda x, c=cell: c(x)[0].contiguous() * 2, torch.randn(2, 5, 4))) == []
+
+
 def test_attributes_count_logical_axes_in_any_order() -> None:
     conv = nn.Conv2d(4, 4, 1)
     for call in (

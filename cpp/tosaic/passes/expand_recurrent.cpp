@@ -3,8 +3,9 @@
 //   lstm(x, h, c)  ->  all steps of x times w_ih in one linear layer; then for each step a slice of it, a
 //   linear layer of h, the gates; the states of all steps in one concatenation at the end
 //
-// Torch's order of gates: lstm i, f, g, o; gru r, z, n. The reverse direction walks the steps backwards.
-// Every step adds a fixed number of nodes, so the expansion is linear in steps * layers * directions.
+// Steps and batch stay two axes, so that either may lie outside in memory. Torch's order of gates: lstm i, f,
+// g, o; gru r, z, n. The reverse direction walks the steps backwards. Every step adds a fixed number of
+// nodes, so the expansion is linear in steps * layers * directions.
 
 #include <algorithm>
 
@@ -20,7 +21,7 @@ struct Weights {
 };
 
 struct States {
-  ValueId hidden, cell;  // (batch, elements)
+  ValueId hidden, cell;  // (1, batch, elements)
 };
 
 class Unrolled {
@@ -37,7 +38,7 @@ class Unrolled {
   std::vector<ValueId> results() {
     ValueId x = e_.operand(0);
     if (batched_ && attrs_.batch_first) x = e_.permute(x, {1, 0, 2});
-    x = e_.reshape(x, {steps_ * batch_, e_.type(x).shape.back()});  // rows: step by step
+    x = e_.reshape(x, {steps_, batch_, e_.type(x).shape.back()});
     std::vector<States> last;
     for (std::int64_t layer = 0; layer < attrs_.layers; ++layer) {
       std::vector<ValueId> outputs;
@@ -45,7 +46,7 @@ class Unrolled {
         const auto set = static_cast<std::size_t>(layer * directions_ + d);
         outputs.push_back(direction(x, set, d == 1, last));
       }
-      x = joined(outputs, 1);
+      x = joined(outputs, 2);
     }
     std::vector<ValueId> out{output(x), stacked(last, &States::hidden, 1)};
     if (attrs_.cell == Cell::kLstm) out.push_back(stacked(last, &States::cell, 2));
@@ -67,7 +68,7 @@ class Unrolled {
     return w;
   }
 
-  // The hidden state of every step, (steps * batch, elements); appends the states after the last one.
+  // The hidden state of every step, (steps, batch, elements); appends the states after the last one.
   ValueId direction(ValueId x, std::size_t set, bool reverse, std::vector<States>& last) {
     Weights w = weights(set);
     const bool one_bias = attrs_.bias && attrs_.cell != Cell::kGru;  // both are only ever summed
@@ -78,8 +79,7 @@ class Unrolled {
     std::vector<ValueId> outputs(static_cast<std::size_t>(steps_));
     for (std::int64_t i = 0; i < steps_; ++i) {
       const std::int64_t step = reverse ? steps_ - 1 - i : i;
-      const ValueId now =
-          steps_ == 1 ? projected : e_.slice(projected, 0, step * batch_, (step + 1) * batch_);
+      const ValueId now = steps_ == 1 ? projected : e_.slice(projected, 0, step, step + 1);
       states = stepped(now, states, w);
       outputs[static_cast<std::size_t>(step)] = states.hidden;
     }
@@ -122,8 +122,8 @@ class Unrolled {
   }
 
   ValueId gate(ValueId gates, std::int64_t i, std::int64_t count) {
-    const std::int64_t size = e_.type(gates).shape[1] / count;
-    return e_.slice(gates, 1, i * size, (i + 1) * size);
+    const std::int64_t size = e_.type(gates).shape[2] / count;
+    return e_.slice(gates, 2, i * size, (i + 1) * size);
   }
 
   ValueId linear(ValueId x, ValueId weight, ValueId bias) {
@@ -139,7 +139,7 @@ class Unrolled {
     const ValueId all = e_.operand(operand);
     const auto at = static_cast<std::int64_t>(set);
     const ValueId own = e_.type(all).shape[0] == 1 ? all : e_.slice(all, 0, at, at + 1);
-    return e_.reshape(own, {batch_, e_.type(all).shape.back()});
+    return e_.reshape(own, {1, batch_, e_.type(all).shape.back()});
   }
 
   ValueId stacked(const std::vector<States>& last, ValueId States::* member, std::size_t result) {
@@ -148,10 +148,9 @@ class Unrolled {
     return e_.reshape(joined(parts, 0), e_.result_type(result).shape);
   }
 
-  ValueId output(ValueId rows) {
-    const Shape& shape = e_.result_type(0).shape;
-    if (!batched_ || !attrs_.batch_first) return e_.reshape(rows, shape);
-    return e_.permute(e_.reshape(rows, {steps_, batch_, shape.back()}), {1, 0, 2});
+  ValueId output(ValueId steps) {
+    if (batched_ && attrs_.batch_first) return e_.permute(steps, {1, 0, 2});
+    return e_.reshape(steps, e_.result_type(0).shape);
   }
 
   Emitter& e_;
