@@ -401,6 +401,27 @@ def test_a_declared_border_is_annotated_with_its_example_inputs() -> None:
     assert torch.equal(example, X)
 
 
+def test_a_view_that_a_declared_border_forbids_is_a_reshape() -> None:
+    layer = conv()
+    ep = functional(lambda x: layer(x).flatten(1), X)
+    applied = apply_layout(ep, orders={"inputs": "channels_last"})
+    assert [str(n.target) for n in applied.program.graph.nodes if n.op == "call_function"] == [
+        "aten.conv2d.default",
+        "aten.reshape.default",
+    ]
+    with torch.no_grad():
+        found = applied.program.module()(X.to(**CHANNELS_LAST))
+        torch.testing.assert_close(found, ep.module()(X), rtol=1e-4, atol=1e-5)
+
+
+def test_a_copy_that_names_its_format_is_the_conversion() -> None:
+    layer = conv()
+    ep = functional(lambda x: layer(x.contiguous(**CHANNELS_LAST)), X)
+    applied = apply_layout(ep, mode="convert", orders={"outputs": "channels_last"})
+    assert applied.conversions == ()
+    same(applied.program, ep, X)
+
+
 def test_an_output_lies_as_its_border_says() -> None:
     ep = functional(conv(), X)
     assert val(apply_layout(ep), "conv2d").is_contiguous()

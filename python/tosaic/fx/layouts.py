@@ -55,6 +55,7 @@ __all__ = ["apply_program_layout"]
 _Order = tuple[int, ...]
 _WHERE = "apply layout"
 _FORMATS = ("memory_format", "dim_order")
+_VIEWS = (torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default)
 
 
 def apply_program_layout(
@@ -163,6 +164,7 @@ class _Walk:
         }
         self._graph, self._old = _copied(program.graph)
         self._values = {node: read.values[old] for node, old in self._old.items() if old in read.values}
+        self._is_written = any(self._writes(node) for node in self._graph.nodes)
         self._first = next((node for node in self._graph.nodes if node.op != "placeholder"), None)
         self._constant: set[Node] = set()
         self._moved: set[Node] = set()  # nodes that, by the declared borders, lie otherwise than traced
@@ -300,6 +302,8 @@ class _Walk:
                 return
         elif any(arg in self._moved for arg in node.all_input_nodes):
             self._moved.add(node)
+        if not self._converts and node in self._moved and node.target in _VIEWS and not self._is_written:
+            node.target = torch.ops.aten.reshape.default  # torch has a copy where strides allow no view
         if self._addresses_memory(node):
             self._hand_over_as_traced(node, operands)
         elif self._converts and node not in self._constant:
@@ -345,7 +349,7 @@ class _Walk:
         replaced: dict[Node, Node] = {}
         for arg in operands:
             ref = self._values.get(arg)
-            if arg in self._constant or not isinstance(ref, Ref):
+            if arg in self._constant or not isinstance(ref, Ref) or self._converts_by_itself(node):
                 continue
             order = self._reads.get((node.name, ref.id))
             if order is None and not self._can_compute(node) and self._has_tensors(node):
@@ -358,6 +362,13 @@ class _Walk:
             else:
                 replaced[arg] = made
         self._replace(node, replaced)
+
+    def _converts_by_itself(self, node: Node) -> bool:
+        """A copy whose format is the planned order, or can be: it reads its operand as that lies."""
+        order = self._orders(node)
+        if order is None or self._named_format(node) is None or len(node.all_input_nodes) != 1:
+            return False
+        return format_of(node.meta["val"].shape, order) is not None
 
     def _hand_over_as_traced(self, node: Node, operands: list[Node]) -> None:
         """Gives a call that addresses memory what it was traced with, or refuses it."""
@@ -595,11 +606,7 @@ class _Walk:
 
     def _refuse_mutation(self) -> None:
         for node in self._graph.nodes:
-            schema = getattr(node.target, "_schema", None)
-            if schema is None or not schema.is_mutable:
-                continue
-            row = row_for(node.target)
-            if row is None or not row.writes_nothing(node):
+            if self._writes(node):
                 raise error_at(
                     _core.UnsupportedOp,
                     node,
@@ -607,6 +614,14 @@ class _Walk:
                     where=_WHERE,
                     hint="Call ep.run_decompositions({}) first, which makes the program functional",
                 )
+
+    @staticmethod
+    def _writes(node: Node) -> bool:
+        schema = getattr(node.target, "_schema", None)
+        if schema is None or not schema.is_mutable:
+            return False
+        row = row_for(node.target)
+        return row is None or not row.writes_nothing(node)
 
     def _inexpressible(self, node: Node, order: _Order) -> Exception:
         return error_at(
