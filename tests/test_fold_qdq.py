@@ -243,3 +243,15 @@ def test_four_bits_in_a_byte_keep_their_range() -> None:
 def test_nothing_is_folded_where_nothing_is_quantized() -> None:
     graph = tosaic.from_exported(exported(torch.sin, X)).graph
     assert _core.run_pass("fold-qdq", graph) is graph
+
+
+def test_one_scale_for_many_channels_is_that_of_all_as_torch_has_it() -> None:
+    one, zero = torch.tensor([0.02]), torch.tensor([0])
+
+    def call(x: torch.Tensor) -> torch.Tensor:
+        w = Q.quantize_per_channel(WEIGHT * 0.01, one, zero, 0, -127, 127, torch.int8)
+        return q(F.conv2d(qdq(x), Q.dequantize_per_channel(w, one, zero, 0, -127, 127, torch.int8)), 0.1)
+
+    program = tosaic.from_exported(exported(call, X))
+    assert np.array_equal(program.run(X), call(X).numpy())
+    assert tosaic.lower(program, target="TOSA-1.0+INT").target == "TOSA-1.0+INT"

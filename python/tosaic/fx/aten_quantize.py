@@ -96,6 +96,12 @@ def _dequantized(c: Importer, x: Ref, attrs: dict[str, Any]) -> Ref:
     return c.emit(OP["dequantize"], attrs | {"dtype": c.dtype}, (x.id,))
 
 
+def _along(x: Ref, attrs: dict[str, Any]) -> dict[str, Any]:
+    """One scale for many channels is that of all of them: torch broadcasts it."""
+    one = len(attrs["scales"]) == len(attrs["zero_points"]) == 1
+    return attrs | {"axis": None} if one and x.shape[attrs["axis"]] != 1 else attrs
+
+
 # ---- PT2E ----
 
 _PT2E = "quantized_decomposed::"
@@ -121,7 +127,7 @@ def quantize_per_channel(
     c: Importer, x: Ref, scales: Ref, zeros: Any, axis: int, low: Any, high: Any, _dtype: Any
 ) -> Ref:
     attrs = _attributes(c, axis_of(axis, len(x.shape)), low, high, scales, zeros, c.dtype)
-    return _quantized(c, x, attrs)
+    return _quantized(c, x, _along(x, attrs))
 
 
 @on(f"{_PT2E}dequantize_per_channel")
@@ -129,7 +135,7 @@ def dequantize_per_channel(
     c: Importer, x: Ref, scales: Ref, zeros: Any, axis: int, low: Any, high: Any, _dtype: Any, _out: Any
 ) -> Ref:
     attrs = _attributes(c, axis_of(axis, len(x.shape)), low, high, scales, zeros, x.dtype)
-    return _dequantized(c, x, attrs)
+    return _dequantized(c, x, _along(x, attrs))
 
 
 def _chosen(c: Importer, *_: Any) -> None:
