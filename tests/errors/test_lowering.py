@@ -36,6 +36,17 @@ def test_all_unsupported_operators_are_listed() -> None:
     assert [problem.node for problem in error.value.problems] == ["linalg_det", "special_i0"]
 
 
+def test_integers_of_an_unsupported_operator_are_no_second_problem() -> None:
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        values, places = torch.topk(x, 2)
+        return values + (places + 1)
+
+    with pytest.raises(tosaic.UnsupportedOp) as error:
+        tosaic.lower(export(forward, torch.ones(3)), target=BOTH)
+    (problem,) = error.value.problems
+    assert problem.what == "operator 'aten.topk.default' is foreign to tosaic"
+
+
 def test_check_says_the_same_without_raising() -> None:
     result = tosaic.check(export(forward, torch.eye(3)))
     assert not result.ok

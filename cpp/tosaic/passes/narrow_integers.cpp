@@ -151,6 +151,10 @@ class Ranges {
         add_regions(node, bits);
         continue;
       }
+      if (node.op == Op::kOpaque) {  // refused by name: what may overflow because of it is no news
+        for (std::uint32_t r = 0; r < node.result_count; ++r) ranges_[node.first_result + r] = {0, 0};
+        continue;
+      }
       for (std::uint32_t r = 1; r < node.result_count; ++r)
         if (has_i64(graph, graph.result(node, r))) overflowing_.push_back(&node);
       if (node.result_count == 0 || is_float(graph.type(graph.result(node)).dtype)) continue;
