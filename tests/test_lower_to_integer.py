@@ -523,3 +523,34 @@ def test_integers_read_in_a_second_way_that_tosa_lacks_are_refused_by_name() -> 
     ) as error:
         tosaic.lower(exported(call, WORDS), target=INT16)
     assert error.value.parts["node"] == "dequantize_per_tensor_1"
+
+
+# ---- weights, numbers and rounding that quantizers of others come with ----
+
+
+def distance(call: Callable[..., torch.Tensor], *arrays: torch.Tensor, target: str = "TOSA-1.0+INT") -> float:
+    """Of a float result from torch's, relative to the largest; the reference model has the same integers."""
+    with torch.no_grad():
+        expected = call(*arrays).numpy()
+        low = tosaic.lower(exported(call, *arrays), target=target)
+    assert not any(node.results[0].dtype in ("f32", "f16", "bf16") for node in low.graph.nodes)
+    reference = run_reference_model(low, *arrays)
+    assert reference.ok, reference.log
+    found = low.run(*arrays)
+    assert np.count_nonzero(np.asarray(reference.outputs) != found) == 0
+    return float(np.abs(found - expected).max() / np.abs(expected).max())
+
+
+def scaled_weight(axis: int, *shape: int, zeros: torch.Tensor | None = None) -> Callable[[], torch.Tensor]:
+    """A weight with a scale for each element along an axis, and maybe a zero point."""
+    stored = integers(*shape, seed=9)
+    scales = torch.linspace(0.003, 0.02, shape[axis])
+    points = torch.zeros(shape[axis], dtype=torch.int64) if zeros is None else zeros
+    return lambda: Q.dequantize_per_channel(stored, scales, points, axis, -128, 127, torch.int8)
+
+
+def test_the_position_of_a_maximum_of_bytes_is_one_operator() -> None:
+    out = lowered(lambda x: dq(x, *INSIDE).argmax(-1), integers(4, 30))
+    assert out.apart == 0
+    assert out.ops["tosa.argmax"] == 1
+    assert sum(out.ops.values()) <= 2

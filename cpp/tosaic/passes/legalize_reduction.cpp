@@ -1,6 +1,6 @@
 // Reductions: one TOSA operator an axis, each keeping its axis with extent 1, then one reshape.
 //
-// argmax over integers, which TOSA has only for narrow types, is the least index at which the maximum stands.
+// argmax over integers wider than ARGMAX takes is the least index at which the maximum stands.
 
 #include "tosaic/layout/order.h"
 #include "tosaic/passes/legalizer.h"
@@ -53,6 +53,12 @@ ValueId first_index_of_max(Legalizer& l, ValueId x, std::size_t axis) {
   return l.emit(Op::kTosaReduceMin, TosaAxisNanAttrs{at, NanMode::kPropagate}, {candidates});
 }
 
+// ARGMAX takes floats, integers of 8 bits, and of 16 where the target has the extension.
+bool has_argmax(const Legalizer& l, DType dtype) {
+  if (is_float(dtype)) return true;
+  return (dtype == DType::kI8 && l.has_integers()) || (dtype == DType::kI16 && l.has_wide_integers());
+}
+
 Physical legalize_argmax(Legalizer& l) {
   const auto& attrs = l.attrs<ArgAttrs>();
   ValueId x = l.operand(0);
@@ -63,7 +69,7 @@ Physical legalize_argmax(Legalizer& l) {
   } else {
     x = l.reshape(x, {num_elements(l.type(x).shape)});
   }
-  const ValueId y = is_float(l.type(x).dtype)
+  const ValueId y = has_argmax(l, l.type(x).dtype)
                         ? l.emit(Op::kTosaArgmax,
                                  TosaAxisNanAttrs{static_cast<std::int64_t>(axis), NanMode::kPropagate}, {x})
                         : first_index_of_max(l, x, axis);

@@ -38,6 +38,7 @@ class Legalizer {
   // leaves 24 bits; inputs, outputs and indices stay i32.
   [[nodiscard]] DType physical_dtype(DType dtype) const;
   [[nodiscard]] bool has_integers() const { return options_.integer_arithmetic; }
+  [[nodiscard]] bool has_wide_integers() const { return has_integers() && options_.wide_integers; }
   // Indices for GATHER: i32.
   [[nodiscard]] ValueId as_i32(ValueId x);
   [[nodiscard]] const Graph& source() const { return source_; }
