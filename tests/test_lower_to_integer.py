@@ -549,6 +549,49 @@ def scaled_weight(axis: int, *shape: int, zeros: torch.Tensor | None = None) -> 
     return lambda: Q.dequantize_per_channel(stored, scales, points, axis, -128, 127, torch.int8)
 
 
+@pytest.mark.parametrize("target", ["TOSA-1.0+INT", "TOSA-1.0+INT+int16"])
+def test_a_weight_with_a_scale_for_each_of_its_inputs_is_summed_in_digits(target: str) -> None:
+    w = scaled_weight(1, 6, 16)
+    x = integers(3, 16)
+    assert lowered(lambda x: q(F.linear(dq(x, *INSIDE), w()), 0.4), x, target=target).apart <= 1
+
+
+def test_a_transposed_convolution_of_one_channel_a_group_has_a_scale_for_each() -> None:
+    w = scaled_weight(0, 4, 2, 3, 3)
+    out = lowered(lambda x: q(F.conv_transpose2d(dq(x, *INSIDE), w(), stride=2, groups=4), 0.05), X)
+    assert out.apart <= 1
+    assert out.ops["tosa.transpose_conv2d"] == 4  # exact: no second digit
+
+
+@pytest.mark.parametrize("target", ["TOSA-1.0+INT", "TOSA-1.0+INT+int16"])
+def test_a_weight_that_is_moved_before_it_is_summed_has_integer_sums(target: str) -> None:
+    w = scaled_weight(1, 3, 2, 2, 2, 2)
+    x = integers(1, 3, 3, 4, 4)
+    out = lowered(lambda x: q(F.conv_transpose3d(dq(x, *INSIDE), w(), stride=2), 0.1), x, target=target)
+    assert out.apart <= 1
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_sums_of_48_bits_are_joined_by_group_once_they_have_32(transposed: bool) -> None:
+    w = integers(8, 3, 3, 3, seed=3).float() * 0.01 if transposed else weight(6, 4, 3, 3)()
+    stored = Q.quantize_per_tensor(w, 0.02, 0, -127, 127, torch.int8)
+    x = integers(1, 8, 6, 6, dtype=torch.int16)
+
+    def call(x: torch.Tensor) -> torch.Tensor:
+        conv = F.conv_transpose2d if transposed else F.conv2d
+        return q16(conv(dq16(x, 0.001), dq(stored, 0.02, 0, -127, 127), groups=2), 0.01)
+
+    assert lowered(call, x, target="TOSA-1.0+INT+int16").apart <= 2
+
+
+def test_a_sum_of_48_bits_is_read_as_it_is_made() -> None:
+    x = integers(1, 6, 4, 3, 3, dtype=torch.int16)
+    out = lowered(
+        lambda x: q16(F.adaptive_avg_pool3d(dq16(x, 0.001), 1), 0.0005), x, target="TOSA-1.0+INT+int16"
+    )
+    assert out.apart <= 2
+
+
 def test_the_position_of_a_maximum_of_bytes_is_one_operator() -> None:
     out = lowered(lambda x: dq(x, *INSIDE).argmax(-1), integers(4, 30))
     assert out.apart == 0

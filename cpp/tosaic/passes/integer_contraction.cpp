@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tosaic/layout/ways.h"
 #include "tosaic/passes/integer_math.h"
 #include "tosaic/quant/quantize.h"
 
@@ -63,12 +64,46 @@ std::vector<Real> parts_of(IntegerLowering& l, std::size_t i) {
   return is_float_constant(l, i) ? constant_parts(l, i) : narrow_parts(l, l.real_with_one_scale(i));
 }
 
-// Weights may have scales by channel.
-std::vector<Real> weight_parts(IntegerLowering& l, std::size_t i) {
+// The axes of a weight by which its sums may have scales of their own.
+struct WeightAxes {
+  std::size_t channels;    // of the result, which repeat for each group
+  std::int64_t groups;     // how often
+  bool leading_is_groups;  // axis 0 counts the groups, too
+};
+
+WeightAxes conv_axes(const ConvAttrs& attrs, const Shape& weight) {
+  if (!attrs.transposed) return {0, 1, false};
+  return {1, attrs.groups, weight[0] == attrs.groups};
+}
+
+// Known integers as two digits, in scales of their own.
+std::vector<Real> exact_parts(IntegerLowering& l, const Real& x) {
+  const Elements elements(*l.out().value(x.id).constant);
+  std::vector<std::int64_t> upper, lower;
+  for (std::size_t k = 0; k < elements.size(); ++k) {
+    const std::int64_t q = elements.as_int(k) - x.zero_point;
+    upper.push_back((q + 64) >> 7);
+    lower.push_back(q - upper.back() * 128);
+  }
+  const Shape shape = l.type(x.id).shape;
+  Real high{l.constant(DType::kI8, shape, upper), x.scales, 0, {-127, 127}, x.axis};
+  for (double& scale : high.scales) scale *= 128;
+  return {{l.constant(DType::kI8, shape, lower), x.scales, 0, {-64, 63}, x.axis}, high};
+}
+
+std::vector<Real> parts_below(IntegerLowering& l, const Real& x, bool wide);
+
+// Weights have 8 bits and may have scales by channel; known ones that have not are taken as numbers.
+std::vector<Real> weight_parts(IntegerLowering& l, std::size_t i, const WeightAxes& axes) {
   if (is_float_constant(l, i)) return constant_parts(l, i);
   const Real weight = l.real(i);
-  return l.type(weight.id).dtype == DType::kI8 ? std::vector{weight}
-                                               : narrow_parts(l, l.real_with_one_scale(i));
+  const bool scaled_by_channel = !weight.axis || *weight.axis == static_cast<std::int64_t>(axes.channels) ||
+                                 (*weight.axis == 0 && axes.leading_is_groups);
+  const bool narrow = l.type(weight.id).dtype == DType::kI8;
+  if (narrow && scaled_by_channel) return {weight};
+  if (scaled_by_channel && l.is_known(i) && weight.magnitude() <= 127 * 128) return exact_parts(l, weight);
+  if (l.is_known(i)) return constant_parts(l, i);
+  return narrow ? std::vector{weight} : parts_below(l, l.real_with_one_scale(i), false);
 }
 
 // Of the values less their zero point; in pieces whose sums have 32 bits.
@@ -84,12 +119,13 @@ std::int64_t sum_of_magnitudes(std::span<const std::int8_t> values, std::int64_t
   return sum;
 }
 
-// `axis`: of the result channels, which repeat for each group; `repeat`: how often.
-Weight weight_of(IntegerLowering& l, const Real& real, std::size_t axis, std::int64_t repeat) {
+Weight weight_of(IntegerLowering& l, const Real& real, const WeightAxes& axes) {
+  const std::size_t axis = axes.channels;
   Weight out{real, {}, {}};
   const TensorType& type = l.type(out.real.id);
   if (type.dtype != DType::kI8) throw NoIntegerForm("its weight has more than 8 bits");
-  if (out.real.axis && *out.real.axis != static_cast<std::int64_t>(axis))
+  const bool by_group = axes.leading_is_groups && out.real.axis && *out.real.axis == 0;
+  if (out.real.axis && !by_group && *out.real.axis != static_cast<std::int64_t>(axis))
     throw NoIntegerForm("its weight is quantized along axis " + std::to_string(*out.real.axis) +
                         ", not by result channel");
   const std::int64_t channels = type.shape[axis],
@@ -105,9 +141,10 @@ Weight weight_of(IntegerLowering& l, const Real& real, std::size_t axis, std::in
       sums[static_cast<std::size_t>(run % channels)] +=
           sum_of_magnitudes({values + run * behind, static_cast<std::size_t>(behind)}, out.real.zero_point);
   }
-  for (std::int64_t group = 0; group < repeat; ++group)
+  for (std::int64_t group = 0; group < axes.groups; ++group)
     for (std::int64_t c = 0; c < channels; ++c) {
-      out.scales.push_back(out.real.scales[out.real.axis ? static_cast<std::size_t>(c) : 0]);
+      out.scales.push_back(
+          out.real.scales[out.real.axis ? static_cast<std::size_t>(by_group ? group : c) : 0]);
       out.sums.push_back(sums[static_cast<std::size_t>(c)]);
     }
   return out;
@@ -187,8 +224,8 @@ Real over_parts(IntegerLowering& l, const std::vector<Real>& lefts, const std::v
 
 // The same with the bias inside, or behind where it is too large; `own`: as it lies in the result's shape.
 template <class Contract>
-Real with_bias(IntegerLowering& l, const Shape& own, Contract&& contract) {
-  const std::vector<Real> lefts = parts_of(l, 0), rights = weight_parts(l, 1);
+Real with_bias(IntegerLowering& l, const Shape& own, const WeightAxes& axes, Contract&& contract) {
+  const std::vector<Real> lefts = parts_of(l, 0), rights = weight_parts(l, 1, axes);
   try {
     return over_parts(l, lefts, rights, contract);
   } catch (const LargeBias&) {
@@ -197,22 +234,49 @@ Real with_bias(IntegerLowering& l, const Shape& own, Contract&& contract) {
   }
 }
 
+// Group by group: TOSA joins no values of 48 bits, so the sums of each are brought to 32, all by as many
+// bits.
+Real convolved_by_group(IntegerLowering& l, const IntegerConvAttrs& whole,
+                        const std::vector<ValueId>& operands, const Sums& sums) {
+  IntegerConvAttrs attrs = whole;
+  attrs.conv.groups = 1;
+  const auto part = [&](ValueId id, std::int64_t axis, std::int64_t group) {
+    const std::int64_t size = l.type(id).shape[static_cast<std::size_t>(axis)] / whole.conv.groups;
+    return l.emit(Op::kSlice, SliceAttrs{axis, group * size, (group + 1) * size, 1}, {id});
+  };
+  std::vector<ValueId> made;
+  Real narrow;
+  for (std::int64_t group = 0; group < whole.conv.groups; ++group) {
+    std::vector<ValueId> own{part(operands[0], 1, group), part(operands[1], 0, group)};
+    if (operands.size() > 2) own.push_back(part(operands[2], 0, group));
+    narrow = l.within_32_bits({l.emit(Op::kIntegerConv, attrs, own), {1.0}, 0, sums.range});
+    made.push_back(narrow.id);
+  }
+  Real out{l.emit(Op::kCat, AxisAttrs{1}, made), sums.scales, 0, narrow.range};
+  for (double& scale : out.scales) scale *= narrow.scale();
+  if (out.scales.size() > 1) out.axis = 1;
+  return out;
+}
+
 Real convolved(IntegerLowering& l, const Real& x, const Real& filters, bool with_bias) {
   const auto& attrs = l.attrs<ConvAttrs>();
-  const Weight weight = weight_of(l, filters, attrs.transposed ? 1 : 0, attrs.transposed ? attrs.groups : 1);
+  const Weight weight = weight_of(l, filters, conv_axes(attrs, l.type(filters.id).shape));
   const DType dtype = accumulator(l.type(x.id).dtype);
   const auto channels = static_cast<std::size_t>(l.result_type().shape[1]);
   const Sums sums = sums_of(l, x, weight, channels, dtype, with_bias);
   const IntegerConvAttrs conv{attrs, x.zero_point, weight.real.zero_point};
   std::vector<ValueId> operands{x.id, weight.real.id};
   if (sums.bias.valid()) operands.push_back(sums.bias);
+  if (dtype == DType::kI48 && attrs.groups > 1 &&
+      !layout::is_depthwise(l.type(x.id).shape, l.type(weight.real.id).shape, attrs))
+    return convolved_by_group(l, conv, operands, sums);
   return as_real(l.emit(Op::kIntegerConv, conv, operands), sums, 1);
 }
 
 // (.., I) x (O, I) as a convolution of pixels.
 Real row_products(IntegerLowering& l, const Real& x, const Real& rows_of_weight, bool with_bias) {
   const Shape shape = l.type(rows_of_weight.id).shape;
-  const Weight weight = weight_of(l, rows_of_weight, 0, 1);
+  const Weight weight = weight_of(l, rows_of_weight, {0, 1, false});
   const DType dtype = accumulator(l.type(x.id).dtype);
   const std::int64_t out = shape[0], in = shape[1];
   const Shape& result = l.result_type().shape;
@@ -273,10 +337,12 @@ Real matrix_product(IntegerLowering& l, const Real& a, const Real& b) {
 
 }  // namespace
 
-std::vector<Real> narrow_parts(IntegerLowering& l, const Real& x) {
+namespace {
+
+// Of 16 bits, or of 8.
+std::vector<Real> parts_below(IntegerLowering& l, const Real& x, bool wide) {
   const DType dtype = l.type(x.id).dtype;
-  if (dtype == DType::kI8 || (dtype == DType::kI16 && l.options().wide_integers)) return {x};
-  const bool wide = l.options().wide_integers;
+  if (dtype == DType::kI8 || (dtype == DType::kI16 && wide)) return {x};
   const DType narrow = wide ? DType::kI16 : DType::kI8;
   const int bits = wide ? 15 : 7;  // of a digit, either sign
   const std::int64_t base = std::int64_t{1} << bits, top = base - 1;
@@ -300,6 +366,12 @@ std::vector<Real> narrow_parts(IntegerLowering& l, const Real& x) {
           {l.cast(lower, narrow), {y.scale()}, 0, {-base / 2, base / 2 - 1}}};
 }
 
+}  // namespace
+
+std::vector<Real> narrow_parts(IntegerLowering& l, const Real& x) {
+  return parts_below(l, x, l.options().wide_integers);
+}
+
 Lowered integer_conv(IntegerLowering& l) {
   const Shape& shape = l.operand_type(1).shape;
   if (shape.size() == 3 || l.operand_type(0).rank() != shape.size() ||
@@ -307,12 +379,12 @@ Lowered integer_conv(IntegerLowering& l) {
     throw NoIntegerForm("its rank");  // expanded to one that has
   Shape own = Dims::filled(shape.size() - 1, 1);
   own[0] = l.result_type().shape[1];
-  return with_bias(l, own,
+  return with_bias(l, own, conv_axes(l.attrs<ConvAttrs>(), shape),
                    [&](const Real& x, const Real& w, bool first) { return convolved(l, x, w, first); });
 }
 
 Lowered integer_linear(IntegerLowering& l) {
-  return with_bias(l, {l.operand_type(1).shape[0]},
+  return with_bias(l, {l.operand_type(1).shape[0]}, {0, 1, false},
                    [&](const Real& x, const Real& w, bool first) { return row_products(l, x, w, first); });
 }
 

@@ -71,10 +71,10 @@ Physical keep_tosa(Legalizer& l) {
   return {l.emit(l.node().op, *l.node().attrs, operands), order};
 }
 
-// Channels come last.
+// Channels come last. Sums of 48 bits are read as they are made: TOSA moves none.
 Physical legalize_rescale(Legalizer& l) {
   const auto& attrs = l.attrs<RescaleAttrs>();
-  DimOrder order = l.planned_order();
+  DimOrder order = l.logical_type(0).dtype == DType::kI48 ? l.order_of(0) : l.planned_order();
   if (attrs.axis) order = layout::with_innermost(order, l.result_type().rank(), *attrs.axis);
   return {l.emit(Op::kTosaRescale, attrs.rescale, {l.operand(0, order)}), order};
 }
