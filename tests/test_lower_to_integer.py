@@ -597,3 +597,9 @@ def test_the_position_of_a_maximum_of_bytes_is_one_operator() -> None:
     assert out.apart == 0
     assert out.ops["tosa.argmax"] == 1
     assert sum(out.ops.values()) <= 2
+
+
+def test_windows_that_count_differently_keep_fractions_of_their_sums() -> None:
+    x = integers(1, 4, 7, 7)
+    call = lambda x: F.avg_pool2d(dq(x, *INSIDE), 3, 2, 1, count_include_pad=False)  # noqa: E731
+    assert distance(call, x) < 1e-6

@@ -152,16 +152,20 @@ Lowered integer_avg_pool(IntegerLowering& l) {
     sums.scales = {sums.scale() / static_cast<double>(*least)};
     return sums;
   }
-  // sum * (least / count), as products of 30 bits each.
+  // sum * (least / count), as products of 30 bits each, which keep what room they have for fractions.
   constexpr int kBits = 30;
   const Real small = l.rescaled_to_one(sums);
+  const int finer = std::clamp(kBits - 1 - bits_to(small.magnitude() + 1), 0, kBits - 1);
   std::vector<std::int64_t> factors;
   for (const std::int64_t count : counts)
     factors.push_back(
         std::llround(std::ldexp(static_cast<double>(*least) / static_cast<double>(count), kBits)));
   const ValueId factor = l.constant(DType::kI32, {1, 1, out[2], out[3]}, factors);
-  const ValueId product = l.emit(Op::kTosaMul, TosaMulAttrs{kBits}, {small.id, factor});
-  return Real{product, {small.scale() / static_cast<double>(*least)}, 0, {small.range.low, small.range.high}};
+  const ValueId product = l.emit(Op::kTosaMul, TosaMulAttrs{kBits - finer}, {small.id, factor});
+  return Real{product,
+              {std::ldexp(small.scale(), -finer) / static_cast<double>(*least)},
+              0,
+              {small.range.low << finer, small.range.high << finer}};
 }
 
 namespace {
