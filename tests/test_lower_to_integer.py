@@ -603,3 +603,22 @@ def test_windows_that_count_differently_keep_fractions_of_their_sums() -> None:
     x = integers(1, 4, 7, 7)
     call = lambda x: F.avg_pool2d(dq(x, *INSIDE), 3, 2, 1, count_include_pad=False)  # noqa: E731
     assert distance(call, x) < 1e-6
+
+
+def test_numbers_that_are_chosen_keep_their_range() -> None:
+    x = integers(8, 10)
+    keep = torch.arange(10) % 3 > 0
+    call = lambda x: torch.where(keep, torch.sigmoid(dq(x, *INSIDE)), torch.tensor(1.0)).prod(-1)  # noqa: E731
+    assert distance(call, x) < 1e-6
+
+
+def test_what_is_masked_by_minus_infinity_has_no_share_of_a_softmax_of_small_numbers() -> None:
+    x = integers(8, 10)
+    hidden = torch.arange(10) % 3 > 0
+
+    def call(x: torch.Tensor) -> torch.Tensor:
+        return q(torch.softmax(dq(x, 0.002).masked_fill(hidden, -torch.inf), -1), 0.004, -128)
+
+    out = lowered(call, x)
+    assert out.apart <= 1
+    assert (out.result[:, hidden.numpy()] == -128).all()

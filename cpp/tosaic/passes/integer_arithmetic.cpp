@@ -197,9 +197,7 @@ void require_finite(const Term& term) {
 }
 
 // Minus infinity in a constant addend becomes a number so low that its sum with any other stays below all
-// sums of finite ones by more than exp can tell.
-constexpr double kHidden = 64;
-
+// sums of finite ones by kHidden.
 struct Masked {
   Term term;
   bool hides = false;

@@ -211,6 +211,8 @@ class IntegerLowering {
 [[nodiscard]] Real total(IntegerLowering& l, const Real& a, const Real& b);
 // In 8 bits, or in 16 where the target has them; what has more as two parts that add up to it.
 [[nodiscard]] std::vector<Real> narrow_parts(IntegerLowering& l, const Real& x);
+// What stands for minus infinity is below all finite numbers by more than exp can tell.
+inline constexpr double kHidden = 64;
 // i32 in a unit that leaves room for numbers of this size.
 [[nodiscard]] double unit_for(double size);
 // Operands of an elementwise function that is evaluated here: constants of one element each, and places of

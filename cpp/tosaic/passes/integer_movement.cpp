@@ -18,6 +18,11 @@ bool is_moved(Op op, std::size_t i) {
   return i == 0;
 }
 
+bool hides(IntegerLowering& l, std::size_t i) {
+  const std::vector<double> numbers = l.numbers(i);
+  return std::any_of(numbers.begin(), numbers.end(), [](double x) { return std::isinf(x) && x < 0; });
+}
+
 // The parameters that the operands are moved in: the result's, or those that all of them have, or i32 in a
 // unit for the largest.
 QParams common_parameters(IntegerLowering& l, const std::vector<std::size_t>& numbers) {
@@ -25,9 +30,11 @@ QParams common_parameters(IntegerLowering& l, const std::vector<std::size_t>& nu
   std::optional<QParams> common;
   bool equal = true;
   double size = 0;
+  bool hidden = false;
   for (const std::size_t i : numbers) {
     if (l.is_constant(i)) {
       equal = false;
+      hidden = hidden || hides(l, i);
       for (const double x : l.numbers(i)) size = std::isfinite(x) ? std::max(size, std::abs(x)) : size;
       continue;
     }
@@ -39,6 +46,7 @@ QParams common_parameters(IntegerLowering& l, const std::vector<std::size_t>& nu
   }
   if (!common) throw NoIntegerForm("it moves no quantized numbers");
   if (equal) return *common;
+  if (hidden) size = 2 * (size + kHidden);
   const std::int64_t limit = std::int64_t{1} << 30;
   return {DType::kI32, -limit, limit, std::nullopt, {unit_for(size)}, {0}};
 }
@@ -47,6 +55,16 @@ struct Moved {
   std::vector<ValueId> operands;
   ValueRange range;
 };
+
+// Where numbers from `low` to `high` stand among integers of these parameters, to the next one.
+ValueRange range_in(const QParams& to, double low, double high) {
+  const auto at = [&](double number, double beyond) {
+    const double q = number / to.scales.front() + static_cast<double>(to.zero_points.front()) + beyond;
+    return static_cast<std::int64_t>(
+        std::clamp(q, static_cast<double>(to.qmin), static_cast<double>(to.qmax)));
+  };
+  return {at(low, -2), at(high, 2)};
+}
 
 Moved in_parameters(IntegerLowering& l, const std::vector<std::size_t>& numbers, const QParams& to) {
   Moved out{{}, {to.zero_points.front(), to.zero_points.front()}};
@@ -58,19 +76,20 @@ Moved in_parameters(IntegerLowering& l, const std::vector<std::size_t>& numbers,
     ValueRange range{to.qmin, to.qmax};
     if (l.is_constant(i)) {
       out.operands.push_back(l.quantized_constant(i, to));
+      const std::vector<double> known = l.numbers(i);
+      const auto [low, high] = std::minmax_element(known.begin(), known.end());
+      if (low != known.end() && !std::isnan(*low + *high)) range = range_in(to, *low, *high);
     } else {
       const Real x = l.real_with_one_scale(i);
+      const ValueRange centred = x.centred();
       out.operands.push_back(l.requantize(x, to));
-      if (out.operands.back() == x.id) range = x.range;
+      range = out.operands.back() == x.id ? x.range
+                                          : range_in(to, static_cast<double>(centred.low) * x.scale(),
+                                                     static_cast<double>(centred.high) * x.scale());
     }
     out.range = {std::min(out.range.low, range.low), std::max(out.range.high, range.high)};
   }
   return out;
-}
-
-bool hides(IntegerLowering& l, std::size_t i) {
-  const std::vector<double> numbers = l.numbers(i);
-  return std::any_of(numbers.begin(), numbers.end(), [](double x) { return std::isinf(x) && x < 0; });
 }
 
 std::vector<std::size_t> numbers_of(const IntegerLowering& l) {
