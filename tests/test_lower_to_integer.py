@@ -563,6 +563,13 @@ def test_a_transposed_convolution_of_one_channel_a_group_has_a_scale_for_each() 
     assert out.ops["tosa.transpose_conv2d"] == 4  # exact: no second digit
 
 
+def test_a_weight_whose_zero_points_differ_by_channel_is_exact_in_two_digits() -> None:
+    w = scaled_weight(0, 5, 4, 3, 3, zeros=torch.tensor([-128, -5, 0, 77, 127]))
+    out = lowered(lambda x: q(F.conv2d(dq(x, *INSIDE), w()), 0.3), X)
+    assert out.apart <= 1
+    assert out.ops["tosa.conv2d"] == 2
+
+
 @pytest.mark.parametrize("target", ["TOSA-1.0+INT", "TOSA-1.0+INT+int16"])
 def test_a_weight_that_is_moved_before_it_is_summed_has_integer_sums(target: str) -> None:
     w = scaled_weight(1, 3, 2, 2, 2, 2)
@@ -599,6 +606,63 @@ def test_the_position_of_a_maximum_of_bytes_is_one_operator() -> None:
     assert sum(out.ops.values()) <= 2
 
 
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int8, torch.int16, torch.int32, torch.int64])
+def test_integers_that_a_cast_makes_numbers_of_are_quantized_as_they_are(dtype: torch.dtype) -> None:
+    given = torch.arange(-40, 40).reshape(8, 10).to(dtype)
+    out = lowered(lambda n: q(n.float(), 0.25, -3), given)
+    assert out.apart <= 1
+    assert out.result.max() == (q(given.float(), 0.25, -3).max())
+
+
+def test_a_truth_value_is_a_factor() -> None:
+    x = integers(8, 10)
+    out = lowered(lambda x: q(dq(x, *INSIDE) * (dq(x, *INSIDE) > 0.3), 0.02, 3), x)
+    assert out.apart == 0
+
+
+class Halved(torch.nn.Module):
+    """Multiplies by the reciprocal of a buffer, quantized on both sides, whose integers another reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("divisor", torch.tensor([[20]], dtype=torch.int8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        inverse = dq(q(torch.reciprocal(dq(self.divisor, 0.1)), 0.005), 0.005)
+        return q(dq(q(dq(x, *INSIDE) * inverse, 0.01), 0.01) - dq(self.divisor, 0.02), 0.02)
+
+
+def test_a_function_of_a_constant_is_a_constant() -> None:
+    out = lowered(Halved(), integers(8, 10))
+    assert out.apart <= 1
+    assert "tosa.clz" not in out.ops
+
+
+@pytest.mark.parametrize("mode", ["floor", "trunc"])
+def test_a_quotient_that_is_rounded_and_that_nobody_quantizes_is_exact(mode: str) -> None:
+    x = integers(8, 30)
+    assert distance(lambda x: torch.div(dq(x, *INSIDE), 0.3, rounding_mode=mode), x) == 0
+
+
+def test_the_rounded_quotient_of_two_wide_numbers_is_refused_by_name() -> None:
+    a, b = integers(4, 5, dtype=torch.int16), integers(4, 5, dtype=torch.int16, seed=8)
+    ep = exported(lambda a, b: q16(torch.div(dq16(a, 0.01), dq16(b, 0.02), rounding_mode="floor"), 0.5), a, b)
+    with pytest.raises(
+        tosaic.UnsupportedOp, match="'div' is left to floats: it rounds the quotient of two numbers"
+    ):
+        tosaic.lower(ep, target="TOSA-1.0+INT+int16")
+
+
+def test_bounds_between_integers_are_kept_where_nobody_quantizes() -> None:
+    assert distance(lambda x: dq(x, 0.1).clamp(-0.234, 0.678), integers(8, 30)) < 1e-6
+
+
+def test_numbers_by_channel_keep_their_fractions_in_one_scale() -> None:
+    x = integers(1, 3, 4, 5, 6)
+    call = lambda x: F.interpolate(dq(x, *INSIDE), scale_factor=2, mode="trilinear")  # noqa: E731
+    assert distance(call, x) < 1e-4
+
+
 def test_windows_that_count_differently_keep_fractions_of_their_sums() -> None:
     x = integers(1, 4, 7, 7)
     call = lambda x: F.avg_pool2d(dq(x, *INSIDE), 3, 2, 1, count_include_pad=False)  # noqa: E731
@@ -622,3 +686,16 @@ def test_what_is_masked_by_minus_infinity_has_no_share_of_a_softmax_of_small_num
     out = lowered(call, x)
     assert out.apart <= 1
     assert (out.result[:, hidden.numpy()] == -128).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int16])
+def test_samples_at_positions_that_are_quantized_are_integers(dtype: torch.dtype) -> None:
+    wide = dtype is torch.int16
+    image, grid = integers(1, 4, 9, 9, dtype=dtype), integers(1, 5, 5, 2, seed=7, dtype=dtype)
+    unit, step = (0.001, 3e-5) if wide else (0.02, 0.008)
+
+    def call(image: torch.Tensor, grid: torch.Tensor) -> torch.Tensor:
+        of, to = (dq16, q16) if wide else (dq, q)
+        return to(F.grid_sample(of(image, unit), of(grid, step), align_corners=False), unit)
+
+    assert lowered(call, image, grid, target="TOSA-1.0+INT+int16").apart <= (2 if wide else 1)

@@ -233,11 +233,25 @@ Real added(IntegerLowering& l, const Term& first, const Term& second, bool subtr
 
 }  // namespace
 
+namespace {
+
+bool is_floor_of(const IntegerLowering& l, std::size_t i, std::size_t of) {
+  const Node* producer = l.source().producer(l.operand(i));
+  return producer != nullptr && producer->op == Op::kFloor &&
+         l.source().operands(*producer)[0] == l.operand(of);
+}
+
+}  // namespace
+
 Lowered integer_add(IntegerLowering& l) {
   require_f32(l);
   const double alpha = as_double(l.attrs<AlphaAttrs>().alpha);
   const bool subtracts = (l.node().op == Op::kSub) != (alpha < 0);
   Real out = added(l, term_of(l, 0), term_of(l, 1, std::abs(alpha)), subtracts);
+  if (subtracts && alpha == 1 && is_floor_of(l, 1, 0)) {  // a fraction
+    const auto one = static_cast<std::int64_t>(std::ceil(1 / out.scale()));
+    out.range = {std::max<std::int64_t>(out.range.low, -1), std::min(out.range.high, one + 1)};
+  }
   if (subtracts && is_maximum_of(l, 1, 0)) out.range.high = std::min<std::int64_t>(out.range.high, 0);
   return out;
 }
@@ -256,7 +270,11 @@ Lowered integer_mul(IntegerLowering& l) {
 // By a constant as a product; by a number that varies by mantissa and exponent.
 Lowered integer_div(IntegerLowering& l) {
   require_f32(l);
-  if (l.attrs<DivAttrs>().rounding != DivRounding::kNone) throw NoIntegerForm("it rounds its quotient");
+  if (l.attrs<DivAttrs>().rounding != DivRounding::kNone) {
+    if (const std::optional<Lowered> function = tabulated(l)) return *function;
+    if (const std::optional<Lowered> function = integer_function(l)) return *function;
+    throw NoIntegerForm("it rounds the quotient of two numbers");
+  }
   if (l.is_constant(1)) {
     Term by = term_of(l, 1);
     for (double& x : by.numbers) x = 1 / x;
@@ -307,11 +325,31 @@ Lowered integer_sign_change(IntegerLowering& l) {
   return x;
 }
 
+namespace {
+
+bool bounds_are_whole(const ClampAttrs& attrs, const Real& x) {
+  const auto is_whole = [&](const std::optional<Scalar>& bound) {
+    const double units = bound ? as_double(*bound) / x.scale() : 0;
+    return !std::isfinite(units) || std::abs(units) > static_cast<double>(x.magnitude()) ||
+           std::abs(units - std::nearbyint(units)) < 0x1p-12;
+  };
+  return is_whole(attrs.min) && is_whole(attrs.max);
+}
+
+// The same number in the unit of a power of two less that leaves it 29 bits: exact.
+Real finest(IntegerLowering& l, const Real& x) {
+  const int more = 29 - bits_to(x.magnitude() + 1);
+  return more <= 0 ? l.widened(x) : l.rescaled(x, DType::kI32, std::ldexp(x.scale(), -more));
+}
+
+}  // namespace
+
 Lowered integer_extremum(IntegerLowering& l) {
   require_f32(l);
   const Op op = l.node().op;
   if (op == Op::kRelu || op == Op::kClamp) {
-    const Real x = l.widened(l.real_with_one_scale(0));
+    Real x = l.real_with_one_scale(0);
+    x = op == Op::kClamp && !bounds_are_whole(l.attrs<ClampAttrs>(), x) ? finest(l, x) : l.widened(x);
     ValueRange to = op == Op::kRelu ? ValueRange{0, x.range.high} : x.range;
     if (op == Op::kClamp) {
       const auto& attrs = l.attrs<ClampAttrs>();

@@ -274,7 +274,53 @@ Real quotient_of(IntegerLowering& l, const Real& a, const Real& b) {
   return {made, {std::ldexp(ratio, unit)}, 0, {-most, most}};
 }
 
+namespace {
+
+// The number in a unit of 2^-bits, as small as 30 bits hold.
+struct Binary {
+  Real real;
+  int bits;  // behind the point; none: 0
+};
+
+Binary in_binary(IntegerLowering& l, const Real& x) {
+  const double size = static_cast<double>(x.magnitude()) * x.scale();
+  if (size >= 0x1p30) throw NoIntegerForm("its operand has too many bits");
+  const int bits = std::clamp(28 - (size == 0 ? 0 : std::ilogb(size)), 0, 28);
+  return {l.rescaled(x, DType::kI32, std::ldexp(1.0, -bits)), bits};
+}
+
+// floor, ceil and trunc, in whole numbers.
+Real rounded(IntegerLowering& l, const Real& x, Op op) {
+  IntegerMath m(l);
+  const auto [fine, bits] = in_binary(l, x);
+  const std::int64_t most = (fine.magnitude() >> bits) + 1;
+  const auto floor = [&](ValueId id) { return m.right(id, bits); };
+  ValueId made;
+  if (op == Op::kFloor) {
+    made = floor(fine.id);
+  } else if (op == Op::kCeil) {
+    made = m.sub(0, floor(m.sub(0, fine.id)));
+  } else {
+    const ValueId negative = l.binary(Op::kTosaGreater, m.number(fine.id, 0), fine.id);
+    made = with_sign(l, floor(l.emit(Op::kTosaAbs, NoAttrs{}, {fine.id})), negative);
+  }
+  return {made, {1.0}, 0, {-most, most}};
+}
+
+}  // namespace
+
 std::optional<Lowered> integer_function(IntegerLowering& l) {
+  if (l.node().op == Op::kCast && l.is_real(0) &&
+      (l.result_type().dtype == DType::kI32 || l.result_type().dtype == DType::kI64)) {
+    const Real whole = rounded(l, l.widened(l.real_with_one_scale(0)), Op::kTrunc);
+    if (l.result_type().dtype == DType::kI32) return whole.id;
+    // Said again where narrow_integers reads it: positions are computed from it in 64 bits.
+    const ClampAttrs within{Scalar(whole.range.low), Scalar(whole.range.high)};
+    return l.emit(Op::kCast, *l.node().attrs, {l.emit(Op::kClamp, within, {whole.id})});
+  }
+  if (l.node().op == Op::kCast && !is_float(l.operand_type(0).dtype) &&
+      l.result_type().dtype == DType::kF32 && !l.is_real(0))
+    return l.real(0);
   const OpInfo& row = info(l.node().op);
   if (!row.has(kElementwise) || row.is_tosa || l.result_type().dtype != DType::kF32) return std::nullopt;
   if (l.target() == nullptr && l.operand_type(0).dtype != DType::kF32) return std::nullopt;
@@ -292,6 +338,10 @@ std::optional<Lowered> integer_function(IntegerLowering& l) {
       return log(l, x);
     case Op::kExp:
       return exp(l, x);
+    case Op::kFloor:
+    case Op::kCeil:
+    case Op::kTrunc:
+      return rounded(l, x, l.node().op);
     default:
       return by_samples(l, std::move(*operands), x);
   }

@@ -163,7 +163,9 @@ Real IntegerLowering::real(std::size_t i) { return real_of(operand(i)); }
 Real IntegerLowering::real_of(ValueId id) {
   if (const Form& form = forms_[id.index()]; form.real) return *form.real;
   const QParamsRef& label = source_->type(id).qparams;
-  if (!label) throw NoIntegerForm("operand '" + source_->value(id).name + "' is a float");
+  if (!label && is_float(source_->type(id).dtype))
+    throw NoIntegerForm("operand '" + source_->value(id).name + "' is a float");
+  if (!label) return counted(id);
   const std::optional<QParams> signed_label = carried(*label);
   if (!signed_label)
     throw NoIntegerForm("operand '" + source_->value(id).name +
@@ -175,9 +177,45 @@ Real IntegerLowering::real_of(ValueId id) {
             signed_label->axis};
   const std::vector<std::int64_t>& zero_points = signed_label->zero_points;
   if (std::any_of(zero_points.begin(), zero_points.end(),
-                  [&](std::int64_t z) { return z != real.zero_point; }))
+                  [&](std::int64_t z) { return z != real.zero_point; })) {
+    const ConstantRef& known = out_.value(real.id).constant;
+    if (known && known->storage.bound() && known->dtype == DType::kI8)
+      return less_zero_points(*known, *signed_label);
     throw NoIntegerForm("operand '" + source_->value(id).name + "' has zero points that differ by channel");
+  }
   return real;
+}
+
+// Known bytes less the zero point of their channel have 9 bits.
+Real IntegerLowering::less_zero_points(const Constant& known, const QParams& label) {
+  const Elements elements(known);
+  const auto axis = static_cast<std::size_t>(*label.axis);
+  std::size_t behind = 1;
+  for (std::size_t k = axis + 1; k < known.shape.size(); ++k)
+    behind *= static_cast<std::size_t>(known.shape[k]);
+  std::vector<std::int64_t> values;
+  for (std::size_t k = 0; k < elements.size(); ++k)
+    values.push_back(elements.as_int(k) - label.zero_points[k / behind % label.zero_points.size()]);
+  return {constant(DType::kI16, known.shape, values), label.scales, 0, {-255, 255}, label.axis};
+}
+
+// Truth values and integers as numbers, worth 1 each.
+Real IntegerLowering::counted(ValueId id) {
+  const DType from = source_->type(id).dtype;
+  const ValueId x = mapped(id);
+  if (from == DType::kI8) return {x, {1.0}, 0, {-128, 127}};
+  if (from == DType::kBool) return {emit(Op::kCast, CastAttrs{DType::kI8}, {x}), {1.0}, 0, {0, 1}};
+  if (from == DType::kU8) return {emit(Op::kCast, CastAttrs{DType::kI32}, {x}), {1.0}, 0, {0, 255}};
+  if (from == DType::kI16) return {emit(Op::kCast, CastAttrs{DType::kI32}, {x}), {1.0}, 0, {-32768, 32767}};
+  const std::optional<QParams> to = goal();
+  if (node_->op != Op::kCast || !to)
+    throw NoIntegerForm("operand '" + source_->value(id).name +
+                        "' counts to more than its reader is known to take");
+  const double beyond = std::ceil(largest_number(*to)) + 1;  // saturates, whatever the zero point
+  const ValueId wide = emit(Op::kCast, CastAttrs{DType::kI32}, {x});
+  if (beyond >= 0x1p29) return {wide, {1.0}, 0, kInt32Values};
+  const ValueRange range{-static_cast<std::int64_t>(beyond), static_cast<std::int64_t>(beyond)};
+  return {bounded(wide, kInt32Values, range), {1.0}, 0, range};
 }
 
 Real IntegerLowering::real_with_one_scale(std::size_t i) { return rescaled_to_one(real(i)); }
@@ -201,8 +239,7 @@ Real IntegerLowering::rescaled_to_one(const Real& x) {
   Real y = type(x.id).dtype == DType::kI48 ? within_32_bits(x) : x;
   if (!y.axis) return y;
   const double largest = *std::max_element(y.scales.begin(), y.scales.end());
-  return rescaled(y, DType::kI32,
-                  largest * std::max(1.0, std::ldexp(static_cast<double>(y.magnitude()), -29)));
+  return rescaled(y, DType::kI32, std::ldexp(largest, bits_to(y.magnitude()) - 29));
 }
 
 std::vector<double> IntegerLowering::numbers(std::size_t i) const {
@@ -544,8 +581,19 @@ void IntegerLowering::lower(const Node& node) {
   name_ = source_->node_name(node);
   if (node.op == Op::kQuantize || node.op == Op::kDequantize) return keep_border(node);
   if (keeps_numbers(*source_, node)) return keep(node);
-  if (means_numbers(*source_, node) || continues(node)) return lower_numbers(node);
+  if (means_numbers(*source_, node) || continues(node) || counts(node)) return lower_numbers(node);
   keep(node);
+}
+
+// Truth values and integers that become numbers. Those of 32 bits are known to be small only where the one
+// that reads them bounds them.
+bool IntegerLowering::counts(const Node& node) {
+  if (node.op != Op::kCast) return false;
+  const Value& from = source_->value(source_->operands(node)[0]);
+  if (is_float(from.type.dtype) || from.kind == ValueKind::kConstant || !may_be_real(source_->result(node)))
+    return false;
+  target_.reset();
+  return byte_size(from.type.dtype) < 4 || goal();
 }
 
 // Operators between dequantize and quantize nodes, on numbers that nobody else reads as floats; all of them

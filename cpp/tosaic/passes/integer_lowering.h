@@ -110,7 +110,7 @@ class IntegerLowering {
   // By multiplier and shift to another dtype, scale and zero point. Values that the multiplier is not defined
   // for are bounded first where they saturate anyway. The result's range is exact.
   Real rescaled(const Real& x, DType dtype, double scale, std::int64_t zero_point = 0);
-  // In one scale and at most 32 bits: numbers by channel with the bits of the coarsest.
+  // In one scale and at most 32 bits: numbers by channel with 29 bits for the coarsest.
   [[nodiscard]] Real rescaled_to_one(const Real& x);
   // Sums of 48 bits, by a power of two.
   [[nodiscard]] Real within_32_bits(const Real& x);
@@ -138,6 +138,10 @@ class IntegerLowering {
   };
 
   void lower(const Node& node);
+  [[nodiscard]] bool counts(const Node& node);
+  [[nodiscard]] Real counted(ValueId id);
+  [[nodiscard]] Real less_zero_points(const Constant& known, const QParams& label);
+  bool evaluate_known(const Node& node);
   void lower_numbers(const Node& node);
   [[nodiscard]] bool lower_by_rule(const Node& node);
   [[nodiscard]] bool lower_expanded(const Node& node);

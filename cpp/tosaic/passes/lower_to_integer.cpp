@@ -115,10 +115,28 @@ void IntegerLowering::give(const Node& node, std::uint32_t result, const Lowered
   }
 }
 
+// An operator over constants alone.
+bool IntegerLowering::evaluate_known(const Node& node) {
+  if (node.operand_count == 0 || !target_ || !info(node.op).has(kElementwise) || info(node.op).is_tosa)
+    return false;
+  std::vector<ConstantRef> constants;
+  std::vector<const QParams*> labels;
+  for (std::size_t i = 0; i < operand_count(); ++i) {
+    if (!has(i) || !is_constant(i)) return false;
+    const Value& value = source_->value(operand(i));
+    if (!value.constant->storage.bound()) return false;
+    constants.push_back(value.constant);
+    labels.push_back(value.type.qparams.get());
+  }
+  give(node, 0, out_.add_constant(evaluate(constants, labels, target()).front()));
+  return true;
+}
+
 bool IntegerLowering::lower_by_rule(const Node& node) {
   if (node.result_count != 1) return false;
   const QParamsRef& label = result_type().qparams;
   target_ = label ? carried(*label) : std::nullopt;
+  if (evaluate_known(node)) return true;
   const Rule rule = rule_of(node);
   if (target_ || rule == nullptr) {  // a number that is not rounded keeps more bits in arithmetic
     if (const std::optional<Lowered> function = tabulated(*this)) {
@@ -137,6 +155,8 @@ bool IntegerLowering::lower_by_rule(const Node& node) {
 
 // The node alone in a graph, expanded, with its operands as they are here.
 bool IntegerLowering::lower_expanded(const Node& node) {
+  // The parts of a quotient that is rounded make sure of the last bit of floats, which integers have not.
+  if (node.op == Op::kDiv) return false;
   Graph alone;
   std::vector<ValueId> operands, inputs;
   for (const ValueId id : source_->operands(node)) {
