@@ -699,3 +699,15 @@ def test_samples_at_positions_that_are_quantized_are_integers(dtype: torch.dtype
         return to(F.grid_sample(of(image, unit), of(grid, step), align_corners=False), unit)
 
     assert lowered(call, image, grid, target="TOSA-1.0+INT+int16").apart <= (2 if wide else 1)
+
+
+@pytest.mark.parametrize("linear", [False, True])
+def test_a_bias_that_is_computed_is_added_to_the_sums(linear: bool) -> None:
+    w = weight(5, 4) if linear else weight(5, 4, 3, 3)
+    x, bias = integers(2, 4) if linear else X, integers(5, seed=8)
+
+    def call(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        contract = F.linear if linear else F.conv2d
+        return q(contract(dq(x, *INSIDE), w(), dq(bias, 0.1, -9)), 0.2)
+
+    assert lowered(call, x, bias).apart <= 1

@@ -13,8 +13,8 @@
 namespace tosaic::passes {
 namespace {
 
-// A bias beyond what the sums can hold in their unit: it is added to them in another.
-class LargeBias : public NoIntegerForm {
+// A bias that is computed, or beyond what the sums can hold in their unit: it is added to them in another.
+class BiasApart : public NoIntegerForm {
   using NoIntegerForm::NoIntegerForm;
 };
 
@@ -153,12 +153,12 @@ Weight weight_of(IntegerLowering& l, const Real& real, const WeightAxes& axes) {
 // The bias in units of the sums.
 std::vector<std::int64_t> bias_values(IntegerLowering& l, std::size_t i, const std::vector<double>& scales,
                                       DType sums) {
-  if (!l.is_known(i)) throw NoIntegerForm("its bias is computed");
+  if (!l.is_known(i)) throw BiasApart("its bias is computed");
   const std::vector<double> numbers = l.numbers(i);
   const std::vector<float> values(numbers.begin(), numbers.end());
   const quant::QuantizedBias bias = quant::quantize_bias(values, scales, sums);
   if (bias.counts.nans != 0) throw NoIntegerForm("its bias is not a number");
-  if (bias.counts.saturated != 0) throw LargeBias("its bias does not fit " + std::string(to_string(sums)));
+  if (bias.counts.saturated != 0) throw BiasApart("its bias does not fit " + std::string(to_string(sums)));
   const ConstantRef& stored = l.source().value(l.operand(i)).constant;
   if (!stored || !l.operand_type(i).qparams || stored->dtype != DType::kI32) return bias.values;
   // Integers whose unit is that of the sums, but for rounding of scales, are taken as they are.
@@ -195,7 +195,7 @@ Sums sums_of(IntegerLowering& l, const Real& x, const Weight& weight, std::size_
     const __int128_t low = bias[c] - most, high = bias[c] + most;
     const std::string channel = "the sums of channel " + std::to_string(c) + " may leave ";
     if (most > limits.high) throw NoIntegerForm(channel + std::string(to_string(dtype)));
-    if (low < limits.low || high > limits.high) throw LargeBias(channel + std::string(to_string(dtype)));
+    if (low < limits.low || high > limits.high) throw BiasApart(channel + std::string(to_string(dtype)));
     out.range.low = std::min(out.range.low, static_cast<std::int64_t>(low));
     out.range.high = std::max(out.range.high, static_cast<std::int64_t>(high));
   }
@@ -228,7 +228,7 @@ Real with_bias(IntegerLowering& l, const Shape& own, const WeightAxes& axes, Con
   const std::vector<Real> lefts = parts_of(l, 0), rights = weight_parts(l, 1, axes);
   try {
     return over_parts(l, lefts, rights, contract);
-  } catch (const LargeBias&) {
+  } catch (const BiasApart&) {
     const auto without = [&](const Real& x, const Real& w, bool) { return contract(x, w, false); };
     return plus(l, over_parts(l, lefts, rights, without), 2, own);
   }
