@@ -23,7 +23,8 @@ SEEDS = range(1000, 1040)
 # Any order must hold; this is that of the pipeline.
 PIPELINE = (
     *("fold-constants", "dead-code", "common-subexpressions", "simplify", "fold-batch-norm"),
-    *("decompose", "fold-constants", "simplify", "common-subexpressions", "assign-dim-order"),
+    *("decompose", "fold-constants", "sink-reshapes", "simplify", "common-subexpressions"),
+    "assign-dim-order",
     *("legalize-tosa", "fold-constants", "simplify", "common-subexpressions"),
 )
 

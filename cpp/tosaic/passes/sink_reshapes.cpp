@@ -141,6 +141,8 @@ class Sinking {
     if (const Constant* constant = constant_of(graph_, operand)) {
       if (constant->shape.size() == 0) return rewriter_.map(operand);
       auto reshaped = std::make_shared<Constant>(*constant);
+      reshaped->kind = ConstantKind::kFolded;
+      reshaped->name = graph_.value(graph_.result(node)).name + "." + constant->name;
       reshaped->shape = taken_apart(constant->shape, *longer_[node.first_result], shorter);
       return rewriter_.constant(node, std::move(reshaped));
     }
