@@ -7,6 +7,8 @@
 namespace tosaic::layout {
 namespace {
 
+constexpr std::size_t kMostBorders = 32;  // each is tried by a plan of its own
+
 ValueId value_of(const Graph& graph, const DeclaredOrder& border) {
   return border.is_input ? graph.inputs()[border.index].value : graph.outputs()[border.index].value;
 }
@@ -80,10 +82,11 @@ void shorten(Remedy& remedy, Cost cost, const Trying& tried) {
 
 std::vector<Remedy> remedies_of(const Graph& graph, const LayoutPlan& plan, const Objective& objective,
                                 const FreeBorders& free) {
+  if (plan.transposes.empty()) return {};
   const Trying tried(graph, objective);
   const Cost now = cost_of(plan);
   Remedy all{changed_in(graph, plan_layout(graph, objective, free))};
-  if (plan.transposes.empty() || all.declared.empty()) return {};
+  if (all.declared.empty() || all.declared.size() > kMostBorders) return {};
   const Cost least = tried(all);
   if (least >= now) return {};
   shorten(all, least, tried);

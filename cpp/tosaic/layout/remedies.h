@@ -24,7 +24,8 @@ struct Remedy {
   std::size_t transposes = 0;
 };
 
-// Those of one border each, then the one of all borders that help. `free`: borders that may be declared.
+// Those of one border each, then the one of all borders that help; none where that is more than 32 borders.
+// `free`: borders that may be declared.
 [[nodiscard]] std::vector<Remedy> remedies_of(const Graph& graph, const LayoutPlan& plan,
                                               const Objective& objective, const FreeBorders& free);
 
