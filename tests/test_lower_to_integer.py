@@ -711,3 +711,21 @@ def test_a_bias_that_is_computed_is_added_to_the_sums(linear: bool) -> None:
         return q(contract(dq(x, *INSIDE), w(), dq(bias, 0.1, -9)), 0.2)
 
     assert lowered(call, x, bias).apart <= 1
+
+
+def test_weights_and_biases_that_are_quantized_in_the_graph_are_integers_ahead() -> None:
+    generator = torch.Generator().manual_seed(2)
+    w, bias = (torch.randn(*shape, generator=generator) * 0.1 for shape in ((5, 4, 3, 3), (5,)))
+    scales, zeros = torch.linspace(0.001, 0.004, 5), torch.zeros(5, dtype=torch.int64)
+    narrow = (zeros, 0, -127, 127, torch.int8)
+    wide = (zeros, 0, -(2**31), 2**31 - 1, torch.int32)
+    of_bias = scales * INSIDE[0]
+
+    def call(x: torch.Tensor) -> torch.Tensor:
+        stored = Q.quantize_per_channel(w, scales, *narrow), Q.quantize_per_channel(bias, of_bias, *wide)
+        weights = Q.dequantize_per_channel(stored[0], scales, *narrow)
+        return q(F.conv2d(dq(x, *INSIDE), weights, Q.dequantize_per_channel(stored[1], of_bias, *wide)), 0.1)
+
+    out = lowered(call, X)
+    assert out.apart <= 1
+    assert (out.ops["tosa.conv2d"], out.ops["tosa.rescale"]) == (1, 1)

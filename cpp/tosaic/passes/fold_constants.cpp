@@ -23,6 +23,7 @@
 #include "tosaic/passes/match.h"
 #include "tosaic/passes/pass.h"
 #include "tosaic/passes/regions.h"
+#include "tosaic/quant/quantize.h"
 
 namespace tosaic::passes {
 namespace {
@@ -161,10 +162,31 @@ class Folding {
       if (producer != nullptr && !evaluate(*producer)) return false;
       operands.push_back(operand.valid() ? known_[operand.index()] : nullptr);
     }
-    const std::optional<std::vector<ConstantRef>> results = exec::evaluate(graph_, node, operands);
+    std::optional<std::vector<ConstantRef>> results = exec::evaluate(graph_, node, operands);
+    if (!results) results = quantized(node, operands);
     if (!results) return false;
     for (std::uint32_t r = 0; r < node.result_count; ++r) known_[node.first_result + r] = (*results)[r];
     return true;
+  }
+
+  // At stage quantized, the integers of a float constant: weights and biases that nobody quantized ahead.
+  [[nodiscard]] std::optional<std::vector<ConstantRef>> quantized(
+      const Node& node, const std::vector<ConstantRef>& operands) const {
+    const QParamsRef& label = graph_.type(graph_.result(node)).qparams;
+    if (graph_.stage != Stage::kQuantized || node.op != Op::kQuantize || !label || !operands[0] ||
+        !operands[0]->storage.bound() || !is_float(operands[0]->dtype))
+      return std::nullopt;
+    const Elements elements(*operands[0]);
+    std::vector<float> values(elements.size());
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(elements.as_double(i));
+    quant::Quantized made = quant::quantize(values, operands[0]->shape, *label);
+    if (made.counts.nans != 0) return std::nullopt;
+    auto out = std::make_shared<Constant>();
+    out->kind = ConstantKind::kFolded;
+    out->dtype = label->storage;
+    out->shape = operands[0]->shape;
+    out->storage = std::move(made.storage);
+    return std::vector<ConstantRef>{std::move(out)};
   }
 
   void fold(const Node& node) {
