@@ -729,3 +729,18 @@ def test_weights_and_biases_that_are_quantized_in_the_graph_are_integers_ahead()
     out = lowered(call, X)
     assert out.apart <= 1
     assert (out.ops["tosa.conv2d"], out.ops["tosa.rescale"]) == (1, 1)
+
+
+def test_minus_infinity_is_compared_as_what_stands_for_it() -> None:
+    x = integers(4, 6)
+    hidden = (torch.arange(6) % 2 == 1) | (torch.arange(4) == 2)[:, None]
+
+    def call(x: torch.Tensor) -> torch.Tensor:
+        masked = dq(x, 0.002).masked_fill(hidden, -torch.inf)
+        none = (masked == -torch.inf).all(-1, keepdim=True)
+        safe = torch.where(none, torch.zeros(()), torch.softmax(masked, -1))
+        return q(torch.where(dq(x, 0.002) > -torch.inf, safe, torch.ones(())), 0.004, -128)
+
+    out = lowered(call, x)
+    assert out.apart <= 1
+    assert (out.result[2] == -128).all()

@@ -230,3 +230,17 @@ def test_something_that_is_no_program() -> None:
         "tosaic.Graph or path, got ReLU. "
         "Export the module first: torch.export.export(module, example_inputs)."
     )
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_weight_that_is_no_plain_tensor_says_how_to_take_it_apart() -> None:
+    from torchao.quantization import Int8WeightOnlyConfig, quantize_
+
+    module = torch.nn.Sequential(torch.nn.Linear(8, 4))
+    quantize_(module, Int8WeightOnlyConfig())
+    ep = torch.export.export(module, (torch.ones(2, 8),))
+    with pytest.raises(
+        tosaic.UnsupportedOp, match=r"run_decompositions\(\) first, which takes tensor subclasses"
+    ):
+        tosaic.lower(ep)
+    tosaic.lower(ep.run_decompositions())

@@ -376,8 +376,38 @@ Lowered integer_extremum(IntegerLowering& l) {
   return Real{l.binary(larger ? Op::kTosaMaximum : Op::kTosaMinimum, a.id, b.id), {unit}, 0, range};
 }
 
+namespace {
+
+// An infinite constant compares as a number beyond all others does.
+void bring_near(Term& term, double others) {
+  for (double& x : term.numbers)
+    if (std::isinf(x)) x = std::copysign(2 * others + 1, x);
+}
+
+bool is_minus_infinity(const Term& term) {
+  return !term.real && std::all_of(term.numbers.begin(), term.numbers.end(),
+                                   [](double x) { return std::isinf(x) && x < 0; });
+}
+
+// What is equal to minus infinity, among numbers of which some stand for it.
+std::optional<ValueId> hidden(IntegerLowering& l, const Term& x, const Term& y) {
+  if (!x.real || !x.real->minus_infinity || !is_minus_infinity(y)) return std::nullopt;
+  const Real& real = *x.real;
+  const ValueId least = l.number(*real.minus_infinity, l.type(real.id).rank(), l.type(real.id).dtype);
+  return l.binary(Op::kTosaGreaterEqual, least, real.id);
+}
+
+}  // namespace
+
 Lowered integer_comparison(IntegerLowering& l) {
-  const std::vector<Term> terms{term_of(l, 0), term_of(l, 1)};
+  std::vector<Term> terms{term_of(l, 0), term_of(l, 1)};
+  if (l.node().op == Op::kEq || l.node().op == Op::kNe) {
+    std::optional<ValueId> found = hidden(l, terms[0], terms[1]);
+    if (!found) found = hidden(l, terms[1], terms[0]);
+    if (found) return l.node().op == Op::kEq ? *found : l.emit(Op::kTosaLogicalNot, NoAttrs{}, {*found});
+  }
+  bring_near(terms[0], terms[1].real ? terms[1].magnitude() : 0);
+  bring_near(terms[1], terms[0].real ? terms[0].magnitude() : 0);
   for (const Term& term : terms) require_finite(term);
   const double unit = common_unit(terms);
   const ValueId a = in_unit(l, terms[0], unit).id, b = in_unit(l, terms[1], unit).id;

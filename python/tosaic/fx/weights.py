@@ -84,15 +84,18 @@ def _watch(tensor: torch.Tensor, name: str) -> Callable[[], str] | None:
 
 def _no_memory(tensor: Any, name: str) -> Exception:
     got = type(tensor).__name__
+    hint = "Move the module to the CPU before exporting it"
     if isinstance(tensor, torch.Tensor):
         got += f", {tensor.layout}, on {tensor.device}"
+        if tensor.device.type == "cpu" and hasattr(tensor, "__tensor_flatten__"):
+            hint = "Call ep.run_decompositions() first, which takes tensor subclasses apart"
     return _core.make_error(
         _core.UnsupportedOp,
         where="import",
         what=f"the constant '{name}' has no plain memory on the CPU",
         expected="a strided torch.Tensor on cpu",
         got=got,
-        hint="Move the module to the CPU before exporting it",
+        hint=hint,
     )
 
 
