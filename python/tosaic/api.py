@@ -98,9 +98,10 @@ def lower(
     orders : mapping, optional
         How arrays lie at the border: ``{"inputs": "nhwc"}``, ``{"inputs": {"x": "channels_last", 1: "nhwc"},
         "outputs": "contiguous"}``. A form is given for all tensors of rank 3 to 5, or by path, name or index:
-        ``"traced"``, as the example had it (the default); ``"contiguous"``; ``"channels_last"``, the logical
-        shape with the strides of that order; ``"nhwc"``, the physical shape, row-major; or a dim order,
-        logical axes outermost first. `Lowered.run` refuses arrays that lie otherwise.
+        ``"traced"``, as the example had it; ``"contiguous"``; ``"channels_last"``, the logical shape with the
+        strides of that order; ``"nhwc"``, the physical shape, row-major; or a dim order, logical axes
+        outermost first. What is not named is as traced, but for outputs whose order is that of a view and of
+        no memory format: these are contiguous. `Lowered.run` refuses arrays that lie otherwise.
     objective : {"bytes", "count"} or callable
         What the layout plan makes least: the bytes that are transposed, the number of transposes, or the sum
         of what a function gives for each transposed value. It is called with a `tosaic.layout.Candidate`
@@ -138,7 +139,7 @@ def lower(
     source = program_of(program, bind=bind)
     start = time.perf_counter()
     on_change = None if dump is None else dump_to(dump)
-    declared = border_orders(source.graph, orders)
+    declared = border_orders(source.graph, orders, views_as_traced=False)
     asked: Any = objective_of(objective)
     try:
         lowered = _core.lower(

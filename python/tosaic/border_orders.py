@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from tosaic import _core
-from tosaic.dim_order import channels_last
+from tosaic.dim_order import channels_last, is_same_order
 
 __all__ = ["FORMS", "Form", "border_orders", "index_of"]
 
@@ -17,9 +17,19 @@ _Order: TypeAlias = tuple[tuple[int, ...], bool]
 
 
 def border_orders(
-    graph: _core.Graph, orders: Mapping[str, Form | Mapping[str | int, Form]] | None
+    graph: _core.Graph,
+    orders: Mapping[str, Form | Mapping[str | int, Form]] | None,
+    *,
+    views_as_traced: bool = True,
 ) -> dict[str, list[_Order | None] | None]:
-    """By side and index, the order of the axes and whether arrays carry the physical shape.
+    """By side and index, the order of the axes and whether arrays carry the physical shape; None: as traced.
+
+    Parameters
+    ----------
+    views_as_traced : bool
+        Whether outputs that `orders` does not name are as traced although their order is that of no memory
+        format. Such an order tells what torch made a view of, not how somebody wants it; else they are
+        row-major.
 
     Raises
     ------
@@ -44,7 +54,34 @@ def border_orders(
             continue
         is_grid = _core.carries_grid(graph) if side == "inputs" else [False] * len(ports)
         out[side] = _by_index(side, ports, wanted, is_grid)
+    if not views_as_traced:
+        out["outputs"] = _with_views_row_major(graph.outputs, (orders or {}).get("outputs"), out["outputs"])
     return out
+
+
+def _with_views_row_major(
+    ports: Sequence[Any], wanted: Form | Mapping[str | int, Form] | None, orders: list[_Order | None] | None
+) -> list[_Order | None]:
+    if isinstance(wanted, Mapping):
+        named = {index_of("outputs", ports, key) for key in wanted}
+    else:
+        named = {i for i, port in enumerate(ports) if wanted is not None and _is_meant(port.shape)}
+    out = list(orders or [None] * len(ports))
+    for i, port in enumerate(ports):
+        if port.kind == "user" and i not in named and not _has_format(port.shape, port.dim_order):
+            out[i] = tuple(range(len(port.shape))), False
+    return out
+
+
+def _has_format(shape: Sequence[int], order: Sequence[int]) -> bool:
+    rank = len(shape)
+    formats = [tuple(range(rank)), *([channels_last(rank)] if rank in (4, 5) else [])]
+    return any(is_same_order(shape, form, order) for form in formats)
+
+
+def _is_meant(shape: Sequence[int]) -> bool:
+    """Whether a form for all tensors means one of this shape."""
+    return 3 <= len(shape) <= 5
 
 
 def _by_index(
@@ -53,7 +90,7 @@ def _by_index(
     shapes = [tuple(port.shape) for port in ports]
     if not isinstance(wanted, Mapping):
         return [
-            _order(wanted, shape, f"all {side}") if 3 <= len(shape) <= 5 and not grid else None
+            _order(wanted, shape, f"all {side}") if _is_meant(shape) and not grid else None
             for shape, grid in zip(shapes, is_grid, strict=True)
         ]
     out: list[_Order | None] = [None] * len(shapes)

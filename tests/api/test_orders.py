@@ -52,6 +52,40 @@ def test_a_border_declared_nhwc_takes_the_physical_shape() -> None:
     np.testing.assert_allclose(found, truth().transpose(0, 2, 3, 1), rtol=1e-5, atol=1e-5)
 
 
+class ToRows(nn.Module):
+    """A convolution whose output torch returns as a view: rows of channels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = self.conv(x)
+        return y.permute(0, 2, 3, 1), y[0, 0].t()
+
+
+@pytest.mark.parametrize(
+    ("orders", "found", "count"),
+    [
+        (None, ((0, 1, 2, 3), (0, 1)), 2),
+        ({"outputs": {1: "traced"}}, ((0, 1, 2, 3), (1, 0)), 1),
+        ({"outputs": {"out[0]": "traced", "out[1]": "traced"}}, ((0, 3, 1, 2), (1, 0)), 2),
+        ({"outputs": "traced"}, ((0, 3, 1, 2), (0, 1)), 3),
+    ],
+)
+def test_outputs_that_torch_returns_as_views_are_row_major_unless_declared(
+    orders: dict[str, Any] | None, found: tuple[tuple[int, ...], ...], count: int
+) -> None:
+    torch.manual_seed(0)
+    program = torch.export.export(ToRows().eval(), (X,), strict=False)
+    lowered = tosaic.lower(program, orders=orders)
+    assert tuple(port.dim_order for port in lowered.io.outputs) == found
+    assert transposes(lowered) == count
+    with torch.no_grad():
+        for ours, expected in zip(lowered.run(X), program.module()(X), strict=True):
+            np.testing.assert_allclose(ours, expected.numpy(), rtol=1e-5, atol=1e-5)
+
+
 def test_a_border_is_converted_where_that_is_declared() -> None:
     lowered = tosaic.lower(
         exported(X.to(memory_format=torch.channels_last)),
