@@ -394,7 +394,7 @@ std::vector<std::string> output_names(const exec::Session& session) {
 
 void bind_session(py::module_& m) {
   py::class_<exec::Session>(m, "Session", "A graph made ready to run, with its state. Any thread may run it.")
-      .def(py::init(&make_session), py::arg("graph"), py::kw_only(), py::arg("reference") = false,
+      .def(py::init(&make_session), py::arg("graph").none(false), py::kw_only(), py::arg("reference") = false,
            py::arg("isa") = py::none(), py::arg("share_memory") = true,
            py::arg("override_nodes") = py::dict(), py::arg("override_ops") = py::dict(),
            "`override_nodes`, `override_ops`: {name: callable(*operands) -> array or arrays}; operators by "
@@ -520,9 +520,10 @@ void bind_compare(py::module_& m) {
         "Runs the reference `a` and `b` and compares values by origin. `permutations`: {value of b: axis i "
         "of it is axis "
         "permutation[i] of a's}. Overrides of nodes are b's, of operators both graphs'.");
-  m.def("compare_traces", &compare_traces, py::arg("reference"), py::arg("graph"), py::arg("inputs"),
-        py::kw_only(), py::arg("permutations") = py::dict(), py::arg("threshold_db") = 30.0,
-        py::arg("override_nodes") = py::dict(), py::arg("override_ops") = py::dict(),
+  m.def("compare_traces", &compare_traces, py::arg("reference").none(false), py::arg("graph").none(false),
+        py::arg("inputs"), py::kw_only(), py::arg("permutations") = py::dict(),
+        py::arg("threshold_db") = 30.0, py::arg("override_nodes") = py::dict(),
+        py::arg("override_ops") = py::dict(),
         "Compares a run with arrays computed elsewhere: {FX name or (FX name, result): array}, in order of "
         "execution.");
 }

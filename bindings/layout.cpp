@@ -149,7 +149,7 @@ layout::Objective objective_of(const py::object& objective) {
 }
 
 void bind_layout(py::module_& m) {
-  m.def("layout_choices", &choices_of, py::arg("graph"),
+  m.def("layout_choices", &choices_of, py::arg("graph").none(false),
         "The ways that each node may compute in: (orders of its operands, orders of its results).");
   m.def(
       "plan_layout",
@@ -162,7 +162,8 @@ void bind_layout(py::module_& m) {
         }
         return plan_to_dict(*graph, plan, what, grids);
       },
-      py::arg("graph"), py::kw_only(), py::arg("objective") = "bytes", py::arg("grids") = std::vector<bool>(),
+      py::arg("graph").none(false), py::kw_only(), py::arg("objective") = "bytes",
+      py::arg("grids") = std::vector<bool>(),
       "The way of each node, the order of each value, the transposes between them and the proven bound.");
 }
 

@@ -186,7 +186,7 @@ void bind_pipeline(py::module_& m) {
         for (const ErrorParts& parts : passes::explain_qdq(*graph)) out.append(to_dict(parts));
         return out;
       },
-      py::arg("graph"),
+      py::arg("graph").none(false),
       "Why operators of a quantized graph compute in floats: a list of reasons, as problems().");
   m.def(
       "explain_integers",
@@ -195,7 +195,7 @@ void bind_pipeline(py::module_& m) {
         for (const ErrorParts& parts : passes::lower_to_integer(*graph, {}).left) out.append(to_dict(parts));
         return out;
       },
-      py::arg("graph"),
+      py::arg("graph").none(false),
       "Why operators over quantized values of a graph are left to floats: a list of reasons, as problems().");
   m.def("passes", &list_passes, "Names, summaries and stages of all passes.");
   m.def(
@@ -204,7 +204,8 @@ void bind_pipeline(py::module_& m) {
         const std::shared_ptr<const Graph> out = pipeline::run_pass(name, *graph);
         return out ? shared(out) : graph;
       },
-      py::arg("name"), py::arg("graph"), "The graph after one pass; the same object if nothing changed.");
+      py::arg("name"), py::arg("graph").none(false),
+      "The graph after one pass; the same object if nothing changed.");
   m.def(
       "lower",
       [](const SharedGraph& graph, const std::string& target, bool verify_each, const py::object& on_change,
@@ -215,9 +216,9 @@ void bind_pipeline(py::module_& m) {
         const py::gil_scoped_release release;
         return pipeline::lower(graph, options);
       },
-      py::arg("graph"), py::kw_only(), py::arg("target") = "TOSA-1.0+FP", py::arg("verify_each") = true,
-      py::arg("on_change") = py::none(), py::arg("inputs") = py::none(), py::arg("outputs") = py::none(),
-      py::arg("objective") = "bytes", py::arg("input_orders") = py::none(),
+      py::arg("graph").none(false), py::kw_only(), py::arg("target") = "TOSA-1.0+FP",
+      py::arg("verify_each") = true, py::arg("on_change") = py::none(), py::arg("inputs") = py::none(),
+      py::arg("outputs") = py::none(), py::arg("objective") = "bytes", py::arg("input_orders") = py::none(),
       py::arg("output_orders") = py::none(),
       "Lowers a graph to TOSA; raises UnsupportedOp or SpecViolation with all reasons. Floats at the border "
       "that are quantized or dequantized there are 'float', 'converted' or 'integer'.");
@@ -236,13 +237,13 @@ void bind_pipeline(py::module_& m) {
         }
         return to_dict(*graph, plan, options.objective);
       },
-      py::arg("graph"), py::kw_only(), py::arg("objective") = "bytes", py::arg("input_orders") = py::none(),
-      py::arg("output_orders") = py::none(),
+      py::arg("graph").none(false), py::kw_only(), py::arg("objective") = "bytes",
+      py::arg("input_orders") = py::none(), py::arg("output_orders") = py::none(),
       "The layout plan of an imported graph with its composites taken apart, by values and calls of the "
       "imported one.");
   m.def(
       "carries_grid", [](const SharedGraph& graph) { return pipeline::carries_grid(*graph); },
-      py::arg("graph"), "By input: whether its elements are the coordinates of a grid_sample.");
+      py::arg("graph").none(false), "By input: whether its elements are the coordinates of a grid_sample.");
   m.def(
       "problems",
       [](const SharedGraph& graph, const std::string& target, const py::object& inputs,
@@ -253,14 +254,15 @@ void bind_pipeline(py::module_& m) {
           out.append(to_dict(parts));
         return out;
       },
-      py::arg("graph"), py::kw_only(), py::arg("target") = "TOSA-1.0+FP", py::arg("inputs") = py::none(),
-      py::arg("outputs") = py::none(), "Everything that keeps a graph from the target, as error parts.");
+      py::arg("graph").none(false), py::kw_only(), py::arg("target") = "TOSA-1.0+FP",
+      py::arg("inputs") = py::none(), py::arg("outputs") = py::none(),
+      "Everything that keeps a graph from the target, as error parts.");
   m.def(
       "type_modes", &type_modes, py::arg("op"), py::arg("operand_count"),
       "Combinations of dtypes that TOSA's tables give a tosa operator, operands first, and what each needs: "
       "[((\"i8\", \"i8\", \"i32\"), \"PRO-INT\")].");
   m.def(
-      "serialize", &serialize, py::arg("graph"), py::kw_only(), py::arg("locations") = true,
+      "serialize", &serialize, py::arg("graph").none(false), py::kw_only(), py::arg("locations") = true,
       py::arg("target") = py::none(),
       "The bytes of a .tosa file. State becomes variables where `target` has them, else inputs and outputs.");
   m.def("deserialize", &deserialize, py::arg("data"), "A graph from the bytes of a .tosa file.");

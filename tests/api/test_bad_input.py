@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 import tosaic
+from tosaic import _core
 
 
 @pytest.fixture(params=["as exported", "as TOSA"])
@@ -167,3 +168,19 @@ def test_too_many_axes_for_tosa() -> None:
     result = tosaic.check(exported)
     assert not result
     assert refusal(tosaic.Error, tosaic.lower, exported)
+
+
+def test_functions_over_graphs_refuse_none() -> None:
+    calls = [
+        _core.Session,
+        _core.serialize,
+        _core.lower,
+        _core.layout_choices,
+        _core.plan_calls,
+        _core.carries_grid,
+        lambda none: _core.run_pass("simplify", none),
+        lambda none: _core.compare_traces(none, none, {}),
+    ]
+    for call in calls:
+        with pytest.raises(TypeError, match="incompatible"):
+            call(None)

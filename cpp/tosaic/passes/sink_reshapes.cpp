@@ -43,9 +43,22 @@ std::optional<std::vector<std::size_t>> joined_axes(const Shape& longer, const S
 
 bool is_elementwise(const Node& node) {
   const OpInfo& row = info(node.op);
+  return row.has(kElementwise) && !row.has(kComposite) && node.result_count == 1;
+}
+
+// The axis of the longer shape that an axis of the shorter one is, but for others of extent 1.
+std::optional<std::int64_t> same_axis(const Shape& longer, const Shape& shorter, std::int64_t axis) {
+  const std::vector<std::size_t> counts = *joined_axes(longer, shorter);
+  std::size_t first = 0;
+  for (std::size_t k = 0; k < static_cast<std::size_t>(axis); ++k) first += counts[k];
+  for (std::size_t k = first; k < first + counts[static_cast<std::size_t>(axis)]; ++k)
+    if (longer[k] == shorter[static_cast<std::size_t>(axis)]) return static_cast<std::int64_t>(k);
+  return std::nullopt;
+}
+
+const std::optional<std::int64_t>* axis_of_scales(const Node& node) {
   const auto* rescale = std::get_if<RescaleAttrs>(node.attrs.get());
-  return row.has(kElementwise) && !row.has(kComposite) && node.result_count == 1 &&
-         (rescale == nullptr || !rescale->axis);
+  return rescale != nullptr && rescale->axis ? &rescale->axis : nullptr;
 }
 
 class Sinking {
@@ -91,6 +104,8 @@ class Sinking {
       if (found != nullptr && !(*found == *longer)) return;
       found = longer;
     }
+    if (const auto* axis = axis_of_scales(node); found && axis && !same_axis(*found, type.shape, **axis))
+      return;
     longer_[node.first_result] = found;
   }
 
@@ -125,12 +140,19 @@ class Sinking {
     for (std::size_t i = 0; i < node.operand_count; ++i)
       operands.push_back(is_table(node, i) ? rewriter_.map(graph_.operands(node)[i])
                                            : in_longer_shape(node, graph_.operands(node)[i], type.shape));
-    const ValueId made = rewriter_.emit(node, node.op, *node.attrs, operands);
+    const ValueId made = rewriter_.emit(node, node.op, attrs_in_longer_shape(node, type.shape), operands);
     rewriter_.out(node).set_qparams(made, type.qparams);
     made_[node.first_result] = made;
     const ValueId short_again = rewriter_.emit(node, Op::kReshape, ShapeAttrs{type.shape}, {made});
     rewriter_.out(node).set_qparams(short_again, type.qparams);
     rewriter_.replace(node, short_again);
+  }
+
+  [[nodiscard]] Attrs attrs_in_longer_shape(const Node& node, const Shape& shorter) const {
+    Attrs attrs = *node.attrs;
+    if (const auto* axis = axis_of_scales(node))
+      std::get<RescaleAttrs>(attrs).axis = same_axis(*longer_[node.first_result], shorter, **axis);
+    return attrs;
   }
 
   static bool is_table(const Node& node, std::size_t operand) {
