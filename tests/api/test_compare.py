@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pytest
 import torch
+import torch.ao.quantization.fx._decomposed  # registers quantized_decomposed
 import tosaic
 from tosaic.comparison import Metrics, worst
 
@@ -102,3 +103,24 @@ def test_the_worst_of_samples_is_kept() -> None:
     good = Metrics(4, 0, 0, math.inf, 1.0, 0.0, 0.0, 0.0, 0.0)
     bad = Metrics(4, 2, 0, 20.0, 0.9, 0.5, 0.1, 8.0, 7.0)
     assert worst([good, bad]) == Metrics(8, 2, 0, 20.0, 0.9, 0.5, 0.1, 8.0, 7.0)
+
+
+class Unobserved(torch.nn.Module):
+    """A sum without a quantizer's parameters between a dequantize and a quantize node."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        ops = torch.ops.quantized_decomposed
+        real = ops.dequantize_per_tensor(x, 0.05, 3, -128, 127, torch.int8)
+        mean = (real + real.flip(0)).exp().sum(1) * 0.1
+        whole = ops.quantize_per_tensor(mean, 0.5, -128, -128, 127, torch.int8)
+        return ops.dequantize_per_tensor(whole, 0.5, -128, -128, 127, torch.int8)
+
+
+def test_integers_without_parameters_are_not_taken_for_real_numbers() -> None:
+    x = torch.randint(-128, 127, (4, 8), dtype=torch.int8)
+    exported = torch.export.export(Unobserved(), (x,), strict=False)
+    comparison = tosaic.compare(exported, tosaic.lower(exported, target="TOSA-1.0+INT"), (x,))
+    assert comparison, str(comparison)
+    reasons = {item.fx_name: item.reason for item in comparison.unmatched}
+    assert reasons["exp"] == "i32 without quantization parameters in b"
+    assert {"quantize_per_tensor"} <= {row.fx_name for row in comparison} <= {"quantize_per_tensor", "flip"}

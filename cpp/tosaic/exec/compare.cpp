@@ -224,7 +224,8 @@ class Comparer {
     return aligned(b_[value], shape, permutation(value));
   }
 
-  // The last value of b that stems from the FX node, is the same result of it and fits the reference's shape.
+  // The last value of b that stems from the FX node, is the same result of it and fits the reference: its
+  // shape, and real numbers where the reference has them.
   ValueId find_match(const Reference& reference, const std::vector<const Node*>& nodes) const {
     for (std::size_t i = nodes.size(); i-- > 0;) {
       const Node& node = *nodes[i];
@@ -232,9 +233,15 @@ class Comparer {
           reference.node == nullptr || reference.node->result_count == node.result_count;
       if (reference.result >= node.result_count || !same_results) continue;
       const ValueId value = b_.graph().result(node, reference.result);
-      if (fits(value, reference.array.shape)) return value;
+      if (fits(value, reference.array.shape) && means_the_same(value, reference)) return value;
     }
     return {};
+  }
+
+  // Integers without parameters, as stage integer has them between quantized values, mean no real numbers.
+  bool means_the_same(ValueId value, const Reference& reference) const {
+    const TensorType& type = b_.graph().type(value);
+    return is_float(type.dtype) || type.qparams || !(is_float(reference.array.dtype) || reference.qparams);
   }
 
   bool fits(ValueId value, const Shape& shape) const {
@@ -242,10 +249,14 @@ class Comparer {
   }
 
   std::string mismatch_reason(const Reference& reference, const std::vector<const Node*>& nodes) const {
-    for (std::size_t i = nodes.size(); i-- > 0;)
-      if (reference.result < nodes[i]->result_count)
-        return "shape " + to_string(reference.array.shape) + " against " +
-               to_string(b_.graph().type(b_.graph().result(*nodes[i], reference.result)).shape);
+    for (std::size_t i = nodes.size(); i-- > 0;) {
+      if (reference.result >= nodes[i]->result_count) continue;
+      const ValueId value = b_.graph().result(*nodes[i], reference.result);
+      const TensorType& type = b_.graph().type(value);
+      if (fits(value, reference.array.shape) && !means_the_same(value, reference))
+        return std::string(to_string(type.dtype)) + " without quantization parameters in b";
+      return "shape " + to_string(reference.array.shape) + " against " + to_string(type.shape);
+    }
     return "no such result in b";
   }
 
