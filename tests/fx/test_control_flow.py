@@ -113,7 +113,7 @@ def test_regions_are_decomposed_simplified_and_folded() -> None:
     lowered = tosaic.lower(exported(Calls(call), X), target=FP)
     (node,) = [node for node in lowered.graph.nodes if node.op == "tosa.cond_if"]
     first, second = ([inner.op for inner in region.nodes] for region in node.regions)
-    assert first == ["tosa.reshape", "tosa.add", "tosa.reshape"]
+    assert first == ["tosa.add"]  # in front of the reshapes, which undo each other
     assert "tosa.erf" in second
 
 
