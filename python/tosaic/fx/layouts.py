@@ -631,7 +631,7 @@ class _Walk:
             where=_WHERE,
             expected="row-major, or channels last at rank 4",
             got=str(order),
-            hint="Declare the border instead, or apply the layout before to_edge",
+            hint="Declare the border in that order instead",
         )
 
     def _planned(self) -> Iterator[tuple[str, Any]]:
