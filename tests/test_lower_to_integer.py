@@ -744,3 +744,42 @@ def test_minus_infinity_is_compared_as_what_stands_for_it() -> None:
     out = lowered(call, x)
     assert out.apart <= 1
     assert (out.result[2] == -128).all()
+
+
+# ---- ranges that are proofs ----
+
+
+def test_one_integer_of_two_zero_points_times_itself_may_be_negative() -> None:
+    x = integers(8, 100)
+    assert distance(lambda x: (dq(x, 0.02, 3) * dq(x, 0.5, 50)).clamp(min=-0.1), x) < 1e-6
+    assert distance(lambda x: torch.atan(dq(x, 0.02, 3) * dq(x, 0.5, 50)), x) < 1e-2
+
+
+def test_less_a_floor_that_is_quantized_more_than_one_is_left() -> None:
+    def call(x: torch.Tensor) -> torch.Tensor:
+        whole = dq(q(torch.floor(dq(x, 0.9)), 0.25), 0.25)
+        return q(dq(x, 0.9) - whole, 0.02, 0, -128, 60)
+
+    assert lowered(call, integers(8, 100)).apart <= 1
+
+
+def test_bounds_beyond_all_numbers_are_refused_by_name() -> None:
+    ep = exported(lambda x: (dq(x, 0.02) * dq(x, 0.1)).clamp(1e8, 1e9), integers(8, 10))
+    with pytest.raises(tosaic.UnsupportedOp, match="its bounds are beyond its numbers"):
+        tosaic.lower(ep, target="TOSA-1.0+INT")
+
+
+@pytest.mark.parametrize("name", ["floor", "ceil", "trunc", "round", "sign"])
+@pytest.mark.parametrize("scale", [0.125, 2.0**-30, 8.0])
+def test_wide_numbers_become_whole_ones_exactly(name: str, scale: float) -> None:
+    x, y = integers(64, 200), integers(64, 200, seed=11)
+    call = lambda x, y: getattr(torch, name)(dq(x, scale, 3) * dq(y, 0.25))  # noqa: E731
+    low = tosaic.lower(exported(call, x, y), target="TOSA-1.0+INT")
+    np.testing.assert_array_equal(low.run(x, y), call(x, y))
+
+
+@pytest.mark.parametrize("mode", ["floor", "trunc"])
+def test_a_wide_quotient_by_a_constant_is_rounded_exactly(mode: str) -> None:
+    x, y = integers(64, 200), integers(64, 200, seed=11)
+    by = 0.0317  # no quotient is whole
+    assert distance(lambda x, y: torch.div(dq(x, 0.013) * dq(y, 0.1), by, rounding_mode=mode), x, y) == 0

@@ -171,7 +171,7 @@ Real product(IntegerLowering& l, const Real& a, const Real& b) {
   const std::int64_t low = *std::min_element(corners, corners + 4);
   const std::int64_t high = *std::max_element(corners, corners + 4);
   const ValueId made = IntegerMath(l).mul(x.id, y.id, shift);
-  const bool square = a.id == b.id;
+  const bool square = a.id == b.id && a.zero_point == b.zero_point;
   return {made, {std::ldexp(x.scale() * y.scale(), shift)}, 0, {square ? 0 : low, high}};
 }
 
@@ -235,9 +235,10 @@ Real added(IntegerLowering& l, const Term& first, const Term& second, bool subtr
 
 namespace {
 
+// Operand i is the floor of another, which nobody quantized.
 bool is_floor_of(const IntegerLowering& l, std::size_t i, std::size_t of) {
   const Node* producer = l.source().producer(l.operand(i));
-  return producer != nullptr && producer->op == Op::kFloor &&
+  return producer != nullptr && producer->op == Op::kFloor && l.operand_type(i).qparams == nullptr &&
          l.source().operands(*producer)[0] == l.operand(of);
 }
 
@@ -270,16 +271,19 @@ Lowered integer_mul(IntegerLowering& l) {
 // By a constant as a product; by a number that varies by mantissa and exponent.
 Lowered integer_div(IntegerLowering& l) {
   require_f32(l);
-  if (l.attrs<DivAttrs>().rounding != DivRounding::kNone) {
+  const DivRounding rounding = l.attrs<DivAttrs>().rounding;
+  if (rounding != DivRounding::kNone) {
     if (const std::optional<Lowered> function = tabulated(l)) return *function;
-    if (const std::optional<Lowered> function = integer_function(l)) return *function;
-    throw NoIntegerForm("it rounds the quotient of two numbers");
+    if (!l.is_constant(1)) throw NoIntegerForm("it rounds the quotient of two numbers");
   }
   if (l.is_constant(1)) {
     Term by = term_of(l, 1);
     for (double& x : by.numbers) x = 1 / x;
     require_finite(by);
-    return multiplied(l, l.real(0), by);
+    const Real made = multiplied(l, l.real(0), by);
+    if (rounding == DivRounding::kNone) return made;
+    return in_whole_numbers(l, l.rescaled_to_one(made),
+                            rounding == DivRounding::kFloor ? Op::kFloor : Op::kTrunc);
   }
   const Real divisor = l.widened(l.real_with_one_scale(1));
   if (!l.is_constant(0)) return quotient_of(l, l.widened(l.real_with_one_scale(0)), divisor);
@@ -364,6 +368,8 @@ Lowered integer_extremum(IntegerLowering& l) {
     to = {std::max(to.low, x.range.low), std::min(to.high, x.range.high)};
     if (to.low > to.high)
       to = to.low > x.range.high ? ValueRange{to.low, to.low} : ValueRange{to.high, to.high};
+    if (to.low < kInt32Values.low || to.high > kInt32Values.high)
+      throw NoIntegerForm("its bounds are beyond its numbers");
     return Real{l.bounded(x.id, x.range, to), x.scales, 0, to};
   }
   const std::vector<Term> terms{term_of(l, 0), term_of(l, 1)};

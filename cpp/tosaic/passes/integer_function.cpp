@@ -2,6 +2,7 @@
 //
 //   sqrt, rsqrt, reciprocal, log   by mantissa and exponent: as good near zero as far from it
 //   exp                            relative to the largest result that there can be
+//   floor, ceil, trunc, round      exact, but for numbers within 2^-29 of the largest of where these step
 //   any other                      by straight lines between 4097 points of the range within which it is not
 //                                  constant; where it is not that smooth, its value at the nearest of 65537
 //
@@ -276,21 +277,22 @@ Real quotient_of(IntegerLowering& l, const Real& a, const Real& b) {
 
 namespace {
 
-// The number in a unit of 2^-bits, as small as 30 bits hold.
+// The number in a unit of 2^-bits, as small as 30 bits hold; of one below an eighth, smaller still.
 struct Binary {
   Real real;
-  int bits;  // behind the point; none: 0
+  int bits;  // to be shifted: 31 leave the sign
 };
 
 Binary in_binary(IntegerLowering& l, const Real& x) {
   const double size = static_cast<double>(x.magnitude()) * x.scale();
   if (size >= 0x1p30) throw NoIntegerForm("its operand has too many bits");
-  const int bits = std::clamp(28 - (size == 0 ? 0 : std::ilogb(size)), 0, 28);
-  return {l.rescaled(x, DType::kI32, std::ldexp(1.0, -bits)), bits};
+  const int bits = std::max(28 - (size == 0 ? 0 : std::ilogb(size)), 0);
+  return {l.rescaled(x, DType::kI32, std::ldexp(1.0, -bits)), std::min(bits, 31)};
 }
 
-// floor, ceil and trunc, in whole numbers.
-Real rounded(IntegerLowering& l, const Real& x, Op op) {
+}  // namespace
+
+Real in_whole_numbers(IntegerLowering& l, const Real& x, Op op) {
   IntegerMath m(l);
   const auto [fine, bits] = in_binary(l, x);
   const std::int64_t most = (fine.magnitude() >> bits) + 1;
@@ -300,6 +302,10 @@ Real rounded(IntegerLowering& l, const Real& x, Op op) {
     made = floor(fine.id);
   } else if (op == Op::kCeil) {
     made = m.sub(0, floor(m.sub(0, fine.id)));
+  } else if (op == Op::kRound) {  // halves to even: plus half a unit less one, and one for what is odd
+    made = fine.id;
+    if (bits > 0)
+      made = floor(m.add(m.add(made, (std::int64_t{1} << (bits - 1)) - 1), m.bits(floor(made), 1)));
   } else {
     const ValueId negative = l.binary(Op::kTosaGreater, m.number(fine.id, 0), fine.id);
     made = with_sign(l, floor(l.emit(Op::kTosaAbs, NoAttrs{}, {fine.id})), negative);
@@ -307,12 +313,10 @@ Real rounded(IntegerLowering& l, const Real& x, Op op) {
   return {made, {1.0}, 0, {-most, most}};
 }
 
-}  // namespace
-
 std::optional<Lowered> integer_function(IntegerLowering& l) {
   if (l.node().op == Op::kCast && l.is_real(0) &&
       (l.result_type().dtype == DType::kI32 || l.result_type().dtype == DType::kI64)) {
-    const Real whole = rounded(l, l.widened(l.real_with_one_scale(0)), Op::kTrunc);
+    const Real whole = in_whole_numbers(l, l.real_with_one_scale(0), Op::kTrunc);
     if (l.result_type().dtype == DType::kI32) return whole.id;
     // Said again where narrow_integers reads it: positions are computed from it in 64 bits.
     const ClampAttrs within{Scalar(whole.range.low), Scalar(whole.range.high)};
@@ -341,7 +345,10 @@ std::optional<Lowered> integer_function(IntegerLowering& l) {
     case Op::kFloor:
     case Op::kCeil:
     case Op::kTrunc:
-      return rounded(l, x, l.node().op);
+    case Op::kRound:
+      return in_whole_numbers(l, x, l.node().op);
+    case Op::kSign:
+      return Real{l.bounded(x.id, x.range, {-1, 1}), {1.0}, 0, {-1, 1}};
     default:
       return by_samples(l, std::move(*operands), x);
   }

@@ -235,6 +235,8 @@ struct FunctionOperands {
 [[nodiscard]] std::optional<Lowered> tabulated(IntegerLowering& l);
 // Functions of one number of more bits: integer_function.cpp.
 [[nodiscard]] std::optional<Lowered> integer_function(IntegerLowering& l);
+// floor, ceil, trunc and round of a number in one scale.
+[[nodiscard]] Real in_whole_numbers(IntegerLowering& l, const Real& x, Op op);
 [[nodiscard]] Real reciprocal_of(IntegerLowering& l, const Real& x);  // of i32
 [[nodiscard]] Real quotient_of(IntegerLowering& l, const Real& a, const Real& b);
 
