@@ -746,6 +746,60 @@ def test_minus_infinity_is_compared_as_what_stands_for_it() -> None:
     assert (out.result[2] == -128).all()
 
 
+HIDDEN = torch.arange(10) % 3 == 0
+ALSO_HIDDEN = torch.arange(8)[:, None] % 2 == 0
+
+
+@pytest.mark.parametrize("compare", ["eq", "ne", "lt", "le", "gt", "ge"])
+@pytest.mark.parametrize("flipped", [False, True])
+@pytest.mark.parametrize("many", [False, True])
+def test_each_comparison_with_minus_infinity_knows_what_is_masked(
+    compare: str, flipped: bool, many: bool
+) -> None:
+    least = (
+        torch.where(HIDDEN | (torch.arange(10) == 1), -torch.inf, 0.25) if many else torch.tensor(-torch.inf)
+    )
+    least = least.expand(2, 8, 10).clone() if many else least
+
+    def call(x: torch.Tensor) -> torch.Tensor:
+        masked = dq(x, 0.01).masked_fill(HIDDEN, -torch.inf)
+        operands = (least, masked) if flipped else (masked, least)
+        return getattr(torch, compare)(*operands)
+
+    assert lowered(call, integers(8, 10)).apart == 0
+
+
+@pytest.mark.parametrize(
+    "hide",
+    [
+        lambda x: x.masked_fill(HIDDEN, -torch.inf).reshape(4, 20),
+        lambda x: x.masked_fill(HIDDEN, -torch.inf).flip(0),
+        lambda x: x.masked_fill(HIDDEN, -torch.inf).masked_fill(ALSO_HIDDEN, -torch.inf),
+        lambda x: x + torch.where(HIDDEN, -torch.inf, 0.0) + torch.where(ALSO_HIDDEN, -torch.inf, 0.0),
+        lambda x: x + torch.where(HIDDEN, -torch.inf, torch.where(ALSO_HIDDEN, -1e3, 0.0)),
+        lambda x: x * 1e11 + torch.where(HIDDEN, -torch.inf, 0.0),
+    ],
+    ids=["reshaped", "flipped", "hidden twice", "masked twice", "beside a low number", "beside huge numbers"],
+)
+def test_what_is_masked_stays_so(hide: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    assert lowered(lambda x: hide(dq(x, 0.01)) == -torch.inf, integers(8, 10)).apart == 0
+
+
+def test_a_row_of_low_biases_beside_a_mask_is_not_masked() -> None:
+    bias = torch.where(HIDDEN, -torch.inf, -300.0)
+
+    def call(x: torch.Tensor) -> torch.Tensor:
+        return q(torch.ops.aten._safe_softmax(dq(x, *INSIDE) + bias, -1), 0.004, -128)
+
+    assert lowered(call, integers(8, 10)).apart <= 1
+
+
+def test_the_sign_of_what_is_masked_does_not_change() -> None:
+    ep = exported(lambda x: (dq(x, 0.01).masked_fill(HIDDEN, -torch.inf)).abs() > 0.3, integers(8, 10))
+    with pytest.raises(tosaic.UnsupportedOp, match="minus infinity becomes infinity"):
+        tosaic.lower(ep, target="TOSA-1.0+INT")
+
+
 # ---- ranges that are proofs ----
 
 

@@ -16,6 +16,7 @@ namespace tosaic::passes {
 namespace {
 
 constexpr int kSumBits = 29, kProductBits = 30;
+constexpr const char* kNoInfinity = "minus infinity becomes infinity";
 
 // An operand before its unit is chosen: a number of integers, or a constant.
 struct Term {
@@ -125,6 +126,7 @@ std::optional<AxisFactors> axis_factors(const Term& constant, std::size_t rank) 
 }
 
 Real negated(IntegerLowering& l, const Real& x) {
+  if (x.minus_infinity) throw NoIntegerForm(kNoInfinity);
   Real wide = l.widened(x);
   wide.id = l.binary(Op::kTosaSub, l.number(0, l.type(wide.id).rank()), wide.id);
   wide.range = {-wide.range.high, -wide.range.low};
@@ -197,37 +199,51 @@ void require_finite(const Term& term) {
 }
 
 // Minus infinity in a constant addend becomes a number so low that its sum with any other stays below all
-// sums of finite ones by kHidden.
+// sums of finite ones by twice the distance of what is hidden.
 struct Masked {
   Term term;
+  double finite;  // the largest sum of finite numbers
   bool hides = false;
 };
 
 Masked without_infinity(Term term, double others) {
-  Masked out{std::move(term), false};
-  double finite = others;
+  Masked out{std::move(term), others};
   for (const double x : out.term.numbers)
-    if (std::isfinite(x)) finite = std::max(finite, others + std::abs(x * out.term.factor));
+    if (std::isfinite(x)) out.finite = std::max(out.finite, others + std::abs(x * out.term.factor));
   for (double& x : out.term.numbers)
     if (std::isinf(x) && x * out.term.factor < 0) {
-      x = -(2 * finite + 2 * kHidden) / out.term.factor;
+      x = -2 * (out.finite + hidden_below(out.finite)) / out.term.factor;
       out.hides = true;
     }
   require_finite(out.term);
   return out;
 }
 
+bool is_hiding(const Term& term) { return term.real && term.real->minus_infinity; }
+
+// Of nothing but 0 and minus infinity: what it is added to hides what it hid.
+bool is_mask(const Term& term) {
+  return !term.real && std::all_of(term.numbers.begin(), term.numbers.end(),
+                                   [](double x) { return x == 0 || (std::isinf(x) && x < 0); });
+}
+
 Real added(IntegerLowering& l, const Term& first, const Term& second, bool subtracts) {
   const double a_size = first.real ? first.magnitude() : 0, b_size = second.real ? second.magnitude() : 0;
   if (subtracts) require_finite(second);
   const Masked a = without_infinity(first, b_size);
-  const Masked b = subtracts ? Masked{second, false} : without_infinity(second, a_size);
+  const Masked b = subtracts ? Masked{second, 0} : without_infinity(second, a_size);
   const double unit = common_unit({a.term, b.term});
   const Integers x = in_unit(l, a.term, unit), y = in_unit(l, b.term, unit);
   const ValueRange range = subtracts ? ValueRange{x.range.low - y.range.high, x.range.high - y.range.low}
                                      : ValueRange{x.range.low + y.range.low, x.range.high + y.range.high};
   Real out{l.binary(subtracts ? Op::kTosaSub : Op::kTosaAdd, x.id, y.id), {unit}, 0, range};
-  if (a.hides || b.hides) out.minus_infinity = static_cast<std::int64_t>(-(a_size + b_size + kHidden) / unit);
+  const double finite = std::max(a.finite, b.finite);
+  if (is_mask(second) && is_hiding(first))
+    out.minus_infinity = least_in_unit(*first.real, unit);
+  else if (is_mask(first) && is_hiding(second) && !subtracts)
+    out.minus_infinity = least_in_unit(*second.real, unit);
+  else if (a.hides || b.hides)
+    out.minus_infinity = static_cast<std::int64_t>(-(finite + hidden_below(finite)) / unit);
   return out;
 }
 
@@ -310,6 +326,12 @@ Real plus(IntegerLowering& l, const Real& x, std::size_t i, const Shape& own) {
   return added(l, term_of(l, x), addend, false);
 }
 
+double hidden_below(double size) { return std::max(64.0, std::ldexp(size, -20)); }
+
+std::int64_t least_in_unit(const Real& x, double unit) {
+  return std::llround(static_cast<double>(*x.minus_infinity) * x.scale() / unit) + 1;
+}
+
 double unit_for(double size) { return size == 0 ? 1.0 : std::ldexp(1.0, std::ilogb(size) + 1 - kSumBits); }
 
 Real total(IntegerLowering& l, const Real& a, const Real& b) {
@@ -324,6 +346,7 @@ Lowered integer_sign_change(IntegerLowering& l) {
   require_f32(l);
   if (l.node().op == Op::kNeg) return negated(l, l.real_with_one_scale(0));
   Real x = l.widened(l.real_with_one_scale(0));
+  if (x.minus_infinity) throw NoIntegerForm(kNoInfinity);
   x.id = l.emit(Op::kTosaAbs, NoAttrs{}, {x.id});
   x.range = {0, x.magnitude()};
   return x;
@@ -390,14 +413,26 @@ void bring_near(Term& term, double others) {
     if (std::isinf(x)) x = std::copysign(2 * others + 1, x);
 }
 
-bool is_minus_infinity(const Term& term) {
-  return !term.real && std::all_of(term.numbers.begin(), term.numbers.end(),
-                                   [](double x) { return std::isinf(x) && x < 0; });
+// Numbers that stand for minus infinity become the greatest that does, constants no less.
+void bring_together(IntegerLowering& l, Term& hiding, Term& other) {
+  constexpr int kBetween = 16;  // units, of which finite numbers are more away
+  Real& x = *hiding.real;
+  const std::int64_t least = *x.minus_infinity;
+  if (is_hiding(other) && (other.real->scales != x.scales || other.real->zero_point != x.zero_point ||
+                           *other.real->minus_infinity != least))
+    throw NoIntegerForm("its operands have each a minus infinity of their own");
+  x.id = l.bounded(l.widened(x).id, x.range, {least, x.range.high});
+  x.range.low = std::max(x.range.low, least);
+  const double number = static_cast<double>(least) * x.scale();
+  for (double& y : other.numbers)
+    y = std::isinf(y) && y < 0 ? number : std::max(y, number + kBetween * x.scale());
 }
 
-// What is equal to minus infinity, among numbers of which some stand for it.
+// One minus infinity, compared with all others: those that stand for it.
 std::optional<ValueId> hidden(IntegerLowering& l, const Term& x, const Term& y) {
-  if (!x.real || !x.real->minus_infinity || !is_minus_infinity(y)) return std::nullopt;
+  if (!is_hiding(x) || y.real || y.numbers.size() != 1 || !(std::isinf(y.numbers[0]) && y.numbers[0] < 0) ||
+      y.shape.size() > x.shape.size())
+    return std::nullopt;
   const Real& real = *x.real;
   const ValueId least = l.number(*real.minus_infinity, l.type(real.id).rank(), l.type(real.id).dtype);
   return l.binary(Op::kTosaGreaterEqual, least, real.id);
@@ -412,6 +447,8 @@ Lowered integer_comparison(IntegerLowering& l) {
     if (!found) found = hidden(l, terms[1], terms[0]);
     if (found) return l.node().op == Op::kEq ? *found : l.emit(Op::kTosaLogicalNot, NoAttrs{}, {*found});
   }
+  for (const std::size_t i : {std::size_t{0}, std::size_t{1}})
+    if (is_hiding(terms[i])) bring_together(l, terms[i], terms[1 - i]);
   bring_near(terms[0], terms[1].real ? terms[1].magnitude() : 0);
   bring_near(terms[1], terms[0].real ? terms[0].magnitude() : 0);
   for (const Term& term : terms) require_finite(term);

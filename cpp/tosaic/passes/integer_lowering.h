@@ -34,7 +34,8 @@ struct Real {
   ValueRange range;  // of the values, zero point included
   std::optional<std::int64_t> axis = {};
   std::optional<Shape> shape = {};  // that it is brought to once it has 32 bits: TOSA moves none of 48
-  std::optional<std::int64_t> minus_infinity = {};  // values up to this stand for it, as masks have it
+  std::optional<std::int64_t> minus_infinity = {};  // values up to this stand for it, as masks have it;
+                                                    // the zero point is 0 then
 
   [[nodiscard]] double scale() const { return scales.front(); }
   // Of the values less the zero point.
@@ -215,8 +216,11 @@ class IntegerLowering {
 [[nodiscard]] Real total(IntegerLowering& l, const Real& a, const Real& b);
 // In 8 bits, or in 16 where the target has them; what has more as two parts that add up to it.
 [[nodiscard]] std::vector<Real> narrow_parts(IntegerLowering& l, const Real& x);
-// What stands for minus infinity is below all finite numbers by more than exp can tell.
-inline constexpr double kHidden = 64;
+// How far what stands for minus infinity is below all finite numbers of this size: more than exp can tell,
+// and than rounding moves them.
+[[nodiscard]] double hidden_below(double size);
+// The greatest integer of another unit that stands for minus infinity.
+[[nodiscard]] std::int64_t least_in_unit(const Real& x, double unit);
 // i32 in a unit that leaves room for numbers of this size.
 [[nodiscard]] double unit_for(double size);
 // Operands of an elementwise function that is evaluated here: constants of one element each, and places of

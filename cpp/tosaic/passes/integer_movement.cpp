@@ -46,7 +46,7 @@ QParams common_parameters(IntegerLowering& l, const std::vector<std::size_t>& nu
   }
   if (!common) throw NoIntegerForm("it moves no quantized numbers");
   if (equal) return *common;
-  if (hidden) size = 2 * (size + kHidden);
+  if (hidden) size = 2 * (size + hidden_below(size));
   const std::int64_t limit = std::int64_t{1} << 30;
   return {DType::kI32, -limit, limit, std::nullopt, {unit_for(size)}, {0}};
 }
@@ -136,8 +136,40 @@ Lowered integer_movement(IntegerLowering& l) {
   const Moved moved = in_parameters(l, numbers, to);
   Attrs attrs = *l.node().attrs;
   if (auto* pad = std::get_if<PadAttrs>(&attrs)) pad->value = stored(as_double(pad->value), to);
-  return as_result(l, l.emit(l.node().op, std::move(attrs), moved.operands), to, moved.range);
+  Lowered made = as_result(l, l.emit(l.node().op, std::move(attrs), moved.operands), to, moved.range);
+  if (Real* real = std::get_if<Real>(&made);
+      real != nullptr && numbers.size() == 1 && l.is_real(numbers[0])) {
+    const Real x = l.real_with_one_scale(numbers[0]);
+    if (moved.operands[0] == x.id) real->minus_infinity = x.minus_infinity;
+  }
+  return made;
 }
+
+namespace {
+
+// Up to which integer of these parameters, chosen from such numbers, stands for minus infinity: a constant's
+// is as low as they go, twice as low as numbers are; what hides already keeps its own where nothing finite
+// may be below.
+std::optional<std::int64_t> hidden_in(IntegerLowering& l, const std::vector<std::size_t>& numbers,
+                                      const QParams& to) {
+  std::optional<std::int64_t> out, known;
+  bool others = false;
+  for (const std::size_t i : numbers) {
+    if (l.is_constant(i)) {
+      if (hides(l, i)) out = to.qmin / 2 - to.qmin / 4;
+      const std::vector<double> constants = l.numbers(i);
+      others = others ||
+               std::any_of(constants.begin(), constants.end(), [](double x) { return std::isfinite(x); });
+    } else if (const Real x = l.real_with_one_scale(i); x.minus_infinity && !known) {
+      known = least_in_unit(x, to.scales.front());
+    } else {
+      others = true;
+    }
+  }
+  return known && !others ? known : out;
+}
+
+}  // namespace
 
 Lowered integer_where(IntegerLowering& l) {
   const std::vector<std::size_t> numbers = numbers_of(l);
@@ -146,10 +178,7 @@ Lowered integer_where(IntegerLowering& l) {
   if (l.type(moved.operands[0]).dtype != DType::kBool) throw NoIntegerForm("its condition is no truth value");
   const ValueId selected = l.elementwise(Op::kTosaSelect, NoAttrs{}, moved.operands);
   Lowered made = as_result(l, selected, to, moved.range);
-  // Minus infinity is as low as the parameters go, twice as low as the numbers are.
-  for (const std::size_t i : numbers)
-    if (Real* real = std::get_if<Real>(&made); real != nullptr && l.is_constant(i) && hides(l, i))
-      real->minus_infinity = to.qmin / 2 - to.qmin / 4;
+  if (Real* real = std::get_if<Real>(&made)) real->minus_infinity = hidden_in(l, numbers, to);
   return made;
 }
 
