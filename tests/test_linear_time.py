@@ -38,6 +38,15 @@ def views(length: int) -> tuple[nn.Module, torch.Tensor]:
     return Calls(call), torch.randn(8, 2)
 
 
+def unsqueezed(length: int) -> tuple[nn.Module, torch.Tensor]:
+    def call(x: torch.Tensor) -> torch.Tensor:
+        for _ in range(length // 4):
+            x = torch.sin(torch.relu(x.squeeze(0)).unsqueeze(0))
+        return x
+
+    return Calls(call), torch.randn(1, 2, 2)
+
+
 def parts(take: Callable[[torch.Tensor], Any]) -> Callable[[int], tuple[nn.Module, torch.Tensor]]:
     def make(count: int) -> tuple[nn.Module, torch.Tensor]:
         return Calls(lambda x: torch.cat([part + 1 for part in reversed(take(x))])), torch.randn(count, 2)
@@ -52,6 +61,7 @@ def lstm(steps: int) -> tuple[nn.Module, torch.Tensor]:
 MODELS: dict[str, tuple[Callable[[int], tuple[nn.Module, torch.Tensor]], int, int]] = {
     "a chain of 10,000 nodes": (chain, 1000, 10_000),
     "a chain of views": (views, 200, 2000),
+    "elementwise operators between reshapes": (unsqueezed, 200, 2000),
     "unbind into 1,000 parts": (parts(lambda x: x.unbind()), 100, 1000),
     "split into 1,000 parts": (parts(lambda x: x.split(1)), 100, 1000),
     "an LSTM of 1,000 steps": (lstm, 100, 1000),

@@ -61,10 +61,20 @@ const std::optional<std::int64_t>* axis_of_scales(const Node& node) {
   return rescale != nullptr && rescale->axis ? &rescale->axis : nullptr;
 }
 
+// A value in front of reshapes, in the shape that it has there.
+struct Front {
+  const Shape* shape = nullptr;
+  ValueId value;
+};
+
 class Sinking {
  public:
   explicit Sinking(const Graph& graph)
-      : graph_(graph), longer_(graph.values().size()), rewriter_(graph), made_(graph.values().size()) {}
+      : graph_(graph),
+        nearest_(graph.values().size()),
+        farthest_(graph.values().size()),
+        rewriter_(graph),
+        made_(graph.values().size()) {}
 
   std::optional<Graph> run() && {
     for (const Node& node : graph_.nodes()) find(node);
@@ -85,36 +95,50 @@ class Sinking {
   }
 
  private:
-  // The shape in which a node may compute.
+  // The shape in which a node may compute: in front of all reshapes, else of the last one.
   void find(const Node& node) {
-    if (node.op == Op::kReshape) {
-      const Shape& longer = graph_.type(graph_.operands(node)[0]).shape;
-      if (joined_axes(longer, graph_.type(graph_.result(node)).shape)) longer_[node.first_result] = &longer;
-      return;
-    }
+    if (node.op == Op::kReshape) return find_reshape(node);
     if (!is_elementwise(node)) return;
+    const Shape* found = common_shape(node, farthest_);
+    if (found == nullptr) found = common_shape(node, nearest_);
+    nearest_[node.first_result] = farthest_[node.first_result] = {found, graph_.result(node)};
+  }
+
+  void find_reshape(const Node& node) {
+    const ValueId from = graph_.operands(node)[0];
+    const Shape& shape = graph_.type(graph_.result(node)).shape;
+    const Front direct{&graph_.type(from).shape, from}, far = farthest_[from.index()];
+    if (joined_axes(*direct.shape, shape)) nearest_[node.first_result] = direct;
+    farthest_[node.first_result] =
+        far.shape != nullptr && joined_axes(*far.shape, shape) ? far : nearest_[node.first_result];
+  }
+
+  [[nodiscard]] const Shape* common_shape(const Node& node, const std::vector<Front>& fronts) const {
     const TensorType& type = graph_.type(graph_.result(node));
-    if (type.qparams && type.qparams->axis) return;
+    if (type.qparams && type.qparams->axis) return nullptr;
     const Shape* found = nullptr;
     for (std::size_t i = 0; i < node.operand_count; ++i) {
       const ValueId operand = graph_.operands(node)[i];
       if (constant_of(graph_, operand) != nullptr) continue;
-      const Shape* longer = operand.valid() ? longer_[operand.index()] : nullptr;
-      if (longer == nullptr || !(graph_.type(operand).shape == type.shape)) return;
-      if (found != nullptr && !(*found == *longer)) return;
+      const Shape* longer = operand.valid() ? fronts[operand.index()].shape : nullptr;
+      if (longer == nullptr || !(graph_.type(operand).shape == type.shape)) return nullptr;
+      if (found != nullptr && !(*found == *longer)) return nullptr;
       found = longer;
     }
     if (const auto* axis = axis_of_scales(node); found && axis && !same_axis(*found, type.shape, **axis))
-      return;
-    longer_[node.first_result] = found;
+      return nullptr;
+    return found;
   }
+
+  // Of an elementwise operator.
+  [[nodiscard]] const Shape* longer(const Node& node) const { return nearest_[node.first_result].shape; }
 
   // By node: an elementwise operator that computes in the longer shape.
   [[nodiscard]] std::vector<bool> wanted() const {
     std::vector<bool> out(graph_.nodes().size());
     for (std::size_t n = out.size(); n-- > 0;) {
       const Node& node = graph_.nodes()[n];
-      if (!is_elementwise(node) || longer_[node.first_result] == nullptr) continue;
+      if (!is_elementwise(node) || longer(node) == nullptr) continue;
       const std::span<const NodeId> users = graph_.users(graph_.result(node));
       out[n] = joins_or_narrows(node) || std::any_of(users.begin(), users.end(), [&](NodeId user) {
                  return graph_.node(user).op == Op::kReshape || out[user.index()];
@@ -151,7 +175,7 @@ class Sinking {
   [[nodiscard]] Attrs attrs_in_longer_shape(const Node& node, const Shape& shorter) const {
     Attrs attrs = *node.attrs;
     if (const auto* axis = axis_of_scales(node))
-      std::get<RescaleAttrs>(attrs).axis = same_axis(*longer_[node.first_result], shorter, **axis);
+      std::get<RescaleAttrs>(attrs).axis = same_axis(*longer(node), shorter, **axis);
     return attrs;
   }
 
@@ -165,11 +189,14 @@ class Sinking {
       auto reshaped = std::make_shared<Constant>(*constant);
       reshaped->kind = ConstantKind::kFolded;
       reshaped->name = graph_.value(graph_.result(node)).name + "." + constant->name;
-      reshaped->shape = taken_apart(constant->shape, *longer_[node.first_result], shorter);
+      reshaped->shape = taken_apart(constant->shape, *longer(node), shorter);
       return rewriter_.constant(node, std::move(reshaped));
     }
-    if (made_[operand.index()].valid()) return made_[operand.index()];
-    return rewriter_.map(graph_.operands(*graph_.producer(operand))[0]);
+    const Front& far = farthest_[operand.index()];
+    const Front& front = *far.shape == *longer(node) ? far : nearest_[operand.index()];
+    const ValueId made = made_[front.value.index()];
+    const bool fits = made.valid() && rewriter_.current().type(made).shape == *longer(node);
+    return fits ? made : rewriter_.map(front.value);
   }
 
   // The axes of a constant, each joined or broadcast as a whole.
@@ -195,7 +222,8 @@ class Sinking {
   }
 
   const Graph& graph_;
-  std::vector<const Shape*> longer_;  // by value of the old graph
+  std::vector<Front> nearest_,
+      farthest_;  // by value of the old graph: a reshape's operand, or what sinks itself
   Rewriter rewriter_;
   std::vector<ValueId> made_;  // by value of the old graph, in the longer shape
 };
