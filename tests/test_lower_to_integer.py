@@ -746,6 +746,30 @@ def test_minus_infinity_is_compared_as_what_stands_for_it() -> None:
     assert (out.result[2] == -128).all()
 
 
+@pytest.mark.parametrize("target", ["TOSA-1.0+INT", "TOSA-1.0+INT+FP"])
+@pytest.mark.parametrize("zeros", [[0, 0, 0, 0, 0], [-128, -5, 0, 77, 127]])
+def test_a_weight_by_channel_is_summed_as_integers_where_nobody_quantizes_the_sums(
+    target: str, zeros: list[int]
+) -> None:
+    w = scaled_weight(0, 5, 4, 3, 3, zeros=torch.tensor(zeros))
+    bias = Q.quantize_per_tensor(torch.linspace(-1, 1, 5), 1e-4, 0, -(2**31), 2**31 - 1, torch.int32)
+
+    def call(x: torch.Tensor) -> torch.Tensor:
+        offset = Q.dequantize_per_tensor(bias, 1e-4, 0, -(2**31), 2**31 - 1, torch.int32)
+        return q(torch.sigmoid(F.conv2d(dq(x, *INSIDE), w(), offset)), 0.004, -128)
+
+    out = lowered(call, X, target=target)
+    assert out.apart <= 1
+    assert not any(node.results[0].dtype == "f32" for node in out.tosa.nodes)
+
+
+def test_a_weight_by_channel_is_a_float_where_floats_are_read() -> None:
+    w = scaled_weight(0, 5, 4, 3, 3, zeros=torch.tensor([-128, -5, 0, 77, 127]))
+    call = lambda x: F.conv2d(dq(x, *INSIDE), w()).sum() + w()  # noqa: E731
+    low = tosaic.lower(exported(call, X), target="TOSA-1.0+INT+FP")
+    np.testing.assert_allclose(low.run(X), call(X), rtol=1e-5)
+
+
 HIDDEN = torch.arange(10) % 3 == 0
 ALSO_HIDDEN = torch.arange(8)[:, None] % 2 == 0
 

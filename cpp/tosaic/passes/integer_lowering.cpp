@@ -170,20 +170,18 @@ Real IntegerLowering::real_of(ValueId id) {
   if (!signed_label)
     throw NoIntegerForm("operand '" + source_->value(id).name +
                         "' is quantized in a way that no integer arithmetic has");
-  Real real{mapped(id),
-            signed_label->scales,
-            signed_label->zero_points.front(),
-            {signed_label->qmin, signed_label->qmax},
-            signed_label->axis};
-  const std::vector<std::int64_t>& zero_points = signed_label->zero_points;
-  if (std::any_of(zero_points.begin(), zero_points.end(),
-                  [&](std::int64_t z) { return z != real.zero_point; })) {
-    const ConstantRef& known = out_.value(real.id).constant;
-    if (known && known->storage.bound() && known->dtype == DType::kI8)
-      return less_zero_points(*known, *signed_label);
-    throw NoIntegerForm("operand '" + source_->value(id).name + "' has zero points that differ by channel");
-  }
-  return real;
+  if (const std::optional<Real> real = stored_as(mapped(id), *signed_label)) return *real;
+  throw NoIntegerForm("operand '" + source_->value(id).name + "' has zero points that differ by channel");
+}
+
+// Integers of these parameters; nothing where zero points differ that are not known to fit.
+std::optional<Real> IntegerLowering::stored_as(ValueId id, const QParams& label) {
+  const Real real{id, label.scales, label.zero_points.front(), {label.qmin, label.qmax}, label.axis};
+  const auto differs = [&](std::int64_t zero_point) { return zero_point != real.zero_point; };
+  if (std::none_of(label.zero_points.begin(), label.zero_points.end(), differs)) return real;
+  const ConstantRef& known = out_.value(id).constant;
+  if (!known || !known->storage.bound() || known->dtype != DType::kI8) return std::nullopt;
+  return less_zero_points(*known, label);
 }
 
 // Known bytes less the zero point of their channel have 9 bits.
@@ -279,10 +277,9 @@ std::vector<double> IntegerLowering::numbers(std::size_t i) const {
 
 // A number that somebody reads as a float.
 ValueId IntegerLowering::dequantized(const Real& x, ValueId id) {
-  const Real y = rescaled_to_one(x);
-  const ValueRange limits = *integer_limits(type(y.id).dtype);
-  const DequantizeAttrs attrs{DType::kF32, std::nullopt, limits.low,
-                              limits.high, {y.scale()},  {y.zero_point}};
+  const bool is_weight = out_.value(x.id).kind == ValueKind::kConstant;
+  const Real y = is_weight ? x : rescaled_to_one(x);
+  const auto attrs = attrs_of_qparams<DequantizeAttrs>(DType::kF32, parameters(y));
   const ValueId operands[] = {y.id};
   const Node* producer = source_->producer(id);
   return out_.add(Op::kDequantize, attrs, operands, producer != nullptr ? producer->origin : origin_,
@@ -691,11 +688,15 @@ void IntegerLowering::keep_border(const Node& node) {
   if (node.op == Op::kDequantize) {
     const auto& attrs = Graph::attrs<DequantizeAttrs>(node);
     std::optional<QParams> read;
-    if (is_carried) read = carried({storage, label->qmin, label->qmax, {}, attrs.scales, attrs.zero_points});
-    if (read && attrs.dtype == DType::kF32 && !attrs.axis) {  // made where somebody reads the float
-      forms_[node.first_result].real =
-          Real{mapped(from), read->scales, read->zero_points.front(), {read->qmin, read->qmax}};
-      return;
+    if (is_carried)
+      read = carried({storage, label->qmin, label->qmax, attrs.axis, attrs.scales, attrs.zero_points});
+    const bool is_weight = attrs.axis && source_->value(from).kind == ValueKind::kConstant;
+    if (read && attrs.dtype == DType::kF32 && (!attrs.axis || is_weight)) {
+      // made where somebody reads the float
+      if (const std::optional<Real> real = stored_as(mapped(from), *read)) {
+        forms_[node.first_result].real = real;
+        return;
+      }
     }
     if (label && !read) note_left(node, "its operand is quantized in a way that no integer arithmetic has");
     const ValueId operands[] = {mapped(from)};

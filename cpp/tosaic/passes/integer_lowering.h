@@ -141,6 +141,7 @@ class IntegerLowering {
   void lower(const Node& node);
   [[nodiscard]] bool counts(const Node& node);
   [[nodiscard]] Real counted(ValueId id);
+  [[nodiscard]] std::optional<Real> stored_as(ValueId id, const QParams& label);
   [[nodiscard]] Real less_zero_points(const Constant& known, const QParams& label);
   bool evaluate_known(const Node& node);
   void lower_numbers(const Node& node);
