@@ -861,3 +861,10 @@ def test_a_wide_quotient_by_a_constant_is_rounded_exactly(mode: str) -> None:
     x, y = integers(64, 200), integers(64, 200, seed=11)
     by = 0.0317  # no quotient is whole
     assert distance(lambda x, y: torch.div(dq(x, 0.013) * dq(y, 0.1), by, rounding_mode=mode), x, y) == 0
+
+
+@pytest.mark.parametrize("name", ["remainder", "fmod"])
+@pytest.mark.parametrize("by", [0.317, 50.0])
+def test_the_remainder_of_a_wide_number_steps_where_torchs_does(name: str, by: float) -> None:
+    x, y = integers(64, 200), integers(64, 200, seed=11)
+    assert distance(lambda x, y: getattr(torch, name)(dq(x, 0.0131) * dq(y, 0.1), by), x, y) < 1e-4

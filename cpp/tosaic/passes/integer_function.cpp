@@ -2,7 +2,8 @@
 //
 //   sqrt, rsqrt, reciprocal, log   by mantissa and exponent: as good near zero as far from it
 //   exp                            relative to the largest result that there can be
-//   floor, ceil, trunc, round      exact, but for numbers within 2^-29 of the largest of where these step
+//   floor, ceil, trunc, round      exact, but within 2^-29 of the largest number of where they step; so are
+//                                  quotients and remainders of divisions by constants
 //   any other                      by straight lines between 4097 points of the range within which it is not
 //                                  constant; where it is not that smooth, its value at the nearest of 65537
 //
@@ -313,6 +314,23 @@ Real in_whole_numbers(IntegerLowering& l, const Real& x, Op op) {
   return {made, {1.0}, 0, {-most, most}};
 }
 
+namespace {
+
+// Of a division by a constant: x less as many times it as the quotient has whole. Steps stand where they do.
+std::optional<Real> remainder(IntegerLowering& l, const Real& x) {
+  if (!l.is_constant(1)) return std::nullopt;
+  const double divisor = l.numbers(1).front();
+  const bool floors = l.node().op == Op::kRemainder;
+  if (!std::isfinite(divisor) || divisor == 0 || (floors && divisor < 0)) return std::nullopt;
+  Real quotient = x;
+  quotient.scales = {x.scale() / std::abs(divisor)};
+  Real whole = in_whole_numbers(l, quotient, floors ? Op::kFloor : Op::kTrunc);
+  whole.scales = {std::abs(divisor)};
+  return difference(l, x, whole);
+}
+
+}  // namespace
+
 std::optional<Lowered> integer_function(IntegerLowering& l) {
   if (l.node().op == Op::kCast && l.is_real(0) &&
       (l.result_type().dtype == DType::kI32 || l.result_type().dtype == DType::kI64)) {
@@ -347,6 +365,10 @@ std::optional<Lowered> integer_function(IntegerLowering& l) {
     case Op::kTrunc:
     case Op::kRound:
       return in_whole_numbers(l, x, l.node().op);
+    case Op::kRemainder:
+    case Op::kFmod:
+      if (const std::optional<Real> made = remainder(l, x)) return *made;
+      return std::nullopt;
     case Op::kSign:
       return Real{l.bounded(x.id, x.range, {-1, 1}), {1.0}, 0, {-1, 1}};
     default:
