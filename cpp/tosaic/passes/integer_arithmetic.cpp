@@ -296,7 +296,7 @@ Lowered integer_div(IntegerLowering& l) {
     Term by = term_of(l, 1);
     for (double& x : by.numbers) x = 1 / x;
     require_finite(by);
-    const Real made = multiplied(l, l.real(0), by);
+    Real made = multiplied(l, l.real(0), by);
     if (rounding == DivRounding::kNone) return made;
     return in_whole_numbers(l, l.rescaled_to_one(made),
                             rounding == DivRounding::kFloor ? Op::kFloor : Op::kTrunc);

@@ -176,7 +176,7 @@ Real IntegerLowering::real_of(ValueId id) {
 
 // Integers of these parameters; nothing where zero points differ that are not known to fit.
 std::optional<Real> IntegerLowering::stored_as(ValueId id, const QParams& label) {
-  const Real real{id, label.scales, label.zero_points.front(), {label.qmin, label.qmax}, label.axis};
+  Real real{id, label.scales, label.zero_points.front(), {label.qmin, label.qmax}, label.axis};
   const auto differs = [&](std::int64_t zero_point) { return zero_point != real.zero_point; };
   if (std::none_of(label.zero_points.begin(), label.zero_points.end(), differs)) return real;
   const ConstantRef& known = out_.value(id).constant;

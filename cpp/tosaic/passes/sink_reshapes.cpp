@@ -185,7 +185,7 @@ class Sinking {
 
   ValueId in_longer_shape(const Node& node, ValueId operand, const Shape& shorter) {
     if (const Constant* constant = constant_of(graph_, operand)) {
-      if (constant->shape.size() == 0) return rewriter_.map(operand);
+      if (constant->shape.empty()) return rewriter_.map(operand);
       auto reshaped = std::make_shared<Constant>(*constant);
       reshaped->kind = ConstantKind::kFolded;
       reshaped->name = graph_.value(graph_.result(node)).name + "." + constant->name;
