@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from tosaic import _core
-from tosaic.dim_order import channels_last, is_same_order
+from tosaic.dim_order import channels_last, is_same_order, orders_of_formats
 
 __all__ = ["FORMS", "Form", "border_orders", "index_of"]
 
@@ -68,15 +68,12 @@ def _with_views_row_major(
         named = {i for i, port in enumerate(ports) if wanted is not None and _is_meant(port.shape)}
     out = list(orders or [None] * len(ports))
     for i, port in enumerate(ports):
-        if port.kind == "user" and i not in named and not _has_format(port.shape, port.dim_order):
+        has_format = any(
+            is_same_order(port.shape, order, port.dim_order) for order in orders_of_formats(len(port.shape))
+        )
+        if port.kind == "user" and i not in named and not has_format:
             out[i] = tuple(range(len(port.shape))), False
     return out
-
-
-def _has_format(shape: Sequence[int], order: Sequence[int]) -> bool:
-    rank = len(shape)
-    formats = [tuple(range(rank)), *([channels_last(rank)] if rank in (4, 5) else [])]
-    return any(is_same_order(shape, form, order) for form in formats)
 
 
 def _is_meant(shape: Sequence[int]) -> bool:

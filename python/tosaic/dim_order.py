@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["channels_last", "is_same_order", "telling"]
+__all__ = ["channels_last", "is_same_order", "orders_of_formats", "telling"]
 
 
 def channels_last(rank: int) -> tuple[int, ...]:
@@ -24,6 +24,11 @@ def channels_last(rank: int) -> tuple[int, ...]:
     if rank < 2:
         raise ValueError(f"an array of rank {rank} has no channels")
     return (0, *range(2, rank), 1)
+
+
+def orders_of_formats(rank: int) -> list[tuple[int, ...]]:
+    """The orders of the memory formats that tensors of this rank can have, row-major first."""
+    return [tuple(range(rank)), *([channels_last(rank)] if rank in (4, 5) else [])]
 
 
 def telling(shape: Sequence[Any], order: Sequence[int]) -> list[int]:

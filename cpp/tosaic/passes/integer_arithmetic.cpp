@@ -211,7 +211,7 @@ Masked without_infinity(Term term, double others) {
   for (const double x : out.term.numbers)
     if (std::isfinite(x)) out.finite = std::max(out.finite, others + std::abs(x * out.term.factor));
   for (double& x : out.term.numbers)
-    if (std::isinf(x) && x * out.term.factor < 0) {
+    if (is_minus_infinity(x * out.term.factor)) {
       x = -2 * (out.finite + hidden_below(out.finite)) / out.term.factor;
       out.hides = true;
     }
@@ -224,7 +224,7 @@ bool is_hiding(const Term& term) { return term.real && term.real->minus_infinity
 // Of nothing but 0 and minus infinity: what it is added to hides what it hid.
 bool is_mask(const Term& term) {
   return !term.real && std::all_of(term.numbers.begin(), term.numbers.end(),
-                                   [](double x) { return x == 0 || (std::isinf(x) && x < 0); });
+                                   [](double x) { return x == 0 || is_minus_infinity(x); });
 }
 
 Real added(IntegerLowering& l, const Term& first, const Term& second, bool subtracts) {
@@ -246,10 +246,6 @@ Real added(IntegerLowering& l, const Term& first, const Term& second, bool subtr
     out.minus_infinity = static_cast<std::int64_t>(-(finite + hidden_below(finite)) / unit);
   return out;
 }
-
-}  // namespace
-
-namespace {
 
 // Operand i is the floor of another, which nobody quantized.
 bool is_floor_of(const IntegerLowering& l, std::size_t i, std::size_t of) {
@@ -425,12 +421,12 @@ void bring_together(IntegerLowering& l, Term& hiding, Term& other) {
   x.range.low = std::max(x.range.low, least);
   const double number = static_cast<double>(least) * x.scale();
   for (double& y : other.numbers)
-    y = std::isinf(y) && y < 0 ? number : std::max(y, number + kBetween * x.scale());
+    y = is_minus_infinity(y) ? number : std::max(y, number + kBetween * x.scale());
 }
 
 // One minus infinity, compared with all others: those that stand for it.
 std::optional<ValueId> hidden(IntegerLowering& l, const Term& x, const Term& y) {
-  if (!is_hiding(x) || y.real || y.numbers.size() != 1 || !(std::isinf(y.numbers[0]) && y.numbers[0] < 0) ||
+  if (!is_hiding(x) || y.real || y.numbers.size() != 1 || !is_minus_infinity(y.numbers[0]) ||
       y.shape.size() > x.shape.size())
     return std::nullopt;
   const Real& real = *x.real;

@@ -335,10 +335,6 @@ Real matrix_product(IntegerLowering& l, const Real& a, const Real& b) {
   return sums;
 }
 
-}  // namespace
-
-namespace {
-
 // Of 16 bits, or of 8.
 std::vector<Real> parts_below(IntegerLowering& l, const Real& x, bool wide) {
   const DType dtype = l.type(x.id).dtype;

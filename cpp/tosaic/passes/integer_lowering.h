@@ -12,6 +12,7 @@
 // what then has no rule either stays an operator over floats between dequantize and quantize nodes.
 #pragma once
 
+#include <cmath>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -217,6 +218,7 @@ class IntegerLowering {
 [[nodiscard]] Real total(IntegerLowering& l, const Real& a, const Real& b);
 // In 8 bits, or in 16 where the target has them; what has more as two parts that add up to it.
 [[nodiscard]] std::vector<Real> narrow_parts(IntegerLowering& l, const Real& x);
+[[nodiscard]] inline bool is_minus_infinity(double x) { return std::isinf(x) && x < 0; }
 // How far what stands for minus infinity is below all finite numbers of this size: more than exp can tell,
 // and than rounding moves them.
 [[nodiscard]] double hidden_below(double size);

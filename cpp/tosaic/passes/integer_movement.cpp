@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "tosaic/ir/quantized_value.h"
 #include "tosaic/passes/integer_lowering.h"
@@ -18,10 +19,26 @@ bool is_moved(Op op, std::size_t i) {
   return i == 0;
 }
 
-bool hides(IntegerLowering& l, std::size_t i) {
-  const std::vector<double> numbers = l.numbers(i);
-  return std::any_of(numbers.begin(), numbers.end(), [](double x) { return std::isinf(x) && x < 0; });
-}
+// What the numbers of a constant are.
+struct Known {
+  double low = std::numeric_limits<double>::infinity(), high = -low;
+  double size = 0;  // the largest of the finite ones
+  bool has_finite = false;
+  bool hides = false;  // one is minus infinity
+  bool has_nan = false;
+
+  Known(const IntegerLowering& l, std::size_t operand) {
+    for (const double x : l.numbers(operand)) {
+      low = std::min(low, x);
+      high = std::max(high, x);
+      hides = hides || is_minus_infinity(x);
+      has_nan = has_nan || std::isnan(x);
+      if (!std::isfinite(x)) continue;
+      has_finite = true;
+      size = std::max(size, std::abs(x));
+    }
+  }
+};
 
 // The parameters that the operands are moved in: the result's, or those that all of them have, or i32 in a
 // unit for the largest.
@@ -34,8 +51,9 @@ QParams common_parameters(IntegerLowering& l, const std::vector<std::size_t>& nu
   for (const std::size_t i : numbers) {
     if (l.is_constant(i)) {
       equal = false;
-      hidden = hidden || hides(l, i);
-      for (const double x : l.numbers(i)) size = std::isfinite(x) ? std::max(size, std::abs(x)) : size;
+      const Known known(l, i);
+      hidden = hidden || known.hides;
+      size = std::max(size, known.size);
       continue;
     }
     const Real x = l.real_with_one_scale(i);
@@ -76,9 +94,8 @@ Moved in_parameters(IntegerLowering& l, const std::vector<std::size_t>& numbers,
     ValueRange range{to.qmin, to.qmax};
     if (l.is_constant(i)) {
       out.operands.push_back(l.quantized_constant(i, to));
-      const std::vector<double> known = l.numbers(i);
-      const auto [low, high] = std::minmax_element(known.begin(), known.end());
-      if (low != known.end() && !std::isnan(*low + *high)) range = range_in(to, *low, *high);
+      if (const Known known(l, i); !known.has_nan && known.low <= known.high)
+        range = range_in(to, known.low, known.high);
     } else {
       const Real x = l.real_with_one_scale(i);
       const ValueRange centred = x.centred();
@@ -156,10 +173,9 @@ std::optional<std::int64_t> hidden_in(IntegerLowering& l, const std::vector<std:
   bool others = false;
   for (const std::size_t i : numbers) {
     if (l.is_constant(i)) {
-      if (hides(l, i)) out = to.qmin / 2 - to.qmin / 4;
-      const std::vector<double> constants = l.numbers(i);
-      others = others ||
-               std::any_of(constants.begin(), constants.end(), [](double x) { return std::isfinite(x); });
+      const Known known_numbers(l, i);
+      if (known_numbers.hides) out = to.qmin / 2 - to.qmin / 4;
+      others = others || known_numbers.has_finite;
     } else if (const Real x = l.real_with_one_scale(i); x.minus_infinity && !known) {
       known = least_in_unit(x, to.scales.front());
     } else {

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from tosaic.dim_order import channels_last, is_same_order, telling
+from tosaic.dim_order import channels_last, is_same_order, orders_of_formats, telling
 
 __all__ = ["format_of", "laid", "lies", "order_name", "order_of_format", "put"]
 
@@ -26,9 +26,7 @@ def order_of_format(memory_format: Any, rank: int) -> tuple[int, ...] | None:
 
 def _formats(rank: int) -> Iterator[tuple[torch.memory_format, tuple[int, ...]]]:
     """Those that tensors of this rank can have, with their orders, row-major first."""
-    yield torch.contiguous_format, tuple(range(rank))
-    if rank in _CHANNELS_LAST:
-        yield _CHANNELS_LAST[rank], channels_last(rank)
+    yield from zip((torch.contiguous_format, _CHANNELS_LAST.get(rank)), orders_of_formats(rank), strict=False)
 
 
 def lies(shape: Sequence[Any], strides: Sequence[int], order: Sequence[int]) -> bool:
