@@ -16,7 +16,15 @@ from typing import Any
 from models.results import ROOT, cpu_name
 
 PAGE = ROOT / "docs" / "benchmarks.md"
-ORDER = ("lowering", "integer_lowering", "layout", "executor", "integer_executor", "import_time")
+ORDER = (
+    "lowering",
+    "integer_lowering",
+    "layout",
+    "executor",
+    "integer_executor",
+    "import_time",
+    "build_time",
+)
 
 _HEAD = """# Benchmarks
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from bench import executor, import_time, integer_executor, integer_lowering, layout, lowering
+from bench import build_time, executor, import_time, integer_executor, integer_lowering, layout, lowering
 
 pytestmark = [pytest.mark.bench, pytest.mark.filterwarnings("ignore")]
 
@@ -36,3 +36,8 @@ def test_int8_runs_fifty_times_as_fast_as_the_reference_model() -> None:
 def test_import_is_cheap() -> None:
     result = import_time.run()
     assert import_time.section(result).publish() == 0, result
+
+
+def test_the_extension_builds_in_ten_minutes_of_one_core() -> None:
+    result = build_time.run()
+    assert build_time.section(result).publish() == 0, result

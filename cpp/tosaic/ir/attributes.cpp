@@ -47,6 +47,26 @@ std::int64_t as_int(const Scalar& value) {
   return std::get<bool>(value) ? 1 : 0;
 }
 
+Attrs::Attrs() noexcept = default;
+Attrs::Attrs(const Attrs& other) = default;
+Attrs::Attrs(Attrs&& other) noexcept = default;
+Attrs& Attrs::operator=(const Attrs& other) { return *this = Attrs(other); }
+Attrs& Attrs::operator=(Attrs&& other) noexcept = default;
+Attrs::~Attrs() = default;
+
+template <class A>
+  requires(!std::is_base_of_v<AttrsVariant, A>)
+Attrs::Attrs(A fields) noexcept : AttrsVariant(std::in_place_type<A>, std::move(fields)) {}
+
+#define TOSAIC_INSTANTIATE(A) template Attrs::Attrs(A) noexcept;
+TOSAIC_INSTANTIATE(NoAttrs)
+TOSAIC_ATTRIBUTE_STRUCTS(TOSAIC_INSTANTIATE)
+#undef TOSAIC_INSTANTIATE
+
+bool operator==(const Attrs& a, const Attrs& b) {
+  return static_cast<const AttrsVariant&>(a) == static_cast<const AttrsVariant&>(b);
+}
+
 AttrsRef share(Attrs attrs) {
   static const AttrsRef kEmpty = std::make_shared<const Attrs>(NoAttrs{});
   if (std::holds_alternative<NoAttrs>(attrs)) return kEmpty;

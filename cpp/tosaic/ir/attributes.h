@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <variant>
 #include <vector>
 
@@ -634,18 +635,43 @@ struct TosaNameAttrs {
 #undef TOSAIC_FIELD
 #undef TOSAIC_FIELDS
 
-using Attrs =
-    std::variant<NoAttrs, ConvAttrs, PoolAttrs, ShapeAttrs, ResizeAttrs, ReduceAttrs, VarAttrs, ArgAttrs,
-                 AxisAttrs, AxisDtypeAttrs, BatchNormAttrs, NormAttrs, GroupNormAttrs, PermuteAttrs,
-                 SliceAttrs, SelectAttrs, SplitAttrs, AxesAttrs, PadAttrs, CastAttrs, CloneAttrs, AlphaAttrs,
-                 AddmmAttrs, DivAttrs, ClampAttrs, GeluAttrs, SlopeAttrs, SdpaAttrs, DiagonalAttrs,
-                 ArangeAttrs, FullAttrs, DiffAttrs, OpaqueAttrs, TosaConvAttrs, TosaTransposeConvAttrs,
-                 TosaAvgPoolAttrs, TosaMaxPoolAttrs, TosaZeroPointAttrs, TosaClampAttrs, TosaAxisNanAttrs,
-                 TosaNanAttrs, TosaMulAttrs, TosaShiftAttrs, TosaPadAttrs, TosaSliceAttrs, TosaResizeAttrs,
-                 EluAttrs, SoftplusAttrs, EpsAttrs, NanToNumAttrs, ValueAttrs, VectorNormAttrs, EinsumAttrs,
-                 GridSampleAttrs, AffineGridAttrs, IndexPutAttrs, FftAttrs, RecurrentAttrs, QuantizeAttrs,
-                 DequantizeAttrs, TosaFftAttrs, TosaRfftAttrs, TosaRescaleAttrs, TosaCustomAttrs,
-                 TosaVariableAttrs, TosaNameAttrs, TosaMatmulAttrs, IntegerConvAttrs, RescaleAttrs>;
+// Every attribute struct but NoAttrs.
+// clang-format off
+#define TOSAIC_ATTRIBUTE_STRUCTS(X)                                                               \
+  X(ConvAttrs) X(PoolAttrs) X(ShapeAttrs) X(ResizeAttrs) X(ReduceAttrs) X(VarAttrs) X(ArgAttrs)   \
+  X(AxisAttrs) X(AxisDtypeAttrs) X(BatchNormAttrs) X(NormAttrs) X(GroupNormAttrs) X(PermuteAttrs) \
+  X(SliceAttrs) X(SelectAttrs) X(SplitAttrs) X(AxesAttrs) X(PadAttrs) X(CastAttrs) X(CloneAttrs)  \
+  X(AlphaAttrs) X(AddmmAttrs) X(DivAttrs) X(ClampAttrs) X(GeluAttrs) X(SlopeAttrs) X(SdpaAttrs)   \
+  X(DiagonalAttrs) X(ArangeAttrs) X(FullAttrs) X(DiffAttrs) X(OpaqueAttrs) X(TosaConvAttrs)       \
+  X(TosaTransposeConvAttrs) X(TosaAvgPoolAttrs) X(TosaMaxPoolAttrs) X(TosaZeroPointAttrs)         \
+  X(TosaClampAttrs) X(TosaAxisNanAttrs) X(TosaNanAttrs) X(TosaMulAttrs) X(TosaShiftAttrs)         \
+  X(TosaPadAttrs) X(TosaSliceAttrs) X(TosaResizeAttrs) X(EluAttrs) X(SoftplusAttrs) X(EpsAttrs)   \
+  X(NanToNumAttrs) X(ValueAttrs) X(VectorNormAttrs) X(EinsumAttrs) X(GridSampleAttrs)             \
+  X(AffineGridAttrs) X(IndexPutAttrs) X(FftAttrs) X(RecurrentAttrs) X(QuantizeAttrs)              \
+  X(DequantizeAttrs) X(TosaFftAttrs) X(TosaRfftAttrs) X(TosaRescaleAttrs) X(TosaCustomAttrs)      \
+  X(TosaVariableAttrs) X(TosaNameAttrs) X(TosaMatmulAttrs) X(IntegerConvAttrs) X(RescaleAttrs)
+// clang-format on
+
+#define TOSAIC_NEXT_ALTERNATIVE(A) , A
+using AttrsVariant = std::variant<NoAttrs TOSAIC_ATTRIBUTE_STRUCTS(TOSAIC_NEXT_ALTERNATIVE)>;
+#undef TOSAIC_NEXT_ALTERNATIVE
+
+// The attributes of one node: any one of the structs, which std::get, std::get_if, std::holds_alternative and
+// std::visit take as the variant that it is. The constructors, the destructor and the comparison are compiled
+// once, in attributes.cpp: inlined, each file that makes a node would compile them for all the alternatives.
+class Attrs : public AttrsVariant {
+ public:
+  Attrs() noexcept;
+  Attrs(const Attrs& other);
+  Attrs(Attrs&& other) noexcept;
+  template <class A>
+    requires(!std::is_base_of_v<AttrsVariant, A>)
+  Attrs(A fields) noexcept;  // implicit: the struct of an operator is its attributes
+  Attrs& operator=(const Attrs& other);
+  Attrs& operator=(Attrs&& other) noexcept;
+  ~Attrs();
+  friend bool operator==(const Attrs& a, const Attrs& b);
+};
 
 // Attributes are immutable once on a node, so nodes and graph copies share them.
 using AttrsRef = std::shared_ptr<const Attrs>;

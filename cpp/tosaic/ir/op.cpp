@@ -57,9 +57,9 @@ constexpr OpInfo make(Op op, std::string_view name, std::string_view operands, i
 
 constexpr OpInfo kOps[] = {
 #define TOSAIC_OP(Name, text, AttrsT, operands, results, traits, int16) \
-  make(Op::Name, text, operands, results, traits, false, IndexOf<AttrsT, Attrs>::value, int16),
+  make(Op::Name, text, operands, results, traits, false, IndexOf<AttrsT, AttrsVariant>::value, int16),
 #define TOSAIC_TOSA_OP(Name, text, AttrsT, operands, results, traits) \
-  make(Op::Name, text, operands, results, traits, true, IndexOf<AttrsT, Attrs>::value, kNoInt16),
+  make(Op::Name, text, operands, results, traits, true, IndexOf<AttrsT, AttrsVariant>::value, kNoInt16),
 #include "tosaic/ir/ops.def"
 };
 
