@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tosaic.program import CheckResult, Lowered, Port, Problem, Program
     from tosaic.report import Report
     from tosaic.tosa_file import load_tosa
+    from tosaic.writing import WriteError
 
 _HOME = {
     "check": "api",
@@ -48,6 +49,7 @@ _HOME = {
     "CompareRow": "comparison",
     "Metrics": "comparison",
     "Report": "report",
+    "WriteError": "writing",
     "Graph": "_core",
     "Node": "_core",
     "Value": "_core",
@@ -102,6 +104,7 @@ __all__ = [
     "SpecViolation",
     "QuantMismatch",
     "LayoutMismatch",
+    "WriteError",
     "InternalError",
     "__version__",
 ]

@@ -22,6 +22,7 @@ import numpy as np
 
 from tosaic import _core
 from tosaic.program import Program
+from tosaic.writing import whole_file
 
 if TYPE_CHECKING:
     import os
@@ -43,7 +44,7 @@ _Key = tuple[str, str, tuple[int, ...], int]
 def save(program: Program, path: str | os.PathLike[str]) -> None:
     """Writes `program`; see `tosaic.Program.save`."""
     weights: list[dict[str, Any]] = []
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+    with whole_file(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         for key, constant in _numbered(program.graph):
             name, dtype, shape, occurrence = key
             member = f"weights/{len(weights)}.npy"

@@ -7,6 +7,7 @@ core.
 from __future__ import annotations
 
 import argparse
+import io
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -123,20 +124,22 @@ def _run(args: argparse.Namespace) -> int:
     from tosaic.api import open_program
     from tosaic.report import Report, Section, Table
     from tosaic.samples import read_samples
+    from tosaic.writing import write_bytes
 
     program = open_program(args.file, bind=_bindings(args.bind))
     (sample,) = read_samples(args.input, program)
     outputs = program.flat_outputs(program.run(*sample.args, **sample.kwargs))
     rows = tuple((path, str(array.dtype), str(list(array.shape))) for path, array in outputs.items())
+    contents = io.BytesIO()  # numpy leaves its zip file open where the disk is full
     if Path(args.output).suffix == ".npy":
         if len(outputs) != 1:
             return _fail(
                 f"an .npy file holds one array, and there are {len(outputs)} outputs: write an .npz", USAGE
             )
-        np.save(args.output, next(iter(outputs.values())))
+        np.save(contents, next(iter(outputs.values())))
     else:
-        with Path(args.output).open("wb") as file:
-            np.savez(file, **outputs)
+        np.savez(contents, **outputs)
+    write_bytes(args.output, contents.getbuffer())
     data = {"output": args.output, "arrays": {row[0]: {"dtype": row[1], "shape": row[2]} for row in rows}}
     section = Section("", Table(("output", "dtype", "shape"), rows))
     _show(Report(f"wrote {args.output}", sections=(section,), data=data), args)

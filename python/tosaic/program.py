@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tosaic import _core
 from tosaic.arrays import as_array
+from tosaic.writing import make_folder, write_bytes, write_text
 
 if TYPE_CHECKING:
     import os
@@ -442,7 +442,7 @@ class Lowered(_Runnable):
 
     def save(self, path: str | os.PathLike[str], *, locations: bool = True) -> int:
         """Writes the ``.tosa`` file; returns its size in bytes."""
-        return Path(path).write_bytes(self.to_bytes(locations=locations))
+        return write_bytes(path, self.to_bytes(locations=locations))
 
     def report(self) -> Report:
         """Border, operators, memory and time."""
@@ -500,13 +500,12 @@ class CheckResult:
 
 def dump_to(folder: str | os.PathLike[str]) -> Callable[[str, _core.Graph], None]:
     """A callback that writes each changed graph as ``NN-<pass>.txt``."""
-    target = Path(folder)
-    target.mkdir(parents=True, exist_ok=True)
+    target = make_folder(folder)
     count = 0
 
     def write(name: str, graph: _core.Graph) -> None:
         nonlocal count
-        (target / f"{count:02d}-{name}.txt").write_text(graph.text(), encoding="utf-8")
+        write_text(target / f"{count:02d}-{name}.txt", graph.text())
         count += 1
 
     return write
