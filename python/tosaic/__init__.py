@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from tosaic.api import check, compare, from_exported, from_graph, lower
     from tosaic.archive import load
     from tosaic.comparison import CompareRow, Comparison, Metrics
-    from tosaic.program import CheckResult, Lowered, Port, Problem, Program
+    from tosaic.program import CheckResult, Lowered, Port, PortTensor, Problem, Program
+    from tosaic.quantization import QParams
     from tosaic.report import Report
     from tosaic.tosa_file import load_tosa
     from tosaic.writing import WriteError
@@ -45,6 +46,8 @@ _HOME = {
     "CheckResult": "program",
     "Problem": "program",
     "Port": "program",
+    "PortTensor": "program",
+    "QParams": "quantization",
     "Comparison": "comparison",
     "CompareRow": "comparison",
     "Metrics": "comparison",
@@ -90,6 +93,8 @@ __all__ = [
     "CheckResult",
     "Problem",
     "Port",
+    "PortTensor",
+    "QParams",
     "Comparison",
     "CompareRow",
     "Metrics",

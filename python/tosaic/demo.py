@@ -17,6 +17,7 @@ import numpy as np
 from tosaic import _core
 from tosaic.api import from_exported, lower
 from tosaic.comparison import Metrics
+from tosaic.options import checked
 from tosaic.reference_model import run_reference_model
 from tosaic.writing import make_folder
 
@@ -85,6 +86,7 @@ class DemoResult:
         return describe_demo(self)
 
 
+@checked
 def run_demo(out: str | os.PathLike[str] = "tosaic-demo") -> DemoResult:
     """Trains, exports, lowers and checks; leaves ``digits.tosa`` and the report (HTML, JSON) in `out`.
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tosaic import _core
+from tosaic.options import checked
 
 if TYPE_CHECKING:
     from tosaic.program import Lowered
@@ -64,6 +65,7 @@ class ReferenceRun:
         return self.status == "VALID"
 
 
+@checked
 def run_reference_model(lowered: Lowered, *args: Any, level: str = "EIGHTK", **kwargs: Any) -> ReferenceRun:
     """Runs the bytes of a lowered program on the TOSA reference model.
 

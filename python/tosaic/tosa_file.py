@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tosaic import _core
+from tosaic.options import checked
 from tosaic.program import Program
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["load_tosa"]
 
 
+@checked
 def load_tosa(path: str | os.PathLike[str]) -> Program:
     """Reads a ``.tosa`` file into a program at stage ``tosa``.
 

@@ -13,6 +13,7 @@ from tosaic.border_orders import Form
 from tosaic.fx.applied import AppliedLayout, Conversion, Convert, Unmet
 from tosaic.fx.signature import Signature, Tree
 from tosaic.layout import Objective
+from tosaic.options import checked
 
 if TYPE_CHECKING:
     from tosaic.fx.importer import Imported
@@ -29,6 +30,7 @@ __all__ = [
 ]
 
 
+@checked
 def from_exported(ep: Any, *, bind: Any = None, method: str = "forward") -> Imported:
     """Read an exported program, one FX call to one node, at stage ``exported``.
 
@@ -59,6 +61,7 @@ def from_exported(ep: Any, *, bind: Any = None, method: str = "forward") -> Impo
     return import_program(ep, bind=bind, method=method)
 
 
+@checked
 def apply_layout(
     ep: Any,
     *,

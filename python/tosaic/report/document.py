@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tosaic.options import checked
 from tosaic.writing import write_text
 
 if TYPE_CHECKING:
@@ -105,6 +106,7 @@ class Report:
 
         return to_json(self.data)
 
+    @checked
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes ``.html``, ``.json`` or, with any other suffix, the full text."""
         file = Path(path)
