@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from tosaic import _core
 from tosaic.border_orders import Form, border_orders
 from tosaic.layout import objective_of
-from tosaic.options import IO_DTYPES, checked, is_mapping
+from tosaic.options import IO_DTYPES, checked, file_name, file_path, is_mapping
 from tosaic.program import CheckResult, Lowered, Problem, Program, dump_to
 
 if TYPE_CHECKING:
@@ -276,7 +276,7 @@ def program_of(source: Any, *, bind: Any = None) -> Program:
     if isinstance(source, _core.Graph):
         return Program(source)
     if isinstance(source, str | os.PathLike):
-        return _open(Path(source), bind)
+        return _open(source, bind)
     return from_exported(source, bind=bind)
 
 
@@ -312,13 +312,14 @@ def open_program(path: str | os.PathLike[str], *, bind: Any = None) -> Program:
         The file is none of these, or damaged, or has no dimensions that `bind` could give sizes.
     """
     require_use("open", bind, path)
-    return _open(Path(path), bind)
+    return _open(path, bind)
 
 
-def _open(file: Path, bind: Any) -> Program:
+def _open(path: str | os.PathLike[str], bind: Any) -> Program:
     from tosaic.archive import is_archive, load
     from tosaic.tosa_file import load_tosa
 
+    file = file_path("open", path)
     if file.suffix == ".pt2":
         return from_exported(load_exported(file), bind=bind)
     if file.suffix == ".tosa":
@@ -331,7 +332,7 @@ def _open(file: Path, bind: Any) -> Program:
         raise _core.make_error(
             _core.InvalidGraph,
             where="open",
-            what=f"'{file.name}' is not a program",
+            what=f"'{file_name(file)}' is not a program",
             expected="a .pt2 or .tosa file, graph text, or an archive written by Program.save",
             got="other bytes",
         ) from error

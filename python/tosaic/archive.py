@@ -15,13 +15,12 @@ import io
 import json
 import zipfile
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from tosaic import _core
-from tosaic.options import checked
+from tosaic.options import checked, file_name, file_path
 from tosaic.program import Program
 from tosaic.writing import whole_file
 
@@ -93,7 +92,8 @@ def load(path: str | os.PathLike[str]) -> Program:
     InvalidGraph
         Not such a file, damaged, or of another version.
     """
-    name = Path(path).name
+    file = file_path("load", path)
+    name = file_name(file)
     try:
         with zipfile.ZipFile(path) as archive:
             manifest = json.loads(archive.read(_MANIFEST))

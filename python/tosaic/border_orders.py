@@ -94,6 +94,7 @@ def _by_index(
 ) -> list[_Order | None]:
     shapes = [tuple(port.shape) for port in ports]
     if not isinstance(wanted, Mapping):
+        _require_form(side, wanted)
         return [
             _order(wanted, shape, f"all {side}") if _is_meant(shape) and not grid else None
             for shape, grid in zip(shapes, is_grid, strict=True)
@@ -117,6 +118,20 @@ def _by_index(
                 got=repr(form),
             )
     return out
+
+
+def _require_form(side: str, wanted: Any) -> None:
+    """Refuses what is no order of anything, though no tensor may be meant."""
+    if not isinstance(wanted, str) and hasattr(wanted, "__len__"):
+        _order(wanted, (1,) * len(wanted), f"all {side}")
+        if not 3 <= len(wanted) <= 5:
+            raise _refusal(
+                f"the order of all {side} is none of their axes",
+                "3 to 5 axes, which tensors have that are meant by no name",
+                shown(wanted),
+            )
+    else:
+        _order(wanted, (1, 1, 1), f"all {side}")
 
 
 def index_of(side: str, ports: Sequence[Any], key: str | int) -> int:

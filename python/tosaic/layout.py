@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from tosaic.dim_order import channels_last, is_same_order
-from tosaic.options import checked
+from tosaic.options import checked, is_one_of, shown
 
 if TYPE_CHECKING:
     from tosaic import _core
@@ -112,9 +112,27 @@ class OwnCost:
 
 
 def objective_of(objective: Objective | OwnCost) -> Objective | OwnCost:
-    """The objective as the core takes it: a function is checked and remembers its answers."""
-    if callable(objective) and not isinstance(objective, OwnCost):
+    """The objective as the core takes it: a function is checked and remembers its answers.
+
+    Raises
+    ------
+    InvalidGraph
+        No such objective.
+    """
+    if isinstance(objective, OwnCost):
+        return objective
+    if callable(objective):
         return OwnCost(objective)
+    if not is_one_of(objective, ("bytes", "count")):
+        from tosaic import _core
+
+        raise _core.make_error(
+            _core.InvalidGraph,
+            where="layout",
+            what="unknown objective",
+            expected="'bytes', 'count' or a function that gives the cost of a transpose",
+            got=shown(objective),
+        )
     return objective
 
 

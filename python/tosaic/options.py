@@ -13,16 +13,28 @@ import math
 import numbers
 import operator
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
 from tosaic import _core
 
-__all__ = ["OPTIONS", "Option", "checked", "is_mapping", "refusal", "shown", "whole_number"]
+__all__ = [
+    "OPTIONS",
+    "Option",
+    "checked",
+    "file_name",
+    "file_path",
+    "is_mapping",
+    "is_one_of",
+    "refusal",
+    "shown",
+    "whole_number",
+]
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -79,6 +91,40 @@ def whole_number(value: Any) -> int:
     return operator.index(value)
 
 
+def is_one_of(value: Any, choices: Sequence[str]) -> bool:
+    """Whether a value, of whatever type, is one of some strings."""
+    return isinstance(value, str) and value in choices
+
+
+def file_path(where: str, path: Any) -> Path:
+    """The path of a file to read.
+
+    Raises
+    ------
+    InvalidGraph
+        It is no path, or that of a folder.
+    """
+    option = OPTIONS["path"]
+    try:
+        file = Path(option.accept(path))
+    except (TypeError, ValueError) as error:
+        raise refusal(where, "path", option.expected, path) from error
+    if file.is_dir():
+        raise _core.make_error(
+            _core.InvalidGraph,
+            where=where,
+            what=f"'{file_name(file)}' is a folder",
+            expected="the path of a file",
+        )
+    return file
+
+
+def file_name(path: str | os.PathLike[str]) -> str:
+    """The name of a file as messages have it: bytes that are no UTF-8 as escapes."""
+    name = Path(path).name or os.fspath(path)
+    return name.encode("utf-8", "backslashreplace").decode()
+
+
 def is_mapping(value: Any) -> bool:
     """Whether a value gives entries by key, as a dict does."""
     return isinstance(value, Mapping)
@@ -126,7 +172,7 @@ def _text(value: Any) -> str:
 
 def _path(value: Any) -> str:
     path = os.fspath(value)
-    if not isinstance(path, str) or not path or "\0" in path:
+    if not isinstance(path, str) or not path or b"\0" in os.fsencode(path):
         raise TypeError("not a path")
     return path
 
@@ -152,9 +198,9 @@ def _count(value: Any) -> int:
 
 def _one_of(*choices: str) -> Option:
     def accept(value: Any) -> str:
-        if not isinstance(value, str) or value not in choices:
+        if not is_one_of(value, choices):
             raise ValueError("no such choice")
-        return value
+        return str(value)
 
     return Option(_listed(choices), accept)
 
@@ -174,7 +220,7 @@ def _io(value: Any) -> dict[str, str]:
         raise TypeError("no mapping")
     entries: dict[Any, Any] = dict(value)
     for side, dtype in entries.items():
-        if side not in ("inputs", "outputs") or not isinstance(dtype, str) or dtype not in IO_DTYPES:
+        if not is_one_of(side, ("inputs", "outputs")) or not is_one_of(dtype, tuple(IO_DTYPES)):
             raise ValueError("no such entry")
     return entries
 
@@ -183,6 +229,28 @@ def _graph(value: Any) -> _core.Graph:
     if not isinstance(value, _core.Graph):
         raise TypeError("not a graph")
     return value
+
+
+def _signature(value: Any) -> Any:
+    from tosaic.fx.signature import Signature
+
+    if value is not None and not isinstance(value, Signature):
+        raise TypeError("not a signature")
+    return value
+
+
+def _diagnostics(value: Any) -> Any:
+    from tosaic.fx.diagnostics import Diagnostic
+
+    if not isinstance(value, tuple | list) or not all(isinstance(item, Diagnostic) for item in value):
+        raise TypeError("no diagnostics")
+    return tuple(value)
+
+
+def _flags(value: Any) -> list[bool]:
+    if not isinstance(value, tuple | list):
+        raise TypeError("no sequence")
+    return [_flag(item) for item in value]
 
 
 IO_DTYPES = {"float32": "f32", "int8": "i8", "int16": "i16", "int32": "i32"}
@@ -194,8 +262,10 @@ _NUMBER = Option("a number", _number)
 
 OPTIONS: dict[str, Option] = {
     "count": Option("a whole number, 0 or more", _count),
+    "diagnostics": Option("a sequence of tosaic.fx.diagnostics.Diagnostic", _diagnostics),
     "dump": _or_none(Option("the path of a folder", _path)),
     "graph": Option("a tosaic.Graph", _graph),
+    "grids": Option("a sequence of True and False", _flags),
     "io": _or_none(
         Option(
             "entries 'inputs' and 'outputs', each one of " + _listed(tuple(IO_DTYPES)) + ", as in "
@@ -212,6 +282,7 @@ OPTIONS: dict[str, Option] = {
     "nodes": _FLAG,
     "out": _PATH,
     "path": _PATH,
+    "signature": Option("a tosaic.fx.Signature, or None", _signature),
     "sqnr_db": _or_none(_NUMBER),
     "stage": Option("the name of a stage", _text),
     "target": Option("a string such as 'TOSA-1.0+INT'", _text),

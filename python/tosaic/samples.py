@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tosaic import _core
-from tosaic.options import shown
+from tosaic.options import file_name, file_path, shown
 from tosaic.port_names import by_position
 
 if TYPE_CHECKING:
@@ -67,9 +67,10 @@ def read_samples(samples: Any, program: Program) -> list[Sample]:
 
 def load_arrays(path: str | os.PathLike[str]) -> Any:
     """What a ``.npy`` (an array) or ``.npz`` file (a dict, or a tuple if saved without names) holds."""
-    name = str(path)
+    file = file_path("samples", path)
+    name = str(file.parent / file_name(file))
     try:
-        loaded = np.load(path, allow_pickle=False)
+        loaded = np.load(file, allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         raise _core.make_error(
             _core.InvalidGraph,

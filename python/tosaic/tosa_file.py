@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tosaic import _core
-from tosaic.options import checked
+from tosaic.options import checked, file_path
 from tosaic.program import Program
 
 if TYPE_CHECKING:
@@ -29,4 +28,4 @@ def load_tosa(path: str | os.PathLike[str]) -> Program:
     UnsupportedOp
         An operator outside TOSA 1.0, or constant operands that the program computes.
     """
-    return Program(_core.deserialize(Path(path).read_bytes()))
+    return Program(_core.deserialize(file_path("load", path).read_bytes()))

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from tosaic import _core
+from tosaic.options import file_name
 
 __all__ = ["WriteError", "make_folder", "whole_file", "write_bytes", "write_text"]
 
@@ -36,7 +37,7 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
         The folder is missing, `path` is a folder, writing is not allowed, or the disk is full.
     """
     place = Path(os.path.realpath(path))
-    name = Path(path).name or str(path)
+    name = file_name(path)
     mode = _check_place(place, name)
     if mode is not None and not stat.S_ISREG(mode):
         contents = io.BytesIO()  # what cannot be sought in takes them in one piece

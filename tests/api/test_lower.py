@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import resource
 
 import numpy as np
 import pytest
+import torch
 import tosaic
 from tosaic.reference_model import run_reference_model
 
@@ -140,3 +142,28 @@ def test_check_reports_an_unbound_dimension(dynamic) -> None:
     assert problem.what == "symbolic dimensions are not bound"
     assert problem.got.startswith("axis 0 of input 'input'")
     assert tosaic.check(dynamic, bind={"input": {0: 2}})
+
+
+def test_printing_does_not_make_the_file(case, monkeypatch) -> None:
+    size = len(case.lowered.to_bytes())
+    assert case.lowered.file_size() == size
+    assert case.lowered.file_size(locations=False) == len(case.lowered.to_bytes(locations=False)) < size
+
+    def refuse(*args: object, **kwargs: object) -> None:
+        raise AssertionError("the file is made")
+
+    monkeypatch.setattr("tosaic._core.serialize", refuse)
+    assert "file        " in str(case.lowered)
+    assert json.loads(case.lowered.report().json)["file_bytes"] == size
+
+
+def test_printing_copies_no_weights() -> None:
+    model = torch.nn.Linear(4096, 2048)
+    lowered = tosaic.lower(torch.export.export(model, (torch.ones(1, 4096),)))
+    weights = 4096 * 2048 * 4
+    lowered.session  # noqa: B018  what a run needs is not counted
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert str(lowered)
+    assert lowered.file_size() > weights
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert grown * 1024 < weights / 2

@@ -49,7 +49,7 @@ from tosaic.fx.shapes import contiguous_strides, dim_order_of
 from tosaic.fx.targets import default_of, row_for
 from tosaic.fx.value import Ref
 from tosaic.layout import Objective, objective_of, read_plan
-from tosaic.options import shown
+from tosaic.options import is_one_of, shown
 
 __all__ = ["apply_program_layout"]
 
@@ -69,7 +69,7 @@ def apply_program_layout(
     bind: Any,
 ) -> AppliedLayout:
     """See `tosaic.fx.apply_layout`."""
-    if str(mode) not in ("annotate", "convert"):
+    if not is_one_of(mode, ("annotate", "convert")):
         raise _core.make_error(
             _core.InvalidGraph,
             where=_WHERE,
