@@ -42,7 +42,8 @@ def from_exported(ep: Any, *, bind: Any = None, method: str = "forward") -> Prog
     ep : torch.export.ExportedProgram
         Decomposed or not, strict or not, training or inference form, ExecuTorch edge dialect or plain ATen.
     bind : mapping or example inputs, optional
-        Sizes of symbolic dimensions: ``{"x": {0: 1}}`` by input name (or index) and axis, or example inputs.
+        Sizes of symbolic dimensions: ``{"x": {0: 1}}`` by input (path, name, index) and axis, or example
+        inputs.
     method : str
         Name of the graph.
 
