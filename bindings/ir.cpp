@@ -202,6 +202,15 @@ std::shared_ptr<Constant> make_python_constant(std::string name, const std::stri
   return constant;
 }
 
+constexpr const char* kReduceGraph = "reduce_graph";
+constexpr const char* kReduceConstant = "reduce_constant";
+
+// What pickle and copy keep of an object, as tosaic.pickling says it.
+template <const char* const* Function>
+py::object reduced_by(const py::object& self) {
+  return py::module_::import("tosaic.pickling").attr(*Function)(self);
+}
+
 void bind_constant(py::module_& m) {
   py::class_<Constant, std::shared_ptr<Constant>>(m, "Constant",
                                                   "A named immutable tensor, dense and row-major.")
@@ -224,6 +233,7 @@ void bind_constant(py::module_& m) {
           "array", [](const std::shared_ptr<Constant>& c) { return array_of(c); },
           "The elements as a read-only array, not copied. Raises InvalidGraph when changed by their owner "
           "since import.")
+      .def("__reduce__", &reduced_by<&kReduceConstant>, "By value: the elements, whoever owns them.")
       .def("__repr__", [](const Constant& c) {
         return "<Constant '" + c.name + "' " + std::string(to_string(c.dtype)) + to_string(c.shape) + ">";
       });
@@ -422,6 +432,7 @@ void bind_graph(py::module_& m) {
       .def(
           "verify", [](const Graph& g) { verify(g); },
           "Raises InvalidGraph if the graph breaks a rule of its stage.")
+      .def("__reduce__", &reduced_by<&kReduceGraph>, "By value: the text, and the constants it refers to.")
       .def("__len__", [](const Graph& g) { return g.nodes().size(); })
       .def("__repr__", &graph_repr);
 }

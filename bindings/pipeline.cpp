@@ -120,13 +120,20 @@ py::list list_passes() {
   return out;
 }
 
+// The file with its constants left where the graph has them.
+tosa::FileImage lay_out(const SharedGraph& graph, bool locations, const std::optional<std::string>& target) {
+  const py::gil_scoped_release release;
+  const std::shared_ptr<const Graph> written = target ? pipeline::file_graph(graph, *target) : graph;
+  return tosa::lay_out(*written, {.locations = locations});
+}
+
+std::size_t serialized_size(const SharedGraph& graph, bool locations,
+                            const std::optional<std::string>& target) {
+  return lay_out(graph, locations, target).size();
+}
+
 py::bytes serialize(const SharedGraph& graph, bool locations, const std::optional<std::string>& target) {
-  tosa::FileImage image;
-  {
-    const py::gil_scoped_release release;
-    const std::shared_ptr<const Graph> written = target ? pipeline::file_graph(graph, *target) : graph;
-    image = tosa::lay_out(*written, {.locations = locations});
-  }
+  const tosa::FileImage image = lay_out(graph, locations, target);
   py::bytes file = py::reinterpret_steal<py::bytes>(
       PyBytes_FromStringAndSize(nullptr, static_cast<py::ssize_t>(image.size())));
   if (!file) throw py::error_already_set();
@@ -265,6 +272,9 @@ void bind_pipeline(py::module_& m) {
       "serialize", &serialize, py::arg("graph").none(false), py::kw_only(), py::arg("locations") = true,
       py::arg("target") = py::none(),
       "The bytes of a .tosa file. State becomes variables where `target` has them, else inputs and outputs.");
+  m.def("serialized_size", &serialized_size, py::arg("graph").none(false), py::kw_only(),
+        py::arg("locations") = true, py::arg("target") = py::none(),
+        "How many bytes serialize would return; none of the large constants is copied.");
   m.def("deserialize", &deserialize, py::arg("data"), "A graph from the bytes of a .tosa file.");
 }
 

@@ -3,17 +3,24 @@
     python docs/generate.py
 
 The README's output block comes from running the example above it, the list of operators from the operator
-table, and docs/operators.md from `tosaic ops --markdown`.
+table, docs/operators.md from `tosaic ops --markdown`, and docs/api.md from the docstrings of what the public
+modules list.
 """
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import os
 import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLE = re.compile(r"```python\n(?P<code>.*?)```\n\n```text\n(?P<output>.*?)```\n", re.DOTALL)
@@ -48,6 +55,116 @@ def operators_list() -> str:
     return operators_summary(_core.ops())
 
 
+# ---- docs/api.md ----
+
+API_MODULES = (
+    "tosaic",
+    "tosaic.fx",
+    "tosaic.layout",
+    "tosaic.reference_model",
+    "tosaic.testing",
+    "tosaic.demo",
+    "tosaic.executorch",
+)
+_INTRODUCTION = """# API
+
+Generated from the docstrings by `docs/generate.py`. An option of a wrong type or value is refused with
+`tosaic.InvalidGraph`; every error of tosaic is a `tosaic.Error`.
+"""
+
+
+def api_page() -> str:
+    """All that the public modules list, with its docstrings."""
+    lines = [_INTRODUCTION]
+    for name in API_MODULES:
+        module = importlib.import_module(name)
+        lines += [f"## {name}", "", _paragraphs(inspect.getdoc(module) or "").partition("\n\n")[0], ""]
+        for public in module.__all__:
+            lines += _entry(module, public)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _entry(module: ModuleType, name: str) -> Iterator[str]:
+    found = getattr(module, name)
+    if not (inspect.isclass(found) or inspect.isroutine(found)):
+        return  # a number, or a name for a type
+    call = _call(found) if inspect.isroutine(found) else ""
+    yield from (f"### `{module.__name__}.{name}{call}`", "", _paragraphs(documented(found)), "")
+    if inspect.isclass(found):
+        members = dict(_members(found))
+        yield from ["**Properties and methods**", ""] if members else []
+        yield from (f"- {text}" for text in members.values())
+        yield from [""] if members else []
+
+
+def _members(found: type) -> Iterator[tuple[str, str]]:
+    """Properties and methods, inherited ones of ours too, each with the first line of its docstring."""
+    for owner in (found, *(base for base in found.__mro__[1:] if base.__module__.startswith("tosaic"))):
+        if issubclass(owner, BaseException):
+            return
+        for name, member in vars(owner).items():
+            function = member.__func__ if isinstance(member, staticmethod | classmethod) else member
+            is_property = isinstance(member, property | cached_property)
+            is_method = inspect.isroutine(function) and not is_property
+            if name.startswith("_") or not (is_method or is_property):
+                continue
+            first = " ".join(_paragraphs(documented(function)).partition("\n\n")[0].split())
+            yield name, f"`{name}{_call(function) if is_method else ''}`" + (f": {first}" if first else "")
+
+
+def documented(found: Any) -> str:
+    """The docstring, without the line of types that pybind11 puts in front."""
+    text = inspect.getdoc(found) or ""
+    first, _, rest = text.partition("\n")
+    return rest.strip() if re.match(r"\w+\(.*\) -> ", first) else text
+
+
+def _call(function: Any) -> str:
+    """Names and defaults of the parameters; types stand in the docstring."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except ValueError:
+        return "(...)"
+    parts, is_open = [], True
+    for p in parameters:
+        if p.name in ("self", "cls"):
+            continue
+        if p.kind is p.KEYWORD_ONLY and is_open:
+            parts.append("*")
+        is_open = is_open and p.kind not in (p.KEYWORD_ONLY, p.VAR_POSITIONAL)
+        mark = {p.VAR_POSITIONAL: "*", p.VAR_KEYWORD: "**"}.get(p.kind, "")
+        parts.append(mark + p.name + ("" if p.default is p.empty else f"={p.default!r}"))
+    return f"({', '.join(parts)})"
+
+
+def _paragraphs(text: str) -> str:
+    """A NumPy docstring as Markdown: sections in bold, entries as a list, examples as they are."""
+    out: list[str] = []
+    lines = text.replace("``", "`").splitlines()
+    section = ""
+    for at, line in enumerate(lines):
+        if set(line) == {"-"}:
+            continue
+        if at + 1 < len(lines) and lines[at + 1] and set(lines[at + 1]) == {"-"}:
+            if section == "Examples":
+                out.append("```")
+            section = line
+            out += [f"**{line}**", ""]
+            out += ["```pycon"] if section == "Examples" else []
+        elif section in ("", "Examples", "Notes"):
+            out.append(line)
+        elif line.startswith(" "):
+            out[-1] += (": " if out[-1].startswith("- ") and ": " not in out[-1] else " ") + line.strip()
+        elif line:
+            name, _, kind = line.partition(" : ")
+            out.append(f"- `{name}`" + (f" ({kind})" if kind else ""))
+        else:
+            out.append(line)
+    while out and not out[-1]:
+        out.pop()
+    return "\n".join([*out, *(["```"] if section == "Examples" else [])])
+
+
 def main() -> None:
     readme = ROOT / "README.md"
     text = readme.read_text()
@@ -58,6 +175,7 @@ def main() -> None:
     text = LIST.sub(lambda match: f"{match[1]}\n{operators_list()}\n\n{match[3]}", text)
     readme.write_text(text)
     (ROOT / "docs" / "operators.md").write_text(operators_page())
+    (ROOT / "docs" / "api.md").write_text(api_page())
 
 
 if __name__ == "__main__":

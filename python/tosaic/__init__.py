@@ -27,9 +27,11 @@ if TYPE_CHECKING:
     from tosaic.api import check, compare, from_exported, from_graph, lower
     from tosaic.archive import load
     from tosaic.comparison import CompareRow, Comparison, Metrics
-    from tosaic.program import CheckResult, Lowered, Port, Problem, Program
+    from tosaic.program import CheckResult, Lowered, Port, PortTensor, Problem, Program
+    from tosaic.quantization import QParams
     from tosaic.report import Report
     from tosaic.tosa_file import load_tosa
+    from tosaic.writing import WriteError
 
 _HOME = {
     "check": "api",
@@ -44,10 +46,13 @@ _HOME = {
     "CheckResult": "program",
     "Problem": "program",
     "Port": "program",
+    "PortTensor": "program",
+    "QParams": "quantization",
     "Comparison": "comparison",
     "CompareRow": "comparison",
     "Metrics": "comparison",
     "Report": "report",
+    "WriteError": "writing",
     "Graph": "_core",
     "Node": "_core",
     "Value": "_core",
@@ -88,6 +93,8 @@ __all__ = [
     "CheckResult",
     "Problem",
     "Port",
+    "PortTensor",
+    "QParams",
     "Comparison",
     "CompareRow",
     "Metrics",
@@ -102,6 +109,7 @@ __all__ = [
     "SpecViolation",
     "QuantMismatch",
     "LayoutMismatch",
+    "WriteError",
     "InternalError",
     "__version__",
 ]

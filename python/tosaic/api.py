@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -9,20 +10,30 @@ from typing import TYPE_CHECKING, Any, Literal
 from tosaic import _core
 from tosaic.border_orders import Form, border_orders
 from tosaic.layout import objective_of
+from tosaic.options import IO_DTYPES, checked, file_name, file_path, is_mapping
 from tosaic.program import CheckResult, Lowered, Problem, Program, dump_to
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Mapping
 
     from tosaic.comparison import Comparison
     from tosaic.layout import Objective
 
-__all__ = ["check", "compare", "from_exported", "from_graph", "lower", "open_program", "program_of"]
+__all__ = [
+    "check",
+    "compare",
+    "from_exported",
+    "from_graph",
+    "lower",
+    "open_program",
+    "program_of",
+    "require_use",
+]
 
 DEFAULT_TARGET = "TOSA-1.0+FP"
 
 
+@checked
 def from_exported(ep: Any, *, bind: Any = None, method: str = "forward") -> Program:
     """Reads what `torch.export` produced.
 
@@ -31,7 +42,8 @@ def from_exported(ep: Any, *, bind: Any = None, method: str = "forward") -> Prog
     ep : torch.export.ExportedProgram
         Decomposed or not, strict or not, training or inference form, ExecuTorch edge dialect or plain ATen.
     bind : mapping or example inputs, optional
-        Sizes of symbolic dimensions: ``{"x": {0: 1}}`` by input name (or index) and axis, or example inputs.
+        Sizes of symbolic dimensions: ``{"x": {0: 1}}`` by input (path, name, index) and axis, or example
+        inputs.
     method : str
         Name of the graph.
 
@@ -57,11 +69,13 @@ def from_exported(ep: Any, *, bind: Any = None, method: str = "forward") -> Prog
     return Program(imported.graph, imported.signature, diagnostics=tuple(imported.diagnostics))
 
 
+@checked
 def from_graph(graph: _core.Graph) -> Program:
     """A program from a graph alone: inputs by position or name, several outputs as a tuple."""
     return Program(graph)
 
 
+@checked
 def lower(
     program: Any,
     *,
@@ -85,7 +99,7 @@ def lower(
         What to do about operators outside the target: refuse the program with all of them named. Splitting it
         is not available in this version.
     bind : optional
-        As `from_exported` takes it.
+        As `from_exported` takes it; refused for a program whose sizes are bound already.
     dump : path, optional
         Folder to write each graph to that a pass changed.
     verify : bool
@@ -119,14 +133,6 @@ def lower(
     SpecViolation
         The lowered graph breaks rules of the target, such as those of its level; ``problems`` as above.
     """
-    if unsupported not in ("error", "split"):
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where="lower",
-            what="unknown value of 'unsupported'",
-            expected="'error' or 'split'",
-            got=repr(unsupported),
-        )
     if unsupported == "split":
         raise _core.make_error(
             _core.UnsupportedOp,
@@ -136,6 +142,7 @@ def lower(
             got="unsupported='split'",
             hint="tosaic.check lists what keeps the program from the target",
         )
+    require_use("lower", bind, program)
     source = program_of(program, bind=bind)
     start = time.perf_counter()
     on_change = None if dump is None else dump_to(dump)
@@ -162,27 +169,15 @@ def lower(
     return Lowered(lowered, source, target=target, seconds=seconds, objective=asked)
 
 
-_IO_DTYPES = {"float32": "f32", "int8": "i8", "int16": "i16", "int32": "i32"}
-
-
 def _border_forms(io: Mapping[str, str] | None) -> dict[str, str]:
     """The core's word for what was asked of inputs and outputs."""
-    for side, dtype in (io or {}).items():
-        if side not in ("inputs", "outputs") or dtype not in _IO_DTYPES:
-            raise _core.make_error(
-                _core.InvalidGraph,
-                where="lower",
-                what=f"unknown entry of 'io': {side!r}: {dtype!r}",
-                expected=f"'inputs' and 'outputs', each one of {', '.join(_IO_DTYPES)}",
-                got=repr(dict(io or {})),
-            )
     return {side: "float" if dtype == "float32" else "integer" for side, dtype in (io or {}).items()}
 
 
 def _require_io(graph: _core.Graph, io: Mapping[str, str] | None) -> None:
     """Every float of the border became what was asked for."""
     for side, ports in (("inputs", graph.inputs), ("outputs", graph.outputs)):
-        wanted = _IO_DTYPES.get((io or {}).get(side, ""))
+        wanted = IO_DTYPES.get((io or {}).get(side, ""))
         for port in ports if wanted else ():
             found = port.value.dtype
             if port.kind == "user" and found != wanted and (found == "f32" or port.qparams is not None):
@@ -196,6 +191,7 @@ def _require_io(graph: _core.Graph, io: Mapping[str, str] | None) -> None:
                 )
 
 
+@checked
 def check(program: Any, *, target: str = DEFAULT_TARGET, bind: Any = None) -> CheckResult:
     """Says what would not lower, and why, before trying.
 
@@ -204,7 +200,7 @@ def check(program: Any, *, target: str = DEFAULT_TARGET, bind: Any = None) -> Ch
     program : Program, torch.export.ExportedProgram, Graph or path
     target : str
     bind : optional
-        As `from_exported` takes it.
+        As `from_exported` takes it; refused for a program whose sizes are bound already.
 
     Returns
     -------
@@ -216,6 +212,7 @@ def check(program: Any, *, target: str = DEFAULT_TARGET, bind: Any = None) -> Ch
     InvalidGraph
         The target is not understood, or the program is malformed.
     """
+    require_use("check", bind, program)
     try:
         source = program_of(program, bind=bind)
     except _core.UnsupportedOp as error:
@@ -223,6 +220,7 @@ def check(program: Any, *, target: str = DEFAULT_TARGET, bind: Any = None) -> Ch
     return CheckResult(target, _problems(source.graph, target), len(source.graph))
 
 
+@checked
 def compare(
     a: Any,
     b: Any,
@@ -250,7 +248,7 @@ def compare(
         values of b, with tosaic's kernels. Where torch is the reference, both errors are measured against
         tosaic's own run of the exported graph; what then remains is the difference between the kernels.
     bind : optional
-        As `from_exported` takes it, for either side.
+        As `from_exported` takes it, for the sides that are torch's or ``.pt2`` files.
 
     Returns
     -------
@@ -258,11 +256,14 @@ def compare(
     """
     from tosaic.compare_programs import compare_programs
 
+    require_use("compare", bind, a, b)
     return compare_programs(a, b, samples, threshold_db=threshold_db, local=local, bind=bind)
 
 
 def program_of(source: Any, *, bind: Any = None) -> Program:
     """A program from anything that stands for one: itself, its lowered form, a graph, torch's, or a path.
+
+    What has no symbolic dimensions leaves `bind` alone.
 
     Raises
     ------
@@ -275,11 +276,33 @@ def program_of(source: Any, *, bind: Any = None) -> Program:
         return source.at("tosa")
     if isinstance(source, _core.Graph):
         return Program(source)
-    if isinstance(source, str | Path):
-        return open_program(source, bind=bind)
+    if isinstance(source, str | os.PathLike):
+        return _open(source, bind)
     return from_exported(source, bind=bind)
 
 
+def require_use(where: str, bind: Any, *sources: Any) -> None:
+    """Refuses sizes for dimensions where nothing has any left."""
+    if bind is None or (is_mapping(bind) and not bind) or any(map(_takes_sizes, sources)):
+        return
+    given = " and ".join(source if isinstance(source, str) else type(source).__name__ for source in sources)
+    raise _core.make_error(
+        _core.InvalidGraph,
+        where=where,
+        what="'bind' has nothing to bind",
+        expected="a torch.export.ExportedProgram or a .pt2 file, whose dimensions may be symbolic",
+        got=given,
+        hint="Give the sizes to tosaic.from_exported, or where the file is made",
+    )
+
+
+def _takes_sizes(source: Any) -> bool:
+    if isinstance(source, str | os.PathLike):
+        return Path(source).suffix == ".pt2"
+    return not isinstance(source, Program | Lowered | _core.Graph)
+
+
+@checked
 def open_program(path: str | os.PathLike[str], *, bind: Any = None) -> Program:
     """Reads a program from a file: ``.pt2``, ``.tosa``, graph text, or an archive that `Program.save` wrote.
 
@@ -287,12 +310,17 @@ def open_program(path: str | os.PathLike[str], *, bind: Any = None) -> Program:
     ------
     FileNotFoundError
     InvalidGraph
-        The file is none of these, or damaged.
+        The file is none of these, or damaged, or has no dimensions that `bind` could give sizes.
     """
+    require_use("open", bind, path)
+    return _open(path, bind)
+
+
+def _open(path: str | os.PathLike[str], bind: Any) -> Program:
     from tosaic.archive import is_archive, load
     from tosaic.tosa_file import load_tosa
 
-    file = Path(path)
+    file = file_path("open", path)
     if file.suffix == ".pt2":
         return from_exported(load_exported(file), bind=bind)
     if file.suffix == ".tosa":
@@ -305,12 +333,13 @@ def open_program(path: str | os.PathLike[str], *, bind: Any = None) -> Program:
         raise _core.make_error(
             _core.InvalidGraph,
             where="open",
-            what=f"'{file.name}' is not a program",
+            what=f"'{file_name(file)}' is not a program",
             expected="a .pt2 or .tosa file, graph text, or an archive written by Program.save",
             got="other bytes",
         ) from error
 
 
+@checked
 def load_exported(path: str | os.PathLike[str]) -> Any:
     """Reads a ``.pt2`` file with torch.
 

@@ -14,21 +14,31 @@ from __future__ import annotations
 import io
 import json
 import zipfile
-from collections.abc import Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from tosaic import _core
+from tosaic.options import checked, file_name, file_path
 from tosaic.program import Program
+from tosaic.writing import whole_file
 
 if TYPE_CHECKING:
     import os
 
     from tosaic.fx.signature import Signature, Tree
 
-__all__ = ["FORMAT", "VERSION", "is_archive", "load", "save"]
+__all__ = [
+    "FORMAT",
+    "VERSION",
+    "InTextOrder",
+    "constants_in_text_order",
+    "is_archive",
+    "load",
+    "plain_array",
+    "save",
+]
 
 FORMAT = "tosaic program"
 VERSION = 1
@@ -37,21 +47,22 @@ _GRAPH = "graph.txt"
 _MOMENT = (1980, 1, 1, 0, 0, 0)
 _read_array: Any = np.lib.format.read_array
 _write_array: Any = np.lib.format.write_array
-_Key = tuple[str, str, tuple[int, ...], int]
+Key: TypeAlias = tuple[str, str, tuple[int, ...], int]
+"""Name, dtype and shape of a constant, and its number among those that have them in common."""
 
 
 def save(program: Program, path: str | os.PathLike[str]) -> None:
     """Writes `program`; see `tosaic.Program.save`."""
     weights: list[dict[str, Any]] = []
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
-        for key, constant in _numbered(program.graph):
+    with whole_file(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+        for key, constant in constants_in_text_order(program.graph):
             name, dtype, shape, occurrence = key
             member = f"weights/{len(weights)}.npy"
             weights.append(
                 {"name": name, "dtype": dtype, "shape": shape, "occurrence": occurrence, "file": member}
             )
             buffer = io.BytesIO()
-            _write_array(buffer, _plain(constant.array), version=(1, 0), allow_pickle=False)
+            _write_array(buffer, plain_array(constant.array), version=(1, 0), allow_pickle=False)
             archive.writestr(zipfile.ZipInfo(member, _MOMENT), buffer.getbuffer())
         manifest = {
             "format": FORMAT,
@@ -72,6 +83,7 @@ def is_archive(path: str | os.PathLike[str]) -> bool:
         return False
 
 
+@checked
 def load(path: str | os.PathLike[str]) -> Program:
     """Reads a program that `Program.save` wrote.
 
@@ -80,14 +92,14 @@ def load(path: str | os.PathLike[str]) -> Program:
     InvalidGraph
         Not such a file, damaged, or of another version.
     """
-    name = Path(path).name
+    file = file_path("load", path)
+    name = file_name(file)
     try:
         with zipfile.ZipFile(path) as archive:
             manifest = json.loads(archive.read(_MANIFEST))
             _check_version(manifest, name)
             text = archive.read(_GRAPH).decode("utf-8")
-            weights = {_key(row): (archive, row["file"]) for row in manifest["weights"]}
-            graph = _core.Graph.parse(text, constants=_Source(weights))
+            graph = _core.Graph.parse(text, constants=InTextOrder(_reader(archive, manifest)))
             signature = _signature_from_json(manifest["signature"])
             _check_ports(graph, signature, name)
     except (_core.Error, FileNotFoundError):
@@ -97,27 +109,39 @@ def load(path: str | os.PathLike[str]) -> Program:
     return Program(graph, signature)
 
 
-class _Source:
-    """Gives the parser the weights that the text refers to, each read when it is asked for."""
+class InTextOrder:
+    """Gives the parser the constants that a text refers to.
 
-    def __init__(self, weights: dict[_Key, tuple[zipfile.ZipFile, str]]) -> None:
-        self._weights = weights
+    `find` takes the key of a constant, as in `constants_in_text_order`, and the constant without its bytes.
+    """
+
+    def __init__(self, find: Callable[[Key, _core.Constant], _core.Constant | None]) -> None:
+        self._find = find
         self._seen: dict[tuple[Any, ...], int] = {}
 
-    def __call__(self, wanted: _core.Constant) -> _core.Constant:
+    def __call__(self, wanted: _core.Constant) -> _core.Constant | None:
+        """The next constant of the text."""
         base = (wanted.name, wanted.dtype, tuple(wanted.shape))
         occurrence = self._seen.get(base, 0)
         self._seen[base] = occurrence + 1
-        key = (*base, occurrence)
-        archive, member = self._weights[key]
-        with archive.open(member) as file:
+        return self._find((*base, occurrence), wanted)
+
+
+def _reader(archive: zipfile.ZipFile, manifest: Any) -> Callable[[Key, _core.Constant], _core.Constant]:
+    """Reads a weight when it is asked for."""
+    files = {_key(row): row["file"] for row in manifest["weights"]}
+
+    def read(key: Key, wanted: _core.Constant) -> _core.Constant:
+        with archive.open(files[key]) as file:
             array: np.ndarray[Any, Any] = np.ascontiguousarray(_read_array(file, allow_pickle=False))
         return _core.Constant(
             wanted.name, wanted.kind, wanted.dtype, wanted.shape, array.ctypes.data, array.nbytes, array
         )
 
+    return read
 
-def _numbered(graph: _core.Graph) -> Iterator[tuple[_Key, _core.Constant]]:
+
+def constants_in_text_order(graph: _core.Graph) -> Iterator[tuple[Key, _core.Constant]]:
     """Each constant of the text in its order; constants of equal name and type are told apart by a number."""
     seen: dict[tuple[Any, ...], int] = {}
     for constant in _in_text_order(graph):
@@ -139,14 +163,14 @@ def _in_text_order(graph: _core.Graph) -> Iterator[_core.Constant]:
                 yield from _in_text_order(region)
 
 
-def _plain(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def plain_array(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """The bytes in a dtype that every numpy knows."""
     if array.dtype.kind in "biuf" and array.dtype.isbuiltin == 1:
         return array
     return array.view(np.dtype(f"u{array.dtype.itemsize}"))
 
 
-def _key(row: dict[str, Any]) -> _Key:
+def _key(row: dict[str, Any]) -> Key:
     return row["name"], row["dtype"], tuple(row["shape"]), row["occurrence"]
 
 

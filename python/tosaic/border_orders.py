@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from tosaic import _core
 from tosaic.dim_order import channels_last, is_same_order, orders_of_formats
+from tosaic.options import is_mapping, shown, whole_number
+from tosaic.port_names import known_names, position_of
 
-__all__ = ["FORMS", "Form", "border_orders", "index_of"]
+__all__ = ["FORMS", "Form", "border_orders", "index_of", "require_sides"]
 
 FORMS = ("traced", "contiguous", "channels_last", "nhwc")
 Form: TypeAlias = str | Sequence[int]
@@ -41,11 +42,7 @@ def border_orders(
         inputs leaves them out.
     """
     sides: dict[str, Sequence[Any]] = {"inputs": graph.inputs, "outputs": graph.outputs}
-    if orders is not None and not isinstance(orders, Mapping):
-        raise _refusal("'orders' is no mapping", "entries 'inputs' and 'outputs'", repr(orders))
-    unknown = sorted(set(orders or {}) - set(sides))
-    if unknown:
-        raise _refusal(f"unknown entry of 'orders': {unknown[0]!r}", "'inputs' and 'outputs'", repr(orders))
+    require_sides(orders)
     out: dict[str, list[_Order | None] | None] = {}
     for side, ports in sides.items():
         wanted = (orders or {}).get(side)
@@ -57,6 +54,17 @@ def border_orders(
     if not views_as_traced:
         out["outputs"] = _with_views_row_major(graph.outputs, (orders or {}).get("outputs"), out["outputs"])
     return out
+
+
+def require_sides(orders: Any) -> None:
+    """Refuses what is no mapping of ``inputs`` and ``outputs``, or None."""
+    if orders is None:
+        return
+    if not is_mapping(orders):
+        raise _refusal("'orders' is no mapping", "entries 'inputs' and 'outputs'", shown(orders))
+    for key in orders:
+        if key not in ("inputs", "outputs"):
+            raise _refusal(f"unknown entry of 'orders': {key!r}", "'inputs' and 'outputs'", shown(orders))
 
 
 def _with_views_row_major(
@@ -86,6 +94,7 @@ def _by_index(
 ) -> list[_Order | None]:
     shapes = [tuple(port.shape) for port in ports]
     if not isinstance(wanted, Mapping):
+        _require_form(side, wanted)
         return [
             _order(wanted, shape, f"all {side}") if _is_meant(shape) and not grid else None
             for shape, grid in zip(shapes, is_grid, strict=True)
@@ -111,18 +120,28 @@ def _by_index(
     return out
 
 
+def _require_form(side: str, wanted: Any) -> None:
+    """Refuses what is no order of anything, though no tensor may be meant."""
+    if not isinstance(wanted, str) and hasattr(wanted, "__len__"):
+        _order(wanted, (1,) * len(wanted), f"all {side}")
+        if not 3 <= len(wanted) <= 5:
+            raise _refusal(
+                f"the order of all {side} is none of their axes",
+                "3 to 5 axes, which tensors have that are meant by no name",
+                shown(wanted),
+            )
+    else:
+        _order(wanted, (1, 1, 1), f"all {side}")
+
+
 def index_of(side: str, ports: Sequence[Any], key: str | int) -> int:
     """The position of a user input or output among all of its side, by index, path or name."""
     user = [i for i, port in enumerate(ports) if port.kind == "user"]
-    if isinstance(key, int):
-        if 0 <= key < len(user):
-            return user[key]
-    else:
-        for i in user:
-            if key in (ports[i].path, ports[i].value.name):
-                return i
-    known = ", ".join(repr(ports[i].path or ports[i].value.name) for i in user)
-    raise _refusal(f"no such entry of {side}", f"one of {known}, or an index below {len(user)}", repr(key))
+    named = [(ports[i].path, ports[i].value.name) for i in user]
+    position = position_of(key, named)
+    if position is None:
+        raise _refusal(f"no such entry of {side}", known_names(named), shown(key))
+    return user[position]
 
 
 def _order(form: Form, shape: tuple[int, ...], who: str) -> _Order | None:
@@ -136,7 +155,7 @@ def _order(form: Form, shape: tuple[int, ...], who: str) -> _Order | None:
             return tuple(range(rank)), False
         return channels_last(rank), form == "nhwc"
     try:
-        axes = tuple(map(operator.index, form))
+        axes = tuple(map(whole_number, form))
     except TypeError:
         raise _unknown(form, who) from None
     if sorted(axes) != list(range(rank)):
@@ -147,7 +166,7 @@ def _order(form: Form, shape: tuple[int, ...], who: str) -> _Order | None:
 
 
 def _unknown(form: Any, who: str) -> Exception:
-    return _refusal(f"unknown order of {who}", f"one of {', '.join(FORMS)}, or a dim order", repr(form))
+    return _refusal(f"unknown order of {who}", f"one of {', '.join(FORMS)}, or a dim order", shown(form))
 
 
 def _refusal(what: str, expected: str, got: str) -> Exception:

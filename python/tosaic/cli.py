@@ -7,6 +7,7 @@ core.
 from __future__ import annotations
 
 import argparse
+import io
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -78,7 +79,15 @@ def _show(report: Report, args: argparse.Namespace) -> None:
 def _lower(args: argparse.Namespace) -> int:
     import tosaic
 
-    lowered = tosaic.lower(args.file, target=args.target, bind=_bindings(args.bind), dump=args.dump)
+    lowered = tosaic.lower(
+        args.file,
+        target=args.target,
+        bind=_bindings(args.bind),
+        dump=args.dump,
+        io=_entries("--io", args.io),
+        orders=_orders(args.orders),
+        objective=args.objective,
+    )
     out = args.output or str(Path(args.file).with_suffix(".tosa"))
     lowered.save(out, locations=not args.no_locations)
     report = lowered.report()
@@ -123,20 +132,22 @@ def _run(args: argparse.Namespace) -> int:
     from tosaic.api import open_program
     from tosaic.report import Report, Section, Table
     from tosaic.samples import read_samples
+    from tosaic.writing import write_bytes
 
     program = open_program(args.file, bind=_bindings(args.bind))
     (sample,) = read_samples(args.input, program)
     outputs = program.flat_outputs(program.run(*sample.args, **sample.kwargs))
     rows = tuple((path, str(array.dtype), str(list(array.shape))) for path, array in outputs.items())
+    contents = io.BytesIO()  # numpy leaves its zip file open where the disk is full
     if Path(args.output).suffix == ".npy":
         if len(outputs) != 1:
             return _fail(
                 f"an .npy file holds one array, and there are {len(outputs)} outputs: write an .npz", USAGE
             )
-        np.save(args.output, next(iter(outputs.values())))
+        np.save(contents, next(iter(outputs.values())))
     else:
-        with Path(args.output).open("wb") as file:
-            np.savez(file, **outputs)
+        np.savez(contents, **outputs)
+    write_bytes(args.output, contents.getbuffer())
     data = {"output": args.output, "arrays": {row[0]: {"dtype": row[1], "shape": row[2]} for row in rows}}
     section = Section("", Table(("output", "dtype", "shape"), rows))
     _show(Report(f"wrote {args.output}", sections=(section,), data=data), args)
@@ -157,10 +168,12 @@ def _compare(args: argparse.Namespace) -> int:
 
 
 def _diff(args: argparse.Namespace) -> int:
-    from tosaic.api import open_program
+    from tosaic.api import program_of, require_use
     from tosaic.report import describe_diff
 
-    a, b = (open_program(path, bind=_bindings(args.bind)) for path in (args.a, args.b))
+    bind = _bindings(args.bind)
+    require_use("diff", bind, args.a, args.b)
+    a, b = (program_of(path, bind=bind) for path in (args.a, args.b))
     difference = a.graph.diff(b.graph)
     _show(describe_diff(args.a, args.b, difference), args)
     return FAILED if difference else OK
@@ -203,14 +216,72 @@ def _bindings(given: Sequence[str]) -> dict[str, dict[int, int]] | None:
     """``x:0=1`` -> ``{"x": {0: 1}}``."""
     bound: dict[str, dict[int, int]] = {}
     for text in given:
-        place, _, size = text.partition("=")
+        place, _, size = text.rpartition("=")
         name, _, axis = place.rpartition(":")
-        bound.setdefault(name, {})[int(axis)] = int(size)
+        sizes = bound.setdefault(name, {})
+        if int(axis) in sizes:
+            raise _usage("--bind", f"axis {axis} of '{name}' is given twice", "each axis once")
+        sizes[int(axis)] = int(size)
     return bound or None
 
 
+def _entries(option: str, given: Sequence[tuple[str, Any]]) -> dict[str, Any] | None:
+    """Each entry once: the last of two would win in silence."""
+    entries: dict[str, Any] = {}
+    for key, value in given:
+        if key in entries:
+            raise _usage(option, f"'{key}' is given twice", "each entry once")
+        entries[key] = value
+    return entries or None
+
+
+def _orders(given: Sequence[tuple[str, str, Any]]) -> dict[str, Any] | None:
+    """``("inputs", "x", "nhwc")`` -> ``{"inputs": {"x": "nhwc"}}``; without a name, for all of the side."""
+    sides: dict[str, Any] = {}
+    for side, name, form in given:
+        if not name:
+            if side in sides:
+                raise _usage(
+                    "--orders", f"'{side}' is given twice", "one order for all, or one for each name"
+                )
+            sides[side] = form
+            continue
+        named = sides.setdefault(side, {})
+        key = int(name) if name.isdecimal() else name
+        if not isinstance(named, dict) or key in named:
+            raise _usage("--orders", f"'{side}' is given twice", "one order for all, or one for each name")
+        named[key] = form
+    return sides or None
+
+
+def _usage(option: str, what: str, expected: str) -> Exception:
+    from tosaic import _core
+
+    return _core.make_error(_core.InvalidGraph, where=option, what=what, expected=expected)
+
+
+def _io_entry(text: str) -> tuple[str, str]:
+    side, _, dtype = text.partition("=")
+    if not side or not dtype:
+        raise argparse.ArgumentTypeError(f"'{text}' is not SIDE=DTYPE, such as inputs=int8")
+    return side, dtype
+
+
+def _order_entry(text: str) -> tuple[str, str, str | tuple[int, ...]]:
+    place, _, form = text.rpartition("=")
+    side, dot, name = place.partition(".")
+    if not side or not form or (dot and not name):
+        raise argparse.ArgumentTypeError(
+            f"'{text}' is not SIDE=ORDER or SIDE.NAME=ORDER, such as inputs.x=channels_last"
+        )
+    axes = form.strip("()").split(",")
+    if all(axis.strip().isdecimal() for axis in axes):
+        return side, name, tuple(map(int, axes))
+    return side, name, form
+
+
 def _binding(text: str) -> str:
-    place, _, size = text.partition("=")
+    place, _, size = text.rpartition("=")
     name, _, axis = place.rpartition(":")
     if not name or not size.isdecimal() or not axis.removeprefix("-").isdecimal():
         raise argparse.ArgumentTypeError(f"'{text}' is not INPUT:AXIS=SIZE, such as x:0=1")
@@ -252,6 +323,30 @@ def _parser() -> argparse.ArgumentParser:
     lower.add_argument("-o", "--output", metavar="OUT", help="the file to write (default: FILE with .tosa)")
     add_target(lower)
     add_bind(lower)
+    lower.add_argument(
+        "--io",
+        metavar="SIDE=DTYPE",
+        type=_io_entry,
+        action="append",
+        default=[],
+        help="what floats of a quantized program's inputs or outputs become, such as inputs=int8 or "
+        "outputs=float32; may be repeated",
+    )
+    lower.add_argument(
+        "--orders",
+        metavar="SIDE[.NAME]=ORDER",
+        type=_order_entry,
+        action="append",
+        default=[],
+        help="how arrays lie, such as inputs=nhwc, inputs.x=channels_last or outputs.0=0,2,3,1; "
+        "may be repeated",
+    )
+    lower.add_argument(
+        "--objective",
+        default="bytes",
+        metavar="WHAT",
+        help="what transposes are made least by: bytes or count (default: %(default)s)",
+    )
     lower.add_argument("--dump", metavar="DIR", help="write each graph to DIR that a pass changed")
     lower.add_argument("--report", metavar="FILE", help="write the report too: .html, .json or text")
     lower.add_argument("--no-locations", action="store_true", help="leave the origins out of the file")

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from tosaic.options import checked
+
 if TYPE_CHECKING:
     from tosaic.report import Report
 
@@ -180,6 +182,7 @@ class Comparison:
         """The worst of all outputs."""
         return worst([row.metrics for row in self.outputs])
 
+    @checked
     def worst_rows(self, count: int = 10) -> tuple[CompareRow, ...]:
         """Rows by the error they make themselves, worst first; by their total where that is not known."""
 

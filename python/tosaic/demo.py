@@ -17,7 +17,9 @@ import numpy as np
 from tosaic import _core
 from tosaic.api import from_exported, lower
 from tosaic.comparison import Metrics
+from tosaic.options import checked
 from tosaic.reference_model import run_reference_model
+from tosaic.writing import make_folder
 
 if TYPE_CHECKING:
     import os
@@ -84,6 +86,7 @@ class DemoResult:
         return describe_demo(self)
 
 
+@checked
 def run_demo(out: str | os.PathLike[str] = "tosaic-demo") -> DemoResult:
     """Trains, exports, lowers and checks; leaves ``digits.tosa`` and the report (HTML, JSON) in `out`.
 
@@ -95,8 +98,7 @@ def run_demo(out: str | os.PathLike[str] = "tosaic-demo") -> DemoResult:
     digits, training = _timed(_train)
     program, importing = _timed(lambda: from_exported(digits.exported))
     lowered, lowering = _timed(lambda: lower(program))
-    folder = Path(out)
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = make_folder(out)
     files = (folder / "digits.tosa", folder / "report.html", folder / "report.json")
     lowered.save(files[0])
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from tosaic.dim_order import channels_last, is_same_order
+from tosaic.options import checked, is_one_of, shown
 
 if TYPE_CHECKING:
     from tosaic import _core
@@ -63,7 +64,7 @@ class OwnCost:
     """
 
     def __init__(self, cost: Callable[[Candidate], int]) -> None:
-        self._cost = cost
+        self._cost: Callable[[Candidate], int] | None = cost
         self._answers: dict[Candidate, int] = {}
         self.name = f"{getattr(cost, '__name__', type(cost).__name__)}()"
 
@@ -71,8 +72,25 @@ class OwnCost:
         """The cost of a value by its name, shape, dtype and bytes."""
         candidate = Candidate(value, shape, dtype, size)
         if candidate not in self._answers:
+            if self._cost is None:
+                raise self._left_behind(candidate)
             self._answers[candidate] = self._checked(candidate, self._cost(candidate))
         return self._answers[candidate]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The answers alone: a function may not be picklable, and all that a plan asked is answered."""
+        return {"_cost": None, "_answers": self._answers, "name": self.name}
+
+    def _left_behind(self, candidate: Candidate) -> Exception:
+        from tosaic import _core
+
+        return _core.make_error(
+            _core.InvalidGraph,
+            where="layout",
+            what=f"{self.name} stayed behind when its plan was pickled, and was never asked about this value",
+            got=f"'{candidate.value}'",
+            node=candidate.value,
+        )
 
     def _checked(self, candidate: Candidate, answer: Any) -> int:
         try:
@@ -94,9 +112,27 @@ class OwnCost:
 
 
 def objective_of(objective: Objective | OwnCost) -> Objective | OwnCost:
-    """The objective as the core takes it: a function is checked and remembers its answers."""
-    if callable(objective) and not isinstance(objective, OwnCost):
+    """The objective as the core takes it: a function is checked and remembers its answers.
+
+    Raises
+    ------
+    InvalidGraph
+        No such objective.
+    """
+    if isinstance(objective, OwnCost):
+        return objective
+    if callable(objective):
         return OwnCost(objective)
+    if not is_one_of(objective, ("bytes", "count")):
+        from tosaic import _core
+
+        raise _core.make_error(
+            _core.InvalidGraph,
+            where="layout",
+            what="unknown objective",
+            expected="'bytes', 'count' or a function that gives the cost of a transpose",
+            got=shown(objective),
+        )
     return objective
 
 
@@ -201,6 +237,7 @@ class Layout:
         return self.report().html_fragment
 
 
+@checked
 def layout_of(
     graph: _core.Graph, *, objective: Objective | OwnCost = "bytes", grids: Sequence[bool] = ()
 ) -> Layout:

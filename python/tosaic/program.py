@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tosaic import _core
 from tosaic.arrays import as_array
+from tosaic.options import checked, refusal
+from tosaic.port_names import by_position
+from tosaic.quantization import QParams, quantizations_of_input, quantizations_of_output
+from tosaic.writing import make_folder, write_bytes, write_text
 
 if TYPE_CHECKING:
     import os
@@ -19,7 +22,35 @@ if TYPE_CHECKING:
     from tosaic.layout import Layout, Objective, OwnCost
     from tosaic.report import Report
 
-__all__ = ["CheckResult", "Lowered", "PassTiming", "Port", "Problem", "Program", "flat_signature"]
+__all__ = [
+    "CheckResult",
+    "Lowered",
+    "PassTiming",
+    "Port",
+    "PortTensor",
+    "Problem",
+    "Program",
+    "flat_signature",
+]
+
+
+@dataclass(frozen=True)
+class PortTensor:
+    """A tensor of the graph that carries an input or output.
+
+    Attributes
+    ----------
+    name : str
+        Of the value; in a ``.tosa`` file, of the tensor.
+    dtype : str
+        May be narrower than the caller's: ``i8`` of floats that `Lowered.run` quantizes, ``i32`` of ``i64``.
+    shape : tuple of int
+        In the axes of the graph.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -31,7 +62,7 @@ class Port:
     name : str
         Name of the value in the graph.
     path : str
-        Where it stands in the call or the result: ``x``, ``args[1]['mask']``, ``out['logits']``.
+        Where it stands in the call or the result: ``x``, ``batch['mask']``, ``out['logits']``.
     dtype : str
         ``f32``, ``i64`` ...
     shape : tuple of int
@@ -39,6 +70,13 @@ class Port:
         How an array lies in memory, outermost axis first.
     kind : str
         ``user``, ``state`` or ``mutation``.
+    quantized : tuple of QParams
+        Of integers, what they stand for. Of floats, into which integers the program, or `Lowered.run`,
+        quantizes them, or from which it dequantizes them: an input may be quantized in several ways. Empty
+        where nothing is quantized, or the program does not say how.
+    tensors : tuple of PortTensor
+        The tensors of the graph, and so of the ``.tosa`` file, that carry it: one, or one for each of
+        `quantized`, in that order.
     """
 
     name: str
@@ -47,6 +85,13 @@ class Port:
     shape: tuple[int, ...]
     dim_order: tuple[int, ...]
     kind: str = "user"
+    quantized: tuple[QParams, ...] = ()
+    tensors: tuple[PortTensor, ...] = ()
+
+    @property
+    def qparams(self) -> QParams | None:
+        """The parameters, where it is quantized in one way; else None."""
+        return self.quantized[0] if len(self.quantized) == 1 else None
 
     @property
     def type_text(self) -> str:
@@ -125,18 +170,44 @@ def flat_signature(graph: _core.Graph) -> Signature:
     )
 
 
-def _output_ports(graph: _core.Graph) -> tuple[Port, ...]:
-    return tuple(
-        Port(port.value.name, port.path, port.dtype, tuple(port.shape), tuple(port.dim_order), port.kind)
-        for port in graph.outputs
+def _output_port(port: _core.Output) -> Port:
+    return _port(port.value.name, port, [port.value], quantizations_of_output(port))
+
+
+def _input_port(ports: Sequence[_core.Input]) -> Port:
+    """What the caller gives as one array; `ports` are the inputs of the graph that are made of it."""
+    quantized = dict.fromkeys(q for port in ports for q in quantizations_of_input(port))
+    return _port(ports[0].name, ports[0], [port.value for port in ports], tuple(quantized))
+
+
+def _port(
+    name: str,
+    port: _core.Input | _core.Output,
+    values: Sequence[_core.Value],
+    quantized: tuple[QParams, ...],
+) -> Port:
+    return Port(
+        name,
+        port.path,
+        port.dtype,
+        tuple(port.shape),
+        tuple(port.dim_order),
+        port.kind,
+        quantized,
+        tuple(PortTensor(value.name, value.dtype, tuple(value.shape)) for value in values),
     )
 
 
-def _input_ports(graph: _core.Graph) -> tuple[Port, ...]:
-    return tuple(
-        Port(port.name, port.path, port.dtype, tuple(port.shape), tuple(port.dim_order), port.kind)
-        for port in graph.inputs
-    )
+def _as_source_knows(ports: Sequence[Port], source: Sequence[Port]) -> tuple[Port, ...]:
+    """The ports with the parameters of the program that was lowered, where their own graph tells none."""
+    known = {port.path: port.quantized for port in source}
+    out = []
+    for port in ports:
+        found = () if port.quantized else known.get(port.path, ())
+        is_float = port.dtype.startswith(("f", "bf"))
+        fits = is_float or all(qparams.dtype == port.dtype for qparams in found)
+        out.append(replace(port, quantized=found) if found and fits else port)
+    return tuple(out)
 
 
 def _variable_ports(graph: _core.Graph) -> tuple[Port, ...]:
@@ -152,6 +223,7 @@ class _Runnable:
 
     def __init__(self, graph: _core.Graph, signature: Signature | None) -> None:
         self._graph = graph
+        self._state_to_resume: dict[str, Any] = {}
         self._signature = flat_signature(graph) if signature is None else signature
 
     @property
@@ -172,30 +244,60 @@ class _Runnable:
     @cached_property
     def inputs(self) -> tuple[Port, ...]:
         """What the caller gives, in order; state is left out."""
-        return tuple(port for port in _input_ports(self._graph) if port.kind == "user")
+        ports = self._graph.inputs
+        leaves = sorted(leaf.index for leaf in self._signature.input_leaves if leaf.index is not None)
+        more: dict[str, list[_core.Input]] = {}  # further tensors of the same array
+        for index, port in enumerate(ports):
+            if port.kind == "user" and index not in leaves:
+                more.setdefault(port.path, []).append(port)
+        return tuple(_input_port([ports[i], *more.get(ports[i].path, ())]) for i in leaves)
 
     @cached_property
     def outputs(self) -> tuple[Port, ...]:
         """What the caller gets, in order; new values of state are left out."""
-        return tuple(port for port in _output_ports(self._graph) if port.kind == "user")
+        return tuple(_output_port(port) for port in self._graph.outputs if port.kind == "user")
 
     @cached_property
     def states(self) -> tuple[Port, ...]:
         """Mutated buffers, or the variables of a TOSA program, which keep their values from run to run."""
-        inputs = tuple(port for port in _input_ports(self._graph) if port.kind == "state")
+        inputs = tuple(_input_port([port]) for port in self._graph.inputs if port.kind == "state")
         return inputs + _variable_ports(self._graph)
 
     @cached_property
     def session(self) -> _core.Session:
         """The graph made ready to run on this machine."""
-        return _core.Session(self._graph)
+        session = _core.Session(self._graph)
+        for path, value in self._state_to_resume.items():
+            session.set_state(path, value)
+        return session
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Everything but the session: a copy has its own, which starts from the present values of state."""
+        state = dict(self.__dict__)
+        session = state.pop("session", None)
+        if session is not None:
+            names = [port.path or port.name for port in self.states]
+            state["_state_to_resume"] = {name: session.state(name) for name in names}
+        return state
 
     def arrays(self, *args: Any, **kwargs: Any) -> list[Any]:
         """The flat arrays of a call, in the order of `inputs`."""
-        leaves = self._signature.flatten(args, kwargs)
+        leaves = self._named_inputs(args, kwargs)
+        if leaves is None:
+            leaves = self._signature.flatten(args, kwargs)
         return [
             as_array(leaf, port.path or port.name) for leaf, port in zip(leaves, self.inputs, strict=True)
         ]
+
+    def _named_inputs(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any] | None:
+        """The inputs of a call that names each of them; None of one that names the module's parameters."""
+        signature = self._signature
+        if args or set(kwargs) <= {*signature.arg_names, *signature.inputs.children[1].keys}:
+            return None
+        found = by_position(kwargs, [(port.path, port.name) for port in self.inputs])
+        if found is None or len(found) != len(self.inputs):
+            return None
+        return [found[i] for i in range(len(found))]
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the program.
@@ -203,9 +305,11 @@ class _Runnable:
         Parameters
         ----------
         *args, **kwargs
-            As the exported module takes them: numpy arrays or torch tensors, nested as they were. Dense ones
-            of the program's own dtype that lie as it does are read where they lie: of a lowered program those
-            in the order of the border, else row-major ones. Others are copied or converted first.
+            As the exported module takes them: numpy arrays or torch tensors, nested as they were; or each
+            input by its path or name, as `inputs` has them: ``run(batch_x=x)``, ``run(**{"batch['x']": x})``.
+            Dense ones of the program's own dtype that lie as it does are read where they lie: of a lowered
+            program those in the order of the border, else row-major ones. Others are copied or converted
+            first.
 
         Returns
         -------
@@ -280,6 +384,7 @@ class Program(_Runnable):
     Made by `tosaic.from_exported`, `tosaic.load` and `tosaic.load_tosa`.
     """
 
+    @checked
     def __init__(
         self,
         graph: _core.Graph,
@@ -295,6 +400,7 @@ class Program(_Runnable):
         """What the import noticed without refusing."""
         return self._diagnostics
 
+    @checked
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes graph, signature and weights into one archive, which `tosaic.load` reads with numpy alone.
 
@@ -413,20 +519,39 @@ class Lowered(_Runnable):
         return layout_of(self._decomposed, objective=self._objective, grids=grids)
 
     @cached_property
+    def inputs(self) -> tuple[Port, ...]:
+        """What the caller gives, in order; state is left out."""
+        return _as_source_knows(super().inputs, self._source.inputs)
+
+    @cached_property
+    def outputs(self) -> tuple[Port, ...]:
+        """What the caller gets, in order; new values of state are left out."""
+        return _as_source_knows(super().outputs, self._source.outputs)
+
+    @cached_property
+    def states(self) -> tuple[Port, ...]:
+        """Mutated buffers, or the variables of a TOSA program, which keep their values from run to run."""
+        return _as_source_knows(super().states, self._source.states)
+
+    @cached_property
     def io(self) -> Io:
-        """Inputs, outputs and states as the caller meets them."""
+        """Inputs, outputs and states as the caller meets them, with what their integers stand for."""
         return Io(self.inputs, self.outputs, self.states)
 
+    @checked
     def at(self, stage: str) -> Program:
         """The program at one of its `stages`, ready to run.
 
         Raises
         ------
-        KeyError
+        InvalidGraph
             No such stage.
         """
+        if stage not in self._stages:
+            raise refusal("at", "stage", "one of " + ", ".join(map(repr, self._stages)), stage)
         return Program(self._stages[stage], self._signature)
 
+    @checked
     def to_bytes(self, *, locations: bool = True) -> bytes:
         """The bytes of the ``.tosa`` file.
 
@@ -440,9 +565,15 @@ class Lowered(_Runnable):
         """
         return _core.serialize(self._graph, locations=locations, target=self._target)
 
+    @checked
+    def file_size(self, *, locations: bool = True) -> int:
+        """The size of the ``.tosa`` file in bytes, which is not made for it."""
+        return _core.serialized_size(self._graph, locations=locations, target=self._target)
+
+    @checked
     def save(self, path: str | os.PathLike[str], *, locations: bool = True) -> int:
         """Writes the ``.tosa`` file; returns its size in bytes."""
-        return Path(path).write_bytes(self.to_bytes(locations=locations))
+        return write_bytes(path, self.to_bytes(locations=locations))
 
     def report(self) -> Report:
         """Border, operators, memory and time."""
@@ -500,13 +631,12 @@ class CheckResult:
 
 def dump_to(folder: str | os.PathLike[str]) -> Callable[[str, _core.Graph], None]:
     """A callback that writes each changed graph as ``NN-<pass>.txt``."""
-    target = Path(folder)
-    target.mkdir(parents=True, exist_ok=True)
+    target = make_folder(folder)
     count = 0
 
     def write(name: str, graph: _core.Graph) -> None:
         nonlocal count
-        (target / f"{count:02d}-{name}.txt").write_text(graph.text(), encoding="utf-8")
+        write_text(target / f"{count:02d}-{name}.txt", graph.text())
         count += 1
 
     return write

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tosaic import _core
+from tosaic.options import checked, refusal
 
 if TYPE_CHECKING:
     from tosaic.program import Lowered
@@ -64,6 +65,7 @@ class ReferenceRun:
         return self.status == "VALID"
 
 
+@checked
 def run_reference_model(lowered: Lowered, *args: Any, level: str = "EIGHTK", **kwargs: Any) -> ReferenceRun:
     """Runs the bytes of a lowered program on the TOSA reference model.
 
@@ -86,6 +88,8 @@ def run_reference_model(lowered: Lowered, *args: Any, level: str = "EIGHTK", **k
         import tosa_reference_model
     except ImportError as error:
         raise ImportError("the TOSA reference model is not installed: pip install 'tosaic[tosa]'") from error
+    if not callable(getattr(lowered, "to_bytes", None)) or not hasattr(lowered, "signature"):
+        raise refusal("run_reference_model", "lowered", "what tosaic.lower returns", lowered)
     given = iter(lowered.arrays(*args, **kwargs))
     inputs = [
         to_file(next(given) if port.initial is None else port.initial.array, port)

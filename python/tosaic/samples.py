@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tosaic import _core
+from tosaic.options import file_name, file_path, shown
+from tosaic.port_names import by_position
 
 if TYPE_CHECKING:
     from tosaic.program import Program
@@ -43,7 +45,7 @@ def read_samples(samples: Any, program: Program) -> list[Sample]:
         No sample, or one that names no input.
     """
     if (
-        isinstance(samples, tuple | Mapping | str | Path)
+        isinstance(samples, tuple | Mapping | str | os.PathLike)
         or hasattr(samples, "__array__")
         or hasattr(samples, "shape")
     ):
@@ -58,16 +60,17 @@ def read_samples(samples: Any, program: Program) -> list[Sample]:
             where="samples",
             what="there is nothing to run on",
             expected="a tuple, dict, array or file of inputs, or several of them",
-            got=repr(samples),
+            got=shown(samples),
         )
     return found
 
 
-def load_arrays(path: str | Path) -> Any:
+def load_arrays(path: str | os.PathLike[str]) -> Any:
     """What a ``.npy`` (an array) or ``.npz`` file (a dict, or a tuple if saved without names) holds."""
-    name = str(path)
+    file = file_path("samples", path)
+    name = str(file.parent / file_name(file))
     try:
-        loaded = np.load(path, allow_pickle=False)
+        loaded = np.load(file, allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         raise _core.make_error(
             _core.InvalidGraph,
@@ -86,7 +89,7 @@ def load_arrays(path: str | Path) -> Any:
 
 
 def _sample(item: Any, program: Program) -> Sample:
-    if isinstance(item, str | Path):
+    if isinstance(item, str | os.PathLike):
         item = load_arrays(item)
     if isinstance(item, Mapping):
         return _by_name(dict(item), program)
@@ -98,22 +101,14 @@ def _sample(item: Any, program: Program) -> Sample:
 def _by_name(arrays: dict[str, Any], program: Program) -> Sample:
     """Arrays by name or path become the nested call; anything else is taken as keyword arguments."""
     leaves = program.signature.input_leaves
-    by_index = dict(enumerate(program.graph.inputs))
-    given = []
-    used = set()
-    for leaf in leaves:
-        if leaf.index is None:
-            given.append(leaf.value)
-            continue
-        name = by_index[leaf.index].name
-        key = leaf.path if leaf.path in arrays else name
-        if key not in arrays:
-            return _keywords(arrays, program)
-        used.add(key)
-        given.append(arrays[key])
-    if used != set(arrays):
+    named = by_position(arrays, [(port.path, port.name) for port in program.inputs])
+    if named is None or len(named) != len(program.inputs):
         return _keywords(arrays, program)
-    args, kwargs = program.signature.inputs.unflatten(given)
+    indices = sorted(leaf.index for leaf in leaves if leaf.index is not None)
+    by_index = {index: named[position] for position, index in enumerate(indices)}
+    args, kwargs = program.signature.inputs.unflatten(
+        [leaf.value if leaf.index is None else by_index[leaf.index] for leaf in leaves]
+    )
     return Sample(tuple(args), dict(kwargs))
 
 
@@ -127,6 +122,6 @@ def _keywords(arrays: dict[str, Any], program: Program) -> Sample:
             where="samples",
             what=f"there is no input '{unknown[0]}'",
             expected="arrays named " + ", ".join(f"'{port.path or port.name}'" for port in program.inputs),
-            got=", ".join(f"'{key}'" for key in arrays),
+            got=", ".join(map(shown, arrays)),
         )
     return Sample((), arrays)

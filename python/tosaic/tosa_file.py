@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tosaic import _core
+from tosaic.options import checked, file_path
 from tosaic.program import Program
 
 if TYPE_CHECKING:
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["load_tosa"]
 
 
+@checked
 def load_tosa(path: str | os.PathLike[str]) -> Program:
     """Reads a ``.tosa`` file into a program at stage ``tosa``.
 
@@ -27,4 +28,4 @@ def load_tosa(path: str | os.PathLike[str]) -> Program:
     UnsupportedOp
         An operator outside TOSA 1.0, or constant operands that the program computes.
     """
-    return Program(_core.deserialize(Path(path).read_bytes()))
+    return Program(_core.deserialize(file_path("load", path).read_bytes()))

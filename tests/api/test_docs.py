@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
+import inspect
 import re
 import shlex
 from pathlib import Path
 
 import pytest
 import torch
+import tosaic
 from tosaic.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -17,6 +20,14 @@ PAGES = [
     for page in sorted((ROOT / "docs").glob("*.md"))
     if (blocks := re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL))
 ]
+QUANTIZED = """tosaic 1
+graph @forward stage=exported {
+  input %x: f32[4] path="x"
+  %q: i8[4] = quantize(%x) {dtype=i8, qmin=-128, qmax=127, scales=[0.02], zero_points=[3]}
+  %y: f32[4] = dequantize(%q) {qmin=-128, qmax=127, scales=[0.02], zero_points=[3]}
+  return %y path="out"
+}
+"""
 COMMANDS = re.findall(r"^\$ tosaic (.*)$", (ROOT / "docs" / "cli.md").read_text(), re.MULTILINE)
 
 
@@ -53,9 +64,26 @@ def test_the_page_of_operators_is_up_to_date(generate, capsys) -> None:
     assert capsys.readouterr().out == generate.operators_page()
 
 
+def test_the_page_of_the_api_is_up_to_date_and_says_something_of_each_name(generate) -> None:
+    page = (ROOT / "docs" / "api.md").read_text()
+    assert page == generate.api_page(), "run python docs/generate.py"
+    for name in generate.API_MODULES:
+        module = importlib.import_module(name)
+        for public in module.__all__:
+            found = getattr(module, public)
+            if inspect.isclass(found) or inspect.isroutine(found):
+                assert len(generate.documented(found)) > 10, f"{name}.{public} has no docstring"
+                assert f"### `{name}.{public}" in page
+    signature = "### `tosaic.check(program, *, target='TOSA-1.0+FP', bind=None)`\n\nSays what would not lower"
+    assert signature in page
+    assert "- `target` (str)" in page
+    assert "- `inputs`: What the caller gives, in order; state is left out." in page
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_of_the_docs_runs(command, files, dynamic, capsys) -> None:
     torch.export.save(dynamic, "dynamic.pt2")
+    tosaic.from_graph(tosaic.Graph.parse(QUANTIZED)).save("quantized.tosaic")
     try:
         code = main(shlex.split(command))
     except SystemExit as end:

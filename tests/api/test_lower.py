@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
+from collections.abc import Callable
 
 import numpy as np
 import pytest
+import torch
 import tosaic
 from tosaic.reference_model import run_reference_model
 
@@ -140,3 +143,35 @@ def test_check_reports_an_unbound_dimension(dynamic) -> None:
     assert problem.what == "symbolic dimensions are not bound"
     assert problem.got.startswith("axis 0 of input 'input'")
     assert tosaic.check(dynamic, bind={"input": {0: 2}})
+
+
+def test_printing_does_not_make_the_file(case, monkeypatch) -> None:
+    size = len(case.lowered.to_bytes())
+    assert case.lowered.file_size() == size
+    assert case.lowered.file_size(locations=False) == len(case.lowered.to_bytes(locations=False)) < size
+
+    def refuse(*args: object, **kwargs: object) -> None:
+        raise AssertionError("the file is made")
+
+    monkeypatch.setattr("tosaic._core.serialize", refuse)
+    assert "file        " in str(case.lowered)
+    assert json.loads(case.lowered.report().json)["file_bytes"] == size
+
+
+def most_memory(body: Callable[[], object]) -> int:
+    """The bytes that Python takes at once for what the body makes."""
+    tracemalloc.start()
+    try:
+        assert body()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_printing_copies_no_weights() -> None:
+    model = torch.nn.Linear(1024, 1024)
+    lowered = tosaic.lower(torch.export.export(model, (torch.ones(1, 1024),)))
+    weights = 1024 * 1024 * 4
+    assert most_memory(lowered.to_bytes) > weights
+    assert most_memory(lambda: str(lowered)) < weights / 4
+    assert lowered.file_size() > weights

@@ -36,7 +36,7 @@ def nested() -> Any:
 
 
 def test_inputs_are_named_as_callers_know_them(nested: Any) -> None:
-    assert [i.path for i in nested.graph.inputs] == ["x", "args[1]['m'][0]", "scale"]
+    assert [i.path for i in nested.graph.inputs] == ["x", "batch['m'][0]", "scale"]
     assert [o.path for o in nested.graph.outputs] == ["out[0]['a']", "out[1].left", "out[1].right[0]"]
 
 

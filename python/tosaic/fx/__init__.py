@@ -13,6 +13,7 @@ from tosaic.border_orders import Form
 from tosaic.fx.applied import AppliedLayout, Conversion, Convert, Unmet
 from tosaic.fx.signature import Signature, Tree
 from tosaic.layout import Objective
+from tosaic.options import checked
 
 if TYPE_CHECKING:
     from tosaic.fx.importer import Imported
@@ -29,6 +30,7 @@ __all__ = [
 ]
 
 
+@checked
 def from_exported(ep: Any, *, bind: Any = None, method: str = "forward") -> Imported:
     """Read an exported program, one FX call to one node, at stage ``exported``.
 
@@ -37,8 +39,8 @@ def from_exported(ep: Any, *, bind: Any = None, method: str = "forward") -> Impo
     ep : torch.export.ExportedProgram
         Decomposed or not, strict or not, training or inference form, ExecuTorch edge dialect or plain ATen.
     bind : mapping or example inputs, optional
-        Sizes of symbolic dimensions: ``{"x": {0: 1}}`` by input name (or index) and axis, or example inputs:
-        a tuple of positional arguments, ``(args, kwargs)``, or a dict of arrays by input name.
+        Sizes of symbolic dimensions: ``{"x": {0: 1}}`` by input (path, name, index) and axis, or example
+        inputs: a tuple of positional arguments, ``(args, kwargs)``, or a dict of arrays by input name.
     method : str
         Name of the graph.
 
@@ -59,6 +61,7 @@ def from_exported(ep: Any, *, bind: Any = None, method: str = "forward") -> Impo
     return import_program(ep, bind=bind, method=method)
 
 
+@checked
 def apply_layout(
     ep: Any,
     *,

@@ -68,12 +68,25 @@ def run_eager(ep: torch.export.ExportedProgram, leaves: Sequence[Any], *, trace:
         The leaves of the arguments in order, constants included; numpy arrays become tensors.
     trace : bool
         Keep the result of each node.
+
+    Raises
+    ------
+    InvalidGraph
+        The inputs are none that the program takes, or an operator fails.
     """
-    flat = iter([_as_tensor(leaf) for leaf in leaves])
-    values = [_input_value(ep, spec, flat) for spec in ep.graph_signature.input_specs]
     tracer = _Tracer(ep.graph_module, trace)
-    with torch.no_grad():
-        results = tracer.run(*values)
+    try:
+        flat = iter([_as_tensor(leaf) for leaf in leaves])
+        values = [_input_value(ep, spec, flat) for spec in ep.graph_signature.input_specs]
+        with torch.no_grad():
+            results = tracer.run(*values)
+    except Exception as error:  # whatever operators raise
+        raise _core.make_error(
+            _core.InvalidGraph,
+            where="torch",
+            what="torch cannot run the exported program on these inputs",
+            got=f"{type(error).__name__}: {str(error).partition(chr(10))[0]}",
+        ) from error
     specs = ep.graph_signature.output_specs
     outputs = [
         as_array(result).copy()

@@ -999,16 +999,16 @@ def _arg_names(ep: Any) -> tuple[str, ...]:
 
 
 def _input_paths(tree: Tree, arg_names: Sequence[str], placeholders: Sequence[str]) -> list[str]:
-    """Paths as callers know them: the parameter's name, or where in a nested argument."""
+    """Paths as callers know them: the parameter's name, and behind it the place in a nested argument."""
     paths: list[str] = []
     args, kwargs = tree.children
     for i, child in enumerate(args.children):
         if child.kind == "leaf":
             paths.append(arg_names[i] if i < len(arg_names) else placeholders[len(paths)])
         else:
-            paths += child.paths(f"args[{i}]")
+            paths += child.paths(arg_names[i] if i < len(arg_names) else f"args[{i}]")
     for key, child in zip(kwargs.keys, kwargs.children, strict=True):
-        paths += [str(key)] if child.kind == "leaf" else child.paths(f"kwargs[{key!r}]")
+        paths += child.paths(str(key))
     return paths
 
 

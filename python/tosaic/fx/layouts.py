@@ -39,7 +39,7 @@ from torch.fx.node import map_arg
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from tosaic import _core
-from tosaic.border_orders import border_orders, index_of
+from tosaic.border_orders import border_orders, index_of, require_sides
 from tosaic.dim_order import is_same_order
 from tosaic.fx.applied import AppliedLayout, Conversion, Convert, Unmet
 from tosaic.fx.importer import Read, read_program
@@ -49,6 +49,7 @@ from tosaic.fx.shapes import contiguous_strides, dim_order_of
 from tosaic.fx.targets import default_of, row_for
 from tosaic.fx.value import Ref
 from tosaic.layout import Objective, objective_of, read_plan
+from tosaic.options import is_one_of, shown
 
 __all__ = ["apply_program_layout"]
 
@@ -68,13 +69,13 @@ def apply_program_layout(
     bind: Any,
 ) -> AppliedLayout:
     """See `tosaic.fx.apply_layout`."""
-    if mode not in ("annotate", "convert"):
+    if not is_one_of(mode, ("annotate", "convert")):
         raise _core.make_error(
             _core.InvalidGraph,
             where=_WHERE,
             what="unknown mode",
             expected="annotate or convert",
-            got=repr(mode),
+            got=shown(mode),
         )
     read = read_program(program, bind=bind)
     borders = _Borders(read.imported.graph, orders)
@@ -87,6 +88,7 @@ class _Borders:
     def __init__(self, graph: _core.Graph, orders: Mapping[str, Any] | None) -> None:
         plain: dict[str, Any] = {}
         self.is_converted: dict[str, set[int]] = {"inputs": set(), "outputs": set()}
+        require_sides(orders)
         for side, wanted in (orders or {}).items():
             ports: Any = graph.outputs if side == "outputs" else graph.inputs
             if isinstance(wanted, Mapping):
@@ -107,7 +109,7 @@ class _Borders:
     @staticmethod
     def _form(form: Any) -> Any:
         form = form.order if isinstance(form, Convert) else form
-        if form == "nhwc":
+        if isinstance(form, str) and form == "nhwc":
             raise _core.make_error(
                 _core.LayoutMismatch,
                 where=_WHERE,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -11,6 +12,8 @@ from tosaic import _core
 from tosaic.dim_order import channels_last
 from tosaic.fx.lying import lies
 from tosaic.fx.signature import Tree
+from tosaic.options import shown, whole_number
+from tosaic.port_names import position_of
 
 __all__ = ["Sizes", "contiguous_strides", "dim_order_of"]
 
@@ -163,7 +166,8 @@ def wanted_sizes(
             position = _position(key, inputs)
             if isinstance(sizes, Mapping):
                 for axis, size in sizes.items():
-                    wanted[position, _axis(axis, inputs[position])] = int(size)
+                    place = _axis(axis, inputs[position])
+                    wanted[position, place] = _size(size, inputs[position], axis)
             else:
                 _add_example(wanted, position, sizes, inputs[position])
         return wanted
@@ -183,52 +187,80 @@ def _flatten_examples(bind: Any, in_spec: Tree) -> list[Any]:
 
 
 def _position(key: Any, inputs: Sequence[tuple[str, str, Any]]) -> int:
-    if isinstance(key, int) and 0 <= key < len(inputs):
-        return key
-    for position, (name, path, _) in enumerate(inputs):
-        if key in (name, path):
-            return position
-    raise _core.make_error(
-        _core.InvalidGraph,
-        where="bind",
-        what="no such input",
-        expected=f"one of {[name for name, _, _ in inputs]} or an index below {len(inputs)}",
-        got=repr(key),
-    )
-
-
-def _axis(axis: Any, described: tuple[str, str, Any]) -> int:
-    name, _, recorded = described
-    rank = recorded.dim() if isinstance(recorded, torch.Tensor) else 0
-    if not isinstance(axis, int) or not -rank <= axis < rank:
+    named = [(path, name) for name, path, _ in inputs]
+    position = position_of(key, named)
+    if position is None:
         raise _core.make_error(
             _core.InvalidGraph,
             where="bind",
-            what=f"input '{name}' has no such axis",
-            expected=f"an axis of its {rank}",
-            got=repr(axis),
+            what="no such input",
+            expected=f"one of {[path or name for path, name in named]} or an index below {len(named)}",
+            got=shown(key),
         )
-    return axis % rank
+    return position
+
+
+def _axis(axis: Any, described: tuple[str, str, Any]) -> int:
+    _, path, recorded = described
+    rank = recorded.dim() if isinstance(recorded, torch.Tensor) else 0
+    try:
+        place = whole_number(axis)
+    except TypeError:
+        place = rank
+    if not -rank <= place < rank:
+        raise _core.make_error(
+            _core.InvalidGraph,
+            where="bind",
+            what=f"input '{path}' has no such axis",
+            expected=f"an axis of its {rank}",
+            got=shown(axis),
+        )
+    return place % rank
+
+
+def _size(size: Any, described: tuple[str, str, Any], axis: Any = None) -> int:
+    """A size that is given for an axis, or the value of an input that is a number."""
+    number: int | None = None
+    with suppress(TypeError):
+        number = whole_number(size)
+    if number is None or (axis is not None and number < 0):
+        place = "" if axis is None else f"axis {axis} of "
+        raise _core.make_error(
+            _core.InvalidGraph,
+            where="bind",
+            what=f"{place}input '{described[1]}' is bound to no size",
+            expected="a whole number" if axis is None else "a whole number, 0 or more",
+            got=shown(size),
+        )
+    return number
 
 
 def _add_example(
     wanted: dict[tuple[int, int], int], position: int, example: Any, described: tuple[str, str, Any]
 ) -> None:
-    name, _, recorded = described
+    _, path, recorded = described
     if isinstance(recorded, torch.Tensor):
-        shape = tuple(getattr(example, "shape", ()))
+        shape = getattr(example, "shape", None)
+        if not isinstance(shape, tuple):  # torch.Size is one
+            raise _core.make_error(
+                _core.InvalidGraph,
+                where="bind",
+                what=f"the example of input '{path}' is no array",
+                expected="an array or tensor, or sizes by axis: {0: 1}",
+                got=shown(example),
+            )
         if len(shape) != recorded.dim():
             raise _core.make_error(
                 _core.InvalidGraph,
                 where="bind",
-                what=f"the example of input '{name}' has another rank",
+                what=f"the example of input '{path}' has another rank",
                 expected=str(recorded.dim()),
                 got=str(len(shape)),
             )
         for axis, size in enumerate(shape):
-            wanted[position, axis] = int(size)
+            wanted[position, axis] = _size(size, described, axis)
     elif isinstance(recorded, _SYMBOLIC):
-        wanted[position, -1] = int(example)
+        wanted[position, -1] = _size(example, described)
 
 
 def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:

@@ -44,7 +44,7 @@ class Tree:
         return 1 if self.kind == "leaf" else sum(child.leaf_count for child in self.children)
 
     def paths(self, root: str) -> list[str]:
-        """The path of each leaf, in order: ``args[1]['mask']``."""
+        """The path of each leaf, in order: ``batch['mask']``."""
         if self.kind == "leaf":
             return [root]
         return [path for step, child in self._steps() for path in child.paths(root + step)]
@@ -165,7 +165,7 @@ class InputLeaf:
     Attributes
     ----------
     path : str
-        ``x``, ``args[1]['mask']``.
+        ``x``, ``batch['mask']``.
     index : int or None
         Position in ``graph.inputs``; None for a constant.
     value : object

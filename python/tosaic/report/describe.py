@@ -81,7 +81,9 @@ def describe_io(io: Io) -> Report:
     """Inputs, outputs and states."""
     section = _border(io.inputs, io.outputs, io.states)
     return Report(
-        "inputs and outputs", sections=(section,), data={"inputs": io.inputs, "outputs": io.outputs}
+        "inputs and outputs",
+        sections=(section,),
+        data={"inputs": io.inputs, "outputs": io.outputs, "states": io.states},
     )
 
 
@@ -89,7 +91,7 @@ def describe_lowered(lowered: Lowered) -> Report:
     """Border, operators, memory and time of a lowered program."""
     graph = lowered.graph
     plan = lowered.session.memory
-    size = len(lowered.to_bytes())
+    size = lowered.file_size()
     facts = [
         ("target", lowered.target),
         ("nodes", " -> ".join(f"{len(g):,} {name}" for name, g in lowered.stages.items())),
@@ -288,12 +290,42 @@ def _place(row: CompareRow) -> str:
 
 
 def _border(inputs: Sequence[Port], outputs: Sequence[Port], states: Sequence[Port]) -> Section:
-    rows = [
-        (role, port.path or port.name, port.dtype, _axes(port.shape), _axes(port.dim_order))
+    columns = ["", "name", "dtype", "shape", "dim order"]
+    every = [
+        (role, port)
         for role, ports in (("input", inputs), ("output", outputs), ("state", states))
         for port in ports
     ]
-    return Section("border", table(("", "name", "dtype", "shape", "dim order"), rows))
+    is_quantized = any(port.quantized for _, port in every)
+    rows = []
+    for role, port in every:
+        own = (role, port.path or port.name, port.dtype, _axes(port.shape), _axes(port.dim_order))
+        rows.append((*own, *(_quantized(port, 0) if is_quantized else ())))
+        rows += [("",) * len(own) + _quantized(port, i) for i in range(1, len(port.quantized))]
+    if is_quantized:
+        columns += ["quantized to", "scale", "zero point", "range", "axis"]
+    return Section("border", table(columns, rows))
+
+
+def _quantized(port: Port, number: int) -> tuple[str, ...]:
+    """The cells of one way in which a port is quantized, with the tensor of the file where there are more."""
+    if number >= len(port.quantized):
+        return ("-",) * 5
+    qparams = port.quantized[number]
+    tensor = f" ({port.tensors[number].name})" if len(port.tensors) > 1 else ""
+    return (
+        qparams.dtype + tensor,
+        _extent([f"{scale:.6g}" for scale in sorted(qparams.scales)]),
+        _extent([str(zero_point) for zero_point in sorted(qparams.zero_points)]),
+        f"{qparams.qmin} to {qparams.qmax}",
+        "-" if qparams.axis is None else str(qparams.axis),
+    )
+
+
+def _extent(sorted_numbers: Sequence[str]) -> str:
+    """One number, or the least and the greatest of several."""
+    least, greatest = sorted_numbers[0], sorted_numbers[-1]
+    return least if least == greatest else f"{least} to {greatest}"
 
 
 def _axes(numbers: Sequence[int]) -> str:

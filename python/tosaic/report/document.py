@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tosaic.options import checked
+from tosaic.writing import write_text
+
 if TYPE_CHECKING:
     import os
 
@@ -103,11 +106,12 @@ class Report:
 
         return to_json(self.data)
 
+    @checked
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes ``.html``, ``.json`` or, with any other suffix, the full text."""
         file = Path(path)
         written = {".html": "html", ".json": "json"}.get(file.suffix, "full_text")
-        file.write_text(str(getattr(self, written)) + "\n", encoding="utf-8")
+        write_text(file, str(getattr(self, written)) + "\n")
 
     def __str__(self) -> str:
         return self.text

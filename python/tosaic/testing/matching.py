@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tosaic import api
+from tosaic.options import checked
 
 if TYPE_CHECKING:
     from tosaic.comparison import Comparison
@@ -22,6 +23,7 @@ class MismatchError(AssertionError):
         self.report = report
 
 
+@checked
 def assert_matches(
     actual: Any,
     expected: Any,
@@ -85,6 +87,7 @@ def assert_matches(
     return comparison
 
 
+@checked
 def assert_lowers(program: Any, *, target: str = api.DEFAULT_TARGET, bind: Any = None) -> Lowered:
     """Asserts that a program lowers, and gives it lowered.
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -36,6 +35,8 @@ def pytest_runtest_makereport(
         outcome.sections.append(("tosaic", failure.report.text))
         folder = item.config.getoption("--tosaic-reports")
         if folder is not None:
-            Path(folder).mkdir(parents=True, exist_ok=True)
-            failure.report.save(Path(folder) / (re.sub(r"[^\w.-]+", "_", item.nodeid) + ".html"))
+            from tosaic.writing import make_folder
+
+            name = re.sub(r"[^\w.-]+", "_", item.nodeid) + ".html"
+            failure.report.save(make_folder(folder) / name)
     return outcome

@@ -1,0 +1,294 @@
+"""Options of the public functions, checked when they are given: one table by name, one decorator.
+
+An option has one meaning wherever it stands: what `target` or `path` may be is said once. A value that is
+accepted is brought to one type (a numpy number to a float), so that nothing behind meets another. Options
+with a structure of their own are checked by what reads them: `bind`, `orders`, `objective`, samples and
+programs.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import numbers
+import operator
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+import numpy as np
+
+from tosaic import _core
+
+__all__ = [
+    "OPTIONS",
+    "Option",
+    "checked",
+    "file_name",
+    "file_path",
+    "is_mapping",
+    "is_one_of",
+    "refusal",
+    "shown",
+    "whole_number",
+]
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+_LONGEST = 120
+
+
+@dataclass(frozen=True)
+class Option:
+    """What values an option may have.
+
+    Attributes
+    ----------
+    expected : str
+        In words, for the message.
+    accept : callable
+        Gives the value as the function takes it; raises TypeError or ValueError for any other.
+    """
+
+    expected: str
+    accept: Callable[[Any], Any]
+
+
+def refusal(where: str, option: str, expected: str, value: Any, *, hint: str = "") -> Exception:
+    """The error about a value that an option does not have."""
+    return _core.make_error(
+        _core.InvalidGraph,
+        where=where,
+        what=f"unknown value of '{option}'",
+        expected=expected,
+        got=shown(value),
+        hint=hint,
+    )
+
+
+def shown(value: Any) -> str:
+    """A value in a message: one line, not too long, whatever its own `repr` does."""
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:
+        text = f"a {type(value).__name__}"
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+
+
+def whole_number(value: Any) -> int:
+    """An integer of Python or numpy; not a truth value, not a float.
+
+    Raises
+    ------
+    TypeError
+        It is something else.
+    """
+    if isinstance(value, bool | np.bool_ | np.ndarray):
+        raise TypeError("not a whole number")
+    return operator.index(value)
+
+
+def is_one_of(value: Any, choices: Sequence[str]) -> bool:
+    """Whether a value, of whatever type, is one of some strings."""
+    return isinstance(value, str) and value in choices
+
+
+def file_path(where: str, path: Any) -> Path:
+    """The path of a file to read.
+
+    Raises
+    ------
+    InvalidGraph
+        It is no path, or that of a folder.
+    """
+    option = OPTIONS["path"]
+    try:
+        file = Path(option.accept(path))
+    except (TypeError, ValueError) as error:
+        raise refusal(where, "path", option.expected, path) from error
+    if file.is_dir():
+        raise _core.make_error(
+            _core.InvalidGraph,
+            where=where,
+            what=f"'{file_name(file)}' is a folder",
+            expected="the path of a file",
+        )
+    return file
+
+
+def file_name(path: str | os.PathLike[str]) -> str:
+    """The name of a file as messages have it: bytes that are no UTF-8 as escapes."""
+    name = Path(path).name or os.fspath(path)
+    return name.encode("utf-8", "backslashreplace").decode()
+
+
+def is_mapping(value: Any) -> bool:
+    """Whether a value gives entries by key, as a dict does."""
+    return isinstance(value, Mapping)
+
+
+def checked(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Checks each argument of a public function that the table knows, and passes on what it accepts.
+
+    Raises
+    ------
+    InvalidGraph
+        From a call: an option is given a value that it does not have.
+    """
+    names = list(inspect.signature(function).parameters)
+    _, _, of_class = function.__qualname__.rpartition("<locals>.")
+    where = function.__name__ if function.__name__ != "__init__" else of_class.partition(".")[0]
+
+    def accepted(name: str, value: Any) -> Any:
+        option = OPTIONS.get(name)
+        if option is None:
+            return value
+        try:
+            return option.accept(value)
+        except (TypeError, ValueError) as error:
+            raise refusal(where, name, option.expected, value) from error
+
+    @wraps(function)
+    def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        positional: Any = [accepted(name, value) for name, value in zip(names, args, strict=False)]
+        named: Any = {name: accepted(name, value) for name, value in kwargs.items()}
+        rest: Any = args[len(names) :]
+        return function(*positional, *rest, **named)
+
+    return call
+
+
+# ---- what options may be ----
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError("not a string")
+    return value.encode().decode()  # a lone surrogate has no UTF-8
+
+
+def _path(value: Any) -> str:
+    path = os.fspath(value)
+    if not isinstance(path, str) or not path or b"\0" in os.fsencode(path):
+        raise TypeError("not a path")
+    return path
+
+
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool | np.bool_):
+        raise TypeError("not a truth value")
+    return bool(value)
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or math.isnan(value):
+        raise TypeError("not a number")
+    return float(value)
+
+
+def _count(value: Any) -> int:
+    count = whole_number(value)
+    if count < 0:
+        raise ValueError("less than none")
+    return count
+
+
+def _one_of(*choices: str) -> Option:
+    def accept(value: Any) -> str:
+        if not is_one_of(value, choices):
+            raise ValueError("no such choice")
+        return str(value)
+
+    return Option(_listed(choices), accept)
+
+
+def _listed(choices: tuple[str, ...]) -> str:
+    return " or ".join([", ".join(map(repr, choices[:-1])), repr(choices[-1])])
+
+
+def _or_none(option: Option) -> Option:
+    return Option(
+        f"{option.expected}, or None", lambda value: None if value is None else option.accept(value)
+    )
+
+
+def _io(value: Any) -> dict[str, str]:
+    if not is_mapping(value):
+        raise TypeError("no mapping")
+    entries: dict[Any, Any] = dict(value)
+    for side, dtype in entries.items():
+        if not is_one_of(side, ("inputs", "outputs")) or not is_one_of(dtype, tuple(IO_DTYPES)):
+            raise ValueError("no such entry")
+    return entries
+
+
+def _graph(value: Any) -> _core.Graph:
+    if not isinstance(value, _core.Graph):
+        raise TypeError("not a graph")
+    return value
+
+
+def _signature(value: Any) -> Any:
+    from tosaic.fx.signature import Signature
+
+    if value is not None and not isinstance(value, Signature):
+        raise TypeError("not a signature")
+    return value
+
+
+def _diagnostics(value: Any) -> Any:
+    from tosaic.fx.diagnostics import Diagnostic
+
+    if not isinstance(value, tuple | list) or not all(isinstance(item, Diagnostic) for item in value):
+        raise TypeError("no diagnostics")
+    return tuple(value)
+
+
+def _flags(value: Any) -> list[bool]:
+    if not isinstance(value, tuple | list):
+        raise TypeError("no sequence")
+    return [_flag(item) for item in value]
+
+
+IO_DTYPES = {"float32": "f32", "int8": "i8", "int16": "i16", "int32": "i32"}
+"""What inputs and outputs of a quantized program may be, by the names that `io` has for them."""
+
+_FLAG = Option("True or False", _flag)
+_PATH = Option("a path", _path)
+_NUMBER = Option("a number", _number)
+
+OPTIONS: dict[str, Option] = {
+    "count": Option("a whole number, 0 or more", _count),
+    "diagnostics": Option("a sequence of tosaic.fx.diagnostics.Diagnostic", _diagnostics),
+    "dump": _or_none(Option("the path of a folder", _path)),
+    "graph": Option("a tosaic.Graph", _graph),
+    "grids": Option("a sequence of True and False", _flags),
+    "io": _or_none(
+        Option(
+            "entries 'inputs' and 'outputs', each one of " + _listed(tuple(IO_DTYPES)) + ", as in "
+            "{'inputs': 'int8'}",
+            _io,
+        )
+    ),
+    "level": _one_of("EIGHTK", "NONE"),
+    "local": _FLAG,
+    "locations": _FLAG,
+    "max_abs": _or_none(_NUMBER),
+    "max_ulp": _or_none(_NUMBER),
+    "method": Option("a name", _text),
+    "nodes": _FLAG,
+    "out": _PATH,
+    "path": _PATH,
+    "signature": Option("a tosaic.fx.Signature, or None", _signature),
+    "sqnr_db": _or_none(_NUMBER),
+    "stage": Option("the name of a stage", _text),
+    "target": Option("a string such as 'TOSA-1.0+INT'", _text),
+    "threshold_db": _NUMBER,
+    "unsupported": _one_of("error", "split"),
+    "verify": _FLAG,
+    "weights": _FLAG,
+}
+"""By name, the options that functions of the package have in common."""

@@ -1,0 +1,52 @@
+"""Graphs by value, for pickle and copy: the text form, and the weights that it refers to.
+
+What is unpickled owns its weights: nothing of torch's is needed, in this process or another. Constants that
+several graphs share, such as the stages of one lowering, are written once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tosaic import _core
+
+__all__ = ["reduce_constant", "reduce_graph"]
+
+
+def reduce_graph(graph: _core.Graph) -> tuple[Any, ...]:
+    """What `pickle` keeps of a graph.
+
+    Raises
+    ------
+    InvalidGraph
+        A weight was changed in place since import.
+    """
+    from tosaic.archive import constants_in_text_order
+
+    weights = [(key, constant) for key, constant in constants_in_text_order(graph) if constant.bound]
+    return _graph, (graph.text(), weights)
+
+
+def reduce_constant(constant: _core.Constant) -> tuple[Any, ...]:
+    """What `pickle` keeps of a constant."""
+    from tosaic.archive import plain_array
+
+    parts = (constant.name, constant.kind, constant.dtype, tuple(constant.shape))
+    return _constant, (*parts, plain_array(constant.array))
+
+
+def _graph(text: str, weights: Sequence[tuple[Any, _core.Constant]]) -> _core.Graph:
+    from tosaic.archive import InTextOrder
+
+    known = dict(weights)
+    return _core.Graph.parse(text, constants=InTextOrder(lambda key, _: known.get(key)))
+
+
+def _constant(
+    name: str, kind: str, dtype: str, shape: tuple[int, ...], array: np.ndarray[Any, Any]
+) -> _core.Constant:
+    owner: np.ndarray[Any, Any] = np.ascontiguousarray(array)
+    return _core.Constant(name, kind, dtype, shape, owner.ctypes.data, owner.nbytes, owner)

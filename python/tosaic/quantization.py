@@ -1,0 +1,205 @@
+"""What the integers of a quantized tensor stand for, and where the inputs and outputs of a graph tell it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from tosaic import _core
+
+__all__ = ["QParams", "quantizations_of_input", "quantizations_of_output"]
+
+_NUMPY = {
+    "i4": np.int8,
+    "i8": np.int8,
+    "u8": np.uint8,
+    "i16": np.int16,
+    "u16": np.uint16,
+    "i32": np.int32,
+}
+_Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class QParams:
+    """Quantization parameters: the integer q stands for ``(q - zero_point) * scale``.
+
+    Attributes
+    ----------
+    dtype : str
+        Of the integers: ``i8``, ``u8``, ``i16`` ...
+    scales : tuple of float
+        One, or one for each index of `axis`.
+    zero_points : tuple of int
+        As many as scales.
+    qmin, qmax : int
+        The integers in use, which may be fewer than the dtype has.
+    axis : int or None
+        None: one scale and zero point for the whole tensor.
+    """
+
+    dtype: str
+    scales: tuple[float, ...]
+    zero_points: tuple[int, ...]
+    qmin: int
+    qmax: int
+    axis: int | None = None
+
+    @classmethod
+    def of(cls, source: Mapping[str, Any]) -> QParams:
+        """From the core's dict, or from the attributes of a quantize or dequantize node."""
+        return cls(
+            str(source["storage"]),
+            tuple(map(float, source["scales"])),
+            tuple(map(int, source["zero_points"])),
+            int(source["qmin"]),
+            int(source["qmax"]),
+            source["axis"],
+        )
+
+    @property
+    def scale(self) -> float:
+        """The scale of a tensor that has one.
+
+        Raises
+        ------
+        QuantMismatch
+            There is one for each index of `axis`: see `scales`.
+        """
+        return float(self._only(self.scales, "scale"))
+
+    @property
+    def zero_point(self) -> int:
+        """The zero point of a tensor that has one.
+
+        Raises
+        ------
+        QuantMismatch
+            There is one for each index of `axis`: see `zero_points`.
+        """
+        return int(self._only(self.zero_points, "zero_point"))
+
+    def quantize(self, array: Any) -> _Array:
+        """The integers of floats, rounded and bounded as torch's `quantize_per_tensor` does it; NaN is 0.
+
+        Examples
+        --------
+        >>> QParams("i8", (0.5,), (3,), -128, 127).quantize([0.0, 1.0, 100.0]).tolist()
+        [3, 5, 127]
+        """
+        floats = np.asarray(array, np.float32)
+        inverse = self._along_axis(np.asarray(1.0 / np.asarray(self.scales), np.float32), floats.ndim)
+        zero_point = self._along_axis(np.asarray(self.zero_points, np.float32), floats.ndim)
+        with np.errstate(over="ignore", invalid="ignore"):
+            rounded = np.rint(floats * inverse) + zero_point
+        bounded = np.clip(rounded.astype(np.float64), self.qmin, self.qmax)
+        return np.asarray(np.where(np.isnan(bounded), 0, bounded).astype(_NUMPY[self.dtype]))
+
+    def dequantize(self, array: Any) -> _Array:
+        """The floats that integers stand for.
+
+        Examples
+        --------
+        >>> QParams("i8", (0.5,), (3,), -128, 127).dequantize([3, 5, 127]).tolist()
+        [0.0, 1.0, 62.0]
+        """
+        numbers = np.asarray(np.asarray(array), np.float32)
+        zero_point = self._along_axis(np.asarray(self.zero_points, np.float32), numbers.ndim)
+        return np.asarray(
+            (numbers - zero_point) * self._along_axis(np.asarray(self.scales, np.float32), numbers.ndim),
+            np.float32,
+        )
+
+    def _along_axis(self, numbers: Any, rank: int) -> Any:
+        if self.axis is None:
+            return numbers[0]
+        shape = [1] * rank
+        shape[self.axis] = -1
+        return numbers.reshape(shape)
+
+    def _only(self, numbers: Sequence[Any], what: str) -> Any:
+        if len(numbers) != 1:
+            raise _core.make_error(
+                _core.QuantMismatch,
+                where="qparams",
+                what=f"there is no single {what}",
+                expected=f"one {what} for the whole tensor",
+                got=f"{len(numbers)}, one for each index of axis {self.axis}",
+            )
+        return numbers[0]
+
+
+def quantizations_of_input(port: _core.Input) -> tuple[QParams, ...]:
+    """In which ways an input is quantized, or as what its integers are read; none where the graph is silent.
+
+    Behind views and other movement, parameters of the whole tensor are found too.
+    """
+    known = port.qparams or port.value.qparams
+    if known is not None:
+        return (QParams.of(known),)
+    op = "quantize" if _is_float(port.dtype) else "dequantize"
+    found = (_of_node(node, value, port.value) for node, value in _readers(port.value, op))
+    return tuple(dict.fromkeys(q for q in found if q is not None))
+
+
+def quantizations_of_output(port: _core.Output) -> tuple[QParams, ...]:
+    """From what an output is dequantized, or as what its integers are made; none where nothing says it."""
+    known = port.qparams or port.value.qparams
+    if known is not None:
+        return (QParams.of(known),)
+    op = "dequantize" if _is_float(port.dtype) else "quantize"
+    value = port.value
+    while (node := value.producer) is not None:
+        if node.op == op:
+            found = _of_node(node, node.results[0], port.value)
+            return () if found is None else (found,)
+        if node.op not in _movement() or node.operands[0] is None:
+            break
+        value = node.operands[0]
+    return ()
+
+
+def _is_float(dtype: str) -> bool:
+    return dtype.startswith(("f", "bf"))
+
+
+def _readers(value: _core.Value, op: str) -> Iterator[tuple[_core.Node, _core.Value]]:
+    """Nodes of that operator that read the value, at once or behind movement."""
+    waiting = [value]
+    while waiting:
+        current = waiting.pop(0)
+        for node in current.users:
+            if node.op == op:
+                yield node, current
+            elif node.op in _movement() and node.operands[0] == current:
+                waiting += node.results
+
+
+def _of_node(node: _core.Node, read: _core.Value, port: _core.Value) -> QParams | None:
+    """The parameters of a quantize or dequantize node; none of an axis that movement may have changed."""
+    attrs = dict(node.attrs)
+    if attrs["axis"] is not None and read != port:
+        return None
+    if node.op == "quantize":
+        storage = attrs["dtype"]
+    else:
+        operand = node.operands[0]
+        storage = None if operand is None else operand.dtype
+    return None if storage not in _NUMPY else QParams.of({**attrs, "storage": storage})
+
+
+@lru_cache(maxsize=1)
+def _movement() -> frozenset[str]:
+    """Operators that give the elements of their first operand in another arrangement."""
+    return frozenset(
+        op.name
+        for op in _core.ops()
+        if not op.is_tosa
+        and {"view", "movement"} & set(op.traits)
+        and op.operands.startswith("input")
+        and "source" not in op.operands
+    )

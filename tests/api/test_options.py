@@ -1,0 +1,428 @@
+"""Every option of every public function takes what it says, or is refused by an error of ours."""
+
+from __future__ import annotations
+
+import enum
+import inspect
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import tosaic
+import tosaic.demo
+import tosaic.fx
+import tosaic.layout
+import tosaic.reference_model
+import tosaic.report
+import tosaic.testing
+from torch import nn
+from tosaic import api
+from tosaic.cli import main
+from tosaic.options import OPTIONS
+
+
+class Odd:
+    """Something that no option takes, and that does not even print."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError("no repr")
+
+
+class Name(str, enum.Enum):
+    """A string of another type."""
+
+    X = "no such name"
+
+
+VALUES: list[Any] = [
+    *(None, True, False, np.True_, 0, 1, 3, -1, 10**30, np.int64(2)),
+    *(2.5, math.nan, -math.inf, np.float32(1.5), 1j),
+    *("", "no such name", "inputs", "a\0b", "\ud800", Name.X, b"bytes"),
+    *([], [1], ["x"], (), (1, 2), {}, {"a": 1}, {1: 2}, {None: None}, set(), iter([1]), range(3)),
+    *({"inputs": None}, {"inputs": [1]}, {"inputs": "NHWC"}, {"outputs": {"out": object}}),
+    *(np.array([1, 2]), np.array("x"), np.zeros((0,)), torch.ones(2)),
+    *(object(), Odd(), Exception, print),
+]
+
+
+@dataclass(frozen=True)
+class Public:
+    """A public function with arguments that are right, and the options to be given others."""
+
+    call: Callable[..., Any]
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return f"{self.call.__module__}.{self.call.__qualname__}"
+
+
+class Relu(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(x)
+
+
+@pytest.fixture(scope="module")
+def publics(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Public]:
+    folder = tmp_path_factory.mktemp("options")
+    exported = torch.export.export(Relu(), (torch.ones(2),))
+    program = tosaic.from_exported(exported)
+    lowered = tosaic.lower(program)
+    program.save(folder / "program")
+    lowered.save(folder / "program.tosa")
+    torch.export.save(exported, folder / "program.pt2")
+    comparison = tosaic.compare(exported, lowered, (torch.ones(2),))
+    x = {"samples": (np.ones(2, np.float32),)}
+    every = [
+        Public(tosaic.from_exported, {"ep": exported}),
+        Public(tosaic.from_graph, {"graph": program.graph}),
+        Public(tosaic.lower, {"program": exported}),
+        Public(tosaic.check, {"program": exported}),
+        Public(tosaic.compare, {"a": exported, "b": lowered, **x}),
+        Public(tosaic.load, {"path": folder / "program"}),
+        Public(tosaic.load_tosa, {"path": folder / "program.tosa"}),
+        Public(api.open_program, {"path": folder / "program.tosa"}),
+        Public(api.load_exported, {"path": folder / "program.pt2"}),
+        Public(api.program_of, {"source": exported}),
+        Public(tosaic.Program, {"graph": program.graph}),
+        Public(program.save, {"path": folder / "again"}),
+        Public(lowered.save, {"path": folder / "again.tosa"}),
+        Public(lowered.to_bytes),
+        Public(lowered.file_size),
+        Public(lowered.at, {"stage": "tosa"}),
+        Public(lowered.report().save, {"path": folder / "report"}),
+        Public(comparison.worst_rows),
+        Public(tosaic.fx.from_exported, {"ep": exported}),
+        Public(tosaic.fx.apply_layout, {"ep": exported}),
+        Public(tosaic.layout.layout_of, {"graph": program.graph}),
+        Public(tosaic.testing.assert_matches, {"actual": lowered, "expected": exported, **x}),
+        Public(tosaic.testing.assert_lowers, {"program": exported}),
+        Public(tosaic.reference_model.run_reference_model, {"lowered": lowered, "x": np.ones(2, np.float32)}),
+    ]
+    return {public.name: public for public in every}
+
+
+# What an accepted value has to be: said here again, apart from the table that is tested.
+def is_flag(value: Any) -> bool:
+    return isinstance(value, bool | np.bool_)
+
+
+def is_number(value: Any) -> bool:
+    real = isinstance(value, int | float | np.floating | np.integer) and not isinstance(value, bool)
+    return real and not math.isnan(value)
+
+
+def is_path(value: Any) -> bool:
+    return isinstance(value, str | Path) and "\0" not in str(value) and str(value) != ""
+
+
+def is_empty(value: Any) -> bool:
+    return value is None or (isinstance(value, dict) and not value)
+
+
+def is_size_or_example(value: Any) -> bool:
+    """Nothing is bound: there is one dimension, of 2."""
+    return is_empty(value) or isinstance(value, torch.Tensor | np.ndarray)
+
+
+ACCEPTABLE: dict[str, Callable[[Any], bool]] = {
+    "bind": is_size_or_example,
+    "count": lambda value: is_number(value) and int(value) == value >= 0 and not isinstance(value, float),
+    "diagnostics": lambda value: isinstance(value, tuple | list) and not value,
+    "dump": lambda value: value is None or is_path(value),
+    "graph": lambda value: isinstance(value, tosaic.Graph),
+    "grids": lambda value: isinstance(value, tuple | list) and not value,
+    "io": is_empty,
+    "level": lambda value: isinstance(value, str) and value in ("EIGHTK", "NONE"),
+    "local": is_flag,
+    "locations": is_flag,
+    "max_abs": lambda value: value is None or is_number(value),
+    "max_ulp": lambda value: value is None or is_number(value),
+    "method": lambda value: isinstance(value, str),
+    "mode": lambda value: isinstance(value, str) and value in ("annotate", "convert"),
+    "nodes": is_flag,
+    "objective": callable,
+    "orders": lambda value: is_empty(value) or (isinstance(value, dict) and value == {"inputs": None}),
+    "out": is_path,
+    "path": is_path,
+    "samples": lambda value: (
+        isinstance(value, torch.Tensor | np.ndarray | tuple | list | dict | range)
+        or hasattr(value, "__next__")
+    ),
+    "signature": lambda value: value is None,
+    "sqnr_db": lambda value: value is None or is_number(value),
+    "stage": lambda value: isinstance(value, str),
+    "target": lambda value: isinstance(value, str),
+    "threshold_db": is_number,
+    "unsupported": lambda value: isinstance(value, str) and value == "error",
+    "verify": is_flag,
+    "weights": is_flag,
+}
+PROGRAMS = {"ep", "program", "a", "b", "source", "actual", "expected", "lowered"}
+
+
+def public_functions() -> Iterator[str]:
+    """Functions, and methods of classes, that `tosaic` and its public modules list."""
+    modules = [
+        tosaic,
+        tosaic.fx,
+        tosaic.layout,
+        tosaic.testing,
+        tosaic.reference_model,
+        tosaic.demo,
+        tosaic.report,
+    ]
+    seen = set()
+    for module in modules:
+        for name in module.__all__:
+            found = getattr(module, name)
+            members = vars(found).values() if inspect.isclass(found) else [found]
+            for member in members:
+                function = inspect.unwrap(member) if callable(member) else None
+                if isinstance(function, FunctionType) and not function.__name__.startswith("_"):
+                    seen.add(f"{function.__module__}.{function.__qualname__}")
+    yield from sorted(seen)
+
+
+# Without options of their own: what they take are results of this package, calls, or one structure.
+WITHOUT_OPTIONS = {
+    "tosaic.program._Runnable",
+    "tosaic.layout.objective_of",  # returns what it is given; the core checks
+    "tosaic.reference_model.from_file",
+    "tosaic.reference_model.to_file",
+    "tosaic.demo.run_demo",  # trains a network: below
+}
+
+
+def test_every_public_function_is_tested_here(publics) -> None:
+    missing = []
+    for name in public_functions():
+        owner = name.rpartition(".")[0]
+        _, _, rest = name.partition(".report.describe")
+        if rest or name in WITHOUT_OPTIONS or owner in WITHOUT_OPTIONS or name in publics:
+            continue
+        function: Any = tosaic
+        for part in name.split(".")[1:]:
+            function = getattr(function, part)
+        options = [p for p in inspect.signature(function).parameters.values() if p.name != "self"]
+        if owner in (
+            "tosaic.fx.signature.Signature",
+            "tosaic.fx.signature.Tree",
+            "tosaic.quantization.QParams",
+        ):
+            continue  # structures, which take values and arrays
+        if options and not name.endswith((".of", ".from_parts", ".worst_of")):
+            missing.append(name)
+    assert missing == []
+
+
+def test_every_option_is_in_the_table_or_checked_by_its_reader(publics) -> None:
+    elsewhere = {"bind", "mode", "objective", "orders", "samples", *PROGRAMS}
+    for public in publics.values():
+        for name, parameter in inspect.signature(public.call).parameters.items():
+            if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+                assert (name in OPTIONS) != (name in elsewhere), (public.name, name)
+                assert name in ACCEPTABLE or name in PROGRAMS, name
+
+
+def options_of(public: Public) -> list[str]:
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return [p.name for p in inspect.signature(public.call).parameters.values() if p.kind in kinds]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_values_of_any_type_are_taken_rightly_or_refused_by_ours(
+    publics, tmp_path, monkeypatch, capsys
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    wrong: list[str] = []
+    count = 0
+    for public in publics.values():
+        for name in options_of(public):
+            for value in VALUES:
+                value = iter([1]) if hasattr(value, "__next__") else value
+                count += 1
+                call = f"{public.name}({name}={type(value).__name__}: {_text(value)})"
+                try:
+                    public.call(**{**public.arguments, name: value})
+                except (tosaic.InternalError, AssertionError) as error:
+                    if not isinstance(error, tosaic.testing.MismatchError):
+                        raise
+                except (tosaic.Error, FileNotFoundError) as error:
+                    if len(str(error)) > 1500:
+                        wrong.append(f"{call}: a message of {len(str(error))} letters")
+                except Exception as error:
+                    wrong.append(f"{call}: {error!r:.300}")
+                else:
+                    if name in PROGRAMS or not ACCEPTABLE[name](value):
+                        wrong.append(f"{call} is taken")
+    assert not wrong, "\n".join(wrong)
+    assert count > 2500
+
+
+def _text(value: Any) -> str:
+    try:
+        return repr(value)
+    except RuntimeError:
+        return "Odd"
+
+
+# ---- bind ----
+
+
+@pytest.mark.parametrize(
+    ("bind", "message"),
+    [
+        (
+            {0: {0: 2.9}},
+            "axis 0 of input 'input' is bound to no size: expected a whole number, 0 or more, got 2.9",
+        ),
+        ({"input": {0: True}}, "axis 0 of input 'input' is bound to no size.*got True"),
+        ({"input": {0: None}}, "is bound to no size.*got None"),
+        ({"input": {0: "2"}}, "is bound to no size.*got '2'"),
+        ({"input": {0: np.float64(2)}}, r"is bound to no size.*got np.float64\(2.0\)"),
+        ({"input": {0: -1}}, "is bound to no size.*got -1"),
+        ({"input": {0: np.array([2])}}, "is bound to no size"),
+        ({"input": {0.0: 2}}, "input 'input' has no such axis: expected an axis of its 2, got 0.0"),
+        ({"input": {True: 2}}, "input 'input' has no such axis.*got True"),
+        ({"input": {"0": 2}}, "input 'input' has no such axis.*got '0'"),
+        ({True: {0: 2}}, "no such input.*got True"),
+        ({None: {0: 2}}, "no such input.*got None"),
+        (
+            {"input": 2},
+            "the example of input 'input' is no array: expected an array or tensor, or sizes by axis",
+        ),
+        (7, "the example of input 'input' is no array.*got 7"),
+        ("input:0=2", "the example of input 'input' is no array.*got 'input:0=2'"),
+        (np.ones(4), "the example of input 'input' has another rank: expected 2, got 1"),
+    ],
+)
+def test_sizes_that_are_none_are_refused(dynamic, bind: Any, message: str) -> None:
+    with pytest.raises(tosaic.InvalidGraph, match=rf"\[bind\] .*{message}"):
+        tosaic.from_exported(dynamic, bind=bind)
+
+
+@pytest.mark.parametrize(
+    "bind",
+    [
+        {0: {0: 2}},
+        {"input": {np.int64(0): np.int32(2)}},
+        {np.int64(0): {-2: np.uint8(2)}},
+        {"input": np.ones((2, 4))},
+        (torch.ones(2, 4),),
+        torch.ones(2, 4),
+        ((torch.ones(2, 4),), {}),
+    ],
+)
+def test_sizes_in_every_form_are_taken(dynamic, bind: Any) -> None:
+    assert tosaic.from_exported(dynamic, bind=bind).inputs[0].shape == (2, 4)
+
+
+def test_sizes_for_a_program_that_has_them_are_refused(dynamic, tmp_path) -> None:
+    bind = {"input": {0: 2}}
+    program = tosaic.from_exported(dynamic, bind=bind)
+    lowered = tosaic.lower(program)
+    program.save(tmp_path / "program")
+    lowered.save(tmp_path / "program.tosa")
+    nothing = (
+        r"'bind' has nothing to bind: expected a torch.export.ExportedProgram or a .pt2 file.*got {}\. Give"
+    )
+    for bound, kind in (
+        (program, "Program"),
+        (lowered, "Lowered"),
+        (program.graph, "Graph"),
+        (str(tmp_path / "program"), ".*program"),
+        (tmp_path / "program.tosa", "PosixPath"),
+    ):
+        for function in (tosaic.lower, tosaic.check, tosaic.testing.assert_lowers):
+            with pytest.raises(tosaic.InvalidGraph, match=nothing.format(kind)):
+                function(bound, bind={"input": {0: 3}})
+    sample = (np.ones((2, 4), np.float32),)
+    with pytest.raises(tosaic.InvalidGraph, match=nothing.format("Program and Lowered")):
+        tosaic.compare(program, lowered, sample, bind=bind)
+    assert tosaic.compare(dynamic, lowered, sample, bind=bind).ok
+    assert tosaic.compare(program, dynamic, sample, bind=bind).ok
+
+
+# ---- others ----
+
+
+def test_numbers_of_numpy_become_numbers_of_python(publics) -> None:
+    compare = publics["tosaic.api.compare"]
+    result = compare.call(**compare.arguments, threshold_db=np.float32(12.5), local=np.True_)
+    assert type(result.threshold_db) is float
+    assert '"threshold_db": 12.5' in result.report().json
+
+
+def test_messages_say_option_expectation_and_value(publics) -> None:
+    lower = publics["tosaic.api.lower"]
+    for option, value, text in (
+        (
+            "target",
+            None,
+            "[lower] unknown value of 'target': expected a string such as 'TOSA-1.0+INT', got None",
+        ),
+        (
+            "io",
+            "int8",
+            "[lower] unknown value of 'io': expected entries 'inputs' and 'outputs', each one of ",
+        ),
+        ("verify", "no", "[lower] unknown value of 'verify': expected True or False, got 'no'"),
+        ("dump", 3, "[lower] unknown value of 'dump': expected the path of a folder, or None, got 3"),
+    ):
+        with pytest.raises(tosaic.InvalidGraph) as error:
+            lower.call(**lower.arguments, **{option: value})
+        assert str(error.value).startswith(text)
+    with pytest.raises(tosaic.InvalidGraph, match="of 'threshold_db': expected a number, got None"):
+        tosaic.compare(None, None, None, threshold_db=None)
+    with pytest.raises(
+        tosaic.InvalidGraph, match=r"'stage': expected one of 'imported', .*'tosa', got 'tosca'"
+    ):
+        tosaic.lower(**lower.arguments).at("tosca")
+    with pytest.raises(tosaic.InvalidGraph, match=r"^\[run_demo\] unknown value of 'out': expected a path"):
+        tosaic.demo.run_demo(None)
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (
+            ("compare", "model.pt2", "model.tosa", "--input", "x.npz", "--threshold", "nan"),
+            "expected a number, got nan",
+        ),
+        (("lower", "model.pt2", "--target", ""), "[target] unknown target"),
+        (("lower", "."), "[open] '.' is a folder: expected the path of a file"),
+        (("run", "model.tosa", "--input", ".", "-o", "y.npz"), "is a folder: expected the path of a file"),
+        (
+            ("lower", "model.pt2", "--bind", "x:0=2", "--bind", "x:0=3"),
+            "[--bind] axis 0 of 'x' is given twice",
+        ),
+        (("lower", "model.pt2", "--bind", "x:0=3"), "axis 0 of input 'x' is static: expected 2, got 3"),
+        (("check", "model.tosaic", "--bind", "x:0=2"), "[check] 'bind' has nothing to bind"),
+        (("diff", "model.tosaic", "model.tosa", "--bind", "x:0=2"), "[diff] 'bind' has nothing to bind"),
+        (("run", "model.tosa", "--input", "x.npz", "-o", "y.npz", "--bind", "x:0=2"), "nothing to bind"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_a_wrong_option_of_a_command_is_a_usage_error(files, capsys, argv, message: str) -> None:
+    assert main(argv) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert "Traceback" not in error
+
+
+def test_a_file_whose_name_is_no_utf_8_is_named_in_escapes(files) -> None:
+    name = b"net\xff.tosaic".decode("utf-8", "surrogateescape")
+    Path("model.tosaic").rename(name)
+    assert tosaic.load(name).stage == "exported"
+    Path(name).write_bytes(b"PK")
+    with pytest.raises(tosaic.InvalidGraph, match=r"'net\\udcff.tosaic' cannot be read"):
+        tosaic.load(name)
+    tosaic.lower("model.pt2").save(name)
+    assert tosaic.load_tosa(name).stage == "tosa"
