@@ -283,11 +283,15 @@ def program_of(source: Any, *, bind: Any = None) -> Program:
 def open_program(path: str | os.PathLike[str], *, bind: Any = None) -> Program:
     """Reads a program from a file: ``.pt2``, ``.tosa``, graph text, or an archive that `Program.save` wrote.
 
+    A ``.pt2`` file may call operators of other libraries, such as those of ExecuTorch's quantizer and edge
+    dialect, and have their classes as arguments: the libraries are imported where they are installed. Files of
+    `torch.export.save` hold pickled data: read none that you do not trust.
+
     Raises
     ------
     FileNotFoundError
     InvalidGraph
-        The file is none of these, or damaged.
+        The file is none of these, damaged, or needs a library that is not installed.
     """
     from tosaic.archive import is_archive, load
     from tosaic.tosa_file import load_tosa

@@ -17,7 +17,7 @@ import pytest
 import torch
 import tosaic
 from torch import nn
-from tosaic.api import open_program
+from tosaic import open_program
 
 pytest.importorskip("executorch.exir")
 pytest.importorskip("torchao")
@@ -26,7 +26,7 @@ OPEN = """
 import sys
 for name in {absent!r}:
     sys.modules[name] = None  # importing it fails
-from tosaic.api import open_program
+from tosaic import open_program
 try:
     program = open_program({file!r})
 except Exception as error:
