@@ -284,8 +284,8 @@ def open_program(path: str | os.PathLike[str], *, bind: Any = None) -> Program:
     """Reads a program from a file: ``.pt2``, ``.tosa``, graph text, or an archive that `Program.save` wrote.
 
     A ``.pt2`` file may call operators of other libraries, such as those of ExecuTorch's quantizer and edge
-    dialect, and have their classes as arguments: the libraries are imported where they are installed. Files of
-    `torch.export.save` hold pickled data: read none that you do not trust.
+    dialect, and have their classes as arguments: the libraries are imported where they are installed. Files
+    of `torch.export.save` hold pickled data: read none that you do not trust.
 
     Raises
     ------
