@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         Value,
         __version__,
     )
-    from tosaic.api import check, compare, from_exported, from_graph, lower
+    from tosaic.api import check, compare, from_exported, from_graph, lower, open_program
     from tosaic.archive import load
     from tosaic.comparison import CompareRow, Comparison, Metrics
     from tosaic.program import CheckResult, Lowered, Port, PortTensor, Problem, Program
@@ -39,6 +39,7 @@ _HOME = {
     "from_exported": "api",
     "from_graph": "api",
     "lower": "api",
+    "open_program": "api",
     "load": "archive",
     "load_tosa": "tosa_file",
     "Program": "program",
@@ -88,6 +89,7 @@ __all__ = [
     "compare",
     "load",
     "load_tosa",
+    "open_program",
     "Program",
     "Lowered",
     "CheckResult",

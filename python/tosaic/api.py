@@ -306,11 +306,16 @@ def _takes_sizes(source: Any) -> bool:
 def open_program(path: str | os.PathLike[str], *, bind: Any = None) -> Program:
     """Reads a program from a file: ``.pt2``, ``.tosa``, graph text, or an archive that `Program.save` wrote.
 
+    A ``.pt2`` file may call operators of other libraries, such as those of ExecuTorch's quantizer and edge
+    dialect, and have their classes as arguments: the libraries are imported where they are installed. Files
+    of `torch.export.save` hold pickled data: read none that you do not trust.
+
     Raises
     ------
     FileNotFoundError
     InvalidGraph
-        The file is none of these, or damaged, or has no dimensions that `bind` could give sizes.
+        The file is none of these, damaged, has no dimensions that `bind` could give sizes, or needs a library
+        that is not installed.
     """
     require_use("open", bind, path)
     return _open(path, bind)

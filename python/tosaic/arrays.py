@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 import sys
 from typing import Any
 
@@ -13,34 +14,72 @@ __all__ = ["as_array"]
 
 # Floats that numpy does not have, as torch and ml_dtypes call them.
 _NARROW = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
+# Floats as which numbers without a dtype of their own are read, by the graph's name for them.
+_FLOATS = {"f16": np.float16, "f32": np.float32, "f64": np.float64}
 
 
-def as_array(value: Any, name: str = "input") -> np.ndarray[Any, Any]:
+def as_array(value: Any, name: str = "input", *, dtype: str = "") -> np.ndarray[Any, Any]:
     """The value as a numpy array over the same memory where that is possible; strides are kept.
 
     Parameters
     ----------
     value : array_like or torch.Tensor
-        Tensors may require gradients; bfloat16 and float8 need ``ml_dtypes``.
+        Tensors may require gradients; bfloat16 and float8 need ``ml_dtypes``. Arrays of another byte order
+        are copied into this machine's.
     name : str
         How messages call it.
+    dtype : str
+        What numbers of Python, nested in lists perhaps, are read as where it is a float: ``f32``.
 
     Raises
     ------
     LayoutMismatch
-        It is no array of numbers.
+        It is no array of numbers, or of a dtype that has no counterpart.
     """
-    if isinstance(value, np.ndarray):
-        return value
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
         return _from_torch(value, torch, name)
     try:
         array = np.asarray(value)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise _not_an_array(type(value).__name__, name) from error
     if array.dtype == object or array.dtype.kind in "SUmM":
         raise _not_an_array(type(value).__name__, name)
+    if dtype in _FLOATS and array.dtype.kind in "if" and _is_plain(value):
+        return array.astype(_FLOATS[dtype])
+    return _native(array, name)
+
+
+def _is_plain(value: Any) -> bool:
+    """Numbers of Python, which have no dtype, nested in lists and tuples perhaps."""
+    if isinstance(value, list | tuple):
+        return all(map(_is_plain, value))
+    return isinstance(value, numbers.Real) and not isinstance(value, np.generic)
+
+
+def _native(array: np.ndarray[Any, Any], name: str) -> np.ndarray[Any, Any]:
+    """In this machine's byte order, unsigned integers of 32 and 64 bits as signed ones of 64."""
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
+    kind, size = array.dtype.kind, array.dtype.itemsize
+    if kind == "u" and size >= 4:
+        if size == 8 and array.size and int(array.max()) > np.iinfo(np.int64).max:
+            raise _core.make_error(
+                _core.LayoutMismatch,
+                where="inputs",
+                what=f"input '{name}' holds a number beyond 64 bits with a sign",
+                expected=f"at most {np.iinfo(np.int64).max}",
+                got=str(array.max()),
+            )
+        return array.astype(np.int64)
+    if kind == "c" or (kind == "f" and size > 8):
+        raise _core.make_error(
+            _core.LayoutMismatch,
+            where="inputs",
+            what=f"input '{name}' has a dtype without a counterpart",
+            expected="truth values, integers or floats of up to 64 bits",
+            got=str(array.dtype),
+        )
     return array
 
 
@@ -54,7 +93,7 @@ def _from_torch(tensor: Any, torch: Any, name: str) -> np.ndarray[Any, Any]:
         bits = plain.view(torch.uint8 if plain.element_size() == 1 else torch.int16).numpy()
         return np.asarray(bits.view(_narrow(kind, name)))
     try:
-        return np.asarray(plain.numpy())
+        return _native(plain.numpy(), name)
     except (TypeError, RuntimeError) as error:
         raise _not_an_array(f"a tensor of {kind}", name) from error
 

@@ -1,17 +1,19 @@
 """The command ``tosaic``.
 
 Exit codes: 0 ok, 1 a check failed, 2 usage, 3 unsupported, 4 internal. ``--help`` loads neither torch nor the
-core.
+core. With ``--json`` standard output is one JSON object at every exit code: what the command found out, or
+``{"error": {"kind", "message", "exit_code", "problems"}}``.
 """
 
 from __future__ import annotations
 
 import argparse
 import io
+import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
     from tosaic.report import Report
@@ -25,7 +27,11 @@ _DEFAULT_TARGET = "TOSA-1.0+FP"
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
     parser = _parser()
-    args = parser.parse_args(argv)
+    try:
+        args = parser.parse_args(argv)
+    except _UsageError as error:
+        asked = sys.argv[1:] if argv is None else argv
+        return _fail(str(error), USAGE, kind="usage", as_json=_asks_for_json(asked), before=error.usage)
     if args.command is None:
         parser.print_help()
         return USAGE
@@ -35,9 +41,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.close()  # the reader of our output left; nothing is wrong
         return OK
     except KeyboardInterrupt:
-        return _fail("interrupted", 130)
+        return _fail("interrupted", 130, kind="interrupt", as_json=args.json)
     except Exception as error:
-        return _fail(_message(error), _exit_code(error))
+        kind = type(error).__name__
+        return _fail(
+            _message(error), _exit_code(error), kind=kind, as_json=args.json, problems=_problems(error)
+        )
 
 
 def _exit_code(error: Exception) -> int:
@@ -64,9 +73,48 @@ def _message(error: Exception) -> str:
     return "".join(traceback.format_exception(error)) + "This is a fault of tosaic; please report it."
 
 
-def _fail(message: str, code: int) -> int:
-    sys.stderr.write(f"tosaic: {message}\n")
+def _problems(error: Exception) -> list[dict[str, str]]:
+    """The parts of each fault of an error of ours."""
+    each = getattr(error, "each", None) or [getattr(error, "parts", None)]
+    return [dict(parts) for parts in each if parts]
+
+
+def _fail(
+    message: str,
+    code: int,
+    *,
+    kind: str,
+    as_json: bool,
+    problems: Sequence[dict[str, str]] = (),
+    before: str = "",
+) -> int:
+    """Says what is wrong, for people on standard error and, where asked for, as JSON on standard output."""
+    sys.stderr.write(f"{before}tosaic: {message}\n")
+    if as_json:
+        error = {"kind": kind, "message": message, "exit_code": code, "problems": list(problems)}
+        print(json.dumps({"error": error}, indent=2))
     return code
+
+
+def _asks_for_json(argv: Sequence[str]) -> bool:
+    """True if ``--json`` is among arguments that could not be parsed, abbreviated perhaps."""
+    options = argv[: list(argv).index("--")] if "--" in argv else argv
+    return any(len(text) > 2 and "--json".startswith(text) for text in options)
+
+
+class _UsageError(Exception):
+    """Arguments that the command does not take; `usage`: the line that says which it takes."""
+
+    def __init__(self, message: str, usage: str) -> None:
+        super().__init__(message)
+        self.usage = usage
+
+
+class _Parser(argparse.ArgumentParser):
+    """Leaves it to `main` to say what is wrong."""
+
+    def error(self, message: str) -> NoReturn:
+        raise _UsageError(message, self.format_usage())
 
 
 def _show(report: Report, args: argparse.Namespace) -> None:
@@ -113,7 +161,7 @@ def _inspect(args: argparse.Namespace) -> int:
 
     program = open_program(args.file, bind=_bindings(args.bind))
     if args.dot:
-        print(program.graph.dot())
+        print(json.dumps({"dot": program.graph.dot()}) if args.json else program.graph.dot())
         return OK
     planned = args.layout and program.stage != "tosa"
     report = describe_graph(
@@ -141,9 +189,8 @@ def _run(args: argparse.Namespace) -> int:
     contents = io.BytesIO()  # numpy leaves its zip file open where the disk is full
     if Path(args.output).suffix == ".npy":
         if len(outputs) != 1:
-            return _fail(
-                f"an .npy file holds one array, and there are {len(outputs)} outputs: write an .npz", USAGE
-            )
+            message = f"an .npy file holds one array, and there are {len(outputs)} outputs: write an .npz"
+            return _fail(message, USAGE, kind="usage", as_json=args.json)
         np.save(contents, next(iter(outputs.values())))
     else:
         np.savez(contents, **outputs)
@@ -193,7 +240,8 @@ def _ops(args: argparse.Namespace) -> int:
     from tosaic.report.operators import operators_document
 
     if args.markdown:
-        print(operators_document(_core.ops()), end="")
+        page = operators_document(_core.ops())
+        print(json.dumps({"markdown": page}) if args.json else page, end="\n" if args.json else "")
         return OK
     _show(describe_ops(_core.ops()), args)
     return OK
@@ -289,7 +337,7 @@ def _binding(text: str) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="tosaic",
         description="From torch.export to verified TOSA.",
         epilog="Exit codes: 0 ok, 1 a check failed, 2 usage, 3 unsupported, 4 internal.",

@@ -286,7 +286,8 @@ class _Runnable:
         if leaves is None:
             leaves = self._signature.flatten(args, kwargs)
         return [
-            as_array(leaf, port.path or port.name) for leaf, port in zip(leaves, self.inputs, strict=True)
+            as_array(leaf, port.path or port.name, dtype=port.dtype)
+            for leaf, port in zip(leaves, self.inputs, strict=True)
         ]
 
     def _named_inputs(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any] | None:
@@ -305,11 +306,14 @@ class _Runnable:
         Parameters
         ----------
         *args, **kwargs
-            As the exported module takes them: numpy arrays or torch tensors, nested as they were; or each
-            input by its path or name, as `inputs` has them: ``run(batch_x=x)``, ``run(**{"batch['x']": x})``.
-            Dense ones of the program's own dtype that lie as it does are read where they lie: of a lowered
-            program those in the order of the border, else row-major ones. Others are copied or converted
-            first.
+            As the exported module takes them, nested as they were: numpy arrays, torch tensors, or numbers of
+            Python; or each input by its path or name, as `inputs` has them: ``run(batch_x=x)``,
+            ``run(**{"batch['x']": x})``. Dense arrays of the program's own dtype that lie as it does are read
+            where they lie: of a lowered program those in the order of the border, else row-major ones. Others
+            are copied or converted first: arrays with any strides (slices, transposes, negative strides,
+            repeated elements), of another byte order, and integers of another width that the declared dtype
+            can hold. Channels-last strides where row-major ones were declared, and of rank 3 and more other
+            strides than those of an order that was declared, are refused.
 
         Returns
         -------
@@ -322,8 +326,8 @@ class _Runnable:
         LayoutMismatch
             An input has another shape, dtype or layout than declared; the message names it.
         InvalidGraph
-            The arguments are nested otherwise, an index is out of range, or a weight was changed since
-            import.
+            The arguments are nested otherwise, an integer is out of the range of its input, an index is out
+            of range, or a weight was changed since import.
         """
         return self._nested(self.session.run(self.arrays(*args, **kwargs)))
 
@@ -409,6 +413,34 @@ class Program(_Runnable):
         from tosaic.archive import save
 
         save(self, path)
+
+    def with_overrides(self, functions: Mapping[str, Callable[..., Any]]) -> Program:
+        """The same program, run with functions of the caller in the place of some of its operators.
+
+        Parameters
+        ----------
+        functions : mapping
+            By the name of a node (``conv2d_1``), of an operator (``conv``) or of a foreign operator
+            (``aten.special_i0.default``): a function that takes the operands as numpy arrays, None for an
+            absent one, and returns the result, or a list of the results.
+
+        Raises
+        ------
+        InvalidGraph
+            A name is that of no node and no operator.
+
+        Examples
+        --------
+        >>> program = program.with_overrides({"aten.special_i0.default": scipy.special.i0})  # doctest: +SKIP
+        """
+        nodes = {node.name for node in self._graph.nodes}
+        made = Program(self._graph, self._signature, diagnostics=self._diagnostics)
+        made.session = _core.Session(
+            self._graph,
+            override_nodes={name: function for name, function in functions.items() if name in nodes},
+            override_ops={name: function for name, function in functions.items() if name not in nodes},
+        )
+        return made
 
     def report(self) -> Report:
         """The border and the operators of the graph."""

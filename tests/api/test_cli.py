@@ -59,6 +59,88 @@ def test_every_command_prints_json(files, capsys, argv) -> None:
     assert isinstance(json.loads(out, parse_constant=pytest.fail), dict)
 
 
+@pytest.fixture
+def refused(files, unliftable):
+    """Files that commands refuse, beside the good ones."""
+    torch.export.save(unliftable, "bad.pt2")
+    Path("words.txt").write_text("hello")
+    Path("cut.tosa").write_bytes(Path("model.tosa").read_bytes()[:100])
+    np.savez("wrong.npz", x=np.zeros((1, 2), np.float32))
+    return files
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "kind"),
+    [
+        (("lower", "nowhere.pt2"), 2, "FileNotFoundError"),
+        (("lower", "bad.pt2"), 3, "UnsupportedOp"),
+        (("lower", "model.pt2", "--target", "TOSA-9"), 2, "InvalidGraph"),
+        (("lower", "model.pt2", "-o", "no/such/folder/x.tosa"), 2, "FileNotFoundError"),
+        (("lower", "model.pt2", "--bind", "x"), 2, "usage"),
+        (("lower",), 2, "usage"),
+        (("lower", "model.pt2", "--no-such-option"), 2, "usage"),
+        (("check", "words.txt"), 2, "InvalidGraph"),
+        (("check", "model.pt2", "--target"), 2, "usage"),
+        (("inspect", "cut.tosa"), 2, "InvalidGraph"),
+        (("inspect", "bad.pt2", "--layout"), 3, "UnsupportedOp"),
+        (("run", "model.tosa", "--input", "wrong.npz", "-o", "y.npz"), 2, "LayoutMismatch"),
+        (("run", "model.tosa", "--input", "x.npz"), 2, "usage"),
+        (("run", "bad.pt2", "--input", "x.npz", "-o", "y.npz"), 3, "UnsupportedOp"),
+        (("compare", "model.pt2", "cut.tosa", "--input", "x.npz"), 2, "InvalidGraph"),
+        (("compare", "model.pt2", "model.tosa", "--input", "x.npz", "--threshold", "a"), 2, "usage"),
+        (("diff", "model.pt2", "words.txt"), 2, "InvalidGraph"),
+        (("passes", "more"), 2, "usage"),
+        (("ops", "more"), 2, "usage"),
+        (("demo", "--out", "model.pt2/below"), 2, ""),
+        (("frobnicate",), 2, "usage"),
+        ((), 2, "usage"),
+    ],
+    ids=lambda value: "-".join(value[:3]) if isinstance(value, tuple) else None,
+)
+def test_every_command_prints_json_when_it_fails(refused, capsys, argv, code, kind) -> None:
+    found, out, err = run(capsys, *argv, "--json")
+    error = json.loads(out, parse_constant=pytest.fail)["error"]
+    assert found == error["exit_code"] == code
+    assert kind in error["kind"]
+    assert f"tosaic: {error['message']}" in err
+    if error["kind"] in ("InvalidGraph", "UnsupportedOp", "LayoutMismatch"):
+        assert error["problems"]
+        assert all(problem["what"] in error["message"] for problem in error["problems"])
+
+
+def test_what_fails_a_check_is_json_too(refused, capsys) -> None:
+    for argv in (("check", "bad.pt2"), ("diff", "model.pt2", "bad.pt2")):
+        code, out, _ = run(capsys, *argv, "--json")
+        assert code == 1
+        assert isinstance(json.loads(out), dict)
+
+
+def test_an_interrupted_command_and_a_fault_of_ours_print_json_too(files, monkeypatch, capsys) -> None:
+    import tosaic
+
+    for raised, code in ((KeyboardInterrupt(), 130), (RuntimeError("broken"), 4)):
+
+        def fail(*_, raised=raised, **__):
+            raise raised
+
+        monkeypatch.setattr(tosaic, "lower", fail)
+        found, out, _ = run(capsys, "lower", "model.pt2", "--json")
+        error = json.loads(out)["error"]
+        assert (found, error["exit_code"]) == (code, code)
+
+
+def test_forms_for_other_programs_are_json_where_it_is_asked_for(files, capsys) -> None:
+    code, out, _ = run(capsys, "inspect", "model.tosa", "--dot", "--json")
+    assert (code, json.loads(out)["dot"][:7]) == (0, "digraph")
+    code, out, _ = run(capsys, "ops", "--markdown", "--json")
+    assert (code, json.loads(out)["markdown"][:1]) == (0, "#")
+
+
+def test_without_json_an_error_leaves_standard_output_empty(refused, capsys) -> None:
+    for argv in (("lower", "bad.pt2"), ("lower", "nowhere.pt2"), ("lower",)):
+        assert run(capsys, *argv)[1] == ""
+
+
 def test_check_passes(files, capsys) -> None:
     code, out, _ = run(capsys, "check", "model.pt2")
     assert code == 0

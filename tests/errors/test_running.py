@@ -50,7 +50,7 @@ def test_an_array_of_another_shape_or_dtype(
     assert text.startswith(f"[run] input 'x' {what}")
 
 
-@pytest.mark.parametrize("dtype", [">f4", "c8", "M8[s]", "U4", "O"])
+@pytest.mark.parametrize("dtype", ["c8", ">c8", "M8[s]", "U4", "O"])
 def test_a_dtype_that_no_value_can_have(pooled: tosaic.Lowered, dtype: str) -> None:
     text = refusal(tosaic.Error, pooled.run, np.zeros((1, 2, 8, 8)).astype(dtype))
     assert "dtype" in text or "array" in text

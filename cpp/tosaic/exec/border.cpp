@@ -25,6 +25,7 @@ Range allowed(const TensorType& type, const Border& border) {
   if (border.source_dtype) return {border.range_min, border.range_max};
   if (type.dtype == DType::kI4) return width_range(4);
   if (type.dtype == DType::kI48) return width_range(48);
+  if (const std::optional<ValueRange> limits = integer_limits(type.dtype)) return {limits->low, limits->high};
   return {};
 }
 
@@ -95,6 +96,21 @@ Dims order_shown(const ArrayView& array) {
   return axes;
 }
 
+// The strides, in logical axes, show a memory format, which somebody chose; other strides, of slices,
+// transposes, flips and repeated elements, come about by themselves.
+bool shows_memory_format(const ArrayView& array) {
+  const std::size_t rank = array.shape.size();
+  return (rank == 4 || rank == 5) &&
+         (shows(array, Dims::iota(rank)) || shows(array, DimOrder::channels_last(rank).axes(rank)));
+}
+
+// An array of the physical shape that lies as another memory format.
+bool lies_otherwise(const ArrayView& array, const Border& border) {
+  const std::size_t rank = array.shape.size();
+  return !shows(array, Dims::iota(rank)) &&
+         shows_memory_format(permuted(array, inverse_permutation(border.order.axes(rank))));
+}
+
 std::string line_that_mends(const Dims& order) {
   if (is_identity_permutation(order)) return "Pass numpy.ascontiguousarray(x), or x.contiguous()";
   const std::string there = to_string(order), back = to_string(inverse_permutation(order));
@@ -143,7 +159,9 @@ void verify_array(const BorderForm& form, const Border& border, const ArrayView&
                   const std::string& role, const std::string& name) {
   const std::string who = role + " '" + name + "'";
   const bool quantized_already = form.qparams && array.dtype == form.qparams->storage;
-  if (array.dtype != form.dtype && array.dtype != container(form.dtype) && !quantized_already)
+  const bool may_fit =
+      role == "input" && is_integer(form.dtype) && is_integer(array.dtype);  // import_array looks
+  if (array.dtype != form.dtype && array.dtype != container(form.dtype) && !quantized_already && !may_fit)
     throw LayoutMismatch({.where = "run",
                           .what = who + " has the wrong dtype",
                           .expected = std::string(to_string(form.dtype)),
@@ -163,7 +181,8 @@ void verify_array(const BorderForm& form, const Border& border, const ArrayView&
                           .got = to_string(array.shape),
                           .hint = hint});
   }
-  if (border.physical && !border.order.is_identity() && !is_dense(array.shape, array.strides, array.dtype))
+  if (border.physical && !border.order.is_identity() && !is_dense(array.shape, array.strides, array.dtype) &&
+      (role != "input" || lies_otherwise(array, border)))
     throw LayoutMismatch(
         {.where = "run",
          .what = who + " is not row-major, though its border carries the physical shape",
@@ -173,12 +192,13 @@ void verify_array(const BorderForm& form, const Border& border, const ArrayView&
 }
 
 void verify_order(const BorderForm& form, const ArrayView& array, const std::string& name) {
-  if (!shows(array, form.memory))
-    throw LayoutMismatch({.where = "run",
-                          .what = "input '" + name + "' lies in another dim order than was declared",
-                          .expected = to_string(form.memory),
-                          .got = to_string(order_shown(array)),
-                          .hint = line_that_mends(form.memory)});
+  if (array.shape.size() < 3 || shows(array, form.memory)) return;
+  if (is_identity_permutation(form.memory) && !shows_memory_format(array)) return;
+  throw LayoutMismatch({.where = "run",
+                        .what = "input '" + name + "' lies in another dim order than was declared",
+                        .expected = to_string(form.memory),
+                        .got = to_string(order_shown(array)),
+                        .hint = line_that_mends(form.memory)});
 }
 
 ArrayView in_graph_axes(const BorderForm& form, const ArrayView& array) { return permuted(array, form.axes); }

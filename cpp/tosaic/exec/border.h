@@ -27,12 +27,14 @@ struct BorderForm {
 
 [[nodiscard]] BorderForm border_form(Stage stage, const TensorType& type, const Border& border);
 
-// Throws LayoutMismatch unless dtype, shape and the order that strides show (at a physical border, row-major
-// strides) are those of `form`. `role` and `name` make the message: "input", "x".
+// Throws LayoutMismatch unless dtype and shape are those of `form`. Integers of an input may have another
+// width: import_array looks whether they fit. A physical border refuses strides that show another memory
+// format. `role` and `name` make the message: "input", "x".
 void verify_array(const BorderForm& form, const Border& border, const ArrayView& array,
                   const std::string& role, const std::string& name);
-// Throws LayoutMismatch if the strides of an input show another order than the border's; strides of parts of
-// a larger array are fine, and axes of extent 1 show nothing.
+// Throws LayoutMismatch if the strides of an input of rank 3 and more show another order than the border's:
+// where that is row-major, channels last; where an order was declared, any other. Axes of extent 1 show
+// nothing. What is not refused is copied, whatever its strides.
 void verify_order(const BorderForm& form, const ArrayView& array, const std::string& name);
 
 // The array of the caller in the graph's axes.

@@ -118,7 +118,10 @@ class Preparer {
     } else if (is_foreign(node.op)) {
       throw UnsupportedOp({.where = "prepare",
                            .what = "no kernel for the foreign operator '" + foreign_target(node) + "'",
-                           .hint = "Give an override for it"});
+                           .hint = "Give an override for it: program.with_overrides({'" +
+                                   foreign_target(node) +
+                                   "': function}), where the function takes the operands as numpy arrays "
+                                   "and returns the result"});
     } else if (info(node.op).has(kEffect)) {
       add_variable(node, out);
     } else if (all_results_empty(graph(), node)) {

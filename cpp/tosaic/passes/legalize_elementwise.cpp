@@ -13,6 +13,7 @@
 #include "tosaic/ir/infer.h"
 #include "tosaic/passes/legalizer.h"
 #include "tosaic/passes/match.h"
+#include "tosaic/quant/requantize.h"
 
 namespace tosaic::passes {
 namespace {
@@ -248,6 +249,28 @@ ValueId shift_right(Legalizer& l, ValueId a, ValueId b) {
            "Lower for TOSA-1.0+INT+FP");
 }
 
+ValueId rescale(Legalizer& l, ValueId x, quant::RescaleSide from, quant::RescaleSide to) {
+  const double one[] = {1.0};
+  return l.emit(Op::kTosaRescale, quant::plan_rescale(from, to, one), {x});
+}
+
+// RESCALE alone knows of unsigned integers: from and to signed ones of at most 16 bits.
+ValueId to_signed(Legalizer& l, ValueId x, DType from) {
+  if (from == DType::kU8) return rescale(l, x, {from, 0}, {DType::kI16, 0});
+  const ValueId low = l.cast(rescale(l, x, {from, 32768}, {DType::kI16, 0}), DType::kI32);
+  return l.binary(Op::kTosaAdd, low, l.number_like(low, 32768));
+}
+
+// Saturates.
+ValueId to_unsigned(Legalizer& l, ValueId x, DType to) {
+  if (to == DType::kU8) return rescale(l, l.cast(x, DType::kI16), {DType::kI16, 0}, {to, 0});
+  const ValueId whole = l.cast(x, DType::kI32);
+  const ValueId low = l.binary(Op::kTosaSub, clamp(l, whole, 0.0, 65535.0), l.number_like(whole, 32768));
+  return rescale(l, rescale(l, low, {DType::kI32, 0}, {DType::kI16, 0}), {DType::kI16, 0}, {to, 32768});
+}
+
+bool is_unsigned(DType dtype) { return dtype == DType::kU8 || dtype == DType::kU16; }
+
 // torch's cast: floats truncate toward zero on the way to integers.
 ValueId cast(Legalizer& l, ValueId x) {
   const DType from = l.logical_type(0).dtype, to = l.result_type().dtype;
@@ -256,6 +279,11 @@ ValueId cast(Legalizer& l, ValueId x) {
     x = l.emit(Op::kTosaClamp, TosaClampAttrs{-448.0, 448.0, NanMode::kPropagate}, {x});
   }
   if (is_float(from) && is_integer(to)) x = floor_or_ceil_toward_zero(l, x);
+  if (is_unsigned(to) && !is_float(from) && from != DType::kBool && from != to)
+    l.refuse("a cast of integers to " + std::string(to_string(to)) + " wraps around, which TOSA does not do",
+             "Cast through a float, e.g. x.float().to(torch.uint8)");
+  if (l.has_integers() && is_unsigned(from) && to != from) x = to_signed(l, x, from);
+  if (l.has_integers() && is_unsigned(to) && to != from) return to_unsigned(l, x, to);
   if (!l.has_integers() && is_integer(from) && byte_size(to) < 4 && is_integer(to)) refuse_integers(l);
   return l.cast(x, l.physical_dtype(to));
 }

@@ -38,11 +38,6 @@ ConstantRef converted(const Constant& constant, DType dtype) {
   return out;
 }
 
-// The dtype of inputs and outputs.
-DType border_dtype(DType dtype) {
-  return dtype == DType::kI64 ? DType::kI32 : without_sign(dtype);  // the bits: RESCALE knows of the sign
-}
-
 // The attributes of a reduction, its axis counted in another order.
 Attrs reduction_in_order(const Legalizer& l, const DimOrder& order) {
   Attrs attrs = *l.node().attrs;
@@ -77,6 +72,19 @@ Physical legalize_rescale(Legalizer& l) {
   DimOrder order = l.logical_type(0).dtype == DType::kI48 ? l.order_of(0) : l.planned_order();
   if (attrs.axis) order = layout::with_innermost(order, l.result_type().rank(), *attrs.axis);
   return {l.emit(Op::kTosaRescale, attrs.rescale, {l.operand(0, order)}), order};
+}
+
+[[noreturn]] void refuse_foreign(const Legalizer& l) {
+  const auto& attrs = l.attrs<OpaqueAttrs>();
+  const std::string name = "operator '" + attrs.target + "' ";
+  // The importer marks such calls in the last entry of the arguments.
+  if (attrs.arguments.ends_with("\"training\":true}"))
+    l.refuse(name + "is in training mode, which TOSA does not have",
+             "Call .eval() on the module before torch.export.export");
+  if (attrs.arguments.ends_with("\"random\":true}"))
+    l.refuse(name + "draws random numbers, which TOSA does not do",
+             "Call .eval() on the module before torch.export.export, or make the numbers an input");
+  l.refuse(name + "is foreign to tosaic", "Replace it, or decompose the program with run_decompositions()");
 }
 
 Physical dispatch(Legalizer& l) {
@@ -178,8 +186,7 @@ Physical dispatch(Legalizer& l) {
     case Op::kIndexPut:
       return legalize_movement(l);
     case Op::kOpaque:
-      l.refuse("operator '" + l.attrs<OpaqueAttrs>().target + "' is foreign to tosaic",
-               "Replace it, or decompose the program with run_decompositions()");
+      refuse_foreign(l);
     case Op::kCond:
     case Op::kWhileLoop:
     case Op::kAddmm:
@@ -332,7 +339,15 @@ std::vector<Physical> dispatch_all(Legalizer& l) {
 
 }  // namespace
 
+// The dtype of inputs and outputs. Of unsigned integers these are the bits, whose sign RESCALE knows of; the
+// profile FP has no RESCALE, and casts i32.
+DType Legalizer::border_dtype(DType dtype) const {
+  if (dtype == DType::kI64 || (is_unsigned(dtype) && !has_integers())) return DType::kI32;
+  return without_sign(dtype);
+}
+
 DType Legalizer::physical_dtype(DType dtype) const {
+  if (is_unsigned(dtype) && !has_integers()) return DType::kF32;
   if (dtype != DType::kI64 && dtype != DType::kI32) return without_sign(dtype);
   return options_.integer_arithmetic ? DType::kI32 : DType::kF32;
 }
@@ -433,7 +448,9 @@ void Legalizer::add_inputs() {
                            .expected = "bool, i8, i16, i32, i64, f16, bf16 or f32",
                            .got = std::string(to_string(value.type.dtype)),
                            .node = value.name,
-                           .hint = "Cast the input or the module, e.g. module.float()"});
+                           .hint = is_unsigned(value.type.dtype)
+                                       ? "Convert it first in the module, e.g. x.float() or x.int()"
+                                       : "Cast the input or the module, e.g. module.float()"});
     if (num_elements(type.shape) == 0) {
       problems_.push_back({.where = "legalize-tosa",
                            .what = "input '" + input.path + "' of shape " + to_string(value.type.shape) +
@@ -477,21 +494,27 @@ void Legalizer::add_outputs() {
   }
 }
 
-// A dtype of TOSA's, or an unsigned one that rescales alone make or read.
+// A dtype of TOSA's, or an unsigned one that only rescales, casts and movement make or read.
 bool Legalizer::is_representable(ValueId id) const {
   const TensorType& value = source_.type(id);
   if (!is_unsigned(value.dtype)) return has_tosa_type(value.dtype);
+  const auto takes_bits = [](const Node& node) {
+    const OpInfo& row = info(node.op);
+    return node.op == Op::kRescale || node.op == Op::kCast ||
+           ((row.has(kMovement) || row.has(kView)) && node.op != Op::kPad);
+  };
   const Node* producer = source_.producer(id);
-  bool rescaled = producer == nullptr || producer->op == Op::kRescale;
-  for (const NodeId user : source_.users(id)) rescaled = rescaled && source_.node(user).op == Op::kRescale;
-  return rescaled;
+  bool representable = producer == nullptr || takes_bits(*producer);
+  for (const NodeId user : source_.users(id)) representable = representable && takes_bits(source_.node(user));
+  return representable;
 }
 
 void Legalizer::check_dtype(ValueId id) const {
   const TensorType& value = source_.type(id);
   if (!is_representable(id))
     refuse("TOSA has no dtype " + std::string(to_string(value.dtype)),
-           "Cast to a narrower dtype in the module");
+           is_unsigned(value.dtype) ? "Compute with another dtype, e.g. x.float() or x.int()"
+                                    : "Cast to a narrower dtype in the module");
   if (num_elements(value.shape) == 0)
     refuse("tensor of shape " + to_string(value.shape) + " has no elements, which TOSA does not allow");
 }

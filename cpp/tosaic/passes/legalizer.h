@@ -37,6 +37,8 @@ class Legalizer {
   // integer arithmetic. Elsewhere they are counted in f32, exactly, since narrow_integers proves that none
   // leaves 24 bits; inputs, outputs and indices stay i32.
   [[nodiscard]] DType physical_dtype(DType dtype) const;
+  // u8 and u16 are their bits in i8 and i16 where the target has RESCALE, else counted in f32.
+  [[nodiscard]] DType border_dtype(DType dtype) const;
   [[nodiscard]] bool has_integers() const { return options_.integer_arithmetic; }
   [[nodiscard]] bool has_wide_integers() const { return has_integers() && options_.wide_integers; }
   // Indices for GATHER: i32.

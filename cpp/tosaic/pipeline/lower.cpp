@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "tosaic/base/work.h"
+#include "tosaic/ir/control_flow.h"
 #include "tosaic/ir/verify.h"
 #include "tosaic/passes/legalizer.h"
 #include "tosaic/passes/lower_to_integer.h"
@@ -125,17 +126,105 @@ Border with_order(Border border, const BorderOrder& order, const TensorType& typ
   return border;
 }
 
-// Without floats, what was left to them is the reason for all rules that are broken.
-void require_integers(const Graph& quantized, const std::string& target) {
-  const std::vector<ErrorParts> left = passes::lower_to_integer(quantized, pass_options(target)).left;
-  if (!left.empty())
-    throw UnsupportedOp("lower-to-integer", "nodes need floats, which " + target + " lacks", left);
+bool quantizes(const Node& node) { return node.op == Op::kQuantize || node.op == Op::kDequantize; }
+
+bool is_quantized(const Graph& graph) {
+  return std::any_of(graph.nodes().begin(), graph.nodes().end(), quantizes) ||
+         std::any_of(graph.values().begin(), graph.values().end(),
+                     [](const Value& value) { return value.type.qparams != nullptr; });
 }
 
+bool computes_floats(const Graph& graph, const Node& node) {
+  const auto is_number = [&](ValueId id) { return id.valid() && is_float(graph.type(id).dtype); };
+  const std::span<const ValueId> operands = graph.operands(node);
+  bool found = std::any_of(operands.begin(), operands.end(), is_number);
+  for (std::uint32_t r = 0; r < node.result_count; ++r) found = found || is_number(graph.result(node, r));
+  return found && !quantizes(node);
+}
+
+// The operators that compute with floats: what a quantizer left out, or all. Movement follows its operands.
+std::vector<ErrorParts> float_operators(const Graph& graph) {
+  std::vector<ErrorParts> computing, moving;
+  for (const Node& node : graph.nodes()) {
+    if (!computes_floats(graph, node)) continue;
+    const OpInfo& row = info(node.op);
+    const bool moves = row.has(kMovement) || row.has(kView);
+    (moves ? moving : computing)
+        .push_back(located({.where = "lower",
+                            .what = "'" + std::string(row.name) + "' " + (moves ? "moves" : "computes with") +
+                                    " floats: it was not quantized"},
+                           node.origin, graph.node_name(node)));
+  }
+  return computing.empty() ? moving : computing;
+}
+
+// Why operators of a quantized program still compute with floats.
+std::vector<ErrorParts> left_to_floats(const Graph& quantized, const std::string& target) {
+  const passes::PassOptions options = pass_options(target);
+  passes::LoweredToInteger lowered = passes::lower_to_integer(quantized, options);
+  if (std::optional<Graph> bordered = passes::quantize_borders(lowered.graph, options))
+    lowered.graph = std::move(*bordered);
+  std::vector<ErrorParts> found = lowered.left;
+  for (ErrorParts& parts : float_operators(lowered.graph)) {
+    const auto same = [&](const ErrorParts& other) { return other.node == parts.node; };
+    if (std::none_of(lowered.left.begin(), lowered.left.end(), same)) found.push_back(std::move(parts));
+  }
+  return found;
+}
+
+std::vector<ErrorParts> behind(const ErrorParts& cause, std::vector<ErrorParts> effects) {
+  effects.insert(effects.begin(), cause);
+  return effects;
+}
+
+// Without floats, the operators that are left to them are the reason for all that is broken. Returns where
+// there are none.
+void require_integers(const Graph& exported, const Graph& quantized, const std::string& target) {
+  const std::string needs = "nodes need floats, which " + target + " lacks";
+  if (quantized.stage == Stage::kQuantized && is_quantized(exported)) {
+    const std::vector<ErrorParts> left = left_to_floats(quantized, target);
+    if (!left.empty()) throw UnsupportedOp("lower-to-integer", needs, left);
+    return;
+  }
+  const std::vector<ErrorParts> all = float_operators(exported);
+  if (all.empty()) return;
+  const ErrorParts cause{.where = "lower",
+                         .what = "this program computes with floats, and " + target + " has none",
+                         .hint =
+                             "Quantize it first, e.g. with prepare_pt2e and convert_pt2e of torchao, or "
+                             "lower it for TOSA-1.0+FP"};
+  throw UnsupportedOp("lower", "problems keep this program from " + target + ": quantize it first",
+                      behind(cause, all));
+}
+
+// A quantized program without integer arithmetic: what its integers lead to is told behind that.
+template <class E>
+void require_floats(const Graph& exported, const E& error, const std::string& target) {
+  const auto is_about_foreign = [&](const ErrorParts& parts) {
+    return std::any_of(exported.nodes().begin(), exported.nodes().end(), [&](const Node& node) {
+      return is_foreign(node.op) && exported.node_name(node) == parts.node;
+    });
+  };
+  const std::vector<ErrorParts>& each = error.each();
+  if (!is_quantized(exported) || std::all_of(each.begin(), each.end(), is_about_foreign)) return;
+  const bool wide = std::any_of(exported.nodes().begin(), exported.nodes().end(), [](const Node& node) {
+    return node.op == Op::kQuantize && Graph::attrs<QuantizeAttrs>(node).dtype == DType::kI16;
+  });
+  const std::string fitting = "TOSA-1.0+INT" + std::string(wide ? "+int16" : "");
+  const ErrorParts cause{.where = "lower",
+                         .what = "this program is quantized, and " + target + " has no integer arithmetic",
+                         .hint = "Lower it for " + fitting};
+  throw E("lower", "problems keep this program from " + target + ": it is quantized, lower it for " + fitting,
+          behind(cause, each));
+}
+
+// Rules that nodes break stand in front of those that helper constants break.
 void require_target(const Graph& tosa, const std::string& target) {
+  std::vector<target::Violation> violations = target::check(tosa, target::parse_target(target));
+  std::stable_partition(violations.begin(), violations.end(),
+                        [](const target::Violation& violation) { return violation.node.valid(); });
   std::vector<ErrorParts> broken;
-  for (const target::Violation& violation : target::check(tosa, target::parse_target(target)))
-    broken.push_back(violation.parts);
+  for (const target::Violation& violation : violations) broken.push_back(violation.parts);
   if (!broken.empty()) throw SpecViolation("target", "rules of " + target + " are broken", broken);
 }
 
@@ -186,9 +275,15 @@ Lowered lower(std::shared_ptr<const Graph> graph, const LowerOptions& options) {
     run.passes(kToTosa);
     lowered.tosa = run.graph();
     require_target(*lowered.tosa, options.target);
-  } catch (const Error&) {  // the cause, rather than what came of it
-    if (quantized && !target.float_arithmetic && quantized->stage == Stage::kQuantized)
-      require_integers(*quantized, options.target);
+  } catch (const Error& error) {  // the cause, rather than what came of it
+    if (quantized && !target.float_arithmetic)
+      require_integers(*lowered.exported, *quantized, options.target);
+    if (!target.integer_arithmetic) {
+      if (const auto* const unsupported = dynamic_cast<const UnsupportedOp*>(&error))
+        require_floats(*lowered.exported, *unsupported, options.target);
+      if (const auto* const broken = dynamic_cast<const SpecViolation*>(&error))
+        require_floats(*lowered.exported, *broken, options.target);
+    }
     throw;
   }
   lowered.timings = std::move(run).timings();

@@ -17,7 +17,7 @@ class Diagnostic:
     Attributes
     ----------
     rule : str
-        ``copied-weight``, ``ambiguous-order``, ``opaque``, ``unseen-update``.
+        ``copied-weight``, ``ambiguous-order``, ``opaque``, ``unseen-update``, ``training``.
     message : str
         What and why.
     name : str
@@ -38,4 +38,4 @@ class Diagnostics:
     def note(self, rule: str, message: str, name: str) -> None:
         """Adds a remark and logs it."""
         self.items.append(Diagnostic(rule, message, name))
-        _log.info("%s: %s", rule, message)
+        _log.log(logging.WARNING if rule == "training" else logging.INFO, "%s: %s", rule, message)

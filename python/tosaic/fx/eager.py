@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import operator
 import os
 from collections.abc import Iterator, Sequence
@@ -15,6 +16,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 
 from tosaic import _core
 from tosaic.arrays import as_array
+from tosaic.fx.libraries import load_libraries, plain_file, read_archive
 
 __all__ = ["EagerRun", "load_exported", "run_eager"]
 
@@ -36,26 +38,60 @@ class EagerRun:
 
 
 def load_exported(path: str | os.PathLike[str]) -> torch.export.ExportedProgram:
-    """Reads a ``.pt2`` file.
+    """Reads a ``.pt2`` file; libraries whose operators and classes it names are imported first.
 
     Raises
     ------
     FileNotFoundError
     InvalidGraph
-        torch cannot read it.
+        torch cannot read it, or a library that it names is not installed.
     """
     if not Path(path).exists():
         raise FileNotFoundError(f"there is no file '{path}'")
-    try:
-        return torch.export.load(path)
-    except Exception as error:  # torch raises whatever its readers do
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where="open",
-            what=f"torch cannot read '{Path(path).name}'",
-            expected="a file written by torch.export.save",
-            got=f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}",
-        ) from error
+    archive = read_archive(path)
+    load_libraries(archive, path)
+    logged = _Logged()
+    with logged:
+        try:
+            return torch.export.load(plain_file(path) if archive.is_edge else path)
+        except Exception as error:  # torch raises whatever its readers do
+            reason = logged.reason or error
+    text = _first_line(str(reason))
+    raise _core.make_error(
+        _core.InvalidGraph,
+        where="open",
+        what=f"torch cannot read '{Path(path).name}'",
+        expected="a file written by torch.export.save",
+        got=f"{type(reason).__name__}: {text}",
+    ) from reason
+
+
+def _first_line(text: str) -> str:
+    return next((line.strip() for line in text.splitlines() if line.strip()), "")
+
+
+class _Logged(logging.Filter):
+    """Keeps back the stack traces that torch logs while it reads, and the first error among them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reason: BaseException | None = None
+        self._log = logging.getLogger("torch.export")
+
+    def __enter__(self) -> None:
+        self._log.addFilter(self)
+
+    def __exit__(self, *_: object) -> None:
+        self._log.removeFilter(self)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """False for a record with a stack trace."""
+        if not record.exc_info or record.exc_info[1] is None:
+            return True
+        self.reason = self.reason or record.exc_info[1]
+        while self.reason.__cause__ is not None:  # torch wraps the whole trace into the next one's text
+            self.reason = self.reason.__cause__
+        return False
 
 
 def run_eager(ep: torch.export.ExportedProgram, leaves: Sequence[Any], *, trace: bool = True) -> EagerRun:

@@ -27,7 +27,7 @@ from tosaic.fx.complex_values import HINT, as_complex, emit_complex, has_complex
 from tosaic.fx.decomposed import Decompositions, Expansion, is_random, tensors_of
 from tosaic.fx.diagnostics import Diagnostic, Diagnostics
 from tosaic.fx.opaque import arguments_json
-from tosaic.fx.origins import error_at, origin_of
+from tosaic.fx.origins import error_at, origin_of, place_of
 from tosaic.fx.shapes import Sizes, dim_order_of, wanted_sizes
 from tosaic.fx.signature import InputLeaf, OutputLeaf, Signature, Tree
 from tosaic.fx.targets import Row, row_for
@@ -180,28 +180,43 @@ class Importer:
 
     def read(self, nodes: Sequence[Any]) -> None:
         """Reads every call and attribute; placeholders must be in ``env`` already."""
-        rows, env = self._shared.rows, self.env
-        for node in nodes:
-            op = node.op
-            if op == "call_function":
-                row = rows[node.target]
-                self._node, self._row = node, row
-                if row is None:
-                    env[node] = self._foreign(node)
-                elif row.getitem:
-                    env[node] = self._getitem(node)
-                elif row.dropped:
-                    env[node] = NoValue(row.target)
-                else:
-                    env[node] = self._call(node, row)
-            elif op == "get_attr":
-                env[node] = self._attribute(node)
-            elif op not in ("placeholder", "output"):
-                raise self.error(
-                    _core.UnsupportedOp,
-                    f"an FX node of kind {op} has no meaning here",
-                    hint="Export the module",
-                )
+        node = None
+        try:
+            for node in nodes:
+                self._read_node(node)
+        except _core.UnsupportedOp as error:
+            raise self._located(error, node) from error
+
+    def _read_node(self, node: Any) -> None:
+        env, op = self.env, node.op
+        if op == "call_function":
+            row = self._shared.rows[node.target]
+            self._node, self._row = node, row
+            if row is None:
+                env[node] = self._foreign(node)
+            elif row.getitem:
+                env[node] = self._getitem(node)
+            elif row.dropped:
+                env[node] = NoValue(row.target)
+            else:
+                env[node] = self._call(node, row)
+        elif op == "get_attr":
+            env[node] = self._attribute(node)
+        elif op not in ("placeholder", "output"):
+            raise self.error(
+                _core.UnsupportedOp,
+                f"an FX node of kind {op} has no meaning here",
+                hint="Export the module",
+            )
+
+    def _located(self, error: Any, node: Any) -> Exception:
+        """The error of a size that is not known, at the node that needs it; others know their node."""
+        parts = error.parts
+        if parts["node"] or node is None:
+            return error  # type: ignore[no-any-return]
+        said = {key: parts[key] for key in ("expected", "got", "hint")}
+        self._node = node
+        return self.error(type(error), parts["what"], **said)
 
     def _call(self, node: Any, row: Row) -> Any:
         env = self.env
@@ -221,6 +236,12 @@ class Importer:
             if not self._learn_sizes(values):
                 raise
             self._expect(node, row)
+        if row.training_at and row.is_training(values):
+            self.note(
+                "training",
+                f"'{node.name}' ({row.target}) is in training mode: call .eval() before torch.export.export, "
+                "unless that is what you mean",
+            )
         kinds = set(map(type, values))
         if not kinds.isdisjoint(_MAY_HOLD_COMPLEX) and any(has_complex(value) for value in values):
             return self._complex_call(row, values)
@@ -558,7 +579,7 @@ class Importer:
             raise self.error(
                 _core.UnsupportedOp, f"{target} with a complex result is not supported", hint=HINT
             )
-        text, operands = arguments_json(args, kwargs, self._no_text)
+        text, operands = arguments_json(args, kwargs, self._no_text, self._mark())
         types = [self._type_of(item) for item in items if isinstance(item, torch.Tensor)]
         first = self.builder.add_many(
             OP["opaque"], {"target": target, "arguments": text}, operands, self._name(), self._origin(), types
@@ -568,6 +589,13 @@ class Importer:
         kept = iter(Ref(first + i, dtype, shape) for i, (dtype, shape) in enumerate(types))
         results = [next(kept) if isinstance(item, torch.Tensor) else NoValue(target) for item in items]
         return results if isinstance(recorded, list | tuple) else results[0]
+
+    def _mark(self) -> str:
+        """Why TOSA has nothing like this call, where that is the module's mode or a generator."""
+        row, node = self._row, self._node
+        if row is not None and row.is_training(row.complete(node.args, node.kwargs)):
+            return "training"
+        return "random" if is_random(node.target) else ""
 
     def _decomposed(self, row: Row, values: Sequence[Any]) -> tuple[Any, str]:
         """The call's results by the calls that torch takes it apart into, or None and why not."""
@@ -607,14 +635,18 @@ class Importer:
         try:
             return self._shared.sizes.value(recorded)
         except _core.UnsupportedOp:
-            return NoValue(target)
+            return NoValue(target, place_of(self._node))
 
     def _refuse_missing(self, value: Any) -> None:
         if type(value) is NoValue:
             raise self.error(
                 _core.UnsupportedOp,
                 f"it uses a result of {value.target} that has no value here",
-                hint="Numbers that depend on data and results that are not kept cannot be imported",
+                expected="a number that does not depend on data" if value.place else "",
+                got=value.place,
+                hint="Keep the number a tensor, e.g. x * n in place of x * n.item()"
+                if value.place
+                else "Results that are not kept cannot be imported",
             )
         if isinstance(value, Mapping):
             value = list(value.values())

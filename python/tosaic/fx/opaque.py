@@ -1,7 +1,9 @@
 """Foreign calls: the target by name and its arguments as JSON, so that nothing is lost.
 
 ``{"$": i}`` stands for operand i, ``{"dtype": "f32"}`` for a dtype, ``{"float": "inf"}`` for a float JSON
-cannot write, ``{"repr": ...}`` for other torch objects such as devices and memory formats.
+cannot write, ``{"repr": ...}`` for other torch objects such as devices and memory formats. The last
+entry says what the core cannot know of a call, and refers to when it refuses it: ``"training": true`` of
+one that a module in training mode makes, ``"random": true`` of another one that draws random numbers.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ __all__ = ["arguments_json"]
 
 
 def arguments_json(
-    args: Any, kwargs: Mapping[str, Any], unsupported: Callable[[str], Exception]
+    args: Any, kwargs: Mapping[str, Any], unsupported: Callable[[str], Exception], mark: str = ""
 ) -> tuple[str, list[int]]:
     """JSON text of the resolved arguments and the operands it refers to.
 
@@ -31,6 +33,8 @@ def arguments_json(
         Arguments with `Ref` in place of tensors.
     unsupported : callable
         Makes the error for an argument that has no text, such as a submodule.
+    mark : str
+        ``training``, ``random`` or nothing: the last entry.
     """
     operands: list[int] = []
 
@@ -55,8 +59,10 @@ def arguments_json(
             return {"repr": str(value)}
         raise unsupported(type(value).__name__)
 
-    document = {
+    document: dict[str, Any] = {
         "args": [plain(arg) for arg in args],
         "kwargs": {key: plain(arg) for key, arg in kwargs.items()},
     }
+    if mark:
+        document[mark] = True
     return json.dumps(document, separators=(",", ":"), allow_nan=False), operands

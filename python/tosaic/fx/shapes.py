@@ -44,6 +44,8 @@ class Sizes:
                     what=f"the size {expression} depends on data",
                     expected="sizes that follow from the shapes of the inputs",
                     got=f"free symbols {sorted(map(str, number.free_symbols))}",
+                    hint="Keep all elements, e.g. torch.where(mask, x, 0) in place of x[mask], and keep "
+                    "numbers tensors, without .item()",
                 )
             if isinstance(size, torch.SymFloat):
                 return float(number)

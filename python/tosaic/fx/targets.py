@@ -29,6 +29,8 @@ from tosaic.fx.aten import (
 __all__ = ["Row", "default_of", "row_for", "schema_name"]
 
 _FORMATS = (torch.contiguous_format, torch.preserve_format, torch.channels_last, torch.channels_last_3d)
+# Parameters of torch's schemas that differ between training and inference.
+_TRAINING = ("train", "training", "dropout", "dropout_p")
 _MAY_RETURN_OPERAND = ("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout", "type_as")
 
 
@@ -57,6 +59,8 @@ class Row:
         Positions of the operands that are written to.
     dropped, evaluated, getitem : bool
         Assertions; sizes; ``operator.getitem``.
+    training_at : tuple of int
+        Positions of the parameters that tell training from inference.
     """
 
     __slots__ = (
@@ -74,6 +78,7 @@ class Row:
         "returned",
         "single",
         "target",
+        "training_at",
     )
 
     def __init__(self, target: str, name: str, schema: Any) -> None:
@@ -89,6 +94,7 @@ class Row:
         self.mutates = tuple(
             i for i, a in enumerate(arguments) if a.alias_info is not None and a.alias_info.is_write
         )
+        self.training_at = tuple(i for i, a in enumerate(arguments) if a.name in _TRAINING)
         base, _, overload = name.partition(".")
         self.dropped = name in DROPPED
         self.evaluated = name in EVALUATED
@@ -131,6 +137,21 @@ class Row:
             for name, default in zip(self.names[len(args) :], self.defaults[len(args) :], strict=False)
         ]
         return (*args, *rest)
+
+    def is_training(self, values: Sequence[Any]) -> bool:
+        """True if a module in training mode makes the call with these arguments, in the order of the schema.
+
+        Only what has an effect counts: recurrent layers say that they train, but differ by their dropout
+        alone, and a norm without running statistics is the same in both modes.
+        """
+        if "momentum" in self.names:
+            at = self.names.index("running_mean") if "running_mean" in self.names else -1
+            if at < 0 or values[at] is None:
+                return False
+        told = {self.names[i]: values[i] for i in self.training_at}
+        if "dropout" in told and not told["dropout"]:
+            return False
+        return any(value is True for value in told.values()) or bool(told.get("dropout_p"))
 
     def shared_operand(self, node: Node) -> Node | None:
         """The operand whose memory the result shares, by the schema and what is known of its result."""

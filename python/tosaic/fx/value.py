@@ -29,6 +29,15 @@ class Complex:
 
 @dataclass(frozen=True)
 class NoValue:
-    """The result of a call that has none here: an assertion, or a number that depends on data."""
+    """The result of a call that has none here: an assertion, or a number that depends on data.
+
+    Attributes
+    ----------
+    target : str
+        The operator.
+    place : str
+        Where a number is read from data: ``node 'item', model.py:12``; empty for other results.
+    """
 
     target: str
+    place: str = ""

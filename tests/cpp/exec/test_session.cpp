@@ -76,14 +76,17 @@ TEST_CASE("outputs may be inputs, constants, and one value twice", "[exec]") {
   CHECK(doubles(out[3]) == std::vector<double>{-1, -2});
 }
 
-TEST_CASE("inputs that are parts of arrays are read by their strides, others in another order refused",
-          "[exec]") {
+TEST_CASE("inputs are read by their strides, those in another memory format refused", "[exec]") {
   Builder b;
   b.output(b.add(Op::kNeg, {b.input("x", f32({3, 2}))}, "neg"));
   const std::vector<float> data{1, 2, 3, 4, 5, 6};
+  CHECK(run_one(b, {permuted(view(data, {2, 3}), {1, 0})}) == std::vector<double>{-1, -4, -2, -5, -3, -6});
+  Builder image;
+  image.output(image.add(Op::kNeg, {image.input("x", f32({1, 3, 1, 2}))}, "neg"));
   CHECK_THROWS_WITH(
-      run_one(b, {permuted(view(data, {2, 3}), {1, 0})}),
-      Catch::Contains("input 'x' lies in another dim order than was declared: expected [0,1], got [1,0]"));
+      run_one(image, {permuted(view(data, {1, 1, 2, 3}), {0, 3, 1, 2})}),
+      Catch::Contains(
+          "input 'x' lies in another dim order than was declared: expected [0,1,2,3], got [0,2,3,1]"));
   ArrayView reversed = view(data, {3, 2});
   reversed.data += 4 * sizeof(float);
   reversed.strides[0] = -reversed.strides[0];
@@ -119,6 +122,17 @@ TEST_CASE("an int64 border is narrowed with its range checked", "[exec]") {
   CHECK_THROWS_WITH(
       run(b.graph, std::vector{view(bad, DType::kI64, {2, 2})}),
       "[run] input 'tokens' holds a value outside its range at [1,0]: expected 0 to 99, got 100");
+}
+
+TEST_CASE("integers of another width are taken where they fit", "[exec]") {
+  Builder b;
+  b.output(b.add(Op::kNeg, {b.input("x", typed(DType::kI32, {2}))}, "neg"));
+  const std::vector<std::int64_t> good{-3, 2147483647}, bad{0, 2147483648};
+  CHECK(doubles(run(b.graph, std::vector{view(good, DType::kI64, {2})})[0]) ==
+        std::vector<double>{3, -2147483647});
+  CHECK_THROWS_WITH(run(b.graph, std::vector{view(bad, DType::kI64, {2})}),
+                    "[run] input 'x' holds a value outside its range at [1]: expected -2147483648 to "
+                    "2147483647, got 2147483648");
 }
 
 TEST_CASE("inputs of the wrong number, dtype, shape and order are refused by name", "[exec]") {
@@ -276,7 +290,9 @@ TEST_CASE("foreign operators without override are refused with their place", "[e
   CHECK_THROWS_AS(prepare(b.graph), UnsupportedOp);
   CHECK_THROWS_WITH(prepare(b.graph),
                     "[prepare] no kernel for the foreign operator 'lib.op.default' (node 'foreign', "
-                    "module 'net', model.py:9). Give an override for it.");
+                    "module 'net', model.py:9). Give an override for it: "
+                    "program.with_overrides({'lib.op.default': function}), where the function takes the "
+                    "operands as numpy arrays and returns the result.");
 }
 
 TEST_CASE("an operator over quantized values is refused before lower-to-integer", "[exec]") {

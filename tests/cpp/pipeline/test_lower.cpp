@@ -55,6 +55,19 @@ TEST_CASE("problems are data, where lower throws", "[pipeline]") {
   CHECK(problems(shared(convolution())).empty());
 }
 
+TEST_CASE("a float program without floats is told to be quantized, before the operators that need them",
+          "[pipeline]") {
+  Case c;
+  const ValueId x = c.add(Op::kReshape, {c.input("x", {2, 3})}, ShapeAttrs{{6}}, "moved");
+  c.output(c.add(Op::kTanh, {c.add(Op::kNeg, {x}, "neg")}, "tanh"));
+  LowerOptions options;
+  options.target = "TOSA-1.0+INT";
+  CHECK_THROWS_WITH(lower(shared(c), options), Catch::Contains("TOSA-1.0+INT: quantize it first\n"));
+  std::vector<std::string> nodes;
+  for (const ErrorParts& parts : problems(shared(c), options)) nodes.push_back(parts.node);
+  CHECK(nodes == std::vector<std::string>{"", "neg", "tanh"});
+}
+
 TEST_CASE("an unknown pass is refused with the names of all", "[pipeline]") {
   CHECK_THROWS_WITH(run_pass("no-such-pass", convolution().graph), Catch::Contains("fold-constants"));
 }

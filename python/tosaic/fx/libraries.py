@@ -1,0 +1,280 @@
+"""The libraries that a ``.pt2`` file names: told from its JSON, which executes nothing, and imported.
+
+A file names operators of other libraries by namespace and name, and classes of arguments by module and name;
+torch can read it once the libraries that register them are imported::
+
+    torch.ops.quantized_decomposed.quantize_per_tensor.default   torch's own, but imported on request
+    executorch.exir.dialects.edge._ops.dim_order_ops._clone_dim_order.default
+                                                                 ExecuTorch's edge dialect, of executorch
+    transformers.modeling_outputs.BaseModelOutput                a class, of transformers
+
+An operator of the edge dialect means what the operator of the same name means: `plain_file` gives torch the
+file with the plain names, in memory.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import io
+import json
+import os
+import sys
+import zipfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils import _pytree
+
+from tosaic import _core
+from tosaic.executorch.operators import MODULES as EXECUTORCH_MODULES
+
+__all__ = ["Archive", "load_libraries", "plain_file", "read_archive"]
+
+_PLAIN = "torch.ops."
+_EDGE = "executorch.exir.dialects.edge._ops."
+
+# Namespace of operators -> modules that register some of them. Others may be packages of that name.
+MODULES: dict[str, tuple[str, ...]] = EXECUTORCH_MODULES | {
+    "quantized_decomposed": ("torch.ao.quantization.fx._decomposed", "torchao.quantization.pt2e.convert"),
+    "torchao": (
+        "torchao.ops",
+        "torchao.quantization.quant_primitives",
+        "torchao.quantization.pt2e.reference_representation_rewrite",
+    ),
+    "torchvision": ("torchvision",),
+    "torchaudio": ("torchaudio",),
+    "fbgemm": ("fbgemm_gpu",),
+}
+# Classes that a library registers on request alone: a module and the function to call.
+_REGISTRARS = {
+    "transformers.cache_utils.DynamicCache": (
+        "transformers.integrations.executorch",
+        "register_dynamic_cache_export_support",
+    )
+}
+# Packages whose classes are in files, told apart from modules of the user's own.
+KNOWN_PACKAGES = ("torch_geometric", "torchvision", "transformers")
+# Packages by the module that they are imported as, where the names differ.
+_PACKAGES = {"fbgemm_gpu": "fbgemm-gpu", "torch_geometric": "torch-geometric"}
+
+
+@dataclass(frozen=True)
+class Archive:
+    """What a ``.pt2`` file says of itself.
+
+    Attributes
+    ----------
+    models : tuple of str
+        Names of the exported programs in it.
+    targets : tuple of str
+        All operators, as the file writes them.
+    classes : tuple of str
+        Classes of nested arguments and results, module and name.
+    """
+
+    models: tuple[str, ...]
+    targets: tuple[str, ...]
+    classes: tuple[str, ...]
+
+    @property
+    def operators(self) -> tuple[str, ...]:
+        """Operators of torch and of libraries: ``quantized_decomposed.quantize_per_tensor.default``."""
+        plain = (target.removeprefix(_PLAIN).removeprefix(_EDGE) for target in self.targets)
+        return tuple(name for name, target in zip(plain, self.targets, strict=True) if name != target)
+
+    @property
+    def is_edge(self) -> bool:
+        """It is written in ExecuTorch's edge dialect."""
+        return any(target.startswith(_EDGE) for target in self.targets)
+
+
+def read_archive(path: str | os.PathLike[str]) -> Archive:
+    """Reads the JSON of each program in a file.
+
+    Raises
+    ------
+    InvalidGraph
+        It is no archive of torch, is damaged, or holds no exported program.
+    """
+    file = Path(path)
+    try:
+        with zipfile.ZipFile(file) as archive:
+            members = {member: json.loads(archive.read(member)) for member in _programs(archive)}
+    except (zipfile.BadZipFile, ValueError, EOFError, NotImplementedError, RecursionError) as error:
+        raise _unreadable(file, f"{type(error).__name__}: {error}") from error
+    if not members:
+        raise _unreadable(file, "an archive without an exported program")
+    return Archive(
+        tuple(Path(member).stem for member in members),
+        tuple(sorted({target for document in members.values() for target in _strings(document, "target")})),
+        tuple(sorted({name for document in members.values() for name in _classes(document)})),
+    )
+
+
+def _programs(archive: zipfile.ZipFile) -> list[str]:
+    """The members that hold exported programs; older versions of torch had one, under another name."""
+    return [
+        name
+        for name in archive.namelist()
+        if name == "serialized_exported_program.json"
+        or (name.endswith(".json") and name.split("/")[-2:-1] == ["models"])
+    ]
+
+
+def _strings(value: Any, key: str) -> Iterator[str]:
+    """What stands under `key`, wherever in the document."""
+    pending = [value]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, dict):
+            if isinstance(item.get(key), str):
+                yield item[key]
+            pending.extend(item.values())
+        elif isinstance(item, list):
+            pending.extend(item)
+
+
+def _classes(document: Any) -> Iterator[str]:
+    for key in ("in_spec", "out_spec"):
+        for text in _strings(document, key):
+            try:
+                yield from (name for name in _strings(json.loads(text), "type") if "." in name)
+            except ValueError:
+                continue  # torch says what is wrong with it
+
+
+def load_libraries(archive: Archive, path: str | os.PathLike[str]) -> None:
+    """Imports what registers the operators and classes of a file, as far as they are not registered yet.
+
+    Modules are those of the table, and installed packages that have the name of a namespace or of the module
+    of a class; no other name in a file is ever imported.
+
+    Raises
+    ------
+    InvalidGraph
+        A library is not installed, or none is known; the message says which one to install or to import.
+    """
+    missing = [name for name in archive.operators if _registered(name) is None]
+    for namespace in sorted({name.partition(".")[0] for name in missing}):
+        wanted = [name for name in missing if name.startswith(f"{namespace}.")]
+        what = f"'{Path(path).name}' calls operators of '{namespace}', such as {wanted[0]}"
+        modules = MODULES.get(namespace) or _installed_package(namespace)
+        _import_until(lambda names=wanted: None not in map(_registered, names), modules, what)
+    for name in archive.classes:
+        _load_class(name, f"'{Path(path).name}' has arguments or results of the class {name}")
+
+
+def _registered(operator: str) -> Any:
+    """The operator of that name; None where no library has registered it."""
+    found: Any = torch.ops
+    for part in operator.split("."):
+        found = getattr(found, part, None)
+    return found
+
+
+def _load_class(name: str, what: str) -> None:
+    package = name.partition(".")[0]
+    if package in sys.stdlib_module_names:
+        return
+    modules: tuple[str, ...] = ()
+    if package in KNOWN_PACKAGES or _installed_package(package):
+        modules = (name.rpartition(".")[0],)
+    registrar, function = _REGISTRARS.get(name, ("", ""))
+
+    def is_done() -> bool:
+        if registrar in sys.modules and name not in _pytree.SERIALIZED_TYPE_TO_PYTHON_TYPE:
+            getattr(sys.modules[registrar], function)()
+        return name in _pytree.SERIALIZED_TYPE_TO_PYTHON_TYPE
+
+    _import_until(is_done, (*modules, registrar) if registrar else modules, what)
+
+
+def _installed_package(name: str) -> tuple[str, ...]:
+    """The package of that name if it was installed: a script in the working directory is none."""
+    return (name,) if name in importlib.metadata.packages_distributions() else ()
+
+
+def _import_until(is_done: Any, modules: Sequence[str], what: str) -> None:
+    failure: ImportError | None = None
+    for module in modules:
+        if is_done():
+            return
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            failure = failure or error
+    if is_done():
+        return
+    package = modules[0].partition(".")[0] if modules else ""
+    if failure is None:
+        hint = "Import the library that registers them before the file is opened"
+        raise _core.make_error(
+            _core.InvalidGraph,
+            where="open",
+            what=what,
+            expected="a library that registers them",
+            got=f"none in {package} {importlib.metadata.version(package)}" if package else "none",
+            hint=hint,
+        )
+    absent = (failure.name or "").partition(".")[0] or package
+    absent = _PACKAGES.get(absent, absent)
+    raise _core.make_error(
+        _core.InvalidGraph,
+        where="open",
+        what=what,
+        expected=f"the package {absent}",
+        got=str(failure).partition("\n")[0],
+        hint=f"pip install {absent}",
+    )
+
+
+def plain_file(path: str | os.PathLike[str]) -> io.BytesIO:
+    """The file with the operators of the edge dialect under their plain names."""
+    made = io.BytesIO()
+    with zipfile.ZipFile(path) as archive, zipfile.ZipFile(made, "w", zipfile.ZIP_STORED) as out:
+        programs = set(_programs(archive))
+        for entry in archive.infolist():
+            data = archive.read(entry)
+            if entry.filename in programs:
+                document = json.loads(data)
+                _rename_targets(document)
+                document["verifiers"] = ["TRAINING"]  # the edge dialect's refuses plain operators
+                data = json.dumps(document).encode()
+            out.writestr(entry.filename, data)
+    made.seek(0)
+    return made
+
+
+def _rename_targets(document: Any) -> None:
+    pending = [document]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, dict):
+            target = item.get("target")
+            if isinstance(target, str) and target.startswith(_EDGE):
+                item["target"] = _PLAIN + target.removeprefix(_EDGE)
+                _name_arguments(item)
+            pending.extend(item.values())
+        elif isinstance(item, list):
+            pending.extend(item)
+
+
+def _name_arguments(call: dict[str, Any]) -> None:
+    """Positional arguments of the edge dialect are written without names, by which torch reads them."""
+    operator = _registered(call["target"].removeprefix(_PLAIN))
+    for argument, declared in zip(call["inputs"], operator._schema.arguments, strict=False):
+        argument["name"] = argument["name"] or declared.name
+
+
+def _unreadable(file: Path, got: str) -> Exception:
+    return _core.make_error(
+        _core.InvalidGraph,
+        where="open",
+        what=f"torch cannot read '{file.name}'",
+        expected="a file written by torch.export.save",
+        got=got.partition("\n")[0],
+    )

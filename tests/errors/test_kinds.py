@@ -1,0 +1,280 @@
+"""A refusal starts with its cause: the kind of program, the mode of the module, data that decides shapes."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.ao.quantization.fx._decomposed
+import tosaic
+from errors.broken import export, place, refusal
+from torch import nn
+
+FP, INT, BOTH = "TOSA-1.0+FP", "TOSA-1.0+INT", "TOSA-1.0+FP+INT"
+
+
+def quantize(x: torch.Tensor, dtype: torch.dtype = torch.int8) -> torch.Tensor:
+    limits = torch.iinfo(dtype)
+    ops: Any = torch.ops.quantized_decomposed
+    q = ops.quantize_per_tensor(x, 0.05, 0, limits.min, limits.max, dtype)
+    return ops.dequantize_per_tensor(q, 0.05, 0, limits.min, limits.max, dtype)
+
+
+def observed(x: torch.Tensor) -> torch.Tensor:
+    """All operators between quantized values."""
+    x = quantize(torch.relu(quantize(x)).permute(0, 2, 3, 1))
+    return quantize(torch.nn.functional.max_pool2d(x, 2))
+
+
+IMAGE = torch.ones(1, 2, 4, 4)
+
+
+# ---- quantized programs and float ones ----
+
+
+def test_a_quantized_program_at_a_float_target_says_so_first() -> None:
+    with pytest.raises(tosaic.Error) as error:
+        tosaic.lower(export(observed, IMAGE), target=FP)
+    first, second, *rest = str(error.value).splitlines()
+    assert first.endswith("keep this program from TOSA-1.0+FP: it is quantized, lower it for TOSA-1.0+INT")
+    assert second.strip() == (
+        "[lower] this program is quantized, and TOSA-1.0+FP has no integer arithmetic. "
+        "Lower it for TOSA-1.0+INT."
+    )
+    assert rest
+    assert error.value.problems[0].what.startswith("this program is quantized")
+    tosaic.lower(export(observed, IMAGE), target=INT)  # what the message says helps
+
+
+def test_a_quantized_program_of_16_bits_is_told_the_extension_that_it_needs() -> None:
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        return quantize(torch.relu(quantize(x, torch.int16)).permute(0, 2, 3, 1), torch.int16)
+
+    text = refusal(tosaic.Error, tosaic.lower, export(forward, IMAGE), target=FP)
+    assert "lower it for TOSA-1.0+INT+int16" in text
+    tosaic.lower(export(forward, IMAGE), target="TOSA-1.0+INT+int16")
+
+
+def test_a_float_program_at_an_integer_target_is_told_to_be_quantized_first() -> None:
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(torch.nn.functional.avg_pool2d(x + 1, 2)).flatten(1)
+
+    with pytest.raises(tosaic.UnsupportedOp) as error:
+        tosaic.lower(export(forward, IMAGE), target=INT)
+    first, second, *rest = str(error.value).splitlines()
+    assert first.endswith("keep this program from TOSA-1.0+INT: quantize it first")
+    assert second.strip().startswith("[lower] this program computes with floats, and TOSA-1.0+INT has none.")
+    assert "Quantize it first, e.g. with prepare_pt2e" in second
+    assert [line.split(":")[0].strip() for line in rest] == [
+        "[lower] 'add' computes with floats",
+        "[lower] 'avg_pool' computes with floats",
+        "[lower] 'tanh' computes with floats",
+    ]
+    assert all("module 'layer', test_kinds.py:" in line for line in rest)
+
+
+def test_the_check_says_the_same_first() -> None:
+    assert (
+        tosaic.check(export(observed, IMAGE), target=FP)
+        .problems[0]
+        .what.startswith("this program is quantized")
+    )
+    problems = tosaic.check(export(torch.tanh, IMAGE), target=INT).problems
+    assert problems[0].what == "this program computes with floats, and TOSA-1.0+INT has none"
+
+
+def test_reasons_of_a_partly_quantized_program_start_with_the_operators_left_to_floats() -> None:
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        y = quantize(torch.relu(quantize(x)))
+        return y + torch.tanh(x * 0.5).reshape(1, 2, 4, 4)
+
+    with pytest.raises(tosaic.UnsupportedOp) as error:
+        tosaic.lower(export(forward, IMAGE), target=INT)
+    problems = error.value.problems
+    assert [problem.node for problem in problems] == ["mul", "tanh", "add"]
+    assert all("left to floats" in p.what or "computes with floats" in p.what for p in problems)
+    assert all(p.source.startswith("test_kinds.py:") for p in problems)
+
+
+def test_a_quantized_program_with_a_foreign_operator_blames_the_operator() -> None:
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        return torch.special.i0(quantize(x))
+
+    assert "quantized" not in refusal(tosaic.UnsupportedOp, tosaic.lower, export(forward, IMAGE), target=FP)
+
+
+def test_an_integer_program_is_no_float_program() -> None:
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        return x.permute(1, 0)
+
+    integers = export(forward, torch.ones(2, 3, dtype=torch.int32))
+    assert tosaic.lower(integers, target=INT).target == INT
+
+
+# ---- shapes and numbers that depend on data ----
+
+
+def nonzero() -> Callable[..., Any]:
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        return torch.nonzero(x)
+
+    return forward
+
+
+def index() -> Callable[..., Any]:
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        return x[x > 0]
+
+    return forward
+
+
+def masked_select() -> Callable[..., Any]:
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        return torch.masked_select(x, x > 0)
+
+    return forward
+
+
+def _unique2() -> Callable[..., Any]:
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        return torch.unique(x)
+
+    return forward
+
+
+@pytest.mark.parametrize("made", [nonzero, index, masked_select, _unique2])
+@pytest.mark.parametrize("call", [tosaic.from_exported, tosaic.lower])
+def test_a_shape_that_depends_on_data_names_node_and_line(made: Callable[..., Any], call: Any) -> None:
+    function = made()
+    text = refusal(tosaic.UnsupportedOp, call, export(function, torch.ones(3)))
+    assert "depends on data" in text
+    assert place(function, made.__name__) in text
+    assert "torch.where(mask, x, 0) in place of x[mask]" in text
+
+
+def test_the_check_has_the_node_of_a_shape_that_depends_on_data() -> None:
+    (problem,) = tosaic.check(export(index(), torch.ones(3))).problems
+    assert (problem.node, problem.module_path) == ("index", "layer")
+    assert problem.source.startswith("test_kinds.py:")
+
+
+def test_a_number_read_from_data_names_the_reader_and_the_place_of_item() -> None:
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        n = x.sum().item()
+        return x * n
+
+    text = refusal(tosaic.UnsupportedOp, tosaic.lower, export(forward, torch.ones(3)))
+    line = int(place(forward, "").rpartition(":")[2][:-1])
+    assert "it uses a result of aten.item.default that has no value here" in text
+    assert (
+        f"got node 'item', test_kinds.py:{line} (node 'mul', module 'layer', test_kinds.py:{line + 1})"
+        in text
+    )
+    assert "Keep the number a tensor, e.g. x * n in place of x * n.item()" in text
+
+
+def test_a_size_read_from_data_names_the_node_that_has_it() -> None:
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        n = x[0].to(torch.int64).item()
+        torch._check(n >= 0)
+        torch._check(n < 3)
+        return x[:n] * 2
+
+    text = refusal(tosaic.UnsupportedOp, tosaic.lower, export(forward, torch.ones(3)))
+    assert "depends on data" in text
+    assert "module 'layer', test_kinds.py:" in text
+
+
+# ---- training mode ----
+
+EVAL = "Call .eval() on the module before torch.export.export"
+MODULES = {
+    "dropout": (nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5)), (2, 4)),
+    "feature dropout": (nn.Dropout2d(), (2, 3, 4, 4)),
+    "alpha dropout": (nn.AlphaDropout(), (2, 4)),
+    "attention": (nn.TransformerEncoderLayer(8, 2), (2, 3, 8)),
+    "batch norm": (nn.Sequential(nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3)), (2, 3, 4, 4)),
+    "rrelu": (nn.RReLU(), (2, 4)),
+    "lstm": (nn.LSTM(3, 3, 2, dropout=0.5), (2, 3)),
+}
+
+
+def trained(name: str, *, decomposed: bool) -> Any:
+    module, shape = MODULES[name]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of torch's own
+        exported = torch.export.export(module.train(), (torch.ones(shape),))
+        return exported.run_decompositions() if decomposed else exported
+
+
+@pytest.mark.parametrize("name", sorted(MODULES))
+def test_a_module_in_training_mode_is_told_to_call_eval(name: str) -> None:
+    text = refusal(tosaic.UnsupportedOp, tosaic.lower, trained(name, decomposed=False))
+    assert "in training mode" in text
+    assert EVAL in text
+
+
+@pytest.mark.parametrize("name", ["dropout", "attention", "alpha dropout", "rrelu"])
+def test_so_is_a_decomposed_one(name: str) -> None:
+    text = refusal(tosaic.UnsupportedOp, tosaic.lower, trained(name, decomposed=True))
+    assert EVAL in text
+
+
+@pytest.mark.parametrize("name", sorted(MODULES))
+def test_the_same_module_lowers_in_eval_mode_without_a_remark(name: str) -> None:
+    module, shape = MODULES[name]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        exported = torch.export.export(module.eval(), (torch.ones(shape),))
+    program = tosaic.from_exported(exported)
+    assert not [d for d in program.diagnostics if d.rule == "training"]
+    tosaic.lower(program)
+
+
+def test_batch_statistics_that_lower_are_remarked(caplog: pytest.LogCaptureFixture) -> None:
+    """They are what the program says; a module that is to be deployed rarely means them."""
+    program = tosaic.from_exported(trained("batch norm", decomposed=True))
+    assert [d.rule for d in program.diagnostics if d.rule == "training"] == ["training"]
+    assert "call .eval() before torch.export.export" in caplog.text
+
+
+def test_a_norm_without_running_statistics_is_not_in_training_mode() -> None:
+    module = nn.BatchNorm2d(3, track_running_stats=False).eval()
+    program = tosaic.from_exported(torch.export.export(module, (torch.ones(2, 3, 4, 4),)))
+    assert not [d for d in program.diagnostics if d.rule == "training"]
+
+
+def test_random_numbers_that_no_mode_turns_off_are_named() -> None:
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        return x + torch.rand_like(x)
+
+    text = refusal(tosaic.UnsupportedOp, tosaic.lower, export(forward, torch.ones(3)))
+    assert "draws random numbers" in text
+    assert place(forward, "rand_like") in text
+    assert "or make the numbers an input" in text
+
+
+# ---- overrides ----
+
+
+def test_the_hint_of_an_operator_without_a_kernel_shows_an_override_that_works() -> None:
+    x = np.linspace(0, 2, 3, dtype=np.float32)
+    program = tosaic.from_exported(export(torch.special.i0, torch.from_numpy(x)))
+    text = refusal(tosaic.UnsupportedOp, program.run, x)
+    assert "Give an override for it: program.with_overrides({'aten.special_i0.default': function})" in text
+    overridden = program.with_overrides({"aten.special_i0.default": np.i0})
+    assert np.allclose(overridden.run(x), np.i0(x))
+    refusal(tosaic.UnsupportedOp, program.run, x)  # as before
+
+
+def test_an_override_goes_by_node_operator_or_foreign_operator() -> None:
+    program = tosaic.from_exported(export(lambda x: torch.tanh(torch.relu(x)), torch.ones(3)))
+    x = np.ones(3, np.float32)
+    assert np.array_equal(program.with_overrides({"relu": lambda v: v * 0}).run(x), x * 0)
+    assert np.array_equal(program.with_overrides({"tanh": lambda v: v + 1}).run(x), x + 1)
+    text = refusal(tosaic.InvalidGraph, program.with_overrides, {"relux": lambda v: v})
+    assert "an override names no operator: got 'relux'" in text
