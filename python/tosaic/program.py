@@ -176,8 +176,12 @@ class _Runnable:
 
     @cached_property
     def outputs(self) -> tuple[Port, ...]:
-        """What the caller gets, in order; new values of state are left out."""
-        return tuple(port for port in _output_ports(self._graph) if port.kind == "user")
+        """What the caller gets, in order: results, and new values of inputs that the program writes.
+
+        The kind of these is ``mutation``, and their path that of the input. New values of state are left out.
+        """
+        ports = _output_ports(self._graph)
+        return tuple(ports[index] for index in self._given_back)
 
     @cached_property
     def states(self) -> tuple[Port, ...]:
@@ -188,17 +192,27 @@ class _Runnable:
     @cached_property
     def session(self) -> _core.Session:
         """The graph made ready to run on this machine."""
-        return _core.Session(self._graph)
+        return _core.Session(self._own_graph())
+
+    def _own_graph(self) -> _core.Graph:
+        """The graph, which from now on reads nobody's memory."""
+        return self._graph
 
     def arrays(self, *args: Any, **kwargs: Any) -> list[Any]:
         """The flat arrays of a call, in the order of `inputs`."""
-        leaves = self._signature.flatten(args, kwargs)
+        return self._arrays_of(self._signature.flatten(args, kwargs))
+
+    def _arrays_of(self, leaves: Sequence[Any]) -> list[Any]:
         return [
             as_array(leaf, port.path or port.name) for leaf, port in zip(leaves, self.inputs, strict=True)
         ]
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the program.
+
+        Inputs that the module writes (``cache.index_copy_(1, pos, q)``) are written as the module would: once
+        the program has run, their new values are put into the caller's arrays or tensors. `run_functional`
+        returns them instead.
 
         Parameters
         ----------
@@ -216,14 +230,68 @@ class _Runnable:
         Raises
         ------
         LayoutMismatch
-            An input has another shape, dtype or layout than declared; the message names it.
+            An input has another shape, dtype or layout than declared; the message names it. Or the program
+            writes an input, and what was given for it cannot be written, or shares memory with another input;
+            then nothing was written.
         InvalidGraph
             The arguments are nested otherwise, an index is out of range, or a weight was changed since
             import.
+
+        Notes
+        -----
+        The arguments are read, and written, without the GIL: a thread that changes or frees their memory
+        meanwhile races with the call, as it would with torch's own operators.
         """
-        return self._nested(self.session.run(self.arrays(*args, **kwargs)))
+        leaves = self._signature.flatten(args, kwargs)
+        arrays = self._arrays_of(leaves)
+        writers = self._writers(leaves, arrays) if self._written else []
+        results = self.session.run(arrays)
+        for index, write in writers:
+            write(results[index])
+        return self._nested(results)
 
     __call__ = run
+
+    def run_functional(self, *args: Any, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
+        """Runs the program and writes nothing of the caller's.
+
+        Parameters
+        ----------
+        *args, **kwargs
+            As `run` takes them; read-only arrays are as good as others, and inputs that share memory count as
+            separate ones.
+
+        Returns
+        -------
+        result : object
+            As `run` returns it.
+        mutations : dict of str to numpy.ndarray
+            The new values of the inputs that the program writes, by the paths of these: ``{"cache": ...}``.
+        """
+        results = self.session.run(self.arrays(*args, **kwargs))
+        ports = self.inputs
+        return self._nested(results), {ports[i].path or ports[i].name: results[at] for at, i in self._written}
+
+    @cached_property
+    def _written(self) -> tuple[tuple[int, int], ...]:
+        """Of each new value of a user's input: the position in `outputs`, and the input's in `inputs`."""
+        users = [i for i, port in enumerate(self._graph.inputs) if port.kind == "user"]
+        targets = [self._graph.outputs[index].mutated_input for index in self._given_back]
+        return tuple((at, users.index(i)) for at, i in enumerate(targets) if i is not None)
+
+    def _writers(
+        self, leaves: Sequence[Any], arrays: Sequence[Any]
+    ) -> list[tuple[int, Callable[[Any], None]]]:
+        """What writes new values into the arguments, by position in `outputs`."""
+        from tosaic.written import refuse_shared_memory, writer
+
+        names = [port.path or port.name for port in self.inputs]
+        writers = []
+        for at, i in self._written:
+            port = self.outputs[at]
+            writers.append((at, writer(leaves[i], arrays[i], names[i], port.dtype, port.shape)))
+            refuse_shared_memory(i, arrays, names)
+        return writers
 
     @cached_property
     def _given_back(self) -> tuple[int, ...]:
@@ -237,10 +305,8 @@ class _Runnable:
         )
 
     def run_arrays(self, arrays: Sequence[Any]) -> list[Any]:
-        """Runs on the flat arrays of `arrays`; gives those of `outputs`."""
-        outputs = self._graph.outputs
-        results = zip(self._given_back, self.session.run(list(arrays)), strict=True)
-        return [array for index, array in results if outputs[index].kind == "user"]
+        """Runs on the flat arrays of `arrays`, which stay as they are; gives those of `outputs`."""
+        return list(self.session.run(list(arrays)))
 
     def _nested(self, arrays: Sequence[Any]) -> Any:
         by_index: list[Any] = [None] * len(self._graph.outputs)
@@ -278,6 +344,12 @@ class Program(_Runnable):
     """One method of a network: a graph and how it is called.
 
     Made by `tosaic.from_exported`, `tosaic.load` and `tosaic.load_tosa`.
+
+    The constants of an imported program are views of torch's memory until it is first run, compared or saved,
+    which calls `snapshot`. Until then it is what the exported program is. A weight that was given other
+    memory, resized, freed or changed in place is refused by name where torch tells (see
+    `tosaic.from_exported`); elements that were overwritten behind torch's back (``p.data.mul_(2)``) are read
+    as they are then, all of them at one moment. Afterwards nothing that happens to the module concerns it.
     """
 
     def __init__(
@@ -286,14 +358,54 @@ class Program(_Runnable):
         signature: Signature | None = None,
         *,
         diagnostics: Sequence[Diagnostic] = (),
+        verify: Callable[[], None] | None = None,
     ) -> None:
         super().__init__(graph, signature)
         self._diagnostics = tuple(diagnostics)
+        self._verify = verify
 
     @property
     def diagnostics(self) -> tuple[Diagnostic, ...]:
         """What the import noticed without refusing."""
         return self._diagnostics
+
+    def verify_weights(self) -> None:
+        """Compares what the import has read of torch's memory with what is there now.
+
+        That is what graph and attributes hold already, such as scales and weights that are not dense. Views
+        are checked wherever they are read.
+
+        Raises
+        ------
+        InvalidGraph
+            Something else is there; the message names it.
+        """
+        if self._verify is not None:
+            self._verify()
+
+    def snapshot(self) -> Program:
+        """Copies all constants that are views of torch's memory, once; `graph` is the one with the copies.
+
+        Nothing of torch is kept alive afterwards.
+
+        Returns
+        -------
+        Program
+            The program itself.
+
+        Raises
+        ------
+        InvalidGraph
+            A weight was changed, resized or freed since import; the message names it.
+        """
+        self._own_graph()
+        return self
+
+    def _own_graph(self) -> _core.Graph:
+        self.verify_weights()
+        self._graph = self._graph.own_constants()
+        self._verify = None
+        return self._graph
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes graph, signature and weights into one archive, which `tosaic.load` reads with numpy alone.
@@ -302,7 +414,7 @@ class Program(_Runnable):
         """
         from tosaic.archive import save
 
-        save(self, path)
+        save(self.snapshot(), path)
 
     def report(self) -> Report:
         """The border and the operators of the graph."""

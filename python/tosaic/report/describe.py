@@ -289,7 +289,13 @@ def _place(row: CompareRow) -> str:
 
 def _border(inputs: Sequence[Port], outputs: Sequence[Port], states: Sequence[Port]) -> Section:
     rows = [
-        (role, port.path or port.name, port.dtype, _axes(port.shape), _axes(port.dim_order))
+        (
+            "mutation" if port.kind == "mutation" else role,
+            port.path or port.name,
+            port.dtype,
+            _axes(port.shape),
+            _axes(port.dim_order),
+        )
         for role, ports in (("input", inputs), ("output", outputs), ("state", states))
         for port in ports
     ]
