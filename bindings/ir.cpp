@@ -1,6 +1,7 @@
 // Graphs in Python: immutable, with light views of nodes and values that keep their graph alive.
 #include "tosaic/ir/diff.h"
 #include "tosaic/ir/dot.h"
+#include "tosaic/ir/own_constants.h"
 #include "tosaic/ir/parse.h"
 #include "tosaic/ir/print.h"
 #include "tosaic/ir/verify.h"
@@ -217,8 +218,9 @@ void bind_constant(py::module_& m) {
       .def(py::init(&make_python_constant), py::arg("name"), py::arg("kind"), py::arg("dtype"),
            py::arg("shape"), py::arg("data_ptr"), py::arg("nbytes"), py::arg("owner"),
            py::arg("changed") = py::none(),
-           "Bytes at `data_ptr`, kept alive by `owner`. `changed()` returns a message once they are no "
-           "longer valid.")
+           "Bytes at `data_ptr`, kept alive by `owner`. With `changed` they are a view of memory that "
+           "somebody "
+           "may write or free: `changed()` returns a message once they are no longer valid.")
       .def_readonly("name", &Constant::name)
       .def_property_readonly("kind", [](const Constant& c) { return std::string(to_string(c.kind)); })
       .def_property_readonly("dtype", [](const Constant& c) { return std::string(to_string(c.dtype)); })
@@ -231,8 +233,11 @@ void bind_constant(py::module_& m) {
           "Address of the first element.")
       .def_property_readonly(
           "array", [](const std::shared_ptr<Constant>& c) { return array_of(c); },
-          "The elements as a read-only array, not copied. Raises InvalidGraph when changed by their owner "
-          "since import.")
+          "The elements as a read-only array: a copy if they are a view of somebody's memory. Raises "
+          "InvalidGraph when they were changed since import.")
+      .def_property_readonly(
+          "is_view", [](const Constant& c) { return c.storage.is_view(); },
+          "True: the memory is another's, who may write or free it.")
       .def("__reduce__", &reduced_by<&kReduceConstant>, "By value: the elements, whoever owns them.")
       .def("__repr__", [](const Constant& c) {
         return "<Constant '" + c.name + "' " + std::string(to_string(c.dtype)) + to_string(c.shape) + ">";
@@ -432,6 +437,14 @@ void bind_graph(py::module_& m) {
       .def(
           "verify", [](const Graph& g) { verify(g); },
           "Raises InvalidGraph if the graph breaks a rule of its stage.")
+      .def(
+          "own_constants",
+          [](const Self& g) {
+            const py::gil_scoped_release release;
+            return std::const_pointer_cast<Graph>(own_constants(g));
+          },
+          "The graph with copies of the constants that are views of somebody's memory; the same object if "
+          "there are none. Raises InvalidGraph if one was changed since import.")
       .def("__reduce__", &reduced_by<&kReduceGraph>, "By value: the text, and the constants it refers to.")
       .def("__len__", [](const Graph& g) { return g.nodes().size(); })
       .def("__repr__", &graph_repr);
@@ -541,7 +554,8 @@ py::object numpy_dtype(DType dtype) {
 py::object array_of(const ConstantRef& constant) {
   const std::span<const std::byte> bytes = constant->bytes();
   const std::vector<py::ssize_t> shape(constant->shape.begin(), constant->shape.end());
-  const py::object base = py::cast(std::const_pointer_cast<Constant>(constant));
+  const py::object base =  // without a base the array has a copy
+      constant->storage.is_view() ? py::object() : py::cast(std::const_pointer_cast<Constant>(constant));
   py::array array(py::reinterpret_borrow<py::dtype>(numpy_dtype(constant->dtype)), shape, bytes.data(), base);
   array.attr("setflags")(py::arg("write") = false);
   return array;

@@ -50,7 +50,10 @@ def from_exported(ep: Any, *, bind: Any = None, method: str = "forward") -> Prog
     Returns
     -------
     Program
-        Stage ``exported``. Weights are not copied: they stay torch's, and are refused once changed in place.
+        Stage ``exported``. Weights are not copied: they are views of torch's memory, which they keep alive. A
+        weight is refused by name once its memory is another, was resized or freed, or torch has counted a
+        change in place. What the program is first used for, or `Program.snapshot`, copies all of them, and
+        `lower` what it holds: from then on the module may change.
 
     Raises
     ------
@@ -66,7 +69,12 @@ def from_exported(ep: Any, *, bind: Any = None, method: str = "forward") -> Prog
     from tosaic import fx
 
     imported = fx.from_exported(_exported_program(ep), bind=bind, method=method)
-    return Program(imported.graph, imported.signature, diagnostics=tuple(imported.diagnostics))
+    return Program(
+        imported.graph,
+        imported.signature,
+        diagnostics=tuple(imported.diagnostics),
+        verify=imported.verify,
+    )
 
 
 @checked
@@ -89,6 +97,10 @@ def lower(
     objective: Objective = "bytes",
 ) -> Lowered:
     """Lowers a program to one TOSA graph.
+
+    What comes back is independent of torch's memory: its constants are those of this moment, whatever becomes
+    of the module. Only `Lowered.source`, the program as it was given, may still be a view. The GIL is
+    released meanwhile: a thread that frees or writes weights during the call races with it.
 
     Parameters
     ----------
@@ -145,6 +157,7 @@ def lower(
     require_use("lower", bind, program)
     source = program_of(program, bind=bind)
     start = time.perf_counter()
+    source.verify_weights()
     on_change = None if dump is None else dump_to(dump)
     declared = border_orders(source.graph, orders, views_as_traced=False)
     asked: Any = objective_of(objective)

@@ -53,6 +53,21 @@ def border_orders(
         out[side] = _by_index(side, ports, wanted, is_grid)
     if not views_as_traced:
         out["outputs"] = _with_views_row_major(graph.outputs, (orders or {}).get("outputs"), out["outputs"])
+    out["outputs"] = _with_new_values_as_inputs(graph, out["inputs"], out["outputs"])
+    return out
+
+
+def _with_new_values_as_inputs(
+    graph: _core.Graph, inputs: list[_Order | None] | None, outputs: list[_Order | None] | None
+) -> list[_Order | None] | None:
+    """The new value of an input that the program writes lies as the input does, whatever outputs are to."""
+    sources = [port.mutated_input for port in graph.outputs]
+    if all(source is None for source in sources) or (inputs is None and outputs is None):
+        return outputs
+    out = list(outputs or [None] * len(sources))
+    for i, source in enumerate(sources):
+        if source is not None:
+            out[i] = None if inputs is None else inputs[source]
     return out
 
 

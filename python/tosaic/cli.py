@@ -184,7 +184,8 @@ def _run(args: argparse.Namespace) -> int:
 
     program = open_program(args.file, bind=_bindings(args.bind))
     (sample,) = read_samples(args.input, program)
-    outputs = program.flat_outputs(program.run(*sample.args, **sample.kwargs))
+    result, mutations = program.run_functional(*sample.args, **sample.kwargs)
+    outputs = {**mutations, **program.flat_outputs(result)}
     rows = tuple((path, str(array.dtype), str(list(array.shape))) for path, array in outputs.items())
     contents = io.BytesIO()  # numpy leaves its zip file open where the disk is full
     if Path(args.output).suffix == ".npy":

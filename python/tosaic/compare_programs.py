@@ -44,6 +44,8 @@ class _Side:
         self.runnable: Program | Lowered = (
             source if isinstance(source, Lowered) else program_of(source, bind=bind)
         )
+        if isinstance(self.runnable, Program):
+            self.runnable.snapshot()
         # A file carries the arrays in the forms of the file; everything else knows the caller's.
         self._simplified: _core.Graph | None = None
         self.bare = self.runnable.stage == "tosa" and not isinstance(source, Lowered)
@@ -105,7 +107,7 @@ def _compare_sample(a: _Side, b: _Side, sample: Sample, threshold_db: float, loc
         from tosaic.fx.eager import run_eager
 
         eager = run_eager(a.exported, _leaves(a.runnable, arrays_a))
-    outputs_a = a.runnable.run_arrays(arrays_a) if eager is None else eager.outputs
+    outputs_a = a.runnable.run_arrays(arrays_a) if eager is None else _outputs_of(a.runnable, eager)
     outputs = _compare_outputs(
         a.runnable.outputs, outputs_a, b.runnable.outputs, b.runnable.run_arrays(arrays_b)
     )
@@ -213,6 +215,17 @@ def _merged_order(orders: list[list[str]]) -> list[str]:
                 known.add(name)
                 at += 1
     return merged
+
+
+def _outputs_of(program: Program | Lowered, eager: EagerRun) -> list[_Array]:
+    """What torch computed, in the order of the program's `outputs`: new values of inputs stand among them."""
+    leaf_at = {leaf.index: at for at, leaf in enumerate(program.signature.input_leaves)}
+    results = iter(eager.outputs)
+    return [
+        next(results) if port.mutated_input is None else eager.written[leaf_at[port.mutated_input]]
+        for port in program.graph.outputs
+        if port.mutated_input is None or port.mutated_input in leaf_at
+    ]
 
 
 def _leaves(program: Program | Lowered, arrays: Sequence[_Array]) -> list[Any]:

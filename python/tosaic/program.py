@@ -254,8 +254,12 @@ class _Runnable:
 
     @cached_property
     def outputs(self) -> tuple[Port, ...]:
-        """What the caller gets, in order; new values of state are left out."""
-        return tuple(_output_port(port) for port in self._graph.outputs if port.kind == "user")
+        """What the caller gets, in order: results, and new values of inputs that the program writes.
+
+        The kind of these is ``mutation``, and their path that of the input. New values of state are left out.
+        """
+        outputs = self._graph.outputs
+        return tuple(_output_port(outputs[index]) for index in self._given_back)
 
     @cached_property
     def states(self) -> tuple[Port, ...]:
@@ -266,10 +270,14 @@ class _Runnable:
     @cached_property
     def session(self) -> _core.Session:
         """The graph made ready to run on this machine."""
-        session = _core.Session(self._graph)
+        session = _core.Session(self._own_graph())
         for path, value in self._state_to_resume.items():
             session.set_state(path, value)
         return session
+
+    def _own_graph(self) -> _core.Graph:
+        """The graph, which from now on reads nobody's memory."""
+        return self._graph
 
     def __getstate__(self) -> dict[str, Any]:
         """Everything but the session: a copy has its own, which starts from the present values of state."""
@@ -282,9 +290,14 @@ class _Runnable:
 
     def arrays(self, *args: Any, **kwargs: Any) -> list[Any]:
         """The flat arrays of a call, in the order of `inputs`."""
-        leaves = self._named_inputs(args, kwargs)
-        if leaves is None:
-            leaves = self._signature.flatten(args, kwargs)
+        return self._arrays_of(self._leaves(args, kwargs))
+
+    def _leaves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        """What the caller gave for each of `inputs`."""
+        named = self._named_inputs(args, kwargs)
+        return self._signature.flatten(args, kwargs) if named is None else named
+
+    def _arrays_of(self, leaves: Sequence[Any]) -> list[Any]:
         return [
             as_array(leaf, port.path or port.name, dtype=port.dtype)
             for leaf, port in zip(leaves, self.inputs, strict=True)
@@ -302,6 +315,10 @@ class _Runnable:
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the program.
+
+        Inputs that the module writes (``cache.index_copy_(1, pos, q)``) are written as the module would: once
+        the program has run, their new values are put into the caller's arrays or tensors. `run_functional`
+        returns them instead.
 
         Parameters
         ----------
@@ -324,14 +341,68 @@ class _Runnable:
         Raises
         ------
         LayoutMismatch
-            An input has another shape, dtype or layout than declared; the message names it.
+            An input has another shape, dtype or layout than declared; the message names it. Or the program
+            writes an input, and what was given for it cannot be written, or shares memory with another input;
+            then nothing was written.
         InvalidGraph
             The arguments are nested otherwise, an integer is out of the range of its input, an index is out
             of range, or a weight was changed since import.
+
+        Notes
+        -----
+        The arguments are read, and written, without the GIL: a thread that changes or frees their memory
+        meanwhile races with the call, as it would with torch's own operators.
         """
-        return self._nested(self.session.run(self.arrays(*args, **kwargs)))
+        leaves = self._leaves(args, kwargs)
+        arrays = self._arrays_of(leaves)
+        writers = self._writers(leaves, arrays) if self._written else []
+        results = self.session.run(arrays)
+        for index, write in writers:
+            write(results[index])
+        return self._nested(results)
 
     __call__ = run
+
+    def run_functional(self, *args: Any, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
+        """Runs the program and writes nothing of the caller's.
+
+        Parameters
+        ----------
+        *args, **kwargs
+            As `run` takes them; read-only arrays are as good as others, and inputs that share memory count as
+            separate ones.
+
+        Returns
+        -------
+        result : object
+            As `run` returns it.
+        mutations : dict of str to numpy.ndarray
+            The new values of the inputs that the program writes, by the paths of these: ``{"cache": ...}``.
+        """
+        results = self.session.run(self.arrays(*args, **kwargs))
+        ports = self.inputs
+        return self._nested(results), {ports[i].path or ports[i].name: results[at] for at, i in self._written}
+
+    @cached_property
+    def _written(self) -> tuple[tuple[int, int], ...]:
+        """Of each new value of a user's input: the position in `outputs`, and the input's in `inputs`."""
+        users = sorted(leaf.index for leaf in self._signature.input_leaves if leaf.index is not None)
+        targets = [self._graph.outputs[index].mutated_input for index in self._given_back]
+        return tuple((at, users.index(i)) for at, i in enumerate(targets) if i is not None)
+
+    def _writers(
+        self, leaves: Sequence[Any], arrays: Sequence[Any]
+    ) -> list[tuple[int, Callable[[Any], None]]]:
+        """What writes new values into the arguments, by position in `outputs`."""
+        from tosaic.written import refuse_shared_memory, writer
+
+        names = [port.path or port.name for port in self.inputs]
+        writers = []
+        for at, i in self._written:
+            port = self.outputs[at]
+            writers.append((at, writer(leaves[i], arrays[i], names[i], port.dtype, port.shape)))
+            refuse_shared_memory(i, arrays, names)
+        return writers
 
     @cached_property
     def _given_back(self) -> tuple[int, ...]:
@@ -345,10 +416,8 @@ class _Runnable:
         )
 
     def run_arrays(self, arrays: Sequence[Any]) -> list[Any]:
-        """Runs on the flat arrays of `arrays`; gives those of `outputs`."""
-        outputs = self._graph.outputs
-        results = zip(self._given_back, self.session.run(list(arrays)), strict=True)
-        return [array for index, array in results if outputs[index].kind == "user"]
+        """Runs on the flat arrays of `arrays`, which stay as they are; gives those of `outputs`."""
+        return list(self.session.run(list(arrays)))
 
     def _nested(self, arrays: Sequence[Any]) -> Any:
         by_index: list[Any] = [None] * len(self._graph.outputs)
@@ -386,6 +455,12 @@ class Program(_Runnable):
     """One method of a network: a graph and how it is called.
 
     Made by `tosaic.from_exported`, `tosaic.load` and `tosaic.load_tosa`.
+
+    The constants of an imported program are views of torch's memory until it is first run, compared or saved,
+    which calls `snapshot`. Until then it is what the exported program is. A weight that was given other
+    memory, resized, freed or changed in place is refused by name where torch tells (see
+    `tosaic.from_exported`); elements that were overwritten behind torch's back (``p.data.mul_(2)``) are read
+    as they are then, all of them at one moment. Afterwards nothing that happens to the module concerns it.
     """
 
     @checked
@@ -395,14 +470,59 @@ class Program(_Runnable):
         signature: Signature | None = None,
         *,
         diagnostics: Sequence[Diagnostic] = (),
+        verify: Callable[[], None] | None = None,
     ) -> None:
         super().__init__(graph, signature)
         self._diagnostics = tuple(diagnostics)
+        self._verify = verify
 
     @property
     def diagnostics(self) -> tuple[Diagnostic, ...]:
         """What the import noticed without refusing."""
         return self._diagnostics
+
+    def verify_weights(self) -> None:
+        """Compares what the import has read of torch's memory with what is there now.
+
+        That is what graph and attributes hold already, such as scales and weights that are not dense. Views
+        are checked wherever they are read.
+
+        Raises
+        ------
+        InvalidGraph
+            Something else is there; the message names it.
+        """
+        if self._verify is not None:
+            self._verify()
+
+    def snapshot(self) -> Program:
+        """Copies all constants that are views of torch's memory, once; `graph` is the one with the copies.
+
+        Nothing of torch is kept alive afterwards.
+
+        Returns
+        -------
+        Program
+            The program itself.
+
+        Raises
+        ------
+        InvalidGraph
+            A weight was changed, resized or freed since import; the message names it.
+        """
+        self._own_graph()
+        return self
+
+    def _own_graph(self) -> _core.Graph:
+        self.verify_weights()
+        self._graph = self._graph.own_constants()
+        self._verify = None
+        return self._graph
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy owns its constants, as after `snapshot`."""
+        self._own_graph()
+        return super().__getstate__()
 
     @checked
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -412,7 +532,7 @@ class Program(_Runnable):
         """
         from tosaic.archive import save
 
-        save(self, path)
+        save(self.snapshot(), path)
 
     def with_overrides(self, functions: Mapping[str, Callable[..., Any]]) -> Program:
         """The same program, run with functions of the caller in the place of some of its operators.
@@ -434,9 +554,10 @@ class Program(_Runnable):
         >>> program = program.with_overrides({"aten.special_i0.default": scipy.special.i0})  # doctest: +SKIP
         """
         nodes = {node.name for node in self._graph.nodes}
-        made = Program(self._graph, self._signature, diagnostics=self._diagnostics)
+        graph = self._own_graph()
+        made = Program(graph, self._signature, diagnostics=self._diagnostics)
         made.session = _core.Session(
-            self._graph,
+            graph,
             override_nodes={name: function for name, function in functions.items() if name in nodes},
             override_ops={name: function for name, function in functions.items() if name not in nodes},
         )

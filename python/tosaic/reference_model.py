@@ -7,7 +7,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -53,11 +53,14 @@ class ReferenceRun:
         The nested result, as `tosaic.Lowered.run` returns it; None if there is none.
     log : str
         What it printed.
+    mutations : dict of str to numpy.ndarray
+        New values of inputs that the program writes, as `tosaic.Lowered.run_functional` returns them.
     """
 
     status: str
     outputs: Any
     log: str = ""
+    mutations: dict[str, Any] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
@@ -101,7 +104,13 @@ def run_reference_model(lowered: Lowered, *args: Any, level: str = "EIGHTK", **k
     if len(raw) != len(lowered.graph.outputs):
         return ReferenceRun(name, None, log[0])
     outputs = [from_file(data, port) for data, port in zip(raw, lowered.graph.outputs, strict=True)]
-    return ReferenceRun(name, lowered.signature.unflatten(outputs), log[0])
+    ports = lowered.graph.inputs
+    mutations = {
+        port.path: array
+        for port, array in zip(lowered.graph.outputs, outputs, strict=True)
+        if port.mutated_input is not None and ports[port.mutated_input].kind == "user"
+    }
+    return ReferenceRun(name, lowered.signature.unflatten(outputs), log[0], mutations)
 
 
 @contextmanager

@@ -25,8 +25,8 @@ bool same_constant(const Constant& a, const Constant& b) {
   if (&a == &b) return true;
   if (a.dtype != b.dtype || !(a.shape == b.shape)) return false;
   if (!a.storage.bound() || !b.storage.bound()) return a.name == b.name;
-  const auto bytes_a = a.storage.bytes();
-  const auto bytes_b = b.storage.bytes();
+  const auto bytes_a = a.bytes();
+  const auto bytes_b = b.bytes();
   if (bytes_a.data() == bytes_b.data()) return bytes_a.size() == bytes_b.size();
   return std::equal(bytes_a.begin(), bytes_a.end(), bytes_b.begin(), bytes_b.end());
 }
@@ -45,7 +45,7 @@ std::size_t constant_hash(const Constant& constant) {
   constexpr std::size_t kSamples = 64;
   std::size_t hash = mix(text_hash(to_string(constant.dtype)), text_hash(to_string(constant.shape)));
   if (!constant.storage.bound()) return mix(hash, text_hash(constant.name));
-  const std::span<const std::byte> bytes = constant.storage.bytes();
+  const std::span<const std::byte> bytes = constant.bytes();
   const std::size_t step = bytes.size() / kSamples + 1;
   for (std::size_t i = 0; i < bytes.size(); i += step)
     hash = mix(hash, std::to_integer<std::size_t>(bytes[i]));

@@ -158,6 +158,28 @@ void Graph::add_output(Output output) {
   users_.reset();
 }
 
+std::shared_ptr<const Graph> Graph::with_constants(
+    const Graph& source, const std::function<ConstantRef(const ConstantRef&)>& replaced) {
+  auto out = std::make_shared<Graph>(source);
+  bool changed = false;
+  out->constants_.clear();
+  for (std::uint32_t i = 0; i < out->values_.size(); ++i) {
+    ConstantRef& constant = out->values_[i].constant;
+    if (!constant) continue;
+    ConstantRef fresh = replaced(constant);
+    changed = changed || fresh != constant;
+    constant = std::move(fresh);
+    out->constants_.emplace(constant.get(), ValueId(i));
+  }
+  for (Node& node : out->nodes_)
+    for (auto& region : node.regions)
+      if (std::shared_ptr<const Graph> fresh = with_constants(*region, replaced)) {
+        region = std::move(fresh);
+        changed = true;
+      }
+  return changed ? out : nullptr;
+}
+
 void Graph::rename(ValueId value, const std::string& wanted) {
   if (names_.try_emplace(wanted, 1u).second) values_[value.index()].name = wanted;
 }

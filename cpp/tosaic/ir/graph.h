@@ -6,6 +6,7 @@
 // graph with `Rewriter`. Constants, origins and attributes are shared between graphs.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -110,6 +111,11 @@ class Graph {
   // Of the input, or output, of that index.
   void set_input_border(std::size_t input, Border border) { inputs_[input].border = std::move(border); }
   void set_output_border(std::size_t output, Border border) { outputs_[output].border = std::move(border); }
+
+  // The same graph over other constants, in regions too: `replaced` gives one of equal type and elements for
+  // each. Null if it returns every constant as it is.
+  [[nodiscard]] static std::shared_ptr<const Graph> with_constants(
+      const Graph& source, const std::function<ConstantRef(const ConstantRef&)>& replaced);
 
   // Gives a value another name, if that is free; else it keeps its own.
   void rename(ValueId value, const std::string& wanted);

@@ -124,14 +124,14 @@ void Printer::data(const Constant& constant) {
   bool fits = true;
   for (const std::int64_t extent : constant.shape)
     fits = fits && !__builtin_mul_overflow(count, static_cast<std::size_t>(extent), &count);
-  const std::span<const std::byte> bytes = constant.storage.bytes();
   if (!constant.storage.bound() || !fits || count > options_.max_inline_elements ||
-      bytes.size() != count * size) {
+      constant.storage.size() != count * size) {
     out_ += "ref(";
     append_number(out_, static_cast<std::uint64_t>(count * size));
     out_ += ')';
     return;
   }
+  const std::span<const std::byte> bytes = constant.bytes();
   out_ += '[';
   for (std::size_t i = 0; i < count; ++i) {
     if (i != 0) out_ += ',';

@@ -1,5 +1,6 @@
 // Storage: bytes with an owner. Never copied by the core; numpy arrays, torch storages, mapped files and our
-// own buffers all look alike.
+// own buffers all look alike. A storage that is a view of memory which its owner may still write or free says
+// so, and is checked before each use; `own_constants` copies what such views show.
 #pragma once
 
 #include <cstddef>
@@ -31,6 +32,8 @@ class Storage {
   [[nodiscard]] std::span<const std::byte> bytes() const { return {data_, size_}; }
   [[nodiscard]] std::byte* writable();  // only for storage from allocate()
   [[nodiscard]] std::string changed() const { return changed_ ? changed_() : std::string(); }
+  // The memory belongs to somebody who may write or free it; `changed` tells as far as the owner can.
+  [[nodiscard]] bool is_view() const { return static_cast<bool>(changed_); }
 
  private:
   std::shared_ptr<const void> owner_;

@@ -6,9 +6,12 @@
 //
 // The caller's arrays are quantized and dequantized when the program runs, with the same result. An input may
 // be moved before it is quantized: quantizing commutes with that. Inputs that are quantized in two ways, or
-// read as floats too, stay what they are, and so do state and scales by channel.
+// read as floats too, stay what they are, and so do state and scales by channel. An input that the program
+// writes and its new value are both integers of one dtype, or both floats: the value is written where the
+// input was. Where the caller's arrays are integers, both must have the same parameters.
 
-#include <map>
+#include <algorithm>
+#include <deque>
 
 #include "tosaic/ir/quantized.h"
 #include "tosaic/ir/quantized_value.h"
@@ -28,13 +31,15 @@ class Borders {
 
   std::optional<Graph> run() {
     quantization_.resize(graph_.values().size());
-    bool any = false;
     if (options_.inputs != FloatBorder::kFloat)
       for (const Input& input : graph_.inputs())
         if (input.kind == InputKind::kUser && graph_.type(input.value).dtype == DType::kF32)
-          any = spread(input.value) || any;
-    if (options_.outputs != FloatBorder::kFloat)
-      for (const Output& output : graph_.outputs()) any = any || dequantized(output) != nullptr;
+          mark(input.value, common(input.value));
+    dequantized_.reserve(graph_.outputs().size());
+    for (const Output& output : graph_.outputs()) dequantized_.push_back(integers_of(output));
+    const auto found = [](const auto* each) { return each != nullptr; };
+    const bool any = std::any_of(quantization_.begin(), quantization_.end(), found) ||
+                     std::any_of(dequantized_.begin(), dequantized_.end(), found);
     return any ? std::optional(make()) : std::nullopt;
   }
 
@@ -58,24 +63,54 @@ class Borders {
     return found;
   }
 
-  bool spread(ValueId id) {
-    const Attrs attrs = common(id);
-    if (attrs != nullptr) mark(id, attrs);
-    return attrs != nullptr;
-  }
-
+  // `attrs`: null for floats.
   void mark(ValueId id, Attrs attrs) {
     quantization_[id.index()] = attrs;
-    for (const NodeId user : graph_.users(id))
-      if (graph_.node(user).op != Op::kQuantize) mark(graph_.result(graph_.node(user)), attrs);
+    for (const NodeId user : graph_.users(id)) {
+      const Node& node = graph_.node(user);
+      if (node.op != Op::kQuantize && moves_one(graph_, node)) mark(graph_.result(node), attrs);
+    }
   }
 
-  // The node whose integers are the output.
-  [[nodiscard]] const Node* dequantized(const Output& output) const {
+  // The form that was asked for.
+  [[nodiscard]] FloatBorder form(const Output& output) const {
+    if (output.kind == OutputKind::kUser) return options_.outputs;
+    const bool is_user = graph_.inputs()[output.mutated_input].kind == InputKind::kUser;
+    return is_user ? options_.inputs : FloatBorder::kFloat;
+  }
+
+  // The node whose integers are the output; null where it stays a float.
+  [[nodiscard]] const Node* integers_of(const Output& output) {
+    if (form(output) == FloatBorder::kFloat) return nullptr;
     const Node* node = graph_.producer(output.value);
-    if (node == nullptr || node->op != Op::kDequantize || output.kind != OutputKind::kUser) return nullptr;
+    if (node != nullptr && node->op == Op::kDequantize) {
+      const auto& attrs = Graph::attrs<DequantizeAttrs>(*node);
+      if (attrs.axis || attrs.dtype != DType::kF32) node = nullptr;
+    } else {
+      node = nullptr;
+    }
+    return output.kind == OutputKind::kUser || agrees(output, node) ? node : nullptr;
+  }
+
+  // An input that the program writes and its new value are both integers, or both floats.
+  [[nodiscard]] bool agrees(const Output& output, const Node* node) {
+    const ValueId input = graph_.inputs()[output.mutated_input].value;
+    if (node == nullptr) {
+      mark(input, nullptr);
+      return false;
+    }
     const auto& attrs = Graph::attrs<DequantizeAttrs>(*node);
-    return attrs.axis || attrs.dtype != DType::kF32 ? nullptr : node;
+    const DType dtype = graph_.type(graph_.operands(*node)[0]).dtype;
+    if (graph_.users(input).empty() && !graph_.is_output(input)) {  // written, but never read
+      written_.push_back({dtype, attrs.axis, attrs.qmin, attrs.qmax, attrs.scales, attrs.zero_points});
+      mark(input, &written_.back());
+    }
+    const Attrs wanted = quantization_[input.index()];
+    const bool agree =
+        wanted != nullptr && wanted->dtype == dtype &&
+        (form(output) == FloatBorder::kConverted || *qparams_of(*wanted, dtype) == *qparams_of(attrs, dtype));
+    if (!agree) mark(input, nullptr);
+    return agree;
   }
 
   Graph make() {
@@ -84,11 +119,11 @@ class Borders {
     made_.resize(graph_.values().size());
     for (const Input& input : graph_.inputs()) add_input(input);
     for (const Node& node : graph_.nodes()) add(node);
-    for (Output output : graph_.outputs()) {
-      const Node* node = options_.outputs != FloatBorder::kFloat ? dequantized(output) : nullptr;
-      if (node != nullptr) {
+    for (std::size_t i = 0; i < graph_.outputs().size(); ++i) {
+      Output output = graph_.outputs()[i];
+      if (const Node* node = dequantized_[i]) {
+        if (form(output) == FloatBorder::kConverted) output.border.source_dtype = DType::kF32;
         output.value = graph_.operands(*node)[0];
-        if (options_.outputs == FloatBorder::kConverted) output.border.source_dtype = DType::kF32;
         output.border.qparams =
             qparams_of(Graph::attrs<DequantizeAttrs>(*node), graph_.type(output.value).dtype);
       }
@@ -143,7 +178,9 @@ class Borders {
   const Graph& graph_;
   const PassOptions& options_;
   Graph out_;
-  std::vector<Attrs> quantization_;  // by float value: how it is quantized
+  std::vector<Attrs> quantization_;       // by float value: how it is quantized
+  std::vector<const Node*> dequantized_;  // by output: the node whose integers it becomes
+  std::deque<QuantizeAttrs> written_;     // of inputs that are not read
   std::vector<ValueId> made_;
 };
 

@@ -1,11 +1,13 @@
 #include "tosaic/pipeline/executable.h"
 
+#include "tosaic/ir/own_constants.h"
 #include "tosaic/passes/pass.h"
 
 namespace tosaic::pipeline {
 
 std::shared_ptr<const Graph> executable(std::shared_ptr<const Graph> graph,
                                         const exec::Overrides& overrides) {
+  graph = own_constants(graph);
   if (graph->stage == Stage::kQuantized) {
     std::optional<Graph> numbers = passes::unfold_qdq(*graph);
     if (numbers) graph = std::make_shared<const Graph>(std::move(*numbers));

@@ -7,6 +7,7 @@
 
 #include "tosaic/base/work.h"
 #include "tosaic/ir/control_flow.h"
+#include "tosaic/ir/own_constants.h"
 #include "tosaic/ir/verify.h"
 #include "tosaic/passes/legalizer.h"
 #include "tosaic/passes/lower_to_integer.h"
@@ -86,6 +87,13 @@ class Run {
 
   void passes(std::span<const std::string_view> names) {
     for (const std::string_view name : names) pass(*passes::find_pass(name));
+  }
+
+  // What is left of the constants that are views becomes the graph's own, and no later pass asks their
+  // owners. `source`: passes have read of it what the graph does not view any more.
+  void own_constants(const Graph& source) {
+    graph_ = tosaic::own_constants(graph_);
+    verify_views(source);
   }
 
   [[nodiscard]] const std::shared_ptr<const Graph>& graph() const { return graph_; }
@@ -253,13 +261,14 @@ Lowered lower(std::shared_ptr<const Graph> graph, const LowerOptions& options) {
   static_cast<void>(target::parse_target(options.target));  // a wrong target is refused before any work
   Lowered lowered;
   if (graph->stage == Stage::kTosa) {
-    lowered.exported = lowered.decomposed = lowered.canonical = lowered.tosa = std::move(graph);
+    lowered.exported = lowered.decomposed = lowered.canonical = lowered.tosa = own_constants(graph);
     require_target(*lowered.tosa, options.target);
     return lowered;
   }
   const passes::PassOptions target = pass_options(options.target);
-  Run run(with_border_orders(std::move(graph), options), options);
+  Run run(with_border_orders(graph, options), options);
   run.passes(kToSimplified);
+  run.own_constants(*graph);
   lowered.exported = run.graph();
   std::shared_ptr<const Graph> quantized;
   if (target.integer_arithmetic) {

@@ -282,7 +282,7 @@ def repeat_interleave_each(c: Importer, x: Ref, repeats: Ref, dim: int | None, _
     m = Movements(c)
     y = m.reshape(x, [math.prod(x.shape)]) if dim is None else x
     axis = axis_of(dim or 0, len(y.shape))
-    each = np.broadcast_to(counts.numpy().reshape(-1), (y.shape[axis],))
+    each = np.broadcast_to(counts.clone().numpy().reshape(-1), (y.shape[axis],))
     return m.done(m.take(y, axis, np.repeat(np.arange(y.shape[axis]), each)))
 
 

@@ -40,7 +40,7 @@ def _numbers(c: Importer, value: Any, what: str) -> _Numbers:
     tensor = c.known(value)
     if tensor is not None:
         wide = torch.float64 if tensor.is_floating_point() else torch.int64
-        return tensor.detach().reshape(-1).to(wide).numpy()
+        return tensor.detach().reshape(-1).to(wide, copy=True).numpy()  # torch pins what numpy shares
     constant = c.builder.constant(value.id)
     if constant is None:
         raise c.error(

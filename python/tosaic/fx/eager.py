@@ -31,10 +31,13 @@ class EagerRun:
         The tensors among the user's outputs, in order.
     trace : dict of (str, int) to numpy.ndarray
         FX name and which of its results, in the order of execution.
+    written : dict of int to numpy.ndarray
+        The new values of user inputs that the program writes, by their positions among the leaves.
     """
 
     outputs: list[np.ndarray[Any, Any]]
     trace: dict[tuple[str, int], np.ndarray[Any, Any]]
+    written: dict[int, np.ndarray[Any, Any]]
 
 
 def load_exported(path: str | os.PathLike[str]) -> torch.export.ExportedProgram:
@@ -112,7 +115,9 @@ def run_eager(ep: torch.export.ExportedProgram, leaves: Sequence[Any], *, trace:
     """
     tracer = _Tracer(ep.graph_module, trace)
     try:
-        flat = iter([_as_tensor(leaf) for leaf in leaves])
+        given = [_as_tensor(leaf) for leaf in leaves]
+        versions = [leaf._version if isinstance(leaf, torch.Tensor) else 0 for leaf in given]
+        flat = iter(given)
         values = [_input_value(ep, spec, flat) for spec in ep.graph_signature.input_specs]
         with torch.no_grad():
             results = tracer.run(*values)
@@ -123,13 +128,32 @@ def run_eager(ep: torch.export.ExportedProgram, leaves: Sequence[Any], *, trace:
             what="torch cannot run the exported program on these inputs",
             got=f"{type(error).__name__}: {str(error).partition(chr(10))[0]}",
         ) from error
-    specs = ep.graph_signature.output_specs
     outputs = [
         as_array(result).copy()
-        for spec, result in zip(specs, results, strict=True)
+        for spec, result in zip(ep.graph_signature.output_specs, results, strict=True)
         if spec.kind is OutputKind.USER_OUTPUT and isinstance(result, torch.Tensor)
     ]
-    return EagerRun(outputs, tracer.kept)
+    return EagerRun(outputs, tracer.kept, _written(ep, given, versions, results))
+
+
+def _written(
+    ep: torch.export.ExportedProgram, given: Sequence[Any], versions: Sequence[int], results: Sequence[Any]
+) -> dict[int, np.ndarray[Any, Any]]:
+    """Functional programs return new values; others write them."""
+    written = {
+        at: as_array(leaf).copy()
+        for at, (leaf, version) in enumerate(zip(given, versions, strict=True))
+        if isinstance(leaf, torch.Tensor) and leaf._version != version
+    }
+    names = [
+        getattr(spec.arg, "name", "")
+        for spec in ep.graph_signature.input_specs
+        if spec.kind is InputKind.USER_INPUT
+    ]
+    for spec, result in zip(ep.graph_signature.output_specs, results, strict=True):
+        if spec.kind is OutputKind.USER_INPUT_MUTATION:
+            written[names.index(spec.target)] = as_array(result).copy()
+    return written
 
 
 class _Tracer(torch.fx.Interpreter):

@@ -77,11 +77,15 @@ class Imported:
         How nested arguments and results map to its inputs and outputs.
     diagnostics : tuple of Diagnostic
         What was noticed on the way: copied weights, opaque calls, ambiguous dim orders.
+    verify : callable
+        Raises InvalidGraph if what the import has read of torch's memory, scales and weights that are not
+        dense, is not there any more.
     """
 
     graph: _core.Graph
     signature: Signature
     diagnostics: tuple[Diagnostic, ...]
+    verify: Callable[[], None]
 
 
 @dataclass(frozen=True)
@@ -300,7 +304,7 @@ class Importer:
         return self.lifted(result) if readable else None
 
     def _constants_of(self, values: Sequence[Any]) -> list[torch.Tensor | None]:
-        return [self.known(ref) if isinstance(ref, Ref) else None for ref in tensors_of(values)]
+        return [self._held(ref) if isinstance(ref, Ref) else None for ref in tensors_of(values)]
 
     def _made_by_torch(self, values: Sequence[Any], tensors: Sequence[torch.Tensor | None]) -> Any:
         """The result of the call over these tensors; None where it may be another one the next time."""
@@ -309,6 +313,9 @@ class Importer:
             return None
         if self._has_no_value(values) or any(tensor is None for tensor in tensors):
             return None
+        for tensor in tensors:
+            if tensor is not None:
+                self._shared.weights.read(tensor)
         rest = iter(tensors)
         filled = tree_map_only(Ref, lambda _: next(rest), list(values))
         arguments = target._schema.arguments
@@ -329,12 +336,18 @@ class Importer:
         self._shared.constants[id(self.builder), ref.id] = tensor
 
     def known(self, ref: Ref) -> torch.Tensor | None:
-        """What a value holds, where that is a constant."""
+        """What a value holds, where that is a constant; to be read now."""
+        tensor = self._held(ref)
+        if tensor is not None:
+            self._shared.weights.read(tensor)
+        return tensor
+
+    def _held(self, ref: Ref) -> torch.Tensor | None:
         return self._shared.constants.get((id(self.builder), ref.id))
 
     def same(self, ref: Ref, result: Ref) -> Ref:
         """`result`, of which the same is known as of `ref`."""
-        tensor = self.known(ref)
+        tensor = self._held(ref)
         if tensor is not None:
             self.remember(result, tensor)
         return result
@@ -522,14 +535,8 @@ class Importer:
         """Both parts of a tensor that the program holds, copied."""
         code = CODE_OF[REAL_OF[tensor.dtype]]
         real, imag = (
-            Ref(
-                self.builder.add_constant(
-                    self._shared.weights.tensor(part.detach().contiguous(), f"{name}.{which}", kind)
-                ),
-                code,
-                tuple(tensor.shape),
-            )
-            for which, part in (("real", tensor.real), ("imag", tensor.resolve_conj().imag))
+            Ref(self.builder.add_constant(part), code, tuple(tensor.shape))
+            for part in self._shared.weights.parts(tensor, name, kind)
         )
         return Complex(real, imag)
 
@@ -852,6 +859,7 @@ class _Program:
         self.specs = list(ep.graph_signature.input_specs)
         self.importer = Importer(self.shared, _core.GraphBuilder(method), ep.graph_module)
         self.input_count = 0
+        self.order_at: dict[str, tuple[int, ...] | None] = {}  # placeholder of a user input -> its dim order
         self.input_at: dict[str, tuple[int, str]] = {}  # placeholder -> position, path
         self.state_at: dict[str, tuple[int, str]] = {}  # target of a state -> the same
         self.output_at: list[int | None] = []  # by position: in the graph's outputs
@@ -907,6 +915,7 @@ class _Program:
                 f"the memory of input '{node.name}' reads as several dim orders; it is taken as row-major",
                 node.name,
             )
+        self.order_at[node.name] = order
         value = self.importer.builder.add_input(node.name, code, shape, path, order)
         self.importer.env[node] = Ref(value, code, shape)
         self.leaves.append(InputLeaf(path, self.input_count))
@@ -965,9 +974,10 @@ class _Program:
                     self._refuse_missing(value, path)
                     leaves.append(OutputLeaf(path, None, value))
             elif spec.kind in _MUTATIONS:
-                at = self.input_at if spec.kind is OutputKind.USER_INPUT_MUTATION else self.state_at
-                index, path = at[spec.target]
-                self.importer.builder.add_output(value.id, path, index)
+                is_user = spec.kind is OutputKind.USER_INPUT_MUTATION
+                index, path = (self.input_at if is_user else self.state_at)[spec.target]
+                order = self.order_at[spec.target] if is_user else None
+                self.importer.builder.add_output(value.id, path, index, order)
                 count += 1
             self.output_at.append(before if count > before else None)
         return Signature(self.in_tree, out_tree, tuple(self.leaves), tuple(leaves), self.arg_names)
@@ -991,7 +1001,8 @@ class _Program:
         for node in self.placeholders:
             if node.name in self.input_at and self.importer.is_mutated(node):
                 index, path = self.input_at[node.name]
-                self.importer.builder.add_output(self.importer.env[node].id, path, index)
+                order = self.order_at.get(node.name)  # none of a state
+                self.importer.builder.add_output(self.importer.env[node].id, path, index, order)
                 count += 1
         return count
 
@@ -1075,7 +1086,12 @@ def read_program(ep: Any, *, bind: Any = None, method: str = "forward") -> Read:
             gc.enable()
     importer = program.importer
     return Read(
-        Imported(importer.builder.finish(), signature, tuple(program.diagnostics.items)),
+        Imported(
+            importer.builder.finish(),
+            signature,
+            tuple(program.diagnostics.items),
+            program.shared.weights.verify,
+        ),
         importer.env,
         program.shared.sizes,
         {name: at for name, (at, _) in program.input_at.items()}

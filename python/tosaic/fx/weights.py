@@ -1,9 +1,23 @@
-"""Constants that point into torch's memory: nothing is copied, unless it is not dense."""
+"""Constants that point into torch's memory: nothing is copied, unless it is not dense.
+
+Torch has many ways to free, swap, resize or overwrite the memory of a tensor. What it tells of them::
+
+    module.half(), .to_empty(), p.data = ..., swap_tensors()    another pointer of the parameter
+    untyped_storage().resize_(), share_memory_()                another pointer or size of the storage
+    optimizer.step(), load_state_dict(), p.mul_(2)              another version
+    p.data.mul_(2), a numpy view, untyped_storage().fill_()     nothing
+
+So a constant keeps the storage alive, and is refused once a pointer, a size or the version differs. Against
+the last row a program copies all constants when it is first used, and a lowering copies what it holds. What
+the import itself has read, or copied because it was not dense, is compared in full at that moment: a program
+never has some numbers of the import and others of a later moment.
+"""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -52,6 +66,8 @@ _NUMPY_OF = {
 
 
 _PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter)
+_AGAIN = "import the program again"
+_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def dtype_code(dtype: torch.dtype, what: str) -> int:
@@ -68,18 +84,61 @@ def dtype_code(dtype: torch.dtype, what: str) -> int:
     return code
 
 
-def _watch(tensor: torch.Tensor, name: str) -> Callable[[], str] | None:
-    """A check that the tensor has not been written to since now; None where torch keeps no count."""
-    if tensor.is_inference():
-        return None
-    version = tensor._version
+def _watch(tensor: torch.Tensor, name: str) -> Callable[[], str]:
+    """A check that the tensor has the memory that it has now and, where torch counts, was not written to.
+
+    The check keeps the storage alive: a parameter that is given other memory frees nothing.
+    """
+    storage = tensor.untyped_storage()
+    address, start, size = tensor.data_ptr(), storage.data_ptr(), storage.nbytes()
+    version = None if tensor.is_inference() else tensor._version
 
     def changed() -> str:
-        if tensor._version == version:
-            return ""
-        return f"'{name}' was changed in place after import; import the program again"
+        if storage.data_ptr() != start or storage.nbytes() != size:
+            return f"the memory of '{name}' was freed, moved or resized after import; {_AGAIN}"
+        try:
+            moved = tensor.data_ptr() != address
+        except RuntimeError:  # it became a tensor without memory
+            moved = True
+        if moved:
+            return f"'{name}' was given other memory after import; {_AGAIN}"
+        if version is not None and tensor._version != version:
+            return f"'{name}' was changed in place after import; {_AGAIN}"
+        return ""
 
     return changed
+
+
+def _same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Equal element by element, NaN included."""
+    if a.dtype != b.dtype or a.shape != b.shape:
+        return False
+    if a.is_complex():
+        a, b = torch.view_as_real(a.resolve_conj()), torch.view_as_real(b.resolve_conj())
+    bits = _BITS[a.element_size()]
+    return torch.equal(a.resolve_neg().view(bits), b.resolve_neg().view(bits))
+
+
+@dataclass(frozen=True)
+class _Copy:
+    """What the import has read of a tensor."""
+
+    name: str
+    tensor: torch.Tensor
+    elements: torch.Tensor
+    changed: Callable[[], str]
+
+    def verify(self) -> None:
+        message = self.changed()
+        if not message and not _same_bits(self.tensor.detach(), self.elements):
+            message = f"'{self.name}' was changed in place after import; {_AGAIN}"
+        if message:
+            raise _core.make_error(
+                _core.InvalidGraph,
+                where="import",
+                what=f"constant '{self.name}' was changed after import: {message}",
+                hint="Import the model again",
+            )
 
 
 def _no_memory(tensor: Any, name: str) -> Exception:
@@ -99,6 +158,10 @@ def _no_memory(tensor: Any, name: str) -> Exception:
     )
 
 
+def _memory_of(tensor: torch.Tensor, code: int) -> tuple[Any, ...]:
+    return tensor.data_ptr(), code, tensor.shape, tensor.stride(), tensor.is_neg()
+
+
 class Weights:
     """Makes each tensor and each number a constant once."""
 
@@ -107,6 +170,7 @@ class Weights:
         self._tensors: dict[int, _core.Constant] = {}
         self._tied: dict[tuple[Any, ...], _core.Constant] = {}
         self._numbers: dict[tuple[int, bytes], _core.Constant] = {}
+        self._copies: dict[int, _Copy] = {}
 
     def tensor(self, tensor: Any, name: str, kind: str) -> _core.Constant:
         """A constant over the tensor's memory; tied tensors give the same one."""
@@ -120,27 +184,66 @@ class Weights:
             code = dtype_code(tensor.dtype, f"'{name}'")
         shape = tensor.shape
         address = tensor.data_ptr()
-        key = (address, code, shape, tensor.stride(), tensor.is_neg())
+        key = _memory_of(tensor, code)
         if address and key in self._tied:
             return self._tied[key]
+        changed = _watch(tensor, name)
         owner = tensor
         if not tensor.is_contiguous() or tensor.is_neg():
             owner = tensor.detach().resolve_neg().contiguous()
             address = owner.data_ptr()
+            self._copies[id(tensor)] = _Copy(name, tensor, owner, changed)
             self._diagnostics.note(
                 "copied-weight",
                 f"'{name}' is not dense (strides {tuple(tensor.stride())}) and was copied",
                 name,
             )
-        constant = _core.Constant(name, kind, code, shape, address, owner.nbytes, owner, _watch(tensor, name))
+        constant = _core.Constant(name, kind, code, shape, address, owner.nbytes, owner, changed)
         self._tensors[id(tensor)] = self._tied[key] = constant
         return constant
 
+    def parts(self, tensor: torch.Tensor, name: str, kind: str) -> tuple[_core.Constant, _core.Constant]:
+        """The real and the imaginary part of a complex tensor, copied."""
+        self.read(tensor, name)
+        real, imag = (part.detach().contiguous() for part in (tensor.real, tensor.resolve_conj().imag))
+        return self._private(real, f"{name}.real", kind), self._private(imag, f"{name}.imag", kind)
+
     def snapshot(self, tensor: Any, name: str, kind: str) -> _core.Constant:
         """A copy of a buffer that the program writes: where it starts, whatever the module does later."""
-        return Weights(self._diagnostics).tensor(
-            tensor.detach().clone(memory_format=torch.contiguous_format), name, kind
-        )
+        if type(tensor) not in _PLAIN_TENSORS or not tensor.is_cpu or tensor.layout is not torch.strided:
+            raise _no_memory(tensor, name)
+        copy = tensor.detach().clone(memory_format=torch.contiguous_format).resolve_neg()
+        return self._private(copy, name, kind)
+
+    @staticmethod
+    def _private(tensor: torch.Tensor, name: str, kind: str) -> _core.Constant:
+        """A constant over dense memory that nobody else knows of."""
+        code = dtype_code(tensor.dtype, f"'{name}'")
+        return _core.Constant(name, kind, code, tensor.shape, tensor.data_ptr(), tensor.nbytes, tensor)
+
+    def read(self, tensor: torch.Tensor, name: str = "") -> None:
+        """Notes that the import depends on the elements of a tensor, not on its memory alone."""
+        if id(tensor) in self._copies:
+            return
+        if not name:
+            constant = self._tensors.get(id(tensor)) or self._tied.get(
+                _memory_of(tensor, CODE_OF[tensor.dtype])
+            )
+            if constant is None:  # the import has made it itself
+                return
+            name = constant.name
+        self._copies[id(tensor)] = _Copy(name, tensor, tensor.detach().clone(), _watch(tensor, name))
+
+    def verify(self) -> None:
+        """Compares what the import has read with what is there now, in full.
+
+        Raises
+        ------
+        InvalidGraph
+            It was changed; the message names it.
+        """
+        for copy in self._copies.values():
+            copy.verify()
 
     def number(self, value: bool | int | float, code: int) -> _core.Constant:
         """A rank-0 constant; equal ones of one dtype are shared."""

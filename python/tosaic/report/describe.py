@@ -292,7 +292,7 @@ def _place(row: CompareRow) -> str:
 def _border(inputs: Sequence[Port], outputs: Sequence[Port], states: Sequence[Port]) -> Section:
     columns = ["", "name", "dtype", "shape", "dim order"]
     every = [
-        (role, port)
+        ("mutation" if port.kind == "mutation" else role, port)
         for role, ports in (("input", inputs), ("output", outputs), ("state", states))
         for port in ports
     ]

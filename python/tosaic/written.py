@@ -1,0 +1,118 @@
+"""Arguments that a program writes, as `cache.index_copy_(1, pos, q)` does.
+
+New values go into the caller's arrays. Whether they can is known before the program runs: if one cannot,
+nothing is written and no state advances.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tosaic import _core
+
+__all__ = ["refuse_shared_memory", "writer"]
+
+_Array = np.ndarray[Any, Any]
+
+_CODES = {"i8": "i1", "u8": "u1", "i16": "i2", "u16": "u2", "i32": "i4", "i64": "i8", "bool": "b1"}
+_CODES |= {"f16": "f2", "f32": "f4", "f64": "f8"}
+# Floats that numpy does not have: by name where ml_dtypes is installed, else as integers of their width.
+_NARROW = {"bf16": ("bfloat16", "u2"), "f8e4m3": ("float8_e4m3fn", "u1"), "f8e5m2": ("float8_e5m2", "u1")}
+_HINT = "Pass such an array, or call run_functional, which returns the new value"
+_MOST_WORK = 100_000  # of the search for a shared element
+
+
+def writer(
+    given: Any, array: _Array, name: str, dtype: str, shape: Sequence[int]
+) -> Callable[[_Array], None]:
+    """What writes the new value of an input into the caller's argument.
+
+    Parameters
+    ----------
+    given : numpy.ndarray or torch.Tensor
+        The argument.
+    array : numpy.ndarray
+        The argument as the program reads it.
+    name : str
+        How messages call it.
+    dtype : str
+    shape : sequence of int
+        Of the new value.
+
+    Raises
+    ------
+    LayoutMismatch
+        The argument cannot be written, or is of another dtype or shape.
+    """
+    torch = sys.modules.get("torch")
+    is_tensor = torch is not None and isinstance(given, torch.Tensor)
+    if not is_tensor and not isinstance(given, np.ndarray):
+        raise _refusal(name, "a numpy array or torch tensor", type(given).__name__)
+    if not is_tensor and not given.flags.writeable:
+        raise _refusal(name, "a writable array", "a read-only one")
+    if any(step == 0 and extent > 1 for step, extent in zip(array.strides, array.shape, strict=True)):
+        raise _refusal(name, "an array with memory for each element", "a broadcast one")
+    if not _is_dtype(array.dtype, dtype) or array.shape != tuple(shape):
+        raise _refusal(
+            name, f"{dtype}[{','.join(map(str, shape))}]", f"{array.dtype}[{','.join(map(str, array.shape))}]"
+        )
+    if is_tensor:
+        from tosaic.fx.written import write_tensor
+
+        return lambda new: write_tensor(given, new)
+    return lambda new: _write(given, new)
+
+
+def refuse_shared_memory(index: int, arrays: Sequence[_Array], names: Sequence[str]) -> None:
+    """Refuses an input that is written and shares elements with another one.
+
+    Torch's eager module would read there what it has just written; exported programs do not.
+
+    Raises
+    ------
+    LayoutMismatch
+        The message names both.
+    """
+    for other, array in enumerate(arrays):
+        if other == index or not np.may_share_memory(arrays[index], array):
+            continue
+        try:
+            shared = np.shares_memory(arrays[index], array, max_work=_MOST_WORK)
+        except np.exceptions.TooHardError:
+            shared = True
+        if shared:
+            raise _core.make_error(
+                _core.LayoutMismatch,
+                where="inputs",
+                what=f"the program writes input '{names[index]}', which shares memory with '{names[other]}'",
+                expected="memory of its own",
+                got="the same elements in both",
+                hint="Pass a copy of one of them",
+            )
+
+
+def _is_dtype(found: np.dtype[Any], dtype: str) -> bool:
+    code = f"{found.kind}{found.itemsize}"
+    if dtype in _NARROW:
+        return found.name == _NARROW[dtype][0] or code == _NARROW[dtype][1]
+    return code == _CODES[dtype]
+
+
+def _write(to: _Array, new: _Array) -> None:
+    same_bits = to.dtype.kind in "uV" and to.dtype.itemsize == new.dtype.itemsize
+    to[...] = new.view(to.dtype) if same_bits else new
+
+
+def _refusal(name: str, expected: str, got: str) -> Exception:
+    return _core.make_error(
+        _core.LayoutMismatch,
+        where="inputs",
+        what=f"the program writes input '{name}', and what was given cannot take its new value",
+        expected=expected,
+        got=got,
+        hint=_HINT,
+    )

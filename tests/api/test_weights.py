@@ -1,0 +1,240 @@
+"""What of a program is a view of torch's memory, and until when.
+
+An imported program is one, until it is first run, saved or compared; a lowered one never is. `weight_ways`
+tries every way torch has to change or free a weight; here are the rules by themselves.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import tosaic
+from api.weight_ways import NETWORKS, WAYS
+from torch import nn
+from tosaic.api import open_program
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+SCRIPT = Path(__file__).with_name("weight_ways.py")
+X = torch.linspace(-1, 1, 8).reshape(2, 4)
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.linear = nn.Linear(4, 3)
+        self.gain = nn.Parameter(torch.rand(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x) * self.gain
+
+
+def net() -> tuple[Net, Any]:
+    module = Net()
+    return module, torch.export.export(module, (X,))
+
+
+def refusal(call: Callable[..., Any], *args: Any) -> str:
+    with pytest.raises(tosaic.InvalidGraph) as caught:
+        call(*args)
+    return str(caught.value)
+
+
+def run_script(*args: str) -> str:
+    """In a process of its own, whose allocator fills memory that is freed."""
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), *args],
+        env={**os.environ, "MALLOC_PERTURB_": "165"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr[-2000:]
+    return done.stdout
+
+
+def test_whatever_torch_does_to_weights_is_refused_or_right() -> None:
+    ways = sorted(WAYS)[::2]
+    lines = run_script("--networks", "dense", "--ways", *ways).splitlines()
+    assert len(lines) == len(ways)
+
+
+def test_weights_that_are_not_dense_are_tied_or_are_scales_are_refused_or_right() -> None:
+    ways = ["half", "storage.resize_(0)", "storage.resize_ there and back", "p.mul_", "p.data.mul_"]
+    ways += ["one element of p.data"]
+    others = [name for name in NETWORKS if name != "dense"]
+    lines = run_script("--networks", *others, "--ways", *ways).splitlines()
+    assert len(lines) == len(ways) * len(others)
+
+
+@pytest.mark.parametrize(
+    ("way", "message"),
+    [
+        ("half", "was given other memory after import; import the program again"),
+        ("p.data =", "was given other memory after import; import the program again"),
+        ("to(meta)", ""),  # puts new parameters into the module, and leaves those of the program alone
+        ("storage.resize_(0)", "was freed, moved or resized after import; import the program again"),
+        ("p.data.resize_", "was freed, moved or resized after import; import the program again"),
+        ("share_memory", "was freed, moved or resized after import; import the program again"),
+        ("p.mul_", "was changed in place after import; import the program again"),
+        ("load_state_dict", "was changed in place after import; import the program again"),
+        ("optimizer.step", "was changed in place after import; import the program again"),
+    ],
+)
+def test_a_weight_with_another_pointer_size_or_version_is_refused_by_name(tmp_path, way, message) -> None:
+    module, ep = net()
+    programs = [tosaic.from_exported(ep) for _ in range(5)]
+    held = WAYS[way](module)
+    uses: list[Callable[[], Any]] = [
+        lambda: programs[0].run(X),
+        lambda: programs[1].save(tmp_path / "program.tosaic"),
+        lambda: tosaic.lower(programs[2]),
+        lambda: tosaic.compare(programs[3], programs[3], (X,)),
+        lambda: [c.array for c in programs[4].graph.constants.values()],
+    ]
+    for use in uses:
+        if not message:
+            use()
+            continue
+        text = refusal(use)
+        assert message in text
+        assert "'gain'" in text or "'linear.weight'" in text
+    assert message == "" or not (tmp_path / "program.tosaic").exists()
+    del held
+
+
+def test_a_program_is_a_view_until_its_first_use_and_then_its_own() -> None:
+    module, ep = net()
+    unused, used = tosaic.from_exported(ep), tosaic.from_exported(ep)
+    first = used.run(X)
+    assert any(c.is_view for c in unused.graph.constants.values())
+    assert not any(c.is_view for c in used.graph.constants.values())
+    for p in module.parameters():
+        p.data.mul_(2)  # torch counts no change
+    np.testing.assert_array_equal(used.run(X), first)
+    with torch.no_grad():
+        np.testing.assert_allclose(unused.run(X), module(X).numpy(), rtol=1e-6)
+        now = unused.run(X)
+        module.linear.weight.zero_()
+    np.testing.assert_array_equal(unused.run(X), now)
+
+
+def test_all_that_is_made_of_a_program_has_the_weights_of_its_first_use(tmp_path) -> None:
+    module, ep = net()
+    program = tosaic.from_exported(ep)
+    result, file = program.run(X), tosaic.lower(ep).to_bytes()
+    for p in module.parameters():
+        p.data.add_(1)
+    assert tosaic.lower(program).to_bytes() == file
+    program.save(tmp_path / "program.tosaic")
+    np.testing.assert_array_equal(tosaic.load(tmp_path / "program.tosaic").run(X), result)
+    assert tosaic.compare(program, tosaic.lower(program), (X,)).ok
+    assert not tosaic.compare(ep, program, (X,)).ok
+
+
+def test_a_lowered_program_reads_none_of_torchs_memory_at_any_stage() -> None:
+    module, ep = net()
+    low = tosaic.lower(ep)
+    assert any(c.is_view for c in low.stages["imported"].constants.values())
+    for name, graph in low.stages.items():
+        assert name == "imported" or not any(c.is_view for c in graph.constants.values())
+    file, result = low.to_bytes(), low.run(X)
+    module.half()
+    assert low.to_bytes() == file
+    np.testing.assert_array_equal(low.run(X), result)
+    text = refusal(low.at("imported").run, X)
+    assert "was given other memory after import" in text
+
+
+def test_constants_in_regions_are_copied_too() -> None:
+    class Branches(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.rand(4))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.cond(x.sum() > 0, lambda x: x * self.weight, lambda x: x - self.weight, (x,))
+
+    module = Branches()
+    program = tosaic.from_exported(torch.export.export(module, (X,)))
+    expected = [program.run(x) for x in (X + 2, X - 2)]
+    other = tosaic.from_exported(torch.export.export(module, (X,))).snapshot()
+    module.weight.untyped_storage().resize_(0)
+    for runnable in (program, other):
+        for x, result in zip((X + 2, X - 2), expected, strict=True):
+            np.testing.assert_array_equal(runnable.run(x), result)
+
+
+def test_a_snapshot_is_taken_once_shares_what_is_tied_and_lets_torch_go() -> None:
+    module, ep = net()
+    program = tosaic.from_exported(ep)
+    graph = program.graph
+    text = graph.text()
+    assert program.snapshot() is program
+    assert program.graph is not graph
+    assert program.graph.text() == text
+    assert program.snapshot().graph is program.graph
+    weight = weakref.ref(module.linear.weight)
+    del module, ep, graph
+    gc.collect()
+    assert weight() is None
+    assert np.isfinite(program.run(X)).all()
+
+
+def test_scales_that_the_import_has_read_are_refused_when_they_change() -> None:
+    make, inputs = NETWORKS["scales"]
+    module, sample = make(), inputs()
+    ep = torch.export.export(module, sample)
+    programs = [tosaic.from_exported(ep) for _ in range(2)]
+    expected = tosaic.from_exported(ep).run(*sample)
+    module.steps.data.mul_(2)  # the graph has the old ones
+    for use in (lambda: programs[0].run(*sample), lambda: tosaic.lower(programs[1])):
+        assert "'steps' was changed in place after import" in refusal(use)
+    module.steps.data.mul_(0.5)
+    np.testing.assert_array_equal(programs[0].run(*sample), expected)
+
+
+def test_weights_that_were_copied_at_import_are_refused_when_they_change() -> None:
+    make, inputs = NETWORKS["strided"]
+    module, sample = make().eval(), inputs()
+    ep = torch.export.export(module, sample)
+    program = tosaic.from_exported(ep)
+    module.table.data[3, 4] += 1
+    assert "'table' was changed in place after import" in refusal(program.run, *sample)
+    assert "'table' was changed in place after import" in refusal(tosaic.lower, program)
+
+
+def test_arrays_of_constants_are_nobodys_way_to_a_programs_memory() -> None:
+    module, ep = net()
+    program = tosaic.from_exported(ep)
+    view = program.graph.constants["linear.weight"].array
+    assert not np.shares_memory(view, module.linear.weight.detach().numpy())
+    own = program.snapshot().graph.constants["linear.weight"].array
+    for array in (view, own):
+        with pytest.raises(ValueError, match="read-only"):
+            array[...] = 0
+    with pytest.raises(ValueError, match="WRITEABLE"):
+        own.flags.writeable = True
+
+
+def test_files_may_be_cut_off_once_they_are_loaded(tmp_path) -> None:
+    _, ep = net()
+    program, low = tosaic.from_exported(ep), tosaic.lower(ep)
+    program.save(tmp_path / "program.tosaic")
+    low.save(tmp_path / "program.tosa")
+    torch.export.save(ep, tmp_path / "program.pt2")
+    loaded = [open_program(tmp_path / f"program.{end}") for end in ("tosaic", "tosa", "pt2")]
+    for path in tmp_path.iterdir():
+        os.truncate(path, 0)
+    for runnable in loaded:
+        np.testing.assert_allclose(runnable.run(X), low.run(X), rtol=1e-6)
