@@ -29,22 +29,24 @@ def dq(x: torch.Tensor, scale: float, zero: int = 0) -> torch.Tensor:
     return Q.dequantize_per_tensor(x, scale, zero, -128, 127, torch.int8)
 
 
-def weight(*shape: int) -> torch.Tensor:
+def weight(*shape: int) -> Callable[[], torch.Tensor]:
+    """Dequantizes a weight, by channel."""
     generator = torch.Generator().manual_seed(6)
     stored = torch.randint(-127, 128, shape, generator=generator).to(torch.int8)
     scales = torch.rand(shape[0], generator=generator) * 0.02 + 0.001
     zeros = torch.zeros(shape[0], dtype=torch.int64)
-    return Q.dequantize_per_channel(stored, scales, zeros, 0, -127, 127, torch.int8)
+    return lambda: Q.dequantize_per_channel(stored, scales, zeros, 0, -127, 127, torch.int8)
 
 
 def integers(*shape: int) -> torch.Tensor:
     return torch.randint(-128, 128, shape, generator=torch.Generator().manual_seed(5)).to(torch.int8)
 
 
+KERNEL, MATRIX = weight(5, 4, 3, 3), weight(6, 9)
 X, Y = integers(2, 4, 9, 9), integers(2, 4, 9, 9).flip(0)
 CALLS: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
-    "conv": (lambda x: q(F.conv2d(dq(x, 0.02, 3), weight(5, 4, 3, 3)), 0.9, -7), (X,)),
-    "linear": (lambda x: q(F.linear(dq(x, 0.02, 3), weight(6, 9)), 0.7), (X,)),
+    "conv": (lambda x: q(F.conv2d(dq(x, 0.02, 3), KERNEL()), 0.9, -7), (X,)),
+    "linear": (lambda x: q(F.linear(dq(x, 0.02, 3), MATRIX()), 0.7), (X,)),
     "add": (lambda x, y: q(dq(x, 0.02, 3) + dq(y, 0.031, -5), 0.06), (X, Y)),
     "mul": (lambda x, y: q(dq(x, 0.02, 3) * dq(y, 0.03), 0.5), (X, Y)),
     "mean": (lambda x: q(dq(x, 0.02, 3).mean((2, 3)), 0.01), (X,)),
@@ -109,7 +111,7 @@ def test_sums_of_48_bits_have_multipliers_that_round_once() -> None:
     x = torch.randint(-32768, 32768, (1, 4, 6, 6), generator=torch.Generator().manual_seed(1)).to(torch.int16)
 
     def call(x: torch.Tensor) -> torch.Tensor:
-        sums = F.conv2d(Q.dequantize_per_tensor(x, 1e-4, 0, -32768, 32767, torch.int16), weight(5, 4, 3, 3))
+        sums = F.conv2d(Q.dequantize_per_tensor(x, 1e-4, 0, -32768, 32767, torch.int16), KERNEL())
         return Q.quantize_per_tensor(sums, 2e-3, 0, -32768, 32767, torch.int16)
 
     with torch.no_grad():
