@@ -22,8 +22,16 @@ ErrorClasses& classes() {
   return instance;
 }
 
+// Messages quote what they are about, which need not be UTF-8.
+py::object text_of(const std::string& message) {
+  PyObject* const text =
+      PyUnicode_DecodeUTF8(message.data(), static_cast<Py_ssize_t>(message.size()), "backslashreplace");
+  if (text == nullptr) throw py::error_already_set();
+  return py::reinterpret_steal<py::object>(text);
+}
+
 py::object make_error(const py::object& type, const ErrorParts& parts) {
-  py::object error = type(format_error(parts));
+  py::object error = type(text_of(format_error(parts)));
   error.attr("parts") = to_dict(parts);
   return error;
 }
@@ -67,14 +75,14 @@ PyObject* new_class(py::module_& m, const char* name, const char* doc, PyObject*
 
 py::dict to_dict(const ErrorParts& parts) {
   py::dict out;
-  out["where"] = parts.where;
-  out["what"] = parts.what;
-  out["expected"] = parts.expected;
-  out["got"] = parts.got;
-  out["node"] = parts.node;
-  out["module_path"] = parts.module_path;
-  out["source"] = parts.source;
-  out["hint"] = parts.hint;
+  out["where"] = text_of(parts.where);
+  out["what"] = text_of(parts.what);
+  out["expected"] = text_of(parts.expected);
+  out["got"] = text_of(parts.got);
+  out["node"] = text_of(parts.node);
+  out["module_path"] = text_of(parts.module_path);
+  out["source"] = text_of(parts.source);
+  out["hint"] = text_of(parts.hint);
   return out;
 }
 

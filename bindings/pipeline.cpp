@@ -144,11 +144,20 @@ py::bytes serialize(const SharedGraph& graph, bool locations, const std::optiona
   return file;
 }
 
-SharedGraph deserialize(const py::bytes& data) {
+tosa::Read read_file(const py::bytes& data) {
   const std::string_view view = data;
   const Storage file(owned(data), reinterpret_cast<const std::byte*>(view.data()), view.size());
   const py::gil_scoped_release release;
-  return std::make_shared<Graph>(tosa::deserialize(file));
+  return tosa::read(file);
+}
+
+SharedGraph deserialize(const py::bytes& data) { return std::make_shared<Graph>(read_file(data).graph); }
+
+py::tuple deserialize_with_notes(const py::bytes& data) {
+  tosa::Read read = read_file(data);
+  py::list notes;
+  for (const tosa::Note& note : read.notes) notes.append(py::make_tuple(note.rule, note.message, note.name));
+  return py::make_tuple(std::make_shared<Graph>(std::move(read.graph)), notes);
 }
 
 py::list type_modes(const std::string& name, std::size_t operand_count) {
@@ -276,6 +285,8 @@ void bind_pipeline(py::module_& m) {
         py::arg("locations") = true, py::arg("target") = py::none(),
         "How many bytes serialize would return; none of the large constants is copied.");
   m.def("deserialize", &deserialize, py::arg("data"), "A graph from the bytes of a .tosa file.");
+  m.def("deserialize_with_notes", &deserialize_with_notes, py::arg("data"),
+        "The same, and what the reader noticed: (rule, message, name) each.");
 }
 
 }  // namespace tosaic::python

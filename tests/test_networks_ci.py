@@ -27,7 +27,7 @@ def test_indices_become_int32_and_are_checked_when_run() -> None:
     tokens = torch.full((1, 16), 2**40)
     with pytest.raises(
         tosaic.InvalidGraph,
-        match=r"input 'x' holds a value outside its range at \[0,0\]: expected -16777216 to 16777215",
+        match=r"input 'x' holds a value outside its range at \[0,0\]: expected -2147483648 to 2147483647",
     ):
         lowered.run(tokens)
 

@@ -19,7 +19,8 @@ def load_tosa(path: str | os.PathLike[str]) -> Program:
     """Reads a ``.tosa`` file into a program at stage ``tosa``.
 
     The format keeps no nested signature: inputs are given by position or by name, in the physical shapes and
-    dtypes of the file, and several outputs come as a tuple. Variables are the program's states.
+    dtypes of the file, and several outputs come as a tuple. Variables are the program's states. What the file
+    says in another way than ours is read all the same, with a remark in `Program.diagnostics`.
 
     Raises
     ------
@@ -28,4 +29,7 @@ def load_tosa(path: str | os.PathLike[str]) -> Program:
     UnsupportedOp
         An operator outside TOSA 1.0, or constant operands that the program computes.
     """
-    return Program(_core.deserialize(file_path("load", path).read_bytes()))
+    from tosaic.fx.diagnostics import Diagnostic
+
+    graph, notes = _core.deserialize_with_notes(file_path("load", path).read_bytes())
+    return Program(graph, diagnostics=[Diagnostic(rule, message, name) for rule, message, name in notes])

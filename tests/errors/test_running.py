@@ -85,11 +85,9 @@ def test_an_index_outside_the_table_names_node_module_and_line(lookup: tosaic.Lo
     assert "got -1" in refusal(tosaic.InvalidGraph, lookup.at(stage).run, np.array([[-1, 0]]))
 
 
-@pytest.mark.parametrize(
-    ("target", "low", "high"),
-    [("TOSA-1.0+FP", -(2**24), 2**24 - 1), ("TOSA-1.0+FP+INT", -(2**31), 2**31 - 1)],
-)
-def test_an_index_beyond_the_range_of_the_border(target: str, low: int, high: int) -> None:
+@pytest.mark.parametrize("target", ["TOSA-1.0+FP", "TOSA-1.0+FP+INT"])
+def test_an_index_beyond_the_range_of_the_border(target: str) -> None:
+    low, high = -(2**31), 2**31 - 1
     program = tosaic.lower(export(forward, torch.zeros(1, 2, dtype=torch.int64)), target=target)
     assert refusal(tosaic.InvalidGraph, program.run, np.array([[0, 2**40]])) == (
         f"[run] input 'x' holds a value outside its range at [0,1]: expected {low} to {high}, got {2**40}"

@@ -1,7 +1,7 @@
 """What ExecuTorch's TOSA backend makes of an exported program: the bytes, and two ways to run them.
 
-Its files give a depthwise convolution one weight zero point a channel, which the specification does not know
-and our reader refuses; the reference model takes them.
+Its files give a depthwise convolution one weight zero point a channel, which the specification does not know;
+our reader takes equal ones as one, and the reference model takes them as well.
 """
 
 from __future__ import annotations

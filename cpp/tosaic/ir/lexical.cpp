@@ -76,6 +76,16 @@ void append_quoted(std::string& out, std::string_view text) {
   out += '"';
 }
 
+bool is_utf8(std::string_view text) {
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (static_cast<unsigned char>(text[i]) < 0x80) continue;
+    const std::size_t sequence = sequence_length(text.substr(i));
+    if (sequence == 0) return false;
+    i += sequence - 1;
+  }
+  return true;
+}
+
 bool is_plain_name_character(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.';
 }

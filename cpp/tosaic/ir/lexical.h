@@ -20,5 +20,7 @@ void append_quoted(std::string& out, std::string_view text);
 // The name itself if it consists of [A-Za-z0-9_.] only and is not empty, else quoted.
 void append_name(std::string& out, std::string_view name);
 [[nodiscard]] bool is_plain_name_character(char c);
+// Well-formed UTF-8, as names must be: Python has no other text.
+[[nodiscard]] bool is_utf8(std::string_view text);
 
 }  // namespace tosaic

@@ -162,10 +162,18 @@ class Scanner {
     fail(start - 1, "a string does not end", "'\"'", "the end of the text");
   }
 
+  // What Python can read.
+  std::string text() {
+    const std::size_t start = at_;
+    std::string read = quoted();
+    if (!is_utf8(read)) fail(start, "a name is not UTF-8", "text", excerpt(start));
+    return read;
+  }
+
   std::string name() {
     if (peek() != '"') return std::string(word("a name"));
     const std::size_t start = at_;
-    std::string text = quoted();
+    std::string text = this->text();
     if (text.empty()) fail(start, "malformed text", "a name", "\"\"");
     return text;
   }
@@ -463,13 +471,13 @@ bool TextReader::statement(Scope& scope, std::size_t depth) {
 void TextReader::input(Scope& scope, InputKind kind) {
   Declaration declared = declaration();
   std::string path;
-  if (scanner_.accept_key("path")) path = scanner_.quoted();
+  if (scanner_.accept_key("path")) path = scanner_.text();
   ConstantRef initial;
   if (scanner_.accept_key("initial")) {
     scanner_.expect("(");
     Constant wanted;
     wanted.kind = this->kind();
-    if (scanner_.accept_key("name")) wanted.name = scanner_.quoted();
+    if (scanner_.accept_key("name")) wanted.name = scanner_.text();
     wanted.dtype = dtype();
     wanted.shape = list("[", "]");
     initial = data(std::move(wanted));
@@ -485,7 +493,7 @@ void TextReader::constant(Scope& scope) {
   scanner_.expect("=");
   Constant wanted;
   wanted.kind = kind();
-  wanted.name = scanner_.accept_key("name") ? scanner_.quoted() : declared.name;
+  wanted.name = scanner_.accept_key("name") ? scanner_.text() : declared.name;
   wanted.dtype = declared.type.dtype;
   wanted.shape = declared.type.shape;
   ConstantRef found = data(std::move(wanted));
@@ -530,7 +538,7 @@ void TextReader::node(Scope& scope, std::size_t depth) {
 void TextReader::result(Scope& scope) {
   Output output;
   output.value = reference(scope);
-  if (scanner_.accept_key("path")) output.path = scanner_.quoted();
+  if (scanner_.accept_key("path")) output.path = scanner_.text();
   if (scanner_.accept_key("mutates")) {
     const std::size_t at = scanner_.here();
     const Value& target = scope.graph.value(reference(scope));
@@ -616,10 +624,10 @@ void TextReader::origin(OriginSlot& slot) {
     scanner_.expect(")");
     return;
   }
-  origin.fx_name = scanner_.quoted();
-  if (scanner_.accept_key("target")) origin.target = scanner_.quoted();
-  if (scanner_.accept_key("module")) origin.module_path = scanner_.quoted();
-  if (scanner_.accept_key("file")) origin.file = scanner_.quoted();
+  origin.fx_name = scanner_.text();
+  if (scanner_.accept_key("target")) origin.target = scanner_.text();
+  if (scanner_.accept_key("module")) origin.module_path = scanner_.text();
+  if (scanner_.accept_key("file")) origin.file = scanner_.text();
   if (!scanner_.accept_key("line")) return;
   const std::size_t at = scanner_.here();
   const std::int64_t line = scanner_.integer();

@@ -10,6 +10,7 @@
 #include "tosaic/base/work.h"
 #include "tosaic/ir/control_flow.h"
 #include "tosaic/ir/infer.h"
+#include "tosaic/ir/lexical.h"
 
 namespace tosaic {
 namespace {
@@ -37,6 +38,17 @@ std::optional<std::int64_t> dense_bytes(DType dtype, const Shape& shape) {
   for (const std::int64_t extent : shape)
     if (__builtin_mul_overflow(bytes, extent, &bytes)) return std::nullopt;
   return bytes;
+}
+
+// A string attribute that is not UTF-8, or null. The attributes of custom operators are bytes of their own.
+const char* field_that_is_no_text(const Attrs& attrs) {
+  const char* found = nullptr;
+  const auto look = [&found](const char* name, const auto& value) {
+    if constexpr (std::is_same_v<std::remove_cvref_t<decltype(value)>, std::string>)
+      if (std::string_view(name) != "implementation_attrs" && !is_utf8(value)) found = name;
+  };
+  std::visit([&look](const auto& fields) { fields.fields(fields, look); }, attrs);
+  return found;
 }
 
 // Declared so far in the program, by name.
@@ -375,7 +387,14 @@ bool Checker::results(const Node& node) {
 
 bool Checker::attributes(const Node& node) {
   const OpInfo& row = info(node.op);
-  if (node.attrs && node.attrs->index() == row.attrs_index) return true;
+  if (node.attrs && node.attrs->index() == row.attrs_index) {
+    const char* const wrong = field_that_is_no_text(*node.attrs);
+    if (wrong != nullptr)
+      invalid(node, {.what = std::string(wrong) + " of " + std::string(row.name) + " is not UTF-8",
+                     .expected = "text",
+                     .got = to_string(*node.attrs)});
+    return true;
+  }
   invalid(node, {.what = std::string(row.name) + " has attributes of another operator",
                  .expected = to_string(default_attrs(node.op)),
                  .got = node.attrs ? to_string(*node.attrs) : "none"});

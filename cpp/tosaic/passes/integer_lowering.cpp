@@ -434,8 +434,10 @@ Real IntegerLowering::rescaled(const Real& x, DType dtype, double scale, std::in
   for (double& ratio : ratios) ratio = std::min(ratio, most);
   if (from == dtype && !x.shape && x.zero_point == zero_point && !x.axis && ratios.front() == 1.0) return x;
   RescaleAttrs attrs;
-  attrs.rescale = quant::plan_rescale({from, x.zero_point}, {dtype, zero_point}, ratios,
-                                      {.rounding_mode = options_.rounding_mode});
+  // Multipliers of 16 bits, for sums of 48, know no second rounding.
+  const RoundingMode rounding = from == DType::kI48 ? RoundingMode::kSingleRound : options_.rounding_mode;
+  attrs.rescale =
+      quant::plan_rescale({from, x.zero_point}, {dtype, zero_point}, ratios, {.rounding_mode = rounding});
   attrs.axis = x.axis;
   attrs.rescale.per_channel = x.axis.has_value();
   const ValueRange limits = *integer_limits(dtype);

@@ -162,17 +162,30 @@ ValueId power(Legalizer& l, ValueId base, ValueId exponent) {
   return power_of_floats(l, base, exponent, splat_of(l.source(), l.logical(0)), known);
 }
 
-// Integer division rounded down: intdiv truncates; one less where the remainder's sign differs from the
-// divisor's.
-ValueId floor_divide_integers(Legalizer& l, ValueId a, ValueId b) {
+// INTDIV truncates. What it leaves, and where that and the divisor differ in sign: there the quotient rounded
+// down is one less, and its remainder larger by the divisor. Nothing here leaves i32 unless the result does.
+struct Division {
+  ValueId quotient, rest, below;
+};
+Division truncated_division(Legalizer& l, ValueId a, ValueId b) {
   const ValueId quotient = l.binary(Op::kTosaIntdiv, a, b);
-  const ValueId remainder = l.binary(Op::kTosaSub, a, l.mul(quotient, b));
-  const ValueId zero = l.number_like(remainder, 0.0);
-  const ValueId inexact = l.logical_not(l.binary(Op::kTosaEqual, remainder, zero));
-  const ValueId signs = l.binary(Op::kTosaLogicalXor, l.binary(Op::kTosaGreater, zero, remainder),
+  const ValueId rest = l.binary(Op::kTosaSub, a, l.mul(quotient, b));
+  const ValueId zero = l.number_like(rest, 0.0);
+  const ValueId inexact = l.logical_not(l.binary(Op::kTosaEqual, rest, zero));
+  const ValueId signs = l.binary(Op::kTosaLogicalXor, l.binary(Op::kTosaGreater, zero, rest),
                                  l.binary(Op::kTosaGreater, l.number_like(b, 0.0), b));
-  const ValueId lower = l.binary(Op::kTosaSub, quotient, l.number_like(quotient, 1.0));
-  return l.select(l.binary(Op::kTosaLogicalAnd, inexact, signs), lower, quotient);
+  return {quotient, rest, l.binary(Op::kTosaLogicalAnd, inexact, signs)};
+}
+
+ValueId floor_divide_integers(Legalizer& l, ValueId a, ValueId b) {
+  const Division found = truncated_division(l, a, b);
+  const ValueId one = l.number_like(found.rest, 1.0), zero = l.number_like(found.rest, 0.0);
+  return l.binary(Op::kTosaSub, found.quotient, l.select(found.below, one, zero));
+}
+
+ValueId remainder_of_integers(Legalizer& l, ValueId a, ValueId b) {
+  const Division found = truncated_division(l, a, b);
+  return l.binary(Op::kTosaAdd, found.rest, l.select(found.below, b, l.number_like(b, 0.0)));
 }
 
 // Integers that are counted in floats: the quotient by a rounded reciprocal may be one off; the exact
@@ -205,6 +218,7 @@ ValueId divide_integers(Legalizer& l, ValueId a, ValueId b, DivRounding rounding
 
 // What division by b leaves of a.
 ValueId rest_of_division(Legalizer& l, ValueId a, ValueId b, DivRounding rounding) {
+  if (rounding == DivRounding::kFloor && is_integer(l.type(a).dtype)) return remainder_of_integers(l, a, b);
   return l.binary(Op::kTosaSub, a, l.mul(divide_integers(l, a, b, rounding), b));
 }
 
@@ -221,8 +235,6 @@ ValueId shift_left(Legalizer& l, ValueId a, ValueId b) {
     if (!l.has_integers() || out || *known > 31) return l.mul(a, l.number_like(a, factor));
     return l.binary(Op::kTosaLogicalLeftShift, a, b);
   }
-  if (!l.has_integers())
-    l.refuse("a shift by counts that are not constant needs profile INT", "Lower for TOSA-1.0+INT+FP");
   const ValueId low = l.binary(Op::kTosaMaximum, b, l.number_like(b, 0.0));
   const ValueId count = l.binary(Op::kTosaMinimum, low, l.number_like(b, 31.0));
   const ValueId valid = l.binary(
@@ -232,21 +244,14 @@ ValueId shift_left(Legalizer& l, ValueId a, ValueId b) {
 }
 
 ValueId shift_right(Legalizer& l, ValueId a, ValueId b) {
-  const std::optional<double> known = splat_of(l.source(), l.logical(1));
-  if (!l.has_integers()) {
-    if (!known)
-      l.refuse("a shift by counts that are not constant needs profile INT", "Lower for TOSA-1.0+INT+FP");
-    const double count = *known < 0 ? 63.0 : std::min(*known, 63.0);
+  if (!l.has_integers()) {  // counts that are not constant are shifted by in i32
+    const double known = splat_of(l.source(), l.logical(1)).value();
+    const double count = known < 0 ? 63.0 : std::min(known, 63.0);
     return l.unary(Op::kTosaFloor, l.mul(a, l.number_like(a, std::exp2(-count))));
   }
   const ValueId most = l.number_like(b, 31.0);
   const ValueId count = l.select(is_negative(l, b), most, l.binary(Op::kTosaMinimum, b, most));
   return l.emit(Op::kTosaArithmeticRightShift, TosaShiftAttrs{false}, {a, count});
-}
-
-[[noreturn]] void refuse_integers(Legalizer& l) {
-  l.refuse("operator '" + std::string(info(l.node().op).name) + "' over integers needs profile INT",
-           "Lower for TOSA-1.0+INT+FP");
 }
 
 ValueId rescale(Legalizer& l, ValueId x, quant::RescaleSide from, quant::RescaleSide to) {
@@ -284,15 +289,21 @@ ValueId cast(Legalizer& l, ValueId x) {
              "Cast through a float, e.g. x.float().to(torch.uint8)");
   if (l.has_integers() && is_unsigned(from) && to != from) x = to_signed(l, x, from);
   if (l.has_integers() && is_unsigned(to) && to != from) return to_unsigned(l, x, to);
-  if (!l.has_integers() && is_integer(from) && byte_size(to) < 4 && is_integer(to)) refuse_integers(l);
+  if (is_float(from) && is_integer(to) && !is_unsigned(to) && byte_size(to) < 4) x = l.cast(x, to);  // saturates
   return l.cast(x, l.physical_dtype(to));
 }
 
-bool is_bitwise(Op op) {
-  return op == Op::kBitwiseNot || op == Op::kBitwiseAnd || op == Op::kBitwiseOr || op == Op::kBitwiseXor;
+// The least i32 has no opposite: torch gives it back, NEGATE and ABS of TOSA nothing.
+bool wraps_i32(const Legalizer& l) { return l.wraps() && l.result_type().dtype == DType::kI32; }
+
+ValueId negated(Legalizer& l, ValueId x) {
+  return wraps_i32(l) ? l.mul(x, l.number_like(x, -1.0)) : l.unary(Op::kTosaNegate, x);
 }
 
-bool is_shift(Op op) { return op == Op::kLeftShift || op == Op::kRightShift; }
+ValueId magnitude(Legalizer& l, ValueId x) {
+  if (!wraps_i32(l)) return l.unary(Op::kTosaAbs, x);
+  return l.mul(x, l.select(is_negative(l, x), l.number_like(x, -1.0), l.number_like(x, 1.0)));
+}
 
 ValueId legalize_unary(Legalizer& l, ValueId x) {
   const DType result = l.physical_dtype(l.result_type().dtype);
@@ -303,9 +314,9 @@ ValueId legalize_unary(Legalizer& l, ValueId x) {
   };
   switch (op) {  // NOLINT: the unary operators; others do not come here
     case Op::kAbs:
-      return direct(Op::kTosaAbs);
+      return magnitude(l, l.cast(x, floats ? result : arithmetic_dtype(l, result)));
     case Op::kNeg:
-      return direct(Op::kTosaNegate);
+      return negated(l, l.cast(x, floats ? result : arithmetic_dtype(l, result)));
     case Op::kCeil:
       return floats ? direct(Op::kTosaCeil) : x;
     case Op::kFloor:
@@ -462,15 +473,28 @@ ValueId legalize_binary(Legalizer& l, ValueId a, ValueId b) {
   l.refuse("operator '" + std::string(info(op).name) + "' has no TOSA counterpart");
 }
 
+// The result in its dtype: what is counted, or computed with i32 instead, wraps as torch's narrower integers.
+ValueId settled(Legalizer& l, ValueId y) {
+  const DType dtype = l.result_type().dtype;
+  const bool from_integers = l.node().op != Op::kCast || !is_float(l.logical_type(0).dtype);
+  if (!l.has_integers() && l.wraps() && from_integers && byte_size(dtype) < 4)
+    y = wrap_integers(l, y, static_cast<int>(bits_of(dtype)));
+  return l.cast(y, l.result_dtype());
+}
+
 }  // namespace
 
 Physical legalize_elementwise(Legalizer& l) {
-  const bool narrow = is_integer(l.result_type().dtype) && byte_size(l.result_type().dtype) < 4;
-  const bool bits = is_bitwise(l.node().op) || (is_shift(l.node().op) && narrow);
-  if (bits && !l.has_integers() && is_integer(l.result_type().dtype)) refuse_integers(l);
   const DimOrder order = l.planned_order();
   const std::size_t rank = l.result_type().rank();
   const DType result = l.physical_dtype(l.result_type().dtype);
+  const bool from_float = l.node().op == Op::kCast && is_float(l.logical_type(0).dtype);
+  if (l.computes_wide()) {
+    std::vector<ValueId> operands;
+    for (std::size_t i = 0; i < l.operand_count(); ++i) operands.push_back(l.aligned(i, rank, order));
+    if (from_float) operands[0] = floor_or_ceil_toward_zero(l, operands[0]);
+    return {settled(l, legalize_wide_integers(l, operands)), order};
+  }
   const ValueId first = l.aligned(0, rank, order);
   ValueId y = first;
   if (l.node().op == Op::kWhere) {
@@ -482,7 +506,7 @@ Physical legalize_elementwise(Legalizer& l) {
   } else {
     y = legalize_binary(l, first, l.aligned(1, rank, order));
   }
-  return {l.cast(y, result), order};
+  return {settled(l, y), order};
 }
 
 }  // namespace tosaic::passes

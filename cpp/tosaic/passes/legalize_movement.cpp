@@ -49,7 +49,8 @@ Physical cat(Legalizer& l) {
   std::vector<ValueId> parts;
   for (std::size_t i = 0; i < l.operand_count(); ++i) {
     if (num_elements(l.logical_type(i).shape) == 0) continue;
-    parts.push_back(l.cast(l.operand(i, order), l.physical_dtype(l.result_type().dtype)));
+    parts.push_back(l.cast(l.operand(i, order),
+                           l.computes_wide() ? DType::kI32 : l.physical_dtype(l.result_type().dtype)));
   }
   return {l.concat(parts, physical_axis(order, rank, l.attrs<AxisAttrs>().axis)), order};
 }
@@ -135,7 +136,7 @@ Physical pad(Legalizer& l) {
 ValueId gather(Legalizer& l, ValueId values, ValueId indices) {
   if (l.type(values).dtype == DType::kBool)
     return l.to_bool(gather(l, l.cast(values, l.has_integers() ? DType::kI8 : DType::kF32), indices));
-  return l.binary(Op::kTosaGather, values, l.as_i32(indices));
+  return l.binary(Op::kTosaGather, values, l.as_integer(indices, DType::kI32));
 }
 
 std::int64_t product(const Shape& shape, std::size_t first, std::size_t last) {
@@ -184,7 +185,7 @@ ValueId scatter(Legalizer& l, ValueId values, ValueId indices, ValueId input) {
     const DType number = l.has_integers() ? DType::kI8 : DType::kF32;
     return l.to_bool(scatter(l, l.cast(values, number), indices, l.cast(input, number)));
   }
-  return l.emit(Op::kTosaScatter, NoAttrs{}, {values, l.as_i32(indices), input});
+  return l.emit(Op::kTosaScatter, NoAttrs{}, {values, l.as_integer(indices, DType::kI32), input});
 }
 
 Physical index_put(Legalizer& l) {

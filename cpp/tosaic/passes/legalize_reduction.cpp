@@ -69,7 +69,8 @@ Physical legalize_argmax(Legalizer& l) {
   } else {
     x = l.reshape(x, {num_elements(l.type(x).shape)});
   }
-  const ValueId y = has_argmax(l, l.type(x).dtype)
+  const ValueId y = l.computes_wide() ? wide_argmax(l, x, axis)
+                    : has_argmax(l, l.type(x).dtype)
                         ? l.emit(Op::kTosaArgmax,
                                  TosaAxisNanAttrs{static_cast<std::int64_t>(axis), NanMode::kPropagate}, {x})
                         : first_index_of_max(l, x, axis);
@@ -91,15 +92,24 @@ Physical legalize_reduction(Legalizer& l) {
     x = l.to_bool(x);
   } else if ((op == Op::kAmax || op == Op::kAmin) && l.type(x).dtype == DType::kBool) {
     x = l.cast(x, l.physical_dtype(DType::kI32));
-  } else if (op == Op::kSum || op == Op::kProd) {
+  } else if ((op == Op::kSum || op == Op::kProd) && !l.computes_wide()) {
     if (op == Op::kProd && !is_float(l.result_type().dtype))
       l.refuse("a product over integers has no TOSA counterpart");
     x = l.cast(x,
                is_float(result) ? DType::kF32 : result);  // narrower floats are summed in f32, as torch does
   }
+  std::vector<std::size_t> axes;
   for (const std::int64_t axis : attrs.axes)
-    if (input.rank() > 0) x = reduce_axis(l, op, x, physical_axis(order, input.rank(), axis));
-  x = l.cast(x, result);
+    if (input.rank() > 0) axes.push_back(physical_axis(order, input.rank(), axis));
+  if (l.computes_wide()) {
+    x = l.cast(x, DType::kI32);
+    x = op == Op::kSum ? wide_sum(l, x, axes)
+                       : wide_extreme(l, op == Op::kAmax ? Op::kTosaReduceMax : Op::kTosaReduceMin, x, axes);
+    x = l.cast(x, l.result_dtype());
+  } else {
+    for (const std::size_t axis : axes) x = reduce_axis(l, op, x, axis);
+    x = l.cast(x, result);
+  }
   if (attrs.keepdim) return {x, order};
   const DimOrder rest = layout::without_axes(order, input.rank(), attrs.axes);
   return {l.reshape(x, physical_dims(l.result_type().shape, rest)), rest};

@@ -22,9 +22,14 @@ namespace {
 
 bool is_unsigned(DType dtype) { return dtype == DType::kU8 || dtype == DType::kU16; }
 
+// Those that a target without profile INT counts in floats.
+bool is_signed_integer(DType dtype) {
+  return dtype == DType::kI8 || dtype == DType::kI16 || dtype == DType::kI32 || dtype == DType::kI64;
+}
+
 bool has_tosa_type(DType dtype) { return dtype != DType::kF64 && !is_unsigned(dtype); }
 
-// An i64 or i32 constant in another dtype. The caller has looked whether its elements fit.
+// An integer constant in another dtype. The caller has looked whether its elements fit.
 ConstantRef converted(const Constant& constant, DType dtype) {
   const Elements elements(constant);
   const std::size_t width = byte_size(dtype);
@@ -347,19 +352,23 @@ DType Legalizer::border_dtype(DType dtype) const {
 }
 
 DType Legalizer::physical_dtype(DType dtype) const {
-  if (is_unsigned(dtype) && !has_integers()) return DType::kF32;
-  if (dtype != DType::kI64 && dtype != DType::kI32) return without_sign(dtype);
-  return options_.integer_arithmetic ? DType::kI32 : DType::kF32;
+  if ((is_signed_integer(dtype) || is_unsigned(dtype)) && !options_.integer_arithmetic) return DType::kF32;
+  return dtype == DType::kI64 ? DType::kI32 : without_sign(dtype);
 }
 
-ValueId Legalizer::as_i32(ValueId x) {
-  if (type(x).dtype == DType::kI32) return x;
-  const Node* producer = out_.producer(x);  // a cast of an i32 that was exact goes back to what it was
+DType Legalizer::physical_dtype(ValueId logical) const {
+  return is_set(plan_.wide_values, logical.index()) ? DType::kI32
+                                                    : physical_dtype(source_.type(logical).dtype);
+}
+
+ValueId Legalizer::as_integer(ValueId x, DType dtype) {
+  if (type(x).dtype == dtype) return x;
+  const Node* producer = out_.producer(x);  // a cast of an integer goes back to what it was
   if (producer != nullptr && producer->op == Op::kTosaCast) {
     const ValueId before = out_.operands(*producer)[0];
-    if (type(before).dtype == DType::kI32) return before;
+    if (type(before).dtype == dtype) return before;
   }
-  return cast(x, DType::kI32);
+  return cast(x, dtype);
 }
 
 std::size_t physical_axis(const DimOrder& order, std::size_t rank, std::int64_t axis) {
@@ -387,10 +396,13 @@ void Legalizer::refuse(std::string reason, std::string hint) const {
 }
 
 Graph Legalizer::run() {
-  if (part_ == Part::kRegion)
+  if (part_ == Part::kRegion) {
+    plan_ = narrow_region_integers(source_, has_integers());
     add_region_inputs();
-  else
+  } else {
+    plan_ = narrow_integers(source_, has_integers(), problems_);
     add_inputs();
+  }
   for (const Node& node : source_.nodes()) {
     node_ = &node;
     work::add(1 + node.operand_count);
@@ -422,9 +434,8 @@ ConstantRef Legalizer::physical_initial(const Input& input, const TensorType& ty
 }
 
 void Legalizer::add_inputs() {
-  const std::vector<IntegerRange> ranges = narrow_integers(source_, has_integers() ? 31 : 24, problems_);
   for (const Input& input : source_.inputs()) {
-    const IntegerRange& range = ranges[source_.value(input.value).result_index];
+    const IntegerRange& range = plan_.inputs[source_.value(input.value).result_index];
     const Value& value = source_.value(input.value);
     TensorType type;
     type.dtype = border_dtype(value.type.dtype);
@@ -432,7 +443,8 @@ void Legalizer::add_inputs() {
     Border border = input.border;
     border.order = value.type.order;
     const bool narrowed =
-        value.type.dtype == DType::kI32 && range.max < std::numeric_limits<std::int32_t>::max();
+        value.type.dtype == DType::kI32 && (range.min > std::numeric_limits<std::int32_t>::min() ||
+                                            range.max < std::numeric_limits<std::int32_t>::max());
     if (!border.qparams && (type.dtype != value.type.dtype || narrowed)) {
       border.source_dtype = value.type.dtype;
       border.range_min = range.min;
@@ -460,7 +472,7 @@ void Legalizer::add_inputs() {
     }
     const ValueId id =
         out_.add_input(input.kind, value.name, type, input.path, border, physical_initial(input, type));
-    physical_[input.value.index()] = {cast(id, physical_dtype(value.type.dtype)), value.type.order};
+    physical_[input.value.index()] = {cast(id, physical_dtype(input.value)), value.type.order};
   }
 }
 
@@ -482,13 +494,13 @@ void Legalizer::add_outputs() {
     const TensorType& type = source_.type(output.value);
     const DimOrder& wanted = layout::border_order(source_, output);
     Output copy = output;
-    copy.value = in_order(output.value, wanted);
+    copy.value = in_order(output.value, wanted, false);
     copy.border.order = wanted;
     if (part_ == Part::kRegion) {
       out_.add_output(std::move(copy));
       continue;
     }
-    if (border_dtype(type.dtype) == DType::kI32) copy.value = as_i32(copy.value);
+    if (is_integer(type.dtype)) copy.value = as_integer(copy.value, border_dtype(type.dtype));
     if (!copy.border.qparams && border_dtype(type.dtype) != type.dtype) copy.border.source_dtype = type.dtype;
     out_.add_output(std::move(copy));
   }
@@ -530,10 +542,10 @@ void Legalizer::settle(const Node& node, std::uint32_t result, const Physical& m
   const ValueId value = source_.result(node, result);
   const TensorType& logical = source_.type(value);
   ValueId id = made.id;
+  if (is_signed_integer(logical.dtype)) id = cast(id, physical_dtype(value));
   if (!(made.order == logical.order)) id = reordered(id, logical.shape, made.order, logical.order);
   const TensorType& type = out_.type(id);
-  if (type.dtype != physical_dtype(logical.dtype) ||
-      !(type.shape == physical_dims(logical.shape, logical.order)))
+  if (type.dtype != physical_dtype(value) || !(type.shape == physical_dims(logical.shape, logical.order)))
     throw InternalError({.where = "legalize-tosa",
                          .what = "rule for '" + std::string(info(node.op).name) + "' made another type",
                          .expected = to_string(logical),
@@ -562,30 +574,43 @@ ValueId Legalizer::physical_constant(ValueId id) {
   if (!has_tosa_type(constant->dtype))
     refuse("constant '" + value.name + "' has dtype " + std::string(to_string(constant->dtype)) +
            ", which TOSA lacks");
-  const DType physical = physical_dtype(constant->dtype);
+  const DType physical = physical_dtype(id);
   if (physical == constant->dtype) return out_.add_constant(constant);
+  // What a program counts in f32 fits 24 bits, or its rounding is all that is read of it.
+  const bool in_24_bits = is_float(physical) && part_ == Part::kRegion;
+  const std::int64_t limit = std::int64_t{1} << (in_24_bits ? 24 : 31);
   const Elements elements(*constant);
   for (std::size_t i = 0; i < elements.size(); ++i) {
     const std::int64_t element = elements.as_int(i);
-    const std::int64_t limit = has_integers() ? std::int64_t{1} << 31 : std::int64_t{1} << 24;
     if (element < -limit || element >= limit)
       refuse("constant '" + value.name + "' holds " + std::to_string(element) + ", which does not fit " +
-                 (has_integers() ? "i32" : "the 24 bits that f32 counts exactly"),
-             has_integers() ? "" : "Lower for a target with profile INT, e.g. TOSA-1.0+INT+FP");
+                 (in_24_bits ? "the 24 bits that f32 counts exactly" : "i32"),
+             in_24_bits ? "Lower for a target with profile INT, e.g. TOSA-1.0+INT+FP" : "");
   }
   return out_.add_constant(converted(*constant, physical));
 }
 
-ValueId Legalizer::in_order(ValueId logical, const DimOrder& order) {
+ValueId Legalizer::physical_of(ValueId logical, bool counted) {
   Physical& stored = physical_[logical.index()];
   if (!stored.id.valid()) stored = {physical_constant(logical), DimOrder()};
-  if (stored.order == order) return stored.id;
+  if (has_integers() || !counted || type(stored.id).dtype != DType::kI32) return stored.id;
+  const auto it = counted_.find(stored.id);
+  if (it != counted_.end()) return it->second;
+  const ValueId made = cast(stored.id, DType::kF32);
+  counted_.emplace(stored.id, made);
+  return made;
+}
+
+ValueId Legalizer::in_order(ValueId logical, const DimOrder& order, bool counted) {
+  const ValueId stored = physical_of(logical, counted);
+  const DimOrder from = physical_[logical.index()].order;
+  if (from == order) return stored;
   const Shape& shape = source_.type(logical).shape;
   const Dims axes = order.axes(shape.size());
-  const auto key = std::make_pair(logical, std::vector<std::int64_t>(axes.begin(), axes.end()));
+  const auto key = std::make_tuple(logical, counted, std::vector<std::int64_t>(axes.begin(), axes.end()));
   const auto it = reordered_.find(key);
   if (it != reordered_.end()) return it->second;
-  const ValueId made = reordered(stored.id, shape, stored.order, order);
+  const ValueId made = reordered(stored, shape, from, order);
   reordered_.emplace(key, made);
   return made;
 }
@@ -611,7 +636,74 @@ ValueId Legalizer::aligned(std::size_t i, std::size_t rank, const DimOrder& orde
   return reshape(operand(i, own), physical_dims(shape, order));
 }
 
+namespace {
+
+// How many operands of an operator that only moves elements hold them; SCATTER has indices between two.
+std::size_t moved_operands(Op op, std::size_t count) {
+  switch (op) {  // NOLINT: the movement that TOSA has of floats alone without profile INT
+    case Op::kTosaConcat:
+    case Op::kTosaScatter:
+      return count;
+    case Op::kTosaPad:
+    case Op::kTosaReshape:
+    case Op::kTosaReverse:
+    case Op::kTosaSlice:
+    case Op::kTosaTile:
+    case Op::kTosaTranspose:
+    case Op::kTosaGather:
+      return 1;
+    default:
+      return 0;
+  }
+}
+
+}  // namespace
+
+// x = 2^16 high + low, both unsigned.
+Legalizer::Halves Legalizer::halves(ValueId x) {
+  const auto known = halves_.find(x);
+  if (known != halves_.end()) return known->second;
+  const ValueId bits = number_like(x, 16.0);
+  const ValueId low = add_node(Op::kTosaLogicalRightShift, NoAttrs{},
+                               {add_node(Op::kTosaLogicalLeftShift, NoAttrs{}, {x, bits}), bits});
+  const Halves made{cast(add_node(Op::kTosaLogicalRightShift, NoAttrs{}, {x, bits}), DType::kF32),
+                    cast(low, DType::kF32)};
+  halves_.emplace(x, made);
+  return made;
+}
+
+ValueId Legalizer::move_halves(Op op, const Attrs& attributes, const std::vector<ValueId>& operands) {
+  std::vector<ValueId> high = operands, low = operands;
+  for (std::size_t i = 0; i < moved_operands(op, operands.size()); ++i) {
+    if (op == Op::kTosaScatter && i == 1) continue;  // the indices
+    const Halves parts = halves(operands[i]);
+    high[i] = parts.high;
+    low[i] = parts.low;
+  }
+  Attrs above = attributes, below = attributes;
+  if (const auto* pad = std::get_if<TosaPadAttrs>(&attributes)) {
+    const auto value = static_cast<std::uint32_t>(as_int(pad->value));
+    std::get<TosaPadAttrs>(above).value = static_cast<double>(value >> 16);
+    std::get<TosaPadAttrs>(below).value = static_cast<double>(value & 0xffffu);
+  }
+  const Halves moved{add_node(op, above, high), add_node(op, below, low)};
+  const ValueId top = cast(moved.high, DType::kI32);
+  const ValueId joined =
+      add_node(Op::kTosaAdd, NoAttrs{},
+               {add_node(Op::kTosaLogicalLeftShift, NoAttrs{}, {top, number_like(top, 16.0)}),
+                cast(moved.low, DType::kI32)});
+  halves_.emplace(joined, moved);
+  return joined;
+}
+
 ValueId Legalizer::emit(Op op, Attrs attributes, const std::vector<ValueId>& operands) {
+  if (!has_integers() && moved_operands(op, operands.size()) != 0 &&
+      out_.type(operands[0]).dtype == DType::kI32)
+    return move_halves(op, attributes, operands);
+  return add_node(op, std::move(attributes), operands);
+}
+
+ValueId Legalizer::add_node(Op op, Attrs attributes, const std::vector<ValueId>& operands) {
   const std::string base = node_ != nullptr ? source_.node_name(*node_) : "border";
   return out_.add(op, std::move(attributes), operands, node_ != nullptr ? node_->origin : nullptr,
                   base + "." + std::string(info(op).name.substr(5)));
@@ -667,6 +759,12 @@ ValueId Legalizer::concat(const std::vector<ValueId>& parts, std::size_t axis) {
   const std::size_t most = options_.max_list_size;
   if (parts.size() == 1) return parts.front();
   const AxisAttrs attrs{static_cast<std::int64_t>(axis)};
+  const DType dtype = type(parts.front()).dtype;
+  if (dtype == DType::kI16 && !has_wide_integers()) {  // CONCAT takes i16 where the target has int16
+    std::vector<ValueId> wide;
+    for (const ValueId part : parts) wide.push_back(cast(part, DType::kI32));
+    return cast(concat(wide, axis), dtype);
+  }
   if (parts.size() <= most) return emit(Op::kTosaConcat, attrs, parts);
   std::vector<ValueId> joined;
   for (std::size_t start = 0; start < parts.size(); start += most) {
@@ -692,12 +790,15 @@ ValueId Legalizer::cast(ValueId x, DType dtype) {
     const ValueId yes = constant(dtype, one, {1.0}), no = constant(dtype, one, {0.0});
     return select(x, yes, no);
   }
+  const bool through_floats = !has_integers() && !is_float(from) && !is_float(dtype);
+  if (through_floats) return cast(cast(x, DType::kF32), dtype);
   return emit(Op::kTosaCast, CastAttrs{dtype}, {x});
 }
 
 ValueId Legalizer::to_bool(ValueId x) {
   const DType from = type(x).dtype;
   if (from == DType::kBool) return x;
+  if (!is_float(from) && !has_integers()) return to_bool(cast(x, DType::kF32));
   if (!is_float(from)) return emit(Op::kTosaCast, CastAttrs{DType::kBool}, {x});
   return logical_not(binary(Op::kTosaEqual, x, number_like(x, 0.0)));
 }

@@ -8,6 +8,7 @@
 
 #include <map>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -22,6 +23,20 @@ struct Physical {
   DimOrder order;
 };
 
+// Inclusive.
+struct IntegerRange {
+  std::int64_t min = 0, max = 0;
+};
+
+// How the integers of a graph are carried. Lists are empty where nothing is true of them.
+struct IntegerPlan {
+  std::vector<IntegerRange> inputs;  // what i64 and i32 inputs are checked against when run, by index
+  std::vector<bool> wraps;           // by node: its dtype may wrap what it computes
+  // Of a target without profile INT: by value, that it is i32 and not counted in f32; by node, that it
+  // computes with i32.
+  std::vector<bool> wide_values, wide_nodes;
+};
+
 class Legalizer {
  public:
   // A region takes and gives values in row-major order, of the dtypes that stand for theirs inside the graph.
@@ -34,15 +49,22 @@ class Legalizer {
 
   // ---- for the rules: the node being legalized ----
   // The dtype that stands for a logical dtype inside a TOSA graph. i64 and i32 are i32 where the target has
-  // integer arithmetic. Elsewhere they are counted in f32, exactly, since narrow_integers proves that none
-  // leaves 24 bits; inputs, outputs and indices stay i32.
+  // integer arithmetic. Elsewhere all integers are counted in f32, and those are i32 of which narrow_integers
+  // says that they may leave the 24 bits that f32 counts exactly, and that their last bits matter. Inputs,
+  // outputs and indices are integers.
   [[nodiscard]] DType physical_dtype(DType dtype) const;
-  // u8 and u16 are their bits in i8 and i16 where the target has RESCALE, else counted in f32.
+  // u8 and u16 are their bits in i8 and i16 where the target has RESCALE.
   [[nodiscard]] DType border_dtype(DType dtype) const;
+  [[nodiscard]] DType physical_dtype(ValueId logical) const;
+  [[nodiscard]] DType result_dtype() const { return physical_dtype(source_.result(*node_)); }
   [[nodiscard]] bool has_integers() const { return options_.integer_arithmetic; }
+  // The node computes with i32 though the target has no profile INT.
+  [[nodiscard]] bool computes_wide() const { return is_set(plan_.wide_nodes, source_.id(*node_).index()); }
+  // The dtype of the result may wrap what the node computes.
+  [[nodiscard]] bool wraps() const { return is_set(plan_.wraps, source_.id(*node_).index()); }
   [[nodiscard]] bool has_wide_integers() const { return has_integers() && options_.wide_integers; }
-  // Indices for GATHER: i32.
-  [[nodiscard]] ValueId as_i32(ValueId x);
+  // A counted integer as its dtype: indices, outputs.
+  [[nodiscard]] ValueId as_integer(ValueId x, DType dtype);
   [[nodiscard]] const Graph& source() const { return source_; }
   [[nodiscard]] const Node& node() const { return *node_; }
   template <class A>
@@ -57,7 +79,7 @@ class Legalizer {
   [[nodiscard]] const DimOrder& planned_order() const { return result_type().order; }
   // Operand i in an order; the order it has anyway.
   [[nodiscard]] ValueId operand(std::size_t i, const DimOrder& order = {}) {
-    return in_order(logical(i), order);
+    return in_order(logical(i), order, !computes_wide());
   }
   [[nodiscard]] const DimOrder& order_of(std::size_t i) const { return physical_[logical(i).index()].order; }
   // What is known of the size of operand i.
@@ -100,7 +122,17 @@ class Legalizer {
   [[nodiscard]] const PassOptions& options() const { return options_; }
 
  private:
-  [[nodiscard]] ValueId in_order(ValueId logical, const DimOrder& order);
+  static bool is_set(const std::vector<bool>& flags, std::size_t i) { return i < flags.size() && flags[i]; }
+  // `counted`: rounded to f32 where the target has no profile INT.
+  [[nodiscard]] ValueId in_order(ValueId logical, const DimOrder& order, bool counted);
+  [[nodiscard]] ValueId physical_of(ValueId logical, bool counted);
+  // Movement of i32 where TOSA moves floats alone: of both halves.
+  struct Halves {
+    ValueId high, low;
+  };
+  [[nodiscard]] Halves halves(ValueId x);
+  [[nodiscard]] ValueId move_halves(Op op, const Attrs& attributes, const std::vector<ValueId>& operands);
+  ValueId add_node(Op op, Attrs attributes, const std::vector<ValueId>& operands);
   [[nodiscard]] ValueId reordered(ValueId x, const Shape& logical_shape, const DimOrder& from,
                                   const DimOrder& to);
   void add_inputs();
@@ -119,7 +151,10 @@ class Legalizer {
   Graph out_;
   const Node* node_ = nullptr;
   std::vector<Physical> physical_;
-  std::map<std::pair<ValueId, std::vector<std::int64_t>>, ValueId> reordered_;
+  IntegerPlan plan_;
+  std::map<std::tuple<ValueId, bool, std::vector<std::int64_t>>, ValueId> reordered_;
+  std::map<ValueId, ValueId> counted_;  // i32 -> rounded to f32
+  std::map<ValueId, Halves> halves_;
   std::vector<ErrorParts> problems_;
   std::optional<FloatRanges> ranges_;  // of the source, once asked for
 };
@@ -131,8 +166,16 @@ class Legalizer {
 
 // Families of rules. Each returns the physical result of the node.
 [[nodiscard]] Physical legalize_elementwise(Legalizer& l);  // legalize_elementwise.cpp
-[[nodiscard]] Physical legalize_reduction(Legalizer& l);    // legalize_reduction.cpp
-[[nodiscard]] Physical legalize_conv(Legalizer& l);         // legalize_contraction.cpp
+// Integers beyond 24 bits under profile FP, in i32; a truth value of comparisons.
+[[nodiscard]] ValueId legalize_wide_integers(Legalizer& l, const std::vector<ValueId>& operands);
+// The same of reductions of i32, each axis keeping its place with extent 1; their results are i32.
+[[nodiscard]] ValueId wide_extreme(Legalizer& l, Op reduce, ValueId x, const std::vector<std::size_t>& axes);
+[[nodiscard]] ValueId wide_sum(Legalizer& l, ValueId x, const std::vector<std::size_t>& axes);
+[[nodiscard]] ValueId wide_argmax(Legalizer& l, ValueId x, std::size_t axis);
+// x, of f32 or i32, wrapped to `bits` of two's complement, in f32.
+[[nodiscard]] ValueId wrap_integers(Legalizer& l, ValueId x, int bits);
+[[nodiscard]] Physical legalize_reduction(Legalizer& l);  // legalize_reduction.cpp
+[[nodiscard]] Physical legalize_conv(Legalizer& l);       // legalize_contraction.cpp
 [[nodiscard]] Physical legalize_linear(Legalizer& l);
 [[nodiscard]] Physical legalize_matmul(Legalizer& l);
 [[nodiscard]] Physical legalize_pool(Legalizer& l);  // legalize_spatial.cpp
@@ -143,14 +186,11 @@ class Legalizer {
 [[nodiscard]] std::vector<Physical> legalize_while_loop(Legalizer& l);
 [[nodiscard]] std::vector<Physical> legalize_fourier(Legalizer& l);  // legalize_fourier.cpp
 
-// Proves that every integer value that takes part in a run fits i32, given what inputs may be; returns, by
-// index into inputs(), the inclusive range that i64 and i32 inputs are checked against when run. Refuses
-// (adds to `problems`) what cannot be proven.
-struct IntegerRange {
-  std::int64_t min = 0, max = 0;
-};
-// `bits`: of the integers that the target counts exactly, 31 (and a sign) or 24.
-[[nodiscard]] std::vector<IntegerRange> narrow_integers(const Graph& graph, int bits,
-                                                        std::vector<ErrorParts>& problems);
+// Proves that every integer that takes part in a run fits i32, given what inputs may be, and plans how each
+// is carried. Refuses (adds to `problems`) what cannot be proven.
+[[nodiscard]] IntegerPlan narrow_integers(const Graph& graph, bool integer_arithmetic,
+                                          std::vector<ErrorParts>& problems);
+// Of a region, whose integers the plan of the graph around it has proven to fit.
+[[nodiscard]] IntegerPlan narrow_region_integers(const Graph& region, bool integer_arithmetic);
 
 }  // namespace tosaic::passes

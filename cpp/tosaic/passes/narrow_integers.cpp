@@ -1,10 +1,13 @@
 // Which integer values fit i32: interval arithmetic front to back over the integer values of a graph.
 //
 // TOSA has no i64, and leaves the overflow of i32 sums undefined where torch wraps (products wrap in both).
-// So each integer input is assumed to lie in [-2^k, 2^k), with the largest k <= 31 of its own under which
-// nothing that depends on it overflows; the executor checks it against that range at the border. Constants
-// count with their actual extremes, loops with ranges that hold before every turn, casts from float with what
+// So each integer input is assumed to lie in a range of its own, the widest found under which nothing that
+// depends on it overflows; the executor checks it against that range at the border. Constants count with
+// their actual extremes, loops with ranges that hold before every turn, casts from float with what
 // float_range knows, within i32, to which they saturate.
+//
+// A target without profile INT counts integers in f32, which is exact up to 24 bits. There the same ranges
+// say which values are too large for that and are carried in i32 instead (IntegerPlan).
 
 #include <algorithm>
 #include <cmath>
@@ -54,7 +57,7 @@ Interval magnitude(const Interval& a) {
 Interval quotient(const Interval& a, const Interval& b) {
   if (b.min <= 0 && b.max >= 0) {
     const Interval top = magnitude(a);
-    return sum(united(top, negated(top)), {-1, 0});
+    return united(top, negated(top));
   }
   Interval range{kHuge, -kHuge};
   for (const std::int64_t x : {a.min, a.max})
@@ -103,6 +106,18 @@ Interval of_constant(const Constant& constant) {
   return {found.low, found.high};
 }
 
+// All integers from -2^bits to 2^bits - 1.
+Interval of_bits(int bits) { return {-(std::int64_t{1} << bits), (std::int64_t{1} << bits) - 1}; }
+
+bool contains(const Interval& a, const Interval& b) { return a.min <= b.min && a.max >= b.max; }
+
+// The integers that f32 has all of, and those that no other i32 is rounded to.
+constexpr int kCountedBits = 24;
+bool is_counted_exactly(const Interval& a) { return fits(a, kCountedBits); }
+bool is_rounded_to_alone(const Interval& a) {
+  return contains({-(std::int64_t{1} << kCountedBits) + 1, (std::int64_t{1} << kCountedBits) - 1}, a);
+}
+
 bool has_i64(const Graph& graph, ValueId id) { return graph.type(id).dtype == DType::kI64; }
 bool has_i32(const Graph& graph, ValueId id) { return graph.type(id).dtype == DType::kI32; }
 
@@ -140,15 +155,19 @@ std::vector<Interval> ranges_of_dtypes(const Graph& graph) {
   return ranges;
 }
 
+// INTDIV has no quotient of the least integer and -1.
+bool divides(Op op) { return op == Op::kDiv || op == Op::kRemainder || op == Op::kFmod; }
+
 class Ranges {
  public:
-  // `ranges`: of inputs and constants, by dtype of results.
-  Ranges(const Graph& graph, std::vector<Interval> ranges, int bits)
-      : graph_(graph), ranges_(std::move(ranges)) {
+  // `ranges`: of inputs and constants, by dtype of results. `bits`: of an i32, or of what f32 counts;
+  // `region_bits`: the same inside regions, and of what they take and give.
+  Ranges(const Graph& graph, std::vector<Interval> ranges, int bits, int region_bits)
+      : graph_(graph), ranges_(std::move(ranges)), computed_(graph.nodes().size()) {
     work::add(graph.nodes().size() + graph.values().size());
     for (const Node& node : graph.nodes()) {
       if (!node.regions.empty()) {
-        add_regions(node, bits);
+        add_regions(node, region_bits);
         continue;
       }
       if (node.op == Op::kOpaque) {  // refused by name: what may overflow because of it is no news
@@ -160,26 +179,39 @@ class Ranges {
       if (node.result_count == 0 || is_float(graph.type(graph.result(node)).dtype)) continue;
       Interval& range = ranges_[node.first_result];
       const Interval computed = node.result_count == 1 ? of_node(node) : range;
-      const bool stays = computed.min >= range.min && computed.max <= range.max;
-      // Narrower dtypes wrap, and so do products and shifts of i32.
+      computed_[graph.id(node).index()] = computed;
+      const bool stays = contains(range, computed);
+      // Narrower dtypes wrap, and so do products and shifts of i32, and its least integer where the sign
+      // changes.
       const bool wraps = !has_i32(graph, graph.result(node)) || node.op == Op::kMul || node.op == Op::kPow ||
-                         node.op == Op::kLeftShift;
+                         node.op == Op::kLeftShift || node.op == Op::kNeg || node.op == Op::kAbs;
       if (stays) range = computed;
       const bool counted = has_i64(graph, graph.result(node)) || has_i32(graph, graph.result(node));
-      if ((!stays && !wraps) || (counted && !fits(range, bits))) overflowing_.push_back(&node);
+      if ((!stays && !wraps) || (counted && !fits(range, bits)) || has_no_quotient(node))
+        overflowing_.push_back(&node);
     }
   }
 
   // The nodes whose i64 result may leave i32, or whose i32 result may overflow.
   [[nodiscard]] const std::vector<const Node*>& overflowing() const { return overflowing_; }
   [[nodiscard]] const Interval& of(ValueId value) const { return ranges_[value.index()]; }
+  // What a node gives before its dtype wraps it.
+  [[nodiscard]] const Interval& computed(const Node& node) const {
+    return computed_[graph_.id(node).index()];
+  }
 
  private:
+  [[nodiscard]] bool has_no_quotient(const Node& node) const {
+    if (!divides(node.op) || !(has_i32(graph_, graph_.result(node)) || has_i64(graph_, graph_.result(node))))
+      return false;
+    return at(node, 0).min <= of_bits(31).min && contains(at(node, 1), {-1, -1});
+  }
+
   // Ranges inside a region that takes `inputs`.
   [[nodiscard]] static Ranges inside(const Graph& region, const std::vector<Interval>& inputs, int bits) {
     std::vector<Interval> known = ranges_of_dtypes(region);
     for (std::size_t i = 0; i < inputs.size(); ++i) known[region.inputs()[i].value.index()] = inputs[i];
-    return Ranges(region, std::move(known), bits);
+    return Ranges(region, std::move(known), bits, bits);
   }
 
   [[nodiscard]] static std::vector<Interval> given(const Graph& region, const Ranges& ranges) {
@@ -194,8 +226,10 @@ class Ranges {
     std::vector<Interval> operands;
     for (std::size_t i = loop ? 0 : 1; i < node.operand_count; ++i)
       operands.push_back(ranges_[graph_.operands(node)[i].index()]);
-    if (loop) operands = loop_invariant(node, operands, bits);
     bool sound = true;
+    for (const ValueId operand : graph_.operands(node))
+      sound = sound && (!is_integer(graph_.type(operand).dtype) || fits(ranges_[operand.index()], bits));
+    if (loop) operands = loop_invariant(node, operands, bits);
     for (std::size_t i = 0; i < node.regions.size(); ++i) {
       const Graph& region = *node.regions[i];
       const bool body = loop && i == 1;
@@ -338,6 +372,18 @@ class Ranges {
     return united(product(at(node, 0), {power(count.min), power(count.max)}), {0, 0});
   }
 
+  // Counts that are negative, or not less than the bits, leave the sign.
+  [[nodiscard]] Interval right_shift(const Node& node) const {
+    const Interval value = at(node, 0), count = at(node, 1);
+    const auto shifted = [](std::int64_t x, std::int64_t bits) {
+      return bits < 0 || bits > 62 ? (x < 0 ? -1 : 0) : x >> bits;
+    };
+    Interval range{shifted(value.min, count.min), shifted(value.max, count.min)};
+    range = united(range, {shifted(value.min, count.max), shifted(value.max, count.max)});
+    if (count.min < 0 && count.max >= 0) range = united(range, value);
+    return range;
+  }
+
   [[nodiscard]] std::int64_t reduced_count(const Node& node) const {
     const std::int64_t out = std::max<std::int64_t>(1, num_elements(graph_.type(graph_.result(node)).shape));
     return std::max<std::int64_t>(1, num_elements(graph_.type(graph_.operands(node)[0]).shape) / out);
@@ -361,7 +407,7 @@ class Ranges {
       case Op::kLeftShift:
         return left_shift(node);
       case Op::kRightShift:
-        return {std::min<std::int64_t>(at(node, 0).min, 0), std::max<std::int64_t>(at(node, 0).max, 0)};
+        return right_shift(node);
       case Op::kNeg:
         return negated(at(node, 0));
       case Op::kAbs:
@@ -420,43 +466,254 @@ class Ranges {
   }
 
   const Graph& graph_;
-  std::vector<Interval> ranges_;
+  std::vector<Interval> ranges_;    // by value
+  std::vector<Interval> computed_;  // by node
   std::vector<const Node*> overflowing_;
 };
 
-bool has_integer_arithmetic(const Graph& graph) {
-  return std::any_of(graph.values().begin(), graph.values().end(), [](const Value& value) {
-    return value.kind != ValueKind::kConstant &&
-           (value.type.dtype == DType::kI64 || value.type.dtype == DType::kI32);
-  });
+// ---- how a target without profile INT carries integers ----
+
+bool is_carried(DType dtype) {
+  return dtype == DType::kI8 || dtype == DType::kI16 || dtype == DType::kI32 || dtype == DType::kI64;
 }
 
-// By value: what the given nodes depend on.
+// What a node needs of an integer operand.
+enum class Reading : std::uint8_t {
+  kExact,
+  kRounded,   // to f32: it tells as much
+  kAsResult,  // as much as is needed of the node's result, which rounds as its operand does
+};
+
+bool is_comparison(Op op) {
+  return op == Op::kEq || op == Op::kNe || op == Op::kLt || op == Op::kLe || op == Op::kGt || op == Op::kGe;
+}
+
+// Of integers, and bitwise over all that they are.
+bool is_bitwise(Op op) {
+  return op == Op::kBitwiseNot || op == Op::kBitwiseAnd || op == Op::kBitwiseOr || op == Op::kBitwiseXor;
+}
+
+// Results are elements of operands, or monotone functions that f32's rounding commutes with.
+bool passes_rounding_on(Op op) {
+  switch (op) {  // NOLINT: the operators that do
+    case Op::kWhere:
+    case Op::kClamp:
+    case Op::kRelu:
+    case Op::kMaximum:
+    case Op::kMinimum:
+    case Op::kCeil:
+    case Op::kFloor:
+    case Op::kRound:
+    case Op::kTrunc:
+    case Op::kCat:
+    case Op::kPad:
+    case Op::kEmbedding:
+    case Op::kIndexPut:
+      return true;
+    default:
+      return takes_elements(op) && op != Op::kMaxPool;
+  }
+}
+
+bool computes_exactly(Op op) {
+  switch (op) {  // NOLINT: the operators that are composed of i32 arithmetic
+    case Op::kSum:
+    case Op::kArgmax:
+    case Op::kAdd:
+    case Op::kSub:
+    case Op::kMul:
+    case Op::kDiv:
+    case Op::kRemainder:
+    case Op::kFmod:
+    case Op::kPow:
+    case Op::kNeg:
+    case Op::kAbs:
+    case Op::kLeftShift:
+    case Op::kRightShift:
+      return true;
+    default:
+      return is_bitwise(op);
+  }
+}
+
+class Carriage {
+ public:
+  // `part`: of a region everything is proven to fit 24 bits, whatever `ranges` knows.
+  Carriage(const Graph& graph, const Ranges& ranges, Legalizer::Part part)
+      : graph_(graph), ranges_(ranges), region_(part == Legalizer::Part::kRegion) {
+    plan_.wide_values.assign(graph.values().size(), false);
+    plan_.wide_nodes.assign(graph.nodes().size(), false);
+    for (const Output& output : graph.outputs()) need_exactly(output.value);
+    for (std::size_t n = graph.nodes().size(); n-- > 0;) {
+      const Node& node = graph.nodes()[n];
+      for (std::size_t i = 0; i < node.operand_count; ++i) {
+        const ValueId operand = graph.operands(node)[i];
+        if (operand.valid() && reads_exactly(node, i)) need_exactly(operand);
+      }
+    }
+    for (std::size_t n = 0; n < graph.nodes().size(); ++n)
+      plan_.wide_nodes[n] = computes_wide(graph.nodes()[n]);
+  }
+
+  [[nodiscard]] IntegerPlan plan() && { return std::move(plan_); }
+
+  // Nodes that take or give more than 24 bits and have no rule for it.
+  [[nodiscard]] std::vector<const Node*> refused() const {
+    std::vector<const Node*> nodes;
+    for (const Node& node : graph_.nodes()) {
+      if (!node.regions.empty() || node.op == Op::kOpaque) continue;
+      bool wide = node.result_count != 0 && is_wide(graph_.result(node));
+      for (std::size_t i = 0; i < node.operand_count; ++i) {
+        const ValueId operand = graph_.operands(node)[i];
+        wide = wide || (operand.valid() && is_wide(operand) && reads_exactly(node, i));
+      }
+      if (wide && !has_wide_rule(node.op)) nodes.push_back(&node);
+    }
+    return nodes;
+  }
+
+ private:
+  [[nodiscard]] bool is_wide(ValueId id) const { return plan_.wide_values[id.index()]; }
+
+  [[nodiscard]] bool is_large(ValueId id) const {
+    const DType dtype = graph_.type(id).dtype;
+    return !region_ && is_carried(dtype) && !is_counted_exactly(ranges_.of(id));
+  }
+
+  void need_exactly(ValueId id) {
+    if (is_large(id)) plan_.wide_values[id.index()] = true;
+  }
+
+  static bool has_wide_rule(Op op) {
+    if (op == Op::kIndex) return false;
+    return passes_rounding_on(op) || computes_exactly(op) || is_comparison(op);
+  }
+
+  [[nodiscard]] bool reads_exactly(const Node& node, std::size_t i) const {
+    const Reading needed = reading(node, i);
+    if (needed != Reading::kAsResult) return needed == Reading::kExact;
+    return is_wide(graph_.result(node));
+  }
+
+  // Two integers compare as their roundings do unless both may be beyond 24 bits.
+  [[nodiscard]] bool compares_roundings(const Node& node) const {
+    for (const ValueId operand : graph_.operands(node))
+      if (is_float(graph_.type(operand).dtype)) return true;  // so torch compares them
+    const Interval& a = ranges_.of(graph_.operands(node)[0]);
+    const Interval& b = ranges_.of(graph_.operands(node)[1]);
+    return is_rounded_to_alone(a) || is_rounded_to_alone(b) ||
+           (is_counted_exactly(a) && is_counted_exactly(b));
+  }
+
+  // An index of a table that is no longer than 2^24 is within it if its rounding is.
+  [[nodiscard]] Reading index_reading(const Node& node) const {
+    for (const std::int64_t extent : graph_.type(graph_.operands(node)[0]).shape)
+      if (extent > std::int64_t{1} << kCountedBits) return Reading::kExact;
+    return Reading::kRounded;
+  }
+
+  [[nodiscard]] Reading reading(const Node& node, std::size_t i) const {
+    if (node.result_count == 0 || !node.regions.empty()) return Reading::kExact;
+    const DType result = graph_.type(graph_.result(node)).dtype;
+    if (is_comparison(node.op)) return compares_roundings(node) ? Reading::kRounded : Reading::kExact;
+    switch (node.op) {  // NOLINT: operators with a rule of their own
+      case Op::kCast:
+        if (!is_carried(result)) return Reading::kRounded;
+        return byte_size(result) < 4 ? Reading::kExact : Reading::kAsResult;
+      case Op::kSign:
+      case Op::kLogicalNot:
+      case Op::kLogicalAnd:
+      case Op::kLogicalOr:
+      case Op::kLogicalXor:
+      case Op::kAny:
+      case Op::kAll:
+        return Reading::kRounded;
+      case Op::kWhere:
+        return i == 0 ? Reading::kRounded : Reading::kAsResult;
+      case Op::kEmbedding:
+      case Op::kIndexSelect:
+      case Op::kGather:
+        return i == 1 ? index_reading(node) : Reading::kAsResult;
+      case Op::kIndexPut:
+        return i == 2 ? index_reading(node) : Reading::kAsResult;
+      default:
+        if (passes_rounding_on(node.op)) return Reading::kAsResult;
+        return is_float(result) ? Reading::kRounded : Reading::kExact;
+    }
+  }
+
+  // Whether a node computes with i32.
+  [[nodiscard]] bool computes_wide(const Node& node) const {
+    if (node.result_count != 1 || !node.regions.empty()) return false;
+    const ValueId result = graph_.result(node);
+    const std::span<const ValueId> operands = graph_.operands(node);
+    if (is_comparison(node.op))
+      return !region_ && is_carried(graph_.type(operands[0]).dtype) && !compares_roundings(node);
+    if (!is_carried(graph_.type(result).dtype)) return false;
+    if (is_bitwise(node.op)) return true;
+    const bool shifts = node.op == Op::kLeftShift || node.op == Op::kRightShift;
+    if (shifts && !splat_of(graph_, operands[1])) return true;
+    if (node.op == Op::kCast) return is_large(operands[0]) ? reads_exactly(node, 0) : is_large(result);
+    if (!computes_exactly(node.op)) return has_wide_rule(node.op) && is_wide(result);
+    bool large = is_large(result);
+    for (const ValueId operand : operands) large = large || is_large(operand);
+    return large || !is_within_counting(node);
+  }
+
+  // What is computed, and is then wrapped to the dtype, stays within what f32 counts. Inside regions the
+  // results of i32 and i64 do.
+  [[nodiscard]] bool is_within_counting(const Node& node) const {
+    const Interval& computed = ranges_.computed(node);
+    const DType dtype = graph_.type(graph_.result(node)).dtype;
+    if (region_ && byte_size(dtype) >= 4) return true;
+    const bool wraps = byte_size(dtype) < 4 && !contains(of_dtype(dtype), computed);
+    return fits(computed, wraps ? kCountedBits - 1 : kCountedBits);
+  }
+
+  const Graph& graph_;
+  const Ranges& ranges_;
+  bool region_;
+  IntegerPlan plan_;
+};
+
+// By value: what the given nodes depend on. Of a division only the dividend can overflow.
 std::vector<bool> behind(const Graph& graph, const std::vector<const Node*>& nodes) {
   std::vector<bool> seen(graph.values().size(), false);
-  for (const Node* node : nodes) seen[node->first_result] = true;
+  const auto see = [&](const Node& node, std::size_t count) {
+    for (std::size_t i = 0; i < count; ++i)
+      if (const ValueId operand = graph.operands(node)[i]; operand.valid()) seen[operand.index()] = true;
+  };
+  for (const Node* node : nodes) see(*node, divides(node->op) ? 1 : node->operand_count);
   for (std::size_t n = graph.nodes().size(); n-- > 0;) {
     const Node& node = graph.nodes()[n];
     bool needed = false;
     for (std::uint32_t r = 0; r < node.result_count; ++r) needed = needed || seen[node.first_result + r];
-    for (const ValueId operand : graph.operands(node))
-      if (needed && operand.valid()) seen[operand.index()] = true;
+    if (needed) see(node, node.operand_count);
   }
   return seen;
 }
 
-void report(const Graph& graph, const std::vector<const Node*>& nodes, int bits,
-            std::vector<ErrorParts>& problems) {
-  for (const Node* node : nodes) {
-    if (bits < 31) {
-      problems.push_back(located(
-          {.where = "legalize-tosa",
-           .what = "an integer result may leave the 24 bits that f32 counts exactly, and the target has no "
-                   "integer arithmetic",
-           .hint = "Bound the operands, e.g. with clamp, or lower for TOSA-1.0+INT+FP"},
-          node->origin, graph.node_name(*node)));
-      continue;
-    }
+struct Overflow {
+  std::vector<const Node*> of_i32;       // or of what i64 may hold
+  std::vector<const Node*> of_counting;  // of the 24 bits of f32, where the node has no rule for more
+
+  [[nodiscard]] bool empty() const { return of_i32.empty() && of_counting.empty(); }
+  [[nodiscard]] std::vector<const Node*> all() const {
+    std::vector<const Node*> nodes = of_i32;
+    nodes.insert(nodes.end(), of_counting.begin(), of_counting.end());
+    return nodes;
+  }
+};
+
+void report(const Graph& graph, const Overflow& overflow, std::vector<ErrorParts>& problems) {
+  for (const Node* node : overflow.of_counting)
+    problems.push_back(located(
+        {.where = "legalize-tosa",
+         .what = "an integer result may leave the 24 bits that f32 counts exactly, and the target has no "
+                 "integer arithmetic",
+         .hint = "Bound the operands, e.g. with clamp, or lower for TOSA-1.0+INT+FP"},
+        node->origin, graph.node_name(*node)));
+  for (const Node* node : overflow.of_i32) {
     const bool wide = has_i64(graph, graph.result(*node));
     problems.push_back(located({.where = "legalize-tosa",
                                 .what = wide ? "an i64 result may not fit i32, and TOSA has no i64"
@@ -466,39 +723,153 @@ void report(const Graph& graph, const std::vector<const Node*>& nodes, int bits,
   }
 }
 
+// Ranges of inputs that shrink until the proof holds.
+class Proof {
+ public:
+  Proof(const Graph& graph, bool integer_arithmetic)
+      : graph_(graph),
+        counts_(!integer_arithmetic),
+        known_(ranges_of_dtypes(graph)),
+        inputs_(graph.inputs().size(), of_bits(31)) {}
+
+  // What may still overflow once no input can shrink further; nothing where the proof holds.
+  Overflow shrink() {
+    std::vector<int> steps(inputs_.size(), 0);
+    for (;;) {
+      const Overflow overflow = overflowing();
+      if (overflow.empty()) return overflow;
+      const std::vector<bool> seen = behind(graph_, overflow.all());
+      bool narrowed = false;
+      for (std::size_t i = 0; i < inputs_.size(); ++i) {
+        if (!is_free(i) || !seen[graph_.inputs()[i].value.index()] || steps[i] == kMostSteps) continue;
+        inputs_[i] = after(++steps[i]);
+        narrowed = true;
+      }
+      if (!narrowed) return overflow;
+    }
+  }
+
+  // Each bound that shrank moves out again as far as the proof allows, one after the other.
+  void grow() {
+    for (std::size_t i = 0; i < inputs_.size(); ++i) {
+      if (!is_free(i)) continue;
+      inputs_[i].max = furthest(inputs_[i].max, of_bits(31).max,
+                                [&](std::int64_t bound) { return holds_with(i, {inputs_[i].min, bound}); });
+      inputs_[i].min = furthest(inputs_[i].min, of_bits(31).min,
+                                [&](std::int64_t bound) { return holds_with(i, {bound, inputs_[i].max}); });
+    }
+  }
+
+  [[nodiscard]] IntegerPlan plan() {
+    const Ranges ranges = found();
+    IntegerPlan plan;
+    if (counts_) plan = Carriage(graph_, ranges, Legalizer::Part::kProgram).plan();
+    plan.wraps = wrapping(graph_, ranges);
+    for (const Interval& input : inputs_) plan.inputs.push_back({input.min, input.max});
+    return plan;
+  }
+
+  // By node: whether its dtype wraps what it computes.
+  static std::vector<bool> wrapping(const Graph& graph, const Ranges& ranges) {
+    std::vector<bool> wraps;
+    for (const Node& node : graph.nodes()) {
+      const bool counted = node.result_count == 1 && is_carried(graph.type(graph.result(node)).dtype);
+      wraps.push_back(counted &&
+                      !contains(of_dtype(graph.type(graph.result(node)).dtype), ranges.computed(node)));
+    }
+    return wraps;
+  }
+
+ private:
+  static constexpr int kMostSteps = 24;
+
+  // First without the least integer, which alone has no opposite, then by a bit a step.
+  static Interval after(int step) {
+    if (step == 1) return {of_bits(31).min + 1, of_bits(31).max};
+    return of_bits(32 - step);
+  }
+
+  [[nodiscard]] bool is_free(std::size_t i) const {
+    const ValueId value = graph_.inputs()[i].value;
+    return has_i64(graph_, value) || has_i32(graph_, value);
+  }
+
+  [[nodiscard]] Ranges found() {
+    for (std::size_t i = 0; i < inputs_.size(); ++i)
+      if (is_free(i)) known_[graph_.inputs()[i].value.index()] = inputs_[i];
+    return {graph_, known_, 31, counts_ ? kCountedBits : 31};
+  }
+
+  [[nodiscard]] Overflow overflowing() {
+    const Ranges ranges = found();
+    Overflow overflow;
+    for (const Node* node : ranges.overflowing())
+      (counts_ && !node->regions.empty() ? overflow.of_counting : overflow.of_i32).push_back(node);
+    if (counts_) {
+      const std::vector<const Node*> refused = Carriage(graph_, ranges, Legalizer::Part::kProgram).refused();
+      overflow.of_counting.insert(overflow.of_counting.end(), refused.begin(), refused.end());
+    }
+    return overflow;
+  }
+
+  bool holds_with(std::size_t i, Interval range) {
+    std::swap(inputs_[i], range);
+    const bool holds = overflowing().empty();
+    std::swap(inputs_[i], range);
+    return holds;
+  }
+
+  // The bound nearest to `limit` that holds, given that `bound` does.
+  template <class F>
+  static std::int64_t furthest(std::int64_t bound, std::int64_t limit, F holds) {
+    if (bound == limit || holds(limit)) return limit;
+    while (std::abs(limit - bound) > 1) {
+      const std::int64_t middle = bound + (limit - bound) / 2;
+      (holds(middle) ? bound : limit) = middle;
+    }
+    return bound;
+  }
+
+  const Graph& graph_;
+  bool counts_;
+  std::vector<Interval> known_;  // of inputs, constants, and by dtype
+  std::vector<Interval> inputs_;
+};
+
+bool has_integers(const Graph& graph) {
+  return std::any_of(graph.values().begin(), graph.values().end(), [](const Value& value) {
+    return value.kind != ValueKind::kConstant && is_carried(value.type.dtype);
+  });
+}
+
 }  // namespace
 
-std::vector<IntegerRange> narrow_integers(const Graph& graph, int max_bits,
-                                          std::vector<ErrorParts>& problems) {
-  constexpr int kMinBits = 8;
-  const std::span<const Input> inputs = graph.inputs();
-  std::vector<int> bits(inputs.size(), max_bits);
-  const auto range_of = [&bits](std::size_t i) {
-    const std::int64_t limit = std::int64_t{1} << bits[i];
-    return IntegerRange{-limit, limit - 1};
-  };
-  std::vector<Interval> known;
-  if (has_integer_arithmetic(graph)) known = ranges_of_dtypes(graph);
-  for (bool narrowed = !known.empty(); narrowed;) {
-    for (std::size_t i = 0; i < inputs.size(); ++i)
-      if (has_i64(graph, inputs[i].value) || has_i32(graph, inputs[i].value))
-        known[inputs[i].value.index()] = {range_of(i).min, range_of(i).max};
-    const Ranges ranges(graph, known, max_bits);
-    if (ranges.overflowing().empty()) break;
-    const std::vector<bool> seen = behind(graph, ranges.overflowing());
-    narrowed = false;
-    for (std::size_t i = 0; i < inputs.size(); ++i) {
-      const ValueId value = inputs[i].value;
-      if (!seen[value.index()] || bits[i] == kMinBits || !(has_i64(graph, value) || has_i32(graph, value)))
-        continue;
-      --bits[i];
-      narrowed = true;
-    }
-    if (!narrowed) report(graph, ranges.overflowing(), max_bits, problems);
+IntegerPlan narrow_integers(const Graph& graph, bool integer_arithmetic, std::vector<ErrorParts>& problems) {
+  if (!has_integers(graph)) {
+    IntegerPlan plan;
+    plan.inputs.resize(graph.inputs().size(), {of_bits(31).min, of_bits(31).max});
+    return plan;
   }
-  std::vector<IntegerRange> out;
-  for (std::size_t i = 0; i < inputs.size(); ++i) out.push_back(range_of(i));
-  return out;
+  Proof proof(graph, integer_arithmetic);
+  const Overflow overflow = proof.shrink();
+  if (overflow.empty())
+    proof.grow();
+  else
+    report(graph, overflow, problems);
+  return proof.plan();
+}
+
+IntegerPlan narrow_region_integers(const Graph& region, bool integer_arithmetic) {
+  std::vector<Interval> known = ranges_of_dtypes(region);
+  const int bits = integer_arithmetic ? 31 : kCountedBits;
+  for (const Input& input : region.inputs())
+    if (has_i64(region, input.value) || has_i32(region, input.value))
+      known[input.value.index()] = of_bits(bits);
+  const Ranges ranges(region, std::move(known), bits, bits);
+  IntegerPlan plan;
+  if (!integer_arithmetic) plan = Carriage(region, ranges, Legalizer::Part::kRegion).plan();
+  plan.wraps = Proof::wrapping(region, ranges);
+  return plan;
 }
 
 }  // namespace tosaic::passes

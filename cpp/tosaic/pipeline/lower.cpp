@@ -44,6 +44,8 @@ passes::PassOptions pass_options(const std::string& target, const LowerOptions& 
       .wide_integers = spec.has(target::Extension::kInt16),
       .inputs = lower_options.inputs.value_or(by_default),
       .outputs = lower_options.outputs.value_or(by_default),
+      .rounding_mode =
+          spec.has(target::Extension::kDoubleRound) ? RoundingMode::kDoubleRound : RoundingMode::kSingleRound,
       .control_flow = spec.has(target::Extension::kControlFlow),
       .transforms = spec.has(target::Extension::kFft),
       .variable_dtypes = {},

@@ -12,6 +12,7 @@
 
 #include "tosaic/ir/control_flow.h"
 #include "tosaic/ir/infer.h"
+#include "tosaic/ir/lexical.h"
 #include "tosaic/ir/verify.h"
 #include "tosaic/tosa/constant_operands.h"
 #include "tosaic/tosa/location.h"
@@ -34,7 +35,25 @@ std::string_view view(const flatbuffers::String* text) {
   return text == nullptr ? std::string_view() : text->string_view();
 }
 
-std::string quoted(std::string_view text) { return "'" + std::string(text) + "'"; }
+// As text: bytes that are not UTF-8 as "\xNN".
+std::string readable(std::string_view text) {
+  if (is_utf8(text)) return std::string(text);
+  std::string escaped;
+  append_quoted(escaped, text);
+  return escaped.substr(1, escaped.size() - 2);
+}
+
+std::string quoted(std::string_view text) { return "'" + readable(text) + "'"; }
+
+// A string of the file that is a name, or part of one, in the graph.
+std::string name_of(const char* what, std::string_view text) {
+  if (!is_utf8(text))
+    throw InvalidGraph({.where = "tosa",
+                        .what = std::string(what) + " is not UTF-8",
+                        .expected = "text",
+                        .got = quoted(text)});
+  return std::string(text);
+}
 
 // ---- the file as a whole ----
 
@@ -105,7 +124,8 @@ class BlockTable {
     for (std::size_t r = 0; r < length(root.regions()); ++r) {
       const auto* region = root.regions()->Get(static_cast<flatbuffers::uoffset_t>(r));
       for (std::size_t b = 0; b < length(region->blocks()); ++b)
-        add(view(region->name()), *region->blocks()->Get(static_cast<flatbuffers::uoffset_t>(b)));
+        add(name_of("the name of a region", view(region->name())),
+            *region->blocks()->Get(static_cast<flatbuffers::uoffset_t>(b)));
     }
     if (entries_.empty()) throw InvalidGraph({.where = "tosa", .what = "the file has no block of operators"});
   }
@@ -119,7 +139,7 @@ class BlockTable {
   // The block of a region's name, or of its own; null: none.
   BlockEntry* find(std::string_view name) {
     for (const auto* names : {&regions_, &blocks_})
-      if (const auto it = names->find(name); it != names->end()) return &entries_[it->second];
+      if (const auto it = names->find(std::string(name)); it != names->end()) return &entries_[it->second];
     return nullptr;
   }
 
@@ -137,18 +157,21 @@ class BlockTable {
   [[nodiscard]] bool take_names(std::size_t count) { return (names_ += count) <= file_.size(); }
   [[nodiscard]] bool take_bytes(std::size_t count) { return (bytes_ += count) <= file_.size(); }
   [[nodiscard]] const Storage& file() const { return file_; }
+  void note(Note note) { notes_.push_back(std::move(note)); }
+  [[nodiscard]] std::vector<Note> notes() && { return std::move(notes_); }
 
  private:
-  void add(std::string_view region, const schema::TosaBasicBlock& block) {
+  void add(const std::string& region, const schema::TosaBasicBlock& block) {
     regions_.emplace(region, entries_.size());
-    blocks_.emplace(view(block.name()), entries_.size());
+    blocks_.emplace(name_of("the name of a block", view(block.name())), entries_.size());
     entries_.emplace_back().block = &block;
   }
 
   const Storage& file_;
   std::vector<BlockEntry> entries_;
-  std::unordered_map<std::string_view, std::size_t> regions_, blocks_;
+  std::unordered_map<std::string, std::size_t> regions_, blocks_;
   std::size_t names_ = 0, bytes_ = 0;
+  std::vector<Note> notes_;
 };
 
 using Names = flatbuffers::Vector<flatbuffers::Offset<flatbuffers::String>>;
@@ -207,7 +230,9 @@ class BlockReader {
   // ---- constant operands, called by visit_constant_operands; `next_` is the operand to come ----
 
   void zero_point(const char* name, DType dtype, std::int64_t& value, bool is_unsigned) {
-    const std::array<std::byte, 8> bytes = element_bytes(name, dtype);
+    const bool of_weight = std::string_view(name) == "weight_zp";
+    const std::array<std::byte, 8> bytes =
+        of_weight ? weight_zero_point(name, dtype) : element_bytes(name, dtype);
     const double read = load_element(dtype, bytes.data());
     if (is_float(dtype) && !(read == 0))
       throw_here<InvalidGraph>(std::string(name) + " of a float operand is not zero", "0",
@@ -266,7 +291,7 @@ class BlockReader {
 
   [[nodiscard]] std::string result_name() const {
     if (index_ == Slot::kNone || length(op_->outputs()) == 0) return "";
-    return std::string(name_at(op_->outputs(), 0));
+    return readable(name_at(op_->outputs(), 0));
   }
 
   template <class E>
@@ -303,6 +328,7 @@ class BlockReader {
 
   void add_name(std::string_view name, Slot slot) {
     if (name.empty()) throw_here<InvalidGraph>("a tensor has no name");
+    static_cast<void>(name_of("the name of a tensor", name));
     if (!names_.emplace(name, static_cast<std::uint32_t>(slots_.size())).second)
       throw_here<InvalidGraph>("two tensors are named " + quoted(name));
     slots_.push_back(std::move(slot));
@@ -351,8 +377,10 @@ class BlockReader {
       if (extent < 1)
         throw_here<InvalidGraph>(name + " has an extent that is not positive", "at least 1",
                                  std::to_string(extent));
-    if (num_elements(slot.type.shape) > std::numeric_limits<std::int64_t>::max() / 8)
-      throw_here<InvalidGraph>(name + " is too large", "", to_string(slot.type.shape));
+    std::int64_t count = std::numeric_limits<std::int64_t>::max() / 8;
+    for (const std::int64_t extent : slot.type.shape) count /= extent;
+    if (count == 0)
+      throw_here<InvalidGraph>(name + " is too large", "at most 2^60 elements", to_string(slot.type.shape));
   }
 
   // Of every tensor but results that are inferred: those are compared as a whole, which says what is wrong.
@@ -670,24 +698,26 @@ class BlockReader {
 
   // ---- constants ----
 
-  // The bytes of a constant in the file: in the flatbuffer, or behind it.
-  std::span<const std::byte> packed_bytes(const Slot& slot) {
+  // What the file has of a constant, padding included: in the flatbuffer, or behind it.
+  std::span<const std::byte> raw_bytes(const Slot& slot) const {
     const schema::TosaTensor& tensor = *slot.tensor;
     const std::string name = "constant " + quoted(view(tensor.name()));
-    std::span<const std::byte> bytes;
-    if (length(tensor.data()) != 0) {
-      bytes = {reinterpret_cast<const std::byte*>(tensor.data()->data()), tensor.data()->size()};
-    } else if (tensor.offset() > 1) {
-      if (tensor.offset() > file_.size() || tensor.size() > file_.size() - tensor.offset())
-        throw_here<InvalidGraph>(
-            name + " lies beyond the end of the file: it is truncated",
-            "bytes " + std::to_string(tensor.offset()) + " to " +
-                std::to_string(tensor.offset() + std::min(tensor.size(), ~tensor.offset())),
-            std::to_string(file_.size()) + " bytes");
-      bytes = file_.bytes().subspan(tensor.offset(), tensor.size());
-    } else {
-      throw_here<InvalidGraph>(name + " has no data");
-    }
+    if (length(tensor.data()) != 0)
+      return {reinterpret_cast<const std::byte*>(tensor.data()->data()), tensor.data()->size()};
+    if (tensor.offset() <= 1) throw_here<InvalidGraph>(name + " has no data");
+    if (tensor.offset() > file_.size() || tensor.size() > file_.size() - tensor.offset())
+      throw_here<InvalidGraph>(
+          name + " lies beyond the end of the file: it is truncated",
+          "bytes " + std::to_string(tensor.offset()) + " to " +
+              std::to_string(tensor.offset() + std::min(tensor.size(), ~tensor.offset())),
+          std::to_string(file_.size()) + " bytes");
+    return file_.bytes().subspan(tensor.offset(), tensor.size());
+  }
+
+  // The elements of a constant in the file.
+  std::span<const std::byte> packed_bytes(const Slot& slot) {
+    const std::string name = "constant " + quoted(view(slot.tensor->name()));
+    const std::span<const std::byte> bytes = raw_bytes(slot);
     const std::size_t needed =
         packed_size(slot.type.dtype, static_cast<std::size_t>(num_elements(slot.type.shape)));
     if (bytes.size() < needed || bytes.size() - needed >= kDataAlignment)
@@ -738,6 +768,46 @@ class BlockReader {
     std::array<std::byte, 8> bytes{};
     const std::span<const std::byte> stored = constant_storage(slot).bytes();
     std::copy(stored.begin(), stored.end(), bytes.begin());
+    return bytes;
+  }
+
+  // One weight zero point a channel, as ExecuTorch writes it: declared as a list, or in the data of a tensor
+  // of one element, whose padding is zero otherwise. Gives the element that the list repeats.
+  std::array<std::byte, 8> weight_zero_point(const char* name, DType dtype) {
+    Slot& peek = slots_[find(name_at(op_->inputs(), next_))];
+    const Shape& result = slots_[find(name_at(op_->outputs(), 0))].type.shape;
+    const bool is_list = dtype == DType::kI8 && peek.tensor != nullptr && peek.type.dtype == dtype &&
+                         peek.type.rank() == 1 && !result.empty() && result.back() > 1;
+    if (!is_list) return element_bytes(name, dtype);
+    const auto channels = static_cast<std::size_t>(result.back());
+    const bool declared = peek.type.shape[0] == result.back();
+    if (!declared && peek.type.shape[0] != 1) return element_bytes(name, dtype);
+    const Slot& slot = constant_operand(name, false);
+    const std::span<const std::byte> data = raw_bytes(slot);
+    const bool long_enough = data.size() >= channels && data.size() - channels < kDataAlignment;
+    const std::span<const std::byte> rest = data.subspan(std::min<std::size_t>(1, data.size()));
+    const bool padded = std::all_of(rest.begin(), rest.end(), [](std::byte b) { return b == std::byte{0}; });
+    if (!declared && (!long_enough || (padded && data.size() <= kDataAlignment))) {
+      --next_;
+      return element_bytes(name, dtype);
+    }
+    const std::span<const std::byte> list = declared ? packed_bytes(slot) : data.first(channels);
+    if (!declared && !blocks_.take_bytes(channels))
+      throw_here<InvalidGraph>("the data of constants overlaps");
+    const auto text = [&](std::size_t i) {
+      return std::to_string(static_cast<std::int64_t>(load_element(dtype, &list[i])));
+    };
+    for (std::size_t i = 1; i < channels; ++i)
+      if (list[i] != list[0])
+        throw_here<UnsupportedOp>(
+            std::string(name) + " differs by channel", "one zero point for all channels",
+            text(0) + " for channel 0 and " + text(i) + " for channel " + std::to_string(i));
+    blocks_.note({.rule = "repeated-zero-point",
+                  .message = here() + "the " + std::to_string(channels) + " elements of " + name +
+                             ", one a channel, are all " + text(0) + " and are read as one",
+                  .name = result_name()});
+    std::array<std::byte, 8> bytes{};
+    bytes[0] = list[0];
     return bytes;
   }
 
@@ -814,6 +884,7 @@ class BlockReader {
         },
         attrs);
     if (has_inference(op)) check_results(op, attrs, operands, declared);
+    for (std::size_t r = 0; r < declared.size(); ++r) check_extents(slots_[find(name_at(op_->outputs(), r))]);
     add_node(op, std::move(attrs), operands, declared);
   }
 
@@ -838,8 +909,10 @@ class BlockReader {
   // Results take the names that they have in the file.
   void add_node(Op op, Attrs attrs, const std::vector<ValueId>& operands,
                 const std::vector<TensorType>& results) {
-    const OriginRef origin =
-        op_->location() == nullptr ? nullptr : locations_.read(view(op_->location()->text()));
+    OriginRef origin;
+    if (op_->location() != nullptr)
+      origin = locations_.read(
+          at_operator([&] { return name_of("the location", view(op_->location()->text())); }));
     const auto regions = regions_.find(index_);
     const NodeId node = graph_.add_node(op, share(std::move(attrs)), operands, results, origin, result_name(),
                                         regions == regions_.end() ? Regions() : regions->second);
@@ -856,7 +929,8 @@ class BlockReader {
   void emit_variable(Op op) {
     const bool reads = op == Op::kTosaVariableRead;
     Slot& slot = slots_[find(name_at(reads ? op_->inputs() : op_->outputs(), 0))];
-    std::string name(view(slot.tensor->variable_name()));
+    std::string name =
+        at_operator([&] { return name_of("the name of a variable", view(slot.tensor->variable_name())); });
     if (name.empty()) name = std::string(view(slot.tensor->name()));
     if (op == Op::kTosaVariable) {
       std::vector<ValueId> initial;
@@ -1060,8 +1134,8 @@ class BlockReader {
   }
   void read(TosaCustomAttrs& a, const DTypes& /*dtypes*/, const TensorType& /*result*/) const {
     const auto& t = table<schema::CustomAttribute>();
-    a.operator_name = std::string(view(t.operator_name()));
-    a.domain_name = std::string(view(t.domain_name()));
+    a.operator_name = at_operator([&] { return name_of("operator_name", view(t.operator_name())); });
+    a.domain_name = at_operator([&] { return name_of("domain_name", view(t.domain_name())); });
     const auto* text = t.implementation_attrs();
     if (length(text) != 0) a.implementation_attrs.assign(text->begin(), text->end());
   }
@@ -1091,7 +1165,7 @@ class BlockReader {
   std::size_t next_ = 0;
 };
 
-Graph read_program(const Storage& file) {
+Read read_program(const Storage& file) {
   BlockTable blocks(file, checked_root(file.bytes()));
   Graph graph = BlockReader(blocks, blocks.program(), 0).read();
   blocks.require_all_used();
@@ -1099,21 +1173,25 @@ Graph read_program(const Storage& file) {
   const bool has_variables =
       std::any_of(nodes.begin(), nodes.end(), [](const Node& node) { return touches_variables(node); });
   if (has_variables) verify(graph, {.types = false, .stage = false});  // how they are used across regions
-  return graph;
+  return {std::move(graph), std::move(blocks).notes()};
+}
+
+Storage aligned_copy(std::span<const std::byte> file) {
+  Storage copy = Storage::allocate(file.size());
+  std::copy(file.begin(), file.end(), copy.writable());
+  return copy;
 }
 
 }  // namespace
 
-Graph deserialize(const Storage& file) {
+Read read(const Storage& file) {
   if (reinterpret_cast<std::uintptr_t>(file.bytes().data()) % kDataAlignment != 0)
-    return deserialize(file.bytes());
+    return read_program(aligned_copy(file.bytes()));
   return read_program(file);
 }
 
-Graph deserialize(std::span<const std::byte> file) {
-  Storage copy = Storage::allocate(file.size());
-  std::copy(file.begin(), file.end(), copy.writable());
-  return deserialize(copy);
-}
+Graph deserialize(const Storage& file) { return read(file).graph; }
+
+Graph deserialize(std::span<const std::byte> file) { return deserialize(aligned_copy(file)); }
 
 }  // namespace tosaic::tosa

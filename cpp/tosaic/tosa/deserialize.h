@@ -19,10 +19,27 @@
 
 #include <cstddef>
 #include <span>
+#include <string>
+#include <vector>
 
 #include "tosaic/ir/graph.h"
 
 namespace tosaic::tosa {
+
+// Something that a file says in another way than ours, and how it was read.
+struct Note {
+  std::string rule;  // "repeated-zero-point"
+  std::string message, name;
+};
+
+struct Read {
+  Graph graph;
+  std::vector<Note> notes;
+};
+
+// Names are UTF-8: values, regions, variables, custom operators, locations. One weight zero point a channel,
+// which some writers give, is read as one if all are equal.
+[[nodiscard]] Read read(const Storage& file);
 
 // Reads TOSA 1.0, and files marked 1.1 as far as they use only what 1.0 has. Constants share the file's
 // memory where the layout allows. Throws InvalidGraph (malformed, truncated, inconsistent) or UnsupportedOp,

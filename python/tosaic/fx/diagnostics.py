@@ -17,7 +17,8 @@ class Diagnostic:
     Attributes
     ----------
     rule : str
-        ``copied-weight``, ``ambiguous-order``, ``opaque``, ``unseen-update``, ``training``.
+        ``copied-weight``, ``ambiguous-order``, ``opaque``, ``unseen-update``, ``training``; of a ``.tosa``
+        file ``repeated-zero-point``.
     message : str
         What and why.
     name : str

@@ -1,0 +1,171 @@
+"""Integer operators of every dtype under each profile; what inputs are held to. All cells: tests/full."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import tosaic
+from integer_operators.sweep import CASES, DTYPES, cells, check
+from tosaic.reference_model import run_reference_model
+
+FP = "TOSA-1.0+FP"
+TARGETS = [FP, "TOSA-1.0+INT", "TOSA-1.0+INT+FP"]
+I32 = (-(2**31), 2**31 - 1)
+STEP = 29  # every so many cells; coprime to the numbers of dtypes and targets
+SHARDS = 4
+
+
+def _failures(name: str, target: str = FP) -> list[str]:
+    rows = [(case, dtype) for case in CASES if re.fullmatch(name, case.name) for dtype in case.dtypes]
+    assert rows
+    tried = [(case, dtype, check(case, dtype, target)) for case, dtype in rows]
+    return [f"{case.name} {dtype}: {found.failure}" for case, dtype, found in tried if found.failure]
+
+
+def _lowered(function: Callable[..., Any], *args: torch.Tensor, target: str) -> tosaic.Lowered:
+    class Module(torch.nn.Module):
+        def forward(self, *tensors: torch.Tensor) -> Any:
+            return function(*tensors)
+
+    return tosaic.lower(torch.export.export(Module(), args), target=target)
+
+
+def _ranges(lowered: tosaic.Lowered) -> list[tuple[int, int]]:
+    found = re.findall(r"^  input .*?(?:range=(-?\d+)\.\.(-?\d+))?\)?$", lowered.graph.text(), re.M)
+    return [(int(low), int(high)) if low else I32 for low, high in found]
+
+
+@pytest.mark.parametrize("shard", range(SHARDS))
+def test_a_sample_of_operators_dtypes_and_targets_agrees_with_torch_and_the_reference_model(
+    shard: int,
+) -> None:
+    sample = list(cells())[shard :: STEP * SHARDS]
+    assert len(sample) > 10
+    failures = [
+        f"{case.name} {dtype} {target}: {found.failure}"
+        for case, dtype, target in sample
+        if (found := check(case, dtype, target, seed=shard)).failure
+    ]
+    assert failures == []
+
+
+def test_shifts_of_every_integer_dtype_lower_to_profile_fp() -> None:
+    assert _failures(r"x (<<|>>) (0|3|8|31|y|-1)") == []
+
+
+def test_rounded_divisions_and_remainders_of_every_integer_dtype_lower_to_profile_fp() -> None:
+    assert _failures(r"(div floor|div trunc|remainder|fmod) (tensor|7|-3)") == []
+
+
+def test_casts_between_integer_dtypes_lower_to_profile_fp() -> None:
+    assert _failures(r"to torch\.(u?int\d+|bool)") == []
+
+
+def test_bitwise_operators_lower_to_profile_fp() -> None:
+    assert _failures(r"bitwise (and|or|xor|not|and 90|or -16|xor 127)") == []
+
+
+def test_comparisons_selections_and_movement_take_every_integer_under_profile_fp() -> None:
+    assert (
+        _failures(r"(lt tensor|eq tensor|ge 2\*\*24 \+ 1|maximum|clamp 2.*|where|view|transpose|cat|pad)")
+        == []
+    )
+
+
+def test_reductions_take_every_integer_under_profile_fp() -> None:
+    assert _failures("amax|amin|argmax|any|sum") == []
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_what_does_not_overflow_takes_every_int32(target: str) -> None:
+    x = torch.tensor([I32[0], I32[1], 2**30 + 1, -(2**24) - 1, 0])
+    for dtype in (torch.int32, torch.int64):
+        for function in (
+            lambda x: x >> 3,
+            lambda x: x // 7,
+            lambda x: x % 5,
+            lambda x: x != 0,
+            lambda x: torch.clamp(x, -9, 9),
+            lambda x: x.flip(0),
+        ):
+            lowered = _lowered(function, x.to(dtype), target=target)
+            assert _ranges(lowered) == [I32]
+            np.testing.assert_array_equal(lowered.run(x.to(dtype)), function(x.to(dtype)).numpy())
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_products_and_opposites_wrap_as_in_torch_and_hold_inputs_to_nothing(target: str) -> None:
+    x = torch.tensor([I32[0], I32[1], -5, 2**20 + 3], dtype=torch.int32)
+    for function in (torch.neg, torch.abs, torch.square, lambda x: x * -7):
+        lowered = _lowered(function, x, target=target)
+        assert _ranges(lowered) == [I32]
+        expected = function(x).numpy()
+        np.testing.assert_array_equal(lowered.run(x), expected)
+        reference = run_reference_model(lowered, x)
+        assert reference.status == "VALID"
+        np.testing.assert_array_equal(reference.outputs, expected)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    ("function", "bounds"),
+    [
+        (lambda x: x + 1, (I32[0], I32[1] - 1)),
+        (lambda x: 100 - x, (100 - I32[1], I32[1])),
+        (lambda x: x - 3, (I32[0] + 3, I32[1])),
+        (lambda x: torch.div(x, -1, rounding_mode="trunc"), (I32[0] + 1, I32[1])),
+    ],
+    ids=["x + 1", "100 - x", "x - 3", "x // -1"],
+)
+def test_an_input_is_held_to_exactly_what_overflows_nothing(
+    function: Callable[..., Any], bounds: tuple[int, int], target: str
+) -> None:
+    x = torch.tensor([bounds[0], bounds[1], 0, -7], dtype=torch.int32)
+    lowered = _lowered(function, x, target=target)
+    assert _ranges(lowered) == [bounds]
+    np.testing.assert_array_equal(lowered.run(x), function(x).numpy())
+    beyond = I32[0] if bounds[0] > I32[0] else I32[1]
+    with pytest.raises(tosaic.InvalidGraph, match=f"expected {bounds[0]} to {bounds[1]}, got {beyond}"):
+        lowered.run(torch.full((4,), beyond, dtype=torch.int32))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_only_a_dividend_is_held_to_more_than_the_least_integer(target: str) -> None:
+    x = torch.tensor([I32[0] + 1, I32[1], 7, -7], dtype=torch.int32)
+    y = torch.tensor([I32[0], -1, -2, 2], dtype=torch.int32)
+    for function in (torch.remainder, torch.fmod, lambda x, y: torch.div(x, y, rounding_mode="floor")):
+        lowered = _lowered(function, x, y, target=target)
+        assert _ranges(lowered) == [(I32[0] + 1, I32[1]), I32]
+        np.testing.assert_array_equal(lowered.run(x, y), function(x, y).numpy())
+        assert run_reference_model(lowered, x, y).status == "VALID"
+
+
+def test_rounded_division_overflows_nowhere_on_the_way() -> None:
+    x = torch.tensor([I32[1], I32[1], I32[0] + 1, I32[0] + 1, I32[1]], dtype=torch.int32)
+    y = torch.tensor([-2, I32[0], 2, I32[1], -1], dtype=torch.int32)
+    for function in (torch.remainder, lambda x, y: torch.div(x, y, rounding_mode="floor")):
+        lowered = _lowered(function, x, y, target="TOSA-1.0+INT")
+        reference = run_reference_model(lowered, x, y)
+        assert reference.status == "VALID"
+        np.testing.assert_array_equal(reference.outputs, function(x, y).numpy())
+
+
+def test_integers_of_24_bits_are_counted_in_floats_and_larger_ones_in_int32() -> None:
+    small, large = torch.ones(4, dtype=torch.int16), torch.ones(4, dtype=torch.int32)
+
+    def operators(x: torch.Tensor) -> set[tuple[str, str]]:
+        graph = _lowered(lambda x: (x * 3).view(2, 2), x, target=FP).graph
+        return {(node.op, node.results[0].dtype) for node in graph.nodes if node.op != "tosa.cast"}
+
+    assert ("tosa.mul", "f32") in operators(small)
+    assert ("tosa.mul", "i32") in operators(large)
+
+
+def test_every_operator_of_the_sweep_has_every_dtype_and_target() -> None:
+    assert {dtype for _, dtype, _ in cells()} == set(DTYPES)
+    assert len(list(cells())) > 1500
