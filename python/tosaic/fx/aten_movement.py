@@ -337,6 +337,14 @@ def as_strided(
     return m.done(m.take(m.reshape(x, [own.size]), 0, order[found]))
 
 
+@on("resize")
+def resized(c: Importer, x: Ref, size: Sequence[int], _format: Any = None) -> Ref | None:
+    """As far as the memory of `x` reaches, row-major."""
+    _, start = c.memory_of_operand(0)
+    strides = [math.prod(size[axis + 1 :]) for axis in range(len(size))]
+    return as_strided(c, x, size, strides, start)
+
+
 # ---- writes at places ----
 
 
