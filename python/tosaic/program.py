@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,17 @@ if TYPE_CHECKING:
     from tosaic.layout import Layout, Objective, OwnCost
     from tosaic.report import Report
 
-__all__ = ["CheckResult", "Lowered", "PassTiming", "Port", "Problem", "Program", "flat_signature"]
+__all__ = [
+    "CheckResult",
+    "Lowered",
+    "PassTiming",
+    "Port",
+    "Problem",
+    "Program",
+    "caller_inputs",
+    "first_inputs",
+    "flat_signature",
+]
 
 
 @dataclass(frozen=True)
@@ -114,7 +124,8 @@ def flat_signature(graph: _core.Graph) -> Signature:
     from tosaic.fx.signature import InputLeaf, OutputLeaf, Signature, Tree
 
     leaf = Tree("leaf")
-    inputs = [(i, port) for i, port in enumerate(graph.inputs) if port.kind == "user"]
+    ports = graph.inputs
+    inputs = [(i, ports[i]) for i in first_inputs(graph)]
     outputs = [(i, port) for i, port in enumerate(graph.outputs) if port.kind == "user"]
     return Signature(
         inputs=Tree("tuple", (Tree("tuple", (leaf,) * len(inputs)), Tree("dict"))),
@@ -123,6 +134,29 @@ def flat_signature(graph: _core.Graph) -> Signature:
         output_leaves=tuple(OutputLeaf(port.path or port.value.name, i) for i, port in outputs),
         arg_names=tuple(port.name for _, port in inputs),
     )
+
+
+def caller_inputs(ports: Sequence[Any]) -> list[int]:
+    """For each input, which of the caller's it is made from: those of one path from the same."""
+    known: dict[Any, int] = {}
+    return [known.setdefault(port.path or i, len(known)) for i, port in enumerate(ports)]
+
+
+def first_inputs(graph: _core.Graph) -> list[int]:
+    """Where the caller's inputs stand among those of the graph; of several of one path the first."""
+    ports = graph.inputs
+    users = [i for i, port in enumerate(ports) if port.kind == "user"]
+    places = caller_inputs([ports[i] for i in users])
+    return [users[places.index(place)] for place in dict.fromkeys(places)]
+
+
+def _called_as(signature: Signature, source: _core.Graph, graph: _core.Graph) -> Signature:
+    """The signature of a graph that another one was lowered to, which may have several inputs for one."""
+    at = dict(zip(first_inputs(source), first_inputs(graph), strict=True))
+    leaves = (
+        leaf if leaf.index is None else replace(leaf, index=at[leaf.index]) for leaf in signature.input_leaves
+    )
+    return replace(signature, input_leaves=tuple(leaves))
 
 
 def _output_ports(graph: _core.Graph) -> tuple[Port, ...]:
@@ -171,7 +205,10 @@ class _Runnable:
 
     @cached_property
     def inputs(self) -> tuple[Port, ...]:
-        """What the caller gives, in order; state is left out."""
+        """What the graph takes from the caller, in order; state is left out.
+
+        An input that is quantized in several ways is several of a lowered program, all of one path.
+        """
         return tuple(port for port in _input_ports(self._graph) if port.kind == "user")
 
     @cached_property
@@ -191,11 +228,12 @@ class _Runnable:
         return _core.Session(self._graph)
 
     def arrays(self, *args: Any, **kwargs: Any) -> list[Any]:
-        """The flat arrays of a call, in the order of `inputs`."""
+        """The flat arrays of a call, in the order of `inputs`: one array for all inputs of one path."""
         leaves = self._signature.flatten(args, kwargs)
-        return [
-            as_array(leaf, port.path or port.name) for leaf, port in zip(leaves, self.inputs, strict=True)
-        ]
+        places = caller_inputs(self.inputs)
+        named = {place: port.path or port.name for place, port in zip(places, self.inputs, strict=True)}
+        given = [as_array(leaf, name) for leaf, name in zip(leaves, named.values(), strict=True)]
+        return [given[place] for place in places]
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the program.
@@ -353,7 +391,7 @@ class Lowered(_Runnable):
         seconds: float,
         objective: Objective | OwnCost = "bytes",
     ) -> None:
-        super().__init__(lowered.tosa, source.signature)
+        super().__init__(lowered.tosa, _called_as(source.signature, source.graph, lowered.tosa))
         self._decomposed = lowered.decomposed
         self._objective = objective
         self._source = source
@@ -425,7 +463,8 @@ class Lowered(_Runnable):
         KeyError
             No such stage.
         """
-        return Program(self._stages[stage], self._signature)
+        graph = self._stages[stage]
+        return Program(graph, _called_as(self._source.signature, self._source.graph, graph))
 
     def to_bytes(self, *, locations: bool = True) -> bytes:
         """The bytes of the ``.tosa`` file.

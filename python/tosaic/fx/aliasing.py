@@ -4,9 +4,9 @@ An in-place call gives its operand a new value. Every node that stands for that 
 alias, earlier in-place results, views of the same shape) sees it. A node that shares only part of the memory
 would need the value written through the view: it is refused if it is still used.
 
-A call that changes the shape of its operand in place (``t_``, ``squeeze_``) writes no element. Only the nodes that
-are that very tensor, earlier in-place results, have the new shape from there on; views keep theirs, and stand for
-the whole tensor no more.
+A call that changes the shape of its operand in place (``t_``, ``squeeze_``) writes no element. Only the nodes
+that are that very tensor, earlier in-place results, have the new shape from there on; views keep theirs, and
+stand for the whole tensor no more.
 """
 
 from __future__ import annotations
