@@ -21,7 +21,7 @@ import numpy as np
 
 from tosaic import _core
 from tosaic.options import checked, file_name, file_path
-from tosaic.program import Program
+from tosaic.program import Program, first_inputs
 from tosaic.writing import whole_file
 
 if TYPE_CHECKING:
@@ -195,11 +195,10 @@ def _check_version(manifest: object, name: str) -> None:
 
 def _check_ports(graph: _core.Graph, signature: Signature, name: str) -> None:
     """The signature must speak of the graph's own inputs and outputs."""
-    users = [i for i, port in enumerate(graph.inputs) if port.kind == "user"]
     inputs = [leaf.index for leaf in signature.input_leaves if leaf.index is not None]
     outputs = [leaf.index for leaf in signature.output_leaves if leaf.index is not None]
     fits = (
-        sorted(inputs) == users
+        sorted(inputs) == first_inputs(graph)
         and all(0 <= i < len(graph.outputs) for i in outputs)
         and signature.inputs.leaf_count == len(signature.input_leaves)
         and signature.outputs.leaf_count == len(signature.output_leaves)

@@ -19,7 +19,7 @@ import numpy as np
 from tosaic import _core
 from tosaic.api import is_exported_program, load_exported, program_of
 from tosaic.comparison import CompareRow, Comparison, Metrics, OutputRow, Unmatched, worst
-from tosaic.program import Lowered, Port, Program
+from tosaic.program import Lowered, Port, Program, caller_inputs
 from tosaic.samples import Sample, read_samples
 
 if TYPE_CHECKING:
@@ -239,7 +239,8 @@ def _leaves(program: Program | Lowered, arrays: Sequence[_Array]) -> list[Any]:
 
 def _arrays_of_other(a: _Side, b: _Side, arrays: Sequence[_Array]) -> list[_Array]:
     ports_a, ports_b = a.runnable.inputs, b.runnable.inputs
-    if len(ports_a) != len(ports_b):
+    places_a, places_b = caller_inputs(ports_a), caller_inputs(ports_b)
+    if set(places_a) != set(places_b):
         raise _core.make_error(
             _core.InvalidGraph,
             where="compare",
@@ -247,6 +248,7 @@ def _arrays_of_other(a: _Side, b: _Side, arrays: Sequence[_Array]) -> list[_Arra
             expected=", ".join(f"{port.path or port.name}: {port.type_text}" for port in ports_a),
             got=", ".join(f"{port.path or port.name}: {port.type_text}" for port in ports_b),
         )
+    arrays = [arrays[places_a.index(place)] for place in places_b]
     return fit_to_ports(arrays, ports_b) if b.bare else list(arrays)
 
 

@@ -30,6 +30,8 @@ __all__ = [
     "PortTensor",
     "Problem",
     "Program",
+    "caller_inputs",
+    "first_inputs",
     "flat_signature",
 ]
 
@@ -159,7 +161,8 @@ def flat_signature(graph: _core.Graph) -> Signature:
     from tosaic.fx.signature import InputLeaf, OutputLeaf, Signature, Tree
 
     leaf = Tree("leaf")
-    inputs = [(i, port) for i, port in enumerate(graph.inputs) if port.kind == "user"]
+    ports = graph.inputs
+    inputs = [(i, ports[i]) for i in first_inputs(graph)]
     outputs = [(i, port) for i, port in enumerate(graph.outputs) if port.kind == "user"]
     return Signature(
         inputs=Tree("tuple", (Tree("tuple", (leaf,) * len(inputs)), Tree("dict"))),
@@ -168,6 +171,29 @@ def flat_signature(graph: _core.Graph) -> Signature:
         output_leaves=tuple(OutputLeaf(port.path or port.value.name, i) for i, port in outputs),
         arg_names=tuple(port.name for _, port in inputs),
     )
+
+
+def caller_inputs(ports: Sequence[Any]) -> list[int]:
+    """For each input, which of the caller's it is made from: those of one path from the same."""
+    known: dict[Any, int] = {}
+    return [known.setdefault(port.path or i, len(known)) for i, port in enumerate(ports)]
+
+
+def first_inputs(graph: _core.Graph) -> list[int]:
+    """Where the caller's inputs stand among those of the graph; of several of one path the first."""
+    ports = graph.inputs
+    users = [i for i, port in enumerate(ports) if port.kind == "user"]
+    places = caller_inputs([ports[i] for i in users])
+    return [users[places.index(place)] for place in dict.fromkeys(places)]
+
+
+def _called_as(signature: Signature, source: _core.Graph, graph: _core.Graph) -> Signature:
+    """The signature of a graph that another one was lowered to, which may have several inputs for one."""
+    at = dict(zip(first_inputs(source), first_inputs(graph), strict=True))
+    leaves = (
+        leaf if leaf.index is None else replace(leaf, index=at[leaf.index]) for leaf in signature.input_leaves
+    )
+    return replace(signature, input_leaves=tuple(leaves))
 
 
 def _output_port(port: _core.Output) -> Port:
@@ -356,7 +382,7 @@ class _Runnable:
         leaves = self._leaves(args, kwargs)
         arrays = self._arrays_of(leaves)
         writers = self._writers(leaves, arrays) if self._written else []
-        results = self.session.run(arrays)
+        results = self.run_arrays(arrays)
         for index, write in writers:
             write(results[index])
         return self._nested(results)
@@ -379,7 +405,7 @@ class _Runnable:
         mutations : dict of str to numpy.ndarray
             The new values of the inputs that the program writes, by the paths of these: ``{"cache": ...}``.
         """
-        results = self.session.run(self.arrays(*args, **kwargs))
+        results = self.run_arrays(self.arrays(*args, **kwargs))
         ports = self.inputs
         return self._nested(results), {ports[i].path or ports[i].name: results[at] for at, i in self._written}
 
@@ -417,7 +443,24 @@ class _Runnable:
 
     def run_arrays(self, arrays: Sequence[Any]) -> list[Any]:
         """Runs on the flat arrays of `arrays`, which stay as they are; gives those of `outputs`."""
-        return list(self.session.run(list(arrays)))
+        return list(self.session.run(self.graph_arrays(arrays)))
+
+    def graph_arrays(self, arrays: Sequence[Any]) -> list[Any]:
+        """For each input of the graph the array of `arrays` that it is made from; state is left out.
+
+        An input that is quantized in several ways is several of a lowered program, all of one path.
+        """
+        return [arrays[i] for i in self._port_of_input]
+
+    @cached_property
+    def _port_of_input(self) -> tuple[int, ...]:
+        """Of each input of the graph that is no state: the position in `inputs`."""
+        ports = self._graph.inputs
+        leaves = sorted(leaf.index for leaf in self._signature.input_leaves if leaf.index is not None)
+        first = {ports[index].path: at for at, index in reversed(list(enumerate(leaves)))}
+        at = {index: place for place, index in enumerate(leaves)}
+        users = (index for index, port in enumerate(ports) if port.kind == "user")
+        return tuple(at[index] if index in at else first[ports[index].path] for index in users)
 
     def _nested(self, arrays: Sequence[Any]) -> Any:
         by_index: list[Any] = [None] * len(self._graph.outputs)
@@ -612,7 +655,7 @@ class Lowered(_Runnable):
         seconds: float,
         objective: Objective | OwnCost = "bytes",
     ) -> None:
-        super().__init__(lowered.tosa, source.signature)
+        super().__init__(lowered.tosa, _called_as(source.signature, source.graph, lowered.tosa))
         self._decomposed = lowered.decomposed
         self._objective = objective
         self._source = source
@@ -702,7 +745,8 @@ class Lowered(_Runnable):
         """
         if stage not in self._stages:
             raise refusal("at", "stage", "one of " + ", ".join(map(repr, self._stages)), stage)
-        return Program(self._stages[stage], self._signature)
+        graph = self._stages[stage]
+        return Program(graph, _called_as(self._source.signature, self._source.graph, graph))
 
     @checked
     def to_bytes(self, *, locations: bool = True) -> bytes:

@@ -69,21 +69,21 @@ lowering of the same converted graph, run on the reference model.
 def measured(case: str, results: Path = RESULTS) -> Quantized:
     """The measurement of a case, from the results or made now."""
     name, _, quantizer = case.partition(".")
-    known = recorded(results, case, lambda: measure_integers(name, quantizer, folder=_programs(results)))
+    known = recorded(results, case, lambda: measure_integers(name, quantizer, folder=programs(results)))
     known["left"] = tuple(known["left"])
     return Quantized(**known)
 
 
 def arm_of(name: str, results: Path = RESULTS) -> Arm:
     """What Arm's lowering makes of the network that its quantizer quantized, from the results or made now."""
-    path = _programs(results) / f"{name}.arm-lowering.json"
+    path = programs(results) / f"{name}.arm-lowering.json"
     if not path.exists():
-        found = measure_arm(name, folder=_programs(results))
+        found = measure_arm(name, folder=programs(results))
         path.write_text(json.dumps(asdict(found), indent=1))
     return Arm(**json.loads(path.read_text()))
 
 
-def _programs(results: Path) -> Path:
+def programs(results: Path) -> Path:
     """A folder for what depends on the peers and the networks alone."""
     folder = results / f"peers-{_peers()}"
     folder.mkdir(parents=True, exist_ok=True)
@@ -250,7 +250,7 @@ def _prepare(case: str, results: Path) -> int:
     name, _, quantizer = case.partition(".")
     made: object = "converted"
     try:
-        convert(build(name), quantizer, _programs(results))
+        convert(build(name), quantizer, programs(results))
     except NotConverted as failed:
         made = f"not converted: {failed}"
     print(f"{case:28} {arm_of(name, results) if quantizer == 'arm' else made}", flush=True)

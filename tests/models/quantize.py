@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
-__all__ = ["QUANTIZERS", "converted"]
+__all__ = ["QUANTIZERS", "converted", "laid_out_as_converted"]
 
 
 def _xnnpack(*, per_channel: bool) -> Any:
@@ -53,7 +53,7 @@ def converted(module: nn.Module, samples: Sequence[tuple[torch.Tensor, ...]], qu
     """
     if quantizer == "cortex-m":
         module = module.to(memory_format=torch.channels_last)
-        samples = [tuple(_channels_last(tensor) for tensor in sample) for sample in samples]
+        samples = [laid_out_as_converted(sample, quantizer) for sample in samples]
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
         traced = torch.export.export(module.eval(), samples[0]).module(check_guards=False)
@@ -61,6 +61,11 @@ def converted(module: nn.Module, samples: Sequence[tuple[torch.Tensor, ...]], qu
         for sample in samples:
             prepared(*sample)
         return torch.export.export(convert_pt2e(prepared), samples[0])
+
+
+def laid_out_as_converted(sample: tuple[torch.Tensor, ...], quantizer: str) -> tuple[torch.Tensor, ...]:
+    """A sample with the strides that `converted` exports a program with."""
+    return tuple(map(_channels_last, sample)) if quantizer == "cortex-m" else sample
 
 
 def _channels_last(tensor: torch.Tensor) -> torch.Tensor:

@@ -11,6 +11,14 @@
 //
 // A cond whose predicate is known becomes the branch taken.
 //
+// Constants that are quantized, or computed from dequantized ones, have the float meaning of the q/dq graph
+// at every stage: whatever depends on no input is rounded where the source rounds it, and by no multiplier or
+// table.
+//
+//   quantize(%table)                            ->   constant: i8, rounded as torch rounds it
+//   cos(mul(dequantize(%a), dequantize(%b)))    ->   constant: f32
+//   permute(dequantize(%weight))                     stays: the weight is integers, and %weight is known
+//
 // Not folded: foreign nodes, nodes with regions or variables, and operands whose data is not bound (a text
 // form read without its weights). Values whose only use is another folded node leave no constant behind.
 
@@ -18,6 +26,7 @@
 
 #include "tosaic/exec/fold.h"
 #include "tosaic/ir/control_flow.h"
+#include "tosaic/ir/infer.h"
 #include "tosaic/ir/quantized.h"
 #include "tosaic/ir/rewriter.h"
 #include "tosaic/passes/match.h"
@@ -30,17 +39,15 @@ namespace {
 
 constexpr std::size_t kLargeBytes = 64 * 1024;
 
-// At stage quantized an operator over labelled integers means its numbers: only what moves the integers
-// themselves is run, and quantize nodes, which make them.
-bool runs_on_integers(const Graph& graph, const Node& node) {
-  if (graph.stage != Stage::kQuantized || node.op == Op::kQuantize) return true;
-  if (node.op == Op::kDequantize) return false;
-  return !means_numbers(graph, node) || keeps_numbers(graph, node);
+bool may_fold(const Node& node) {
+  return !is_foreign(node.op) && node.regions.empty() && node.result_count != 0 && !touches_variables(node);
 }
 
-bool may_fold(const Graph& graph, const Node& node) {
-  return !is_foreign(node.op) && node.regions.empty() && node.result_count != 0 && !touches_variables(node) &&
-         runs_on_integers(graph, node);
+bool is_expanded(const Graph&, const Node& node) { return info(node.op).has(kExpanded); }
+
+// At stage quantized an operator over labelled integers means their numbers.
+bool computes_numbers(const Graph& graph, const Node& node) {
+  return graph.stage == Stage::kQuantized && means_numbers(graph, node) && !keeps_numbers(graph, node);
 }
 
 class Folding {
@@ -53,9 +60,12 @@ class Folding {
       known_[i] = constant;
       constant_[i] = true;
     }
-    for (const Node& node : graph.nodes())
+    integers_.resize(graph.values().size());
+    for (const Node& node : graph.nodes()) {
       for (std::uint32_t r = 0; r < node.result_count; ++r)
         constant_[node.first_result + r] = depends_on_nothing(node);
+      if (constant_of_node(node)) integers_[node.first_result] = stands_for(node);
+    }
   }
 
   std::optional<Graph> run() {
@@ -66,6 +76,8 @@ class Folding {
         inputs.erase(inputs.begin());
         rewriter_.replace(node, inline_region(rewriter_, node, *branch, inputs));
       } else if (!constant_of_node(node)) {
+        rewriter_.keep(node);
+      } else if (integers_[node.first_result]) {
         rewriter_.keep(node);
       } else if (is_left_to_users(node)) {
         leave(node);
@@ -85,14 +97,32 @@ class Folding {
 
   [[nodiscard]] bool depends_on_nothing(const Node& node) const {
     const std::span<const ValueId> operands = graph_.operands(node);
-    if (may_fold(graph_, node) && is_empty(node)) return true;
-    return may_fold(graph_, node) && std::all_of(operands.begin(), operands.end(), [this](ValueId operand) {
+    if (may_fold(node) && is_empty(node)) return true;
+    return may_fold(node) && std::all_of(operands.begin(), operands.end(), [this](ValueId operand) {
              return !operand.valid() || constant_[operand.index()];
            });
   }
 
   [[nodiscard]] bool constant_of_node(const Node& node) const {
     return node.result_count != 0 && constant_[node.first_result];
+  }
+
+  // The parameters of the constant integers that a float stands for, dequantized or moved since: these are
+  // weights, and operators over integers read them. Nothing of other floats.
+  [[nodiscard]] QParamsRef stands_for(const Node& node) const {
+    if (graph_.type(graph_.result(node)).dtype != DType::kF32 || is_empty(node)) return nullptr;
+    if (node.op == Op::kDequantize)
+      return qparams_of(Graph::attrs<DequantizeAttrs>(node), graph_.type(graph_.operands(node)[0]).dtype);
+    if (node.result_count != 1 || !moves(node)) return nullptr;
+    QParamsRef common;
+    for (const ValueId id : graph_.operands(node)) {
+      if (!id.valid() || !is_float(graph_.type(id).dtype)) continue;
+      const QParamsRef& own = integers_[id.index()];
+      if (!own || (common && !same_qparams(common, own))) return nullptr;
+      common = own;
+    }
+    return common && (rearranges(node) || has_zero(*common)) ? moved(graph_, node, common).value_or(nullptr)
+                                                             : nullptr;
   }
 
   // True if `user`, which runs, gives the same without the broadcast: its other operands have the whole
@@ -162,31 +192,74 @@ class Folding {
       if (producer != nullptr && !evaluate(*producer)) return false;
       operands.push_back(operand.valid() ? known_[operand.index()] : nullptr);
     }
-    std::optional<std::vector<ConstantRef>> results = exec::evaluate(graph_, node, operands);
-    if (!results) results = quantized(node, operands);
+    std::optional<std::vector<ConstantRef>> results;
+    if (node.op == Op::kQuantize) results = quantized(node, operands);
+    if (!results && !computes_numbers(graph_, node)) results = exec::evaluate(graph_, node, operands);
+    if (!results) results = expanded(node, operands);
     if (!results) return false;
     for (std::uint32_t r = 0; r < node.result_count; ++r) known_[node.first_result + r] = (*results)[r];
     return true;
   }
 
-  // At stage quantized, the integers of a float constant: weights and biases that nobody quantized ahead.
+  [[nodiscard]] ConstantRef made(ValueId result, Storage storage) const {
+    auto out = std::make_shared<Constant>();
+    out->name = graph_.value(result).name;
+    out->kind = ConstantKind::kFolded;
+    out->dtype = graph_.type(result).dtype;
+    out->shape = graph_.type(result).shape;
+    out->storage = std::move(storage);
+    return out;
+  }
+
+  // A float constant's integers; what is beyond 32 bits saturates.
   [[nodiscard]] std::optional<std::vector<ConstantRef>> quantized(
       const Node& node, const std::vector<ConstantRef>& operands) const {
-    const QParamsRef& label = graph_.type(graph_.result(node)).qparams;
-    if (graph_.stage != Stage::kQuantized || node.op != Op::kQuantize || !label || !operands[0] ||
-        !operands[0]->storage.bound() || !is_float(operands[0]->dtype))
+    const auto& attrs = Graph::attrs<QuantizeAttrs>(node);
+    const auto is_scale = [](double scale) { return scale > 0 && std::isfinite(scale); };
+    if (!operands[0] || !operands[0]->storage.bound() || !is_float(operands[0]->dtype) ||
+        !std::all_of(attrs.scales.begin(), attrs.scales.end(), is_scale))
       return std::nullopt;
     const Elements elements(*operands[0]);
     std::vector<float> values(elements.size());
     for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(elements.as_double(i));
-    quant::Quantized made = quant::quantize(values, operands[0]->shape, *label);
-    if (made.counts.nans != 0) return std::nullopt;
-    auto out = std::make_shared<Constant>();
-    out->kind = ConstantKind::kFolded;
-    out->dtype = label->storage;
-    out->shape = operands[0]->shape;
-    out->storage = std::move(made.storage);
-    return std::vector<ConstantRef>{std::move(out)};
+    quant::Quantized integers = quant::quantize(values, operands[0]->shape, *qparams_of(attrs, attrs.dtype));
+    return std::vector{made(graph_.result(node), std::move(integers.storage))};
+  }
+
+  // A node without kernels, alone in a graph of its own: by its expansion, and over numbers where its values
+  // are labelled.
+  [[nodiscard]] std::optional<std::vector<ConstantRef>> expanded(
+      const Node& node, const std::vector<ConstantRef>& operands) const {
+    Graph alone;
+    alone.stage = graph_.stage;
+    std::vector<ValueId> ids;
+    for (std::size_t i = 0; i < operands.size(); ++i) {
+      if (operands[i] && !operands[i]->storage.bound()) return std::nullopt;
+      ids.push_back(operands[i] ? alone.add_constant(operands[i]) : ValueId());
+      if (operands[i]) alone.set_qparams(ids.back(), graph_.type(graph_.operands(node)[i]).qparams);
+    }
+    const NodeId only = alone.add_copy(graph_, node, ids);
+    for (std::uint32_t r = 0; r < node.result_count; ++r) {
+      const ValueId result = alone.result(alone.node(only), r);
+      alone.set_qparams(result, graph_.type(graph_.result(node, r)).qparams);
+      alone.add_output({.value = result,
+                        .kind = OutputKind::kUser,
+                        .path = std::to_string(r),
+                        .mutated_input = 0,
+                        .border = {}});
+    }
+    std::optional<Graph> numbers = unfold_qdq(alone);
+    std::optional<Graph> parts = expand_composites(numbers ? *numbers : alone, is_expanded);
+    if (!numbers && !parts) return std::nullopt;
+    const std::optional<Graph> folded = fold_constants(parts ? *parts : *numbers);
+    if (!folded) return std::nullopt;
+    std::vector<ConstantRef> results;
+    for (std::uint32_t r = 0; r < node.result_count; ++r) {
+      const ConstantRef& known = folded->value(folded->outputs()[r].value).constant;
+      if (!known || !known->storage.bound()) return std::nullopt;
+      results.push_back(made(graph_.result(node, r), known->storage));
+    }
+    return results;
   }
 
   void fold(const Node& node) {
@@ -207,8 +280,9 @@ class Folding {
 
   const Graph& graph_;
   Rewriter rewriter_;
-  std::vector<ConstantRef> known_;  // by value: what it is, where that has been computed
-  std::vector<bool> constant_;      // by value: depends on no input
+  std::vector<ConstantRef> known_;    // by value: what it is, where that has been computed
+  std::vector<bool> constant_;        // by value: depends on no input
+  std::vector<QParamsRef> integers_;  // by value: of the constant integers that a float stands for
 };
 
 }  // namespace

@@ -88,7 +88,7 @@ double common_unit(const std::vector<Term>& terms) {
 }
 
 void require_f32(const IntegerLowering& l) {
-  if (l.result_type().dtype != DType::kF32 && l.target() == nullptr)
+  if (!stands_for_number(l.result_type().dtype) && l.target() == nullptr)
     throw NoIntegerForm("its result is no number");
 }
 

@@ -122,8 +122,10 @@ std::vector<double> sampled(IntegerLowering& l, FunctionOperands& operands, Inte
   argument->dtype = DType::kF32;
   argument->shape = {kSamples};
   argument->storage = Storage::of(points);
+  for (ConstantRef& constant : operands.constants)
+    if (constant && is_float(constant->dtype)) constant = converted(constant, DType::kF32);
   operands.set(0, argument, nullptr);
-  const ConstantRef f = l.evaluate(operands.constants, operands.labels, nullptr).front();
+  const ConstantRef f = l.evaluate(operands.constants, operands.labels);
   const Elements elements(*f);
   std::vector<double> out(elements.size());
   for (std::size_t i = 0; i < out.size(); ++i) out[i] = elements.as_double(i);
@@ -341,11 +343,14 @@ std::optional<Lowered> integer_function(IntegerLowering& l) {
     return l.emit(Op::kCast, *l.node().attrs, {l.emit(Op::kClamp, within, {whole.id})});
   }
   if (l.node().op == Op::kCast && !is_float(l.operand_type(0).dtype) &&
-      l.result_type().dtype == DType::kF32 && !l.is_real(0))
+      stands_for_number(l.result_type().dtype) && !l.is_real(0))
+    return l.real(0);
+  if (l.node().op == Op::kCast && l.is_real(0) && l.target() == nullptr &&
+      stands_for_number(l.result_type().dtype))
     return l.real(0);
   const OpInfo& row = info(l.node().op);
-  if (!row.has(kElementwise) || row.is_tosa || l.result_type().dtype != DType::kF32) return std::nullopt;
-  if (l.target() == nullptr && l.operand_type(0).dtype != DType::kF32) return std::nullopt;
+  if (!row.has(kElementwise) || row.is_tosa || !stands_for_number(l.result_type().dtype)) return std::nullopt;
+  if (l.target() == nullptr && !stands_for_number(l.operand_type(0).dtype)) return std::nullopt;
   std::optional<FunctionOperands> operands = function_operands(l);
   if (!operands || operands->variables.size() != 1) return std::nullopt;
   const Real x = l.widened(l.real_with_one_scale(operands->variables.front().front()));

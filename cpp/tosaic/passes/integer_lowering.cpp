@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <utility>
 
 #include "tosaic/base/error.h"
 #include "tosaic/exec/fold.h"
@@ -54,6 +55,18 @@ ConstantRef recoded(const Constant& from, DType dtype, std::int64_t offset) {
     store_element(dtype, to + i * byte_size(dtype), static_cast<double>(elements.as_int(i) + offset));
   return out;
 }
+
+}  // namespace
+
+ConstantRef converted(const ConstantRef& constant, DType dtype) {
+  if (constant->dtype == dtype) return constant;
+  const Elements elements(*constant);
+  std::vector<double> values(elements.size());
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = elements.as_double(i);
+  return make_constant(constant->name, dtype, constant->shape, values);
+}
+
+namespace {
 
 // Stored integers of a label, less this, are those of carried().
 std::int64_t carried_offset(DType storage) {
@@ -279,7 +292,9 @@ std::vector<double> IntegerLowering::numbers(std::size_t i) const {
 ValueId IntegerLowering::dequantized(const Real& x, ValueId id) {
   const bool is_weight = out_.value(x.id).kind == ValueKind::kConstant;
   const Real y = is_weight ? x : rescaled_to_one(x);
-  const auto attrs = attrs_of_qparams<DequantizeAttrs>(DType::kF32, parameters(y));
+  const TensorType& float_type = source_->type(id);
+  const DType dtype = stands_for_number(float_type.dtype) ? float_type.dtype : DType::kF32;
+  const auto attrs = attrs_of_qparams<DequantizeAttrs>(dtype, parameters(y));
   const ValueId operands[] = {y.id};
   const Node* producer = source_->producer(id);
   return out_.add(Op::kDequantize, attrs, operands, producer != nullptr ? producer->origin : origin_,
@@ -290,6 +305,7 @@ ValueId IntegerLowering::mapped(ValueId id) {
   if (!id.valid()) return id;
   Form& form = forms_[id.index()];
   if (!form.id.valid() && form.real) form.id = dequantized(*form.real, id);
+  if (!form.id.valid() && form.table) leave_deferred(form);
   if (form.id.valid()) return form.id;
   const Value& value = source_->value(id);
   ConstantRef constant = value.constant;
@@ -402,6 +418,8 @@ ValueId IntegerLowering::number(std::int64_t value, std::size_t rank, DType dtyp
 ValueId IntegerLowering::bounded(ValueId x, ValueRange range, ValueRange to) {
   const DType dtype = type(x).dtype;
   if (range.low >= to.low && range.high <= to.high) return x;
+  if (dtype == DType::kI16 && !options_.wide_integers)  // CLAMP has none
+    return cast(bounded(cast(x, DType::kI32), range, to), dtype);
   if (dtype != DType::kI32)
     return emit(Op::kTosaClamp, TosaClampAttrs{to.low, to.high, NanMode::kPropagate}, {x});
   if (range.low < to.low) x = binary(Op::kTosaMaximum, x, number(to.low, type(x).rank()));
@@ -538,9 +556,24 @@ ValueId IntegerLowering::quantized_constant(std::size_t i, const QParams& to) {
   return id;
 }
 
-std::vector<ConstantRef> IntegerLowering::evaluate(const std::vector<ConstantRef>& operands,
-                                                   const std::vector<const QParams*>& labels,
-                                                   const QParams* to) const {
+ConstantRef IntegerLowering::evaluate(const std::vector<ConstantRef>& operands,
+                                      const std::vector<const QParams*>& labels) const {
+  return evaluated(operands, labels, nullptr);
+}
+
+ConstantRef IntegerLowering::evaluate_stored(const std::vector<ConstantRef>& operands,
+                                             const std::vector<const QParams*>& labels) const {
+  if (!target_) return evaluate(operands, labels);
+  const QParams& label = *result_type().qparams;
+  const std::int64_t offset = carried_offset(label.storage);
+  const QParams* const stored = node_->op == Op::kQuantize ? nullptr : offset != 0 ? &label : &*target_;
+  const ConstantRef made = evaluated(operands, labels, stored);
+  return target_->storage == made->dtype ? made : recoded(*made, target_->storage, -offset);
+}
+
+ConstantRef IntegerLowering::evaluated(const std::vector<ConstantRef>& operands,
+                                       const std::vector<const QParams*>& labels,
+                                       const QParams* stored) const {
   Graph graph;
   std::vector<ValueId> ids;
   for (std::size_t i = 0; i < operands.size(); ++i) {
@@ -548,14 +581,14 @@ std::vector<ConstantRef> IntegerLowering::evaluate(const std::vector<ConstantRef
     if (operands[i]) {
       id = graph.add_constant(operands[i]);
       if (labels[i] != nullptr)
-        id = graph.add(Op::kDequantize, attrs_of_qparams<DequantizeAttrs>(DType::kF32, *labels[i]),
+        id = graph.add(Op::kDequantize, attrs_of_qparams<DequantizeAttrs>(number_dtype(i), *labels[i]),
                        std::span(&id, 1), nullptr);
     }
     ids.push_back(id);
   }
   ValueId result = graph.add(node_->op, *node_->attrs, ids, nullptr);
-  if (to != nullptr)
-    result = graph.add(Op::kQuantize, attrs_of_qparams<QuantizeAttrs>(to->storage, *to),
+  if (stored != nullptr)
+    result = graph.add(Op::kQuantize, attrs_of_qparams<QuantizeAttrs>(stored->storage, *stored),
                        std::span(&result, 1), nullptr);
   graph.add_output(
       {.value = result, .kind = OutputKind::kUser, .path = "out", .mutated_input = 0, .border = {}});
@@ -563,13 +596,9 @@ std::vector<ConstantRef> IntegerLowering::evaluate(const std::vector<ConstantRef
       expand_composites(graph, [](const Graph&, const Node& node) { return info(node.op).has(kExpanded); });
   std::optional<Graph> folded = fold_constants(simple ? *simple : graph);
   if (!folded) throw NoIntegerForm("it could not be tabulated");
-  std::vector<ConstantRef> out;
-  for (const Output& output : folded->outputs()) {
-    const ConstantRef& constant = folded->value(output.value).constant;
-    if (!constant) throw NoIntegerForm("it could not be tabulated");
-    out.push_back(constant);
-  }
-  return out;
+  const ConstantRef& constant = folded->value(folded->outputs().front().value).constant;
+  if (!constant) throw NoIntegerForm("it could not be tabulated");
+  return constant;
 }
 
 // ---- the walk ----
@@ -598,7 +627,7 @@ bool IntegerLowering::counts(const Node& node) {
 // Operators between dequantize and quantize nodes, on numbers that nobody else reads as floats; all of them
 // where there are no floats.
 bool IntegerLowering::may_be_real(ValueId id) const {
-  return source_->type(id).dtype == DType::kF32 &&
+  return stands_for_number(source_->type(id).dtype) &&
          (!options_.float_arithmetic || ends_quantized_[id.index()]);
 }
 
@@ -608,7 +637,7 @@ bool IntegerLowering::continues(const Node& node) const {
   bool any = false;
   for (const ValueId id : source_->operands(node)) {
     if (!id.valid() || !is_float(source_->type(id).dtype)) continue;
-    const bool real = forms_[id.index()].real.has_value();
+    const bool real = forms_[id.index()].real || forms_[id.index()].table;
     if (!real && source_->value(id).kind != ValueKind::kConstant) return false;
     any = any || real;
   }
@@ -693,7 +722,7 @@ void IntegerLowering::keep_border(const Node& node) {
     if (is_carried)
       read = carried({storage, label->qmin, label->qmax, attrs.axis, attrs.scales, attrs.zero_points});
     const bool is_weight = attrs.axis && source_->value(from).kind == ValueKind::kConstant;
-    if (read && attrs.dtype == DType::kF32 && (!attrs.axis || is_weight)) {
+    if (read && stands_for_number(attrs.dtype) && (!attrs.axis || is_weight)) {
       // made where somebody reads the float
       if (const std::optional<Real> real = stored_as(mapped(from), *read)) {
         forms_[node.first_result].real = real;
@@ -710,6 +739,7 @@ void IntegerLowering::keep_border(const Node& node) {
     give(node, 0, *real);
     return;
   }
+  if (is_carried && !label->axis && reads_table(node) && lower_tables(node)) return;
   QuantizeAttrs attrs = signed_attrs(Graph::attrs<QuantizeAttrs>(node));
   if (is_carried) attrs.dtype = carried(*label)->storage;
   const ValueId operands[] = {mapped(from)};
@@ -718,9 +748,10 @@ void IntegerLowering::keep_border(const Node& node) {
 }
 
 void IntegerLowering::lower_numbers(const Node& node) {
+  if (reads_table(node) && lower_tables(node)) return;
   try {
     for (const ValueId id : source_->operands(node))
-      if (id.valid() && source_->type(id).dtype == DType::kF32 && !source_->type(id).qparams &&
+      if (id.valid() && is_float(source_->type(id).dtype) && !source_->type(id).qparams &&
           !forms_[id.index()].real && source_->value(id).kind != ValueKind::kConstant)
         throw NoIntegerForm("operand '" + source_->value(id).name + "' is a float");
     for (std::uint32_t r = 0; r < node.result_count; ++r) {
@@ -736,10 +767,85 @@ void IntegerLowering::lower_numbers(const Node& node) {
     }
     lower_somehow(node);
   } catch (const NoIntegerForm& why) {
-    leave(node, why.what());
+    if (!defer(node, why.what())) leave(node, why.what());
   } catch (const QuantMismatch& why) {
-    leave(node, why.parts().what);
+    if (!defer(node, why.parts().what)) leave(node, why.parts().what);
   }
+}
+
+bool IntegerLowering::reads_table(const Node& node) const {
+  const std::span<const ValueId> operands = source_->operands(node);
+  return std::any_of(operands.begin(), operands.end(),
+                     [&](ValueId id) { return id.valid() && forms_[id.index()].table != nullptr; });
+}
+
+const FunctionTable* IntegerLowering::table(std::size_t i) {
+  const ValueId id = operand(i);
+  Form& form = forms_[id.index()];
+  if (form.table) return form.table.get();
+  const Node* const producer = source_->producer(id);
+  if (std::exchange(form.asked, true) || producer == nullptr || producer->result_count != 1 ||
+      source_->type(id).qparams)
+    return form.composed.get();
+  const Node* const node = std::exchange(node_, producer);
+  const std::optional<QParams> target = std::exchange(target_, std::nullopt);
+  try {
+    if (std::optional<FunctionTable> made = function_table(*this))
+      form.composed = std::make_shared<const FunctionTable>(std::move(*made));
+  } catch (const NoIntegerForm&) {
+    form.composed = nullptr;
+  }
+  node_ = node;
+  target_ = target;
+  return form.composed.get();
+}
+
+// A function of functions: another one, or a table of integers.
+bool IntegerLowering::lower_tables(const Node& node) {
+  if (node.result_count != 1) return false;
+  const QParamsRef& label = result_type().qparams;
+  if (!label && is_float(result_type().dtype)) return defer(node, "");
+  target_ = label ? carried(*label) : std::nullopt;
+  if (label && (!target_ || label->axis)) return false;
+  try {
+    const std::optional<Lowered> made = tabulated_composition(*this);
+    if (made) give(node, 0, *made);
+    return made.has_value();
+  } catch (const NoIntegerForm&) {
+    return false;
+  }
+}
+
+// A float that no rule could lower waits for its readers, if it is a function that they may tabulate.
+bool IntegerLowering::defer(const Node& node, const std::string& reason) {
+  if (node.result_count != 1) return false;
+  const ValueId result = source_->result(node);
+  if (source_->type(result).qparams || !may_be_real(result)) return false;
+  target_.reset();
+  try {
+    std::optional<FunctionTable> table = function_table(*this);
+    if (!table) return false;
+    Form& form = forms_[result.index()];
+    form.table = std::make_shared<const FunctionTable>(std::move(*table));
+    form.left = &node;
+    form.reason = reason;
+    return true;
+  } catch (const NoIntegerForm&) {
+    return false;
+  }
+}
+
+// Its float is read after all.
+void IntegerLowering::leave_deferred(const Form& form) {
+  const Node* const node = std::exchange(node_, nullptr);
+  const OriginRef origin = origin_;
+  const std::string name = name_;
+  const std::optional<QParams> target = target_;
+  leave(*form.left, form.reason);
+  node_ = node;
+  origin_ = origin;
+  name_ = name;
+  target_ = target;
 }
 
 // By its rule, or by those of its parts.
@@ -770,9 +876,9 @@ void IntegerLowering::leave(const Node& node, const std::string& reason) {
   node_ = &node;
   origin_ = node.origin;
   name_ = source_->node_name(node);
-  note_left(node, reason);
   std::vector<ValueId> operands;
   for (const ValueId id : source_->operands(node)) operands.push_back(as_float(id));
+  if (!reason.empty()) note_left(node, reason);
   const NodeId made = out_.add_node(node.op, node.attrs, operands, float_types(node), node.origin, name_,
                                     Graph::regions_at(node, Stage::kInteger));
   for (std::uint32_t r = 0; r < node.result_count; ++r) {

@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cmath>
+#include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -44,10 +45,26 @@ struct Real {
   [[nodiscard]] std::int64_t magnitude() const;  // the largest |value - zero_point|
 };
 
+// A float that is a function of one number of 8 or 16 bits, or of two of 8, for each of their integers. As
+// long as only functions of the same numbers read it, its infinities, NaN and orders of magnitude cost
+// nothing: the last of them, which is quantized or a truth value, is the table.
+struct FunctionTable {
+  std::vector<Real> variables;
+  ConstantRef values;  // floats; of two variables at 256 * first + second
+};
+
 // Thrown by rules: this node cannot be computed with integers.
 class NoIntegerForm : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
+
+// The floats that numbers take the place of. Numbers have more bits than f16 and bf16, whose own rounding
+// only tables reproduce.
+[[nodiscard]] inline bool stands_for_number(DType dtype) {
+  return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16;
+}
+// The same elements.
+[[nodiscard]] ConstantRef converted(const ConstantRef& constant, DType dtype);
 
 // A number that is still to be rounded, or the value that takes the result's place: integers of its
 // parameters, truth values.
@@ -78,12 +95,20 @@ class IntegerLowering {
   }
   // The same, or made of constants by a rule.
   [[nodiscard]] bool is_known(std::size_t i) const;
+  // The float that operand i is where it is computed with.
+  [[nodiscard]] DType number_dtype(std::size_t i) const {
+    const DType dtype = operand_type(i).dtype;
+    return stands_for_number(dtype) ? dtype : DType::kF32;
+  }
   // Operand i as integers: a labelled value, or what a rule gave for a value within an expansion.
   [[nodiscard]] bool is_real(std::size_t i) const;
   [[nodiscard]] Real real(std::size_t i);
   [[nodiscard]] Real real_with_one_scale(std::size_t i);  // sums by channel are brought to one scale
   // Operand i as it stands in the new graph: positions, truth values, floats.
   [[nodiscard]] ValueId plain(std::size_t i) { return mapped(operand(i)); }
+  // Operand i as a function of few numbers of few bits: one that no rule could lower, or what its node is one
+  // of; else null.
+  [[nodiscard]] const FunctionTable* table(std::size_t i);
   // The numbers of a known operand, row-major.
   [[nodiscard]] std::vector<double> numbers(std::size_t i) const;
   // The parameters of the result, one scale and zero point; 8-bit unsigned ones are carried as signed.
@@ -129,17 +154,26 @@ class IntegerLowering {
   ValueId quantized_constant(std::size_t i, const QParams& to);
 
   // A graph made of `node` alone, over other operands: its value on these constants, at stage exported.
-  [[nodiscard]] std::vector<ConstantRef> evaluate(const std::vector<ConstantRef>& operands,
-                                                  const std::vector<const QParams*>& labels,
-                                                  const QParams* to) const;
+  [[nodiscard]] ConstantRef evaluate(const std::vector<ConstantRef>& operands,
+                                     const std::vector<const QParams*>& labels) const;
+  // The same, where the result has parameters quantized as the source does, and then carried.
+  [[nodiscard]] ConstantRef evaluate_stored(const std::vector<ConstantRef>& operands,
+                                            const std::vector<const QParams*>& labels) const;
 
  private:
   struct Form {
     ValueId id;                // in the new graph
     std::optional<Real> real;  // of a value within an expansion, which has no label
+    std::shared_ptr<const FunctionTable> table = {};
+    std::shared_ptr<const FunctionTable> composed = {};  // of a value that has integers too, once asked for
+    bool asked = false;
+    const Node* left = nullptr;  // of a table: what makes the float where somebody reads it as one
+    std::string reason = {};     // and why no rule did
   };
 
   void lower(const Node& node);
+  [[nodiscard]] ConstantRef evaluated(const std::vector<ConstantRef>& operands,
+                                      const std::vector<const QParams*>& labels, const QParams* stored) const;
   [[nodiscard]] bool counts(const Node& node);
   [[nodiscard]] Real counted(ValueId id);
   [[nodiscard]] std::optional<Real> stored_as(ValueId id, const QParams& label);
@@ -156,6 +190,10 @@ class IntegerLowering {
   [[nodiscard]] bool may_be_real(ValueId id) const;
   [[nodiscard]] bool continues(const Node& node) const;
   void lower_somehow(const Node& node);
+  [[nodiscard]] bool reads_table(const Node& node) const;
+  [[nodiscard]] bool lower_tables(const Node& node);
+  [[nodiscard]] bool defer(const Node& node, const std::string& reason);
+  void leave_deferred(const Form& form);
   void note_left(const Node& node, const std::string& reason);
   void leave(const Node& node, const std::string& reason);
   void keep(const Node& node);
@@ -240,6 +278,11 @@ struct FunctionOperands {
 // Elementwise functions of one or two tensors, from the float kernels: integer_table.cpp. Nothing where the
 // node is no such function.
 [[nodiscard]] std::optional<Lowered> tabulated(IntegerLowering& l);
+// The node as a function of the numbers behind its operands, of which some are functions themselves; nothing
+// where these are more than a table has room for.
+[[nodiscard]] std::optional<FunctionTable> function_table(IntegerLowering& l);
+// The same of a result that is quantized, or a truth value, as integers.
+[[nodiscard]] std::optional<Lowered> tabulated_composition(IntegerLowering& l);
 // Functions of one number of more bits: integer_function.cpp.
 [[nodiscard]] std::optional<Lowered> integer_function(IntegerLowering& l);
 // floor, ceil, trunc and round of a number in one scale.

@@ -11,6 +11,7 @@
 #include <cmath>
 #include <functional>
 
+#include "tosaic/ir/quantized_value.h"
 #include "tosaic/passes/integer_math.h"
 
 namespace tosaic::passes {
@@ -172,30 +173,150 @@ Real finely_gathered(IntegerLowering& l, ValueId index, const Constant& f) {
   return {IntegerMath(l).lookup(index, entries), {unit}, 0, range};
 }
 
+// Entries of integers, read at one number.
+ValueId read_at(IntegerLowering& l, const Real& x, const Constant& f) {
+  const ValueId made = l.type(x.id).dtype == DType::kI8 ? small_function(l, x, f) : large_function(l, x, f);
+  return l.result_type().dtype == DType::kBool ? l.cast(made, DType::kBool) : made;
+}
+
 Lowered of_one(IntegerLowering& l, FunctionOperands operands) {
   const Real x = l.real(operands.variables.front().front());
   const QParams label = l.parameters(x);
   operands.set(0, ramp(label.storage), &label);
-  const ConstantRef f = as_integers(l.evaluate(operands.constants, operands.labels, l.target()).front());
+  const ConstantRef f = as_integers(l.evaluate_stored(operands.constants, operands.labels));
   if (is_float(f->dtype)) return finely_gathered(l, positions(l, x.id), *f);
   if (l.node().op == Op::kCast && l.target() == nullptr && f->dtype != DType::kI8)
     return gathered(l, positions(l, x.id), *f);
-  const ValueId made = label.storage == DType::kI8 ? small_function(l, x, *f) : large_function(l, x, *f);
-  return l.result_type().dtype == DType::kBool ? l.cast(made, DType::kBool) : made;
+  return read_at(l, x, *f);
 }
 
 // ---- two operands ----
+
+ValueId position_of_two(IntegerLowering& l, const Real& a, const Real& b) {
+  return l.binary(Op::kTosaAdd, positions(l, a.id, kSmall), positions(l, b.id));
+}
+
+// The same at two.
+ValueId read_at(IntegerLowering& l, const Real& a, const Real& b, const Constant& f) {
+  const ValueId made = gathered(l, position_of_two(l, a, b), f);
+  return l.result_type().dtype == DType::kBool ? l.cast(made, DType::kBool) : made;
+}
 
 Lowered of_two(IntegerLowering& l, FunctionOperands operands) {
   const Real a = l.real(operands.variables[0].front()), b = l.real(operands.variables[1].front());
   const QParams a_label = l.parameters(a), b_label = l.parameters(b);
   operands.set(0, ramp(DType::kI8, kSmall), &a_label);
   operands.set(1, ramp(DType::kI8, 1, kSmall), &b_label);
-  const ConstantRef f = as_integers(l.evaluate(operands.constants, operands.labels, l.target()).front());
-  const ValueId index = l.binary(Op::kTosaAdd, positions(l, a.id, kSmall), positions(l, b.id));
-  if (is_float(f->dtype)) return finely_gathered(l, index, *f);
-  const ValueId made = gathered(l, index, *f);
-  return l.result_type().dtype == DType::kBool ? l.cast(made, DType::kBool) : made;
+  const ConstantRef f = as_integers(l.evaluate_stored(operands.constants, operands.labels));
+  if (is_float(f->dtype)) return finely_gathered(l, position_of_two(l, a, b), *f);
+  return read_at(l, a, b, *f);
+}
+
+// ---- functions of functions ----
+
+// One element, in the shape of tables.
+ConstantRef single_element(const Constant& from) {
+  if (num_elements(from.shape) != 1 || !from.storage.bound()) return nullptr;
+  auto one = std::make_shared<Constant>(from);
+  one->shape = {1};
+  return one;
+}
+
+// A number as a function of its own integers.
+FunctionTable as_table(const Real& x, DType integers, DType floats) {
+  const ValueRange all = *integer_limits(integers);
+  std::vector<double> values;
+  for (std::int64_t q = all.low; q <= all.high; ++q)
+    values.push_back(dequantize_value(q, x.scale(), x.zero_point));
+  const auto count = static_cast<std::int64_t>(values.size());
+  return {{x}, make_constant("", floats, {count}, values)};
+}
+
+// The variables of all, each once; nothing where a table has no room for them.
+std::optional<std::vector<Real>> united_variables(const IntegerLowering& l,
+                                                  const std::vector<FunctionTable>& tables) {
+  std::vector<Real> out;
+  for (const FunctionTable& table : tables)
+    for (const Real& x : table.variables)
+      if (std::none_of(out.begin(), out.end(), [&](const Real& known) { return known.id == x.id; }))
+        out.push_back(x);
+  const bool is_small =
+      std::all_of(out.begin(), out.end(), [&](const Real& x) { return l.type(x.id).dtype == DType::kI8; });
+  return out.empty() || out.size() > 2 || (out.size() == 2 && !is_small) ? std::nullopt : std::optional(out);
+}
+
+// The same function over these variables, of which its own are some.
+ConstantRef over(const FunctionTable& table, const std::vector<Real>& variables) {
+  const auto is = [](const Real& a, const Real& b) { return a.id == b.id; };
+  if (std::equal(table.variables.begin(), table.variables.end(), variables.begin(), variables.end(), is))
+    return table.values;
+  const Elements own(*table.values);
+  std::vector<double> values;
+  for (std::int64_t a = 0; a < kSmall; ++a)
+    for (std::int64_t b = 0; b < kSmall; ++b) {
+      std::int64_t at = 0;
+      for (const Real& x : table.variables) at = at * kSmall + (is(x, variables.front()) ? a : b);
+      values.push_back(own.as_double(static_cast<std::size_t>(at)));
+    }
+  return make_constant("", table.values->dtype, {kSmall * kSmall}, values);
+}
+
+// Operand i as integers of which a table can have all.
+std::optional<Real> number_of_few_bits(IntegerLowering& l, std::size_t i) {
+  if (!l.is_real(i)) return std::nullopt;
+  const Real x = l.real(i);
+  const DType dtype = l.type(x.id).dtype;
+  return x.axis || (dtype != DType::kI8 && dtype != DType::kI16) ? std::nullopt : std::optional(x);
+}
+
+struct Composition {
+  std::vector<Real> variables;
+  ConstantRef values;
+};
+
+// An elementwise node, or one that quantizes, over tables, numbers of few bits and constants of one element.
+std::optional<Composition> composed(IntegerLowering& l) {
+  if (!info(l.node().op).has(kElementwise) || info(l.node().op).is_tosa) return std::nullopt;
+  std::vector<ConstantRef> constants(l.operand_count());
+  std::vector<FunctionTable> tables;
+  std::vector<std::size_t> places;
+  for (std::size_t i = 0; i < l.operand_count(); ++i) {
+    if (!l.has(i)) continue;
+    if (l.is_constant(i)) {
+      if (l.operand_type(i).qparams) return std::nullopt;
+      constants[i] = single_element(*l.source().value(l.operand(i)).constant);
+      if (!constants[i]) return std::nullopt;
+      continue;
+    }
+    places.push_back(i);
+    if (const std::optional<Real> x = number_of_few_bits(l, i)) {
+      tables.push_back(as_table(*x, l.type(x->id).dtype, l.number_dtype(i)));
+    } else if (const FunctionTable* const table = l.table(i)) {
+      tables.push_back(*table);
+    } else {
+      return std::nullopt;
+    }
+  }
+  std::optional<std::vector<Real>> variables = united_variables(l, tables);
+  if (!variables) return std::nullopt;
+  for (std::size_t k = 0; k < places.size(); ++k) constants[places[k]] = over(tables[k], *variables);
+  const std::vector<const QParams*> labels(constants.size(), nullptr);
+  return Composition{std::move(*variables), l.evaluate_stored(constants, labels)};
+}
+
+// What moves a function moves its variables.
+std::optional<FunctionTable> moved_table(IntegerLowering& l) {
+  if (l.operand_count() != 1 || !rearranges(l.node())) return std::nullopt;
+  const FunctionTable* const from = l.table(0);
+  if (from == nullptr) return std::nullopt;
+  FunctionTable out = *from;
+  for (Real& x : out.variables) {
+    Shape shape = l.type(x.id).shape;
+    while (shape.size() < l.operand_type(0).rank()) shape.insert(0, 1);
+    const ValueId whole = l.expand(l.reshape(x.id, shape), l.operand_type(0).shape);
+    x.id = l.emit(l.node().op, *l.node().attrs, {whole});
+  }
+  return out;
 }
 
 // Integer arithmetic is as good, and shorter.
@@ -257,11 +378,32 @@ std::optional<FunctionOperands> function_operands(IntegerLowering& l) {
   return out.variables.empty() ? std::nullopt : std::optional(std::move(out));
 }
 
+std::optional<FunctionTable> function_table(IntegerLowering& l) {
+  if (std::optional<FunctionTable> moved = moved_table(l)) return moved;
+  std::optional<Composition> made = composed(l);
+  if (!made || !(stands_for_number(made->values->dtype) || made->values->dtype == DType::kBool))
+    return std::nullopt;
+  return FunctionTable{std::move(made->variables), std::move(made->values)};
+}
+
+std::optional<Lowered> tabulated_composition(IntegerLowering& l) {
+  if (l.target() == nullptr && l.result_type().dtype != DType::kBool) return std::nullopt;
+  const std::optional<Composition> made = composed(l);
+  if (!made) return std::nullopt;
+  const ConstantRef f = as_integers(made->values);
+  if (made->variables.size() == 2) return read_at(l, made->variables[0], made->variables[1], *f);
+  return read_at(l, made->variables.front(), *f);
+}
+
 std::optional<Lowered> tabulated(IntegerLowering& l) {
   if (!info(l.node().op).has(kElementwise) || info(l.node().op).is_tosa) return std::nullopt;
   const DType result = l.result_type().dtype;
   const bool casts = l.node().op == Op::kCast && is_integer(result);
-  if (l.target() == nullptr && result != DType::kF32 && result != DType::kBool && !casts) return std::nullopt;
+  if (l.target() == nullptr && !stands_for_number(result) && result != DType::kBool && !casts)
+    return std::nullopt;
+  if (l.target() == nullptr && l.node().op == Op::kCast && stands_for_number(result) && l.has(0) &&
+      l.is_real(0))
+    return std::nullopt;  // the number itself
   std::optional<FunctionOperands> operands = function_operands(l);
   if (!operands || operands->variables.size() > 2) return std::nullopt;
   std::vector<Real> variables;

@@ -9,6 +9,8 @@
 namespace tosaic::passes {
 namespace {
 
+constexpr std::size_t kMostAxes = 6;  // of TOSA's level 8K
+
 // As the operand lies, where its axes stay together; else from row-major order.
 Physical reshape(Legalizer& l) {
   const DimOrder& order = l.order_of(0);
@@ -66,9 +68,16 @@ ValueId strided_slice(Legalizer& l, ValueId x, std::size_t axis, const SliceAttr
   after[axis] = count * attrs.step - available;
   x = l.pad(x, Dims::filled(after.size(), 0), after, 0.0);
   Shape split = l.type(x).shape, merged = split;
+  merged[axis] = count;
+  if (split.size() >= kMostAxes) {  // one more axis needs room: those before, and those behind, are one each
+    std::int64_t lead = 1, rest = 1;
+    for (std::size_t k = 0; k < split.size(); ++k)
+      if (k != axis) (k < axis ? lead : rest) *= split[k];
+    split = {lead, count, rest};
+    axis = 1;
+  }
   split[axis] = count;
   split.insert(axis + 1, attrs.step);
-  merged[axis] = count;
   return l.reshape(l.slice_axis(l.reshape(x, split), axis + 1, 0, 1), merged);
 }
 

@@ -102,8 +102,8 @@ void IntegerLowering::give(const Node& node, std::uint32_t result, const Lowered
     form.id = std::get<ValueId>(made);
   } else if (target_) {
     form.id = store(*real, *target_);
-  } else if (source_->type(value).dtype != DType::kF32) {
-    throw NoIntegerForm("its result is no f32");
+  } else if (!stands_for_number(source_->type(value).dtype)) {
+    throw NoIntegerForm("its result is no f32, f16 or bf16");
   } else {
     form.real = *real;
     return;
@@ -128,7 +128,7 @@ bool IntegerLowering::evaluate_known(const Node& node) {
     constants.push_back(value.constant);
     labels.push_back(value.type.qparams.get());
   }
-  give(node, 0, out_.add_constant(evaluate(constants, labels, target()).front()));
+  give(node, 0, out_.add_constant(evaluate_stored(constants, labels)));
   return true;
 }
 
@@ -171,7 +171,7 @@ bool IntegerLowering::lower_expanded(const Node& node) {
       operands.push_back(alone.add_constant(constant));
       continue;
     }
-    if (is_real) type.dtype = DType::kF32;
+    if (type.qparams) type.dtype = DType::kF32;
     type.qparams = nullptr;
     operands.push_back(
         alone.add_input(InputKind::kUser, source_->value(id).name, type, source_->value(id).name));

@@ -5,10 +5,17 @@
 //   border(source=f32 q(..))
 //
 // The caller's arrays are quantized and dequantized when the program runs, with the same result. An input may
-// be moved before it is quantized: quantizing commutes with that. Inputs that are quantized in two ways, or
-// read as floats too, stay what they are, and so do state and scales by channel. An input that the program
-// writes and its new value are both integers of one dtype, or both floats: the value is written where the
-// input was. Where the caller's arrays are integers, both must have the same parameters.
+// be moved before it is quantized: quantizing commutes with that. One that is quantized in several ways
+// becomes as many inputs, next to each other and of one path: a run makes all of them from the caller's one
+// array.
+//
+//   input %x: f32 path="x"  %a: i8 = quantize(%x)     ->  input %x: i8 path="x" border(source=f32 q(..))
+//                           %b: i16 = quantize(%x)        input %x_1: i16 path="x" border(source=f32 q(..))
+//
+// Where arrays are to be integers themselves, one array cannot be two of them, and such an input stays. So do
+// inputs that are read as floats too, state, and scales by channel. An input that the program writes and its
+// new value are both integers of one dtype, or both floats, since the value is written where the input was.
+// Where the caller's arrays are integers, both must have the same parameters.
 
 #include <algorithm>
 #include <deque>
@@ -30,46 +37,63 @@ class Borders {
   Borders(const Graph& graph, const PassOptions& options) : graph_(graph), options_(options) {}
 
   std::optional<Graph> run() {
-    quantization_.resize(graph_.values().size());
+    ways_.resize(graph_.values().size());
     if (options_.inputs != FloatBorder::kFloat)
       for (const Input& input : graph_.inputs())
         if (input.kind == InputKind::kUser && graph_.type(input.value).dtype == DType::kF32)
-          mark(input.value, common(input.value));
-    dequantized_.reserve(graph_.outputs().size());
+          find_ways(input.value);
     for (const Output& output : graph_.outputs()) dequantized_.push_back(integers_of(output));
-    const auto found = [](const auto* each) { return each != nullptr; };
-    const bool any = std::any_of(quantization_.begin(), quantization_.end(), found) ||
-                     std::any_of(dequantized_.begin(), dequantized_.end(), found);
+    const bool any =
+        std::any_of(ways_.begin(), ways_.end(), [](const Ways& ways) { return !ways.empty(); }) ||
+        std::any_of(dequantized_.begin(), dequantized_.end(),
+                    [](const Node* node) { return node != nullptr; });
     return any ? std::optional(make()) : std::nullopt;
   }
 
  private:
   using Attrs = const QuantizeAttrs*;
 
-  // How all readers of a float quantize it, behind movements perhaps; null where they do not agree.
-  [[nodiscard]] Attrs common(ValueId id) const {
-    if (graph_.is_output(id) || graph_.users(id).empty()) return nullptr;
-    Attrs found = nullptr;
+  using Ways = std::vector<Attrs>;
+
+  static void add_way(Ways& ways, Attrs way) {
+    if (std::none_of(ways.begin(), ways.end(), [&](Attrs known) { return *known == *way; }))
+      ways.push_back(way);
+  }
+
+  // How the readers of a float quantize it, behind movements perhaps; none where one reads it otherwise.
+  [[nodiscard]] Ways quantizations(ValueId id) const {
+    Ways found;
+    if (graph_.is_output(id)) return found;
     for (const NodeId user : graph_.users(id)) {
       const Node& node = graph_.node(user);
-      Attrs wanted = nullptr;
-      if (node.op == Op::kQuantize)
-        wanted = &Graph::attrs<QuantizeAttrs>(node);
-      else if (moves_one(graph_, node))
-        wanted = common(graph_.result(node));
-      if (wanted == nullptr || wanted->axis || (found != nullptr && !(*wanted == *found))) return nullptr;
-      found = wanted;
+      if (node.op == Op::kQuantize && !Graph::attrs<QuantizeAttrs>(node).axis) {
+        add_way(found, &Graph::attrs<QuantizeAttrs>(node));
+        continue;
+      }
+      const Ways behind = moves_one(graph_, node) ? quantizations(graph_.result(node)) : Ways{};
+      if (behind.empty()) return {};
+      for (Attrs way : behind) add_way(found, way);
     }
     return found;
   }
 
-  // `attrs`: null for floats.
-  void mark(ValueId id, Attrs attrs) {
-    quantization_[id.index()] = attrs;
-    for (const NodeId user : graph_.users(id)) {
-      const Node& node = graph_.node(user);
-      if (node.op != Op::kQuantize && moves_one(graph_, node)) mark(graph_.result(node), attrs);
-    }
+  void find_ways(ValueId id) {
+    const Ways ways = quantizations(id);
+    if (ways.size() == 1 || (ways.size() > 1 && options_.inputs == FloatBorder::kConverted)) mark(id);
+  }
+
+  void mark(ValueId id) {
+    ways_[id.index()] = quantizations(id);
+    for (const NodeId user : graph_.users(id))
+      if (graph_.node(user).op != Op::kQuantize) mark(graph_.result(graph_.node(user)));
+  }
+
+  // The float, and what is moved from it, stays a float.
+  void unmark(ValueId id) {
+    if (ways_[id.index()].empty()) return;
+    ways_[id.index()].clear();
+    for (const NodeId user : graph_.users(id))
+      if (graph_.node(user).op != Op::kQuantize) unmark(graph_.result(graph_.node(user)));
   }
 
   // The form that was asked for.
@@ -96,20 +120,20 @@ class Borders {
   [[nodiscard]] bool agrees(const Output& output, const Node* node) {
     const ValueId input = graph_.inputs()[output.mutated_input].value;
     if (node == nullptr) {
-      mark(input, nullptr);
+      unmark(input);
       return false;
     }
     const auto& attrs = Graph::attrs<DequantizeAttrs>(*node);
     const DType dtype = graph_.type(graph_.operands(*node)[0]).dtype;
     if (graph_.users(input).empty() && !graph_.is_output(input)) {  // written, but never read
       written_.push_back({dtype, attrs.axis, attrs.qmin, attrs.qmax, attrs.scales, attrs.zero_points});
-      mark(input, &written_.back());
+      ways_[input.index()] = {&written_.back()};
     }
-    const Attrs wanted = quantization_[input.index()];
-    const bool agree =
-        wanted != nullptr && wanted->dtype == dtype &&
-        (form(output) == FloatBorder::kConverted || *qparams_of(*wanted, dtype) == *qparams_of(attrs, dtype));
-    if (!agree) mark(input, nullptr);
+    const Ways& ways = ways_[input.index()];
+    const bool agree = ways.size() == 1 && ways.front()->dtype == dtype &&
+                       (form(output) == FloatBorder::kConverted ||
+                        *qparams_of(*ways.front(), dtype) == *qparams_of(attrs, dtype));
+    if (!agree) unmark(input);
     return agree;
   }
 
@@ -128,6 +152,7 @@ class Borders {
             qparams_of(Graph::attrs<DequantizeAttrs>(*node), graph_.type(output.value).dtype);
       }
       output.value = made(output.value);
+      if (output.kind == OutputKind::kMutation) output.mutated_input = input_at_[output.mutated_input];
       out_.add_output(std::move(output));
     }
     std::optional<Graph> clean = dead_code(out_);
@@ -135,15 +160,29 @@ class Borders {
   }
 
   void add_input(const Input& input) {
-    TensorType type = graph_.type(input.value);
-    Border border = input.border;
-    if (const Attrs attrs = quantization_[input.value.index()]) {
-      type.dtype = attrs->dtype;
-      type.qparams = border.qparams = qparams_of(*attrs, attrs->dtype);
+    input_at_.push_back(static_cast<std::uint32_t>(out_.inputs().size()));
+    const Value& value = graph_.value(input.value);
+    const Ways& ways = ways_[input.value.index()];
+    if (ways.empty())
+      made_[input.value.index()] =
+          out_.add_input(input.kind, value.name, value.type, input.path, input.border, input.initial);
+    const std::string& path = input.path.empty() && ways.size() > 1 ? value.name : input.path;
+    for (Attrs way : ways) {
+      TensorType type = value.type;
+      Border border = input.border;
+      type.dtype = way->dtype;
+      type.qparams = border.qparams = qparams_of(*way, way->dtype);
       if (options_.inputs == FloatBorder::kConverted) border.source_dtype = DType::kF32;
+      quantized_.push_back({input.value, way, out_.add_input(input.kind, value.name, type, path, border)});
     }
-    made_[input.value.index()] =
-        out_.add_input(input.kind, graph_.value(input.value).name, type, input.path, border, input.initial);
+  }
+
+  // The value as these integers.
+  [[nodiscard]] ValueId quantized(ValueId id, Attrs way) const {
+    const auto found = std::find_if(quantized_.begin(), quantized_.end(), [&](const Quantized& known) {
+      return known.from == id && *known.way == *way;
+    });
+    return found->made;
   }
 
   [[nodiscard]] ValueId made(ValueId id) {
@@ -157,31 +196,48 @@ class Borders {
   }
 
   void add(const Node& node) {
+    const ValueId from = node.operand_count == 1 ? graph_.operands(node)[0] : ValueId();
+    const bool of_input = from.valid() && !ways_[from.index()].empty();
+    if (of_input && node.op == Op::kQuantize) {
+      made_[node.first_result] = quantized(from, &Graph::attrs<QuantizeAttrs>(node));
+      return;
+    }
+    if (of_input) return move(node, from);
     std::vector<ValueId> operands;
     for (const ValueId id : graph_.operands(node)) operands.push_back(made(id));
-    const Attrs moved = node.result_count == 1 ? quantization_[node.first_result] : nullptr;
-    if (node.op == Op::kQuantize && quantization_[graph_.operands(node)[0].index()] != nullptr) {
-      made_[node.first_result] = operands[0];
-    } else if (moved != nullptr) {
+    const NodeId id = out_.add_copy(graph_, node, operands);
+    for (std::uint32_t r = 0; r < node.result_count; ++r)
+      made_[node.first_result + r] = out_.result(out_.node(id), r);
+  }
+
+  // A movement of a float, of each of the integers that its readers want.
+  void move(const Node& node, ValueId from) {
+    const ValueId result = graph_.result(node);
+    for (Attrs way : ways_[result.index()]) {
       tosaic::Attrs attrs = *node.attrs;
-      if (auto* pad = std::get_if<PadAttrs>(&attrs)) pad->value = moved->zero_points.front();
+      if (auto* pad = std::get_if<PadAttrs>(&attrs)) pad->value = way->zero_points.front();
+      const ValueId operands[] = {quantized(from, way)};
       const ValueId id = out_.add(node.op, std::move(attrs), operands, node.origin, graph_.node_name(node));
-      out_.set_qparams(id, qparams_of(*moved, moved->dtype));
-      made_[node.first_result] = id;
-    } else {
-      const NodeId id = out_.add_copy(graph_, node, operands);
-      for (std::uint32_t r = 0; r < node.result_count; ++r)
-        made_[node.first_result + r] = out_.result(out_.node(id), r);
+      out_.set_qparams(id, qparams_of(*way, way->dtype));
+      quantized_.push_back({result, way, id});
     }
   }
+
+  struct Quantized {
+    ValueId from;  // a float of the old graph
+    Attrs way;
+    ValueId made;  // its integers in the new graph
+  };
 
   const Graph& graph_;
   const PassOptions& options_;
   Graph out_;
-  std::vector<Attrs> quantization_;       // by float value: how it is quantized
+  std::vector<Ways> ways_;  // by value: of an input, or moved from one, that is only quantized
+  std::vector<Quantized> quantized_;
   std::vector<const Node*> dequantized_;  // by output: the node whose integers it becomes
   std::deque<QuantizeAttrs> written_;     // of inputs that are not read
-  std::vector<ValueId> made_;
+  std::vector<ValueId> made_;             // the others
+  std::vector<std::uint32_t> input_at_;   // by input: the first in the new graph
 };
 
 }  // namespace

@@ -3,10 +3,15 @@
 An in-place call gives its operand a new value. Every node that stands for that same whole tensor (detach,
 alias, earlier in-place results, views of the same shape) sees it. A node that shares only part of the memory
 would need the value written through the view: it is refused if it is still used.
+
+A call that changes the shape of its operand in place (``t_``, ``squeeze_``) writes no element. Only the nodes
+that are that very tensor, earlier in-place results, have the new shape from there on; views keep theirs, and
+stand for the whole tensor no more.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -24,7 +29,10 @@ class Aliases:
         self._counts = counts
         self._position = {node: i for i, node in enumerate(nodes)}
         self._parent: dict[Any, Any] = {node: node for node in nodes}
-        self._whole: dict[Any, Any] = {node: node for node in nodes}
+        # The tensor that a node is: in-place calls return their operand itself.
+        self._tensor: dict[Any, Any] = {node: node for node in nodes}
+        # Per tensor, from a position on: what it stands for the whole of.
+        self._wholes: dict[Any, list[tuple[int, Any]]] = {node: [(-1, node)] for node in nodes}
         self._members: dict[Any, list[Any]] = {}
         self._mutated: set[Any] = set()
         for node in nodes:
@@ -49,10 +57,19 @@ class Aliases:
         if shared is None:
             return
         self._join(node, shared)
-        if row.mutates and not row.writes_nothing(node):
-            self._mutated.add(node)
-        if row.mutates or row.is_whole(node, shared):
-            self._whole[node] = self._whole[shared]
+        now = self._position[node]
+        if row.mutates:
+            self._tensor[node] = self._tensor[shared]
+            if row.changes_shape:
+                self._wholes[self._tensor[node]].append((now, node))
+            elif not row.writes_nothing(node):
+                self._mutated.add(node)
+        elif row.is_whole(node, shared):
+            self._wholes[node] = [(-1, self._whole_at(shared, now))]
+
+    def _whole_at(self, node: Any, now: int) -> Any:
+        changes = self._wholes[self._tensor[node]]
+        return changes[bisect_right(changes, now, key=lambda change: change[0]) - 1][1]
 
     def _join(self, a: Any, b: Any) -> None:
         root_a, root_b = self._root(a), self._root(b)
@@ -90,17 +107,38 @@ class Aliases:
         now = self._position[node]
         kept = []
         for other in self._before(self._root(operand), now):
-            is_input = other.op == "placeholder"
-            if not is_input and not self._used_after(other, now):
+            if not self._is_seen_after(other, now):
                 continue
             kept.append(other)
             if other not in env:
                 continue
-            if self._whole[other] is self._whole[operand]:
+            if self._whole_at(other, now) is self._whole_at(operand, now):
                 env[other] = fresh
             else:
                 raise refuse(operand, other)
         self._seen_again[self._root(operand)] = kept
+
+    def is_placeholder(self, node: Any) -> bool:
+        """True if this node is an input itself, or what in-place calls returned of one."""
+        return bool(self._tensor[node].op == "placeholder")
+
+    def shaped_by(self, node: Any, reader: Any) -> Any:
+        """The node that records shape and strides which `node` has where `reader` reads it."""
+        changes = self._wholes[self._tensor[node]]
+        last = bisect_right(changes, self._position[reader] - 1, key=lambda change: change[0]) - 1
+        return node if last == 0 else changes[last][1]
+
+    def reshape(self, node: Any, operand: Any, env: dict[Any, Any], fresh: Any) -> None:
+        """Call `node` gave `operand` another shape: what is the same tensor has it too."""
+        now = self._position[node]
+        kept = [other for other in self._before(self._root(operand), now) if self._is_seen_after(other, now)]
+        for other in kept:
+            if other in env and self._tensor[other] is self._tensor[operand]:
+                env[other] = fresh
+        self._seen_again[self._root(operand)] = kept
+
+    def _is_seen_after(self, node: Any, position: int) -> bool:
+        return node.op == "placeholder" or self._used_after(node, position)
 
     def _before(self, root: Any, now: int) -> list[Any]:
         """Members before a position; those that nothing reads any more were left out by earlier updates."""

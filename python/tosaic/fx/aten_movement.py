@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Movements"]
 
+_MOST_AXES = 6  # of TOSA's level 8K
 _BOOL, _I64 = CODE_OF[torch.bool], CODE_OF[torch.int64]
 
 
@@ -270,6 +271,9 @@ def repeat_interleave(c: Importer, x: Ref, repeats: int, dim: int | None, _size:
     y = m.reshape(x, [math.prod(x.shape)]) if dim is None else x
     axis = axis_of(dim or 0, len(y.shape))
     lead, rest = list(y.shape[: axis + 1]), list(y.shape[axis + 1 :])
+    if len(y.shape) == _MOST_AXES:  # one more axis needs room
+        lead, rest = [math.prod(lead)], [math.prod(rest)]
+        return m.done(m.reshape(m.expand(m.reshape(y, [*lead, 1, *rest]), [*lead, repeats, *rest]), c.shape))
     return m.done(m.expand(m.reshape(y, [*lead, 1, *rest]), [*lead, repeats, *rest]))
 
 
@@ -335,6 +339,14 @@ def as_strided(
         return None
     m = Movements(c)
     return m.done(m.take(m.reshape(x, [own.size]), 0, order[found]))
+
+
+@on("resize")
+def resized(c: Importer, x: Ref, size: Sequence[int], _format: Any = None) -> Ref | None:
+    """As far as the memory of `x` reaches, row-major."""
+    _, start = c.memory_of_operand(0)
+    strides = [math.prod(size[axis + 1 :]) for axis in range(len(size))]
+    return as_strided(c, x, size, strides, start)
 
 
 # ---- writes at places ----

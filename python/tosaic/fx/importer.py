@@ -46,21 +46,6 @@ _CONSTANTS = frozenset(
 )
 _MAY_HOLD_COMPLEX = frozenset({Complex, complex, list})
 _CONTROL_FLOW = ("cond", "while_loop")
-_CHANGES_METADATA = frozenset(
-    [
-        "t_",
-        "transpose_",
-        "swapaxes_",
-        "swapdims_",
-        "squeeze_",
-        "unsqueeze_",
-        "resize_",
-        "resize_as_",
-        "set_",
-        "as_strided_",
-        "rename_",
-    ]
-)
 _NARROW_CODES = frozenset(CODE_OF[dtype] for dtype in (torch.float16, torch.bfloat16))
 _DEFAULT_CODES = tuple(CODE_OF[dtype] for dtype in (torch.bool, torch.int64, torch.float32))
 
@@ -546,7 +531,10 @@ class Importer:
 
     def memory_of_operand(self, position: int) -> tuple[tuple[int, ...] | None, int]:
         """Strides and storage offset as torch recorded them; no strides where it did not."""
-        recorded = self._node.args[position].meta.get("val")
+        operand = self._node.args[position]
+        if self._aliases is not None and isinstance(operand, Node):
+            operand = self._aliases.shaped_by(operand, self._node)
+        recorded = operand.meta.get("val")
         if recorded is None:
             return None, 0
         sizes = self._shared.sizes
@@ -799,11 +787,10 @@ class Importer:
         assert self._aliases is not None
         if row.writes_nothing(node):
             return
-        if row.name.partition(".")[0] in _CHANGES_METADATA:
-            raise self.error(
-                _core.UnsupportedOp, "it changes the shape of a tensor in place", hint=_FUNCTIONALIZE
-            )
         args = row.complete(node.args, node.kwargs)
+        if row.changes_shape:
+            self._reshaped(node, args[0], result)
+            return
         for position in row.mutates:
             operand, index = args[position], row.returned[position]
             if operand is None:
@@ -820,6 +807,17 @@ class Importer:
                 )
             fresh = result if type(result) is Ref else result[index]
             self._aliases.update(node, operand, self.env, fresh, self._refuse_shared)
+
+    def _reshaped(self, node: Any, operand: Any, result: Any) -> None:
+        """Lets everything that is the operand see its new shape."""
+        assert self._aliases is not None
+        if self._aliases.is_placeholder(operand):
+            raise self.error(
+                _core.UnsupportedOp,
+                f"it changes the shape of input '{operand.name}' in place, which the caller would see",
+                hint="Write x = x.unsqueeze(0) for x.unsqueeze_(0)",
+            )
+        self._aliases.reshape(node, operand, self.env, result)
 
     def _refuse_shared(self, operand: Any, other: Any) -> Exception:
         return self.error(

@@ -31,6 +31,19 @@ __all__ = ["Row", "default_of", "row_for", "schema_name"]
 _FORMATS = (torch.contiguous_format, torch.preserve_format, torch.channels_last, torch.channels_last_3d)
 # Parameters of torch's schemas that differ between training and inference.
 _TRAINING = ("train", "training", "dropout", "dropout_p")
+_CHANGES_SHAPE = frozenset(
+    {
+        "as_strided_",
+        "resize_",
+        "resize_as_",
+        "squeeze_",
+        "swapaxes_",
+        "swapdims_",
+        "t_",
+        "transpose_",
+        "unsqueeze_",
+    }
+)
 _MAY_RETURN_OPERAND = ("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout", "type_as")
 
 
@@ -57,6 +70,8 @@ class Row:
         Parameters in order and their defaults.
     mutates : tuple of int
         Positions of the operands that are written to.
+    changes_shape : bool
+        The operand has another shape afterwards, and the same elements.
     dropped, evaluated, getitem : bool
         Assertions; sizes; ``operator.getitem``.
     training_at : tuple of int
@@ -66,6 +81,7 @@ class Row:
     __slots__ = (
         "_aliased",
         "arity",
+        "changes_shape",
         "defaults",
         "dropped",
         "emit",
@@ -96,6 +112,7 @@ class Row:
         )
         self.training_at = tuple(i for i, a in enumerate(arguments) if a.name in _TRAINING)
         base, _, overload = name.partition(".")
+        self.changes_shape = base in _CHANGES_SHAPE
         self.dropped = name in DROPPED
         self.evaluated = name in EVALUATED
         self.emit = self._row(base, overload, returns)
@@ -113,7 +130,18 @@ class Row:
             return None
         if base.startswith("__i") and base.endswith("__"):
             return TABLE.get(f"__{base[3:]}{suffix}")
-        return TABLE.get(base.removesuffix("_") + suffix) if base.endswith("_") else None
+        if not base.endswith("_"):
+            return None
+        return TABLE.get(base.removesuffix("_") + suffix) or self._overload_alike(base.removesuffix("_"))
+
+    def _overload_alike(self, base: str) -> Emit | None:
+        """The row of the overload that takes the same: ``transpose.int`` for ``transpose_``."""
+        packet = getattr(torch.ops.aten, base, None)
+        for overload in () if packet is None else packet.overloads():
+            schema = getattr(packet, overload)._schema
+            if tuple(argument.name for argument in schema.arguments) == self.names:
+                return TABLE.get(schema_name(schema))
+        return None
 
     @staticmethod
     def _returned(argument: Any, returns: Sequence[Any]) -> int | None:

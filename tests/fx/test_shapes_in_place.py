@@ -1,0 +1,94 @@
+"""Calls that change the shape of their operand in place: who sees the new shape, and who keeps the old."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import tosaic._core as core
+from fx.agreement import assert_agrees
+from fx.exporting import exported, imported, ops
+from tosaic.fx import from_exported
+
+pytestmark = pytest.mark.filterwarnings("ignore:.isinstance.treespec, LeafSpec:FutureWarning")
+X = torch.randn(3, 1, 4, generator=torch.Generator().manual_seed(5))
+
+CHANGES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "squeeze_": lambda y: y.squeeze_(),
+    "squeeze_ of an axis": lambda y: y.squeeze_(1),
+    "squeeze_ of an axis that stays": lambda y: y.squeeze_(0),
+    "squeeze_ of axes": lambda y: torch.ops.aten.squeeze_.dims(y, [0, 1]),
+    "unsqueeze_": lambda y: y.unsqueeze_(-1),
+    "transpose_": lambda y: y.transpose_(0, 2),
+    "swapaxes_": lambda y: y.swapaxes_(0, -1),
+    "swapdims_": lambda y: y.swapdims_(1, 2),
+    "t_": lambda y: y.squeeze_(1).t_(),
+    "as_strided_": lambda y: y.as_strided_((4, 3), (3, 1)),
+    "as_strided_ of a part": lambda y: y.as_strided_((2, 2), (6, 2), 1),
+    "as_strided_ of what was transposed in place": lambda y: y.transpose_(0, 2).as_strided_((2, 6), (6, 1)),
+    "resize_": lambda y: y.resize_(2, 6),
+    "resize_ to fewer": lambda y: y.resize_(5),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_shape_that_is_changed_in_place_is_that_of_the_result_and_of_the_operand(name: str) -> None:
+    def call(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = x + 1
+        z = CHANGES[name](y)
+        return y * 2, z
+
+    assert_agrees(call, X, decomposed=False)
+    assert "opaque" not in ops(imported(call, X))
+
+
+def test_a_tensor_of_its_own_over_the_same_memory_keeps_its_shape() -> None:
+    def call(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = x + 1
+        alias, view = y.detach(), y.view(12)
+        y.transpose_(0, 2)
+        return y * 2, alias * 2, view * 2
+
+    assert_agrees(call, X, decomposed=False)
+
+
+def test_writes_behind_a_change_of_shape_are_seen_by_all_that_is_the_tensor() -> None:
+    def call(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = x + 1
+        z = y.mul_(2)
+        y.transpose_(0, 2)
+        z.add_(torch.arange(3.0))
+        whole = y.detach()
+        y.mul_(3)
+        return y, z, whole
+
+    assert_agrees(call, X, decomposed=False)
+
+
+def test_writes_behind_a_change_of_shape_are_refused_where_a_view_of_the_old_shape_is_read_later() -> None:
+    def call(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = x + 1
+        alias = y.detach()
+        y.transpose_(0, 2)
+        y.add_(torch.arange(3.0))
+        return y, alias
+
+    with pytest.raises(core.UnsupportedOp, match="whose memory 'detach' shares in part"):
+        imported(call, X)
+
+
+def test_a_write_before_the_change_of_shape_is_still_seen_by_views_of_the_whole() -> None:
+    def call(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = x + 1
+        alias = y.detach()
+        y.mul_(torch.arange(4.0))
+        y.squeeze_(1)
+        return y, alias
+
+    assert_agrees(call, X, decomposed=False)
+
+
+def test_memory_beyond_the_tensor_is_nobodys_and_stays_refused() -> None:
+    ep = exported(lambda x: (x + 1).resize_(40) * 0, X)
+    assert "opaque" in ops(from_exported(ep))

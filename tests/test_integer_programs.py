@@ -1,0 +1,309 @@
+"""What a target with integers alone takes: inputs quantized in several ways, functions that are not finite
+everywhere, floats of 16 bits between quantizers, ranks up to 6."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.ao.quantization.fx._decomposed  # registers quantized_decomposed
+import torch.nn.functional as F
+import tosaic
+from fx.exporting import Calls, exported
+from models.quantize import converted
+from torch import nn
+from tosaic.reference_model import run_reference_model
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+Q = torch.ops.quantized_decomposed
+RANGES = {torch.int8: (-128, 127), torch.uint8: (0, 255), torch.int16: (-32768, 32767)}
+generator = torch.Generator().manual_seed(31)
+
+
+def qdq(
+    x: torch.Tensor, scale: float = 0.05, zero: int = 3, dtype: torch.dtype = torch.int8, out: Any = None
+) -> torch.Tensor:
+    low, high = RANGES[dtype]
+    made = Q.quantize_per_tensor(x, scale, zero, low, high, dtype)
+    return Q.dequantize_per_tensor(made, scale, zero, low, high, dtype, out_dtype=out)
+
+
+def agrees(call: Any, *args: torch.Tensor, units: float, scale: float, target: str = "TOSA-1.0+INT") -> Any:
+    """Our run is the reference model's, and within so many units of torch's; gives what was lowered."""
+    ep = call if hasattr(call, "graph_module") else exported(call, *args)
+    lowered = tosaic.lower(ep, target=target)
+    with torch.no_grad():
+        expected = ep.module(check_guards=False)(*args)
+    found, reference = lowered.run(*args), run_reference_model(lowered, *args)
+    assert reference.ok, reference.log
+    if isinstance(expected, torch.Tensor):
+        expected, found, model = [expected], [found], [reference.outputs]
+    else:
+        model = reference.outputs
+    for truth, ours, theirs in zip(expected, found, model, strict=True):
+        np.testing.assert_array_equal(np.asarray(ours), np.asarray(theirs))
+        apart = np.abs(np.asarray(ours, np.float64) - truth.double().numpy()) / scale
+        assert apart.max(initial=0) <= units + 1e-3, apart.max()
+    return lowered
+
+
+# ---- inputs that are quantized in several ways ----
+
+TWO_WAYS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "two scales": lambda x: qdq(qdq(x, 0.05, 3) + qdq(x, 0.02, -7).tanh(), 0.05, 3),
+    "two dtypes": lambda x: qdq(qdq(x, 0.05, 3) * qdq(x, 2e-4, 0, torch.int16).sigmoid(), 0.05, 3),
+    "behind movements": lambda x: qdq(
+        qdq(x.reshape(4, 6), 0.05, 3) @ qdq(x.transpose(0, 1).reshape(6, 4), 0.02, -7), 0.05, 3
+    ),
+    "of which one is moved": lambda x: qdq(
+        qdq(F.pad(x, (1, 0)), 0.05, 3)[..., 1:] - qdq(x, 0.02, 5), 0.05, 3
+    ),
+    "three ways": lambda x: qdq(qdq(x, 0.05, 3) + qdq(x, 0.02, 0) + qdq(x, 0.03, 1), 0.05, 3),
+}
+
+
+@pytest.mark.parametrize("name", TWO_WAYS)
+def test_an_input_that_is_quantized_in_several_ways_is_several_of_the_file_and_one_of_the_users(
+    name: str,
+) -> None:
+    x = torch.randn(2, 3, 4, generator=generator)
+    lowered = agrees(TWO_WAYS[name], x, units=1, scale=0.05)
+    ways = 3 if name == "three ways" else 2
+    assert len(lowered.graph.inputs) == ways
+    assert [port.path for port in lowered.inputs] == [lowered.source.inputs[0].path] * ways
+    assert {port.dtype for port in lowered.inputs} == {"f32"}
+    assert all(port.value.dtype in ("i8", "i16") for port in lowered.graph.inputs)
+    assert len({json.dumps(port.qparams, default=str) for port in lowered.graph.inputs}) == ways
+    assert len(lowered.arrays(x)) == ways
+    assert len(json.loads(json.dumps(lowered.report().data, default=str))["inputs"]) == ways
+    assert lowered.io.report().text.count(lowered.inputs[0].path) == ways
+
+
+class Mixed(nn.Module):
+    def forward(self, a: torch.Tensor, both: dict[str, torch.Tensor], scale: float = 2.0) -> torch.Tensor:
+        x = both["x"]
+        first = qdq(a, 0.05, 3) + qdq(x, 0.05, 3)
+        return qdq(first * qdq(a, 0.02, -7) - qdq(both["y"], 0.02, 0), 0.05, 3)
+
+
+def test_other_inputs_stand_where_they_stood_however_the_call_names_them(tmp_path: Path) -> None:
+    a, x, y = torch.randn(3, 2, 5, generator=generator)
+    ep = torch.export.export(Mixed(), (a,), {"both": {"x": x, "y": y}})
+    lowered = tosaic.lower(ep, target="TOSA-1.0+INT")
+    assert len(lowered.graph.inputs) == 4
+    expected = ep.module()(a, both={"x": x, "y": y}).numpy()
+    for found in (lowered.run(a, {"y": y, "x": x}), lowered.run(a=a, both={"x": x, "y": y})):
+        assert np.abs(found - expected).max() < 0.051
+    program = lowered.at("tosa")
+    np.testing.assert_array_equal(program.run(a, both={"x": x, "y": y}), lowered.run(a, {"x": x, "y": y}))
+    np.testing.assert_array_equal(
+        lowered.at("canonical").run(a, both={"x": x, "y": y}), program.run(a, {"x": x, "y": y})
+    )
+    program.save(tmp_path / "p.tosaic")
+    again = tosaic.load(tmp_path / "p.tosaic")
+    np.testing.assert_array_equal(again.run(a, {"x": x, "y": y}), program.run(a, {"x": x, "y": y}))
+    bare = tosaic.from_graph(lowered.graph)
+    np.testing.assert_array_equal(bare.run(a, x, y), program.run(a, {"x": x, "y": y}))
+    assert tosaic.compare(ep, lowered, {"a": a, "both": {"x": x, "y": y}}).outputs[0].metrics.sqnr_db > 20
+    assert tosaic.compare(lowered, ep, (a, {"x": x, "y": y})).outputs[0].metrics.sqnr_db > 20
+
+
+def test_states_and_mutations_keep_their_places_behind_an_input_that_was_split() -> None:
+    class Adds(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("total", torch.zeros(4, dtype=torch.int32))
+
+        def forward(self, x: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
+            self.total.add_(step)
+            return qdq(qdq(x, 0.05, 3) + qdq(x, 0.02, -7) + qdq(self.total.float(), 0.05, 3), 0.05, 3)
+
+    x, step = torch.randn(4, generator=generator), torch.ones(4, dtype=torch.int32)
+    ep = torch.export.export(Adds(), (x, step))
+    lowered = tosaic.lower(ep, target="TOSA-1.0+INT")
+    module = Adds()
+    for _ in range(3):
+        assert np.abs(lowered.run(x, step) - module(x, step).numpy()).max() < 0.051
+    assert lowered.session.state("total").tolist() == [3] * 4
+
+
+def test_arrays_of_integers_cannot_be_two_and_are_refused_with_the_reason() -> None:
+    x = torch.randn(2, 3, 4, generator=generator)
+    with pytest.raises((tosaic.QuantMismatch, tosaic.SpecViolation)):
+        tosaic.lower(exported(TWO_WAYS["two scales"], x), target="TOSA-1.0+INT", io={"inputs": "int8"})
+
+
+def test_an_input_that_is_read_as_a_float_too_stays_one_where_there_are_floats() -> None:
+    x = torch.randn(2, 3, generator=generator)
+    call = lambda x: (qdq(qdq(x, 0.05) + qdq(x, 0.02), 0.05), x.exp())  # noqa: E731
+    lowered = tosaic.lower(exported(call, x), target="TOSA-1.0+INT+FP")
+    assert [port.value.dtype for port in lowered.graph.inputs] == ["f32"]
+
+
+class Attention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(16, 4)
+
+    def forward(self, query: torch.Tensor, memory: torch.Tensor) -> torch.Tensor:
+        return self.attention(query, memory, memory.clone() * 1.0)[0] + query
+
+
+@pytest.mark.parametrize("quantizer", ["arm", "xnnpack"])
+@pytest.mark.parametrize("batch", [(), (2,)])
+def test_attention_that_a_quantizer_of_others_has_seen_lowers_to_integers(
+    quantizer: str, batch: tuple[int, ...]
+) -> None:
+    torch.manual_seed(0)
+    samples = [(torch.randn(5, *batch, 16), torch.randn(6, *batch, 16)) for _ in range(3)]
+    ep = converted(Attention(), samples, quantizer)
+    target = "TOSA-1.0+INT" if quantizer == "arm" else "TOSA-1.0+INT+FP"
+    lowered = tosaic.lower(ep, target=target)
+    expected = ep.module(check_guards=False)(*samples[0]).detach().numpy()
+    noise = np.square(lowered.run(*samples[0]) - expected).sum() / np.square(expected).sum()
+    assert noise < 1e-3
+
+
+@pytest.mark.parametrize("rank", [2, 4, 6])
+def test_a_scatter_of_what_was_quantized_otherwise_lowers_to_integers(rank: int) -> None:
+    x = torch.randn(2, 3, 2, 2, 3, 2, generator=generator).reshape(*(2, 3, 2, 2, 3, 2)[: rank - 1], -1)
+    samples = [(x, x.select(1, 0) * 3)] * 2
+    ep = converted(
+        Calls(lambda x, y: torch.select_scatter(x, y, 1, 2) + x.select(1, 0).unsqueeze(1)), samples, "arm"
+    )
+    agrees(ep, *samples[0], units=1, scale=0.1)
+
+
+def test_a_product_of_a_vector_and_a_matrix_lowers_behind_arms_quantizer() -> None:
+    samples = [(torch.randn(4), torch.randn(4, 3))] * 2
+    ep = converted(Calls(torch.matmul), samples, "arm")
+    assert any("squeeze_" in str(node.target) for node in ep.graph.nodes)
+    agrees(ep, *samples[0], units=1, scale=0.05)
+
+
+# ---- functions that are not finite everywhere ----
+
+FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "reciprocal power": lambda x: x**-1,
+    "root": torch.rsqrt,
+    "logarithm": torch.log,
+    "square root": torch.sqrt,
+    "logit": torch.logit,
+    "inverse error function": torch.erfinv,
+    "bounded logarithm": lambda x: torch.clamp(torch.log(x), -3, 3),
+    "chain": lambda x: (x**-1) * 2 + 1,
+    "bounded again": lambda x: torch.tanh(1 / x),
+    "zero again": lambda x: torch.exp(-1 / x.abs()),
+    "with itself": lambda x: x * torch.log(x),
+    "x log x": lambda x: torch.xlogy(x, x),
+    "replaced": lambda x: torch.nan_to_num(torch.log(x)),
+    "viewed": lambda x: torch.log(x).reshape(-1) * 2,
+    "transposed": lambda x: (torch.log(x).reshape(2, -1).t() * 0.5).reshape(-1),
+    "asked for": lambda x: torch.isinf(1 / x).float(),
+    "compared": lambda x: (torch.log(x) > 0.3).float(),
+    "overflow": lambda x: torch.exp(x * 50),
+}
+
+
+@pytest.mark.parametrize("dtype", RANGES, ids=str)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_function_that_is_not_finite_everywhere_is_what_torch_quantizes_it_to(
+    name: str, dtype: torch.dtype
+) -> None:
+    low, high = RANGES[dtype]
+    scale, zero = (0.0005, 0) if dtype == torch.int16 else (0.05, 3)
+    x = (torch.arange(low, high + 1) - zero) * scale
+    call = lambda x: qdq(FUNCTIONS[name](qdq(x, scale, zero, dtype)), scale, zero, dtype)  # noqa: E731
+    agrees(call, x, units=0 if dtype != torch.int16 else 1, scale=scale)
+
+
+BINARY: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "quotient": lambda x, y: x / y,
+    "power": lambda x, y: x**y,
+    "remainder": torch.remainder,
+    "bounded quotient": lambda x, y: torch.tanh(x / y),
+    "quotient and its divisor": lambda x, y: (x / y) * y + 1,
+    "broadcast": lambda x, y: torch.tanh(x[:, None] / y[:64]),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8], ids=str)
+@pytest.mark.parametrize("name", BINARY)
+def test_a_function_of_two_numbers_may_be_infinite_or_nan(name: str, dtype: torch.dtype) -> None:
+    low, high = RANGES[dtype]
+    x, y = ((torch.randint(low, high + 1, (2, 512), generator=generator) - 3) * 0.05).unbind(0)
+    y[:64], x[32:64] = 0, 0
+    call = lambda x, y: qdq(BINARY[name](qdq(x, dtype=dtype), qdq(y, dtype=dtype)), dtype=dtype)  # noqa: E731
+    agrees(call, x, y, units=0, scale=0.05)
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int16], ids=str)
+def test_nan_and_infinity_of_the_callers_arrays_are_quantized_as_torch_does(dtype: torch.dtype) -> None:
+    x = torch.tensor([float("nan"), float("inf"), -float("inf"), 0.5, 3e38, -3e38])
+    zero = 0 if dtype == torch.int16 else 3
+    agrees(lambda x: qdq(qdq(x, 0.05, zero, dtype) + 1, 0.05, zero, dtype), x, units=1, scale=0.05)
+
+
+# ---- floats of 16 bits ----
+
+HALVES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "product": lambda x: x * 2,
+    "sum": lambda x: x + x.flip(0),
+    "activation": F.gelu,
+    "softmax": lambda x: F.softmax(x, -1),
+    "norm": lambda x: F.layer_norm(x, (8,)),
+    "matrix product": lambda x: x @ x.transpose(-1, -2),
+    "mean": lambda x: x.mean(-1),
+    "movement": lambda x: x.transpose(0, 1).reshape(-1),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", HALVES)
+def test_floats_of_16_bits_between_quantizers_are_numbers(name: str, dtype: torch.dtype) -> None:
+    x = torch.randn(4, 8, generator=generator)
+    casts = lambda x: qdq(HALVES[name](qdq(x).to(dtype)).float())  # noqa: E731
+    inside = lambda x: qdq(HALVES[name](qdq(x, out=dtype)))  # noqa: E731
+    for call in (casts, inside):
+        lowered = agrees(call, x, units=1, scale=0.05)
+        assert not any("f16" in value.dtype for value in lowered.graph.values)
+
+
+# ---- ranks ----
+
+SHAPE = (2, 3, 2, 3, 2, 4)
+MOVEMENTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "permute": lambda x: x.permute(*reversed(range(x.dim()))),
+    "slices with steps": lambda x: x[tuple(slice(0, None, 2) for _ in range(x.dim()))],
+    "a slice with a step, last": lambda x: x[..., 1::3],
+    "flip": lambda x: x.flip(list(range(x.dim()))),
+    "roll": lambda x: torch.roll(x, [1] * x.dim(), list(range(x.dim()))),
+    "pad": lambda x: F.pad(x, [1, 1] * x.dim()),
+    "cat": lambda x: torch.cat([x, x * 1], -1),
+    "repeat": lambda x: x.repeat(*[2] * x.dim()),
+    "repeat_interleave": lambda x: x.repeat_interleave(2, 0),
+    "repeat_interleave, last": lambda x: x.repeat_interleave(3, -1),
+    "index_select": lambda x: x.index_select(-1, torch.tensor([1, 0, 1])),
+    "gather": lambda x: torch.gather(x, -1, torch.zeros(x.shape, dtype=torch.int64)),
+    "select_scatter": lambda x: torch.select_scatter(x, x.select(0, 0) * 2, 0, 1),
+    "slice_scatter": lambda x: torch.slice_scatter(x, x[:1] * 2, 0, 1, 2),
+    "index_put": lambda x: torch.index_put(x, (torch.tensor([1]),), x[:1] * 2),
+    "expand": lambda x: x[:1].expand(4, *x.shape[1:]),
+    "rot90": lambda x: torch.rot90(x, 1, (0, -1)) if x.dim() > 1 else x,
+}
+
+
+@pytest.mark.parametrize("rank", range(1, 7))
+@pytest.mark.parametrize("name", MOVEMENTS)
+def test_movements_take_ranks_up_to_6(name: str, rank: int) -> None:
+    x = torch.randn(*SHAPE, generator=generator).reshape(*SHAPE[: rank - 1], -1)[..., :6].contiguous()
+    move = MOVEMENTS[name]
+    agrees(lambda x: qdq(move(qdq(x))), x, units=0, scale=0.05)
+    lowered = tosaic.lower(exported(move, x))
+    np.testing.assert_array_equal(lowered.run(x), move(x).numpy())
+    np.testing.assert_array_equal(run_reference_model(lowered, x).outputs, move(x).numpy())
