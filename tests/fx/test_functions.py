@@ -205,14 +205,8 @@ def test_what_is_exact_equals_torch_on_every_target(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", INTEGERS)
-def test_integers_equal_torch_where_the_target_has_them(name: str) -> None:
-    check(INTEGERS, name, 0, BOTH[1:])
-    with pytest.raises((tosaic.UnsupportedOp, tosaic.SpecViolation)):
-        tosaic.lower(exported(*_flat(INTEGERS[name])), target="TOSA-1.0+FP")
-
-
-def _flat(row: tuple[Callable[..., Any], tuple[torch.Tensor, ...]]) -> tuple[Any, ...]:
-    return row[0], *row[1]
+def test_integers_equal_torch_on_every_target(name: str) -> None:
+    check(INTEGERS, name, 0, BOTH)
 
 
 @pytest.mark.filterwarnings("ignore:std.*degrees of freedom:UserWarning")
