@@ -23,7 +23,8 @@ __all__ = ["Constants", "STAGES", "constant_calls", "measure_constants", "violat
 
 STAGES = ("imported", "exported", "quantized", "canonical", "tosa")
 _TOLERANCE = 2.0**-18
-_MAY_STAY = frozenset({"dequantize", "expand", "clone", "permute", "reshape"})
+# Dequantized integers, and what moves them, are found as weights.
+_MAY_STAY = frozenset({"dequantize", "expand", "clone", "permute", "reshape", "index", "index_select"})
 
 Array = np.ndarray[Any, Any]
 
@@ -185,7 +186,24 @@ def _compare_stage(stage: str, graph: Any, expected: Mapping[str, Array], out: C
             continue
         if value.kind != "constant":
             continue
-        _compare_elements(stage, value.name, np.asarray(value.constant.array), expected[value.name], out)
+        found = np.asarray(value.constant.array)
+        if expected[value.name].dtype.kind == "f" and found.dtype.kind != "f":  # integers that stand for it
+            if value.qparams is None:
+                continue
+            found = _dequantized(found, value.qparams)
+        _compare_elements(stage, value.name, found, expected[value.name], out)
+
+
+def _dequantized(integers: Array, qparams: Mapping[str, Any]) -> Array:
+    """As torch has it, with scales along the axis where there is one."""
+    shape = [1] * integers.ndim
+    if qparams["axis"] is not None:
+        shape[qparams["axis"]] = -1
+    scales, zeros = (np.array(qparams[key], np.float32) for key in ("scales", "zero_points"))
+    if qparams["axis"] is None:
+        scales, zeros = scales[0], zeros[0]
+        return (integers.astype(np.float32) - zeros) * scales
+    return (integers.astype(np.float32) - zeros.reshape(shape)) * scales.reshape(shape)
 
 
 def _compare_elements(stage: str, name: str, found: Array, torchs: Array, out: Constants) -> None:
