@@ -168,18 +168,14 @@ std::vector<ErrorParts> float_operators(const Graph& graph) {
   return computing.empty() ? moving : computing;
 }
 
-// Why operators of a quantized program still compute with floats.
+// Why operators of a quantized program still compute with floats: what integer lowering left to them, else
+// what no quantizer saw.
 std::vector<ErrorParts> left_to_floats(const Graph& quantized, const std::string& target) {
   const passes::PassOptions options = pass_options(target);
-  passes::LoweredToInteger lowered = passes::lower_to_integer(quantized, options);
-  if (std::optional<Graph> bordered = passes::quantize_borders(lowered.graph, options))
-    lowered.graph = std::move(*bordered);
-  std::vector<ErrorParts> found = lowered.left;
-  for (ErrorParts& parts : float_operators(lowered.graph)) {
-    const auto same = [&](const ErrorParts& other) { return other.node == parts.node; };
-    if (std::none_of(lowered.left.begin(), lowered.left.end(), same)) found.push_back(std::move(parts));
-  }
-  return found;
+  const passes::LoweredToInteger lowered = passes::lower_to_integer(quantized, options);
+  if (!lowered.left.empty()) return lowered.left;
+  const std::optional<Graph> bordered = passes::quantize_borders(lowered.graph, options);
+  return float_operators(bordered ? *bordered : lowered.graph);
 }
 
 std::vector<ErrorParts> behind(const ErrorParts& cause, std::vector<ErrorParts> effects) {
