@@ -29,10 +29,16 @@ class EagerRun:
         The tensors among the user's outputs, in order.
     trace : dict of (str, int) to numpy.ndarray
         FX name and which of its results, in the order of execution.
+    mutations : dict of str to numpy.ndarray
+        New values of buffers, by name.
+    skipped : dict of str to str
+        FX nodes with a result of a dtype that has no counterpart, and which.
     """
 
     outputs: list[np.ndarray[Any, Any]]
     trace: dict[tuple[str, int], np.ndarray[Any, Any]]
+    mutations: dict[str, np.ndarray[Any, Any]]
+    skipped: dict[str, str]
 
 
 def load_exported(path: str | os.PathLike[str]) -> torch.export.ExportedProgram:
@@ -58,8 +64,10 @@ def load_exported(path: str | os.PathLike[str]) -> torch.export.ExportedProgram:
         ) from error
 
 
-def run_eager(ep: torch.export.ExportedProgram, leaves: Sequence[Any], *, trace: bool = True) -> EagerRun:
-    """Runs an exported program node by node as torch would.
+def run_eager(
+    ep: torch.export.ExportedProgram, leaves: Sequence[Any], *, trace: bool = True, rounding: bool = True
+) -> EagerRun:
+    """Runs an exported program node by node as torch would. Buffers start from the program's values.
 
     Parameters
     ----------
@@ -68,10 +76,12 @@ def run_eager(ep: torch.export.ExportedProgram, leaves: Sequence[Any], *, trace:
         The leaves of the arguments in order, constants included; numpy arrays become tensors.
     trace : bool
         Keep the result of each node.
+    rounding : bool
+        Whether quantize nodes round; else floats stay what they are from quantize to dequantize.
     """
     flat = iter([_as_tensor(leaf) for leaf in leaves])
     values = [_input_value(ep, spec, flat) for spec in ep.graph_signature.input_specs]
-    tracer = _Tracer(ep.graph_module, trace)
+    tracer = (_Tracer if rounding else _Unrounded)(ep.graph_module, trace)
     with torch.no_grad():
         results = tracer.run(*values)
     specs = ep.graph_signature.output_specs
@@ -80,7 +90,12 @@ def run_eager(ep: torch.export.ExportedProgram, leaves: Sequence[Any], *, trace:
         for spec, result in zip(specs, results, strict=True)
         if spec.kind is OutputKind.USER_OUTPUT and isinstance(result, torch.Tensor)
     ]
-    return EagerRun(outputs, tracer.kept)
+    mutations = {
+        str(spec.target): as_array(result).copy()
+        for spec, result in zip(specs, results, strict=True)
+        if spec.kind is OutputKind.BUFFER_MUTATION and isinstance(result, torch.Tensor)
+    }
+    return EagerRun(outputs, tracer.kept, mutations, tracer.skipped)
 
 
 class _Tracer(torch.fx.Interpreter):
@@ -90,6 +105,7 @@ class _Tracer(torch.fx.Interpreter):
         super().__init__(module)
         self._keep = keep
         self.kept: dict[tuple[str, int], np.ndarray[Any, Any]] = {}
+        self.skipped: dict[str, str] = {}
 
     def run_node(self, n: torch.fx.Node) -> Any:
         result = super().run_node(n)
@@ -97,8 +113,31 @@ class _Tracer(torch.fx.Interpreter):
             results = result if isinstance(result, list | tuple) else [result]
             for index, item in enumerate(results):
                 if isinstance(item, torch.Tensor):
-                    self.kept[n.name, index] = as_array(item).copy()
+                    self._note(n.name, index, item)
         return result
+
+    def _note(self, name: str, index: int, tensor: torch.Tensor) -> None:
+        if tensor.is_complex():
+            self.skipped[name] = f"{str(tensor.dtype).removeprefix('torch.')} is two values in the graph"
+            return
+        try:
+            self.kept[name, index] = as_array(tensor).copy()
+        except _core.LayoutMismatch:
+            self.skipped[name] = f"{str(tensor.dtype).removeprefix('torch.')} has no counterpart"
+
+
+class _Unrounded(_Tracer):
+    """Leaves floats as they are where they are quantized and dequantized again."""
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        if n.op == "call_function" and getattr(n.target, "namespace", "") == "quantized_decomposed":
+            operand = self.map_nodes_to_values(n.args, n)[0]
+            kind = str(n.target).rpartition("::")[2].removeprefix("quantized_decomposed.")
+            if kind.startswith("quantize"):
+                return operand
+            if kind.startswith("dequantize") and isinstance(operand, torch.Tensor) and operand.is_floating_point():
+                return operand
+        return super().run_node(n)
 
 
 def _as_tensor(leaf: Any) -> Any:
