@@ -564,16 +564,16 @@ void bind_compare(py::module_& m) {
       "metrics", &metrics, py::arg("reference"), py::arg("value"), py::kw_only(),
       py::arg("unit") = py::none(),
       "{count, mismatches, nonfinite, sqnr_db, cosine, max_abs, relative, max_ulp, p99_ulp} of two arrays.");
-  m.def("compare", &compare, py::arg("a"), py::arg("b"), py::arg("inputs"), py::kw_only(),
-        py::arg("inputs_b") = py::none(), py::arg("permutations") = py::dict(),
-        py::arg("threshold_db") = 30.0, py::arg("local") = true, py::arg("reference") = false,
-        py::arg("override_nodes") = py::dict(), py::arg("override_ops") = py::dict(),
-        py::arg("traces") = py::none(), py::arg("outputs") = py::list(),
-        "Runs the reference `a` and `b`, from the initial values of their states, and compares values by "
-        "origin. `permutations`: {value of b: axis i of it is axis permutation[i] of a's}. Overrides of nodes "
-        "are b's, of operators both graphs'. `traces`, as compare_traces() takes them, stand for a's own "
-        "values. `outputs`: pairs to compare, (index in a, index in b, qparams of b's integers or None, "
-        "whether the order of b's axes is unknown); their arrays come as real numbers in a's logical axes.");
+  m.def(
+      "compare", &compare, py::arg("a"), py::arg("b"), py::arg("inputs"), py::kw_only(),
+      py::arg("inputs_b") = py::none(), py::arg("permutations") = py::dict(), py::arg("threshold_db") = 30.0,
+      py::arg("local") = true, py::arg("reference") = false, py::arg("override_nodes") = py::dict(),
+      py::arg("override_ops") = py::dict(), py::arg("traces") = py::none(), py::arg("outputs") = py::list(),
+      "Runs the reference `a` and `b`, from the initial values of their states, and compares values by "
+      "origin. `permutations`: {value of b: axis i of it is axis permutation[i] of a's}. Overrides of nodes "
+      "are b's, of operators both graphs'. `traces`, as compare_traces() takes them, stand for a's own "
+      "values. `outputs`: pairs to compare, (index in a, index in b, qparams of b's integers or None, "
+      "whether the order of b's axes is unknown); their arrays come as real numbers in a's logical axes.");
   m.def("compare_traces", &compare_traces, py::arg("reference").none(false), py::arg("graph").none(false),
         py::arg("inputs"), py::kw_only(), py::arg("permutations") = py::dict(),
         py::arg("threshold_db") = 30.0, py::arg("override_nodes") = py::dict(),

@@ -18,7 +18,14 @@ from tosaic import _core
 from tosaic.api import is_exported_program, load_exported, program_of
 from tosaic.comparison import CompareRow, Comparison, Metrics, OutputRow, Unmatched
 from tosaic.program import Lowered, Program
-from tosaic.sample_forms import FileBorder, Logical, arrays_for, fit_to_ports, logical_arrays
+from tosaic.sample_forms import (
+    FileBorder,
+    Logical,
+    arrays_for,
+    fit_to_ports,
+    logical_arrays,
+    require_same_inputs,
+)
 from tosaic.samples import Sample, read_samples
 
 if TYPE_CHECKING:
@@ -114,6 +121,8 @@ class _Pair:
         self._threshold_db = threshold_db
         self._local = local
         self._file = FileBorder(b.runnable.graph, a.runnable.graph) if b.bare and not a.bare else None
+        if self._file is None:
+            require_same_inputs(a.runnable, b.runnable)
         self._outputs = self._paired_outputs()
         # Between quantize nodes a distance to the reference says what rounding makes of itself.
         self._rounds = any(node.op in _ROUNDING for node in a.runnable.graph.nodes)
@@ -165,7 +174,7 @@ class _Pair:
         return [self._file.arrays(logical, channels_last=last) for last in orders]
 
     def _eager(self, arrays: Sequence[_Array]) -> tuple[EagerRun | None, EagerRun | None]:
-        """torch's run, and of a program that rounds one that does not."""
+        """Torch's run, and of a program that rounds one that does not."""
         if self.a.exported is None:
             return None, None
         from tosaic.fx.eager import run_eager

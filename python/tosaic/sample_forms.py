@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tosaic.program import Lowered, Program
     from tosaic.samples import Sample
 
-__all__ = ["FileBorder", "Logical", "arrays_for", "fit_to_ports", "logical_arrays"]
+__all__ = ["FileBorder", "Logical", "arrays_for", "fit_to_ports", "logical_arrays", "require_same_inputs"]
 
 _Array = np.ndarray[Any, Any]
 _QParams = Mapping[str, Any]
@@ -32,7 +32,7 @@ Logical = dict[str, _Array]
 
 
 def _path(port: Any) -> str:
-    return port.path or port.name
+    return str(port.path or port.name)
 
 
 def logical_arrays(sample: Sample, program: Program | Lowered, source: Program) -> Logical:
@@ -69,28 +69,48 @@ def arrays_for(program: Program | Lowered, logical: Logical) -> list[_Array]:
         The programs have different inputs.
     """
     ports = {_path(port): port for port in reversed(list(program.graph.inputs)) if port.kind == "user"}
-    leaves = [leaf for leaf in program.signature.input_leaves]
+    leaves = program.signature.input_leaves
     by_path = logical
     wanted = [leaf.path for leaf in leaves if leaf.index is not None]
     if set(wanted) != set(logical) and len(wanted) == len(logical):
         by_path = dict(zip(wanted, logical.values(), strict=True))
     if set(wanted) != set(by_path):
-        raise _different_inputs(logical, program)
-    given = [
-        leaf.value if leaf.index is None else _in_form(by_path[leaf.path], ports[leaf.path]) for leaf in leaves
+        given = ", ".join(f"{path}: {_type_text(array)}" for path, array in logical.items())
+        raise _different_inputs(given, program)
+    forms = [
+        leaf.value if leaf.index is None else _in_form(by_path[leaf.path], ports[leaf.path])
+        for leaf in leaves
     ]
-    args, kwargs = program.signature.inputs.unflatten(given)
+    args, kwargs = program.signature.inputs.unflatten(forms)
     return program.arrays(*args, **kwargs)
 
 
-def _different_inputs(logical: Logical, program: Program | Lowered) -> Exception:
+def require_same_inputs(a: Program | Lowered, b: Program | Lowered) -> None:
+    """Both programs take as many arrays from their caller.
+
+    Raises
+    ------
+    InvalidGraph
+    """
+    paths_a, paths_b = (
+        [leaf.path for leaf in program.signature.input_leaves if leaf.index is not None] for program in (a, b)
+    )
+    if len(paths_a) != len(paths_b):
+        raise _different_inputs(_ports_text(a), b)
+
+
+def _ports_text(program: Program | Lowered) -> str:
     ports = [port for port in program.graph.inputs if port.kind == "user"]
+    return ", ".join(f"{_path(port)}: {port.dtype}[{','.join(map(str, port.shape))}]" for port in ports)
+
+
+def _different_inputs(expected: str, program: Program | Lowered) -> Exception:
     return _core.make_error(
         _core.InvalidGraph,
         where="compare",
         what="the programs have different inputs",
-        expected=", ".join(f"{path}: {_type_text(array)}" for path, array in logical.items()),
-        got=", ".join(f"{_path(port)}: {port.dtype}[{','.join(map(str, port.shape))}]" for port in ports),
+        expected=expected,
+        got=_ports_text(program),
     )
 
 
@@ -104,9 +124,9 @@ def _in_form(array: _Array, port: Any) -> _Array:
     if port.physical:
         return np.ascontiguousarray(array.transpose(port.dim_order))
     order = tuple(port.dim_order)
-    if len(order) != array.ndim or order == tuple(range(array.ndim)):
+    if len(order) != array.ndim:  # the run says what is wrong
         return array
-    return np.ascontiguousarray(array.transpose(order)).transpose(np.argsort(order))
+    return np.asarray(np.asarray(array.transpose(order), order="C").transpose(np.argsort(order)))
 
 
 def quantized(array: _Array, qparams: _QParams) -> _Array:
@@ -179,9 +199,9 @@ class FileBorder:
             shape = tuple(self._reference.inputs[i].value.shape)
             last = _CHANNELS_LAST.get(len(shape))
             visible = [size for size in shape if size != 1]
-            if last is not None and tuple(shape[k] for k in last) == tuple(port.shape) == shape:
-                if len(visible) > 1:
-                    return True
+            fits = last is not None and tuple(shape[k] for k in last) == tuple(port.shape) == shape
+            if fits and len(visible) > 1:
+                return True
         return False
 
     def arrays(self, logical: Logical, *, channels_last: bool = False) -> list[_Array]:
@@ -189,7 +209,7 @@ class FileBorder:
         out = []
         for port, i in zip(self.graph.inputs, self.inputs, strict=True):
             source = self._reference.inputs[i]
-            if source.kind == "state":
+            if source.kind == "state" and source.initial is not None:
                 array = source.initial.array
             else:
                 array = self._of(logical, source)
@@ -223,12 +243,12 @@ class FileBorder:
         theirs = getattr(self._quantized, side)
         named = self._reference.inputs[i] if side == "inputs" else self._reference.outputs[i]
         found = [port.qparams for port in theirs if port.path == named.path and port.qparams is not None]
-        fitting = [qparams for qparams in found if qparams["storage"] == dtype]
+        fitting: list[_QParams] = [qparams for qparams in found if qparams["storage"] == dtype]
         if not fitting:
             raise _core.make_error(
                 _core.QuantMismatch,
                 where="compare",
-                what=f"'{_path(named) if side == 'inputs' else named.path}' of the {side} is {dtype} in the file",
+                what=f"'{named.path or named.value.name}' of the {side} is {dtype} in the file",
                 expected="a reference that quantizes it, once, to that dtype",
                 got="nothing that says what the integers stand for",
                 hint="Compare with the lowered program, or with the program that was quantized",
@@ -245,7 +265,9 @@ def _with_integer_borders(graph: _core.Graph) -> _core.Graph:
     if graph.stage != "exported":
         return graph
     try:
-        return _core.lower(graph, target="TOSA-1.0+FP+INT+int16", inputs="integer", outputs="integer").canonical
+        return _core.lower(
+            graph, target="TOSA-1.0+FP+INT+int16", inputs="integer", outputs="integer"
+        ).canonical
     except _core.Error:
         for name in ("fold-constants", "dead-code", "common-subexpressions", "simplify", "fold-qdq"):
             graph = _core.run_pass(name, graph)

@@ -5,13 +5,14 @@
 //   in that node, the last one first
 //
 // For every match: the total error of b's value; the *local* error, b's value against what a's nodes make of
-// b's values (local_error.h); and the *inherited* error, what a's nodes make of b's values against a's value. A
-// node that is wrong has a large local error; one that only passes on what came in has a large inherited one.
+// b's values (local_error.h); and the *inherited* error, what a's nodes make of b's values against a's value.
+// A node that is wrong has a large local error; one that only passes on what came in has a large inherited
+// one.
 //
-// The axes of b's value may be a permutation of a's, or be regrouped. A permutation that the caller knows comes
-// first; else, and where the value is wrong in that order, all are tried that give the shape: the order of a
-// value is the one in which it is what a's nodes make of b's values. A wrong order shows where the value is
-// read, and at the outputs. Values with qparams are compared as real numbers, in units of their scale.
+// The axes of b's value may be a permutation of a's, or be regrouped. A permutation that the caller knows
+// comes first; else, and where the value is wrong in that order, all are tried that give the shape: the order
+// of a value is the one in which it is what a's nodes make of b's values. A wrong order shows where the value
+// is read, and at the outputs. Values with qparams are compared as real numbers, in units of their scale.
 #pragma once
 
 #include <map>
@@ -35,8 +36,8 @@ struct CompareOptions {
   // Outputs to be compared: indices into the outputs of a's graph and of b's.
   struct OutputPair {
     std::uint32_t a = 0, b = 0;
-    QParamsRef qparams;    // what integers of b stand for, where b does not know it
-    bool any_order = false;  // b does not know the order of its axes
+    QParamsRef qparams;      // what integers of b stand for, where b does not know it
+    bool any_order = false;  // b does not know whether its axes are channels last
   };
   std::vector<OutputPair> outputs;
 };

@@ -331,8 +331,8 @@ bool LocalReference::run(const Node& node) {
   if (!results) return false;
   const kernels::Tolerance own = kernels::tolerance(node.op, dtype);
   // Integers of 8 bits are other ones only where a few units of a float decide; wider ones may be off anyway.
-  const bool uncertain = node.op == Op::kQuantize && has_errors &&
-                         byte_size((*results)[0].dtype) > 1 && tolerance.ulp + tolerance.relative > 0;
+  const bool uncertain = node.op == Op::kQuantize && has_errors && byte_size((*results)[0].dtype) > 1 &&
+                         tolerance.ulp + tolerance.relative > 0;
   bool floats = false;
   for (const Array& result : *results) floats = floats || is_float(result.dtype);
   std::vector<std::vector<Array>> variants;

@@ -2,13 +2,13 @@
 //
 //   reference   x -> conv -> relu -> linear      other   x -> conv+relu -> r -> linear -> y
 //
-//   relu is held against r: conv and relu computed from x. linear is held against y: computed from r, not from
-//   what relu gave. So each value answers for the nodes since the last values that both programs have.
+//   relu is held against r: conv and relu computed from x. linear is held against y: computed from r, not
+//   from what relu gave. So each value answers for the nodes since the last values that both programs have.
 //
-// Floats: the nodes since then have tolerances (kernels/tolerance.cpp), which add up, and what an error of a few
-// units in every number on the way makes of the result is measured: the nodes run on numbers that are off by so
-// much, twice. Integers: a value is right if it is within the units that the operator table derives of the
-// rounded result, and if what it is off the unrounded result by is what rounding leaves, in the mean: a
+// Floats: the nodes since then have tolerances (kernels/tolerance.cpp), which add up, and what an error of a
+// few units in every number on the way makes of the result is measured: the nodes run on numbers that are off
+// by so much, twice. Integers: a value is right if it is within the units that the operator table derives of
+// the rounded result, and if what it is off the unrounded result by is what rounding leaves, in the mean: a
 // result that is off by one unit everywhere is wrong although each element is within a unit. Other integers
 // and truth values are equal, but where the reference itself decides otherwise for numbers that are off by a
 // few units.
@@ -36,8 +36,8 @@ struct Held {
 // brought back.
 [[nodiscard]] Held as_dtype(Held value, DType dtype);
 
-// The overrides, and quantize and dequantize as operators of their own: their expansions would not show what is
-// rounded.
+// The overrides, and quantize and dequantize as operators of their own: their expansions would not show what
+// is rounded.
 [[nodiscard]] Overrides with_quantizers(Overrides overrides);
 
 class LocalReference {
@@ -62,7 +62,7 @@ class LocalReference {
   static constexpr std::size_t kVariants = 2;
   struct Estimate {
     Held base;
-    std::vector<Array> variants;  // with errors; none where the value is the other run's own, or exact
+    std::vector<Array> variants;   // with errors; none where the value is the other run's own, or exact
     kernels::Tolerance tolerance;  // of the nodes that made it
     int int16_units = 0;           // of the same
     bool functions = false;        // some of them are functions, whose expansions err in units of 1

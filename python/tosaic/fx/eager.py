@@ -131,11 +131,15 @@ class _Unrounded(_Tracer):
 
     def run_node(self, n: torch.fx.Node) -> Any:
         if n.op == "call_function" and getattr(n.target, "namespace", "") == "quantized_decomposed":
-            operand = self.map_nodes_to_values(n.args, n)[0]
+            operand: Any = self.fetch_args_kwargs_from_env(n)[0][0]
             kind = str(n.target).rpartition("::")[2].removeprefix("quantized_decomposed.")
             if kind.startswith("quantize"):
                 return operand
-            if kind.startswith("dequantize") and isinstance(operand, torch.Tensor) and operand.is_floating_point():
+            if (
+                kind.startswith("dequantize")
+                and isinstance(operand, torch.Tensor)
+                and operand.is_floating_point()
+            ):
                 return operand
         return super().run_node(n)
 
