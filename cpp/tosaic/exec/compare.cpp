@@ -412,6 +412,8 @@ class Comparer {
   bool means_the_same(ValueId value, const Reference& reference) const {
     const TensorType& type = b_.graph().type(value);
     if (reference.rounded) return is_float(type.dtype) || !type.qparams || same_storage(type, reference);
+    const bool whole = !is_float(reference.array.dtype) && !reference.qparams;
+    if (whole && is_float(type.dtype) && a_ != nullptr && a_->graph().stage != Stage::kExported) return false;
     return is_float(type.dtype) || type.qparams || !(is_float(reference.array.dtype) || reference.qparams);
   }
 
@@ -425,6 +427,8 @@ class Comparer {
       const ValueId value = b_.graph().result(*nodes[i], reference.result);
       const TensorType& type = b_.graph().type(value);
       const bool fits = b_[value].data != nullptr && !alignments_of(value, reference.array.shape).empty();
+      if (fits && !means_the_same(value, reference) && is_float(type.dtype))
+        return std::string(to_string(reference.array.dtype)) + " without quantization parameters in a";
       if (fits && !means_the_same(value, reference))
         return std::string(to_string(type.dtype)) + " without quantization parameters in b";
       return "shape " + to_string(reference.array.shape) + " against " + to_string(type.shape);
