@@ -11,6 +11,7 @@
 #include "bind.h"
 #include "tosaic/base/error.h"
 #include "tosaic/exec/compare.h"
+#include "tosaic/exec/local_error.h"
 #include "tosaic/exec/metrics.h"
 #include "tosaic/exec/session.h"
 #include "tosaic/pipeline/executable.h"
@@ -246,6 +247,7 @@ py::dict to_dict(const report::CompareRow& row) {
   out["total"] = to_dict(row.total);
   out["local"] = to_dict(row.local);
   out["inherited"] = to_dict(row.inherited);
+  out["local_share"] = row.local_share;
   return out;
 }
 
@@ -468,20 +470,75 @@ exec::CompareOptions compare_options(const py::dict& permutations, double thresh
   return options;
 }
 
+// Arrays by FX name, or FX name and which of its results.
+std::vector<exec::NamedArray> named_arrays(const py::dict& arrays, std::vector<py::array>& owners) {
+  std::vector<exec::NamedArray> out;
+  for (const auto& [key, object] : arrays) {
+    const bool plain = py::isinstance<py::str>(key);
+    owners.push_back(to_array(object));
+    out.push_back({(plain ? key : key[py::int_(0)]).cast<std::string>(),
+                   plain ? 0u : key[py::int_(1)].cast<std::uint32_t>(), view_of(owners.back())});
+  }
+  return out;
+}
+
+// {storage, qmin, qmax, axis, scales, zero_points}, as ports have it.
+QParamsRef qparams_of(const py::object& object) {
+  if (object.is_none()) return nullptr;
+  const auto from = object.cast<py::dict>();
+  auto out = std::make_shared<QParams>();
+  out->storage = to_dtype(from["storage"]);
+  out->qmin = from["qmin"].cast<std::int64_t>();
+  out->qmax = from["qmax"].cast<std::int64_t>();
+  out->axis = from["axis"].cast<std::optional<std::int64_t>>();
+  out->scales = from["scales"].cast<std::vector<double>>();
+  out->zero_points = from["zero_points"].cast<std::vector<std::int64_t>>();
+  return out;
+}
+
+std::vector<exec::CompareOptions::OutputPair> output_pairs(const py::sequence& pairs) {
+  std::vector<exec::CompareOptions::OutputPair> out;
+  for (const py::handle& pair : pairs)
+    out.push_back({pair[py::int_(0)].cast<std::uint32_t>(), pair[py::int_(1)].cast<std::uint32_t>(),
+                   qparams_of(pair[py::int_(2)]), pair[py::int_(3)].cast<bool>()});
+  return out;
+}
+
+py::dict to_dict(const exec::ComparedRuns& runs) {
+  py::dict out = to_dict(runs.report);
+  py::list outputs;
+  for (const exec::ComparedOutput& output : runs.outputs) {
+    py::dict entry;
+    entry["a"] = to_numpy(output.a);
+    entry["b"] = output.b.storage.bound() ? py::object(to_numpy(output.b)) : py::none();
+    entry["local_share"] = output.local_share;
+    outputs.append(entry);
+  }
+  out["outputs"] = outputs;
+  return out;
+}
+
 py::dict compare(const SharedGraph& a, const SharedGraph& b, const py::sequence& inputs,
                  const py::object& inputs_b, const py::dict& permutations, double threshold_db, bool local,
-                 bool reference, const py::dict& override_nodes, const py::dict& override_ops) {
+                 bool reference, const py::dict& override_nodes, const py::dict& override_ops,
+                 const py::object& traces, const py::sequence& outputs) {
   exec::CompareOptions options = compare_options(permutations, threshold_db, override_nodes, override_ops);
   options.local = local;
+  options.outputs = output_pairs(outputs);
   options.a.kernels.reference = reference;
   options.a.overrides.ops = options.b.overrides.ops;
+  options.a.overrides = exec::with_quantizers(std::move(options.a.overrides));
   const GivenArrays given_a = given_for(*a, inputs);
   const GivenArrays given_b = given_for(*b, inputs_b.is_none() ? inputs : inputs_b.cast<py::sequence>());
-  report::Comparison out;
+  std::vector<py::array> owners;
+  const std::vector<exec::NamedArray> named =
+      traces.is_none() ? std::vector<exec::NamedArray>{} : named_arrays(traces.cast<py::dict>(), owners);
+  exec::ComparedRuns out;
   {
     const py::gil_scoped_release release;
-    out = exec::compare(pipeline::executable(a, options.a.overrides),
-                        pipeline::executable(b, options.b.overrides), given_a.views, given_b.views, options);
+    out = exec::compare_runs(pipeline::executable(a, options.a.overrides),
+                             pipeline::executable(b, options.b.overrides), given_a.views, given_b.views,
+                             options, named);
   }
   return to_dict(out);
 }
@@ -491,14 +548,8 @@ py::dict compare_traces(const py::dict& reference, const SharedGraph& graph, con
                         const py::dict& override_ops) {
   const exec::CompareOptions options =
       compare_options(permutations, threshold_db, override_nodes, override_ops);
-  GivenArrays owners;
-  std::vector<exec::NamedArray> named;
-  for (const auto& [key, object] : reference) {
-    const bool plain = py::isinstance<py::str>(key);
-    owners.owners.push_back(to_array(object));
-    named.push_back({(plain ? key : key[py::int_(0)]).cast<std::string>(),
-                     plain ? 0u : key[py::int_(1)].cast<std::uint32_t>(), view_of(owners.owners.back())});
-  }
+  std::vector<py::array> owners;
+  const std::vector<exec::NamedArray> named = named_arrays(reference, owners);
   const GivenArrays given = given_for(*graph, inputs);
   report::Comparison out;
   {
@@ -513,13 +564,16 @@ void bind_compare(py::module_& m) {
       "metrics", &metrics, py::arg("reference"), py::arg("value"), py::kw_only(),
       py::arg("unit") = py::none(),
       "{count, mismatches, nonfinite, sqnr_db, cosine, max_abs, relative, max_ulp, p99_ulp} of two arrays.");
-  m.def("compare", &compare, py::arg("a"), py::arg("b"), py::arg("inputs"), py::kw_only(),
-        py::arg("inputs_b") = py::none(), py::arg("permutations") = py::dict(),
-        py::arg("threshold_db") = 30.0, py::arg("local") = true, py::arg("reference") = false,
-        py::arg("override_nodes") = py::dict(), py::arg("override_ops") = py::dict(),
-        "Runs the reference `a` and `b` and compares values by origin. `permutations`: {value of b: axis i "
-        "of it is axis "
-        "permutation[i] of a's}. Overrides of nodes are b's, of operators both graphs'.");
+  m.def(
+      "compare", &compare, py::arg("a"), py::arg("b"), py::arg("inputs"), py::kw_only(),
+      py::arg("inputs_b") = py::none(), py::arg("permutations") = py::dict(), py::arg("threshold_db") = 30.0,
+      py::arg("local") = true, py::arg("reference") = false, py::arg("override_nodes") = py::dict(),
+      py::arg("override_ops") = py::dict(), py::arg("traces") = py::none(), py::arg("outputs") = py::list(),
+      "Runs the reference `a` and `b`, from the initial values of their states, and compares values by "
+      "origin. `permutations`: {value of b: axis i of it is axis permutation[i] of a's}. Overrides of nodes "
+      "are b's, of operators both graphs'. `traces`, as compare_traces() takes them, stand for a's own "
+      "values. `outputs`: pairs to compare, (index in a, index in b, qparams of b's integers or None, "
+      "whether the order of b's axes is unknown); their arrays come as real numbers in a's logical axes.");
   m.def("compare_traces", &compare_traces, py::arg("reference").none(false), py::arg("graph").none(false),
         py::arg("inputs"), py::kw_only(), py::arg("permutations") = py::dict(),
         py::arg("threshold_db") = 30.0, py::arg("override_nodes") = py::dict(),

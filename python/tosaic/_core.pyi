@@ -306,6 +306,8 @@ def compare(
     reference: bool = ...,
     override_nodes: Mapping[str, Callable[..., Any]] = ...,
     override_ops: Mapping[str, Callable[..., Any]] = ...,
+    traces: Mapping[Any, Any] | None = ...,
+    outputs: Sequence[tuple[int, int, Mapping[str, Any] | None, bool]] = ...,
 ) -> dict[str, Any]: ...
 def compare_traces(
     reference: Mapping[Any, Any],

@@ -252,20 +252,29 @@ def compare(
     b : Program, Lowered, Graph, torch.export.ExportedProgram or path
         Runs on tosaic's executor.
     samples : tuple, dict, array, path of an npz or npy file, or an iterable of them
-        A tuple holds positional arguments, a dict keyword arguments or arrays by input name. Over several
-        samples the worst figures are kept.
+        A tuple holds positional arguments, a dict keyword arguments or arrays by input name. They have the
+        form of the exported program, and are brought to that of either border: permuted, quantized. Each is
+        run from the initial values of all states. Over several samples the worst figures are kept.
     threshold_db : float
-        A node whose signal to noise ratio is below it is a divergence.
+        The least signal to noise ratio of an output of floats. Outputs of a reference that quantizes on the
+        way are held to their local errors instead: see `Comparison.ok`.
     local : bool
-        Tell the error that a node makes from the one it inherits. This runs each node of a once more, on the
-        values of b, with tosaic's kernels. Where torch is the reference, both errors are measured against
-        tosaic's own run of the exported graph; what then remains is the difference between the kernels.
+        Tell the error that a node makes from the one it inherits, and judge the former. This runs each node
+        of a again on the values of b, with tosaic's kernels. Where torch is the reference, both errors are
+        measured against tosaic's own run of the exported graph. Without it, outputs are held to the
+        threshold alone.
     bind : optional
         As `from_exported` takes it, for the sides that are torch's or ``.pt2`` files.
 
     Returns
     -------
     Comparison
+        True if b computes what a does.
+
+    Notes
+    -----
+    A `.tosa` file does not say how its inputs lie. Where a shape does not tell, each order is tried, for all
+    inputs alike, and the one in which the outputs agree is taken; so it is with outputs.
     """
     from tosaic.compare_programs import compare_programs
 

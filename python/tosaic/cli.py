@@ -439,7 +439,7 @@ def _parser() -> argparse.ArgumentParser:
         type=float,
         default=30.0,
         metavar="DB",
-        help="a lower SQNR fails (default: %(default)s)",
+        help="an output of floats with a lower SQNR fails (default: %(default)s)",
     )
     compare.add_argument("--report", metavar="FILE", help="write the report too: .html, .json or text")
     add_bind(compare)

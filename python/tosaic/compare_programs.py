@@ -1,16 +1,14 @@
 """Runs two programs on the same inputs and matches their values by origin.
 
 The reference may be torch eager: then the totals are measured against what torch computed for each FX node,
-and the local and inherited errors with the imported graph, whose nodes are run on the other side's operands.
-
-A `.tosa` file names no layouts. Its values of rank 3 to 5 are tried as they are and as channels-last, and the
-nearer one is taken.
+and the local and inherited errors with the imported graph, whose nodes are run on the other side's values.
+Every run starts from the initial values of states, and no session of the caller's is used.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +16,16 @@ import numpy as np
 
 from tosaic import _core
 from tosaic.api import is_exported_program, load_exported, program_of
-from tosaic.comparison import CompareRow, Comparison, Metrics, OutputRow, Unmatched, worst
-from tosaic.program import Lowered, Port, Program, caller_inputs
+from tosaic.comparison import CompareRow, Comparison, Metrics, OutputRow, Unmatched
+from tosaic.program import Lowered, Program
+from tosaic.sample_forms import (
+    FileBorder,
+    Logical,
+    arrays_for,
+    fit_to_ports,
+    logical_arrays,
+    require_same_inputs,
+)
 from tosaic.samples import Sample, read_samples
 
 if TYPE_CHECKING:
@@ -27,9 +33,26 @@ if TYPE_CHECKING:
 
 __all__ = ["compare_programs", "fit_to_ports"]
 
-_CHANNELS_LAST = {3: (0, 2, 1), 4: (0, 2, 3, 1), 5: (0, 2, 3, 4, 1)}
-_SIMPLIFY = ("fold-constants", "dead-code", "common-subexpressions", "simplify", "fold-batch-norm")
 _Array = np.ndarray[Any, Any]
+_ROUNDING = frozenset({"quantize", "rescale", "tosa.rescale"})
+_INTEGER = frozenset({"integer_conv", "rescale", "tosa.rescale", "tosa.table"})
+_TO_QUANTIZED = (
+    "fold-constants",
+    "dead-code",
+    "common-subexpressions",
+    "simplify",
+    "fold-batch-norm",
+    "fold-qdq",
+    "fold-constants",
+)
+
+
+def _as_quantized(graph: _core.Graph) -> _core.Graph:
+    """The graph whose operators integers are lowered from: each rounds its result, once."""
+    if graph.stage == "exported":
+        for name in _TO_QUANTIZED:
+            graph = _core.run_pass(name, graph)
+    return graph
 
 
 class _Side:
@@ -46,186 +69,204 @@ class _Side:
         )
         if isinstance(self.runnable, Program):
             self.runnable.snapshot()
-        # A file carries the arrays in the forms of the file; everything else knows the caller's.
-        self._simplified: _core.Graph | None = None
+        self.source = self.runnable if isinstance(self.runnable, Program) else self.runnable.source
+        # A file has the arrays in its own forms; everything else knows the caller's.
         self.bare = self.runnable.stage == "tosa" and not isinstance(source, Lowered)
-
-    def graphs_for_local_errors(self, *, imported: bool) -> list[_core.Graph]:
-        """Graphs whose nodes are run alone: the program's own, and simplified, with fused nodes as one."""
-        graph = self.runnable.graph
-        graphs = [graph] if imported else []
-        if graph.stage == "exported":
-            if self._simplified is None:
-                self._simplified = graph
-                for name in _SIMPLIFY:
-                    self._simplified = _core.run_pass(name, self._simplified)
-            graphs.append(self._simplified)
-        return graphs
-
-    def permutations(self) -> list[dict[str, tuple[int, ...]]]:
-        """The layouts to try."""
-        if not self.bare:
-            return [self.orders]
-        values = self.runnable.graph.values
-        last = {
-            value.name: _CHANNELS_LAST[len(value.shape)]
-            for value in values
-            if len(value.shape) in _CHANNELS_LAST
-        }
-        return [{}, last]
 
 
 def compare_programs(
     a: Any, b: Any, samples: Any, *, threshold_db: float, local: bool, bind: Any
 ) -> Comparison:
     """See `tosaic.compare`."""
-    reference, other = _Side(a, bind), _Side(b, bind)
-    source = reference.runnable if isinstance(reference.runnable, Program) else reference.runnable.source
-    results = [
-        _compare_sample(reference, other, sample, threshold_db, local)
-        for sample in read_samples(samples, source)
-    ]
+    pair = _Pair(_Side(a, bind), _Side(b, bind), threshold_db, local)
+    results = [pair.compare(sample) for sample in read_samples(samples, pair.a.source)]
+    outputs = [result.outputs for result in results]
     return Comparison(
-        name_a=f"{reference.name} (torch)" if reference.exported is not None else reference.name,
-        name_b=other.name,
-        outputs=_merge_outputs([result[0] for result in results]),
-        rows=_merge_rows([result[1] for result in results]),
-        unmatched=results[0][2],
+        name_a=f"{pair.a.name} (torch)" if pair.a.exported is not None else pair.a.name,
+        name_b=pair.b.name,
+        outputs=tuple(OutputRow.worst_of(rows) for rows in zip(*outputs, strict=True)),
+        rows=_merge_rows([result.rows for result in results]),
+        unmatched=results[0].unmatched,
         threshold_db=threshold_db,
         samples=len(results),
     )
 
 
-_Result = tuple[list[OutputRow], list[CompareRow], tuple[Unmatched, ...]]
+@dataclass(frozen=True)
+class _Result:
+    outputs: tuple[OutputRow, ...]
+    rows: tuple[CompareRow, ...]
+    unmatched: tuple[Unmatched, ...]
+
+    @property
+    def nearness(self) -> tuple[bool, float]:
+        """Of several ways to read a file the right one is the greatest."""
+        return all(row.ok for row in self.outputs), min(
+            (row.metrics.sqnr_db for row in self.outputs), default=0.0
+        )
 
 
-def _compare_sample(a: _Side, b: _Side, sample: Sample, threshold_db: float, local: bool) -> _Result:
-    arrays_a = a.runnable.arrays(*sample.args, **sample.kwargs)
-    arrays_b = _arrays_of_other(a, b, arrays_a)
-    eager = None
-    if a.exported is not None:
+@dataclass(frozen=True)
+class _OutputPair:
+    """Indices into the outputs of the graphs of a and b."""
+
+    a: int
+    b: int
+    qparams: Any
+    any_order: bool
+
+
+class _Pair:
+    def __init__(self, a: _Side, b: _Side, threshold_db: float, local: bool) -> None:
+        self.a = a
+        self.b = b
+        self._threshold_db = threshold_db
+        self._local = local
+        self._file = FileBorder(b.runnable.graph, a.runnable.graph) if b.bare and not a.bare else None
+        if self._file is None:
+            require_same_inputs(a.runnable, b.runnable)
+        self._outputs = self._paired_outputs()
+        # Between quantize nodes a distance to the reference says what rounding makes of itself.
+        self._rounds = any(node.op in _ROUNDING for node in a.runnable.graph.nodes)
+        self._graph_a, self._traced = a.runnable.graph, True
+        if self._rounds and any(node.op in _INTEGER for node in b.runnable.graph.nodes):
+            self._graph_a, self._traced = _as_quantized(a.runnable.graph), False
+
+    def _paired_outputs(self) -> list[_OutputPair]:
+        graph_a, graph_b = self.a.runnable.graph, self.b.runnable.graph
+        if self._file is not None:
+            return [
+                _OutputPair(i, k, self._file.output_qparams(k), any_order=True)
+                for k, i in enumerate(self._file.outputs)
+            ]
+        known = {(port.kind, port.path): i for i, port in reversed(list(enumerate(graph_b.outputs)))}
+        users_a, users_b = (
+            [i for i, port in enumerate(graph.outputs) if port.kind == "user"] for graph in (graph_a, graph_b)
+        )
+        paired = [known.get((port.kind, port.path)) for port in graph_a.outputs]
+        if any(paired[i] is None for i in users_a) or len(users_a) != len(users_b):
+            if len(users_a) != len(users_b):
+                raise _core.make_error(
+                    _core.InvalidGraph,
+                    where="compare",
+                    what="the programs have different outputs",
+                    expected=f"{len(users_a)}",
+                    got=f"{len(users_b)}",
+                )
+            return [_OutputPair(i, k, None, any_order=False) for i, k in zip(users_a, users_b, strict=True)]
+        return [_OutputPair(i, k, None, any_order=False) for i, k in enumerate(paired) if k is not None]
+
+    def compare(self, sample: Sample) -> _Result:
+        logical = self._logical(sample)
+        arrays_a = arrays_for(self.a.runnable, logical)
+        eager, unrounded = self._eager(arrays_a)
+        found = [
+            self._compare_arrays(arrays_a, arrays_b, eager, unrounded) for arrays_b in self._arrays_b(logical)
+        ]
+        return max(found, key=lambda result: result.nearness)
+
+    def _logical(self, sample: Sample) -> Logical:
+        return logical_arrays(sample, self.a.runnable, self.a.source)
+
+    def _arrays_b(self, logical: Logical) -> list[list[_Array]]:
+        """Of b's inputs, in each order that they may be in."""
+        if self._file is None:
+            return [arrays_for(self.b.runnable, logical)]
+        orders = (False, True) if self._file.ambiguous else (False,)
+        return [self._file.arrays(logical, channels_last=last) for last in orders]
+
+    def _eager(self, arrays: Sequence[_Array]) -> tuple[EagerRun | None, EagerRun | None]:
+        """Torch's run, and of a program that rounds one that does not."""
+        if self.a.exported is None:
+            return None, None
         from tosaic.fx.eager import run_eager
 
-        eager = run_eager(a.exported, _leaves(a.runnable, arrays_a))
-    outputs_a = a.runnable.run_arrays(arrays_a) if eager is None else _outputs_of(a.runnable, eager)
-    outputs = _compare_outputs(
-        a.runnable.outputs, outputs_a, b.runnable.outputs, b.runnable.run_arrays(arrays_b)
-    )
+        leaves = _leaves(self.a.runnable, arrays)
+        run = run_eager(self.a.exported, leaves)
+        plain = run_eager(self.a.exported, leaves, trace=False, rounding=False) if self._rounds else None
+        return run, plain
 
-    found = [
-        _match(a, b, arrays_a, arrays_b, eager, permutations, threshold_db, local)
-        for permutations in b.permutations()
-    ]
-    rows, unmatched = _nearer(found)
-    return outputs, rows, tuple(unmatched)
-
-
-_Matched = tuple[list[CompareRow], list[Unmatched]]
-
-
-def _match(
-    a: _Side,
-    b: _Side,
-    arrays_a: Sequence[_Array],
-    arrays_b: Sequence[_Array],
-    eager: EagerRun | None,
-    permutations: dict[str, tuple[int, ...]],
-    threshold_db: float,
-    local: bool,
-) -> _Matched:
-    """Rows of one layout of b: totals against what a computed, errors of single nodes from a's graphs."""
-
-    def against(graph: _core.Graph) -> _Matched:
-        return _read(
-            _core.compare(
-                graph,
-                b.runnable.graph,
-                arrays_a,
-                inputs_b=arrays_b,
-                permutations=permutations,
-                threshold_db=threshold_db,
-                local=local,
-            )
+    def _compare_arrays(
+        self,
+        arrays_a: Sequence[_Array],
+        arrays_b: Sequence[_Array],
+        eager: EagerRun | None,
+        unrounded: EagerRun | None,
+    ) -> _Result:
+        found = _core.compare(
+            self._graph_a,
+            self.b.runnable.graph,
+            arrays_a,
+            inputs_b=arrays_b,
+            permutations=self.b.orders,
+            threshold_db=self._threshold_db,
+            local=self._local,
+            traces=eager.trace if eager is not None and self._traced else None,
+            outputs=[(pair.a, pair.b, pair.qparams, pair.any_order) for pair in self._outputs],
         )
-
-    if eager is None:
-        rows, unmatched = against(a.runnable.graph)
-    else:
-        rows, unmatched = _read(
-            _core.compare_traces(
-                eager.trace, b.runnable.graph, arrays_b, permutations=permutations, threshold_db=threshold_db
-            )
+        rows = tuple(CompareRow.of(row) for row in found["rows"])
+        unmatched = [Unmatched(**item) for item in found["unmatched"]]
+        if eager is not None:
+            unmatched += [Unmatched(name, reason) for name, reason in eager.skipped.items()]
+        diverges = any(not row.total.sqnr_db >= self._threshold_db for row in rows)
+        outputs = tuple(
+            self._output_row(pair, arrays, eager, unrounded, diverges)
+            for pair, arrays in zip(self._outputs, found["outputs"], strict=True)
         )
-    if local:
-        for graph in a.graphs_for_local_errors(imported=eager is not None):
-            if any(row.local is None for row in rows):
-                rows = _with_local_errors(rows, against(graph)[0])
-    return rows, unmatched
+        return _Result(outputs, rows, tuple(unmatched))
 
-
-def _read(source: Mapping[str, Any]) -> _Matched:
-    rows = [CompareRow.of(row) for row in source["rows"]]
-    return rows, [Unmatched(**item) for item in source["unmatched"]]
-
-
-def _with_local_errors(rows: list[CompareRow], graphs: list[CompareRow]) -> list[CompareRow]:
-    """The rows, with what the graphs know of single nodes: of those behind the same value of b."""
-    known = {row.value_b: row for row in graphs}
-    out = []
-    for row in rows:
-        own = known.get(row.value_b)
-        if row.local is None and own is not None:
-            row = replace(
-                row,
-                op_a=row.op_a or own.op_a,
-                value_a=row.value_a or own.value_a,
-                local=own.local,
-                inherited=own.inherited,
+    def _output_row(
+        self,
+        pair: _OutputPair,
+        arrays: Any,
+        eager: EagerRun | None,
+        unrounded: EagerRun | None,
+        diverges: bool,
+    ) -> OutputRow:
+        port = self.a.runnable.graph.outputs[pair.a]
+        path = port.path or port.value.name
+        if arrays["b"] is None:
+            other = self.b.runnable.graph.outputs[pair.b]
+            raise _core.make_error(
+                _core.InvalidGraph,
+                where="compare",
+                what=f"output '{path}' has another shape",
+                expected=f"{port.dtype}[{','.join(map(str, port.shape))}]",
+                got=f"{other.dtype}[{','.join(map(str, other.shape))}]",
             )
-        out.append(row)
-    return out
+        expected = arrays["a"] if eager is None else self._torchs(pair.a, eager, arrays["a"])
+        metrics = Metrics.of(_core.metrics(expected, arrays["b"]))
+        rounding_db = None
+        if unrounded is not None:
+            plain = self._torchs(pair.a, unrounded, None)
+            if plain is not None and expected.dtype.kind == "f":
+                rounding_db = Metrics.of(_core.metrics(plain, expected)).sqnr_db
+        share = arrays["local_share"]
+        ok = self._is_right(metrics, share, expected.dtype.kind == "f", diverges)
+        return OutputRow(path, metrics, share, rounding_db, ok)
 
+    def _is_right(self, metrics: Metrics, share: float | None, is_float: bool, diverges: bool) -> bool:
+        near = metrics.sqnr_db >= self._threshold_db
+        if share is None:
+            return near
+        if self._rounds:
+            return share <= 1
+        if is_float:
+            return share <= 1 and near
+        # A decision of floats that are off by a little, such as the greatest of two that are nearly equal.
+        return share <= 1 and (near or not diverges)
 
-def _nearer(found: list[_Matched]) -> _Matched:
-    """Of several layouts the one in which a node agrees best."""
-    if len(found) == 1:
-        return found[0]
-    best: dict[str, CompareRow] = {}
-    for rows, _ in found:
-        for row in rows:
-            known = best.get(row.fx_name)
-            if known is None or row.total.sqnr_db > known.total.sqnr_db:
-                best[row.fx_name] = row
-    order = _merged_order([[row.fx_name for row in rows] for rows, _ in found])
-    unmatched = [item for item in found[0][1] if item.fx_name not in best]
-    return [best[name] for name in order], unmatched
-
-
-def _merged_order(orders: list[list[str]]) -> list[str]:
-    """One order that keeps each of the given ones, which do not contradict each other."""
-    merged = list(orders[0])
-    known = set(merged)
-    for order in orders[1:]:
-        at = 0
-        for name in order:
-            if name in known:
-                at = merged.index(name) + 1
-            else:
-                merged.insert(at, name)
-                known.add(name)
-                at += 1
-    return merged
-
-
-def _outputs_of(program: Program | Lowered, eager: EagerRun) -> list[_Array]:
-    """What torch computed, in the order of the program's `outputs`: new values of inputs stand among them."""
-    leaf_at = {leaf.index: at for at, leaf in enumerate(program.signature.input_leaves)}
-    results = iter(eager.outputs)
-    return [
-        next(results) if port.mutated_input is None else eager.written[leaf_at[port.mutated_input]]
-        for port in program.graph.outputs
-        if port.mutated_input is None or port.mutated_input in leaf_at
-    ]
+    def _torchs(self, index: int, eager: EagerRun, otherwise: Any) -> Any:
+        """What torch has for an output of a's graph."""
+        ports = self.a.runnable.graph.outputs
+        port = ports[index]
+        if port.kind != "user":
+            leaves = self.a.runnable.signature.input_leaves
+            written = [at for at, leaf in enumerate(leaves) if leaf.index == port.mutated_input]
+            return eager.written[written[0]] if written else eager.mutations.get(port.path, otherwise)
+        users = [i for i, port in enumerate(ports) if port.kind == "user"]
+        at = users.index(index)
+        return eager.outputs[at] if at < len(eager.outputs) else otherwise
 
 
 def _leaves(program: Program | Lowered, arrays: Sequence[_Array]) -> list[Any]:
@@ -235,77 +276,6 @@ def _leaves(program: Program | Lowered, arrays: Sequence[_Array]) -> list[Any]:
     return [
         leaf.value if leaf.index is None else by_index[leaf.index] for leaf in program.signature.input_leaves
     ]
-
-
-def _arrays_of_other(a: _Side, b: _Side, arrays: Sequence[_Array]) -> list[_Array]:
-    ports_a, ports_b = a.runnable.inputs, b.runnable.inputs
-    places_a, places_b = caller_inputs(ports_a), caller_inputs(ports_b)
-    if set(places_a) != set(places_b):
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where="compare",
-            what="the programs have different inputs",
-            expected=", ".join(f"{port.path or port.name}: {port.type_text}" for port in ports_a),
-            got=", ".join(f"{port.path or port.name}: {port.type_text}" for port in ports_b),
-        )
-    arrays = [arrays[places_a.index(place)] for place in places_b]
-    return fit_to_ports(arrays, ports_b) if b.bare else list(arrays)
-
-
-def fit_to_ports(arrays: Sequence[_Array], ports: Iterable[Port]) -> list[_Array]:
-    """Arrays in the forms of a ``.tosa`` file: channels-last where the shape says so, int32 for int64.
-
-    Raises
-    ------
-    LayoutMismatch
-        A number does not fit the narrower dtype.
-    """
-    return [_fit(array, port) for array, port in zip(arrays, ports, strict=True)]
-
-
-def _fit(array: _Array, port: Port) -> _Array:
-    last = _CHANNELS_LAST.get(array.ndim)
-    if array.shape != port.shape and last is not None and tuple(array.shape[i] for i in last) == port.shape:
-        array = np.ascontiguousarray(array.transpose(last))
-    if array.dtype == np.int64 and port.dtype == "i32":
-        narrow = array.astype(np.int32)
-        if not np.array_equal(narrow, array):
-            raise _core.make_error(
-                _core.LayoutMismatch,
-                where="inputs",
-                what=f"input '{port.path or port.name}' does not fit the dtype of the file",
-                expected="numbers of 32 bits",
-                got=f"{array.min()} to {array.max()}",
-            )
-        array = narrow
-    return array
-
-
-def _compare_outputs(
-    ports_a: Sequence[Port], arrays_a: Sequence[_Array], ports_b: Sequence[Port], arrays_b: Sequence[_Array]
-) -> list[OutputRow]:
-    if len(arrays_a) != len(arrays_b):
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where="compare",
-            what="the programs have different outputs",
-            expected=f"{len(arrays_a)}",
-            got=f"{len(arrays_b)}",
-        )
-    rows = []
-    for port_a, array_a, port_b, array_b in zip(ports_a, arrays_a, ports_b, arrays_b, strict=True):
-        last = _CHANNELS_LAST.get(array_a.ndim)
-        if array_a.shape != array_b.shape and last is not None:
-            array_b = array_b.transpose(np.argsort(last))
-        path = port_a.path or port_b.path or port_b.name
-        rows.append(OutputRow(path, Metrics.of(_core.metrics(array_a, array_b))))
-    return rows
-
-
-def _merge_outputs(samples: Sequence[Sequence[OutputRow]]) -> tuple[OutputRow, ...]:
-    return tuple(
-        OutputRow(rows[0].path, worst([row.metrics for row in rows])) for rows in zip(*samples, strict=True)
-    )
 
 
 def _merge_rows(samples: Sequence[Sequence[CompareRow]]) -> tuple[CompareRow, ...]:

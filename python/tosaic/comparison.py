@@ -76,6 +76,11 @@ def _worst_known(metrics: Iterable[Metrics | None]) -> Metrics | None:
     return worst(known) if known else None
 
 
+def _largest_known(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return max(known) if known else None
+
+
 @dataclass(frozen=True)
 class CompareRow:
     """One FX node in both programs.
@@ -90,9 +95,13 @@ class CompareRow:
     total : Metrics
         b's value against a's.
     local : Metrics or None
-        b's value against what a's node makes of b's operands: the error made here.
+        b's value against what a's nodes make of b's values, from the last ones that both have: the error made
+        here.
     inherited : Metrics or None
-        What a's node makes of b's operands against a's value: the error that came in.
+        What a's nodes make of b's values against a's value: the error that came in.
+    local_share : float or None
+        The greatest local error of an element as a share of the bound that is derived for the operators: at
+        most 1 where the node is right.
     """
 
     fx_name: str
@@ -105,6 +114,12 @@ class CompareRow:
     total: Metrics
     local: Metrics | None = None
     inherited: Metrics | None = None
+    local_share: float | None = None
+
+    @property
+    def ok(self) -> bool:
+        """The local error is within its bound, or not known."""
+        return self.local_share is None or self.local_share <= 1
 
     @classmethod
     def of(cls, source: Mapping[str, Any]) -> CompareRow:
@@ -120,15 +135,45 @@ class CompareRow:
             total=worst([row.total for row in rows]),
             local=_worst_known(row.local for row in rows),
             inherited=_worst_known(row.inherited for row in rows),
+            local_share=_largest_known(row.local_share for row in rows),
         )
 
 
 @dataclass(frozen=True)
 class OutputRow:
-    """One output of the programs, as the caller sees it."""
+    """One output of the programs, as the caller sees it.
+
+    Attributes
+    ----------
+    path : str
+    metrics : Metrics
+        b's against a's, as real numbers.
+    local_share : float or None
+        As of a row: b's output against what a's nodes make of b's values.
+    rounding_db : float or None
+        Of a quantized reference in torch: its signal to noise ratio to itself with nothing rounded. What
+        quantization costs, beside which `metrics` can be read.
+    ok : bool
+        See `Comparison.ok`.
+    """
 
     path: str
     metrics: Metrics
+    local_share: float | None = None
+    rounding_db: float | None = None
+    ok: bool = True
+
+    @staticmethod
+    def worst_of(rows: Sequence[OutputRow]) -> OutputRow:
+        """One row for the same output in several samples."""
+        known = [row.rounding_db for row in rows if row.rounding_db is not None]
+        return replace(
+            rows[0],
+            metrics=worst([row.metrics for row in rows]),
+            local_share=_largest_known(row.local_share for row in rows),
+            rounding_db=min(known) if known else None,
+            ok=all(row.ok for row in rows),
+        )
 
 
 @dataclass(frozen=True)
@@ -143,7 +188,7 @@ class Unmatched:
 class Comparison:
     """Two programs on the same inputs, node by node.
 
-    True in a condition if every output and every node is above the threshold.
+    True in a condition if b computes what a does: `ok`.
 
     Attributes
     ----------
@@ -154,7 +199,8 @@ class Comparison:
         In the order of a.
     unmatched : tuple of Unmatched
     threshold_db : float
-        A row whose SQNR is below is a divergence.
+        The least SQNR of an output of floats. Where a rounds on the way (it has quantize nodes), outputs
+        are held to their local errors instead.
     samples : int
     """
 
@@ -168,14 +214,23 @@ class Comparison:
 
     @property
     def first_divergence(self) -> CompareRow | None:
-        """The first row below the threshold."""
+        """The first row whose total is below the threshold, whoever made the error."""
         return next((row for row in self.rows if not row.total.sqnr_db >= self.threshold_db), None)
 
     @property
+    def first_wrong(self) -> CompareRow | None:
+        """The first row whose local error is beyond its bound: where to look."""
+        return next((row for row in self.rows if not row.ok), None)
+
+    @property
     def ok(self) -> bool:
-        """No row and no output is below the threshold."""
-        outputs_agree = all(row.metrics.sqnr_db >= self.threshold_db for row in self.outputs)
-        return outputs_agree and self.first_divergence is None
+        """Every output is right, and every node whose local error is known.
+
+        A node is right if its local error is within the bound of its operators. So is an output, and one of
+        floats has at least `threshold_db` besides, unless a rounds on the way. An output whose local error is
+        not known is held to the threshold alone.
+        """
+        return all(row.ok for row in self.outputs) and self.first_wrong is None
 
     @property
     def output(self) -> Metrics:
@@ -184,13 +239,17 @@ class Comparison:
 
     @checked
     def worst_rows(self, count: int = 10) -> tuple[CompareRow, ...]:
-        """Rows by the error they make themselves, worst first; by their total where that is not known."""
+        """Rows by the error they make themselves: those beyond their bound, the rest by SQNR, worst first.
 
-        def sqnr(row: CompareRow) -> float:
+        Where the local error is not known the total stands for it.
+        """
+
+        def rank(row: CompareRow) -> tuple[float, float]:
             value = (row.local or row.total).sqnr_db
-            return -math.inf if math.isnan(value) else value
+            excess = 0.0 if row.ok or row.local_share is None else -row.local_share
+            return excess, -math.inf if math.isnan(value) else value
 
-        return tuple(sorted(self.rows, key=sqnr)[:count])
+        return tuple(sorted(self.rows, key=rank)[:count])
 
     def __bool__(self) -> bool:
         return self.ok

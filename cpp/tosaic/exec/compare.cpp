@@ -2,10 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <unordered_map>
 
+#include "tosaic/exec/local_error.h"
 #include "tosaic/exec/metrics.h"
-#include "tosaic/exec/node.h"
 #include "tosaic/ir/quantized_value.h"
 
 namespace tosaic::exec {
@@ -49,7 +50,7 @@ struct Reference {
   std::uint32_t result = 0;
   ArrayView array;
   QParamsRef qparams;
-  const Node* node = nullptr;  // in a, if there is one
+  bool rounded = false;  // integers of a quantize node, with these parameters
 };
 
 // FX nodes in the order of the reference; a node of b stands for the latest of the FX nodes it stems from.
@@ -78,8 +79,15 @@ using NodesByName = std::unordered_map<std::string, std::vector<const Node*>>;
 
 NodesByName group_by_name(const Graph& graph, const Ranks& ranks) {
   NodesByName out;
-  for (const Node& node : graph.nodes())
-    if (std::string name = ranks.latest(node.origin); !name.empty()) out[std::move(name)].push_back(&node);
+  for (const Node& node : graph.nodes()) {
+    std::string name = ranks.latest(node.origin);
+    if (name.empty()) continue;
+    std::vector<const Node*>& nodes = out[std::move(name)];
+    // The number that an integer stands for is not another result of the FX node.
+    const Node* rounded =
+        node.op == Op::kDequantize && !nodes.empty() ? graph.producer(graph.operands(node)[0]) : nullptr;
+    if (rounded == nullptr || rounded->op != Op::kQuantize || nodes.back() != rounded) nodes.push_back(&node);
+  }
   return out;
 }
 
@@ -107,16 +115,60 @@ bool is_regrouping(const Shape& from, const Shape& to) {
   return a != b;
 }
 
-// A value of b in a's axes: permuted as told, else as it is, else reshaped. No data where none of these.
-ArrayView aligned(const ArrayView& view, const Shape& shape, const Dims* permutation) {
-  if (permutation != nullptr) {
-    if (!is_permutation_of_axes(*permutation, view.shape.size())) return {};
-    const ArrayView out = permuted(view, inverse_permutation(*permutation));
-    return out.shape == shape ? out : ArrayView{};
+Held as_dense(Held value) {
+  const DType dtype = value.view.dtype;
+  return as_dtype(std::move(value), dtype);
+}
+
+// How a value of b lies in a's axes: axis i of it is axis permutation[i], and then its axes are regrouped.
+struct Alignment {
+  Dims permutation;  // none: as it is
+};
+
+// No data where the shapes do not fit.
+Held aligned(const ArrayView& view, const Shape& shape, const Alignment& alignment) {
+  ArrayView out = view;
+  if (!alignment.permutation.empty()) {
+    if (!is_permutation_of_axes(alignment.permutation, view.shape.size())) return {};
+    out = permuted(view, inverse_permutation(alignment.permutation));
   }
-  if (view.shape == shape) return view;
-  if (is_regrouping(view.shape, shape)) return ArrayView::dense(view.data, view.dtype, shape);
-  return {};
+  if (out.shape == shape) return {out, {}};
+  if (!is_regrouping(out.shape, shape)) return {};
+  Held held = as_dense({out, {}});
+  held.view = ArrayView::dense(held.view.data, held.view.dtype, shape);
+  return held;
+}
+
+// The axes of more than one element in the order in which a permutation has them.
+std::vector<std::int64_t> visible(const Shape& shape, const Dims& permutation) {
+  std::vector<std::int64_t> out;
+  for (std::size_t i = 0; i < shape.size(); ++i)
+    if (shape[i] != 1) out.push_back(permutation.empty() ? static_cast<std::int64_t>(i) : permutation[i]);
+  return out;
+}
+
+constexpr std::size_t kMostRanks = 6;  // of which all permutations are looked at
+
+// Every way in which a value of shape `from` may be one of shape `to`: as it is, channels last, any other.
+std::vector<Alignment> alignments(const Shape& from, const Shape& to) {
+  std::vector<Alignment> out;
+  if (num_elements(from) != num_elements(to)) return out;
+  std::vector<std::vector<std::int64_t>> seen;
+  const auto add = [&](const Dims& permutation) {
+    Shape shape = from;
+    if (!permutation.empty()) shape = permuted(from, inverse_permutation(permutation));
+    if (!(shape == to) && !is_regrouping(shape, to)) return;
+    std::vector<std::int64_t> key = visible(from, permutation);
+    if (std::find(seen.begin(), seen.end(), key) != seen.end()) return;
+    seen.push_back(std::move(key));
+    out.push_back({permutation});
+  };
+  add({});
+  if (from.size() < 2 || from.size() > kMostRanks) return out;
+  add(DimOrder::channels_last(from.size()).axes(from.size()));
+  Dims permutation = DimOrder().axes(from.size());
+  while (std::next_permutation(permutation.begin(), permutation.end())) add(permutation);
+  return out;
 }
 
 Array dequantized(const ArrayView& view, const QParams& qparams) {
@@ -140,34 +192,12 @@ Array dequantized(const ArrayView& view, const QParams& qparams) {
   return out;
 }
 
-// A view with what keeps it alive.
-struct Held {
-  ArrayView view;
-  Array owner;
-};
-
 Held as_real(const ArrayView& view, const QParamsRef& qparams) {
   if (!qparams) return {view, {}};
   Held out;
   out.owner = dequantized(view, *qparams);
   out.view = out.owner.view();
   return out;
-}
-
-// Dense and of the dtype.
-Held as_operand(Held value, DType dtype) {
-  if (value.view.dtype == dtype && is_dense(value.view.shape, value.view.strides, dtype)) return value;
-  Array out = Array::allocate(dtype, value.view.shape);
-  if (value.view.dtype == dtype) {
-    copy(value.view, MutableArrayView::dense(out.storage.writable(), dtype, out.shape));
-  } else {
-    std::vector<double> elements(static_cast<std::size_t>(num_elements(out.shape)));
-    read_doubles(value.view, 0, elements);
-    for (std::size_t i = 0; i < elements.size(); ++i)
-      store_element(dtype, out.storage.writable() + i * byte_size(dtype), elements[i]);
-  }
-  const ArrayView view = out.view();
-  return {view, std::move(out)};
 }
 
 std::optional<double> unit_of(const QParamsRef& qparams) {
@@ -177,6 +207,10 @@ std::optional<double> unit_of(const QParamsRef& qparams) {
 
 bool same_qparams(const QParamsRef& a, const QParamsRef& b) { return a == b || (a && b && *a == *b); }
 
+std::string label_of(const std::string& fx_name, std::uint32_t result) {
+  return result == 0 ? fx_name : fx_name + "." + std::to_string(result);
+}
+
 class Comparer {
  public:
   Comparer(const Values& b, const Ranks& ranks, const CompareOptions& options)
@@ -184,68 +218,207 @@ class Comparer {
     out_.threshold_db = options.threshold_db;
   }
 
-  // Lets local errors be computed: a's values, and b's counterpart of each. Before the first row.
-  void with_reference_graph(const Values& a, std::span<const Reference> references) {
+  // Runs a's nodes on b's values, in order, and finds what each value of b is held against. `references`: by
+  // label, what totals are measured against. Before the first row.
+  void with_reference_graph(const Values& a, LocalReference& local,
+                            const std::unordered_map<std::string, const Reference*>& references,
+                            const NodesByName& nodes_a, const Ranks& ranks) {
     a_ = &a;
-    for (const Reference& reference : references) {
-      const auto it = nodes_b_.find(reference.fx_name);
-      if (it == nodes_b_.end()) continue;
-      const ValueId match = find_match(reference, it->second);
-      if (match.valid()) counterpart_[a.graph().result(*reference.node, reference.result).index()] = match;
+    for (const Node& node : a.graph().nodes()) {
+      const bool ran = local.run(node);
+      const std::string name = ranks.latest(node.origin);
+      if (name.empty() || nodes_a.at(name).back() != &node) continue;
+      for (std::uint32_t i = 0; i < node.result_count; ++i) {
+        const std::string label = label_of(name, i);
+        const auto it = references.find(label);
+        if (it != references.end()) meet(*it->second, node, i, label, ran, local);
+      }
     }
   }
 
   void add(const Reference& reference) {
-    const std::string label = reference.result == 0
-                                  ? reference.fx_name
-                                  : reference.fx_name + "." + std::to_string(reference.result);
+    const std::string label = label_of(reference.fx_name, reference.result);
     const auto it = nodes_b_.find(reference.fx_name);
     if (it == nodes_b_.end()) {
       out_.unmatched.push_back({label, "no node in b"});
       return;
     }
-    const ValueId match = find_match(reference, it->second);
-    if (!match.valid()) {
-      out_.unmatched.push_back({label, mismatch_reason(reference, it->second)});
+    if (const auto found = met_.find(label); found != met_.end()) {
+      add_row(reference, label, found->second);
       return;
     }
-    add_row(reference, label, match);
+    std::vector<Match> matches = candidates(reference, 0, it->second);
+    if (matches.empty())
+      out_.unmatched.push_back({label, mismatch_reason(reference, it->second)});
+    else
+      add_row(reference, label, nearest(reference, matches));
   }
 
   report::Comparison finish() && { return std::move(out_); }
 
  private:
-  const Dims* permutation(ValueId value) const {
+  struct Match {
+    ValueId value;
+    Alignment alignment;
+    // In the graph of a, where it is known.
+    const Node* node = nullptr;
+    std::optional<report::Metrics> local, inherited;
+    std::optional<double> share;
+  };
+  static constexpr std::size_t kMostTries = 64;
+
+  std::vector<Alignment> alignments_of(ValueId value, const Shape& shape) const {
+    std::vector<Alignment> out;
     const auto it = options_.permutations.find(b_.graph().value(value).name);
-    return it == options_.permutations.end() ? nullptr : &it->second;
+    if (it != options_.permutations.end()) out.push_back({it->second});
+    const bool known = !out.empty() && aligned(b_[value], shape, out.front()).view.data != nullptr;
+    if (!known) out.clear();
+    for (Alignment& each : alignments(b_.graph().type(value).shape, shape))
+      if (!known || !(visible(b_.graph().type(value).shape, each.permutation) ==
+                      visible(b_.graph().type(value).shape, out.front().permutation)))
+        out.push_back(std::move(each));
+    return out;
   }
 
-  ArrayView aligned_value(ValueId value, const Shape& shape) const {
-    return aligned(b_[value], shape, permutation(value));
-  }
-
-  // The last value of b that stems from the FX node, is the same result of it and fits the reference: its
-  // shape, and real numbers where the reference has them.
-  ValueId find_match(const Reference& reference, const std::vector<const Node*>& nodes) const {
-    for (std::size_t i = nodes.size(); i-- > 0;) {
+  // The values of b that stem from the FX node, are the same result of it and fit the reference: its shape,
+  // and real numbers where the reference has them. The last first.
+  std::vector<Match> candidates(const Reference& reference, std::uint32_t result_count,
+                                const std::vector<const Node*>& nodes) const {
+    std::vector<Match> out;
+    for (std::size_t i = nodes.size(); i-- > 0 && out.size() < kMostTries;) {
       const Node& node = *nodes[i];
-      const bool same_results =
-          reference.node == nullptr || reference.node->result_count == node.result_count;
+      const bool same_results = result_count == 0 || result_count == node.result_count;
       if (reference.result >= node.result_count || !same_results) continue;
       const ValueId value = b_.graph().result(node, reference.result);
-      if (fits(value, reference.array.shape) && means_the_same(value, reference)) return value;
+      if (b_[value].data == nullptr || !means_the_same(value, reference)) continue;
+      for (Alignment& each : alignments_of(value, reference.array.shape))
+        out.push_back({value, std::move(each), nullptr, {}, {}, {}});
     }
-    return {};
+    return out;
+  }
+
+  // Of the last value that fits: its known order, else the one in which it is nearest to the reference.
+  Match nearest(const Reference& reference, std::vector<Match>& matches) const {
+    std::size_t best = 0;
+    if (!options_.permutations.contains(b_.graph().value(matches[0].value).name)) {
+      const Held expected = as_real(reference.array, reference.qparams);
+      double best_db = -std::numeric_limits<double>::infinity();
+      for (std::size_t i = 0; i < matches.size() && matches[i].value == matches[0].value; ++i) {
+        const Held found = in_axes(matches[i], reference);
+        const double db = compute_metrics(expected.view, found.view, {}).sqnr_db;
+        if (db > best_db) {
+          best_db = db;
+          best = i;
+        }
+      }
+    }
+    return std::move(matches[best]);
+  }
+
+  // What b has for a result of a's node: the first candidate that is right, else the one that is least wrong.
+  void meet(const Reference& reference, const Node& node, std::uint32_t result, const std::string& label,
+            bool ran, LocalReference& local) {
+    const auto it = nodes_b_.find(reference.fx_name);
+    if (it == nodes_b_.end()) return;
+    const ValueId value = a_->graph().result(node, result);
+    if (!is_result(value, reference)) return;
+    std::vector<Match> matches = candidates(reference, node.result_count, it->second);
+    if (matches.empty()) return;
+    Match match;
+    bool judged = false;
+    if (ran) {
+      double best = std::numeric_limits<double>::infinity();
+      for (Match& each : matches) {
+        const std::optional<double> share = share_of(value, each, local);
+        if (!share) continue;
+        // Of the values that are wrong the last one speaks, in the order that is least wrong.
+        const bool same = judged && each.value == match.value;
+        if (judged && *share > 1 && !(same && *share < best)) continue;
+        match = each;
+        match.share = share;
+        best = *share;
+        judged = true;
+        if (*share <= 1) break;
+      }
+    }
+    if (!judged) match = nearest(reference, matches);
+    match.node = &node;
+    if (judged && options_.local) {
+      const QParamsRef& qparams = reference.rounded ? reference.qparams : a_->graph().type(value).qparams;
+      const Held made = as_real(local.made(value), qparams);
+      const Held found = in_axes(match, reference);
+      const Held expected = as_real(reference.array, reference.qparams);
+      const MetricsOptions metrics = metrics_options(reference.qparams, match.value);
+      match.local = compute_metrics(made.view, found.view, metrics);
+      if (made.view.shape == expected.view.shape)
+        match.inherited = compute_metrics(expected.view, made.view, metrics);
+    }
+    if (!options_.local) match.share.reset();
+    if (std::optional<Held> operand = as_operand(value, match)) local.accept(value, std::move(*operand));
+    met_.emplace(label, std::move(match));
+  }
+
+  // Whether a's last node of an FX node gives what the FX node does: of a call with several results, made by
+  // several nodes, it may be another one.
+  bool is_result(ValueId value, const Reference& reference) const {
+    const ArrayView& own = (*a_)[value];
+    if (own.data == nullptr || own.data == reference.array.data) return true;
+    if (!(own.shape == reference.array.shape) || is_float(own.dtype) != is_float(reference.array.dtype))
+      return false;
+    const double db = compute_metrics(reference.array, own, {}).sqnr_db;
+    return db > kSameResultDb || num_elements(own.shape) == 0;
+  }
+  static constexpr double kSameResultDb = 10;
+
+  // Integers that stand for others than a's cannot be held against them.
+  bool is_comparable(ValueId value, const Match& match) const {
+    const TensorType& a = a_->graph().type(value);
+    const TensorType& b = b_.graph().type(match.value);
+    if (is_float(a.dtype)) return is_float(b.dtype) || b.qparams != nullptr;
+    const Node* producer = a_->graph().producer(value);
+    const bool rounded = producer != nullptr && producer->op == Op::kQuantize;
+    if (!a.qparams || (rounded && is_float(b.dtype))) return true;
+    return !is_float(b.dtype) && (!b.qparams || same_qparams(a.qparams, b.qparams));
+  }
+
+  std::optional<double> share_of(ValueId value, const Match& match, const LocalReference& local) const {
+    if (!is_comparable(value, match)) return std::nullopt;
+    const Held found = aligned(b_[match.value], a_->graph().type(value).shape, match.alignment);
+    if (found.view.data == nullptr) return std::nullopt;
+    const QParamsRef qparams = permuted_qparams(b_.graph().type(match.value).qparams, match.alignment);
+    return local.share(value, found.view, qparams);
+  }
+
+  // Their axis as the aligned value counts it.
+  static QParamsRef permuted_qparams(const QParamsRef& qparams, const Alignment& alignment) {
+    if (!qparams || !qparams->axis || alignment.permutation.empty()) return qparams;
+    auto out = std::make_shared<QParams>(*qparams);
+    out->axis = alignment.permutation[static_cast<std::size_t>(*qparams->axis)];
+    return out;
+  }
+
+  std::optional<Held> as_operand(ValueId value, const Match& match) const {
+    if (!is_comparable(value, match)) return std::nullopt;
+    const TensorType& type = a_->graph().type(value);
+    const QParamsRef& qparams = b_.graph().type(match.value).qparams;
+    Held found = is_float(type.dtype) ? as_real(b_[match.value], qparams) : Held{b_[match.value], {}};
+    Held turned = aligned(found.view, type.shape, match.alignment);
+    if (turned.view.data == nullptr) return std::nullopt;
+    if (turned.owner.storage.size() == 0) turned.owner = std::move(found.owner);
+    return as_dtype(std::move(turned), type.dtype);
   }
 
   // Integers without parameters, as stage integer has them between quantized values, mean no real numbers.
   bool means_the_same(ValueId value, const Reference& reference) const {
     const TensorType& type = b_.graph().type(value);
+    if (reference.rounded) return is_float(type.dtype) || !type.qparams || same_storage(type, reference);
+    const bool whole = !is_float(reference.array.dtype) && !reference.qparams;
+    if (whole && is_float(type.dtype) && a_ != nullptr && a_->graph().stage != Stage::kExported) return false;
     return is_float(type.dtype) || type.qparams || !(is_float(reference.array.dtype) || reference.qparams);
   }
 
-  bool fits(ValueId value, const Shape& shape) const {
-    return b_[value].data != nullptr && aligned_value(value, shape).data != nullptr;
+  static bool same_storage(const TensorType& type, const Reference& reference) {
+    return same_qparams(type.qparams, reference.qparams);
   }
 
   std::string mismatch_reason(const Reference& reference, const std::vector<const Node*>& nodes) const {
@@ -253,35 +426,38 @@ class Comparer {
       if (reference.result >= nodes[i]->result_count) continue;
       const ValueId value = b_.graph().result(*nodes[i], reference.result);
       const TensorType& type = b_.graph().type(value);
-      if (fits(value, reference.array.shape) && !means_the_same(value, reference))
+      const bool fits = b_[value].data != nullptr && !alignments_of(value, reference.array.shape).empty();
+      if (fits && !means_the_same(value, reference) && is_float(type.dtype))
+        return std::string(to_string(reference.array.dtype)) + " without quantization parameters in a";
+      if (fits && !means_the_same(value, reference))
         return std::string(to_string(type.dtype)) + " without quantization parameters in b";
       return "shape " + to_string(reference.array.shape) + " against " + to_string(type.shape);
     }
     return "no such result in b";
   }
 
-  void add_row(const Reference& reference, const std::string& label, ValueId match) {
+  void add_row(const Reference& reference, const std::string& label, const Match& match) {
     const Graph& graph_b = b_.graph();
-    const Node& node_b = *graph_b.producer(match);
+    const Node& node_b = *graph_b.producer(match.value);
     report::CompareRow row;
     row.fx_name = label;
     row.op_b = info(node_b.op).name;
-    row.value_b = graph_b.value(match).name;
-    if (reference.node != nullptr) {
-      row.op_a = info(reference.node->op).name;
-      row.value_a = a_->graph().value(a_->graph().result(*reference.node, reference.result)).name;
+    row.value_b = graph_b.value(match.value).name;
+    if (match.node != nullptr) {
+      row.op_a = info(match.node->op).name;
+      row.value_a = a_->graph().value(a_->graph().result(*match.node, reference.result)).name;
     }
-    const OriginRef& from = reference.node != nullptr ? reference.node->origin : node_b.origin;
+    const OriginRef& from = match.node != nullptr ? match.node->origin : node_b.origin;
     if (const OriginRef leaf = leaf_named(from, reference.fx_name)) {
       row.module_path = leaf->module_path;
       row.source = leaf->source();
     }
-    const Held value = real_value(match, reference.array.shape);
+    const Held value = in_axes(match, reference);
     const Held expected = as_real(reference.array, reference.qparams);
-    const MetricsOptions metrics = metrics_options(reference.qparams, match);
-    row.total = compute_metrics(expected.view, value.view, metrics);
-    if (options_.local && reference.node != nullptr)
-      add_local(reference, expected.view, value.view, metrics, row);
+    row.total = compute_metrics(expected.view, value.view, metrics_options(reference.qparams, match.value));
+    row.local = match.local;
+    row.inherited = match.inherited;
+    row.local_share = match.share;
     if (!out_.first_divergence && row.total.sqnr_db < options_.threshold_db)
       out_.first_divergence = out_.rows.size();
     out_.rows.push_back(std::move(row));
@@ -292,118 +468,208 @@ class Comparer {
     return {unit ? unit : unit_of(reference)};
   }
 
-  // In a's axes; quantized values as real numbers.
-  Held real_value(ValueId value, const Shape& shape) const {
-    Held out = as_real(b_[value], b_.graph().type(value).qparams);
-    out.view = aligned(out.view, shape, permutation(value));
+  // In a's axes. Quantized values are real numbers, but where the reference is a plain integer.
+  Held in_axes(const Match& match, const Reference& reference) const {
+    const ArrayView& view = b_[match.value];
+    const bool counted = is_float(view.dtype);  // in floats, where the target has no integers
+    if (reference.rounded) {
+      Held whole = aligned(view, reference.array.shape, match.alignment);
+      whole = as_dtype(std::move(whole), reference.array.dtype);
+      Held real = as_real(whole.view, reference.qparams);
+      return real;
+    }
+    const bool whole = !is_float(reference.array.dtype) && !reference.qparams;
+    Held real = whole ? as_dtype({view, {}}, counted ? view.dtype : reference.array.dtype)
+                      : as_real(view, b_.graph().type(match.value).qparams);
+    Held out = aligned(real.view, reference.array.shape, match.alignment);
+    if (out.owner.storage.size() == 0) out.owner = std::move(real.owner);
     return out;
-  }
-
-  void add_local(const Reference& reference, const ArrayView& expected, const ArrayView& value,
-                 const MetricsOptions& metrics, report::CompareRow& row) {
-    const std::vector<Array>* alone = run_alone(*reference.node);
-    if (alone == nullptr) return;
-    const Held made = as_real((*alone)[reference.result].view(), reference.qparams);
-    row.local = compute_metrics(made.view, value, metrics);
-    row.inherited = compute_metrics(expected, made.view, metrics);
-  }
-
-  // a's node on b's operands; null where that cannot be. Kept for the node's other results.
-  const std::vector<Array>* run_alone(const Node& node) {
-    if (alone_node_ == &node) return alone_ ? &*alone_ : nullptr;
-    alone_node_ = &node;
-    alone_.reset();
-    std::vector<Held> held;
-    std::vector<ArrayView> operands;
-    for (const ValueId operand : a_->graph().operands(node)) {
-      if (!operand.valid()) {
-        operands.emplace_back();
-        continue;
-      }
-      std::optional<Held> found = operand_from_b(operand);
-      if (!found) return nullptr;
-      held.push_back(std::move(*found));
-      operands.push_back(held.back().view);
-    }
-    alone_ = run_node(a_->graph(), node, operands, options_.a);
-    return alone_ ? &*alone_ : nullptr;
-  }
-
-  std::optional<Held> operand_from_b(ValueId operand) const {
-    const Value& value = a_->graph().value(operand);
-    const ArrayView own = (*a_)[operand];
-    if (value.kind != ValueKind::kResult)
-      return own.data == nullptr ? std::nullopt : std::optional(Held{own, {}});
-    const auto it = counterpart_.find(operand.index());
-    if (it == counterpart_.end()) return std::nullopt;
-    const QParamsRef& qparams_b = b_.graph().type(it->second).qparams;
-    if (value.type.qparams) {
-      if (!same_qparams(value.type.qparams, qparams_b)) return std::nullopt;
-      Held raw{aligned_value(it->second, value.type.shape), {}};
-      return as_operand(std::move(raw), value.type.dtype);
-    }
-    return as_operand(real_value(it->second, value.type.shape), value.type.dtype);
   }
 
   const Values& b_;
   const Values* a_ = nullptr;
   const CompareOptions& options_;
   NodesByName nodes_b_;
-  std::unordered_map<std::uint32_t, ValueId> counterpart_;  // value of a -> value of b
-  const Node* alone_node_ = nullptr;
-  std::optional<std::vector<Array>> alone_;
+  std::unordered_map<std::string, Match> met_;  // by label
   report::Comparison out_;
 };
 
+QParamsRef qparams_of(const Node& node) {
+  const auto& attrs = Graph::attrs<QuantizeAttrs>(node);
+  return std::make_shared<QParams>(
+      QParams{attrs.dtype, attrs.qmin, attrs.qmax, attrs.axis, attrs.scales, attrs.zero_points});
+}
+
 // The final value of each FX node of a, in order.
-std::vector<Reference> final_values(const Values& a, const Ranks& ranks) {
+std::vector<Reference> final_values(const Values& a, const NodesByName& nodes, const Ranks& ranks) {
   std::vector<Reference> out;
-  const NodesByName nodes = group_by_name(a.graph(), ranks);
   for (const Node& node : a.graph().nodes()) {
     const std::string name = ranks.latest(node.origin);
     if (name.empty() || nodes.at(name).back() != &node) continue;
     for (std::uint32_t i = 0; i < node.result_count; ++i) {
       const ValueId value = a.graph().result(node, i);
-      if (a[value].data != nullptr) out.push_back({name, i, a[value], a.graph().type(value).qparams, &node});
+      if (a[value].data != nullptr)
+        out.push_back({name, i, a[value], a.graph().type(value).qparams, node.op == Op::kQuantize});
+      if (node.op == Op::kQuantize) out.back().qparams = qparams_of(node);
     }
   }
   return out;
 }
 
-// a's inputs as its run saw them: needed as operands of single nodes. Returns what keeps them alive.
-std::vector<Array> add_inputs(Values& values, const Session& session, std::span<const ArrayView> inputs) {
-  std::vector<Array> owners;
-  const Graph& graph = values.graph();
+// a's inputs as its run saw them.
+void set_inputs(LocalReference& local, const Graph& graph, const Session& session,
+                std::span<const ArrayView> inputs) {
   for (std::size_t k = 0; k < inputs.size(); ++k) {
     const Input& input = graph.inputs()[session.inputs()[k]];
-    owners.push_back(session.imported(session.inputs()[k], inputs[k]));
-    values.set(input.value, owners.back().view());
+    Held held;
+    held.owner = session.imported(session.inputs()[k], inputs[k]);
+    held.view = held.owner.view();
+    local.set_input(input.value, std::move(held));
   }
-  for (const Input& input : graph.inputs()) {
-    if (input.kind != InputKind::kState || !input.initial) continue;
-    values.set(input.value,
-               ArrayView::dense(input.initial->bytes().data(), input.initial->dtype, input.initial->shape));
-  }
-  return owners;
+  for (const Input& input : graph.inputs())
+    if (input.kind == InputKind::kState && input.initial)
+      local.set_input(
+          input.value,
+          {ArrayView::dense(input.initial->bytes().data(), input.initial->dtype, input.initial->shape), {}});
 }
 
+Array owned_dense(const ArrayView& view) {
+  Array out = Array::allocate(view.dtype, view.shape);
+  copy(view, MutableArrayView::dense(out.storage.writable(), view.dtype, out.shape));
+  return out;
+}
+
+// An output as its caller has it, in its logical axes; what is stored in a state as the graph has it.
+Held logical_output(const Run& run, const Values& values, std::uint32_t index) {
+  const Graph& graph = values.graph();
+  const Output& output = graph.outputs()[index];
+  const std::span<const std::uint32_t> given = run.session.outputs();
+  const auto at = std::find(given.begin(), given.end(), index);
+  const bool given_back = at != given.end();
+  Held out;
+  out.view = given_back ? run.result.outputs[static_cast<std::size_t>(at - given.begin())].view()
+                        : values[output.value];
+  if (out.view.data == nullptr) return {};
+  const DimOrder& order = output.border.order;
+  if (!order.is_identity() && (output.border.physical || (!given_back && graph.stage == Stage::kTosa)))
+    out.view = permuted(out.view, inverse_permutation(order.axes(out.view.shape.size())));
+  return out;
+}
+
+bool is_whole(const ArrayView& view) { return !is_float(view.dtype); }
+
+// As it is or channels last, where one of these fits: another order of the axes would be an error.
+std::vector<Alignment> usual_alignments(const Shape& from, const Shape& to) {
+  std::vector<Alignment> all = alignments(from, to), usual;
+  const Dims last = DimOrder::channels_last(from.size()).axes(from.size());
+  for (const Alignment& each : all)
+    if (each.permutation.empty() || each.permutation == last) usual.push_back(each);
+  return usual.empty() ? all : usual;
+}
+
+QParamsRef stands_for(const Graph& graph, std::uint32_t output, const QParamsRef& told) {
+  if (told) return told;
+  const Output& found = graph.outputs()[output];
+  return found.border.qparams ? found.border.qparams : graph.type(found.value).qparams;
+}
+
+// Both as real numbers where one is, and b in a's axes.
+class OutputComparer {
+ public:
+  OutputComparer(const Values& a, LocalReference* local) : a_(a), local_(local) {}
+
+  ComparedOutput compare(const CompareOptions::OutputPair& pair, const Held& a, const Held& b,
+                         const Graph& graph_b) const {
+    const QParamsRef qparams_a = stands_for(a_.graph(), pair.a, nullptr);
+    const QParamsRef qparams_b = stands_for(graph_b, pair.b, pair.qparams);
+    const bool numbers = !is_whole(a.view) || !is_whole(b.view) || (qparams_a && qparams_b);
+    const Held real_a = numbers && is_whole(a.view) ? as_real(a.view, qparams_a) : a;
+    const Held real_b = numbers && is_whole(b.view) ? as_real(b.view, qparams_b) : b;
+    std::vector<Alignment> tried{Alignment{}};
+    if (pair.any_order) tried = usual_alignments(real_b.view.shape, real_a.view.shape);
+    ComparedOutput out;
+    out.a = owned_dense(real_a.view);
+    double best = -std::numeric_limits<double>::infinity(), best_share = best;
+    for (const Alignment& alignment : tried) {
+      const Held turned = aligned(real_b.view, real_a.view.shape, alignment);
+      if (turned.view.data == nullptr) continue;
+      const double db = compute_metrics(real_a.view, turned.view, {}).sqnr_db;
+      const std::optional<double> share = share_of(pair.a, turned.view, qparams_a);
+      const bool right = share && *share <= 1 && !(best_share >= 0 && best_share <= 1);
+      if (out.b.storage.size() != 0 && !right && !(db > best)) continue;
+      out.b = owned_dense(turned.view);
+      out.local_share = share;
+      best = db;
+      best_share = share.value_or(-1);
+      if (right) break;
+    }
+    return out;
+  }
+
+ private:
+  std::optional<double> share_of(std::uint32_t output, const ArrayView& found,
+                                 const QParamsRef& qparams_a) const {
+    const ValueId value = a_.graph().outputs()[output].value;
+    if (local_ == nullptr || !local_->known(value)) return std::nullopt;
+    const DimOrder& order = a_.graph().outputs()[output].border.order;
+    ArrayView turned = found;
+    if (a_.graph().stage == Stage::kTosa && !order.is_identity())
+      turned = permuted(found, order.axes(found.shape.size()));
+    if (!(turned.shape == local_->made(value).shape)) return std::nullopt;
+    if (!is_whole(local_->made(value)) || is_whole(turned)) return local_->share(value, turned, nullptr);
+    if (!qparams_a) return local_->share(value, turned, nullptr);
+    return std::nullopt;
+  }
+
+  const Values& a_;
+  LocalReference* local_;
+};
+
 }  // namespace
+
+ComparedRuns compare_runs(const std::shared_ptr<const Graph>& a, const std::shared_ptr<const Graph>& b,
+                          std::span<const ArrayView> inputs_a, std::span<const ArrayView> inputs_b,
+                          const CompareOptions& options, std::span<const NamedArray> reference) {
+  const Run run_a(a, inputs_a, options.a), run_b(b, inputs_b, options.b);
+  const Values values_a(*a, run_a.result.trace), values_b(*b, run_b.result.trace);
+  Ranks ranks;
+  for (const NamedArray& named : reference) ranks.add(named.fx_name);
+  for (const Node& node : a->nodes())
+    for (const OriginRef& leaf : leaves(node.origin)) ranks.add(leaf->fx_name);
+  const NodesByName nodes_a = group_by_name(*a, ranks);
+  std::vector<Reference> references = final_values(values_a, nodes_a, ranks);
+  std::unordered_map<std::string, const Reference*> by_label;
+  if (!reference.empty()) {
+    references.clear();
+    for (const NamedArray& named : reference)
+      references.push_back({named.fx_name, named.result, named.array, nullptr});
+    for (Reference& each : references) {
+      const auto it = nodes_a.find(each.fx_name);
+      if (it == nodes_a.end() || it->second.back()->op != Op::kQuantize || is_float(each.array.dtype))
+        continue;
+      each.qparams = qparams_of(*it->second.back());
+      each.rounded = true;
+    }
+  }
+  for (const Reference& each : references) by_label.emplace(label_of(each.fx_name, each.result), &each);
+  Comparer comparer(values_b, ranks, options);
+  LocalReference local(*a, options.a);
+  set_inputs(local, *a, run_a.session, inputs_a);
+  comparer.with_reference_graph(values_a, local, by_label, nodes_a, ranks);
+  for (const Reference& each : references) comparer.add(each);
+  ComparedRuns out;
+  out.report = std::move(comparer).finish();
+  const OutputComparer outputs(values_a, options.local ? &local : nullptr);
+  for (const CompareOptions::OutputPair& pair : options.outputs)
+    out.outputs.push_back(outputs.compare(pair, logical_output(run_a, values_a, pair.a),
+                                          logical_output(run_b, values_b, pair.b), *b));
+  return out;
+}
 
 report::Comparison compare(const std::shared_ptr<const Graph>& a, const std::shared_ptr<const Graph>& b,
                            std::span<const ArrayView> inputs_a, std::span<const ArrayView> inputs_b,
                            const CompareOptions& options) {
-  const Run run_a(a, inputs_a, options.a), run_b(b, inputs_b, options.b);
-  Values values_a(*a, run_a.result.trace);
-  const Values values_b(*b, run_b.result.trace);
-  const std::vector<Array> owners = add_inputs(values_a, run_a.session, inputs_a);
-  Ranks ranks;
-  for (const Node& node : a->nodes())
-    for (const OriginRef& leaf : leaves(node.origin)) ranks.add(leaf->fx_name);
-  const std::vector<Reference> references = final_values(values_a, ranks);
-  Comparer comparer(values_b, ranks, options);
-  comparer.with_reference_graph(values_a, references);
-  for (const Reference& reference : references) comparer.add(reference);
-  return std::move(comparer).finish();
+  return compare_runs(a, b, inputs_a, inputs_b, options).report;
 }
 
 report::Comparison compare_traces(std::span<const NamedArray> reference,
@@ -414,8 +680,7 @@ report::Comparison compare_traces(std::span<const NamedArray> reference,
   Ranks ranks;
   for (const NamedArray& named : reference) ranks.add(named.fx_name);
   Comparer comparer(values_b, ranks, options);
-  for (const NamedArray& named : reference)
-    comparer.add({named.fx_name, named.result, named.array, nullptr, nullptr});
+  for (const NamedArray& named : reference) comparer.add({named.fx_name, named.result, named.array, nullptr});
   return std::move(comparer).finish();
 }
 

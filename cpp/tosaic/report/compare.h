@@ -34,12 +34,14 @@ struct CompareRow {
   std::string value_a, value_b;  // names of the values in their graphs
   std::string module_path, source;
   Metrics total;  // b's value against a's
-  // b's value against what a's node makes of b's operands: the error made here. Absent where a's node stands
-  // for several, has operands without counterpart in b, or cannot be run alone.
+  // b's value against what a's nodes make of b's values, from the last ones that both have: the error made
+  // here. Absent where a node cannot be run alone, or has operands that are not known.
   std::optional<Metrics> local;
   // What a's node makes of b's operands against a's value: the error that came in, as it looks behind the
   // node.
   std::optional<Metrics> inherited;
+  // The local error as a share of the bound of the nodes that make it: above 1 the value is wrong.
+  std::optional<double> local_share;
 };
 
 // A value of a (or a reference array) that has nothing to be compared with.

@@ -32,12 +32,18 @@ class EagerRun:
     trace : dict of (str, int) to numpy.ndarray
         FX name and which of its results, in the order of execution.
     written : dict of int to numpy.ndarray
-        The new values of user inputs that the program writes, by their positions among the leaves.
+        New values of user inputs that the program writes, by their positions among the leaves.
+    mutations : dict of str to numpy.ndarray
+        New values of buffers, by name.
+    skipped : dict of str to str
+        FX nodes with a result of a dtype that has no counterpart, and which.
     """
 
     outputs: list[np.ndarray[Any, Any]]
     trace: dict[tuple[str, int], np.ndarray[Any, Any]]
     written: dict[int, np.ndarray[Any, Any]]
+    mutations: dict[str, np.ndarray[Any, Any]]
+    skipped: dict[str, str]
 
 
 def load_exported(path: str | os.PathLike[str]) -> torch.export.ExportedProgram:
@@ -97,8 +103,10 @@ class _Logged(logging.Filter):
         return False
 
 
-def run_eager(ep: torch.export.ExportedProgram, leaves: Sequence[Any], *, trace: bool = True) -> EagerRun:
-    """Runs an exported program node by node as torch would.
+def run_eager(
+    ep: torch.export.ExportedProgram, leaves: Sequence[Any], *, trace: bool = True, rounding: bool = True
+) -> EagerRun:
+    """Runs an exported program node by node as torch would. Buffers start from the program's values.
 
     Parameters
     ----------
@@ -107,13 +115,15 @@ def run_eager(ep: torch.export.ExportedProgram, leaves: Sequence[Any], *, trace:
         The leaves of the arguments in order, constants included; numpy arrays become tensors.
     trace : bool
         Keep the result of each node.
+    rounding : bool
+        Whether quantize nodes round; else floats stay what they are from quantize to dequantize.
 
     Raises
     ------
     InvalidGraph
         The inputs are none that the program takes, or an operator fails.
     """
-    tracer = _Tracer(ep.graph_module, trace)
+    tracer = (_Tracer if rounding else _Unrounded)(ep.graph_module, trace)
     try:
         given = [_as_tensor(leaf) for leaf in leaves]
         versions = [leaf._version if isinstance(leaf, torch.Tensor) else 0 for leaf in given]
@@ -133,7 +143,13 @@ def run_eager(ep: torch.export.ExportedProgram, leaves: Sequence[Any], *, trace:
         for spec, result in zip(ep.graph_signature.output_specs, results, strict=True)
         if spec.kind is OutputKind.USER_OUTPUT and isinstance(result, torch.Tensor)
     ]
-    return EagerRun(outputs, tracer.kept, _written(ep, given, versions, results))
+    mutations = {
+        str(spec.target): as_array(result).copy()
+        for spec, result in zip(ep.graph_signature.output_specs, results, strict=True)
+        if spec.kind is OutputKind.BUFFER_MUTATION and isinstance(result, torch.Tensor)
+    }
+    written = _written(ep, given, versions, results)
+    return EagerRun(outputs, tracer.kept, written, mutations, tracer.skipped)
 
 
 def _written(
@@ -163,6 +179,7 @@ class _Tracer(torch.fx.Interpreter):
         super().__init__(module)
         self._keep = keep
         self.kept: dict[tuple[str, int], np.ndarray[Any, Any]] = {}
+        self.skipped: dict[str, str] = {}
 
     def run_node(self, n: torch.fx.Node) -> Any:
         result = super().run_node(n)
@@ -170,8 +187,35 @@ class _Tracer(torch.fx.Interpreter):
             results = result if isinstance(result, list | tuple) else [result]
             for index, item in enumerate(results):
                 if isinstance(item, torch.Tensor):
-                    self.kept[n.name, index] = as_array(item).copy()
+                    self._note(n.name, index, item)
         return result
+
+    def _note(self, name: str, index: int, tensor: torch.Tensor) -> None:
+        if tensor.is_complex():
+            self.skipped[name] = f"{str(tensor.dtype).removeprefix('torch.')} is two values in the graph"
+            return
+        try:
+            self.kept[name, index] = as_array(tensor).copy()
+        except _core.LayoutMismatch:
+            self.skipped[name] = f"{str(tensor.dtype).removeprefix('torch.')} has no counterpart"
+
+
+class _Unrounded(_Tracer):
+    """Leaves floats as they are where they are quantized and dequantized again."""
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        if n.op == "call_function" and getattr(n.target, "namespace", "") == "quantized_decomposed":
+            operand: Any = self.fetch_args_kwargs_from_env(n)[0][0]
+            kind = str(n.target).rpartition("::")[2].removeprefix("quantized_decomposed.")
+            if kind.startswith("quantize"):
+                return operand
+            if (
+                kind.startswith("dequantize")
+                and isinstance(operand, torch.Tensor)
+                and operand.is_floating_point()
+            ):
+                return operand
+        return super().run_node(n)
 
 
 def _as_tensor(leaf: Any) -> Any:

@@ -159,23 +159,38 @@ def describe_check(result: CheckResult) -> Report:
 
 
 def describe_comparison(comparison: Comparison) -> Report:
-    """Outputs, the first divergence, and the nodes that make most of the error."""
-    first = comparison.first_divergence
+    """Outputs, the first node that is wrong, and the nodes that make most of the error."""
+    wrong, first = comparison.first_wrong, comparison.first_divergence
+    judged = sum(row.local_share is not None for row in comparison.rows)
+    number = sum(not row.ok for row in comparison.rows)
     facts = [
         ("samples", f"{comparison.samples:,}"),
         ("matched", f"{count(len(comparison.rows), 'node')}, {len(comparison.unmatched):,} unmatched"),
+        ("wrong", "none" if wrong is None else f"{count(number, 'node')}, first {_share_of(wrong)}"),
         (
             "first below " + decibels(comparison.threshold_db) + " dB",
             "none" if first is None else _place(first),
         ),
     ]
-    outputs = [(row.path, *metrics_row(row.metrics)) for row in comparison.outputs]
+    outputs = [
+        (
+            row.path,
+            "ok" if row.ok else "wrong",
+            _share(row.local_share),
+            _rounding(row.rounding_db),
+            *metrics_row(row.metrics),
+        )
+        for row in comparison.outputs
+    ]
+    marked = [i for i, row in enumerate(comparison.outputs) if not row.ok]
     worst = comparison.worst_rows(_SHOWN_ROWS)
     unmatched = [(item.fx_name, item.reason) for item in comparison.unmatched]
+    columns = ("output", "", "of bound", "rounding dB", *_METRIC_COLUMNS)
     sections = [
-        Section("outputs", table(("output", *_METRIC_COLUMNS), outputs)),
-        Section("nodes by the error they make themselves", _compare_table(worst, first)),
-        Section("all nodes, in order", _compare_table(comparison.rows, first), folded=True),
+        Section("outputs", table(columns, outputs, marked)),
+        Section("nodes by the error they make themselves", _compare_table(worst)),
+        Section("all nodes, in order", _compare_table(comparison.rows), folded=True),
+        Section("how to read this", _READING, folded=True),
     ]
     if unmatched:
         sections.append(Section("unmatched", table(("node", "reason"), unmatched), folded=True))
@@ -190,12 +205,36 @@ def describe_comparison(comparison: Comparison) -> Report:
             "b": comparison.name_b,
             "samples": comparison.samples,
             "threshold_db": comparison.threshold_db,
+            "judged": judged,
+            "first_wrong": None if wrong is None else wrong.fx_name,
             "first_divergence": None if first is None else first.fx_name,
             "outputs": list(comparison.outputs),
             "rows": list(comparison.rows),
             "unmatched": list(comparison.unmatched),
         },
     )
+
+
+_READING = """A node is right if its local error is within its bound: "of bound" is at most 1. The local error
+is what the node makes of the values that it reads, so what came in from earlier nodes does not count.
+The bound of floats is the tolerance of the operators since the last value that both programs have; that of
+integers is one unit in 8 bits, the column int16 of docs/operators.md in 16 bits, and half a unit in the mean.
+An output is right if it is so, and if its SQNR is at least the threshold. Where the reference quantizes on
+the way, the second does not count: equal arithmetic may round some values otherwise, and later nodes make
+more of it. "rounding dB" is then the distance of the reference to the same network without rounding."""
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else small(value)
+
+
+def _rounding(value: float | None) -> str:
+    return "-" if value is None else decibels(value)
+
+
+def _share_of(row: CompareRow) -> str:
+    where = ", ".join(filter(None, (row.module_path, row.source)))
+    return f"'{row.fx_name}' with {_share(row.local_share)} of its bound" + (f" ({where})" if where else "")
 
 
 def describe_diff(name_a: str, name_b: str, difference: str) -> Report:
@@ -265,23 +304,35 @@ def metrics_row(metrics: Metrics) -> tuple[str, ...]:
     )
 
 
-def _compare_table(rows: Sequence[CompareRow], first: CompareRow | None) -> Table:
-    columns = ("node", "a", "b", "SQNR dB", "local dB", "inherited dB", "max abs", "max ulp", "from")
+def _compare_table(rows: Sequence[CompareRow]) -> Table:
+    columns = (
+        "node",
+        "a",
+        "b",
+        "of bound",
+        "local dB",
+        "inherited dB",
+        "SQNR dB",
+        "max abs",
+        "max ulp",
+        "from",
+    )
     cells = [
         (
             row.fx_name,
             row.op_a,
             row.op_b,
-            decibels(row.total.sqnr_db),
+            _share(row.local_share),
             "-" if row.local is None else decibels(row.local.sqnr_db),
             "-" if row.inherited is None else decibels(row.inherited.sqnr_db),
+            decibels(row.total.sqnr_db),
             small(row.total.max_abs),
             ulps(row.total.max_ulp),
             " ".join(filter(None, (row.module_path, row.source))),
         )
         for row in rows
     ]
-    return table(columns, cells, [i for i, row in enumerate(rows) if row is first])
+    return table(columns, cells, [i for i, row in enumerate(rows) if not row.ok])
 
 
 def _place(row: CompareRow) -> str:

@@ -1,0 +1,453 @@
+#include "tosaic/exec/local_error.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "tosaic/exec/node.h"
+#include "tosaic/exec/session.h"
+#include "tosaic/ir/quantized_value.h"
+
+namespace tosaic::exec {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+// What rounding to a whole number leaves is at most half a unit; a sixteenth is for the arithmetic before it.
+constexpr double kRoundingLeaves = 0.5625;
+
+double epsilon(DType dtype) {
+  switch (dtype) {
+    case DType::kF8E4M3:
+      return 0x1p-3;
+    case DType::kF8E5M2:
+      return 0x1p-2;
+    case DType::kF16:
+      return 0x1p-10;
+    case DType::kBF16:
+      return 0x1p-7;
+    case DType::kF64:
+      return 0x1p-52;
+    default:
+      return 0x1p-23;
+  }
+}
+
+double smallest_normal(DType dtype) { return dtype == DType::kF16 ? 0x1p-14 : 0x1p-126; }
+
+std::vector<double> doubles(const ArrayView& view) {
+  std::vector<double> out(static_cast<std::size_t>(num_elements(view.shape)));
+  read_doubles(view, 0, out);
+  return out;
+}
+
+// 1 or -1, by the bits of a hash.
+double sign(std::uint64_t seed, std::uint64_t index) {
+  std::uint64_t z = (seed + 1) * 0x9e3779b97f4a7c15u + index * 0xbf58476d1ce4e5b9u;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+  return (z >> 63) != 0 ? 1.0 : -1.0;
+}
+
+// Every number off by `units` units, up or down; the second variant the other way than the first.
+Array with_errors(const ArrayView& view, double units, std::uint64_t seed, std::size_t variant) {
+  Array out = Array::allocate(view.dtype, view.shape);
+  const double step = (variant % 2 == 0 ? 1 : -1) * units * epsilon(view.dtype);
+  const std::size_t count = static_cast<std::size_t>(num_elements(view.shape));
+  if (view.dtype == DType::kF32) {
+    const auto* from = reinterpret_cast<const float*>(view.data);
+    auto* to = reinterpret_cast<float*>(out.storage.writable());
+    for (std::size_t i = 0; i < count; ++i)
+      to[i] = static_cast<float>(from[i] * (1 + step * sign(seed + variant / 2, i)));
+    return out;
+  }
+  const std::vector<double> values = doubles(view);
+  for (std::size_t i = 0; i < count; ++i)
+    store_element(view.dtype, out.storage.writable() + i * byte_size(view.dtype),
+                  values[i] * (1 + step * sign(seed + variant / 2, i)));
+  return out;
+}
+
+// Integers that were rounded from numbers that are not exactly known: some are off by a unit.
+Array with_units(const ArrayView& view, const QuantizeAttrs& attrs, std::uint64_t seed, std::size_t variant) {
+  Array out = Array::allocate(view.dtype, view.shape);
+  const std::vector<double> values = doubles(view);
+  const double step = variant % 2 == 0 ? 1 : -1;
+  for (std::size_t i = 0; i < values.size(); ++i)
+    store_element(view.dtype, out.storage.writable() + i * byte_size(view.dtype),
+                  std::clamp(values[i] + step * sign(seed + variant / 2, i), static_cast<double>(attrs.qmin),
+                             static_cast<double>(attrs.qmax)));
+  return out;
+}
+
+// Carried as signed integers less half the range.
+std::int64_t offset_of(DType from, DType to) {
+  if (to == DType::kU8 && from == DType::kI8) return 128;
+  if (to == DType::kU16 && from == DType::kI16) return 32768;
+  return 0;
+}
+
+std::vector<Array> run_whole(const Graph& graph, const Node& node, std::span<const ArrayView> operands,
+                             const PrepareOptions& options) {
+  auto one = std::make_shared<Graph>();
+  one->stage = graph.stage;
+  std::vector<ValueId> inputs;
+  std::vector<ArrayView> given;
+  for (std::size_t i = 0; i < operands.size(); ++i) {
+    const ValueId operand = graph.operands(node)[i];
+    if (!operand.valid()) {
+      inputs.emplace_back();
+      continue;
+    }
+    TensorType type = graph.type(operand);
+    type.order = {};
+    inputs.push_back(one->add_input(InputKind::kUser, "x" + std::to_string(i), type, ""));
+    given.push_back(operands[i]);
+  }
+  const NodeId made = one->add_copy(graph, node, inputs);
+  for (std::uint32_t r = 0; r < node.result_count; ++r) {
+    Output output;
+    output.value = one->result(one->node(made), r);
+    one->add_output(std::move(output));
+  }
+  PrepareOptions plain = options;
+  plain.overrides.nodes.clear();
+  return exec::run(one, given, plain);
+}
+
+bool moves_only(Op op) { return info(op).has(kMovement) || info(op).has(kView); }
+
+struct Bounds {
+  double ulp = 0, relative = 0, units = 0;
+};
+
+Bounds lowered(const kernels::Tolerance& tolerance) {
+  const kernels::LoweredTolerance found = kernels::lowered_tolerance(tolerance);
+  return {found.result.ulp, found.result.relative, found.operand_units};
+}
+
+double mean_square(const std::vector<double>& values) {
+  double sum = 0;
+  std::size_t count = 0;
+  for (const double value : values) {
+    if (!std::isfinite(value)) continue;
+    sum += value * value;
+    ++count;
+  }
+  return count == 0 ? 0 : sum / static_cast<double>(count);
+}
+
+// The greatest change of each element under the errors, at least the root of the mean square: few samples of
+// an error may be small by chance. Infinite where a variant is finite and another is not.
+std::vector<double> effects(const std::vector<double>& base, const std::vector<Array>& variants) {
+  std::vector<double> out(base.size(), 0.0);
+  for (const Array& variant : variants) {
+    const std::vector<double> values = doubles(variant.view());
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      const bool same = values[i] == base[i] || (std::isnan(values[i]) && std::isnan(base[i]));
+      if (same) continue;
+      const double off = std::fabs(values[i] - base[i]);
+      out[i] = std::max(out[i], std::isnan(off) ? kInfinity : off);
+    }
+  }
+  const double least = std::sqrt(mean_square(out));
+  for (double& off : out) off = std::max(off, least);
+  return out;
+}
+
+struct Channels {
+  std::size_t inner = 1, count = 1;
+  [[nodiscard]] std::size_t of(std::size_t i) const { return i / inner % count; }
+};
+
+Channels channels_of(const Shape& shape, const std::optional<std::int64_t>& axis) {
+  Channels out;
+  if (!axis) return out;
+  out.count = static_cast<std::size_t>(shape[static_cast<std::size_t>(*axis)]);
+  for (std::size_t i = static_cast<std::size_t>(*axis) + 1; i < shape.size(); ++i)
+    out.inner *= static_cast<std::size_t>(shape[i]);
+  return out;
+}
+
+void quantize_node(const NodeCall& call) {
+  const auto& attrs = Graph::attrs<QuantizeAttrs>(call.node);
+  const MutableArrayView& out = call.results[0];
+  const std::vector<double> values = doubles(call.operands[0]);
+  const Channels channels = channels_of(out.shape, attrs.axis);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const std::size_t c = channels.of(i);
+    const float whole = quantize_unbounded(static_cast<float>(values[i]), inverse_scale(attrs.scales[c]),
+                                           attrs.zero_points[c]);
+    store_element(out.dtype, out.data + i * byte_size(out.dtype),
+                  static_cast<double>(bound_quantized(whole, attrs.qmin, attrs.qmax)));
+  }
+}
+
+void dequantize_node(const NodeCall& call) {
+  const auto& attrs = Graph::attrs<DequantizeAttrs>(call.node);
+  const MutableArrayView& out = call.results[0];
+  const std::vector<double> values = doubles(call.operands[0]);
+  const Channels channels = channels_of(out.shape, attrs.axis);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const std::size_t c = channels.of(i);
+    store_element(out.dtype, out.data + i * byte_size(out.dtype),
+                  static_cast<double>(dequantize_value(static_cast<std::int64_t>(values[i]), attrs.scales[c],
+                                                       attrs.zero_points[c])));
+  }
+}
+
+}  // namespace
+
+Overrides with_quantizers(Overrides overrides) {
+  overrides.ops.try_emplace(std::string(info(Op::kQuantize).name), quantize_node);
+  overrides.ops.try_emplace(std::string(info(Op::kDequantize).name), dequantize_node);
+  return overrides;
+}
+
+Held as_dtype(Held value, DType dtype) {
+  const ArrayView& view = value.view;
+  if (view.dtype == dtype && is_dense(view.shape, view.strides, dtype)) return value;
+  Array out = Array::allocate(dtype, view.shape);
+  if (view.dtype == dtype) {
+    copy(view, MutableArrayView::dense(out.storage.writable(), dtype, out.shape));
+  } else {
+    const auto offset = static_cast<double>(offset_of(view.dtype, dtype));
+    const std::vector<double> elements = doubles(view);
+    for (std::size_t i = 0; i < elements.size(); ++i)
+      store_element(dtype, out.storage.writable() + i * byte_size(dtype), elements[i] + offset);
+  }
+  const ArrayView made = out.view();
+  return {made, std::move(out)};
+}
+
+LocalReference::LocalReference(const Graph& graph, const PrepareOptions& options)
+    : graph_(graph), options_(options), values_(graph.values().size()), readers_(graph.values().size(), 0) {
+  for (const Node& node : graph.nodes())
+    for (const ValueId operand : graph.operands(node))
+      if (operand.valid()) ++readers_[operand.index()];
+  for (const Output& output : graph.outputs()) ++readers_[output.value.index()];
+  for (std::uint32_t i = 0; i < values_.size(); ++i) {
+    const ConstantRef& constant = graph.values()[i].constant;
+    if (!constant || !constant->storage.bound()) continue;
+    values_[i].base.view =
+        ArrayView::dense(constant->storage.bytes().data(), constant->dtype, constant->shape);
+    values_[i].known = true;
+  }
+}
+
+void LocalReference::set_input(ValueId value, Held array) { accept(value, std::move(array)); }
+
+void LocalReference::accept(ValueId value, Held array) {
+  Estimate& estimate = values_[value.index()];
+  estimate = {};
+  estimate.base = std::move(array);
+  estimate.known = true;
+}
+
+bool LocalReference::known(ValueId value) const { return values_[value.index()].known; }
+
+ArrayView LocalReference::made(ValueId value) const { return values_[value.index()].base.view; }
+
+std::optional<std::vector<Array>> LocalReference::compute(const Node& node,
+                                                          std::span<const ArrayView> operands) const {
+  std::optional<std::vector<Array>> made = run_node(graph_, node, operands, options_);
+  if (made || node.regions.empty()) return made;
+  return run_whole(graph_, node, operands, options_);
+}
+
+// Numbers that no node here made are off by as many units as operands may be.
+Held LocalReference::variant(ValueId value, std::size_t k) const {
+  const Estimate& estimate = values_[value.index()];
+  if (!estimate.variants.empty()) return {estimate.variants[k].view(), {}};
+  if (!is_float(estimate.base.view.dtype) || graph_.value(value).kind == ValueKind::kConstant)
+    return {estimate.base.view, {}};
+  Array noisy = with_errors(estimate.base.view, lowered({}).units, value.index(), k);
+  const ArrayView view = noisy.view();
+  return {view, std::move(noisy)};
+}
+
+std::vector<Array> LocalReference::compute_with_errors(const Node& node, std::size_t k,
+                                                       const std::vector<Array>& results) const {
+  bool exact = true;  // no operand has errors
+  std::vector<Held> held;
+  std::vector<ArrayView> views;
+  for (const ValueId operand : graph_.operands(node)) {
+    held.push_back(operand.valid() ? variant(operand, k) : Held{});
+    views.push_back(held.back().view);
+    if (operand.valid()) exact = exact && views.back().data == values_[operand.index()].base.view.data;
+  }
+  std::vector<Array> out = exact ? results : compute(node, views).value_or(results);
+  for (std::uint32_t r = 0; r < node.result_count; ++r)
+    if (is_float(out[r].dtype) && !moves_only(node.op))
+      out[r] = with_errors(out[r].view(), lowered({}).units, graph_.result(node, r).index(), k);
+  return out;
+}
+
+// Integers that no error changes are known exactly.
+void LocalReference::forget_equal(Estimate& estimate) {
+  const std::span<const std::byte> base = estimate.base.owner.storage.bytes();
+  for (const Array& variant : estimate.variants)
+    if (!std::ranges::equal(base, variant.storage.bytes())) return;
+  estimate.variants.clear();
+  estimate.tolerance = {};
+  estimate.int16_units = 0;
+  estimate.functions = false;
+}
+
+void LocalReference::release_operands_of_last() {
+  if (last_ == nullptr) return;
+  for (const ValueId operand : graph_.operands(*last_)) {
+    if (!operand.valid() || --readers_[operand.index()] != 0) continue;
+    Estimate& estimate = values_[operand.index()];
+    estimate.variants.clear();
+    if (graph_.value(operand).kind == ValueKind::kResult) estimate = {};
+  }
+  last_ = nullptr;
+}
+
+bool LocalReference::run(const Node& node) {
+  release_operands_of_last();
+  last_ = &node;
+  std::vector<ArrayView> operands;
+  kernels::Tolerance tolerance;
+  int int16_units = 0;
+  bool functions = false, has_errors = false;
+  DType dtype = DType::kF32;
+  for (const ValueId operand : graph_.operands(node)) {
+    if (!operand.valid()) {
+      operands.emplace_back();
+      continue;
+    }
+    const Estimate& estimate = values_[operand.index()];
+    if (!estimate.known) return false;
+    operands.push_back(estimate.base.view);
+    tolerance.ulp = std::max(tolerance.ulp, estimate.tolerance.ulp);
+    tolerance.relative = std::max(tolerance.relative, estimate.tolerance.relative);
+    int16_units = std::max(int16_units, estimate.int16_units);
+    functions = functions || estimate.functions;
+    has_errors = has_errors || !estimate.variants.empty();
+    if (is_float(operands.back().dtype)) dtype = operands.back().dtype;
+  }
+  std::optional<std::vector<Array>> results = compute(node, operands);
+  if (!results) return false;
+  const kernels::Tolerance own = kernels::tolerance(node.op, dtype);
+  // Integers of 8 bits are other ones only where a few units of a float decide; wider ones may be off anyway.
+  const bool uncertain = node.op == Op::kQuantize && has_errors && byte_size((*results)[0].dtype) > 1 &&
+                         tolerance.ulp + tolerance.relative > 0;
+  bool floats = false;
+  for (const Array& result : *results) floats = floats || is_float(result.dtype);
+  std::vector<std::vector<Array>> variants;
+  if (floats || has_errors || is_float(dtype))
+    for (std::size_t k = 0; k < kVariants; ++k) {
+      if (uncertain) {
+        std::vector<Array>& out = variants.emplace_back();
+        out.push_back(with_units((*results)[0].view(), Graph::attrs<QuantizeAttrs>(node),
+                                 graph_.result(node).index(), k));
+      } else if (!operands.empty()) {
+        variants.push_back(compute_with_errors(node, k, *results));
+      }
+    }
+  for (std::uint32_t r = 0; r < node.result_count; ++r) {
+    Estimate& estimate = values_[graph_.result(node, r).index()];
+    estimate = {};
+    estimate.base.owner = std::move((*results)[r]);
+    estimate.base.view = estimate.base.owner.view();
+    for (std::vector<Array>& each : variants) estimate.variants.push_back(std::move(each[r]));
+    estimate.tolerance = {tolerance.ulp + own.ulp, tolerance.relative + own.relative};
+    estimate.int16_units = int16_units + std::max<int>(0, info(node.op).int16_units);
+    estimate.functions = functions || own.ulp >= 4;
+    estimate.known = true;
+    if (node.op == Op::kQuantize) forget_equal(estimate);
+  }
+  return true;
+}
+
+double LocalReference::share(ValueId value, const ArrayView& other, const QParamsRef& qparams) const {
+  const Estimate& estimate = values_[value.index()];
+  const Node* producer = graph_.producer(value);
+  if (num_elements(other.shape) == 0) return 0;
+  if (producer != nullptr && producer->op == Op::kQuantize) {
+    const ValueId real = graph_.operands(*producer)[0];
+    if (!known(real)) return share_of_decisions(estimate, other);
+    const auto& attrs = Graph::attrs<QuantizeAttrs>(*producer);
+    const QParams own{attrs.dtype, attrs.qmin, attrs.qmax, attrs.axis, attrs.scales, attrs.zero_points};
+    return share_of_rounded(real, own, other);
+  }
+  if (!is_float(estimate.base.view.dtype)) return share_of_decisions(estimate, other);
+  if (qparams && !is_float(other.dtype)) return share_of_rounded(value, *qparams, other);
+  return share_of_floats(estimate, other);
+}
+
+double LocalReference::share_of_floats(const Estimate& estimate, const ArrayView& other) const {
+  const std::vector<double> want = doubles(estimate.base.view), found = doubles(other);
+  const std::vector<double> effect = effects(want, estimate.variants);
+  const double eps = std::max(epsilon(estimate.base.view.dtype), epsilon(other.dtype));
+  const double tiny = smallest_normal(other.dtype);
+  const Bounds allowed = lowered(estimate.tolerance);
+  const double least = std::max(estimate.functions ? 1.0 : 0.0, std::sqrt(mean_square(want)));
+  double worst = 0;
+  for (std::size_t i = 0; i < want.size(); ++i) {
+    if (want[i] == found[i] || (std::isnan(want[i]) && std::isnan(found[i])) || std::isinf(effect[i]))
+      continue;
+    if (!std::isfinite(want[i]) || !std::isfinite(found[i])) return kInfinity;
+    const double size = std::max(std::fabs(want[i]), least);
+    const double scale = std::max(size, effect[i] / (allowed.units * eps));
+    const double bound = allowed.ulp * eps * size + allowed.relative * scale + effect[i] + tiny;
+    worst = std::max(worst, std::fabs(found[i] - want[i]) / bound);
+  }
+  return worst;
+}
+
+double LocalReference::share_of_decisions(const Estimate& estimate, const ArrayView& other) const {
+  const auto offset = static_cast<double>(offset_of(other.dtype, estimate.base.view.dtype));
+  const std::vector<double> want = doubles(estimate.base.view), found = doubles(other);
+  std::vector<bool> undecided(want.size(), false);
+  for (const Array& variant : estimate.variants) {
+    const std::vector<double> values = doubles(variant.view());
+    for (std::size_t i = 0; i < want.size(); ++i) undecided[i] = undecided[i] || values[i] != want[i];
+  }
+  double worst = 0;
+  for (std::size_t i = 0; i < want.size(); ++i) {
+    if (want[i] == found[i] + offset) continue;
+    if (!undecided[i]) return kInfinity;
+    worst = 1;
+  }
+  return worst;
+}
+
+double LocalReference::share_of_rounded(ValueId real, const QParams& qparams, const ArrayView& other) const {
+  const Estimate& estimate = values_[real.index()];
+  const std::vector<double> want = doubles(estimate.base.view), found = doubles(other);
+  const std::vector<double> effect = effects(want, estimate.variants);
+  const Channels channels = channels_of(estimate.base.view.shape, qparams.axis);
+  const Bounds numeric = lowered(estimate.tolerance);
+  const auto offset = static_cast<double>(offset_of(other.dtype, qparams.storage));
+  const auto low = static_cast<double>(qparams.qmin), high = static_cast<double>(qparams.qmax);
+  const std::size_t bits = 8 * byte_size(qparams.storage);
+  const double units = bits <= 8 ? 1 : std::max(1, estimate.int16_units);
+  const double eps = epsilon(estimate.base.view.dtype);
+  double worst = 0, sum = 0;
+  std::size_t inside = 0;
+  for (std::size_t i = 0; i < want.size(); ++i) {
+    const std::size_t c = channels.of(i);
+    const float inverse = inverse_scale(qparams.scales[c]);
+    const auto zero = qparams.zero_points[c];
+    const double exact = want[i] * inverse + static_cast<double>(zero);
+    const double value = found[i] + offset;
+    if (std::isnan(exact) || std::isinf(effect[i])) continue;
+    const double size = std::fabs(want[i]);
+    const double scale = std::max(size, effect[i] / (numeric.units * eps));
+    double slack = (numeric.ulp * eps * size + numeric.relative * scale + effect[i]) * inverse;
+    if (bits > 16) slack += std::fabs(exact) * 0x1p-22;
+    const auto rounded = static_cast<double>(bound_quantized(
+        quantize_unbounded(static_cast<float>(want[i]), inverse, zero), qparams.qmin, qparams.qmax));
+    worst = std::max(worst, std::fabs(value - rounded) / (units + slack));
+    if (exact <= low || exact >= high) continue;
+    const double left = std::max(0.0, std::fabs(value - exact) - slack);
+    sum += left * left;
+    ++inside;
+  }
+  if (inside == 0) return worst;
+  return std::max(worst, std::sqrt(sum / static_cast<double>(inside)) / (kRoundingLeaves + units - 1));
+}
+
+}  // namespace tosaic::exec

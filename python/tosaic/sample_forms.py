@@ -1,0 +1,307 @@
+"""One sample in the forms that the borders of several programs have.
+
+A sample holds the arrays of the program that was exported: logical shapes, its own dtypes. A border may want
+the same numbers permuted (``orders=``), as integers (``io=``), or both; a `.tosa` file has no paths and no
+parameters, and its states may be inputs. Arrays that already have the form of the reference's border, as far
+as shape or dtype tell, are brought back first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tosaic import _core
+from tosaic.arrays import as_array
+
+if TYPE_CHECKING:
+    from tosaic.program import Lowered, Program
+    from tosaic.samples import Sample
+
+__all__ = ["FileBorder", "Logical", "arrays_for", "fit_to_ports", "logical_arrays", "require_same_inputs"]
+
+_Array = np.ndarray[Any, Any]
+_QParams = Mapping[str, Any]
+_CHANNELS_LAST = {3: (0, 2, 1), 4: (0, 2, 3, 1), 5: (0, 2, 3, 4, 1)}
+_STORAGE = {"i4": "int8", "i8": "int8", "u8": "uint8", "i16": "int16", "u16": "uint16", "i32": "int32"}
+
+Logical = dict[str, _Array]
+"""Arrays of the user's inputs by path, in logical axes."""
+
+
+def _path(port: Any) -> str:
+    return str(port.path or port.name)
+
+
+def logical_arrays(sample: Sample, program: Program | Lowered, source: Program) -> Logical:
+    """The arrays of a sample for `program`, in the form of `source`, which it was made from."""
+    leaves = program.signature.flatten(sample.args, sample.kwargs)
+    own = {_path(port): port for port in program.graph.inputs if port.kind == "user"}
+    wanted = {_path(port): port for port in source.graph.inputs if port.kind == "user"}
+    out: Logical = {}
+    paths = [leaf.path for leaf in program.signature.input_leaves if leaf.index is not None]
+    for path, leaf in zip(paths, leaves, strict=True):
+        array = as_array(leaf, path)
+        port, target = own.get(path), wanted.get(path)
+        out[path] = array if port is None or target is None else _as_source(array, port, target)
+    return out
+
+
+def _as_source(array: _Array, port: Any, source: Any) -> _Array:
+    """Back from the form of a border to that of the program behind it."""
+    shape = tuple(source.value.shape)
+    if array.shape != shape and array.shape == tuple(port.shape) and port.physical:
+        array = array.transpose(np.argsort(port.dim_order))
+    is_storage = port.qparams is not None and array.dtype.name == _STORAGE.get(port.qparams["storage"])
+    if is_storage and source.dtype.startswith(("f", "bf")):
+        array = dequantized(array, port.qparams)
+    return array
+
+
+def arrays_for(program: Program | Lowered, logical: Logical) -> list[_Array]:
+    """The arrays of a call of `program` for each input of its graph, in the form of its border.
+
+    Raises
+    ------
+    InvalidGraph
+        The programs have different inputs.
+    """
+    ports = {_path(port): port for port in reversed(list(program.graph.inputs)) if port.kind == "user"}
+    leaves = program.signature.input_leaves
+    by_path = logical
+    wanted = [leaf.path for leaf in leaves if leaf.index is not None]
+    if set(wanted) != set(logical) and len(wanted) == len(logical):
+        by_path = dict(zip(wanted, logical.values(), strict=True))
+    if set(wanted) != set(by_path):
+        given = ", ".join(f"{path}: {_type_text(array)}" for path, array in logical.items())
+        raise _different_inputs(given, program)
+    forms = [
+        leaf.value if leaf.index is None else _in_form(by_path[leaf.path], ports[leaf.path])
+        for leaf in leaves
+    ]
+    args, kwargs = program.signature.inputs.unflatten(forms)
+    return program.graph_arrays(program.arrays(*args, **kwargs))
+
+
+def require_same_inputs(a: Program | Lowered, b: Program | Lowered) -> None:
+    """Both programs take as many arrays from their caller.
+
+    Raises
+    ------
+    InvalidGraph
+    """
+    paths_a, paths_b = (
+        [leaf.path for leaf in program.signature.input_leaves if leaf.index is not None] for program in (a, b)
+    )
+    if len(paths_a) != len(paths_b):
+        raise _different_inputs(_ports_text(a), b)
+
+
+def _ports_text(program: Program | Lowered) -> str:
+    ports = [port for port in program.graph.inputs if port.kind == "user"]
+    return ", ".join(f"{_path(port)}: {port.dtype}[{','.join(map(str, port.shape))}]" for port in ports)
+
+
+def _different_inputs(expected: str, program: Program | Lowered) -> Exception:
+    return _core.make_error(
+        _core.InvalidGraph,
+        where="compare",
+        what="the programs have different inputs",
+        expected=expected,
+        got=_ports_text(program),
+    )
+
+
+def _type_text(array: _Array) -> str:
+    return f"{array.dtype.name}[{','.join(map(str, array.shape))}]"
+
+
+def _in_form(array: _Array, port: Any) -> _Array:
+    if port.qparams is not None and array.dtype.kind == "f" and port.dtype == port.qparams["storage"]:
+        array = quantized(array, port.qparams)
+    if port.physical:
+        return np.ascontiguousarray(array.transpose(port.dim_order))
+    order = tuple(port.dim_order)
+    if len(order) != array.ndim:  # the run says what is wrong
+        return array
+    return np.asarray(np.asarray(array.transpose(order), order="C").transpose(np.argsort(order)))
+
+
+def quantized(array: _Array, qparams: _QParams) -> _Array:
+    """As quantized_decomposed has it: in float32, by the inverse of the scale, half to even; NaN is 0."""
+    scales, zeros = _channels(qparams, array.ndim)
+    inverse = (1.0 / scales).astype(np.float32)
+    with np.errstate(all="ignore"):
+        rounded = np.rint(array.astype(np.float32) * inverse) + zeros.astype(np.float32)
+        bounded = np.clip(rounded, qparams["qmin"], qparams["qmax"])
+    return np.asarray(np.where(np.isnan(bounded), 0, bounded).astype(_STORAGE[qparams["storage"]]))
+
+
+def dequantized(array: _Array, qparams: _QParams) -> _Array:
+    """The real numbers that integers stand for, in float32."""
+    scales, zeros = _channels(qparams, array.ndim)
+    return np.asarray((array.astype(np.float32) - zeros.astype(np.float32)) * scales.astype(np.float32))
+
+
+def _channels(qparams: _QParams, rank: int) -> tuple[_Array, _Array]:
+    shape = [1] * rank
+    if qparams["axis"] is not None:
+        shape[qparams["axis"]] = -1
+    return (
+        np.asarray(qparams["scales"], np.float64).reshape(shape),
+        np.asarray(qparams["zero_points"], np.int64).reshape(shape),
+    )
+
+
+# ---- .tosa files ----
+
+
+class FileBorder:
+    """The border of a `.tosa` file, in terms of the program that it is compared with.
+
+    Inputs are those of the reference by name, else by position: the user's, or all, states among them. So are
+    outputs. What integers stand for that are floats in the reference, the reference's own quantize nodes say.
+    Whether an input of a shape that fits both is channels-last the file does not say either: `forms` are all
+    that may be.
+    """
+
+    def __init__(self, graph: _core.Graph, reference: _core.Graph) -> None:
+        self.graph = graph
+        self._reference = reference
+        self._quantized: _core.Graph | None = None
+        self.inputs = self._pair(graph.inputs, reference.inputs, "inputs")
+        self.outputs = self._pair(graph.outputs, reference.outputs, "outputs")
+
+    def _pair(self, own: Sequence[Any], theirs: Sequence[Any], side: str) -> list[int]:
+        """By position in the file: which of the reference's inputs, or outputs."""
+        names = {_value_name(port): i for i, port in enumerate(theirs)}
+        found = [names.get(_value_name(port)) for port in own]
+        if side == "inputs" and all(i is not None for i in found):
+            return [i for i in found if i is not None]
+        users = [i for i, port in enumerate(theirs) if port.kind == "user"]
+        for wanted in (users, list(range(len(theirs)))):
+            if len(wanted) == len(own):
+                return wanted
+        raise _core.make_error(
+            _core.InvalidGraph,
+            where="compare",
+            what=f"the programs have different {side}",
+            expected=", ".join(f"{port.path or _value_name(port)}" for port in theirs),
+            got=", ".join(_value_name(port) for port in own),
+        )
+
+    @property
+    def ambiguous(self) -> bool:
+        """Whether an input may be channels-last or not, as far as its shape tells."""
+        for port, i in zip(self.graph.inputs, self.inputs, strict=True):
+            shape = tuple(self._reference.inputs[i].value.shape)
+            last = _CHANNELS_LAST.get(len(shape))
+            visible = [size for size in shape if size != 1]
+            fits = last is not None and tuple(shape[k] for k in last) == tuple(port.shape) == shape
+            if fits and len(visible) > 1:
+                return True
+        return False
+
+    def arrays(self, logical: Logical, *, channels_last: bool = False) -> list[_Array]:
+        """The arrays of the file's inputs; ambiguous ones channels-last if asked for."""
+        out = []
+        for port, i in zip(self.graph.inputs, self.inputs, strict=True):
+            source = self._reference.inputs[i]
+            if source.kind == "state" and source.initial is not None:
+                array = source.initial.array
+            else:
+                array = self._of(logical, source)
+            if array.dtype.kind == "f" and port.dtype in _STORAGE:
+                array = quantized(array, self._qparams("inputs", i, port.dtype))
+            last = _CHANNELS_LAST.get(array.ndim)
+            if channels_last and last is not None and array.shape == tuple(port.shape):
+                turned = array.transpose(last)
+                array = np.ascontiguousarray(turned) if turned.shape == array.shape else array
+            out.append(_fit(array, port))
+        return out
+
+    def _of(self, logical: Logical, source: Any) -> _Array:
+        if _path(source) in logical:
+            return logical[_path(source)]
+        users = [port for port in self._reference.inputs if port.kind == "user"]
+        at = [_path(port) for port in users].index(_path(source))
+        return list(logical.values())[at]
+
+    def output_qparams(self, i: int) -> _QParams | None:
+        """What the integers of output `i` of the file stand for, where the reference has floats."""
+        theirs = self._reference.outputs[self.outputs[i]]
+        own = self.graph.outputs[i]
+        if not theirs.dtype.startswith(("f", "bf")) or own.dtype not in _STORAGE:
+            return None
+        return self._qparams("outputs", self.outputs[i], own.dtype)
+
+    def _qparams(self, side: str, i: int, dtype: str) -> _QParams:
+        if self._quantized is None:
+            self._quantized = _with_integer_borders(self._reference)
+        theirs = getattr(self._quantized, side)
+        named = self._reference.inputs[i] if side == "inputs" else self._reference.outputs[i]
+        found = [port.qparams for port in theirs if port.path == named.path and port.qparams is not None]
+        fitting: list[_QParams] = [qparams for qparams in found if qparams["storage"] == dtype]
+        if not fitting:
+            raise _core.make_error(
+                _core.QuantMismatch,
+                where="compare",
+                what=f"'{named.path or named.value.name}' of the {side} is {dtype} in the file",
+                expected="a reference that quantizes it, once, to that dtype",
+                got="nothing that says what the integers stand for",
+                hint="Compare with the lowered program, or with the program that was quantized",
+            )
+        return fitting[0]
+
+
+def _value_name(port: Any) -> str:
+    return str(port.value.name)
+
+
+def _with_integer_borders(graph: _core.Graph) -> _core.Graph:
+    """The graph with its first quantization and last dequantization at the border."""
+    if graph.stage != "exported":
+        return graph
+    try:
+        return _core.lower(
+            graph, target="TOSA-1.0+FP+INT+int16", inputs="integer", outputs="integer"
+        ).canonical
+    except _core.Error:
+        for name in ("fold-constants", "dead-code", "common-subexpressions", "simplify", "fold-qdq"):
+            graph = _core.run_pass(name, graph)
+        return graph
+
+
+def fit_to_ports(arrays: Sequence[_Array], ports: Sequence[Any]) -> list[_Array]:
+    """Arrays in the forms of a ``.tosa`` file: channels-last where the shape says so, int32 for int64.
+
+    Raises
+    ------
+    LayoutMismatch
+        A number does not fit the narrower dtype.
+    """
+    return [_fit(array, port) for array, port in zip(arrays, ports, strict=True)]
+
+
+def _fit(array: _Array, port: Any) -> _Array:
+    shape, last = tuple(port.shape), _CHANNELS_LAST.get(array.ndim)
+    if array.shape != shape and last is not None and tuple(array.shape[i] for i in last) == shape:
+        array = np.ascontiguousarray(array.transpose(last))
+    if array.dtype == np.int64 and port.dtype == "i32":
+        narrow = array.astype(np.int32)
+        if not np.array_equal(narrow, array):
+            raise _core.make_error(
+                _core.LayoutMismatch,
+                where="inputs",
+                what=f"input '{_path(port)}' does not fit the dtype of the file",
+                expected="numbers of 32 bits",
+                got=f"{array.min()} to {array.max()}",
+            )
+        array = narrow
+    if array.dtype == np.uint8 and port.dtype == "i8":
+        array = array.view(np.int8)  # the bits: RESCALE knows of the sign
+    if array.dtype == np.uint16 and port.dtype == "i16":
+        array = array.view(np.int16)
+    return array

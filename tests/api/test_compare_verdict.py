@@ -1,0 +1,264 @@
+"""What `compare` says of programs that are right, in every form of their border, and of wrong ones."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.ao.quantization.fx._decomposed  # registers quantized_decomposed
+import tosaic
+from models.tampering import KINDS, tampered
+from torch import nn
+
+Q = torch.ops.quantized_decomposed
+pytestmark = pytest.mark.filterwarnings("ignore")  # torch.export warns of code of its own
+
+
+class Call(nn.Module):
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *args: Any) -> Any:
+        return self.function(*args)
+
+
+class Counter(nn.Module):
+    """A buffer that each call changes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("total", torch.ones(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.total.add_(x)
+        return self.total * 2
+
+
+def exported(module: Any, *args: torch.Tensor) -> Any:
+    module = module if isinstance(module, nn.Module) else Call(module)
+    return torch.export.export(module.eval(), args, strict=False)
+
+
+def seeded(*shape: int) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+def square(shape: tuple[int, ...] = (1, 4, 4, 4)) -> tuple[Any, torch.Tensor]:
+    """By default extents that tell no axis from another: 4 channels of 4 by 4."""
+    torch.manual_seed(1)
+    net = nn.Sequential(nn.Conv2d(4, 4, 3, padding=1), nn.ReLU(), nn.Conv2d(4, 4, 3, padding=1))
+    x = seeded(*shape)
+    return exported(net, x), x
+
+
+def quantized(x: torch.Tensor) -> torch.Tensor:
+    """Quantized at the border, and a product and a mean between."""
+    whole = Q.quantize_per_tensor(x, 0.03, 5, -128, 127, torch.int8)
+    real = Q.dequantize_per_tensor(whole, 0.03, 5, -128, 127, torch.int8)
+    half = Q.quantize_per_tensor(real * real.flip(1), 0.05, -7, -128, 127, torch.int8)
+    number = Q.dequantize_per_tensor(half, 0.05, -7, -128, 127, torch.int8)
+    last = Q.quantize_per_tensor(torch.tanh(number), 0.0078, 1, -128, 127, torch.int8)
+    return Q.dequantize_per_tensor(last, 0.0078, 1, -128, 127, torch.int8)
+
+
+def everywhere(program: Any, samples: Any, folder: Path, **options: Any) -> list[tosaic.Comparison]:
+    """Against the lowered program and its file."""
+    lowered = tosaic.lower(program, **options)
+    lowered.save(folder / "program.tosa")
+    return [tosaic.compare(program, b, samples) for b in (lowered, folder / "program.tosa")]
+
+
+def test_a_clone_that_the_layout_plan_inserts_is_read_in_its_own_order(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+    for comparison in everywhere(exported(layer, seeded(2, 16, 16)), (seeded(2, 16, 16),), tmp_path):
+        assert comparison, str(comparison)
+        assert comparison.first_divergence is None
+        assert all(row.local_share is not None for row in comparison)
+
+
+def test_a_file_whose_shapes_tell_no_order_is_read_right(tmp_path: Path) -> None:
+    program, x = square()
+    for comparison in everywhere(program, (x,), tmp_path):
+        assert comparison, str(comparison)
+        assert comparison.first_divergence is None
+        assert min(row.local.sqnr_db for row in comparison if row.local is not None) > 100
+
+
+@pytest.mark.parametrize("form", ["nhwc", "channels_last", "contiguous", (0, 3, 1, 2)])
+@pytest.mark.parametrize("shape", [(1, 4, 4, 4), (2, 4, 6, 5)])
+def test_one_sample_serves_every_order_of_a_border(form: Any, shape: tuple[int, ...], tmp_path: Path) -> None:
+    program, x = square(shape)
+    plain = tosaic.lower(program)
+    turned = tosaic.lower(program, orders={"inputs": form, "outputs": form})
+    for a, b in ((program, turned), (plain, turned), (turned, plain), (turned, turned)):
+        comparison = tosaic.compare(a, b, [(x,), (x * 2,)])
+        assert comparison, str(comparison)
+        assert comparison.output.sqnr_db > 100
+    turned.save(tmp_path / "turned.tosa")
+    if form != (0, 3, 1, 2):
+        assert tosaic.compare(program, tmp_path / "turned.tosa", (x,))
+
+
+@pytest.mark.parametrize("target", ["TOSA-1.0+INT", "TOSA-1.0+INT+FP", "TOSA-1.0+FP"])
+def test_one_sample_serves_borders_of_floats_and_of_integers(target: str, tmp_path: Path) -> None:
+    x = seeded(3, 8)
+    program = exported(quantized, x)
+    forms = [tosaic.lower(program, target=target)]
+    if "INT" in target:
+        forms.append(tosaic.lower(program, target=target, io={"inputs": "int8", "outputs": "int8"}))
+    for lowered in forms:
+        for a in (program, *forms):
+            comparison = tosaic.compare(a, lowered, [(x,), (x * 3,)])
+            assert comparison, str(comparison)
+            assert comparison.output.max_abs <= 0.0079
+        lowered.save(tmp_path / "program.tosa")
+        comparison = tosaic.compare(program, tmp_path / "program.tosa", (x,))
+        assert comparison, str(comparison)
+
+
+def test_samples_may_have_the_form_of_the_reference(tmp_path: Path) -> None:
+    program, x = square((2, 4, 6, 5))
+    turned = tosaic.lower(program, orders={"inputs": "nhwc"})
+    physical = np.ascontiguousarray(x.numpy().transpose(0, 2, 3, 1))
+    assert tosaic.compare(turned, tosaic.lower(program), (physical,))
+    real = seeded(3, 8)
+    whole = tosaic.lower(
+        exported(quantized, real), target="TOSA-1.0+INT", io={"inputs": "int8", "outputs": "int8"}
+    )
+    integers = torch.randint(-128, 128, (3, 8)).to(torch.int8)
+    assert tosaic.compare(whole, whole.source, (integers,))
+
+
+def test_each_sample_of_both_sides_starts_from_the_initial_state(tmp_path: Path) -> None:
+    x = seeded(4)
+    program = tosaic.from_exported(exported(Counter(), x))
+    lowered = tosaic.lower(program)
+    program.run(x)
+    lowered.run(x)
+    lowered.run(x)
+    before = [side.session.state("total").copy() for side in (program, lowered)]
+    for a, b in ((program, lowered), (lowered, program)):
+        comparison = tosaic.compare(a, b, [(x,), (x,)])
+        assert comparison, str(comparison)
+        assert comparison.output.sqnr_db > 100
+    for side, state in zip((program, lowered), before, strict=True):
+        np.testing.assert_array_equal(side.session.state("total"), state)
+
+
+@pytest.mark.parametrize("target", ["TOSA-1.0+FP", "TOSA-1.0+FP+variable"])
+def test_states_of_a_file_start_from_their_initial_values(target: str, tmp_path: Path) -> None:
+    x = seeded(4)
+    program = exported(Counter(), x)
+    for comparison in everywhere(program, [(x,), (x + 1,)], tmp_path, target=target):
+        assert comparison, str(comparison)
+        assert comparison.output.sqnr_db > 100
+    np.testing.assert_array_equal(program.state_dict["total"], np.ones(4))
+
+
+def test_new_values_of_states_are_compared() -> None:
+    x = seeded(4)
+    program = exported(Counter(), x)
+    comparison = tosaic.compare(program, tosaic.lower(program), (x,))
+    assert {row.path for row in comparison.outputs} >= {"out", "total"}
+
+
+def test_complex_values_of_torch_are_named_and_left_out(tmp_path: Path) -> None:
+    x = seeded(4, 8)
+    program = exported(lambda t: torch.fft.fft(t).real, x)
+    for comparison in everywhere(program, (x,), tmp_path, target="TOSA-1.0+FP+fft"):
+        assert comparison, str(comparison)
+        reasons = {item.fx_name: item.reason for item in comparison.unmatched}
+        assert any("complex64" in reason for reason in reasons.values())
+
+
+ODD: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
+    "zeros everywhere": (lambda x: torch.relu(-x.abs()), (seeded(3, 4),)),
+    "numbers that vanish": (lambda x: x - x.mean(1, keepdim=True), (torch.full((3, 4), 0.1),)),
+    "NaN and infinities": (lambda x: torch.log(x) + 1 / x, (torch.tensor([[-1.0, 0.0, 2.0, -0.0]]),)),
+    "an index of equal numbers": (lambda x: x.softmax(1).argmax(1), (torch.ones(3, 4),)),
+    "an index": (lambda x: (x @ x.T).argmax(1), (seeded(6, 4),)),
+    "truth values": (lambda x: (x * 0.1).exp() > 1.0, (seeded(3, 4),)),
+    "a number of rank 0": (lambda x: x.sum(), (seeded(3, 4),)),
+    "one output twice": (lambda x: ((y := x.exp()), y), (seeded(3, 4),)),
+    "an input as output": (lambda x: (x, x + 1), (seeded(3, 4),)),
+    "no operator": (lambda x: x.view(4, 3), (seeded(3, 4),)),
+    "integers": (lambda x, i: (x[i], i + 1), (seeded(3, 4), torch.tensor([2, 0]))),
+    "a branch": (
+        lambda x: torch.cond(x.sum() > 0, lambda t: t.sin(), lambda t: t.cos(), (x,)) * 2,
+        (seeded(3, 4),),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_a_right_lowering_of_odd_values_is_ok(name: str, tmp_path: Path) -> None:
+    function, args = ODD[name]
+    program = exported(function, *args)
+    target = "TOSA-1.0+FP+INT+cf" if name in ("integers", "a branch") else "TOSA-1.0+FP"
+    for comparison in everywhere(program, args, tmp_path, target=target):
+        assert comparison, str(comparison)
+
+
+def test_a_file_without_origins_is_held_to_its_outputs(tmp_path: Path) -> None:
+    program, x = square()
+    lowered = tosaic.lower(program)
+    lowered.save(tmp_path / "bare.tosa", locations=False)
+    comparison = tosaic.compare(program, tmp_path / "bare.tosa", (x,))
+    assert comparison, str(comparison)
+    assert len(comparison) == 0
+    wrong = tampered(lowered, "weight", 0)
+    assert wrong is not None
+    wrong.save(tmp_path / "wrong.tosa", locations=False)
+    assert not tosaic.compare(program, tmp_path / "wrong.tosa", (x,))
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_lowering_that_is_wrong_in_one_place_fails(kind: str, seed: int, tmp_path: Path) -> None:
+    if kind == "zero point":
+        x = seeded(3, 8)
+        program, target = exported(quantized, x), "TOSA-1.0+INT"
+    else:
+        (program, x), target = square(), "TOSA-1.0+FP"
+    wrong = tampered(tosaic.lower(program, target=target), kind, seed)
+    assert wrong is not None
+    wrong.save(tmp_path / "wrong.tosa")
+    for b in (wrong, tmp_path / "wrong.tosa"):
+        comparison = tosaic.compare(program, b, (x,))
+        assert not comparison, str(comparison)
+        assert str(comparison).startswith("FAILED")
+
+
+def test_the_report_says_which_node_is_wrong_and_by_how_much() -> None:
+    program, x = square()
+    wrong = tampered(tosaic.lower(program), "weight", 0)
+    assert wrong is not None
+    comparison = tosaic.compare(program, wrong, (x,))
+    first = comparison.first_wrong
+    assert first is not None
+    assert first.local_share is not None
+    assert first.local_share > 1000
+    report = comparison.report()
+    assert f"first '{first.fx_name}'" in dict(report.facts)["wrong"]
+    assert json.loads(report.json)["first_wrong"] == first.fx_name
+
+
+def test_integers_are_held_to_units_and_shown_beside_the_rounding_of_the_reference() -> None:
+    x = seeded(3, 8)
+    program = exported(quantized, x)
+    comparison = tosaic.compare(
+        program, tosaic.lower(program, target="TOSA-1.0+INT"), (x,), threshold_db=200.0
+    )
+    assert comparison, str(comparison)
+    (output,) = comparison.outputs
+    assert output.rounding_db is not None
+    assert 20 < output.rounding_db < 60
+    assert len(comparison) >= 2
+    assert all(row.local_share is not None for row in comparison)

@@ -1,0 +1,122 @@
+"""What `compare` says of a lowered program and of its file, and of both when something in them is wrong."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tosaic
+from tosaic import _core
+
+from models.tampering import KINDS, tampered
+
+__all__ = ["Verdicts", "verdicts"]
+
+_TRIES = 12
+_LEAST_EFFECT = 1e-4  # of the greatest number of a value of floats
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """Of one program.
+
+    Attributes
+    ----------
+    target : str
+    rows, judged : int
+        Nodes that were matched, and those whose local error is known.
+    share : float
+        The greatest share of its bound that a node used.
+    output_db : float
+    refused : dict of str to str
+        Right forms that `compare` calls wrong, and the node.
+    missed : dict of str to str
+        Wrong programs that it calls right.
+    spoiled : dict of str to int
+        How many of each kind were tried.
+    """
+
+    target: str
+    rows: int = 0
+    judged: int = 0
+    share: float = 0.0
+    output_db: float = 0.0
+    refused: dict[str, str] = field(default_factory=dict)
+    missed: dict[str, str] = field(default_factory=dict)
+    spoiled: dict[str, int] = field(default_factory=dict)
+
+
+def verdicts(
+    reference: Any,
+    lowered: tosaic.Lowered,
+    samples: Sequence[Any],
+    *,
+    forms: dict[str, tosaic.Lowered] | None = None,
+    wrong: int = 1,
+) -> Verdicts:
+    """Compares with the program, its file and its other `forms`, and with `wrong` wrong ones of each kind."""
+    refused: dict[str, str] = {}
+    missed: dict[str, str] = {}
+    spoiled: dict[str, int] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "program.tosa"
+        lowered.save(file)
+        found = tosaic.compare(reference, lowered, list(samples))
+        for name, b in {"lowered": lowered, "file": file, **(forms or {})}.items():
+            comparison = found if name == "lowered" else tosaic.compare(reference, b, list(samples))
+            if not comparison.ok:
+                refused[name] = _reason(comparison)
+        for kind in KINDS:
+            spoiled[kind] = 0
+            for seed in range(_TRIES):
+                other = tampered(lowered, kind, seed)
+                if other is None or spoiled[kind] == wrong:
+                    break
+                if not shows(lowered, other, samples[0]):
+                    continue
+                spoiled[kind] += 1
+                other.save(file)
+                for name, b in (("lowered", other), ("file", file)):
+                    if tosaic.compare(reference, b, [samples[0]]).ok:
+                        missed[f"{kind} {seed}, {name}"] = "ok"
+    shares = [row.local_share for row in found if row.local_share is not None]
+    return Verdicts(
+        lowered.target,
+        len(found),
+        len(shares),
+        max(shares, default=0.0),
+        found.output.sqnr_db,
+        refused,
+        missed,
+        spoiled,
+    )
+
+
+def _reason(comparison: tosaic.Comparison) -> str:
+    first = comparison.first_wrong
+    return "an output" if first is None else f"{first.fx_name}: {first.local_share:.3g}"
+
+
+def shows(right: tosaic.Lowered, wrong: tosaic.Lowered, sample: Any) -> bool:
+    """Whether what is wrong changes a value by more than rounding does.
+
+    A weight that only meets padding, or a unit channel of an average, changes nothing that a run can show.
+    """
+    values = [
+        _core.Session(program.graph).trace(right.arrays(*sample))["values"] for program in (right, wrong)
+    ]
+    return any(_differ(array, values[1][name]) for name, array in values[0].items())
+
+
+def _differ(right: Any, wrong: Any) -> bool:
+    if right.dtype.kind != "f":
+        narrow = right.dtype.itemsize == 1 and right.dtype.kind == "i"
+        return bool(narrow and (np.abs(right.astype(np.int64) - wrong) > 1).any())
+    off = np.abs(right.astype(np.float64) - wrong)
+    off = off[np.isfinite(off)]
+    size = np.abs(right[np.isfinite(right)]).max(initial=0)
+    return bool(off.max(initial=0) > _LEAST_EFFECT * size)

@@ -1,0 +1,63 @@
+"""`compare` says ok of small networks and layers that are lowered right, and FAILED of wrong ones.
+
+All of them: tests/full/verdicts.py.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import tosaic
+from layers.measuring import classes, layers_of
+from layers.table import OUT_OF_REACH
+from models.integers import convert, laid_out
+from models.verdicts import verdicts
+from models.zoo import build
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore"),  # transformers and torch.export warn of their own code
+    pytest.mark.usefixtures("one_thread_without_traces"),
+]
+
+
+@pytest.mark.parametrize("name", ["resnet18_small", "bert4_small"])
+def test_the_verdict_over_a_network_of_floats_is_right(name: str) -> None:
+    network = build(name)
+    program = network.export()
+    found = verdicts(program, tosaic.lower(program), [network.sample(0), network.sample(1)])
+    assert (found.refused, found.missed) == ({}, {})
+    assert found.judged == found.rows > 10
+    assert found.share < 0.5
+    assert found.spoiled["weight"] == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "quantizer"),
+    [("ds_cnn_small", "xnnpack"), ("resnet18_small", "xnnpack"), ("bert4_small", "arm")],
+)
+def test_the_verdict_over_a_quantized_network_is_right(name: str, quantizer: str) -> None:
+    network = build(name)
+    with torch.no_grad():
+        program = convert(network, quantizer)
+    lowered = tosaic.lower(program, target="TOSA-1.0+INT")
+    whole = tosaic.lower(program, target="TOSA-1.0+INT", io={"outputs": "int8"})
+    samples = [laid_out(lowered.inputs, network.sample(i)) for i in range(2)]
+    found = verdicts(program, lowered, samples, forms={"integers": whole}, wrong=2)
+    assert (found.refused, found.missed) == ({}, {})
+    assert found.judged == found.rows > 10
+    assert found.spoiled["weight"] == found.spoiled["zero point"] == 2
+
+
+@pytest.mark.parametrize("name", [name for name in classes() if name not in OUT_OF_REACH][::8])
+def test_the_verdict_over_a_right_layer_is_ok(name: str) -> None:
+    for layer in layers_of(name, functional=False):
+        inputs = tuple(t.tensor() for t in layer.inputs)
+        if any(x.dtype == torch.bfloat16 for x in inputs):
+            continue
+        program = torch.export.export(layer.module(), inputs, strict=False)
+        try:
+            lowered = tosaic.lower(program)
+        except (tosaic.UnsupportedOp, tosaic.SpecViolation):
+            lowered = tosaic.lower(program, target="TOSA-1.0+FP+INT")
+        comparison = tosaic.compare(program, lowered, inputs)
+        assert comparison, f"{layer.name}: {comparison}"
