@@ -20,7 +20,7 @@ _BEFORE = (
     *("fold-constants", "dead-code", "common-subexpressions", "simplify", "fold-batch-norm"),
     *("decompose", "fold-constants", "sink-reshapes", "simplify", "common-subexpressions"),
 )
-_MOST_CHOICES = 5_000
+_MOST_CHOICES = 500
 _BYTES = 4
 _MOST_AXES = 6  # of a tensor in TOSA
 

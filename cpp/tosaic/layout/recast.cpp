@@ -159,10 +159,10 @@ class Chooser {
     for (const Input& input : graph_.inputs()) offer(input.value, input.border.order);
     for (const Output& output : graph_.outputs()) offer(output.value, border_order(graph_, output));
     for (const Node& node : graph_.nodes())
-      if (is_fixed(graph_, node)) add(node, in_placements(node, wanted_way(graph_, node)));
+      if (is_fixed(graph_, node)) add(node, wanted(node));
     drain();
     for (const Node& node : graph_.nodes())
-      if (ways_of(node).empty()) add(node, in_placements(node, wanted_way(graph_, node)));
+      if (ways_of(node).empty()) add(node, wanted(node));
     drain();
   }
 
@@ -244,7 +244,7 @@ class Chooser {
       const std::optional<Placement> before =
           relabelled(shape_of(graph_, result), placements_[next.placement], inverse_permutation(perm));
       if (before) return {{placements_.id(*before)}, {next.placement}, false};
-      return in_placements(node, wanted_way(graph_, node));
+      return wanted(node);
     }
     if (const std::optional<DimOrder> order =
             order_with(shape_of(graph_, result), placements_[next.placement]))
@@ -262,20 +262,29 @@ class Chooser {
       if (const std::optional<Placement> behind =
               relabelled(shape_of(graph_, value), placements_[placement], perm))
         return {{placement}, {placements_.id(*behind)}, false};
-      return in_placements(node, wanted_way(graph_, node));
+      return wanted(node);
     }
     if (const std::optional<DimOrder> order = order_with(shape_of(graph_, value), placements_[placement]))
       if (const std::optional<Way> way = layout::way_by_operand(graph_, node, operand, *order))
         return in_placements(node, *way);
     if (can_be_recast(graph_, node) && shape_of(graph_, value) == shape_of(graph_, graph_.result(node)))
       return recast_or_wanted(node, placement);
-    return in_placements(node, wanted_way(graph_, node));
+    return wanted(node);
   }
 
   PlacedWay recast_or_wanted(const Node& node, PlacementId lead) {
     if (can_be_recast(graph_, node))
       if (std::optional<PlacedWay> way = recast_way(graph_, node, lead, placements_)) return std::move(*way);
-    return in_placements(node, wanted_way(graph_, node));
+    return wanted(node);
+  }
+
+  // A permute moves no element, so what it makes of row-major data is not row-major.
+  PlacedWay wanted(const Node& node) {
+    if (node.op != Op::kPermute) return in_placements(node, wanted_way(graph_, node));
+    const Shape& shape = shape_of(graph_, graph_.operands(node)[0]);
+    const DimOrder behind = layout::relabelled(DimOrder(), Graph::attrs<PermuteAttrs>(node).perm);
+    return {
+        {placements_.id(shape, {})}, {placements_.id(shape_of(graph_, graph_.result(node)), behind)}, false};
   }
 
   PlacedWay in_placements(const Node& node, const Way& way) {
