@@ -48,7 +48,8 @@ void for_each_order(const Shape& shape, Visit visit) {
   while (std::next_permutation(axes.begin(), axes.end()));
 }
 
-TEST_CASE("placements are equal exactly if the elements lie in memory alike, whatever the shapes", "[layout]") {
+TEST_CASE("placements are equal exactly if the elements lie in memory alike, whatever the shapes",
+          "[layout]") {
   std::vector<std::pair<Placement, std::vector<std::int64_t>>> known;
   for (const Shape& shape : kShapes) {
     for_each_order(shape, [&](const DimOrder& order) {
