@@ -24,7 +24,7 @@ SEEDS = range(1000, 1040)
 PIPELINE = (
     *("fold-constants", "dead-code", "common-subexpressions", "simplify", "fold-batch-norm"),
     *("decompose", "fold-constants", "sink-reshapes", "simplify", "common-subexpressions"),
-    "assign-dim-order",
+    *("choose-shapes", "assign-dim-order"),
     *("legalize-tosa", "fold-constants", "simplify", "common-subexpressions"),
 )
 

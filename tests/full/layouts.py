@@ -2,10 +2,10 @@
 
     python tests/full/layouts.py [--results FOLDER] [--workers W] [--page] [NAME ...]
 
-Networks are taken in float32 and, with the Arm quantizer, in int8; vision transformers and modules in
-float32. Results are kept in the folder, so a run that was stopped goes on; `--page` writes the page of what
-is known. Exit code 1 if ours moves more bytes than theirs, has more transposes when these are counted, or a
-certificate leaves a gap.
+Networks and programs rich in views are taken in float32 and, with the Arm quantizer, in int8; vision
+transformers and other modules in float32. Results are kept in the folder, so a run that was stopped goes on;
+`--page` writes the page of what is known. Exit code 1 if ours moves more bytes than theirs, has more
+transposes when these are counted, or a certificate leaves a gap.
 """
 
 from __future__ import annotations
@@ -23,9 +23,11 @@ if __name__ == "__main__":  # pytest has tests/ on its path already
 import torch
 import tosaic
 from layouts.beside import Beside, beside
-from layouts.modules import MODULES, example
+from layouts.modules import MODULES, Sized, example
+from layouts.view_programs import VIEW_PROGRAMS, view_program
 from layouts.vision_transformers import VISION_TRANSFORMERS, vision_transformer
 from models.integers import convert
+from models.quantize import converted
 from models.results import ROOT, keep, kept
 from models.zoo import NETWORKS, build
 from operators.running import in_children, quiet
@@ -35,8 +37,9 @@ PAGE = ROOT / "docs" / "layouts.md"
 SOURCES = Path(__file__).resolve().parents[1] / "layouts"
 CASES = (
     *MODULES,
+    *VIEW_PROGRAMS,
     *(f"{name}.float" for name in (*NETWORKS, *VISION_TRANSFORMERS)),
-    *(f"{name}.int8" for name in NETWORKS),
+    *(f"{name}.int8" for name in (*NETWORKS, *VIEW_PROGRAMS)),
 )
 _PATIENCE_SECONDS = 1800.0
 
@@ -62,13 +65,25 @@ def _job(case: str, note: Callable[[str], None]) -> Beside:
     name, _, kind = case.rpartition(".")
     with torch.no_grad():
         if kind == "int8":
-            return beside(case, convert(build(name), "arm"), "TOSA-1.0+INT")
+            program = quantized_views(name) if name in VIEW_PROGRAMS else convert(build(name), "arm")
+            return beside(case, program, "TOSA-1.0+INT")
         if kind == "float" and name in NETWORKS:
             network = build(name)
             program = torch.export.export(network.module, network.sample(0), strict=False)
             return beside(case, program, "TOSA-1.0+FP")
-        sized = vision_transformer(name) if name in VISION_TRANSFORMERS else example(case)
+        sized = vision_transformer(name) if name in VISION_TRANSFORMERS else _sized(case)
         return beside(case, torch.export.export(sized.module, sized.inputs, strict=False), "TOSA-1.0+FP")
+
+
+def _sized(case: str) -> Sized:
+    return view_program(case) if case in VIEW_PROGRAMS else example(case)
+
+
+def quantized_views(name: str) -> torch.export.ExportedProgram:
+    """A program rich in views, as Arm's quantizer has it."""
+    sized = view_program(name)
+    samples = [sized.inputs, tuple(torch.randn(x.shape) for x in sized.inputs)]
+    return converted(sized.module, samples, "arm")
 
 
 def measured(cases: Sequence[str], *, workers: int, results: Path) -> list[Beside]:

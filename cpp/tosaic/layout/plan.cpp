@@ -20,19 +20,9 @@ using Orders = SmallVector<DimOrder, 3>;  // of a value
 constexpr std::size_t kMostWays = 8;                   // of a node
 constexpr std::size_t kWidest = std::size_t{1} << 20;  // entries of a table: 8 ways of 6 nodes, and more
 
-// TOSA moves neither unsigned integers nor sums of 48 bits: what reads them does so in the order they have.
-bool can_be_moved(DType dtype) { return without_sign(dtype) == dtype && dtype != DType::kI48; }
-
 // With one axis alone, all orders are one.
 bool has_orders(const Shape& shape) {
   return std::count_if(shape.begin(), shape.end(), [](std::int64_t extent) { return extent != 1; }) > 1;
-}
-
-// How often the cost of a tensor may count, at most.
-double uses_of(const Tensor& tensor) {
-  double uses = 2;
-  for (const Access& access : tensor.read) uses += 2 * static_cast<double>(access.order.size());
-  return uses;
 }
 
 // What all costs of tensors may add up to, at most.
@@ -388,6 +378,8 @@ std::int64_t bytes_of(const TensorType& type) {
   return num_elements(type.shape) *
          static_cast<std::int64_t>(type.dtype == DType::kI64 ? 4 : byte_size(type.dtype));
 }
+
+bool can_be_moved(DType dtype) { return without_sign(dtype) == dtype && dtype != DType::kI48; }
 
 Choices choices_of(const Graph& graph) { return Chooser(graph).run(); }
 

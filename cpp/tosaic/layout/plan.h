@@ -54,6 +54,9 @@ struct Choices {
   }
 };
 
+// TOSA moves neither unsigned integers nor sums of 48 bits: what reads them does so in the order they have.
+[[nodiscard]] bool can_be_moved(DType dtype);
+
 [[nodiscard]] Choices choices_of(const Graph& graph);
 
 // Borders whose order is part of the choice; empty: none.

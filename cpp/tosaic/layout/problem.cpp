@@ -27,6 +27,12 @@ void StateOrders::push_back(std::uint8_t order) {
   ++size_;
 }
 
+double uses_of(const Tensor& tensor) {
+  double uses = 2;
+  for (const Access& access : tensor.read) uses += 2 * static_cast<double>(access.order.size());
+  return uses;
+}
+
 Cost cost_of(const Problem& problem, const std::vector<std::uint32_t>& state) {
   if (state.size() != problem.states.size()) fail("an assignment of another number of variables");
   for (std::size_t v = 0; v < state.size(); ++v)

@@ -60,6 +60,9 @@ struct Problem {
   std::vector<Tensor> tensors;
 };
 
+// How often the cost of a tensor may count in sums over states, at most.
+[[nodiscard]] double uses_of(const Tensor& tensor);
+
 // What an assignment of states costs. Throws InternalError for one that does not fit the problem.
 [[nodiscard]] Cost cost_of(const Problem& problem, const std::vector<std::uint32_t>& state);
 

@@ -37,7 +37,7 @@ std::optional<Graph> run_lower_to_integer(const Graph& graph, const PassOptions&
                                           : std::nullopt;
 }
 
-constexpr std::array<Pass, 14> kPasses{{
+constexpr std::array<Pass, 15> kPasses{{
     {"fold-constants", "Runs nodes that depend on no input and keeps their results.", kAny, kAny,
      plain<fold_constants>},
     {"dead-code", "Drops nodes and constants that no output needs.", kAny, kAny, plain<dead_code>},
@@ -59,6 +59,8 @@ constexpr std::array<Pass, 14> kPasses{{
      Stage::kExported, Stage::kExported, plain<decompose>},
     {"sink-reshapes", "Has elementwise operators compute in front of reshapes that join axes.", kAny, kAny,
      unrounded<sink_reshapes>},
+    {"choose-shapes", "Has elementwise operators compute in the shapes in which the least is transposed.",
+     kAny, kAny, choose_shapes},
     {"assign-dim-order", "Writes the layout plan onto the values.", Stage::kExported, Stage::kExported,
      assign_dim_order},
     {"legalize-tosa", "Turns canonical operators into TOSA operators over physical shapes.", Stage::kExported,

@@ -67,6 +67,8 @@ struct Pass {
 [[nodiscard]] std::optional<Graph> simplify(const Graph& graph);
 // Elementwise operators between a reshape that joins axes and another reshape compute in front of both.
 [[nodiscard]] std::optional<Graph> sink_reshapes(const Graph& graph);
+// Elementwise operators compute in other shapes where the layout plan then moves less.
+[[nodiscard]] std::optional<Graph> choose_shapes(const Graph& graph, const PassOptions& options = {});
 // conv/linear -> batch_norm with constant statistics becomes one conv/linear, folded in double precision.
 [[nodiscard]] std::optional<Graph> fold_batch_norm(const Graph& graph);
 // Composite operators are expanded into operators that a TOSA target has a counterpart for.

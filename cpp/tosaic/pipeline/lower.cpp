@@ -24,8 +24,8 @@ constexpr std::string_view kToSimplified[] = {"fold-constants", "dead-code", "co
 // Targets that compute with integers; others compute what quantize and dequantize nodes say.
 constexpr std::string_view kToQuantized[] = {"fold-qdq", "fold-constants"};
 constexpr std::string_view kToInteger[] = {"lower-to-integer", "quantize-borders"};
-constexpr std::string_view kToDecomposed[] = {"decompose", "fold-constants", "sink-reshapes", "simplify",
-                                              "common-subexpressions"};
+constexpr std::string_view kToDecomposed[] = {"decompose", "fold-constants",        "sink-reshapes",
+                                              "simplify",  "common-subexpressions", "choose-shapes"};
 constexpr std::string_view kToCanonical[] = {"assign-dim-order"};
 constexpr std::string_view kToTosa[] = {"legalize-tosa", "fold-constants", "simplify",
                                         "common-subexpressions"};

@@ -4,8 +4,8 @@
 //   (simplified)
 //   quantized, for targets with profile INT:
 //            --fold-qdq, fold-constants--> quantized --lower-to-integer, quantize-borders--> integer
-//            --decompose, fold-constants, sink-reshapes, simplify, common-subexpressions, assign-dim-order-->
-//            canonical
+//            --decompose, fold-constants, sink-reshapes, simplify, common-subexpressions, choose-shapes,
+//            assign-dim-order--> canonical
 //            --legalize-tosa, fold-constants, simplify, common-subexpressions--> tosa --check against the
 //            target
 #pragma once

@@ -1,0 +1,47 @@
+"""Many random graphs of views and elementwise operators: never more transposed than before `choose-shapes`.
+
+    python tests/full/view_graphs.py [--start N] [--count N]
+
+Results are those of the reference kernels, bit for bit. Every other graph is plain: no shapes of its
+operators may allow fewer bytes. `test_view_layouts` does the same to the first 400. What fails is printed
+with its seed. Exit code 1 if anything failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+if __name__ == "__main__":  # pytest has tests/ on its path already
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from layouts.view_checking import check_views
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--start", type=int, default=0)
+    parser.add_argument("--count", type=int, default=10_000)
+    options = parser.parse_args(argv)
+    counts: Counter[str] = Counter()
+    for seed in range(options.start, options.start + options.count):
+        found = check_views(seed, plain=seed % 2 == 1)
+        counts["graphs"] += 1
+        counts["nodes"] += found.nodes
+        counts["with transposes"] += found.before > 0
+        counts["bytes before"] += found.before
+        counts["bytes after"] += found.after
+        counts["with fewer bytes"] += found.after < found.before
+        counts["by brute force"] += found.least is not None
+        for failure in found.failures:
+            counts["failures"] += 1
+            print(f"seed {seed}: {failure}", flush=True)
+    print(dict(counts))
+    return 1 if counts["failures"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
