@@ -3,7 +3,8 @@
     torch eager, call by call --> stage imported, on what our operands are --> constants of all later stages
 
 A quantize call may differ from torch by one unit where torch's own float lies within 2 ulp of a tie: such
-elements are counted and listed. All other integers are equal, and floats within tolerance.
+elements are counted and listed. All other integers are equal, and floats within tolerance. Of later stages,
+the constants are compared that still have the name of their call.
 """
 
 from __future__ import annotations
