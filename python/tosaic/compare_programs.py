@@ -129,7 +129,10 @@ class _Pair:
         # Between quantize nodes a distance to the reference says what rounding makes of itself.
         self._rounds = any(node.op in _ROUNDING for node in a.runnable.graph.nodes)
         self._graph_a, self._traced = a.runnable.graph, True
-        if self._rounds and any(node.op in _INTEGER for node in b.runnable.graph.nodes):
+        has_integers = any(node.op in _INTEGER for node in b.runnable.graph.nodes)
+        if self._rounds and not has_integers and a.runnable.stage != "exported":
+            self._local = False  # nothing says what numbers the integers of a stand for
+        if self._rounds and has_integers:
             self._graph_a, self._traced = _as_quantized(a.runnable.graph), False
 
     def _paired_outputs(self) -> list[_OutputPair]:
