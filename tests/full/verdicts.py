@@ -5,8 +5,8 @@
 A case is a network (``resnet18``), a network and a quantizer (``resnet18.arm``) or a layer (``nn.Linear``).
 Each is lowered and compared with torch, on two samples (layers on one): the program, its file, other orders
 of its border, and of quantized ones a border of integers. Then one weight, one zero point and one transpose
-are made wrong, twice each. Results are kept, so a run that was stopped goes on. Exit code 1 if a right program
-is called wrong or a wrong one right.
+are made wrong, twice each. Results are kept, so a run that was stopped goes on. Exit code 1 if a right
+program is called wrong, or a wrong one right.
 """
 
 from __future__ import annotations
