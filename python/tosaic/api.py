@@ -69,11 +69,8 @@ def from_exported(ep: Any, *, bind: Any = None, method: str = "forward") -> Prog
     from tosaic import fx
 
     imported = fx.from_exported(_exported_program(ep), bind=bind, method=method)
-    return Program(
-        imported.graph,
-        imported.signature,
-        diagnostics=tuple(imported.diagnostics),
-        verify=imported.verify,
+    return Program._of_import(
+        imported.graph, imported.signature, tuple(imported.diagnostics), imported.verify
     )
 
 

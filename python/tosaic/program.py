@@ -513,16 +513,28 @@ class Program(_Runnable):
         signature: Signature | None = None,
         *,
         diagnostics: Sequence[Diagnostic] = (),
-        verify: Callable[[], None] | None = None,
     ) -> None:
         super().__init__(graph, signature)
         self._diagnostics = tuple(diagnostics)
-        self._verify = verify
+        self._verify: Callable[[], None] | None = None
 
     @property
     def diagnostics(self) -> tuple[Diagnostic, ...]:
         """What the import noticed without refusing."""
         return self._diagnostics
+
+    @classmethod
+    def _of_import(
+        cls,
+        graph: _core.Graph,
+        signature: Signature,
+        diagnostics: Sequence[Diagnostic],
+        verify: Callable[[], None],
+    ) -> Program:
+        """A program whose constants are views; `verify` is what `verify_weights` calls."""
+        program = cls(graph, signature, diagnostics=diagnostics)
+        program._verify = verify
+        return program
 
     def verify_weights(self) -> None:
         """Compares what the import has read of torch's memory with what is there now.
