@@ -138,12 +138,16 @@ def checked(function: Callable[_P, _R]) -> Callable[_P, _R]:
     InvalidGraph
         From a call: an option is given a value that it does not have.
     """
-    names = list(inspect.signature(function).parameters)
+    parameters = inspect.signature(function).parameters.values()
+    by_position = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    names = [parameter.name for parameter in parameters if parameter.kind in by_position]
+    # What `*args` and `**kwargs` collect is the program's, whatever its names.
+    options = {*names, *(p.name for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY)}
     _, _, of_class = function.__qualname__.rpartition("<locals>.")
     where = function.__name__ if function.__name__ != "__init__" else of_class.partition(".")[0]
 
     def accepted(name: str, value: Any) -> Any:
-        option = OPTIONS.get(name)
+        option = OPTIONS.get(name) if name in options else None
         if option is None:
             return value
         try:

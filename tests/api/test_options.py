@@ -24,7 +24,7 @@ import tosaic.testing
 from torch import nn
 from tosaic import api
 from tosaic.cli import main
-from tosaic.options import OPTIONS
+from tosaic.options import OPTIONS, checked
 
 
 class Odd:
@@ -426,3 +426,13 @@ def test_a_file_whose_name_is_no_utf_8_is_named_in_escapes(files) -> None:
         tosaic.load(name)
     tosaic.lower("model.pt2").save(name)
     assert tosaic.load_tosa(name).stage == "tosa"
+
+
+def test_what_a_program_calls_its_inputs_is_no_option() -> None:
+    @checked
+    def call(program: object, *args: object, level: str = "EIGHTK", **kwargs: object) -> object:
+        return args, level, kwargs
+
+    assert call("program", 1, 2.5, target=3, path=None) == ((1, 2.5), "EIGHTK", {"target": 3, "path": None})
+    with pytest.raises(tosaic.InvalidGraph, match="unknown value of 'level'"):
+        call("program", level=3)
