@@ -379,7 +379,7 @@ def load_exported(path: str | os.PathLike[str]) -> Any:
     except ImportError as error:
         raise ImportError(f"'{Path(path).name}' needs {error.name}: pip install 'tosaic[torch]'") from error
 
-    return load_with_torch(path)
+    return load_with_torch(file_path("open", path))
 
 
 def is_exported_program(source: Any) -> bool:

@@ -257,6 +257,14 @@ def _flags(value: Any) -> list[bool]:
     return [_flag(item) for item in value]
 
 
+def _functions(value: Any) -> dict[str, Any]:
+    if not is_mapping(value) or not all(isinstance(name, str) for name in value):
+        raise TypeError("no mapping by name")
+    if not all(callable(function) for function in value.values()):
+        raise TypeError("no functions")
+    return dict(value)
+
+
 IO_DTYPES = {"float32": "f32", "int8": "i8", "int16": "i16", "int32": "i32"}
 """What inputs and outputs of a quantized program may be, by the names that `io` has for them."""
 
@@ -268,6 +276,7 @@ OPTIONS: dict[str, Option] = {
     "count": Option("a whole number, 0 or more", _count),
     "diagnostics": Option("a sequence of tosaic.fx.diagnostics.Diagnostic", _diagnostics),
     "dump": _or_none(Option("the path of a folder", _path)),
+    "functions": Option("functions by the name of a node or operator", _functions),
     "graph": Option("a tosaic.Graph", _graph),
     "grids": Option("a sequence of True and False", _flags),
     "io": _or_none(

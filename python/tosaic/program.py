@@ -589,6 +589,7 @@ class Program(_Runnable):
 
         save(self.snapshot(), path)
 
+    @checked
     def with_overrides(self, functions: Mapping[str, Callable[..., Any]]) -> Program:
         """The same program, run with functions of the caller in the place of some of its operators.
 

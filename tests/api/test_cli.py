@@ -75,7 +75,7 @@ def refused(files, unliftable):
         (("lower", "nowhere.pt2"), 2, "FileNotFoundError"),
         (("lower", "bad.pt2"), 3, "UnsupportedOp"),
         (("lower", "model.pt2", "--target", "TOSA-9"), 2, "InvalidGraph"),
-        (("lower", "model.pt2", "-o", "no/such/folder/x.tosa"), 2, "FileNotFoundError"),
+        (("lower", "model.pt2", "-o", "no/such/folder/x.tosa"), 2, "WriteError"),
         (("lower", "model.pt2", "--bind", "x"), 2, "usage"),
         (("lower",), 2, "usage"),
         (("lower", "model.pt2", "--no-such-option"), 2, "usage"),
