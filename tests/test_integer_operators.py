@@ -169,3 +169,13 @@ def test_integers_of_24_bits_are_counted_in_floats_and_larger_ones_in_int32() ->
 def test_every_operator_of_the_sweep_has_every_dtype_and_target() -> None:
     assert {dtype for _, dtype, _ in cells()} == set(DTYPES)
     assert len(list(cells())) > 1500
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.int32])
+def test_an_integer_power_whose_exponent_is_a_tensor_is_refused_and_never_rounded(
+    target: str, dtype: torch.dtype
+) -> None:
+    base, exponent = torch.tensor([3, 7, 100], dtype=dtype), torch.tensor([4], dtype=dtype)
+    with pytest.raises(tosaic.UnsupportedOp, match="integer pow needs a constant exponent from 0 to 64"):
+        _lowered(lambda x, y: x**y, base, exponent, target=target)

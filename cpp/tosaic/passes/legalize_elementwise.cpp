@@ -150,7 +150,7 @@ constexpr double kLongestChain = 4.0;
 
 ValueId power(Legalizer& l, ValueId base, ValueId exponent) {
   const std::optional<double> known = splat_of(l.source(), l.logical(1));
-  const bool floats = is_float(l.type(base).dtype);
+  const bool floats = is_float(l.result_type().dtype);  // integers may be counted in f32
   if (known && l.type(base).shape == physical_dims(l.result_type().shape, l.planned_order())) {
     if (*known == 0.0) return l.tile(l.number_like(base, 1.0), l.type(base).shape);
     if (is_whole(*known) && *known >= 1.0 && *known <= (floats ? kLongestChain : 64.0))
