@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from pathlib import Path
@@ -30,6 +31,7 @@ __all__ = [
     "require_use",
 ]
 
+_LOG = logging.getLogger(__name__)
 DEFAULT_TARGET = "TOSA-1.0+FP"
 
 
@@ -175,6 +177,12 @@ def lower(
         setattr(error, "problems", problems)  # noqa: B010
         raise
     _require_io(lowered.tosa, io)
+    if "INT" not in target.split("+") and any(node.op == "quantize" for node in lowered.exported.nodes):
+        _LOG.warning(
+            "this program is quantized, and %s computes it in floats, with the same results: "
+            "lower it for TOSA-1.0+INT to have integer arithmetic",
+            target,
+        )
     seconds = time.perf_counter() - start
     return Lowered(lowered, source, target=target, seconds=seconds, objective=asked)
 

@@ -36,9 +36,14 @@ IMAGE = torch.ones(1, 2, 4, 4)
 # ---- quantized programs and float ones ----
 
 
-def test_a_quantized_program_at_a_float_target_says_so_first() -> None:
+def product(x: torch.Tensor) -> torch.Tensor:
+    """Quantized, and with a product of integers that floats cannot count."""
+    return observed(x) * torch.prod(x[0, 0].to(torch.int32))
+
+
+def test_a_quantized_program_that_a_float_target_refuses_is_told_so_first() -> None:
     with pytest.raises(tosaic.Error) as error:
-        tosaic.lower(export(observed, IMAGE), target=FP)
+        tosaic.lower(export(product, IMAGE), target=FP)
     first, second, *rest = str(error.value).splitlines()
     assert first.endswith("keep this program from TOSA-1.0+FP: it is quantized, lower it for TOSA-1.0+INT")
     assert second.strip() == (
@@ -47,16 +52,38 @@ def test_a_quantized_program_at_a_float_target_says_so_first() -> None:
     )
     assert rest
     assert error.value.problems[0].what.startswith("this program is quantized")
-    tosaic.lower(export(observed, IMAGE), target=INT)  # what the message says helps
 
 
 def test_a_quantized_program_of_16_bits_is_told_the_extension_that_it_needs() -> None:
     def forward(x: torch.Tensor) -> torch.Tensor:
         return quantize(torch.relu(quantize(x, torch.int16)).permute(0, 2, 3, 1), torch.int16)
 
-    text = refusal(tosaic.Error, tosaic.lower, export(forward, IMAGE), target=FP)
+    def refused(x: torch.Tensor) -> torch.Tensor:
+        return forward(x) * torch.prod(x[0, 0].to(torch.int32))
+
+    text = refusal(tosaic.Error, tosaic.lower, export(refused, IMAGE), target=FP)
     assert "lower it for TOSA-1.0+INT+int16" in text
     tosaic.lower(export(forward, IMAGE), target="TOSA-1.0+INT+int16")
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int16])
+def test_a_quantized_program_that_floats_can_compute_lowers_with_a_warning(
+    dtype: torch.dtype, caplog: pytest.LogCaptureFixture
+) -> None:
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        return quantize(
+            torch.nn.functional.avg_pool2d(quantize(torch.relu(quantize(x, dtype)), dtype), 2), dtype
+        )
+
+    x = torch.randn(1, 2, 4, 4)
+    with caplog.at_level("WARNING", logger="tosaic"):
+        lowered = tosaic.lower(export(forward, IMAGE), target=FP)
+        tosaic.lower(export(torch.relu, IMAGE), target=FP)
+    assert [record.getMessage() for record in caplog.records if record.name.startswith("tosaic")] == [
+        "this program is quantized, and TOSA-1.0+FP computes it in floats, with the same results: "
+        "lower it for TOSA-1.0+INT to have integer arithmetic"
+    ]
+    np.testing.assert_array_equal(lowered.run(x), forward(x).numpy())
 
 
 def test_a_float_program_at_an_integer_target_is_told_to_be_quantized_first() -> None:
@@ -79,7 +106,7 @@ def test_a_float_program_at_an_integer_target_is_told_to_be_quantized_first() ->
 
 def test_the_check_says_the_same_first() -> None:
     assert (
-        tosaic.check(export(observed, IMAGE), target=FP)
+        tosaic.check(export(product, IMAGE), target=FP)
         .problems[0]
         .what.startswith("this program is quantized")
     )
