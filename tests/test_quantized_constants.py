@@ -147,7 +147,7 @@ def test_the_constants_of_a_quantized_network_are_torchs_at_every_stage(case: st
         program = convert(network, quantizer)
         found = measure_constants(program, network.sample(0))
     assert violations(found) == []
-    assert found.calls > 10
+    assert found.calls >= 10
     assert found.floats["imported"] > 1000
     if name.startswith("llama"):
         assert all(found.integers[stage] > 100 for stage in ("imported", "exported", "quantized"))
