@@ -194,6 +194,10 @@ ValueId scatter(Legalizer& l, ValueId values, ValueId indices, ValueId input) {
     const DType number = l.has_integers() ? DType::kI8 : DType::kF32;
     return l.to_bool(scatter(l, l.cast(values, number), indices, l.cast(input, number)));
   }
+  if (l.type(values).dtype != l.type(input).dtype) {  // integers, of which one is counted in f32
+    values = l.as_integer(values, DType::kI32);
+    input = l.as_integer(input, DType::kI32);
+  }
   return l.emit(Op::kTosaScatter, NoAttrs{}, {values, l.as_integer(indices, DType::kI32), input});
 }
 
