@@ -289,7 +289,8 @@ ValueId cast(Legalizer& l, ValueId x) {
              "Cast through a float, e.g. x.float().to(torch.uint8)");
   if (l.has_integers() && is_unsigned(from) && to != from) x = to_signed(l, x, from);
   if (l.has_integers() && is_unsigned(to) && to != from) return to_unsigned(l, x, to);
-  if (is_float(from) && is_integer(to) && !is_unsigned(to) && byte_size(to) < 4) x = l.cast(x, to);  // saturates
+  if (is_float(from) && is_integer(to) && !is_unsigned(to) && byte_size(to) < 4)
+    x = l.cast(x, to);  // saturates
   return l.cast(x, l.physical_dtype(to));
 }
 
