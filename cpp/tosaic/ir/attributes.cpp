@@ -54,8 +54,7 @@ Attrs& Attrs::operator=(const Attrs& other) { return *this = Attrs(other); }
 Attrs& Attrs::operator=(Attrs&& other) noexcept = default;
 Attrs::~Attrs() = default;
 
-template <class A>
-  requires(!std::is_base_of_v<AttrsVariant, A>)
+template <AttributeStruct A>
 Attrs::Attrs(A fields) noexcept : AttrsVariant(std::in_place_type<A>, std::move(fields)) {}
 
 #define TOSAIC_INSTANTIATE(A) template Attrs::Attrs(A) noexcept;

@@ -656,6 +656,13 @@ struct TosaNameAttrs {
 using AttrsVariant = std::variant<NoAttrs TOSAIC_ATTRIBUTE_STRUCTS(TOSAIC_NEXT_ALTERNATIVE)>;
 #undef TOSAIC_NEXT_ALTERNATIVE
 
+template <class A, class Variant>
+inline constexpr bool kIsAlternative = false;
+template <class A, class... Structs>
+inline constexpr bool kIsAlternative<A, std::variant<Structs...>> = (std::is_same_v<A, Structs> || ...);
+template <class A>
+concept AttributeStruct = kIsAlternative<A, AttrsVariant>;
+
 // The attributes of one node: any one of the structs, which std::get, std::get_if, std::holds_alternative and
 // std::visit take as the variant that it is. The constructors, the destructor and the comparison are compiled
 // once, in attributes.cpp: inlined, each file that makes a node would compile them for all the alternatives.
@@ -664,8 +671,7 @@ class Attrs : public AttrsVariant {
   Attrs() noexcept;
   Attrs(const Attrs& other);
   Attrs(Attrs&& other) noexcept;
-  template <class A>
-    requires(!std::is_base_of_v<AttrsVariant, A>)
+  template <AttributeStruct A>
   Attrs(A fields) noexcept;  // implicit: the struct of an operator is its attributes
   Attrs& operator=(const Attrs& other);
   Attrs& operator=(Attrs&& other) noexcept;
