@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from layouts.checking import check_layout
 
-GRAPHS = 500
+GRAPHS = 200
 
 
 @pytest.mark.parametrize("start", range(0, GRAPHS, 50))

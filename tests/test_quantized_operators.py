@@ -14,7 +14,7 @@ from operators.names import overloads
 from operators.running import first_examples
 from operators.values import Case, T
 
-EXAMPLES = 2
+EXAMPLES = 1
 
 pytestmark = pytest.mark.usefixtures("one_thread_without_traces")
 

@@ -17,7 +17,7 @@ from models.quantize import converted
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
-GRAPHS = 400
+GRAPHS = 200
 # Beside ExecuTorch: the first is as small as can be, in the others one of both needs fewer.
 BESIDE = (
     "scaled between pools",
