@@ -183,13 +183,17 @@ class _Wants:
 def _transposes(made: Placement, wanted: set[Placement]) -> int:
     """How many it takes: a TRANSPOSE goes from one placement to another if some shape has the axes of both.
 
-    All others are two, by way of the row-major placement, which one suffices to make.
+    All others are two, by way of the row-major placement, or of one between.
     """
     count, known, left = 0, {made}, wanted - {made}
+    row_major = tuple(range(len(made)))
     while left:
         direct = {each for each in left if any(_in_one_shape(each, other) for other in known)}
-        if not direct:
-            direct = {tuple(range(len(made)))}
+        if not direct and row_major in known:  # by way of a placement between
+            direct = {min(left)}
+            count += 1
+        elif not direct:
+            direct = {row_major}
         count += len(direct)
         known |= direct
         left -= direct

@@ -167,7 +167,7 @@ class Legalizer {
 // Families of rules. Each returns the physical result of the node.
 [[nodiscard]] Physical legalize_elementwise(Legalizer& l);  // legalize_elementwise.cpp
 // Integers beyond 24 bits under profile FP, in i32; a truth value of comparisons.
-[[nodiscard]] ValueId legalize_wide_integers(Legalizer& l, const std::vector<ValueId>& operands);
+[[nodiscard]] ValueId legalize_wide_integers(Legalizer& l, const std::vector<ValueId>& given);
 // The same of reductions of i32, each axis keeping its place with extent 1; their results are i32.
 [[nodiscard]] ValueId wide_extreme(Legalizer& l, Op reduce, ValueId x, const std::vector<std::size_t>& axes);
 [[nodiscard]] ValueId wide_sum(Legalizer& l, ValueId x, const std::vector<std::size_t>& axes);

@@ -255,7 +255,7 @@ std::shared_ptr<const Graph> with_border_orders(std::shared_ptr<const Graph> gra
   return std::make_shared<const Graph>(std::move(out));
 }
 
-Lowered lower(std::shared_ptr<const Graph> graph, const LowerOptions& options) {
+Lowered lower(const std::shared_ptr<const Graph>& graph, const LowerOptions& options) {
   static_cast<void>(target::parse_target(options.target));  // a wrong target is refused before any work
   Lowered lowered;
   if (graph->stage == Stage::kTosa) {

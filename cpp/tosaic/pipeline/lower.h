@@ -68,7 +68,7 @@ struct Lowered {
 // Throws UnsupportedOp with every node that has no lowering, or SpecViolation with every rule of the target
 // that the lowered graph breaks. A graph at stage tosa is only checked. Constants of the lowered graphs are
 // their own, as the elements were at this moment: views are copied.
-[[nodiscard]] Lowered lower(std::shared_ptr<const Graph> graph, const LowerOptions& options = {});
+[[nodiscard]] Lowered lower(const std::shared_ptr<const Graph>& graph, const LowerOptions& options = {});
 
 // Everything that keeps the graph from the target, as data; empty if lower() would succeed.
 [[nodiscard]] std::vector<ErrorParts> problems(std::shared_ptr<const Graph> graph,
