@@ -29,12 +29,12 @@ BESIDE = (
 )
 
 
-@pytest.mark.parametrize("start", range(0, GRAPHS, 50))
+@pytest.mark.parametrize("start", range(0, GRAPHS, 100))
 def test_no_graph_of_views_moves_more_than_before_nor_than_in_other_shapes(start: int) -> None:
-    found = {seed: check_views(seed, plain=seed % 2 == 1) for seed in range(start, start + 50)}
+    found = {seed: check_views(seed, plain=seed % 2 == 1) for seed in range(start, start + 100)}
     assert {seed: each.failures for seed, each in found.items() if each.failures} == {}
-    assert sum(each.before > each.after for each in found.values()) > 3
-    assert sum(each.least is not None for each in found.values()) > 15
+    assert sum(each.before > each.after for each in found.values()) > 6
+    assert sum(each.least is not None for each in found.values()) > 30
 
 
 def test_elementwise_operators_between_views_compute_in_a_shape_that_keeps_the_channels() -> None:
