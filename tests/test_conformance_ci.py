@@ -18,7 +18,7 @@ from tosa_conformance.suite import Batch, Profile, Result
 from tosa_conformance.tags import RULES, rejected_by_rule_of, tag_of
 
 SEED = 1
-POSITIVE = {"fp": 4, "int": 3}  # tests of each operator
+POSITIVE = {"fp": 5, "int": 3}  # tests of each operator
 NEGATIVE = {"fp": 2, "int": 1}
 OPERATORS = [
     (profile, name) for profile in suite.PROFILES for name in suite.operators(suite.PROFILES[profile])

@@ -93,7 +93,7 @@ def run_reference_model(lowered: Lowered, *args: Any, level: str = "EIGHTK", **k
         raise ImportError("the TOSA reference model is not installed: pip install 'tosaic[tosa]'") from error
     if not callable(getattr(lowered, "to_bytes", None)) or not hasattr(lowered, "signature"):
         raise refusal("run_reference_model", "lowered", "what tosaic.lower returns", lowered)
-    given = iter(lowered.arrays(*args, **kwargs))
+    given = iter(lowered.graph_arrays(lowered.arrays(*args, **kwargs)))
     inputs = [
         to_file(next(given) if port.initial is None else port.initial.array, port)
         for port in lowered.graph.inputs
