@@ -298,10 +298,10 @@ Lowered lower(const std::shared_ptr<const Graph>& graph, const LowerOptions& opt
   return lowered;
 }
 
-std::vector<ErrorParts> problems(std::shared_ptr<const Graph> graph, const LowerOptions& options) {
+std::vector<ErrorParts> problems(const std::shared_ptr<const Graph>& graph, const LowerOptions& options) {
   static_cast<void>(target::parse_target(options.target));
   try {
-    static_cast<void>(lower(std::move(graph), options));
+    static_cast<void>(lower(graph, options));
   } catch (const UnsupportedOp& error) {
     return error.each();
   } catch (const SpecViolation& error) {

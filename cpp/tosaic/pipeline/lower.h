@@ -71,7 +71,7 @@ struct Lowered {
 [[nodiscard]] Lowered lower(const std::shared_ptr<const Graph>& graph, const LowerOptions& options = {});
 
 // Everything that keeps the graph from the target, as data; empty if lower() would succeed.
-[[nodiscard]] std::vector<ErrorParts> problems(std::shared_ptr<const Graph> graph,
+[[nodiscard]] std::vector<ErrorParts> problems(const std::shared_ptr<const Graph>& graph,
                                                const LowerOptions& options = {});
 
 // The TOSA graph as a file for the target says it: where the target has variables, they hold the state.
