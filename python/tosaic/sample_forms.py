@@ -15,6 +15,7 @@ import numpy as np
 
 from tosaic import _core
 from tosaic.arrays import as_array
+from tosaic.quantization import QParams
 
 if TYPE_CHECKING:
     from tosaic.program import Lowered, Program
@@ -56,7 +57,7 @@ def _as_source(array: _Array, port: Any, source: Any) -> _Array:
         array = array.transpose(np.argsort(port.dim_order))
     is_storage = port.qparams is not None and array.dtype.name == _STORAGE.get(port.qparams["storage"])
     if is_storage and source.dtype.startswith(("f", "bf")):
-        array = dequantized(array, port.qparams)
+        array = QParams.of(port.qparams).dequantize(array)
     return array
 
 
@@ -120,39 +121,13 @@ def _type_text(array: _Array) -> str:
 
 def _in_form(array: _Array, port: Any) -> _Array:
     if port.qparams is not None and array.dtype.kind == "f" and port.dtype == port.qparams["storage"]:
-        array = quantized(array, port.qparams)
+        array = QParams.of(port.qparams).quantize(array)
     if port.physical:
         return np.ascontiguousarray(array.transpose(port.dim_order))
     order = tuple(port.dim_order)
     if len(order) != array.ndim:  # the run says what is wrong
         return array
     return np.asarray(np.asarray(array.transpose(order), order="C").transpose(np.argsort(order)))
-
-
-def quantized(array: _Array, qparams: _QParams) -> _Array:
-    """As quantized_decomposed has it: in float32, by the inverse of the scale, half to even; NaN is 0."""
-    scales, zeros = _channels(qparams, array.ndim)
-    inverse = (1.0 / scales).astype(np.float32)
-    with np.errstate(all="ignore"):
-        rounded = np.rint(array.astype(np.float32) * inverse) + zeros.astype(np.float32)
-        bounded = np.clip(rounded, qparams["qmin"], qparams["qmax"])
-    return np.asarray(np.where(np.isnan(bounded), 0, bounded).astype(_STORAGE[qparams["storage"]]))
-
-
-def dequantized(array: _Array, qparams: _QParams) -> _Array:
-    """The real numbers that integers stand for, in float32."""
-    scales, zeros = _channels(qparams, array.ndim)
-    return np.asarray((array.astype(np.float32) - zeros.astype(np.float32)) * scales.astype(np.float32))
-
-
-def _channels(qparams: _QParams, rank: int) -> tuple[_Array, _Array]:
-    shape = [1] * rank
-    if qparams["axis"] is not None:
-        shape[qparams["axis"]] = -1
-    return (
-        np.asarray(qparams["scales"], np.float64).reshape(shape),
-        np.asarray(qparams["zero_points"], np.int64).reshape(shape),
-    )
 
 
 # ---- .tosa files ----
@@ -214,7 +189,7 @@ class FileBorder:
             else:
                 array = self._of(logical, source)
             if array.dtype.kind == "f" and port.dtype in _STORAGE:
-                array = quantized(array, self._qparams("inputs", i, port.dtype))
+                array = QParams.of(self._qparams("inputs", i, port.dtype)).quantize(array)
             last = _CHANNELS_LAST.get(array.ndim)
             if channels_last and last is not None and array.shape == tuple(port.shape):
                 turned = array.transpose(last)
