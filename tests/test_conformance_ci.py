@@ -1,6 +1,7 @@
 """A sample of the official TOSA conformance suite, from every operator of both profiles.
 
-`tests/full` runs all of it. The sample is drawn by a seed, so that it is the same everywhere.
+`tests/full` runs all of it. The sample is drawn by a seed, so that it is the same everywhere; its positive
+tests come from the lighter half.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def plan_of(profile: Profile, operator: str) -> tuple[Batch, ...]:
 @pytest.mark.parametrize(("profile", "operator"), OPERATORS)
 def test_the_suite_accepts_a_sample_of_every_operator(profile: str, operator: str) -> None:
     plan = plan_of(suite.PROFILES[profile], operator)
-    positive = suite.select(plan, lambda _, name: tag_of(name) is None)
+    positive = suite.lighter_half(suite.select(plan, lambda _, name: tag_of(name) is None))
     negative = suite.select(plan, lambda _, name: tag_of(name) is not None)
     chosen = suite.sample(positive, SEED, POSITIVE[profile]) + suite.sample(negative, SEED, NEGATIVE[profile])
     results = list(suite.run(chosen, suite.PROFILES[profile]))

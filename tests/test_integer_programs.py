@@ -313,3 +313,38 @@ def test_movements_take_ranks_up_to_6(name: str, rank: int) -> None:
     lowered = tosaic.lower(exported(move, x))
     np.testing.assert_array_equal(lowered.run(x), move(x).numpy())
     np.testing.assert_array_equal(run_reference_model(lowered, x).outputs, move(x).numpy())
+
+
+# ---- functions of which a part spans more orders of magnitude than its integers have bits ----
+
+SPANNING: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "logaddexp": torch.logaddexp,
+    "logaddexp2": torch.logaddexp2,
+    "softplus, spelt out": lambda a, b: torch.log(1 + torch.exp(a - b)),
+    "softplus of a sum": lambda a, b: torch.log1p(torch.exp(a + b)),
+    "sigmoid, spelt out": lambda a, b: 1 / (1 + torch.exp(a - b)),
+    "hyperbolic secant": lambda a, b: torch.reciprocal(torch.exp(a + b) + torch.exp(-(a + b))),
+    "hyperbolic tangent": lambda a, b: (torch.exp(a - b) - 1) / (torch.exp(a - b) + 1),
+    "root of a square": lambda a, b: torch.sqrt(1 + (a - b) ** 2),
+    "mish": lambda a, b: F.mish(a - b),
+}
+
+
+@pytest.mark.parametrize("widest", [1.0, 8.0, 25.0])
+@pytest.mark.parametrize("bits", [8, 16])
+@pytest.mark.parametrize("name", SPANNING)
+def test_a_function_of_a_sum_is_as_good_as_its_parts_spelt_out_are_wide(
+    name: str, bits: int, widest: float
+) -> None:
+    dtype, target = {8: (torch.int8, "TOSA-1.0+INT"), 16: (torch.int16, "TOSA-1.0+INT+int16")}[bits]
+    most = RANGES[dtype][1]
+    draw = torch.Generator().manual_seed(bits)
+    a, b = ((torch.rand(2, 300, generator=draw) * 2 - 1) * widest for _ in range(2))
+    function = SPANNING[name]
+    scale = float(function(a, b).abs().max()) / most
+
+    def call(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        x, y = (qdq(each, widest / most, 0, dtype) for each in (x, y))
+        return qdq(function(x, y), scale, 0, dtype)
+
+    agrees(call, a, b, units=1 if bits == 8 else 2, scale=scale, target=target)

@@ -11,10 +11,13 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import multiprocessing
 import os
 import queue
+import re
 import shutil
+import statistics
 import sys
 import tempfile
 import zlib
@@ -251,6 +254,22 @@ def sample(batches: Iterable[Batch], seed: int, limit: int) -> list[Batch]:
         names.sort(key=lambda name: zlib.crc32(f"{seed} {name}".encode()))
         chosen |= {(operator, name) for name in names[:limit]}
     return select(batches, lambda operator, name: (operator, name) in chosen)
+
+
+def lighter_half(batches: Iterable[Batch]) -> list[Batch]:
+    """Of each operator the tests whose names tell of tensors with at most the median number of elements."""
+    batches = list(batches)
+    sizes: dict[str, list[int]] = {}
+    for batch in batches:
+        sizes.setdefault(batch.operator, []).extend(map(elements, batch.tests))
+    most = {operator: statistics.median_high(counts) for operator, counts in sizes.items() if counts}
+    return select(batches, lambda operator, name: elements(name) <= most[operator])
+
+
+def elements(name: str) -> int:
+    """Of the largest tensor whose shape stands in a test's name: ``conv2d_3x3_1x9x8x4_f32``."""
+    shapes = (field.split("x") for field in name.split("_") if re.fullmatch(r"\d+(x\d+)*", field))
+    return max((math.prod(map(int, shape)) for shape in shapes), default=0)
 
 
 def select(batches: Iterable[Batch], keep: Any) -> list[Batch]:

@@ -46,6 +46,7 @@ Term term_of(IntegerLowering& l, std::size_t i, double factor = 1) {
 struct Integers {
   ValueId id;
   ValueRange range;
+  double error = 0;  // as in Real
 };
 
 // In i32 and this unit; the sign of the factor is left to the caller.
@@ -56,12 +57,13 @@ Integers in_unit(IntegerLowering& l, const Term& term, double unit) {
     for (const double x : term.numbers) values.push_back(std::llround(x * factor / unit));
     const auto [low, high] = std::minmax_element(values.begin(), values.end());
     const ValueRange range{*low, *high};
-    return {l.constant(DType::kI32, term.shape, values), range};
+    return {l.constant(DType::kI32, term.shape, values), range, unit / 2};
   }
   Real x = *term.real;
   x.scales = {x.scale() * factor};
+  x.error *= factor;
   const Real made = x.scale() == unit ? l.widened(x) : l.rescaled(x, DType::kI32, unit);
-  return {made.id, made.range};
+  return {made.id, made.range, made.error};
 }
 
 // The coarsest unit of an operand, made finer by a power of two as far as the sum has room: below 2^29, as a
@@ -153,8 +155,11 @@ std::optional<Real> scaled(IntegerLowering& l, Real x, const Term& constant) {
   }
   for (std::size_t c = 0; c < x.scales.size(); ++c)
     x.scales[c] *= std::abs(factors->values[factors->values.size() > 1 ? c : 0]);
+  x.error *= constant.magnitude();
   return x;
 }
+
+double size_of(const Real& x) { return static_cast<double>(x.magnitude()) * x.scale(); }
 
 // Narrow operands without zero points are multiplied as they are; others in i32, the product less the bits
 // that it has too many.
@@ -174,7 +179,9 @@ Real product(IntegerLowering& l, const Real& a, const Real& b) {
   const std::int64_t high = *std::max_element(corners, corners + 4);
   const ValueId made = IntegerMath(l).mul(x.id, y.id, shift);
   const bool square = a.id == b.id && a.zero_point == b.zero_point;
-  return {made, {std::ldexp(x.scale() * y.scale(), shift)}, 0, {square ? 0 : low, high}};
+  Real out{made, {std::ldexp(x.scale() * y.scale(), shift)}, 0, {square ? 0 : low, high}};
+  out.error = x.error * size_of(y) + y.error * size_of(x) + (shift > 0 ? out.scale() / 2 : 0);
+  return out;
 }
 
 // A constant as integers of at most 15 bits and a sign.
@@ -182,7 +189,9 @@ Real quantized_factor(IntegerLowering& l, const Term& term) {
   const double largest = term.magnitude();
   const double unit = largest == 0 ? 1.0 : largest / 32767.0;
   const Integers made = in_unit(l, term, unit);
-  return {made.id, {unit}, 0, made.range};
+  Real out{made.id, {unit}, 0, made.range};
+  out.error = made.error;
+  return out;
 }
 
 Term term_of(IntegerLowering& l, const Real& x) { return {l.rescaled_to_one(x), {}, l.type(x.id).shape, 1}; }
@@ -237,6 +246,7 @@ Real added(IntegerLowering& l, const Term& first, const Term& second, bool subtr
   const ValueRange range = subtracts ? ValueRange{x.range.low - y.range.high, x.range.high - y.range.low}
                                      : ValueRange{x.range.low + y.range.low, x.range.high + y.range.high};
   Real out{l.binary(subtracts ? Op::kTosaSub : Op::kTosaAdd, x.id, y.id), {unit}, 0, range};
+  out.error = x.error + y.error;
   const double finite = std::max(a.finite, b.finite);
   if (is_mask(second) && is_hiding(first))
     out.minus_infinity = least_in_unit(*first.real, unit);
@@ -298,6 +308,10 @@ Lowered integer_div(IntegerLowering& l) {
                             rounding == DivRounding::kFloor ? Op::kFloor : Op::kTrunc);
   }
   const Real divisor = l.widened(l.real_with_one_scale(1));
+  if (is_vague_near_zero(divisor)) {
+    if (std::optional<Lowered> made = smooth_composition(l)) return *made;
+    if (function_table(l)) throw NoIntegerForm("its divisor has few bits near zero");
+  }
   if (!l.is_constant(0)) return quotient_of(l, l.widened(l.real_with_one_scale(0)), divisor);
   const Term dividend = term_of(l, 0);
   require_finite(dividend);
@@ -389,7 +403,10 @@ Lowered integer_extremum(IntegerLowering& l) {
       to = to.low > x.range.high ? ValueRange{to.low, to.low} : ValueRange{to.high, to.high};
     if (to.low < kInt32Values.low || to.high > kInt32Values.high)
       throw NoIntegerForm("its bounds are beyond its numbers");
-    return Real{l.bounded(x.id, x.range, to), x.scales, 0, to};
+    x.id = l.bounded(x.id, x.range, to);
+    x.range = to;
+    x.minus_infinity.reset();
+    return x;
   }
   const std::vector<Term> terms{term_of(l, 0), term_of(l, 1)};
   for (const Term& term : terms) require_finite(term);
@@ -398,7 +415,9 @@ Lowered integer_extremum(IntegerLowering& l) {
   const bool larger = op == Op::kMaximum;
   const auto pick = [&](std::int64_t x, std::int64_t y) { return larger ? std::max(x, y) : std::min(x, y); };
   const ValueRange range{pick(a.range.low, b.range.low), pick(a.range.high, b.range.high)};
-  return Real{l.binary(larger ? Op::kTosaMaximum : Op::kTosaMinimum, a.id, b.id), {unit}, 0, range};
+  Real out{l.binary(larger ? Op::kTosaMaximum : Op::kTosaMinimum, a.id, b.id), {unit}, 0, range};
+  out.error = std::max(a.error, b.error);
+  return out;
 }
 
 namespace {

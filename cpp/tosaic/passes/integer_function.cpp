@@ -4,15 +4,12 @@
 //   exp                            relative to the largest result that there can be
 //   floor, ceil, trunc, round      exact, but within 2^-29 of the largest number of where they step; so are
 //                                  quotients and remainders of divisions by constants
-//   any other                      by straight lines between 4097 points of the range within which it is not
-//                                  constant; where it is not that smooth, its value at the nearest of 65537
+//   any other                      by samples of the float kernels: integer_samples.cpp
 //
-// Results have about 30 bits below their largest magnitude; those of log are good to 2^-22. The last row is
-// good to 2^-18 of the largest, or half a step times the slope.
+// Results have about 30 bits below their largest magnitude; those of log are good to 2^-22.
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "tosaic/passes/integer_math.h"
 
@@ -67,7 +64,10 @@ Real sqrt(IntegerLowering& l, const Real& x) {
     made = l.emit(Op::kTosaSelect, NoAttrs{}, {is_positive, made, m.number(made, 0)});
   }
   const double scale = std::pow(2.0, 15.5 - 30) * std::sqrt(x.scale());
-  return {made, {scale}, 0, {0, std::int64_t{1} << 30}};
+  Real out{made, {scale}, 0, {0, std::int64_t{1} << 30}};
+  const auto least = static_cast<double>(std::max<std::int64_t>(x.range.low, 0)) * x.scale();
+  out.error = scale + (least == 0 ? std::sqrt(x.error) : x.error / (2 * std::sqrt(least)));
+  return out;
 }
 
 Real log(IntegerLowering& l, const Real& x) {
@@ -83,7 +83,9 @@ Real log(IntegerLowering& l, const Real& x) {
   const ValueId octaves =
       l.binary(Op::kTosaMul, v.scaled.shift, m.number(v.scaled.shift, std::llround(std::log(2.0) / unit)));
   const auto most = static_cast<std::int64_t>((std::abs(base) + 22) / unit);
-  return {m.sub(mantissa, octaves), {unit}, 0, {-most, most}};
+  Real out{m.sub(mantissa, octaves), {unit}, 0, {-most, most}};
+  out.error = 2 * unit + x.error / (static_cast<double>(std::max<std::int64_t>(x.range.low, 1)) * x.scale());
+  return out;
 }
 
 Real exp(IntegerLowering& l, const Real& x) {
@@ -99,108 +101,9 @@ Real exp(IntegerLowering& l, const Real& x) {
   Real below = x;
   below.id = m.add(top < x.range.high ? m.minimum(x.id, top) : x.id, -top);
   below.range = {x.range.low - top, 0};
-  return {m.exp30(below), {std::ldexp(largest, -IntegerMath::kExpBits)}, 0, {0, std::int64_t{1} << 30}};
-}
-
-// ---- any other ----
-
-struct Interval {
-  double low = 0, high = 0;
-};
-
-constexpr std::int64_t kSamples = 65537;  // and the intervals between them
-constexpr std::int64_t kKnots = 4097, kSamplesApart = (kSamples - 1) / (kKnots - 1);
-constexpr int kFractionBits = 16;  // between knots
-
-// f at the samples of an interval, in f32 as the float kernels have it.
-std::vector<double> sampled(IntegerLowering& l, FunctionOperands& operands, Interval over) {
-  std::vector<float> points(kSamples);
-  for (std::int64_t i = 0; i < kSamples; ++i)
-    points[static_cast<std::size_t>(i)] =
-        static_cast<float>(over.low + (over.high - over.low) * static_cast<double>(i) / (kSamples - 1));
-  auto argument = std::make_shared<Constant>();
-  argument->dtype = DType::kF32;
-  argument->shape = {kSamples};
-  argument->storage = Storage::of(points);
-  for (ConstantRef& constant : operands.constants)
-    if (constant && is_float(constant->dtype)) constant = converted(constant, DType::kF32);
-  operands.set(0, argument, nullptr);
-  const ConstantRef f = l.evaluate(operands.constants, operands.labels);
-  const Elements elements(*f);
-  std::vector<double> out(elements.size());
-  for (std::size_t i = 0; i < out.size(); ++i) out[i] = elements.as_double(i);
+  Real out{m.exp30(below), {std::ldexp(largest, -IntegerMath::kExpBits)}, 0, {0, std::int64_t{1} << 30}};
+  out.error = out.scale() + largest * std::min(x.error, 1.0);
   return out;
-}
-
-// Where the function, up to a size that saturates, is not constant but for 2^-20 of its size.
-Interval relevant(const std::vector<double>& f, double most, Interval over) {
-  const auto at = [&](std::size_t i) { return std::clamp(f[i], -most, most); };
-  double size = 0;
-  for (std::size_t i = 0; i < f.size(); ++i) size = std::max(size, std::abs(at(i)));
-  const double close = std::ldexp(size, -20);
-  std::size_t first = 0, last = f.size() - 1;
-  while (first + 1 < last && std::abs(at(first + 1) - at(0)) <= close) ++first;
-  while (last > first + 1 && std::abs(at(last - 1) - at(f.size() - 1)) <= close) --last;
-  const double step = (over.high - over.low) / (kSamples - 1);
-  return {over.low + step * static_cast<double>(first), over.low + step * static_cast<double>(last)};
-}
-
-// Straight lines between knots are within 2^-18 of the largest result that counts.
-bool is_smooth(const std::vector<std::int64_t>& f, std::int64_t most) {
-  std::int64_t size = 0, error = 0;
-  for (const std::int64_t y : f) size = std::max(size, std::min(std::abs(y), most));
-  for (std::size_t i = 0; i < f.size(); ++i) {
-    const std::size_t knot = i / kSamplesApart * kSamplesApart, rest = i - knot;
-    if (rest == 0 || std::abs(f[i]) > most) continue;
-    const std::int64_t rise = f[knot + kSamplesApart] - f[knot];
-    const std::int64_t line = f[knot] + rise * static_cast<std::int64_t>(rest) / kSamplesApart;
-    error = std::max(error, std::abs(line - f[i]));
-  }
-  return error <= size >> 18;
-}
-
-Lowered by_samples(IntegerLowering& l, FunctionOperands operands, const Real& x) {
-  Interval over{static_cast<double>(x.range.low) * x.scale(), static_cast<double>(x.range.high) * x.scale()};
-  std::vector<double> f = sampled(l, operands, over);
-  const std::optional<QParams> to = l.goal();
-  const double most = to ? 2 * largest_number(*to) : std::numeric_limits<double>::infinity();
-  for (int turn = 0; turn < 4; ++turn) {
-    const Interval less = relevant(f, most, over);
-    if (less.high - less.low > 0.75 * (over.high - over.low)) break;
-    over = less;
-    f = sampled(l, operands, over);
-  }
-  double size = 0;
-  for (double& y : f) {
-    y = std::clamp(y, -2 * most, 2 * most);
-    if (!std::isfinite(y)) throw NoIntegerForm("it is not finite everywhere");
-    size = std::max(size, std::abs(y));
-  }
-  const double unit = unit_for(size);
-  std::vector<std::int64_t> entries;
-  for (const double y : f) entries.push_back(std::llround(y / unit));
-  // The number in steps from the first sample on.
-  IntegerMath m(l);
-  const std::int64_t shift = std::llround(over.low / x.scale());
-  Real from_first{m.add(x.id, -shift), x.scales, 0, {x.range.low - shift, x.range.high - shift}};
-  if (from_first.range.low < -(std::int64_t{1} << 31) || from_first.range.high >= std::int64_t{1} << 31)
-    throw NoIntegerForm("its operand has too many bits");
-  const auto last = static_cast<std::int64_t>(std::ceil((over.high - over.low) / x.scale()));
-  from_first.id = l.bounded(from_first.id, from_first.range, {0, last});
-  from_first.range = {std::max<std::int64_t>(from_first.range.low, 0), std::min(from_first.range.high, last)};
-  const auto steps = [&](std::int64_t count) {
-    const double step = (over.high - over.low) / static_cast<double>(count);
-    const Real found = step == 0 ? from_first : l.rescaled(from_first, DType::kI32, step);
-    return l.bounded(found.id, found.range, {0, count});
-  };
-  const auto [low, high] = std::minmax_element(entries.begin(), entries.end());
-  const ValueRange range{*low, *high};
-  const auto counts = static_cast<std::int64_t>(std::min(most / unit, 0x1p62));
-  if (!is_smooth(entries, counts)) return Real{m.lookup(steps(kSamples - 1), entries), {unit}, 0, range};
-  std::vector<std::int64_t> knots;
-  for (std::size_t k = 0; k < entries.size(); k += kSamplesApart) knots.push_back(entries[k]);
-  const ValueId fine = steps((kKnots - 1) << kFractionBits);
-  return Real{m.on_lines(fine, kFractionBits, knots), {unit}, 0, {range.low - 1, range.high + 1}};
 }
 
 // ---- quotients ----
@@ -318,6 +221,11 @@ Real in_whole_numbers(IntegerLowering& l, const Real& x, Op op) {
 
 namespace {
 
+// Few units of the operand make a large difference.
+bool is_steep_at_zero(Op op) {
+  return op == Op::kLog || op == Op::kSqrt || op == Op::kRsqrt || op == Op::kReciprocal;
+}
+
 // Of a division by a constant: x less as many times it as the quotient has whole. Steps stand where they do.
 std::optional<Real> remainder(IntegerLowering& l, const Real& x) {
   if (!l.is_constant(1)) return std::nullopt;
@@ -353,7 +261,10 @@ std::optional<Lowered> integer_function(IntegerLowering& l) {
   if (l.target() == nullptr && !stands_for_number(l.operand_type(0).dtype)) return std::nullopt;
   std::optional<FunctionOperands> operands = function_operands(l);
   if (!operands || operands->variables.size() != 1) return std::nullopt;
-  const Real x = l.widened(l.real_with_one_scale(operands->variables.front().front()));
+  const std::size_t variable = operands->variables.front().front();
+  const Real x = l.widened(l.real_with_one_scale(variable));
+  if (is_steep_at_zero(l.node().op) && is_vague_near_zero(x))
+    if (std::optional<Lowered> made = smooth_composition(l)) return made;
   switch (l.node().op) {  // NOLINT: the functions with a rule of their own
     case Op::kRsqrt:
       return rsqrt(l, x);
@@ -377,7 +288,7 @@ std::optional<Lowered> integer_function(IntegerLowering& l) {
     case Op::kSign:
       return Real{l.bounded(x.id, x.range, {-1, 1}), {1.0}, 0, {-1, 1}};
     default:
-      return by_samples(l, std::move(*operands), x);
+      return by_samples(l, l.operand(variable), x);
   }
 }
 

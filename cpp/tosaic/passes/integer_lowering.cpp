@@ -4,6 +4,8 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <functional>
+#include <map>
 #include <utility>
 
 #include "tosaic/base/error.h"
@@ -237,6 +239,7 @@ Real IntegerLowering::within_32_bits(const Real& x) {
   const int fewer = std::max(0, bits_to(x.magnitude()) - 30);
   const Real made = rescaled({x.id, {1.0}, 0, x.range}, DType::kI32, std::ldexp(1.0, fewer));
   Real out{made.id, x.scales, 0, made.range, x.axis};
+  out.error = x.error;
   for (double& scale : out.scales) scale = std::ldexp(scale, fewer);
   if (x.shape && x.axis)
     out.shape = x.shape;
@@ -476,7 +479,10 @@ Real IntegerLowering::rescaled(const Real& x, DType dtype, double scale, std::in
   for (std::size_t c = 0; c < ratios.size(); ++c)
     range = united(range, clipped(image_of(attrs.rescale, c, defined[c]), limits));
   const ValueId made = emit(Op::kRescale, attrs, {id});
-  return {x.shape ? reshape(made, *x.shape) : made, {scale}, zero_point, range};
+  Real out{x.shape ? reshape(made, *x.shape) : made, {scale}, zero_point, range};
+  const auto is_whole = [](double ratio) { return ratio == std::floor(ratio); };
+  out.error = x.error + (std::all_of(ratios.begin(), ratios.end(), is_whole) ? 0 : scale / 2);
+  return out;
 }
 
 Real IntegerLowering::widened(const Real& x) {
@@ -571,6 +577,23 @@ ConstantRef IntegerLowering::evaluate_stored(const std::vector<ConstantRef>& ope
   return target_->storage == made->dtype ? made : recoded(*made, target_->storage, -offset);
 }
 
+namespace {
+
+// A value of a graph over constants.
+ConstantRef folded_result(Graph& graph, ValueId result) {
+  graph.add_output(
+      {.value = result, .kind = OutputKind::kUser, .path = "out", .mutated_input = 0, .border = {}});
+  std::optional<Graph> simple =
+      expand_composites(graph, [](const Graph&, const Node& node) { return info(node.op).has(kExpanded); });
+  std::optional<Graph> folded = fold_constants(simple ? *simple : graph);
+  if (!folded) throw NoIntegerForm("it could not be tabulated");
+  const ConstantRef& constant = folded->value(folded->outputs().front().value).constant;
+  if (!constant) throw NoIntegerForm("it could not be tabulated");
+  return constant;
+}
+
+}  // namespace
+
 ConstantRef IntegerLowering::evaluated(const std::vector<ConstantRef>& operands,
                                        const std::vector<const QParams*>& labels,
                                        const QParams* stored) const {
@@ -590,15 +613,80 @@ ConstantRef IntegerLowering::evaluated(const std::vector<ConstantRef>& operands,
   if (stored != nullptr)
     result = graph.add(Op::kQuantize, attrs_of_qparams<QuantizeAttrs>(stored->storage, *stored),
                        std::span(&result, 1), nullptr);
-  graph.add_output(
-      {.value = result, .kind = OutputKind::kUser, .path = "out", .mutated_input = 0, .border = {}});
-  std::optional<Graph> simple =
-      expand_composites(graph, [](const Graph&, const Node& node) { return info(node.op).has(kExpanded); });
-  std::optional<Graph> folded = fold_constants(simple ? *simple : graph);
-  if (!folded) throw NoIntegerForm("it could not be tabulated");
-  const ConstantRef& constant = folded->value(folded->outputs().front().value).constant;
-  if (!constant) throw NoIntegerForm("it could not be tabulated");
-  return constant;
+  return folded_result(graph, result);
+}
+
+namespace {
+
+// A result in each element of which one element of each operand has a part; in floats that f32 holds.
+bool is_function(const Node& node) {
+  const OpInfo& row = info(node.op);
+  if (is_foreign(node.op) || !row.has(kElementwise) || row.is_tosa || node.result_count != 1) return false;
+  if (node.op == Op::kQuantize || node.op == Op::kDequantize) return false;
+  if (node.op != Op::kCast) return true;
+  const DType to = Graph::attrs<CastAttrs>(node).dtype;
+  return to == DType::kF32 || to == DType::kBool;
+}
+
+}  // namespace
+
+std::vector<ValueId> IntegerLowering::deciding_values() const {
+  constexpr int kFarthest = 32;  // nodes; what decides more is seldom smooth
+  std::vector<ValueId> out;
+  std::map<std::size_t, ValueId> open;  // what is read and not yet explained, in the order of the graph
+  const auto explain = [&](const Node& node) {
+    for (const ValueId id : source_->operands(node)) {
+      if (!id.valid()) continue;
+      const Value& value = source_->value(id);
+      if (value.kind != ValueKind::kConstant) {
+        open.emplace(id.index(), id);
+      } else if (num_elements(value.type.shape) != 1 || !value.constant->storage.bound() ||
+                 (value.type.qparams && value.type.qparams->axis)) {
+        return false;
+      }
+    }
+    return !open.empty();
+  };
+  if (!is_function(*node_) || !explain(*node_)) return out;
+  for (int far = 0; far < kFarthest; ++far) {
+    const ValueId last = open.rbegin()->second;
+    const TensorType& type = source_->type(last);
+    const bool has_integers = type.qparams || forms_[last.index()].real;
+    if (far != 0 && open.size() == 1 && has_integers && type.shape == result_type().shape)
+      out.push_back(last);
+    const Node* const producer = source_->producer(last);
+    if (type.qparams || producer == nullptr || !is_function(*producer)) break;
+    open.erase(last.index());
+    if (!explain(*producer)) break;
+  }
+  return out;
+}
+
+ConstantRef IntegerLowering::evaluate_from(ValueId variable, const ConstantRef& at) const {
+  Graph graph;
+  std::map<std::size_t, ValueId> made{{variable.index(), graph.add_constant(at)}};
+  const std::function<ValueId(ValueId)> take = [&](ValueId id) -> ValueId {
+    if (!id.valid()) return id;
+    if (const auto known = made.find(id.index()); known != made.end()) return known->second;
+    const Value& value = source_->value(id);
+    ValueId out;
+    if (value.kind == ValueKind::kConstant) {
+      auto one = std::make_shared<Constant>(*value.constant);
+      one->shape = {1};
+      out = graph.add_constant(is_float(one->dtype) ? converted(one, DType::kF32) : one);
+      if (const QParams* const label = value.type.qparams.get())
+        out = graph.add(Op::kDequantize, attrs_of_qparams<DequantizeAttrs>(DType::kF32, *label),
+                        std::span(&out, 1), nullptr);
+    } else {
+      const Node& node = *source_->producer(id);
+      std::vector<ValueId> operands;
+      for (const ValueId operand : source_->operands(node)) operands.push_back(take(operand));
+      out = graph.add(node.op, *node.attrs, operands, nullptr);
+    }
+    made.emplace(id.index(), out);
+    return out;
+  };
+  return folded_result(graph, take(source_->result(*node_)));
 }
 
 // ---- the walk ----
@@ -646,6 +734,14 @@ bool IntegerLowering::continues(const Node& node) const {
     if (is_float(source_->type(result).dtype) && !may_be_real(result)) return false;
   }
   return any;
+}
+
+bool IntegerLowering::ends_in_integers(const Node& node) const {
+  for (std::uint32_t r = 0; r < node.result_count; ++r) {
+    const ValueId result = source_->result(node, r);
+    if (!source_->type(result).qparams && !may_be_real(result)) return false;
+  }
+  return true;
 }
 
 // By value: every reader quantizes it, at once or behind other operators.
@@ -767,7 +863,8 @@ void IntegerLowering::lower_numbers(const Node& node) {
     }
     lower_somehow(node);
   } catch (const NoIntegerForm& why) {
-    if (!defer(node, why.what())) leave(node, why.what());
+    if (!defer(node, why.what()) && !(ends_in_integers(node) && lower_composed(node)))
+      leave(node, why.what());
   } catch (const QuantMismatch& why) {
     if (!defer(node, why.parts().what)) leave(node, why.parts().what);
   }
@@ -864,6 +961,17 @@ void IntegerLowering::lower_somehow(const Node& node) {
   }
   if (first) throw NoIntegerForm(*first);
   throw NoIntegerForm("there is no integer arithmetic for '" + std::string(info(node.op).name) + "'");
+}
+
+// An operator whose rule is not up to the operands that it has, as a function of what they are made of.
+bool IntegerLowering::lower_composed(const Node& node) {
+  if (node.result_count != 1) return false;
+  const TensorType& type = result_type();
+  target_ = type.qparams ? carried(*type.qparams) : std::nullopt;
+  if (type.qparams ? !target_ || target_->axis : !stands_for_number(type.dtype)) return false;
+  const std::optional<Lowered> made = smooth_composition(*this);
+  if (made) give(node, 0, *made);
+  return made.has_value();
 }
 
 void IntegerLowering::note_left(const Node& node, const std::string& reason) {

@@ -12,6 +12,7 @@
 // what then has no rule either stays an operator over floats between dequantize and quantize nodes.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <optional>
@@ -38,6 +39,7 @@ struct Real {
   std::optional<Shape> shape = {};  // that it is brought to once it has 32 bits: TOSA moves none of 48
   std::optional<std::int64_t> minus_infinity = {};  // values up to this stand for it, as masks have it;
                                                     // the zero point is 0 then
+  double error = 0;  // how far elementwise arithmetic may have it from the true number; of sums not counted
 
   [[nodiscard]] double scale() const { return scales.front(); }
   // Of the values less the zero point.
@@ -104,6 +106,7 @@ class IntegerLowering {
   [[nodiscard]] bool is_real(std::size_t i) const;
   [[nodiscard]] Real real(std::size_t i);
   [[nodiscard]] Real real_with_one_scale(std::size_t i);  // sums by channel are brought to one scale
+  [[nodiscard]] Real real_of(ValueId id);
   // Operand i as it stands in the new graph: positions, truth values, floats.
   [[nodiscard]] ValueId plain(std::size_t i) { return mapped(operand(i)); }
   // Operand i as a function of few numbers of few bits: one that no rule could lower, or what its node is one
@@ -156,6 +159,11 @@ class IntegerLowering {
   // A graph made of `node` alone, over other operands: its value on these constants, at stage exported.
   [[nodiscard]] ConstantRef evaluate(const std::vector<ConstantRef>& operands,
                                      const std::vector<const QParams*>& labels) const;
+  // The values further back that alone decide the result, nearest first, and have its shape and integers:
+  // between them and the node are elementwise operators and constants of one element, nothing else.
+  [[nodiscard]] std::vector<ValueId> deciding_values() const;
+  // The result where this operand, or one of the deciding values, has the values `at`; computed in f32.
+  [[nodiscard]] ConstantRef evaluate_from(ValueId variable, const ConstantRef& at) const;
   // The same, where the result has parameters quantized as the source does, and then carried.
   [[nodiscard]] ConstantRef evaluate_stored(const std::vector<ConstantRef>& operands,
                                             const std::vector<const QParams*>& labels) const;
@@ -182,14 +190,16 @@ class IntegerLowering {
   void lower_numbers(const Node& node);
   [[nodiscard]] bool lower_by_rule(const Node& node);
   [[nodiscard]] bool lower_expanded(const Node& node);
+  void lower_part(const Node& part);
   void lower_inside(const Graph& inner, const std::vector<ValueId>& inputs, const Node& node);
-  [[nodiscard]] Real real_of(ValueId id);
   [[nodiscard]] ValueId dequantized(const Real& x, ValueId id);
   [[nodiscard]] std::optional<ValueId> requantized_bytes(const Real& x, const QParams& to);
   void find_ends();
   [[nodiscard]] bool may_be_real(ValueId id) const;
   [[nodiscard]] bool continues(const Node& node) const;
+  [[nodiscard]] bool ends_in_integers(const Node& node) const;
   void lower_somehow(const Node& node);
+  [[nodiscard]] bool lower_composed(const Node& node);
   [[nodiscard]] bool reads_table(const Node& node) const;
   [[nodiscard]] bool lower_tables(const Node& node);
   [[nodiscard]] bool defer(const Node& node, const std::string& reason);
@@ -283,6 +293,16 @@ struct FunctionOperands {
 [[nodiscard]] std::optional<FunctionTable> function_table(IntegerLowering& l);
 // The same of a result that is quantized, or a truth value, as integers.
 [[nodiscard]] std::optional<Lowered> tabulated_composition(IntegerLowering& l);
+// Functions of one number of more bits, from the float kernels; `variable` is the operand, whose number is x:
+// integer_samples.cpp.
+[[nodiscard]] Lowered by_samples(IntegerLowering& l, ValueId variable, const Real& x);
+// The same of the nearest number further back in which the result is smooth, if there is one.
+[[nodiscard]] std::optional<Lowered> smooth_composition(IntegerLowering& l);
+// Numbers so small that what is known of them has fewer than 17 bits.
+[[nodiscard]] inline bool is_vague_near_zero(const Real& x) {
+  const auto least = static_cast<double>(std::max<std::int64_t>(x.centred().low, 0)) * x.scale();
+  return x.error > std::ldexp(least, -17);
+}
 // Functions of one number of more bits: integer_function.cpp.
 [[nodiscard]] std::optional<Lowered> integer_function(IntegerLowering& l);
 // floor, ceil, trunc and round of a number in one scale.

@@ -193,6 +193,15 @@ bool IntegerLowering::lower_expanded(const Node& node) {
   return true;
 }
 
+void IntegerLowering::lower_part(const Node& part) {
+  try {
+    lower_somehow(part);
+  } catch (const NoIntegerForm&) {
+    node_ = &part;
+    if (!lower_composed(part)) throw;
+  }
+}
+
 void IntegerLowering::lower_inside(const Graph& inner, const std::vector<ValueId>& inputs, const Node& node) {
   std::vector<Form> forms(inner.values().size());
   for (std::size_t i = 0; i < inputs.size(); ++i) {
@@ -217,7 +226,7 @@ void IntegerLowering::lower_inside(const Graph& inner, const std::vector<ValueId
       if (!is_number && !reads_numbers) {
         keep(part);
       } else {
-        lower_somehow(part);
+        lower_part(part);
       }
     }
     for (const Output& output : inner.outputs()) {

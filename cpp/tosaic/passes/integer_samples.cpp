@@ -1,0 +1,172 @@
+// Functions of one number of more than 16 bits, from samples of the float kernels.
+//
+//   smooth   straight lines between 4097 or 16385 points of the range within which the function is not
+//            constant: within 2^-18 of the largest result that counts
+//   other    its value at the nearest of 65537 points: off by up to half a step times the slope
+//
+// An operator may be smooth as a function of a number further back, and not as one of its operand: the
+// operand of the logarithm in log(1 + exp(x)) spans more orders of magnitude than its bits can tell apart,
+// while the whole is smooth in x.
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "tosaic/passes/integer_math.h"
+
+namespace tosaic::passes {
+namespace {
+
+struct Interval {
+  double low = 0, high = 0;
+};
+
+constexpr std::int64_t kSamples = 65537;           // and the intervals between them
+constexpr std::int64_t kSamplesApart[] = {16, 4};  // from knot to knot
+constexpr int kPositionBits = 28;  // of an operand, as a place between the first knot and the last
+
+// The node's result as a function of `variable`, at the samples of an interval, in f32 as the float kernels
+// have it.
+std::vector<double> sampled(const IntegerLowering& l, ValueId variable, Interval over) {
+  std::vector<float> points(kSamples);
+  for (std::int64_t i = 0; i < kSamples; ++i)
+    points[static_cast<std::size_t>(i)] =
+        static_cast<float>(over.low + (over.high - over.low) * static_cast<double>(i) / (kSamples - 1));
+  auto argument = std::make_shared<Constant>();
+  argument->dtype = DType::kF32;
+  argument->shape = {kSamples};
+  argument->storage = Storage::of(points);
+  const ConstantRef f = l.evaluate_from(variable, argument);
+  const Elements elements(*f);
+  std::vector<double> out(elements.size());
+  for (std::size_t i = 0; i < out.size(); ++i) out[i] = elements.as_double(i);
+  return out;
+}
+
+// Where the function, up to a size that saturates, is not constant but for 2^-20 of its size; it begins and
+// ends at a whole number of units.
+Interval relevant(const std::vector<double>& f, double most, Interval over, double unit) {
+  const auto at = [&](std::size_t i) { return std::clamp(f[i], -most, most); };
+  double size = 0;
+  for (std::size_t i = 0; i < f.size(); ++i) size = std::max(size, std::abs(at(i)));
+  const double close = std::ldexp(size, -20);
+  std::size_t first = 0, last = f.size() - 1;
+  while (first + 1 < last && std::abs(at(first + 1) - at(0)) <= close) ++first;
+  while (last > first + 1 && std::abs(at(last - 1) - at(f.size() - 1)) <= close) --last;
+  const double step = (over.high - over.low) / (kSamples - 1);
+  const double low = std::floor((over.low + step * static_cast<double>(first)) / unit) * unit;
+  const double high = std::ceil((over.low + step * static_cast<double>(last)) / unit) * unit;
+  return {std::max(low, over.low), std::min(high, over.high)};
+}
+
+// Straight lines between knots are within 2^-18 of the largest result that counts.
+bool is_smooth(const std::vector<std::int64_t>& f, std::int64_t most, std::int64_t apart) {
+  std::int64_t size = 0, error = 0;
+  for (const std::int64_t y : f) size = std::max(size, std::min(std::abs(y), most));
+  for (std::size_t i = 0; i < f.size(); ++i) {
+    const auto at = static_cast<std::int64_t>(i), knot = at / apart * apart;
+    if (at == knot || std::abs(f[i]) > most) continue;
+    const std::int64_t from = f[static_cast<std::size_t>(knot)];
+    const std::int64_t rise = f[static_cast<std::size_t>(knot + apart)] - from;
+    const std::int64_t line = from + rise * (at - knot) / apart;
+    error = std::max(error, std::abs(line - f[i]));
+  }
+  return error <= size >> 18;
+}
+
+struct Samples {
+  Interval over;
+  std::vector<std::int64_t> entries;  // in units
+  double unit = 1;
+  std::optional<std::int64_t> apart;  // the knots of lines that are close enough
+};
+
+Samples samples_of(const IntegerLowering& l, ValueId variable, const Real& x) {
+  Samples out;
+  out.over = {static_cast<double>(x.range.low) * x.scale(), static_cast<double>(x.range.high) * x.scale()};
+  std::vector<double> f = sampled(l, variable, out.over);
+  const std::optional<QParams> to = l.goal();
+  const double most = to ? 2 * largest_number(*to) : std::numeric_limits<double>::infinity();
+  for (int turn = 0; turn < 4; ++turn) {
+    const Interval less = relevant(f, most, out.over, x.scale());
+    if (less.high - less.low > 0.75 * (out.over.high - out.over.low)) break;
+    out.over = less;
+    f = sampled(l, variable, out.over);
+  }
+  double size = 0;
+  for (double& y : f) {
+    y = std::clamp(y, -2 * most, 2 * most);
+    if (!std::isfinite(y)) throw NoIntegerForm("it is not finite everywhere");
+    size = std::max(size, std::abs(y));
+  }
+  out.unit = unit_for(size);
+  for (const double y : f) out.entries.push_back(std::llround(y / out.unit));
+  const auto counts = static_cast<std::int64_t>(std::min(most / out.unit, 0x1p62));
+  for (const std::int64_t apart : kSamplesApart)
+    if (!out.apart && is_smooth(out.entries, counts, apart)) out.apart = apart;
+  return out;
+}
+
+Real read_at(IntegerLowering& l, const Real& x, const Samples& f) {
+  IntegerMath m(l);
+  // The number in steps from the first sample on.
+  const std::int64_t shift = std::llround(f.over.low / x.scale());
+  Real from_first{m.add(x.id, -shift), x.scales, 0, {x.range.low - shift, x.range.high - shift}};
+  if (from_first.range.low < -(std::int64_t{1} << 31) || from_first.range.high >= std::int64_t{1} << 31)
+    throw NoIntegerForm("its operand has too many bits");
+  const auto last = static_cast<std::int64_t>(std::ceil((f.over.high - f.over.low) / x.scale()));
+  from_first.id = l.bounded(from_first.id, from_first.range, {0, last});
+  from_first.range = {std::max<std::int64_t>(from_first.range.low, 0), std::min(from_first.range.high, last)};
+  const auto steps = [&](std::int64_t count) {
+    const double step = (f.over.high - f.over.low) / static_cast<double>(count);
+    const Real found = step == 0 ? from_first : l.rescaled(from_first, DType::kI32, step);
+    return l.bounded(found.id, found.range, {0, count});
+  };
+  const auto [low, high] = std::minmax_element(f.entries.begin(), f.entries.end());
+  const ValueRange range{*low, *high};
+  if (!f.apart) return {m.lookup(steps(kSamples - 1), f.entries), {f.unit}, 0, range};
+  std::vector<std::int64_t> knots;
+  for (std::size_t k = 0; k < f.entries.size(); k += static_cast<std::size_t>(*f.apart))
+    knots.push_back(f.entries[k]);
+  const auto lines = static_cast<std::int64_t>(knots.size() - 1);
+  const int fraction_bits = kPositionBits - bits_to(lines);
+  const ValueId fine = steps(lines << fraction_bits);
+  Real out{m.on_lines(fine, fraction_bits, knots), {f.unit}, 0, {range.low - 1, range.high + 1}};
+  std::int64_t steepest = 0;
+  for (std::size_t k = 1; k < knots.size(); ++k)
+    steepest = std::max(steepest, std::abs(knots[k] - knots[k - 1]));
+  const double step = (f.over.high - f.over.low) / static_cast<double>(lines);
+  const double size = static_cast<double>(std::max(std::abs(range.low), std::abs(range.high))) * f.unit;
+  out.error =
+      std::ldexp(size, -18) + (step == 0 ? 0 : static_cast<double>(steepest) * f.unit * x.error / step);
+  return out;
+}
+
+// The node as a function of that value; nothing where it is not smooth, or beyond 32 bits.
+std::optional<Real> smooth_function(IntegerLowering& l, ValueId variable) {
+  try {
+    const Real x = l.widened(l.rescaled_to_one(l.real_of(variable)));
+    const Samples f = samples_of(l, variable, x);
+    if (f.apart) return read_at(l, x, f);
+  } catch (const NoIntegerForm&) {
+    return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<Lowered> smooth_composition(IntegerLowering& l) {
+  for (const ValueId variable : l.deciding_values())
+    if (const std::optional<Real> made = smooth_function(l, variable)) return *made;
+  return std::nullopt;
+}
+
+Lowered by_samples(IntegerLowering& l, ValueId variable, const Real& x) {
+  const Samples f = samples_of(l, variable, x);
+  if (!f.apart)
+    if (std::optional<Lowered> made = smooth_composition(l)) return *made;
+  return read_at(l, x, f);
+}
+
+}  // namespace tosaic::passes
