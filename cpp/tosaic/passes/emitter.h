@@ -28,7 +28,8 @@ class Emitter {
   [[nodiscard]] bool has(std::size_t i) const { return i < operands_.size() && operands_[i].valid(); }
   [[nodiscard]] ValueId operand(std::size_t i) const { return operands_[i]; }
   [[nodiscard]] const std::vector<ValueId>& operands() const { return operands_; }
-  [[nodiscard]] const TensorType& type(ValueId id) const { return graph_.type(id); }
+  // A copy: those in the graph move where a value is added.
+  [[nodiscard]] TensorType type(ValueId id) const { return graph_.type(id); }
   [[nodiscard]] const TensorType& result_type(std::size_t i = 0) const {
     return rewriter_.source().type(rewriter_.source().result(node_, i));
   }

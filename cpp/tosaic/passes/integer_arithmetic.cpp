@@ -55,9 +55,12 @@ Integers in_unit(IntegerLowering& l, const Term& term, double unit) {
   if (!term.real) {
     std::vector<std::int64_t> values;
     for (const double x : term.numbers) values.push_back(std::llround(x * factor / unit));
+    // What keeps a divisor or a root from zero still does.
+    const bool vanishes = values.size() == 1 && values[0] == 0 && term.numbers[0] > 0;
+    if (vanishes) values[0] = 1;
     const auto [low, high] = std::minmax_element(values.begin(), values.end());
     const ValueRange range{*low, *high};
-    return {l.constant(DType::kI32, term.shape, values), range, unit / 2};
+    return {l.constant(DType::kI32, term.shape, values), range, vanishes ? unit : unit / 2};
   }
   Real x = *term.real;
   x.scales = {x.scale() * factor};
@@ -373,6 +376,39 @@ bool bounds_are_whole(const ClampAttrs& attrs, const Real& x) {
   return is_whole(attrs.min) && is_whole(attrs.max);
 }
 
+enum class Between { kMaximum, kMinimum, kOrder };
+
+// Of two numbers whose scales are so far apart that no unit has both: what of the larger one is beyond all
+// that the result takes from it becomes the nearest that is.
+void bring_closer(IntegerLowering& l, std::vector<Term>& terms, const std::optional<QParams>& goal,
+                  Between between) {
+  if (!terms[0].real || !terms[1].real) return;
+  const double finest = std::min(terms[0].real->scale(), terms[1].real->scale());
+  if (common_unit(terms) <= finest / 8) return;
+  const auto low = [](const Real& x) { return static_cast<double>(x.centred().low) * x.scale(); };
+  const auto high = [](const Real& x) { return static_cast<double>(x.centred().high) * x.scale(); };
+  const Real a = *terms[0].real, b = *terms[1].real;
+  for (Term& term : terms) {
+    Real& x = *term.real;
+    const Real& other = &term == &terms.front() ? b : a;
+    double least = low(other), most = high(other);
+    if (between == Between::kMaximum) most = HUGE_VAL;
+    if (between == Between::kMinimum) least = -HUGE_VAL;
+    if (goal) {
+      least = std::max(least, -largest_number(*goal));
+      most = std::min(most, largest_number(*goal));
+    }
+    const auto units = [&](double number) { return std::clamp(number / x.scale(), -0x1p31, 0x1p31); };
+    const ValueRange to{static_cast<std::int64_t>(std::floor(units(least))) - 1,
+                        static_cast<std::int64_t>(std::ceil(units(most))) + 1};
+    x = l.widened(x);
+    const ValueRange within{std::max(x.range.low, to.low), std::min(x.range.high, to.high)};
+    if (within.low > within.high) continue;
+    x.id = l.bounded(x.id, x.range, within);
+    x.range = within;
+  }
+}
+
 // The same number in the unit of a power of two less that leaves it 29 bits: exact.
 Real finest(IntegerLowering& l, const Real& x) {
   const int more = 29 - bits_to(x.magnitude() + 1);
@@ -390,13 +426,20 @@ Lowered integer_extremum(IntegerLowering& l) {
     ValueRange to = op == Op::kRelu ? ValueRange{0, x.range.high} : x.range;
     if (op == Op::kClamp) {
       const auto& attrs = l.attrs<ClampAttrs>();
+      const double scale = x.scale();
+      double error = x.error;
       const auto bound = [&](const std::optional<Scalar>& limit, std::int64_t none) {
-        return limit ? static_cast<std::int64_t>(
-                           std::clamp(std::nearbyint(as_double(*limit) / x.scale()), -0x1p31, 0x1p31))
-                     : none;
+        if (!limit) return none;
+        const double units = as_double(*limit) / scale;
+        double nearest = std::clamp(std::nearbyint(units), -0x1p31, 0x1p31);
+        if (nearest == 0 && units > 0) nearest = 1;  // what keeps a divisor or a root from zero still does
+        if (std::abs(nearest) <= static_cast<double>(x.magnitude()))
+          error = std::max(error, std::abs(nearest - units) * scale);
+        return static_cast<std::int64_t>(nearest);
       };
       to = {bound(attrs.min, x.range.low), bound(attrs.max, x.range.high)};
       if (to.low > to.high) to.low = to.high;  // torch: the upper bound wins
+      x.error = error;
     }
     to = {std::max(to.low, x.range.low), std::min(to.high, x.range.high)};
     if (to.low > to.high)
@@ -408,11 +451,12 @@ Lowered integer_extremum(IntegerLowering& l) {
     x.minus_infinity.reset();
     return x;
   }
-  const std::vector<Term> terms{term_of(l, 0), term_of(l, 1)};
+  std::vector<Term> terms{term_of(l, 0), term_of(l, 1)};
   for (const Term& term : terms) require_finite(term);
+  const bool larger = op == Op::kMaximum;
+  bring_closer(l, terms, l.goal(), larger ? Between::kMaximum : Between::kMinimum);
   const double unit = common_unit(terms);
   const Integers a = in_unit(l, terms[0], unit), b = in_unit(l, terms[1], unit);
-  const bool larger = op == Op::kMaximum;
   const auto pick = [&](std::int64_t x, std::int64_t y) { return larger ? std::max(x, y) : std::min(x, y); };
   const ValueRange range{pick(a.range.low, b.range.low), pick(a.range.high, b.range.high)};
   Real out{l.binary(larger ? Op::kTosaMaximum : Op::kTosaMinimum, a.id, b.id), {unit}, 0, range};
@@ -467,21 +511,31 @@ Lowered integer_comparison(IntegerLowering& l) {
   bring_near(terms[0], terms[1].real ? terms[1].magnitude() : 0);
   bring_near(terms[1], terms[0].real ? terms[0].magnitude() : 0);
   for (const Term& term : terms) require_finite(term);
+  bring_closer(l, terms, std::nullopt, Between::kOrder);
   const double unit = common_unit(terms);
-  const ValueId a = in_unit(l, terms[0], unit).id, b = in_unit(l, terms[1], unit).id;
+  const Integers first = in_unit(l, terms[0], unit), second = in_unit(l, terms[1], unit);
+  const ValueId a = first.id, b = second.id;
+  // Numbers that cannot be told apart are equal: a bound that was rounded is still what it bounds.
+  IntegerMath m(l);
+  const auto near = static_cast<std::int64_t>(std::min((first.error + second.error) / unit, 0x1p28));
+  const auto equal = [&] {
+    if (near == 0) return l.binary(Op::kTosaEqual, a, b);
+    const ValueId apart = l.emit(Op::kTosaAbs, NoAttrs{}, {m.sub(a, b)});
+    return l.binary(Op::kTosaGreaterEqual, m.number(apart, near), apart);
+  };
   switch (l.node().op) {  // NOLINT: the comparisons
     case Op::kEq:
-      return l.binary(Op::kTosaEqual, a, b);
+      return equal();
     case Op::kNe:
-      return l.emit(Op::kTosaLogicalNot, NoAttrs{}, {l.binary(Op::kTosaEqual, a, b)});
+      return l.emit(Op::kTosaLogicalNot, NoAttrs{}, {equal()});
     case Op::kGt:
-      return l.binary(Op::kTosaGreater, a, b);
+      return l.binary(Op::kTosaGreater, a, m.add(b, near));
     case Op::kGe:
-      return l.binary(Op::kTosaGreaterEqual, a, b);
+      return l.binary(Op::kTosaGreaterEqual, m.add(a, near), b);
     case Op::kLt:
-      return l.binary(Op::kTosaGreater, b, a);
+      return l.binary(Op::kTosaGreater, b, m.add(a, near));
     default:
-      return l.binary(Op::kTosaGreaterEqual, b, a);
+      return l.binary(Op::kTosaGreaterEqual, m.add(b, near), a);
   }
 }
 

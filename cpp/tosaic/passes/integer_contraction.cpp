@@ -150,6 +150,18 @@ Weight weight_of(IntegerLowering& l, const Real& real, const WeightAxes& axes) {
   return out;
 }
 
+// A float bias, rounded to units of the sums, has to be as good as the result can tell.
+void require_fine(const IntegerLowering& l, const std::vector<double>& numbers,
+                  const std::vector<std::int64_t>& rounded, const std::vector<double>& scales) {
+  const std::optional<QParams> goal = l.goal();
+  if (!goal) return;
+  for (std::size_t c = 0; c < numbers.size(); ++c) {
+    const double unit = scales[scales.size() > 1 ? c : 0];
+    if (std::abs(numbers[c] - static_cast<double>(rounded[c]) * unit) > goal->scales.front() / 16)
+      throw BiasApart("its bias is rounded further than the result's unit");
+  }
+}
+
 // The bias in units of the sums.
 std::vector<std::int64_t> bias_values(IntegerLowering& l, std::size_t i, const std::vector<double>& scales,
                                       DType sums) {
@@ -160,7 +172,10 @@ std::vector<std::int64_t> bias_values(IntegerLowering& l, std::size_t i, const s
   if (bias.counts.nans != 0) throw NoIntegerForm("its bias is not a number");
   if (bias.counts.saturated != 0) throw BiasApart("its bias does not fit " + std::string(to_string(sums)));
   const ConstantRef& stored = l.source().value(l.operand(i)).constant;
-  if (!stored || !l.operand_type(i).qparams || stored->dtype != DType::kI32) return bias.values;
+  if (!stored || !l.operand_type(i).qparams || stored->dtype != DType::kI32) {
+    require_fine(l, numbers, bias.values, scales);
+    return bias.values;
+  }
   // Integers whose unit is that of the sums, but for rounding of scales, are taken as they are.
   const QParams& label = *l.operand_type(i).qparams;
   const Elements elements(*stored);

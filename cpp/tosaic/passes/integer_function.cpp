@@ -2,8 +2,9 @@
 //
 //   sqrt, rsqrt, reciprocal, log   by mantissa and exponent: as good near zero as far from it
 //   exp                            relative to the largest result that there can be
-//   floor, ceil, trunc, round      exact, but within 2^-29 of the largest number of where they step; so are
-//                                  quotients and remainders of divisions by constants
+//   floor, ceil, trunc, round      exact, but numbers that f32 or what is known of them cannot tell from
+//   where
+//                                  they step stand there; so are quotients and remainders by constants
 //   any other                      by samples of the float kernels: integer_samples.cpp
 //
 // Results have about 30 bits below their largest magnitude; those of log are good to 2^-22.
@@ -40,6 +41,16 @@ void require_distance(const IntegerLowering& l, const Real& x, const IntegerMath
     throw NoIntegerForm("its operand may be closer to zero than its bits can tell");
 }
 
+// Where a number in i32 is zero, or negative; nothing where it never is.
+std::optional<ValueId> at_zero(IntegerLowering& l, const Real& x) {
+  if (x.range.low > 0 || x.range.high < 0) return std::nullopt;
+  return l.binary(Op::kTosaEqual, x.id, IntegerMath(l).number(x.id, 0));
+}
+std::optional<ValueId> below_zero(IntegerLowering& l, const Real& x) {
+  if (x.range.low >= 0) return std::nullopt;
+  return l.binary(Op::kTosaGreater, IntegerMath(l).number(x.id, 0), x.id);
+}
+
 // 2^30 over the square root of v, relative to that of the least v.
 Real rsqrt(IntegerLowering& l, const Real& x) {
   IntegerMath m(l);
@@ -50,7 +61,9 @@ Real rsqrt(IntegerLowering& l, const Real& x) {
   const ValueId made = m.right(root, m.right(m.sub(v.most_shift, v.scaled.shift), 1), true);
   const int half = v.most_shift / 2;
   const double scale = std::pow(2.0, half - 44.5) / std::sqrt(x.scale());
-  return {made, {scale}, 0, {0, std::int64_t{1} << 30}};
+  Real out{made, {scale}, 0, {0, std::int64_t{1} << 30}};
+  out.undefined = below_zero(l, x);
+  return out;
 }
 
 Real sqrt(IntegerLowering& l, const Real& x) {
@@ -67,6 +80,7 @@ Real sqrt(IntegerLowering& l, const Real& x) {
   Real out{made, {scale}, 0, {0, std::int64_t{1} << 30}};
   const auto least = static_cast<double>(std::max<std::int64_t>(x.range.low, 0)) * x.scale();
   out.error = scale + (least == 0 ? std::sqrt(x.error) : x.error / (2 * std::sqrt(least)));
+  out.undefined = below_zero(l, x);
   return out;
 }
 
@@ -85,6 +99,7 @@ Real log(IntegerLowering& l, const Real& x) {
   const auto most = static_cast<std::int64_t>((std::abs(base) + 22) / unit);
   Real out{m.sub(mantissa, octaves), {unit}, 0, {-most, most}};
   out.error = 2 * unit + x.error / (static_cast<double>(std::max<std::int64_t>(x.range.low, 1)) * x.scale());
+  out.undefined = below_zero(l, x);
   return out;
 }
 
@@ -172,13 +187,19 @@ Real quotient_of(IntegerLowering& l, const Real& a, const Real& b) {
     throw NoIntegerForm("its results span too many orders of magnitude");
   }
   if (top == 0) top = ratio;  // nothing but zeros
+  const std::optional<ValueId> by_zero = at_zero(l, divisor);
+  if (const std::optional<QParams> to = l.goal(); by_zero && to)
+    top = std::max(top, largest_number(*to) / 2);  // eight times it is infinite
   // product = filled * 2^29 / mantissa: quotient = product 2^(shift - room - 29)
   const int unit = static_cast<int>(std::ceil(std::log2(top / ratio))) - 27;
   const ValueId drop = m.sub(m.add(m.maximum(room, 0), 29 + unit), v.scaled.shift);
   ValueId made = m.right(product, m.minimum(m.maximum(drop, 0), 31), true);
-  made = with_sign(l, with_sign(l, made, a_negative), b_negative);
   const std::int64_t most = std::int64_t{1} << 30;
-  return {made, {std::ldexp(ratio, unit)}, 0, {-most, most}};
+  if (by_zero) made = l.elementwise(Op::kTosaSelect, NoAttrs{}, {*by_zero, m.number(made, most), made});
+  made = with_sign(l, with_sign(l, made, a_negative), b_negative);
+  Real out{made, {std::ldexp(ratio, unit)}, 0, {-most, most}};
+  if (by_zero) out.undefined = l.both(by_zero, at_zero(l, dividend));
+  return out;
 }
 
 namespace {
@@ -186,35 +207,43 @@ namespace {
 // The number in a unit of 2^-bits, as small as 30 bits hold; of one below an eighth, smaller still.
 struct Binary {
   Real real;
-  int bits;  // to be shifted: 31 leave the sign
+  int bits;           // to be shifted: 31 leave the sign
+  std::int64_t near;  // units, by which it may be off the number that torch has in f32: it steps there too
 };
 
 Binary in_binary(IntegerLowering& l, const Real& x) {
   const double size = static_cast<double>(x.magnitude()) * x.scale();
   if (size >= 0x1p30) throw NoIntegerForm("its operand has too many bits");
   const int bits = std::max(28 - (size == 0 ? 0 : std::ilogb(size)), 0);
-  return {l.rescaled(x, DType::kI32, std::ldexp(1.0, -bits)), std::min(bits, 31)};
+  const double unit = std::ldexp(1.0, -bits);
+  Real fine = l.rescaled(x, DType::kI32, unit);
+  const double error = std::max(fine.error, std::ldexp(size, -25));
+  const auto near = static_cast<std::int64_t>(std::min(error, 0.25) / unit);
+  return {std::move(fine), std::min(bits, 31), near};
 }
 
 }  // namespace
 
 Real in_whole_numbers(IntegerLowering& l, const Real& x, Op op) {
   IntegerMath m(l);
-  const auto [fine, bits] = in_binary(l, x);
+  const auto [fine, bits, near] = in_binary(l, x);
   const std::int64_t most = (fine.magnitude() >> bits) + 1;
   const auto floor = [&](ValueId id) { return m.right(id, bits); };
   ValueId made;
   if (op == Op::kFloor) {
-    made = floor(fine.id);
+    made = floor(m.add(fine.id, near));
   } else if (op == Op::kCeil) {
-    made = m.sub(0, floor(m.sub(0, fine.id)));
-  } else if (op == Op::kRound) {  // halves to even: plus half a unit less one, and one for what is odd
+    made = m.sub(0, floor(m.sub(near, fine.id)));
+  } else if (op == Op::kRound) {  // halves to even: those near one go up if what is below them is odd
     made = fine.id;
-    if (bits > 0)
-      made = floor(m.add(m.add(made, (std::int64_t{1} << (bits - 1)) - 1), m.bits(floor(made), 1)));
+    if (bits > 0) {
+      const ValueId odd = m.bits(floor(made), 1);
+      const ValueId up = near == 0 ? odd : l.binary(Op::kTosaMul, odd, m.number(odd, 2 * near + 1));
+      made = floor(m.add(m.add(made, (std::int64_t{1} << (bits - 1)) - 1 - near), up));
+    }
   } else {
     const ValueId negative = l.binary(Op::kTosaGreater, m.number(fine.id, 0), fine.id);
-    made = with_sign(l, floor(l.emit(Op::kTosaAbs, NoAttrs{}, {fine.id})), negative);
+    made = with_sign(l, floor(m.add(l.emit(Op::kTosaAbs, NoAttrs{}, {fine.id}), near)), negative);
   }
   return {made, {1.0}, 0, {-most, most}};
 }
@@ -245,10 +274,10 @@ std::optional<Lowered> integer_function(IntegerLowering& l) {
   if (l.node().op == Op::kCast && l.is_real(0) &&
       (l.result_type().dtype == DType::kI32 || l.result_type().dtype == DType::kI64)) {
     const Real whole = in_whole_numbers(l, l.real_with_one_scale(0), Op::kTrunc);
-    if (l.result_type().dtype == DType::kI32) return whole.id;
-    // Said again where narrow_integers reads it: positions are computed from it in 64 bits.
+    // Said again where narrow_integers reads it: positions are computed from it in 64 bits, others in 32.
     const ClampAttrs within{Scalar(whole.range.low), Scalar(whole.range.high)};
-    return l.emit(Op::kCast, *l.node().attrs, {l.emit(Op::kClamp, within, {whole.id})});
+    const ValueId bounded = l.emit(Op::kClamp, within, {whole.id});
+    return l.result_type().dtype == DType::kI32 ? bounded : l.emit(Op::kCast, *l.node().attrs, {bounded});
   }
   if (l.node().op == Op::kCast && !is_float(l.operand_type(0).dtype) &&
       stands_for_number(l.result_type().dtype) && !l.is_real(0))

@@ -70,11 +70,6 @@ ConstantRef converted(const ConstantRef& constant, DType dtype) {
 
 namespace {
 
-// Stored integers of a label, less this, are those of carried().
-std::int64_t carried_offset(DType storage) {
-  return storage == DType::kU8 ? 128 : storage == DType::kU16 ? 32768 : 0;
-}
-
 bool may_stand_behind(DType storage, std::int64_t zero_point) {
   if (storage == DType::kI8) return zero_point >= -128 && zero_point <= 127;
   return zero_point == 0;
@@ -83,6 +78,10 @@ bool may_stand_behind(DType storage, std::int64_t zero_point) {
 }  // namespace
 
 std::int64_t Real::magnitude() const { return magnitude_of(centred()); }
+
+std::int64_t carried_offset(DType storage) {
+  return storage == DType::kU8 ? 128 : storage == DType::kU16 ? 32768 : 0;
+}
 
 std::optional<QParams> carried(const QParams& qparams) {
   QParams out = qparams;
@@ -238,8 +237,10 @@ Real IntegerLowering::real_with_one_scale(std::size_t i) { return rescaled_to_on
 Real IntegerLowering::within_32_bits(const Real& x) {
   const int fewer = std::max(0, bits_to(x.magnitude()) - 30);
   const Real made = rescaled({x.id, {1.0}, 0, x.range}, DType::kI32, std::ldexp(1.0, fewer));
-  Real out{made.id, x.scales, 0, made.range, x.axis};
-  out.error = x.error;
+  Real out = x;
+  out.id = made.id;
+  out.range = made.range;
+  out.shape.reset();
   for (double& scale : out.scales) scale = std::ldexp(scale, fewer);
   if (x.shape && x.axis)
     out.shape = x.shape;
@@ -300,8 +301,14 @@ ValueId IntegerLowering::dequantized(const Real& x, ValueId id) {
   const auto attrs = attrs_of_qparams<DequantizeAttrs>(dtype, parameters(y));
   const ValueId operands[] = {y.id};
   const Node* producer = source_->producer(id);
-  return out_.add(Op::kDequantize, attrs, operands, producer != nullptr ? producer->origin : origin_,
-                  source_->value(id).name);
+  ValueId made = out_.add(Op::kDequantize, attrs, operands, producer != nullptr ? producer->origin : origin_,
+                          source_->value(id).name);
+  if (y.undefined) {
+    const double values[] = {std::numeric_limits<double>::quiet_NaN()};
+    const ConstantRef nan = make_constant("", dtype, Dims::filled(type(made).rank(), 1), values);
+    made = elementwise(Op::kWhere, NoAttrs{}, {*y.undefined, out_.add_constant(nan), made});
+  }
+  return made;
 }
 
 ValueId IntegerLowering::mapped(ValueId id) {
@@ -480,6 +487,7 @@ Real IntegerLowering::rescaled(const Real& x, DType dtype, double scale, std::in
     range = united(range, clipped(image_of(attrs.rescale, c, defined[c]), limits));
   const ValueId made = emit(Op::kRescale, attrs, {id});
   Real out{x.shape ? reshape(made, *x.shape) : made, {scale}, zero_point, range};
+  out.undefined = x.undefined;
   const auto is_whole = [](double ratio) { return ratio == std::floor(ratio); };
   out.error = x.error + (std::all_of(ratios.begin(), ratios.end(), is_whole) ? 0 : scale / 2);
   return out;

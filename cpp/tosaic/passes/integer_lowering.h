@@ -40,6 +40,7 @@ struct Real {
   std::optional<std::int64_t> minus_infinity = {};  // values up to this stand for it, as masks have it;
                                                     // the zero point is 0 then
   double error = 0;  // how far elementwise arithmetic may have it from the true number; of sums not counted
+  std::optional<ValueId> undefined = {};  // truth values that broadcast to it: where it is NaN
 
   [[nodiscard]] double scale() const { return scales.front(); }
   // Of the values less the zero point.
@@ -125,7 +126,8 @@ class IntegerLowering {
 
   // ---- emitting on behalf of the node ----
   [[nodiscard]] const Graph& out() const { return out_; }
-  [[nodiscard]] const TensorType& type(ValueId id) const { return out_.type(id); }
+  // A copy: those in the graph move where a value is added.
+  [[nodiscard]] TensorType type(ValueId id) const { return out_.type(id); }
   ValueId emit(Op op, Attrs attributes, const std::vector<ValueId>& operands);
   // Of shapes that broadcast: all are brought to one rank.
   ValueId elementwise(Op op, Attrs attributes, std::vector<ValueId> operands);
@@ -135,6 +137,9 @@ class IntegerLowering {
   ValueId cast(ValueId x, DType dtype);
   ValueId constant(DType dtype, const Shape& shape, const std::vector<std::int64_t>& values);
   ValueId number(std::int64_t value, std::size_t rank, DType dtype = DType::kI32);
+  // Truth values; nothing is false everywhere.
+  std::optional<ValueId> either(const std::optional<ValueId>& a, const std::optional<ValueId>& b);
+  std::optional<ValueId> both(const std::optional<ValueId>& a, const std::optional<ValueId>& b);
   // clamp to [low, high] where `x`, known to lie in `range`, may be beyond.
   ValueId bounded(ValueId x, ValueRange range, ValueRange to);
   // By multiplier and shift to another dtype, scale and zero point. Values that the multiplier is not defined
@@ -209,6 +214,9 @@ class IntegerLowering {
   void keep(const Node& node);
   void keep_border(const Node& node);
   void give(const Node& node, std::uint32_t result, const Lowered& made);
+  [[nodiscard]] Lowered with_exceptions(Lowered made);
+  [[nodiscard]] std::int64_t stored_nan() const;
+  [[nodiscard]] ValueId with_nan(ValueId stored, ValueId undefined);
   // The same bits less the offset between unsigned and signed integers, or plus it.
   [[nodiscard]] ValueId with_other_sign(ValueId id, DType from, DType to);
   [[nodiscard]] std::vector<TensorType> float_types(const Node& node) const;
@@ -232,6 +240,8 @@ class IntegerLowering {
 // The parameters that stand for the same numbers with signed integers: u8 as i8, i4 as i8, u16 as i16. None
 // where the zero point is not one that integer arithmetic has: of 16 bits only the middle, of 32 only 0.
 [[nodiscard]] std::optional<QParams> carried(const QParams& qparams);
+// Stored integers of such parameters, less this, are those of carried().
+[[nodiscard]] std::int64_t carried_offset(DType storage);
 
 // The largest magnitude of a number of these parameters.
 [[nodiscard]] double largest_number(const QParams& qparams);

@@ -143,6 +143,35 @@ ValueId as_rows(IntegerLowering& l, const Real& x, std::int64_t row) {
   return l.reshape(x.id, {num_elements(l.type(x.id).shape) / std::max<std::int64_t>(row, 1), row});
 }
 
+// A mask that is known hides none of them altogether, which makes NaN of it.
+bool may_hide_rows(const IntegerLowering& l) {
+  const Graph& graph = l.source();
+  const Node* const masked = graph.producer(l.operand(0));
+  if (masked == nullptr || (masked->op != Op::kAdd && masked->op != Op::kWhere)) return true;
+  const std::int64_t axis = l.attrs<AxisDtypeAttrs>().axis,
+                     rank = static_cast<std::int64_t>(l.operand_type(0).rank());
+  const auto operands = graph.operands(*masked);
+  for (std::size_t i = 0; i < (masked->op == Op::kWhere ? 1 : operands.size()); ++i) {
+    const Value& value = graph.value(operands[i]);
+    if (value.kind != ValueKind::kConstant || !value.constant->storage.bound() || axis != rank - 1) continue;
+    const bool hides_true = masked->op == Op::kWhere && graph.value(operands[1]).kind == ValueKind::kConstant;
+    const auto row = static_cast<std::size_t>(value.type.shape.empty() ? 1 : value.type.shape.back());
+    const Elements elements(*value.constant);
+    const auto is_seen = [&](std::size_t k) {
+      const double number = elements.as_double(k);
+      return masked->op == Op::kAdd ? !is_minus_infinity(number) : (number != 0) != hides_true;
+    };
+    bool all = true;
+    for (std::size_t k = 0; all && k < elements.size(); k += std::max<std::size_t>(row, 1)) {
+      bool any = false;
+      for (std::size_t j = k; j < k + row; ++j) any = any || is_seen(j);
+      all = any;
+    }
+    if (all) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 Lowered integer_softmax(IntegerLowering& l) {
@@ -152,11 +181,17 @@ Lowered integer_softmax(IntegerLowering& l) {
   const Shares shares = shares_of(l, x, axis);
   if (l.node().op != Op::kLogSoftmax) {
     Real out = quotient(l, shares);
-    if (l.node().op == Op::kSafeSoftmax && x.minus_infinity) {
+    const bool is_safe = l.node().op == Op::kSafeSoftmax;
+    // Sums of such rows would be NaN too; those that nobody quantizes stay shares that are all the same.
+    if (x.minus_infinity && (is_safe || (l.goal() && may_hide_rows(l)))) {
       IntegerMath m(l);
       const ValueId top = m.max(x.id, axis);
-      const ValueId hidden = l.binary(Op::kTosaGreaterEqual, m.number(top, *x.minus_infinity), top);
-      out.id = l.emit(Op::kTosaSelect, NoAttrs{}, {hidden, m.number(out.id, 0), out.id});
+      const ValueId least = l.number(*x.minus_infinity, l.type(top).rank(), l.type(top).dtype);
+      const ValueId hidden = l.binary(Op::kTosaGreaterEqual, least, top);
+      if (is_safe)
+        out.id = l.emit(Op::kTosaSelect, NoAttrs{}, {hidden, m.number(out.id, 0), out.id});
+      else
+        out.undefined = hidden;
     }
     return out;
   }

@@ -25,21 +25,55 @@ constexpr std::int64_t kSamples = 65537;           // and the intervals between 
 constexpr std::int64_t kSamplesApart[] = {16, 4};  // from knot to knot
 constexpr int kPositionBits = 28;  // of an operand, as a place between the first knot and the last
 
-// The node's result as a function of `variable`, at the samples of an interval, in f32 as the float kernels
-// have it.
-std::vector<double> sampled(const IntegerLowering& l, ValueId variable, Interval over) {
-  std::vector<float> points(kSamples);
-  for (std::int64_t i = 0; i < kSamples; ++i)
-    points[static_cast<std::size_t>(i)] =
-        static_cast<float>(over.low + (over.high - over.low) * static_cast<double>(i) / (kSamples - 1));
+// The node's result as a function of `variable`, in f32 as the float kernels have it.
+std::vector<double> evaluated_at(const IntegerLowering& l, ValueId variable,
+                                 const std::vector<float>& points) {
   auto argument = std::make_shared<Constant>();
   argument->dtype = DType::kF32;
-  argument->shape = {kSamples};
+  argument->shape = {static_cast<std::int64_t>(points.size())};
   argument->storage = Storage::of(points);
   const ConstantRef f = l.evaluate_from(variable, argument);
   const Elements elements(*f);
   std::vector<double> out(elements.size());
   for (std::size_t i = 0; i < out.size(); ++i) out[i] = elements.as_double(i);
+  return out;
+}
+
+std::vector<double> sampled(const IntegerLowering& l, ValueId variable, Interval over) {
+  std::vector<float> points(kSamples);
+  for (std::int64_t i = 0; i < kSamples; ++i)
+    points[static_cast<std::size_t>(i)] =
+        static_cast<float>(over.low + (over.high - over.low) * static_cast<double>(i) / (kSamples - 1));
+  return evaluated_at(l, variable, points);
+}
+
+// The units of x between which the function is a number, as that of an arc sine is from -1 to 1; to the unit.
+ValueRange domain(const IntegerLowering& l, ValueId variable, const Real& x, const std::vector<double>& f) {
+  const auto is_number = [](double y) { return !std::isnan(y); };
+  const auto first = std::find_if(f.begin(), f.end(), is_number);
+  const auto last = std::find_if(f.rbegin(), f.rend(), is_number).base();
+  if (first == f.end() || !std::all_of(first, last, is_number))
+    throw NoIntegerForm("it is not a number everywhere");
+  ValueRange out = x.range;
+  const double step = static_cast<double>(x.range.high - x.range.low) / (kSamples - 1);
+  const auto between = [&](std::ptrdiff_t sample) {  // this sample and the next: units, and what is a number
+    const double from = static_cast<double>(x.range.low) + step * static_cast<double>(sample);
+    const ValueRange units{static_cast<std::int64_t>(std::floor(from)),
+                           static_cast<std::int64_t>(std::ceil(from + step))};
+    std::vector<float> points;
+    for (std::int64_t n = units.low; n <= units.high; ++n)
+      points.push_back(static_cast<float>(static_cast<double>(n) * x.scale()));
+    return std::pair(units.low, evaluated_at(l, variable, points));
+  };
+  if (first != f.begin()) {
+    const auto [from, values] = between(first - f.begin() - 1);
+    out.low = from + (std::find_if(values.begin(), values.end(), is_number) - values.begin());
+  }
+  if (last != f.end()) {
+    const auto [from, values] = between(last - f.begin() - 1);
+    const auto end = std::find_if(values.rbegin(), values.rend(), is_number).base();
+    out.high = from + (end - values.begin()) - 1;
+  }
   return out;
 }
 
@@ -75,6 +109,7 @@ bool is_smooth(const std::vector<std::int64_t>& f, std::int64_t most, std::int64
 }
 
 struct Samples {
+  ValueRange domain;  // units of the operand; beyond them the function is NaN
   Interval over;
   std::vector<std::int64_t> entries;  // in units
   double unit = 1;
@@ -83,8 +118,13 @@ struct Samples {
 
 Samples samples_of(const IntegerLowering& l, ValueId variable, const Real& x) {
   Samples out;
-  out.over = {static_cast<double>(x.range.low) * x.scale(), static_cast<double>(x.range.high) * x.scale()};
-  std::vector<double> f = sampled(l, variable, out.over);
+  const auto numbers = [&](ValueRange range) {
+    return Interval{static_cast<double>(range.low) * x.scale(), static_cast<double>(range.high) * x.scale()};
+  };
+  std::vector<double> f = sampled(l, variable, numbers(x.range));
+  out.domain = domain(l, variable, x, f);
+  out.over = numbers(out.domain);
+  if (out.domain != x.range) f = sampled(l, variable, out.over);
   const std::optional<QParams> to = l.goal();
   const double most = to ? 2 * largest_number(*to) : std::numeric_limits<double>::infinity();
   for (int turn = 0; turn < 4; ++turn) {
@@ -107,6 +147,16 @@ Samples samples_of(const IntegerLowering& l, ValueId variable, const Real& x) {
   return out;
 }
 
+// Where x is outside of that.
+std::optional<ValueId> outside(IntegerLowering& l, const Real& x, ValueRange domain) {
+  IntegerMath m(l);
+  std::optional<ValueId> out;
+  if (domain.low > x.range.low) out = l.binary(Op::kTosaGreater, m.number(x.id, domain.low), x.id);
+  if (domain.high < x.range.high)
+    out = l.either(out, l.binary(Op::kTosaGreater, x.id, m.number(x.id, domain.high)));
+  return out;
+}
+
 Real read_at(IntegerLowering& l, const Real& x, const Samples& f) {
   IntegerMath m(l);
   // The number in steps from the first sample on.
@@ -124,7 +174,12 @@ Real read_at(IntegerLowering& l, const Real& x, const Samples& f) {
   };
   const auto [low, high] = std::minmax_element(f.entries.begin(), f.entries.end());
   const ValueRange range{*low, *high};
-  if (!f.apart) return {m.lookup(steps(kSamples - 1), f.entries), {f.unit}, 0, range};
+  const std::optional<ValueId> undefined = l.either(x.undefined, outside(l, x, f.domain));
+  if (!f.apart) {
+    Real out{m.lookup(steps(kSamples - 1), f.entries), {f.unit}, 0, range};
+    out.undefined = undefined;
+    return out;
+  }
   std::vector<std::int64_t> knots;
   for (std::size_t k = 0; k < f.entries.size(); k += static_cast<std::size_t>(*f.apart))
     knots.push_back(f.entries[k]);
@@ -137,6 +192,7 @@ Real read_at(IntegerLowering& l, const Real& x, const Samples& f) {
     steepest = std::max(steepest, std::abs(knots[k] - knots[k - 1]));
   const double step = (f.over.high - f.over.low) / static_cast<double>(lines);
   const double size = static_cast<double>(std::max(std::abs(range.low), std::abs(range.high))) * f.unit;
+  out.undefined = undefined;
   out.error =
       std::ldexp(size, -18) + (step == 0 ? 0 : static_cast<double>(steepest) * f.unit * x.error / step);
   return out;

@@ -90,7 +90,8 @@ class Legalizer {
   [[noreturn]] void refuse(std::string reason, std::string hint = {}) const;
 
   // ---- emitting TOSA nodes on behalf of the node ----
-  [[nodiscard]] const TensorType& type(ValueId physical) const { return out_.type(physical); }
+  // A copy: those in the graph move where a value is added.
+  [[nodiscard]] TensorType type(ValueId physical) const { return out_.type(physical); }
   [[nodiscard]] const Graph& out() const { return out_; }
   ValueId emit(Op op, Attrs attributes, const std::vector<ValueId>& operands);
   ValueId unary(Op op, ValueId x);

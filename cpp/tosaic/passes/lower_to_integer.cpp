@@ -102,6 +102,7 @@ void IntegerLowering::give(const Node& node, std::uint32_t result, const Lowered
     form.id = std::get<ValueId>(made);
   } else if (target_) {
     form.id = store(*real, *target_);
+    if (real->undefined) form.id = with_nan(form.id, *real->undefined);
   } else if (!stands_for_number(source_->type(value).dtype)) {
     throw NoIntegerForm("its result is no f32, f16 or bf16");
   } else {
@@ -146,10 +147,10 @@ bool IntegerLowering::lower_by_rule(const Node& node) {
   }
   if (rule == nullptr) {
     const std::optional<Lowered> function = integer_function(*this);
-    if (function) give(node, 0, *function);
+    if (function) give(node, 0, with_exceptions(*function));
     return function.has_value();
   }
-  give(node, 0, rule(*this));
+  give(node, 0, with_exceptions(rule(*this)));
   return true;
 }
 
