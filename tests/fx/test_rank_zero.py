@@ -12,7 +12,10 @@ import tosaic
 from fx.agreement import assert_agrees
 from fx.exporting import exported
 
-pytestmark = pytest.mark.usefixtures("one_thread_without_traces")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.isinstance.treespec, LeafSpec:FutureWarning"),
+    pytest.mark.usefixtures("one_thread_without_traces"),
+]
 
 Binary = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 WIDER = ((torch.int8, torch.int64), (torch.int16, torch.int32), (torch.int32, torch.int64))
