@@ -41,7 +41,13 @@ std::string index_text(const Shape& shape, std::int64_t flat) {
 // Row-major.
 std::vector<float> floats_of(const ArrayView& array) {
   std::vector<float> out(static_cast<std::size_t>(num_elements(array.shape)));
-  copy(array, MutableArrayView::dense(reinterpret_cast<std::byte*>(out.data()), DType::kF32, array.shape));
+  if (array.dtype == DType::kF32) {
+    copy(array, MutableArrayView::dense(reinterpret_cast<std::byte*>(out.data()), DType::kF32, array.shape));
+    return out;
+  }
+  std::vector<double> wide(out.size());
+  read_doubles(array, 0, wide);
+  std::transform(wide.begin(), wide.end(), out.begin(), [](double x) { return static_cast<float>(x); });
   return out;
 }
 
@@ -131,7 +137,7 @@ BorderForm border_form(Stage stage, const TensorType& type, const Border& border
                         .expected = "rank " + std::to_string(rank),
                         .got = to_string(order)});
   BorderForm form;
-  if (border.source_dtype == DType::kF32 && border.qparams) {
+  if (border.source_dtype && is_float(*border.source_dtype) && border.qparams) {
     form.qparams = border.qparams;
   } else if (border.source_dtype && !(is_integer(*border.source_dtype) && is_integer(type.dtype)))
     throw UnsupportedOp(

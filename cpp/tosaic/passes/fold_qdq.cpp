@@ -9,6 +9,7 @@
 //   exact      the float is what the integers stand for: it was dequantized, or moved or chosen from such
 //   quantized  the float, quantized: a consumer may read it only where it would quantize the float the same
 //              way, at once or behind operators that quantizing commutes with (relu, clamp, views, pools ...)
+// A node that quantizing commutes with may have constants alone: a lookup in a table of floats, or a choice.
 // A node whose float operands all have forms, or are constants, is made once for each way in which its result
 // is quantized; and as it is if its floats are still read. Three walks: which ways are wanted (from the
 // back), which forms there are (from the front), which floats are still read (from the back); then the graph
@@ -203,16 +204,27 @@ class Folding {
     return exact == forms.end() ? nullptr : &*exact;
   }
 
-  // All float operands are readable or constants, and one of them is readable.
+  // Quantizing the constants that the node moves or chooses from is quantizing its result: a lookup in a
+  // table.
+  [[nodiscard]] static bool quantizes_constants(const Node& node, const QParamsRef& way) {
+    return way && !way->axis && commutes_with_quantize(node);
+  }
+
+  [[nodiscard]] bool has_readable(const Node& node, const QParamsRef& way) const {
+    const auto ids = graph_.operands(node);
+    return std::any_of(ids.begin(), ids.end(),
+                       [&](ValueId id) { return is_real(id) && readable(node, id, way) != nullptr; });
+  }
+
+  // All float operands are readable or constants, and one of them is readable, or all may be quantized.
   [[nodiscard]] bool may_read(const Node& node, const QParamsRef& way) const {
-    bool any = false;
+    bool any_real = false;
     for (const ValueId id : graph_.operands(node)) {
       if (!is_real(id)) continue;
-      const bool found = readable(node, id, way) != nullptr;
-      if (!found && !is_constant(id)) return false;
-      any = any || found;
+      if (readable(node, id, way) == nullptr && !is_constant(id)) return false;
+      any_real = true;
     }
-    return any;
+    return any_real && (has_readable(node, way) || quantizes_constants(node, way));
   }
 
   // What a node that moves or chooses makes of exact forms with one set of parameters.
@@ -364,12 +376,27 @@ class Folding {
     return merge(origins);
   }
 
+  // A node that the folding of constants replaces.
+  ValueId quantized_constant(const Node& node, ValueId id, const QParamsRef& way) {
+    const auto attrs = attrs_of_qparams<QuantizeAttrs>(way->storage, *way);
+    const ValueId operands[] = {constant(id)};
+    const ValueId made = out_.add(Op::kQuantize, attrs, operands, node.origin, graph_.node_name(node));
+    out_.set_qparams(made, way);
+    return made;
+  }
+
   // The node over forms, its float results in this way.
   NodeId make_over_forms(const Node& node, const QParamsRef& way) {
     std::vector<ValueId> operands;
+    const bool any_form = has_readable(node, way);
     for (const ValueId id : graph_.operands(node)) {
       const Form* form = is_real(id) ? readable(node, id, way) : nullptr;
-      operands.push_back(form != nullptr ? form->id : id.valid() ? as_it_was(id) : id);
+      if (form != nullptr)
+        operands.push_back(form->id);
+      else if (is_real(id) && !any_form)
+        operands.push_back(quantized_constant(node, id, way));
+      else
+        operands.push_back(id.valid() ? as_it_was(id) : id);
     }
     std::vector<TensorType> types;
     for (std::uint32_t r = 0; r < node.result_count; ++r) {

@@ -446,9 +446,10 @@ void Legalizer::add_inputs() {
         value.type.dtype == DType::kI32 && (range.min > std::numeric_limits<std::int32_t>::min() ||
                                             range.max < std::numeric_limits<std::int32_t>::max());
     if (!border.qparams && (type.dtype != value.type.dtype || narrowed)) {
+      const bool is_read = !source_.users(input.value).empty() || source_.is_output(input.value);
       border.source_dtype = value.type.dtype;
-      border.range_min = range.min;
-      border.range_max = range.max;
+      border.range_min = is_read ? range.min : std::numeric_limits<std::int64_t>::min();
+      border.range_max = is_read ? range.max : std::numeric_limits<std::int64_t>::max();
     }
     if (is_unsigned(value.type.dtype) && !border.qparams) {
       border.range_min = integer_limits(value.type.dtype)->low;

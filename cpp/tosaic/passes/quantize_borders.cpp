@@ -13,9 +13,10 @@
 //                           %b: i16 = quantize(%x)        input %x_1: i16 path="x" border(source=f32 q(..))
 //
 // Where arrays are to be integers themselves, one array cannot be two of them, and such an input stays. So do
-// inputs that are read as floats too, state, and scales by channel. An input that the program writes and its
-// new value are both integers of one dtype, or both floats, since the value is written where the input was.
-// Where the caller's arrays are integers, both must have the same parameters.
+// inputs that are read as floats too, state, and scales by channel. A target without floats takes an input
+// that nobody reads as i8 of scale 1, so that the file has an input for each of the caller's arrays. An input
+// that the program writes and its new value are both integers of one dtype, or both floats, since the value
+// is written where the input was. Where the caller's arrays are integers, both must have the same parameters.
 
 #include <algorithm>
 #include <deque>
@@ -40,8 +41,7 @@ class Borders {
     ways_.resize(graph_.values().size());
     if (options_.inputs != FloatBorder::kFloat)
       for (const Input& input : graph_.inputs())
-        if (input.kind == InputKind::kUser && graph_.type(input.value).dtype == DType::kF32)
-          find_ways(input.value);
+        if (input.kind == InputKind::kUser) find_ways_of_input(input.value);
     for (const Output& output : graph_.outputs()) dequantized_.push_back(integers_of(output));
     const bool any =
         std::any_of(ways_.begin(), ways_.end(), [](const Ways& ways) { return !ways.empty(); }) ||
@@ -75,6 +75,16 @@ class Borders {
       for (Attrs way : behind) add_way(found, way);
     }
     return found;
+  }
+
+  [[nodiscard]] bool is_unread(ValueId id) const { return graph_.users(id).empty() && !graph_.is_output(id); }
+
+  void find_ways_of_input(ValueId id) {
+    const DType dtype = graph_.type(id).dtype;
+    if (!options_.float_arithmetic && is_float(dtype) && is_unread(id))
+      ways_[id.index()] = {&unread_};
+    else if (dtype == DType::kF32)
+      find_ways(id);
   }
 
   void find_ways(ValueId id) {
@@ -125,7 +135,7 @@ class Borders {
     }
     const auto& attrs = Graph::attrs<DequantizeAttrs>(*node);
     const DType dtype = graph_.type(graph_.operands(*node)[0]).dtype;
-    if (graph_.users(input).empty() && !graph_.is_output(input)) {  // written, but never read
+    if (is_unread(input)) {  // written, but never read
       written_.push_back({dtype, attrs.axis, attrs.qmin, attrs.qmax, attrs.scales, attrs.zero_points});
       ways_[input.index()] = {&written_.back()};
     }
@@ -170,9 +180,10 @@ class Borders {
     for (Attrs way : ways) {
       TensorType type = value.type;
       Border border = input.border;
+      border.qparams = qparams_of(*way, way->dtype);
+      if (options_.inputs == FloatBorder::kConverted) border.source_dtype = type.dtype;
       type.dtype = way->dtype;
-      type.qparams = border.qparams = qparams_of(*way, way->dtype);
-      if (options_.inputs == FloatBorder::kConverted) border.source_dtype = DType::kF32;
+      if (graph_.stage == Stage::kInteger) type.qparams = border.qparams;
       quantized_.push_back({input.value, way, out_.add_input(input.kind, value.name, type, path, border)});
     }
   }
@@ -235,15 +246,19 @@ class Borders {
   std::vector<Ways> ways_;  // by value: of an input, or moved from one, that is only quantized
   std::vector<Quantized> quantized_;
   std::vector<const Node*> dequantized_;  // by output: the node whose integers it becomes
-  std::deque<QuantizeAttrs> written_;     // of inputs that are not read
-  std::vector<ValueId> made_;             // the others
-  std::vector<std::uint32_t> input_at_;   // by input: the first in the new graph
+  std::deque<QuantizeAttrs> written_;     // of inputs that are written, but not read
+  const QuantizeAttrs unread_{DType::kI8, std::nullopt, -128,
+                              127,        {1.0},        {0}};  // of inputs that nobody reads
+  std::vector<ValueId> made_;                                  // the others
+  std::vector<std::uint32_t> input_at_;                        // by input: the first in the new graph
 };
 
 }  // namespace
 
 std::optional<Graph> quantize_borders(const Graph& graph, const PassOptions& options) {
-  return graph.stage == Stage::kInteger ? Borders(graph, options).run() : std::nullopt;
+  const bool has_integers = graph.stage == Stage::kInteger;
+  const bool has_only_integers = graph.stage == Stage::kExported && !options.float_arithmetic;
+  return has_integers || has_only_integers ? Borders(graph, options).run() : std::nullopt;
 }
 
 }  // namespace tosaic::passes

@@ -417,12 +417,12 @@ def clamp_tensors(c: Importer, x: Ref, low: Ref | None, high: Ref | None) -> Ref
 
 @on("clamp_min.Tensor")
 def clamp_min_tensor(c: Importer, x: Ref, low: Ref) -> Ref:
-    return c.emit(OP["maximum"], None, (x.id, low.id))
+    return c.emit(OP["maximum"], None, ids(*c.alike(x, low)))
 
 
 @on("clamp_max.Tensor")
 def clamp_max_tensor(c: Importer, x: Ref, high: Ref) -> Ref:
-    return c.emit(OP["minimum"], None, (x.id, high.id))
+    return c.emit(OP["minimum"], None, ids(*c.alike(x, high)))
 
 
 @on("leaky_relu")
@@ -533,10 +533,9 @@ def _binary(op: str) -> Emit:
             b = c.factor(b, a) if is_product else c.number(b, a)
         elif type(a) is not Ref:
             a = c.number(a, b)
-        left = c.promoted(a, b)
         if is_product:
-            return _rounded_to(c, op_id, None, left, b)
-        return c.emit(op_id, None, (left.id, c.promoted(b, a).id))
+            return _rounded_to(c, op_id, None, c.promoted(a, b), c.promoted_factor(b, a))
+        return c.emit(op_id, None, ids(*c.alike(a, b)))
 
     return emit
 
@@ -549,8 +548,7 @@ def _with_alpha(op: str) -> Emit:
             b = c.number(b, a)
         elif type(a) is not Ref:
             a = c.number(a, b)
-        a, b = c.promoted(a, b), c.promoted(b, a)
-        return c.emit(op_id, None if alpha == 1 else {"alpha": alpha}, (a.id, b.id))
+        return c.emit(op_id, None if alpha == 1 else {"alpha": alpha}, ids(*c.alike(a, b)))
 
     return emit
 
@@ -600,8 +598,7 @@ def pow_of_number(c: Importer, x: Ref, exponent: Any) -> Any:
 def rsub(c: Importer, x: Ref, other: Any, alpha: Any) -> Ref:
     if type(other) is not Ref:
         other = c.number(other, x)
-    other, x = c.promoted(other, x), c.promoted(x, other)
-    return c.emit(OP["sub"], {"alpha": alpha}, (other.id, x.id))
+    return c.emit(OP["sub"], {"alpha": alpha}, ids(*c.alike(other, x)))
 
 
 @on(
@@ -614,7 +611,7 @@ def div(c: Importer, a: Any, b: Any, rounding: str | None = None) -> Ref:
     elif type(a) is not Ref:
         a = c.number(a, b)
     attrs = None if rounding is None else {"rounding": rounding}
-    return _rounded_to(c, OP["div"], attrs, c.promoted(a, b), b)
+    return _rounded_to(c, OP["div"], attrs, c.promoted(a, b), c.promoted_factor(b, a))
 
 
 def _rounded_to(c: Importer, op: int, attrs: dict[str, Any] | None, a: Ref, b: Ref) -> Ref:
@@ -635,7 +632,7 @@ def where(c: Importer, condition: Ref, a: Any, b: Any) -> Ref:
         a = c.number(a, b) if type(b) is Ref else c.constant(a, c.dtype)
     if type(b) is not Ref:
         b = c.number(b, a)
-    return c.emit(OP["where"], None, (condition.id, a.id, b.id))
+    return c.emit(OP["where"], None, ids(condition, *c.alike(a, b)))
 
 
 @on("masked_fill.Scalar", "masked_fill.Tensor")
@@ -1150,6 +1147,8 @@ def narrow(c: Importer, x: Ref, dim: int, start: int, length: int) -> Ref:
 
 @on("flip")
 def flip(c: Importer, x: Ref, dims: Sequence[int]) -> Ref:
+    if not x.shape:
+        return c.emit(OP["clone"], None, (x.id,))
     return c.emit(OP["flip"], {"axes": sorted(axis_of(axis, len(x.shape)) for axis in dims)}, (x.id,))
 
 
@@ -1217,6 +1216,13 @@ TABLE["triu"] = _triangle("triu")
 
 @on("gather")
 def gather(c: Importer, x: Ref, dim: int, index: Ref, _sparse: bool) -> Ref:
+    """Tensors of rank 0 are taken as of rank 1."""
+    if not x.shape or not index.shape:
+        x, index = (
+            t if t.shape else c.emit_inferred(OP["reshape"], {"shape": [1]}, (t.id,)) for t in (x, index)
+        )
+        picked = c.emit_inferred(OP["gather"], {"axis": 0}, (x.id, index.id))
+        return c.emit(OP["reshape"], {"shape": c.shape}, (picked.id,))
     return c.emit(OP["gather"], {"axis": axis_of(dim, len(x.shape))}, (x.id, index.id))
 
 

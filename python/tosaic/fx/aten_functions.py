@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tosaic.fx.aten import OP, TABLE, Emit, _binary, _fit, _unary, axes_of, axis_of, on, per_overload
+from tosaic.fx.aten import OP, TABLE, Emit, _binary, _fit, _unary, axes_of, axis_of, ids, on, per_overload
 from tosaic.fx.value import Ref
 from tosaic.fx.weights import CATEGORY, CODE_OF
 
@@ -173,10 +173,18 @@ for _op, _dunder in {"left_shift": "__lshift__", "right_shift": "__rshift__"}.it
 
 
 @on("lerp.Scalar", "lerp.Tensor")
-def lerp(c: Importer, x: Ref, end: Ref, weight: Any) -> Ref:
-    """A number keeps its precision beside narrow floats."""
+def lerp(c: Importer, x: Ref, end: Ref, weight: Any) -> Ref | None:
+    """A number keeps its precision beside narrow floats. Integers become floats first."""
+    if CATEGORY[c.dtype] != 2:
+        return None
+    x, end, weight = (
+        c.emit_inferred(OP["cast"], {"dtype": c.dtype}, (t.id,))
+        if type(t) is Ref and CATEGORY[t.dtype] != 2
+        else t
+        for t in (x, end, weight)
+    )
     if type(weight) is Ref:
-        x, end, weight = (c.promoted(ref, x, end, weight) for ref in (x, end, weight))
+        x, end, weight = c.alike(x, end, weight)
     else:
         weight = c.constant(float(weight), _F32 if x.dtype in _NARROW_FLOATS else x.dtype)
     return c.emit(OP["lerp"], None, (x.id, end.id, weight.id))
@@ -184,13 +192,31 @@ def lerp(c: Importer, x: Ref, end: Ref, weight: Any) -> Ref:
 
 def _addc(op: str) -> Emit:
     def emit(c: Importer, x: Ref, a: Ref, b: Ref, value: Any) -> Ref:
-        return c.emit(OP[op], {"value": value}, [c.promoted(ref, x, a, b).id for ref in (x, a, b)])
+        return c.emit(OP[op], {"value": value}, ids(*c.alike(x, a, b)))
 
     return emit
 
 
 TABLE["addcmul"] = _addc("addcmul")
 TABLE["addcdiv"] = _addc("addcdiv")
+
+
+@on("isin.Tensor_Tensor", "isin.Tensor_Scalar", "isin.Scalar_Tensor")
+def isin(c: Importer, x: Any, tests: Any, _assume_unique: bool, invert: bool) -> Ref:
+    """Each element is compared with each test. Both are flat: no rank is too high for the new axis."""
+    x, tests = (t if type(t) is Ref else c.number(t, other) for t, other in ((x, tests), (tests, x)))
+    x, tests = c.alike(x, tests)
+    shapes = [math.prod(x.shape), 1], [1, math.prod(tests.shape)]
+    column, row = (
+        c.emit_inferred(OP["reshape"], {"shape": shape}, (t.id,))
+        for t, shape in zip((x, tests), shapes, strict=True)
+    )
+    equal = c.emit_inferred(OP["eq"], None, (column.id, row.id))
+    found = c.emit_inferred(OP["any"], {"axes": [1], "keepdim": False}, (equal.id,))
+    if invert:
+        found = c.emit_inferred(OP["logical_not"], None, (found.id,))
+    return c.emit(OP["reshape"], {"shape": c.shape}, (found.id,))
+
 
 # ---- reductions ----
 

@@ -498,17 +498,35 @@ class Importer:
         return self.constant(value, code)
 
     def promoted(self, ref: Ref, *beside: Ref) -> Ref:
-        """An operand as torch reads it: of rank 0, in the dtype of narrower floats beside it.
+        """An operand as torch reads it: of rank 0, in the dtype of narrower tensors beside it.
 
-        The second operand of a product or quotient is not read so: torch keeps its precision.
+        An integer wraps around beside narrower integers, unless the call makes floats of integers; beside
+        narrow floats it may become infinite. A factor is read otherwise: see `promoted_factor`.
         """
-        tensors = [TORCH_OF[other.dtype] for other in beside if other.shape and CATEGORY[other.dtype] == 2]
-        if ref.shape or CATEGORY[ref.dtype] != 2 or not tensors:
+        ranked = [TORCH_OF[other.dtype] for other in beside if other.shape]
+        category = CATEGORY[ref.dtype]
+        if ref.shape or not ranked:
             return ref
-        common = reduce(torch.promote_types, tensors)
-        if torch.promote_types(TORCH_OF[ref.dtype], common) == common:
+        common = reduce(torch.promote_types, ranked)
+        code = CODE_OF[common]
+        if CATEGORY[code] != category:
+            narrows = category == 1 and code in _NARROW_CODES
+        else:
+            narrows = torch.promote_types(TORCH_OF[ref.dtype], common) != common
+            narrows = narrows and (category == 2 or CATEGORY[self.dtype] != 2)
+        return self.emit_inferred(OP["cast"], {"dtype": code}, (ref.id,)) if narrows else ref
+
+    def promoted_factor(self, ref: Ref, beside: Ref) -> Ref:
+        """The second operand of a product or quotient as torch reads it: as precise as f32 beside floats."""
+        if CATEGORY[ref.dtype] == 2 or ref.shape or not beside.shape:
             return ref
-        return self.emit_inferred(OP["cast"], {"dtype": CODE_OF[common]}, (ref.id,))
+        if CATEGORY[ref.dtype] == 1 and beside.dtype in _NARROW_CODES:
+            return self.emit_inferred(OP["cast"], {"dtype": _DEFAULT_CODES[2]}, (ref.id,))
+        return self.promoted(ref, beside)
+
+    def alike(self, *refs: Ref) -> tuple[Ref, ...]:
+        """The operands of one call, each as torch reads it beside the others."""
+        return tuple(self.promoted(ref, *refs) for ref in refs)
 
     def factor(self, value: Any, like: Ref) -> Ref:
         """A Python operand of a product or quotient: for narrow floats torch keeps a fraction in float32."""
