@@ -22,6 +22,7 @@ import numpy as np
 from tosaic import _core
 from tosaic.options import checked, file_name, file_path
 from tosaic.program import Program, first_inputs
+from tosaic.reading import open_file
 from tosaic.writing import whole_file
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def is_archive(path: str | os.PathLike[str]) -> bool:
     try:
         with zipfile.ZipFile(path) as archive:
             return bool(json.loads(archive.read(_MANIFEST)).get("format") == FORMAT)
-    except (OSError, KeyError, ValueError, zipfile.BadZipFile, AttributeError):
+    except Exception:  # whatever zip and JSON raise: then the manifest says nothing
         return False
 
 
@@ -89,20 +90,24 @@ def load(path: str | os.PathLike[str]) -> Program:
 
     Raises
     ------
+    MissingFileError
+        There is no such file; it is a ``FileNotFoundError``, too.
+    ReadError
+        The system refuses to read it.
     InvalidGraph
         Not such a file, damaged, or of another version.
     """
     file = file_path("load", path)
     name = file_name(file)
     try:
-        with zipfile.ZipFile(path) as archive:
+        with open_file("load", file) as opened, zipfile.ZipFile(opened) as archive:
             manifest = json.loads(archive.read(_MANIFEST))
             _check_version(manifest, name)
             text = archive.read(_GRAPH).decode("utf-8")
             graph = _core.Graph.parse(text, constants=InTextOrder(_reader(archive, manifest)))
             signature = _signature_from_json(manifest["signature"])
             _check_ports(graph, signature, name)
-    except (_core.Error, FileNotFoundError):
+    except _core.Error:
         raise
     except Exception as error:  # damaged archives fail in as many ways as zip, JSON and npy have
         raise _unreadable(name, error) from error

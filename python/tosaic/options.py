@@ -109,7 +109,7 @@ def file_path(where: str, path: Any) -> Path:
         file = Path(option.accept(path))
     except (TypeError, ValueError) as error:
         raise refusal(where, "path", option.expected, path) from error
-    if file.is_dir():
+    if os.path.isdir(file):  # noqa: PTH112 - Path.is_dir raises where a name is too long
         raise _core.make_error(
             _core.InvalidGraph,
             where=where,

@@ -280,3 +280,29 @@ def test_no_file_stays_open(case, tmp_path: Path) -> None:
         with a_full_disk(), pytest.raises(tosaic.WriteError):
             case.lowered.save(tmp_path / "model.tosa")
     assert open_files() == before
+
+
+def test_folders_that_are_no_utf_8_are_named_in_escapes(case, tmp_path: Path) -> None:
+    folder = tmp_path / os.fsdecode(b"d\xff")
+    with pytest.raises(
+        tosaic.WriteError, match=r"folder of 'x.tosa' is missing: expected .*/d\\udcff', got no"
+    ):
+        case.lowered.save(folder / "x.tosa")
+    with pytest.raises(
+        tosaic.WriteError, match=r"folder of 'x.html' is missing: expected .*/d\\udcff', got no"
+    ):
+        case.lowered.report().save(folder / "x.html")
+    with pytest.raises(tosaic.WriteError, match=r"folder of 'x.tosaic' is missing: .*/d\\udcff', got no"):
+        case.program.save(folder / "x.tosaic")
+    folder.touch()
+    with pytest.raises(tosaic.WriteError, match=r"the folder '.*/d\\udcff' cannot be made: got a file"):
+        tosaic.lower(case.program, dump=folder)
+    with pytest.raises(tosaic.WriteError, match=r"the folder of 'x' is missing: .*/d\\udcff', got a file"):
+        case.lowered.save(folder / "x")
+    folder.unlink()
+    folder.mkdir()
+    with pytest.raises(tosaic.WriteError, match=r"'d\\udcff' is a folder: .* got '.*/d\\udcff'"):
+        case.lowered.save(folder)
+    case.lowered.save(folder / "x.tosa")
+    tosaic.lower(case.program, dump=folder / "stages")
+    assert tosaic.load_tosa(folder / "x.tosa").stage == "tosa"
