@@ -156,6 +156,7 @@ def lower(
         )
     require_use("lower", bind, program)
     source = program_of(program, bind=bind)
+    source._overrides.warn_of_loss("the lowered program")
     start = time.perf_counter()
     source.verify_weights()
     on_change = None if dump is None else dump_to(dump)

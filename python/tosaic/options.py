@@ -154,6 +154,8 @@ def checked(function: Callable[_P, _R]) -> Callable[_P, _R]:
             return option.accept(value)
         except (TypeError, ValueError) as error:
             raise refusal(where, name, option.expected, value) from error
+        except OverflowError as error:
+            raise refusal(where, name, f"{option.expected} that a float can hold", value) from error
 
     @wraps(function)
     def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections import OrderedDict, namedtuple
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -233,6 +233,12 @@ class Signature:
                     hint="Export again with this value",
                 )
         return [value for _, value in sorted(tensors, key=lambda pair: pair[0])]
+
+    def is_called_by(self, names: Set[str]) -> bool:
+        """Whether a call by these keywords alone gives each parameter of the exported call."""
+        positional = len(self.inputs.children[0].children)
+        wanted = {*self.arg_names[:positional], *self.inputs.children[1].keys}
+        return len(self.arg_names) >= positional and names == wanted
 
     def unflatten(self, outputs: Sequence[Any]) -> Any:
         """The nested result; `outputs` has one entry per output of the graph, mutations included."""
