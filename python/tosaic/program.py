@@ -36,6 +36,8 @@ __all__ = [
     "caller_inputs",
     "first_inputs",
     "flat_signature",
+    "given_back",
+    "signature_fault",
 ]
 
 
@@ -247,6 +249,21 @@ def _variable_ports(graph: _core.Graph) -> tuple[Port, ...]:
     )
 
 
+def given_back(graph: _core.Graph) -> tuple[int, ...]:
+    """Indices of the outputs that a run returns: the user's, and new values of the user's inputs."""
+    inputs = graph.inputs
+    return tuple(
+        index
+        for index, port in enumerate(graph.outputs)
+        if port.mutated_input is None or inputs[port.mutated_input].kind == "user"
+    )
+
+
+def signature_fault(graph: _core.Graph, signature: Signature) -> str:
+    """Why a signature is none of this graph's; empty if it is one."""
+    return signature.fault(first_inputs(graph), set(given_back(graph)))
+
+
 class _Runnable:
     """A graph with a calling convention, prepared on first use."""
 
@@ -441,14 +458,7 @@ class _Runnable:
 
     @cached_property
     def _given_back(self) -> tuple[int, ...]:
-        """Indices of the outputs that a run returns: the user's, and new values of the user's inputs."""
-        graph = self._graph
-        inputs = graph.inputs
-        return tuple(
-            index
-            for index, port in enumerate(graph.outputs)
-            if port.mutated_input is None or inputs[port.mutated_input].kind == "user"
-        )
+        return given_back(self._graph)
 
     def run_arrays(self, arrays: Sequence[Any]) -> list[Any]:
         """Runs on flat arrays, which stay as they are.
@@ -562,6 +572,11 @@ class Program(_Runnable):
         *,
         diagnostics: Sequence[Diagnostic] = (),
     ) -> None:
+        found = "" if signature is None else signature_fault(graph, signature)
+        if found:
+            raise _core.make_error(
+                _core.InvalidGraph, where="Program", what="the signature is not that of the graph", got=found
+            )
         super().__init__(graph, signature)
         self._diagnostics = tuple(diagnostics)
         self._overrides = Overrides()
