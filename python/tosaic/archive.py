@@ -140,10 +140,21 @@ def _reader(archive: zipfile.ZipFile, manifest: Any) -> Callable[[Key, _core.Con
 
     def read(key: Key, wanted: _core.Constant) -> _core.Constant:
         with archive.open(files[key]) as file:
-            array: np.ndarray[Any, Any] = np.ascontiguousarray(_read_array(file, allow_pickle=False))
-        return _core.Constant(
+            stored: np.ndarray[Any, Any] = _read_array(file, allow_pickle=False)
+        array = np.asarray(stored, stored.dtype.newbyteorder("="), order="C")
+        made = _core.Constant(
             wanted.name, wanted.kind, wanted.dtype, wanted.shape, array.ctypes.data, array.nbytes, array
         )
+        expected = plain_array(made.array)
+        if (array.dtype, array.shape) != (expected.dtype, expected.shape):
+            raise _core.make_error(
+                _core.InvalidGraph,
+                where="load",
+                what=f"'{files[key]}' holds another array than the graph says of '{wanted.name}'",
+                expected=f"{expected.dtype} of shape {list(expected.shape)}",
+                got=f"{array.dtype} of shape {list(array.shape)}",
+            )
+        return made
 
     return read
 

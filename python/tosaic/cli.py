@@ -207,6 +207,8 @@ def _lower(args: argparse.Namespace) -> int:
         objective=args.objective,
     )
     out = args.output or str(Path(args.file).with_suffix(".tosa"))
+    if not args.output and Path(out) == Path(args.file):
+        raise _usage("--output", "the file to write is the one to read", "the name of another file")
     lowered.save(out, locations=not args.no_locations)
     report = lowered.report()
     if args.report:
@@ -258,19 +260,31 @@ def _run(args: argparse.Namespace) -> int:
     result, mutations = program.run_functional(*sample.args, **sample.kwargs)
     outputs = {**mutations, **program.flat_outputs(result)}
     rows = tuple((path, str(array.dtype), str(list(array.shape))) for path, array in outputs.items())
-    contents = io.BytesIO()  # numpy leaves its zip file open where the disk is full
+    contents = io.BytesIO()
     if Path(args.output).suffix == ".npy":
         if len(outputs) != 1:
             message = f"an .npy file holds one array, and there are {len(outputs)} outputs: write an .npz"
             return _fail(message, USAGE, kind="usage", as_json=args.json)
         np.save(contents, next(iter(outputs.values())))
     else:
-        np.savez(contents, **outputs)
+        _write_npz(contents, outputs)
     write_bytes(args.output, contents.getbuffer())
     data = {"output": args.output, "arrays": {row[0]: {"dtype": row[1], "shape": row[2]} for row in rows}}
     section = Section("", Table(("output", "dtype", "shape"), rows))
     _show(Report(f"wrote {args.output}", sections=(section,), data=data), args)
     return OK
+
+
+def _write_npz(file: io.BytesIO, arrays: dict[str, Any]) -> None:
+    """As `numpy.savez`, which has names of its own that no array may have, such as ``file``."""
+    import zipfile
+
+    import numpy as np
+
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+        for name, array in arrays.items():
+            with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
+                np.save(member, array)
 
 
 def _compare(args: argparse.Namespace) -> int:

@@ -7,6 +7,7 @@ import os
 import shlex
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -379,3 +380,36 @@ def test_names_that_standard_output_cannot_encode_are_printed_in_escapes(tmp_pat
     done = command("run", "model.txt", "--input", "x.npz", "-o", os.fsdecode(b"\xff.npz"), "--json")
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout)["output"] in ("\\udcff.npz", os.fsdecode(b"\xff.npz"))
+
+
+def test_run_writes_arrays_of_any_name(tmp_path, monkeypatch, capsys) -> None:
+    class Named(torch.nn.Module):
+        def forward(self, file: torch.Tensor, allow_pickle: torch.Tensor) -> torch.Tensor:
+            file.add_(1)
+            return file * allow_pickle
+
+    monkeypatch.chdir(tmp_path)
+    example = (torch.ones(3), torch.ones(3))
+    tosaic.from_exported(torch.export.export(Named(), example)).save("model.tosaic")
+    for name in ("file", "allow_pickle"):
+        np.save(f"{name}.npy", np.full(3, 3, np.float32))
+    with zipfile.ZipFile("x.npz", "w") as archive:
+        archive.write("file.npy")
+        archive.write("allow_pickle.npy")
+    assert run(capsys, "run", "model.tosaic", "--input", "x.npz", "-o", "y.npz")[0] == 0
+    with np.load("y.npz") as found:
+        assert {name: found[name].tolist() for name in found.files} == {
+            "file": [4, 4, 4],
+            "out": [12, 12, 12],
+        }
+
+
+def test_lower_does_not_write_over_the_file_that_it_reads_unless_it_is_named(files, capsys) -> None:
+    before = Path("model.tosa").read_bytes()
+    code, _, err = run(capsys, "lower", "model.tosa")
+    assert (code, err) == (
+        2,
+        "tosaic: [--output] the file to write is the one to read: expected the name of another file\n",
+    )
+    assert Path("model.tosa").read_bytes() == before
+    assert run(capsys, "lower", "model.tosa", "-o", "model.tosa")[0] == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import io
 import json
 import sys
 import zipfile
@@ -225,3 +226,37 @@ def test_an_archive_calls_nothing_but_classes_that_hold_values(
     result = run(archive.load(manifest))["r"]
     assert not made.exists()
     assert isinstance(result, dict)
+
+
+def test_a_weight_of_another_dtype_or_shape_than_the_graph_says_is_refused(tmp_path: Path) -> None:
+    class Weighted(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.arange(320.0).reshape(40, 8))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x @ self.weight.t()
+
+    x = np.ones((1, 8), np.float32)
+    program = tosaic.from_exported(torch.export.export(Weighted(), (torch.tensor(x),)))
+    archive = Archive(program, tmp_path / "model.tosaic")
+    weight = np.arange(320, dtype=np.float32).reshape(40, 8)
+    text = "expected float32 of shape [40, 8], got"
+    for array, message in (
+        (weight.T, f"{text} float32 of shape [8, 40]"),
+        (weight.view(np.int32), f"{text} int32 of shape [40, 8]"),
+        (weight.view(np.int8), f"{text} int8 of shape [40, 32]"),
+        (weight[:3], "expected 1280 bytes, got 96"),
+        (weight.astype(np.float64), "expected 1280 bytes, got 2560"),
+        (weight.astype(">f4"), ""),
+        (np.asfortranarray(weight), ""),
+    ):
+        buffer = io.BytesIO()
+        np.save(buffer, array)
+        archive._members["weights/0.npy"] = buffer.getvalue()
+        if message:
+            with pytest.raises(tosaic.InvalidGraph) as error:
+                archive.load(archive.manifest)
+            assert message in str(error.value)
+        else:
+            np.testing.assert_array_equal(archive.load(archive.manifest).run(x), program.run(x))
