@@ -253,38 +253,26 @@ def _run(args: argparse.Namespace) -> int:
     from tosaic.api import open_program
     from tosaic.report import Report, Section, Table
     from tosaic.samples import read_samples
-    from tosaic.writing import write_bytes
+    from tosaic.writing import write_arrays, write_bytes
 
     program = open_program(args.file, bind=_bindings(args.bind))
     (sample,) = read_samples(args.input, program)
     result, mutations = program.run_functional(*sample.args, **sample.kwargs)
     outputs = {**mutations, **program.flat_outputs(result)}
     rows = tuple((path, str(array.dtype), str(list(array.shape))) for path, array in outputs.items())
-    contents = io.BytesIO()
     if Path(args.output).suffix == ".npy":
         if len(outputs) != 1:
             message = f"an .npy file holds one array, and there are {len(outputs)} outputs: write an .npz"
             return _fail(message, USAGE, kind="usage", as_json=args.json)
+        contents = io.BytesIO()
         np.save(contents, next(iter(outputs.values())))
+        write_bytes(args.output, contents.getbuffer())
     else:
-        _write_npz(contents, outputs)
-    write_bytes(args.output, contents.getbuffer())
+        write_arrays(args.output, outputs)
     data = {"output": args.output, "arrays": {row[0]: {"dtype": row[1], "shape": row[2]} for row in rows}}
     section = Section("", Table(("output", "dtype", "shape"), rows))
     _show(Report(f"wrote {args.output}", sections=(section,), data=data), args)
     return OK
-
-
-def _write_npz(file: io.BytesIO, arrays: dict[str, Any]) -> None:
-    """As `numpy.savez`, which has names of its own that no array may have, such as ``file``."""
-    import zipfile
-
-    import numpy as np
-
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-        for name, array in arrays.items():
-            with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
-                np.save(member, array)
 
 
 def _compare(args: argparse.Namespace) -> int:

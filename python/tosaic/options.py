@@ -260,8 +260,10 @@ def _flags(value: Any) -> list[bool]:
 
 
 def _functions(value: Any) -> dict[str, Any]:
-    if not is_mapping(value) or not all(isinstance(name, str) for name in value):
+    if not is_mapping(value):
         raise TypeError("no mapping by name")
+    for name in value:
+        _text(name)
     if not all(callable(function) for function in value.values()):
         raise TypeError("no functions")
     return dict(value)

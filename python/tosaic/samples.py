@@ -52,7 +52,7 @@ def read_samples(samples: Any, program: Program) -> list[Sample]:
         or hasattr(samples, "shape")
     ):
         found = [_sample(samples, program)]
-    elif isinstance(samples, Iterable):
+    elif isinstance(samples, Iterable) and not isinstance(samples, bytes | bytearray):
         found = [_sample(item, program) for item in samples]
     else:
         found = []

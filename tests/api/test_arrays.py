@@ -332,7 +332,9 @@ STRUCTURED = np.zeros((2, 2), [("a", "f4"), ("b", "f4")])
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_what_holds_no_numbers_is_refused_by_name_and_by_what_it_is(value: Any, message: str) -> None:
     for form in forms(lambda x: x + 1, torch.ones(2, 2)):
-        assert re.match(rf"\[inputs\] input 'args_0' {message}", refusal(tosaic.LayoutMismatch, form.run, value))
+        assert re.match(
+            rf"\[inputs\] input 'args_0' {message}", refusal(tosaic.LayoutMismatch, form.run, value)
+        )
 
 
 def test_arrays_of_other_classes_are_read_as_the_arrays_that_they_are() -> None:

@@ -189,3 +189,11 @@ def test_a_number_of_arrays_that_is_another_than_the_inputs_is_refused() -> None
                     call(given)
                 text = "[inputs] the program has another number of inputs: expected a list of 2 arrays"
                 assert str(error.value) == f"{text} ('a', 'b'), got {got}"
+
+
+@pytest.mark.parametrize("samples", [b"x.npz", bytearray(b"x.npz"), 3, None, [], set()], ids=repr)
+def test_what_is_no_sample_is_not_taken_for_several(lowered: tosaic.Lowered, samples: Any) -> None:
+    with pytest.raises(
+        tosaic.InvalidGraph, match=r"^\[samples\] there is nothing to run on: expected a tuple"
+    ):
+        tosaic.compare(lowered, lowered, samples)

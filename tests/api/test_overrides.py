@@ -117,3 +117,11 @@ def test_what_is_made_of_the_graph_alone_says_that_it_lacks_the_overrides(
     assert (tmp_path / "a.tosaic").read_bytes() == (tmp_path / "b.tosaic").read_bytes()
     assert len(caplog.records) == 2
     assert isinstance(program.graph, _core.Graph)
+
+
+@pytest.mark.parametrize(
+    "functions", [{"\udcff": nine}, {3: nine}, {"relu": 3}, None, [("relu", nine)]], ids=repr
+)
+def test_what_is_no_function_by_name_is_refused(functions: Any) -> None:
+    with pytest.raises(tosaic.InvalidGraph, match="of 'functions': expected functions by the name of a node"):
+        foreign().with_overrides(functions)
