@@ -260,3 +260,26 @@ def test_a_weight_of_another_dtype_or_shape_than_the_graph_says_is_refused(tmp_p
             assert message in str(error.value)
         else:
             np.testing.assert_array_equal(archive.load(archive.manifest).run(x), program.run(x))
+
+
+class Bag:
+    """A class whose fields torch does not name."""
+
+    def __init__(self, items: list[Any]) -> None:
+        self.items = items
+
+
+torch.utils._pytree.register_pytree_node(
+    Bag, lambda bag: (bag.items, None), lambda items, _: Bag(list(items)), serialized_type_name="tests.Bag"
+)
+
+
+def test_a_class_whose_fields_have_no_names_leaves_the_values_by_position() -> None:
+    class Bagging(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> Bag:
+            return Bag([x + 1, x * 3])
+
+    program = tosaic.from_exported(torch.export.export(Bagging(), (torch.ones(2),)))
+    for runnable in (program, tosaic.lower(program)):
+        found = runnable.run(A)
+        assert {key: array.tolist() for key, array in found.items()} == {0: [2, 2], 1: [3, 3]}

@@ -35,7 +35,8 @@ class Tree:
     children : tuple of Tree
         In order; of dicts in the order of `keys`.
     keys : tuple
-        Keys of a dict; field names of a namedtuple or object.
+        Keys of a dict; field names of a namedtuple or object, or positions in an object whose names torch
+        does not tell.
     type_name : str
         ``module:qualname`` of a namedtuple, object or dict subclass.
     """
