@@ -30,6 +30,13 @@ py::object text_of(const std::string& message) {
   return py::reinterpret_steal<py::object>(text);
 }
 
+// What Python quotes need not be UTF-8 either: a file name of other bytes has lone surrogates.
+std::string bytes_of(const py::str& text) {
+  PyObject* const encoded = PyUnicode_AsEncodedString(text.ptr(), "utf-8", "backslashreplace");
+  if (encoded == nullptr) throw py::error_already_set();
+  return py::reinterpret_steal<py::bytes>(encoded);
+}
+
 py::object make_error(const py::object& type, const ErrorParts& parts) {
   py::object error = type(text_of(format_error(parts)));
   error.attr("parts") = to_dict(parts);
@@ -119,11 +126,11 @@ void bind_errors(py::module_& m) {
 
   m.def(
       "make_error",
-      [](const py::object& type, std::string where, std::string what, std::string expected, std::string got,
-         std::string node, std::string module_path, std::string source, std::string hint) {
-        return make_error(
-            type, {std::move(where), std::move(what), std::move(expected), std::move(got), std::move(node),
-                   std::move(module_path), std::move(source), std::move(hint)});
+      [](const py::object& type, const py::str& where, const py::str& what, const py::str& expected,
+         const py::str& got, const py::str& node, const py::str& module_path, const py::str& source,
+         const py::str& hint) {
+        return make_error(type, {bytes_of(where), bytes_of(what), bytes_of(expected), bytes_of(got),
+                                 bytes_of(node), bytes_of(module_path), bytes_of(source), bytes_of(hint)});
       },
       py::arg("type"), py::kw_only(), py::arg("where") = "", py::arg("what") = "", py::arg("expected") = "",
       py::arg("got") = "", py::arg("node") = "", py::arg("module_path") = "", py::arg("source") = "",

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tosaic.comparison import CompareRow, Comparison, Metrics
     from tosaic.program import CheckResult, Lowered, Port, PortTensor, Problem, Program
     from tosaic.quantization import QParams
+    from tosaic.reading import MissingFileError, ReadError
     from tosaic.report import Report
     from tosaic.tosa_file import load_tosa
     from tosaic.writing import WriteError
@@ -53,6 +54,8 @@ _HOME = {
     "CompareRow": "comparison",
     "Metrics": "comparison",
     "Report": "report",
+    "ReadError": "reading",
+    "MissingFileError": "reading",
     "WriteError": "writing",
     "Graph": "_core",
     "Node": "_core",
@@ -111,6 +114,8 @@ __all__ = [
     "SpecViolation",
     "QuantMismatch",
     "LayoutMismatch",
+    "ReadError",
+    "MissingFileError",
     "WriteError",
     "InternalError",
     "__version__",

@@ -13,6 +13,7 @@ from tosaic.border_orders import Form, border_orders
 from tosaic.layout import objective_of
 from tosaic.options import IO_DTYPES, checked, file_name, file_path, is_mapping
 from tosaic.program import CheckResult, Lowered, Problem, Program, dump_to
+from tosaic.reading import read_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -155,6 +156,7 @@ def lower(
         )
     require_use("lower", bind, program)
     source = program_of(program, bind=bind)
+    source._overrides.warn_of_loss("the lowered program")
     start = time.perf_counter()
     source.verify_weights()
     on_change = None if dump is None else dump_to(dump)
@@ -339,7 +341,10 @@ def open_program(path: str | os.PathLike[str], *, bind: Any = None) -> Program:
 
     Raises
     ------
-    FileNotFoundError
+    MissingFileError
+        There is no such file; it is a ``FileNotFoundError``, too.
+    ReadError
+        The system refuses to read it.
     InvalidGraph
         The file is none of these, damaged, has no dimensions that `bind` could give sizes, or needs a library
         that is not installed.
@@ -359,8 +364,9 @@ def _open(path: str | os.PathLike[str], bind: Any) -> Program:
         return load_tosa(file)
     if is_archive(file):
         return load(file)
+    data = read_bytes("open", file)
     try:
-        return Program(_core.Graph.parse(file.read_text(encoding="utf-8")))
+        text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise _core.make_error(
             _core.InvalidGraph,
@@ -369,6 +375,7 @@ def _open(path: str | os.PathLike[str], bind: Any) -> Program:
             expected="a .pt2 or .tosa file, graph text, or an archive written by Program.save",
             got="other bytes",
         ) from error
+    return Program(_core.Graph.parse(text))
 
 
 @checked
@@ -377,6 +384,10 @@ def load_exported(path: str | os.PathLike[str]) -> Any:
 
     Raises
     ------
+    MissingFileError
+        There is no such file.
+    ReadError
+        The system refuses to read it.
     InvalidGraph
         torch cannot read it.
     ImportError
@@ -385,7 +396,7 @@ def load_exported(path: str | os.PathLike[str]) -> Any:
     try:
         from tosaic.fx.eager import load_exported as load_with_torch
     except ImportError as error:
-        raise ImportError(f"'{Path(path).name}' needs {error.name}: pip install 'tosaic[torch]'") from error
+        raise ImportError(f"'{file_name(path)}' needs {error.name}: pip install 'tosaic[torch]'") from error
 
     return load_with_torch(file_path("open", path))
 

@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from tosaic import _core
-from tosaic.options import checked, file_name, file_path
-from tosaic.program import Program, first_inputs
+from tosaic.options import checked, file_name, file_path, shown
+from tosaic.program import Program, signature_fault
+from tosaic.reading import open_file
 from tosaic.writing import whole_file
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def is_archive(path: str | os.PathLike[str]) -> bool:
     try:
         with zipfile.ZipFile(path) as archive:
             return bool(json.loads(archive.read(_MANIFEST)).get("format") == FORMAT)
-    except (OSError, KeyError, ValueError, zipfile.BadZipFile, AttributeError):
+    except Exception:  # whatever zip and JSON raise: then the manifest says nothing
         return False
 
 
@@ -89,20 +90,26 @@ def load(path: str | os.PathLike[str]) -> Program:
 
     Raises
     ------
+    MissingFileError
+        There is no such file; it is a ``FileNotFoundError``, too.
+    ReadError
+        The system refuses to read it.
     InvalidGraph
         Not such a file, damaged, or of another version.
     """
     file = file_path("load", path)
     name = file_name(file)
     try:
-        with zipfile.ZipFile(path) as archive:
+        with open_file("load", file) as opened, zipfile.ZipFile(opened) as archive:
             manifest = json.loads(archive.read(_MANIFEST))
             _check_version(manifest, name)
             text = archive.read(_GRAPH).decode("utf-8")
             graph = _core.Graph.parse(text, constants=InTextOrder(_reader(archive, manifest)))
             signature = _signature_from_json(manifest["signature"])
-            _check_ports(graph, signature, name)
-    except (_core.Error, FileNotFoundError):
+            fault = signature_fault(graph, signature)
+            if fault:
+                raise _unreadable(name, f"a signature that is not the graph's: {fault}")
+    except _core.Error:
         raise
     except Exception as error:  # damaged archives fail in as many ways as zip, JSON and npy have
         raise _unreadable(name, error) from error
@@ -133,10 +140,21 @@ def _reader(archive: zipfile.ZipFile, manifest: Any) -> Callable[[Key, _core.Con
 
     def read(key: Key, wanted: _core.Constant) -> _core.Constant:
         with archive.open(files[key]) as file:
-            array: np.ndarray[Any, Any] = np.ascontiguousarray(_read_array(file, allow_pickle=False))
-        return _core.Constant(
+            stored: np.ndarray[Any, Any] = _read_array(file, allow_pickle=False)
+        array = np.asarray(stored, stored.dtype.newbyteorder("="), order="C")
+        made = _core.Constant(
             wanted.name, wanted.kind, wanted.dtype, wanted.shape, array.ctypes.data, array.nbytes, array
         )
+        expected = plain_array(made.array)
+        if (array.dtype, array.shape) != (expected.dtype, expected.shape):
+            raise _core.make_error(
+                _core.InvalidGraph,
+                where="load",
+                what=f"'{files[key]}' holds another array than the graph says of '{wanted.name}'",
+                expected=f"{expected.dtype} of shape {list(expected.shape)}",
+                got=f"{array.dtype} of shape {list(array.shape)}",
+            )
+        return made
 
     return read
 
@@ -193,20 +211,6 @@ def _check_version(manifest: object, name: str) -> None:
         )
 
 
-def _check_ports(graph: _core.Graph, signature: Signature, name: str) -> None:
-    """The signature must speak of the graph's own inputs and outputs."""
-    inputs = [leaf.index for leaf in signature.input_leaves if leaf.index is not None]
-    outputs = [leaf.index for leaf in signature.output_leaves if leaf.index is not None]
-    fits = (
-        sorted(inputs) == first_inputs(graph)
-        and all(0 <= i < len(graph.outputs) for i in outputs)
-        and signature.inputs.leaf_count == len(signature.input_leaves)
-        and signature.outputs.leaf_count == len(signature.output_leaves)
-    )
-    if not fits:
-        raise _unreadable(name, "a signature that is not the graph's")
-
-
 def _unreadable(name: str, found: object) -> Exception:
     detail = f"{type(found).__name__}: {found}" if isinstance(found, Exception) else str(found)
     return _core.make_error(
@@ -234,8 +238,14 @@ def _tree_from_json(data: Any) -> Tree:
 
     if data == "leaf":
         return Tree("leaf")
-    children = tuple(_tree_from_json(child) for child in data["children"])
-    return Tree(data["kind"], children, tuple(data["keys"]), data["type"])
+    children = tuple(_tree_from_json(child) for child in _listed(data["children"]))
+    return Tree(data["kind"], children, tuple(_listed(data["keys"])), data["type"])
+
+
+def _listed(data: Any) -> list[Any]:
+    if not isinstance(data, list):
+        raise TypeError(f"not a list: {shown(data)}")
+    return data
 
 
 def _plain_value(value: Any, what: str) -> Any:
@@ -277,7 +287,7 @@ def _signature_from_json(data: Any) -> Signature:
     return Signature(
         inputs=_tree_from_json(data["inputs"]),
         outputs=_tree_from_json(data["outputs"]),
-        input_leaves=tuple(InputLeaf(**leaf) for leaf in data["input_leaves"]),
-        output_leaves=tuple(OutputLeaf(**leaf) for leaf in data["output_leaves"]),
-        arg_names=tuple(data["arg_names"]),
+        input_leaves=tuple(InputLeaf(**leaf) for leaf in _listed(data["input_leaves"])),
+        output_leaves=tuple(OutputLeaf(**leaf) for leaf in _listed(data["output_leaves"])),
+        arg_names=tuple(_listed(data["arg_names"])),
     )

@@ -34,17 +34,20 @@ def as_array(value: Any, name: str = "input", *, dtype: str = "") -> np.ndarray[
     Raises
     ------
     LayoutMismatch
-        It is no array of numbers, or of a dtype that has no counterpart.
+        It is no array of numbers, has masked elements, or is of a dtype that has no counterpart.
     """
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
         return _from_torch(value, torch, name)
+    if isinstance(value, np.ma.MaskedArray) and np.any(value.mask):
+        raise _masked(value, name)
     try:
         array = np.asarray(value)
-    except (TypeError, ValueError, OverflowError) as error:
+    except Exception as error:  # whatever an object raises that says it is an array
         raise _not_an_array(type(value).__name__, name) from error
-    if array.dtype == object or array.dtype.kind in "SUmM":
-        raise _not_an_array(type(value).__name__, name)
+    if array.dtype.kind in "OSUmM" or array.dtype.type is np.void:
+        is_array = isinstance(value, np.ndarray | np.generic)
+        raise _not_an_array(f"an array of {array.dtype}" if is_array else type(value).__name__, name)
     if dtype in _FLOATS and array.dtype.kind in "if" and _is_plain(value):
         return array.astype(_FLOATS[dtype])
     return _native(array, name)
@@ -95,7 +98,9 @@ def _from_torch(tensor: Any, torch: Any, name: str) -> np.ndarray[Any, Any]:
     try:
         return _native(plain.numpy(), name)
     except (TypeError, RuntimeError) as error:
-        raise _not_an_array(f"a tensor of {kind}", name) from error
+        is_plain = type(tensor) in (torch.Tensor, torch.nn.Parameter)
+        found = "nested tensor" if tensor.is_nested else "tensor" if is_plain else type(tensor).__name__
+        raise _not_an_array(f"a {found} of {kind}", name) from error
 
 
 def _narrow(kind: str, name: str) -> Any:
@@ -111,6 +116,17 @@ def _narrow(kind: str, name: str) -> Any:
             hint="pip install ml_dtypes",
         ) from error
     return getattr(ml_dtypes, kind)
+
+
+def _masked(array: Any, name: str) -> Exception:
+    return _core.make_error(
+        _core.LayoutMismatch,
+        where="inputs",
+        what=f"input '{name}' has masked elements",
+        expected="a number for each element",
+        got=f"{np.count_nonzero(array.mask)} of {array.size} masked",
+        hint="Give their numbers: array.filled(0)",
+    )
 
 
 def _not_an_array(got: str, name: str) -> Exception:

@@ -1,7 +1,8 @@
 """The command ``tosaic``.
 
-Exit codes: 0 ok, 1 a check failed, 2 usage, 3 unsupported, 4 internal. ``--help`` loads neither torch nor the
-core. With ``--json`` standard output is one JSON object at every exit code: what the command found out, or
+Exit codes: 0 ok, 1 a check failed, 2 usage, 3 unsupported, 4 internal, 130 interrupted. A file or standard
+output that cannot be written is 2, whatever the command found. ``--help`` loads neither torch nor the core.
+With ``--json`` standard output is one JSON object at every exit code: what the command found out, or
 ``{"error": {"kind", "message", "exit_code", "problems"}}``.
 """
 
@@ -10,8 +11,10 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -21,32 +24,84 @@ if TYPE_CHECKING:
 __all__ = ["FAILED", "INTERNAL", "OK", "UNSUPPORTED", "USAGE", "main"]
 
 OK, FAILED, USAGE, UNSUPPORTED, INTERNAL = range(5)
+INTERRUPTED = 130
 _DEFAULT_TARGET = "TOSA-1.0+FP"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
     parser = _parser()
+    asked = sys.argv[1:] if argv is None else argv
     try:
         args = parser.parse_args(argv)
+        if args.command is None:
+            parser.print_help()
+            return USAGE
     except _UsageError as error:
-        asked = sys.argv[1:] if argv is None else argv
         return _fail(str(error), USAGE, kind="usage", as_json=_asks_for_json(asked), before=error.usage)
-    if args.command is None:
-        parser.print_help()
-        return USAGE
+    except _OutputError as error:
+        return _complain(str(error), USAGE)
     try:
         return int(args.run(args))
-    except BrokenPipeError:
-        sys.stderr.close()  # the reader of our output left; nothing is wrong
-        return OK
+    except _OutputError as error:
+        return _complain(str(error), USAGE)
     except KeyboardInterrupt:
-        return _fail("interrupted", 130, kind="interrupt", as_json=args.json)
+        return _fail("interrupted", INTERRUPTED, kind="interrupt", as_json=args.json)
     except Exception as error:
-        kind = type(error).__name__
         return _fail(
-            _message(error), _exit_code(error), kind=kind, as_json=args.json, problems=_problems(error)
+            _message(error),
+            _exit_code(error),
+            kind=_kind(error),
+            as_json=args.json,
+            problems=_problems(error),
         )
+
+
+class _OutputError(Exception):
+    """Standard output takes no more: a full disk, or another fault of the system's."""
+
+
+def _say(text: str) -> None:
+    """Writes to standard output; what its encoding lacks is written as escapes.
+
+    A reader that left, such as ``head``, is no fault: the exit code is still what the command found.
+
+    Raises
+    ------
+    _OutputError
+        The system refuses to write. Nothing is written to standard output from then on.
+    """
+    stream = sys.stdout
+    if stream is None:  # closed before the process began
+        return
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    try:
+        stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+        stream.flush()
+    except BrokenPipeError:
+        _silence(stream)
+    except OSError as error:
+        _silence(stream)
+        raise _OutputError(f"[output] standard output could not be written: got {error.strerror}") from error
+
+
+def _silence(stream: Any) -> None:
+    """Leads a stream nowhere: what it still holds would fail again when the interpreter flushes it."""
+    with suppress(OSError, ValueError, AttributeError):
+        number = stream.fileno()
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, number)
+        os.close(nowhere)
+
+
+def _complain(message: str, code: int, *, before: str = "") -> int:
+    """Says what is wrong on standard error, if there is one that takes it; returns the exit code."""
+    try:
+        sys.stderr.write(f"{before}tosaic: {message}\n")
+        sys.stderr.flush()
+    except (OSError, ValueError, AttributeError):  # full, closed, or none at all: the exit code remains
+        _silence(sys.stderr)
+    return code
 
 
 def _exit_code(error: Exception) -> int:
@@ -73,6 +128,11 @@ def _message(error: Exception) -> str:
     return "".join(traceback.format_exception(error)) + "This is a fault of tosaic; please report it."
 
 
+def _kind(error: Exception) -> str:
+    """The name of the class that users know: of a missing file Python's own."""
+    return "FileNotFoundError" if isinstance(error, FileNotFoundError) else type(error).__name__
+
+
 def _problems(error: Exception) -> list[dict[str, str]]:
     """The parts of each fault of an error of ours."""
     each = getattr(error, "each", None) or [getattr(error, "parts", None)]
@@ -89,10 +149,13 @@ def _fail(
     before: str = "",
 ) -> int:
     """Says what is wrong, for people on standard error and, where asked for, as JSON on standard output."""
-    sys.stderr.write(f"{before}tosaic: {message}\n")
+    _complain(message, code, before=before)
     if as_json:
         error = {"kind": kind, "message": message, "exit_code": code, "problems": list(problems)}
-        print(json.dumps({"error": error}, indent=2))
+        try:
+            _say(json.dumps({"error": error}, indent=2) + "\n")
+        except _OutputError as fault:
+            return _complain(str(fault), USAGE)
     return code
 
 
@@ -116,9 +179,16 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise _UsageError(message, self.format_usage())
 
+    def print_help(self, file: Any = None) -> None:
+        """The help on standard output, as any other output of a command."""
+        if file is None:
+            _say(self.format_help())
+        else:
+            super().print_help(file)
+
 
 def _show(report: Report, args: argparse.Namespace) -> None:
-    print(report.json if args.json else report.text)
+    _say((report.json if args.json else report.text) + "\n")
 
 
 # ---- commands ----
@@ -137,13 +207,15 @@ def _lower(args: argparse.Namespace) -> int:
         objective=args.objective,
     )
     out = args.output or str(Path(args.file).with_suffix(".tosa"))
+    if not args.output and Path(out) == Path(args.file):
+        raise _usage("--output", "the file to write is the one to read", "the name of another file")
     lowered.save(out, locations=not args.no_locations)
     report = lowered.report()
     if args.report:
         report.save(args.report)
     _show(report, args)
     if not args.json:
-        print(f"\nwrote {out}")
+        _say(f"\nwrote {out}\n")
     return OK
 
 
@@ -161,7 +233,8 @@ def _inspect(args: argparse.Namespace) -> int:
 
     program = open_program(args.file, bind=_bindings(args.bind))
     if args.dot:
-        print(json.dumps({"dot": program.graph.dot()}) if args.json else program.graph.dot())
+        dot = program.graph.dot()
+        _say((json.dumps({"dot": dot}) if args.json else dot) + "\n")
         return OK
     planned = args.layout and program.stage != "tosa"
     report = describe_graph(
@@ -170,7 +243,7 @@ def _inspect(args: argparse.Namespace) -> int:
         dim_orders=args.layout and not planned,
         with_memory=args.memory,
     )
-    print(report.json if args.json else report.full_text if args.text else report.text)
+    _say((report.json if args.json else report.full_text if args.text else report.text) + "\n")
     return OK
 
 
@@ -180,22 +253,22 @@ def _run(args: argparse.Namespace) -> int:
     from tosaic.api import open_program
     from tosaic.report import Report, Section, Table
     from tosaic.samples import read_samples
-    from tosaic.writing import write_bytes
+    from tosaic.writing import write_arrays, write_bytes
 
     program = open_program(args.file, bind=_bindings(args.bind))
     (sample,) = read_samples(args.input, program)
     result, mutations = program.run_functional(*sample.args, **sample.kwargs)
     outputs = {**mutations, **program.flat_outputs(result)}
     rows = tuple((path, str(array.dtype), str(list(array.shape))) for path, array in outputs.items())
-    contents = io.BytesIO()  # numpy leaves its zip file open where the disk is full
     if Path(args.output).suffix == ".npy":
         if len(outputs) != 1:
             message = f"an .npy file holds one array, and there are {len(outputs)} outputs: write an .npz"
             return _fail(message, USAGE, kind="usage", as_json=args.json)
+        contents = io.BytesIO()
         np.save(contents, next(iter(outputs.values())))
+        write_bytes(args.output, contents.getbuffer())
     else:
-        np.savez(contents, **outputs)
-    write_bytes(args.output, contents.getbuffer())
+        write_arrays(args.output, outputs)
     data = {"output": args.output, "arrays": {row[0]: {"dtype": row[1], "shape": row[2]} for row in rows}}
     section = Section("", Table(("output", "dtype", "shape"), rows))
     _show(Report(f"wrote {args.output}", sections=(section,), data=data), args)
@@ -242,7 +315,7 @@ def _ops(args: argparse.Namespace) -> int:
 
     if args.markdown:
         page = operators_document(_core.ops())
-        print(json.dumps({"markdown": page}) if args.json else page, end="\n" if args.json else "")
+        _say(json.dumps({"markdown": page}) + "\n" if args.json else page)
         return OK
     _show(describe_ops(_core.ops()), args)
     return OK
@@ -254,7 +327,7 @@ def _demo(args: argparse.Namespace) -> int:
     result = run_demo(args.out)
     _show(result.report(), args)
     if not args.json:
-        print(f"\nwrote {', '.join(str(path) for path in result.files)}")
+        _say(f"\nwrote {', '.join(str(path) for path in result.files)}\n")
     return OK if result.ok else FAILED
 
 
@@ -468,7 +541,7 @@ class _Version(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
         from tosaic import __version__
 
-        print(f"tosaic {__version__}")
+        _say(f"tosaic {__version__}\n")
         parser.exit()
 
 

@@ -109,7 +109,7 @@ def file_path(where: str, path: Any) -> Path:
         file = Path(option.accept(path))
     except (TypeError, ValueError) as error:
         raise refusal(where, "path", option.expected, path) from error
-    if file.is_dir():
+    if os.path.isdir(file):  # noqa: PTH112 - Path.is_dir raises where a name is too long
         raise _core.make_error(
             _core.InvalidGraph,
             where=where,
@@ -154,6 +154,8 @@ def checked(function: Callable[_P, _R]) -> Callable[_P, _R]:
             return option.accept(value)
         except (TypeError, ValueError) as error:
             raise refusal(where, name, option.expected, value) from error
+        except OverflowError as error:
+            raise refusal(where, name, f"{option.expected} that a float can hold", value) from error
 
     @wraps(function)
     def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
@@ -258,8 +260,10 @@ def _flags(value: Any) -> list[bool]:
 
 
 def _functions(value: Any) -> dict[str, Any]:
-    if not is_mapping(value) or not all(isinstance(name, str) for name in value):
+    if not is_mapping(value):
         raise TypeError("no mapping by name")
+    for name in value:
+        _text(name)
     if not all(callable(function) for function in value.values()):
         raise TypeError("no functions")
     return dict(value)

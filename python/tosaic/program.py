@@ -7,9 +7,12 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from tosaic import _core
 from tosaic.arrays import as_array
 from tosaic.options import checked, refusal
+from tosaic.overrides import Overrides
 from tosaic.port_names import by_position
 from tosaic.quantization import QParams, quantizations_of_input, quantizations_of_output
 from tosaic.writing import make_folder, write_bytes, write_text
@@ -33,6 +36,8 @@ __all__ = [
     "caller_inputs",
     "first_inputs",
     "flat_signature",
+    "given_back",
+    "signature_fault",
 ]
 
 
@@ -244,6 +249,21 @@ def _variable_ports(graph: _core.Graph) -> tuple[Port, ...]:
     )
 
 
+def given_back(graph: _core.Graph) -> tuple[int, ...]:
+    """Indices of the outputs that a run returns: the user's, and new values of the user's inputs."""
+    inputs = graph.inputs
+    return tuple(
+        index
+        for index, port in enumerate(graph.outputs)
+        if port.mutated_input is None or inputs[port.mutated_input].kind == "user"
+    )
+
+
+def signature_fault(graph: _core.Graph, signature: Signature) -> str:
+    """Why a signature is none of this graph's; empty if it is one."""
+    return signature.fault(first_inputs(graph), set(given_back(graph)))
+
+
 class _Runnable:
     """A graph with a calling convention, prepared on first use."""
 
@@ -296,10 +316,13 @@ class _Runnable:
     @cached_property
     def session(self) -> _core.Session:
         """The graph made ready to run on this machine."""
-        session = _core.Session(self._own_graph())
+        session = self._prepared(self._own_graph())
         for path, value in self._state_to_resume.items():
             session.set_state(path, value)
         return session
+
+    def _prepared(self, graph: _core.Graph) -> _core.Session:
+        return _core.Session(graph)
 
     def _own_graph(self) -> _core.Graph:
         """The graph, which from now on reads nobody's memory."""
@@ -330,9 +353,12 @@ class _Runnable:
         ]
 
     def _named_inputs(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any] | None:
-        """The inputs of a call that names each of them; None of one that names the module's parameters."""
+        """The inputs of a call that names each of them; None of one that names the module's parameters.
+
+        The latter names all of them, those too that were constants when the module was exported.
+        """
         signature = self._signature
-        if args or set(kwargs) <= {*signature.arg_names, *signature.inputs.children[1].keys}:
+        if args or signature.is_called_by(set(kwargs)):
             return None
         found = by_position(kwargs, [(port.path, port.name) for port in self.inputs])
         if found is None or len(found) != len(self.inputs):
@@ -432,25 +458,57 @@ class _Runnable:
 
     @cached_property
     def _given_back(self) -> tuple[int, ...]:
-        """Indices of the outputs that a run returns: the user's, and new values of the user's inputs."""
-        graph = self._graph
-        inputs = graph.inputs
-        return tuple(
-            index
-            for index, port in enumerate(graph.outputs)
-            if port.mutated_input is None or inputs[port.mutated_input].kind == "user"
-        )
+        return given_back(self._graph)
 
     def run_arrays(self, arrays: Sequence[Any]) -> list[Any]:
-        """Runs on the flat arrays of `arrays`, which stay as they are; gives those of `outputs`."""
+        """Runs on flat arrays, which stay as they are.
+
+        Parameters
+        ----------
+        arrays : sequence of array
+            One for each of `inputs`, as `arrays` gives them.
+
+        Returns
+        -------
+        list of numpy.ndarray
+            One for each of `outputs`.
+
+        Raises
+        ------
+        InvalidGraph
+            These are more arrays than the program has inputs, or fewer.
+        LayoutMismatch
+            An array has another shape, dtype or layout than its input.
+        """
         return list(self.session.run(self.graph_arrays(arrays)))
 
     def graph_arrays(self, arrays: Sequence[Any]) -> list[Any]:
-        """For each input of the graph the array of `arrays` that it is made from; state is left out.
+        """For each input of the graph the array that it is made from; state is left out.
 
         An input that is quantized in several ways is several of a lowered program, all of one path.
+
+        Parameters
+        ----------
+        arrays : sequence of array
+            One for each of `inputs`.
+
+        Raises
+        ------
+        InvalidGraph
+            These are more arrays than the program has inputs, or fewer.
         """
-        return [arrays[i] for i in self._port_of_input]
+        given = None if isinstance(arrays, Mapping | str) or not np.iterable(arrays) else list(arrays)
+        if given is None or len(given) != len(self.inputs):
+            names = ", ".join(f"'{port.path or port.name}'" for port in self.inputs)
+            count = len(self.inputs)
+            raise _core.make_error(
+                _core.InvalidGraph,
+                where="inputs",
+                what="the program has another number of inputs",
+                expected=f"a list of {count} array{'s' * (count != 1)}" + (f" ({names})" if names else ""),
+                got=f"a {type(arrays).__name__}" if given is None else str(len(given)),
+            )
+        return [given[i] for i in self._port_of_input]
 
     @cached_property
     def _port_of_input(self) -> tuple[int, ...]:
@@ -514,8 +572,14 @@ class Program(_Runnable):
         *,
         diagnostics: Sequence[Diagnostic] = (),
     ) -> None:
+        found = "" if signature is None else signature_fault(graph, signature)
+        if found:
+            raise _core.make_error(
+                _core.InvalidGraph, where="Program", what="the signature is not that of the graph", got=found
+            )
         super().__init__(graph, signature)
         self._diagnostics = tuple(diagnostics)
+        self._overrides = Overrides()
         self._verify: Callable[[], None] | None = None
 
     @property
@@ -583,15 +647,20 @@ class Program(_Runnable):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes graph, signature and weights into one archive, which `tosaic.load` reads with numpy alone.
 
-        The same program gives the same bytes.
+        The same program gives the same bytes. Functions of `with_overrides` are not written.
         """
         from tosaic.archive import save
 
+        self._overrides.warn_of_loss("the archive")
         save(self.snapshot(), path)
 
     @checked
     def with_overrides(self, functions: Mapping[str, Callable[..., Any]]) -> Program:
         """The same program, run with functions of the caller in the place of some of its operators.
+
+        These are added to the functions that the program has already, or take their places. Copies and
+        pickles of the program have the functions, too; archives and lowerings, which are made of the graph
+        alone, do not, and a warning is logged. State starts from its initial values.
 
         Parameters
         ----------
@@ -609,15 +678,19 @@ class Program(_Runnable):
         --------
         >>> program = program.with_overrides({"aten.special_i0.default": scipy.special.i0})  # doctest: +SKIP
         """
-        nodes = {node.name for node in self._graph.nodes}
-        graph = self._own_graph()
-        made = Program(graph, self._signature, diagnostics=self._diagnostics)
-        made.session = _core.Session(
+        made = Program(self._own_graph(), self._signature, diagnostics=self._diagnostics)
+        made._overrides = Overrides({**self._overrides.functions, **functions})
+        made.session  # noqa: B018 - names that mean nothing are refused here
+        return made
+
+    def _prepared(self, graph: _core.Graph) -> _core.Session:
+        nodes = {node.name for node in graph.nodes}
+        functions = self._overrides.functions
+        return _core.Session(
             graph,
             override_nodes={name: function for name, function in functions.items() if name in nodes},
             override_ops={name: function for name, function in functions.items() if name not in nodes},
         )
-        return made
 
     def report(self) -> Report:
         """The border and the operators of the graph."""
@@ -656,7 +729,11 @@ class Io:
 class Lowered(_Runnable):
     """A network as one TOSA graph, with the stages it went through.
 
-    Made by `tosaic.lower`.
+    Made by `tosaic.lower`. It is independent of torch's memory, but for the program that was lowered:
+    `source`, which is the stage ``imported``, may still be a view of it. Where the module was changed since,
+    that program is refused by name when it runs, and so are deep copies and pickles of the lowered program,
+    which hold it. Everything else works, reports included. ``lowered.source.snapshot()``, called before the
+    module changes, makes the source independent, too.
     """
 
     def __init__(
@@ -675,7 +752,6 @@ class Lowered(_Runnable):
         self._target = target
         self._seconds = seconds
         self._stages = {
-            "imported": source.graph,
             "exported": lowered.exported,
             "canonical": lowered.canonical,
             "tosa": lowered.tosa,
@@ -701,7 +777,7 @@ class Lowered(_Runnable):
     @property
     def stages(self) -> dict[str, _core.Graph]:
         """``imported``, ``exported`` (simplified), ``canonical`` (decomposed, dim orders) and ``tosa``."""
-        return dict(self._stages)
+        return {"imported": self._source.graph, **self._stages}
 
     @property
     def timings(self) -> tuple[PassTiming, ...]:
@@ -756,9 +832,10 @@ class Lowered(_Runnable):
         InvalidGraph
             No such stage.
         """
-        if stage not in self._stages:
-            raise refusal("at", "stage", "one of " + ", ".join(map(repr, self._stages)), stage)
-        graph = self._stages[stage]
+        stages = self.stages
+        if stage not in stages:
+            raise refusal("at", "stage", "one of " + ", ".join(map(repr, stages)), stage)
+        graph = stages[stage]
         return Program(graph, _called_as(self._source.signature, self._source.graph, graph))
 
     @checked

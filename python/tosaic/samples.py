@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
 from tosaic import _core
 from tosaic.options import file_name, file_path, shown
 from tosaic.port_names import by_position
+from tosaic.reading import open_file
 
 if TYPE_CHECKING:
     from tosaic.program import Program
@@ -50,7 +52,7 @@ def read_samples(samples: Any, program: Program) -> list[Sample]:
         or hasattr(samples, "shape")
     ):
         found = [_sample(samples, program)]
-    elif isinstance(samples, Iterable):
+    elif isinstance(samples, Iterable) and not isinstance(samples, bytes | bytearray):
         found = [_sample(item, program) for item in samples]
     else:
         found = []
@@ -66,26 +68,58 @@ def read_samples(samples: Any, program: Program) -> list[Sample]:
 
 
 def load_arrays(path: str | os.PathLike[str]) -> Any:
-    """What a ``.npy`` (an array) or ``.npz`` file (a dict, or a tuple if saved without names) holds."""
+    """What a ``.npy`` (an array) or ``.npz`` file (a dict, or a tuple if saved without names) holds.
+
+    Raises
+    ------
+    MissingFileError
+        There is no such file.
+    ReadError
+        The system refuses to read it.
+    InvalidGraph
+        It is no such file, it is damaged, or it holds something else than arrays of numbers.
+    """
     file = file_path("samples", path)
-    name = str(file.parent / file_name(file))
-    try:
-        loaded = np.load(file, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where="samples",
-            what=f"'{name}' cannot be read",
-            expected="an .npy or .npz file",
-            got=str(error),
-        ) from error
+    with open_file("samples", file) as opened:
+        try:
+            loaded = _loaded(opened)
+        except Exception as error:  # damaged files fail in as many ways as zip, its methods and npy have
+            raise _unreadable(file, f"{type(error).__name__}: {error}") from error
     if isinstance(loaded, np.ndarray):
         return loaded
-    with loaded:
-        arrays = {key: loaded[key] for key in loaded.files}
+    arrays: dict[str, Any] = {}
+    for name, array in loaded:
+        if not isinstance(array, np.ndarray):
+            raise _unreadable(file, f"the member '{name}', which is no array")
+        if name in arrays:
+            raise _unreadable(file, f"two arrays of the name '{name}'")
+        arrays[name] = array
     if arrays and list(arrays) == [f"arr_{i}" for i in range(len(arrays))]:
         return tuple(arrays.values())
     return arrays
+
+
+def _loaded(file: IO[bytes]) -> np.ndarray[Any, Any] | list[tuple[str, Any]]:
+    """The array, or each of an ``.npz`` file with its name; nothing that would have to be unpickled."""
+    start = file.read(6)
+    file.seek(0)
+    if not start.startswith((b"PK", b"\x93NUMPY")):  # which numpy takes for pickled data
+        raise ValueError("other bytes" if start else "an empty file")
+    loaded = np.load(file, allow_pickle=False)
+    if isinstance(loaded, np.ndarray):
+        return loaded
+    with loaded:
+        return [(name, loaded[name]) for name in loaded.files]
+
+
+def _unreadable(file: Path, got: str) -> Exception:
+    return _core.make_error(
+        _core.InvalidGraph,
+        where="samples",
+        what=f"'{file.parent / file_name(file)}' cannot be read",
+        expected="an .npy or .npz file of numbers",
+        got=got,
+    )
 
 
 def _sample(item: Any, program: Program) -> Sample:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from tosaic import _core
 from tosaic.options import checked, file_path
 from tosaic.program import Program
+from tosaic.reading import read_bytes
 
 if TYPE_CHECKING:
     import os
@@ -24,6 +25,10 @@ def load_tosa(path: str | os.PathLike[str]) -> Program:
 
     Raises
     ------
+    MissingFileError
+        There is no such file.
+    ReadError
+        The system refuses to read it.
     InvalidGraph
         Malformed, truncated, or another version of the format.
     UnsupportedOp
@@ -31,5 +36,6 @@ def load_tosa(path: str | os.PathLike[str]) -> Program:
     """
     from tosaic.fx.diagnostics import Diagnostic
 
-    graph, notes = _core.deserialize_with_notes(file_path("load", path).read_bytes())
+    file = file_path("load", path)
+    graph, notes = _core.deserialize_with_notes(read_bytes("load", file))
     return Program(graph, diagnostics=[Diagnostic(rule, message, name) for rule, message, name in notes])

@@ -12,15 +12,18 @@ import io
 import os
 import secrets
 import stat
-from collections.abc import Iterator
+import zipfile
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
+import numpy as np
+
 from tosaic import _core
 from tosaic.options import file_name
 
-__all__ = ["WriteError", "make_folder", "whole_file", "write_bytes", "write_text"]
+__all__ = ["WriteError", "make_folder", "whole_file", "write_arrays", "write_bytes", "write_text"]
 
 
 class WriteError(_core.Error, OSError):
@@ -36,9 +39,10 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     WriteError
         The folder is missing, `path` is a folder, writing is not allowed, or the disk is full.
     """
-    place = Path(os.path.realpath(path))
     name = file_name(path)
-    mode = _check_place(place, name)
+    with _naming(name):  # the working folder may be gone, or a name be longer than the system takes
+        place = Path(os.path.realpath(path))
+        mode = _check_place(place, name)
     if mode is not None and not stat.S_ISREG(mode):
         contents = io.BytesIO()  # what cannot be sought in takes them in one piece
         yield contents
@@ -73,6 +77,14 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
     write_bytes(path, text.encode("utf-8", "surrogateescape"))
 
 
+def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
+    """Writes a whole ``.npz`` file of arrays of any names; `numpy.savez` keeps some for itself."""
+    with whole_file(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+        for name, array in arrays.items():
+            with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
+                np.save(member, array)
+
+
 def make_folder(path: str | os.PathLike[str]) -> Path:
     """The folder, made with its parents where it is missing.
 
@@ -85,12 +97,11 @@ def make_folder(path: str | os.PathLike[str]) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        is_file = error.errno in (errno.EEXIST, errno.ENOTDIR)
-        raise _error(
-            error.errno,
-            what=f"the folder '{folder}' cannot be made",
-            got="a file in its place" if is_file else error.strerror or str(error),
-        ) from error
+        found = error.strerror or str(error)
+        if error.errno in (errno.EEXIST, errno.ENOTDIR):
+            is_broken = folder.is_symlink() and not folder.exists()
+            found = "a link that leads nowhere" if is_broken else "a file in its place"
+        raise _error(error.errno, what=f"the folder '{folder}' cannot be made", got=found) from error
     return folder
 
 

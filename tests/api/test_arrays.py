@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -299,3 +300,56 @@ def test_an_array_of_ml_dtypes_is_read_with_strides() -> None:
     x = np.random.default_rng(1).normal(size=(4, 6)).astype(ml_dtypes.bfloat16)
     program = tosaic.from_exported(export(torch.relu, torch.ones(4, 6, dtype=torch.bfloat16)))
     assert np.array_equal(program.run(np.asfortranarray(x)), np.maximum(x, 0))
+
+
+class Refusing:
+    def __array__(self, *_: Any, **__: Any) -> np.ndarray:
+        raise RuntimeError("not now")
+
+
+STRUCTURED = np.zeros((2, 2), [("a", "f4"), ("b", "f4")])
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (np.zeros((2, 2), object), "is not an array: .* got an array of object"),
+        (np.zeros((2, 2), "U3"), "is not an array: .* got an array of <U3"),
+        (np.zeros((2, 2), "M8[s]"), r"is not an array: .* got an array of datetime64\[s\]"),
+        (STRUCTURED, r"is not an array: .* got an array of \[\('a', '<f4'\), \('b', '<f4'\)\]"),
+        (np.zeros((2, 2), "V4"), r"is not an array: .* got an array of \|V4"),
+        (Refusing(), "is not an array: .* got Refusing"),
+        ([[1, 2], [3]], "is not an array: .* got list"),
+        (np.ma.masked_greater(np.float32([[1, 2], [3, 4]]), 2), "has masked elements: .* got 2 of 4 masked"),
+        (np.zeros((2, 2), np.complex64), "has a dtype without a counterpart: .* got complex64"),
+        (
+            torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]),
+            "is not an array: .* got a nested tensor of",
+        ),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_what_holds_no_numbers_is_refused_by_name_and_by_what_it_is(value: Any, message: str) -> None:
+    for form in forms(lambda x: x + 1, torch.ones(2, 2)):
+        assert re.match(
+            rf"\[inputs\] input 'args_0' {message}", refusal(tosaic.LayoutMismatch, form.run, value)
+        )
+
+
+def test_arrays_of_other_classes_are_read_as_the_arrays_that_they_are() -> None:
+    class Own(np.ndarray):
+        pass
+
+    x = np.arange(4, dtype=np.float32).reshape(2, 2)
+    unaligned = np.frombuffer(b"\0" + x.tobytes(), np.uint8)[1:].view(np.float32).reshape(2, 2)
+    frozen = x.copy()
+    frozen.setflags(write=False)
+    named = np.zeros((2, 2), STRUCTURED.dtype)
+    named["b"] = x
+    given = [x.view(Own), np.ma.masked_array(x), unaligned, frozen, named["b"], memoryview(x)]
+    for form in forms(lambda x: x + 1, torch.ones(2, 2)):
+        for value in given:
+            found = form.run(value)
+            assert type(found) is np.ndarray
+            np.testing.assert_array_equal(found, x + 1)

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
+import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+import tosaic
 from tosaic.cli import main
 
 
@@ -288,3 +293,123 @@ def test_the_version_is_printed(capsys) -> None:
     code, out, _ = run(capsys, "--version")
     assert code == 0
     assert out.startswith("tosaic ")
+
+
+# ---- standard output and standard error ----
+
+
+def command(*argv: str, redirect: str = "") -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own, behind a shell that redirects its streams."""
+    words = shlex.join([sys.executable, "-m", "tosaic", *argv])
+    package = str(Path(tosaic.__file__).parents[1])
+    return subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {words} {redirect}"],
+        env={**os.environ, "PYTHONPATH": package},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ("passes",),
+        ("passes", "--json"),
+        ("ops", "--markdown"),
+        ("--version",),
+        ("--help",),
+        ("lower", "--help"),
+        (),
+        ("nonsense", "--json"),
+        ("inspect", "nowhere", "--json"),
+        ("diff", "a.txt", "b.txt"),
+        ("diff", "a.txt", "b.txt", "--json"),
+    ],
+    ids=" ".join,
+)
+def test_standard_output_on_a_full_disk_is_2_whatever_the_command_found(tmp_path, monkeypatch, argv) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, op in (("a.txt", "relu"), ("b.txt", "neg")):
+        Path(name).write_text(GRAPH.format(op))
+    done = command(*argv, redirect=">/dev/full")
+    assert done.returncode == 2
+    message = "tosaic: [output] standard output could not be written: got No space left on device\n"
+    assert done.stderr.endswith(message)
+    assert "Traceback" not in done.stderr
+    assert "Exception ignored" not in done.stderr
+
+
+GRAPH = """tosaic 1
+graph @forward stage=exported {{
+  input %x: f32[3] path="x"
+  %y: f32[3] = {}(%x)
+  return %y path="out"
+}}
+"""
+
+
+@pytest.mark.parametrize("argv", [("ops", "--markdown"), ("diff", "a.txt", "b.txt")], ids=" ".join)
+def test_a_reader_that_leaves_changes_no_exit_code(tmp_path, monkeypatch, argv) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, op in (("a.txt", "relu"), ("b.txt", "neg")):
+        Path(name).write_text(GRAPH.format(op))
+    expected = command(*argv, redirect="> out.txt").returncode
+    assert expected == (1 if argv[0] == "diff" else 0)
+    done = command(*argv, redirect="| exec true")
+    assert (done.returncode, done.stderr) == (expected, "")
+
+
+def test_a_standard_error_that_is_full_or_closed_keeps_the_exit_code(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for redirect in ("2>/dev/full", "2>&-"):
+        done = command("inspect", "nowhere", "--json", redirect=redirect)
+        assert done.returncode == 2
+        assert json.loads(done.stdout)["error"]["kind"] == "FileNotFoundError"
+
+
+def test_names_that_standard_output_cannot_encode_are_printed_in_escapes(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("model.txt").write_text(GRAPH.format("relu"))
+    name = os.fsdecode(b"\xff.tosa")
+    done = command("lower", "model.txt", "-o", name)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.endswith("\nwrote \\udcff.tosa\n")
+    assert Path(name).exists()
+    np.savez("x.npz", x=np.zeros(3, np.float32))
+    done = command("run", "model.txt", "--input", "x.npz", "-o", os.fsdecode(b"\xff.npz"), "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["output"] in ("\\udcff.npz", os.fsdecode(b"\xff.npz"))
+
+
+def test_run_writes_arrays_of_any_name(tmp_path, monkeypatch, capsys) -> None:
+    class Named(torch.nn.Module):
+        def forward(self, file: torch.Tensor, allow_pickle: torch.Tensor) -> torch.Tensor:
+            file.add_(1)
+            return file * allow_pickle
+
+    monkeypatch.chdir(tmp_path)
+    example = (torch.ones(3), torch.ones(3))
+    tosaic.from_exported(torch.export.export(Named(), example)).save("model.tosaic")
+    for name in ("file", "allow_pickle"):
+        np.save(f"{name}.npy", np.full(3, 3, np.float32))
+    with zipfile.ZipFile("x.npz", "w") as archive:
+        archive.write("file.npy")
+        archive.write("allow_pickle.npy")
+    assert run(capsys, "run", "model.tosaic", "--input", "x.npz", "-o", "y.npz")[0] == 0
+    with np.load("y.npz") as found:
+        assert {name: found[name].tolist() for name in found.files} == {
+            "file": [4, 4, 4],
+            "out": [12, 12, 12],
+        }
+
+
+def test_lower_does_not_write_over_the_file_that_it_reads_unless_it_is_named(files, capsys) -> None:
+    before = Path("model.tosa").read_bytes()
+    code, _, err = run(capsys, "lower", "model.tosa")
+    assert (code, err) == (
+        2,
+        "tosaic: [--output] the file to write is the one to read: expected the name of another file\n",
+    )
+    assert Path("model.tosa").read_bytes() == before
+    assert run(capsys, "lower", "model.tosa", "-o", "model.tosa")[0] == 0

@@ -139,3 +139,61 @@ def test_the_command_takes_the_names_that_inspect_shows(
     orders = [word for name in names for word in ("--orders", f"inputs.{name}=nhwc")]
     assert main(["lower", "model.pt2", *bind, *orders, "--json"]) == 0
     assert np.load("y.npz").files == ["out['sum']", "out['parts'][0]", "out['parts'][1]"]
+
+
+class Optional(nn.Module):
+    def forward(self, x: Any, scale: Any = None, *, flag: bool = True, y: Any = None) -> Any:
+        x = x * 2 if scale is None else x * scale
+        return x - y if flag else x + y
+
+
+@pytest.mark.parametrize("scale", [None, 3, 0.5])
+def test_a_call_by_inputs_leaves_out_what_was_constant_at_export(scale: Any) -> None:
+    x, y = torch.ones(3), torch.full((3,), 5.0)
+    program = tosaic.from_exported(torch.export.export(Optional(), (x, scale), {"flag": False, "y": y}))
+    expected = Optional()(x, scale, flag=False, y=y).numpy()
+    for runnable in (program, tosaic.lower(program)):
+        np.testing.assert_array_equal(runnable.run(x=x, y=y), expected)
+        np.testing.assert_array_equal(runnable.run(y=y, x=x), expected)
+        np.testing.assert_array_equal(runnable.run(x=x, scale=scale, flag=False, y=y), expected)
+        np.testing.assert_array_equal(runnable.run(x, scale, flag=False, y=y), expected)
+        assert tosaic.compare(program, runnable, {"x": x, "y": y}).ok
+    with pytest.raises(
+        tosaic.InvalidGraph, match="'flag' was specialised by export: expected False, got True"
+    ):
+        program.run(x=x, scale=scale, flag=True, y=y)
+    with pytest.raises(tosaic.InvalidGraph, match="the arguments are not those of the exported call"):
+        program.run(x=x)
+    with pytest.raises(tosaic.InvalidGraph, match="the arguments are not those of the exported call"):
+        program.run(x=x, flag=False, y=y)
+
+
+def test_a_number_of_arrays_that_is_another_than_the_inputs_is_refused() -> None:
+    class Two(nn.Module):
+        def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+            return a - b
+
+    program = tosaic.from_exported(torch.export.export(Two(), (torch.ones(3), torch.ones(3))))
+    a = np.ones(3, np.float32)
+    for runnable in (program, tosaic.lower(program)):
+        for call in (runnable.run_arrays, runnable.graph_arrays):
+            assert len(call((a, a))) == (1 if call == runnable.run_arrays else 2)
+            for given, got in (
+                ([], "0"),
+                ([a], "1"),
+                ([a, a, a], "3"),
+                ({"a": a, "b": a}, "a dict"),
+                (7, "a int"),
+            ):
+                with pytest.raises(tosaic.InvalidGraph) as error:
+                    call(given)
+                text = "[inputs] the program has another number of inputs: expected a list of 2 arrays"
+                assert str(error.value) == f"{text} ('a', 'b'), got {got}"
+
+
+@pytest.mark.parametrize("samples", [b"x.npz", bytearray(b"x.npz"), 3, None, [], set()], ids=repr)
+def test_what_is_no_sample_is_not_taken_for_several(lowered: tosaic.Lowered, samples: Any) -> None:
+    with pytest.raises(
+        tosaic.InvalidGraph, match=r"^\[samples\] there is nothing to run on: expected a tuple"
+    ):
+        tosaic.compare(lowered, lowered, samples)

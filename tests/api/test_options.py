@@ -7,6 +7,7 @@ import inspect
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from fractions import Fraction
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -294,6 +295,11 @@ def _text(value: Any) -> str:
         ({"input": {0.0: 2}}, "input 'input' has no such axis: expected an axis of its 2, got 0.0"),
         ({"input": {True: 2}}, "input 'input' has no such axis.*got True"),
         ({"input": {"0": 2}}, "input 'input' has no such axis.*got '0'"),
+        (
+            {"input": {0: 10**30}},
+            "bound to no size: expected a whole number of at most 9223372036854775807, got",
+        ),
+        ({"input": {0: 2**63}}, "is bound to no size.*got 9223372036854775808"),
         ({True: {0: 2}}, "no such input.*got True"),
         ({None: {0: 2}}, "no such input.*got None"),
         (
@@ -360,6 +366,36 @@ def test_numbers_of_numpy_become_numbers_of_python(publics) -> None:
     result = compare.call(**compare.arguments, threshold_db=np.float32(12.5), local=np.True_)
     assert type(result.threshold_db) is float
     assert '"threshold_db": 12.5' in result.report().json
+
+
+@pytest.mark.parametrize("value", [10**400, -(10**400), Fraction(10**400)], ids=["large", "low", "fraction"])
+def test_numbers_beyond_any_float_are_refused_as_such(publics, value: Any) -> None:
+    for name, option in (
+        ("tosaic.api.compare", "threshold_db"),
+        ("tosaic.testing.matching.assert_matches", "max_abs"),
+        ("tosaic.testing.matching.assert_matches", "max_ulp"),
+    ):
+        public = publics[name]
+        with pytest.raises(
+            tosaic.InvalidGraph, match=f"of '{option}': expected a number.* that a float can hold"
+        ):
+            public.call(**{**public.arguments, option: value})
+
+
+def test_sizes_that_follow_from_bound_ones_are_held_to_64_bits() -> None:
+    n = torch.export.Dim("n", min=2)
+    ep = torch.export.export(
+        torch.nn.ReLU(), (torch.ones(8, 4),), dynamic_shapes={"input": {0: 4 * n}}, strict=False
+    )
+    assert tosaic.from_exported(ep, bind={"input": {0: 12}}).inputs[0].shape == (12, 4)
+
+    class Repeated(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.cat([x, x, x, x]) + 1
+
+    ep = torch.export.export(Repeated(), (torch.ones(4),), dynamic_shapes={"x": {0: n}})
+    with pytest.raises(tosaic.InvalidGraph):
+        tosaic.from_exported(ep, bind={"x": {0: 2**62}})
 
 
 def test_messages_say_option_expectation_and_value(publics) -> None:

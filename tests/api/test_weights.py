@@ -6,8 +6,11 @@ tries every way torch has to change or free a weight; here are the rules by them
 
 from __future__ import annotations
 
+import copy
 import gc
+import json
 import os
+import pickle
 import subprocess
 import sys
 import weakref
@@ -238,3 +241,70 @@ def test_files_may_be_cut_off_once_they_are_loaded(tmp_path) -> None:
         os.truncate(path, 0)
     for runnable in loaded:
         np.testing.assert_allclose(runnable.run(X), low.run(X), rtol=1e-6)
+
+
+def test_a_lowered_program_is_shown_in_every_form_whatever_became_of_the_module() -> None:
+    module, ep = net()
+    low, other = tosaic.lower(ep), tosaic.lower(ep)
+    expected = json.loads(other.report().json)
+    module.half()
+    assert str(low) == low.report().text
+    assert repr(low) == repr(other)
+    found = json.loads(low.report().json)
+    assert (found["operators"], found["memory"], found["nodes"]) == (
+        expected["operators"],
+        expected["memory"],
+        expected["nodes"],
+    )
+    assert low.layout == other.layout
+    page = low.report().html
+    assert "was given other memory after import" in page  # in the place of the imported graph
+    assert "graph @imported" in page
+    (section,) = (s for s in low.report().sections if s.title == "graph @tosa")
+    assert section.body == low.stages["tosa"].text()
+    assert low._repr_html_().count("<details") == other._repr_html_().count("<details")
+    for stage in ("exported", "canonical", "tosa"):
+        assert low.at(stage).report().html
+
+
+@pytest.mark.parametrize("copied", [pickle.dumps, copy.copy, copy.deepcopy], ids=lambda f: f.__name__)
+def test_a_lowered_program_is_copied_unless_the_program_that_it_holds_was_changed(copied) -> None:
+    module, ep = net()
+    independent, dependent = tosaic.lower(ep), tosaic.lower(ep)
+    independent.source.snapshot()
+    result = independent.run(X)
+    module.half()
+    again = copied(independent)
+    again = pickle.loads(again) if isinstance(again, bytes) else again
+    np.testing.assert_array_equal(again.run(X), result)
+    np.testing.assert_array_equal(again.source.run(X), result)
+    if copied is copy.copy:  # which shares the source
+        np.testing.assert_array_equal(copied(dependent).run(X), result)
+        return
+    text = refusal(copied, dependent)
+    assert "was given other memory after import" in text
+    assert "'gain'" in text or "'linear.weight'" in text
+
+
+def test_weights_that_were_freed_before_the_import_are_refused_by_name() -> None:
+    class Every(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.part = nn.Parameter(torch.rand(6)[2:])
+            self.register_buffer("state", torch.zeros(4))
+            self.register_buffer("waves", torch.ones(4, dtype=torch.complex64))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.state.add_(x)
+            return self.state * self.part + (x * self.waves).real
+
+    for name, size, message in (
+        ("part", 0, "expected a storage of at least 24 bytes, got 0 bytes"),
+        ("part", 20, "expected a storage of at least 24 bytes, got 20 bytes"),
+        ("state", 0, "expected a storage of at least 16 bytes, got 0 bytes"),
+        ("waves", 8, "expected a storage of at least 32 bytes, got 8 bytes"),
+    ):
+        ep = torch.export.export(Every(), (torch.ones(4),))
+        ep.state_dict[name].untyped_storage().resize_(size)
+        text = refusal(tosaic.from_exported, ep)
+        assert text.startswith(f"[import] the memory of the constant '{name}' was freed or cut: {message}")

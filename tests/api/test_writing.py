@@ -280,3 +280,59 @@ def test_no_file_stays_open(case, tmp_path: Path) -> None:
         with a_full_disk(), pytest.raises(tosaic.WriteError):
             case.lowered.save(tmp_path / "model.tosa")
     assert open_files() == before
+
+
+def test_folders_that_are_no_utf_8_are_named_in_escapes(case, tmp_path: Path) -> None:
+    folder = tmp_path / os.fsdecode(b"d\xff")
+    with pytest.raises(
+        tosaic.WriteError, match=r"folder of 'x.tosa' is missing: expected .*/d\\udcff', got no"
+    ):
+        case.lowered.save(folder / "x.tosa")
+    with pytest.raises(
+        tosaic.WriteError, match=r"folder of 'x.html' is missing: expected .*/d\\udcff', got no"
+    ):
+        case.lowered.report().save(folder / "x.html")
+    with pytest.raises(tosaic.WriteError, match=r"folder of 'x.tosaic' is missing: .*/d\\udcff', got no"):
+        case.program.save(folder / "x.tosaic")
+    folder.touch()
+    with pytest.raises(tosaic.WriteError, match=r"the folder '.*/d\\udcff' cannot be made: got a file"):
+        tosaic.lower(case.program, dump=folder)
+    with pytest.raises(tosaic.WriteError, match=r"the folder of 'x' is missing: .*/d\\udcff', got a file"):
+        case.lowered.save(folder / "x")
+    folder.unlink()
+    folder.mkdir()
+    with pytest.raises(tosaic.WriteError, match=r"'d\\udcff' is a folder: .* got '.*/d\\udcff'"):
+        case.lowered.save(folder)
+    case.lowered.save(folder / "x.tosa")
+    tosaic.lower(case.program, dump=folder / "stages")
+    assert tosaic.load_tosa(folder / "x.tosa").stage == "tosa"
+
+
+def test_a_working_folder_that_is_gone_and_a_folder_with_too_long_a_name_are_errors_of_ours(
+    case, tmp_path: Path, monkeypatch
+) -> None:
+    with pytest.raises(tosaic.WriteError, match=r"'x\.tosa' could not be written: got File name too long"):
+        case.lowered.save(tmp_path / ("y" * 300) / "x.tosa")
+    with pytest.raises(tosaic.WriteError, match=r"the folder '.*yyy' cannot be made: got File name too long"):
+        tosaic.lower(case.program, dump=tmp_path / ("y" * 300))
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    for save in (case.lowered.save, case.program.save, case.lowered.report().save):
+        with pytest.raises(
+            tosaic.WriteError, match=r"^\[write\] 'x' could not be written: got No such file or"
+        ):
+            save("x")
+    with pytest.raises(tosaic.WriteError, match=r"the folder 'x' cannot be made: got No such file or"):
+        tosaic.lower(case.program, dump="x")
+    with pytest.raises(tosaic.MissingFileError, match=r"^\[load\] there is no file 'x'$"):
+        tosaic.load("x")
+
+
+def test_a_link_that_leads_nowhere_in_the_place_of_a_folder_is_said_to_be_one(case, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    for name in ("link", "loop"):
+        with pytest.raises(tosaic.WriteError, match=r"cannot be made: got a link that leads nowhere$"):
+            tosaic.lower(case.program, dump=tmp_path / name)

@@ -7,8 +7,7 @@ import operator
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import torch
@@ -17,6 +16,8 @@ from torch.export.graph_signature import InputKind, OutputKind
 from tosaic import _core
 from tosaic.arrays import as_array
 from tosaic.fx.libraries import load_libraries, plain_file, read_archive
+from tosaic.options import file_name
+from tosaic.reading import open_file
 
 __all__ = ["EagerRun", "load_exported", "run_eager"]
 
@@ -51,28 +52,38 @@ def load_exported(path: str | os.PathLike[str]) -> torch.export.ExportedProgram:
 
     Raises
     ------
-    FileNotFoundError
+    MissingFileError
+        There is no such file.
+    ReadError
+        The system refuses to read it.
     InvalidGraph
         torch cannot read it, or a library that it names is not installed.
     """
-    if not Path(path).exists():
-        raise FileNotFoundError(f"there is no file '{path}'")
     archive = read_archive(path)
     load_libraries(archive, path)
     logged = _Logged()
-    with logged:
+    with logged, open_file("open", path) as file:
         try:
-            return torch.export.load(plain_file(path) if archive.is_edge else path)
+            return torch.export.load(plain_file(path) if archive.is_edge else _readable(path, file))
         except Exception as error:  # torch raises whatever its readers do
             reason = logged.reason or error
     text = _first_line(str(reason))
     raise _core.make_error(
         _core.InvalidGraph,
         where="open",
-        what=f"torch cannot read '{Path(path).name}'",
+        what=f"torch cannot read '{file_name(path)}'",
         expected="a file written by torch.export.save",
         got=f"{type(reason).__name__}: {text}",
     ) from reason
+
+
+def _readable(path: str | os.PathLike[str], file: IO[bytes]) -> Any:
+    """The path, or the open file where the path is no UTF-8, which torch refuses."""
+    try:
+        os.fspath(path).encode()
+    except UnicodeEncodeError:
+        return file
+    return path
 
 
 def _first_line(text: str) -> str:

@@ -31,6 +31,7 @@ from torch.utils import _pytree
 
 from tosaic import _core
 from tosaic.executorch.operators import MODULES as EXECUTORCH_MODULES
+from tosaic.reading import open_file
 
 __all__ = ["Archive", "load_libraries", "plain_file", "read_archive"]
 
@@ -97,14 +98,20 @@ def read_archive(path: str | os.PathLike[str]) -> Archive:
 
     Raises
     ------
+    MissingFileError
+        There is no such file.
+    ReadError
+        The system refuses to read it.
     InvalidGraph
         It is no archive of torch, is damaged, or holds no exported program.
     """
     file = Path(path)
     try:
-        with zipfile.ZipFile(file) as archive:
+        with open_file("open", file) as opened, zipfile.ZipFile(opened) as archive:
             members = {member: json.loads(archive.read(member)) for member in _programs(archive)}
-    except (zipfile.BadZipFile, ValueError, EOFError, NotImplementedError, RecursionError) as error:
+    except _core.Error:
+        raise
+    except Exception as error:  # damaged archives fail in as many ways as zip, its methods and JSON have
         raise _unreadable(file, f"{type(error).__name__}: {error}") from error
     if not members:
         raise _unreadable(file, "an archive without an exported program")

@@ -19,6 +19,7 @@ __all__ = ["Sizes", "contiguous_strides", "dim_order_of"]
 
 _HINT = 'Pass bind={"<input>": {<axis>: <size>}} or bind=<example inputs>'
 _INT = frozenset({int})
+_LARGEST = 2**63 - 1
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
@@ -49,7 +50,16 @@ class Sizes:
                 )
             if isinstance(size, torch.SymFloat):
                 return float(number)
-            known = self._known[expression] = int(number)
+            known = int(number)
+            if abs(known) > _LARGEST:
+                raise _core.make_error(
+                    _core.InvalidGraph,
+                    where="bind",
+                    what=f"the size {expression} is too large",
+                    expected=f"at most {_LARGEST}",
+                    got=shown(known),
+                )
+            self._known[expression] = known
         return bool(known) if isinstance(size, torch.SymBool) else known
 
     def learn(self, size: Any, value: int) -> None:
@@ -225,13 +235,15 @@ def _size(size: Any, described: tuple[str, str, Any], axis: Any = None) -> int:
     number: int | None = None
     with suppress(TypeError):
         number = whole_number(size)
-    if number is None or (axis is not None and number < 0):
+    is_large = number is not None and abs(number) > _LARGEST
+    if number is None or is_large or (axis is not None and number < 0):
         place = "" if axis is None else f"axis {axis} of "
         raise _core.make_error(
             _core.InvalidGraph,
             where="bind",
             what=f"{place}input '{described[1]}' is bound to no size",
-            expected="a whole number" if axis is None else "a whole number, 0 or more",
+            expected="a whole number"
+            + (f" of at most {_LARGEST}" if is_large else "" if axis is None else ", 0 or more"),
             got=shown(size),
         )
     return number

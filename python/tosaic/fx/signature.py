@@ -5,15 +5,22 @@ Works without torch: torch's tree specs are converted at import into `Tree`.
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections import OrderedDict, namedtuple
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, is_dataclass
+from functools import lru_cache
+from keyword import iskeyword
 from typing import Any
 
 from tosaic import _core
+from tosaic.options import shown
 
 __all__ = ["InputLeaf", "OutputLeaf", "Signature", "Tree"]
+
+_KINDS = ("leaf", "none", "tuple", "list", "dict", "namedtuple", "object")
+_DEEPEST = 200
 
 
 @dataclass(frozen=True)
@@ -28,7 +35,8 @@ class Tree:
     children : tuple of Tree
         In order; of dicts in the order of `keys`.
     keys : tuple
-        Keys of a dict; field names of a namedtuple or object.
+        Keys of a dict; field names of a namedtuple or object, or positions in an object whose names torch
+        does not tell.
     type_name : str
         ``module:qualname`` of a namedtuple, object or dict subclass.
     """
@@ -42,6 +50,39 @@ class Tree:
     def leaf_count(self) -> int:
         """Number of leaves."""
         return 1 if self.kind == "leaf" else sum(child.leaf_count for child in self.children)
+
+    def fault(self, root: str) -> str:
+        """What contradicts itself in this structure, by the path of the place; empty if nothing does."""
+        pending = [(root, 0, self)]
+        while pending:
+            path, depth, tree = pending.pop()
+            found = f"it is nested more than {_DEEPEST} deep" if depth > _DEEPEST else tree._own_fault()
+            if found:
+                return f"{path}: {found}"
+            pending += [(path + step, depth + 1, child) for step, child in tree._steps()]
+        return ""
+
+    def _own_fault(self) -> str:
+        keys = self.keys
+        if self.kind not in _KINDS or not isinstance(self.type_name, str):
+            return f"there is no kind {self.kind!r} of type {self.type_name!r}"
+        if self.kind in ("leaf", "none", "tuple", "list"):
+            if keys or (self.children and self.kind in ("leaf", "none")):
+                return f"a {self.kind} has no keys, and leaves have nothing in them"
+            return ""
+        if not _are_distinct(keys):
+            return f"a {self.kind} has distinct keys"
+        if len(keys) != len(self.children):
+            return f"a {self.kind} of {len(self.children)} has {len(keys)} keys"
+        if self.kind == "namedtuple":
+            names = [*keys, _short_name(self.type_name)]
+            if not all(
+                isinstance(name, str) and name.isidentifier() and not iskeyword(name) for name in names
+            ):
+                return "a namedtuple and its fields have names"
+            if any(key.startswith("_") for key in keys):
+                return "a field of a namedtuple starts with no underscore"
+        return ""
 
     def paths(self, root: str) -> list[str]:
         """The path of each leaf, in order: ``batch['mask']``."""
@@ -122,20 +163,58 @@ class Tree:
         if self.kind == "dict":
             return OrderedDict(by_key) if self.type_name == "collections:OrderedDict" else by_key
         known = _loaded_class(self.type_name)
-        if known is not None:
+        if known is not None and _takes(known, by_key):
             return known(**by_key)
         if self.kind == "namedtuple":
-            return namedtuple(self.type_name.rpartition(":")[2].rpartition(".")[2], self.keys)(*items)
+            return namedtuple(_short_name(self.type_name), self.keys)(*items)
         return by_key
 
 
+def _are_distinct(keys: Sequence[Any]) -> bool:
+    try:
+        return len(set(keys)) == len(keys)
+    except TypeError:  # no keys of a dict
+        return False
+
+
+def _short_name(type_name: str) -> str:
+    return type_name.rpartition(":")[2].rpartition(".")[2]
+
+
 def _loaded_class(type_name: str) -> Any:
-    """The class, if its module is loaded: a numpy-only process imports nothing for it."""
+    """The class, if its module is loaded: a numpy-only process imports nothing for it.
+
+    Only a class that is made to hold values is called: a file may name any object of any module.
+    """
     module, _, qualname = type_name.partition(":")
     found: Any = sys.modules.get(module)
     for part in qualname.split("."):
         found = getattr(found, part, None)
-    return found
+    if not isinstance(found, type):
+        return None
+    registry = getattr(sys.modules.get("torch.utils._pytree"), "SUPPORTED_NODES", {})
+    is_named_tuple = issubclass(found, tuple) and hasattr(found, "_fields")
+    return found if is_dataclass(found) or is_named_tuple or found in registry else None
+
+
+@lru_cache(maxsize=256)
+def _parameters(known: type) -> inspect.Signature | None:
+    try:
+        return inspect.signature(known)
+    except (TypeError, ValueError):
+        return None
+
+
+def _takes(known: type, by_key: Mapping[Any, Any]) -> bool:
+    """Whether the class, which may be another than at export, is made from fields of these names."""
+    parameters = _parameters(known)
+    if parameters is None or not all(isinstance(key, str) for key in by_key):
+        return False
+    try:
+        parameters.bind(**by_key)
+    except TypeError:
+        return False
+    return True
 
 
 def _mismatch(path: str, expected: str, got: Any) -> Exception:
@@ -208,6 +287,42 @@ class Signature:
     output_leaves: tuple[OutputLeaf, ...]
     arg_names: tuple[str, ...] = ()
 
+    def fault(self, inputs: Sequence[int], outputs: Set[int]) -> str:
+        """What contradicts itself or does not fit a graph; empty if nothing does.
+
+        Parameters
+        ----------
+        inputs : sequence of int
+            Which inputs of the graph the caller gives.
+        outputs : set of int
+            Which outputs of the graph the caller gets.
+        """
+        found = self.inputs.fault("inputs") or self.outputs.fault("outputs")
+        if found:
+            return found
+        call = self.inputs.children
+        if self.inputs.kind != "tuple" or [tree.kind for tree in call] != ["tuple", "dict"]:
+            return "inputs: the arguments are no tuple of a tuple and a dict"
+        if not all(isinstance(name, str) for name in (*call[1].keys, *self.arg_names)):
+            return "inputs: the names of parameters are strings"
+        for side, tree, leaves in (
+            ("inputs", self.inputs, self.input_leaves),
+            ("outputs", self.outputs, self.output_leaves),
+        ):
+            if tree.leaf_count != len(leaves):
+                return f"{side}: {tree.leaf_count} leaves in the structure, and {len(leaves)} are described"
+            for leaf in leaves:
+                is_index = type(leaf.index) is int or leaf.index is None
+                if not is_index or not isinstance(leaf.path, str):
+                    return f"{side}: {shown(leaf)} is no leaf"
+        own = sorted(leaf.index for leaf in self.input_leaves if leaf.index is not None)
+        if own != sorted(inputs):
+            return f"inputs: the graph takes those at {sorted(inputs)}, and the signature gives {own}"
+        results = {leaf.index for leaf in self.output_leaves if leaf.index is not None}
+        if not results <= outputs:
+            return f"outputs: the graph gives those at {sorted(outputs)}, and the signature wants {results}"
+        return ""
+
     def flatten(self, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> list[Any]:
         """The tensor inputs of a call, in the order of ``graph.inputs`` (states left out).
 
@@ -233,6 +348,12 @@ class Signature:
                     hint="Export again with this value",
                 )
         return [value for _, value in sorted(tensors, key=lambda pair: pair[0])]
+
+    def is_called_by(self, names: Set[str]) -> bool:
+        """Whether a call by these keywords alone gives each parameter of the exported call."""
+        positional = len(self.inputs.children[0].children)
+        wanted = {*self.arg_names[:positional], *self.inputs.children[1].keys}
+        return len(self.arg_names) >= positional and names == wanted
 
     def unflatten(self, outputs: Sequence[Any]) -> Any:
         """The nested result; `outputs` has one entry per output of the graph, mutations included."""

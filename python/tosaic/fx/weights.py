@@ -158,6 +158,26 @@ def _no_memory(tensor: Any, name: str) -> Exception:
     )
 
 
+def _require_memory(tensor: Any, name: str) -> None:
+    """Refuses a tensor that is not strided on the CPU, or whose storage was freed or cut."""
+    if type(tensor) not in _PLAIN_TENSORS or not tensor.is_cpu or tensor.layout is not torch.strided:
+        raise _no_memory(tensor, name)
+    if not tensor.numel():
+        return
+    size = tensor.element_size()
+    last = sum((count - 1) * stride for count, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    needed, found = (tensor.storage_offset() + last + 1) * size, tensor.untyped_storage().nbytes()
+    if found < needed:
+        raise _core.make_error(
+            _core.InvalidGraph,
+            where="import",
+            what=f"the memory of the constant '{name}' was freed or cut",
+            expected=f"a storage of at least {needed} bytes",
+            got=f"{found} bytes",
+            hint="Export the module while it has its weights",
+        )
+
+
 def _memory_of(tensor: torch.Tensor, code: int) -> tuple[Any, ...]:
     return tensor.data_ptr(), code, tensor.shape, tensor.stride(), tensor.is_neg()
 
@@ -177,8 +197,7 @@ class Weights:
         kept = self._tensors.get(id(tensor))
         if kept is not None:
             return kept
-        if type(tensor) not in _PLAIN_TENSORS or not tensor.is_cpu or tensor.layout is not torch.strided:
-            raise _no_memory(tensor, name)
+        _require_memory(tensor, name)
         code = CODE_OF.get(tensor.dtype)
         if code is None:
             code = dtype_code(tensor.dtype, f"'{name}'")
@@ -204,14 +223,14 @@ class Weights:
 
     def parts(self, tensor: torch.Tensor, name: str, kind: str) -> tuple[_core.Constant, _core.Constant]:
         """The real and the imaginary part of a complex tensor, copied."""
+        _require_memory(tensor, name)
         self.read(tensor, name)
         real, imag = (part.detach().contiguous() for part in (tensor.real, tensor.resolve_conj().imag))
         return self._private(real, f"{name}.real", kind), self._private(imag, f"{name}.imag", kind)
 
     def snapshot(self, tensor: Any, name: str, kind: str) -> _core.Constant:
         """A copy of a buffer that the program writes: where it starts, whatever the module does later."""
-        if type(tensor) not in _PLAIN_TENSORS or not tensor.is_cpu or tensor.layout is not torch.strided:
-            raise _no_memory(tensor, name)
+        _require_memory(tensor, name)
         copy = tensor.detach().clone(memory_format=torch.contiguous_format).resolve_neg()
         return self._private(copy, name, kind)
 

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
+from tosaic import _core
 from tosaic.report.document import Report, Section, Table, table
 from tosaic.report.layout import layout_data, layout_facts, layout_sections
 from tosaic.report.numbers import count, decibels, memory, small, time, ulps
 from tosaic.support import COLUMNS, cells_of, support_of
 
 if TYPE_CHECKING:
-    from tosaic import _core
     from tosaic.comparison import CompareRow, Comparison, Metrics
     from tosaic.layout import Layout
     from tosaic.program import CheckResult, Io, Lowered, Port, Program
@@ -113,7 +113,7 @@ def describe_lowered(lowered: Lowered) -> Report:
             _operators(graph),
             *_layout_of(lowered),
             Section("passes", table(columns, timings), folded=True),
-            *(Section(f"graph @{name}", g.text(), folded=True) for name, g in lowered.stages.items()),
+            *(Section(f"graph @{name}", _text_of(g), folded=True) for name, g in lowered.stages.items()),
         ),
         data={
             "target": lowered.target,
@@ -126,6 +126,14 @@ def describe_lowered(lowered: Lowered) -> Report:
             "passes": list(lowered.timings),
         },
     )
+
+
+def _text_of(graph: _core.Graph) -> str:
+    """The text of a graph; of an imported one whose weights were changed since, what was changed."""
+    try:
+        return graph.text()
+    except _core.InvalidGraph as error:
+        return f"Not shown: {error}"
 
 
 def _layout_of(lowered: Lowered) -> tuple[Section, ...]:

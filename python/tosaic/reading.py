@@ -1,0 +1,75 @@
+"""Files are opened here, so that what keeps one from being read is an error of ours that names it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO
+
+from tosaic import _core
+from tosaic.options import file_name
+
+__all__ = ["MissingFileError", "ReadError", "open_file", "read_bytes"]
+
+
+class ReadError(_core.Error, OSError):
+    """A file cannot be read. ``errno`` is the system's number of the reason."""
+
+
+class MissingFileError(ReadError, FileNotFoundError):
+    """There is no file of this path."""
+
+
+def open_file(where: str, path: str | os.PathLike[str]) -> IO[bytes]:
+    """A file that is open for reading.
+
+    Parameters
+    ----------
+    where : str
+        The function that reads, for the message.
+    path : path
+
+    Raises
+    ------
+    MissingFileError
+        There is no such file.
+    ReadError
+        The system refuses to open it.
+    """
+    with _naming(where, path):
+        return open(path, "rb")  # noqa: PTH123 - the caller closes it
+
+
+def read_bytes(where: str, path: str | os.PathLike[str]) -> bytes:
+    """What a file holds.
+
+    Raises
+    ------
+    MissingFileError
+        There is no such file.
+    ReadError
+        The system refuses to read it.
+    """
+    with _naming(where, path), open_file(where, path) as file:
+        return file.read()
+
+
+@contextmanager
+def _naming(where: str, path: str | os.PathLike[str]) -> Iterator[None]:
+    """Errors of the system name the file."""
+    try:
+        yield
+    except _core.Error:
+        raise
+    except OSError as error:
+        found: ReadError
+        if isinstance(error, FileNotFoundError):
+            what = f"there is no file '{os.fspath(path)}'"
+            found = _core.make_error(MissingFileError, where=where, what=what)
+        else:
+            reason = error.strerror or str(error)
+            what = f"'{file_name(path)}' could not be read"
+            found = _core.make_error(ReadError, where=where, what=what, got=reason)
+        found.errno = error.errno
+        raise found from error
