@@ -308,6 +308,8 @@ class _Runnable:
     def __getstate__(self) -> dict[str, Any]:
         """Everything but the session: a copy has its own, which starts from the present values of state."""
         state = dict(self.__dict__)
+        if "_overrides" in state:
+            state["_overrides"] = {}  # functions are the session's
         session = state.pop("session", None)
         if session is not None:
             names = [port.path or port.name for port in self.states]
@@ -517,6 +519,7 @@ class Program(_Runnable):
         super().__init__(graph, signature)
         self._diagnostics = tuple(diagnostics)
         self._verify: Callable[[], None] | None = None
+        self._overrides: dict[str, Callable[..., Any]] = {}
 
     @property
     def diagnostics(self) -> tuple[Diagnostic, ...]:
@@ -612,6 +615,7 @@ class Program(_Runnable):
         nodes = {node.name for node in self._graph.nodes}
         graph = self._own_graph()
         made = Program(graph, self._signature, diagnostics=self._diagnostics)
+        made._overrides = dict(functions)
         made.session = _core.Session(
             graph,
             override_nodes={name: function for name, function in functions.items() if name in nodes},

@@ -558,13 +558,52 @@ Held logical_output(const Run& run, const Values& values, std::uint32_t index) {
 
 bool is_whole(const ArrayView& view) { return !is_float(view.dtype); }
 
-// As it is or channels last, where one of these fits: another order of the axes would be an error.
-std::vector<Alignment> usual_alignments(const Shape& from, const Shape& to) {
-  std::vector<Alignment> all = alignments(from, to), usual;
-  const Dims last = DimOrder::channels_last(from.size()).axes(from.size());
-  for (const Alignment& each : all)
-    if (each.permutation.empty() || each.permutation == last) usual.push_back(each);
-  return usual.empty() ? all : usual;
+// Those of the orders that fit, else all: another order of the axes would be an error.
+std::vector<Alignment> alignments_among(const std::vector<Dims>& orders, const Shape& from, const Shape& to) {
+  std::vector<Alignment> out;
+  for (const Dims& order : orders) {
+    Shape shape = from;
+    if (!order.empty() && !is_permutation_of_axes(order, from.size())) continue;
+    if (!order.empty()) shape = permuted(from, inverse_permutation(order));
+    if (shape == to || is_regrouping(shape, to)) out.push_back({order});
+  }
+  return out.empty() ? alignments(from, to) : out;
+}
+
+// The reference run from the inputs to the outputs, with no value of the other run's.
+class Carried {
+ public:
+  Carried(const Graph& graph, const Run& run, std::span<const ArrayView> inputs,
+          const PrepareOptions& options)
+      : graph_(graph), run_(run), inputs_(inputs), options_(options) {}
+
+  const LocalReference& reference() {
+    if (!reference_) {
+      reference_.emplace(graph_, options_);
+      set_inputs(*reference_, graph_, run_.session, inputs_);
+      for (const Node& node : graph_.nodes()) reference_->run(node);
+    }
+    return *reference_;
+  }
+
+ private:
+  const Graph& graph_;
+  const Run& run_;
+  std::span<const ArrayView> inputs_;
+  const PrepareOptions& options_;
+  std::optional<LocalReference> reference_;
+};
+
+// In units: rescales that round twice add 2^30 before a shift of 32 at least.
+double rescale_error(const Graph& graph) {
+  for (const Node& node : graph.nodes()) {
+    const bool twice = (node.op == Op::kRescale && Graph::attrs<RescaleAttrs>(node).rescale.rounding_mode ==
+                                                       RoundingMode::kDoubleRound) ||
+                       (node.op == Op::kTosaRescale &&
+                        Graph::attrs<TosaRescaleAttrs>(node).rounding_mode == RoundingMode::kDoubleRound);
+    if (twice) return 0.25;
+  }
+  return 0;
 }
 
 QParamsRef stands_for(const Graph& graph, std::uint32_t output, const QParamsRef& told) {
@@ -576,17 +615,19 @@ QParamsRef stands_for(const Graph& graph, std::uint32_t output, const QParamsRef
 // Both as real numbers where one is, and b in a's axes.
 class OutputComparer {
  public:
-  OutputComparer(const Values& a, LocalReference* local) : a_(a), local_(local) {}
+  OutputComparer(const Values& a, const LocalReference* local, Carried& carried, double threshold_db)
+      : a_(a), local_(local), carried_(carried), threshold_db_(threshold_db) {}
 
   ComparedOutput compare(const CompareOptions::OutputPair& pair, const Held& a, const Held& b,
                          const Graph& graph_b) const {
     const QParamsRef qparams_a = stands_for(a_.graph(), pair.a, nullptr);
-    const QParamsRef qparams_b = stands_for(graph_b, pair.b, pair.qparams);
+    const QParamsRef qparams_b =
+        pair.variable.empty() ? stands_for(graph_b, pair.b, pair.qparams) : pair.qparams;
     const bool numbers = !is_whole(a.view) || !is_whole(b.view) || (qparams_a && qparams_b);
     const Held real_a = numbers && is_whole(a.view) ? as_real(a.view, qparams_a) : a;
     const Held real_b = numbers && is_whole(b.view) ? as_real(b.view, qparams_b) : b;
     std::vector<Alignment> tried{Alignment{}};
-    if (pair.any_order) tried = usual_alignments(real_b.view.shape, real_a.view.shape);
+    if (!pair.orders.empty()) tried = alignments_among(pair.orders, real_b.view.shape, real_a.view.shape);
     ComparedOutput out;
     out.a = owned_dense(real_a.view);
     double best = -std::numeric_limits<double>::infinity(), best_share = best;
@@ -603,18 +644,37 @@ class OutputComparer {
       best_share = share.value_or(-1);
       if (right) break;
     }
+    if (out.b.storage.bound()) out.carried_share = carried_share(pair, real_a.view, out.b.view());
     return out;
   }
 
  private:
+  std::optional<double> carried_share(const CompareOptions::OutputPair& pair, const ArrayView& a,
+                                      const ArrayView& found) const {
+    const ArrayView& expected = pair.expected.data != nullptr ? pair.expected : a;
+    const ValueId value = a_.graph().outputs()[pair.a].value;
+    if (local_ == nullptr || !is_float(a_.graph().type(value).dtype) || !is_float(found.dtype) ||
+        !is_float(expected.dtype) || !(expected.shape == found.shape))
+      return std::nullopt;
+    if (compute_metrics(expected, found, {}).sqnr_db >= threshold_db_) return std::nullopt;
+    const LocalReference& carried = carried_.reference();
+    if (!carried.known(value)) return std::nullopt;
+    const ArrayView turned = in_graph_axes(pair.a, found);
+    if (!(turned.shape == carried.made(value).shape)) return std::nullopt;
+    return carried.share_between(value, in_graph_axes(pair.a, expected), turned);
+  }
+
+  ArrayView in_graph_axes(std::uint32_t output, const ArrayView& logical) const {
+    const DimOrder& order = a_.graph().outputs()[output].border.order;
+    if (a_.graph().stage != Stage::kTosa || order.is_identity()) return logical;
+    return permuted(logical, order.axes(logical.shape.size()));
+  }
+
   std::optional<double> share_of(std::uint32_t output, const ArrayView& found,
                                  const QParamsRef& qparams_a) const {
     const ValueId value = a_.graph().outputs()[output].value;
     if (local_ == nullptr || !local_->known(value)) return std::nullopt;
-    const DimOrder& order = a_.graph().outputs()[output].border.order;
-    ArrayView turned = found;
-    if (a_.graph().stage == Stage::kTosa && !order.is_identity())
-      turned = permuted(found, order.axes(found.shape.size()));
+    const ArrayView turned = in_graph_axes(output, found);
     if (!(turned.shape == local_->made(value).shape)) return std::nullopt;
     if (!is_whole(local_->made(value)) || is_whole(turned)) return local_->share(value, turned, nullptr);
     if (!qparams_a) return local_->share(value, turned, nullptr);
@@ -622,8 +682,18 @@ class OutputComparer {
   }
 
   const Values& a_;
-  LocalReference* local_;
+  const LocalReference* local_;
+  Carried& carried_;
+  double threshold_db_;
 };
+
+Held output_of(const CompareOptions::OutputPair& pair, const Run& run, const Values& values) {
+  if (pair.variable.empty()) return logical_output(run, values, pair.b);
+  Held out;
+  out.owner = run.session.state(pair.variable);
+  out.view = out.owner.view();
+  return out;
+}
 
 }  // namespace
 
@@ -654,15 +724,17 @@ ComparedRuns compare_runs(const std::shared_ptr<const Graph>& a, const std::shar
   for (const Reference& each : references) by_label.emplace(label_of(each.fx_name, each.result), &each);
   Comparer comparer(values_b, ranks, options);
   LocalReference local(*a, options.a);
+  local.set_rescale_error(rescale_error(*b));
   set_inputs(local, *a, run_a.session, inputs_a);
   comparer.with_reference_graph(values_a, local, by_label, nodes_a, ranks);
   for (const Reference& each : references) comparer.add(each);
   ComparedRuns out;
   out.report = std::move(comparer).finish();
-  const OutputComparer outputs(values_a, options.local ? &local : nullptr);
+  Carried carried(*a, run_a, inputs_a, options.a);
+  const OutputComparer outputs(values_a, options.local ? &local : nullptr, carried, options.threshold_db);
   for (const CompareOptions::OutputPair& pair : options.outputs)
-    out.outputs.push_back(outputs.compare(pair, logical_output(run_a, values_a, pair.a),
-                                          logical_output(run_b, values_b, pair.b), *b));
+    out.outputs.push_back(
+        outputs.compare(pair, logical_output(run_a, values_a, pair.a), output_of(pair, run_b, values_b), *b));
   return out;
 }
 

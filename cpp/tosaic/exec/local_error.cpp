@@ -14,6 +14,8 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // What rounding to a whole number leaves is at most half a unit; a sixteenth is for the arithmetic before it.
 constexpr double kRoundingLeaves = 0.5625;
+// Arithmetic that is within a unit of 16 bits is within this much of a unit of 8 bits.
+constexpr double kUnit16 = 0x1p-8;
 
 double epsilon(DType dtype) {
   switch (dtype) {
@@ -77,6 +79,38 @@ Array with_units(const ArrayView& view, const QuantizeAttrs& attrs, std::uint64_
                   std::clamp(values[i] + step * sign(seed + variant / 2, i), static_cast<double>(attrs.qmin),
                              static_cast<double>(attrs.qmax)));
   return out;
+}
+
+struct Channels {
+  std::size_t inner = 1, count = 1;
+  [[nodiscard]] std::size_t of(std::size_t i) const { return i / inner % count; }
+};
+
+Channels channels_of(const Shape& shape, const std::optional<std::int64_t>& axis) {
+  Channels out;
+  if (!axis) return out;
+  out.count = static_cast<std::size_t>(shape[static_cast<std::size_t>(*axis)]);
+  for (std::size_t i = static_cast<std::size_t>(*axis) + 1; i < shape.size(); ++i)
+    out.inner *= static_cast<std::size_t>(shape[i]);
+  return out;
+}
+
+// Integers of 8 bits that were rounded from numbers within `error` of a tie: arithmetic that errs by so much
+// may round these the other way. Each variant has some of them so, and both have all.
+void round_ties_otherwise(Array& rounded, const ArrayView& real, const QuantizeAttrs& attrs, double error,
+                          std::uint64_t seed, std::size_t variant) {
+  const std::vector<double> values = doubles(rounded.view()), exact = doubles(real);
+  const Channels channels = channels_of(rounded.shape, attrs.axis);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (sign(seed + variant / 2, i) != (variant % 2 == 0 ? 1 : -1)) continue;
+    const std::size_t c = channels.of(i);
+    const double off =
+        exact[i] * inverse_scale(attrs.scales[c]) + static_cast<double>(attrs.zero_points[c]) - values[i];
+    if (!(std::fabs(std::fabs(off) - 0.5) <= error)) continue;
+    store_element(rounded.dtype, rounded.storage.writable() + i * byte_size(rounded.dtype),
+                  std::clamp(values[i] + std::copysign(1.0, off), static_cast<double>(attrs.qmin),
+                             static_cast<double>(attrs.qmax)));
+  }
 }
 
 // Carried as signed integers less half the range.
@@ -154,18 +188,18 @@ std::vector<double> effects(const std::vector<double>& base, const std::vector<A
   return out;
 }
 
-struct Channels {
-  std::size_t inner = 1, count = 1;
-  [[nodiscard]] std::size_t of(std::size_t i) const { return i / inner % count; }
-};
-
-Channels channels_of(const Shape& shape, const std::optional<std::int64_t>& axis) {
-  Channels out;
-  if (!axis) return out;
-  out.count = static_cast<std::size_t>(shape[static_cast<std::size_t>(*axis)]);
-  for (std::size_t i = static_cast<std::size_t>(*axis) + 1; i < shape.size(); ++i)
-    out.inner *= static_cast<std::size_t>(shape[i]);
-  return out;
+// The greatest distance of two arrays as a share of what is allowed for each element; infinite bounds allow
+// everything.
+double largest_share(const ArrayView& expected, const ArrayView& other, const std::vector<double>& bounds) {
+  const std::vector<double> want = doubles(expected), found = doubles(other);
+  double worst = 0;
+  for (std::size_t i = 0; i < want.size(); ++i) {
+    if (want[i] == found[i] || (std::isnan(want[i]) && std::isnan(found[i])) || std::isinf(bounds[i]))
+      continue;
+    if (!std::isfinite(want[i]) || !std::isfinite(found[i])) return kInfinity;
+    worst = std::max(worst, std::fabs(found[i] - want[i]) / bounds[i]);
+  }
+  return worst;
 }
 
 void quantize_node(const NodeCall& call) {
@@ -282,12 +316,14 @@ std::vector<Array> LocalReference::compute_with_errors(const Node& node, std::si
   return out;
 }
 
-// Integers that no error changes are known exactly.
+// Integers that no error changes are known exactly, and of 8 bits the variants say what errors make of them.
 void LocalReference::forget_equal(Estimate& estimate) {
   const std::span<const std::byte> base = estimate.base.owner.storage.bytes();
+  bool equal = true;
   for (const Array& variant : estimate.variants)
-    if (!std::ranges::equal(base, variant.storage.bytes())) return;
-  estimate.variants.clear();
+    equal = equal && std::ranges::equal(base, variant.storage.bytes());
+  if (equal) estimate.variants.clear();
+  if (!equal && byte_size(estimate.base.view.dtype) > 1) return;
   estimate.tolerance = {};
   estimate.int16_units = 0;
   estimate.functions = false;
@@ -344,6 +380,9 @@ bool LocalReference::run(const Node& node) {
                                  graph_.result(node).index(), k));
       } else if (!operands.empty()) {
         variants.push_back(compute_with_errors(node, k, *results));
+        if (node.op == Op::kQuantize && byte_size((*results)[0].dtype) == 1)
+          round_ties_otherwise(variants.back()[0], operands[0], Graph::attrs<QuantizeAttrs>(node),
+                               error_before_rounding(int16_units), graph_.result(node).index(), k);
       }
     }
   for (std::uint32_t r = 0; r < node.result_count; ++r) {
@@ -377,24 +416,34 @@ double LocalReference::share(ValueId value, const ArrayView& other, const QParam
   return share_of_floats(estimate, other);
 }
 
-double LocalReference::share_of_floats(const Estimate& estimate, const ArrayView& other) const {
-  const std::vector<double> want = doubles(estimate.base.view), found = doubles(other);
+double LocalReference::error_before_rounding(int int16_units) const {
+  return std::max(1, int16_units) * kUnit16 + rescale_error_;
+}
+
+std::vector<double> LocalReference::bounds_of_floats(const Estimate& estimate, DType other,
+                                                     double least) const {
+  const std::vector<double> want = doubles(estimate.base.view);
   const std::vector<double> effect = effects(want, estimate.variants);
-  const double eps = std::max(epsilon(estimate.base.view.dtype), epsilon(other.dtype));
-  const double tiny = smallest_normal(other.dtype);
+  const double eps = std::max(epsilon(estimate.base.view.dtype), epsilon(other));
   const Bounds allowed = lowered(estimate.tolerance);
-  const double least = std::max(estimate.functions ? 1.0 : 0.0, std::sqrt(mean_square(want)));
-  double worst = 0;
+  least = std::max(least, std::sqrt(mean_square(want)));
+  std::vector<double> out(want.size());
   for (std::size_t i = 0; i < want.size(); ++i) {
-    if (want[i] == found[i] || (std::isnan(want[i]) && std::isnan(found[i])) || std::isinf(effect[i]))
-      continue;
-    if (!std::isfinite(want[i]) || !std::isfinite(found[i])) return kInfinity;
-    const double size = std::max(std::fabs(want[i]), least);
+    const double size = std::max(std::isfinite(want[i]) ? std::fabs(want[i]) : 0.0, least);
     const double scale = std::max(size, effect[i] / (allowed.units * eps));
-    const double bound = allowed.ulp * eps * size + allowed.relative * scale + effect[i] + tiny;
-    worst = std::max(worst, std::fabs(found[i] - want[i]) / bound);
+    out[i] = allowed.ulp * eps * size + allowed.relative * scale + effect[i] + smallest_normal(other);
   }
-  return worst;
+  return out;
+}
+
+double LocalReference::share_of_floats(const Estimate& estimate, const ArrayView& other) const {
+  const double least = estimate.functions ? 1.0 : 0.0;
+  return largest_share(estimate.base.view, other, bounds_of_floats(estimate, other.dtype, least));
+}
+
+double LocalReference::share_between(ValueId value, const ArrayView& expected, const ArrayView& other) const {
+  const Estimate& estimate = values_[value.index()];
+  return largest_share(expected, other, bounds_of_floats(estimate, other.dtype, 0.0));
 }
 
 double LocalReference::share_of_decisions(const Estimate& estimate, const ArrayView& other) const {
@@ -414,6 +463,8 @@ double LocalReference::share_of_decisions(const Estimate& estimate, const ArrayV
   return worst;
 }
 
+// Integers of 8 bits are rounded once, from a number that is nearly exact: they are within half a unit of
+// what was not rounded. Wider ones are within the units of the operator table of what was rounded.
 double LocalReference::share_of_rounded(ValueId real, const QParams& qparams, const ArrayView& other) const {
   const Estimate& estimate = values_[real.index()];
   const std::vector<double> want = doubles(estimate.base.view), found = doubles(other);
@@ -423,7 +474,8 @@ double LocalReference::share_of_rounded(ValueId real, const QParams& qparams, co
   const auto offset = static_cast<double>(offset_of(other.dtype, qparams.storage));
   const auto low = static_cast<double>(qparams.qmin), high = static_cast<double>(qparams.qmax);
   const std::size_t bits = 8 * byte_size(qparams.storage);
-  const double units = bits <= 8 ? 1 : std::max(1, estimate.int16_units);
+  const double units = std::max(1, estimate.int16_units);
+  const double once = 0.5 + error_before_rounding(estimate.int16_units);
   const double eps = epsilon(estimate.base.view.dtype);
   double worst = 0, sum = 0;
   std::size_t inside = 0;
@@ -437,6 +489,10 @@ double LocalReference::share_of_rounded(ValueId real, const QParams& qparams, co
     const double size = std::fabs(want[i]);
     const double scale = std::max(size, effect[i] / (numeric.units * eps));
     double slack = (numeric.ulp * eps * size + numeric.relative * scale + effect[i]) * inverse;
+    if (bits <= 8) {
+      worst = std::max(worst, std::fabs(value - std::clamp(exact, low, high)) / (once + slack));
+      continue;
+    }
     if (bits > 16) slack += std::fabs(exact) * 0x1p-22;
     const auto rounded = static_cast<double>(bound_quantized(
         quantize_unbounded(static_cast<float>(want[i]), inverse, zero), qparams.qmin, qparams.qmax));
