@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <set>
 #include <unordered_map>
 
 #include "tosaic/exec/local_error.h"
@@ -120,14 +121,24 @@ Held as_dense(Held value) {
   return as_dtype(std::move(value), dtype);
 }
 
-// How a value of b lies in a's axes: axis i of it is axis permutation[i], and then its axes are regrouped.
+// How a value of b lies in a's axes: axis i of it is axis permutation[i], and then its axes are regrouped. Or
+// its axes are regrouped first: a permutation of a's axes, of which b has joined some.
 struct Alignment {
   Dims permutation;  // none: as it is
+  bool regrouped_first = false;
 };
 
 // No data where the shapes do not fit.
 Held aligned(const ArrayView& view, const Shape& shape, const Alignment& alignment) {
   ArrayView out = view;
+  if (alignment.regrouped_first) {
+    const Shape turned = permuted(shape, alignment.permutation);
+    if (!is_regrouping(view.shape, turned)) return {};
+    Held held = as_dense({view, {}});
+    held.view = permuted(ArrayView::dense(held.view.data, held.view.dtype, turned),
+                         inverse_permutation(alignment.permutation));
+    return as_dense(std::move(held));
+  }
   if (!alignment.permutation.empty()) {
     if (!is_permutation_of_axes(alignment.permutation, view.shape.size())) return {};
     out = permuted(view, inverse_permutation(alignment.permutation));
@@ -149,6 +160,25 @@ std::vector<std::int64_t> visible(const Shape& shape, const Dims& permutation) {
 
 constexpr std::size_t kMostRanks = 6;  // of which all permutations are looked at
 
+// Axes of a in another order, where b has joined or split some: [8,3,5] in the order (1,0,2) as [24,5].
+void add_regrouped(const Shape& from, const Shape& to, std::vector<Alignment>& out) {
+  if (to.size() < 2 || to.size() > kMostRanks) return;
+  std::vector<std::int64_t> a = non_unit(from), b = non_unit(to);
+  std::sort(a.begin(), a.end());
+  std::sort(b.begin(), b.end());
+  if (a == b) return;
+  std::vector<std::vector<std::int64_t>> seen{visible(to, {})};
+  Dims permutation = DimOrder().axes(to.size());
+  while (std::next_permutation(permutation.begin(), permutation.end())) {
+    std::vector<std::int64_t> key;
+    for (const std::int64_t axis : permutation)
+      if (to[static_cast<std::size_t>(axis)] != 1) key.push_back(axis);
+    if (std::find(seen.begin(), seen.end(), key) != seen.end()) continue;
+    seen.push_back(std::move(key));
+    if (is_regrouping(from, permuted(to, permutation))) out.push_back({permutation, true});
+  }
+}
+
 // Every way in which a value of shape `from` may be one of shape `to`: as it is, channels last, any other.
 std::vector<Alignment> alignments(const Shape& from, const Shape& to) {
   std::vector<Alignment> out;
@@ -164,10 +194,14 @@ std::vector<Alignment> alignments(const Shape& from, const Shape& to) {
     out.push_back({permutation});
   };
   add({});
-  if (from.size() < 2 || from.size() > kMostRanks) return out;
+  if (from.size() < 2 || from.size() > kMostRanks) {
+    add_regrouped(from, to, out);
+    return out;
+  }
   add(DimOrder::channels_last(from.size()).axes(from.size()));
   Dims permutation = DimOrder().axes(from.size());
   while (std::next_permutation(permutation.begin(), permutation.end())) add(permutation);
+  add_regrouped(from, to, out);
   return out;
 }
 
@@ -254,6 +288,10 @@ class Comparer {
       add_row(reference, label, nearest(reference, matches));
   }
 
+  void leave_out(const std::string& name, const std::string& reason) {
+    out_.unmatched.push_back({name, reason});
+  }
+
   report::Comparison finish() && { return std::move(out_); }
 
  private:
@@ -274,8 +312,9 @@ class Comparer {
     const bool known = !out.empty() && aligned(b_[value], shape, out.front()).view.data != nullptr;
     if (!known) out.clear();
     for (Alignment& each : alignments(b_.graph().type(value).shape, shape))
-      if (!known || !(visible(b_.graph().type(value).shape, each.permutation) ==
-                      visible(b_.graph().type(value).shape, out.front().permutation)))
+      if (!known || each.regrouped_first ||
+          !(visible(b_.graph().type(value).shape, each.permutation) ==
+            visible(b_.graph().type(value).shape, out.front().permutation)))
         out.push_back(std::move(each));
     return out;
   }
@@ -392,6 +431,7 @@ class Comparer {
   // Their axis as the aligned value counts it.
   static QParamsRef permuted_qparams(const QParamsRef& qparams, const Alignment& alignment) {
     if (!qparams || !qparams->axis || alignment.permutation.empty()) return qparams;
+    if (alignment.regrouped_first) return nullptr;  // the axis may be joined with others
     auto out = std::make_shared<QParams>(*qparams);
     out->axis = alignment.permutation[static_cast<std::size_t>(*qparams->axis)];
     return out;
@@ -500,12 +540,40 @@ QParamsRef qparams_of(const Node& node) {
       QParams{attrs.dtype, attrs.qmin, attrs.qmax, attrs.axis, attrs.scales, attrs.zero_points});
 }
 
+// FX nodes of which others read several values alike, such as the two parts of a complex number: which of b's
+// is which is not known.
+std::set<std::string> several_results(const Graph& graph, const NodesByName& nodes, const Ranks& ranks) {
+  std::vector<bool> read(graph.values().size(), false);  // by another FX node, or an output
+  for (const Output& output : graph.outputs()) read[output.value.index()] = true;
+  for (const Node& node : graph.nodes()) {
+    const std::string name = ranks.latest(node.origin);
+    for (const ValueId operand : graph.operands(node)) {
+      const Node* producer = operand.valid() ? graph.producer(operand) : nullptr;
+      if (producer != nullptr && ranks.latest(producer->origin) != name) read[operand.index()] = true;
+    }
+  }
+  std::set<std::string> out;
+  for (const auto& [name, group] : nodes) {
+    if (group.back()->result_count == 0) continue;
+    const TensorType& last = graph.type(graph.result(*group.back()));
+    for (const Node* node : group)
+      for (std::uint32_t i = 0; node != group.back() && i < node->result_count; ++i) {
+        const ValueId value = graph.result(*node, i);
+        if (read[value.index()] && graph.type(value).shape == last.shape &&
+            graph.type(value).dtype == last.dtype)
+          out.insert(name);
+      }
+  }
+  return out;
+}
+
 // The final value of each FX node of a, in order.
-std::vector<Reference> final_values(const Values& a, const NodesByName& nodes, const Ranks& ranks) {
+std::vector<Reference> final_values(const Values& a, const NodesByName& nodes, const Ranks& ranks,
+                                    const std::set<std::string>& several) {
   std::vector<Reference> out;
   for (const Node& node : a.graph().nodes()) {
     const std::string name = ranks.latest(node.origin);
-    if (name.empty() || nodes.at(name).back() != &node) continue;
+    if (name.empty() || nodes.at(name).back() != &node || several.contains(name)) continue;
     for (std::uint32_t i = 0; i < node.result_count; ++i) {
       const ValueId value = a.graph().result(node, i);
       if (a[value].data != nullptr)
@@ -707,7 +775,9 @@ ComparedRuns compare_runs(const std::shared_ptr<const Graph>& a, const std::shar
   for (const Node& node : a->nodes())
     for (const OriginRef& leaf : leaves(node.origin)) ranks.add(leaf->fx_name);
   const NodesByName nodes_a = group_by_name(*a, ranks);
-  std::vector<Reference> references = final_values(values_a, nodes_a, ranks);
+  std::set<std::string> several;
+  if (reference.empty()) several = several_results(*a, nodes_a, ranks);
+  std::vector<Reference> references = final_values(values_a, nodes_a, ranks, several);
   std::unordered_map<std::string, const Reference*> by_label;
   if (!reference.empty()) {
     references.clear();
@@ -728,6 +798,7 @@ ComparedRuns compare_runs(const std::shared_ptr<const Graph>& a, const std::shar
   set_inputs(local, *a, run_a.session, inputs_a);
   comparer.with_reference_graph(values_a, local, by_label, nodes_a, ranks);
   for (const Reference& each : references) comparer.add(each);
+  for (const std::string& name : several) comparer.leave_out(name, "several values in a");
   ComparedRuns out;
   out.report = std::move(comparer).finish();
   Carried carried(*a, run_a, inputs_a, options.a);

@@ -95,22 +95,34 @@ Channels channels_of(const Shape& shape, const std::optional<std::int64_t>& axis
   return out;
 }
 
+Array copy_of(const Array& array) {
+  Array out = Array::allocate(array.dtype, array.shape);
+  copy(array.view(), MutableArrayView::dense(out.storage.writable(), out.dtype, out.shape));
+  return out;
+}
+
 // Integers of 8 bits that were rounded from numbers within `error` of a tie: arithmetic that errs by so much
 // may round these the other way. Each variant has some of them so, and both have all.
-void round_ties_otherwise(Array& rounded, const ArrayView& real, const QuantizeAttrs& attrs, double error,
+// True if there are any.
+bool round_ties_otherwise(Array& rounded, const ArrayView& real, const QuantizeAttrs& attrs, double error,
                           std::uint64_t seed, std::size_t variant) {
   const std::vector<double> values = doubles(rounded.view()), exact = doubles(real);
   const Channels channels = channels_of(rounded.shape, attrs.axis);
+  Array out;
   for (std::size_t i = 0; i < values.size(); ++i) {
     if (sign(seed + variant / 2, i) != (variant % 2 == 0 ? 1 : -1)) continue;
     const std::size_t c = channels.of(i);
     const double off =
         exact[i] * inverse_scale(attrs.scales[c]) + static_cast<double>(attrs.zero_points[c]) - values[i];
     if (!(std::fabs(std::fabs(off) - 0.5) <= error)) continue;
-    store_element(rounded.dtype, rounded.storage.writable() + i * byte_size(rounded.dtype),
+    if (!out.storage.bound()) out = copy_of(rounded);
+    store_element(out.dtype, out.storage.writable() + i * byte_size(out.dtype),
                   std::clamp(values[i] + std::copysign(1.0, off), static_cast<double>(attrs.qmin),
                              static_cast<double>(attrs.qmax)));
   }
+  if (!out.storage.bound()) return false;
+  rounded = std::move(out);
+  return true;
 }
 
 // Carried as signed integers less half the range.
@@ -172,7 +184,9 @@ double mean_square(const std::vector<double>& values) {
 
 // The greatest change of each element under the errors, at least the root of the mean square: few samples of
 // an error may be small by chance. Infinite where a variant is finite and another is not.
-std::vector<double> effects(const std::vector<double>& base, const std::vector<Array>& variants) {
+// `sparse`: few elements are changed, by much; the others are as likely not changed at all.
+std::vector<double> effects(const std::vector<double>& base, const std::vector<Array>& variants,
+                            bool sparse) {
   std::vector<double> out(base.size(), 0.0);
   for (const Array& variant : variants) {
     const std::vector<double> values = doubles(variant.view());
@@ -183,7 +197,13 @@ std::vector<double> effects(const std::vector<double>& base, const std::vector<A
       out[i] = std::max(out[i], std::isnan(off) ? kInfinity : off);
     }
   }
-  const double least = std::sqrt(mean_square(out));
+  double least = std::sqrt(mean_square(out));
+  if (sparse && !out.empty()) {
+    std::vector<double> sorted = out;
+    const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2);
+    std::nth_element(sorted.begin(), middle, sorted.end());
+    least = std::min(least, 1.5 * *middle);  // of a normal distribution, the root of the mean square
+  }
   for (double& off : out) off = std::max(off, least);
   return out;
 }
@@ -322,7 +342,10 @@ void LocalReference::forget_equal(Estimate& estimate) {
   bool equal = true;
   for (const Array& variant : estimate.variants)
     equal = equal && std::ranges::equal(base, variant.storage.bytes());
-  if (equal) estimate.variants.clear();
+  if (equal) {
+    estimate.variants.clear();
+    estimate.ties = false;
+  }
   if (!equal && byte_size(estimate.base.view.dtype) > 1) return;
   estimate.tolerance = {};
   estimate.int16_units = 0;
@@ -346,7 +369,7 @@ bool LocalReference::run(const Node& node) {
   std::vector<ArrayView> operands;
   kernels::Tolerance tolerance;
   int int16_units = 0;
-  bool functions = false, has_errors = false;
+  bool functions = false, ties = false, has_errors = false;
   DType dtype = DType::kF32;
   for (const ValueId operand : graph_.operands(node)) {
     if (!operand.valid()) {
@@ -360,6 +383,7 @@ bool LocalReference::run(const Node& node) {
     tolerance.relative = std::max(tolerance.relative, estimate.tolerance.relative);
     int16_units = std::max(int16_units, estimate.int16_units);
     functions = functions || estimate.functions;
+    ties = ties || estimate.ties;
     has_errors = has_errors || !estimate.variants.empty();
     if (is_float(operands.back().dtype)) dtype = operands.back().dtype;
   }
@@ -380,9 +404,10 @@ bool LocalReference::run(const Node& node) {
                                  graph_.result(node).index(), k));
       } else if (!operands.empty()) {
         variants.push_back(compute_with_errors(node, k, *results));
-        if (node.op == Op::kQuantize && byte_size((*results)[0].dtype) == 1)
-          round_ties_otherwise(variants.back()[0], operands[0], Graph::attrs<QuantizeAttrs>(node),
-                               error_before_rounding(int16_units), graph_.result(node).index(), k);
+        // A number that nothing was computed for is rounded by everybody alike.
+        if (node.op == Op::kQuantize && byte_size((*results)[0].dtype) == 1 && int16_units > 0)
+          ties |= round_ties_otherwise(variants.back()[0], operands[0], Graph::attrs<QuantizeAttrs>(node),
+                                       error_before_rounding(int16_units), graph_.result(node).index(), k);
       }
     }
   for (std::uint32_t r = 0; r < node.result_count; ++r) {
@@ -394,6 +419,7 @@ bool LocalReference::run(const Node& node) {
     estimate.tolerance = {tolerance.ulp + own.ulp, tolerance.relative + own.relative};
     estimate.int16_units = int16_units + std::max<int>(0, info(node.op).int16_units);
     estimate.functions = functions || own.ulp >= 4;
+    estimate.ties = ties;
     estimate.known = true;
     if (node.op == Op::kQuantize) forget_equal(estimate);
   }
@@ -423,7 +449,7 @@ double LocalReference::error_before_rounding(int int16_units) const {
 std::vector<double> LocalReference::bounds_of_floats(const Estimate& estimate, DType other,
                                                      double least) const {
   const std::vector<double> want = doubles(estimate.base.view);
-  const std::vector<double> effect = effects(want, estimate.variants);
+  const std::vector<double> effect = effects(want, estimate.variants, estimate.ties);
   const double eps = std::max(epsilon(estimate.base.view.dtype), epsilon(other));
   const Bounds allowed = lowered(estimate.tolerance);
   least = std::max(least, std::sqrt(mean_square(want)));
@@ -468,7 +494,7 @@ double LocalReference::share_of_decisions(const Estimate& estimate, const ArrayV
 double LocalReference::share_of_rounded(ValueId real, const QParams& qparams, const ArrayView& other) const {
   const Estimate& estimate = values_[real.index()];
   const std::vector<double> want = doubles(estimate.base.view), found = doubles(other);
-  const std::vector<double> effect = effects(want, estimate.variants);
+  const std::vector<double> effect = effects(want, estimate.variants, estimate.ties);
   const Channels channels = channels_of(estimate.base.view.shape, qparams.axis);
   const Bounds numeric = lowered(estimate.tolerance);
   const auto offset = static_cast<double>(offset_of(other.dtype, qparams.storage));

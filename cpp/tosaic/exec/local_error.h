@@ -74,6 +74,7 @@ class LocalReference {
     kernels::Tolerance tolerance;  // of the nodes that made it
     int int16_units = 0;           // of the same
     bool functions = false;        // some of them are functions, whose expansions err in units of 1
+    bool ties = false;             // the variants differ where integers may be rounded otherwise
     bool known = false;
   };
 
