@@ -13,6 +13,12 @@
 namespace tosaic::exec {
 namespace {
 
+// RESCALE gives unsigned integers as the bits of signed ones.
+bool gives_unsigned(const Node& node) {
+  if (node.op == Op::kTosaRescale) return Graph::attrs<TosaRescaleAttrs>(node).output_unsigned;
+  return node.op == Op::kRescale && Graph::attrs<RescaleAttrs>(node).rescale.output_unsigned;
+}
+
 // The values of one run by id, dense and in the graph's axes; no data where unknown.
 class Values {
  public:
@@ -22,6 +28,19 @@ class Values {
       if (const ConstantRef& constant = graph.values()[i].constant; constant && constant->storage.bound())
         views_[i] = ArrayView::dense(constant->storage.bytes().data(), constant->dtype, constant->shape);
     for (const TracedValue& traced : trace) views_[traced.value.index()] = traced.array.view();
+    std::vector<bool> is_unsigned(views_.size(), false);
+    for (const Node& node : graph.nodes()) {
+      const bool moves = info(node.op).has(kMovement) || info(node.op).has(kView);
+      const bool found = moves && graph.operands(node)[0].valid()
+                             ? bool{is_unsigned[graph.operands(node)[0].index()]}
+                             : gives_unsigned(node);
+      for (std::uint32_t r = 0; found && r < node.result_count; ++r) {
+        const std::size_t at = graph.result(node, r).index();
+        is_unsigned[at] = true;
+        if (views_[at].dtype == DType::kI8) views_[at].dtype = DType::kU8;
+        if (views_[at].dtype == DType::kI16) views_[at].dtype = DType::kU16;
+      }
+    }
   }
   void set(ValueId value, const ArrayView& view) { views_[value.index()] = view; }
   [[nodiscard]] const ArrayView& operator[](ValueId value) const { return views_[value.index()]; }

@@ -160,6 +160,15 @@ std::vector<Array> run_whole(const Graph& graph, const Node& node, std::span<con
   return exec::run(one, given, plain);
 }
 
+// A composite over an axis is lowered as operators with wide numbers between: two contractions or sums, a
+// function and a product at most.
+constexpr int kParts = 4;
+
+int inner_units_of(Op op) {
+  const bool parts = info(op).has(kComposite) && !info(op).has(kElementwise) && !info(op).has(kMovement);
+  return std::max<int>(0, info(op).int16_units) * (parts ? kParts : 1);
+}
+
 bool moves_only(Op op) { return info(op).has(kMovement) || info(op).has(kView); }
 
 struct Bounds {
@@ -349,6 +358,7 @@ void LocalReference::forget_equal(Estimate& estimate) {
   if (!equal && byte_size(estimate.base.view.dtype) > 1) return;
   estimate.tolerance = {};
   estimate.int16_units = 0;
+  estimate.inner_units = 0;
   estimate.functions = false;
 }
 
@@ -368,7 +378,7 @@ bool LocalReference::run(const Node& node) {
   last_ = &node;
   std::vector<ArrayView> operands;
   kernels::Tolerance tolerance;
-  int int16_units = 0;
+  int int16_units = 0, inner_units = 0;
   bool functions = false, ties = false, has_errors = false;
   DType dtype = DType::kF32;
   for (const ValueId operand : graph_.operands(node)) {
@@ -382,6 +392,7 @@ bool LocalReference::run(const Node& node) {
     tolerance.ulp = std::max(tolerance.ulp, estimate.tolerance.ulp);
     tolerance.relative = std::max(tolerance.relative, estimate.tolerance.relative);
     int16_units = std::max(int16_units, estimate.int16_units);
+    inner_units = std::max(inner_units, estimate.inner_units);
     functions = functions || estimate.functions;
     ties = ties || estimate.ties;
     has_errors = has_errors || !estimate.variants.empty();
@@ -405,9 +416,9 @@ bool LocalReference::run(const Node& node) {
       } else if (!operands.empty()) {
         variants.push_back(compute_with_errors(node, k, *results));
         // A number that nothing was computed for is rounded by everybody alike.
-        if (node.op == Op::kQuantize && byte_size((*results)[0].dtype) == 1 && int16_units > 0)
+        if (node.op == Op::kQuantize && byte_size((*results)[0].dtype) == 1 && inner_units > 0)
           ties |= round_ties_otherwise(variants.back()[0], operands[0], Graph::attrs<QuantizeAttrs>(node),
-                                       error_before_rounding(int16_units), graph_.result(node).index(), k);
+                                       error_before_rounding(inner_units), graph_.result(node).index(), k);
       }
     }
   for (std::uint32_t r = 0; r < node.result_count; ++r) {
@@ -418,6 +429,7 @@ bool LocalReference::run(const Node& node) {
     for (std::vector<Array>& each : variants) estimate.variants.push_back(std::move(each[r]));
     estimate.tolerance = {tolerance.ulp + own.ulp, tolerance.relative + own.relative};
     estimate.int16_units = int16_units + std::max<int>(0, info(node.op).int16_units);
+    estimate.inner_units = inner_units + inner_units_of(node.op);
     estimate.functions = functions || own.ulp >= 4;
     estimate.ties = ties;
     estimate.known = true;
@@ -442,8 +454,8 @@ double LocalReference::share(ValueId value, const ArrayView& other, const QParam
   return share_of_floats(estimate, other);
 }
 
-double LocalReference::error_before_rounding(int int16_units) const {
-  return std::max(1, int16_units) * kUnit16 + rescale_error_;
+double LocalReference::error_before_rounding(int inner_units) const {
+  return std::max(1, inner_units) * kUnit16 + rescale_error_;
 }
 
 std::vector<double> LocalReference::bounds_of_floats(const Estimate& estimate, DType other,
@@ -501,7 +513,7 @@ double LocalReference::share_of_rounded(ValueId real, const QParams& qparams, co
   const auto low = static_cast<double>(qparams.qmin), high = static_cast<double>(qparams.qmax);
   const std::size_t bits = 8 * byte_size(qparams.storage);
   const double units = std::max(1, estimate.int16_units);
-  const double once = 0.5 + error_before_rounding(estimate.int16_units);
+  const double once = 0.5 + error_before_rounding(estimate.inner_units);
   const double eps = epsilon(estimate.base.view.dtype);
   double worst = 0, sum = 0;
   std::size_t inside = 0;

@@ -9,7 +9,8 @@
 // few units in every number on the way makes of the result is measured: the nodes run on numbers that are off
 // by so much, twice. Integers of 8 bits: a value is right if it is within half a unit of the result that was
 // not rounded, and what the arithmetic before the rounding errs by: the units of 16 bits that the operator
-// table derives, each 2^-8 of a unit of 8 bits, and up to 1/4 for rescales that round twice. A zero point
+// table derives, each 2^-8 of a unit of 8 bits, four times as many for a composite over an axis, whose
+// parts round too, and up to 1/4 for rescales that round twice. A zero point
 // that is off by one shifts what is rounded, so it shows where it shifts by more than that, in the elements
 // that it carries over a tie. Wider integers: within the units of the operator table of the rounded result,
 // and off the unrounded one by what rounding leaves, in the mean. Other integers and truth values are equal,
@@ -73,6 +74,7 @@ class LocalReference {
     std::vector<Array> variants;   // with errors; none where the value is the other run's own, or exact
     kernels::Tolerance tolerance;  // of the nodes that made it
     int int16_units = 0;           // of the same
+    int inner_units = 0;           // of 16 bits, of the same: what the arithmetic before the rounding errs by
     bool functions = false;        // some of them are functions, whose expansions err in units of 1
     bool ties = false;             // the variants differ where integers may be rounded otherwise
     bool known = false;
@@ -87,7 +89,7 @@ class LocalReference {
   void release_operands_of_last();
   static void forget_equal(Estimate& estimate);
   // Of integers of 8 bits, in their units.
-  [[nodiscard]] double error_before_rounding(int int16_units) const;
+  [[nodiscard]] double error_before_rounding(int inner_units) const;
   // For each element.
   [[nodiscard]] std::vector<double> bounds_of_floats(const Estimate& estimate, DType other,
                                                      double least) const;
