@@ -282,8 +282,8 @@ def compare(
     row-major or channels-last: one of these for all inputs first, then mixed, and the first that is right for
     all samples is taken; so it is with outputs.
 
-    Functions of `Program.with_overrides` are used on their own side; what one side gives for a foreign operator
-    serves the other as well, where that has none.
+    Functions of `Program.with_overrides` are used on their own side; what one side gives for a foreign
+    operator serves the other as well, where that has none.
     """
     from tosaic.compare_programs import compare_programs
 
