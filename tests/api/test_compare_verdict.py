@@ -494,3 +494,42 @@ def test_what_a_variable_holds_after_the_run_is_compared(tmp_path: Path) -> None
     comparison = tosaic.compare(program, other, (x,))
     assert not comparison, str(comparison)
     assert [row.path for row in comparison.outputs if not row.ok] == ["total"]
+
+
+def test_a_value_whose_axes_are_joined_in_another_order_is_read_right(tmp_path: Path) -> None:
+    """Its input lies with positions in front of batches, which the lowered linear layer joins as they lie."""
+    torch.manual_seed(0)
+    attention = nn.MultiheadAttention(8, 2)
+    x = seeded(8, 8, 8).transpose(0, 1)
+
+    class Own(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.attention = attention
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.attention(x, x, x)[0]
+
+    for comparison in everywhere(exported(Own(), x), (x,), tmp_path):
+        assert comparison, str(comparison)
+
+
+def test_the_parts_of_a_complex_number_are_not_taken_for_each_other(tmp_path: Path) -> None:
+    x = seeded(4, 8)
+    program = tosaic.from_exported(exported(lambda t: torch.fft.ifft(torch.fft.fft(t) * 2).real, x))
+    for comparison in everywhere(program, (x,), tmp_path, target="TOSA-1.0+FP+fft"):
+        assert comparison, str(comparison)
+        assert ("fft_fft", "several values in a") in {(u.fx_name, u.reason) for u in comparison.unmatched}
+
+
+@pytest.mark.parametrize("shape", [(), (3, 4)])
+def test_unsigned_integers_at_the_border_are_read_as_what_they_are(
+    shape: tuple[int, ...], tmp_path: Path
+) -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        real = Q.dequantize_per_tensor(x, 2e-5, 0, 0, 255, torch.uint8)
+        return Q.quantize_per_tensor(torch.nn.functional.gelu(real), 1e-5, 0, 0, 255, torch.uint8)
+
+    x = torch.full(shape, 200, dtype=torch.uint8)
+    for comparison in everywhere(exported(function, x), (x,), tmp_path, target="TOSA-1.0+INT"):
+        assert comparison, str(comparison)

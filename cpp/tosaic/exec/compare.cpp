@@ -637,6 +637,9 @@ Held logical_output(const Run& run, const Values& values, std::uint32_t index) {
   out.view = given_back ? run.result.outputs[static_cast<std::size_t>(at - given.begin())].view()
                         : values[output.value];
   if (out.view.data == nullptr) return {};
+  const DType known = values[output.value].dtype;  // of a file: its border says i8 of unsigned integers
+  if (known == DType::kU8 && out.view.dtype == DType::kI8) out.view.dtype = known;
+  if (known == DType::kU16 && out.view.dtype == DType::kI16) out.view.dtype = known;
   const DimOrder& order = output.border.order;
   if (!order.is_identity() && (output.border.physical || (!given_back && graph.stage == Stage::kTosa)))
     out.view = permuted(out.view, inverse_permutation(order.axes(out.view.shape.size())));
