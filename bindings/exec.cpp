@@ -496,11 +496,22 @@ QParamsRef qparams_of(const py::object& object) {
   return out;
 }
 
-std::vector<exec::CompareOptions::OutputPair> output_pairs(const py::sequence& pairs) {
+// {a, b, qparams, orders, variable, expected}.
+std::vector<exec::CompareOptions::OutputPair> output_pairs(const py::sequence& pairs,
+                                                           std::vector<py::array>& owners) {
   std::vector<exec::CompareOptions::OutputPair> out;
-  for (const py::handle& pair : pairs)
-    out.push_back({pair[py::int_(0)].cast<std::uint32_t>(), pair[py::int_(1)].cast<std::uint32_t>(),
-                   qparams_of(pair[py::int_(2)]), pair[py::int_(3)].cast<bool>()});
+  for (const py::handle& object : pairs) {
+    const auto pair = py::reinterpret_borrow<py::dict>(object);
+    exec::CompareOptions::OutputPair& made = out.emplace_back();
+    made.a = pair["a"].cast<std::uint32_t>();
+    made.b = pair["b"].cast<std::uint32_t>();
+    made.qparams = qparams_of(pair["qparams"]);
+    for (const py::handle& order : pair["orders"]) made.orders.push_back(to_dims(order));
+    made.variable = pair["variable"].cast<std::string>();
+    if (pair["expected"].is_none()) continue;
+    owners.push_back(to_array(pair["expected"]));
+    made.expected = view_of(owners.back());
+  }
   return out;
 }
 
@@ -512,6 +523,7 @@ py::dict to_dict(const exec::ComparedRuns& runs) {
     entry["a"] = to_numpy(output.a);
     entry["b"] = output.b.storage.bound() ? py::object(to_numpy(output.b)) : py::none();
     entry["local_share"] = output.local_share;
+    entry["carried_share"] = output.carried_share;
     outputs.append(entry);
   }
   out["outputs"] = outputs;
@@ -521,16 +533,19 @@ py::dict to_dict(const exec::ComparedRuns& runs) {
 py::dict compare(const SharedGraph& a, const SharedGraph& b, const py::sequence& inputs,
                  const py::object& inputs_b, const py::dict& permutations, double threshold_db, bool local,
                  bool reference, const py::dict& override_nodes, const py::dict& override_ops,
-                 const py::object& traces, const py::sequence& outputs) {
+                 const py::dict& override_nodes_a, const py::object& override_ops_a, const py::object& traces,
+                 const py::sequence& outputs) {
   exec::CompareOptions options = compare_options(permutations, threshold_db, override_nodes, override_ops);
   options.local = local;
-  options.outputs = output_pairs(outputs);
+  std::vector<py::array> owners;
+  options.outputs = output_pairs(outputs, owners);
   options.a.kernels.reference = reference;
-  options.a.overrides.ops = options.b.overrides.ops;
+  options.a.overrides.nodes = overrides_of(override_nodes_a);
+  options.a.overrides.ops =
+      override_ops_a.is_none() ? options.b.overrides.ops : overrides_of(override_ops_a.cast<py::dict>());
   options.a.overrides = exec::with_quantizers(std::move(options.a.overrides));
   const GivenArrays given_a = given_for(*a, inputs);
   const GivenArrays given_b = given_for(*b, inputs_b.is_none() ? inputs : inputs_b.cast<py::sequence>());
-  std::vector<py::array> owners;
   const std::vector<exec::NamedArray> named =
       traces.is_none() ? std::vector<exec::NamedArray>{} : named_arrays(traces.cast<py::dict>(), owners);
   exec::ComparedRuns out;
@@ -568,12 +583,15 @@ void bind_compare(py::module_& m) {
       "compare", &compare, py::arg("a"), py::arg("b"), py::arg("inputs"), py::kw_only(),
       py::arg("inputs_b") = py::none(), py::arg("permutations") = py::dict(), py::arg("threshold_db") = 30.0,
       py::arg("local") = true, py::arg("reference") = false, py::arg("override_nodes") = py::dict(),
-      py::arg("override_ops") = py::dict(), py::arg("traces") = py::none(), py::arg("outputs") = py::list(),
+      py::arg("override_ops") = py::dict(), py::arg("override_nodes_a") = py::dict(),
+      py::arg("override_ops_a") = py::none(), py::arg("traces") = py::none(), py::arg("outputs") = py::list(),
       "Runs the reference `a` and `b`, from the initial values of their states, and compares values by "
-      "origin. `permutations`: {value of b: axis i of it is axis permutation[i] of a's}. Overrides of nodes "
-      "are b's, of operators both graphs'. `traces`, as compare_traces() takes them, stand for a's own "
-      "values. `outputs`: pairs to compare, (index in a, index in b, qparams of b's integers or None, "
-      "whether the order of b's axes is unknown); their arrays come as real numbers in a's logical axes.");
+      "origin. `permutations`: {value of b: axis i of it is axis permutation[i] of a's}. Overrides are b's; "
+      "those of a are `override_nodes_a` and `override_ops_a`, None: of operators as b's. `traces`, as "
+      "compare_traces() takes them, stand for a's own values. `outputs`: pairs to compare, {a, b: indices; "
+      "qparams: of b's integers or None; orders: how b's axes may lie, [] where it is known; variable: of b, "
+      "in the place of an output, or ''; expected: a's array as computed elsewhere, or None}; their arrays "
+      "come as real numbers in a's logical axes.");
   m.def("compare_traces", &compare_traces, py::arg("reference").none(false), py::arg("graph").none(false),
         py::arg("inputs"), py::kw_only(), py::arg("permutations") = py::dict(),
         py::arg("threshold_db") = 30.0, py::arg("override_nodes") = py::dict(),

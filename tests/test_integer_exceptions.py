@@ -1,5 +1,5 @@
-"""Integer arithmetic where floats are infinite, NaN, or stand exactly on a step: what is stored is what torch's
-q/dq graph stores."""
+"""Integer arithmetic where floats are infinite, NaN, or stand exactly on a step: what is stored is what
+torch's q/dq graph stores."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ def test_numbers_of_scales_far_apart_are_told_apart(name: str, ratio: float) -> 
 
 @pytest.mark.parametrize("size", range(1, 9))
 def test_a_shape_is_read_before_the_graph_that_holds_it_grows(size: int) -> None:
-    """The exponent is known to be 0 only once constants are folded: the result is ones in the base's shape."""
+    """The exponent is known to be 0 once constants are folded: the result is ones in the base's shape."""
     a, b = torch.randn(1, size), torch.tensor(-324)
     for target in ("TOSA-1.0+FP", "TOSA-1.0+INT+FP"):
 

@@ -306,8 +306,10 @@ def compare(
     reference: bool = ...,
     override_nodes: Mapping[str, Callable[..., Any]] = ...,
     override_ops: Mapping[str, Callable[..., Any]] = ...,
+    override_nodes_a: Mapping[str, Callable[..., Any]] = ...,
+    override_ops_a: Mapping[str, Callable[..., Any]] | None = ...,
     traces: Mapping[Any, Any] | None = ...,
-    outputs: Sequence[tuple[int, int, Mapping[str, Any] | None, bool]] = ...,
+    outputs: Sequence[Mapping[str, Any]] = ...,
 ) -> dict[str, Any]: ...
 def compare_traces(
     reference: Mapping[Any, Any],

@@ -280,8 +280,12 @@ def compare(
 
     Notes
     -----
-    A `.tosa` file does not say how its inputs lie. Where a shape does not tell, each order is tried, for all
-    inputs alike, and the one in which the outputs agree is taken; so it is with outputs.
+    A `.tosa` file does not say how its inputs lie. They may lie as a declares it, as they were traced,
+    row-major or channels-last: one of these for all inputs first, then mixed, and the first that is right for
+    all samples is taken; so it is with outputs.
+
+    Functions of `Program.with_overrides` are used on their own side; what one side gives for a foreign
+    operator serves the other as well, where that has none.
     """
     from tosaic.compare_programs import compare_programs
 

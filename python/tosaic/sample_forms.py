@@ -8,13 +8,15 @@ as shape or dtype tell, are brought back first.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tosaic import _core
 from tosaic.arrays import as_array
+from tosaic.dim_order import channels_last, telling
 from tosaic.quantization import QParams
 
 if TYPE_CHECKING:
@@ -25,6 +27,9 @@ __all__ = ["FileBorder", "Logical", "arrays_for", "fit_to_ports", "logical_array
 
 _Array = np.ndarray[Any, Any]
 _QParams = Mapping[str, Any]
+_Order = tuple[int, ...]
+_MOST_FORMS = 4096  # looked at; few of them differ
+_MOST_RANKS = 6  # of which all permutations are looked at
 _CHANNELS_LAST = {3: (0, 2, 1), 4: (0, 2, 3, 1), 5: (0, 2, 3, 4, 1)}
 _STORAGE = {"i4": "int8", "i8": "int8", "u8": "uint8", "i16": "int16", "u16": "uint16", "i32": "int32"}
 
@@ -137,15 +142,34 @@ class FileBorder:
     """The border of a `.tosa` file, in terms of the program that it is compared with.
 
     Inputs are those of the reference by name, else by position: the user's, or all, states among them. So are
-    outputs. What integers stand for that are floats in the reference, the reference's own quantize nodes say.
-    Whether an input of a shape that fits both is channels-last the file does not say either: `forms` are all
-    that may be.
+    outputs; those that the file has as variables are in `variables`. What integers stand for that are floats
+    in the reference, the reference's own quantize nodes say. The file does not say how arrays lie: `forms`
+    are the orders of all inputs that somebody may have declared, and `output_orders` those of an output.
+
+    Parameters
+    ----------
+    graph : Graph
+        Of the file.
+    reference : Graph
+    source : Graph
+        What the reference was made from: its border lies as it was traced.
     """
 
-    def __init__(self, graph: _core.Graph, reference: _core.Graph) -> None:
+    def __init__(self, graph: _core.Graph, reference: _core.Graph, source: _core.Graph) -> None:
         self.graph = graph
         self._reference = reference
+        self._source = source
         self._quantized: _core.Graph | None = None
+        declared = {
+            node.attrs["name"]
+            for node in graph.nodes
+            if node.op == "tosa.variable" and isinstance(node.attrs.get("name"), str)
+        }
+        self.variables = [
+            (i, port.path)
+            for i, port in enumerate(reference.outputs)
+            if port.kind == "mutation" and port.path in declared
+        ]
         self.inputs = self._pair(graph.inputs, reference.inputs, "inputs")
         self.outputs = self._pair(graph.outputs, reference.outputs, "outputs")
 
@@ -156,7 +180,10 @@ class FileBorder:
         if side == "inputs" and all(i is not None for i in found):
             return [i for i in found if i is not None]
         users = [i for i, port in enumerate(theirs) if port.kind == "user"]
-        for wanted in (users, list(range(len(theirs)))):
+        kept = {path for _, path in self.variables}
+        # States that are variables are no inputs and no outputs.
+        others = [i for i, port in enumerate(theirs) if port.kind == "user" or port.path not in kept]
+        for wanted in (users, list(range(len(theirs))), others):
             if len(wanted) == len(own):
                 return wanted
         raise _core.make_error(
@@ -167,34 +194,64 @@ class FileBorder:
             got=", ".join(_value_name(port) for port in own),
         )
 
-    @property
-    def ambiguous(self) -> bool:
-        """Whether an input may be channels-last or not, as far as its shape tells."""
-        for port, i in zip(self.graph.inputs, self.inputs, strict=True):
-            shape = tuple(self._reference.inputs[i].value.shape)
-            last = _CHANNELS_LAST.get(len(shape))
-            visible = [size for size in shape if size != 1]
-            fits = last is not None and tuple(shape[k] for k in last) == tuple(port.shape) == shape
-            if fits and len(visible) > 1:
-                return True
-        return False
+    def _declared(self, side: str, i: int) -> list[_Order]:
+        """The orders in which a port of the reference may lie in a file, the likeliest first.
 
-    def arrays(self, logical: Logical, *, channels_last: bool = False) -> list[_Array]:
-        """The arrays of the file's inputs; ambiguous ones channels-last if asked for."""
+        As the reference has it; as it was traced, which is what `lower` does by itself; row-major; and
+        channels-last.
+        """
+        port = getattr(self._reference, side)[i]
+        traced = [each for each in getattr(self._source, side) if _path(each) == _path(port)]
+        found = [tuple(port.dim_order), *(tuple(each.dim_order) for each in traced[:1])]
+        rank = len(found[-1])
+        return [*found, tuple(range(rank)), *([channels_last(rank)] if 3 <= rank <= 5 else [])]
+
+    def output_orders(self, i: int) -> list[_Order]:
+        """In which the output `i` of the reference may lie in the file."""
+        return self._declared("outputs", i)
+
+    def forms(self, logical: Logical) -> Iterator[list[_Order]]:
+        """The orders of all inputs, the likeliest first.
+
+        One rule for all inputs comes first, as far as shapes let it, then rules that differ.
+        """
+        candidates = [self._candidates(k, logical) for k in range(len(self.inputs))]
+        seen = set()
+        for form in itertools.islice(_combined(candidates), _MOST_FORMS):
+            key = tuple(tuple(telling(self._array(logical, k).shape, order)) for k, order in enumerate(form))
+            if key not in seen:
+                seen.add(key)
+                yield form
+
+    def _candidates(self, k: int, logical: Logical) -> list[_Order]:
+        """Of input `k` of the file. Where no order that is usual gives its shape, all that do."""
+        shape, wanted = self._array(logical, k).shape, tuple(self.graph.inputs[k].shape)
+        usual = [order for order in self._declared("inputs", self.inputs[k]) if _gives(shape, order, wanted)]
+        if usual:
+            # By rule, also where it repeats another: the first of every input is one rule.
+            rules = self._declared("inputs", self.inputs[k])
+            return [order if order in usual else usual[0] for order in rules]
+        if len(shape) == len(wanted) <= _MOST_RANKS:
+            return [o for o in itertools.permutations(range(len(shape))) if _gives(shape, o, wanted)]
+        return []
+
+    def _array(self, logical: Logical, k: int) -> _Array:
+        source = self._reference.inputs[self.inputs[k]]
+        if source.kind == "state" and source.initial is not None:
+            order = np.argsort(source.dim_order) if self._reference.stage == "tosa" else None
+            return np.asarray(source.initial.array.transpose(order))
+        return self._of(logical, source)
+
+    def arrays(self, logical: Logical, form: Sequence[_Order]) -> list[_Array]:
+        """The arrays of the file's inputs in one of `forms`."""
         out = []
-        for port, i in zip(self.graph.inputs, self.inputs, strict=True):
-            source = self._reference.inputs[i]
-            if source.kind == "state" and source.initial is not None:
-                array = source.initial.array
-            else:
-                array = self._of(logical, source)
+        for k, (port, i) in enumerate(zip(self.graph.inputs, self.inputs, strict=True)):
+            array = self._array(logical, k)
             if array.dtype.kind == "f" and port.dtype in _STORAGE:
                 array = QParams.of(self._qparams("inputs", i, port.dtype)).quantize(array)
-            last = _CHANNELS_LAST.get(array.ndim)
-            if channels_last and last is not None and array.shape == tuple(port.shape):
-                turned = array.transpose(last)
-                array = np.ascontiguousarray(turned) if turned.shape == array.shape else array
-            out.append(_fit(array, port))
+            if len(form[k]) == array.ndim:
+                array = array.transpose(form[k])
+            out.append(np.asarray(_fit(array, port), order="C"))
         return out
 
     def _of(self, logical: Logical, source: Any) -> _Array:
@@ -229,6 +286,27 @@ class FileBorder:
                 hint="Compare with the lowered program, or with the program that was quantized",
             )
         return fitting[0]
+
+
+def _gives(shape: Sequence[int], order: _Order, wanted: Sequence[int]) -> bool:
+    return len(order) == len(shape) and tuple(shape[axis] for axis in order) == tuple(wanted)
+
+
+def _combined(candidates: Sequence[Sequence[_Order]]) -> Iterator[list[_Order]]:
+    """One rule for all, then one input after the other by another rule, then any."""
+    most = max((len(each) for each in candidates), default=1)
+
+    def at(rule: int, k: int) -> _Order:
+        own = candidates[k]
+        return own[min(rule, len(own) - 1)] if own else ()
+
+    inputs = range(len(candidates))
+    for rule in range(most):
+        yield [at(rule, k) for k in inputs]
+    for rule, k, other in itertools.product(range(most), inputs, range(most)):
+        yield [at(other if each == k else rule, each) for each in inputs]
+    for form in itertools.product(*([*each, ()][: len(each) or 1] for each in candidates)):
+        yield list(form)
 
 
 def _value_name(port: Any) -> str:

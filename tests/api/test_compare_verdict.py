@@ -14,6 +14,7 @@ import torch.ao.quantization.fx._decomposed  # registers quantized_decomposed
 import tosaic
 from models.tampering import KINDS, tampered
 from torch import nn
+from tosaic import _core
 
 Q = torch.ops.quantized_decomposed
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch.export warns of code of its own
@@ -262,3 +263,273 @@ def test_integers_are_held_to_units_and_shown_beside_the_rounding_of_the_referen
     assert 20 < output.rounding_db < 60
     assert len(comparison) >= 2
     assert all(row.local_share is not None for row in comparison)
+
+
+def _nhwc(*shape: int) -> torch.Tensor:
+    return seeded(*shape).to(memory_format=torch.channels_last)
+
+
+TRACED: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
+    "a transposed matrix": (lambda x: x.relu().softmax(1), (seeded(6, 8).t(),)),
+    "a transposed square": (lambda x: x.relu().softmax(1), (seeded(8, 8).t(),)),
+    "channels-last beside row-major": (
+        lambda x, y: (torch.max_pool2d(x, 1), y * 2),
+        (_nhwc(1, 4, 4, 4), seeded(1, 4, 4, 4)),
+    ),
+    "channels-last beside row-major and a transposed one": (
+        lambda x, y, z: (torch.max_pool2d(x, 2), y.softmax(3), z.softmax(1)),
+        (_nhwc(1, 4, 4, 4), seeded(2, 4, 4, 4), seeded(4, 4).t()),
+    ),
+    "heads behind positions": (lambda x: x.softmax(-1), (seeded(2, 5, 6).transpose(0, 1),)),
+    "heads behind as many positions": (lambda x: x.softmax(-1), (seeded(2, 3, 3, 6).transpose(1, 2),)),
+}
+
+
+@pytest.mark.parametrize("name", TRACED)
+def test_a_file_has_the_orders_that_its_program_was_traced_in(name: str, tmp_path: Path) -> None:
+    function, args = TRACED[name]
+    program = exported(function, *args)
+    for comparison in everywhere(program, [args, tuple(x * 2 for x in args)], tmp_path):
+        assert comparison, str(comparison)
+        assert comparison.output.sqnr_db > 100
+    turned = tosaic.lower(program, orders={"inputs": dict.fromkeys(range(len(args)), "contiguous")})
+    turned.save(tmp_path / "turned.tosa")
+    assert tosaic.compare(turned, tmp_path / "turned.tosa", [args])
+    assert tosaic.compare(program, tmp_path / "turned.tosa", [args])
+
+
+def test_an_order_that_is_odd_is_known_from_the_lowered_program(tmp_path: Path) -> None:
+    x = seeded(4, 4, 4)
+    program = exported(lambda t: t.softmax(-1), x)
+    odd = {"inputs": {0: (2, 0, 1)}, "outputs": {0: (1, 2, 0)}}
+    lowered = tosaic.lower(program, orders=odd)
+    lowered.save(tmp_path / "odd.tosa")
+    assert tosaic.compare(lowered, tmp_path / "odd.tosa", (x,))
+    assert not tosaic.compare(program, tmp_path / "odd.tosa", (x,))
+
+
+def test_files_are_read_in_one_way_for_all_samples(tmp_path: Path) -> None:
+    program, x = square()
+    tosaic.lower(program, orders={"inputs": "nhwc"}).save(tmp_path / "program.tosa")
+    # Zeros lie alike in every order: they say nothing of the one that the next sample needs.
+    comparison = tosaic.compare(program, tmp_path / "program.tosa", [(torch.zeros_like(x),), (x,)])
+    assert comparison, str(comparison)
+
+
+class Vanishing(nn.Module):
+    """An output that is zero but for rounding: the mean of what has none."""
+
+    def __init__(self, norm: nn.Module, pool: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.norm, self.pool = nn.Linear(6, 6), norm, pool
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.pool(self.norm(self.first(x)))
+
+
+VANISHING: dict[str, tuple[nn.Module, Callable[[torch.Tensor], torch.Tensor]]] = {
+    "instance norm": (nn.InstanceNorm2d(8), lambda x: x.mean((2, 3))),
+    "layer norm": (nn.LayerNorm(6), lambda x: x.mean(-1)),
+    "a mean": (nn.Identity(), lambda x: (x - x.mean(-1, keepdim=True)).sum(-1)),
+}
+
+
+@pytest.mark.parametrize("name", VANISHING)
+def test_an_output_that_is_only_rounding_is_held_to_what_rounding_comes_to(name: str, tmp_path: Path) -> None:
+    x = seeded(2, 8, 6, 6)
+    program = exported(Vanishing(*VANISHING[name]), x)
+    for comparison in everywhere(program, [(x,), (x * 100,)], tmp_path):
+        assert comparison, str(comparison)
+        assert comparison.output.sqnr_db < 30
+    lowered = tosaic.lower(program)
+    lowered.save(tmp_path / "bare.tosa", locations=False)
+    assert tosaic.compare(program, tmp_path / "bare.tosa", (x,))
+    wrong = tampered(lowered, "weight", 0)
+    assert wrong is not None
+    assert not tosaic.compare(program, wrong, (x,))
+
+
+def test_an_output_of_rounding_that_is_greater_than_rounding_is_wrong() -> None:
+    x = seeded(4, 64)
+
+    def centred(off: float) -> Any:
+        return exported(lambda t: (t - t.mean(-1, keepdim=True)).sum(-1) + off, x)
+
+    assert tosaic.compare(centred(0.0), tosaic.lower(centred(0.0)), (x,))
+    for off in (1e-2, -1e-2):
+        assert not tosaic.compare(centred(0.0), tosaic.lower(centred(off)), (x,))
+
+
+def _dequantized(x: torch.Tensor, scale: float, zero: int, read: int) -> torch.Tensor:
+    """Quantized with a zero point, and read with another."""
+    whole = Q.quantize_per_tensor(x, scale, zero, -128, 127, torch.int8)
+    return Q.dequantize_per_tensor(whole, scale, read, -128, 127, torch.int8)
+
+
+def _sum(share: float, off: int, operator: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """Of the unit of the result, a unit of the second operand is a share."""
+
+    def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        a, b = _dequantized(x, 0.05, 3, 3), _dequantized(y, 0.06 * share, -4, -4 + off)
+        return _dequantized(operator(a, b), 0.06, 1, 1)
+
+    return function
+
+
+@pytest.mark.parametrize("operator", [torch.add, torch.sub])
+@pytest.mark.parametrize("share", [1.7, 0.36, 0.1, 0.02])
+@pytest.mark.parametrize("off", [-1, 1])
+def test_a_zero_point_off_by_one_in_an_operand_fails(share: float, off: int, operator: Any) -> None:
+    args = seeded(32, 65), seeded(64, 65)[:32] * share
+    right, wrong = (exported(_sum(share, zero, operator), *args) for zero in (0, off))
+    changed = (right.module()(*args) != wrong.module()(*args)).float().mean()
+    assert changed > 0.01
+    assert tosaic.compare(right, tosaic.lower(right, target="TOSA-1.0+INT"), args)
+    for target in ("TOSA-1.0+INT", "TOSA-1.0+INT+FP"):
+        comparison = tosaic.compare(right, tosaic.lower(wrong, target=target), args)
+        assert not comparison, str(comparison)
+
+
+@pytest.mark.parametrize("target", ["TOSA-1.0+INT", "TOSA-1.0+INT+doubleround"])
+def test_ties_may_be_rounded_either_way(target: str, tmp_path: Path) -> None:
+    """Each second number lies between two integers."""
+
+    def halved(x: torch.Tensor) -> torch.Tensor:
+        return _dequantized(_dequantized(x, 0.5, 0, 0) * 0.5, 0.5, 0, 0)
+
+    x = torch.arange(-120, 120).float().reshape(8, 30) / 2
+    program = exported(halved, x)
+    for comparison in everywhere(program, (x,), tmp_path, target=target):
+        assert comparison, str(comparison)
+
+
+def test_ties_inside_a_quantized_file_without_origins_are_no_error(tmp_path: Path) -> None:
+    """Each integer that half is added to may be another one, and what follows too."""
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        half = _dequantized(_dequantized(x, 0.5, 0, 0) * 0.5, 0.5, 0, 0)
+        return _dequantized(half * half, 0.5, 0, 0)
+
+    x = torch.arange(-12, 12).float().reshape(4, 6) / 2
+    program = exported(function, x)
+    tosaic.lower(program, target="TOSA-1.0+INT").save(tmp_path / "bare.tosa", locations=False)
+    comparison = tosaic.compare(program, tmp_path / "bare.tosa", (x,))
+    assert comparison, str(comparison)
+
+
+def _two() -> tuple[Any, torch.Tensor]:
+    torch.manual_seed(0)
+    return exported(nn.Sequential(nn.Linear(4, 4), nn.ReLU()), seeded(3, 4)), seeded(3, 4)
+
+
+def test_functions_in_the_place_of_operators_are_those_of_their_side() -> None:
+    program, x = _two()
+    plain = tosaic.from_exported(program)
+    zeros = plain.with_overrides({"relu": np.zeros_like})
+    same = plain.with_overrides({"relu": lambda a: np.maximum(a, 0)})
+    for a in (program, plain, same):
+        assert not tosaic.compare(a, zeros, (x,))
+        assert tosaic.compare(a, same, (x,))
+    assert not tosaic.compare(zeros, plain, (x,))
+    assert not tosaic.compare(zeros, tosaic.lower(plain), (x,))
+    assert tosaic.compare(same, tosaic.lower(plain), (x,))
+    assert tosaic.compare(zeros, zeros, (x,))
+    by_name = plain.with_overrides({plain.graph.nodes[1].name: np.zeros_like})
+    assert not tosaic.compare(program, by_name, (x,))
+
+
+def test_a_foreign_operator_has_the_function_that_either_side_gives() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return torch.special.i0(torch.relu(x)) + 1
+
+    x = seeded(3, 4)
+    program = exported(function, x)
+    plain = tosaic.from_exported(program)
+    right = plain.with_overrides({"aten.special_i0.default": lambda a: np.i0(a).astype(np.float32)})
+    wrong = plain.with_overrides({"aten.special_i0.default": lambda a: np.i0(a).astype(np.float32) * 1.1})
+    assert tosaic.compare(program, right, (x,))
+    assert tosaic.compare(plain, right, (x,))
+    assert tosaic.compare(right, plain, (x,))
+    assert not tosaic.compare(program, wrong, (x,))
+    assert not tosaic.compare(right, wrong, (x,))
+
+
+class Average(nn.Module):
+    """States of two dtypes: TOSA has variables of floats, and none of 64-bit integers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("average", torch.ones(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.count.add_(1)
+        self.average.mul_(0.5).add_(x, alpha=0.5)
+        return self.average * self.count
+
+
+def test_states_are_variables_outputs_or_both(tmp_path: Path) -> None:
+    x = seeded(3)
+    program = exported(Average(), x)
+    for target in ("TOSA-1.0+FP", "TOSA-1.0+FP+variable"):
+        for comparison in everywhere(program, [(x,), (x + 1,)], tmp_path, target=target):
+            assert comparison, str(comparison)
+            assert {row.path for row in comparison.outputs} == {"count", "average", "out"}
+
+
+def test_what_a_variable_holds_after_the_run_is_compared(tmp_path: Path) -> None:
+    x = seeded(4)
+    program = exported(Counter(), x)
+    lowered = tosaic.lower(program, target="TOSA-1.0+FP+variable")
+    lowered.save(tmp_path / "program.tosa", locations=False)
+    graph = tosaic.load_tosa(tmp_path / "program.tosa").graph
+    text = graph.text()
+    written = next(line for line in text.splitlines() if "variable_write" in line)
+    value = written[written.index("(%") + 1 : written.index(") {")]
+    wrong = text.replace(written, written.replace(f"({value})", "(%x)"))
+    constants = {constant.name: constant for constant in graph.constants.values()}
+    other = _core.Graph.parse(wrong, lambda wanted: constants[wanted.name])
+    assert tosaic.compare(program, graph, (x,))
+    comparison = tosaic.compare(program, other, (x,))
+    assert not comparison, str(comparison)
+    assert [row.path for row in comparison.outputs if not row.ok] == ["total"]
+
+
+def test_a_value_whose_axes_are_joined_in_another_order_is_read_right(tmp_path: Path) -> None:
+    """Its input lies with positions in front of batches, which the lowered linear layer joins as they lie."""
+    torch.manual_seed(0)
+    attention = nn.MultiheadAttention(8, 2)
+    x = seeded(8, 8, 8).transpose(0, 1)
+
+    class Own(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.attention = attention
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.attention(x, x, x)[0]
+
+    for comparison in everywhere(exported(Own(), x), (x,), tmp_path):
+        assert comparison, str(comparison)
+
+
+def test_the_parts_of_a_complex_number_are_not_taken_for_each_other(tmp_path: Path) -> None:
+    x = seeded(4, 8)
+    program = tosaic.from_exported(exported(lambda t: torch.fft.ifft(torch.fft.fft(t) * 2).real, x))
+    for comparison in everywhere(program, (x,), tmp_path, target="TOSA-1.0+FP+fft"):
+        assert comparison, str(comparison)
+        assert ("fft_fft", "several values in a") in {(u.fx_name, u.reason) for u in comparison.unmatched}
+
+
+@pytest.mark.parametrize("shape", [(), (3, 4)])
+def test_unsigned_integers_at_the_border_are_read_as_what_they_are(
+    shape: tuple[int, ...], tmp_path: Path
+) -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        real = Q.dequantize_per_tensor(x, 2e-5, 0, 0, 255, torch.uint8)
+        return Q.quantize_per_tensor(torch.nn.functional.gelu(real), 1e-5, 0, 0, 255, torch.uint8)
+
+    x = torch.full(shape, 200, dtype=torch.uint8)
+    for comparison in everywhere(exported(function, x), (x,), tmp_path, target="TOSA-1.0+INT"):
+        assert comparison, str(comparison)

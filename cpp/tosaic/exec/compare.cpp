@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <set>
 #include <unordered_map>
 
 #include "tosaic/exec/local_error.h"
@@ -11,6 +12,12 @@
 
 namespace tosaic::exec {
 namespace {
+
+// RESCALE gives unsigned integers as the bits of signed ones.
+bool gives_unsigned(const Node& node) {
+  if (node.op == Op::kTosaRescale) return Graph::attrs<TosaRescaleAttrs>(node).output_unsigned;
+  return node.op == Op::kRescale && Graph::attrs<RescaleAttrs>(node).rescale.output_unsigned;
+}
 
 // The values of one run by id, dense and in the graph's axes; no data where unknown.
 class Values {
@@ -21,6 +28,19 @@ class Values {
       if (const ConstantRef& constant = graph.values()[i].constant; constant && constant->storage.bound())
         views_[i] = ArrayView::dense(constant->storage.bytes().data(), constant->dtype, constant->shape);
     for (const TracedValue& traced : trace) views_[traced.value.index()] = traced.array.view();
+    std::vector<bool> is_unsigned(views_.size(), false);
+    for (const Node& node : graph.nodes()) {
+      const bool moves = info(node.op).has(kMovement) || info(node.op).has(kView);
+      const bool found = moves && graph.operands(node)[0].valid()
+                             ? bool{is_unsigned[graph.operands(node)[0].index()]}
+                             : gives_unsigned(node);
+      for (std::uint32_t r = 0; found && r < node.result_count; ++r) {
+        const std::size_t at = graph.result(node, r).index();
+        is_unsigned[at] = true;
+        if (views_[at].dtype == DType::kI8) views_[at].dtype = DType::kU8;
+        if (views_[at].dtype == DType::kI16) views_[at].dtype = DType::kU16;
+      }
+    }
   }
   void set(ValueId value, const ArrayView& view) { views_[value.index()] = view; }
   [[nodiscard]] const ArrayView& operator[](ValueId value) const { return views_[value.index()]; }
@@ -120,14 +140,24 @@ Held as_dense(Held value) {
   return as_dtype(std::move(value), dtype);
 }
 
-// How a value of b lies in a's axes: axis i of it is axis permutation[i], and then its axes are regrouped.
+// How a value of b lies in a's axes: axis i of it is axis permutation[i], and then its axes are regrouped. Or
+// its axes are regrouped first: a permutation of a's axes, of which b has joined some.
 struct Alignment {
   Dims permutation;  // none: as it is
+  bool regrouped_first = false;
 };
 
 // No data where the shapes do not fit.
 Held aligned(const ArrayView& view, const Shape& shape, const Alignment& alignment) {
   ArrayView out = view;
+  if (alignment.regrouped_first) {
+    const Shape turned = permuted(shape, alignment.permutation);
+    if (!is_regrouping(view.shape, turned)) return {};
+    Held held = as_dense({view, {}});
+    held.view = permuted(ArrayView::dense(held.view.data, held.view.dtype, turned),
+                         inverse_permutation(alignment.permutation));
+    return as_dense(std::move(held));
+  }
   if (!alignment.permutation.empty()) {
     if (!is_permutation_of_axes(alignment.permutation, view.shape.size())) return {};
     out = permuted(view, inverse_permutation(alignment.permutation));
@@ -149,6 +179,25 @@ std::vector<std::int64_t> visible(const Shape& shape, const Dims& permutation) {
 
 constexpr std::size_t kMostRanks = 6;  // of which all permutations are looked at
 
+// Axes of a in another order, where b has joined or split some: [8,3,5] in the order (1,0,2) as [24,5].
+void add_regrouped(const Shape& from, const Shape& to, std::vector<Alignment>& out) {
+  if (to.size() < 2 || to.size() > kMostRanks) return;
+  std::vector<std::int64_t> a = non_unit(from), b = non_unit(to);
+  std::sort(a.begin(), a.end());
+  std::sort(b.begin(), b.end());
+  if (a == b) return;
+  std::vector<std::vector<std::int64_t>> seen{visible(to, {})};
+  Dims permutation = DimOrder().axes(to.size());
+  while (std::next_permutation(permutation.begin(), permutation.end())) {
+    std::vector<std::int64_t> key;
+    for (const std::int64_t axis : permutation)
+      if (to[static_cast<std::size_t>(axis)] != 1) key.push_back(axis);
+    if (std::find(seen.begin(), seen.end(), key) != seen.end()) continue;
+    seen.push_back(std::move(key));
+    if (is_regrouping(from, permuted(to, permutation))) out.push_back({permutation, true});
+  }
+}
+
 // Every way in which a value of shape `from` may be one of shape `to`: as it is, channels last, any other.
 std::vector<Alignment> alignments(const Shape& from, const Shape& to) {
   std::vector<Alignment> out;
@@ -164,10 +213,14 @@ std::vector<Alignment> alignments(const Shape& from, const Shape& to) {
     out.push_back({permutation});
   };
   add({});
-  if (from.size() < 2 || from.size() > kMostRanks) return out;
+  if (from.size() < 2 || from.size() > kMostRanks) {
+    add_regrouped(from, to, out);
+    return out;
+  }
   add(DimOrder::channels_last(from.size()).axes(from.size()));
   Dims permutation = DimOrder().axes(from.size());
   while (std::next_permutation(permutation.begin(), permutation.end())) add(permutation);
+  add_regrouped(from, to, out);
   return out;
 }
 
@@ -254,6 +307,10 @@ class Comparer {
       add_row(reference, label, nearest(reference, matches));
   }
 
+  void leave_out(const std::string& name, const std::string& reason) {
+    out_.unmatched.push_back({name, reason});
+  }
+
   report::Comparison finish() && { return std::move(out_); }
 
  private:
@@ -274,8 +331,9 @@ class Comparer {
     const bool known = !out.empty() && aligned(b_[value], shape, out.front()).view.data != nullptr;
     if (!known) out.clear();
     for (Alignment& each : alignments(b_.graph().type(value).shape, shape))
-      if (!known || !(visible(b_.graph().type(value).shape, each.permutation) ==
-                      visible(b_.graph().type(value).shape, out.front().permutation)))
+      if (!known || each.regrouped_first ||
+          !(visible(b_.graph().type(value).shape, each.permutation) ==
+            visible(b_.graph().type(value).shape, out.front().permutation)))
         out.push_back(std::move(each));
     return out;
   }
@@ -392,6 +450,7 @@ class Comparer {
   // Their axis as the aligned value counts it.
   static QParamsRef permuted_qparams(const QParamsRef& qparams, const Alignment& alignment) {
     if (!qparams || !qparams->axis || alignment.permutation.empty()) return qparams;
+    if (alignment.regrouped_first) return nullptr;  // the axis may be joined with others
     auto out = std::make_shared<QParams>(*qparams);
     out->axis = alignment.permutation[static_cast<std::size_t>(*qparams->axis)];
     return out;
@@ -500,12 +559,40 @@ QParamsRef qparams_of(const Node& node) {
       QParams{attrs.dtype, attrs.qmin, attrs.qmax, attrs.axis, attrs.scales, attrs.zero_points});
 }
 
+// FX nodes of which others read several values alike, such as the two parts of a complex number: which of b's
+// is which is not known.
+std::set<std::string> several_results(const Graph& graph, const NodesByName& nodes, const Ranks& ranks) {
+  std::vector<bool> read(graph.values().size(), false);  // by another FX node, or an output
+  for (const Output& output : graph.outputs()) read[output.value.index()] = true;
+  for (const Node& node : graph.nodes()) {
+    const std::string name = ranks.latest(node.origin);
+    for (const ValueId operand : graph.operands(node)) {
+      const Node* producer = operand.valid() ? graph.producer(operand) : nullptr;
+      if (producer != nullptr && ranks.latest(producer->origin) != name) read[operand.index()] = true;
+    }
+  }
+  std::set<std::string> out;
+  for (const auto& [name, group] : nodes) {
+    if (group.back()->result_count == 0) continue;
+    const TensorType& last = graph.type(graph.result(*group.back()));
+    for (const Node* node : group)
+      for (std::uint32_t i = 0; node != group.back() && i < node->result_count; ++i) {
+        const ValueId value = graph.result(*node, i);
+        if (read[value.index()] && graph.type(value).shape == last.shape &&
+            graph.type(value).dtype == last.dtype)
+          out.insert(name);
+      }
+  }
+  return out;
+}
+
 // The final value of each FX node of a, in order.
-std::vector<Reference> final_values(const Values& a, const NodesByName& nodes, const Ranks& ranks) {
+std::vector<Reference> final_values(const Values& a, const NodesByName& nodes, const Ranks& ranks,
+                                    const std::set<std::string>& several) {
   std::vector<Reference> out;
   for (const Node& node : a.graph().nodes()) {
     const std::string name = ranks.latest(node.origin);
-    if (name.empty() || nodes.at(name).back() != &node) continue;
+    if (name.empty() || nodes.at(name).back() != &node || several.contains(name)) continue;
     for (std::uint32_t i = 0; i < node.result_count; ++i) {
       const ValueId value = a.graph().result(node, i);
       if (a[value].data != nullptr)
@@ -550,6 +637,9 @@ Held logical_output(const Run& run, const Values& values, std::uint32_t index) {
   out.view = given_back ? run.result.outputs[static_cast<std::size_t>(at - given.begin())].view()
                         : values[output.value];
   if (out.view.data == nullptr) return {};
+  const DType known = values[output.value].dtype;  // of a file: its border says i8 of unsigned integers
+  if (known == DType::kU8 && out.view.dtype == DType::kI8) out.view.dtype = known;
+  if (known == DType::kU16 && out.view.dtype == DType::kI16) out.view.dtype = known;
   const DimOrder& order = output.border.order;
   if (!order.is_identity() && (output.border.physical || (!given_back && graph.stage == Stage::kTosa)))
     out.view = permuted(out.view, inverse_permutation(order.axes(out.view.shape.size())));
@@ -558,13 +648,52 @@ Held logical_output(const Run& run, const Values& values, std::uint32_t index) {
 
 bool is_whole(const ArrayView& view) { return !is_float(view.dtype); }
 
-// As it is or channels last, where one of these fits: another order of the axes would be an error.
-std::vector<Alignment> usual_alignments(const Shape& from, const Shape& to) {
-  std::vector<Alignment> all = alignments(from, to), usual;
-  const Dims last = DimOrder::channels_last(from.size()).axes(from.size());
-  for (const Alignment& each : all)
-    if (each.permutation.empty() || each.permutation == last) usual.push_back(each);
-  return usual.empty() ? all : usual;
+// Those of the orders that fit, else all: another order of the axes would be an error.
+std::vector<Alignment> alignments_among(const std::vector<Dims>& orders, const Shape& from, const Shape& to) {
+  std::vector<Alignment> out;
+  for (const Dims& order : orders) {
+    Shape shape = from;
+    if (!order.empty() && !is_permutation_of_axes(order, from.size())) continue;
+    if (!order.empty()) shape = permuted(from, inverse_permutation(order));
+    if (shape == to || is_regrouping(shape, to)) out.push_back({order});
+  }
+  return out.empty() ? alignments(from, to) : out;
+}
+
+// The reference run from the inputs to the outputs, with no value of the other run's.
+class Carried {
+ public:
+  Carried(const Graph& graph, const Run& run, std::span<const ArrayView> inputs,
+          const PrepareOptions& options)
+      : graph_(graph), run_(run), inputs_(inputs), options_(options) {}
+
+  const LocalReference& reference() {
+    if (!reference_) {
+      reference_.emplace(graph_, options_);
+      set_inputs(*reference_, graph_, run_.session, inputs_);
+      for (const Node& node : graph_.nodes()) reference_->run(node);
+    }
+    return *reference_;
+  }
+
+ private:
+  const Graph& graph_;
+  const Run& run_;
+  std::span<const ArrayView> inputs_;
+  const PrepareOptions& options_;
+  std::optional<LocalReference> reference_;
+};
+
+// In units: rescales that round twice add 2^30 before a shift of 32 at least.
+double rescale_error(const Graph& graph) {
+  for (const Node& node : graph.nodes()) {
+    const bool twice = (node.op == Op::kRescale && Graph::attrs<RescaleAttrs>(node).rescale.rounding_mode ==
+                                                       RoundingMode::kDoubleRound) ||
+                       (node.op == Op::kTosaRescale &&
+                        Graph::attrs<TosaRescaleAttrs>(node).rounding_mode == RoundingMode::kDoubleRound);
+    if (twice) return 0.25;
+  }
+  return 0;
 }
 
 QParamsRef stands_for(const Graph& graph, std::uint32_t output, const QParamsRef& told) {
@@ -576,17 +705,19 @@ QParamsRef stands_for(const Graph& graph, std::uint32_t output, const QParamsRef
 // Both as real numbers where one is, and b in a's axes.
 class OutputComparer {
  public:
-  OutputComparer(const Values& a, LocalReference* local) : a_(a), local_(local) {}
+  OutputComparer(const Values& a, const LocalReference* local, Carried& carried, double threshold_db)
+      : a_(a), local_(local), carried_(carried), threshold_db_(threshold_db) {}
 
   ComparedOutput compare(const CompareOptions::OutputPair& pair, const Held& a, const Held& b,
                          const Graph& graph_b) const {
     const QParamsRef qparams_a = stands_for(a_.graph(), pair.a, nullptr);
-    const QParamsRef qparams_b = stands_for(graph_b, pair.b, pair.qparams);
+    const QParamsRef qparams_b =
+        pair.variable.empty() ? stands_for(graph_b, pair.b, pair.qparams) : pair.qparams;
     const bool numbers = !is_whole(a.view) || !is_whole(b.view) || (qparams_a && qparams_b);
     const Held real_a = numbers && is_whole(a.view) ? as_real(a.view, qparams_a) : a;
     const Held real_b = numbers && is_whole(b.view) ? as_real(b.view, qparams_b) : b;
     std::vector<Alignment> tried{Alignment{}};
-    if (pair.any_order) tried = usual_alignments(real_b.view.shape, real_a.view.shape);
+    if (!pair.orders.empty()) tried = alignments_among(pair.orders, real_b.view.shape, real_a.view.shape);
     ComparedOutput out;
     out.a = owned_dense(real_a.view);
     double best = -std::numeric_limits<double>::infinity(), best_share = best;
@@ -603,18 +734,37 @@ class OutputComparer {
       best_share = share.value_or(-1);
       if (right) break;
     }
+    if (out.b.storage.bound()) out.carried_share = carried_share(pair, real_a.view, out.b.view());
     return out;
   }
 
  private:
+  std::optional<double> carried_share(const CompareOptions::OutputPair& pair, const ArrayView& a,
+                                      const ArrayView& found) const {
+    const ArrayView& expected = pair.expected.data != nullptr ? pair.expected : a;
+    const ValueId value = a_.graph().outputs()[pair.a].value;
+    if (local_ == nullptr || !is_float(a_.graph().type(value).dtype) || !is_float(found.dtype) ||
+        !is_float(expected.dtype) || !(expected.shape == found.shape))
+      return std::nullopt;
+    if (compute_metrics(expected, found, {}).sqnr_db >= threshold_db_) return std::nullopt;
+    const LocalReference& carried = carried_.reference();
+    if (!carried.known(value)) return std::nullopt;
+    const ArrayView turned = in_graph_axes(pair.a, found);
+    if (!(turned.shape == carried.made(value).shape)) return std::nullopt;
+    return carried.share_between(value, in_graph_axes(pair.a, expected), turned);
+  }
+
+  ArrayView in_graph_axes(std::uint32_t output, const ArrayView& logical) const {
+    const DimOrder& order = a_.graph().outputs()[output].border.order;
+    if (a_.graph().stage != Stage::kTosa || order.is_identity()) return logical;
+    return permuted(logical, order.axes(logical.shape.size()));
+  }
+
   std::optional<double> share_of(std::uint32_t output, const ArrayView& found,
                                  const QParamsRef& qparams_a) const {
     const ValueId value = a_.graph().outputs()[output].value;
     if (local_ == nullptr || !local_->known(value)) return std::nullopt;
-    const DimOrder& order = a_.graph().outputs()[output].border.order;
-    ArrayView turned = found;
-    if (a_.graph().stage == Stage::kTosa && !order.is_identity())
-      turned = permuted(found, order.axes(found.shape.size()));
+    const ArrayView turned = in_graph_axes(output, found);
     if (!(turned.shape == local_->made(value).shape)) return std::nullopt;
     if (!is_whole(local_->made(value)) || is_whole(turned)) return local_->share(value, turned, nullptr);
     if (!qparams_a) return local_->share(value, turned, nullptr);
@@ -622,8 +772,18 @@ class OutputComparer {
   }
 
   const Values& a_;
-  LocalReference* local_;
+  const LocalReference* local_;
+  Carried& carried_;
+  double threshold_db_;
 };
+
+Held output_of(const CompareOptions::OutputPair& pair, const Run& run, const Values& values) {
+  if (pair.variable.empty()) return logical_output(run, values, pair.b);
+  Held out;
+  out.owner = run.session.state(pair.variable);
+  out.view = out.owner.view();
+  return out;
+}
 
 }  // namespace
 
@@ -637,7 +797,9 @@ ComparedRuns compare_runs(const std::shared_ptr<const Graph>& a, const std::shar
   for (const Node& node : a->nodes())
     for (const OriginRef& leaf : leaves(node.origin)) ranks.add(leaf->fx_name);
   const NodesByName nodes_a = group_by_name(*a, ranks);
-  std::vector<Reference> references = final_values(values_a, nodes_a, ranks);
+  std::set<std::string> several;
+  if (reference.empty()) several = several_results(*a, nodes_a, ranks);
+  std::vector<Reference> references = final_values(values_a, nodes_a, ranks, several);
   std::unordered_map<std::string, const Reference*> by_label;
   if (!reference.empty()) {
     references.clear();
@@ -654,15 +816,18 @@ ComparedRuns compare_runs(const std::shared_ptr<const Graph>& a, const std::shar
   for (const Reference& each : references) by_label.emplace(label_of(each.fx_name, each.result), &each);
   Comparer comparer(values_b, ranks, options);
   LocalReference local(*a, options.a);
+  local.set_rescale_error(rescale_error(*b));
   set_inputs(local, *a, run_a.session, inputs_a);
   comparer.with_reference_graph(values_a, local, by_label, nodes_a, ranks);
   for (const Reference& each : references) comparer.add(each);
+  for (const std::string& name : several) comparer.leave_out(name, "several values in a");
   ComparedRuns out;
   out.report = std::move(comparer).finish();
-  const OutputComparer outputs(values_a, options.local ? &local : nullptr);
+  Carried carried(*a, run_a, inputs_a, options.a);
+  const OutputComparer outputs(values_a, options.local ? &local : nullptr, carried, options.threshold_db);
   for (const CompareOptions::OutputPair& pair : options.outputs)
-    out.outputs.push_back(outputs.compare(pair, logical_output(run_a, values_a, pair.a),
-                                          logical_output(run_b, values_b, pair.b), *b));
+    out.outputs.push_back(
+        outputs.compare(pair, logical_output(run_a, values_a, pair.a), output_of(pair, run_b, values_b), *b));
   return out;
 }
 

@@ -36,8 +36,12 @@ struct CompareOptions {
   // Outputs to be compared: indices into the outputs of a's graph and of b's.
   struct OutputPair {
     std::uint32_t a = 0, b = 0;
-    QParamsRef qparams;      // what integers of b stand for, where b does not know it
-    bool any_order = false;  // b does not know whether its axes are channels last
+    QParamsRef qparams;  // what integers of b stand for, where b does not know it
+    // How b's axes may lie, where b does not know it: axis i of b is axis order[i] of a's; {}: as it is.
+    // Where none of them fits, all that do are tried.
+    std::vector<Dims> orders;
+    std::string variable;  // not an output of b, but what its variable of this name holds after the run
+    ArrayView expected;    // what a's output is elsewhere, e.g. in torch; no data: as a's run has it
   };
   std::vector<OutputPair> outputs;
 };
@@ -46,6 +50,9 @@ struct CompareOptions {
 struct ComparedOutput {
   Array a, b;
   std::optional<double> local_share;  // as of a row
+  // Of floats below the threshold: the greatest distance to what is expected as a share of what errors of a
+  // few units at every node from the inputs on come to. Differences of nearly equal numbers are noise.
+  std::optional<double> carried_share;
 };
 
 struct ComparedRuns {

@@ -14,6 +14,8 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // What rounding to a whole number leaves is at most half a unit; a sixteenth is for the arithmetic before it.
 constexpr double kRoundingLeaves = 0.5625;
+// Arithmetic that is within a unit of 16 bits is within this much of a unit of 8 bits.
+constexpr double kUnit16 = 0x1p-8;
 
 double epsilon(DType dtype) {
   switch (dtype) {
@@ -79,6 +81,50 @@ Array with_units(const ArrayView& view, const QuantizeAttrs& attrs, std::uint64_
   return out;
 }
 
+struct Channels {
+  std::size_t inner = 1, count = 1;
+  [[nodiscard]] std::size_t of(std::size_t i) const { return i / inner % count; }
+};
+
+Channels channels_of(const Shape& shape, const std::optional<std::int64_t>& axis) {
+  Channels out;
+  if (!axis) return out;
+  out.count = static_cast<std::size_t>(shape[static_cast<std::size_t>(*axis)]);
+  for (std::size_t i = static_cast<std::size_t>(*axis) + 1; i < shape.size(); ++i)
+    out.inner *= static_cast<std::size_t>(shape[i]);
+  return out;
+}
+
+Array copy_of(const Array& array) {
+  Array out = Array::allocate(array.dtype, array.shape);
+  copy(array.view(), MutableArrayView::dense(out.storage.writable(), out.dtype, out.shape));
+  return out;
+}
+
+// Integers of 8 bits that were rounded from numbers within `error` of a tie: arithmetic that errs by so much
+// may round these the other way. Each variant has some of them so, and both have all.
+// True if there are any.
+bool round_ties_otherwise(Array& rounded, const ArrayView& real, const QuantizeAttrs& attrs, double error,
+                          std::uint64_t seed, std::size_t variant) {
+  const std::vector<double> values = doubles(rounded.view()), exact = doubles(real);
+  const Channels channels = channels_of(rounded.shape, attrs.axis);
+  Array out;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (sign(seed + variant / 2, i) != (variant % 2 == 0 ? 1 : -1)) continue;
+    const std::size_t c = channels.of(i);
+    const double off =
+        exact[i] * inverse_scale(attrs.scales[c]) + static_cast<double>(attrs.zero_points[c]) - values[i];
+    if (!(std::fabs(std::fabs(off) - 0.5) <= error)) continue;
+    if (!out.storage.bound()) out = copy_of(rounded);
+    store_element(out.dtype, out.storage.writable() + i * byte_size(out.dtype),
+                  std::clamp(values[i] + std::copysign(1.0, off), static_cast<double>(attrs.qmin),
+                             static_cast<double>(attrs.qmax)));
+  }
+  if (!out.storage.bound()) return false;
+  rounded = std::move(out);
+  return true;
+}
+
 // Carried as signed integers less half the range.
 std::int64_t offset_of(DType from, DType to) {
   if (to == DType::kU8 && from == DType::kI8) return 128;
@@ -114,6 +160,15 @@ std::vector<Array> run_whole(const Graph& graph, const Node& node, std::span<con
   return exec::run(one, given, plain);
 }
 
+// A composite over an axis is lowered as operators with wide numbers between: two contractions or sums, a
+// function and a product at most.
+constexpr int kParts = 4;
+
+int inner_units_of(Op op) {
+  const bool parts = info(op).has(kComposite) && !info(op).has(kElementwise) && !info(op).has(kMovement);
+  return std::max<int>(0, info(op).int16_units) * (parts ? kParts : 1);
+}
+
 bool moves_only(Op op) { return info(op).has(kMovement) || info(op).has(kView); }
 
 struct Bounds {
@@ -138,7 +193,9 @@ double mean_square(const std::vector<double>& values) {
 
 // The greatest change of each element under the errors, at least the root of the mean square: few samples of
 // an error may be small by chance. Infinite where a variant is finite and another is not.
-std::vector<double> effects(const std::vector<double>& base, const std::vector<Array>& variants) {
+// `sparse`: few elements are changed, by much; the others are as likely not changed at all.
+std::vector<double> effects(const std::vector<double>& base, const std::vector<Array>& variants,
+                            bool sparse) {
   std::vector<double> out(base.size(), 0.0);
   for (const Array& variant : variants) {
     const std::vector<double> values = doubles(variant.view());
@@ -149,23 +206,29 @@ std::vector<double> effects(const std::vector<double>& base, const std::vector<A
       out[i] = std::max(out[i], std::isnan(off) ? kInfinity : off);
     }
   }
-  const double least = std::sqrt(mean_square(out));
+  double least = std::sqrt(mean_square(out));
+  if (sparse && !out.empty()) {
+    std::vector<double> sorted = out;
+    const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2);
+    std::nth_element(sorted.begin(), middle, sorted.end());
+    least = std::min(least, 1.5 * *middle);  // of a normal distribution, the root of the mean square
+  }
   for (double& off : out) off = std::max(off, least);
   return out;
 }
 
-struct Channels {
-  std::size_t inner = 1, count = 1;
-  [[nodiscard]] std::size_t of(std::size_t i) const { return i / inner % count; }
-};
-
-Channels channels_of(const Shape& shape, const std::optional<std::int64_t>& axis) {
-  Channels out;
-  if (!axis) return out;
-  out.count = static_cast<std::size_t>(shape[static_cast<std::size_t>(*axis)]);
-  for (std::size_t i = static_cast<std::size_t>(*axis) + 1; i < shape.size(); ++i)
-    out.inner *= static_cast<std::size_t>(shape[i]);
-  return out;
+// The greatest distance of two arrays as a share of what is allowed for each element; infinite bounds allow
+// everything.
+double largest_share(const ArrayView& expected, const ArrayView& other, const std::vector<double>& bounds) {
+  const std::vector<double> want = doubles(expected), found = doubles(other);
+  double worst = 0;
+  for (std::size_t i = 0; i < want.size(); ++i) {
+    if (want[i] == found[i] || (std::isnan(want[i]) && std::isnan(found[i])) || std::isinf(bounds[i]))
+      continue;
+    if (!std::isfinite(want[i]) || !std::isfinite(found[i])) return kInfinity;
+    worst = std::max(worst, std::fabs(found[i] - want[i]) / bounds[i]);
+  }
+  return worst;
 }
 
 void quantize_node(const NodeCall& call) {
@@ -282,14 +345,20 @@ std::vector<Array> LocalReference::compute_with_errors(const Node& node, std::si
   return out;
 }
 
-// Integers that no error changes are known exactly.
+// Integers that no error changes are known exactly, and of 8 bits the variants say what errors make of them.
 void LocalReference::forget_equal(Estimate& estimate) {
   const std::span<const std::byte> base = estimate.base.owner.storage.bytes();
+  bool equal = true;
   for (const Array& variant : estimate.variants)
-    if (!std::ranges::equal(base, variant.storage.bytes())) return;
-  estimate.variants.clear();
+    equal = equal && std::ranges::equal(base, variant.storage.bytes());
+  if (equal) {
+    estimate.variants.clear();
+    estimate.ties = false;
+  }
+  if (!equal && byte_size(estimate.base.view.dtype) > 1) return;
   estimate.tolerance = {};
   estimate.int16_units = 0;
+  estimate.inner_units = 0;
   estimate.functions = false;
 }
 
@@ -309,8 +378,8 @@ bool LocalReference::run(const Node& node) {
   last_ = &node;
   std::vector<ArrayView> operands;
   kernels::Tolerance tolerance;
-  int int16_units = 0;
-  bool functions = false, has_errors = false;
+  int int16_units = 0, inner_units = 0;
+  bool functions = false, ties = false, has_errors = false;
   DType dtype = DType::kF32;
   for (const ValueId operand : graph_.operands(node)) {
     if (!operand.valid()) {
@@ -323,7 +392,9 @@ bool LocalReference::run(const Node& node) {
     tolerance.ulp = std::max(tolerance.ulp, estimate.tolerance.ulp);
     tolerance.relative = std::max(tolerance.relative, estimate.tolerance.relative);
     int16_units = std::max(int16_units, estimate.int16_units);
+    inner_units = std::max(inner_units, estimate.inner_units);
     functions = functions || estimate.functions;
+    ties = ties || estimate.ties;
     has_errors = has_errors || !estimate.variants.empty();
     if (is_float(operands.back().dtype)) dtype = operands.back().dtype;
   }
@@ -344,6 +415,10 @@ bool LocalReference::run(const Node& node) {
                                  graph_.result(node).index(), k));
       } else if (!operands.empty()) {
         variants.push_back(compute_with_errors(node, k, *results));
+        // A number that nothing was computed for is rounded by everybody alike.
+        if (node.op == Op::kQuantize && byte_size((*results)[0].dtype) == 1 && inner_units > 0)
+          ties |= round_ties_otherwise(variants.back()[0], operands[0], Graph::attrs<QuantizeAttrs>(node),
+                                       error_before_rounding(inner_units), graph_.result(node).index(), k);
       }
     }
   for (std::uint32_t r = 0; r < node.result_count; ++r) {
@@ -354,7 +429,9 @@ bool LocalReference::run(const Node& node) {
     for (std::vector<Array>& each : variants) estimate.variants.push_back(std::move(each[r]));
     estimate.tolerance = {tolerance.ulp + own.ulp, tolerance.relative + own.relative};
     estimate.int16_units = int16_units + std::max<int>(0, info(node.op).int16_units);
+    estimate.inner_units = inner_units + inner_units_of(node.op);
     estimate.functions = functions || own.ulp >= 4;
+    estimate.ties = ties;
     estimate.known = true;
     if (node.op == Op::kQuantize) forget_equal(estimate);
   }
@@ -377,24 +454,34 @@ double LocalReference::share(ValueId value, const ArrayView& other, const QParam
   return share_of_floats(estimate, other);
 }
 
-double LocalReference::share_of_floats(const Estimate& estimate, const ArrayView& other) const {
-  const std::vector<double> want = doubles(estimate.base.view), found = doubles(other);
-  const std::vector<double> effect = effects(want, estimate.variants);
-  const double eps = std::max(epsilon(estimate.base.view.dtype), epsilon(other.dtype));
-  const double tiny = smallest_normal(other.dtype);
+double LocalReference::error_before_rounding(int inner_units) const {
+  return std::max(1, inner_units) * kUnit16 + rescale_error_;
+}
+
+std::vector<double> LocalReference::bounds_of_floats(const Estimate& estimate, DType other,
+                                                     double least) const {
+  const std::vector<double> want = doubles(estimate.base.view);
+  const std::vector<double> effect = effects(want, estimate.variants, estimate.ties);
+  const double eps = std::max(epsilon(estimate.base.view.dtype), epsilon(other));
   const Bounds allowed = lowered(estimate.tolerance);
-  const double least = std::max(estimate.functions ? 1.0 : 0.0, std::sqrt(mean_square(want)));
-  double worst = 0;
+  least = std::max(least, std::sqrt(mean_square(want)));
+  std::vector<double> out(want.size());
   for (std::size_t i = 0; i < want.size(); ++i) {
-    if (want[i] == found[i] || (std::isnan(want[i]) && std::isnan(found[i])) || std::isinf(effect[i]))
-      continue;
-    if (!std::isfinite(want[i]) || !std::isfinite(found[i])) return kInfinity;
-    const double size = std::max(std::fabs(want[i]), least);
+    const double size = std::max(std::isfinite(want[i]) ? std::fabs(want[i]) : 0.0, least);
     const double scale = std::max(size, effect[i] / (allowed.units * eps));
-    const double bound = allowed.ulp * eps * size + allowed.relative * scale + effect[i] + tiny;
-    worst = std::max(worst, std::fabs(found[i] - want[i]) / bound);
+    out[i] = allowed.ulp * eps * size + allowed.relative * scale + effect[i] + smallest_normal(other);
   }
-  return worst;
+  return out;
+}
+
+double LocalReference::share_of_floats(const Estimate& estimate, const ArrayView& other) const {
+  const double least = estimate.functions ? 1.0 : 0.0;
+  return largest_share(estimate.base.view, other, bounds_of_floats(estimate, other.dtype, least));
+}
+
+double LocalReference::share_between(ValueId value, const ArrayView& expected, const ArrayView& other) const {
+  const Estimate& estimate = values_[value.index()];
+  return largest_share(expected, other, bounds_of_floats(estimate, other.dtype, 0.0));
 }
 
 double LocalReference::share_of_decisions(const Estimate& estimate, const ArrayView& other) const {
@@ -414,16 +501,19 @@ double LocalReference::share_of_decisions(const Estimate& estimate, const ArrayV
   return worst;
 }
 
+// Integers of 8 bits are rounded once, from a number that is nearly exact: they are within half a unit of
+// what was not rounded. Wider ones are within the units of the operator table of what was rounded.
 double LocalReference::share_of_rounded(ValueId real, const QParams& qparams, const ArrayView& other) const {
   const Estimate& estimate = values_[real.index()];
   const std::vector<double> want = doubles(estimate.base.view), found = doubles(other);
-  const std::vector<double> effect = effects(want, estimate.variants);
+  const std::vector<double> effect = effects(want, estimate.variants, estimate.ties);
   const Channels channels = channels_of(estimate.base.view.shape, qparams.axis);
   const Bounds numeric = lowered(estimate.tolerance);
   const auto offset = static_cast<double>(offset_of(other.dtype, qparams.storage));
   const auto low = static_cast<double>(qparams.qmin), high = static_cast<double>(qparams.qmax);
   const std::size_t bits = 8 * byte_size(qparams.storage);
-  const double units = bits <= 8 ? 1 : std::max(1, estimate.int16_units);
+  const double units = std::max(1, estimate.int16_units);
+  const double once = 0.5 + error_before_rounding(estimate.inner_units);
   const double eps = epsilon(estimate.base.view.dtype);
   double worst = 0, sum = 0;
   std::size_t inside = 0;
@@ -437,6 +527,10 @@ double LocalReference::share_of_rounded(ValueId real, const QParams& qparams, co
     const double size = std::fabs(want[i]);
     const double scale = std::max(size, effect[i] / (numeric.units * eps));
     double slack = (numeric.ulp * eps * size + numeric.relative * scale + effect[i]) * inverse;
+    if (bits <= 8) {
+      worst = std::max(worst, std::fabs(value - std::clamp(exact, low, high)) / (once + slack));
+      continue;
+    }
     if (bits > 16) slack += std::fabs(exact) * 0x1p-22;
     const auto rounded = static_cast<double>(bound_quantized(
         quantize_unbounded(static_cast<float>(want[i]), inverse, zero), qparams.qmin, qparams.qmax));
