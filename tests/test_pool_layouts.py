@@ -1,4 +1,4 @@
-"""Pools whose windows lie side by side: reductions where that saves transposes, pools where they lie so anyway."""
+"""Pools whose windows lie side by side: reductions where that saves transposes, else pools."""
 
 from __future__ import annotations
 

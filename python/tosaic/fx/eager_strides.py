@@ -1,8 +1,8 @@
-"""How results of torch's operators lie in memory when they are computed, where fake tensors may tell otherwise.
+"""How results of torch's operators lie when they are computed, where fake tensors may tell otherwise.
 
-A fake tensor follows from an operator's Python or meta description, which agrees in shape with what is computed, but
-not always in strides: ``max_pool1d`` of a channels-last operand is recorded channels last, and is row-major. Right
-are the strides of pointwise operators, of views, and of contractions; others are computed, on zeros.
+A fake tensor follows from an operator's Python or meta description. Its shape is that of the real result, its
+strides are not always: ``max_pool1d`` of a channels-last operand is recorded channels last, and is row-major.
+The strides of pointwise operators, of views and of contractions are right; others are computed, on zeros.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ reads each of its operands. What is left to do here is one walk over a copy of t
   own lies otherwise. Nothing is inserted: where the plan transposes, whoever compiles the program does.
 * *convert* makes it so. An operand that a call reads in another order than it has is converted, once for all
   calls that want that order, and what lies behind is computed again on fake tensors, node by node with all
-  its arguments, as far as strides change. Where fake tensors may tell other strides than torch computes, the call is
-  computed on zeros (`eager_strides`). After that ``meta["val"]`` is what torch does, not a wish.
+  its arguments, as far as strides change. Where fake tensors may tell other strides than torch computes, the
+  call is computed on zeros (`eager_strides`). After that ``meta["val"]`` is what torch does, not a wish.
 
 In both:
 
