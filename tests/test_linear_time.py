@@ -103,7 +103,7 @@ def test_files_grow_as_the_graph_does(lowered: tuple[tosaic.Lowered, tosaic.Lowe
 
 
 def pooled_and_flat(count: int) -> tosaic.Program:
-    """Pools of an image, each of them flattened, beside one another: a transpose each, all read at one place."""
+    """Pools of an image, each flattened and transposed, all of them read by one operator."""
 
     def call(x: torch.Tensor) -> torch.Tensor:
         return torch.cat([nn.functional.max_pool2d(x + i, 2, 1).flatten(1) for i in range(count)], 1)
