@@ -8,6 +8,7 @@
 #include <string>
 
 #include "bind.h"
+#include "tosaic/base/work.h"
 #include "tosaic/layout/explain.h"
 
 namespace tosaic::python {
@@ -82,7 +83,7 @@ layout::FreeBorders free_borders(const Graph& graph, const std::vector<bool>& gr
 }
 
 py::dict to_python(const Graph& graph, const layout::LayoutPlan& plan, const Checked& checked,
-                   const std::vector<layout::Explanation>& explained) {
+                   const std::vector<layout::Explanation>& explained, std::uint64_t visits) {
   py::list ways, orders, transposes;
   for (std::size_t n = 0; n < plan.ways.size(); ++n)
     ways.append(to_python(graph, graph.nodes()[n], plan.ways[n]));
@@ -108,6 +109,7 @@ py::dict to_python(const Graph& graph, const layout::LayoutPlan& plan, const Che
   out["cost"] = plan.cost;
   out["bound"] = checked.bound;
   out["seconds"] = py::make_tuple(plan.seconds.state, plan.seconds.solve, checked.seconds);
+  out["visits"] = visits;
   return out;
 }
 
@@ -117,13 +119,16 @@ py::dict plan_to_dict(const Graph& graph, const layout::LayoutPlan& plan, const 
                       const std::vector<bool>& grids) {
   Checked checked;
   std::vector<layout::Explanation> explained;
+  std::uint64_t visits = 0;  // of the explanation
   {
     const py::gil_scoped_release release;
     checked = check(plan);
+    visits = work::total();
     explained =
         layout::explain(graph, plan, layout::remedies_of(graph, plan, objective, free_borders(graph, grids)));
+    visits = work::total() - visits;
   }
-  return to_python(graph, plan, checked, explained);
+  return to_python(graph, plan, checked, explained, visits);
 }
 
 layout::Objective objective_of(const py::object& objective) {

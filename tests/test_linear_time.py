@@ -10,6 +10,7 @@ import torch
 import tosaic
 from fx.exporting import Calls, exported
 from torch import nn
+from tosaic import _core
 
 pytestmark = [
     pytest.mark.usefixtures("one_thread_without_traces"),
@@ -99,3 +100,22 @@ def test_files_grow_as_the_graph_does(lowered: tuple[tosaic.Lowered, tosaic.Lowe
     sizes = [len(one.graph.nodes) for one in lowered]
     for lengths in (texts, files):
         assert lengths[1] / lengths[0] <= 1.2 * sizes[1] / sizes[0]
+
+
+def pooled_and_flat(count: int) -> tosaic.Program:
+    """Pools of an image, each flattened and transposed, all of them read by one operator."""
+
+    def call(x: torch.Tensor) -> torch.Tensor:
+        return torch.cat([nn.functional.max_pool2d(x + i, 2, 1).flatten(1) for i in range(count)], 1)
+
+    return tosaic.from_exported(exported(call, torch.randn(1, 6, 9, 7)))
+
+
+def test_explaining_transposes_costs_as_much_as_there_are_whoever_reads_them() -> None:
+    visits, transposes = [], []
+    for count in (30, 120):
+        plan = _core.plan_layout(pooled_and_flat(count).graph)
+        visits.append(plan["visits"])
+        transposes.append(len(plan["transposes"]))
+    assert transposes[1] >= 3.5 * transposes[0] > 60
+    assert visits[1] <= 1.1 * visits[0] * transposes[1] / transposes[0]

@@ -429,6 +429,39 @@ def test_an_output_lies_as_its_border_says() -> None:
     assert val(declared, "conv2d").is_contiguous(**CHANNELS_LAST)
 
 
+# Fake tensors tell other strides of each of these than torch computes.
+OTHERWISE = {
+    "max_pool1d": (lambda x: F.max_pool1d(x, 2) * 2, "channels_last", (0, 2, 1)),
+    "roll": (lambda x: F.max_pool2d(x.roll(1, 3), 3, 1).roll(1, 2), "contiguous", ROWS),
+    "channel_shuffle": (lambda x: F.channel_shuffle(x, 2), "contiguous", ROWS),
+    "channel_shuffle, declared otherwise": (lambda x: F.channel_shuffle(x, 2), (3, 0, 1, 2), (3, 0, 1, 2)),
+}
+
+
+@pytest.mark.parametrize("name", OTHERWISE)
+def test_a_result_lies_in_the_order_that_is_declared_where_fake_tensors_tell_otherwise(name: str) -> None:
+    call, declared, order = OTHERWISE[name]
+    x = X.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)
+    if len(order) == 3:
+        x = X[0].transpose(1, 2).contiguous().transpose(1, 2)
+    ep = exported(call, x)
+    applied = apply_layout(ep, mode="convert", orders={"outputs": declared})
+    (result,) = run(applied.program, x)
+    assert applied.unmet == ()
+    assert is_in(result, order)
+    assert untrue(applied.program, (x,)) == []
+    torch.testing.assert_close(result, call(x))
+
+
+@pytest.mark.parametrize("name", OTHERWISE)
+def test_every_call_of_a_converted_program_lies_as_it_says_without_declared_orders(name: str) -> None:
+    call, _, order = OTHERWISE[name]
+    x = X.to(**CHANNELS_LAST) if len(order) == 4 else X[0].transpose(1, 2).contiguous().transpose(1, 2)
+    applied = apply_layout(exported(call, x), mode="convert")
+    assert untrue(applied.program, (x,)) == []
+    torch.testing.assert_close(run(applied.program, x)[0], call(x))
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_a_converted_border_stays_as_traced_outside(mode: str) -> None:
     ep = functional(conv(), X)

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <limits>
 
@@ -42,6 +43,13 @@ inline constexpr ValueRange kInt48Values{-(std::int64_t{1} << 47), (std::int64_t
   if (mode == RoundingMode::kDoubleRound && width == MultiplierWidth::k32 && by.shift > 31)
     round += value >= 0 ? std::int64_t{1} << 30 : -(std::int64_t{1} << 30);
   return (value * by.multiplier + round) >> by.shift;
+}
+
+// What AVG_POOL2D and others divide by: 1 / count in 31 bits, rounded to nearest (reciprocal_scale). The
+// count is at least 1.
+[[nodiscard]] constexpr Multiplier reciprocal_of(std::int64_t count) {
+  const int k = std::bit_width(static_cast<std::uint32_t>(count - 1));
+  return {static_cast<std::int32_t>((((std::int64_t{1} << 30) + 1) << k) / count), 30 + k};
 }
 
 // The values whose scaled result is defined and, with `offset` added, fits 32 bits. The offset has at most 16

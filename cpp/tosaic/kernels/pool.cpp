@@ -5,7 +5,6 @@
 //   tosa.avg_pool2d           the mean over the positions inside the image; integers by the reciprocal of the
 //   count tosa.max_pool2d           NaN by nan_mode
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <limits>
 #include <memory>
@@ -13,6 +12,7 @@
 #include <vector>
 
 #include "tosaic/base/error.h"
+#include "tosaic/ir/apply_scale.h"
 #include "tosaic/kernels/block.h"
 #include "tosaic/kernels/isa/pool.h"
 #include "tosaic/kernels/isa/rescale.h"
@@ -131,17 +131,9 @@ T combine(Pooling pooling, T sum, T value) {
   return value > sum || std::isnan(sum) ? value : sum;
 }
 
-// TOSA's division by a count: the reciprocal in 31 bits, rounded to nearest.
-struct Reciprocal {
-  Index multiplier, shift;
-};
-Reciprocal reciprocal_of(Index count) {
-  const int k = std::bit_width(static_cast<std::uint32_t>(count - 1));
-  return {(((Index{1} << 30) + 1) << k) / count, 30 + k};
-}
+// TOSA's division by a count.
 Index divide_rounded(Index sum, Index count) {
-  const auto [multiplier, shift] = reciprocal_of(count);
-  return (sum * multiplier + (Index{1} << (shift - 1))) >> shift;
+  return apply_scale(sum, reciprocal_of(count), MultiplierWidth::k32, RoundingMode::kSingleRound);
 }
 
 double finish(const Pool&, double sum, Index divisor) { return sum / static_cast<double>(divisor); }
@@ -237,10 +229,10 @@ class IntegerMeans {
 
  private:
   void divide(std::int32_t* sums, Index elements, Index count) const {
-    const Reciprocal by = reciprocal_of(count);
+    const Multiplier by = reciprocal_of(count);
     std::array<std::int32_t, 1 + kRescalePadding> multiplier, shift;
-    multiplier.fill(static_cast<std::int32_t>(by.multiplier));
-    shift.fill(static_cast<std::int32_t>(by.shift));
+    multiplier.fill(by.multiplier);
+    shift.fill(by.shift);
     const RescaleTables<std::int32_t> tables{.multiplier = multiplier.data(),
                                              .shift = shift.data(),
                                              .uniform = true,

@@ -1,8 +1,12 @@
 #include "tosaic/layout/explain.h"
 
+#include <algorithm>
 #include <deque>
-#include <set>
+#include <optional>
+#include <utility>
+#include <variant>
 
+#include "tosaic/base/work.h"
 #include "tosaic/layout/order.h"
 #include "tosaic/layout/views.h"
 
@@ -25,95 +29,140 @@ std::string_view partial_need(Op op) {
   return {};
 }
 
-// Walks from one side of a transpose through values that are read as they are made.
-class Region {
+// Nodes, and places: data in one of its orders. A node touches the places that it reads and makes; who wants
+// something spreads from node to place, and on to further nodes where the place is that in which the data is
+// made. Each node and place learns of the nearest few, so all transposes are explained by one walk.
+class Regions {
  public:
-  Region(const Graph& graph, const LayoutPlan& plan, const std::vector<Remedy>& remedies)
-      : graph_(graph), plan_(plan), remedies_(remedies) {}
+  Regions(const Graph& graph, const LayoutPlan& plan, const std::vector<Remedy>& remedies)
+      : graph_(graph),
+        plan_(plan),
+        remedies_(remedies),
+        views_(views_of(graph)),
+        places_of_(graph.values().size()),
+        spots_(graph.nodes().size()) {
+    for (const Input& input : graph_.inputs())
+      note(place(input.value, input.border.order), &input, Strength::kNeed);
+    for (const Node& node : graph_.nodes())
+      if (!makes_view(graph_, node)) add(node);
+    for (const Output& output : graph_.outputs())
+      if (graph_.value(output.value).kind != ValueKind::kConstant)
+        note(place(output.value, border_order(graph_, output)), &output, Strength::kNeed);
+    needs_ = nearest(Strength::kNeed);
+    habits_ = nearest(Strength::kHabit);
+  }
 
   std::vector<Demand> behind(const Transpose& at) {
-    start();
-    make(at.value);
-    return walk();
+    const Node* producer = graph_.producer(at.value);
+    if (producer != nullptr) return demands_at(graph_.id(*producer).index());
+    return {demand(graph_.value(at.value).result_index)};  // an input: these are the first sources
   }
 
-  std::vector<Demand> before(const Transpose& at) {
-    start();
-    read(at.value, at.to);
-    return walk();
-  }
+  std::vector<Demand> before(const Transpose& at) { return demands_at(place(at.value, at.to)); }
 
  private:
-  void start() {
-    seen_.clear();
-    next_.clear();
-    found_.clear();
-    views_.clear();
+  // A node, by its index, or a place behind all nodes.
+  using SpotId = std::uint32_t;
+  using Nearest = std::vector<SmallVector<std::uint32_t, kMostDemands>>;  // sources, by spot
+
+  struct Spot {
+    bool passes_on = true;  // not a node with one way, nor a copy in another order
+    std::vector<SpotId> next = {};
+  };
+  struct Place {
+    DimOrder order;
+    SpotId spot;
+  };
+  // What is said of a habit is said only where no needs are near.
+  enum class Strength : std::uint8_t { kNeed, kHabit };
+  struct Source {
+    SpotId at;
+    std::variant<const Node*, const Input*, const Output*> who;
+    Strength strength;
+    std::optional<Demand> demand = {};
+  };
+
+  template <class Who>
+  void note(SpotId at, const Who* who, Strength strength) {
+    sources_.push_back({at, who, strength});
   }
 
-  std::vector<Demand> walk() {
-    while (!next_.empty() && found_.size() < kMostDemands) {
-      const Node& node = graph_.nodes()[next_.front()];
-      next_.pop_front();
-      if (is_fixed(graph_, node)) {
-        found_.push_back(demand_of(node));
-        continue;
-      }
-      if (const std::string_view rule = partial_need(node.op); !rule.empty() && !makes_view(graph_, node))
-        (node.op == Op::kReshape ? views_ : found_).push_back(demand_of(node, rule));
-      const Way& way = plan_.ways[graph_.id(node).index()];
-      const std::span<const ValueId> operands = graph_.operands(node);
-      for (std::size_t i = 0; i < operands.size(); ++i) {
-        if (!operands[i].valid() || graph_.value(operands[i]).kind == ValueKind::kConstant) continue;
-        if (!is_alike(operands[i], way.operands[i], plan_.order[operands[i].index()])) continue;
-        make(operands[i]);
-        read(operands[i], way.operands[i]);
-      }
-      for (std::uint32_t r = 0; r < node.result_count; ++r) read(graph_.result(node, r), way.results[r]);
+  void add(const Node& node) {
+    const SpotId spot = graph_.id(node).index();
+    const Way& way = plan_.ways[spot];
+    const std::span<const ValueId> operands = graph_.operands(node);
+    for (std::size_t i = 0; i < operands.size(); ++i)
+      if (operands[i].valid() && graph_.value(operands[i]).kind != ValueKind::kConstant)
+        join(spot, place(operands[i], way.operands[i]));
+    for (std::uint32_t r = 0; r < node.result_count; ++r)
+      join(spot, place(graph_.result(node, r), way.results[r]));
+    if (is_fixed(graph_, node)) {
+      spots_[spot].passes_on = false;
+      note(spot, &node, Strength::kNeed);
+    } else if (!partial_need(node.op).empty()) {
+      note(spot, &node, node.op == Op::kReshape ? Strength::kHabit : Strength::kNeed);
     }
-    found_.insert(found_.end(), views_.begin(), views_.end());  // why, where nothing stronger is near
-    if (found_.size() > kMostDemands) found_.resize(kMostDemands);
-    return std::move(found_);
   }
 
-  [[nodiscard]] bool is_alike(ValueId value, const DimOrder& a, const DimOrder& b) const {
-    return same_in_memory(graph_.type(value).shape, a, b);
+  void join(SpotId node, SpotId place) {
+    spots_[node].next.push_back(place);
+    if (spots_[place].passes_on) spots_[place].next.push_back(node);
   }
 
-  // Whoever makes the value.
-  void make(ValueId value) {
-    if (const Node* producer = graph_.producer(value)) {
-      visit(graph_.id(*producer).index());
-      return;
+  SpotId place(ValueId value, const DimOrder& of_value) {
+    const View& view = views_[value.index()];
+    const DimOrder order = view.of == value ? of_value : view.of_data(of_value);
+    const Shape& shape = graph_.type(view.of).shape;
+    for (const Place& known : places_of_[view.of.index()])
+      if (same_in_memory(shape, known.order, order)) return known.spot;
+    const auto spot = static_cast<SpotId>(spots_.size());
+    spots_.push_back({same_in_memory(shape, order, plan_.order[view.of.index()])});
+    places_of_[view.of.index()].push_back({order, spot});
+    return spot;
+  }
+
+  [[nodiscard]] Nearest nearest(Strength strength) const {
+    Nearest known(spots_.size());
+    std::deque<std::pair<SpotId, std::uint32_t>> next;
+    const auto tell = [&](SpotId spot, std::uint32_t source) {
+      auto& sources = known[spot];
+      if (sources.size() == kMostDemands ||
+          std::find(sources.begin(), sources.end(), source) != sources.end())
+        return;
+      sources.push_back(source);
+      next.emplace_back(spot, source);
+    };
+    for (std::uint32_t s = 0; s < sources_.size(); ++s)
+      if (sources_[s].strength == strength) tell(sources_[s].at, s);
+    while (!next.empty()) {
+      const auto [spot, source] = next.front();
+      next.pop_front();
+      work::add(1 + spots_[spot].next.size());
+      for (const SpotId other : spots_[spot].next)
+        if (is_place(other) || spots_[other].passes_on) tell(other, source);
     }
-    for (const Input& input : graph_.inputs())
-      if (input.value == value && found_.size() < kMostDemands) found_.push_back(demand_of(input));
+    return known;
   }
 
-  // Whoever reads it in this order.
-  void read(ValueId value, const DimOrder& order) {
-    for (const NodeId user : graph_.users(value)) {
-      const Node& node = graph_.node(user);
-      if (makes_view(graph_, node)) {
-        read(graph_.result(node), order_of_view(graph_, node, order));
-        continue;
-      }
-      const std::span<const ValueId> operands = graph_.operands(node);
-      for (std::size_t i = 0; i < operands.size(); ++i)
-        if (operands[i] == value && is_alike(value, plan_.ways[user.index()].operands[i], order))
-          visit(user.index());
-    }
-    for (const Output& output : graph_.outputs())
-      if (output.value == value && is_alike(value, border_order(graph_, output), order) &&
-          found_.size() < kMostDemands)
-        found_.push_back(demand_of(output));
+  [[nodiscard]] bool is_place(SpotId spot) const { return spot >= graph_.nodes().size(); }
+
+  std::vector<Demand> demands_at(SpotId spot) {
+    std::vector<Demand> out;
+    for (const Nearest* known : {&needs_, &habits_})
+      if (spot < known->size())
+        for (const std::uint32_t source : (*known)[spot])
+          if (out.size() < kMostDemands) out.push_back(demand(source));
+    return out;
   }
 
-  void visit(std::uint32_t node) {
-    if (seen_.insert(node).second) next_.push_back(node);
+  const Demand& demand(std::uint32_t source) {
+    Source& from = sources_[source];
+    if (!from.demand) from.demand = std::visit([this](const auto* who) { return demand_of(*who); }, from.who);
+    return *from.demand;
   }
 
   [[nodiscard]] Demand demand_of(const Node& node) const {
+    if (!is_fixed(graph_, node)) return demand_of(node, partial_need(node.op));
     const Way way = wanted_way(graph_, node);
     const DimOrder order = way.operands.empty() ? DimOrder() : way.operands.front();
     return demand_of(node,
@@ -156,18 +205,21 @@ class Region {
   const Graph& graph_;
   const LayoutPlan& plan_;
   const std::vector<Remedy>& remedies_;
-  std::set<std::uint32_t> seen_;
-  std::deque<std::uint32_t> next_;
-  std::vector<Demand> found_, views_;
+  std::vector<View> views_;
+  std::vector<SmallVector<Place, 2>> places_of_;  // by data value
+  std::vector<Spot> spots_;
+  std::vector<Source> sources_;
+  Nearest needs_, habits_;
 };
 
 }  // namespace
 
 std::vector<Explanation> explain(const Graph& graph, const LayoutPlan& plan,
                                  const std::vector<Remedy>& remedies) {
-  Region region(graph, plan, remedies);
   std::vector<Explanation> out;
-  for (const Transpose& each : plan.transposes) out.push_back({region.behind(each), region.before(each)});
+  if (plan.transposes.empty()) return out;
+  Regions regions(graph, plan, remedies);
+  for (const Transpose& each : plan.transposes) out.push_back({regions.behind(each), regions.before(each)});
   return out;
 }
 

@@ -71,7 +71,7 @@ class Chooser {
     for (const Input& input : graph_.inputs()) offer(input.value, input.border.order);
     for (const Output& output : graph_.outputs()) offer(output.value, border_order(graph_, output));
     for (const Node& node : graph_.nodes())
-      if (is_fixed(graph_, node)) add(node, wanted_way(graph_, node));
+      if (is_always_tried(graph_, node)) add(node, wanted_way(graph_, node));
     drain();
     for (const Node& node : graph_.nodes())
       if (known_[graph_.id(node).index()].count == 0) add(node, wanted_way(graph_, node));

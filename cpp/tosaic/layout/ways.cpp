@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tosaic/layout/order.h"
+#include "tosaic/layout/windows.h"
 
 namespace tosaic::layout {
 namespace {
@@ -10,6 +11,7 @@ namespace {
 enum class Freedom : std::uint8_t {
   kFixed,    // row-major
   kSpatial,  // channels last
+  kWindows,  // as the pool that TOSA has, or uniform
   kUniform,  // every operand and the result alike
   kPermute,
   kReduce,
@@ -42,9 +44,12 @@ Freedom freedom_of(const Graph& graph, const Node& node) {
     case Op::kIntegerConv:
     case Op::kAvgPool:
     case Op::kMaxPool:
+    case Op::kTosaAvgPool2d:
     case Op::kResize:
     case Op::kGridSample:  // the grid keeps its coordinates innermost
-      return graph.type(graph.result(node)).rank() >= 4 ? Freedom::kSpatial : Freedom::kFixed;
+      if (side_by_side(graph, node)) return Freedom::kWindows;
+      return graph.type(graph.result(node)).rank() >= 4 && node.op != Op::kTosaAvgPool2d ? Freedom::kSpatial
+                                                                                         : Freedom::kFixed;
     case Op::kPermute:
       return Freedom::kPermute;
     case Op::kReshape:
@@ -151,6 +156,7 @@ std::optional<Way> way_of(const Graph& graph, const Node& node, const DimOrder& 
       return matmul_way(graph, node, lead);
     case Freedom::kFixed:
     case Freedom::kSpatial:
+    case Freedom::kWindows:
     case Freedom::kReshape:
       break;
   }
@@ -172,6 +178,21 @@ Way spatial_way(const Graph& graph, const Node& node) {
     way.operands[1] = weight_order(graph, node, *conv);
   else if (const auto* sums = std::get_if<IntegerConvAttrs>(node.attrs.get()))
     way.operands[1] = weight_order(graph, node, sums->conv);
+  return way;
+}
+
+// At stage integer AVG_POOL2D has the axes of TOSA already.
+Way pool_way(const Graph& graph, const Node& node) {
+  if (node.op != Op::kTosaAvgPool2d) return spatial_way(graph, node);
+  return {SmallVector<DimOrder, 3>(node.operand_count), {DimOrder()}};
+}
+
+// The way of the pool where a value lies so anyway, else that of the reduction.
+Way windows_way(const Graph& graph, const Node& node, const Shape& shape, const DimOrder& lead,
+                const DimOrder& pooled) {
+  if (same_in_memory(shape, lead, pooled)) return pool_way(graph, node);
+  Way way{SmallVector<DimOrder, 3>(node.operand_count), {lead}};
+  way.operands[0] = lead;
   return way;
 }
 
@@ -207,11 +228,17 @@ bool is_depthwise(const Shape& input, const Shape& weight, const ConvAttrs& attr
 }
 
 Way wanted_way(const Graph& graph, const Node& node) {
-  if (freedom_of(graph, node) == Freedom::kSpatial) return spatial_way(graph, node);
+  const Freedom freedom = freedom_of(graph, node);
+  if (freedom == Freedom::kSpatial) return spatial_way(graph, node);
+  if (freedom == Freedom::kWindows) return pool_way(graph, node);
   const std::size_t rank = node.result_count == 0 ? 0 : result_rank(graph, node);
   if (const std::optional<std::int64_t> axis = innermost_axis(node); axis && rank > 0)
     return *uniform_way(graph, node, with_innermost({}, rank, *axis));
   return {SmallVector<DimOrder, 3>(node.operand_count), SmallVector<DimOrder, 1>(node.result_count)};
+}
+
+bool is_always_tried(const Graph& graph, const Node& node) {
+  return is_fixed(graph, node) || freedom_of(graph, node) == Freedom::kWindows;
 }
 
 bool is_fixed(const Graph& graph, const Node& node) {
@@ -227,6 +254,9 @@ std::optional<Way> way_by_operand(const Graph& graph, const Node& node, std::siz
     case Freedom::kFixed:
     case Freedom::kSpatial:
       return std::nullopt;
+    case Freedom::kWindows:
+      if (operand != 0) return std::nullopt;
+      return windows_way(graph, node, shape, order, pool_way(graph, node).operands[0]);
     case Freedom::kUniform: {
       const bool elementwise = info(node.op).has(kElementwise) || node.op == Op::kExpand;
       if (!takes_part(graph, node, operand) || shape.size() != result.size()) return std::nullopt;
@@ -258,6 +288,9 @@ std::optional<Way> way_by_result(const Graph& graph, const Node& node, std::size
         reshaped(graph.type(graph.result(node)).shape, order, shape_of(graph, node, 0));
     return before ? std::optional(Way{{*before}, {order}}) : std::nullopt;
   }
+  if (freedom == Freedom::kWindows)
+    return windows_way(graph, node, graph.type(graph.result(node)).shape, order,
+                       pool_way(graph, node).results[0]);
   if (freedom == Freedom::kReduce && !Graph::attrs<ReduceAttrs>(node).keepdim)
     return way_of(graph, node,
                   with_axes(order, shape_of(graph, node, 0).size(), Graph::attrs<ReduceAttrs>(node).axes));

@@ -2,6 +2,7 @@
 // what an operator computes with is the same in each.
 //
 //   convolution, pool, resize   channels last
+//   pool whose windows lie side by side   that, or any: then it is a reduction (windows.h)
 //   grid_sample   image and result channels last, the grid row-major
 //   elementwise, concat, slice, pad, flip, repeat, expand, index_select   any, the same for all
 //   gather                      any with the axis that is picked along innermost
@@ -35,6 +36,9 @@ struct Way {
 
 // The way that an operator wants: its own needs, else row-major order.
 [[nodiscard]] Way wanted_way(const Graph& graph, const Node& node);
+// True if the way that it wants is one that TOSA has an operator for, so that it is tried even where no
+// neighbour leads to it.
+[[nodiscard]] bool is_always_tried(const Graph& graph, const Node& node);
 // True if there is only this way.
 [[nodiscard]] bool is_fixed(const Graph& graph, const Node& node);
 // The way in which an operand, or a result, has that order; none if there is none, or if it does not tell.

@@ -1,9 +1,10 @@
 // Contractions: convolutions in channels-last order, linear layers as 1x1 convolutions, matmul in rank 3.
 //
 // TOSA wants (in + pads - dilation * (k - 1) - 1) divisible by the stride, so the trailing pad becomes
-// exactly what the last window needs; where that is negative, the input's end is cut off instead. A depthwise
-// weight (C*M, 1, H, W) becomes (H, W, C, M). Other grouped convolutions are split into one convolution a
-// group.
+// exactly what the last window needs; where that is negative, the input's end is cut off instead. Where
+// windows read nothing but the padding in front, that is there as elements, since TOSA has no empty axis. A
+// depthwise weight (C*M, 1, H, W) becomes (H, W, C, M). Other grouped convolutions are split into one
+// convolution a group.
 
 #include <algorithm>
 
@@ -60,19 +61,23 @@ struct ConvInput {
   Dims pad;       // before/after per spatial axis
 };
 
-ConvInput conv_input(Legalizer& l, const ConvAttrs& attrs) {
+ConvInput conv_input(Legalizer& l, const ConvAttrs& attrs, std::int64_t zero_point) {
   const TensorType& x = l.logical_type(0);
   const std::size_t rank = x.rank();
   ConvInput input{l.operand(0, DimOrder::channels_last(rank)), {}};
   Shape size = l.type(input.value).shape;
+  Dims in_front = Dims::filled(rank, 0);
   for (std::size_t i = 0; i < rank - 2; ++i) {
     const Window window =
         exact_window(x.shape[i + 2], l.result_type().shape[i + 2], l.logical_type(1).shape[i + 2],
                      attrs.stride[i], attrs.dilation[i], attrs.pad_before[i]);
-    size[i + 1] -= window.crop;
-    input.pad.push_back(window.pad_before);
+    const bool reads_padding_alone = window.crop >= size[i + 1];
+    if (reads_padding_alone) in_front[i + 1] = window.pad_before;
+    size[i + 1] += in_front[i + 1] - window.crop;
+    input.pad.push_back(window.pad_before - in_front[i + 1]);
     input.pad.push_back(window.pad_after);
   }
+  input.value = l.pad(input.value, in_front, Dims::filled(rank, 0), static_cast<double>(zero_point));
   input.value = l.slice(input.value, Dims::filled(rank, 0), size);
   return input;
 }
@@ -89,7 +94,7 @@ ValueId group_bias(Legalizer& l, ValueId bias, std::int64_t group, std::int64_t 
 Physical forward_conv(Legalizer& l, const Site& site) {
   const ConvAttrs& attrs = site.conv;
   const std::size_t rank = l.logical_type(0).rank();
-  const ConvInput input = conv_input(l, attrs);
+  const ConvInput input = conv_input(l, attrs, site.input_zp);
   const ValueId bias = bias_or_zero(l, input.value);
   TosaConvAttrs conv{input.pad,      attrs.stride,   attrs.dilation, site.input_zp,
                      site.weight_zp, accumulator(l), false};
@@ -174,6 +179,7 @@ Shape batch_of(const Shape& shape) { return Dims(shape.span().first(shape.size()
 }  // namespace
 
 Physical legalize_conv(Legalizer& l) {
+  if (std::optional<Physical> made = reduced_windows(l)) return *std::move(made);
   const Site site = site_of(l);
   return site.conv.transposed ? transposed_conv(l, site) : forward_conv(l, site);
 }

@@ -1,11 +1,19 @@
 // Pools and resizes in channels-last order.
 //
+// Where the plan has another order, windows lie side by side (layout/windows.h): an axis is split into
+// windows and taps, and REDUCE_SUM or REDUCE_MAX goes over the taps. Means of integers are rounded as
+// AVG_POOL2D does.
+//
 // Pools: AVG_POOL2D divides by the count without padding, so counted padding becomes an explicit PAD by zero;
 // the trailing pad is what the last window needs, as for convolutions. A dilated or over-padded max pool is
 // refused. What RESIZE cannot say of a resize has been expanded by `decompose`.
 
 #include <algorithm>
 
+#include "tosaic/ir/apply_scale.h"
+#include "tosaic/layout/order.h"
+#include "tosaic/layout/ways.h"
+#include "tosaic/layout/windows.h"
 #include "tosaic/passes/legalizer.h"
 #include "tosaic/passes/resize_axis.h"
 
@@ -69,9 +77,72 @@ Physical max_pool(Legalizer& l) {
   return {l.emit(Op::kTosaMaxPool2d, pool, {input.value}), nhwc()};
 }
 
+ValueId reduced(Legalizer& l, bool is_max, ValueId x, std::size_t axis) {
+  const auto at = static_cast<std::int64_t>(axis);
+  return is_max ? l.emit(Op::kTosaReduceMax, TosaAxisNanAttrs{at, NanMode::kPropagate}, {x})
+                : l.emit(Op::kTosaReduceSum, AxisAttrs{at}, {x});
+}
+
+// (.., windows * size, ..) -> (.., windows, ..)
+ValueId reduced_axis(Legalizer& l, bool is_max, ValueId x, std::size_t axis,
+                     const layout::WindowedAxis& windows) {
+  x = l.slice_axis(x, axis, 0, windows.windows * windows.size);
+  if (windows.size == 1) return x;
+  if (windows.windows == 1) return reduced(l, is_max, x, axis);
+  Shape shape = l.type(x).shape;
+  std::int64_t before = 1, behind = 1;
+  for (std::size_t i = 0; i < axis; ++i) before *= shape[i];
+  for (std::size_t i = axis + 1; i < shape.size(); ++i) behind *= shape[i];
+  x = reduced(l, is_max, l.reshape(x, {before, windows.windows, windows.size, behind}), 2);
+  shape[axis] = windows.windows;
+  return l.reshape(x, shape);
+}
+
+// Sums of integers, less the zero point of each element.
+ValueId centred(Legalizer& l, ValueId sum, const layout::Windows& windows, std::int64_t zero_point) {
+  if (zero_point == 0) return sum;
+  const std::int64_t count = windows.axes[0].size * windows.axes[1].size;
+  return l.binary(Op::kTosaSub, sum, l.number_like(sum, static_cast<double>(count * zero_point)));
+}
+
+ValueId integer_mean(Legalizer& l, ValueId sum, const layout::Windows& windows) {
+  const auto& attrs = l.attrs<TosaAvgPoolAttrs>();
+  const Multiplier by = reciprocal_of(windows.count);
+  TosaRescaleAttrs rescale;
+  rescale.output_zp = attrs.output_zp;
+  rescale.dtype = l.result_dtype();
+  rescale.multiplier = {by.multiplier};
+  rescale.shift = {by.shift};
+  return l.emit(Op::kTosaRescale, rescale, {centred(l, sum, windows, attrs.input_zp)});
+}
+
 }  // namespace
 
+std::optional<Physical> reduced_windows(Legalizer& l) {
+  const std::optional<layout::Windows> windows = layout::side_by_side(l.source(), l.node());
+  const DimOrder order = l.order_of(0);
+  const Shape& shape = l.logical_type(0).shape;
+  if (!windows || layout::same_in_memory(shape, order, layout::wanted_way(l.source(), l.node()).operands[0]))
+    return std::nullopt;
+  ValueId x = l.operand(0, order);
+  const Op op = l.node().op;
+  const bool is_max = op == Op::kMaxPool;
+  if (!is_max) x = l.cast(x, is_float(l.type(x).dtype) ? DType::kF32 : DType::kI32);
+  for (const layout::WindowedAxis& axis : windows->axes)
+    x = reduced_axis(l, is_max, x, physical_axis(order, shape.size(), axis.axis), axis);
+  if (op == Op::kIntegerConv) {
+    x = centred(l, x, *windows, l.attrs<IntegerConvAttrs>().input_zp);
+  } else if (op == Op::kTosaAvgPool2d) {
+    x = integer_mean(l, x, *windows);
+  } else if (op == Op::kAvgPool) {
+    if (windows->count != 1) x = l.mul(x, l.number_like(x, 1.0 / static_cast<double>(windows->count)));
+    x = l.cast(x, l.result_dtype());
+  }
+  return Physical{x, order};
+}
+
 Physical legalize_pool(Legalizer& l) {
+  if (std::optional<Physical> made = reduced_windows(l)) return *std::move(made);
   if (l.attrs<PoolAttrs>().kernel.size() != 2)
     l.refuse("a pool over " + std::to_string(l.attrs<PoolAttrs>().kernel.size()) +
              " axes has no TOSA counterpart");

@@ -167,6 +167,10 @@ Physical dispatch(Legalizer& l) {
     case Op::kAvgPool:
     case Op::kMaxPool:
       return legalize_pool(l);
+    case Op::kTosaAvgPool2d: {
+      std::optional<Physical> made = reduced_windows(l);
+      return made ? *std::move(made) : keep_tosa(l);
+    }
     case Op::kResize:
       return legalize_resize(l);
     case Op::kReshape:
@@ -258,7 +262,6 @@ Physical dispatch(Legalizer& l) {
       l.refuse("operator '" + std::string(info(l.node().op).name) +
                "' has no TOSA counterpart and was not expanded");
     case Op::kTosaArgmax:
-    case Op::kTosaAvgPool2d:
     case Op::kTosaConv2d:
     case Op::kTosaConv3d:
     case Op::kTosaDepthwiseConv2d:

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -180,6 +181,9 @@ class Legalizer {
 [[nodiscard]] Physical legalize_linear(Legalizer& l);
 [[nodiscard]] Physical legalize_matmul(Legalizer& l);
 [[nodiscard]] Physical legalize_pool(Legalizer& l);  // legalize_spatial.cpp
+// What is computed of windows that lie side by side, as reductions in the order of the operand; none where
+// that is the order of the operator that TOSA has for it.
+[[nodiscard]] std::optional<Physical> reduced_windows(Legalizer& l);
 [[nodiscard]] Physical legalize_resize(Legalizer& l);
 [[nodiscard]] Physical legalize_movement(Legalizer& l);  // legalize_movement.cpp
 // Families with several results.

@@ -13,7 +13,8 @@ reads each of its operands. What is left to do here is one walk over a copy of t
   own lies otherwise. Nothing is inserted: where the plan transposes, whoever compiles the program does.
 * *convert* makes it so. An operand that a call reads in another order than it has is converted, once for all
   calls that want that order, and what lies behind is computed again on fake tensors, node by node with all
-  its arguments, as far as strides change. After that ``meta["val"]`` is what torch does, not a wish.
+  its arguments, as far as strides change. Where fake tensors may tell other strides than torch computes, the
+  call is computed on zeros (`eager_strides`). After that ``meta["val"]`` is what torch does, not a wish.
 
 In both:
 
@@ -42,6 +43,7 @@ from tosaic import _core
 from tosaic.border_orders import border_orders, index_of, require_sides
 from tosaic.dim_order import is_same_order
 from tosaic.fx.applied import AppliedLayout, Conversion, Convert, Unmet
+from tosaic.fx.eager_strides import as_computed, is_recorded_right
 from tosaic.fx.importer import Read, read_program
 from tosaic.fx.lying import format_of, laid, lies, order_name, order_of_format, put
 from tosaic.fx.origins import error_at
@@ -315,6 +317,17 @@ class _Walk:
         has_changed = self._converts and self._follow_plan(node)
         if has_changed or any(self._lies_otherwise(arg) for arg in node.all_input_nodes):
             self._compute_again(node, operands)
+        elif self._converts and self._can_compute(node) and self._has_tensors(node):
+            self._correct(node)
+
+    def _correct(self, node: Node) -> None:
+        """Has ``meta["val"]`` tell the strides that torch computes, where fake tensors tell others."""
+        if is_recorded_right(node.target) or self._named_format(node) is not None:
+            return
+        args, kwargs = map_arg((node.args, node.kwargs), lambda arg: arg.meta["val"])
+        val = as_computed(node.target, args, kwargs, node.meta["val"], self._numbers)
+        if val is not node.meta["val"]:
+            put(node.meta, val)
 
     def _label(self, node: Node) -> bool:
         """Writes the orders of the plan; False where it says nothing of the node."""
@@ -468,6 +481,8 @@ class _Walk:
                     got=str(first).partition("\n")[0],
                 ) from first
         put(node.meta, val)
+        if self._converts:
+            self._correct(node)
 
     def _result_of(self, node: Node) -> Any:
         args, kwargs = map_arg((node.args, node.kwargs), lambda arg: arg.meta["val"])
