@@ -120,7 +120,9 @@ def test_what_is_made_of_the_graph_alone_says_that_it_lacks_the_overrides(
 
 
 @pytest.mark.parametrize(
-    "functions", [{"\udcff": nine}, {3: nine}, {"relu": 3}, None, [("relu", nine)]], ids=repr
+    "functions",
+    [{"\udcff": nine}, {3: nine}, {"relu": 3}, None, [("relu", nine)]],
+    ids=["a name that is no text", "a number", "no function", "nothing", "pairs"],
 )
 def test_what_is_no_function_by_name_is_refused(functions: Any) -> None:
     with pytest.raises(tosaic.InvalidGraph, match="of 'functions': expected functions by the name of a node"):
