@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from tosaic import _core
 from tosaic.border_orders import Form, border_orders
 from tosaic.layout import objective_of
-from tosaic.options import IO_DTYPES, checked, file_name, file_path, is_mapping
+from tosaic.options import IO_DTYPES, THRESHOLD_DB, checked, file_name, file_path, is_mapping
 from tosaic.program import CheckResult, Lowered, Problem, Program, dump_to
 from tosaic.reading import read_bytes
 
@@ -246,7 +246,7 @@ def compare(
     b: Any,
     samples: Any,
     *,
-    threshold_db: float = 30.0,
+    threshold_db: float = THRESHOLD_DB,
     local: bool = True,
     bind: Any = None,
 ) -> Comparison:
@@ -263,8 +263,8 @@ def compare(
         form of the exported program, and are brought to that of either border: permuted, quantized. Each is
         run from the initial values of all states. Over several samples the worst figures are kept.
     threshold_db : float
-        The least signal to noise ratio of an output of floats. Outputs of a reference that quantizes on the
-        way are held to their local errors instead: see `Comparison.ok`.
+        The least signal to noise ratio of an output of floats, in dB. Outputs of a reference that quantizes
+        on the way are held to their local errors instead: see `Comparison.ok`.
     local : bool
         Tell the error that a node makes from the one it inherits, and judge the former. This runs each node
         of a again on the values of b, with tosaic's kernels. Where torch is the reference, both errors are

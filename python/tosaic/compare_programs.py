@@ -18,6 +18,7 @@ import numpy as np
 from tosaic import _core
 from tosaic.api import is_exported_program, load_exported, program_of
 from tosaic.comparison import CompareRow, Comparison, Metrics, OutputRow, Unmatched
+from tosaic.options import THRESHOLD_DB
 from tosaic.program import Lowered, Program
 from tosaic.sample_forms import (
     FileBorder,
@@ -306,7 +307,8 @@ class _Pair:
                 rounding_db = Metrics.of(_core.metrics(plain, expected)).sqnr_db
         share = arrays["local_share"]
         carried = arrays["carried_share"]
-        near = metrics.sqnr_db >= self._threshold_db or (carried is not None and carried <= 1)
+        is_rounding = carried is not None and carried <= 1 and self._threshold_db <= THRESHOLD_DB
+        near = metrics.sqnr_db >= self._threshold_db or is_rounding
         ok = self._is_right(near, share, expected.dtype.kind == "f", diverges)
         return OutputRow(path, metrics, share, rounding_db, ok)
 

@@ -228,7 +228,8 @@ class Comparison:
 
         A node is right if its local error is within the bound of its operators. So is an output, and one of
         floats has at least `threshold_db` besides, unless a rounds on the way, or is off by no more than the
-        rounding of floats from the inputs on comes to. An output whose local error is
+        rounding of floats from the inputs on comes to (which is not asked where the threshold is above the
+        default). An output whose local error is
         not known is held to the threshold alone.
         """
         return all(row.ok for row in self.outputs) and self.first_wrong is None

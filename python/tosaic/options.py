@@ -269,6 +269,9 @@ def _functions(value: Any) -> dict[str, Any]:
     return dict(value)
 
 
+THRESHOLD_DB = 30.0
+"""The least signal to noise ratio of outputs, in dB, where `compare` is not told another."""
+
 IO_DTYPES = {"float32": "f32", "int8": "i8", "int16": "i16", "int32": "i32"}
 """What inputs and outputs of a quantized program may be, by the names that `io` has for them."""
 
