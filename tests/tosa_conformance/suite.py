@@ -255,13 +255,20 @@ def sample(batches: Iterable[Batch], seed: int, limit: int) -> list[Batch]:
     return select(batches, lambda operator, name: (operator, name) in chosen)
 
 
-def lightest_quarter(batches: Iterable[Batch]) -> list[Batch]:
-    """Of each operator the tests whose names tell of tensors with at most the lower quartile of elements."""
+def lightest_quarter(batches: Iterable[Batch], least: int = 1) -> list[Batch]:
+    """Of each operator the tests whose names tell of tensors with at most the lower quartile of elements.
+
+    If those are fewer than `least`, the next lightest are with them.
+    """
     batches = list(batches)
     sizes: dict[str, list[int]] = {}
     for batch in batches:
         sizes.setdefault(batch.operator, []).extend(map(elements, batch.tests))
-    most = {operator: sorted(counts)[len(counts) // 4] for operator, counts in sizes.items() if counts}
+    most = {
+        operator: sorted(counts)[min(max(len(counts) // 4, least - 1), len(counts) - 1)]
+        for operator, counts in sizes.items()
+        if counts
+    }
     return select(batches, lambda operator, name: elements(name) <= most[operator])
 
 
