@@ -59,23 +59,28 @@ def lstm(steps: int) -> tuple[nn.Module, torch.Tensor]:
     return nn.LSTM(4, 4), torch.randn(steps, 1, 4)
 
 
-MODELS: dict[str, tuple[Callable[[int], tuple[nn.Module, torch.Tensor]], int, int]] = {
-    "a chain of 10,000 nodes": (chain, 1000, 10_000),
-    "a chain of views": (views, 200, 2000),
-    "elementwise operators between reshapes": (unsqueezed, 200, 2000),
-    "unbind into 1,000 parts": (parts(lambda x: x.unbind()), 100, 1000),
-    "split into 1,000 parts": (parts(lambda x: x.split(1)), 100, 1000),
-    "an LSTM of 1,000 steps": (lstm, 100, 1000),
+# How to make it, and its length in tests/full: a tenth, and 4 tenths, here.
+MODELS: dict[str, tuple[Callable[[int], tuple[nn.Module, torch.Tensor]], int]] = {
+    "a chain of elementwise operators": (chain, 10_000),
+    "a chain of views": (views, 2000),
+    "elementwise operators between reshapes": (unsqueezed, 2000),
+    "unbind into parts": (parts(lambda x: x.unbind()), 1000),
+    "split into parts": (parts(lambda x: x.split(1)), 1000),
+    "the steps of an LSTM": (lstm, 1000),
 }
+
+
+def lowered_at(name: str, *tenths: int) -> tuple[tosaic.Lowered, tosaic.Lowered]:
+    """The model at two lengths, each so many tenths of its whole one."""
+    make, length = MODELS[name]
+    small, large = (make(length * count // 10) for count in tenths)
+    first, second = (tosaic.lower(exported(module, x), target="TOSA-1.0+FP") for module, x in (small, large))
+    return first, second
 
 
 @pytest.fixture(scope="module", params=MODELS)
 def lowered(request: pytest.FixtureRequest) -> tuple[tosaic.Lowered, tosaic.Lowered]:
-    make, small, large = MODELS[request.param]
-    first, second = (
-        tosaic.lower(exported(module, x), target="TOSA-1.0+FP") for module, x in (make(small), make(large))
-    )
-    return first, second
+    return lowered_at(request.param, 1, 4)
 
 
 def nodes(timing: Any) -> int:

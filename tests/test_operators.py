@@ -19,7 +19,7 @@ from operators.table import ROWS
 from operators.values import Case, T
 from tosaic import _core
 
-EXAMPLES = 3
+EXAMPLES = 2
 SEED = 0
 
 pytestmark = pytest.mark.usefixtures("one_thread_without_traces")

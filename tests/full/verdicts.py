@@ -24,6 +24,8 @@ if __name__ == "__main__":  # pytest has tests/ on its path already
 
 import torch
 import tosaic
+from full.quantized_networks import RESULTS as CONVERTED
+from full.quantized_networks import programs
 from layers.measuring import classes, layers_of
 from layers.table import OUT_OF_REACH
 from models.integers import QUANTIZERS, NotConverted, convert, laid_out
@@ -74,7 +76,7 @@ def _of_network(case: str) -> Iterator[Verdicts]:
         yield _judged(program, tosaic.lower(program), [network.sample(i) for i in range(2)])
         return
     with torch.no_grad():
-        program = convert(network, quantizer)
+        program = convert(network, quantizer, programs(CONVERTED))
     try:
         lowered = tosaic.lower(program, target="TOSA-1.0+INT")
     except (tosaic.SpecViolation, tosaic.UnsupportedOp):

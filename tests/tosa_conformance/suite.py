@@ -9,6 +9,7 @@ names of all tests (the plan) and the result of each are kept, so that a run tha
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 import math
@@ -20,7 +21,7 @@ import shutil
 import sys
 import tempfile
 import zlib
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
 from multiprocessing.connection import Connection, wait
@@ -29,8 +30,10 @@ from typing import Any
 
 import conformance.tosa_verif_conformance_generator as conformance_generator
 import generator.tosa_verif_build_tests as build_tests
+import numpy as np
 import runner.tosa_verif_run_tests as run_tests
 import schemavalidation.schemavalidation as schema_validation
+from generator.tosa_test_select import TosaTestSelect
 from jsonschema.exceptions import best_match
 from jsonschema.validators import validator_for
 from runner import tosa_refmodel_compliance_sut_run as reference
@@ -154,6 +157,24 @@ def _validate(config: Any, schema: Any, registry: Any) -> None:
 
 
 schema_validation.validate = _validate
+
+_argument = TosaTestSelect.getArg
+
+
+@functools.lru_cache(maxsize=65536)
+def _text_of_array(shape: tuple[int, ...], dtype: str, content: bytes) -> str:
+    return ",".join(str(np.frombuffer(content, dtype).reshape(shape)).splitlines())
+
+
+def _argument_once(self: Any, param: str) -> Any:
+    """`TosaTestSelect.getArg`, which prints the same small arrays of a convolution thousands of times."""
+    value = self.argsDict.get(param)
+    if param in ("rank", "type") or not isinstance(value, np.ndarray) or value.dtype == object:
+        return _argument(self, param)
+    return _text_of_array(value.shape, value.dtype.str, value.tobytes())
+
+
+TosaTestSelect.getArg = _argument_once
 
 # ---- what there is ----
 
@@ -322,26 +343,9 @@ def _run_batch(report: Any, batch: Batch, profile: Profile, failed: Path | None,
 
     class Running(build_tests.TosaTestGen):  # type: ignore[misc]
         def serializeTest(self, test: Any) -> bool:
-            name = str(test)
-            if name not in wanted:
-                return True
-            wanted.remove(name)
-            try:
-                made = super().serializeTest(test)
-                folder = Path(self.basePath) / self.testPath
-                result = _run_test(folder, batch.operator, profile) if made else None
-            except Exception as error:  # of the suite: one test less must not end the batch
-                made, result = False, Result(name, batch.operator, "INTERNAL_ERROR", repr(error), 0.0)
-            if result is None:
-                result = Result(
-                    name, batch.operator, "INTERNAL_ERROR", "the suite did not make this test", 0.0
-                )
-            if made and not result.ok and failed is not None:
-                shutil.rmtree(failed / name, ignore_errors=True)
-                shutil.move(folder, failed / name)
-            elif made:
-                shutil.rmtree(folder)
-            report(result)
+            if str(test) in wanted:
+                wanted.remove(str(test))
+                report(_make_and_run(self, super().serializeTest, test, batch.operator, profile, failed))
             return True
 
     build_tests.TosaTestGen = Running
@@ -350,6 +354,95 @@ def _run_batch(report: Any, batch: Batch, profile: Profile, failed: Path | None,
     for name in sorted(wanted):
         report(
             Result(name, batch.operator, "INTERNAL_ERROR", "the suite does not list this test any more", 0.0)
+        )
+
+
+def _make_and_run(
+    generator: Any, make: Any, test: Any, operator: str, profile: Profile, failed: Path | None
+) -> Result:
+    """Writes a test, runs it, and deletes it or moves it to `failed`."""
+    name = str(test)
+    try:
+        made = make(test)
+        folder = Path(generator.basePath) / generator.testPath
+        result = _run_test(folder, operator, profile) if made else None
+    except Exception as error:  # of the suite: one test less must not end the batch
+        return Result(name, operator, "INTERNAL_ERROR", repr(error), 0.0)
+    if result is None:
+        return Result(name, operator, "INTERNAL_ERROR", "the suite did not make this test", 0.0)
+    if not result.ok and failed is not None:
+        shutil.rmtree(failed / name, ignore_errors=True)
+        shutil.move(folder, failed / name)
+    else:
+        shutil.rmtree(folder)
+    return result
+
+
+def list_and_run(
+    operator: str, choose: Callable[[list[Batch]], Iterable[Batch]], profile: Profile = FP
+) -> list[Result]:
+    """Runs those tests of an operator that `choose` keeps of all its batches.
+
+    The same as `plan` and `run`, but each batch is listed once: its process waits for the choice.
+    """
+    context = multiprocessing.get_context("fork")
+    waiting: dict[tuple[str, ...], tuple[Any, Connection]] = {}
+    listed: list[Batch] = []
+    results: list[Result] = []
+    with tempfile.TemporaryDirectory(prefix="conformance-") as root:
+        try:
+            for batch in _batches(profile):
+                if batch.operator != operator:
+                    continue
+                ours, theirs = context.Pipe()
+                process = context.Process(
+                    target=_in_child,
+                    args=(_list_and_run, theirs, (theirs, batch, profile, root)),
+                    daemon=True,
+                )
+                process.start()
+                theirs.close()
+                waiting[batch.arguments] = process, ours
+                listed.append(Batch(operator, batch.arguments, _received(process, ours)))
+            chosen = {batch.arguments: batch.tests for batch in choose(listed)}
+            for arguments, (process, ours) in waiting.items():
+                ours.send(chosen.get(arguments, ()))
+                results += _received(process, ours)
+        finally:
+            for process, ours in waiting.values():
+                ours.close()
+                process.terminate()
+                process.join()
+    return results
+
+
+def _received(process: Any, connection: Connection) -> Any:
+    try:
+        return connection.recv()
+    except EOFError:
+        process.join()
+        raise RuntimeError(f"a process of the suite ended with {process.exitcode}") from None
+
+
+def _list_and_run(report: Any, connection: Connection, batch: Batch, profile: Profile, root: str) -> None:
+    made: list[tuple[Any, Any, Any]] = []
+
+    class Listing(build_tests.TosaTestGen):  # type: ignore[misc]
+        def serializeTest(self, test: Any) -> bool:
+            made.append((self, super().serializeTest, test))
+            return True
+
+    build_tests.TosaTestGen = Listing
+    with tempfile.TemporaryDirectory(dir=root) as folder:
+        build_tests.main([*batch.arguments, "-o", folder])
+        report(tuple(str(test) for _, _, test in made))
+        wanted = set(connection.recv())
+        report(
+            [
+                _make_and_run(generator, make, test, batch.operator, profile, None)
+                for generator, make, test in made
+                if str(test) in wanted
+            ]
         )
 
 

@@ -102,6 +102,10 @@ TEXTS = ("program", "branch", "custom operator")
 
 
 def _mutated(rng: random.Random, data: bytearray) -> None:
+    if len(data) <= 32:  # a short member, or what a mutation before has left
+        if data:
+            data[rng.randrange(len(data))] = rng.randrange(256)
+        return
     kind = rng.randrange(4)
     if kind == 0:
         data[rng.randrange(8, len(data))] = rng.randrange(256)
