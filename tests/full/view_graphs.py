@@ -2,9 +2,10 @@
 
     python tests/full/view_graphs.py [--start N] [--count N]
 
-Results are those of the reference kernels, bit for bit. Every other graph is plain: no shapes of its
-operators may allow fewer bytes. `test_view_layouts` does the same to the first 400. What fails is printed
-with its seed. Exit code 1 if anything failed.
+Results are those of the reference kernels, bit for bit. Every other graph is plain: brute force over the
+places in memory of single elements tells the fewest bytes, which no more than 1 % of them may exceed (views
+that together do what one transpose in a shape unlike all of theirs does). `test_view_layouts` does the same to
+the first 200, where none may. What fails is printed with its seed. Exit code 1 if anything failed.
 """
 
 from __future__ import annotations
@@ -36,11 +37,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         counts["bytes after"] += found.after
         counts["with fewer bytes"] += found.after < found.before
         counts["by brute force"] += found.least is not None
+        if found.above_least:
+            counts["above the least"] += 1
+            print(f"seed {seed}: {found.after} bytes, and {found.least} in other shapes", flush=True)
         for failure in found.failures:
             counts["failures"] += 1
             print(f"seed {seed}: {failure}", flush=True)
     print(dict(counts))
-    return 1 if counts["failures"] else 0
+    return 1 if counts["failures"] or counts["above the least"] > 0.01 * counts["by brute force"] else 0
 
 
 if __name__ == "__main__":
