@@ -139,6 +139,23 @@ def test_weights_stay_integers_whatever_moves_them() -> None:
     assert [node.op for node in quantized.nodes] == ["quantize", "matmul", "dequantize"]
 
 
+@pytest.mark.parametrize("zero", [0, -7])
+def test_a_quantized_constant_multiplies_by_its_own_integers(zero: int) -> None:
+    """Halves are rounded up, as RESCALE does, wherever the product of the integers is one."""
+    integers = torch.randint(-120, 121, (2, 256, 8), generator=torch.Generator().manual_seed(7))
+    values, factors = integers[0], integers[1][:4].repeat(64, 1)
+
+    def call(x: torch.Tensor) -> torch.Tensor:
+        return qdq(qdq(x, 0.25, 0) * qdq(factors * 0.5, 0.5, zero), 8.0, 3)
+
+    whole = {"inputs": "int8", "outputs": "int8"}
+    low = tosaic.lower(exported(call, values * 0.25), target="TOSA-1.0+INT", io=whole)
+    products = (values * factors).numpy()
+    assert (products % 64 == 32).sum() > 20
+    expected = np.clip(np.floor(products / 64 + 0.5) + 3, -128, 127)
+    np.testing.assert_array_equal(low.run(values.to(torch.int8)), expected)
+
+
 @pytest.mark.parametrize("case", ["llama2_small.arm", "ds_cnn_small.arm", "ds_cnn_small.xnnpack"])
 def test_the_constants_of_a_quantized_network_are_torchs_at_every_stage(case: str) -> None:
     name, quantizer = case.split(".")

@@ -4,8 +4,8 @@
 
 Results are those of the reference kernels, bit for bit. Every other graph is plain: brute force over the
 places in memory of single elements tells the fewest bytes, which no more than 1 % of them may exceed (views
-that together do what one transpose in a shape unlike all of theirs does). `test_view_layouts` does the same to
-the first 200, where none may. What fails is printed with its seed. Exit code 1 if anything failed.
+that together do what one transpose in a shape unlike all of theirs does). `test_view_layouts` does the same
+to the first 200, where none may. What fails is printed with its seed. Exit code 1 if anything failed.
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ struct Term {
   std::vector<double> numbers;  // of a constant
   Shape shape;
   double factor = 1;
+  double scale = 0;  // of a constant that a quantizer made: its numbers are whole multiples; else 0
 
   [[nodiscard]] double magnitude() const {
     if (real) return static_cast<double>(real->magnitude()) * real->scale() * std::abs(factor);
@@ -37,6 +38,8 @@ Term term_of(IntegerLowering& l, std::size_t i, double factor = 1) {
   Term out{std::nullopt, {}, l.operand_type(i).shape, factor};
   if (l.is_constant(i)) {
     out.numbers = l.numbers(i);
+    if (const QParamsRef& label = l.operand_type(i).qparams; label && label->scales.size() == 1)
+      out.scale = static_cast<double>(static_cast<float>(label->scales[0]));
   } else {
     out.real = l.real_with_one_scale(i);
   }
@@ -187,13 +190,16 @@ Real product(IntegerLowering& l, const Real& a, const Real& b) {
   return out;
 }
 
-// A constant as integers of at most 15 bits and a sign.
+// A constant as integers of at most 15 bits and a sign: those that a quantizer gave it, which are exact, if
+// so.
 Real quantized_factor(IntegerLowering& l, const Term& term) {
+  constexpr double kMost = 32767;
   const double largest = term.magnitude();
-  const double unit = largest == 0 ? 1.0 : largest / 32767.0;
+  const bool exact = term.scale != 0 && term.factor == 1 && largest <= kMost * term.scale;
+  const double unit = exact ? term.scale : largest == 0 ? 1.0 : largest / kMost;
   const Integers made = in_unit(l, term, unit);
   Real out{made.id, {unit}, 0, made.range};
-  out.error = made.error;
+  out.error = exact ? 0 : made.error;
   return out;
 }
 
@@ -304,6 +310,7 @@ Lowered integer_div(IntegerLowering& l) {
   if (l.is_constant(1)) {
     Term by = term_of(l, 1);
     for (double& x : by.numbers) x = 1 / x;
+    by.scale = 0;
     require_finite(by);
     Real made = multiplied(l, l.real(0), by);
     if (rounding == DivRounding::kNone) return made;
