@@ -379,11 +379,16 @@ def _make_and_run(
 
 
 def list_and_run(
-    operator: str, choose: Callable[[list[Batch]], Iterable[Batch]], profile: Profile = FP
+    operator: str,
+    choose: Callable[[list[Batch]], Iterable[Batch]],
+    profile: Profile = FP,
+    most: int | None = None,
+    seed: int = 0,
 ) -> list[Result]:
-    """Runs those tests of an operator that `choose` keeps of all its batches.
+    """Runs those tests of an operator that `choose` keeps of its batches.
 
-    The same as `plan` and `run`, but each batch is listed once: its process waits for the choice.
+    The same as `plan` and `run`, but each batch is listed once: its process waits for the choice. Of the
+    batches of positive tests, which take long to list, at most `most` are looked at, drawn by the seed.
     """
     context = multiprocessing.get_context("fork")
     waiting: dict[tuple[str, ...], tuple[Any, Connection]] = {}
@@ -391,9 +396,7 @@ def list_and_run(
     results: list[Result] = []
     with tempfile.TemporaryDirectory(prefix="conformance-") as root:
         try:
-            for batch in _batches(profile):
-                if batch.operator != operator:
-                    continue
+            for batch in _drawn([b for b in _batches(profile) if b.operator == operator], most, seed):
                 ours, theirs = context.Pipe()
                 process = context.Process(
                     target=_in_child,
@@ -414,6 +417,15 @@ def list_and_run(
                 process.terminate()
                 process.join()
     return results
+
+
+def _drawn(batches: list[Batch], most: int | None, seed: int) -> list[Batch]:
+    def is_negative(batch: Batch) -> bool:
+        return batch.arguments[batch.arguments.index("--test-type") + 1] == "negative"
+
+    positive = [batch for batch in batches if not is_negative(batch)]
+    positive.sort(key=lambda batch: zlib.crc32(f"{seed} {batch.arguments}".encode()))
+    return positive[:most] + [batch for batch in batches if is_negative(batch)]
 
 
 def _received(process: Any, connection: Connection) -> Any:
