@@ -72,13 +72,13 @@ def test_halves_are_averaged_in_f32() -> None:
 
 
 def beside_arm(name: str, kind: str) -> list[str]:
-    """What our lowering of a pool has more of than Arm's."""
+    """In what our lowering of a pool exceeds ExecuTorch's Arm lowering, in words."""
     module, x = POOLS[name]()
     program = converted(module, [(x,), (x + 1,)], "arm") if kind == "int8" else exported(module, x)
     return beside(name, program, "TOSA-1.0+INT" if kind == "int8" else "TOSA-1.0+FP").violations
 
 
-# Each of them in both kinds: tests/full/test_pool_layouts.py.
+# One kind for each pool; tests/full/test_pool_layouts.py compares every pool in both kinds.
 @pytest.mark.parametrize(("name", "kind"), list(zip(POOLS, cycle(("float", "int8", "int8")))))
 def test_no_pool_moves_more_than_in_the_arm_lowering(name: str, kind: str) -> None:
     assert beside_arm(name, kind) == []

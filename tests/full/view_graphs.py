@@ -2,10 +2,11 @@
 
     python tests/full/view_graphs.py [--start N] [--count N]
 
-Results are those of the reference kernels, bit for bit. Every other graph is plain: brute force over the
-places in memory of single elements tells the fewest bytes, which no more than 1 % of them may exceed (views
-that together do what one transpose in a shape unlike all of theirs does). `test_view_layouts` does the same
-to the first 200, where none may. What fails is printed with its seed. Exit code 1 if anything failed.
+Results equal those of the reference kernels, bit for bit. Every other graph is plain: for these, brute force
+over where each element lies in memory finds the fewest bytes that any lowering moves. At most 1 % of them may
+move more: `choose-shapes` misses that several views may equal one transpose in a shape that none of them has.
+`test_view_layouts` does the same to the first 200 graphs, of which none may move more. What fails is printed
+with its seed. Exit code 1 if anything failed.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class CheckedViews:
 
     @property
     def above_least(self) -> bool:
-        """Fewer bytes would do, in shapes that `choose-shapes` does not think of."""
+        """Brute force found a lowering that moves fewer bytes than ours."""
         return self.least is not None and self.after > self.least
 
 

@@ -249,17 +249,22 @@ def plan(profile: Profile = FP, only: Collection[str] | None = None, jobs: int =
 
 
 def _list_names(report: Any, batch: Batch) -> None:
-    names: list[str] = []
+    with tempfile.TemporaryDirectory() as folder:
+        report((batch, [str(test) for _, _, test in _listed(batch, folder)]))
+
+
+def _listed(batch: Batch, folder: str) -> list[tuple[Any, Any, Any]]:
+    """Of each test of the batch: its generator, the method that writes it to the folder, and the test."""
+    found: list[tuple[Any, Any, Any]] = []
 
     class Listing(build_tests.TosaTestGen):  # type: ignore[misc]
         def serializeTest(self, test: Any) -> bool:
-            names.append(str(test))
+            found.append((self, super().serializeTest, test))
             return True
 
     build_tests.TosaTestGen = Listing
-    with tempfile.TemporaryDirectory() as folder:
-        build_tests.main([*batch.arguments, "-o", folder])
-    report((batch, names))
+    build_tests.main([*batch.arguments, "-o", folder])
+    return found
 
 
 # ---- which of them ----
@@ -279,7 +284,7 @@ def sample(batches: Iterable[Batch], seed: int, limit: int) -> list[Batch]:
 def lightest_quarter(batches: Iterable[Batch], least: int = 1) -> list[Batch]:
     """Of each operator the tests whose names tell of tensors with at most the lower quartile of elements.
 
-    If those are fewer than `least`, the next lightest are with them.
+    An operator with fewer than `least` such tests keeps its `least` lightest ones.
     """
     batches = list(batches)
     sizes: dict[str, list[int]] = {}
@@ -385,10 +390,11 @@ def list_and_run(
     most: int | None = None,
     seed: int = 0,
 ) -> list[Result]:
-    """Runs those tests of an operator that `choose` keeps of its batches.
+    """Lists the tests of an operator, lets `choose` select some of them, and runs these.
 
-    The same as `plan` and `run`, but each batch is listed once: its process waits for the choice. Of the
-    batches of positive tests, which take long to list, at most `most` are looked at, drawn by the seed.
+    `plan` and `run` would call the suite's builder twice for each batch; here the process that listed a batch
+    waits for the selection and runs it. The builder takes long over a batch of positive tests, so at most
+    `most` of these batches are listed, drawn by the seed.
     """
     context = multiprocessing.get_context("fork")
     waiting: dict[tuple[str, ...], tuple[Any, Connection]] = {}
@@ -420,11 +426,17 @@ def list_and_run(
 
 
 def _drawn(batches: list[Batch], most: int | None, seed: int) -> list[Batch]:
+    """All batches of negative tests and at most `most` of positive ones: the same in every environment."""
+
     def is_negative(batch: Batch) -> bool:
         return batch.arguments[batch.arguments.index("--test-type") + 1] == "negative"
 
+    def number(batch: Batch) -> int:
+        arguments = [text for text in batch.arguments if not Path(text).is_absolute()]  # files of the suite
+        return zlib.crc32(f"{seed} {arguments}".encode())
+
     positive = [batch for batch in batches if not is_negative(batch)]
-    positive.sort(key=lambda batch: zlib.crc32(f"{seed} {batch.arguments}".encode()))
+    positive.sort(key=number)
     return positive[:most] + [batch for batch in batches if is_negative(batch)]
 
 
@@ -437,22 +449,14 @@ def _received(process: Any, connection: Connection) -> Any:
 
 
 def _list_and_run(report: Any, connection: Connection, batch: Batch, profile: Profile, root: str) -> None:
-    made: list[tuple[Any, Any, Any]] = []
-
-    class Listing(build_tests.TosaTestGen):  # type: ignore[misc]
-        def serializeTest(self, test: Any) -> bool:
-            made.append((self, super().serializeTest, test))
-            return True
-
-    build_tests.TosaTestGen = Listing
     with tempfile.TemporaryDirectory(dir=root) as folder:
-        build_tests.main([*batch.arguments, "-o", folder])
-        report(tuple(str(test) for _, _, test in made))
+        listed = _listed(batch, folder)
+        report(tuple(str(test) for _, _, test in listed))
         wanted = set(connection.recv())
         report(
             [
                 _make_and_run(generator, make, test, batch.operator, profile, None)
-                for generator, make, test in made
+                for generator, make, test in listed
                 if str(test) in wanted
             ]
         )

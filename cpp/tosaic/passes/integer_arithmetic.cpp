@@ -24,7 +24,7 @@ struct Term {
   std::vector<double> numbers;  // of a constant
   Shape shape;
   double factor = 1;
-  double scale = 0;  // of a constant that a quantizer made: its numbers are whole multiples; else 0
+  double scale = 0;  // of a quantized constant, whose numbers are multiples of it; else 0
 
   [[nodiscard]] double magnitude() const {
     if (real) return static_cast<double>(real->magnitude()) * real->scale() * std::abs(factor);
@@ -190,8 +190,8 @@ Real product(IntegerLowering& l, const Real& a, const Real& b) {
   return out;
 }
 
-// A constant as integers of at most 15 bits and a sign: those that a quantizer gave it, which are exact, if
-// so.
+// A constant as integers of at most 15 bits and a sign. If a quantizer made it, these are its own integers
+// less the zero point, which are exact; else its values are rounded to 1/32767 of the largest.
 Real quantized_factor(IntegerLowering& l, const Term& term) {
   constexpr double kMost = 32767;
   const double largest = term.magnitude();
