@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -23,3 +25,12 @@ def one_thread_without_traces() -> Iterator[None]:
     yield
     logging.disable(logging.NOTSET)
     torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="session")
+def converted_programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for `models.integers.convert`: each network is quantized once in a run, whoever needs it."""
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent  # of all workers
+    return folder / "converted_programs"

@@ -5,6 +5,8 @@ All of them: tests/full/verdicts.py.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 import tosaic
@@ -33,12 +35,13 @@ def test_the_verdict_over_a_network_of_floats_is_right(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "quantizer"),
-    [("ds_cnn_small", "xnnpack"), ("resnet18_small", "xnnpack"), ("bert4_small", "arm")],
+    [("ds_cnn_small", "xnnpack"), ("resnet18_small", "xnnpack"), ("llama2_small", "arm")],
 )
-def test_the_verdict_over_a_quantized_network_is_right(name: str, quantizer: str) -> None:
+def test_the_verdict_over_a_quantized_network_is_right(
+    name: str, quantizer: str, converted_programs: Path
+) -> None:
     network = build(name)
-    with torch.no_grad():
-        program = convert(network, quantizer)
+    program = convert(network, quantizer, converted_programs)
     lowered = tosaic.lower(program, target="TOSA-1.0+INT")
     whole = tosaic.lower(program, target="TOSA-1.0+INT", io={"outputs": "int8"})
     samples = [laid_out(lowered.inputs, network.sample(i)) for i in range(2)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -157,11 +158,13 @@ def test_a_quantized_constant_multiplies_by_its_own_integers(zero: int) -> None:
 
 
 @pytest.mark.parametrize("case", ["llama2_small.arm", "ds_cnn_small.arm", "ds_cnn_small.xnnpack"])
-def test_the_constants_of_a_quantized_network_are_torchs_at_every_stage(case: str) -> None:
+def test_the_constants_of_a_quantized_network_are_torchs_at_every_stage(
+    case: str, converted_programs: Path
+) -> None:
     name, quantizer = case.split(".")
     network = build(name)
     with one_thread(), quiet():
-        program = convert(network, quantizer)
+        program = convert(network, quantizer, converted_programs)
         found = measure_constants(program, network.sample(0))
     assert violations(found) == []
     assert found.calls >= 10

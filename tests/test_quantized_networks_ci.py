@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -28,8 +29,10 @@ CASES = [
 
 
 @pytest.mark.parametrize(("name", "quantizer"), CASES)
-def test_a_quantized_network_is_the_same_integers_on_every_engine(name: str, quantizer: str) -> None:
-    measurement = measure_integers(name, quantizer, samples=3)
+def test_a_quantized_network_is_the_same_integers_on_every_engine(
+    name: str, quantizer: str, converted_programs: Path
+) -> None:
+    measurement = measure_integers(name, quantizer, samples=3, folder=converted_programs)
     assert violations(measurement) == []
     assert measurement.target == "TOSA-1.0+INT"
     assert len(measurement.differing) >= 5

@@ -191,14 +191,19 @@ def test_a_converted_edge_program_runs_in_the_runtime(orders: Any) -> None:
     assert found.is_contiguous(memory_format=torch.channels_last if orders else torch.contiguous_format)
 
 
-def test_a_network_of_the_edge_dialect_is_converted_and_true() -> None:
-    made = zoo.build("mobilenet_v2_small")
+def require_conversion_of_network(name: str) -> None:
+    """A network quantized by XNNPACK's quantizer, in the edge dialect, is brought to channels last."""
+    made = zoo.build(name)
     sample = made.sample()
     edge = edge_of(converted(made.module, [sample], "xnnpack"))
     applied = apply_layout(edge, mode="convert")
     assert len(applied.conversions) == len(applied.layout.transposes) == 1
     assert untrue(applied.program, sample, {c.node for c in applied.conversions}) == []
     assert is_in(val(applied, applied.conversions[0].node), LAST)
+
+
+def test_a_network_of_the_edge_dialect_is_converted_and_true() -> None:
+    require_conversion_of_network("resnet18_small")
 
 
 def test_an_order_that_the_edge_dialect_cannot_ask_for_is_refused_at_a_border() -> None:

@@ -16,6 +16,7 @@ the q/dq graph, both against float32, and, on the same converted graph, what Arm
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -140,7 +141,7 @@ class NotConverted(Exception):
 
 
 def convert(network: Network, quantizer: str, folder: Path | None = None) -> torch.export.ExportedProgram:
-    """The converted program; kept in the folder, where one is given.
+    """The converted program. A folder keeps it, and gives it back the next time.
 
     Raises
     ------
@@ -160,7 +161,9 @@ def convert(network: Network, quantizer: str, folder: Path | None = None) -> tor
         raise NotConverted(f"{type(failed).__name__}: {_first_line(failed)}") from failed
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        torch.export.save(program, path)
+        part = path.with_name(f"{os.getpid()}.{path.name}")
+        torch.export.save(program, part)
+        part.replace(path)  # other processes read it as soon as it is there
     return program
 
 
