@@ -151,7 +151,7 @@ Attrs attrs_from(Op op, py::handle fields) {
   Attrs attrs = default_attrs(op);
   if (fields.is_none()) return attrs;
   if (!PyDict_Check(fields.ptr())) refuse("attributes", "a dict or None", fields);
-  std::visit(
+  visit(
       [&fields](auto& typed) {
         Py_ssize_t found = 0;
         std::remove_cvref_t<decltype(typed)>::fields(typed, [&](const char* name, auto& member) {
@@ -168,7 +168,7 @@ Attrs attrs_from(Op op, py::handle fields) {
 
 py::dict attrs_to_dict(const Attrs& attrs) {
   py::dict out;
-  std::visit(
+  visit(
       [&out](const auto& typed) {
         std::remove_cvref_t<decltype(typed)>::fields(
             typed, [&out](const char* name, const auto& member) { out[name] = write(member); });

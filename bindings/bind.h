@@ -23,6 +23,8 @@ void bind_graph_builder(py::module_& m);
 void bind_exec(py::module_& m);
 void bind_pipeline(py::module_& m);
 void bind_layout(py::module_& m);
+void bind_rewriter(py::module_& m);
+void bind_tosa(py::module_& m);
 
 // A Python object as an owner that any thread may drop: the reference is released under the GIL.
 [[nodiscard]] std::shared_ptr<const void> owned(py::object object);

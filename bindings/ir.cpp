@@ -12,22 +12,11 @@
 #include "bind.h"
 #include "tosaic/base/error.h"
 #include "tosaic/exec/border.h"
+#include "views.h"
 
 namespace tosaic::python {
 namespace {
 
-using GraphRef = std::shared_ptr<const Graph>;
-
-struct NodeView {
-  GraphRef graph;
-  NodeId id;
-  [[nodiscard]] const Node& node() const { return graph->node(id); }
-};
-struct ValueView {
-  GraphRef graph;
-  ValueId id;
-  [[nodiscard]] const Value& value() const { return graph->value(id); }
-};
 // Sequences that make their items when asked.
 struct NodeList {
   GraphRef graph;

@@ -10,4 +10,6 @@ PYBIND11_MODULE(_core, m) {
   tosaic::python::bind_exec(m);
   tosaic::python::bind_layout(m);
   tosaic::python::bind_pipeline(m);
+  tosaic::python::bind_rewriter(m);
+  tosaic::python::bind_tosa(m);
 }

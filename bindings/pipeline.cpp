@@ -1,4 +1,4 @@
-// Passes, lowering and TOSA bytes.
+// Passes, pipelines and lowering.
 #include <pybind11/functional.h>
 #include <pybind11/stl.h>
 
@@ -9,11 +9,9 @@
 #include "tosaic/passes/lower_to_integer.h"
 #include "tosaic/passes/pass.h"
 #include "tosaic/pipeline/lower.h"
+#include "tosaic/pipeline/pipeline.h"
 #include "tosaic/pipeline/plan_calls.h"
 #include "tosaic/target/spec.h"
-#include "tosaic/target/type_support.h"
-#include "tosaic/tosa/deserialize.h"
-#include "tosaic/tosa/serialize.h"
 
 namespace tosaic::python {
 namespace {
@@ -28,6 +26,7 @@ SharedGraph shared(const std::shared_ptr<const Graph>& graph) {
 py::dict to_dict(const pipeline::PassTiming& timing) {
   py::dict out;
   out["name"] = timing.name;
+  out["section"] = timing.section;
   out["seconds"] = timing.seconds;
   out["verify_seconds"] = timing.verify_seconds;
   out["changed"] = timing.changed;
@@ -86,90 +85,135 @@ py::dict to_dict(const Graph& imported, const pipeline::CallPlan& plan, const la
   return out;
 }
 
-pipeline::LowerOptions options_of(const std::string& target, bool verify_each, const py::object& on_change,
-                                  const py::object& inputs, const py::object& outputs,
-                                  const py::object& objective = py::str("bytes"),
+pipeline::BorderOrders orders_of(const py::object& inputs, const py::object& outputs) {
+  return {orders_of(inputs), orders_of(outputs)};
+}
+
+pipeline::LowerOptions options_of(bool verify_each, const py::object& on_change, const py::object& inputs,
+                                  const py::object& outputs, const py::object& objective = py::str("bytes"),
                                   const py::object& input_orders = py::none(),
                                   const py::object& output_orders = py::none()) {
   pipeline::LowerOptions options;
-  options.input_orders = orders_of(input_orders);
-  options.output_orders = orders_of(output_orders);
+  options.orders = orders_of(input_orders, output_orders);
   options.objective = objective_of(objective);
   options.inputs = border_of(inputs);
   options.outputs = border_of(outputs);
-  options.target = target;
   options.verify_each = verify_each;
   if (!on_change.is_none())
-    options.on_change = [on_change](std::string_view pass, const Graph& graph) {
+    options.on_change = [on_change](const pipeline::Step& step, const Graph& graph) {
       const py::gil_scoped_acquire gil;
-      on_change(pass, std::make_shared<Graph>(graph));
+      on_change(step.pass.name, std::make_shared<Graph>(graph));
     };
   return options;
 }
 
-py::list list_passes() {
-  py::list out;
-  for (const passes::Pass& pass : passes::all_passes()) {
-    py::dict row;
-    row["name"] = pass.name;
-    row["summary"] = pass.summary;
-    row["from"] = to_string(pass.from);
-    row["to"] = to_string(pass.to);
-    out.append(row);
-  }
-  return out;
+// A pipeline, or the default one of a target.
+pipeline::Pipeline pipeline_of(const py::object& pipeline_or_target) {
+  if (py::isinstance<pipeline::Pipeline>(pipeline_or_target))
+    return pipeline_or_target.cast<const pipeline::Pipeline&>();
+  return pipeline::default_pipeline(target::parse_target(pipeline_or_target.cast<std::string>()));
 }
 
-// The file with its constants left where the graph has them.
-tosa::FileImage lay_out(const SharedGraph& graph, bool locations, const std::optional<std::string>& target) {
-  const py::gil_scoped_release release;
-  const std::shared_ptr<const Graph> written = target ? pipeline::file_graph(graph, *target) : graph;
-  return tosa::lay_out(*written, {.locations = locations});
+Stage stage_of(const std::string& text) {
+  const std::optional<Stage> stage = parse_stage(text);
+  if (!stage)
+    throw InvalidGraph({.where = "pipeline",
+                        .what = "unknown stage",
+                        .expected = passes::to_string(passes::StageSet::all()),
+                        .got = "'" + text + "'"});
+  return *stage;
 }
 
-std::size_t serialized_size(const SharedGraph& graph, bool locations,
-                            const std::optional<std::string>& target) {
-  return lay_out(graph, locations, target).size();
+// A function Graph -> Graph or None. The graph that it was given, returned, is no change.
+passes::Pass::Function function_of(const std::string& name, const py::object& callable) {
+  const std::shared_ptr<const void> held = owned(callable);
+  return [name, held](const Graph& graph, const passes::PassOptions&) -> std::optional<Graph> {
+    const py::gil_scoped_acquire gil;
+    const auto given = std::make_shared<Graph>(graph);
+    const py::object result = (*static_cast<const py::object*>(held.get()))(given);
+    if (result.is_none()) return std::nullopt;
+    if (!py::isinstance<Graph>(result))
+      throw InvalidGraph({.where = "pipeline",
+                          .what = "pass '" + name + "' does not return a graph",
+                          .expected = "a tosaic.Graph, or None if it changes nothing",
+                          .got = py::str(py::type::of(result).attr("__name__"))});
+    const auto made = result.cast<SharedGraph>();
+    return made == given ? std::nullopt : std::optional(*made);
+  };
 }
 
-py::bytes serialize(const SharedGraph& graph, bool locations, const std::optional<std::string>& target) {
-  const tosa::FileImage image = lay_out(graph, locations, target);
-  py::bytes file = py::reinterpret_steal<py::bytes>(
-      PyBytes_FromStringAndSize(nullptr, static_cast<py::ssize_t>(image.size())));
-  if (!file) throw py::error_already_set();
-  {
-    const py::gil_scoped_release release;  // nobody else knows of the bytes yet
-    image.copy(reinterpret_cast<std::byte*>(PyBytes_AS_STRING(file.ptr())));
-  }
-  return file;
+passes::Pass pass_from(std::string name, const py::object& run, std::string summary,
+                       const std::vector<std::string>& takes, const std::optional<std::string>& gives,
+                       std::vector<std::string> needs, bool always) {
+  passes::Pass pass;
+  pass.run = function_of(name, run);
+  pass.name = std::move(name);
+  pass.summary = std::move(summary);
+  for (const std::string& stage : takes) pass.takes.add(stage_of(stage));
+  if (gives) pass.gives = stage_of(*gives);
+  pass.needs = std::move(needs);
+  pass.always = always;
+  return pass;
 }
 
-tosa::Read read_file(const py::bytes& data) {
-  const std::string_view view = data;
-  const Storage file(owned(data), reinterpret_cast<const std::byte*>(view.data()), view.size());
-  const py::gil_scoped_release release;
-  return tosa::read(file);
+std::vector<std::string> names_of(const passes::StageSet& stages) {
+  std::vector<std::string> names;
+  for (const Stage stage : passes::stages_of(stages)) names.emplace_back(to_string(stage));
+  return names;
 }
 
-SharedGraph deserialize(const py::bytes& data) { return std::make_shared<Graph>(read_file(data).graph); }
-
-py::tuple deserialize_with_notes(const py::bytes& data) {
-  tosa::Read read = read_file(data);
-  py::list notes;
-  for (const tosa::Note& note : read.notes) notes.append(py::make_tuple(note.rule, note.message, note.name));
-  return py::make_tuple(std::make_shared<Graph>(std::move(read.graph)), notes);
+void bind_pass(py::module_& m) {
+  py::class_<passes::Pass>(m, "Pass", "A named step of a pipeline.")
+      .def(py::init(&pass_from), py::arg("name"), py::arg("run"), py::kw_only(), py::arg("summary"),
+           py::arg("takes"), py::arg("gives"), py::arg("needs"), py::arg("always"))
+      .def_readonly("name", &passes::Pass::name)
+      .def_readonly("summary", &passes::Pass::summary)
+      .def_property_readonly("takes",
+                             [](const passes::Pass& p) { return py::tuple(py::cast(names_of(p.takes))); })
+      .def_property_readonly("gives",
+                             [](const passes::Pass& p) -> std::optional<std::string> {
+                               if (!p.gives) return std::nullopt;
+                               return std::string(to_string(*p.gives));
+                             })
+      .def_property_readonly("needs", [](const passes::Pass& p) { return py::tuple(py::cast(p.needs)); })
+      .def_property_readonly("serves_as",
+                             [](const passes::Pass& p) { return py::tuple(py::cast(p.serves_as)); })
+      .def_readonly("always", &passes::Pass::always)
+      .def(
+          "run",
+          [](const passes::Pass& pass, const SharedGraph& graph, const std::string& target) {
+            const passes::PassOptions options{.target = target::parse_target(target)};
+            const py::gil_scoped_release release;
+            const std::shared_ptr<const Graph> out = pipeline::run_pass(pass, *graph, options);
+            return out ? shared(out) : graph;
+          },
+          py::arg("graph").none(false), py::kw_only(), py::arg("target"));
 }
 
-py::list type_modes(const std::string& name, std::size_t operand_count) {
-  const std::optional<Op> op = parse_op(name);
-  if (!op) throw InvalidGraph({.where = "type modes", .what = "unknown operator", .got = name});
-  py::list out;
-  for (const target::TypeMode& mode : target::type_modes(*op, operand_count)) {
-    py::list dtypes;
-    for (const DType dtype : mode.dtypes) dtypes.append(std::string(to_string(dtype)));
-    out.append(py::make_tuple(py::tuple(dtypes), target::to_string(mode.need)));
-  }
-  return out;
+void bind_pipeline_class(py::module_& m) {
+  using pipeline::Pipeline;
+  py::class_<Pipeline>(m, "Pipeline", "Passes in order, for a target.")
+      .def(py::init([](const std::string& target) { return Pipeline(target::parse_target(target)); }),
+           py::arg("target"))
+      .def_static(
+          "default",
+          [](const std::string& target) { return pipeline::default_pipeline(target::parse_target(target)); },
+          py::arg("target"))
+      .def("copy", [](const Pipeline& self) { return self; })
+      .def_property_readonly("target", [](const Pipeline& self) { return target::to_string(self.target()); })
+      .def_property_readonly("steps",
+                             [](const Pipeline& self) {
+                               py::list out;
+                               for (const pipeline::Step& step : self.steps())
+                                 out.append(py::make_tuple(std::string(to_string(step.section)), step.pass));
+                               return out;
+                             })
+      .def("at", [](const Pipeline& self, const std::string& anchor) { return self.at(anchor).pass; })
+      .def("insert_before", &Pipeline::insert_before, py::arg("anchor"), py::arg("pass_"))
+      .def("insert_after", &Pipeline::insert_after, py::arg("anchor"), py::arg("pass_"))
+      .def("remove", &Pipeline::remove, py::arg("anchor"))
+      .def("replace", &Pipeline::replace, py::arg("anchor"), py::arg("pass_"))
+      .def("check", &Pipeline::check);
 }
 
 }  // namespace
@@ -213,7 +257,24 @@ void bind_pipeline(py::module_& m) {
       },
       py::arg("graph").none(false),
       "Why operators over quantized values of a graph are left to floats: a list of reasons, as problems().");
-  m.def("passes", &list_passes, "Names, summaries and stages of all passes.");
+  bind_pass(m);
+  bind_pipeline_class(m);
+  m.def(
+      "passes",
+      [] {
+        py::list out;
+        for (const passes::Pass& pass : passes::all_passes()) out.append(pass);
+        return out;
+      },
+      "All passes of tosaic.");
+  m.def(
+      "before_integers",
+      [](const SharedGraph& graph) {
+        const py::gil_scoped_release release;
+        return shared(pipeline::before_integers(graph));
+      },
+      py::arg("graph").none(false),
+      "The graph that lower-to-integer would take: simplified, its quantization on values.");
   m.def(
       "run_pass",
       [](const std::string& name, const SharedGraph& graph) {
@@ -224,15 +285,16 @@ void bind_pipeline(py::module_& m) {
       "The graph after one pass; the same object if nothing changed.");
   m.def(
       "lower",
-      [](const SharedGraph& graph, const std::string& target, bool verify_each, const py::object& on_change,
+      [](const SharedGraph& graph, const py::object& pipeline, bool verify_each, const py::object& on_change,
          const py::object& inputs, const py::object& outputs, const py::object& objective,
          const py::object& input_orders, const py::object& output_orders) {
-        const pipeline::LowerOptions options = options_of(target, verify_each, on_change, inputs, outputs,
-                                                          objective, input_orders, output_orders);
+        const pipeline::LowerOptions options =
+            options_of(verify_each, on_change, inputs, outputs, objective, input_orders, output_orders);
+        const pipeline::Pipeline steps = pipeline_of(pipeline);
         const py::gil_scoped_release release;
-        return pipeline::lower(graph, options);
+        return pipeline::lower(graph, steps, options);
       },
-      py::arg("graph").none(false), py::kw_only(), py::arg("target") = "TOSA-1.0+FP",
+      py::arg("graph").none(false), py::kw_only(), py::arg("pipeline") = "TOSA-1.0+FP",
       py::arg("verify_each") = true, py::arg("on_change") = py::none(), py::arg("inputs") = py::none(),
       py::arg("outputs") = py::none(), py::arg("objective") = "bytes", py::arg("input_orders") = py::none(),
       py::arg("output_orders") = py::none(),
@@ -242,16 +304,14 @@ void bind_pipeline(py::module_& m) {
       "plan_calls",
       [](const SharedGraph& graph, const py::object& objective, const py::object& input_orders,
          const py::object& output_orders) {
-        pipeline::LowerOptions options;
-        options.objective = objective_of(objective);
-        options.input_orders = orders_of(input_orders);
-        options.output_orders = orders_of(output_orders);
+        const layout::Objective measure = objective_of(objective);
+        const pipeline::BorderOrders orders = orders_of(input_orders, output_orders);
         pipeline::CallPlan plan;
         {
           const py::gil_scoped_release release;
-          plan = pipeline::plan_calls(graph, options);
+          plan = pipeline::plan_calls(graph, orders, measure);
         }
-        return to_dict(*graph, plan, options.objective);
+        return to_dict(*graph, plan, measure);
       },
       py::arg("graph").none(false), py::kw_only(), py::arg("objective") = "bytes",
       py::arg("input_orders") = py::none(), py::arg("output_orders") = py::none(),
@@ -262,31 +322,22 @@ void bind_pipeline(py::module_& m) {
       py::arg("graph").none(false), "By input: whether its elements are the coordinates of a grid_sample.");
   m.def(
       "problems",
-      [](const SharedGraph& graph, const std::string& target, const py::object& inputs,
+      [](const SharedGraph& graph, const py::object& pipeline, const py::object& inputs,
          const py::object& outputs) {
+        const pipeline::LowerOptions options = options_of(true, py::none(), inputs, outputs);
+        const pipeline::Pipeline steps = pipeline_of(pipeline);
+        std::vector<ErrorParts> found;
+        {
+          const py::gil_scoped_release release;
+          found = pipeline::problems(graph, steps, options);
+        }
         py::list out;
-        for (const ErrorParts& parts :
-             pipeline::problems(graph, options_of(target, true, py::none(), inputs, outputs)))
-          out.append(to_dict(parts));
+        for (const ErrorParts& parts : found) out.append(to_dict(parts));
         return out;
       },
-      py::arg("graph").none(false), py::kw_only(), py::arg("target") = "TOSA-1.0+FP",
+      py::arg("graph").none(false), py::kw_only(), py::arg("pipeline") = "TOSA-1.0+FP",
       py::arg("inputs") = py::none(), py::arg("outputs") = py::none(),
       "Everything that keeps a graph from the target, as error parts.");
-  m.def(
-      "type_modes", &type_modes, py::arg("op"), py::arg("operand_count"),
-      "Combinations of dtypes that TOSA's tables give a tosa operator, operands first, and what each needs: "
-      "[((\"i8\", \"i8\", \"i32\"), \"PRO-INT\")].");
-  m.def(
-      "serialize", &serialize, py::arg("graph").none(false), py::kw_only(), py::arg("locations") = true,
-      py::arg("target") = py::none(),
-      "The bytes of a .tosa file. State becomes variables where `target` has them, else inputs and outputs.");
-  m.def("serialized_size", &serialized_size, py::arg("graph").none(false), py::kw_only(),
-        py::arg("locations") = true, py::arg("target") = py::none(),
-        "How many bytes serialize would return; none of the large constants is copied.");
-  m.def("deserialize", &deserialize, py::arg("data"), "A graph from the bytes of a .tosa file.");
-  m.def("deserialize_with_notes", &deserialize_with_notes, py::arg("data"),
-        "The same, and what the reader noticed: (rule, message, name) each.");
 }
 
 }  // namespace tosaic::python

@@ -88,8 +88,8 @@ def test_samples_are_of_operators_that_are_and_every_dtype_has_a_column() -> Non
 
 def test_a_combination_that_the_specification_lacks_is_refused_by_the_checker() -> None:
     graph = one_op_graph(OPS["tosa.mul"], "i8", sample_of(OPS["tosa.mul"]))
-    assert not _core.problems(graph, target="TOSA-1.0+INT")
-    assert _core.problems(graph, target="TOSA-1.0+FP")
+    assert not _core.problems(graph, pipeline="TOSA-1.0+INT")
+    assert _core.problems(graph, pipeline="TOSA-1.0+FP")
 
 
 # Calls of operators that the operator list does not name.

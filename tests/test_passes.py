@@ -9,7 +9,7 @@ from golden_file import GOLDEN, Case, read, refuse_in_ci, write
 from tosaic import _core
 from tosaic.program import caller_inputs
 
-PASSES = [row["name"] for row in _core.passes()]
+PASSES = [each.name for each in _core.passes()]
 CASES = [(name, case) for name in PASSES if (GOLDEN / f"{name}.txt").exists() for case in read(name)]
 each_case = pytest.mark.parametrize(
     ("name", "case"), [pytest.param(n, c, id=f"{n}: {c.sentence}") for n, c in CASES]

@@ -60,7 +60,7 @@ def convert_one(name: str, dtype: str, folder: Path) -> str:
     """As `convert`, of the file of one operator."""
     sample = sample_of(OPS[name])
     graph = one_op_graph(OPS[name], dtype, sample)
-    lowered = _core.lower(graph, target=f"TOSA-1.0+FP{EXTENSIONS.get(dtype, '')}{sample.extensions}")
+    lowered = _core.lower(graph, pipeline=f"TOSA-1.0+FP{EXTENSIONS.get(dtype, '')}{sample.extensions}")
     return convert(_core.serialize(lowered.tosa), folder)
 
 
@@ -72,7 +72,7 @@ def test_a_file_of_one_operator_is_converted(name: str, dtype: str, tmp_path: Pa
 @pytest.mark.parametrize("name", CONTROL_FLOW)
 def test_control_flow_is_what_the_converter_does_not_take(name: str, tmp_path: Path) -> None:
     graph = one_op_graph(OPS[name], "f32", sample_of(OPS[name]))
-    lowered = _core.lower(graph, target="TOSA-1.0+FP+INT+cf")
+    lowered = _core.lower(graph, pipeline="TOSA-1.0+FP+INT+cf")
     assert "explicitly marked illegal" in convert(_core.serialize(lowered.tosa), tmp_path)
 
 

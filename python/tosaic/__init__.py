@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tosaic.api import check, compare, from_exported, from_graph, lower, open_program
     from tosaic.archive import load
     from tosaic.comparison import CompareRow, Comparison, Metrics
+    from tosaic.pipeline import Pass, Pipeline, Rewriter, Step
     from tosaic.program import CheckResult, Lowered, Port, PortTensor, Problem, Program
     from tosaic.quantization import QParams
     from tosaic.reading import MissingFileError, ReadError
@@ -43,6 +44,10 @@ _HOME = {
     "open_program": "api",
     "load": "archive",
     "load_tosa": "tosa_file",
+    "Pipeline": "pipeline",
+    "Pass": "pipeline",
+    "Step": "pipeline",
+    "Rewriter": "pipeline",
     "Program": "program",
     "Lowered": "program",
     "CheckResult": "program",
@@ -78,6 +83,7 @@ _SUBMODULES = (
     "demo",
     "fx",
     "layout",
+    "pipeline",
     "program",
     "reference_model",
     "report",
@@ -93,6 +99,10 @@ __all__ = [
     "load",
     "load_tosa",
     "open_program",
+    "Pipeline",
+    "Pass",
+    "Step",
+    "Rewriter",
     "Program",
     "Lowered",
     "CheckResult",

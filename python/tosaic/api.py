@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from tosaic import _core
 from tosaic.border_orders import Form, border_orders
 from tosaic.layout import objective_of
-from tosaic.options import IO_DTYPES, THRESHOLD_DB, checked, file_name, file_path, is_mapping
+from tosaic.options import IO_DTYPES, THRESHOLD_DB, checked, file_name, file_path, is_mapping, refusal
+from tosaic.pipeline import Pipeline
 from tosaic.program import CheckResult, Lowered, Problem, Program, dump_to
 from tosaic.reading import read_bytes
 
@@ -33,7 +34,6 @@ __all__ = [
 ]
 
 _LOG = logging.getLogger(__name__)
-DEFAULT_TARGET = "TOSA-1.0+FP"
 
 
 @checked
@@ -87,7 +87,8 @@ def from_graph(graph: _core.Graph) -> Program:
 def lower(
     program: Any,
     *,
-    target: str = DEFAULT_TARGET,
+    target: str | None = None,
+    pipeline: Pipeline | None = None,
     unsupported: Literal["error", "split"] = "error",
     bind: Any = None,
     dump: str | os.PathLike[str] | None = None,
@@ -105,8 +106,11 @@ def lower(
     Parameters
     ----------
     program : Program, torch.export.ExportedProgram, Graph or path
-    target : str
-        Version, profiles and extensions: ``"TOSA-1.0+FP"``.
+    target : str, optional
+        Version, profiles and extensions. ``"TOSA-1.0+FP"`` by default.
+    pipeline : Pipeline, optional
+        The passes to run, in the place of ``Pipeline.default(target)``. It has a target: another one beside it
+        is refused.
     unsupported : {"error", "split"}
         What to do about operators outside the target: refuse the program with all of them named. Splitting it
         is not available in this version.
@@ -137,7 +141,8 @@ def lower(
     Raises
     ------
     InvalidGraph
-        An option has no such value, or `objective` gives a cost that is none.
+        An option has no such value, `objective` gives a cost that is none, the order of the pipeline has a
+        fault, or one of its passes returns a broken graph.
     QuantMismatch
         A border is to be of a dtype that it was not quantized to.
     UnsupportedOp
@@ -155,6 +160,8 @@ def lower(
             hint="tosaic.check lists what keeps the program from the target",
         )
     require_use("lower", bind, program)
+    passes = _pipeline_of("lower", target, pipeline)
+    target = passes.target if target is None else target
     source = program_of(program, bind=bind)
     source._overrides.warn_of_loss("the lowered program")
     start = time.perf_counter()
@@ -165,7 +172,7 @@ def lower(
     try:
         lowered = _core.lower(
             source.graph,
-            target=target,
+            pipeline=passes._core,
             verify_each=verify,
             on_change=on_change,
             objective=asked,
@@ -212,13 +219,16 @@ def _require_io(graph: _core.Graph, io: Mapping[str, str] | None) -> None:
 
 
 @checked
-def check(program: Any, *, target: str = DEFAULT_TARGET, bind: Any = None) -> CheckResult:
+def check(
+    program: Any, *, target: str | None = None, pipeline: Pipeline | None = None, bind: Any = None
+) -> CheckResult:
     """Says what would not lower, and why, before trying.
 
     Parameters
     ----------
     program : Program, torch.export.ExportedProgram, Graph or path
-    target : str
+    target, pipeline : optional
+        As `lower` takes them.
     bind : optional
         As `from_exported` takes it; refused for a program whose sizes are bound already.
 
@@ -230,14 +240,16 @@ def check(program: Any, *, target: str = DEFAULT_TARGET, bind: Any = None) -> Ch
     Raises
     ------
     InvalidGraph
-        The target is not understood, or the program is malformed.
+        The target is not understood, the program is malformed, or the order of the pipeline has a fault.
     """
     require_use("check", bind, program)
+    passes = _pipeline_of("check", target, pipeline)
+    target = passes.target if target is None else target
     try:
         source = program_of(program, bind=bind)
     except _core.UnsupportedOp as error:
         return CheckResult(target, (Problem.from_parts(error.parts),), 0)
-    return CheckResult(target, _problems(source.graph, target), len(source.graph))
+    return CheckResult(target, _problems(source.graph, passes), len(source.graph))
 
 
 @checked
@@ -426,10 +438,28 @@ def _exported_program(source: Any) -> Any:
     return source
 
 
-def _problems(graph: _core.Graph, target: str) -> tuple[Problem, ...]:
-    """Everything that keeps a graph from a target, what stops the search for it included."""
+def _pipeline_of(where: str, target: str | None, pipeline: Any) -> Pipeline:
+    """The pipeline that was asked for, or the default one of the target."""
+    if pipeline is None:
+        return Pipeline.default(target)
+    if not isinstance(pipeline, Pipeline):
+        raise refusal(where, "pipeline", "a tosaic.Pipeline, or None", pipeline)
+    if target is not None and Pipeline.default(target).target != pipeline.target:
+        raise _core.make_error(
+            _core.InvalidGraph,
+            where=where,
+            what="the pipeline is for another target",
+            expected=pipeline.target,
+            got=target,
+            hint="Leave 'target' out, or make the pipeline with Pipeline.default(target)",
+        )
+    return pipeline
+
+
+def _problems(graph: _core.Graph, passes: Pipeline) -> tuple[Problem, ...]:
+    """Everything that keeps a graph from a target, including what stops the search for it."""
     try:
-        found = _core.problems(graph, target=target)
+        found = _core.problems(graph, pipeline=passes._core)
     except (_core.UnsupportedOp, _core.SpecViolation) as error:
         found = [error.parts]
     return tuple(Problem.from_parts(parts) for parts in found)

@@ -10,7 +10,7 @@ import numpy as np
 
 from tosaic import _core
 
-__all__ = ["as_array"]
+__all__ = ["as_array", "dtype_name"]
 
 # Floats that numpy does not have, as torch and ml_dtypes call them.
 _NARROW = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
@@ -51,6 +51,12 @@ def as_array(value: Any, name: str = "input", *, dtype: str = "") -> np.ndarray[
     if dtype in _FLOATS and array.dtype.kind in "if" and _is_plain(value):
         return array.astype(_FLOATS[dtype])
     return _native(array, name)
+
+
+def dtype_name(dtype: np.dtype[Any]) -> str:
+    """The name in graphs of a dtype that `as_array` returns: ``f32`` of float32, ``bf16`` of bfloat16."""
+    known = {"bool": "bool", "bfloat16": "bf16", "float8_e4m3fn": "f8e4m3", "float8_e5m2": "f8e5m2"}
+    return known.get(dtype.name) or f"{dtype.kind}{8 * dtype.itemsize}"
 
 
 def _is_plain(value: Any) -> bool:

@@ -301,10 +301,10 @@ def _diff(args: argparse.Namespace) -> int:
 
 
 def _passes(args: argparse.Namespace) -> int:
-    from tosaic import _core
-    from tosaic.report import describe_passes
+    from tosaic.pipeline import Pipeline
+    from tosaic.report import describe_pipeline
 
-    _show(describe_passes(_core.passes()), args)
+    _show(describe_pipeline(Pipeline.default(args.target)), args)
     return OK
 
 
@@ -522,7 +522,8 @@ def _parser() -> argparse.ArgumentParser:
     diff.add_argument("b", metavar="B")
     add_bind(diff)
 
-    add("passes", _passes, "list the passes")
+    passes = add("passes", _passes, "list the passes that lower runs, in order")
+    passes.add_argument("--target", default=_DEFAULT_TARGET, help="for which target (default: %(default)s)")
     ops = add("ops", _ops, "list the operators")
     ops.add_argument("--markdown", action="store_true", help="as the page docs/operators.md")
     demo = add("demo", _demo, "train, export, lower and check a small network")

@@ -39,23 +39,6 @@ _Array = np.ndarray[Any, Any]
 _MOST_FORMS = 24  # in which a file that is wrong in all is tried
 _ROUNDING = frozenset({"quantize", "rescale", "tosa.rescale"})
 _INTEGER = frozenset({"integer_conv", "rescale", "tosa.rescale", "tosa.table"})
-_TO_QUANTIZED = (
-    "fold-constants",
-    "dead-code",
-    "common-subexpressions",
-    "simplify",
-    "fold-batch-norm",
-    "fold-qdq",
-    "fold-constants",
-)
-
-
-def _as_quantized(graph: _core.Graph) -> _core.Graph:
-    """The graph whose operators integers are lowered from: each rounds its result, once."""
-    if graph.stage == "exported":
-        for name in _TO_QUANTIZED:
-            graph = _core.run_pass(name, graph)
-    return graph
 
 
 class _Side:
@@ -155,7 +138,7 @@ class _Pair:
         if self._rounds and not has_integers and a.runnable.stage != "exported":
             self._local = False  # nothing says what numbers the integers of a stand for
         if self._rounds and has_integers:
-            self._graph_a, self._traced = _as_quantized(a.runnable.graph), False
+            self._graph_a, self._traced = _core.before_integers(a.runnable.graph), False
 
     def _paired_outputs(self) -> list[_OutputPair]:
         graph_a, graph_b = self.a.runnable.graph, self.b.runnable.graph

@@ -305,7 +305,7 @@ OPTIONS: dict[str, Option] = {
     "signature": Option("a tosaic.fx.Signature, or None", _signature),
     "sqnr_db": _or_none(_NUMBER),
     "stage": Option("the name of a stage", _text),
-    "target": Option("a string such as 'TOSA-1.0+INT'", _text),
+    "target": _or_none(Option("a string such as 'TOSA-1.0+INT'", _text)),
     "threshold_db": _NUMBER,
     "unsupported": _one_of("error", "split"),
     "verify": _FLAG,

@@ -147,12 +147,26 @@ class Problem:
 
 @dataclass(frozen=True)
 class PassTiming:
-    """One step of the pipeline: seconds of the pass and of the verifier behind it, and numbers of nodes.
+    """How long one pass of a lowering took.
 
-    `visits` counts the nodes and values that both looked at, which grows as the graph does.
+    Attributes
+    ----------
+    name : str
+        Of the pass. The first is ``verify``, of the graph as it was given.
+    section : str
+        Where the pass stands in the pipeline.
+    seconds, verify_seconds : float
+        In the pass, and in the verifier after it.
+    changed : bool
+        True if the pass changed the graph.
+    nodes_before, nodes_after : int
+        Numbers of nodes.
+    visits : int
+        Nodes and values that the pass and the verifier looked at. It grows in proportion to the graph.
     """
 
     name: str
+    section: str
     seconds: float
     verify_seconds: float
     changed: bool

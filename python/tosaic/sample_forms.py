@@ -319,12 +319,10 @@ def _with_integer_borders(graph: _core.Graph) -> _core.Graph:
         return graph
     try:
         return _core.lower(
-            graph, target="TOSA-1.0+FP+INT+int16", inputs="integer", outputs="integer"
+            graph, pipeline="TOSA-1.0+FP+INT+int16", inputs="integer", outputs="integer"
         ).canonical
     except _core.Error:
-        for name in ("fold-constants", "dead-code", "common-subexpressions", "simplify", "fold-qdq"):
-            graph = _core.run_pass(name, graph)
-        return graph
+        return _core.before_integers(graph)
 
 
 def fit_to_ports(arrays: Sequence[_Array], ports: Sequence[Any]) -> list[_Array]:

@@ -385,7 +385,7 @@ def _cell(op: _core.OpInfo, dtype: str, sample: Sample) -> Cell:
         if not of_profile <= set(profile.split("+")):
             continue  # extensions of the other profile
         try:
-            _core.lower(graph, target=f"TOSA-1.0+{profile}{extensions}")
+            _core.lower(graph, pipeline=f"TOSA-1.0+{profile}{extensions}")
             targets.append(profile)
         except (_core.UnsupportedOp, _core.SpecViolation) as error:
             reason = reason or _why(error)
@@ -423,8 +423,8 @@ def _mode(op: _core.OpInfo, sample: Sample, dtypes: tuple[str, ...], need: str) 
         back = _core.deserialize(data)
         done["read"] = back.nodes[-1].op == op.name
         lacking = _target_without(need)
-        done["checked"] = not _core.problems(graph, target=_target_with(need)) and bool(
-            not lacking or _core.problems(graph, target=lacking)
+        done["checked"] = not _core.problems(graph, pipeline=_target_with(need)) and bool(
+            not lacking or _core.problems(graph, pipeline=lacking)
         )
     except _core.Error as error:
         return replace(Mode(op.name, dtypes, need, reason=_why(error)), **done)

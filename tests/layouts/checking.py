@@ -59,7 +59,7 @@ def check_layout(seed: int) -> CheckedLayout:
 
 
 def _check_lowered(graph: _core.Graph, seed: int, out: CheckedLayout) -> None:
-    lowered = _core.lower(graph, target="TOSA-1.0+INT+FP")
+    lowered = _core.lower(graph, pipeline="TOSA-1.0+INT+FP")
     moved = [node.results[0] for node in lowered.tosa.nodes if node.op == "tosa.transpose"]
     planned = _core.plan_layout(lowered.decomposed)["bytes"]
     if sum(_BYTES * prod(value.shape) for value in moved) != planned:

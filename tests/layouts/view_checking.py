@@ -54,7 +54,7 @@ def check_views(seed: int, *, plain: bool = False) -> CheckedViews:
     for name in _BEFORE:
         before = _core.run_pass(name, before)
     for objective in ("bytes", "count"):
-        lowered = _core.lower(graph, target=_TARGET, objective=objective)
+        lowered = _core.lower(graph, pipeline=_TARGET, objective=objective)
         plans = [_core.plan_layout(each, objective=objective) for each in (before, lowered.decomposed)]
         was, now = ((plan["bytes"], len(plan["transposes"])) for plan in plans)
         if objective == "bytes":

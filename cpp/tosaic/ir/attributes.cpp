@@ -2,7 +2,10 @@
 
 #include <cmath>
 #include <limits>
+#include <new>
+#include <utility>
 
+#include "tosaic/base/error.h"
 #include "tosaic/ir/field_text.h"
 
 namespace tosaic {
@@ -35,6 +38,35 @@ class FieldPrinter {
   bool first_ = true;
 };
 
+// What a value of one struct needs; `to` is raw memory.
+struct Row {
+  void (*copy)(std::byte* to, const std::byte* from);
+  void (*move)(std::byte* to, std::byte* from) noexcept;
+  void (*destroy)(std::byte* fields) noexcept;
+  bool (*equal)(const std::byte* a, const std::byte* b);
+};
+
+template <class A>
+A& in(std::byte* fields) {
+  return *std::launder(reinterpret_cast<A*>(fields));
+}
+template <class A>
+const A& in(const std::byte* fields) {
+  return *std::launder(reinterpret_cast<const A*>(fields));
+}
+
+template <class A>
+constexpr Row kRow = {
+    [](std::byte* to, const std::byte* from) { new (to) A(in<A>(from)); },
+    [](std::byte* to, std::byte* from) noexcept { new (to) A(std::move(in<A>(from))); },
+    [](std::byte* fields) noexcept { in<A>(fields).~A(); },
+    [](const std::byte* a, const std::byte* b) { return in<A>(a) == in<A>(b); },
+};
+
+#define TOSAIC_NEXT_ROW(A) , kRow<A>
+constexpr Row kRows[] = {kRow<NoAttrs> TOSAIC_ATTRIBUTE_STRUCTS(TOSAIC_NEXT_ROW)};
+#undef TOSAIC_NEXT_ROW
+
 }  // namespace
 
 double as_double(const Scalar& value) {
@@ -47,34 +79,53 @@ std::int64_t as_int(const Scalar& value) {
   return std::get<bool>(value) ? 1 : 0;
 }
 
-Attrs::Attrs() noexcept = default;
-Attrs::Attrs(const Attrs& other) = default;
-Attrs::Attrs(Attrs&& other) noexcept = default;
-Attrs& Attrs::operator=(const Attrs& other) { return *this = Attrs(other); }
-Attrs& Attrs::operator=(Attrs&& other) noexcept = default;
-Attrs::~Attrs() = default;
+Attrs::Attrs() noexcept : Attrs(NoAttrs{}) {}
 
 template <AttributeStruct A>
-Attrs::Attrs(A fields) noexcept : AttrsVariant(std::in_place_type<A>, std::move(fields)) {}
-
+Attrs::Attrs(A fields) noexcept : index_(kAttrsIndex<A>) {
+  new (fields_) A(std::move(fields));
+}
 #define TOSAIC_INSTANTIATE(A) template Attrs::Attrs(A) noexcept;
 TOSAIC_INSTANTIATE(NoAttrs)
 TOSAIC_ATTRIBUTE_STRUCTS(TOSAIC_INSTANTIATE)
 #undef TOSAIC_INSTANTIATE
 
+Attrs::Attrs(const Attrs& other) : index_(other.index_) { kRows[index_].copy(fields_, other.fields_); }
+
+Attrs::Attrs(Attrs&& other) noexcept : index_(other.index_) { kRows[index_].move(fields_, other.fields_); }
+
+Attrs& Attrs::operator=(const Attrs& other) { return *this = Attrs(other); }
+
+Attrs& Attrs::operator=(Attrs&& other) noexcept {
+  if (this == &other) return *this;
+  kRows[index_].destroy(fields_);
+  index_ = other.index_;
+  kRows[index_].move(fields_, other.fields_);
+  return *this;
+}
+
+Attrs::~Attrs() { kRows[index_].destroy(fields_); }
+
 bool operator==(const Attrs& a, const Attrs& b) {
-  return static_cast<const AttrsVariant&>(a) == static_cast<const AttrsVariant&>(b);
+  return a.index_ == b.index_ && kRows[a.index_].equal(a.fields_, b.fields_);
+}
+
+void throw_other_attributes(std::size_t expected, std::size_t found) {
+  throw InternalError({.where = "attributes",
+                       .what = "an operator has the attributes of another",
+                       .expected = "kind " + std::to_string(expected),
+                       .got = "kind " + std::to_string(found)});
 }
 
 AttrsRef share(Attrs attrs) {
   static const AttrsRef kEmpty = std::make_shared<const Attrs>(NoAttrs{});
-  if (std::holds_alternative<NoAttrs>(attrs)) return kEmpty;
+  if (holds<NoAttrs>(attrs)) return kEmpty;
   return std::make_shared<const Attrs>(std::move(attrs));
 }
 
 std::string to_string(const Attrs& attrs) {
   std::string out = "{";
-  std::visit([&out](const auto& fields) { fields.fields(fields, FieldPrinter(out)); }, attrs);
+  visit([&out](const auto& fields) { fields.fields(fields, FieldPrinter(out)); }, attrs);
   return out + "}";
 }
 

@@ -6,8 +6,11 @@
 // [0, rank).
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <optional>
 #include <string>
 #include <type_traits>
@@ -31,6 +34,12 @@ enum class PadMode : std::uint8_t { kConstant, kReflect, kReplicate, kCircular }
 enum class DivRounding : std::uint8_t { kNone, kFloor, kTrunc };
 enum class NanMode : std::uint8_t { kPropagate, kIgnore };
 enum class RoundingMode : std::uint8_t { kSingleRound, kInexactRound, kDoubleRound };
+// The dim orders in which a foreign operator takes its operands and makes its results.
+enum class ForeignLayout : std::uint8_t {
+  kRowMajor,
+  kAny,           // any one order for all tensors: it computes each element by itself
+  kChannelsLast,  // channels last for each tensor of rank 3 to 5, row-major for the others
+};
 
 // Text names of an enum, in enumerator order.
 template <class E>
@@ -62,6 +71,10 @@ struct EnumNames<NanMode> {
 template <>
 struct EnumNames<RoundingMode> {
   static constexpr const char* kNames[] = {"single_round", "inexact_round", "double_round"};
+};
+template <>
+struct EnumNames<ForeignLayout> {
+  static constexpr const char* kNames[] = {"row_major", "any", "channels_last"};
 };
 
 // `fields` calls visit(name, member) for each member of `self` (const or not).
@@ -449,10 +462,15 @@ struct DequantizeAttrs {
   bool operator==(const DequantizeAttrs&) const = default;
 };
 
-// A foreign operator: its name and its arguments as JSON, where {"$": i} stands for operand i.
+// A foreign operator: its name and its arguments as JSON, where {"$": i} represents operand i. The rest is
+// the description that the user wrote; `name` is empty if there is none.
 struct OpaqueAttrs {
   std::string target, arguments;
-  TOSAIC_FIELDS(TOSAIC_FIELD(target) TOSAIC_FIELD(arguments))
+  std::string domain, name;  // of the tosa.custom that it becomes
+  ForeignLayout layout = ForeignLayout::kRowMajor;
+  bool integers = false;  // between quantized values it computes with their integers
+  TOSAIC_FIELDS(TOSAIC_FIELD(target) TOSAIC_FIELD(arguments) TOSAIC_FIELD(domain) TOSAIC_FIELD(name)
+                    TOSAIC_FIELD(layout) TOSAIC_FIELD(integers))
   bool operator==(const OpaqueAttrs&) const = default;
 };
 
@@ -652,32 +670,107 @@ struct TosaNameAttrs {
   X(TosaVariableAttrs) X(TosaNameAttrs) X(TosaMatmulAttrs) X(IntegerConvAttrs) X(RescaleAttrs)
 // clang-format on
 
-#define TOSAIC_NEXT_ALTERNATIVE(A) , A
-using AttrsVariant = std::variant<NoAttrs TOSAIC_ATTRIBUTE_STRUCTS(TOSAIC_NEXT_ALTERNATIVE)>;
-#undef TOSAIC_NEXT_ALTERNATIVE
+// All of them, NoAttrs first. The position of a struct is its index.
+template <class... Structs>
+struct AttributeStructs {};
+#define TOSAIC_NEXT_STRUCT(A) , A
+using AllAttributeStructs = AttributeStructs<NoAttrs TOSAIC_ATTRIBUTE_STRUCTS(TOSAIC_NEXT_STRUCT)>;
+#undef TOSAIC_NEXT_STRUCT
 
-template <class A, class Variant>
-inline constexpr bool kIsAlternative = false;
+template <class A, class List>
+inline constexpr std::size_t kIndexIn = 0;
 template <class A, class... Structs>
-inline constexpr bool kIsAlternative<A, std::variant<Structs...>> = (std::is_same_v<A, Structs> || ...);
-template <class A>
-concept AttributeStruct = kIsAlternative<A, AttrsVariant>;
+inline constexpr std::size_t kIndexIn<A, AttributeStructs<Structs...>> = [] {
+  std::size_t index = 0;
+  static_cast<void>(((std::is_same_v<A, Structs> || (++index, false)) || ...));
+  return index;
+}();
+template <class List>
+struct StructsOf;
+template <class... Structs>
+struct StructsOf<AttributeStructs<Structs...>> {
+  static constexpr std::size_t kCount = sizeof...(Structs);
+  static constexpr std::size_t kLargest = std::max({sizeof(Structs)...});
+};
 
-// The attributes of one node: any one of the structs, which std::get, std::get_if, std::holds_alternative and
-// std::visit take as the variant that it is. The constructors, the destructor and the comparison are compiled
-// once, in attributes.cpp: inlined, each file that makes a node would compile them for all the alternatives.
-class Attrs : public AttrsVariant {
+template <class A>
+inline constexpr std::size_t kAttrsIndex = kIndexIn<A, AllAttributeStructs>;
+template <class A>
+concept AttributeStruct = kAttrsIndex<A> < StructsOf<AllAttributeStructs>::kCount;
+
+// The attributes of one node: one of the structs, by value. `get`, `get_if`, `holds` and `visit` below read
+// it. This is std::variant with less to compile: a variant of 70 structs is 18,000 functions.
+class Attrs {
  public:
-  Attrs() noexcept;
-  Attrs(const Attrs& other);
-  Attrs(Attrs&& other) noexcept;
+  Attrs() noexcept;  // NoAttrs
   template <AttributeStruct A>
   Attrs(A fields) noexcept;  // implicit: the struct of an operator is its attributes
+  Attrs(const Attrs& other);
+  Attrs(Attrs&& other) noexcept;
   Attrs& operator=(const Attrs& other);
   Attrs& operator=(Attrs&& other) noexcept;
   ~Attrs();
+
+  [[nodiscard]] std::size_t index() const { return index_; }
+  // The fields, which must be of struct A.
+  template <AttributeStruct A>
+  [[nodiscard]] A& as() {
+    return *std::launder(reinterpret_cast<A*>(fields_));
+  }
+  template <AttributeStruct A>
+  [[nodiscard]] const A& as() const {
+    return *std::launder(reinterpret_cast<const A*>(fields_));
+  }
+
   friend bool operator==(const Attrs& a, const Attrs& b);
+
+ private:
+  alignas(std::max_align_t) std::byte fields_[StructsOf<AllAttributeStructs>::kLargest];
+  std::uint8_t index_;
 };
+
+template <AttributeStruct A>
+[[nodiscard]] bool holds(const Attrs& attrs) {
+  return attrs.index() == kAttrsIndex<A>;
+}
+
+template <AttributeStruct A>
+[[nodiscard]] const A* get_if(const Attrs* attrs) {
+  return attrs != nullptr && holds<A>(*attrs) ? &attrs->as<A>() : nullptr;
+}
+template <AttributeStruct A>
+[[nodiscard]] A* get_if(Attrs* attrs) {
+  return attrs != nullptr && holds<A>(*attrs) ? &attrs->as<A>() : nullptr;
+}
+
+[[noreturn]] void throw_other_attributes(std::size_t expected, std::size_t found);
+
+// Throws InternalError if the attributes are of another struct.
+template <AttributeStruct A>
+[[nodiscard]] const A& get(const Attrs& attrs) {
+  if (!holds<A>(attrs)) throw_other_attributes(kAttrsIndex<A>, attrs.index());
+  return attrs.as<A>();
+}
+template <AttributeStruct A>
+[[nodiscard]] A& get(Attrs& attrs) {
+  if (!holds<A>(attrs)) throw_other_attributes(kAttrsIndex<A>, attrs.index());
+  return attrs.as<A>();
+}
+
+// visitor(fields), where `fields` is a reference to the struct that is held.
+template <class Visitor, class AnyAttrs>
+  requires std::is_same_v<std::remove_const_t<AnyAttrs>, Attrs>
+decltype(auto) visit(Visitor&& visitor, AnyAttrs& attrs) {
+  switch (attrs.index()) {
+#define TOSAIC_VISIT_CASE(A) \
+  case kAttrsIndex<A>:       \
+    return visitor(attrs.template as<A>());
+    TOSAIC_ATTRIBUTE_STRUCTS(TOSAIC_VISIT_CASE)
+#undef TOSAIC_VISIT_CASE
+    default:
+      return visitor(attrs.template as<NoAttrs>());
+  }
+}
 
 // Attributes are immutable once on a node, so nodes and graph copies share them.
 using AttrsRef = std::shared_ptr<const Attrs>;

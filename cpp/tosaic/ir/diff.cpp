@@ -221,7 +221,7 @@ class FieldCollector {
 
 std::map<std::string, std::string> field_texts(const Attrs& attrs) {
   std::map<std::string, std::string> texts;
-  std::visit([&texts](const auto& fields) { fields.fields(fields, FieldCollector(texts)); }, attrs);
+  visit([&texts](const auto& fields) { fields.fields(fields, FieldCollector(texts)); }, attrs);
   return texts;
 }
 

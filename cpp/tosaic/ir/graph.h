@@ -146,7 +146,7 @@ class Graph {
   }
   template <class A>
   [[nodiscard]] static const A& attrs(const Node& node) {
-    return std::get<A>(*node.attrs);
+    return get<A>(*node.attrs);
   }
 
   // Consumers of each value, in order, one entry per use (outputs not included). Built on first use.

@@ -36,7 +36,7 @@ class Call {
   }
   template <class A>
   [[nodiscard]] const A& attrs() const {
-    return std::get<A>(attrs_);
+    return get<A>(attrs_);
   }
 
   // Throw InvalidGraph, UnsupportedOp; `what` follows the operator's name.

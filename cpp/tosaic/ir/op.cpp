@@ -6,14 +6,6 @@
 namespace tosaic {
 namespace {
 
-template <class T, class Variant>
-struct IndexOf;
-template <class T, class... Rest>
-struct IndexOf<T, std::variant<T, Rest...>> : std::integral_constant<std::size_t, 0> {};
-template <class T, class U, class... Rest>
-struct IndexOf<T, std::variant<U, Rest...>>
-    : std::integral_constant<std::size_t, 1 + IndexOf<T, std::variant<Rest...>>::value> {};
-
 constexpr std::uint8_t count_operands(std::string_view names, bool minimum) {
   std::uint8_t count = 0;
   std::size_t i = 0;
@@ -57,9 +49,9 @@ constexpr OpInfo make(Op op, std::string_view name, std::string_view operands, i
 
 constexpr OpInfo kOps[] = {
 #define TOSAIC_OP(Name, text, AttrsT, operands, results, traits, int16) \
-  make(Op::Name, text, operands, results, traits, false, IndexOf<AttrsT, AttrsVariant>::value, int16),
+  make(Op::Name, text, operands, results, traits, false, kAttrsIndex<AttrsT>, int16),
 #define TOSAIC_TOSA_OP(Name, text, AttrsT, operands, results, traits) \
-  make(Op::Name, text, operands, results, traits, true, IndexOf<AttrsT, AttrsVariant>::value, kNoInt16),
+  make(Op::Name, text, operands, results, traits, true, kAttrsIndex<AttrsT>, kNoInt16),
 #include "tosaic/ir/ops.def"
 };
 

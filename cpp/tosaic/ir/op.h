@@ -35,7 +35,7 @@ struct OpInfo {
   std::int8_t results;
   std::uint8_t traits;
   bool is_tosa;
-  std::uint8_t attrs_index;                 // index into the variant Attrs
+  std::uint8_t attrs_index;                 // kAttrsIndex of its attribute struct
   std::uint8_t min_operands, max_operands;  // max 255 = variadic
   std::int8_t int16_units;                  // the bound `int16` of ops.def; kNoInt16: no integer form
 

@@ -561,7 +561,7 @@ Attrs TextReader::attributes(Op op) {
     const std::string_view key = scanner_.word("an attribute");
     scanner_.expect("=");
     FieldFinder finder(scanner_, key);
-    std::visit([&finder](auto& fields) { fields.fields(fields, finder); }, attrs);
+    visit([&finder](auto& fields) { fields.fields(fields, finder); }, attrs);
     const std::string key_text(key.substr(0, kMaxExcerpt));
     if (!finder.found())
       scanner_.fail(at, std::string(info(op).name) + " has no such attribute",

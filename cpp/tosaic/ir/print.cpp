@@ -192,7 +192,7 @@ void Printer::node_line(const Graph& graph, const Node& node) {
     value_ref(graph, operand);
   }
   out_ += ')';
-  if (node.attrs && !std::holds_alternative<NoAttrs>(*node.attrs)) {
+  if (node.attrs && !holds<NoAttrs>(*node.attrs)) {
     out_ += ' ';
     out_ += to_string(*node.attrs);
   }

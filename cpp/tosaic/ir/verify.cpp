@@ -47,7 +47,7 @@ const char* field_that_is_no_text(const Attrs& attrs) {
     if constexpr (std::is_same_v<std::remove_cvref_t<decltype(value)>, std::string>)
       if (std::string_view(name) != "implementation_attrs" && !is_utf8(value)) found = name;
   };
-  std::visit([&look](const auto& fields) { fields.fields(fields, look); }, attrs);
+  visit([&look](const auto& fields) { fields.fields(fields, look); }, attrs);
   return found;
 }
 

@@ -95,7 +95,7 @@ template <class A>
 
 template <class A>
 const A& attrs_of(const Request& request) {
-  const A* attrs = request.attrs != nullptr ? std::get_if<A>(request.attrs) : nullptr;
+  const A* attrs = request.attrs != nullptr ? get_if<A>(request.attrs) : nullptr;
   if (attrs == nullptr) fail_attrs(request);
   return *attrs;
 }

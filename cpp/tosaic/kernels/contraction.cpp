@@ -96,7 +96,7 @@ void set_output_major_weights(Convolution& conv, const Shape& weight) {
 }
 
 Convolution tosa_conv(const Request& request) {
-  const auto& attrs = std::get<TosaConvAttrs>(*request.attrs);
+  const auto& attrs = get<TosaConvAttrs>(*request.attrs);
   Convolution conv = channels_last_conv(request, attrs.pad, attrs.stride, attrs.dilation);
   set_output_major_weights(conv, request.operands[1].shape);
   return conv;
@@ -104,7 +104,7 @@ Convolution tosa_conv(const Request& request) {
 
 // Weights [KH, KW, C, M].
 Convolution tosa_depthwise(const Request& request) {
-  const auto& attrs = std::get<TosaConvAttrs>(*request.attrs);
+  const auto& attrs = get<TosaConvAttrs>(*request.attrs);
   const Shape& w = request.operands[1].shape;
   Convolution conv = channels_last_conv(request, attrs.pad, attrs.stride, attrs.dilation);
   conv.groups = conv.in_channels;
@@ -117,7 +117,7 @@ Convolution tosa_depthwise(const Request& request) {
 
 // out_pad = (top, bottom, left, right) extends the result: a negative pad.
 Convolution tosa_transpose_conv(const Request& request) {
-  const auto& attrs = std::get<TosaTransposeConvAttrs>(*request.attrs);
+  const auto& attrs = get<TosaTransposeConvAttrs>(*request.attrs);
   Convolution conv =
       channels_last_conv(request, {-attrs.out_pad[0], 0, -attrs.out_pad[2], 0}, attrs.stride, {1, 1});
   set_output_major_weights(conv, request.operands[1].shape);
@@ -180,7 +180,7 @@ Product matmul(const Shape& left, const Shape& right) {
 
 // input of shape broadcastable to the result, operand 0 of addmm and baddbmm.
 void add_input(Product& p, const Request& request) {
-  const auto& attrs = std::get<AddmmAttrs>(*request.attrs);
+  const auto& attrs = get<AddmmAttrs>(*request.attrs);
   const Shape& input = request.operands[0].shape;
   const std::size_t rank = input.size();
   p.alpha = attrs.alpha;
@@ -390,7 +390,7 @@ Kernel product_kernel(const Request& request, const Roles& roles, Product p,
 }
 
 std::array<Index, 2> conv_zero_points(const Request& request) {
-  const auto& attrs = std::get<TosaConvAttrs>(*request.attrs);
+  const auto& attrs = get<TosaConvAttrs>(*request.attrs);
   return {attrs.input_zp, attrs.weight_zp};
 }
 
@@ -400,9 +400,9 @@ Kernel prepare_contraction(const Request& request) {
   const Op op = request.op;
   const auto shape = [&](std::size_t i) -> const Shape& { return request.operands[i].shape; };
   if (op == Op::kConv)
-    return conv_kernel(request, canonical_conv(request, std::get<ConvAttrs>(*request.attrs)), {});
+    return conv_kernel(request, canonical_conv(request, get<ConvAttrs>(*request.attrs)), {});
   if (op == Op::kIntegerConv) {
-    const auto& attrs = std::get<IntegerConvAttrs>(*request.attrs);
+    const auto& attrs = get<IntegerConvAttrs>(*request.attrs);
     return conv_kernel(request, canonical_conv(request, attrs.conv), {attrs.input_zp, attrs.weight_zp});
   }
   if (op == Op::kTosaConv2d || op == Op::kTosaConv3d)
@@ -410,7 +410,7 @@ Kernel prepare_contraction(const Request& request) {
   if (op == Op::kTosaDepthwiseConv2d)
     return conv_kernel(request, tosa_depthwise(request), conv_zero_points(request));
   if (op == Op::kTosaTransposeConv2d) {
-    const auto& attrs = std::get<TosaTransposeConvAttrs>(*request.attrs);
+    const auto& attrs = get<TosaTransposeConvAttrs>(*request.attrs);
     return conv_kernel(request, tosa_transpose_conv(request), {attrs.input_zp, attrs.weight_zp});
   }
   if (op == Op::kLinear) {
@@ -420,7 +420,7 @@ Kernel prepare_contraction(const Request& request) {
   }
   if (op == Op::kMatmul) return product_kernel(request, {}, matmul(shape(0), shape(1)), {});
   if (op == Op::kTosaMatmul) {
-    const auto& attrs = std::get<TosaMatmulAttrs>(*request.attrs);
+    const auto& attrs = get<TosaMatmulAttrs>(*request.attrs);
     return product_kernel(request, {}, matmul(shape(0), shape(1)), {attrs.first_zp, attrs.second_zp});
   }
   if (op == Op::kAddmm || op == Op::kBaddbmm) {

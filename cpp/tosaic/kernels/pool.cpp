@@ -69,7 +69,7 @@ Axis adaptive_axis(Index in, Index out) {
 }
 
 Pool canonical_pool(const Request& request, Pooling pooling) {
-  const auto& attrs = std::get<PoolAttrs>(*request.attrs);
+  const auto& attrs = get<PoolAttrs>(*request.attrs);
   const std::size_t rank = attrs.kernel.size();
   Pool pool{.in = image_of(request.operands[0].shape, rank, false),
             .out = image_of(request.results[0].shape, rank, false),
@@ -87,7 +87,7 @@ Pool canonical_pool(const Request& request, Pooling pooling) {
 }
 
 Pool adaptive_pool(const Request& request, Pooling pooling) {
-  const std::size_t rank = std::get<ShapeAttrs>(*request.attrs).shape.size();
+  const std::size_t rank = get<ShapeAttrs>(*request.attrs).shape.size();
   Pool pool{.in = image_of(request.operands[0].shape, rank, false),
             .out = image_of(request.results[0].shape, rank, false),
             .axes = {whole_axis(), whole_axis(), whole_axis()},
@@ -378,7 +378,7 @@ Kernel prepare_pool(const Request& request) {
   if (op == Op::kAdaptiveAvgPool) return pool_kernel(request, adaptive_pool(request, Pooling::kSum));
   if (op == Op::kAdaptiveMaxPool) return pool_kernel(request, adaptive_pool(request, Pooling::kMax));
   if (op == Op::kTosaAvgPool2d) {
-    const auto& attrs = std::get<TosaAvgPoolAttrs>(*request.attrs);
+    const auto& attrs = get<TosaAvgPoolAttrs>(*request.attrs);
     Pool pool = tosa_pool(request, attrs.kernel, attrs.stride, attrs.pad);
     pool.rescales = true;
     pool.zero_point = attrs.input_zp;
@@ -386,7 +386,7 @@ Kernel prepare_pool(const Request& request) {
     return pool_kernel(request, pool);
   }
   if (op == Op::kTosaMaxPool2d) {
-    const auto& attrs = std::get<TosaMaxPoolAttrs>(*request.attrs);
+    const auto& attrs = get<TosaMaxPoolAttrs>(*request.attrs);
     Pool pool = tosa_pool(request, attrs.kernel, attrs.stride, attrs.pad);
     pool.pooling = attrs.nan_mode == NanMode::kIgnore ? Pooling::kMaxIgnoringNan : Pooling::kMax;
     return pool_kernel(request, pool);

@@ -75,7 +75,7 @@ Axis<T> torch_axis(Index in, Index out, const ResizeAttrs& attrs, double given, 
 
 template <class T>
 Resize<T> torch_resize(const Request& request) {
-  const auto& attrs = std::get<ResizeAttrs>(*request.attrs);
+  const auto& attrs = get<ResizeAttrs>(*request.attrs);
   const std::size_t rank = attrs.size.empty() ? attrs.scales.size() : attrs.size.size();
   Resize<T> resize{.in = image_of(request.operands[0].shape, rank, false),
                    .out = image_of(request.results[0].shape, rank, false),
@@ -123,7 +123,7 @@ Axis<T> tosa_axis(Index in, Index out, Index numerator, Index denominator, Index
 
 template <class T>
 Resize<T> tosa_resize(const Request& request) {
-  const auto& attrs = std::get<TosaResizeAttrs>(*request.attrs);
+  const auto& attrs = get<TosaResizeAttrs>(*request.attrs);
   Resize<T> resize{.in = image_of(request.operands[0].shape, 2, true),
                    .out = image_of(request.results[0].shape, 2, true),
                    .axes = {Axis<T>(1), Axis<T>(1), Axis<T>(1)}};
@@ -244,7 +244,7 @@ Kernel fast_resize(const Request& request) {
 
 // Whether elements of so many bits, weighted, fit the bits of the result.
 bool weighted_fit(const Request& request, int bits, int result_bits) {
-  const auto* attrs = std::get_if<TosaResizeAttrs>(request.attrs);
+  const auto* attrs = get_if<TosaResizeAttrs>(request.attrs);
   if (attrs == nullptr || attrs->mode == ResizeMode::kNearest) return true;
   return attrs->scale[0] <= 2048 && attrs->scale[2] <= 2048 && bits + 22 <= result_bits;
 }
@@ -313,7 +313,7 @@ struct CubicResize {
 };
 
 Kernel cubic_resize(const Request& request) {
-  const auto& attrs = std::get<ResizeAttrs>(*request.attrs);
+  const auto& attrs = get<ResizeAttrs>(*request.attrs);
   const Shape& in = request.operands[0].shape;
   if (attrs.size.size() != 2)
     throw UnsupportedOp({.where = "kernels", .what = "no kernel for 'resize' bicubic but of images"});
@@ -334,7 +334,7 @@ Kernel cubic_resize(const Request& request) {
 }
 
 bool is_flat(const Request& request) {
-  return request.op == Op::kTosaResize || std::get<ResizeAttrs>(*request.attrs).size.size() <= 2;
+  return request.op == Op::kTosaResize || get<ResizeAttrs>(*request.attrs).size.size() <= 2;
 }
 
 }  // namespace
@@ -343,7 +343,7 @@ Kernel prepare_resize(const Request& request) {
   if (request.op != Op::kResize && request.op != Op::kTosaResize) return {};
   const DType dtype = request.operands[0].dtype;
   const bool cubic =
-      request.op == Op::kResize && std::get<ResizeAttrs>(*request.attrs).mode == ResizeMode::kBicubic;
+      request.op == Op::kResize && get<ResizeAttrs>(*request.attrs).mode == ResizeMode::kBicubic;
   if (cubic && is_float(dtype)) return cubic_resize(request);
   if (is_float(dtype)) {
     const bool f32 = dtype == DType::kF32 && request.results[0].dtype == DType::kF32;
@@ -351,7 +351,7 @@ Kernel prepare_resize(const Request& request) {
                                                                   : fast_resize<float, float>(request);
   }
   const bool nearest =
-      request.op == Op::kResize && std::get<ResizeAttrs>(*request.attrs).mode == ResizeMode::kNearest;
+      request.op == Op::kResize && get<ResizeAttrs>(*request.attrs).mode == ResizeMode::kNearest;
   if (request.op == Op::kResize && !nearest)
     throw UnsupportedOp({.where = "kernels",
                          .what = "no kernel for 'resize' with weights on " + std::string(to_string(dtype)),

@@ -318,15 +318,15 @@ Kernel rescale(const Request& request) {
 
 // Of an operand of this rank; nothing where it is no rescale.
 std::optional<RescaleAttrs> rescale_of(const Follower& follower, std::size_t rank) {
-  if (follower.op == Op::kRescale) return std::get<RescaleAttrs>(*follower.attrs);
+  if (follower.op == Op::kRescale) return get<RescaleAttrs>(*follower.attrs);
   if (follower.op != Op::kTosaRescale) return std::nullopt;
-  return RescaleAttrs{std::get<TosaRescaleAttrs>(*follower.attrs), static_cast<int64_t>(rank) - 1};
+  return RescaleAttrs{get<TosaRescaleAttrs>(*follower.attrs), static_cast<int64_t>(rank) - 1};
 }
 
 // The clamp in the bounds of the results; false where it is none of them.
 bool take_clamp(const Follower& follower, Rescale& plan) {
   if (follower.op != Op::kTosaClamp || plan.attrs.output_unsigned) return false;
-  const auto& clamp = std::get<TosaClampAttrs>(*follower.attrs);
+  const auto& clamp = get<TosaClampAttrs>(*follower.attrs);
   plan.results.low = std::max(plan.results.low, as_int(clamp.min_val));
   plan.results.high = std::min(plan.results.high, as_int(clamp.max_val));
   return plan.results.low <= plan.results.high;

@@ -31,7 +31,7 @@ bool is_constant(const Graph& graph, ValueId value) {
 bool is_table(const Node& node, std::size_t operand) { return node.op == Op::kTosaTable && operand == 1; }
 
 std::optional<std::int64_t> axis_of_scales(const Node& node) {
-  const auto* rescale = std::get_if<RescaleAttrs>(node.attrs.get());
+  const auto* rescale = get_if<RescaleAttrs>(node.attrs.get());
   return rescale != nullptr ? rescale->axis : std::nullopt;
 }
 

@@ -37,7 +37,20 @@ bool is_uniform_movement(Op op) {
   }
 }
 
+Freedom foreign_freedom(const Node& node) {
+  switch (Graph::attrs<OpaqueAttrs>(node).layout) {
+    case ForeignLayout::kRowMajor:
+      return Freedom::kFixed;
+    case ForeignLayout::kChannelsLast:
+      return Freedom::kSpatial;
+    case ForeignLayout::kAny:
+      return node.result_count == 1 && node.operand_count > 0 ? Freedom::kUniform : Freedom::kFixed;
+  }
+  return Freedom::kFixed;
+}
+
 Freedom freedom_of(const Graph& graph, const Node& node) {
+  if (node.op == Op::kOpaque) return foreign_freedom(node);
   if (node.result_count != 1 || !node.regions.empty()) return Freedom::kFixed;
   switch (node.op) {  // NOLINT: the operators with needs of their own
     case Op::kConv:
@@ -64,7 +77,7 @@ Freedom freedom_of(const Graph& graph, const Node& node) {
   const OpInfo& row = info(node.op);
   if (row.has(kElementwise) || is_uniform_movement(node.op) || is_tosa_reduction(node.op))
     return Freedom::kUniform;
-  return std::holds_alternative<ReduceAttrs>(*node.attrs) ? Freedom::kReduce : Freedom::kFixed;
+  return holds<ReduceAttrs>(*node.attrs) ? Freedom::kReduce : Freedom::kFixed;
 }
 
 std::size_t result_rank(const Graph& graph, const Node& node) {
@@ -87,7 +100,7 @@ bool takes_part(const Graph& graph, const Node& node, std::size_t operand) {
 
 // An axis that has to be innermost: of the multipliers of a rescale, of the elements that are picked among.
 std::optional<std::int64_t> innermost_axis(const Node& node) {
-  if (const auto* rescale = std::get_if<RescaleAttrs>(node.attrs.get())) return rescale->axis;
+  if (const auto* rescale = get_if<RescaleAttrs>(node.attrs.get())) return rescale->axis;
   if (node.op == Op::kGather) return Graph::attrs<AxisAttrs>(node).axis;
   return std::nullopt;
 }
@@ -171,12 +184,26 @@ DimOrder weight_order(const Graph& graph, const Node& node, const ConvAttrs& att
   return depthwise ? DimOrder({2, 3, 0, 1}) : DimOrder::channels_last(weight.size());
 }
 
+DimOrder channels_last_from_rank_3(const TensorType& type) {
+  return type.rank() < 3 ? DimOrder() : DimOrder::channels_last(type.rank());
+}
+
+Way foreign_spatial_way(const Graph& graph, const Node& node) {
+  Way way;
+  for (const ValueId operand : graph.operands(node))
+    way.operands.push_back(operand.valid() ? channels_last_from_rank_3(graph.type(operand)) : DimOrder());
+  for (std::uint32_t r = 0; r < node.result_count; ++r)
+    way.results.push_back(channels_last_from_rank_3(graph.type(graph.result(node, r))));
+  return way;
+}
+
 Way spatial_way(const Graph& graph, const Node& node) {
+  if (node.op == Op::kOpaque) return foreign_spatial_way(graph, node);
   Way way{SmallVector<DimOrder, 3>(node.operand_count), {DimOrder::channels_last(result_rank(graph, node))}};
   way.operands[0] = DimOrder::channels_last(shape_of(graph, node, 0).size());
-  if (const auto* conv = std::get_if<ConvAttrs>(node.attrs.get()))
+  if (const auto* conv = get_if<ConvAttrs>(node.attrs.get()))
     way.operands[1] = weight_order(graph, node, *conv);
-  else if (const auto* sums = std::get_if<IntegerConvAttrs>(node.attrs.get()))
+  else if (const auto* sums = get_if<IntegerConvAttrs>(node.attrs.get()))
     way.operands[1] = weight_order(graph, node, sums->conv);
   return way;
 }
@@ -258,7 +285,8 @@ std::optional<Way> way_by_operand(const Graph& graph, const Node& node, std::siz
       if (operand != 0) return std::nullopt;
       return windows_way(graph, node, shape, order, pool_way(graph, node).operands[0]);
     case Freedom::kUniform: {
-      const bool elementwise = info(node.op).has(kElementwise) || node.op == Op::kExpand;
+      const bool elementwise =
+          info(node.op).has(kElementwise) || node.op == Op::kExpand || node.op == Op::kOpaque;
       if (!takes_part(graph, node, operand) || shape.size() != result.size()) return std::nullopt;
       if (elementwise && !tells(shape, result)) return std::nullopt;
       return way_of(graph, node, order);

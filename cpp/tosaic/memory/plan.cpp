@@ -26,11 +26,11 @@ struct Blocks {
 };
 
 std::optional<Blocks> blocks(const Graph& graph, const Node& node) {
-  if (const auto* slice = std::get_if<SliceAttrs>(node.attrs.get()))
+  if (const auto* slice = get_if<SliceAttrs>(node.attrs.get()))
     return slice->step == 1 ? std::optional(Blocks{slice->axis, {slice->start}}) : std::nullopt;
-  if (const auto* select = std::get_if<SelectAttrs>(node.attrs.get()))
+  if (const auto* select = get_if<SelectAttrs>(node.attrs.get()))
     return Blocks{select->axis, {select->index}};
-  if (const auto* split = std::get_if<SplitAttrs>(node.attrs.get())) {
+  if (const auto* split = get_if<SplitAttrs>(node.attrs.get())) {
     Blocks out{split->axis, {0}};
     for (std::size_t i = 0; i + 1 < split->sizes.size(); ++i)
       out.starts.push_back(out.starts.back() + split->sizes[i]);
@@ -41,7 +41,7 @@ std::optional<Blocks> blocks(const Graph& graph, const Node& node) {
     for (std::uint32_t i = 0; i < node.result_count; ++i) out.starts.push_back(i);
     return out;
   }
-  if (const auto* slice = std::get_if<TosaSliceAttrs>(node.attrs.get())) {
+  if (const auto* slice = get_if<TosaSliceAttrs>(node.attrs.get())) {
     const Shape& shape = graph.type(graph.operands(node)[0]).shape;
     std::int64_t axis = 0;
     while (axis + 1 < static_cast<std::int64_t>(shape.size()) && shape[static_cast<std::size_t>(axis)] == 1)

@@ -138,7 +138,7 @@ class Recasting {
     for (std::size_t i = 0; i < node.operand_count; ++i)
       operands.push_back(seen_as(node, i, type.shape, shape));
     Attrs attrs = *node.attrs;
-    if (auto* rescale = std::get_if<RescaleAttrs>(&attrs); rescale != nullptr && rescale->axis)
+    if (auto* rescale = get_if<RescaleAttrs>(&attrs); rescale != nullptr && rescale->axis)
       rescale->axis = layout::axis_in(type.shape, *rescale->axis, shape);
     const ValueId made = rewriter_.emit(node, node.op, std::move(attrs), operands);
     rewriter_.out(node).set_qparams(made, type.qparams);

@@ -22,9 +22,9 @@ using MultiExpansion = std::vector<ValueId> (*)(Emitter&);
 
 bool needs_rank4(const Graph& graph, const Node& node) {
   const std::size_t rank = graph.type(graph.operands(node)[0]).rank();
-  if (const auto* pool = std::get_if<PoolAttrs>(node.attrs.get()))
+  if (const auto* pool = get_if<PoolAttrs>(node.attrs.get()))
     return pool->kernel.size() <= 2 && (rank != 4 || pool->kernel.size() == 1);
-  if (const auto* resize = std::get_if<ResizeAttrs>(node.attrs.get())) return resize->size.size() == 1;
+  if (const auto* resize = get_if<ResizeAttrs>(node.attrs.get())) return resize->size.size() == 1;
   return false;
 }
 

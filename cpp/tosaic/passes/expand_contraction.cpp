@@ -79,16 +79,16 @@ ValueId expand_resize(Emitter& e) {
 ValueId expand_to_rank4(Emitter& e) {
   Shape shape = e.type(e.operand(0)).shape;
   Attrs attrs = *e.node().attrs;
-  const auto* const of_pool = std::get_if<PoolAttrs>(&attrs);
-  const auto* const of_resize = std::get_if<ResizeAttrs>(&attrs);
+  const auto* const of_pool = get_if<PoolAttrs>(&attrs);
+  const auto* const of_resize = get_if<ResizeAttrs>(&attrs);
   const bool one_spatial_axis = (of_pool != nullptr && of_pool->kernel.size() == 1) ||
                                 (of_resize != nullptr && of_resize->size.size() == 1);
   if (one_spatial_axis) {
     shape.insert(shape.size() - 1, 1);
-    if (auto* pool = std::get_if<PoolAttrs>(&attrs)) {
+    if (auto* pool = get_if<PoolAttrs>(&attrs)) {
       for (Dims* dims : {&pool->kernel, &pool->stride, &pool->dilation}) dims->insert(0, 1);
       pool->padding.insert(0, 0);
-    } else if (auto* resize = std::get_if<ResizeAttrs>(&attrs)) {
+    } else if (auto* resize = get_if<ResizeAttrs>(&attrs)) {
       resize->size.insert(0, 1);
       if (!resize->scales.empty()) resize->scales.insert(resize->scales.begin(), 1.0);
     }

@@ -29,7 +29,7 @@ DType accumulator(DType input) { return input == DType::kI8 ? DType::kI32 : DTyp
 // A constant of floats as parts of 8 bits that add up to it: digits to the base of 128, of either sign. Three
 // where the other operand may have 16 bits.
 std::vector<Real> constant_parts(IntegerLowering& l, std::size_t i) {
-  const int digits = l.options().wide_integers ? 3 : 2;
+  const int digits = l.rules().wide_integers ? 3 : 2;
   const std::vector<double> numbers = l.numbers(i);
   double largest = 0;
   for (const double x : numbers) {
@@ -380,7 +380,7 @@ std::vector<Real> parts_below(IntegerLowering& l, const Real& x, bool wide) {
 }  // namespace
 
 std::vector<Real> narrow_parts(IntegerLowering& l, const Real& x) {
-  return parts_below(l, x, l.options().wide_integers);
+  return parts_below(l, x, l.rules().wide_integers);
 }
 
 Lowered integer_conv(IntegerLowering& l) {

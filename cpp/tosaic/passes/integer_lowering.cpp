@@ -120,8 +120,8 @@ int bits_to(std::int64_t count) {
   return count <= 1 ? 0 : static_cast<int>(std::bit_width(static_cast<std::uint64_t>(count - 1)));
 }
 
-IntegerLowering::IntegerLowering(const Graph& source, const PassOptions& options)
-    : source_(&source), options_(options), forms_(source.values().size()), floats_(source.values().size()) {
+IntegerLowering::IntegerLowering(const Graph& source, const IntegerRules& rules)
+    : source_(&source), rules_(rules), forms_(source.values().size()), floats_(source.values().size()) {
   out_.name = source.name;
   out_.stage = Stage::kInteger;
 }
@@ -428,7 +428,7 @@ ValueId IntegerLowering::number(std::int64_t value, std::size_t rank, DType dtyp
 ValueId IntegerLowering::bounded(ValueId x, ValueRange range, ValueRange to) {
   const DType dtype = type(x).dtype;
   if (range.low >= to.low && range.high <= to.high) return x;
-  if (dtype == DType::kI16 && !options_.wide_integers)  // CLAMP has none
+  if (dtype == DType::kI16 && !rules_.wide_integers)  // CLAMP has none
     return cast(bounded(cast(x, DType::kI32), range, to), dtype);
   if (dtype != DType::kI32)
     return emit(Op::kTosaClamp, TosaClampAttrs{to.low, to.high, NanMode::kPropagate}, {x});
@@ -463,7 +463,7 @@ Real IntegerLowering::rescaled(const Real& x, DType dtype, double scale, std::in
   if (from == dtype && !x.shape && x.zero_point == zero_point && !x.axis && ratios.front() == 1.0) return x;
   RescaleAttrs attrs;
   // Multipliers of 16 bits, for sums of 48, know no second rounding.
-  const RoundingMode rounding = from == DType::kI48 ? RoundingMode::kSingleRound : options_.rounding_mode;
+  const RoundingMode rounding = from == DType::kI48 ? RoundingMode::kSingleRound : rules_.rounding_mode;
   attrs.rescale =
       quant::plan_rescale({from, x.zero_point}, {dtype, zero_point}, ratios, {.rounding_mode = rounding});
   attrs.axis = x.axis;
@@ -536,7 +536,7 @@ std::optional<ValueId> IntegerLowering::requantized_bytes(const Real& x, const Q
     if (ratio[0] >= 0x1p28) return false;  // beyond multipliers; a table has any value
     const TosaRescaleAttrs attrs =
         quant::plan_rescale({DType::kI8, x.zero_point}, {DType::kI8, to.zero_points.front()}, ratio,
-                            {.rounding_mode = options_.rounding_mode});
+                            {.rounding_mode = rules_.rounding_mode});
     for (std::int64_t q = x.range.low; q <= x.range.high; ++q) {
       const ValueRange image = clipped(image_of(attrs, 0, {q, q}), {to.qmin, to.qmax});
       if (!quant::defined_inputs(attrs, 0).contains(q) || image.low != exact(q)) return false;
@@ -724,7 +724,7 @@ bool IntegerLowering::counts(const Node& node) {
 // where there are no floats.
 bool IntegerLowering::may_be_real(ValueId id) const {
   return stands_for_number(source_->type(id).dtype) &&
-         (!options_.float_arithmetic || ends_quantized_[id.index()]);
+         (!rules_.float_arithmetic || ends_quantized_[id.index()]);
 }
 
 // An operator over floats whose operands are known as integers.

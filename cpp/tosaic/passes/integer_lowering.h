@@ -75,7 +75,7 @@ using Lowered = std::variant<Real, ValueId>;
 
 class IntegerLowering {
  public:
-  IntegerLowering(const Graph& source, const PassOptions& options);
+  IntegerLowering(const Graph& source, const IntegerRules& rules);
 
   [[nodiscard]] Graph run();
   // Operators over quantized values that were left to floats, with the reason.
@@ -120,7 +120,7 @@ class IntegerLowering {
   // The same, or those that the only reader of the result quantizes it to.
   [[nodiscard]] std::optional<QParams> goal() const;
 
-  [[nodiscard]] const PassOptions& options() const { return options_; }
+  [[nodiscard]] const IntegerRules& rules() const { return rules_; }
   // The parameters of any integers of its dtype that are worth as much as those of `x`.
   [[nodiscard]] QParams parameters(const Real& x) const;
 
@@ -225,7 +225,7 @@ class IntegerLowering {
   [[nodiscard]] ValueId bounded_by_channel(const Real& x, const std::vector<ValueRange>& to);
 
   const Graph* source_;
-  PassOptions options_;
+  IntegerRules rules_;
   Graph out_;
   const Node* node_ = nullptr;
   OriginRef origin_;

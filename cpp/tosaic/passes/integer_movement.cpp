@@ -138,7 +138,7 @@ std::optional<Real> moved_by_channel(IntegerLowering& l) {
   if (!x.axis || l.type(x.id).dtype == DType::kI48) return std::nullopt;
   const std::optional<QParamsRef> to =
       moved(l.source(), l.node(), std::make_shared<const QParams>(l.parameters(x)));
-  if (!to || std::get_if<PadAttrs>(l.node().attrs.get()) != nullptr) return std::nullopt;
+  if (!to || get_if<PadAttrs>(l.node().attrs.get()) != nullptr) return std::nullopt;
   x.id = l.emit(l.node().op, *l.node().attrs, {x.id});
   x.axis = (*to)->axis;
   return x;
@@ -152,7 +152,7 @@ Lowered integer_movement(IntegerLowering& l) {
   const QParams to = common_parameters(l, numbers);
   const Moved moved = in_parameters(l, numbers, to);
   Attrs attrs = *l.node().attrs;
-  if (auto* pad = std::get_if<PadAttrs>(&attrs)) pad->value = stored(as_double(pad->value), to);
+  if (auto* pad = get_if<PadAttrs>(&attrs)) pad->value = stored(as_double(pad->value), to);
   Lowered made = as_result(l, l.emit(l.node().op, std::move(attrs), moved.operands), to, moved.range);
   if (Real* real = std::get_if<Real>(&made);
       real != nullptr && numbers.size() == 1 && l.is_real(numbers[0])) {

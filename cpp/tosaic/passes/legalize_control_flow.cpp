@@ -13,7 +13,7 @@ namespace tosaic::passes {
 namespace {
 
 void require_control_flow(const Legalizer& l) {
-  if (!l.options().control_flow)
+  if (!l.target().has(target::Extension::kControlFlow))
     l.refuse("control flow has no lowering to this target",
              "Lower for a target with extension cf, such as TOSA-1.0+FP+cf, or export the branch that the "
              "device runs");

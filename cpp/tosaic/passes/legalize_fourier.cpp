@@ -82,7 +82,7 @@ std::vector<Physical> legalize_fourier(Legalizer& l) {
   const Complex x{l.reshape(l.operand(0), images),
                   complex_input ? l.reshape(l.operand(1), images) : ValueId()};
   Complex y;
-  if (l.options().transforms && is_power_of_two(height) && is_power_of_two(width)) {
+  if (l.target().has(target::Extension::kFft) && is_power_of_two(height) && is_power_of_two(width)) {
     TensorType type = l.type(x.real);
     type.shape[2] = result.back();
     const std::vector<ValueId> parts =

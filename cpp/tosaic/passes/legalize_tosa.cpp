@@ -46,8 +46,8 @@ ConstantRef converted(const Constant& constant, DType dtype) {
 // The attributes of a reduction, its axis counted in another order.
 Attrs reduction_in_order(const Legalizer& l, const DimOrder& order) {
   Attrs attrs = *l.node().attrs;
-  auto* const with_nan = std::get_if<TosaAxisNanAttrs>(&attrs);
-  std::int64_t& axis = with_nan != nullptr ? with_nan->axis : std::get<AxisAttrs>(attrs).axis;
+  auto* const with_nan = get_if<TosaAxisNanAttrs>(&attrs);
+  std::int64_t& axis = with_nan != nullptr ? with_nan->axis : get<AxisAttrs>(attrs).axis;
   axis = static_cast<std::int64_t>(physical_axis(order, l.result_type().rank(), axis));
   return attrs;
 }
@@ -77,19 +77,6 @@ Physical legalize_rescale(Legalizer& l) {
   DimOrder order = l.logical_type(0).dtype == DType::kI48 ? l.order_of(0) : l.planned_order();
   if (attrs.axis) order = layout::with_innermost(order, l.result_type().rank(), *attrs.axis);
   return {l.emit(Op::kTosaRescale, attrs.rescale, {l.operand(0, order)}), order};
-}
-
-[[noreturn]] void refuse_foreign(const Legalizer& l) {
-  const auto& attrs = l.attrs<OpaqueAttrs>();
-  const std::string name = "operator '" + attrs.target + "' ";
-  // The importer marks such calls in the last entry of the arguments.
-  if (attrs.arguments.ends_with("\"training\":true}"))
-    l.refuse(name + "is in training mode, which TOSA does not have",
-             "Call .eval() on the module before torch.export.export");
-  if (attrs.arguments.ends_with("\"random\":true}"))
-    l.refuse(name + "draws random numbers, which TOSA does not do",
-             "Call .eval() on the module before torch.export.export, or make the numbers an input");
-  l.refuse(name + "is foreign to tosaic", "Replace it, or decompose the program with run_decompositions()");
 }
 
 Physical dispatch(Legalizer& l) {
@@ -195,7 +182,6 @@ Physical dispatch(Legalizer& l) {
     case Op::kIndexPut:
       return legalize_movement(l);
     case Op::kOpaque:
-      refuse_foreign(l);
     case Op::kCond:
     case Op::kWhileLoop:
     case Op::kAddmm:
@@ -341,6 +327,7 @@ Physical dispatch(Legalizer& l) {
 std::vector<Physical> dispatch_all(Legalizer& l) {
   if (l.node().op == Op::kCond) return legalize_cond(l);
   if (l.node().op == Op::kWhileLoop) return legalize_while_loop(l);
+  if (l.node().op == Op::kOpaque) return legalize_foreign(l);
   if (l.node().op == Op::kFft2 || l.node().op == Op::kRfft2) return legalize_fourier(l);
   return {dispatch(l)};
 }
@@ -355,7 +342,7 @@ DType Legalizer::border_dtype(DType dtype) const {
 }
 
 DType Legalizer::physical_dtype(DType dtype) const {
-  if ((is_signed_integer(dtype) || is_unsigned(dtype)) && !options_.integer_arithmetic) return DType::kF32;
+  if ((is_signed_integer(dtype) || is_unsigned(dtype)) && !has_integers()) return DType::kF32;
   return dtype == DType::kI64 ? DType::kI32 : without_sign(dtype);
 }
 
@@ -386,8 +373,8 @@ Dims physical_dims(const Dims& dims, const DimOrder& order) {
   return permuted(dims, order.axes(dims.size()));
 }
 
-Legalizer::Legalizer(const Graph& source, const PassOptions& options, Part part)
-    : source_(source), options_(options), part_(part), physical_(source.values().size()) {
+Legalizer::Legalizer(const Graph& source, const target::TargetSpec& target, Part part)
+    : source_(source), target_(target), part_(part), physical_(source.values().size()) {
   out_.name = source.name;
   out_.stage = Stage::kTosa;
 }
@@ -562,7 +549,7 @@ void Legalizer::settle(const Node& node, std::uint32_t result, const Physical& m
 }
 
 std::shared_ptr<const Graph> Legalizer::legalized_region(const Graph& region) {
-  Legalizer inner(region, options_, Part::kRegion);
+  Legalizer inner(region, target_, Part::kRegion);
   Graph made = inner.run();
   problems_.insert(problems_.end(), inner.problems().begin(), inner.problems().end());
   if (!inner.problems().empty()) return nullptr;
@@ -685,10 +672,10 @@ ValueId Legalizer::move_halves(Op op, const Attrs& attributes, const std::vector
     low[i] = parts.low;
   }
   Attrs above = attributes, below = attributes;
-  if (const auto* pad = std::get_if<TosaPadAttrs>(&attributes)) {
+  if (const auto* pad = get_if<TosaPadAttrs>(&attributes)) {
     const auto value = static_cast<std::uint32_t>(as_int(pad->value));
-    std::get<TosaPadAttrs>(above).value = static_cast<double>(value >> 16);
-    std::get<TosaPadAttrs>(below).value = static_cast<double>(value & 0xffffu);
+    get<TosaPadAttrs>(above).value = static_cast<double>(value >> 16);
+    get<TosaPadAttrs>(below).value = static_cast<double>(value & 0xffffu);
   }
   const Halves moved{add_node(op, above, high), add_node(op, below, low)};
   const ValueId top = cast(moved.high, DType::kI32);
@@ -760,7 +747,7 @@ ValueId Legalizer::pad(ValueId x, const Dims& before, const Dims& after, const S
 
 // A tree where there are more parts than a list of tensors may hold.
 ValueId Legalizer::concat(const std::vector<ValueId>& parts, std::size_t axis) {
-  const std::size_t most = options_.max_list_size;
+  const auto most = static_cast<std::size_t>(target::limits(target_.level).max_tensor_list_size);
   if (parts.size() == 1) return parts.front();
   const AxisAttrs attrs{static_cast<std::int64_t>(axis)};
   const DType dtype = type(parts.front()).dtype;
@@ -818,7 +805,7 @@ ValueId Legalizer::number_like(ValueId x, double value) {
 
 std::optional<Graph> legalize_tosa(const Graph& graph, const PassOptions& options) {
   if (graph.stage == Stage::kTosa) return std::nullopt;
-  Legalizer legalizer(graph, options);
+  Legalizer legalizer(graph, options.target);
   Graph out = legalizer.run();
   if (!legalizer.problems().empty())
     throw UnsupportedOp("legalize-tosa", "problems keep this graph from TOSA", legalizer.problems());

@@ -42,7 +42,7 @@ class Legalizer {
  public:
   // A region takes and gives values in row-major order, of the dtypes that stand for theirs inside the graph.
   enum class Part : std::uint8_t { kProgram, kRegion };
-  explicit Legalizer(const Graph& source, const PassOptions& options = {}, Part part = Part::kProgram);
+  Legalizer(const Graph& source, const target::TargetSpec& target, Part part = Part::kProgram);
 
   // Walks the whole graph. Problems are collected; the result is only meaningful without any.
   [[nodiscard]] Graph run();
@@ -58,12 +58,14 @@ class Legalizer {
   [[nodiscard]] DType border_dtype(DType dtype) const;
   [[nodiscard]] DType physical_dtype(ValueId logical) const;
   [[nodiscard]] DType result_dtype() const { return physical_dtype(source_.result(*node_)); }
-  [[nodiscard]] bool has_integers() const { return options_.integer_arithmetic; }
+  [[nodiscard]] bool has_integers() const { return target_.has(target::Profile::kInt); }
   // The node computes with i32 though the target has no profile INT.
   [[nodiscard]] bool computes_wide() const { return is_set(plan_.wide_nodes, source_.id(*node_).index()); }
   // The dtype of the result may wrap what the node computes.
   [[nodiscard]] bool wraps() const { return is_set(plan_.wraps, source_.id(*node_).index()); }
-  [[nodiscard]] bool has_wide_integers() const { return has_integers() && options_.wide_integers; }
+  [[nodiscard]] bool has_wide_integers() const {
+    return has_integers() && target_.has(target::Extension::kInt16);
+  }
   // A counted integer as its dtype: indices, outputs.
   [[nodiscard]] ValueId as_integer(ValueId x, DType dtype);
   [[nodiscard]] const Graph& source() const { return source_; }
@@ -121,7 +123,7 @@ class Legalizer {
                                 std::vector<std::shared_ptr<const Graph>> regions = {});
   // A region of the node, legalized; its problems become this graph's, and null is returned.
   [[nodiscard]] std::shared_ptr<const Graph> legalized_region(const Graph& region);
-  [[nodiscard]] const PassOptions& options() const { return options_; }
+  [[nodiscard]] const target::TargetSpec& target() const { return target_; }
 
  private:
   static bool is_set(const std::vector<bool>& flags, std::size_t i) { return i < flags.size() && flags[i]; }
@@ -148,7 +150,7 @@ class Legalizer {
   [[nodiscard]] ValueId physical_constant(ValueId id);
 
   const Graph& source_;
-  PassOptions options_;
+  target::TargetSpec target_;
   Part part_;
   Graph out_;
   const Node* node_ = nullptr;
@@ -169,6 +171,7 @@ class Legalizer {
 // Families of rules. Each returns the physical result of the node.
 [[nodiscard]] Physical legalize_elementwise(Legalizer& l);  // legalize_elementwise.cpp
 // Integers beyond 24 bits under profile FP, in i32; a truth value of comparisons.
+[[nodiscard]] std::vector<Physical> legalize_foreign(Legalizer& l);  // legalize_foreign.cpp
 [[nodiscard]] ValueId legalize_wide_integers(Legalizer& l, const std::vector<ValueId>& given);
 // The same of reductions of i32, each axis keeping its place with extent 1; their results are i32.
 [[nodiscard]] ValueId wide_extreme(Legalizer& l, Op reduce, ValueId x, const std::vector<std::size_t>& axes);

@@ -250,8 +250,15 @@ void IntegerLowering::lower_inside(const Graph& inner, const std::vector<ValueId
   }
 }
 
-LoweredToInteger lower_to_integer(const Graph& graph, const PassOptions& options) {
-  IntegerLowering lowering(graph, options);
+IntegerRules integer_rules(const target::TargetSpec& target) {
+  return {.float_arithmetic = target.has(target::Profile::kFp),
+          .wide_integers = target.has(target::Extension::kInt16),
+          .rounding_mode = target.has(target::Extension::kDoubleRound) ? RoundingMode::kDoubleRound
+                                                                       : RoundingMode::kSingleRound};
+}
+
+LoweredToInteger lower_to_integer(const Graph& graph, const IntegerRules& rules) {
+  IntegerLowering lowering(graph, rules);
   Graph out = lowering.run();
   if (std::optional<Graph> joined = join_byte_functions(out)) out = std::move(*joined);
   std::optional<Graph> clean = dead_code(out);

@@ -8,12 +8,20 @@
 
 namespace tosaic::passes {
 
+// What integer lowering has to know of a target. A claimant other than TOSA makes its own.
+struct IntegerRules {
+  bool float_arithmetic = true;  // operators may be left to floats, between dequantize and quantize
+  bool wide_integers = true;     // 16-bit values
+  RoundingMode rounding_mode = RoundingMode::kSingleRound;  // of the multipliers
+};
+[[nodiscard]] IntegerRules integer_rules(const target::TargetSpec& target);
+
 struct LoweredToInteger {
   Graph graph;                   // stage integer
   std::vector<ErrorParts> left;  // operators over quantized values that stay operators over floats, and why
 };
 
 // From a graph at stage quantized.
-[[nodiscard]] LoweredToInteger lower_to_integer(const Graph& graph, const PassOptions& options);
+[[nodiscard]] LoweredToInteger lower_to_integer(const Graph& graph, const IntegerRules& rules);
 
 }  // namespace tosaic::passes

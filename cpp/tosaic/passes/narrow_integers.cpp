@@ -155,6 +155,14 @@ std::vector<Interval> ranges_of_dtypes(const Graph& graph) {
   return ranges;
 }
 
+// The results of a foreign operator that its user described are what TOSA gives for their dtypes: i32 for
+// i64. A foreign operator without description is refused by name, and what overflows because of it is not
+// reported.
+Interval foreign_range(const Node& node, DType dtype) {
+  if (Graph::attrs<OpaqueAttrs>(node).name.empty()) return {0, 0};
+  return of_dtype(dtype == DType::kI64 ? DType::kI32 : dtype);
+}
+
 // INTDIV has no quotient of the least integer and -1.
 bool divides(Op op) { return op == Op::kDiv || op == Op::kRemainder || op == Op::kFmod; }
 
@@ -170,8 +178,9 @@ class Ranges {
         add_regions(node, region_bits);
         continue;
       }
-      if (node.op == Op::kOpaque) {  // refused by name: what may overflow because of it is no news
-        for (std::uint32_t r = 0; r < node.result_count; ++r) ranges_[node.first_result + r] = {0, 0};
+      if (node.op == Op::kOpaque) {
+        for (std::uint32_t r = 0; r < node.result_count; ++r)
+          ranges_[node.first_result + r] = foreign_range(node, graph.type(graph.result(node, r)).dtype);
         continue;
       }
       for (std::uint32_t r = 1; r < node.result_count; ++r)

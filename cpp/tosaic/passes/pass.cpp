@@ -1,7 +1,6 @@
 #include "tosaic/passes/pass.h"
 
 #include <algorithm>
-#include <array>
 
 #include "tosaic/passes/lower_to_integer.h"
 #include "tosaic/passes/regions.h"
@@ -9,74 +8,141 @@
 namespace tosaic::passes {
 namespace {
 
-// A pass that is the same for every target, on regions first.
+// A function that needs no options, run on the regions of control flow first and then on the graph.
 template <std::optional<Graph> (*Run)(const Graph&)>
-std::optional<Graph> plain(const Graph& graph, const PassOptions& options) {
+std::optional<Graph> in_all_regions(const Graph& graph, const PassOptions& options) {
   std::optional<Graph> inner =
-      in_regions(graph, [&options](const Graph& region) { return plain<Run>(region, options); });
+      in_regions(graph, [&options](const Graph& region) { return in_all_regions<Run>(region, options); });
   std::optional<Graph> outer = Run(inner ? *inner : graph);
   return outer ? std::move(outer) : std::move(inner);
 }
 
-// Values outside know no labels of values inside.
+// A function that reads qparams of values, which a region does not know of the values outside of it.
 template <std::optional<Graph> (*Run)(const Graph&)>
 std::optional<Graph> outermost(const Graph& graph, const PassOptions&) {
   return Run(graph);
 }
 
-// Between fold-qdq and lower-to-integer an operator rounds its result, which these rules do not know of.
-template <std::optional<Graph> (*Run)(const Graph&)>
-std::optional<Graph> unrounded(const Graph& graph, const PassOptions& options) {
-  return graph.stage == Stage::kQuantized ? std::nullopt : plain<Run>(graph, options);
-}
-
-constexpr Stage kAny = Stage::kExported;
-
 std::optional<Graph> run_lower_to_integer(const Graph& graph, const PassOptions& options) {
-  return graph.stage == Stage::kQuantized ? std::optional(lower_to_integer(graph, options).graph)
-                                          : std::nullopt;
+  return lower_to_integer(graph, integer_rules(options.target)).graph;
 }
 
-constexpr std::array<Pass, 15> kPasses{{
-    {"fold-constants", "Runs nodes that depend on no input and keeps their results.", kAny, kAny,
-     plain<fold_constants>},
-    {"dead-code", "Drops nodes and constants that no output needs.", kAny, kAny, plain<dead_code>},
-    {"common-subexpressions", "Merges equal nodes and equal constants.", kAny, kAny,
-     unrounded<common_subexpressions>},
-    {"simplify", "Removes identities and shortens chains of views, permutes, casts and broadcasts.", kAny,
-     kAny, unrounded<simplify>},
-    {"fold-batch-norm", "Folds batch norms with constant statistics into the convolution before them.",
-     Stage::kExported, Stage::kExported, plain<fold_batch_norm>},
-    {"fold-qdq", "Moves quantization from quantize and dequantize nodes onto values.", Stage::kExported,
-     Stage::kQuantized, outermost<fold_qdq>},
-    {"unfold-qdq", "Writes operators over quantized values as what they mean: dequantize, f32, quantize.",
-     Stage::kQuantized, Stage::kExported, outermost<unfold_qdq>},
-    {"lower-to-integer", "Makes operators over quantized values compute with their integers.",
-     Stage::kQuantized, Stage::kInteger, run_lower_to_integer},
-    {"quantize-borders", "Makes inputs that are quantized and outputs that are dequantized integers.",
-     Stage::kInteger, Stage::kInteger, quantize_borders},
-    {"decompose", "Expands composite operators into operators that a TOSA target has a counterpart for.",
-     Stage::kExported, Stage::kExported, plain<decompose>},
-    {"sink-reshapes", "Has elementwise operators compute in front of reshapes that join axes.", kAny, kAny,
-     unrounded<sink_reshapes>},
-    {"choose-shapes", "Has elementwise operators compute in the shapes in which the least is transposed.",
-     kAny, kAny, choose_shapes},
-    {"assign-dim-order", "Writes the layout plan onto the values.", Stage::kExported, Stage::kExported,
-     assign_dim_order},
-    {"legalize-tosa", "Turns canonical operators into TOSA operators over physical shapes.", Stage::kExported,
-     Stage::kTosa, legalize_tosa},
-    {"state-to-variables", "Makes state of a TOSA program variables, for a file of a target that has them.",
-     Stage::kTosa, Stage::kTosa, state_to_variables},
-}};
+std::vector<Pass> make_passes() {
+  using enum Stage;
+  const StageSet any = StageSet::all();
+  const StageSet unrounded = {kExported, kInteger, kTosa};  // no operator rounds its result unseen
+  const StageSet canonical = {kExported, kInteger};         // canonical operators, none of TOSA's
+  return {
+      {"fold-constants",
+       "Runs nodes that depend on no input and stores their results.",
+       any,
+       {},
+       in_all_regions<fold_constants>},
+      {"dead-code", "Drops nodes and constants that no output needs.", any, {}, in_all_regions<dead_code>},
+      {"common-subexpressions",
+       "Merges equal nodes and equal constants.",
+       unrounded,
+       {},
+       in_all_regions<common_subexpressions>},
+      {"simplify",
+       "Removes identities and shortens chains of views, permutes, casts and broadcasts.",
+       unrounded,
+       {},
+       in_all_regions<simplify>},
+      {"fold-batch-norm",
+       "Folds batch norms with constant statistics into the convolution before them.",
+       {kExported},
+       {},
+       in_all_regions<fold_batch_norm>},
+      {"fold-qdq",
+       "Moves quantization from quantize and dequantize nodes onto values.",
+       {kExported},
+       kQuantized,
+       outermost<fold_qdq>},
+      {"unfold-qdq",
+       "Writes operators over quantized values as what they mean: dequantize, f32, quantize.",
+       {kQuantized},
+       kExported,
+       outermost<unfold_qdq>},
+      {"lower-to-integer",
+       "Makes operators over quantized values compute with their integers.",
+       {kQuantized},
+       kInteger,
+       run_lower_to_integer,
+       true,
+       {"fold-qdq"}},
+      {"quantize-borders",
+       "Makes inputs that are quantized and outputs that are dequantized integers.",
+       canonical,
+       {},
+       quantize_borders},
+      {"decompose",
+       "Expands composite operators into operators that a TOSA target has a counterpart for.",
+       canonical,
+       {},
+       in_all_regions<decompose>},
+      {"sink-reshapes",
+       "Has elementwise operators compute in front of reshapes that join axes.",
+       canonical,
+       {},
+       in_all_regions<sink_reshapes>},
+      {"choose-shapes",
+       "Has elementwise operators compute in the shapes in which the least is transposed.",
+       canonical,
+       {},
+       choose_shapes},
+      {"assign-dim-order",
+       "Writes the layout plan onto the values.",
+       canonical,
+       {},
+       assign_dim_order,
+       false,
+       {"decompose"}},
+      {"legalize-tosa",
+       "Turns canonical operators into TOSA operators over physical shapes.",
+       canonical,
+       kTosa,
+       legalize_tosa,
+       true,
+       {"decompose", "assign-dim-order"}},
+      {"state-to-variables",
+       "Makes state of a TOSA program variables, for a file of a target that has them.",
+       {kTosa},
+       {},
+       state_to_variables},
+  };
+}
+
+const std::vector<Pass>& passes() {
+  static const std::vector<Pass> all = make_passes();
+  return all;
+}
 
 }  // namespace
 
-std::span<const Pass> all_passes() { return kPasses; }
+std::string to_string(const StageSet& stages) {
+  std::string text;
+  for (const Stage stage : stages_of(stages)) {
+    if (!text.empty()) text += ", ";
+    text += to_string(stage);
+  }
+  return text;
+}
+
+std::vector<Stage> stages_of(const StageSet& stages) {
+  std::vector<Stage> out;
+  for (const Stage stage : {Stage::kExported, Stage::kQuantized, Stage::kInteger, Stage::kTosa})
+    if (stages.has(stage)) out.push_back(stage);
+  return out;
+}
+
+std::span<const Pass> all_passes() { return passes(); }
 
 const Pass* find_pass(std::string_view name) {
-  const auto* const it =
-      std::find_if(kPasses.begin(), kPasses.end(), [name](const Pass& p) { return p.name == name; });
-  return it == kPasses.end() ? nullptr : it;
+  const std::vector<Pass>& all = passes();
+  const auto it =
+      std::find_if(all.begin(), all.end(), [name](const Pass& pass) { return pass.name == name; });
+  return it == all.end() ? nullptr : &*it;
 }
 
 }  // namespace tosaic::passes

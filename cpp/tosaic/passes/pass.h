@@ -1,51 +1,85 @@
-// Pass: a named function graph -> changed graph, or nothing where nothing matches.
+// Pass: a named step that makes a changed graph of a graph, or nothing if it has nothing to change.
 //
-// A pass reads the graph once; while nothing matches it builds nothing. It keeps names, origins and the
-// meaning: the results of a run are identical for integers and within the kernels' tolerance for floats.
-// Applying a pass to its own output changes nothing. Passes do not verify; the pipeline does, before and
-// after.
+// A pass reads the graph once and builds nothing before the first change. It keeps names and origins, and it
+// keeps the meaning: a run gives identical integers, and floats within the tolerance of the kernels. Applied
+// to its own output, a pass changes nothing. Passes do not verify their graphs: the pipeline does.
+//
+// A pass is a value (a name, its stages, a function), so a pass of your own is made like those below and put
+// into a pipeline::Pipeline.
 #pragma once
 
 #include <functional>
+#include <initializer_list>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "tosaic/ir/graph.h"
 #include "tosaic/layout/objective.h"
+#include "tosaic/target/spec.h"
 
 namespace tosaic::passes {
 
-// Floats at the border that are quantized first, or were dequantized last, are, in the program:
+// Floats at a graph input that are quantized first, or at a graph output that were dequantized last, are, in
+// the lowered program:
 enum class FloatBorder : std::uint8_t {
   kFloat,      // floats
-  kConverted,  // integers that the caller's floats are converted to and from when it runs
-  kInteger,    // integers, and so are the caller's arrays
+  kConverted,  // integers; a run converts the caller's float arrays to and from them
+  kInteger,    // integers, and the caller's arrays are integers too
 };
 
-// What a pass must know of the target.
+// What a pass may have to know of the lowering that it is part of.
 struct PassOptions {
-  bool integer_arithmetic = true;  // the target has profile INT
-  bool float_arithmetic = true;    // the target has profile FP
-  bool wide_integers = true;       // the target has int16
+  target::TargetSpec target = target::parse_target("TOSA-1.0+FP+INT+int16+variable");
   FloatBorder inputs = FloatBorder::kConverted, outputs = FloatBorder::kConverted;
-  RoundingMode rounding_mode = RoundingMode::kSingleRound;  // of multipliers that lower-to-integer makes
-  bool control_flow = false;                                // the target has COND_IF and WHILE_LOOP
-  bool transforms = false;                                  // the target has FFT2D and RFFT2D
-  std::vector<DType> variable_dtypes = {DType::kI8, DType::kF16, DType::kF32};  // that variables may have
-  std::size_t max_list_size = 64;                         // of tensors, as the target's level limits them
-  layout::Objective objective = layout::Measure::kBytes;  // what assign-dim-order makes least
+  layout::Objective objective = layout::Measure::kBytes;  // what the layout plan minimises
 };
+
+// A set of stages.
+class StageSet {
+ public:
+  constexpr StageSet() = default;
+  constexpr StageSet(std::initializer_list<Stage> stages) {
+    for (const Stage stage : stages) bits_ |= bit(stage);
+  }
+  [[nodiscard]] static constexpr StageSet all() {
+    return {Stage::kExported, Stage::kQuantized, Stage::kInteger, Stage::kTosa};
+  }
+
+  [[nodiscard]] constexpr bool has(Stage stage) const { return (bits_ & bit(stage)) != 0; }
+  [[nodiscard]] constexpr bool empty() const { return bits_ == 0; }
+  constexpr void add(Stage stage) { bits_ |= bit(stage); }
+  constexpr bool operator==(const StageSet&) const = default;
+
+ private:
+  static constexpr unsigned bit(Stage stage) { return 1u << static_cast<unsigned>(stage); }
+  unsigned bits_ = 0;
+};
+// "exported, integer"
+[[nodiscard]] std::string to_string(const StageSet& stages);
+// In the order of the enumerators.
+[[nodiscard]] std::vector<Stage> stages_of(const StageSet& stages);
 
 struct Pass {
-  std::string_view name;     // "fold-constants"
-  std::string_view summary;  // one sentence for `tosaic passes`
-  Stage from, to;
-  std::optional<Graph> (*run)(const Graph&, const PassOptions&);
+  using Function = std::function<std::optional<Graph>(const Graph&, const PassOptions&)>;
+
+  std::string name;            // "fold-constants"
+  std::string summary;         // one sentence for `tosaic passes`
+  StageSet takes;              // a pipeline does not run the pass on a graph at another stage
+  std::optional<Stage> gives;  // the stage of the changed graph; without one, the stage of the graph it took
+  Function run;
+  bool always = false;  // it changes every graph that it takes, so no graph behind it is at the old stage
+  std::vector<std::string> needs = {};      // names of passes that must have run before
+  std::vector<std::string> serves_as = {};  // names of passes whose work it does, for the needs of others
+
+  [[nodiscard]] Stage stage_after(Stage taken) const { return gives.value_or(taken); }
 };
 
-// All passes, in the order in which the pipeline first uses them.
+// All passes, in the order in which the pipeline of a target with all profiles first uses them.
 [[nodiscard]] std::span<const Pass> all_passes();
+// Null if there is none of this name.
 [[nodiscard]] const Pass* find_pass(std::string_view name);
 
 // Nodes whose operands are all constants are run and replaced by their results.

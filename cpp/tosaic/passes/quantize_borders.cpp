@@ -81,7 +81,7 @@ class Borders {
 
   void find_ways_of_input(ValueId id) {
     const DType dtype = graph_.type(id).dtype;
-    if (!options_.float_arithmetic && is_float(dtype) && is_unread(id))
+    if (!options_.target.has(target::Profile::kFp) && is_float(dtype) && is_unread(id))
       ways_[id.index()] = {&unread_};
     else if (dtype == DType::kF32)
       find_ways(id);
@@ -226,7 +226,7 @@ class Borders {
     const ValueId result = graph_.result(node);
     for (Attrs way : ways_[result.index()]) {
       tosaic::Attrs attrs = *node.attrs;
-      if (auto* pad = std::get_if<PadAttrs>(&attrs)) pad->value = way->zero_points.front();
+      if (auto* pad = get_if<PadAttrs>(&attrs)) pad->value = way->zero_points.front();
       const ValueId operands[] = {quantized(from, way)};
       const ValueId id = out_.add(node.op, std::move(attrs), operands, node.origin, graph_.node_name(node));
       out_.set_qparams(id, qparams_of(*way, way->dtype));
@@ -257,7 +257,7 @@ class Borders {
 
 std::optional<Graph> quantize_borders(const Graph& graph, const PassOptions& options) {
   const bool has_integers = graph.stage == Stage::kInteger;
-  const bool has_only_integers = graph.stage == Stage::kExported && !options.float_arithmetic;
+  const bool has_only_integers = graph.stage == Stage::kExported && !options.target.has(target::Profile::kFp);
   return has_integers || has_only_integers ? Borders(graph, options).run() : std::nullopt;
 }
 

@@ -115,7 +115,7 @@ struct Chain {
 // The links behind the node's operand that have its operator.
 Chain chain_behind(const Site& site) {
   Chain chain{site.operands[0], {}, {}};
-  const auto* own = std::get_if<PermuteAttrs>(site.node.attrs.get());
+  const auto* own = get_if<PermuteAttrs>(site.node.attrs.get());
   if (own != nullptr) chain.perm = own->perm;
   while (const Node* link = produced_by(site.now(), chain.input, site.node.op)) {
     if (own != nullptr) chain.perm = permuted(Graph::attrs<PermuteAttrs>(*link).perm, chain.perm);
@@ -184,7 +184,7 @@ bool drops_broadcast(Site& site) {
 }
 
 bool has_unit_alpha(const Node& node) {
-  const auto* alpha = std::get_if<AlphaAttrs>(node.attrs.get());
+  const auto* alpha = get_if<AlphaAttrs>(node.attrs.get());
   return alpha == nullptr || as_double(alpha->alpha) == 1.0;
 }
 
@@ -253,8 +253,8 @@ bool takes_bias(Site& site) {
 
 // conv(pad(x)) with what a convolution takes for zero is a convolution that pads.
 bool takes_padding(Site& site) {
-  const auto* floats = std::get_if<ConvAttrs>(site.node.attrs.get());
-  const auto* integers = std::get_if<IntegerConvAttrs>(site.node.attrs.get());
+  const auto* floats = get_if<ConvAttrs>(site.node.attrs.get());
+  const auto* integers = get_if<IntegerConvAttrs>(site.node.attrs.get());
   if (floats == nullptr && integers == nullptr) return false;
   ConvAttrs conv = floats != nullptr ? *floats : integers->conv;
   const double zero = floats != nullptr ? 0.0 : static_cast<double>(integers->input_zp);

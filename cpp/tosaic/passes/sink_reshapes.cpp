@@ -57,7 +57,7 @@ std::optional<std::int64_t> same_axis(const Shape& longer, const Shape& shorter,
 }
 
 const std::optional<std::int64_t>* axis_of_scales(const Node& node) {
-  const auto* rescale = std::get_if<RescaleAttrs>(node.attrs.get());
+  const auto* rescale = get_if<RescaleAttrs>(node.attrs.get());
   return rescale != nullptr && rescale->axis ? &rescale->axis : nullptr;
 }
 
@@ -175,7 +175,7 @@ class Sinking {
   [[nodiscard]] Attrs attrs_in_longer_shape(const Node& node, const Shape& shorter) const {
     Attrs attrs = *node.attrs;
     if (const auto* axis = axis_of_scales(node))
-      std::get<RescaleAttrs>(attrs).axis = same_axis(*longer(node), shorter, **axis);
+      get<RescaleAttrs>(attrs).axis = same_axis(*longer(node), shorter, **axis);
     return attrs;
   }
 

@@ -12,6 +12,7 @@
 #include <algorithm>
 
 #include "tosaic/passes/pass.h"
+#include "tosaic/target/type_support.h"
 
 namespace tosaic::passes {
 namespace {
@@ -30,8 +31,11 @@ ConstantRef initial_of(const Input& input, const Value& value) {
 
 class Conversion {
  public:
-  Conversion(const Graph& source, const PassOptions& options)
-      : source_(source), options_(options), map_(source.values().size()) {}
+  Conversion(const Graph& source, const target::TargetSpec& target)
+      : source_(source), map_(source.values().size()) {
+    for (const target::TypeMode& mode : target::type_modes(Op::kTosaVariable, 0))
+      if (mode.need.met_by(target.features)) dtypes_.push_back(mode.dtypes.front());
+  }
 
   std::optional<Graph> run() {
     if (source_.stage != Stage::kTosa || !std::ranges::any_of(source_.inputs(), [this](const Input& input) {
@@ -48,9 +52,8 @@ class Conversion {
 
  private:
   [[nodiscard]] bool becomes_variable(const Input& input) const {
-    const auto& dtypes = options_.variable_dtypes;
     return input.kind == InputKind::kState &&
-           std::ranges::find(dtypes, source_.type(input.value).dtype) != dtypes.end();
+           std::ranges::find(dtypes_, source_.type(input.value).dtype) != dtypes_.end();
   }
 
   [[nodiscard]] TosaNameAttrs named(const Input& input) const {
@@ -119,7 +122,7 @@ class Conversion {
   }
 
   const Graph& source_;
-  const PassOptions& options_;
+  std::vector<DType> dtypes_;  // that the target's variables may have
   Graph out_;
   std::vector<ValueId> map_;          // of each value
   std::vector<std::uint32_t> index_;  // of each input that stays, among those that do
@@ -128,7 +131,7 @@ class Conversion {
 }  // namespace
 
 std::optional<Graph> state_to_variables(const Graph& graph, const PassOptions& options) {
-  return Conversion(graph, options).run();
+  return Conversion(graph, options.target).run();
 }
 
 }  // namespace tosaic::passes

@@ -6,103 +6,102 @@
 #include <unordered_map>
 
 #include "tosaic/base/work.h"
-#include "tosaic/ir/control_flow.h"
 #include "tosaic/ir/own_constants.h"
 #include "tosaic/ir/verify.h"
 #include "tosaic/passes/legalizer.h"
-#include "tosaic/passes/lower_to_integer.h"
-#include "tosaic/passes/pass.h"
-#include "tosaic/target/spec.h"
+#include "tosaic/pipeline/refusals.h"
 #include "tosaic/target/support.h"
-#include "tosaic/target/type_support.h"
 
 namespace tosaic::pipeline {
 namespace {
-
-constexpr std::string_view kToSimplified[] = {"fold-constants", "dead-code", "common-subexpressions",
-                                              "simplify", "fold-batch-norm"};
-// Targets that compute with integers; others compute what quantize and dequantize nodes say.
-constexpr std::string_view kToQuantized[] = {"fold-qdq", "fold-constants"};
-constexpr std::string_view kToInteger[] = {"lower-to-integer", "quantize-borders"};
-constexpr std::string_view kToDecomposed[] = {"decompose", "fold-constants",        "sink-reshapes",
-                                              "simplify",  "common-subexpressions", "choose-shapes"};
-constexpr std::string_view kToCanonical[] = {"assign-dim-order"};
-constexpr std::string_view kToTosa[] = {"legalize-tosa", "fold-constants", "simplify",
-                                        "common-subexpressions"};
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-passes::PassOptions pass_options(const std::string& target, const LowerOptions& lower_options = {}) {
-  const target::TargetSpec spec = target::parse_target(target);
+passes::PassOptions pass_options(const target::TargetSpec& target, const LowerOptions& options) {
   const passes::FloatBorder by_default =
-      spec.has(target::Profile::kFp) ? passes::FloatBorder::kFloat : passes::FloatBorder::kConverted;
-  passes::PassOptions options{
-      .integer_arithmetic = spec.has(target::Profile::kInt),
-      .float_arithmetic = spec.has(target::Profile::kFp),
-      .wide_integers = spec.has(target::Extension::kInt16),
-      .inputs = lower_options.inputs.value_or(by_default),
-      .outputs = lower_options.outputs.value_or(by_default),
-      .rounding_mode =
-          spec.has(target::Extension::kDoubleRound) ? RoundingMode::kDoubleRound : RoundingMode::kSingleRound,
-      .control_flow = spec.has(target::Extension::kControlFlow),
-      .transforms = spec.has(target::Extension::kFft),
-      .variable_dtypes = {},
-      .max_list_size = static_cast<std::size_t>(target::limits(spec.level).max_tensor_list_size),
-      .objective = lower_options.objective};
-  for (const target::TypeMode& mode : target::type_modes(Op::kTosaVariable, 0))
-    if (mode.need.met_by(spec.features)) options.variable_dtypes.push_back(mode.dtypes.front());
-  return options;
+      target.has(target::Profile::kFp) ? passes::FloatBorder::kFloat : passes::FloatBorder::kConverted;
+  return {.target = target,
+          .inputs = options.inputs.value_or(by_default),
+          .outputs = options.outputs.value_or(by_default),
+          .objective = options.objective};
+}
+
+// The graph that a pass made must be at the stage that the pass claims.
+void require_claim(const passes::Pass& pass, Stage taken, Stage given) {
+  if (given == pass.stage_after(taken)) return;
+  throw InvalidGraph({.where = "pipeline",
+                      .what = "pass '" + pass.name + "' gives a graph at another stage than it claims",
+                      .expected = std::string(to_string(pass.stage_after(taken))),
+                      .got = std::string(to_string(given))});
+}
+
+void verify_result(const passes::Pass& pass, const Graph& graph) {
+  try {
+    verify(graph);
+  } catch (const InvalidGraph& error) {
+    std::vector<ErrorParts> each = error.each();
+    for (ErrorParts& parts : each)
+      parts.what = "pass '" + pass.name + "' gives a broken graph: " + parts.what;
+    throw InvalidGraph("pipeline", "rules are broken by what pass '" + pass.name + "' gives", each);
+  }
 }
 
 class Run {
  public:
-  Run(std::shared_ptr<const Graph> graph, const LowerOptions& options)
-      : graph_(std::move(graph)), options_(options), pass_options_(pass_options(options.target, options)) {
+  Run(std::shared_ptr<const Graph> graph, const target::TargetSpec& target, const LowerOptions& options)
+      : graph_(std::move(graph)), options_(options), pass_options_(pass_options(target, options)) {
     const auto start = std::chrono::steady_clock::now();
     const std::uint64_t before = work::total();
     if (options_.verify_each) verify(*graph_);
     const std::size_t nodes = graph_->nodes().size();
-    timings_.push_back({"verify", 0, seconds_since(start), false, nodes, nodes, work::total() - before});
+    timings_.push_back({"verify", "", 0, seconds_since(start), false, nodes, nodes, work::total() - before});
   }
 
-  void pass(const passes::Pass& pass) {
-    const std::size_t nodes = graph_->nodes().size();
-    PassTiming timing{std::string(pass.name), 0, 0, false, nodes, nodes, 0};
-    const std::uint64_t before = work::total();
-    auto start = std::chrono::steady_clock::now();
-    std::optional<Graph> next = pass.run(*graph_, pass_options_);
-    timing.seconds = seconds_since(start);
-    if (next) {
-      graph_ = std::make_shared<const Graph>(std::move(*next));
-      timing.changed = true;
-      timing.nodes_after = graph_->nodes().size();
-      start = std::chrono::steady_clock::now();
-      if (options_.verify_each) verify(*graph_);
-      timing.verify_seconds = seconds_since(start);
-      if (options_.on_change) options_.on_change(pass.name, *graph_);
-    }
-    timing.visits = work::total() - before;
-    timings_.push_back(std::move(timing));
+  void section(std::span<const Step> steps, Section section) {
+    for (const Step& step : steps)
+      if (step.section == section) run(step);
   }
 
-  void passes(std::span<const std::string_view> names) {
-    for (const std::string_view name : names) pass(*passes::find_pass(name));
-  }
-
-  // What is left of the constants that are views becomes the graph's own, and no later pass asks their
-  // owners. `source`: passes have read of it what the graph does not view any more.
+  // Copies the constants that are views of memory that others own; no later pass depends on the owners.
+  // `source`: the graph that was lowered, of whose views passes may have read what the graph does not hold.
   void own_constants(const Graph& source) {
     graph_ = tosaic::own_constants(graph_);
     verify_views(source);
   }
 
   [[nodiscard]] const std::shared_ptr<const Graph>& graph() const { return graph_; }
+  // The last graph that a pass took at stage quantized; null if there was none.
+  [[nodiscard]] const std::shared_ptr<const Graph>& quantized() const { return quantized_; }
   [[nodiscard]] std::vector<PassTiming> timings() && { return std::move(timings_); }
 
  private:
-  std::shared_ptr<const Graph> graph_;
+  void run(const Step& step) {
+    const passes::Pass& pass = step.pass;
+    if (graph_->stage == Stage::kQuantized) quantized_ = graph_;
+    const std::size_t nodes = graph_->nodes().size();
+    PassTiming timing{pass.name, std::string(to_string(step.section)), 0, 0, false, nodes, nodes, 0};
+    const std::uint64_t before = work::total();
+    auto start = std::chrono::steady_clock::now();
+    std::optional<Graph> next;
+    if (pass.takes.has(graph_->stage)) next = pass.run(*graph_, pass_options_);
+    timing.seconds = seconds_since(start);
+    if (next) {
+      require_claim(pass, graph_->stage, next->stage);
+      graph_ = std::make_shared<const Graph>(std::move(*next));
+      timing.changed = true;
+      timing.nodes_after = graph_->nodes().size();
+      start = std::chrono::steady_clock::now();
+      if (options_.verify_each) verify_result(pass, *graph_);
+      timing.verify_seconds = seconds_since(start);
+      if (options_.on_change) options_.on_change(step, *graph_);
+    }
+    timing.visits = work::total() - before;
+    timings_.push_back(std::move(timing));
+  }
+
+  std::shared_ptr<const Graph> graph_, quantized_;
   const LowerOptions& options_;
   passes::PassOptions pass_options_;
   std::vector<PassTiming> timings_;
@@ -125,171 +124,50 @@ std::vector<std::pair<std::string, DimOrder>> physical_orders(const Graph& canon
   return orders;
 }
 
-Border with_order(Border border, const BorderOrder& order, const TensorType& type, const std::string& who) {
-  if (!order.order.is_identity() && order.order.axes(0).size() != type.rank())
-    throw InvalidGraph({.where = "lower",
-                        .what = who + " has another rank than the dim order declared for it",
-                        .expected = "an order of " + std::to_string(type.rank()) + " axes",
-                        .got = to_string(order.order.axes(0))});
-  border.order = order.order;
-  border.physical = order.physical;
-  return border;
-}
-
-bool quantizes(const Node& node) { return node.op == Op::kQuantize || node.op == Op::kDequantize; }
-
-bool is_quantized(const Graph& graph) {
-  return std::any_of(graph.nodes().begin(), graph.nodes().end(), quantizes) ||
-         std::any_of(graph.values().begin(), graph.values().end(),
-                     [](const Value& value) { return value.type.qparams != nullptr; });
-}
-
-bool computes_floats(const Graph& graph, const Node& node) {
-  const auto is_number = [&](ValueId id) { return id.valid() && is_float(graph.type(id).dtype); };
-  const std::span<const ValueId> operands = graph.operands(node);
-  bool found = std::any_of(operands.begin(), operands.end(), is_number);
-  for (std::uint32_t r = 0; r < node.result_count; ++r) found = found || is_number(graph.result(node, r));
-  return found && !quantizes(node);
-}
-
-// The operators that compute with floats: what a quantizer left out, or all. Movement follows its operands.
-std::vector<ErrorParts> float_operators(const Graph& graph) {
-  std::vector<ErrorParts> computing, moving;
-  for (const Node& node : graph.nodes()) {
-    if (!computes_floats(graph, node)) continue;
-    const OpInfo& row = info(node.op);
-    const bool moves = row.has(kMovement) || row.has(kView);
-    (moves ? moving : computing)
-        .push_back(located({.where = "lower",
-                            .what = "'" + std::string(row.name) + "' " + (moves ? "moves" : "computes with") +
-                                    " floats: it was not quantized"},
-                           node.origin, graph.node_name(node)));
-  }
-  return computing.empty() ? moving : computing;
-}
-
-// Why operators of a quantized program still compute with floats: what integer lowering left to them, else
-// what no quantizer saw.
-std::vector<ErrorParts> left_to_floats(const Graph& quantized, const std::string& target) {
-  const passes::PassOptions options = pass_options(target);
-  const passes::LoweredToInteger lowered = passes::lower_to_integer(quantized, options);
-  if (!lowered.left.empty()) return lowered.left;
-  const std::optional<Graph> bordered = passes::quantize_borders(lowered.graph, options);
-  return float_operators(bordered ? *bordered : lowered.graph);
-}
-
-std::vector<ErrorParts> behind(const ErrorParts& cause, std::vector<ErrorParts> effects) {
-  effects.insert(effects.begin(), cause);
-  return effects;
-}
-
-// Without floats, the operators that are left to them are the reason for all that is broken. Returns where
-// there are none.
-void require_integers(const Graph& exported, const Graph& quantized, const std::string& target) {
-  const std::string needs = "nodes need floats, which " + target + " lacks";
-  if (quantized.stage == Stage::kQuantized && is_quantized(exported)) {
-    const std::vector<ErrorParts> left = left_to_floats(quantized, target);
-    if (!left.empty()) throw UnsupportedOp("lower-to-integer", needs, left);
-    return;
-  }
-  const std::vector<ErrorParts> all = float_operators(exported);
-  if (all.empty()) return;
-  const ErrorParts cause{.where = "lower",
-                         .what = "this program computes with floats, and " + target + " has none",
-                         .hint =
-                             "Quantize it first, e.g. with prepare_pt2e and convert_pt2e of torchao, or "
-                             "lower it for TOSA-1.0+FP"};
-  throw UnsupportedOp("lower", "problems keep this program from " + target + ": quantize it first",
-                      behind(cause, all));
-}
-
-// A quantized program without integer arithmetic: what its integers lead to is told behind that.
-template <class E>
-void require_floats(const Graph& exported, const E& error, const std::string& target) {
-  const auto is_about_foreign = [&](const ErrorParts& parts) {
-    return std::any_of(exported.nodes().begin(), exported.nodes().end(), [&](const Node& node) {
-      return is_foreign(node.op) && exported.node_name(node) == parts.node;
-    });
-  };
-  const std::vector<ErrorParts>& each = error.each();
-  if (!is_quantized(exported) || std::all_of(each.begin(), each.end(), is_about_foreign)) return;
-  const bool wide = std::any_of(exported.nodes().begin(), exported.nodes().end(), [](const Node& node) {
-    return node.op == Op::kQuantize && Graph::attrs<QuantizeAttrs>(node).dtype == DType::kI16;
-  });
-  const std::string fitting = "TOSA-1.0+INT" + std::string(wide ? "+int16" : "");
-  const ErrorParts cause{.where = "lower",
-                         .what = "this program is quantized, and " + target + " has no integer arithmetic",
-                         .hint = "Lower it for " + fitting};
-  throw E("lower", "problems keep this program from " + target + ": it is quantized, lower it for " + fitting,
-          behind(cause, each));
-}
-
 // Rules that nodes break stand in front of those that helper constants break.
-void require_target(const Graph& tosa, const std::string& target) {
-  std::vector<target::Violation> violations = target::check(tosa, target::parse_target(target));
+void require_target(const Graph& tosa, const target::TargetSpec& target) {
+  std::vector<target::Violation> violations = target::check(tosa, target);
   std::stable_partition(violations.begin(), violations.end(),
                         [](const target::Violation& violation) { return violation.node.valid(); });
   std::vector<ErrorParts> broken;
   for (const target::Violation& violation : violations) broken.push_back(violation.parts);
-  if (!broken.empty()) throw SpecViolation("target", "rules of " + target + " are broken", broken);
+  if (!broken.empty()) throw SpecViolation("target", "rules of " + to_string(target) + " are broken", broken);
 }
 
 }  // namespace
 
-std::shared_ptr<const Graph> with_border_orders(std::shared_ptr<const Graph> graph,
-                                                const LowerOptions& options) {
-  if (options.input_orders.empty() && options.output_orders.empty()) return graph;
-  Graph out = *graph;
-  for (std::size_t i = 0; i < std::min(out.inputs().size(), options.input_orders.size()); ++i) {
-    const Input& input = out.inputs()[i];
-    if (const std::optional<BorderOrder>& order = options.input_orders[i])
-      out.set_input_border(
-          i, with_order(input.border, *order, out.type(input.value), "input '" + input.path + "'"));
-  }
-  for (std::size_t i = 0; i < std::min(out.outputs().size(), options.output_orders.size()); ++i) {
-    const Output& output = out.outputs()[i];
-    if (const std::optional<BorderOrder>& order = options.output_orders[i])
-      out.set_output_border(
-          i, with_order(output.border, *order, out.type(output.value), "output '" + output.path + "'"));
-  }
-  return std::make_shared<const Graph>(std::move(out));
-}
-
-Lowered lower(const std::shared_ptr<const Graph>& graph, const LowerOptions& options) {
-  static_cast<void>(target::parse_target(options.target));  // a wrong target is refused before any work
+Lowered lower(const std::shared_ptr<const Graph>& graph, const Pipeline& pipeline,
+              const LowerOptions& options) {
+  const target::TargetSpec& target = pipeline.target();
   Lowered lowered;
   if (graph->stage == Stage::kTosa) {
     lowered.exported = lowered.decomposed = lowered.canonical = lowered.tosa = own_constants(graph);
-    require_target(*lowered.tosa, options.target);
+    require_target(*lowered.tosa, target);
     return lowered;
   }
-  const passes::PassOptions target = pass_options(options.target);
-  Run run(with_border_orders(graph, options), options);
-  run.passes(kToSimplified);
+  pipeline.check();
+  const std::span<const Step> steps = pipeline.steps();
+  Run run(with_border_orders(graph, options.orders), target, options);
+  run.section(steps, Section::kSimplify);
   run.own_constants(*graph);
   lowered.exported = run.graph();
-  std::shared_ptr<const Graph> quantized;
-  if (target.integer_arithmetic) {
-    run.passes(kToQuantized);
-    quantized = run.graph();
-    run.passes(kToInteger);
-  }
+  run.section(steps, Section::kQuantize);
   try {
-    run.passes(kToDecomposed);
+    run.section(steps, Section::kDecompose);
     lowered.decomposed = run.graph();
-    run.passes(kToCanonical);
+    run.section(steps, Section::kLayout);
     lowered.canonical = run.graph();
-    run.passes(kToTosa);
+    run.section(steps, Section::kLegalize);
     lowered.tosa = run.graph();
-    require_target(*lowered.tosa, options.target);
-  } catch (const Error& error) {  // the cause, rather than what came of it
-    if (quantized && !target.float_arithmetic)
-      require_integers(*lowered.exported, *quantized, options.target);
-    if (!target.integer_arithmetic) {
+    require_target(*lowered.tosa, target);
+  } catch (const Error& error) {
+    if (!target.has(target::Profile::kFp))
+      refuse_floats(*lowered.exported, run.quantized() ? *run.quantized() : *lowered.exported, target);
+    if (!target.has(target::Profile::kInt)) {
       if (const auto* const unsupported = dynamic_cast<const UnsupportedOp*>(&error))
-        require_floats(*lowered.exported, *unsupported, options.target);
+        refuse_quantization(*lowered.exported, *unsupported, target);
       if (const auto* const broken = dynamic_cast<const SpecViolation*>(&error))
-        require_floats(*lowered.exported, *broken, options.target);
+        refuse_quantization(*lowered.exported, *broken, target);
     }
     throw;
   }
@@ -298,10 +176,10 @@ Lowered lower(const std::shared_ptr<const Graph>& graph, const LowerOptions& opt
   return lowered;
 }
 
-std::vector<ErrorParts> problems(const std::shared_ptr<const Graph>& graph, const LowerOptions& options) {
-  static_cast<void>(target::parse_target(options.target));
+std::vector<ErrorParts> problems(const std::shared_ptr<const Graph>& graph, const Pipeline& pipeline,
+                                 const LowerOptions& options) {
   try {
-    static_cast<void>(lower(graph, options));
+    static_cast<void>(lower(graph, pipeline, options));
   } catch (const UnsupportedOp& error) {
     return error.each();
   } catch (const SpecViolation& error) {
@@ -310,27 +188,45 @@ std::vector<ErrorParts> problems(const std::shared_ptr<const Graph>& graph, cons
   return {};
 }
 
-std::shared_ptr<const Graph> file_graph(std::shared_ptr<const Graph> graph, const std::string& target) {
-  std::optional<Graph> next = passes::state_to_variables(*graph, pass_options(target));
+std::shared_ptr<const Graph> before_integers(const std::shared_ptr<const Graph>& graph) {
+  if (graph->stage != Stage::kExported) return graph;
+  std::shared_ptr<const Graph> now = graph;
+  const Pipeline pipeline = default_pipeline(passes::PassOptions().target);
+  for (const Step& step : pipeline.steps()) {
+    if (step.pass.name == "lower-to-integer") break;
+    if (std::shared_ptr<const Graph> next = run_pass(step.pass, *now)) now = std::move(next);
+  }
+  return now;
+}
+
+std::shared_ptr<const Graph> file_graph(std::shared_ptr<const Graph> graph,
+                                        const target::TargetSpec& target) {
+  std::optional<Graph> next = passes::state_to_variables(*graph, {.target = target});
   return next ? std::make_shared<const Graph>(std::move(*next)) : std::move(graph);
+}
+
+std::shared_ptr<const Graph> run_pass(const passes::Pass& pass, const Graph& graph,
+                                      const passes::PassOptions& options) {
+  verify(graph);
+  if (!pass.takes.has(graph.stage)) return nullptr;
+  std::optional<Graph> next = pass.run(graph, options);
+  if (!next) return nullptr;
+  require_claim(pass, graph.stage, next->stage);
+  verify_result(pass, *next);
+  return std::make_shared<const Graph>(std::move(*next));
 }
 
 std::shared_ptr<const Graph> run_pass(const std::string& name, const Graph& graph) {
   const passes::Pass* pass = passes::find_pass(name);
   if (pass == nullptr) {
     std::string known;
-    for (const passes::Pass& row : passes::all_passes())
-      known += (known.empty() ? "" : ", ") + std::string(row.name);
+    for (const passes::Pass& row : passes::all_passes()) known += (known.empty() ? "" : ", ") + row.name;
     throw InvalidGraph({.where = "pipeline",
                         .what = "unknown pass",
                         .expected = "one of " + known,
                         .got = "'" + name + "'"});
   }
-  verify(graph);
-  std::optional<Graph> next = pass->run(graph, {});
-  if (!next) return nullptr;
-  verify(*next);
-  return std::make_shared<const Graph>(std::move(*next));
+  return run_pass(*pass, graph);
 }
 
 }  // namespace tosaic::pipeline

@@ -72,12 +72,13 @@ class Reads {
 
 }  // namespace
 
-CallPlan plan_calls(const std::shared_ptr<const Graph>& imported, const LowerOptions& options) {
+CallPlan plan_calls(const std::shared_ptr<const Graph>& imported, const BorderOrders& orders,
+                    const layout::Objective& objective) {
   CallPlan out;
-  out.graph = with_border_orders(imported, options);
+  out.graph = with_border_orders(imported, orders);
   if (std::optional<Graph> expanded = passes::expand_composites(*out.graph, is_taken_apart))
     out.graph = std::make_shared<const Graph>(std::move(*expanded));
-  out.plan = layout::plan_layout(*out.graph, options.objective);
+  out.plan = layout::plan_layout(*out.graph, objective);
   const std::vector<std::optional<ValueId>> known = imported_values(*imported, *out.graph);
   out.orders.resize(imported->values().size());
   for (std::size_t v = 0; v < known.size(); ++v)

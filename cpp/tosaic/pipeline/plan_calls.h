@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "tosaic/layout/plan.h"
-#include "tosaic/pipeline/lower.h"
+#include "tosaic/pipeline/border_orders.h"
 
 namespace tosaic::pipeline {
 
@@ -32,8 +32,8 @@ struct CallPlan {
   std::vector<DimOrder> outputs;                // by output: the order of its border
 };
 
-// With the border orders and the objective of `options`.
-[[nodiscard]] CallPlan plan_calls(const std::shared_ptr<const Graph>& imported, const LowerOptions& options);
+[[nodiscard]] CallPlan plan_calls(const std::shared_ptr<const Graph>& imported, const BorderOrders& orders,
+                                  const layout::Objective& objective);
 
 // By input: true if its elements are the coordinates of a grid_sample, as they come or through elementwise
 // operators (quantize and dequantize among them). Those lie innermost, whatever the order of images is.

@@ -102,7 +102,7 @@ class Checker {
       check_dtypes();
       check_rank();
       check_conditions();
-      std::visit([this](const auto& attrs) { check_attributes(attrs); }, *node.attrs);
+      visit([this](const auto& attrs) { check_attributes(attrs); }, *node.attrs);
       check_constants();
       check_lists();
       check_regions();

@@ -253,16 +253,16 @@ const Need* untyped_need(Op op) {
 }
 
 std::vector<DType> node_dtypes(const Graph& graph, const Node& node) {
-  if (const auto* a = std::get_if<TosaVariableAttrs>(&*node.attrs)) return {a->dtype};
-  if (const auto* a = std::get_if<TosaNameAttrs>(&*node.attrs)) return {a->dtype};
+  if (const auto* a = get_if<TosaVariableAttrs>(&*node.attrs)) return {a->dtype};
+  if (const auto* a = get_if<TosaNameAttrs>(&*node.attrs)) return {a->dtype};
   std::vector<DType> dtypes;
   for (const ValueId operand : graph.operands(node))
     if (operand.valid()) dtypes.push_back(graph.type(operand).dtype);
   for (std::size_t i = 0; i < node.result_count; ++i)
     dtypes.push_back(graph.type(graph.result(node, i)).dtype);
-  if (const auto* a = std::get_if<TosaConvAttrs>(&*node.attrs)) dtypes.push_back(a->acc_type);
-  if (const auto* a = std::get_if<TosaTransposeConvAttrs>(&*node.attrs)) dtypes.push_back(a->acc_type);
-  if (const auto* a = std::get_if<TosaAvgPoolAttrs>(&*node.attrs)) dtypes.push_back(a->acc_type);
+  if (const auto* a = get_if<TosaConvAttrs>(&*node.attrs)) dtypes.push_back(a->acc_type);
+  if (const auto* a = get_if<TosaTransposeConvAttrs>(&*node.attrs)) dtypes.push_back(a->acc_type);
+  if (const auto* a = get_if<TosaAvgPoolAttrs>(&*node.attrs)) dtypes.push_back(a->acc_type);
   return dtypes;
 }
 

@@ -877,7 +877,7 @@ class BlockReader {
     for (const ValueId operand : operands) dtypes.push_back(graph_.type(operand).dtype);
     const std::vector<TensorType> declared = declared_results();
     next_ = operand_count;
-    std::visit(
+    visit(
         [&](auto& a) {
           read(a, dtypes, declared.empty() ? TensorType() : declared.front());
           visit_constant_operands(a, std::span<const DType>(dtypes), *this);
@@ -973,8 +973,8 @@ class BlockReader {
     }
     CountOperands constants;
     const std::vector<DType> dtypes(row.max_operands, DType::kF32);
-    std::visit([&](const auto& a) { visit_constant_operands(a, std::span<const DType>(dtypes), constants); },
-               attrs);
+    visit([&](const auto& a) { visit_constant_operands(a, std::span<const DType>(dtypes), constants); },
+          attrs);
     if (got != row.max_operands + constants.count)
       throw_here<InvalidGraph>("wrong number of operands", std::to_string(row.max_operands + constants.count),
                                std::to_string(got));

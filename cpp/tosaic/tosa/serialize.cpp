@@ -302,9 +302,8 @@ class Planner {
     if (dtypes.size() < info(node.op).min_operands)
       throw_here("operands are missing", std::to_string(info(node.op).min_operands),
                  std::to_string(dtypes.size()));
-    std::visit(
-        [&](const auto& attrs) { visit_constant_operands(attrs, std::span<const DType>(dtypes), *this); },
-        *node.attrs);
+    visit([&](const auto& attrs) { visit_constant_operands(attrs, std::span<const DType>(dtypes), *this); },
+          *node.attrs);
   }
 
   // ---- variables: tensors that are read as an operand, and declared and written as a result ----
@@ -519,7 +518,7 @@ class Encoder {
     operator_ = &op;
     const Offset<void> attribute =
         node_ == nullptr ? no_fields()
-                         : std::visit([this](const auto& attrs) { return write(attrs); }, *node_->attrs);
+                         : visit([this](const auto& attrs) { return write(attrs); }, *node_->attrs);
     const auto inputs = names(op.inputs);
     const auto outputs = names(op.outputs);
     Offset<schema::OpLocation> location = 0;

@@ -14,7 +14,7 @@ from tosaic.report.describe import (
     describe_io,
     describe_lowered,
     describe_ops,
-    describe_passes,
+    describe_pipeline,
     describe_program,
 )
 from tosaic.report.document import Report, Section, Table
@@ -30,6 +30,6 @@ __all__ = [
     "describe_io",
     "describe_lowered",
     "describe_ops",
-    "describe_passes",
+    "describe_pipeline",
     "describe_program",
 ]

@@ -16,6 +16,7 @@ from tosaic.support import COLUMNS, cells_of, support_of
 if TYPE_CHECKING:
     from tosaic.comparison import CompareRow, Comparison, Metrics
     from tosaic.layout import Layout
+    from tosaic.pipeline import Pipeline
     from tosaic.program import CheckResult, Io, Lowered, Port, Program
 
 __all__ = [
@@ -26,7 +27,7 @@ __all__ = [
     "describe_io",
     "describe_lowered",
     "describe_ops",
-    "describe_passes",
+    "describe_pipeline",
     "describe_program",
     "memory_facts",
     "metrics_row",
@@ -253,11 +254,31 @@ def describe_diff(name_a: str, name_b: str, difference: str) -> Report:
     return Report(title, same, sections=sections, data={"equal": same, "difference": difference})
 
 
-def describe_passes(passes: Sequence[Mapping[str, str]]) -> Report:
-    """The passes in the order in which the pipeline first uses them."""
-    rows = [(p["name"], p["from"], p["to"], p["summary"]) for p in passes]
-    section = Section("", table(("pass", "from", "to", "what it does"), rows))
-    return Report(f"{len(rows)} passes", sections=(section,), data={"passes": list(passes)})
+def describe_pipeline(pipeline: Pipeline) -> Report:
+    """The passes of a pipeline, in order."""
+    steps = list(pipeline)
+    rows = [
+        (step.section, step.name, ", ".join(step.pass_.takes), step.pass_.gives or "", step.pass_.summary)
+        for step in steps
+    ]
+    data = [
+        {
+            "section": step.section,
+            "name": step.name,
+            "takes": list(step.pass_.takes),
+            "gives": step.pass_.gives,
+            "needs": list(step.pass_.needs),
+            "serves_as": list(step.pass_.serves_as),
+            "summary": step.pass_.summary,
+        }
+        for step in steps
+    ]
+    section = Section("", table(("section", "pass", "takes", "gives", "what it does"), rows))
+    return Report(
+        f"{len(rows)} passes for {pipeline.target}",
+        sections=(section,),
+        data={"target": pipeline.target, "passes": data},
+    )
 
 
 def describe_ops(ops: Iterable[_core.OpInfo]) -> Report:

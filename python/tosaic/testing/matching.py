@@ -88,7 +88,7 @@ def assert_matches(
 
 
 @checked
-def assert_lowers(program: Any, *, target: str = api.DEFAULT_TARGET, bind: Any = None) -> Lowered:
+def assert_lowers(program: Any, *, target: str | None = None, bind: Any = None) -> Lowered:
     """Asserts that a program lowers, and gives it lowered.
 
     Raises
@@ -99,5 +99,5 @@ def assert_lowers(program: Any, *, target: str = api.DEFAULT_TARGET, bind: Any =
     result = api.check(program, target=target, bind=bind)
     if not result.ok:
         reasons = "; ".join(problem.message for problem in result.problems)
-        raise MismatchError(f"the program does not lower to {target}: {reasons}", result.report())
+        raise MismatchError(f"the program does not lower to {result.target}: {reasons}", result.report())
     return api.lower(program, target=target, bind=bind)

@@ -523,8 +523,7 @@ TEST_CASE("extreme attribute values and extents give an answer or a user error")
       }
       place = kept;
     };
-    std::visit([&](auto& attrs) { attrs.fields(attrs, IntegerVisitor<decltype(replace)>{replace}); },
-               c.attrs);
+    visit([&](auto& attrs) { attrs.fields(attrs, IntegerVisitor<decltype(replace)>{replace}); }, c.attrs);
     for (TensorType& operand : c.operands)
       for (std::int64_t& extent : operand.shape) replace(extent);
   }

@@ -128,7 +128,7 @@ TEST_CASE("every field of every attribute struct survives the text form", "[ir][
     CAPTURE(row.name);
     for (const bool filled : {false, true}) {
       Attrs attrs = default_attrs(row.op);
-      if (filled) std::visit([](auto& fields) { fields.fields(fields, FillFields{}); }, attrs);
+      if (filled) visit([](auto& fields) { fields.fields(fields, FillFields{}); }, attrs);
       Graph graph;
       graph.add_node(row.op, share(attrs), {}, {}, nullptr, "n");
       // Neither operands nor results: only the attributes are of interest, and verify() speaks after reading.

@@ -8,6 +8,10 @@ using passes::Case;
 
 std::shared_ptr<const Graph> shared(const Case& c) { return std::make_shared<const Graph>(c.graph); }
 
+Pipeline pipeline_for(std::string_view target = "TOSA-1.0+FP") {
+  return default_pipeline(target::parse_target(target));
+}
+
 Case convolution() {
   Case c;
   const ConvAttrs attrs{{1, 1}, {1, 1}, {1, 1}, {1, 1}, {0, 0}, 1, false};
@@ -19,7 +23,7 @@ Case convolution() {
 
 TEST_CASE("every stage gives the results of the exported graph", "[pipeline]") {
   const Case c = convolution();
-  const Lowered lowered = lower(shared(c));
+  const Lowered lowered = lower(shared(c), pipeline_for());
   CHECK(lowered.exported->stage == Stage::kExported);
   CHECK(lowered.tosa->stage == Stage::kTosa);
   for (const std::shared_ptr<const Graph>& stage : {lowered.exported, lowered.canonical, lowered.tosa})
@@ -27,7 +31,7 @@ TEST_CASE("every stage gives the results of the exported graph", "[pipeline]") {
 }
 
 TEST_CASE("values of the lowered graph are told with the order they are in", "[pipeline]") {
-  const Lowered lowered = lower(shared(convolution()));
+  const Lowered lowered = lower(shared(convolution()), pipeline_for());
   const auto has = [&](const std::string& name, const DimOrder& order) {
     return std::find(lowered.orders.begin(), lowered.orders.end(), std::pair(name, order)) !=
            lowered.orders.end();
@@ -39,8 +43,8 @@ TEST_CASE("values of the lowered graph are told with the order they are in", "[p
 TEST_CASE("each pass is timed, and told of only where it changed something", "[pipeline]") {
   std::vector<std::string> told, changed;
   LowerOptions options;
-  options.on_change = [&](std::string_view pass, const Graph&) { told.emplace_back(pass); };
-  for (const PassTiming& row : lower(shared(convolution()), options).timings)
+  options.on_change = [&](const Step& step, const Graph&) { told.push_back(step.pass.name); };
+  for (const PassTiming& row : lower(shared(convolution()), pipeline_for(), options).timings)
     if (row.changed) changed.push_back(row.name);
   CHECK(told == changed);
   CHECK(std::count(told.begin(), told.end(), "legalize-tosa") == 1);
@@ -49,10 +53,10 @@ TEST_CASE("each pass is timed, and told of only where it changed something", "[p
 TEST_CASE("problems are data, where lower throws", "[pipeline]") {
   Case c;
   c.output(c.add(Op::kNeg, {c.input("x", passes::tensor(DType::kF64, {2}))}, "neg"));
-  const std::vector<ErrorParts> found = problems(shared(c));
+  const std::vector<ErrorParts> found = problems(shared(c), pipeline_for());
   REQUIRE_FALSE(found.empty());
-  CHECK_THROWS_AS(lower(shared(c)), UnsupportedOp);
-  CHECK(problems(shared(convolution())).empty());
+  CHECK_THROWS_AS(lower(shared(c), pipeline_for()), UnsupportedOp);
+  CHECK(problems(shared(convolution()), pipeline_for()).empty());
 }
 
 TEST_CASE("a float program without floats is told to be quantized, before the operators that need them",
@@ -60,11 +64,10 @@ TEST_CASE("a float program without floats is told to be quantized, before the op
   Case c;
   const ValueId x = c.add(Op::kReshape, {c.input("x", {2, 3})}, ShapeAttrs{{6}}, "moved");
   c.output(c.add(Op::kTanh, {c.add(Op::kNeg, {x}, "neg")}, "tanh"));
-  LowerOptions options;
-  options.target = "TOSA-1.0+INT";
-  CHECK_THROWS_WITH(lower(shared(c), options), Catch::Contains("TOSA-1.0+INT: quantize it first\n"));
+  const Pipeline integers = pipeline_for("TOSA-1.0+INT");
+  CHECK_THROWS_WITH(lower(shared(c), integers), Catch::Contains("TOSA-1.0+INT: quantize it first\n"));
   std::vector<std::string> nodes;
-  for (const ErrorParts& parts : problems(shared(c), options)) nodes.push_back(parts.node);
+  for (const ErrorParts& parts : problems(shared(c), integers)) nodes.push_back(parts.node);
   CHECK(nodes == std::vector<std::string>{"", "neg", "tanh"});
 }
 
@@ -76,7 +79,7 @@ TEST_CASE("a pass that matches nothing gives no graph", "[pipeline]") {
   Case c;
   c.output(c.add(Op::kNeg, {c.input("x", {2})}));
   for (const passes::Pass& pass : passes::all_passes())
-    if (pass.name != "legalize-tosa") CHECK(run_pass(std::string(pass.name), c.graph) == nullptr);
+    if (pass.name != "legalize-tosa") CHECK(run_pass(pass, c.graph) == nullptr);
 }
 
 // Nodes made must grow with the graph, not with its square.
@@ -89,7 +92,7 @@ TEST_CASE("lowering 10,000 nodes looks at four times what 2,500 do", "[pipeline]
       x = c.add(Op::kSilu, {c.add(Op::kAdd, {c.add(Op::kNeg, {x}), c.constant("b", {}, {1.0})})});
     }
     std::size_t nodes = 0;
-    for (const PassTiming& row : lower(shared(c.output(x))).timings)
+    for (const PassTiming& row : lower(shared(c.output(x)), pipeline_for()).timings)
       nodes += row.nodes_before + row.nodes_after;
     return static_cast<double>(nodes);
   };

@@ -20,7 +20,7 @@ TEST_CASE("a composite is planned by its parts, and told by its own value", "[pi
   const ValueId x = c.input("x", {1, 3, 4, 5});
   const ValueId shares = c.add(Op::kSoftmax, {pooled(c, x)}, AxisDtypeAttrs{1, {}}, "shares");
   c.output(pooled(c, shares));
-  const CallPlan plan = plan_calls(shared(c), {});
+  const CallPlan plan = plan_calls(shared(c), {}, layout::Measure::kBytes);
   CHECK(plan.graph->nodes().size() > c.graph.nodes().size());
   REQUIRE(plan.orders[shares.index()]);
   CHECK(*plan.orders[shares.index()] == kLast);
@@ -32,9 +32,8 @@ TEST_CASE("border orders of the options count", "[pipeline]") {
   Case c;
   const ValueId x = c.input("x", {1, 3, 4, 5});
   c.output(pooled(c, x));
-  LowerOptions options;
-  options.input_orders = options.output_orders = {BorderOrder{kLast, false}};
-  const CallPlan plan = plan_calls(shared(c), options);
+  const std::vector<std::optional<BorderOrder>> declared = {BorderOrder{kLast, false}};
+  const CallPlan plan = plan_calls(shared(c), {declared, declared}, layout::Measure::kBytes);
   CHECK(plan.plan.transposes.empty());
   CHECK(*plan.orders[x.index()] == kLast);
   CHECK(plan.outputs.front() == kLast);
@@ -45,7 +44,7 @@ TEST_CASE("a call reads its operand in the order of its way", "[pipeline]") {
   const ValueId x = c.input("x", {1, 3, 4, 5});
   c.output(pooled(c, x));
   c.output(c.add(Op::kReshape, {x}, ShapeAttrs{{1, 60}}));
-  const std::vector<CallRead> reads = plan_calls(shared(c), {}).reads;
+  const std::vector<CallRead> reads = plan_calls(shared(c), {}, layout::Measure::kBytes).reads;
   REQUIRE(reads.size() == 2);
   for (const CallRead& read : reads)
     CHECK(read.order == (read.call.find("pool") == std::string::npos ? DimOrder() : kLast));
@@ -60,7 +59,7 @@ TEST_CASE("every result of a call that gives several is told", "[pipeline]") {
   const std::vector<ValueId> parts = {c.graph.result(c.graph.node(split), 0),
                                       c.graph.result(c.graph.node(split), 1)};
   for (const ValueId part : parts) c.output(pooled(c, part));
-  const CallPlan plan = plan_calls(shared(c), {});
+  const CallPlan plan = plan_calls(shared(c), {}, layout::Measure::kBytes);
   for (const ValueId part : parts) {
     REQUIRE(plan.orders[part.index()]);
     CHECK(*plan.orders[part.index()] == kLast);
@@ -73,7 +72,7 @@ TEST_CASE("the image of a grid sampler is channels last, its grid is not", "[pip
   const ValueId moved = c.add(Op::kNeg, {grid});
   c.output(c.add(Op::kGridSample, {c.add(Op::kAbs, {x}), moved}, GridSampleAttrs{}, "sampled"));
   CHECK(carries_grid(c.graph) == std::vector<bool>{false, true});
-  const CallPlan plan = plan_calls(shared(c), {});
+  const CallPlan plan = plan_calls(shared(c), {}, layout::Measure::kBytes);
   CHECK(plan.orders[moved.index()]->is_identity());
   CHECK(plan.orders[grid.index()]->is_identity());
   CHECK(*plan.orders[c.graph.result(c.graph.nodes().back()).index()] == kLast);

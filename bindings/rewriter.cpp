@@ -1,0 +1,114 @@
+// Rewriter: how a pass written in Python makes a new graph of an old one.
+#include <pybind11/stl.h>
+
+#include "bind.h"
+#include "tosaic/ir/checked_rewriter.h"
+#include "views.h"
+
+namespace tosaic::python {
+namespace {
+
+using Self = std::shared_ptr<CheckedRewriter>;
+
+// A value of the graph that a rewriter makes.
+struct NewValue {
+  Self rewriter;
+  ValueId id;
+  [[nodiscard]] const TensorType& type() const { return rewriter->current().type(id); }
+};
+
+InvalidGraph refusal(const char* what, const char* expected, py::handle got) {
+  return InvalidGraph(
+      {.where = "rewriter", .what = what, .expected = expected, .got = py::repr(got).cast<std::string>()});
+}
+
+NodeId node_of(const Self& self, const NodeView& node) {
+  if (node.graph != self->source())
+    throw InvalidGraph({.where = "rewriter",
+                        .what = "the node is of another graph",
+                        .expected = "a node of rewriter.source",
+                        .got = "'" + node.graph->node_name(node.node()) + "'"});
+  return node.id;
+}
+
+// A value of the source, one that the rewriter made, or None.
+ValueId value_of(const Self& self, py::handle value) {
+  if (value.is_none()) return {};
+  if (py::isinstance<NewValue>(value)) {
+    const auto& fresh = value.cast<const NewValue&>();
+    if (fresh.rewriter == self) return fresh.id;
+  }
+  if (py::isinstance<ValueView>(value)) {
+    const auto& old = value.cast<const ValueView&>();
+    if (old.graph == self->source()) return self->map(old.id);
+  }
+  throw refusal("this is no value of the graph", "a value of rewriter.source, or one that emit returned",
+                value);
+}
+
+std::vector<ValueId> values_of(const Self& self, const py::sequence& values) {
+  std::vector<ValueId> ids;
+  for (const py::handle value : values) ids.push_back(value_of(self, value));
+  return ids;
+}
+
+py::object wrapped(const Self& self, const std::vector<ValueId>& ids) {
+  if (ids.size() == 1) return py::cast(NewValue{self, ids.front()});
+  py::tuple out(ids.size());
+  for (std::size_t i = 0; i < ids.size(); ++i) out[i] = py::cast(NewValue{self, ids[i]});
+  return out;
+}
+
+py::object emit(const Self& self, const NodeView& at, const std::string& name, const py::sequence& operands,
+                const py::object& attrs) {
+  const std::optional<Op> op = parse_op(name);
+  if (!op) throw refusal("unknown operator", "a name that tosaic ops lists", py::str(name));
+  return wrapped(self, self->emit(node_of(self, at), *op, attrs_from(*op, attrs), values_of(self, operands)));
+}
+
+void replace(const Self& self, const NodeView& node, const py::object& results) {
+  const NodeId id = node_of(self, node);
+  if (py::isinstance<NewValue>(results) || py::isinstance<ValueView>(results)) {
+    const ValueId result = value_of(self, results);
+    self->replace(id, std::span(&result, 1));
+  } else if (py::isinstance<py::sequence>(results)) {
+    self->replace(id, values_of(self, results));
+  } else {
+    throw refusal("a node is replaced by values", "a value or a sequence of values", results);
+  }
+}
+
+}  // namespace
+
+void bind_rewriter(py::module_& m) {
+  py::class_<NewValue>(m, "NewValue", "A value of the graph that a Rewriter makes.")
+      .def_property_readonly("dtype",
+                             [](const NewValue& v) { return std::string(to_string(v.type().dtype)); })
+      .def_property_readonly("shape", [](const NewValue& v) { return to_tuple(v.type().shape); })
+      .def("__repr__", [](const NewValue& v) {
+        return "<NewValue %" + v.rewriter->current().value(v.id).name + ": " + to_string(v.type()) + ">";
+      });
+  py::class_<CheckedRewriter, Self>(m, "Rewriter")
+      .def(py::init(
+               [](const std::shared_ptr<Graph>& graph) { return std::make_shared<CheckedRewriter>(graph); }),
+           py::arg("graph").none(false))
+      .def_property_readonly("source",
+                             [](const Self& self) { return std::const_pointer_cast<Graph>(self->source()); })
+      .def(
+          "keep", [](const Self& self, const NodeView& node) { self->keep(node_of(self, node)); },
+          py::arg("node"))
+      .def("replace", &replace, py::arg("node"), py::arg("results"))
+      .def("emit", &emit, py::arg("at"), py::arg("op"), py::arg("operands"), py::arg("attrs") = py::none())
+      .def(
+          "constant",
+          [](const Self& self, const NodeView& at, const std::shared_ptr<Constant>& constant) {
+            return NewValue{self, self->constant(node_of(self, at), constant)};
+          },
+          py::arg("at"), py::arg("constant").none(false))
+      .def("finish", [](const Self& self) -> std::shared_ptr<Graph> {
+        std::optional<Graph> made = self->finish();
+        return made ? std::make_shared<Graph>(std::move(*made)) : nullptr;
+      });
+}
+
+}  // namespace tosaic::python

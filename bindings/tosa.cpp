@@ -1,0 +1,88 @@
+// The bytes of .tosa files, both ways.
+#include <pybind11/stl.h>
+
+#include "bind.h"
+#include "tosaic/pipeline/lower.h"
+#include "tosaic/target/spec.h"
+#include "tosaic/target/type_support.h"
+#include "tosaic/tosa/deserialize.h"
+#include "tosaic/tosa/serialize.h"
+
+namespace tosaic::python {
+namespace {
+
+using SharedGraph = std::shared_ptr<Graph>;
+
+// The file with its constants left where the graph has them.
+tosa::FileImage lay_out(const SharedGraph& graph, bool locations, const std::optional<std::string>& target) {
+  const py::gil_scoped_release release;
+  const std::shared_ptr<const Graph> written =
+      target ? pipeline::file_graph(graph, target::parse_target(*target)) : graph;
+  return tosa::lay_out(*written, {.locations = locations});
+}
+
+std::size_t serialized_size(const SharedGraph& graph, bool locations,
+                            const std::optional<std::string>& target) {
+  return lay_out(graph, locations, target).size();
+}
+
+py::bytes serialize(const SharedGraph& graph, bool locations, const std::optional<std::string>& target) {
+  const tosa::FileImage image = lay_out(graph, locations, target);
+  py::bytes file = py::reinterpret_steal<py::bytes>(
+      PyBytes_FromStringAndSize(nullptr, static_cast<py::ssize_t>(image.size())));
+  if (!file) throw py::error_already_set();
+  {
+    const py::gil_scoped_release release;  // nobody else knows of the bytes yet
+    image.copy(reinterpret_cast<std::byte*>(PyBytes_AS_STRING(file.ptr())));
+  }
+  return file;
+}
+
+tosa::Read read_file(const py::bytes& data) {
+  const std::string_view view = data;
+  const Storage file(owned(data), reinterpret_cast<const std::byte*>(view.data()), view.size());
+  const py::gil_scoped_release release;
+  return tosa::read(file);
+}
+
+SharedGraph deserialize(const py::bytes& data) { return std::make_shared<Graph>(read_file(data).graph); }
+
+py::tuple deserialize_with_notes(const py::bytes& data) {
+  tosa::Read read = read_file(data);
+  py::list notes;
+  for (const tosa::Note& note : read.notes) notes.append(py::make_tuple(note.rule, note.message, note.name));
+  return py::make_tuple(std::make_shared<Graph>(std::move(read.graph)), notes);
+}
+
+py::list type_modes(const std::string& name, std::size_t operand_count) {
+  const std::optional<Op> op = parse_op(name);
+  if (!op) throw InvalidGraph({.where = "type modes", .what = "unknown operator", .got = name});
+  py::list out;
+  for (const target::TypeMode& mode : target::type_modes(*op, operand_count)) {
+    py::list dtypes;
+    for (const DType dtype : mode.dtypes) dtypes.append(std::string(to_string(dtype)));
+    out.append(py::make_tuple(py::tuple(dtypes), target::to_string(mode.need)));
+  }
+  return out;
+}
+
+}  // namespace
+
+void bind_tosa(py::module_& m) {
+  m.def(
+      "type_modes", &type_modes, py::arg("op"), py::arg("operand_count"),
+      "Combinations of dtypes that TOSA's tables give a tosa operator, operands first, and what each needs: "
+      "[((\"i8\", \"i8\", \"i32\"), \"PRO-INT\")].");
+  m.def(
+      "serialize", &serialize, py::arg("graph").none(false), py::kw_only(), py::arg("locations") = true,
+      py::arg("target") = py::none(),
+      "The bytes of a .tosa file. State becomes variables where `target` has them, else inputs and outputs.");
+  m.def("serialized_size", &serialized_size, py::arg("graph").none(false), py::kw_only(),
+        py::arg("locations") = true, py::arg("target") = py::none(),
+        "How many bytes serialize would return; none of the large constants is copied.");
+  m.def("deserialize", &deserialize, py::arg("data"), "A graph from the bytes of a .tosa file.");
+  m.def("deserialize_with_notes", &deserialize_with_notes, py::arg("data"),
+        "The same, and what the reader noticed: (rule, message, name) each.");
+}
+
+}  // namespace tosaic::python

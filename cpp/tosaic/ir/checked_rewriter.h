@@ -1,0 +1,55 @@
+// CheckedRewriter: a Rewriter that refuses wrong use, for passes that are written outside of tosaic.
+//
+// A Rewriter trusts its caller. A CheckedRewriter checks that nodes are visited in order and each once, that
+// values exist, and that a replacement has the type of what it replaces, and throws InvalidGraph that names
+// the node. It owns its source graph.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "tosaic/ir/rewriter.h"
+
+namespace tosaic {
+
+class CheckedRewriter {
+ public:
+  explicit CheckedRewriter(std::shared_ptr<const Graph> source)
+      : source_(std::move(source)), rewriter_(*source_) {}
+  CheckedRewriter(const CheckedRewriter&) = delete;
+  CheckedRewriter& operator=(const CheckedRewriter&) = delete;
+
+  [[nodiscard]] const std::shared_ptr<const Graph>& source() const { return source_; }
+  // The graph that the ids of emitted values refer to.
+  [[nodiscard]] const Graph& current() const { return rewriter_.current(); }
+
+  // Copies the node, whose turn it must be.
+  void keep(NodeId node);
+  // Puts values of current() in the place of the results of the node, whose turn it must be: as many values,
+  // with the same dtypes and shapes.
+  void replace(NodeId node, std::span<const ValueId> results);
+  // Adds a node in front of `at`, whose turn it must be, and whose origin it has. `operands` are values of
+  // current(); an invalid id is an absent operand. Returns its results, whose types infer() gives.
+  std::vector<ValueId> emit(NodeId at, Op op, Attrs attrs, std::span<const ValueId> operands);
+  // A constant of current().
+  ValueId constant(NodeId at, ConstantRef constant);
+  // The value of current() that a value of the source has become. The node that makes it must be visited.
+  [[nodiscard]] ValueId map(ValueId old) const;
+
+  // The new graph, or nothing if every node was kept. All nodes must be visited; it can be called once.
+  [[nodiscard]] std::optional<Graph> finish();
+
+ private:
+  const Node& turn_of(NodeId node) const;
+  void require_values(std::span<const ValueId> values, const Node& at) const;
+
+  std::shared_ptr<const Graph> source_;
+  Rewriter rewriter_;
+  std::uint32_t next_ = 0;  // index of the node whose turn it is
+  bool finished_ = false;
+};
+
+}  // namespace tosaic

@@ -1,0 +1,29 @@
+// Dim orders that the caller declares for the inputs and outputs of a graph.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "tosaic/ir/graph.h"
+
+namespace tosaic::pipeline {
+
+// How an array is laid out in memory at an input or output: the logical shape in an order of its axes, or, if
+// `physical`, an array whose shape is permuted so.
+struct BorderOrder {
+  DimOrder order;
+  bool physical = false;
+};
+
+// By index of the input or output. Those without one, and those behind the end, stay as they were traced.
+struct BorderOrders {
+  std::vector<std::optional<BorderOrder>> inputs, outputs;
+};
+
+// The graph with these orders at its inputs and outputs; the same graph if none is declared. Throws
+// InvalidGraph for an order of another rank.
+[[nodiscard]] std::shared_ptr<const Graph> with_border_orders(std::shared_ptr<const Graph> graph,
+                                                              const BorderOrders& orders);
+
+}  // namespace tosaic::pipeline

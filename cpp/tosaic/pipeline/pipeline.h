@@ -1,0 +1,79 @@
+// Pipeline: the passes that lower a graph, in order, as a value that can be read, changed and copied.
+//
+//   Pipeline pipeline = default_pipeline(target::parse_target("TOSA-1.0+INT"));
+//   pipeline.insert_after("decompose/simplify", my_pass);
+//   Lowered lowered = lower(graph, pipeline);
+//
+// The order of all passes stands here and nowhere else: `lower`, `problems`, comparisons, `tosaic passes` and
+// the documentation read it from a Pipeline.
+//
+// A pass stands in one of five sections, and a name occurs once in a section. A pass is found by its name if
+// that occurs once in the pipeline, and always by "section/name".
+//
+//   simplify   exported -> exported    what depends on nothing else: constants, duplicates, identities
+//   quantize   exported -> integer     quantization onto values, integer arithmetic (profile INT)
+//   decompose  exported or integer     composites into operators that TOSA has
+//   layout     exported or integer     a dim order for each value
+//   legalize   -> tosa                 TOSA operators
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tosaic/passes/pass.h"
+#include "tosaic/target/spec.h"
+
+namespace tosaic::pipeline {
+
+enum class Section : std::uint8_t { kSimplify, kQuantize, kDecompose, kLayout, kLegalize };
+[[nodiscard]] std::string_view to_string(Section section);
+
+struct Step {
+  passes::Pass pass;
+  Section section;
+
+  [[nodiscard]] std::string id() const;  // "legalize/simplify"
+};
+
+class Pipeline {
+ public:
+  // Without passes.
+  explicit Pipeline(const target::TargetSpec& target) : target_(target) {}
+
+  [[nodiscard]] const target::TargetSpec& target() const { return target_; }
+  [[nodiscard]] std::span<const Step> steps() const { return steps_; }
+
+  // Behind all passes of its section. Throws InvalidGraph if the section has a pass of this name.
+  void append(Section section, passes::Pass pass);
+
+  // `anchor`: the name of a pass, or "section/name". The new pass joins the section of the anchor. These
+  // throw InvalidGraph if there is no such pass, if several have this name, or if the section would have two
+  // passes of one name.
+  void insert_before(std::string_view anchor, passes::Pass pass);
+  void insert_after(std::string_view anchor, passes::Pass pass);
+  void remove(std::string_view anchor);
+  // The new pass also serves as the one that it replaces, for passes that need that one.
+  void replace(std::string_view anchor, passes::Pass pass);
+
+  [[nodiscard]] const Step& at(std::string_view anchor) const { return steps_[find(anchor)]; }
+
+  // Throws InvalidGraph with every fault of the order: a pass that needs another one before it, a pass at a
+  // place that no graph reaches at a stage that it takes, and no pass that makes stage tosa.
+  void check() const;
+
+ private:
+  [[nodiscard]] std::size_t find(std::string_view anchor) const;
+  void insert(std::size_t at, Section section, passes::Pass pass);
+  void require_new(Section section, std::string_view name, std::size_t except) const;
+
+  target::TargetSpec target_;
+  std::vector<Step> steps_;
+};
+
+// The passes that `lower` runs for a target: those of section quantize only if it has profile INT.
+[[nodiscard]] Pipeline default_pipeline(const target::TargetSpec& target);
+
+}  // namespace tosaic::pipeline

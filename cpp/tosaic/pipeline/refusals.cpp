@@ -1,0 +1,114 @@
+#include "tosaic/pipeline/refusals.h"
+
+#include <algorithm>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tosaic/ir/control_flow.h"
+#include "tosaic/passes/lower_to_integer.h"
+#include "tosaic/passes/pass.h"
+
+namespace tosaic::pipeline {
+namespace {
+
+bool quantizes(const Node& node) { return node.op == Op::kQuantize || node.op == Op::kDequantize; }
+
+bool is_quantized(const Graph& graph) {
+  return std::any_of(graph.nodes().begin(), graph.nodes().end(), quantizes) ||
+         std::any_of(graph.values().begin(), graph.values().end(),
+                     [](const Value& value) { return value.type.qparams != nullptr; });
+}
+
+bool computes_floats(const Graph& graph, const Node& node) {
+  const auto is_number = [&](ValueId id) { return id.valid() && is_float(graph.type(id).dtype); };
+  const std::span<const ValueId> operands = graph.operands(node);
+  bool found = std::any_of(operands.begin(), operands.end(), is_number);
+  for (std::uint32_t r = 0; r < node.result_count; ++r) found = found || is_number(graph.result(node, r));
+  return found && !quantizes(node);
+}
+
+// The operators that compute with floats: what a quantizer left out, or all. Movement follows its operands.
+std::vector<ErrorParts> float_operators(const Graph& graph) {
+  std::vector<ErrorParts> computing, moving;
+  for (const Node& node : graph.nodes()) {
+    if (!computes_floats(graph, node)) continue;
+    const OpInfo& row = info(node.op);
+    const bool moves = row.has(kMovement) || row.has(kView);
+    (moves ? moving : computing)
+        .push_back(located({.where = "lower",
+                            .what = "'" + std::string(row.name) + "' " + (moves ? "moves" : "computes with") +
+                                    " floats: it was not quantized"},
+                           node.origin, graph.node_name(node)));
+  }
+  return computing.empty() ? moving : computing;
+}
+
+// Why operators of a quantized program still compute with floats: what integer lowering left to them, else
+// what no quantizer saw.
+std::vector<ErrorParts> left_to_floats(const Graph& quantized, const target::TargetSpec& target) {
+  const passes::LoweredToInteger lowered = passes::lower_to_integer(quantized, passes::integer_rules(target));
+  if (!lowered.left.empty()) return lowered.left;
+  const std::optional<Graph> bordered = passes::quantize_borders(lowered.graph, {.target = target});
+  return float_operators(bordered ? *bordered : lowered.graph);
+}
+
+std::vector<ErrorParts> behind(const ErrorParts& cause, std::vector<ErrorParts> effects) {
+  effects.insert(effects.begin(), cause);
+  return effects;
+}
+
+template <class E>
+void refuse_quantized(const Graph& exported, const E& error, const target::TargetSpec& target) {
+  const std::string name = to_string(target);
+  const auto is_about_foreign = [&](const ErrorParts& parts) {
+    return std::any_of(exported.nodes().begin(), exported.nodes().end(), [&](const Node& node) {
+      return is_foreign(node.op) && exported.node_name(node) == parts.node;
+    });
+  };
+  const std::vector<ErrorParts>& each = error.each();
+  if (!is_quantized(exported) || std::all_of(each.begin(), each.end(), is_about_foreign)) return;
+  const bool wide = std::any_of(exported.nodes().begin(), exported.nodes().end(), [](const Node& node) {
+    return node.op == Op::kQuantize && Graph::attrs<QuantizeAttrs>(node).dtype == DType::kI16;
+  });
+  const std::string fitting = "TOSA-1.0+INT" + std::string(wide ? "+int16" : "");
+  const ErrorParts cause{.where = "lower",
+                         .what = "this program is quantized, and " + name + " has no integer arithmetic",
+                         .hint = "Lower it for " + fitting};
+  throw E("lower", "problems keep this program from " + name + ": it is quantized, lower it for " + fitting,
+          behind(cause, each));
+}
+
+}  // namespace
+
+void refuse_floats(const Graph& exported, const Graph& quantized, const target::TargetSpec& target) {
+  const std::string name = to_string(target);
+  const std::string needs = "nodes need floats, which " + name + " lacks";
+  if (quantized.stage == Stage::kQuantized && is_quantized(exported)) {
+    const std::vector<ErrorParts> left = left_to_floats(quantized, target);
+    if (!left.empty()) throw UnsupportedOp("lower-to-integer", needs, left);
+    return;
+  }
+  const std::vector<ErrorParts> all = float_operators(exported);
+  if (all.empty()) return;
+  const ErrorParts cause{.where = "lower",
+                         .what = "this program computes with floats, and " + name + " has none",
+                         .hint =
+                             "Quantize it first, e.g. with prepare_pt2e and convert_pt2e of torchao, or "
+                             "lower it for TOSA-1.0+FP"};
+  throw UnsupportedOp("lower", "problems keep this program from " + name + ": quantize it first",
+                      behind(cause, all));
+}
+
+void refuse_quantization(const Graph& exported, const UnsupportedOp& error,
+                         const target::TargetSpec& target) {
+  refuse_quantized(exported, error, target);
+}
+
+void refuse_quantization(const Graph& exported, const SpecViolation& error,
+                         const target::TargetSpec& target) {
+  refuse_quantized(exported, error, target);
+}
+
+}  // namespace tosaic::pipeline

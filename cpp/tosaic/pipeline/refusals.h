@@ -1,0 +1,22 @@
+// Refusals: the one reason behind a list of problems, so that an error names the cause first.
+//
+// A float program for a target without floats breaks a rule at nearly every node, and so does a quantized
+// program for a target without integer arithmetic. These functions are called when a lowering has failed.
+// They throw an error that begins with the cause, and return if the failure has another cause.
+#pragma once
+
+#include "tosaic/base/error.h"
+#include "tosaic/ir/graph.h"
+#include "tosaic/target/spec.h"
+
+namespace tosaic::pipeline {
+
+// For a target without profile FP. `exported`: the graph before quantization was folded; `quantized`: the
+// graph before lower-to-integer. Throws UnsupportedOp with the operators that compute with floats.
+void refuse_floats(const Graph& exported, const Graph& quantized, const target::TargetSpec& target);
+
+// For a target without profile INT. Throws the error again, behind the cause, if the program is quantized.
+void refuse_quantization(const Graph& exported, const UnsupportedOp& error, const target::TargetSpec& target);
+void refuse_quantization(const Graph& exported, const SpecViolation& error, const target::TargetSpec& target);
+
+}  // namespace tosaic::pipeline

@@ -1,0 +1,396 @@
+"""The pipeline of a lowering as a value: the passes in order, which you can list, change and run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tosaic import _core
+from tosaic.arrays import as_array, dtype_name
+from tosaic.options import checked, refusal
+
+__all__ = ["Pass", "Pipeline", "Rewriter", "Step"]
+
+DEFAULT_TARGET = "TOSA-1.0+FP"
+STAGES = ("exported", "quantized", "integer", "tosa")
+PassFunction = Callable[[_core.Graph], "_core.Graph | None"]
+
+
+class Pass:
+    """A named step of a pipeline, which makes a changed graph of a graph.
+
+    Parameters
+    ----------
+    name : str
+        ``my-pass``. A name may occur once in each section of a pipeline.
+    run : callable
+        Takes a `Graph` and returns the changed graph, or None if it changes nothing. It is called once in a
+        lowering, with a graph at one of the stages that the pass takes. `Rewriter` makes a changed graph.
+    takes : sequence of str
+        Stages: ``exported``, ``quantized``, ``integer``, ``tosa``. A pipeline does not run the pass on graphs
+        at other stages. All by default.
+    gives : str, optional
+        The stage of the graphs that the pass returns; without one, the stage of the graph that it was given.
+    needs : sequence of str
+        Names of passes that must run before it.
+    summary : str
+        One sentence for `tosaic passes`.
+
+    Raises
+    ------
+    InvalidGraph
+        A stage is unknown, or `run` is not callable.
+
+    Examples
+    --------
+    >>> import tosaic
+    >>> tosaic.Pass("count", lambda graph: print(len(graph)), takes=["tosa"])
+    <Pass 'count': tosa -> tosa>
+    """
+
+    def __init__(
+        self,
+        name: str,
+        run: PassFunction,
+        *,
+        takes: Sequence[str] = STAGES,
+        gives: str | None = None,
+        needs: Sequence[str] = (),
+        summary: str = "",
+    ) -> None:
+        if not isinstance(name, str):
+            raise refusal("Pass", "name", "a string such as 'my-pass'", name)
+        if not callable(run):
+            raise refusal("Pass", "run", "a callable that takes a Graph and returns a Graph or None", run)
+        if gives is not None and gives not in STAGES:
+            raise refusal("Pass", "gives", f"one of {', '.join(STAGES)}, or None", gives)
+        self._core = _core.Pass(
+            name,
+            _with_note(name, run),
+            summary=str(summary),
+            takes=_names("takes", takes, STAGES),
+            gives=gives,
+            needs=_names("needs", needs),
+            always=False,
+        )
+
+    @classmethod
+    def _of(cls, core: _core.Pass) -> Pass:
+        made = cls.__new__(cls)
+        made._core = core
+        return made
+
+    @property
+    def name(self) -> str:
+        """``fold-constants``."""
+        return str(self._core.name)
+
+    @property
+    def summary(self) -> str:
+        """What it does, in one sentence."""
+        return str(self._core.summary)
+
+    @property
+    def takes(self) -> tuple[str, ...]:
+        """The stages of the graphs that it is run on."""
+        return tuple(self._core.takes)
+
+    @property
+    def gives(self) -> str | None:
+        """The stage of the graph that it returns; None: the stage of the graph that it was given."""
+        stage: str | None = self._core.gives
+        return stage
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Names of passes that must run before it."""
+        return tuple(self._core.needs)
+
+    @property
+    def serves_as(self) -> tuple[str, ...]:
+        """Names of passes that it replaced in a pipeline."""
+        return tuple(self._core.serves_as)
+
+    def run(self, graph: _core.Graph, *, target: str = "TOSA-1.0+FP+INT+int16+variable") -> _core.Graph:
+        """The graph after the pass, verified before and after.
+
+        Returns
+        -------
+        Graph
+            The same object if the pass changes nothing, or does not take the stage of the graph.
+
+        Raises
+        ------
+        InvalidGraph
+            The graph is broken, or the pass returned a graph that is broken or at another stage than it
+            claims.
+        """
+        if not isinstance(graph, _core.Graph):
+            raise refusal("Pass.run", "graph", "a tosaic.Graph, such as program.graph", graph)
+        return self._core.run(graph, target=target)
+
+    def __repr__(self) -> str:
+        return f"<Pass '{self.name}': {', '.join(self.takes)} -> {self.gives or 'the same stage'}>"
+
+
+@dataclass(frozen=True)
+class Step:
+    """A pass at its place in a pipeline.
+
+    Attributes
+    ----------
+    section : str
+        ``simplify``, ``quantize``, ``decompose``, ``layout`` or ``legalize``.
+    pass_ : Pass
+    """
+
+    section: str
+    pass_: Pass
+
+    @property
+    def name(self) -> str:
+        """The name of the pass."""
+        return self.pass_.name
+
+    @property
+    def id(self) -> str:
+        """``section/name``, by which the pass is always found."""
+        return f"{self.section}/{self.name}"
+
+
+class Pipeline:
+    """The passes that lower a program for a target, in order.
+
+    ``Pipeline.default(target)`` is what `lower` runs. A pipeline is changed in place; `copy` makes another.
+    Passes stand in five sections, in this order:
+
+    ============= ===================================================================
+    simplify      constants, duplicates and identities, at stage exported
+    quantize      integer arithmetic, for targets with profile INT
+    decompose     composite operators become operators that TOSA has
+    layout        each value gets a dim order
+    legalize      operators become TOSA's
+    ============= ===================================================================
+
+    Methods take the name of a pass as `anchor`. If several sections have a pass of that name, write
+    ``section/name``. The functions raise `InvalidGraph` for an anchor that is unknown or has several meanings.
+
+    Examples
+    --------
+    >>> import tosaic
+    >>> pipeline = tosaic.Pipeline.default("TOSA-1.0+FP")
+    >>> def count(graph):
+    ...     print(len(graph), "nodes at stage", graph.stage)
+    >>> pipeline.insert_after("legalize-tosa", count)
+    >>> [step.name for step in pipeline][-4:]
+    ['count', 'fold-constants', 'simplify', 'common-subexpressions']
+    """
+
+    def __init__(self, core: _core.Pipeline) -> None:
+        self._core = core
+
+    @classmethod
+    @checked
+    def default(cls, target: str | None = None) -> Pipeline:
+        """The passes that `lower` runs for a target, ``"TOSA-1.0+FP"`` by default."""
+        return cls(_core.Pipeline.default(DEFAULT_TARGET if target is None else target))
+
+    @property
+    def target(self) -> str:
+        """``TOSA-1.0+INT``."""
+        return str(self._core.target)
+
+    def __iter__(self) -> Iterator[Step]:
+        return (Step(section, Pass._of(core)) for section, core in self._core.steps)
+
+    def __len__(self) -> int:
+        return len(self._core.steps)
+
+    def __getitem__(self, anchor: str) -> Pass:
+        return Pass._of(self._core.at(_anchor("Pipeline[...]", anchor)))
+
+    def __contains__(self, anchor: object) -> bool:
+        return any(anchor in (step.name, step.id) for step in self)
+
+    def insert_before(self, anchor: str, pass_: Pass | PassFunction) -> None:
+        """Puts a pass in front of another one.
+
+        Parameters
+        ----------
+        anchor : str
+        pass_ : Pass or callable
+            A callable `Graph` -> `Graph` or None becomes a `Pass` that takes all stages, with the name of the
+            function: ``my_pass`` is ``my-pass``.
+        """
+        self._core.insert_before(_anchor("insert_before", anchor), _pass("insert_before", pass_))
+
+    def insert_after(self, anchor: str, pass_: Pass | PassFunction) -> None:
+        """Puts a pass behind another one; parameters as `insert_before`."""
+        self._core.insert_after(_anchor("insert_after", anchor), _pass("insert_after", pass_))
+
+    def replace(self, anchor: str, pass_: Pass | PassFunction) -> None:
+        """Puts a pass in the place of another one. It serves as that one for passes that need it."""
+        self._core.replace(_anchor("replace", anchor), _pass("replace", pass_))
+
+    def remove(self, anchor: str) -> None:
+        """Takes a pass out. `check`, and `lower`, say which other pass needs it."""
+        self._core.remove(_anchor("remove", anchor))
+
+    def copy(self) -> Pipeline:
+        """Another pipeline of the same passes."""
+        return Pipeline(self._core.copy())
+
+    def check(self) -> None:
+        """Finds faults of the order; `lower` calls it.
+
+        Raises
+        ------
+        InvalidGraph
+            A pass needs another one before it, a pass stands where no graph is at a stage that it takes, or no
+            pass makes stage tosa.
+        """
+        self._core.check()
+
+    def __repr__(self) -> str:
+        from tosaic.report import describe_pipeline
+
+        return describe_pipeline(self).text
+
+    def _repr_html_(self) -> str:
+        from tosaic.report import describe_pipeline
+
+        return describe_pipeline(self).html_fragment()
+
+
+class Rewriter:
+    """Makes a changed graph of a graph, node by node.
+
+    Visit the nodes of `source` in order. For each, call `keep`, or emit other nodes and `replace` it. Nothing
+    is copied before the first change.
+
+    Parameters
+    ----------
+    graph : Graph
+
+    Raises
+    ------
+    InvalidGraph
+        Nodes are not visited in order, a replacement has another type than what it replaces, or operands do
+        not fit an operator. The error names the node.
+
+    Examples
+    --------
+    A pass that writes ``x - x`` as a constant:
+
+    >>> import numpy as np
+    >>> import tosaic
+    >>> def zero_differences(graph):
+    ...     rewriter = tosaic.Rewriter(graph)
+    ...     for node in graph.nodes:
+    ...         if node.op == "sub" and node.operands[0] == node.operands[1]:
+    ...             zeros = np.zeros(node.results[0].shape, np.float32)
+    ...             rewriter.replace(node, rewriter.constant(node, zeros))
+    ...         else:
+    ...             rewriter.keep(node)
+    ...     return rewriter.finish()
+    """
+
+    def __init__(self, graph: _core.Graph) -> None:
+        if not isinstance(graph, _core.Graph):
+            raise refusal("Rewriter", "graph", "a tosaic.Graph, such as program.graph", graph)
+        self._core = _core.Rewriter(graph)
+
+    @property
+    def source(self) -> _core.Graph:
+        """The graph that is read."""
+        return self._core.source
+
+    def keep(self, node: _core.Node) -> None:
+        """Copies the node, whose turn it is."""
+        self._core.keep(node)
+
+    def replace(self, node: _core.Node, results: Any) -> None:
+        """Puts values in the place of the results of the node, whose turn it is.
+
+        Parameters
+        ----------
+        node : Node
+        results : Value, NewValue, or a sequence of them
+            As many as the node has results, with the same dtypes and shapes. A `Value` of `source` means what
+            it has become in the new graph.
+        """
+        self._core.replace(node, results)
+
+    def emit(self, at: _core.Node, op: str, operands: Sequence[Any], attrs: dict[str, Any] | None = None) -> Any:
+        """Adds a node.
+
+        Parameters
+        ----------
+        at : Node
+            The node whose turn it is. The new node stands before it and has its origin.
+        op : str
+            An operator that may stand at the stage of the graph; ``tosaic ops`` lists them.
+        operands : sequence of Value, NewValue or None
+            None for an optional operand that is absent.
+        attrs : dict, optional
+            Attributes by name. Those that are missing have their defaults.
+
+        Returns
+        -------
+        NewValue or tuple of NewValue
+            The result, or the results if the operator has several.
+        """
+        return self._core.emit(at, op, operands, attrs)
+
+    def constant(self, at: _core.Node, array: Any, *, name: str = "constant") -> _core.NewValue:
+        """Adds a constant with the elements of an array, which is copied."""
+        elements = np.array(as_array(array, name), order="C")
+        dtype = dtype_name(elements.dtype)
+        constant = _core.Constant(
+            name, "folded", dtype, elements.shape, elements.ctypes.data, elements.nbytes, elements
+        )
+        return self._core.constant(at, constant)
+
+    def finish(self) -> _core.Graph | None:
+        """The new graph, or None if every node was kept. All nodes must have been visited."""
+        return self._core.finish()
+
+
+def _with_note(name: str, run: PassFunction) -> PassFunction:
+    """The function, whose exceptions say which pass they come from."""
+
+    def call(graph: _core.Graph) -> _core.Graph | None:
+        try:
+            return run(graph)
+        except Exception as error:
+            error.add_note(f"in pass '{name}' of the pipeline, on a graph at stage {graph.stage}")
+            raise
+
+    return call
+
+
+def _names(option: str, names: Any, known: Sequence[str] = ()) -> list[str]:
+    expected = f"a sequence of {', '.join(known)}" if known else "a sequence of names of passes"
+    if isinstance(names, str) or not isinstance(names, Sequence):
+        raise refusal("Pass", option, expected, names)
+    if any(not isinstance(name, str) or (known and name not in known) for name in names):
+        raise refusal("Pass", option, expected, names)
+    return list(names)
+
+
+def _anchor(where: str, anchor: Any) -> str:
+    if not isinstance(anchor, str):
+        raise refusal(where, "anchor", "the name of a pass, or 'section/name'", anchor)
+    return anchor
+
+
+def _pass(where: str, pass_: Any) -> _core.Pass:
+    if isinstance(pass_, Pass):
+        return pass_._core
+    if callable(pass_):
+        name = getattr(pass_, "__name__", "") or type(pass_).__name__
+        return Pass(name.replace("_", "-").strip("-"), pass_)._core
+    raise refusal(where, "pass_", "a tosaic.Pass, or a callable that takes a Graph", pass_)

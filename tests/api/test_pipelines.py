@@ -1,0 +1,268 @@
+"""Pipelines as values: listed, changed, run, and refused by name if their order has a fault."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import tosaic
+from torch import nn
+
+X = torch.linspace(-2, 2, 12).reshape(3, 4)
+
+
+class Twice(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(x + x)
+
+
+@pytest.fixture(scope="module")
+def program() -> tosaic.Program:
+    return tosaic.from_exported(torch.export.export(Twice(), (X,)))
+
+
+def double(graph: tosaic.Graph) -> tosaic.Graph | None:
+    """add(x, x) -> mul(x, 2)."""
+    rewriter = tosaic.Rewriter(graph)
+    for node in graph.nodes:
+        if node.op == "add" and node.operands[0] == node.operands[1]:
+            two = rewriter.constant(node, np.float32(2))
+            rewriter.replace(node, rewriter.emit(node, "mul", [node.operands[0], two]))
+        else:
+            rewriter.keep(node)
+    return rewriter.finish()
+
+
+def test_the_default_pipeline_lists_what_lower_runs(program: tosaic.Program) -> None:
+    for target in ("TOSA-1.0+FP", "TOSA-1.0+INT+FP"):
+        pipeline = tosaic.Pipeline.default(target)
+        ran = [(timing.section, timing.name) for timing in tosaic.lower(program, target=target).timings]
+        assert ran == [("", "verify"), *((step.section, step.name) for step in pipeline)]
+        assert len(pipeline) == len(list(pipeline)) > 10
+
+
+def test_a_pass_written_in_python_runs_at_its_place(program: tosaic.Program) -> None:
+    pipeline = tosaic.Pipeline.default("TOSA-1.0+FP")
+    pipeline.insert_before("decompose", double)
+    lowered = tosaic.lower(program, pipeline=pipeline)
+    assert "double" in pipeline
+    assert next(t for t in lowered.timings if t.name == "double").changed
+    assert [node.op for node in lowered.stages["canonical"].nodes][0] == "mul"
+    np.testing.assert_array_equal(lowered.run(X.numpy()), Twice()(X).numpy())
+    assert tosaic.compare(program, lowered, (X,)).ok
+
+
+def test_a_pass_that_returns_none_or_the_graph_itself_changes_nothing(program: tosaic.Program) -> None:
+    stages = []
+
+    def look(graph: tosaic.Graph) -> None:
+        stages.append(graph.stage)
+
+    def same(graph: tosaic.Graph) -> tosaic.Graph:
+        return graph
+
+    pipeline = tosaic.Pipeline.default("TOSA-1.0+FP")
+    pipeline.insert_before("simplify/fold-constants", look)
+    pipeline.insert_after("legalize-tosa", look)
+    pipeline.insert_after("legalize-tosa", same)
+    lowered = tosaic.lower(program, pipeline=pipeline)
+    assert stages == ["exported", "tosa"]
+    assert not any(t.changed for t in lowered.timings if t.name in ("look", "same"))
+    assert lowered.to_bytes() == tosaic.lower(program).to_bytes()
+
+
+def test_a_pass_is_run_only_on_graphs_at_its_stages(program: tosaic.Program) -> None:
+    ran = []
+    pipeline = tosaic.Pipeline.default("TOSA-1.0+INT+FP")
+    pipeline.insert_after("lower-to-integer", tosaic.Pass("count", ran.append, takes=["integer"]))
+    tosaic.lower(program, pipeline=pipeline)  # nothing is quantized, so the graph stays at stage exported
+    assert ran == []
+
+
+def test_a_copy_is_changed_apart() -> None:
+    first = tosaic.Pipeline.default("TOSA-1.0+FP")
+    second = first.copy()
+    second.remove("choose-shapes")
+    assert "choose-shapes" in first
+    assert "choose-shapes" not in second
+    assert first["choose-shapes"].takes == ("exported", "integer")
+
+
+def test_a_pass_of_the_pipeline_runs_alone(program: tosaic.Program) -> None:
+    pipeline = tosaic.Pipeline.default("TOSA-1.0+FP")
+    graph = pipeline["decompose"].run(program.graph)
+    assert graph is program.graph
+    assert pipeline["legalize-tosa"].run(graph).stage == "tosa"
+    assert tosaic.Pass("double", double).run(graph).nodes[0].op == "mul"
+
+
+def test_check_takes_a_pipeline(program: tosaic.Program) -> None:
+    pipeline = tosaic.Pipeline.default("TOSA-1.0+FP")
+
+    def refuse(graph: tosaic.Graph) -> None:
+        raise tosaic.UnsupportedOp("not today")
+
+    assert tosaic.check(program, pipeline=pipeline).ok
+    pipeline.insert_before("decompose", lambda graph: None)
+    assert tosaic.check(program, pipeline=pipeline).target == "TOSA-1.0+FP"
+
+
+FAULTS: list[tuple[Any, str]] = [
+    (lambda p: p.remove("unroll"), r"has no such pass: expected one of simplify/fold-constants, .*got 'unroll'"),
+    (lambda p: p.remove("simplify"), r"several passes .* expected one of simplify/simplify, decompose/simplify"),
+    (lambda p: p.insert_after("decompose", tosaic.Pass("simplify", double)), r"section has a pass of this name"),
+    (lambda p: p.insert_after("decompose", 3), r"'pass_': expected a tosaic.Pass, or a callable .*got 3"),
+    (lambda p: p.insert_after(3, double), r"'anchor': expected the name of a pass"),
+    (lambda p: p["unroll"], r"has no such pass"),
+    (lambda p: tosaic.Pass("mine", double, takes=["lowered"]), r"'takes': expected a sequence of exported"),
+    (lambda p: tosaic.Pass("mine", double, takes="tosa"), r"'takes': expected a sequence of exported"),
+    (lambda p: tosaic.Pass("mine", double, gives="lowered"), r"'gives': expected one of exported"),
+    (lambda p: tosaic.Pass("mine", 3), r"'run': expected a callable"),
+    (lambda p: tosaic.Pass(3, double), r"'name': expected a string"),
+    (lambda p: tosaic.Pipeline.default("TOSA-9"), r"\[target\]"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), FAULTS)
+def test_a_wrong_change_is_refused_and_changes_nothing(change: Any, message: str) -> None:
+    pipeline = tosaic.Pipeline.default("TOSA-1.0+FP")
+    before = [step.id for step in pipeline]
+    with pytest.raises(tosaic.InvalidGraph, match=message):
+        change(pipeline)
+    assert [step.id for step in pipeline] == before
+
+
+ORDERS: list[tuple[Any, str]] = [
+    (lambda p: p.remove("decompose"), r"'assign-dim-order' needs pass 'decompose' before it"),
+    (lambda p: p.remove("assign-dim-order"), r"'legalize/legalize-tosa' needs pass 'assign-dim-order'"),
+    (lambda p: p.remove("legalize-tosa"), r"no pass makes a graph at stage tosa: expected 'legalize-tosa'"),
+    (
+        lambda p: p.insert_after("legalize-tosa", tosaic.Pass("late", double, takes=["exported"])),
+        r"'legalize/late' takes graphs at stage exported: .*got a place where graphs are at stage tosa",
+    ),
+    (
+        lambda p: p.insert_before("decompose", tosaic.Pass("mine", double, needs=["legalize-tosa"])),
+        r"'decompose/mine' needs pass 'legalize-tosa' before it: .*got it stands behind",
+    ),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), ORDERS)
+def test_a_fault_of_the_order_is_refused_before_any_pass_runs(
+    program: tosaic.Program, change: Any, message: str
+) -> None:
+    pipeline = tosaic.Pipeline.default("TOSA-1.0+FP")
+    change(pipeline)
+    ran = []
+    pipeline.insert_before("simplify/fold-constants", ran.append)
+    message = message.replace("'assign-dim-order' needs", "'layout/assign-dim-order' needs")
+    for use in (pipeline.check, lambda: tosaic.lower(program, pipeline=pipeline)):
+        with pytest.raises(tosaic.InvalidGraph, match=message):
+            use()
+    assert ran == []
+
+
+def relabelled(graph: tosaic.Graph) -> tosaic.Graph:
+    return tosaic.Graph.parse(graph.text().replace("stage=exported", "stage=integer"))
+
+
+RESULTS: list[tuple[Any, str]] = [
+    (relabelled, r"pass 'mine' gives a graph at another stage than it claims: expected exported, got integer"),
+    (lambda graph: "text", r"pass 'mine' does not return a graph: expected a tosaic.Graph, or None .*got str"),
+    (
+        lambda graph: tosaic.Graph.parse(graph.text().replace("f32[3,4] = relu", "f32[3,5] = relu")),
+        r"pass 'mine' gives a broken graph: ",
+    ),
+]
+
+
+@pytest.mark.parametrize(("run", "message"), RESULTS)
+def test_what_a_pass_returns_is_checked(program: tosaic.Program, run: Any, message: str) -> None:
+    pipeline = tosaic.Pipeline.default("TOSA-1.0+FP")
+    pipeline.insert_before("decompose", tosaic.Pass("mine", run))
+    with pytest.raises(tosaic.InvalidGraph, match=message):
+        tosaic.lower(program, pipeline=pipeline)
+
+
+def test_an_exception_of_a_pass_says_which_pass_it_comes_from(program: tosaic.Program) -> None:
+    def wrong(graph: tosaic.Graph) -> None:
+        raise KeyError("nothing")
+
+    pipeline = tosaic.Pipeline.default("TOSA-1.0+FP")
+    pipeline.insert_before("decompose", wrong)
+    with pytest.raises(KeyError) as raised:
+        tosaic.lower(program, pipeline=pipeline)
+    assert raised.value.__notes__ == ["in pass 'wrong' of the pipeline, on a graph at stage exported"]
+
+
+def test_another_target_beside_a_pipeline_is_refused(program: tosaic.Program) -> None:
+    pipeline = tosaic.Pipeline.default("TOSA-1.0+FP")
+    assert tosaic.lower(program, pipeline=pipeline, target="TOSA-1.0+FP").target == "TOSA-1.0+FP"
+    for use in (tosaic.lower, tosaic.check):
+        with pytest.raises(tosaic.InvalidGraph, match=r"for another target: expected TOSA-1.0\+FP, got TOSA-1.0\+INT"):
+            use(program, pipeline=pipeline, target="TOSA-1.0+INT")
+        with pytest.raises(tosaic.InvalidGraph, match="'pipeline': expected a tosaic.Pipeline, or None"):
+            use(program, pipeline="TOSA-1.0+FP")
+
+
+def test_a_pipeline_is_shown_as_a_table() -> None:
+    pipeline = tosaic.Pipeline.default("TOSA-1.0+INT")
+    assert repr(pipeline).startswith("20 passes for TOSA-1.0+INT")
+    assert all(step.name in repr(pipeline) for step in pipeline)
+    assert "<table" in pipeline._repr_html_()
+    assert repr(pipeline["legalize-tosa"]) == "<Pass 'legalize-tosa': exported, integer -> tosa>"
+
+
+# ---- the rewriter ----
+
+
+def test_a_rewriter_that_keeps_every_node_makes_no_graph(program: tosaic.Program) -> None:
+    rewriter = tosaic.Rewriter(program.graph)
+    assert rewriter.source is program.graph
+    for node in program.graph.nodes:
+        rewriter.keep(node)
+    assert rewriter.finish() is None
+
+
+MISUSE: list[tuple[Any, str]] = [
+    (lambda r, n: r.keep(n[1]), r"visited in order.* expected 'add', got 'relu'"),
+    (lambda r, n: (r.keep(n[0]), r.keep(n[0])), r"visited in order.* expected 'relu', got 'add'"),
+    (lambda r, n: r.finish(), r"not all nodes were visited: expected keep or replace for 'add'"),
+    (lambda r, n: r.emit(n[0], "no_such", []), r"unknown operator"),
+    (lambda r, n: r.emit(n[0], "tosa.abs", [n[0].operands[0]]), r"'tosa.abs' may not stand at stage exported"),
+    (lambda r, n: r.emit(n[0], "add", [n[0].operands[0]]), r"add"),
+    (lambda r, n: r.emit(n[0], "add", [1, 2]), r"no value of the graph"),
+    (lambda r, n: r.emit(n[0], "relu", [n[1].operands[0]]), r"read before its node is visited"),
+    (lambda r, n: r.emit(n[0], "softmax", [n[0].operands[0]], {"axis": 0}), r"unknown attribute"),
+    (lambda r, n: r.replace(n[0], r.constant(n[0], np.zeros(2, np.float32))), r"another type: .*f32\[3,4\]"),
+    (lambda r, n: r.replace(n[0], []), r"another number of results: expected 1, got 0"),
+    (lambda r, n: r.replace(n[0], 3), r"replaced by values"),
+    (lambda r, n: r.constant(n[0], "text"), r"array"),
+]
+
+
+@pytest.mark.parametrize(("use", "message"), MISUSE)
+def test_misuse_of_a_rewriter_is_refused(program: tosaic.Program, use: Any, message: str) -> None:
+    with pytest.raises(tosaic.Error, match=message):
+        use(tosaic.Rewriter(program.graph), list(program.graph.nodes))
+
+
+def test_a_node_of_another_graph_is_refused(program: tosaic.Program) -> None:
+    other = tosaic.Graph.parse(program.graph.text())
+    with pytest.raises(tosaic.InvalidGraph, match="the node is of another graph"):
+        tosaic.Rewriter(program.graph).keep(other.nodes[0])
+
+
+def test_an_operator_of_several_results_is_emitted() -> None:
+    program = tosaic.from_exported(torch.export.export(nn.ReLU(), (X,)))
+    rewriter = tosaic.Rewriter(program.graph)
+    (node,) = program.graph.nodes
+    left, right = rewriter.emit(node, "split", [node.operands[0]], {"axis": 1, "sizes": (1, 3)})
+    assert (left.shape, right.shape, right.dtype) == ((3, 1), (3, 3), "f32")
+    rewriter.replace(node, rewriter.emit(node, "relu", [rewriter.emit(node, "cat", [left, right], {"axis": 1})]))
+    graph = rewriter.finish()
+    assert graph is not None
+    graph.verify()
+    np.testing.assert_array_equal(tosaic.from_graph(graph).run(X.numpy()), X.relu().numpy())
