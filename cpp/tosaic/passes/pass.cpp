@@ -9,7 +9,7 @@
 namespace tosaic::passes {
 namespace {
 
-// A pass that is the same for every target, on regions first.
+// Runs a pass that takes no options: first on the regions of the graph's nodes, then on the graph itself.
 template <std::optional<Graph> (*Run)(const Graph&)>
 std::optional<Graph> plain(const Graph& graph, const PassOptions& options) {
   std::optional<Graph> inner =
@@ -18,13 +18,15 @@ std::optional<Graph> plain(const Graph& graph, const PassOptions& options) {
   return outer ? std::move(outer) : std::move(inner);
 }
 
-// Values outside know no labels of values inside.
+// Runs a pass on the outermost graph alone. Qparams do not cross the boundary of a region, so regions stay as
+// they are.
 template <std::optional<Graph> (*Run)(const Graph&)>
 std::optional<Graph> outermost(const Graph& graph, const PassOptions&) {
   return Run(graph);
 }
 
-// Between fold-qdq and lower-to-integer an operator rounds its result, which these rules do not know of.
+// Skips graphs at stage quantized. There an operator implicitly rounds its result, which the rules of these
+// passes do not take into account.
 template <std::optional<Graph> (*Run)(const Graph&)>
 std::optional<Graph> unrounded(const Graph& graph, const PassOptions& options) {
   return graph.stage == Stage::kQuantized ? std::nullopt : plain<Run>(graph, options);

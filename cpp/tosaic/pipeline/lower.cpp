@@ -21,7 +21,8 @@ namespace {
 
 constexpr std::string_view kToSimplified[] = {"fold-constants", "dead-code", "common-subexpressions",
                                               "simplify", "fold-batch-norm"};
-// Targets that compute with integers; others compute what quantize and dequantize nodes say.
+// Only for targets with profile INT. Other targets compute quantize and dequantize nodes in floats, as they
+// are.
 constexpr std::string_view kToQuantized[] = {"fold-qdq", "fold-constants"};
 constexpr std::string_view kToInteger[] = {"lower-to-integer", "quantize-borders"};
 constexpr std::string_view kToDecomposed[] = {"decompose", "fold-constants",        "sink-reshapes",
@@ -91,8 +92,9 @@ class Run {
     for (const std::string_view name : names) pass(*passes::find_pass(name));
   }
 
-  // What is left of the constants that are views becomes the graph's own, and no later pass asks their
-  // owners. `source`: passes have read of it what the graph does not view any more.
+  // Copies the constants that are still views into the graph, so that later passes do not read memory of
+  // others. Then verifies that the views of `source` are unchanged: the passes so far have read constants
+  // that the graph no longer has.
   void own_constants(const Graph& source) {
     graph_ = tosaic::own_constants(graph_);
     verify_views(source);
@@ -152,7 +154,8 @@ bool computes_floats(const Graph& graph, const Node& node) {
   return found && !quantizes(node);
 }
 
-// The operators that compute with floats: what a quantizer left out, or all. Movement follows its operands.
+// The operators that compute with floats. Movement and views are reported only if there are no others, since
+// they have the dtype of their operands.
 std::vector<ErrorParts> float_operators(const Graph& graph) {
   std::vector<ErrorParts> computing, moving;
   for (const Node& node : graph.nodes()) {
@@ -168,8 +171,8 @@ std::vector<ErrorParts> float_operators(const Graph& graph) {
   return computing.empty() ? moving : computing;
 }
 
-// Why operators of a quantized program still compute with floats: what integer lowering left to them, else
-// what no quantizer saw.
+// The reasons why operators of a quantized program still compute with floats: those that integer lowering
+// reports, or, if there are none, the operators that were not quantized.
 std::vector<ErrorParts> left_to_floats(const Graph& quantized, const std::string& target) {
   const passes::PassOptions options = pass_options(target);
   const passes::LoweredToInteger lowered = passes::lower_to_integer(quantized, options);
@@ -183,8 +186,8 @@ std::vector<ErrorParts> behind(const ErrorParts& cause, std::vector<ErrorParts> 
   return effects;
 }
 
-// Without floats, the operators that are left to them are the reason for all that is broken. Returns where
-// there are none.
+// For a target without profile FP: throws UnsupportedOp with the operators that still need floats, since
+// they cause all other errors. Returns if there are none.
 void require_integers(const Graph& exported, const Graph& quantized, const std::string& target) {
   const std::string needs = "nodes need floats, which " + target + " lacks";
   if (quantized.stage == Stage::kQuantized && is_quantized(exported)) {
@@ -203,7 +206,9 @@ void require_integers(const Graph& exported, const Graph& quantized, const std::
                       behind(cause, all));
 }
 
-// A quantized program without integer arithmetic: what its integers lead to is told behind that.
+// For a target without profile INT: if the program is quantized, throws an error of type E that names this
+// as the cause, followed by the parts of `error`. Returns if the program is not quantized, or if all parts
+// are about foreign operators.
 template <class E>
 void require_floats(const Graph& exported, const E& error, const std::string& target) {
   const auto is_about_foreign = [&](const ErrorParts& parts) {
@@ -224,7 +229,8 @@ void require_floats(const Graph& exported, const E& error, const std::string& ta
           behind(cause, each));
 }
 
-// Rules that nodes break stand in front of those that helper constants break.
+// Throws SpecViolation if rules of the target are broken. Rules that nodes break are listed before those
+// that helper constants break.
 void require_target(const Graph& tosa, const std::string& target) {
   std::vector<target::Violation> violations = target::check(tosa, target::parse_target(target));
   std::stable_partition(violations.begin(), violations.end(),
@@ -256,7 +262,7 @@ std::shared_ptr<const Graph> with_border_orders(std::shared_ptr<const Graph> gra
 }
 
 Lowered lower(const std::shared_ptr<const Graph>& graph, const LowerOptions& options) {
-  static_cast<void>(target::parse_target(options.target));  // a wrong target is refused before any work
+  static_cast<void>(target::parse_target(options.target));  // throws for a wrong target before any work
   Lowered lowered;
   if (graph->stage == Stage::kTosa) {
     lowered.exported = lowered.decomposed = lowered.canonical = lowered.tosa = own_constants(graph);
@@ -282,7 +288,7 @@ Lowered lower(const std::shared_ptr<const Graph>& graph, const LowerOptions& opt
     run.passes(kToTosa);
     lowered.tosa = run.graph();
     require_target(*lowered.tosa, options.target);
-  } catch (const Error& error) {  // the cause, rather than what came of it
+  } catch (const Error& error) {  // throws the cause instead, if it is known
     if (quantized && !target.float_arithmetic)
       require_integers(*lowered.exported, *quantized, options.target);
     if (!target.integer_arithmetic) {
