@@ -1,4 +1,4 @@
-// Attribute structs to and from Python dicts, over the field list of ir/attributes.h.
+// Converts attribute structs to and from Python dicts, by the field lists of ir/attributes.h.
 #include <pybind11/stl.h>
 
 #include <string_view>
@@ -39,7 +39,7 @@ void read(py::handle from, bool& to) {
 }
 void read(py::handle from, std::int64_t& to) { to = to_int(from); }
 void read(py::handle from, double& to) { to = to_double(from); }
-// Bytes that are not UTF-8 are surrogates in Python, as its own file names have them.
+// Bytes that are not UTF-8 are lone surrogates in a Python str (surrogateescape), as in file names.
 void read(py::handle from, std::string& to) {
   if (!PyUnicode_Check(from.ptr())) refuse("wrong kind of value", "a string", from);
   const auto bytes =
@@ -58,7 +58,7 @@ void read(py::handle from, Scalar& to) {
     to = to_double(from);
   }
 }
-// The numbers of a dense array of just this type; false for anything else.
+// Reads the numbers of a dense one-dimensional array of exactly this type; false for any other object.
 template <class T>
 bool read_array(py::handle from, std::vector<T>& to) {
   if constexpr (std::is_same_v<T, double> || std::is_same_v<T, std::int64_t>) {

@@ -1,5 +1,5 @@
-// What the files of bindings/ share: one bind function per area, listed in module.cpp, and conversions that
-// hold no logic.
+// bind: what the files of bindings/ share: one bind function per area, called in module.cpp, and conversions
+// without further logic.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -26,32 +26,34 @@ void bind_layout(py::module_& m);
 void bind_rewriter(py::module_& m);
 void bind_tosa(py::module_& m);
 
-// A Python object as an owner that any thread may drop: the reference is released under the GIL.
+// A Python object as an owner that any thread may release: its deleter acquires the GIL.
 [[nodiscard]] std::shared_ptr<const void> owned(py::object object);
-// A Python callable () -> str that any thread may call; an empty function for None.
+// A Python callable () -> str as a function that any thread may call; an empty function for None.
 [[nodiscard]] std::function<std::string()> callback(const py::object& callable);
 
-// The elements of a constant without a copy: a read-only array that keeps the constant alive. bf16 and f8
-// need ml_dtypes for their own dtype and are unsigned integers of their width without it.
+// The elements of a constant as a read-only array, without a copy: the array keeps the constant alive. If the
+// constant is a view of memory that somebody may write, the array is a copy. Without package ml_dtypes, bf16
+// and f8 are unsigned integers of the same width.
 [[nodiscard]] py::object array_of(const ConstantRef& constant);
 [[nodiscard]] py::object numpy_dtype(DType dtype);
 
-// Attributes of `op` from {field: value}; missing fields keep their defaults, unknown ones throw
-// InvalidGraph.
+// Attributes of `op` from {field: value}. Missing fields have their defaults. Throws InvalidGraph for unknown
+// fields.
 [[nodiscard]] Attrs attrs_from(Op op, py::handle fields);
 // {field: value}; dtypes and enums by name, dims as tuples.
 [[nodiscard]] py::dict attrs_to_dict(const Attrs& attrs);
 
-// The parts of an error by name, as `error.parts` has them.
+// The parts of an error by name: the dict `error.parts`.
 [[nodiscard]] py::dict to_dict(const ErrorParts& parts);
 [[nodiscard]] py::tuple to_tuple(const Dims& dims);
 // Any sequence of Python integers; throws InvalidGraph for anything else (symbolic sizes).
 [[nodiscard]] Dims to_dims(py::handle sequence);
-// "bytes", "count" or a callable (name, shape, dtype, bytes) -> cost of transposing that value, which any
-// thread may call; throws InvalidGraph for anything else.
+// The objective for "bytes", "count" or a callable (name, shape, dtype, bytes) -> cost of transposing that
+// value. Any thread may call the objective. Throws InvalidGraph for anything else.
 [[nodiscard]] layout::Objective objective_of(const py::object& objective);
-// A plan with the reasons of its transposes, what its certificate, which is checked, proves, and what other
-// orders at the borders would save. `grids`, by input: its order is not the caller's to choose.
+// The plan, the reasons of its transposes, the bound that its certificate proves (the certificate is checked
+// here), and what other dim orders of graph inputs and outputs would save. `grids`, by input: true if the
+// input holds the coordinates of a grid_sample; another order is not considered for it.
 [[nodiscard]] py::dict plan_to_dict(const Graph& graph, const layout::LayoutPlan& plan,
                                     const layout::Objective& objective, const std::vector<bool>& grids);
 // A name ("f32") or the position of the dtype in `DTYPES`.

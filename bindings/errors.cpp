@@ -1,4 +1,4 @@
-// Errors as Python classes: each C++ error becomes the exception of the same name, its parts kept as a dict.
+// Errors as Python classes: each C++ error becomes the exception of the same name, with its parts as a dict.
 #include <array>
 #include <exception>
 
@@ -8,7 +8,7 @@
 namespace tosaic::python {
 namespace {
 
-// The classes live as long as the interpreter; a translator has no other way to reach them.
+// The exception classes. They live as long as the interpreter, and are global because translate() needs them.
 struct ErrorClasses {
   PyObject* invalid_graph = nullptr;
   PyObject* spec_violation = nullptr;
@@ -22,7 +22,7 @@ ErrorClasses& classes() {
   return instance;
 }
 
-// Messages quote what they are about, which need not be UTF-8.
+// A message may quote bytes that are not UTF-8, such as names in a file.
 py::object text_of(const std::string& message) {
   PyObject* const text =
       PyUnicode_DecodeUTF8(message.data(), static_cast<Py_ssize_t>(message.size()), "backslashreplace");
@@ -30,7 +30,7 @@ py::object text_of(const std::string& message) {
   return py::reinterpret_steal<py::object>(text);
 }
 
-// What Python quotes need not be UTF-8 either: a file name of other bytes has lone surrogates.
+// A str may have lone surrogates, such as a file name that is not UTF-8; they become escapes.
 std::string bytes_of(const py::str& text) {
   PyObject* const encoded = PyUnicode_AsEncodedString(text.ptr(), "utf-8", "backslashreplace");
   if (encoded == nullptr) throw py::error_already_set();

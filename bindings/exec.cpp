@@ -1,7 +1,7 @@
 // Running graphs from Python: sessions, traces, memory plans, metrics and comparisons.
 //
-// Input arrays are read where they lie; outputs are new arrays. The GIL is released while a graph runs.
-// Callables get copies, so that they may keep them.
+// Input arrays are read in place; outputs are new arrays. The GIL is released while a graph runs. Observers
+// and overrides receive copies of arrays, so they may store them.
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
@@ -44,7 +44,7 @@ std::optional<DType> builtin_dtype(char kind, py::ssize_t size) {
   return std::nullopt;
 }
 
-constexpr int kFirstUserType = 256;  // of numpy's type numbers; ml_dtypes registers such
+constexpr int kFirstUserType = 256;  // numpy's first type number for user types, such as those of ml_dtypes
 
 DType array_dtype(const py::dtype& dtype) {
   const std::optional<DType> known = dtype.num() < kFirstUserType
@@ -63,7 +63,7 @@ py::array to_array(py::handle object) {
   return array;
 }
 
-// `declared`: bf16 and f8 may be given as unsigned integers of their width.
+// `declared`: the expected dtype. bf16 and f8 may come as unsigned integers of the same width.
 ArrayView view_of(const py::array& array, std::optional<DType> declared = std::nullopt) {
   ArrayView view;
   view.data = static_cast<const std::byte*>(array.data());
@@ -79,7 +79,7 @@ ArrayView view_of(const py::array& array, std::optional<DType> declared = std::n
   return view;
 }
 
-// Arrays and the views of them, kept together.
+// Views of input arrays, and the arrays that own their memory.
 struct GivenArrays {
   std::vector<py::array> owners;
   std::vector<ArrayView> views;
@@ -110,7 +110,7 @@ py::array to_numpy(const Array& array) {
                    sizes(array.strides), data, owner);
 }
 
-// A copy of a dense view that lives for a call only.
+// A copy of a dense view whose memory is valid only during a call; None if the operand is absent.
 py::object copied(const ArrayView& view) {
   if (view.data == nullptr) return py::none();
   Array array = Array::allocate(view.dtype, view.shape);
@@ -126,7 +126,7 @@ py::list to_list(const std::vector<Array>& arrays) {
 
 // ---- callables ----
 
-// A Python object that any thread may drop.
+// A Python object that any thread may release: its deleter acquires the GIL.
 std::shared_ptr<py::object> shared_callable(py::object object) {
   return {new py::object(std::move(object)), [](py::object* held) {
             const py::gil_scoped_acquire gil;
@@ -186,7 +186,7 @@ std::map<std::string, exec::NodeFunction> overrides_of(const py::dict& table) {
   return out;
 }
 
-// Lets Ctrl-C through, looking a few times a second.
+// Throws KeyboardInterrupt after Ctrl-C; checks for it at most ten times a second.
 std::function<void()> signal_check() {
   using Clock = std::chrono::steady_clock;
   return [last = Clock::now()]() mutable {
@@ -442,7 +442,7 @@ py::dict metrics(const py::object& reference, const py::object& value, std::opti
   return to_dict(out);
 }
 
-// bf16 and f8 inputs may be raw, as for a session.
+// The user inputs of a graph. bf16 and f8 inputs may be unsigned integers, as for a session.
 GivenArrays given_for(const Graph& graph, const py::sequence& objects) {
   GivenArrays out;
   std::size_t k = 0;
@@ -452,7 +452,7 @@ GivenArrays given_for(const Graph& graph, const py::sequence& objects) {
     out.views.push_back(
         view_of(out.owners.back(), input.border.source_dtype.value_or(graph.type(input.value).dtype)));
   }
-  for (; k < py::len(objects); ++k) {  // too many: the run says so
+  for (; k < py::len(objects); ++k) {  // too many inputs: the run reports it
     out.owners.push_back(to_array(objects[k]));
     out.views.push_back(view_of(out.owners.back()));
   }
@@ -470,7 +470,7 @@ exec::CompareOptions compare_options(const py::dict& permutations, double thresh
   return options;
 }
 
-// Arrays by FX name, or FX name and which of its results.
+// Arrays by key: an FX name, or (FX name, index of the result).
 std::vector<exec::NamedArray> named_arrays(const py::dict& arrays, std::vector<py::array>& owners) {
   std::vector<exec::NamedArray> out;
   for (const auto& [key, object] : arrays) {
@@ -482,7 +482,7 @@ std::vector<exec::NamedArray> named_arrays(const py::dict& arrays, std::vector<p
   return out;
 }
 
-// {storage, qmin, qmax, axis, scales, zero_points}, as ports have it.
+// From {storage, qmin, qmax, axis, scales, zero_points}, the form of Input.qparams; null for None.
 QParamsRef qparams_of(const py::object& object) {
   if (object.is_none()) return nullptr;
   const auto from = object.cast<py::dict>();
@@ -496,7 +496,7 @@ QParamsRef qparams_of(const py::object& object) {
   return out;
 }
 
-// {a, b, qparams, orders, variable, expected}.
+// From a list of {a, b, qparams, orders, variable, expected}: see the docstring of `compare`.
 std::vector<exec::CompareOptions::OutputPair> output_pairs(const py::sequence& pairs,
                                                            std::vector<py::array>& owners) {
   std::vector<exec::CompareOptions::OutputPair> out;

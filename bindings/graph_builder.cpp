@@ -1,4 +1,4 @@
-// GraphBuilder: how the importer writes a graph, node by node, with as little work per call as can be.
+// GraphBuilder: the importer builds a graph with it node by node, with as little work per call as possible.
 #include <pybind11/stl.h>
 
 #include "bind.h"
@@ -87,7 +87,7 @@ class GraphBuilder {
     return py::make_tuple(static_cast<int>(type.dtype), to_tuple(type.shape));
   }
 
-  // The constant that a value is, or is a view of; null if it is none.
+  // The constant that a value is, or is a clone or reshape of; null if there is none.
   [[nodiscard]] std::shared_ptr<Constant> constant(std::uint32_t value) {
     ValueId id = checked(value);
     while (const Node* node = graph().producer(id)) {
@@ -136,7 +136,8 @@ class GraphBuilder {
     return ids;
   }
 
-  // `expected`: torch's types of the leading results; without any, infer's are taken.
+  // `expected`: the types that torch recorded for the leading results. They are compared with the inferred
+  // types; for an operator without inference they are the result types.
   std::uint32_t emit(int op_id, py::handle attrs, py::handle operands, const py::object& name,
                      const py::tuple& origin_parts, std::span<const TensorType> expected,
                      std::vector<std::shared_ptr<const Graph>> regions) {

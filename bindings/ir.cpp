@@ -1,4 +1,4 @@
-// Graphs in Python: immutable, with light views of nodes and values that keep their graph alive.
+// Graphs in Python: immutable, with light views of nodes and values. A view keeps its graph alive.
 #include "tosaic/ir/diff.h"
 #include "tosaic/ir/dot.h"
 #include "tosaic/ir/own_constants.h"
@@ -17,7 +17,7 @@
 namespace tosaic::python {
 namespace {
 
-// Sequences that make their items when asked.
+// Sequences that create their items on access.
 struct NodeList {
   GraphRef graph;
   [[nodiscard]] std::size_t size() const { return graph->nodes().size(); }
@@ -134,7 +134,7 @@ py::object producer_of(const ValueView& view) {
   return node == nullptr ? py::none() : py::cast(NodeView{view.graph, view.value().producer});
 }
 
-// The array of an input or output as its caller has it.
+// The dtype, shape and layout of the caller's array for an input or output.
 template <class Port>
 exec::BorderForm border_of(const Graph& graph, const Port& port) {
   return exec::border_form(graph.stage, graph.type(port.value), port.border);
@@ -185,7 +185,7 @@ std::shared_ptr<Constant> make_python_constant(std::string name, const std::stri
                         .what = "the buffer of '" + constant->name + "' does not fit its type",
                         .expected = std::to_string(needed) + " bytes",
                         .got = std::to_string(nbytes)});
-  // An empty tensor has no address; it is bound nevertheless.
+  // An empty tensor may have a null address, but its storage has to be bound.
   static constexpr std::byte kNoBytes{};
   const auto* bytes = nbytes == 0 ? &kNoBytes : reinterpret_cast<const std::byte*>(data);
   constant->storage = Storage(owned(std::move(owner)), bytes, nbytes, callback(changed));
@@ -195,7 +195,7 @@ std::shared_ptr<Constant> make_python_constant(std::string name, const std::stri
 constexpr const char* kReduceGraph = "reduce_graph";
 constexpr const char* kReduceConstant = "reduce_constant";
 
-// What pickle and copy keep of an object, as tosaic.pickling says it.
+// The __reduce__ of an object for pickle and copy, which tosaic.pickling implements.
 template <const char* const* Function>
 py::object reduced_by(const py::object& self) {
   return py::module_::import("tosaic.pickling").attr(*Function)(self);
@@ -380,8 +380,8 @@ ValueView find_value(const std::shared_ptr<Graph>& graph, const std::string& nam
   throw py::key_error(name);
 }
 
-// `constants`: a mapping by name, or a callable that is given the constant without its bytes, in the order of
-// the text.
+// `constants`: a mapping by name, or a callable that receives each constant without its bytes, in the order
+// of the text, and returns the constant with its bytes. None is for a constant that stays unbound.
 std::shared_ptr<Graph> parse_graph(const std::string& text, const py::object& constants) {
   const bool callable = PyCallable_Check(constants.ptr()) != 0;
   return std::make_shared<Graph>(parse(text, [&constants, callable](const Constant& wanted) -> ConstantRef {
@@ -483,7 +483,7 @@ void bind_ops(py::module_& m) {
 
 std::shared_ptr<const void> owned(py::object object) {
   const auto release = [](const py::object* held) {
-    if (Py_IsInitialized() == 0) return;  // the interpreter took its objects with it
+    if (Py_IsInitialized() == 0) return;  // the interpreter has shut down, and its objects are gone
     const py::gil_scoped_acquire gil;
     delete held;
   };
@@ -543,7 +543,7 @@ py::object numpy_dtype(DType dtype) {
 py::object array_of(const ConstantRef& constant) {
   const std::span<const std::byte> bytes = constant->bytes();
   const std::vector<py::ssize_t> shape(constant->shape.begin(), constant->shape.end());
-  const py::object base =  // without a base the array has a copy
+  const py::object base =  // without a base, py::array copies the elements
       constant->storage.is_view() ? py::object() : py::cast(std::const_pointer_cast<Constant>(constant));
   py::array array(py::reinterpret_borrow<py::dtype>(numpy_dtype(constant->dtype)), shape, bytes.data(), base);
   array.attr("setflags")(py::arg("write") = false);

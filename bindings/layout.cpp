@@ -43,7 +43,7 @@ py::list choices_of(const SharedGraph& graph) {
   return out;
 }
 
-// What the certificate proves, and how long it took to check.
+// The bound that the certificate proves, and how long the check of the certificate took.
 struct Checked {
   layout::Cost bound = 0;
   double seconds = 0;
@@ -69,7 +69,7 @@ py::list to_python(const std::vector<layout::Demand>& demands) {
   return out;
 }
 
-// Borders that a caller may declare otherwise.
+// The inputs and outputs of the graph for which a caller may declare another order.
 layout::FreeBorders free_borders(const Graph& graph, const std::vector<bool>& grids) {
   layout::FreeBorders free;
   for (std::size_t i = 0; i < graph.inputs().size(); ++i) {
@@ -119,7 +119,7 @@ py::dict plan_to_dict(const Graph& graph, const layout::LayoutPlan& plan, const 
                       const std::vector<bool>& grids) {
   Checked checked;
   std::vector<layout::Explanation> explained;
-  std::uint64_t visits = 0;  // of the explanation
+  std::uint64_t visits = 0;  // work of the explanation, as counted by base/work.h
   {
     const py::gil_scoped_release release;
     checked = check(plan);

@@ -1,4 +1,4 @@
-// Passes, pipelines and lowering.
+// Bindings of passes, pipelines and lowering.
 #include <pybind11/functional.h>
 #include <pybind11/stl.h>
 
@@ -18,7 +18,7 @@ namespace {
 
 using SharedGraph = std::shared_ptr<Graph>;
 
-// Graphs are immutable from Python, so dropping const here changes nothing.
+// Graphs are immutable in Python, so it is safe to drop const here.
 SharedGraph shared(const std::shared_ptr<const Graph>& graph) {
   return std::const_pointer_cast<Graph>(graph);
 }
@@ -48,7 +48,7 @@ std::optional<passes::FloatBorder> border_of(const py::object& form) {
                       .got = "'" + text + "'"});
 }
 
-// None, or by index None or (axes, physical).
+// The declared orders of inputs or outputs: None, or by index None or (axes, physical).
 std::vector<std::optional<pipeline::BorderOrder>> orders_of(const py::object& orders) {
   std::vector<std::optional<pipeline::BorderOrder>> out;
   if (orders.is_none()) return out;
@@ -63,7 +63,7 @@ std::vector<std::optional<pipeline::BorderOrder>> orders_of(const py::object& or
   return out;
 }
 
-// The plan by ids of the imported graph's values; None where the plan says nothing of one.
+// The plan, with orders by value id of the imported graph; None for a value that the plan does not contain.
 py::dict to_dict(const Graph& imported, const pipeline::CallPlan& plan, const layout::Objective& objective) {
   const auto axes_of = [&imported](ValueId value, const DimOrder& order) {
     return to_tuple(order.axes(imported.type(value).rank()));
@@ -78,7 +78,7 @@ py::dict to_dict(const Graph& imported, const pipeline::CallPlan& plan, const la
   for (const Value& value : plan.graph->values()) names.append(value.name);
   py::dict out;
   out["plan"] = plan_to_dict(*plan.graph, plan.plan, objective, pipeline::carries_grid(imported));
-  out["names"] = names;  // of the values that the plan is of
+  out["names"] = names;  // of the values of the planned graph
   out["orders"] = orders;
   out["reads"] = reads;
   out["outputs"] = outputs;

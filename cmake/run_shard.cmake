@@ -1,4 +1,5 @@
-# Runs every SHARDS-th test of TESTS, a Catch2 executable, from number SHARD on: cmake -DTESTS=.. -DSHARD=.. -DSHARDS=.. -P
+# Runs the tests number SHARD, SHARD + SHARDS, SHARD + 2 * SHARDS, ... of TESTS, a Catch2 executable:
+#   cmake -DTESTS=.. -DSHARD=.. -DSHARDS=.. -P run_shard.cmake
 execute_process(COMMAND "${TESTS}" --list-test-names-only OUTPUT_VARIABLE names RESULT_VARIABLE count)
 string(REGEX REPLACE ";" "\\\\;" names "${names}")
 string(REGEX REPLACE "\n" ";" names "${names}")
@@ -11,12 +12,12 @@ foreach(name IN LISTS names)
   endif()
   math(EXPR rest "${number} % ${SHARDS}")
   if(rest EQUAL SHARD)
-    string(REPLACE "," "\\," name "${name}")  # else Catch2 takes it for the end of the name
+    string(REPLACE "," "\\," name "${name}")  # otherwise Catch2 reads the comma as the end of the name
     string(APPEND chosen "\"${name}\"\n")
   endif()
   math(EXPR number "${number} + 1")
 endforeach()
-if(number LESS SHARDS OR number LESS count)  # Catch2 returns how many it listed, at most 255
+if(number LESS SHARDS OR number LESS count)  # Catch2 returns the number of tests listed, at most 255
   message(FATAL_ERROR "${TESTS} lists ${number} tests and returns ${count}")
 endif()
 get_filename_component(folder "${TESTS}" DIRECTORY)

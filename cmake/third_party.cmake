@@ -1,8 +1,9 @@
 # Finds the header-only libraries that layers use privately, in pip's build environment or on the system.
 #
-# A prefix is an entry of CMAKE_PREFIX_PATH (in a pip build: site-packages), then the system's. Wheels carry no CMake
-# config, so files are looked for. Headers are reached through a link in the build folder: pip's build environment has
-# another name each time, and compile commands (and so ccache) must not depend on it.
+# The prefixes searched are the entries of CMAKE_PREFIX_PATH (in a pip build, site-packages), then those of
+# the system. Wheels contain no CMake config, so the search is for files. Sources include the headers through
+# a link in the build folder: pip's build environment has another name in each build, on which compile
+# commands, and so ccache, must not depend.
 
 function(tosaic_prefixes out)
   set(prefixes ${CMAKE_PREFIX_PATH})
@@ -23,7 +24,7 @@ function(tosaic_link_headers from name out)
   set(${out} "${link}" PARENT_SCOPE)
 endfunction()
 
-# flatc and the headers of one version, from one prefix: generated code asserts that they match.
+# Finds flatc and headers of the same version in one prefix: generated code asserts that the versions match.
 function(tosaic_find_flatbuffers out_include out_flatc)
   tosaic_prefixes(prefixes)
   set(seen "")

@@ -1,4 +1,4 @@
-"""Options of the test suite."""
+"""Options and fixtures of the test suite."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="module")
 def one_thread_without_traces() -> Iterator[None]:
-    """Threads of torch only wait for each other on tensors this small; its traces would fill the log."""
+    """Runs torch with one thread and without log messages of level WARNING or below.
+
+    On small tensors the threads of torch mostly wait for each other, and torch's messages would fill the log.
+    """
     import torch
 
     threads = torch.get_num_threads()
@@ -29,8 +32,8 @@ def one_thread_without_traces() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def converted_programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder for `models.integers.convert`: each network is quantized once in a run, whoever needs it."""
+    """The folder of `models.integers.convert`: all tests share it, so a run quantizes each network once."""
     folder = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
-        folder = folder.parent  # of all workers
+        folder = folder.parent  # the folder that all workers share
     return folder / "converted_programs"

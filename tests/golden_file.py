@@ -1,4 +1,12 @@
-"""Golden files: cases of a pass as text, `===== sentence`, graph before, `-----`, graph after."""
+"""golden_file: reads and writes tests/golden/<pass>.txt, which lists cases of a pass as text.
+
+A case in the file:
+
+    ===== sentence that says the behaviour
+    graph before the pass
+    -----
+    graph after the pass
+"""
 
 from __future__ import annotations
 
@@ -15,7 +23,7 @@ _HEAD, _SPLIT = "===== ", "-----"
 
 @dataclass(frozen=True)
 class Case:
-    """One behaviour of a pass."""
+    """One behaviour of a pass: a sentence, the graph before the pass and the graph after it."""
 
     sentence: str
     before: str
@@ -33,13 +41,13 @@ def read(name: str) -> list[Case]:
 
 
 def write(name: str, cases: list[Case]) -> None:
-    """Writes the file anew; refused in CI, where a golden file is what was reviewed."""
+    """Overwrites the file; refused in CI, where a golden file has to be the reviewed one."""
     refuse_in_ci(os.environ)
     blocks = [f"{_HEAD}{c.sentence}\n{c.before.strip()}\n{_SPLIT}\n{c.after.strip()}\n" for c in cases]
     (GOLDEN / f"{name}.txt").write_text("\n".join(blocks), encoding="utf-8")
 
 
 def refuse_in_ci(environment: Mapping[str, str]) -> None:
-    """Fails where CI is set."""
+    """Ends pytest with exit code 2 if the environment variable CI is set (to 1, true or yes)."""
     if environment.get("CI", "").lower() in ("1", "true", "yes"):
         pytest.exit("--update-golden is refused where CI is set: golden text is changed by people", 2)

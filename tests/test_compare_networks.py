@@ -1,6 +1,6 @@
-"""`compare` says ok of small networks and layers that are lowered right, and FAILED of wrong ones.
+"""`tosaic.compare` reports ok for correctly lowered small networks and layers, and FAILED for wrong ones.
 
-All of them: tests/full/verdicts.py.
+tests/full/verdicts.py tests all networks and layers.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from models.verdicts import verdicts
 from models.zoo import build
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore"),  # transformers and torch.export warn of their own code
+    pytest.mark.filterwarnings("ignore"),  # transformers and torch.export warn about their own code
     pytest.mark.usefixtures("one_thread_without_traces"),
 ]
 
 
 @pytest.mark.parametrize("name", ["resnet18_small", "bert4_small"])
-def test_the_verdict_over_a_network_of_floats_is_right(name: str) -> None:
+def test_the_verdict_for_a_float_network_is_right(name: str) -> None:
     network = build(name)
     program = network.export()
     found = verdicts(program, tosaic.lower(program), [network.sample(0), network.sample(1)])
@@ -37,7 +37,7 @@ def test_the_verdict_over_a_network_of_floats_is_right(name: str) -> None:
     ("name", "quantizer"),
     [("ds_cnn_small", "xnnpack"), ("resnet18_small", "xnnpack"), ("llama2_small", "arm")],
 )
-def test_the_verdict_over_a_quantized_network_is_right(
+def test_the_verdict_for_a_quantized_network_is_right(
     name: str, quantizer: str, converted_programs: Path
 ) -> None:
     network = build(name)
@@ -52,7 +52,7 @@ def test_the_verdict_over_a_quantized_network_is_right(
 
 
 @pytest.mark.parametrize("name", [name for name in classes() if name not in OUT_OF_REACH][::8])
-def test_the_verdict_over_a_right_layer_is_ok(name: str) -> None:
+def test_the_verdict_for_a_correctly_lowered_layer_is_ok(name: str) -> None:
     for layer in layers_of(name, functional=False):
         inputs = tuple(t.tensor() for t in layer.inputs)
         if any(x.dtype == torch.bfloat16 for x in inputs):

@@ -1,8 +1,9 @@
-"""Every operator of the table has all its parts, found out by using them: see `tosaic.support`.
+"""Every operator of the operator table has all its parts; the tests use each part through `tosaic.support`.
 
-A canonical operator: inference, a kernel or an expansion that runs, a way to TOSA, a tolerance, a call of
-torch that becomes it. A TOSA operator: inference, kernel, writer, reader and the checker's entry, for every
-combination of dtypes of the specification.
+The parts of a canonical operator are type inference, a kernel or an expansion that runs, a lowering to TOSA,
+a tolerance, and a torch call that is imported as the operator. The parts of a TOSA operator are type
+inference, a kernel, the writer, the reader and an entry of the checker, for every combination of dtypes of
+the specification.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ CANONICAL = sorted(name for name, op in OPS.items() if not op.is_tosa)
 TOSA = sorted(name for name, op in OPS.items() if op.is_tosa)
 FLOATS = ("f16", "bf16", "f32")
 
-# Operators without a place in the path, or without one of its ends.
+# Canonical operators that do not run, and what the error says about each.
 NOT_RUN = {"opaque": "no kernel for the foreign operator"}
 INTEGERS_ONLY = {
     "bitwise_not",
@@ -38,8 +39,9 @@ INTEGERS_ONLY = {
     "right_shift",
     "dequantize",
 }
-TRANSFORMS = {"fft2", "rfft2"}  # TOSA has them in f32 alone
-# Made by passes, from stage integer on; no call of torch becomes one. Sums of 48 bits cannot be an output.
+TRANSFORMS = {"fft2", "rfft2"}  # TOSA has Fourier transforms in f32 only
+# Operators that passes create at stage integer, with the dtypes that are tested; no torch call is imported as
+# one. integer_conv is not tested with i16, because its sums of 48 bits cannot be an output of the graph.
 ARITHMETIC = {"integer_conv": ("i8",), "rescale": ("i8", "i16", "i32")}
 
 
@@ -59,7 +61,7 @@ def test_a_canonical_operator_is_inferred_run_and_lowered(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CANONICAL)
-def test_a_canonical_operator_has_a_tolerance_that_grows_with_the_dtype(name: str) -> None:
+def test_a_canonical_operator_has_no_smaller_tolerance_for_a_narrower_dtype(name: str) -> None:
     assert _core.tolerance(name, "i32") == (0, 0)
     narrow, wide = (_core.tolerance(name, dtype) for dtype in ("bf16", "f32"))
     assert narrow[1] >= wide[1]
@@ -73,7 +75,7 @@ def test_a_tosa_operator_works_with_every_combination_of_dtypes_of_the_specifica
     assert [f"{mode.dtypes} ({mode.need}): {mode.reason}" for mode in modes if not mode.works] == []
 
 
-def test_what_passes_make_stands_at_their_stage_and_no_earlier() -> None:
+def test_operators_that_passes_create_are_refused_before_stage_integer() -> None:
     assert {name for name in CANONICAL if sample_of(OPS[name]).stage == "integer"} == set(ARITHMETIC)
     for name in ARITHMETIC:
         sample = replace(sample_of(OPS[name]), stage="quantized")
@@ -81,18 +83,18 @@ def test_what_passes_make_stands_at_their_stage_and_no_earlier() -> None:
             one_op_graph(OPS[name], "i8", sample).verify()
 
 
-def test_samples_are_of_operators_that_are_and_every_dtype_has_a_column() -> None:
+def test_every_sample_names_an_existing_operator_and_every_dtype_has_a_column() -> None:
     assert set(SAMPLES) <= set(OPS)
     assert set(DTYPES) | {"i4", "u16", "i48"} == set(_core.DTYPES)
 
 
-def test_a_combination_that_the_specification_lacks_is_refused_by_the_checker() -> None:
+def test_a_combination_of_dtypes_outside_the_profile_is_refused_by_the_checker() -> None:
     graph = one_op_graph(OPS["tosa.mul"], "i8", sample_of(OPS["tosa.mul"]))
     assert not _core.problems(graph, pipeline="TOSA-1.0+INT")
     assert _core.problems(graph, pipeline="TOSA-1.0+FP")
 
 
-# Calls of operators that the operator list does not name.
+# Calls of torch operators that are not in the operator list of tests/operators/names.py.
 OTHER_CALLS = [
     torch.diff,
     F.hardshrink,
@@ -104,19 +106,19 @@ OTHER_CALLS = [
 
 
 def operators_of(what: Callable[..., Any], *inputs: Any) -> set[str]:
-    """The operators of an imported module or function; none where it is refused."""
+    """The canonical operators that a module or function is imported as; the empty set if the import fails."""
     try:
         with torch.no_grad():
             return set(ops(imported(what, *inputs, strict=False)))
-    except Exception:  # what it would have been is looked for in the others
+    except Exception:  # another call has to reach the operators of this one
         return set()
 
 
-def test_every_canonical_operator_is_reached_by_a_call_of_torch(one_thread_without_traces: None) -> None:
+def test_every_canonical_operator_is_reached_by_a_torch_call(one_thread_without_traces: None) -> None:
     reached = {"opaque", *ARITHMETIC}
     for call in OTHER_CALLS:
         reached |= operators_of(call, torch.randn(4, 8))
-    for calls in (2, 10):  # of each row; nearly always two are enough
+    for calls in (2, 10):  # examples of each row; two nearly always reach every operator
         for name, row in ROWS.items():
             if reached >= set(CANONICAL):
                 break

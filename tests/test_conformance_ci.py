@@ -1,7 +1,8 @@
-"""A sample of the official TOSA conformance suite, from every operator of both profiles.
+"""A sample of the official TOSA conformance suite, with tests of every operator of both profiles.
 
-`tests/full` runs all of it. The sample is drawn by a seed, so that it is the same everywhere; its positive
-tests come from as many batches as tests are drawn, and there from the lightest quarter.
+`tests/full` runs the whole suite. The sample is drawn by a seed, so it is the same everywhere. To save time,
+the positive tests of an operator come from at most POSITIVE batches and, in these, from the quarter of tests
+with the smallest tensors.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from tosa_conformance.suite import Batch, Profile, Result
 from tosa_conformance.tags import RULES, rejected_by_rule_of, tag_of
 
 SEED = 1
-POSITIVE = {"fp": 5, "int": 3}  # tests of each operator
+POSITIVE = {"fp": 5, "int": 3}  # tests per operator
 NEGATIVE = {"fp": 2, "int": 1}
 OPERATORS = [
     (profile, name) for profile in suite.PROFILES for name in suite.operators(suite.PROFILES[profile])
@@ -56,7 +57,7 @@ def test_the_sample_is_not_small(profile: str, least: int) -> None:
     assert sum(of == profile for of, _ in OPERATORS) * POSITIVE[profile] >= least
 
 
-def test_a_rule_does_not_match_what_another_rule_says() -> None:
+def test_a_rule_matches_only_its_own_error_messages() -> None:
     assert rejected_by_rule_of("AxisLargerRank", "axis out of range: expected an axis in [0, 3), got 6")
     assert not rejected_by_rule_of("AxisLargerRank", "axis out of range: expected an axis in [0, 3), got -6")
     assert not rejected_by_rule_of("AxisLargerRank", "wrong number of operands: expected 1, got 2")
@@ -71,7 +72,7 @@ def test_a_rule_does_not_match_what_another_rule_says() -> None:
 
 
 def the_first(operator: str, pattern: str, profile: Profile = suite.FP) -> Result:
-    """The result of the first test of an operator whose name matches."""
+    """The result of one test of the operator: SEED draws it from the tests whose name matches the pattern."""
 
     def choose(plan: list[Batch]) -> list[Batch]:
         matching = suite.select(plan, lambda _, name: re.fullmatch(pattern, name) is not None)
@@ -151,7 +152,7 @@ def test_a_rejection_for_another_reason_is_not_accepted(monkeypatch: pytest.Monk
     assert result.message.startswith("rejected, but not by the rule of WrongOutputList: ")
 
 
-def test_a_loop_of_the_suite_needs_profile_int_for_nothing_but_its_condition(
+def test_a_loop_of_the_suite_needs_profile_int_only_for_its_condition(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(sut, "_NEED_INT", ())

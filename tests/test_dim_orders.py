@@ -1,4 +1,4 @@
-"""Dim orders of torch programs: the traps of other compilers, each by name, and strides that tell nothing."""
+"""Dim orders of torch programs: cases that other compilers get wrong, remedies, and ambiguous strides."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ X = torch.randn(2, 4, 6, 8)
 
 
 def lowered(call: Callable[..., Any], *inputs: torch.Tensor, target: str = "TOSA-1.0+FP") -> tosaic.Lowered:
-    """Lowers the call, and has it agree with torch."""
+    """Lowers the call and asserts that its result agrees with torch's."""
     low = tosaic.lower(exported(call, *inputs), target=target)
     with torch.no_grad():
         expected = call(*inputs)
@@ -32,17 +32,17 @@ def lowered(call: Callable[..., Any], *inputs: torch.Tensor, target: str = "TOSA
 
 
 def moves(low: tosaic.Lowered) -> list[tuple[str, tuple[int, ...]]]:
-    """Values that are transposed, and to which order."""
+    """The values that are transposed, each with the dim order of the result."""
     assert low.layout.is_minimal
     count = sum(node.op == "tosa.transpose" for node in low.graph.nodes)
     assert count == len(low.layout.transposes)
     return [(t.value, t.to_order) for t in low.layout.transposes]
 
 
-# ---- traps ----
+# ---- cases that other compilers get wrong ----
 
 
-def test_a_quantized_activation_in_front_of_a_depthwise_convolution_is_no_weight() -> None:
+def test_a_quantized_activation_in_front_of_a_depthwise_convolution_is_not_taken_for_a_weight() -> None:
     weight = torch.randint(-127, 128, (8, 1, 3, 3)).to(torch.int8)
 
     def call(x: torch.Tensor) -> torch.Tensor:
@@ -62,20 +62,20 @@ def test_all_readers_of_a_value_count_not_only_the_first() -> None:
     assert len(moves(low)) == 1
 
 
-def test_a_pad_keeps_the_order() -> None:
+def test_a_pad_between_convolutions_needs_no_transpose() -> None:
     conv = nn.Conv2d(4, 4, 3)
     low = lowered(lambda x: conv(F.pad(conv(x), (1, 1, 1, 1), value=0.5)).sum((1, 2, 3)), X)
     assert len(moves(low)) == 1
 
 
-def test_a_clone_keeps_the_order_whatever_format_it_asks_for() -> None:
+def test_a_clone_between_convolutions_needs_no_transpose_for_any_memory_format() -> None:
     conv = nn.Conv2d(4, 4, 3)
     for form in (torch.contiguous_format, torch.channels_last, torch.preserve_format):
         low = lowered(lambda x, f=form: conv(conv(x).clone(memory_format=f)).sum((1, 2, 3)), X)
         assert len(moves(low)) == 1
 
 
-def test_a_reduction_that_drops_its_axes_keeps_the_order_of_the_others() -> None:
+def test_a_reduction_that_drops_its_axes_preserves_the_order_of_the_other_axes() -> None:
     conv = nn.Conv2d(4, 4, 3)
     assert moves(lowered(lambda x: conv(x).amax((2, 3)), X)) == [("args_0", (0, 2, 3, 1))]
     low = lowered(lambda x: conv(x).amax(2).permute(0, 2, 1).contiguous(), X)
@@ -89,7 +89,7 @@ def test_a_network_traced_with_channels_last_inputs_has_no_transposes() -> None:
     assert moves(lowered(network, X.to(memory_format=torch.channels_last))) == []
 
 
-def test_a_permute_and_a_reshape_to_rank_5_behind_a_convolution_are_right() -> None:
+def test_a_permute_and_a_reshape_to_rank_5_after_a_convolution_are_correct() -> None:
     conv = nn.Conv2d(4, 6, 1)
     low = lowered(lambda x: F.relu(conv(x)).permute(0, 2, 3, 1).reshape(2, 3, 2, 8, 6).contiguous(), X)
     assert moves(low) == [("args_0", (0, 2, 3, 1))]
@@ -97,18 +97,18 @@ def test_a_permute_and_a_reshape_to_rank_5_behind_a_convolution_are_right() -> N
     assert len(moves(torn)) >= 2
 
 
-def test_an_activation_between_two_shuffles_costs_nothing() -> None:
+def test_an_activation_between_two_pixel_shuffles_needs_no_transpose() -> None:
     first, last = nn.Conv2d(4, 16, 1), nn.Conv2d(16, 4, 1)
     low = lowered(lambda x: last(F.pixel_unshuffle(F.relu(F.pixel_shuffle(first(x), 2)), 2)), X)
     assert [order for _, order in moves(low)] == [(0, 2, 3, 1), (0, 1, 2, 3)]
 
 
-def test_two_images_that_meet_flattened_are_transposed_once() -> None:
+def test_two_flattened_images_that_are_added_need_one_transpose_for_both() -> None:
     low = lowered(lambda x: F.max_pool2d(x, 2).flatten(1) + F.avg_pool2d(x, 2).flatten(1), X)
     assert [t.bytes for t in low.layout.transposes] == [4 * X.numel(), X.numel()]
 
 
-def test_a_value_with_and_without_an_axis_of_1_is_transposed_once() -> None:
+def test_a_value_and_its_unsqueezed_view_share_their_transposes() -> None:
     conv = nn.Conv2d(4, 4, 1)
 
     def call(x: torch.Tensor) -> torch.Tensor:
@@ -120,13 +120,13 @@ def test_a_value_with_and_without_an_axis_of_1_is_transposed_once() -> None:
 
 
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
-def test_a_recurrent_layer_takes_steps_or_batch_first_as_they_come(kind: type[nn.Module]) -> None:
+def test_a_recurrent_layer_needs_no_transpose_with_steps_first_or_batch_first(kind: type[nn.Module]) -> None:
     for batch_first in (False, True):
         cell = kind(4, 6, 2, bidirectional=True, batch_first=batch_first)
         assert moves(lowered(lambda x, c=cell: c(x)[0].contiguous() * 2, torch.randn(2, 5, 4))) == []
 
 
-def test_attributes_count_logical_axes_in_any_order() -> None:
+def test_axis_attributes_mean_logical_axes_in_every_dim_order() -> None:
     conv = nn.Conv2d(4, 4, 1)
     for call in (
         lambda x: torch.cat([conv(x), x.relu()], 1),
@@ -139,11 +139,11 @@ def test_attributes_count_logical_axes_in_any_order() -> None:
         lowered(lambda x, f=call: conv(f(x)) if f(x).shape[1] == 4 else f(x), X)
 
 
-# ---- what would remove a transpose ----
+# ---- remedies: orders of inputs and outputs that remove a transpose ----
 
 
 def followed(low: tosaic.Lowered, remedy: str) -> dict[str, dict[str, Any]]:
-    """The orders that the sentence tells to declare."""
+    """The argument `orders` of `tosaic.lower` that the sentence of a remedy recommends."""
     orders: dict[str, dict[str, Any]] = {"inputs": {}, "outputs": {}}
     for side, name, axes, form in re.findall(r"(input|output) '([^']+)' (?:(\[[\d,]+\])|(\w+))", remedy):
         orders[f"{side}s"][name] = json.loads(axes) if axes else form
@@ -153,7 +153,7 @@ def followed(low: tosaic.Lowered, remedy: str) -> dict[str, dict[str, Any]]:
 @pytest.mark.parametrize(
     "name", ["image", "two outputs", "row beside images", "turned", "state", "both orders", "grid"]
 )
-def test_a_remedy_leaves_what_it_says(name: str) -> None:
+def test_following_a_remedy_leaves_the_transposes_that_it_states(name: str) -> None:
     conv = nn.Conv2d(4, 4, 1)
 
     class Kept(nn.Module):
@@ -189,13 +189,13 @@ def test_a_remedy_leaves_what_it_says(name: str) -> None:
         assert remedy.endswith(f"leaves {left}")
 
 
-# ---- strides that tell nothing ----
+# ---- ambiguous strides: an axis of extent 1 may have any stride ----
 
 SHAPES = [(3, 1, 4, 5), (2, 3, 1, 1), (3, 1, 3, 3), (8, 1, 3, 3)]
 
 
 def patterns(shape: tuple[int, ...]) -> list[torch.Tensor]:
-    """The same elements with every pattern of strides that torch gives a dense tensor."""
+    """Tensors with the same elements, one for every stride pattern that a dense torch tensor can have."""
     base = torch.randn(shape, generator=torch.Generator().manual_seed(0))
     seen: dict[tuple[int, ...], torch.Tensor] = {}
     for order in permutations(range(len(shape))):
@@ -226,7 +226,7 @@ USES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 @pytest.mark.parametrize("use", sorted(USES))
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_an_input_of_any_strides_gives_the_same_program_but_for_its_border(
+def test_programs_with_equal_input_and_output_orders_are_equal_for_all_input_strides(
     shape: tuple[int, ...], use: str
 ) -> None:
     programs: dict[tuple[int, ...], set[bytes]] = {}
@@ -244,8 +244,9 @@ def test_an_input_of_any_strides_gives_the_same_program_but_for_its_border(
 
 @pytest.mark.parametrize("use", sorted(USES))
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_a_constant_of_any_strides_gives_the_same_program(shape: tuple[int, ...], use: str) -> None:
-    programs: dict[tuple[int, ...], set[bytes]] = {}  # by the order of torch's result, which may follow
+def test_the_strides_of_a_constant_do_not_change_the_program(shape: tuple[int, ...], use: str) -> None:
+    # The key is the dim order of torch's result, which may depend on the strides of the constant.
+    programs: dict[tuple[int, ...], set[bytes]] = {}
     for constant in patterns(shape):
         low = lowered(lambda x, c=constant: USES[use](x * c), torch.ones(shape))
         programs.setdefault(low.io.outputs[0].dim_order, set()).add(low.to_bytes(locations=False))
@@ -253,7 +254,7 @@ def test_a_constant_of_any_strides_gives_the_same_program(shape: tuple[int, ...]
 
 
 @pytest.mark.parametrize("shape", [(3, 1, 3, 3), (8, 1, 3, 3), (4, 2, 1, 1)], ids=str)
-def test_a_weight_of_any_strides_gives_the_same_program(shape: tuple[int, ...]) -> None:
+def test_the_strides_of_a_weight_do_not_change_the_program(shape: tuple[int, ...]) -> None:
     x = torch.randn(1, shape[1], 6, 6)
     depthwise = torch.randn(1, shape[0], 6, 6)
     for image, groups in ((x, 1), (depthwise, shape[0])):
@@ -266,7 +267,7 @@ def test_a_weight_of_any_strides_gives_the_same_program(shape: tuple[int, ...]) 
         assert len(programs) == 1
 
 
-def test_the_report_names_each_ambiguous_border() -> None:
+def test_the_report_names_each_input_with_an_ambiguous_dim_order() -> None:
     low = lowered(lambda x, y: F.max_pool2d(x, 1) * y, torch.randn(2, 1, 4, 5), torch.randn(2, 3, 4, 5))
     assert low.layout.ambiguous == ("args_0",)
     assert "ambiguous   args_0: row-major and channels last are one" in low.layout.report().text

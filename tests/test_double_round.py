@@ -1,4 +1,4 @@
-"""Targets with the extension doubleround: RESCALE rounds twice, in the executor as in the reference model."""
+"""Targets with extension doubleround: RESCALE rounds twice; our results equal the reference model's."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def dq(x: torch.Tensor, scale: float, zero: int = 0) -> torch.Tensor:
 
 
 def weight(*shape: int) -> Callable[[], torch.Tensor]:
-    """Dequantizes a weight, by channel."""
+    """A function that dequantizes a constant weight with one scale per channel (axis 0)."""
     generator = torch.Generator().manual_seed(6)
     stored = torch.randint(-127, 128, shape, generator=generator).to(torch.int8)
     scales = torch.rand(shape[0], generator=generator) * 0.02 + 0.001
@@ -60,7 +60,7 @@ def rescales(lowered: tosaic.Lowered) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_a_target_with_doubleround_rounds_twice_wherever_it_multiplies(name: str) -> None:
+def test_a_target_with_doubleround_rounds_every_rescale_twice(name: str) -> None:
     call, arrays = CALLS[name]
     with torch.no_grad():
         expected = call(*arrays).numpy()
@@ -84,7 +84,7 @@ def test_a_target_without_doubleround_rounds_once() -> None:
     assert {attrs["rounding_mode"] for attrs in rescales(lowered)} == {"single_round"}
 
 
-def test_results_differ_from_those_of_one_rounding_and_by_one_unit() -> None:
+def test_rounding_twice_changes_some_results_by_one_unit() -> None:
     x = torch.arange(-(2**15), 2**15, dtype=torch.int16)[None]
 
     def call(x: torch.Tensor) -> torch.Tensor:
@@ -107,7 +107,7 @@ def test_results_differ_from_those_of_one_rounding_and_by_one_unit() -> None:
     assert difference.max() == 1
 
 
-def test_sums_of_48_bits_have_multipliers_that_round_once() -> None:
+def test_rescales_of_48_bit_sums_round_once() -> None:
     x = torch.randint(-32768, 32768, (1, 4, 6, 6), generator=torch.Generator().manual_seed(1)).to(torch.int16)
 
     def call(x: torch.Tensor) -> torch.Tensor:
@@ -124,7 +124,7 @@ def test_sums_of_48_bits_have_multipliers_that_round_once() -> None:
     np.testing.assert_array_equal(lowered.run(x), reference.outputs)
 
 
-def test_files_tell_how_they_round_and_other_targets_refuse_them(tmp_path: Path) -> None:
+def test_a_file_records_double_rounding_and_a_target_without_it_refuses_the_file(tmp_path: Path) -> None:
     call, arrays = CALLS["conv"]
     with torch.no_grad():
         lowered = tosaic.lower(exported(call, *arrays), target=TWICE)

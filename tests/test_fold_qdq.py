@@ -1,4 +1,6 @@
-"""fold-qdq: whoever quantized the graph, integers move onto values, and every result keeps all its bits."""
+"""fold-qdq: quantization parameters move from Q/DQ nodes onto values; results are bit-exact, whatever the
+quantizer.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,7 @@ def weight() -> torch.Tensor:
 
 
 def folded(call: Callable[..., Any], *args: torch.Tensor) -> Any:
-    """The graph behind fold-qdq, its results compared with those before, and those of torch."""
+    """The graph after fold-qdq; its results, and those after unfold-qdq, must equal the results before."""
     program = tosaic.from_exported(exported(call, *args))
     graph = _core.run_pass("fold-qdq", program.graph)
     graph.verify()
@@ -64,7 +66,7 @@ def ops(graph: Any) -> Counter[str]:
 
 
 class Net(nn.Module):
-    """Strided, depthwise and pointwise convolutions, a residual, concat, pools, bounds, a classifier."""
+    """Strided, depthwise and pointwise convolutions, a residual, a concat, pools, a clamp, a classifier."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -83,7 +85,7 @@ class Net(nn.Module):
 
 
 @pytest.mark.parametrize("quantizer", QUANTIZERS)
-def test_a_converted_network_keeps_its_bits_and_only_its_borders(quantizer: str) -> None:
+def test_a_converted_network_is_bit_exact_with_one_quantize_and_one_dequantize_node(quantizer: str) -> None:
     torch.manual_seed(0)
     samples = [(torch.randn(1, 3, 16, 16),) for _ in range(3)]
     program = tosaic.from_exported(converted(Net(), samples, quantizer))
@@ -98,19 +100,19 @@ def test_a_converted_network_keeps_its_bits_and_only_its_borders(quantizer: str)
         np.testing.assert_array_equal(got, expected)
 
 
-def test_a_chain_between_quantizers_becomes_one_operator_over_integers() -> None:
+def test_operators_between_dequantize_and_quantize_read_and_produce_integers() -> None:
     graph = folded(lambda x: qdq(F.relu(F.conv2d(qdq(x), weight())), 0.05, -7), X)
     assert ops(graph) == {"quantize": 1, "conv": 1, "relu": 1, "dequantize": 1}
 
 
 @pytest.mark.parametrize("zero", [-128, -100, 0, 127])
 @pytest.mark.parametrize("low", [-128, -127])
-def test_relu_and_clamp_survive_every_zero_point_and_range(zero: int, low: int) -> None:
+def test_relu_and_clamp_are_bit_exact_for_every_zero_point_and_range(zero: int, low: int) -> None:
     folded(lambda x: qdq(F.relu(F.conv2d(qdq(x), weight())), 0.05, zero, low, 127), X)
     folded(lambda x: qdq(F.hardtanh(F.conv2d(qdq(x), weight()), -0.33, 0.77), 0.05, zero, low, 127), X)
 
 
-def test_integers_that_are_only_dequantized_pass_below_views_and_what_chooses() -> None:
+def test_dequantize_moves_below_views_and_operators_that_only_select_values() -> None:
     graph = folded(lambda x: qdq(F.max_pool2d(qdq(x).permute(0, 2, 3, 1).relu(), 2) + 1, 0.1, 4), X)
     assert ops(graph) == {"quantize": 1, "permute": 1, "relu": 1, "max_pool": 1, "add": 1, "dequantize": 1}
 
@@ -120,7 +122,7 @@ def test_views_between_quantize_and_dequantize_carry_the_parameters() -> None:
     assert ops(graph)["dequantize"] == 1
 
 
-def test_the_axis_of_channels_goes_with_a_permuted_weight() -> None:
+def test_the_channel_axis_of_a_permuted_weight_is_permuted_too() -> None:
     rows = torch.randint(-127, 128, (4, 6), generator=generator).to(torch.int8)
     scales, zeros = torch.rand(4, generator=generator) * 0.01 + 0.001, torch.zeros(4, dtype=torch.int64)
 
@@ -132,7 +134,7 @@ def test_the_axis_of_channels_goes_with_a_permuted_weight() -> None:
     assert ops(graph) == {"quantize": 1, "permute": 1, "matmul": 1, "dequantize": 1}
 
 
-def test_one_result_quantized_twice_is_computed_for_each() -> None:
+def test_a_result_quantized_with_two_sets_of_parameters_is_computed_twice() -> None:
     def call(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         y = F.conv2d(qdq(x), weight())
         return q(y, 0.05, 0), q(y, 0.01, 5), q(F.relu(y), 0.05, 0)
@@ -140,7 +142,7 @@ def test_one_result_quantized_twice_is_computed_for_each() -> None:
     assert ops(folded(call, X)) == {"quantize": 1, "conv": 2, "relu": 1}
 
 
-def test_a_float_that_is_still_read_is_computed_as_a_float() -> None:
+def test_a_result_that_is_also_read_as_a_float_is_computed_twice() -> None:
     def call(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         y = F.conv2d(qdq(x), weight())
         return q(y, 0.05, 0), torch.sin(y)
@@ -154,13 +156,13 @@ def reasons(graph: Any) -> list[str]:
     return [f"{reason['node']}: {reason['what']}" for reason in _core.explain_qdq(graph)]
 
 
-def test_an_operand_that_was_never_quantized_keeps_the_operator_in_floats() -> None:
+def test_an_operator_with_an_operand_that_was_never_quantized_stays_a_float_operator() -> None:
     graph = folded(lambda x, y: q(qdq(x) + y), X, X * 2)
     assert ops(graph) == {"quantize": 2, "dequantize": 1, "add": 1}
     assert reasons(graph) == ["add: operand 'other' was never quantized: it is a float of input 'args_1'"]
 
 
-def test_every_reason_names_the_node_and_who_reads_or_made_the_float() -> None:
+def test_every_reason_names_the_node_and_the_reader_or_producer_of_the_float() -> None:
     def call(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         y = F.conv2d(qdq(x), weight())
         z = qdq(x, 0.1, 0).half().tanh()
@@ -174,7 +176,7 @@ def test_every_reason_names_the_node_and_who_reads_or_made_the_float() -> None:
     ]
 
 
-def test_unequal_parameters_of_a_concat_stay_with_its_operands() -> None:
+def test_the_operands_of_a_concat_may_have_different_quantization_parameters() -> None:
     def call(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return q(torch.cat([qdq(x, 0.02, 3), qdq(y, 0.5, -8)], 1), 0.1, 0)
 
@@ -183,13 +185,13 @@ def test_unequal_parameters_of_a_concat_stay_with_its_operands() -> None:
     assert all(f"scale {scale} " in graph.text() for scale in ("0.02", "0.5", "0.1"))
 
 
-def test_another_range_with_the_same_scale_still_bounds() -> None:
+def test_a_requantization_to_a_narrower_range_with_the_same_scale_still_clamps() -> None:
     folded(lambda x: q(dq(q(x, 0.01, 0), 0.01, 0), 0.01, 0, -127, 126), X * 5)
     integers = torch.arange(-128, 128, dtype=torch.int8)
     folded(lambda i: q(dq(i, 0.01, 0, -127, 127), 0.01, 0, -127, 127), integers)
 
 
-def test_integers_that_somebody_counts_with_stay_plain() -> None:
+def test_integers_that_are_also_used_in_integer_arithmetic_have_no_quantization_parameters() -> None:
     def call(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         integers = q(x)
         return integers.to(torch.int32) + 1, q(dq(integers) * 2, 0.3, 0)
@@ -199,13 +201,13 @@ def test_integers_that_somebody_counts_with_stay_plain() -> None:
     assert "its integers are counted with by node" in reasons(graph)[0]
 
 
-def test_integers_read_with_other_parameters_than_they_were_made_with_stay_plain() -> None:
+def test_integers_dequantized_with_other_parameters_than_they_were_quantized_with_are_not_folded() -> None:
     graph = folded(lambda x: q(dq(q(x, 0.02, 3), 0.05, 1).tanh(), 0.01, 0), X)
     assert ops(graph) == {"quantize": 2, "dequantize": 1, "tanh": 1}
     assert "with other parameters than it reads them with" in reasons(graph)[0]
 
 
-def test_one_constant_with_two_meanings_keeps_both() -> None:
+def test_a_constant_dequantized_with_two_sets_of_parameters_has_both() -> None:
     def call(x: torch.Tensor) -> torch.Tensor:
         one = Q.dequantize_per_channel(WEIGHT, SCALES, ZEROS, 0, -127, 127, torch.int8)
         other = Q.dequantize_per_tensor(WEIGHT, 0.01, 0, -128, 127, torch.int8)
@@ -214,7 +216,7 @@ def test_one_constant_with_two_meanings_keeps_both() -> None:
     folded(call, X)
 
 
-def test_comparisons_and_positions_read_integers() -> None:
+def test_comparisons_and_argmax_read_integers() -> None:
     def call(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
         x = qdq(x)
         return x < qdq(y, 0.3, 1), x.argmax(1)
@@ -223,13 +225,13 @@ def test_comparisons_and_positions_read_integers() -> None:
     assert ops(graph) == {"quantize": 2, "lt": 1, "argmax": 1}
 
 
-def test_padding_with_zero_needs_an_integer_for_zero() -> None:
+def test_padding_is_bit_exact_with_a_zero_point_inside_or_outside_the_integer_range() -> None:
     for zero, low in ((3, -128), (-10, -5)):
         folded(lambda x, z=zero, lo=low: q(F.pad(qdq(x, 0.02, z, lo), (1, 1, 1, 1)), 0.02, z, lo), X)
         folded(lambda x, z=zero, lo=low: q(F.pad(qdq(x, 0.02, z, lo), (1, 1), value=0.5), 0.02, z, lo), X)
 
 
-def test_four_bits_in_a_byte_keep_their_range() -> None:
+def test_four_bit_integers_stored_as_int8_have_the_range_of_four_bits() -> None:
     nibbles = torch.randint(-8, 8, (5, 4, 3, 3), generator=generator).to(torch.int8)
     scales = SCALES * 16
 
@@ -240,12 +242,12 @@ def test_four_bits_in_a_byte_keep_their_range() -> None:
     assert "-8..7" in folded(call, X).text()
 
 
-def test_nothing_is_folded_where_nothing_is_quantized() -> None:
+def test_a_graph_without_quantization_is_returned_unchanged() -> None:
     graph = tosaic.from_exported(exported(torch.sin, X)).graph
     assert _core.run_pass("fold-qdq", graph) is graph
 
 
-def test_one_scale_for_many_channels_is_that_of_all_as_torch_has_it() -> None:
+def test_one_scale_for_many_channels_applies_to_all_of_them_as_in_torch() -> None:
     one, zero = torch.tensor([0.02]), torch.tensor([0])
 
     def call(x: torch.Tensor) -> torch.Tensor:

@@ -1,8 +1,9 @@
-"""Functions that TOSA lacks, expanded: how far they are from the truth, over the whole range of f32.
+"""Accuracy of the expansions of functions that TOSA lacks, over the whole range of f32.
 
-Truth is torch in float64 on the same f32 operands. Errors count in ulp of the true result; results below the
-smallest normal number in the spacing of denormals. Bounds are of our executor, whose primitives are rounded
-correctly nearly always; the reference model, whose own primitives may err by more, gets twice that.
+The true result is torch's in float64 for the same f32 operands. Errors are in ulp of the true result; for a
+true result below the smallest normal number, one ulp is the spacing of denormals. The bounds hold for our
+executor, whose primitives are nearly always correctly rounded. The primitives of the reference model may have
+larger errors, so its bounds are twice as large.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ EDGES = [1.0, -1.0, 0.5, -0.5, 20.0, 88.7, 88.8, 89.3, -103.9, -104.0, 2.0**15, 
 
 
 def samples(seed: int = 1) -> Array:
-    """All exponents, the unit interval, and what lies close to 0, 1/2 and 1, where branches meet."""
+    """Operands of all exponents, from the unit interval, and close to 0, 1/2 and 1, where branches meet."""
     random = np.random.default_rng(seed)
     signs = random.choice([-1.0, 1.0], COUNT)
 
@@ -53,7 +54,7 @@ def samples(seed: int = 1) -> Array:
 
 @dataclass(frozen=True)
 class Bound:
-    """A function of one operand and the error it may have."""
+    """A function of one operand and its largest allowed error in ulp."""
 
     function: Function
     ulp: float
@@ -96,7 +97,11 @@ def spacing(values: Array) -> Array:
 
 
 def error(found: Array, truth: Array) -> Array:
-    """In ulp; infinite where only one is NaN or infinite, unless the truth nearly overflows."""
+    """The error of each element in ulp.
+
+    If one of the two is not finite in f32, the error is 0 if both are equal, both are NaN, or both are beyond
+    3.4028e38 with the same sign; else it is infinite.
+    """
     wide = found.astype(np.float64)
     rounded = truth.astype(np.float32)
     both = np.isfinite(wide) & np.isfinite(rounded)
@@ -130,12 +135,13 @@ def test_an_expanded_function_is_accurate_over_the_whole_range(name: str) -> Non
 @pytest.mark.parametrize(
     "name", ["acos", "asinh", "atanh", "erfinv", "log1p", "sinh", "expm1", "selu", "division"]
 )
-def test_the_reference_model_agrees_on_the_bytes(name: str) -> None:
+def test_the_reference_model_is_within_twice_the_bound(name: str) -> None:
     bound, x = FUNCTIONS[name], samples(2)[:: COUNT // 4096]
     run = run_reference_model(lowered(bound.function, x), x)
     assert run.ok, run.log
     errors = error(np.asarray(run.outputs), true_values(bound.function, x))
-    normal = np.abs(x) >= 2.0**-120  # steps between too: the specification lets denormals be zero
+    # Intermediate results are normal numbers too: the specification allows flushing denormals to zero.
+    normal = np.abs(x) >= 2.0**-120
     assert np.where(normal, errors, 0).max() <= 2 * bound.ulp
 
 
@@ -152,7 +158,7 @@ def test_any_finite_quotient_is_within_two_ulp() -> None:
     assert errors.max() <= 2
 
 
-def test_a_divisor_that_is_bounded_costs_one_reciprocal() -> None:
+def test_a_division_by_a_bounded_divisor_has_no_select() -> None:
     x = np.ones(4, np.float32)
     plain = lowered(lambda x: x / (torch.sigmoid(x) + 1), x).graph
     assert [node.op for node in plain.nodes].count("tosa.select") == 0
@@ -193,7 +199,7 @@ def test_rounded_quotients_are_those_of_torch(mode: str) -> None:
     np.testing.assert_array_equal(np.asarray(lowered(divide, a, b).run(a, b)), want)
 
 
-def test_the_angle_of_a_vector_has_its_quadrant_also_at_the_axes() -> None:
+def test_atan2_is_accurate_in_every_quadrant_and_on_the_axes() -> None:
     edges = np.array([0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 1e-45, 3e38, -2.5], np.float32)
     y, x = (axis.reshape(-1).copy() for axis in np.meshgrid(edges, edges))
     y, x = np.concatenate([y, samples(7)]), np.concatenate([x, samples(8)])

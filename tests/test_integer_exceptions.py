@@ -1,5 +1,5 @@
-"""Integer arithmetic where floats are infinite, NaN, or stand exactly on a step: what is stored is what
-torch's q/dq graph stores."""
+"""Integer arithmetic where floats are infinite, NaN, or exactly at a step of a function such as floor: the
+stored integers are those that torch's Q/DQ graph stores."""
 
 from __future__ import annotations
 
@@ -97,12 +97,12 @@ DIVISORS: dict[str, One] = {
 
 
 @pytest.mark.parametrize("name", DIVISORS)
-def test_nothing_over_nothing_is_nan_and_over_a_little_it_is_nothing(name: str) -> None:
+def test_zero_over_zero_is_nan_and_zero_over_an_epsilon_is_zero(name: str) -> None:
     a, _ = operands()
     agrees(DIVISORS[name], a, units=1, scale=0.1)
 
 
-def test_nan_that_floats_read_is_nan() -> None:
+def test_a_float_output_is_nan_where_torchs_is_nan() -> None:
     a, b = operands()
 
     def call(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -112,7 +112,7 @@ def test_nan_that_floats_read_is_nan() -> None:
     np.testing.assert_allclose(lowered.run(a, b), call(a, b).numpy(), rtol=1e-5)
 
 
-# ---- steps ----
+# ---- operands exactly at a step of floor, trunc, a comparison ... ----
 
 
 def x_(x: torch.Tensor) -> torch.Tensor:
@@ -154,18 +154,18 @@ STEPS: dict[str, One] = {
 
 
 @pytest.mark.parametrize("name", STEPS)
-def test_a_bound_is_what_it_bounds_behind_every_step(name: str) -> None:
+def test_steps_of_a_clamped_value_are_exact_also_at_the_bounds_of_the_clamp(name: str) -> None:
     generator = np.random.default_rng(0)
     x = torch.from_numpy(
         (generator.integers(0, 256, (40, 5)).astype(np.float32) - 8) * np.float32(0.2666666805744171)
     )
-    # Only few of these saturate between where f32 and our samples do.
+    # The sigmoid of f32 and that of our integers saturate at different operands: test beyond both only.
     if name == "floor of saturated shares":
         x = x[(x + x.flip(0)).abs().min(-1).values > 20]
     agrees(lambda x: qdq(STEPS[name](x), 1.0, 0), x, units=0, scale=1.0)
 
 
-# ---- units ----
+# ---- a float bias, and operands of very different scales ----
 
 
 class Linear(torch.nn.Module):
@@ -185,7 +185,7 @@ class Linear(torch.nn.Module):
 @pytest.mark.parametrize(
     ("scale", "out", "dtype"), [(0.01, 2e-5, INT16), (1.0, 2e-3, torch.int8), (1.0, 0.05, torch.int8)]
 )
-def test_a_float_bias_is_as_good_as_the_result_can_tell(scale: float, out: float, dtype: torch.dtype) -> None:
+def test_a_float_bias_is_within_one_unit_of_the_result(scale: float, out: float, dtype: torch.dtype) -> None:
     x = torch.tensor([[0.1, 0.1], [0.3, -0.1], [1.0, 1.0], [2.0, 2.0]])
     ep = torch.export.export(Linear(scale, out, dtype), (x,))
     agrees(ep, x, units=1, scale=out, target="TOSA-1.0+INT+int16")
@@ -193,7 +193,7 @@ def test_a_float_bias_is_as_good_as_the_result_can_tell(scale: float, out: float
 
 @pytest.mark.parametrize("ratio", [1e3, 1e5, 1e7])
 @pytest.mark.parametrize("name", ["maximum", "minimum", "less", "not less"])
-def test_numbers_of_scales_far_apart_are_told_apart(name: str, ratio: float) -> None:
+def test_operands_of_very_different_scales_are_compared_exactly(name: str, ratio: float) -> None:
     scale = 1 / ratio / 128
     x = torch.arange(-128, 128) * scale
     y = torch.where(torch.arange(256) % 3 == 0, torch.tensor(1.0), torch.tensor(-1.0))
@@ -209,8 +209,11 @@ def test_numbers_of_scales_far_apart_are_told_apart(name: str, ratio: float) -> 
 
 
 @pytest.mark.parametrize("size", range(1, 9))
-def test_a_shape_is_read_before_the_graph_that_holds_it_grows(size: int) -> None:
-    """The exponent is known to be 0 once constants are folded: the result is ones in the base's shape."""
+def test_a_power_whose_constant_exponent_is_0_is_ones_in_the_shape_of_the_base(size: int) -> None:
+    """Constant folding finds that the exponent is 0, so the result is ones in the shape of the base.
+
+    The shape has to be read before nodes are added to the graph that owns it.
+    """
     a, b = torch.randn(1, size), torch.tensor(-324)
     for target in ("TOSA-1.0+FP", "TOSA-1.0+INT+FP"):
 

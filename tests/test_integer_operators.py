@@ -1,4 +1,7 @@
-"""Integer operators of every dtype under each profile; what inputs are held to. All cells: tests/full."""
+"""Integer operators of every dtype under each profile, and the ranges that inputs are restricted to.
+
+The tests here check a sample of the cells (operator x dtype x target); tests/full checks all cells.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from tosaic.reference_model import run_reference_model
 FP = "TOSA-1.0+FP"
 TARGETS = [FP, "TOSA-1.0+INT", "TOSA-1.0+INT+FP"]
 I32 = (-(2**31), 2**31 - 1)
-STEP = 29  # every so many cells; coprime to the numbers of dtypes and targets
+STEP = 29  # one cell in 29 is in the sample; coprime to the numbers of dtypes and of targets
 SHARDS = 4
 
 
@@ -70,19 +73,19 @@ def test_bitwise_operators_lower_to_profile_fp() -> None:
     assert _failures(r"bitwise (and|or|xor|not|and 90|or -16|xor 127)") == []
 
 
-def test_comparisons_selections_and_movement_take_every_integer_under_profile_fp() -> None:
+def test_comparisons_selections_and_movement_of_every_integer_dtype_lower_to_profile_fp() -> None:
     assert (
         _failures(r"(lt tensor|eq tensor|ge 2\*\*24 \+ 1|maximum|clamp 2.*|where|view|transpose|cat|pad)")
         == []
     )
 
 
-def test_reductions_take_every_integer_under_profile_fp() -> None:
+def test_reductions_of_every_integer_dtype_lower_to_profile_fp() -> None:
     assert _failures("amax|amin|argmax|any|sum") == []
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_what_does_not_overflow_takes_every_int32(target: str) -> None:
+def test_operators_that_cannot_overflow_accept_every_int32(target: str) -> None:
     x = torch.tensor([I32[0], I32[1], 2**30 + 1, -(2**24) - 1, 0])
     for dtype in (torch.int32, torch.int64):
         for function in (
@@ -99,7 +102,7 @@ def test_what_does_not_overflow_takes_every_int32(target: str) -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_products_and_opposites_wrap_as_in_torch_and_hold_inputs_to_nothing(target: str) -> None:
+def test_products_and_negations_wrap_as_in_torch_and_do_not_restrict_inputs(target: str) -> None:
     x = torch.tensor([I32[0], I32[1], -5, 2**20 + 3], dtype=torch.int32)
     for function in (torch.neg, torch.abs, torch.square, lambda x: x * -7):
         lowered = _lowered(function, x, target=target)
@@ -122,7 +125,7 @@ def test_products_and_opposites_wrap_as_in_torch_and_hold_inputs_to_nothing(targ
     ],
     ids=["x + 1", "100 - x", "x - 3", "x // -1"],
 )
-def test_an_input_is_held_to_exactly_what_overflows_nothing(
+def test_an_input_is_restricted_to_exactly_the_range_without_overflow(
     function: Callable[..., Any], bounds: tuple[int, int], target: str
 ) -> None:
     x = torch.tensor([bounds[0], bounds[1], 0, -7], dtype=torch.int32)
@@ -135,7 +138,7 @@ def test_an_input_is_held_to_exactly_what_overflows_nothing(
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_only_a_dividend_is_held_to_more_than_the_least_integer(target: str) -> None:
+def test_only_a_dividend_is_restricted_to_exclude_the_least_integer(target: str) -> None:
     x = torch.tensor([I32[0] + 1, I32[1], 7, -7], dtype=torch.int32)
     y = torch.tensor([I32[0], -1, -2, 2], dtype=torch.int32)
     for function in (torch.remainder, torch.fmod, lambda x, y: torch.div(x, y, rounding_mode="floor")):
@@ -145,7 +148,7 @@ def test_only_a_dividend_is_held_to_more_than_the_least_integer(target: str) -> 
         assert run_reference_model(lowered, x, y).status == "VALID"
 
 
-def test_rounded_division_overflows_nowhere_on_the_way() -> None:
+def test_no_intermediate_result_of_a_rounded_division_overflows() -> None:
     x = torch.tensor([I32[1], I32[1], I32[0] + 1, I32[0] + 1, I32[1]], dtype=torch.int32)
     y = torch.tensor([-2, I32[0], 2, I32[1], -1], dtype=torch.int32)
     for function in (torch.remainder, lambda x, y: torch.div(x, y, rounding_mode="floor")):
@@ -155,7 +158,7 @@ def test_rounded_division_overflows_nowhere_on_the_way() -> None:
         np.testing.assert_array_equal(reference.outputs, function(x, y).numpy())
 
 
-def test_integers_of_24_bits_are_counted_in_floats_and_larger_ones_in_int32() -> None:
+def test_integers_of_up_to_24_bits_are_computed_as_floats_and_larger_ones_as_int32() -> None:
     small, large = torch.ones(4, dtype=torch.int16), torch.ones(4, dtype=torch.int32)
 
     def operators(x: torch.Tensor) -> set[tuple[str, str]]:
@@ -166,7 +169,7 @@ def test_integers_of_24_bits_are_counted_in_floats_and_larger_ones_in_int32() ->
     assert ("tosa.mul", "i32") in operators(large)
 
 
-def test_every_operator_of_the_sweep_has_every_dtype_and_target() -> None:
+def test_the_sweep_has_every_dtype_and_more_than_1500_cells() -> None:
     assert {dtype for _, dtype, _ in cells()} == set(DTYPES)
     assert len(list(cells())) > 1500
 

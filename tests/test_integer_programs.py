@@ -1,5 +1,5 @@
-"""What a target with integers alone takes: inputs quantized in several ways, functions that are not finite
-everywhere, floats of 16 bits between quantizers, ranks up to 6."""
+"""Programs that lower to a target with integers only: inputs quantized with several sets of parameters,
+functions that are not finite everywhere, floats of 16 bits between Q/DQ nodes, ranks up to 6."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ def qdq(
 
 
 def agrees(call: Any, *args: torch.Tensor, units: float, scale: float, target: str = "TOSA-1.0+INT") -> Any:
-    """Our run is the reference model's, and within so many units of torch's; gives what was lowered."""
+    """Lowers the call, compares its results, and returns the lowered program.
+
+    Our results must equal the reference model's, and differ from torch's by at most `units` times `scale`.
+    """
     ep = call if hasattr(call, "graph_module") else exported(call, *args)
     lowered = tosaic.lower(ep, target=target)
     with torch.no_grad():
@@ -52,7 +55,7 @@ def agrees(call: Any, *args: torch.Tensor, units: float, scale: float, target: s
     return lowered
 
 
-# ---- inputs that are quantized in several ways ----
+# ---- inputs that are quantized with several sets of parameters ----
 
 TWO_WAYS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "two scales": lambda x: qdq(qdq(x, 0.05, 3) + qdq(x, 0.02, -7).tanh(), 0.05, 3),
@@ -68,7 +71,7 @@ TWO_WAYS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 
 @pytest.mark.parametrize("name", TWO_WAYS)
-def test_an_input_that_is_quantized_in_several_ways_is_several_of_the_file_and_one_of_the_users(
+def test_an_input_with_several_sets_of_parameters_is_several_inputs_of_the_file_and_one_of_the_caller(
     name: str,
 ) -> None:
     x = torch.randn(2, 3, 4, generator=generator)
@@ -97,7 +100,7 @@ class Mixed(nn.Module):
         return qdq(first * qdq(a, 0.02, -7) - qdq(both["y"], 0.02, 0), 0.05, 3)
 
 
-def test_other_inputs_stand_where_they_stood_however_the_call_names_them(tmp_path: Path) -> None:
+def test_other_inputs_beside_an_input_that_was_split_are_found_by_place_and_by_name(tmp_path: Path) -> None:
     a, x, y = torch.randn(3, 2, 5, generator=generator)
     ep = torch.export.export(Mixed(), (a,), {"both": {"x": x, "y": y}})
     lowered = tosaic.lower(ep, target="TOSA-1.0+INT")
@@ -119,7 +122,7 @@ def test_other_inputs_stand_where_they_stood_however_the_call_names_them(tmp_pat
     assert tosaic.compare(lowered, ep, (a, {"x": x, "y": y})).outputs[0].metrics.sqnr_db > 20
 
 
-def test_states_and_mutations_keep_their_places_behind_an_input_that_was_split() -> None:
+def test_states_and_mutations_work_beside_an_input_that_was_split() -> None:
     class Adds(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -138,13 +141,13 @@ def test_states_and_mutations_keep_their_places_behind_an_input_that_was_split()
     assert lowered.session.state("total").tolist() == [3] * 4
 
 
-def test_arrays_of_integers_cannot_be_two_and_are_refused_with_the_reason() -> None:
+def test_an_integer_input_with_two_sets_of_parameters_is_refused() -> None:
     x = torch.randn(2, 3, 4, generator=generator)
     with pytest.raises((tosaic.QuantMismatch, tosaic.SpecViolation)):
         tosaic.lower(exported(TWO_WAYS["two scales"], x), target="TOSA-1.0+INT", io={"inputs": "int8"})
 
 
-def test_an_input_that_is_read_as_a_float_too_stays_one_where_there_are_floats() -> None:
+def test_an_input_that_is_also_read_as_a_float_stays_a_float_if_the_target_has_floats() -> None:
     x = torch.randn(2, 3, generator=generator)
     call = lambda x: (qdq(qdq(x, 0.05) + qdq(x, 0.02), 0.05), x.exp())  # noqa: E731
     lowered = tosaic.lower(exported(call, x), target="TOSA-1.0+INT+FP")
@@ -162,7 +165,7 @@ class Attention(nn.Module):
 
 @pytest.mark.parametrize("quantizer", ["arm", "xnnpack"])
 @pytest.mark.parametrize("batch", [(), (2,)])
-def test_attention_that_a_quantizer_of_others_has_seen_lowers_to_integers(
+def test_attention_converted_by_a_third_party_quantizer_agrees_with_torch(
     quantizer: str, batch: tuple[int, ...]
 ) -> None:
     torch.manual_seed(0)
@@ -176,7 +179,7 @@ def test_attention_that_a_quantizer_of_others_has_seen_lowers_to_integers(
 
 
 @pytest.mark.parametrize("rank", [2, 4, 6])
-def test_a_scatter_of_what_was_quantized_otherwise_lowers_to_integers(rank: int) -> None:
+def test_a_scatter_of_values_with_other_parameters_lowers_to_integers(rank: int) -> None:
     x = torch.randn(2, 3, 2, 2, 3, 2, generator=generator).reshape(*(2, 3, 2, 2, 3, 2)[: rank - 1], -1)
     samples = [(x, x.select(1, 0) * 3)] * 2
     ep = converted(
@@ -185,7 +188,7 @@ def test_a_scatter_of_what_was_quantized_otherwise_lowers_to_integers(rank: int)
     agrees(ep, *samples[0], units=1, scale=0.1)
 
 
-def test_a_product_of_a_vector_and_a_matrix_lowers_behind_arms_quantizer() -> None:
+def test_a_vector_matrix_product_converted_by_the_arm_quantizer_lowers_to_integers() -> None:
     samples = [(torch.randn(4), torch.randn(4, 3))] * 2
     ep = converted(Calls(torch.matmul), samples, "arm")
     assert any("squeeze_" in str(node.target) for node in ep.graph.nodes)
@@ -218,7 +221,7 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 @pytest.mark.parametrize("dtype", RANGES, ids=str)
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_a_function_that_is_not_finite_everywhere_is_what_torch_quantizes_it_to(
+def test_a_function_that_is_not_finite_everywhere_is_stored_as_torch_stores_it(
     name: str, dtype: torch.dtype
 ) -> None:
     low, high = RANGES[dtype]
@@ -240,7 +243,7 @@ BINARY: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
 
 @pytest.mark.parametrize("dtype", [torch.int8, torch.uint8], ids=str)
 @pytest.mark.parametrize("name", BINARY)
-def test_a_function_of_two_numbers_may_be_infinite_or_nan(name: str, dtype: torch.dtype) -> None:
+def test_a_function_of_two_operands_may_be_infinite_or_nan(name: str, dtype: torch.dtype) -> None:
     low, high = RANGES[dtype]
     x, y = ((torch.randint(low, high + 1, (2, 512), generator=generator) - 3) * 0.05).unbind(0)
     y[:64], x[32:64] = 0, 0
@@ -249,13 +252,13 @@ def test_a_function_of_two_numbers_may_be_infinite_or_nan(name: str, dtype: torc
 
 
 @pytest.mark.parametrize("dtype", [torch.int8, torch.int16], ids=str)
-def test_nan_and_infinity_of_the_callers_arrays_are_quantized_as_torch_does(dtype: torch.dtype) -> None:
+def test_nan_and_infinity_in_input_arrays_are_quantized_as_in_torch(dtype: torch.dtype) -> None:
     x = torch.tensor([float("nan"), float("inf"), -float("inf"), 0.5, 3e38, -3e38])
     zero = 0 if dtype == torch.int16 else 3
     agrees(lambda x: qdq(qdq(x, 0.05, zero, dtype) + 1, 0.05, zero, dtype), x, units=1, scale=0.05)
 
 
-# ---- floats of 16 bits ----
+# ---- floats of 16 bits between Q/DQ nodes ----
 
 HALVES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "product": lambda x: x * 2,
@@ -271,7 +274,7 @@ HALVES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("name", HALVES)
-def test_floats_of_16_bits_between_quantizers_are_numbers(name: str, dtype: torch.dtype) -> None:
+def test_floats_of_16_bits_between_quantizers_lower_to_integers(name: str, dtype: torch.dtype) -> None:
     x = torch.randn(4, 8, generator=generator)
     casts = lambda x: qdq(HALVES[name](qdq(x).to(dtype)).float())  # noqa: E731
     inside = lambda x: qdq(HALVES[name](qdq(x, out=dtype)))  # noqa: E731
@@ -306,7 +309,7 @@ MOVEMENTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 @pytest.mark.parametrize("rank", range(1, 7))
 @pytest.mark.parametrize("name", MOVEMENTS)
-def test_movements_take_ranks_up_to_6(name: str, rank: int) -> None:
+def test_movement_operators_accept_ranks_up_to_6(name: str, rank: int) -> None:
     x = torch.randn(*SHAPE, generator=generator).reshape(*SHAPE[: rank - 1], -1)[..., :6].contiguous()
     move = MOVEMENTS[name]
     agrees(lambda x: qdq(move(qdq(x))), x, units=0, scale=0.05)
@@ -315,7 +318,7 @@ def test_movements_take_ranks_up_to_6(name: str, rank: int) -> None:
     np.testing.assert_array_equal(run_reference_model(lowered, x).outputs, move(x).numpy())
 
 
-# ---- functions of which a part spans more orders of magnitude than its integers have bits ----
+# ---- functions with an intermediate value of a wider range than the bits of its integers can represent ----
 
 SPANNING: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
     "logaddexp": torch.logaddexp,
@@ -333,7 +336,7 @@ SPANNING: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
 @pytest.mark.parametrize("widest", [1.0, 8.0, 25.0])
 @pytest.mark.parametrize("bits", [8, 16])
 @pytest.mark.parametrize("name", SPANNING)
-def test_a_function_of_a_sum_is_as_good_as_its_parts_spelt_out_are_wide(
+def test_a_function_whose_intermediate_values_have_a_wide_range_is_within_two_units(
     name: str, bits: int, widest: float
 ) -> None:
     dtype, target = {8: (torch.int8, "TOSA-1.0+INT"), 16: (torch.int16, "TOSA-1.0+INT+int16")}[bits]

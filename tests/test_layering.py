@@ -1,7 +1,8 @@
-"""Who may use whom: C++ layers, third-party headers, and the optional Python packages.
+"""Allowed dependencies: between C++ layers, on third-party headers, and on the optional Python packages.
 
-The table of layers is read from CMakeLists.txt, which links the libraries by it. Each rule is a function
-from a source tree to a list of violations; below them, each is shown to fail on a planted one.
+The table of layers is read from CMakeLists.txt, which links the libraries by the same table. Each rule is a
+function that takes the root of a source tree and returns a list of violations. The tests run each rule on our
+sources, and on small source trees with a planted violation.
 """
 
 from __future__ import annotations
@@ -19,18 +20,18 @@ ROOT = Path(__file__).resolve().parents[1]
 CPP_SUFFIXES = {".h", ".cpp", ".def", ".inc"}
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]', re.MULTILINE)
 
-# Top-level name of a header -> where it may stand, as a pattern over the path from the root.
+# Pattern of a header's name -> pattern of the files that may include it, as paths from the root.
 THIRD_PARTY_HEADERS = {
     r"(unsupported/)?Eigen/": r"cpp/tosaic/kernels/.*\.cpp",
     r"flatbuffers/|tosa_generated\.h": r"cpp/tosaic/tosa/[^/]*\.cpp",
     r"pybind11/|Python\.h|numpy/": r"bindings/.*",
 }
-# Python package -> the folder of python/tosaic that alone imports it.
+# Python package -> the only folder of python/tosaic that may import it.
 OWNERS = {"torch": "fx", "torchao": "fx", "executorch": "executorch"}
 
 
 def layer_dependencies(root: Path) -> dict[str, set[str]]:
-    """Each layer and the layers it may include: those on earlier ranks of the table in CMakeLists.txt."""
+    """Each layer with the layers that it may include: those of earlier ranks in CMakeLists.txt's table."""
     text = (root / "CMakeLists.txt").read_text()
     table = re.search(r"set\(TOSAIC_LAYER_RANKS([^)]*)\)", text)
     assert table, "CMakeLists.txt has no TOSAIC_LAYER_RANKS"
@@ -42,7 +43,7 @@ def layer_dependencies(root: Path) -> dict[str, set[str]]:
 
 
 def included(path: Path) -> Iterator[tuple[int, str, str]]:
-    """Line, kind of quote and name of each include of a file."""
+    """Yields the line, the kind of quote and the name of each include of a file."""
     text = path.read_text()
     for match in INCLUDE.finditer(text):
         yield text.count("\n", 0, match.start()) + 1, match[1], match[2]
@@ -53,7 +54,7 @@ def cpp_files(folder: Path) -> list[Path]:
 
 
 def layer_violations(root: Path) -> list[str]:
-    """Includes from one layer of another that is not below it, and layers missing from the table."""
+    """Includes of a layer that is not below, includes without the path from cpp/, and unknown layers."""
     allowed = layer_dependencies(root)
     base = root / "cpp" / "tosaic"
     found = []
@@ -76,7 +77,7 @@ def layer_violations(root: Path) -> list[str]:
 
 
 def third_party_violations(root: Path) -> list[str]:
-    """Includes of a third-party header outside the one layer that may know it."""
+    """Includes of a third-party header in a file that may not include it."""
     found = []
     for path in cpp_files(root / "cpp") + cpp_files(root / "bindings"):
         where = path.relative_to(root).as_posix()
@@ -97,10 +98,10 @@ def is_type_checking(node: ast.AST) -> bool:
 
 
 def python_imports(tree: ast.Module, package: list[str]) -> Iterator[tuple[int, str, bool]]:
-    """Line, absolute dotted name, and whether it happens at module import, of every import that can run.
+    """Yields (line, absolute dotted name, whether it runs when the module is imported) of each import.
 
-    `package` is the dotted package of the module, which relative imports start from. What stands under
-    `if TYPE_CHECKING:` never runs.
+    `package` has the parts of the dotted name of the module's package, from which relative imports start.
+    Imports under `if TYPE_CHECKING:` never run and are skipped.
     """
 
     def walk(node: ast.AST, at_import: bool) -> Iterator[tuple[int, str, bool]]:
@@ -126,7 +127,7 @@ def python_imports(tree: ast.Module, package: list[str]) -> Iterator[tuple[int, 
 
 
 def python_violations(root: Path) -> list[str]:
-    """Imports of torch and executorch outside their folders, and of those folders before they are needed."""
+    """Imports of optional packages outside their folders; module-level imports of these folders elsewhere."""
     base = root / "python" / "tosaic"
     found = []
     for path in sorted(base.rglob("*.py")):
@@ -160,7 +161,7 @@ def test_torch_and_executorch_are_imported_by_their_owner_only() -> None:
 
 
 @pytest.mark.parametrize("module", ["tosaic", "tosaic.cli"])
-def test_importing_the_package_loads_no_optional_one(module: str) -> None:
+def test_importing_the_package_loads_no_optional_package(module: str) -> None:
     code = f"import sys, {module}; print(*sorted({set(OWNERS)!r} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout.strip()) == (0, ""), done.stderr
@@ -174,7 +175,7 @@ def plant(root: Path, files: dict[str, str]) -> Path:
     return root
 
 
-def test_the_table_is_the_design() -> None:
+def test_the_table_allows_the_designed_dependencies() -> None:
     allowed = layer_dependencies(ROOT)
     assert allowed["base"] == set()
     assert allowed["ir"] == {"base", "report"}
@@ -226,7 +227,7 @@ def test_a_planted_third_party_header_is_found(tmp_path: Path, where: str, heade
     assert found.startswith(f"{where}:1: {header[1:-1]} belongs to")
 
 
-def test_third_party_headers_are_allowed_at_home(tmp_path: Path) -> None:
+def test_third_party_headers_are_allowed_in_their_layer(tmp_path: Path) -> None:
     files = {
         "cpp/tosaic/kernels/isa/a.cpp": "#include <Eigen/Core>",
         "cpp/tosaic/tosa/a.cpp": '#include "tosa_generated.h"',

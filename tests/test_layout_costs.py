@@ -1,4 +1,4 @@
-"""Costs of the caller's own: what they may be, that they decide, and that they are asked once."""
+"""Cost functions of the caller: which costs are allowed, their effect on the plan, and one call per value."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 @pytest.fixture(scope="module")
 def program() -> Any:
-    """Two small slices are pooled beside one another, so bytes and number want different plans."""
+    """Pools of two small slices of the input, for which objectives "bytes" and "count" have different plans.
+
+    Transposes of both slices move fewer bytes; one transpose of the whole input is fewer transposes.
+    """
     pool = nn.MaxPool2d(2)
 
     def call(x: torch.Tensor) -> torch.Tensor:
@@ -30,14 +33,14 @@ def moved(low: tosaic.Lowered) -> list[str]:
     return [t.value for t in low.layout.transposes]
 
 
-def test_own_costs_of_bytes_and_of_one_are_the_objectives_of_the_same_name(program) -> None:
+def test_cost_functions_of_bytes_and_of_1_equal_the_objectives_bytes_and_count(program) -> None:
     for objective, cost in (("bytes", lambda value: value.bytes), ("count", lambda value: 1)):
         named, own = (tosaic.lower(program, objective=each) for each in (objective, cost))
         assert len(moved(named)) == (2 if objective == "bytes" else 1)
         assert named.to_bytes() == own.to_bytes()
 
 
-def test_an_own_cost_decides_where_transposes_stand_and_is_proven(program) -> None:
+def test_a_cost_function_decides_which_values_are_transposed_and_the_plan_is_proven_minimal(program) -> None:
     def cycles(value: Candidate) -> np.int64:
         return np.int64(100 if value.shape[1] == 2 else 150)
 
@@ -52,15 +55,15 @@ def test_an_own_cost_decides_where_transposes_stand_and_is_proven(program) -> No
     assert sum(node.op == "tosa.transpose" for node in dear.graph.nodes) == 2
 
 
-def test_a_cost_is_asked_once_for_each_value_and_remembered(program) -> None:
+def test_a_cost_function_is_called_once_for_each_value(program) -> None:
     asked: list[Candidate] = []
 
     def cost(value: Candidate) -> int:
         asked.append(value)
-        return len(asked)  # another answer each time
+        return len(asked)  # another cost at each call
 
     low = tosaic.lower(program, objective=cost)
-    assert len(asked) == len(set(asked)) >= 5  # not the sums: one axis has one order
+    assert len(asked) == len(set(asked)) >= 5  # not the sums: their one axis has only one order
     assert all(len(value.shape) == 4 for value in asked)
     assert asked[0] == Candidate("args_0", (1, 8, 6, 4), "f32", 8 * 6 * 4 * 4)
     before = len(asked)
@@ -69,7 +72,7 @@ def test_a_cost_is_asked_once_for_each_value_and_remembered(program) -> None:
 
 
 @pytest.mark.parametrize("answer", [-1, 2.0, "3", None, 2**63])
-def test_a_cost_that_is_none_is_refused_by_value(program, answer) -> None:
+def test_an_invalid_cost_is_refused_and_the_error_shows_it(program, answer) -> None:
     def cost(value: Candidate) -> Any:
         return answer
 
@@ -81,12 +84,12 @@ def test_a_cost_that_is_none_is_refused_by_value(program, answer) -> None:
     )
 
 
-def test_costs_that_do_not_add_up_in_64_bits_are_refused_by_the_largest(program) -> None:
+def test_costs_whose_sum_may_overflow_are_refused_and_the_error_names_the_largest(program) -> None:
     with pytest.raises(tosaic.InvalidGraph, match=r"expected a sum below 2\^60.*\(node 'args_0'\)"):
         tosaic.lower(program, objective=lambda value: value.bytes << 50)
 
 
-def test_what_a_cost_function_raises_comes_through(program) -> None:
+def test_an_exception_of_a_cost_function_reaches_the_caller(program) -> None:
     def cost(value: Candidate) -> int:
         raise LookupError(value.value)
 

@@ -1,4 +1,4 @@
-"""Large graphs cost in proportion to their size: nodes and values looked at are counted, not seconds."""
+"""Lowering takes time in proportion to the graph's size; tests count visits of nodes, not seconds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:The tensor attributes:UserWarning"),
 ]
 
-# No pass, its verification included, may look at a node more often than this. The greatest seen is 23.
+# No pass, its verification included, may visit a node more often than this. The largest count seen is 23.
 VISITS_PER_NODE = 40
 
 
@@ -72,7 +72,7 @@ MODELS: dict[str, tuple[Callable[[int], tuple[nn.Module, torch.Tensor]], int]] =
 
 
 def lowered_at(name: str, *tenths: int) -> tuple[tosaic.Lowered, tosaic.Lowered]:
-    """The model at two lengths, each so many tenths of its whole one."""
+    """Lowers the model at two lengths; `tenths` has both lengths, in tenths of the model's full length."""
     make, length = MODELS[name]
     small, large = (make(length * count // 10) for count in tenths)
     first, second = (tosaic.lower(exported(module, x), target="TOSA-1.0+FP") for module, x in (small, large))
@@ -109,7 +109,7 @@ def test_files_grow_as_the_graph_does(lowered: tuple[tosaic.Lowered, tosaic.Lowe
 
 
 def pooled_and_flat(count: int) -> tosaic.Program:
-    """Pools of an image, each flattened and transposed, all of them read by one operator."""
+    """Pools of one image; each result is flattened and transposed, and one operator reads all of them."""
 
     def call(x: torch.Tensor) -> torch.Tensor:
         return torch.cat([nn.functional.max_pool2d(x + i, 2, 1).flatten(1) for i in range(count)], 1)
@@ -117,7 +117,7 @@ def pooled_and_flat(count: int) -> tosaic.Program:
     return tosaic.from_exported(exported(call, torch.randn(1, 6, 9, 7)))
 
 
-def test_explaining_transposes_costs_as_much_as_there_are_whoever_reads_them() -> None:
+def test_the_visits_for_explaining_transposes_grow_in_proportion_to_the_transposes() -> None:
     visits, transposes = [], []
     for count in (30, 120):
         plan = _core.plan_layout(pooled_and_flat(count).graph)

@@ -1,4 +1,4 @@
-"""Lookups in constant tables of floats whose result is quantized: the table is quantized instead."""
+"""Lookups in constant float tables, with quantized results: the table is quantized instead of the results."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_quantized_lookup_in_a_constant_table_looks_up_integers(name: str, tar
     np.testing.assert_array_equal(reference.outputs, expected)
 
 
-def test_a_lookup_that_is_quantized_in_two_ways_reads_two_tables() -> None:
+def test_a_lookup_quantized_with_two_sets_of_parameters_reads_two_tables() -> None:
     def both(rows: torch.Tensor, i: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         found = rows[i]
         return _through_integers(found), _through_integers(found, 0.5, -7)

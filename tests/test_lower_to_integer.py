@@ -1,8 +1,8 @@
-"""The traps of integer lowering, each by name: from the same integers, against torch's q/dq graph and the
-TOSA reference model.
+"""Cases that integer lowering easily gets wrong, against torch's Q/DQ graph and the TOSA reference model.
 
-Every case runs at stage integer and at stage tosa, by the scalar kernels and on each instruction set, and on
-the reference model: all of these agree in every element. Of torch's results they are at most `units` apart.
+All engines get the same integers. Every case runs at stage integer and at stage tosa, by the scalar kernels
+and by those of each instruction set, and on the reference model: all of these results are equal in every
+element. `Outcome.apart` is their distance from torch's results.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ def dq16(x: torch.Tensor, scale: float) -> torch.Tensor:
 
 
 def integers(*shape: int, seed: int = 5, dtype: torch.dtype = torch.int8) -> torch.Tensor:
-    """All of the dtype's range."""
+    """Random integers from the whole range of the dtype."""
     low, high = RANGES[dtype]
     generator = torch.Generator().manual_seed(seed)
     return torch.randint(low, high + 1, shape, generator=generator).to(dtype)
 
 
 def weight(*shape: int, seed: int = 6) -> Callable[[], torch.Tensor]:
-    """Dequantizes a weight, by channel."""
+    """A function that dequantizes a constant weight with one scale per channel (axis 0)."""
     stored = integers(*shape, seed=seed).clamp(min=-127)
     scales = torch.rand(shape[0], generator=torch.Generator().manual_seed(seed)) * 0.02 + 0.001
     zeros = torch.zeros(shape[0], dtype=torch.int64)
@@ -60,7 +60,7 @@ def weight(*shape: int, seed: int = 6) -> Callable[[], torch.Tensor]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a case; `apart`: the largest distance from torch in units."""
+    """The graphs at stages integer and tosa, the result, and its largest distance from torch's in units."""
 
     integer: Any
     tosa: Any
@@ -73,7 +73,7 @@ class Outcome:
 
 
 def lowered(call: Callable[..., Any], *arrays: torch.Tensor, target: str = "TOSA-1.0+INT") -> Outcome:
-    """Runs the case everywhere."""
+    """Lowers the call and runs it on every engine; all results have to be equal."""
     with torch.no_grad():
         expected = call(*arrays).numpy()
         low = tosaic.lower(exported(call, *arrays), target=target)
@@ -98,7 +98,7 @@ WEIGHT = weight(5, 4, 3, 3)
 
 
 def conv(x: torch.Tensor) -> torch.Tensor:
-    """The sums that activations stand behind."""
+    """The convolution in front of the activations that are tested."""
     return F.conv2d(dq(x, *INSIDE), WEIGHT())
 
 
@@ -106,14 +106,14 @@ def conv(x: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("zero", [-127, -10, 0, 100])
-def test_a_relu_in_front_of_a_zero_point_that_is_not_the_least_integer_bounds_at_it(zero: int) -> None:
+def test_a_relu_clamps_at_the_zero_point_of_the_result(zero: int) -> None:
     out = lowered(lambda x: q(F.relu(conv(x)), 0.05, zero), X)
     assert out.apart <= 1
     assert out.result.min() == zero
     assert out.result.max() == 127
 
 
-def test_a_relu_in_front_of_a_range_of_127_never_gives_minus_128() -> None:
+def test_a_relu_with_a_result_range_from_minus_127_never_returns_minus_128() -> None:
     def call(x: torch.Tensor) -> torch.Tensor:
         return q(F.relu(conv(x)), 0.05, -127, -127, 127)
 
@@ -122,7 +122,7 @@ def test_a_relu_in_front_of_a_range_of_127_never_gives_minus_128() -> None:
     assert (out.result.min(), out.result.max()) == (-127, 127)
 
 
-def test_a_range_of_127_without_an_activation_is_a_bound() -> None:
+def test_a_result_range_from_minus_127_clamps_without_an_activation() -> None:
     out = lowered(lambda x: q(conv(x), 0.01, 0, -127, 127), X)
     assert out.apart <= 1
     assert (out.result.min(), out.result.max()) == (-127, 127)
@@ -131,7 +131,7 @@ def test_a_range_of_127_without_an_activation_is_a_bound() -> None:
 @pytest.mark.parametrize(
     "bound", [lambda x: F.hardtanh(x, -0.33, 0.77), lambda x: x.clamp(max=0.77), F.relu6]
 )
-def test_a_clamp_between_quantizers_bounds_where_its_limits_are_quantized_to(
+def test_a_clamp_between_quantizers_clamps_at_its_quantized_limits(
     bound: Callable[[torch.Tensor], torch.Tensor],
 ) -> None:
     out = lowered(lambda x: q(bound(conv(x)), 0.05, -7), X)
@@ -140,10 +140,10 @@ def test_a_clamp_between_quantizers_bounds_where_its_limits_are_quantized_to(
     assert [out.result.min(), out.result.max()] == limits.tolist()
 
 
-# ---- parameters that differ ----
+# ---- operands with different quantization parameters ----
 
 
-def test_each_operand_of_a_concat_is_brought_to_the_parameters_of_the_result() -> None:
+def test_each_operand_of_a_concat_is_rescaled_to_the_parameters_of_the_result() -> None:
     def call(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return q(torch.cat([dq(x, 0.05, 3), dq(y, 0.07, -7)], 1), 0.06, 10)
 
@@ -154,8 +154,8 @@ def test_each_operand_of_a_concat_is_brought_to_the_parameters_of_the_result() -
 
 
 @pytest.mark.parametrize("swapped", [False, True])
-def test_of_addends_whose_scales_are_1000_apart_the_small_one_counts_too(swapped: bool) -> None:
-    large = torch.where(integers(64, 64, seed=1) > 0, 3, 4).to(torch.int8)  # 0 and 1
+def test_the_small_addend_counts_too_if_the_scales_differ_by_a_factor_of_1000(swapped: bool) -> None:
+    large = torch.where(integers(64, 64, seed=1) > 0, 3, 4).to(torch.int8)  # represents 0 and 1
     small = integers(64, 64, seed=2)
 
     def call(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -172,7 +172,7 @@ def test_of_addends_whose_scales_are_1000_apart_the_small_one_counts_too(swapped
 
 @pytest.mark.parametrize("zero", [-128, -2, -1, 0, 1, 127])
 @pytest.mark.parametrize("join", [torch.add, torch.sub, torch.maximum])
-def test_an_operand_that_is_zero_everywhere_leaves_the_other_as_it_is(join: Any, zero: int) -> None:
+def test_add_sub_and_maximum_with_an_operand_of_zeros_are_exact(join: Any, zero: int) -> None:
     every = torch.arange(-128, 128).to(torch.int8).reshape(64, 4)
     nothing = torch.full((4,), -128, dtype=torch.int8)
     out = lowered(lambda x: q(join(dq(x, 0.03, zero), dq(nothing, 2.0**-16, -128)), 0.03, zero), every)
@@ -180,14 +180,14 @@ def test_an_operand_that_is_zero_everywhere_leaves_the_other_as_it_is(join: Any,
     assert (out.result == kept.numpy()).all()
 
 
-def test_a_pair_of_equal_scale_and_another_range_bounds() -> None:
+def test_a_requantization_to_a_narrower_range_with_the_same_scale_clamps() -> None:
     out = lowered(lambda x: q(dq(x, 0.1, 2), 0.1, 2, -64, 63), X)
     assert out.apart == 0
     assert (out.result.min(), out.result.max()) == (-64, 63)
 
 
 @pytest.mark.parametrize("scale", [-0.1, 0.0, float("nan")])
-def test_a_scale_that_is_no_positive_number_is_refused(scale: float) -> None:
+def test_a_scale_that_is_not_a_positive_number_is_refused(scale: float) -> None:
     with pytest.raises(tosaic.Error, match="scale"):
         tosaic.lower(exported(lambda x: q(dq(x, scale), 0.1), X), target="TOSA-1.0+INT")
 
@@ -197,7 +197,7 @@ def test_a_scale_that_is_no_positive_number_is_refused(scale: float) -> None:
 
 @pytest.mark.parametrize("padding", [0, 1])
 @pytest.mark.parametrize("stride", [2, 3])
-def test_a_convolution_whose_division_leaves_a_rest_reads_no_more_than_it_needs(
+def test_a_convolution_whose_stride_leaves_a_remainder_reads_only_complete_windows(
     padding: int, stride: int
 ) -> None:
     def call(x: torch.Tensor) -> torch.Tensor:
@@ -212,7 +212,7 @@ def test_a_convolution_whose_division_leaves_a_rest_reads_no_more_than_it_needs(
     assert (width + pad[2] + pad[3] - 3) % stride == 0
 
 
-def test_a_depthwise_convolution_of_a_quantized_input_makes_several_channels_of_each() -> None:
+def test_a_depthwise_convolution_may_have_a_channel_multiplier() -> None:
     filters = weight(12, 1, 3, 3)
 
     def call(x: torch.Tensor) -> torch.Tensor:
@@ -225,7 +225,7 @@ def test_a_depthwise_convolution_of_a_quantized_input_makes_several_channels_of_
 
 
 @pytest.mark.parametrize("channels", [1, 6])
-def test_a_convolution_of_one_channel_is_the_same_in_both_orders(channels: int) -> None:
+def test_a_convolution_of_one_input_channel_needs_no_transpose_of_its_input(channels: int) -> None:
     filters = weight(channels, 1, 3, 3)
 
     def call(x: torch.Tensor) -> torch.Tensor:
@@ -239,18 +239,18 @@ def test_a_convolution_of_one_channel_is_the_same_in_both_orders(channels: int) 
 # ---- sums ----
 
 
-def test_products_of_the_least_integers_are_summed_up_to_the_last_that_fits() -> None:
-    depth = 2**17 - 1  # times 2^14: 2^31 - 2^14
+def test_sums_of_products_of_the_least_integers_may_fill_32_bits() -> None:
+    depth = 2**17 - 1  # times (-128)^2 = 2^14: a sum of 2^31 - 2^14
     least = torch.full((1, depth), -128, dtype=torch.int8)
 
     def call(x: torch.Tensor) -> torch.Tensor:
         return q(F.linear(dq(x, 0.5), dq(least, 0.25)), 2.0**21, 0)
 
-    assert lowered(call, least).result.item() == 128 - 1  # 2^31 / 8 / 2^21 = 128, bounded
+    assert lowered(call, least).result.item() == 128 - 1  # 2^31 / 8 / 2^21 = 128, clamped to 127
     assert lowered(lambda x: q(F.linear(dq(x, 0.5), dq(least, 0.25)), 2.0**22, 0), least).result.item() == 64
 
 
-def test_a_sum_that_may_leave_32_bits_is_refused_by_name() -> None:
+def test_a_sum_that_may_exceed_32_bits_is_refused_by_name() -> None:
     least = torch.full((1, 2**17), -128, dtype=torch.int8)
     program = exported(lambda x: q(F.linear(dq(x, 0.5), dq(least, 0.25)), 2.0**22, 0), least)
     graph = _core.run_pass("fold-qdq", tosaic.from_exported(program).graph)
@@ -258,7 +258,7 @@ def test_a_sum_that_may_leave_32_bits_is_refused_by_name() -> None:
     assert "'linear' is left to floats: the sums of channel 0 may leave i32" in left["what"]
 
 
-def test_an_average_pool_does_not_count_its_padding_where_it_is_told_so() -> None:
+def test_an_average_pool_without_count_include_pad_does_not_count_its_padding() -> None:
     def call(x: torch.Tensor) -> torch.Tensor:
         return q(F.avg_pool2d(dq(x, 0.05, 40), 3, 2, 1, count_include_pad=False), 0.03, -9)
 
@@ -268,7 +268,7 @@ def test_an_average_pool_does_not_count_its_padding_where_it_is_told_so() -> Non
     assert np.unique(constant.result).tolist() == [60 * 0.05 // 0.03 - 9]
 
 
-def test_an_average_pool_counts_its_padding_where_it_is_told_so() -> None:
+def test_an_average_pool_with_count_include_pad_counts_its_padding() -> None:
     def call(x: torch.Tensor) -> torch.Tensor:
         return q(F.avg_pool2d(dq(x, 0.05, 40), 3, 2, 1), 0.03, -9)
 
@@ -282,7 +282,7 @@ def test_an_average_pool_counts_its_padding_where_it_is_told_so() -> None:
 @pytest.mark.parametrize("classes", [1, 2, 3, 1001, 50_000])
 def test_a_softmax_is_within_a_unit_for_few_classes_and_for_many(classes: int) -> None:
     rows = integers(4, classes)
-    unit = float(F.softmax(dq(rows, 0.1, 3), -1).max()) / 255  # of many classes each has little
+    unit = float(F.softmax(dq(rows, 0.1, 3), -1).max()) / 255  # with many classes, each has a small share
     out = lowered(lambda x: q(F.softmax(dq(x, 0.1, 3), -1), unit, -128), rows)
     assert out.apart <= 1
     assert out.result.max() == 127
@@ -290,7 +290,7 @@ def test_a_softmax_is_within_a_unit_for_few_classes_and_for_many(classes: int) -
         assert len(np.unique(out.result)) > 60
 
 
-def test_a_softmax_of_equal_classes_gives_each_the_same() -> None:
+def test_a_softmax_of_equal_classes_has_equal_results() -> None:
     for classes in (2, 4, 1001, 50_000):
         same = torch.full((2, classes), 127, dtype=torch.int8)
         out = lowered(lambda x, n=classes: q(F.softmax(dq(x, 0.1, 3), -1), 1 / n / 200, -128), same)
@@ -298,7 +298,7 @@ def test_a_softmax_of_equal_classes_gives_each_the_same() -> None:
 
 
 @pytest.mark.parametrize("level", [-128, 17, 127])
-def test_a_layer_norm_of_constant_rows_gives_its_bias(level: int) -> None:
+def test_a_layer_norm_of_constant_rows_is_its_bias(level: int) -> None:
     bias = torch.linspace(-1, 1, 64)
     rows = torch.full((3, 64), level, dtype=torch.int8)
     out = lowered(
@@ -310,13 +310,13 @@ def test_a_layer_norm_of_constant_rows_gives_its_bias(level: int) -> None:
 
 @pytest.mark.parametrize("width", [96, 128, 256, 1000, 1024])
 @pytest.mark.parametrize("zero", [-128, -1, 0])
-def test_a_layer_norm_of_a_sum_that_nobody_quantized_is_within_a_unit(width: int, zero: int) -> None:
+def test_a_layer_norm_of_an_unquantized_sum_is_within_a_unit(width: int, zero: int) -> None:
     x, y = integers(8, width, seed=3), integers(8, width, seed=4)
     out = lowered(lambda x, y: q(F.layer_norm(dq(x, 0.5, zero) + dq(y, 0.001, 3), (width,)), 0.03, 0), x, y)
     assert out.apart <= 1
 
 
-def test_a_layer_norm_of_rows_that_hardly_differ_is_within_a_unit() -> None:
+def test_a_layer_norm_of_nearly_constant_rows_is_within_a_unit() -> None:
     rows = torch.full((4, 64), 17, dtype=torch.int8)
     rows[:, 3] = 18
     rows[2, 5] = 100
@@ -326,7 +326,7 @@ def test_a_layer_norm_of_rows_that_hardly_differ_is_within_a_unit() -> None:
 # ---- sharing ----
 
 
-def test_a_dequantize_that_several_read_is_each_of_their_operands() -> None:
+def test_a_dequantize_node_with_several_readers_is_folded_into_each_of_them() -> None:
     filters = weight(4, 4, 1, 1)
 
     def call(x: torch.Tensor) -> torch.Tensor:
@@ -340,7 +340,7 @@ def test_a_dequantize_that_several_read_is_each_of_their_operands() -> None:
     assert out.ops["tosa.table"] == out.ops["tosa.conv2d"] == 1
 
 
-def test_a_quantized_parameter_serves_two_operators_with_its_own_scale() -> None:
+def test_several_operators_may_read_one_quantized_weight() -> None:
     stored = integers(8, 8, seed=3)
 
     def call(x: torch.Tensor) -> torch.Tensor:
@@ -355,7 +355,7 @@ def test_a_quantized_parameter_serves_two_operators_with_its_own_scale() -> None
     assert len(weights) == 1
 
 
-def test_unsigned_integers_come_in_and_go_out() -> None:
+def test_inputs_and_outputs_may_be_unsigned_integers() -> None:
     def call(x: torch.Tensor) -> torch.Tensor:
         number = Q.dequantize_per_tensor(x, 0.02, 131, 0, 255, torch.uint8)
         return Q.quantize_per_tensor(F.conv2d(number, WEIGHT()), 0.05, 100, 0, 255, torch.uint8)
@@ -365,7 +365,7 @@ def test_unsigned_integers_come_in_and_go_out() -> None:
     assert (out.result.min(), out.result.max()) == (0, 255)
 
 
-def test_a_sum_of_three_without_quantizers_between_is_rounded_once() -> None:
+def test_a_sum_of_three_operands_without_quantizers_between_is_rounded_once() -> None:
     def call(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
         return q(dq(x, 0.05, 3) + dq(y, 0.02, -7) + dq(z, 0.3, 100), 0.3, 4)
 
@@ -380,7 +380,7 @@ def test_a_product_with_a_scalar_is_rounded_once(factor: float) -> None:
     assert len(out.tosa) <= 1 + (factor == 0)
 
 
-def test_a_convolution_in_16_bits_has_sums_of_48() -> None:
+def test_a_convolution_in_16_bits_is_within_two_units() -> None:
     bias = torch.linspace(-1, 1, 5)
 
     def call(x: torch.Tensor) -> torch.Tensor:
@@ -390,7 +390,7 @@ def test_a_convolution_in_16_bits_has_sums_of_48() -> None:
     assert out.apart <= 2
 
 
-def test_a_bias_of_a_convolution_in_16_bits_may_be_beyond_32_bits() -> None:
+def test_the_bias_of_a_convolution_in_16_bits_may_need_more_than_32_bits() -> None:
     bias = torch.tensor([-3e3, 1e3, 0.0, 1.0, 3e3])  # in units of 1e-6 * weight scale: up to 3e12
 
     def call(x: torch.Tensor) -> torch.Tensor:
@@ -409,7 +409,7 @@ WORDS = integers(3, 64, dtype=torch.int16)
 
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize("scale", [1e-6, 1e-4])
-def test_a_logarithm_near_zero_keeps_its_bits(axis: int, scale: float) -> None:
+def test_a_logarithm_near_zero_is_precise(axis: int, scale: float) -> None:
     def log_sum_exp(x: torch.Tensor) -> torch.Tensor:
         return torch.logsumexp(dq16(x, scale), axis, keepdim=True)
 
@@ -436,7 +436,7 @@ def test_a_group_norm_of_rows_whose_squares_fill_32_bits_is_within_a_unit() -> N
     assert lowered(call, words, target=INT16).apart <= 1
 
 
-def test_gates_over_several_steps_stay_within_a_unit() -> None:
+def test_recurrent_gates_over_several_steps_are_within_a_unit() -> None:
     generator = torch.Generator().manual_seed(1)
     weights = [torch.rand(64, 64, generator=generator) / 4 - 0.1 for _ in range(2)]
 
@@ -453,9 +453,9 @@ def test_gates_over_several_steps_stay_within_a_unit() -> None:
     assert lowered(lambda x, h: q16(chain(x, h), unit), WORDS, other, target=INT16).apart <= 1
 
 
-def test_an_exponential_that_saturates_is_exact_below() -> None:
+def test_an_exponential_that_saturates_is_precise_below_saturation() -> None:
     def call(x: torch.Tensor) -> torch.Tensor:
-        return q16(torch.exp(dq16(x, 1e-3) + dq16(x, 1e-3)), 1e-4)  # up to exp(65), quantized up to 3.3
+        return q16(torch.exp(dq16(x, 1e-3) + dq16(x, 1e-3)), 1e-4)  # up to exp(65); i16 ends at 3.3
 
     out = lowered(call, WORDS, target=INT16)
     assert out.apart <= 1
@@ -469,7 +469,7 @@ def test_a_quotient_of_zeros_and_a_product_of_zeros_are_zero() -> None:
     assert (product.result == 3).all()
 
 
-def test_a_root_that_may_be_of_less_than_its_bits_can_tell_is_left_to_floats() -> None:
+def test_a_root_of_a_number_that_may_be_too_close_to_zero_is_refused() -> None:
     def call(x: torch.Tensor) -> torch.Tensor:
         numbers = dq(x, 10.0)
         return q(torch.rsqrt(numbers.var(-1, unbiased=False) + 1e-8), 40.0)
@@ -478,7 +478,7 @@ def test_a_root_that_may_be_of_less_than_its_bits_can_tell_is_left_to_floats() -
         tosaic.lower(exported(call, X), target="TOSA-1.0+INT")
 
 
-def test_integers_that_no_quantizer_made_do_not_move_among_those_that_one_did() -> None:
+def test_where_between_plain_integers_and_quantized_numbers_needs_floats() -> None:
     raw = integers(2, 4, 7, 7, seed=3)
     mask = X > 0
     program = exported(lambda x, n, m: q(torch.where(m, n, dq(x, 0.02)), 0.02), X, raw, mask)
@@ -503,9 +503,9 @@ def test_a_quotient_of_operands_of_different_ranks_has_the_signs_of_both(swapped
 
 
 @pytest.mark.parametrize("join", [lambda v: v @ v.transpose(-1, -2) / 200, lambda v: F.avg_pool1d(v, 4)])
-def test_a_product_of_the_least_integers_of_16_bits_is_read_on_to_the_last_unit(join: Any) -> None:
+def test_a_reader_of_products_of_the_least_integers_of_16_bits_is_within_a_unit(join: Any) -> None:
     words = integers(2, 4, 64, dtype=torch.int16)
-    words[0, 0, :8] = -32768  # their product has 30 bits and one more
+    words[0, 0, :8] = -32768  # their product 2^30 needs one bit more than any other product
 
     def product(x: torch.Tensor) -> torch.Tensor:
         return join(dq16(x, 1e-4) * dq16(x, 1e-4))
@@ -514,7 +514,7 @@ def test_a_product_of_the_least_integers_of_16_bits_is_read_on_to_the_last_unit(
     assert lowered(lambda x: q16(product(x), unit), words, target=INT16).apart <= 1
 
 
-def test_integers_read_in_a_second_way_that_tosa_lacks_are_refused_by_name() -> None:
+def test_a_second_dequantize_with_a_zero_point_that_tosa_lacks_is_refused_by_name() -> None:
     def call(x: torch.Tensor) -> torch.Tensor:
         return q16(dq16(x, 0.02) + Q.dequantize_per_tensor(x, 1e-6, -128, -32768, 32767, torch.int16), 0.1)
 
@@ -525,11 +525,14 @@ def test_integers_read_in_a_second_way_that_tosa_lacks_are_refused_by_name() -> 
     assert error.value.parts["node"] == "dequantize_per_tensor_1"
 
 
-# ---- weights, numbers and rounding that quantizers of others come with ----
+# ---- weights, unquantized results and rounding, as in the programs of third-party quantizers ----
 
 
 def distance(call: Callable[..., torch.Tensor], *arrays: torch.Tensor, target: str = "TOSA-1.0+INT") -> float:
-    """Of a float result from torch's, relative to the largest; the reference model has the same integers."""
+    """The largest distance of the float result from torch's, relative to torch's largest result.
+
+    No node may compute with floats, and the reference model's result has to equal ours.
+    """
     with torch.no_grad():
         expected = call(*arrays).numpy()
         low = tosaic.lower(exported(call, *arrays), target=target)
@@ -542,7 +545,7 @@ def distance(call: Callable[..., torch.Tensor], *arrays: torch.Tensor, target: s
 
 
 def scaled_weight(axis: int, *shape: int, zeros: torch.Tensor | None = None) -> Callable[[], torch.Tensor]:
-    """A weight with a scale for each element along an axis, and maybe a zero point."""
+    """As `weight`, with a scale for each position of an axis, and maybe a zero point for each."""
     stored = integers(*shape, seed=9)
     scales = torch.linspace(0.003, 0.02, shape[axis])
     points = torch.zeros(shape[axis], dtype=torch.int64) if zeros is None else zeros
@@ -550,20 +553,20 @@ def scaled_weight(axis: int, *shape: int, zeros: torch.Tensor | None = None) -> 
 
 
 @pytest.mark.parametrize("target", ["TOSA-1.0+INT", "TOSA-1.0+INT+int16"])
-def test_a_weight_with_a_scale_for_each_of_its_inputs_is_summed_in_digits(target: str) -> None:
+def test_a_weight_with_a_scale_for_each_input_channel_is_within_a_unit(target: str) -> None:
     w = scaled_weight(1, 6, 16)
     x = integers(3, 16)
     assert lowered(lambda x: q(F.linear(dq(x, *INSIDE), w()), 0.4), x, target=target).apart <= 1
 
 
-def test_a_transposed_convolution_of_one_channel_a_group_has_a_scale_for_each() -> None:
+def test_a_transposed_convolution_may_have_a_scale_for_each_group_of_one_channel() -> None:
     w = scaled_weight(0, 4, 2, 3, 3)
     out = lowered(lambda x: q(F.conv_transpose2d(dq(x, *INSIDE), w(), stride=2, groups=4), 0.05), X)
     assert out.apart <= 1
-    assert out.ops["tosa.transpose_conv2d"] == 4  # exact: no second digit
+    assert out.ops["tosa.transpose_conv2d"] == 4  # one per group: its weights are exact in one digit
 
 
-def test_a_weight_whose_zero_points_differ_by_channel_is_exact_in_two_digits() -> None:
+def test_a_weight_whose_zero_points_differ_by_channel_needs_two_convolutions() -> None:
     w = scaled_weight(0, 5, 4, 3, 3, zeros=torch.tensor([-128, -5, 0, 77, 127]))
     out = lowered(lambda x: q(F.conv2d(dq(x, *INSIDE), w()), 0.3), X)
     assert out.apart <= 1
@@ -571,7 +574,7 @@ def test_a_weight_whose_zero_points_differ_by_channel_is_exact_in_two_digits() -
 
 
 @pytest.mark.parametrize("target", ["TOSA-1.0+INT", "TOSA-1.0+INT+int16"])
-def test_a_weight_that_is_moved_before_it_is_summed_has_integer_sums(target: str) -> None:
+def test_a_transposed_convolution_of_a_volume_may_have_a_weight_scale_for_each_channel(target: str) -> None:
     w = scaled_weight(1, 3, 2, 2, 2, 2)
     x = integers(1, 3, 3, 4, 4)
     out = lowered(lambda x: q(F.conv_transpose3d(dq(x, *INSIDE), w(), stride=2), 0.1), x, target=target)
@@ -579,7 +582,7 @@ def test_a_weight_that_is_moved_before_it_is_summed_has_integer_sums(target: str
 
 
 @pytest.mark.parametrize("transposed", [False, True])
-def test_sums_of_48_bits_are_joined_by_group_once_they_have_32(transposed: bool) -> None:
+def test_grouped_convolutions_in_16_bits_are_within_two_units(transposed: bool) -> None:
     w = integers(8, 3, 3, 3, seed=3).float() * 0.01 if transposed else weight(6, 4, 3, 3)()
     stored = Q.quantize_per_tensor(w, 0.02, 0, -127, 127, torch.int8)
     x = integers(1, 8, 6, 6, dtype=torch.int16)
@@ -591,7 +594,7 @@ def test_sums_of_48_bits_are_joined_by_group_once_they_have_32(transposed: bool)
     assert lowered(call, x, target="TOSA-1.0+INT+int16").apart <= 2
 
 
-def test_a_sum_of_48_bits_is_read_as_it_is_made() -> None:
+def test_an_average_of_a_volume_in_16_bits_is_within_two_units() -> None:
     x = integers(1, 6, 4, 3, 3, dtype=torch.int16)
     out = lowered(
         lambda x: q16(F.adaptive_avg_pool3d(dq16(x, 0.001), 1), 0.0005), x, target="TOSA-1.0+INT+int16"
@@ -599,7 +602,7 @@ def test_a_sum_of_48_bits_is_read_as_it_is_made() -> None:
     assert out.apart <= 2
 
 
-def test_the_position_of_a_maximum_of_bytes_is_one_operator() -> None:
+def test_an_argmax_of_bytes_is_one_operator() -> None:
     out = lowered(lambda x: dq(x, *INSIDE).argmax(-1), integers(4, 30))
     assert out.apart == 0
     assert out.ops["tosa.argmax"] == 1
@@ -607,21 +610,21 @@ def test_the_position_of_a_maximum_of_bytes_is_one_operator() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.int8, torch.int16, torch.int32, torch.int64])
-def test_integers_that_a_cast_makes_numbers_of_are_quantized_as_they_are(dtype: torch.dtype) -> None:
+def test_plain_integers_that_are_cast_to_float_can_be_quantized(dtype: torch.dtype) -> None:
     given = torch.arange(-40, 40).reshape(8, 10).to(dtype)
     out = lowered(lambda n: q(n.float(), 0.25, -3), given)
     assert out.apart <= 1
     assert out.result.max() == (q(given.float(), 0.25, -3).max())
 
 
-def test_a_truth_value_is_a_factor() -> None:
+def test_a_boolean_can_be_a_factor() -> None:
     x = integers(8, 10)
     out = lowered(lambda x: q(dq(x, *INSIDE) * (dq(x, *INSIDE) > 0.3), 0.02, 3), x)
     assert out.apart == 0
 
 
 class Halved(torch.nn.Module):
-    """Multiplies by the reciprocal of a buffer, quantized on both sides, whose integers another reads."""
+    """Multiplies by the quantized reciprocal of an int8 buffer, whose integers another operator reads too."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -639,12 +642,12 @@ def test_a_function_of_a_constant_is_a_constant() -> None:
 
 
 @pytest.mark.parametrize("mode", ["floor", "trunc"])
-def test_a_quotient_that_is_rounded_and_that_nobody_quantizes_is_exact(mode: str) -> None:
+def test_a_rounded_quotient_that_is_not_quantized_is_exact(mode: str) -> None:
     x = integers(8, 30)
     assert distance(lambda x: torch.div(dq(x, *INSIDE), 0.3, rounding_mode=mode), x) == 0
 
 
-def test_the_rounded_quotient_of_two_wide_numbers_is_refused_by_name() -> None:
+def test_the_rounded_quotient_of_two_numbers_of_16_bits_is_refused_by_name() -> None:
     a, b = integers(4, 5, dtype=torch.int16), integers(4, 5, dtype=torch.int16, seed=8)
     ep = exported(lambda a, b: q16(torch.div(dq16(a, 0.01), dq16(b, 0.02), rounding_mode="floor"), 0.5), a, b)
     with pytest.raises(
@@ -653,30 +656,30 @@ def test_the_rounded_quotient_of_two_wide_numbers_is_refused_by_name() -> None:
         tosaic.lower(ep, target="TOSA-1.0+INT+int16")
 
 
-def test_bounds_between_integers_are_kept_where_nobody_quantizes() -> None:
+def test_clamp_bounds_between_integers_are_precise_if_the_result_is_not_quantized() -> None:
     assert distance(lambda x: dq(x, 0.1).clamp(-0.234, 0.678), integers(8, 30)) < 1e-6
 
 
-def test_numbers_by_channel_keep_their_fractions_in_one_scale() -> None:
+def test_a_trilinear_resize_whose_result_is_not_quantized_is_precise() -> None:
     x = integers(1, 3, 4, 5, 6)
     call = lambda x: F.interpolate(dq(x, *INSIDE), scale_factor=2, mode="trilinear")  # noqa: E731
     assert distance(call, x) < 1e-4
 
 
-def test_windows_that_count_differently_keep_fractions_of_their_sums() -> None:
+def test_averages_of_windows_with_different_counts_are_precise() -> None:
     x = integers(1, 4, 7, 7)
     call = lambda x: F.avg_pool2d(dq(x, *INSIDE), 3, 2, 1, count_include_pad=False)  # noqa: E731
     assert distance(call, x) < 1e-6
 
 
-def test_numbers_that_are_chosen_keep_their_range() -> None:
+def test_a_product_of_numbers_that_where_selects_is_precise() -> None:
     x = integers(8, 10)
     keep = torch.arange(10) % 3 > 0
     call = lambda x: torch.where(keep, torch.sigmoid(dq(x, *INSIDE)), torch.tensor(1.0)).prod(-1)  # noqa: E731
     assert distance(call, x) < 1e-6
 
 
-def test_what_is_masked_by_minus_infinity_has_no_share_of_a_softmax_of_small_numbers() -> None:
+def test_an_element_masked_with_minus_infinity_has_no_share_in_a_softmax_of_small_numbers() -> None:
     x = integers(8, 10)
     hidden = torch.arange(10) % 3 > 0
 
@@ -689,7 +692,7 @@ def test_what_is_masked_by_minus_infinity_has_no_share_of_a_softmax_of_small_num
 
 
 @pytest.mark.parametrize("dtype", [torch.int8, torch.int16])
-def test_samples_at_positions_that_are_quantized_are_integers(dtype: torch.dtype) -> None:
+def test_a_grid_sample_at_quantized_positions_lowers_to_integers(dtype: torch.dtype) -> None:
     wide = dtype is torch.int16
     image, grid = integers(1, 4, 9, 9, dtype=dtype), integers(1, 5, 5, 2, seed=7, dtype=dtype)
     unit, step = (0.001, 3e-5) if wide else (0.02, 0.008)
@@ -702,7 +705,7 @@ def test_samples_at_positions_that_are_quantized_are_integers(dtype: torch.dtype
 
 
 @pytest.mark.parametrize("linear", [False, True])
-def test_a_bias_that_is_computed_is_added_to_the_sums(linear: bool) -> None:
+def test_a_bias_may_be_an_input_of_the_graph(linear: bool) -> None:
     w = weight(5, 4) if linear else weight(5, 4, 3, 3)
     x, bias = integers(2, 4) if linear else X, integers(5, seed=8)
 
@@ -713,7 +716,7 @@ def test_a_bias_that_is_computed_is_added_to_the_sums(linear: bool) -> None:
     assert lowered(call, x, bias).apart <= 1
 
 
-def test_weights_and_biases_that_are_quantized_in_the_graph_are_integers_ahead() -> None:
+def test_weights_and_biases_that_the_graph_quantizes_are_folded_to_integer_constants() -> None:
     generator = torch.Generator().manual_seed(2)
     w, bias = (torch.randn(*shape, generator=generator) * 0.1 for shape in ((5, 4, 3, 3), (5,)))
     scales, zeros = torch.linspace(0.001, 0.004, 5), torch.zeros(5, dtype=torch.int64)
@@ -731,7 +734,7 @@ def test_weights_and_biases_that_are_quantized_in_the_graph_are_integers_ahead()
     assert (out.ops["tosa.conv2d"], out.ops["tosa.rescale"]) == (1, 1)
 
 
-def test_minus_infinity_is_compared_as_what_stands_for_it() -> None:
+def test_comparisons_of_masked_elements_with_minus_infinity_are_right() -> None:
     x = integers(4, 6)
     hidden = (torch.arange(6) % 2 == 1) | (torch.arange(4) == 2)[:, None]
 
@@ -748,7 +751,7 @@ def test_minus_infinity_is_compared_as_what_stands_for_it() -> None:
 
 @pytest.mark.parametrize("target", ["TOSA-1.0+INT", "TOSA-1.0+INT+FP"])
 @pytest.mark.parametrize("zeros", [[0, 0, 0, 0, 0], [-128, -5, 0, 77, 127]])
-def test_a_weight_by_channel_is_summed_as_integers_where_nobody_quantizes_the_sums(
+def test_a_convolution_with_a_weight_by_channel_has_integer_sums_even_if_they_are_not_quantized(
     target: str, zeros: list[int]
 ) -> None:
     w = scaled_weight(0, 5, 4, 3, 3, zeros=torch.tensor(zeros))
@@ -763,7 +766,7 @@ def test_a_weight_by_channel_is_summed_as_integers_where_nobody_quantizes_the_su
     assert not any(node.results[0].dtype == "f32" for node in out.tosa.nodes)
 
 
-def test_a_weight_by_channel_is_a_float_where_floats_are_read() -> None:
+def test_a_weight_by_channel_that_is_also_read_as_a_float_is_a_float() -> None:
     w = scaled_weight(0, 5, 4, 3, 3, zeros=torch.tensor([-128, -5, 0, 77, 127]))
     call = lambda x: F.conv2d(dq(x, *INSIDE), w()).sum() + w()  # noqa: E731
     low = tosaic.lower(exported(call, X), target="TOSA-1.0+INT+FP")
@@ -777,7 +780,7 @@ ALSO_HIDDEN = torch.arange(8)[:, None] % 2 == 0
 @pytest.mark.parametrize("compare", ["eq", "ne", "lt", "le", "gt", "ge"])
 @pytest.mark.parametrize("flipped", [False, True])
 @pytest.mark.parametrize("many", [False, True])
-def test_each_comparison_with_minus_infinity_knows_what_is_masked(
+def test_each_comparison_operator_knows_which_elements_are_minus_infinity(
     compare: str, flipped: bool, many: bool
 ) -> None:
     least = (
@@ -805,11 +808,11 @@ def test_each_comparison_with_minus_infinity_knows_what_is_masked(
     ],
     ids=["reshaped", "flipped", "hidden twice", "masked twice", "beside a low number", "beside huge numbers"],
 )
-def test_what_is_masked_stays_so(hide: Callable[[torch.Tensor], torch.Tensor]) -> None:
+def test_masked_elements_stay_masked_behind_operators(hide: Callable[[torch.Tensor], torch.Tensor]) -> None:
     assert lowered(lambda x: hide(dq(x, 0.01)) == -torch.inf, integers(8, 10)).apart == 0
 
 
-def test_a_row_of_low_biases_beside_a_mask_is_not_masked() -> None:
+def test_a_row_of_low_biases_and_masked_elements_is_not_fully_masked() -> None:
     bias = torch.where(HIDDEN, -torch.inf, -300.0)
 
     def call(x: torch.Tensor) -> torch.Tensor:
@@ -818,22 +821,22 @@ def test_a_row_of_low_biases_beside_a_mask_is_not_masked() -> None:
     assert lowered(call, integers(8, 10)).apart <= 1
 
 
-def test_the_sign_of_what_is_masked_does_not_change() -> None:
+def test_a_change_of_the_sign_of_masked_elements_is_refused() -> None:
     ep = exported(lambda x: (dq(x, 0.01).masked_fill(HIDDEN, -torch.inf)).abs() > 0.3, integers(8, 10))
     with pytest.raises(tosaic.UnsupportedOp, match="minus infinity becomes infinity"):
         tosaic.lower(ep, target="TOSA-1.0+INT")
 
 
-# ---- ranges that are proofs ----
+# ---- proven ranges ----
 
 
-def test_one_integer_of_two_zero_points_times_itself_may_be_negative() -> None:
+def test_a_product_of_one_integer_with_two_zero_points_may_be_negative() -> None:
     x = integers(8, 100)
     assert distance(lambda x: (dq(x, 0.02, 3) * dq(x, 0.5, 50)).clamp(min=-0.1), x) < 1e-6
     assert distance(lambda x: torch.atan(dq(x, 0.02, 3) * dq(x, 0.5, 50)), x) < 1e-2
 
 
-def test_less_a_floor_that_is_quantized_more_than_one_is_left() -> None:
+def test_the_difference_to_a_quantized_floor_may_exceed_one() -> None:
     def call(x: torch.Tensor) -> torch.Tensor:
         whole = dq(q(torch.floor(dq(x, 0.9)), 0.25), 0.25)
         return q(dq(x, 0.9) - whole, 0.02, 0, -128, 60)
@@ -841,7 +844,7 @@ def test_less_a_floor_that_is_quantized_more_than_one_is_left() -> None:
     assert lowered(call, integers(8, 100)).apart <= 1
 
 
-def test_bounds_beyond_all_numbers_are_refused_by_name() -> None:
+def test_clamp_bounds_beyond_all_values_of_the_operand_are_refused_by_name() -> None:
     ep = exported(lambda x: (dq(x, 0.02) * dq(x, 0.1)).clamp(1e8, 1e9), integers(8, 10))
     with pytest.raises(tosaic.UnsupportedOp, match="its bounds are beyond its numbers"):
         tosaic.lower(ep, target="TOSA-1.0+INT")
@@ -849,7 +852,7 @@ def test_bounds_beyond_all_numbers_are_refused_by_name() -> None:
 
 @pytest.mark.parametrize("name", ["floor", "ceil", "trunc", "round", "sign"])
 @pytest.mark.parametrize("scale", [0.125, 2.0**-30, 8.0])
-def test_wide_numbers_become_whole_ones_exactly(name: str, scale: float) -> None:
+def test_wide_numbers_are_rounded_to_whole_numbers_exactly(name: str, scale: float) -> None:
     x, y = integers(64, 200), integers(64, 200, seed=11)
     call = lambda x, y: getattr(torch, name)(dq(x, scale, 3) * dq(y, 0.25))  # noqa: E731
     low = tosaic.lower(exported(call, x, y), target="TOSA-1.0+INT")

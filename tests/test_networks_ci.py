@@ -1,4 +1,4 @@
-"""Three small networks along the whole path: import, four stages, bytes, the reference model."""
+"""Three small networks through the whole compiler: import, four stages, the file, the reference model."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import tosaic
 from models.measure import measure, violations
 from models.zoo import build
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # transformers and torch.export warn of their own code
+pytestmark = pytest.mark.filterwarnings("ignore")  # transformers and torch.export warn about their own code
 
 
 @pytest.mark.parametrize("name", ["ds_cnn", "mobilenet_v2_small", "llama2_small"])
-def test_a_network_becomes_one_tosa_graph_with_the_same_numbers(name: str) -> None:
+def test_a_network_becomes_one_tosa_graph_with_the_same_results(name: str) -> None:
     measurement = measure(build(name))
     assert violations(measurement) == []
     assert measurement.transposes <= 10

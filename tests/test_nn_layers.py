@@ -1,6 +1,6 @@
-"""A sample of torch.nn's layers agrees at every stage, and the table has them all.
+"""A sample of torch.nn's layers and functions agrees with torch at every stage; the table has all of them.
 
-The rest: tests/full/nn_layers.py.
+tests/full/nn_layers.py tests all layers and functions.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ def test_a_function_agrees_with_torch_at_every_stage(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", OUT_OF_REACH)
-def test_what_is_out_of_reach_is_refused_before_it_runs(name: str) -> None:
+def test_a_layer_that_is_out_of_reach_is_refused_before_it_runs(name: str) -> None:
     measured = measure(name, functional=name in functions())
     assert measured.reached in ("nothing", "exported")
     assert measured.reason != ""
 
 
-def test_at_least_95_percent_are_in_reach() -> None:
+def test_at_least_95_percent_of_layers_and_functions_are_in_reach() -> None:
     every = {*classes(), *functions()}
     assert set(OUT_OF_REACH) <= every
     assert len(OUT_OF_REACH) <= 0.05 * len(every)
@@ -45,7 +45,7 @@ def test_the_table_has_every_layer_class_and_every_function() -> None:
     assert not set(NO_LAYERS) & {layer.name for layer in (*MODULES, *FUNCTIONS)}
 
 
-def test_a_layer_that_gives_other_numbers_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_layer_with_wrong_results_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     class Wrong(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return x * 2 if torch.compiler.is_exporting() else x * 2.0001

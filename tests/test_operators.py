@@ -1,6 +1,6 @@
 """A few calls of every overload of the operator list: torch, our two stages and the reference model agree.
 
-The rows and the bounds are those of `tests/operators`; `tests/full/operators.py` tries many more.
+`tests/operators` has the rows and the bounds; `tests/full/operators.py` tests many more calls.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def test_a_case_prints_as_the_expression_that_makes_it() -> None:
 
 
 def _off_by(how: Callable[[torch.Tensor], torch.Tensor], function: Any, *args: Any, **kwargs: Any) -> Any:
-    """The function, and in torch eager something slightly else."""
+    """Calls the function; in torch's eager mode, `how` then changes the result slightly."""
     result = function(*args, **kwargs)
     return result if torch.compiler.is_exporting() else how(result)
 

@@ -1,4 +1,7 @@
-"""Every pass: golden text, idempotent, verified, the same results, and no cost where nothing matches."""
+"""Every pass: its result is the golden text, is valid, and computes what the graph before the pass computes.
+
+A second run of the pass, or a run on a graph without a match, returns the same graph object.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +20,12 @@ each_case = pytest.mark.parametrize(
 each_pass = pytest.mark.parametrize("name", PASSES)
 
 
-def test_every_pass_has_a_golden_file_with_several_cases_and_no_file_is_left_over() -> None:
+def test_every_pass_has_a_golden_file_with_several_cases_and_every_golden_file_has_a_pass() -> None:
     assert {path.stem for path in GOLDEN.glob("*.txt")} == set(PASSES)
     assert all(len(read(name)) >= 3 for name in PASSES)
 
 
-def test_golden_files_are_up_to_date_when_they_are_asked_to_be(request: pytest.FixtureRequest) -> None:
+def test_option_update_golden_writes_the_golden_files(request: pytest.FixtureRequest) -> None:
     if not request.config.getoption("--update-golden"):
         return
     for name in PASSES:
@@ -60,7 +63,7 @@ def test_the_pass_changes_nothing_the_second_time(name: str, case: Case) -> None
 
 
 @each_case
-def test_results_stay_as_they_were(name: str, case: Case) -> None:
+def test_the_pass_does_not_change_results(name: str, case: Case) -> None:
     before = _core.Graph.parse(case.before)
     after = _core.run_pass(name, before)
     inputs = random_inputs(before)
@@ -73,7 +76,7 @@ def test_results_stay_as_they_were(name: str, case: Case) -> None:
 
 
 def random_inputs(graph: _core.Graph) -> list[np.ndarray]:
-    """One array for each input of the user; indices stay small."""
+    """One random array per input that the caller passes; integers other than i8 are 0 or 1: valid indices."""
     rng = np.random.default_rng(20)
     arrays = []
     for port in graph.inputs:
@@ -90,7 +93,7 @@ def random_inputs(graph: _core.Graph) -> list[np.ndarray]:
 
 
 def assert_same(expected: np.ndarray, got: np.ndarray, *, units: int = 0) -> None:
-    """Integers identical, or `units` apart; floats within 32 ulp of the largest element."""
+    """Integers differ by at most `units`, floats by at most 32 * 2**-24 times the largest magnitude."""
     assert (expected.dtype, expected.shape) == (got.dtype, got.shape)
     if expected.dtype.kind != "f":
         apart = np.abs(got.astype(np.int64) - expected.astype(np.int64))
@@ -112,7 +115,7 @@ graph @forward stage=exported {
 
 
 @each_pass
-def test_a_pass_gives_back_the_same_object_where_nothing_matches(name: str) -> None:
+def test_a_pass_returns_the_same_object_if_nothing_matches(name: str) -> None:
     graph = _core.Graph.parse(NOTHING_TO_DO)
     if name == "legalize-tosa":
         graph = _core.run_pass(name, graph)

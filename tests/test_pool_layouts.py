@@ -1,4 +1,4 @@
-"""Pools whose windows lie side by side: reductions where that saves transposes, else pools."""
+"""Pools with adjacent windows that do not overlap: reductions where these save transposes, else pools."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ POOLS: dict[str, Callable[[], Case]] = {
 
 
 @pytest.mark.parametrize("name", POOLS)
-def test_a_pool_whose_windows_lie_side_by_side_needs_no_transpose(name: str) -> None:
+def test_a_pool_with_adjacent_windows_needs_no_transpose(name: str) -> None:
     module, x = POOLS[name]()
     low = tosaic.lower(exported(module, x), target="TOSA-1.0+FP")
     assert low.layout.transposes == ()
@@ -63,7 +63,7 @@ def test_a_pool_whose_windows_lie_side_by_side_needs_no_transpose(name: str) -> 
     np.testing.assert_allclose(low.run(x), module(x).numpy(), rtol=1e-5, atol=1e-6)
 
 
-def test_halves_are_averaged_in_f32() -> None:
+def test_an_average_of_f16_elements_is_computed_in_f32() -> None:
     x = (1000 + image(1, 4, 64, 64)).half()
     low = tosaic.lower(exported(nn.AdaptiveAvgPool2d(1), x), target="TOSA-1.0+FP")
     assert low.layout.transposes == ()
@@ -72,7 +72,7 @@ def test_halves_are_averaged_in_f32() -> None:
 
 
 def beside_arm(name: str, kind: str) -> list[str]:
-    """In what our lowering of a pool exceeds ExecuTorch's Arm lowering, in words."""
+    """The reasons why our lowering of a pool is worse than ExecuTorch's Arm lowering; none if it is not."""
     module, x = POOLS[name]()
     program = converted(module, [(x,), (x + 1,)], "arm") if kind == "int8" else exported(module, x)
     return beside(name, program, "TOSA-1.0+INT" if kind == "int8" else "TOSA-1.0+FP").violations
@@ -102,7 +102,7 @@ def test_the_largest_of_small_windows_stays_a_pool() -> None:
     "name",
     ["an image averaged, then a linear layer", "columns", "quarters of an image", "a sequence in five parts"],
 )
-def test_integers_are_averaged_alike_in_every_order(name: str) -> None:
+def test_averages_of_integers_are_equal_in_every_dim_order(name: str) -> None:
     module, x = POOLS[name]()
     program = converted(module, [(x,), (x + 1,)], "arm")
     rows, last = (

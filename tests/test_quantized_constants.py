@@ -1,4 +1,4 @@
-"""What depends on no input has the float meaning of the q/dq graph, is computed once and then stored."""
+"""Values that depend on no input: computed once with the float meaning of the Q/DQ graph, and then stored."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ PARAMETERS = {n: (torch.linspace(0.01, 0.03, n), torch.arange(n) % 5) for n in (
 
 
 def by_channel(x: torch.Tensor, axis: int, dtype: torch.dtype = torch.int8) -> torch.Tensor:
-    """Quantized with a scale and a zero point for each position of an axis, and back."""
+    """Quantizes and dequantizes with a scale and a zero point for each position of an axis."""
     count = x.shape[axis]
     scales, zeros = PARAMETERS[count]
     low, high = RANGES[dtype]
@@ -48,7 +48,7 @@ def by_channel(x: torch.Tensor, axis: int, dtype: torch.dtype = torch.int8) -> t
 
 
 def angles() -> torch.Tensor:
-    """As rotary embeddings have them: a quantized product of two quantized constants."""
+    """The angles of a rotary embedding: a quantized product of two quantized constants."""
     frequencies = qdq(10000 ** -(torch.arange(4.0) / 4), 0.0078, -128)
     positions = qdq(torch.arange(3.0), 0.0157, -128)
     return qdq(positions[:, None] @ frequencies[None], 0.0118, -11)
@@ -98,7 +98,7 @@ def test_a_constant_behind_quantizers_is_what_torch_computes(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CONSTANTS)
-def test_behind_folding_no_operator_over_constants_is_left(name: str) -> None:
+def test_no_operator_over_constants_remains_after_folding(name: str) -> None:
     graph = tosaic.from_exported(exported(lambda x: x + CONSTANTS[name](), X)).graph
     folded = _core.run_pass("fold-constants", graph)
     assert set(Counter(node.op for node in folded.nodes)) <= {"add", "dequantize", "index"}
@@ -106,7 +106,7 @@ def test_behind_folding_no_operator_over_constants_is_left(name: str) -> None:
     assert again is None or again.text() == folded.text()
 
 
-def test_constants_of_a_graph_that_is_quantized_already_have_the_meaning_of_their_numbers() -> None:
+def test_constants_at_stage_quantized_are_folded_by_the_numbers_that_they_represent() -> None:
     text = """tosaic 1
 graph @forward stage=quantized {
   const %a: i8[2] q(i8 -128..127 scale 0.5 zp 3) = buffer [3,7]
@@ -120,11 +120,11 @@ graph @forward stage=quantized {
     graph = tosaic.Graph.parse(text)
     folded = _core.run_pass("fold-constants", graph)
     (add,) = folded.nodes
-    # (3 - 3) 0.5 = 0 -> -1;  (7 - 3) 0.5 (-6) 0.25 = -3 -> -4 - 1
+    # %mul: (3 - 3) * 0.5 = 0 is stored as -1; (7 - 3) * 0.5 * -6 * 0.25 = -3 is stored as -3 / 0.75 - 1 = -5.
     assert add.operands[1].constant.array.tolist() == [-1, -5]
 
 
-def test_weights_stay_integers_whatever_moves_them() -> None:
+def test_a_weight_that_is_transposed_stays_an_integer_constant() -> None:
     weight = torch.randn(6, 8, generator=generator) * 0.2
 
     def call(x: torch.Tensor) -> torch.Tensor:
@@ -142,7 +142,7 @@ def test_weights_stay_integers_whatever_moves_them() -> None:
 
 @pytest.mark.parametrize("zero", [0, -7])
 def test_a_quantized_constant_multiplies_by_its_own_integers(zero: int) -> None:
-    """Halves are rounded up, as RESCALE does, wherever the product of the integers is one."""
+    """If the product of the integers is halfway between two results, it is rounded up, as RESCALE rounds."""
     integers = torch.randint(-120, 121, (2, 256, 8), generator=torch.Generator().manual_seed(7))
     values, factors = integers[0], integers[1][:4].repeat(64, 1)
 
@@ -158,7 +158,7 @@ def test_a_quantized_constant_multiplies_by_its_own_integers(zero: int) -> None:
 
 
 @pytest.mark.parametrize("case", ["llama2_small.arm", "ds_cnn_small.arm", "ds_cnn_small.xnnpack"])
-def test_the_constants_of_a_quantized_network_are_torchs_at_every_stage(
+def test_the_constants_of_a_quantized_network_equal_torchs_at_every_stage(
     case: str, converted_programs: Path
 ) -> None:
     name, quantizer = case.split(".")

@@ -1,4 +1,4 @@
-"""Small networks by quantizers that are not ours: integers on every engine, and on the reference model."""
+"""Small networks of third-party quantizers: the same integers on every engine and on the reference model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from models.parts import over_floats, part_of
 from tosaic import _core
 from tosaic.reference_model import ReferenceRun, run_reference_model
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # transformers and torch.export warn of their own code
+pytestmark = pytest.mark.filterwarnings("ignore")  # transformers and torch.export warn about their own code
 Q = torch.ops.quantized_decomposed
 CASES = [
     ("ds_cnn_small", "arm"),
@@ -29,7 +29,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("name", "quantizer"), CASES)
-def test_a_quantized_network_is_the_same_integers_on_every_engine(
+def test_a_quantized_network_computes_the_same_integers_on_every_engine(
     name: str, quantizer: str, converted_programs: Path
 ) -> None:
     measurement = measure_integers(name, quantizer, samples=3, folder=converted_programs)
@@ -51,7 +51,7 @@ def test_a_single_element_that_differs_is_counted(monkeypatch: pytest.MonkeyPatc
     assert violations(measurement) == ["reference model: 3 elements differ"]
 
 
-def test_every_breach_of_the_contract_has_words() -> None:
+def test_every_violation_of_the_contract_is_reported() -> None:
     good = Quantized("n", "arm", "TOSA-1.0+INT", status="VALID", distinct=99, between_inputs=1.0, to_qdq=40.0)
     assert violations(good) == []
     broken = Quantized(
@@ -70,7 +70,7 @@ def test_every_breach_of_the_contract_has_words() -> None:
 
 
 def mixed(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """Integers, floats among them, integers."""
+    """Operators over integers, then over floats, then over integers."""
     first = Q.quantize_per_tensor(torch.tanh(number(x)), 0.01, 0, -128, 127, torch.int8)
     floats = (Q.dequantize_per_tensor(first, 0.01, 0, -128, 127, torch.int8) + y).exp()
     second = Q.quantize_per_tensor(floats, 0.05, -100, -128, 127, torch.int8)
@@ -83,7 +83,7 @@ def number(x: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("wanted", [over_floats, lambda node: not over_floats(node)])
-def test_a_part_of_a_graph_gives_what_the_whole_does_from_what_it_reads_there(
+def test_a_part_of_a_graph_computes_the_same_values_as_the_whole_graph(
     wanted: Callable[[object], bool],
 ) -> None:
     generator = torch.Generator().manual_seed(2)

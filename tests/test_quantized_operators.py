@@ -1,6 +1,6 @@
 """A call of every overload of the operator list between dequantize and quantize nodes, in integer arithmetic.
 
-What has to agree: `operators.integers`; `tests/full/quantized_operators.py` tries many more.
+`operators.integers` says what has to agree; `tests/full/quantized_operators.py` tests many more calls.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def test_calls_agree_with_torch_and_the_reference_model(name: str, bits: int) ->
 
 
 @pytest.mark.parametrize("bits", [8, 16])
-def test_a_result_two_units_off_is_a_failure(bits: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_result_that_is_off_by_units_is_a_failure(bits: int, monkeypatch: pytest.MonkeyPatch) -> None:
     run = tosaic.Lowered.run
 
     def halved(lowered: tosaic.Lowered, *args: Any) -> Any:

@@ -21,7 +21,7 @@ def test_integers_are_the_same_everywhere(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", HOSTILE_SEEDS)
-def test_parameters_that_no_observer_chooses_give_the_same_integers_or_a_reason(seed: int) -> None:
+def test_unusual_quantization_parameters_lead_to_equal_integers_or_a_refusal(seed: int) -> None:
     result = check_quantized(seed, hostile=True)
     assert not result.failures, f"seed {seed}: " + "\n".join(result.failures)
     assert result.target or result.refused

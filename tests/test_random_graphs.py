@@ -1,6 +1,6 @@
 """Random graphs: torch, our executor at every stage and the TOSA reference model agree.
 
-Seed n contains operator n modulo the number of rows, so that these seeds have every operator at least once.
+The graph of seed n contains operator n modulo the number of rows, so these graphs contain every operator.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ def test_the_graphs_contain_every_operator_that_can_be_generated() -> None:
     assert seen == set(ROWS)
 
 
-def test_the_graphs_have_the_promised_sizes() -> None:
+def test_the_graphs_have_the_specified_sizes() -> None:
     sizes = [result_of(seed).nodes for seed in SEEDS]
     assert sum(5 <= size <= 70 for size in sizes) >= 0.95 * len(sizes)
     assert max(sizes) > 45
 
 
-def test_what_is_refused_is_refused_for_a_known_reason() -> None:
-    """Integers that may leave i32; nothing that TOSA could express."""
+def test_every_refusal_has_a_known_reason() -> None:
+    """A program is refused only for integers that may exceed i32, which TOSA cannot express."""
     refusals = [reason for seed in SEEDS for reason in result_of(seed).refusals]
     known = (
         "an i64 result may not fit i32, and TOSA has no i64",
@@ -63,7 +63,7 @@ def test_what_is_refused_is_refused_for_a_known_reason() -> None:
     assert sum(bool(result_of(seed).refusals) for seed in SEEDS) <= len(SEEDS) // 20
 
 
-def test_a_program_is_the_same_whenever_its_seed_is_given() -> None:
+def test_a_seed_always_generates_the_same_program() -> None:
     assert generate(7) == generate(7)
     assert all(map(torch.equal, generate(7).arguments(), generate(7).arguments()))
 

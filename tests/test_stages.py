@@ -1,7 +1,7 @@
-"""Small networks and random graphs through the pipeline, looked at behind every pass.
+"""Small networks and random graphs through the pipeline, with checks after every pass.
 
-Behind each: the verifier passes, print -> parse -> print is the identity, the pass changes nothing a second
-time, and the executor gives what torch gives.
+After each pass, the verifier accepts the graph, print -> parse -> print is the identity, a second run of the
+pass changes nothing, and the executor's results agree with torch's.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch import nn
 from tosaic import _core
 
 SEEDS = range(1000, 1040)
-# Any order must hold; this is that of the pipeline.
+# The order of the pipeline; the checks have to hold for any other order too.
 PIPELINE = (
     *("fold-constants", "dead-code", "common-subexpressions", "simplify", "fold-batch-norm"),
     *("decompose", "fold-constants", "sink-reshapes", "simplify", "common-subexpressions"),
@@ -106,7 +106,7 @@ pytestmark = pytest.mark.usefixtures("one_thread_without_traces")
 
 
 def behind_each_pass(graph: _core.Graph) -> Iterator[tuple[str, _core.Graph]]:
-    """Every graph that the pipeline makes, with the name of the pass; checks each pass on the way."""
+    """Yields each graph of the pipeline with the name of the pass that made it, and checks each pass."""
     yield "import", graph
     for name in PIPELINE:
         before = graph.text()
@@ -125,7 +125,7 @@ def refused(program: tosaic.Program) -> bool:
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_a_network_is_the_same_behind_every_pass(name: str) -> None:
+def test_a_network_has_the_same_results_after_every_pass(name: str) -> None:
     make, arguments = NETWORKS[name]
     torch.manual_seed(4)
     model = make().eval()
@@ -144,7 +144,7 @@ def test_a_network_is_the_same_behind_every_pass(name: str) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_random_graph_is_the_same_behind_every_pass(seed: int) -> None:
+def test_a_random_graph_has_the_same_results_after_every_pass(seed: int) -> None:
     random = generate(seed)
     arguments = random.arguments()
     program = tosaic.from_exported(torch.export.export(random.module(), arguments))
@@ -162,7 +162,7 @@ def test_a_random_graph_is_the_same_behind_every_pass(seed: int) -> None:
         assert refused(program)
 
 
-def test_the_pipeline_verifies_between_all_passes_and_shows_every_change() -> None:
+def test_the_pipeline_verifies_after_every_change_and_reports_every_change() -> None:
     make, arguments = NETWORKS["residual"]
     program = tosaic.from_exported(torch.export.export(make().eval(), arguments))
     changes: list[tuple[str, str]] = []
@@ -176,7 +176,7 @@ def test_the_pipeline_verifies_between_all_passes_and_shows_every_change() -> No
     assert changes[-1][1] == low.tosa.text()
 
 
-def test_passes_keep_the_names_of_inputs_and_outputs() -> None:
+def test_passes_do_not_change_the_names_of_inputs_and_outputs() -> None:
     make, arguments = NETWORKS["decoder"]
     program = tosaic.from_exported(torch.export.export(make().eval(), arguments))
     for _, graph in behind_each_pass(program.graph):

@@ -1,4 +1,4 @@
-"""Convolutions of which the strides, after a pad, pass by all of the input."""
+"""Convolutions and pools behind a pad, with strides so large that windows read only padding."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ def padded(name: str) -> tuple[nn.Module, torch.Tensor]:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_windows_that_read_padding_alone_give_what_torch_gives(name: str) -> None:
+def test_windows_that_read_only_padding_agree_with_torch(name: str) -> None:
     module, x = padded(name)
     low = tosaic.lower(exported(module, x), target="TOSA-1.0+FP")
     np.testing.assert_allclose(low.run(x), module(x).numpy(), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["image", "image, both axes", "image, a wider kernel", "image, depthwise"])
-def test_integers_of_padding_alone_are_the_zero_point(name: str) -> None:
+def test_windows_of_integers_that_read_only_padding_agree_with_torch(name: str) -> None:
     module, x = padded(name)
     program = converted(module, [(x + 2,), (x,)], "arm")  # the zero point of the input is not 0
     low = tosaic.lower(program, target="TOSA-1.0+INT")

@@ -1,6 +1,6 @@
-"""The VGF model-converter takes our FP files: networks, and a sample of those of one operator and dtype.
+"""The VGF model-converter accepts our FP files: networks, and a sample of files of one operator and dtype.
 
-All of these: tests/full/test_vgf_converter.py.
+tests/full/test_vgf_converter.py tests all files of one operator and dtype.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tosaic.support import canonical_cells, one_op_graph, sample_of
 OPS = {op.name: op for op in _core.ops() if not op.is_tosa}
 EXTENSIONS = {"bf16": "+bf16"}
 CONTROL_FLOW = ("cond", "while_loop")
-STEP = 7  # no multiple of the number of dtypes
+STEP = 7  # one file in 7 is tested; not a multiple of the number of dtypes
 FILES = [
     (name, cell.dtype)
     for name, op in OPS.items()
@@ -29,7 +29,7 @@ FILES = [
 
 
 def converter() -> str:
-    """Beside the interpreter, or on the path."""
+    """The program model-converter, beside the interpreter or on PATH; skips the test if there is none."""
     beside = Path(sys.executable).with_name("model-converter")
     found = str(beside) if beside.exists() else shutil.which("model-converter")
     if found is None:
@@ -38,7 +38,7 @@ def converter() -> str:
 
 
 def convert(data: bytes, folder: Path) -> str:
-    """Empty if the converter wrote a VGF file, else what it says."""
+    """An empty text if the converter wrote a VGF file, else its error message."""
     source, made = folder / "model.tosa", folder / "model.vgf"
     source.write_bytes(data)
     done = subprocess.run(
@@ -49,7 +49,7 @@ def convert(data: bytes, folder: Path) -> str:
     return done.stderr or done.stdout or f"exit code {done.returncode}"
 
 
-@pytest.mark.filterwarnings("ignore")  # transformers and torch.export warn of their own code
+@pytest.mark.filterwarnings("ignore")  # transformers and torch.export warn about their own code
 @pytest.mark.parametrize("name", ["ds_cnn", "mobilenet_v2_small", "llama2_small"])
 def test_a_network_is_converted(name: str, tmp_path: Path) -> None:
     lowered = tosaic.lower(build(name).export())
@@ -57,7 +57,7 @@ def test_a_network_is_converted(name: str, tmp_path: Path) -> None:
 
 
 def convert_one(name: str, dtype: str, folder: Path) -> str:
-    """As `convert`, of the file of one operator."""
+    """Converts a file of one operator, as `convert` does."""
     sample = sample_of(OPS[name])
     graph = one_op_graph(OPS[name], dtype, sample)
     lowered = _core.lower(graph, pipeline=f"TOSA-1.0+FP{EXTENSIONS.get(dtype, '')}{sample.extensions}")
@@ -70,11 +70,11 @@ def test_a_file_of_one_operator_is_converted(name: str, dtype: str, tmp_path: Pa
 
 
 @pytest.mark.parametrize("name", CONTROL_FLOW)
-def test_control_flow_is_what_the_converter_does_not_take(name: str, tmp_path: Path) -> None:
+def test_the_converter_refuses_control_flow(name: str, tmp_path: Path) -> None:
     graph = one_op_graph(OPS[name], "f32", sample_of(OPS[name]))
     lowered = _core.lower(graph, pipeline="TOSA-1.0+FP+INT+cf")
     assert "explicitly marked illegal" in convert(_core.serialize(lowered.tosa), tmp_path)
 
 
-def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
+def test_the_converter_refuses_a_file_that_is_not_a_model(tmp_path: Path) -> None:
     assert convert(b"not a model", tmp_path) != ""

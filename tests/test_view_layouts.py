@@ -1,4 +1,4 @@
-"""Views between elementwise operators: transposed as little as in the best of their shapes."""
+"""Views between elementwise operators: transposes move no more bytes than with any other operator shapes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from models.quantize import converted
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 GRAPHS = 200
-# Beside ExecuTorch: the first is as small as can be, in the others one of both needs fewer.
+# Programs that are compared with ExecuTorch's Arm lowering: a minimal one, and some for which one of the two
+# lowerings needs fewer transposes than the other.
 BESIDE = (
     "scaled between pools",
     "there and back twice",
@@ -30,7 +31,7 @@ BESIDE = (
 
 
 @pytest.mark.parametrize("start", range(0, GRAPHS, 100))
-def test_no_graph_of_views_moves_more_than_before_nor_than_in_other_shapes(start: int) -> None:
+def test_no_graph_of_views_moves_more_than_before_choose_shapes_or_than_in_other_shapes(start: int) -> None:
     found = {seed: check_views(seed, plain=seed % 2 == 1) for seed in range(start, start + 100)}
     assert {seed: each.failures for seed, each in found.items() if each.failures} == {}
     assert [seed for seed, each in found.items() if each.above_least] == []
@@ -38,7 +39,7 @@ def test_no_graph_of_views_moves_more_than_before_nor_than_in_other_shapes(start
     assert sum(each.least is not None for each in found.values()) > 30
 
 
-def test_elementwise_operators_between_views_compute_in_a_shape_that_keeps_the_channels() -> None:
+def test_elementwise_operators_between_views_compute_in_a_shape_with_the_channels_of_the_pools() -> None:
     a, b = torch.randn(1, 4, 2, 2), torch.randn(1, 2, 4, 2)
 
     def call(x: torch.Tensor) -> torch.Tensor:
@@ -54,13 +55,13 @@ def test_elementwise_operators_between_views_compute_in_a_shape_that_keeps_the_c
 
 
 @pytest.mark.parametrize("objective", ["count", lambda value: 1000 + value.bytes])
-def test_each_objective_chooses_shapes_of_its_own(objective: Any) -> None:
+def test_shapes_are_chosen_for_the_objective(objective: Any) -> None:
     sized = view_program("there and back")
     low = tosaic.lower(exported(sized.module, *sized.inputs), objective=objective)
     assert len(low.layout.transposes) == 2
 
 
-def test_an_operator_keeps_its_shape_where_another_saves_nothing() -> None:
+def test_an_operator_is_not_reshaped_if_that_saves_nothing() -> None:
     def call(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return (F.max_pool2d(x, 1).view(1, 4, 6, 4) + y).relu()
 
@@ -70,7 +71,7 @@ def test_an_operator_keeps_its_shape_where_another_saves_nothing() -> None:
 
 
 def quantized(name: str) -> torch.export.ExportedProgram:
-    """As Arm's quantizer has it."""
+    """The program, converted by Arm's quantizer."""
     sized = view_program(name)
     samples = [sized.inputs, tuple(torch.randn(x.shape) for x in sized.inputs)]
     return converted(sized.module, samples, "arm")
@@ -87,7 +88,7 @@ def test_no_program_of_views_moves_more_than_in_the_arm_lowering(name: str, kind
 
 
 @pytest.mark.parametrize("name", VIEW_PROGRAMS)
-def test_programs_of_views_give_what_torch_does(name: str) -> None:
+def test_programs_of_views_agree_with_torch(name: str) -> None:
     sized = view_program(name)
     expected = sized.module(*sized.inputs)
     got = tosaic.lower(exported(sized.module, *sized.inputs)).run(*sized.inputs)

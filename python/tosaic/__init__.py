@@ -1,8 +1,8 @@
 """tosaic: from torch.export to verified TOSA.
 
-The package itself imports nothing: names are loaded when they are first used, so `import tosaic` costs next
-to nothing and needs numpy only. torch is imported by `tosaic.fx`, and only when a program of torch's is
-handed in.
+`import tosaic` imports none of its submodules: each public name is loaded when it is first used. The package
+needs numpy only. Only `tosaic.fx` imports torch, and only when it reads a program of torch (or the demo
+runs).
 """
 
 from __future__ import annotations

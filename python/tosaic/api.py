@@ -1,4 +1,4 @@
-"""The functions of the package: read, lower, check, compare."""
+"""The public functions of the package: read, lower, check and compare programs."""
 
 from __future__ import annotations
 
@@ -38,32 +38,38 @@ _LOG = logging.getLogger(__name__)
 
 @checked
 def from_exported(ep: Any, *, bind: Any = None, method: str = "forward") -> Program:
-    """Reads what `torch.export` produced.
+    """Reads an exported program of torch into a tosaic program.
 
     Parameters
     ----------
     ep : torch.export.ExportedProgram
-        Decomposed or not, strict or not, training or inference form, ExecuTorch edge dialect or plain ATen.
+        May be decomposed or not, strict or not, in training or inference form, in plain ATen or in
+        ExecuTorch's edge dialect. ExecuTorch's program manager, which has a method ``exported_program()``, is
+        accepted too.
     bind : mapping or example inputs, optional
-        Sizes of symbolic dimensions: ``{"x": {0: 1}}`` by input (path, name, index) and axis, or example
-        inputs.
+        Sizes of symbolic dimensions. Either a mapping from input (path, name or index) and axis to size, such
+        as ``{"x": {0: 1}}``, or example inputs: a tuple of positional arguments, ``(args, kwargs)``, or a
+        dict of arrays by input name.
     method : str
         Name of the graph.
 
     Returns
     -------
     Program
-        Stage ``exported``. Weights are not copied: they are views of torch's memory, which they keep alive. A
-        weight is refused by name once its memory is another, was resized or freed, or torch has counted a
-        change in place. What the program is first used for, or `Program.snapshot`, copies all of them, and
-        `lower` what it holds: from then on the module may change.
+        A program at stage ``exported``. Its weights are views of torch's memory, and they keep that memory
+        alive. Only weights that are complex or not dense are copied, and buffers that the program writes. The
+        first run, comparison, save or copy of the program, or `Program.snapshot`, copies all weights;
+        afterwards the module may change. Before that, a use of a weight raises `InvalidGraph` if the weight's
+        memory was replaced, resized or freed, or if torch has counted an in-place change of the weight.
+        `lower` copies the weights of the lowered program, but not those of this one.
 
     Raises
     ------
     UnsupportedOp
-        A dimension is left unbound, or the program mutates memory that another live value shares.
+        A symbolic dimension has no size, the program mutates memory that another live value shares, or a
+        weight has an unsupported dtype or is not in CPU memory.
     InvalidGraph
-        The program contradicts itself or the sizes it is bound to.
+        `ep` is not an exported program, it is inconsistent, or its shapes contradict the sizes in `bind`.
 
     Examples
     --------
@@ -79,7 +85,11 @@ def from_exported(ep: Any, *, bind: Any = None, method: str = "forward") -> Prog
 
 @checked
 def from_graph(graph: _core.Graph) -> Program:
-    """A program from a graph alone: inputs by position or name, several outputs as a tuple."""
+    """Makes a program from a graph, without a nested signature.
+
+    A call passes the inputs by position or by name. The result is the output itself if there is only one,
+    else a tuple of the outputs.
+    """
     return Program(graph)
 
 
@@ -99,9 +109,9 @@ def lower(
 ) -> Lowered:
     """Lowers a program to one TOSA graph.
 
-    What comes back is independent of torch's memory: its constants are those of this moment, whatever becomes
-    of the module. Only `Lowered.source`, the program as it was given, may still be a view. The GIL is
-    released meanwhile: a thread that frees or writes weights during the call races with it.
+    The result owns its constants: this call copies them, so a later change to the module does not affect the
+    result. Only `Lowered.source`, the program that was passed in, may still be a view of torch's memory. The
+    call releases the GIL: a thread that frees or writes weights during the call races with it.
 
     Parameters
     ----------
@@ -112,31 +122,33 @@ def lower(
         The passes to run, in the place of ``Pipeline.default(target)``. It has a target: another one beside it
         is refused.
     unsupported : {"error", "split"}
-        What to do about operators outside the target: refuse the program with all of them named. Splitting it
-        is not available in this version.
+        What to do about operators that the target does not have. ``"error"`` raises an `UnsupportedOp` that
+        names all of them. ``"split"`` is not available in this version and raises `UnsupportedOp`.
     bind : optional
-        As `from_exported` takes it; refused for a program whose sizes are bound already.
+        Sizes of symbolic dimensions, as in `from_exported`. Accepted only if `program` is an exported program
+        or a ``.pt2`` file.
     dump : path, optional
-        Folder to write each graph to that a pass changed.
+        Folder for graph dumps. The graph is written there as text after each pass that changed it.
     verify : bool
-        Verify the graph between all passes.
+        Verify the graph before the first pass and after each pass that changed it.
     io : mapping, optional
-        What floats at the border of a quantized program are, ``{"inputs": "int8", "outputs": "float32"}``:
-        floats that the program itself quantizes and dequantizes, or integers of that dtype, which arrays then
-        carry. Without it they are floats for a target with profile FP; for others the program has integers,
-        and `Lowered.run` converts the arrays, by the parameters that `Lowered.io` shows.
+        What the float inputs and outputs of a quantized program become, such as ``{"inputs": "int8",
+        "outputs": "float32"}``. With ``"float32"`` they are floats, and the graph quantizes and dequantizes
+        them itself. With ``"int8"``, ``"int16"`` or ``"int32"`` they are integers, and the caller's arrays
+        hold these integers. A side without an entry has floats if the target has profile FP. For other
+        targets its graph inputs or outputs are integers, but the caller's arrays are floats: `Lowered.run`
+        converts them with the qparams that `Lowered.io` shows.
     orders : mapping, optional
-        How arrays lie at the border: ``{"inputs": "nhwc"}``, ``{"inputs": {"x": "channels_last", 1: "nhwc"},
-        "outputs": "contiguous"}``. A form is given for all tensors of rank 3 to 5, or by path, name or index:
-        ``"traced"``, as the example had it; ``"contiguous"``; ``"channels_last"``, the logical shape with the
-        strides of that order; ``"nhwc"``, the physical shape, row-major; or a dim order, logical axes
-        outermost first. What is not named is as traced, but for outputs whose order is that of a view and of
-        no memory format: these are contiguous. `Lowered.run` refuses arrays that lie otherwise.
+        Memory orders of the arrays at inputs and outputs, such as ``{"inputs": "nhwc"}`` or ``{"inputs":
+        {"x": "channels_last", 1: "nhwc"}, "outputs": "contiguous"}``. The value for a side is one order for
+        all tensors of rank 3 to 5, or a mapping from path, name or index to an order. The notes list the
+        orders.
     objective : {"bytes", "count"} or callable
-        What the layout plan makes least: the bytes that are transposed, the number of transposes, or the sum
-        of what a function gives for each transposed value. It is called with a `tosaic.layout.Candidate`
-        (name, shape, dtype, bytes), once for each value, and returns an integer, 0 or more. A value has one
-        cost, whichever orders it is brought from and to. Plans of equal cost: the fewest transposes.
+        What the layout plan minimises: the bytes that are transposed, the number of transposes, or the sum of
+        the caller's costs of the transposes. A cost function is called with a `tosaic.layout.Candidate`
+        (name, shape, dtype, bytes), once for each value, and returns an integer, 0 or more: the cost of
+        transposing the value, whatever the two orders are. Among plans of equal cost the one with the fewest
+        transposes is chosen; for ``"count"``, the one with the fewest bytes.
 
     Raises
     ------
@@ -144,11 +156,27 @@ def lower(
         An option has no such value, `objective` gives a cost that is none, the order of the pipeline has a
         fault, or one of its passes returns a broken graph.
     QuantMismatch
-        A border is to be of a dtype that it was not quantized to.
+        `io` asks for a dtype that an input or output is not quantized to.
     UnsupportedOp
         Operators have no lowering. ``problems`` of the exception lists all of them with their reasons.
     SpecViolation
-        The lowered graph breaks rules of the target, such as those of its level; ``problems`` as above.
+        The lowered graph breaks rules of the target, such as the limits of its level. ``problems`` of the
+        exception lists all violations.
+
+    Notes
+    -----
+    An order in `orders` is one of:
+
+    - ``"traced"``: the order of the example inputs and of the outputs at export.
+    - ``"contiguous"``: arrays have the logical shape and row-major strides.
+    - ``"channels_last"``: arrays have the logical shape and channels-last strides.
+    - ``"nhwc"``: arrays have the physical shape (channels are the last axis) and row-major strides.
+    - a dim order, such as ``(0, 2, 3, 1)``: the logical axes, outermost first. Arrays have the logical shape.
+
+    Below rank 3, ``"channels_last"`` and ``"nhwc"`` mean row-major. An input or output without an entry is as
+    traced, with one exception: an output is row-major if its traced order is that of a view and not that of a
+    memory format. The new value of an input that the program writes always has the order of that input.
+    `Lowered.run` refuses arrays that have another memory order than the declared one.
     """
     if unsupported == "split":
         raise _core.make_error(
@@ -181,7 +209,7 @@ def lower(
             **_border_forms(io),
         )
     except (_core.UnsupportedOp, _core.SpecViolation) as error:
-        # The core's errors are classes of the extension, which mypy knows no attribute `problems` of.
+        # setattr, since mypy knows no attribute `problems` of the error classes of the extension module.
         problems = tuple(Problem.from_parts(parts) for parts in error.each)
         setattr(error, "problems", problems)  # noqa: B010
         raise
@@ -197,12 +225,15 @@ def lower(
 
 
 def _border_forms(io: Mapping[str, str] | None) -> dict[str, str]:
-    """The core's word for what was asked of inputs and outputs."""
+    """Translates `io` for the core: ``"float"`` or ``"integer"`` for each side that has an entry."""
     return {side: "float" if dtype == "float32" else "integer" for side, dtype in (io or {}).items()}
 
 
 def _require_io(graph: _core.Graph, io: Mapping[str, str] | None) -> None:
-    """Every float of the border became what was asked for."""
+    """Raises QuantMismatch if a user input or output does not have the dtype that `io` asks for.
+
+    Integers without qparams, such as indices, are not checked.
+    """
     for side, ports in (("inputs", graph.inputs), ("outputs", graph.outputs)):
         wanted = IO_DTYPES.get((io or {}).get(side, ""))
         for port in ports if wanted else ():
@@ -230,12 +261,13 @@ def check(
     target, pipeline : optional
         As `lower` takes them.
     bind : optional
-        As `from_exported` takes it; refused for a program whose sizes are bound already.
+        Sizes of symbolic dimensions, as in `from_exported`. Accepted only if `program` is an exported program
+        or a ``.pt2`` file.
 
     Returns
     -------
     CheckResult
-        All reasons as data; true if there is none.
+        All reasons as data. The result is true in a condition if there is no reason.
 
     Raises
     ------
@@ -267,37 +299,50 @@ def compare(
     Parameters
     ----------
     a : torch.export.ExportedProgram, Program, Lowered, Graph or path
-        The reference. An exported program runs in torch eager, each node traced.
+        The reference. An exported program or a ``.pt2`` file runs in torch eager, and the result of each node
+        is recorded. Other references run on tosaic's executor.
     b : Program, Lowered, Graph, torch.export.ExportedProgram or path
-        Runs on tosaic's executor.
+        The program to judge. It runs on tosaic's executor.
     samples : tuple, dict, array, path of an npz or npy file, or an iterable of them
-        A tuple holds positional arguments, a dict keyword arguments or arrays by input name. They have the
-        form of the exported program, and are brought to that of either border: permuted, quantized. Each is
-        run from the initial values of all states. Over several samples the worst figures are kept.
+        A tuple holds positional arguments, a dict keyword arguments or arrays by input name or path. Arrays
+        have the shapes and dtypes of the exported program; they are permuted and quantized as the inputs of
+        either side need it. Each sample runs from the initial values of all states. Over several samples the
+        worst of each figure is reported.
     threshold_db : float
-        The least signal to noise ratio of an output of floats, in dB. Outputs of a reference that quantizes
-        on the way are held to their local errors instead: see `Comparison.ok`.
+        The least signal to noise ratio of an output of floats, in dB. If the reference has quantize or
+        rescale nodes, its outputs are judged by their local errors instead: see `Comparison.ok`.
     local : bool
-        Tell the error that a node makes from the one it inherits, and judge the former. This runs each node
-        of a again on the values of b, with tosaic's kernels. Where torch is the reference, both errors are
-        measured against tosaic's own run of the exported graph. Without it, outputs are held to the
-        threshold alone.
+        Separate the error that a node makes itself (the local error) from the one that it inherits from
+        earlier nodes, and judge nodes by their local errors. For this, each node of a runs again on the
+        values of b, with tosaic's kernels. If torch is the reference, both errors are measured against
+        tosaic's own run of the exported graph. If False, only outputs are judged, by the threshold.
     bind : optional
-        As `from_exported` takes it, for the sides that are torch's or ``.pt2`` files.
+        Sizes of symbolic dimensions, as in `from_exported`, for the sides that are exported programs or
+        ``.pt2`` files.
 
     Returns
     -------
     Comparison
-        True if b computes what a does.
+        True in a condition if b computes what a does.
+
+    Raises
+    ------
+    InvalidGraph
+        The programs have different inputs or outputs, the samples do not fit them, or `bind` has nothing to
+        bind.
+    QuantMismatch
+        An input or output is an integer in a ``.tosa`` file and a float in the reference, and the reference
+        does not say which floats the integers represent.
 
     Notes
     -----
-    A `.tosa` file does not say how its inputs lie. They may lie as a declares it, as they were traced,
-    row-major or channels-last: one of these for all inputs first, then mixed, and the first that is right for
-    all samples is taken; so it is with outputs.
+    A ``.tosa`` file does not record the memory order of its inputs and outputs. The order of an input may be
+    the one that a declares, the traced one, row-major or channels-last. First one of these is tried for all
+    inputs, then mixtures, at most 24 in total. The first that is right for all samples is used; if none is
+    right, the best is reported. The order of each output is searched for among the same candidates.
 
-    Functions of `Program.with_overrides` are used on their own side; what one side gives for a foreign
-    operator serves the other as well, where that has none.
+    Functions of `Program.with_overrides` apply to their own side. A function for a foreign operator also
+    applies to the other side, unless that side has its own.
     """
     from tosaic.compare_programs import compare_programs
 
@@ -306,14 +351,15 @@ def compare(
 
 
 def program_of(source: Any, *, bind: Any = None) -> Program:
-    """A program from anything that stands for one: itself, its lowered form, a graph, torch's, or a path.
+    """Returns `source` as a `Program`.
 
-    What has no symbolic dimensions leaves `bind` alone.
+    `source` is a `Program`, a `Lowered` (its stage ``tosa``), a `Graph`, an exported program of torch or a
+    path. `bind` is ignored if `source` cannot have symbolic dimensions.
 
     Raises
     ------
     InvalidGraph
-        It is nothing of these.
+        `source` is none of these.
     """
     if isinstance(source, Program):
         return source
@@ -327,7 +373,7 @@ def program_of(source: Any, *, bind: Any = None) -> Program:
 
 
 def require_use(where: str, bind: Any, *sources: Any) -> None:
-    """Refuses sizes for dimensions where nothing has any left."""
+    """Raises InvalidGraph if `bind` has sizes, and no source can have symbolic dimensions."""
     if bind is None or (is_mapping(bind) and not bind) or any(map(_takes_sizes, sources)):
         return
     given = " and ".join(source if isinstance(source, str) else type(source).__name__ for source in sources)
@@ -352,18 +398,20 @@ def open_program(path: str | os.PathLike[str], *, bind: Any = None) -> Program:
     """Reads a program from a file: ``.pt2``, ``.tosa``, graph text, or an archive that `Program.save` wrote.
 
     A ``.pt2`` file may call operators of other libraries, such as those of ExecuTorch's quantizer and edge
-    dialect, and have their classes as arguments: the libraries are imported where they are installed. Files
-    of `torch.export.save` hold pickled data: read none that you do not trust.
+    dialect, and may have arguments of their classes. These libraries are imported if they are installed.
+    Files of `torch.export.save` hold pickled data: open only files that you trust.
 
     Raises
     ------
     MissingFileError
-        There is no such file; it is a ``FileNotFoundError``, too.
+        There is no such file. The error is a ``FileNotFoundError`` too.
     ReadError
-        The system refuses to read it.
+        The system refuses to read the file.
     InvalidGraph
-        The file is none of these, damaged, has no dimensions that `bind` could give sizes, or needs a library
-        that is not installed.
+        The file has none of these formats, is damaged, or needs a library that is not installed; or `bind`
+        has sizes for a file that is not a ``.pt2`` file.
+    ImportError
+        The file is a ``.pt2`` file, and torch is not installed.
     """
     require_use("open", bind, path)
     return _open(path, bind)
@@ -403,9 +451,9 @@ def load_exported(path: str | os.PathLike[str]) -> Any:
     MissingFileError
         There is no such file.
     ReadError
-        The system refuses to read it.
+        The system refuses to read the file.
     InvalidGraph
-        torch cannot read it.
+        torch cannot read the file, or a library that the file needs is not installed.
     ImportError
         torch is not installed.
     """
@@ -418,12 +466,18 @@ def load_exported(path: str | os.PathLike[str]) -> Any:
 
 
 def is_exported_program(source: Any) -> bool:
-    """True for torch's ExportedProgram; torch need not be loaded."""
+    """True for an exported program of torch. Only attributes are looked at, so torch need not be loaded."""
     return hasattr(source, "graph_module") and hasattr(source, "graph_signature")
 
 
 def _exported_program(source: Any) -> Any:
-    """The program itself, or the one that an ExecuTorch program manager holds."""
+    """Returns an exported program, or the one that an ExecuTorch program manager holds.
+
+    Raises
+    ------
+    InvalidGraph
+        `source` is neither.
+    """
     if not is_exported_program(source) and callable(getattr(source, "exported_program", None)):
         source = source.exported_program()
     if not is_exported_program(source):

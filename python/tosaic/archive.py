@@ -1,12 +1,12 @@
-"""Programs in one file: graph text, signature and weights.
+"""Saves and loads a program as one file: graph text, signature and weights.
 
-A zip archive without compression::
+The file is a zip archive without compression::
 
-    manifest.json    format, version, and the calling convention
-    graph.txt        the text form; larger weights are referred to
-    weights/N.npy    the elements as they are, in the order in which the text refers to them
+    manifest.json    format, version, signature, and the key and file of each weight
+    graph.txt        the text form of the graph; it has only references to weights of more than 16 elements
+    weights/N.npy    the elements of one weight; weights are numbered in the order of the text
 
-The same program gives the same bytes, and reading needs numpy alone.
+The same program is always written as the same bytes. Reading needs numpy only.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ FORMAT = "tosaic program"
 VERSION = 1
 _MANIFEST = "manifest.json"
 _GRAPH = "graph.txt"
-_MOMENT = (1980, 1, 1, 0, 0, 0)
+_MOMENT = (1980, 1, 1, 0, 0, 0)  # time stamp of all members, so that the bytes do not depend on the time
 _read_array: Any = np.lib.format.read_array
 _write_array: Any = np.lib.format.write_array
 Key: TypeAlias = tuple[str, str, tuple[int, ...], int]
-"""Name, dtype and shape of a constant, and its number among those that have them in common."""
+"""Name, dtype and shape of a constant, and its number among the constants that share all three."""
 
 
 def save(program: Program, path: str | os.PathLike[str]) -> None:
@@ -76,11 +76,11 @@ def save(program: Program, path: str | os.PathLike[str]) -> None:
 
 
 def is_archive(path: str | os.PathLike[str]) -> bool:
-    """True if the file says it is ours, of whatever version."""
+    """True if the file is an archive of this format, of any version; False if it cannot be read."""
     try:
         with zipfile.ZipFile(path) as archive:
             return bool(json.loads(archive.read(_MANIFEST)).get("format") == FORMAT)
-    except Exception:  # whatever zip and JSON raise: then the manifest says nothing
+    except Exception:  # any error of zip or JSON: the file is no archive of this format
         return False
 
 
@@ -91,11 +91,11 @@ def load(path: str | os.PathLike[str]) -> Program:
     Raises
     ------
     MissingFileError
-        There is no such file; it is a ``FileNotFoundError``, too.
+        There is no such file. The error is a ``FileNotFoundError`` too.
     ReadError
-        The system refuses to read it.
+        The system refuses to read the file.
     InvalidGraph
-        Not such a file, damaged, or of another version.
+        The file is not such an archive, is damaged, or has another version of the format.
     """
     file = file_path("load", path)
     name = file_name(file)
@@ -111,15 +111,17 @@ def load(path: str | os.PathLike[str]) -> Program:
                 raise _unreadable(name, f"a signature that is not the graph's: {fault}")
     except _core.Error:
         raise
-    except Exception as error:  # damaged archives fail in as many ways as zip, JSON and npy have
+    except Exception as error:  # a damaged archive may raise any error of zip, JSON or npy
         raise _unreadable(name, error) from error
     return Program(graph, signature)
 
 
 class InTextOrder:
-    """Gives the parser the constants that a text refers to.
+    """A callback for `Graph.parse` that finds the constants that a text refers to.
 
-    `find` takes the key of a constant, as in `constants_in_text_order`, and the constant without its bytes.
+    `find` is called with the key of a constant, as in `constants_in_text_order`, and the constant without its
+    bytes. It returns the constant with its bytes, or None. The parser must ask in the order of the text,
+    since this class counts the constants of equal name, dtype and shape.
     """
 
     def __init__(self, find: Callable[[Key, _core.Constant], _core.Constant | None]) -> None:
@@ -127,7 +129,7 @@ class InTextOrder:
         self._seen: dict[tuple[Any, ...], int] = {}
 
     def __call__(self, wanted: _core.Constant) -> _core.Constant | None:
-        """The next constant of the text."""
+        """Returns the constant for the next reference in the text."""
         base = (wanted.name, wanted.dtype, tuple(wanted.shape))
         occurrence = self._seen.get(base, 0)
         self._seen[base] = occurrence + 1
@@ -135,7 +137,7 @@ class InTextOrder:
 
 
 def _reader(archive: zipfile.ZipFile, manifest: Any) -> Callable[[Key, _core.Constant], _core.Constant]:
-    """Reads a weight when it is asked for."""
+    """Returns a function that reads one weight from the archive when the parser asks for it."""
     files = {_key(row): row["file"] for row in manifest["weights"]}
 
     def read(key: Key, wanted: _core.Constant) -> _core.Constant:
@@ -160,7 +162,7 @@ def _reader(archive: zipfile.ZipFile, manifest: Any) -> Callable[[Key, _core.Con
 
 
 def constants_in_text_order(graph: _core.Graph) -> Iterator[tuple[Key, _core.Constant]]:
-    """Each constant of the text in its order; constants of equal name and type are told apart by a number."""
+    """Yields each constant with its key, in the order of the graph's text form."""
     seen: dict[tuple[Any, ...], int] = {}
     for constant in _in_text_order(graph):
         base = (constant.name, constant.dtype, tuple(constant.shape))
@@ -182,7 +184,7 @@ def _in_text_order(graph: _core.Graph) -> Iterator[_core.Constant]:
 
 
 def plain_array(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The bytes in a dtype that every numpy knows."""
+    """The array in a dtype that numpy has itself: bfloat16 and float8 as unsigned integers of their bits."""
     if array.dtype.kind in "biuf" and array.dtype.isbuiltin == 1:
         return array
     return array.view(np.dtype(f"u{array.dtype.itemsize}"))

@@ -1,4 +1,4 @@
-"""Arrays of the caller: numpy's, torch's, or anything that becomes one, without importing torch."""
+"""Converts a caller's arrays, tensors and array-likes to numpy arrays, without importing torch."""
 
 from __future__ import annotations
 
@@ -12,29 +12,31 @@ from tosaic import _core
 
 __all__ = ["as_array", "dtype_name"]
 
-# Floats that numpy does not have, as torch and ml_dtypes call them.
+# Float dtypes that numpy lacks, by the name that torch and ml_dtypes use.
 _NARROW = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
-# Floats as which numbers without a dtype of their own are read, by the graph's name for them.
+# Float dtypes of the graph that Python numbers are converted to.
 _FLOATS = {"f16": np.float16, "f32": np.float32, "f64": np.float64}
 
 
 def as_array(value: Any, name: str = "input", *, dtype: str = "") -> np.ndarray[Any, Any]:
-    """The value as a numpy array over the same memory where that is possible; strides are kept.
+    """Converts a value to a numpy array, over the same memory and with the same strides where possible.
 
     Parameters
     ----------
     value : array_like or torch.Tensor
-        Tensors may require gradients; bfloat16 and float8 need ``ml_dtypes``. Arrays of another byte order
-        are copied into this machine's.
+        A tensor may require gradients. bfloat16 and float8 need ``ml_dtypes``. Arrays of another byte order
+        are copied to this machine's, and unsigned integers of 32 and 64 bits to int64.
     name : str
-        How messages call it.
+        Name of the input in error messages.
     dtype : str
-        What numbers of Python, nested in lists perhaps, are read as where it is a float: ``f32``.
+        Dtype of the input in the graph. If it is ``f16``, ``f32`` or ``f64``, Python numbers (also in nested
+        lists and tuples) are converted to it. It has no effect on arrays and tensors.
 
     Raises
     ------
     LayoutMismatch
-        It is no array of numbers, has masked elements, or is of a dtype that has no counterpart.
+        The value is not an array of numbers, has masked elements, has a dtype that the graph does not have,
+        or has a number above 2**63 - 1.
     """
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
@@ -43,7 +45,7 @@ def as_array(value: Any, name: str = "input", *, dtype: str = "") -> np.ndarray[
         raise _masked(value, name)
     try:
         array = np.asarray(value)
-    except Exception as error:  # whatever an object raises that says it is an array
+    except Exception as error:  # the array protocol of an object may raise anything
         raise _not_an_array(type(value).__name__, name) from error
     if array.dtype.kind in "OSUmM" or array.dtype.type is np.void:
         is_array = isinstance(value, np.ndarray | np.generic)
@@ -60,14 +62,14 @@ def dtype_name(dtype: np.dtype[Any]) -> str:
 
 
 def _is_plain(value: Any) -> bool:
-    """Numbers of Python, which have no dtype, nested in lists and tuples perhaps."""
+    """True for a Python number, which has no dtype, or (nested) lists and tuples of Python numbers."""
     if isinstance(value, list | tuple):
         return all(map(_is_plain, value))
     return isinstance(value, numbers.Real) and not isinstance(value, np.generic)
 
 
 def _native(array: np.ndarray[Any, Any], name: str) -> np.ndarray[Any, Any]:
-    """In this machine's byte order, unsigned integers of 32 and 64 bits as signed ones of 64."""
+    """Converts to this machine's byte order, and unsigned integers of 32 and 64 bits to int64."""
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
     kind, size = array.dtype.kind, array.dtype.itemsize

@@ -1,4 +1,4 @@
-"""How arrays lie at the border of a program, as a caller declares it."""
+"""Reads the option `orders`: the memory orders that a caller declares for graph inputs and outputs."""
 
 from __future__ import annotations
 
@@ -23,23 +23,33 @@ def border_orders(
     *,
     views_as_traced: bool = True,
 ) -> dict[str, list[_Order | None] | None]:
-    """By side and index, the order of the axes and whether arrays carry the physical shape; None: as traced.
+    """Reads the option `orders` of a public function for the inputs and outputs of a graph.
 
     Parameters
     ----------
+    graph : Graph
+    orders : mapping or None
+        See `tosaic.lower`.
     views_as_traced : bool
-        Whether outputs that `orders` does not name are as traced although their order is that of no memory
-        format. Such an order tells what torch made a view of, not how somebody wants it; else they are
-        row-major.
+        What happens to a user output that `orders` does not name and whose traced order is that of no memory
+        format. Such an order shows which view torch made, not which order a caller wants. True: the output is
+        as traced. False: it is row-major.
+
+    Returns
+    -------
+    dict
+        For ``inputs`` and for ``outputs`` a list by index, or None if all are as traced. An entry of the list
+        is None (as traced) or a pair: the logical axes, outermost first, and whether arrays have the physical
+        shape.
 
     Raises
     ------
     InvalidGraph
-        An unknown entry, form, name or index, an entry that is named twice, or an order that does not fit the
-        rank.
+        An unknown side, order, name or index, an input or output that is named twice, or an order that does
+        not fit the rank.
     LayoutMismatch
-        The coordinates of a grid sampler, named by themselves, would not lie innermost. An order for all
-        inputs leaves them out.
+        An input that `orders` names is the grid of a grid sampler, and its coordinates, the last axis, would
+        not be innermost. An order for all inputs does not apply to grids.
     """
     sides: dict[str, Sequence[Any]] = {"inputs": graph.inputs, "outputs": graph.outputs}
     require_sides(orders)
@@ -60,7 +70,7 @@ def border_orders(
 def _with_new_values_as_inputs(
     graph: _core.Graph, inputs: list[_Order | None] | None, outputs: list[_Order | None] | None
 ) -> list[_Order | None] | None:
-    """The new value of an input that the program writes lies as the input does, whatever outputs are to."""
+    """The new value of an input that the program writes has the order of that input, not that of outputs."""
     sources = [port.mutated_input for port in graph.outputs]
     if all(source is None for source in sources) or (inputs is None and outputs is None):
         return outputs
@@ -72,7 +82,7 @@ def _with_new_values_as_inputs(
 
 
 def require_sides(orders: Any) -> None:
-    """Refuses what is no mapping of ``inputs`` and ``outputs``, or None."""
+    """Raises InvalidGraph unless `orders` is None or a mapping with keys ``inputs`` and ``outputs`` only."""
     if orders is None:
         return
     if not is_mapping(orders):
@@ -100,7 +110,7 @@ def _with_views_row_major(
 
 
 def _is_meant(shape: Sequence[int]) -> bool:
-    """Whether a form for all tensors means one of this shape."""
+    """True if an order for all tensors of a side applies to a tensor of this shape."""
     return 3 <= len(shape) <= 5
 
 
@@ -136,7 +146,7 @@ def _by_index(
 
 
 def _require_form(side: str, wanted: Any) -> None:
-    """Refuses what is no order of anything, though no tensor may be meant."""
+    """Raises InvalidGraph for a malformed order for all tensors, even if it applies to no tensor."""
     if not isinstance(wanted, str) and hasattr(wanted, "__len__"):
         _order(wanted, (1,) * len(wanted), f"all {side}")
         if not 3 <= len(wanted) <= 5:
@@ -150,7 +160,18 @@ def _require_form(side: str, wanted: Any) -> None:
 
 
 def index_of(side: str, ports: Sequence[Any], key: str | int) -> int:
-    """The position of a user input or output among all of its side, by index, path or name."""
+    """The index of a user input (output) among all inputs (outputs) of the graph.
+
+    Parameters
+    ----------
+    key : str or int
+        A path, the name of a value, or an index among the user's inputs (outputs) alone.
+
+    Raises
+    ------
+    InvalidGraph
+        `key` names no user input (output).
+    """
     user = [i for i, port in enumerate(ports) if port.kind == "user"]
     named = [(ports[i].path, ports[i].value.name) for i in user]
     position = position_of(key, named)

@@ -1,9 +1,9 @@
 """The command ``tosaic``.
 
-Exit codes: 0 ok, 1 a check failed, 2 usage, 3 unsupported, 4 internal, 130 interrupted. A file or standard
-output that cannot be written is 2, whatever the command found. ``--help`` loads neither torch nor the core.
-With ``--json`` standard output is one JSON object at every exit code: what the command found out, or
-``{"error": {"kind", "message", "exit_code", "problems"}}``.
+Exit codes: 0 ok, 1 a check failed, 2 usage, 3 unsupported, 4 internal error, 130 interrupted. If a file or
+standard output cannot be written, the exit code is 2, whatever the command found. ``--help`` imports neither
+torch nor the core. With ``--json`` standard output is one JSON object at every exit code: the result of the
+command, or ``{"error": {"kind", "message", "exit_code", "problems"}}``.
 """
 
 from __future__ import annotations
@@ -58,18 +58,19 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 class _OutputError(Exception):
-    """Standard output takes no more: a full disk, or another fault of the system's."""
+    """Standard output cannot be written: the disk is full, or the system reports another error."""
 
 
 def _say(text: str) -> None:
-    """Writes to standard output; what its encoding lacks is written as escapes.
+    """Writes to standard output; characters that its encoding lacks become escapes.
 
-    A reader that left, such as ``head``, is no fault: the exit code is still what the command found.
+    It is not an error if the reader of a pipe, such as ``head``, has ended: the exit code is still that of
+    the command's result.
 
     Raises
     ------
     _OutputError
-        The system refuses to write. Nothing is written to standard output from then on.
+        The system refuses to write. Standard output leads to the null device from then on.
     """
     stream = sys.stdout
     if stream is None:  # closed before the process began
@@ -86,7 +87,7 @@ def _say(text: str) -> None:
 
 
 def _silence(stream: Any) -> None:
-    """Leads a stream nowhere: what it still holds would fail again when the interpreter flushes it."""
+    """Redirects a stream to the null device, else the interpreter's final flush would fail again."""
     with suppress(OSError, ValueError, AttributeError):
         number = stream.fileno()
         nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -95,11 +96,11 @@ def _silence(stream: Any) -> None:
 
 
 def _complain(message: str, code: int, *, before: str = "") -> int:
-    """Says what is wrong on standard error, if there is one that takes it; returns the exit code."""
+    """Writes a message to standard error, if that can be written; returns the exit code `code`."""
     try:
         sys.stderr.write(f"{before}tosaic: {message}\n")
         sys.stderr.flush()
-    except (OSError, ValueError, AttributeError):  # full, closed, or none at all: the exit code remains
+    except (OSError, ValueError, AttributeError):  # full, closed or absent; the exit code remains
         _silence(sys.stderr)
     return code
 
@@ -129,12 +130,12 @@ def _message(error: Exception) -> str:
 
 
 def _kind(error: Exception) -> str:
-    """The name of the class that users know: of a missing file Python's own."""
+    """The name of the error's class; for a missing file that of Python's own class."""
     return "FileNotFoundError" if isinstance(error, FileNotFoundError) else type(error).__name__
 
 
 def _problems(error: Exception) -> list[dict[str, str]]:
-    """The parts of each fault of an error of ours."""
+    """The parts of each problem that an error of tosaic lists; empty for other errors."""
     each = getattr(error, "each", None) or [getattr(error, "parts", None)]
     return [dict(parts) for parts in each if parts]
 
@@ -148,7 +149,7 @@ def _fail(
     problems: Sequence[dict[str, str]] = (),
     before: str = "",
 ) -> int:
-    """Says what is wrong, for people on standard error and, where asked for, as JSON on standard output."""
+    """Reports an error as text on standard error and, with `as_json`, also as JSON on standard output."""
     _complain(message, code, before=before)
     if as_json:
         error = {"kind": kind, "message": message, "exit_code": code, "problems": list(problems)}
@@ -160,13 +161,13 @@ def _fail(
 
 
 def _asks_for_json(argv: Sequence[str]) -> bool:
-    """True if ``--json`` is among arguments that could not be parsed, abbreviated perhaps."""
+    """True if ``--json`` or an abbreviation of it is among arguments that could not be parsed."""
     options = argv[: list(argv).index("--")] if "--" in argv else argv
     return any(len(text) > 2 and "--json".startswith(text) for text in options)
 
 
 class _UsageError(Exception):
-    """Arguments that the command does not take; `usage`: the line that says which it takes."""
+    """The arguments are wrong; `usage` is argparse's text about the accepted ones."""
 
     def __init__(self, message: str, usage: str) -> None:
         super().__init__(message)
@@ -174,13 +175,13 @@ class _UsageError(Exception):
 
 
 class _Parser(argparse.ArgumentParser):
-    """Leaves it to `main` to say what is wrong."""
+    """Raises `_UsageError` for wrong arguments, so that `main` reports them."""
 
     def error(self, message: str) -> NoReturn:
         raise _UsageError(message, self.format_usage())
 
     def print_help(self, file: Any = None) -> None:
-        """The help on standard output, as any other output of a command."""
+        """Prints the help to standard output with `_say`, as the commands print their output."""
         if file is None:
             _say(self.format_help())
         else:
@@ -348,7 +349,7 @@ def _bindings(given: Sequence[str]) -> dict[str, dict[int, int]] | None:
 
 
 def _entries(option: str, given: Sequence[tuple[str, Any]]) -> dict[str, Any] | None:
-    """Each entry once: the last of two would win in silence."""
+    """The entries as a dict. A key that occurs twice is refused: a dict would silently use the last one."""
     entries: dict[str, Any] = {}
     for key, value in given:
         if key in entries:
@@ -358,7 +359,7 @@ def _entries(option: str, given: Sequence[tuple[str, Any]]) -> dict[str, Any] | 
 
 
 def _orders(given: Sequence[tuple[str, str, Any]]) -> dict[str, Any] | None:
-    """``("inputs", "x", "nhwc")`` -> ``{"inputs": {"x": "nhwc"}}``; without a name, for all of the side."""
+    """``("inputs", "x", "nhwc")`` -> ``{"inputs": {"x": "nhwc"}}``; an empty name means the whole side."""
     sides: dict[str, Any] = {}
     for side, name, form in given:
         if not name:
@@ -534,7 +535,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 class _Version(argparse.Action):
-    """Prints the version, which the core knows."""
+    """Prints the version. The core knows the version and is imported only here, not when parsing."""
 
     def __init__(self, option_strings: Sequence[str], dest: str, **kwargs: Any) -> None:
         super().__init__(option_strings, dest, nargs=0, **kwargs)

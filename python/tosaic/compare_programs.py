@@ -1,8 +1,9 @@
 """Runs two programs on the same inputs and matches their values by origin.
 
-The reference may be torch eager: then the totals are measured against what torch computed for each FX node,
-and the local and inherited errors with the imported graph, whose nodes are run on the other side's values.
-Every run starts from the initial values of states, and no session of the caller's is used.
+The reference a may be an exported program, which runs in torch eager. Total errors are then measured against
+what torch computed for each FX node. Local and inherited errors are measured with the imported graph, whose
+nodes run on the values of b. Every run starts from the initial values of states, and the comparison does not
+use the sessions of the caller's programs.
 """
 
 from __future__ import annotations
@@ -36,13 +37,13 @@ if TYPE_CHECKING:
 __all__ = ["compare_programs", "fit_to_ports"]
 
 _Array = np.ndarray[Any, Any]
-_MOST_FORMS = 24  # in which a file that is wrong in all is tried
+_MOST_FORMS = 24  # layouts of a file's inputs that are tried at most
 _ROUNDING = frozenset({"quantize", "rescale", "tosa.rescale"})
 _INTEGER = frozenset({"integer_conv", "rescale", "tosa.rescale", "tosa.table"})
 
 
 class _Side:
-    """One of the two programs: its graph, and torch's own program where there is one."""
+    """One of the two programs. `exported` is torch's own program, or None if there is none."""
 
     def __init__(self, source: Any, bind: Any) -> None:
         self.name = _name_of(source)
@@ -56,7 +57,8 @@ class _Side:
         if isinstance(self.runnable, Program):
             self.runnable.snapshot()
         self.source = self.runnable if isinstance(self.runnable, Program) else self.runnable.source
-        # A file has the arrays in its own forms; everything else knows the caller's.
+        # Inputs and outputs of a bare TOSA graph have its own shapes and dtypes; other programs know those of
+        # the caller.
         self.bare = self.runnable.stage == "tosa" and not isinstance(source, Lowered)
 
 
@@ -86,14 +88,18 @@ class _Result:
 
     @property
     def nearness(self) -> tuple[bool, float]:
-        """Of several ways to read a file the right one is the greatest."""
+        """A sort key for results with different layouts of a file's inputs; the best has the greatest key."""
         ok = all(row.ok for row in self.outputs) and all(row.ok for row in self.rows)
         return ok, min((row.metrics.sqnr_db for row in self.outputs), default=0.0)
 
 
 @dataclass(frozen=True)
 class _OutputPair:
-    """Indices into the outputs of the graphs of a and b, or a variable of b."""
+    """Two outputs to compare: indices into the outputs of a's and b's graph, or a variable instead of `b`.
+
+    `qparams` are those of b's integers, if b does not know them. `orders` are the dim orders that b's output
+    may have; empty if b knows the order.
+    """
 
     a: int
     b: int
@@ -104,7 +110,7 @@ class _OutputPair:
 
 @dataclass(frozen=True)
 class _Functions:
-    """In the place of nodes, and of operators, by name."""
+    """Override functions by name, split into those of nodes and those of operators."""
 
     nodes: dict[str, Any]
     ops: dict[str, Any]
@@ -131,12 +137,13 @@ class _Pair:
             require_same_inputs(a.runnable, b.runnable)
         self._run: tuple[Sample, EagerRun | None, EagerRun | None] | None = None
         self._outputs = self._paired_outputs()
-        # Between quantize nodes a distance to the reference says what rounding makes of itself.
+        # If a rounds, a small difference may become a whole step of the integers. Outputs are then judged by
+        # their local errors, not by their distance to the reference.
         self._rounds = any(node.op in _ROUNDING for node in a.runnable.graph.nodes)
         self._graph_a, self._traced = a.runnable.graph, True
         has_integers = any(node.op in _INTEGER for node in b.runnable.graph.nodes)
         if self._rounds and not has_integers and a.runnable.stage != "exported":
-            self._local = False  # nothing says what numbers the integers of a stand for
+            self._local = False  # no qparams say which numbers the integers of a represent
         if self._rounds and has_integers:
             self._graph_a, self._traced = _core.before_integers(a.runnable.graph), False
 
@@ -169,7 +176,7 @@ class _Pair:
         return [_OutputPair(i, k) for i, k in enumerate(paired) if k is not None]
 
     def compare(self, samples: Sequence[Sample]) -> list[_Result]:
-        """Of each sample; a file is read in one way for all."""
+        """The result of each sample. All samples use the same layout of a file's inputs."""
         if self._file is None:
             return [self._compare(sample, None) for sample in samples]
         first = self._logical(samples[0])
@@ -203,7 +210,7 @@ class _Pair:
         return logical_arrays(sample, self.a.runnable, self.a.source)
 
     def _overrides(self) -> tuple[_Functions, _Functions]:
-        """The functions of either side. What a foreign operator means one side may know for both."""
+        """The override functions of a and of b. A function for a foreign operator serves both sides."""
         a, b = (
             side.runnable._overrides.functions if isinstance(side.runnable, Program) else {}
             for side in (self.a, self.b)
@@ -215,7 +222,7 @@ class _Pair:
         )
 
     def _eager(self, arrays: Sequence[_Array]) -> tuple[EagerRun | None, EagerRun | None]:
-        """Torch's run, and of a program that rounds one that does not."""
+        """Torch's run of a and, if a rounds, a run without rounding; None where there is no such run."""
         if self.a.exported is None:
             return None, None
         from tosaic.fx.eager import run_eager
@@ -302,11 +309,12 @@ class _Pair:
             return share <= 1
         if is_float:
             return share <= 1 and near
-        # A decision of floats that are off by a little, such as the greatest of two that are nearly equal.
+        # Integers may depend on a decision between floats that are nearly equal, such as argmax. A different
+        # decision is right as long as no value is below the threshold.
         return share <= 1 and (near or not diverges)
 
     def _torchs(self, index: int, eager: EagerRun, otherwise: Any) -> Any:
-        """What torch has for an output of a's graph."""
+        """What torch computed for an output of a's graph, or `otherwise` if torch has no such result."""
         ports = self.a.runnable.graph.outputs
         port = ports[index]
         if port.kind != "user":
@@ -319,7 +327,7 @@ class _Pair:
 
 
 def _foreign(graph: _core.Graph, functions: Mapping[str, Any]) -> dict[str, Any]:
-    """The functions for nodes that have no meaning of their own."""
+    """The functions for opaque nodes of the graph, by the name of the node or of the foreign operator."""
     names = {
         name
         for node in graph.nodes
@@ -330,7 +338,7 @@ def _foreign(graph: _core.Graph, functions: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _leaves(program: Program | Lowered, arrays: Sequence[_Array]) -> list[Any]:
-    """The leaves of the call, the constants among them included."""
+    """The leaves of a call in order, including the constants that export specialised on."""
     users = [i for i, port in enumerate(program.graph.inputs) if port.kind == "user"]
     by_index = dict(zip(users, arrays, strict=True))
     return [

@@ -17,7 +17,7 @@ __all__ = ["CompareRow", "Comparison", "Metrics", "OutputRow", "Unmatched", "wor
 
 @dataclass(frozen=True)
 class Metrics:
-    """How far values are from a reference r; over several samples the worst of each.
+    """How far values v are from a reference r; over several samples, the worst of each figure.
 
     Attributes
     ----------
@@ -26,16 +26,18 @@ class Metrics:
     mismatches : int
         Elements that are not equal.
     nonfinite : int
-        Of these, the ones with a NaN or an unmatched infinity.
+        Mismatches with a NaN on one side only, or with an infinity that the other side does not have.
     sqnr_db : float
-        Signal to noise ratio, ``10 log10(sum r^2 / sum (v - r)^2)``; inf when equal.
+        Signal to noise ratio in dB, ``10 log10(sum r^2 / sum (v - r)^2)``; inf when equal.
     cosine : float
+        Cosine of the angle between v and r.
     max_abs : float
         Greatest ``|v - r|``.
     relative : float
         Frobenius norm of ``v - r`` over that of ``r``.
     max_ulp, p99_ulp : float
-        ``|v - r|`` in units in the last place of r; p99: 99 % of the elements are this near.
+        ``|v - r|`` in units in the last place of r: the greatest, and the one that 99 % of the elements do
+        not exceed.
     """
 
     count: int
@@ -50,12 +52,12 @@ class Metrics:
 
     @classmethod
     def of(cls, source: Mapping[str, Any]) -> Metrics:
-        """From the core's figures."""
+        """Converts the core's dict of figures."""
         return cls(**source)
 
 
 def worst(metrics: Sequence[Metrics]) -> Metrics:
-    """The worst of each figure; counts are added."""
+    """The worst of each figure over several metrics; counts are added."""
     if len(metrics) == 1:
         return metrics[0]
     return Metrics(
@@ -83,25 +85,29 @@ def _largest_known(values: Iterable[float | None]) -> float | None:
 
 @dataclass(frozen=True)
 class CompareRow:
-    """One FX node in both programs.
+    """The values of one FX node in both programs.
+
+    For the local and inherited errors, a's nodes run on b's values: from the nearest earlier values that both
+    programs have, up to this value. Their result is the local reference.
 
     Attributes
     ----------
     fx_name : str
-        The node both values stem from.
+        The FX node that both values come from.
     op_a, op_b, value_a, value_b : str
-        Operators and names of the values.
+        Operators that compute the values, and names of the values.
     module_path, source : str
+        Origin of the node, such as ``layer1.0.conv1`` and ``model.py:41``.
     total : Metrics
-        b's value against a's.
+        b's value against a's value.
     local : Metrics or None
-        b's value against what a's nodes make of b's values, from the last ones that both have: the error made
-        here.
+        b's value against the local reference: the error that b makes at this node. None if it is not known.
     inherited : Metrics or None
-        What a's nodes make of b's values against a's value: the error that came in.
+        The local reference against a's value: the error that comes from earlier nodes. None if it is not
+        known.
     local_share : float or None
-        The greatest local error of an element as a share of the bound that is derived for the operators: at
-        most 1 where the node is right.
+        The greatest local error of an element, as a share of the error bound that is derived for the
+        operators. The node is right if the share is at most 1. None if the local error is not known.
     """
 
     fx_name: str
@@ -118,18 +124,18 @@ class CompareRow:
 
     @property
     def ok(self) -> bool:
-        """The local error is within its bound, or not known."""
+        """True if the local error is within its bound or is not known."""
         return self.local_share is None or self.local_share <= 1
 
     @classmethod
     def of(cls, source: Mapping[str, Any]) -> CompareRow:
-        """From the core's row."""
+        """Converts the core's dict of one row."""
         errors = {name: source[name] and Metrics.of(source[name]) for name in ("total", "local", "inherited")}
         return cls(**{**source, **errors})
 
     @staticmethod
     def worst_of(rows: Sequence[CompareRow]) -> CompareRow:
-        """One row for the same node in several samples."""
+        """Merges the rows of one node over several samples: the worst of each figure."""
         return replace(
             rows[0],
             total=worst([row.total for row in rows]),
@@ -147,12 +153,13 @@ class OutputRow:
     ----------
     path : str
     metrics : Metrics
-        b's against a's, as real numbers.
+        b's output against a's. Integers with qparams are dequantized first.
     local_share : float or None
-        As of a row: b's output against what a's nodes make of b's values.
+        The local error as a share of its bound, as in `CompareRow`.
     rounding_db : float or None
-        Of a quantized reference in torch: its signal to noise ratio to itself with nothing rounded. What
-        quantization costs, beside which `metrics` can be read.
+        The signal to noise ratio in dB between a quantized reference and the same reference without rounding,
+        both in torch. It shows what quantization alone costs, for comparison with `metrics`. None if the
+        reference is not a quantized program of torch.
     ok : bool
         See `Comparison.ok`.
     """
@@ -165,7 +172,7 @@ class OutputRow:
 
     @staticmethod
     def worst_of(rows: Sequence[OutputRow]) -> OutputRow:
-        """One row for the same output in several samples."""
+        """Merges the rows of one output over several samples: the worst of each figure."""
         known = [row.rounding_db for row in rows if row.rounding_db is not None]
         return replace(
             rows[0],
@@ -178,7 +185,7 @@ class OutputRow:
 
 @dataclass(frozen=True)
 class Unmatched:
-    """A value of a that has nothing to be compared with, and why."""
+    """A value of a that cannot be compared, and the reason: b has no value of the FX node, for example."""
 
     fx_name: str
     reason: str
@@ -186,22 +193,23 @@ class Unmatched:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two programs on the same inputs, node by node.
+    """The result of running two programs on the same inputs and comparing them node by node.
 
-    True in a condition if b computes what a does: `ok`.
+    A comparison is true in a condition if b computes what a does: see `ok`.
 
     Attributes
     ----------
     name_a, name_b : str
-        What was compared; a is the reference.
+        Names of the programs; a is the reference.
     outputs : tuple of OutputRow
     rows : tuple of CompareRow
-        In the order of a.
+        Rows in the order of a's nodes.
     unmatched : tuple of Unmatched
     threshold_db : float
-        The least SQNR of an output of floats. Where a rounds on the way (it has quantize nodes), outputs
-        are held to their local errors instead.
+        The least SQNR of an output of floats, in dB. If a rounds (it has quantize or rescale nodes), outputs
+        are judged by their local errors instead.
     samples : int
+        Number of samples that were run.
     """
 
     name_a: str
@@ -214,36 +222,42 @@ class Comparison:
 
     @property
     def first_divergence(self) -> CompareRow | None:
-        """The first row whose total is below the threshold, whoever made the error."""
+        """The first row whose total SQNR is below the threshold, wherever the error comes from; or None."""
         return next((row for row in self.rows if not row.total.sqnr_db >= self.threshold_db), None)
 
     @property
     def first_wrong(self) -> CompareRow | None:
-        """The first row whose local error is beyond its bound: where to look."""
+        """The first row whose local error exceeds its bound: the place to look for a fault; or None."""
         return next((row for row in self.rows if not row.ok), None)
 
     @property
     def ok(self) -> bool:
-        """Every output is right, and every node whose local error is known.
+        """True if every output is right, and every node whose local error is known.
 
-        A node is right if its local error is within the bound of its operators. So is an output, and one of
-        floats has at least `threshold_db` besides, unless a rounds on the way, or is off by no more than the
-        rounding of floats from the inputs on comes to (which is not asked where the threshold is above the
-        default). An output whose local error is
-        not known is held to the threshold alone.
+        A node is right if its local error is within the bound of its operators. An output is near if its SQNR
+        is at least `threshold_db`. A float output is also near if float rounding errors at all nodes from the
+        inputs on can cause its whole error, unless `threshold_db` is above the default. An output is right if
+        one of these holds:
+
+        - Its local error is not known, and it is near.
+        - Its local error is within its bound, and a rounds (see `threshold_db`).
+        - Its local error is within its bound, it is a float, and it is near.
+        - Its local error is within its bound, it is an integer, and it is near or no value is below the
+          threshold.
         """
         return all(row.ok for row in self.outputs) and self.first_wrong is None
 
     @property
     def output(self) -> Metrics:
-        """The worst of all outputs."""
+        """The worst of each figure over all outputs."""
         return worst([row.metrics for row in self.outputs])
 
     @checked
     def worst_rows(self, count: int = 10) -> tuple[CompareRow, ...]:
-        """Rows by the error they make themselves: those beyond their bound, the rest by SQNR, worst first.
+        """The `count` rows with the worst local errors, worst first.
 
-        Where the local error is not known the total stands for it.
+        Rows that exceed their bound come first, ordered by `CompareRow.local_share`. The others follow,
+        ordered by the SQNR of the local error, or of the total error where the local one is not known.
         """
 
         def rank(row: CompareRow) -> tuple[float, float]:
@@ -269,7 +283,7 @@ class Comparison:
         raise KeyError(fx_name)
 
     def report(self) -> Report:
-        """Outputs first, then the nodes."""
+        """A report of the outputs and the nodes."""
         from tosaic.report import describe_comparison
 
         return describe_comparison(self)

@@ -1,8 +1,9 @@
 """``tosaic demo``: one real network, from training to bytes that the TOSA reference model runs.
 
-Needs the extra ``demo`` (torch, scikit-learn, tosa-tools). The network runs five ways over the same test
-pictures: in torch in float64 (the truth), in torch in float32, on tosaic's executor as imported, on it as
-lowered to TOSA, and on the TOSA reference model from the bytes.
+Needs the extra ``demo`` (torch, scikit-learn, tosa-tools). The same test pictures run through the network
+five times: in torch in float64 (the reference for all errors), in torch in float32, on tosaic's executor as
+imported, on tosaic's executor as lowered to TOSA, and on the TOSA reference model, which reads the bytes of
+the file.
 """
 
 from __future__ import annotations
@@ -42,9 +43,9 @@ class Run:
     accuracy : float
         Share of the test pictures that are classified right.
     error : Metrics
-        Of the logits, against float64.
+        Error of the logits against torch in float64.
     seconds : float
-        For all test pictures.
+        Time for all test pictures.
     """
 
     engine: str
@@ -64,7 +65,20 @@ class Check:
 
 @dataclass(frozen=True)
 class DemoResult:
-    """What the demo found and left behind."""
+    """What the demo measured, and the files that it wrote.
+
+    Attributes
+    ----------
+    lowered : Lowered
+        The network lowered to TOSA.
+    images, parameters : int
+        Numbers of test pictures and of parameters of the network.
+    runs : tuple of Run
+    checks : tuple of Check
+    seconds : dict of str to float
+        Times of training, import and lowering.
+    files : tuple of Path
+    """
 
     lowered: Lowered
     images: int
@@ -76,11 +90,11 @@ class DemoResult:
 
     @property
     def ok(self) -> bool:
-        """Every check held."""
+        """True if every check held."""
         return all(check.ok for check in self.checks)
 
     def report(self) -> Report:
-        """One screen."""
+        """A report of one screen."""
         from tosaic.report.demo import describe_demo
 
         return describe_demo(self)
@@ -88,12 +102,16 @@ class DemoResult:
 
 @checked
 def run_demo(out: str | os.PathLike[str] = "tosaic-demo") -> DemoResult:
-    """Trains, exports, lowers and checks; leaves ``digits.tosa`` and the report (HTML, JSON) in `out`.
+    """Trains, exports, lowers and checks a small network.
+
+    Writes ``digits.tosa``, ``report.html`` and ``report.json`` to the folder `out`.
 
     Raises
     ------
     ImportError
         The extra ``demo`` is not installed.
+    WriteError
+        The folder or a file cannot be written.
     """
     digits, training = _timed(_train)
     program, importing = _timed(lambda: from_exported(digits.exported))
@@ -153,7 +171,7 @@ def _timed(body: Any) -> tuple[Any, float]:
 
 
 def _timed_warm(body: Any) -> tuple[Any, float]:
-    """The second run: the first one prepares."""
+    """The result and time of a second call; the first call prepares the session."""
     body()
     return _timed(body)
 

@@ -1,4 +1,4 @@
-"""Dim orders as Python has them: logical axes, outermost first."""
+"""Dim orders in Python: sequences of logical axes, outermost first."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def channels_last(rank: int) -> tuple[int, ...]:
     Raises
     ------
     ValueError
-        There is no axis 1.
+        `rank` is less than 2, so there is no axis 1.
 
     Examples
     --------
@@ -27,15 +27,15 @@ def channels_last(rank: int) -> tuple[int, ...]:
 
 
 def orders_of_formats(rank: int) -> list[tuple[int, ...]]:
-    """The orders of the memory formats that tensors of this rank can have, row-major first."""
+    """The dim orders of torch's memory formats for this rank: row-major; channels last for rank 4 and 5."""
     return [tuple(range(rank)), *([channels_last(rank)] if rank in (4, 5) else [])]
 
 
 def telling(shape: Sequence[Any], order: Sequence[int]) -> list[int]:
-    """The axes of an order whose strides say something: those of another extent than 1, or a symbolic one."""
+    """The axes of `order` whose strides carry information: those whose extent is symbolic or not 1."""
     return [axis for axis in order if type(shape[axis]) is not int or shape[axis] != 1]
 
 
 def is_same_order(shape: Sequence[Any], a: Sequence[int], b: Sequence[int]) -> bool:
-    """True if arrays of this shape lie alike under both orders."""
+    """True if both dim orders are the same memory layout for this shape: axes of extent 1 do not count."""
     return telling(shape, a) == telling(shape, b)

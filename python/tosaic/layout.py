@@ -1,4 +1,4 @@
-"""Where a lowered program transposes, who wants it, and the proof that less is not possible."""
+"""The layout plan of a program: its transposes, their reasons, and a proven lower bound of their cost."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ __all__ = ["Candidate", "Demand", "Layout", "Objective", "OwnCost", "Transpose",
 
 @dataclass(frozen=True)
 class Candidate:
-    """A value that a plan may bring to another order, as a cost function is told of it.
+    """A value that a plan may transpose: the argument of a cost function.
 
     Attributes
     ----------
     value : str
-        Its name in the graph that is planned: canonical operators, decomposed.
+        Name of the value in the planned graph, which has canonical, decomposed operators.
     shape : tuple of int
-        Logical.
+        Logical shape.
     dtype : str
-        ``"f32"``.
+        Such as ``"f32"``.
     bytes : int
+        Size of the value. An i64 element counts 4 bytes, since TOSA computes with i32.
     """
 
     value: str
@@ -39,28 +40,31 @@ class Candidate:
 
 
 Objective: TypeAlias = Literal["bytes", "count"] | Callable[[Candidate], int]
-"""What a layout plan makes least: bytes, the number of transposes, or a cost of the caller's.
+"""What a layout plan minimises: transposed bytes, the number of transposes, or the costs of the caller.
 
-The cost belongs to a value: it is paid once for each order that the value is read in and is not made in,
-whoever reads it, and it cannot depend on these orders. Under this the plan is as exact as under bytes, and so
-is its proof. Among plans of one cost the one with the fewest transposes is taken.
+The caller's cost belongs to a value. The plan pays the cost once for each dim order in which the value is
+read but not produced, however many readers use that order. The cost cannot depend on the orders themselves. A
+plan for such costs is as exact as one for bytes, and so is its proof. Among plans of equal cost the one with
+the fewest transposes is chosen; for ``"count"``, the one with the fewest bytes.
 """
 
 
 class OwnCost:
-    """A caller's cost of transposing a value: asked once for each, checked, and remembered.
+    """A cost function of the caller, which is called once per value; its answers are checked and stored.
 
-    What it answered once it answers again, so that a plan that is shown is the plan that was made.
+    A value with a stored answer always has that cost. So a plan that is made again for a report is the plan
+    that was made when the program was lowered.
 
     Attributes
     ----------
     name : str
-        ``cycles()``, of a function ``cycles``.
+        Name in reports: ``cycles()`` for a function ``cycles``.
 
     Raises
     ------
     InvalidGraph
-        From a call: the answer is no integer from 0 to 2**63 - 1.
+        From a call: the answer is not an integer from 0 to 2**63 - 1, or the object was unpickled and has no
+        answer for the value.
     """
 
     def __init__(self, cost: Callable[[Candidate], int]) -> None:
@@ -69,7 +73,7 @@ class OwnCost:
         self.name = f"{getattr(cost, '__name__', type(cost).__name__)}()"
 
     def __call__(self, value: str, shape: tuple[int, ...], dtype: str, size: int) -> int:
-        """The cost of a value by its name, shape, dtype and bytes."""
+        """The cost of transposing the value of this name, shape, dtype and size in bytes."""
         candidate = Candidate(value, shape, dtype, size)
         if candidate not in self._answers:
             if self._cost is None:
@@ -78,7 +82,7 @@ class OwnCost:
         return self._answers[candidate]
 
     def __getstate__(self) -> dict[str, Any]:
-        """The answers alone: a function may not be picklable, and all that a plan asked is answered."""
+        """Pickles only the answers: a function may not be picklable, and a known plan needs no others."""
         return {"_cost": None, "_answers": self._answers, "name": self.name}
 
     def _left_behind(self, candidate: Candidate) -> Exception:
@@ -112,12 +116,12 @@ class OwnCost:
 
 
 def objective_of(objective: Objective | OwnCost) -> Objective | OwnCost:
-    """The objective as the core takes it: a function is checked and remembers its answers.
+    """Returns the objective in the form that the core expects: a function is wrapped in `OwnCost`.
 
     Raises
     ------
     InvalidGraph
-        No such objective.
+        The objective is neither ``"bytes"`` nor ``"count"`` nor callable.
     """
     if isinstance(objective, OwnCost):
         return objective
@@ -138,19 +142,20 @@ def objective_of(objective: Objective | OwnCost) -> Objective | OwnCost:
 
 @dataclass(frozen=True)
 class Demand:
-    """An operator, or a border, that lets a value have one order alone.
+    """An operator, or an input or output of the graph, that requires a dim order of a value.
 
     Attributes
     ----------
     who : str
-        The node, or the path of the input or output.
+        Name of the node, or path of the input or output.
     rule : str
-        ``max_pool wants channels last``.
+        The requirement, such as ``max_pool wants channels last``.
     module_path, source : str
-        Where the node came from: ``layer1.0.conv1``, ``model.py:41``.
+        Origin of the node, such as ``layer1.0.conv1`` and ``model.py:41``.
     remedy : str
-        What the caller may declare at the border, with other borders where only all of them together help,
-        and what is transposed then; empty where that is no less.
+        Which order the caller may declare for this input or output, and what is transposed then. If only a
+        declaration of several inputs and outputs together helps, the text names all of them. Empty if no
+        declaration saves anything.
     """
 
     who: str
@@ -166,19 +171,21 @@ class Demand:
 
 @dataclass(frozen=True)
 class Transpose:
-    """A value that is brought to another order.
+    """A value that is transposed to another dim order.
 
     Attributes
     ----------
     value : str
+        Name of the value in the planned graph.
     from_order, to_order : tuple of int
-        Logical axes, outermost first.
+        The order in which the value is produced, and the one in which it is read: logical axes, outermost
+        first.
     bytes : int
-        Of the value.
+        Size of the value.
     cost : int
-        What the objective counts it: its bytes, 1, or what the caller's function gave.
+        The cost for the objective: the bytes, 1, or the answer of the caller's function.
     made_by, read_by : tuple of Demand
-        The nearest reasons on either side, at most three each.
+        The nearest demands for `from_order` and for `to_order`, at most three each.
     """
 
     value: str
@@ -197,18 +204,20 @@ class Layout:
     Attributes
     ----------
     objective : str
-        ``bytes`` or ``count``, or the name of the caller's function, ``cycles()``: what was made least.
+        What the plan minimises: ``bytes``, ``count``, or the name of the caller's function, such as
+        ``cycles()``.
     transposes : tuple of Transpose
     bytes : int
-        Of all transposes.
+        Bytes of all transposes together.
     cost, bound : int
-        What the plan costs and what was proven that no plan goes below, in units of the solver's, in which
-        ties count too. The proof is checked by a function that shares no code with the solver.
+        The cost of the plan, and a proven lower bound of the cost of every plan. Both are in the solver's
+        units, which include the tie-break. A function that shares no code with the solver has checked the
+        proof.
     orders : dict of str to tuple of int
-        The dim order that each value is made in.
+        By name, the dim order in which each value is produced.
     ambiguous : tuple of str
-        Inputs and outputs whose extents of 1 make row-major and channels last one and the same: strides tell
-        neither, and nothing depends on which of them is meant.
+        Inputs and outputs for which row-major and channels last are the same memory layout, because of
+        extents of 1. Their strides do not show which one is meant, and nothing depends on it.
     """
 
     objective: str
@@ -221,11 +230,11 @@ class Layout:
 
     @property
     def is_minimal(self) -> bool:
-        """Proven: no choice among the orders that operators can compute in costs less."""
+        """True if it is proven that no other choice among the orders that the plan considers costs less."""
         return self.cost == self.bound
 
     def report(self) -> Report:
-        """Transposes, their reasons and the bound."""
+        """A report of the transposes, their reasons and the bound."""
         from tosaic.report.layout import describe_layout
 
         return describe_layout(self)
@@ -241,21 +250,22 @@ class Layout:
 def layout_of(
     graph: _core.Graph, *, objective: Objective | OwnCost = "bytes", grids: Sequence[bool] = ()
 ) -> Layout:
-    """Plans a graph of canonical operators, as lowering does.
+    """Plans the dim orders of a graph of canonical operators, as `tosaic.lower` does.
 
     Parameters
     ----------
     graph : Graph
     objective : {"bytes", "count"} or callable
-        As `tosaic.lower` takes it.
+        As in `tosaic.lower`.
     grids : sequence of bool
-        By input: the coordinates of a grid sampler, whose order is not to be declared otherwise.
+        By input, True if the input holds the coordinates of a grid sampler. No remedy then suggests another
+        order for this input.
 
     Raises
     ------
     InvalidGraph
-        No such objective, a cost that is no integer from 0 to 2**63 - 1, costs that add up to 2**60 or more,
-        each counted twice for each order of each reader, or a graph at stage tosa.
+        The objective is unknown, a cost is not an integer from 0 to 2**63 - 1, the costs add up to 2**60 or
+        more (each counted twice for each order of each reader), or the graph is at stage tosa.
     """
     from tosaic import _core
 
@@ -273,7 +283,19 @@ def layout_of(
 
 
 def read_plan(plan: dict[str, Any], graph: _core.Graph, names: Iterable[str], *, objective: Any) -> Layout:
-    """A plan of the core, by what `objective_of` gave, of values with these names."""
+    """Converts a plan of the core.
+
+    Parameters
+    ----------
+    plan : dict
+        From the core.
+    graph : Graph
+        Its inputs and outputs are those of the planned graph.
+    names : iterable of str
+        Names of the planned graph's values, in order.
+    objective
+        The value that `objective_of` returned.
+    """
     ports: list[Any] = [*graph.inputs, *graph.outputs]
     return Layout(
         objective=objective.name if isinstance(objective, OwnCost) else objective,

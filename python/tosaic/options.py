@@ -1,9 +1,9 @@
-"""Options of the public functions, checked when they are given: one table by name, one decorator.
+"""Checks the options of the public functions: a table of options by name, and a decorator that applies it.
 
-An option has one meaning wherever it stands: what `target` or `path` may be is said once. A value that is
-accepted is brought to one type (a numpy number to a float), so that nothing behind meets another. Options
-with a structure of their own are checked by what reads them: `bind`, `orders`, `objective`, samples and
-programs.
+An option has the same meaning in every function, so the table says only once what `target` or `path` may be.
+An accepted value is converted to one type (a numpy number to a float), so that the code behind the decorator
+meets no other type. Options with a structure of their own (`bind`, `orders`, `objective`, samples and
+programs) are checked by the code that reads them.
 """
 
 from __future__ import annotations
@@ -43,14 +43,15 @@ _LONGEST = 120
 
 @dataclass(frozen=True)
 class Option:
-    """What values an option may have.
+    """The values that an option may have.
 
     Attributes
     ----------
     expected : str
-        In words, for the message.
+        The accepted values in words, for the error message.
     accept : callable
-        Gives the value as the function takes it; raises TypeError or ValueError for any other.
+        Returns the value in the type that functions expect. Raises TypeError, ValueError or OverflowError for
+        a value that is not accepted.
     """
 
     expected: str
@@ -58,7 +59,7 @@ class Option:
 
 
 def refusal(where: str, option: str, expected: str, value: Any, *, hint: str = "") -> Exception:
-    """The error about a value that an option does not have."""
+    """The InvalidGraph error for a value that an option does not accept; the caller raises it."""
     return _core.make_error(
         _core.InvalidGraph,
         where=where,
@@ -70,7 +71,10 @@ def refusal(where: str, option: str, expected: str, value: Any, *, hint: str = "
 
 
 def shown(value: Any) -> str:
-    """A value in a message: one line, not too long, whatever its own `repr` does."""
+    """The `repr` of a value for a message: one line, cut after 120 characters.
+
+    If `repr` raises, the text names the type instead.
+    """
     try:
         text = " ".join(repr(value).split())
     except Exception:
@@ -79,12 +83,12 @@ def shown(value: Any) -> str:
 
 
 def whole_number(value: Any) -> int:
-    """An integer of Python or numpy; not a truth value, not a float.
+    """Converts an integer of Python or numpy to int.
 
     Raises
     ------
     TypeError
-        It is something else.
+        The value is something else, such as a bool, a float or an array.
     """
     if isinstance(value, bool | np.bool_ | np.ndarray):
         raise TypeError("not a whole number")
@@ -92,7 +96,7 @@ def whole_number(value: Any) -> int:
 
 
 def is_one_of(value: Any, choices: Sequence[str]) -> bool:
-    """Whether a value, of whatever type, is one of some strings."""
+    """True if a value, which may be of any type, is one of the strings `choices`."""
     return isinstance(value, str) and value in choices
 
 
@@ -102,7 +106,7 @@ def file_path(where: str, path: Any) -> Path:
     Raises
     ------
     InvalidGraph
-        It is no path, or that of a folder.
+        `path` is not a path, or it is the path of a folder.
     """
     option = OPTIONS["path"]
     try:
@@ -120,28 +124,28 @@ def file_path(where: str, path: Any) -> Path:
 
 
 def file_name(path: str | os.PathLike[str]) -> str:
-    """The name of a file as messages have it: bytes that are no UTF-8 as escapes."""
+    """The name of a file for messages; bytes that are not UTF-8 become escapes."""
     name = Path(path).name or os.fspath(path)
     return name.encode("utf-8", "backslashreplace").decode()
 
 
 def is_mapping(value: Any) -> bool:
-    """Whether a value gives entries by key, as a dict does."""
+    """True if a value is a mapping, such as a dict."""
     return isinstance(value, Mapping)
 
 
 def checked(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Checks each argument of a public function that the table knows, and passes on what it accepts.
+    """Decorates a public function: arguments that `OPTIONS` lists are checked and converted before the call.
 
     Raises
     ------
     InvalidGraph
-        From a call: an option is given a value that it does not have.
+        From a call: an option does not accept its value.
     """
     parameters = inspect.signature(function).parameters.values()
     by_position = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     names = [parameter.name for parameter in parameters if parameter.kind in by_position]
-    # What `*args` and `**kwargs` collect is the program's, whatever its names.
+    # Arguments that `*args` and `**kwargs` collect are inputs of a program, even if named like an option.
     options = {*names, *(p.name for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY)}
     _, _, of_class = function.__qualname__.rpartition("<locals>.")
     where = function.__name__ if function.__name__ != "__init__" else of_class.partition(".")[0]
@@ -173,7 +177,7 @@ def checked(function: Callable[_P, _R]) -> Callable[_P, _R]:
 def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError("not a string")
-    return value.encode().decode()  # a lone surrogate has no UTF-8
+    return value.encode().decode()  # raises for a lone surrogate, which has no UTF-8
 
 
 def _path(value: Any) -> str:
@@ -270,10 +274,10 @@ def _functions(value: Any) -> dict[str, Any]:
 
 
 THRESHOLD_DB = 30.0
-"""The least signal to noise ratio of outputs, in dB, where `compare` is not told another."""
+"""Default of `threshold_db` in `compare`: the least signal to noise ratio of outputs, in dB."""
 
 IO_DTYPES = {"float32": "f32", "int8": "i8", "int16": "i16", "int32": "i32"}
-"""What inputs and outputs of a quantized program may be, by the names that `io` has for them."""
+"""Dtypes of inputs and outputs that the option `io` accepts -> their names in the graph."""
 
 _FLAG = Option("True or False", _flag)
 _PATH = Option("a path", _path)
@@ -311,4 +315,4 @@ OPTIONS: dict[str, Option] = {
     "verify": _FLAG,
     "weights": _FLAG,
 }
-"""By name, the options that functions of the package have in common."""
+"""The options of the public functions by name."""

@@ -1,4 +1,4 @@
-"""Functions of the caller that a program runs in the place of some of its operators."""
+"""Functions of the caller that a program runs instead of some of its operators."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class Overrides:
-    """Functions by the names of nodes and operators; copies of a program share them.
+    """Override functions by the name of a node or operator. Copies of a program share one object.
 
     Attributes
     ----------
@@ -30,17 +30,17 @@ class Overrides:
         return self
 
     def __getstate__(self) -> dict[str, Any]:
-        """All functions, if each can be pickled.
+        """Pickles all functions.
 
         Raises
         ------
         InvalidGraph
-            One cannot; the message names it.
+            A function cannot be pickled; the message names its override.
         """
         for name, function in self.functions.items():
             try:
                 pickle.dumps(function)
-            except Exception as error:  # as many kinds as there are objects
+            except Exception as error:  # an object may raise anything
                 raise _core.make_error(
                     _core.InvalidGraph,
                     where="pickle",
@@ -52,7 +52,7 @@ class Overrides:
         return {"functions": self.functions}
 
     def warn_of_loss(self, what: str) -> None:
-        """Logs that what is made of a program has its graph alone."""
+        """Logs a warning that `what`, which is made from the graph alone, does not have the functions."""
         if self.functions:
             names = ", ".join(f"'{name}'" for name in self.functions)
             _LOG.warning(

@@ -1,7 +1,7 @@
-"""Graphs by value, for pickle and copy: the text form, and the weights that it refers to.
+"""Pickles and copies graphs by value: the text form, and the weights that the text refers to.
 
-What is unpickled owns its weights: nothing of torch's is needed, in this process or another. Constants that
-several graphs share, such as the stages of one lowering, are written once.
+An unpickled graph owns its weights: it needs nothing of torch, in this process or another. A constant that
+several graphs share, such as the stages of one lowering, is pickled once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["reduce_constant", "reduce_graph"]
 
 
 def reduce_graph(graph: _core.Graph) -> tuple[Any, ...]:
-    """What `pickle` keeps of a graph.
+    """The value of ``__reduce__`` for a graph: its text and those constants that have bytes.
 
     Raises
     ------
@@ -31,7 +31,7 @@ def reduce_graph(graph: _core.Graph) -> tuple[Any, ...]:
 
 
 def reduce_constant(constant: _core.Constant) -> tuple[Any, ...]:
-    """What `pickle` keeps of a constant."""
+    """The value of ``__reduce__`` for a constant: its type and its elements."""
     from tosaic.archive import plain_array
 
     parts = (constant.name, constant.kind, constant.dtype, tuple(constant.shape))

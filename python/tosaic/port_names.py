@@ -1,7 +1,8 @@
-"""What inputs and outputs are called: the same everywhere, in reports, options, calls and samples.
+"""Names of inputs and outputs: reports, options, calls and samples all use the same ones.
 
-An input or output goes by its path, which is what a caller would write to reach it (``x``, ``batch['mask']``,
-``out[0]``), by the name of its value in the graph (``batch_mask``), or by its index among those of the user.
+An input or output is named by its path, by the name of its value in the graph (``batch_mask``), or by its
+index among the user's inputs (outputs). The path is the expression with which a caller reaches the array:
+``x``, ``batch['mask']``, ``out[0]``.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ Named: TypeAlias = tuple[str, str]
 
 
 def position_of(key: Any, named: Sequence[Named]) -> int | None:
-    """Which of the inputs or outputs a key means; None if it means none. A path outranks another's name."""
+    """The position of the input or output that `key` names, or None. Paths are searched before names."""
     if isinstance(key, str):
         for spelling in (0, 1):
             for position, names in enumerate(named):
@@ -33,7 +34,7 @@ def position_of(key: Any, named: Sequence[Named]) -> int | None:
 
 
 def by_position(given: Mapping[Any, Any], named: Sequence[Named]) -> dict[int, Any] | None:
-    """The entries by position; None unless each key means one and no two the same."""
+    """The entries by position; None if a key is no path or name of `named`, or two keys mean the same."""
     out: dict[int, Any] = {}
     for key, value in given.items():
         position = position_of(key, named) if isinstance(key, str) else None
@@ -44,6 +45,6 @@ def by_position(given: Mapping[Any, Any], named: Sequence[Named]) -> dict[int, A
 
 
 def known_names(named: Iterable[Named]) -> str:
-    """All that keys may be, for a message."""
+    """The accepted keys, as a text for an error message."""
     paths = [path or name for path, name in named]
     return f"one of {', '.join(map(repr, paths))}, or an index below {len(paths)}"

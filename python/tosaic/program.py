@@ -1,4 +1,4 @@
-"""What the API hands out: a program that runs, a lowered one, and the answer to "would it lower?"."""
+"""The classes that the API returns: programs that run, lowered programs, and the result of a check."""
 
 from __future__ import annotations
 
@@ -48,11 +48,12 @@ class PortTensor:
     Attributes
     ----------
     name : str
-        Of the value; in a ``.tosa`` file, of the tensor.
+        Name of the value in the graph, and of the tensor in a ``.tosa`` file.
     dtype : str
-        May be narrower than the caller's: ``i8`` of floats that `Lowered.run` quantizes, ``i32`` of ``i64``.
+        Dtype in the graph. It may be narrower than that of the caller's array: ``i8`` for floats that
+        `Lowered.run` quantizes, ``i32`` for ``i64``.
     shape : tuple of int
-        In the axes of the graph.
+        Shape in the graph's axes, which are the physical ones at stage ``tosa``.
     """
 
     name: str
@@ -62,28 +63,29 @@ class PortTensor:
 
 @dataclass(frozen=True)
 class Port:
-    """One input or output as the caller meets it.
+    """One input, output or state of a program, described by the caller's array for it.
 
     Attributes
     ----------
     name : str
         Name of the value in the graph.
     path : str
-        Where it stands in the call or the result: ``x``, ``batch['mask']``, ``out['logits']``.
+        Place in the call or in the result: ``x``, ``batch['mask']``, ``out['logits']``.
     dtype : str
-        ``f32``, ``i64`` ...
+        Dtype of the array, such as ``f32`` or ``i64``.
     shape : tuple of int
+        Shape of the array.
     dim_order : tuple of int
-        How an array lies in memory, outermost axis first.
+        Order of the logical axes in memory, outermost first.
     kind : str
-        ``user``, ``state`` or ``mutation``.
+        ``user``, ``state``, or ``mutation`` for the new value of an input.
     quantized : tuple of QParams
-        Of integers, what they stand for. Of floats, into which integers the program, or `Lowered.run`,
-        quantizes them, or from which it dequantizes them: an input may be quantized in several ways. Empty
-        where nothing is quantized, or the program does not say how.
+        For integers, the qparams that say which numbers they represent. For a float input, the qparams with
+        which the program or `Lowered.run` quantizes it; there may be several. For a float output, the qparams
+        with which it is dequantized. Empty if nothing is quantized, or if the graph does not say how.
     tensors : tuple of PortTensor
-        The tensors of the graph, and so of the ``.tosa`` file, that carry it: one, or one for each of
-        `quantized`, in that order.
+        The tensors of the graph, and so of the ``.tosa`` file, that carry this input or output: one, or one
+        for each of `quantized` in the same order.
     """
 
     name: str
@@ -97,12 +99,12 @@ class Port:
 
     @property
     def qparams(self) -> QParams | None:
-        """The parameters, where it is quantized in one way; else None."""
+        """The qparams if there is exactly one entry in `quantized`, else None."""
         return self.quantized[0] if len(self.quantized) == 1 else None
 
     @property
     def type_text(self) -> str:
-        """``f32[1,3,8,8]``."""
+        """Dtype and shape as text: ``f32[1,3,8,8]``."""
         return f"{self.dtype}[{','.join(map(str, self.shape))}]"
 
 
@@ -115,14 +117,15 @@ class Problem:
     what : str
         What is wrong.
     where : str
-        The pass or check that found it.
+        The pass or check that found the problem.
     expected, got : str
+        What the check requires, and what it found.
     node : str
-        The node it concerns.
+        Name of the node that has the problem.
     module_path, source : str
-        Where that node came from: ``layer1.0.conv1``, ``model.py:41``.
+        Origin of that node, such as ``layer1.0.conv1`` and ``model.py:41``.
     hint : str
-        What to do about it.
+        What the user can do about the problem.
     """
 
     what: str
@@ -136,7 +139,7 @@ class Problem:
 
     @classmethod
     def from_parts(cls, parts: Mapping[str, str]) -> Problem:
-        """From the parts of an error."""
+        """Makes a problem from the parts of an error."""
         return cls(**{name: str(parts.get(name, "")) for name in cls.__dataclass_fields__})
 
     @property
@@ -176,7 +179,7 @@ class PassTiming:
 
 
 def flat_signature(graph: _core.Graph) -> Signature:
-    """The calling convention of a bare graph: inputs by position or name, a tuple of outputs or the one."""
+    """The signature of a bare graph: inputs by position or name; the result is one output or a tuple."""
     from tosaic.fx.signature import InputLeaf, OutputLeaf, Signature, Tree
 
     leaf = Tree("leaf")
@@ -193,13 +196,13 @@ def flat_signature(graph: _core.Graph) -> Signature:
 
 
 def caller_inputs(ports: Sequence[Any]) -> list[int]:
-    """For each input, which of the caller's it is made from: those of one path from the same."""
+    """For each input, the index of the caller's input that it is made from: inputs of one path share one."""
     known: dict[Any, int] = {}
     return [known.setdefault(port.path or i, len(known)) for i, port in enumerate(ports)]
 
 
 def first_inputs(graph: _core.Graph) -> list[int]:
-    """Where the caller's inputs stand among those of the graph; of several of one path the first."""
+    """For each of the caller's inputs, its index among the graph's inputs: the first one of its path."""
     ports = graph.inputs
     users = [i for i, port in enumerate(ports) if port.kind == "user"]
     places = caller_inputs([ports[i] for i in users])
@@ -207,7 +210,10 @@ def first_inputs(graph: _core.Graph) -> list[int]:
 
 
 def _called_as(signature: Signature, source: _core.Graph, graph: _core.Graph) -> Signature:
-    """The signature of a graph that another one was lowered to, which may have several inputs for one."""
+    """The signature of `source` for the graph that `source` was lowered to.
+
+    The lowered graph may have several inputs for one input of `source`.
+    """
     at = dict(zip(first_inputs(source), first_inputs(graph), strict=True))
     leaves = (
         leaf if leaf.index is None else replace(leaf, index=at[leaf.index]) for leaf in signature.input_leaves
@@ -220,7 +226,7 @@ def _output_port(port: _core.Output) -> Port:
 
 
 def _input_port(ports: Sequence[_core.Input]) -> Port:
-    """What the caller gives as one array; `ports` are the inputs of the graph that are made of it."""
+    """The port of one array of the caller; `ports` are the inputs of the graph that are made from it."""
     quantized = dict.fromkeys(q for port in ports for q in quantizations_of_input(port))
     return _port(ports[0].name, ports[0], [port.value for port in ports], tuple(quantized))
 
@@ -244,7 +250,7 @@ def _port(
 
 
 def _as_source_knows(ports: Sequence[Port], source: Sequence[Port]) -> tuple[Port, ...]:
-    """The ports with the parameters of the program that was lowered, where their own graph tells none."""
+    """Adds the qparams that the lowered program's source knows to ports whose own graph has none."""
     known = {port.path: port.quantized for port in source}
     out = []
     for port in ports:
@@ -264,7 +270,10 @@ def _variable_ports(graph: _core.Graph) -> tuple[Port, ...]:
 
 
 def given_back(graph: _core.Graph) -> tuple[int, ...]:
-    """Indices of the outputs that a run returns: the user's, and new values of the user's inputs."""
+    """Indices of the outputs that a run computes for the caller: user outputs and new values of user inputs.
+
+    New values of states are the other outputs.
+    """
     inputs = graph.inputs
     return tuple(
         index
@@ -274,12 +283,12 @@ def given_back(graph: _core.Graph) -> tuple[int, ...]:
 
 
 def signature_fault(graph: _core.Graph, signature: Signature) -> str:
-    """Why a signature is none of this graph's; empty if it is one."""
+    """The reason why a signature does not fit a graph; empty if the signature fits."""
     return signature.fault(first_inputs(graph), set(given_back(graph)))
 
 
 class _Runnable:
-    """A graph with a calling convention, prepared on first use."""
+    """A graph with a signature, prepared to run on first use."""
 
     def __init__(self, graph: _core.Graph, signature: Signature | None) -> None:
         self._graph = graph
@@ -288,12 +297,12 @@ class _Runnable:
 
     @property
     def graph(self) -> _core.Graph:
-        """The graph; immutable."""
+        """The graph, which is immutable."""
         return self._graph
 
     @property
     def signature(self) -> Signature:
-        """How nested arguments become the inputs of the graph, and its outputs a nested result."""
+        """How nested arguments become the inputs of the graph, and how its outputs become a nested result."""
         return self._signature
 
     @property
@@ -303,7 +312,10 @@ class _Runnable:
 
     @cached_property
     def inputs(self) -> tuple[Port, ...]:
-        """What the caller gives, in order; state is left out."""
+        """What the caller gives, in order; state is left out.
+
+        An array that the graph has as several inputs, one for each quantization, is one port here.
+        """
         ports = self._graph.inputs
         leaves = sorted(leaf.index for leaf in self._signature.input_leaves if leaf.index is not None)
         more: dict[str, list[_core.Input]] = {}  # further tensors of the same array
@@ -316,20 +328,20 @@ class _Runnable:
     def outputs(self) -> tuple[Port, ...]:
         """What the caller gets, in order: results, and new values of inputs that the program writes.
 
-        The kind of these is ``mutation``, and their path that of the input. New values of state are left out.
+        A new value has kind ``mutation`` and the path of its input. New values of states are not in the list.
         """
         outputs = self._graph.outputs
         return tuple(_output_port(outputs[index]) for index in self._given_back)
 
     @cached_property
     def states(self) -> tuple[Port, ...]:
-        """Mutated buffers, or the variables of a TOSA program, which keep their values from run to run."""
+        """Mutated buffers, or the variables of a TOSA program. Their values persist from run to run."""
         inputs = tuple(_input_port([port]) for port in self._graph.inputs if port.kind == "state")
         return inputs + _variable_ports(self._graph)
 
     @cached_property
     def session(self) -> _core.Session:
-        """The graph made ready to run on this machine."""
+        """The graph prepared to run on this machine; it holds the values of the states."""
         session = self._prepared(self._own_graph())
         for path, value in self._state_to_resume.items():
             session.set_state(path, value)
@@ -339,11 +351,11 @@ class _Runnable:
         return _core.Session(graph)
 
     def _own_graph(self) -> _core.Graph:
-        """The graph, which from now on reads nobody's memory."""
+        """The graph, after it was made to own all its constants."""
         return self._graph
 
     def __getstate__(self) -> dict[str, Any]:
-        """Everything but the session: a copy has its own, which starts from the present values of state."""
+        """Everything but the session. A copy gets its own session, with the present values of the states."""
         state = dict(self.__dict__)
         session = state.pop("session", None)
         if session is not None:
@@ -352,11 +364,11 @@ class _Runnable:
         return state
 
     def arrays(self, *args: Any, **kwargs: Any) -> list[Any]:
-        """The flat arrays of a call, in the order of `inputs`."""
+        """Flattens the arguments of a call to arrays, in the order of `inputs`."""
         return self._arrays_of(self._leaves(args, kwargs))
 
     def _leaves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-        """What the caller gave for each of `inputs`."""
+        """The caller's argument for each of `inputs`."""
         named = self._named_inputs(args, kwargs)
         return self._signature.flatten(args, kwargs) if named is None else named
 
@@ -367,9 +379,10 @@ class _Runnable:
         ]
 
     def _named_inputs(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any] | None:
-        """The inputs of a call that names each of them; None of one that names the module's parameters.
+        """The arguments of a call that names each of `inputs`, in their order; None for any other call.
 
-        The latter names all of them, those too that were constants when the module was exported.
+        A call whose keywords are exactly the parameters of the exported module, including those that were
+        constants at export, is a call of the module: None too.
         """
         signature = self._signature
         if args or signature.is_called_by(set(kwargs)):
@@ -382,42 +395,44 @@ class _Runnable:
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the program.
 
-        Inputs that the module writes (``cache.index_copy_(1, pos, q)``) are written as the module would: once
-        the program has run, their new values are put into the caller's arrays or tensors. `run_functional`
-        returns them instead.
+        An input that the module writes (``cache.index_copy_(1, pos, q)``) is written here too: after the run,
+        its new value is copied into the caller's array or tensor. `run_functional` returns the new values
+        instead.
 
         Parameters
         ----------
         *args, **kwargs
-            As the exported module takes them, nested as they were: numpy arrays, torch tensors, or numbers of
-            Python; or each input by its path or name, as `inputs` has them: ``run(batch_x=x)``,
-            ``run(**{"batch['x']": x})``. Dense arrays of the program's own dtype that lie as it does are read
-            where they lie: of a lowered program those in the order of the border, else row-major ones. Others
-            are copied or converted first: arrays with any strides (slices, transposes, negative strides,
-            repeated elements), of another byte order, and integers of another width that the declared dtype
-            can hold. Channels-last strides where row-major ones were declared, and of rank 3 and more other
-            strides than those of an order that was declared, are refused.
+            Either the arguments of the exported module, with the same nesting, or each input by its path or
+            name from `inputs`: ``run(batch_x=x)``, ``run(**{"batch['x']": x})``. Tensors may be numpy arrays,
+            torch tensors or Python numbers. The notes say which arrays are copied and which are refused.
 
         Returns
         -------
         object
-            The module's result with numpy arrays in the place of tensors: new memory, which the last
-            operators have written themselves where nothing is converted.
+            The module's result, with numpy arrays instead of tensors. The arrays are new memory; the last
+            operators write directly to them unless a conversion is needed.
 
         Raises
         ------
         LayoutMismatch
-            An input has another shape, dtype or layout than declared; the message names it. Or the program
-            writes an input, and what was given for it cannot be written, or shares memory with another input;
-            then nothing was written.
+            An input has another shape, dtype or memory order than declared; the message names the input. Or
+            the program writes an input whose argument cannot be written or shares memory with another input;
+            then nothing has been written.
         InvalidGraph
-            The arguments are nested otherwise, an integer is out of the range of its input, an index is out
+            The arguments have another nesting, an integer is out of the range of its input, an index is out
             of range, or a weight was changed since import.
 
         Notes
         -----
-        The arguments are read, and written, without the GIL: a thread that changes or frees their memory
-        meanwhile races with the call, as it would with torch's own operators.
+        An array is read in place if it is dense, has the declared dtype and has the right memory order: the
+        declared one for a lowered program, row-major for others. Other arrays are copied or converted
+        first: arrays with any strides (slices, transposes, negative strides, repeated elements), arrays of
+        another byte order, and integers of another width whose values fit the declared dtype. Two cases are
+        refused: channels-last strides where row-major is declared, and, from rank 3 on, strides of another
+        order than the one that was declared with ``orders``.
+
+        The arguments are read and written without the GIL: a thread that changes or frees their memory during
+        the call races with it, as with torch's own operators.
         """
         leaves = self._leaves(args, kwargs)
         arrays = self._arrays_of(leaves)
@@ -430,20 +445,25 @@ class _Runnable:
     __call__ = run
 
     def run_functional(self, *args: Any, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
-        """Runs the program and writes nothing of the caller's.
+        """Runs the program without writing to the caller's arrays.
 
         Parameters
         ----------
         *args, **kwargs
-            As `run` takes them; read-only arrays are as good as others, and inputs that share memory count as
-            separate ones.
+            As in `run`. Written inputs may be read-only arrays, and inputs may share memory: they are treated
+            as separate arrays.
 
         Returns
         -------
         result : object
-            As `run` returns it.
+            As in `run`.
         mutations : dict of str to numpy.ndarray
-            The new values of the inputs that the program writes, by the paths of these: ``{"cache": ...}``.
+            The new values of the inputs that the program writes, by the input's path: ``{"cache": ...}``.
+
+        Raises
+        ------
+        LayoutMismatch, InvalidGraph
+            As in `run`.
         """
         results = self.run_arrays(self.arrays(*args, **kwargs))
         ports = self.inputs
@@ -451,7 +471,7 @@ class _Runnable:
 
     @cached_property
     def _written(self) -> tuple[tuple[int, int], ...]:
-        """Of each new value of a user's input: the position in `outputs`, and the input's in `inputs`."""
+        """For each new value of a user input: its position in `outputs`, and the input's in `inputs`."""
         users = sorted(leaf.index for leaf in self._signature.input_leaves if leaf.index is not None)
         targets = [self._graph.outputs[index].mutated_input for index in self._given_back]
         return tuple((at, users.index(i)) for at, i in enumerate(targets) if i is not None)
@@ -459,7 +479,13 @@ class _Runnable:
     def _writers(
         self, leaves: Sequence[Any], arrays: Sequence[Any]
     ) -> list[tuple[int, Callable[[Any], None]]]:
-        """What writes new values into the arguments, by position in `outputs`."""
+        """Functions that write new values into the arguments, each with its position in `outputs`.
+
+        Raises
+        ------
+        LayoutMismatch
+            An argument cannot be written, or shares memory with another one.
+        """
         from tosaic.written import refuse_shared_memory, writer
 
         names = [port.path or port.name for port in self.inputs]
@@ -475,12 +501,12 @@ class _Runnable:
         return given_back(self._graph)
 
     def run_arrays(self, arrays: Sequence[Any]) -> list[Any]:
-        """Runs on flat arrays, which stay as they are.
+        """Runs on flat arrays and does not change them.
 
         Parameters
         ----------
         arrays : sequence of array
-            One for each of `inputs`, as `arrays` gives them.
+            One for each of `inputs`, as returned by the method `arrays`.
 
         Returns
         -------
@@ -490,16 +516,18 @@ class _Runnable:
         Raises
         ------
         InvalidGraph
-            These are more arrays than the program has inputs, or fewer.
+            The number of arrays is not the number of inputs, an integer or index is out of range, or a weight
+            was changed since import.
         LayoutMismatch
             An array has another shape, dtype or layout than its input.
         """
         return list(self.session.run(self.graph_arrays(arrays)))
 
     def graph_arrays(self, arrays: Sequence[Any]) -> list[Any]:
-        """For each input of the graph the array that it is made from; state is left out.
+        """The array for each input of the graph, without states.
 
-        An input that is quantized in several ways is several of a lowered program, all of one path.
+        An input that is quantized with several qparams is several inputs of a lowered graph, which have the
+        same path. They all get the same array.
 
         Parameters
         ----------
@@ -509,7 +537,7 @@ class _Runnable:
         Raises
         ------
         InvalidGraph
-            These are more arrays than the program has inputs, or fewer.
+            The number of arrays is not the number of inputs.
         """
         given = None if isinstance(arrays, Mapping | str) or not np.iterable(arrays) else list(arrays)
         if given is None or len(given) != len(self.inputs):
@@ -526,7 +554,7 @@ class _Runnable:
 
     @cached_property
     def _port_of_input(self) -> tuple[int, ...]:
-        """Of each input of the graph that is no state: the position in `inputs`."""
+        """For each input of the graph that is not a state, its position in `inputs`."""
         ports = self._graph.inputs
         leaves = sorted(leaf.index for leaf in self._signature.input_leaves if leaf.index is not None)
         first = {ports[index].path: at for at, index in reversed(list(enumerate(leaves)))}
@@ -541,14 +569,14 @@ class _Runnable:
         return self._signature.unflatten(by_index)
 
     def flat_outputs(self, result: Any) -> dict[str, Any]:
-        """The arrays of a result of `run` by their paths."""
+        """Flattens a result of `run`: the arrays by path."""
         leaves = zip(
             self._signature.output_leaves, self._signature.outputs.flatten(result, "out"), strict=True
         )
         return {leaf.path: value for leaf, value in leaves if leaf.index is not None}
 
     def reset_state(self) -> None:
-        """Gives every state its initial value again."""
+        """Resets every state to its initial value."""
         self.session.reset_state()
 
     def text(self) -> str:
@@ -556,7 +584,7 @@ class _Runnable:
         return self._graph.text()
 
     def report(self) -> Report:
-        """A report to print, or to keep as HTML or JSON."""
+        """A report to print, or to save as HTML or JSON."""
         raise NotImplementedError
 
     def __str__(self) -> str:
@@ -567,15 +595,19 @@ class _Runnable:
 
 
 class Program(_Runnable):
-    """One method of a network: a graph and how it is called.
+    """One method of a network: a graph and its signature.
 
-    Made by `tosaic.from_exported`, `tosaic.load` and `tosaic.load_tosa`.
+    Made by `tosaic.from_exported`, `tosaic.from_graph`, `tosaic.load` and `tosaic.load_tosa`.
 
-    The constants of an imported program are views of torch's memory until it is first run, compared or saved,
-    which calls `snapshot`. Until then it is what the exported program is. A weight that was given other
-    memory, resized, freed or changed in place is refused by name where torch tells (see
-    `tosaic.from_exported`); elements that were overwritten behind torch's back (``p.data.mul_(2)``) are read
-    as they are then, all of them at one moment. Afterwards nothing that happens to the module concerns it.
+    The constants of an imported program are views of torch's memory until the program is first run, compared,
+    saved or copied. Each of these copies the constants, as `snapshot` does. Until then:
+
+    - If torch reports that the memory of a weight was replaced, resized or freed, or that the weight was
+      changed in place, the weight is refused by name (see `tosaic.from_exported`).
+    - Torch does not report writes such as ``p.data.mul_(2)``. The program reads the elements as they are when
+      the constants are copied, all of them at the same time.
+
+    After the copy, a change to the module does not affect the program.
     """
 
     @checked
@@ -598,7 +630,7 @@ class Program(_Runnable):
 
     @property
     def diagnostics(self) -> tuple[Diagnostic, ...]:
-        """What the import noticed without refusing."""
+        """Remarks of the import that are not errors."""
         return self._diagnostics
 
     @classmethod
@@ -609,29 +641,30 @@ class Program(_Runnable):
         diagnostics: Sequence[Diagnostic],
         verify: Callable[[], None],
     ) -> Program:
-        """A program whose constants are views; `verify` is what `verify_weights` calls."""
+        """Makes a program whose constants are views; `verify_weights` calls `verify`."""
         program = cls(graph, signature, diagnostics=diagnostics)
         program._verify = verify
         return program
 
     def verify_weights(self) -> None:
-        """Compares what the import has read of torch's memory with what is there now.
+        """Checks that tensors whose elements the import has already read still have the same elements.
 
-        That is what graph and attributes hold already, such as scales and weights that are not dense. Views
-        are checked wherever they are read.
+        The import reads elements that become attributes of the graph, such as scales, and weights that are
+        not dense. Constants that are views are checked whenever they are read instead.
 
         Raises
         ------
         InvalidGraph
-            Something else is there; the message names it.
+            A tensor has changed since the import; the message names it.
         """
         if self._verify is not None:
             self._verify()
 
     def snapshot(self) -> Program:
-        """Copies all constants that are views of torch's memory, once; `graph` is the one with the copies.
+        """Copies all constants that are views of torch's memory, so that the program owns its constants.
 
-        Nothing of torch is kept alive afterwards.
+        Afterwards `graph` has the copies, and the program holds no memory of torch. A second call does
+        nothing.
 
         Returns
         -------
@@ -653,15 +686,23 @@ class Program(_Runnable):
         return self._graph
 
     def __getstate__(self) -> dict[str, Any]:
-        """A copy owns its constants, as after `snapshot`."""
+        """Copies the constants first, as `snapshot` does, so that a pickle or copy owns them."""
         self._own_graph()
         return super().__getstate__()
 
     @checked
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes graph, signature and weights into one archive, which `tosaic.load` reads with numpy alone.
+        """Writes graph, signature and weights into one archive, which `tosaic.load` reads with numpy only.
 
-        The same program gives the same bytes. Functions of `with_overrides` are not written.
+        The same program is always written as the same bytes. Functions of `with_overrides` are not written; a
+        warning is logged.
+
+        Raises
+        ------
+        WriteError
+            The file cannot be written.
+        InvalidGraph
+            A weight was changed since import.
         """
         from tosaic.archive import save
 
@@ -670,23 +711,23 @@ class Program(_Runnable):
 
     @checked
     def with_overrides(self, functions: Mapping[str, Callable[..., Any]]) -> Program:
-        """The same program, run with functions of the caller in the place of some of its operators.
+        """The same program, which runs functions of the caller instead of some of its operators.
 
-        These are added to the functions that the program has already, or take their places. Copies and
-        pickles of the program have the functions, too; archives and lowerings, which are made of the graph
-        alone, do not, and a warning is logged. State starts from its initial values.
+        Functions that the program already has remain, unless `functions` has an entry of the same name.
+        Copies and pickles of the program have the functions too. Archives and lowered programs do not, since
+        they are made from the graph alone; a warning is logged. States start from their initial values.
 
         Parameters
         ----------
         functions : mapping
-            By the name of a node (``conv2d_1``), of an operator (``conv``) or of a foreign operator
-            (``aten.special_i0.default``): a function that takes the operands as numpy arrays, None for an
-            absent one, and returns the result, or a list of the results.
+            Functions by the name of a node (``conv2d_1``), of an operator (``conv``) or of a foreign operator
+            (``aten.special_i0.default``). A function is called with the operands as numpy arrays, None for an
+            absent operand, and returns the result, or a list of the results.
 
         Raises
         ------
         InvalidGraph
-            A name is that of no node and no operator.
+            A name is neither that of a node nor that of an operator.
 
         Examples
         --------
@@ -694,7 +735,7 @@ class Program(_Runnable):
         """
         made = Program(self._own_graph(), self._signature, diagnostics=self._diagnostics)
         made._overrides = Overrides({**self._overrides.functions, **functions})
-        made.session  # noqa: B018 - names that mean nothing are refused here
+        made.session  # noqa: B018 - preparing the session refuses unknown names
         return made
 
     def _prepared(self, graph: _core.Graph) -> _core.Session:
@@ -707,7 +748,7 @@ class Program(_Runnable):
         )
 
     def report(self) -> Report:
-        """The border and the operators of the graph."""
+        """A report of the inputs, the outputs and the operators of the graph."""
         from tosaic.report import describe_program
 
         return describe_program(self)
@@ -721,14 +762,14 @@ class Program(_Runnable):
 
 @dataclass(frozen=True)
 class Io:
-    """The border of a lowered program."""
+    """Inputs, outputs and states of a lowered program."""
 
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
     states: tuple[Port, ...] = field(default=())
 
     def report(self) -> Report:
-        """Inputs and outputs as a table."""
+        """A report of the inputs and outputs as a table."""
         from tosaic.report import describe_io
 
         return describe_io(self)
@@ -741,13 +782,13 @@ class Io:
 
 
 class Lowered(_Runnable):
-    """A network as one TOSA graph, with the stages it went through.
+    """A network as one TOSA graph, with the graphs of the stages before it.
 
-    Made by `tosaic.lower`. It is independent of torch's memory, but for the program that was lowered:
-    `source`, which is the stage ``imported``, may still be a view of it. Where the module was changed since,
-    that program is refused by name when it runs, and so are deep copies and pickles of the lowered program,
-    which hold it. Everything else works, reports included. ``lowered.source.snapshot()``, called before the
-    module changes, makes the source independent, too.
+    Made by `tosaic.lower`. The lowered graphs own their constants. Only `source`, the program that was
+    lowered (stage ``imported``), may still be a view of torch's memory. If the module changes after the
+    lowering, three things raise InvalidGraph: running the source, and deep copies and pickles of the lowered
+    program, which contain the source. Everything else works, reports included. Call
+    ``lowered.source.snapshot()`` before the module changes to make the source independent too.
     """
 
     def __init__(
@@ -780,37 +821,40 @@ class Lowered(_Runnable):
 
     @property
     def target(self) -> str:
-        """``TOSA-1.0+FP``."""
+        """The target as text, such as ``TOSA-1.0+FP``."""
         return self._target
 
     @property
     def seconds(self) -> float:
-        """How long the lowering took."""
+        """Seconds that the lowering took."""
         return self._seconds
 
     @property
     def stages(self) -> dict[str, _core.Graph]:
-        """``imported``, ``exported`` (simplified), ``canonical`` (decomposed, dim orders) and ``tosa``."""
+        """The graphs ``imported``, ``exported`` (simplified), ``canonical`` (with dim orders) and ``tosa``.
+
+        The canonical graph has decomposed operators, and a dim order for each value.
+        """
         return {"imported": self._source.graph, **self._stages}
 
     @property
     def timings(self) -> tuple[PassTiming, ...]:
-        """Each pass in the order it ran."""
+        """The time of each pass, in the order in which the passes ran."""
         return self._timings
 
     @property
     def orders(self) -> dict[str, tuple[int, ...]]:
-        """Physical order of each TOSA value that stands for a canonical value of the same name."""
+        """By name, the dim orders of TOSA values that correspond to a canonical value of the same name."""
         return dict(self._orders)
 
     @cached_property
     def layout(self) -> Layout:
-        """Where the program transposes, who wants it, and the proof that less is not possible.
+        """The layout plan: transposes, their reasons, and the proven lower bound of their cost.
 
         Raises
         ------
         InvalidGraph
-            The program was TOSA before it was lowered: its transposes are operators of its own.
+            The source was already at stage ``tosa``. Its transposes are operators, and there is no plan.
         """
         from tosaic.layout import layout_of
 
@@ -824,17 +868,17 @@ class Lowered(_Runnable):
 
     @cached_property
     def outputs(self) -> tuple[Port, ...]:
-        """What the caller gets, in order; new values of state are left out."""
+        """What the caller gets, in order; new values of states are not in the list."""
         return _as_source_knows(super().outputs, self._source.outputs)
 
     @cached_property
     def states(self) -> tuple[Port, ...]:
-        """Mutated buffers, or the variables of a TOSA program, which keep their values from run to run."""
+        """Mutated buffers, or the variables of a TOSA program. Their values persist from run to run."""
         return _as_source_knows(super().states, self._source.states)
 
     @cached_property
     def io(self) -> Io:
-        """Inputs, outputs and states as the caller meets them, with what their integers stand for."""
+        """The inputs, outputs and states of the program, with their qparams."""
         return Io(self.inputs, self.outputs, self.states)
 
     @checked
@@ -844,7 +888,7 @@ class Lowered(_Runnable):
         Raises
         ------
         InvalidGraph
-            No such stage.
+            There is no such stage.
         """
         stages = self.stages
         if stage not in stages:
@@ -856,8 +900,9 @@ class Lowered(_Runnable):
     def to_bytes(self, *, locations: bool = True) -> bytes:
         """The bytes of the ``.tosa`` file.
 
-        States are variables where the target has the extension ``variable`` and they a dtype that variables
-        may have; else they are inputs, and their new values outputs, in the order of the graph.
+        A state is a variable in the file if the target has the extension ``variable`` and TOSA has variables
+        of the state's dtype. Other states are inputs, and their new values are outputs, in the order of the
+        graph.
 
         Parameters
         ----------
@@ -868,16 +913,22 @@ class Lowered(_Runnable):
 
     @checked
     def file_size(self, *, locations: bool = True) -> int:
-        """The size of the ``.tosa`` file in bytes, which is not made for it."""
+        """The size of the ``.tosa`` file in bytes, computed without writing the file."""
         return _core.serialized_size(self._graph, locations=locations, target=self._target)
 
     @checked
     def save(self, path: str | os.PathLike[str], *, locations: bool = True) -> int:
-        """Writes the ``.tosa`` file; returns its size in bytes."""
+        """Writes the ``.tosa`` file; returns its size in bytes.
+
+        Raises
+        ------
+        WriteError
+            The file cannot be written.
+        """
         return write_bytes(path, self.to_bytes(locations=locations))
 
     def report(self) -> Report:
-        """Border, operators, memory and time."""
+        """A report of the inputs and outputs, the operators, the memory and the time."""
         from tosaic.report import describe_lowered
 
         return describe_lowered(self)
@@ -890,17 +941,17 @@ class Lowered(_Runnable):
 
 @dataclass(frozen=True)
 class CheckResult:
-    """Would it lower, and if not, why.
+    """Whether a program would lower to a target and, if not, why.
 
-    True in a condition if nothing keeps the program from the target.
+    A result is true in a condition if the program would lower.
 
     Attributes
     ----------
     target : str
     problems : tuple of Problem
-        All reasons, not only the first.
+        All problems, not only the first.
     nodes : int
-        Nodes that were looked at; 0 if the import already failed.
+        Number of nodes of the program; 0 if the import already failed.
     """
 
     target: str
@@ -909,14 +960,14 @@ class CheckResult:
 
     @property
     def ok(self) -> bool:
-        """No problem was found."""
+        """True if no problem was found."""
         return not self.problems
 
     def __bool__(self) -> bool:
         return self.ok
 
     def report(self) -> Report:
-        """The problems as a table."""
+        """A report of the problems as a table."""
         from tosaic.report import describe_check
 
         return describe_check(self)
@@ -931,7 +982,7 @@ class CheckResult:
 
 
 def dump_to(folder: str | os.PathLike[str]) -> Callable[[str, _core.Graph], None]:
-    """A callback that writes each changed graph as ``NN-<pass>.txt``."""
+    """Makes the folder, and a callback that writes each changed graph to it as ``NN-<pass>.txt``."""
     target = make_folder(folder)
     count = 0
 

@@ -1,4 +1,4 @@
-"""What the integers of a quantized tensor stand for, and where the inputs and outputs of a graph tell it."""
+"""Quantization parameters (qparams), and how to find those of the inputs and outputs of a graph."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ _Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class QParams:
-    """Quantization parameters: the integer q stands for ``(q - zero_point) * scale``.
+    """Quantization parameters: the integer q represents ``(q - zero_point) * scale``.
 
     Attributes
     ----------
     dtype : str
-        Of the integers: ``i8``, ``u8``, ``i16`` ...
+        Dtype of the integers: ``i8``, ``u8``, ``i16`` ...
     scales : tuple of float
-        One, or one for each index of `axis`.
+        One scale, or one for each index of `axis`.
     zero_points : tuple of int
-        As many as scales.
+        One zero point for each scale.
     qmin, qmax : int
-        The integers in use, which may be fewer than the dtype has.
+        The least and the greatest integer in use. The dtype may have more integers.
     axis : int or None
-        None: one scale and zero point for the whole tensor.
+        The axis of per-channel qparams. None: one scale and zero point for the whole tensor.
     """
 
     dtype: str
@@ -51,7 +51,7 @@ class QParams:
 
     @classmethod
     def of(cls, source: Mapping[str, Any]) -> QParams:
-        """From the core's dict, or from the attributes of a quantize or dequantize node."""
+        """Converts the core's dict, or the attributes of a Q/DQ node with the key ``storage`` added."""
         return cls(
             str(source["storage"]),
             tuple(map(float, source["scales"])),
@@ -63,28 +63,30 @@ class QParams:
 
     @property
     def scale(self) -> float:
-        """The scale of a tensor that has one.
+        """The only scale.
 
         Raises
         ------
         QuantMismatch
-            There is one for each index of `axis`: see `scales`.
+            There are several scales, one for each index of `axis`: see `scales`.
         """
         return float(self._only(self.scales, "scale"))
 
     @property
     def zero_point(self) -> int:
-        """The zero point of a tensor that has one.
+        """The only zero point.
 
         Raises
         ------
         QuantMismatch
-            There is one for each index of `axis`: see `zero_points`.
+            There are several zero points, one for each index of `axis`: see `zero_points`.
         """
         return int(self._only(self.zero_points, "zero_point"))
 
     def quantize(self, array: Any) -> _Array:
-        """The integers of floats, rounded and bounded as torch's `quantize_per_tensor` does it; NaN is 0.
+        """Quantizes floats with the rounding and the clamp of torch's `quantize_per_tensor`; NaN becomes 0.
+
+        The result has the shape of `array`, and the numpy dtype of `dtype` (int8 for ``i4``).
 
         Examples
         --------
@@ -100,7 +102,7 @@ class QParams:
         return np.asarray(np.where(np.isnan(bounded), 0, bounded).astype(_NUMPY[self.dtype]))
 
     def dequantize(self, array: Any) -> _Array:
-        """The floats that integers stand for.
+        """The float32 numbers that integers represent, in the shape of `array`.
 
         Examples
         --------
@@ -134,9 +136,11 @@ class QParams:
 
 
 def quantizations_of_input(port: _core.Input) -> tuple[QParams, ...]:
-    """In which ways an input is quantized, or as what its integers are read; none where the graph is silent.
+    """The qparams with which a float input is quantized, or an integer input is dequantized.
 
-    Behind views and other movement, parameters of the whole tensor are found too.
+    They are those of the input itself, else those of the quantize or dequantize nodes that read the input. If
+    a node reads the input through views or other data movement, only per-tensor qparams count. The result is
+    empty if the graph has no qparams for the input.
     """
     known = port.qparams or port.value.qparams
     if known is not None:
@@ -147,7 +151,10 @@ def quantizations_of_input(port: _core.Input) -> tuple[QParams, ...]:
 
 
 def quantizations_of_output(port: _core.Output) -> tuple[QParams, ...]:
-    """From what an output is dequantized, or as what its integers are made; none where nothing says it."""
+    """The qparams with which a float output is dequantized, or an integer output is quantized; at most one.
+
+    They are found as in `quantizations_of_input`, at the node that produces the output.
+    """
     known = port.qparams or port.value.qparams
     if known is not None:
         return (QParams.of(known),)
@@ -168,7 +175,7 @@ def _is_float(dtype: str) -> bool:
 
 
 def _readers(value: _core.Value, op: str) -> Iterator[tuple[_core.Node, _core.Value]]:
-    """Nodes of that operator that read the value, at once or behind movement."""
+    """Nodes with operator `op` that read the value, directly or through data movement, and what they read."""
     waiting = [value]
     while waiting:
         current = waiting.pop(0)
@@ -180,7 +187,10 @@ def _readers(value: _core.Value, op: str) -> Iterator[tuple[_core.Node, _core.Va
 
 
 def _of_node(node: _core.Node, read: _core.Value, port: _core.Value) -> QParams | None:
-    """The parameters of a quantize or dequantize node; none of an axis that movement may have changed."""
+    """The qparams of a quantize or dequantize node.
+
+    None if they are per-channel and data movement, which may change the axis, is between the node and `port`.
+    """
     attrs = dict(node.attrs)
     if attrs["axis"] is not None and read != port:
         return None
@@ -194,7 +204,7 @@ def _of_node(node: _core.Node, read: _core.Value, port: _core.Value) -> QParams 
 
 @lru_cache(maxsize=1)
 def _movement() -> frozenset[str]:
-    """Operators that give the elements of their first operand in another arrangement."""
+    """Operators whose result has the elements of the first operand, unchanged, in another arrangement."""
     return frozenset(
         op.name
         for op in _core.ops()

@@ -1,4 +1,4 @@
-"""Files are opened here, so that what keeps one from being read is an error of ours that names it."""
+"""Opens files for reading, and turns errors of the system into errors of tosaic that name the file."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ __all__ = ["MissingFileError", "ReadError", "open_file", "read_bytes"]
 
 
 class ReadError(_core.Error, OSError):
-    """A file cannot be read. ``errno`` is the system's number of the reason."""
+    """A file cannot be read. ``errno`` is the system's error number."""
 
 
 class MissingFileError(ReadError, FileNotFoundError):
-    """There is no file of this path."""
+    """There is no file with this path."""
 
 
 def open_file(where: str, path: str | os.PathLike[str]) -> IO[bytes]:
-    """A file that is open for reading.
+    """Opens a file for reading; the caller closes it.
 
     Parameters
     ----------
     where : str
-        The function that reads, for the message.
+        Name of the public function that reads, for the error message.
     path : path
 
     Raises
@@ -35,21 +35,21 @@ def open_file(where: str, path: str | os.PathLike[str]) -> IO[bytes]:
     MissingFileError
         There is no such file.
     ReadError
-        The system refuses to open it.
+        The system refuses to open the file.
     """
     with _naming(where, path):
         return open(path, "rb")  # noqa: PTH123 - the caller closes it
 
 
 def read_bytes(where: str, path: str | os.PathLike[str]) -> bytes:
-    """What a file holds.
+    """The contents of a file.
 
     Raises
     ------
     MissingFileError
         There is no such file.
     ReadError
-        The system refuses to read it.
+        The system refuses to read the file.
     """
     with _naming(where, path), open_file(where, path) as file:
         return file.read()
@@ -57,7 +57,7 @@ def read_bytes(where: str, path: str | os.PathLike[str]) -> bytes:
 
 @contextmanager
 def _naming(where: str, path: str | os.PathLike[str]) -> Iterator[None]:
-    """Errors of the system name the file."""
+    """Turns an OSError of the block into a ReadError or MissingFileError that names the file."""
     try:
         yield
     except _core.Error:

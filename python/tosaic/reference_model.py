@@ -1,4 +1,4 @@
-"""The TOSA reference model, which comes with the package ``tosa-tools``, run on our bytes."""
+"""Runs lowered programs on the TOSA reference model, which the package ``tosa-tools`` contains."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _DTYPES = {
     "f32": np.float32,
     "f64": np.float64,
 }
-# Floats that numpy does not have: their names in ml_dtypes and the integers that hold their bits.
+# Float dtypes that numpy lacks: their names in ml_dtypes, and the integer dtypes of their bits.
 _NARROW = {
     "bf16": ("bfloat16", np.uint16),
     "f8e4m3": ("float8_e4m3fn", np.uint8),
@@ -43,16 +43,16 @@ _NARROW = {
 
 @dataclass(frozen=True)
 class ReferenceRun:
-    """What the reference model made of a file.
+    """The result of running a file on the reference model.
 
     Attributes
     ----------
     status : str
         ``VALID``, ``UNPREDICTABLE`` or ``ERROR``.
     outputs : object
-        The nested result, as `tosaic.Lowered.run` returns it; None if there is none.
+        The nested result, as `tosaic.Lowered.run` returns it; None if the model returned no outputs.
     log : str
-        What it printed.
+        Text that the model printed.
     mutations : dict of str to numpy.ndarray
         New values of inputs that the program writes, as `tosaic.Lowered.run_functional` returns them.
     """
@@ -64,7 +64,7 @@ class ReferenceRun:
 
     @property
     def ok(self) -> bool:
-        """The status is VALID."""
+        """True if the status is VALID."""
         return self.status == "VALID"
 
 
@@ -72,20 +72,26 @@ class ReferenceRun:
 def run_reference_model(lowered: Lowered, *args: Any, level: str = "EIGHTK", **kwargs: Any) -> ReferenceRun:
     """Runs the bytes of a lowered program on the TOSA reference model.
 
-    The model has no variables: states are inputs here, whatever the target.
+    The model has no variables. States are therefore written as inputs, for every target.
 
     Parameters
     ----------
     lowered : Lowered
     *args, **kwargs
-        As `tosaic.Lowered.run` takes them. States start from their initial values.
+        The arguments of the program, as in `tosaic.Lowered.run`. States start from their initial values.
     level : str
-        ``EIGHTK`` or ``NONE``.
+        The TOSA level that the model checks: ``EIGHTK`` or ``NONE``.
+
+    Returns
+    -------
+    ReferenceRun
 
     Raises
     ------
     ImportError
         ``tosa-tools`` is not installed.
+    InvalidGraph
+        `lowered` is not a `tosaic.Lowered`, or the arguments do not fit the program.
     """
     try:
         import tosa_reference_model
@@ -115,7 +121,7 @@ def run_reference_model(lowered: Lowered, *args: Any, level: str = "EIGHTK", **k
 
 @contextmanager
 def _captured() -> Iterator[list[str]]:
-    """Takes what C++ code prints off the terminal; the text is in the list when the body is done."""
+    """Captures what C++ code prints to file descriptors 1 and 2; the list has the text after the block."""
     log: list[str] = []
     sys.stdout.flush()
     sys.stderr.flush()
@@ -147,7 +153,10 @@ def _dtype(name: str) -> np.dtype[Any]:
 
 
 def to_file(array: np.ndarray[Any, Any], port: _core.Input) -> np.ndarray[Any, Any]:
-    """The caller's array in the shape and dtype of the file's tensor; bits of floats that numpy lacks."""
+    """Converts the caller's array to the shape and dtype of the file's tensor.
+
+    f32 arrays are quantized if the port has qparams. Floats that numpy lacks become integers of their bits.
+    """
     name = port.value.dtype
     if port.qparams is not None and array.dtype == np.float32:
         array = _quantized(array, port.qparams)
@@ -156,7 +165,7 @@ def to_file(array: np.ndarray[Any, Any], port: _core.Input) -> np.ndarray[Any, A
 
 
 def from_file(data: np.ndarray[Any, Any], port: _core.Output) -> np.ndarray[Any, Any]:
-    """The file's tensor in the caller's axes and dtype."""
+    """Converts a tensor of the file to the caller's axes and dtype, the reverse of `to_file`."""
     array = np.ascontiguousarray(data).view(_dtype(port.value.dtype)).reshape(port.value.shape)
     if port.qparams is not None and port.dtype == "f32":
         zero_point, scale = np.float32(port.qparams["zero_points"][0]), np.float32(port.qparams["scales"][0])
@@ -165,7 +174,10 @@ def from_file(data: np.ndarray[Any, Any], port: _core.Output) -> np.ndarray[Any,
 
 
 def _quantized(array: np.ndarray[Any, Any], qparams: Mapping[str, Any]) -> np.ndarray[Any, Any]:
-    """As quantized_decomposed has it: in float32, by the inverse of the scale, half to even; NaN is 0."""
+    """Quantizes as torch's quantized_decomposed operators do: in float32, times the inverse of the scale.
+
+    Ties round to even, and NaN becomes 0.
+    """
     inverse = np.float32(1.0 / qparams["scales"][0])
     rounded = np.rint(array * inverse) + np.float32(qparams["zero_points"][0])
     bounded = np.clip(rounded, qparams["qmin"], qparams["qmax"])

@@ -1,9 +1,9 @@
-"""One sample in the forms that the borders of several programs have.
+"""Converts the arrays of a sample to the form (axes, memory order, dtype) that each compared program expects.
 
-A sample holds the arrays of the program that was exported: logical shapes, its own dtypes. A border may want
-the same numbers permuted (``orders=``), as integers (``io=``), or both; a `.tosa` file has no paths and no
-parameters, and its states may be inputs. Arrays that already have the form of the reference's border, as far
-as shape or dtype tell, are brought back first.
+A sample has arrays for the exported program: logical shapes and the program's own dtypes. A lowered program
+may expect the same numbers permuted (``orders=``), as integers (``io=``), or both. A ``.tosa`` file has no
+paths and no qparams, and its states may be inputs. Arrays that already have the form of the reference's
+inputs, as far as shape or dtype show it, are first converted back to the form of the exported program.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ __all__ = ["FileBorder", "Logical", "arrays_for", "fit_to_ports", "logical_array
 _Array = np.ndarray[Any, Any]
 _QParams = Mapping[str, Any]
 _Order = tuple[int, ...]
-_MOST_FORMS = 4096  # looked at; few of them differ
-_MOST_RANKS = 6  # of which all permutations are looked at
+_MOST_FORMS = 4096  # combinations of orders that are looked at; few of them differ
+_MOST_RANKS = 6  # the highest rank for which all permutations are looked at
 _CHANNELS_LAST = {3: (0, 2, 1), 4: (0, 2, 3, 1), 5: (0, 2, 3, 4, 1)}
 _STORAGE = {"i4": "int8", "i8": "int8", "u8": "uint8", "i16": "int16", "u16": "uint16", "i32": "int32"}
 
@@ -42,7 +42,7 @@ def _path(port: Any) -> str:
 
 
 def logical_arrays(sample: Sample, program: Program | Lowered, source: Program) -> Logical:
-    """The arrays of a sample for `program`, in the form of `source`, which it was made from."""
+    """The arrays of a sample for `program`, in the form of `source`, which is `program` before lowering."""
     leaves = program.signature.flatten(sample.args, sample.kwargs)
     own = {_path(port): port for port in program.graph.inputs if port.kind == "user"}
     wanted = {_path(port): port for port in source.graph.inputs if port.kind == "user"}
@@ -56,7 +56,7 @@ def logical_arrays(sample: Sample, program: Program | Lowered, source: Program) 
 
 
 def _as_source(array: _Array, port: Any, source: Any) -> _Array:
-    """Back from the form of a border to that of the program behind it."""
+    """Converts an array from the form of `port` to that of `source`, the same input before lowering."""
     shape = tuple(source.value.shape)
     if array.shape != shape and array.shape == tuple(port.shape) and port.physical:
         array = array.transpose(np.argsort(port.dim_order))
@@ -67,7 +67,7 @@ def _as_source(array: _Array, port: Any, source: Any) -> _Array:
 
 
 def arrays_for(program: Program | Lowered, logical: Logical) -> list[_Array]:
-    """The arrays of a call of `program` for each input of its graph, in the form of its border.
+    """The array for each input of `program`'s graph except states, in the form that the input expects.
 
     Raises
     ------
@@ -92,11 +92,12 @@ def arrays_for(program: Program | Lowered, logical: Logical) -> list[_Array]:
 
 
 def require_same_inputs(a: Program | Lowered, b: Program | Lowered) -> None:
-    """Both programs take as many arrays from their caller.
+    """Checks that both programs have the same number of inputs.
 
     Raises
     ------
     InvalidGraph
+        The numbers differ.
     """
     paths_a, paths_b = (
         [leaf.path for leaf in program.signature.input_leaves if leaf.index is not None] for program in (a, b)
@@ -130,7 +131,7 @@ def _in_form(array: _Array, port: Any) -> _Array:
     if port.physical:
         return np.ascontiguousarray(array.transpose(port.dim_order))
     order = tuple(port.dim_order)
-    if len(order) != array.ndim:  # the run says what is wrong
+    if len(order) != array.ndim:  # the run reports the wrong rank
         return array
     return np.asarray(np.asarray(array.transpose(order), order="C").transpose(np.argsort(order)))
 
@@ -139,20 +140,28 @@ def _in_form(array: _Array, port: Any) -> _Array:
 
 
 class FileBorder:
-    """The border of a `.tosa` file, in terms of the program that it is compared with.
+    """Matches the inputs and outputs of a ``.tosa`` file with those of the reference program.
 
-    Inputs are those of the reference by name, else by position: the user's, or all, states among them. So are
-    outputs; those that the file has as variables are in `variables`. What integers stand for that are floats
-    in the reference, the reference's own quantize nodes say. The file does not say how arrays lie: `forms`
-    are the orders of all inputs that somebody may have declared, and `output_orders` those of an output.
+    Inputs are matched by name if every name of the file is known, else by position. Outputs are matched by
+    position. Positions count either the user's inputs (outputs), or all of them, or all but those whose state
+    is a variable of the file. New values of states that are variables are in `variables`. If the file has
+    integers where the reference has floats, the qparams come from the reference's own quantize and dequantize
+    nodes. The file does not say which memory order its arrays have: `forms` yields the orders that a caller
+    may have declared for the inputs, and `output_orders` those for an output.
 
     Parameters
     ----------
     graph : Graph
-        Of the file.
+        The graph of the file.
     reference : Graph
+        The graph that the file is compared with.
     source : Graph
-        What the reference was made from: its border lies as it was traced.
+        The graph that the reference was made from, whose inputs and outputs have their traced orders.
+
+    Raises
+    ------
+    InvalidGraph
+        The numbers of inputs or outputs do not match.
     """
 
     def __init__(self, graph: _core.Graph, reference: _core.Graph, source: _core.Graph) -> None:
@@ -174,14 +183,14 @@ class FileBorder:
         self.outputs = self._pair(graph.outputs, reference.outputs, "outputs")
 
     def _pair(self, own: Sequence[Any], theirs: Sequence[Any], side: str) -> list[int]:
-        """By position in the file: which of the reference's inputs, or outputs."""
+        """For each input (output) of the file, the index of the one of the reference that it matches."""
         names = {_value_name(port): i for i, port in enumerate(theirs)}
         found = [names.get(_value_name(port)) for port in own]
         if side == "inputs" and all(i is not None for i in found):
             return [i for i in found if i is not None]
         users = [i for i, port in enumerate(theirs) if port.kind == "user"]
         kept = {path for _, path in self.variables}
-        # States that are variables are no inputs and no outputs.
+        # A state that is a variable of the file is neither an input nor an output of the file.
         others = [i for i, port in enumerate(theirs) if port.kind == "user" or port.path not in kept]
         for wanted in (users, list(range(len(theirs))), others):
             if len(wanted) == len(own):
@@ -195,10 +204,10 @@ class FileBorder:
         )
 
     def _declared(self, side: str, i: int) -> list[_Order]:
-        """The orders in which a port of the reference may lie in a file, the likeliest first.
+        """The dim orders that an input or output of the reference may have in a file, the likeliest first.
 
-        As the reference has it; as it was traced, which is what `lower` does by itself; row-major; and
-        channels-last.
+        They are: the order in the reference; the traced order, which is the default of `lower`; row-major;
+        and, for rank 3 to 5, channels last. Orders may repeat.
         """
         port = getattr(self._reference, side)[i]
         traced = [each for each in getattr(self._source, side) if _path(each) == _path(port)]
@@ -207,13 +216,14 @@ class FileBorder:
         return [*found, tuple(range(rank)), *([channels_last(rank)] if 3 <= rank <= 5 else [])]
 
     def output_orders(self, i: int) -> list[_Order]:
-        """In which the output `i` of the reference may lie in the file."""
+        """The dim orders that output `i` of the reference may have in the file."""
         return self._declared("outputs", i)
 
     def forms(self, logical: Logical) -> Iterator[list[_Order]]:
-        """The orders of all inputs, the likeliest first.
+        """Yields orders for all inputs, the likeliest combination first, each distinct layout once.
 
-        One rule for all inputs comes first, as far as shapes let it, then rules that differ.
+        A rule is an entry of `_declared`. Combinations in which all inputs follow one rule, as far as their
+        shapes allow it, come first; mixtures of rules follow.
         """
         candidates = [self._candidates(k, logical) for k in range(len(self.inputs))]
         seen = set()
@@ -224,11 +234,14 @@ class FileBorder:
                 yield form
 
     def _candidates(self, k: int, logical: Logical) -> list[_Order]:
-        """Of input `k` of the file. Where no order that is usual gives its shape, all that do."""
+        """The orders that input `k` of the file may have, by rule.
+
+        If no order of `_declared` fits the shape of the input in the file, all permutations that fit.
+        """
         shape, wanted = self._array(logical, k).shape, tuple(self.graph.inputs[k].shape)
         usual = [order for order in self._declared("inputs", self.inputs[k]) if _gives(shape, order, wanted)]
         if usual:
-            # By rule, also where it repeats another: the first of every input is one rule.
+            # One entry per rule, even if it repeats another: entry i is of the same rule for every input.
             rules = self._declared("inputs", self.inputs[k])
             return [order if order in usual else usual[0] for order in rules]
         if len(shape) == len(wanted) <= _MOST_RANKS:
@@ -243,7 +256,14 @@ class FileBorder:
         return self._of(logical, source)
 
     def arrays(self, logical: Logical, form: Sequence[_Order]) -> list[_Array]:
-        """The arrays of the file's inputs in one of `forms`."""
+        """The arrays for the file's inputs, with `form` from `forms` as their orders.
+
+        Raises
+        ------
+        QuantMismatch
+            An input is an integer in the file, a float in the reference, and the reference has no qparams for
+            it.
+        """
         out = []
         for k, (port, i) in enumerate(zip(self.graph.inputs, self.inputs, strict=True)):
             array = self._array(logical, k)
@@ -262,7 +282,7 @@ class FileBorder:
         return list(logical.values())[at]
 
     def output_qparams(self, i: int) -> _QParams | None:
-        """What the integers of output `i` of the file stand for, where the reference has floats."""
+        """The qparams of output `i` of the file if only the file has integers there, else None."""
         theirs = self._reference.outputs[self.outputs[i]]
         own = self.graph.outputs[i]
         if not theirs.dtype.startswith(("f", "bf")) or own.dtype not in _STORAGE:
@@ -293,7 +313,7 @@ def _gives(shape: Sequence[int], order: _Order, wanted: Sequence[int]) -> bool:
 
 
 def _combined(candidates: Sequence[Sequence[_Order]]) -> Iterator[list[_Order]]:
-    """One rule for all, then one input after the other by another rule, then any."""
+    """Yields first one rule for all inputs, then one input with another rule, then all combinations."""
     most = max((len(each) for each in candidates), default=1)
 
     def at(rule: int, k: int) -> _Order:
@@ -314,7 +334,7 @@ def _value_name(port: Any) -> str:
 
 
 def _with_integer_borders(graph: _core.Graph) -> _core.Graph:
-    """The graph with its first quantization and last dequantization at the border."""
+    """The graph with integer inputs and outputs, whose qparams are those of its first and last Q/DQ nodes."""
     if graph.stage != "exported":
         return graph
     try:
@@ -326,7 +346,10 @@ def _with_integer_borders(graph: _core.Graph) -> _core.Graph:
 
 
 def fit_to_ports(arrays: Sequence[_Array], ports: Sequence[Any]) -> list[_Array]:
-    """Arrays in the forms of a ``.tosa`` file: channels-last where the shape says so, int32 for int64.
+    """Converts arrays to the shapes and dtypes of a ``.tosa`` file's inputs.
+
+    An array whose shape does not fit is transposed to channels last if it fits then. int64 becomes int32, and
+    uint8 and uint16 become int8 and int16 with the same bits.
 
     Raises
     ------
@@ -352,7 +375,7 @@ def _fit(array: _Array, port: Any) -> _Array:
             )
         array = narrow
     if array.dtype == np.uint8 and port.dtype == "i8":
-        array = array.view(np.int8)  # the bits: RESCALE knows of the sign
+        array = array.view(np.int8)  # the same bits: RESCALE has an attribute for unsigned inputs
     if array.dtype == np.uint16 and port.dtype == "i16":
         array = array.view(np.int16)
     return array

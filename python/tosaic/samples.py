@@ -1,4 +1,4 @@
-"""Samples: the inputs that programs are run and compared on, in the forms people have them."""
+"""Reads samples, the inputs that programs are run and compared on, from arrays, containers and files."""
 
 from __future__ import annotations
 
@@ -30,21 +30,28 @@ class Sample:
 
 
 def read_samples(samples: Any, program: Program) -> list[Sample]:
-    """Calls of `program` from what the user gave.
+    """Reads samples as calls of a program.
 
     Parameters
     ----------
     samples : tuple, dict, array, path or iterable of them
-        A tuple holds positional arguments, a dict keyword arguments or arrays by input name or path. ``.npz``
-        files are dicts, ``.npy`` files one array. A list, or any other iterable such as a DataLoader, holds
-        several samples.
+        A tuple holds positional arguments, a dict keyword arguments or arrays by input name or path. A
+        ``.npz`` file is read as a dict, a ``.npy`` file as one array. A list, or any other iterable such as a
+        DataLoader, holds several samples.
     program : Program
-        Whose inputs they are.
+        The program that the samples are inputs of.
+
+    Returns
+    -------
+    list of Sample
+        At least one.
 
     Raises
     ------
     InvalidGraph
-        No sample, or one that names no input.
+        There is no sample, a sample names an unknown input, or a file does not hold arrays of numbers.
+    MissingFileError, ReadError
+        A file cannot be read.
     """
     if (
         isinstance(samples, tuple | Mapping | str | os.PathLike)
@@ -68,22 +75,22 @@ def read_samples(samples: Any, program: Program) -> list[Sample]:
 
 
 def load_arrays(path: str | os.PathLike[str]) -> Any:
-    """What a ``.npy`` (an array) or ``.npz`` file (a dict, or a tuple if saved without names) holds.
+    """Reads a ``.npy`` file (an array) or a ``.npz`` file (a dict; a tuple if it was saved without names).
 
     Raises
     ------
     MissingFileError
         There is no such file.
     ReadError
-        The system refuses to read it.
+        The system refuses to read the file.
     InvalidGraph
-        It is no such file, it is damaged, or it holds something else than arrays of numbers.
+        The file has neither format, is damaged, or holds something else than arrays of numbers.
     """
     file = file_path("samples", path)
     with open_file("samples", file) as opened:
         try:
             loaded = _loaded(opened)
-        except Exception as error:  # damaged files fail in as many ways as zip, its methods and npy have
+        except Exception as error:  # a damaged file may raise any error of zip, zlib or npy
             raise _unreadable(file, f"{type(error).__name__}: {error}") from error
     if isinstance(loaded, np.ndarray):
         return loaded
@@ -100,10 +107,10 @@ def load_arrays(path: str | os.PathLike[str]) -> Any:
 
 
 def _loaded(file: IO[bytes]) -> np.ndarray[Any, Any] | list[tuple[str, Any]]:
-    """The array, or each of an ``.npz`` file with its name; nothing that would have to be unpickled."""
+    """The array, or the arrays of an ``.npz`` file with their names. Pickled data is refused."""
     start = file.read(6)
     file.seek(0)
-    if not start.startswith((b"PK", b"\x93NUMPY")):  # which numpy takes for pickled data
+    if not start.startswith((b"PK", b"\x93NUMPY")):  # numpy would read other bytes as pickled data
         raise ValueError("other bytes" if start else "an empty file")
     loaded = np.load(file, allow_pickle=False)
     if isinstance(loaded, np.ndarray):
@@ -133,7 +140,7 @@ def _sample(item: Any, program: Program) -> Sample:
 
 
 def _by_name(arrays: dict[str, Any], program: Program) -> Sample:
-    """Arrays by name or path become the nested call; anything else is taken as keyword arguments."""
+    """Makes a nested call of a dict with all inputs by name or path; else the dict is keyword arguments."""
     leaves = program.signature.input_leaves
     named = by_position(arrays, [(port.path, port.name) for port in program.inputs])
     if named is None or len(named) != len(program.inputs):

@@ -1,12 +1,12 @@
-"""What works: operator x dtype x stage x profile, found out by graphs of one operator.
+"""Finds out which operators work with which dtypes, by trying a graph of one operator.
 
-    canonical   inference takes the dtype; the executor has a kernel for it or runs the operator's expansion;
-                a graph of that operator lowers to TOSA-1.0 with profile FP, with INT, or only with both
-    tosa        every combination of dtypes of the specification's tables: inference takes it, a kernel runs
-                it, the writer writes it, the reader reads it back, the checker passes it for a target with
-                its profile or extension and refuses it for one without
+    canonical   for each dtype: inference accepts it; the executor has a kernel for it or runs the operator's
+                expansion; the graph lowers to TOSA-1.0 with profile FP, with INT, or only with both
+    tosa        for each combination of dtypes in the specification's tables: inference accepts it, a kernel
+                runs it, the writer writes it, the reader reads it back, and the checker accepts it for a
+                target with its profile or extension and refuses it for a target without
 
-`SAMPLES` says how a smallest graph of each operator looks. Nothing here says what is supported.
+`SAMPLES` describes a smallest graph of each operator. No table in this file says what is supported.
 """
 
 from __future__ import annotations
@@ -44,27 +44,28 @@ _PROFILE_OF = {"+bf16": "FP", "+fp8e4m3": "FP", "+fp8e5m2": "FP", "+fft": "FP", 
 
 @dataclass(frozen=True)
 class Sample:
-    """A smallest use of an operator.
+    """A smallest graph of an operator.
 
     Attributes
     ----------
     operands : tuple
-        A shape, of the dtype that is asked about; ``(shape, dtype)`` for another one; None for an absent
-        operand; `Zeros` for a constant.
+        One entry per operand: a shape, for an input of the tested dtype; ``(shape, dtype)``, for an input of
+        that dtype; None for an absent operand; `Zeros` for a constant.
     attributes : mapping
-        Those without a default that means something. ``"?"`` is the dtype that is asked about.
+        Values of the attributes whose defaults have no meaning. ``"?"`` is replaced by the tested dtype.
     extensions : str
-        What a target needs for it besides a profile: ``+fft``.
+        Extensions that a target needs besides a profile, such as ``+fft``.
     regions : callable, optional
-        Makes the regions, for a dtype.
+        Makes the regions for a dtype.
     results : tuple of int
-        Operands whose types the results have, where inference does not say: control flow, custom operators.
+        For operators whose result types are not inferred (control flow, custom operators): for each result,
+        the index of the input that has its type.
     before : str
-        An operator without operands that has to stand before this one.
+        An operator without operands that must precede this one.
     by_dtype : mapping
-        Other operands or attributes, by the first dtype.
+        Samples that replace this one, by the first dtype.
     stage : str
-        Where a canonical operator stands first.
+        The first stage at which a canonical operator may occur.
     """
 
     operands: tuple[Any, ...]
@@ -86,16 +87,17 @@ class Zeros:
 
 @dataclass(frozen=True)
 class Cell:
-    """What a canonical operator does with a dtype.
+    """What works for a canonical operator with a dtype.
 
     Attributes
     ----------
     op, dtype : str
     inferred, runs : bool
+        Whether inference accepts the dtype, and whether the executor runs the operator.
     targets : tuple of str
-        ``FP``, ``INT``, or ``FP+INT`` where it takes both.
+        Profiles that the operator lowers to: ``FP``, ``INT``, or ``FP+INT`` if it needs both.
     reason : str
-        Why it does not run or lower, in the words of the first error.
+        Why the operator does not run or lower: the text of the first error.
     """
 
     op: str
@@ -108,18 +110,19 @@ class Cell:
 
 @dataclass(frozen=True)
 class Mode:
-    """What a TOSA operator does with a combination of dtypes.
+    """What works for a TOSA operator with a combination of dtypes.
 
     Attributes
     ----------
     op : str
     dtypes : tuple of str
-        Operands, results, and an accumulator where there is one.
+        Dtypes of the operands, the results and, if there is one, the accumulator.
     need : str
-        ``PRO-FP``, ``EXT-INT16``, as the specification's tables say.
+        Profile or extension of the combination in the specification's tables: ``PRO-FP``, ``EXT-INT16``.
     inferred, runs, written, read, checked : bool
+        Whether inference, executor, writer, reader and checker do what the module's docstring says.
     reason : str
-        The first error.
+        Text of the first error.
     """
 
     op: str
@@ -134,7 +137,7 @@ class Mode:
 
     @property
     def works(self) -> bool:
-        """All of it."""
+        """True if all five steps work."""
         return self.inferred and self.runs and self.written and self.read and self.checked
 
 
@@ -144,7 +147,11 @@ class Mode:
 def _region(
     stage: str, *kinds: Any, op: str, operands: Sequence[int], more: Sequence[int] = ()
 ) -> _core.Graph:
-    """A graph of one operator as the body of a branch or loop; `more`: inputs that are returned too."""
+    """A graph of one operator as the body of a branch or loop.
+
+    `kinds` are the shapes and dtypes of the inputs, `operands` the indices of the operator's inputs, and
+    `more` the indices of inputs that are returned after the operator's result.
+    """
     builder = _core.GraphBuilder("body", stage)
     ids = [builder.add_input(f"x{i}", dtype, shape, f"x{i}") for i, (shape, dtype) in enumerate(kinds)]
     made = builder.add(_ID[op], {}, [ids[i] for i in operands], "made", _ORIGIN, None, None)
@@ -158,7 +165,7 @@ def _branches(stage: str, op: str) -> Callable[[str], list[_core.Graph]]:
 
 
 def _loop(stage: str, compare: str, change: str) -> Callable[[str], list[_core.Graph]]:
-    """While x > limit: x is made another."""
+    """Regions of the loop ``while compare(x, limit): x = change(x, limit)``."""
 
     def regions(dtype: str) -> list[_core.Graph]:
         kinds = (((), dtype), ((), dtype))
@@ -284,7 +291,7 @@ SAMPLES: dict[str, Sample] = {
 
 
 def sample_of(op: _core.OpInfo) -> Sample:
-    """The sample of an operator; by default operands are matrices and attributes those of the table."""
+    """The sample of an operator. By default all operands are matrices, and attributes have their defaults."""
     if op.name in SAMPLES:
         return SAMPLES[op.name]
     axes = {"axes": (1,)} if "axes" in op.attributes else {}
@@ -299,7 +306,10 @@ def one_op_graph(
     dtypes: Sequence[str] = (),
     more: Mapping[str, Any] | None = None,
 ) -> _core.Graph:
-    """A graph of that operator alone; `dtypes`: those of the operands one by one.
+    """A graph with one node of the operator.
+
+    Operands of the sample without a dtype get `dtypes` one by one, and `dtype` if `dtypes` is exhausted or
+    empty. `more` are attributes in addition to those of the sample.
 
     Raises
     ------
@@ -344,7 +354,7 @@ _BYTES = {"i8": 1, "i16": 2, "i32": 4}
 
 
 def _results(builder: _core.GraphBuilder, first: int) -> int:
-    """How many values follow."""
+    """The number of results of the last node, whose first result is `first`."""
     count = 0
     while True:
         try:
@@ -358,7 +368,7 @@ def _results(builder: _core.GraphBuilder, first: int) -> int:
 
 
 def canonical_cells(op: _core.OpInfo) -> Iterator[Cell]:
-    """One cell a dtype."""
+    """Yields one cell for each of `DTYPES`."""
     sample = sample_of(op)
     for dtype in DTYPES:
         yield _cell(op, dtype, sample.by_dtype.get(dtype, sample))
@@ -383,7 +393,7 @@ def _cell(op: _core.OpInfo, dtype: str, sample: Sample) -> Cell:
         if profile == "FP+INT" and targets:
             break
         if not of_profile <= set(profile.split("+")):
-            continue  # extensions of the other profile
+            continue  # the extensions belong to the other profile
         try:
             _core.lower(graph, pipeline=f"TOSA-1.0+{profile}{extensions}")
             targets.append(profile)
@@ -400,7 +410,7 @@ def _why(error: _core.Error) -> str:
 
 
 def tosa_modes(op: _core.OpInfo) -> Iterator[Mode]:
-    """One row a combination of dtypes; a single one for operators that take any tensors."""
+    """Yields one mode for each combination of dtypes; only f32 for operators that accept any tensors."""
     sample = sample_of(op)
     modes = _core.type_modes(op.name, len(sample.operands))
     for dtypes, need in modes or [(("f32",), "")]:
@@ -416,7 +426,7 @@ def _mode(op: _core.OpInfo, sample: Sample, dtypes: tuple[str, ...], need: str) 
         done["inferred"] = True
         _core.Session(
             graph, override_ops={"any.any": lambda x: x}
-        )  # what a custom operator does is its user's
+        )  # a custom operator runs only as a function
         done["runs"] = True
         data = _core.serialize(graph)
         done["written"] = True
@@ -432,7 +442,7 @@ def _mode(op: _core.OpInfo, sample: Sample, dtypes: tuple[str, ...], need: str) 
 
 
 def _typed(op: _core.OpInfo, dtypes: tuple[str, ...], operands: int) -> dict[str, Any]:
-    """Attributes that say a dtype, or whose values depend on one."""
+    """The attributes that are dtypes, with the values that the combination needs."""
     more: dict[str, Any] = {}
     if "acc_type" in op.attributes and len(dtypes) > operands + 1:
         more["acc_type"] = dtypes[-1]
@@ -442,7 +452,7 @@ def _typed(op: _core.OpInfo, dtypes: tuple[str, ...], operands: int) -> dict[str
 
 
 def _target_with(need: str) -> str:
-    """The smallest target that has what a combination needs; all there is for an operator of any tensors."""
+    """The smallest target that supports a combination; without `need`, both profiles and control flow."""
     if not need:
         return "TOSA-1.0+FP+INT+cf"
     wanted = need.replace(" or ", " and ").split(" and ")
@@ -466,7 +476,7 @@ _TEXT_OF = {
 
 
 def _target_without(need: str) -> str:
-    """A target that lacks it: the other profile, or both without the extension; empty if none does."""
+    """A target that lacks `need`: the other profile, or both without the extension; empty if none does."""
     if "EXT-" in need:
         return "TOSA-1.0+FP+INT"
     return "TOSA-1.0+INT" if need == "PRO-FP" else "TOSA-1.0+FP" if need == "PRO-INT" else ""
@@ -475,16 +485,16 @@ def _target_without(need: str) -> str:
 # ---- together ----
 
 COLUMNS = ("runs", "FP", "INT", "FP+INT")
-"""What `support_of` gives dtypes for: run by us, lowered to a profile, lowered only with both."""
+"""Keys of `support_of`: runs on the executor, lowers to profile FP, lowers to INT, lowers only with both."""
 
 
 def cells_of(op: _core.OpInfo) -> list[Cell] | list[Mode]:
-    """What is known of an operator: a cell a dtype, or for TOSA operators a row a combination of dtypes."""
+    """A cell for each dtype of a canonical operator, or a mode for each combination of a TOSA operator."""
     return list(tosa_modes(op)) if op.is_tosa else list(canonical_cells(op))
 
 
 def support_of(op: _core.OpInfo) -> dict[str, tuple[str, ...]]:
-    """The dtypes of each of `COLUMNS`; of TOSA operators those of the first operand."""
+    """The dtypes that work, for each of `COLUMNS`; for TOSA operators, dtypes of the first operand."""
     found: dict[str, list[str]] = {column: [] for column in COLUMNS}
     for cell in cells_of(op):
         if isinstance(cell, Cell):

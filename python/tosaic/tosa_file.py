@@ -19,20 +19,22 @@ __all__ = ["load_tosa"]
 def load_tosa(path: str | os.PathLike[str]) -> Program:
     """Reads a ``.tosa`` file into a program at stage ``tosa``.
 
-    The format keeps no nested signature: inputs are given by position or by name, in the physical shapes and
-    dtypes of the file, and several outputs come as a tuple. Variables are the program's states. What the file
-    says in another way than ours is read all the same, with a remark in `Program.diagnostics`.
+    The format has no nested signature. A call of the program passes inputs by position or by name, with the
+    physical shapes and the dtypes of the file, and returns several outputs as a tuple. Variables are states
+    of the program. A valid construct that tosaic itself writes differently is read with a remark in
+    `Program.diagnostics`.
 
     Raises
     ------
     MissingFileError
         There is no such file.
     ReadError
-        The system refuses to read it.
+        The system refuses to read the file.
     InvalidGraph
-        Malformed, truncated, or another version of the format.
+        The file is malformed or truncated, or has another version of the format.
     UnsupportedOp
-        An operator outside TOSA 1.0, or constant operands that the program computes.
+        An operator is not in TOSA 1.0, or an operand that tosaic needs as a constant is computed by the
+        program.
     """
     from tosaic.fx.diagnostics import Diagnostic
 

@@ -1,8 +1,8 @@
-"""Files appear whole or not at all: each is written beside its place and moved there when it is complete.
+"""Writes files atomically: to a temporary file in the same folder, which is renamed when it is complete.
 
-The old file stays until the new one is on the disk, whatever goes wrong between. A symbolic link stays a
-link: the file it leads to is replaced. A device or pipe, such as ``/dev/stdout``,
-is written in one piece. Another hard link to the old file keeps the old contents.
+If writing fails, the old file is unchanged; it is replaced only when the new one is on the disk. A symbolic
+link stays a link, and the file that the link leads to is replaced. A device or pipe, such as ``/dev/stdout``,
+gets the whole contents at the end. Another hard link to the old file still has the old contents.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ __all__ = ["WriteError", "make_folder", "whole_file", "write_arrays", "write_byt
 
 
 class WriteError(_core.Error, OSError):
-    """A file cannot be written; an old one is unchanged. ``errno`` is the system's number of the reason."""
+    """A file cannot be written; an existing file is unchanged. ``errno`` is the system's error number."""
 
 
 @contextmanager
 def whole_file(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """Opens a binary file that takes the place of `path` once the block has ended without an error.
+    """Opens a binary file that replaces `path` when the block has ended without an error.
 
     Raises
     ------
@@ -40,11 +40,11 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
         The folder is missing, `path` is a folder, writing is not allowed, or the disk is full.
     """
     name = file_name(path)
-    with _naming(name):  # the working folder may be gone, or a name be longer than the system takes
+    with _naming(name):  # the working folder may be missing, or the name too long for the system
         place = Path(os.path.realpath(path))
         mode = _check_place(place, name)
     if mode is not None and not stat.S_ISREG(mode):
-        contents = io.BytesIO()  # what cannot be sought in takes them in one piece
+        contents = io.BytesIO()  # a buffer, since the device may not support seeking
         yield contents
         with _naming(name), place.open("wb", buffering=0) as device:
             _write_all(device, contents.getbuffer())
@@ -78,7 +78,7 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
 
 
 def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
-    """Writes a whole ``.npz`` file of arrays of any names; `numpy.savez` keeps some for itself."""
+    """Writes a whole ``.npz`` file. Any name is allowed, unlike in `numpy.savez`, which reserves some."""
     with whole_file(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         for name, array in arrays.items():
             with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
@@ -86,12 +86,12 @@ def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray[A
 
 
 def make_folder(path: str | os.PathLike[str]) -> Path:
-    """The folder, made with its parents where it is missing.
+    """Makes a folder and its parents if they do not exist; returns its path.
 
     Raises
     ------
     WriteError
-        A file is in its place, or it may not be made.
+        There is a file at `path`, or the system refuses to make the folder.
     """
     folder = Path(path)
     try:
@@ -106,7 +106,13 @@ def make_folder(path: str | os.PathLike[str]) -> Path:
 
 
 def _check_place(place: Path, name: str) -> int | None:
-    """The mode of the file that is to be replaced, None if there is none."""
+    """Checks that a file can be written to `place`; returns the mode of an existing file there, or None.
+
+    Raises
+    ------
+    WriteError
+        The folder is missing, `place` is a folder, or the existing file is read-only.
+    """
     folder = place.parent
     if not folder.is_dir():
         found = "a file in its place" if folder.exists() else "no such folder"
@@ -132,7 +138,7 @@ def _check_place(place: Path, name: str) -> int | None:
 
 
 def _open_beside(place: Path) -> tuple[Path, IO[bytes]]:
-    """A new file in the same folder, with the permissions that any new file has."""
+    """Opens a new file in the same folder, with the default permissions of new files."""
     while True:
         part = place.with_name(f".tosaic-{secrets.token_hex(8)}.part")
         try:
@@ -148,7 +154,7 @@ def _write_all(device: io.FileIO, data: memoryview) -> None:
 
 @contextmanager
 def _naming(name: str) -> Iterator[None]:
-    """Errors of the system name the file."""
+    """Turns an OSError of the block into a WriteError that names the file."""
     try:
         yield
     except WriteError:

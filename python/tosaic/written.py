@@ -1,7 +1,7 @@
-"""Arguments that a program writes, as `cache.index_copy_(1, pos, q)` does.
+"""Writes the new values of inputs that a program mutates, as with `cache.index_copy_(1, pos, q)`.
 
-New values go into the caller's arrays. Whether they can is known before the program runs: if one cannot,
-nothing is written and no state advances.
+New values are written to the caller's arrays. All arguments are checked before the program runs: if one of
+them cannot be written, no array and no state changes.
 """
 
 from __future__ import annotations
@@ -20,33 +20,35 @@ _Array = np.ndarray[Any, Any]
 
 _CODES = {"i8": "i1", "u8": "u1", "i16": "i2", "u16": "u2", "i32": "i4", "i64": "i8", "bool": "b1"}
 _CODES |= {"f16": "f2", "f32": "f4", "f64": "f8"}
-# Floats that numpy does not have: by name where ml_dtypes is installed, else as integers of their width.
+# Float dtypes that numpy lacks: the name in ml_dtypes, and the code of the integers with the same bits.
 _NARROW = {"bf16": ("bfloat16", "u2"), "f8e4m3": ("float8_e4m3fn", "u1"), "f8e5m2": ("float8_e5m2", "u1")}
 _HINT = "Pass such an array, or call run_functional, which returns the new value"
-_MOST_WORK = 100_000  # of the search for a shared element
+_MOST_WORK = 100_000  # limit of numpy's search for a shared element
 
 
 def writer(
     given: Any, array: _Array, name: str, dtype: str, shape: Sequence[int]
 ) -> Callable[[_Array], None]:
-    """What writes the new value of an input into the caller's argument.
+    """Returns a function that writes the new value of an input to the caller's argument.
 
     Parameters
     ----------
     given : numpy.ndarray or torch.Tensor
         The argument.
     array : numpy.ndarray
-        The argument as the program reads it.
+        The argument as a numpy array.
     name : str
-        How messages call it.
+        Name of the input in error messages.
     dtype : str
+        Dtype of the new value, such as ``f32``.
     shape : sequence of int
-        Of the new value.
+        Shape of the new value.
 
     Raises
     ------
     LayoutMismatch
-        The argument cannot be written, or is of another dtype or shape.
+        The argument is not a writable array or tensor, has elements that share memory, or has another dtype
+        or shape than the new value.
     """
     torch = sys.modules.get("torch")
     is_tensor = torch is not None and isinstance(given, torch.Tensor)
@@ -68,14 +70,15 @@ def writer(
 
 
 def refuse_shared_memory(index: int, arrays: Sequence[_Array], names: Sequence[str]) -> None:
-    """Refuses an input that is written and shares elements with another one.
+    """Refuses a written input that shares elements with another input.
 
-    Torch's eager module would read there what it has just written; exported programs do not.
+    A torch module in eager mode would see the new elements in the other input as well; an exported program
+    does not. If the search for shared elements is too long, the input is refused too.
 
     Raises
     ------
     LayoutMismatch
-        The message names both.
+        Input `index` shares elements with another input; the message names both.
     """
     for other, array in enumerate(arrays):
         if other == index or not np.may_share_memory(arrays[index], array):

@@ -1,4 +1,4 @@
-"""Two small networks that the tests of the API share, trained statistics and all."""
+"""Small networks, programs and files that the tests of the API share."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Unliftable(nn.Module):
 
 
 def warmed(model: nn.Module, x: torch.Tensor) -> nn.Module:
-    """The model with batch norm statistics of some data."""
+    """The model in evaluation mode, with batch norm statistics of `x`."""
     model.train()
     with torch.no_grad():
         for _ in range(3):
@@ -114,7 +114,7 @@ def dynamic() -> Any:
 
 @pytest.fixture
 def files(case: Case, tmp_path, monkeypatch):
-    """A folder with model.pt2, model.tosa, x.npz and x.npy, as the working directory."""
+    """A folder with model.pt2, model.tosa, model.tosaic, x.npz and x.npy, as the working directory."""
     monkeypatch.chdir(tmp_path)
     torch.export.save(case.exported, "model.pt2")
     case.lowered.save("model.tosa")

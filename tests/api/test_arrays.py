@@ -1,4 +1,4 @@
-"""What `run` takes for arrays: any strides and byte order, integers that fit, numbers of Python, tensors."""
+"""Arrays that `run` accepts: any strides and byte order, integers that fit, Python numbers, tensors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def export(function: Callable[..., Any], *args: torch.Tensor) -> Any:
 
 
 def forms(function: Callable[..., Any], *args: torch.Tensor, target: str = FP) -> list[Any]:
-    """The program as exported and lowered."""
+    """The imported program, and the lowered one."""
     program = tosaic.from_exported(export(function, *args))
     return [program, tosaic.lower(program, target=target)]
 
@@ -85,7 +85,7 @@ def test_tensors_of_any_strides_and_with_gradients_are_read(shape: tuple[int, ..
             assert np.array_equal(runnable.run(tensor), (torch.relu(tensor) - 1).detach().numpy()), name
 
 
-def test_tensors_of_bfloat16_are_read_whatever_their_strides() -> None:
+def test_tensors_of_bfloat16_with_any_strides_are_read() -> None:
     x = torch.randn(4, 6).to(torch.bfloat16)
     program = tosaic.from_exported(export(torch.relu, x))
     for given in (x, x.clone().requires_grad_(), x.t().contiguous().t(), x[:1].expand(4, 6)):
@@ -95,7 +95,7 @@ def test_tensors_of_bfloat16_are_read_whatever_their_strides() -> None:
 
 
 @pytest.mark.parametrize("rank", [4, 5])
-def test_a_memory_format_that_was_not_declared_is_refused_still(rank: int) -> None:
+def test_a_memory_format_that_was_not_declared_is_refused(rank: int) -> None:
     shape = (2, 3, 4, 6, 2)[:rank]
     last = torch.channels_last if rank == 4 else torch.channels_last_3d
     x = torch.randn(shape)
@@ -135,7 +135,7 @@ def test_integers_of_any_width_that_fit_are_read(dtype: str, tmp_path: Path) -> 
         assert np.array_equal(runnable.run(ids.numpy().astype(dtype)), embed(ids).numpy())
 
 
-def test_the_int32_ids_of_a_file_refuse_int64_arrays_that_do_not_fit_by_name(tmp_path: Path) -> None:
+def test_an_int32_input_of_a_file_refuses_int64_values_that_do_not_fit_by_name(tmp_path: Path) -> None:
     ids = torch.zeros(1, 3, dtype=torch.int64)
     tosaic.lower(export(embed, ids), target=BOTH).save(tmp_path / "ids.tosa")
     text = refusal(
@@ -152,7 +152,7 @@ def test_the_int32_ids_of_a_file_refuse_int64_arrays_that_do_not_fit_by_name(tmp
     ("dtype", "low", "high"),
     [(torch.int8, -128, 127), (torch.uint8, 0, 255), (torch.int16, -32768, 32767)],
 )
-def test_narrow_inputs_take_wider_integers_that_fit_and_no_others(
+def test_narrow_inputs_accept_wider_integers_only_if_they_fit(
     dtype: torch.dtype, low: int, high: int
 ) -> None:
     x = torch.tensor([low, 0, high], dtype=dtype)
@@ -166,7 +166,7 @@ def test_narrow_inputs_take_wider_integers_that_fit_and_no_others(
             assert f"expected {low} to {high}, got {outside}" in text
 
 
-def test_what_is_no_integer_is_not_taken_for_one() -> None:
+def test_an_array_of_another_kind_of_dtype_is_refused() -> None:
     program = tosaic.from_exported(export(lambda x: x + 1, torch.zeros(3, dtype=torch.int64)))
     for given in (np.zeros(3, np.float32), np.zeros(3, np.bool_), 0.5):
         assert "wrong dtype" in refusal(tosaic.LayoutMismatch, program.run, given)
@@ -177,10 +177,10 @@ def test_what_is_no_integer_is_not_taken_for_one() -> None:
         assert "input '" in refusal(tosaic.LayoutMismatch, floats.run, given)
 
 
-# ---- numbers of Python ----
+# ---- Python numbers ----
 
 
-def test_numbers_of_python_are_read_in_the_dtype_of_their_input() -> None:
+def test_python_numbers_are_read_in_the_dtype_of_their_input() -> None:
     for runnable in forms(lambda x, y: x * y, torch.ones(3), torch.tensor(2.0)):
         expected = np.array([1.5, 3, 4.5], np.float32)
         assert np.array_equal(runnable.run(np.array([1, 2, 3], np.float32), 1.5), expected)
@@ -195,7 +195,7 @@ def test_numbers_of_python_are_read_in_the_dtype_of_their_input() -> None:
     refusal(tosaic.LayoutMismatch, whole.run, 2**70)
 
 
-# ---- unsigned images ----
+# ---- images of uint8 ----
 
 
 IMAGE = np.random.default_rng(9).integers(0, 256, (1, 4, 6, 3), np.uint8)
@@ -206,13 +206,13 @@ def normalized(x: torch.Tensor) -> torch.Tensor:
 
 
 def prepared(x: torch.Tensor) -> torch.Tensor:
-    """As images come: channels last, cropped, mirrored, batched."""
+    """Usual preprocessing of a channels-last image: it is mirrored, batched, permuted, cropped and scaled."""
     return torch.cat([x, x.flip(2)]).permute(0, 3, 1, 2)[:, :, 1:].float() / 255 - 0.5
 
 
 @pytest.mark.parametrize("target", [FP, BOTH])
 @pytest.mark.parametrize("function", [normalized, prepared])
-def test_images_of_uint8_lower_and_give_torchs_results(function: Callable[..., Any], target: str) -> None:
+def test_images_of_uint8_lower_and_agree_with_torch(function: Callable[..., Any], target: str) -> None:
     x = torch.from_numpy(IMAGE)
     program, lowered = forms(function, x, target=target)
     expected = function(x).numpy()
@@ -222,7 +222,7 @@ def test_images_of_uint8_lower_and_give_torchs_results(function: Callable[..., A
     assert tosaic.check(program, target=target)
 
 
-def test_ports_tell_uint8_and_the_file_holds_what_the_profile_allows(tmp_path: Path) -> None:
+def test_ports_have_dtype_uint8_and_the_file_has_the_dtype_that_its_profile_allows(tmp_path: Path) -> None:
     x = torch.from_numpy(IMAGE)
     for target, dtype, operators in ((FP, "i32", {"tosa.cast"}), (BOTH, "i8", {"tosa.rescale", "tosa.cast"})):
         lowered = tosaic.lower(export(normalized, x), target=target)
@@ -236,14 +236,14 @@ def test_ports_tell_uint8_and_the_file_holds_what_the_profile_allows(tmp_path: P
         assert np.array_equal(file.run(bits), lowered.run(IMAGE))
 
 
-def test_compare_takes_images_of_uint8() -> None:
+def test_compare_accepts_images_of_uint8() -> None:
     exported = export(normalized, torch.from_numpy(IMAGE))
     for target in (FP, BOTH):
         assert tosaic.compare(exported, tosaic.lower(exported, target=target), (IMAGE,)).ok
 
 
 @pytest.mark.parametrize("target", [FP, BOTH])
-def test_the_reference_model_gives_the_same_floats_for_images(target: str) -> None:
+def test_the_reference_model_computes_the_same_floats_for_images(target: str) -> None:
     reference_model = pytest.importorskip("tosaic.reference_model")
     pytest.importorskip("tosa_reference_model")
     lowered = tosaic.lower(export(prepared, torch.from_numpy(IMAGE)), target=target)
@@ -253,7 +253,7 @@ def test_the_reference_model_gives_the_same_floats_for_images(target: str) -> No
 
 
 @pytest.mark.parametrize("target", [FP, BOTH])
-def test_floats_become_uint8_again(target: str) -> None:
+def test_floats_can_be_cast_to_uint8(target: str) -> None:
     def back(x: torch.Tensor) -> torch.Tensor:
         return (x * 255).clamp(0, 255).to(torch.uint8)
 
@@ -265,7 +265,7 @@ def test_floats_become_uint8_again(target: str) -> None:
 
 
 @pytest.mark.parametrize("target", [FP, BOTH])
-def test_images_become_wider_integers_exactly(target: str) -> None:
+def test_images_are_cast_to_wider_integers_exactly(target: str) -> None:
     def doubled(x: torch.Tensor) -> torch.Tensor:
         return x.to(torch.int32) * 2
 
@@ -280,7 +280,7 @@ def test_arithmetic_that_wraps_around_in_uint8_is_refused_with_a_hint() -> None:
         assert "x.float()" in str(error.value)
 
 
-def test_a_quantized_program_takes_images_of_uint8_for_integers() -> None:
+def test_a_quantized_program_accepts_images_of_uint8() -> None:
     import torch.ao.quantization.fx._decomposed
 
     def forward(x: torch.Tensor) -> torch.Tensor:
@@ -330,14 +330,16 @@ STRUCTURED = np.zeros((2, 2), [("a", "f4"), ("b", "f4")])
     ids=lambda value: type(value).__name__,
 )
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_what_holds_no_numbers_is_refused_by_name_and_by_what_it_is(value: Any, message: str) -> None:
+def test_a_value_that_is_no_numeric_array_is_refused_by_name_and_by_its_type(
+    value: Any, message: str
+) -> None:
     for form in forms(lambda x: x + 1, torch.ones(2, 2)):
         assert re.match(
             rf"\[inputs\] input 'args_0' {message}", refusal(tosaic.LayoutMismatch, form.run, value)
         )
 
 
-def test_arrays_of_other_classes_are_read_as_the_arrays_that_they_are() -> None:
+def test_array_subclasses_and_buffers_are_read_as_plain_arrays() -> None:
     class Own(np.ndarray):
         pass
 

@@ -1,4 +1,4 @@
-"""What is wrong with an input is said by name, before anything runs."""
+"""An error about a wrong input names the input; it is raised before anything runs."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ def refusal(kind: type[Exception], run, *args, **kwargs) -> str:
     return str(error.value)
 
 
-def test_a_wrong_shape(runnable) -> None:
+def test_a_wrong_shape_is_refused(runnable) -> None:
     text = refusal(tosaic.LayoutMismatch, runnable.run, np.zeros((2, 3, 9, 8), np.float32))
     assert text == "[run] input 'x' has the wrong shape: expected [2,3,8,8], got [2,3,9,8]"
 
 
-def test_a_wrong_rank(runnable) -> None:
+def test_a_wrong_rank_is_refused(runnable) -> None:
     text = refusal(tosaic.LayoutMismatch, runnable.run, np.zeros((3, 8, 8), np.float32))
     assert text == "[run] input 'x' has the wrong shape: expected [2,3,8,8], got [3,8,8]"
 
 
 @pytest.mark.parametrize("form", ["meta", "sparse_coo"])
-def test_a_tensor_without_an_array_behind_it(runnable, case, form) -> None:
+def test_a_meta_or_sparse_tensor_is_refused(runnable, case, form) -> None:
     given = case.x.to("meta") if form == "meta" else case.x.to_sparse()
     text = refusal(tosaic.LayoutMismatch, runnable.run, given)
     assert text.endswith(f"is not an array: expected a numpy array or torch tensor, got a {form} tensor")
 
 
-def test_channels_last_given_as_another_shape(runnable) -> None:
+def test_an_array_in_the_physical_shape_of_channels_last_is_refused(runnable) -> None:
     text = refusal(tosaic.LayoutMismatch, runnable.run, np.zeros((2, 8, 8, 3), np.float32))
     assert "input 'x'" in text
     assert "expected [2,3,8,8], got [2,8,8,3]" in text
 
 
-def test_channels_last_strides_where_row_major_ones_were_declared(runnable, case) -> None:
+def test_channels_last_strides_are_refused_if_row_major_ones_were_declared(runnable, case) -> None:
     text = refusal(tosaic.LayoutMismatch, runnable.run, case.x.to(memory_format=torch.channels_last))
     assert text == (
         "[run] input 'x' lies in another dim order than was declared: expected [0,1,2,3], got [0,2,3,1]. "
@@ -51,12 +51,12 @@ def test_channels_last_strides_where_row_major_ones_were_declared(runnable, case
     )
 
 
-def test_a_wrong_dtype(runnable) -> None:
+def test_a_wrong_dtype_is_refused(runnable) -> None:
     text = refusal(tosaic.LayoutMismatch, runnable.run, np.zeros((2, 3, 8, 8), np.float64))
     assert text.startswith("[run] input 'x' has the wrong dtype: expected f32, got f64")
 
 
-def test_too_few_arguments(runnable) -> None:
+def test_too_few_arguments_are_refused(runnable) -> None:
     text = refusal(tosaic.InvalidGraph, runnable.run)
     assert text == (
         "[inputs] the arguments are not those of the exported call: expected 1 positional (x) and the "
@@ -64,19 +64,19 @@ def test_too_few_arguments(runnable) -> None:
     )
 
 
-def test_another_nesting(nested) -> None:
+def test_a_wrong_nesting_is_refused(nested) -> None:
     one = np.ones((2, 3), np.float32)
     text = refusal(tosaic.InvalidGraph, nested.run, one, scale=np.float32(1))
     assert "the structure of '" in text
     assert "expected a tuple of 2" in text
 
 
-def test_something_that_is_no_array(runnable) -> None:
+def test_a_value_that_is_not_an_array_is_refused(runnable) -> None:
     text = refusal(tosaic.LayoutMismatch, runnable.run, "x.npy")
     assert text == "[inputs] input 'x' is not an array: expected a numpy array or torch tensor, got str"
 
 
-def test_a_weight_changed_after_import() -> None:
+def test_a_weight_changed_after_import_is_refused() -> None:
     model = torch.nn.Linear(4, 20)
     program = tosaic.from_exported(torch.export.export(model, (torch.ones(1, 4),)))
     with torch.no_grad():
@@ -85,7 +85,7 @@ def test_a_weight_changed_after_import() -> None:
     assert "'weight' was changed in place after import; import the program again" in text
 
 
-def test_a_weight_changed_before_lowering_is_refused_too() -> None:
+def test_a_weight_changed_after_import_is_refused_by_lower_too() -> None:
     model = torch.nn.Linear(4, 20)
     program = tosaic.from_exported(torch.export.export(model, (torch.ones(1, 4),)))
     with torch.no_grad():
@@ -95,7 +95,7 @@ def test_a_weight_changed_before_lowering_is_refused_too() -> None:
     )
 
 
-def test_an_unbound_dimension(dynamic) -> None:
+def test_an_unbound_dimension_is_refused(dynamic) -> None:
     text = refusal(tosaic.UnsupportedOp, tosaic.from_exported, dynamic)
     assert text.startswith(
         "[bind] symbolic dimensions are not bound: expected a size for each, got axis 0 of input 'input'"
@@ -103,12 +103,12 @@ def test_an_unbound_dimension(dynamic) -> None:
     assert text.endswith('Pass bind={"<input>": {<axis>: <size>}} or bind=<example inputs>.')
 
 
-def test_a_size_outside_the_exported_range(dynamic) -> None:
+def test_a_size_outside_the_exported_range_is_refused(dynamic) -> None:
     text = refusal(tosaic.InvalidGraph, tosaic.from_exported, dynamic, bind={"input": {0: 65}})
     assert "was exported for another range" in text
 
 
-def test_an_index_that_does_not_fit_32_bits() -> None:
+def test_an_index_that_does_not_fit_32_bits_is_refused() -> None:
     program = tosaic.from_exported(
         torch.export.export(torch.nn.Embedding(10, 16), (torch.zeros(1, 3, dtype=torch.int64),))
     )
@@ -116,13 +116,13 @@ def test_an_index_that_does_not_fit_32_bits() -> None:
     assert "input 'input'" in text
 
 
-def test_a_truncated_tosa_file(case, tmp_path) -> None:
+def test_a_truncated_tosa_file_is_refused(case, tmp_path) -> None:
     (tmp_path / "model.tosa").write_bytes(case.lowered.to_bytes()[:200])
     with pytest.raises(tosaic.InvalidGraph):
         tosaic.load_tosa(tmp_path / "model.tosa")
 
 
-def test_a_file_that_is_missing() -> None:
+def test_a_missing_file_is_refused() -> None:
     with pytest.raises(FileNotFoundError):
         tosaic.lower("nowhere.pt2")
 
@@ -151,7 +151,7 @@ def test_every_level_violation_is_listed() -> None:
     assert stride.message in str(error.value)
 
 
-def test_a_constant_that_tosa_gives_no_meaning() -> None:
+def test_a_clamp_bound_that_is_nan_is_refused() -> None:
     exported = torch.export.export(NanBound(), (torch.ones(3),))
     text = refusal(tosaic.UnsupportedOp, tosaic.lower, exported)
     assert text.startswith(
@@ -159,7 +159,7 @@ def test_a_constant_that_tosa_gives_no_meaning() -> None:
     )
 
 
-def test_too_many_axes_for_tosa() -> None:
+def test_too_many_axes_for_tosa_are_refused() -> None:
     class Wide(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return torch.exp(x) + x

@@ -66,7 +66,7 @@ def test_every_command_prints_json(files, capsys, argv) -> None:
 
 @pytest.fixture
 def refused(files, unliftable):
-    """Files that commands refuse, beside the good ones."""
+    """Adds files that commands refuse to the folder of valid ones."""
     torch.export.save(unliftable, "bad.pt2")
     Path("words.txt").write_text("hello")
     Path("cut.tosa").write_bytes(Path("model.tosa").read_bytes()[:100])
@@ -113,14 +113,14 @@ def test_every_command_prints_json_when_it_fails(refused, capsys, argv, code, ki
         assert all(problem["what"] in error["message"] for problem in error["problems"])
 
 
-def test_what_fails_a_check_is_json_too(refused, capsys) -> None:
+def test_a_failed_check_prints_json_too(refused, capsys) -> None:
     for argv in (("check", "bad.pt2"), ("diff", "model.pt2", "bad.pt2")):
         code, out, _ = run(capsys, *argv, "--json")
         assert code == 1
         assert isinstance(json.loads(out), dict)
 
 
-def test_an_interrupted_command_and_a_fault_of_ours_print_json_too(files, monkeypatch, capsys) -> None:
+def test_an_interrupted_command_and_an_internal_error_print_json_too(files, monkeypatch, capsys) -> None:
     import tosaic
 
     for raised, code in ((KeyboardInterrupt(), 130), (RuntimeError("broken"), 4)):
@@ -134,7 +134,7 @@ def test_an_interrupted_command_and_a_fault_of_ours_print_json_too(files, monkey
         assert (found, error["exit_code"]) == (code, code)
 
 
-def test_forms_for_other_programs_are_json_where_it_is_asked_for(files, capsys) -> None:
+def test_dot_and_markdown_are_wrapped_in_json_with_option_json(files, capsys) -> None:
     code, out, _ = run(capsys, "inspect", "model.tosa", "--dot", "--json")
     assert (code, json.loads(out)["dot"][:7]) == (0, "digraph")
     code, out, _ = run(capsys, "ops", "--markdown", "--json")
@@ -164,14 +164,14 @@ def test_check_fails_with_reasons(unliftable, tmp_path, monkeypatch, capsys) -> 
     assert not Path("bad.tosa").exists()
 
 
-def test_inspect_prints_a_border_and_operators(files, capsys) -> None:
+def test_inspect_prints_inputs_outputs_and_operators(files, capsys) -> None:
     code, out, _ = run(capsys, "inspect", "model.tosa", "--layout", "--memory")
     assert code == 0
     for expected in ("tosa.conv2d", "dim orders", "arena", "border"):
         assert expected in out
 
 
-def test_inspect_adds_the_layout_plan_to_what_it_shows_of_a_program(files, capsys) -> None:
+def test_inspect_with_option_layout_adds_the_layout_plan(files, capsys) -> None:
     for file in ("model.pt2", "model.tosaic"):
         code, out, _ = run(capsys, "inspect", file, "--layout", "--memory", "--text")
         assert code == 0
@@ -231,7 +231,7 @@ def test_diff_says_how_graphs_differ(files, capsys) -> None:
     assert "model.pt2 and model.tosa differ" in out
 
 
-def test_bind_gives_symbolic_dimensions_a_size(dynamic, tmp_path, monkeypatch, capsys) -> None:
+def test_bind_sets_the_sizes_of_symbolic_dimensions(dynamic, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     torch.export.save(dynamic, "dynamic.pt2")
     code, _, err = run(capsys, "lower", "dynamic.pt2")
@@ -276,7 +276,7 @@ def test_no_command_is_a_usage_error(capsys) -> None:
     assert run(capsys, "nonsense")[0] == 2
 
 
-def test_a_fault_of_ours_has_its_own_code(files, capsys, monkeypatch) -> None:
+def test_an_internal_error_has_its_own_exit_code(files, capsys, monkeypatch) -> None:
     monkeypatch.setattr("tosaic.api.program_of", lambda *args, **kwargs: 1 / 0)
     code, _, err = run(capsys, "check", "model.pt2")
     assert code == 4
@@ -284,7 +284,7 @@ def test_a_fault_of_ours_has_its_own_code(files, capsys, monkeypatch) -> None:
     assert err.endswith("This is a fault of tosaic; please report it.\n")
 
 
-def test_passes_and_ops_are_tables(capsys) -> None:
+def test_the_commands_passes_and_ops_print_tables(capsys) -> None:
     assert "legalize-tosa" in run(capsys, "passes")[1]
     assert "tosa.conv2d" in run(capsys, "ops")[1]
 
@@ -299,7 +299,7 @@ def test_the_version_is_printed(capsys) -> None:
 
 
 def command(*argv: str, redirect: str = "") -> subprocess.CompletedProcess[str]:
-    """The command in a process of its own, behind a shell that redirects its streams."""
+    """Runs the command in a process of its own, through a shell that redirects its streams."""
     words = shlex.join([sys.executable, "-m", "tosaic", *argv])
     package = str(Path(tosaic.__file__).parents[1])
     return subprocess.run(
@@ -328,7 +328,7 @@ def command(*argv: str, redirect: str = "") -> subprocess.CompletedProcess[str]:
     ],
     ids=" ".join,
 )
-def test_standard_output_on_a_full_disk_is_2_whatever_the_command_found(tmp_path, monkeypatch, argv) -> None:
+def test_the_exit_code_is_2_if_standard_output_is_on_a_full_disk(tmp_path, monkeypatch, argv) -> None:
     monkeypatch.chdir(tmp_path)
     for name, op in (("a.txt", "relu"), ("b.txt", "neg")):
         Path(name).write_text(GRAPH.format(op))
@@ -350,7 +350,7 @@ graph @forward stage=exported {{
 
 
 @pytest.mark.parametrize("argv", [("ops", "--markdown"), ("diff", "a.txt", "b.txt")], ids=" ".join)
-def test_a_reader_that_leaves_changes_no_exit_code(tmp_path, monkeypatch, argv) -> None:
+def test_a_pipe_whose_reader_ends_does_not_change_the_exit_code(tmp_path, monkeypatch, argv) -> None:
     monkeypatch.chdir(tmp_path)
     for name, op in (("a.txt", "relu"), ("b.txt", "neg")):
         Path(name).write_text(GRAPH.format(op))
@@ -360,7 +360,7 @@ def test_a_reader_that_leaves_changes_no_exit_code(tmp_path, monkeypatch, argv) 
     assert (done.returncode, done.stderr) == (expected, "")
 
 
-def test_a_standard_error_that_is_full_or_closed_keeps_the_exit_code(tmp_path, monkeypatch) -> None:
+def test_a_full_or_closed_standard_error_does_not_change_the_exit_code(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     for redirect in ("2>/dev/full", "2>&-"):
         done = command("inspect", "nowhere", "--json", redirect=redirect)
@@ -404,7 +404,7 @@ def test_run_writes_arrays_of_any_name(tmp_path, monkeypatch, capsys) -> None:
         }
 
 
-def test_lower_does_not_write_over_the_file_that_it_reads_unless_it_is_named(files, capsys) -> None:
+def test_lower_overwrites_the_file_that_it_reads_only_if_option_o_names_it(files, capsys) -> None:
     before = Path("model.tosa").read_bytes()
     code, _, err = run(capsys, "lower", "model.tosa")
     assert (code, err) == (

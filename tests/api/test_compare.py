@@ -22,7 +22,7 @@ def test_torch_against_the_lowered_program(case) -> None:
     assert comparison["linear"].source.startswith("conftest.py:")
 
 
-def test_local_and_inherited_errors_are_told_apart(case) -> None:
+def test_local_and_inherited_errors_are_distinguished(case) -> None:
     comparison = tosaic.compare(case.program, case.lowered, (case.x,))
     linear = comparison["linear"]
     assert linear.local is not None
@@ -34,7 +34,7 @@ def test_local_and_inherited_errors_are_told_apart(case) -> None:
     assert tosaic.compare(case.program, case.lowered, (case.x,), local=False)["linear"].local is None
 
 
-def test_a_wrong_weight_is_found_where_it_is(case) -> None:
+def test_a_wrong_weight_is_reported_at_its_node(case) -> None:
     wrong = torch.export.export(case.model, (case.x,))
     wrong.state_dict["head.bias"] = wrong.state_dict["head.bias"] + 100
     comparison = tosaic.compare(case.exported, tosaic.lower(wrong), (case.x,))
@@ -63,7 +63,7 @@ def test_samples_come_in_many_forms(case, files, form) -> None:
     assert comparison
 
 
-def test_nested_inputs_may_be_given_by_path(nested) -> None:
+def test_samples_may_name_nested_inputs_by_path(nested) -> None:
     arrays = {port.path: np.ones(port.shape, np.float32) for port in nested.inputs}
     assert tosaic.compare(nested, tosaic.lower(nested), arrays)
 
@@ -99,14 +99,14 @@ def test_the_report_is_data_too(case) -> None:
     assert {"total", "local", "inherited", "source"} <= set(data["rows"][0])
 
 
-def test_the_worst_of_samples_is_kept() -> None:
+def test_the_metrics_of_several_samples_are_the_worst_ones() -> None:
     good = Metrics(4, 0, 0, math.inf, 1.0, 0.0, 0.0, 0.0, 0.0)
     bad = Metrics(4, 2, 0, 20.0, 0.9, 0.5, 0.1, 8.0, 7.0)
     assert worst([good, bad]) == Metrics(8, 2, 0, 20.0, 0.9, 0.5, 0.1, 8.0, 7.0)
 
 
 class Unobserved(torch.nn.Module):
-    """A sum without a quantizer's parameters between a dequantize and a quantize node."""
+    """Operators without quantization parameters between a dequantize and a quantize node."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         ops = torch.ops.quantized_decomposed
@@ -116,7 +116,7 @@ class Unobserved(torch.nn.Module):
         return ops.dequantize_per_tensor(whole, 0.5, -128, -128, 127, torch.int8)
 
 
-def test_integers_without_parameters_are_not_taken_for_real_numbers() -> None:
+def test_integers_without_quantization_parameters_are_not_compared_with_floats() -> None:
     x = torch.randint(-128, 127, (4, 8), dtype=torch.int8)
     exported = torch.export.export(Unobserved(), (x,), strict=False)
     comparison = tosaic.compare(exported, tosaic.lower(exported, target="TOSA-1.0+INT"), (x,))

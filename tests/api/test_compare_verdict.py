@@ -1,4 +1,4 @@
-"""What `compare` says of programs that are right, in every form of their border, and of wrong ones."""
+"""The verdict of `compare` for right programs, with every form of inputs and outputs, and for wrong ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from torch import nn
 from tosaic import _core
 
 Q = torch.ops.quantized_decomposed
-pytestmark = pytest.mark.filterwarnings("ignore")  # torch.export warns of code of its own
+pytestmark = pytest.mark.filterwarnings("ignore")  # torch.export warns about its own code
 
 
 class Call(nn.Module):
@@ -51,7 +51,7 @@ def seeded(*shape: int) -> torch.Tensor:
 
 
 def square(shape: tuple[int, ...] = (1, 4, 4, 4)) -> tuple[Any, torch.Tensor]:
-    """By default extents that tell no axis from another: 4 channels of 4 by 4."""
+    """Two convolutions. By default, channels, height and width are 4, so the shape shows no dim order."""
     torch.manual_seed(1)
     net = nn.Sequential(nn.Conv2d(4, 4, 3, padding=1), nn.ReLU(), nn.Conv2d(4, 4, 3, padding=1))
     x = seeded(*shape)
@@ -59,7 +59,7 @@ def square(shape: tuple[int, ...] = (1, 4, 4, 4)) -> tuple[Any, torch.Tensor]:
 
 
 def quantized(x: torch.Tensor) -> torch.Tensor:
-    """Quantized at the border, and a product and a mean between."""
+    """A quantized input and output, with a quantized product and a tanh between."""
     whole = Q.quantize_per_tensor(x, 0.03, 5, -128, 127, torch.int8)
     real = Q.dequantize_per_tensor(whole, 0.03, 5, -128, 127, torch.int8)
     half = Q.quantize_per_tensor(real * real.flip(1), 0.05, -7, -128, 127, torch.int8)
@@ -69,7 +69,7 @@ def quantized(x: torch.Tensor) -> torch.Tensor:
 
 
 def everywhere(program: Any, samples: Any, folder: Path, **options: Any) -> list[tosaic.Comparison]:
-    """Against the lowered program and its file."""
+    """Compares the program with its lowered program, and with the file of the lowered program."""
     lowered = tosaic.lower(program, **options)
     lowered.save(folder / "program.tosa")
     return [tosaic.compare(program, b, samples) for b in (lowered, folder / "program.tosa")]
@@ -84,7 +84,7 @@ def test_a_clone_that_the_layout_plan_inserts_is_read_in_its_own_order(tmp_path:
         assert all(row.local_share is not None for row in comparison)
 
 
-def test_a_file_whose_shapes_tell_no_order_is_read_right(tmp_path: Path) -> None:
+def test_a_file_whose_shapes_show_no_dim_order_is_compared_correctly(tmp_path: Path) -> None:
     program, x = square()
     for comparison in everywhere(program, (x,), tmp_path):
         assert comparison, str(comparison)
@@ -94,7 +94,9 @@ def test_a_file_whose_shapes_tell_no_order_is_read_right(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("form", ["nhwc", "channels_last", "contiguous", (0, 3, 1, 2)])
 @pytest.mark.parametrize("shape", [(1, 4, 4, 4), (2, 4, 6, 5)])
-def test_one_sample_serves_every_order_of_a_border(form: Any, shape: tuple[int, ...], tmp_path: Path) -> None:
+def test_one_sample_can_be_used_with_every_order_of_inputs_and_outputs(
+    form: Any, shape: tuple[int, ...], tmp_path: Path
+) -> None:
     program, x = square(shape)
     plain = tosaic.lower(program)
     turned = tosaic.lower(program, orders={"inputs": form, "outputs": form})
@@ -108,7 +110,9 @@ def test_one_sample_serves_every_order_of_a_border(form: Any, shape: tuple[int, 
 
 
 @pytest.mark.parametrize("target", ["TOSA-1.0+INT", "TOSA-1.0+INT+FP", "TOSA-1.0+FP"])
-def test_one_sample_serves_borders_of_floats_and_of_integers(target: str, tmp_path: Path) -> None:
+def test_one_sample_can_be_used_with_float_and_integer_inputs_and_outputs(
+    target: str, tmp_path: Path
+) -> None:
     x = seeded(3, 8)
     program = exported(quantized, x)
     forms = [tosaic.lower(program, target=target)]
@@ -124,7 +128,7 @@ def test_one_sample_serves_borders_of_floats_and_of_integers(target: str, tmp_pa
         assert comparison, str(comparison)
 
 
-def test_samples_may_have_the_form_of_the_reference(tmp_path: Path) -> None:
+def test_samples_may_have_the_dim_order_and_dtype_of_the_reference(tmp_path: Path) -> None:
     program, x = square((2, 4, 6, 5))
     turned = tosaic.lower(program, orders={"inputs": "nhwc"})
     physical = np.ascontiguousarray(x.numpy().transpose(0, 2, 3, 1))
@@ -170,7 +174,7 @@ def test_new_values_of_states_are_compared() -> None:
     assert {row.path for row in comparison.outputs} >= {"out", "total"}
 
 
-def test_complex_values_of_torch_are_named_and_left_out(tmp_path: Path) -> None:
+def test_complex_values_of_torch_are_reported_as_unmatched(tmp_path: Path) -> None:
     x = seeded(4, 8)
     program = exported(lambda t: torch.fft.fft(t).real, x)
     for comparison in everywhere(program, (x,), tmp_path, target="TOSA-1.0+FP+fft"):
@@ -199,7 +203,7 @@ ODD: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
 
 
 @pytest.mark.parametrize("name", ODD)
-def test_a_right_lowering_of_odd_values_is_ok(name: str, tmp_path: Path) -> None:
+def test_a_correct_lowering_of_unusual_values_is_ok(name: str, tmp_path: Path) -> None:
     function, args = ODD[name]
     program = exported(function, *args)
     target = "TOSA-1.0+FP+INT+cf" if name in ("integers", "a branch") else "TOSA-1.0+FP"
@@ -207,7 +211,7 @@ def test_a_right_lowering_of_odd_values_is_ok(name: str, tmp_path: Path) -> None
         assert comparison, str(comparison)
 
 
-def test_a_file_without_origins_is_held_to_its_outputs(tmp_path: Path) -> None:
+def test_a_file_without_origins_is_judged_by_its_outputs(tmp_path: Path) -> None:
     program, x = square()
     lowered = tosaic.lower(program)
     lowered.save(tmp_path / "bare.tosa", locations=False)
@@ -251,7 +255,7 @@ def test_the_report_says_which_node_is_wrong_and_by_how_much() -> None:
     assert json.loads(report.json)["first_wrong"] == first.fx_name
 
 
-def test_integers_are_held_to_units_and_shown_beside_the_rounding_of_the_reference() -> None:
+def test_integers_are_judged_in_units_and_shown_beside_the_rounding_of_the_reference() -> None:
     x = seeded(3, 8)
     program = exported(quantized, x)
     comparison = tosaic.compare(
@@ -298,7 +302,7 @@ def test_a_file_has_the_orders_that_its_program_was_traced_in(name: str, tmp_pat
     assert tosaic.compare(program, tmp_path / "turned.tosa", [args])
 
 
-def test_an_order_that_is_odd_is_known_from_the_lowered_program(tmp_path: Path) -> None:
+def test_an_unusual_dim_order_of_a_file_is_known_only_from_the_lowered_program(tmp_path: Path) -> None:
     x = seeded(4, 4, 4)
     program = exported(lambda t: t.softmax(-1), x)
     odd = {"inputs": {0: (2, 0, 1)}, "outputs": {0: (1, 2, 0)}}
@@ -308,16 +312,16 @@ def test_an_order_that_is_odd_is_known_from_the_lowered_program(tmp_path: Path) 
     assert not tosaic.compare(program, tmp_path / "odd.tosa", (x,))
 
 
-def test_files_are_read_in_one_way_for_all_samples(tmp_path: Path) -> None:
+def test_a_file_has_one_dim_order_for_all_samples(tmp_path: Path) -> None:
     program, x = square()
     tosaic.lower(program, orders={"inputs": "nhwc"}).save(tmp_path / "program.tosa")
-    # Zeros lie alike in every order: they say nothing of the one that the next sample needs.
+    # Zeros are the same in every dim order: they do not show which order the next sample needs.
     comparison = tosaic.compare(program, tmp_path / "program.tosa", [(torch.zeros_like(x),), (x,)])
     assert comparison, str(comparison)
 
 
 class Vanishing(nn.Module):
-    """An output that is zero but for rounding: the mean of what has none."""
+    """An output that is zero but for rounding: the mean of values whose mean was removed."""
 
     def __init__(self, norm: nn.Module, pool: Callable[[torch.Tensor], torch.Tensor]) -> None:
         super().__init__()
@@ -336,7 +340,7 @@ VANISHING: dict[str, tuple[nn.Module, Callable[[torch.Tensor], torch.Tensor]]] =
 
 
 @pytest.mark.parametrize("name", VANISHING)
-def test_an_output_that_is_only_rounding_is_held_to_what_rounding_comes_to(name: str, tmp_path: Path) -> None:
+def test_an_output_of_rounding_errors_is_judged_by_their_expected_size(name: str, tmp_path: Path) -> None:
     x = seeded(2, 8, 6, 6)
     program = exported(Vanishing(*VANISHING[name]), x)
     for comparison in everywhere(program, [(x,), (x * 100,)], tmp_path):
@@ -350,7 +354,7 @@ def test_an_output_that_is_only_rounding_is_held_to_what_rounding_comes_to(name:
     assert not tosaic.compare(program, wrong, (x,))
 
 
-def test_an_output_of_rounding_that_is_greater_than_rounding_is_wrong() -> None:
+def test_an_output_that_should_vanish_and_exceeds_rounding_errors_is_wrong() -> None:
     x = seeded(4, 64)
 
     def centred(off: float) -> Any:
@@ -362,13 +366,16 @@ def test_an_output_of_rounding_that_is_greater_than_rounding_is_wrong() -> None:
 
 
 def _dequantized(x: torch.Tensor, scale: float, zero: int, read: int) -> torch.Tensor:
-    """Quantized with a zero point, and read with another."""
+    """Quantizes with the zero point `zero`, and dequantizes with the zero point `read`."""
     whole = Q.quantize_per_tensor(x, scale, zero, -128, 127, torch.int8)
     return Q.dequantize_per_tensor(whole, scale, read, -128, 127, torch.int8)
 
 
 def _sum(share: float, off: int, operator: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """Of the unit of the result, a unit of the second operand is a share."""
+    """The operator over two quantized operands: the second operand's scale is `share` times the result's.
+
+    Its dequantize node has a zero point that is wrong by `off`.
+    """
 
     def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         a, b = _dequantized(x, 0.05, 3, 3), _dequantized(y, 0.06 * share, -4, -4 + off)
@@ -393,7 +400,7 @@ def test_a_zero_point_off_by_one_in_an_operand_fails(share: float, off: int, ope
 
 @pytest.mark.parametrize("target", ["TOSA-1.0+INT", "TOSA-1.0+INT+doubleround"])
 def test_ties_may_be_rounded_either_way(target: str, tmp_path: Path) -> None:
-    """Each second number lies between two integers."""
+    """Every second operand is halfway between two integers."""
 
     def halved(x: torch.Tensor) -> torch.Tensor:
         return _dequantized(_dequantized(x, 0.5, 0, 0) * 0.5, 0.5, 0, 0)
@@ -405,7 +412,7 @@ def test_ties_may_be_rounded_either_way(target: str, tmp_path: Path) -> None:
 
 
 def test_ties_inside_a_quantized_file_without_origins_are_no_error(tmp_path: Path) -> None:
-    """Each integer that half is added to may be another one, and what follows too."""
+    """An integer that a tie is rounded to may be one of two, and so may the results that depend on it."""
 
     def function(x: torch.Tensor) -> torch.Tensor:
         half = _dequantized(_dequantized(x, 0.5, 0, 0) * 0.5, 0.5, 0, 0)
@@ -423,7 +430,7 @@ def _two() -> tuple[Any, torch.Tensor]:
     return exported(nn.Sequential(nn.Linear(4, 4), nn.ReLU()), seeded(3, 4)), seeded(3, 4)
 
 
-def test_functions_in_the_place_of_operators_are_those_of_their_side() -> None:
+def test_overrides_apply_only_to_their_own_side() -> None:
     program, x = _two()
     plain = tosaic.from_exported(program)
     zeros = plain.with_overrides({"relu": np.zeros_like})
@@ -439,7 +446,7 @@ def test_functions_in_the_place_of_operators_are_those_of_their_side() -> None:
     assert not tosaic.compare(program, by_name, (x,))
 
 
-def test_a_foreign_operator_has_the_function_that_either_side_gives() -> None:
+def test_the_function_of_a_foreign_operator_may_come_from_either_side() -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         return torch.special.i0(torch.relu(x)) + 1
 
@@ -456,7 +463,7 @@ def test_a_foreign_operator_has_the_function_that_either_side_gives() -> None:
 
 
 class Average(nn.Module):
-    """States of two dtypes: TOSA has variables of floats, and none of 64-bit integers."""
+    """States of two dtypes: the float can be a TOSA variable, the 64-bit integer cannot."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -478,7 +485,7 @@ def test_states_are_variables_outputs_or_both(tmp_path: Path) -> None:
             assert {row.path for row in comparison.outputs} == {"count", "average", "out"}
 
 
-def test_what_a_variable_holds_after_the_run_is_compared(tmp_path: Path) -> None:
+def test_the_value_of_a_variable_after_the_run_is_compared(tmp_path: Path) -> None:
     x = seeded(4)
     program = exported(Counter(), x)
     lowered = tosaic.lower(program, target="TOSA-1.0+FP+variable")
@@ -496,8 +503,8 @@ def test_what_a_variable_holds_after_the_run_is_compared(tmp_path: Path) -> None
     assert [row.path for row in comparison.outputs if not row.ok] == ["total"]
 
 
-def test_a_value_whose_axes_are_joined_in_another_order_is_read_right(tmp_path: Path) -> None:
-    """Its input lies with positions in front of batches, which the lowered linear layer joins as they lie."""
+def test_a_value_whose_axes_are_merged_in_another_order_is_compared_correctly(tmp_path: Path) -> None:
+    """In memory, the input has positions before batches; the linear layer merges them in this order."""
     torch.manual_seed(0)
     attention = nn.MultiheadAttention(8, 2)
     x = seeded(8, 8, 8).transpose(0, 1)
@@ -514,7 +521,7 @@ def test_a_value_whose_axes_are_joined_in_another_order_is_read_right(tmp_path: 
         assert comparison, str(comparison)
 
 
-def test_the_parts_of_a_complex_number_are_not_taken_for_each_other(tmp_path: Path) -> None:
+def test_the_parts_of_a_complex_number_are_not_confused(tmp_path: Path) -> None:
     x = seeded(4, 8)
     program = tosaic.from_exported(exported(lambda t: torch.fft.ifft(torch.fft.fft(t) * 2).real, x))
     for comparison in everywhere(program, (x,), tmp_path, target="TOSA-1.0+FP+fft"):
@@ -523,7 +530,7 @@ def test_the_parts_of_a_complex_number_are_not_taken_for_each_other(tmp_path: Pa
 
 
 @pytest.mark.parametrize("shape", [(), (3, 4)])
-def test_unsigned_integers_at_the_border_are_read_as_what_they_are(
+def test_unsigned_integer_inputs_and_outputs_are_read_as_unsigned(
     shape: tuple[int, ...], tmp_path: Path
 ) -> None:
     def function(x: torch.Tensor) -> torch.Tensor:

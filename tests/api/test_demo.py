@@ -1,4 +1,4 @@
-"""`tosaic demo`, as a user runs it."""
+"""The command `tosaic demo`, as a user runs it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_it_prints_one_screen(demo) -> None:
         assert expected in text
 
 
-def test_it_leaves_bytes_page_and_data(demo) -> None:
+def test_it_writes_a_tosa_file_a_page_and_data(demo) -> None:
     tosa, page, data = demo.files
     assert tosa.name == "digits.tosa"
     assert tosa.stat().st_size == len(demo.lowered.to_bytes())

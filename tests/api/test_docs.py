@@ -1,4 +1,4 @@
-"""What README and docs say is what happens: examples, commands, generated parts."""
+"""README and docs are correct: examples and commands run, generated parts are up to date."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def generate():
 
 
 def masked(text: str) -> list[str]:
-    """The lines without measured numbers and the spaces that align them, in a fixed order."""
+    """The sorted lines of the text, without measured numbers and without the spaces that align them."""
     without = re.sub(r" +", " ", re.sub(r"-?\d[\d.,]*(e[-+]\d+)?|\b(equal|inf)\b", "#", text))
     return sorted(line.rstrip() for line in without.splitlines())
 
@@ -64,7 +64,7 @@ def test_the_page_of_operators_is_up_to_date(generate, capsys) -> None:
     assert capsys.readouterr().out == generate.operators_page()
 
 
-def test_the_page_of_the_api_is_up_to_date_and_says_something_of_each_name(generate) -> None:
+def test_the_page_of_the_api_is_up_to_date_and_documents_each_name(generate) -> None:
     page = (ROOT / "docs" / "api.md").read_text()
     assert page == generate.api_page(), "run python docs/generate.py"
     for name in generate.API_MODULES:
@@ -110,6 +110,6 @@ def test_the_two_commands_of_the_readme_are_the_ones_of_ci() -> None:
     assert "tests/run" in (ROOT / ".ci" / "run").read_text()
 
 
-def test_links_of_the_readme_lead_somewhere() -> None:
+def test_links_of_the_readme_lead_to_existing_files() -> None:
     for target in re.findall(r"\]\((?!https?:)([^)#]+)", (ROOT / "README.md").read_text()):
         assert (ROOT / target).exists(), target

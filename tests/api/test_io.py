@@ -1,4 +1,4 @@
-"""What the integers at the border stand for: ports, reports, JSON; and the options of the command `lower`."""
+"""Quantization parameters of inputs and outputs in ports, reports and JSON; options of command `lower`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def rounded(x: torch.Tensor, scale: float, zero: int, kind: tuple[torch.dtype, i
 
 
 class Quantized(nn.Module):
-    """A pair of images behind a permutation, summed; the sum behind a reshape, and its mean as a float."""
+    """Quantizes two images, one before and one after a permute, and reshapes their quantized sum."""
 
     def __init__(self, kind: tuple[torch.dtype, int, int], scale: float = 0.02, zero: int = 3) -> None:
         super().__init__()
@@ -87,7 +87,7 @@ def test_the_imported_program_says_how_it_quantizes_its_floats() -> None:
     ("kind", "expected"),
     [
         (NARROW, QParams("i8", (0.02,), (3,), -127, 127)),
-        (UINT8, QParams("i8", (0.02,), (3 - 128,), -128, 127)),  # as the file carries it
+        (UINT8, QParams("i8", (0.02,), (3 - 128,), -128, 127)),  # the file has i8 for u8
         (INT16, QParams("i16", (0.02,), (0,), -32767, 32767)),
     ],
 )
@@ -99,7 +99,7 @@ def test_ranges_and_dtypes_are_those_of_the_file(kind: Any, expected: QParams) -
     assert tosaic.from_exported(program).inputs[0].qparams.dtype == own
 
 
-def test_integers_that_the_user_gives_have_their_parameters() -> None:
+def test_integer_inputs_and_outputs_have_quantization_parameters() -> None:
     class Dequantizes(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             floats = Q.dequantize_per_tensor(x, 0.02, 3, -128, 127, torch.int8)
@@ -139,7 +139,7 @@ def test_scales_by_channel_have_their_axis() -> None:
         port.qparams.scale  # noqa: B018
 
 
-def test_an_input_that_is_quantized_in_two_ways_shows_both() -> None:
+def test_an_input_quantized_with_two_sets_of_parameters_shows_both() -> None:
     class Twice(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return rounded(x, 0.02, 3, INT8) + rounded(x, 0.5, 0, INT8)
@@ -154,8 +154,8 @@ def test_an_input_that_is_quantized_in_two_ways_shows_both() -> None:
     ]
 
 
-def test_several_tensors_of_the_file_may_carry_one_input() -> None:
-    """As in a graph whose input became two, by the same path; the signature names the first alone."""
+def test_several_tensors_of_the_file_may_hold_one_input() -> None:
+    """As in a graph whose input was split into two with the same path; the signature has only the first."""
     graph = tosaic.Graph.parse("""tosaic 1
 graph @forward stage=exported {
   input %x: f32[4] path="x"
@@ -179,14 +179,14 @@ graph @forward stage=exported {
     assert "i8 (x_1)" in str(tosaic.program.Io((port,), ()))
 
 
-def test_what_nothing_quantizes_shows_no_parameters(case) -> None:
+def test_inputs_and_outputs_that_are_not_quantized_have_no_parameters(case) -> None:
     for runnable in (case.program, case.lowered):
         assert all(port.quantized == () for port in (*runnable.inputs, *runnable.outputs))
         assert "quantized to" not in str(runnable.report())
 
 
 @pytest.mark.parametrize("kind", [INT8, NARROW, UINT8, INT16])
-def test_the_parameters_are_what_run_quantizes_by(kind: Any) -> None:
+def test_run_quantizes_by_the_parameters_of_the_port(kind: Any) -> None:
     program = exported(kind, zero=0)
     io = {"inputs": str(kind[0]).replace("torch.u", "").replace("torch.", "")}
     floats = tosaic.lower(program, target=f"{INT}+int16")
@@ -255,7 +255,7 @@ def quantized_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_lower_takes_the_options_of_the_function(
+def test_the_command_lower_accepts_the_options_of_the_function(
     quantized_file: str, capsys, options: list[str], keywords: dict[str, Any]
 ) -> None:
     assert main(["lower", quantized_file, "--target", BOTH, "-o", "out.tosa", *options, "--json"]) == 0
@@ -287,7 +287,7 @@ def test_lower_takes_the_options_of_the_function(
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_options_that_mean_nothing_are_usage_errors(
+def test_invalid_options_are_usage_errors(
     quantized_file: str, capsys, options: list[str], message: str
 ) -> None:
     try:

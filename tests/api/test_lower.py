@@ -13,7 +13,7 @@ import tosaic
 from tosaic.reference_model import run_reference_model
 
 
-def test_the_lowered_program_gives_what_torch_gives(case) -> None:
+def test_the_lowered_program_agrees_with_torch(case) -> None:
     np.testing.assert_allclose(case.lowered.run(case.x), case.eager(), rtol=1e-5, atol=1e-6)
 
 
@@ -23,14 +23,14 @@ def test_every_stage_runs(case) -> None:
         np.testing.assert_allclose(case.lowered.at(stage).run(case.x), case.eager(), rtol=1e-5, atol=1e-6)
 
 
-def test_a_program_a_graph_and_an_exported_program_lower_alike(case) -> None:
+def test_a_program_a_graph_and_an_exported_program_lower_to_the_same_file(case) -> None:
     expected = case.lowered.to_bytes()
     assert tosaic.lower(case.exported).to_bytes() == expected
     assert tosaic.lower(case.program).to_bytes() == expected
     assert tosaic.lower(case.program.graph).to_bytes() == expected
 
 
-def test_the_reference_model_takes_the_bytes(case) -> None:
+def test_the_reference_model_runs_the_file(case) -> None:
     run = run_reference_model(case.lowered, case.x)
     assert run.status == "VALID"
     np.testing.assert_allclose(run.outputs, case.eager(), rtol=1e-5, atol=1e-6)
@@ -68,7 +68,7 @@ def test_the_report_is_one_screen_and_data(case) -> None:
     assert data["memory"]["lower_bound"] <= data["memory"]["arena_bytes"] <= data["memory"]["unshared_bytes"]
 
 
-def test_io_shows_the_border(case) -> None:
+def test_io_shows_inputs_and_outputs(case) -> None:
     assert [port.path for port in case.lowered.io.inputs] == ["x"]
     assert "input   x" in str(case.lowered.io)
 
@@ -110,7 +110,7 @@ def test_an_unknown_target_is_refused(case) -> None:
         tosaic.lower(case.program, target="TOSA-9.9+FP")
 
 
-def test_something_else_is_refused_with_a_hint() -> None:
+def test_a_value_that_is_not_a_program_is_refused_with_a_hint() -> None:
     with pytest.raises(tosaic.InvalidGraph) as error:
         tosaic.lower(42)
     assert str(error.value) == (
@@ -125,7 +125,7 @@ def test_check_finds_nothing_where_lower_succeeds(case) -> None:
     assert str(result) == f"ok: {len(case.program.graph)} nodes against TOSA-1.0+FP"
 
 
-def test_check_gives_every_reason_as_data(unliftable) -> None:
+def test_check_returns_every_reason_as_data(unliftable) -> None:
     result = tosaic.check(unliftable)
     assert not result
     assert {problem.node for problem in result.problems} >= {"linalg_det", "special_i0"} or len(
@@ -145,7 +145,7 @@ def test_check_reports_an_unbound_dimension(dynamic) -> None:
     assert tosaic.check(dynamic, bind={"input": {0: 2}})
 
 
-def test_printing_does_not_make_the_file(case, monkeypatch) -> None:
+def test_printing_does_not_serialize_the_file(case, monkeypatch) -> None:
     size = len(case.lowered.to_bytes())
     assert case.lowered.file_size() == size
     assert case.lowered.file_size(locations=False) == len(case.lowered.to_bytes(locations=False)) < size
@@ -159,7 +159,7 @@ def test_printing_does_not_make_the_file(case, monkeypatch) -> None:
 
 
 def most_memory(body: Callable[[], object]) -> int:
-    """The bytes that Python takes at once for what the body makes."""
+    """The most memory that Python has allocated at one time while the body runs, in bytes."""
     tracemalloc.start()
     try:
         assert body()

@@ -1,6 +1,6 @@
-"""Inputs that the module writes: their new values are written where torch writes them, or returned.
+"""Inputs that the module mutates: `run` writes their new values to the caller's arrays, as torch does.
 
-What torch makes of the same arguments is the yardstick throughout.
+`run_functional` returns the new values instead. All tests compare with torch's results for equal arguments.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ POSITION = torch.tensor([3])
 
 
 def exported(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Its parameters have the names that the function gives them."""
+    """Exports a function; the inputs have the names of the function's parameters."""
     module = torch.nn.Module()
     module.forward = function
     return torch.export.export(module, args, kwargs)
 
 
 def integers(*shape: int) -> torch.Tensor:
-    """Floats whose sums are exact."""
+    """Floats with small integer values, whose sums are exact."""
     return torch.randint(-9, 10, shape).float()
 
 
@@ -82,7 +82,7 @@ def test_a_run_writes_the_callers_tensor_as_torch_does(programs, form) -> None:
     found = programs[form].run(x, cache, position)
     assert torch.equal(cache, expected)
     np.testing.assert_array_equal(found, result.numpy())
-    assert cache._version > version  # autograd knows
+    assert cache._version > version  # autograd sees the change
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -97,7 +97,7 @@ def test_a_run_writes_the_callers_array_and_steps_follow_each_other(programs, fo
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_view_of_a_larger_array_is_written_and_nothing_around_it(programs, form) -> None:
+def test_a_run_writes_a_view_of_a_larger_array_and_nothing_around_it(programs, form) -> None:
     x, cache, position = arguments()
     whole = torch.zeros(3, 2, 8, 8)
     whole[1, :, :, ::2] = cache
@@ -133,7 +133,7 @@ def test_outputs_reports_and_json_show_the_new_value(programs, form) -> None:
     assert [port["kind"] for port in data["outputs"]] == ["mutation", "user"]
 
 
-def test_several_inputs_nested_ones_too_are_written_each() -> None:
+def test_several_inputs_and_nested_ones_are_written() -> None:
     def update(caches: dict[str, torch.Tensor], x: torch.Tensor, *, count: torch.Tensor) -> torch.Tensor:
         caches["v"].mul_(2)
         caches["k"][:, 1:3] = x
@@ -175,7 +175,9 @@ def test_several_inputs_nested_ones_too_are_written_each() -> None:
         ),
     ],
 )
-def test_what_cannot_be_written_is_refused_by_name_before_the_run(programs, given, expected, got) -> None:
+def test_an_array_that_cannot_be_written_is_refused_by_name_before_the_run(
+    programs, given, expected, got
+) -> None:
     x, cache, position = arguments()
     for form in FORMS:
         text = refusal(programs[form].run, x, given(cache), position)
@@ -187,7 +189,7 @@ def test_what_cannot_be_written_is_refused_by_name_before_the_run(programs, give
         programs[form].run_functional(x, given(cache), position)
 
 
-def test_a_refused_run_leaves_state_and_other_inputs_as_they_were() -> None:
+def test_a_refused_run_changes_neither_states_nor_other_inputs() -> None:
     class Both(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -210,7 +212,7 @@ def test_a_refused_run_leaves_state_and_other_inputs_as_they_were() -> None:
     np.testing.assert_array_equal((a, b), [[2, 2], [2, 2]])
 
 
-def test_an_input_that_is_written_may_share_no_memory_with_another() -> None:
+def test_an_input_that_is_written_must_not_share_memory_with_another_input() -> None:
     def add(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         a.add_(1)
         return a * b
@@ -223,9 +225,9 @@ def test_an_input_that_is_written_may_share_no_memory_with_another() -> None:
             assert "the program writes input 'a', which shares memory with 'b'" in text
             assert text.endswith("Pass a copy of one of them.")
         np.testing.assert_array_equal(whole, np.ones((4, 3)))
-        _, mutations = program.run_functional(whole[:2], whole[:2])  # as if they were two
+        _, mutations = program.run_functional(whole[:2], whole[:2])  # as if they were two arrays
         np.testing.assert_array_equal(mutations["a"], np.full((2, 3), 2))
-        # Neighbours, and rows that alternate: no element is in both.
+        # Adjacent parts, and alternating rows: no element is in both arrays.
         np.testing.assert_array_equal(program.run(whole[:2], whole[2:]), np.full((2, 3), 2))
         np.testing.assert_array_equal(program.run(whole[::2], whole[1::2]), [[6, 6, 6], [2, 2, 2]])
         np.testing.assert_array_equal(whole[:, 0], [3, 2, 2, 1])
@@ -250,7 +252,7 @@ def test_tensors_of_every_dtype_are_written(dtype) -> None:
     assert torch.equal(a, expected)
 
 
-def test_tensors_that_want_gradients_or_stem_from_inference_mode_are_written() -> None:
+def test_tensors_that_require_gradients_and_tensors_of_inference_mode_are_written() -> None:
     program = tosaic.from_exported(exported(lambda a: a.add_(1) * 2, torch.zeros(3)))
     leaf = torch.zeros(3, requires_grad=True)
     program.run(leaf)
@@ -263,7 +265,7 @@ def test_tensors_that_want_gradients_or_stem_from_inference_mode_are_written() -
 
 
 @pytest.mark.parametrize("form", ["contiguous", "channels_last", "nhwc", "traced"])
-def test_a_new_value_lies_as_its_input_whatever_outputs_are_to(form) -> None:
+def test_a_new_value_has_the_dim_order_of_its_input_whatever_the_order_of_outputs(form) -> None:
     def pool(x: torch.Tensor, image: torch.Tensor) -> torch.Tensor:
         image.copy_(torch.nn.functional.max_pool2d(image, 3, 1, 1) + x)
         return image.relu()
@@ -353,7 +355,7 @@ def test_the_command_line_writes_new_values_beside_the_outputs(programs, tmp_pat
 
 
 def quantized(scale: float) -> Callable[..., torch.Tensor]:
-    """A step over quantized tensors: the new value of the cache has a scale of its own."""
+    """A step over quantized tensors; `scale` is the scale of the cache's new value."""
 
     def qdq(x: torch.Tensor, scale: float) -> torch.Tensor:
         integers = Q.quantize_per_tensor(x, scale, 0, -128, 127, torch.int8)
@@ -368,7 +370,7 @@ def quantized(scale: float) -> Callable[..., torch.Tensor]:
 
 
 @pytest.mark.parametrize("scale", [0.25, 0.5])
-def test_quantized_inputs_are_written_in_the_callers_floats(scale) -> None:
+def test_new_values_of_quantized_inputs_are_written_as_the_callers_floats(scale) -> None:
     step, (x, cache) = quantized(scale), (integers(2, 6) / 4, integers(2, 6) / 4)
     ep = exported(step, x, cache.clone()).run_decompositions()
     low = tosaic.lower(ep, target="TOSA-1.0+INT")
@@ -383,7 +385,7 @@ def test_quantized_inputs_are_written_in_the_callers_floats(scale) -> None:
     assert [row.path for row in tosaic.compare(ep, low, (x, cache)).outputs] == ["cache", "out"]
 
 
-def test_integers_are_written_where_input_and_new_value_have_the_same_parameters() -> None:
+def test_integers_are_written_if_the_input_and_its_new_value_have_the_same_parameters() -> None:
     x, cache = integers(2, 6) / 4, integers(2, 6) / 4
     target, io = "TOSA-1.0+INT+FP", {"inputs": "int8", "outputs": "float32"}
     low = tosaic.lower(exported(quantized(0.25), x, cache.clone()).run_decompositions(), target=target, io=io)
@@ -397,7 +399,7 @@ def test_integers_are_written_where_input_and_new_value_have_the_same_parameters
         tosaic.lower(other, target=target, io=io)
 
 
-def test_a_quantized_input_that_is_written_and_never_read_is_integers() -> None:
+def test_a_quantized_input_that_is_written_and_never_read_has_integers_in_the_graph() -> None:
     def store(x: torch.Tensor, log: torch.Tensor) -> torch.Tensor:
         integers = Q.quantize_per_tensor(x, 0.25, 0, -128, 127, torch.int8)
         new = Q.dequantize_per_tensor(integers, 0.25, 0, -128, 127, torch.int8)

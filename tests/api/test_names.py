@@ -1,4 +1,4 @@
-"""One name of an input or output works everywhere: what is shown is what is taken."""
+"""Names of inputs and outputs: every function accepts the names that reports show."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tosaic.cli import main
 
 
 class Batched(nn.Module):
-    """A dict, a list and a plain tensor; one name looks like the placeholder of another's."""
+    """A dict, a list and a plain tensor; the placeholder of ``batch['x']`` is named ``batch_x`` too."""
 
     def forward(self, batch: dict[str, Any], batch_x: torch.Tensor, *, more: Any) -> dict[str, Any]:
         a, b = batch["x"], batch["deep"][0]
@@ -68,7 +68,7 @@ def test_ports_show_the_path_that_a_caller_would_write(lowered: tosaic.Lowered) 
 
 
 @pytest.mark.parametrize("key", [*PATHS, *NAMES[1:], 0, 1, 2, 3])
-def test_bind_and_orders_take_every_name(exported: Any, key: str | int) -> None:
+def test_bind_and_orders_accept_every_name(exported: Any, key: str | int) -> None:
     program = tosaic.from_exported(exported, bind={key: {0: 3}})
     at = key if isinstance(key, int) else PATHS.index(key) if key in PATHS else NAMES.index(key)
     assert program.inputs[at].shape == SIZE
@@ -76,7 +76,7 @@ def test_bind_and_orders_take_every_name(exported: Any, key: str | int) -> None:
     assert [port.shape == (3, 5, 6, 4) for port in low.inputs] == [i == at for i in range(4)]
 
 
-def test_orders_of_outputs_take_every_name(lowered: tosaic.Lowered) -> None:
+def test_orders_of_outputs_accept_every_name(lowered: tosaic.Lowered) -> None:
     for at, port in enumerate(lowered.source.outputs):
         for key in (port.path, port.name, at):
             low = tosaic.lower(lowered.source, orders={"outputs": {key: "nhwc"}})
@@ -84,7 +84,7 @@ def test_orders_of_outputs_take_every_name(lowered: tosaic.Lowered) -> None:
 
 
 @pytest.mark.parametrize("names", [PATHS, ["batch['x']", *NAMES[1:]]])
-def test_calls_and_samples_take_every_name(lowered: tosaic.Lowered, arrays, tmp_path: Path, names) -> None:
+def test_calls_and_samples_accept_every_name(lowered: tosaic.Lowered, arrays, tmp_path: Path, names) -> None:
     args, kwargs = nested(arrays)
     expected = lowered.run(*args, **kwargs)["sum"]
     by_name = dict(zip(names, arrays, strict=True))
@@ -98,17 +98,17 @@ def test_calls_and_samples_take_every_name(lowered: tosaic.Lowered, arrays, tmp_
 
 
 def test_a_path_outranks_the_name_of_another_value(lowered: tosaic.Lowered) -> None:
-    """`batch_x` is a parameter, and the placeholder of ``batch['x']``."""
+    """`batch_x` is the path of a parameter, and the name of the placeholder of ``batch['x']``."""
     low = tosaic.lower(lowered.source, orders={"inputs": {"batch_x": "nhwc"}})
     assert [port.path for port in low.inputs if port.shape != SIZE] == ["batch_x"]
 
 
-def test_a_call_by_names_that_leaves_one_out_says_how_the_module_is_called(lowered, arrays) -> None:
+def test_a_call_by_names_that_omits_an_input_is_refused(lowered, arrays) -> None:
     with pytest.raises(tosaic.InvalidGraph, match="the arguments are not those of the exported call"):
         lowered.run(**dict(zip(PATHS[:3], arrays, strict=False)))
 
 
-def test_refusals_show_names_that_are_taken(exported: Any, lowered: tosaic.Lowered, arrays) -> None:
+def test_refusals_show_the_accepted_names(exported: Any, lowered: tosaic.Lowered, arrays) -> None:
     with pytest.raises(tosaic.InvalidGraph) as bind:
         tosaic.from_exported(exported, bind={"nothing": {0: 3}})
     with pytest.raises(tosaic.InvalidGraph) as orders:
@@ -124,7 +124,7 @@ def test_refusals_show_names_that_are_taken(exported: Any, lowered: tosaic.Lower
         lowered.run(**dict(zip(PATHS, [arrays[0], arrays[1][:2], *arrays[2:]], strict=True)))
 
 
-def test_the_command_takes_the_names_that_inspect_shows(
+def test_the_command_accepts_the_names_that_inspect_shows(
     exported: Any, arrays, tmp_path, monkeypatch, capsys
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -148,7 +148,7 @@ class Optional(nn.Module):
 
 
 @pytest.mark.parametrize("scale", [None, 3, 0.5])
-def test_a_call_by_inputs_leaves_out_what_was_constant_at_export(scale: Any) -> None:
+def test_a_call_by_inputs_may_omit_arguments_that_were_constant_at_export(scale: Any) -> None:
     x, y = torch.ones(3), torch.full((3,), 5.0)
     program = tosaic.from_exported(torch.export.export(Optional(), (x, scale), {"flag": False, "y": y}))
     expected = Optional()(x, scale, flag=False, y=y).numpy()
@@ -168,7 +168,7 @@ def test_a_call_by_inputs_leaves_out_what_was_constant_at_export(scale: Any) -> 
         program.run(x=x, flag=False, y=y)
 
 
-def test_a_number_of_arrays_that_is_another_than_the_inputs_is_refused() -> None:
+def test_a_wrong_number_of_arrays_is_refused() -> None:
     class Two(nn.Module):
         def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
             return a - b
@@ -192,7 +192,7 @@ def test_a_number_of_arrays_that_is_another_than_the_inputs_is_refused() -> None
 
 
 @pytest.mark.parametrize("samples", [b"x.npz", bytearray(b"x.npz"), 3, None, [], set()], ids=repr)
-def test_what_is_no_sample_is_not_taken_for_several(lowered: tosaic.Lowered, samples: Any) -> None:
+def test_a_value_that_is_not_a_sample_is_refused(lowered: tosaic.Lowered, samples: Any) -> None:
     with pytest.raises(
         tosaic.InvalidGraph, match=r"^\[samples\] there is nothing to run on: expected a tuple"
     ):

@@ -1,4 +1,4 @@
-"""Every option of every public function takes what it says, or is refused by an error of ours."""
+"""Every option of every public function accepts the documented values and refuses others by our errors."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from tosaic.options import OPTIONS, checked
 
 
 class Odd:
-    """Something that no option takes, and that does not even print."""
+    """An object that no option accepts, and whose repr raises."""
 
     def __repr__(self) -> str:
         raise RuntimeError("no repr")
 
 
 class Name(str, enum.Enum):
-    """A string of another type."""
+    """A string of a subclass of str."""
 
     X = "no such name"
 
@@ -54,7 +54,7 @@ VALUES: list[Any] = [
 
 @dataclass(frozen=True)
 class Public:
-    """A public function with arguments that are right, and the options to be given others."""
+    """A public function with valid arguments; tests replace these one by one."""
 
     call: Callable[..., Any]
     arguments: dict[str, Any] = field(default_factory=dict)
@@ -110,7 +110,7 @@ def publics(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Public]:
     return {public.name: public for public in every}
 
 
-# What an accepted value has to be: said here again, apart from the table that is tested.
+# What an accepted value has to be. This is stated independently of the table of options, which is tested.
 def is_flag(value: Any) -> bool:
     return isinstance(value, bool | np.bool_)
 
@@ -129,7 +129,7 @@ def is_empty(value: Any) -> bool:
 
 
 def is_size_or_example(value: Any) -> bool:
-    """Nothing is bound: there is one dimension, of 2."""
+    """The program has one static dimension, so `bind` may be empty or an example."""
     return is_empty(value) or isinstance(value, torch.Tensor | np.ndarray)
 
 
@@ -171,7 +171,7 @@ PROGRAMS = {"ep", "program", "a", "b", "source", "actual", "expected", "lowered"
 
 
 def public_functions() -> Iterator[str]:
-    """Functions, and methods of classes, that `tosaic` and its public modules list."""
+    """Dotted names of the functions and methods that `tosaic` and its public modules list in `__all__`."""
     modules = [
         tosaic,
         tosaic.fx,
@@ -193,13 +193,13 @@ def public_functions() -> Iterator[str]:
     yield from sorted(seen)
 
 
-# Without options of their own: what they take are results of this package, calls, or one structure.
+# Functions without options of their own: they accept results of this package, calls, or one structure.
 WITHOUT_OPTIONS = {
     "tosaic.program._Runnable",
-    "tosaic.layout.objective_of",  # returns what it is given; the core checks
+    "tosaic.layout.objective_of",  # returns its argument, which the core checks
     "tosaic.reference_model.from_file",
     "tosaic.reference_model.to_file",
-    "tosaic.demo.run_demo",  # trains a network: below
+    "tosaic.demo.run_demo",  # trains a network; tested below
 }
 
 
@@ -219,7 +219,7 @@ def test_every_public_function_is_tested_here(publics) -> None:
             "tosaic.fx.signature.Tree",
             "tosaic.quantization.QParams",
         ):
-            continue  # structures, which take values and arrays
+            continue  # structures: their functions accept values and arrays
         if options and not name.endswith((".of", ".from_parts", ".worst_of")):
             missing.append(name)
     assert missing == []
@@ -240,7 +240,7 @@ def options_of(public: Public) -> list[str]:
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_values_of_any_type_are_taken_rightly_or_refused_by_ours(
+def test_values_of_any_type_are_accepted_correctly_or_refused_by_our_errors(
     publics, tmp_path, monkeypatch, capsys
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -311,7 +311,7 @@ def _text(value: Any) -> str:
         (np.ones(4), "the example of input 'input' has another rank: expected 2, got 1"),
     ],
 )
-def test_sizes_that_are_none_are_refused(dynamic, bind: Any, message: str) -> None:
+def test_invalid_sizes_are_refused(dynamic, bind: Any, message: str) -> None:
     with pytest.raises(tosaic.InvalidGraph, match=rf"\[bind\] .*{message}"):
         tosaic.from_exported(dynamic, bind=bind)
 
@@ -328,11 +328,11 @@ def test_sizes_that_are_none_are_refused(dynamic, bind: Any, message: str) -> No
         ((torch.ones(2, 4),), {}),
     ],
 )
-def test_sizes_in_every_form_are_taken(dynamic, bind: Any) -> None:
+def test_sizes_in_every_form_are_accepted(dynamic, bind: Any) -> None:
     assert tosaic.from_exported(dynamic, bind=bind).inputs[0].shape == (2, 4)
 
 
-def test_sizes_for_a_program_that_has_them_are_refused(dynamic, tmp_path) -> None:
+def test_bind_is_refused_for_a_program_without_symbolic_dimensions(dynamic, tmp_path) -> None:
     bind = {"input": {0: 2}}
     program = tosaic.from_exported(dynamic, bind=bind)
     lowered = tosaic.lower(program)
@@ -361,7 +361,7 @@ def test_sizes_for_a_program_that_has_them_are_refused(dynamic, tmp_path) -> Non
 # ---- others ----
 
 
-def test_numbers_of_numpy_become_numbers_of_python(publics) -> None:
+def test_numpy_numbers_become_python_numbers(publics) -> None:
     compare = publics["tosaic.api.compare"]
     result = compare.call(**compare.arguments, threshold_db=np.float32(12.5), local=np.True_)
     assert type(result.threshold_db) is float
@@ -382,7 +382,7 @@ def test_numbers_beyond_any_float_are_refused_as_such(publics, value: Any) -> No
             public.call(**{**public.arguments, option: value})
 
 
-def test_sizes_that_follow_from_bound_ones_are_held_to_64_bits() -> None:
+def test_sizes_that_are_computed_from_bound_ones_have_to_fit_64_bits() -> None:
     n = torch.export.Dim("n", min=2)
     ep = torch.export.export(
         torch.nn.ReLU(), (torch.ones(8, 4),), dynamic_shapes={"input": {0: 4 * n}}, strict=False
@@ -455,7 +455,7 @@ def test_a_wrong_option_of_a_command_is_a_usage_error(files, capsys, argv, messa
     assert "Traceback" not in error
 
 
-def test_a_file_whose_name_is_no_utf_8_is_named_in_escapes(files) -> None:
+def test_a_file_whose_name_is_not_utf_8_is_named_in_escapes(files) -> None:
     name = b"net\xff.tosaic".decode("utf-8", "surrogateescape")
     Path("model.tosaic").rename(name)
     assert tosaic.load(name).stage == "exported"
@@ -466,7 +466,7 @@ def test_a_file_whose_name_is_no_utf_8_is_named_in_escapes(files) -> None:
     assert tosaic.load_tosa(name).stage == "tosa"
 
 
-def test_what_a_program_calls_its_inputs_is_no_option() -> None:
+def test_arguments_named_like_options_are_not_checked_as_options() -> None:
     @checked
     def call(program: object, *args: object, level: str = "EIGHTK", **kwargs: object) -> object:
         return args, level, kwargs

@@ -1,4 +1,4 @@
-"""How arrays lie at the border: as traced, declared, or in the physical shape; and what is refused."""
+"""Dim orders of inputs and outputs: as traced, as declared, or in the physical shape; and refused orders."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def transposes(lowered: tosaic.Lowered) -> int:
     return sum(node.op == "tosa.transpose" for node in lowered.graph.nodes)
 
 
-def test_a_network_traced_with_channels_last_has_no_transposes_at_its_borders() -> None:
+def test_a_network_traced_with_channels_last_has_no_transposes() -> None:
     lowered = tosaic.lower(exported(X.to(memory_format=torch.channels_last)))
     assert transposes(lowered) == 0
     found = lowered.run(X.to(memory_format=torch.channels_last))
@@ -37,7 +37,7 @@ def test_a_network_traced_with_channels_last_has_no_transposes_at_its_borders() 
     assert found.shape == (2, 4, 6, 4)
 
 
-def test_a_border_declared_channels_last_takes_the_logical_shape() -> None:
+def test_an_input_declared_channels_last_has_the_logical_shape() -> None:
     lowered = tosaic.lower(exported(), orders={"inputs": "channels_last", "outputs": "channels_last"})
     assert transposes(lowered) == 0
     assert lowered.io.inputs[0].dim_order == (0, 2, 3, 1)
@@ -45,7 +45,7 @@ def test_a_border_declared_channels_last_takes_the_logical_shape() -> None:
     np.testing.assert_allclose(found, truth(), rtol=1e-5, atol=1e-5)
 
 
-def test_a_border_declared_nhwc_takes_the_physical_shape() -> None:
+def test_an_input_declared_nhwc_has_the_physical_shape() -> None:
     lowered = tosaic.lower(exported(), orders={"inputs": {0: "nhwc"}, "outputs": {"out": "nhwc"}})
     assert transposes(lowered) == 0
     found = lowered.run(np.ascontiguousarray(X.numpy().transpose(0, 2, 3, 1)))
@@ -53,7 +53,7 @@ def test_a_border_declared_nhwc_takes_the_physical_shape() -> None:
 
 
 class ToRows(nn.Module):
-    """A convolution whose output torch returns as a view: rows of channels."""
+    """A convolution whose result torch returns as permuted views."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -86,7 +86,7 @@ def test_outputs_that_torch_returns_as_views_are_row_major_unless_declared(
             np.testing.assert_allclose(ours, expected.numpy(), rtol=1e-5, atol=1e-5)
 
 
-def test_a_border_is_converted_where_that_is_declared() -> None:
+def test_inputs_and_outputs_are_transposed_if_another_order_is_declared() -> None:
     lowered = tosaic.lower(
         exported(X.to(memory_format=torch.channels_last)),
         orders={"inputs": "contiguous", "outputs": "contiguous"},
@@ -120,7 +120,7 @@ def test_any_order_of_the_axes_may_be_declared() -> None:
         ),
     ],
 )
-def test_strides_that_show_another_order_are_refused_with_the_line_that_mends_it(
+def test_strides_of_another_order_are_refused_with_the_line_of_code_that_fixes_it(
     declared: str, given: torch.Tensor, expected: str, found: str, line: str
 ) -> None:
     lowered = tosaic.lower(exported(), orders={"inputs": declared})
@@ -129,14 +129,14 @@ def test_strides_that_show_another_order_are_refused_with_the_line_that_mends_it
         lowered.run(given)
 
 
-def test_an_example_with_gaps_has_the_order_that_its_strides_show() -> None:
+def test_an_example_with_gaps_has_the_order_of_its_strides() -> None:
     part = torch.randn(2, 6, 8, 6).to(memory_format=torch.channels_last)[:, :3].copy_(X)
     lowered = tosaic.lower(exported(part))
     assert lowered.io.inputs[0].dim_order == (0, 2, 3, 1)
     np.testing.assert_allclose(lowered.run(part), truth(), rtol=1e-5, atol=1e-5)
 
 
-def test_a_logical_array_at_a_physical_border_is_refused() -> None:
+def test_an_array_of_logical_shape_is_refused_by_an_input_of_physical_shape() -> None:
     lowered = tosaic.lower(exported(), orders={"inputs": "nhwc"})
     with pytest.raises(
         tosaic.LayoutMismatch, match=r"input 'input' has the wrong shape.*pass the permuted array"
@@ -144,7 +144,7 @@ def test_a_logical_array_at_a_physical_border_is_refused() -> None:
         lowered.run(X)
 
 
-def test_strides_of_extents_of_1_show_nothing() -> None:
+def test_strides_of_axes_of_extent_1_are_ignored() -> None:
     one = torch.randn(2, 1, 8, 6)
     program = torch.export.export(nn.Conv2d(1, 4, 3).eval(), (one,), strict=False)
     lowered = tosaic.lower(program, orders={"inputs": "channels_last"})
@@ -172,13 +172,13 @@ def test_strides_of_extents_of_1_show_nothing() -> None:
         ("channels_last", "'orders' is no mapping: expected entries 'inputs' and 'outputs'"),
     ],
 )
-def test_what_no_border_has_is_refused_by_name(orders: Any, text: str) -> None:
+def test_invalid_orders_are_refused_by_name(orders: Any, text: str) -> None:
     with pytest.raises(tosaic.InvalidGraph, match=text):
         tosaic.lower(exported(), orders=orders)
 
 
 @pytest.mark.parametrize("form", ["nhwc", "channels_last"])
-def test_integers_at_the_border_lie_as_declared(form: str) -> None:
+def test_integer_inputs_and_outputs_have_the_declared_order(form: str) -> None:
     Q = torch.ops.quantized_decomposed
     weight = torch.randint(-127, 128, (4, 3, 3, 3)).to(torch.int8)
 

@@ -1,4 +1,4 @@
-"""Functions in the place of operators: they are added up, and go where copies and pickles of a program go."""
+"""Overrides, functions in the place of operators: they accumulate, and copies and pickles have them too."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ def test_copies_of_a_program_have_its_overrides(copied: Callable[[Any], Any]) ->
     np.testing.assert_allclose(copied(first).run(X), Foreign()(torch.tensor(X)).numpy(), rtol=1e-6)
 
 
-def test_overrides_are_added_to_those_of_the_program_or_take_their_places() -> None:
+def test_overrides_are_added_to_those_of_the_program_or_replace_them() -> None:
     first = foreign().with_overrides({"aten.special_i0.default": bessel})
     second = first.with_overrides({"neg": lambda x: x})
     np.testing.assert_allclose(second.run(X), -Foreign()(torch.tensor(X)).numpy(), rtol=1e-6)
-    third = second.with_overrides({"special_i0": nine})  # the node, whose name outranks its operator's
+    third = second.with_overrides({"special_i0": nine})  # the node: its name outranks its operator's name
     np.testing.assert_array_equal(third.run(X), np.float32([9, 9, 9]))
     np.testing.assert_array_equal(second.with_overrides({"neg": nine}).run(X), np.float32([9, 9, 9]))
     np.testing.assert_allclose(first.run(X), Foreign()(torch.tensor(X)).numpy(), rtol=1e-6)
@@ -96,13 +96,13 @@ def test_a_pool_of_spawned_processes_runs_overrides() -> None:
     np.testing.assert_allclose(found, -np.exp(np.maximum(X, 0)), rtol=1e-6)
 
 
-def test_a_name_that_means_nothing_is_refused_with_overrides_too() -> None:
+def test_an_unknown_name_is_refused_if_the_program_has_overrides_too() -> None:
     program = foreign().with_overrides({"aten.special_i0.default": bessel})
     with pytest.raises(tosaic.InvalidGraph, match="rleu"):
         program.with_overrides({"rleu": nine})
 
 
-def test_what_is_made_of_the_graph_alone_says_that_it_lacks_the_overrides(
+def test_an_archive_and_a_lowered_program_lack_the_overrides_and_warn_of_it(
     case, tmp_path: Path, caplog
 ) -> None:
     program = case.program.with_overrides({"relu": nine})
@@ -124,6 +124,6 @@ def test_what_is_made_of_the_graph_alone_says_that_it_lacks_the_overrides(
     [{"\udcff": nine}, {3: nine}, {"relu": 3}, None, [("relu", nine)]],
     ids=["a name that is no text", "a number", "no function", "nothing", "pairs"],
 )
-def test_what_is_no_function_by_name_is_refused(functions: Any) -> None:
+def test_overrides_that_are_not_functions_by_name_are_refused(functions: Any) -> None:
     with pytest.raises(tosaic.InvalidGraph, match="of 'functions': expected functions by the name of a node"):
         foreign().with_overrides(functions)

@@ -1,4 +1,4 @@
-"""What `import tosaic` gives, and what it does not load."""
+"""The names that `import tosaic` provides, and the packages that it does not load."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
         tosaic.lowerr  # noqa: B018
 
 
-def test_numpy_is_all_it_needs(tmp_path) -> None:
-    """With every other third-party package out of reach, a program is parsed and run."""
+def test_numpy_is_the_only_package_that_it_needs(tmp_path) -> None:
+    """A program is parsed, lowered and run while imports of other third-party packages are blocked."""
     code = """
 import sys, importlib.abc
 class Block(importlib.abc.MetaPathFinder):

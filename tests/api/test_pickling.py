@@ -1,4 +1,4 @@
-"""Programs, lowered ones and graphs go through pickle and copy, into processes without torch."""
+"""Programs, lowered programs and graphs can be pickled and copied, also into processes without torch."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ every_copy = pytest.mark.parametrize(
 
 
 @every_copy
-def test_a_graph_is_the_same_at_every_stage(case, copied: Callable[[Any], Any]) -> None:
+def test_a_copied_graph_is_the_same_at_every_stage(case, copied: Callable[[Any], Any]) -> None:
     for graph in case.lowered.stages.values():
         again = copied(graph)
         assert again.text() == graph.text()
@@ -38,7 +38,7 @@ def test_a_graph_is_the_same_at_every_stage(case, copied: Callable[[Any], Any]) 
 
 
 @every_copy
-def test_a_program_runs_the_same(case, nested, copied: Callable[[Any], Any]) -> None:
+def test_a_copied_program_has_the_same_results(case, nested, copied: Callable[[Any], Any]) -> None:
     again = copied(case.program)
     np.testing.assert_array_equal(again.run(case.array), case.program.run(case.array))
     assert (again.signature, again.diagnostics) == (case.program.signature, case.program.diagnostics)
@@ -47,7 +47,7 @@ def test_a_program_runs_the_same(case, nested, copied: Callable[[Any], Any]) -> 
 
 
 @every_copy
-def test_a_lowered_program_gives_the_same_bytes_and_results(case, copied: Callable[[Any], Any]) -> None:
+def test_a_copied_lowered_program_has_the_same_file_and_results(case, copied: Callable[[Any], Any]) -> None:
     again = copied(case.lowered)
     assert again.to_bytes() == case.lowered.to_bytes()
     np.testing.assert_array_equal(again.run(case.array), case.lowered.run(case.array))
@@ -59,7 +59,7 @@ def test_a_lowered_program_gives_the_same_bytes_and_results(case, copied: Callab
 
 
 @every_copy
-def test_a_copy_goes_on_from_the_same_state_and_on_its_own(counter, copied: Callable[[Any], Any]) -> None:
+def test_a_copy_starts_from_the_same_state_and_has_its_own(counter, copied: Callable[[Any], Any]) -> None:
     one = np.ones(4, np.float32)
     counter.run(one)
     again = copied(counter)
@@ -74,8 +74,8 @@ def test_a_copy_goes_on_from_the_same_state_and_on_its_own(counter, copied: Call
     assert copied(lowered).run(one)[0] == lowered.run(one)[0] == 4
 
 
-def test_weights_go_by_value() -> None:
-    """What is unpickled or deeply copied has nothing of torch's memory."""
+def test_weights_are_copied_by_value() -> None:
+    """An unpickled or deeply copied program has no views of torch's memory."""
     model = torch.nn.Linear(8, 64)
     program = tosaic.from_exported(torch.export.export(model, (torch.ones(1, 8),)))
     x = np.ones((1, 8), np.float32)
@@ -107,7 +107,7 @@ def test_weights_that_stages_share_are_written_once() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float8_e4m3fn, torch.float16])
-def test_weights_that_numpy_has_no_dtype_for(dtype: torch.dtype) -> None:
+def test_weights_of_dtypes_that_numpy_lacks_are_pickled(dtype: torch.dtype) -> None:
     class Weighted(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -121,7 +121,7 @@ def test_weights_that_numpy_has_no_dtype_for(dtype: torch.dtype) -> None:
     np.testing.assert_array_equal(through_pickle(program).run(x), program.run(x))
 
 
-def test_equal_names_and_regions_keep_their_own_weights() -> None:
+def test_weights_of_different_regions_are_not_confused() -> None:
     class Branches(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -145,14 +145,14 @@ def test_a_graph_without_its_weights_stays_without_them(case) -> None:
         tosaic.from_graph(again).run(case.array)
 
 
-def test_a_plan_by_a_cost_that_cannot_be_pickled_is_kept(case) -> None:
+def test_a_layout_plan_is_pickled_even_if_its_cost_function_cannot_be(case) -> None:
     lowered = tosaic.lower(case.program, objective=lambda moved: moved.bytes + 1)
     again = through_pickle(lowered)
     assert again.layout == lowered.layout
     assert again.to_bytes() == lowered.to_bytes()
 
 
-def test_results_and_errors_go_through_pickle(case, unliftable) -> None:
+def test_results_and_errors_can_be_pickled(case, unliftable) -> None:
     comparison = tosaic.compare(case.exported, case.lowered, (case.x,))
     assert through_pickle(comparison) == comparison
     result = tosaic.check(unliftable)

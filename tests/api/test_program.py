@@ -12,7 +12,7 @@ import torch
 import tosaic
 
 
-def test_a_program_gives_what_torch_gives(case) -> None:
+def test_a_program_agrees_with_torch(case) -> None:
     np.testing.assert_allclose(case.program.run(case.x), case.eager(), rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(case.program(case.array), case.eager(), rtol=1e-5, atol=1e-6)
 
@@ -21,7 +21,7 @@ def test_inputs_may_be_named(case) -> None:
     np.testing.assert_array_equal(case.program.run(x=case.array), case.program.run(case.array))
 
 
-def test_a_tensor_that_requires_grad_is_taken(case) -> None:
+def test_a_tensor_that_requires_grad_is_accepted(case) -> None:
     x = case.x.clone().requires_grad_()
     np.testing.assert_array_equal(case.program.run(x), case.program.run(case.array))
 
@@ -35,13 +35,13 @@ def test_results_are_nested_as_the_module_nests_them(nested) -> None:
     assert (first[0, 0], difference[0, 0], constant) == (20, 3, 7)
 
 
-def test_the_lowered_program_keeps_the_nesting(nested) -> None:
+def test_results_of_the_lowered_program_are_nested_the_same(nested) -> None:
     a, b = np.full((2, 3), 2, np.float32), np.full((2, 3), 5, np.float32)
     result = tosaic.lower(nested).run((a, b), scale=np.float32(10))
     assert (result["sum"][0, 0], result["parts"][0][0, 0], result["parts"][1][1]) == (70, 20, 7)
 
 
-def test_state_is_kept_between_runs_and_can_be_reset(counter) -> None:
+def test_state_persists_between_runs_and_can_be_reset(counter) -> None:
     one = np.ones(4, np.float32)
     assert counter.run(one)[0] == 2
     assert counter.run(one)[0] == 4
@@ -50,7 +50,7 @@ def test_state_is_kept_between_runs_and_can_be_reset(counter) -> None:
     assert counter.run(one)[0] == 2
 
 
-def test_ports_name_what_the_caller_gives_and_gets(case, nested) -> None:
+def test_ports_describe_the_arrays_that_the_caller_passes_and_gets(case, nested) -> None:
     (x,) = case.program.inputs
     assert (x.path, x.dtype, x.shape, x.type_text) == ("x", "f32", (2, 3, 8, 8), "f32[2,3,8,8]")
     assert [port.shape for port in case.program.outputs] == [(2, 5)]
@@ -83,7 +83,7 @@ def test_an_archive_reads_back_and_runs_the_same(case, tmp_path) -> None:
     np.testing.assert_array_equal(loaded.run(case.array), case.program.run(case.array))
 
 
-def test_an_archive_keeps_nesting_and_state(nested, counter, tmp_path) -> None:
+def test_an_archive_preserves_nesting_and_state(nested, counter, tmp_path) -> None:
     nested.save(tmp_path / "nested")
     a = np.ones((2, 3), np.float32)
     assert tosaic.load(tmp_path / "nested").run((a, a), scale=np.float32(3))["sum"][0, 0] == 6
@@ -132,7 +132,7 @@ def test_an_archive_of_another_version_is_refused(case, tmp_path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_a_damaged_archive_is_an_error_of_ours(case, tmp_path, seed) -> None:
+def test_a_damaged_archive_is_loaded_or_refused_by_our_error(case, tmp_path, seed) -> None:
     path = tmp_path / "model.tosaic"
     case.program.save(path)
     data = bytearray(path.read_bytes())

@@ -1,4 +1,4 @@
-"""`.pt2` files that name operators and classes of other libraries, opened in fresh processes."""
+"""`.pt2` files that use operators and classes of other libraries, opened in fresh processes."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def command(arguments: list[str], folder: Path, absent: Sequence[str] = ()) -> A
 
 
 class Net(nn.Module):
-    """A convolution in another memory format, and operators with one result and with several."""
+    """A convolution in channels-last memory format, and operators with one result and with several."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ class Files:
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
-    """quantized.pt2 by ExecuTorch's Arm quantizer, edge.pt2 in ExecuTorch's edge dialect."""
+    """quantized.pt2, converted by ExecuTorch's Arm quantizer, and edge.pt2, in ExecuTorch's edge dialect."""
     from executorch.backends.arm.quantizer import TOSAQuantizer, get_symmetric_quantization_config
     from executorch.backends.arm.tosa import TosaSpecification
     from executorch.exir import to_edge
@@ -94,7 +94,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
     prepared(x)
     quantized = torch.export.export(convert_pt2e(prepared), (x,))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of torch's and ExecuTorch's own
+        warnings.simplefilter("ignore")  # torch and ExecuTorch warn about their own code
         edge = to_edge(exported).exported_program()
     torch.export.save(quantized, folder / "quantized.pt2")
     torch.export.save(edge, folder / "edge.pt2")
@@ -139,7 +139,7 @@ def test_without_executorch_one_line_says_to_install_it(files: Files) -> None:
     assert "\n" not in text
 
 
-def test_the_command_says_so_too_and_nothing_of_torchs_stack(files: Files) -> None:
+def test_the_command_prints_that_line_too_and_no_traceback(files: Files) -> None:
     done = command(["lower", "edge.pt2", "-o", "n.tosa"], files.folder, ["executorch"])
     assert done.returncode == 2
     ours = [line for line in done.stderr.splitlines() if line.startswith("tosaic: ")]
@@ -150,7 +150,7 @@ def test_the_command_says_so_too_and_nothing_of_torchs_stack(files: Files) -> No
 
 
 @pytest.mark.parametrize("form", ["quantized", "edge"])
-def test_what_is_read_computes_what_was_saved(files: Files, form: str) -> None:
+def test_a_program_that_is_read_computes_what_the_saved_one_computes(files: Files, form: str) -> None:
     program = open_program(files.folder / f"{form}.pt2")
     expected = getattr(files, form).module()(files.x).detach().numpy()
     assert np.abs(program.run(files.x) - expected).max() <= 1e-5 * np.abs(expected).max()
@@ -171,7 +171,7 @@ torch.library.register_fake("tosaic_test_ops::twice", lambda x: torch.empty_like
 
 @pytest.fixture(scope="module")
 def custom(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """custom.pt2, whose one operator nobody knows."""
+    """A folder with custom.pt2, whose only operator is in no table of libraries."""
     folder = tmp_path_factory.mktemp("custom")
     done = fresh(
         LIBRARY
@@ -186,7 +186,7 @@ def custom(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_operators_of_an_unknown_library_are_named(custom: Path) -> None:
-    """A script in the working directory is not imported, whatever its name."""
+    """A script in the working directory is not imported, even if it has the name of the library."""
     (custom / "tosaic_test_ops.py").write_text("print('this must not run')")
     assert opened("custom.pt2", custom) == (
         "InvalidGraph [open] 'custom.pt2' calls operators of 'tosaic_test_ops', such as "
@@ -226,7 +226,7 @@ torch.export.save(torch.export.export(Net(), (torch.ones(2),)), 'result.pt2')
 """
 
 
-def test_a_class_that_nobody_registered_is_named(tmp_path: Path) -> None:
+def test_a_class_that_is_not_registered_is_named(tmp_path: Path) -> None:
     assert fresh(CLASS, tmp_path).returncode == 0
     assert opened("result.pt2", tmp_path) == (
         "InvalidGraph [open] 'result.pt2' has arguments or results of the class my_models.outputs.Result: "
@@ -257,7 +257,7 @@ torch.export.save(torch.export.export(Net(), (torch.ones(2),)), 'result.pt2')
 
 
 def repacked(source: Path, target: Path, change: Any) -> str:
-    """A copy with the program's JSON changed."""
+    """Writes a copy of the archive in which `change` has changed the program's JSON."""
     with zipfile.ZipFile(source) as archive, zipfile.ZipFile(target, "w") as out:
         for name in archive.namelist():
             data = archive.read(name)
@@ -306,7 +306,7 @@ def test_a_damaged_program_is_refused_in_one_line(
     [b"", b"PK\x03\x04" + bytes(range(256)), b"hello", bytes(5000)],
     ids=["empty", "zip", "text", "zeros"],
 )
-def test_a_file_that_is_no_archive_is_refused_in_one_line(tmp_path: Path, data: bytes) -> None:
+def test_a_file_that_is_not_an_archive_is_refused_in_one_line(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "bad.pt2").write_bytes(data)
     with pytest.raises(tosaic.InvalidGraph) as error:
         open_program(tmp_path / "bad.pt2")
@@ -321,7 +321,7 @@ def test_an_archive_without_a_program_is_refused(tmp_path: Path) -> None:
     assert str(error.value).endswith("got an archive without an exported program")
 
 
-def test_a_file_cut_anywhere_is_an_error_of_ours(files: Files, tmp_path: Path) -> None:
+def test_a_truncated_file_is_refused_by_our_error(files: Files, tmp_path: Path) -> None:
     data = (files.folder / "quantized.pt2").read_bytes()
     for size in range(0, len(data) - 1, len(data) // 25):
         (tmp_path / "cut.pt2").write_bytes(data[:size])

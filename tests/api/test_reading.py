@@ -1,4 +1,4 @@
-"""What keeps a file from being read is an error of ours that names it, whichever function reads."""
+"""A file that cannot be read: every function that reads files raises our error, which names the file."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def test_a_missing_file_is_named_by_every_reader(read: Callable[[str], Any], tmp
 
 
 @every_reader
-def test_a_missing_file_in_a_folder_that_is_no_utf_8_is_named_in_escapes(read, tmp_path: Path) -> None:
+def test_a_missing_file_in_a_folder_that_is_not_utf_8_is_named_in_escapes(read, tmp_path: Path) -> None:
     with pytest.raises(tosaic.MissingFileError, match=r"there is no file '.*/d\\udcff/nothing"):
         read(str(tmp_path / NO_UTF_8 / "nothing"))
 
 
 @every_reader
-def test_what_the_system_refuses_to_open_is_named(read: Callable[[str], Any], tmp_path: Path) -> None:
+def test_a_file_that_the_system_refuses_to_open_is_named(read: Callable[[str], Any], tmp_path: Path) -> None:
     with pytest.raises(tosaic.ReadError, match=r"could not be read: got File name too long$") as error:
         read(str(tmp_path / ("x" * 300)))
     assert not isinstance(error.value, FileNotFoundError)
@@ -60,7 +60,7 @@ def test_what_the_system_refuses_to_open_is_named(read: Callable[[str], Any], tm
         read(str(tmp_path / "loop"))
 
 
-def test_files_in_folders_that_are_no_utf_8_are_read(files: Path, case) -> None:
+def test_files_in_folders_that_are_not_utf_8_are_read(files: Path, case) -> None:
     folder = files / NO_UTF_8
     folder.mkdir()
     for name in ("model.pt2", "model.tosaic", "model.tosa", "x.npz"):
@@ -101,7 +101,7 @@ def flipped(data: bytes, at: int) -> bytes:
 
 
 def in_directory(data: bytes, at: int, value: int) -> bytes:
-    """The archive with another byte in the first entry of its directory."""
+    """The archive with `value` at byte `at` of the first entry of its central directory."""
     place = data.index(b"PK\x01\x02") + at
     return data[:place] + bytes([value]) + data[place + 1 :]
 

@@ -1,4 +1,4 @@
-"""Reports: text, HTML that needs nothing from elsewhere, JSON that every reader takes."""
+"""Reports: text, HTML that needs no other file, JSON that every JSON reader accepts."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_html_is_escaped_and_folded(report) -> None:
 
 
 class Checker(HTMLParser):
-    """Open elements, and attributes that would load something."""
+    """Records the open elements, and the elements and attributes that would load another file."""
 
     VOID = frozenset({"meta"})
 
@@ -81,7 +81,7 @@ def test_a_page_is_well_formed_and_needs_no_other_file(case) -> None:
         assert not re.search(r"url\(|@import u|https?:", report.html)
 
 
-def test_json_has_no_number_that_json_lacks(report) -> None:
+def test_json_has_strings_for_infinity_and_nan(report) -> None:
     data = json.loads(report.json, parse_constant=pytest.fail)
     assert data == {"sqnr": "inf", "worst": "-inf", "none": "nan", "rows": [[1, 2]]}
 
@@ -97,11 +97,11 @@ def test_an_empty_table_says_so() -> None:
     assert render_table(Table(("a",), ())) == "(none)"
 
 
-def test_markdown_cells_keep_their_bars() -> None:
+def test_bars_in_markdown_cells_are_escaped() -> None:
     assert render_markdown_table(("a",), [("x|y",)]) == "| a |\n| --- |\n| x\\|y |"
 
 
-def test_problems_read_as_messages_do() -> None:
+def test_the_message_of_a_problem_has_all_its_parts() -> None:
     problem = tosaic.Problem(
         what="no lowering", where="legalize-tosa", node="det", source="model.py:3", hint="Rewrite it"
     )

@@ -59,7 +59,7 @@ def program() -> tosaic.Program:
 
 
 class Archive:
-    """A saved program whose manifest is written anew."""
+    """A saved program whose manifest the tests replace."""
 
     def __init__(self, program: tosaic.Program, path: Path) -> None:
         program.save(path)
@@ -131,7 +131,7 @@ def test_a_signature_that_is_changed_anywhere_is_refused_by_load_or_runs(archive
                 run(program)
             except tosaic.InternalError:
                 raise
-            except tosaic.Error:  # another call is wanted, which is said
+            except tosaic.Error:  # the changed signature demands another call, and the error says so
                 continue
     assert refused > 500
 
@@ -163,7 +163,7 @@ def test_the_refusal_says_what_contradicts_what(archive: Archive, path, value, m
         archive.load(manifest)
 
 
-def test_a_signature_that_is_nested_without_end_is_refused(archive: Archive) -> None:
+def test_a_signature_that_is_nested_too_deeply_is_refused(archive: Archive) -> None:
     for depth in (250, 600, 5000):
         nested = "leaf"
         for _ in range(depth):
@@ -188,14 +188,14 @@ def test_a_program_refuses_the_signature_of_another_graph(program: tosaic.Progra
     np.testing.assert_array_equal(run(again)["o"], run(program)["o"])
 
 
-def test_results_are_of_their_classes_where_these_are_loaded(archive: Archive) -> None:
+def test_results_have_their_classes_if_these_are_loaded(archive: Archive) -> None:
     result = run(archive.load(archive.manifest))
     assert type(result["p"]) is Point
     assert type(result["r"]) is Result
     assert result["r"].second == 7
 
 
-def test_a_class_that_has_other_fields_now_leaves_the_values_by_name(archive: Archive) -> None:
+def test_a_result_whose_class_has_other_fields_now_is_a_dict_by_name(archive: Archive) -> None:
     text = json.dumps(archive.manifest)
     for old, new in (('"first"', '"other"'), ('"u"', '"w"')):
         text = text.replace(old, new)
@@ -274,7 +274,7 @@ torch.utils._pytree.register_pytree_node(
 )
 
 
-def test_a_class_whose_fields_have_no_names_leaves_the_values_by_position() -> None:
+def test_a_result_whose_class_has_no_field_names_is_a_dict_by_position() -> None:
     class Bagging(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> Bag:
             return Bag([x + 1, x * 3])

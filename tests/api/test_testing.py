@@ -13,12 +13,12 @@ from tosaic.testing import MismatchError, assert_lowers, assert_matches
 pytest_plugins = ["pytester"]
 
 
-def test_what_matches_passes(case) -> None:
+def test_assert_matches_passes_for_programs_that_agree(case) -> None:
     comparison = assert_matches(case.lowered, case.exported, (case.x,), sqnr_db=100, max_abs=1e-4, nodes=True)
     assert comparison.ok
 
 
-def test_what_does_not_match_says_by_how_much(case) -> None:
+def test_assert_matches_says_by_how_much_programs_differ(case) -> None:
     wrong = torch.export.export(case.model, (case.x,))
     wrong.state_dict["head.bias"] = wrong.state_dict["head.bias"] + 1
     with pytest.raises(MismatchError) as error:
@@ -31,7 +31,7 @@ def test_what_does_not_match_says_by_how_much(case) -> None:
     assert "outputs" in error.value.report.text
 
 
-def test_what_lowers_is_given_lowered(case, unliftable) -> None:
+def test_assert_lowers_returns_the_lowered_program(case, unliftable) -> None:
     assert assert_lowers(case.exported).to_bytes() == case.lowered.to_bytes()
     with pytest.raises(MismatchError, match=r"the program does not lower to TOSA-1\.0\+FP: \["):
         assert_lowers(unliftable)
@@ -95,7 +95,7 @@ def run_suite(pytester, tests: str, *arguments: str):
     return pytester.runpytest_subprocess(*by_name, "--tosaic-reports=reports", *arguments)
 
 
-def test_a_report_that_cannot_be_kept_lets_the_other_tests_run_and_is_named(pytester) -> None:
+def test_a_report_that_cannot_be_written_is_named_and_the_other_tests_run(pytester) -> None:
     (pytester.path / "reports").write_text("a file in the folder's place")
     tests = """
         def test_a():
@@ -118,7 +118,7 @@ def test_a_report_that_cannot_be_kept_lets_the_other_tests_run_and_is_named(pyte
         assert "INTERNALERROR" not in result.stdout.str() + result.stderr.str()
 
 
-def test_a_report_that_cannot_be_kept_of_an_expected_failure_fails_the_session(pytester) -> None:
+def test_a_report_of_an_expected_failure_that_cannot_be_written_fails_the_session(pytester) -> None:
     tests = """
         @pytest.mark.xfail
         def test_a():

@@ -1,4 +1,4 @@
-"""Inputs that nobody reads, on targets that lack their dtype: `run` takes them, the file has integers."""
+"""Unread inputs of a dtype that the target lacks: `run` accepts them, the file has integers instead."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _exported(unread: torch.Tensor = UNREAD) -> torch.export.ExportedProgram:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
-def test_a_quantized_program_takes_a_float_that_nobody_reads(dtype: torch.dtype) -> None:
+def test_a_quantized_program_accepts_an_unread_float(dtype: torch.dtype) -> None:
     unread = UNREAD.to(dtype)
     lowered = tosaic.lower(_exported(unread), target=INT)
     np.testing.assert_array_equal(lowered.run(unread, X), _Quantized()(unread, X).numpy())
@@ -46,14 +46,14 @@ def test_the_file_has_an_integer_input_in_the_place_of_the_unread_float() -> Non
     assert "unread" in lowered.report().text
 
 
-def test_an_unread_input_is_an_integer_where_integers_were_asked_for() -> None:
+def test_an_unread_input_is_an_integer_if_integer_inputs_were_asked_for() -> None:
     lowered = tosaic.lower(_exported(), target=INT, io={"inputs": "int8"})
     integers = lowered.inputs[1].quantized[0].quantize(X.numpy())
     got = lowered.run(np.zeros((2, 3), np.int8), integers)
     np.testing.assert_array_equal(got, _Quantized()(UNREAD, X).numpy())
 
 
-def test_a_program_of_integers_alone_takes_a_float_that_nobody_reads() -> None:
+def test_a_program_of_integers_accepts_an_unread_float() -> None:
     class Integers(torch.nn.Module):
         def forward(self, unread: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
             return x + 1
@@ -80,6 +80,6 @@ def test_an_unread_i64_may_hold_any_integer() -> None:
     np.testing.assert_array_equal(lowered.run(unread, X), _Quantized()(unread, X).numpy())
 
 
-def test_a_target_with_floats_has_the_unread_input_as_it_is() -> None:
+def test_an_unread_float_stays_a_float_on_a_target_with_floats() -> None:
     lowered = tosaic.lower(_exported(), target="TOSA-1.0+INT+FP")
     assert lowered.graph.inputs[0].dtype == "f32"

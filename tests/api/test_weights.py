@@ -1,7 +1,8 @@
-"""What of a program is a view of torch's memory, and until when.
+"""Which weights of a program are views of torch's memory, and until when.
 
-An imported program is one, until it is first run, saved or compared; a lowered one never is. `weight_ways`
-tries every way torch has to change or free a weight; here are the rules by themselves.
+The weights of an imported program are views until its first run, save or comparison copies them. A lowered
+program has views at stage imported only. `weight_ways` tries every way in which torch can change or free a
+weight; the tests here check the rules one by one.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def refusal(call: Callable[..., Any], *args: Any) -> str:
 
 
 def run_script(*args: str) -> str:
-    """In a process of its own, whose allocator fills memory that is freed."""
+    """Runs weight_ways.py in a process of its own, whose allocator fills freed memory with a pattern."""
     done = subprocess.run(
         [sys.executable, str(SCRIPT), *args],
         env={**os.environ, "MALLOC_PERTURB_": "165"},
@@ -66,13 +67,13 @@ def run_script(*args: str) -> str:
     return done.stdout
 
 
-def test_whatever_torch_does_to_weights_is_refused_or_right() -> None:
+def test_after_any_change_of_weights_by_torch_a_use_is_refused_or_right() -> None:
     ways = sorted(WAYS)[::2]
     lines = run_script("--networks", "dense", "--ways", *ways).splitlines()
     assert len(lines) == len(ways)
 
 
-def test_weights_that_are_not_dense_are_tied_or_are_scales_are_refused_or_right() -> None:
+def test_uses_are_refused_or_right_for_strided_and_tied_weights_and_scales_too() -> None:
     ways = ["half", "storage.resize_(0)", "storage.resize_ there and back", "p.mul_", "p.data.mul_"]
     ways += ["one element of p.data"]
     others = [name for name in NETWORKS if name != "dense"]
@@ -85,7 +86,7 @@ def test_weights_that_are_not_dense_are_tied_or_are_scales_are_refused_or_right(
     [
         ("half", "was given other memory after import; import the program again"),
         ("p.data =", "was given other memory after import; import the program again"),
-        ("to(meta)", ""),  # puts new parameters into the module, and leaves those of the program alone
+        ("to(meta)", ""),  # puts new parameters into the module and does not change those of the program
         ("storage.resize_(0)", "was freed, moved or resized after import; import the program again"),
         ("p.data.resize_", "was freed, moved or resized after import; import the program again"),
         ("share_memory", "was freed, moved or resized after import; import the program again"),
@@ -116,14 +117,14 @@ def test_a_weight_with_another_pointer_size_or_version_is_refused_by_name(tmp_pa
     del held
 
 
-def test_a_program_is_a_view_until_its_first_use_and_then_its_own() -> None:
+def test_weights_are_views_until_the_first_use_of_a_program_and_then_copies() -> None:
     module, ep = net()
     unused, used = tosaic.from_exported(ep), tosaic.from_exported(ep)
     first = used.run(X)
     assert any(c.is_view for c in unused.graph.constants.values())
     assert not any(c.is_view for c in used.graph.constants.values())
     for p in module.parameters():
-        p.data.mul_(2)  # torch counts no change
+        p.data.mul_(2)  # does not increase torch's version counter
     np.testing.assert_array_equal(used.run(X), first)
     with torch.no_grad():
         np.testing.assert_allclose(unused.run(X), module(X).numpy(), rtol=1e-6)
@@ -132,7 +133,7 @@ def test_a_program_is_a_view_until_its_first_use_and_then_its_own() -> None:
     np.testing.assert_array_equal(unused.run(X), now)
 
 
-def test_all_that_is_made_of_a_program_has_the_weights_of_its_first_use(tmp_path) -> None:
+def test_everything_made_from_a_program_has_the_weights_of_its_first_use(tmp_path) -> None:
     module, ep = net()
     program = tosaic.from_exported(ep)
     result, file = program.run(X), tosaic.lower(ep).to_bytes()
@@ -145,7 +146,7 @@ def test_all_that_is_made_of_a_program_has_the_weights_of_its_first_use(tmp_path
     assert not tosaic.compare(ep, program, (X,)).ok
 
 
-def test_a_lowered_program_reads_none_of_torchs_memory_at_any_stage() -> None:
+def test_a_lowered_program_reads_torchs_memory_at_stage_imported_only() -> None:
     module, ep = net()
     low = tosaic.lower(ep)
     assert any(c.is_view for c in low.stages["imported"].constants.values())
@@ -178,7 +179,7 @@ def test_constants_in_regions_are_copied_too() -> None:
             np.testing.assert_array_equal(runnable.run(x), result)
 
 
-def test_a_snapshot_is_taken_once_shares_what_is_tied_and_lets_torch_go() -> None:
+def test_a_snapshot_is_taken_once_and_releases_torchs_memory() -> None:
     module, ep = net()
     program = tosaic.from_exported(ep)
     graph = program.graph
@@ -200,7 +201,7 @@ def test_scales_that_the_import_has_read_are_refused_when_they_change() -> None:
     ep = torch.export.export(module, sample)
     programs = [tosaic.from_exported(ep) for _ in range(2)]
     expected = tosaic.from_exported(ep).run(*sample)
-    module.steps.data.mul_(2)  # the graph has the old ones
+    module.steps.data.mul_(2)  # the graph has the old scales
     for use in (lambda: programs[0].run(*sample), lambda: tosaic.lower(programs[1])):
         assert "'steps' was changed in place after import" in refusal(use)
     module.steps.data.mul_(0.5)
@@ -217,7 +218,7 @@ def test_weights_that_were_copied_at_import_are_refused_when_they_change() -> No
     assert "'table' was changed in place after import" in refusal(tosaic.lower, program)
 
 
-def test_arrays_of_constants_are_nobodys_way_to_a_programs_memory() -> None:
+def test_arrays_of_constants_cannot_be_used_to_change_a_program() -> None:
     module, ep = net()
     program = tosaic.from_exported(ep)
     view = program.graph.constants["linear.weight"].array
@@ -230,7 +231,7 @@ def test_arrays_of_constants_are_nobodys_way_to_a_programs_memory() -> None:
         own.flags.writeable = True
 
 
-def test_files_may_be_cut_off_once_they_are_loaded(tmp_path) -> None:
+def test_files_may_be_truncated_once_they_are_loaded(tmp_path) -> None:
     _, ep = net()
     program, low = tosaic.from_exported(ep), tosaic.lower(ep)
     program.save(tmp_path / "program.tosaic")
@@ -243,7 +244,7 @@ def test_files_may_be_cut_off_once_they_are_loaded(tmp_path) -> None:
         np.testing.assert_allclose(runnable.run(X), low.run(X), rtol=1e-6)
 
 
-def test_a_lowered_program_is_shown_in_every_form_whatever_became_of_the_module() -> None:
+def test_a_lowered_program_is_shown_in_every_form_after_the_module_was_changed() -> None:
     module, ep = net()
     low, other = tosaic.lower(ep), tosaic.lower(ep)
     expected = json.loads(other.report().json)
@@ -268,7 +269,7 @@ def test_a_lowered_program_is_shown_in_every_form_whatever_became_of_the_module(
 
 
 @pytest.mark.parametrize("copied", [pickle.dumps, copy.copy, copy.deepcopy], ids=lambda f: f.__name__)
-def test_a_lowered_program_is_copied_unless_the_program_that_it_holds_was_changed(copied) -> None:
+def test_a_lowered_program_is_copied_unless_its_source_program_was_changed(copied) -> None:
     module, ep = net()
     independent, dependent = tosaic.lower(ep), tosaic.lower(ep)
     independent.source.snapshot()

@@ -1,4 +1,4 @@
-"""Every file that is written appears whole or not at all; what stands in its way is named."""
+"""Every file is written completely or not at all; an error names the file and what prevents the writing."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Writer:
 
 
 def by_command(*argv: str) -> Callable[[Any, str], None]:
-    """The command with PLACE for the file; an exit code other than 0 is raised as an OSError of its text."""
+    """Runs the command with the file's path for PLACE; raises OSError if the exit code is not 0."""
 
     def write(case: Any, place: str) -> None:
         code = main([place if word == "PLACE" else word for word in argv])
@@ -170,7 +170,7 @@ def test_an_interruption_leaves_the_old_file(tmp_path: Path) -> None:
     assert names(tmp_path) == {"file"}
 
 
-def test_permissions_are_those_of_the_old_file_or_of_any_new_one(case, tmp_path: Path) -> None:
+def test_a_file_has_the_permissions_of_the_old_file_or_of_any_new_file(case, tmp_path: Path) -> None:
     (tmp_path / "plain").touch()
     case.lowered.save(tmp_path / "new")
     assert (tmp_path / "new").stat().st_mode == (tmp_path / "plain").stat().st_mode
@@ -182,7 +182,8 @@ def test_permissions_are_those_of_the_old_file_or_of_any_new_one(case, tmp_path:
 def test_a_read_only_file_is_not_replaced(case, tmp_path: Path, monkeypatch) -> None:
     place = tmp_path / "model.tosa"
     place.write_bytes(b"old")
-    monkeypatch.setattr(os, "access", lambda path, mode: False)  # as for anyone but root, who runs some tests
+    # As for any user but root, who may write every file and runs these tests in some environments.
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
     with pytest.raises(tosaic.WriteError, match=r"'model.tosa' may not be written"):
         case.lowered.save(place)
     assert place.read_bytes() == b"old"
@@ -209,7 +210,7 @@ def test_a_device_is_written_and_not_replaced(case) -> None:
         case.lowered.save("/dev/full")
 
 
-def test_a_reader_of_the_old_file_keeps_it(case, tmp_path: Path) -> None:
+def test_a_reader_of_the_old_file_can_read_it_to_the_end(case, tmp_path: Path) -> None:
     place = tmp_path / "model.tosaic"
     case.program.save(place)
     before = place.read_bytes()
@@ -225,7 +226,7 @@ def test_a_name_of_the_greatest_length_is_written(case, tmp_path: Path) -> None:
 
 
 def writes(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """Calls that write or make files."""
+    """Yields the line and the text of each call that writes a file or makes a folder."""
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
             continue
@@ -244,7 +245,7 @@ def writes(tree: ast.Module) -> Iterator[tuple[int, str]]:
             yield node.lineno, ast.unparse(node)
 
 
-def test_one_module_writes_files() -> None:
+def test_only_one_module_writes_files() -> None:
     found = {
         f"{path.relative_to(PACKAGE)}: {text}"
         for path in sorted(PACKAGE.rglob("*.py"))
@@ -282,7 +283,7 @@ def test_no_file_stays_open(case, tmp_path: Path) -> None:
     assert open_files() == before
 
 
-def test_folders_that_are_no_utf_8_are_named_in_escapes(case, tmp_path: Path) -> None:
+def test_folders_that_are_not_utf_8_are_named_in_escapes(case, tmp_path: Path) -> None:
     folder = tmp_path / os.fsdecode(b"d\xff")
     with pytest.raises(
         tosaic.WriteError, match=r"folder of 'x.tosa' is missing: expected .*/d\\udcff', got no"
@@ -308,7 +309,7 @@ def test_folders_that_are_no_utf_8_are_named_in_escapes(case, tmp_path: Path) ->
     assert tosaic.load_tosa(folder / "x.tosa").stage == "tosa"
 
 
-def test_a_working_folder_that_is_gone_and_a_folder_with_too_long_a_name_are_errors_of_ours(
+def test_a_missing_working_folder_and_a_folder_with_too_long_a_name_are_our_errors(
     case, tmp_path: Path, monkeypatch
 ) -> None:
     with pytest.raises(tosaic.WriteError, match=r"'x\.tosa' could not be written: got File name too long"):
@@ -330,7 +331,7 @@ def test_a_working_folder_that_is_gone_and_a_folder_with_too_long_a_name_are_err
         tosaic.load("x")
 
 
-def test_a_link_that_leads_nowhere_in_the_place_of_a_folder_is_said_to_be_one(case, tmp_path: Path) -> None:
+def test_a_dangling_link_in_the_place_of_a_folder_is_reported_as_such(case, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     for name in ("link", "loop"):

@@ -1,6 +1,7 @@
-"""Arrays that lie as the program wants them are read where they lie, and results are written where they stay.
+"""Input arrays in the program's dim order are read in place, and results are returned without a copy.
 
-An array that is overwritten behind the first node shows who reads it later: the nodes, or nobody.
+A test overwrites the caller's array after the first node. If the result changes, later nodes read that array;
+if it does not change, they read a copy.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ VOLUME = torch.randn(1, 2, 4, 3, 5)
 
 @functools.cache
 def lowered(form: Any, rank: int = 4) -> tosaic.Lowered:
-    """Nothing that wants an order, and the last node reads the input once more."""
+    """A program in which no operator requires a dim order, and whose last node reads the input again."""
 
     def call(x: torch.Tensor) -> torch.Tensor:
         return x.flip(2) - x
@@ -35,7 +36,7 @@ def lowered(form: Any, rank: int = 4) -> tosaic.Lowered:
 
 
 def later_reads(low: tosaic.Lowered, given: Any) -> bool:
-    """Whether the last node saw what was written to the caller's array after the first one."""
+    """Whether the result changes if the caller's array is overwritten after the first node."""
     array = as_array(given)
     assert np.shares_memory(array, given.numpy() if isinstance(given, torch.Tensor) else given)
     before = low.session.trace([array], nodes=[])["outputs"][0]
@@ -72,12 +73,12 @@ def last(x: torch.Tensor) -> torch.Tensor:
         ((1, 0, 3, 2), lambda: X.permute(1, 0, 3, 2).contiguous().permute(1, 0, 3, 2)),
     ],
 )
-def test_an_array_that_lies_as_declared_is_read_in_place(form, given) -> None:
+def test_an_array_in_the_declared_order_is_read_in_place(form, given) -> None:
     array = given()
     assert later_reads(lowered(form, array.ndim), array)
 
 
-def test_parts_of_larger_arrays_are_copied_and_so_are_arrays_off_their_grid() -> None:
+def test_parts_of_larger_arrays_and_unaligned_arrays_are_copied() -> None:
     assert not later_reads(lowered("contiguous"), torch.randn(2, 4, 8, 6)[:, :3])
     raw = np.zeros(X.numel() * 4 + 1, np.uint8)
     assert not later_reads(
@@ -85,7 +86,7 @@ def test_parts_of_larger_arrays_are_copied_and_so_are_arrays_off_their_grid() ->
     )
 
 
-def test_extents_of_one_leave_the_strides_free() -> None:
+def test_axes_of_extent_1_may_have_any_stride() -> None:
     one = torch.randn(1, 1, 8, 6)
 
     def call(x: torch.Tensor) -> torch.Tensor:
@@ -96,7 +97,7 @@ def test_extents_of_one_leave_the_strides_free() -> None:
     assert later_reads(low, one.clone().as_strided((1, 1, 8, 6), (7, 1, 6, 1)))
 
 
-def test_integers_of_the_border_are_read_in_place_and_floats_are_converted() -> None:
+def test_int8_inputs_are_read_in_place_and_int64_inputs_are_converted() -> None:
     def call(x: torch.Tensor) -> torch.Tensor:
         return torch.maximum(x.flip(2), x)
 
@@ -108,7 +109,7 @@ def test_integers_of_the_border_are_read_in_place_and_floats_are_converted() -> 
 
 
 @pytest.mark.parametrize("form", ["contiguous", "channels_last", "nhwc"])
-def test_results_are_memory_of_the_executor_as_the_border_declares_it(form) -> None:
+def test_results_are_memory_of_the_executor_in_the_declared_order(form) -> None:
     low = lowered(form)
     given = {"contiguous": X, "channels_last": last(X), "nhwc": X.permute(0, 2, 3, 1).contiguous()}[form]
     first, second = low.run(given), low.run(given)

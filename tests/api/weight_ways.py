@@ -1,18 +1,18 @@
-"""Every way torch has to free, swap, resize or overwrite a parameter, and what a program then makes of it.
+"""Every way in which torch can free, swap, resize or overwrite a parameter, and what programs do afterwards.
 
     MALLOC_PERTURB_=165 python tests/api/weight_ways.py [--networks NAME ...] [--ways NAME ...]
 
-Each way is tried on a module with programs in every state: imported, already run, lowered. What is done with
-them afterwards is refused by name, or it is right:
+Each way is tried on a module with programs in every state: imported, already run, lowered. Every later use of
+a program has to be refused by name, or its result has to be right:
 
-| program was | `run`, `save`, `lower`, `compare` give what |
+| state of the program | right result of `run`, `save`, `lower`, `compare` |
 |---|---|
-| lowered, or run before | it gave before |
-| only imported | it gave before, or what torch's exported program gives now, all weights alike |
+| lowered, or run before | the result before the change |
+| only imported | the result before the change, or that of torch's exported program now, all weights alike |
 
-Freed memory is filled by the allocator (`MALLOC_PERTURB_`) and by the script, which allocates the same sizes
-again: what is read of it is neither. Prints one line for each network and way; the exit code is 1 if any
-result was neither refused nor right.
+The allocator (`MALLOC_PERTURB_`) overwrites freed memory, and so does the script, which allocates the same
+sizes again; a result computed from freed memory is therefore not right. Prints one line for each network and
+way; the exit code is 1 if any result was neither refused nor right.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _Array = np.ndarray[Any, Any]
 
 
 class Dense(nn.Module):
-    """Convolution and batch norm, which lowering folds, and linear layers, which it keeps."""
+    """A convolution and a batch norm, which lowering folds, and linear layers, which it does not fold."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class Dense(nn.Module):
 
 
 class Strided(nn.Module):
-    """Weights that are not dense are copied at import; the others beside them are not."""
+    """Weights that are not row-major, which the import copies, beside weights that it does not copy."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ class Strided(nn.Module):
 
 
 class Tied(nn.Module):
-    """One memory under two names."""
+    """One parameter under two names."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ class Tied(nn.Module):
 
 
 class Scales(nn.Module):
-    """The import reads scales and zero points, and a mask; the integers beside them it does not."""
+    """The import reads the elements of scales and zero points, but not those of the integers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -137,7 +137,7 @@ def _resize(bytes_of: Callable[[int], int], *, back: bool = False) -> Callable[[
 
 def _swap(p: torch.Tensor) -> torch.Tensor:
     other = nn.Parameter(torch.full_like(p, 5), requires_grad=p.requires_grad)
-    torch._C._swap_tensor_impl(p, other)  # as swap_tensors, which refuses where there are weak references
+    torch._C._swap_tensor_impl(p, other)  # as swap_tensors, which refuses tensors with weak references
     return other
 
 
@@ -223,17 +223,17 @@ WAYS: dict[str, Callable[[nn.Module], Any]] = {
 
 
 def _churn(size: int) -> None:
-    """Takes freed memory of that size again, writes to it and frees it."""
+    """Allocates `size` bytes, which reuses freed memory of that size, writes to them and frees them."""
     taken = [torch.full((max(size // 4, 1),), 9.0) for _ in range(3)]
     del taken
 
 
-# ---- what programs make of it ----
+# ---- uses of programs after the change ----
 
 
 @dataclass
 class Verdict:
-    """Of one way: how often it was refused and right, and what was neither."""
+    """Uses of programs after one way: how many were refused, how many were right, and which were neither."""
 
     refused: int = 0
     right: int = 0
@@ -260,7 +260,7 @@ def _compared(a: Any, b: Any, sample: tuple[torch.Tensor, ...]) -> bool:
 
 
 def attempt(network: str, way: str) -> Verdict:
-    """One way on a new module of the network."""
+    """Tries one way on a new module of the network."""
     make, inputs = NETWORKS[network]
     torch.manual_seed(1)
     module, sample = make().eval(), inputs()
@@ -308,7 +308,7 @@ def _settled(
     lowered_before: _Array,
     file: bytes,
 ) -> Iterator[tuple[str, bool]]:
-    """What was run or lowered before is what it was."""
+    """Uses of programs that were run or lowered before the change, and whether each is right."""
     yield "run again", _same(used.run(*sample), before)
     yield "saved after a run", _same(_saved(used, sample), before)
     yield "lowered after a run", tosaic.lower(used, target=low.target).to_bytes() == file

@@ -1,9 +1,9 @@
-"""What it costs to build the Python extension from nothing: no ccache, two jobs.
+"""Measures the time to build the Python extension from scratch, without ccache, with two jobs.
 
     python tests/bench/build_time.py
 
-CPU time of all compilers and the linker, as `pip install .` starts them, and the slowest translation units.
-pybind11, flatc and the headers of flatbuffers are found in the environment that runs this.
+Measured are the CPU time of all compilers and the linker, as `pip install .` starts them, and the slowest
+translation units. pybind11, flatc and the headers of flatbuffers come from the environment that runs this.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SLOWEST = 10
 
 @dataclass(frozen=True)
 class Result:
-    """Minutes of CPU and of the clock, and seconds of the clock of each object file."""
+    """CPU minutes, wall-clock minutes, and wall-clock seconds of each object file."""
 
     cpu_minutes: float
     minutes: float

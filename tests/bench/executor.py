@@ -2,8 +2,9 @@
 
     python tests/bench/executor.py [--rounds N]
 
-Both run the same network on the same input in the same process, by turns: torch eager's module in inference
-mode, ours as exported and as lowered to TOSA. Outputs are compared in the same run.
+Both run the same network on the same input in the same process, alternately: torch eager runs the module in
+inference mode, our executor runs the program as exported and as lowered to TOSA. The same run compares their
+outputs.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from models.zoo import build
 NETWORKS = ("resnet18", "mobilenet_v2", "deit_tiny")
 STAGES = ("exported", "tosa")
 MOST_RATIO = 1.5
-"""How many times torch's time ours may take, network by network."""
+"""The largest allowed ratio of our time to torch's, for each network."""
 _MOST_ERROR = 1e-4
 
 
@@ -41,7 +42,7 @@ class Row:
 
     @property
     def ratio(self) -> float:
-        """The slower stage over torch."""
+        """The time of our slower stage over torch's time."""
         return max(self.ours.values()) / self.torch
 
 
@@ -57,7 +58,7 @@ class Result:
 
 
 def run(rounds: int = 21, networks: Sequence[str] = NETWORKS) -> Result:
-    """Measures."""
+    """Measures the networks."""
     torch.set_num_threads(1)
     return Result(tuple(_row(name, rounds) for name in networks), rounds)
 
@@ -79,7 +80,7 @@ def _row(name: str, rounds: int) -> Row:
 
 
 def section(result: Result) -> Section:
-    """The part of docs/benchmarks.md."""
+    """The section of docs/benchmarks.md."""
     rows = [
         (
             row.network,

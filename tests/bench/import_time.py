@@ -1,12 +1,12 @@
-"""What it costs to import: the package, and a network.
+"""Measures the time to import the package, and the time to import a network.
 
     python tests/bench/import_time.py [--rounds N]
 
-The package, against numpy, in fresh interpreters that can see numpy and tosaic only. `import tosaic` loads
-nothing by itself, so a second figure loads every public name.
+The package is compared with numpy, in fresh interpreters that can see numpy and tosaic only. `import tosaic`
+loads nothing by itself, so a second measurement loads every public name.
 
-A network: `tosaic.from_exported`, by FX node, beside a bare walk over the same nodes, their arguments and
-metadata. CPU time, which a busy machine changes least: one thread does all of it.
+For a network, `tosaic.from_exported` is measured per FX node, and compared with a bare walk over the same
+nodes, their arguments and metadata. One thread does all of it; CPU time depends least on a busy machine.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from models.zoo import NETWORKS, build
 
 MOST_TIMES_NUMPY = 2.0
 MOST_MICROSECONDS = 15.0
-"""Of import, per FX node, network by network."""
+"""The largest allowed CPU time of an import per FX node, for each network."""
 
 _STATEMENTS = {
     "numpy": "import numpy",
@@ -50,7 +50,7 @@ assert "torch" not in sys.modules
 
 @dataclass(frozen=True)
 class NetworkTime:
-    """Number of FX nodes; microseconds of CPU for each of them."""
+    """The number of FX nodes, and CPU microseconds per node of the import and of the bare walk."""
 
     nodes: int
     importing: float
@@ -67,7 +67,7 @@ class Result:
 
     @property
     def times_numpy(self) -> float:
-        """numpy and all of tosaic over numpy alone."""
+        """The time for numpy and all of tosaic over the time for numpy."""
         return max(self.package["tosaic"], self.package["names"]) / self.package["numpy"]
 
     @property
@@ -78,12 +78,12 @@ class Result:
 
 
 def run(rounds: int = 21, networks: Sequence[str] = NETWORKS) -> Result:
-    """Measures."""
+    """Measures the package and the networks."""
     return Result(time_package(rounds), {name: time_network(name, rounds) for name in networks}, rounds)
 
 
 def time_package(rounds: int) -> dict[str, float]:
-    """Seconds of each statement in an interpreter of its own, by turns."""
+    """Median seconds of each statement; the statements run alternately, each in a new interpreter."""
     with tempfile.TemporaryDirectory() as folder:
         _offer(Path(folder))
         times: dict[str, list[float]] = {name: [] for name in _STATEMENTS}
@@ -99,7 +99,7 @@ def time_package(rounds: int) -> dict[str, float]:
 
 
 def _offer(folder: Path) -> None:
-    """Puts numpy and tosaic, and nothing else, into a folder."""
+    """Links numpy and tosaic, and nothing else, into a folder."""
     numpy = Path(np.__file__).parent
     for package in (numpy, numpy.parent / "numpy.libs", Path(tosaic.__file__).parent):
         if package.exists():
@@ -107,7 +107,7 @@ def _offer(folder: Path) -> None:
 
 
 def time_network(name: str, rounds: int) -> NetworkTime:
-    """The import and the walk, by turns."""
+    """Measures the import and the walk, alternately."""
     exported = build(name).export()
     bodies = (tosaic.from_exported, _walk)
     times: tuple[list[float], ...] = ([], [])
@@ -121,7 +121,7 @@ def time_network(name: str, rounds: int) -> NetworkTime:
 
 
 def _walk(exported: torch.export.ExportedProgram) -> int:
-    """What no importer can do without: each argument, type and stack trace, looked at."""
+    """The least work of any importer: looks at each argument, type and stack trace."""
     seen = 0
     for node in exported.graph.nodes:
         for argument in (*node.args, *node.kwargs.values()):
@@ -133,7 +133,7 @@ def _walk(exported: torch.export.ExportedProgram) -> int:
 
 
 def section(result: Result) -> Section:
-    """The part of docs/benchmarks.md."""
+    """The section of docs/benchmarks.md."""
     package = [
         (what, f"{1e3 * result.package[name]:.0f}", f"{result.package[name] / result.package['numpy']:.2f}×")
         for name, what in (

@@ -2,8 +2,8 @@
 
     python tests/bench/integer_executor.py [--rounds N]
 
-A network quantized by torchao with Arm's quantizer and lowered by us to TOSA INT: both run the same bytes on
-the same integers in the same process, by turns, and their outputs have to be equal.
+The network is quantized by torchao with Arm's quantizer, and lowered by us to TOSA INT. Both run the same
+file on the same integers in the same process, alternately, and their outputs have to be equal.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _CALIBRATION_SAMPLES = 4
 
 @dataclass(frozen=True)
 class Row:
-    """One network: median seconds of both, differing outputs, and how many different numbers there are."""
+    """One network: median seconds of both, number of differing outputs, and number of distinct outputs."""
 
     network: str
     ops: int
@@ -59,7 +59,7 @@ class Result:
 
 
 def run(rounds: int = 7, networks: Sequence[str] = NETWORKS) -> Result:
-    """Measures."""
+    """Measures the networks."""
     torch.set_num_threads(1)
     return Result(tuple(_row(name, rounds) for name in networks), rounds)
 
@@ -83,7 +83,7 @@ def _row(name: str, rounds: int) -> Row:
 
 
 def section(result: Result) -> Section:
-    """The part of docs/benchmarks.md."""
+    """The section of docs/benchmarks.md."""
     rows = [
         (
             row.network,

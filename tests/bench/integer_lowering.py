@@ -1,11 +1,11 @@
-"""A quantized program to TOSA INT bytes, against ExecuTorch's `to_edge_transform_and_lower`.
+"""Time from a quantized program to a TOSA INT file, against ExecuTorch's `to_edge_transform_and_lower`.
 
     python tests/bench/integer_lowering.py [--rounds N] [NETWORK ...]
 
-Both get the same converted program (Arm's TOSAQuantizer) in the same process, by turns. Ours imports, lowers
-with the verifier between all passes and serializes; theirs ends with the bytes of its delegate. Both files
-are compared with torch's q/dq graph in the same run, as signal to noise ratio over a sample. All five
-networks take about half an hour a round.
+Both get the same converted program (Arm's TOSAQuantizer) in the same process, alternately. Ours imports,
+lowers with the verifier between all passes and serializes; theirs ends with the bytes of its delegate. The
+same run compares both files with torch's Q/DQ graph, by the signal to noise ratio over a sample. All five
+networks take about half an hour per round.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from models.zoo import build
 
 NETWORKS = ("resnet18", "mobilenet_v2", "resnet50", "convnext_tiny", "deit_tiny")
 LEAST_RATIO = 300.0
-"""How many times as fast each network has to be."""
+"""How many times as fast as ExecuTorch each network has to be."""
 _TARGET = "TOSA-1.0+INT"
 _CALIBRATION_SAMPLES = 4
 
 
 @dataclass(frozen=True)
 class Row:
-    """One network: medians in seconds, TOSA operators, and decibels above the error against torch."""
+    """One network: median seconds, numbers of TOSA operators, and signal to noise ratios to torch in dB."""
 
     network: str
     ours: float
@@ -49,7 +49,7 @@ class Row:
 
     @property
     def ratio(self) -> float:
-        """Theirs over ours."""
+        """Their time over ours."""
         return self.theirs / self.ours
 
 
@@ -60,7 +60,7 @@ class Result:
 
     @property
     def ok(self) -> bool:
-        """Every network is fast enough, and as close to torch as theirs, but for 1 dB."""
+        """Every network is fast enough, at most 1 dB worse than theirs, and has no more operators."""
         return all(
             row.ratio >= LEAST_RATIO and row.our_sqnr >= row.their_sqnr - 1 and row.our_ops <= row.their_ops
             for row in self.rows
@@ -68,7 +68,7 @@ class Result:
 
 
 def run(rounds: int = 1, networks: Sequence[str] = NETWORKS) -> Result:
-    """Measures; the first round warms both up and is not counted."""
+    """Measures the networks; the first round is a warm-up and is not counted."""
     torch.set_num_threads(1)
     return Result(tuple(_row(name, rounds) for name in networks), rounds)
 
@@ -104,7 +104,7 @@ def _sqnr(found: np.ndarray[Any, Any], expected: np.ndarray[Any, Any]) -> float:
 
 
 def section(result: Result) -> Section:
-    """The part of docs/benchmarks.md."""
+    """The section of docs/benchmarks.md."""
     rows = [
         (
             row.network,

@@ -1,10 +1,10 @@
-"""What a layout plan costs, by the number of nodes; draws docs/layout_time.svg.
+"""Measures the time of a layout plan by the number of nodes, and draws docs/layout_time.svg.
 
     python tests/bench/layout.py [--rounds N]
 
-Graphs of `layouts.networks`: residual blocks of images, with gates and rows between. The plan is stated (the
-ways of each node, the costs), solved, and its certificate checked; the times are the core's own. What is
-required is of the solver: 5 ms at 5,000 nodes, and no more than 40 times that for 20 times as many.
+The graphs of `layouts.networks` are residual blocks of images, with gates and rows between. The core measures
+three steps: it states the problem (the layout options of each node, the costs), solves it, and checks the
+certificate. The limits are for solving: 5 ms for 5,000 nodes, and 40 times its time for 20 times as many.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MOST_GROWTH = 40.0
 
 @dataclass(frozen=True)
 class Measured:
-    """One size: seconds of stating, solving and checking."""
+    """One size: median seconds of stating, solving and checking."""
 
     nodes: int
     transposes: int
@@ -43,7 +43,7 @@ class Measured:
 
 
 def run(rounds: int = 5) -> list[Measured]:
-    """All sizes, by turns."""
+    """Measures all sizes, alternately."""
     graphs = [network_graph(size) for size in SIZES]
     laps: list[list[tuple[float, float, float]]] = [[] for _ in SIZES]
     plans = [_core.plan_layout(graph) for graph in graphs]
@@ -59,14 +59,14 @@ def run(rounds: int = 5) -> list[Measured]:
 
 
 def ok(rows: Sequence[Measured]) -> bool:
-    """The promise is kept, and every plan is proven."""
+    """The limits hold, and every plan is proven minimal."""
     at = rows[SIZES.index(AT)]
     growth = rows[-1].solve / at.solve
     return at.solve <= MOST_SECONDS and growth <= MOST_GROWTH and not any(r.gap for r in rows)
 
 
 def section(rows: Sequence[Measured]) -> Section:
-    """For the page."""
+    """The section of docs/benchmarks.md."""
     header = ("nodes", "transposes", "gap", "state, ms", "solve, ms", "check, ms", "solve, µs a node")
     lines = [
         (

@@ -1,11 +1,11 @@
-"""Import + passes + bytes against ExecuTorch's `to_edge_transform_and_lower` for TOSA FP.
+"""Time from an exported program to a TOSA FP file, against ExecuTorch's `to_edge_transform_and_lower`.
 
     python tests/bench/lowering.py [--rounds N]
 
-Both get the same exported program in the same process, by turns. A round is the whole way as a user takes
-it: ours imports, lowers with the verifier between all passes (the default) and serializes; theirs ends with
-the bytes of its delegate. The outputs of both files, read by our reader and run by our executor, are compared
-with torch in the same run; what ExecuTorch leaves outside its delegates is run by torch.
+Both get the same exported program in the same process, alternately. A round is everything that a user runs:
+ours imports, lowers with the verifier between all passes (the default) and serializes; theirs ends with the
+bytes of its delegate. The same run compares the outputs of both files with torch: our reader and executor run
+the files, torch runs the operators that ExecuTorch leaves outside its delegates.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from tosaic import _core
 NETWORKS = ("resnet18", "mobilenet_v2", "deit_tiny")
 _TARGET = "TOSA-1.0+FP"
 LEAST_RATIO = 50.0
-"""How many times faster all three together have to be."""
+"""How many times as fast as ExecuTorch all three networks together have to be."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One network: medians in seconds, numbers of graphs, and relative errors of the files against torch."""
+    """One network: median seconds, numbers of operators and graphs, and relative errors against torch."""
 
     network: str
     ours: float
@@ -54,12 +54,12 @@ class Result:
 
     @property
     def ratio(self) -> float:
-        """Theirs over ours, all networks together."""
+        """Their time over ours, for all networks together."""
         return sum(row.theirs for row in self.rows) / sum(row.ours for row in self.rows)
 
 
 def run(rounds: int = 3, networks: Sequence[str] = NETWORKS) -> Result:
-    """Measures; the first round warms both up and is not counted."""
+    """Measures the networks; the first round is a warm-up and is not counted."""
     torch.set_num_threads(1)
     return Result(tuple(_row(name, rounds) for name in networks), rounds)
 
@@ -97,7 +97,7 @@ def _error(found: Sequence[np.ndarray[Any, Any]], expected: np.ndarray[Any, Any]
 
 
 def section(result: Result) -> Section:
-    """The part of docs/benchmarks.md."""
+    """The section of docs/benchmarks.md."""
     rows = [
         (
             row.network,

@@ -1,4 +1,4 @@
-"""Modules with something wrong in them, two calls deep, so that messages have a path and a line to name."""
+"""Wrong programs: the fault is two modules deep, so error messages can name a module path and a line."""
 
 from __future__ import annotations
 

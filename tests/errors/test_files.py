@@ -1,4 +1,4 @@
-"""Damaged files and texts: an error that says what and where, never a crash, and an exit code."""
+"""Damaged files and texts: an error that says what is wrong and where, never a crash; exit codes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def data() -> bytes:
     return tosaic.lower(export(torch.relu, torch.randn(1, 2, 8, 8))).to_bytes()
 
 
-def test_an_empty_file() -> None:
+def test_an_empty_file_is_refused() -> None:
     assert refusal(tosaic.InvalidGraph, _core.deserialize, b"") == (
         "[tosa] the file is truncated: expected at least 8 bytes, got 0"
     )
@@ -32,13 +32,13 @@ def test_a_truncated_file_is_refused_wherever_it_ends(data: bytes) -> None:
         assert "truncated" in text, (size, text)
 
 
-def test_a_file_of_another_kind(data: bytes) -> None:
+def test_a_file_of_another_kind_is_refused(data: bytes) -> None:
     text = refusal(tosaic.InvalidGraph, _core.deserialize, data[:4] + b"TFL3" + data[8:])
     assert text == "[tosa] not a TOSA file: expected the identifier 'TOSA' at byte 4, got 'TFL3'"
 
 
-def test_a_file_of_another_version(data: bytes) -> None:
-    """The version table of a TosaGraph holds major, minor, patch, draft; the major number is patched."""
+def test_a_file_of_another_version_is_refused(data: bytes) -> None:
+    """Replaces each i32 1 of the file by 9; one of them is the major number in the version table."""
     found = []
     for at in range(8, len(data) - 4):
         if data[at : at + 4] == b"\x01\x00\x00\x00":
@@ -100,7 +100,7 @@ def test_malformed_text_names_line_and_column(line: str, kind: Any, message: str
     assert refusal(kind, _core.Graph.parse, GRAPH.format(line=line)).startswith(message)
 
 
-def test_text_of_another_version_or_kind() -> None:
+def test_text_of_another_version_or_kind_is_refused() -> None:
     assert refusal(tosaic.InvalidGraph, _core.Graph.parse, "tosaic 9\n").startswith(
         "[parse] unknown version of the text form: expected tosaic 1, got tosaic 9 (line 1, column 1)"
     )
@@ -109,13 +109,13 @@ def test_text_of_another_version_or_kind() -> None:
     )
 
 
-def test_a_text_cut_anywhere_is_an_error() -> None:
+def test_a_truncated_text_is_refused_wherever_it_ends() -> None:
     text = GRAPH.format(line="%y: f32[2,3] = relu(%x)").rstrip()
     for size in range(len(text)):
         assert refusal(tosaic.Error, _core.Graph.parse, text[:size]).startswith(("[parse]", "[verify]"))
 
 
-def test_a_graph_without_its_weights_says_so_when_it_is_used() -> None:
+def test_a_graph_without_its_weights_is_refused_when_it_is_run() -> None:
     model = torch.nn.Linear(8, 40)
     text = tosaic.from_exported(torch.export.export(model, (torch.ones(1, 8),))).text()
     graph = _core.Graph.parse(text)
@@ -186,5 +186,5 @@ def test_exit_codes_of_the_command(folder: Path, arguments: list[str], code: int
     assert message in done.stderr
     ours = [
         line for line in done.stderr.splitlines() if "torch/export/" not in line
-    ]  # torch logs what it tried
+    ]  # torch logs the exceptions of its own attempts
     assert "Traceback" not in "\n".join(ours)

@@ -1,4 +1,4 @@
-"""A refusal starts with its cause: the kind of program, the mode of the module, data that decides shapes."""
+"""A refusal names its cause first: the kind of program, the module's mode, shapes that depend on data."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def quantize(x: torch.Tensor, dtype: torch.dtype = torch.int8) -> torch.Tensor:
 
 
 def observed(x: torch.Tensor) -> torch.Tensor:
-    """All operators between quantized values."""
+    """A program in which every operator reads and produces quantized values."""
     x = quantize(torch.relu(quantize(x)).permute(0, 2, 3, 1))
     return quantize(torch.nn.functional.max_pool2d(x, 2))
 
@@ -37,11 +37,11 @@ IMAGE = torch.ones(1, 2, 4, 4)
 
 
 def product(x: torch.Tensor) -> torch.Tensor:
-    """Quantized, and with a product of integers that floats cannot count."""
+    """A quantized program with a product of integers that f32 cannot represent exactly."""
     return observed(x) * torch.prod(x[0, 0].to(torch.int32))
 
 
-def test_a_quantized_program_that_a_float_target_refuses_is_told_so_first() -> None:
+def test_the_first_reason_of_a_float_target_is_that_the_program_is_quantized() -> None:
     with pytest.raises(tosaic.Error) as error:
         tosaic.lower(export(product, IMAGE), target=FP)
     first, second, *rest = str(error.value).splitlines()
@@ -54,7 +54,7 @@ def test_a_quantized_program_that_a_float_target_refuses_is_told_so_first() -> N
     assert error.value.problems[0].what.startswith("this program is quantized")
 
 
-def test_a_quantized_program_of_16_bits_is_told_the_extension_that_it_needs() -> None:
+def test_the_refusal_of_a_quantized_program_of_16_bits_names_the_extension_that_it_needs() -> None:
     def forward(x: torch.Tensor) -> torch.Tensor:
         return quantize(torch.relu(quantize(x, torch.int16)).permute(0, 2, 3, 1), torch.int16)
 
@@ -86,7 +86,7 @@ def test_a_quantized_program_that_floats_can_compute_lowers_with_a_warning(
     np.testing.assert_array_equal(lowered.run(x), forward(x).numpy())
 
 
-def test_a_float_program_at_an_integer_target_is_told_to_be_quantized_first() -> None:
+def test_the_first_reason_of_an_integer_target_is_that_the_program_has_to_be_quantized() -> None:
     def forward(x: torch.Tensor) -> torch.Tensor:
         return torch.tanh(torch.nn.functional.avg_pool2d(x + 1, 2)).flatten(1)
 
@@ -104,7 +104,7 @@ def test_a_float_program_at_an_integer_target_is_told_to_be_quantized_first() ->
     assert all("module 'layer', test_kinds.py:" in line for line in rest)
 
 
-def test_the_check_says_the_same_first() -> None:
+def test_check_has_the_same_first_reason() -> None:
     assert (
         tosaic.check(export(product, IMAGE), target=FP)
         .problems[0]
@@ -127,14 +127,14 @@ def test_reasons_of_a_partly_quantized_program_start_with_the_operators_left_to_
     assert all(p.source.startswith("test_kinds.py:") for p in problems)
 
 
-def test_a_quantized_program_with_a_foreign_operator_blames_the_operator() -> None:
+def test_the_refusal_of_a_foreign_operator_does_not_mention_quantization() -> None:
     def forward(x: torch.Tensor) -> torch.Tensor:
         return torch.special.i0(quantize(x))
 
     assert "quantized" not in refusal(tosaic.UnsupportedOp, tosaic.lower, export(forward, IMAGE), target=FP)
 
 
-def test_an_integer_program_is_no_float_program() -> None:
+def test_an_integer_program_is_not_taken_for_a_float_program() -> None:
     def forward(x: torch.Tensor) -> torch.Tensor:
         return x.permute(1, 0)
 
@@ -183,7 +183,7 @@ def test_a_shape_that_depends_on_data_names_node_and_line(made: Callable[..., An
     assert "torch.where(mask, x, 0) in place of x[mask]" in text
 
 
-def test_the_check_has_the_node_of_a_shape_that_depends_on_data() -> None:
+def test_check_names_the_node_of_a_shape_that_depends_on_data() -> None:
     (problem,) = tosaic.check(export(index(), torch.ones(3))).problems
     assert (problem.node, problem.module_path) == ("index", "layer")
     assert problem.source.startswith("test_kinds.py:")
@@ -233,26 +233,26 @@ MODULES = {
 def trained(name: str, *, decomposed: bool) -> Any:
     module, shape = MODULES[name]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of torch's own
+        warnings.simplefilter("ignore")  # torch warns about its own code
         exported = torch.export.export(module.train(), (torch.ones(shape),))
         return exported.run_decompositions() if decomposed else exported
 
 
 @pytest.mark.parametrize("name", sorted(MODULES))
-def test_a_module_in_training_mode_is_told_to_call_eval(name: str) -> None:
+def test_the_refusal_of_a_module_in_training_mode_says_to_call_eval(name: str) -> None:
     text = refusal(tosaic.UnsupportedOp, tosaic.lower, trained(name, decomposed=False))
     assert "in training mode" in text
     assert EVAL in text
 
 
 @pytest.mark.parametrize("name", ["dropout", "attention", "alpha dropout", "rrelu"])
-def test_so_is_a_decomposed_one(name: str) -> None:
+def test_the_refusal_of_a_decomposed_module_in_training_mode_says_so_too(name: str) -> None:
     text = refusal(tosaic.UnsupportedOp, tosaic.lower, trained(name, decomposed=True))
     assert EVAL in text
 
 
 @pytest.mark.parametrize("name", sorted(MODULES))
-def test_the_same_module_lowers_in_eval_mode_without_a_remark(name: str) -> None:
+def test_the_same_module_lowers_in_eval_mode_without_a_diagnostic(name: str) -> None:
     module, shape = MODULES[name]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -262,8 +262,8 @@ def test_the_same_module_lowers_in_eval_mode_without_a_remark(name: str) -> None
     tosaic.lower(program)
 
 
-def test_batch_statistics_that_lower_are_remarked(caplog: pytest.LogCaptureFixture) -> None:
-    """They are what the program says; a module that is to be deployed rarely means them."""
+def test_batch_statistics_that_lower_are_reported(caplog: pytest.LogCaptureFixture) -> None:
+    """The program asks for batch statistics, but this is rarely intended for a module that is deployed."""
     program = tosaic.from_exported(trained("batch norm", decomposed=True))
     assert [d.rule for d in program.diagnostics if d.rule == "training"] == ["training"]
     assert "call .eval() before torch.export.export" in caplog.text
@@ -295,10 +295,10 @@ def test_the_hint_of_an_operator_without_a_kernel_shows_an_override_that_works()
     assert "Give an override for it: program.with_overrides({'aten.special_i0.default': function})" in text
     overridden = program.with_overrides({"aten.special_i0.default": np.i0})
     assert np.allclose(overridden.run(x), np.i0(x))
-    refusal(tosaic.UnsupportedOp, program.run, x)  # as before
+    refusal(tosaic.UnsupportedOp, program.run, x)  # the program itself has no override
 
 
-def test_an_override_goes_by_node_operator_or_foreign_operator() -> None:
+def test_an_override_is_found_by_the_name_of_its_node_or_operator() -> None:
     program = tosaic.from_exported(export(lambda x: torch.tanh(torch.relu(x)), torch.ones(3)))
     x = np.ones(3, np.float32)
     assert np.array_equal(program.with_overrides({"relu": lambda v: v * 0}).run(x), x * 0)

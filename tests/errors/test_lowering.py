@@ -1,4 +1,4 @@
-"""What keeps a program from TOSA is said of every offending node: operator, module path, source line."""
+"""Refusals of `lower` report every offending node with its operator, module path and source line."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_all_unsupported_operators_are_listed() -> None:
     assert [problem.node for problem in error.value.problems] == ["linalg_det", "special_i0"]
 
 
-def test_integers_of_an_unsupported_operator_are_no_second_problem() -> None:
+def test_integers_of_an_unsupported_operator_are_not_a_second_problem() -> None:
     def forward(x: torch.Tensor) -> torch.Tensor:
         values, places = torch.topk(x, 2)
         return values + (places + 1)
@@ -47,7 +47,7 @@ def test_integers_of_an_unsupported_operator_are_no_second_problem() -> None:
     assert problem.what == "operator 'aten.topk.default' is foreign to tosaic"
 
 
-def test_check_says_the_same_without_raising() -> None:
+def test_check_reports_the_same_problems_without_raising() -> None:
     result = tosaic.check(export(forward, torch.eye(3)))
     assert not result.ok
     assert [(p.node, p.module_path) for p in result.problems] == [
@@ -69,7 +69,7 @@ def test_double_precision_is_refused_at_the_input_and_at_the_node() -> None:
     assert f"[legalize-tosa] TOSA has no dtype f64 {place(forward, 'mul')}." in text
 
 
-def test_integers_that_may_leave_32_bits_are_refused() -> None:
+def test_integers_that_may_exceed_32_bits_are_refused() -> None:
     def forward(x: torch.Tensor) -> torch.Tensor:
         return x * x * x * x
 
@@ -81,7 +81,7 @@ def test_integers_that_may_leave_32_bits_are_refused() -> None:
     )
 
 
-def test_a_constant_index_outside_its_table() -> None:
+def test_a_constant_index_outside_its_table_is_refused() -> None:
     def forward(x: torch.Tensor) -> torch.Tensor:
         return x[torch.tensor([0, 5])]
 
@@ -91,7 +91,7 @@ def test_a_constant_index_outside_its_table() -> None:
 
 
 @pytest.mark.parametrize("target", [BOTH, "TOSA-1.0+FP"])
-def test_an_index_constant_that_does_not_fit(target: str) -> None:
+def test_a_constant_index_that_does_not_fit_i32_is_refused(target: str) -> None:
     def forward(x: torch.Tensor) -> torch.Tensor:
         return torch.index_select(x, 0, torch.tensor([2**31 + 5]))
 
@@ -99,7 +99,7 @@ def test_an_index_constant_that_does_not_fit(target: str) -> None:
     assert f"holds 2147483653, which does not fit i32 {place(forward, 'index_select')}" in text
 
 
-def test_a_constant_divisor_of_zero() -> None:
+def test_a_constant_divisor_of_zero_is_refused() -> None:
     def forward(x: torch.Tensor) -> torch.Tensor:
         return torch.div(x, 0, rounding_mode="trunc")
 
@@ -109,7 +109,7 @@ def test_a_constant_divisor_of_zero() -> None:
     )
 
 
-def test_clamp_bounds_that_are_nan() -> None:
+def test_clamp_bounds_that_are_nan_are_refused() -> None:
     def forward(x: torch.Tensor) -> torch.Tensor:
         return torch.clamp(x, float("nan"), 1.0)
 
@@ -118,7 +118,7 @@ def test_clamp_bounds_that_are_nan() -> None:
     )
 
 
-def test_a_tensor_without_elements() -> None:
+def test_a_tensor_without_elements_is_refused() -> None:
     def forward(x: torch.Tensor) -> torch.Tensor:
         return x[:0] * 2
 
@@ -131,7 +131,7 @@ def test_a_shape_that_depends_on_data_is_refused_at_import() -> None:
     assert text.startswith("[import] the size u0 depends on data: expected sizes that follow from the shapes")
 
 
-def test_a_kernel_beyond_the_level() -> None:
+def test_a_kernel_beyond_the_level_is_refused() -> None:
     def forward(x: torch.Tensor) -> torch.Tensor:
         return F.conv2d(x, torch.ones(1, 1, 1, 8200))
 
@@ -141,7 +141,7 @@ def test_a_kernel_beyond_the_level() -> None:
     )
 
 
-def test_several_broken_limits_are_listed_and_the_level_none_has_none_of_them() -> None:
+def test_several_broken_limits_are_listed_and_level_none_has_no_limits() -> None:
     def forward(x: torch.Tensor) -> torch.Tensor:
         return F.avg_pool1d(x, 9000)
 
@@ -154,7 +154,7 @@ def test_several_broken_limits_are_listed_and_the_level_none_has_none_of_them() 
     assert tosaic.lower(exported, target="TOSA-1.0+FP+none").target == "TOSA-1.0+FP+none"
 
 
-def test_too_many_axes() -> None:
+def test_too_many_axes_are_refused() -> None:
     def forward(x: torch.Tensor) -> torch.Tensor:
         return x.reshape(1, 2, 1, 2, 1, 2, 2) * 2
 
@@ -173,7 +173,7 @@ def test_a_list_beyond_the_level_is_concatenated_in_steps() -> None:
     assert torch.equal(torch.from_numpy(lowered.run(x)), forward(x))
 
 
-def test_integers_that_a_profile_lacks() -> None:
+def test_integers_that_the_profile_lacks_are_refused() -> None:
     def forward(x: torch.Tensor) -> torch.Tensor:
         return torch.cond(x[0] > 0, lambda x: x + 2**25, lambda x: x - 1, (x,))
 
@@ -214,7 +214,7 @@ def test_a_wrong_target_is_refused_before_any_work(target: str, message: str) ->
     assert refusal(tosaic.InvalidGraph, tosaic.check, exported, target=target).startswith(message)
 
 
-def test_wrong_values_of_unsupported() -> None:
+def test_wrong_values_of_option_unsupported_are_refused() -> None:
     exported = export(torch.relu, torch.ones(2))
     assert refusal(tosaic.InvalidGraph, tosaic.lower, exported, unsupported="skip") == (
         "[lower] unknown value of 'unsupported': expected 'error' or 'split', got 'skip'"
@@ -224,7 +224,7 @@ def test_wrong_values_of_unsupported() -> None:
     )
 
 
-def test_something_that_is_no_program() -> None:
+def test_a_value_that_is_not_a_program_is_refused() -> None:
     assert refusal(tosaic.InvalidGraph, tosaic.lower, torch.nn.ReLU()) == (
         "[import] this is not a program: expected a torch.export.ExportedProgram, tosaic.Program, "
         "tosaic.Graph or path, got ReLU. "
@@ -233,7 +233,7 @@ def test_something_that_is_no_program() -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_a_weight_that_is_no_plain_tensor_says_how_to_take_it_apart() -> None:
+def test_the_refusal_of_a_tensor_subclass_as_weight_says_how_to_decompose_it() -> None:
     from torchao.quantization import Int8WeightOnlyConfig, quantize_
 
     module = torch.nn.Sequential(torch.nn.Linear(8, 4))

@@ -43,7 +43,7 @@ def lookup() -> tosaic.Lowered:
         (np.zeros((1, 2, 8, 8), np.bool_), "has the wrong dtype: expected f32, got bool"),
     ],
 )
-def test_an_array_of_another_shape_or_dtype(
+def test_an_array_of_another_shape_or_dtype_is_refused(
     pooled: tosaic.Lowered, stage: str, array: Any, what: str
 ) -> None:
     text = refusal(tosaic.LayoutMismatch, pooled.at(stage).run, array)
@@ -51,7 +51,7 @@ def test_an_array_of_another_shape_or_dtype(
 
 
 @pytest.mark.parametrize("dtype", ["c8", ">c8", "M8[s]", "U4", "O"])
-def test_a_dtype_that_no_value_can_have(pooled: tosaic.Lowered, dtype: str) -> None:
+def test_a_dtype_that_no_value_can_have_is_refused(pooled: tosaic.Lowered, dtype: str) -> None:
     text = refusal(tosaic.Error, pooled.run, np.zeros((1, 2, 8, 8)).astype(dtype))
     assert "dtype" in text or "array" in text
 
@@ -67,8 +67,8 @@ def test_an_array_that_is_part_of_another_is_read_by_its_strides(pooled: tosaic.
     np.testing.assert_array_equal(pooled.run(x), pooled.run(np.ascontiguousarray(x)))
 
 
-def test_a_file_takes_physical_shapes_only(tmp_path: Any) -> None:
-    """A .tosa file keeps no order: a channels-last border is a shape, and the logical one is refused."""
+def test_a_file_accepts_physical_shapes_only(tmp_path: Any) -> None:
+    """A .tosa file has no dim orders: a channels-last input has its physical shape only."""
     x = torch.randn(1, 2, 8, 8).to(memory_format=torch.channels_last)
     low = tosaic.lower(export(torch.relu, x))
     low.save(tmp_path / "a.tosa")
@@ -86,7 +86,7 @@ def test_an_index_outside_the_table_names_node_module_and_line(lookup: tosaic.Lo
 
 
 @pytest.mark.parametrize("target", ["TOSA-1.0+FP", "TOSA-1.0+FP+INT"])
-def test_an_index_beyond_the_range_of_the_border(target: str) -> None:
+def test_an_index_beyond_the_range_of_the_input_is_refused(target: str) -> None:
     low, high = -(2**31), 2**31 - 1
     program = tosaic.lower(export(forward, torch.zeros(1, 2, dtype=torch.int64)), target=target)
     assert refusal(tosaic.InvalidGraph, program.run, np.array([[0, 2**40]])) == (
@@ -140,7 +140,7 @@ def dynamic() -> Any:
         ({"input": {0: 5, 1: 7}}, "[bind] axis 1 of input 'input' is static: expected 4, got 7"),
     ],
 )
-def test_sizes_that_do_not_fit(dynamic: Any, bind: Any, message: str) -> None:
+def test_sizes_that_do_not_fit_are_refused(dynamic: Any, bind: Any, message: str) -> None:
     assert message in refusal(tosaic.InvalidGraph, tosaic.from_exported, dynamic, bind=bind)
 
 
@@ -153,6 +153,6 @@ def test_an_unbound_dimension_is_named_by_input_and_axis(dynamic: Any, call: Any
     assert text.endswith('Pass bind={"<input>": {<axis>: <size>}} or bind=<example inputs>.')
 
 
-def test_a_session_of_another_instruction_set(pooled: tosaic.Lowered) -> None:
+def test_an_unknown_instruction_set_is_refused(pooled: tosaic.Lowered) -> None:
     text = refusal(tosaic.Error, _core.Session, pooled.graph, isa="mmx")
     assert "mmx" in text

@@ -1,11 +1,11 @@
-"""Int8 networks on the tools of devices: Vela, the VGF converter, and Vulkan; writes docs/devices.md.
+"""Tests int8 networks with the tools of devices (Vela, VGF converter, Vulkan) and writes docs/devices.md.
 
     python tests/full/devices.py [NAME ...]
 
-Quantized by Arm's TOSAQuantizer, lowered to TOSA-1.0+INT with int8 at the border. The converter makes a VGF
-of each, and that runs on Vulkan; its integers have to be ours. Three networks of Ethos-U are compiled by Vela
-too, and run on the extremes of the input as well. Exit code 1 if an element differs, a tool fails or an
-output does not vary. Half an hour.
+Each network is quantized by Arm's TOSAQuantizer and lowered to TOSA-1.0+INT with int8 inputs and outputs. The
+converter turns the file into a VGF, which runs on Vulkan; its integers have to equal ours. Vela compiles
+three of the networks for Ethos-U, and these also run on the least and the greatest input. Exit code 1 if an
+element differs, a tool fails, or an output has at most 8 distinct values. Takes half an hour.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ inputs of nothing but the least and the greatest integer.
 
 @dataclass(frozen=True)
 class Row:
-    """What the tools made of one network."""
+    """The results of the tools for one network; `vela` has exit codes."""
 
     network: str
     operators: int
@@ -63,12 +63,12 @@ class Row:
 
     @property
     def ok(self) -> bool:
-        """All took it, and nothing differs."""
+        """Vela accepted the network, no element differs, and the output varies."""
         return not any(self.vela) and self.differing == 0 and self.distinct > 8
 
 
 def _border(lowered: tosaic.Lowered, sample: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
-    """A sample as the program takes it: numbers quantized, indices as they are."""
+    """The arrays of a sample that the lowered program accepts: floats quantized, indices unchanged."""
     arrays = []
     for port, value in zip(lowered.graph.inputs, sample, strict=True):
         array, q = value.numpy(), port.qparams
@@ -87,7 +87,7 @@ def _extremes(lowered: tosaic.Lowered) -> list[list[np.ndarray[Any, Any]]]:
 
 
 def _physical(lowered: tosaic.Lowered, arrays: Sequence[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]:
-    """In the orders of the file, 64-bit integers as its 32."""
+    """The arrays in the dim orders of the file, and 64-bit integers as i32."""
     ports = zip(lowered.graph.inputs, arrays, strict=True)
     placed = [array.transpose(port.dim_order) for port, array in ports]
     return [a.astype(np.int32) if a.dtype == np.int64 else a for a in placed]
@@ -126,7 +126,7 @@ def _vela(file: Path, accelerator: str) -> int:
 
 
 def page(rows: Sequence[Row]) -> str:
-    """The page of the docs."""
+    """The text of docs/devices.md."""
     head = _HEAD.format(
         date=date.today().isoformat(),
         version=tosaic.__version__,

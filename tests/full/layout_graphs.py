@@ -1,9 +1,9 @@
-"""Many small random graphs: no choice of ways costs less than the plan, and results stay what they are.
+"""Many small random graphs: no choice of dim orders costs less than the plan, and results are unchanged.
 
     python tests/full/layout_graphs.py [--start N] [--count N]
 
-`test_layouts` does the same to the first 500. What fails is printed with its seed. Exit code 1 if anything
-failed.
+`test_layouts` tests the first 200 graphs in the same way. Failures are printed with their seed. Exit code 1
+if anything failed.
 """
 
 from __future__ import annotations

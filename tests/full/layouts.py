@@ -1,11 +1,12 @@
-"""Transposes of ours and of ExecuTorch's Arm lowering, on networks and small modules; writes docs/layouts.md.
+"""Compares our transposes with those of ExecuTorch's Arm lowering, and writes docs/layouts.md.
 
     python tests/full/layouts.py [--results FOLDER] [--workers W] [--page] [NAME ...]
 
-Networks and programs rich in views are taken in float32 and, with the Arm quantizer, in int8; vision
-transformers and other modules in float32. Results are kept in the folder, so a run that was stopped goes on;
-`--page` writes the page of what is known. Exit code 1 if ours moves more bytes than theirs, has more
-transposes when these are counted, or a certificate leaves a gap.
+Networks and programs rich in views are lowered in float32 and, with the Arm quantizer, in int8; vision
+transformers and other modules in float32. Results are stored in the folder, so an interrupted run continues;
+`--page` only writes the page, from the stored results. Exit code 1 if our file moves more bytes than theirs
+or than our plan, if it has more transposes than theirs with objective "count", or if a certificate leaves a
+gap.
 """
 
 from __future__ import annotations
@@ -80,14 +81,14 @@ def _sized(case: str) -> Sized:
 
 
 def quantized_views(name: str) -> torch.export.ExportedProgram:
-    """A program rich in views, as Arm's quantizer has it."""
+    """A program rich in views, converted by Arm's quantizer."""
     sized = view_program(name)
     samples = [sized.inputs, tuple(torch.randn(x.shape) for x in sized.inputs)]
     return converted(sized.module, samples, "arm")
 
 
 def measured(cases: Sequence[str], *, workers: int, results: Path) -> list[Beside]:
-    """Results of these, kept or made now."""
+    """The results of the cases, stored or made now."""
     found: dict[str, Beside] = {}
     jobs: list[tuple[str, Callable[[Callable[[str], None]], Beside]]] = []
     for case in cases:
@@ -117,7 +118,7 @@ def _theirs(r: Beside) -> str:
 
 
 def page(rows: Sequence[Beside]) -> str:
-    """The page of the docs."""
+    """The text of docs/layouts.md."""
     from importlib.metadata import version
 
     both = [r for r in rows if not r.theirs]

@@ -1,9 +1,9 @@
-"""Measures the ten networks, each along the whole path, and writes docs/networks.md once all are known.
+"""Measures the ten networks through the whole compiler, and writes docs/networks.md once all have results.
 
     python tests/full/networks.py [--shard I/N] [--results FOLDER] [NAME ...]
 
-Results are kept in the folder, so a run that was stopped goes on; shards may share it. Exit code 1 if a
-network breaks the contract that `models.measure` states.
+Results are stored in the folder, so an interrupted run continues; shards may share it. Exit code 1 if a
+network violates the contract that `models.measure` states.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ inference: ours on one thread at stage tosa.
 
 
 def measured(name: str, results: Path = RESULTS) -> Measurement:
-    """The measurement of a network, from the results or made now."""
+    """The measurement of a network, stored or made now."""
     known = recorded(results, name, lambda: measure(build(name)))
     for field in ("errors", "errors_beside_reference"):
         known[field] = {engine: Error(**error) for engine, error in known[field].items()}
@@ -58,7 +58,7 @@ def measured(name: str, results: Path = RESULTS) -> Measurement:
 
 
 def page(rows: list[Measurement]) -> str:
-    """The document."""
+    """The text of docs/networks.md."""
     head = _HEAD.format(
         beyond=_beyond_by_largest(rows),
         date=date.today().isoformat(),
@@ -71,7 +71,7 @@ def page(rows: list[Measurement]) -> str:
 
 
 def _beyond_by_largest(rows: list[Measurement]) -> str:
-    """Networks where the reference model's largest difference is beyond ours plus torch's."""
+    """A clause: the networks whose largest difference on the reference model exceeds ours plus torch's."""
     found = []
     for m in rows:
         error, torchs, ours = (m.errors_beside_reference[e].max_abs for e in ("reference", "torch", "tosa"))
@@ -134,7 +134,7 @@ def _table(header: tuple[str, ...], lines: list[tuple[str, ...]]) -> str:
 
 
 def write_page(results: Path = RESULTS) -> None:
-    """Writes docs/networks.md; measures what is missing."""
+    """Writes docs/networks.md; measures networks that have no stored result."""
     PAGE.write_text(page([measured(name, results) for name in NETWORKS]))
 
 

@@ -1,10 +1,10 @@
-"""Every layer of torch.nn and every function of torch.nn.functional: writes docs/nn_layers.md.
+"""Tests every layer of torch.nn and every function of torch.nn.functional, and writes docs/nn_layers.md.
 
     python tests/full/nn_layers.py [--workers W] [NAME ...]
 
 Each is built in inference mode in float32, exported, imported, run by us, lowered to TOSA-1.0+FP (with +INT
-where that alone will not do), run again, run on the reference model, and compared with torch
-(`layers.measuring`). Exit code 1 if less than 95 % of them agree. A minute or two.
+if necessary), run again, run on the reference model, and compared with torch (`layers.measuring`). Exit code
+1 if fewer than 95 % of them agree. Takes one or two minutes.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ agrees means: `tests/layers/measuring.py`. Not counted: {left_out}.
 
 
 def measured(names: Sequence[str], *, functional: bool, workers: int = 1) -> list[Measured]:
-    """All of them, each in a process of its own."""
+    """Measures the named layers or functions, each in a process of its own."""
     jobs: list[tuple[str, Callable[[Callable[[str], None]], Measured]]] = [
         (name, partial(_job, name, functional)) for name in names
     ]
@@ -59,7 +59,7 @@ def _job(name: str, functional: bool, _note: Callable[[str], None]) -> Measured:
 
 
 def page(modules: Sequence[Measured], of_functions: Sequence[Measured]) -> str:
-    """The document."""
+    """The text of docs/nn_layers.md."""
     every = [*modules, *of_functions]
     head = _HEAD.format(
         date=date.today().isoformat(),

@@ -1,11 +1,11 @@
-"""Tries every overload of the operator list on many examples, and writes docs/coverage.md once all are known.
+"""Tries many calls of every overload of the operator list, and writes docs/coverage.md once all have results.
 
     python tests/full/operators.py [--examples N] [--seed S] [--shard I/N] [--workers W] [--results FOLDER]
                                    [NAME ...]
 
-An overload is tried in a process of its own, so that a crash or a hang is a result too. Results are kept in
-the folder, so a run that was stopped goes on; shards may share it. What fails is printed as the case that
-repeats it (`python -m operators --case ...`). Exit code 1 if anything failed.
+An overload is tried in a process of its own, so that a crash or a hang is a result too. Results are stored in
+the folder, so an interrupted run continues; shards may share it. A failure is printed as the case that
+reproduces it (`python -m operators --case ...`). Exit code 1 if anything failed.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ at stage exported; agreed lowered to TOSA-1.0+FP, and those that need +INT; refu
 
 
 def file_name(name: str) -> str:
-    """Of the result of an overload."""
+    """The name of the file with the result of an overload."""
     return name.replace("::", "__")
 
 
 def tried(names: Sequence[str], *, examples: int, seed: int, workers: int, results: Path) -> dict[str, Tried]:
-    """Results of these overloads, kept or made now; what fails is printed."""
+    """The results of the overloads, stored or made now; prints failures."""
     found: dict[str, Tried] = {}
     jobs: list[tuple[str, Callable[[Callable[[str], None]], Tried]]] = []
     for name in names:
@@ -81,7 +81,7 @@ def _job(name: str, examples: int, seed: int, note: Callable[[str], None]) -> Tr
 
 
 def page(rows: Sequence[Tried]) -> str:
-    """The document."""
+    """The text of docs/coverage.md."""
     parts = [
         _HEAD.format(
             date=date.today().isoformat(),

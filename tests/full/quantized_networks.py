@@ -1,11 +1,11 @@
-"""Measures the ten networks by each quantizer, and writes docs/quantized_networks.md once all are known.
+"""Measures the ten networks with each quantizer, and writes docs/quantized_networks.md once all have results.
 
     python tests/full/quantized_networks.py [--shard I/N] [--results FOLDER] [--prepare] [--page] [CASE ...]
 
-A case is a network or, with a point between, a network and a quantizer: ``resnet18.arm``.
-Results are kept in the folder, so a run that was stopped goes on; shards may share it. Converted programs and
-what ExecuTorch's Arm lowering makes of them do not depend on this project and are kept apart; `--prepare`
-makes these alone. Exit code 1 if a network breaks the contract that `models.integers` states.
+A case is a network, or a network and a quantizer with a point between: ``resnet18.arm``.
+Results are stored in the folder, so an interrupted run continues; shards may share it. Converted programs and
+the results of ExecuTorch's Arm lowering do not depend on this project and are stored separately; `--prepare`
+makes only these. Exit code 1 if a network violates the contract that `models.integers` states.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ lowering of the same converted graph, run on the reference model.
 
 
 def measured(case: str, results: Path = RESULTS) -> Quantized:
-    """The measurement of a case, from the results or made now."""
+    """The measurement of a case, stored or made now."""
     name, _, quantizer = case.partition(".")
     known = recorded(results, case, lambda: measure_integers(name, quantizer, folder=programs(results)))
     known["left"] = tuple(known["left"])
@@ -75,7 +75,7 @@ def measured(case: str, results: Path = RESULTS) -> Quantized:
 
 
 def arm_of(name: str, results: Path = RESULTS) -> Arm:
-    """What Arm's lowering makes of the network that its quantizer quantized, from the results or made now."""
+    """The results of Arm's lowering for a network that Arm's quantizer converted, stored or made now."""
     path = programs(results) / f"{name}.arm-lowering.json"
     if not path.exists():
         found = measure_arm(name, folder=programs(results))
@@ -84,7 +84,7 @@ def arm_of(name: str, results: Path = RESULTS) -> Arm:
 
 
 def programs(results: Path) -> Path:
-    """A folder for what depends on the peers and the networks alone."""
+    """The folder of results that depend only on the networks and on the versions of other projects."""
     folder = results / f"peers-{_peers()}"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
@@ -100,7 +100,7 @@ def _peers() -> str:
 
 
 def page(rows: list[Quantized], arms: dict[str, Arm]) -> str:
-    """The document."""
+    """The text of docs/quantized_networks.md."""
     head = _HEAD.format(
         date=date.today().isoformat(),
         cpu=cpu_name(),
@@ -191,7 +191,7 @@ def _island_table(rows: list[Quantized]) -> str:
 
 
 def _left_list(rows: list[Quantized]) -> str:
-    """Each reason once, with how many operators have it."""
+    """Each reason once, with the number of operators that have it."""
     lines = []
     for m in rows:
         reasons: dict[str, int] = {}
@@ -209,13 +209,13 @@ def _table(header: tuple[str, ...], lines: list[tuple[str, ...]], *, left: int) 
 
 
 def write_page(results: Path = RESULTS) -> None:
-    """Writes docs/quantized_networks.md; measures what is missing."""
+    """Writes docs/quantized_networks.md; measures cases that have no stored result."""
     rows = [measured(case, results) for case in CASES]
     PAGE.write_text(page(rows, {name: arm_of(name, results) for name in NETWORKS}))
 
 
 def write_page_of_known(results: Path) -> None:
-    """The same of the cases that are measured; the page names the others."""
+    """Writes docs/quantized_networks.md with the cases that have stored results; it names the other cases."""
     known = [case for case in CASES if kept(results, case)]
     rows = [measured(case, results) for case in known]
     arms = {m.network: arm_of(m.network, results) for m in rows if m.quantizer == "arm"}

@@ -1,10 +1,10 @@
-"""Every overload between dequantize and quantize nodes, in 8 and 16 bits; writes docs/quantized_operators.md.
+"""Tests every overload between Q/DQ nodes of 8 and 16 bits, and writes docs/quantized_operators.md.
 
     python tests/full/quantized_operators.py [--examples N] [--bits 8|16] [--shard I/N] [--workers W]
                                              [--results FOLDER] [NAME ...]
 
 `operators.integers` says what is done with a call and what has to agree. An overload is tried in a process
-of its own. Results are kept in the folder, so a run that was stopped goes on; shards may share it. Exit code
+of its own. Results are stored in the folder, so an interrupted run continues; shards may share it. Exit code
 1 if a call failed.
 """
 
@@ -60,7 +60,7 @@ Columns, for each width: calls that agree; refused; the share of elements that a
 
 @dataclass
 class Tried:
-    """What came of the calls of one overload in one width."""
+    """The results of the calls of one overload with one bit width."""
 
     name: str
     bits: int
@@ -76,7 +76,7 @@ class Tried:
 
 
 def try_overload(name: str, bits: int, examples: int, note: Callable[[str], None]) -> Tried:
-    """Tries that many calls."""
+    """Tries the first `examples` calls of an overload."""
     out = Tried(name, bits, examples)
     refused: Counter[str] = Counter()
     for case in first_examples(name, examples):
@@ -105,7 +105,7 @@ def _file(name: str, bits: int) -> str:
 def tried(
     names: Sequence[str], bits: Sequence[int], *, examples: int, workers: int, results: Path
 ) -> list[Tried]:
-    """Results of these overloads, kept or made now; what fails is printed."""
+    """The results of the overloads, stored or made now; prints failures."""
     found: dict[str, Tried] = {}
     jobs: list[tuple[str, Callable[[Callable[[str], None]], Tried]]] = []
     for name in names:
@@ -130,7 +130,7 @@ def tried(
 
 
 def page(results: Sequence[Tried]) -> str:
-    """The page of the docs."""
+    """The text of docs/quantized_operators.md."""
     by_name: dict[str, dict[int, Tried]] = {}
     for r in results:
         by_name.setdefault(r.name, {})[r.bits] = r

@@ -1,9 +1,9 @@
-"""Many random programs in integer arithmetic, and with parameters that no observer chooses.
+"""Tests many random programs in integer arithmetic, also with unusual quantization parameters (--hostile).
 
     python tests/full/quantized_random_graphs.py [--start N] [--count N] [--hostile] [--workers W]
 
 `random_graphs.quantized` says what has to agree. Each program runs in a process of its own, so that a crash
-is a result too. What fails is printed with its seed. Exit code 1 if anything failed.
+is a result too. Failures are printed with their seed. Exit code 1 if anything failed.
 """
 
 from __future__ import annotations

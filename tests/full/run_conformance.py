@@ -3,10 +3,10 @@
     python tests/full/run_conformance.py [--profile int|fp] [--jobs J] [--shard I/N] [--results DIR]
                                          [--operators OP ...] [--limit N --seed S]
 
-Tests are generated, run by the suite's own runner and deleted one by one. Results are kept in a folder of the
-profile for as long as our sources stay the same, so a run that was stopped goes on; directories of failing
-tests are kept there too. Shards of one folder may run side by side. The profile's section of the page is
-written once there is a result of every test. Exit code 1 if the suite rejects a test.
+Tests are generated, run by the suite's own runner and deleted one by one. Results are stored in a folder of
+the profile and are valid until our sources change, so an interrupted run continues; directories of failing
+tests are stored there too. Shards that share a folder may run at the same time. The profile's section of the
+page is written once every test has a result. Exit code 1 if the suite rejects a test.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PAGE = ROOT / "docs" / "conformance.md"
 
 
 class Record:
-    """Results of a profile: a folder with a file for each operator and directories of failing tests."""
+    """The stored results of a profile: a folder with a file per operator and directories of failing tests."""
 
     def __init__(self, folder: Path, profile: Profile) -> None:
         self.folder = folder
@@ -44,7 +44,7 @@ class Record:
         self.failed.mkdir(parents=True, exist_ok=True)
         mark = f"{suite.suite_version()}, {suite.fingerprint()}\n"
         with (folder / "fingerprint.txt").open("a+") as stamp:
-            fcntl.flock(stamp, fcntl.LOCK_EX)  # shards start together
+            fcntl.flock(stamp, fcntl.LOCK_EX)  # several shards may start at the same time
             stamp.seek(0)
             if stamp.read() != mark:
                 for file in folder.glob("*.jsonl"):
@@ -53,7 +53,7 @@ class Record:
                 stamp.write(mark)
 
     def plan(self, jobs: int) -> list[Batch]:
-        """All tests by name; listed once for a version of the suite."""
+        """All batches with the names of their tests; they are listed once per version of the suite."""
         file = self.folder / "plan.json"
         if file.exists():
             known = json.loads(file.read_text())
@@ -69,12 +69,12 @@ class Record:
         return batches
 
     def add(self, result: Result) -> None:
-        """Appends one; a run that is killed loses at most the test in work."""
-        with (self.folder / f"{result.operator}.jsonl").open("ab", buffering=0) as file:  # one write a line
+        """Appends a result; a run that is killed loses at most the test that is running."""
+        with (self.folder / f"{result.operator}.jsonl").open("ab", buffering=0) as file:  # one write per line
             file.write((json.dumps(vars(result)) + "\n").encode())
 
     def known(self) -> list[Result]:
-        """All there are; the last one of a test counts."""
+        """All stored results; of several results of a test, the last one counts."""
         lines = [
             line for file in sorted(self.folder.glob("*.jsonl")) for line in file.read_text().splitlines()
         ]
@@ -170,7 +170,7 @@ int4 and doubleround alone the suite lists 3,311 tests, two of them twice.
 
 
 def main() -> int:
-    """Runs what is asked for and not known yet."""
+    """Runs the selected tests that have no result yet."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--profile", choices=suite.PROFILES, default="fp")
     parser.add_argument("--operators", nargs="+", help="names of the suite, such as conv2d; default: all")

@@ -1,4 +1,4 @@
-"""The whole official TOSA conformance suite; takes hours, and goes on where it was stopped."""
+"""The whole official TOSA conformance suite; it takes hours, and an interrupted run continues."""
 
 from __future__ import annotations
 

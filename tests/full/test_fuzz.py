@@ -1,7 +1,7 @@
-"""1,000,000 mutated inputs each for the text parser and the `.tosa` reader, with sanitizers: errors only.
+"""Text parser and `.tosa` reader, with sanitizers, on 1,000,000 mutated inputs each: errors, no crashes.
 
-The C++ tests with the tag [fuzz] do the work; the ci tier runs them with 10,000. Needs the sanitized build of
-`tests/run`, and brings it up to date.
+The C++ tests with the tag [fuzz] do this; the CI tier runs them with 10,000 inputs. Needs the sanitized build
+of `tests/run`, and brings it up to date.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ITERATIONS = 1_000_000
 pytestmark = pytest.mark.full
 
 
-def test_mutated_texts_and_files_give_errors_only() -> None:
+def test_mutated_texts_and_files_cause_errors_and_no_crash() -> None:
     subprocess.run(["cmake", "--build", "--preset", "asan"], cwd=ROOT, check=True)
     environment = os.environ | {
         "TOSAIC_FUZZ_ITERATIONS": str(ITERATIONS),

@@ -1,4 +1,4 @@
-"""What `tests/test_linear_time.py` asks, of graphs at their whole length."""
+"""The checks of `tests/test_linear_time.py`, for graphs of full length."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ pytestmark = [pytest.mark.full, *linear_time.pytestmark]
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_graph_at_its_whole_length_costs_in_proportion(name: str) -> None:
+def test_a_graph_of_full_length_costs_in_proportion(name: str) -> None:
     lowered: tuple[tosaic.Lowered, tosaic.Lowered] = lowered_at(name, 1, 10)
     linear_time.test_no_pass_visits_a_node_more_than_a_fixed_number_of_times(lowered)
     linear_time.test_visits_grow_as_the_graph_does(lowered)

@@ -1,4 +1,4 @@
-"""The ten networks: the contract of `models.measure`, each at full size. Minutes each; results are kept."""
+"""The ten networks at full size fulfil the contract of `models.measure`. Minutes each; results are stored."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ pytestmark = [pytest.mark.full, pytest.mark.filterwarnings("ignore")]
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_a_network_becomes_one_tosa_graph_with_the_same_numbers(name: str) -> None:
+def test_a_network_becomes_one_tosa_graph_with_the_same_results(name: str) -> None:
     assert violations(measured(name)) == []
 
 

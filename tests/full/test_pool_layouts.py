@@ -1,4 +1,4 @@
-"""Every pool of `tests/test_pool_layouts.py` beside Arm's lowering, in floats and in integers."""
+"""Every pool of `tests/test_pool_layouts.py` compared with Arm's lowering, in floats and in integers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The constants of the ten networks by three quantizers, at every stage. Results and ties are kept."""
+"""The constants of the ten networks with three quantizers, at every stage. Results and ties are stored."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FOLDER = ROOT / "build" / "full" / "quantized_constants"
 
 
 def measured(case: str) -> Constants:
-    """Compared, or read from the folder; the ties that it lists are in the file."""
+    """The comparison of a case, stored or made now; the file has the list of its ties."""
 
     def measure() -> Constants:
         name, quantizer = case.split(".")
@@ -31,7 +31,7 @@ def measured(case: str) -> Constants:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_constants_of_a_quantized_network_are_torchs_at_every_stage(case: str) -> None:
+def test_the_constants_of_a_quantized_network_equal_torchs_at_every_stage(case: str) -> None:
     found = measured(case)
     assert violations(found) == []
     assert found.not_converted or found.calls > 0

@@ -1,4 +1,7 @@
-"""The ten networks by three quantizers: the contract of `models.integers`. Minutes each; results are kept."""
+"""The ten networks with three quantizers fulfil the contract of `models.integers`.
+
+Minutes each; results are stored.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ pytestmark = [pytest.mark.full, pytest.mark.filterwarnings("ignore")]
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_quantized_network_is_the_same_integers_on_every_engine(case: str) -> None:
+def test_a_quantized_network_computes_the_same_integers_on_every_engine(case: str) -> None:
     m = measured(case)
     assert violations(m, arm_of(m.network) if m.quantizer == "arm" else None) == []
 

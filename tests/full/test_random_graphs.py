@@ -1,4 +1,4 @@
-"""2,000 random graphs. Resumable: seeds that passed are kept in build/random_graphs.json.
+"""2,000 random graphs. An interrupted run continues: build/random_graphs.json has the seeds that passed.
 
 By hand, for other seeds: cd tests && python -m random_graphs --start 2000 --count 500 --state /tmp/state.json
 """

@@ -1,4 +1,4 @@
-"""Checks of the C++ sources that the test command makes of the changed ones only, or not at all.
+"""Checks of all C++ sources, which the test command does for changed sources only, or not at all.
 
 Needs the compile commands of the sanitized build of `tests/run`.
 """
@@ -27,7 +27,7 @@ def _sources() -> list[Path]:
 
 
 def _failures(commands: dict[str, list[str]]) -> list[str]:
-    """What the commands that fail have printed."""
+    """The name and the output of each command that fails."""
 
     def run(command: list[str]) -> str:
         done = subprocess.run(command, cwd=BUILD, capture_output=True, text=True)

@@ -1,4 +1,4 @@
-"""The VGF model-converter takes a file of each operator and float dtype that profile FP has."""
+"""The VGF model-converter accepts a file of each operator and float dtype that profile FP has."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""All ways torch has to change or free weights, on all networks: refused or right, never garbage.
+"""After each way in which torch can change or free weights, uses of a program are refused or right.
 
-In processes of their own, whose allocators fill freed memory with two patterns, and with none.
+Each network runs in processes of its own, whose allocators fill freed memory with one of two patterns, or
+with none.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from api import weight_ways
 
 @pytest.mark.parametrize("network", weight_ways.NETWORKS)
 @pytest.mark.parametrize("pattern", ["0", "165", "255"])
-def test_whatever_torch_does_to_weights_is_refused_or_right(network: str, pattern: str) -> None:
+def test_after_any_change_of_weights_by_torch_a_use_is_refused_or_right(network: str, pattern: str) -> None:
     done = subprocess.run(
         [sys.executable, weight_ways.__file__, "--networks", network],
         env={**os.environ, "MALLOC_PERTURB_": pattern},

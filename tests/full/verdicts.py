@@ -1,12 +1,12 @@
-"""What `compare` says over all networks, floats and integers, and over torch.nn's layers: docs/verdicts.md.
+"""Tests the verdicts of `compare` for all networks and for torch.nn's layers, and writes docs/verdicts.md.
 
     python tests/full/verdicts.py [--shard I/N] [--results FOLDER] [CASE ...]
 
 A case is a network (``resnet18``), a network and a quantizer (``resnet18.arm``) or a layer (``nn.Linear``).
-Each is lowered and compared with torch, on two samples (layers on one): the program, its file, other orders
-of its border, and of quantized ones a border of integers. Then one weight, one zero point and one transpose
-are made wrong, twice each. Results are kept, so a run that was stopped goes on. Exit code 1 if a right
-program is called wrong, or a wrong one right.
+Each is lowered and compared with torch on two samples (layers on one): the program, its file, a program with
+other orders of inputs and outputs and, for a quantized network, a program with integer outputs. Then one
+weight, one zero point and one transpose are made wrong, twice each. Results are stored, so an interrupted run
+continues. Exit code 1 if `compare` calls a right program wrong, or a wrong program right.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ programs. *Missed* are programs with one weight, zero point or transpose made wr
 
 
 def measured(case: str, results: Path = RESULTS) -> Verdicts:
-    """The verdicts over a case, from the results or made now."""
+    """The verdicts for a case, stored or made now."""
     return Verdicts(**recorded(results, case, lambda: _measure(case)))
 
 
@@ -123,7 +123,7 @@ def _together(found: list[Verdicts]) -> Verdicts:
 
 
 def page(rows: dict[str, Verdicts]) -> str:
-    """The document."""
+    """The text of docs/verdicts.md."""
     tried = sum(2 * sum(v.spoiled.values()) for v in rows.values())
     head = _HEAD.format(
         date=date.today().isoformat(),

@@ -1,12 +1,12 @@
-"""Many random graphs of views and elementwise operators: never more transposed than before `choose-shapes`.
+"""Many random graphs of views and elementwise operators: `choose-shapes` never increases their transposes.
 
     python tests/full/view_graphs.py [--start N] [--count N]
 
-Results equal those of the reference kernels, bit for bit. Every other graph is plain: for these, brute force
-over where each element lies in memory finds the fewest bytes that any lowering moves. At most 1 % of them may
-move more: `choose-shapes` misses that several views may equal one transpose in a shape that none of them has.
-`test_view_layouts` does the same to the first 200 graphs, of which none may move more. What fails is printed
-with its seed. Exit code 1 if anything failed.
+Results have to equal those of the reference kernels bit for bit. Every other graph is plain: for these, brute
+force over the place of each element in memory finds the fewest bytes that any lowering moves. At most 1 % of
+the plain graphs may move more bytes: `choose-shapes` does not find out that several views may equal one
+transpose in a shape that none of them has. `test_view_layouts` tests the first 200 graphs in the same way;
+none of these may move more. Failures are printed with their seed. Exit code 1 if anything failed.
 """
 
 from __future__ import annotations

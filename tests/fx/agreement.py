@@ -1,6 +1,7 @@
-"""One module everywhere: torch eager against stage exported, stage tosa of both targets, the reference model.
+"""Compares one module at every stage with torch eager: stage exported, stage tosa of both targets, and the
+reference model.
 
-Both forms of an export are taken, as exported and decomposed. Nothing may stay opaque.
+The export is tested as it is, and decomposed. No node may be opaque.
 """
 
 from __future__ import annotations
@@ -27,7 +28,10 @@ def _array(value: Any) -> np.ndarray[Any, Any]:
 
 
 def assert_close(where: str, got: Any, expected: Any, tolerance: float) -> None:
-    """Equal shapes, dtypes and NaN; floats within `tolerance` of themselves and of the largest one."""
+    """Asserts equal shapes, dtypes and NaN, and equal integers.
+
+    A float may differ by `tolerance` times the sum of its magnitude and the largest finite magnitude.
+    """
     gots, wanted = tree_leaves(got), tree_leaves(expected)
     assert len(gots) == len(wanted), f"{where}: {len(gots)} results, expected {len(wanted)}"
     for ours, theirs in zip(map(_array, gots), map(_array, wanted), strict=True):
@@ -41,7 +45,7 @@ def assert_close(where: str, got: Any, expected: Any, tolerance: float) -> None:
 
 
 def forms(what: Any, args: tuple[Any, ...], *, decomposed: bool = True) -> dict[str, Any]:
-    """The export of a module or function, and what its decompositions make of it."""
+    """The export of a module or function, and its decomposed form."""
     module = what if isinstance(what, torch.nn.Module) else Calls(what)
     ep = torch.export.export(module.eval(), args, strict=False)
     return {"exported": ep, "decomposed": ep.run_decompositions()} if decomposed else {"exported": ep}
@@ -55,20 +59,20 @@ def assert_agrees(
     reference_model: bool = True,
     decomposed: bool = True,
 ) -> None:
-    """Runs everything and compares.
+    """Runs the module at every stage and compares the results with torch's.
 
     Parameters
     ----------
     what : torch.nn.Module or callable
     *args : torch.Tensor
     tolerance : float
-        Of floats, relative to the largest expected one; 0: equal.
+        Of floats, as in `assert_close`; 0 means equal.
     targets : tuple of str
-        What to lower for; none for modules that TOSA cannot hold.
+        Targets to lower for; none for modules that TOSA cannot represent.
     reference_model : bool
-        Run the bytes on it, for the last target and the form as exported.
+        Whether to run the file on the reference model, for the last target and the undecomposed export.
     decomposed : bool
-        Take the decomposed form as well.
+        Whether to test the decomposed form too.
     """
     module = what if isinstance(what, torch.nn.Module) else Calls(what)
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Short ways to export a function or module and to look at what was imported."""
+"""Helpers that export and import a function or module, and that look at the imported graph."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is not one row of the table: in-place calls, wrappers, control flow, opaque calls, several results."""
+"""Calls beyond one row of the table: in-place, wrappers, control flow, opaque, with several results."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fx.exporting import exported, imported, only, ops
 from torch import nn
 from tosaic.fx import from_exported
 
-# torch deprecates what its own run_decompositions still copies.
+# torch's own run_decompositions uses a class that torch deprecates.
 pytestmark = pytest.mark.filterwarnings("ignore:.isinstance.treespec, LeafSpec:FutureWarning")
 
 X = torch.randn(4, 6)
@@ -49,7 +49,7 @@ def test_contiguous_is_its_operand_or_a_copy_and_writes_are_seen_accordingly(lay
     assert torch.equal(torch.as_tensor(np.asarray(tosaic.from_exported(exported(call, X)).run(X))), call(X))
 
 
-def test_an_in_place_call_keeps_the_dtype_of_its_operand() -> None:
+def test_an_in_place_call_preserves_the_dtype_of_its_operand() -> None:
     result = imported(lambda x: x.clone().add_(torch.ones(6, dtype=torch.float64)), X)
     assert ops(result)[-2:] == ["add", "cast"] or ops(result)[-1] == "add"
     assert result.graph.outputs[0].value.dtype == "f32"
@@ -80,7 +80,7 @@ def test_a_write_that_another_live_view_shares_is_refused_by_name() -> None:
     assert "opaque" not in ops(from_exported(exported(call, X).run_decompositions({})))
 
 
-def test_a_view_that_is_no_longer_used_does_not_matter() -> None:
+def test_a_view_that_is_no_longer_used_does_not_prevent_a_write() -> None:
     def call(x: torch.Tensor) -> torch.Tensor:
         y = x * 2
         s = y[1:].sum()
@@ -106,7 +106,7 @@ def test_a_mutated_buffer_is_a_state_with_a_mutation_output() -> None:
     for result in both_forms(module, torch.ones(3)):
         state, user = result.graph.inputs
         assert (state.kind, state.path, user.kind) == ("state", "count", "user")
-        # A copy: runs of the module do not move where ours start.
+        # A copy, so that runs of the module do not change our initial state.
         assert state.initial.data_ptr != module.count.data_ptr()
         mutation, out = result.graph.outputs
         assert (mutation.kind, mutation.path, mutation.mutated_input) == ("mutation", "count", 0)
@@ -133,7 +133,7 @@ def test_no_grad_regions_are_inlined() -> None:
     assert result.graph.nodes[1].origin.fx_name.endswith(".mul")
 
 
-def test_assertions_and_sizes_leave_no_node() -> None:
+def test_assertions_and_sizes_become_no_nodes() -> None:
     def call(x: torch.Tensor) -> torch.Tensor:
         torch._check(x.shape[0] > 1)
         return x.reshape(x.shape[0] * 2, x.shape[1] // 2).to(torch.float32)
@@ -154,7 +154,7 @@ def _(x: torch.Tensor, low: float = 0.0, high: float = 1.0) -> torch.Tensor:
     return torch.empty_like(x)
 
 
-def test_a_foreign_call_is_kept_with_all_its_arguments() -> None:
+def test_a_foreign_call_becomes_an_opaque_node_with_all_its_arguments() -> None:
     result = imported(lambda x: bounded(bounded(x, high=float("inf"), low=-1.0)), X)
     assert ops(result) == ["opaque", "opaque"]
     first, second = result.graph.nodes
@@ -165,7 +165,7 @@ def test_a_foreign_call_is_kept_with_all_its_arguments() -> None:
     assert [d.rule for d in result.diagnostics] == ["opaque", "opaque"]
 
 
-def test_a_foreign_call_with_several_results_keeps_them_all() -> None:
+def test_a_foreign_call_with_several_results_has_all_of_them() -> None:
     result = imported(lambda x: torch.topk(x, 2, dim=-1), X)
     node = only(result)
     assert [r.dtype for r in node.results] == ["f32", "i64"]
@@ -176,12 +176,12 @@ def test_results_that_the_table_cannot_express_make_the_call_opaque() -> None:
     assert "opaque" in ops(imported(lambda x: x.masked_scatter(x > 0, x), torch.randn(2, 4)))
 
 
-def test_what_a_row_does_not_cover_is_taken_apart() -> None:
+def test_a_call_that_its_row_does_not_cover_is_decomposed() -> None:
     result = imported(lambda x: torch.ops.aten.native_layer_norm(x, [6], None, None, 1e-5)[:2], X)
     assert "opaque" not in ops(result)
 
 
-def test_training_forms_stay_opaque_and_say_what_is_lost() -> None:
+def test_training_forms_stay_opaque_and_lost_updates_are_reported() -> None:
     module = nn.Sequential(nn.BatchNorm1d(6), nn.Dropout(0.5)).train()
     result = from_exported(torch.export.export(module, (X,)))
     foreign = [n.attrs["target"] for n in result.graph.nodes if n.op == "opaque"]
@@ -227,7 +227,7 @@ def test_while_loop_has_a_condition_and_a_body() -> None:
     assert [n.op for n in body.nodes] == ["add", "mul"]
 
 
-def test_a_record_that_contradicts_the_operator_is_refused() -> None:
+def test_a_recorded_shape_that_contradicts_the_operator_is_refused() -> None:
     ep = exported(lambda x: x.relu(), X)
     for node in ep.graph.nodes:
         if node.op == "call_function":
@@ -240,6 +240,6 @@ def test_a_record_that_contradicts_the_operator_is_refused() -> None:
     assert error.value.parts["where"] == "import"
 
 
-def test_what_is_not_exported_is_refused() -> None:
+def test_a_module_that_is_not_exported_is_refused() -> None:
     with pytest.raises(core.InvalidGraph, match="not an exported program"):
         from_exported(nn.Linear(2, 2))

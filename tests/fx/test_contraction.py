@@ -9,7 +9,7 @@ import torch
 from fx.agreement import assert_agrees
 from torch import nn
 
-# torch deprecates what its own run_decompositions still copies.
+# torch's own run_decompositions uses a class that torch deprecates.
 pytestmark = pytest.mark.filterwarnings("ignore:.isinstance.treespec, LeafSpec:FutureWarning")
 
 A = torch.ops.aten
@@ -108,5 +108,5 @@ def test_every_form_of_a_norm_agrees(norm: str) -> None:
     )
 
 
-def test_softmax_takes_rank_0() -> None:
+def test_softmax_accepts_rank_0() -> None:
     assert_agrees(lambda x: x.softmax(0), torch.randn(()))

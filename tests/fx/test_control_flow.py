@@ -113,11 +113,11 @@ def test_regions_are_decomposed_simplified_and_folded() -> None:
     lowered = tosaic.lower(exported(Calls(call), X), target=FP)
     (node,) = [node for node in lowered.graph.nodes if node.op == "tosa.cond_if"]
     first, second = ([inner.op for inner in region.nodes] for region in node.regions)
-    assert first == ["tosa.add"]  # in front of the reshapes, which undo each other
+    assert first == ["tosa.add"]  # it moved in front of the reshapes, which then cancel
     assert "tosa.erf" in second
 
 
-def test_a_known_predicate_leaves_only_the_branch_taken() -> None:
+def test_a_constant_predicate_leaves_only_the_branch_that_is_taken() -> None:
     class Known(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -131,12 +131,12 @@ def test_a_known_predicate_leaves_only_the_branch_taken() -> None:
     agree(lowered.run(X), F.relu(X - 1))
 
 
-def test_targets_without_control_flow_are_told_the_extension() -> None:
+def test_the_refusal_of_a_target_without_control_flow_names_the_extension() -> None:
     with pytest.raises(tosaic.UnsupportedOp, match=r"no lowering to this target .* extension cf"):
         tosaic.lower(exported(Calls(softmax_or_less), X), target="TOSA-1.0+FP")
 
 
-def test_a_counter_that_nothing_bounds_is_refused() -> None:
+def test_an_unbounded_counter_is_refused() -> None:
     def call(i: torch.Tensor, x: torch.Tensor) -> Any:
         return torch.while_loop(lambda i, x: x.sum() < 9, lambda i, x: (i + 1, x * 2), (i, x))
 

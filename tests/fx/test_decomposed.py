@@ -1,4 +1,4 @@
-"""Calls without a row of the table: taken apart as torch takes them apart, or kept with the reason."""
+"""Calls without a row of the table: imported by torch's decompositions, or opaque with a reason."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def close(got: Any, wanted: torch.Tensor) -> None:
 
 
 def all_close(got: Any, wanted: Any) -> None:
-    """One result or several."""
+    """Compares one result or several."""
     for g, w in zip(
         got if isinstance(got, tuple) else [got],
         wanted if isinstance(wanted, tuple) else [wanted],
@@ -145,7 +145,7 @@ def all_close(got: Any, wanted: Any) -> None:
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_a_call_is_imported_as_what_torch_takes_it_apart_into(name: str) -> None:
+def test_a_call_is_imported_by_torchs_decomposition(name: str) -> None:
     call, args = CALLS[name]
     program = tosaic.from_exported(exported(call, *args))
     assert "opaque" not in [node.op for node in program.graph.nodes]
@@ -158,7 +158,7 @@ LOWERED = ("hypot", "cross_entropy", "cdist", "vander", "bicubic", "fmax", "roun
 @pytest.mark.parametrize(
     "name", [n for n in CALLS if n in LOWERED or n.startswith(("fractional", "grouped"))]
 )
-def test_what_a_call_becomes_lowers(name: str) -> None:
+def test_a_decomposed_call_lowers(name: str) -> None:
     call, args = CALLS[name]
     lowered = tosaic.lower(exported(call, *args), target="TOSA-1.0+INT+FP+bf16")
     all_close(lowered.run(*args), call(*args))
@@ -176,7 +176,7 @@ def test_operators_with_a_row_stay_one_node() -> None:
     assert ops(imported(lambda x: F.gelu(F.layer_norm(x, [4])), X)) == ["layer_norm", "gelu"]
 
 
-def test_an_import_repeats_itself() -> None:
+def test_two_imports_of_a_program_are_equal() -> None:
     program = exported(F.cross_entropy, X, LABELS)
     first, second = (tosaic.from_exported(program).graph.text() for _ in range(2))
     assert first == second
@@ -188,7 +188,7 @@ def test_random_calls_stay_opaque_with_the_reason() -> None:
     assert "it draws random numbers" in result.diagnostics[0].message
 
 
-def test_what_is_left_over_is_named() -> None:
+def test_calls_without_a_decomposition_stay_opaque_with_the_reason() -> None:
     result = imported(lambda x: torch.linalg.inv(x), SQUARE)
     assert ops(result) == ["opaque"]
     assert "which has no counterpart here" in result.diagnostics[0].message

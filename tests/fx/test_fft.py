@@ -1,4 +1,4 @@
-"""Fourier transforms and complex values: pairs of real values at every stage, never a complex one."""
+"""Fourier transforms and complex values: every stage has pairs of real values in place of complex ones."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_every_stage_and_the_reference_model_agree_with_torch(name: str) -> None
         close(run.outputs, wanted)
 
 
-def test_the_target_s_transform_is_used_where_extents_are_powers_of_two() -> None:
+def test_the_fft_operator_of_tosa_is_used_if_extents_are_powers_of_two() -> None:
     def transforms(x: torch.Tensor, target: str) -> list[str]:
         lowered = tosaic.lower(exported(lambda x: fft.rfft2(x).abs(), x), target=target)
         return [node.op for node in lowered.graph.nodes if "fft" in node.op]
@@ -83,7 +83,7 @@ def test_the_target_s_transform_is_used_where_extents_are_powers_of_two() -> Non
     assert transforms(EVEN, FP) == []
 
 
-def test_a_spectrum_of_infinities_is_that_of_the_definition() -> None:
+def test_a_spectrum_of_infinities_is_not_finite() -> None:
     x = torch.tensor([[1.0, float("inf")], [2.0, 3.0]])
     got = tosaic.from_exported(exported(lambda x: parts(fft.rfft2(x)), x)).run(x)
     assert np.isnan(got).any() or np.isinf(got).any()
@@ -93,7 +93,7 @@ def test_half_spectra_have_one_node() -> None:
     assert ops(imported(lambda x: parts(fft.rfft2(x)), EVEN)) == ["rfft2", "stack"]
 
 
-def test_complex_buffers_are_held_as_two_constants() -> None:
+def test_complex_buffers_become_two_constants() -> None:
     class Rotary(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()

@@ -1,4 +1,4 @@
-"""Casts to and from fp8: torch's values at every stage, lowered where the target has them."""
+"""Casts to and from fp8: results equal torch's at every stage; they lower if the target has the fp8 dtype."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def through(dtype: torch.dtype, back: torch.dtype) -> Callable[[torch.Tensor], t
 
 @pytest.mark.parametrize("name", DTYPES)
 @pytest.mark.parametrize("wide", [torch.float32, torch.float16, torch.bfloat16])
-def test_values_go_through_fp8_as_torch_takes_them(name: str, wide: torch.dtype) -> None:
+def test_casts_through_fp8_equal_torchs(name: str, wide: torch.dtype) -> None:
     call, x = through(DTYPES[name], wide), VALUES.to(wide)
     program = tosaic.from_exported(exported(call, x))
     same(program.run(x), call(x))
@@ -47,7 +47,7 @@ def test_values_go_through_fp8_as_torch_takes_them(name: str, wide: torch.dtype)
 
 
 @pytest.mark.parametrize("name", DTYPES)
-def test_fp8_tensors_come_in_and_go_out(name: str) -> None:
+def test_inputs_and_outputs_may_be_fp8(name: str) -> None:
     dtype = DTYPES[name]
 
     def call(x: torch.Tensor, y: torch.Tensor) -> Any:
@@ -74,6 +74,6 @@ def test_fp8_weights_lower() -> None:
 
 
 @pytest.mark.parametrize("name", DTYPES)
-def test_targets_without_fp8_are_told_the_extension(name: str) -> None:
+def test_the_refusal_of_a_target_without_fp8_names_the_extension(name: str) -> None:
     with pytest.raises(tosaic.SpecViolation, match=f"expected EXT-{name.upper()}"):
         tosaic.lower(exported(through(DTYPES[name], torch.float32), VALUES), target="TOSA-1.0+FP")

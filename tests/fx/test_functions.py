@@ -1,4 +1,4 @@
-"""Functions, gates, shifts, norms, quantizers: imported without opaque nodes, equal to torch at both ends."""
+"""Functions, gates, shifts, norms, quantizers: no opaque nodes, equal to torch as imported and lowered."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ EXACT: Calls = {
     ),
     "fake quantization": (lambda x: torch.fake_quantize_per_tensor_affine(x, 0.037, 3, 0, 255), (Y,)),
 }
-# What an FP target cannot hold.
+# Operators over integers of 8, 32 and 64 bits.
 INTEGERS: Calls = {
     "shift of bytes": (lambda x: x << 3, (BYTES,)),
     "shift of bytes by more than their bits": (lambda x: x >> 9, (BYTES,)),
@@ -185,7 +185,7 @@ BOTH = ("TOSA-1.0+FP", "TOSA-1.0+INT+FP")
 
 
 @pytest.mark.parametrize("name", FLOATS)
-def test_a_function_equals_torch_and_its_lowering_does(name: str) -> None:
+def test_a_function_and_its_lowering_equal_torch(name: str) -> None:
     check(FLOATS, name, 4, BOTH[:1])
 
 
@@ -200,7 +200,7 @@ def test_a_function_of_f64_equals_torch(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", EXACT)
-def test_what_is_exact_equals_torch_on_every_target(name: str) -> None:
+def test_an_exact_operator_equals_torch_on_every_target(name: str) -> None:
     check(EXACT, name, 0, BOTH)
 
 
@@ -210,7 +210,7 @@ def test_integers_equal_torch_on_every_target(name: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:std.*degrees of freedom:UserWarning")
-def test_the_deviation_of_one_element_is_not_a_number() -> None:
+def test_the_standard_deviation_of_one_element_is_nan() -> None:
     for x in (torch.tensor([2.0]), SCALAR):
         program = exported(lambda x: x.std(), x)
         agree(tosaic.from_exported(program).run(x), x.std(), 0)
@@ -230,7 +230,7 @@ def test_numbers_are_quantized_to_u8_by_a_target_that_has_no_u8() -> None:
     agree(tosaic.lower(program).run(Y), expected, ulp=0)
 
 
-def test_parameters_from_data_are_refused() -> None:
+def test_quantization_parameters_that_depend_on_data_are_refused() -> None:
     def dynamic(x: torch.Tensor) -> Any:
         scale, zero = Q.choose_qparams.tensor(x, -128, 127, 1e-5, torch.int8)
         return Q.quantize_per_tensor.tensor(x, scale, zero, -128, 127, torch.int8)
@@ -258,7 +258,7 @@ def test_quantizers_of_torchao_read_whole_tensors_and_single_axes() -> None:
         imported(lambda x: quantize(x, [1, 1, 6], torch.ones(12), torch.zeros(12), torch.int8), Y)
 
 
-# ---- numbers beside narrow floats, and beyond the usual ----
+# ---- scalars beside narrow floats, and extreme values ----
 
 BINARY: dict[str, Callable[..., Any]] = {
     "add": torch.add,
@@ -289,7 +289,10 @@ BINARY: dict[str, Callable[..., Any]] = {
 def test_a_wider_scalar_tensor_is_rounded_where_torch_rounds_it(
     name: str, narrow: torch.dtype, wide: torch.dtype
 ) -> None:
-    """To the narrow dtype, but as second operand of a product or quotient; equal to the last bit."""
+    """torch rounds it to the narrow dtype, except as second operand of a product or quotient.
+
+    Results have to be equal to the last bit.
+    """
     y = torch.tensor(1.2345678, dtype=wide)
     x = (torch.randn(200, generator=torch.Generator().manual_seed(3)) * 3).to(narrow)
     x[0] = y.to(narrow)
@@ -303,10 +306,10 @@ def test_a_wider_scalar_tensor_is_rounded_where_torch_rounds_it(
 
 @pytest.mark.parametrize("function", [torch.fmod, torch.remainder])
 @pytest.mark.parametrize("divisor", [0.3, -7.0, 6.2831853, 1e-20, 3e-39, 2.5e38, None])
-def test_the_rest_of_a_division_is_exact_for_every_quotient(
+def test_the_remainder_of_a_division_is_exact_for_every_quotient(
     function: Callable[..., torch.Tensor], divisor: float | None
 ) -> None:
-    """Lowered as well, where it is a long division; a number, or one divisor an element."""
+    """The lowered form, a long division, is tested too. The divisor is a number, or a tensor."""
     x = torch.tensor([3e38, -3.4e38, 1e7, -16777213.0, 123456.789, 0.1, -0.25, 1e-30, 5e-41, 0.0])
     divisors = torch.tensor([1e-38, 3.7, 3.0, -0.7, 1e30, 1e-45, 0.1, 3e-31, 7e-45, 2.0])
     call: Callable[..., Any] = (lambda x: function(x, divisor)) if divisor is not None else function
@@ -321,7 +324,7 @@ def test_the_rest_of_a_division_is_exact_for_every_quotient(
         np.testing.assert_array_equal(np.asarray(ours), torch.stack(wanted).numpy())
 
 
-def test_powers_of_extremes_are_torchs() -> None:
+def test_powers_of_extreme_values_equal_torchs() -> None:
     bases = torch.tensor([-torch.inf, torch.inf, 0.0, -2.0, 1.5, torch.nan])
     for exponent in (1.7, -1.7, 3.0, -3.0, 2.0, 0.0):
         exponents = torch.full_like(bases, exponent)
@@ -329,19 +332,19 @@ def test_powers_of_extremes_are_torchs() -> None:
         np.testing.assert_allclose(lowered.run(bases, exponents), torch.pow(bases, exponents), rtol=1e-6)
 
 
-def test_a_fraction_as_exponent_keeps_its_precision() -> None:
+def test_a_power_with_a_fraction_as_exponent_is_precise() -> None:
     x = torch.tensor([1e10, 3e-12, 2.0])
     program = tosaic.from_exported(exported(lambda x: x**1.7, x))
     np.testing.assert_allclose(program.run(x), (x.double() ** 1.7).float(), rtol=1.2e-7)
 
 
-def test_bytes_take_negative_numbers_as_torch_does() -> None:
+def test_operators_of_uint8_tensors_and_negative_numbers_equal_torch() -> None:
     x = torch.tensor([5, 200], dtype=torch.uint8)
     for call in (lambda x: x.clamp_max(-100), lambda x: x / -100, lambda x: x >> torch.full_like(x, 8)):
         np.testing.assert_array_equal(tosaic.from_exported(exported(call, x)).run(x), call(x))
 
 
-def test_a_product_that_counts_nothing_is_not_looked_at() -> None:
+def test_addmm_with_alpha_0_ignores_nan_in_its_product() -> None:
     a, b = torch.full((2, 3), torch.nan), torch.ones(3, 4)
     x = torch.arange(4.0)
     program = tosaic.from_exported(exported(lambda x, a, b: torch.addmm(x, a, b, alpha=0, beta=2), x, a, b))

@@ -1,4 +1,5 @@
-"""Layout plans on programs of torch: labels, conversions, borders, the failures of others by name."""
+"""Layout plans on torch programs: annotated strides, conversions, inputs and outputs, and cases that other
+compilers get wrong."""
 
 from __future__ import annotations
 
@@ -51,7 +52,7 @@ def is_in(tensor: torch.Tensor, order: tuple[int, ...]) -> bool:
 
 
 class Lying(torch.fx.Interpreter):
-    """Runs a program on real tensors and notes nodes whose strides are not what ``meta["val"]`` says."""
+    """Runs a program and records the nodes whose result has other strides than ``meta["val"]``."""
 
     def __init__(self, program: Any, nodes: set[str] | None = None) -> None:
         super().__init__(program.graph_module)
@@ -97,7 +98,7 @@ def run(program: Any, *args: Any) -> list[torch.Tensor]:
 
 
 def same(a: Any, b: Any, *args: Any, tolerance: float = 1e-4) -> None:
-    a, b = copy.deepcopy(a), copy.deepcopy(b)  # states of a program are written by a run
+    a, b = copy.deepcopy(a), copy.deepcopy(b)  # a run writes the states of its program
     for found, expected in zip(run(a, *args), run(b, *args), strict=True):
         torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
 
@@ -106,7 +107,7 @@ def seen(conversions: tuple[Conversion, ...]) -> list[tuple[str, tuple[int, ...]
     return [(each.value, each.to_order) for each in conversions]
 
 
-# ---- the failures of others ----
+# ---- cases that other compilers get wrong ----
 
 
 def quantized_depthwise() -> Any:
@@ -126,7 +127,7 @@ def quantized_depthwise() -> Any:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_an_activation_that_feeds_a_depthwise_convolution_through_a_dequantize_is_no_weight(
+def test_an_activation_that_a_depthwise_convolution_reads_behind_a_dequantize_is_no_weight(
     mode: str,
 ) -> None:
     ep = quantized_depthwise()
@@ -139,7 +140,7 @@ def test_an_activation_that_feeds_a_depthwise_convolution_through_a_dequantize_i
     same(applied.program, ep, ep.example_inputs[0][0], tolerance=0)
 
 
-def test_a_weight_keeps_its_place_unless_it_is_asked_to_move() -> None:
+def test_a_weight_is_moved_only_on_request() -> None:
     ep = quantized_depthwise()
     kept, moved = apply_layout(ep), apply_layout(ep, weights=True)
     assert kept.program.state_dict["weight"] is ep.state_dict["weight"]
@@ -148,7 +149,7 @@ def test_a_weight_keeps_its_place_unless_it_is_asked_to_move() -> None:
     assert ep.state_dict["weight"].is_contiguous()
 
 
-def test_a_weight_whose_readers_want_two_orders_stays() -> None:
+def test_a_weight_whose_readers_need_two_orders_is_not_moved() -> None:
     weight = nn.Parameter(torch.randn(4, 4, 3, 3))
 
     class Net(nn.Module):
@@ -196,7 +197,7 @@ def test_a_pad_on_a_channels_last_input_is_channels_last(mode: str) -> None:
     assert untrue(applied.program, (X.to(**CHANNELS_LAST),)) == []
 
 
-def test_a_clone_that_names_a_format_never_contradicts_it() -> None:
+def test_a_clone_with_a_memory_format_has_that_format() -> None:
     first, second = conv(), conv()
 
     def call(x: torch.Tensor) -> torch.Tensor:
@@ -213,7 +214,7 @@ def test_a_clone_that_names_a_format_never_contradicts_it() -> None:
     same(made.program, ep, X)
 
 
-def test_a_call_that_means_a_format_by_default_never_contradicts_it() -> None:
+def test_a_call_with_a_default_memory_format_has_that_format() -> None:
     first, second = conv(), conv()
     ep = exported(lambda x: second(first(x).permute(0, 1, 3, 2).contiguous()), X)
     assert is_in(val(apply_layout(ep), "contiguous"), ROWS)
@@ -224,7 +225,7 @@ def test_a_call_that_means_a_format_by_default_never_contradicts_it() -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_reduction_that_drops_its_axes_keeps_the_order_of_the_others(mode: str) -> None:
+def test_a_reduction_that_drops_its_axes_preserves_the_order_of_the_other_axes(mode: str) -> None:
     layer = conv()
     ep = functional(lambda x: layer(x).amax(2).relu().permute(0, 2, 1) * 2, X)
     applied = apply_layout(ep, mode="annotate")
@@ -233,7 +234,7 @@ def test_a_reduction_that_drops_its_axes_keeps_the_order_of_the_others(mode: str
     same(apply_layout(ep, mode=mode).program, ep, X)
 
 
-def test_what_is_not_touched_is_not_traced_again() -> None:
+def test_nodes_that_do_not_change_are_not_traced_again() -> None:
     layer = conv(bias=False)
     ep = functional(lambda x, y: (layer(x), (y.exp() * 2).reshape(8, 48).softmax(-1)), X, X)
     before = {n.name: n.meta.get("val") for n in ep.graph.nodes}
@@ -245,7 +246,7 @@ def test_what_is_not_touched_is_not_traced_again() -> None:
     assert applied.changed == ("conv2d",)
 
 
-def test_arguments_by_keyword_are_kept_when_a_call_is_computed_again() -> None:
+def test_a_call_that_is_traced_again_has_its_keyword_arguments() -> None:
     layer = conv()
     ep = functional(lambda x: (layer(x).to(torch.float64) * 2).sum((2, 3), dtype=torch.float32), X)
     applied = apply_layout(ep, mode="convert")
@@ -315,7 +316,7 @@ def network(request: Any) -> tuple[Any, tuple[Any, ...]]:
     return ep.run_decompositions({}), sample
 
 
-def test_a_network_converted_gives_the_same_and_lies_as_it_says(network: Any) -> None:
+def test_a_converted_network_has_the_same_results_and_the_annotated_strides(network: Any) -> None:
     ep, sample = network
     applied = apply_layout(ep, mode="convert")
     assert applied.layout.is_minimal
@@ -324,7 +325,7 @@ def test_a_network_converted_gives_the_same_and_lies_as_it_says(network: Any) ->
     same(applied.program, ep, *sample)
 
 
-def test_a_network_annotated_runs_as_before_and_is_labelled_as_planned(network: Any) -> None:
+def test_an_annotated_network_has_the_same_results_and_the_planned_orders(network: Any) -> None:
     ep, sample = network
     applied = apply_layout(ep)
     assert applied.conversions == ()
@@ -363,7 +364,7 @@ def test_orders_agree_across_quantize_and_dequantize(network: Any) -> None:
     assert count > 20 or not any("quantize_per" in str(n.target) for n in ep.graph.nodes)
 
 
-def test_the_given_program_is_untouched(network: Any) -> None:
+def test_the_given_program_does_not_change(network: Any) -> None:
     ep, _ = network
     text = str(ep)
     strides = [
@@ -381,10 +382,10 @@ def test_the_given_program_is_untouched(network: Any) -> None:
     ]
 
 
-# ---- borders ----
+# ---- inputs and outputs ----
 
 
-def test_a_border_as_traced_is_kept() -> None:
+def test_inputs_and_outputs_have_the_traced_orders_by_default() -> None:
     x = X.to(**CHANNELS_LAST)
     ep = functional(conv(), x)
     applied = apply_layout(ep, mode="convert")
@@ -393,7 +394,7 @@ def test_a_border_as_traced_is_kept() -> None:
     assert untrue(applied.program, (x,)) == []
 
 
-def test_a_declared_border_is_annotated_with_its_example_inputs() -> None:
+def test_an_input_of_declared_order_is_annotated_and_so_is_its_example() -> None:
     applied = apply_layout(functional(conv(), X), orders={"inputs": {"input": "channels_last"}})
     assert val(applied, "input").stride() == X.to(**CHANNELS_LAST).stride()
     ((example,), _) = applied.program.example_inputs
@@ -401,7 +402,7 @@ def test_a_declared_border_is_annotated_with_its_example_inputs() -> None:
     assert torch.equal(example, X)
 
 
-def test_a_view_that_a_declared_border_forbids_is_a_reshape() -> None:
+def test_a_view_that_a_declared_order_forbids_becomes_a_reshape() -> None:
     layer = conv()
     ep = functional(lambda x: layer(x).flatten(1), X)
     applied = apply_layout(ep, orders={"inputs": "channels_last"})
@@ -414,7 +415,7 @@ def test_a_view_that_a_declared_border_forbids_is_a_reshape() -> None:
         torch.testing.assert_close(found, ep.module()(X), rtol=1e-4, atol=1e-5)
 
 
-def test_a_copy_that_names_its_format_is_the_conversion() -> None:
+def test_a_copy_with_a_memory_format_serves_as_the_conversion() -> None:
     layer = conv()
     ep = functional(lambda x: layer(x.contiguous(**CHANNELS_LAST)), X)
     applied = apply_layout(ep, mode="convert", orders={"outputs": "channels_last"})
@@ -422,14 +423,14 @@ def test_a_copy_that_names_its_format_is_the_conversion() -> None:
     same(applied.program, ep, X)
 
 
-def test_an_output_lies_as_its_border_says() -> None:
+def test_an_output_has_its_declared_order() -> None:
     ep = functional(conv(), X)
     assert val(apply_layout(ep), "conv2d").is_contiguous()
     declared = apply_layout(ep, orders={"outputs": "channels_last"})
     assert val(declared, "conv2d").is_contiguous(**CHANNELS_LAST)
 
 
-# Fake tensors tell other strides of each of these than torch computes.
+# Calls whose fake tensors have other strides than the tensors that torch computes.
 OTHERWISE = {
     "max_pool1d": (lambda x: F.max_pool1d(x, 2) * 2, "channels_last", (0, 2, 1)),
     "roll": (lambda x: F.max_pool2d(x.roll(1, 3), 3, 1).roll(1, 2), "contiguous", ROWS),
@@ -439,7 +440,7 @@ OTHERWISE = {
 
 
 @pytest.mark.parametrize("name", OTHERWISE)
-def test_a_result_lies_in_the_order_that_is_declared_where_fake_tensors_tell_otherwise(name: str) -> None:
+def test_a_result_has_the_declared_order_if_its_fake_tensor_has_other_strides(name: str) -> None:
     call, declared, order = OTHERWISE[name]
     x = X.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)
     if len(order) == 3:
@@ -454,7 +455,9 @@ def test_a_result_lies_in_the_order_that_is_declared_where_fake_tensors_tell_oth
 
 
 @pytest.mark.parametrize("name", OTHERWISE)
-def test_every_call_of_a_converted_program_lies_as_it_says_without_declared_orders(name: str) -> None:
+def test_every_call_of_a_converted_program_has_its_annotated_strides_without_declared_orders(
+    name: str,
+) -> None:
     call, _, order = OTHERWISE[name]
     x = X.to(**CHANNELS_LAST) if len(order) == 4 else X[0].transpose(1, 2).contiguous().transpose(1, 2)
     applied = apply_layout(exported(call, x), mode="convert")
@@ -463,7 +466,7 @@ def test_every_call_of_a_converted_program_lies_as_it_says_without_declared_orde
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_converted_border_stays_as_traced_outside(mode: str) -> None:
+def test_converted_inputs_and_outputs_have_the_traced_order_for_the_caller(mode: str) -> None:
     ep = functional(conv(), X)
     both = {"inputs": {0: Convert("channels_last")}, "outputs": {"out": Convert(LAST)}}
     applied = apply_layout(ep, mode=mode, orders=both)
@@ -477,7 +480,7 @@ def test_a_converted_border_stays_as_traced_outside(mode: str) -> None:
     same(applied.program, ep, X)
 
 
-def test_every_entry_of_a_border_is_chosen_by_itself() -> None:
+def test_each_input_may_have_its_own_order() -> None:
     ep = functional(lambda a, b, c: F.max_pool2d(a, 2) + F.max_pool2d(b, 2) + F.max_pool2d(c, 2), X, X, X)
     orders = {"inputs": {"args_0": "channels_last", 1: Convert("channels_last")}}
     applied = apply_layout(ep, mode="convert", orders=orders)
@@ -496,7 +499,7 @@ def test_an_order_without_a_memory_format_is_a_copy_between_two_views() -> None:
     assert untrue(applied.program, (X,)) == []
 
 
-def test_outputs_that_are_inputs_or_stand_twice_are_converted_each() -> None:
+def test_each_output_is_converted_even_if_it_is_an_input_or_occurs_twice() -> None:
     ep = functional(lambda x: (x, x, x.relu()), X)
     for mode in MODES:
         applied = apply_layout(ep, mode=mode, orders={"outputs": {1: "channels_last"}})
@@ -506,7 +509,7 @@ def test_outputs_that_are_inputs_or_stand_twice_are_converted_each() -> None:
         same(applied.program, ep, X)
 
 
-def test_several_results_are_each_laid() -> None:
+def test_each_of_several_results_has_its_order() -> None:
     layer = conv(4, 8)
     ep = functional(lambda x: [part.relu() * 2 for part in layer(x).split(3, 1)], X)
     orders = {"outputs": "channels_last"}
@@ -542,7 +545,7 @@ def test_a_mutated_buffer_is_written_in_its_own_order() -> None:
     same(applied.program, ep, X)
 
 
-def test_nested_graphs_are_given_their_operands_as_traced() -> None:
+def test_nested_graphs_get_their_operands_in_the_traced_order() -> None:
     layer = conv(padding=1)
 
     class Net(nn.Module):
@@ -592,7 +595,7 @@ def refuses(kind: type[Exception], message: str, ep: Any, **options: Any) -> Non
         apply_layout(ep, **options)
 
 
-def test_requests_that_mean_nothing_are_refused() -> None:
+def test_invalid_requests_are_refused() -> None:
     ep = functional(conv(), X)
     refuses(tosaic.InvalidGraph, "unknown mode: expected annotate or convert, got 'both'", ep, mode="both")
     refuses(tosaic.InvalidGraph, "unknown objective", ep, objective="speed")
@@ -604,7 +607,7 @@ def test_requests_that_mean_nothing_are_refused() -> None:
     refuses(tosaic.InvalidGraph, "not an exported program", conv())
 
 
-def test_a_program_that_writes_in_place_is_not_converted_but_labelled() -> None:
+def test_a_program_that_writes_in_place_is_annotated_but_not_converted() -> None:
     layer = conv()
 
     class Net(nn.Module):
@@ -621,7 +624,7 @@ def strided(module: Callable[..., Any]) -> Any:
     return functional(lambda x: module(x).as_strided((2, 4, 24), (96, 24, 1)) * 2, X)
 
 
-def test_a_call_that_addresses_memory_finds_it_as_traced() -> None:
+def test_a_call_that_addresses_memory_gets_its_operand_in_the_traced_order() -> None:
     ep = strided(conv())
     assert is_in(val(apply_layout(ep), "conv2d"), ROWS)
     made = apply_layout(ep, mode="convert")

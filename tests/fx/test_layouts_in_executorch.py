@@ -36,7 +36,7 @@ CONVERTED = {"inputs": Convert("channels_last"), "outputs": Convert("channels_la
 
 
 class Net(nn.Module):
-    """Depthwise, and a clone that asks for rows; with a pad behind."""
+    """A convolution, a row-major clone, a depthwise convolution, and optionally a pad."""
 
     def __init__(self, pad: bool = True) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ def edge_of(ep: Any, **options: Any) -> Any:
 
 
 def physical(tensor: torch.Tensor) -> torch.Tensor:
-    """As a file takes it: channels-last tensors in their physical shape."""
+    """The tensor as a file expects it: a channels-last tensor in its physical shape."""
     is_last = tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last)
     return tensor.permute(0, 2, 3, 1) if is_last and not tensor.is_contiguous() else tensor
 
@@ -85,7 +85,9 @@ def transposes(program: Any) -> int:
 
 
 @pytest.mark.parametrize("quantized", [False, True], ids=["float", "int8"])
-def test_a_declared_border_goes_through_its_lowering_without_transposes(quantized: bool) -> None:
+def test_inputs_and_outputs_of_declared_order_are_lowered_by_executorch_without_transposes(
+    quantized: bool,
+) -> None:
     ep = exported(quantized)
     target = "TOSA-1.0+INT" if quantized else "TOSA-1.0+FP"
     plain = lower_with_executorch(ep, target)
@@ -100,7 +102,7 @@ def test_a_declared_border_goes_through_its_lowering_without_transposes(quantize
     np.testing.assert_allclose(found, run_delegates(plain, X), rtol=1e-5, atol=1e-5)
 
 
-def test_a_program_converted_inside_is_lowered_to_the_same() -> None:
+def test_a_converted_program_is_lowered_by_executorch_with_the_same_results() -> None:
     ep = exported()
     plain = lower_with_executorch(ep, "TOSA-1.0+FP")
     made = apply_layout(ep, mode="convert")
@@ -110,7 +112,7 @@ def test_a_program_converted_inside_is_lowered_to_the_same() -> None:
     np.testing.assert_allclose(run_delegates(lowered, X), run_delegates(plain, X), rtol=1e-5, atol=1e-5)
 
 
-def test_conversions_stand_inside_or_outside_of_the_partition() -> None:
+def test_conversions_are_inside_or_outside_of_the_partition() -> None:
     from executorch.backends.arm.tosa.compile_spec import TosaCompileSpec
     from executorch.backends.arm.tosa.partitioner import TOSAPartitioner
     from executorch.exir import to_edge_transform_and_lower
@@ -133,7 +135,7 @@ def test_conversions_stand_inside_or_outside_of_the_partition() -> None:
     np.testing.assert_allclose(run_delegates(outside, X), run_delegates(inside, X), rtol=1e-5, atol=1e-5)
 
 
-def test_example_inputs_in_channels_last_are_taken_as_traced() -> None:
+def test_channels_last_example_inputs_need_no_conversion() -> None:
     x = X.contiguous(memory_format=torch.channels_last)
     net = (
         nn.Sequential(nn.Conv2d(4, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3, groups=8))
@@ -149,7 +151,7 @@ def test_example_inputs_in_channels_last_are_taken_as_traced() -> None:
 
 @pytest.mark.parametrize("quantized", [False, True], ids=["float", "int8"])
 @pytest.mark.parametrize("dim_order", [True, False])
-def test_an_edge_program_is_converted_by_its_own_operators(dim_order: bool, quantized: bool) -> None:
+def test_an_edge_program_is_converted_by_operators_of_its_dialect(dim_order: bool, quantized: bool) -> None:
     edge = edge_of(exported(quantized), _skip_dim_order=not dim_order)
     applied = apply_layout(edge, mode="convert")
     assert applied.program.dialect == "EDGE"
@@ -180,7 +182,7 @@ def test_a_clone_dim_order_has_the_order_that_it_names() -> None:
 def test_a_converted_edge_program_runs_in_the_runtime(orders: Any) -> None:
     from executorch.runtime import Runtime
 
-    # Its portable pad gives other data in channels-last order, whoever lowered the program.
+    # The runtime's portable pad computes wrong results in channels-last order, for any program.
     ep = exported(pad=orders is None)
     applied = apply_layout(edge_of(ep), mode="convert", orders=orders)
     with contextlib.redirect_stdout(io.StringIO()):
@@ -192,7 +194,7 @@ def test_a_converted_edge_program_runs_in_the_runtime(orders: Any) -> None:
 
 
 def require_conversion_of_network(name: str) -> None:
-    """A network quantized by XNNPACK's quantizer, in the edge dialect, is brought to channels last."""
+    """Asserts that a network quantized by XNNPACK's quantizer, in the edge dialect, becomes channels last."""
     made = zoo.build(name)
     sample = made.sample()
     edge = edge_of(converted(made.module, [sample], "xnnpack"))
@@ -202,11 +204,11 @@ def require_conversion_of_network(name: str) -> None:
     assert is_in(val(applied, applied.conversions[0].node), LAST)
 
 
-def test_a_network_of_the_edge_dialect_is_converted_and_true() -> None:
+def test_a_network_of_the_edge_dialect_is_converted_to_channels_last() -> None:
     require_conversion_of_network("resnet18_small")
 
 
-def test_an_order_that_the_edge_dialect_cannot_ask_for_is_refused_at_a_border() -> None:
+def test_an_order_that_the_edge_dialect_cannot_express_is_refused_for_an_input() -> None:
     edge = edge_of(exported())
     with pytest.raises(
         tosaic.LayoutMismatch, match=r"no conversion of the edge dialect gives 'x'.*\(0, 3, 1, 2\)"
@@ -214,7 +216,7 @@ def test_an_order_that_the_edge_dialect_cannot_ask_for_is_refused_at_a_border() 
         apply_layout(edge, orders={"inputs": {"x": Convert((0, 3, 1, 2))}})
 
 
-def test_an_order_that_the_edge_dialect_cannot_ask_for_is_told_inside() -> None:
+def test_an_order_that_the_edge_dialect_cannot_express_is_reported_for_inner_values() -> None:
     class Volume(nn.Module):
         def __init__(self) -> None:
             super().__init__()

@@ -12,7 +12,7 @@ from fx.agreement import assert_agrees
 from fx.exporting import exported, imported, ops
 from torch import nn
 
-# torch deprecates what its own run_decompositions still copies.
+# torch's own run_decompositions uses a class that torch deprecates.
 pytestmark = pytest.mark.filterwarnings("ignore:.isinstance.treespec, LeafSpec:FutureWarning")
 
 A = torch.ops.aten
@@ -138,7 +138,7 @@ SUMS: dict[str, tuple[Any, ...]] = {
 
 
 @pytest.mark.parametrize("call", SUMS)
-def test_what_accumulates_adds_up_all_values_of_a_place(call: str) -> None:
+def test_a_call_that_accumulates_adds_all_values_of_a_place(call: str) -> None:
     what, x = SUMS[call]
     assert_agrees(what, x, torch.randn(4, 3), tolerance=1e-6)
 
@@ -157,7 +157,7 @@ def test_sums_at_places_known_only_when_run_are_written_one_by_one() -> None:
     assert_agrees(lambda x, i, s: torch.index_add(x, 0, i, s), *args, tolerance=1e-6)
 
 
-def test_many_such_places_are_refused_with_the_reason() -> None:
+def test_sums_at_many_places_known_only_when_run_are_refused() -> None:
     args = (FLOATS, torch.zeros(65, dtype=torch.int64), torch.randn(65, 6))
     program = tosaic.from_exported(exported(lambda x, i, s: torch.index_add(x, 0, i, s), *args))
     with pytest.raises(tosaic.UnsupportedOp, match="adds at 65 places that are known only when run"):
@@ -170,7 +170,7 @@ def test_an_index_out_of_range_is_named_when_run() -> None:
         tosaic.from_graph(program.graph).run(FLOATS, torch.tensor([4]))
 
 
-def test_a_call_without_a_counterpart_stays_whole_and_is_refused_by_name() -> None:
+def test_a_call_without_a_counterpart_is_refused_by_name() -> None:
     program = tosaic.from_exported(exported(lambda x: x.masked_scatter(x > 0, x), FLOATS))
     with pytest.raises(tosaic.UnsupportedOp, match="is foreign to tosaic"):
         tosaic.lower(program)
@@ -190,7 +190,7 @@ def test_constant_masks_and_counts_choose_rows(call: Any) -> None:
     assert_agrees(call, FLOATS, decomposed=False, tolerance=1e-6)
 
 
-def test_elements_chosen_by_data_are_refused() -> None:
+def test_a_selection_whose_size_depends_on_data_is_refused() -> None:
     with pytest.raises(tosaic.UnsupportedOp, match="depends on data"):
         imported(lambda x: x[x > 0].sum(), FLOATS)
 

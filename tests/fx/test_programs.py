@@ -18,7 +18,7 @@ from torch.export import Dim
 from tosaic.fx import from_exported
 from tosaic.fx.origins import module_path, source_of
 
-# torch deprecates what its own run_decompositions still copies.
+# torch's own run_decompositions uses a class that torch deprecates.
 pytestmark = pytest.mark.filterwarnings("ignore:.isinstance.treespec, LeafSpec:FutureWarning")
 
 Pair = namedtuple("Pair", ["left", "right"])
@@ -35,7 +35,7 @@ def nested() -> Any:
     return from_exported(torch.export.export(Nested(), (x, {"m": [m]}, 3), {"scale": torch.ones(1)}))
 
 
-def test_inputs_are_named_as_callers_know_them(nested: Any) -> None:
+def test_inputs_and_outputs_are_named_by_their_paths_in_the_call(nested: Any) -> None:
     assert [i.path for i in nested.graph.inputs] == ["x", "batch['m'][0]", "scale"]
     assert [o.path for o in nested.graph.outputs] == ["out[0]['a']", "out[1].left", "out[1].right[0]"]
 
@@ -90,7 +90,7 @@ class Tied(nn.Module):
         return self.head(self.embed(i) + self.table[:, 0] + self.offset)
 
 
-def test_weights_are_torchs_memory_and_tied_ones_one_constant() -> None:
+def test_weights_are_views_of_torchs_memory_and_tied_weights_are_one_constant() -> None:
     module = Tied()
     result = imported(module, torch.tensor([1, 2]))
     by_name = {c.name: c for c in result.graph.constants.values()}
@@ -120,7 +120,7 @@ def test_a_weight_changed_in_place_is_refused_when_it_is_read() -> None:
         constant.array.sum()
 
 
-def test_a_graph_keeps_its_weights_alive() -> None:
+def test_the_array_of_a_constant_outlives_the_graph() -> None:
     graph = imported(nn.Linear(3, 2), torch.ones(1, 3)).graph
     array = graph.constants["bias"].array
     del graph
@@ -167,7 +167,7 @@ def test_sizes_that_do_not_fit_are_refused(bind: Any, kind: Any, message: str) -
         from_exported(dynamic(), bind=bind)
 
 
-def test_border_orders_follow_the_traced_memory() -> None:
+def test_the_orders_of_inputs_follow_the_traced_strides() -> None:
     conv = nn.Conv2d(3, 4, 3)
     x = torch.ones(1, 3, 8, 8).to(memory_format=torch.channels_last)
     graph = imported(conv, x).graph
@@ -214,7 +214,7 @@ def test_sources_prefer_frames_outside_torch() -> None:
     assert module_path("L['self'].layers[0].conv") == "layers.0.conv"
 
 
-def test_every_form_of_a_program_imports_to_the_same_border() -> None:
+def test_every_form_of_a_program_is_imported_with_the_same_inputs() -> None:
     module, x = Block(), torch.ones(1, 3)
     forms = [exported(module, x, strict=strict) for strict in (False, True)]
     forms += [form.run_decompositions({}) for form in forms] + [forms[0].run_decompositions()]

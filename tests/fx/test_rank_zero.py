@@ -1,4 +1,4 @@
-"""Tensors of rank 0: as torch promotes them beside tensors, and as operands of every movement."""
+"""Tensors of rank 0: type promotion as in torch, and movements and reductions of rank 0."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ BITS: dict[str, Binary] = {
 def _disagreements(
     operators: dict[str, Binary], dtypes: Sequence[tuple[torch.dtype, torch.dtype]]
 ) -> list[str]:
-    """Of tensors beside wider integers of rank 0."""
+    """Results that differ from torch's, for operators on a tensor and a wider integer of rank 0."""
     found = []
     for name, function in operators.items():
         for narrow, wide in dtypes:
@@ -98,7 +98,7 @@ def test_a_wider_integer_of_rank_0_wraps_before_its_bits_are_combined() -> None:
     assert _disagreements(BITS, WIDER) == []
 
 
-def test_a_wider_integer_of_rank_0_becomes_a_float_as_it_is_where_the_result_is_a_float() -> None:
+def test_a_wider_integer_of_rank_0_does_not_wrap_if_the_result_is_a_float() -> None:
     x, number = torch.tensor([1, 5, -5, 127], dtype=torch.int8), torch.tensor(70000)
     for function in (torch.div, torch.atan2, lambda x, n: torch.div(n, x)):
         assert_agrees(function, x, number, tolerance=1e-6, reference_model=False)
@@ -138,12 +138,12 @@ MOVEMENTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 
 @pytest.mark.parametrize("name", MOVEMENTS)
-def test_movements_and_reductions_take_rank_0_along_axis_0(name: str) -> None:
+def test_movements_and_reductions_accept_rank_0_along_axis_0(name: str) -> None:
     assert_agrees(MOVEMENTS[name], torch.tensor(3.25), tolerance=1e-6)
     assert_agrees(MOVEMENTS[name], torch.tensor(3, dtype=torch.int32), tolerance=1e-6)
 
 
-def test_isin_makes_no_axis_for_the_tests() -> None:
+def test_isin_adds_no_axis_for_its_second_operand() -> None:
     x = torch.arange(64, dtype=torch.int32).reshape(2, 2, 2, 2, 2, 2)
     tests = torch.tensor([[3, 64], [7, 0]], dtype=torch.int32)
     assert_agrees(torch.isin, x, tests, targets=(FP, INT), decomposed=False)

@@ -13,7 +13,7 @@ from torch import nn
 
 pytestmark = [
     pytest.mark.usefixtures("one_thread_without_traces"),
-    # Recurrent layers of torch keep a list of their weights, which export mentions.
+    # Recurrent layers of torch have a list of their weights, about which export warns.
     pytest.mark.filterwarnings("ignore:The tensor attributes:UserWarning"),
 ]
 
@@ -91,7 +91,7 @@ def test_a_cell_agrees_with_torch_at_every_stage(name: str) -> None:
     agree(tosaic.lower(program, target="TOSA-1.0+FP").run(*given), wanted)
 
 
-def test_given_states_are_where_the_layer_starts() -> None:
+def test_a_layer_starts_from_the_given_states() -> None:
     torch.manual_seed(6)
     module = nn.LSTM(3, 4, num_layers=2, bidirectional=True).eval()
     x, h, c = torch.randn(3, 2, 3), torch.randn(4, 2, 4), torch.randn(4, 2, 4)
@@ -111,7 +111,7 @@ def test_narrow_floats_are_computed_in_f32(dtype: torch.dtype) -> None:
         agree(tosaic.from_exported(exported(module, x)).run(x), exact(x.float()), tolerance=2e-2)
 
 
-def test_every_expansion_keeps_the_layer_as_origin() -> None:
+def test_nodes_of_an_expansion_have_the_layer_as_origin() -> None:
     x = torch.randn(4, 2, 3)
     lowered = tosaic.lower(exported(nn.LSTM(3, 4).eval(), x), target="TOSA-1.0+FP")
     assert "lstm" in {node.origin.fx_name for node in lowered.graph.nodes if node.origin is not None}

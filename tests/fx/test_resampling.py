@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from fx.agreement import assert_agrees
 from torch import nn
 
-# torch deprecates what its own run_decompositions still copies.
+# torch's own run_decompositions uses a class that torch deprecates.
 pytestmark = pytest.mark.filterwarnings("ignore:.isinstance.treespec, LeafSpec:FutureWarning")
 
 X3, X4, X5 = torch.randn(2, 6, 9), torch.randn(2, 6, 8, 10), torch.randn(1, 4, 5, 6, 7)
@@ -78,7 +78,7 @@ def _grid() -> torch.Tensor:
 @pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
 @pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
 def test_grid_sample_agrees(mode: str, padding: str, corners: bool) -> None:
-    whole = mode == "bilinear"  # the others differ by their taps only
+    whole = mode == "bilinear"  # the other modes differ only in the elements that they read
     assert_agrees(
         lambda x, grid: F.grid_sample(x, grid, mode, padding, corners),
         X4,
@@ -92,7 +92,7 @@ def test_grid_sample_agrees(mode: str, padding: str, corners: bool) -> None:
 @pytest.mark.parametrize("odd", [float("nan"), float("inf"), float("-inf")], ids=str)
 @pytest.mark.parametrize("padding", ["zeros", "border"])
 @pytest.mark.parametrize("mode", ["bilinear", "nearest"])
-def test_grid_positions_that_are_no_numbers_give_what_torch_gives(
+def test_grid_positions_that_are_nan_or_infinite_agree_with_torch(
     mode: str, padding: str, odd: float
 ) -> None:
     grid = _grid()
@@ -112,14 +112,14 @@ def test_grid_positions_that_are_no_numbers_give_what_torch_gives(
 @pytest.mark.parametrize("size", [(2, 3, 5, 6), (2, 3, 4, 5, 6), (2, 3, 1, 7)], ids=str)
 def test_affine_grids_agree(size: tuple[int, ...], corners: bool) -> None:
     theta = torch.randn(2, len(size) - 2, len(size) - 1)
-    # torch's own decompositions trip over the warning that a grid of one pixel prints.
+    # torch's own decompositions fail at the warning that torch prints for a grid of one pixel.
     whole = min(size) > 1
     assert_agrees(lambda t: F.affine_grid(t, size, corners), theta, tolerance=2e-6, decomposed=whole)
 
 
 @pytest.mark.parametrize(("extent", "scale"), [(2, 1.3), (3, 1.4), (3, 2.3), (5, 2.1), (4, 0.6)])
-def test_a_scale_that_is_no_ratio_of_extents_counts_as_torch_counts_it(extent: int, scale: float) -> None:
-    """With two axes nearest copies or doubles where the extents say so; with one it goes by the scale."""
+def test_a_scale_that_is_not_the_ratio_of_extents_agrees_with_torch(extent: int, scale: float) -> None:
+    """Nearest over two axes ignores the scale if extents are equal or double; over one axis it never does."""
     picture = torch.arange(2.0 * extent).reshape(1, 1, extent, 2)
     nearest = torch.ops.aten.upsample_nearest2d.vec
     assert_agrees(lambda x: nearest(x, None, [scale, 1.0]), picture)

@@ -1,4 +1,4 @@
-"""Calls that change the shape of their operand in place: who sees the new shape, and who keeps the old."""
+"""Calls that change the shape of their operand in place: which values have the new shape, which the old."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CHANGES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_a_shape_that_is_changed_in_place_is_that_of_the_result_and_of_the_operand(name: str) -> None:
+def test_a_shape_changed_in_place_is_the_shape_of_the_result_and_of_the_operand(name: str) -> None:
     def call(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         y = x + 1
         z = CHANGES[name](y)
@@ -43,7 +43,7 @@ def test_a_shape_that_is_changed_in_place_is_that_of_the_result_and_of_the_opera
     assert "opaque" not in ops(imported(call, X))
 
 
-def test_a_tensor_of_its_own_over_the_same_memory_keeps_its_shape() -> None:
+def test_an_alias_of_the_operand_has_its_old_shape() -> None:
     def call(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         y = x + 1
         alias, view = y.detach(), y.view(12)
@@ -53,7 +53,7 @@ def test_a_tensor_of_its_own_over_the_same_memory_keeps_its_shape() -> None:
     assert_agrees(call, X, decomposed=False)
 
 
-def test_writes_behind_a_change_of_shape_are_seen_by_all_that_is_the_tensor() -> None:
+def test_a_write_after_a_change_of_shape_is_seen_by_every_name_of_the_tensor() -> None:
     def call(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         y = x + 1
         z = y.mul_(2)
@@ -66,7 +66,7 @@ def test_writes_behind_a_change_of_shape_are_seen_by_all_that_is_the_tensor() ->
     assert_agrees(call, X, decomposed=False)
 
 
-def test_writes_behind_a_change_of_shape_are_refused_where_a_view_of_the_old_shape_is_read_later() -> None:
+def test_a_write_after_a_change_of_shape_is_refused_if_an_alias_of_the_old_shape_is_read_later() -> None:
     def call(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         y = x + 1
         alias = y.detach()
@@ -89,6 +89,6 @@ def test_a_write_before_the_change_of_shape_is_still_seen_by_views_of_the_whole(
     assert_agrees(call, X, decomposed=False)
 
 
-def test_memory_beyond_the_tensor_is_nobodys_and_stays_refused() -> None:
+def test_a_resize_beyond_the_memory_of_the_tensor_is_opaque() -> None:
     ep = exported(lambda x: (x + 1).resize_(40) * 0, X)
     assert "opaque" in ops(from_exported(ep))

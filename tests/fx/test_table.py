@@ -14,7 +14,7 @@ from tosaic.fx import from_exported
 from tosaic.fx.aten import TABLE
 from tosaic.fx.targets import accepts
 
-# torch deprecates what its own run_decompositions still copies.
+# torch's own run_decompositions uses a class that torch deprecates.
 pytestmark = pytest.mark.filterwarnings("ignore:.isinstance.treespec, LeafSpec:FutureWarning")
 
 X = torch.randn(2, 3, 8, 8)
@@ -344,7 +344,7 @@ def test_both_tensor_bounds_of_a_clamp_are_two_nodes_with_one_origin() -> None:
     assert names == ["clamp", "clamp"]
 
 
-def test_every_row_takes_the_arguments_of_its_schema() -> None:
+def test_every_row_accepts_the_arguments_of_its_schema() -> None:
     wrong = []
     for key, emit in TABLE.items():
         name, _, overload = key.partition(".")

@@ -19,7 +19,7 @@ VARIABLE = "TOSA-1.0+INT+FP+variable"
 
 
 class Cache(nn.Module):
-    """Attends to the last four keys it was given; counts and sums on the way."""
+    """Attends to its last four inputs; counts and sums its inputs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ def lowered() -> tosaic.Lowered:
 
 
 def follow(program: Any, samples: torch.Tensor) -> None:
-    """Runs the program beside torch, both from the start."""
+    """Runs the program and a new torch module on the samples; their results have to agree."""
     eager = copy.deepcopy(Cache())
     for x in samples:
         for got, wanted in zip(program.run(x), eager(x), strict=True):
@@ -65,7 +65,7 @@ def test_a_variable_can_be_read_and_set(lowered: tosaic.Lowered) -> None:
     np.testing.assert_allclose(total, 2 * (10 + SAMPLES[0].sum().item()), rtol=1e-6)
 
 
-def test_a_file_keeps_floats_in_variables_and_integers_as_inputs(
+def test_a_file_has_float_states_as_variables_and_integer_states_as_inputs(
     lowered: tosaic.Lowered, tmp_path: Path
 ) -> None:
     lowered.save(tmp_path / "cache.tosa")
@@ -79,7 +79,7 @@ def test_a_file_keeps_floats_in_variables_and_integers_as_inputs(
         assert any(np.shape(g) == wanted.shape and np.allclose(g, wanted, atol=2e-6) for g in results)
 
 
-def test_targets_without_variables_keep_states_as_inputs_and_outputs(tmp_path: Path) -> None:
+def test_targets_without_variables_have_states_as_inputs_and_outputs(tmp_path: Path) -> None:
     lowered = tosaic.lower(exported(Cache(), SAMPLES[0]), target="TOSA-1.0+INT+FP")
     lowered.save(tmp_path / "cache.tosa")
     assert not [n for n in tosaic.load_tosa(tmp_path / "cache.tosa").graph.nodes if "variable" in n.op]

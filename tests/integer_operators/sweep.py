@@ -1,9 +1,10 @@
-"""Each integer operator, dtype and target on generated values, against torch and the reference model.
+"""Runs each integer operator, for each dtype and target, and compares with torch and the reference model.
 
-Values are the extremes of the dtype, their neighbours, powers of two and what lies beside them, then random
-ones of every magnitude. An operator that torch defines for all of its dtype must take all of it. Where a
-result overflows i32 (torch wraps, TOSA leaves it undefined) the range that inputs are checked against must be
-as wide as the operator allows: the next integer beyond either end overflows. Nothing else may be refused.
+The values are the extremes of the dtype and their neighbours, powers of two and their neighbours, and random
+values of every magnitude. An operator whose results do not overflow must accept all values of its dtype. If a
+result may overflow i32 (torch wraps, in TOSA it is undefined), the lowered program checks its inputs against
+a range. This range must be as wide as possible: the next integer beyond either end must overflow. No other
+input may be refused.
 """
 
 from __future__ import annotations
@@ -38,19 +39,20 @@ class Case:
     ----------
     name : str
     function : callable
-        Of one or two tensors.
+        A function of one or two tensors.
     arity : int
+        The number of tensors.
     second : str
-        What the second tensor holds: ``any``, ``divisor`` (no 0, and no -1 beside the least integer),
-        ``count`` (of a shift, within the dtype or not) or ``index``.
+        The values of the second tensor: ``any``, ``divisor`` (no 0, and no -1 for the smallest integer),
+        ``count`` (of a shift, within the bits of the dtype or not) or ``index``.
     overflow : callable, optional
-        The same on Python's integers, if some result may leave i32 where torch wraps: elementwise, of each
-        tensor's element.
+        For an elementwise operator whose results may overflow i32: the same function on Python's integers,
+        with one integer for each tensor.
     by_range : bool
-        Inputs are checked against a narrower range which is not looked at: of reductions.
+        The program may check inputs against a narrower range, whose width is not verified.
     dtypes : tuple of torch.dtype
     needs : str
-        Profile without which TOSA has no such result.
+        The profile that the result needs, if any.
     """
 
     name: str
@@ -65,7 +67,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a case: `failure` is empty if it is right; `elements` were compared."""
+    """The outcome of a case: the number of elements that were compared, and what is wrong, if anything."""
 
     elements: int = 0
     failure: str = ""
@@ -75,7 +77,7 @@ def _shifts() -> Iterator[Case]:
     for count in (0, 1, 3, 7, 8, 15, 24, 31, 32, 63, -1):
         left = Case(f"x << {count}", lambda x, n=count: torch.bitwise_left_shift(x, n))
         yield replace(left, dtypes=DTYPES[:3])
-        if count < 24:  # of more, no int64 of 9 bits stays within i32
+        if count < 24:  # with larger counts, not even int64 values of 9 bits stay within i32
             yield replace(left, dtypes=DTYPES[3:], overflow=lambda x, n=count: _left(x, n))
         yield Case(f"x >> {count}", lambda x, n=count: torch.bitwise_right_shift(x, n))
     yield Case("x >> y", torch.bitwise_right_shift, 2, "count")
@@ -191,7 +193,7 @@ CASES = tuple(
 
 
 def cells() -> Iterator[tuple[Case, torch.dtype, str]]:
-    """Every operator, dtype and target that has it."""
+    """All combinations of an operator, a target that has it, and a dtype."""
     for case, target in itertools.product(CASES, TARGETS):
         if case.needs in target:
             for dtype in case.dtypes:
@@ -199,7 +201,7 @@ def cells() -> Iterator[tuple[Case, torch.dtype, str]]:
 
 
 def _limits(dtype: torch.dtype) -> tuple[int, int]:
-    if dtype == torch.int64:  # held in i32
+    if dtype == torch.int64:  # becomes i32 in TOSA
         return _I32
     info = torch.iinfo(dtype)
     return info.min, info.max
@@ -251,7 +253,7 @@ _RANGE = re.compile(r"range=(-?\d+)\.\.(-?\d+)")
 
 
 def _ranges(lowered: tosaic.Lowered, dtype: torch.dtype, count: int) -> list[tuple[int, int]]:
-    """What a run checks its inputs against."""
+    """For each of the first `count` inputs, the range against which a run checks it."""
     limits = _limits(dtype)
     found = []
     for line in _INPUT.findall(lowered.graph.text())[:count]:
@@ -262,7 +264,7 @@ def _ranges(lowered: tosaic.Lowered, dtype: torch.dtype, count: int) -> list[tup
 
 
 def _range_failure(case: Case, dtype: torch.dtype, ranges: list[tuple[int, int]]) -> str:
-    """What is refused at run without need."""
+    """If the ranges exclude values that do not overflow: one of them, as text. Empty otherwise."""
     limits = _limits(dtype)
     if case.by_range or all(r == limits for r in ranges):
         return ""
@@ -282,7 +284,7 @@ def _range_failure(case: Case, dtype: torch.dtype, ranges: list[tuple[int, int]]
 
 
 def check(case: Case, dtype: torch.dtype, target: str, seed: int = 0) -> Outcome:
-    """Lowers the operator and compares; nothing is raised."""
+    """Lowers the operator, runs it and compares. Errors become failures of the outcome; nothing is raised."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:

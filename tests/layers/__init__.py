@@ -1,1 +1,1 @@
-"""The layers of torch.nn and the functions of torch.nn.functional: built, exported, lowered, compared."""
+"""Exports, lowers and runs the layers of torch.nn and the functions of torch.nn.functional, and compares."""

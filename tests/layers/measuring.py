@@ -1,8 +1,8 @@
-"""One layer along the whole path, every number measured against float64.
+"""Runs one layer at every stage and on the reference model, and measures all errors against float64.
 
-Ours at both stages, and the reference model on our bytes, may be four times as far from float64 as torch's
-float32 is, by the largest difference, and 64 units of the largest number in any case: a layer of few numbers
-may come out exact in torch by chance.
+Our results at stages exported and tosa, and those of the reference model for our bytes, may have four times
+the error of torch in float32 (the largest difference from float64). At least 64 units (2^-23) of the largest
+magnitude are always allowed, because torch's result of a layer with few elements may be exact by chance.
 """
 
 from __future__ import annotations
@@ -33,20 +33,22 @@ _UNITS = 64 * 2.0**-23
 
 @dataclass(frozen=True)
 class Measured:
-    """What came of a layer and its variants.
+    """The outcome of a layer and its variants.
 
     Attributes
     ----------
     name : str
     variants : int
+        The number of variants.
     reached : str
-        The last thing that all variants did: ``nothing``, ``exported``, ``imported``, ``ran``, ``lowered``,
-        ``agreed``.
+        The last step that all variants reached: ``nothing``, ``exported``, ``imported``, ``ran``,
+        ``lowered``, ``agreed``.
     reason : str
-        What kept a variant from the next one.
+        The error that kept the worst variant from the next step.
     target : str
+        The largest target that a variant needed.
     operators : int
-        Of the TOSA graphs.
+        The number of operators in the TOSA graphs of all variants.
     """
 
     name: str
@@ -61,7 +63,7 @@ _ORDER = ("nothing", "exported", "imported", "ran", "lowered", "agreed")
 
 
 def classes() -> list[str]:
-    """Every layer class of torch.nn by introspection; those that cannot be called are left out."""
+    """All layer classes of torch.nn, found by introspection, without those that cannot be called."""
     found = {value: name for name, value in sorted(vars(nn).items(), reverse=True) if _is_layer(value)}
     return sorted(set(found.values()) - set(NO_LAYERS))
 
@@ -71,7 +73,7 @@ def _is_layer(value: Any) -> bool:
 
 
 def functions() -> list[str]:
-    """Every function of torch.nn.functional; what it imports for itself is left out."""
+    """All functions of torch.nn.functional, without the names that it imports from other modules."""
     import torch.nn.functional as F
 
     own = {"assert_int_or_pair", "boolean_dispatch", "handle_torch_function"}
@@ -83,12 +85,12 @@ def functions() -> list[str]:
 
 
 def layers_of(name: str, *, functional: bool) -> list[Layer]:
-    """The variants of a name."""
+    """The variants in the table of this class or function."""
     return [layer for layer in (FUNCTIONS if functional else MODULES) if layer.name == name]
 
 
 def measure(name: str, *, functional: bool) -> Measured:
-    """Runs all variants; nothing is raised."""
+    """Runs all variants. Errors become reasons of the outcome; nothing is raised."""
     layers = layers_of(name, functional=functional)
     if not layers:
         return Measured(name, 0, "nothing", "no row in the table")
@@ -140,7 +142,7 @@ class _Steps:
         run = run_reference_model(lowered, *inputs)
         if not run.ok:
             raise AssertionError(f"the reference model's status is {run.status}")
-        narrow = any(x.dtype == torch.bfloat16 for x in inputs)  # for layers that torch has in nothing wider
+        narrow = any(x.dtype == torch.bfloat16 for x in inputs)  # layers that torch has only in bfloat16
         exact = eager if narrow else _flat(_in_float64(module)(*map(_double, inputs)))
         for where, found in (
             ("exported", ours),
@@ -151,7 +153,7 @@ class _Steps:
         self.reached = "agreed"
 
     def _lower(self, program: tosaic.Program) -> tosaic.Lowered:
-        """With the integer profile only where nothing else will do."""
+        """Lowers to the first of TARGETS that supports it, so with the integer profile only if needed."""
         narrow = any(t.dtype == "bf16" for t in self.layer.inputs)
         for target in TARGETS:
             self.target = target + ("+bf16" if narrow else "")

@@ -1,6 +1,6 @@
-"""How each layer class and each function of torch.nn is called; a name may have several variants.
+"""How each layer class and each function of torch.nn is called. A name may have several variants.
 
-Classes without a forward of their own (containers, parameter lists) stand in a module that uses them.
+Classes without a forward() of their own (containers, parameter lists) are called by a module that uses them.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ __all__ = ["FUNCTIONS", "MODULES", "NO_LAYERS", "OUT_OF_REACH", "Layer"]
 
 @dataclass(frozen=True)
 class Layer:
-    """A way to build and call something.
+    """A variant: how a class or function is created and called.
 
     Attributes
     ----------
     name : str
-        Of the class or function.
+        The name of the class or function.
     make : callable
-        Gives the module, or the function itself.
+        Returns the module, or the function itself.
     inputs : tuple of T
     """
 
@@ -36,7 +36,7 @@ class Layer:
     inputs: tuple[T, ...]
 
     def module(self) -> nn.Module:
-        """In inference mode, weights drawn by a fixed seed."""
+        """The module in inference mode, with weights from a fixed seed."""
         torch.manual_seed(0)
         made = self.make()
         return made.eval() if isinstance(made, nn.Module) else Function(made)
@@ -54,7 +54,7 @@ class Function(nn.Module):
 
 
 class Listed(nn.Module):
-    """Uses the modules or parameters it holds, one after the other."""
+    """Applies the modules in a container, or multiplies by its parameters, one after the other."""
 
     def __init__(self, held: Any, order: Sequence[Any]) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ class Listed(nn.Module):
 
 
 class Whole(nn.Module):
-    """A layer of several inputs or outputs; tensors of the output alone."""
+    """A layer that is called by the function `call`, for layers with other inputs or outputs than tensors."""
 
     def __init__(self, layer: Any, call: Callable[..., Any]) -> None:
         super().__init__()
@@ -86,7 +86,7 @@ class Doubled(nn.Module):
 
 
 def ready(layer: Any, *inputs: T) -> Any:
-    """A lazy layer after its first call."""
+    """The lazy layer after its first call, which creates its weights."""
     layer(*(t.tensor() for t in inputs))
     return layer
 
@@ -114,7 +114,7 @@ def function(name: str, call: Callable[..., Any], *inputs: T) -> None:
 
 
 def of(name: str, call: Callable[..., Any], *inputs: T) -> None:
-    """`call` takes the function of that name first."""
+    """Adds a variant of a function. The first argument of `call` is the function itself."""
     function(name, partial(call, getattr(F, name)), *inputs)
 
 
@@ -206,7 +206,7 @@ for _n, _x in ((1, X1), (2, X2), (3, X3)):
         ),
         EVEN[_n],
     )
-for _n, _x in ((2, X2), (3, X3)):  # where the windows lie is given: else it is drawn anew in every call
+for _n, _x in ((2, X2), (3, X3)):  # with fixed positions of the windows: by default every call draws new ones
     _made = partial(getattr(nn, f"FractionalMaxPool{_n}d"), 2, output_size=(3,) * _n)
     module(
         f"FractionalMaxPool{_n}d",
@@ -323,7 +323,7 @@ module("ModuleDict", lambda: Listed(nn.ModuleDict({"a": nn.Linear(8, 8), "b": nn
 module("ParameterList", lambda: Listed(nn.ParameterList([torch.rand(8), torch.rand(8)]), (0, 1)), FLAT)
 module("ParameterDict", lambda: Listed(nn.ParameterDict({"a": torch.rand(8)}), ("a",)), FLAT)
 
-# What cannot be called here: there is nothing to export.
+# Names that are not layers: they cannot be called, or not on a CPU, so there is nothing to export.
 NO_LAYERS = {
     "Container": "deprecated name of Module, without a forward",
     "DataParallel": "copies a module to several GPUs",
@@ -333,7 +333,7 @@ NO_LAYERS = {
     "scaled_grouped_mm": "fp8 product of CUDA",
 }
 
-# What has rows and does not get through: what is in the way, in words.
+# Names that have rows but cannot be lowered, with the reason.
 _DRAWN = "draws random numbers in inference mode too: there is nothing to agree with"
 _NEGATIVE = "raises if an element of the variance is negative: torch.export cannot trace that"
 _PATHS = "torch.export has no shape for the result of its paths, which depends on lengths"

@@ -1,4 +1,4 @@
-"""Transposes in one program: ours, and those of ExecuTorch's Arm lowering, read out of both files."""
+"""Compares the transposes in our file of a program with those in the files of ExecuTorch's Arm lowering."""
 
 from __future__ import annotations
 
@@ -13,26 +13,27 @@ __all__ = ["Beside", "beside"]
 
 @dataclass
 class Beside:
-    """Transposes of one program.
+    """The transposes of one program.
 
     Attributes
     ----------
     name, target : str
     count, elements, bytes : int
-        Ours, in the file.
+        The transposes in our file, and the elements and bytes that they move.
     planned : int
-        Bytes that our plan has; equal to `bytes`, or the file has fewer.
+        The bytes that our layout plan moves. The file must not move more.
     is_minimal : bool
-        The certificate closes the gap.
+        The certificate proves that the plan is optimal.
     fewest : int
-        Transposes with the objective "count".
+        The number of transposes in our file with the objective "count".
     theirs : str
-        Why there is nothing of theirs.
+        If ExecuTorch has no result: the reason.
     their_count, their_elements, their_bytes : int
-        Within their delegates.
+        The same as `count`, `elements` and `bytes` for all delegates of ExecuTorch.
     delegates : int
+        The number of delegates.
     left : int
-        Operators that they leave outside.
+        The number of calls that ExecuTorch leaves outside the delegates.
     """
 
     name: str
@@ -52,7 +53,7 @@ class Beside:
 
     @property
     def violations(self) -> list[str]:
-        """What breaks the promise."""
+        """The conditions that are violated, as texts."""
         out = []
         if not self.is_minimal:
             out.append("the certificate leaves a gap")
@@ -66,7 +67,7 @@ class Beside:
 
 
 def beside(name: str, program: torch.export.ExportedProgram, target: str) -> Beside:
-    """Lowers a program by both."""
+    """Lowers a program with both compilers and counts the transposes."""
     lowered = tosaic.lower(program, target=target)
     out = Beside(name, target, planned=lowered.layout.bytes, is_minimal=lowered.layout.is_minimal)
     out.count, out.elements, out.bytes = _moved(lowered.to_bytes())
@@ -74,7 +75,7 @@ def beside(name: str, program: torch.export.ExportedProgram, target: str) -> Bes
     try:
         edge = lower_with_executorch(program, target)
         files = delegates_of(edge)
-    except Exception as failed:  # whatever it is, it is their answer
+    except Exception as failed:  # any error of ExecuTorch is a result of the comparison
         out.theirs = (
             f"{type(failed).__name__}: {str(failed).strip().splitlines()[0][:100] if str(failed) else ''}"
         )

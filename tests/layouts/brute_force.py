@@ -1,4 +1,7 @@
-"""The least cost of a graph over all choices of ways, by trying them; written apart from the solver."""
+"""The minimum cost of a graph over all choices of layout options (ways), by trying all of them.
+
+The code is independent of the solver.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,11 @@ __all__ = ["OBJECTIVES", "cost_of", "least_costs", "number_of_choices", "own_cos
 
 Order = tuple[int, ...]
 Way = tuple[tuple[Order | None, ...], tuple[Order, ...]]
-_BYTES = 4  # f32, and i64, which TOSA has as i32
+_BYTES = 4  # of f32, and of i64, which becomes i32 in TOSA
 
 
 def own_cost(name: str, shape: tuple[int, ...], dtype: str, size: int) -> int:
-    """A cost that has little to do with bytes: often 0, seldom large."""
+    """A cost function of the caller, hardly related to bytes: often 0, sometimes large."""
     return (0, 0, 1, 2, 7, size, 1000)[crc32(f"{name}{shape}{dtype}".encode()) % 7]
 
 
@@ -28,9 +31,14 @@ def _in_memory(shape: tuple[int, ...], order: Order) -> Order:
 
 
 def cost_of(graph: _core.Graph, ways: tuple[Way, ...]) -> dict[object, tuple[int, int]]:
-    """By objective, what is made least and what decides ties: bytes or own cost, then number, or the reverse.
+    """The cost of a choice of layout options, by objective: (what is minimised, what decides between equals).
 
-    Data is moved once for each other order that any view of it is read in.
+        bytes       (bytes transposed, number of transposes)
+        count       (number of transposes, bytes transposed)
+        own_cost    (sum of own costs, number of transposes)
+
+    A value and its views share data. The data is transposed once for each order in which it, or a view of it,
+    is read, other than the order in which it is made.
     """
     made: dict[str, Order] = {}
     shapes = {value.name: tuple(value.shape) for value in graph.values}
@@ -64,7 +72,7 @@ def cost_of(graph: _core.Graph, ways: tuple[Way, ...]) -> dict[object, tuple[int
 
 
 def _is_view(node: _core.Node) -> bool:
-    """A permute, or a reshape that changes axes of 1 alone."""
+    """True for a permute, and for a reshape that only adds or removes axes of extent 1."""
     (operand, *_), result = node.operands, node.results[0]
     if node.op != "reshape":
         return node.op == "permute"
@@ -73,7 +81,10 @@ def _is_view(node: _core.Node) -> bool:
 
 
 def _views(graph: _core.Graph) -> dict[str, tuple[str, tuple[int | None, ...]]]:
-    """Of each value, the data that it shows, and which axis of that each of its axes is; None: none."""
+    """For each value: the value whose data it shows, and for each of its axes the axis of that value.
+
+    None for an axis of extent 1 that was added.
+    """
     out: dict[str, tuple[str, tuple[int | None, ...]]] = {
         value.name: (value.name, tuple(range(len(value.shape)))) for value in graph.values
     }
@@ -93,7 +104,7 @@ def _views(graph: _core.Graph) -> dict[str, tuple[str, tuple[int | None, ...]]]:
 
 
 def _choices(graph: _core.Graph) -> list[list[Way]]:
-    """A view has none."""
+    """The layout options of each node. For views one is enough, since they do not count."""
     return [
         ways[:1] if _is_view(node) else ways
         for node, ways in zip(graph.nodes, _core.layout_choices(graph), strict=True)
@@ -101,7 +112,7 @@ def _choices(graph: _core.Graph) -> list[list[Way]]:
 
 
 def number_of_choices(graph: _core.Graph) -> int:
-    """How many there are to try."""
+    """The number of choices: the product of the numbers of layout options."""
     count = 1
     for ways in _choices(graph):
         count *= len(ways)
@@ -109,6 +120,6 @@ def number_of_choices(graph: _core.Graph) -> int:
 
 
 def least_costs(graph: _core.Graph) -> dict[object, tuple[int, int]]:
-    """The least of each objective over all choices."""
+    """The minimum cost over all choices, for each objective."""
     costs = [cost_of(graph, ways) for ways in product(*_choices(graph))]
     return {objective: min(cost[objective] for cost in costs) for objective in OBJECTIVES}

@@ -1,4 +1,4 @@
-"""One random graph: its plan against every other choice, and its lowered form against the plan."""
+"""Checks one random graph: its layout plan against all choices, and its lowered graph against the plan."""
 
 from __future__ import annotations
 
@@ -20,10 +20,17 @@ _BYTES = 4
 
 @dataclass
 class CheckedLayout:
-    """What came of a graph.
+    """The outcome of one graph.
 
-    `choices`: how many were tried, 0 where there are too many. `objectives`: how many different plans the
-    objectives lead to.
+    Attributes
+    ----------
+    nodes, transposes : int
+        The number of nodes, and of transposes in the plan for the objective "bytes".
+    choices : int
+        The number of choices that were tried. 0: there are too many, and none was tried.
+    objectives : int
+        The number of different plans that the objectives lead to.
+    failures : list of str
     """
 
     nodes: int
@@ -34,7 +41,7 @@ class CheckedLayout:
 
 
 def check_layout(seed: int) -> CheckedLayout:
-    """Plans, tries all choices, lowers and runs the graph of a seed."""
+    """Plans the graph of a seed for each objective, compares with all choices, and lowers and runs it."""
     graph = random_graph(seed)
     out = CheckedLayout(len(graph.nodes))
     number = number_of_choices(graph)
@@ -73,6 +80,6 @@ def _check_lowered(graph: _core.Graph, seed: int, out: CheckedLayout) -> None:
 
 
 def _laid_out(port: Any, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """With the strides that the border asks for."""
+    """The array with the strides that the graph input declares."""
     order = port.dim_order
     return np.ascontiguousarray(array.transpose(order)).transpose(np.argsort(order))

@@ -1,7 +1,8 @@
-"""Small random graphs in which orders clash: images and rows, views, concats, broadcasts, permutes.
+"""Small random graphs with conflicting dim orders: pools, matmuls, views, concats, broadcasts, permutes.
 
-Every graph has at most `NODES` nodes. A pool wants channels last, a lookup row-major order, borders what was
-drawn for them; all else follows. Extents of 1 are frequent, and values are read by several nodes.
+Every graph has at most `NODES` nodes. A pool requires channels last, an argmax row-major order, and inputs
+and outputs the orders that are drawn for them. All other operators require no particular order. Extents of 1
+are frequent, and values may be read by several nodes.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class _Growing:
         self.nodes = 0
 
     def order(self, rank: int) -> tuple[int, ...] | None:
-        """Of a border."""
+        """A random dim order of a graph input or output; None: row-major."""
         if rank < 3 or self.rng.random() < 0.5:
             return None
         if self.rng.random() < 0.7:
@@ -137,7 +138,7 @@ def _pool(g: _Growing, x: int, shape: tuple[int, ...]) -> None:
 
 def _lookup(g: _Growing, x: int, shape: tuple[int, ...]) -> None:
     g.add("argmax", [x], axis=g.rng.randrange(len(shape)), keepdim=False)
-    g.shapes.popitem()  # positions
+    g.shapes.popitem()  # no other node reads the positions
 
 
 def _matmul(g: _Growing, x: int, shape: tuple[int, ...]) -> None:
@@ -167,7 +168,7 @@ _STEPS: tuple[tuple[Callable[[_Growing, int, tuple[int, ...]], None], int, tuple
 
 
 def random_graph(seed: int) -> _core.Graph:
-    """The graph of a seed."""
+    """The random graph of a seed."""
     g = _Growing(seed)
     for _ in range(g.rng.choice((1, 2, 3))):
         g.add_input()

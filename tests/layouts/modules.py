@@ -1,4 +1,4 @@
-"""Operator-sized modules in which layouts clash, each with its inputs: what compilers transpose in these."""
+"""Small modules with conflicting layouts, each with its inputs, for counting the transposes of compilers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Tensor = torch.Tensor
 
 @dataclass(frozen=True)
 class Sized:
-    """A module in inference mode and what it is called with."""
+    """A module in inference mode, and its inputs."""
 
     name: str
     module: nn.Module
@@ -35,7 +35,7 @@ class _Call(nn.Module):
 
 
 class _Attention(nn.Module):
-    """Heads split off a linear layer, scaled dot products, heads joined again."""
+    """Self-attention with several heads, written with views, transposes and matmuls."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class _Attention(nn.Module):
 
 
 class _Windows(nn.Module):
-    """Attention within windows of an image of channels last, as Swin has it."""
+    """Attention within the windows of a channels-last image, as in Swin."""
 
     def __init__(self, width: int, heads: int, size: int) -> None:
         super().__init__()
@@ -256,7 +256,7 @@ MODULES = tuple(_BUILDERS)
 
 
 def example(name: str) -> Sized:
-    """The module of that name, with weights and inputs of a fixed seed."""
+    """The module of this name, with weights and inputs from a fixed seed."""
     torch.manual_seed(0)
     module, inputs = _BUILDERS[name]()
     return Sized(name, module.eval(), inputs)

@@ -1,4 +1,4 @@
-"""One random graph of views: what is transposed after `choose-shapes`, before it, and at the least."""
+"""Checks one random graph of views: bytes transposed without and with `choose-shapes`, and the minimum."""
 
 from __future__ import annotations
 
@@ -24,12 +24,22 @@ _MOST_CHOICES = 500
 _BYTES = 4
 _MOST_AXES = 6  # of a tensor in TOSA
 
-Placement = tuple[int, ...]  # by place in memory: the element, counted row-major
+Placement = tuple[int, ...]  # by place in memory: the row-major index of the element there
 
 
 @dataclass
 class CheckedViews:
-    """What came of a graph: bytes transposed before, after, and at least (None: not known)."""
+    """The outcome of one graph.
+
+    Attributes
+    ----------
+    nodes : int
+    before, after : int
+        The bytes that the layout plan transposes without and with the pass choose-shapes.
+    least : int or None
+        The minimum that brute force found. None: not computed.
+    failures : list of str
+    """
 
     nodes: int = 0
     before: int = 0
@@ -39,12 +49,12 @@ class CheckedViews:
 
     @property
     def above_least(self) -> bool:
-        """Brute force found a lowering that moves fewer bytes than ours."""
+        """True if brute force found a lowering that moves fewer bytes than ours."""
         return self.least is not None and self.after > self.least
 
 
 def check_views(seed: int, *, plain: bool = False) -> CheckedViews:
-    """Lowers and runs the graph of a seed, for each objective."""
+    """Lowers and runs the graph of a seed, for each objective, and computes the minimum for plain graphs."""
     graph = random_view_graph(seed, plain=plain)
     out = CheckedViews(len(graph.nodes))
     rng = np.random.default_rng(seed)
@@ -75,15 +85,18 @@ def check_views(seed: int, *, plain: bool = False) -> CheckedViews:
 
 
 def _drawn(port: Any, rng: np.random.Generator) -> np.ndarray[Any, Any]:
-    """Whole numbers, so that f32 and i32 are exact; with the strides that the border asks for."""
+    """Random integers, which f32 represents exactly, with the strides that the graph input declares."""
     array = rng.integers(-20, 20, port.shape).astype(np.float32 if port.dtype == "f32" else np.int32)
     return np.ascontiguousarray(array.transpose(port.dim_order)).transpose(np.argsort(port.dim_order))
 
 
 def least_bytes(graph: _core.Graph) -> int | None:
-    """The least over all placements that pools and borders lead to; None if there are too many choices.
+    """The minimum of the bytes that must be transposed. None if there are too many choices.
 
-    A placement is the list of all elements as they lie in memory: no shape restricts it.
+    Every node other than pools and views may compute in any placement that pools, inputs or outputs require
+    somewhere, carried to the node through views and elementwise operators. All combinations are tried. A
+    placement is the list of all elements in their order in memory, so it is not restricted to the dim orders
+    of a shape.
     """
     wants = _Wants(graph)
     nodes = [node for node in graph.nodes if not _is_view(node) and node.op != "max_pool"]
@@ -117,7 +130,7 @@ class _Wants:
                 for value in (*self._operands(node), node.results[0]):
                     self.known[value.name].add(_lying(tuple(value.shape), (0, 2, 3, 1)))
         self._spread()
-        for node in graph.nodes:  # what nothing leads anywhere is row-major
+        for node in graph.nodes:  # values that no placement reaches are row-major
             if not self.known[node.results[0].name]:
                 shape = tuple(node.results[0].shape)
                 self.known[node.results[0].name].add(_lying(shape, tuple(range(len(shape)))))
@@ -127,7 +140,7 @@ class _Wants:
         return [value for value in node.operands if value is not None and value.kind != "constant"]
 
     def _through(self, node: _core.Node) -> np.ndarray[Any, Any] | None:
-        """By element of the operand, which one of the result it is; None: the same."""
+        """For each element of the operand, its index in the result; None if the indices are the same."""
         if node.op != "permute":
             return None
         shape = tuple(node.operands[0].shape)
@@ -184,15 +197,16 @@ class _Wants:
 
 
 def _transposes(made: Placement, wanted: set[Placement]) -> int:
-    """How many it takes: a TRANSPOSE goes from one placement to another if some shape has the axes of both.
+    """The number of TRANSPOSEs from placement `made` to all of `wanted`.
 
-    All others are two, by way of the row-major placement, or of one between.
+    One TRANSPOSE is enough between two placements if there is a shape whose axes can be ordered to either of
+    them. Otherwise two are needed: via the row-major placement or another placement between.
     """
     count, known, left = 0, {made}, wanted - {made}
     row_major = tuple(range(len(made)))
     while left:
         direct = {each for each in left if any(_in_one_shape(each, other) for other in known)}
-        if not direct and row_major in known:  # by way of a placement between
+        if not direct and row_major in known:  # via a placement between
             direct = {min(left)}
             count += 1
         elif not direct:
@@ -205,7 +219,7 @@ def _transposes(made: Placement, wanted: set[Placement]) -> int:
 
 @cache
 def _cuts(placement: Placement) -> frozenset[int]:
-    """The strides of the axes in memory, and how often each lies in the next."""
+    """The cuts of a placement (placement.h): the strides of its runs, and stride times extent of each."""
     cuts, at = {1, len(placement)}, np.asarray(placement)
     while at.size > 1:
         stride = int(at[1] - at[0])

@@ -1,9 +1,10 @@
-"""Random graphs rich in views and elementwise operators: pools between them want channels last.
+"""Random graphs with many views and elementwise operators, and pools that require channels last.
 
-Every graph has at most `NODES` nodes. Reshapes go to any shape of as many elements, often back to one that
-was there before. Elementwise operators take one or two values of a shape, values that broadcast, and
-constants of any shape that broadcasts; they compute in f32 and in i32. A plain graph has only pools,
-permutes, reshapes and elementwise operators without operands that broadcast.
+Every graph has about `NODES` nodes at most. A reshape may have any shape with the same number of elements,
+and often has the shape of an earlier value. Elementwise operators have one or two operands of the same shape,
+values that broadcast, or constants of any shape that broadcasts; they compute in f32 and i32. A plain graph
+has only pools, permutes, reshapes and elementwise operators, and no operand but constants of rank 0
+broadcasts.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class _Growing:
         self.values[self.builder.add_input(name, dtype, shape, name, order=order)] = (dtype, shape)
 
     def add(self, op: str, operands: int | Sequence[int], made: str, **attributes: Any) -> int:
-        """The dtype of what is made stands behind the operands."""
+        """Adds a node with one result of dtype `made`."""
         name, values = f"{op}_{self.nodes}", [operands] if isinstance(operands, int) else list(operands)
         value = self.builder.add(_ID[op], attributes, values, name, _NOWHERE, None, None)
         self.nodes += 1
@@ -145,7 +146,7 @@ def _broadcasts(a: Sequence[int], b: Shape) -> bool:
 
 
 def _regrouped(rng: random.Random, shape: Shape) -> Shape:
-    """Any shape of as many elements, of rank 4 more often than not."""
+    """A random shape with the same number of elements, of rank 4 half of the time."""
     left, out = prod(shape), []
     rank = rng.choice((1, 2, 3, 4, 4, 4, 4, 5))
     for _ in range(rank - 1):

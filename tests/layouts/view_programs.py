@@ -1,4 +1,7 @@
-"""Programs rich in views: elementwise work, quantized too, between reshapes, permutes and concats."""
+"""Programs with many views: elementwise operators between reshapes, permutes and concats.
+
+The tests lower them as float programs and, after quantization, as integer programs.
+"""
 
 from __future__ import annotations
 
@@ -302,7 +305,7 @@ VIEW_PROGRAMS = tuple(_ROWS)
 
 
 def view_program(name: str) -> Sized:
-    """The program of that name, with weights and inputs of a fixed seed."""
+    """The program of this name, with weights and inputs from a fixed seed."""
     torch.manual_seed(0)
     function, shapes, known = _ROWS[name]
     layers = nn.ModuleDict({key: layer for key, layer in known.items() if isinstance(layer, nn.Module)})

@@ -1,4 +1,4 @@
-"""Vision transformers, which move more than they compute: patches, windows and heads. Random weights."""
+"""Vision transformers with random weights. They move much data: patches, windows and heads."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ VISION_TRANSFORMERS: dict[str, Callable[[], tuple[nn.Module, int]]] = {
 
 
 def vision_transformer(name: str) -> Sized:
-    """One of them, and an image of the size that it is made for."""
+    """The network of this name, with a random image of the size that it expects."""
     torch.manual_seed(0)
     model, size = VISION_TRANSFORMERS[name]()
     return Sized(name, _Logits(model.eval()).eval(), (torch.randn(1, 3, size, size),))

@@ -1,1 +1,1 @@
-"""The networks that whole-model tests run on."""
+"""The networks of the whole-model tests, and the code that runs and measures them."""

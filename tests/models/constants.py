@@ -1,10 +1,11 @@
-"""What of a converted network depends on no input: torch's integers and floats at every stage.
+"""Compares the values of a converted network that depend on no input, at every stage, with torch.
 
-    torch eager, call by call --> stage imported, on what our operands are --> constants of all later stages
+    torch eager, call by call,  <-->  stage imported  <-->  constants of all later stages
+    on our operands
 
-A quantize call may differ from torch by one unit where torch's own float lies within 2 ulp of a tie: such
-elements are counted and listed. All other integers are equal, and floats within tolerance. Of later stages,
-the constants are compared that still have the name of their call.
+A quantize call may differ from torch by one unit if torch's float is within 2 ulp of a tie. Such elements are
+counted and listed. All other integers must be equal, and floats within tolerance. Of later stages, those
+constants are compared that still have the name of their call.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ __all__ = ["Constants", "STAGES", "constant_calls", "measure_constants", "violat
 
 STAGES = ("imported", "exported", "quantized", "canonical", "tosa")
 _TOLERANCE = 2.0**-18
-# Dequantized integers, and what moves them, are found as weights.
+# Operators on constants that may remain in a graph: dequantize, and operators that only move its result.
+# Their integers are compared as constants.
 _MAY_STAY = frozenset({"dequantize", "expand", "clone", "permute", "reshape", "index", "index_select"})
 
 Array = np.ndarray[Any, Any]
@@ -37,15 +39,15 @@ class Constants:
     Attributes
     ----------
     calls : int
-        Calls of the exported program that depend on no input.
+        The number of calls of the exported program that depend on no input.
     integers, floats : dict of str to int
-        By stage: elements that were compared.
+        By stage: the number of elements that were compared.
     ties : list of str
-        Elements one unit apart, where torch's own float lies within 2 ulp of a tie.
+        Elements that differ by one unit and for which torch's float is within 2 ulp of a tie.
     wrong : list of str
-        What breaks the contract, in words.
+        All other differences, as texts.
     not_converted : str
-        Why there is no converted program; the rest is empty then.
+        If there is no converted program: the reason. All other fields are empty then.
     """
 
     calls: int = 0
@@ -57,12 +59,12 @@ class Constants:
 
 
 def violations(found: Constants) -> list[str]:
-    """What a measurement breaks of the contract."""
+    """The conditions that a measurement violates, as texts."""
     return found.wrong
 
 
 def constant_calls(program: Any) -> tuple[list[Node], dict[Node, Any]]:
-    """The calls that depend on no input, in order, and what torch computes for them and their operands."""
+    """The calls that depend on no input, in order, and torch's values of these calls and their operands."""
     signature = program.graph_signature
     stored = {**program.constants, **program.state_dict}
     names = {
@@ -98,7 +100,10 @@ def _called(node: Node, values: Mapping[Node, Any]) -> Any:
 
 
 def measure_constants(program: Any, samples: tuple[Any, ...], *, target: str = "TOSA-1.0+INT") -> Constants:
-    """Compares all stages of one converted program; the sample is what a run needs, and has no part in it."""
+    """Compares all stages of one converted program.
+
+    The sample is only needed to run the imported graph. The compared values do not depend on it.
+    """
     try:
         lowered = tosaic.lower(program, target=target)
     except (tosaic.SpecViolation, tosaic.UnsupportedOp):
@@ -128,7 +133,10 @@ def _run(graph: Any, arrays: list[Any]) -> dict[str, Array]:
 def _compare_with_torch(
     node: Node, values: Mapping[Node, Any], found: Mapping[Node, Array], out: Constants
 ) -> None:
-    """One call on what our operands are, so that a tie is counted once and not all that follows from it."""
+    """Compares one call with torch's result for our operands.
+
+    With torch's own operands, every consequence of one tie would be counted again.
+    """
     given = {n: _like(found[n], values[n]) if n in found else values[n] for n in node.all_input_nodes}
     with torch.no_grad():
         expected = _called(node, given)
@@ -156,7 +164,7 @@ def _compare_with_torch(
 
 
 def _is_near_tie(node: Node, given: Mapping[Node, Any], at: tuple[int, ...], ours: int) -> bool:
-    """A float within 2 ulp of what torch quantizes is quantized to our integer."""
+    """True for a quantize call if torch quantizes some float within 2 ulp of its operand to our integer."""
     if "quantize_per" not in str(node.target) or "dequantize" in str(node.target):
         return False
     x = given[node.args[0]]
@@ -177,7 +185,10 @@ def _like(array: Array, tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _compare_stage(stage: str, graph: Any, expected: Mapping[str, Array], out: Constants) -> None:
-    """Constants of a stage have the elements that the calls of their names have; no call is left to a run."""
+    """Compares the constants of a stage with the values of the calls of the same names.
+
+    At all stages but tosa, it is an error if such a call is still computed at run time (except _MAY_STAY).
+    """
     for value in graph.values:
         if value.name not in expected:
             continue
@@ -188,7 +199,7 @@ def _compare_stage(stage: str, graph: Any, expected: Mapping[str, Array], out: C
         if value.kind != "constant":
             continue
         found = np.asarray(value.constant.array)
-        if expected[value.name].dtype.kind == "f" and found.dtype.kind != "f":  # integers that stand for it
+        if expected[value.name].dtype.kind == "f" and found.dtype.kind != "f":  # quantized integers
             if value.qparams is None:
                 continue
             found = _dequantized(found, value.qparams)
@@ -196,7 +207,7 @@ def _compare_stage(stage: str, graph: Any, expected: Mapping[str, Array], out: C
 
 
 def _dequantized(integers: Array, qparams: Mapping[str, Any]) -> Array:
-    """As torch has it, with scales along the axis where there is one."""
+    """Dequantizes with torch's formula, per tensor or per channel."""
     shape = [1] * integers.ndim
     if qparams["axis"] is not None:
         shape[qparams["axis"]] = -1
@@ -209,7 +220,7 @@ def _dequantized(integers: Array, qparams: Mapping[str, Any]) -> Array:
 
 def _compare_elements(stage: str, name: str, found: Array, torchs: Array, out: Constants) -> None:
     counted = out.floats if found.dtype.kind == "f" else out.integers
-    if found.size != torchs.size:  # a broadcast that its readers make
+    if found.size != torchs.size:  # stored as one element that its readers broadcast
         torchs = np.unique(torchs) if found.size == 1 else torchs
         if found.size != torchs.size:
             out.wrong.append(f"{stage}: '{name}' has {found.size} elements, not {torchs.size}")
@@ -218,7 +229,7 @@ def _compare_elements(stage: str, name: str, found: Array, torchs: Array, out: C
     one, two = found.ravel(), torchs.ravel()
     if torchs.dtype == np.uint8 and found.dtype == np.int8:
         two = (two.astype(np.int16) - 128).astype(np.int8)
-    if found.shape != torchs.shape:  # moved
+    if found.shape != torchs.shape:  # the elements may be permuted: compared as multisets
         one, two = np.sort(one), np.sort(two)
     if one.dtype.kind == "f" and two.dtype.kind == "f":
         same = np.array_equal(one.astype(np.float64), two.astype(np.float64), equal_nan=True)

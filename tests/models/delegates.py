@@ -1,7 +1,7 @@
-"""What ExecuTorch's TOSA backend makes of an exported program: the bytes, and two ways to run them.
+"""Lowers exported programs with ExecuTorch's TOSA backend, and runs its files on two engines.
 
-Its files give a depthwise convolution one weight zero point a channel, which the specification does not know;
-our reader takes equal ones as one, and the reference model takes them as well.
+In its files, a depthwise convolution has one weight zero point per channel, which the specification does not
+allow. Our reader accepts them if they are all equal. The reference model accepts them too.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Arrays = list[np.ndarray[Any, Any]]
 def lower_with_executorch(
     exported: torch.export.ExportedProgram, target: str
 ) -> torch.export.ExportedProgram:
-    """The program with the delegates that Arm's partitioner makes, whose bytes are done."""
+    """The program with the delegates that Arm's partitioner makes. Their `.tosa` files are included."""
     from executorch.backends.arm.tosa.compile_spec import TosaCompileSpec
     from executorch.backends.arm.tosa.partitioner import TOSAPartitioner
     from executorch.exir import to_edge_transform_and_lower
@@ -47,14 +47,14 @@ def lower_with_executorch(
 
 
 def delegates_of(program: torch.export.ExportedProgram) -> list[bytes]:
-    """The `.tosa` files in it."""
+    """The `.tosa` files in the program."""
     from executorch.exir.lowered_backend_module import get_lowered_submodules
 
     return [module.processed_bytes for _, module, _ in get_lowered_submodules(program.graph_module)]
 
 
 class WithDelegates(torch.fx.Interpreter):
-    """Runs ExecuTorch's program: its delegates by `run`, what is left outside by torch."""
+    """Runs ExecuTorch's program: delegates with the function `run`, all other calls with torch."""
 
     def __init__(
         self,
@@ -87,18 +87,18 @@ class WithDelegates(torch.fx.Interpreter):
 
 
 def run_file(file: bytes, args: Sequence[torch.Tensor]) -> Arrays:
-    """A `.tosa` file on our executor."""
+    """Runs a `.tosa` file on our executor."""
     program = tosaic.from_graph(_core.deserialize(file))
     return program.run_arrays(fit_to_ports([a.detach().numpy() for a in args], program.inputs))
 
 
 def run_file_on_reference_model(file: bytes, args: Sequence[torch.Tensor]) -> Arrays:
-    """A `.tosa` file on the reference model.
+    """Runs a `.tosa` file on the reference model.
 
     Raises
     ------
     RuntimeError
-        Its status is not VALID.
+        The status of the run is not VALID.
     """
     import tosa_reference_model
 
@@ -111,7 +111,7 @@ def run_file_on_reference_model(file: bytes, args: Sequence[torch.Tensor]) -> Ar
 
 
 def operators_of(file: bytes) -> int:
-    """How many operators a `.tosa` file has; constants are none."""
+    """The number of operators of a `.tosa` file, without CONST and CONST_SHAPE."""
     from tosa.Op import Op
 
     ops = [block.Operators(i).Op() for block in _blocks(file) for i in range(block.OperatorsLength())]
@@ -119,7 +119,7 @@ def operators_of(file: bytes) -> int:
 
 
 def transposes_of(file: bytes) -> list[tuple[int, int]]:
-    """Elements and bits of an element, of what each TRANSPOSE of a `.tosa` file moves."""
+    """For each TRANSPOSE of a `.tosa` file: the number of elements, and the bits of one element."""
     from tosa.DType import DType
     from tosa.Op import Op
 

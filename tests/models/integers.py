@@ -1,16 +1,17 @@
-"""One quantized network as integer arithmetic, with every number that has to be right.
+"""Measures one quantized network in integer arithmetic on all engines, and checks the measurement.
 
-    module --quantizer, 4 samples--> q/dq graph       torch eager: what the integers stand for
+    module --quantizer, 4 samples--> q/dq graph       torch eager: what the integers represent
            --import, lower--> stages integer and tosa our executor, each instruction set
                           --> bytes --> the TOSA reference model, and back through our reader
 
-All runs of the integer program agree in every element. The inputs are eight that the quantizer has not seen,
-and two beyond its range on either side. Where the quantizer leaves islands of floats, the target has both
-profiles, and the operators over integers are run from what they read in a run of the whole graph: these agree
-in every element, those over floats within tolerance.
+All runs of the integer program must agree in every element. The inputs are eight samples that the quantizer
+has not seen, and two that are beyond its range, one on either side. If the quantizer leaves some operators in
+float (islands of floats), the target has both profiles, and the two parts are run on the values that they
+read in a run of the whole graph. The operators over integers must agree in every element, those over floats
+within tolerance.
 
-Whole networks are compared by their signal to noise ratio, over the eight samples together: integers against
-the q/dq graph, both against float32, and, on the same converted graph, what Arm's lowering makes of it.
+Whole networks are compared by their signal-to-noise ratio, over the eight samples together: integers against
+the q/dq graph, both against float32, and the result of Arm's lowering of the same converted graph.
 """
 
 from __future__ import annotations
@@ -68,33 +69,35 @@ Sample = tuple[torch.Tensor, ...]
 
 @dataclass(frozen=True)
 class Quantized:
-    """What came of one network by one quantizer.
+    """The measurement of one network with one quantizer.
 
     Attributes
     ----------
     network, quantizer, target : str
     left : tuple of str
-        Operators over quantized values that were left to floats, with the reason.
+        Operators over quantized values that have no integer form, with the reason.
     tosa_ops, float_ops : int
-        Operators; those over floats among them.
+        The number of TOSA operators, and of those over floats among them.
     samples : int
-        How many were run, on all engines.
+        The number of samples that were run, on all engines.
     differing : dict of str to int
-        Elements over all samples by which an engine differs from ours at stage tosa on the last
-        of the instruction sets.
+        By engine: the number of elements, over all samples, that differ from our executor at stage tosa with
+        the widest instruction set. For islands of floats: from the run of the whole graph.
     status : str
-        Of the reference model; the worst.
+        The status of the reference model; the worst one over all samples.
     distinct : int
-        Distinct values of the outputs that are not of extremes.
+        The number of distinct values in the outputs of the samples within the range.
     between_inputs : float
-        How far outputs of two samples are apart, relative to their norm.
+        The distance between the outputs of two samples, relative to the norm of the first.
     island_units, island_error : float
-        Of the operators over floats, ours against the reference model's: the largest distance of an integer
-        result, and of a float one relative to the largest of its tensor.
+        For the operators over floats, our executor against the reference model: the largest distance of an
+        integer result, and of a float result relative to the largest magnitude of its tensor.
     to_qdq, to_float, qdq_to_float : float
-        Signal to noise in dB: ours against the q/dq graph and against float32; that graph against float32.
+        Signal-to-noise ratio in dB: ours against the q/dq graph and against float32, and the q/dq graph
+        against float32.
     not_converted : str
-        Why the quantizer gives no graph of this network that torch itself can run; the rest is empty then.
+        If the quantizer makes no graph of this network that torch itself can run: the reason. All other
+        fields are empty then.
     """
 
     network: str
@@ -118,15 +121,17 @@ class Quantized:
 
 @dataclass(frozen=True)
 class Arm:
-    """What ExecuTorch's Arm backend makes of the same converted graph.
+    """The result of ExecuTorch's Arm backend for the same converted graph.
 
     Attributes
     ----------
+    network : str
     tosa_ops, graphs : int
+        The number of TOSA operators and of files (delegates).
     to_qdq : float
-        Signal to noise of its files, on the reference model, against the q/dq graph.
+        Signal-to-noise ratio in dB of its files, on the reference model, against the q/dq graph.
     failure : str
-        Why there is nothing.
+        If the backend failed: the error. The numbers are 0 then.
     """
 
     network: str
@@ -137,40 +142,40 @@ class Arm:
 
 
 class NotConverted(Exception):
-    """There is no converted program; the text says why."""
+    """There is no converted program. The message is the reason."""
 
 
 def convert(network: Network, quantizer: str, folder: Path | None = None) -> torch.export.ExportedProgram:
-    """The converted program. A folder keeps it, and gives it back the next time.
+    """Returns the converted program. With a `folder`, it is stored there and loaded the next time.
 
     Raises
     ------
     NotConverted
-        The quantizer gives no graph of this network that torch itself can run.
+        The quantizer makes no graph of this network that torch itself can run.
     """
     path = None if folder is None else folder / f"{network.name}.{quantizer}.pt2"
     if path is not None and path.exists():
-        quantize.QUANTIZERS[quantizer]()  # its operators are known to torch from here on
+        quantize.QUANTIZERS[quantizer]()  # registers its operators with torch, which load() needs
         return torch.export.load(path)
     samples = [network.sample(i) for i in range(_CALIBRATION)]
     try:
         with one_thread(), quiet(), torch.no_grad():
             program = converted(network.module, samples, quantizer)
             program.module(check_guards=False)(*samples[0])
-    except Exception as failed:  # whatever it is, it is of torch, torchao and the quantizer
+    except Exception as failed:  # any error: the code is torch's, torchao's and the quantizer's
         raise NotConverted(f"{type(failed).__name__}: {_first_line(failed)}") from failed
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_name(f"{os.getpid()}.{path.name}")
         torch.export.save(program, part)
-        part.replace(path)  # other processes read it as soon as it is there
+        part.replace(path)  # atomic: other processes never read a partial file
     return program
 
 
 def measure_integers(
     name: str, quantizer: str, *, samples: int = 10, folder: Path | None = None
 ) -> Quantized:
-    """Runs everything; the last two of the samples are beyond the range."""
+    """Measures one network. The last two of the samples are beyond the quantizer's range."""
     network = build(name)
     with one_thread(), quiet():
         try:
@@ -181,13 +186,17 @@ def measure_integers(
 
 
 def leaves_out(arm: Arm, ours: Quantized) -> bool:
-    """Their file is so much further from the q/dq graph that it lacks a part: a bound, say, of a ReLU whose
-    zero point is not the least integer. How many operators it has is no yardstick then."""
+    """Whether Arm's file lacks a part of the network.
+
+    This is assumed if it is much further from the q/dq graph than ours, for example because it lacks the
+    bound of a ReLU whose zero point is not the smallest integer. Its number of operators is then not
+    comparable.
+    """
     return not arm.failure and arm.to_qdq < ours.to_qdq - _LACKS_A_PART_DB
 
 
 def violations(m: Quantized, arm: Arm | None = None) -> list[str]:
-    """What a measurement breaks of the contract, in words."""
+    """The conditions that a measurement violates, as texts."""
     if m.not_converted:
         return []
     found = [f"{engine}: {count} elements differ" for engine, count in m.differing.items() if count]
@@ -246,7 +255,7 @@ def _measure(network: Network, quantizer: str, program: Any, count: int) -> Quan
 
 
 def _lowered(program: Any) -> Any:
-    """For integers alone, or with floats where operators are left to them."""
+    """Lowers to integers only or, if some operators have no integer form, to integers and floats."""
     try:
         return tosaic.lower(program, target="TOSA-1.0+INT")
     except (tosaic.SpecViolation, tosaic.UnsupportedOp):
@@ -262,7 +271,11 @@ def _left(program: Any) -> tuple[str, ...]:
 
 
 def _samples(network: Network, count: int) -> list[Sample]:
-    """Ones that the quantizer has not seen, and two beyond the range of those that it has."""
+    """Samples that the quantizer has not seen, and two beyond the range of those that it has seen.
+
+    The last two are constant: 10 % of the range below its smallest value, and as much above its largest (for
+    token numbers: the smallest and largest themselves).
+    """
     seen = torch.cat([network.sample(i)[0] for i in range(_CALIBRATION)])
     least, largest = seen.min(), seen.max()
     if seen.is_floating_point():
@@ -274,7 +287,7 @@ def _samples(network: Network, count: int) -> list[Sample]:
 
 
 def signal_to_noise(expected: Sequence[Array], found: Sequence[Array]) -> float:
-    """In dB, over all samples together."""
+    """The signal-to-noise ratio in dB, over all samples together."""
     signal = np.concatenate([np.asarray(array, np.float64).ravel() for array in expected])
     noise = np.concatenate([np.asarray(array, np.float64).ravel() for array in found]) - signal
     power = float(np.sum(noise**2))
@@ -282,7 +295,10 @@ def signal_to_noise(expected: Sequence[Array], found: Sequence[Array]) -> float:
 
 
 def laid_out(ports: Sequence[Any], sample: Sample) -> Sample:
-    """With the strides that the borders were traced with: the Cortex-M quantizer has channels last."""
+    """The sample with the strides with which the graph inputs were traced.
+
+    The Cortex-M quantizer traces channels-last inputs.
+    """
     placed = []
     for port, tensor in zip(ports, sample, strict=True):
         back = tuple(int(i) for i in np.argsort(port.dim_order))
@@ -324,14 +340,18 @@ def _engines(lowered: Any, samples: Sequence[Sample]) -> _Found:
 
 
 def _count(found: Array, base: Array) -> int:
-    """Elements that differ; all of them where dtype or shape do."""
+    """The number of elements that differ; all elements (at least 1) if dtype or shape differ."""
     if (found.dtype, found.shape) != (base.dtype, base.shape):
         return max(1, base.size)
     return int(np.count_nonzero(found != base))
 
 
 def _from_file(back: Any, lowered: Any, sample: Sample) -> Array:
-    """What the bytes give; they hold integers where the border was converted."""
+    """Runs the program that was read back from its bytes, with the arrays of the lowered program.
+
+    A file has integers where the lowered program has floats at its inputs and outputs, so they are quantized
+    before the run and dequantized after it. An output of another shape is permuted from NHWC to NCHW.
+    """
     arrays = []
     for array, port in zip(lowered.arrays(*sample), lowered.graph.inputs, strict=True):
         arrays.append(_stored(np.asarray(array), port.qparams) if port.dtype != port.value.dtype else array)
@@ -358,7 +378,10 @@ def _stored(array: Array, qparams: dict[str, Any] | None) -> Array:
 
 
 def _engines_by_part(lowered: Any, samples: Sequence[Sample]) -> _Found:
-    """The operators over integers on every engine, those over floats on ours and the reference model."""
+    """Runs the operators over integers on every engine, and those over floats on the reference model.
+
+    Both are compared with the values of a run of the whole graph on our executor.
+    """
     graph = lowered.graph
     whole = _core.Session(graph)
     integers = part_of(graph, lambda node: not over_floats(node))
@@ -420,7 +443,7 @@ def _first_line(failed: Exception) -> str:
 
 
 def measure_arm(name: str, *, samples: int = 10, folder: Path | None = None) -> Arm:
-    """Lowers and runs it."""
+    """Lowers the network with ExecuTorch's Arm backend and runs its files on the reference model."""
     network = build(name)
     with one_thread(), quiet(), torch.no_grad():
         program = convert(network, "arm", folder)
@@ -432,7 +455,7 @@ def measure_arm(name: str, *, samples: int = 10, folder: Path | None = None) -> 
             files = delegates_of(edge)
             runner = WithDelegates(edge, run_file_on_reference_model)
             found = [runner.run(*sample)[0] for sample in ordinary]
-        except Exception as failed:  # whatever it is, it is their answer
+        except Exception as failed:  # any error of the backend is a result of the measurement
             return Arm(name, 0, 0, 0.0, f"{type(failed).__name__}: {_first_line(failed)}")
         ops = sum(operators_of(file) for file in files)
         shaped = [array.reshape(truth.shape) for array, truth in zip(found, expected, strict=True)]

@@ -1,15 +1,15 @@
-"""One network through the whole path, with every number that has to be right.
+"""Measures one float network at every stage and on the reference model, and checks the measurement.
 
     module --float64--> the truth
            --float32--> torch's error            torch eager, one thread
            --export, import, lower--> four stages, each on our executor
                                   --> bytes --> the TOSA reference model, and back through our reader
 
-An error is measured against float64 over all samples together. What torch's own float32 loses is the
-yardstick: ours may be up to twice as large, by the norm and by the largest difference. The reference model's
-may be as large as ours and torch's together, by the norm. Its largest difference is recorded only: it adds
-the products of a contraction one after the other, so that 3072 of them are off by four times what blocked
-sums lose, and the tail says more about that than about the bytes.
+Errors are measured against float64, over all samples together. They are compared with the error of torch in
+float32: ours may be up to twice as large, both in norm and in largest difference. The error of the reference
+model may be as large as the sum of ours and torch's, in norm. Its largest difference is recorded but not
+checked: the reference model adds the products of a contraction one after the other, which for 3072 products
+has four times the error of blocked sums. The largest differences are due to that, not to the file.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Error:
-    """Distance from float64: Frobenius norm relative to the truth's, and the largest difference."""
+    """The distance from float64: its Frobenius norm relative to that of the truth, and its maximum."""
 
     relative: float
     max_abs: float
 
     @classmethod
     def of(cls, truth: Sequence[Array], found: Sequence[Array]) -> Error:
-        """Over all samples together; what is not finite makes it infinite."""
+        """The error over all samples together. It is infinite if some element is not finite."""
         exact = np.concatenate([t.ravel() for t in truth])
         off = np.concatenate([np.asarray(f, np.float64).ravel() for f in found]) - exact
         if not np.isfinite(off).all():
@@ -60,33 +60,34 @@ class Error:
 
 @dataclass(frozen=True)
 class Measurement:
-    """What came of one network.
+    """The measurement of one network.
 
     Attributes
     ----------
     network : str
     parameters, fx_nodes, canonical_nodes, tosa_ops, transposes : int
     opaque : tuple of str
-        Nodes of the import that no row of the table reads.
+        Nodes that the importer did not translate, since no row of its table matches.
     leftovers : tuple of str
-        What the TOSA graph should not hold: foreign operators, nodes that depend on no input, int64.
+        What the TOSA graph should not contain: operators other than tosa.*, nodes that depend on no input,
+        and int64 values.
     text_changes : tuple of str
-        Stages whose text is another one after parsing and printing.
+        Stages whose text form changes when it is parsed and printed again.
     samples, reference_samples : int
-        How many were run, and how many of them on the reference model.
+        The number of samples that were run, and of those that were run on the reference model.
     between_inputs, within_output : float
-        How far outputs of two samples are apart, relative to their norm; spread of the numbers of one output,
-        relative to their root mean square.
+        The distance between the outputs of two samples, relative to the norm of the first; the standard
+        deviation of the elements of one output, relative to their root mean square.
     errors : dict of str to Error
         By engine: ``torch`` and the four stages.
     errors_beside_reference : dict of str to Error
-        The reference model's, and torch's and ours on the same samples.
+        The error of the reference model, and those of torch and stage tosa on the same samples.
     status : str
-        Of the reference model; the worst.
+        The status of the reference model.
     file_is_same : bool
-        The bytes, read back and run by us, give what the graph gave.
+        The bytes, read back and run on our executor, have the same results as the graph.
     run_ms, reference_s : float
-        One run on our executor at stage tosa, and on the reference model.
+        The time of one run on our executor at stage tosa (ms), and on the reference model (s).
     """
 
     network: str
@@ -111,7 +112,7 @@ class Measurement:
 
 
 def measure(network: Network) -> Measurement:
-    """Runs everything; leaves the module in float64."""
+    """Measures the network. Its module is float64 afterwards."""
     with one_thread():
         return _measure(network)
 
@@ -127,7 +128,7 @@ def _measure(network: Network) -> Measurement:
     reference = _reference(lowered, samples)
     text_changes = tuple(stage for stage, graph in lowered.stages.items() if _text_changes(graph))
     file_is_same = _file_is_same(lowered, samples[0], ours["tosa"][0])
-    # Last: our constants are the module's own memory.
+    # This must come last: it converts the module in place, and our constants share the module's memory.
     truth = [run_in_float64(network.module, sample).numpy() for sample in samples]
     same = truth[: len(reference.outputs)]
     beside = {
@@ -160,7 +161,7 @@ def _measure(network: Network) -> Measurement:
 
 
 def violations(m: Measurement) -> list[str]:
-    """What a measurement breaks of the contract, in words."""
+    """The conditions that a measurement violates, as texts."""
     found = [f"opaque node '{name}'" for name in m.opaque]
     found += [f"left over in the TOSA graph: {what}" for what in m.leftovers]
     found += [f"text of stage {stage} changes when parsed and printed" for stage in m.text_changes]
@@ -199,14 +200,14 @@ class _Reference:
 
 
 def _samples(network: Network) -> list[tuple[torch.Tensor, ...]]:
-    """Enough of them for the errors to be of many numbers."""
+    """Samples whose outputs together have at least _LEAST_NUMBERS elements."""
     with torch.no_grad():
         numbers = network.module(*network.sample()).numel()
     return [network.sample(i) for i in range(max(_LEAST_SAMPLES, math.ceil(_LEAST_NUMBERS / numbers)))]
 
 
 def _eager(network: Network, samples: Sequence[tuple[torch.Tensor, ...]]) -> list[Array]:
-    """torch in float32."""
+    """The outputs of torch in float32."""
     with torch.no_grad():
         return [network.module(*sample).numpy() for sample in samples]
 
@@ -226,7 +227,7 @@ def _run_ms(lowered: Any, sample: Any) -> float:
 
 
 def _reference(lowered: Any, samples: Sequence[Any]) -> _Reference:
-    """As many samples as patience lasts for, one at least."""
+    """Runs the reference model on as many samples as take about _PATIENCE_SECONDS, but at least on one."""
     outputs, start = [], time.perf_counter()
     for done, sample in enumerate(samples):
         spent = time.perf_counter() - start

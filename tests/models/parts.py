@@ -1,8 +1,9 @@
 """Parts of a TOSA graph as graphs of their own: the operators over integers, and those over floats.
 
-Where a quantizer leaves islands of floats, the integer part is exact and the float part is within tolerance.
-To say so, each is run from the values that it reads in a run of the whole graph. A part need not be
-connected: all that comes from outside is an input, and all that is read outside is an output.
+If a quantizer leaves some operators in float (islands of floats), the integer part must be exact and the
+float part within tolerance. To check this, each part is run on the values that it reads in a run of the whole
+graph. A part need not be connected. Every value that it reads from outside is an input, and every value that
+is read outside is an output.
 """
 
 from __future__ import annotations
@@ -22,13 +23,14 @@ _NO_ORIGIN = ("", "", "", "", 0)
 
 @dataclass(frozen=True)
 class Part:
-    """Some operators of a graph.
+    """Some operators of a graph, as a graph.
 
     Attributes
     ----------
     graph : Graph
+        The part.
     inputs, outputs : tuple of str
-        Names of the whole graph's values that it reads and makes, in the order of the part's own.
+        For each input and output of `graph`, in order: the name of the value of the whole graph.
     """
 
     graph: _core.Graph
@@ -37,13 +39,16 @@ class Part:
 
 
 def over_floats(node: Any) -> bool:
-    """A float is among its operands or results."""
+    """True if an operand or a result of the node is a float."""
     values = [*node.operands, *node.results]
     return any(value is not None and value.dtype in _FLOATS for value in values)
 
 
 def part_of(graph: _core.Graph, wanted: Callable[[Any], bool]) -> Part | None:
-    """The operators that are wanted, of a graph at stage tosa without regions; None if none is."""
+    """The operators for which `wanted` returns true, as a graph. None if there are none.
+
+    The graph must be at stage tosa, without regions, and every wanted operator must have one result.
+    """
     nodes = [node for node in graph.nodes if wanted(node)]
     if not nodes:
         return None

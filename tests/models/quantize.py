@@ -1,4 +1,4 @@
-"""Networks through the PT2E flow of torchao, by quantizers that are not ours."""
+"""Networks that other projects' quantizers convert with the PT2E flow of torchao."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ QUANTIZERS: dict[str, Callable[[], Any]] = {
     "arm": _arm,
     "cortex-m": _cortex_m,
 }
-"""By name: a quantizer with its usual int8 configuration."""
+"""By name: a function that creates a quantizer with its usual int8 configuration."""
 
 
 def converted(module: nn.Module, samples: Sequence[tuple[torch.Tensor, ...]], quantizer: str) -> Any:
-    """The exported program after calibration on the samples and conversion.
+    """Calibrates the module on the samples, converts it, and returns the exported program.
 
-    The Cortex-M quantizer takes convolutions in channels-last order only: module and samples are brought
-    to it.
+    The Cortex-M quantizer accepts only convolutions in channels-last order, so module and samples are
+    converted to channels last for it.
     """
     if quantizer == "cortex-m":
         module = module.to(memory_format=torch.channels_last)
@@ -64,7 +64,7 @@ def converted(module: nn.Module, samples: Sequence[tuple[torch.Tensor, ...]], qu
 
 
 def laid_out_as_converted(sample: tuple[torch.Tensor, ...], quantizer: str) -> tuple[torch.Tensor, ...]:
-    """A sample with the strides that `converted` exports a program with."""
+    """The sample with the strides with which `converted` exports a program."""
     return tuple(map(_channels_last, sample)) if quantizer == "cortex-m" else sample
 
 

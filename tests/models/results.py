@@ -1,7 +1,8 @@
-"""Results of long measurements on disk, so that a run that was stopped goes on where it was.
+"""Stores results of long measurements on disk, so that an interrupted run can be continued.
 
-One JSON file per item, with the fingerprint of what made it: the compiled core, the import, the networks,
-torch and transformers. A result with another fingerprint is measured again.
+There is one JSON file per item. It has a fingerprint of everything that the result depends on: the compiled
+core, the importer, the networks, and the versions of torch and transformers. A result with another
+fingerprint is measured again.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ __all__ = ["ROOT", "cpu_name", "in_shard", "keep", "kept", "recorded", "resolve_
 
 @cache
 def fingerprint(folder: Path) -> str:
-    """What the results depend on; `folder` holds the sources that made them."""
+    """A hash of everything that results depend on. `folder` has the Python sources that measure them."""
     digest = hashlib.sha256(f"{torch.__version__} {version('transformers')}".encode())
     sources = [*Path(tosaic.__file__).parent.glob("fx/*.py"), *folder.glob("*.py")]
     for path in [Path(_core.__file__), *sorted(sources)]:
@@ -36,7 +37,7 @@ def fingerprint(folder: Path) -> str:
 
 
 def kept(folder: Path, name: str, sources: Path = Path(__file__).parent) -> dict[str, Any] | None:
-    """The result of that name, if there is one of these sources."""
+    """The stored result of this name. None if there is none, or if it was made by other sources."""
     path = folder / f"{name}.json"
     if not path.exists():
         return None
@@ -45,7 +46,7 @@ def kept(folder: Path, name: str, sources: Path = Path(__file__).parent) -> dict
 
 
 def keep(folder: Path, name: str, result: Any, sources: Path = Path(__file__).parent) -> dict[str, Any]:
-    """Writes the result of that name, a dataclass; gives its dict."""
+    """Stores the result of this name, a dataclass, and returns it as a dict."""
     found = dataclasses.asdict(result)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.json"
@@ -56,21 +57,21 @@ def keep(folder: Path, name: str, result: Any, sources: Path = Path(__file__).pa
 
 
 def recorded(folder: Path, name: str, measure: Callable[[], Any]) -> dict[str, Any]:
-    """The result of that name, measured if there is none yet.
+    """The result of this name as a dict. It is measured and stored if there is none yet.
 
-    `measure` gives a dataclass; what comes back is its dict.
+    `measure` returns a dataclass.
     """
     known = kept(folder, name)
     return keep(folder, name, measure()) if known is None else known
 
 
 def resolve_shard(text: str) -> tuple[int, int]:
-    """``2/5``: the second of five parts.
+    """Parses a shard: ``2/5`` is the second of five parts.
 
     Raises
     ------
     ValueError
-        The text is no such pair.
+        The text is not such a pair.
     """
     part, _, parts = text.partition("/")
     index, count = int(part), int(parts)
@@ -80,12 +81,12 @@ def resolve_shard(text: str) -> tuple[int, int]:
 
 
 def in_shard(names: Sequence[str], shard: tuple[int, int]) -> list[str]:
-    """Every n-th name."""
+    """The names of the shard i/n: every n-th name, beginning with the i-th."""
     return list(names[shard[0] - 1 :: shard[1]])
 
 
 def cpu_name() -> str:
-    """The machine: model of CPU and how many there are."""
+    """The CPU model of this machine, and the number of CPUs."""
     import platform
 
     model = platform.processor() or platform.machine()

@@ -1,6 +1,7 @@
 """Lowered programs made wrong on purpose: one weight, one zero point, or the order of one transpose.
 
-Which one is drawn by a seed. A wrong program is still a valid graph of the same border.
+The seed determines which one is changed. A wrong program is still a valid graph with the same inputs and
+outputs.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _TRANSPOSE = re.compile(r": \w+\[([\d,]+)\]\S* = tosa\.transpose\([^)]*\) \{perm
 
 
 def tampered(lowered: tosaic.Lowered, kind: str, seed: int) -> tosaic.Lowered | None:
-    """The program with one thing wrong, or None where it has none such."""
+    """The program with one mistake of this kind (`KINDS`). None if the kind does not apply to it."""
     spoil = {"weight": _with_weight, "zero point": _with_zero_point, "order": _with_order}[kind]
     graph = spoil(lowered.graph, random.Random(f"{kind} {seed}"))
     if graph is None:
@@ -47,7 +48,7 @@ def _by_name(graph: _core.Graph) -> dict[str, _core.Constant]:
 
 
 def _with_weight(graph: _core.Graph, draw: random.Random) -> _core.Graph | None:
-    """The largest weight of some operator with the other sign."""
+    """Negates the weight of largest magnitude of a random operator."""
     text = graph.text()
     names = sorted({name for name in _WEIGHTED.findall(text) if name in graph.constants})
     if not names:
@@ -68,7 +69,7 @@ def _with_weight(graph: _core.Graph, draw: random.Random) -> _core.Graph | None:
 
 
 def _with_zero_point(graph: _core.Graph, draw: random.Random) -> _core.Graph | None:
-    """Some zero point off by one."""
+    """Changes a random zero point other than 0 by one."""
     text = graph.text()
     found = list(_ZERO_POINT.finditer(text))
     if not found:
@@ -79,7 +80,7 @@ def _with_zero_point(graph: _core.Graph, draw: random.Random) -> _core.Graph | N
 
 
 def _with_order(graph: _core.Graph, draw: random.Random) -> _core.Graph | None:
-    """Some transpose that swaps two axes of the same extent, too."""
+    """Changes the permutation of a random transpose: two axes of the same extent are swapped."""
     text = graph.text()
     found = [
         (match, wrong) for match in _TRANSPOSE.finditer(text) for wrong in _wrong_orders(match[1], match[2])

@@ -1,4 +1,4 @@
-"""What `compare` says of a lowered program and of its file, and of both when something in them is wrong."""
+"""The verdicts of `compare` on a lowered program and its file, and on wrong programs and their files."""
 
 from __future__ import annotations
 
@@ -17,27 +17,29 @@ from models.tampering import KINDS, tampered
 __all__ = ["Verdicts", "verdicts"]
 
 _TRIES = 12
-_LEAST_EFFECT = 1e-4  # of the greatest number of a value of floats
+_LEAST_EFFECT = 1e-4  # as a share of the largest magnitude of a float value
 
 
 @dataclass(frozen=True)
 class Verdicts:
-    """Of one program.
+    """The verdicts on one program.
 
     Attributes
     ----------
     target : str
+        The target for which the program was lowered.
     rows, judged : int
-        Nodes that were matched, and those whose local error is known.
+        The number of nodes that were matched, and of those whose local error is known.
     share : float
-        The greatest share of its bound that a node used.
+        The largest local error of a node, as a share of the allowed error.
     output_db : float
+        The signal-to-noise ratio of the outputs, in dB.
     refused : dict of str to str
-        Right forms that `compare` calls wrong, and the node.
+        Correct forms of the program that `compare` reports as wrong, with the first wrong node and its share.
     missed : dict of str to str
-        Wrong programs that it calls right.
+        Wrong programs that `compare` reports as correct.
     spoiled : dict of str to int
-        How many of each kind were tried.
+        By kind (`tampering.KINDS`): how many wrong programs were tried.
     """
 
     target: str
@@ -58,7 +60,11 @@ def verdicts(
     forms: dict[str, tosaic.Lowered] | None = None,
     wrong: int = 1,
 ) -> Verdicts:
-    """Compares with the program, its file and its other `forms`, and with `wrong` wrong ones of each kind."""
+    """Compares the reference with correct and with wrong programs.
+
+    The correct ones are the lowered program, its file and its other `forms`. The wrong ones are `wrong`
+    programs of each kind (fewer, if not enough tampered programs show an effect), and their files.
+    """
     refused: dict[str, str] = {}
     missed: dict[str, str] = {}
     spoiled: dict[str, int] = {}
@@ -102,9 +108,9 @@ def _reason(comparison: tosaic.Comparison) -> str:
 
 
 def shows(right: tosaic.Lowered, wrong: tosaic.Lowered, sample: Any) -> bool:
-    """Whether what is wrong changes a value by more than rounding does.
+    """Whether the mistake in `wrong` changes some value of a run by more than rounding does.
 
-    A weight that only meets padding, or a unit channel of an average, changes nothing that a run can show.
+    Some mistakes have no effect that a run can show, e.g. a wrong weight that is only multiplied by padding.
     """
     values = [
         _core.Session(program.graph).trace(right.arrays(*sample))["values"] for program in (right, wrong)

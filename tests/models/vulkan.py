@@ -1,7 +1,7 @@
 """Runs a VGF file on Vulkan: Arm's emulation layers over Mesa's software driver. No GPU is needed.
 
-A second implementation of integer TOSA, which shares nothing with the reference model. It takes the wheels of
-the extra ``devices`` and Debian's ``mesa-vulkan-drivers`` and ``libvulkan1``.
+This is a second implementation of integer TOSA, which shares no code with the reference model. It needs the
+wheels of the extra ``devices`` and Debian's packages ``mesa-vulkan-drivers`` and ``libvulkan1``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,13 @@ _DRIVER = Path("/usr/share/vulkan/icd.d/lvp_icd.x86_64.json")
 
 
 def tool(name: str) -> str:
-    """The command of an installed wheel, beside this interpreter."""
+    """The path of a command that an installed wheel put beside this Python interpreter.
+
+    Raises
+    ------
+    FileNotFoundError
+        The command is not installed.
+    """
     path = Path(sys.executable).parent / name
     if not path.exists():
         raise FileNotFoundError(f"{name} is not installed: pip install -c constraints.txt '.[devices]'")
@@ -30,19 +36,21 @@ def tool(name: str) -> str:
 
 
 def convert(program: Path, to: Path) -> None:
-    """A .tosa file to a .vgf file."""
+    """Converts a .tosa file to a .vgf file."""
     _called([tool("model-converter"), "--input", str(program), "--output", str(to)], program.parent)
 
 
 def run_vgf(program: Path, inputs: Sequence[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]:
-    """The outputs of a .vgf file, row-major as the program has them; files are left beside it.
+    """Runs a .vgf file and returns its outputs, row-major in the program's shapes.
+
+    The files of the run are written to the folder of the program and are not removed.
 
     Raises
     ------
     FileNotFoundError
         A tool, or the software driver, is not installed.
     RuntimeError
-        A tool failed; what it printed.
+        A tool failed. The message has what the tool printed.
     """
     if not _DRIVER.exists():
         raise FileNotFoundError(f"{_DRIVER} is missing: apt-get install mesa-vulkan-drivers libvulkan1")
@@ -66,7 +74,11 @@ def run_vgf(program: Path, inputs: Sequence[np.ndarray[Any, Any]]) -> list[np.nd
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    """The Graph layer has to be found before the Tensor layer: a folder of its own for each manifest."""
+    """The environment variables with which Vulkan finds the emulation layers.
+
+    The Graph layer must be found before the Tensor layer. So each manifest is in a folder of its own, and the
+    folders are listed in that order.
+    """
     spec = find_spec("emulation_layer")
     if spec is None or spec.origin is None:
         raise FileNotFoundError(

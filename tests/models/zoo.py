@@ -1,13 +1,13 @@
-"""Ten networks with random but sane weights, and small ones of the same architectures.
+"""Ten networks with random weights of realistic scale, and small networks of the same architectures.
 
-The architectures are those of transformers (from a configuration, nothing is downloaded) and two modules of
-our own. A network fresh from its constructor proves little: many initialisers are so small that the output is
-almost 0 or does not depend on the input, and tokens, positions and layer scales start at zero. So every
-parameter is drawn anew by one rule for its kind, which keeps activations near unit scale, and batch norm
-statistics are those of a few batches. Inputs have large-scale structure, as pictures have: of white noise a
-pooled feature remembers nothing.
+The architectures are those of transformers (built from a configuration, nothing is downloaded) and two
+modules of our own. A network as its constructor initialises it is a weak test: many initialisers are so small
+that the output is almost 0 or does not depend on the input, and tokens, positions and layer scales start at
+zero. So every parameter is drawn anew by a rule for its kind, such that activations stay near unit scale, and
+batch norms have the statistics of a few batches. Inputs have large-scale structure, like photographs: a
+pooled feature of white noise hardly depends on the input.
 
-Everything is seeded: a name gives the same network and the same samples each time.
+Everything is seeded: a name always has the same network and the same samples.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ NETWORKS = (
 """The ten networks at full size."""
 
 SMALL = tuple(f"{name}_small" for name in NETWORKS)
-"""The same architectures, small enough for seconds."""
+"""The same architectures, small enough to be tested in seconds."""
 
 Sampler = Callable[[torch.Generator, int], torch.Tensor]
 _WARM_UP_BATCHES = 4
@@ -64,22 +64,22 @@ class Network:
     sampler: Sampler
 
     def sample(self, index: int = 0) -> tuple[torch.Tensor, ...]:
-        """Arguments of one call, of batch size 1; each index gives other ones."""
+        """The arguments of one call, with batch size 1. Each index has different ones."""
         return (self.sampler(torch.Generator().manual_seed(1000 + index), 1),)
 
     def export(self) -> torch.export.ExportedProgram:
-        """The program of the network, in the form that strict=False gives."""
+        """The exported program of the network (non-strict export)."""
         with quiet():
             return torch.export.export(self.module, self.sample(), strict=False)
 
     @property
     def parameters(self) -> int:
-        """How many parameters there are; tied ones count once."""
+        """The number of parameters. Tied parameters count once."""
         return sum(parameter.numel() for parameter in self.module.parameters())
 
 
 def build(name: str) -> Network:
-    """The network of a name out of `NETWORKS` or `SMALL`."""
+    """The network of this name, which is in `NETWORKS` or `SMALL`."""
     small = name.endswith("_small")
     make, sampler = _MAKERS[name.removesuffix("_small")](small)
     with torch.random.fork_rng(devices=()), one_thread(), quiet():
@@ -92,7 +92,7 @@ def build(name: str) -> Network:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Leaves out what torch and transformers warn of in code of their own."""
+    """Suppresses warnings, which torch and transformers raise about code of their own."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
@@ -100,7 +100,10 @@ def quiet() -> Iterator[None]:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """torch on one thread: the order of its sums, and so the last bits, depend on how many there are."""
+    """Runs torch on one thread.
+
+    The order in which torch adds, and so the last bits of its sums, depend on the number of threads.
+    """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -113,7 +116,7 @@ def one_thread() -> Iterator[None]:
 
 
 class _InFloat64(TorchFunctionMode):
-    """Reads every float32 that a module asks for as float64."""
+    """Replaces every float32 dtype that a module passes to torch, and every ``.float()``, by float64."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.Tensor.float:
@@ -127,9 +130,9 @@ def _widened(argument: Any) -> Any:
 
 
 def run_in_float64(module: nn.Module, args: tuple[torch.Tensor, ...]) -> torch.Tensor:
-    """What the module means: the same parameters, every operation in float64.
+    """Runs the module with the same parameters and every operation in float64.
 
-    ``module.double()`` alone is not enough, for modules that ask for float32 inside (RMS norms, rotary
+    ``module.double()`` alone is not enough for modules that request float32 inside (RMS norms, rotary
     embeddings, softmax). The module is float64 afterwards.
     """
     wide = tuple(a.double() if a.is_floating_point() else a for a in args)
@@ -147,7 +150,7 @@ def draw_parameters(module: nn.Module) -> None:
     drawn = set()
     for owner in module.modules():
         for name, parameter in owner.named_parameters(recurse=False):
-            if parameter not in drawn:  # a tied one keeps the scale that its first owner wants
+            if parameter not in drawn:  # a tied parameter has the scale for its first owner
                 with torch.no_grad():
                     _draw(owner, name, parameter)
                 drawn.add(parameter)
@@ -167,14 +170,17 @@ def _draw(owner: nn.Module, name: str, parameter: torch.Tensor) -> None:
 
 
 def _fan_in(owner: nn.Linear | nn.Conv2d | nn.ConvTranspose2d) -> float:
-    """How many products make one output."""
+    """The number of products in the sum of one output element."""
     if isinstance(owner, nn.ConvTranspose2d):
         return owner.in_channels // owner.groups * math.prod(owner.kernel_size) / math.prod(owner.stride)
     return owner.weight[0].numel()
 
 
 def warm_up(module: nn.Module, sampler: Sampler) -> None:
-    """Gives every batch norm the statistics of a few batches; nothing else is in training mode."""
+    """Sets the statistics of every batch norm to those of a few batches.
+
+    Only the batch norms are in training mode meanwhile, and no module is afterwards.
+    """
     norms = [m for m in module.modules() if isinstance(m, nn.BatchNorm2d)]
     generator = torch.Generator().manual_seed(7)
     momentum = [norm.momentum for norm in norms]
@@ -194,7 +200,7 @@ def warm_up(module: nn.Module, sampler: Sampler) -> None:
 
 
 def pictures(size: int | tuple[int, int], channels: int = 3) -> Sampler:
-    """Pictures: large blobs, other ones in each picture, and noise over them."""
+    """Random pictures: large blobs, different ones in each picture, plus noise."""
     height, width = (size, size) if isinstance(size, int) else size
 
     def draw(generator: torch.Generator, count: int) -> torch.Tensor:
@@ -210,7 +216,7 @@ def pictures(size: int | tuple[int, int], channels: int = 3) -> Sampler:
 
 
 def tokens(vocabulary: int, length: int) -> Sampler:
-    """Sequences of token numbers."""
+    """Random sequences of token numbers."""
 
     def draw(generator: torch.Generator, count: int) -> torch.Tensor:
         return torch.randint(0, vocabulary, (count, length), generator=generator)
@@ -222,7 +228,11 @@ def tokens(vocabulary: int, length: int) -> Sampler:
 
 
 class UNet(nn.Module):
-    """Three levels down; up by transposed convolution, bilinear and nearest resizing, each with a skip."""
+    """A U-net of three levels.
+
+    The upward steps are a transposed convolution, a bilinear and a nearest resize. The result of each is
+    concatenated with the skip connection of its level.
+    """
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -274,7 +284,7 @@ class DsCnn(nn.Module):
 
 
 class _Logits(nn.Module):
-    """One tensor of the several that a transformers model gives."""
+    """A transformers model that returns only its logits, one of several outputs."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()

@@ -19,7 +19,7 @@ from operators.table import ROWS
 
 
 def repeat(text: str) -> int:
-    """Runs a case as it was printed."""
+    """Runs a case that is given as its printed expression."""
     names = {"T": values.T, "Case": values.Case, "torch": torch, "device": torch.device}
     case = eval(text, names | {"inf": float("inf"), "nan": float("nan")})
     (outcome,) = check([case], ROWS[case.name])

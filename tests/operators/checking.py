@@ -1,35 +1,48 @@
-"""One call, or several of one overload at once, along the whole path; what has to agree, and how closely.
+"""Runs one call, or several of one overload at once, through all stages and compares the results with torch.
 
     eager               torch on the same tensors, each call alone
     stage exported      torch.export, import, our executor          within the tolerance of the kernels
     stage tosa          lowered to TOSA-1.0+FP, our executor        within the bound of expansions
-    reference model     the bytes of that                           within the same bound of ours
+    reference model     the bytes of stage tosa                     within the same bound of our result
 
-**Kernels.** `tosaic._core.tolerance(op, dtype)` declares (ulp, relative):
-|ours - torch| <= ulp * spacing(torch) + relative * scale. A program of several operators adds up theirs, and
-(`conditioned`) what an error of one unit in the operands makes of the result.
-Scale is |torch|; where terms are summed up, the sum of their absolute values (the call on absolute values);
-where a result is a quotient or a root of sums (normalisations), what an error of one unit in the operands
-makes of it, and at least 2^-23: differences that should vanish do so to within a unit of a unit. (float64,
-which TOSA lacks, is held to units of 10^4 throughout.)
-torch's own functions err too: ours is right as well if it is as close as that to torch's float64 result.
-Operators with no tolerance are equal to torch's (or to its float64 result, rounded), in NaN and the sign of
-infinity as well; the sign of zero is not looked at.
+**Kernels.** `tosaic._core.tolerance(op, dtype)` returns (ulp, relative), and the bound is
 
-**Expansions.** TOSA has no operator for most functions. Its own precision rules bound each TOSA operator by a
-few ulp of its result, so an expansion of n of them errs by that many roundings, as far as its inputs'
-rounding errors are not amplified: `tosaic._core.lowered_tolerance` declares by how much, and how many units
-in the operands count besides. Where the kernels have no tolerance the expansion has none, but for rows that
-say so (`expanded`). What is not finite may reach more elements of a sum, by weights of zero.
+    |ours - torch| <= ulp * spacing(torch) + relative * scale
 
-**Reference model.** Its status is VALID, and it is as close to ours as ours may be to torch; sums of n terms
-which it adds one after the other may be off by sqrt(n) / 4 times that. TOSA's rules give ERF, LOG, SIGMOID
-and TANH an absolute error (half of 12 units of 1): behind one of them results may differ by 16 units of the
-largest result, or of 1; and to POW 1 + |log r| units of its result r, twice of which are allowed here.
-float32 and bfloat16 results below the smallest normal number may be zero instead.
+For a program of several operators, the tolerances of all operators are added up. The scale depends on the row
+(`Row.scale`). The "effect of one unit" is the largest change of the float64 result if the operands change by
+one unit, a relative error of 2^-23.
 
-A call is refused when we raise UnsupportedOp or SpecViolation; the reason is kept. Any other exception is a
-failure. Of a call that was made wrong on purpose (`hostile`) any error of ours that names itself will do.
+- ``value``: |torch|.
+- ``terms`` (sums): the sum of the absolute values of the terms, which is the result of the same call on
+  absolute values, but at least |torch|.
+- ``conditioned`` (e.g. normalisations, whose results are quotients or roots of sums): the effect of one unit,
+  divided by 2^-23, but at least |torch| and at least 2^-23. So a difference that should be 0 may be a few
+  units times 2^-23. If the program has several operators, the effect of one unit is also added to the bound.
+
+For float64, which TOSA does not have, the scale is at least 10^4. torch's own functions have errors too: a
+result is also right if it is within the same bound of torch's float64 result. Results of operators without
+tolerance must equal torch's result (or its float64 result, rounded). NaN and the signs of infinities must be
+equal too. The sign of zero is ignored.
+
+**Expansions.** TOSA has no operator for most functions. Its precision rules allow each TOSA operator an error
+of a few ulp of its result. So the error of an expansion into n operators is that of n roundings, plus the
+amplified rounding errors of its operands. `tosaic._core.lowered_tolerance` returns (ulp, relative, units);
+units times the effect of one unit is added to the bound. If the kernels have no tolerance, the expansion has
+none either, except for rows with `expanded`. If operands are not finite, more elements of a sum may be NaN or
+infinite, since a weight of zero times infinity is NaN. Float32 and bfloat16 results below the smallest normal
+number may be zero instead.
+
+**Reference model.** Its status must be VALID. Its results must be as close to ours as ours must be to
+torch's, except for the following. It adds the terms of a sum one after the other, so for n terms sqrt(n) / 4
+times the bound is allowed (n: the number of elements of the largest operand). TOSA's precision rules allow
+ERF, LOG, SIGMOID and TANH an absolute error (half of 12 units of 1), so behind one of them results may differ
+by 16 units of the largest result, or of 1 if that is larger. They allow POW an error of 1 + |log r| units of
+its result r; twice that is allowed here.
+
+A call counts as refused if we raise UnsupportedOp or SpecViolation; the reason is recorded. Any other
+exception is a failure. For a call that was made wrong on purpose (`hostile`), any error of tosaic but
+InternalError counts as a refusal.
 """
 
 from __future__ import annotations
@@ -64,7 +77,7 @@ _CODES = {dtype: name for name, dtype in TORCH.items()}
 
 @dataclass(frozen=True)
 class Row:
-    """How an overload is tried.
+    """How the calls of an overload are drawn and compared.
 
     Attributes
     ----------
@@ -73,17 +86,21 @@ class Row:
     scale : str
         ``value``, ``terms`` or ``conditioned``: see above.
     call : callable, optional
-        Stands for the overload where its results are no tensors or its arguments are functions.
+        Called instead of the overload if the results of the overload are no tensors, or if its arguments are
+        functions.
     unit : float
-        Size of a sum on the way that errors are relative to where results are smaller: 1 for logarithms.
+        The size of an intermediate result to whose errors the result is exposed: errors are relative to at
+        least this size. 1 for logarithms.
     expanded : bool
-        The kernels are exact, and TOSA has no such operator: square root, quotients.
-    extensions : str
-        Of the target, besides bf16: ``+cf``.
+        The kernels are exact, but TOSA has no such operator (square root, quotients): only the lowered
+        program has a tolerance.
     fused : bool
-        torch fuses a product into a sum: lowered, what is not finite may differ, since the product overflows.
+        torch fuses a product into a sum. The lowered program does not, so its product may overflow: results
+        that are not finite are accepted from it.
+    extensions : str
+        Extensions of the target besides bf16: ``+cf``.
     refused : str
-        Why all of it is refused, where it is: the reasons are compared with this.
+        If every call of the overload is refused: a part of the reason, with which the reasons are compared.
     """
 
     arguments: Any
@@ -96,27 +113,27 @@ class Row:
     refused: str = ""
 
     def function(self, name: str) -> Callable[..., Any]:
-        """What is called."""
+        """The function that is called: `call`, or the overload of this name."""
         return overload(name) if self.call is None else self.call
 
 
 @dataclass
 class Outcome:
-    """What came of one case.
+    """The outcome of one case.
 
     Attributes
     ----------
     case : Case
     refused_by : str
-        ``torch``, ``torch.export``, ``import``, ``run``, ``TOSA-1.0+FP``; empty if nobody did.
+        ``torch``, ``torch.export``, ``import``, ``run`` or a target; empty if the call was not refused.
     reason : str
-        In their words, names and numbers left out.
+        The message of the refusal, without names and numbers.
     exported, lowered : bool
-        It ran and agreed at that stage.
+        Whether the results at that stage agree with torch.
     target : str
-        What it was lowered to.
+        The target to which the call was lowered.
     failure : str
-        What is wrong with us.
+        If our code is wrong: what is wrong.
     """
 
     case: Case
@@ -129,7 +146,11 @@ class Outcome:
 
 
 def check(cases: Sequence[Case], row: Row) -> list[Outcome]:
-    """All cases in one module if they pass together, else each alone; nothing is raised."""
+    """Checks all cases, which are calls of the same row. Errors of ours are outcomes and are not raised.
+
+    The cases are first checked together, as one module. If any of them fails or is refused, each is checked
+    alone.
+    """
     with _quiet():
         outcomes, valid = [], []
         for case in cases:
@@ -162,7 +183,7 @@ def _eager(case: Case, row: Row) -> list[torch.Tensor]:
 
 
 def _refused_by_torch(case: Case, row: Row) -> str:
-    """Why torch does not run the call; results that are too large to try are not made."""
+    """Why torch does not run the call; empty if it does. Hostile calls with huge results are not run."""
     try:
         if case.hostile and _size_of_results(case, row) > _LARGEST_RESULT:
             return "the result would be too large to try"
@@ -182,7 +203,7 @@ def _size_of_results(case: Case, row: Row) -> int:
 
 
 class _Module(torch.nn.Module):
-    """Several calls; tensors of kind const are buffers."""
+    """A module of several calls. Tensors with `const` are buffers, the others are inputs."""
 
     def __init__(self, cases: Sequence[Case], row: Row) -> None:
         super().__init__()
@@ -316,7 +337,7 @@ def _check_lowered(
 
 
 def _runs_on_reference_model(lowered: tosaic.Lowered) -> bool:
-    """It takes no empty tensors and nothing to do."""
+    """The reference model does not accept empty tensors, or graphs without nodes."""
     sides = [side for port in (*lowered.graph.inputs, *lowered.graph.outputs) for side in port.value.shape]
     return 0 not in sides and len(lowered.graph.nodes) > 0
 
@@ -344,7 +365,7 @@ def _compare(
 
 
 class _Expected:
-    """What torch gives for a case, and how far ours may lie from it."""
+    """torch's results for a case, and how far ours may be from them."""
 
     def __init__(self, case: Case, row: Row, graph: _core.Graph) -> None:
         self.case, self.row = case, row
@@ -361,9 +382,10 @@ class _Expected:
         lowered: bool = False,
         behind: Set[str] = frozenset(),
     ) -> str:
-        """Empty if result i is right (or as close to `instead_of`), else the first element that is not.
+        """Empty if result i is right; otherwise the first wrong element, as text.
 
-        `behind`: the TOSA operators that the reference model ran.
+        With `instead_of` (our result), the result of the reference model is compared with it instead of
+        torch's. `behind` has the TOSA operators that the reference model ran.
         """
         want_tensor = self.eager[i]
         want = _wide(want_tensor if instead_of is None else instead_of)
@@ -430,7 +452,7 @@ class _Expected:
         return size
 
     def _effect(self, i: int, size: Any) -> Any:
-        """The largest change of a float64 result when operands change by one unit of float32."""
+        """The largest change of the float64 result if operands change by one unit of float32 (2^-23)."""
         noisy = self._remember("noise", self._noise)
         if noisy is None:
             return np.zeros(size.shape)
@@ -456,7 +478,11 @@ class _Expected:
     def _run_in_float64(
         self, change: Callable[[torch.Tensor, int], torch.Tensor] | None = None, factor: float = 1
     ) -> Any:
-        """The call in float64, on changed operands and fractions, or None where torch has no such thing."""
+        """The results of the call in float64. None if torch does not have it, or not with these shapes.
+
+        `change` is applied to each float operand (with its position), and fractions among the arguments are
+        multiplied by `factor`.
+        """
 
         def widened(i: int, t: T) -> torch.Tensor:
             tensor = t.tensor()
@@ -487,7 +513,7 @@ def _scaled(args: tuple[Any, ...], factor: float) -> tuple[Any, ...]:
 
 
 def _wide_options(tree: Any) -> Any:
-    """float64 for every float dtype that is asked for."""
+    """The options with every float dtype among them replaced by float64."""
     from torch.utils import _pytree as pytree
 
     return pytree.tree_map_only(
@@ -499,7 +525,11 @@ def _wide_options(tree: Any) -> Any:
 
 
 def _perturbed(x: torch.Tensor, seed: int, position: int) -> torch.Tensor:
-    """Any two operands among four move together for some seeds and apart for others."""
+    """Changes every element of operand `position` by one unit, up or down.
+
+    Over the four seeds, any two of the first four operands change in the same direction for some seeds and in
+    opposite directions for others.
+    """
     signs = torch.from_numpy(np.random.default_rng(seed).choice([-1.0, 1.0], tuple(x.shape)))
     apart = (-1) ** (position & seed).bit_count()
     return x * (1 + apart * signs * 2.0**-23)
@@ -572,7 +602,7 @@ def _reason_of(error: Exception) -> str:
 
 
 def _reason(text: str) -> str:
-    """Without the names and numbers of one case."""
+    """The text without the names and numbers of one case, so that equal reasons can be counted."""
     text = re.sub(r"'[A-Za-z_]\w*'", "'…'", text)
     text = re.sub(r"\[[\d, -]*\]|\([\d, -]*\)|torch\.Size\(\S*\)", "[…]", text)
     return re.sub(r"-?\b\d+(\.\d+)?(e[+-]?\d+)?\b", "n", text)[:160]

@@ -1,4 +1,4 @@
-"""How floats are quantized, in torch."""
+"""Quantization and dequantization of one tensor with torch's operators."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Q = torch.ops.quantized_decomposed
 
 @dataclass(frozen=True)
 class Grid:
-    """Scale, zero point and range of one tensor."""
+    """The quantization parameters of one tensor: scale, zero point, range and storage dtype."""
 
     scale: float
     zero: int
@@ -23,17 +23,17 @@ class Grid:
     storage: torch.dtype = torch.int8
 
     def quantize(self, x: torch.Tensor) -> torch.Tensor:
-        """Integers, as torch's operator gives them."""
+        """The integers of torch's quantize operator."""
         return Q.quantize_per_tensor(x, self.scale, self.zero, self.low, self.high, self.storage)
 
     def dequantize(self, x: torch.Tensor) -> torch.Tensor:
-        """The numbers that integers stand for."""
+        """The floats that the integers represent."""
         return Q.dequantize_per_tensor(x, self.scale, self.zero, self.low, self.high, self.storage)
 
     def around(self, x: torch.Tensor) -> torch.Tensor:
-        """There and back."""
+        """Quantizes and dequantizes."""
         return self.dequantize(self.quantize(x))
 
     def quantize_double(self, x: torch.Tensor) -> torch.Tensor:
-        """The same integers of a tensor in float64, divided and not multiplied by the inverse."""
+        """Quantizes a float64 tensor. It is divided by the scale, where torch multiplies by the inverse."""
         return torch.clamp(torch.round(x / self.scale) + self.zero, self.low, self.high).to(self.storage)

@@ -1,14 +1,15 @@
-"""One call between dequantize and quantize nodes: lowered to integers, and compared with torch's q/dq graph.
+"""Runs one call between dequantize and quantize nodes, lowered to integers, and compares it with torch.
 
-Inputs are integers, of 8 or 16 bits, that stand for about what the case draws: as many as there are float
-tensors in it; signed or not, of a whole or a narrow range, with or without a zero point, finer or coarser
-than the numbers need, in turn. Weights of contractions are constants of 8 bits, other parameters float
-constants. Results are quantized by the range that torch gives them. Compared from the same integers: our
-executor at stage tosa with torch (distance in units of the result, "LSB"), and the reference model with our
-executor (nothing may differ).
+Each float tensor of the case becomes an input of 8-bit or 16-bit integers that represent about the same
+numbers. The integers are signed or not, use the whole range or a part of it, have a zero point or not, and
+have a finer or coarser scale than the numbers need; a hash of the case chooses among these. Weights of
+contractions are 8-bit constants, other parameters are float constants. Results are quantized with the range
+that torch's float results have. For the same integers, two comparisons are made: our executor at stage tosa
+with torch's q/dq graph (the distance is in units of the result, "LSB"), and the reference model with our
+executor (which must be equal).
 
-Skipped are calls that no quantizer annotates: other floats than float32, numbers that are not finite, results
-whose range no scale from 1e-9 to 1e6 covers, nothing quantized going in or coming out.
+Calls that no quantizer annotates are skipped: floats other than float32, numbers that are not finite, results
+whose range needs a scale outside 1e-9 to 1e6, and calls without a quantized input or without a result.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from operators.values import Case, call, tensors_of
 __all__ = ["MOST_LSB", "IntegerOutcome", "check_integers"]
 
 MOST_LSB = 1
-"""In 8 bits; in 16 the bound that the operator table derives."""
+"""The bound for 8 bits. For 16 bits, the operator table (ops.def, `int16`) has a bound for each operator."""
 _INT16_UNITS = {op.name: op.int16_units for op in _core.ops()}
 _LEAST_SCALE, _LARGEST_SCALE = 1e-9, 1e6
 _WEIGHTED = ("conv", "linear")  # the second tensor is a weight
@@ -43,24 +44,26 @@ _NARROW = (torch.int8, torch.uint8, torch.int16)
 
 @dataclass
 class IntegerOutcome:
-    """What came of one call.
+    """The outcome of one call.
 
     Attributes
     ----------
     case : Case
     bits : int
     skipped : str
-        Why it was not tried.
+        If the call was not tried: the reason.
     refused : str
-        Why it has no integer form.
+        If the call has no integer form: the reason.
     elements, off_by_one, worst : int
-        Of all results: how many there are, how many differ from torch's by one unit, the largest difference.
+        Over all results: the number of elements, the number of those that differ from torch's by one unit,
+        and the largest difference.
     operators : int
-        Of the lowered graph.
+        The number of operators in the lowered graph.
     by_double : bool
-        Compared with torch's results in f64, since its f32 are further from those than the bound.
+        A result is not within the bound of torch's f32 result, but of torch's f64 result, and was compared
+        with the latter.
     failure : str
-        What is wrong with us.
+        If our code is wrong: what is wrong.
     """
 
     case: Case
@@ -77,8 +80,11 @@ class IntegerOutcome:
 
 @dataclass(frozen=True)
 class _Style:
-    """How integers are chosen for a range of numbers; `inputs`: the scale that activations that go in have,
-    whatever their numbers were."""
+    """How quantization parameters are chosen for a range of numbers.
+
+    `factor` multiplies the scale that the range needs. `inputs`, if set, is the scale of the quantized
+    inputs, regardless of their numbers.
+    """
 
     low: int
     high: int
@@ -88,7 +94,7 @@ class _Style:
     inputs: float | None = None
 
     def grid(self, low: float, high: float) -> Grid | None:
-        """As observers choose it; nothing where no scale is sensible."""
+        """The parameters that an observer would choose for this range. None if the scale is out of bounds."""
         low, high = min(low, 0.0), max(high, 0.0)
         if not np.isfinite(low) or not np.isfinite(high):
             return None
@@ -131,7 +137,10 @@ def _grid(values: torch.Tensor, style: _Style) -> Grid | None:
 
 
 class _Between(torch.nn.Module):
-    """The call on dequantized inputs, its float results quantized; in f64 if asked to."""
+    """The call on dequantized inputs, with its float results quantized.
+
+    With `double`, all floats are f64. Without `results`, the float results are not quantized.
+    """
 
     def __init__(
         self, case: Case, leaves: Sequence[Any], results: Sequence[Grid | None], *, double: bool = False
@@ -161,7 +170,10 @@ class _Between(torch.nn.Module):
 
 
 def _leaves(case: Case, style: _Style) -> list[Any] | str:
-    """(kind, tensor, grid) of each tensor; or why the case is skipped."""
+    """(kind, tensor, grid) for each tensor of the case, or the reason why the case is skipped.
+
+    The kind is "input" or "buffer"; the grid is None for tensors that are not quantized.
+    """
     leaves = []
     weighted = any(part in case.name for part in _WEIGHTED)
     for i, t in enumerate(tensors_of(case)):
@@ -192,7 +204,7 @@ def _leaves(case: Case, style: _Style) -> list[Any] | str:
 
 
 def check_integers(case: Case, bits: int) -> IntegerOutcome:
-    """Tries one call; nothing is raised."""
+    """Checks one call. Exceptions become failures of the outcome."""
     out = IntegerOutcome(case, bits)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -304,7 +316,7 @@ def _distance(found: np.ndarray[Any, Any], wanted: np.ndarray[Any, Any]) -> np.n
 
 
 def _int16_units(program: Any) -> int:
-    """The largest bound of its operators in the table."""
+    """The largest `int16` bound in the operator table among the program's operators."""
     between = [n.op for n in tosaic.from_exported(program).graph.nodes if n.op not in _BORDERS]
     units = [_INT16_UNITS[op] for op in between]
     missing = [op for op, bound in zip(between, units, strict=True) if bound is None]
@@ -314,7 +326,11 @@ def _int16_units(program: Any) -> int:
 
 
 def _most(out: IntegerOutcome, units: int, grid: Grid | None) -> int:
-    """The bound; a unit of a quantizer within the call is one of its result too."""
+    """The allowed distance, in units of the result; 0 for results that are not quantized.
+
+    A fake_quantize in the call may be off by one unit of its own scale, which may be several units of the
+    result.
+    """
     if grid is None:
         return 0
     most = max(units, 1)
@@ -324,7 +340,7 @@ def _most(out: IntegerOutcome, units: int, grid: Grid | None) -> int:
 
 
 def _run_in_double(module: _Between, inputs: Sequence[torch.Tensor]) -> list[np.ndarray[Any, Any]] | None:
-    """Results in f64; nothing where the call has none."""
+    """The results in f64. None if torch does not have the call in f64."""
     try:
         with torch.no_grad():
             return [r.numpy() for r in module(*inputs)]

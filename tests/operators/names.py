@@ -1,8 +1,8 @@
-"""The names to cover, by section, and the overloads that torch has of them.
+"""The operator names to cover, by section, and the overloads that torch has of them.
 
-The list holds names as people write them. `overloads` asks torch: every overload that takes or gives a tensor
-(or only asserts) and leaves its operands alone. So an overload that a new
-torch adds to a listed name is missing from the table until it gets a row, and a test says so.
+The list has the plain names of operators. `overloads` asks torch for the overloads of each: those with a
+tensor among arguments or results (or without results, like assertions) that do not write to an operand. If a
+new version of torch adds an overload to a listed name, a test fails until the table has a row for it.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ SECTIONS: dict[str, str] = {
         dropout alias detach lift_fresh_copy _assert_async _assert_tensor_metadata _assert_scalar sym_size""",
 }
 
-# Names of one overload each that torch registers outside its operator table.
+# Operators with one overload each that torch does not register in its operator table.
 _CALLABLES = {
     "higher_order::cond": torch.ops.higher_order.cond,
     "higher_order::while_loop": torch.ops.higher_order.while_loop,
@@ -73,7 +73,7 @@ _CALLABLES = {
 
 @cache
 def overloads() -> dict[str, str]:
-    """Every overload to cover with its section; ``default`` is left out of the name."""
+    """Every overload to cover, with its section. The suffix ``.default`` is omitted from names."""
     found: dict[str, str] = {}
     for section, names in SECTIONS.items():
         for name in names.split():
@@ -87,7 +87,7 @@ def section_of(name: str) -> str:
 
 
 def overload(name: str) -> Overload:
-    """torch's operator of that name."""
+    """torch's operator of this name."""
     if name in _CALLABLES:
         return _CALLABLES[name]
     space, _, rest = name.rpartition("::")
@@ -105,7 +105,7 @@ def _overloads_of(name: str) -> list[str]:
         _register_dim_order_ops()
     packet = getattr(getattr(torch.ops, space or "aten"), rest, None)
     if packet is None:
-        return []  # not of this torch
+        return []  # this version of torch does not have it
     kept = [o for o in packet.overloads() if is_tensor_function(getattr(packet, o))]
     return [name if o == "default" else f"{name}.{o}" for o in kept]
 
@@ -115,7 +115,11 @@ def _register_dim_order_ops() -> None:
 
 
 def is_tensor_function(function: Overload) -> bool:
-    """False for overloads that write to an operand, or are TorchScript's own (of scalars, strings, lists)."""
+    """Whether an overload is to be covered.
+
+    False for overloads that write to an operand, for those without tensors, and for those that only
+    TorchScript has (of scalars, strings, lists).
+    """
     schema = function._schema
     types = [argument.type for argument in schema.arguments]
     texts = [str(t) for t in types] + [str(r.type) for r in schema.returns]
@@ -127,5 +131,5 @@ def is_tensor_function(function: Overload) -> bool:
 
 
 def _dispatches(function: Overload) -> bool:
-    """Known to torch's dispatcher: TorchScript's operators of the same name are not."""
+    """True if torch's dispatcher has a kernel. It has none for TorchScript's operators of the same name."""
     return torch._C._dispatch_has_kernel(function.name())

@@ -20,7 +20,10 @@ ROWS: dict[str, Row] = {}
 
 @st.composite
 def convolution(draw: Draw, n: int, *, form: str, transposed: bool | None = False) -> Any:
-    """Input, weight and bias that fit, and the attributes in the order of `form`."""
+    """A matching input, weight and bias, and the attributes in the order of `form`.
+
+    `transposed=None`: transposed or not, at random.
+    """
     dtype = draw(st.sampled_from(FLOAT))
     flipped = draw(st.booleans()) if transposed is None else transposed
     groups = draw(st.sampled_from([1, 1, 2, 3]))
@@ -77,7 +80,7 @@ ROWS["_convolution.deprecated"] = Row(canonical("deprecated"), scale="terms")
 
 @st.composite
 def matrices(draw: Draw, *, batch: bool = False, dtypes: Any = (*FLOAT, "i32", "i64")) -> Any:
-    """Two that can be multiplied."""
+    """Two matrices, or two batches of matrices, that can be multiplied."""
     m, k, n = (draw(st.sampled_from([1, 2, 3, 5, 8, 17, 0])) for _ in range(3))
     front = (draw(st.integers(1, 3)),) if batch else ()
     dtype = draw(st.sampled_from(dtypes))
@@ -151,7 +154,7 @@ EQUATIONS = (
 
 @st.composite
 def einsum(draw: Draw) -> Any:
-    """Every letter has a size, the ellipsis a batch."""
+    """Operands for a random equation. Every letter has a random size, and the ellipsis a random shape."""
     equation = draw(st.sampled_from(EQUATIONS))
     sizes = {letter: draw(st.integers(1, 4)) for letter in sorted(set(equation)) if letter.isalpha()}
     batch = draw(shape(0, 2, empty=False))

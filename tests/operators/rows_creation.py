@@ -1,4 +1,4 @@
-"""Tensors out of nothing, and calls that do nothing."""
+"""Operators that create tensors, and calls that do nothing (dropout in inference, assertions, sizes)."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ ROWS["linspace.Scalar_Tensor"] = Row(arguments([number(0), SCALAR, st.integers(0
 
 @st.composite
 def classes(draw: Draw) -> Any:
-    """The number of classes is given: without it, it depends on data."""
+    """An index and the number of classes. One time in eight the latter is -1, which depends on data."""
     count = draw(st.integers(1, 6))
     index = T(draw(shape(0, 4)), "i64", "range", draw(st.integers(0, 3)), low=0, high=count)
     return (index, -1 if draw(st.integers(0, 7)) == 7 else count), {}
@@ -67,13 +67,13 @@ def classes(draw: Draw) -> Any:
 
 ROWS["one_hot"] = Row(classes())
 
-# ---- nothing ----
+# ---- no-ops ----
 
 ROWS["dropout"] = Row(arguments([tensor(shape(), FLOAT), st.sampled_from([0.5, 0.0, 1.0]), st.just(False)]))
 
 
 def _then(name: str) -> Callable[..., Any]:
-    """The call has no result: the operand is."""
+    """A function that makes the call, which has no result, and returns the negated operand."""
 
     def run(x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         condition = torch.ops.aten.any.default(torch.ops.aten.eq.Tensor(x, x))

@@ -53,7 +53,7 @@ ROWS["elu"] = Row(
     unary(FLOAT, args=[number(), st.sampled_from([1, 1, 1.05, 2]), st.sampled_from([1, 1, 0.5])])
 )
 ROWS["celu"] = Row(unary(FLOAT, args=[st.sampled_from([1.0, 0.5, 2.0, 1.3])]))
-# torch's own loses digits where 1 + erf cancels, in float64 as well
+# torch's gelu loses digits if 1 + erf cancels, in float64 too
 ROWS["gelu"] = Row(unary(FLOAT, kwargs={"approximate": st.sampled_from(["none", "tanh"])}), unit=1)
 ROWS["softplus"] = Row(unary(FLOAT, args=[st.sampled_from([1, 0.5, 2.0]), st.sampled_from([20, 5, 1])]))
 ROWS["logit"] = Row(unary(ANY, args=[maybe(st.sampled_from([1e-6, 0.1, 0.0]))]))
@@ -70,7 +70,7 @@ ALPHA = {"alpha": st.sampled_from([1, 2, -3])}
 
 @st.composite
 def with_alpha(draw: Draw, scalar: bool) -> Any:
-    """alpha and the scalar may be fractions where the operand is of floats."""
+    """The operands (two tensors, or a tensor and a scalar) and alpha, a fraction only if all are floats."""
     args, _ = draw(elementwise(1 if scalar else 2, ANY))
     floats = all(a.dtype in FLOAT for a in args)
     alpha = draw(st.sampled_from([1, 2, -3, 0.5] if floats else [1, 2, -3]))
@@ -91,14 +91,21 @@ MODE = {"rounding_mode": st.sampled_from([None, "trunc", "floor"])}
 
 
 def moderate(shapes: Any) -> Any:
-    """Of float64 moderate ones: beyond, torch's vectorised fmod gives NaN where its scalar one does not."""
+    """Float tensors. Those of float64 have moderate values only.
+
+    For larger ones, torch's vectorised fmod returns NaN where its scalar fmod does not.
+    """
     kinds = ("normal", "unit", "positive", "ties", "integers", "small", "medium")
     return tensor(shapes, FLOAT, QUOTIENTS).filter(lambda t: t.dtype != "f64" or t.kind in kinds)
 
 
 @st.composite
 def rounded_division(draw: Draw, scalar: bool) -> Any:
-    """Integers are not divided by zero: torch raises an error. What underflows may be rounded either way."""
+    """The operands and the rounding mode of a division.
+
+    Integer divisors are positive, since torch raises an error for a division by zero. Tiny operands are
+    excluded, since a quotient that underflows may be rounded up or down.
+    """
     dtypes = draw(st.sampled_from([FLOAT, INTEGER]))
     kinds = QUOTIENTS if dtypes is FLOAT else ("positive", "normal", "wide")
     left, _ = draw(elementwise(1, dtypes, kinds))
@@ -112,7 +119,7 @@ def rounded_division(draw: Draw, scalar: bool) -> Any:
 
 @st.composite
 def quotient(draw: Draw, scalar: bool) -> Any:
-    """Operands of floor_divide, remainder and fmod."""
+    """The operands of floor_divide, remainder and fmod."""
     args, _ = draw(rounded_division(scalar))
     return args, {}
 
@@ -139,7 +146,7 @@ ROWS["remainder.Scalar_Tensor"] = Row(
 
 @st.composite
 def powers(draw: Draw, tensors: bool) -> Any:
-    """Integers are raised to what is not negative: torch raises an error."""
+    """A base and an exponent. For integers it is not negative, since torch raises an error otherwise."""
     if draw(st.integers(0, 3)) == 3:
         base = draw(tensor(shape(), INTEGER, ("normal", "positive")))
         exponent = (
@@ -169,7 +176,7 @@ for _name in ("bitwise_and", "bitwise_or", "bitwise_xor"):
 
 @st.composite
 def shifted(draw: Draw, which: str) -> Any:
-    """Shifts by 0 to 7."""
+    """A value and a shift count from 0 to 8, each a tensor or a number."""
     counts = draw(st.integers(0, 7))
     if which == "left":
         return (draw(st.integers(0, 100)), draw(tensor(shape(), INTEGER, ("positive",)))), {}

@@ -1,4 +1,4 @@
-"""Elements moved, copied, chosen by position: no arithmetic, so results are equal."""
+"""Operators that move, copy or select elements. They do no arithmetic, so results must be equal."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def rows(names: str, arguments_: Any, **options: Any) -> None:
     ROWS.update({name: Row(arguments_, **options) for name in names.split()})
 
 
-# ---- other shapes ----
+# ---- shapes ----
 
 
 @st.composite
 def regrouped(draw: Draw, of: tuple[int, ...]) -> list[int]:
-    """A shape of as many elements, perhaps with one side left to torch."""
+    """A shape with as many elements as `of`. One extent may be -1, which torch computes."""
     count = math.prod(of)
     if count == 0:
         return list(of)
@@ -98,7 +98,7 @@ ROWS["flatten.using_ints"] = Row(flattened())
 def unflattened(draw: Draw) -> Any:
     x = draw(some(1, 4, empty=False))
     dim = draw(axis(len(x.shape)))
-    parts = draw(regrouped((x.shape[dim],)).filter(lambda parts: len(parts) < 5))  # 8 axes are the most
+    parts = draw(regrouped((x.shape[dim],)).filter(lambda parts: len(parts) < 5))  # at most 8 axes in all
     return (x, dim, parts or [1]), {}
 
 
@@ -107,7 +107,7 @@ ROWS["unflatten.int"] = Row(unflattened())
 
 @st.composite
 def along(draw: Draw, *more: Any, low: int = 0, high: int = 6) -> Any:
-    """A tensor and one of its axes."""
+    """A tensor, one of its axes, and `more` arguments."""
     x = draw(some(low, high))
     return (x, draw(axis(len(x.shape))), *(draw(m) for m in more)), {}
 
@@ -204,7 +204,7 @@ CPU = torch.device("cpu")
 
 @st.composite
 def in_an_order(draw: Draw, formats: Any) -> Any:
-    """Of rank 4 where a memory format asks for it."""
+    """A tensor and a memory format. channels_last needs a tensor of rank 4."""
     memory_format = draw(formats)
     x = draw(some(4, 4) if memory_format is torch.channels_last else some())
     return (replace(x, order="last" if draw(st.booleans()) else ""),), {"memory_format": memory_format}
@@ -216,7 +216,11 @@ ROWS["clone"] = Row(in_an_order(FORMATS))
 
 @st.composite
 def converted(draw: Draw, form: str) -> Any:
-    """Floats that an integer holds: what others become is undefined in C++, and so in torch."""
+    """A tensor and a dtype to cast to.
+
+    Only floats that the integer dtype can represent are cast to it. For others the result is undefined in
+    C++, and so in torch.
+    """
     dtype = draw(DTYPES)
     floats = dtype.is_floating_point
     x = draw(tensor(shape(), ANY, KINDS if floats else ("normal", "unit", "integers", "ties")))
@@ -259,12 +263,12 @@ def in_dim_order(draw: Draw, *, cast: bool) -> Any:
 ROWS["dim_order_ops::_clone_dim_order"] = Row(in_dim_order(cast=False))
 ROWS["dim_order_ops::_to_dim_order_copy"] = Row(in_dim_order(cast=True))
 
-# ---- together and apart ----
+# ---- cat, stack, split, slices ----
 
 
 @st.composite
 def joined(draw: Draw, *, same: bool) -> Any:
-    """Of equal shape (stack), or equal but for one axis; dtypes may differ."""
+    """Tensors of equal shape (`same`, for stack), or equal except for one axis (cat). Dtypes may differ."""
     first = draw(some(0 if same else 1, 5))
     rank = len(first.shape)
     dim = draw(st.integers(-rank - 1, rank)) if same else draw(axis(rank))
@@ -308,7 +312,7 @@ ROWS["unbind.int"] = Row(unbound())
 
 @st.composite
 def part(draw: Draw, form: str) -> Any:
-    """select, slice, narrow, and the forms that put a part back."""
+    """The arguments of select, slice and narrow, and of the forms that write a part back (scatter)."""
     x = draw(some(1, 5, empty=False))
     dim = draw(axis(len(x.shape)))
     side = x.shape[dim]
@@ -354,7 +358,10 @@ ROWS["roll"] = Row(rolled())
 
 @st.composite
 def padded(draw: Draw, mode: str, *, n: int = 0, named: bool = False) -> Any:
-    """`n` last axes, of a tensor of rank n + 1 or n + 2; constant: any rank, negative widths crop."""
+    """A pad of the last `n` axes of a tensor of rank n + 1 or n + 2.
+
+    The mode ``constant`` has any rank and number of axes, and negative widths, which crop.
+    """
     if mode == "constant":
         x = draw(some(0, 5))
         n = draw(st.integers(0, len(x.shape)))
@@ -386,14 +393,17 @@ ROWS["_pad_circular"] = Row(padded("circular"))
 
 @st.composite
 def gathered(draw: Draw, form: str) -> Any:
-    """gather, and the scatters: an index of the same rank, no longer than the tensor off the axis."""
+    """The arguments of gather and of the scatters.
+
+    The index has the same rank as the tensor, and no larger extent on any axis other than `dim`.
+    """
     x = draw(some(1, 4, empty=False))
     dim = draw(axis(len(x.shape)))
     sides = [draw(st.integers(1, side)) for side in x.shape]
     if form == "gather":
         sides[dim] = draw(st.integers(1, 5))
         return (x, dim, indices(tuple(sides), x.shape[dim], draw(st.integers(0, 3)))), {}
-    # what equal indices leave behind is undefined: each line along the axis has every position once at most
+    # results for equal indices are undefined, so each line along the axis has every position at most once
     index = T(tuple(sides), "i64", _distinct(sides, dim % len(sides)), const=draw(st.booleans()))
     if form in ("value", "value_reduce"):
         value: Any = (
@@ -409,7 +419,7 @@ def gathered(draw: Draw, form: str) -> Any:
 
 
 def _distinct(sides: list[int], dim: int) -> list[int]:
-    """Counting down along `dim`."""
+    """Indices that count down to 0 along `dim`."""
     inner = math.prod(sides[dim + 1 :])
     return [sides[dim] - 1 - (i // inner) % sides[dim] for i in range(math.prod(sides))]
 
@@ -435,7 +445,10 @@ ROWS["index_select"] = Row(selected())
 
 @st.composite
 def indexed(draw: Draw, *, put: bool) -> Any:
-    """Index tensors that broadcast, some axes left whole; positions may count from the end."""
+    """A tensor and a list of index tensors that broadcast; None for axes that are not indexed.
+
+    Positions may be negative. With `put`, also the values to write, and `accumulate`.
+    """
     x = draw(some(1, 4, empty=False))
     count = draw(st.integers(1, len(x.shape)))
     common = draw(shape(0, 2, empty=False))
@@ -447,7 +460,8 @@ def indexed(draw: Draw, *, put: bool) -> Any:
         if draw(st.integers(0, 3)) == 3 and at + 1 < count:
             listed.append(None)
             continue
-        of = draw(narrowed(common)) or (1,) * len(common)  # torch.export shapes () beside others wrongly
+        # not (): torch.export infers a wrong shape if only some of the index tensors have rank 0
+        of = draw(narrowed(common)) or (1,) * len(common)
         index = indices(of, x.shape[at], seed, negative=draw(st.booleans()))
         listed.append(replace(index, const=constant))
     if not put:
@@ -497,7 +511,7 @@ def columns(draw: Draw) -> Any:
 
 @st.composite
 def strided(draw: Draw) -> Any:
-    """All of it, row by row; sometimes other strides."""
+    """A row-major view of the whole tensor in another shape; one time in four other strides."""
     x = draw(some(0, 4))
     sides = draw(regrouped(x.shape))
     count = math.prod(x.shape)

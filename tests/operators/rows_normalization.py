@@ -1,4 +1,4 @@
-"""Normalisations with and without weights, softmaxes, and the forms that give statistics too."""
+"""Normalisations with and without weights, softmaxes, and the forms that also return statistics."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from operators.values import T
 Draw = Callable[[Any], Any]
 ROWS: dict[str, Row] = {}
 KINDS = ("normal", "unit", "positive", "small", "medium", "nan", "inf", "integers")
-# torch's mean of infinities is NaN here, by its running update; ours is infinite.
+# Without infinities: torch's running update of the mean is NaN for them; ours is infinite.
 FINITE_STATISTICS = tuple(kind for kind in KINDS if kind != "inf")
 EPS = st.sampled_from([1e-5, 1e-3, 1e-8])
 
@@ -37,7 +37,7 @@ def batch_norm(draw: Draw, form: str) -> Any:
     eps = draw(EPS)
     if form == "batch_norm":
         return (x, weight, bias, mean, var, False, 0.1, eps, False), {}
-    # of mixed dtypes torch.export records statistics in another dtype than eager gives them
+    # for mixed dtypes, torch.export records another dtype for the statistics than eager returns
     keep = (0,) if mixed else draw(st.sampled_from([(0,), (0,), None]))
     if form == "no_training":
         return (x, weight, bias, mean, var, 0.1, eps), {}, keep
@@ -59,7 +59,7 @@ def layer_norm(draw: Draw, form: str) -> Any:
     own = list(sides[draw(st.integers(0, len(sides) - 1)) :])
     constant = draw(st.booleans())
     keep = draw(st.sampled_from([(0,), (0,), None])) if form == "native" else None
-    # torch's own decomposition gives the mean of what is infinite as infinite, its kernel as NaN
+    # the mean of infinities is infinite in torch's decomposition, but NaN in its kernel
     kinds = KINDS if keep or form != "native" else FINITE_STATISTICS
     x = draw(tensor(sides, (dtype,), kinds))
     weight, bias = (draw(maybe(tensor(tuple(own), (dtype,), const=constant))) for _ in range(2))

@@ -1,4 +1,4 @@
-"""Windows over images, resampling, grids."""
+"""Pools, resampling, pixel shuffles and grid samplers."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ ROWS: dict[str, Row] = {}
 SUMMED = ("normal", "unit", "integers", "small", "nan", "inf")
 CHOSEN = ("normal", "unit", "ties", "small", "huge", "inf", "nan")
 PLACED = CHOSEN[:-1]
-"""For positions of maxima: of several NaN, torch names the last, argmax (and TOSA's) the first."""
+"""Without NaN, for indices of maxima: of several NaN, torch returns the last, argmax and TOSA the first."""
 
 
 @st.composite
 def image(draw: Draw, n: int, kinds: Any = SUMMED, *, batch: bool = False, most: int = 9) -> Any:
-    """(N, C, spatial...) or without N."""
+    """A tensor of shape (N, C, spatial...) or, unless `batch`, sometimes (C, spatial...)."""
     front = [draw(st.integers(1, 3))] if batch or draw(st.integers(0, 4)) else []
     sides = [draw(st.integers(1, most)) for _ in range(n)]
     return draw(tensor((*front, draw(st.integers(1, 4)), *sides), FLOAT, kinds))
@@ -28,7 +28,7 @@ def image(draw: Draw, n: int, kinds: Any = SUMMED, *, batch: bool = False, most:
 
 @st.composite
 def pool(draw: Draw, n: int, form: str) -> Any:
-    """Windows that fit the padded image."""
+    """The arguments of a pool whose windows fit the padded image."""
     keep = draw(st.sampled_from([(0,), (0,), (0, 1)])) if form == "indices" else (0,)
     x = draw(image(n, SUMMED if form == "avg" else CHOSEN if keep == (0,) else PLACED))
     dilation = draw(spread(n, 1, 2)) if form != "avg" else [1] * n
@@ -74,7 +74,11 @@ SCALES = st.sampled_from([2.0, 1.0, 3.0, 0.5, 1.5, 0.75, 2.5, 1.3])
 
 @st.composite
 def resampled(draw: Draw, n: int, *, corners: bool, vec: bool) -> Any:
-    """Of finite values: of infinite ones torch makes NaN where it multiplies them by a weight of zero."""
+    """The arguments of an upsampling.
+
+    Bilinear ones (`corners`) have finite values only: torch multiplies infinities by weights of zero, which
+    is NaN.
+    """
     x = draw(image(n, ("normal", "unit", "integers", "small") if corners else CHOSEN, batch=True, most=7))
     size = [draw(st.integers(1, 3 * side)) for side in x.shape[-n:]]
     kind = draw(st.sampled_from(["double", "size", "factors"]))
@@ -111,7 +115,7 @@ ROWS["pixel_unshuffle"] = Row(shuffled(undo=True))
 
 @st.composite
 def grid(draw: Draw, *, volumes: bool = False) -> Any:
-    """Positions in and beyond the image; every mode, padding and alignment (rank 5 has no bicubic)."""
+    """Positions inside and outside the image, with every mode, padding and alignment (rank 5: no bicubic)."""
     n = 3 if volumes and draw(st.integers(0, 3)) == 3 else 2
     dtype = draw(st.sampled_from(("f32", "f32", "f16", "bf16", "f64")))
     batch = draw(st.integers(1, 2))
@@ -123,7 +127,7 @@ def grid(draw: Draw, *, volumes: bool = False) -> Any:
     return (x, positions, mode, draw(st.integers(0, 2)), draw(st.booleans())), {}
 
 
-# a position is off by a unit of the image's size, wherever it is
+# the rounding error of a position is relative to the size of the image, not to the position
 ROWS["grid_sampler"] = Row(grid(volumes=True), scale="conditioned", unit=8)
 ROWS["grid_sampler_2d"] = Row(grid(), scale="conditioned", unit=8)
 

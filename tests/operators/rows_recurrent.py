@@ -1,4 +1,4 @@
-"""Recurrent layers as one call, and control flow."""
+"""Recurrent layers (one call for all layers), and control flow."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ FLOAT = ("f32", "f32", "f32", "f64", "bf16", "f16")
 
 @st.composite
 def recurrent(draw: Draw, name: str, *, packed: bool) -> Any:
-    """Layers, directions, biases, batch first or not; packed: all sequences of one length."""
+    """One to two layers and directions, with or without biases and batch_first.
+
+    With `packed`, the input is a packed sequence in which all sequences have the same length.
+    """
     dtype = draw(st.sampled_from(("f32",) if packed else FLOAT))
     steps, batch, width, hidden = (draw(st.integers(1, 4)) for _ in range(4))
     layers, directions = draw(st.integers(1, 2)), draw(st.integers(1, 2))

@@ -1,4 +1,4 @@
-"""Reductions: none, one and many axes, keepdim, dtype."""
+"""Reductions over one axis, several axes or all elements, with keepdim and dtype."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ROWS: dict[str, Row] = {}
 CHOSEN = ("normal", "unit", "ties", "integers", "small", "huge", "special", "nan", "inf")
 """Kinds for reductions that choose an element."""
 NO_INTEGERS = ("nan", "inf", "special", "huge", "wide")
-"""Kinds with values that C++ leaves open what integers they become."""
+"""Kinds with values whose conversion to integers is undefined in C++."""
 NORM = ("normal", "unit", "positive", "integers", "small", "medium", "nan", "inf")
 
 
@@ -45,7 +45,11 @@ def reduction(
     empty: bool = True,
     options: dict[str, Any] | None = None,
 ) -> Any:
-    """dim: ``none``, ``one``, ``list``, ``list?`` (or None); keepdim follows it."""
+    """A tensor, and its axes according to `dim`, followed by keepdim.
+
+    `dim` is ``none`` (no such argument), ``one`` (an axis) or ``list`` (axes); ``one?`` and ``list?`` may
+    also be None.
+    """
     x = draw(tensor(shape(*ranks, empty=empty), dtypes, kinds))
     rank = len(x.shape)
     args: tuple[Any, ...] = (x,)
@@ -68,7 +72,7 @@ def reduction(
 
 
 FACTORS = ("unit", "normal", "small", "nan", "inf")
-"""None below the normal range: what TOSA may flush to zero would make the whole product zero."""
+"""Without subnormal numbers: TOSA may flush them to zero, which would make the whole product zero."""
 WIDE = ("float32", "float32", "float16", "bfloat16", "int64", "int32")
 FLOATS = ("float32", "float16", "bfloat16", "float64")
 ROWS["sum"] = Row(reduction("none", dtype=WIDE), scale="terms")
@@ -86,7 +90,10 @@ for _name in ("max", "min"):
 
 @st.composite
 def value_and_index(draw: Draw) -> Any:
-    """Both results, or one; the index of equal elements is torch's own choice, so few are equal."""
+    """The value, the index or both are used.
+
+    The kinds have few equal elements, since torch may return the index of any of them.
+    """
     args, _ = draw(reduction("one", NUMBER, ("normal", "medium", "huge", "small")))
     keep = (0,) if args[0].dtype not in ("f32", "f64") else draw(st.sampled_from([(0,), (1,), (0, 1)]))
     return args, {}, keep
@@ -104,7 +111,7 @@ ROWS["logsumexp"] = Row(reduction("list", FLOAT, NORM), scale="conditioned", uni
 
 CORRECTION = {"correction": maybe(st.sampled_from([0, 1, 2, 0.5])), "keepdim": st.booleans()}
 for _name in ("var", "std", "var_mean", "std_mean"):
-    # torch's mean of infinities is NaN there, by its running update; ours is infinite.
+    # Without infinities for means: torch's running update of the mean is NaN for them; ours is infinite.
     _kinds = [kind for kind in NORM if kind != "inf" or "mean" not in _name]
     ROWS[_name] = Row(
         reduction("none", FLOAT, _kinds, options={"unbiased": st.booleans()}), scale="conditioned"
@@ -133,7 +140,7 @@ ORDERS = st.sampled_from([2, 1, 0, 3, 0.5, float("inf"), float("-inf"), 2.5])
 
 @st.composite
 def norms(draw: Draw, form: str) -> Any:
-    """linalg_vector_norm and the forms of norm: order, axes, keepdim, dtype."""
+    """The arguments of linalg_vector_norm and of the forms of norm: order, axes, keepdim, dtype."""
     x = draw(tensor(shape(empty=False), FLOAT, NORM))
     order = draw(ORDERS)
     dims = draw(axis_list(len(x.shape), least=1))

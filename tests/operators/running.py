@@ -1,4 +1,4 @@
-"""Many examples of one overload; what fails is shrunk and printed as the case that repeats it."""
+"""Draws and checks many calls of one overload. Failing calls are shrunk and printed as cases to repeat."""
 
 from __future__ import annotations
 
@@ -33,20 +33,21 @@ _Result = TypeVar("_Result")
 
 @dataclass
 class Tried:
-    """What came of the examples of one overload.
+    """The outcomes of the examples of one overload.
 
     Attributes
     ----------
     name : str
     seed, examples : int
+        The seed of the draws, and the number of calls that were drawn.
     refused_by_torch : int
-        Most of them were made wrong on purpose.
+        How many calls torch refused. Most of them were made wrong on purpose.
     exported, lowered, needs_integers : int
-        How many agreed at that stage; how many of the lowered ones only with the integer profile.
+        How many calls agreed at that stage, and how many of the lowered ones needed the integer profile too.
     refused : dict of str to int
-        Reason with who refused, and how often.
+        For each "who: reason", how many calls were refused.
     failures : list of str
-        Each with the shrunk case.
+        One for each kind of failure, with the shrunk case.
     seconds : float
     """
 
@@ -63,13 +64,17 @@ class Tried:
 
 
 class _OutOfPatience(KeyboardInterrupt):
-    """Ends a search at once, as hypothesis ends at Ctrl-C."""
+    """Ends a search of hypothesis at once, as Ctrl-C does."""
 
 
 def try_overload(
     name: str, *, examples: int, seed: int = 0, patience: float = 20.0, note: Any = None
 ) -> Tried:
-    """Draws that many examples at least; `note` is called with each batch before it is run."""
+    """Draws and checks at least `examples` calls.
+
+    `note` is called with each batch before it is run. `patience` is the time in seconds for shrinking, for
+    each kind of failure.
+    """
     row = ROWS[name]
     begin = time.monotonic()
     result = Tried(name, seed)
@@ -105,7 +110,7 @@ def try_overload(
 
 
 def first_examples(name: str, count: int, seed: int = 0) -> list[Case]:
-    """The first calls that are drawn, none of them made wrong."""
+    """The first `count` calls that are drawn, without those that are made wrong."""
     found: list[Case] = []
 
     def take(batch: Sequence[Case]) -> None:
@@ -142,7 +147,7 @@ class _Disagreement(Exception):
 
 
 def _shrunk(name: str, seed: int, examples: int, kind: str, patience: float, note: Any) -> Outcome | None:
-    """The smallest example found that fails in the same way."""
+    """The smallest example that fails in the same way. None if the failure did not occur again."""
     best: list[Outcome] = []
     end: list[float] = []
 
@@ -163,14 +168,14 @@ def _shrunk(name: str, seed: int, examples: int, kind: str, patience: float, not
 
 
 def _kind(o: Outcome) -> str:
-    """Where it fails and with what sort of message."""
+    """The kind of a failure: the stage and the first words of the message."""
     where, _, what = o.failure.partition(": ")
     words = [w for w in what.split() if w.isalpha()]
     return f"{where} {' '.join(words[:6])}"
 
 
 def quiet() -> None:
-    """No threads, which only wait for each other on tensors this small; no warnings, no logs."""
+    """Sets torch to one thread (tensors are too small for more) and disables warnings and logs."""
     torch.set_num_threads(1)
     logging.disable(logging.ERROR)
     warnings.simplefilter("ignore")
@@ -179,10 +184,11 @@ def quiet() -> None:
 def in_children(
     jobs: Sequence[tuple[str, Callable[[Callable[[str], None]], _Result]]], workers: int, patience: float
 ) -> Iterator[tuple[str, _Result | str]]:
-    """Runs each job in a fork of this process, several at a time: a crash or a hang ends that job alone.
+    """Runs each job in a fork of this process, `workers` at a time. A crash or a hang ends only that job.
 
-    A job is called with a function that notes what it is about to do. Gives (name, result), in order of
-    completion; a text with the last note where there is no result.
+    A job is called with a function to which it passes a note before each step. Yields (name, result) in order
+    of completion. If a job crashed or took more than `patience` seconds, the result is a text with its last
+    note.
     """
     _warm_up()
     waiting = list(jobs)
@@ -217,7 +223,7 @@ def in_children(
 
 
 def _warm_up() -> None:
-    """What the first export imports takes seconds: once, before forking."""
+    """Runs one export before forking, since the imports of the first export take seconds."""
     check(first_examples("relu", 1), ROWS["relu"])
 
 

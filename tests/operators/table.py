@@ -1,4 +1,4 @@
-"""All rows, and drawing of cases."""
+"""The rows of all families, and the strategy that draws calls of an overload."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _WRONG = (-100, 100, -7, 7, -1, 0)
 
 
 def cases(name: str, *, most: int = 6, hostile: bool = True) -> Any:
-    """A strategy for lists of calls of an overload; one call of twelve is made wrong."""
+    """A strategy for lists of calls of an overload. With `hostile`, one call of twelve is made wrong."""
     return st.lists(_case(name, hostile), min_size=1, max_size=most)
 
 
@@ -55,7 +55,7 @@ def _case(draw: Callable[[Any], Any], name: str, hostile: bool) -> Case:
 
 
 def _spoiled(draw: Callable[[Any], Any], case: Case) -> Case:
-    """One integer of the attributes is another one."""
+    """The case with one integer of its attributes replaced, if it has any."""
     places = list(_integers(case.args, ("args",))) + list(_integers(case.kwargs, ("kwargs",)))
     if not places:
         return case

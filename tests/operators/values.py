@@ -1,4 +1,4 @@
-"""Tensors and calls as data: a case prints as the expression that makes it."""
+"""Tensors and calls as data. A case is printed as the expression that creates it."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ FLOATS = ("f32", "f16", "bf16", "f64")
 
 @dataclass(frozen=True)
 class T:
-    """A tensor: its elements follow from the other fields.
+    """A tensor. Its elements are a function of these fields.
 
     Attributes
     ----------
     shape : tuple of int
     dtype : str
-    kind : str
-        ``normal`` and the like for floats (`_FLOAT_KINDS`), for integers too where that has a meaning; a list
-        of numbers are the elements themselves, in turn.
+    kind : str or list of numbers
+        The kind of values (`_floats`, `_integers`), or ``range``. A list has the elements themselves, which
+        are repeated as often as needed.
     seed : int
     low, high : int
-        Of kind ``range``.
+        Of kind ``range``: integers from `low` to `high` - 1.
     const : bool
-        A buffer of the module instead of an input.
+        The tensor is a buffer of the module instead of an input.
     order : str
-        ``last``: channels last in memory.
+        ``last``: channels last in memory (ranks 4 and 5).
     """
 
     shape: tuple[int, ...]
@@ -67,7 +67,7 @@ class T:
         return text + ")"
 
     def tensor(self) -> torch.Tensor:
-        """The tensor, made anew."""
+        """A new torch tensor with these elements."""
         dtype = TORCH[self.dtype]
         count = int(np.prod(self.shape, dtype=np.int64))
         rng = np.random.default_rng([self.seed, zlib.crc32(str(self.kind).encode())])
@@ -139,13 +139,13 @@ class Case:
     Attributes
     ----------
     name : str
-        Of the overload.
+        The overload.
     args, kwargs : tuple and dict
-        With `T` for tensors.
+        The arguments, with `T` for tensors.
     keep : tuple of int, optional
-        The results that are used; all if not given.
+        The indices of the results that are used. None: all.
     hostile : bool
-        An attribute was made to be wrong: torch or we may refuse it.
+        An attribute was made wrong on purpose: torch, or our code, may refuse the call.
     """
 
     name: str
@@ -155,7 +155,7 @@ class Case:
     hostile: bool = False
 
     def map(self, change: Callable[[T], Any]) -> Case:
-        """The same call of other tensors."""
+        """The same call with every tensor replaced by `change` of it."""
         args, kwargs = pytree.tree_map_only(T, change, (self.args, self.kwargs))
         return replace(self, args=args, kwargs=kwargs)
 
@@ -166,12 +166,12 @@ class Case:
 
 
 def tensors_of(case: Case) -> list[T]:
-    """The tensors of a call in order."""
+    """The tensors of a call, in the order of its arguments."""
     return [leaf for leaf in pytree.tree_leaves((case.args, case.kwargs)) if isinstance(leaf, T)]
 
 
 def call(case: Case, function: Callable[..., Any], tensors: Any) -> list[torch.Tensor]:
-    """The results of a call that are used, for the tensors given in order."""
+    """Calls `function` with these tensors (in order) and returns the tensor results that the case uses."""
     given = iter(tensors)
     args, kwargs = pytree.tree_map_only(T, lambda _: next(given), (case.args, case.kwargs))
     results = function(*args, **kwargs)

@@ -1,1 +1,1 @@
-"""Random torch programs over the operator table, checked on every executor at every stage."""
+"""Random torch programs over the operator table, run at every stage and on every engine and compared."""

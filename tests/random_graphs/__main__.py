@@ -1,4 +1,7 @@
-"""python -m random_graphs --start 0 --count 2000 --state runs.json: resumes, prints what fails."""
+"""python -m random_graphs --start 0 --count 2000 --state runs.json: runs seeds and prints failures.
+
+With a state file, an interrupted run is continued: seeds that passed before are not run again.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,10 @@ from random_graphs.reporting import report
 
 
 def run(seeds: range, state: Path | None = None) -> list[dict[str, Any]]:
-    """One row a seed; seeds that passed before, according to the state file, are not run again."""
+    """Checks the programs of these seeds. Returns one dict for each seed.
+
+    Seeds that passed before, according to the state file, are not run again.
+    """
     done: dict[str, dict[str, Any]] = json.loads(state.read_text()) if state and state.exists() else {}
     for seed in seeds:
         if str(seed) in done and not done[str(seed)]["failures"]:

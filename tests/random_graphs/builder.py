@@ -1,8 +1,12 @@
-"""The growing program: picks operands, evaluates each candidate step at once, keeps only sound ones.
+"""Builds a program step by step: picks operands, evaluates each candidate step and accepts it if it is sound.
 
-A step is kept if its values are finite, of sane size, agree between float32 and float64 within the noise, are
-not drowned in noise, and if everything discontinuous (integers, bools, `stepped` results) is the same in all
-variants, those with much more noise included: nothing then depends on a near tie.
+A step is accepted if
+
+- its values are finite and not too large,
+- its float32 and float64 values agree within the noise,
+- the noise is small compared with its values, and
+- all discontinuous results (integers, bools, results of `stepped` steps) are equal in all variants, including
+  those with much more noise, so that no result depends on a near tie.
 """
 
 from __future__ import annotations
@@ -19,11 +23,11 @@ from random_graphs.programs import NEAR, Evaluation, Leaf, RandomProgram, Step
 MAX_ELEMENTS = 2048
 MAX_FLOAT = 1e4
 MAX_INTEGER = 2**20
-MAX_NOISE = 1e-3  # of the largest element
+MAX_NOISE = 1e-3  # as a share of the largest magnitude
 
 
 class Unfit(Exception):
-    """This row has no step to offer here; another is tried."""
+    """The row has no sound step for the program as it is. The generator tries another row."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +92,10 @@ class Builder:
         inner: str = "",
         results: int = 0,
     ) -> Info:
-        """Adds a step, or raises Unfit. `results`: how many, where the call gives a tuple."""
+        """Adds a step and returns its first result, or raises Unfit if the step is not sound.
+
+        `results` is the number of results if the call returns a tuple, otherwise 0.
+        """
         first = sum(len(step.results) for step in self.steps)
         names = tuple(f"v{first + i}" for i in range(max(results, 1)))
         step = Step(names, template, tuple(o.name for o in operands), exact, stepped, inner, results > 0)
@@ -136,7 +143,10 @@ class Builder:
     # ---- picking ----
 
     def pick(self, fits: Callable[[Info], bool]) -> Info:
-        """A value that fits; recent and unused ones are likelier."""
+        """A random value for which `fits` returns true. Recent and unused values are more likely.
+
+        Raises Unfit if there is none. Parameters are not picked.
+        """
         found = [info for info in self.infos.values() if not info.name.startswith("w") and fits(info)]
         if not found:
             raise Unfit("no operand")
@@ -158,13 +168,13 @@ class Builder:
         return self.pick(lambda v: v.dtype is torch.bool and v.rank >= low_rank)
 
     def anything(self, low_rank: int = 0) -> Info:
-        """Mostly floats."""
+        """A value of any dtype, mostly a float."""
         if self.rng.random() < 0.75:
             return self.floats(low_rank)
         return self.pick(lambda v: v.rank >= low_rank)
 
     def of_rank(self, rank: int) -> Info:
-        """A float of this rank, reshaped where none is there or for a change."""
+        """A float of this rank; sometimes, or if there is none, a reshaped float of another rank."""
         try:
             if self.rng.random() < 0.8:
                 return self.floats(rank, rank)
@@ -174,7 +184,7 @@ class Builder:
         return self.add(f"{{0}}.reshape({self.factors(source.numel, rank)})", source, exact=True)
 
     def factors(self, count: int, rank: int) -> list[int]:
-        """Extents of a shape with so many elements, in random order, ones among them."""
+        """The extents of a random shape of this rank with `count` elements."""
         extents = [1] * rank
         for prime in _primes(count):
             if rank:
@@ -184,7 +194,7 @@ class Builder:
         return extents
 
     def positive(self, low: float = 0.05) -> Info:
-        """A float whose elements are at least `low`, and not huge."""
+        """A float whose elements are at least `low` and at most 100."""
         try:
             if self.rng.random() < 0.5:
                 return self.pick(lambda v: v.dtype is torch.float32 and v.low >= low and v.high <= 100)
@@ -194,14 +204,14 @@ class Builder:
         return self.add(self.rng.choice(["torch.sigmoid({0}) + 0.25", "{0}.abs().clamp(0.25, 20)"]), source)
 
     def bounded(self, size: float) -> Info:
-        """A float with elements in [-size, size]."""
+        """A float whose elements are in [-size, size]."""
         try:
             return self.pick(lambda v: v.dtype is torch.float32 and max(-v.low, v.high) <= size)
         except Unfit:
             return self.add(f"torch.tanh({{0}}) * {size / 2}", self.floats())
 
     def partner(self, x: Info, low: float = -2.0, high: float = 2.0) -> Info:
-        """A value of the same dtype that broadcasts with `x`: another branch, else a parameter."""
+        """A value of the program, or a parameter, that has the dtype of `x` and broadcasts with it."""
         try:
             if self.rng.random() < 0.7:
                 return self.pick(
@@ -222,7 +232,7 @@ class Builder:
         return self.leaf("parameter", x.dtype, shape, -9, 9)
 
     def index(self, extent: int, *shape: int) -> Info:
-        """Indices into an axis: a parameter, an input, or integers of the program clamped."""
+        """Indices into an axis of this extent: a parameter, an input, or clamped integers of the program."""
         roll = self.rng.random()
         if roll < 0.4:
             return self.int_param(*shape, low=0, high=extent - 1)
@@ -235,7 +245,7 @@ class Builder:
         )
 
     def axis(self, x: Info) -> int:
-        """Any axis, in either way to write it."""
+        """A random axis of `x`, positive or negative."""
         if x.rank == 0:
             return self.rng.choice([0, -1])
         return self.rng.randrange(-x.rank, x.rank)
@@ -260,7 +270,7 @@ class Builder:
         return len(self.leaves), len(self.steps)
 
     def rollback(self, mark: tuple[int, int]) -> None:
-        """Drops what a failed row left."""
+        """Removes the leaves and steps that were added since `snapshot` returned `mark`."""
         for leaf in self.leaves[mark[0] :]:
             del self.infos[leaf.name]
         for step in self.steps[mark[1] :]:

@@ -1,9 +1,9 @@
-"""Runs one random program everywhere and says where the results disagree.
+"""Runs one random program at all stages and on all engines, and reports where results disagree with torch.
 
-Bound for floats, element by element: 4 times torch eager's own float32 error, plus twice the largest distance
-of the noisy float64 variants. Integers and bools are equal to torch's. Shapes and dtypes always. The
-reference model adds float32 one after the other, so that its error grows with the square root of the number
-of terms; these are at most the elements of the largest value of the program.
+The bound for each float element is 4 times torch's own error in float32, plus twice the largest distance of a
+noisy float64 variant from float64 (programs.py). Integers and bools must equal torch's, and so must shapes
+and dtypes. The reference model adds float32 terms one after the other, so its error grows with the square
+root of the number of terms. That number is at most the number of elements of the program's largest value.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tosaic.reference_model import from_file, run_reference_model, to_file
 from random_graphs.programs import F32, F64, NEAR, RandomProgram, evaluate
 
 TARGETS = ("TOSA-1.0+FP", "TOSA-1.0+FP+INT", "TOSA-1.0+FP+INT+int16")
-_SMALLEST = 1e-37  # below it float32 is subnormal, and may be flushed to zero
+_SMALLEST = 1e-37  # float32 numbers below about this are subnormal and may be flushed to zero
 
 
 @dataclass(frozen=True)
@@ -45,17 +45,25 @@ class Result:
 
 @dataclass(frozen=True)
 class Expected:
-    """What torch gives, and how far a result may lie from it."""
+    """torch's result, and how far a result may be from it.
+
+    Attributes
+    ----------
+    exact : array
+        torch's result in float32, or its integers or bools.
+    value, bound : array
+        The float64 result, and the allowed distance from it.
+    in_sequence : float
+        The factor of the bound for engines that add the terms of a sum one after the other.
+    """
 
     exact: np.ndarray[Any, Any]
     value: np.ndarray[Any, Any]
     bound: np.ndarray[Any, Any]
-
-    # How much further a sum of one term after the other may be off.
     in_sequence: float = 1.0
 
     def disagreement(self, got: Any, *, in_sequence: bool = False) -> str:
-        """Empty if the result is right; else how many elements are not, and the first of them."""
+        """Empty if the result is right; otherwise the number of wrong elements and the first one, as text."""
         bound = self.bound * (self.in_sequence if in_sequence else 1.0)
         array = np.asarray(got)
         if array.shape != self.exact.shape:
@@ -90,7 +98,7 @@ def expected_outputs(program: RandomProgram) -> list[Expected]:
 
 
 def reparsed(graph: _core.Graph) -> str:
-    """Empty if print -> parse -> print is the identity, else what differs."""
+    """Empty if printing, parsing and printing again changes nothing; otherwise what differs, as text."""
     text = graph.text()
     try:
         again = _core.Graph.parse(text, dict(graph.constants))
@@ -103,7 +111,10 @@ def reparsed(graph: _core.Graph) -> str:
 
 
 def lowered(program: Any) -> tuple[tosaic.Lowered | None, str, list[str]]:
-    """The lowering to the smallest target that holds the program; else why not."""
+    """The lowered program, its target, and the reasons for a refusal.
+
+    The target is the first of TARGETS that supports the program. If none does, there is no lowered program.
+    """
     reasons: list[str] = []
     for target in TARGETS:
         try:
@@ -128,7 +139,7 @@ def _stages(program: tosaic.Program, low: tosaic.Lowered | None) -> Iterator[tup
 
 
 def check(program: RandomProgram, *, reference_model: bool = True) -> Result:
-    """Everything that is wrong with one program; nothing is raised."""
+    """Checks one program. All errors become failures of the result; nothing is raised."""
     result = Result()
 
     def compare(where: str, outputs: Any) -> None:
@@ -184,7 +195,7 @@ def _check_reference_model(low: tosaic.Lowered, arguments: Any, compare: Any, re
 
 
 def _check_read_back(low: tosaic.Lowered, arguments: Any, compare: Any) -> None:
-    """Our own reader and executor on the bytes: the border is the file's, physical."""
+    """Reads the bytes back and runs them on our executor, with inputs and outputs in physical shapes."""
     ports = zip(low.arrays(*arguments), low.graph.inputs, strict=True)
     session = _core.Session(_core.deserialize(low.to_bytes()))
     raw = session.run([to_file(array, port) for array, port in ports])

@@ -1,4 +1,4 @@
-"""From a seed to a program of 5 to 60 calls."""
+"""Generates a program of 5 to 60 calls from a seed."""
 
 from __future__ import annotations
 
@@ -42,7 +42,11 @@ def _try(b: Builder, op: str) -> bool:
 
 
 def generate(seed: int) -> RandomProgram:
-    """The program of a seed. Seeds walk through the operator table: seed n contains operator n."""
+    """The program of a seed.
+
+    Seed n has operator n (modulo the number of rows) if a step for it is found, so consecutive seeds cover
+    the operator table.
+    """
     b = Builder(seed)
     ops = list(ROWS)
     _add_inputs(b)
@@ -60,7 +64,7 @@ def generate(seed: int) -> RandomProgram:
 
 
 def _outputs(b: Builder, placed: str) -> list[str]:
-    """Values that nothing uses, the focus, and now and then one from the middle."""
+    """The outputs: up to 12 results without a user, `placed`, and half of the time any other result."""
     results = [name for step in b.steps for name in step.results]
     ends = [name for name in results if name not in b.used]
     picked = ends if len(ends) <= 12 else b.rng.sample(ends, 12)

@@ -1,13 +1,13 @@
-"""A random program as data: leaves with their values, one torch call a step, outputs.
+"""A random program as data: leaves (inputs and parameters), steps (one torch call each) and outputs.
 
     x0 = draw("x0", torch.float32, (2, 3), -2, 2)         a leaf: input or parameter
     v0 = torch.softmax(x0, 1)                             a step
 
-A step is evaluated in several *variants* at once: torch eager in float32, the same in float64, and float64
-with noise. Noise stands for rounding: every rounded step sees each float operand and gives each result with
-an independent relative error of a few ulp of float32 (the backward error model), plus an error relative to
-`inner`, the size of what a step computes on the way. How far the noisy variants lie from float64 is how far
-any sound float32 implementation may lie, whatever the condition of the program.
+Each step is evaluated in several *variants*: torch eager in float32, the same in float64, and float64 with
+noise. The noise models rounding (the backward error model). In every step that rounds, each float operand and
+each result gets an independent relative error of a few ulp of float32, plus an error relative to `inner`, the
+size of the step's intermediate results. The distance of the noisy variants from float64 is what a correct
+float32 implementation may be off, however ill-conditioned the program is.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ULP = 2.0**-23
 
 @dataclass(frozen=True)
 class Variant:
-    """One way to evaluate a program: the float dtype and the noise in ulp of float32."""
+    """A variant of the evaluation: its float dtype, its noise in ulp of float32, and the noise's seed."""
 
     dtype: torch.dtype
     ulp: float = 0.0
@@ -43,7 +43,7 @@ VARIANTS = (F32, F64, *NEAR, *FAR)
 
 @dataclass(frozen=True)
 class Leaf:
-    """An input or parameter, drawn evenly from [low, high] (integers: the bounds included)."""
+    """An input or parameter (`kind`), drawn uniformly from [low, high] (integers: with both bounds)."""
 
     name: str
     kind: str
@@ -68,11 +68,19 @@ class Leaf:
 
 @dataclass(frozen=True)
 class Step:
-    """One call. `template` names operands by position; `F` in it is the float dtype.
+    """One call. `template` names operands by position; `F` in it is the float dtype of the variant.
 
-    exact: elements are chosen, moved or compared: no noise. stepped: the result jumps; the generator keeps
-    operands away from the jumps. inner: an expression like `template` for the size of what is computed on the
-    way.
+    Attributes
+    ----------
+    exact : bool
+        Elements are only selected, moved or compared: there is no noise.
+    stepped : bool
+        The function is discontinuous. The generator accepts only operands away from the jumps, and the
+        results get no noise.
+    inner : str
+        An expression like `template`, for the size of the intermediate results.
+    tuple_valued : bool
+        The call returns a tuple of results.
     """
 
     results: tuple[str, ...]
@@ -107,7 +115,7 @@ class RandomProgram:
         return tuple(leaf for leaf in self.leaves if leaf.kind == "parameter")
 
     def pruned(self) -> RandomProgram:
-        """Without steps and leaves that no output needs; one input stays."""
+        """The program without the steps and leaves that no output needs, but with at least one input."""
         needed = set(self.outputs)
         steps = []
         for step in reversed(self.steps):
@@ -126,7 +134,7 @@ class RandomProgram:
         return "\n".join(lines)
 
     def source(self) -> str:
-        """A program to read and to run: leaves, forward."""
+        """The source code of the program: its leaves as comments, and the function forward()."""
         leaves = "\n".join(f"# {leaf.kind}: {leaf.text()}" for leaf in self.leaves)
         names = ", ".join(leaf.name for leaf in self.inputs)
         return f"# seed {self.seed}\n{leaves}\ndef forward(self, {names}):\n{self.body()}\n"
@@ -157,7 +165,7 @@ def _function(template: str, count: int) -> Any:
 
 
 def _call(template: str, variant: Variant, operands: list[torch.Tensor]) -> Any:
-    """Evaluates an expression with integers promoting to the float dtype of the variant."""
+    """Evaluates an expression. torch's default dtype, to which integers promote, is that of the variant."""
     torch.set_default_dtype(variant.dtype)
     try:
         return _function(template, len(operands))(torch, variant.dtype, *operands)
@@ -166,7 +174,7 @@ def _call(template: str, variant: Variant, operands: list[torch.Tensor]) -> Any:
 
 
 def _noise(x: torch.Tensor, variant: Variant, rng: np.random.Generator) -> torch.Tensor:
-    """Factors of either sign, between half of the noise and all of it."""
+    """Random relative errors of either sign, between half of the variant's noise and all of it."""
     size = tuple(x.shape)
     drawn = rng.uniform(0.5, 1.0, size) * rng.choice((-1.0, 1.0), size)
     return torch.from_numpy(np.asarray(drawn * variant.ulp * ULP))
@@ -190,7 +198,7 @@ class Evaluation:
         self.values[leaf.name] = [drawn.to(v.dtype) if floats else drawn for v in self.variants]
 
     def of_step(self, step: Step) -> list[list[torch.Tensor]]:
-        """Per result, per variant."""
+        """The values of a step: for each result, a list with one tensor for each variant."""
         per_variant = [self._run(step, i, variant) for i, variant in enumerate(self.variants)]
         return [list(values) for values in zip(*per_variant, strict=True)]
 
@@ -217,7 +225,7 @@ class Evaluation:
 
 
 def evaluate(program: RandomProgram, variants: Iterable[Variant] = VARIANTS) -> Evaluation:
-    """All values of a program; torch's default dtype is that of the variant."""
+    """Evaluates all values of a program in these variants."""
     evaluation = Evaluation(program.seed, tuple(variants))
     for leaf in program.leaves:
         evaluation.add_leaf(leaf)

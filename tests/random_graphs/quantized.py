@@ -1,8 +1,9 @@
-"""Random programs with quantize and dequantize nodes behind every float: lowered to integers, run everywhere.
+"""Random programs with quantize and dequantize nodes behind every float tensor, lowered to integers.
 
-A torch program of the generator is run once, and rewritten so that each float32 tensor on the way goes
-through 8 bit integers. How: by the range that was seen (``observed``), or with scales, zero points and ranges
-that no observer would choose (``hostile``). What has to hold: `check_quantized`.
+A program of the generator is run once, and rewritten so that each of its float32 tensors is quantized to 8
+bits and dequantized. The quantization parameters are those for the range that was observed or, with
+``hostile``, scales, zero points and ranges that no observer would choose. `check_quantized` says what must
+hold.
 """
 
 from __future__ import annotations
@@ -28,16 +29,16 @@ _TOLERANCE = 1e-4
 
 @dataclass
 class QuantizedResult:
-    """What came of one program.
+    """The outcome of one program.
 
     Attributes
     ----------
     target : str
-        What it was lowered to; empty where it was refused.
+        The target to which it was lowered; empty if all targets refused it.
     refused : str
-        Why.
+        The error of the last target that refused it.
     nodes, integer_nodes : int
-        Of the lowered graph, and how many of them have no float among results and operands.
+        The number of nodes of the lowered graph, and of those without floats among operands and results.
     failures : list of str
     """
 
@@ -63,7 +64,7 @@ def _hostile(x: torch.Tensor, rng: np.random.Generator) -> Grid:
 
 
 class _Observing(torch.fx.Interpreter):
-    """Runs a program once and chooses a grid for each float32 tensor."""
+    """Runs a program once and chooses quantization parameters (a grid) for each float32 tensor."""
 
     def __init__(self, module: torch.fx.GraphModule, seed: int | None) -> None:
         super().__init__(module)
@@ -107,15 +108,18 @@ class _Module(torch.nn.Module):
 
 
 def check_quantized(seed: int, *, hostile: bool = False) -> QuantizedResult:
-    """Everything that is wrong with the program of a seed; nothing is raised.
+    """Checks the program of a seed. All errors become failures of the result; nothing is raised.
 
-    Lowered for integers alone if that will do, else with floats beside them. The executor at the stages
-    integer and tosa, with scalar and with fast kernels, and the reference model give the same: every integer,
-    and floats within 1e-4 of the largest. Integers behind floats are no exception, though they might be: each
-    float is quantized again, by 8 bits or a comparison, so kernels that differ by a few units in the last
-    place, 1e-6 of the largest, can part only where a float lies so near to the border between two integers:
-    in less than one element of a thousand. No program tried has one. A NaN has no integer: what follows from
-    a cast of one (0 with us, the least integer elsewhere) is not compared.
+    The program is lowered to integers only or, if some operators need floats, to integers and floats. Our
+    executor at the stages canonical and tosa, with scalar and with fast kernels, and the reference model must
+    have the same results: equal integers, and floats within 1e-4 of the largest magnitude.
+
+    Integers that depend on floats must be equal too. Kernels differ by a few units in the last place of a
+    float (1e-6 of the largest). Every float is quantized again, to 8 bits or by a comparison, so this could
+    change an integer only if the float is that close to the threshold between two integers: less than one
+    element in a thousand. No program that was tried has such an element. Outputs that depend on a cast of NaN
+    to an integer are not compared, since that integer is undefined (0 in our executor, the smallest integer
+    elsewhere).
     """
     result = QuantizedResult()
     with warnings.catch_warnings():
@@ -169,7 +173,7 @@ def _touches_floats(node: Any) -> bool:
 
 
 def _outputs_of_casts_of_nan(graph: _core.Graph, arrays: Any) -> set[int]:
-    """Indices of the outputs that follow from such a cast."""
+    """The indices of the outputs that depend on a cast of NaN to an integer."""
     values = _core.Session(graph, reference=True).trace(arrays)["values"]
     tainted: set[str] = set()
     for node in graph.nodes:
@@ -193,7 +197,7 @@ def _compare(where: str, found: Any, expected: Any, undefined: set[int], result:
 
 
 def _differing(got: np.ndarray[Any, Any], wanted: np.ndarray[Any, Any]) -> int:
-    """How many elements: integers that are not equal, floats that are not near, or NaN on one side alone."""
+    """The number of wrong elements: unequal integers, distant floats, and NaN on one side only."""
     same = got == wanted
     if np.issubdtype(wanted.dtype, np.floating):
         size = float(np.abs(wanted[np.isfinite(wanted)]).max(initial=0))

@@ -1,4 +1,4 @@
-"""What a failing seed looks like to a person."""
+"""The text that is printed for a failing seed."""
 
 from __future__ import annotations
 

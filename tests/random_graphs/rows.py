@@ -1,7 +1,7 @@
-"""One row per canonical operator: how torch writes it, over operands that the builder finds or makes.
+"""One row for each canonical operator: a function that adds a torch call which is imported as this operator.
 
-A row names the operators that it puts into an imported graph. `ROWS` is checked for completeness against the
-operator table; what cannot be generated stands in `NOT_GENERATED` with its reason.
+The builder picks or creates the operands. A test checks that every canonical operator of the operator table
+is either in `ROWS` or, with a reason, in `NOT_GENERATED`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From a failing program to a small one that fails in the same way: fewer outputs, then fewer steps."""
+"""Shrinks a failing program to a small one that fails in the same way: fewer outputs, then fewer steps."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ Fails = Callable[[RandomProgram], bool]
 
 
 def shrink(program: RandomProgram, fails: Fails) -> RandomProgram:
-    """A program of which no single output, step or branch can be dropped without losing the failure."""
+    """A smaller program that still fails. No single output or step can be removed from it.
+
+    `fails` returns True if a program has the failure.
+    """
     program = _one_output(program, fails)
     while True:
         smaller = _cut(program, fails)
@@ -35,7 +38,10 @@ def _one_output(program: RandomProgram, fails: Fails) -> RandomProgram:
 
 
 def _cut(program: RandomProgram, fails: Fails) -> RandomProgram | None:
-    """The program ended earlier, or with one step's result given as an input instead."""
+    """A failing program with fewer steps, or None.
+
+    Either it ends at an earlier result, or the results of one step are inputs instead.
+    """
     for step in program.steps:
         for name in step.results:
             if (name,) != program.outputs:
@@ -57,7 +63,7 @@ def _cut(program: RandomProgram, fails: Fails) -> RandomProgram | None:
 
 
 def _with_leaf(program: RandomProgram, name: str, value: torch.Tensor) -> RandomProgram:
-    """`name` becomes an input with values of the same range."""
+    """The program with an additional input `name`, whose values have the range of `value`."""
     low, high = float(value.min()), float(value.max())
     leaf = Leaf(name, "input", value.dtype, tuple(value.shape), low, high)
     return replace(program, leaves=(*program.leaves, leaf))

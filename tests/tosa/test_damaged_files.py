@@ -1,5 +1,5 @@
-"""Files, texts and archives that are damaged, and `.tosa` files that others wrote: what the reader says, and
-that all objects behind it fail by errors of ours."""
+"""Damaged files, texts and archives, and `.tosa` files of other compilers: the errors of the reader; objects
+that were read from a damaged file fail only with our errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tosaic import _core
 from tosaic.api import open_program
 
 SEEDS = 40
-CHANNELS = 12  # more than the padding of one element has bytes
+CHANNELS = 12  # more than the bytes of a padded constant of one element
 
 VARIABLE = """tosaic 1
 graph @forward stage=tosa {
@@ -77,7 +77,7 @@ def opened(data: bytes, folder: Path) -> tosaic.Program:
         (BRANCH, b"chosen | aten.cond", "the location"),
     ],
 )
-def test_a_name_that_is_not_utf8_is_told_by_the_reader(
+def test_a_name_that_is_not_utf8_is_refused_by_the_reader(
     text: str, name: bytes, what: str, tmp_path: Path
 ) -> None:
     data = _core.serialize(_core.Graph.parse(text))
@@ -108,7 +108,7 @@ def test_bytes_of_a_custom_operator_need_not_be_text(tmp_path: Path) -> None:
         '%a: f32[3] = tosa.custom(%x) {operator_name="\\xff", domain_name="b", implementation_attrs=""}',
     ],
 )
-def test_a_name_of_a_text_that_is_not_utf8_is_told_by_the_parser(line: str) -> None:
+def test_a_name_in_a_text_that_is_not_utf8_is_refused_by_the_parser(line: str) -> None:
     text = (
         f'tosaic 1\ngraph @f stage=tosa {{\n  input %x: f32[3] path="x"\n  {line}\n  return %x path="o"\n}}\n'
     )
@@ -120,7 +120,7 @@ def test_a_name_of_a_text_that_is_not_utf8_is_told_by_the_parser(line: str) -> N
     "extents",
     [(2**31 - 1,) * 3, (2**31 - 1, 2**31 - 1, 2), (2**30, 2**30, 7), (2**21 + 1, 2**21 + 3, 2**22 - 1)],
 )
-def test_extents_whose_product_overflows_are_told_by_the_reader(
+def test_extents_whose_product_overflows_are_refused_by_the_reader(
     extents: tuple[int, ...], tmp_path: Path
 ) -> None:
     shape = "[" + ",".join(map(str, (5, 6, 7))) + "]"
@@ -139,7 +139,7 @@ graph @forward stage=tosa {{
             opened(data.replace(before, after), tmp_path)
 
 
-def test_results_that_grow_beyond_all_memory_are_told_by_the_reader(tmp_path: Path) -> None:
+def test_results_larger_than_any_memory_are_refused_by_the_reader(tmp_path: Path) -> None:
     text = """tosaic 1
 graph @forward stage=tosa {
   input %x: f32[5,6,7] path="x"
@@ -164,28 +164,28 @@ graph @forward stage=tosa {
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_what_is_read_of_a_damaged_file_fails_by_errors_of_ours(name: str, tmp_path: Path) -> None:
+def test_a_damaged_file_fails_only_with_our_errors(name: str, tmp_path: Path) -> None:
     for seed in range(SEEDS):
         drive(damaged(name, seed), tmp_path)
 
 
 @pytest.mark.parametrize("name", TEXTS)
-def test_what_is_read_of_a_damaged_text_fails_by_errors_of_ours(name: str, tmp_path: Path) -> None:
+def test_a_damaged_text_fails_only_with_our_errors(name: str, tmp_path: Path) -> None:
     for seed in range(SEEDS):
         drive_text(damaged_text(name, seed), tmp_path)
 
 
-def test_what_is_read_of_a_damaged_archive_fails_by_errors_of_ours(tmp_path: Path) -> None:
+def test_a_damaged_archive_fails_only_with_our_errors(tmp_path: Path) -> None:
     for seed in range(SEEDS):
         drive(damaged_archive(seed, tmp_path), tmp_path)
 
 
-def test_files_that_are_whole_are_read_and_driven(tmp_path: Path) -> None:
+def test_undamaged_files_are_read_and_used(tmp_path: Path) -> None:
     for text in (CUSTOM, VARIABLE, BRANCH):
         assert drive(_core.serialize(_core.Graph.parse(text)), tmp_path)
 
 
-# ---- files that others wrote ----
+# ---- files of other compilers ----
 
 
 class _Depthwise(torch.nn.Module):
@@ -199,7 +199,7 @@ class _Depthwise(torch.nn.Module):
 
 @pytest.fixture(scope="module")
 def depthwise() -> tuple[bytes, torch.Tensor]:
-    """The file that ExecuTorch's Arm backend makes of a depthwise convolution, and its input."""
+    """The file that ExecuTorch's Arm backend writes for a depthwise convolution, and an input for it."""
     torch.manual_seed(0)
     x = torch.randn(1, CHANNELS, 8, 8)
     program = converted(_Depthwise(), [(x,)], "arm")
@@ -242,7 +242,7 @@ def test_weight_zero_points_that_differ_by_channel_are_refused_by_name(
 
 
 def _zero_points(file: bytes) -> int:
-    """Where the elements of the depthwise convolution's weight zero point stand."""
+    """The offset in the file of the elements of the depthwise convolution's weight zero point."""
     from tosa.Op import Op
     from tosa.TosaGraph import TosaGraph
 

@@ -1,4 +1,4 @@
-"""TABLE, RESCALE, FFT2D and RFFT2D: what we compute against the reference model and against their meaning."""
+"""TABLE, RESCALE, FFT2D and RFFT2D: our results against the reference model and against the definitions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NUMPY = {"i8": np.int8, "i16": np.int16, "i32": np.int32, "f32": np.float32}
 def graph_of(
     op: str, operands: list[str], results: list[str], attrs: str, constants: str = ""
 ) -> _core.Graph:
-    """One operator; operands are types of inputs, or names of `constants`."""
+    """A graph of one operator, read back from a file; operands: types of inputs or names of `constants`."""
     inputs = [(f"%in{i}", type_text) for i, type_text in enumerate(operands) if not type_text.startswith("%")]
     lines = [f'  input {name}: {type_text} path="{name[1:]}"' for name, type_text in inputs]
     taken = [name if name.startswith("%") else f"%in{i}" for i, name in enumerate(operands)]
@@ -43,7 +43,7 @@ def listed(values: np.ndarray) -> str:
 
 
 def allowed(source: str, target: str, in_unsigned: bool, out_unsigned: bool) -> bool:
-    """What RESCALE's ERROR_IF clauses leave of signs and dtypes."""
+    """Whether RESCALE's ERROR_IF clauses allow these dtypes and signs."""
     if in_unsigned and (out_unsigned or source == "i32" or target == "i32"):
         return False
     return not (out_unsigned and (target == "i32" or source == "i32"))
@@ -66,7 +66,7 @@ RESCALES = [
         (False, "single_round", True),
     ],
 )
-def test_rescale_is_the_reference_models_to_the_bit(
+def test_rescale_equals_the_reference_models_to_the_bit(
     source: str,
     target: str,
     in_unsigned: bool,
@@ -92,16 +92,16 @@ def test_rescale_is_the_reference_models_to_the_bit(
     )
     graph = graph_of("rescale", [f"{source}[40,5]"], [f"{target}[40,5]"], attrs)
     info = np.iinfo(NUMPY[source])
-    # A scaled value has to fit 32 bits: inputs are kept where every multiplier and shift allows it.
+    # A scaled value has to fit 32 bits: inputs are in the range that every multiplier and shift allows.
     room = min(2.0 ** (int(s) - 1) for s in shift) if scale32 else 2.0 ** (31 + int(shift.min()) - bits)
-    limit = int(min(info.max, room - 16, 2**30))  # less the zero point
+    limit = int(min(info.max, room - 16, 2**30))  # 16: margin for the zero point of i8
     x = rng.integers(max(info.min, -limit), limit, (40, 5), endpoint=True).astype(NUMPY[source])
     for got, expected in ours_and_theirs(graph, x):
         np.testing.assert_array_equal(got, expected)
 
 
 @pytest.mark.parametrize("dtype", ["i8", "i16"])
-def test_table_is_the_reference_models_to_the_bit(dtype: str) -> None:
+def test_table_equals_the_reference_models_to_the_bit(dtype: str) -> None:
     rng = np.random.default_rng(3)
     info = np.iinfo(NUMPY[dtype])
     size = 256 if dtype == "i8" else 513
@@ -156,7 +156,7 @@ def test_rfft2d_has_no_imaginary_part_where_the_definition_has_none(shape: tuple
             assert (imag[:, y % shape[1], column] == 0).all()
 
 
-def test_rescale_refuses_what_its_clauses_exclude() -> None:
+def test_rescale_refuses_attributes_that_its_error_if_clauses_exclude() -> None:
     def refusal(type_text: str, **changed: str) -> str:
         attrs = {
             "input_zp": "0",

@@ -1,4 +1,4 @@
-"""`.tosa` files with control flow and variables: read, printed, verified, run, written again."""
+"""`.tosa` files with control flow and variables are read, printed, verified, run and written again."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ graph @forward stage=tosa {
 }
 """
 
-# Doubles %x as often as %n says, and adds %c each time in a branch inside the loop.
+# Doubles %x in each of %n turns; a branch inside the loop then adds %c if more than 2 turns were left.
 LOOP = """tosaic 1
 graph @forward stage=tosa {
   input %n: i32[1] path="n"
@@ -85,7 +85,7 @@ graph @forward stage=tosa {
 }
 """
 
-# Counts its runs in %count, keeps the last input in %last, and skips the counting where %skip says so.
+# Adds %x to variable `count` unless %skip is true, and writes %x to variable `last`.
 VARIABLES = """tosaic 1
 graph @forward stage=tosa {
   input %skip: bool[1] path="skip"
@@ -119,7 +119,7 @@ graph @forward stage=tosa {
 
 
 def read_back(text: str) -> _core.Graph:
-    """The graph of a text, after its way through a file."""
+    """The graph of a text after it was written to a file and read back; checks that nothing is lost."""
     graph = _core.Graph.parse(text)
     graph.verify()
     assert graph.text() == text
@@ -139,7 +139,7 @@ def on_the_reference_model(text: str, *inputs: np.ndarray) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("taken", [True, False])
-def test_a_branch_gives_what_the_reference_model_gives(taken: bool) -> None:
+def test_a_branch_agrees_with_the_reference_model(taken: bool) -> None:
     rng = np.random.default_rng(1)
     x, y = (rng.uniform(-2, 2, (2, 3)).astype(np.float32) for _ in range(2))
     inputs = [np.array([taken]), x, y]
@@ -150,7 +150,7 @@ def test_a_branch_gives_what_the_reference_model_gives(taken: bool) -> None:
 
 
 @pytest.mark.parametrize("turns", [0, 1, 2, 5])
-def test_a_loop_with_a_branch_inside_gives_what_the_reference_model_gives(turns: int) -> None:
+def test_a_loop_with_a_branch_inside_agrees_with_the_reference_model(turns: int) -> None:
     inputs = [np.array([turns], np.int32), np.array([1, -1, 0.5, 3], np.float32)]
     expected = on_the_reference_model(LOOP, *inputs)
     (got,) = _core.Session(read_back(LOOP)).run(inputs)
@@ -161,7 +161,7 @@ def test_a_loop_with_a_branch_inside_gives_what_the_reference_model_gives(turns:
     np.testing.assert_array_equal(got, value)
 
 
-def test_variables_keep_their_values_from_run_to_run_and_in_regions() -> None:
+def test_the_values_of_variables_persist_from_run_to_run_and_in_regions() -> None:
     session = _core.Session(read_back(VARIABLES))
     x = np.array([1, 2], np.float32)
     count = np.array([10, 20], np.float32)
@@ -208,7 +208,7 @@ graph @forward stage=tosa {
     np.testing.assert_array_equal(session.run([])[0], [1, 1])
 
 
-def test_a_run_that_fails_leaves_variables_as_they_were() -> None:
+def test_a_run_that_fails_does_not_change_variables() -> None:
     text = """tosaic 1
 graph @forward stage=tosa {
   input %values: f32[1,2,1] path="values"
@@ -266,7 +266,7 @@ graph @forward stage=tosa {{
     assert str(error.value) == message
 
 
-def test_custom_operators_run_where_the_user_gives_a_function(tmp_path: Path) -> None:
+def test_custom_operators_run_by_a_function_of_the_caller(tmp_path: Path) -> None:
     text = """tosaic 1
 graph @forward stage=tosa {
   input %x: f32[3] path="x"
@@ -283,7 +283,7 @@ graph @forward stage=tosa {
 
 
 class Accumulating(torch.nn.Module):
-    """A mutated buffer of a dtype that variables have, and one of a dtype that they lack."""
+    """A mutated buffer of a dtype that a variable can have, and one of a dtype that no variable can have."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -339,7 +339,7 @@ graph @forward stage=tosa {
         ([[0, 1], [-1, 1]], "[tosa.scatter] index out of range: expected an index in [0, 3), got -1"),
     ],
 )
-def test_scatter_writes_rows_that_exist_once(index: list[list[int]], message: str) -> None:
+def test_scatter_refuses_indices_that_repeat_or_do_not_exist(index: list[list[int]], message: str) -> None:
     session = _core.Session(read_back(SCATTER))
     rows, new = np.zeros((2, 3, 1), np.float32), np.ones((2, 2, 1), np.float32)
     with pytest.raises(tosaic.InvalidGraph) as error:

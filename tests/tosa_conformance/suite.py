@@ -1,9 +1,9 @@
-"""The suite's own generator and runner, driven test by test: generate one, run it, delete it.
+"""The suite's own generator and runner, driven test by test: generate one test, run it, delete it.
 
-`tosa_verif_conformance_generator` decides which batches of tests there are, `tosa_verif_build_tests` which
-tests a batch has and what is in them; both run unchanged. Here a batch runs in a process of its own, because
-the generator changes its tables, and each test is handed to the suite's runner as soon as it is written. The
-names of all tests (the plan) and the result of each are kept, so that a run that was stopped goes on.
+`tosa_verif_conformance_generator` decides which batches of tests exist, `tosa_verif_build_tests` which tests
+a batch has and what they contain; both run unchanged. A batch runs in a process of its own, because the
+generator changes its own tables, and the suite's runner gets each test as soon as it is written. The caller
+can store the names of all tests (the plan) and their results, so that an interrupted run continues.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _PASSES = ("EXPECTED_PASS", "EXPECTED_FAILURE")
 
 @dataclass(frozen=True)
 class Profile:
-    """A profile of TOSA and its extensions, as far as tosaic has them.
+    """A profile of TOSA with the extensions that tosaic supports.
 
     Attributes
     ----------
@@ -65,7 +65,7 @@ class Profile:
 
     @property
     def arguments(self) -> list[str]:
-        """What the suite's commands take."""
+        """The options of the suite's commands that select this profile."""
         return [
             *("--profile", f"tosa-pro-{self.name}"),
             *("--extension", *(f"tosa-ext-{extension}" for extension in self.extensions)),
@@ -127,7 +127,7 @@ def suite_version() -> str:
 
 
 def fingerprint() -> str:
-    """Changes with what may change a result: the layers that read, check and run a file, and how we test."""
+    """A hash of what may change a result: suite, layers that read, check and run files, sut.py, tags.py."""
     digest = hashlib.sha256(suite_version().encode())
     folders = [
         ROOT / "cpp" / "tosaic" / layer for layer in ("base", "ir", "kernels", "target", "tosa", "exec")
@@ -139,13 +139,13 @@ def fingerprint() -> str:
     return digest.hexdigest()[:16]
 
 
-# ---- the suite, quicker ----
+# ---- faster versions of functions of the suite ----
 
 _sound_schemas: set[str] = set()
 
 
 def _validate(config: Any, schema: Any, registry: Any) -> None:
-    """`jsonschema.validate`, which is half of a test's time, without checking a schema that it has seen."""
+    """As `jsonschema.validate`, which takes half of a test's time, but checks each schema only once."""
     validator = validator_for(schema)
     text = json.dumps(schema)
     if text not in _sound_schemas:
@@ -167,7 +167,7 @@ def _text_of_array(shape: tuple[int, ...], dtype: str, content: bytes) -> str:
 
 
 def _argument_once(self: Any, param: str) -> Any:
-    """`TosaTestSelect.getArg`, which prints the same small arrays of a convolution thousands of times."""
+    """As `TosaTestSelect.getArg`, with a cache: the suite formats equal small arrays thousands of times."""
     value = self.argsDict.get(param)
     if param in ("rank", "type") or not isinstance(value, np.ndarray) or value.dtype == object:
         return _argument(self, param)
@@ -176,7 +176,7 @@ def _argument_once(self: Any, param: str) -> Any:
 
 TosaTestSelect.getArg = _argument_once
 
-# ---- what there is ----
+# ---- lists of batches and of tests ----
 
 
 def _batches(profile: Profile) -> list[Batch]:
@@ -208,7 +208,7 @@ def _batch(command: list[str]) -> Batch:
     output = command.index("-o")
     operator = Path(command[output + 1]).parts[-3]
     arguments = [*command[1:output], *command[output + 2 :]]
-    extension = arguments.index("--extension")  # the suite passes on a set
+    extension = arguments.index("--extension")  # the suite passes the extensions in the order of a set
     end = next(i for i in range(extension + 1, len(arguments)) if arguments[i].startswith("--"))
     arguments[extension + 1 : end] = sorted(arguments[extension + 1 : end])
     return Batch(operator, tuple(argument for argument in arguments if argument != "--list-tests"))
@@ -216,7 +216,7 @@ def _batch(command: list[str]) -> Batch:
 
 @contextlib.contextmanager
 def _silence() -> Iterator[None]:
-    """The suite reports by printing; what is of interest comes back as data."""
+    """Discards what the suite prints; its results come back as data."""
     sys.stdout.flush()
     sys.stderr.flush()
     kept = os.dup(1), os.dup(2)
@@ -254,7 +254,7 @@ def _list_names(report: Any, batch: Batch) -> None:
 
 
 def _listed(batch: Batch, folder: str) -> list[tuple[Any, Any, Any]]:
-    """Of each test of the batch: its generator, the method that writes it to the folder, and the test."""
+    """For each test of the batch: its generator, the method that writes it to the folder, and the test."""
     found: list[tuple[Any, Any, Any]] = []
 
     class Listing(build_tests.TosaTestGen):  # type: ignore[misc]
@@ -267,7 +267,7 @@ def _listed(batch: Batch, folder: str) -> list[tuple[Any, Any, Any]]:
     return found
 
 
-# ---- which of them ----
+# ---- selection of tests ----
 
 
 def sample(batches: Iterable[Batch], seed: int, limit: int) -> list[Batch]:
@@ -282,9 +282,9 @@ def sample(batches: Iterable[Batch], seed: int, limit: int) -> list[Batch]:
 
 
 def lightest_quarter(batches: Iterable[Batch], least: int = 1) -> list[Batch]:
-    """Of each operator the tests whose names tell of tensors with at most the lower quartile of elements.
+    """The tests of each operator whose largest tensor, by the test's name, is in the lower quartile of sizes.
 
-    An operator with fewer than `least` such tests keeps its `least` lightest ones.
+    If an operator has fewer than `least` such tests, its `least` lightest tests are selected.
     """
     batches = list(batches)
     sizes: dict[str, list[int]] = {}
@@ -299,13 +299,13 @@ def lightest_quarter(batches: Iterable[Batch], least: int = 1) -> list[Batch]:
 
 
 def elements(name: str) -> int:
-    """Of the largest tensor whose shape stands in a test's name: ``conv2d_3x3_1x9x8x4_f32``."""
+    """Elements of the largest tensor whose shape is in a test's name: 288 for ``conv2d_3x3_1x9x8x4_f32``."""
     shapes = (field.split("x") for field in name.split("_") if re.fullmatch(r"\d+(x\d+)*", field))
     return max((math.prod(map(int, shape)) for shape in shapes), default=0)
 
 
 def select(batches: Iterable[Batch], keep: Any) -> list[Batch]:
-    """The batches with the tests for which ``keep(operator, name)`` holds."""
+    """The batches, reduced to the tests for which ``keep(operator, name)`` is true."""
     reduced = [
         Batch(b.operator, b.arguments, tuple(name for name in b.tests if keep(b.operator, name)))
         for b in batches
@@ -319,26 +319,27 @@ def select(batches: Iterable[Batch], keep: Any) -> list[Batch]:
 def run(
     batches: Iterable[Batch], profile: Profile = FP, jobs: int = 1, failed: Path | None = None
 ) -> Iterator[Result]:
-    """Generates and runs the tests of the batches; results come as they are made.
+    """Generates and runs the tests of the batches; yields each result as soon as it exists.
 
     Parameters
     ----------
     batches : iterable of Batch
     profile : Profile
-        What the batches are of: each test is checked against it.
+        The profile of the batches; each test is checked against it.
     jobs : int
-        Processes at a time.
+        Number of processes at a time.
     failed : Path, optional
         Where to move the directories of tests that the suite does not accept.
     """
     pieces = [piece for batch in batches for piece in _pieces(batch, jobs)]
     pieces.sort(key=lambda piece: -len(piece.tests))
-    with tempfile.TemporaryDirectory(prefix="conformance-") as root:  # of all processes: none leaves a thing
+    # All processes use folders in this one, so nothing is left over even if a process is killed.
+    with tempfile.TemporaryDirectory(prefix="conformance-") as root:
         yield from _in_processes(_run_batch, [(piece, profile, failed, root) for piece in pieces], jobs)
 
 
 def _pieces(batch: Batch, jobs: int) -> list[Batch]:
-    """The batch, in parts if it is large; each part lists all its tests again."""
+    """The batch, in parts if it is large; the process of each part lists all tests of the batch again."""
     count = min(jobs, 1 + len(batch.tests) // 150)
     return [Batch(batch.operator, batch.arguments, batch.tests[i::count]) for i in range(count)]
 
@@ -371,7 +372,7 @@ def _make_and_run(
         made = make(test)
         folder = Path(generator.basePath) / generator.testPath
         result = _run_test(folder, operator, profile) if made else None
-    except Exception as error:  # of the suite: one test less must not end the batch
+    except Exception as error:  # an error of the suite, which must not end the batch
         return Result(name, operator, "INTERNAL_ERROR", repr(error), 0.0)
     if result is None:
         return Result(name, operator, "INTERNAL_ERROR", "the suite did not make this test", 0.0)
@@ -392,9 +393,9 @@ def list_and_run(
 ) -> list[Result]:
     """Lists the tests of an operator, lets `choose` select some of them, and runs these.
 
-    `plan` and `run` would call the suite's builder twice for each batch; here the process that listed a batch
-    waits for the selection and runs it. The builder takes long over a batch of positive tests, so at most
-    `most` of these batches are listed, drawn by the seed.
+    `plan` and `run` would call the suite's builder twice for each batch; here the process that lists a batch
+    waits for the selection and then runs it. The builder needs much time for a batch of positive tests, so at
+    most `most` of these batches are listed; the seed draws them.
     """
     context = multiprocessing.get_context("fork")
     waiting: dict[tuple[str, ...], tuple[Any, Connection]] = {}
@@ -432,7 +433,8 @@ def _drawn(batches: list[Batch], most: int | None, seed: int) -> list[Batch]:
         return batch.arguments[batch.arguments.index("--test-type") + 1] == "negative"
 
     def number(batch: Batch) -> int:
-        arguments = [text for text in batch.arguments if not Path(text).is_absolute()]  # files of the suite
+        # Absolute paths name files of the suite, and depend on where it is installed.
+        arguments = [text for text in batch.arguments if not Path(text).is_absolute()]
         return zlib.crc32(f"{seed} {arguments}".encode())
 
     positive = [batch for batch in batches if not is_negative(batch)]
@@ -463,7 +465,7 @@ def _list_and_run(report: Any, connection: Connection, batch: Batch, profile: Pr
 
 
 def _run_test(folder: Path, operator: str, profile: Profile) -> Result:
-    """The suite's runner on one directory: first the reference model in double precision, then tosaic."""
+    """Runs the suite's runner on one test: first the reference model in double precision, then tosaic."""
     options = run_tests.parseArgs([*profile.arguments, "--no-color", "--test", str(folder)])
     _find_tools(options)
     tasks: queue.Queue[Path] = queue.Queue()

@@ -1,9 +1,9 @@
-"""tosaic as a system under test of the suite's runner: read the file, check it against its target, run it.
+"""tosaic as a system under test of the suite's runner: reads a file, checks it for its target, and runs it.
 
-The target is what the test requires and no more, so that each test also checks our tables of profiles and
-extensions; one operator's tests require more than they say. A negative test passes only if the rule of its
-ERRORIF tag is what rejected it. Integers must come out the same of every instruction set and of the scalar
-reference, too.
+The target has exactly the profile and extensions that the test requires, so each test also checks our tables
+of profiles and extensions; only the tests of one operator need more than they state. A negative test passes
+only if the rule of its ERRORIF tag rejects it. Integer results also have to be equal on every instruction set
+and with the scalar reference kernels.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from tosa_conformance.tags import rejected_by_rule_of, tag_of
 Outcome = TosaTestRunner.TosaGraphResult
 
 
-# Loops of the suite end on a GREATER of int32, which is in profile INT alone; `tosa-opt` refuses it as well.
+# Operators whose tests need profile INT too: the loops of the suite end on a GREATER of int32, which only
+# profile INT has. `tosa-opt` refuses them for profile FP as well.
 _NEED_INT = ("WHILE_LOOP",)
 
 
@@ -37,7 +38,7 @@ def target_of(desc: dict[str, Any], profile: str) -> str:
 
 
 class Rejected(Exception):
-    """Our tools do not take the test; the text holds every reason."""
+    """Our reader, checker or executor refuses the test; the text has every reason."""
 
 
 _DTYPES = {
@@ -56,7 +57,7 @@ _DTYPES = {
 
 
 def read_array(file: Path) -> np.ndarray[Any, Any]:
-    """The array of a file; dtypes that the format does not know come as unsigned integers of their width."""
+    """The array of a file; a dtype that the format lacks is read as unsigned integers of the same width."""
     array = np.load(file)
     return array.view(f"u{array.dtype.itemsize}") if array.dtype.kind == "V" else array
 
@@ -80,7 +81,7 @@ def require_equal_paths(
 
 
 def run_file(file: Path, target: str, inputs: dict[str, Path], outputs: dict[str, Path]) -> None:
-    """Runs a file on the arrays of files, by name, and writes its results.
+    """Runs a `.tosa` file; `inputs` and `outputs` have the files of arrays, by the names of the tensors.
 
     Raises
     ------
@@ -105,7 +106,7 @@ def run_file(file: Path, target: str, inputs: dict[str, Path], outputs: dict[str
 
 
 class TosaSUTRunner(TosaTestRunner):  # type: ignore[misc]
-    """What the suite's runner makes of a test directory."""
+    """Runs tosaic on a test directory, for the suite's runner."""
 
     def runTestGraph(self) -> tuple[Outcome, str | None]:
         desc, folder = self.testDesc, Path(self.testDirPath)
@@ -122,7 +123,7 @@ class TosaSUTRunner(TosaTestRunner):  # type: ignore[misc]
         return Outcome.TOSA_VALID, None
 
     def judged(self, reasons: str) -> tuple[Outcome, str]:
-        """A rejection counts as the error that the test asks for only if that error's rule made it."""
+        """A rejection is the error that the test expects only if the rule of the test's tag rejects it."""
         tag = tag_of(self.testName)
         if tag is None or rejected_by_rule_of(tag, reasons):
             return Outcome.TOSA_ERROR, reasons

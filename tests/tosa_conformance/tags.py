@@ -1,8 +1,8 @@
-"""ERRORIF tags of the suite's negative tests and the rule of ours that rejects each.
+"""ERRORIF tags of the suite's negative tests, and for each tag our rule that has to reject its tests.
 
-A rule is known by its words: it is a regular expression for the message of the reader, of the checker or of
-the executor. A tag whose condition the suite can only state by a wrong type of the result is rejected by the
-comparison of the declared type with the inferred one, which must find another shape.
+A rule is identified by its message: it is a regular expression for the messages of the reader, of the checker
+or of the executor. Some conditions can only be violated by a wrong type of the result; their tests are
+rejected because the inferred type has another shape than the declared type.
 """
 
 from __future__ import annotations
@@ -123,5 +123,5 @@ def tag_of(test_name: str) -> str | None:
 
 
 def rejected_by_rule_of(tag: str, reasons: str) -> bool:
-    """One of the reasons is worded as the tag's rule words it."""
+    """Whether one of the reasons matches the rule of the tag."""
     return tag in RULES and re.search(RULES[tag], reasons) is not None

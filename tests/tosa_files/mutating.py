@@ -1,7 +1,7 @@
-"""Damaged `.tosa` files, texts and archives, and everything that a user does with what can be read of them.
+"""Damaged `.tosa` files, texts and archives, and everything that a user does with what can be read from them.
 
-Mutations: bytes that are overwritten at random; characters of names and other strings that become bytes which
-are not UTF-8; extents and other 32-bit integers that become huge, negative or zero; files that are cut short.
+Mutations: random bytes are overwritten; characters of names and other strings become bytes that are not
+UTF-8; extents and other 32-bit integers become huge, negative or zero; files are truncated.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 _EVERYTHING = "TOSA-1.0+INT+FP+int16+variable+cf"
-_MOST_ELEMENTS = 1 << 16  # of graphs that are run
+_MOST_ELEMENTS = 1 << 16  # larger graphs are not run
 _STRING = re.compile(rb"[A-Za-z_][A-Za-z0-9_.:/|; ]{1,}")
 _NOT_UTF8 = (0xFF, 0xC0, 0x80, 0xED, 0xF5)
 _NUMBERS = (0, 1, 2, -1, 255, 65535, 2**31 - 1, -(2**31), 2**30, 0x55555555)
@@ -102,7 +102,7 @@ TEXTS = ("program", "branch", "custom operator")
 
 
 def _mutated(rng: random.Random, data: bytearray) -> None:
-    if len(data) <= 32:  # a short member, or what a mutation before has left
+    if len(data) <= 32:  # a short member, or one that an earlier mutation has truncated
         if data:
             data[rng.randrange(len(data))] = rng.randrange(256)
         return
@@ -141,7 +141,7 @@ def _text_of(name: str) -> str:
 
 
 def damaged_text(name: str, seed: int) -> str:
-    """A text in which a character is an escaped byte, a number is huge or a piece is gone."""
+    """A text with one to three mutations: an escaped byte in a string, another number, or a missing line."""
     rng = random.Random(f"{name} {seed}")
     text = _text_of(name)
     for _ in range(rng.randrange(1, 4)):
@@ -159,7 +159,7 @@ def damaged_text(name: str, seed: int) -> str:
 
 
 def damaged_archive(seed: int, folder: Path) -> Path:
-    """An archive whose members are damaged."""
+    """An archive with one damaged member."""
     rng = random.Random(seed)
     whole, path = folder / "whole.tosaic", folder / "damaged.tosaic"
     _program().save(whole)
@@ -176,7 +176,7 @@ def damaged_archive(seed: int, folder: Path) -> Path:
 
 
 def _use(program: tosaic.Program, folder: Path) -> None:
-    """What is done with a program: shown, walked, run, written and read again, lowered, compared."""
+    """Uses a program: it is shown, walked, run, written and read again, lowered and compared."""
     str(program), repr(program), program._repr_html_()
     program.report().full_text, program.report().html, json.dumps(program.report().data, default=str)
     for port in (*program.inputs, *program.outputs, *program.states):
@@ -250,7 +250,10 @@ def _driven(read: Callable[[], tosaic.Program], folder: Path) -> bool:
 
 
 def drive(file: bytes | Path, folder: Path) -> bool:
-    """Whether the `.tosa` file, or the file at a path, was read; whatever fails fails by an error of ours."""
+    """Reads and uses a `.tosa` file, or the file at a path; every failure has to be one of our errors.
+
+    Returns whether the file could be read.
+    """
     if isinstance(file, Path):
         return _driven(lambda: open_program(file), folder)
     path = folder / "damaged.tosa"
@@ -259,5 +262,5 @@ def drive(file: bytes | Path, folder: Path) -> bool:
 
 
 def drive_text(text: str, folder: Path) -> bool:
-    """The same of a text."""
+    """As `drive`, for a text."""
     return _driven(lambda: tosaic.from_graph(_core.Graph.parse(text)), folder)

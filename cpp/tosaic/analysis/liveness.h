@@ -2,8 +2,9 @@
 //
 //   node i is step i; inputs and constants exist from step 0; outputs are needed until step nodes().size()
 //
-// An operand is live through the step that reads it and a result from the step that writes it, so the two
-// meet at that step. A result that nobody reads is live at its own step only.
+// An operand is live until the step that reads it, this step included. A result is live from the step that
+// writes it. So the operands and the results of a node overlap at the node's step. A result without readers
+// is live at its own step only.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,7 @@
 
 namespace tosaic::analysis {
 
-// Steps, both inclusive.
+// First and last step, both inclusive.
 struct Interval {
   std::uint32_t first = 0, last = 0;
   [[nodiscard]] bool overlaps(const Interval& other) const {

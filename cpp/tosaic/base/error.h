@@ -1,7 +1,7 @@
-// Errors by fault: the five user-facing kinds and one for our own mistakes.
+// error: the exception types, one per kind of fault: five that a user can cause and one for bugs of tosaic.
 //
 // Text form: `[where] what is wrong: expected X, got Y (node 'conv2d_3', module 'layer1.conv', model.py:41).
-// Hint.` The parts are data; `what()` is the formatted text.
+// Hint.` The parts are stored as data; `what()` returns the formatted text.
 #pragma once
 
 #include <stdexcept>
@@ -27,13 +27,16 @@ struct ErrorParts {
 class Error : public std::runtime_error {
  public:
   explicit Error(const ErrorParts& parts) : Error(parts, {parts}) {}
-  // Several faults found at once, one or more: a single one speaks for itself, else `headline` ("problems
-  // keep this graph from TOSA") follows their number and each stands on a line of its own.
+  // One or more faults that were found together. The text of a single fault is its own text. The text of
+  // several is their number and `headline`, then one line per fault:
+  //   [where] 2 problems keep this graph from TOSA
+  //     [verify] ...
+  //     [verify] ...
   Error(const std::string& where, const std::string& headline, const std::vector<ErrorParts>& each)
       : Error(summarize(where, headline, each), each) {}
 
   [[nodiscard]] const ErrorParts& parts() const { return parts_; }
-  // The faults; the parts themselves where there is one.
+  // All faults. An error that was built from one ErrorParts has exactly that one.
   [[nodiscard]] const std::vector<ErrorParts>& each() const { return each_; }
 
  private:
@@ -62,11 +65,11 @@ class SpecViolation : public Error {
 class QuantMismatch : public Error {
   using Error::Error;
 };
-// An array or boundary whose shape, dtype or dim order is not the declared one (ValueError).
+// An array at a graph input or output whose shape, dtype or dim order is not the declared one (ValueError).
 class LayoutMismatch : public Error {
   using Error::Error;
 };
-// Our own fault; please report (RuntimeError).
+// A bug in tosaic; please report it (RuntimeError).
 class InternalError : public Error {
   using Error::Error;
 };

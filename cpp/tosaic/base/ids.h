@@ -1,4 +1,4 @@
-// Strong ids over u32: an index into one array of one graph, never a pointer.
+// ids: typed 32-bit indices. An id is an index into one array of one graph, never a pointer.
 #pragma once
 
 #include <compare>

@@ -1,5 +1,5 @@
-// SmallVector: a vector whose first N elements lie in the object itself; for plain values, which are copied
-// as bytes.
+// SmallVector: a vector that stores up to N elements in the object itself. With more elements, all of them
+// are on the heap. For trivially copyable types only.
 #pragma once
 
 #include <algorithm>
@@ -91,7 +91,7 @@ class SmallVector {
     capacity_ = N;
   }
 
-  std::uint32_t size_ = 0, capacity_ = N;  // more than N: on the heap
+  std::uint32_t size_ = 0, capacity_ = N;  // capacity_ > N: the elements are in heap_
   union {
     T inline_[N];
     T* heap_;

@@ -1,5 +1,5 @@
-// Work: how many nodes, values and names were looked at on this thread, so that tests can hold the cost of an
-// import or a pass against the size of its graph without a clock.
+// work: counts the nodes, values and names that this thread has visited. Tests compare the count with the
+// size of the graph, and so bound the cost of an import or a pass without a clock.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 namespace tosaic::work {
 
 void add(std::uint64_t visits);
-// Since the thread began; take differences.
+// The count since the thread started. The difference of two readings is the work between them.
 [[nodiscard]] std::uint64_t total();
 
 }  // namespace tosaic::work

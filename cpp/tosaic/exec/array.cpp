@@ -14,7 +14,8 @@ class Walk {
  public:
   Walk(const Shape& shape, const Dims& a, const Dims& b) : shape_(shape), a_(a), b_(b) {}
 
-  // Visits each innermost row: visit(position in a, position in b).
+  // Visits each innermost row: visit(byte position in a, byte position in b). Stops when `visit` returns
+  // false.
   template <class Visit>
   void rows(Visit&& visit) {
     if (std::find(shape_.begin(), shape_.end(), 0) != shape_.end()) return;
@@ -57,7 +58,8 @@ void copy_row(const std::byte* from, std::int64_t from_stride, std::byte* to, st
   for (std::int64_t i = 0; i < count; ++i) std::memcpy(to + i * to_stride, from + i * from_stride, kBytes);
 }
 
-// The order of axes that writes `to` most nearly in memory order.
+// The order of axes in which writing `to` walks its memory most nearly from first to last: largest stride
+// first.
 Dims by_stride(const Shape& shape, const Dims& strides) {
   Dims order = Dims::iota(shape.size());
   std::stable_sort(order.begin(), order.end(), [&](std::int64_t x, std::int64_t y) {

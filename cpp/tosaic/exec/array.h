@@ -1,4 +1,4 @@
-// Arrays: typed, strided memory, as callers hold it and as the executor hands it out.
+// array: typed, strided memory: the arrays that callers pass in and the arrays that the executor returns.
 #pragma once
 
 #include <cstddef>
@@ -11,18 +11,18 @@
 
 namespace tosaic::exec {
 
-// Someone's memory, to be read. Strides in bytes, of any sign.
+// Memory of somebody else, for reading. Strides are in bytes and may be negative or zero.
 struct ArrayView {
   const std::byte* data = nullptr;
   DType dtype = DType::kF32;
   Shape shape;
   Dims strides;
 
-  // Row-major over `data`.
+  // A row-major view of `data`.
   static ArrayView dense(const std::byte* data, DType dtype, const Shape& shape);
 };
 
-// Someone's memory, to be written. Elements do not overlap.
+// Memory of somebody else, for writing. No two elements overlap.
 struct MutableArrayView {
   std::byte* data = nullptr;
   DType dtype = DType::kF32;
@@ -33,7 +33,8 @@ struct MutableArrayView {
   [[nodiscard]] ArrayView read() const { return {data, dtype, shape, strides}; }
 };
 
-// Memory of our own (64-byte aligned), with strides: an output may lie in another order than its axes.
+// An array that owns its memory (64-byte aligned). It has strides because the dim order of an output's memory
+// may differ from the order of its axes.
 struct Array {
   Storage storage;
   DType dtype = DType::kF32;
@@ -47,25 +48,29 @@ struct Array {
 
 // Row-major strides in bytes.
 [[nodiscard]] Dims dense_strides(DType dtype, const Shape& shape);
-// True if the elements lie row-major without holes (axes of extent 1 and empty arrays are ignored).
+// True if the elements are stored row-major without gaps. Strides of axes of extent 1 are ignored; an empty
+// array is dense.
 [[nodiscard]] bool is_dense(const Shape& shape, const Dims& strides, DType dtype);
 // The view whose axis i is axis axes[i] of `view`.
 [[nodiscard]] ArrayView permuted(const ArrayView& view, const Dims& axes);
 [[nodiscard]] MutableArrayView permuted(const MutableArrayView& view, const Dims& axes);
-// The dtype that holds the same bytes for callers who lack the narrow one: i4 -> i8, i48 -> i64, else itself.
+// The dtype with which callers that lack the narrow dtype hold the same bytes: i4 -> i8, i48 -> i64; any
+// other dtype is its own container.
 [[nodiscard]] DType container(DType dtype);
-// First and one past the last byte touched; equal for empty arrays.
+// The first byte that the view touches and one past the last byte. The two are equal for empty arrays.
 [[nodiscard]] std::pair<const std::byte*, const std::byte*> extent(const ArrayView& view);
 
-// Copies the elements, in the order of the axes, as bytes. Shapes and element sizes agree.
+// Copies the elements, in the order of the axes, without converting them. Throws InternalError if the shapes
+// or the element sizes differ.
 void copy(const ArrayView& from, const MutableArrayView& to);
 
-// Copies integers of one dtype into another. The index of the first element outside [min, max] (nothing is
-// said of the elements after it), or -1.
+// Copies integers of one dtype into another. Stops at the first element outside [min, max] and returns its
+// flat index; the elements after it are not checked and not copied. Returns -1 if all elements were copied.
 [[nodiscard]] std::int64_t convert_integers(const ArrayView& from, const MutableArrayView& to,
                                             std::int64_t min, std::int64_t max);
 
-// Elements begin .. begin+count, in the order of the axes, as doubles; f16, bf16 and f8 are exact.
+// Reads the elements begin .. begin + out.size(), counted in the order of the axes, as doubles. f16, bf16 and
+// f8 values are converted exactly.
 void read_doubles(const ArrayView& view, std::size_t begin, std::span<double> out);
 // The same for integer and bool dtypes.
 void read_integers(const ArrayView& view, std::size_t begin, std::span<std::int64_t> out);

@@ -20,7 +20,7 @@ Range width_range(unsigned bits) {
   return {-half, half - 1};
 }
 
-// What an integer array may hold at this border.
+// The range of integers that an array for this input or output may contain.
 Range allowed(const TensorType& type, const Border& border) {
   if (border.source_dtype) return {border.range_min, border.range_max};
   if (type.dtype == DType::kI4) return width_range(4);
@@ -38,7 +38,7 @@ std::string index_text(const Shape& shape, std::int64_t flat) {
   return to_string(index);
 }
 
-// Row-major.
+// The elements in row-major order.
 std::vector<float> floats_of(const ArrayView& array) {
   std::vector<float> out(static_cast<std::size_t>(num_elements(array.shape)));
   if (array.dtype == DType::kF32) {
@@ -79,8 +79,8 @@ std::int64_t integer_at(const ArrayView& array, std::int64_t flat) {
   return value;
 }
 
-// The order that the strides show: axes by falling stride. Extents of 1, and elements that are repeated, show
-// none.
+// True if the strides are consistent with `order`: along it, their absolute values never rise. Axes of extent
+// 1 and axes of stride 0 (repeated elements) are ignored.
 bool shows(const ArrayView& array, const Dims& order) {
   std::int64_t last = std::numeric_limits<std::int64_t>::max();
   for (const std::int64_t axis : order) {
@@ -102,15 +102,17 @@ Dims order_shown(const ArrayView& array) {
   return axes;
 }
 
-// The strides, in logical axes, show a memory format, which somebody chose; other strides, of slices,
-// transposes, flips and repeated elements, come about by themselves.
+// True if the strides (in logical axes) are those of a memory format, contiguous or channels last, which
+// somebody chose. Strides of slices, transposes, flips and repeated elements are side effects of those
+// operations.
 bool shows_memory_format(const ArrayView& array) {
   const std::size_t rank = array.shape.size();
   return (rank == 4 || rank == 5) &&
          (shows(array, Dims::iota(rank)) || shows(array, DimOrder::channels_last(rank).axes(rank)));
 }
 
-// An array of the physical shape that lies as another memory format.
+// True if an array of the physical shape is not row-major, but its logical view has the strides of a memory
+// format.
 bool lies_otherwise(const ArrayView& array, const Border& border) {
   const std::size_t rank = array.shape.size();
   return !shows(array, Dims::iota(rank)) &&

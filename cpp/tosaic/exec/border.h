@@ -1,12 +1,15 @@
-// Border: how a caller's array relates to the graph's value.
+// border: the relation between the caller's array and the value of a graph input or output.
 //
-//   stage      border             the array carries                     graph axis i is array axis
-//   tosa       physical           the value's shape, row-major          i
-//   tosa       order o            the logical shape, any strides        o[i]      (value = logical axes in
-//   order o) others     physical, order o  the physical shape, row-major         where o holds i others order
-//   o            the value's shape, any strides        i
+//   stage    border             the caller's array has           graph axis i is array axis
+//   tosa     physical           the value's shape, row-major     i
+//   tosa     order o            the logical shape, any strides   o[i]    (the value has the logical axes
+//                                                                         in order o)
+//   others   physical, order o  the physical shape, row-major    the k with o[k] == i
+//   others   order o            the value's shape, any strides   i
 //
-// Outputs that are allocated lie in memory as the border's order says.
+// The columns mean: the graph's stage; the fields of the input's or output's `Border`; shape and strides of
+// the array; and the array axis for each axis of the graph's value. An output that the executor allocates is
+// stored in the dim order that its `Border` declares.
 #pragma once
 
 #include <string>
@@ -20,36 +23,38 @@ struct BorderForm {
   DType dtype = DType::kF32;  // of the caller's array
   Shape shape;                // of the caller's array
   Dims axes;                  // graph axis i is array axis axes[i]
-  Dims memory;                // array axes, outermost first, as an allocated array lies in memory
-  bool converts = false;      // to the value's dtype, or looks at the range of the same
-  QParamsRef qparams;         // by which f32 arrays are quantized; arrays of its storage dtype are taken, too
+  Dims memory;                // array axes, outermost first, in which an allocated array is stored
+  bool converts = false;      // array elements are converted to the value's dtype, or their range is checked
+  QParamsRef qparams;         // quantizes f32 arrays; an array of its storage dtype is copied as it is
 };
 
 [[nodiscard]] BorderForm border_form(Stage stage, const TensorType& type, const Border& border);
 
-// Throws LayoutMismatch unless dtype and shape are those of `form`. Integers of an input may have another
-// width: import_array looks whether they fit. A physical border refuses strides that show another memory
-// format. `role` and `name` make the message: "input", "x".
+// Throws LayoutMismatch unless the array's dtype and shape are those of `form`. An integer input may have
+// another integer width; import_array checks its values. For a physical `Border` with an order, an output
+// must be row-major, and an input must not have the strides of another memory format. `role` ("input") and
+// `name` ("x") appear in the message.
 void verify_array(const BorderForm& form, const Border& border, const ArrayView& array,
                   const std::string& role, const std::string& name);
-// Throws LayoutMismatch if the strides of an input of rank 3 and more show another order than the border's:
-// where that is row-major, channels last; where an order was declared, any other. Axes of extent 1 show
-// nothing. What is not refused is copied, whatever its strides.
+// Throws LayoutMismatch if the strides of an input of rank 3 or more contradict the dim order `form.memory`.
+// If that order is row-major, only channels-last strides contradict it. If it is a declared order, any
+// strides of another order do. Axes of extent 1 are ignored. An array with any other strides is accepted and
+// copied.
 void verify_order(const BorderForm& form, const ArrayView& array, const std::string& name);
 
-// The array of the caller in the graph's axes.
+// The caller's array with its axes permuted into the order of the graph value's axes.
 [[nodiscard]] ArrayView in_graph_axes(const BorderForm& form, const ArrayView& array);
 [[nodiscard]] MutableArrayView in_graph_axes(const BorderForm& form, const MutableArrayView& array);
 
-// Writes an input into dense memory of the graph's dtype and axes. Throws InvalidGraph for integers out of
-// range.
+// Writes an input into dense memory in the graph's dtype and axes. Throws InvalidGraph if an integer is out
+// of range.
 void import_array(const BorderForm& form, const TensorType& type, const Border& border,
                   const ArrayView& array, std::byte* to, const std::string& name);
-// Writes a dense value into the caller's array.
+// Writes a dense graph value into the caller's array.
 void export_array(const BorderForm& form, const TensorType& type, const std::byte* from,
                   const MutableArrayView& to);
 
-// A new array of the border's form, laid out as the border says.
+// A new array with the form's dtype, shape and memory order.
 [[nodiscard]] Array allocate_array(const BorderForm& form);
 
 }  // namespace tosaic::exec

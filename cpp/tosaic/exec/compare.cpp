@@ -13,13 +13,13 @@
 namespace tosaic::exec {
 namespace {
 
-// RESCALE gives unsigned integers as the bits of signed ones.
+// True if the node's results are unsigned integers. RESCALE stores them as the same bits in the signed dtype.
 bool gives_unsigned(const Node& node) {
   if (node.op == Op::kTosaRescale) return Graph::attrs<TosaRescaleAttrs>(node).output_unsigned;
   return node.op == Op::kRescale && Graph::attrs<RescaleAttrs>(node).rescale.output_unsigned;
 }
 
-// The values of one run by id, dense and in the graph's axes; no data where unknown.
+// The values of one run by value id, dense and in the graph's axes. Values that are not known have no data.
 class Values {
  public:
   Values(const Graph& graph, const std::vector<TracedValue>& trace)
@@ -51,7 +51,7 @@ class Values {
   std::vector<ArrayView> views_;
 };
 
-// A run with everything kept.
+// A run that traces every value.
 struct Run {
   Run(const std::shared_ptr<const Graph>& graph, std::span<const ArrayView> inputs,
       const PrepareOptions& options)
@@ -64,21 +64,21 @@ struct Run {
   RunResult result;
 };
 
-// What a value of b is compared with.
+// The array that a value of b is compared with.
 struct Reference {
   std::string fx_name;
   std::uint32_t result = 0;
   ArrayView array;
   QParamsRef qparams;
-  bool rounded = false;  // integers of a quantize node, with these parameters
+  bool rounded = false;  // the integers of a quantize node, with these parameters
 };
 
-// FX nodes in the order of the reference; a node of b stands for the latest of the FX nodes it stems from.
+// The FX nodes in the order of the reference. A node of b belongs to the latest FX node among its origins.
 class Ranks {
  public:
   void add(const std::string& fx_name) { ranks_.try_emplace(fx_name, ranks_.size()); }
 
-  // "" for a node that stems from no FX node of the reference.
+  // Returns "" for a node that has no origin among the FX nodes of the reference.
   [[nodiscard]] std::string latest(const OriginRef& origin) const {
     std::string best;
     std::size_t best_rank = 0;
@@ -103,7 +103,7 @@ NodesByName group_by_name(const Graph& graph, const Ranks& ranks) {
     std::string name = ranks.latest(node.origin);
     if (name.empty()) continue;
     std::vector<const Node*>& nodes = out[std::move(name)];
-    // The number that an integer stands for is not another result of the FX node.
+    // A dequantize that reads a quantize of the same FX node is not another result of that FX node.
     const Node* rounded =
         node.op == Op::kDequantize && !nodes.empty() ? graph.producer(graph.operands(node)[0]) : nullptr;
     if (rounded == nullptr || rounded->op != Op::kQuantize || nodes.back() != rounded) nodes.push_back(&node);
@@ -124,8 +124,8 @@ std::vector<std::int64_t> non_unit(const Shape& shape) {
   return out;
 }
 
-// The same elements in the same order, as far as shapes tell: not where the same extents stand in another
-// order.
+// True if, as far as the shapes show, `to` is a reshape of `from`: the same elements in the same order. False
+// if the shapes have the same extents in another order, because that is a permutation.
 bool is_regrouping(const Shape& from, const Shape& to) {
   std::vector<std::int64_t> a = non_unit(from), b = non_unit(to);
   if (num_elements(from) != num_elements(to)) return false;
@@ -140,14 +140,16 @@ Held as_dense(Held value) {
   return as_dtype(std::move(value), dtype);
 }
 
-// How a value of b lies in a's axes: axis i of it is axis permutation[i], and then its axes are regrouped. Or
-// its axes are regrouped first: a permutation of a's axes, of which b has joined some.
+// How b's value maps to a's axes. By default, axis i of b's value is axis permutation[i], and the permuted
+// value is then reshaped to a's shape. If `regrouped_first`, b's value is first reshaped to permuted(a's
+// shape, permutation), because b has joined or split axes after it permuted them. Then the permutation is
+// undone.
 struct Alignment {
-  Dims permutation;  // none: as it is
+  Dims permutation;  // empty: none
   bool regrouped_first = false;
 };
 
-// No data where the shapes do not fit.
+// Returns no data if the shapes do not fit.
 Held aligned(const ArrayView& view, const Shape& shape, const Alignment& alignment) {
   ArrayView out = view;
   if (alignment.regrouped_first) {
@@ -169,7 +171,8 @@ Held aligned(const ArrayView& view, const Shape& shape, const Alignment& alignme
   return held;
 }
 
-// The axes of more than one element in the order in which a permutation has them.
+// The axes that have more than one element, in the order of the permutation. Alignments with equal lists are
+// the same.
 std::vector<std::int64_t> visible(const Shape& shape, const Dims& permutation) {
   std::vector<std::int64_t> out;
   for (std::size_t i = 0; i < shape.size(); ++i)
@@ -177,9 +180,10 @@ std::vector<std::int64_t> visible(const Shape& shape, const Dims& permutation) {
   return out;
 }
 
-constexpr std::size_t kMostRanks = 6;  // of which all permutations are looked at
+constexpr std::size_t kMostRanks = 6;  // permutations are only tried for values of at most this rank
 
-// Axes of a in another order, where b has joined or split some: [8,3,5] in the order (1,0,2) as [24,5].
+// Adds alignments in which b has permuted a's axes and then joined or split some: a's [8,3,5] in the order
+// (1,0,2) is [3,8,5], which b holds as [24,5].
 void add_regrouped(const Shape& from, const Shape& to, std::vector<Alignment>& out) {
   if (to.size() < 2 || to.size() > kMostRanks) return;
   std::vector<std::int64_t> a = non_unit(from), b = non_unit(to);
@@ -198,7 +202,8 @@ void add_regrouped(const Shape& from, const Shape& to, std::vector<Alignment>& o
   }
 }
 
-// Every way in which a value of shape `from` may be one of shape `to`: as it is, channels last, any other.
+// All alignments of a value of shape `from` to the shape `to`: first without permutation, then channels last,
+// then all other permutations.
 std::vector<Alignment> alignments(const Shape& from, const Shape& to) {
   std::vector<Alignment> out;
   if (num_elements(from) != num_elements(to)) return out;
@@ -271,8 +276,9 @@ class Comparer {
     out_.threshold_db = options.threshold_db;
   }
 
-  // Runs a's nodes on b's values, in order, and finds what each value of b is held against. `references`: by
-  // label, what totals are measured against. Before the first row.
+  // Runs a's nodes in order on b's values and chooses the value of b that each result of a is compared with.
+  // `references` (by label) are the arrays that total errors are measured against. Must be called before the
+  // first add().
   void with_reference_graph(const Values& a, LocalReference& local,
                             const std::unordered_map<std::string, const Reference*>& references,
                             const NodesByName& nodes_a, const Ranks& ranks) {
@@ -317,7 +323,7 @@ class Comparer {
   struct Match {
     ValueId value;
     Alignment alignment;
-    // In the graph of a, where it is known.
+    // The rest is set if a's graph is known.
     const Node* node = nullptr;
     std::optional<report::Metrics> local, inherited;
     std::optional<double> share;
@@ -338,8 +344,9 @@ class Comparer {
     return out;
   }
 
-  // The values of b that stem from the FX node, are the same result of it and fit the reference: its shape,
-  // and real numbers where the reference has them. The last first.
+  // The values of b that belong to the FX node, are the same result (by index) of a node with as many
+  // results, and fit the reference: the shapes align, and a floating-point or quantized reference needs a
+  // float or a value with qparams. The last value comes first.
   std::vector<Match> candidates(const Reference& reference, std::uint32_t result_count,
                                 const std::vector<const Node*>& nodes) const {
     std::vector<Match> out;
@@ -355,7 +362,8 @@ class Comparer {
     return out;
   }
 
-  // Of the last value that fits: its known order, else the one in which it is nearest to the reference.
+  // Of the alignments of the first match's value: the known permutation, else the alignment nearest to the
+  // reference.
   Match nearest(const Reference& reference, std::vector<Match>& matches) const {
     std::size_t best = 0;
     if (!options_.permutations.contains(b_.graph().value(matches[0].value).name)) {
@@ -373,7 +381,7 @@ class Comparer {
     return std::move(matches[best]);
   }
 
-  // What b has for a result of a's node: the first candidate that is right, else the one that is least wrong.
+  // Chooses b's value for a result of a's node: the first candidate that is right, else the least wrong one.
   void meet(const Reference& reference, const Node& node, std::uint32_t result, const std::string& label,
             bool ran, LocalReference& local) {
     const auto it = nodes_b_.find(reference.fx_name);
@@ -389,7 +397,7 @@ class Comparer {
       for (Match& each : matches) {
         const std::optional<double> share = share_of(value, each, local);
         if (!share) continue;
-        // Of the values that are wrong the last one speaks, in the order that is least wrong.
+        // If no value is right, the last value of b is reported, in the alignment that is least wrong.
         const bool same = judged && each.value == match.value;
         if (judged && *share > 1 && !(same && *share < best)) continue;
         match = each;
@@ -416,8 +424,9 @@ class Comparer {
     met_.emplace(label, std::move(match));
   }
 
-  // Whether a's last node of an FX node gives what the FX node does: of a call with several results, made by
-  // several nodes, it may be another one.
+  // True if the result of a's last node for an FX node is the value in the reference. An FX call with several
+  // results may become several nodes; then the last node may compute another result of the call. True also if
+  // a's own run does not know the value.
   bool is_result(ValueId value, const Reference& reference) const {
     const ArrayView& own = (*a_)[value];
     if (own.data == nullptr || own.data == reference.array.data) return true;
@@ -428,7 +437,8 @@ class Comparer {
   }
   static constexpr double kSameResultDb = 10;
 
-  // Integers that stand for others than a's cannot be held against them.
+  // True if b's value can be compared with a's. Integers with other qparams cannot: they represent other
+  // numbers.
   bool is_comparable(ValueId value, const Match& match) const {
     const TensorType& a = a_->graph().type(value);
     const TensorType& b = b_.graph().type(match.value);
@@ -447,7 +457,8 @@ class Comparer {
     return local.share(value, found.view, qparams);
   }
 
-  // Their axis as the aligned value counts it.
+  // The qparams with their axis counted in the axes of the aligned value. Null if the axis may be joined with
+  // others.
   static QParamsRef permuted_qparams(const QParamsRef& qparams, const Alignment& alignment) {
     if (!qparams || !qparams->axis || alignment.permutation.empty()) return qparams;
     if (alignment.regrouped_first) return nullptr;  // the axis may be joined with others
@@ -467,7 +478,8 @@ class Comparer {
     return as_dtype(std::move(turned), type.dtype);
   }
 
-  // Integers without parameters, as stage integer has them between quantized values, mean no real numbers.
+  // False if one side is a float or a quantized value and the other side is an integer without qparams. At
+  // stage integer, the integers between two quantized values have no qparams, so they cannot be dequantized.
   bool means_the_same(ValueId value, const Reference& reference) const {
     const TensorType& type = b_.graph().type(value);
     if (reference.rounded) return is_float(type.dtype) || !type.qparams || same_storage(type, reference);
@@ -527,10 +539,11 @@ class Comparer {
     return {unit ? unit : unit_of(reference)};
   }
 
-  // In a's axes. Quantized values are real numbers, but where the reference is a plain integer.
+  // b's value in a's axes. It is dequantized, except if the reference is an integer without qparams.
   Held in_axes(const Match& match, const Reference& reference) const {
     const ArrayView& view = b_[match.value];
-    const bool counted = is_float(view.dtype);  // in floats, where the target has no integers
+    // b may hold integers in a float dtype, if the target lacks the integer dtype.
+    const bool counted = is_float(view.dtype);
     if (reference.rounded) {
       Held whole = aligned(view, reference.array.shape, match.alignment);
       whole = as_dtype(std::move(whole), reference.array.dtype);
@@ -559,10 +572,10 @@ QParamsRef qparams_of(const Node& node) {
       QParams{attrs.dtype, attrs.qmin, attrs.qmax, attrs.axis, attrs.scales, attrs.zero_points});
 }
 
-// FX nodes of which others read several values alike, such as the two parts of a complex number: which of b's
-// is which is not known.
+// Names of FX nodes that have several values of equal type which other FX nodes or outputs read, such as the
+// two parts of a complex number. It is not known which value of b corresponds to which of them.
 std::set<std::string> several_results(const Graph& graph, const NodesByName& nodes, const Ranks& ranks) {
-  std::vector<bool> read(graph.values().size(), false);  // by another FX node, or an output
+  std::vector<bool> read(graph.values().size(), false);  // by a node of another FX node, or by an output
   for (const Output& output : graph.outputs()) read[output.value.index()] = true;
   for (const Node& node : graph.nodes()) {
     const std::string name = ranks.latest(node.origin);
@@ -586,7 +599,7 @@ std::set<std::string> several_results(const Graph& graph, const NodesByName& nod
   return out;
 }
 
-// The final value of each FX node of a, in order.
+// The final value of each FX node of a, in the order of a's nodes.
 std::vector<Reference> final_values(const Values& a, const NodesByName& nodes, const Ranks& ranks,
                                     const std::set<std::string>& several) {
   std::vector<Reference> out;
@@ -603,7 +616,7 @@ std::vector<Reference> final_values(const Values& a, const NodesByName& nodes, c
   return out;
 }
 
-// a's inputs as its run saw them.
+// Sets a's inputs to the values that a's run used.
 void set_inputs(LocalReference& local, const Graph& graph, const Session& session,
                 std::span<const ArrayView> inputs) {
   for (std::size_t k = 0; k < inputs.size(); ++k) {
@@ -626,7 +639,8 @@ Array owned_dense(const ArrayView& view) {
   return out;
 }
 
-// An output as its caller has it, in its logical axes; what is stored in a state as the graph has it.
+// An output in its logical axes. If the caller gets the output, it is the caller's array; if it is stored in
+// a state, it is the graph's value.
 Held logical_output(const Run& run, const Values& values, std::uint32_t index) {
   const Graph& graph = values.graph();
   const Output& output = graph.outputs()[index];
@@ -637,7 +651,8 @@ Held logical_output(const Run& run, const Values& values, std::uint32_t index) {
   out.view = given_back ? run.result.outputs[static_cast<std::size_t>(at - given.begin())].view()
                         : values[output.value];
   if (out.view.data == nullptr) return {};
-  const DType known = values[output.value].dtype;  // of a file: its border says i8 of unsigned integers
+  // In a graph read from a file, Output::border says i8 or i16 for unsigned integers.
+  const DType known = values[output.value].dtype;
   if (known == DType::kU8 && out.view.dtype == DType::kI8) out.view.dtype = known;
   if (known == DType::kU16 && out.view.dtype == DType::kI16) out.view.dtype = known;
   const DimOrder& order = output.border.order;
@@ -648,7 +663,8 @@ Held logical_output(const Run& run, const Values& values, std::uint32_t index) {
 
 bool is_whole(const ArrayView& view) { return !is_float(view.dtype); }
 
-// Those of the orders that fit, else all: another order of the axes would be an error.
+// The alignments by those of the `orders` that fit the shapes. Any other order would be an error of b, which
+// must not be hidden. If none of the orders fits, all alignments.
 std::vector<Alignment> alignments_among(const std::vector<Dims>& orders, const Shape& from, const Shape& to) {
   std::vector<Alignment> out;
   for (const Dims& order : orders) {
@@ -660,7 +676,8 @@ std::vector<Alignment> alignments_among(const std::vector<Dims>& orders, const S
   return out.empty() ? alignments(from, to) : out;
 }
 
-// The reference run from the inputs to the outputs, with no value of the other run's.
+// The reference's nodes run from the inputs to the outputs without any value of the other run. Runs at the
+// first use.
 class Carried {
  public:
   Carried(const Graph& graph, const Run& run, std::span<const ArrayView> inputs,
@@ -684,7 +701,8 @@ class Carried {
   std::optional<LocalReference> reference_;
 };
 
-// In units: rescales that round twice add 2^30 before a shift of 32 at least.
+// The error of rescales in addition to one rounding to nearest, in units. Double rounding adds 2^30 before a
+// shift of at least 32, i.e. at most 1/4.
 double rescale_error(const Graph& graph) {
   for (const Node& node : graph.nodes()) {
     const bool twice = (node.op == Op::kRescale && Graph::attrs<RescaleAttrs>(node).rescale.rounding_mode ==
@@ -702,7 +720,8 @@ QParamsRef stands_for(const Graph& graph, std::uint32_t output, const QParamsRef
   return found.border.qparams ? found.border.qparams : graph.type(found.value).qparams;
 }
 
-// Both as real numbers where one is, and b in a's axes.
+// Compares a pair of outputs. If one of them is float, or both have qparams, integers are dequantized first.
+// b is brought into a's axes.
 class OutputComparer {
  public:
   OutputComparer(const Values& a, const LocalReference* local, Carried& carried, double threshold_db)

@@ -1,18 +1,24 @@
-// compare: two runs of one program, node by node.
+// compare: compares two runs of one program, node by node.
 //
-//   a (reference):  x -> conv -> relu -> linear        values are matched by origin: for each FX node a
-//   value of b (lowered):   x -> transpose -> conv -> clamp -> transpose -> ... -> conv     whose origin ends
-//   in that node, the last one first
+//   a (reference):  x -> conv -> relu -> linear
+//   b (lowered):    x -> transpose -> conv -> clamp -> transpose -> ... -> conv
 //
-// For every match: the total error of b's value; the *local* error, b's value against what a's nodes make of
-// b's values (local_error.h); and the *inherited* error, what a's nodes make of b's values against a's value.
-// A node that is wrong has a large local error; one that only passes on what came in has a large inherited
-// one.
+// Values are matched by origin. A node of b belongs to the latest FX node among its origins. For each FX
+// node, the nodes of b that belong to it are candidates, the last one first.
 //
-// The axes of b's value may be a permutation of a's, or be regrouped. A permutation that the caller knows
-// comes first; else, and where the value is wrong in that order, all are tried that give the shape: the order
-// of a value is the one in which it is what a's nodes make of b's values. A wrong order shows where the value
-// is read, and at the outputs. Values with qparams are compared as real numbers, in units of their scale.
+// Each match has three errors:
+// - total: b's value against a's value.
+// - local: b's value against the value that a's nodes compute from b's values (local_error.h).
+// - inherited: the value that a's nodes compute from b's values, against a's value.
+// A wrong node has a large local error. A node that only passes on an error of its operands has a large
+// inherited error.
+//
+// The axes of b's value may be a permutation of a's axes, or a regrouping (reshape) of them. If the caller
+// knows the permutation, it is tried first. If it is not known, or if the value is wrong in it, all
+// permutations that fit the shape are tried. The one in which b's value equals what a's nodes compute from
+// b's values is assumed to be right. If b really computes a wrong dim order, the nodes that read the value
+// and the outputs show it. Values with qparams are dequantized before they are compared, and their errors are
+// in units of the scale.
 #pragma once
 
 #include <map>
@@ -28,30 +34,32 @@ namespace tosaic::exec {
 
 struct CompareOptions {
   PrepareOptions a, b;
-  // Values of b, by name, whose axes are a permutation of a's: axis i of b's value is axis permutation[i] of
-  // a's.
+  // By name of a value of b: the permutation from a's axes to b's. Axis i of b's value is axis permutation[i]
+  // of a's value.
   std::map<std::string, Dims> permutations;
-  double threshold_db = 30;  // a row below it is a divergence
-  bool local = true;         // false leaves out local and inherited errors
-  // Outputs to be compared: indices into the outputs of a's graph and of b's.
+  double threshold_db = 30;  // a row with a lower SQNR is a divergence
+  bool local = true;         // false: local and inherited errors are not reported
+  // Outputs to compare: indices into the outputs of a's graph and of b's graph.
   struct OutputPair {
     std::uint32_t a = 0, b = 0;
-    QParamsRef qparams;  // what integers of b stand for, where b does not know it
-    // How b's axes may lie, where b does not know it: axis i of b is axis order[i] of a's; {}: as it is.
-    // Where none of them fits, all that do are tried.
+    QParamsRef qparams;  // of the integers of b's output; null: as in b's graph
+    // Possible dim orders of b's output, if b's graph does not say: axis i of b is axis order[i] of a, {}
+    // means the same axes. If no order fits the shapes, all alignments that fit are tried. Empty: b has a's
+    // axes.
     std::vector<Dims> orders;
-    std::string variable;  // not an output of b, but what its variable of this name holds after the run
-    ArrayView expected;    // what a's output is elsewhere, e.g. in torch; no data: as a's run has it
+    std::string variable;  // if not "": b's side is this variable of b after the run, not an output
+    ArrayView expected;    // a's output as computed elsewhere, e.g. by torch; no data: that of a's run
   };
   std::vector<OutputPair> outputs;
 };
 
-// A pair of outputs as real numbers, in the logical axes of a.
+// A pair of outputs, integers with qparams dequantized, both in the logical axes of a.
 struct ComparedOutput {
   Array a, b;
-  std::optional<double> local_share;  // as of a row
-  // Of floats below the threshold: the greatest distance to what is expected as a share of what errors of a
-  // few units at every node from the inputs on come to. Differences of nearly equal numbers are noise.
+  std::optional<double> local_share;  // as CompareRow::local_share
+  // Only for float outputs whose SQNR is below the threshold: the greatest distance of b from the expected
+  // output, as a share of what errors of a few units at every node, from the inputs on, amount to. A share of
+  // at most 1 means that rounding noise explains the distance, as in a difference of nearly equal numbers.
   std::optional<double> carried_share;
 };
 
@@ -60,28 +68,30 @@ struct ComparedRuns {
   std::vector<ComparedOutput> outputs;
 };
 
-// A result of an FX node as computed elsewhere, e.g. by torch eager.
+// A result of an FX node that was computed elsewhere, e.g. by torch eager.
 struct NamedArray {
   std::string fx_name;
   std::uint32_t result = 0;
   ArrayView array;
 };
 
-// Inputs of a, and of b (whose border may differ). Both start from the initial values of their state.
-// `reference`: what totals and inherited errors are measured against in the place of a's own run.
+// Runs a on `inputs_a` and b on `inputs_b` (their graph inputs may have different forms). Both runs start
+// from the initial values of their states. If `reference` is not empty, total and inherited errors are
+// measured against its arrays, not against the values of a's own run.
 [[nodiscard]] ComparedRuns compare_runs(const std::shared_ptr<const Graph>& a,
                                         const std::shared_ptr<const Graph>& b,
                                         std::span<const ArrayView> inputs_a,
                                         std::span<const ArrayView> inputs_b, const CompareOptions& options,
                                         std::span<const NamedArray> reference = {});
-// Their nodes alone.
+// compare_runs() without `reference`. Returns only the comparison of nodes.
 [[nodiscard]] report::Comparison compare(const std::shared_ptr<const Graph>& a,
                                          const std::shared_ptr<const Graph>& b,
                                          std::span<const ArrayView> inputs_a,
                                          std::span<const ArrayView> inputs_b,
                                          const CompareOptions& options = {});
 
-// Totals only: there is no reference graph to run nodes of. Options `a`, `local` and `outputs` are not used.
+// Compares b's values with arrays. There is no reference graph whose nodes could be run, so rows have total
+// errors only. The options `a`, `local` and `outputs` are not used.
 [[nodiscard]] report::Comparison compare_traces(std::span<const NamedArray> reference,
                                                 const std::shared_ptr<const Graph>& b,
                                                 std::span<const ArrayView> inputs_b,

@@ -1,4 +1,4 @@
-// fold: one node on constant operands, for constant folding.
+// fold: evaluates one node on constant operands, for constant folding.
 #pragma once
 
 #include <optional>
@@ -9,10 +9,11 @@
 
 namespace tosaic::exec {
 
-// The results of `node` as new constants (kFolded, named as the values), or nothing where the node cannot be
-// run: opaque, control flow, an operator without kernel for these dtypes, an unbound constant. `operands` are
-// the node's, null where absent; their types are those of the graph's values. Views share their operand's
-// bytes. No plan is made. Throws what the kernel throws, with the node's location.
+// Returns the results of `node` as new constants of kind kFolded, named like the result values. Returns
+// nothing if the node cannot be run: it is opaque or control flow, there is no kernel for these dtypes, or a
+// constant is unbound. `operands` are the node's operands, null where absent; their types are those of the
+// graph's values. The constant of a view operator shares the bytes of its operand. Makes no memory plan.
+// Throws what the kernel throws, with the node's location.
 [[nodiscard]] std::optional<std::vector<ConstantRef>> evaluate(const Graph& graph, const Node& node,
                                                                std::span<const ConstantRef> operands);
 

@@ -1,9 +1,9 @@
-// fuse: chains of nodes that one kernel does.
+// fuse: finds chains of nodes that one kernel computes.
 //
-//   conv -> a -> rescale -> b -> clamp -> c        one kernel from the operands of conv to c, if nobody else
-//                                                  reads a or b
+//   conv -> a -> rescale -> b -> clamp -> c        one kernel reads the operands of conv and writes c, if a
+//                                                  and b have no other reader
 //
-// The values in between are not computed, so a run that shows them runs the nodes one by one.
+// The values in between (a, b) are not computed. A run that must show them runs the nodes one by one.
 #pragma once
 
 #include <cstdint>
@@ -17,16 +17,16 @@
 namespace tosaic::exec {
 
 struct Chain {
-  std::vector<std::uint32_t> followers;  // nodes, in order
-  kernels::Kernel kernel;                // gives the last one's result
+  std::vector<std::uint32_t> followers;  // node indices, in execution order
+  kernels::Kernel kernel;                // computes the result of the last follower
 };
 
 class ChainFinder {
  public:
-  // `takes_part`: of node indices; chains consist of such nodes only.
+  // `takes_part`: whether the node of this index may be part of a chain.
   ChainFinder(const Graph& graph, std::function<bool(std::uint32_t)> takes_part);
 
-  // The longest chain that a kernel is known for, from this node on.
+  // The longest chain that starts with this node and has a kernel. Returns nothing if there is no such chain.
   [[nodiscard]] std::optional<Chain> find(std::uint32_t node, const kernels::Options& options) const;
 
  private:

@@ -12,9 +12,10 @@ namespace tosaic::exec {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-// What rounding to a whole number leaves is at most half a unit; a sixteenth is for the arithmetic before it.
+// Bound for the root mean square of rounding errors. Rounding to a whole number is off by at most half a
+// unit; the additional sixteenth is for the arithmetic before the rounding.
 constexpr double kRoundingLeaves = 0.5625;
-// Arithmetic that is within a unit of 16 bits is within this much of a unit of 8 bits.
+// One unit of 16 bits in units of 8 bits.
 constexpr double kUnit16 = 0x1p-8;
 
 double epsilon(DType dtype) {
@@ -42,7 +43,7 @@ std::vector<double> doubles(const ArrayView& view) {
   return out;
 }
 
-// 1 or -1, by the bits of a hash.
+// 1 or -1, by a bit of a hash of the arguments.
 double sign(std::uint64_t seed, std::uint64_t index) {
   std::uint64_t z = (seed + 1) * 0x9e3779b97f4a7c15u + index * 0xbf58476d1ce4e5b9u;
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -50,7 +51,8 @@ double sign(std::uint64_t seed, std::uint64_t index) {
   return (z >> 63) != 0 ? 1.0 : -1.0;
 }
 
-// Every number off by `units` units, up or down; the second variant the other way than the first.
+// Every number is off by `units` units in the last place, up or down at random. Variant 1 has the opposite
+// signs of variant 0.
 Array with_errors(const ArrayView& view, double units, std::uint64_t seed, std::size_t variant) {
   Array out = Array::allocate(view.dtype, view.shape);
   const double step = (variant % 2 == 0 ? 1 : -1) * units * epsilon(view.dtype);
@@ -69,7 +71,8 @@ Array with_errors(const ArrayView& view, double units, std::uint64_t seed, std::
   return out;
 }
 
-// Integers that were rounded from numbers that are not exactly known: some are off by a unit.
+// Integers that were rounded from numbers that are not known exactly: each is off by one unit, within the
+// range.
 Array with_units(const ArrayView& view, const QuantizeAttrs& attrs, std::uint64_t seed, std::size_t variant) {
   Array out = Array::allocate(view.dtype, view.shape);
   const std::vector<double> values = doubles(view);
@@ -101,9 +104,10 @@ Array copy_of(const Array& array) {
   return out;
 }
 
-// Integers of 8 bits that were rounded from numbers within `error` of a tie: arithmetic that errs by so much
-// may round these the other way. Each variant has some of them so, and both have all.
-// True if there are any.
+// If a number is within `error` units of a tie, arithmetic with an error of up to `error` units may round it
+// up instead of down, or down instead of up. Changes such integers of 8 bits in `rounded` to the neighbor on
+// the other side of `real`. Each variant changes a part of them; variants 0 and 1 together change all.
+// Returns true if any was changed.
 bool round_ties_otherwise(Array& rounded, const ArrayView& real, const QuantizeAttrs& attrs, double error,
                           std::uint64_t seed, std::size_t variant) {
   const std::vector<double> values = doubles(rounded.view()), exact = doubles(real);
@@ -125,7 +129,7 @@ bool round_ties_otherwise(Array& rounded, const ArrayView& real, const QuantizeA
   return true;
 }
 
-// Carried as signed integers less half the range.
+// What to add to integers of `to` that are carried as signed integers less half the range.
 std::int64_t offset_of(DType from, DType to) {
   if (to == DType::kU8 && from == DType::kI8) return 128;
   if (to == DType::kU16 && from == DType::kI16) return 32768;
@@ -160,8 +164,8 @@ std::vector<Array> run_whole(const Graph& graph, const Node& node, std::span<con
   return exec::run(one, given, plain);
 }
 
-// A composite over an axis is lowered as operators with wide numbers between: two contractions or sums, a
-// function and a product at most.
+// A composite over an axis is lowered to several operators with wide numbers between them, at most four: two
+// contractions or sums, a function and a product.
 constexpr int kParts = 4;
 
 int inner_units_of(Op op) {
@@ -191,9 +195,10 @@ double mean_square(const std::vector<double>& values) {
   return count == 0 ? 0 : sum / static_cast<double>(count);
 }
 
-// The greatest change of each element under the errors, at least the root of the mean square: few samples of
-// an error may be small by chance. Infinite where a variant is finite and another is not.
-// `sparse`: few elements are changed, by much; the others are as likely not changed at all.
+// The greatest change of each element in the variants, but at least the root of the mean square of all
+// changes: with few samples, the change of one element may be small by chance. Infinite if base and variant
+// differ and one of them is not finite. `sparse`: only few elements change, but by much, so the root of the
+// mean square says little about the others; then the floor is at most 1.5 medians.
 std::vector<double> effects(const std::vector<double>& base, const std::vector<Array>& variants,
                             bool sparse) {
   std::vector<double> out(base.size(), 0.0);
@@ -211,14 +216,14 @@ std::vector<double> effects(const std::vector<double>& base, const std::vector<A
     std::vector<double> sorted = out;
     const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2);
     std::nth_element(sorted.begin(), middle, sorted.end());
-    least = std::min(least, 1.5 * *middle);  // of a normal distribution, the root of the mean square
+    least = std::min(least, 1.5 * *middle);  // for a normal distribution, the root of the mean square
   }
   for (double& off : out) off = std::max(off, least);
   return out;
 }
 
-// The greatest distance of two arrays as a share of what is allowed for each element; infinite bounds allow
-// everything.
+// The greatest distance of two arrays as a share of each element's bound. An element with an infinite bound
+// is not compared.
 double largest_share(const ArrayView& expected, const ArrayView& other, const std::vector<double>& bounds) {
   const std::vector<double> want = doubles(expected), found = doubles(other);
   double worst = 0;
@@ -317,7 +322,8 @@ std::optional<std::vector<Array>> LocalReference::compute(const Node& node,
   return run_whole(graph_, node, operands, options_);
 }
 
-// Numbers that no node here made are off by as many units as operands may be.
+// The k-th variant of a value. A float value that no node here computed (an input or an accepted value) is
+// varied by the units by which operands may be off. Constants and integers are exact.
 Held LocalReference::variant(ValueId value, std::size_t k) const {
   const Estimate& estimate = values_[value.index()];
   if (!estimate.variants.empty()) return {estimate.variants[k].view(), {}};
@@ -345,7 +351,8 @@ std::vector<Array> LocalReference::compute_with_errors(const Node& node, std::si
   return out;
 }
 
-// Integers that no error changes are known exactly, and of 8 bits the variants say what errors make of them.
+// Integers that no error changes are exact. Integers of 8 bits need no tolerance either: their variants show
+// what the errors make of them. Only wider integers with differing variants have a tolerance.
 void LocalReference::forget_equal(Estimate& estimate) {
   const std::span<const std::byte> base = estimate.base.owner.storage.bytes();
   bool equal = true;
@@ -401,7 +408,8 @@ bool LocalReference::run(const Node& node) {
   std::optional<std::vector<Array>> results = compute(node, operands);
   if (!results) return false;
   const kernels::Tolerance own = kernels::tolerance(node.op, dtype);
-  // Integers of 8 bits are other ones only where a few units of a float decide; wider ones may be off anyway.
+  // Integers of 8 bits differ only where a few units of a float decide the rounding, which running the node
+  // shows. Wider integers may be off by a unit anywhere.
   const bool uncertain = node.op == Op::kQuantize && has_errors && byte_size((*results)[0].dtype) > 1 &&
                          tolerance.ulp + tolerance.relative > 0;
   bool floats = false;
@@ -415,7 +423,7 @@ bool LocalReference::run(const Node& node) {
                                  graph_.result(node).index(), k));
       } else if (!operands.empty()) {
         variants.push_back(compute_with_errors(node, k, *results));
-        // A number that nothing was computed for is rounded by everybody alike.
+        // If no arithmetic computed the number, both runs round it to the same integer.
         if (node.op == Op::kQuantize && byte_size((*results)[0].dtype) == 1 && inner_units > 0)
           ties |= round_ties_otherwise(variants.back()[0], operands[0], Graph::attrs<QuantizeAttrs>(node),
                                        error_before_rounding(inner_units), graph_.result(node).index(), k);
@@ -501,8 +509,8 @@ double LocalReference::share_of_decisions(const Estimate& estimate, const ArrayV
   return worst;
 }
 
-// Integers of 8 bits are rounded once, from a number that is nearly exact: they are within half a unit of
-// what was not rounded. Wider ones are within the units of the operator table of what was rounded.
+// Integers of 8 bits are rounded once, from a nearly exact number, so they are within half a unit of the
+// unrounded number. Wider integers are within the units of the operator table of the rounded number.
 double LocalReference::share_of_rounded(ValueId real, const QParams& qparams, const ArrayView& other) const {
   const Estimate& estimate = values_[real.index()];
   const std::vector<double> want = doubles(estimate.base.view), found = doubles(other);

@@ -28,7 +28,7 @@ FloatFormat format(DType dtype) {
   return {52, -1022};
 }
 
-// Distances in units in the last place of the reference.
+// Converts a distance to units: units in the last place of the reference, or multiples of the given unit.
 class Unit {
  public:
   Unit(DType a, DType b, std::optional<double> given) {
@@ -57,8 +57,8 @@ class Unit {
   FloatFormat format_{};
 };
 
-// Blocks of both arrays as doubles, and their differences; wide integers are subtracted before they are
-// rounded.
+// Blocks of both arrays as doubles, and their differences. Two 64-bit integers are subtracted as integers,
+// before the rounding to double, so that a small difference of large numbers is not lost.
 class Blocks {
  public:
   Blocks(const ArrayView& a, const ArrayView& b)
@@ -103,7 +103,7 @@ struct Sums {
 };
 
 bool all_finite(const std::array<double, kBlock>& difference, std::size_t count) {
-  double sum = 0;  // a NaN or an infinity in either array leaves one here
+  double sum = 0;  // becomes NaN if any difference is NaN or infinite
   for (std::size_t i = 0; i < count; ++i) sum += difference[i] * 0.0;
   return sum == 0;
 }

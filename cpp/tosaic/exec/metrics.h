@@ -1,4 +1,4 @@
-// metrics: how far one array is from another. Sums in double.
+// metrics: measures how far one array is from another. Sums are computed in double.
 #pragma once
 
 #include <optional>
@@ -9,10 +9,10 @@
 namespace tosaic::exec {
 
 struct MetricsOptions {
-  std::optional<double> unit;  // of max_ulp and p99_ulp, e.g. the scale of quantized values
+  std::optional<double> unit;  // the unit of max_ulp and p99_ulp, e.g. the scale of quantized values
 };
 
-// Any dtypes and strides. Throws LayoutMismatch where the shapes differ.
+// Arrays of any dtypes and strides. Throws LayoutMismatch if the shapes differ.
 [[nodiscard]] report::Metrics compute_metrics(const ArrayView& reference, const ArrayView& value,
                                               const MetricsOptions& options = {});
 

@@ -23,7 +23,7 @@ void call_override(const NodeFunction& function, const Graph& graph, const Node&
   function({graph, node, graph.node_name(node), operands, writes});
 }
 
-// Nothing where there is no kernel.
+// Returns nothing if there is no kernel.
 std::optional<kernels::Kernel> find_kernel(const Graph& graph, const Node& node,
                                            const kernels::Options& options) {
   std::vector<kernels::Operand> operands, results;

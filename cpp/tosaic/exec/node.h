@@ -1,4 +1,4 @@
-// node: one node alone on given arrays, without a plan or a session.
+// node: runs a single node on given arrays, without a memory plan or a session.
 #pragma once
 
 #include <optional>
@@ -9,9 +9,9 @@
 
 namespace tosaic::exec {
 
-// The results (dense), or nothing for foreign nodes, control flow, variables and operators without kernel for
-// these dtypes. `operands` are dense arrays of the node's operand types; null data where absent. An override
-// from `options` takes the kernel's place.
+// Runs the node and returns its results (dense). Returns nothing for foreign nodes, control flow, variable
+// operators, and operators that have no kernel for these dtypes. `operands` are dense arrays of the node's
+// operand types; their data is null where absent. An override from `options` is called instead of the kernel.
 [[nodiscard]] std::optional<std::vector<Array>> run_node(const Graph& graph, const Node& node,
                                                          std::span<const ArrayView> operands,
                                                          const PrepareOptions& options = {});

@@ -56,7 +56,7 @@ bool all_results_empty(const Graph& graph, const Node& node) {
   return true;
 }
 
-// What a foreign node goes by among the overrides.
+// The key of a foreign node in Overrides::ops.
 std::string foreign_target(const Node& node) {
   if (node.op == Op::kOpaque) return Graph::attrs<OpaqueAttrs>(node).target;
   const auto& custom = Graph::attrs<TosaCustomAttrs>(node);
@@ -67,13 +67,13 @@ using Variables = std::vector<Prepared::Variable>;
 
 class Preparer {
  public:
-  // `variables`: those of the program, which regions share.
+  // `variables`: the variables of the program; its regions share them.
   Preparer(std::shared_ptr<const Graph> graph, const PrepareOptions& options, Variables& variables)
       : options_(options), data_(std::make_shared<Prepared::Data>()), variables_(variables) {
     data_->graph = std::move(graph);
   }
 
-  // The outermost graph keeps the variables of all.
+  // Prepares the outermost graph, which stores the variables of the whole program.
   Prepared prepare_program() && {
     std::shared_ptr<Prepared::Data> data = data_;
     Prepared prepared = std::move(*this).prepare();
@@ -136,8 +136,9 @@ class Preparer {
     out.scratch_bytes = needs(node).scratch_bytes;
   }
 
-  // Before lower-to-integer an operator over quantized values means q(op(dq(x))), which kernels do not know:
-  // unfold-qdq writes it out. What only moves integers that stand for the same numbers is run on them.
+  // Before lower-to-integer, an operator over quantized values means q(op(dq(x))). No kernel does this; the
+  // pass unfold-qdq writes it out. An operator that only moves integers, with equal qparams before and after,
+  // runs on the integers.
   void verify_no_hidden_quantization(const Node& node) const {
     if (graph().stage != Stage::kQuantized || !means_numbers(graph(), node) || keeps_numbers(graph(), node))
       return;
@@ -198,7 +199,7 @@ class Preparer {
     variables_.push_back(std::move(variable));
   }
 
-  // Scratch of a region step: the carried values of a loop, then one arena for each region.
+  // The scratch of a region step: for a loop, the carried values; then one arena for each region.
   void add_regions(const Node& node, Step& out) {
     const bool loop = is_while_loop(node.op);
     out.kind = loop ? StepKind::kWhileLoop : StepKind::kCond;
@@ -265,8 +266,8 @@ class Preparer {
     return a.dtype == b.dtype && a.shape == b.shape;
   }
 
-  // Both ways of running a chain find their operands and results in the same places: the results of its steps
-  // have memory of their own from the first step on.
+  // A chain runs either fused or step by step. Both use the same operand and result places, so the results of
+  // all its steps own their memory from the first step on (NodeNeeds::writer).
   void fuse_steps() {
     const ChainFinder chains(graph(), [this](std::uint32_t i) {
       return data_->steps[i].kind == StepKind::kKernel && !data_->steps[i].is_fused;

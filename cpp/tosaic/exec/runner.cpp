@@ -21,7 +21,7 @@ Frame::Frame(const Prepared& prepared, std::byte* arena) : prepared_(prepared), 
   for (const ValueId value : data.operand_values)
     operand_table_.push_back(value.valid() ? address(data.memory.values[value.index()]) : nullptr);
   for (const ValueId value : data.result_values)
-    // A view of a constant has a constant's address; no step writes it.
+    // A view of a constant has the constant's address. No step writes to it.
     result_table_.push_back(const_cast<std::byte*>(address(data.memory.values[value.index()])));
   regions_.resize(data.steps.size());
   for (std::size_t i = 0; i < data.steps.size(); ++i) {
@@ -31,7 +31,7 @@ Frame::Frame(const Prepared& prepared, std::byte* arena) : prepared_(prepared), 
   }
 }
 
-// Inputs and outputs are known from the start of a run only.
+// The addresses of inputs and outputs are known only after the start of a run.
 const std::byte* Frame::address(const memory::Location& location) const {
   switch (location.area) {
     case memory::Area::kNone:
@@ -92,7 +92,7 @@ void Frame::run_step(const Step& step, std::uint32_t index, const RunOptions& op
   if (result != nullptr) keep(step, options.trace, *result);
 }
 
-// Where the kernel of a chain fails, its steps fail one by one: the error is that of the step it comes from.
+// If the kernel of a chain throws, the steps run one by one, so the error names the step that causes it.
 void Frame::run_fused(const Step& step, std::uint32_t index, const RunOptions& options) {
   const std::span<const Step> steps = prepared_.steps();
   const Step& last = steps[step.fusion.followers.back()];
@@ -145,8 +145,8 @@ void Frame::run_cond(const Step& step, std::uint32_t index, const RunOptions& op
   regions_[index][taken ? 0 : 1].run(operands(step).subspan(1), results(step), variables_, options, nullptr);
 }
 
-// The first values are the operands; then two sets of carried values take turns. Operands beyond the results
-// are the same in every round.
+// The first round reads the operands. Later rounds read the carried values of the round before: two sets of
+// them alternate. Operands beyond the results are the same in every round.
 void Frame::run_loop(const Step& step, std::uint32_t index, const RunOptions& options) {
   const std::size_t carried = step.result_count;
   std::byte* const scratch = arena_ + step.scratch_offset;

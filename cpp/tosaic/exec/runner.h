@@ -1,4 +1,4 @@
-// Runner: the steps of a prepared graph over memory that is given. Inside exec only.
+// runner: runs the steps of a prepared graph over given memory. Internal to exec.
 #pragma once
 
 #include "tosaic/exec/session.h"
@@ -21,19 +21,20 @@ class Memory {
   std::size_t size_ = 0;
 };
 
-// Where a variable of the program lies, and whether it has a value yet.
+// The memory of a variable of the program, and whether the variable has a value yet.
 struct VariablePlace {
   std::byte* data = nullptr;
   bool* known = nullptr;
 };
 
-// The pointer tables of one run, over one arena. Regions have frames of their own over a part of it.
+// The pointer tables of one run over one arena. Each region has a frame of its own over a part of the arena.
 class Frame {
  public:
   Frame(const Prepared& prepared, std::byte* arena);
 
-  // Dense inputs (state among them) and 64-byte aligned dense outputs, one per input and output of the graph.
-  // `variables` are those of the program, also in the frames of its regions.
+  // `inputs` are dense, one per graph input (state included); `outputs` are dense and 64-byte aligned, one
+  // per graph output. `variables` are those of the program, also in the frames of regions. `result`, if not
+  // null, gets the trace and the profile.
   void run(std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
            std::span<const VariablePlace> variables, const RunOptions& options, RunResult* result);
 

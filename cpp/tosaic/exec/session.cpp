@@ -30,7 +30,7 @@ std::string count_text(std::size_t count, const Graph& graph, std::span<const st
   return std::to_string(count) + (names.empty() ? "" : " (" + names + ")");
 }
 
-// One run's memory: arena, frame, and staging for inputs and outputs that cannot be used where they lie.
+// The memory of one run: arena, frame, and staging for inputs and outputs that cannot be used in place.
 struct Context {
   explicit Context(const Prepared& prepared)
       : arena(prepared.memory().arena_bytes),
@@ -52,17 +52,18 @@ struct Context {
   std::vector<std::byte*> outputs;
 };
 
-// The value of one state input: what it is, and where the next one is written.
+// The value of one state input: `current` is the value, `next` is where a run writes the new value.
 struct State {
   std::uint32_t input = 0;
   Memory current, next;
   bool mutated = false;
 };
 
-// The value of one variable: as the last run left it, and as the present run makes it.
+// The value of one variable: `current` is the value after the last run, `next` the value that the current run
+// makes.
 struct VariableState {
   Memory current, next;
-  bool known = false, next_known = false;  // has been written, or has an initial value
+  bool known = false, next_known = false;  // true after a write or with an initial value
 };
 
 }  // namespace
@@ -154,7 +155,7 @@ class Session::Impl {
   }
 
  private:
-  // Gives its context back to the pool.
+  // Returns a context to the pool.
   struct Return {
     Impl* impl;
     void operator()(Context* context) const {
@@ -239,7 +240,7 @@ class Session::Impl {
         {.where = "run", .what = "the graph has no state of that name", .got = "'" + path + "'"});
   }
 
-  // Zeros where there is no initial value.
+  // Copies the initial value, or writes zeros if there is none.
   static void put_initial(const std::string& name, const ConstantRef& initial, const TensorType& type,
                           const Memory& to) {
     const std::size_t bytes = type.bytes();
@@ -258,7 +259,8 @@ class Session::Impl {
 
   std::span<const Prepared::Variable> declared() const { return prepared_.data().variables; }
 
-  // A run that fails leaves the values as they were: what is written is written to a copy.
+  // The places of the variables for a run. A variable that the program writes gets a copy of its value, so
+  // that a run that fails does not change the value.
   std::span<const VariablePlace> bind_variables() {
     places_.clear();
     for (std::size_t i = 0; i < variables_.size(); ++i) {
@@ -367,9 +369,9 @@ class Session::Impl {
   std::vector<std::uint32_t> inputs_, outputs_;
   std::vector<BorderForm> input_forms_, output_forms_;
   std::vector<State> states_;
-  std::vector<VariableState> variables_;  // as declared()
-  std::vector<VariablePlace> places_;     // of the variables in the present run
-  std::vector<State*> state_of_output_;   // null for outputs that callers get
+  std::vector<VariableState> variables_;  // in the order of declared()
+  std::vector<VariablePlace> places_;     // of the variables, in the current run
+  std::vector<State*> state_of_output_;   // null for outputs that the caller gets
   mutable std::mutex state_mutex_;
   std::mutex contexts_mutex_;
   std::vector<std::unique_ptr<Context>> contexts_;

@@ -1,8 +1,7 @@
-// Session: runs a prepared graph and holds the values of its state between runs.
+// session: runs a prepared graph and stores the values of its state between runs.
 //
-// `run` allocates nothing but the outputs: arenas and staging memory are kept from run to run. Runs of a
-// graph without state may go on in several threads at once, each with an arena of its own; with state they
-// take turns.
+// A run allocates only its outputs: arenas and staging memory are reused from run to run. If the graph has no
+// state, several threads may run it at once, each with its own arena. If it has state, runs take turns.
 #pragma once
 
 #include <memory>
@@ -20,10 +19,10 @@ struct TraceRequest {
 };
 
 struct RunOptions {
-  NodeFunction observer;        // called after each node, in regions too
-  TraceRequest trace;           // results to keep
-  bool profile = false;         // time each step
-  bool check_constants = true;  // callers who hold a lock of the owner may check before the call instead
+  NodeFunction observer;        // called after each node, also in regions
+  TraceRequest trace;           // which results to return
+  bool profile = false;         // measures the time of each step
+  bool check_constants = true;  // false: the caller has checked, e.g. because it holds a lock of the owner
   std::function<void()> between_steps;  // may throw to stop the run
 };
 
@@ -33,8 +32,8 @@ struct TracedValue {
 };
 
 struct RunResult {
-  std::vector<Array> outputs;              // as Session::outputs(); none from run_into
-  std::vector<TracedValue> trace;          // in order of the values
+  std::vector<Array> outputs;              // in the order of Session::outputs(); empty after run_into
+  std::vector<TracedValue> trace;          // in execution order
   std::vector<std::uint64_t> nanoseconds;  // per step, if profiled
 };
 
@@ -46,25 +45,27 @@ class Session {
   Session& operator=(Session&&) noexcept;
 
   [[nodiscard]] const Prepared& prepared() const;
-  // Indices into the graph's inputs() that callers give, and into its outputs() that they get: the user
-  // outputs and mutated user inputs. Mutations of state stay inside.
+  // Indices into the graph's inputs() that the caller passes, and into its outputs() that the caller gets:
+  // the user outputs and the mutated user inputs. Mutations of state stay in the session.
   [[nodiscard]] std::span<const std::uint32_t> inputs() const;
   [[nodiscard]] std::span<const std::uint32_t> outputs() const;
 
-  // Arrays that are dense in the graph's order are read where they lie; others are copied first. Throws
-  // LayoutMismatch (dtype, shape, strides) and InvalidGraph (number of inputs, value out of range, changed
-  // constant), naming input, expected and found. When a run fails, the state is what it was.
+  // Runs the graph. An array that is dense in the order of the graph's axes is read in place; other arrays
+  // are copied first. Throws LayoutMismatch (dtype, shape, strides) and InvalidGraph (number of inputs, value
+  // out of range, changed constant), with the input, what was expected and what was found. If a run fails,
+  // the state is unchanged.
   [[nodiscard]] RunResult run(std::span<const ArrayView> inputs, const RunOptions& options = {});
-  // The same into memory of the caller; where that is dense and 64-byte aligned the last kernels write it
-  // themselves.
+  // Runs the graph and writes the outputs into the caller's memory. If an output array is dense and 64-byte
+  // aligned, and overlaps no input, the last kernels write into it directly; otherwise the output is copied.
   RunResult run_into(std::span<const ArrayView> inputs, std::span<const MutableArrayView> outputs,
                      const RunOptions& options = {});
 
-  // An input (index into the graph's inputs()) as the graph sees it: dense, in its dtype and axes.
+  // An input (by its index in the graph's inputs()) as the graph sees it: dense, in the graph's dtype and
+  // axes.
   [[nodiscard]] Array imported(std::uint32_t input, const ArrayView& array) const;
 
-  // The present value of a state input, by its path, or of a variable, by its name. Throws InvalidGraph for
-  // an unknown one.
+  // The current value of a state input, by path, or of a variable, by name. Throws InvalidGraph if there is
+  // none of that name. set_state() copies `value`; reset_state() restores all initial values.
   [[nodiscard]] Array state(const std::string& path) const;
   void set_state(const std::string& path, const ArrayView& value);
   void reset_state();
@@ -78,7 +79,7 @@ class Session {
 [[nodiscard]] std::vector<Array> run(std::shared_ptr<const Graph> graph, std::span<const ArrayView> inputs,
                                      const PrepareOptions& options = {});
 
-// How messages call an input or output: its path, else the name of its value.
+// The name of an input or output in messages: its path, or the name of its value if the path is empty.
 [[nodiscard]] std::string border_name(const Graph& graph, ValueId value, const std::string& path);
 
 }  // namespace tosaic::exec

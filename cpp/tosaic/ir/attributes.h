@@ -1,9 +1,9 @@
-// Attribute structs: plain data, compared by value, one per family of operators.
+// attributes: the attribute structs of operators. Plain data, compared by value, one struct per family.
 //
-// Each struct lists its fields once, in `fields`; printing, parsing, hashing and the Python bindings walk
+// Each struct lists its fields once, in `fields`. Printing, parsing, diffing and the Python bindings walk
 // that list. Field types: bool, int64, double, DType, Dims, vector<int64>, vector<double>, string, Scalar,
-// the enums below, and optional<> of bool-free ones. Axes and pads are in logical (torch) axes, normalised to
-// [0, rank).
+// the enums below, and optional<T> of these except bool. Axes and pads of canonical operators refer to
+// logical (torch) axes; axes are normalised to [0, rank).
 #pragma once
 
 #include <algorithm>
@@ -25,7 +25,7 @@ namespace tosaic {
 // A Python number: bool, integer or float.
 using Scalar = std::variant<bool, std::int64_t, double>;
 [[nodiscard]] double as_double(const Scalar& value);
-[[nodiscard]] std::int64_t as_int(const Scalar& value);  // truncates a float toward zero, saturating
+[[nodiscard]] std::int64_t as_int(const Scalar& value);  // a float: truncated, saturated; NaN: 0
 
 enum class ResizeMode : std::uint8_t { kNearest, kBilinear, kBicubic };
 enum class GridPadding : std::uint8_t { kZeros, kBorder, kReflection };
@@ -41,7 +41,7 @@ enum class ForeignLayout : std::uint8_t {
   kChannelsLast,  // channels last for each tensor of rank 3 to 5, row-major for the others
 };
 
-// Text names of an enum, in enumerator order.
+// The text names of an enum, in the order of its enumerators.
 template <class E>
 struct EnumNames;
 template <>
@@ -92,8 +92,9 @@ struct NoAttrs {
 
 // ---- canonical operators ----
 
-// Convolution of any spatial rank. Weight (O, I/groups, k...) or, transposed, (I, O/groups, k...).
-// pad_* are per spatial axis; with `transposed` they crop the result, which output_padding extends.
+// Convolution of spatial rank 1 to 3. Weight (O, I/groups, k...), or (I, O/groups, k...) if `transposed`.
+// pad_* have one entry per spatial axis. With `transposed` the pads crop the result, and output_padding
+// extends it.
 struct ConvAttrs {
   Dims stride, pad_before, pad_after, dilation, output_padding;
   std::int64_t groups = 1;
@@ -103,7 +104,7 @@ struct ConvAttrs {
   bool operator==(const ConvAttrs&) const = default;
 };
 
-// Integers less their zero points, convolved.
+// Convolution of (input - input_zp) with (weight - weight_zp).
 struct IntegerConvAttrs {
   ConvAttrs conv;
   std::int64_t input_zp = 0, weight_zp = 0;
@@ -111,7 +112,8 @@ struct IntegerConvAttrs {
   bool operator==(const IntegerConvAttrs&) const = default;
 };
 
-// Pooling over the trailing spatial axes; torch's meaning of ceil_mode, count_include_pad, divisor_override.
+// Pooling over the trailing spatial axes. ceil_mode, count_include_pad and divisor_override mean what they
+// mean in torch.
 struct PoolAttrs {
   Dims kernel, stride, padding, dilation;
   bool ceil_mode = false;
@@ -122,15 +124,16 @@ struct PoolAttrs {
   bool operator==(const PoolAttrs&) const = default;
 };
 
-// Target extents: reshape, expand (full result shape), repeat (repeats), adaptive pools (spatial), tosa.tile.
+// reshape, expand: the shape of the result. adaptive pools: its spatial extents. repeat, tosa.tile: the
+// number of repetitions per axis.
 struct ShapeAttrs {
   Shape shape;
   TOSAIC_FIELDS(TOSAIC_FIELD(shape))
   bool operator==(const ShapeAttrs&) const = default;
 };
 
-// upsample_nearest / upsample_bilinear. `scales` as torch was given them (out/in), empty when sizes were
-// given.
+// torch's upsample_nearest, upsample_(bi|tri)linear and upsample_bicubic. `scales` are the factors (out / in)
+// that the call of torch has, one per spatial axis; empty if it does not have one for every axis.
 struct ResizeAttrs {
   ResizeMode mode = ResizeMode::kNearest;
   Dims size;
@@ -140,7 +143,8 @@ struct ResizeAttrs {
   bool operator==(const ResizeAttrs&) const = default;
 };
 
-// Reductions. Axes explicit and sorted. `dtype`: the dtype torch computes in and returns, where given.
+// Reductions. Axes are listed explicitly and sorted. `dtype`: torch's optional dtype argument, in which the
+// reduction is computed and returned.
 struct ReduceAttrs {
   Dims axes;
   bool keepdim = false;
@@ -157,7 +161,7 @@ struct VarAttrs {
   bool operator==(const VarAttrs&) const = default;
 };
 
-// argmax / argmin. No axis: over the flattened tensor.
+// argmax, argmin. Without an axis: over the flattened tensor.
 struct ArgAttrs {
   std::optional<std::int64_t> axis;
   bool keepdim = false;
@@ -171,7 +175,7 @@ struct AxisAttrs {
   bool operator==(const AxisAttrs&) const = default;
 };
 
-// softmax, log_softmax, cumsum: an axis and torch's optional dtype (cast before computing).
+// softmax, log_softmax, cumsum: an axis and torch's optional dtype, to which the operand is cast first.
 struct AxisDtypeAttrs {
   std::int64_t axis = 0;
   std::optional<DType> dtype;
@@ -185,7 +189,8 @@ struct BatchNormAttrs {
   bool operator==(const BatchNormAttrs&) const = default;
 };
 
-// layer_norm, rms_norm over the trailing `normalized_rank` axes. No eps (rms_norm): the dtype's epsilon.
+// layer_norm, rms_norm over the trailing `normalized_rank` axes. Without eps layer_norm uses 1e-5 and
+// rms_norm the machine epsilon of f32 (of f64 for f64 operands).
 struct NormAttrs {
   std::int64_t normalized_rank = 1;
   std::optional<double> eps;
@@ -200,28 +205,28 @@ struct GroupNormAttrs {
   bool operator==(const GroupNormAttrs&) const = default;
 };
 
-// result[i0, i1, ...] has axis k of the operand at position of k in `perm`: result extent j = extent perm[j].
+// Axis j of the result is axis perm[j] of the operand.
 struct PermuteAttrs {
   Dims perm;
   TOSAIC_FIELDS(TOSAIC_FIELD(perm))
   bool operator==(const PermuteAttrs&) const = default;
 };
 
-// start, end already clamped to [0, extent], step >= 1.
+// 0 <= start <= end <= extent (negative and excessive positions are already resolved); step >= 1.
 struct SliceAttrs {
   std::int64_t axis = 0, start = 0, end = 0, step = 1;
   TOSAIC_FIELDS(TOSAIC_FIELD(axis) TOSAIC_FIELD(start) TOSAIC_FIELD(end) TOSAIC_FIELD(step))
   bool operator==(const SliceAttrs&) const = default;
 };
 
-// index in [0, extent).
+// `index` is in [0, extent).
 struct SelectAttrs {
   std::int64_t axis = 0, index = 0;
   TOSAIC_FIELDS(TOSAIC_FIELD(axis) TOSAIC_FIELD(index))
   bool operator==(const SelectAttrs&) const = default;
 };
 
-// One result per size; sizes add up to the extent.
+// One result per size. The sizes add up to the extent of the axis.
 struct SplitAttrs {
   std::int64_t axis = 0;
   std::vector<std::int64_t> sizes;
@@ -235,7 +240,8 @@ struct AxesAttrs {
   bool operator==(const AxesAttrs&) const = default;
 };
 
-// before/after have one entry per axis of the operand; negative entries crop (constant mode).
+// `before` and `after` have one entry per axis of the operand. Negative entries crop; only mode constant has
+// them.
 struct PadAttrs {
   Dims before, after;
   PadMode mode = PadMode::kConstant;
@@ -250,7 +256,8 @@ struct CastAttrs {
   bool operator==(const CastAttrs&) const = default;
 };
 
-// Identity in value. `order`: the dim order asked for (clone with memory_format, edge dialect), if any.
+// The result has the operand's elements. `order`: the requested dim order, if any (clone with memory_format,
+// or the edge dialect).
 struct CloneAttrs {
   std::optional<Dims> order;
   TOSAIC_FIELDS(TOSAIC_FIELD(order))
@@ -264,7 +271,7 @@ struct AlphaAttrs {
   bool operator==(const AlphaAttrs&) const = default;
 };
 
-// beta * input + alpha * (mat1 @ mat2).
+// addmm, baddbmm: beta * input + alpha * (mat1 @ mat2).
 struct AddmmAttrs {
   Scalar beta = std::int64_t{1}, alpha = std::int64_t{1};
   TOSAIC_FIELDS(TOSAIC_FIELD(beta) TOSAIC_FIELD(alpha))
@@ -296,7 +303,7 @@ struct SlopeAttrs {
   bool operator==(const SlopeAttrs&) const = default;
 };
 
-// scale: none = 1/sqrt(head dim).
+// Without `scale`: 1 / sqrt(head dim).
 struct SdpaAttrs {
   std::optional<double> scale;
   bool is_causal = false;
@@ -327,7 +334,7 @@ struct FullAttrs {
   bool operator==(const FullAttrs&) const = default;
 };
 
-// torch.diff, n-th difference along axis.
+// torch.diff: the n-th difference along an axis.
 struct DiffAttrs {
   std::int64_t n = 1, axis = 0;
   TOSAIC_FIELDS(TOSAIC_FIELD(n) TOSAIC_FIELD(axis))
@@ -343,7 +350,7 @@ struct EluAttrs {
   bool operator==(const EluAttrs&) const = default;
 };
 
-// log1p(exp(beta * x)) / beta; x itself where beta * x > threshold.
+// log1p(exp(beta * x)) / beta, but x where beta * x > threshold.
 struct SoftplusAttrs {
   double beta = 1;
   double threshold = 20;
@@ -351,14 +358,14 @@ struct SoftplusAttrs {
   bool operator==(const SoftplusAttrs&) const = default;
 };
 
-// logit: the operand is clamped to [eps, 1 - eps] where eps is given.
+// logit: with eps, the operand is first clamped to [eps, 1 - eps].
 struct EpsAttrs {
   std::optional<double> eps;
   TOSAIC_FIELDS(TOSAIC_FIELD(eps))
   bool operator==(const EpsAttrs&) const = default;
 };
 
-// None: the largest and least finite value of the dtype.
+// Without posinf (neginf): the largest (lowest) finite value of the dtype.
 struct NanToNumAttrs {
   double nan = 0;
   std::optional<double> posinf;
@@ -367,14 +374,14 @@ struct NanToNumAttrs {
   bool operator==(const NanToNumAttrs&) const = default;
 };
 
-// addcmul, addcdiv: input + value * (tensor1 * or / tensor2).
+// addcmul: input + value * (tensor1 * tensor2). addcdiv: input + value * (tensor1 / tensor2).
 struct ValueAttrs {
   Scalar value = std::int64_t{1};
   TOSAIC_FIELDS(TOSAIC_FIELD(value))
   bool operator==(const ValueAttrs&) const = default;
 };
 
-// linalg_vector_norm. Axes explicit and sorted; `dtype`: cast before computing.
+// linalg_vector_norm. Axes are listed explicitly and sorted. `dtype`: the operand is cast to it first.
 struct VectorNormAttrs {
   double ord = 2;
   Dims axes;
@@ -384,7 +391,7 @@ struct VectorNormAttrs {
   bool operator==(const VectorNormAttrs&) const = default;
 };
 
-// torch.einsum, spaces removed and the result spelled out: "bhqd,bhkd->bhqk", "...ij,jk->...ik".
+// torch.einsum without spaces and with an explicit result: "bhqd,bhkd->bhqk", "...ij,jk->...ik".
 struct EinsumAttrs {
   std::string equation;
   TOSAIC_FIELDS(TOSAIC_FIELD(equation))
@@ -399,7 +406,7 @@ struct GridSampleAttrs {
   bool operator==(const GridSampleAttrs&) const = default;
 };
 
-// affine_grid_generator: size of the image, (N, C, H, W) or (N, C, D, H, W).
+// affine_grid_generator: `size` is that of the image, (N, C, H, W) or (N, C, D, H, W).
 struct AffineGridAttrs {
   Dims size;
   bool align_corners = false;
@@ -413,16 +420,16 @@ struct IndexPutAttrs {
   bool operator==(const IndexPutAttrs&) const = default;
 };
 
-// Not normalised: the sums of the definition, as TOSA has them.
+// The transform is not normalised, forward or inverse, as in TOSA.
 struct FftAttrs {
   bool inverse = false;
   TOSAIC_FIELDS(TOSAIC_FIELD(inverse))
   bool operator==(const FftAttrs&) const = default;
 };
 
-// torch.nn.LSTM, GRU, RNN. Weights per layer and direction in torch's order: w_ih, w_hh, b_ih, b_hh with
-// `bias`, w_hr with `projection` (lstm). Input (steps, batch, features), (batch, steps, features) with
-// batch_first, or (steps, features) unbatched.
+// torch.nn.LSTM, GRU, RNN. The weights of each layer and direction are in torch's order: w_ih, w_hh; with
+// `bias` b_ih, b_hh; with `projection` (lstm only) w_hr. The input is (steps, batch, features), (batch,
+// steps, features) with batch_first, or (steps, features) without a batch.
 struct RecurrentAttrs {
   Cell cell = Cell::kLstm;
   std::int64_t layers = 1;
@@ -435,8 +442,8 @@ struct RecurrentAttrs {
   bool operator==(const RecurrentAttrs&) const = default;
 };
 
-// clamp(round_half_even(x * float32(1 / scale)) + zero_point, qmin, qmax) in `dtype`; one scale and zero
-// point, or with `axis` one for each of its positions.
+// clamp(round_half_even(x * float32(1 / scale)) + zero_point, qmin, qmax) in `dtype`. There is one scale and
+// zero point, or with `axis` one for each index on this axis.
 struct QuantizeAttrs {
   DType dtype = DType::kI8;
   std::optional<std::int64_t> axis;
@@ -449,7 +456,7 @@ struct QuantizeAttrs {
   bool operator==(const QuantizeAttrs&) const = default;
 };
 
-// (float32(q) - zero_point) * float32(scale) in `dtype`.
+// (float32(q) - zero_point) * float32(scale) in `dtype`. Scales and zero points are as in QuantizeAttrs.
 struct DequantizeAttrs {
   DType dtype = DType::kF32;
   std::optional<std::int64_t> axis;
@@ -474,10 +481,12 @@ struct OpaqueAttrs {
   bool operator==(const OpaqueAttrs&) const = default;
 };
 
-// ---- TOSA operators: names of the specification; zero points and shapes are attributes until serialization
-// ----
+// ---- TOSA operators ----
+//
+// Fields have the specification's names. Zero points and shapes, which are operands in TOSA, are attributes
+// here until serialization.
 
-// conv2d (pad 4, stride 2), conv3d (pad 6, stride 3), depthwise_conv2d.
+// conv2d and depthwise_conv2d (4 entries in `pad`, 2 in `stride` and `dilation`), conv3d (6 and 3).
 struct TosaConvAttrs {
   Dims pad, stride, dilation;
   std::int64_t input_zp = 0, weight_zp = 0;
@@ -514,7 +523,8 @@ struct TosaMaxPoolAttrs {
   bool operator==(const TosaMaxPoolAttrs&) const = default;
 };
 
-// Zero points of A and B. `dtype`: of the result, where f16 operands give f32.
+// matmul: zero points of A and B. `dtype` of the result: none for the accumulator dtype of the operands; f32
+// selects f32 for f16 operands.
 struct TosaMatmulAttrs {
   std::int64_t first_zp = 0, second_zp = 0;
   std::optional<DType> dtype;
@@ -522,7 +532,7 @@ struct TosaMatmulAttrs {
   bool operator==(const TosaMatmulAttrs&) const = default;
 };
 
-// negate: zero points of input and output.
+// negate: zero points of the input and the output.
 struct TosaZeroPointAttrs {
   std::int64_t first_zp = 0, second_zp = 0;
   TOSAIC_FIELDS(TOSAIC_FIELD(first_zp) TOSAIC_FIELD(second_zp))
@@ -576,7 +586,7 @@ struct TosaSliceAttrs {
   bool operator==(const TosaSliceAttrs&) const = default;
 };
 
-// scale = (y_n, y_d, x_n, x_d), offset = (y, x), border = (y, x).
+// resize: scale = (y_n, y_d, x_n, x_d), offset = (y, x), border = (y, x).
 struct TosaResizeAttrs {
   ResizeMode mode = ResizeMode::kNearest;
   Dims scale, offset, border;
@@ -597,8 +607,8 @@ struct TosaRfftAttrs {
   bool operator==(const TosaRfftAttrs&) const = default;
 };
 
-// `dtype` is the dtype of the result; one multiplier and shift, or with per_channel one for each position of
-// the last axis.
+// `dtype` is the dtype of the result. There is one multiplier and shift, or with per_channel one for each
+// index on the last axis.
 struct TosaRescaleAttrs {
   std::int64_t input_zp = 0;
   std::int64_t output_zp = 0;
@@ -616,7 +626,8 @@ struct TosaRescaleAttrs {
   bool operator==(const TosaRescaleAttrs&) const = default;
 };
 
-// The same at stage integer, where channels may lie on any axis: with one, `per_channel` is set.
+// The same at stage integer, where the channels may be on any axis. `axis` is set exactly if `per_channel`
+// is.
 struct RescaleAttrs {
   TosaRescaleAttrs rescale;
   std::optional<std::int64_t> axis;
@@ -632,7 +643,7 @@ struct TosaCustomAttrs {
   bool operator==(const TosaCustomAttrs&) const = default;
 };
 
-// Declares a variable of the program: all its reads and writes name it.
+// Declares a variable of the program. Reads and writes refer to it by name.
 struct TosaVariableAttrs {
   std::string name;
   DType dtype = DType::kF32;
@@ -641,7 +652,7 @@ struct TosaVariableAttrs {
   bool operator==(const TosaVariableAttrs&) const = default;
 };
 
-// variable_read, variable_write: of the variable `name`, whose type is repeated here.
+// variable_read, variable_write: `name` is the variable, whose declared type is repeated here.
 struct TosaNameAttrs {
   std::string name;
   DType dtype = DType::kF32;
@@ -653,7 +664,7 @@ struct TosaNameAttrs {
 #undef TOSAIC_FIELD
 #undef TOSAIC_FIELDS
 
-// Every attribute struct but NoAttrs.
+// Every attribute struct except NoAttrs.
 // clang-format off
 #define TOSAIC_ATTRIBUTE_STRUCTS(X)                                                               \
   X(ConvAttrs) X(PoolAttrs) X(ShapeAttrs) X(ResizeAttrs) X(ReduceAttrs) X(VarAttrs) X(ArgAttrs)   \
@@ -776,7 +787,8 @@ decltype(auto) visit(Visitor&& visitor, AnyAttrs& attrs) {
 using AttrsRef = std::shared_ptr<const Attrs>;
 [[nodiscard]] AttrsRef share(Attrs attrs);
 
-// "{stride=[2,2], groups=1}"; every field is printed, floats round-trip (shortest form, inf/nan spelled so).
+// "{stride=[2,2], groups=1}". Every field is printed. Floats have the shortest form that reads back to the
+// same value, or are `inf`, `-inf` or `nan`.
 [[nodiscard]] std::string to_string(const Attrs& attrs);
 
 }  // namespace tosaic

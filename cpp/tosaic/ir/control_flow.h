@@ -1,4 +1,4 @@
-// Control flow and effects: what a pass must know of a node beyond its data flow.
+// control_flow: what a pass must know about a node beyond its data flow: regions and effects.
 #pragma once
 
 #include <algorithm>
@@ -7,16 +7,17 @@
 
 namespace tosaic {
 
-// Regions (then, else); operands: the condition, then what the regions take.
+// Regions: then, else. Operands: the condition, then the inputs of the regions.
 [[nodiscard]] inline bool is_cond(Op op) { return op == Op::kCond || op == Op::kTosaCondIf; }
 
-// Regions (condition, body); operands: what both take.
+// Regions: condition, body. Operands: the inputs of both regions.
 [[nodiscard]] inline bool is_while_loop(Op op) { return op == Op::kWhileLoop || op == Op::kTosaWhileLoop; }
 
-// Operators with a meaning that only their user knows.
+// Operators whose meaning tosaic does not know. Passes must not remove, merge or fold them.
 [[nodiscard]] inline bool is_foreign(Op op) { return op == Op::kOpaque || op == Op::kTosaCustom; }
 
-// True if the node, or one in its regions, reads or writes a variable: it stays, and stays in order.
+// True if the node, or a node in its regions, reads or writes a variable. Passes must not remove such a node
+// or change the order of such nodes.
 [[nodiscard]] inline bool touches_variables(const Node& node) {
   if (info(node.op).has(kEffect)) return true;
   return std::any_of(node.regions.begin(), node.regions.end(), [](const auto& region) {

@@ -40,7 +40,8 @@ std::string origin_key(const Node& node) {
   return key;
 }
 
-// Type and a sample of the data (the name where there is none): enough to tell apart branches of one shape.
+// Hashes the type and a sample of the data (unbound: the name). This distinguishes parallel branches of equal
+// shape by their weights.
 std::size_t constant_hash(const Constant& constant) {
   constexpr std::size_t kSamples = 64;
   std::size_t hash = mix(text_hash(to_string(constant.dtype)), text_hash(to_string(constant.shape)));
@@ -52,7 +53,8 @@ std::size_t constant_hash(const Constant& constant) {
   return hash;
 }
 
-// The hash of everything behind each node.
+// For each node, the hash of the expression that it computes: its operator and attributes, and recursively
+// those of its operands, up to the graph inputs.
 std::vector<std::size_t> structure_hashes(const Graph& graph) {
   std::vector<std::size_t> values(graph.values().size());
   std::vector<std::size_t> nodes;
@@ -77,7 +79,7 @@ std::vector<std::size_t> structure_hashes(const Graph& graph) {
   return nodes;
 }
 
-// Pairs the nodes of two graphs.
+// Matches the nodes of two graphs in the steps that diff.h lists.
 class Matcher {
  public:
   Matcher(const Graph& a, const Graph& b)
@@ -138,7 +140,7 @@ class Matcher {
     return to_b_[a] == kUnmatched && to_a_[b] == kUnmatched && a_.nodes()[a].op == b_.nodes()[b].op;
   }
 
-  // Unmatched nodes of equal, non-empty key, in order.
+  // Matches unmatched nodes with equal, non-empty keys, in order.
   template <class KeyA, class KeyB>
   void by_key(const KeyA& key_a, const KeyB& key_b) {
     std::unordered_map<std::string, std::vector<std::uint32_t>> waiting;
@@ -154,7 +156,7 @@ class Matcher {
     }
   }
 
-  // Forward: among the users of the match of an operand.
+  // Forward: matches a node with a node of the same operator that reads the match of one of its operands.
   void by_operand() {
     for (std::uint32_t i = 0; i < to_b_.size(); ++i) {
       const Node& node = a_.nodes()[i];
@@ -179,7 +181,7 @@ class Matcher {
     const std::uint32_t index_b = b_.id(*from_b).index();
     if (pairs(index_a, index_b)) pair(index_a, index_b);
   }
-  // Backward: the producers of the same output, then of the same operand of a matched user.
+  // Backward: matches the producers of the same graph output, then of the same operand of matched nodes.
   void by_user() {
     for (std::size_t k = 0; k < std::min(a_.outputs().size(), b_.outputs().size()); ++k)
       pair_producers(a_.outputs()[k].value, b_.outputs()[k].value);
@@ -206,7 +208,7 @@ class Matcher {
   std::vector<std::uint32_t> to_b_, to_a_;
 };
 
-// The text of each field of an attribute struct.
+// Collects the text of each field of an attribute struct, by field name.
 class FieldCollector {
  public:
   explicit FieldCollector(std::map<std::string, std::string>& texts) : texts_(texts) {}
@@ -253,7 +255,7 @@ class Comparison {
     if (before != after) changes.push_back({std::move(what), std::move(before), std::move(after)});
   }
 
-  // A value as a reader knows it: constants also say that they are.
+  // A value in an operand list: its name, and for constants the type.
   static std::string value_text(const Graph& graph, ValueId id) {
     if (!id.valid()) return "none";
     const Value& value = graph.value(id);
@@ -267,7 +269,7 @@ class Comparison {
     if (matcher_.same_value(before, after)) return;
     std::string text_before = value_text(a_, before);
     std::string text_after = value_text(b_, after);
-    if (text_before == text_after) {  // equal names of different things
+    if (text_before == text_after) {  // two different values have the same name
       const bool constants = a_.value(before).kind == ValueKind::kConstant;
       text_after += constants ? " (other data)" : " (another value)";
     }

@@ -1,13 +1,15 @@
-// diff: what changed between two graphs, node by node, whatever the values are called now.
+// diff: what changed between two graphs, node by node, independent of the names of values.
 //
-// Nodes are matched in this order, each step among those still unmatched:
-//   1. equal structure behind them (operator, attributes, operands all the way up), same name preferred
-//   2. same origin and operator, 3. same name and operator
-//   4. same operator next to a matched neighbour (operand, then user or output), then same operator and
-//   attributes
-//   5. same name or same origin: the operator was changed in place
-// What is left over was removed or added. A matched pair is compared field by field; operands count as equal
-// when they are the same input, an equal constant or the same result of a matched pair.
+// Nodes are matched in these steps. Each step considers only nodes that are still unmatched:
+//   1. equal structure: the same operator and attributes, recursively for all operands up to the graph
+//      inputs; first pairs with the same name, then the others
+//   2. same origin and operator
+//   3. same name and operator
+//   4. same operator, next to a matched node: as reader of a matched operand, then as producer of the same
+//      graph output or of the same operand of a matched reader; then same operator and attributes anywhere
+//   5. same name, then same origin: the operator was changed in place
+// Nodes without a match were removed or added. The nodes of a matched pair are compared field by field. Their
+// operands are equal if they are the same input, equal constants, or the same result of a matched pair.
 #pragma once
 
 #include <string>
@@ -17,7 +19,7 @@
 
 namespace tosaic {
 
-// One line of what differs: "attribute stride", "[1,1]", "[2,2]".
+// One difference: {"attribute stride", "[1,1]", "[2,2]"}.
 struct Change {
   std::string what, before, after;
   bool operator==(const Change&) const = default;
@@ -39,10 +41,10 @@ struct Diff {
   std::vector<Change> graph;  // stage, inputs, outputs
   std::vector<NodeLine> removed, added;
   std::vector<NodeChange> changed;                           // in the order of the second graph
-  std::vector<std::pair<std::string, std::string>> renamed;  // equal but for the name
+  std::vector<std::pair<std::string, std::string>> renamed;  // only the name differs
   std::size_t unchanged = 0;
 
-  // Names do not count.
+  // Renamed nodes do not count as a difference.
   [[nodiscard]] bool empty() const {
     return graph.empty() && removed.empty() && added.empty() && changed.empty();
   }

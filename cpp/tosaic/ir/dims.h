@@ -1,4 +1,4 @@
-// Dims: a short list of integers (shape, axes, strides ...) held inline. Rank is at most 8.
+// Dims: a short list of integers (shape, axes, strides ...) with inline storage. It has at most 8 entries.
 #pragma once
 
 #include <array>
@@ -43,20 +43,21 @@ class Dims {
 
 using Shape = Dims;
 
-// Product of the extents; 1 for rank 0. Throws InvalidGraph when it does not fit 63 bits.
+// Product of the extents; 1 for rank 0. Throws InvalidGraph if it does not fit 63 bits.
 [[nodiscard]] std::int64_t num_elements(const Shape& shape);
 // "[1,3,224,224]"
 [[nodiscard]] std::string to_string(const Dims& dims);
-// Row-major strides in elements.
+// Row-major strides in elements. An empty axis counts as extent 1.
 [[nodiscard]] Dims contiguous_strides(const Shape& shape);
 // out[i] = dims[perm[i]].
 [[nodiscard]] Dims permuted(const Dims& dims, const Dims& perm);
 [[nodiscard]] Dims inverse_permutation(const Dims& perm);
 [[nodiscard]] bool is_permutation_of_axes(const Dims& perm, std::size_t rank);
 [[nodiscard]] bool is_identity_permutation(const Dims& perm);
-// Axis in [-rank, rank) to [0, rank) (rank 0 counts as rank 1, as torch has it); throws InvalidGraph.
+// Maps an axis in [-rank, rank) to [0, rank). Rank 0 counts as rank 1, as in torch. Throws InvalidGraph if
+// the axis is out of range.
 [[nodiscard]] std::size_t normalize_axis(std::int64_t axis, std::size_t rank);
-// NumPy broadcasting of two shapes; throws InvalidGraph.
+// NumPy broadcasting of two shapes. Throws InvalidGraph if they do not broadcast.
 [[nodiscard]] Shape broadcast(const Shape& a, const Shape& b);
 
 }  // namespace tosaic

@@ -3,9 +3,9 @@
 namespace tosaic {
 namespace {
 
-constexpr std::size_t kMaxLabel = 60;  // of a line
+constexpr std::size_t kMaxLabel = 60;  // characters of one line of a label
 
-// Inside a quoted DOT string.
+// The text for use inside a quoted DOT string: escaped, and truncated to kMaxLabel.
 std::string escaped(std::string_view text) {
   std::string out;
   for (const char c : text.substr(0, kMaxLabel)) {
@@ -24,7 +24,7 @@ class DotWriter {
   }
 
  private:
-  // Ids of a region start with a prefix of its own.
+  // `prefix` starts all ids, so that ids of different regions differ.
   void body(const Graph& graph, const std::string& prefix) {
     for (std::size_t i = 0; i < graph.inputs().size(); ++i) {
       const Value& value = graph.value(graph.inputs()[i].value);
@@ -70,7 +70,7 @@ class DotWriter {
   void edge(const Graph& graph, ValueId from, const std::string& to, const std::string& prefix) {
     const Value& value = graph.value(from);
     if (value.kind == ValueKind::kConstant) {
-      if (to[prefix.size()] != 'o') return;  // part of the box
+      if (to[prefix.size()] != 'o') return;  // an operator lists its constants in its box
       const std::string id = prefix + "c" + std::to_string(from.index());
       ellipse(id, value.name);
       out_ += "  " + id + " -> " + to + ";\n";

@@ -1,5 +1,6 @@
-// dot: a graph as Graphviz text. Boxes are operators, ellipses inputs and outputs; constants are listed in
-// the box that uses them, and an edge carries the type of its value. Regions are clusters.
+// dot: a graph as Graphviz text. Boxes are operators, ellipses are graph inputs and outputs. Constants are
+// listed in the box of the operator that reads them. An edge is labelled with the type of its value. Regions
+// are clusters.
 #pragma once
 
 #include <string>

@@ -41,7 +41,7 @@ std::optional<DType> parse_dtype(std::string_view text) {
 }
 
 double largest_finite(DType dtype) {
-  switch (dtype) {  // NOLINT: the floats
+  switch (dtype) {  // NOLINT: float dtypes only
     case DType::kF8E4M3:
       return 448.0;
     case DType::kF8E5M2:
@@ -93,7 +93,7 @@ std::optional<ValueRange> integer_limits(DType dtype) {
 
 DType promote(DType a, DType b) {
   if (a == b) return a;
-  if (a > b) std::swap(a, b);  // enum order is width order within a category
+  if (a > b) std::swap(a, b);  // within a category the enum is ordered by width
   if (is_float(b)) {
     if (!is_float(a)) return b;
     const bool narrow_a = a < DType::kF16;
@@ -106,7 +106,8 @@ DType promote(DType a, DType b) {
     return b;
   }
   if (a == DType::kBool) return b;
-  // Both integers. An unsigned and a signed of at most the same width widen to the next signed one.
+  // Both are integers. An unsigned dtype and a signed one that is not wider promote to the next wider signed
+  // one.
   if (a == DType::kI8 && b == DType::kU8) return DType::kI16;
   if (a == DType::kI4 && b == DType::kU8) return DType::kI16;
   if (b == DType::kU16) return a == DType::kU8 ? b : DType::kI32;

@@ -1,4 +1,5 @@
-// Element types. i4 is held one element a byte and i48 in eight bytes; only the TOSA writer packs them.
+// DType: the element types. In memory an i4 element has one byte and an i48 element eight; only `.tosa` files
+// pack them.
 #pragma once
 
 #include <cstddef>
@@ -37,23 +38,25 @@ enum class DType : std::uint8_t {
   return dtype > DType::kBool && dtype < DType::kF8E4M3;
 }
 
-// Integers low to high, both included.
+// The integers from low to high, both included.
 struct ValueRange {
   std::int64_t low = 0, high = 0;
   [[nodiscard]] constexpr bool contains(std::int64_t value) const { return low <= value && value <= high; }
   bool operator==(const ValueRange&) const = default;
 };
-// i8 of u8, i16 of u16; others as they are. TOSA's dtypes have no sign: it stands in the attributes.
+// Maps u8 to i8 and u16 to i16, and every other dtype to itself. TOSA's dtypes do not distinguish signed from
+// unsigned; the attributes input_unsigned and output_unsigned of RESCALE do.
 [[nodiscard]] constexpr DType without_sign(DType dtype) {
   return dtype == DType::kU8 ? DType::kI8 : dtype == DType::kU16 ? DType::kI16 : dtype;
 }
-// What integers of a dtype can be; nothing for bool and floats.
+// The values that an integer dtype can hold; none for bool and floats.
 [[nodiscard]] std::optional<ValueRange> integer_limits(DType dtype);
 
-// Of a float dtype.
+// The largest finite value of a float dtype.
 [[nodiscard]] double largest_finite(DType dtype);
 
-// torch's promotion of two dtypes of equal priority (torch.promote_types).
+// torch's promotion of two dtypes of equal priority (torch.promote_types). Throws InvalidGraph for f8e4m3
+// with f8e5m2, which have no common dtype.
 [[nodiscard]] DType promote(DType a, DType b);
 
 }  // namespace tosaic

@@ -7,7 +7,7 @@
 namespace tosaic {
 namespace {
 
-constexpr int kEllipsis = 256;  // labels of an ellipsis: this plus the position from the end
+constexpr int kEllipsis = 256;  // label of an ellipsis axis: this + the axis counted from the last one
 
 [[noreturn]] void fail(const std::string& equation, const std::string& what) {
   throw InvalidGraph({.where = "einsum", .what = what, .got = "'" + equation + "'"});
@@ -15,7 +15,7 @@ constexpr int kEllipsis = 256;  // labels of an ellipsis: this plus the position
 
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
-// One side of a comma: letters, and where the ellipsis stands (npos: nowhere).
+// One comma-separated term: its letters, and the number of letters before the ellipsis (npos: no ellipsis).
 struct Term {
   std::vector<int> letters;
   std::size_t ellipsis = std::string::npos;

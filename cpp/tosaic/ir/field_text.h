@@ -1,4 +1,4 @@
-// The text of one attribute field, by its type. Lists are "[1,2]", absent optionals "none".
+// FieldText: formats one attribute field by its type. Lists are "[1,2]", absent optionals "none".
 #pragma once
 
 #include <optional>

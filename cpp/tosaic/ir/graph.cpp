@@ -38,7 +38,7 @@ bool may_stand(Op op, Stage stage) {
 }
 
 struct Graph::Users {
-  std::vector<std::uint32_t> begin;  // one more than there are values
+  std::vector<std::uint32_t> begin;  // indices into `nodes`; one entry more than there are values
   std::vector<NodeId> nodes;
   std::vector<bool> is_output;
 };

@@ -1,9 +1,9 @@
 // Graph: one function as plain data, in topological order.
 //
-// A value is an input, a constant or one result of a node. Nodes refer to values by id; ids are indices into
-// contiguous arrays and stay valid until the graph is rebuilt. A graph is built front to back (each operand
-// must exist already, so the order is topological by construction) and is then read-only: passes make a new
-// graph with `Rewriter`. Constants, origins and attributes are shared between graphs.
+// A value is an input, a constant or one result of a node. Nodes refer to values by id. Ids are indices into
+// contiguous arrays and are valid for one graph only. A graph is built front to back: every operand must
+// exist before its node, so the order is topological by construction. A finished graph is read-only; passes
+// build a new graph with `Rewriter`. Constants, origins and attributes are shared between graphs.
 #pragma once
 
 #include <functional>
@@ -25,8 +25,12 @@ namespace tosaic {
 enum class Stage : std::uint8_t { kExported, kQuantized, kInteger, kTosa };
 [[nodiscard]] std::string_view to_string(Stage stage);
 [[nodiscard]] std::optional<Stage> parse_stage(std::string_view text);
-// Canonical operators up to stage integer, TOSA's at stage tosa. Where both sections of ops.def meet, at
-// stage integer, TOSA operators compute; what moves elements and what runs regions or variables is canonical.
+// True if a graph at `stage` may contain `op`:
+//
+//   exported, quantized  canonical operators except integer_conv and rescale
+//   integer              every canonical operator, and the tosa.* operators that only compute: not
+//                        tosa.rescale, movement, views, control flow, variables or tosa.custom
+//   tosa                 tosa.* operators only
 [[nodiscard]] bool may_stand(Op op, Stage stage);
 
 class Graph;
@@ -36,7 +40,7 @@ enum class ValueKind : std::uint8_t { kInput, kConstant, kResult };
 struct Value {
   TensorType type;
   ValueKind kind = ValueKind::kResult;
-  std::uint32_t result_index = 0;  // which result of the producer; index into inputs() for inputs
+  std::uint32_t result_index = 0;  // results: which result of the producer; inputs: index into inputs()
   NodeId producer;                 // results only
   ConstantRef constant;            // constants only
   std::string name;                // unique within the graph
@@ -51,14 +55,18 @@ struct Node {
   std::vector<std::shared_ptr<const Graph>> regions;
 };
 
-// What is done with an array at the border before it is used as `type.dtype`: integers are looked at and
-// converted, floats quantized where there are parameters.
+// How run() converts between the caller's array and the value of a graph input or output:
+//
+//   source_dtype  qparams  the array has                           conversion of an input; of an output
+//   none          any      the value's dtype                       none; none
+//   an integer    none     source_dtype, in range_min..range_max   to the value's dtype, range checked; back
+//   a float       set      source_dtype                            quantized by qparams; dequantized
 struct Border {
-  std::optional<DType> source_dtype;          // the caller's dtype, where the range is checked
-  std::int64_t range_min = 0, range_max = 0;  // with source_dtype: inclusive range that run() checks
-  DimOrder order;                             // how the caller's array lies in memory ("as traced")
-  bool physical = false;                      // arrays carry the physical shape (declared "nhwc")
-  QParamsRef qparams;                         // what the integers stand for; with source_dtype f32: by these
+  std::optional<DType> source_dtype;          // the dtype of the caller's array; none: the value's dtype
+  std::int64_t range_min = 0, range_max = 0;  // inclusive; checked for inputs with an integer source_dtype
+  DimOrder order;                             // dim order of the caller's array in memory
+  bool physical = false;                      // the array has the physical shape (declared as "nhwc")
+  QParamsRef qparams;                         // quantization parameters of the value's integers
   bool operator==(const Border& other) const;
 };
 
@@ -66,7 +74,7 @@ enum class InputKind : std::uint8_t { kUser, kState };
 struct Input {
   ValueId value;
   InputKind kind = InputKind::kUser;
-  std::string path;  // where the caller finds it: "x", "args[0]", "kwargs['mask']"; state: the buffer's name
+  std::string path;     // its place in the call: "x", "args[0]", "kwargs['mask']"; state: the buffer's name
   ConstantRef initial;  // state only
   Border border;
 };
@@ -86,20 +94,22 @@ class Graph {
   Stage stage = Stage::kExported;
 
   // ---- building, front to back ----
-  // Names are made unique by a suffix; an empty name becomes the op's.
+  // A name that is taken gets a suffix. An empty name becomes the operator's name.
   ValueId add_input(InputKind kind, std::string name, TensorType type, std::string path, Border border = {},
                     ConstantRef initial = nullptr);
-  // One value per distinct constant: the same ConstantRef gives the same value.
+  // Returns the same value for the same ConstantRef.
   ValueId add_constant(ConstantRef constant);
-  // Result types as given (imports and parsers check them against infer by verify()).
+  // The result types are stored unchecked; verify() compares them with infer(). Throws InvalidGraph if an
+  // operand does not exist yet.
   NodeId add_node(Op op, AttrsRef attrs, std::span<const ValueId> operands,
                   std::span<const TensorType> results, OriginRef origin, std::string name,
                   std::vector<std::shared_ptr<const Graph>> regions = {});
-  // The regions of a node as they stand in a graph at another stage; what they hold may stand at both.
+  // The node's regions with their stage set to `stage`, nested regions included. Nodes are not converted: the
+  // caller ensures that their operators are allowed at both stages.
   [[nodiscard]] static std::vector<std::shared_ptr<const Graph>> regions_at(const Node& node, Stage stage);
-  // The node of another graph over these operands, with the types, names and regions it has there.
+  // Copies a node of another graph, with its result types, names and regions, onto these operands.
   NodeId add_copy(const Graph& source, const Node& node, std::span<const ValueId> operands);
-  // Single-result node with its type by infer().
+  // Adds a node with one result, whose type infer() determines. Throws what infer() throws.
   ValueId add(Op op, Attrs attributes, std::span<const ValueId> operands, OriginRef origin,
               std::string node_name = "");
   void add_output(Output output);
@@ -108,16 +118,16 @@ class Graph {
     values_[value.index()].type.qparams = std::move(qparams);
   }
 
-  // Of the input, or output, of that index.
+  // `input` and `output` are indices into inputs() and outputs().
   void set_input_border(std::size_t input, Border border) { inputs_[input].border = std::move(border); }
   void set_output_border(std::size_t output, Border border) { outputs_[output].border = std::move(border); }
 
-  // The same graph over other constants, in regions too: `replaced` gives one of equal type and elements for
-  // each. Null if it returns every constant as it is.
+  // The same graph with other constants, regions included. `replaced` maps each constant to one of equal type
+  // and elements. Returns null if it maps every constant to itself.
   [[nodiscard]] static std::shared_ptr<const Graph> with_constants(
       const Graph& source, const std::function<ConstantRef(const ConstantRef&)>& replaced);
 
-  // Gives a value another name, if that is free; else it keeps its own.
+  // Renames a value. Does nothing if the wanted name is taken.
   void rename(ValueId value, const std::string& wanted);
 
   // ---- reading ----
@@ -132,14 +142,15 @@ class Graph {
   [[nodiscard]] ValueId result(const Node& node, std::size_t i = 0) const {
     return ValueId(node.first_result + static_cast<std::uint32_t>(i));
   }
-  // The name of the first result; of a node without results (opaque) the FX name of its origin.
+  // The name of the first result. Without results: the FX name of the first leaf of its origin, or the name
+  // of the operator if it has no origin.
   [[nodiscard]] std::string node_name(const Node& node) const;
   [[nodiscard]] NodeId id(const Node& node) const {
     return NodeId(static_cast<std::uint32_t>(&node - nodes_.data()));
   }
   [[nodiscard]] std::span<const Input> inputs() const { return inputs_; }
   [[nodiscard]] std::span<const Output> outputs() const { return outputs_; }
-  // The producing node of a value, or null for inputs and constants.
+  // The node that produces a value; null for inputs and constants.
   [[nodiscard]] const Node* producer(ValueId id) const {
     const Value& v = values_[id.index()];
     return v.kind == ValueKind::kResult ? &nodes_[v.producer.index()] : nullptr;
@@ -149,13 +160,14 @@ class Graph {
     return get<A>(*node.attrs);
   }
 
-  // Consumers of each value, in order, one entry per use (outputs not included). Built on first use.
+  // The nodes that read a value, in order, one entry per use. Graph outputs are not included. The index is
+  // built by the first call.
   [[nodiscard]] std::span<const NodeId> users(ValueId id) const;
   [[nodiscard]] bool is_output(ValueId id) const;
 
  private:
   friend class Rewriter;
-  friend class TextReader;  // parse() restores names and types exactly
+  friend class TextReader;  // parse() sets names and types exactly as written
   [[nodiscard]] std::string unique_name(std::string wanted);
   struct Users;
   std::vector<Node> nodes_;

@@ -1,4 +1,4 @@
-// infer: checks that hold for every operator, then the rule of its family (infer_rules.h).
+// infer: the checks that apply to every operator, then the rule of the operator's family (infer_rules.h).
 #include "tosaic/ir/infer.h"
 
 #include <algorithm>
@@ -187,7 +187,7 @@ void check_count(const Call& call) {
   call.fail("wrong number of operands", expected, std::to_string(call.count()));
 }
 
-// TOSA has no empty tensors.
+// Presence and extents of operand i. TOSA has no empty tensors.
 void check_operand(const Call& call, std::size_t i) {
   const OpInfo& row = info(call.op());
   const TensorType* const type = call.operands()[i];
@@ -462,7 +462,8 @@ Types infer_by_op(const Call& call) {
 
 namespace {
 
-// `numbers` holds the types that differ from the stored ones.
+// The operand types as `op` sees them (dtype_seen_by). Types that differ from the stored ones are appended to
+// `numbers`, and the result points into it.
 std::vector<const TensorType*> types_of(const Graph& graph, Op op, std::span<const ValueId> operands,
                                         std::vector<TensorType>& numbers) {
   std::vector<const TensorType*> types;
@@ -475,7 +476,7 @@ std::vector<const TensorType*> types_of(const Graph& graph, Op op, std::span<con
                           .got = std::to_string(id.index())});
     const TensorType* type = id.valid() ? &graph.type(id) : nullptr;
     if (type != nullptr && dtype_seen_by(graph, op, *type) != type->dtype) {
-      numbers.reserve(operands.size());  // so that pointers stay
+      numbers.reserve(operands.size());  // so that pointers stay valid
       type = &numbers.emplace_back(*type);
       numbers.back().dtype = dtype_seen_by(graph, op, *type);
     }
@@ -484,7 +485,7 @@ std::vector<const TensorType*> types_of(const Graph& graph, Op op, std::span<con
   return types;
 }
 
-// promote(), or the one dtype there is.
+// Promotes `all` with `dtype`; without a value yet, `all` becomes `dtype`.
 void promote_into(std::optional<DType>& all, DType dtype) { all = all ? promote(*all, dtype) : dtype; }
 
 int category(DType dtype) { return dtype == DType::kBool ? 0 : is_integer(dtype) ? 1 : 2; }

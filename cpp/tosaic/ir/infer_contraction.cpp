@@ -8,7 +8,7 @@
 namespace tosaic::rules {
 namespace {
 
-// Leading `rank` extents.
+// The first `rank` extents.
 Shape head(const Shape& shape, std::size_t rank) { return Shape(shape.span().first(rank)); }
 
 void require_conv_attrs(const Call& call, const ConvAttrs& attrs, std::size_t spatial) {
@@ -29,7 +29,7 @@ void require_conv_attrs(const Call& call, const ConvAttrs& attrs, std::size_t sp
       call.fail("'output_padding' without 'transposed'", "zeros", to_string(attrs.output_padding));
 }
 
-// dilation * (kernel - 1) + 1
+// The number of input positions that a dilated kernel spans: dilation * (kernel - 1) + 1.
 std::int64_t reach(const Call& call, const ConvAttrs& attrs, std::size_t s, std::int64_t kernel) {
   return call.plus(call.times(attrs.dilation[s], call.minus(kernel, 1)), 1);
 }
@@ -44,7 +44,7 @@ std::int64_t conv_extent(const Call& call, const ConvAttrs& attrs, std::size_t s
   return room / attrs.stride[s] + 1;
 }
 
-// (in - 1) * stride - pads + reach + output_padding
+// (in - 1) * stride + reach + output_padding - pads
 std::int64_t transposed_extent(const Call& call, const ConvAttrs& attrs, std::size_t s, std::int64_t in,
                                std::int64_t kernel) {
   if (attrs.output_padding[s] >= std::max(attrs.stride[s], attrs.dilation[s]))
@@ -60,7 +60,8 @@ std::int64_t transposed_extent(const Call& call, const ConvAttrs& attrs, std::si
   return out;
 }
 
-// Batch extents broadcast, then (rows, cols); rank-1 operands lend an axis that the result has not.
+// The shape of torch.matmul: broadcast batch extents, then rows of a, columns of b. A rank-1 operand
+// contributes no rows or columns.
 Shape matmul_shape(const Call& call, const Shape& a, const Shape& b) {
   const std::int64_t inner_a = a.back();
   const std::int64_t inner_b = b.size() == 1 ? b[0] : b[b.size() - 2];
@@ -74,14 +75,14 @@ Shape matmul_shape(const Call& call, const Shape& a, const Shape& b) {
   return shape;
 }
 
-// `shape` must broadcast to `target` without changing it.
+// Requires that operand i broadcasts to `target` without changing it.
 void require_expandable(const Call& call, std::size_t i, const Shape& target) {
   const Shape& shape = call.operand(i).shape;
   if (shape.size() > target.size() || !(broadcast(shape, target) == target))
     call.fail(call.operand_text(i) + " does not expand to the result", to_string(target), to_string(shape));
 }
 
-// addmm, baddbmm: input + mat1 @ mat2 with both matrices of rank `rank`.
+// addmm, baddbmm: input + mat1 @ mat2, where both matrices have rank `rank`.
 Types infer_fused_product(const Call& call, std::size_t rank) {
   call.require_number(0);
   call.require_same_dtype(1, 0);
@@ -94,7 +95,8 @@ Types infer_fused_product(const Call& call, std::size_t rank) {
   return one(call.operand(0).dtype, shape);
 }
 
-// Heads of key and value repeat to those of the query.
+// Grouped-query attention: the shape of key or value after its heads are repeated to the number of query
+// heads.
 Shape repeated_heads(const Call& call, std::size_t i) {
   Shape shape = call.operand(i).shape;
   const std::size_t axis = shape.size() - 3;
@@ -156,7 +158,8 @@ Types infer_conv(const Call& call) {
   return one(call.operand(0).dtype, convolved(call, call.attrs<ConvAttrs>()));
 }
 
-// i8 or i16 by i8 or i4; the bias has the dtype of the sums.
+// Input i8 or i16, weight i8 or i4. The result is i32 for i8 input and i48 for i16 input. The bias has that
+// dtype.
 Types infer_integer_conv(const Call& call) {
   const auto& attrs = call.attrs<IntegerConvAttrs>();
   const DType input = call.operand(0).dtype, weight = call.operand(1).dtype;

@@ -1,4 +1,4 @@
-// Result types of canonical elementwise operators: torch's promotion and broadcasting.
+// Result types of canonical elementwise operators, with torch's promotion and broadcasting.
 #include "tosaic/ir/infer.h"
 #include "tosaic/ir/infer_rules.h"
 
@@ -37,8 +37,8 @@ Types infer_activation(const Call& call) {
   return keep(call);
 }
 
-// Bounds are Python numbers: they raise the category (float bounds on integers give f32, integer ones on bool
-// i64).
+// Bounds are Python numbers, which may raise the category of the result: integers and bool with a float bound
+// become f32, and bool with an integer bound becomes i64. bool with bool bounds only is refused.
 Types infer_clamp(const Call& call) {
   const auto& attrs = call.attrs<ClampAttrs>();
   if (!attrs.min && !attrs.max) call.fail("neither 'min' nor 'max' is given", "at least one bound", "none");

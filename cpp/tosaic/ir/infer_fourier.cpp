@@ -1,10 +1,11 @@
-// Result types of Fourier transforms over the last two axes, complex values as pairs (real, imaginary).
+// Result types of Fourier transforms over the last two axes. A complex value is a pair of values (real,
+// imaginary).
 #include "tosaic/ir/infer_rules.h"
 
 namespace tosaic::rules {
 namespace {
 
-// f32 or f64, with two axes that are not empty.
+// Requires f32 or f64, and that the last two axes exist and are not empty.
 void require_transformable(const Call& call) {
   const DType dtype = call.operand(0).dtype;
   if (dtype != DType::kF32 && dtype != DType::kF64)
@@ -30,7 +31,7 @@ Types infer_fft2(const Call& call) {
   return pair(call.operand(0).dtype, call.operand(0).shape);
 }
 
-// Half of the spectrum and the middle: the rest is its mirror image.
+// The last axis has extent n / 2 + 1: the spectrum of real values is symmetric, so the rest is redundant.
 Types infer_rfft2(const Call& call) {
   require_transformable(call);
   Shape shape = call.operand(0).shape;

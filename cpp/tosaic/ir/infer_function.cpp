@@ -1,5 +1,5 @@
-// Result types of functions, gates and quantizers: elementwise operators beyond arithmetic, and reductions
-// that are functions of sums.
+// Result types of functions, gates and quantizers: elementwise operators beyond arithmetic, and the
+// reductions logsumexp and vector_norm.
 #include <cmath>
 
 #include "tosaic/ir/infer.h"
@@ -10,7 +10,7 @@ namespace {
 
 DType function_dtype(DType dtype) { return is_float(dtype) ? dtype : DType::kF32; }
 
-// One scale and zero point, or one for each position of the axis.
+// Requires one scale and zero point, or with `axis` one for each index on this axis, and qmin <= qmax.
 void require_parameters(const Call& call, const std::optional<std::int64_t>& axis, std::size_t scales,
                         std::size_t zero_points, std::int64_t qmin, std::int64_t qmax) {
   const Shape& shape = call.operand(0).shape;
@@ -46,7 +46,8 @@ Types infer_shift(const Call& call) {
   return one(promoted_dtype(call.operands()), broadcast_from(call, 0));
 }
 
-// The weight may be a wider float than the ends: torch's numbers keep their precision beside f16 and bf16.
+// The weight may have another float dtype than the ends: a Python number as weight stays f32 beside f16 and
+// bf16 ends.
 Types infer_lerp(const Call& call) {
   for (std::size_t i = 0; i < 3; ++i) call.require_float(i);
   call.require_same_dtype(1, 0);

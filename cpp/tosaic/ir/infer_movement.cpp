@@ -1,4 +1,4 @@
-// Result types of shape changes, data movement and creation.
+// Result types of shape changes, data movement and creation of tensors.
 #include <algorithm>
 #include <cmath>
 
@@ -8,14 +8,16 @@
 namespace tosaic::rules {
 namespace {
 
-// torch takes an empty list, [0], for "nothing" beside tensors of any rank.
+// torch.cat ignores tensors of shape [0], whatever the rank of the other tensors.
 bool is_legacy_empty(const TensorType& type) { return type.rank() == 1 && type.shape[0] == 0; }
 
 void require_some(const Call& call) {
   if (call.count() == 0) call.fail("no operands", "1 or more", "0");
 }
 
-// Pads other than constant: only as far as there are elements to copy from.
+// Modes other than constant copy elements of the input, so the pad is limited: reflect to extent - 1,
+// circular to the extent, replicate to any pad of a non-empty axis. Negative pads are unsupported in these
+// modes.
 void require_pad_in_reach(const Call& call, const PadAttrs& attrs, std::size_t axis, std::int64_t pad) {
   const std::int64_t extent = call.operand(0).shape[axis];
   if (attrs.mode == PadMode::kConstant || pad == 0) return;
@@ -29,7 +31,8 @@ void require_pad_in_reach(const Call& call, const PadAttrs& attrs, std::size_t a
               "at most the extent " + std::to_string(extent), std::to_string(pad));
 }
 
-// ceil((end - start) / step); torch truncates all three for i64.
+// ceil((end - start) / step). For i64, torch first truncates all three to integers. More than kMaxElements
+// elements are returned as kMaxElements + 1, which the check of the result rejects.
 std::int64_t arange_count(const Call& call, const ArangeAttrs& attrs) {
   __extension__ using Wide = __int128;
   const double start = as_double(attrs.start), end = as_double(attrs.end), step = as_double(attrs.step);
@@ -220,7 +223,8 @@ Types infer_pad(const Call& call) {
   return one(call.operand(0).dtype, shape);
 }
 
-// Far diagonals mean "all" or "nothing"; the bound keeps row + diagonal inside 63 bits.
+// The bound on `diagonal` ensures that row + diagonal fits 63 bits. Diagonals that far away select all
+// elements or none.
 Types infer_triangle(const Call& call) {
   const std::int64_t diagonal = call.attrs<DiagonalAttrs>().diagonal;
   call.require_rank_between(0, 2, kMaxRank);
@@ -251,8 +255,11 @@ Types infer_index_select(const Call& call) {
   return one(call.operand(0).dtype, shape);
 }
 
-// Advanced indexing: the index axes replace the indexed ones in place if those are adjacent, else they come
-// first.
+// Advanced indexing: if the indexed axes are adjacent, the axes of the broadcast index replace them in place;
+// otherwise these come first.
+//
+//   input [A,B,C,D], indices of shape [N] for axes 1 and 2:  [A,N,D]
+//                                         for axes 0 and 2:  [N,B,D]
 Shape indexed_shape(const Call& call, std::size_t first_index) {
   const Shape& input = call.operand(0).shape;
   if (call.count() - first_index > input.size())

@@ -6,7 +6,7 @@
 namespace tosaic::rules {
 namespace {
 
-// Rows of the weights per element of the hidden state.
+// The number of gates: weights have this many rows per element of the hidden state.
 std::int64_t gates_of(Cell cell) {
   switch (cell) {
     case Cell::kLstm:
@@ -22,7 +22,7 @@ std::int64_t gates_of(Cell cell) {
 
 struct Sizes {
   std::int64_t directions, gates, hidden,
-      output;  // `output`: of one direction, the projection's where one is
+      output;  // output features of one direction: the projected size with a projection, else `hidden`
 };
 
 void require_dtypes(const Call& call) {
@@ -31,7 +31,7 @@ void require_dtypes(const Call& call) {
     if (call.optional(i) != nullptr) call.require_same_dtype(i, 0);
 }
 
-// Weights of one layer and direction, from operand `at`, over `features` input features.
+// Checks the weights of one layer and direction, which start at operand `at`, for `features` input features.
 void require_weights(const Call& call, const RecurrentAttrs& attrs, std::size_t at, const Sizes& sizes,
                      std::int64_t features) {
   const std::int64_t rows = call.times(sizes.gates, sizes.hidden);
@@ -44,7 +44,7 @@ void require_weights(const Call& call, const RecurrentAttrs& attrs, std::size_t 
   if (attrs.projection) call.require_shape(at, {sizes.output, sizes.hidden});
 }
 
-// (layers * directions, batch, elements), without the batch where the input has none.
+// (layers * directions, batch, elements), without the batch if the input has none.
 Shape state_shape(const Call& call, const RecurrentAttrs& attrs, const Sizes& sizes, std::int64_t elements) {
   Shape shape{call.times(attrs.layers, sizes.directions)};
   const Shape& input = call.operand(0).shape;

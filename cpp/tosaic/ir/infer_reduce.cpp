@@ -11,14 +11,14 @@ void require_no_dtype(const Call& call, const ReduceAttrs& attrs) {
   if (attrs.dtype) call.fail("attribute 'dtype' is not taken", "none", std::string(to_string(*attrs.dtype)));
 }
 
-// Integers and bool add up in i64 unless told otherwise.
+// The dtype of a sum: the requested one; else the operand's if it is a float, and i64 for integers and bool.
 DType accumulated(const Call& call, const std::optional<DType>& asked) {
   if (asked) return *asked;
   const DType dtype = call.operand(0).dtype;
   return is_float(dtype) ? dtype : DType::kI64;
 }
 
-// The dtype asked for, else the operand's; it must be a float.
+// The requested dtype, else the operand's. It must be a float dtype.
 DType float_dtype(const Call& call, const std::optional<DType>& asked) {
   if (!asked) {
     call.require_float(0);
@@ -28,7 +28,8 @@ DType float_dtype(const Call& call, const std::optional<DType>& asked) {
   return *asked;
 }
 
-// Scale, shift and statistics: of the input's dtype or, beside a narrower input (rms_norm: any), f32.
+// Checks scale, shift or statistics: they have the input's dtype. If the input is narrower than f32, or for
+// rms_norm always, f32 is allowed too.
 void require_parameter(const Call& call, std::size_t i, const Shape& shape) {
   const TensorType* const type = call.optional(i);
   if (type == nullptr) return;
@@ -70,7 +71,7 @@ Types infer_extremum(const Call& call) {
   return one(call.operand(0).dtype, shape);
 }
 
-// torch gives uint8 for uint8.
+// The result is bool, but as in torch u8 for a u8 operand.
 Types infer_any_all(const Call& call) {
   const auto& attrs = call.attrs<ReduceAttrs>();
   require_no_dtype(call, attrs);

@@ -1,6 +1,7 @@
-// Rules of infer(), by family: private to ir/. A rule gets one Call (operator, attributes, operand types),
-// checks what the operator requires and gives the result types. `infer` has already checked the number of
-// operands, which of them may be absent, the attribute struct and that every operand's extents are sane.
+// infer_rules: the rules of infer(), by family; private to ir/. A rule takes a Call (operator, attributes,
+// operand types), checks what the operator requires, and returns the result types. Before the rule, infer()
+// has checked the attribute struct, the number of operands, that no required operand is absent, and that the
+// extents of every operand are sane (and not 0 for TOSA operators).
 #pragma once
 
 #include <cstdint>
@@ -16,9 +17,9 @@ namespace tosaic::rules {
 
 using Types = std::vector<TensorType>;
 
-// Elements of a tensor stay below this, so that byte counts and strides fit 63 bits.
+// A tensor has at most this many elements, so that byte counts and strides fit 63 bits.
 inline constexpr std::int64_t kMaxElements = std::int64_t{1} << 56;
-// Results of one node (unbind, split).
+// The most results of one node (unbind, split).
 inline constexpr std::int64_t kMaxResults = std::int64_t{1} << 16;
 
 class Call {
@@ -30,7 +31,7 @@ class Call {
   [[nodiscard]] std::size_t count() const { return operands_.size(); }
   [[nodiscard]] std::span<const TensorType* const> operands() const { return operands_; }
   [[nodiscard]] const TensorType& operand(std::size_t i) const { return *operands_[i]; }
-  // Null where an optional operand is absent, written or not.
+  // Null if optional operand i is absent: passed as absent, or beyond the end of the operand list.
   [[nodiscard]] const TensorType* optional(std::size_t i) const {
     return i < operands_.size() ? operands_[i] : nullptr;
   }
@@ -39,7 +40,7 @@ class Call {
     return get<A>(attrs_);
   }
 
-  // Throw InvalidGraph, UnsupportedOp; `what` follows the operator's name.
+  // Throw InvalidGraph and UnsupportedOp. The message is the operator's name, then `what`.
   [[noreturn]] void fail(const std::string& what, const std::string& expected = "",
                          const std::string& got = "") const;
   [[noreturn]] void unsupported(const std::string& what, const std::string& expected = "",
@@ -77,7 +78,7 @@ class Call {
   [[nodiscard]] std::int64_t minus(std::int64_t a, std::int64_t b) const;
   [[nodiscard]] std::int64_t times(std::int64_t a, std::int64_t b) const;
 
-  // Extents of a shape: none negative, fewer than kMaxElements elements (empty axes counted as 1).
+  // No extent is negative, and there are at most kMaxElements elements, where empty axes count as 1.
   void require_sane(const std::string& subject, const Shape& shape) const;
 
  private:
@@ -86,13 +87,13 @@ class Call {
   std::span<const TensorType* const> operands_;
 };
 
-// One result.
+// The types of a single result.
 [[nodiscard]] Types one(DType dtype, const Shape& shape);
 
 // ---- contraction ----
-// Broadcast of operands [first, count).
+// The broadcast shape of operands [first, count).
 [[nodiscard]] Shape broadcast_from(const Call& call, std::size_t first);
-// The shape of operand 0 without `axes`, or with extents of 1 in their place.
+// The shape of operand 0 without `axes`, or with extent 1 on them if `keepdim`.
 [[nodiscard]] Shape reduced(const Call& call, const Dims& axes, bool keepdim);
 
 [[nodiscard]] Types infer_conv(const Call& call);
@@ -106,9 +107,9 @@ class Call {
 [[nodiscard]] Types infer_einsum(const Call& call);
 
 // ---- elementwise ----
-[[nodiscard]] Types infer_rounding(const Call& call);        // abs, ceil, neg, relu ...: any number, kept
-[[nodiscard]] Types infer_sign(const Call& call);            // bool as well
-[[nodiscard]] Types infer_float_function(const Call& call);  // integers and bool give f32
+[[nodiscard]] Types infer_rounding(const Call& call);        // abs, ceil, neg, relu ...: not bool
+[[nodiscard]] Types infer_sign(const Call& call);            // sign, nan_to_num: also bool
+[[nodiscard]] Types infer_float_function(const Call& call);  // integers and bool become f32
 [[nodiscard]] Types infer_activation(const Call& call);      // floats only
 [[nodiscard]] Types infer_clamp(const Call& call);
 [[nodiscard]] Types infer_logical_not(const Call& call);
@@ -178,7 +179,8 @@ class Call {
 [[nodiscard]] Types infer_scatter(const Call& call);
 [[nodiscard]] Types infer_index_put(const Call& call);
 [[nodiscard]] Types infer_slice_scatter(const Call& call);
-// The extents that advanced indexing of operand 0 reads or writes; index operands start at `first`.
+// The shape of the elements that advanced indexing of operand 0 reads or writes. Operand first + k is the
+// index for axis k.
 [[nodiscard]] Shape indexed_shape(const Call& call, std::size_t first);
 [[nodiscard]] Types infer_arange(const Call& call);
 [[nodiscard]] Types infer_full(const Call& call);

@@ -1,9 +1,9 @@
-// Result types of samplers: grids of positions, and images read at them.
+// Result types of samplers: operators that make grids of positions or sample images at such positions.
 #include "tosaic/ir/infer_rules.h"
 
 namespace tosaic::rules {
 
-// (N, C, H, W) read at (N, H', W', 2).
+// Input (N, C, H, W), grid (N, H', W', 2), result (N, C, H', W').
 Types infer_grid_sample(const Call& call) {
   call.require_float(0);
   call.require_same_dtype(1, 0);
@@ -18,7 +18,7 @@ Types infer_grid_sample(const Call& call) {
   return one(call.operand(0).dtype, {input[0], input[1], grid[1], grid[2]});
 }
 
-// theta (N, 2, 3) for images, (N, 3, 4) for volumes.
+// theta is (N, 2, 3) for images and (N, 3, 4) for volumes. The result is (N, H, W, 2) or (N, D, H, W, 3).
 Types infer_affine_grid(const Call& call) {
   const Dims& size = call.attrs<AffineGridAttrs>().size;
   call.require_float(0);

@@ -1,5 +1,5 @@
-// Result types of TOSA 1.0 operators: shapes and dtype kinds as the specification's ERROR_IF clauses have
-// them. Which dtype stands in which profile or extension is the target's matter, not inference's.
+// Result types of TOSA 1.0 operators. The rules check shapes and kinds of dtypes as the specification's
+// ERROR_IF clauses do. They do not check which dtypes a profile or extension allows; the layer target does.
 #include <algorithm>
 
 #include "tosaic/base/error.h"
@@ -22,7 +22,7 @@ void require_zero_point(const Call& call, const char* name, DType dtype, std::in
 
 // ---- elementwise ----
 
-// Equal ranks; extents equal or 1.
+// The broadcast shape. Ranks must be equal, and extents equal or 1.
 Shape broadcast_equal_rank(const Call& call) {
   Shape shape = call.operand(0).shape;
   for (std::size_t i = 1; i < call.count(); ++i) {
@@ -103,7 +103,7 @@ Types compare(const Call& call) {
   return types;
 }
 
-// Integers multiply into i32; the shift belongs to i32 operands alone.
+// The product of integers is i32 (i64 for i64). Only i32 operands may have a shift.
 Types multiply(const Call& call) {
   const std::int64_t shift = call.attrs<TosaMulAttrs>().shift;
   Types types = binary_number(call);
@@ -162,7 +162,7 @@ Types argmax(const Call& call) {
 
 // ---- windows ----
 
-// numerator / divisor + 1 where that is exact.
+// numerator / divisor + 1. Throws InvalidGraph if the division is not exact or the numerator is negative.
 std::int64_t exact_extent(const Call& call, const char* axis, std::int64_t numerator, std::int64_t divisor) {
   if (numerator < 0)
     call.fail(std::string("the window is larger than the padded input on ") + axis, "room of at least 0",
@@ -175,14 +175,15 @@ std::int64_t exact_extent(const Call& call, const char* axis, std::int64_t numer
 
 constexpr const char* kAxisNames[] = {"depth", "height", "width"};
 
-// Names of the last `spatial` of (depth, height, width).
+// The name of spatial axis s: the axes are the last `spatial` of (depth, height, width).
 const char* axis_name(std::size_t s, std::size_t spatial) { return kAxisNames[3 - spatial + s]; }
 
 struct Accumulation {
   DType accumulator, result;
 };
 
-// The accumulator and result of a convolution's input dtype; f16 may accumulate in f32 as well.
+// The accumulator and result dtype of a convolution for an input dtype. Callers also allow f32 accumulators
+// for f16.
 Accumulation accumulation(const Call& call, DType input) {
   if (input == DType::kI8) return {DType::kI32, DType::kI32};
   if (input == DType::kI16) return {DType::kI48, DType::kI48};
@@ -194,7 +195,7 @@ Accumulation accumulation(const Call& call, DType input) {
             text_of(input));
 }
 
-// Dtypes and zero points of input, weight and bias; the result's dtype.
+// Checks dtypes and zero points of input, weight and bias. Returns the dtype of the result.
 DType conv_dtype(const Call& call, DType acc_type, std::int64_t input_zp, std::int64_t weight_zp) {
   const DType input = call.operand(0).dtype;
   const DType weight = call.operand(1).dtype;
@@ -212,13 +213,14 @@ DType conv_dtype(const Call& call, DType acc_type, std::int64_t input_zp, std::i
   return rule.result;
 }
 
-// One bias element, or one for each channel.
+// Requires a bias with one element, or one per channel.
 void require_bias(const Call& call, std::int64_t channels) {
   call.require_rank(2, 1);
   if (call.operand(2).shape[0] != 1) call.require_extent(2, 0, channels);
 }
 
-// Extents of the spatial axes, input axis 1 on. `kernel` are the weight's.
+// Replaces the spatial extents in `shape`, from axis 1 on, by those of the result. `kernel`: the weight's
+// spatial extents.
 void set_conv_extents(const Call& call, const TosaConvAttrs& attrs, const Dims& kernel, Shape& shape) {
   const std::size_t spatial = kernel.size();
   call.require_size("pad", attrs.pad, 2 * spatial);
@@ -248,7 +250,7 @@ Types conv(const Call& call, std::size_t spatial) {
   return one(dtype, shape);
 }
 
-// Weight (KH, KW, C, M); channel c * M + m of the result.
+// Weight (KH, KW, C, M). Element (c, m) contributes to channel c * M + m of the result.
 Types depthwise_conv(const Call& call) {
   const auto& attrs = call.attrs<TosaConvAttrs>();
   const DType dtype = conv_dtype(call, attrs.acc_type, attrs.input_zp, attrs.weight_zp);
@@ -264,7 +266,8 @@ Types depthwise_conv(const Call& call) {
   return one(dtype, shape);
 }
 
-// (in - 1) * stride + out_pads + kernel; out_pads may crop, by less than the kernel each.
+// Extent (in - 1) * stride + out_pads + kernel. Negative out_pads crop the result, each by less than the
+// kernel.
 Types transpose_conv(const Call& call) {
   const auto& attrs = call.attrs<TosaTransposeConvAttrs>();
   const DType dtype = conv_dtype(call, attrs.acc_type, attrs.input_zp, attrs.weight_zp);
@@ -335,7 +338,7 @@ Types max_pool(const Call& call) {
   return one(call.operand(0).dtype, pool_shape(call, attrs.kernel, attrs.stride, attrs.pad));
 }
 
-// Integers at bilinear keep the extra bits of the scale.
+// Bilinear resize of integers does not divide by the scale, so the result is wider: i32 for i8, i48 for i16.
 DType resize_dtype(const Call& call, ResizeMode mode) {
   const DType input = call.operand(0).dtype;
   call.require_number(0);
@@ -345,7 +348,8 @@ DType resize_dtype(const Call& call, ResizeMode mode) {
   call.fail("wrong dtype of " + call.operand_text(0), "i8, i16 or a float dtype", text_of(input));
 }
 
-// Extent ((in - 1) * n - offset + border) / d + 1; the specification bounds each term, so nothing overflows.
+// Extent ((in - 1) * n - offset + border) / d + 1 with scale n / d. Each term is first checked against the
+// bound of the specification, so nothing overflows.
 Types resize(const Call& call) {
   const auto& attrs = call.attrs<TosaResizeAttrs>();
   constexpr std::int64_t kMaxScale = 1 << 11, kMaxExtent = 16384;
@@ -380,7 +384,8 @@ Types resize(const Call& call) {
 
 // ---- matrix product ----
 
-// No accumulator attribute: the result has the accumulator's dtype, for f16 either of two.
+// MATMUL has no accumulator attribute: the result has the accumulator's dtype. For f16 operands it is f16, or
+// f32 if `dtype` says so.
 DType matmul_dtype(const Call& call, DType input) {
   const DType dtype = accumulation(call, input).accumulator;
   const std::optional<DType> asked = call.attrs<TosaMatmulAttrs>().dtype;
@@ -480,7 +485,7 @@ Types gather(const Call& call) {
   return one(call.operand(0).dtype, {values[0], call.operand(1).shape[1], values[2]});
 }
 
-// values_in (N, K, C), indices (N, W), input (N, W, C) -> (N, K, C); no row is written twice, so W <= K.
+// values_in (N, K, C), indices (N, W), input (N, W, C) -> (N, K, C). No row may be written twice, so W <= K.
 Types scatter(const Call& call) {
   call.require_rank(0, 3);
   call.require_rank(1, 2);

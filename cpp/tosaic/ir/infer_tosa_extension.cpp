@@ -1,5 +1,6 @@
-// Result types of the TOSA operators of the extensions (FFT, variables) and of the quantized profile (TABLE,
-// RESCALE): the specification's ERROR_IF clauses, and the constants outside which a result has no meaning.
+// Result types of the TOSA operators of the extensions (FFT, variables) and of the integer profile (TABLE,
+// RESCALE), and of the canonical `rescale`. The rules check the specification's ERROR_IF clauses, and that
+// multipliers, shifts and zero points are in the ranges for which the specification defines the result.
 #include <string>
 
 #include "tosaic/ir/infer_rules.h"
@@ -18,7 +19,7 @@ TensorType typed(DType dtype, const Shape& shape) {
 
 bool is_power_of_two(std::int64_t extent) { return extent > 0 && (extent & (extent - 1)) == 0; }
 
-// (N, H, W), H and W powers of two.
+// Requires a float (N, H, W) where H and W are powers of two.
 void require_transformable(const Call& call) {
   call.require_float(0);
   call.require_rank(0, 3);
@@ -35,7 +36,7 @@ struct ZeroPointRange {
   std::int64_t low, high;
 };
 
-// i8 and u8 take any of their values, u16 takes 0 and 32768, the others take 0.
+// The zero point may be any value for i8 and u8, 0 or 32768 for u16, and only 0 for other dtypes.
 void require_rescale_zero_point(const Call& call, const char* name, DType dtype, bool is_unsigned,
                                 std::int64_t value) {
   if (value == 0) return;
@@ -109,7 +110,7 @@ Types infer_tosa_fft2d(const Call& call) {
   return Types(2, typed(call.operand(0).dtype, call.operand(0).shape));
 }
 
-// The spectrum of real values is symmetric: half of it, and the middle, say all.
+// The last axis has extent W / 2 + 1: the spectrum of real values is symmetric, so the rest is redundant.
 Types infer_tosa_rfft2d(const Call& call) {
   require_transformable(call);
   Shape shape = call.operand(0).shape;
@@ -117,7 +118,8 @@ Types infer_tosa_rfft2d(const Call& call) {
   return Types(2, typed(call.operand(0).dtype, shape));
 }
 
-// i8: 256 entries, one for each value. i16: 513, between which is interpolated with 7 more bits.
+// i8: 256 entries, one per value, result i8. i16: 513 entries; interpolation between them adds 7 bits, result
+// i32.
 Types infer_tosa_table(const Call& call) {
   const DType dtype = call.operand(0).dtype;
   if (dtype != DType::kI8 && dtype != DType::kI16)
@@ -129,7 +131,7 @@ Types infer_tosa_table(const Call& call) {
 
 namespace {
 
-// `channels`: how many multipliers there have to be.
+// `channels` is the required number of multipliers.
 Types rescaled(const Call& call, const TosaRescaleAttrs& attrs, std::int64_t channels) {
   TensorType input = call.operand(0);
   input.dtype = without_sign(input.dtype);

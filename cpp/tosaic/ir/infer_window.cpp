@@ -1,5 +1,5 @@
-// Result types of pools and resize: channels before 1 to 3 trailing spatial axes, with or without a batch
-// axis.
+// Result types of pools and resize. Operands are (C, spatial...) or (N, C, spatial...) with 1 to 3 spatial
+// axes.
 #include <cmath>
 
 #include "tosaic/ir/infer_rules.h"
@@ -7,7 +7,8 @@
 namespace tosaic::rules {
 namespace {
 
-// The first spatial axis of an operand (C, spatial...) or (N, C, spatial...). Only the batch may be empty.
+// The first spatial axis of operand 0. All axes except the batch must be non-empty. `sizes` is the name of
+// the attribute that has `spatial` entries, for messages.
 std::size_t first_spatial_axis(const Call& call, std::size_t spatial, const char* sizes) {
   if (spatial < 1 || spatial > 3)
     call.fail(std::string("wrong number of entries in '") + sizes + "'", "1 to 3", std::to_string(spatial));
@@ -35,8 +36,8 @@ void require_pool_attrs(const Call& call, const PoolAttrs& attrs, std::size_t sp
     call.fail("attribute 'divisor_override'", "not 0", "0");
 }
 
-// torch's rule: with ceil_mode the last window may reach over the right pad, but must begin in the input or
-// left pad.
+// torch's rule: with ceil_mode the last window may extend beyond the right pad, but it must start in the
+// input or in the left pad.
 std::int64_t pool_extent(const Call& call, const PoolAttrs& attrs, std::size_t s, std::int64_t in) {
   const std::int64_t dilation = attrs.dilation.empty() ? 1 : attrs.dilation[s];
   const std::int64_t stride = attrs.stride[s], pad = attrs.padding[s];
@@ -54,7 +55,8 @@ std::int64_t pool_extent(const Call& call, const PoolAttrs& attrs, std::size_t s
   return out;
 }
 
-// A scale that has nothing to do with the sizes would send source positions anywhere.
+// Requires |in * scale - size| <= 1 + 1e-6 * size: otherwise the scale would map source positions far outside
+// the input.
 void require_scale(const Call& call, const ResizeAttrs& attrs, std::size_t s, std::int64_t in) {
   const double scale = attrs.scales[s];
   const bool usable = std::isfinite(scale) && scale > 0;

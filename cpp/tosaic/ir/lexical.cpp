@@ -26,7 +26,8 @@ void append_float(std::string& out, T value) {
   if (std::isfinite(value) && out.find_first_of(".e", begin) == std::string::npos) out += ".0";
 }
 
-// Bytes of the well-formed UTF-8 sequence of two to four bytes at the front, or 0.
+// The length of the well-formed UTF-8 sequence of two to four bytes at the start of `text`, or 0 if there is
+// none.
 std::size_t sequence_length(std::string_view text) {
   const auto byte = [text](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const std::size_t length = byte(0) >= 0xf0 ? 4 : byte(0) >= 0xe0 ? 3 : 2;

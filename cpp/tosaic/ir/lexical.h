@@ -1,7 +1,7 @@
-// Lexical forms shared by everything that writes or reads the text form: numbers, quoted strings and names.
+// lexical: numbers, quoted strings and names, as all writers and readers of the text form spell them.
 //
-// Numbers are the shortest text that reads back to the same bits; a floating-point one always shows a point,
-// an exponent, `inf` or `nan`, so it cannot be taken for an integer.
+// A number is the shortest text that reads back to the same bits, except that every NaN is `nan`. A float
+// always has a point or an exponent, or is `inf`, `-inf` or `nan`, so it cannot be read as an integer.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +15,13 @@ void append_number(std::string& out, float value);
 void append_number(std::string& out, std::int64_t value);
 void append_number(std::string& out, std::uint64_t value);
 
-// "..." with \" \\ \n \t \r and \xNN for other control bytes; the rest, UTF-8 included, as it is.
+// "..." with \" \\ \n \t \r, and \xNN for other control bytes and for bytes that are not valid UTF-8. All
+// other text, UTF-8 included, is written unchanged.
 void append_quoted(std::string& out, std::string_view text);
-// The name itself if it consists of [A-Za-z0-9_.] only and is not empty, else quoted.
+// The name itself if it is not empty and consists of [A-Za-z0-9_.] only, else the quoted name.
 void append_name(std::string& out, std::string_view name);
 [[nodiscard]] bool is_plain_name_character(char c);
-// Well-formed UTF-8, as names must be: Python has no other text.
+// True for well-formed UTF-8. Names must be well-formed, because Python strings hold nothing else.
 [[nodiscard]] bool is_utf8(std::string_view text);
 
 }  // namespace tosaic

@@ -19,7 +19,8 @@ constexpr std::uint8_t count_operands(std::string_view names, bool minimum) {
   return count;
 }
 
-// Optional operands in the middle still take a place: the minimum counts up to the last required one.
+// An absent optional operand still has a place in the operand list if a required one follows it. So the
+// minimum is the position of the last required operand.
 constexpr std::uint8_t min_operands(std::string_view names) {
   std::uint8_t count = 0, required = 0;
   std::size_t i = 0;

@@ -1,4 +1,4 @@
-// Op: the closed set of operators, generated from ops.def, and what the table says of each.
+// Op: the closed set of operators, and the row of ops.def for each of them. Generated from ops.def.
 #pragma once
 
 #include <cstdint>
@@ -26,21 +26,21 @@ enum Trait : std::uint8_t {
   kExpanded = 64,
 };
 
-inline constexpr int kNoInt16 = -1;
+inline constexpr int kNoInt16 = -1;  // the operator has no integer form
 
 struct OpInfo {
   Op op;
-  std::string_view name;      // of the text form
+  std::string_view name;      // in the text form
   std::string_view operands;  // as in ops.def
   std::int8_t results;
   std::uint8_t traits;
   bool is_tosa;
   std::uint8_t attrs_index;                 // kAttrsIndex of its attribute struct
   std::uint8_t min_operands, max_operands;  // max 255 = variadic
-  std::int8_t int16_units;                  // the bound `int16` of ops.def; kNoInt16: no integer form
+  std::int8_t int16_units;                  // the error bound `int16` of ops.def, or kNoInt16
 
   [[nodiscard]] bool has(Trait trait) const { return (traits & trait) != 0; }
-  // The role name of operand i ("weight"; of a variadic tail its name).
+  // The name of operand i, e.g. "weight". All operands of a variadic tail have the tail's name.
   [[nodiscard]] std::string_view operand_name(std::size_t i) const;
   [[nodiscard]] bool operand_optional(std::size_t i) const;
 };
@@ -48,7 +48,7 @@ struct OpInfo {
 [[nodiscard]] const OpInfo& info(Op op);
 [[nodiscard]] std::span<const OpInfo> all_ops();
 [[nodiscard]] std::optional<Op> parse_op(std::string_view name);
-// Attributes of the type that `op` takes, default-constructed.
+// The default-constructed attribute struct of `op`.
 [[nodiscard]] Attrs default_attrs(Op op);
 
 }  // namespace tosaic

@@ -40,7 +40,7 @@ OriginRef merge(const std::vector<OriginRef>& origins) {
   std::vector<OriginRef> all = std::move(found).found();
   if (all.empty()) return nullptr;
   if (all.size() == 1) return all.front();
-  for (const OriginRef& origin : origins)  // nothing new: keep the handle
+  for (const OriginRef& origin : origins)  // reuse an equal union
     if (origin && origin->parents == all) return origin;
   auto merged = std::make_shared<Origin>();
   merged->parents = std::move(all);

@@ -1,4 +1,5 @@
-// Origin: where a node came from. Shared and immutable; a rewrite unions origins, never drops them.
+// Origin: the FX nodes and source lines that a node came from. Origins are shared and immutable. A rewrite
+// merges origins and never drops them.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,8 @@ namespace tosaic {
 struct Origin;
 using OriginRef = std::shared_ptr<const Origin>;
 
-// A leaf names one FX node. A union has only parents (leaves, no duplicates, in order of first appearance).
+// Either a leaf, which names one FX node, or a union, in which only `parents` is set. Parents are leaves,
+// without duplicates, in the order of first appearance.
 struct Origin {
   std::string fx_name;      // "conv2d_3"
   std::string target;       // "aten.conv2d.default"
@@ -22,16 +24,18 @@ struct Origin {
   std::int32_t line = 0;
   std::vector<OriginRef> parents;
 
-  // "model.py:41" with the file's last path component; "" if unknown.
+  // "model.py:41": the last component of the path, and the line. Empty if the file is unknown.
   [[nodiscard]] std::string source() const;
 };
 
-// The leaves behind an origin (itself if it is a leaf; none for null).
+// The leaves of an origin: the origin itself if it is a leaf, none for null.
 [[nodiscard]] std::vector<OriginRef> leaves(const OriginRef& origin);
-// Union of the leaves; null origins are skipped; a single leaf is returned as it is.
+// The union of all leaves. Null origins are skipped. Returns null if there are no leaves, and the leaf itself
+// if there is one.
 [[nodiscard]] OriginRef merge(const std::vector<OriginRef>& origins);
 
-// Fills node, module_path and source of an error from the first leaf of the origin.
+// Fills in the node, module_path and source of an error from the first leaf of the origin, where they are
+// empty. Without an FX name the node is `node_name`.
 [[nodiscard]] ErrorParts located(ErrorParts parts, const OriginRef& origin, const std::string& node_name);
 
 }  // namespace tosaic

@@ -40,7 +40,7 @@ class Copies {
 
  private:
   std::map<ConstantRef, ConstantRef> constants_;
-  // Folded reshapes share the memory of a constant.
+  // By memory: constants that share memory, such as folded reshapes of one constant, also share the copy.
   std::map<std::pair<const std::byte*, std::size_t>, Storage> bytes_;
 };
 

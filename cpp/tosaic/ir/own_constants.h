@@ -1,9 +1,9 @@
-// own_constants: a graph that reads nobody else's memory.
+// own_constants: makes a graph independent of memory that somebody else owns.
 //
 //   %w = view of torch's memory  ->  %w = copy of it, with the same name and kind
 //
-// Constants that are views (Storage::is_view) are copied, also those in regions. All others are shared, and a
-// graph that has no views is returned as it is.
+// Constants that are views (Storage::is_view) are copied, in regions too. All other constants are shared with
+// the source graph. A graph without views is returned unchanged.
 #pragma once
 
 #include <memory>
@@ -12,11 +12,12 @@
 
 namespace tosaic {
 
-// Throws InvalidGraph, naming constant and node, if the owner changed the memory since import, or while it
-// was copied.
+// Throws InvalidGraph, naming the constant and a node that reads it, if the owner changed the memory since
+// import or during the copy.
 [[nodiscard]] std::shared_ptr<const Graph> own_constants(const std::shared_ptr<const Graph>& graph);
 
-// Throws InvalidGraph, naming constant and node, if the owner of a view changed its memory since import.
+// Throws InvalidGraph, naming the constant and a node that reads it, if the owner of a view changed its
+// memory since import.
 void verify_views(const Graph& graph);
 
 }  // namespace tosaic

@@ -20,7 +20,7 @@ constexpr std::size_t kMaxGot = 80;
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 
-// Walks over the characters; every failure names its place.
+// Scans the text. Every error names its line and column.
 class Scanner {
  public:
   explicit Scanner(std::string_view text) : text_(text) {}
@@ -48,7 +48,7 @@ class Scanner {
     return "line " + std::to_string(line) + ", column " + std::to_string(column);
   }
 
-  // What stands here, for messages.
+  // The word or character at a position, quoted, for messages.
   [[nodiscard]] std::string excerpt() const { return excerpt(at_); }
   [[nodiscard]] std::string excerpt(std::size_t at) const {
     if (at == text_.size()) return "the end of the text";
@@ -68,7 +68,7 @@ class Scanner {
       if (at_ == text_.size()) return;
     }
   }
-  // The place of the next token.
+  // The position of the next token.
   [[nodiscard]] std::size_t here() {
     skip();
     return at_;
@@ -85,7 +85,7 @@ class Scanner {
   void expect(std::string_view symbol) {
     if (!accept(symbol)) fail_here("'" + std::string(symbol) + "'");
   }
-  // A whole word, not the beginning of a longer one.
+  // Accepts `word` as a whole word, not as the start of a longer one.
   bool accept_word(std::string_view word) {
     skip();
     const std::size_t end = at_ + word.size();
@@ -126,7 +126,7 @@ class Scanner {
   }
   double real() { return number<double>("a number"); }
   float real_f32() { return number<float>("a number"); }
-  // Integers have no point, exponent or letters.
+  // true, false, an integer if the number consists of digits only, else a float.
   Scalar scalar() {
     if (accept_word("true")) return true;
     if (accept_word("false")) return false;
@@ -137,7 +137,7 @@ class Scanner {
     if (end > digits && (end == text_.size() || !is_plain_name_character(text_[end]))) return integer();
     return real();
   }
-  // Bits in hexadecimal after "0x".
+  // The hexadecimal digits after "0x".
   std::uint64_t bits() {
     std::uint64_t value = 0;
     const char* const begin = text_.data() + at_;
@@ -162,7 +162,7 @@ class Scanner {
     fail(start - 1, "a string does not end", "'\"'", "the end of the text");
   }
 
-  // What Python can read.
+  // A quoted string of valid UTF-8, as Python requires.
   std::string text() {
     const std::size_t start = at_;
     std::string read = quoted();
@@ -193,7 +193,7 @@ class Scanner {
     return value;
   }
 
-  // At a backslash; leaves the place at the last character of the escape.
+  // Called at a backslash. Afterwards the position is the last character of the escape.
   char escape() {
     const std::size_t start = at_++;
     const char c = at_ < text_.size() ? text_[at_] : '\0';
@@ -233,7 +233,8 @@ struct StringHash {
   std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
 };
 
-// Runs `body`; errors of the types it builds (lists too long, no permutation) gain the place in the text.
+// Runs `body`. Adds the position in the text to errors of the types that it builds (a list is too long, an
+// order is no permutation).
 template <class Body>
 auto located_at(const Scanner& scanner, std::size_t at, Body body) {
   try {
@@ -247,7 +248,7 @@ auto located_at(const Scanner& scanner, std::size_t at, Body body) {
   }
 }
 
-// Reads attribute values by the type of their field.
+// Reads an attribute value according to the type of its field.
 class FieldReader {
  public:
   explicit FieldReader(Scanner& scanner) : scanner_(scanner) {}
@@ -314,7 +315,7 @@ class FieldReader {
   Scanner& scanner_;
 };
 
-// Reads the field called `wanted` when it comes by.
+// Visits all fields of an attribute struct and reads the value of the one named `wanted`.
 class FieldFinder {
  public:
   FieldFinder(Scanner& scanner, std::string_view wanted) : scanner_(scanner), wanted_(wanted) {}
@@ -337,8 +338,8 @@ class FieldFinder {
   std::string known_;
 };
 
-// An origin may be referred to before the table says what it is: the handle is made first and filled in
-// later.
+// An origin. Nodes may refer to it before the table defines it, so the object is created at the first use and
+// filled in when its definition is read.
 struct OriginSlot {
   std::shared_ptr<Origin> origin = std::make_shared<Origin>();
   std::size_t first_use = 0;
@@ -347,8 +348,8 @@ struct OriginSlot {
 
 }  // namespace
 
-// One text. Builds each graph front to back; names and full types are set on its values directly, since the
-// builders would make names unique in their own way.
+// Reads one text. Builds each graph front to back. It sets names and types on the values directly, because
+// the builder functions of Graph would add suffixes to names.
 class TextReader {
  public:
   TextReader(std::string_view text, const ConstantSource& constants)
@@ -367,7 +368,7 @@ class TextReader {
   }
 
  private:
-  // The graph being read and its names.
+  // A graph that is being read, and its names.
   struct Scope {
     Graph graph;
     std::unordered_map<std::string, ValueId, StringHash, std::equal_to<>> names;
@@ -410,7 +411,7 @@ class TextReader {
   Scanner scanner_;
   const ConstantSource& constants_;
   std::unordered_map<std::uint64_t, OriginSlot> origins_;
-  QParamsRef last_qparams_;  // neighbours often share them
+  QParamsRef last_qparams_;  // reused if the next ones are equal, which is frequent
 };
 
 void TextReader::version() {
@@ -497,7 +498,7 @@ void TextReader::constant(Scope& scope) {
   wanted.dtype = declared.type.dtype;
   wanted.shape = declared.type.shape;
   ConstantRef found = data(std::move(wanted));
-  // One value per line, also where the source gives one constant for two of them.
+  // Every line is a value of its own, even if the source returns the same constant for two lines.
   if (scope.graph.constants_.contains(found.get())) found = std::make_shared<const Constant>(*found);
   define(scope, scope.graph.add_constant(std::move(found)), std::move(declared));
 }
@@ -609,7 +610,7 @@ void TextReader::origin_table() {
   }
 }
 
-// Parents stand before their union and are leaves, so there are no cycles.
+// Parents must be leaves and defined before their union, so there are no cycles.
 void TextReader::origin(OriginSlot& slot) {
   Origin& origin = *slot.origin;
   if (scanner_.accept_call("union")) {
@@ -770,7 +771,8 @@ ConstantRef TextReader::data(Constant wanted) {
   return std::make_shared<const Constant>(std::move(wanted));
 }
 
-// The elements are read before anything of the stated shape is allocated.
+// Reads the elements before it allocates memory for the stated shape, so that a huge shape in a short text
+// fails.
 Storage TextReader::inline_data(const Constant& wanted, std::size_t count) {
   const std::size_t at = scanner_.here();
   std::vector<std::byte> bytes;

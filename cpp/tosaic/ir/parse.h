@@ -1,4 +1,4 @@
-// parse: reads the text form that print.h describes, and verifies what it read.
+// parse: reads the text form that print.h describes, and verifies the graph.
 #pragma once
 
 #include <functional>
@@ -8,13 +8,14 @@
 
 namespace tosaic {
 
-// Gives the constant for data that the text only refers to: same dtype, shape and size as `wanted`, whose
-// storage is unbound. Null leaves it unbound.
+// Returns the constant for data that the text only refers to (`ref(bytes)`). `wanted` has its name, dtype and
+// shape, and unbound storage. The result must have the same dtype and shape; null means that the constant
+// stays unbound.
 using ConstantSource = std::function<ConstantRef(const Constant& wanted)>;
 
-// Throws InvalidGraph naming line and column, with what was expected and found; what verify() throws, if the
-// text is well-formed but the graph is not. Time and memory are bounded by the length of the text, whatever
-// it says.
+// Throws InvalidGraph for malformed text, with line, column, and what was expected and found. For well-formed
+// text of an invalid graph it throws what verify() throws. The length of the text bounds time and memory,
+// also for malicious text.
 [[nodiscard]] Graph parse(std::string_view text, const ConstantSource& constants = {});
 
 }  // namespace tosaic

@@ -29,7 +29,7 @@ void append_bits(std::string& out, const std::byte* at, std::size_t size) {
   }
 }
 
-// Numbers of 16 bits and less are printed as f32, which holds them exactly.
+// Floats of 16 bits and less are printed as f32, which represents them exactly.
 void append_element(std::string& out, DType dtype, const std::byte* at) {
   if (dtype == DType::kBool) {
     const auto byte = std::to_integer<unsigned>(*at);
@@ -85,7 +85,7 @@ void Printer::value_ref(const Graph& graph, ValueId id) {
   if (id.index() < graph.values().size())
     append_name(out_, graph.value(id).name);
   else
-    out_ += '#' + std::to_string(id.index());  // only in a graph that verify() refuses
+    out_ += '#' + std::to_string(id.index());  // only in graphs that verify() rejects
 }
 
 void Printer::named_type(const Value& value) {
@@ -198,7 +198,7 @@ void Printer::node_line(const Graph& graph, const Node& node) {
   }
 }
 
-// Parents are numbered before their union, so the table reads without forward references.
+// Numbers the parents before their union, so that the table has no forward references.
 std::size_t Printer::origin_number(const OriginRef& origin) {
   if (const auto it = origin_numbers_.find(origin.get()); it != origin_numbers_.end()) return it->second;
   for (const OriginRef& leaf : origin->parents.empty() ? std::vector<OriginRef>{} : leaves(origin))
@@ -251,7 +251,7 @@ void Printer::graph(const Graph& graph) {
   out_ += to_string(graph.stage);
   out_ += " {\n";
   ++depth_;
-  std::size_t next = 0;  // nodes before it are printed
+  std::size_t next = 0;  // nodes[0, next) are printed
   const std::span<const Node> nodes = graph.nodes();
   for (std::uint32_t i = 0; i < graph.values().size(); ++i) {
     while (next < nodes.size() && nodes[next].result_count == 0 && nodes[next].first_result <= i)

@@ -1,4 +1,5 @@
-// print: the text form of a graph, complete and readable back: parse(print(g)) is g.
+// print: the text form of a graph. It is complete: parse(print(g)) is equal to g, if a ConstantSource
+// supplies the data to which the text only refers.
 //
 //   tosaic 1
 //   graph @forward stage=exported {
@@ -17,7 +18,8 @@
 //     #2 = union(#0, #1)
 //   }
 //
-// Grammar ([] optional, {} repeated, '' literal; blanks and line ends separate, `// ...` is a comment):
+// Grammar ([] optional, {} repeated, '' literal; blanks and line ends separate tokens, `// ...` is a
+// comment):
 //
 //   text     = 'tosaic 1' graph ['origins' '{' {origin} '}']
 //   graph    = 'graph' '@'name 'stage='stage '{' {value} {return} '}'
@@ -26,24 +28,24 @@
 //            | results '=' op '(' [operand {',' operand}] ')' [fields] ['loc(#'n')'] [regions]
 //   results  = '()' | '%'name ':' type {',' '%'name ':' type}
 //   operand  = '%'name | 'none'
-//   fields   = '{' [field '=' value {',' field '=' value}] '}'  (as to_string(Attrs); absent: the default)
+//   fields   = '{' [field '=' value {',' field '=' value}] '}'  (as in to_string(Attrs); absent: the default)
 //   regions  = 'regions' '{' {graph} '}'
 //   return   = 'return' '%'name ['path='string] ['mutates=%'name] [border]
 //   type     = dtype '[' extents ']' [order] [qparams]
 //   order    = 'order(' axes ')'
 //   qparams  = 'q(' dtype qmin'..'qmax ['axis' n] 'scale' reals 'zp' integers ')'
-//   border   = 'border(' ['source='dtype] ['range='min'..'max] [order] ['physical'] ')'
+//   border   = 'border(' ['source='dtype] ['range='min'..'max] [order] ['physical'] [qparams] ')'
 //   kind     = 'parameter' | 'buffer' | 'lifted' | 'folded'
 //   constant = kind ['name='string] dtype '[' extents ']' data
 //   data     = '[' [element {',' element}] ']' | 'ref(' bytes ')'
-//   element  = number | 'true' | 'false' | '0x'bits  (hexadecimal, where a number would not read back)
+//   element  = number | 'true' | 'false' | '0x'bits  (hexadecimal: NaN, and bool bytes other than 0 and 1)
 //   origin   = '#'n '=' string ['target='string] ['module='string] ['file='string] ['line='n]
 //            | '#'n '=' 'union(' '#'n {',' '#'n} ')'
 //   name     = [A-Za-z0-9_.]+ | string
 //
-// Values stand in the order of their ids. A constant's `name=` is left out where it equals the value's. Data
-// of more than `max_inline_elements` elements is referred to, not printed: parse() takes it from a
-// ConstantSource.
+// Values are printed in the order of their ids. The `name=` of a constant is omitted if it is the value's
+// name. Data is printed as `ref(bytes)` if it has more than `max_inline_elements` elements or is unbound;
+// parse() then gets it from a ConstantSource.
 #pragma once
 
 #include <cstddef>
@@ -56,13 +58,13 @@ namespace tosaic {
 inline constexpr int kTextVersion = 1;
 
 struct PrintOptions {
-  bool origins = true;  // `loc(...)` and the table of origins
+  bool origins = true;  // print `loc(...)` and the table of origins
   std::size_t max_inline_elements = 16;
 };
 
 [[nodiscard]] std::string print(const Graph& graph, const PrintOptions& options = {});
 
-// "%conv2d: f32[1,8,6,6] = conv(%x, %conv.weight, none) {...}": one node, without origin and regions.
+// One node, without origin and regions: "%conv2d: f32[1,8,6,6] = conv(%x, %conv.weight, none) {...}".
 [[nodiscard]] std::string print_node(const Graph& graph, const Node& node);
 
 [[nodiscard]] std::string_view to_string(ConstantKind kind);

@@ -5,7 +5,7 @@
 namespace tosaic {
 namespace {
 
-// The number that a movement fills up with, if it does.
+// The constant that a movement inserts, if any.
 std::optional<double> filling(const Node& node) {
   if (node.op == Op::kTril || node.op == Op::kTriu) return 0.0;
   if (node.op != Op::kPad) return std::nullopt;
@@ -27,7 +27,7 @@ bool rearranges(const Node& node) {
 bool moves(const Node& node) { return rearranges(node) || filling(node) == 0.0; }
 
 bool chooses(const Node& node) {
-  switch (node.op) {  // NOLINT: by order; the rest moves
+  switch (node.op) {  // NOLINT: selects by order or condition; all others must move
     case Op::kRelu:
     case Op::kMaxPool:
     case Op::kAdaptiveMaxPool:
@@ -52,7 +52,7 @@ std::optional<QParamsRef> moved(const Graph& graph, const Node& node, const QPar
     out.axis = to;
     return std::make_shared<const QParams>(std::move(out));
   };
-  switch (node.op) {  // NOLINT: movements that keep axes apart
+  switch (node.op) {  // NOLINT: movements that map an axis to one axis
     case Op::kClone:
       return from;
     case Op::kPermute: {
@@ -60,7 +60,7 @@ std::optional<QParamsRef> moved(const Graph& graph, const Node& node, const QPar
       const auto* const found = std::find(perm.begin(), perm.end(), *from->axis);
       return axis(found - perm.begin());
     }
-    case Op::kReshape: {  // extents before and behind the axis keep their product, and it its extent
+    case Op::kReshape: {  // needs an axis of equal extent with equal products of the extents before it
       const Shape& before = graph.type(graph.operands(node)[0]).shape;
       const Shape& after = graph.type(graph.result(node)).shape;
       std::int64_t lead = 1;
@@ -84,7 +84,7 @@ bool keeps_numbers(const Graph& graph, const Node& node) {
   for (const ValueId id : graph.operands(node)) {
     if (!id.valid()) continue;
     const TensorType& type = graph.type(id);
-    if (!type.qparams && !is_float(type.dtype)) continue;  // positions
+    if (!type.qparams && !is_float(type.dtype)) continue;  // indices
     if (!type.qparams || (common && !same_qparams(common, type.qparams))) return false;
     common = type.qparams;
   }

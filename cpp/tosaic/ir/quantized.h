@@ -1,4 +1,14 @@
-// What operators do to values with qparams, at stage quantized.
+// quantized: properties of operators on values with qparams, at stage quantized.
+//
+// q is quantize, dq is dequantize. At this stage an operator on values with qparams means q(op(dq(x))). Four
+// predicates classify operators by what they do with elements:
+//
+//   rearranges              places elements of the operands          reshape, permute, slice, cat
+//   moves                   ... or inserts 0                         tril, pad with 0
+//   chooses                 ... or selects by order or condition     relu, max_pool, where
+//   commutes_with_quantize  ... or clamps                            clamp
+//
+// Each predicate holds for all nodes for which the one above it holds.
 #pragma once
 
 #include <memory>
@@ -8,20 +18,21 @@
 
 namespace tosaic {
 
-// The parameters that a quantize or dequantize node carries, for integers of that storage dtype.
+// The qparams in the attributes of a quantize or dequantize node, for integers of dtype `storage`.
 template <class A>
 [[nodiscard]] QParamsRef qparams_of(const A& attrs, DType storage) {
   return std::make_shared<const QParams>(
       QParams{storage, attrs.qmin, attrs.qmax, attrs.axis, attrs.scales, attrs.zero_points});
 }
 
+// The inverse: the attributes of a quantize or dequantize node with result dtype `dtype`.
 template <class A>
 [[nodiscard]] A attrs_of_qparams(DType dtype, const QParams& qparams) {
   return {dtype, qparams.axis, qparams.qmin, qparams.qmax, qparams.scales, qparams.zero_points};
 }
 
-// Integers stand for the same numbers, by qparams or the attributes of a quantize or dequantize node; ranges
-// may differ.
+// True if equal integers represent equal numbers under a and b: axis, scales and zero points are equal.
+// Ranges may differ. a and b are QParams or attributes of quantize or dequantize nodes.
 template <class A, class B>
 [[nodiscard]] bool same_grid(const A& a, const B& b) {
   return a.axis == b.axis && a.scales == b.scales && a.zero_points == b.zero_points;
@@ -31,31 +42,38 @@ template <class A, class B>
   return a == b || (a && b && *a == *b);
 }
 
-// Elements of the result are elements of the operands: the operator does the same to integers that stand for
-// them, whatever they stand for.
+// True if every element of the result is an element of an operand, at a position that does not depend on the
+// elements. The operator can then run on the integers, whatever numbers they represent.
 [[nodiscard]] bool rearranges(const Node& node);
 
-// Elements of the result are elements of the float operands, or 0.
+// True if the node rearranges, or does so and inserts 0 (tril, triu, constant padding with 0). On integers,
+// the zero point takes the place of 0.
 [[nodiscard]] bool moves(const Node& node);
 
-// As `moves`, and which of them it is may be decided by order.
+// True if every element of the result is 0 or an element of an operand, and the choice depends only on
+// positions, on the order of the elements (relu, pools and reductions by maximum or minimum) or on a
+// condition (where).
 [[nodiscard]] bool chooses(const Node& node);
 
-// q(op(x)) = op'(q(x)), where op' = q op dq with the same parameters on both sides: what moves and chooses,
-// and bounds, since quantizing keeps the order.
+// True if q(op(x)) = op'(q(x)), where op' = q op dq with the same parameters for operand and result. This
+// holds for nodes that choose and for clamp, because quantizing is monotonic.
 [[nodiscard]] bool commutes_with_quantize(const Node& node);
 
-// 0 is one of the values that these parameters stand for.
+// True if 0 is representable: every zero point is in [qmin, qmax].
 [[nodiscard]] bool has_zero(const QParams& qparams);
 
-// The parameters of the result of a node that moves elements, where those of its data are given: an axis goes
-// where the node takes it. Nothing where it does not stay one axis.
+// The parameters of the result of a node that moves elements, if its data have the parameters `from`. A
+// per-channel axis becomes the axis to which the node moves it. Returns nothing if that is not one whole axis
+// of the result, or if the node is no clone, permute or reshape. Per-tensor parameters are returned
+// unchanged.
 [[nodiscard]] std::optional<QParamsRef> moved(const Graph& graph, const Node& node, const QParamsRef& from);
 
-// The node rearranges integers that stand for the same numbers before and behind it.
+// True if the node rearranges, and its results and all operands except indices have the same parameters (a
+// per-channel axis may move). Such a node runs on the integers themselves.
 [[nodiscard]] bool keeps_numbers(const Graph& graph, const Node& node);
 
-// An operator, but for quantize and dequantize, over or onto values with qparams: it means their numbers.
+// True if an operand or result has qparams and the node is neither quantize nor dequantize. Such a node
+// computes with the numbers that the integers represent.
 [[nodiscard]] bool means_numbers(const Graph& graph, const Node& node);
 
 }  // namespace tosaic

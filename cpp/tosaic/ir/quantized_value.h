@@ -1,12 +1,12 @@
-// One element between real numbers and integers, as torch's q/dq graphs (quantized_decomposed) compute it in
+// quantized_value: quantizes and dequantizes one element, as torch's q/dq graphs (quantized_decomposed) do in
 // f32:
 //
 //   q = clamp(round_half_even(x * float32(1 / scale)) + zero_point, qmin, qmax)
 //   x = (float32(q) - float32(zero_point)) * float32(scale)
 //
-// The scale is inverted as a double: inverting a float32 scale, or dividing, gives other integers. The sum
-// with the zero point is a float32 as well. Where torch's conversion to the dtype would wrap, the bounds hold
-// here.
+// The scale is inverted as a double: inverting a float32 scale, or dividing by it, results in other integers.
+// The sum with the zero point is a float32, too. One difference: values for which torch's conversion to the
+// integer dtype wraps saturate here.
 #pragma once
 
 #include <cmath>
@@ -16,12 +16,13 @@ namespace tosaic {
 
 [[nodiscard]] inline float inverse_scale(double scale) { return static_cast<float>(1.0 / scale); }
 
-// The real value in units of the scale, before the bounds: a whole number, infinite or NaN.
+// q before clamping, as a float: a whole number, an infinity or NaN. `inverse` is inverse_scale(scale).
 [[nodiscard]] inline float quantize_unbounded(float x, float inverse, std::int64_t zero_point) {
   return std::nearbyint(x * inverse) + static_cast<float>(zero_point);
 }
 
-// A whole number within bounds of at most 53 bits. NaN becomes 0, as the cast of our float kernels has it.
+// Clamps a whole number to [qmin, qmax], bounds of at most 53 bits. NaN becomes 0, as in the casts of our
+// float kernels.
 [[nodiscard]] inline std::int64_t bound_quantized(double value, std::int64_t qmin, std::int64_t qmax) {
   if (std::isnan(value)) return 0;
   if (value <= static_cast<double>(qmin)) return qmin;

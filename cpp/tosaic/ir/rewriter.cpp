@@ -8,7 +8,7 @@ Graph& Rewriter::out(const Node& at) {
   if (started_) return out_;
   started_ = true;
   work::add(source_.nodes_.size() + source_.values_.size());
-  // Everything before `at` is a verbatim prefix: values up to its first result, nodes up to itself.
+  // Everything before `at` is copied verbatim: the values before its first result, the nodes before itself.
   const std::uint32_t node_index = source_.id(at).index();
   const std::uint32_t value_count = at.first_result;
   out_.name = source_.name;
@@ -26,7 +26,7 @@ Graph& Rewriter::out(const Node& at) {
     out_.names_.try_emplace(value.name, 1u);
     if (value.kind == ValueKind::kConstant) out_.constants_.try_emplace(value.constant.get(), ValueId(i));
   }
-  // Inputs and constants may stand behind the prefix in the value array.
+  // Inputs and constants may also be in the value array after this prefix.
   for (std::uint32_t i = value_count; i < source_.values_.size(); ++i) {
     const Value& value = source_.values_[i];
     if (value.kind == ValueKind::kResult) continue;
@@ -94,7 +94,8 @@ void Rewriter::keep(const Node& node, std::vector<std::shared_ptr<const Graph>> 
 
 ValueId Rewriter::emit(const Node& at, Op op, Attrs attrs, std::span<const ValueId> operands,
                        const OriginRef& extra) {
-  // Intermediate results take the node's name with a suffix; replace() gives the name itself to the last one.
+  // Emitted results are named after the node, with a suffix; replace() renames the final one to the node's
+  // name.
   OriginRef origin = extra ? merge({extra, at.origin}) : at.origin;
   return out(at).add(op, std::move(attrs), operands, std::move(origin),
                      source_.node_name(at) + "." + std::string(info(op).name));
@@ -148,7 +149,7 @@ Graph Rewriter::pruned(const Graph& source, const std::vector<bool>& live_values
   out.inputs_ = source.inputs_;
   out.outputs_ = source.outputs_;
   std::vector<ValueId> map(source.values_.size());
-  std::vector<std::uint32_t> kept_before;  // by value index: how many values before it stay
+  std::vector<std::uint32_t> kept_before;  // by value index: how many values before it are kept
   kept_before.reserve(source.values_.size() + 1);
   for (std::uint32_t i = 0; i < source.values_.size(); ++i) {
     kept_before.push_back(static_cast<std::uint32_t>(out.values_.size()));

@@ -1,11 +1,16 @@
-// Rewriter: how a pass makes a new graph from an old one.
+// Rewriter: builds a new graph from an old one, for a pass.
 //
-// before:  a walk over the old nodes in order          after: a new graph, also in order
-//   for each node: keep() it, or emit other nodes into out() and replace() its results
+//   for each node of the old graph, in order:
+//     either keep(node), or emit other nodes and replace(node, their results)
+//   finish()
 //
-// Nothing is copied until the first replace() or out(): a pass that matches nothing costs its scan. Replaced
-// nodes hand their names to the new results and their origins are merged into every node emitted for them.
-// Nodes that became dead stay until `dead_code`.
+//   old: %c = conv(%x)  %r = relu(%c)        new: %c = conv(%x)  %r = clamp(%c) {min=0}
+//        keep(conv)     replace(relu, emit(clamp))
+//
+// Nothing is copied before the first replace() or out(), so a pass that matches nothing costs only its scan.
+// The new results get the names of the results that they replace. Every emitted node has the origin of the
+// replaced node merged into its own. Nodes that become dead stay in the graph until the pass dead-code
+// removes them.
 #pragma once
 
 #include <optional>
@@ -24,25 +29,28 @@ class Rewriter {
   [[nodiscard]] const Graph& source() const { return source_; }
   [[nodiscard]] bool changed() const { return started_; }
 
-  // Walk control: visit the source nodes in order and call exactly one of these for each.
+  // ---- the walk: visit the source nodes in order and call exactly one of keep() and replace() for each ----
   void keep(const Node& node);
-  // The same node over other regions, which take and give what the old ones do.
+  // The same node with other regions, whose inputs and outputs have the types of the old ones.
   void keep(const Node& node, std::vector<std::shared_ptr<const Graph>> regions);
-  // The results of `node` become these values of out(), which take over their names where they were emitted
-  // for the node. Types must agree in dtype and shape.
+  // Every later use of the results of `node` becomes a use of these values of out(). A value that emit() made
+  // for this node gets the name of the result that it replaces, and its producer the origin of `node`. Throws
+  // InternalError if the number of results, a dtype or a shape differs.
   void replace(const Node& node, std::span<const ValueId> results);
   void replace(const Node& node, ValueId result) { replace(node, std::span(&result, 1)); }
 
-  // The graph that mapped ids refer to: out() once started, else the source.
+  // The graph to which mapped ids refer: the new graph once started, else the source.
   [[nodiscard]] const Graph& current() const { return started_ ? out_ : source_; }
 
   // ---- emitting, between the walk's calls ----
-  // The graph under construction; starts the copy at `at`, the node being visited.
+  // The graph under construction. The first call copies everything before `at`, the node being visited.
   Graph& out(const Node& at);
-  // The new id of an old value (of a node already walked, an input or a constant).
+  // The new id of an old value: an input, a constant or a result of a node that was visited. Throws
+  // InternalError for other values.
   [[nodiscard]] ValueId map(ValueId old) const;
   [[nodiscard]] std::vector<ValueId> map_operands(const Node& node) const;
-  // Emits a node on behalf of `at`: origin = merge(extra, at's origin), earlier nodes first.
+  // Emits a node on behalf of `at`, the node being visited. Its origin is that of `at`, merged after `extra`
+  // (the origin of an earlier node) if that is given.
   ValueId emit(const Node& at, Op op, Attrs attrs, std::span<const ValueId> operands,
                const OriginRef& extra = nullptr);
   ValueId emit(const Node& at, Op op, Attrs attrs, std::initializer_list<ValueId> operands,
@@ -51,17 +59,18 @@ class Rewriter {
   }
   ValueId constant(const Node& at, ConstantRef constant) { return out(at).add_constant(std::move(constant)); }
 
-  // Old value -> new value by force (borders that change type); used before the walk starts.
+  // Before the walk: start() begins the copy, then bind() makes every use of `old` a use of `fresh`, a value
+  // of the new graph. Used to merge equal constants.
   void start();
   void bind(ValueId old, ValueId fresh);
 
-  // The graph with only the live nodes and constants; inputs stay, and so do names, but that a
-  // constant takes its own name where that is free again. Operands of live
-  // nodes and outputs are live.
+  // The graph with all inputs but only the live constants and nodes. The caller marks the operands of live
+  // nodes, and graph outputs, as live. Names are unchanged, except that a constant whose own name is free
+  // again gets it back.
   [[nodiscard]] static Graph pruned(const Graph& source, const std::vector<bool>& live_values,
                                     const std::vector<bool>& live_nodes);
 
-  // The finished graph; nullopt if nothing changed. Outputs are mapped.
+  // The finished graph, with mapped outputs; nullopt if nothing changed.
   [[nodiscard]] std::optional<Graph> finish() &&;
 
  private:

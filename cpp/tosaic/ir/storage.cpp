@@ -17,14 +17,14 @@ namespace {
 
 constexpr std::size_t kAlignment = 64;
 
-// Weights of at least this many bytes get zero pages straight from the system, huge ones where it offers
-// them: the first touch of 50 MB in pages of 4 KiB costs as much as copying them.
+// Storage of at least this many bytes is mapped directly from the system, which zeroes it, with huge pages if
+// available: the first access to 50 MB in pages of 4 KiB costs as much as copying them.
 constexpr std::size_t kMappedBytes = std::size_t{4} << 20;
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
-// Marks storage of our own: Storage::writable() recognises it by this deleter.
+// The deleter of storage from allocate(). Storage::writable() recognises such storage by it.
 struct AlignedDelete {
-  std::size_t mapped = 0;  // bytes behind `base` to unmap; 0 = from operator new
+  std::size_t mapped = 0;  // bytes to unmap at `base`; 0: the memory is from operator new
   void* base = nullptr;
   void operator()(const void* memory) const {
     if (mapped != 0) {
@@ -43,7 +43,7 @@ std::shared_ptr<const void> zeroed_memory(std::size_t size) {
     const std::size_t skip = (kHugePage - reinterpret_cast<std::uintptr_t>(base) % kHugePage) % kHugePage;
     void* memory = static_cast<std::byte*>(base) + skip;
 #if defined(MADV_HUGEPAGE)
-    madvise(memory, size, MADV_HUGEPAGE);  // advice: failing changes nothing but speed
+    madvise(memory, size, MADV_HUGEPAGE);  // only advice: failure costs speed, nothing else
 #endif
     return {memory, AlignedDelete{bytes, base}};
   }
@@ -52,8 +52,9 @@ std::shared_ptr<const void> zeroed_memory(std::size_t size) {
   return {memory, AlignedDelete{}};
 }
 
-// Binary floating point of at most 16 bits. `finite_only`: the largest exponent holds numbers too, and the
-// only NaN is all ones (OCP E4M3); numbers beyond the range then become NaN, as torch and TOSA have it.
+// A binary floating-point format of at most 16 bits. `finite_only` (OCP E4M3): there are no infinities, the
+// largest exponent encodes numbers too, and NaN is the encoding with all bits but the sign set. Numbers
+// beyond the range become NaN then, as in torch and TOSA.
 struct SmallFloat {
   int exponent_bits, mantissa_bits;
   bool finite_only;
@@ -73,8 +74,9 @@ constexpr SmallFloat kF8E5M2{5, 2, false};
 constexpr SmallFloat kF16{5, 10, false};
 constexpr SmallFloat kBF16{8, 7, false};
 
-// The mantissa is rounded to an integer number of quanta; adding it to the exponent field lets a carry run
-// into the exponent, and numbers below the normal range need no case of their own.
+// The magnitude is rounded to an integer number of quanta (units in the last place), which is added to the
+// exponent field. A carry of the mantissa then increments the exponent, and subnormal numbers need no special
+// case.
 std::uint32_t encode(const SmallFloat& format, double value) {
   const std::uint32_t sign = std::signbit(value) ? 1u << (format.exponent_bits + format.mantissa_bits) : 0u;
   if (std::isnan(value)) return sign | format.nan();
@@ -114,7 +116,7 @@ void store(std::byte* at, T value) {
   std::memcpy(at, &value, sizeof(T));
 }
 
-// Half to even, saturating at [low, high]; NaN becomes 0.
+// Rounds half to even and saturates to [low, high]; NaN becomes 0.
 std::int64_t to_integer(double value, std::int64_t low, std::int64_t high) {
   if (std::isnan(value)) return 0;
   const double rounded = std::nearbyint(value);
@@ -163,7 +165,7 @@ Storage::Storage(std::shared_ptr<const void> owner, const std::byte* data, std::
                  std::function<std::string()> changed)
     : owner_(std::move(owner)), data_(data), size_(size), changed_(std::move(changed)) {
   static constexpr std::byte kNothing{};
-  if (size_ == 0 && data_ == nullptr) data_ = &kNothing;  // an empty array is bound
+  if (size_ == 0 && data_ == nullptr) data_ = &kNothing;  // an empty array counts as bound
 }
 
 Storage Storage::allocate(std::size_t size) {
@@ -220,8 +222,8 @@ double element_as_double(const Constant& constant, std::size_t i) { return Eleme
 std::int64_t element_as_int(const Constant& constant, std::size_t i) { return Elements(constant).as_int(i); }
 
 ValueRange extremes_of(const Constant& constant) {
-  if (constant.dtype == DType::kI8) {     // weights: by the million
-    constexpr std::uint8_t kSign = 0x80;  // flipped, signed bytes are in the order of unsigned ones
+  if (constant.dtype == DType::kI8) {     // a fast path: weights have millions of elements
+    constexpr std::uint8_t kSign = 0x80;  // with this bit flipped, signed bytes compare like unsigned ones
     std::uint8_t low = 0xff, high = 0;
     for (const std::byte byte : constant.bytes()) {
       const auto value = static_cast<std::uint8_t>(static_cast<std::uint8_t>(byte) ^ kSign);

@@ -1,6 +1,6 @@
-// Storage: bytes with an owner. Never copied by the core; numpy arrays, torch storages, mapped files and our
-// own buffers all look alike. A storage that is a view of memory which its owner may still write or free says
-// so, and is checked before each use; `own_constants` copies what such views show.
+// Storage: bytes and their owner, e.g. a numpy array, a torch storage or a buffer of our own. Copies of a
+// Storage share the bytes. A storage is a view if its owner may still write or free the memory. Views are
+// checked before each use; own_constants() replaces them by copies.
 #pragma once
 
 #include <cstddef>
@@ -17,12 +17,11 @@ namespace tosaic {
 class Storage {
  public:
   Storage() = default;
-  // `changed` returns a message when the owner's data changed since import (torch's version counter); else
-  // "".
+  // With `changed` the storage is a view. `changed` returns a message if the owner's data changed since
+  // import, as far as the owner can tell (torch's version counter), else "".
   Storage(std::shared_ptr<const void> owner, const std::byte* data, std::size_t size,
           std::function<std::string()> changed = {});
-  // Zero-filled bytes of our own, 64-byte aligned; `writable` gives access while the caller is the only
-  // owner.
+  // Zero-filled bytes of our own, aligned to 64 bytes. writable() returns them as long as there is one owner.
   static Storage allocate(std::size_t size);
   template <class T>
   static Storage of(const std::vector<T>& values);
@@ -30,9 +29,9 @@ class Storage {
   [[nodiscard]] bool bound() const { return data_ != nullptr; }
   [[nodiscard]] std::size_t size() const { return size_; }
   [[nodiscard]] std::span<const std::byte> bytes() const { return {data_, size_}; }
-  [[nodiscard]] std::byte* writable();  // only for storage from allocate()
+  [[nodiscard]] std::byte* writable();  // InternalError unless from allocate() and with one owner
   [[nodiscard]] std::string changed() const { return changed_ ? changed_() : std::string(); }
-  // The memory belongs to somebody who may write or free it; `changed` tells as far as the owner can.
+  // True if somebody else owns the memory and may write or free it; changed() then reports this.
   [[nodiscard]] bool is_view() const { return static_cast<bool>(changed_); }
 
  private:
@@ -52,21 +51,23 @@ Storage Storage::of(const std::vector<T>& values) {
 
 enum class ConstantKind : std::uint8_t { kParameter, kBuffer, kLifted, kFolded };
 
-// A named immutable tensor, dense and row-major. Shared between graphs.
+// A named immutable tensor, dense and row-major. Graphs share constants.
 struct Constant {
-  std::string name;  // state-dict name of parameters and buffers, else the value's name
+  std::string name;  // parameters and buffers: the name in the state dict; else the value's name
   ConstantKind kind = ConstantKind::kLifted;
   DType dtype = DType::kF32;
   Shape shape;
-  Storage storage;  // unbound: a text form was parsed without its weights
+  Storage storage;  // unbound if a text form was parsed without its weights
 
-  // The elements. Throws InvalidGraph if unbound or changed by its owner since import.
+  // The elements. Throws InvalidGraph if the storage is unbound, has the wrong size, or was changed by its
+  // owner since import.
   [[nodiscard]] std::span<const std::byte> bytes() const;
 };
 using ConstantRef = std::shared_ptr<const Constant>;
 
-// The elements of a constant of any dtype, one by one. Its owner is asked once, here, whether they changed:
-// it may be Python. Throws as Constant::bytes().
+// The elements of a constant of any dtype, one by one. The constructor checks once whether the owner changed
+// them, because the check may call Python. It throws what Constant::bytes() throws. An index out of range is
+// an InternalError. as_int() truncates floats and saturates.
 class Elements {
  public:
   explicit Elements(const Constant& constant);
@@ -82,16 +83,18 @@ class Elements {
   std::size_t width_;
 };
 
-// A single element.
+// A single element, with all checks of Elements.
 [[nodiscard]] double element_as_double(const Constant& constant, std::size_t i);
 [[nodiscard]] std::int64_t element_as_int(const Constant& constant, std::size_t i);
-// The least and the greatest element of a bound integer constant that has elements.
+// The smallest and the largest element of an integer constant, which must be bound and not empty.
 [[nodiscard]] ValueRange extremes_of(const Constant& constant);
-// A one-value-per-element constant of `dtype` from doubles (rounded half to even, integers saturate).
+// A constant of kind kFolded with one double per element. Values are rounded half to even, and integers
+// saturate. Throws InternalError if the number of values is not that of `shape`.
 [[nodiscard]] ConstantRef make_constant(std::string name, DType dtype, const Shape& shape,
                                         std::span<const double> values);
 
-// One element converted to / from double; f16, bf16 and f8 by round half to even.
+// Convert one element to and from double. store_element() rounds half to even; integers saturate, and NaN
+// becomes 0 in integers.
 [[nodiscard]] double load_element(DType dtype, const std::byte* at);
 void store_element(DType dtype, std::byte* at, double value);
 

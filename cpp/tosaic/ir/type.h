@@ -1,4 +1,4 @@
-// The type of a value: dtype, logical shape, explicit dim order, optional quantization parameters.
+// TensorType: the type of a value: dtype, logical shape, dim order, optional quantization parameters.
 #pragma once
 
 #include <cstdint>
@@ -19,9 +19,10 @@ class DimOrder {
   // Throws InvalidGraph unless `order` is a permutation. The identity is stored as the empty order.
   explicit DimOrder(const Dims& order);
   [[nodiscard]] bool is_identity() const { return rank_ == 0; }
-  // The permutation with `rank` entries (identity spelled out).
+  // The permutation as a list. The identity has `rank` entries; any other order has its own rank, which
+  // callers must compare with that of the shape.
   [[nodiscard]] Dims axes(std::size_t rank) const;
-  // The axis at a place, 0 outermost.
+  // The axis at position `place`; place 0 is outermost.
   [[nodiscard]] std::size_t axis(std::size_t place) const {
     return rank_ == 0 ? place : axes_ >> (kBits * place) & kMask;
   }
@@ -30,13 +31,14 @@ class DimOrder {
   bool operator==(const DimOrder&) const = default;
 
  private:
-  static constexpr unsigned kBits = 4, kMask = 15;  // of an axis
+  static constexpr unsigned kBits = 4, kMask = 15;  // bits of one axis in axes_
   static_assert(kMaxRank <= 8);
-  std::uint32_t axes_ = 0;  // outermost lowest
+  std::uint32_t axes_ = 0;  // the outermost axis is in the lowest bits
   std::uint32_t rank_ = 0;  // 0 for the identity
 };
 
-// Quantization parameters. real = (q - zero_point[c]) * scale[c]; equality is exact, range included.
+// Quantization parameters: real = (q - zero_point[c]) * scale[c] for q in [qmin, qmax], where c is the index
+// on `axis`, or 0 per tensor. Equality compares all fields exactly, the range included.
 struct QParams {
   DType storage = DType::kI8;
   std::int64_t qmin = -128;

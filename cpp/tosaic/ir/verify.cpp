@@ -32,7 +32,7 @@ std::string value_text(ValueId id) { return id.valid() ? "value " + std::to_stri
 
 bool order_fits(const DimOrder& order, std::size_t rank) { return order.axes(rank).size() == rank; }
 
-// Bytes of a dense array, or nullopt where they do not fit.
+// The bytes of a dense array, or nullopt if their number does not fit 63 bits.
 std::optional<std::int64_t> dense_bytes(DType dtype, const Shape& shape) {
   auto bytes = static_cast<std::int64_t>(byte_size(dtype));
   for (const std::int64_t extent : shape)
@@ -40,7 +40,8 @@ std::optional<std::int64_t> dense_bytes(DType dtype, const Shape& shape) {
   return bytes;
 }
 
-// A string attribute that is not UTF-8, or null. The attributes of custom operators are bytes of their own.
+// The name of a string attribute that is not UTF-8, or null. `implementation_attrs` of custom operators may
+// hold any bytes.
 const char* field_that_is_no_text(const Attrs& attrs) {
   const char* found = nullptr;
   const auto look = [&found](const char* name, const auto& value) {
@@ -51,7 +52,7 @@ const char* field_that_is_no_text(const Attrs& attrs) {
   return found;
 }
 
-// Declared so far in the program, by name.
+// The types of the variables declared so far in the program, by name.
 using Variables = std::map<std::string, TensorType>;
 
 class Checker {
@@ -112,7 +113,7 @@ class Checker {
   Report report_;
   Variables& variables_;
   std::size_t depth_;
-  bool values_ok_ = true;                        // shapes small enough to infer from
+  bool values_ok_ = true;                        // all shapes are valid, so that infer() may use them
   std::unordered_set<std::uint32_t> mutated_{};  // inputs that an output already updates
 };
 
@@ -147,7 +148,7 @@ bool Checker::shape(const Value& value) {
                .node = value.name});
       return false;
     }
-  Shape strided = type.shape;  // strides step over empty axes as if they had one element
+  Shape strided = type.shape;  // for strides, an empty axis counts as extent 1
   for (std::int64_t& extent : strided) extent = std::max<std::int64_t>(extent, 1);
   if (!dense_bytes(type.dtype, strided)) {
     invalid(
@@ -312,7 +313,8 @@ void Checker::output(const Output& output) {
 }
 
 void Checker::node(const Node& node) {
-  // Each check runs, so that all faults of a node are listed; types only on sound ground.
+  // All checks of the structure run, so that all faults of a node are reported. Types are checked only if the
+  // structure is sound.
   const bool sound_operands = operands(node);
   const bool sound_results = results(node);
   const bool sound_attributes = attributes(node);
@@ -413,7 +415,7 @@ void Checker::origin(const Node& node) {
 
 void Checker::types(const Node& node) {
   const std::span<const ValueId> operands = graph_.operands(node);
-  if (node.op == Op::kUnbind) {  // as many results as the axis is long: compare before making so many types
+  if (node.op == Op::kUnbind) {  // compare the count first: infer() makes one type per index of the axis
     const Shape& shape = graph_.type(operands[0]).shape;
     const std::int64_t axis = Graph::attrs<AxisAttrs>(node).axis;
     if (axis >= 0 && axis < static_cast<std::int64_t>(shape.size()) &&
@@ -510,7 +512,7 @@ void Checker::region_takes(const Node& node, const Graph& region, std::span<cons
   for (std::size_t i = 0; i < operands.size(); ++i) {
     const ValueId inner = region.inputs()[i].value;
     if (!operands[i].valid() || inner.index() >= region.values().size())
-      continue;  // reported where they stand
+      continue;  // reported by other checks
     if (!same_array(graph_.type(operands[i]), region.type(inner)))
       invalid(node, {.what = "region '" + region.name + "' takes another type as input " + std::to_string(i),
                      .expected = array_text(graph_.type(operands[i])),
@@ -544,8 +546,8 @@ void Checker::cond(const Node& node) {
   }
 }
 
-// The first operands are carried from turn to turn, one for each result; the rest are seen by every turn.
-// TOSA's loop carries them all.
+// The first operands, one per result, are carried from iteration to iteration. All other operands have the
+// same value in every iteration. tosa.while_loop carries all operands.
 void Checker::while_loop(const Node& node) {
   const std::span<const ValueId> operands = graph_.operands(node);
   const std::string name(info(node.op).name);

@@ -1,15 +1,15 @@
-// verify: is this graph well-formed, does every stored type equal the inferred one, and may it stand at its
-// stage?
+// verify: checks that a graph is well-formed, that stored types equal inferred ones, and that the graph
+// satisfies the rules of its stage.
 //
-//   structure   ids in range, operands defined before use, names unique, results and producers agree, operand
-//   counts
-//               and attribute structs as in ops.def, constants as large as their type, borders, mutations,
-//               regions
-//   types       stored result types equal infer() in dtype and shape (dim order and qparams are annotations)
-//   stage       exported, quantized, integer: canonical operators; tosa: tosa.* only, identity dim orders,
-//   rank <= 6
+//   structure   ids in range, operands defined before use, unique names, consistent results and producers,
+//               operand counts and attribute structs as in ops.def, sizes of constants, qparams, conversions
+//               of inputs and outputs (Border), mutations, regions, variables
+//   types       stored result types equal those of infer() in dtype and shape; dim order and qparams are
+//               annotations and are not compared
+//   stage       every operator is allowed at the stage (may_stand() in graph.h); at stage tosa also identity
+//               dim orders and rank <= 6
 //
-// What a target's profile, extensions and levels allow is the target layer's question.
+// The layer target checks what a target's profile, extensions and levels allow.
 #pragma once
 
 #include <vector>
@@ -24,14 +24,14 @@ struct VerifyOptions {
   bool stage = true;
 };
 
-// Throws the first problem: SpecViolation for the stage's rules, UnsupportedOp where infer() says so, else
+// Throws the first problem: SpecViolation for a rule of the stage, UnsupportedOp if infer() throws it, else
 // InvalidGraph.
 void verify(const Graph& graph, const VerifyOptions& options = {});
 
-// All problems, in order. Nodes with broken structure are not inferred.
+// Returns all problems, in order. Types are not checked for nodes whose structure is broken.
 [[nodiscard]] std::vector<ErrorParts> check(const Graph& graph, const VerifyOptions& options = {});
 
-// Largest extent of an axis; together with the limit on bytes it keeps arithmetic on shapes within 64 bits.
+// The largest extent of an axis. Together with the limit on bytes it bounds arithmetic on shapes to 64 bits.
 inline constexpr std::int64_t kMaxExtent = std::int64_t{1} << 48;
 
 }  // namespace tosaic

@@ -4,8 +4,8 @@
 //   key, value of a head --convert, pack--> panels;  query rows --multiply--> scores --mask, softmax-->
 //   --multiply--> rows
 //
-// Leading axes broadcast; with enable_gqa, query heads share key and value heads in runs. A row whose keys
-// are all masked gives zeros, as torch has it.
+// Leading axes broadcast. With enable_gqa, consecutive query heads share one key head and one value head. If
+// all keys of a row are masked, the row of the result is zero, as in torch.
 #include "tosaic/kernels/attention.h"
 
 #include <algorithm>
@@ -27,12 +27,13 @@ using std::int64_t;
 constexpr int64_t kQueryRows = 32;
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
-// An operand by head: how many elements it advances along each leading axis of the result.
+// Where the heads of an operand are. `strides`: elements that the operand advances along each leading axis of
+// the result.
 struct Heads {
   ConvertBlock load = nullptr;
   int64_t bytes = 0;
   Dims strides;
-  int64_t shared = 1;  // query heads to one head (gqa)
+  int64_t shared = 1;  // query heads per head of this operand (enable_gqa)
 };
 
 struct Plan {
@@ -60,7 +61,7 @@ int64_t head_offset(const Heads& heads, const Dims& at) {
 
 void multiply(const Plan& plan, const double* a, int64_t rows, int64_t depth, const double* b, int64_t cols,
               double* c) {
-  if (plan.reference) {  // b as it lies: [depth, cols]
+  if (plan.reference) {  // b is not packed: [depth, cols]
     for (int64_t i = 0; i < rows; ++i)
       for (int64_t j = 0; j < cols; ++j) {
         double sum = 0.0;
@@ -191,7 +192,7 @@ void plan_scratch(Plan& plan, ScratchPlan& scratch) {
   plan.out = scratch.take<double>(kQueryRows * plan.width);
 }
 
-// The mask as (leading..., rows, keys) with axes of extent 1, or missing ones, standing still.
+// Reads the mask as (leading..., rows, keys). The stride of a missing axis, or one of extent 1, is 0.
 void set_mask(Plan& plan, const Request& request, const ConvertKernels& convert) {
   plan.has_mask = request.operands.size() > 3 && request.operands[3].present;
   if (!plan.has_mask) return;

@@ -5,7 +5,7 @@
 
 namespace tosaic::kernels {
 
-// Empty `run` when the request is not sdpa.
+// `run` is empty if the request is not sdpa.
 [[nodiscard]] Kernel prepare_attention(const Request& request);
 
 }  // namespace tosaic::kernels

@@ -1,11 +1,11 @@
-// Blocks: how families that take many dtypes stay small. Elements are converted to one of four compute
-// domains in blocks that fit the first-level cache, a loop compiled for each instruction set works on the
-// block, and the result is converted back; where the array already holds the domain's type, the block is the
-// array itself.
+// Blocks: kernels of many dtypes compute in one of four domains, so that they need few loops. A kernel
+// converts elements to the domain in blocks that fit the first-level cache. A loop compiled for each
+// instruction set computes on the block, and the result is converted back. If an array already has the
+// element type of the domain, the loop works on the array itself.
 //
 //   bool i4 i8 u8 i16 u16 i32 -> kI32    i48 i64 -> kI64    f8 f16 bf16 f32 -> kF32    f64 -> kF64
 //
-// Integers wrap: every operation is exact modulo 2^32 (2^64), and storing keeps the low bits.
+// Integers wrap: every operation is exact modulo 2^32 (2^64), and storing writes the low bits.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,8 @@ namespace tosaic::kernels {
 
 enum class Domain : std::uint8_t { kI32, kI64, kF32, kF64 };
 
-// How a float becomes an integer: both saturate and give 0 for NaN. Integers keep their low bits.
+// How a float is converted to an integer: both modes saturate and convert NaN to 0. Conversion of an integer
+// to a narrower one takes the low bits in both modes.
 enum class Rounding : std::uint8_t { kTruncate, kHalfToEven };
 
 inline constexpr std::int64_t kBlockElements = 512;
@@ -29,13 +30,13 @@ inline constexpr std::int64_t kBlockElements = 512;
 
 [[nodiscard]] constexpr bool is_float(Domain domain) { return domain >= Domain::kF32; }
 
-// The domain that holds `dtype` exactly; for the reference the wide one of its category.
+// The domain that holds `dtype` exactly. For the reference, the 64-bit domain of its category (kI64, kF64).
 [[nodiscard]] constexpr Domain domain_of(DType dtype, bool reference) {
   if (tosaic::is_float(dtype)) return reference || dtype == DType::kF64 ? Domain::kF64 : Domain::kF32;
   return reference || dtype == DType::kI48 || dtype == DType::kI64 ? Domain::kI64 : Domain::kI32;
 }
 
-// True when an array of `dtype` is a block of `domain` as it stands.
+// True if an array of `dtype` has the element type of `domain`, so that it needs no conversion.
 [[nodiscard]] constexpr bool is_domain(DType dtype, Domain domain) {
   switch (domain) {
     case Domain::kI32:
@@ -70,8 +71,7 @@ extern const ConvertKernels kConvert;
 
 [[nodiscard]] const ConvertKernels& convert_kernels(Isa isa);
 
-// The set of an instruction set among the three compiled ones. ISAs that were not compiled are never asked
-// for.
+// The table `name` that was compiled for `isa`, which must be one of usable_isas().
 #if defined(TOSAIC_HAVE_AVX2) && defined(TOSAIC_HAVE_AVX512)
 #define TOSAIC_SELECT_ISA(isa, name) \
   ((isa) == Isa::kAvx512 ? avx512::name : (isa) == Isa::kAvx2 ? avx2::name : baseline::name)
@@ -79,7 +79,7 @@ extern const ConvertKernels kConvert;
 #define TOSAIC_SELECT_ISA(isa, name) (static_cast<void>(isa), baseline::name)
 #endif
 
-// "add.avx512", "add.reference".
+// "add.avx512", "add.reference"; with a variant "add.<variant>.avx512".
 [[nodiscard]] std::string kernel_name(const Request& request, std::string_view variant = {});
 
 // Throws UnsupportedOp naming the op and the dtypes of operands and result.
@@ -87,7 +87,7 @@ extern const ConvertKernels kConvert;
 // Throws InvalidGraph: a value read from an index array is outside [low, limit).
 [[noreturn]] void fail_index(Op op, std::int64_t index, std::int64_t low, std::int64_t limit);
 
-// The attributes of the request; throws InternalError when they are of another operator.
+// The attributes of the request. Throws InternalError if they are of another type than A.
 template <class A>
 [[nodiscard]] const A& attrs_of(const Request& request);
 

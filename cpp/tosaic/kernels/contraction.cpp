@@ -1,12 +1,13 @@
-// Requests as convolutions and products; operands to the type the sums are taken in and back.
+// Reduces requests to convolutions and products. Converts the operands to the type that sums are computed in,
+// and the sums to the dtype of the result.
 //
-//   dtype of the sums   reference   fast
-//   f32, f16, bf16, f8  double      float
-//   f64                 double      double
-//   i4, i8              int64       modulo 2^32, if the result has no more bits: pairs of int16 (isa/gemm.h)
-//   4 to 16 bits else   int64       double, exact: products are below 2^34, and sums of 2^19 of them below
-//                                   2^53
-//   i32, i64            int64       int64 (the reference)
+//   operands             sums of the reference   sums of the fast path
+//   f32, f16, bf16, f8   double                  float
+//   f64                  double                  double
+//   i4, i8               int64                   modulo 2^32, in pairs of int16 (isa/gemm.h), if fits_pairs()
+//   other 4 to 16 bits   int64                   double; exact: products are below 2^34, sums of 2^19 of them
+//                                                are below 2^53
+//   i32, i64             int64                   int64 (the reference)
 #include "tosaic/kernels/contraction.h"
 
 #include "tosaic/base/error.h"
@@ -45,7 +46,7 @@ Convolution canonical_conv(const Request& request, const ConvAttrs& attrs) {
   const Shape& w = request.operands[1].shape;
   const Shape& y = request.results[0].shape;
   const std::size_t rank = w.size() - 2;
-  const std::size_t first = x.size() - rank;  // of the spatial axes; 1 without a batch
+  const std::size_t first = x.size() - rank;  // the first spatial axis; 1 if there is no batch axis
   Convolution conv;
   conv.batch = first == 2 ? x[0] : 1;
   conv.groups = attrs.groups;
@@ -66,7 +67,7 @@ Convolution canonical_conv(const Request& request, const ConvAttrs& attrs) {
   return conv;
 }
 
-// Everything but the weights; TOSA's pads alternate before, after.
+// Everything but the weights. TOSA's `pad` has (before, after) for each axis.
 Convolution channels_last_conv(const Request& request, const Dims& pad, const Dims& stride,
                                const Dims& dilation) {
   const Shape& x = request.operands[0].shape;
@@ -115,7 +116,7 @@ Convolution tosa_depthwise(const Request& request) {
   return conv;
 }
 
-// out_pad = (top, bottom, left, right) extends the result: a negative pad.
+// out_pad = (top, bottom, left, right) extends the result; Convolution::pad is then negative.
 Convolution tosa_transpose_conv(const Request& request) {
   const auto& attrs = get<TosaTransposeConvAttrs>(*request.attrs);
   Convolution conv =
@@ -178,7 +179,8 @@ Product matmul(const Shape& left, const Shape& right) {
   return p;
 }
 
-// input of shape broadcastable to the result, operand 0 of addmm and baddbmm.
+// Adds operand 0 of addmm and baddbmm, which broadcasts to the result. A row vector with alpha = beta = 1
+// becomes a bias.
 void add_input(Product& p, const Request& request) {
   const auto& attrs = get<AddmmAttrs>(*request.attrs);
   const Shape& input = request.operands[0].shape;
@@ -200,7 +202,7 @@ void add_input(Product& p, const Request& request) {
 
 // ---- the kernel ----
 
-// Which operand is left, right and third.
+// Which operand is `left`, `right` and `third` of CoreOperands.
 struct Roles {
   std::size_t left = 0, right = 1, third = 2;
 };
@@ -213,11 +215,12 @@ constexpr DType kOwnDType = std::is_same_v<T, float>    ? DType::kF32
                             : sizeof(T) == 4            ? DType::kI32
                                                         : DType::kI64;
 
-// An operand as an array of T: where it lies, or converted in scratch.
+// An operand as an array of T: without a copy, or converted in scratch.
 template <class T>
 class Side {
  public:
-  // `reads`: what the core takes as it lies, whatever T is.
+  // `reads`: the operand is not converted, because the core reads its bytes as they are, or does not read
+  // them.
   Side(const Request& request, std::size_t index, Index zero_point, bool reads, ScratchPlan& plan)
       : index_(index), zero_point_(zero_point) {
     present_ = index < request.operands.size() && request.operands[index].present;
@@ -245,7 +248,8 @@ class Side {
   std::size_t at_ = 0;  // in scratch
 };
 
-// Runs a core over operands of any dtype: those that are not arrays of T already are converted in scratch.
+// A kernel that runs a core on operands of any dtype. Operands that are not arrays of T are converted in
+// scratch.
 template <class T>
 Kernel around(const Request& request, const Roles& roles, const std::array<Index, 2>& zero_points,
               Core<T> core, bool has_epilogue = false) {
@@ -279,7 +283,7 @@ Kernel reference_kernel(const Request& request, const Roles& roles, const Reduce
                                    : reference_product<T>(std::get<Product>(reduced.shape)));
 }
 
-// All that packing the right operand depends on.
+// The key in Packs: everything that the packed right operand depends on. All kernels of a Packs have one Isa.
 std::string pack_key(const Request& request, const Operand& left, const Operand& right, DType packed) {
   return std::to_string(reinterpret_cast<std::uintptr_t>(right.constant)) + " " +
          std::string(info(request.op).name) + to_string(*request.attrs) + std::string(to_string(left.dtype)) +
@@ -314,7 +318,8 @@ Kernel fast_kernel(const Request& request, const Roles& roles, const Reduced& re
                    has_epilogue);
 }
 
-// Products of 8 bits less a zero point of 8 bits, in sums that the result keeps at most 32 bits of.
+// Whether the pairs of 16 bits of isa/gemm.h compute the request: elements and zero points of 8 bits, an
+// integer result of at most 32 bits, no addend.
 bool fits_pairs(const Request& request, const Roles& roles, const Reduced& reduced) {
   const auto is_8_bit = [](DType dtype) { return dtype == DType::kI4 || dtype == DType::kI8; };
   const DType result = request.results[0].dtype;
@@ -326,13 +331,14 @@ bool fits_pairs(const Request& request, const Roles& roles, const Reduced& reduc
          (product == nullptr || !product->has_input);
 }
 
-// Sums of products of narrow integers are exact in double.
+// Whether sums of products are exact in double: both operands are integers of at most 16 bits.
 bool exact_in_double(DType left, DType right) {
   const auto narrow_integer = [](DType dtype) { return is_integer(dtype) && byte_size(dtype) <= 2; };
   return narrow_integer(left) && narrow_integer(right);
 }
 
-// The axis of the result that the channels of a core lie along; none of a product of vectors may.
+// The axis of the result that has the channels of the core; the rank if no axis has them, which may be so for
+// a product of vectors.
 std::size_t channel_axis(const Request& request, const Reduced& reduced) {
   const Shape& shape = request.results[0].shape;
   const auto* conv = std::get_if<Convolution>(&reduced.shape);
@@ -341,7 +347,7 @@ std::size_t channel_axis(const Request& request, const Reduced& reduced) {
   return !shape.empty() && shape.back() == channels ? shape.size() - 1 : shape.size();
 }
 
-// With what follows in the same pass over the sums.
+// A kernel that computes the followers in the same pass as the sums. `run` is empty if there is none.
 Kernel fused_kernel(const Request& request, const Roles& roles, const Reduced& reduced) {
   const Operand& result = request.results[0];
   if (!fits_pairs(request, roles, reduced) || result.dtype != DType::kI32) return {};

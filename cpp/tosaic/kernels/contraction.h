@@ -1,5 +1,5 @@
-// Contractions reduced to two shapes: a convolution (three spatial axes, any layout of activations and
-// weights) and a batched matrix product. Canonical and TOSA operators both come down to them.
+// Contractions: all canonical and TOSA contractions are reduced to two forms, a convolution (three spatial
+// axes, channels first or last, any strides of the weights) and a batched matrix product.
 #pragma once
 
 #include <array>
@@ -19,11 +19,15 @@
 namespace tosaic::kernels {
 
 using Index = std::int64_t;
-using Spatial = std::array<Index, 3>;  // d, h, w; fewer axes have leading ones
+using Spatial = std::array<Index, 3>;  // d, h, w; with fewer axes, leading entries are 1 (pads: 0)
 
-// Weight element (group, o, i, tap) lies at group * weight_group + o * weight_out + i * weight_in + tap .
-// weight_tap; o and i count within the group. `transposed`: result[i * step + tap * dilation - pad] +=
-// input[i] * weight[tap].
+// The weight for output channel o and input channel i of a group (both count within the group), at tap
+// (d, h, w), is at
+//
+//   group * weight_group + o * weight_out + i * weight_in
+//     + d * weight_tap[0] + h * weight_tap[1] + w * weight_tap[2]
+//
+// `transposed`: result[i * step + tap * dilation - pad] += input[i] * weight[tap].
 struct Convolution {
   Index batch = 1, groups = 1, in_channels = 0, out_channels = 0;
   Spatial in{1, 1, 1}, out{1, 1, 1}, taps{1, 1, 1}, step{1, 1, 1}, dilation{1, 1, 1}, pad{0, 0, 0};
@@ -37,12 +41,16 @@ struct Convolution {
   [[nodiscard]] Index in_pixels() const { return in[0] * in[1] * in[2]; }
   [[nodiscard]] Index out_pixels() const { return out[0] * out[1] * out[2]; }
   [[nodiscard]] Index num_taps() const { return taps[0] * taps[1] * taps[2]; }
-  // Of tap `tap` at output `at` along an axis; outside [0, in) where the image ends; -1 where there is none.
+  // The input coordinate along an axis that tap `tap` reads for output `at`. A coordinate outside [0, in) is
+  // padding; it is -1 if a transposed convolution has no input there.
   [[nodiscard]] Index input_at(std::size_t axis, Index at, Index tap) const;
 };
 
-// C[rows x cols] = alpha * A * B + (bias[col] | beta * input), per batch. A is row-major, element (k, j) of B
-// lies at k * b_depth + j * b_col; the result is dense.
+// For each batch, C[rows x cols] is one of
+//
+//   A * B,   A * B + bias[col],   alpha * A * B + beta * input
+//
+// The rows of A are a_row apart; element (k, j) of B is at k * b_depth + j * b_col; C is dense.
 struct Product {
   struct Batch {
     Index a = 0, b = 0, input = 0;  // offsets in elements
@@ -50,8 +58,8 @@ struct Product {
   std::vector<Batch> batches;
   Index rows = 0, cols = 0, depth = 0;
   Index a_row = 0, b_depth = 0, b_col = 0;
-  bool has_bias = false;   // operand 2, one per column
-  bool has_input = false;  // operand 2, input_row and input_col apart
+  bool has_bias = false;   // CoreOperands::third is a bias, one element per column
+  bool has_input = false;  // CoreOperands::third is an addend with strides input_row and input_col
   Index input_row = 0, input_col = 0;
   Scalar alpha = std::int64_t{1}, beta = std::int64_t{1};
   Index a_size = 0, b_size = 0;  // elements
@@ -65,7 +73,7 @@ struct CoreOperands {
   const Sum<T>* third = nullptr;
 };
 
-// A contraction over arrays of T. The result holds Sum<T>, or what an epilogue makes of them.
+// A contraction of arrays of T. The result holds Sum<T>, or the elements that the epilogue writes.
 template <class T>
 struct Core {
   std::function<void(const CoreOperands<T>& operands, std::byte* result, std::byte* scratch)> run;
@@ -74,8 +82,9 @@ struct Core {
   std::string name;
 };
 
-// What operators behind a contraction make of its sums, elements of `bytes` bytes. `count` adjacent elements
-// belong to channels (of a product: columns) `channel`, `channel` + 1, ... and so on from 0.
+// The operators that are fused with a contraction and follow it. run() converts `count` adjacent sums to
+// elements of `bytes` bytes. The sums belong to channels (of a product: columns) `channel`, `channel` + 1,
+// ..., and channel 0 follows the last one.
 template <class T>
 struct Epilogue {
   std::function<void(const Sum<T>* sums, Index count, Index channel, std::byte* to, std::byte* scratch)> run;
@@ -90,15 +99,15 @@ struct FastInputs {
   const DepthwiseKernels<T>* depthwise = nullptr;
   const TransposeKernels* transpose = nullptr;
   const T* right = nullptr;  // the constant weights, null when they are not constant
-  T left_zero_point = 0;     // of Source<T>
-  Packs* packs = nullptr;    // with `key`: of the packed weights
+  T left_zero_point = 0;     // of the left operand; used if !kReadsInPlace<T>
+  Packs* packs = nullptr;    // shares the packed weights under `key`; null: not shared
   std::string key = {};
-  bool clamp = false;  // results to [low, high], as they are stored; not with an addend
+  bool clamp = false;  // clamps the results to [low, high]; not with an addend
   Sum<T> low = 0, high = 0;
   Epilogue<T> epilogue = {};  // not with an addend
 };
 
-// The weights as `make` packs them.
+// The weights that `make` packs, shared through `inputs.packs` if that is set.
 template <class T, class Make>
 [[nodiscard]] std::shared_ptr<const std::vector<T>> packed_weights(const FastInputs<T>& inputs, Make&& make) {
   if (inputs.packs != nullptr) return inputs.packs->template share<T>(inputs.key, std::forward<Make>(make));
@@ -111,15 +120,17 @@ template <class T>
 template <class T>
 [[nodiscard]] Core<T> reference_product(const Product& product);
 
-// T is float, double or int16_t (whose product has no addend).
+// T is float, double or int16_t. A product of int16_t has no addend.
 template <class T>
 [[nodiscard]] Core<T> fast_convolution(const Convolution& conv, const FastInputs<T>& inputs);
 template <class T>
 [[nodiscard]] Core<T> fast_product(const Product& product, const FastInputs<T>& inputs);
 
-// One input channel a group, not transposed.
+// One input channel per group, not transposed, no negative padding; a single group has a single output
+// channel.
 [[nodiscard]] bool is_depthwise(const Convolution& conv);
-// Of a depthwise convolution, channels last; of floats also channels first with at most two spatial axes.
+// For depthwise convolutions with channels last; floats also with channels first and at most two spatial
+// axes.
 template <class T>
 [[nodiscard]] Core<T> depthwise_convolution(const Convolution& conv, const FastInputs<T>& inputs);
 

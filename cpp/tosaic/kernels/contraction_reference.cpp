@@ -1,10 +1,10 @@
-// Contractions by their definitions.
+// The reference of contractions: plain loops that follow the definitions.
 #include "tosaic/kernels/contraction.h"
 
 namespace tosaic::kernels {
 namespace {
 
-// Sums in double; integers in 64 bits that wrap.
+// Floats are summed in double. Integers are summed in 64 bits and wrap.
 double multiply_add(double sum, double a, double b) { return sum + a * b; }
 std::int64_t multiply_add(std::int64_t sum, std::int64_t a, std::int64_t b) {
   return static_cast<std::int64_t>(static_cast<std::uint64_t>(sum) +
@@ -83,7 +83,7 @@ void multiply(const Product& p, const CoreOperands<T>& operands, T* result) {
           const T addend =
               beta == T{}
                   ? T{}
-                  : operands.third[batch.input + i * p.input_row + j * p.input_col];  // 0 * NaN is 0 here
+                  : operands.third[batch.input + i * p.input_row + j * p.input_col];  // beta 0 ignores NaN
           sum = multiply_add(multiply_add(T{}, alpha, sum), beta, addend);
         }
         *result++ = sum;

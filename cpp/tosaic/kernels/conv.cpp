@@ -1,10 +1,13 @@
 // Convolutions on the blocked GEMM.
 //
-// Channels last: result[pixels x channels] = patches[pixels x (taps, channels)] * weights. Patches of a block
-// are gathered just before they are multiplied; a 1x1 convolution without stride reads its input in place. A
-// transposed convolution is one such product for each phase of the result modulo the stride: a phase sees a
-// fixed subset of the taps, without stride. Channels first: a 1x1 convolution of floats is result[channels x
-// pixels] = weights * input; any other goes through channels last, transposed on the way in and out.
+//   channels last         result[pixels x channels] = patches[pixels x (taps, channels)] * weights
+//   channels first, 1x1   result[channels x pixels] = weights * input (floats only)
+//   channels first        as channels last, with transpositions before and after
+//
+// The patches of a block are gathered just before they are multiplied. A 1x1 convolution without stride needs
+// no patches: its rows are the pixels of the input. A transposed convolution is one product for each phase,
+// which are the results with the same position modulo the stride: a phase reads a fixed subset of the taps,
+// without stride.
 #include <limits>
 
 #include "tosaic/kernels/contraction.h"
@@ -21,7 +24,8 @@ bool is_pointwise(const Convolution& conv) {
   return true;
 }
 
-// The part of one axis of a phase: results first, first + step, ...; taps by ascending input offset.
+// One axis of a phase: results first, first + step, ... (`count` of them). Result number i reads tap taps[k]
+// at the input coordinate i * in_step + offsets[k]; the offsets ascend.
 struct PhaseAxis {
   Index first = 0, step = 1, count = 0;
   Index in_step = 1;
@@ -52,7 +56,7 @@ PhaseAxis phase_axis(const Convolution& conv, std::size_t axis, Index phase) {
 
 struct Phase {
   std::array<PhaseAxis, 3> axis;
-  std::size_t packed = 0;  // where its weights start, in elements
+  std::size_t packed = 0;  // offset of its packed weights, in elements
   [[nodiscard]] Index pixels() const { return axis[0].count * axis[1].count * axis[2].count; }
   [[nodiscard]] Index num_taps() const {
     return static_cast<Index>(axis[0].taps.size() * axis[1].taps.size() * axis[2].taps.size());
@@ -125,7 +129,8 @@ class ChannelsLast {
   }
 
  private:
-  // Whether finished rows are not simply rows of the result.
+  // Whether finished rows go through put_rows(): the rows of a transposed convolution are not adjacent
+  // pixels, and an epilogue converts rows.
   [[nodiscard]] bool hands_on() const { return conv_.transposed || inputs_.epilogue; }
   [[nodiscard]] Index depth_of(const Phase& phase) const { return phase.num_taps() * conv_.group_in(); }
   [[nodiscard]] GemmBlocking blocking_of(const Phase& phase) const {
@@ -133,7 +138,7 @@ class ChannelsLast {
                          hands_on());
   }
 
-  // Each group and phase as rows [group_out][taps][group_in], then as panels.
+  // Packs each phase and group: first as rows [group_out][taps][group_in], then as panels.
   void pack(const T* weights, T* unpacked, T* packed) const {
     for (const Phase& phase : phases_) {
       T* to = packed + phase.packed;
@@ -222,7 +227,7 @@ class ChannelsLast {
     const Sum<T>* sums;
   };
 
-  // Rows of a product to the pixels they are.
+  // Writes rows of a product to their pixels of the result.
   void put_rows(const Phase& phase, Index group, const Rows& rows, std::byte* result,
                 std::byte* scratch) const {
     if (!conv_.transposed && conv_.groups == 1)
@@ -241,7 +246,7 @@ class ChannelsLast {
     }
   }
 
-  // Adjacent elements from `at` on.
+  // Writes adjacent elements of the result, from element `at` on.
   void put(const Sum<T>* sums, Index count, Index at, std::byte* result, std::byte* scratch) const {
     const Epilogue<T>& epilogue = inputs_.epilogue;
     if (!epilogue)
@@ -263,7 +268,7 @@ class ChannelsLast {
               epilogue_at_ = 0;
 };
 
-// Channels first, 1x1: rows are result channels, columns pixels.
+// Channels first, 1x1: the rows of the product are output channels, the columns are pixels.
 template <class T>
 class PointwiseFirst {
  public:
@@ -350,7 +355,8 @@ class PointwiseFirst {
   std::size_t spread_at_ = 0, packed_at_ = 0, bias_at_ = 0;
 };
 
-// Channels first through channels last.
+// A convolution with channels first: runs `inner`, which has channels last, with transpositions before and
+// after.
 template <class T>
 Core<T> transposed_around(const Convolution& conv, Core<T> inner, const FastInputs<T>& inputs) {
   ScratchPlan plan;

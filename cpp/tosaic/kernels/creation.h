@@ -1,4 +1,4 @@
-// Values from nothing: arange, full, and the fill that padding uses.
+// Kernels without operands (arange, full), and the fill that pad uses.
 #pragma once
 
 #include <cstddef>
@@ -9,10 +9,11 @@
 
 namespace tosaic::kernels {
 
-// Empty `run` when the request is neither arange nor full.
+// `run` is empty if the request is neither arange nor full.
 [[nodiscard]] Kernel prepare_creation(const Request& request);
 
-// One element of `dtype`: integers saturate, floats are rounded half to even.
+// `value` as one element of `dtype`. For a float dtype it is rounded half to even. For an integer dtype, a
+// float is truncated and saturates, and an integer is reduced to its low bits.
 [[nodiscard]] std::vector<std::byte> scalar_bytes(const Scalar& value, DType dtype);
 // Writes `count` copies of one element.
 void fill_elements(std::byte* to, std::span<const std::byte> element, std::int64_t count);

@@ -1,5 +1,6 @@
-// Depthwise convolutions. Channels last: line by line along the channels, a multiplier m > 1 over the input
-// with each channel repeated m times. Channels first, two spatial axes: channel by channel over phase planes.
+// Depthwise convolutions. Channels last: one line of the result at a time, with vectors along the channels;
+// for a channel multiplier m > 1, each channel of the input is repeated m times first. Channels first, with
+// at most two spatial axes: one channel at a time, over phase planes (isa/depthwise.h).
 #include <algorithm>
 
 #include "tosaic/kernels/contraction.h"
@@ -8,7 +9,7 @@
 namespace tosaic::kernels {
 namespace {
 
-// Weights and biases of either layout, in the order that its loops read them.
+// Weights and biases, in the order in which the loops for channels last or channels first read them.
 template <class T>
 class Parameters {
  public:
@@ -26,7 +27,7 @@ class Parameters {
 
   [[nodiscard]] bool owns_weights() const { return weights_ != nullptr; }
 
-  // Channels last [taps][channel][step], channels first [channel][taps].
+  // Channels last: [taps][channel][kStep]; channels first: [channel][taps].
   const T* weights(const CoreOperands<T>& operands, std::byte* scratch) const {
     if (weights_ != nullptr) return weights_->data();
     arrange(operands.right, piece<T>(scratch, weights_at_));
@@ -83,7 +84,7 @@ class DepthwiseLines {
     DepthwiseLine<T> line = this->line();
     line.weight = parameters_.weights(operands, scratch);
     line.bias = parameters_.bias(operands, scratch);
-    Index at = 0;  // of the line in the result
+    Index at = 0;  // offset of the line in the result
     for (Index n = 0; n < conv_.batch; ++n) {
       const Source<T>* image = operands.left + n * conv_.in_pixels() * conv_.in_channels;
       line.input =

@@ -1,12 +1,16 @@
-// Elementwise kernels: every operator is one Function over blocks of one compute domain.
+// Elementwise kernels: every operator is one Function on blocks of one compute domain.
 //
 //   operand arrays --sources: convert, broadcast--> blocks of <= 512 elements --function--> block
 //   --convert--> result
 //
-// Sources know three patterns of reading an operand in the order of the result: as it lies (flat), a run that
-// repeats (periodic: scalars and trailing vectors), and rows (anything else, after collapsing axes). An
-// operand or result that already holds the domain's type is used in place; when all are, one block is the
-// whole array.
+// A Source reads an operand in the order of the result, by one of three patterns:
+//
+//   flat       the operand has all elements of the result, in the same order
+//   periodic   one run of at most 512 elements that repeats: a scalar, or a vector along the last axes
+//   rows       every other broadcast, after merging axes
+//
+// An array that already has the domain's element type is used without conversion. If no array needs a buffer,
+// one block is the whole array, or a whole row of it.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -21,11 +25,11 @@ namespace {
 
 using std::int64_t;
 
-constexpr int64_t kShortRow = 64;  // rows at least this long end a block; shorter ones are gathered
+constexpr int64_t kShortRow = 64;  // a block ends after a row this long; shorter rows share a block
 
 // ---- what an operator computes ----
 
-// Where the compute dtype comes from.
+// Where the compute dtype comes from: the result's dtype, or the promoted dtype of the operands.
 enum class ComputeIn : std::uint8_t { kResult, kOperands };
 
 struct Meaning {
@@ -135,12 +139,12 @@ Meaning clamp(const Request& request) {
   const auto& attrs = attrs_of<ClampAttrs>(request);
   const DType dtype = request.results[0].dtype;
   const bool nan =
-      is_float(dtype) && (is_nan(attrs.min) || is_nan(attrs.max));  // torch: a NaN bound makes all NaN
+      is_float(dtype) && (is_nan(attrs.min) || is_nan(attrs.max));  // torch: then all results are NaN
   return {nan ? Function::kLow : Function::kClamp, ComputeIn::kResult,
           clamp_parameters(attrs.min, attrs.max, dtype), Rounding::kTruncate};
 }
 
-// Torch's casts to f8e4m3, which has no infinity, end at its largest values.
+// torch's cast to f8e4m3, which has no infinity, saturates at the largest values of f8e4m3.
 Meaning cast(const Request& request) {
   Meaning meaning{Function::kIdentity, ComputeIn::kOperands, {}, Rounding::kTruncate};
   if (request.results[0].dtype != DType::kF8E4M3) return meaning;
@@ -196,7 +200,7 @@ Meaning shift(Function function, const Request& request, bool round = false) {
 Meaning result_dtype(Function function) { return {function, ComputeIn::kResult, {}, Rounding::kTruncate}; }
 Meaning operand_dtype(Function function) { return {function, ComputeIn::kOperands, {}, Rounding::kTruncate}; }
 
-// The meaning of an elementwise operator; none for operators of other families.
+// What an elementwise operator computes; nothing for operators of other families.
 std::optional<Meaning> meaning_of(const Request& request) {
 #define TOSAIC_SAME(op, function) \
   case Op::op:                    \
@@ -205,7 +209,7 @@ std::optional<Meaning> meaning_of(const Request& request) {
   case Op::op:                         \
     return operand_dtype(Function::function);
 #pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wswitch-enum"  // the other families' operators fall through to "not ours"
+#pragma GCC diagnostic ignored "-Wswitch-enum"  // operators of other families reach the default branch
   switch (request.op) {
     TOSAIC_SAME(kAbs, kAbs)
     TOSAIC_SAME(kTosaAbs, kAbs)
@@ -358,8 +362,8 @@ std::optional<Meaning> meaning_of(const Request& request) {
 #undef TOSAIC_PREDICATE
 }
 
-// torch.result_type: operands of rank 0 only raise the category (bool < integer < float), never the width
-// within it.
+// torch.result_type: an operand of rank 0 changes the dtype only if its category (bool < integer < float) is
+// higher than that of the other operands.
 DType result_type(std::span<const Operand> operands) {
   std::optional<DType> tensors;
   std::optional<DType> scalars;
@@ -379,17 +383,18 @@ enum class Pattern : std::uint8_t { kFlat, kPeriodic, kRows };
 
 struct Source {
   Pattern pattern = Pattern::kFlat;
-  bool direct = false;  // holds the domain's type: blocks may lie in the array itself
+  bool direct = false;  // the array has the domain's element type: blocks may point into it
   ConvertBlock load = nullptr;
-  // Set where the compute dtype is narrower than the operand: the block goes through the compute dtype first.
+  // Set if the compute dtype does not hold the operand's dtype: a loaded block is then converted to the
+  // compute dtype and back to the domain.
   ConvertBlock narrow = nullptr, widen = nullptr;
   int64_t element = 0;    // bytes of an element of the array
   int64_t period = 0;     // kPeriodic
-  Dims extents, strides;  // kRows, collapsed; the last stride is 0 or 1
+  Dims extents, strides;  // from collapse(); the last stride is 0 or 1
 };
 
-// Axes of the result with the operand's strides (0 where it is broadcast); neighbours that advance together
-// become one.
+// The axes of the result with the operand's strides, which are 0 where the operand is broadcast. Axes of
+// extent 1 are dropped. Adjacent axes are merged if one stride steps through both.
 void collapse(const Shape& result, const Shape& operand, Dims& extents, Dims& strides) {
   const Dims dense = contiguous_strides(operand);
   const std::size_t lead = result.size() - operand.size();
@@ -433,7 +438,8 @@ Source make_source(const Operand& operand, const Shape& result, DType compute, D
   return source;
 }
 
-// One operand during a run. Holds at most a period and a block, so that a periodic block is a window of it.
+// Reads one operand during a run. The buffer has room for a period and a block, so that every block of a
+// periodic operand is a window of the buffer.
 class Reader {
  public:
   void start(const Source& source, Domain domain, const std::byte* array) {
@@ -443,7 +449,7 @@ class Reader {
     if (source.pattern == Pattern::kPeriodic) fill_periods();
   }
 
-  // How many of the next `count` elements are served well by one block.
+  // How many of the next `count` elements the next block may have: a block ends where a long row ends.
   [[nodiscard]] int64_t limit(int64_t begin, int64_t count) const {
     if (source_->pattern != Pattern::kRows) return count;
     const int64_t row = source_->extents.back();
@@ -555,7 +561,7 @@ struct Plan {
   Parameters parameters;
   std::array<Source, 3> sources;
   std::size_t arity = 0;
-  ConvertBlock store = nullptr;  // null where the block is written to the result
+  ConvertBlock store = nullptr;  // null: the loop writes the result itself
   int64_t result_element = 0;
   int64_t count = 0;
   int64_t block_limit = 0;
@@ -597,8 +603,8 @@ void run_plan(const Plan& plan, const Arrays& arrays) {
   }
 }
 
-// Operands that the result may overwrite: each block of them is read before that block of the result is
-// written.
+// A mask of the operands that the result may overwrite: a block of the operand is read before the same block
+// of the result is written.
 std::uint32_t in_place_operands(const Request& request) {
   std::uint32_t mask = 0;
   for (std::size_t i = 0; i < request.operands.size(); ++i)
@@ -608,23 +614,24 @@ std::uint32_t in_place_operands(const Request& request) {
   return mask;
 }
 
-// The quotient is rounded to the dtype before it jumps to an integer, also in the reference.
+// A small error of the quotient can change the result of these functions by 1. The reference computes them in
+// the same domain as the fast path, so that both round the quotient to the same value.
 bool is_discontinuous(Function function) {
   return function == Function::kDivFloor || function == Function::kDivTrunc;
 }
 
-// Integer functions that have no result for a zero divisor.
+// Functions that have no result for integers with a zero divisor.
 bool divides(Function function) {
   return is_discontinuous(function) || function == Function::kFmod || function == Function::kRemainder;
 }
 
-// torch raises to a number in float64: x^1.7 is not x^1.7f.
+// torch computes a power with a scalar f64 exponent in float64, where the exponent 1.7 is not 1.7f.
 bool has_wide_exponent(const Request& request) {
   return request.op == Op::kPow && request.operands[1].dtype == DType::kF64 &&
          request.operands[1].shape.empty();
 }
 
-// Slopes of prelu as they broadcast: one, or one for each position of axis 1.
+// The shape in which the slopes of prelu broadcast: one slope, or one for each position of axis 1.
 Shape along_channels(const Shape& slopes, const Shape& result) {
   const int64_t count = num_elements(slopes);
   Shape shape = Shape::filled(result.size(), 1);

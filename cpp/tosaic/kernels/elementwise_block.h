@@ -1,4 +1,4 @@
-// The loops of elementwise kernels: one function over blocks of one compute domain.
+// The loops of elementwise kernels: each computes one Function on blocks of one compute domain.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,8 @@
 
 namespace tosaic::kernels {
 
-// What is computed, apart from dtypes. Comparisons and logical functions write one byte (0 or 1) an element.
+// What is computed, independent of dtypes. Comparisons and logical functions write one byte (0 or 1) per
+// element. low, high, alpha, shift, first_zp and second_zp are fields of Parameters.
 enum class Function : std::uint8_t {
   // unary
   kIdentity,
@@ -30,11 +31,11 @@ enum class Function : std::uint8_t {
   kTrunc,
   kRelu,
   kClamp,         // NaN stays NaN; min(max(x, low), high)
-  kClampNumbers,  // NaN becomes low
-  kLow,           // low, whatever the operand
+  kClampNumbers,  // the same, but NaN becomes low
+  kLow,           // low, whatever the operand is
   kLeakyRelu,
   kElu,
-  kEluScaled,  // low x, or alpha low expm1(high x)
+  kEluScaled,  // low * x for x > 0, else alpha * low * expm1(high * x)
   kGelu,
   kGeluTanh,
   kSilu,
@@ -42,7 +43,7 @@ enum class Function : std::uint8_t {
   kHardswish,
   kBitwiseNot,
   kCountLeadingZeros,
-  kNegateZeroPoints,  // clamp(second - (x - first), low, high)
+  kNegateZeroPoints,  // clamp(second_zp - (x - first_zp), low, high)
   kAcos,
   kAcosh,
   kAsin,
@@ -59,26 +60,26 @@ enum class Function : std::uint8_t {
   kTan,
   kLogSigmoid,
   kMish,
-  kSoftplus,  // of alpha x; beyond `high` x itself
+  kSoftplus,  // log(1 + e^(alpha * x)) / alpha; x if alpha * x > high
   kSoftshrink,
   kHardshrink,
-  kNanToNum,  // NaN, inf and -inf become alpha, high and low
+  kNanToNum,  // NaN becomes alpha, inf becomes high, -inf becomes low
   kLogicalNot,
   kIsInf,
   // binary
   kAdd,
-  kAddScaled,  // a + alpha b
+  kAddScaled,  // a + alpha * b
   kSub,
   kSubScaled,
   kMul,
-  kMulShift,  // (a b + 2^(shift-1)) >> shift
+  kMulShift,  // (a * b + 2^(shift - 1)) >> shift
   kDiv,
   kDivFloor,
   kDivTrunc,
   kPow,
   kMaximum,
   kMinimum,
-  kMaximumNumbers,  // the number where one operand is NaN
+  kMaximumNumbers,  // if one operand is NaN, the other operand
   kMinimumNumbers,
   kBitwiseAnd,
   kBitwiseOr,
@@ -90,8 +91,8 @@ enum class Function : std::uint8_t {
   kRemainder,
   kAtan2,
   kPrelu,
-  kLeftShift,   // any count
-  kRightShift,  // any count
+  kLeftShift,   // defined for every shift count
+  kRightShift,  // arithmetic, defined for every shift count
   kEq,
   kNe,
   kLt,
@@ -113,7 +114,7 @@ enum class Function : std::uint8_t {
          (function >= Function::kEq && function <= Function::kLogicalXor);
 }
 
-// Constants of a function. Fields that it does not name above are unused.
+// Constants of a function, which reads only the fields that it needs. Integer domains read the int_ fields.
 struct Parameters {
   double alpha = 1, low = 0, high = 0;
   std::int64_t int_alpha = 1, int_low = 0, int_high = 0;
@@ -128,7 +129,8 @@ using ElementwiseBlock = void (*)(const Parameters& parameters, const void* cons
                                   std::int64_t count);
 
 struct ElementwiseKernels {
-  // Null where the domain does not have the function. Integers and f32; f64 is computed by the reference.
+  // Null if this instruction set has no loop for the function and domain. It has none for kF64, which
+  // find_reference() and find_function() compute.
   ElementwiseBlock (*find)(Function function, Domain domain) = nullptr;
 };
 
@@ -142,10 +144,10 @@ namespace avx512 {
 extern const ElementwiseKernels kElementwiseKernels;
 }
 
-// The definition of `function` over doubles, with the C library's functions.
+// The function on doubles by its definition, with the C library's functions. Null if find_function() has it.
 [[nodiscard]] ElementwiseBlock find_reference(Function function);
 
-// The functions that have no vectorised loop and the integers' own; null for the others.
+// The functions that have no vectorised loop. Null for the other functions.
 [[nodiscard]] ElementwiseBlock find_function(Function function, Domain domain);
 
 }  // namespace tosaic::kernels

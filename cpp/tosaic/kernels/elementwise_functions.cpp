@@ -1,6 +1,6 @@
-// Elementwise functions without a vectorised loop. One definition serves both compute domains of floats: the
-// C library's functions in double, rounded to T where torch rounds to its compute dtype, so that what
-// overflows or cancels there does so here.
+// Elementwise functions without a vectorised loop. One definition serves both float domains (T is float or
+// double): it calls the C library in double, and rounds to T where torch rounds to its compute dtype, so that
+// values overflow and cancel as in torch.
 #include <cmath>
 #include <limits>
 #include <type_traits>
@@ -43,9 +43,12 @@ struct Row {
 
 // ---- the inverse error function ----
 
-// A start within 1 %: the erf of sgn(x) sqrt(1 - exp(-x^2 (4/pi + a x^2) / (1 + a x^2))) is nearly erf(x),
-// and that inverts in closed form. Three steps of Halley's method on erf, beyond 1/2 on erfc, cube the error
-// each.
+// The start is within 1 %: it inverts the approximation
+//
+//   erf(x) ~ sgn(x) * sqrt(1 - exp(-x^2 * (4 / pi + a * x^2) / (1 + a * x^2)))
+//
+// in closed form. Three steps of Halley's method follow, each of which cubes the error. They work on erf for
+// |y| <= 1/2 and on erfc beyond.
 double erfinv(double y) {
   if (!(std::fabs(y) < 1.0)) return std::fabs(y) == 1.0 ? y * std::numeric_limits<double>::infinity() : NAN;
   if (y == 0.0) return y;
@@ -90,7 +93,7 @@ TOSAIC_WIDE(Tan, std::tan(x))
 TOSAIC_WIDE(LogSigmoid, std::fmin(x, 0.0) - std::log1p(std::exp(-std::fabs(x))))
 #undef TOSAIC_WIDE
 
-// x tanh(log1p(e^x)), 0 where e^x vanishes in T.
+// x * tanh(log1p(e^x)), where e^x is taken as 0 if it rounds to 0 in T.
 template <class T>
 struct Mish {
   T operator()(T value, P) const {
@@ -173,7 +176,7 @@ struct Prelu {
   T operator()(T x, T slope, P) const { return x > 0 ? x : x * slope; }
 };
 
-// From the nearer end, fused as torch's vectorised loop is.
+// Interpolates from the nearer end with a fused multiply-add, like torch's vectorised loop.
 template <class T>
 struct Lerp {
   T operator()(T start, T end, T weight, P) const {
@@ -189,7 +192,7 @@ struct Addcmul {
       return static_cast<T>(static_cast<U>(x) +
                             static_cast<U>(p.int_alpha) * static_cast<U>(a) * static_cast<U>(b));
     } else {
-      return std::fma(static_cast<T>(p.alpha) * a, b, x);  // fused as torch's vectorised loop is
+      return std::fma(static_cast<T>(p.alpha) * a, b, x);  // fused, like torch's vectorised loop
     }
   }
 };
@@ -245,7 +248,8 @@ struct RemainderInteger {
     return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
   }
 };
-// Counts outside [0, width) shift everything out; to the right, all but the sign. T is at least as wide.
+// A shift count outside [0, width) shifts all bits out: the result is 0 for a left shift, and 0 or -1 (the
+// sign) for a right shift. T has at least `width` bits.
 template <class T>
 struct LeftShift {
   T operator()(T a, T b, P p) const {

@@ -1,5 +1,5 @@
-// The definitions of the elementwise functions over doubles: what every fast path is measured against, and
-// the kernel of f64 operands.
+// The definitions on doubles of the elementwise functions that have a vectorised loop: the reference of these
+// loops, and the kernels of f64 operands.
 #include <cmath>
 #include <limits>
 
@@ -50,7 +50,7 @@ double clamp(double x, double low, double high) {
 
 double gelu_tanh(double x) {
   const double inner = std::sqrt(2.0 / M_PI) * (x + 0.044715 * x * x * x);
-  return x / (1.0 + std::exp(-2.0 * inner));  // x (1 + tanh(inner)) / 2 without its cancellation
+  return x / (1.0 + std::exp(-2.0 * inner));  // equals x * (1 + tanh(inner)) / 2, but without cancellation
 }
 
 double maximum(double a, double b) {
@@ -63,7 +63,7 @@ double minimum(double a, double b) {
   return a < b ? a : b;
 }
 
-// The exact remainder of fmod keeps the quotient from being rounded up across an integer.
+// fmod is exact, so the quotient (a - remainder) / b is not rounded up across an integer.
 double floor_divide(double a, double b) {
   if (b == 0.0) return a / b;
   const double remainder = std::fmod(a, b);

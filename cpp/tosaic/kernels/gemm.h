@@ -1,10 +1,12 @@
-// Matrix products of any size: cut into the blocks that isa/gemm.h multiplies.
+// Matrix products of any size, cut into the blocks that isa/gemm.h multiplies.
 //
-//   for blocks of rows:  for blocks of depth:  (gather the rows of this block)  for blocks of columns:
-//                                              multiply
-//                        (hand the finished rows on)
+//   for each block of rows:
+//     for each block of depth:
+//       gather the rows of A in this block (if they cannot be read in place)
+//       for each block of columns: multiply
+//     call `take` with the finished rows (if it is set)
 //
-// A block of A stays in the second-level cache, and so does the block of B it meets.
+// A block of A and the block of B that it is multiplied with stay in the second-level cache.
 #pragma once
 
 #include <algorithm>
@@ -15,16 +17,16 @@
 
 namespace tosaic::kernels {
 
-// Takes `count` finished rows of C from row `row` on, dense.
+// Called with finished rows [row, row + count) of C, dense.
 template <class T>
 using TakeRows = std::function<void(std::int64_t row, std::int64_t count, const Sum<T>* sums)>;
 
 template <class T>
 struct GemmProblem {
   std::int64_t rows = 0, cols = 0, depth = 0;
-  const Source<T>* a = nullptr;  // rows, or null: `patches`
+  const Source<T>* a = nullptr;  // the rows of A; null: the rows are `patches`
   std::int64_t a_stride = 0;
-  bool copies_rows = !kReadsInPlace<T>;  // gathered before they are multiplied, less the zero point
+  bool copies_rows = !kReadsInPlace<T>;  // rows, less the zero point, are copied to `gathered` first
   T zero_point = 0;
   const Patches<T>* patches = nullptr;
   const T* b = nullptr;  // packed
@@ -32,10 +34,10 @@ struct GemmProblem {
   std::int64_t c_stride = 0;
   const Sum<T>* column_bias = nullptr;
   const Sum<T>* row_bias = nullptr;
-  bool clamp = false;  // the result to [low, high]
+  bool clamp = false;  // clamps the result to [low, high]
   Sum<T> low = 0, high = 0;
-  T* gathered = nullptr;              // scratch of gather_elements(), used if patches or copies_rows
-  const TakeRows<T>* take = nullptr;  // if set, c is scratch for one block of rows, c_stride is cols
+  T* gathered = nullptr;              // scratch of gather_elements(); used for patches and copies_rows
+  const TakeRows<T>* take = nullptr;  // if set, c is scratch for one block of rows, and c_stride is cols
 };
 
 struct GemmBlocking {
@@ -45,25 +47,26 @@ struct GemmBlocking {
 
 [[nodiscard]] constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
-// Rows this far apart share a few cache sets: such a matrix is copied, not read in place.
+// Whether rows `stride` elements apart share few cache sets. Such a matrix is copied, not read in place.
 template <class T>
 [[nodiscard]] bool rows_collide(std::int64_t stride) {
   return stride * static_cast<std::int64_t>(sizeof(T)) % 4096 == 0;
 }
 
-// An odd number of cache lines, so that rows spread over all cache sets.
+// A row stride of at least `depth` elements: an odd number of cache lines, so that rows spread over all cache
+// sets.
 template <class T>
 [[nodiscard]] std::int64_t spread_stride(std::int64_t depth) {
   constexpr std::int64_t line = 64 / sizeof(T);
   return (ceil_div(std::max<std::int64_t>(depth, 1), line) | 1) * line;
 }
 
-// `stages_c`: for problems that hand on their rows.
+// `stages_c`: for problems with `take`. A block of C is scratch then, and is limited to c_bytes.
 template <class T>
 [[nodiscard]] GemmBlocking gemm_blocking(const GemmKernels<T>& kernels, std::int64_t rows, std::int64_t cols,
                                          std::int64_t depth, bool stages_c = false) {
-  // 128 floats: a sum of 4608 terms is then 36 partial sums of 128, which halves the rounding error of 512 at
-  // the same speed.
+  // 128 for floats: a sum of 4608 terms is then 36 partial sums of 128 terms. This halves the rounding error
+  // that partial sums of 512 terms have, at the same speed.
   constexpr std::int64_t max_depth = 512 / sizeof(T);
   constexpr std::int64_t b_bytes = 256 * 1024, c_bytes = 256 * 1024;
   std::int64_t max_tiles = 16;
@@ -85,7 +88,7 @@ template <class T>
   return blocking;
 }
 
-// Elements of B[depth x cols] when packed.
+// The number of elements of B[depth x cols] when it is packed.
 template <class T>
 [[nodiscard]] std::int64_t packed_elements(const GemmKernels<T>& kernels, std::int64_t depth,
                                            std::int64_t cols) {

@@ -1,4 +1,5 @@
-// Every index is checked before it is used. Negative indices count from the end in `index` only, as in torch.
+// The kernels of index.h except index_put. Every index is checked before it is used. As in torch, negative
+// indices count from the end in `index` only.
 #include "tosaic/kernels/index.h"
 
 #include <algorithm>
@@ -53,7 +54,8 @@ void copy_element(std::byte* to, const std::byte* from, int64_t bytes) {
   }
 }
 
-// result[o, w, :] = source[o, index[o or all, w], :] over rows of `row` bytes.
+// result[o, w, :] = source[o, index[w], :], or source[o, index[o, w], :] if index_per_outer is set. The
+// source is [outer, limit, row bytes], the result [outer, count, row bytes].
 struct RowLookup {
   Op op = Op::kOpaque;
   int64_t outer = 1, limit = 1, count = 1, row = 0;
@@ -104,7 +106,7 @@ Kernel tosa_gather(const Request& request) {
   return lookup(plan);
 }
 
-// Each row of a batch is written once at most; `written` has a byte for each.
+// TOSA allows at most one write to each row of a batch; `written` has a byte for each row.
 void run_tosa_scatter(const RowLookup& plan, const Arrays& arrays) {
   const std::byte* row = arrays.operands[2];
   std::byte* const written = arrays.scratch;
@@ -139,8 +141,8 @@ Kernel tosa_scatter(const Request& request) {
   return kernel;
 }
 
-// result[i0, ..] = input[i0, .. index[i0, ..] at the axis ..]; index extents are at most the input's on other
-// axes.
+// result[i, j, k] = input[i, index[i, j, k], k] (rank 3, axis 1). On the other axes, the extents of the index
+// are at most those of the input.
 Kernel gather(const Request& request) {
   const Operand& input = request.operands[0];
   const Shape& shape = request.results[0].shape;
@@ -167,24 +169,25 @@ Kernel gather(const Request& request) {
   return kernel;
 }
 
-// Advanced indexing. The index arrays broadcast to one shape; its axes stand where the indexed axes stood
-// when those are adjacent, else in front. The other axes of the input keep their order. Over the axes of the
-// result
+// Advanced indexing as in torch. The index arrays broadcast to one shape, whose axes are called lookup axes.
+// In the result, the lookup axes replace the indexed axes if those are adjacent; otherwise they come first.
+// The axes that are not indexed (kept axes) are in the order of the input. An element of the result is in the
+// input at
 //
 //   offset = sum over index arrays k of wrap(index_k[...]) * stride_k  +  sum over kept axes of i * stride
 struct AdvancedIndex {
   struct Array {
     std::size_t operand = 0;
     IndexReader indices;
-    Dims strides;  // over the lookup axes
+    Dims strides;  // of the index array, over the lookup axes
     int64_t limit = 0, stride = 0;
   };
   std::vector<Array> arrays;
   Shape front, lookup,
-      back;  // extents of the result: kept axes before, the broadcast indices, kept axes behind
+      back;  // extents of the result: kept axes before the lookup axes, the lookup axes, kept axes after them
   Dims front_strides, back_strides;
   int64_t bytes = 0;
-  int64_t row = 1;  // elements that are contiguous behind (the whole of `back` when it is dense)
+  int64_t row = 1;  // adjacent elements that one copy moves: the trailing axes that take_row() removed
 };
 
 int64_t wrapped(int64_t index, int64_t limit) {
@@ -221,7 +224,7 @@ void run_advanced(const AdvancedIndex& plan, const Arrays& arrays) {
   } while (front.next());
 }
 
-// Trailing kept axes lie dense in the input as in the result: they are copied as one row.
+// Moves the trailing axes of `back` that are dense in the input to `row`, so that one copy moves all of them.
 void take_row(AdvancedIndex& plan) {
   while (!plan.back.empty() && plan.back_strides.back() == plan.row) {
     plan.row *= plan.back.back();
@@ -269,7 +272,7 @@ Kernel advanced_index(const Request& request) {
 }  // namespace
 
 #pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wswitch-enum"  // the other families' operators fall through to "not ours"
+#pragma GCC diagnostic ignored "-Wswitch-enum"  // operators of other families reach the default branch
 Kernel prepare_index(const Request& request) {
   switch (request.op) {
     case Op::kGather:

@@ -10,7 +10,8 @@ namespace {
 
 bool cpu_runs([[maybe_unused]] Isa isa) {
 #ifdef TOSAIC_HAVE_AVX512
-  // libgcc's and compiler-rt's answers include whether the system saves the wide registers.
+  // __builtin_cpu_supports also checks that the operating system saves the wide registers, in libgcc and in
+  // compiler-rt.
   switch (isa) {
     case Isa::kBaseline:
       return true;

@@ -1,12 +1,12 @@
-// Kernels: operators over dense row-major arrays. They know arrays, not graphs.
+// Kernels: operators on dense row-major arrays. Kernels know arrays, not graphs.
 //
-//   Request (op, attributes, types, constant operands) --prepare--> Kernel (packed weights, chosen loops)
-//   Kernel.run(arrays) computes; it allocates nothing, keeps no state between calls and may run on several
-//   threads.
+//   Request (op, attributes, types, constant operands) --prepare()--> Kernel (packed weights, chosen loops)
+//   Kernel.run(arrays) computes the results. The caller owns all arrays and the scratch memory. A kernel has
+//   no state between calls and may run on several threads at once.
 //
-// Every operator has a scalar reference: plain loops that follow the definition, sums in double. The fast
-// path must stay within `tolerance(op, dtype)` of it for floats and equal it for integers; float sums have a
-// fixed blocked order, so a kernel repeats its own results bit for bit.
+// Every kernel has a scalar reference: plain loops that follow the definition of the operator, with sums in
+// double. The results of the fast path are within tolerance(op, dtype) of the reference for floats and equal
+// to it for integers. Float sums have a fixed blocked order, so a kernel repeats its own results bit for bit.
 #pragma once
 
 #include <cstddef>
@@ -22,22 +22,22 @@
 
 namespace tosaic::kernels {
 
-// Instruction sets that kernels/isa/ is compiled for, best last. kBaseline runs anywhere.
+// Instruction sets that kernels/isa/ is compiled for, best last. kBaseline runs on every CPU.
 enum class Isa : std::uint8_t { kBaseline, kAvx2, kAvx512 };
 [[nodiscard]] std::string_view to_string(Isa isa);
-[[nodiscard]] Isa best_isa();                      // what this CPU can run
-[[nodiscard]] std::span<const Isa> usable_isas();  // all that were compiled and that this CPU can run
+[[nodiscard]] Isa best_isa();                      // the best of usable_isas()
+[[nodiscard]] std::span<const Isa> usable_isas();  // those that were compiled and that this CPU can run
 
 class Packs;  // packs.h
 
 struct Options {
   bool reference = false;  // the scalar reference instead of the fast path
   Isa isa = best_isa();
-  Packs* packs = nullptr;  // used by prepare() alone; none: each kernel packs its own weights
+  Packs* packs = nullptr;  // used at prepare time only; null: each kernel packs its own weights
 };
 
-// One operand or result at prepare time. `constant` is set where the bytes are known: kernels may pack them.
-// An absent optional operand has `present == false`.
+// One operand or result at prepare time. `constant` points to the elements if they are known at prepare time;
+// kernels may pack them. An absent optional operand has `present == false`.
 struct Operand {
   DType dtype = DType::kF32;
   Shape shape;
@@ -45,7 +45,8 @@ struct Operand {
   bool present = true;
 };
 
-// An operator whose only operand is the result of the one before it.
+// The next operator of a chain that prepare_fused() fuses. Its only operand is the result of the operator
+// before it.
 struct Follower {
   Op op = Op::kOpaque;
   const Attrs* attrs = nullptr;
@@ -60,9 +61,9 @@ struct Request {
   std::span<const Follower> followers = {};  // prepare_fused() only
 };
 
-// Pointers to dense row-major arrays, aligned to at least 64 bytes except operands that are user arrays
-// (aligned to their element). operands[i] is null where absent. Results never overlap operands unless the
-// kernel is `in_place`.
+// Pointers to dense row-major arrays. They are aligned to 64 bytes, except operands that are user arrays,
+// which are aligned to their elements. operands[i] is null if the operand is absent. Results do not overlap
+// operands, except as Kernel::in_place allows.
 struct Arrays {
   std::span<const std::byte* const> operands;
   std::span<std::byte* const> results;
@@ -72,52 +73,60 @@ struct Arrays {
 struct Kernel {
   std::function<void(const Arrays&)> run;
   std::size_t scratch_bytes = 0;
-  // result 0 may share memory with operand i if in_place & (1 << i) (same bytes per element and shape).
+  // Result 0 may share memory with operand i if in_place & (1 << i) and both have the same size in bytes.
   std::uint32_t in_place = 0;
   std::string name;  // for traces: "conv.gemm.avx512", "add.reference"
 };
 
-// Throws UnsupportedOp naming op and dtypes where no kernel exists. `reshape`, `clone`, tosa.reshape,
-// tosa.identity are views: the executor aliases them, and prepare() gives a plain copy.
+// Throws UnsupportedOp, which names the op and the dtypes, if there is no kernel, and InvalidGraph if the
+// kernel rejects the attributes or shapes (e.g. a shift out of range). `reshape`, `clone`, tosa.reshape and
+// tosa.identity are views, which the executor aliases without a kernel; their kernel is a plain copy.
 [[nodiscard]] Kernel prepare(const Request& request);
 
-// One kernel for the operator and those that follow it: it gives the last one's result, equal to what they
-// give one by one, or throws what one of them does. An empty `run` where there is none.
+// One kernel for the operator and all its `followers`. It writes the result of the last follower, equal to
+// the result of running the operators one by one, and throws what one of them would throw. `request.results`
+// describes the result of the operator itself. `run` is empty if there is no such kernel.
 [[nodiscard]] Kernel prepare_fused(const Request& request);
 
-// How far a fast path may be from the reference, and from torch eager on the same inputs:
-// |a - b| <= ulp * spacing(|reference|) + relative * scale, where scale is, for contractions and reductions,
-// the sum of the absolute values of the terms of that element, else |reference|.
+// The allowed difference between a fast path and the reference, and between a kernel and torch eager on the
+// same inputs:
+//
+//   |a - b| <= ulp * spacing(|reference|) + relative * scale
+//
+// spacing(x) is the distance from x to the next number of the dtype. For contractions and reductions, scale
+// is the sum of the absolute values of the terms of the element; for other operators it is |reference|.
 struct Tolerance {
   double ulp = 0;
   double relative = 0;
 };
 [[nodiscard]] Tolerance tolerance(Op op, DType dtype);
 
-// How far a program lowered to TOSA may be from the same reference, given what its operators add up to. TOSA
-// has no operator for most functions, and bounds each that it has by a few ulp of its result: an expansion
-// errs by that many roundings, as far as it does not amplify those of its operands. The reference allows as
-// much for operands that are off by `operand_units` units in their last place.
+// The allowed difference between a program lowered to TOSA and the same reference; `program` is the sum of
+// the tolerances of the operators of the program. TOSA has no operator for most functions: lowering expands
+// such a function into several TOSA operators, each of which the specification bounds by a few ulp of its
+// result. `result` allows for the roundings of an expansion that does not amplify them. For an expansion that
+// does, add the change of the reference when the operands change by `operand_units` units in their last
+// place.
 struct LoweredTolerance {
   Tolerance result;
   double operand_units = 0;
 };
 [[nodiscard]] LoweredTolerance lowered_tolerance(const Tolerance& program);
 
-// ---- families; each file of kernels/ defines one and prepare() asks them in turn ----
-// Each returns a Kernel with an empty `run` when the request is not of its family.
+// ---- families of operators; prepare() tries one after the other ----
+// Each function returns a Kernel with an empty `run` if the request is not of its family.
 [[nodiscard]] Kernel prepare_contraction(
     const Request& request);  // conv, linear, matmul, addmm, baddbmm, tosa.conv*, matmul
 [[nodiscard]] Kernel prepare_pool(const Request& request);    // avg/max/adaptive pools, tosa pools
 [[nodiscard]] Kernel prepare_resize(const Request& request);  // resize, tosa.resize
 [[nodiscard]] Kernel prepare_elementwise(
-    const Request& request);  // every kElementwise op, canonical and TOSA
+    const Request& request);  // elementwise, canonical and TOSA; not quantize, rescale, tosa.table
 [[nodiscard]] Kernel prepare_reduce(
     const Request& request);  // sum, mean, var, arg*, cumsum, diff, tosa.reduce_*
 [[nodiscard]] Kernel prepare_normalize(
     const Request& request);                                    // batch/layer/rms/group norm, softmaxes, sdpa
-[[nodiscard]] Kernel prepare_movement(const Request& request);  // kView, kMovement ops, arange, full
-[[nodiscard]] Kernel prepare_requantize(const Request& request);  // tosa.table, tosa.rescale
-[[nodiscard]] Kernel prepare_fourier(const Request& request);     // tosa.fft2d, tosa.rfft2d
+[[nodiscard]] Kernel prepare_movement(const Request& request);  // views, movement, index_put, arange, full
+[[nodiscard]] Kernel prepare_requantize(const Request& request);  // tosa.table, tosa.rescale, rescale
+[[nodiscard]] Kernel prepare_fourier(const Request& request);     // fft2, rfft2, tosa.fft2d, tosa.rfft2d
 
 }  // namespace tosaic::kernels

@@ -1,6 +1,6 @@
-// Data movement: operators that place the elements of their operands without changing them. Most are one
-// strided copy (or one a part); pad with a border mode and the triangles have their own loops, lookups are in
-// index.cpp and values from nothing in creation.cpp.
+// Data movement: operators that copy elements of their operands without changing them. Most are one strided
+// copy, or one per operand or result. pad in the modes reflect, replicate and circular has a loop of its own,
+// and so have tril and triu. Lookups by index are in index.cpp, arange and full in creation.cpp.
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -78,7 +78,7 @@ Kernel expand(const Request& request) {
   return one_move(request, std::move(source));
 }
 
-// Axis i of the result as (repeats, extent).
+// Axis i of the result is split into two axes (repeats, extent); the source stride of `repeats` is 0.
 Kernel repeat(const Request& request) {
   const Shape& from = request.operands[0].shape;
   const Shape& to = request.results[0].shape;
@@ -107,7 +107,7 @@ Kernel cat(const Request& request) {
   for (std::size_t i = 0; i < request.operands.size(); ++i) {
     const Operand& part = request.operands[i];
     if (part.dtype != request.results[0].dtype) fail_unsupported(request);
-    if (part.shape.size() != to.size()) continue;  // torch lets an empty vector stand in a list of any rank
+    if (part.shape.size() != to.size()) continue;  // torch allows empty vectors among operands of any rank
     StridedCopy copy = copy_of(request, list(part.shape), dense(part.shape), dense(to));
     copy.target_offset = at * contiguous_strides(to)[axis];
     at += part.shape[axis];
@@ -133,7 +133,8 @@ Kernel stack(const Request& request) {
   return run_moves(std::move(moves));
 }
 
-// Every result is the part of the operand that follows the one before; `keeps_axis` is false for unbind.
+// split, unbind: the results are consecutive parts of the operand along an axis. `keeps_axis`: the results
+// have that axis; false for unbind.
 Kernel parts(const Request& request, int64_t along, bool keeps_axis) {
   const Shape& from = request.operands[0].shape;
   const std::size_t axis = normalize_axis(along, from.size());
@@ -195,7 +196,8 @@ Kernel flip(const Request& request, const Dims& axes) {
 
 // ---- padding ----
 
-// The result filled with the value, then the part of the operand that lies inside.
+// Fills the result with the value, then copies the part of the operand that is inside the result. Negative
+// padding crops the operand.
 Kernel pad_constant(const Request& request, const Dims& before, const Dims& after, const Scalar& value) {
   const Shape& from = request.operands[0].shape;
   const Operand& result = request.results[0];
@@ -221,7 +223,7 @@ Kernel pad_constant(const Request& request, const Dims& before, const Dims& afte
   return kernel;
 }
 
-// The index of the operand that padded index i (0 = first element of the operand) shows.
+// The index in the operand that is read for index i of the padded axis; i = 0 is the operand's first element.
 int64_t border_index(int64_t i, int64_t extent, PadMode mode) {
   switch (mode) {
     case PadMode::kReflect:
@@ -238,7 +240,7 @@ int64_t border_index(int64_t i, int64_t extent, PadMode mode) {
   return i;
 }
 
-// For each axis the source offset of every index of the result.
+// offsets: for each axis, the source offset of each index of the result. bytes: of an element.
 struct BorderPlan {
   std::vector<Extents> offsets;
   int64_t bytes = 0;
@@ -315,7 +317,7 @@ Kernel tosa_pad(const Request& request) {
 
 // ---- triangles ----
 
-// Keeps columns [0, row + diagonal] (lower) or [row + diagonal, cols) of every row, zero elsewhere.
+// Copies columns [0, row + diagonal] (lower) or [row + diagonal, cols) of every row; the others become zero.
 Kernel triangle(const Request& request, bool lower) {
   const int64_t diagonal = attrs_of<DiagonalAttrs>(request).diagonal;
   const Shape& shape = request.operands[0].shape;
@@ -342,7 +344,7 @@ Kernel triangle(const Request& request, bool lower) {
 }
 
 #pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wswitch-enum"  // the other families' operators fall through to "not ours"
+#pragma GCC diagnostic ignored "-Wswitch-enum"  // operators of other families reach the default branch
 Kernel prepare_any(const Request& request) {
   switch (request.op) {
     case Op::kReshape:

@@ -1,10 +1,10 @@
-// Normalizations and softmax. Rows are read as f32 or f64 (converted through scratch where the array holds
-// something else), statistics are double, and every result is rounded once.
+// Normalizations and softmax. Rows are read as f32 or f64; other dtypes are converted through scratch.
+// Statistics are computed in double, and every result is rounded once.
 //
-//   batch_norm               one scale and shift a channel
-//   layer_norm, rms_norm     statistics of a row, weights along it
-//   group_norm               statistics of a row of channels, one scale and shift a channel
-//   softmax, log_softmax     rows, or (axis not last) 64 columns side by side
+//   batch_norm               one scale and one shift per channel
+//   layer_norm, rms_norm     statistics of a row, weights along the row
+//   group_norm               statistics of a row of channels, one scale and one shift per channel
+//   softmax, log_softmax     row by row or, if the axis is not the last, 64 columns side by side
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -24,12 +24,12 @@ using std::int64_t;
 constexpr int64_t kColumns = 64;
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
-// What every plan knows: the loops of its element type, and how rows come and go.
+// What all plans have in common: the loops for elements T, and how rows are loaded and stored.
 template <class T>
 struct Base {
   const NormalizeLoops<T>* loops = nullptr;
   FoldLoops sum, squares, max;
-  ConvertBlock load = nullptr, store = nullptr;  // null where the array holds T
+  ConvertBlock load = nullptr, store = nullptr;  // null if the array holds T
   int64_t element = 0, result_element = 0;
   std::size_t row_scratch = 0;
 
@@ -41,7 +41,8 @@ struct Base {
     load(from, to, count);
     return to;
   }
-  // Where the results of row() are computed, and how they get to their place.
+  // Where the results of a row are computed: in scratch (which row() may use, too) or in the result array. If
+  // they are in scratch, finish() converts them to the result array.
   [[nodiscard]] T* out(const Arrays& arrays, int64_t offset) const {
     return store != nullptr ? piece<T>(arrays.scratch, row_scratch)
                             : reinterpret_cast<T*>(arrays.results[0] + offset * result_element);
@@ -78,7 +79,8 @@ Base<T> base_of(const Request& request, ScratchPlan& scratch, int64_t row) {
   return base;
 }
 
-// A weight, bias, mean or variance as doubles in scratch; `absent` where it is not given.
+// A weight, bias, mean or variance as doubles in scratch. If the operand is absent, all elements are
+// `absent`.
 struct Weights {
   std::size_t operand = 0;
   bool present = false;
@@ -113,7 +115,7 @@ struct Statistics {
   double mean = 0, inverse_deviation = 0;
 };
 
-// About the mean, or (rms) about zero; the variance is divided by the count.
+// The statistics of a row about its mean or, for rms_norm, about zero. The variance divides by the count.
 template <class T>
 Statistics statistics(const Base<T>& base, const T* row, int64_t count, double eps, bool about_zero) {
   Statistics result;
@@ -216,7 +218,7 @@ void run_batch_norm(const BatchNorm<T>& plan, const Arrays& arrays) {
   }
 }
 
-// Extents as (batch, channels, the rest).
+// The extents as (batch, channels, product of the others).
 void set_channels(const Shape& shape, int64_t& batches, int64_t& channels, int64_t& inner) {
   for (std::size_t i = 0; i < shape.size(); ++i) (i == 0 ? batches : i == 1 ? channels : inner) *= shape[i];
 }
@@ -327,7 +329,7 @@ void softmax_row(const Softmax<T>& plan, const Arrays& arrays, int64_t at) {
   base.finish(arrays, at, out, plan.extent);
 }
 
-// One statistic a column.
+// One statistic per column.
 struct ColumnStatistics {
   alignas(64) std::array<Accumulator, kColumns> folded;
   alignas(64) std::array<double, kColumns> max, sum, factor;
@@ -394,7 +396,7 @@ Kernel softmax(const Request& request, SoftmaxKind kind) {
 template <class T>
 Kernel prepare_as(const Request& request) {
 #pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wswitch-enum"  // the other families' operators fall through to "not ours"
+#pragma GCC diagnostic ignored "-Wswitch-enum"  // operators of other families reach the default branch
   switch (request.op) {
     case Op::kLayerNorm:
     case Op::kRmsNorm:
@@ -415,7 +417,7 @@ Kernel prepare_as(const Request& request) {
 #pragma GCC diagnostic pop
 }
 
-// f64 where an operand needs it: f64 and, under a `dtype`, integers.
+// Whether rows are read as f64: for the reference, for f64, and for integers (softmax with a `dtype`).
 bool is_wide(const Request& request) {
   if (request.options.reference || request.operands.empty() || request.results.empty()) return true;
   return !is_float(request.operands[0].dtype) || request.operands[0].dtype == DType::kF64 ||

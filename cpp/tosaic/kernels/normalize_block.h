@@ -1,4 +1,4 @@
-// The loops of normalizations and softmax over elements T (float, double), with statistics in double.
+// The loops of normalizations and softmax over arrays of T (float, double), with statistics in double.
 #pragma once
 
 #include <cstdint>
@@ -7,20 +7,21 @@
 
 namespace tosaic::kernels {
 
-// Per element i; "columns": one statistic per element. Pointers may not overlap, but out may be x.
+// In the formulas, x and out are elements i < count. The loops named *_columns have one statistic per
+// element. The arrays must not overlap, except that out may be x.
 template <class T>
 struct NormalizeLoops {
-  // out = x scale + shift
+  // out = x * scale + shift
   void (*affine)(const T* x, std::int64_t count, double scale, double shift, T* out) = nullptr;
-  // out = x scale[i] + shift[i]
+  // out = x * scale[i] + shift[i]
   void (*affine_columns)(const T* x, std::int64_t count, const double* scale, const double* shift,
                          T* out) = nullptr;
-  // out = (x scale + shift) weight[i] + bias[i]
+  // out = (x * scale + shift) * weight[i] + bias[i]
   void (*affine_weighted)(const T* x, std::int64_t count, double scale, double shift, const double* weight,
                           const double* bias, T* out) = nullptr;
-  // The sum of e^(x - max), in a fixed order; also into `exps` unless it is null.
+  // Returns the sum of e^(x - max), added in a fixed order. Writes the exponentials to `exps` if not null.
   double (*exp_sum)(const T* x, std::int64_t count, double max, double* exps) = nullptr;
-  // exps = e^(x - max[i]), sums[i] += exps
+  // exps[i] = e^(x - max[i]), sums[i] += exps[i]
   void (*exp_columns)(const T* x, std::int64_t count, const double* max, double* exps,
                       double* sums) = nullptr;
   // out = (x - first) - second
@@ -28,17 +29,17 @@ struct NormalizeLoops {
   // out = (x - first[i]) - second[i]
   void (*subtract_columns)(const T* x, std::int64_t count, const double* first, const double* second,
                            T* out) = nullptr;
-  // out = values factor
+  // out = values[i] * factor
   void (*scale)(const double* values, std::int64_t count, double factor, T* out) = nullptr;
-  // out = values factors[i]
+  // out = values[i] * factors[i]
   void (*scale_columns)(const double* values, std::int64_t count, const double* factors, T* out) = nullptr;
-  // The sum of e^(scores - max), and the exponentials in place of the scores.
+  // Returns the sum of e^(scores[i] - max) and overwrites each score by its exponential.
   double (*exp_scores)(double* scores, std::int64_t count, double max) = nullptr;
 };
 
 struct NormalizeKernels {
   NormalizeLoops<float> f32;
-  NormalizeLoops<double> f64;  // with the C library's exp: the reference, too
+  NormalizeLoops<double> f64;  // with the C library's exp; the reference also uses these loops
 };
 
 namespace baseline {

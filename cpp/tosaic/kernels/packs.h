@@ -1,4 +1,4 @@
-// Packs: packed weights that the kernels of one preparation share, as the steps of an unrolled layer do.
+// Packs: packed weights that the kernels of one program share, e.g. the steps of an unrolled recurrent layer.
 #pragma once
 
 #include <map>
@@ -11,7 +11,8 @@ namespace tosaic::kernels {
 
 class Packs {
  public:
-  // What was made for this key before, else what `make` gives. The key says all that the packing depends on.
+  // The weights that were packed for this key before; otherwise calls `make` and stores its result. The key
+  // contains everything that the result depends on, T included.
   template <class T, class Make>
   std::shared_ptr<const std::vector<T>> share(const std::string& key, Make&& make) {
     std::shared_ptr<const void>& known = known_[key];

@@ -1,9 +1,10 @@
 // Pools: every operator becomes, for each axis, a list of windows [begin, end) of input coordinates.
 //
-//   avg_pool, max_pool        windows at o * stride - padding; torch counts padding up to extent + padding
-//   adaptive pools            [floor(o * in / out), ceil((o + 1) * in / out))
-//   tosa.avg_pool2d           the mean over the positions inside the image; integers by the reciprocal of the
-//   count tosa.max_pool2d           NaN by nan_mode
+//   avg_pool, max_pool   windows at o * stride - padding; count_include_pad counts padding up to in + padding
+//   adaptive pools       [floor(o * in / out), ceil((o + 1) * in / out))
+//   tosa.avg_pool2d      the mean over the positions inside the image; for integers, the sum times the
+//                        reciprocal of the count
+//   tosa.max_pool2d      nan_mode decides whether NaN is propagated
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -26,8 +27,8 @@ namespace {
 using Index = std::int64_t;
 
 struct Axis {
-  std::vector<PoolWindow> windows;  // inside the image
-  std::vector<Index> counted;       // positions that count for the mean
+  std::vector<PoolWindow> windows;  // the parts of the windows inside the image
+  std::vector<Index> counted;       // one per window: the positions that the mean counts
   Index step = 1;                   // dilation
 };
 
@@ -36,7 +37,7 @@ struct Pool {
   std::array<Axis, 3> axes;
   Pooling pooling = Pooling::kSum;
   std::optional<Index> divisor = {};
-  bool rescales = false;  // integer mean of TOSA
+  bool rescales = false;  // integer means multiply by TOSA's reciprocal_of(count)
   Index zero_point = 0, output_zero_point = 0;
 };
 
@@ -206,7 +207,7 @@ std::vector<Index> counts_of(const Pool& pool) {
   return counts;
 }
 
-// Means of integers: lines of sums, rescaled by the reciprocals of their counts. The sums have 32 bits.
+// Means of integers: rescales lines of 32-bit sums by the reciprocals of their counts.
 class IntegerMeans {
  public:
   IntegerMeans(const Pool& pool, DType dtype, Isa isa)
@@ -215,7 +216,7 @@ class IntegerMeans {
         rescale_(TOSAIC_SELECT_ISA(isa, kRescaleI32)),
         store_(convert_kernels(isa).store(Domain::kI32, dtype, Rounding::kTruncate)) {}
 
-  // Of the pixels of a line, each of so many channels.
+  // Writes the means of the pixels of a line, one count per pixel. Overwrites `sums`.
   void write(std::int32_t* sums, std::span<const Index> counts, Index channels, void* to) const {
     Index from = 0;
     for (std::size_t i = 0; i < counts.size(); ++i) {
@@ -303,7 +304,7 @@ class FastPool {
   Pool pool_;
   const PoolKernels<T>& kernels_;
   IntegerMeans means_;
-  std::vector<Index> counts_;  // of a mean, one per output pixel
+  std::vector<Index> counts_;  // for means only: one per output pixel
   std::vector<float> divisors_;
   std::size_t sums_at_ = 0;
 };
@@ -346,7 +347,8 @@ Kernel fast_pool(const Request& request, const Pool& pool) {
   return kernel;
 }
 
-// Sums of `elements` elements and as many zero points fit 32 bits, and the mean is TOSA's.
+// Whether the integer fast path computes this pool. The fast path divides means only as TOSA does, and sums
+// of elements less their zero points must fit 32 bits.
 bool sums_fit(const Pool& pool, DType dtype) {
   if (pool.pooling != Pooling::kSum) return true;
   Index count = 1;

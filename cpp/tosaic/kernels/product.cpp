@@ -1,14 +1,15 @@
 // Matrix products on the blocked GEMM.
 //
-// A right operand that all batches share makes one product of all rows. A constant right operand is packed at
-// prepare time; any other is packed block of columns by block of columns, just before it is used.
+// If all batches share the right operand, they are computed as one product of all rows. A constant right
+// operand is packed at prepare time. Any other right operand is packed one block of columns at a time, just
+// before the block is used.
 #include "tosaic/kernels/contraction.h"
 #include "tosaic/kernels/gemm.h"
 
 namespace tosaic::kernels {
 namespace {
 
-// All batches as one, where they read consecutive rows of A and the same B.
+// Merges all batches into one if they read consecutive rows of A and the same B.
 Product merge_batches(Product p) {
   if (p.has_input || p.a_row != p.depth) return p;
   for (std::size_t i = 0; i < p.batches.size(); ++i)
@@ -26,7 +27,7 @@ class BlockedProduct {
       : p_(merge_batches(product)), inputs_(inputs), kernels_(*inputs.gemm) {
     blocking_ = gemm_blocking(kernels_, p_.rows, p_.cols, p_.depth, bool(inputs_.epilogue));
     copies_rows_ = !kReadsInPlace<T> || rows_collide<T>(p_.a_row);
-    // Wide enough to be worth a pass over A, small enough for the cache.
+    // A block of packed columns is wide enough to be worth a pass over A, and small enough for the cache.
     packed_cols_ = std::min(
         ceil_div(std::max<Index>(p_.cols, 1), kernels_.panel) * kernels_.panel,
         std::max<Index>(1, 98304 / (std::max<Index>(p_.depth, 1) * kernels_.panel)) * kernels_.panel);
@@ -84,7 +85,7 @@ class BlockedProduct {
     });
   }
 
-  // Of the matrix of the result that starts at an element.
+  // Columns [first, first + count) of the result matrix that starts at element `matrix`.
   struct Columns {
     Index matrix, first, count;
   };

@@ -1,10 +1,11 @@
-// Reductions along any set of axes. Neighbouring axes of the same kind become one, so every request is
+// Reductions along any set of axes. Adjacent axes that are all reduced, or all kept, are merged, so every
+// request has one of two forms:
 //
-//   ... keep x reduce x keep x reduce     (innermost reduced: rows are folded along)
-//   ... reduce x keep x reduce x keep     (innermost kept: rows are folded across, 512 results at a time)
+//   ... keep x reduce x keep x reduce     each innermost row is folded into one accumulator
+//   ... reduce x keep x reduce x keep     rows are folded element by element, 512 results at a time
 //
-// Floats accumulate in double and are rounded once, integers modulo 2^64; var and std take a second pass
-// around the mean.
+// Floats accumulate in double and are rounded once; integers accumulate modulo 2^64. var and std make a
+// second pass, which sums the squared distances from the mean.
 #include "tosaic/kernels/reduce_block.h"
 
 #include <algorithm>
@@ -23,7 +24,7 @@ namespace {
 
 using std::int64_t;
 
-// What becomes of the accumulator.
+// What is computed from the accumulator.
 enum class Finish : std::uint8_t { kNothing, kMean, kVariance, kDeviation };
 
 struct Meaning {
@@ -31,11 +32,11 @@ struct Meaning {
   Finish finish = Finish::kNothing;
   Dims axes;
   double correction = 0;
-  bool needs_elements = false;      // no result for an empty extent
-  bool computes_in_result = false;  // in the category of the result's dtype, else of the operand's
+  bool needs_elements = false;      // has no result for zero elements
+  bool computes_in_result = false;  // integer or float like the result's dtype, else like the operand's
 };
 
-// A second pass sums squared distances from the mean.
+// Whether a second pass sums squared distances from the mean.
 bool is_centred(const Meaning& meaning) {
   return meaning.finish == Finish::kVariance || meaning.finish == Finish::kDeviation;
 }
@@ -44,13 +45,13 @@ struct Plan {
   Meaning meaning;
   Domain domain = Domain::kF32;
   FoldLoops fold, squares;
-  ConvertBlock load = nullptr;  // null where the array holds the domain's type
+  ConvertBlock load = nullptr;  // null if the array has the domain's element type
   ConvertBlock store = nullptr;
   int64_t element = 0, result_element = 0;
-  Dims keep_extents, keep_strides, reduce_extents, reduce_strides;  // without the innermost group
+  Dims keep_extents, keep_strides, reduce_extents, reduce_strides;  // without the innermost merged axis
   bool innermost_kept = false;
   int64_t innermost = 1;
-  int64_t terms = 1;  // elements of each result
+  int64_t terms = 1;  // elements that are reduced to one result
   int64_t results = 1;
 };
 
@@ -182,7 +183,7 @@ Meaning variance(const Request& request, Finish finish) {
 }
 
 #pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wswitch-enum"  // the other families' operators fall through to "not ours"
+#pragma GCC diagnostic ignored "-Wswitch-enum"  // operators of other families reach the default branch
 std::optional<Meaning> meaning_of(const Request& request) {
   switch (request.op) {
     case Op::kSum:
@@ -262,8 +263,8 @@ class Run {
   }
 
  private:
-  // The elements [offset, offset + count) as a block of the domain; count <= kBlockElements unless they lie
-  // ready.
+  // The elements [offset, offset + count) as a block of the domain. If they need conversion, count must be at
+  // most kBlockElements.
   const void* block(int64_t offset, int64_t count) {
     const std::byte* from = input_ + offset * plan_.element;
     if (plan_.load == nullptr) return from;
@@ -350,7 +351,7 @@ class Run {
 
 void set_groups(Plan& plan, const Shape& shape, const Dims& axes) {
   Dims extents;
-  std::uint32_t reduced = 0;  // by group
+  std::uint32_t reduced = 0;  // bit i: merged axis i is reduced
   for (std::size_t i = 0; i < shape.size(); ++i) {
     if (shape[i] == 1) continue;
     const bool is_reduced = axes.contains(static_cast<int64_t>(i));

@@ -1,5 +1,5 @@
-// The loops of reductions: a block of one compute domain folded into one accumulator (along the block) or
-// into one accumulator per element (across blocks). Floats accumulate in double, integers modulo 2^64.
+// The loops of reductions. A loop folds a block of one compute domain into one accumulator (along the block)
+// or into one accumulator per element (across blocks). Floats accumulate in double, integers modulo 2^64.
 #pragma once
 
 #include <cstdint>
@@ -11,24 +11,25 @@ namespace tosaic::kernels {
 enum class Fold : std::uint8_t {
   kSum,
   kProduct,
-  kMax,  // NaN wins
+  kMax,  // NaN if any element is NaN; kMin too
   kMin,
-  kMaxNumbers,  // NaN is skipped
+  kMaxNumbers,  // skips NaN; kMinNumbers too
   kMinNumbers,
-  kAny,  // accumulators 0 or 1
+  kAny,  // the accumulators of kAny and kAll are 0 or 1
   kAll,
-  kSquares  // of the distance from a centre
+  kSquares  // the sum of the squared distances from a centre
 };
 
-// An accumulator: of floats, or of integers.
+// `real` for the float domains, `whole` for the integer domain.
 union Accumulator {
   double real;
   std::int64_t whole;
 };
 
-// Folds `count` elements into *accumulator. Sums of floats go through a fixed set of lanes.
+// Folds `count` elements into *accumulator. The order of float sums depends on `count` only. Only kSquares
+// reads `centre`.
 using FoldAlong = void (*)(const void* block, std::int64_t count, double centre, Accumulator* accumulator);
-// Folds element i into accumulators[i]; `centres` has one per element (kSquares only).
+// Folds element i into accumulators[i]. Only kSquares reads `centres`, which has one entry per element.
 using FoldAcross = void (*)(const void* block, std::int64_t count, const double* centres,
                             Accumulator* accumulators);
 
@@ -38,7 +39,7 @@ struct FoldLoops {
 };
 
 struct ReduceKernels {
-  // Domains kF32, kF64 and kI64.
+  // Has loops for the domains kF32, kF64 and kI64.
   FoldLoops (*find)(Fold fold, Domain domain) = nullptr;
 };
 

@@ -1,4 +1,4 @@
-// Sums of contractions as RESCALE, and a CLAMP behind it, make narrow integers of them.
+// Requantization of the sums of a contraction: RESCALE and an optional CLAMP in the same pass as the sums.
 #pragma once
 
 #include <functional>
@@ -8,8 +8,9 @@
 
 namespace tosaic::kernels {
 
-// `count` adjacent values of channels `channel`, `channel` + 1, ... and so on from 0, to elements of `bytes`
-// bytes. Throws what the operator itself does.
+// Converts `count` adjacent values to elements of `bytes` bytes. The channels of the values are `channel`,
+// `channel` + 1, ..., and 0 follows the last channel. Throws InvalidGraph if RESCALE has no result for a
+// value, as the operator itself does.
 struct Requantizer {
   std::function<void(const std::int32_t* values, std::int64_t count, std::int64_t channel, std::byte* to,
                      std::byte* scratch)>
@@ -17,8 +18,9 @@ struct Requantizer {
   std::size_t bytes = 0, scratch_bytes = 0;
 };
 
-// Of i32 values of this shape, whose channels lie along `axis`; an empty `run` where the operators are not of
-// that kind.
+// A requantizer for i32 values of this shape, with the channels along `axis`. `run` is empty unless the
+// followers are RESCALE (32-bit multipliers; if per channel, along `axis`) and, optionally, CLAMP of a signed
+// result.
 [[nodiscard]] Requantizer prepare_requantizer(std::span<const Follower> followers, const Shape& shape,
                                               std::size_t axis, Isa isa);
 

@@ -1,12 +1,15 @@
-// Resizes: for each axis, the two inputs every output reads and their weights.
+// Resizes: for each axis, a table of the two inputs that each output o reads, and of their weights. (Bicubic:
+// four inputs.)
 //
-// torch computes source positions in float (double for f64 tensors): scale = 1 / given scale, else in / out,
-// or with align_corners (in - 1) / (out - 1); bilinear axes with out = in are copied;
-//   nearest   floor(o * scale), but with two axes o where out = in and o / 2 where out = 2 in
-//   bilinear  max(0, scale * (o + 0.5) - 0.5), or o * scale with align_corners
-// TOSA, in integers: position y = o * scale_d + offset, iy = floor(y / scale_n), dy = y - iy * scale_n;
+// torch computes source positions in float (double for f64 tensors):
+//   scale     with align_corners (in - 1) / (out - 1), except for nearest; else 1 / the given scale, if there
+//             is one; else in / out
+//   nearest   floor(o * scale); with two spatial axes o if out = in, and floor(o / 2) if out = 2 * in
+//   bilinear  max(0, scale * (o + 0.5) - 0.5), or o * scale with align_corners; o if out = in
+//
+// TOSA computes in integers: y = o * scale_d + offset, iy = floor(y / scale_n), dy = y - iy * scale_n
 //   nearest   iy + (2 * dy >= scale_n)
-//   bilinear  weights scale_n - dy and dy; for floats divided by scale_n
+//   bilinear  iy and iy + 1 with weights scale_n - dy and dy; for floats the weights are divided by scale_n
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -19,7 +22,7 @@ namespace {
 
 using Index = std::int64_t;
 
-// What one output coordinate reads: first * (weight 0) + second * (weight 1).
+// The output at one coordinate of an axis is input[first] * weights[0] + input[second] * weights[1].
 template <class T>
 struct Blend {
   Index first = 0, second = 0;
@@ -32,7 +35,7 @@ template <class T>
 struct Resize {
   Image in, out;
   std::array<Axis<T>, 3> axes;
-  std::array<bool, 3> blends{};  // else only `first` is read
+  std::array<bool, 3> blends{};  // per axis; if false, only `first` is read, without a weight
 };
 
 // ---- torch ----
@@ -44,7 +47,7 @@ Float source_scale(Index in, Index out, bool align_corners, double given) {
   return static_cast<Float>(in) / static_cast<Float>(out);
 }
 
-// `whole_steps`: torch's nearest copies, or takes every input twice, where the extents say so.
+// `whole_steps`: nearest copies the axis if out = in, and reads each input twice if out = 2 * in.
 template <class Float, class T>
 Axis<T> torch_axis(Index in, Index out, const ResizeAttrs& attrs, double given, bool whole_steps) {
   Axis<T> axis;
@@ -181,16 +184,16 @@ Kernel reference_resize(const Request& request) {
       [resize = resize_of<T>(request)](const T* from, T* to) { resize_all(resize, from, to); });
 }
 
-// ---- the fast path: no depth; first along h into one line of Wide, then along w ----
+// ---- the fast path, without a depth axis: first along h into one line of Wide, then along w ----
 
-// Sums in Wide, which holds them exactly if it is an integer.
+// The weighted sum in Wide. An integer Wide holds it exactly: see weighted_fit().
 template <class Wide, class T, class Weight>
 Wide weighted(const Blend<Weight>& blend, T first, T second) {
   return static_cast<Wide>(static_cast<Wide>(first) * static_cast<Wide>(blend.weights[0]) +
                            static_cast<Wide>(second) * static_cast<Wide>(blend.weights[1]));
 }
 
-// A line of the result before it is resized along w.
+// Resizes along h: one line of the result, with the width of the input.
 template <class T, class Wide, class Weight>
 void blend_lines(const Blend<Weight>& h, bool blends, const T* image, Index line_size, Wide* line) {
   const T* first = image + h.first * line_size;
@@ -201,7 +204,7 @@ void blend_lines(const Blend<Weight>& h, bool blends, const T* image, Index line
     std::copy_n(first, line_size, line);
 }
 
-// Pixels of `width` elements.
+// Resizes a line along w. A pixel has `width` elements.
 template <class Wide, class Weight>
 void blend_pixels(const Axis<Weight>& axis, bool blends, const Wide* line, Index width, Wide* to) {
   for (const Blend<Weight>& w : axis) {
@@ -215,7 +218,7 @@ void blend_pixels(const Axis<Weight>& axis, bool blends, const Wide* line, Index
   }
 }
 
-// Of arrays of T to arrays of Wide.
+// Reads arrays of T, writes arrays of Wide.
 template <class T, class Wide>
 Kernel fast_resize(const Request& request) {
   using Weight = std::conditional_t<std::is_integral_v<T>, Index, T>;
@@ -242,14 +245,15 @@ Kernel fast_resize(const Request& request) {
   return kernel;
 }
 
-// Whether elements of so many bits, weighted, fit the bits of the result.
+// Whether weighted sums of elements of `bits` bits fit `result_bits` bits: scales of at most 2048 add 11 bits
+// per axis. Nearest has no weights.
 bool weighted_fit(const Request& request, int bits, int result_bits) {
   const auto* attrs = get_if<TosaResizeAttrs>(request.attrs);
   if (attrs == nullptr || attrs->mode == ResizeMode::kNearest) return true;
   return attrs->scale[0] <= 2048 && attrs->scale[2] <= 2048 && bits + 22 <= result_bits;
 }
 
-// An empty kernel where the reference is needed.
+// `run` is empty if there is no fast path for the dtypes.
 Kernel fast_integer_resize(const Request& request) {
   const DType from = request.operands[0].dtype, to = request.results[0].dtype;
   if (from == DType::kI8 && to == DType::kI8 && weighted_fit(request, 8, 8))
@@ -263,14 +267,15 @@ Kernel fast_integer_resize(const Request& request) {
   return {};
 }
 
-// ---- bicubic: four taps an axis, of an image in any float dtype ----
+// ---- bicubic: four taps per axis, for images of any float dtype ----
 
 struct CubicTaps {
   std::array<Index, 4> at{};
   std::array<double, 4> weights{};
 };
 
-// Keys' kernel with a = -0.75 at the distances t + 1, t, 1 - t, 2 - t; taps beyond the border repeat it.
+// Keys' cubic kernel with a = -0.75, at the distances t + 1, t, 1 - t and 2 - t. Taps outside the image read
+// the nearest pixel of the image.
 template <class Float>
 std::vector<CubicTaps> cubic_axis(Index in, Index out, const ResizeAttrs& attrs, double given) {
   const Float scale = source_scale<Float>(in, out, attrs.align_corners, given);

@@ -1,5 +1,5 @@
-// argmax, argmin, cumsum and diff along one axis of [outer, extent, inner]: columns of the inner axis side by
-// side, up to 64 at a time, in double or 64-bit integers.
+// argmax, argmin, cumsum and diff along the middle axis of [outer, extent, inner], in double or 64-bit
+// integers. Up to 64 adjacent columns of the inner axis are computed side by side.
 #include "tosaic/kernels/scan.h"
 
 #include <algorithm>
@@ -76,7 +76,8 @@ struct ArgMeaning {
 bool is_nan(double value) { return std::isnan(value); }
 bool is_nan(int64_t) { return false; }
 
-// Whether `value` replaces `best`. The first of equals stays; a NaN, where it counts, beats every number.
+// Whether `value` replaces `best`. Of equal values the first one wins. A NaN beats every number, unless NaNs
+// are skipped.
 template <class T>
 bool beats(const ArgMeaning& meaning, T value, T best) {
   if (meaning.skips_nan && is_nan(best)) return !is_nan(value);
@@ -214,7 +215,7 @@ Kernel prepare_cumsum(const Request& request) {
 
 // ---- diff ----
 
-// The operands joined along the axis: prepend, input, append.
+// One of the operands that diff joins along the axis: prepend, input and append, in this order.
 struct Joined {
   std::size_t operand = 0;
   int64_t extent = 0;
@@ -224,7 +225,7 @@ struct DiffPlan {
   Plan plan;
   std::array<Joined, 3> parts;
   std::size_t part_count = 0;
-  int64_t extent = 0;  // joined
+  int64_t extent = 0;  // of all parts together
   int64_t order = 1;
   bool is_bool = false;
 };
@@ -246,7 +247,7 @@ void diff_columns(const DiffPlan& diff, const Arrays& arrays, int64_t outer, int
     for (int64_t i = 0; i < (diff.extent - pass) * columns; ++i)
       lines[i] = difference(lines[i + columns], lines[i]);
   if constexpr (std::is_same_v<T, int64_t>) {
-    if (diff.is_bool)  // differences modulo 2 are exclusive ors
+    if (diff.is_bool)  // torch's diff of bool is an exclusive or: the difference modulo 2
       for (int64_t i = 0; i < length * columns; ++i) lines[i] &= 1;
   }
   const int64_t first = outer * length * plan.split.inner + column;
@@ -285,7 +286,7 @@ Kernel prepare_diff(const Request& request) {
 }
 
 #pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wswitch-enum"  // the other families' operators fall through to "not ours"
+#pragma GCC diagnostic ignored "-Wswitch-enum"  // operators of other families reach the default branch
 Kernel prepare_any(const Request& request) {
   switch (request.op) {
     case Op::kArgmax:

@@ -1,11 +1,11 @@
-// Reductions that keep track of positions: argmax, argmin, cumsum, diff.
+// Operators along one axis whose result depends on positions: argmax, argmin, cumsum, diff, tosa.argmax.
 #pragma once
 
 #include "tosaic/kernels/kernel.h"
 
 namespace tosaic::kernels {
 
-// Empty `run` when the request is not one of these operators.
+// `run` is empty if the request is not one of these operators.
 [[nodiscard]] Kernel prepare_scan(const Request& request);
 
 }  // namespace tosaic::kernels

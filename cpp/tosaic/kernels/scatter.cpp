@@ -1,7 +1,8 @@
-// index_put: writes or adds values at the places of index arrays that broadcast to one shape.
+// index_put: writes or adds values at the elements that index arrays select. The index arrays broadcast to
+// one shape, the places.
 //
-// Writes go in row-major order of the places, so that the last of several values at one place stays. Sums
-// are rounded to the dtype after each addition, as torch's are.
+// The places are visited in row-major order, so the last one of several values for one element stays. Sums
+// are rounded to the dtype after each addition, as in torch.
 #include <algorithm>
 #include <cstring>
 
@@ -22,15 +23,15 @@ struct Axis {
   int64_t limit = 0, stride = 0;
 };
 
-// The values are walked as (kept axes in front, places, kept axes behind).
+// The axes of the values are (kept axes, places, kept axes); kept axes are those that are not indexed.
 struct Plan {
   DType dtype = DType::kF32;
   bool accumulate = false;
   std::vector<Axis> axes;
-  Shape extents;        // of what is written
-  Dims values, target;  // strides over it, 0 for the places in `target`
-  std::size_t first_place = 0, places = 0;
-  std::size_t bytes = 0;  // of the input
+  Shape extents;        // of the axes above
+  Dims values, target;  // strides of the values and of the result over these axes; 0 in `target` for places
+  std::size_t first_place = 0, places = 0;  // the places are axes [first_place, first_place + places)
+  std::size_t bytes = 0;                    // of the input
 };
 
 int64_t read_index(DType dtype, const std::byte* array, int64_t i) {
@@ -100,7 +101,7 @@ void run_put(const Plan& plan, const Arrays& arrays) {
   }
 }
 
-// Strides over the trailing axes of `wide`, 0 where the shape broadcasts.
+// Strides of `shape` over `rank` axes, aligned at the last axis; 0 where the shape is broadcast.
 Dims broadcast_strides(const Shape& shape, std::size_t rank) {
   const Dims dense = contiguous_strides(shape);
   Dims strides = Dims::filled(rank, 0);

@@ -1,4 +1,5 @@
-// A kernel's scratch memory: pieces laid out at prepare time, found again at run time.
+// The scratch memory of a kernel: ScratchPlan assigns offsets at prepare time, piece() finds the memory at
+// run time.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +9,7 @@ namespace tosaic::kernels {
 
 class ScratchPlan {
  public:
-  // The offset of a piece for `count` elements of T, aligned to 64 bytes.
+  // Reserves memory for `count` elements of T. Returns its offset, a multiple of 64 bytes.
   template <class T>
   std::size_t take(std::int64_t count) {
     const std::size_t offset = bytes_;

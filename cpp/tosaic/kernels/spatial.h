@@ -1,5 +1,5 @@
-// Pools and resizes: an image of three spatial axes in either layout, and kernels of one operand whose loops
-// compute in a wide type.
+// What pools and resizes share: Image, the extents of an image with three spatial axes, channels first or
+// last; and kernel_over(), a kernel with one operand whose loops compute in a wide type.
 #pragma once
 
 #include <array>
@@ -13,7 +13,7 @@
 
 namespace tosaic::kernels {
 
-// Fewer than three spatial axes have leading ones.
+// With fewer than three spatial axes, the leading extents are 1.
 struct Image {
   std::int64_t batch = 1, channels = 1;
   std::array<std::int64_t, 3> extent{1, 1, 1};
@@ -29,7 +29,8 @@ struct Image {
   }
 };
 
-// (N, C, spatial...) or (C, spatial...) with `rank` spatial axes; or (N, spatial..., C).
+// The shape has `rank` spatial axes: (N, C, spatial...) or (C, spatial...), or with channels_last
+// (N, spatial..., C).
 [[nodiscard]] inline Image image_of(const Shape& shape, std::size_t rank, bool channels_last) {
   Image image{.channels_last = channels_last};
   const std::size_t first = channels_last ? 1 : shape.size() - rank;
@@ -44,8 +45,8 @@ struct Image {
   return image;
 }
 
-// A kernel of operand 0 whose loops run over arrays of T: converted in scratch unless the arrays hold T
-// already.
+// A kernel of operand 0 whose loops read and write arrays of T (double or int64). The operand less its zero
+// point is converted to T in scratch, and the result is converted from T, unless the arrays hold T already.
 template <class T>
 [[nodiscard]] Kernel kernel_over(const Request& request, std::int64_t zero_point, std::string name,
                                  std::function<void(const T* from, T* to)> loops) {

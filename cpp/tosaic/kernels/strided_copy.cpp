@@ -11,7 +11,7 @@ namespace {
 
 using std::int64_t;
 
-constexpr std::size_t kMaxAxes = 2 * kMaxRank;  // repeat sees each axis twice
+constexpr std::size_t kMaxAxes = 2 * kMaxRank;  // repeat splits each axis into two
 
 template <class T>
 void copy_loop(const std::byte* source, int64_t source_stride, std::byte* target, int64_t target_stride,

@@ -1,10 +1,11 @@
-// Copies between two strided views of the same extents: what permute, expand, slice, cat, flip ... all are.
+// StridedCopy: copies one strided view to another of the same extents. Most data movement (permute, expand,
+// slice, cat, flip, ...) is such a copy.
 //
 //   target[sum i_k * target_stride_k] = source[sum i_k * source_stride_k]
 //
-// Axes are dropped and merged where possible. Then the innermost loop is a memcpy (both sides contiguous), a
-// fill (the source stands still), a tiled transposition (the unit strides lie on different axes), or a
-// strided loop.
+// Axes of extent 1 are dropped, and adjacent axes are merged if possible. Then the innermost loop is a memcpy
+// (both sides contiguous), a fill (source stride 0), a tiled transposition (source and target have stride 1
+// on different axes), or a strided loop.
 #pragma once
 
 #include <cstddef>
@@ -17,11 +18,11 @@ namespace tosaic::kernels {
 
 class StridedCopy {
  public:
-  // Extents and strides in elements, outermost first; strides may be 0 (source) or negative.
+  // Extents and strides in elements, outermost axis first. Strides may be negative, source strides also 0.
   StridedCopy(std::size_t element_bytes, std::vector<std::int64_t> extents,
               std::vector<std::int64_t> source_strides, std::vector<std::int64_t> target_strides,
               const Options& options);
-  // `source_offset`, `target_offset` in elements.
+  // `source_offset` and `target_offset` (in elements) are added to the pointers.
   void run(const std::byte* source, std::byte* target) const;
 
   std::int64_t source_offset = 0;
@@ -38,8 +39,8 @@ class StridedCopy {
   void run_inner(const std::byte* source, std::byte* target) const;
 
   std::int64_t bytes_;
-  std::vector<Axis> axes_;  // outer axes; the innermost one or two are below
-  Axis row_, column_;       // kTranspose: `row_` has the target's unit stride, `column_` the source's
+  std::vector<Axis> axes_;  // the outer loops; row_ is the inner one, with column_ for kTranspose
+  Axis row_, column_;       // kTranspose: the target has stride 1 on row_, the source on column_
   Inner inner_ = Inner::kCopy;
   bool empty_ = false;
   TransposeBlock transpose_ = nullptr;

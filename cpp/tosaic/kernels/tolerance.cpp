@@ -1,16 +1,16 @@
-// How far results may lie apart, by what an operator does with rounding.
+// The tolerance of each operator, by the kind of rounding error that it has.
 #include "tosaic/kernels/kernel.h"
 
 namespace tosaic::kernels {
 namespace {
 
 enum class Error : std::uint8_t {
-  kExact,       // elements chosen, moved, compared, or one correctly rounded operation
-  kRounded,     // a few correctly rounded operations that may be fused or ordered otherwise
+  kExact,       // elements are chosen, moved or compared, or one correctly rounded operation
+  kRounded,     // a few correctly rounded operations, which may be fused or in another order in torch
   kFunction,    // a transcendental function
-  kSum,         // products or elements summed up, or weighted
+  kSum,         // a sum of elements or of products, or a weighted mean
   kNormalized,  // sums, a function of them, and a product
-  kOpaque  // not ours to compute; the regions of control flow hold operators with tolerances of their own
+  kOpaque       // no kernel here; the operators in the regions of control flow have their own tolerances
 };
 
 Error error_of(Op op) {
@@ -105,7 +105,7 @@ Error error_of(Op op) {
     case Op::kDiv:
     case Op::kRemainder:
     case Op::kFmod:
-    case Op::kSqrt:  // torch's vectorised one is off by an ulp
+    case Op::kSqrt:  // torch's vectorised square root is off by an ulp
     case Op::kLerp:
     case Op::kAddcmul:
     case Op::kAddcdiv:
@@ -248,7 +248,7 @@ Error error_of(Op op) {
   return Error::kExact;
 }
 
-// The distance between 1 and the next number.
+// The distance between 1 and the next number of the dtype; 0 for integers.
 double epsilon(DType dtype) {
   switch (dtype) {
     case DType::kF8E4M3:
@@ -277,19 +277,23 @@ double epsilon(DType dtype) {
   return 0;
 }
 
-// Narrow floats are summed in f32, here and in torch: half an ulp of the stored result remains, and the
-// narrow intermediate results that torch keeps in some composites.
+// Floats narrower than f32 are summed in f32, here and in torch. What remains is the rounding of the stored
+// result (half an ulp) and of the narrow intermediate results that some composites of torch have.
 bool sums_in_f32(DType dtype) { return dtype != DType::kF32 && dtype != DType::kF64; }
 
 }  // namespace
 
-// Sums: n terms added one after the other err by at most (n - 1) u times the sum of their absolute values (u
-// = eps / 2). Chains are at most one block of depth long (512 for f32) plus the blocks. Rounding errors are
-// of either sign: their sum grows as sqrt(n / 3) u even when all terms agree in sign and partial sums grow
-// linearly, 6.5 eps for n = 512, and no order of summation that torch uses is worse. 16 eps allows for two
-// such errors and their spread. Functions: ours are rounded from double (at most 1 ulp), torch's vectorised
-// ones err by up to 4 ulp. Normalisations: the errors of the sums and of the function act on the same
-// element; what is subtracted (the mean, the maximum) adds one rounding at the scale of the operand.
+// Sums: n terms that are added one after the other err by at most (n - 1) * u times the sum of their absolute
+// values, where u = eps / 2. Our chains have one block of depth (128 terms in f32, see gemm_blocking()), then
+// one term per block. Rounding errors have either sign, so their sum grows as sqrt(n / 3) * u, even if all
+// terms have the same sign and the partial sums grow linearly. For n = 512 this is 6.5 eps, and no order of
+// summation that torch uses is worse. 16 eps allows for two such errors (ours and torch's) and their spread.
+//
+// Functions: our results are rounded from double and err by at most 1 ulp; torch's vectorised functions err
+// by up to 4 ulp.
+//
+// Normalizations: the errors of the sums and of the function affect the same element. Subtracting the mean or
+// the maximum adds one rounding error at the scale of the operand.
 Tolerance tolerance(Op op, DType dtype) {
   const double eps = epsilon(dtype);
   if (eps == 0) return {};

@@ -3,9 +3,12 @@
 //   forward  X[oy, ox] = sum over iy, ix of x[iy, ix] * exp(-2 pi i (iy oy / H + ix ox / W))
 //   inverse  the same with +2 pi i
 //
-// Rows, then columns, each by radix 2 while that divides and else by the definition, in double; one rounding
-// at the end. Factors at the quarters of the circle are exact, so what the definition makes zero is zero.
-// Where an input is infinite or NaN the terms do not separate: there the double sum is taken as it stands.
+// Rows are transformed first, then columns. A transform of even length is split in two (radix 2); one of odd
+// length is computed by the definition. Everything is computed in double and rounded once at the end. The
+// factors at the quarters of the circle are exact, so results that are zero by the definition are zero.
+//
+// An image with an infinite or NaN element is computed by the double sum above: products of such an element
+// with zero are NaN, so separate sums over rows and columns have other results.
 #include <cmath>
 #include <numbers>
 
@@ -70,10 +73,10 @@ void transform(const Complex* from, int64_t stride, Complex* to, int64_t n, cons
   }
 }
 
-// The inverse is the forward transform with the parts exchanged, before and after.
+// The inverse is the forward transform with real and imaginary part exchanged before and after it.
 Complex exchanged(const Complex& value) { return {value.imag, value.real}; }
 
-// Scratch of a run: an image of H x W, its rows transformed (then the result), and one column.
+// The scratch of a run: an H x W image; its transformed rows, which then become the result; one column.
 struct Images {
   std::span<Complex> image, result, column;
 };
@@ -90,7 +93,8 @@ void transform_separately(const Fourier& plan, const Images& images) {
   }
 }
 
-// The definition. A real input has no sine at multiples of half the circle in both axes.
+// The definition. For a real input, a term has no sine if its angles on both axes are multiples of half the
+// circle: that sine is exactly zero, also times infinity.
 Complex defined_sum(const Fourier& plan, std::span<const Complex> image, int64_t oy, int64_t ox) {
   Complex sum;
   for (int64_t iy = 0; iy < plan.height; ++iy)

@@ -1,9 +1,11 @@
-// tosa.table and tosa.rescale: integer functions of one element, exact as the specification spells them.
+// tosa.table and tosa.rescale: integer functions of one element, computed exactly as the specification
+// defines them.
 //
-// The fast path of rescale works in blocks: elements become i32 (i48: i64), are scaled by the loops of this
-// instruction set, and become the result's dtype. Multipliers of channels are repeated until a period of them
-// is as long as a block, so that few channels are as fast as one. A block with a value that has no result
-// goes to the reference, which names it.
+// The fast path of rescale works in blocks: it converts elements to i32 (i48 to i64), scales them by the
+// loops of the instruction set, and converts them to the result's dtype. The multipliers of the channels are
+// repeated in a table about as long as a block, so that few channels are as fast as one. If a block has a
+// value for which RESCALE has no result, the reference runs on the block and throws an error that names the
+// value.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -50,7 +52,8 @@ Kernel table_i8(int64_t count) {
   return kernel;
 }
 
-// Nine bits choose an entry, the other seven lie between it and the next: the result has 7 more bits.
+// The upper nine bits of value + 2^15 select an entry. The lower seven interpolate between it and the next
+// entry, so the result has 7 bits more than the entries.
 std::int32_t interpolated(const std::byte* table, std::int16_t value) {
   const int offset = value + 32768;
   const int base = element<std::int16_t>(table, offset >> 7);
@@ -70,7 +73,7 @@ void interpolate_one_by_one(int64_t count, const Arrays& arrays) {
     put(arrays.results[0], i, interpolated(arrays.operands[1], element<std::int16_t>(arrays.operands[0], i)));
 }
 
-// A table with slopes that have no result goes to the reference, which names the first one that is used.
+// If a slope does not fit 16 bits, the reference runs instead. It throws when a value uses such a slope.
 void interpolate(int64_t count, const TableKernels& kernels, const Arrays& arrays) {
   constexpr int64_t kEntries = 512;
   std::array<std::int32_t, kEntries> base, slope;
@@ -117,10 +120,10 @@ int64_t load(DType dtype, bool is_unsigned, const std::byte* array, int64_t i) {
   if (dtype == DType::kI16)
     return is_unsigned ? element<std::uint16_t>(array, i) : element<std::int16_t>(array, i);
   if (dtype == DType::kI32) return element<std::int32_t>(array, i);
-  return element<int64_t>(array, i);  // i48 lies in eight bytes
+  return element<int64_t>(array, i);  // i48 is stored in eight bytes
 }
 
-// Low bits: an unsigned element has the bytes of the signed one.
+// Stores the low bits, which are the same for signed and unsigned elements.
 void store(DType dtype, std::byte* array, int64_t i, int64_t value) {
   if (dtype == DType::kI8) return put(array, i, static_cast<std::int8_t>(value));
   if (dtype == DType::kI16) return put(array, i, static_cast<std::int16_t>(value));
@@ -129,7 +132,7 @@ void store(DType dtype, std::byte* array, int64_t i, int64_t value) {
 
 struct Channel {
   Multiplier by;
-  ValueRange values;  // less the zero point: what the specification gives a result for
+  ValueRange values;  // the values less the zero point for which the specification defines a result
 };
 
 struct Rescale {
@@ -153,7 +156,7 @@ struct Rescale {
        .got = std::to_string(value)});
 }
 
-// Elements [begin, end) of arrays whose first element is of channel `first`.
+// Rescales elements [begin, end). Element 0 of the arrays has channel `first`.
 void run_reference(const Rescale& plan, int64_t begin, int64_t end, int64_t first, const std::byte* input,
                    std::byte* output) {
   const TosaRescaleAttrs& a = plan.attrs;
@@ -190,15 +193,16 @@ DType with_sign(DType dtype, bool is_unsigned) {
   return dtype == DType::kI8 ? DType::kU8 : DType::kU16;
 }
 
-// What the input can hold, less its zero point.
+// The values that an input element can have, less the zero point.
 ValueRange values_of(const Rescale& plan) {
-  if (plan.from == DType::kI48) return {INT64_MIN, INT64_MAX};  // its eight bytes
+  if (plan.from == DType::kI48) return {INT64_MIN, INT64_MAX};  // stored in eight bytes
   const auto bits = static_cast<int>(byte_size(plan.from)) * 8;
   const int64_t low = plan.attrs.input_unsigned ? 0 : -(int64_t{1} << (bits - 1));
   return {low - plan.attrs.input_zp, low + (int64_t{1} << bits) - 1 - plan.attrs.input_zp};
 }
 
-// The channels over and over, and padding.
+// Tables with one entry per element: those of the channels, repeated up to a period, and kRescalePadding
+// more.
 template <class T>
 struct Tables {
   std::vector<std::int32_t> multiplier, shift;
@@ -208,7 +212,7 @@ struct Tables {
 
   explicit Tables(const Rescale& plan) {
     const auto channels = static_cast<int64_t>(plan.channels.size());
-    if (channels == 0) return;  // nor are there elements
+    if (channels == 0) return;  // then there are no elements either
     period = channels == 1 ? 1 : channels * std::max<int64_t>(1, kBlockElements / channels);
     const ValueRange values = values_of(plan);
     for (int64_t i = 0; i < period + kRescalePadding; ++i) {
@@ -240,8 +244,8 @@ struct Fast {
   Rescale plan;
   Tables<T> tables;
   RescaleKernels<T> kernels;
-  ConvertBlock load = nullptr;   // none: the array holds T
-  ConvertBlock store = nullptr;  // none: the result is i32
+  ConvertBlock load = nullptr;   // null: the array holds T
+  ConvertBlock store = nullptr;  // null: the result is i32
 
   Fast(Rescale from, const RescaleKernels<T>& rescale_kernels, const ConvertKernels& convert)
       : plan(std::move(from)), tables(plan), kernels(rescale_kernels) {
@@ -254,7 +258,7 @@ struct Fast {
 
   static constexpr std::size_t kScratchBytes = kBlockElements * (sizeof(T) + sizeof(std::int32_t));
 
-  // Arrays whose first element is of channel `first`.
+  // Rescales arrays whose first element has channel `first`.
   void run(const std::byte* input, int64_t elements, int64_t first, std::byte* output,
            std::byte* scratch) const {
     const auto from_size = static_cast<int64_t>(byte_size(plan.from));
@@ -316,14 +320,16 @@ Kernel rescale(const Request& request) {
   return kernel;
 }
 
-// Of an operand of this rank; nothing where it is no rescale.
+// The attributes of a rescale or tosa.rescale (channels on the last axis) of an operand of this rank; nothing
+// for other operators.
 std::optional<RescaleAttrs> rescale_of(const Follower& follower, std::size_t rank) {
   if (follower.op == Op::kRescale) return get<RescaleAttrs>(*follower.attrs);
   if (follower.op != Op::kTosaRescale) return std::nullopt;
   return RescaleAttrs{get<TosaRescaleAttrs>(*follower.attrs), static_cast<int64_t>(rank) - 1};
 }
 
-// The clamp in the bounds of the results; false where it is none of them.
+// Restricts the bounds of the results to those of a tosa.clamp. Returns false if the follower is another
+// operator, if the result is unsigned, or if the bounds have no value in common.
 bool take_clamp(const Follower& follower, Rescale& plan) {
   if (follower.op != Op::kTosaClamp || plan.attrs.output_unsigned) return false;
   const auto& clamp = get<TosaClampAttrs>(*follower.attrs);
@@ -332,8 +338,9 @@ bool take_clamp(const Follower& follower, Rescale& plan) {
   return plan.results.low <= plan.results.high;
 }
 
-// The same with channels on any axis, over dtypes that say their sign: what lies behind one position of the
-// axis has one multiplier.
+// `rescale`: tosa.rescale with the channels on any axis, and with dtypes that include the sign. Elements that
+// differ only in the axes after it have the same multiplier, so each such run of elements is a tosa.rescale
+// of its own.
 Kernel rescale_on_axis(const Request& request) {
   const auto& attrs = attrs_of<RescaleAttrs>(request);
   const Shape& shape = request.results[0].shape;

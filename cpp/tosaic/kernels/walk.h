@@ -1,4 +1,5 @@
-// Odometer over the offsets of a strided index space, in row-major order.
+// Walk: visits the offsets of a strided index space in row-major order. Every extent is at least 1. The walk
+// refers to its two arguments, which must outlive it.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +13,7 @@ class Walk {
   Walk(const Dims& extents, const Dims& strides)
       : extents_(extents), strides_(strides), at_(Dims::filled(extents.size(), 0)) {}
   [[nodiscard]] std::int64_t offset() const { return offset_; }
-  // To the next index; false after the last one, where the walk stands at its start again.
+  // Moves to the next index. Returns false after the last one; the walk is then at its start again.
   bool next() {
     for (std::size_t i = extents_.size(); i-- > 0;) {
       offset_ += strides_[i];

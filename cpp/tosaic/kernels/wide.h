@@ -1,6 +1,8 @@
-// Arrays to and from the types that contractions, pools and resizes compute in: double and float for floats,
-// int64 for integers, double also for narrow integers whose sums it holds exactly, int16 for integers of 8
-// bits whose sums are taken modulo 2^32.
+// widen, narrow: conversion between arrays and the types that contractions, pools and resizes compute in.
+//
+//   double, float   floats; double also narrow integers, if it holds their sums exactly
+//   int64           integers
+//   int16, uint32   int16 for 8-bit integers whose sums are taken modulo 2^32, uint32 for the sums
 #pragma once
 
 #include <cstddef>
@@ -10,7 +12,7 @@
 
 namespace tosaic::kernels {
 
-// to[i] = element i - zero_point.
+// to[i] = element i - zero_point. The zero point of floats is 0.
 void widen(DType dtype, const std::byte* from, std::int64_t count, std::int64_t zero_point, double* to);
 void widen(DType dtype, const std::byte* from, std::int64_t count, std::int64_t zero_point, float* to);
 void widen(DType dtype, const std::byte* from, std::int64_t count, std::int64_t zero_point, std::int64_t* to);
@@ -18,7 +20,8 @@ void widen(DType dtype, const std::byte* from, std::int64_t count, std::int64_t 
 void widen(DType dtype, const std::byte* from, std::int64_t count, std::int64_t zero_point,
            std::uint32_t* to);
 
-// Floats round half to even. Integers keep their low bits; doubles stored as integers must be integral.
+// A float result is rounded half to even. An integer result is the low bits of the value; a double that is
+// stored as an integer must be integral.
 void narrow(const double* from, std::int64_t count, DType dtype, std::byte* to);
 void narrow(const float* from, std::int64_t count, DType dtype, std::byte* to);
 void narrow(const std::int64_t* from, std::int64_t count, DType dtype, std::byte* to);

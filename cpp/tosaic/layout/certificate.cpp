@@ -22,15 +22,15 @@ Cost plus(Cost a, Cost b) {
   return a + b;
 }
 
-// One transpose, as the problem tells it.
+// One transpose, read from the problem itself (the solver has code of its own for that, terms.h).
 struct Transpose {
   Certificate::Term name;
   Cost weight = 0;
   VariableId producer = 0;
-  std::vector<char> missing;                      // by state of the producer: it does not make the order
-  std::map<VariableId, std::vector<char>> reads;  // by reader and state; not the producer
+  std::vector<char> missing;                      // by state of the producer: 1 if it does not make the order
+  std::map<VariableId, std::vector<char>> reads;  // by reader (not the producer) and state: 1 if it reads it
   [[nodiscard]] bool any_producer() const {
-    return std::find(missing.begin(), missing.end(), 0) == missing.end();  // none of its states makes it
+    return std::find(missing.begin(), missing.end(), 0) == missing.end();  // no state makes it
   }
 };
 
@@ -62,7 +62,7 @@ class Checker {
     Cost bound = constant_;
     for (std::size_t v = 0; v < costs_.size(); ++v)
       if (!gone_[v]) bound = plus(bound, *std::min_element(costs_[v].begin(), costs_[v].end()));
-    for (const Factor& factor : factors_)  // a term is at least 0
+    for (const Factor& factor : factors_)  // unused factors: a term is at least 0, a table its least entry
       if (!factor.used && factor.transpose == nullptr)
         bound = plus(bound, *std::min_element(factor.table.begin(), factor.table.end()));
     if (bound < certificate_.bound)
@@ -71,7 +71,7 @@ class Checker {
   }
 
  private:
-  // The problem, one transpose after another; what one variable decides goes to its costs.
+  // Adds the transposes of a tensor, one per order that is read.
   void read_tensor(const Problem& problem, std::uint32_t t) {
     const Tensor& tensor = problem.tensors[t];
     std::map<std::uint8_t, std::map<VariableId, std::vector<char>>> read;  // by order, variable, state
@@ -90,6 +90,8 @@ class Checker {
   }
   static bool full(const std::vector<char>& set) { return std::count(set.begin(), set.end(), 0) == 0; }
 
+  // Adds costs that one variable alone decides to the unary costs, and stores what is left as a term (see
+  // Certificate::Term).
   void keep(Transpose&& transpose) {
     for (const auto& [v, states] : transpose.reads)
       if (full(states)) return charge(transpose.producer, transpose.missing, transpose.weight);
@@ -127,7 +129,7 @@ class Checker {
     factors_.push_back(std::move(factor));
   }
 
-  // A factor may be replaced once.
+  // Returns a factor and marks it as used: a factor may be replaced only once.
   Factor use(std::uint32_t id) {
     if (id >= factors_.size() || factors_[id].used) fail("factor " + std::to_string(id) + " is not there");
     factors_[id].used = true;
@@ -206,7 +208,7 @@ class Checker {
     }
   }
 
-  // Assignments to the scope are counted through, and each factor looked up at each.
+  // Enumerates all assignments to the scope, and looks up each factor for each of them.
   void minimise(const Certificate::Step& step) {
     const VariableId x = step.subject;
     if (x >= costs_.size()) fail("no variable " + std::to_string(x));
@@ -239,7 +241,7 @@ class Checker {
     gone_[x] = 1;
     add(std::move(scope), std::move(table));
   }
-  // Of a factor at state_.
+  // The value of a factor for the states in state_.
   [[nodiscard]] Cost value(const Factor& factor) const {
     if (const Transpose* transpose = factor.transpose) {
       if (!transpose->any_producer() && !transpose->missing[state_[transpose->producer]]) return 0;
@@ -253,8 +255,8 @@ class Checker {
   }
 
   const Certificate& certificate_;
-  std::vector<std::vector<Cost>> costs_;  // by variable and state: what it costs alone
-  std::vector<char> gone_;                // by variable
+  std::vector<std::vector<Cost>> costs_;  // unary costs, by variable and state
+  std::vector<char> gone_;                // by variable: 1 once it was minimised
   std::vector<Transpose> transposes_;
   std::vector<Factor> factors_;
   Cost constant_ = 0;

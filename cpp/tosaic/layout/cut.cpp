@@ -10,7 +10,8 @@
 namespace tosaic::layout {
 namespace {
 
-// Sets of variables that are known to be flipped alike or not, and whether that is consistent.
+// Union-find over variables: which ones must be flipped alike and which ones differently. A set whose
+// requirements contradict each other is broken.
 class Flips {
  public:
   explicit Flips(std::size_t size) : parent_(size), flip_(size, 0), broken_(size, 0) {
@@ -25,7 +26,7 @@ class Flips {
     }
     return v;
   }
-  // Relative to the root's; after root(v).
+  // The flip of v relative to that of its root. Call root(v) before.
   [[nodiscard]] std::uint32_t flip(VariableId v) const { return flip_[v]; }
   [[nodiscard]] bool broken(VariableId root) const { return broken_[root] != 0; }
   void mark_broken(VariableId v) { broken_[root(v)] = 1; }
@@ -44,15 +45,16 @@ class Flips {
 
  private:
   std::vector<VariableId> parent_;
-  std::vector<std::uint32_t> flip_;  // to the parent; 0 for a root
+  std::vector<std::uint32_t> flip_;  // relative to the parent; 0 for a root
   std::vector<char> broken_;
   std::vector<VariableId> path_;
 };
 
-// The state in a set of one.
+// The only state in a set of one state.
 std::uint32_t only(StateMask set) { return static_cast<std::uint32_t>(std::countr_zero(set)); }
 
-// How much more both cost in state 1 than each.
+// For a table over two variables with two states: how much more the equal states (0, 0) and (1, 1) cost than
+// the different ones.
 Cost interaction(const Cost* table) { return table[0] + table[3] - table[1] - table[2]; }
 
 class Cutter {
@@ -102,7 +104,8 @@ class Cutter {
     factors_.split_table(f, std::array<Cost, 4>{table[0], table[2], 0, table[1] - table[0]});
   }
 
-  // Whether a state is on the side of the source (1) or of the sink (0); also, which state is on that side.
+  // The side of a state of v: 1 for the source, 0 for the sink. The same formula returns the state that is
+  // on side `of`.
   [[nodiscard]] std::uint32_t side(VariableId v, std::uint32_t of) const {
     return of ^ flips_.flip(v) ^ turned_;
   }
@@ -127,7 +130,9 @@ class Cutter {
     }
   }
 
-  // State 1 goes to the side of the source for most, which is kept as small as can be.
+  // Numbers the variables of the component. Turns the whole component, if need be, so that for most
+  // variables state 1 is on the side of the source. MaxFlow makes that side as small as possible, so that
+  // most variables prefer state 0 between equal costs.
   void collect_variables() {
     variables_.clear();
     for (const std::uint32_t f : component_)
@@ -143,7 +148,9 @@ class Cutter {
     turned_ = 2 * flipped > variables_.size() ? 1 : 0;
   }
 
-  // The arc to or from the producer, if there is a z and a producer; then one for each reader.
+  // Adds the arcs of a term. Returns the arc of the first reader; those of the other readers follow. With
+  // one reader, its arc goes directly to the producer. Otherwise an arc between z and the producer, if the
+  // term has one, precedes the arcs of the readers.
   std::uint32_t add_term(const Term& term) {
     const std::span<const Reader> readers = factors_.readers(term);
     const bool forward = side(readers[0].variable, only(readers[0].states)) == 1;
@@ -167,7 +174,9 @@ class Cutter {
     factors_.split_term(f, values_);
   }
 
-  // By side of a and b: table[0] + ca a + cb b + c a b with c < 0, which is c a - c a (1 - b): an arc a -> b.
+  // Over the sides a, b in {0, 1} of the two variables, the table is base + step_a a + step_b b + c a b,
+  // with c < 0. Since c a b = c a - c a (1 - b), this is a set of unary costs, and an arc a -> b of capacity
+  // -c.
   std::uint32_t add_pair(std::uint32_t f) {
     const Sides s = by_side(f);
     flow_.feed(s.a, s.flat - s.step_a);
@@ -184,14 +193,14 @@ class Cutter {
     factors_.split_table(f, values);
   }
   struct Sides {
-    std::uint32_t a, b;               // nodes
-    Cost base, step_a, step_b, flat;  // flat: -c
+    std::uint32_t a, b;               // flow nodes
+    Cost base, step_a, step_b, flat;  // as in add_pair; flat: -c
   };
   Sides by_side(std::uint32_t f) {
     const std::span<const VariableId> scope = factors_.scope(f);
     const Cost* table = factors_.table(f);
     const std::uint32_t a0 = side(scope[0], 0) * 2,
-                        b0 = side(scope[1], 0);  // the state on the side of the sink
+                        b0 = side(scope[1], 0);  // the states on the side of the sink; a0 is an offset
     const Cost base = table[a0 + b0];
     return {node_[scope[0]],
             node_[scope[1]],
@@ -204,8 +213,8 @@ class Cutter {
   Factors& factors_;
   std::vector<std::uint32_t>& state_;
   Flips flips_;
-  std::vector<std::uint32_t> node_;                   // by variable
-  std::uint32_t turned_ = 0;                          // the whole component
+  std::vector<std::uint32_t> node_;                   // by variable: its flow node
+  std::uint32_t turned_ = 0;                          // 1: the whole component is flipped
   std::vector<std::uint32_t> component_, first_arc_;  // factors, and their arcs
   std::vector<VariableId> variables_;
   std::vector<Cost> values_;

@@ -1,25 +1,27 @@
-// cut: the exact optimum of what is left by a minimum cut, where there is one.
+// cut: solves what is left of the problem exactly by a minimum cut, where that is possible.
 //
-// Variables of two states, on the side of the source or of the sink. The transpose of a tensor to one order
-// is paid where some reader is on one side and the producer on the other:
+// Each variable has two states, one on the side of the source and one on the side of the sink. The transpose
+// of a tensor to one order is paid if some reader is on one side and the producer is on the other:
 //
-//   reader1 -\                         either reader on the side of the source pulls z there, and the weight
-//             >- z --weight-> producer is cut if the producer is not, once for both
-//   reader2 -/
+//   reader1 -\                         A reader on the side of the source pulls z to that side. Then the
+//             >- z --weight-> producer weight is cut if the producer is on the side of the sink: once, even
+//   reader2 -/                         if both readers pull.
 //
-// or all of it reversed. Which state is on which side is chosen per variable ("flip"), so that in each term
-// the readers' sets lie on one side and the producer's on the other. Such a choice exists or not for a
-// component as a whole; only variables that can meet in one order bind each other. A table over two variables
-// binds them likewise, so that being on different sides is what costs.
+// The term may also be the mirror image, with all arcs reversed. Which state of a variable is on which side
+// is chosen ("flip") so that in each term the states in which the readers read the order are on one side,
+// and the states in which the producer lacks it are on the other. Only variables of one term or table
+// restrict each other's flips. So for each connected component, such flips exist or do not exist. A table
+// over two variables restricts its flips so that being on different sides is what costs.
 #pragma once
 
 #include "tosaic/layout/factors.h"
 
 namespace tosaic::layout {
 
-// Solves each connected component of the living factors that is a cut: splits its factors by the flow and
-// sets the states of its variables. Other components stay as they are. Tables over more than two variables
-// are not cuts.
+// Solves each connected component of the factors that are alive, if it is a cut: splits its factors by the
+// flow and sets the states of its variables in `state`. Other components are not changed. A component is not
+// a cut if a variable has more than two states, if a table is over more than two variables, or if no flips
+// fit.
 void cut(Factors& factors, std::vector<std::uint32_t>& state);
 
 }  // namespace tosaic::layout

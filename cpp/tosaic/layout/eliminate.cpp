@@ -6,7 +6,8 @@
 namespace tosaic::layout {
 namespace {
 
-// Variables with more factors than this are looked at again only when a quarter of them is gone.
+// A variable with more factors than this is looked at again only after a quarter of them is gone, since
+// looking at it visits all of its factors.
 constexpr std::uint32_t kMany = 64;
 
 class Eliminator {
@@ -64,7 +65,7 @@ class Eliminator {
     push(v, key_of(v));
   }
 
-  // Adds the scope of a factor to neighbours_; false if that is too much.
+  // Adds the scope of a factor to neighbours_. False if that exceeds a limit.
   bool include(VariableId v, std::uint32_t factor) {
     for (const VariableId u : factors_.scope(factor)) {
       if (u == v || slot_[u] != kFree) continue;
@@ -81,7 +82,8 @@ class Eliminator {
     entries_ = factors_.states(v);
   }
 
-  // The size of the table that v would leave, or how little it fits.
+  // The priority of v, least first: the entries of the table that v would leave behind, or, if v is not
+  // within the limits, a number from kUnfit on that grows with its degree.
   Key key_of(VariableId v) {
     clear_neighbours(v);
     bool fits = true;
@@ -92,7 +94,8 @@ class Eliminator {
     return key;
   }
 
-  // As many factors as fit go together, in the order in which they come; at least one.
+  // Minimises v once per group of its factors. Each group collects, in order, the remaining factors that fit
+  // into one table, and at least one of them.
   void minimise_in_parts(VariableId v) {
     split_.push_back(v);
     std::vector<std::uint32_t> waiting, later;
@@ -119,7 +122,8 @@ class Eliminator {
     }
   }
 
-  // The factors of group_, and the unary cost of v the first time, to their minimum over v.
+  // Replaces the factors of group_ by their minimum over v. The unary costs of v are added the first time
+  // only.
   void minimise(VariableId v) {
     for (const std::uint32_t f : group_)
       for (const VariableId u : factors_.scope(f))
@@ -142,7 +146,7 @@ class Eliminator {
     for (const VariableId u : scope_) look_at(u);
   }
 
-  // Into sum_: neighbours in order, then v, which varies fastest.
+  // Adds up group_ in sum_: a table over neighbours_ in order, and v, which varies fastest.
   void sum_up(VariableId v) {
     const std::size_t states = factors_.states(v);
     std::size_t entries = states;
@@ -177,11 +181,11 @@ class Eliminator {
 
   Factors& factors_;
   const EliminateLimits& limits_;
-  std::vector<std::uint64_t> queue_;  // key, then variable; the least first once it is a heap
+  std::vector<std::uint64_t> queue_;  // key (upper half) and variable; once it is a heap, the least is first
   bool is_heap_ = false;
-  std::vector<Key> key_;                    // by variable: its valid entry in the queue
-  std::vector<std::uint32_t> seen_degree_;  // by variable: when last looked at
-  std::vector<std::uint32_t> slot_;         // by variable: place in neighbours_
+  std::vector<Key> key_;                    // by variable: the key of its valid queue entry
+  std::vector<std::uint32_t> seen_degree_;  // by variable: its degree at the last look_at
+  std::vector<std::uint32_t> slot_;         // by variable: its index in neighbours_, or kFree
   std::vector<VariableId> neighbours_, scope_, split_;
   std::size_t entries_ = 1;  // of a table over v and neighbours_
   std::vector<std::uint32_t> group_;

@@ -1,10 +1,10 @@
-// eliminate: variables minimised out one after another, those with the smallest tables first.
+// eliminate: minimises out variables one after another, those that leave the smallest tables first.
 //
-//   a - b - c, a - c, c - d      b depends on a and c: min over b is a table over (a, c), which joins what is
-//                                there between a and c already; then a, then c, then d.
+//   a - b - c, a - c, c - d      b depends on a and c: the minimum over b is a table over (a, c), next to the
+//                                factor that is already between a and c. Next are a, then c, then d.
 //
-// Exact, as long as all factors of a variable go into one table. With two neighbours at most, chains and
-// whatever is put together of branches side by side shrink to nothing.
+// The elimination is exact as long as all factors of a variable are added up in one table. If variables with
+// at most two neighbours are eliminated, chains and series-parallel graphs disappear altogether.
 // U. Bertele, F. Brioschi, Nonserial dynamic programming, 1972; splitting: R. Dechter, I. Rish,
 // Mini-buckets, J. ACM 50(2), 2003.
 #pragma once
@@ -16,13 +16,14 @@
 namespace tosaic::layout {
 
 struct EliminateLimits {
-  std::size_t neighbours = 0xffffffffu;
-  std::size_t entries = 0;  // of a table over a variable and its neighbours
-  bool split = false;       // go on where nothing fits: the factors of a variable in several tables
+  std::size_t neighbours = 0xffffffffu;  // of a variable
+  std::size_t entries = 0;               // largest table, over a variable and its neighbours
+  bool split = false;                    // if no variable is within the limits, use several tables for one
 };
 
-// Minimises variables of `from`, and their neighbours, until none is within the limits (without `split`), or
-// none has a factor. Returns the variables whose factors were split; if there are none, nothing was lost.
+// Minimises out variables of `from`, and their neighbours, until no variable has a factor or, without
+// `split`, no variable is within the limits. Returns the variables whose factors went into several tables.
+// If there are none, the elimination was exact.
 std::vector<VariableId> eliminate(Factors& factors, std::span<const VariableId> from,
                                   const EliminateLimits& limits);
 

@@ -21,7 +21,7 @@ std::string text_of(const DimOrder& order, std::size_t rank) {
   return "order " + to_string(order.axes(rank));
 }
 
-// Of operators that leave some axes free.
+// The rule of an operator that restricts only some axes; empty for all others.
 std::string_view partial_need(Op op) {
   if (op == Op::kLinear) return "linear wants its channels innermost";
   if (op == Op::kMatmul) return "matmul wants the axes of its matrices innermost";
@@ -29,9 +29,14 @@ std::string_view partial_need(Op op) {
   return {};
 }
 
-// Nodes, and places: data in one of its orders. A node touches the places that it reads and makes; who wants
-// something spreads from node to place, and on to further nodes where the place is that in which the data is
-// made. Each node and place learns of the nearest few, so all transposes are explained by one walk.
+// One breadth-first walk explains all transposes. Its vertices ("spots") are the nodes, and places: the data
+// of a value in one order. A value and its views (views.h) share places.
+//
+//   conv -- place (0,2,3,1), made -- relu       A node is connected with the places that it reads and makes.
+//                  |                            A demand spreads from its node to these places, and from a
+//              transpose                        place to further nodes only if the data is made in that
+//                  |                            order: a transposed copy passes nothing on. Each spot stores
+//           place (0,1,2,3) -- linear           the kMostDemands nearest demands.
 class Regions {
  public:
   Regions(const Graph& graph, const LayoutPlan& plan, const std::vector<Remedy>& remedies)
@@ -55,25 +60,25 @@ class Regions {
   std::vector<Demand> behind(const Transpose& at) {
     const Node* producer = graph_.producer(at.value);
     if (producer != nullptr) return demands_at(graph_.id(*producer).index());
-    return {demand(graph_.value(at.value).result_index)};  // an input: these are the first sources
+    return {demand(graph_.value(at.value).result_index)};  // an input: sources_ begins with the inputs
   }
 
   std::vector<Demand> before(const Transpose& at) { return demands_at(place(at.value, at.to)); }
 
  private:
-  // A node, by its index, or a place behind all nodes.
+  // A node, by its index, or a place: places are numbered after all nodes.
   using SpotId = std::uint32_t;
-  using Nearest = std::vector<SmallVector<std::uint32_t, kMostDemands>>;  // sources, by spot
+  using Nearest = std::vector<SmallVector<std::uint32_t, kMostDemands>>;  // by spot: indices into sources_
 
   struct Spot {
-    bool passes_on = true;  // not a node with one way, nor a copy in another order
+    bool passes_on = true;  // false for nodes with one layout option, and for transposed copies
     std::vector<SpotId> next = {};
   };
   struct Place {
     DimOrder order;
     SpotId spot;
   };
-  // What is said of a habit is said only where no needs are near.
+  // Demands list needs first. Habits only fill up the list if it has fewer than kMostDemands needs.
   enum class Strength : std::uint8_t { kNeed, kHabit };
   struct Source {
     SpotId at;
@@ -206,7 +211,7 @@ class Regions {
   const LayoutPlan& plan_;
   const std::vector<Remedy>& remedies_;
   std::vector<View> views_;
-  std::vector<SmallVector<Place, 2>> places_of_;  // by data value
+  std::vector<SmallVector<Place, 2>> places_of_;  // by the value that owns the data
   std::vector<Spot> spots_;
   std::vector<Source> sources_;
   Nearest needs_, habits_;

@@ -1,5 +1,8 @@
-// explain: who wants a transpose. On either side of it stands a region of the graph whose values keep one
-// order among them; the nearest operators of it with needs of their own, or borders, are the reason.
+// explain: why each transpose of a plan is there.
+//
+// On either side of a transpose is a region of the graph whose nodes pass one order on to each other. The
+// reasons are the nearest operators in that region with requirements of their own, and the nearest graph
+// inputs and outputs.
 #pragma once
 
 #include <string>
@@ -10,20 +13,21 @@
 
 namespace tosaic::layout {
 
-// An operator, or a border, that lets a value have one order alone.
+// An operator, or a graph input or output, that restricts the order of a value.
 struct Demand {
   std::string who;          // a node's name; the path of an input or output
   std::string rule;         // "conv wants channels last"
-  std::string module_path;  // of the operator's origin, where it has one
+  std::string module_path;  // of the operator's origin, if it has one
   std::string source;       // "model.py:41"
-  std::string remedy;       // what the caller may do about it; empty: nothing
+  std::string remedy;       // what the caller can do about it; empty if nothing
 };
 
 struct Explanation {
   std::vector<Demand> made, read;  // why the value is made in its order; why it is read in the other
 };
 
-// By transposes of the plan. A border has the first of the remedies that it is part of.
+// One explanation per transpose of the plan, in the same order. The demand of an input or output has the
+// text of the first of `remedies` that includes it.
 [[nodiscard]] std::vector<Explanation> explain(const Graph& graph, const LayoutPlan& plan,
                                                const std::vector<Remedy>& remedies = {});
 

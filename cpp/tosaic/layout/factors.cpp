@@ -96,7 +96,7 @@ VariableId Factors::opened(std::uint32_t factor) {
   return z;
 }
 
-// weight [a in states] [z = side]; z is the latest variable.
+// Adds the factor  weight [a in states] [z = side].  z must be the newest variable.
 void Factors::add_pair(VariableId a, StateMask states, VariableId z, std::uint32_t side, Cost weight) {
   Factor& factor = factors_[add(std::array{a, z})];
   factor.table = tables_.size();
@@ -157,9 +157,9 @@ Cost Factors::value(std::uint32_t factor, const std::vector<std::uint32_t>& stat
   return table(factor)[entry];
 }
 
-// First variables of which only unary costs are left, then backwards through the steps: a variable
-// depends on those minimised after it. Several steps of one variable follow each other, and are decided
-// together.
+// First decides the variables that have only unary costs. Then goes backwards through the minimise steps,
+// since the best state of a variable depends on those that were minimised after it. The steps of one
+// variable are consecutive, and are decided together.
 void Factors::decide(std::vector<std::uint32_t>& state) {
   state.resize(variables(), kUndecided);
   for (VariableId v = 0; v < variables(); ++v) {

@@ -1,8 +1,9 @@
-// Factors: the cost while it is being taken apart, and the proof of what was done to it.
+// factors: the cost function while the solver takes it apart, and the certificate of each step.
 //
-// The sum of `constant`, the unary costs and the factors that are alive is, over the variables that are left,
-// what the rest of the problem costs at best (or a bound of it, once a step lost something). Every change is
-// written down in the certificate, whose numbering of factors and variables is the one here.
+// The sum of the constant, the unary costs and the factors that are alive is a function of the variables
+// that are not minimised out yet. This function is the minimum of the cost over all other variables (or a
+// lower bound of that, once a step lost something). Every change is recorded in the certificate, which
+// numbers factors and variables as this class does.
 #pragma once
 
 #include <span>
@@ -11,21 +12,22 @@
 
 namespace tosaic::layout {
 
-inline constexpr std::uint32_t kUndecided = 0xffffffffu;  // for a state
+inline constexpr std::uint32_t kUndecided = 0xffffffffu;  // a state that is not chosen yet
 
 class Factors {
  public:
   explicit Factors(const Problem& problem);
 
-  // Variables: those of the problem, then one for each opened term.
+  // Variables: those of the problem, then one (z) for each opened term.
   [[nodiscard]] std::uint32_t variables() const { return static_cast<std::uint32_t>(states_.size()); }
   [[nodiscard]] std::uint32_t states(VariableId v) const { return states_[v]; }
   [[nodiscard]] bool gone(VariableId v) const { return gone_[v] != 0; }
-  // How many factors are alive that depend on it.
+  // The number of factors alive that depend on v.
   [[nodiscard]] std::uint32_t degree(VariableId v) const { return degree_[v]; }
   [[nodiscard]] std::span<Cost> unary(VariableId v) { return {&unary_[unary_begin_[v]], states_[v]}; }
 
-  // Factors: those below terms() are terms, the others tables; the last variable of a scope varies fastest.
+  // Factors: numbers below terms() are terms, all others are tables. The last variable of a scope varies
+  // fastest.
   [[nodiscard]] std::uint32_t size() const { return static_cast<std::uint32_t>(factors_.size()); }
   [[nodiscard]] std::uint32_t terms() const { return static_cast<std::uint32_t>(terms_.size()); }
   [[nodiscard]] const Term& term(std::uint32_t factor) const { return terms_[factor]; }
@@ -36,24 +38,26 @@ class Factors {
   [[nodiscard]] std::span<const VariableId> scope(std::uint32_t factor) const {
     return {scopes_.data() + factors_[factor].scope, factors_[factor].arity};
   }
-  // Computes the table of a term where that has none.
+  // The table of a term is computed at the first call. The pointer is valid until the next factor is added
+  // or tabulated.
   [[nodiscard]] const Cost* table(std::uint32_t factor);
   // Calls visit(factor) for each factor alive that depends on v, newest first, until one returns false.
   template <class Visit>
   void for_each_of(VariableId v, Visit visit);
 
-  // The rules of the certificate: `opened` and `split_term` for terms, `split_table` for the others,
-  // `minimised` for any. `opened` returns z. `minimised` takes the table of the result over `scope`,
-  // ascending; it may be called several times in a row for one variable.
+  // The rules of the certificate (certificate.h): `opened` and `split_term` apply to terms, `split_table` to
+  // tables, `minimised` to both. `opened` returns the new variable z. `minimised` replaces `inputs` by
+  // `table`, the minimum over v, over `scope` in ascending order. `minimised` may be called several times in
+  // a row for one variable.
   VariableId opened(std::uint32_t factor);
   void minimised(VariableId v, std::span<const std::uint32_t> inputs, std::span<const VariableId> scope,
                  std::span<const Cost> table);
   void split_table(std::uint32_t factor, std::span<const Cost> values);
   void split_term(std::uint32_t factor, std::span<const Cost> flow);
 
-  // Sets the best states of all variables that are undecided, once no factor is left.
+  // Sets all undecided variables to their best states. No factor may be alive.
   void decide(std::vector<std::uint32_t>& state);
-  // The certificate, with the bound that it proves.
+  // Moves out the certificate, with the bound that it proves. The last call.
   [[nodiscard]] Certificate finish();
 
  private:
@@ -90,7 +94,7 @@ class Factors {
   Certificate certificate_;
 };
 
-// Links of factors that died are taken out on the way.
+// Unlinks the factors of v that are no longer alive on the way.
 template <class Visit>
 void Factors::for_each_of(VariableId v, Visit visit) {
   for (std::uint32_t* at = &head_[v]; *at != kEnd;) {

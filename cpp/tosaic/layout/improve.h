@@ -1,15 +1,15 @@
-// improve: a local search on the problem as it was stated, for where no exact method ends.
+// improve: a local search on the original problem, for problems that no exact method solves.
 #pragma once
 
 #include "tosaic/layout/problem.h"
 
 namespace tosaic::layout {
 
-// Changes one variable at a time, to the best of its states, until none is better than the one it has.
+// Changes one variable at a time to its best state, until no such change lowers the cost.
 void improve(const Problem& problem, std::vector<std::uint32_t>& state);
 
-// The problem with each variable of `pinned` (by variable, not 0) held at its state, its only one. Others
-// keep their states.
+// A copy of the problem in which each variable v with pinned[v] != 0 has only one state, its state[v], which
+// becomes state 0. All other variables have all of their states.
 [[nodiscard]] Problem pinned_at(const Problem& problem, const std::vector<char>& pinned,
                                 const std::vector<std::uint32_t>& state);
 

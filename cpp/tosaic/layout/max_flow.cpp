@@ -7,9 +7,9 @@ namespace tosaic::layout {
 namespace {
 
 constexpr std::uint32_t kNone = 0xffffffffu;
-constexpr std::uint32_t kRoot = 0xfffffffeu;    // a parent: the source or the sink
-constexpr std::uint32_t kOrphan = 0xfffffffdu;  // a parent: to be found
-constexpr std::uint32_t kFar = 0xffffffffu;     // a distance
+constexpr std::uint32_t kRoot = 0xfffffffeu;    // as parent: the source or the sink
+constexpr std::uint32_t kOrphan = 0xfffffffdu;  // as parent: adopt() has to find one
+constexpr std::uint32_t kFar = 0xffffffffu;     // as distance: no path to a root
 
 }  // namespace
 
@@ -71,7 +71,7 @@ void MaxFlow::activate(std::uint32_t node) {
   active_.push_back(node);
 }
 
-// Takes free neighbours into the tree. Returns an arc from the source's tree to the sink's, or kNone.
+// Adds free neighbours to the tree of `at`. Returns an arc from the source's tree to the sink's, or kNone.
 std::uint32_t MaxFlow::grow(std::uint32_t at) {
   const Node& node = nodes_[at];
   for (std::uint32_t arc = node.first; arc != kNone; arc = arcs_[arc].next) {
@@ -81,7 +81,7 @@ std::uint32_t MaxFlow::grow(std::uint32_t at) {
       return node.tree == Tree::kSource ? arc : arc ^ 1u;
     const bool is_free = next.tree == Tree::kFree;
     if (!is_free && (next.time > node.time || next.distance <= node.distance)) continue;
-    next.tree = node.tree;  // or nearer to the root this way
+    next.tree = node.tree;  // `next` is free, or nearer to the root by this arc
     next.parent = arc ^ 1u;
     next.time = node.time;
     next.distance = node.distance + 1;
@@ -100,7 +100,8 @@ MaxFlow::Amount MaxFlow::fill(std::uint32_t middle) {
   return amount;
 }
 
-// From a node to its root: lowers `least` to the room there is, or without one uses `amount` of it.
+// Walks from a node to its root. If `least` is given, lowers it to the least room on the path. Otherwise
+// sends `amount` along the path; nodes whose arc to the parent becomes full become orphans.
 void MaxFlow::for_path(std::uint32_t at, Amount* least, Amount amount) {
   const Tree tree = nodes_[at].tree;
   for (;;) {
@@ -128,7 +129,7 @@ void MaxFlow::for_path(std::uint32_t at, Amount* least, Amount amount) {
   }
 }
 
-// The nearest parent that still leads to a root, or none.
+// Connects the orphan to the nearest parent that still leads to a root, or releases it if there is none.
 void MaxFlow::adopt(std::uint32_t orphan) {
   Node& node = nodes_[orphan];
   std::uint32_t parent = kNone, nearest = kFar;
@@ -146,7 +147,8 @@ void MaxFlow::adopt(std::uint32_t orphan) {
   node.distance = nearest + 1;
 }
 
-// What is found is noted on the way, and holds until the next path is filled.
+// kFar if the node is not connected to a root. Stores the distances of all nodes on the path, which are
+// valid until the next path is filled.
 std::uint32_t MaxFlow::distance_to_root(std::uint32_t node) {
   std::uint32_t distance = 0;
   for (std::uint32_t at = node;; at = arcs_[nodes_[at].parent].to) {
@@ -167,7 +169,8 @@ std::uint32_t MaxFlow::distance_to_root(std::uint32_t node) {
   return distance;
 }
 
-// An orphan without parent leaves its tree; its children become orphans, neighbours may take it in again.
+// Removes an orphan without a parent from its tree. Its children become orphans. Neighbours that could add
+// it to the tree again become active.
 void MaxFlow::release(std::uint32_t orphan) {
   Node& node = nodes_[orphan];
   for (std::uint32_t arc = node.first; arc != kNone; arc = arcs_[arc].next) {

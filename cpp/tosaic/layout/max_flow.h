@@ -1,12 +1,13 @@
-// MaxFlow: on graphs whose nodes may each be fed by the source and drained by the sink.
+// max_flow: maximum flow in graphs whose nodes may each be fed by the source or drained by the sink.
 //
-// Two trees of arcs with room grow, from the nodes that the source feeds and to those that the sink drains.
-// Where they touch, the path is filled; nodes cut off by a full arc look for another parent in their tree, or
-// become free. The trees are kept from path to path, so that most of the work is near the changes. Nothing
-// recurses, and the arrays are kept from one graph to the next.
+// Two trees of arcs with room (residual capacity) grow, one from the nodes that the source feeds, and one
+// towards the nodes that the sink drains. Where the trees touch, the path from source to sink is filled
+// (augmented). Nodes that a full arc cuts off look for another parent in their tree, or become free. The
+// trees are reused for the next path, so that most of the work is near the changes. No function is
+// recursive, and the arrays are reused for the next graph.
 //
-// Y. Boykov, V. Kolmogorov, An experimental comparison of min-cut/max-flow algorithms for energy minimization
-// in vision, IEEE PAMI 26(9), 2004.
+// Y. Boykov, V. Kolmogorov, An experimental comparison of min-cut/max-flow algorithms for energy
+// minimization in vision, IEEE PAMI 26(9), 2004.
 #pragma once
 
 #include <cstdint>
@@ -18,39 +19,42 @@ class MaxFlow {
  public:
   using Amount = std::int64_t;
 
-  // Forgets everything; then nodes 0..nodes-1.
+  // Removes all nodes and arcs, then adds nodes 0..nodes-1.
   void reset(std::uint32_t nodes);
   std::uint32_t add_node();
-  // Arcs are numbered from 0. The capacity is not negative; an infinite one is the sum of all others.
+  // Returns the number of the arc; arcs are numbered from 0. The capacity is not negative. To express an
+  // infinite capacity, use the sum of all others.
   std::uint32_t add_arc(std::uint32_t from, std::uint32_t to, Amount capacity);
-  // Source to node, or node to sink where the amount is negative; adds to what was there, where a path from
-  // source to sink through the node alone counts as nothing.
+  // Adds an arc from the source to the node, or from the node to the sink if the amount is negative. Amounts
+  // of one node are added up: flow from the source through this node directly to the sink does not count.
   void feed(std::uint32_t node, Amount amount) { nodes_[node].excess += amount; }
 
-  // The flow sent from source to sink. Call once per graph.
+  // Returns the flow from source to sink. Call once per graph.
   Amount solve();
   [[nodiscard]] Amount flow(std::uint32_t arc) const { return arcs_[2 * arc + 1].room; }
-  // After solve(): the minimum cut with the fewest nodes on the side of the source.
+  // After solve(), by node: 1 on the side of the source, of the minimum cut with the fewest nodes on that
+  // side.
   [[nodiscard]] std::vector<char> source_side() const;
 
  private:
   struct Arc {
     std::uint32_t to = 0;
-    std::uint32_t next = 0;  // of the same node
+    std::uint32_t next = 0;  // the next arc of the same node
     Amount room = 0;
   };
   enum class Tree : std::uint8_t { kFree, kSource, kSink };
   struct Node {
-    std::uint32_t first = 0;   // arc
-    std::uint32_t parent = 0;  // the arc to it, or what max_flow.cpp says
-    std::uint32_t time = 0;    // when `distance`, of arcs to the root, was true
-    std::uint32_t distance = 0;
-    Amount excess = 0;  // room from the source; to the sink where negative
+    std::uint32_t first = 0;     // arc
+    std::uint32_t parent = 0;    // the arc to the parent, or kNone, kRoot or kOrphan (max_flow.cpp)
+    std::uint32_t time = 0;      // time at which `distance` was found
+    std::uint32_t distance = 0;  // arcs to the root
+    Amount excess = 0;           // room from the source; if negative, to the sink
     Tree tree = Tree::kFree;
     bool active = false;
   };
 
-  // Room towards the sink between a node and the one its arc leads to, if both were in that tree.
+  // The room, in the direction from source to sink, between a node and the node at the other end of its arc:
+  // of the arc itself in the source's tree, of the reverse arc in the sink's tree.
   [[nodiscard]] Amount room(std::uint32_t arc, Tree tree) const {
     return arcs_[tree == Tree::kSource ? arc : arc ^ 1u].room;
   }

@@ -1,4 +1,4 @@
-// What a layout plan makes least.
+// objective: what a layout plan minimises.
 #pragma once
 
 #include <cstdint>
@@ -10,17 +10,18 @@
 namespace tosaic::layout {
 
 enum class Measure : std::uint8_t {
-  kBytes,  // of all transposes; their number where the bytes are equal
-  kCount,  // the number of transposes; their bytes where it is equal
+  kBytes,  // the bytes of all transposes; between equal bytes, their number
+  kCount,  // the number of transposes; between equal numbers, their bytes
 };
 
-// What bringing a value to another order costs, not negative, whichever orders these are. A plan makes the
-// sum over all transposes least, then their number. Asked once for each value that might be moved.
+// The cost of one transpose of a value, whichever orders it is between. It is not negative. A plan minimises
+// the sum over all transposes. Between equal sums it minimises their number, unless the costs are too large
+// for that (weigh in plan.cpp). A plan calls the function once for each value that might be transposed.
 using TransposeCost = std::function<std::int64_t(const Graph& graph, ValueId value)>;
 
 using Objective = std::variant<Measure, TransposeCost>;
 
-// Of a value in memory; TOSA has i64 as i32.
+// The bytes of a value in memory. i64 counts 4 bytes, since TOSA represents it as i32.
 [[nodiscard]] std::int64_t bytes_of(const TensorType& type);
 
 }  // namespace tosaic::layout

@@ -13,7 +13,7 @@ Dims significant(const Shape& shape, const DimOrder& order) {
   return axes;
 }
 
-// Axes of extents other than 1, in runs [first, last) on either side that have equal products.
+// A smallest group of neighbouring axes, on either side, with equal products. Axes of extent 1 are left out.
 struct Group {
   std::vector<std::int64_t> from, to;
 };
@@ -112,7 +112,7 @@ bool same_in_memory(const Shape& shape, const DimOrder& a, const DimOrder& b) {
   for (std::size_t i = 0, k = 0;; ++i, ++k) {
     while (i < rank && shape[a.axis(i)] == 1) ++i;
     while (k < rank && shape[b.axis(k)] == 1) ++k;
-    if (i == rank || k == rank) return true;  // both, since they count the same axes
+    if (i == rank || k == rank) return true;  // then both are: both skip the same axes
     if (a.axis(i) != b.axis(k)) return false;
   }
 }

@@ -18,18 +18,19 @@ namespace {
 using Orders = SmallVector<DimOrder, 3>;  // of a value
 
 constexpr std::size_t kMostWays = 8;                   // of a node
-constexpr std::size_t kWidest = std::size_t{1} << 20;  // entries of a table: 8 ways of 6 nodes, and more
+constexpr std::size_t kWidest = std::size_t{1} << 20;  // entries of a table; 6 nodes need 8^6 = 2^18
 
-// With one axis alone, all orders are one.
+// False if at most one axis has an extent other than 1: then all orders are the same in memory.
 bool has_orders(const Shape& shape) {
   return std::count_if(shape.begin(), shape.end(), [](std::int64_t extent) { return extent != 1; }) > 1;
 }
 
-// What all costs of tensors may add up to, at most.
+// The limit for the sum of the costs of all tensors.
 constexpr double kMostCost = 0x1p60;
 
-// How much all tensors can cost together, and how often those count that cannot be moved, each of which costs
-// more than all others: the product must fit.
+// `all`: an upper bound of what all tensors can cost together. `fixed`: 1 plus an upper bound of how often
+// the tensors that cannot be moved may count. The weight of each of those must exceed the cost of all others
+// together, so the product all * fixed must be below kMostCost.
 struct Totals {
   double all = 0, fixed = 1;
 };
@@ -44,7 +45,12 @@ Totals totals_of(const Problem& problem, const std::vector<bool>& movable) {
   return totals;
 }
 
-// The costs of the tensors, and one for each transpose, or the other way about.
+// Turns the costs of tensors into weights that also decide ties:
+//
+//   by count     bytes + min(A, 2^40) + 1, where A is an upper bound of what all tensors cost in bytes
+//   otherwise    cost * 2^16 + 1, or just the cost if the sum would exceed kMostCost
+//
+// A tensor that cannot be moved gets a weight above the sum of all others, so that it is not transposed.
 void weigh(Problem& problem, const std::vector<bool>& movable, bool by_count) {
   const auto [all, fixed] = totals_of(problem, movable);
   constexpr Cost kFine = 1 << 16;
@@ -59,7 +65,8 @@ void weigh(Problem& problem, const std::vector<bool>& movable, bool by_count) {
     if (!movable[t]) problem.tensors[t].weight = static_cast<Cost>(weighed) + 1;
 }
 
-// Offers orders from node to node until nobody learns of a new one.
+// Collects the layout options of all nodes: each option of a node offers its orders to the neighbours, which
+// may add options for them, until no value is offered a new order.
 class Chooser {
  public:
   explicit Chooser(const Graph& graph)
@@ -79,7 +86,7 @@ class Chooser {
     return by_node();
   }
 
-  // Orders that the neighbours of a value led to, that of a border first.
+  // The orders that were offered for a value. The order of a graph input or output is first.
   [[nodiscard]] const Orders& offered(ValueId value) const { return offered_[value.index()]; }
 
  private:
@@ -88,7 +95,7 @@ class Chooser {
     DimOrder order;
   };
 
-  // Once for each order, however many read the value in it.
+  // Offers each order of a value once, however many nodes lead to it.
   void offer(ValueId value, const DimOrder& order) {
     if (graph_.value(value).kind == ValueKind::kConstant) return;
     Orders& known = offered_[value.index()];
@@ -115,7 +122,7 @@ class Chooser {
     }
   }
 
-  // Where an order leads to no way, the node may compute as it wants to.
+  // Adds the option. If an order leads to no option, adds the one that the node itself wants.
   void consider(const Node& node, std::optional<Way> way) {
     add(node, way ? std::move(*way) : wanted_way(graph_, node));
   }
@@ -164,7 +171,7 @@ class Chooser {
 
   static constexpr std::uint32_t kNone = 0xffffffffu;
 
-  // A way, and the next one of its node.
+  // An option, and the index of the next one of the same node.
   struct Pooled {
     Way way;
     std::uint32_t next = kNone;
@@ -180,7 +187,7 @@ class Chooser {
   std::vector<Offer> offers_;
 };
 
-// The orders that each border may have.
+// The orders that each graph input and output may have. The declared order is first.
 struct Borders {
   std::vector<Orders> inputs, outputs;
 };
@@ -210,8 +217,8 @@ Borders borders_of(const Graph& graph, const Chooser& chooser, const FreeBorders
   return out;
 }
 
-// The graph as a problem. Variables: the nodes, then the inputs, then the outputs, these two with one state
-// unless they are free.
+// States the graph as a Problem. Variables are the nodes, then the inputs, then the outputs. Inputs and
+// outputs have one state unless they are free. The states of a node are its options.
 class Statement {
  public:
   Statement(const Graph& graph, const std::vector<View>& views, const Choices& ways, const Borders& borders,
@@ -246,14 +253,14 @@ class Statement {
 
   Problem problem;
 
-  // The order that a label of a value stands for.
+  // The order that is meant by the label `of` of a value. Labels number the orders of the value's data.
   [[nodiscard]] const DimOrder& order(ValueId value, std::uint8_t of) const {
     return labels_[value.index()][of];
   }
   [[nodiscard]] const std::optional<std::uint32_t>& tensor(ValueId value) const {
     return tensor_of_[value.index()];
   }
-  // What a transpose of a tensor costs, before ties and limits are weighed in.
+  // The cost of a transpose of the tensor as the objective counts, i.e. before `weigh`.
   [[nodiscard]] Cost cost(std::uint32_t tensor) const { return cost_[tensor]; }
 
  private:
@@ -275,7 +282,7 @@ class Statement {
     }
   }
 
-  // Of a border, in each of its orders.
+  // The access of a graph input or output, with a state for each of its orders.
   Access access(VariableId variable, ValueId value, const Orders& orders) {
     problem.states[variable] = static_cast<std::uint32_t>(orders.size());
     Access out{variable, {}};
@@ -312,7 +319,8 @@ class Statement {
     return cost;
   }
 
-  // The costs of the caller add up, and those that nothing may outweigh on top.
+  // Throws InvalidGraph if the caller's costs, and the weights of tensors that cannot be moved on top of
+  // them, add up to kMostCost or more.
   void require_room() const {
     const auto [all, fixed] = totals_of(problem, movable_);
     if (all * fixed < kMostCost) return;
@@ -373,7 +381,7 @@ void note_transposes(const Graph& graph, const Statement& statement, const std::
 
 }  // namespace
 
-// TOSA has i64 as i32.
+// TOSA represents i64 as i32.
 std::int64_t bytes_of(const TensorType& type) {
   return num_elements(type.shape) *
          static_cast<std::int64_t>(type.dtype == DType::kI64 ? 4 : byte_size(type.dtype));

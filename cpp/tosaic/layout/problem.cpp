@@ -39,7 +39,7 @@ Cost cost_of(const Problem& problem, const std::vector<std::uint32_t>& state) {
     if (state[v] >= problem.states[v]) fail("variable " + std::to_string(v) + " has no such state");
   Cost cost = 0;
   for (const Tensor& tensor : problem.tensors) {
-    std::bitset<256> present;  // made, or transposed to
+    std::bitset<256> present;  // orders in which the tensor exists: made, or transposed to
     present.set(tensor.made.order[state[tensor.made.variable]]);
     for (const Access& access : tensor.read) {
       const std::uint8_t order = access.order[state[access.variable]];
@@ -58,7 +58,7 @@ void verify(const Problem& problem) {
   for (std::size_t t = 0; t < problem.tensors.size(); ++t) {
     const Tensor& tensor = problem.tensors[t];
     verify(problem, tensor.made, t);
-    Cost uses = 2;  // each reader may want an order of its own, and each may be counted alone
+    Cost uses = 2;  // uses_of(tensor), as an integer
     for (const Access& access : tensor.read) {
       verify(problem, access, t);
       uses += 2 * static_cast<Cost>(access.order.size());

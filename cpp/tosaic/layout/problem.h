@@ -1,11 +1,14 @@
-// Problem: the choice of orders as numbers. A variable is what a node, or a border, decides: which of its
-// states it computes in. A tensor is made in an order that its producer's state tells, and read by each of
-// its users in one that the user's state tells. For each order that is read and is not the one it was made
-// in, the tensor is transposed once, whoever reads it:
+// problem: the choice of dim orders, stated as numbers.
+//
+// A variable is a decision of one node, or of one graph input or output: the state in which it computes (for
+// a node: its layout option, ways.h). The state of a tensor's producer determines the order in which the
+// tensor is made. The state of each reader determines the order in which that reader reads the tensor. For
+// each order that is read and is not the one in which the tensor is made, the tensor is transposed once,
+// however many readers want that order:
 //
 //   cost(states) = sum over tensors of weight * |{ order read by a user } \ { order made }|
 //
-// Orders are numbered per tensor, from 0; orders that lie in memory alike have one number. A variable may
+// Orders are numbered per tensor, from 0. Orders that are the same in memory have one number. A variable may
 // appear in one tensor several times, as producer and as reader.
 #pragma once
 
@@ -24,7 +27,7 @@ using StateMask = std::uint32_t;  // a set of states of one variable
 
 inline constexpr std::uint32_t kMostStates = 32;
 
-// An order for each state of a variable.
+// One order of a tensor for each state of a variable.
 class StateOrders {
  public:
   StateOrders() = default;
@@ -43,7 +46,7 @@ class StateOrders {
   std::array<std::uint8_t, kMostStates> orders_{};
 };
 
-// Of a tensor by one variable.
+// How one variable makes or reads a tensor: in which order, for each of the variable's states.
 struct Access {
   VariableId variable = 0;
   StateOrders order;
@@ -56,18 +59,20 @@ struct Tensor {
 };
 
 struct Problem {
-  std::vector<std::uint32_t> states;  // by variable: how many it has, at least one, at most kMostStates
+  std::vector<std::uint32_t> states;  // by variable: the number of its states, 1..kMostStates
   std::vector<Tensor> tensors;
 };
 
-// How often the cost of a tensor may count in sums over states, at most.
+// An upper bound of how often the weight of a tensor may count in the solver's sums: each state of each
+// reader may want an order of its own, and each may be counted alone.
 [[nodiscard]] double uses_of(const Tensor& tensor);
 
-// What an assignment of states costs. Throws InternalError for one that does not fit the problem.
+// The cost of an assignment of states. Throws InternalError for an assignment that does not fit the problem.
 [[nodiscard]] Cost cost_of(const Problem& problem, const std::vector<std::uint32_t>& state);
 
-// Throws InternalError for a malformed problem: states out of range, an access to no variable or without an
-// order for each state, a negative weight, or weights so large that sums over all accesses could overflow.
+// Throws InternalError for a malformed problem: a number of states out of range, an access by an unknown
+// variable, an access without an order for each state, a negative weight, or weights so large that their
+// sum, each counted uses_of times, could overflow.
 void verify(const Problem& problem);
 
 }  // namespace tosaic::layout

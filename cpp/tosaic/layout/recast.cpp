@@ -15,7 +15,7 @@ namespace tosaic::layout {
 namespace {
 
 constexpr std::size_t kMostWays = 8;  // of a node
-constexpr std::size_t kMostAxes = 6;  // that elementwise operators of TOSA have
+constexpr std::size_t kMostAxes = 6;  // of an elementwise operator of TOSA
 constexpr std::size_t kWidest = std::size_t{1} << 18;
 
 using PlacementId = std::uint32_t;
@@ -27,7 +27,7 @@ bool is_constant(const Graph& graph, ValueId value) {
   return graph.value(value).kind == ValueKind::kConstant;
 }
 
-// A table is a list, whatever the shape.
+// The entries of a table are a list, which does not depend on the shape.
 bool is_table(const Node& node, std::size_t operand) { return node.op == Op::kTosaTable && operand == 1; }
 
 std::optional<std::int64_t> axis_of_scales(const Node& node) {
@@ -35,7 +35,7 @@ std::optional<std::int64_t> axis_of_scales(const Node& node) {
   return rescale != nullptr ? rescale->axis : std::nullopt;
 }
 
-// By axis of the result: true if the operand has it, and does not repeat its only element along it.
+// By axis of the result: true if the operand has that axis and is not broadcast along it.
 SmallVector<bool, 8> has_axes(const Shape& operand, const Shape& result) {
   SmallVector<bool, 8> out;
   const std::size_t missing = result.size() - operand.size();
@@ -44,7 +44,8 @@ SmallVector<bool, 8> has_axes(const Shape& operand, const Shape& result) {
   return out;
 }
 
-// The axis of extent other than 1 within which neighbours are so far apart.
+// The axis, of extent other than 1, that contains this stride: its own stride <= `stride` < its own stride *
+// its extent.
 std::size_t axis_with(const Shape& shape, std::int64_t stride) {
   const Dims strides = contiguous_strides(shape);
   for (std::size_t axis = 0; axis < shape.size(); ++axis)
@@ -52,7 +53,8 @@ std::size_t axis_with(const Shape& shape, std::int64_t stride) {
   throw InternalError({.where = "layout", .what = "a stride that no axis has"});
 }
 
-// Where axes that an operand has meet axes that it lacks.
+// The cuts between axes along which an operand is broadcast and axes along which it is not. 1 and the number
+// of elements are always among them.
 Cuts cuts_of_broadcast(const Shape& operand, const Shape& result) {
   const SmallVector<bool, 8> has = has_axes(operand, result);
   const Dims strides = contiguous_strides(result);
@@ -67,13 +69,13 @@ Cuts cuts_of_broadcast(const Shape& operand, const Shape& result) {
   return cuts;
 }
 
-// A way of a node in placements.
+// A layout option of a node, in placements.
 struct PlacedWay {
   PlacementIds operands, results;
-  bool recast = false;
+  bool recast = false;  // the node computes in another shape
 };
 
-// Placements by number; 0 is that of one element.
+// Numbers placements; number 0 is the placement of one element.
 class Placements {
  public:
   Placements() { known_.emplace_back(); }
@@ -85,7 +87,7 @@ class Placements {
       key = mixed(key, static_cast<std::uint64_t>(run.extent));
       key = mixed(key, static_cast<std::uint64_t>(run.stride));
     }
-    for (;; ++key) {  // the next free one, where two placements have one key
+    for (;; ++key) {  // two placements with one key: the second one gets the next free key
       const auto [it, is_new] = ids_.emplace(key, static_cast<PlacementId>(known_.size()));
       if (is_new) known_.push_back(placement);
       if (known_[it->second] == placement) return it->second;
@@ -108,7 +110,8 @@ class Placements {
   std::vector<Placement> known_;
 };
 
-// The placements of an elementwise node's operands where its result has this one.
+// The option of an elementwise node whose result has placement `lead`, in another shape. None if no shape
+// allows it.
 std::optional<PlacedWay> recast_way(const Graph& graph, const Node& node, PlacementId lead,
                                     Placements& placements) {
   const ValueId made = graph.result(node);
@@ -149,7 +152,8 @@ std::optional<PlacedWay> recast_way(const Graph& graph, const Node& node, Placem
   return way;
 }
 
-// Offers placements from node to node until nobody learns of a new one, as the plan offers orders.
+// Collects the options of all nodes: placements are offered from node to node until no value is offered a
+// new one, as plan.cpp offers orders.
 class Chooser {
  public:
   Chooser(const Graph& graph, Placements& placements)
@@ -166,7 +170,7 @@ class Chooser {
     drain();
   }
 
-  // False if each way is one of the plan: then nothing can be saved.
+  // False if all options are options of the plan (plan.h), too: then nothing can be saved.
   [[nodiscard]] bool offers_more_than_orders() const {
     for (const Node& node : graph_.nodes()) {
       const std::vector<PlacedWay>& known = ways[graph_.id(node).index()];
@@ -178,9 +182,10 @@ class Chooser {
   }
 
  private:
-  // True if one transpose between two placements of a reshape needs a shape that neither side has.
+  // True if the reshape has two placements for which one transpose needs a third shape: neither the shape in
+  // front of the reshape nor the one behind it has orders for both placements.
   [[nodiscard]] bool can_be_passed_at_once(const Node& reshape, const std::vector<PlacedWay>& known) const {
-    SmallVector<std::uint8_t, 8> sides;  // that have orders for a placement, a bit each
+    SmallVector<std::uint8_t, 8> sides;  // by placement, in bits: front (1), behind (2) has an order
     for (const PlacedWay& way : known) {
       const Placement& placement = placements_[way.results[0]];
       if (placement.size() < 2) continue;
@@ -278,7 +283,8 @@ class Chooser {
     return wanted(node);
   }
 
-  // A permute moves no element, so what it makes of row-major data is not row-major.
+  // The option that a node itself wants. A permute moves no element, so its result is not row-major if its
+  // operand is.
   PlacedWay wanted(const Node& node) {
     if (node.op != Op::kPermute) return in_placements(node, wanted_way(graph_, node));
     const Shape& shape = shape_of(graph_, graph_.operands(node)[0]);
@@ -315,8 +321,9 @@ class Chooser {
   std::vector<Offer> offers_;
 };
 
-// The choice as a problem: variables are the nodes, the inputs, the outputs, and one with a single state that
-// makes what each recast costs: less than any transpose.
+// States the choice as a Problem. Variables are the nodes, the inputs, the outputs, and one more with a
+// single state. That variable makes one tensor for each node that may be recast. The transpose of this
+// tensor represents the recast. A recast costs less than any transpose.
 class Statement {
  public:
   Statement(const Graph& graph, Placements& placements, const std::vector<std::vector<PlacedWay>>& ways)
@@ -346,21 +353,21 @@ class Statement {
   Problem problem;
 
   [[nodiscard]] bool is_view(std::size_t node) const { return is_view_[node]; }
-  // The view that makes a value, or null.
+  // The node that makes the value as a view of its operand, or null.
   [[nodiscard]] const Node* view(ValueId value) const {
     const Node* node = graph_.producer(value);
     return node != nullptr && is_view_[graph_.id(*node).index()] ? node : nullptr;
   }
-  // The placement in front of a view that it shows as this one.
+  // The placement of a view's operand if its result has this placement.
   [[nodiscard]] std::optional<PlacementId> in_front(const Node& view, PlacementId placement) const {
     return shown(view, graph_.result(view), placement, true);
   }
-  // The placement that a view shows of this one.
+  // The placement of a view's result if its operand has this placement.
   [[nodiscard]] std::optional<PlacementId> behind(const Node& view, PlacementId placement) const {
     return shown(view, graph_.operands(view)[0], placement, false);
   }
 
-  // False if the costs are too large to be added up.
+  // Sets the weights of the tensors. False if the costs are too large to be added up.
   bool weigh(const Objective& objective) {
     for (const int bits : {24, 12, 8})
       if (weigh(objective, bits)) return true;
@@ -372,8 +379,8 @@ class Statement {
     return placements_.id(shape_of(graph_, value), order);
   }
 
-  // A reshape shows what it reads, and so does a permute if each placement that may be read behind it is one
-  // of what it reads.
+  // A reshape is a view of its operand. A permute is one if every placement in which its result may be read
+  // corresponds to a placement of its operand.
   void find_views() {
     std::vector<PlacementIds> read(graph_.values().size());
     const auto note = [&](ValueId value, PlacementId placement) {
@@ -467,7 +474,13 @@ class Statement {
     return out;
   }
 
-  // What the objective counts, then the other measure, then recasts.
+  // The weights, so that ties are decided by the number of transposes (for Measure::kCount: by their bytes),
+  // and then by the number of recasts:
+  //
+  //   transpose   cost * 2^bits + 2^(bits / 3)   cost: the bytes, the caller's cost, or, for Measure::kCount,
+  //   recast      1                              the bytes + the sum of all bytes + 1
+  //
+  // Tensors that cannot be moved get a weight above the sum of all others.
   bool weigh(const Objective& objective, int bits) {
     const Cost finer = Cost{1} << bits, one = Cost{1} << (bits / 3);
     double all = 0, fixed = 1, bytes = 0;
@@ -510,7 +523,8 @@ class Statement {
   std::size_t first_recast_ = 0;
 };
 
-// What the states of a solution ask for: in which shapes each transpose can be done at once.
+// Reads the recasts from a solution: which nodes compute in another shape, and the cuts that let each
+// transpose be done at once.
 class Reading {
  public:
   Reading(const Graph& graph, Placements& placements, const std::vector<std::vector<PlacedWay>>& ways,
@@ -555,7 +569,9 @@ class Reading {
     throw InternalError({.where = "layout", .what = "a value that nobody makes"});
   }
 
-  // A value on the way from the data to who reads it, and how it lies before and behind the transpose.
+  // A value between a reader and the data that it reads through views: the placement in which it is wanted,
+  // and the one in which the data is made. `made` is none as long as it is not known, or if a permute cannot
+  // show that placement.
   struct Seen {
     ValueId value;
     PlacementId wanted;
@@ -575,7 +591,8 @@ class Reading {
     if (producer != nullptr && way(graph_.id(*producer).index()).recast &&
         widen(graph_.id(*producer).index(), seen.back()))
       return;
-    // Who leaves his shape passes by the shapes of the reshapes in front of him.
+    // A recast reader reads in front of the reshapes that precede it, so the transpose cannot be in their
+    // results.
     std::size_t first = 0;
     while (recast_reader && is_reshaped(seen[first].value)) ++first;
     for (std::size_t i = first; i < seen.size(); ++i)
@@ -590,21 +607,22 @@ class Reading {
     return view != nullptr && view->op == Op::kReshape;
   }
 
-  // True if the shape of the value has orders for either placement.
+  // True if the shape of the value has orders for both placements.
   [[nodiscard]] bool can_be_transposed(const Seen& seen) const {
     const Shape& shape = shape_of(graph_, seen.value);
     return seen.made && order_with(shape, placements_[seen.wanted]) &&
            order_with(shape, placements_[*seen.made]);
   }
 
-  // True if a node of the value's elements now has a shape for either placement.
+  // Adds the cuts of both placements to those that the node needs. False if no shape of at most kMostAxes
+  // axes has all of them.
   bool widen(std::size_t node, const Seen& seen) {
     if (!seen.made) return false;
     const std::int64_t elements = num_elements(shape_of(graph_, seen.value));
     std::optional<Cuts> cuts =
         merged(cuts_of(placements_[seen.wanted], elements), cuts_of(placements_[*seen.made], elements));
     if (cuts && cuts_[node]) {
-      if (cuts_[node]->back() != elements) return false;  // an operand that is broadcast
+      if (cuts_[node]->back() != elements) return false;  // the value is broadcast by the node
       cuts = merged(*cuts, *cuts_[node]);
     }
     if (!cuts || cuts->size() > kMostAxes + 1) return false;

@@ -1,16 +1,18 @@
-// recast: values in other shapes than their own, where fewer bytes are transposed.
+// recast: finds values that should be computed in other shapes, so that fewer bytes are transposed.
 //
 //   pool -> view -> mul -> view -> pool      Two pools want channels last. The shape between the views has no
-//                                            such axis, so as it stands mul computes row-major. What an
-//                                            operator of elements computes does not depend on the shape:
-//                                            in that of either pool, mul has channels last too.
+//                                            such axis, so in that shape mul computes row-major. What an
+//                                            elementwise operator computes does not depend on the shape: in
+//                                            the shape of either pool, mul has channels last, too.
 //   pool -> view -> pool                     From one channels last to the other is one transpose in a shape
-//                                            that has the axes of both, and two in the shapes as they are.
+//                                            that has the axes of both, and two transposes in the shapes of
+//                                            the graph.
 //
-// So an elementwise operator may compute in any placement (placement.h) that its neighbours lead to, a
-// reshape passes each on, and a permute those whose runs its axes can tell apart. What moves least among
-// these is a problem as that of the plan (plan.h), and solved alike; an operator leaves its shape only where
-// that saves something. Which shape that is then is up to the caller, as long as it has the cuts.
+// So an elementwise operator may compute in any placement (placement.h) to which its neighbours lead. A
+// reshape passes on any placement. A permute passes on the placements that can be relabelled (placement.h).
+// The choice that moves least is a problem like that of the plan (plan.h) and is solved in the same manner.
+// An operator changes its shape only if that saves something. The result lists the cuts that each new shape
+// must have; the caller chooses a shape that has them.
 
 #pragma once
 
@@ -23,32 +25,37 @@
 
 namespace tosaic::layout {
 
-// A node, and the cuts that the shape must have in which its result is computed, or passes.
+// A node, and the cuts of the shape that it needs: the shape in which an elementwise operator computes, or
+// the third shape through which a reshape goes.
 struct Recast {
   NodeId node;
   Cuts cuts;
 };
 
 struct Recasts {
-  std::vector<Recast> nodes;     // elementwise operators that leave their shapes
-  std::vector<Recast> reshapes;  // that go through a third shape, in which the data is transposed
+  std::vector<Recast> nodes;     // elementwise operators that compute in another shape
+  std::vector<Recast> reshapes;  // that go through a third shape; the data is transposed there
 };
 
-// True if the node computes each element by itself, whatever shape its operands are seen in.
+// True if the node is elementwise and may compute in another shape: it is not composite, has one result of
+// two or more elements, has an operand of the result's shape that is not a constant, and neither the result
+// nor any operand that is not a constant has per-channel qparams or a dtype that cannot be moved (plan.h).
 [[nodiscard]] bool can_be_recast(const Graph& graph, const Node& node);
-// True if some reshape changes more than axes of extent 1: else nothing can be saved.
+// True if some reshape changes more than axes of extent 1. Otherwise nothing can be saved.
 [[nodiscard]] bool may_be_recast(const Graph& graph);
-// Each in the order of the nodes; empty if nothing is saved.
+// Both lists are in the order of the nodes. They are empty if nothing is saved, or if the costs are too
+// large to be added up.
 [[nodiscard]] Recasts recasts_of(const Graph& graph, const Objective& objective);
 
-// The cuts that a shape must have in which the node computes with this placement; none if there is none.
+// The cuts that a shape must have so that the node can compute in it with this placement of the result. None
+// if there is no such shape.
 [[nodiscard]] std::optional<Cuts> needed_cuts(const Graph& graph, const Node& node,
                                               const Placement& placement);
-// True if the node can compute in the shape, which has its number of elements, given the cuts it needs.
+// True if the node, which needs these cuts, can compute in `shape`, which has as many elements as its result.
 [[nodiscard]] bool fits(const Graph& graph, const Node& node, const Cuts& needed, const Shape& shape);
-// An operand's shape that broadcasts to `shape` as the operand broadcasts to the node's result.
+// The shape of an operand that broadcasts to `shape` as `operand` broadcasts to the node's `result`.
 [[nodiscard]] Shape operand_shape(const Shape& operand, const Shape& result, const Shape& shape);
-// The axis of `shape` that is this axis of the result, which it must have as a whole.
+// The axis of `shape` that is axis `axis` of the result. `shape` must have that axis as a whole.
 [[nodiscard]] std::int64_t axis_in(const Shape& result, std::int64_t axis, const Shape& shape);
 
 }  // namespace tosaic::layout

@@ -7,7 +7,7 @@
 namespace tosaic::layout {
 namespace {
 
-constexpr std::size_t kMostBorders = 32;  // each is tried by a plan of its own
+constexpr std::size_t kMostBorders = 32;  // each needs a plan of its own
 
 ValueId value_of(const Graph& graph, const DeclaredOrder& border) {
   return border.is_input ? graph.inputs()[border.index].value : graph.outputs()[border.index].value;
@@ -30,7 +30,7 @@ Graph with(Graph graph, const std::vector<DeclaredOrder>& declared) {
   return graph;
 }
 
-// Borders that lie otherwise in the plan than they do now.
+// The inputs and outputs whose order in the plan differs in memory from the declared one.
 std::vector<DeclaredOrder> changed_in(const Graph& graph, const LayoutPlan& plan) {
   std::vector<DeclaredOrder> out;
   const auto note = [&](bool is_input, std::uint32_t index, ValueId value, const DimOrder& now,
@@ -46,7 +46,7 @@ std::vector<DeclaredOrder> changed_in(const Graph& graph, const LayoutPlan& plan
   return out;
 }
 
-// What the objective makes least.
+// The cost of the plan as the objective counts, without what decides ties.
 Cost cost_of(const LayoutPlan& plan) {
   Cost sum = 0;
   for (const Transpose& each : plan.transposes) sum += each.cost;
@@ -57,6 +57,7 @@ class Trying {
  public:
   Trying(const Graph& graph, const Objective& objective) : graph_(graph), objective_(objective) {}
 
+  // Plans the graph with the remedy. Sets its bytes and transposes, and returns the cost of the plan.
   Cost operator()(Remedy& remedy) const {
     const LayoutPlan plan = plan_layout(with(graph_, remedy.declared), objective_);
     remedy.bytes = plan.bytes;
@@ -69,7 +70,7 @@ class Trying {
   const Objective& objective_;
 };
 
-// The remedy without the borders that make no difference.
+// Removes the declared orders without which the cost is no greater.
 void shorten(Remedy& remedy, Cost cost, const Trying& tried) {
   for (std::size_t i = remedy.declared.size(); i-- > 0 && remedy.declared.size() > 1;) {
     Remedy shorter = remedy;

@@ -1,7 +1,8 @@
-// remedies: what other orders at the borders would save. They are the caller's to declare.
+// remedies: orders of graph inputs and outputs that would save transposes if the caller declared them.
 //
-// A plan in which the orders of borders are free tells what is best; borders that do not help are then left
-// as they are. What a remedy leaves is what a plan of the graph with these borders moves.
+// A plan in which the orders of inputs and outputs are free shows which orders are best. Changes that do not
+// help are then removed from the remedy. The bytes and transposes of a remedy are those of a plan of the
+// graph with its orders declared.
 #pragma once
 
 #include <string>
@@ -19,13 +20,14 @@ struct DeclaredOrder {
 };
 
 struct Remedy {
-  std::vector<DeclaredOrder> declared;  // all of these together
-  std::int64_t bytes = 0;               // that are transposed then
+  std::vector<DeclaredOrder> declared;  // to be declared together
+  std::int64_t bytes = 0;               // that are still transposed
   std::size_t transposes = 0;
 };
 
-// Those of one border each, then the one of all borders that help; none where that is more than 32 borders.
-// `free`: borders that may be declared.
+// The last remedy changes all inputs and outputs that help. If these are several, remedies precede it that
+// change one of them each, if that alone saves something. None if nothing is saved, or if more than 32
+// inputs and outputs would change. `free`: the inputs and outputs that the caller may declare.
 [[nodiscard]] std::vector<Remedy> remedies_of(const Graph& graph, const LayoutPlan& plan,
                                               const Objective& objective, const FreeBorders& free);
 

@@ -9,7 +9,8 @@
 namespace tosaic::layout {
 namespace {
 
-// Terms of this many variables or more are opened before their variables are minimised out.
+// Before variables are minimised out, terms are opened that have at least kManyVariables variables, or more
+// than two variables and a table of more than kManyEntries entries.
 constexpr std::size_t kManyVariables = 4;
 constexpr std::size_t kManyEntries = 256;
 
@@ -53,15 +54,16 @@ Attempt attempt(const Problem& problem, std::size_t widest) {
   return out;
 }
 
-// Of the variables of a problem about half, another half each round, in an order that is fixed.
+// True for about half of the variables, another half in each round. Deterministic.
 bool held_by_lot(VariableId v, std::uint32_t round) {
   std::uint64_t bits = (std::uint64_t{round} << 32 | v) * 0x9e3779b97f4a7c15u;
   bits = (bits ^ bits >> 29) * 0xbf58476d1ce4e5b9u;
   return (bits >> 63) != 0;
 }
 
-// Holds some variables at what they are, solves for all others at once, then moves single variables, those
-// held too. First those are held that were too much; then lots are drawn.
+// Improves `best`. Each round holds some variables at their best states, solves for all others at once, and
+// then moves single variables, including those that were held. The first round holds the variables that were
+// split. Later rounds hold variables chosen by lot.
 void search(const Problem& problem, const SolveOptions& options, const std::vector<VariableId>& split,
             Solution& best) {
   std::vector<char> held(problem.states.size(), 0);

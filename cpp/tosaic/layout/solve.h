@@ -1,15 +1,15 @@
-// solve: the states that cost least, and the proof.
+// solve: finds the states of least cost, and the certificate.
 //
-//   1. Costs of one variable, or none, are set aside; what remains falls into components (terms.h).
-//   2. Variables with two neighbours at most are minimised out (eliminate.h). Chains and branches that meet
-//      again, of any number of states, end here.
-//   3. Components of variables with two states that are cuts are solved by a minimum cut (cut.h).
-//   4. In the others each term of many readers is opened by a variable "somebody reads", and variables are
-//      minimised out as long as no table is larger than `widest`.
-//   5. Where all tables would be larger, they are made in parts. Then the bound may lie below the optimum;
-//      the states are what the parts suggest, improved by search (improve.h).
+//   1. Costs of one variable, or none, are set aside. The rest falls into connected components (terms.h).
+//   2. Variables with at most two neighbours are minimised out (eliminate.h). This solves chains, and
+//      branches that meet again, for any number of states.
+//   3. Components whose variables have two states are solved by a minimum cut, if they are cuts (cut.h).
+//   4. In all others, each large term is opened by a variable "somebody reads" (certificate.h), and variables
+//      are minimised out as long as no table has more than `widest` entries.
+//   5. If all tables would be larger, a variable is minimised in several tables. Then the bound may be below
+//      the optimum. The states are those that the tables suggest, improved by search (improve.h).
 //
-// All but the last are exact: cost == certificate.bound.
+// Steps 1 to 4 are exact: cost == certificate.bound.
 #pragma once
 
 #include <cstddef>
@@ -22,18 +22,18 @@ struct Solution {
   std::vector<std::uint32_t> state;  // by variable
   Cost cost = 0;
   Certificate certificate;
-  // 0 if no assignment costs less; else at most by so much.
+  // No assignment costs less by more than this. 0: the cost is proven to be minimal.
   [[nodiscard]] Cost gap() const { return cost - certificate.bound; }
 };
 
 struct SolveOptions {
-  std::size_t widest = std::size_t{1} << 14;  // entries of a table; no less than a pair of variables needs
-  std::uint32_t rounds = 16;                  // of the search, where there is one
+  std::size_t widest = std::size_t{1} << 14;  // largest table, in entries; at least that of two variables
+  std::uint32_t rounds = 16;                  // of the search, if there is one
 };
 
-// The same problem gives the same solution. Of states that cost the same, lower numbers are preferred where
-// the choice is between two states of one variable, or two minimum cuts; not beyond. Throws InternalError for
-// a malformed problem (problem.h).
+// The same problem has the same solution. Between states of equal cost, lower numbers are preferred if the
+// choice is between two states of one variable, or between two minimum cuts. In other cases there is no such
+// rule. Throws InternalError for a malformed problem (problem.h).
 [[nodiscard]] Solution solve(const Problem& problem, const SolveOptions& options = {});
 
 }  // namespace tosaic::layout

@@ -71,7 +71,8 @@ class Builder {
     out_.names.push_back(name);
   }
 
-  // Who may read this order; false if someone always does.
+  // Collects in readers_ the variables that may read this order, one entry each. False if one of them reads
+  // it in all of its states.
   bool gather_readers(const Tensor& tensor, std::uint8_t order) {
     readers_.clear();
     for (const Access& access : tensor.read)

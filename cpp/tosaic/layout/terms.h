@@ -1,10 +1,11 @@
-// terms: the cost of a Problem in a form that the solver works on. For each tensor and each order that is
-// read, one transpose:
+// terms: the cost of a Problem in the form on which the solver works.
+//
+// There is one transpose for each tensor and each order in which the tensor may be read, with the cost
 //
 //   weight * [ producer's state is in `missing` ] * [ some reader's state is in its set ]
 //
-// What of it depends on one variable, or on none, is moved to `unary` and `constant`. The terms that remain
-// depend on two variables or more, which are distinct.
+// Parts that depend on one variable, or on none, are moved to `unary` and `constant`. The remaining terms
+// depend on two or more distinct variables.
 #pragma once
 
 #include "tosaic/layout/certificate.h"
@@ -15,12 +16,12 @@ inline constexpr VariableId kNoVariable = 0xffffffffu;
 
 struct Reader {
   VariableId variable = 0;
-  StateMask states = 0;  // neither none nor all
+  StateMask states = 0;  // in which it reads the order: at least one, but not all
 };
 
 struct Term {
   Cost weight = 0;
-  VariableId producer = kNoVariable;  // none if it never makes the order
+  VariableId producer = kNoVariable;  // kNoVariable if it never makes the order
   StateMask missing = 0;              // states in which the producer does not make it
   std::uint32_t first = 0, last = 0;  // readers [first, last), ascending
   [[nodiscard]] std::uint32_t arity() const { return last - first + (producer == kNoVariable ? 0 : 1); }

@@ -1,5 +1,5 @@
-// Views: permutes, and reshapes that add or drop axes of extent 1, show one and the same data. What is
-// transposed is the data, once, whichever of its views is read.
+// views: permutes, and reshapes that only add or drop axes of extent 1, are views of the data of another
+// value. A transpose moves the data once for all of its views.
 #pragma once
 
 #include <vector>
@@ -8,9 +8,9 @@
 
 namespace tosaic::layout {
 
-// A value as a permutation of another: its axis i is axis axes[i] of `of`, which has `rank` axes, or kAdded,
-// of extent 1; axes of the data that are missing have extent 1, too. Values that show their own data are
-// views of themselves.
+// A value as a permutation of `of`, the value that owns the data and has `rank` axes. Axis i of the view is
+// axis axes[i] of `of`, or kAdded: an axis of extent 1 that `of` does not have. Axes of `of` that the view
+// does not have are of extent 1, too. A value that owns its data is a view of itself.
 struct View {
   static constexpr std::int64_t kAdded = -1;
 
@@ -18,16 +18,17 @@ struct View {
   Dims axes;
   std::size_t rank = 0;
 
-  // An order of this value's axes, as one of the data's, and back.
+  // Converts an order of this value's axes to one of the data's axes, and back.
   [[nodiscard]] DimOrder of_data(const DimOrder& order) const;
   [[nodiscard]] DimOrder of_view(const DimOrder& order) const;
 };
 
-// By value index. Constants show their own data only: they are transposed ahead.
+// One view per value, by value index. A permute or reshape of a constant is no view, since constants are
+// transposed at compile time.
 [[nodiscard]] std::vector<View> views_of(const Graph& graph);
-// True if the node makes a view: nothing is computed, in no order.
+// True if the node makes a view. Such a node computes nothing, so it chooses no order.
 [[nodiscard]] bool makes_view(const Graph& graph, const Node& node);
-// The order of the view that such a node makes of an operand with this order.
+// The order of the view that such a node makes of an operand in `order`.
 [[nodiscard]] DimOrder order_of_view(const Graph& graph, const Node& node, const DimOrder& order);
 
 }  // namespace tosaic::layout

@@ -11,8 +11,8 @@ namespace {
 enum class Freedom : std::uint8_t {
   kFixed,    // row-major
   kSpatial,  // channels last
-  kWindows,  // as the pool that TOSA has, or uniform
-  kUniform,  // every operand and the result alike
+  kWindows,  // as TOSA's pool, or uniform (a reduction)
+  kUniform,  // one order for all operands and the result
   kPermute,
   kReduce,
   kReshape,
@@ -59,7 +59,7 @@ Freedom freedom_of(const Graph& graph, const Node& node) {
     case Op::kMaxPool:
     case Op::kTosaAvgPool2d:
     case Op::kResize:
-    case Op::kGridSample:  // the grid keeps its coordinates innermost
+    case Op::kGridSample:  // image and result only; the grid stays row-major
       if (side_by_side(graph, node)) return Freedom::kWindows;
       return graph.type(graph.result(node)).rank() >= 4 && node.op != Op::kTosaAvgPool2d ? Freedom::kSpatial
                                                                                          : Freedom::kFixed;
@@ -92,13 +92,13 @@ bool is_innermost(const DimOrder& order, std::size_t rank, std::int64_t axis) {
   return rank == 0 || order.axes(rank).back() == axis;
 }
 
-// Others are tables, and lists of indices.
+// False for absent operands, for tables, and for lists of indices: the option has no order for them.
 bool takes_part(const Graph& graph, const Node& node, std::size_t operand) {
   const bool has_list = node.op == Op::kTosaTable || node.op == Op::kIndexSelect;
   return graph.operands(node)[operand].valid() && !(has_list && operand == 1);
 }
 
-// An axis that has to be innermost: of the multipliers of a rescale, of the elements that are picked among.
+// The axis that must be innermost: that of a rescale's multipliers, or the gathered one.
 std::optional<std::int64_t> innermost_axis(const Node& node) {
   if (const auto* rescale = get_if<RescaleAttrs>(node.attrs.get())) return rescale->axis;
   if (node.op == Op::kGather) return Graph::attrs<AxisAttrs>(node).axis;
@@ -124,7 +124,7 @@ Way reduced_way(const Graph& graph, const Node& node, const DimOrder& lead) {
   return {{lead}, {attrs.keepdim ? lead : without_axes(lead, shape_of(graph, node, 0).size(), attrs.axes)}};
 }
 
-// Rows may lie in any order, so the leading axes may; weight and bias are row-major.
+// The leading axes (rows) may be in any order. Weight and bias are row-major.
 std::optional<Way> linear_way(const Graph& graph, const Node& node, const DimOrder& lead) {
   const std::size_t rank = result_rank(graph, node);
   if (!is_innermost(lead, rank, static_cast<std::int64_t>(rank) - 1)) return std::nullopt;
@@ -139,7 +139,8 @@ bool is_one_matrix(const Shape& shape) {
   return true;
 }
 
-// Of a matrix product: the batch in any order; with one matrix on the right, the rows among it.
+// The batch axes may be in any order. If the right operand is one matrix, the rows of the left one may be
+// anywhere among the batch axes.
 std::optional<Way> matmul_way(const Graph& graph, const Node& node, const DimOrder& lead) {
   const std::size_t rank = result_rank(graph, node);
   const Shape &a = shape_of(graph, node, 0), &b = shape_of(graph, node, 1);
@@ -154,7 +155,7 @@ std::optional<Way> matmul_way(const Graph& graph, const Node& node, const DimOrd
   return way;
 }
 
-// The way whose order of the result (of a reduction: of the operand) is this.
+// The option in which the result (of a reduction: the operand) has the order `lead`.
 std::optional<Way> way_of(const Graph& graph, const Node& node, const DimOrder& lead) {
   switch (freedom_of(graph, node)) {
     case Freedom::kUniform:
@@ -176,7 +177,8 @@ std::optional<Way> way_of(const Graph& graph, const Node& node, const DimOrder& 
   return std::nullopt;
 }
 
-// (C*M, 1, H, W) as (H, W, C, M); transposed (I, O, H, W) as (O, H, W, I); others channels last.
+// Depthwise (C*M, 1, H, W) is stored as (H, W, C*M, 1), i.e. (H, W, C, M). Transposed (I, O, H, W) is stored
+// as (O, H, W, I). All others are channels last.
 DimOrder weight_order(const Graph& graph, const Node& node, const ConvAttrs& attrs) {
   const Shape& weight = shape_of(graph, node, 1);
   if (weight.size() == 4 && attrs.transposed) return DimOrder({1, 2, 3, 0});
@@ -208,13 +210,14 @@ Way spatial_way(const Graph& graph, const Node& node) {
   return way;
 }
 
-// At stage integer AVG_POOL2D has the axes of TOSA already.
+// tosa.avg_pool2d, which may be in a graph at stage integer, has its axes in TOSA's order already.
 Way pool_way(const Graph& graph, const Node& node) {
   if (node.op != Op::kTosaAvgPool2d) return spatial_way(graph, node);
   return {SmallVector<DimOrder, 3>(node.operand_count), {DimOrder()}};
 }
 
-// The way of the pool where a value lies so anyway, else that of the reduction.
+// The option of the pool if `lead` is the order of this value in that option (`pooled`), else that of the
+// reduction, with `lead` for operand and result.
 Way windows_way(const Graph& graph, const Node& node, const Shape& shape, const DimOrder& lead,
                 const DimOrder& pooled) {
   if (same_in_memory(shape, lead, pooled)) return pool_way(graph, node);
@@ -223,7 +226,8 @@ Way windows_way(const Graph& graph, const Node& node, const Shape& shape, const 
   return way;
 }
 
-// Extents of 1 tell nothing of their place: an operand that is broadcast does not say where.
+// True if the order of an operand determines that of the result. The order of a broadcast operand does not,
+// since its axes of extent 1 may be anywhere.
 bool tells(const Shape& operand, const Shape& whole) {
   return operand.size() == whole.size() && std::equal(operand.begin(), operand.end(), whole.begin());
 }

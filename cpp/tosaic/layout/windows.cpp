@@ -6,7 +6,7 @@
 namespace tosaic::layout {
 namespace {
 
-// The images [.., H, W, ..] that windows go over, and the windows.
+// The window attributes of an operator over images [.., H, W, ..], where H is axis `first_axis`.
 struct Site {
   std::size_t first_axis = 2;
   Dims kernel, stride, before;
@@ -16,7 +16,7 @@ struct Site {
 
 struct Part {
   WindowedAxis axis;
-  std::int64_t count = 1;  // elements of a window, as a mean counts them
+  std::int64_t count = 1;  // the elements of a window that a mean counts
 };
 
 bool is_one(std::int64_t extent) { return extent == 1; }
@@ -24,7 +24,7 @@ bool is_one(std::int64_t extent) { return extent == 1; }
 std::optional<Part> part_of(const Site& site, std::size_t i, std::int64_t in, std::int64_t out) {
   const std::int64_t size = site.kernel[i], before = site.before[i];
   Part part{{static_cast<std::int64_t>(site.first_axis + i), out, size}, size};
-  if (out == 1) {  // one window: of what it holds of the image
+  if (out == 1) {  // one window: the part of the image that is in it
     part.axis.size = std::min(size - before, in);
     part.count = site.counts_padding ? std::min(size, in + 2 * before) : part.axis.size;
     return part.axis.size > 0 ? std::optional(part) : std::nullopt;
@@ -48,7 +48,7 @@ std::optional<Windows> windows_of(const Graph& graph, const Node& node, const Si
   return windows;
 }
 
-// True if one axis at least is a window, and the other is, too, or is left as it is.
+// True if at least one axis has one window of several elements, and the other one does, too, or is unchanged.
 bool cover_axes(const Windows& windows) {
   const auto covers = [](const WindowedAxis& axis) { return axis.windows == 1 && axis.size > 1; };
   const auto covers_or_stays = [](const WindowedAxis& axis) { return axis.windows == 1 || axis.size == 1; };
@@ -56,13 +56,14 @@ bool cover_axes(const Windows& windows) {
          std::all_of(windows.axes.begin(), windows.axes.end(), covers_or_stays);
 }
 
-// True if sums of these integers, zero point or not, stay within 32 bits.
+// True if the sums of a window stay within 32 bits: an integer less its zero point is below 2^8 (2^16 for
+// two bytes) in magnitude.
 bool sums_fit(DType dtype, const Windows& windows) {
   const std::int64_t count = windows.axes[0].size * windows.axes[1].size;
   return byte_size(dtype) <= 2 && count <= std::numeric_limits<std::int32_t>::max() >> (8 * byte_size(dtype));
 }
 
-// A weight of ones for each channel on its own.
+// True if the convolution sums each channel on its own: all weights are 1, and there is no bias.
 bool sums_channels(const Graph& graph, const Node& node, const IntegerConvAttrs& attrs) {
   const std::span<const ValueId> operands = graph.operands(node);
   const Constant* weight = graph.value(operands[1]).constant.get();

@@ -1,9 +1,11 @@
-// Windows that lie side by side: no element is in two of them, so what is computed of a window is a reduction
-// of part of an axis. An operator over such windows may compute in any order of its axes.
+// windows: operators whose windows are side by side.
+//
+// No element is in two windows, so the result of a window is a reduction of a part of an axis. An operator
+// over such windows may compute in any order of its axes.
 //
 //   f32[1,8,12,12]  avg_pool, kernel [12,12]              sum over axes 2 and 3, times 1 / 144
-//   f32[1,8,20,1]   avg_pool, kernel [4,1], stride [4,1]  seen as [8,5,4,1]: sum over the axis of 4, times 1
-//   / 4
+//   f32[1,8,20,1]   avg_pool, kernel [4,1], stride [4,1]  seen as [8,5,4,1]: sum over the axis of 4,
+//                                                         times 1 / 4
 #pragma once
 
 #include <array>
@@ -14,7 +16,7 @@
 
 namespace tosaic::layout {
 
-// The first `windows` * `size` elements of an axis.
+// `windows` windows of `size` elements each, which begin at the first element of an axis.
 struct WindowedAxis {
   std::int64_t axis = 0, windows = 1, size = 1;
 };
@@ -24,10 +26,10 @@ struct Windows {
   std::int64_t count = 1;  // what a mean divides its sum by
 };
 
-// Of avg_pool, max_pool, tosa.avg_pool2d, and of an integer convolution that sums each channel on its own;
-// none where windows overlap, skip elements, or reach into padding while there are several along an axis. A
-// maximum has to be of whole axes: MAX_POOL2D in its own order is what a maximum of a few elements each is
-// for.
+// The windows of avg_pool, max_pool, tosa.avg_pool2d (of integers), and of an integer convolution that sums
+// each channel on its own. None if windows overlap or skip elements, if one of several windows along an axis
+// reaches into padding, or if sums of integers may exceed 32 bits. A max_pool must have only one window
+// along each axis that it reduces: for maxima of a few elements each, MAX_POOL2D in its own order is better.
 [[nodiscard]] std::optional<Windows> side_by_side(const Graph& graph, const Node& node);
 
 }  // namespace tosaic::layout

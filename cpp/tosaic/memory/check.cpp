@@ -8,15 +8,15 @@
 namespace tosaic::memory {
 namespace {
 
-// Which contents a buffer shows, and from which byte of them: views are followed to the buffer that was
-// written.
+// The written buffer whose contents a buffer shows, and the byte of them at which it begins. Views are
+// followed to that buffer.
 struct Contents {
   std::size_t written = 0;
   std::size_t offset = 0;
   bool operator==(const Contents&) const = default;
 };
 
-// By buffer; targets stand before what shows them.
+// One entry per buffer. Targets precede their views.
 std::vector<Contents> contents_of(std::span<const Buffer> buffers) {
   std::vector<Contents> out;
   out.reserve(buffers.size());
@@ -60,7 +60,7 @@ class Checker {
     return {};
   }
 
-  // A sweep over the steps: buffers in order of their first step against those still alive.
+  // Sweeps over the steps: compares each buffer, in order of first step, with those that are still alive.
   std::string overlap_fault() const {
     std::vector<std::size_t> order(buffers_.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
@@ -87,7 +87,7 @@ class Checker {
     return replaces(later, earlier) || replaces(earlier, later);
   }
 
-  // The contents of `fresh` are computed in place of those of `old`, at the step at which `old` ends.
+  // True if the contents of `fresh` are computed in place of those of `old`, at the step at which `old` ends.
   bool replaces(std::size_t fresh, std::size_t old) const {
     const std::size_t writer = contents_[fresh].written;
     if (buffers_[writer].alias != AliasKind::kInPlace) return false;

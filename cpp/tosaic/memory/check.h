@@ -1,9 +1,9 @@
-// check: is a placement right? Written apart from the planner and from its idea of groups: it looks at pairs
-// of buffers only.
+// check: an independent check of a placement.
 //
-// Two buffers whose lifetimes and bytes overlap must hold the same contents at the same addresses (one is a
-// view of the other), or the later one must be computed in place of the earlier one, which ends where the
-// later one begins.
+// It is written apart from the planner and does not use its groups of buffers: it looks at pairs of buffers
+// only. Two buffers whose lifetimes and bytes overlap must hold the same contents at the same addresses
+// (both show the same written buffer), or the later one must be computed in place of the earlier one, which
+// ends at the step where the later one begins.
 #pragma once
 
 #include <string>
@@ -12,8 +12,8 @@
 
 namespace tosaic::memory {
 
-// What is wrong with the placement, "" if nothing: a buffer outside the arena or misaligned, an alias away
-// from its target, two live buffers over each other.
+// Describes the first fault of the placement; "" if there is none. Faults are a buffer outside the arena or
+// misaligned, an alias that is not at its place in its target, and two live buffers that overlap.
 [[nodiscard]] std::string placement_fault(std::span<const Buffer> buffers, const Placement& placement);
 
 // Throws InternalError with the fault.

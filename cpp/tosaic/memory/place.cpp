@@ -21,7 +21,7 @@ std::size_t round_up(std::size_t bytes, std::size_t alignment) {
   return (bytes + alignment - 1) & ~(alignment - 1);
 }
 
-// A root and all that shares its memory.
+// A root buffer and all buffers that share its memory.
 struct Item {
   std::size_t bytes = 0, alignment = 1;
   std::uint32_t first = 0, last = 0;
@@ -80,7 +80,7 @@ std::vector<std::size_t> live_bytes_of(const std::vector<Item>& items) {
   std::uint32_t last = 0;
   for (const Item& item : items) last = std::max(last, item.last);
   std::vector<std::size_t> live(items.empty() ? 0 : last + std::size_t{2});
-  for (const Item& item : items) {  // differences, unsigned wrap-around included
+  for (const Item& item : items) {  // differences; they may wrap around, their sums do not
     live[item.first] += item.bytes;
     live[item.last + std::size_t{1}] -= item.bytes;
   }
@@ -96,14 +96,14 @@ std::size_t count_conflicts(const std::vector<Item>& items) {
   const std::vector<std::size_t> alive = live_bytes_of(counted);
   std::vector<std::size_t> begun(alive.size());
   for (const Item& item : items) ++begun[item.first];
-  std::size_t pairs = 0;  // at each step, what begins there with what is alive
+  std::size_t pairs = 0;  // at each step: what begins there, paired with all that is alive
   for (std::size_t step = 0; step < alive.size(); ++step)
     pairs += begun[step] * (alive[step] - begun[step]) + begun[step] * (begun[step] - 1) / 2;
   return pairs;
 }
 
-// Places items in time, each into the smallest gap that holds it; what ends gives its place back. For lists
-// that are too long to compare every pair: the cost is that of sorting.
+// Places items in order of their first steps, each into the smallest gap that holds it. When an item ends,
+// its bytes become a gap. For lists that are too long to compare every pair: the cost is that of sorting.
 class Sweep {
  public:
   explicit Sweep(const Items& items) : items_(items.items) {
@@ -143,7 +143,7 @@ class Sweep {
     return offset;
   }
 
-  // Behind everything; a gap that ends at the top is used up first.
+  // Extends the arena. If a gap ends at the top, the new item begins in that gap.
   std::size_t grow(std::size_t bytes) {
     std::size_t offset = top_;
     if (!by_offset_.empty()) {
@@ -194,7 +194,7 @@ class Sweep {
   std::set<std::pair<std::size_t, std::size_t>> by_size_;  // gaps: size, offset
 };
 
-// Which items overlap in time, as lists.
+// For each item, the list of the items that overlap it in time.
 class Conflicts {
  public:
   explicit Conflicts(const std::vector<Item>& items) {
@@ -227,7 +227,7 @@ class Conflicts {
 
 enum class Fit : std::uint8_t { kFirst, kBest };
 
-// Places items one after another and keeps the best arrangement seen.
+// Places items one after another, and stores the best arrangement so far.
 class Search {
  public:
   Search(const Items& items, std::size_t bound)
@@ -237,7 +237,8 @@ class Search {
   [[nodiscard]] std::size_t best_bytes() const { return best_bytes_; }
   [[nodiscard]] const std::vector<std::size_t>& best() const { return best_; }
 
-  // True if `order` gives an arena no higher than the best one, which it then replaces.
+  // Places the items in this order. Returns true if the arena is no higher than the best one, which it then
+  // replaces.
   bool attempt(const std::vector<std::uint32_t>& order, Fit fit) {
     offsets_.assign(items_.size(), kNoOffset);
     std::size_t top = 0;
@@ -313,8 +314,8 @@ class Search {
   std::size_t work_ = 0;
 };
 
-// Orders that do well on networks: large first, long and large first, the busiest step first, in time,
-// against time.
+// Orders that do well on networks, largest first: by bytes; by busiest step, then bytes; by bytes times
+// lifetime; by lifetime, then bytes. Also forwards and backwards in time.
 std::vector<std::vector<std::uint32_t>> greedy_orders(const std::vector<Item>& items) {
   const std::vector<std::size_t> live = live_bytes_of(items);
   std::vector<std::size_t> busiest;
@@ -345,7 +346,7 @@ std::size_t greatest(const std::vector<std::size_t>& list) {
   return list.empty() ? 0 : *std::max_element(list.begin(), list.end());
 }
 
-// More pairs than this are not compared.
+// If more pairs of items overlap in time, Sweep is used in place of Search.
 constexpr std::size_t kMaxPairs = 2'000'000;
 
 Placement swept(std::span<const Buffer> buffers, const Items& items, Placement out) {

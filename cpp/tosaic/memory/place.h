@@ -1,19 +1,20 @@
-// place: buffers with lifetimes to offsets in one arena.
+// place: assigns offsets in one arena to buffers with lifetimes.
 //
-//   bytes                     A buffer is a rectangle: its lifetime (steps, fixed) by its bytes (an offset,
-//   chosen).
-//    ^   +--------+           Rectangles that overlap in time must not overlap in bytes. The arena is as high
-//    as the |   |   b    +----+      highest rectangle; no arrangement is lower than the sum of the live
-//    bytes at some step | +-+--+-----+ d  |      (the lower bound), and `bytes - lower_bound` bounds what is
-//    lost. | | a  |  c  |    |
+//   bytes                     A buffer is a rectangle: its lifetime (steps, fixed) by its bytes (at an offset
+//    ^   +--------+           that is chosen). Rectangles that overlap in time must not overlap in bytes.
+//    |   |   b    +----+      The arena is as high as the highest rectangle. No arrangement is lower than
+//    | +-+--+-----+ d  |      the sum of the live bytes at any step; the greatest sum is the lower bound.
+//    | | a  |  c  |    |      `bytes - lower_bound` bounds what is lost.
 //    +-+----+-----+----+--> steps
 //
-// Buffers that share memory on purpose name a root: views of it, parts of it, or results computed in its
-// place. They move with the root and its lifetime becomes the hull of theirs.
+// Buffers that share memory on purpose name a target: they are views of it, parts of it, or results computed
+// in its place. The buffer at the end of a chain of targets is the root. All buffers of a root are moved
+// together, and live from the first step of any of them to the last.
 //
-// Several greedy orders are tried (first fit and best fit), then a local search moves buffers that touch the
-// top forward in the order, until the bound is met or the budget is spent. The same input gives the same
-// offsets.
+// Several greedy orders are tried (first fit and best fit). Then a local search moves buffers that touch the
+// top to an earlier place in the order, until the lower bound is reached or the budget is spent. If too many
+// pairs of buffers overlap in time, they are placed in one sweep over the steps instead. The same input has
+// the same offsets.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +27,7 @@ namespace tosaic::memory {
 enum class AliasKind : std::uint8_t {
   kNone,     // memory of its own
   kView,     // the same contents as its target, or a part of them
-  kInPlace,  // overwrites the target's bytes at its first step, the target's last
+  kInPlace,  // overwrites the target's bytes at its first step, which is the target's last
 };
 
 inline constexpr std::uint32_t kNoTarget = 0xffffffffu;
@@ -52,11 +53,11 @@ struct PlaceOptions {
   std::size_t budget = 10'000'000;  // comparisons of the local search; about 10 ns each
 };
 
-// Throws InvalidGraph for a malformed list (alignment, target, part outside its target) and InternalError
-// should the independent check (check.h) find the result wrong.
+// Throws InvalidGraph for a malformed list (alignment, target, part outside its target), and InternalError
+// if the independent check (check.h) finds a fault in the result.
 [[nodiscard]] Placement place(std::span<const Buffer> buffers, const PlaceOptions& options = {});
 
-// No arena that respects the aliases is smaller: the greatest sum, over the steps, of live bytes.
+// The greatest sum of live bytes at any step. No arena that respects the aliases is smaller.
 [[nodiscard]] std::size_t lower_bound(std::span<const Buffer> buffers);
 
 // Bytes live at each step; shared memory counts once.

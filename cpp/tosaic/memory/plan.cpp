@@ -9,7 +9,7 @@ namespace {
 
 using analysis::Interval;
 
-// Axes before `axis` have extent 1, so entries along it are contiguous blocks.
+// True if all axes before `axis` have extent 1, so that entries along it are contiguous blocks.
 bool outermost(const Shape& shape, std::int64_t axis) {
   return std::all_of(shape.begin(), shape.begin() + axis, [](std::int64_t extent) { return extent == 1; });
 }
@@ -19,7 +19,8 @@ std::size_t entry_bytes(const TensorType& type, std::int64_t axis) {
   return extent == 0 ? 0 : type.bytes() / static_cast<std::size_t>(extent);
 }
 
-// First entry of each result along the axis, or nothing where the node takes no whole blocks of it.
+// The axis along which a node cuts its operand into blocks, and the first entry of each result along it.
+// blocks() returns none for a node whose results are not whole blocks.
 struct Blocks {
   std::int64_t axis = 0;
   std::vector<std::int64_t> starts;
@@ -54,7 +55,7 @@ std::optional<Blocks> blocks(const Graph& graph, const Node& node) {
   return std::nullopt;
 }
 
-// Decides which results share memory and with what.
+// Decides which results share memory, and with which value.
 class Sharing {
  public:
   Sharing(const Graph& graph, std::span<const NodeNeeds> needs, const PlanOptions& options, MemoryPlan& plan)
@@ -142,12 +143,13 @@ class Sharing {
   const PlanOptions& options_;
   MemoryPlan& plan_;
   std::vector<Interval> live_;
-  std::vector<std::uint32_t> root_;          // per value: the value whose memory it is
+  std::vector<std::uint32_t> root_;          // per value: the value that owns its memory
   std::vector<std::size_t> offset_;          // per value: bytes from the root's start
   std::vector<std::uint32_t> contents_end_;  // per root: the last step that reads its present contents
 };
 
-// Locations of roots outside the arena: inputs, constants, and results that an output is computed in.
+// The locations of roots: inputs, constants and results that are computed in an output are outside the
+// arena, all others are in it.
 class Roots {
  public:
   Roots(const Graph& graph, const Sharing& sharing, const PlanOptions& options)
@@ -177,7 +179,8 @@ class Roots {
   std::vector<Location> where_;
 };
 
-// The results (and counted inputs) that lie in the arena, and each node's scratch, as buffers.
+// The results (and, with inputs_in_arena, the inputs) that are in the arena, and the scratch of each node,
+// as buffers.
 struct ArenaBuffers {
   std::vector<Buffer> buffers;
   std::vector<std::uint32_t> of_value, of_node;  // kNoTarget where there is none

@@ -1,15 +1,15 @@
-// plan: where each value of a graph lives while it runs.
+// plan: decides where each value of a graph is in memory while the graph runs.
 //
 //   x (input) -> conv -> a -> relu -> b -> reshape -> c -> add(c, d) -> e (output)
 //                        [ a, b in place of a, c a view of b, e in place of c ]   one buffer: the caller's
 //
-// Constants stay where they are, inputs are read from the caller's memory, an output is computed in the
-// caller's memory where it can be; everything else shares one arena. Rules of sharing:
-//   - view operators, and slices and splits of the outermost extent that keep the alignment, are views of
-//   their operand;
-//   - a result takes the place of an operand if the kernel allows it, the operand's contents die at that
-//   node, both
-//     have the same number of bytes, and no other operand of the node lies in the same memory.
+// Constants stay where they are. Inputs are read from the caller's memory. An output is computed in the
+// caller's memory where possible. All other values share one arena. The rules of sharing:
+//   - The results of view operators, and of slices and splits of the outermost extent that preserve the
+//     alignment, are views of their operand.
+//   - A result is computed in place of an operand if the kernel allows it, the operand is in the memory of a
+//     result (not of an input or constant), its contents are not read after that node, operand and result
+//     have the same number of bytes, and no other operand of the node is in the same memory.
 #pragma once
 
 #include <optional>
@@ -36,26 +36,26 @@ struct Location {
 struct NodeNeeds {
   std::size_t scratch_bytes = 0;
   std::uint32_t in_place = 0;  // bit i: result 0 may overwrite operand i
-  bool writes_all = false;     // the results are written even where they could be views (callables, copies)
-  std::optional<std::uint32_t> writer = {};  // an earlier step that may write the results in this one's stead
+  bool writes_all = false;     // write the results even if they could be views (callables, copies)
+  std::optional<std::uint32_t> writer = {};  // an earlier step that may write the results instead
 };
 
 struct PlanOptions {
-  bool share = true;             // views and in-place results; without it every result has memory of its own
-  bool inputs_in_arena = false;  // count user inputs and outputs into the arena, as a device would hold them
+  bool share = true;             // views and in-place results; else every result has memory of its own
+  bool inputs_in_arena = false;  // user inputs and outputs are in the arena, as on a device
   bool outputs_in_arena = false;
   PlaceOptions place = {};
 };
 
 struct MemoryPlan {
   std::vector<Location> values;         // one per value
-  std::vector<AliasKind> alias;         // one per value: how it came to share memory
-  std::vector<ValueId> alias_of;        // one per value: with which value
+  std::vector<AliasKind> alias;         // one per value: how it shares memory with another value
+  std::vector<ValueId> alias_of;        // one per value: that other value
   std::vector<std::size_t> scratch;     // one per node: offset in the arena
   std::vector<std::size_t> live_bytes;  // one per step: arena bytes in use
   std::size_t arena_bytes = 0;
   std::size_t lower_bound = 0;
-  std::size_t unshared_bytes = 0;  // all results and scratch side by side
+  std::size_t unshared_bytes = 0;  // the sum of all results and scratch
   [[nodiscard]] std::size_t gap() const { return arena_bytes - lower_bound; }
 };
 
@@ -63,9 +63,9 @@ struct MemoryPlan {
 [[nodiscard]] MemoryPlan plan_memory(const Graph& graph, std::span<const NodeNeeds> needs,
                                      const PlanOptions& options = {});
 
-// True if `node` gives its results as views of operand 0, with the byte offset of each result in the operand:
-// views, slice, select, split and unbind along the outermost extent where every offset is a multiple of
-// kAlignment.
+// The byte offset of each result of `node` in operand 0, if the results are views of it: view operators, and
+// slice, select, split and unbind along the outermost axis of extent other than 1, if every offset is a
+// multiple of kAlignment. Otherwise none.
 [[nodiscard]] std::optional<std::vector<std::size_t>> view_offsets(const Graph& graph, const Node& node);
 
 }  // namespace tosaic::memory

@@ -1,5 +1,5 @@
-// assign-dim-order: writes the layout plan onto the values; where one is read in another order, a clone makes
-// it.
+// assign-dim-order: writes the layout plan onto the values, and adds a clone where a value is read in another
+// order than the one it is made in.
 //
 //   %y: f32[1,64,56,56] = conv(%x, %w)
 //     ->  %x.order: f32[1,3,56,56] order(0,2,3,1) = clone(%x) {order=[0,2,3,1]}
@@ -16,7 +16,8 @@
 namespace tosaic::passes {
 namespace {
 
-// A clone that changes the order is one of a plan; what torch asks of a clone changes nothing.
+// True if the graph already carries a layout plan: only a plan has clones that change the order. Clones that
+// come from torch do not.
 bool is_planned(const Graph& graph) {
   for (const Node& node : graph.nodes())
     if (node.op == Op::kClone &&
@@ -25,7 +26,7 @@ bool is_planned(const Graph& graph) {
   return false;
 }
 
-// The graph again, value by value, with clones behind what is transposed.
+// Copies the graph value by value and adds a clone for each transpose of the plan.
 class Carrying {
  public:
   Carrying(const Graph& graph, const layout::LayoutPlan& plan)
@@ -77,7 +78,8 @@ class Carrying {
     out_.set_order(made, plan_.order[value.index()]);
   }
 
-  // Made where it is first asked for, on behalf of whoever asks.
+  // The value in this order. A clone or view that this needs is emitted at its first use, with the origin of
+  // that use, and shared by all later uses.
   ValueId in_order(ValueId value, const DimOrder& order, const OriginRef& origin) {
     if (!value.valid()) return value;
     if (graph_.value(value).kind == ValueKind::kConstant) return constant(value);
@@ -101,7 +103,7 @@ class Carrying {
     return out_.result(out_.node(clone));
   }
 
-  // The view of its data in another order.
+  // The value in another order, made as a permute and reshape of its data in the corresponding order.
   ValueId viewed(ValueId value, const DimOrder& order, const OriginRef& origin) {
     const layout::View& view = views_[value.index()];
     const DimOrder of_data = view.of_data(order);
@@ -122,7 +124,7 @@ class Carrying {
     return made;
   }
 
-  // The axes of the data as the view has them, and behind them those that it lacks.
+  // The axes of the data in the order in which the view has them, followed by those that the view lacks.
   static Dims shown_axes(const layout::View& view) {
     Dims out;
     for (const std::int64_t axis : view.axes)

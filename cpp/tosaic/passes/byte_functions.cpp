@@ -11,7 +11,7 @@
 namespace tosaic::passes {
 namespace {
 
-using Bytes = std::array<std::int8_t, 256>;  // f(q) at q + 128
+using Bytes = std::array<std::int8_t, 256>;  // f(q) is at index q + 128
 
 std::int8_t at(const Bytes& f, std::int64_t q) { return f[static_cast<std::size_t>(q + 128)]; }
 
@@ -28,7 +28,7 @@ bool is_byte_function(const Graph& graph, const Node& node) {
   return node.op != Op::kTosaTable || constant_of(graph, graph.operands(node)[1]) != nullptr;
 }
 
-// The node on every byte.
+// The results of the node for all 256 inputs; nothing if the node cannot be run.
 std::optional<Bytes> values_of(const Graph& graph, const Node& node) {
   Bytes all{};
   for (std::size_t i = 0; i < all.size(); ++i)
@@ -75,7 +75,7 @@ class Joining {
   }
 
  private:
-  // What makes the operand, if only this node reads it.
+  // The producer of operand 0 if this node is its only reader, else null.
   [[nodiscard]] const Node* only_for(const Node& node) const {
     const ValueId id = graph_.operands(node)[0];
     return graph_.users(id).size() == 1 && !graph_.is_output(id) ? graph_.producer(id) : nullptr;

@@ -1,8 +1,10 @@
-// Functions of one byte in a row are one: bounds, rescales of bytes to bytes, tables.
+// byte_functions: joins successive functions of one i8 element (clamps, rescales from i8 to i8, tables) into
+// one table, and moves such a function in front of a pad.
 //
 //   rescale(clamp(x: i8): i8): i8  ->  table(x)            rescale(pad(x: i8)): i8  ->  pad(rescale(x))
 //
-// Only where nobody else reads what is in between. A pad comes behind, where a convolution can take it.
+// Both happen only if the value in between has no other reader. The pad moves to the end because a
+// convolution that reads it can then absorb it.
 #pragma once
 
 #include <optional>
@@ -11,7 +13,7 @@
 
 namespace tosaic::passes {
 
-// At stage integer; nothing where there are none.
+// For graphs at stage integer. Returns nothing if there is nothing to join or to move.
 [[nodiscard]] std::optional<Graph> join_byte_functions(const Graph& graph);
 
 }  // namespace tosaic::passes

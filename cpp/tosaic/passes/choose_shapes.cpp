@@ -1,4 +1,4 @@
-// choose-shapes: elementwise operators compute in the shape in which fewer bytes are transposed.
+// choose-shapes: lets elementwise operators compute in other shapes if that transposes fewer bytes.
 //
 //   %p: f32[1,2,2,4] = max_pool(%x)               %p: f32[1,2,2,4] = max_pool(%x)
 //   %a: f32[1,4,2,2] = reshape(%p)                %b.mul: f32[1,2,2,4] = mul(%p, %c)
@@ -6,13 +6,14 @@
 //   %d: f32[1,2,4,2] = reshape(%b)                %y: f32[1,2,4,2] = max_pool(%d)
 //   %y: f32[1,2,4,2] = max_pool(%d)
 //
-// A reshape goes through a third shape where one transpose there does what two do in front of it and behind:
+// A reshape goes through a third shape if one transpose in that shape replaces two: one in front of the
+// reshape and one behind it.
 //
 //   %a: f32[1,2,4,2] = reshape(%p)        ->   %a.reshape: f32[2,2,2,2] = reshape(%p)
 //                                              %a: f32[1,2,4,2] = reshape(%a.reshape)
 //
-// Both are decided for the whole graph (layout/recast.h), and the result is taken only if its own plan moves
-// less than that of the graph as it was.
+// Both are decided for the whole graph (layout/recast.h). The new graph is used only if its layout plan moves
+// less than the plan of the old graph.
 
 #include <algorithm>
 #include <utility>
@@ -33,7 +34,7 @@ bool has_plan(const Graph& graph) {
   });
 }
 
-// What the objective counts, and what decides between equal sums.
+// The cost of the graph's layout plan: what the objective counts, then what breaks a tie.
 std::pair<std::int64_t, std::int64_t> moved(const Graph& graph, const layout::Objective& objective) {
   const layout::LayoutPlan plan = layout::plan_layout(graph, objective);
   const auto count = static_cast<std::int64_t>(plan.transposes.size());
@@ -69,7 +70,8 @@ class Recasting {
   }
 
  private:
-  // One that is at hand, in front of the node or behind it, saves a reshape.
+  // A shape that has the cuts (layout/placement.h), or nothing. Shapes of neighbouring reshapes are tried
+  // first: each saves a reshape.
   [[nodiscard]] std::optional<Shape> chosen_shape(const Node& node, const layout::Cuts& cuts) const {
     const Shape& own = graph_.type(graph_.result(node)).shape;
     std::vector<Shape> at_hand;
@@ -90,7 +92,7 @@ class Recasting {
     return shape;
   }
 
-  // The shapes that a value has had.
+  // Appends the shapes that the value had in front of the reshapes that lead to it.
   void note_in_front(ValueId value, std::vector<Shape>& shapes) const {
     for (;;) {
       if (const ValueId source = source_[value.index()]; source.valid())
@@ -111,7 +113,7 @@ class Recasting {
     }
   }
 
-  // A reshape of what was recast, or one that goes through a third shape.
+  // Emits a reshape whose operand was recast, or one that goes through a third shape (`cuts` is not null).
   void pass_on(const Node& node, const layout::Cuts* cuts) {
     const ValueId operand = graph_.operands(node)[0];
     static_cast<void>(rewriter_.out(node));  // ids from here on are of the new graph
@@ -121,7 +123,8 @@ class Recasting {
     rewriter_.replace(node, reshaped(node, made, graph_.type(graph_.result(node)).shape));
   }
 
-  // The value in the shape that it was made in, or was recast to.
+  // The value in front of the reshapes that lead to it: in the shape that it was computed in, or was recast
+  // to.
   ValueId in_front(ValueId value) {
     for (;;) {
       if (const ValueId source = source_[value.index()]; source.valid()) return source;
@@ -173,7 +176,7 @@ class Recasting {
   const Graph& graph_;
   std::vector<const layout::Cuts*> cuts_;  // by node
   Rewriter rewriter_;
-  std::vector<ValueId> source_;  // by value of the old graph, in the shape that was chosen for it
+  std::vector<ValueId> source_;  // by old value: the new value in the shape chosen for it
 };
 
 }  // namespace

@@ -2,8 +2,8 @@
 //
 //   %a = exp(%x)  %b = exp(%x)  %c = add(%a, %b)      ->      %a = exp(%x)  %c = add(%a, %a)
 //
-// Constants of at most 256 bytes are compared by content, larger ones by the memory they name (tied weights).
-// Foreign nodes, nodes with regions and those that touch variables are never merged.
+// Constants of at most 256 bytes are compared by content, larger ones by the address of their data (tied
+// weights). Foreign nodes, nodes with regions and nodes that touch variables are never merged.
 
 #include <cstring>
 #include <string>
@@ -36,7 +36,7 @@ std::string constant_key(const Constant& constant) {
   return key;
 }
 
-// Operator and operands.
+// The operator and the operands as a key.
 std::string node_key(const Graph& graph, const Node& node, const std::vector<ValueId>& leader) {
   std::string key;
   append(key, &node.op, sizeof node.op);
@@ -47,13 +47,13 @@ std::string node_key(const Graph& graph, const Node& node, const std::vector<Val
   return key;
 }
 
-// The first nodes with one operator, operands and attributes each. Attributes, which may list scales by the
-// thousand, are written out only where a second node has the same operands.
+// For each combination of operator, operands and attributes, the first node that has it. Attributes may list
+// thousands of scales, so they are printed only once a second node has the same operator and operands.
 class Firsts {
  public:
   explicit Firsts(const Graph& graph) : graph_(graph) {}
 
-  // The result of the first node like this one, which may be its own.
+  // The result of the first node that equals this one. It is the node's own result if no earlier node does.
   ValueId first(const Node& node, const std::vector<ValueId>& leader) {
     Group& group = groups_[node_key(graph_, node, leader)];
     if (group.first == nullptr) {
@@ -102,7 +102,7 @@ std::optional<Graph> common_subexpressions(const Graph& graph) {
       continue;
     }
     const ValueId like = firsts.first(node, leader);
-    // Dim orders and qparams stand in the type alone.
+    // Dim orders and qparams are in the type alone, not in the node's key, so types are compared as well.
     if (like == graph.result(node) || !(graph.type(like) == graph.type(graph.result(node)))) {
       rewriter.keep(node);
       continue;

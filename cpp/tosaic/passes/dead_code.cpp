@@ -1,8 +1,10 @@
-// dead-code: marks backwards from the outputs, then copies what is marked.
+// dead-code: removes nodes and constants that no output needs. It marks backwards from the outputs, then
+// copies what is marked.
 //
 //   %a = exp(%x)   %b = neg(%x)   return %b      ->      %b = neg(%x)   return %b
 //
-// Foreign nodes and those that touch variables have an effect and stay. Inputs stay: they are the caller's.
+// Foreign nodes, nodes without results and nodes that touch variables may have an effect, so they stay.
+// Inputs stay because they are part of the caller's signature.
 
 #include "tosaic/base/work.h"
 #include "tosaic/ir/control_flow.h"

@@ -1,9 +1,13 @@
-// decompose: composite operators become operators that a TOSA target has a counterpart for.
+// decompose: expands composite operators into operators that a TOSA target has a counterpart for.
 //
-//   softmax(x)  ->  amax, sub, exp, sum, reciprocal, mul          layer_norm  ->  mean, sub, mul, mean,
-//   rsqrt, mul, add sdpa        ->  matmul, add mask, softmax, matmul             addmm       ->  linear
+//   softmax     ->  amax, sub, exp, sum, reciprocal, mul
+//   layer_norm  ->  mean, sub, mul, mean, rsqrt, mul, add
+//   sdpa        ->  matmul, add mask, softmax, matmul
+//   addmm       ->  linear
 //
-// The expansions stand in expand_*.cpp. Operators that the target has stay, whatever their attributes.
+// The expansions are in expand_*.cpp. An operator that TOSA has stays, unless its ranks, dtypes or attributes
+// are beyond TOSA's operator: dilated and 3-d pools, 1-d convolutions, integer matrix products, resizes that
+// RESIZE does not compute exactly.
 
 #include <algorithm>
 
@@ -28,7 +32,8 @@ bool needs_rank4(const Graph& graph, const Node& node) {
   return false;
 }
 
-// A nearest resize of one axis means another thing as one of two axes.
+// True if a nearest resize of one axis would read other elements if it were computed as one of two axes:
+// torch has two rules (see `whole_steps` of nearest_elements).
 bool changes_with_rank(const Graph& graph, const Node& node) {
   const auto& attrs = Graph::attrs<ResizeAttrs>(node);
   if (attrs.size.size() != 1 || attrs.mode != ResizeMode::kNearest || attrs.scales.empty()) return false;
@@ -61,7 +66,8 @@ bool has_float_result(const Graph& graph, const Node& node) {
   return is_float(graph.type(graph.result(node)).dtype);
 }
 
-// How a node is expanded: into one value or into several, at which width; neither where it stays.
+// How a node is expanded: by a function with one result or with several, and at which width. The node stays
+// if both functions are null.
 struct Rule {
   Expansion one = nullptr;
   MultiExpansion all = nullptr;
@@ -69,10 +75,11 @@ struct Rule {
 };
 constexpr Rule kStays;
 
-// Torch computes these in f32 where their operands are narrower floats.
+// Torch computes these operators in f32 if their operands are narrower floats.
 constexpr Rule wide(Expansion one) { return {one, nullptr, Emitter::Width::kWide}; }
 constexpr Rule wide(MultiExpansion all) { return {nullptr, all, Emitter::Width::kWide}; }
-// These move elements, or consist of contractions and pools, which accumulate in f32 anyway.
+// These operators move elements, round every step to the dtype as torch does, cast by themselves, or expand
+// into contractions and pools, which accumulate in f32 anyway.
 constexpr Rule as_is(Expansion one) { return {one, nullptr, Emitter::Width::kAsIs}; }
 constexpr Rule as_is(MultiExpansion all) { return {nullptr, all, Emitter::Width::kAsIs}; }
 

@@ -1,4 +1,4 @@
-// Emitter: short names for the nodes that a decomposition emits in place of one node.
+// Emitter: helper functions for the nodes that a decomposition emits in place of one node.
 #pragma once
 
 #include <initializer_list>
@@ -11,7 +11,7 @@ namespace tosaic::passes {
 class Emitter {
  public:
   // Operands are mapped into the new graph; absent ones stay invalid. With kWide, f16 and bf16 operands are
-  // cast to f32 and the results back, since torch computes such operators in f32 and rounds once.
+  // cast to f32 and the results are cast back, because torch computes such operators in f32 and rounds once.
   enum class Width { kAsIs, kWide };
   Emitter(Rewriter& rewriter, const Node& node, Width width = Width::kAsIs)
       : rewriter_(rewriter),
@@ -28,19 +28,20 @@ class Emitter {
   [[nodiscard]] bool has(std::size_t i) const { return i < operands_.size() && operands_[i].valid(); }
   [[nodiscard]] ValueId operand(std::size_t i) const { return operands_[i]; }
   [[nodiscard]] const std::vector<ValueId>& operands() const { return operands_; }
-  // A copy: those in the graph move where a value is added.
+  // Returns a copy, because adding a value may move the types stored in the graph.
   [[nodiscard]] TensorType type(ValueId id) const { return graph_.type(id); }
   [[nodiscard]] const TensorType& result_type(std::size_t i = 0) const {
     return rewriter_.source().type(rewriter_.source().result(node_, i));
   }
-  // The dtype of the only result, widened if the operands are.
+  // The dtype of the first result, widened if the operands are widened.
   [[nodiscard]] DType result_dtype() const {
     return width_ == Width::kWide ? widened(result_type().dtype) : result_type().dtype;
   }
+  // The type of an operand in the source graph, before widening.
   [[nodiscard]] const TensorType& source_type(std::size_t operand) const {
     return rewriter_.source().type(rewriter_.source().operands(node_)[operand]);
   }
-  // f32 for f16 and bf16, else itself.
+  // f32 for f16 and bf16; other dtypes stay.
   [[nodiscard]] static DType widened(DType dtype) {
     return dtype == DType::kF16 || dtype == DType::kBF16 ? DType::kF32 : dtype;
   }
@@ -83,7 +84,7 @@ class Emitter {
   ValueId constant(DType dtype, const Shape& shape, const std::vector<double>& values) {
     return rewriter_.constant(node_, make_constant("", dtype, shape, values));
   }
-  // A rank-0 constant: takes part in promotion as torch's numbers do.
+  // A rank-0 constant. It takes part in type promotion like a Python number in torch.
   ValueId number(double value, DType dtype) { return constant(dtype, {}, {value}); }
 
   void replace(ValueId result) { rewriter_.replace(node_, cast(result, result_type().dtype)); }

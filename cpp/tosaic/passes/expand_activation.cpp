@@ -1,5 +1,5 @@
-// Activations in terms of erf, tanh, sigmoid, exp, clamp and select. Formulas as documented for
-// torch.nn.functional.
+// expand_activation: activations in terms of erf, tanh, sigmoid, clamp, maximum and where. The formulas are
+// those in the documentation of torch.nn.functional.
 
 #include <cmath>
 
@@ -40,7 +40,8 @@ ValueId expand_leaky_relu(Emitter& e) {
   const ValueId x = e.operand(0);
   const double slope = e.attrs<SlopeAttrs>().alpha;
   const ValueId scaled = e.mul(x, slope);
-  // A slope that is 0 in the dtype would make NaN, inf * 0, the maximum.
+  // max(x, slope * x) is right for 0 < slope <= 1. If the slope rounds to 0 in the dtype, inf * 0 = NaN would
+  // become the maximum.
   const ConstantRef rounded = make_constant("", e.type(x).dtype, {}, std::span(&slope, 1));
   if (element_as_double(*rounded, 0) > 0.0 && slope <= 1.0) return e.binary(Op::kMaximum, x, scaled);
   return e.where(e.binary(Op::kGt, x, e.number(0.0, e.type(x).dtype)), x, scaled);

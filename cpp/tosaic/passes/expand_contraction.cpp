@@ -1,4 +1,5 @@
-// Contractions and pools brought to the forms that TOSA has: linear layers, 2-d convolutions and 2-d pools.
+// expand_contraction: brings contractions, pools and resizes to the forms that TOSA has: linear layers, 2-d
+// convolutions, 2-d pools and lookups of elements.
 
 #include <algorithm>
 
@@ -7,7 +8,8 @@
 #include "tosaic/passes/resize_axis.h"
 
 namespace tosaic::passes {
-// beta * input + alpha * (a @ b); a constant matrix b makes it a linear layer.
+// beta * input + alpha * (a @ b). An addmm with alpha = beta = 1, a constant matrix b and a bias of one
+// number for each column is a linear layer.
 ValueId expand_addmm(Emitter& e) {
   const auto& attrs = e.attrs<AddmmAttrs>();
   const bool plain = as_double(attrs.alpha) == 1.0 && as_double(attrs.beta) == 1.0;
@@ -17,7 +19,7 @@ ValueId expand_addmm(Emitter& e) {
     return e.emit(Op::kLinear, NoAttrs{}, {a, e.permute(b, {1, 0}), bias});
   const ValueId product = e.binary(Op::kMatmul, a, b);
   if (as_double(attrs.beta) == 0.0)
-    return e.mul(product, as_double(attrs.alpha));  // torch ignores input, NaN included
+    return e.mul(product, as_double(attrs.alpha));  // torch then ignores the input, even its NaN
   const ValueId scaled_bias = as_double(attrs.beta) == 1.0 ? bias : e.mul(bias, as_double(attrs.beta));
   return e.add(as_double(attrs.alpha) == 1.0 ? product : e.mul(product, as_double(attrs.alpha)), scaled_bias);
 }
@@ -26,7 +28,8 @@ ValueId expand_matmul_by_constant(Emitter& e) {
   return e.emit(Op::kLinear, NoAttrs{}, {e.operand(0), e.permute(e.operand(1), {1, 0}), ValueId()});
 }
 
-// (N, C, L) or unbatched -> (N, C, 1, L) and back; unbatched 2-d and 3-d convolutions get a batch axis.
+// A 1-d convolution of (N, C, L) runs as a 2-d one of (N, C, 1, L). Unbatched convolutions, 1-d to 3-d, get a
+// batch axis.
 ValueId expand_conv1d(Emitter& e) {
   ConvAttrs attrs = e.attrs<ConvAttrs>();
   Shape x = e.type(e.operand(0)).shape, w = e.type(e.operand(1)).shape;
@@ -44,8 +47,9 @@ ValueId expand_conv1d(Emitter& e) {
   return e.reshape(y, e.result_type().shape);
 }
 
-// An axis at a time: looked-up elements, for bilinear and bicubic times their weights and added up. A matrix
-// of weights would spread infinities.
+// Resizes one axis at a time. Nearest looks up elements. Bilinear and bicubic look up the elements of each
+// tap, multiply them by the tap's weights and add the products up. One product with a matrix of weights would
+// be shorter, but an infinite element would make all outputs NaN (0 * inf).
 ValueId expand_resize(Emitter& e) {
   const auto& attrs = e.attrs<ResizeAttrs>();
   ValueId x = e.operand(0);
@@ -75,7 +79,7 @@ ValueId expand_resize(Emitter& e) {
   return x;
 }
 
-// Pools and resize of (C, L), (N, C, L) or (C, H, W) run on (N, C, H, W).
+// Runs pools and resizes of (C, L), (N, C, L) or (C, H, W) on (N, C, H, W), with axes of extent 1 added.
 ValueId expand_to_rank4(Emitter& e) {
   Shape shape = e.type(e.operand(0)).shape;
   Attrs attrs = *e.node().attrs;

@@ -1,11 +1,14 @@
-// einsum: operand by operand
+// expand_einsum: combines the operands of an einsum one after the other, in terms of slices, sums, products
+// and matmuls.
 //
-//   repeated letters    the diagonal, a strided slice of the two axes as one
-//   letters of one term that the result lacks       a sum
-//   two terms           letters of both are batch axes where they are still needed, else contracted by a
-//   matmul the result          a permute
+//   a letter twice in a term       the diagonal: both axes become one, which is sliced with step n + 1
+//   letters of this term only      a sum over their axes, if the result lacks the letters as well
+//   two terms                      a matmul (or a product): letters of both terms are batch axes if they are
+//                                  still needed, else they are contracted
+//   the result                     a permute
 //
-// An axis of extent 1 whose letter has another extent elsewhere is dropped: what remains broadcasts.
+// If a letter has extent 1 in one operand and a larger extent in another one, its axis of extent 1 is
+// dropped, and the term broadcasts along the letter.
 
 #include <algorithm>
 #include <set>
@@ -24,7 +27,7 @@ bool contains(const Labels& labels, int label) {
 
 struct Term {
   ValueId value;
-  Labels labels;  // of its axes
+  Labels labels;  // one for each axis
 };
 
 class Contraction {
@@ -67,6 +70,7 @@ class Contraction {
     return shape;
   }
 
+  // The term without the axes of extent 1 that another operand stretches.
   Term stretched_dropped(const Term& term) {
     Term out;
     const Shape from = e_.type(term.value).shape;
@@ -80,7 +84,7 @@ class Contraction {
     return out;
   }
 
-  // Every letter once.
+  // The term with every letter once: a repeated letter becomes its diagonal.
   Term distinct(Term term) {
     for (std::size_t b = 0; b < term.labels.size(); ++b) {
       const auto at = std::find(term.labels.begin(), term.labels.begin() + static_cast<std::ptrdiff_t>(b),
@@ -148,7 +152,8 @@ class Contraction {
     return {e_.reshape(e_.binary(Op::kMatmul, x, y), shape_of(labels)), labels};
   }
 
-  // The axes in order, each group as one; without batch a plain matrix.
+  // Each group of axes merged into one axis, in the order of the groups. The first group, the batch, is left
+  // out if it is empty.
   ValueId matrix(const Term& term, const std::vector<Labels>& groups) {
     Labels order;
     Shape shape;
@@ -159,7 +164,7 @@ class Contraction {
     return e_.reshape(arranged(term, order).value, shape);
   }
 
-  // (batch, rows, 1) * (batch, 1, columns)
+  // The product of two terms that contract nothing: (batch, rows, 1) * (batch, 1, columns).
   ValueId scaled(const Term& a, const Term& b, const Labels& batch, const Labels& rows,
                  const Labels& columns) {
     Labels left = batch, right = batch;

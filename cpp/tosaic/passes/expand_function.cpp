@@ -1,22 +1,25 @@
-// Functions that TOSA lacks in terms of those it has: exp, log, sin, cos, tanh, erf, rsqrt, reciprocal.
+// expand_function: functions that TOSA lacks, in terms of exp, log, sin, cos, sqrt, reciprocal and
+// arithmetic.
 //
-// Operands are f32 (narrower floats are widened before). Every formula holds over the whole range: what would
-// cancel is compensated, what would overflow is clamped or scaled in the branch that is not selected. With
-// primitives that are correctly rounded, the error in ulp of f32, as tests/test_function_accuracy.py measures
-// it, stays below the bound that stands beside each name there.
+// Operands are f32 (narrower floats are widened before). Every formula holds over the whole range:
+// cancellation is compensated, and a value that would overflow is scaled, or clamped in the branch that is
+// not selected. With correctly rounded primitives, the error in ulp of f32 is below the bound that
+// tests/test_function_accuracy.py lists beside the name of each function. In the table, a = |x|, and formulas
+// in a get the sign of x at the end if the function is odd.
 //
-//   expm1   (u - 1) x / log(u), u = exp(x), within +-1: log sees the same rounded u; exp(x) - 1 beyond
+//   expm1   (u - 1) x / log(u), u = exp(x), for |x| <= 1: both factors see the same rounded u; else u - 1
 //   log1p   log(u) + (x - (u - 1)) / u, u = 1 + x: the second term is what rounding u lost
-//   sinh    its series to x^11 up to 1; cosh, sinh = h +- 1 / (4h), h = exp(|x| / 2)^2 / 2
-//   asinh   log1p(a + a^2 / (1 + sqrt(1 + a^2))); acosh log1p(t + sqrt(t (t + 2))), t = x - 1;
-//           both log(a) + ln 2 beyond 2^15
+//   cosh    h + 1 / (4h), h = exp(a / 2)^2 / 2
+//   sinh    its series to x^11 for a <= 1; else h - 1 / (4h)
+//   asinh   log1p(a + a^2 / (1 + sqrt(1 + a^2))); log(a) + ln 2 beyond 2^15
+//   acosh   log1p(t + sqrt(t (t + 2))), t = x - 1; log(x) + ln 2 beyond 2^15
 //   atanh   log1p(2a / (1 - a)) / 2
-//   atan    z + z^3 P(z^2) for |z| <= 1, else of 1 / z from pi / 2
-//   asin    z + z^3 Q(z^2) for z <= 1 / 2, else from pi / 2 of sqrt((1 - z) / 2)
-//   erfinv  x R(w), w = -log(1 - x^2); of sqrt(w) from w = 5
+//   atan    A(x) = x + x^3 P(x^2) for a <= 1; else +-pi / 2 - A(1 / x)
+//   asin    B(a) = a + a^3 Q(a^2) for a <= 1 / 2; else pi / 2 - 2 B(sqrt((1 - a) / 2))
+//   erfinv  x R(w - 2.5), w = -log(1 - x^2), for w < 5; else x S(sqrt(w) - 3)
 //
-// P, Q and R are minimax in relative error, found by Remez exchange with 40 digits; the error of the rounded
-// coefficients stands beside each.
+// P, Q, R and S are minimax in relative error, found by Remez exchange with 40 digits. The comment at each of
+// them states the relative error of the function with rounded coefficients.
 
 #include <cmath>
 #include <initializer_list>
@@ -30,7 +33,7 @@ namespace {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr double kHalfPi = M_PI / 2.0;
-constexpr double kFar = 32768.0;  // beyond, asinh and acosh are logarithms to the last bit
+constexpr double kFar = 32768.0;  // beyond it, asinh and acosh are log(2x) to the last bit
 
 ValueId greater(Emitter& e, ValueId x, double y) {
   return e.binary(Op::kGt, x, e.number(y, e.type(x).dtype));
@@ -48,9 +51,10 @@ ValueId abs(Emitter& e, ValueId x) { return e.unary(Op::kAbs, x); }
 ValueId minimum(Emitter& e, ValueId x, double y) { return e.binary(Op::kMinimum, x, number_like(e, x, y)); }
 ValueId maximum(Emitter& e, ValueId x, double y) { return e.binary(Op::kMaximum, x, number_like(e, x, y)); }
 
-// The only operand in the dtype of the result: integers count as floats.
+// Operand 0 in the dtype of the result: integers become floats.
 ValueId argument(Emitter& e) { return e.cast(e.operand(0), e.result_dtype()); }
 
+// Horner's scheme; the coefficients begin with the constant term.
 ValueId polynomial(Emitter& e, ValueId x, std::initializer_list<double> coefficients) {
   const double* c = coefficients.end() - 1;
   ValueId value = e.mul(x, *c--);
@@ -58,12 +62,12 @@ ValueId polynomial(Emitter& e, ValueId x, std::initializer_list<double> coeffici
   return e.add(value, *c);
 }
 
-// `magnitude` with the sign of x; of zeros the sign is lost.
+// `magnitude` with the sign of x, where -0 counts as positive.
 ValueId with_sign_of(Emitter& e, ValueId x, ValueId magnitude) {
   return e.where(less(e, x, 0.0), negate(e, magnitude), magnitude);
 }
 
-// tanh would do with fewer operators, but TOSA bounds its error near zero in absolute terms only.
+// tanh would need fewer operators, but TOSA bounds the error of tanh near zero in absolute terms only.
 ValueId expm1(Emitter& e, ValueId x) {
   const ValueId u = exp(e, x);
   const ValueId far = e.add(u, -1.0);
@@ -72,7 +76,8 @@ ValueId expm1(Emitter& e, ValueId x) {
   return e.where(greater(e, abs(e, x), 1.0), far, near);
 }
 
-// u - 1 is exact up to 2^24, beyond which nothing is lost that counts; the bound below u keeps 0 * inf out.
+// u - 1 is exact for x < 2^24; beyond that the correction is negligible and replaced by 0. The lower bound on
+// u avoids 0 * inf.
 ValueId log1p(Emitter& e, ValueId x) {
   const ValueId u = e.add(x, 1.0);
   const ValueId lost = e.sub(x, e.add(u, -1.0));
@@ -80,19 +85,19 @@ ValueId log1p(Emitter& e, ValueId x) {
   return e.add(log(e, u), e.mul(rest, reciprocal(e, maximum(e, u, 0x1p-25))));
 }
 
-// For 0 <= x <= 1, where nothing needs a guard.
+// log1p for 0 <= x <= 1, which needs no guards.
 ValueId log1p_of_fraction(Emitter& e, ValueId x) {
   const ValueId u = e.add(x, 1.0);
   return e.add(log(e, u), e.mul(e.sub(x, e.add(u, -1.0)), reciprocal(e, u)));
 }
 
-// exp(|x|) / 2, which is finite wherever sinh and cosh are.
+// exp(size) / 2 for size = |x|, as a product of two factors: it is finite wherever sinh and cosh are.
 ValueId half_exp(Emitter& e, ValueId size) {
   const ValueId root = exp(e, e.mul(size, 0.5));
   return e.mul(e.mul(root, 0.5), root);
 }
 
-// atan(z), |z| <= 1: 1.7e-8.
+// atan(z) for |z| <= 1. Relative error: 1.7e-8.
 ValueId atan_near(Emitter& e, ValueId z) {
   const ValueId t = e.mul(z, z);
   const ValueId p = polynomial(e, t,
@@ -101,13 +106,12 @@ ValueId atan_near(Emitter& e, ValueId z) {
   return e.add(z, e.mul(e.mul(z, t), p));
 }
 
-// Both branches of the arc sine of a = |x|: `near`: a <= 1/2, where the value is `angle`; else the value is
-// pi / 2 - 2 `angle`.
+// asin(a) for a = |x|: it is `angle` for a <= 1/2, and pi / 2 - 2 * angle if `far` (a > 1/2).
 struct ArcSine {
   ValueId far, angle;
 };
 
-// asin(z), z <= 1/2: 4.9e-9.
+// Relative error for z <= 1/2: 4.9e-9.
 ArcSine arc_sine(Emitter& e, ValueId size) {
   const ValueId far = greater(e, size, 0.5);
   const ValueId half = e.mul(subtract_from(e, 1.0, size), 0.5);
@@ -118,23 +122,24 @@ ArcSine arc_sine(Emitter& e, ValueId size) {
   return {far, e.add(z, e.mul(e.mul(z, t), q))};
 }
 
-// a / b and what is left of it, for magnitudes: whole = floor(a / b), rest = a - whole b. Exact up to
-// whole = 2^kExactBits; beyond, whole may be off in its last places and the rest be 0. NaN where b is 0 or a
-// infinite.
+// Quotient and remainder of magnitudes: whole = floor(a / b), rest = a - whole * b. Both are exact up to
+// whole = 2^kExactBits. Beyond that, `whole` may be wrong in its last bits, and `rest` may be 0. `rest` is
+// NaN if b is 0 or a is infinite.
 constexpr int kExactBits = 21;
 struct Quotient {
   ValueId whole, rest;
 };
 
-// Halves of 12 bits: their products are exact.
+// Splits x into high + low of 12 bits each (Veltkamp's split), so that products of halves are exact.
 std::pair<ValueId, ValueId> halves(Emitter& e, ValueId x) {
   const ValueId scaled = e.mul(x, 4097.0);
   const ValueId high = e.sub(scaled, e.sub(scaled, x));
   return {high, e.sub(x, high)};
 }
 
-// The guess is never too small, since it is enlarged by more than it may err, and too large by one at most.
-// The product is exact as the sum of two floats, and so is what it leaves of a.
+// The guess is never too small, because it is enlarged by more than its error, and it is too large by at most
+// 1. guess * b is exactly product + error (Dekker's product), so the remainder a - guess * b is exact as
+// well.
 Quotient divide_exactly(Emitter& e, ValueId a, ValueId b) {
   const ValueId quotient = e.mul(a, reciprocal(e, b));
   const ValueId guess = minimum(e, e.unary(Op::kFloor, e.mul(quotient, 1.0 + 0x1p-22)), 0x1p64);
@@ -152,7 +157,7 @@ Quotient divide_exactly(Emitter& e, ValueId a, ValueId b) {
   return {e.where(too_large, e.add(guess, -1.0), guess), e.add(known, e.mul(quotient, 0.0))};
 }
 
-// The magnitude of a constant that all elements share.
+// The magnitude of a constant whose elements are all equal, else nothing.
 std::optional<double> known_size(const Emitter& e, ValueId x) {
   const std::optional<double> value = splat_of(e.graph(), x);
   return value ? std::optional(std::fabs(*value)) : std::nullopt;
@@ -165,8 +170,8 @@ bool is_power_of_two(std::optional<double> size) {
   return is_moderate(size) && std::frexp(*size, &exponent) == 0.5;
 }
 
-// The same for magnitudes whose products would leave the range of floats: both are scaled by a power of two,
-// and the rest back. Divisors beyond the dividend are left to the caller.
+// divide_exactly for magnitudes whose products could leave the range of floats: both operands are scaled by a
+// power of two, and the remainder is scaled back. The caller handles divisors greater than the dividend.
 Quotient divide_scaled(Emitter& e, ValueId a, ValueId b) {
   const ValueId one = number_like(e, a, 1.0);
   const ValueId scale = e.where(greater(e, a, 0x1p100), number_like(e, a, 0x1p-32),
@@ -185,7 +190,7 @@ ValueId differ_in_sign(Emitter& e, ValueId a, ValueId b) {
   return e.binary(Op::kLogicalXor, less(e, a, 0.0), less(e, b, 0.0));
 }
 
-// The bits that a quotient of magnitudes of these dtypes may have before its point.
+// How many bits a quotient of magnitudes of these dtypes may have before its binary point.
 int quotient_bits(DType dividend, DType divisor, std::optional<double> known_divisor) {
   const int top = !is_float(dividend) ? 63 : dividend == DType::kF16 ? 16 : 128;
   int bottom = !is_float(divisor) ? 0 : divisor == DType::kF16 ? -24 : -149;
@@ -193,12 +198,13 @@ int quotient_bits(DType dividend, DType divisor, std::optional<double> known_div
   return std::max(0, top - bottom);
 }
 
-// Long division: digits of kExactBits - 1 bits, the rest of each being the dividend of the next.
+// The remainder of a / |b| by long division. Each digit has kExactBits - 1 bits, and the remainder of one
+// digit is the dividend of the next one.
 ValueId long_division_rest(Emitter& e, ValueId a, ValueId b) {
   constexpr int kDigit = kExactBits - 1;
   const std::optional<double> known = known_size(e, b);
   const ValueId size = abs(e, b);
-  const auto shifted = [&](int bits) {  // in several factors: 2^bits may leave the range of floats
+  const auto shifted = [&](int bits) {  // |b| * 2^bits, in several factors: 2^bits may overflow
     if (known) return number_like(e, b, std::ldexp(*known, bits));
     ValueId product = size;
     for (; bits > 100; bits -= 100) product = e.mul(product, 0x1p100);
@@ -218,7 +224,7 @@ ValueId long_division_rest(Emitter& e, ValueId a, ValueId b) {
 ValueId fmod_of(Emitter& e, ValueId a, ValueId b) {
   const std::optional<double> known = known_size(e, b);
   const ValueId size = abs(e, a);
-  if (is_power_of_two(known)) {  // every step is exact; beyond 2^24 divisors there is no rest
+  if (is_power_of_two(known)) {  // every step is exact; from 2^24 divisors on the remainder is 0
     const ValueId near = *known < 1.0 ? minimum(e, size, 0x1p24 * *known) : size;
     const ValueId whole = e.unary(Op::kFloor, e.mul(near, 1.0 / *known));
     const ValueId rest = e.sub(near, e.mul(whole, *known));
@@ -231,7 +237,8 @@ ValueId extreme_norm(Emitter& e, Op op, ValueId size, const VectorNormAttrs& att
   return e.reduce(op, size, attrs.axes, attrs.keepdim);
 }
 
-// One parameter, or one a position of the axis as it broadcasts over `rank` axes.
+// Quantization parameters as a constant: one number, or one for each position of the axis, in a shape that
+// broadcasts over `rank` axes.
 ValueId parameters(Emitter& e, const std::vector<double>& values, std::optional<std::int64_t> axis,
                    std::size_t rank, DType dtype) {
   if (!axis) return e.number(values.front(), dtype);
@@ -266,7 +273,7 @@ ValueId expand_sinh(Emitter& e) {
   const ValueId x = argument(e);
   const ValueId size = abs(e, x);
   const ValueId inner = e.emit(Op::kClamp, ClampAttrs{-1.0, 1.0}, {x});
-  const ValueId series =  // of 1 / 3!, 1 / 5! ...: the next term is below 2^-32
+  const ValueId series =  // 1 + x^2 / 3! + x^4 / 5! + ...: the next term is below 2^-32
       polynomial(e, e.mul(inner, inner), {1.0, 1.0 / 6, 1.0 / 120, 1.0 / 5040, 1.0 / 362880, 1.0 / 39916800});
   const ValueId near = e.mul(inner, series);
   const ValueId half = half_exp(e, size);
@@ -290,7 +297,7 @@ ValueId expand_asinh(Emitter& e) {
   return with_sign_of(e, x, e.where(greater(e, size, kFar), far, near));
 }
 
-// Below 1 the root is of a negative number: NaN, as it should be.
+// For x < 1 the square root has a negative operand, so the result is NaN, as it should be.
 ValueId expand_acosh(Emitter& e) {
   const ValueId x = argument(e);
   const ValueId t = e.add(e.emit(Op::kClamp, ClampAttrs{Scalar(0.0), Scalar(kFar)}, {x}), -1.0);
@@ -329,7 +336,7 @@ ValueId expand_atan(Emitter& e) {
   return e.where(far, e.sub(quarter, angle), angle);
 }
 
-// Signed zeros count: -0 is told from 0 by its reciprocal.
+// Signed zeros matter: -0 is distinguished from 0 by its reciprocal.
 ValueId expand_atan2(Emitter& e) {
   const DType dtype = e.result_dtype();
   const ValueId y = e.cast(e.operand(0), dtype), x = e.cast(e.operand(1), dtype);
@@ -348,7 +355,7 @@ ValueId expand_atan2(Emitter& e) {
   return e.where(negative(y), negate(e, angle), angle);
 }
 
-// w < 5: 5.6e-9; up to 16.7, where |x| = 1 - 2^-24: 9.8e-9.
+// Relative error: 5.6e-9 for w < 5; 9.8e-9 up to w = 16.7. The largest |x| below 1, 1 - 2^-24, has w = 15.9.
 ValueId expand_erfinv(Emitter& e) {
   const ValueId x = argument(e);
   const ValueId w = negate(e, log(e, e.mul(subtract_from(e, 1.0, x), e.add(x, 1.0))));
@@ -364,7 +371,7 @@ ValueId expand_erfinv(Emitter& e) {
   return e.where(equal(e, abs(e, x), 1.0), e.mul(x, kInf), y);
 }
 
-// Every step is rounded to the dtype, as torch does here even for the narrow ones.
+// Every step is rounded to the dtype, even for f16 and bf16, as torch does for this function.
 ValueId expand_logit(Emitter& e) {
   ValueId x = argument(e);
   const auto& eps = e.attrs<EpsAttrs>().eps;
@@ -406,7 +413,8 @@ ValueId expand_elu(Emitter& e) {
   return e.where(greater(e, x, 0.0), scaled(x, attrs.scale), scaled(tail, attrs.alpha * attrs.scale));
 }
 
-// With n = e^x: tanh(log(1 + n)) = n (n + 2) / (n (n + 2) + 2), which is 1 long before n overflows.
+// With n = e^x: tanh(log(1 + n)) = n (n + 2) / (n (n + 2) + 2). The quotient is 1 long before n overflows, so
+// x is bounded by 20.
 ValueId expand_mish(Emitter& e) {
   const ValueId x = e.operand(0);
   const ValueId n = exp(e, minimum(e, x, 20.0));
@@ -428,7 +436,7 @@ ValueId expand_softplus(Emitter& e) {
                  attrs.beta == 1.0 ? soft : e.mul(soft, 1.0 / attrs.beta));
 }
 
-// Within the bounds x * 0, which keeps NaN.
+// Between the bounds the result is x * 0 rather than 0, which preserves NaN.
 ValueId expand_softshrink(Emitter& e) {
   const ValueId x = e.operand(0);
   const double bound = e.attrs<SlopeAttrs>().alpha;
@@ -476,13 +484,14 @@ ValueId expand_remainder(Emitter& e) {
   return e.where(other_side, e.add(rest, b), rest);
 }
 
-// TOSA raises to exponents of f32.
+// TOSA's POW has exponents of f32, so an f64 exponent is cast.
 ValueId expand_wide_exponent(Emitter& e) {
   return e.binary(Op::kPow, e.operand(0), e.cast(e.operand(1), DType::kF32));
 }
 
-// Quotients of floats rounded down, or rounded as floats are and then cut off, as torch has them. Where they
-// leave the exact range, the rounded quotient is whole or one beside it.
+// As in torch, rounding "floor" rounds the exact quotient down, and "trunc" truncates the quotient after it
+// is rounded to a float. Quotients of 2^21 and more are beyond the exact range: there the float quotient is
+// rounded down or truncated, which may be off by one.
 ValueId expand_rounded_division(Emitter& e) {
   const DType dtype = e.result_dtype();
   const ValueId a = e.cast(e.operand(0), dtype), b = e.cast(e.operand(1), dtype);
@@ -501,13 +510,14 @@ ValueId expand_rounded_division(Emitter& e) {
   const ValueId exact = e.where(opposite, negate(e, whole), whole);
   const ValueId in_range = less(e, abs(e, plain), 0x1p21);
   if (!floor) return e.where(in_range, exact, e.unary(Op::kTrunc, plain));
-  // torch divides what fmod leaves of a, which is NaN where a is infinite, unless b is 0.
+  // torch divides a - fmod(a, b) by b, which is NaN if a is infinite, unless b is 0. a * 0 is NaN for such a.
   const ValueId large = e.add(e.unary(Op::kFloor, plain), e.mul(a, 0.0));
   return e.where(in_range, exact, e.where(equal(e, b, 0.0), plain, large));
 }
 
-// start + weight way, or end + (weight - 1) way from the nearer end. Torch fuses product and sum: where the
-// weight may make the product overflow though the sum does not, both are halved.
+// With way = end - start: start + weight * way, or end + (weight - 1) * way, counted from the nearer end.
+// Torch fuses the product and the sum. If the weight may be so large that the product overflows although the
+// sum does not, both are computed at half their size.
 ValueId expand_lerp(Emitter& e) {
   const ValueId start = e.operand(0), end = e.operand(1), weight = e.operand(2);
   const ValueId way = e.sub(end, start);
@@ -533,7 +543,7 @@ ValueId expand_addc(Emitter& e) {
 
 ValueId expand_std(Emitter& e) { return sqrt(e, expand_var(e)); }
 
-// Shifted by the maximum where that is finite.
+// The exponents are shifted by the maximum if it is finite.
 ValueId expand_logsumexp(Emitter& e) {
   const auto& attrs = e.attrs<ReduceAttrs>();
   const ValueId x = argument(e);
@@ -546,7 +556,7 @@ ValueId expand_logsumexp(Emitter& e) {
   return e.reshape(e.add(log(e, total), top), shape);
 }
 
-// Squares and powers overflow as torch's do.
+// Squares and powers overflow where those of torch do.
 ValueId expand_vector_norm(Emitter& e) {
   const auto& attrs = e.attrs<VectorNormAttrs>();
   const ValueId x = argument(e);
@@ -561,7 +571,8 @@ ValueId expand_vector_norm(Emitter& e) {
   return e.binary(Op::kPow, powers, number_like(e, size, 1.0 / attrs.ord));
 }
 
-// A product over integers, which TOSA cannot reduce: halves are multiplied until one element is left.
+// TOSA cannot reduce integers to their product: the two halves of an axis are multiplied until one element is
+// left.
 ValueId expand_integer_product(Emitter& e) {
   const auto& attrs = e.attrs<ReduceAttrs>();
   ValueId x = e.cast(e.operand(0), e.result_type().dtype);
@@ -580,7 +591,7 @@ ValueId expand_integer_product(Emitter& e) {
 
 // ---- quantizers ----
 
-// In f32, as torch: x float32(1 / scale), rounded, then the zero point, then the bounds.
+// As in torch, computed in f32: clamp(round(x * float32(1 / scale)) + zero_point, qmin, qmax).
 ValueId expand_quantize(Emitter& e) {
   const auto& attrs = e.attrs<QuantizeAttrs>();
   const ValueId x = e.cast(e.operand(0), DType::kF32);
@@ -594,7 +605,8 @@ ValueId expand_quantize(Emitter& e) {
   return e.cast(e.emit(Op::kClamp, ClampAttrs{low, high}, {y}), attrs.dtype);
 }
 
-// One scale: the difference is taken in the result's dtype. One a position: in f32.
+// As in torch, q - zero_point is computed in the result's dtype with one scale, and in f32 with one for each
+// position of an axis.
 ValueId expand_dequantize(Emitter& e) {
   const auto& attrs = e.attrs<DequantizeAttrs>();
   const DType difference = attrs.axis ? DType::kF32 : attrs.dtype;

@@ -1,11 +1,11 @@
-// grid_sample and affine_grid.
+// expand_grid: grid_sample and affine_grid in terms of arithmetic and lookups of pixels.
 //
 //   image (N, C, H, W)  ->  table (N * H * W, C)
 //   per tap: position -> padded position -> row of the table -> index_select -> times its weight
 //
-// Positions are computed as torch's vectorised CPU kernel does, in the same order of operations: NaN and
-// infinite positions give what torch gives, NaN where a weight multiplies (bilinear, bicubic) and the nearest
-// border or zero elsewhere.
+// Positions are computed as torch's vectorised CPU kernel does, in the same order of operations. So NaN and
+// infinite positions have torch's results: NaN if a weight multiplies the pixel (bilinear, bicubic), else the
+// nearest border pixel or zero.
 
 #include <array>
 #include <cmath>
@@ -52,24 +52,24 @@ class Sampler {
   ValueId plus(ValueId x, double addend) { return addend == 0 ? x : e_.add(x, number(addend)); }
   ValueId minus_from(double a, ValueId x) { return e_.sub(number(a), x); }
 
-  // (N, H', W', 1)
+  // Coordinate `which` of the grid (0: x, 1: y), as (N, H', W', 1).
   ValueId coordinate(std::int64_t which) { return e_.slice(e_.operand(1), 3, which, which + 1); }
 
-  // From [-1, 1] to positions of pixels.
+  // Maps coordinates in [-1, 1] to positions in pixels.
   ValueId unnormalized(ValueId x, const Side& side) {
     const auto extent = static_cast<double>(side.extent);
     const ValueId shifted = plus(x, 1.0);
     return side.align_corners ? times(shifted, (extent - 1) / 2) : plus(times(shifted, extent / 2), -0.5);
   }
 
-  // Within [0, extent - 1]; NaN becomes 0.
+  // Clips positions to [0, extent - 1]; NaN becomes 0.
   ValueId clipped(ValueId x, const Side& side) {
     const ValueId inside = e_.emit(Op::kGe, NoAttrs{}, {x, number(0.0)});
     const ValueId low = e_.where(inside, x, number(0.0));
     return e_.emit(Op::kClamp, ClampAttrs{0.0, static_cast<double>(side.extent - 1)}, {low});
   }
 
-  // Mirrored at the borders until it is inside.
+  // Mirrors positions at the edges of the image until they are inside.
   ValueId reflected(ValueId x, const Side& side) {
     if (side.align_corners && side.extent == 1) return times(x, 0.0);
     const double low = side.align_corners ? 0.0 : -0.5;
@@ -85,14 +85,14 @@ class Sampler {
     return clipped(side.padding == GridPadding::kReflection ? reflected(x, side) : x, side);
   }
 
-  // Whether a whole position is inside.
+  // True where an integral position is inside the image.
   ValueId is_inside(ValueId x, const Side& side) {
     const ValueId low = e_.emit(Op::kGe, NoAttrs{}, {x, number(0.0)});
     const ValueId high = e_.emit(Op::kLe, NoAttrs{}, {x, number(static_cast<double>(side.extent - 1))});
     return e_.binary(Op::kLogicalAnd, low, high);
   }
 
-  // The pixels at whole positions, zero outside of the image.
+  // The pixels at integral positions; zero outside of the image.
   ValueId pixels(ValueId x, ValueId y) {
     const ValueId inside = e_.binary(Op::kLogicalAnd, is_inside(x, width_), is_inside(y, height_));
     const DType index = DType::kI64;
@@ -105,7 +105,7 @@ class Sampler {
     return e_.where(inside, read, number(0.0));
   }
 
-  // Row of the table where each image begins.
+  // The row of the table where each image begins.
   ValueId first_pixels() {
     std::vector<double> first;
     for (std::int64_t n = 0; n < image_[0]; ++n)
@@ -129,7 +129,7 @@ class Sampler {
     return sum;
   }
 
-  // Keys' cubic with a = -0.75, by the distance t from the second of four taps.
+  // The weights of four taps by Keys' cubic kernel with a = -0.75; t is the distance from the second tap.
   std::array<ValueId, 4> cubic_weights(ValueId t) {
     const double a = -0.75;
     const auto outer = [&](ValueId d) {  // ((a d - 5 a) d + 8 a) d - 4 a
@@ -169,15 +169,15 @@ class Sampler {
   ValueId table_;
 };
 
-// torch's positions of pixels along an axis, from -1 to 1: of corners, or of centres. Real is what it counts
-// in.
+// torch's coordinates of the pixels of an axis. With align_corners, the first and the last pixel are at -1
+// and 1; without it, the outer edges of these pixels are. Real is the type that torch computes in.
 template <class Real>
 std::vector<double> base_positions(std::int64_t extent, bool align_corners) {
   std::vector<double> positions(static_cast<std::size_t>(extent), 0.0);
   if (extent <= 1) return positions;
   const Real last = static_cast<Real>(extent - 1);
   const Real step = Real{2} / last;
-  for (std::int64_t i = 0; i < extent; ++i) {  // linspace counts from the nearer end
+  for (std::int64_t i = 0; i < extent; ++i) {  // torch's linspace counts from the nearer end
     const bool first_half = i < extent / 2;
     Real at = first_half ? step * static_cast<Real>(i) - 1 : 1 - step * static_cast<Real>(extent - 1 - i);
     if (!align_corners) at = at * last / static_cast<Real>(extent);
@@ -190,7 +190,7 @@ std::vector<double> base_positions(std::int64_t extent, bool align_corners) {
 
 ValueId expand_grid_sample(Emitter& e) { return Sampler(e).run(); }
 
-// A constant matrix of positions (x, y, 1) times theta transposed.
+// A constant matrix of pixel coordinates (x, y, 1), or (x, y, z, 1) in 3-d, times theta transposed.
 ValueId expand_affine_grid(Emitter& e) {
   const auto& attrs = e.attrs<AffineGridAttrs>();
   const std::size_t spatial = attrs.size.size() - 2;

@@ -1,11 +1,12 @@
-// Stacks, splits, selections, triangles and advanced indexing in terms of cat, slice, where and index_select.
+// expand_movement: stacks, splits, selections, triangles and advanced indexing in terms of cat, slice, where
+// and index_select.
 
 #include "tosaic/passes/expansions.h"
 
 namespace tosaic::passes {
 namespace {
 
-// Indices wrapped into [0, extent) as torch counts from the end.
+// Adds `extent` to negative indices, which count from the end in torch.
 ValueId wrapped(Emitter& e, ValueId index, std::int64_t extent) {
   const DType dtype = e.type(index).dtype;
   const ValueId negative = e.binary(Op::kLt, index, e.number(0.0, dtype));
@@ -96,7 +97,7 @@ IndexedRows indexed_rows(Emitter& e, std::size_t first) {
   return out;
 }
 
-// One index_select reads the merged axes. The indexed extents return where torch puts them.
+// One index_select reads the merged axes. A permute then moves the index axes to where torch puts them.
 ValueId expand_index(Emitter& e) {
   const IndexedRows plan = indexed_rows(e, 1);
   Shape picked = plan.index_shape;
@@ -106,7 +107,7 @@ ValueId expand_index(Emitter& e) {
   return plan.place == 0 ? y : e.permute(y, inverse_permutation(plan.to_front()));
 }
 
-// The index axes to the front of (kept before, index axes, kept behind).
+// The permutation of (kept axes before, index axes, kept axes behind) that moves the index axes to the front.
 Dims IndexedRows::to_front() const {
   Dims order;
   for (std::size_t i = 0; i < index_shape.size(); ++i) order.push_back(static_cast<std::int64_t>(place + i));

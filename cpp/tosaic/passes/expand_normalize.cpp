@@ -1,7 +1,8 @@
-// Normalisation, softmax and attention in elementwise arithmetic and reductions.
+// expand_normalize: normalisation, softmax and attention in terms of elementwise arithmetic and reductions.
 //
-// Everything is written so that no step loses more than its own rounding: variance from centred values (not
-// from E[x^2] - E[x]^2), softmax shifted by its maximum, batch norm's affine map from constants in double.
+// No step loses more than its own rounding: the variance is computed from centred values (not as E[x^2] -
+// E[x]^2), softmax is shifted by its maximum, and batch norm's affine map is computed from constants in
+// double.
 
 #include <cmath>
 #include <limits>
@@ -29,7 +30,8 @@ ValueId normalized(Emitter& e, ValueId x, const Dims& axes, double eps) {
   return scale_to_unit_rms(e, e.sub(x, mean(e, x, axes, true)), axes, eps);
 }
 
-// torch's default for rms_norm: that of the dtype it computes in, f32 for the narrow floats.
+// torch's default eps for rms_norm: the epsilon of the dtype that torch computes in (f32 for narrower
+// floats).
 double default_epsilon(DType dtype) {
   return dtype == DType::kF64 ? std::numeric_limits<double>::epsilon()
                               : static_cast<double>(std::numeric_limits<float>::epsilon());
@@ -51,10 +53,11 @@ bool all_constant(const Emitter& e, std::size_t first) {
   return true;
 }
 
-// The mask of an attention as something to add to the scores, or nothing where it masks nothing.
+// How an attention mask applies to the scores. Both values are absent if the mask hides nothing.
+// `may_hide_rows`: a whole row may be hidden, so that softmax sees only -inf.
 struct Mask {
   ValueId addend;     // floats to add
-  ValueId condition;  // bool: keep where true
+  ValueId condition;  // bool: false hides the score
   bool may_hide_rows = false;
 };
 
@@ -74,7 +77,7 @@ bool hides_a_row(const Constant& mask) {
 
 Mask read_mask(Emitter& e, ValueId mask, DType dtype) {
   Mask out;
-  if (const Node* expand = produced_by(e.graph(), mask, Op::kExpand)) {  // adding broadcasts by itself
+  if (const Node* expand = produced_by(e.graph(), mask, Op::kExpand)) {  // the addition broadcasts by itself
     const ValueId narrow = e.graph().operands(*expand)[0];
     if (constant_of(e.graph(), narrow) != nullptr && e.type(narrow).rank() != 0) mask = narrow;
   }
@@ -188,7 +191,7 @@ ValueId expand_group_norm(Emitter& e) {
   const auto& attrs = e.attrs<GroupNormAttrs>();
   const ValueId x = e.operand(0);
   const Shape shape = e.type(x).shape;
-  // Channels and positions stay axes of their own, so that either may lie innermost.
+  // Channels and positions remain separate axes, so that the layout plan may place either one innermost.
   const std::int64_t channels = shape[1] / std::max<std::int64_t>(1, attrs.groups);
   const std::int64_t positions = num_elements(shape) / std::max<std::int64_t>(1, shape[0] * shape[1]);
   const Shape grouped{shape[0], attrs.groups, channels, positions};

@@ -1,10 +1,10 @@
-// Pools and transposed convolutions that TOSA has no operator for.
+// expand_pool: pools and transposed convolutions that TOSA has no operator for.
 //
 //   pool over (D, H, W)   ->  pool over (H, W) of D times as many channels, then over (D, 1)
-//   dilated max pool      ->  an axis at a time: the maximum of strided slices, one a tap
-//   adaptive pool         ->  a pool where the windows are equal, else an axis at a time: the taps of all
-//                             windows looked up, then reduced
-//   transposed conv, 3-d  ->  the input spread apart by zeros, convolved with the mirrored kernel
+//   dilated max pool      ->  an axis at a time: the maximum of strided slices, one for each tap
+//   adaptive pool         ->  a pool if all windows are equal, else an axis at a time: the taps of all
+//                             windows are looked up, then reduced
+//   transposed conv, 3-d  ->  zeros are inserted into the input, which is convolved with the flipped kernel
 
 #include <algorithm>
 #include <limits>
@@ -14,7 +14,7 @@
 namespace tosaic::passes {
 namespace {
 
-// Axes [first, last) of an image's shape, with the batch axis that it may lack.
+// The shape with a batch axis in front if it lacks one. `spatial` is the number of spatial axes.
 Shape batched(const Shape& shape, std::size_t spatial) {
   Shape out = shape;
   if (out.size() == spatial + 1) out.insert(0, 1);
@@ -56,7 +56,7 @@ Scalar lowest_scalar(DType dtype) {
   return static_cast<std::int64_t>(lowest(dtype));
 }
 
-// Looked-up rows of an axis, as (.., windows, taps, ..).
+// Looks up `places` along an axis and splits the axis into (.., windows, taps, ..).
 ValueId taps_of(Emitter& e, ValueId x, std::size_t axis, const std::vector<double>& places,
                 std::int64_t windows) {
   const auto count = static_cast<std::int64_t>(places.size());
@@ -84,7 +84,8 @@ Windows adaptive_windows(std::int64_t in, std::int64_t out) {
   return windows;
 }
 
-// Places that a window lacks repeat its first for a maximum; for a sum they read a row of zeros behind.
+// Each window gets as many taps as the widest one. For a maximum, the added taps repeat the first element of
+// the window; for a mean, they read a row of zeros that is appended to the axis.
 ValueId adaptive_axis(Emitter& e, ValueId x, std::size_t axis, std::int64_t out, bool mean) {
   const std::int64_t in = e.type(x).shape[axis];
   const Windows windows = adaptive_windows(in, out);
@@ -127,7 +128,7 @@ void append_unit_axis(PoolAttrs& attrs) {
   attrs.dilation.push_back(1);
 }
 
-// Elements of an axis apart by `stride`, zeros between.
+// Inserts stride - 1 zeros between neighbours of an axis.
 ValueId spread_apart(Emitter& e, ValueId x, std::size_t axis, std::int64_t stride) {
   if (stride == 1) return x;
   const Shape shape = e.type(x).shape;
@@ -143,7 +144,8 @@ ValueId spread_apart(Emitter& e, ValueId x, std::size_t axis, std::int64_t strid
 
 }  // namespace
 
-// Averages over both parts multiply: the counts of a window do, and so do divisors, the first of which is 1.
+// Average pools compose, because the number of elements in a window is the product of its numbers in both
+// parts. Divisors multiply as well, so with a divisor_override the first part divides by 1.
 ValueId expand_pool3d(Emitter& e) {
   const auto& attrs = e.attrs<PoolAttrs>();
   const Shape in = batched(e.type(e.operand(0)).shape, 3), out = batched(e.result_type().shape, 3);
@@ -202,7 +204,7 @@ ValueId expand_adaptive_pool(Emitter& e) {
   return x;
 }
 
-// Output o of a transposed convolution reads the spread input at o - dilation * k + padding.
+// Output o of a transposed convolution reads the input, with zeros inserted, at o - dilation * k + padding.
 ValueId expand_transposed_conv3d(Emitter& e) {
   const auto& attrs = e.attrs<ConvAttrs>();
   ValueId x = e.operand(0);

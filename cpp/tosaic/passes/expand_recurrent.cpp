@@ -1,11 +1,12 @@
-// Recurrent layers, unrolled over their static number of steps:
+// expand_recurrent: unrolls recurrent layers over their static number of steps.
 //
-//   lstm(x, h, c)  ->  all steps of x times w_ih in one linear layer; then for each step a slice of it, a
-//   linear layer of h, the gates; the states of all steps in one concatenation at the end
+//   lstm(x, h, c)  ->  one linear layer (w_ih) of all steps of x
+//                      for each step: a slice of that, a linear layer (w_hh) of h, the gates
+//                      one concatenation of the hidden states of all steps
 //
-// Steps and batch stay two axes, so that either may lie outside in memory. Torch's order of gates: lstm i, f,
-// g, o; gru r, z, n. The reverse direction walks the steps backwards. Every step adds a fixed number of
-// nodes, so the expansion is linear in steps * layers * directions.
+// Steps and batch remain separate axes, so that the layout plan may place either one outermost. The order of
+// gates is torch's: lstm i, f, g, o; gru r, z, n. The reverse direction walks the steps backwards. Every step
+// adds a fixed number of nodes, so the size of the expansion is linear in steps * layers * directions.
 
 #include <algorithm>
 
@@ -68,10 +69,11 @@ class Unrolled {
     return w;
   }
 
-  // The hidden state of every step, (steps, batch, elements); appends the states after the last one.
+  // Returns the hidden state of every step, (steps, batch, elements). Appends the states after the last step
+  // to `last`.
   ValueId direction(ValueId x, std::size_t set, bool reverse, std::vector<States>& last) {
     Weights w = weights(set);
-    const bool one_bias = attrs_.bias && attrs_.cell != Cell::kGru;  // both are only ever summed
+    const bool one_bias = attrs_.bias && attrs_.cell != Cell::kGru;  // only the sum of both is used
     if (one_bias) w.input_bias = e_.add(w.input_bias, w.hidden_bias);
     const ValueId projected = linear(x, w.input, w.input_bias);
     if (one_bias) w.hidden_bias = ValueId();
@@ -113,7 +115,7 @@ class Unrolled {
     return {hidden, cell};
   }
 
-  // n + z * (h - n), as torch has it; the reset gate acts on what the hidden state contributes.
+  // n + z * (h - n), as in torch; the reset gate multiplies what the hidden state contributes to n.
   ValueId gru(ValueId x, ValueId h, ValueId before) {
     const ValueId reset = e_.unary(Op::kSigmoid, e_.add(gate(x, 0, 3), gate(h, 0, 3)));
     const ValueId update = e_.unary(Op::kSigmoid, e_.add(gate(x, 1, 3), gate(h, 1, 3)));

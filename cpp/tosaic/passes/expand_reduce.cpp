@@ -1,4 +1,5 @@
-// Means, variances, scans and differences in terms of sums, slices and pads.
+// expand_reduce: means, variances, argmin, cumulative sums and differences in terms of sums, argmax, slices
+// and pads.
 
 #include <limits>
 
@@ -33,11 +34,11 @@ ValueId expand_var(Emitter& e) {
   const auto count = static_cast<double>(extent_of(e.type(x).shape, attrs.axes));
   const ValueId centred = e.sub(x, mean(e, x, attrs.axes, true));
   const ValueId total = e.reduce(Op::kSum, e.mul(centred, centred), attrs.axes, attrs.keepdim);
-  const double freedom = std::max(0.0, count - attrs.correction);  // torch: nan or inf where it is 0
+  const double freedom = std::max(0.0, count - attrs.correction);  // if it is 0: NaN or inf, as in torch
   return e.mul(total, 1.0 / freedom);
 }
 
-// The order of values reversed without overflow: -x for floats, ~x for integers.
+// argmax of the values in reversed order: -x for floats, ~x for integers, which cannot overflow.
 ValueId expand_argmin(Emitter& e) {
   const ValueId x = e.operand(0);
   const ValueId reversed = e.unary(is_float(e.type(x).dtype) ? Op::kNeg : Op::kBitwiseNot, x);

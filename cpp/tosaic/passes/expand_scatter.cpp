@@ -1,11 +1,13 @@
-// Writes at places: everything becomes row writes, which TOSA's SCATTER is, over (rows, kept axes).
+// expand_scatter: turns writes at indices into writes of whole rows of a matrix (rows, kept axes), which
+// TOSA's SCATTER does.
 //
 //   scatter(x, axis, index, source)  ->  index_put with the position on every axis
-//   slice_scatter                    ->  cat of what stands before, the source, what stands behind
-//   index_put at constant places     ->  each place once: the last value of each, or the sum of its values
+//   slice_scatter                    ->  cat of the parts around the source; with a step, a lookup in both
+//   index_put at constant places     ->  each place written once, with the last of its values or their sum
 //
-// SCATTER wants each row written once. Places known only at run time are taken to differ, as torch leaves the
-// order of such writes open; where they accumulate, they are written one after the other, if they are few.
+// SCATTER requires that no row is written twice. Places known only at run time are assumed to differ, because
+// torch leaves the order of such writes open. If they accumulate, they are written one after the other, and
+// there may be at most kMostSteps of them.
 
 #include <algorithm>
 #include <bit>
@@ -27,7 +29,7 @@ ValueId rows_of(Emitter& e, ValueId x, const Places& places) {
   const auto count = static_cast<std::int64_t>(places.size());
   if (count == e.type(x).shape[0] &&
       std::is_sorted(places.begin(), places.end(), [](auto a, auto b) { return a <= b; }))
-    return x;  // all of them in order
+    return x;  // every row once, in order
   return e.emit(Op::kIndexSelect, AxisAttrs{0}, {x, e.constant(DType::kI64, {count}, values)});
 }
 
@@ -41,7 +43,8 @@ ValueId write_rows(Emitter& e, ValueId rows, ValueId values, const Places& place
                     e.constant(DType::kI32, {static_cast<std::int64_t>(places.size())}, index));
 }
 
-// The linear index of an index_put whose index tensors are all constants.
+// The row numbers that an index_put writes; nothing if an index tensor is no constant or an index is out of
+// range.
 std::optional<Places> constant_places(const Emitter& e, const Shape& index_shape) {
   const Shape& shape = e.type(e.operand(0)).shape;
   const std::int64_t count = num_elements(index_shape);
@@ -59,14 +62,14 @@ std::optional<Places> constant_places(const Emitter& e, const Shape& index_shape
         if (index->shape[k] != 1) at += i / strides[lead + k] % index_shape[lead + k] * own[k];
       const std::int64_t read = elements.as_int(static_cast<std::size_t>(at));
       const std::int64_t place = read < 0 ? read + shape[axis] : read;
-      if (place < 0 || place >= shape[axis]) return std::nullopt;  // refused when run
+      if (place < 0 || place >= shape[axis]) return std::nullopt;  // running it reports the error
       places[static_cast<std::size_t>(i)] = places[static_cast<std::size_t>(i)] * shape[axis] + place;
     }
   }
   return places;
 }
 
-// Rows of `values` by the place they go to, in order.
+// For each place, the rows of `values` that go there, in order.
 std::map<std::int64_t, Places> rows_by_place(const Places& places) {
   std::map<std::int64_t, Places> rows;
   for (std::size_t i = 0; i < places.size(); ++i) rows[places[i]].push_back(static_cast<std::int64_t>(i));
@@ -89,7 +92,8 @@ Shape with_rows(Emitter& e, ValueId x, Dims first) {
   return first;
 }
 
-// Sums of equally many rows each: gathered, with a row of zeros for those that have fewer, and reduced.
+// The sum of each group of rows. A group with fewer than `width` rows is filled up with the last row of
+// `padded`, a row of zeros.
 ValueId summed_rows(Emitter& e, ValueId padded, const std::vector<Places>& groups, std::size_t width) {
   Places table;
   for (const Places& group : groups) {
@@ -103,8 +107,8 @@ ValueId summed_rows(Emitter& e, ValueId padded, const std::vector<Places>& group
   return e.cast(sum, e.type(padded).dtype);
 }
 
-// Places with about as many values (up to a factor of two) are summed together, so that no more than twice
-// the values are gathered.
+// Sums places together that have about as many values: equal numbers after rounding up to a power of two. So
+// at most twice as many rows are gathered as there are values.
 ValueId put_sums(Emitter& e, ValueId rows, ValueId values, const Places& places) {
   std::map<std::size_t, std::pair<Places, std::vector<Places>>> classes;
   for (const auto& [place, from] : rows_by_place(places)) {
@@ -151,7 +155,7 @@ bool is_row_write(const Graph& graph, const Node& node) {
   const Shape& index = graph.type(operands[2]).shape;
   if (rows.size() != 2 || index.size() != 1) return false;
   if (graph.type(operands[1]).shape != Shape{index[0], rows[1]}) return false;
-  if (graph.type(operands[2]).dtype != DType::kI32) return false;  // i64 ones may count from the end
+  if (graph.type(operands[2]).dtype != DType::kI32) return false;  // i64 indices may count from the end
   const Constant* constant = constant_of(graph, operands[2]);
   if (constant == nullptr || !constant->storage.bound()) return true;
   std::vector<bool> seen(static_cast<std::size_t>(rows[0]), false);

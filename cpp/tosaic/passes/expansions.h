@@ -1,5 +1,6 @@
-// Expansions: what `decompose` puts in place of a composite operator. One function an operator, grouped by
-// family in expand_*.cpp. Each returns the value that replaces the node's only result.
+// expansions: the functions by which `decompose` expands composite operators, one for each operator, grouped
+// by family in expand_*.cpp. Each returns the value that replaces the node's only result, or one value for
+// each result.
 #pragma once
 
 #include "tosaic/passes/emitter.h"
@@ -14,7 +15,7 @@ namespace tosaic::passes {
 [[nodiscard]] ValueId expand_softmax(Emitter& e);
 [[nodiscard]] ValueId expand_log_softmax(Emitter& e);
 [[nodiscard]] ValueId expand_sdpa(Emitter& e);
-// softmax over one axis; `safe`: rows of only -inf give zeros.
+// Softmax over one axis. With `safe`, rows that hold only -inf become zeros instead of NaN.
 [[nodiscard]] ValueId softmax(Emitter& e, ValueId x, std::size_t axis, bool safe);
 
 // expand_activation.cpp
@@ -70,7 +71,7 @@ namespace tosaic::passes {
 [[nodiscard]] ValueId expand_argmin(Emitter& e);
 [[nodiscard]] ValueId expand_cumsum(Emitter& e);
 [[nodiscard]] ValueId expand_diff(Emitter& e);
-// sum over `axes` divided by their size, in the dtype of x.
+// The sum over `axes` divided by the number of elements summed, in the dtype of x.
 [[nodiscard]] ValueId mean(Emitter& e, ValueId x, const Dims& axes, bool keepdim);
 
 // expand_contraction.cpp
@@ -78,8 +79,8 @@ namespace tosaic::passes {
 [[nodiscard]] ValueId expand_matmul_by_constant(Emitter& e);
 [[nodiscard]] ValueId expand_conv1d(Emitter& e);
 [[nodiscard]] ValueId expand_resize(
-    Emitter& e);  // beyond RESIZE: as index_select or linear, an axis at a time
-[[nodiscard]] ValueId expand_to_rank4(Emitter& e);  // pools and resize of 1-d or unbatched input
+    Emitter& e);  // what TOSA's RESIZE cannot do: looked-up elements and weighted sums, an axis at a time
+[[nodiscard]] ValueId expand_to_rank4(Emitter& e);  // pools and resizes of 1-d or unbatched input
 
 // expand_movement.cpp
 [[nodiscard]] ValueId expand_stack(Emitter& e);
@@ -88,15 +89,16 @@ namespace tosaic::passes {
 [[nodiscard]] ValueId expand_select(Emitter& e);
 [[nodiscard]] ValueId expand_triangle(Emitter& e);
 [[nodiscard]] ValueId expand_index(Emitter& e);
-// x[.., i, j, ..] with index tensors on several axes, which come from operand `first` on: the indexed axes in
-// front and merged, the index tensors as one.
+// x[.., i, j, ..] with index tensors on several axes, as one lookup of rows: the indexed axes of x are moved
+// to the front and merged, and the index tensors are combined into one. Operand `first` + k of the node is
+// the index tensor of axis k, or absent.
 struct IndexedRows {
-  ValueId rows;       // (merged, kept...)
-  ValueId index;      // i64, flat, not negative
-  Dims perm;          // axes of x: the indexed ones, then the kept ones
-  Shape index_shape;  // the broadcast one of the index tensors
+  ValueId rows;       // x as (product of the indexed extents, kept extents...)
+  ValueId index;      // row numbers: i64, 1-d, not negative
+  Dims perm;          // the axes of x: the indexed ones, then the kept ones
+  Shape index_shape;  // the broadcast shape of the index tensors
   Shape kept;
-  std::size_t place = 0;  // kept axes before the index axes, where torch puts those
+  std::size_t place = 0;  // how many kept axes precede the index axes in torch's result
   [[nodiscard]] Dims to_front() const;
 };
 [[nodiscard]] IndexedRows indexed_rows(Emitter& e, std::size_t first);
@@ -105,7 +107,8 @@ struct IndexedRows {
 [[nodiscard]] ValueId expand_scatter(Emitter& e);
 [[nodiscard]] ValueId expand_slice_scatter(Emitter& e);
 [[nodiscard]] ValueId expand_index_put(Emitter& e);
-// Rows written at one list of i32 indices, none negative, none twice if known: what TOSA's SCATTER is.
+// True if an index_put overwrites rows of a matrix at one list of i32 indices, which is what TOSA's SCATTER
+// does. Constant indices must be in range and distinct; indices known only at run time are assumed to be.
 [[nodiscard]] bool is_row_write(const Graph& graph, const Node& node);
 
 // expand_einsum.cpp
@@ -117,10 +120,10 @@ struct IndexedRows {
 [[nodiscard]] ValueId expand_affine_grid(Emitter& e);
 
 // expand_pool.cpp
-[[nodiscard]] ValueId expand_pool3d(Emitter& e);        // over the image, then over the depth
-[[nodiscard]] ValueId expand_dilated_pool(Emitter& e);  // the maximum of slices, an axis at a time
+[[nodiscard]] ValueId expand_pool3d(Emitter& e);        // over height and width, then over the depth
+[[nodiscard]] ValueId expand_dilated_pool(Emitter& e);  // the maximum of strided slices, an axis at a time
 [[nodiscard]] ValueId expand_adaptive_pool(Emitter& e);
-[[nodiscard]] ValueId expand_transposed_conv3d(Emitter& e);  // as a convolution of the input spread apart
+[[nodiscard]] ValueId expand_transposed_conv3d(Emitter& e);  // a convolution of the input with zeros inserted
 
 // expand_recurrent.cpp
 [[nodiscard]] std::vector<ValueId> expand_recurrent(Emitter& e);

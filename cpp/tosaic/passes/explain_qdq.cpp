@@ -36,7 +36,8 @@ class Explanation {
   }
   [[nodiscard]] bool is_quantized(const NodeId user) const { return graph_.node(user).op == Op::kQuantize; }
 
-  // Computes in floats beside quantized values.
+  // True if the node reads a dequantized value, or computes a value that is quantized. Quantize nodes do not
+  // count.
   [[nodiscard]] bool is_border(const Node& node) const {
     if (node.op == Op::kQuantize) return false;
     for (const ValueId id : graph_.operands(node))

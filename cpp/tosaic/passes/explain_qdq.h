@@ -1,4 +1,4 @@
-// explain-qdq: why quantize and dequantize nodes are left in a quantized graph.
+// explain_qdq: reports why quantize and dequantize nodes remain in a quantized graph.
 #pragma once
 
 #include <vector>
@@ -8,10 +8,11 @@
 
 namespace tosaic::passes {
 
-// One entry for each reason why an operator between quantized values computes in floats: an operand that was
-// never quantized, a result that somebody reads as a float, an operator that cannot be quantized; and for
-// each dequantize node whose integers are not what it takes them for. Operators without a quantized neighbour
-// are no border, and what quantizes an input or dequantizes an output needs no reason.
+// One entry for each reason why an operator next to quantized values computes in floats: an operand was never
+// quantized, a result is read as a float, or the operator cannot be quantized. Also one entry for each
+// dequantize node whose integers another operator computes with, or that were quantized with other
+// parameters. Operators without a quantized neighbour are not reported, nor are the nodes that quantize an
+// input or dequantize an output.
 [[nodiscard]] std::vector<ErrorParts> explain_qdq(const Graph& quantized);
 
 }  // namespace tosaic::passes

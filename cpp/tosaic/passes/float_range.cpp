@@ -1,4 +1,4 @@
-// Interval arithmetic over floats. Operators without a rule give what their dtype holds.
+// Interval arithmetic over floats. The result of an operator without a rule has the range of its dtype.
 #include "tosaic/passes/float_range.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@ namespace {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
-// The magnitude that a range keeps away from 0.
+// A lower bound of the magnitude of all elements that are not 0.
 double least_of(const FloatRange& range) { return std::max({range.least, range.min, -range.max}); }
 
 FloatRange range_of(double min, double max, double least = 0) {
@@ -28,7 +28,8 @@ FloatRange of_dtype(DType dtype) {
                   : FloatRange{};
 }
 
-// What rounding to the dtype may add: relative error, overflow to infinity, underflow to zero.
+// The range after rounding to the dtype, which adds a relative error, overflow to infinity and underflow to
+// zero.
 FloatRange rounded(const FloatRange& range, DType dtype) {
   if (!is_float(dtype)) return range;
   const double slack = dtype == DType::kF32 || dtype == DType::kF64 ? 0x1p-20 : 0x1p-6;
@@ -89,7 +90,7 @@ FloatRange of_constant(const Constant& constant) {
   return range;
 }
 
-// The range of a node's result before it is rounded, from those of its operands.
+// The range of a node's result before it is rounded to its dtype, from the ranges of the operands.
 class Rules {
  public:
   Rules(const Graph& graph, const FloatRanges& ranges) : graph_(graph), ranges_(ranges) {}

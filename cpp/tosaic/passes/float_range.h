@@ -1,4 +1,4 @@
-// Float ranges: what is known of the size of float values, by interval arithmetic front to back.
+// Float ranges: bounds on the elements of float values, by interval arithmetic from inputs to outputs.
 #pragma once
 
 #include <limits>
@@ -9,16 +9,17 @@
 
 namespace tosaic::passes {
 
-// Every element that is not NaN lies in [min, max]; those that are not 0 are at least `least` in magnitude.
+// Every element that is not NaN is in [min, max], and if it is not 0, its magnitude is at least `least`.
 struct FloatRange {
   double min = -std::numeric_limits<double>::infinity();
   double max = std::numeric_limits<double>::infinity();
   double least = 0;
 };
 
-// Of a canonical graph; integers and bool count with what their dtype holds. Intervals of rounded arithmetic
-// are widened by more than the rounding. A constant is read when its range is asked for, not before: weights
-// are large, and no rule needs theirs. The graph must outlive this.
+// The ranges of the values of a canonical graph. Integers and bool that are not constant have the range of
+// their dtype. Each interval is widened by more than the rounding of its operator. A constant is read only
+// when of() is called for it: weights are large, and no rule needs their range. The graph must outlive this
+// object.
 class FloatRanges {
  public:
   explicit FloatRanges(const Graph& graph);
@@ -26,7 +27,7 @@ class FloatRanges {
 
  private:
   const Graph& graph_;
-  mutable std::vector<std::optional<FloatRange>> ranges_;  // constants: once asked for
+  mutable std::vector<std::optional<FloatRange>> ranges_;  // by value; of a constant, none before of()
 };
 
 }  // namespace tosaic::passes

@@ -1,10 +1,12 @@
-// fold-batch-norm: a convolution or linear layer takes the affine map of the batch norm behind it.
+// fold-batch-norm: folds a batch norm into the convolution or linear layer in front of it.
 //
 //   y = batch_norm(conv(x, W, b), g, h, mean, var)
 //     -> conv(x, W * s[o], (b - mean) * s + h)   with s = g / sqrt(var + eps), per output channel
 //
-// in double, rounded once. Only where the convolution has no other user and all parameters are constants. A
-// linear layer only where the batch norm's channel axis is its output axis (rank 2).
+// The new weights and biases are computed in double and rounded once. All parameters must be constants, the
+// batch norm must be the only reader of the convolution, and both must have one dtype (under autocast they
+// may differ). A linear layer must have a result of rank 2: only then is the batch norm's channel axis its
+// output axis.
 
 #include <cmath>
 
@@ -42,7 +44,7 @@ std::optional<Affine> affine_of(const Graph& graph, const Node& norm) {
   return affine;
 }
 
-// The producer of the batch norm's input if it can take the affine map.
+// The producer of the batch norm's input, or null if the batch norm cannot be folded into it.
 const Node* foldable_producer(const Graph& graph, const Node& norm) {
   const ValueId input = graph.operands(norm)[0];
   const Node* producer = graph.producer(input);
@@ -50,7 +52,7 @@ const Node* foldable_producer(const Graph& graph, const Node& norm) {
   if (producer->op == Op::kLinear && graph.type(input).rank() != 2) return nullptr;
   if (graph.users(input).size() != 1 || graph.is_output(input)) return nullptr;
   if (graph.type(input).dtype != graph.type(graph.operands(norm)[3]).dtype)
-    return nullptr;  // autocast: leave
+    return nullptr;  // as under autocast
   const std::span<const ValueId> operands = graph.operands(*producer);
   const Constant* weight = constant_of(graph, operands[1]);
   if (weight == nullptr || !weight->storage.bound()) return nullptr;

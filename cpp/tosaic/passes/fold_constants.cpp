@@ -1,26 +1,27 @@
-// fold-constants: what depends on no input is computed once, here.
+// fold-constants: computes once, at compile time, what depends on no input.
 //
 //   %i = arange(){...}  %j = unsqueeze(%i)  %m = le(%i, %j)      ->      constant %m: bool[32,32]
 //
-// A large broadcast is not written out where all who read it broadcast by themselves: `expand` stays, and
-// `full` becomes an expand of one number, for `simplify` to drop. Where another folded node reads it, it is
-// computed for that.
+// A broadcast of more than 64 KiB is not written out if all of its readers broadcast by themselves: an
+// `expand` stays, and a `full` becomes an expand of one number, which `simplify` removes. If another folded
+// node reads it, it is computed for that node.
 //
-// A value without elements depends on nothing either: sums, concatenations and products with such operands
-// become what can run where empty tensors cannot.
+// A value without elements is constant, too, whatever its operands are. Sums, concatenations and products of
+// such values then become constants, so they run on targets that have no empty tensors.
 //
-// A cond whose predicate is known becomes the branch taken.
+// A cond whose predicate is constant is replaced by the branch that it takes.
 //
-// Constants that are quantized, or computed from dequantized ones, have the float meaning of the q/dq graph
-// at every stage: whatever depends on no input is rounded where the source rounds it, and by no multiplier or
-// table.
+// Constants that are quantized, or computed from dequantized constants, have the float meaning of the q/dq
+// graph at every stage: they are rounded where the source rounds, and never computed by the multipliers or
+// tables of integer arithmetic.
 //
 //   quantize(%table)                            ->   constant: i8, rounded as torch rounds it
 //   cos(mul(dequantize(%a), dequantize(%b)))    ->   constant: f32
-//   permute(dequantize(%weight))                     stays: the weight is integers, and %weight is known
+//   permute(dequantize(%weight))                     stays: integer operators read the integers of %weight
 //
-// Not folded: foreign nodes, nodes with regions or variables, and operands whose data is not bound (a text
-// form read without its weights). Values whose only use is another folded node leave no constant behind.
+// Not folded: foreign nodes, nodes with regions or variables, and nodes over constants whose data is not
+// bound (a text form read without its weights). A folded value that only folded nodes read adds no constant
+// to the graph.
 
 #include <algorithm>
 
@@ -45,7 +46,7 @@ bool may_fold(const Node& node) {
 
 bool is_expanded(const Graph&, const Node& node) { return info(node.op).has(kExpanded); }
 
-// At stage quantized an operator over labelled integers means their numbers.
+// True if the operator computes with the numbers that integers with qparams represent (stage quantized only).
 bool computes_numbers(const Graph& graph, const Node& node) {
   return graph.stage == Stage::kQuantized && means_numbers(graph, node) && !keeps_numbers(graph, node);
 }
@@ -107,8 +108,9 @@ class Folding {
     return node.result_count != 0 && constant_[node.first_result];
   }
 
-  // The parameters of the constant integers that a float stands for, dequantized or moved since: these are
-  // weights, and operators over integers read them. Nothing of other floats.
+  // If the node's result is constant integers that were dequantized, and at most moved since: their qparams.
+  // Null for other floats. Such a result is a weight: its node stays, so that integer operators find the
+  // integers.
   [[nodiscard]] QParamsRef stands_for(const Node& node) const {
     if (graph_.type(graph_.result(node)).dtype != DType::kF32 || is_empty(node)) return nullptr;
     if (node.op == Op::kDequantize)
@@ -125,10 +127,10 @@ class Folding {
                                                              : nullptr;
   }
 
-  // True if `user`, which runs, gives the same without the broadcast: its other operands have the whole
-  // shape.
+  // True if `user`, which is not folded, computes the same without the broadcast of `value`: another operand
+  // that is not constant has the whole shape.
   [[nodiscard]] bool broadcasts(const Node& user, ValueId value) const {
-    if (user.op == Op::kSdpa) return true;  // masks
+    if (user.op == Op::kSdpa) return true;  // the mask broadcasts
     const OpInfo& op = info(user.op);
     if (!op.has(kElementwise) || op.is_tosa) return false;
     const Shape& shape = graph_.type(graph_.result(user)).shape;
@@ -163,7 +165,7 @@ class Folding {
     rewriter_.replace(node, rewriter_.emit(node, Op::kExpand, ShapeAttrs{full.shape}, {one}));
   }
 
-  // The branch of a cond whose predicate is known, else null.
+  // The branch that a cond with a constant predicate takes, else null.
   [[nodiscard]] const Graph* taken_branch(const Node& node) {
     if (!is_cond(node.op)) return nullptr;
     const ValueId predicate = graph_.operands(node)[0];
@@ -175,7 +177,8 @@ class Folding {
     return node.regions[element_as_int(*known, 0) != 0 ? 0 : 1].get();
   }
 
-  // The results of a constant node, computed on first use.
+  // Computes the results of a constant node and of those that it reads, each on first use. False if one
+  // cannot be run.
   [[nodiscard]] bool evaluate(const Node& node) {
     if (known_[node.first_result]) return true;
     if (is_empty(node)) {
@@ -187,7 +190,7 @@ class Folding {
     }
     std::vector<ConstantRef> operands;
     for (const ValueId operand : graph_.operands(node)) {
-      if (operand.valid() && !constant_[operand.index()]) return false;  // its node could not be run
+      if (operand.valid() && !constant_[operand.index()]) return false;  // its producer could not be run
       const Node* producer = operand.valid() ? graph_.producer(operand) : nullptr;
       if (producer != nullptr && !evaluate(*producer)) return false;
       operands.push_back(operand.valid() ? known_[operand.index()] : nullptr);
@@ -211,7 +214,7 @@ class Folding {
     return out;
   }
 
-  // A float constant's integers; what is beyond 32 bits saturates.
+  // The integers of a quantize node over a float constant. Numbers beyond 32 bits saturate.
   [[nodiscard]] std::optional<std::vector<ConstantRef>> quantized(
       const Node& node, const std::vector<ConstantRef>& operands) const {
     const auto& attrs = Graph::attrs<QuantizeAttrs>(node);
@@ -226,8 +229,8 @@ class Folding {
     return std::vector{made(graph_.result(node), std::move(integers.storage))};
   }
 
-  // A node without kernels, alone in a graph of its own: by its expansion, and over numbers where its values
-  // are labelled.
+  // The results of a node without kernel, computed in a graph that holds this node alone: composites are
+  // expanded, and operators over values with qparams are unfolded to operators over floats.
   [[nodiscard]] std::optional<std::vector<ConstantRef>> expanded(
       const Node& node, const std::vector<ConstantRef>& operands) const {
     Graph alone;
@@ -280,9 +283,9 @@ class Folding {
 
   const Graph& graph_;
   Rewriter rewriter_;
-  std::vector<ConstantRef> known_;    // by value: what it is, where that has been computed
+  std::vector<ConstantRef> known_;    // by value: its constant, once computed
   std::vector<bool> constant_;        // by value: depends on no input
-  std::vector<QParamsRef> integers_;  // by value: of the constant integers that a float stands for
+  std::vector<QParamsRef> integers_;  // by value: what stands_for() returned
 };
 
 }  // namespace

@@ -1,25 +1,33 @@
-// fold-qdq: quantization moves from nodes onto values.
+// fold-qdq: moves quantization from quantize and dequantize nodes onto values.
 //
 //   %a = dequantize(%x)                                %c: i8 q(..) = conv(%x: i8 q(..), %w: i8 q(..), %bias)
 //   %c = conv(%a, dequantize(%w), %bias)        ->
 //   %r = relu(%c)                                      %r: i8 q(..) = relu(%c)
 //   %q = quantize(%r)
 //
-// A float value may have *forms*: integers with qparams that take its place.
-//   exact      the float is what the integers stand for: it was dequantized, or moved or chosen from such
-//   quantized  the float, quantized: a consumer may read it only where it would quantize the float the same
-//              way, at once or behind operators that quantizing commutes with (relu, clamp, views, pools ...)
-// A node that quantizing commutes with may have constants alone: a lookup in a table of floats, or a choice.
-// A node whose float operands all have forms, or are constants, is made once for each way in which its result
-// is quantized; and as it is if its floats are still read. Three walks: which ways are wanted (from the
-// back), which forms there are (from the front), which floats are still read (from the back); then the graph
-// is made.
+// The *label* of an integer value is the qparams of the numbers that it represents. A *way* of a float value
+// is the qparams with which some reader quantizes it. A *form* of a float value is integers with qparams that
+// replace it:
+//   exact      the integers represent exactly this float: it was dequantized from them, or moved or chosen
+//              from floats that were
+//   quantized  the integers are the float quantized in one way. A reader may use them only if it would
+//              quantize the float in this way itself, at once or behind operators that commute with
+//              quantization (relu, clamp, views, pools ...)
 //
-// A constant that several dequantize nodes take for different numbers is made a constant for each.
+// A node whose float operands all have forms or are constants is emitted once for each way of its result. It
+// is also emitted unchanged if its floats are still read. If all of its float operands are constants, it must
+// commute with quantization: a lookup in a table of floats, or a choice.
 //
-// Integers keep their labels only where nobody but dequantize nodes, views and outputs reads them. Nodes with
-// regions, state or foreign operators, float dtypes but f32, and dequantize nodes of parameters that disagree
-// with what quantized the integers stay as they are. Nothing is rounded otherwise than before.
+// The labels are found first. Three walks follow: the ways of each float (backwards), its forms (forwards),
+// and which floats are still read (backwards). Then the new graph is built.
+//
+// A constant that several dequantize nodes read with different parameters is split into one constant for
+// each.
+//
+// Integers have labels only if dequantize nodes, views and outputs are their only readers. These nodes stay
+// unchanged: nodes with regions or effects, foreign operators, nodes with floats other than f32, and
+// dequantize nodes whose parameters differ from those that quantized the integers. Every value is rounded
+// exactly as before.
 
 #include <algorithm>
 #include <utility>
@@ -83,7 +91,7 @@ class Folding {
     return qparams_of(Graph::attrs<DequantizeAttrs>(dequantize), graph_.type(operand(dequantize)).dtype);
   }
 
-  // May stand over quantized values: every result that is a float is an f32.
+  // True if the node may compute over quantized values. All its floats must be f32.
   [[nodiscard]] bool may_fold(const Node& node) const {
     if (is_foreign(node.op) || !node.regions.empty() || info(node.op).has(kEffect)) return false;
     for (const ValueId id : graph_.operands(node))
@@ -97,13 +105,13 @@ class Folding {
 
   // ---- labels of integers ----
 
-  // Views of one operand: a label goes through them.
+  // True if the node rearranges the elements of one operand, so that its result has the operand's label.
   [[nodiscard]] static bool passes_label(const Node& node) {
     return rearranges(node) && node.operand_count == 1 && node.result_count == 1;
   }
 
-  // By value, from the back: read by dequantize nodes, views of such values and outputs alone; and what the
-  // first of these dequantize nodes takes it for.
+  // By value. `only_dequantize`: its only readers are dequantize nodes, outputs, and views for which this
+  // holds, too. `first`: the qparams with which the first of these dequantize nodes reads it.
   struct Readers {
     std::vector<bool> only_dequantize;
     std::vector<QParamsRef> first;
@@ -128,8 +136,9 @@ class Folding {
     return out;
   }
 
-  // Integers from outside may lie anywhere in their dtype: to dequantize them no range matters. Constants
-  // keep the range they are read with if they lie in it.
+  // The label of an input or constant that is read with the parameters `read`. An input may hold any integer
+  // of its dtype, so its range becomes that of the dtype; dequantizing does not depend on the range. A
+  // constant retains the range of `read` if all its elements are inside.
   [[nodiscard]] static QParamsRef within(const QParams& read, const Constant* constant) {
     const ValueRange dtype = *integer_limits(read.storage);
     if (read.qmin <= dtype.low && read.qmax >= dtype.high) return std::make_shared<const QParams>(read);
@@ -165,14 +174,14 @@ class Folding {
     }
   }
 
-  // Reads its integers as they were quantized.
+  // True if the node dequantizes its integers to f32 with the scale and zero point of their label.
   [[nodiscard]] bool agrees(const Node& dequantize) const {
     const QParamsRef& known = labels_[operand(dequantize).index()];
     return known && Graph::attrs<DequantizeAttrs>(dequantize).dtype == DType::kF32 &&
            same_grid(*known, Graph::attrs<DequantizeAttrs>(dequantize));
   }
 
-  // ---- ways in which floats are quantized ----
+  // ---- ways of floats ----
 
   void find_ways() {
     const std::span<const Node> nodes = graph_.nodes();
@@ -194,7 +203,8 @@ class Folding {
 
   // ---- forms ----
 
-  // The form of an operand that a node making its result in this way may read; null way: exact ones alone.
+  // The form of `id` that the node may read if its result is quantized in this way, or null. With a null way
+  // only exact forms qualify.
   [[nodiscard]] const Form* readable(const Node& node, ValueId id, const QParamsRef& way) const {
     const Forms& forms = forms_[id.index()];
     const auto is_same = [&](const Form& form) { return same_qparams(form.qparams, way); };
@@ -204,7 +214,7 @@ class Folding {
     return exact == forms.end() ? nullptr : &*exact;
   }
 
-  // Quantizing the constants that the node moves or chooses from is quantizing its result: a lookup in a
+  // True if quantizing the node's constant operands is the same as quantizing its result, as in a lookup in a
   // table.
   [[nodiscard]] static bool quantizes_constants(const Node& node, const QParamsRef& way) {
     return way && !way->axis && commutes_with_quantize(node);
@@ -216,7 +226,8 @@ class Folding {
                        [&](ValueId id) { return is_real(id) && readable(node, id, way) != nullptr; });
   }
 
-  // All float operands are readable or constants, and one of them is readable, or all may be quantized.
+  // True if each float operand is readable or a constant, and one of them is readable or all may be
+  // quantized.
   [[nodiscard]] bool may_read(const Node& node, const QParamsRef& way) const {
     bool any_real = false;
     for (const ValueId id : graph_.operands(node)) {
@@ -227,7 +238,8 @@ class Folding {
     return any_real && (has_readable(node, way) || quantizes_constants(node, way));
   }
 
-  // What a node that moves or chooses makes of exact forms with one set of parameters.
+  // The qparams of the exact form of the node's result, or null. There is one if the node moves or chooses
+  // elements, and all its float operands have exact forms with the same qparams.
   [[nodiscard]] QParamsRef chosen(const Node& node) const {
     if (!chooses(node)) return nullptr;
     QParamsRef common;
@@ -261,7 +273,7 @@ class Folding {
       };
       const QParamsRef exact = chosen(node);
       if (exact) give(exact, true);
-      if (exact && moves(node)) continue;  // quantized otherwise by a node of its own
+      if (exact && moves(node)) continue;  // make_quantized() emits a node for any other way
       for (const QParamsRef& way : ways_of(node))
         if (!same_qparams(way, exact) && may_read(node, way)) give(way, false);
     }
@@ -274,7 +286,7 @@ class Folding {
     return std::any_of(forms.begin(), forms.end(), [](const Form& form) { return form.exact; });
   }
 
-  // Stands over quantized values without a float result: comparisons, positions of maxima.
+  // True if the node reads exact forms and has no float result: comparisons, positions of maxima.
   [[nodiscard]] bool only_reads(const Node& node) const {
     if (is_border(node.op) || !may_fold(node) || !may_read(node, nullptr)) return false;
     for (std::uint32_t r = 0; r < node.result_count; ++r)
@@ -282,7 +294,7 @@ class Folding {
     return true;
   }
 
-  // The node is made over floats as well.
+  // True if the node is emitted over floats, with or without being emitted over forms.
   [[nodiscard]] bool stays(const Node& node) const {
     if (is_border(node.op) || only_reads(node)) return false;
     bool formless = true;
@@ -294,10 +306,10 @@ class Folding {
     return formless;
   }
 
-  // The form that takes a quantize node's place, brought to its parameters if need be.
+  // The form that replaces a quantize node, or null if there is none. An exact form may have other qparams.
   [[nodiscard]] const Form* taken(const Node& quantize) const {
     const ValueId id = operand(quantize);
-    if (!labels_[quantize.first_result]) return nullptr;  // somebody counts with these integers
+    if (!labels_[quantize.first_result]) return nullptr;  // another operator computes with the integers
     const Forms& forms = forms_[id.index()];
     const QParamsRef way = way_of(quantize);
     const auto same = std::find_if(forms.begin(), forms.end(),
@@ -337,7 +349,7 @@ class Folding {
     }
   }
 
-  // A constant, with its label.
+  // The constant with its label.
   ValueId constant(ValueId id) {
     ValueId& made = made_[id.index()];
     if (made.valid()) return made;
@@ -346,7 +358,8 @@ class Folding {
     return made;
   }
 
-  // The value as the old graph had it: a float, or integers; exact forms are dequantized once.
+  // The value as the old graph had it: a float or integers. Of a float that has only an exact form in the new
+  // graph, the form is dequantized, once.
   ValueId as_it_was(ValueId id) {
     if (is_constant(id)) return constant(id);
     ValueId& made = made_[id.index()];
@@ -361,7 +374,7 @@ class Folding {
     throw InternalError({.where = "fold-qdq", .what = "a float was left out", .node = graph_.value(id).name});
   }
 
-  // Origins of the node and of the quantize and dequantize nodes that it takes in.
+  // The origins of the node and of the quantize and dequantize nodes that are folded into it.
   [[nodiscard]] OriginRef origin_of(const Node& node, const QParamsRef& way) const {
     std::vector<OriginRef> origins;
     for (const ValueId id : graph_.operands(node)) {
@@ -376,7 +389,7 @@ class Folding {
     return merge(origins);
   }
 
-  // A node that the folding of constants replaces.
+  // Quantizes a constant operand. fold-constants computes the emitted node.
   ValueId quantized_constant(const Node& node, ValueId id, const QParamsRef& way) {
     const auto attrs = attrs_of_qparams<QuantizeAttrs>(way->storage, *way);
     const ValueId operands[] = {constant(id)};
@@ -385,7 +398,7 @@ class Folding {
     return made;
   }
 
-  // The node over forms, its float results in this way.
+  // Emits the node over forms of its operands, with its f32 results quantized in this way.
   NodeId make_over_forms(const Node& node, const QParamsRef& way) {
     std::vector<ValueId> operands;
     const bool any_form = has_readable(node, way);
@@ -451,7 +464,8 @@ class Folding {
     if (is_border(node.op) || stays(node)) make_as_it_was(node);
   }
 
-  // The form itself, or it brought to other parameters, or the node as it was.
+  // Replaces a quantize node by a form, or by a clone of an exact form that has the node's qparams, or emits
+  // it unchanged.
   void make_quantized(const Node& node) {
     const Form* form = taken(node);
     if (form == nullptr) return make_as_it_was(node);
@@ -471,14 +485,14 @@ class Folding {
 
   const Graph& graph_;
   Graph out_;
-  std::vector<QParamsRef> labels_;  // by integer value
+  std::vector<QParamsRef> labels_;  // of integers, by value
   std::vector<Ways> wanted_;        // by float value
   std::vector<Forms> forms_;        // by float value
-  std::vector<ValueId> made_;       // the value as it was, in the new graph
-  std::vector<bool> read_;          // floats that somebody reads
+  std::vector<ValueId> made_;       // by old value: the new value that equals it
+  std::vector<bool> read_;          // by old value: it is still read as it was
 };
 
-// A constant that is dequantized in several ways is several constants with the same bytes.
+// Splits a constant that is dequantized with different parameters into several constants with the same bytes.
 std::optional<Graph> split_constants(const Graph& graph) {
   struct Reading {
     ValueId constant;

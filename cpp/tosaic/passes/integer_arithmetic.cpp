@@ -1,10 +1,11 @@
-// Sums, products, extrema and comparisons of two numbers in i32.
+// integer_arithmetic: sums, products, quotients, extrema and comparisons of two operands, in i32.
 //
-//   add      both operands in one unit that leaves 29 bits to the sum; exact where the scales are equal
-//   mul      the product of both, less the bits that it has beyond 30; by a constant mere scales
-//   maximum  as add, in the unit of both; bounds are operands like others
+//   add      rescales both operands to one unit in which the sum has 29 bits; exact if the scales are equal
+//   mul      multiplies and drops the bits beyond 30; a constant factor of one sign only changes the scales
+//   maximum  rescales both operands as add does; so do minimum and the comparisons
+//   clamp    rounds its bounds to the unit of the operand, or to a finer one
 //
-// Constants become integers of that unit here.
+// Constant operands are converted to integers of the chosen unit at compile time.
 
 #include <algorithm>
 #include <cmath>
@@ -18,7 +19,7 @@ namespace {
 constexpr int kSumBits = 29, kProductBits = 30;
 constexpr const char* kNoInfinity = "minus infinity becomes infinity";
 
-// An operand before its unit is chosen: a number of integers, or a constant.
+// An operand before its unit is chosen: scaled integers, or the numbers of a constant; times `factor`.
 struct Term {
   std::optional<Real> real;
   std::vector<double> numbers;  // of a constant
@@ -52,13 +53,13 @@ struct Integers {
   double error = 0;  // as in Real
 };
 
-// In i32 and this unit; the sign of the factor is left to the caller.
+// The term as i32 in units of `unit`, with |factor|: the caller handles its sign.
 Integers in_unit(IntegerLowering& l, const Term& term, double unit) {
   const double factor = std::abs(term.factor);
   if (!term.real) {
     std::vector<std::int64_t> values;
     for (const double x : term.numbers) values.push_back(std::llround(x * factor / unit));
-    // What keeps a divisor or a root from zero still does.
+    // A positive scalar does not round to 0: it may protect a divisor or a root.
     const bool vanishes = values.size() == 1 && values[0] == 0 && term.numbers[0] > 0;
     if (vanishes) values[0] = 1;
     const auto [low, high] = std::minmax_element(values.begin(), values.end());
@@ -72,8 +73,9 @@ Integers in_unit(IntegerLowering& l, const Term& term, double unit) {
   return {made.id, made.range, made.error};
 }
 
-// The coarsest unit of an operand, made finer by a power of two as far as the sum has room: below 2^29, as a
-// rescale by a power of two takes 128 no further.
+// The coarsest scale of the operands times the power of two for which the sum just stays below 2^29. RESCALE
+// sets this limit: a factor of 2^k (multiplier 2^30, shift 30 - k) is only defined for values below 2^(29 -
+// k). Equal scales stay as they are if the sum has room.
 double common_unit(const std::vector<Term>& terms) {
   double coarsest = 0, total = 0;
   bool equal = true;
@@ -100,7 +102,7 @@ void require_f32(const IntegerLowering& l) {
     throw NoIntegerForm("its result is no number");
 }
 
-// Operand i is the maximum of operand j over some axes: it is not below any element.
+// True if operand i is the maximum of operand j over some axes, hence not below any element of j.
 bool is_maximum_of(IntegerLowering& l, std::size_t i, std::size_t j) {
   if (l.is_constant(i) || l.is_constant(j)) return false;
   const Real top = l.real(i), all = l.real(j);
@@ -116,7 +118,8 @@ bool is_maximum_of(IntegerLowering& l, std::size_t i, std::size_t j) {
   return false;
 }
 
-// A constant that varies along one axis of the result at most, as one factor a position of that axis.
+// A constant that varies along at most one axis of the result: one factor for each of its positions, else
+// one.
 struct AxisFactors {
   std::vector<double> values;
   std::optional<std::size_t> axis;
@@ -141,8 +144,8 @@ Real negated(IntegerLowering& l, const Real& x) {
   return wide;
 }
 
-// x times one number, or one for each position of an axis, all of one sign: only what an integer is worth
-// changes.
+// x times a constant that is one number, or one for each position of an axis, all of one sign. Only the
+// scales change; negative factors negate the integers. Nothing for other constants.
 std::optional<Real> scaled(IntegerLowering& l, Real x, const Term& constant) {
   const Shape& shape = l.type(x.id).shape;
   const std::optional<AxisFactors> factors = axis_factors(constant, shape.size());
@@ -167,8 +170,8 @@ std::optional<Real> scaled(IntegerLowering& l, Real x, const Term& constant) {
 
 double size_of(const Real& x) { return static_cast<double>(x.magnitude()) * x.scale(); }
 
-// Narrow operands without zero points are multiplied as they are; others in i32, the product less the bits
-// that it has too many.
+// The product of two tensors. i8 by i8 and i16 by i16 without zero points are multiplied as they are. Others
+// are widened to i32, and the product loses the bits beyond 30.
 Real product(IntegerLowering& l, const Real& a, const Real& b) {
   const DType dtype = l.type(a.id).dtype;
   const bool narrow = a.zero_point == 0 && b.zero_point == 0 && dtype == l.type(b.id).dtype &&
@@ -190,8 +193,8 @@ Real product(IntegerLowering& l, const Real& a, const Real& b) {
   return out;
 }
 
-// A constant as integers of at most 15 bits and a sign. If a quantizer made it, these are its own integers
-// less the zero point, which are exact; else its values are rounded to 1/32767 of the largest.
+// A constant as integers of at most 15 bits and a sign. A quantized constant has its own integers minus the
+// zero point, which is exact. Others are rounded to 1/32767 of the largest element.
 Real quantized_factor(IntegerLowering& l, const Term& term) {
   constexpr double kMost = 32767;
   const double largest = term.magnitude();
@@ -216,12 +219,12 @@ void require_finite(const Term& term) {
     if (!std::isfinite(x)) throw NoIntegerForm("a constant operand is not finite");
 }
 
-// Minus infinity in a constant addend becomes a number so low that its sum with any other stays below all
-// sums of finite ones by twice the distance of what is hidden.
+// An addend whose minus infinity became -2 * (finite + hidden_below(finite)). The sum of that and any finite
+// number is below all finite sums, by at least 2 * hidden_below(finite).
 struct Masked {
   Term term;
-  double finite;  // the largest sum of finite numbers
-  bool hides = false;
+  double finite;       // the largest magnitude of a sum of finite numbers
+  bool hides = false;  // an element was minus infinity
 };
 
 Masked without_infinity(Term term, double others) {
@@ -239,7 +242,8 @@ Masked without_infinity(Term term, double others) {
 
 bool is_hiding(const Term& term) { return term.real && term.real->minus_infinity; }
 
-// Of nothing but 0 and minus infinity: what it is added to hides what it hid.
+// True for a constant of nothing but 0 and minus infinity. Adding it does not move the threshold of an
+// operand that hides minus infinity.
 bool is_mask(const Term& term) {
   return !term.real && std::all_of(term.numbers.begin(), term.numbers.end(),
                                    [](double x) { return x == 0 || is_minus_infinity(x); });
@@ -266,7 +270,7 @@ Real added(IntegerLowering& l, const Term& first, const Term& second, bool subtr
   return out;
 }
 
-// Operand i is the floor of another, which nobody quantized.
+// True if operand i is the floor of operand `of`, not quantized.
 bool is_floor_of(const IntegerLowering& l, std::size_t i, std::size_t of) {
   const Node* producer = l.source().producer(l.operand(i));
   return producer != nullptr && producer->op == Op::kFloor && l.operand_type(i).qparams == nullptr &&
@@ -280,7 +284,7 @@ Lowered integer_add(IntegerLowering& l) {
   const double alpha = as_double(l.attrs<AlphaAttrs>().alpha);
   const bool subtracts = (l.node().op == Op::kSub) != (alpha < 0);
   Real out = added(l, term_of(l, 0), term_of(l, 1, std::abs(alpha)), subtracts);
-  if (subtracts && alpha == 1 && is_floor_of(l, 1, 0)) {  // a fraction
+  if (subtracts && alpha == 1 && is_floor_of(l, 1, 0)) {  // x - floor(x) is in [0, 1)
     const auto one = static_cast<std::int64_t>(std::ceil(1 / out.scale()));
     out.range = {std::max<std::int64_t>(out.range.low, -1), std::min(out.range.high, one + 1)};
   }
@@ -299,7 +303,7 @@ Lowered integer_mul(IntegerLowering& l) {
   return product(l, l.real_with_one_scale(0), l.real_with_one_scale(1));
 }
 
-// By a constant as a product; by a number that varies by mantissa and exponent.
+// A constant divisor becomes a product; a variable one is divided by mantissa and exponent.
 Lowered integer_div(IntegerLowering& l) {
   require_f32(l);
   const DivRounding rounding = l.attrs<DivAttrs>().rounding;
@@ -385,8 +389,9 @@ bool bounds_are_whole(const ClampAttrs& attrs, const Real& x) {
 
 enum class Between { kMaximum, kMinimum, kOrder };
 
-// Of two numbers whose scales are so far apart that no unit has both: what of the larger one is beyond all
-// that the result takes from it becomes the nearest that is.
+// For two operands whose common unit is coarser than 1/8 of the finer scale. Clamps each to the numbers that
+// affect the result, so that the unit becomes finer: to the range of the other operand (a maximum has no
+// upper limit, a minimum no lower one) and to that of `goal`.
 void bring_closer(IntegerLowering& l, std::vector<Term>& terms, const std::optional<QParams>& goal,
                   Between between) {
   if (!terms[0].real || !terms[1].real) return;
@@ -416,7 +421,7 @@ void bring_closer(IntegerLowering& l, std::vector<Term>& terms, const std::optio
   }
 }
 
-// The same number in the unit of a power of two less that leaves it 29 bits: exact.
+// The same number in a unit finer by a power of two, in which it has 29 bits: exact.
 Real finest(IntegerLowering& l, const Real& x) {
   const int more = 29 - bits_to(x.magnitude() + 1);
   return more <= 0 ? l.widened(x) : l.rescaled(x, DType::kI32, std::ldexp(x.scale(), -more));
@@ -439,7 +444,8 @@ Lowered integer_extremum(IntegerLowering& l) {
         if (!limit) return none;
         const double units = as_double(*limit) / scale;
         double nearest = std::clamp(std::nearbyint(units), -0x1p31, 0x1p31);
-        if (nearest == 0 && units > 0) nearest = 1;  // what keeps a divisor or a root from zero still does
+        // A positive bound does not round to 0: it may protect a divisor or a root.
+        if (nearest == 0 && units > 0) nearest = 1;
         if (std::abs(nearest) <= static_cast<double>(x.magnitude()))
           error = std::max(error, std::abs(nearest - units) * scale);
         return static_cast<std::int64_t>(nearest);
@@ -473,15 +479,17 @@ Lowered integer_extremum(IntegerLowering& l) {
 
 namespace {
 
-// An infinite constant compares as a number beyond all others does.
+// Replaces infinite elements of a constant by numbers beyond all others, which compare the same.
 void bring_near(Term& term, double others) {
   for (double& x : term.numbers)
     if (std::isinf(x)) x = std::copysign(2 * others + 1, x);
 }
 
-// Numbers that stand for minus infinity become the greatest that does, constants no less.
+// For an operand that hides minus infinity. Its integers that represent minus infinity all become the largest
+// of them. In a constant, minus infinity becomes the same number, and other elements are at least kBetween
+// units above it.
 void bring_together(IntegerLowering& l, Term& hiding, Term& other) {
-  constexpr int kBetween = 16;  // units, of which finite numbers are more away
+  constexpr int kBetween = 16;  // units; finite numbers are further away from the threshold
   Real& x = *hiding.real;
   const std::int64_t least = *x.minus_infinity;
   if (is_hiding(other) && (other.real->scales != x.scales || other.real->zero_point != x.zero_point ||
@@ -494,7 +502,8 @@ void bring_together(IntegerLowering& l, Term& hiding, Term& other) {
     y = is_minus_infinity(y) ? number : std::max(y, number + kBetween * x.scale());
 }
 
-// One minus infinity, compared with all others: those that stand for it.
+// x == y, if x hides minus infinity and y is the constant minus infinity: true for the integers that
+// represent it.
 std::optional<ValueId> hidden(IntegerLowering& l, const Term& x, const Term& y) {
   if (!is_hiding(x) || y.real || y.numbers.size() != 1 || !is_minus_infinity(y.numbers[0]) ||
       y.shape.size() > x.shape.size())
@@ -522,7 +531,8 @@ Lowered integer_comparison(IntegerLowering& l) {
   const double unit = common_unit(terms);
   const Integers first = in_unit(l, terms[0], unit), second = in_unit(l, terms[1], unit);
   const ValueId a = first.id, b = second.id;
-  // Numbers that cannot be told apart are equal: a bound that was rounded is still what it bounds.
+  // Numbers that differ by no more than their errors are equal: a clamped number still equals its bound,
+  // although both were rounded.
   IntegerMath m(l);
   const auto near = static_cast<std::int64_t>(std::min((first.error + second.error) / unit, 0x1p28));
   const auto equal = [&] {

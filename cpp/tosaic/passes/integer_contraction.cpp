@@ -1,7 +1,10 @@
-// Contractions: sums of products of integers less their zero points, worth s_x * s_w[c] each.
+// integer_contraction: conv, linear and matmul as sums of products of integers.
 //
-// 8 bit operands are summed in 32 bits, 16 by 8 bits in 48. The bias is rounded to that unit. A bound of each
-// channel's sum, from the weights where they are known, shows that none overflows.
+//   sum[c] = sum((x - zp_x) * (w - zp_w)) + bias[c]        one unit of sum[c] is worth s_x * s_w[c]
+//
+// Products of i8 by i8 are summed in i32, those of i16 in i48; wider operands are split into parts. The bias
+// is rounded to the unit of the sums. A bound of each channel's sum, from the weights if they are constant,
+// proves that no sum overflows.
 
 #include <algorithm>
 #include <cmath>
@@ -13,7 +16,8 @@
 namespace tosaic::passes {
 namespace {
 
-// A bias that is computed, or beyond what the sums can hold in their unit: it is added to them in another.
+// Thrown if the bias cannot be part of the sums: it is not constant, does not fit, or would be rounded too
+// much. It is added to them in another unit then.
 class BiasApart : public NoIntegerForm {
   using NoIntegerForm::NoIntegerForm;
 };
@@ -26,8 +30,8 @@ struct Weight {
 
 DType accumulator(DType input) { return input == DType::kI8 ? DType::kI32 : DType::kI48; }
 
-// A constant of floats as parts of 8 bits that add up to it: digits to the base of 128, of either sign. Three
-// where the other operand may have 16 bits.
+// A constant of floats as i8 parts that add up to it: the digits, to base 128 and of either sign, of integers
+// of 14 bits. Three digits, 21 bits, if the other operand may have 16 bits.
 std::vector<Real> constant_parts(IntegerLowering& l, std::size_t i) {
   const int digits = l.rules().wide_integers ? 3 : 2;
   const std::vector<double> numbers = l.numbers(i);
@@ -64,11 +68,11 @@ std::vector<Real> parts_of(IntegerLowering& l, std::size_t i) {
   return is_float_constant(l, i) ? constant_parts(l, i) : narrow_parts(l, l.real_with_one_scale(i));
 }
 
-// The axes of a weight by which its sums may have scales of their own.
+// The axes of a weight that may have per-channel scales.
 struct WeightAxes {
-  std::size_t channels;    // of the result, which repeat for each group
-  std::int64_t groups;     // how often
-  bool leading_is_groups;  // axis 0 counts the groups, too
+  std::size_t channels;    // the axis of the result channels, or of those of each group
+  std::int64_t groups;     // how often the result repeats that axis
+  bool leading_is_groups;  // axis 0 has a position for each group
 };
 
 WeightAxes conv_axes(const ConvAttrs& attrs, const Shape& weight) {
@@ -76,7 +80,7 @@ WeightAxes conv_axes(const ConvAttrs& attrs, const Shape& weight) {
   return {1, attrs.groups, weight[0] == attrs.groups};
 }
 
-// Known integers as two digits, in scales of their own.
+// A constant of integers as two digits to base 128, with scales of their own. Exact.
 std::vector<Real> exact_parts(IntegerLowering& l, const Real& x) {
   const Elements elements(*l.out().value(x.id).constant);
   std::vector<std::int64_t> upper, lower;
@@ -93,7 +97,8 @@ std::vector<Real> exact_parts(IntegerLowering& l, const Real& x) {
 
 std::vector<Real> parts_below(IntegerLowering& l, const Real& x, bool wide);
 
-// Weights have 8 bits and may have scales by channel; known ones that have not are taken as numbers.
+// A weight as i8 parts, with scales by result channel. Constants with other scales, or of more than two
+// digits, are split from their numbers.
 std::vector<Real> weight_parts(IntegerLowering& l, std::size_t i, const WeightAxes& axes) {
   if (is_float_constant(l, i)) return constant_parts(l, i);
   const Real weight = l.real(i);
@@ -106,7 +111,7 @@ std::vector<Real> weight_parts(IntegerLowering& l, std::size_t i, const WeightAx
   return narrow ? std::vector{weight} : parts_below(l, l.real_with_one_scale(i), false);
 }
 
-// Of the values less their zero point; in pieces whose sums have 32 bits.
+// The sum of |value - zero_point|, in pieces whose sums fit in 32 bits.
 std::int64_t sum_of_magnitudes(std::span<const std::int8_t> values, std::int64_t zero_point) {
   constexpr std::size_t kPiece = 1 << 20;
   std::int64_t sum = 0;
@@ -150,7 +155,7 @@ Weight weight_of(IntegerLowering& l, const Real& real, const WeightAxes& axes) {
   return out;
 }
 
-// A float bias, rounded to units of the sums, has to be as good as the result can tell.
+// Throws BiasApart if rounding to units of the sums moves a bias by more than 1/16 of the scale of goal().
 void require_fine(const IntegerLowering& l, const std::vector<double>& numbers,
                   const std::vector<std::int64_t>& rounded, const std::vector<double>& scales) {
   const std::optional<QParams> goal = l.goal();
@@ -162,7 +167,7 @@ void require_fine(const IntegerLowering& l, const std::vector<double>& numbers,
   }
 }
 
-// The bias in units of the sums.
+// The bias in units of the sums. Throws BiasApart if it cannot be part of them, NoIntegerForm if it has NaN.
 std::vector<std::int64_t> bias_values(IntegerLowering& l, std::size_t i, const std::vector<double>& scales,
                                       DType sums) {
   if (!l.is_known(i)) throw BiasApart("its bias is computed");
@@ -176,7 +181,7 @@ std::vector<std::int64_t> bias_values(IntegerLowering& l, std::size_t i, const s
     require_fine(l, numbers, bias.values, scales);
     return bias.values;
   }
-  // Integers whose unit is that of the sums, but for rounding of scales, are taken as they are.
+  // A bias quantized to the unit of the sums, up to rounding of the scales by 2^-20, stays as it is.
   const QParams& label = *l.operand_type(i).qparams;
   const Elements elements(*stored);
   std::vector<std::int64_t> out = bias.values;
@@ -190,11 +195,12 @@ std::vector<std::int64_t> bias_values(IntegerLowering& l, std::size_t i, const s
 
 struct Sums {
   std::vector<double> scales;
-  ValueId bias;  // none: 0
+  ValueId bias;  // invalid: no bias
   ValueRange range;
 };
 
-// Scales, bias and range of the sums; `channels` result channels.
+// Scales, bias and range of the sums of `channels` result channels. If they may overflow, throws BiasApart if
+// only the bias causes that, else NoIntegerForm.
 Sums sums_of(IntegerLowering& l, const Real& x, const Weight& weight, std::size_t channels, DType dtype,
              bool with_bias) {
   Sums out;
@@ -214,7 +220,7 @@ Sums sums_of(IntegerLowering& l, const Real& x, const Weight& weight, std::size_
     out.range.low = std::min(out.range.low, static_cast<std::int64_t>(low));
     out.range.high = std::max(out.range.high, static_cast<std::int64_t>(high));
   }
-  // One scale for all channels is no scale by channel.
+  // Equal scales of all channels become one.
   const auto same = [&](double scale) { return scale == out.scales.front(); };
   if (std::all_of(out.scales.begin(), out.scales.end(), same)) out.scales.resize(1);
   return out;
@@ -226,7 +232,7 @@ Real as_real(ValueId id, Sums sums, std::size_t axis) {
   return out;
 }
 
-// The sum of what `contract` makes of each pair of parts; the bias joins the first.
+// The sum of contract(left, right, with_bias) over all pairs of parts; the first pair has the bias.
 template <class Contract>
 Real over_parts(IntegerLowering& l, const std::vector<Real>& lefts, const std::vector<Real>& rights,
                 Contract&& contract) {
@@ -237,7 +243,8 @@ Real over_parts(IntegerLowering& l, const std::vector<Real>& lefts, const std::v
   return sum;
 }
 
-// The same with the bias inside, or behind where it is too large; `own`: as it lies in the result's shape.
+// over_parts() of operands 0 and 1, with the bias (operand 2) in the sums or, if that throws BiasApart, added
+// to them. `own` is the shape in which the bias broadcasts to the result.
 template <class Contract>
 Real with_bias(IntegerLowering& l, const Shape& own, const WeightAxes& axes, Contract&& contract) {
   const std::vector<Real> lefts = parts_of(l, 0), rights = weight_parts(l, 1, axes);
@@ -249,8 +256,8 @@ Real with_bias(IntegerLowering& l, const Shape& own, const WeightAxes& axes, Con
   }
 }
 
-// Group by group: TOSA joins no values of 48 bits, so the sums of each are brought to 32, all by as many
-// bits.
+// A convolution with i48 sums, group by group: TOSA cannot concatenate i48. The sums of each group are
+// brought to i32 first, all divided by the same power of two.
 Real convolved_by_group(IntegerLowering& l, const IntegerConvAttrs& whole,
                         const std::vector<ValueId>& operands, const Sums& sums) {
   IntegerConvAttrs attrs = whole;
@@ -288,7 +295,7 @@ Real convolved(IntegerLowering& l, const Real& x, const Real& filters, bool with
   return as_real(l.emit(Op::kIntegerConv, conv, operands), sums, 1);
 }
 
-// (.., I) x (O, I) as a convolution of pixels.
+// (.., I) x (O, I) as a 1x1 convolution over pixels.
 Real row_products(IntegerLowering& l, const Real& x, const Real& rows_of_weight, bool with_bias) {
   const Shape shape = l.type(rows_of_weight.id).shape;
   const Weight weight = weight_of(l, rows_of_weight, {0, 1, false});
@@ -332,7 +339,7 @@ Real matrix_product(IntegerLowering& l, const Real& a, const Real& b) {
   const ValueRange limits = wide ? kInt48Values : kInt32Values;
   if (most > limits.high) throw NoIntegerForm("its sums may leave " + std::string(to_string(dtype)));
   ValueId x, y;
-  if (num_elements(batch_of(b_shape)) == 1) {  // one matrix: the batch is rows
+  if (num_elements(batch_of(b_shape)) == 1) {  // one right matrix: the batch becomes rows
     x = l.reshape(left.id, {1, num_elements(a_shape) / std::max<std::int64_t>(depth, 1), depth});
     y = l.reshape(right.id, {1, depth, b_shape.back()});
   } else {
@@ -350,18 +357,18 @@ Real matrix_product(IntegerLowering& l, const Real& a, const Real& b) {
   return sums;
 }
 
-// Of 16 bits, or of 8.
+// x as i16 (`wide`) or i8: x itself, or two digits that add up to it, rounded if these have too few bits.
 std::vector<Real> parts_below(IntegerLowering& l, const Real& x, bool wide) {
   const DType dtype = l.type(x.id).dtype;
   if (dtype == DType::kI8 || (dtype == DType::kI16 && wide)) return {x};
   const DType narrow = wide ? DType::kI16 : DType::kI8;
-  const int bits = wide ? 15 : 7;  // of a digit, either sign
+  const int bits = wide ? 15 : 7;  // of a digit, plus a sign
   const std::int64_t base = std::int64_t{1} << bits, top = base - 1;
   if (wide && x.magnitude() <= top) return {l.rescaled(x, narrow, x.scale())};
   const std::int64_t most = top * base + base / 2 - 1;
   IntegerMath m(l);
   Real y = l.widened(x);
-  if (wide && y.magnitude() >= std::int64_t{1} << 30) {  // where a rescale by nearly 1 ends
+  if (wide && y.magnitude() >= std::int64_t{1} << 30) {  // a rescale by nearly 1 is not defined there
     const int fewer = bits_to(y.magnitude()) - 29;
     y = {m.right(y.id, fewer, true),
          {std::ldexp(y.scale(), fewer)},
@@ -387,7 +394,7 @@ Lowered integer_conv(IntegerLowering& l) {
   const Shape& shape = l.operand_type(1).shape;
   if (shape.size() == 3 || l.operand_type(0).rank() != shape.size() ||
       (l.attrs<ConvAttrs>().transposed && shape.size() == 5))
-    throw NoIntegerForm("its rank");  // expanded to one that has
+    throw NoIntegerForm("its rank");  // expanded to a rank that has a rule
   Shape own = Dims::filled(shape.size() - 1, 1);
   own[0] = l.result_type().shape[1];
   return with_bias(l, own, conv_axes(l.attrs<ConvAttrs>(), shape),
@@ -401,7 +408,8 @@ Lowered integer_linear(IntegerLowering& l) {
 
 namespace {
 
-// A constant matrix of 8 bits is a weight.
+// The right operand of a matmul as a weight (O, I): a constant i8 matrix, with scales per tensor or per
+// column. Nothing for other operands.
 std::optional<Real> transposed_weight(IntegerLowering& l) {
   if (is_float_constant(l, 1) || l.operand_type(0).rank() < 2) return std::nullopt;
   Real matrix = l.real(1);

@@ -1,10 +1,13 @@
-// Infinity and NaN in integer arithmetic, which has neither.
+// integer_exceptions: infinity and NaN in integer arithmetic, which has neither.
 //
-// Infinity is a number so large that it saturates where it is stored: quotients, logarithms and reciprocals
-// know where that is, and what reads them otherwise is refused. NaN is any number with a mask of where it
-// stands: quotients, roots, logarithms and functions from samples make masks where ranges do not exclude it,
-// operators that compute with such numbers hand them on, and what is stored there is what quantize makes of
-// NaN. An operator without a rule for NaN is refused rather than computed with it.
+// Infinity is a number so large that it saturates when it is stored. Quotients, logarithms and rsqrt know
+// that number from the qparams of the reader; without these, they throw NoIntegerForm if the operand may be
+// too close to zero.
+//
+// NaN is any number with a mask (Real::undefined) of where it is NaN. Quotients, roots, logarithms, softmax
+// and functions from samples create masks unless the ranges rule NaN out. Operators that compute with such
+// numbers pass masks on. Where the result is stored, the mask selects the integer that quantize makes of NaN.
+// An operator without a rule for NaN throws NoIntegerForm.
 
 #include <algorithm>
 #include <limits>
@@ -21,7 +24,8 @@ bool is_comparison(Op op) {
   return op == Op::kEq || op == Op::kNe || op == Op::kLt || op == Op::kLe || op == Op::kGt || op == Op::kGe;
 }
 
-// NaN gives NaN, and truth values as comparisons of it do.
+// True for elementwise operators with a rule for NaN: a float result is NaN, a comparison false (ne: true),
+// another bool true.
 bool hands_on_nan(const Node& node) {
   const OpInfo& row = info(node.op);
   if (!row.has(kElementwise) || row.is_tosa) return false;
@@ -30,7 +34,7 @@ bool hands_on_nan(const Node& node) {
 
 ValueId negation(IntegerLowering& l, ValueId mask) { return l.emit(Op::kTosaLogicalNot, NoAttrs{}, {mask}); }
 
-// Of the numbers that a truth value chooses from.
+// The mask of where(condition, x, y), with the masks `a` of x and `b` of y.
 Mask chosen(IntegerLowering& l, ValueId condition, const Mask& a, const Mask& b) {
   Mask out;
   if (a) out = l.both(condition, a);
@@ -50,7 +54,7 @@ std::optional<ValueId> IntegerLowering::both(const Mask& a, const Mask& b) {
   return *a == *b ? a : binary(Op::kTosaLogicalAnd, *a, *b);
 }
 
-// What quantize makes of NaN, as the integer that is carried for it.
+// The integer that quantize makes of NaN, in the signed form of the result's qparams.
 std::int64_t IntegerLowering::stored_nan() const {
   const QParams& label = *result_type().qparams;
   const float nan[] = {std::numeric_limits<float>::quiet_NaN()};
@@ -61,12 +65,14 @@ std::int64_t IntegerLowering::stored_nan() const {
   return Elements(one).as_int(0) - (target_->storage == label.storage ? 0 : carried_offset(label.storage));
 }
 
+// Selects stored_nan() where `undefined` is true.
 ValueId IntegerLowering::with_nan(ValueId stored, ValueId undefined) {
   const ValueId nan = number(stored_nan(), type(stored).rank(), type(stored).dtype);
   return elementwise(Op::kTosaSelect, NoAttrs{}, {undefined, nan, stored});
 }
 
-// What a rule made of the node, with the masks of its operands.
+// Adds the masks of the operands to the result of a rule. Throws NoIntegerForm for an operator without a rule
+// for NaN.
 Lowered IntegerLowering::with_exceptions(Lowered made) {
   std::vector<Mask> masks(operand_count());
   for (std::size_t i = 0; i < masks.size(); ++i)
@@ -93,7 +99,7 @@ Lowered IntegerLowering::with_exceptions(Lowered made) {
   if (!undefined) return made;
   const ValueId value = std::get<ValueId>(made);
   if (target_) return with_nan(value, *undefined);
-  if (type(value).dtype != DType::kBool) return made;  // torch leaves open which integer NaN becomes
+  if (type(value).dtype != DType::kBool) return made;  // torch does not define which integer NaN becomes
   if (node_->op == Op::kNe || !is_comparison(node_->op)) return *either(value, undefined);
   return *both(value, negation(*this, *undefined));
 }

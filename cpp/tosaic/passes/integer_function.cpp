@@ -1,13 +1,14 @@
-// Functions of one number of more than 16 bits, as sums and products within expansions have it.
+// integer_function: elementwise functions of one number of more than 16 bits. Such numbers are sums and
+// products that an expansion does not round.
 //
-//   sqrt, rsqrt, reciprocal, log   by mantissa and exponent: as good near zero as far from it
-//   exp                            relative to the largest result that there can be
-//   floor, ceil, trunc, round      exact, but numbers that f32 or what is known of them cannot tell from
-//   where
-//                                  they step stand there; so are quotients and remainders by constants
+//   sqrt, rsqrt, reciprocal, log   by mantissa and exponent: small operands are normalized, lose no bits
+//   exp                            errors are relative to the largest possible result
+//   floor, ceil, trunc, round      exact, except that an operand counts as being at a step if f32, or its own
+//                                  error, cannot separate it from the step; the same holds for quotients that
+//                                  are rounded, and remainders, of a division by a constant
 //   any other                      by samples of the float kernels: integer_samples.cpp
 //
-// Results have about 30 bits below their largest magnitude; those of log are good to 2^-22.
+// Results have about 30 bits below their largest magnitude. The error of log is about 2^-22, absolute.
 
 #include <algorithm>
 #include <cmath>
@@ -17,7 +18,7 @@
 namespace tosaic::passes {
 namespace {
 
-// A positive number as it is normalised, at least one unit; how far its shift can go.
+// A number, at least one unit, as mantissa and shift; `most_shift` is the largest shift that can occur.
 struct Positive {
   IntegerMath::Scaled scaled;
   int most_shift = 30;
@@ -32,7 +33,8 @@ Positive positive(IntegerLowering& l, const Real& x, bool even) {
   return {m.normalized(v, even), even ? most & ~1 : most};
 }
 
-// A pole at zero: operands of few units, which may be off by one, have to saturate in the reader.
+// For a function f with a pole at zero, where an operand may be off by one unit. Throws NoIntegerForm for
+// operands that may be below 8 units, unless f(8 units) saturates the qparams of the reader.
 void require_distance(const IntegerLowering& l, const Real& x, const IntegerMath::Function& f) {
   constexpr int kFewUnits = 8;
   if (x.range.low >= kFewUnits) return;
@@ -41,7 +43,7 @@ void require_distance(const IntegerLowering& l, const Real& x, const IntegerMath
     throw NoIntegerForm("its operand may be closer to zero than its bits can tell");
 }
 
-// Where a number in i32 is zero, or negative; nothing where it never is.
+// Masks that are true where a number in i32 is zero, or negative. Nothing if it never is.
 std::optional<ValueId> at_zero(IntegerLowering& l, const Real& x) {
   if (x.range.low > 0 || x.range.high < 0) return std::nullopt;
   return l.binary(Op::kTosaEqual, x.id, IntegerMath(l).number(x.id, 0));
@@ -51,7 +53,8 @@ std::optional<ValueId> below_zero(IntegerLowering& l, const Real& x) {
   return l.binary(Op::kTosaGreater, IntegerMath(l).number(x.id, 0), x.id);
 }
 
-// 2^30 over the square root of v, relative to that of the least v.
+// 1 / sqrt(x), in a unit in which the largest possible result has 30 bits: the results for the integers v of
+// x are 2^(44.5 - most_shift / 2) / sqrt(v).
 Real rsqrt(IntegerLowering& l, const Real& x) {
   IntegerMath m(l);
   require_distance(l, x, [](double v) { return 1 / std::sqrt(v); });
@@ -106,7 +109,7 @@ Real log(IntegerLowering& l, const Real& x) {
 Real exp(IntegerLowering& l, const Real& x) {
   IntegerMath m(l);
   std::int64_t top = x.range.high;
-  if (const std::optional<QParams> to = l.goal()) {  // what saturates need not be told apart
+  if (const std::optional<QParams> to = l.goal()) {  // operands above `top` saturate
     const double enough = std::ceil(std::log(2 * largest_number(*to)) / x.scale());
     if (enough < static_cast<double>(top))
       top = std::max(x.range.low, static_cast<std::int64_t>(std::max(enough, -0x1p31)));
@@ -125,7 +128,7 @@ Real exp(IntegerLowering& l, const Real& x) {
 
 struct Magnitude {
   Real size;
-  ValueId negative;  // none where there are no negative numbers
+  ValueId negative;  // mask of the negative numbers; invalid if there are none
 };
 
 Magnitude magnitude_of(IntegerLowering& l, const Real& x) {
@@ -137,7 +140,7 @@ Magnitude magnitude_of(IntegerLowering& l, const Real& x) {
   return out;
 }
 
-// 2^60 over the mantissa, by table and one step of Newton's: r (2 - m r)
+// 2^60 / mantissa: a table, and one Newton step r * (2 - m * r).
 ValueId inverse_of(IntegerLowering& l, ValueId mantissa) {
   IntegerMath m(l);
   const ValueId coarse = m.of_mantissa(mantissa, [](double at) { return 0x1p60 / at; });
@@ -153,7 +156,8 @@ ValueId with_sign(IntegerLowering& l, ValueId size, ValueId negative) {
 
 }  // namespace
 
-// With one unit for all results, small ones keep few bits: as many as there are orders of magnitude less.
+// All results share one unit: a result has one bit less for each power of two below the largest. Throws
+// NoIntegerForm if fewer than 16 bits may remain.
 Real reciprocal_of(IntegerLowering& l, const Real& x) {
   constexpr int kFewest = 16;
   IntegerMath m(l);
@@ -168,15 +172,15 @@ Real reciprocal_of(IntegerLowering& l, const Real& x) {
           {negative.valid() ? -most : 0, most}};
 }
 
-// Both as mantissas and exponents; the quotient in a unit for the largest result: of the target, or that can
-// be.
+// a / b, by mantissas and exponents, in a unit for the largest result: of the qparams of the reader (goal()),
+// or the largest possible. x / 0 is infinite, a number that saturates; 0 / 0 is NaN.
 Real quotient_of(IntegerLowering& l, const Real& a, const Real& b) {
   IntegerMath m(l);
   const auto [dividend, a_negative] = magnitude_of(l, a);
   const auto [divisor, b_negative] = magnitude_of(l, b);
   const Positive v = positive(l, divisor, false);
   const ValueId room = m.add(m.clz(m.maximum(dividend.id, 1)), -2);
-  const ValueId filled = m.left(dividend.id, m.maximum(room, 0));  // up to 30 bits, of 31 as they are
+  const ValueId filled = m.left(dividend.id, m.maximum(room, 0));  // 30 bits, or 31 if it has 31 already
   const ValueId product = m.mul(filled, inverse_of(l, v.scaled.mantissa), 31);
   const double ratio = a.scale() / b.scale();
   double top = static_cast<double>(a.magnitude()) * a.scale() /
@@ -186,11 +190,11 @@ Real quotient_of(IntegerLowering& l, const Real& a, const Real& b) {
   } else if (30 - v.most_shift < 16) {
     throw NoIntegerForm("its results span too many orders of magnitude");
   }
-  if (top == 0) top = ratio;  // nothing but zeros
+  if (top == 0) top = ratio;  // the dividend is always 0
   const std::optional<ValueId> by_zero = at_zero(l, divisor);
   if (const std::optional<QParams> to = l.goal(); by_zero && to)
-    top = std::max(top, largest_number(*to) / 2);  // eight times it is infinite
-  // product = filled * 2^29 / mantissa: quotient = product 2^(shift - room - 29)
+    top = std::max(top, largest_number(*to) / 2);  // 2^30 units, the result of x / 0, are at least 8 * top
+  // product = filled * 2^29 / mantissa, so the quotient is product * 2^(shift - room - 29)
   const int unit = static_cast<int>(std::ceil(std::log2(top / ratio))) - 27;
   const ValueId drop = m.sub(m.add(m.maximum(room, 0), 29 + unit), v.scaled.shift);
   ValueId made = m.right(product, m.minimum(m.maximum(drop, 0), 31), true);
@@ -204,11 +208,12 @@ Real quotient_of(IntegerLowering& l, const Real& a, const Real& b) {
 
 namespace {
 
-// The number in a unit of 2^-bits, as small as 30 bits hold; of one below an eighth, smaller still.
+// A number in a unit of 2^-n, with n as large as 30 bits allow. For numbers below 1/8, n is above 31.
 struct Binary {
   Real real;
-  int bits;           // to be shifted: 31 leave the sign
-  std::int64_t near;  // units, by which it may be off the number that torch has in f32: it steps there too
+  int bits;  // n, at most 31: a right shift by 31 leaves only the sign
+  // How far, in units, the number may be from torch's f32. So close to a step it counts as at the step.
+  std::int64_t near;
 };
 
 Binary in_binary(IntegerLowering& l, const Real& x) {
@@ -234,7 +239,7 @@ Real in_whole_numbers(IntegerLowering& l, const Real& x, Op op) {
     made = floor(m.add(fine.id, near));
   } else if (op == Op::kCeil) {
     made = m.sub(0, floor(m.sub(near, fine.id)));
-  } else if (op == Op::kRound) {  // halves to even: those near one go up if what is below them is odd
+  } else if (op == Op::kRound) {  // half to even: near a half, up if the integer below is odd
     made = fine.id;
     if (bits > 0) {
       const ValueId odd = m.bits(floor(made), 1);
@@ -250,12 +255,13 @@ Real in_whole_numbers(IntegerLowering& l, const Real& x, Op op) {
 
 namespace {
 
-// Few units of the operand make a large difference.
+// True for functions that change much within few units of the operand near zero.
 bool is_steep_at_zero(Op op) {
   return op == Op::kLog || op == Op::kSqrt || op == Op::kRsqrt || op == Op::kReciprocal;
 }
 
-// Of a division by a constant: x less as many times it as the quotient has whole. Steps stand where they do.
+// x - trunc(x / y) * y (fmod) or x - floor(x / y) * y (remainder) for a constant y; steps as in
+// in_whole_numbers(). Nothing if y varies, is 0 or not finite, or is negative for remainder.
 std::optional<Real> remainder(IntegerLowering& l, const Real& x) {
   if (!l.is_constant(1)) return std::nullopt;
   const double divisor = l.numbers(1).front();
@@ -274,7 +280,8 @@ std::optional<Lowered> integer_function(IntegerLowering& l) {
   if (l.node().op == Op::kCast && l.is_real(0) &&
       (l.result_type().dtype == DType::kI32 || l.result_type().dtype == DType::kI64)) {
     const Real whole = in_whole_numbers(l, l.real_with_one_scale(0), Op::kTrunc);
-    // Said again where narrow_integers reads it: positions are computed from it in 64 bits, others in 32.
+    // The clamp changes no value. It shows the range to narrow_integers.cpp, which does not know it
+    // otherwise. Indices are computed from i64, other integers from i32.
     const ClampAttrs within{Scalar(whole.range.low), Scalar(whole.range.high)};
     const ValueId bounded = l.emit(Op::kClamp, within, {whole.id});
     return l.result_type().dtype == DType::kI32 ? bounded : l.emit(Op::kCast, *l.node().attrs, {bounded});

@@ -28,7 +28,7 @@ Multiplier multiplier_at(const TosaRescaleAttrs& attrs, std::size_t channel) {
           static_cast<std::int32_t>(attrs.shift[channel])};
 }
 
-// What a rescale makes of an input range, before its dtype clips it.
+// The results of a rescale for inputs in `range`, before the result dtype clips them.
 ValueRange image_of(const TosaRescaleAttrs& attrs, std::size_t channel, ValueRange range) {
   const auto at = [&](std::int64_t value) {
     return apply_scale(value - attrs.input_zp, multiplier_at(attrs, channel), width_of(attrs),
@@ -44,7 +44,7 @@ ValueRange clipped(ValueRange range, ValueRange to) {
 
 ValueRange united(ValueRange a, ValueRange b) { return {std::min(a.low, b.low), std::max(a.high, b.high)}; }
 
-// Integers of another dtype that differ from a constant's by `offset`.
+// The integers of `from` plus `offset`, in another dtype.
 ConstantRef recoded(const Constant& from, DType dtype, std::int64_t offset) {
   auto out = std::make_shared<Constant>(from);
   out->dtype = dtype;
@@ -188,7 +188,8 @@ Real IntegerLowering::real_of(ValueId id) {
   throw NoIntegerForm("operand '" + source_->value(id).name + "' has zero points that differ by channel");
 }
 
-// Integers of these parameters; nothing where zero points differ that are not known to fit.
+// Integers with the qparams `label`. If zero points differ by channel, they are subtracted here from an i8
+// constant; nothing for other values.
 std::optional<Real> IntegerLowering::stored_as(ValueId id, const QParams& label) {
   Real real{id, label.scales, label.zero_points.front(), {label.qmin, label.qmax}, label.axis};
   const auto differs = [&](std::int64_t zero_point) { return zero_point != real.zero_point; };
@@ -198,7 +199,7 @@ std::optional<Real> IntegerLowering::stored_as(ValueId id, const QParams& label)
   return less_zero_points(*known, label);
 }
 
-// Known bytes less the zero point of their channel have 9 bits.
+// Subtracts the zero point of each channel from a constant of i8; the differences have 9 bits.
 Real IntegerLowering::less_zero_points(const Constant& known, const QParams& label) {
   const Elements elements(known);
   const auto axis = static_cast<std::size_t>(*label.axis);
@@ -211,7 +212,8 @@ Real IntegerLowering::less_zero_points(const Constant& known, const QParams& lab
   return {constant(DType::kI16, known.shape, values), label.scales, 0, {-255, 255}, label.axis};
 }
 
-// Truth values and integers as numbers, worth 1 each.
+// Bools and integers as numbers of scale 1. Integers of 32 and 64 bits are clamped to just beyond the largest
+// number of goal(); without a cast and a goal() they throw.
 Real IntegerLowering::counted(ValueId id) {
   const DType from = source_->type(id).dtype;
   const ValueId x = mapped(id);
@@ -232,8 +234,8 @@ Real IntegerLowering::counted(ValueId id) {
 
 Real IntegerLowering::real_with_one_scale(std::size_t i) { return rescaled_to_one(real(i)); }
 
-// Sums of 48 bits, whose multipliers would have 15, less the bits that they may have beyond 30: a power of
-// two is exact.
+// i48 rescales have multipliers of 15 bits only. Dividing by a power of two loses nothing but the bits beyond
+// 30.
 Real IntegerLowering::within_32_bits(const Real& x) {
   const int fewer = std::max(0, bits_to(x.magnitude()) - 30);
   const Real made = rescaled({x.id, {1.0}, 0, x.range}, DType::kI32, std::ldexp(1.0, fewer));
@@ -292,7 +294,7 @@ std::vector<double> IntegerLowering::numbers(std::size_t i) const {
   return out;
 }
 
-// A number that somebody reads as a float.
+// Adds the dequantize node of a number that is read as a float; NaN where x is undefined.
 ValueId IntegerLowering::dequantized(const Real& x, ValueId id) {
   const bool is_weight = out_.value(x.id).kind == ValueKind::kConstant;
   const Real y = is_weight ? x : rescaled_to_one(x);
@@ -428,7 +430,7 @@ ValueId IntegerLowering::number(std::int64_t value, std::size_t rank, DType dtyp
 ValueId IntegerLowering::bounded(ValueId x, ValueRange range, ValueRange to) {
   const DType dtype = type(x).dtype;
   if (range.low >= to.low && range.high <= to.high) return x;
-  if (dtype == DType::kI16 && !rules_.wide_integers)  // CLAMP has none
+  if (dtype == DType::kI16 && !rules_.wide_integers)  // CLAMP has i16 only with int16
     return cast(bounded(cast(x, DType::kI32), range, to), dtype);
   if (dtype != DType::kI32)
     return emit(Op::kTosaClamp, TosaClampAttrs{to.low, to.high, NanMode::kPropagate}, {x});
@@ -457,12 +459,12 @@ ValueId IntegerLowering::bounded_by_channel(const Real& x, const std::vector<Val
 Real IntegerLowering::rescaled(const Real& x, DType dtype, double scale, std::int64_t zero_point) {
   const DType from = type(x.id).dtype;
   std::vector<double> ratios = quant::rescale_scales(x.scales, scale);
-  // Beyond 2^28 every number but 0 saturates 16 bits.
+  // Ratios above 2^28 saturate 16 bits for every number but 0; they are capped, to fit a multiplier.
   const double most = x.magnitude() == 0 ? 1.0 : dtype == DType::kI32 ? HUGE_VAL : 0x1p28;
   for (double& ratio : ratios) ratio = std::min(ratio, most);
   if (from == dtype && !x.shape && x.zero_point == zero_point && !x.axis && ratios.front() == 1.0) return x;
   RescaleAttrs attrs;
-  // Multipliers of 16 bits, for sums of 48, know no second rounding.
+  // RESCALE has no double rounding for i48.
   const RoundingMode rounding = from == DType::kI48 ? RoundingMode::kSingleRound : rules_.rounding_mode;
   attrs.rescale =
       quant::plan_rescale({from, x.zero_point}, {dtype, zero_point}, ratios, {.rounding_mode = rounding});
@@ -474,7 +476,8 @@ Real IntegerLowering::rescaled(const Real& x, DType dtype, double scale, std::in
     const ValueRange allowed = quant::defined_inputs(attrs.rescale, c);
     defined[c] = {std::max(x.range.low, allowed.low), std::min(x.range.high, allowed.high)};
     if (defined[c] == x.range) continue;
-    const ValueRange image = image_of(attrs.rescale, c, defined[c]);  // it saturates there already
+    // Inputs that are cut off must saturate.
+    const ValueRange image = image_of(attrs.rescale, c, defined[c]);
     if ((defined[c].low > x.range.low && image.low > limits.low) ||
         (defined[c].high < x.range.high && image.high < limits.high))
       throw NoIntegerForm("its values, " + std::to_string(x.range.low) + " to " +
@@ -502,7 +505,7 @@ Real IntegerLowering::widened(const Real& x) {
     out.id = cast(x.id, DType::kI32);
     return out;
   }
-  Real unscaled = x;  // channels keep their scales: all are multiplied by 1
+  Real unscaled = x;  // the scales do not change, so all channels are multiplied by 1
   unscaled.scales = {1.0};
   unscaled.axis.reset();
   out.id = rescaled(unscaled, DType::kI32, 1.0).id;
@@ -524,7 +527,7 @@ ValueId IntegerLowering::store(const Real& x, const QParams& to) {
   return bounded(y.id, y.range, {to.qmin, to.qmax});
 }
 
-// A table of what dequantize and quantize make of each byte, where multiplier and shift round otherwise.
+// A TABLE of what dequantize and quantize compute for each byte, if multiplier and shift round otherwise.
 std::optional<ValueId> IntegerLowering::requantized_bytes(const Real& x, const QParams& to) {
   const float inverse = inverse_scale(to.scales.front());
   const auto exact = [&](std::int64_t q) {
@@ -533,7 +536,7 @@ std::optional<ValueId> IntegerLowering::requantized_bytes(const Real& x, const Q
   };
   const auto by_multiplier = [&] {
     const double ratio[] = {x.scale() / to.scales.front()};
-    if (ratio[0] >= 0x1p28) return false;  // beyond multipliers; a table has any value
+    if (ratio[0] >= 0x1p28) return false;  // rescaled() caps such ratios; a table has any value
     const TosaRescaleAttrs attrs =
         quant::plan_rescale({DType::kI8, x.zero_point}, {DType::kI8, to.zero_points.front()}, ratio,
                             {.rounding_mode = rules_.rounding_mode});
@@ -587,7 +590,7 @@ ConstantRef IntegerLowering::evaluate_stored(const std::vector<ConstantRef>& ope
 
 namespace {
 
-// A value of a graph over constants.
+// Runs a graph that has only constants and returns the value `result`.
 ConstantRef folded_result(Graph& graph, ValueId result) {
   graph.add_output(
       {.value = result, .kind = OutputKind::kUser, .path = "out", .mutated_input = 0, .border = {}});
@@ -626,7 +629,8 @@ ConstantRef IntegerLowering::evaluated(const std::vector<ConstantRef>& operands,
 
 namespace {
 
-// A result in each element of which one element of each operand has a part; in floats that f32 holds.
+// True for elementwise operators; of casts, only for those to f32 and bool, since the function is evaluated
+// in f32.
 bool is_function(const Node& node) {
   const OpInfo& row = info(node.op);
   if (is_foreign(node.op) || !row.has(kElementwise) || row.is_tosa || node.result_count != 1) return false;
@@ -639,9 +643,9 @@ bool is_function(const Node& node) {
 }  // namespace
 
 std::vector<ValueId> IntegerLowering::deciding_values() const {
-  constexpr int kFarthest = 32;  // nodes; what decides more is seldom smooth
+  constexpr int kFarthest = 32;  // nodes; longer chains are seldom smooth functions
   std::vector<ValueId> out;
-  std::map<std::size_t, ValueId> open;  // what is read and not yet explained, in the order of the graph
+  std::map<std::size_t, ValueId> open;  // values that the result depends on, in the order of the graph
   const auto explain = [&](const Node& node) {
     for (const ValueId id : source_->operands(node)) {
       if (!id.valid()) continue;
@@ -709,8 +713,8 @@ void IntegerLowering::lower(const Node& node) {
   keep(node);
 }
 
-// Truth values and integers that become numbers. Those of 32 bits are known to be small only where the one
-// that reads them bounds them.
+// True for a cast of bools or integers whose result may be scaled integers. For 32 and 64 bits, goal() has to
+// bound the integers.
 bool IntegerLowering::counts(const Node& node) {
   if (node.op != Op::kCast) return false;
   const Value& from = source_->value(source_->operands(node)[0]);
@@ -720,14 +724,15 @@ bool IntegerLowering::counts(const Node& node) {
   return byte_size(from.type.dtype) < 4 || goal();
 }
 
-// Operators between dequantize and quantize nodes, on numbers that nobody else reads as floats; all of them
-// where there are no floats.
+// True if scaled integers may replace a float: all readers quantize it in the end, or the target has no
+// floats.
 bool IntegerLowering::may_be_real(ValueId id) const {
   return stands_for_number(source_->type(id).dtype) &&
          (!rules_.float_arithmetic || ends_quantized_[id.index()]);
 }
 
-// An operator over floats whose operands are known as integers.
+// True for an operator whose float operands are Reals, FunctionTables or constants (not all), and whose float
+// results may be scaled integers.
 bool IntegerLowering::continues(const Node& node) const {
   if (is_foreign(node.op) || !node.regions.empty() || info(node.op).has(kEffect)) return false;
   bool any = false;
@@ -752,7 +757,7 @@ bool IntegerLowering::ends_in_integers(const Node& node) const {
   return true;
 }
 
-// By value: every reader quantizes it, at once or behind other operators.
+// Sets ends_quantized_, by value: every reader quantizes the value, at once or after other operators.
 void IntegerLowering::find_ends() {
   ends_quantized_.assign(source_->values().size(), true);
   for (const Output& output : source_->outputs()) ends_quantized_[output.value.index()] = false;
@@ -772,7 +777,7 @@ void IntegerLowering::find_ends() {
   }
 }
 
-// Of the results, without integers.
+// The result types without qparams; quantized results are f32.
 std::vector<TensorType> IntegerLowering::float_types(const Node& node) const {
   std::vector<TensorType> types;
   for (std::uint32_t r = 0; r < node.result_count; ++r) {
@@ -804,7 +809,11 @@ void IntegerLowering::keep(const Node& node) {
   }
 }
 
-// quantize and dequantize nodes make and read what is carried: by their own parameters, whatever the label.
+// Lowers a quantize or dequantize node, with qparams in signed form. dequantize uses the node's own scale and
+// zero point, even if the value's qparams differ.
+//
+//   dequantize   becomes a Real; stays if there is no signed form, or per-channel scales of a non-constant
+//   quantize     rounds a Real or tabulates a FunctionTable; stays over other floats
 void IntegerLowering::keep_border(const Node& node) {
   const ValueId integers = node.op == Op::kQuantize ? source_->result(node) : source_->operands(node)[0];
   const QParamsRef& label = source_->type(integers).qparams;
@@ -827,7 +836,7 @@ void IntegerLowering::keep_border(const Node& node) {
       read = carried({storage, label->qmin, label->qmax, attrs.axis, attrs.scales, attrs.zero_points});
     const bool is_weight = attrs.axis && source_->value(from).kind == ValueKind::kConstant;
     if (read && stands_for_number(attrs.dtype) && (!attrs.axis || is_weight)) {
-      // made where somebody reads the float
+      // the node is added by mapped() if a reader needs the float
       if (const std::optional<Real> real = stored_as(mapped(from), *read)) {
         forms_[node.first_result].real = real;
         return;
@@ -905,7 +914,8 @@ const FunctionTable* IntegerLowering::table(std::size_t i) {
   return form.composed.get();
 }
 
-// A function of functions: another one, or a table of integers.
+// Lowers a node that reads FunctionTables: to another FunctionTable, or to a table if the result is quantized
+// or a bool. False if it cannot.
 bool IntegerLowering::lower_tables(const Node& node) {
   if (node.result_count != 1) return false;
   const QParamsRef& label = result_type().qparams;
@@ -921,7 +931,8 @@ bool IntegerLowering::lower_tables(const Node& node) {
   }
 }
 
-// A float that no rule could lower waits for its readers, if it is a function that they may tabulate.
+// Stores a float result as a FunctionTable for its readers, instead of adding a node. False if it is no such
+// function. `reason`: why no rule could lower it.
 bool IntegerLowering::defer(const Node& node, const std::string& reason) {
   if (node.result_count != 1) return false;
   const ValueId result = source_->result(node);
@@ -940,7 +951,7 @@ bool IntegerLowering::defer(const Node& node, const std::string& reason) {
   }
 }
 
-// Its float is read after all.
+// Adds the deferred node over floats, because a reader needs its float.
 void IntegerLowering::leave_deferred(const Form& form) {
   const Node* const node = std::exchange(node_, nullptr);
   const OriginRef origin = origin_;
@@ -953,7 +964,7 @@ void IntegerLowering::leave_deferred(const Form& form) {
   target_ = target;
 }
 
-// By its rule, or by those of its parts.
+// Lowers a node by its rule or else by the rules of its parts; throws NoIntegerForm if neither works.
 void IntegerLowering::lower_somehow(const Node& node) {
   std::optional<NoIntegerForm> first;
   try {
@@ -971,7 +982,7 @@ void IntegerLowering::lower_somehow(const Node& node) {
   throw NoIntegerForm("there is no integer arithmetic for '" + std::string(info(node.op).name) + "'");
 }
 
-// An operator whose rule is not up to the operands that it has, as a function of what they are made of.
+// Lowers an operator, if its rule cannot, as a smooth function of an upstream value.
 bool IntegerLowering::lower_composed(const Node& node) {
   if (node.result_count != 1) return false;
   const TensorType& type = result_type();

@@ -1,15 +1,16 @@
-// IntegerLowering: the state of lower-to-integer, shared by its families of rules.
+// IntegerLowering: the state of the pass lower-to-integer, which all of its rules share.
 //
-// Walks a graph whose values carry qparams and builds one whose operators compute with the integers
-// themselves. A number is carried as a Real: integers, and what one of them is worth.
+// The class walks a graph whose values carry qparams and builds a graph whose operators compute with the
+// integers. A `Real` is a tensor of scaled integers: number = (integer - zero point) * scale.
 //
-//   %x: i8 q(s, z)   Real{%x, scale s, zero point z}     what quantizers give
-//   %sums: i32       Real{%sums, scale s_x * s_w[c]}      what contractions, additions and sums give
+//   %x: i8 q(s, z)   Real{%x, scale s, zero point z}     a quantized value
+//   %sums: i32       Real{%sums, scale s_x * s_w[c]}     the result of a contraction, an addition or a sum
 //
-// A rule takes Reals and gives a Real, whose range is known; store() rounds it once, to the parameters of the
-// result. Functions of one or two quantized tensors need no rule: they are tabulated from the float kernels
-// and are exact. Operators without a rule are expanded, and the parts lowered with no rounding between them;
-// what then has no rule either stays an operator over floats between dequantize and quantize nodes.
+// A rule computes a Real with a known range from the Reals of the operands. store() rounds it once, to the
+// qparams of the result. Elementwise functions of one or two quantized tensors need no rule: the float
+// kernels compute tables for them, which are exact (some of 16 bits: within one unit). An operator without a
+// rule is expanded, and its parts are lowered without rounding between them. If a part has no rule either,
+// the operator stays an operator over floats between dequantize and quantize nodes.
 #pragma once
 
 #include <algorithm>
@@ -28,32 +29,40 @@
 
 namespace tosaic::passes {
 
-// real = (value - zero_point) * scale; of sums over channels with one scale each, `axis` says where these
-// lie.
+// Scaled integers: number = (value - zero_point) * scale. Several scales belong to the positions of `axis` of
+// `id`, as in the sums of a contraction.
 struct Real {
   ValueId id;
   std::vector<double> scales;
   std::int64_t zero_point = 0;
-  ValueRange range;  // of the values, zero point included
+  ValueRange range;  // of the integers in `id`, before the zero point is subtracted
   std::optional<std::int64_t> axis = {};
-  std::optional<Shape> shape = {};  // that it is brought to once it has 32 bits: TOSA moves none of 48
-  std::optional<std::int64_t> minus_infinity = {};  // values up to this stand for it, as masks have it;
-                                                    // the zero point is 0 then
-  double error = 0;  // how far elementwise arithmetic may have it from the true number; of sums not counted
-  std::optional<ValueId> undefined = {};  // truth values that broadcast to it: where it is NaN
+  // The shape that `id` is reshaped to once it has at most 32 bits: TOSA cannot reshape i48.
+  std::optional<Shape> shape = {};
+  // Integers up to this one represent minus infinity, as in attention masks; then the zero point is 0. Such a
+  // Real "hides" minus infinity.
+  std::optional<std::int64_t> minus_infinity = {};
+  // A bound of the error, as a number and not in integers, that elementwise arithmetic has caused. Sums and
+  // contractions do not add to it.
+  double error = 0;
+  // bool, broadcasts to `id`: true where the number is NaN. None: nowhere.
+  std::optional<ValueId> undefined = {};
 
   [[nodiscard]] double scale() const { return scales.front(); }
-  // Of the values less the zero point.
+  // The range of value - zero_point.
   [[nodiscard]] ValueRange centred() const { return {range.low - zero_point, range.high - zero_point}; }
   [[nodiscard]] std::int64_t magnitude() const;  // the largest |value - zero_point|
 };
 
-// A float that is a function of one number of 8 or 16 bits, or of two of 8, for each of their integers. As
-// long as only functions of the same numbers read it, its infinities, NaN and orders of magnitude cost
-// nothing: the last of them, which is quantized or a truth value, is the table.
+// A float value as a function of one variable of 8 or 16 bits, or of two of 8 bits, for each of their
+// integers. The float kernels compute the tables of a chain of such functions one from the other; only the
+// last node, whose result is quantized or a bool, is emitted. Infinities, NaN and large magnitudes in between
+// do not matter.
+//
+//   %x: i8 -> exp -> log1p -> quantize     one TABLE of 256 entries, emitted for the quantize node
 struct FunctionTable {
   std::vector<Real> variables;
-  ConstantRef values;  // floats; of two variables at 256 * first + second
+  ConstantRef values;  // floats or bools; two variables: at 256 * (first + 128) + second + 128
 };
 
 // Thrown by rules: this node cannot be computed with integers.
@@ -61,16 +70,16 @@ class NoIntegerForm : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// The floats that numbers take the place of. Numbers have more bits than f16 and bf16, whose own rounding
-// only tables reproduce.
+// True for the float dtypes that scaled integers may replace. Scaled integers have more bits than f16 and
+// bf16; only tables reproduce the rounding of these.
 [[nodiscard]] inline bool stands_for_number(DType dtype) {
   return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16;
 }
-// The same elements.
+// The same elements in another dtype.
 [[nodiscard]] ConstantRef converted(const ConstantRef& constant, DType dtype);
 
-// A number that is still to be rounded, or the value that takes the result's place: integers of its
-// parameters, truth values.
+// What a rule returns: a Real that is still to be rounded to the qparams of the result, or the final value,
+// which is integers in these qparams, bools or indices.
 using Lowered = std::variant<Real, ValueId>;
 
 class IntegerLowering {
@@ -78,7 +87,7 @@ class IntegerLowering {
   IntegerLowering(const Graph& source, const IntegerRules& rules);
 
   [[nodiscard]] Graph run();
-  // Operators over quantized values that were left to floats, with the reason.
+  // Operators over quantized values that stay operators over floats, each with the reason.
   [[nodiscard]] const std::vector<ErrorParts>& left() const { return left_; }
 
   // ---- for the rules: the node being lowered ----
@@ -96,92 +105,100 @@ class IntegerLowering {
   [[nodiscard]] bool is_constant(std::size_t i) const {
     return source_->value(operand(i)).kind == ValueKind::kConstant;
   }
-  // The same, or made of constants by a rule.
+  // True also if a rule made operand i a constant of the new graph.
   [[nodiscard]] bool is_known(std::size_t i) const;
-  // The float that operand i is where it is computed with.
+  // The float dtype in which the source graph computes with operand i: f32 if it is quantized.
   [[nodiscard]] DType number_dtype(std::size_t i) const {
     const DType dtype = operand_type(i).dtype;
     return stands_for_number(dtype) ? dtype : DType::kF32;
   }
-  // Operand i as integers: a labelled value, or what a rule gave for a value within an expansion.
+  // Operand i as scaled integers. is_real(): it has qparams, or a rule computed a Real. real() also accepts
+  // bools and integers without qparams, with scale 1, and else throws NoIntegerForm.
   [[nodiscard]] bool is_real(std::size_t i) const;
   [[nodiscard]] Real real(std::size_t i);
-  [[nodiscard]] Real real_with_one_scale(std::size_t i);  // sums by channel are brought to one scale
+  [[nodiscard]] Real real_with_one_scale(std::size_t i);  // by rescaled_to_one()
   [[nodiscard]] Real real_of(ValueId id);
-  // Operand i as it stands in the new graph: positions, truth values, floats.
+  // Operand i in the new graph as it is: indices, bools, floats.
   [[nodiscard]] ValueId plain(std::size_t i) { return mapped(operand(i)); }
-  // Operand i as a function of few numbers of few bits: one that no rule could lower, or what its node is one
-  // of; else null.
+  // Operand i as a FunctionTable, or null: the one that defer() stored, or one that the first call here
+  // computes.
   [[nodiscard]] const FunctionTable* table(std::size_t i);
-  // The numbers of a known operand, row-major.
+  // The numbers (dequantized elements) of an operand for which is_known() holds, row-major.
   [[nodiscard]] std::vector<double> numbers(std::size_t i) const;
-  // The parameters of the result, one scale and zero point; 8-bit unsigned ones are carried as signed.
+  // The qparams of the result, in signed form (carried()) and per tensor; null if it has none.
   [[nodiscard]] const QParams* target() const { return target_ ? &*target_ : nullptr; }
-  // The same, or those that the only reader of the result quantizes it to.
+  // target(), or else the qparams (signed form) to which the only reader of the result quantizes it.
   [[nodiscard]] std::optional<QParams> goal() const;
 
   [[nodiscard]] const IntegerRules& rules() const { return rules_; }
-  // The parameters of any integers of its dtype that are worth as much as those of `x`.
+  // QParams with the scales, axis and zero point of `x` and the full range of its dtype.
   [[nodiscard]] QParams parameters(const Real& x) const;
 
   // ---- emitting on behalf of the node ----
   [[nodiscard]] const Graph& out() const { return out_; }
-  // A copy: those in the graph move where a value is added.
+  // Returns a copy: adding a value to the graph invalidates references to its types.
   [[nodiscard]] TensorType type(ValueId id) const { return out_.type(id); }
+  // Adds a node with the origin of the current node. A view or movement of constants is folded.
   ValueId emit(Op op, Attrs attributes, const std::vector<ValueId>& operands);
-  // Of shapes that broadcast: all are brought to one rank.
+  // Adds a node whose operands broadcast: all are reshaped to one rank first.
   ValueId elementwise(Op op, Attrs attributes, std::vector<ValueId> operands);
   ValueId binary(Op op, ValueId a, ValueId b);
   ValueId reshape(ValueId x, const Shape& shape);
   ValueId expand(ValueId x, const Shape& shape);
   ValueId cast(ValueId x, DType dtype);
   ValueId constant(DType dtype, const Shape& shape, const std::vector<std::int64_t>& values);
+  // One element, in a shape of this rank.
   ValueId number(std::int64_t value, std::size_t rank, DType dtype = DType::kI32);
-  // Truth values; nothing is false everywhere.
+  // Logical or, and logical and, of bool masks. No value means a mask that is false everywhere.
   std::optional<ValueId> either(const std::optional<ValueId>& a, const std::optional<ValueId>& b);
   std::optional<ValueId> both(const std::optional<ValueId>& a, const std::optional<ValueId>& b);
-  // clamp to [low, high] where `x`, known to lie in `range`, may be beyond.
+  // Clamps `x`, whose values are in `range`, to the range `to`; adds no node if `range` is within `to`.
   ValueId bounded(ValueId x, ValueRange range, ValueRange to);
-  // By multiplier and shift to another dtype, scale and zero point. Values that the multiplier is not defined
-  // for are bounded first where they saturate anyway. The result's range is exact.
+  // Adds a rescale to another dtype, scale and zero point. Integers for which RESCALE is not defined are
+  // clamped first if they saturate anyway; else this throws NoIntegerForm. The range of the result is exact.
   Real rescaled(const Real& x, DType dtype, double scale, std::int64_t zero_point = 0);
-  // In one scale and at most 32 bits: numbers by channel with 29 bits for the coarsest.
+  // x with one scale and at most 32 bits. Numbers with per-channel scales become i32 in a common scale, in
+  // which the channel of the largest scale has 29 bits.
   [[nodiscard]] Real rescaled_to_one(const Real& x);
-  // Sums of 48 bits, by a power of two.
+  // Sums of 48 bits as i32, divided by a power of two if they may have more than 30 bits.
   [[nodiscard]] Real within_32_bits(const Real& x);
-  // i32 less the zero point, same scale.
+  // x as i32 with zero point 0 and the same scales. Throws NoIntegerForm for i48.
   Real widened(const Real& x);
-  // i32 whose magnitude is at most 2^bits, by a coarser scale if need be.
+  // x with zero point 0 and a magnitude of at most 2^bits: x itself, or a rescale to i32, to a coarser scale
+  // if needed.
   Real within_bits(const Real& x, int bits);
-  // The number as integers of these parameters.
+  // x rounded to integers with the qparams `to`. From i8 to i8 the result is exactly that of dequantize and
+  // quantize, by a TABLE if multiplier and shift would round otherwise.
   ValueId store(const Real& x, const QParams& to);
-  // The same of integers that are quantized already; exact: a table where multiplier and shift round
-  // otherwise than dequantize and quantize do.
+  // store(), or only a clamp if `x` has the dtype, scale and zero point of `to` already.
   ValueId requantize(const Real& x, const QParams& to);
-  // Constant operand i as integers of these parameters, quantized here.
+  // Constant operand i, quantized to the qparams `to` at compile time.
   ValueId quantized_constant(std::size_t i, const QParams& to);
 
-  // A graph made of `node` alone, over other operands: its value on these constants, at stage exported.
+  // Runs the current node with the float kernels on constants, null for absent operands. labels[i]
+  // dequantizes operand i unless it is null.
   [[nodiscard]] ConstantRef evaluate(const std::vector<ConstantRef>& operands,
                                      const std::vector<const QParams*>& labels) const;
-  // The values further back that alone decide the result, nearest first, and have its shape and integers:
-  // between them and the node are elementwise operators and constants of one element, nothing else.
+  // Upstream values of which the node's result is an elementwise function, nearest first. Between such a
+  // value and the node are only elementwise operators and constants of one element. Each has scaled integers
+  // and the shape of the result. A value that is the node's only variable operand is not listed.
   [[nodiscard]] std::vector<ValueId> deciding_values() const;
-  // The result where this operand, or one of the deciding values, has the values `at`; computed in f32.
+  // The node's result, computed in f32, if `variable` (an operand, or one of deciding_values()) has the
+  // values `at`.
   [[nodiscard]] ConstantRef evaluate_from(ValueId variable, const ConstantRef& at) const;
-  // The same, where the result has parameters quantized as the source does, and then carried.
+  // evaluate(); a result with qparams is quantized as in the source graph, then converted to signed form.
   [[nodiscard]] ConstantRef evaluate_stored(const std::vector<ConstantRef>& operands,
                                             const std::vector<const QParams*>& labels) const;
 
  private:
   struct Form {
-    ValueId id;                // in the new graph
-    std::optional<Real> real;  // of a value within an expansion, which has no label
-    std::shared_ptr<const FunctionTable> table = {};
-    std::shared_ptr<const FunctionTable> composed = {};  // of a value that has integers too, once asked for
-    bool asked = false;
-    const Node* left = nullptr;  // of a table: what makes the float where somebody reads it as one
-    std::string reason = {};     // and why no rule did
+    ValueId id;                                          // in the new graph
+    std::optional<Real> real;                            // of a value without qparams
+    std::shared_ptr<const FunctionTable> table = {};     // stored by defer(): no node is emitted yet
+    std::shared_ptr<const FunctionTable> composed = {};  // computed by table() for a value without `table`
+    bool asked = false;                                  // table() has tried to compute `composed`
+    const Node* left = nullptr;  // with `table`: the node to emit if a reader needs the float
+    std::string reason = {};     // with `table`: why no rule lowered that node
   };
 
   void lower(const Node& node);
@@ -217,7 +234,7 @@ class IntegerLowering {
   [[nodiscard]] Lowered with_exceptions(Lowered made);
   [[nodiscard]] std::int64_t stored_nan() const;
   [[nodiscard]] ValueId with_nan(ValueId stored, ValueId undefined);
-  // The same bits less the offset between unsigned and signed integers, or plus it.
+  // The same numbers in unsigned or signed storage: adds a rescale that subtracts or adds carried_offset().
   [[nodiscard]] ValueId with_other_sign(ValueId id, DType from, DType to);
   [[nodiscard]] std::vector<TensorType> float_types(const Node& node) const;
   [[nodiscard]] ValueId mapped(ValueId id);
@@ -231,24 +248,24 @@ class IntegerLowering {
   OriginRef origin_;
   std::string name_;
   std::optional<QParams> target_;
-  std::vector<bool> ends_quantized_;  // by value of the program
+  std::vector<bool> ends_quantized_;  // by value of the program's graph: see find_ends()
   std::vector<Form> forms_;           // by value of *source_
-  std::vector<ValueId> floats_;       // by value: dequantized
+  std::vector<ValueId> floats_;       // by value: its dequantize node, see as_float()
   std::vector<ErrorParts> left_;
 };
 
-// The parameters that stand for the same numbers with signed integers: u8 as i8, i4 as i8, u16 as i16. None
-// where the zero point is not one that integer arithmetic has: of 16 bits only the middle, of 32 only 0.
+// The qparams of the same numbers in signed form: u8 and i4 become i8, u16 becomes i16. Nothing if integer
+// arithmetic has no such dtype or zero point: i8 has all, i16 and i32 only 0, hence u16 only 32768.
 [[nodiscard]] std::optional<QParams> carried(const QParams& qparams);
-// Stored integers of such parameters, less this, are those of carried().
+// The signed form of a stored integer is the integer minus this offset: 128 for u8, 32768 for u16, else 0.
 [[nodiscard]] std::int64_t carried_offset(DType storage);
 
-// The largest magnitude of a number of these parameters.
+// The largest magnitude of a number that these per-tensor qparams can represent.
 [[nodiscard]] double largest_number(const QParams& qparams);
-// The fewest bits whose powers of two reach this count.
+// The smallest number of bits b with 2^b >= count; 0 for a count below 2.
 [[nodiscard]] int bits_to(std::int64_t count);
 
-// Families of rules. Each throws NoIntegerForm where the node is beyond it.
+// The rules, by file. Each throws NoIntegerForm for a node that it cannot lower.
 [[nodiscard]] Lowered integer_conv(IntegerLowering& l);  // integer_contraction.cpp
 [[nodiscard]] Lowered integer_linear(IntegerLowering& l);
 [[nodiscard]] Lowered integer_matmul(IntegerLowering& l);
@@ -269,55 +286,60 @@ class IntegerLowering {
 [[nodiscard]] Lowered integer_comparison(IntegerLowering& l);
 [[nodiscard]] Lowered integer_softmax(IntegerLowering& l);  // integer_normalize.cpp
 [[nodiscard]] Lowered integer_norm(IntegerLowering& l);     // layer_norm, rms_norm, group_norm
-// Parts of such: x times, or plus, operand i, which lies in the result's shape as `own` says; a - b.
+// Parts of rules: x * operand i, x + operand i, a - b, a + b. `own` is the shape of operand i that broadcasts
+// to the shape of x.
 [[nodiscard]] Real times(IntegerLowering& l, const Real& x, std::size_t i, const Shape& own);
 [[nodiscard]] Real plus(IntegerLowering& l, const Real& x, std::size_t i, const Shape& own);
 [[nodiscard]] Real difference(IntegerLowering& l, const Real& a, const Real& b);
 [[nodiscard]] Real total(IntegerLowering& l, const Real& a, const Real& b);
-// In 8 bits, or in 16 where the target has them; what has more as two parts that add up to it.
+// x as i8, or as i16 if the target has int16. If x has more bits: as two such parts that add up to it.
 [[nodiscard]] std::vector<Real> narrow_parts(IntegerLowering& l, const Real& x);
 [[nodiscard]] inline bool is_minus_infinity(double x) { return std::isinf(x) && x < 0; }
-// How far what stands for minus infinity is below all finite numbers of this size: more than exp can tell,
-// and than rounding moves them.
+// How far the number that represents minus infinity is below finite numbers of magnitude up to `size`: exp is
+// 0 there, and rounding does not close the gap.
 [[nodiscard]] double hidden_below(double size);
-// The greatest integer of another unit that stands for minus infinity.
+// The largest integer, in another unit, that represents minus infinity.
 [[nodiscard]] std::int64_t least_in_unit(const Real& x, double unit);
-// i32 in a unit that leaves room for numbers of this size.
+// A unit, a power of two, in which numbers of magnitude `size` have 29 bits.
 [[nodiscard]] double unit_for(double size);
-// Operands of an elementwise function that is evaluated here: constants of one element each, and places of
-// the operands that vary, by distinct value.
+// The operands of an elementwise function that is evaluated at compile time: by operand, constants of one
+// element and the qparams of quantized ones; by distinct value that varies, the operands that are this value.
 struct FunctionOperands {
   std::vector<ConstantRef> constants;
   std::vector<const QParams*> labels;
   std::vector<std::vector<std::size_t>> variables;
 
+  // All operands that are this variable become the constant `values` with qparams `label`.
   void set(std::size_t variable, const ConstantRef& values, const QParams* label);
 };
-// Nothing where a constant has more elements, or an operand is a float. integer_table.cpp
+// Nothing if a constant has more than one element, if an operand has no scaled integers, or if no operand
+// varies. integer_table.cpp
 [[nodiscard]] std::optional<FunctionOperands> function_operands(IntegerLowering& l);
-// Elementwise functions of one or two tensors, from the float kernels: integer_table.cpp. Nothing where the
-// node is no such function.
+// Elementwise functions of one or two quantized tensors, as tables that the float kernels compute:
+// integer_table.cpp. Nothing if the node is no such function.
 [[nodiscard]] std::optional<Lowered> tabulated(IntegerLowering& l);
-// The node as a function of the numbers behind its operands, of which some are functions themselves; nothing
-// where these are more than a table has room for.
+// The node as a function of the variables of its operands, which may be FunctionTables themselves. Nothing if
+// a table has no room for all these variables.
 [[nodiscard]] std::optional<FunctionTable> function_table(IntegerLowering& l);
-// The same of a result that is quantized, or a truth value, as integers.
+// The same for a node whose result is quantized or a bool: emits the table.
 [[nodiscard]] std::optional<Lowered> tabulated_composition(IntegerLowering& l);
-// Functions of one number of more bits, from the float kernels; `variable` is the operand, whose number is x:
-// integer_samples.cpp.
+// Elementwise functions of one number of more than 16 bits, from samples of the float kernels. `variable` is
+// the operand and x its scaled integers: integer_samples.cpp.
 [[nodiscard]] Lowered by_samples(IntegerLowering& l, ValueId variable, const Real& x);
-// The same of the nearest number further back in which the result is smooth, if there is one.
+// The same as a function of the nearest of deciding_values() in which the result is smooth. Nothing if there
+// is none.
 [[nodiscard]] std::optional<Lowered> smooth_composition(IntegerLowering& l);
-// Numbers so small that what is known of them has fewer than 17 bits.
+// True if the error of x is more than 2^-17 of its smallest numbers, or more than 0 if they may be 0 or less.
 [[nodiscard]] inline bool is_vague_near_zero(const Real& x) {
   const auto least = static_cast<double>(std::max<std::int64_t>(x.centred().low, 0)) * x.scale();
   return x.error > std::ldexp(least, -17);
 }
-// Functions of one number of more bits: integer_function.cpp.
+// Elementwise functions of one number of more than 16 bits: integer_function.cpp. Nothing if the node is no
+// such function.
 [[nodiscard]] std::optional<Lowered> integer_function(IntegerLowering& l);
-// floor, ceil, trunc and round of a number in one scale.
+// floor, ceil, trunc or round of a number with one scale.
 [[nodiscard]] Real in_whole_numbers(IntegerLowering& l, const Real& x, Op op);
-[[nodiscard]] Real reciprocal_of(IntegerLowering& l, const Real& x);  // of i32
+[[nodiscard]] Real reciprocal_of(IntegerLowering& l, const Real& x);  // 1 / x, for x in i32
 [[nodiscard]] Real quotient_of(IntegerLowering& l, const Real& a, const Real& b);
 
 }  // namespace tosaic::passes

@@ -5,8 +5,8 @@
 namespace tosaic::passes {
 namespace {
 
-constexpr std::int64_t kFewTerms = 256;     // whose 22 bits each are enough
-constexpr std::int64_t kManyTerms = 65535;  // of 15 bits each
+constexpr std::int64_t kFewTerms = 256;     // each term may be rounded to 22 of its 30 bits
+constexpr std::int64_t kManyTerms = 65535;  // whose halves of 15 bits have a sum that fits in i32
 constexpr int kHalfBits = 15;
 constexpr double kLn2 = 0.69314718055994530942;
 
@@ -35,7 +35,7 @@ ValueId IntegerMath::sum_less(ValueId a, std::int64_t axis, std::int64_t count, 
   if (count == 1) return right(a, fewer, true);
   if (fewer == 0) return sum(a, axis);
   if (count <= kFewTerms && fewer <= bits_to(kFewTerms)) return sum(right(a, fewer, true), axis);
-  if (count > kManyTerms) {  // more than 31 bits hold of halves
+  if (count > kManyTerms) {  // the sums of halves would not fit in i32
     const ValueId first = l_.emit(Op::kSlice, SliceAttrs{axis, 0, kManyTerms, 1}, {a});
     const ValueId rest = l_.emit(Op::kSlice, SliceAttrs{axis, kManyTerms, count, 1}, {a});
     return add(sum_less(first, axis, kManyTerms, fewer), sum_less(rest, axis, count - kManyTerms, fewer));
@@ -62,9 +62,9 @@ ValueId IntegerMath::on_lines(ValueId at, int fraction_bits, const std::vector<s
 ValueId IntegerMath::exp30(const Real& d) {
   constexpr std::int64_t kFew = 256;
   constexpr int kFraction = 24, kKnotBits = 10;
-  constexpr std::int64_t kLeast = -31;  // 2^-31 rounds to nothing
+  constexpr std::int64_t kLeast = -31;  // 2^-31 is rounded to 0
   Real near = d;
-  if (-d.range.low >= kFew) {  // what is too low to tell from 0 is no lower
+  if (-d.range.low >= kFew) {  // bound numbers whose exp is rounded to 0, so that few integers may remain
     const double least = std::ceil(-static_cast<double>(kLeast) * kLn2 / d.scale()) + 1;
     if (least < -static_cast<double>(d.range.low)) {
       near.range = {-static_cast<std::int64_t>(least), 0};

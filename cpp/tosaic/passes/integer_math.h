@@ -1,5 +1,5 @@
-// Arithmetic on arrays of i32 for the rules of composites: sums whose terms have 30 bits, positive numbers as
-// mantissa and exponent, and functions by straight lines between the entries of a table.
+// integer_math: emits i32 arithmetic for the rules of lower-to-integer: sums of terms of 30 bits, positive
+// numbers as mantissa and exponent, and linear interpolation between the entries of a table.
 #pragma once
 
 #include <functional>
@@ -22,11 +22,12 @@ class IntegerMath {
   ValueId maximum(ValueId a, std::int64_t b) { return l_.binary(Op::kTosaMaximum, a, number(a, b)); }
   ValueId minimum(ValueId a, std::int64_t b) { return l_.binary(Op::kTosaMinimum, a, number(a, b)); }
   ValueId bits(ValueId a, std::int64_t mask) { return l_.binary(Op::kTosaBitwiseAnd, a, number(a, mask)); }
-  // (a * b + 2^(shift - 1)) >> shift, the product in 64 bits; the result has to fit.
+  // (a * b + 2^(shift - 1)) >> shift, or a * b for shift 0. The product has 64 bits; the result must fit in
+  // i32.
   ValueId mul(ValueId a, ValueId b, int shift);
   ValueId left(ValueId a, ValueId by) { return l_.binary(Op::kTosaLogicalLeftShift, a, by); }
   ValueId left(ValueId a, std::int64_t by) { return by == 0 ? a : left(a, number(a, by)); }
-  // Floor of a / 2^by, or half up.
+  // a / 2^by, rounded down; with `round`, rounded half up.
   ValueId right(ValueId a, ValueId by, bool round = false);
   ValueId right(ValueId a, std::int64_t by, bool round = false) {
     return by == 0 ? a : right(a, number(a, by), round);
@@ -37,31 +38,37 @@ class IntegerMath {
     return l_.emit(Op::kTosaReduceMax, TosaAxisNanAttrs{axis, NanMode::kPropagate}, {a});
   }
 
-  // entries[index], elementwise; index i32 in [0, size).
+  // entries[index], elementwise. Each index is in [0, entries.size()).
   ValueId lookup(ValueId index, const std::vector<std::int64_t>& entries, DType dtype = DType::kI32);
 
-  // The sum along an axis of `count` numbers in [0, 2^30], divided by 2^bits_to(count): at most 2^30. Many
-  // are summed by halves of 15 bits, so that rounding happens once.
+  // The sum along `axis`, of extent `count`, of numbers in [0, 2^30], divided by 2^bits_to(count): at most
+  // 2^30. Long sums add the upper and the lower 15 bits of the terms separately, so that only the total is
+  // rounded.
   ValueId sum30(ValueId a, std::int64_t axis, std::int64_t count);
-  // The sum of numbers of either sign within 30 bits, divided by 2^fewer, which has to leave it as many.
+  // The same for numbers of either sign and at most 30 bits, divided by 2^fewer. `fewer` must be large enough
+  // for the result to have at most 30 bits.
   ValueId sum_less(ValueId a, std::int64_t axis, std::int64_t count, int fewer);
 
-  // A function by straight lines between its values at 0, 1, 2 ..; `at` has that many bits behind the point.
+  // Linear interpolation: knots[k] is the function at k = 0, 1, 2, .. and `at` is a fixed-point position with
+  // `fraction_bits` fractional bits.
   ValueId on_lines(ValueId at, int fraction_bits, const std::vector<std::int64_t>& knots);
 
-  // exp of numbers that are not positive, in units of 2^-30. Few different ones are tabulated; of others, the
-  // powers of two within an octave are, and shifted.
+  // exp(d) in units of 2^-30, for d <= 0 with zero point 0. At most 256 different integers have a table.
+  // Others are split: exp(d) = 2^o * 2^f with an integer o and 0 <= f < 1; 2^f is interpolated in a table and
+  // shifted right by -o.
   static constexpr int kExpBits = 30;
   ValueId exp30(const Real& d);
 
-  // v = mantissa / 2^shift with the mantissa in [2^30, 2^31), or with an even shift in [2^29, 2^31); v >= 1.
+  // v = mantissa / 2^shift, for v >= 1. The mantissa is in [2^30, 2^31). With `even` the shift is even, and
+  // the mantissa is in [2^29, 2^31).
   struct Scaled {
     ValueId mantissa, shift;
   };
   Scaled normalized(ValueId v, bool even = false);
 
-  // f(mantissa), by straight lines over steps of 2^-11 (even: 2^-10) of the least one: within h^2 / 8 times
-  // the second derivative, of a reciprocal 2^-24 of it, of a logarithm 2^-25, of 1 / sqrt (even) 2^-23.
+  // f(mantissa) by linear interpolation between knots at distances of 2^19: h = 2^-11 (even: 2^-10) of the
+  // least mantissa. The error is at most h^2 / 8 times the second derivative: 2^-24 of a reciprocal, 2^-23 of
+  // 1 / sqrt (even), 2^-25 (absolute) for a logarithm.
   using Function = std::function<double(double)>;
   ValueId of_mantissa(ValueId mantissa, const Function& f, bool even = false);
 

@@ -1,5 +1,6 @@
-// Movements: integers are brought to the parameters of the result before they are moved, unless all that move
-// have one set of parameters. Constants among them are quantized here.
+// integer_movement: operators that move elements, among them where. The operands are requantized to common
+// qparams before they are moved: those of the result or, if it has none, those that all operands share, or
+// else i32 in a common unit. Constant operands are quantized at compile time.
 
 #include <algorithm>
 #include <cmath>
@@ -11,7 +12,7 @@
 namespace tosaic::passes {
 namespace {
 
-// The others are conditions and indices.
+// True if the operator moves the elements of operand i; other operands are conditions and indices.
 bool is_moved(Op op, std::size_t i) {
   if (op == Op::kWhere) return i > 0;
   if (op == Op::kIndexPut) return i < 2;
@@ -19,12 +20,12 @@ bool is_moved(Op op, std::size_t i) {
   return i == 0;
 }
 
-// What the numbers of a constant are.
+// Facts about the numbers of a constant operand.
 struct Known {
   double low = std::numeric_limits<double>::infinity(), high = -low;
-  double size = 0;  // the largest of the finite ones
+  double size = 0;  // the largest magnitude of the finite numbers
   bool has_finite = false;
-  bool hides = false;  // one is minus infinity
+  bool hides = false;  // a number is minus infinity
   bool has_nan = false;
 
   Known(const IntegerLowering& l, std::size_t operand) {
@@ -40,8 +41,8 @@ struct Known {
   }
 };
 
-// The parameters that the operands are moved in: the result's, or those that all of them have, or i32 in a
-// unit for the largest.
+// The qparams in which the operands are moved: those of the result, or those that all operands have, or i32
+// in a unit for the largest number.
 QParams common_parameters(IntegerLowering& l, const std::vector<std::size_t>& numbers) {
   if (l.target() != nullptr) return *l.target();
   std::optional<QParams> common;
@@ -74,7 +75,7 @@ struct Moved {
   ValueRange range;
 };
 
-// Where numbers from `low` to `high` stand among integers of these parameters, to the next one.
+// The integers that represent `low` to `high` in the qparams `to`, with a margin of 2 for rounding.
 ValueRange range_in(const QParams& to, double low, double high) {
   const auto at = [&](double number, double beyond) {
     const double q = number / to.scales.front() + static_cast<double>(to.zero_points.front()) + beyond;
@@ -125,13 +126,14 @@ std::int64_t stored(double value, const QParams& to) {
   return bound_quantized(rounded, to.qmin, to.qmax);
 }
 
-// What moves gives integers; a number where the result has no parameters of its own.
+// The moved integers as the result: a final value if the result has qparams, else a Real with the qparams
+// `in`.
 Lowered as_result(IntegerLowering& l, ValueId made, const QParams& in, ValueRange range) {
   if (l.target() != nullptr) return made;
   return Real{made, in.scales, in.zero_points.front(), range};
 }
 
-// One number by channel, moved so that its channels stay on one axis.
+// Moves a Real with per-channel scales, if the channels are on one axis afterwards; nothing otherwise.
 std::optional<Real> moved_by_channel(IntegerLowering& l) {
   if (l.target() != nullptr || l.operand_count() != 1 || !l.is_real(0)) return std::nullopt;
   Real x = l.real(0);
@@ -164,9 +166,10 @@ Lowered integer_movement(IntegerLowering& l) {
 
 namespace {
 
-// Up to which integer of these parameters, chosen from such numbers, stands for minus infinity: a constant's
-// is as low as they go, twice as low as numbers are; what hides already keeps its own where nothing finite
-// may be below.
+// The largest integer that represents minus infinity in the result of where, if any. A constant's minus
+// infinity becomes qmin, and common_parameters() chose a unit in which finite numbers are above qmin / 4. The
+// threshold of an operand that hides minus infinity holds only if no other operand has finite numbers, which
+// might be below it.
 std::optional<std::int64_t> hidden_in(IntegerLowering& l, const std::vector<std::size_t>& numbers,
                                       const QParams& to) {
   std::optional<std::int64_t> out, known;

@@ -1,12 +1,17 @@
-// Softmax and norms in integer arithmetic, without observers inside.
+// integer_normalize: softmax, logsumexp and norms in integer arithmetic, without qparams of intermediate
+// values.
 //
-//   softmax   e = exp(x - max) with 30 bits; sum V = m / 2^s; r = 2^61 / m by lines; e * r shifted by s
-//   norms     y = n * x - sum(x), exact but for long rows; each is shifted until it fills 30 bits, its mean
-//   square taken,
-//             eps joined in at the same shift, and y multiplied by the square root's reciprocal, by lines
+//   softmax   e = exp(x - max), with 30 bits
+//             m / 2^s = sum(e), m normalized to 31 bits
+//             result = e * r, shifted right; r = 2^61 / m by linear interpolation
 //
-// Numbers of a row are relative to its largest, so that no range has to be known beforehand and rows of any
-// size keep their precision. Relative errors stay below 2^-20; those of logarithms are absolute, 2^-22.
+//   norms     y = n * x - sum(x), exact except for long rows (rms_norm: y = x)
+//             each row is shifted left until it fills 30 bits
+//             v = mean(y^2) + eps, with eps shifted as y^2 is
+//             result = y / sqrt(v), the reciprocal of the root by linear interpolation
+//
+// The numbers of a row are relative to its largest, so no range has to be known beforehand, and rows of any
+// magnitude are equally precise. Relative errors are below 2^-20; that of a logarithm is 2^-22, absolute.
 
 #include <algorithm>
 #include <cmath>
@@ -23,7 +28,7 @@ std::int64_t extent(const IntegerLowering& l, ValueId x, std::int64_t axis) {
   return l.type(x).shape[static_cast<std::size_t>(axis)];
 }
 
-// x less its maximum, in i32 and the unit of x; not positive.
+// x - top in i32 and the unit of x, where `top` is the maximum of each row; never positive.
 Real below(IntegerLowering& l, const Real& x, ValueId top) {
   IntegerMath m(l);
   Real out = x;
@@ -34,10 +39,10 @@ Real below(IntegerLowering& l, const Real& x, ValueId top) {
 }
 
 struct Shares {
-  Real below;    // x - max
-  ValueId exps;  // 2^-30
-  IntegerMath::Scaled total;
-  int fewer = 0;  // total is that of the exps divided by 2^fewer
+  Real below;                 // x - max
+  ValueId exps;               // exp(x - max), in units of 2^-30
+  IntegerMath::Scaled total;  // sum(exps) / 2^fewer
+  int fewer = 0;
 };
 
 Shares shares_of(IntegerLowering& l, const Real& x, std::int64_t axis) {
@@ -48,18 +53,19 @@ Shares shares_of(IntegerLowering& l, const Real& x, std::int64_t axis) {
   return {least, exps, m.normalized(m.sum30(exps, axis, count)), bits_to(count)};
 }
 
-// exps / total, in units of 2^-30, of which 1 has one less: 30 bits hold all of them.
+// exps / sum(exps), in units of 2^-30. A share of 1 becomes 2^30 - 1, so that all shares have 30 bits.
 Real quotient(IntegerLowering& l, const Shares& s) {
   IntegerMath m(l);
   const ValueId reciprocal = m.of_mantissa(
       s.total.mantissa, [](double v) { return std::min(std::ldexp(1.0, 61) / v, 2147483645.0); });
-  // e / (m 2^(fewer - shift)) = e r 2^(shift - fewer - 61)
+  // e / (m * 2^(fewer - shift)) = e * r * 2^(shift - fewer - 61)
   const ValueId product = m.mul(s.exps, reciprocal, 31);  // at most 2^30
   const ValueId shares = m.right(product, m.sub(s.fewer, s.total.shift), true);
   return {shares, {std::ldexp(1.0, -kExpBits)}, 0, {0, (std::int64_t{1} << kExpBits) - 1}};
 }
 
-// log(v 2^(fewer - 30)) of v = mantissa / 2^shift, which is not below 1: in units of 2^-24.
+// log(v * 2^(fewer - 30)) in units of 2^-24, with v = mantissa / 2^shift. This is the logarithm of a sum of
+// exps that is at least 1, so the result is not negative.
 Real logarithm(IntegerLowering& l, const IntegerMath::Scaled& v, int fewer) {
   IntegerMath m(l);
   constexpr int kBits = 24;
@@ -74,11 +80,12 @@ Real logarithm(IntegerLowering& l, const IntegerMath::Scaled& v, int fewer) {
 
 struct Norm {
   double eps = 0;
-  bool centred = true;
-  int axis = 0;  // the last one, over which is normalised
+  bool centred = true;  // subtract the mean of each row
+  int axis = 0;         // the last one, which has the elements of a row
 };
 
-// Rows of the last axis over their root mean square.
+// Divides each row by the root of its mean square plus eps. With norm.centred, the mean of the row is
+// subtracted first.
 Real normalized_rows(IntegerLowering& l, const Real& from, const Norm& norm) {
   IntegerMath m(l);
   const std::int64_t axis = norm.axis, count = extent(l, from.id, axis);
@@ -90,29 +97,30 @@ Real normalized_rows(IntegerLowering& l, const Real& from, const Norm& norm) {
     const ValueId total = m.sum(x.id, axis);
     y = m.sub(l.binary(Op::kTosaMul, x.id, m.number(x.id, count)), total);
     unit /= static_cast<double>(count);
-  } else if (norm.centred) {  // that product has too many bits: y = x - sum(x) / n, to 29 bits
+  } else if (norm.centred) {  // n * x has too many bits: y = x - sum(x) / n, in 29 bits
     int fewer = std::max(0, bits + bits_to(count) - 30);
     const auto most_of_sum = [&] { return ((x.magnitude() >> fewer) + 1) * count; };
-    while (most_of_sum() >= std::int64_t{1} << 30) ++fewer;  // where a rescale by one half ends
+    while (most_of_sum() >= std::int64_t{1} << 30) ++fewer;  // a rescale by 1/2 is defined below 2^30
     const double part = std::ldexp(unit, fewer) / static_cast<double>(count);
     unit = std::ldexp(unit, -more);
     const std::int64_t most = most_of_sum();
     const Real sum{m.sum_less(x.id, axis, count, fewer), {part}, 0, {-most, most}};
     y = m.sub(m.left(x.id, more), l.rescaled(sum, DType::kI32, unit).id);
   }
-  // eps in units of the mean square of rows that are not shifted: eps / unit^2 = part * 2^-exponent
+  // part * 2^-exponent is eps in units of `mean` below, for a row that is not shifted: eps / unit^2 * spread.
   const int fewer = bits_to(count);
-  const double spread = static_cast<double>(count) * std::ldexp(1.0, -32 - fewer);  // of y^2 in the sum below
+  const double spread = static_cast<double>(count) * std::ldexp(1.0, -32 - fewer);  // `mean` / mean(y^2)
   const double eps = norm.eps / (unit * unit) * spread;
   constexpr int kEpsBits = 29;
   int exponent = 0;
   std::int64_t part = 0;
   if (eps > 0) {
-    exponent = kEpsBits - std::ilogb(eps) - 1;  // eps 2^exponent lies in [2^28, 2^29)
+    exponent = kEpsBits - std::ilogb(eps) - 1;  // eps * 2^exponent is in [2^28, 2^29)
     part = std::llround(std::ldexp(eps, exponent));
   }
   if (part != 0 && exponent < 0) throw NoIntegerForm("its epsilon is beyond the range of its operand");
-  // Rows are shifted by as much as they have room for, and no further than eps has.
+  // Each row is shifted left as far as its largest element allows, but not so far that eps, which is shifted
+  // by twice as much, has more than 29 bits.
   const ValueId size = m.max(l.emit(Op::kTosaAbs, NoAttrs{}, {y}), axis);
   ValueId shift = m.add(m.clz(m.maximum(size, 1)), -1);
   if (part != 0 && exponent / 2 < 30) shift = m.minimum(shift, exponent / 2);
@@ -123,15 +131,16 @@ Real normalized_rows(IntegerLowering& l, const Real& from, const Norm& norm) {
     const ValueId by = m.minimum(m.maximum(m.sub(exponent, m.left(shift, 1)), 0), 31);
     mean = m.add(mean, m.right(m.number(mean, part), by));
   }
-  // Unless a row is nothing but zeros, its largest fills 29 bits, or eps 27 of the mean.
+  // The least mean of a row that is not all zeros. Its largest element has 30 bits and adds 2^(28 - fewer) or
+  // more; or eps, if it limits the shift, adds 2^27 or more.
   const std::int64_t least = std::int64_t{1} << std::max(27 - fewer, 0);
   const IntegerMath::Scaled power = m.normalized(m.maximum(mean, least), true);
   const ValueId root = m.of_mantissa(
       power.mantissa, [](double v) { return std::ldexp(std::sqrt(std::ldexp(1.0, 29) / v), 30); }, true);
   const ValueId product = m.mul(row, root, 30);
-  const int drop = fewer / 2 + 2;  // half the shift of the least mean
+  const int drop = fewer / 2 + 2;  // half the shift of the least `mean`
   const ValueId result = m.right(product, m.sub(drop, m.right(power.shift, 1)), true);
-  // row / sqrt(mean): mean = sum(row^2) 2^-30-fewer, root = 2^(30 + 14.5) / sqrt(mantissa)
+  // row / sqrt(mean), with mean = sum(row^2) * 2^(-30 - fewer) and root = 2^(30 + 14.5) / sqrt(mantissa)
   const double scale =
       std::sqrt(static_cast<double>(count)) * std::pow(2.0, drop + 30 - 44.5 - (30 + fewer) / 2.0);
   const auto most = static_cast<std::int64_t>(
@@ -143,7 +152,8 @@ ValueId as_rows(IntegerLowering& l, const Real& x, std::int64_t row) {
   return l.reshape(x.id, {num_elements(l.type(x.id).shape) / std::max<std::int64_t>(row, 1), row});
 }
 
-// A mask that is known hides none of them altogether, which makes NaN of it.
+// False if a mask, the constant operand of an add or where before the softmax, hides no row altogether. (The
+// result of a row that is hidden altogether is NaN.)
 bool may_hide_rows(const IntegerLowering& l) {
   const Graph& graph = l.source();
   const Node* const masked = graph.producer(l.operand(0));
@@ -182,7 +192,8 @@ Lowered integer_softmax(IntegerLowering& l) {
   if (l.node().op != Op::kLogSoftmax) {
     Real out = quotient(l, shares);
     const bool is_safe = l.node().op == Op::kSafeSoftmax;
-    // Sums of such rows would be NaN too; those that nobody quantizes stay shares that are all the same.
+    // A row that is hidden altogether is NaN (safe_softmax: 0). Without a goal() the row has equal shares
+    // instead, since contractions, the usual readers, have no rule for NaN.
     if (x.minus_infinity && (is_safe || (l.goal() && may_hide_rows(l)))) {
       IntegerMath m(l);
       const ValueId top = m.max(x.id, axis);
@@ -241,7 +252,7 @@ Lowered integer_norm(IntegerLowering& l) {
   Real out = normalized_rows(l, rows, norm);
   out.id = l.reshape(out.id, shape);
   const auto along =
-      [&](std::size_t i) {  // weight and bias lie along the trailing axes, or along the channels
+      [&](std::size_t i) {  // weight and bias: along the trailing axes, or (group_norm) the channels
         Shape own = l.operand_type(i).shape;
         if (op == Op::kGroupNorm)
           for (std::size_t k = 2; k < shape.size(); ++k) own.push_back(1);

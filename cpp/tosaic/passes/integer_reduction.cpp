@@ -1,7 +1,11 @@
-// Sums, means and average pools: exact sums, rounded once by the scale that divides them. Extrema and their
-// positions: of the integers as they are, since their order is that of the numbers.
+// integer_reduction: sums, means, products, extrema and pools.
 //
-// Sums over the windows of an image, and over all of it, are convolutions by ones: one operator.
+//   sum, mean, avg_pool      sums are exact up to 30 bits; a mean divides by changing the scale, so the only
+//                            rounding is that of the result
+//   amax, argmax, max_pool   on the integers as they are: their order is that of the numbers
+//   prod                     by mantissa and exponent
+//
+// Sums over windows, and over a whole image, are one operator: a depthwise convolution by ones.
 
 #include <algorithm>
 #include <cmath>
@@ -13,7 +17,7 @@ namespace {
 
 bool is_narrow(DType dtype) { return dtype == DType::kI8 || dtype == DType::kI16; }
 
-// Convolution by ones over windows of the last two axes of (N, C, H, W).
+// Sums over windows of the last two axes of (N, C, H, W), as a depthwise convolution by ones.
 Real window_sums(IntegerLowering& l, const Real& x, const ConvAttrs& windows, const Dims& kernel) {
   const std::int64_t channels = l.type(x.id).shape[1], count = num_elements(kernel);
   IntegerConvAttrs attrs{windows, x.zero_point, 0};
@@ -30,7 +34,7 @@ Real window_sums(IntegerLowering& l, const Real& x, const ConvAttrs& windows, co
   return {l.emit(Op::kIntegerConv, attrs, {x.id, ones}), x.scales, 0, range};
 }
 
-// Over the last two axes of rank 4.
+// True for the last two axes of a value of rank 4 and 8 or 16 bits, up to 4096 x 4096.
 bool is_over_image(const IntegerLowering& l, const Real& x, const Dims& axes) {
   const Shape& shape = l.type(x.id).shape;
   if (!is_narrow(l.type(x.id).dtype) || shape.size() != 4 || axes.size() != 2) return false;
@@ -65,8 +69,9 @@ bool keeps_parameters(const IntegerLowering& l, const Real& x) {
          to->zero_points.front() == x.zero_point;
 }
 
-// AVG_POOL2D, which divides by what of a window lies in the image and keeps the parameters. It has a layout
-// of its own, which permutes bring about; the layout plan makes nothing of these.
+// AVG_POOL2D. It divides by the number of elements of a window that are inside the image, and its result has
+// the qparams of x. AVG_POOL2D needs channels last, hence the permutes; if the values are stored channels
+// last, the layout plan makes them no-ops.
 ValueId pooled(IntegerLowering& l, const Real& x, const Dims& kernel, const Dims& stride, const Dims& before,
                const Shape& out) {
   ValueId image = l.emit(Op::kPermute, PermuteAttrs{{0, 2, 3, 1}}, {x.id});
@@ -107,20 +112,20 @@ Lowered integer_sum(IntegerLowering& l) {
   return sum;
 }
 
-// A window that stands beyond the image counts what of it lies inside, and with count_include_pad the padding
-// that was asked for; where the counts differ, each sum has a factor of its own.
+// The divisor of a window is the number of its elements inside the image; with count_include_pad, elements in
+// the requested padding count too. If divisors differ, each sum is multiplied by a factor of its own.
 Lowered integer_avg_pool(IntegerLowering& l) {
   const auto& attrs = l.attrs<PoolAttrs>();
   const Shape& in = l.operand_type(0).shape;
   const Shape& out = l.result_type().shape;
   if (attrs.kernel.size() != 2 || in.size() != 4)
-    throw NoIntegerForm("its rank");  // expanded to one that has
+    throw NoIntegerForm("its rank");  // expanded to a rank that has a rule
   const Real x = l.real_with_one_scale(0);
   Dims kernel = attrs.kernel, before = attrs.padding, after;
   std::vector<std::int64_t> counts{1};
   for (std::size_t i = 0; i < 2; ++i) {
     const std::int64_t extent = in[i + 2], size = attrs.kernel[i], pad = attrs.padding[i];
-    if (out[i + 2] == 1) {  // one window: of what it holds of the image
+    if (out[i + 2] == 1) {  // one window: only its part inside the image
       kernel[i] = std::min(size - pad, extent);
       before[i] = 0;
     }
@@ -152,7 +157,7 @@ Lowered integer_avg_pool(IntegerLowering& l) {
     sums.scales = {sums.scale() / static_cast<double>(*least)};
     return sums;
   }
-  // sum * (least / count), as products of 30 bits each, which keep what room they have for fractions.
+  // sum * (least / count), with 30-bit factors. Bits that the product has to spare are used for fractions.
   constexpr int kBits = 30;
   const Real small = l.rescaled_to_one(sums);
   const int finer = std::clamp(kBits - 1 - bits_to(small.magnitude() + 1), 0, kBits - 1);
@@ -170,17 +175,18 @@ Lowered integer_avg_pool(IntegerLowering& l) {
 
 namespace {
 
-// Numbers as mantissa * 2^exponent, the mantissa in [2^29, 2^30).
+// Numbers as mantissa * 2^exponent, with the mantissa in [2^29, 2^30).
 struct Floating {
   ValueId mantissa, exponent;
 };
 
+// For numbers in [1, 2^30).
 Floating floating(IntegerMath& m, ValueId positive) {
   const ValueId shift = m.add(m.clz(positive), -2);
   return {m.left(positive, shift), m.sub(0, shift)};
 }
 
-// Pairs along an axis are multiplied until one is left.
+// The product along an axis: multiplies pairs until one element is left.
 Floating multiplied_along(IntegerLowering& l, Floating x, std::int64_t axis) {
   IntegerMath m(l);
   const auto part = [&](ValueId id, std::int64_t from, std::int64_t to) {
@@ -205,8 +211,8 @@ Floating multiplied_along(IntegerLowering& l, Floating x, std::int64_t axis) {
 
 }  // namespace
 
-// The product of magnitudes, as mantissa and exponent, brought to a unit for the largest result that there
-// can be; signs are counted apart, and a factor of 0 is looked for.
+// The product of the magnitudes as mantissa and exponent, shifted to a unit for the largest possible result.
+// The number of negative factors decides the sign; if the least magnitude is 0, the result is 0.
 Lowered integer_prod(IntegerLowering& l) {
   const auto& attrs = l.attrs<ReduceAttrs>();
   IntegerMath m(l);
@@ -223,13 +229,13 @@ Lowered integer_prod(IntegerLowering& l) {
     least = l.emit(Op::kTosaReduceMin, TosaAxisNanAttrs{axis, NanMode::kPropagate}, {least});
     negative = m.sum(negative, axis);
   }
-  // As a logarithm, since the powers may be beyond any float.
+  // log2 of the largest result: the result itself may be beyond the range of a double.
   double top = static_cast<double>(count) *
                std::log2(static_cast<double>(std::max<std::int64_t>(x.magnitude(), 1)) * x.scale());
   if (const std::optional<QParams> to = l.goal()) {
     top = std::min(top, std::log2(largest_number(*to)) + 1);
   }
-  const double unit = std::ceil(top) - 29;  // log2: results up to 2^top have at most 29 bits
+  const double unit = std::ceil(top) - 29;  // log2 of the unit: results up to 2^top have at most 29 bits
   const double units = unit - static_cast<double>(count) * std::log2(x.scale());
   if (!(std::abs(unit) <= 900 && std::abs(units) <= 1e6))
     throw NoIntegerForm("its results are out of all range");
@@ -246,7 +252,7 @@ Lowered integer_prod(IntegerLowering& l) {
   return Real{l.reshape(value, l.result_type().shape), {scale}, 0, {-most, most}};
 }
 
-// Of numbers: which of them are not 0.
+// any and all of numbers: an element is true if it is not 0.
 Lowered integer_any(IntegerLowering& l) {
   const auto& attrs = l.attrs<ReduceAttrs>();
   const Real x = l.real_with_one_scale(0);
@@ -266,7 +272,7 @@ Lowered integer_choice(IntegerLowering& l) {
     if (!is_narrow(l.type(x.id).dtype)) throw NoIntegerForm("its operand has more than 16 bits");
     if (node.op == Op::kAdaptiveMaxPool || l.attrs<PoolAttrs>().kernel.size() != 2 ||
         l.operand_type(0).rank() != 4 || l.attrs<PoolAttrs>().dilation != Dims::filled(2, 1))
-      throw NoIntegerForm("its windows");  // expanded to ones that have
+      throw NoIntegerForm("its windows");  // expanded to windows that have a rule
     x.id = l.emit(node.op, *node.attrs, {x.id});
     return x;
   }

@@ -1,6 +1,7 @@
-// Resizes: RESIZE moves integers (nearest), or sums them with whole weights that add up to n_y * n_x
-// (bilinear), so that one rescale divides. It has a layout of its own, which permutes bring about; the layout
-// plan makes nothing of these.
+// integer_resize: resizes of images of 8 or 16 bits, by RESIZE. Nearest moves integers. Bilinear sums them
+// with integer weights that add up to n_y * n_x; dividing by that product only changes the scale, so the only
+// rounding is that of the result. RESIZE needs channels last, hence the permutes; if the values are stored
+// channels last, the layout plan makes them no-ops.
 
 #include "tosaic/passes/integer_lowering.h"
 #include "tosaic/passes/resize_axis.h"
@@ -11,7 +12,7 @@ Lowered integer_resize(IntegerLowering& l) {
   const auto& attrs = l.attrs<ResizeAttrs>();
   const Shape& in = l.operand_type(0).shape;
   const Shape& out = l.result_type().shape;
-  if (in.size() != 4 || attrs.size.size() != 2) throw NoIntegerForm("its rank");  // expanded to one that has
+  if (in.size() != 4 || attrs.size.size() != 2) throw NoIntegerForm("its rank");  // expanded to another rank
   Real x = l.real_with_one_scale(0);
   const DType dtype = l.type(x.id).dtype;
   if (dtype != DType::kI8 && dtype != DType::kI16) throw NoIntegerForm("its operand has more than 16 bits");
@@ -42,7 +43,7 @@ Lowered integer_resize(IntegerLowering& l) {
   if (const QParams* to = l.target(); to != nullptr && to->storage == dtype &&
                                       to->scales.front() == l.real(0).scale() &&
                                       to->zero_points.front() == l.real(0).zero_point) {
-    QParams unshifted = *to;  // the zero point goes through the sums as it is
+    QParams unshifted = *to;  // a weighted mean does not change the zero point
     unshifted.zero_points = {0};
     return l.store(x, unshifted);
   }

@@ -1,12 +1,14 @@
-// Functions of one number of more than 16 bits, from samples of the float kernels.
+// integer_samples: elementwise functions of one number of more than 16 bits, from samples of the float
+// kernels.
 //
-//   smooth   straight lines between 4097 or 16385 points of the range within which the function is not
-//            constant: within 2^-18 of the largest result that counts
-//   other    its value at the nearest of 65537 points: off by up to half a step times the slope
+//   smooth   linear interpolation between 4097 or 16385 points: within 2^-18 of the largest relevant result
+//   other    the value at the nearest of 65537 points: off by up to half a step times the slope
 //
-// An operator may be smooth as a function of a number further back, and not as one of its operand: the
-// operand of the logarithm in log(1 + exp(x)) spans more orders of magnitude than its bits can tell apart,
-// while the whole is smooth in x.
+// The points cover the range in which the function is not constant. Results that saturate are not relevant.
+//
+// An operator may be smooth as a function of an upstream value, but not as a function of its operand.
+// Example: log(1 + exp(x)). The operand of the logarithm spans more orders of magnitude than its integers can
+// represent, while the whole is smooth in x.
 
 #include <algorithm>
 #include <cmath>
@@ -21,11 +23,12 @@ struct Interval {
   double low = 0, high = 0;
 };
 
-constexpr std::int64_t kSamples = 65537;           // and the intervals between them
-constexpr std::int64_t kSamplesApart[] = {16, 4};  // from knot to knot
-constexpr int kPositionBits = 28;  // of an operand, as a place between the first knot and the last
+constexpr std::int64_t kSamples = 65537;           // points; there are kSamples - 1 intervals
+constexpr std::int64_t kSamplesApart[] = {16, 4};  // samples from knot to knot
+// Bits of a position between the first knot and the last.
+constexpr int kPositionBits = 28;
 
-// The node's result as a function of `variable`, in f32 as the float kernels have it.
+// The node's result at these points of `variable`, in f32 by the float kernels.
 std::vector<double> evaluated_at(const IntegerLowering& l, ValueId variable,
                                  const std::vector<float>& points) {
   auto argument = std::make_shared<Constant>();
@@ -47,7 +50,8 @@ std::vector<double> sampled(const IntegerLowering& l, ValueId variable, Interval
   return evaluated_at(l, variable, points);
 }
 
-// The units of x between which the function is a number, as that of an arc sine is from -1 to 1; to the unit.
+// The integers of x for which the function is a number, as an arc sine is from -1 to 1. Exact to the unit.
+// Throws NoIntegerForm if these integers are not one range.
 ValueRange domain(const IntegerLowering& l, ValueId variable, const Real& x, const std::vector<double>& f) {
   const auto is_number = [](double y) { return !std::isnan(y); };
   const auto first = std::find_if(f.begin(), f.end(), is_number);
@@ -56,7 +60,8 @@ ValueRange domain(const IntegerLowering& l, ValueId variable, const Real& x, con
     throw NoIntegerForm("it is not a number everywhere");
   ValueRange out = x.range;
   const double step = static_cast<double>(x.range.high - x.range.low) / (kSamples - 1);
-  const auto between = [&](std::ptrdiff_t sample) {  // this sample and the next: units, and what is a number
+  // Evaluates every unit from this sample to the next: the first of them, and the results.
+  const auto between = [&](std::ptrdiff_t sample) {
     const double from = static_cast<double>(x.range.low) + step * static_cast<double>(sample);
     const ValueRange units{static_cast<std::int64_t>(std::floor(from)),
                            static_cast<std::int64_t>(std::ceil(from + step))};
@@ -77,8 +82,8 @@ ValueRange domain(const IntegerLowering& l, ValueId variable, const Real& x, con
   return out;
 }
 
-// Where the function, up to a size that saturates, is not constant but for 2^-20 of its size; it begins and
-// ends at a whole number of units.
+// The part of `over` outside which the function is constant up to 2^-20 of its largest magnitude. Results
+// beyond `most` saturate and count as `most`. The part begins and ends at a whole number of units.
 Interval relevant(const std::vector<double>& f, double most, Interval over, double unit) {
   const auto at = [&](std::size_t i) { return std::clamp(f[i], -most, most); };
   double size = 0;
@@ -93,7 +98,8 @@ Interval relevant(const std::vector<double>& f, double most, Interval over, doub
   return {std::max(low, over.low), std::min(high, over.high)};
 }
 
-// Straight lines between knots are within 2^-18 of the largest result that counts.
+// True if linear interpolation between knots, `apart` samples from each other, is within 2^-18 of the largest
+// result. Results beyond `most` do not count.
 bool is_smooth(const std::vector<std::int64_t>& f, std::int64_t most, std::int64_t apart) {
   std::int64_t size = 0, error = 0;
   for (const std::int64_t y : f) size = std::max(size, std::min(std::abs(y), most));
@@ -109,11 +115,11 @@ bool is_smooth(const std::vector<std::int64_t>& f, std::int64_t most, std::int64
 }
 
 struct Samples {
-  ValueRange domain;  // units of the operand; beyond them the function is NaN
-  Interval over;
-  std::vector<std::int64_t> entries;  // in units
+  ValueRange domain;                  // units of the operand; beyond them the function is NaN
+  Interval over;                      // the numbers from the first sample to the last
+  std::vector<std::int64_t> entries;  // the results at the samples, in units of `unit`
   double unit = 1;
-  std::optional<std::int64_t> apart;  // the knots of lines that are close enough
+  std::optional<std::int64_t> apart;  // samples from knot to knot, if interpolation is close enough
 };
 
 Samples samples_of(const IntegerLowering& l, ValueId variable, const Real& x) {
@@ -147,7 +153,7 @@ Samples samples_of(const IntegerLowering& l, ValueId variable, const Real& x) {
   return out;
 }
 
-// Where x is outside of that.
+// A mask that is true where x is outside the domain; nothing if it never is.
 std::optional<ValueId> outside(IntegerLowering& l, const Real& x, ValueRange domain) {
   IntegerMath m(l);
   std::optional<ValueId> out;
@@ -159,7 +165,7 @@ std::optional<ValueId> outside(IntegerLowering& l, const Real& x, ValueRange dom
 
 Real read_at(IntegerLowering& l, const Real& x, const Samples& f) {
   IntegerMath m(l);
-  // The number in steps from the first sample on.
+  // x minus the first sample; `steps` below rescales it to steps.
   const std::int64_t shift = std::llround(f.over.low / x.scale());
   Real from_first{m.add(x.id, -shift), x.scales, 0, {x.range.low - shift, x.range.high - shift}};
   if (from_first.range.low < -(std::int64_t{1} << 31) || from_first.range.high >= std::int64_t{1} << 31)
@@ -198,7 +204,8 @@ Real read_at(IntegerLowering& l, const Real& x, const Samples& f) {
   return out;
 }
 
-// The node as a function of that value; nothing where it is not smooth, or beyond 32 bits.
+// The node as a function of `variable`. Nothing if it is not smooth, or if its numbers have more than 32
+// bits.
 std::optional<Real> smooth_function(IntegerLowering& l, ValueId variable) {
   try {
     const Real x = l.widened(l.rescaled_to_one(l.real_of(variable)));

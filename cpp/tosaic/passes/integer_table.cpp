@@ -1,11 +1,12 @@
-// Functions of quantized values, read from the float kernels that the q/dq graph would run: exact.
+// integer_table: elementwise functions of quantized values, as tables that the float kernels of the q/dq
+// graph compute. Results are exact, but a TABLE of 513 entries may be off by one unit.
 //
-//   one operand of 8 bits    TABLE of 256 entries; nothing where it is the identity, CLAMP where it bounds
-//   one operand of 16 bits   TABLE of 513 entries where interpolation is within one unit, else GATHER from
-//   65536 two operands of 8 bits   GATHER from 65536 entries at 256 * a + b
+//   one operand of i8     TABLE of 256 entries; no node for the identity, CLAMP if the function only clamps
+//   one operand of i16    TABLE of 513 entries if it is within one unit, else GATHER from 65536 entries
+//   two operands of i8    GATHER from 65536 entries at 256 * a + b
 //
-// Further operands are constants of one element. Within an expansion the result is no quantized value: it is
-// tabulated with 24 bits.
+// All other operands are constants of one element. A float result, without qparams, is tabulated with 24
+// bits.
 
 #include <algorithm>
 #include <cmath>
@@ -18,9 +19,10 @@ namespace tosaic::passes {
 namespace {
 
 constexpr std::int64_t kSmall = 256;
-constexpr int kFractionBits = 7;  // of TABLE over 16 bits
+constexpr int kFractionBits = 7;  // of the result of a TABLE over i16
 
-// All values of a dtype of 8 or 16 bits in order; `repeat`: each so often; `times`: the whole so often.
+// All values of a dtype of 8 or 16 bits in ascending order, each `repeat` times in a row, and the whole
+// `times` times.
 ConstantRef ramp(DType dtype, std::int64_t repeat = 1, std::int64_t times = 1) {
   const ValueRange all = *integer_limits(dtype);
   auto out = std::make_shared<Constant>();
@@ -45,10 +47,10 @@ ValueId gathered(IntegerLowering& l, ValueId index, const Constant& f) {
   return IntegerMath(l).lookup(index, integers_of(f), f.dtype);
 }
 
-// Integers of 8 or 16 bits as positions from 0 on, times a factor.
+// Positions in a table, for i8 or i16 integers: 0 for the least integer. `factor` multiplies those of i8.
 ValueId positions(IntegerLowering& l, ValueId x, std::int64_t factor = 1) {
   const ValueRange all = *integer_limits(l.type(x).dtype);
-  if (l.type(x).dtype == DType::kI8) {  // the zero point makes room
+  if (l.type(x).dtype == DType::kI8) {  // the zero point -128 is subtracted
     const Real shifted{x, {static_cast<double>(factor)}, all.low, all};
     return l.rescaled(shifted, DType::kI32, 1.0).id;
   }
@@ -57,7 +59,7 @@ ValueId positions(IntegerLowering& l, ValueId x, std::int64_t factor = 1) {
 
 // ---- one operand ----
 
-using Entry = std::function<std::int64_t(std::int64_t)>;  // by integer
+using Entry = std::function<std::int64_t(std::int64_t)>;  // the table entry for an integer
 
 bool is_identity(const Entry& f, ValueRange range) {
   for (std::int64_t q = range.low; q <= range.high; ++q)
@@ -73,7 +75,8 @@ std::optional<ValueRange> as_bounds(const Entry& f, ValueRange range) {
   return bounds;
 }
 
-// TABLE over 16 bits interpolates: (entry[k] * (128 - r) + entry[k + 1] * r), 7 bits finer than the entries.
+// TABLE over i16 interpolates: entry[k] * (128 - r) + entry[k + 1] * r at position 128 * k + r. The result
+// has 7 bits more than the entries.
 std::int64_t interpolated(const std::vector<std::int64_t>& entries, std::int64_t position) {
   const auto k = static_cast<std::size_t>(position >> kFractionBits);
   const std::int64_t rest = position & ((1 << kFractionBits) - 1);
@@ -87,7 +90,8 @@ bool slopes_fit(const std::vector<std::int64_t>& entries) {
   return true;
 }
 
-// 513 entries, the last beyond the range: on the line through the two before it.
+// 513 entries: the function at every 128th integer. The last, beyond the range, repeats the function's last
+// value.
 std::vector<std::int64_t> knots(const std::vector<std::int64_t>& f) {
   std::vector<std::int64_t> out;
   for (std::int64_t k = 0; k < 512; ++k) out.push_back(f[static_cast<std::size_t>(k << kFractionBits)]);
@@ -95,7 +99,7 @@ std::vector<std::int64_t> knots(const std::vector<std::int64_t>& f) {
   return out;
 }
 
-// The largest distance, in units of the result, between TABLE and the function where it is read.
+// The largest distance, in units of the result, between TABLE and the function, for integers in `range`.
 double table_error(const std::vector<std::int64_t>& entries, const std::vector<std::int64_t>& f,
                    ValueRange range) {
   double worst = 0;
@@ -125,7 +129,7 @@ ValueId small_function(IntegerLowering& l, const Real& x, const Constant& f) {
     return l.emit(Op::kTosaTable, NoAttrs{}, {x.id, l.constant(DType::kI8, {kSmall}, entries)});
   }
   if (f.dtype != DType::kI16) return gathered(l, positions(l, x.id), f);
-  std::vector<std::int64_t> knots;  // every value stands twice: 256 * q is on a knot
+  std::vector<std::int64_t> knots;  // each entry appears twice, so 256 * q is at a knot
   for (const std::int64_t entry : entries) knots.insert(knots.end(), 2, entry);
   knots.push_back(entries.back());
   const Real spread{x.id, {256.0}, 0, *integer_limits(DType::kI8)};
@@ -146,7 +150,7 @@ ValueId large_function(IntegerLowering& l, const Real& x, const Constant& f) {
   return gathered(l, positions(l, x.id), f);
 }
 
-// Truth values are tabulated as 0 and 1.
+// A table of bools as i8 integers, 0 and 1; other tables are unchanged.
 ConstantRef as_integers(const ConstantRef& f) {
   if (f->dtype != DType::kBool) return f;
   auto out = std::make_shared<Constant>(*f);
@@ -154,7 +158,7 @@ ConstantRef as_integers(const ConstantRef& f) {
   return out;
 }
 
-// f32 entries as i32 in units of a power of two.
+// A table of floats as i32 entries of 24 bits, in a unit that is a power of two.
 Real finely_gathered(IntegerLowering& l, ValueId index, const Constant& f) {
   constexpr int kBits = 24;
   double largest = 0;
@@ -173,7 +177,7 @@ Real finely_gathered(IntegerLowering& l, ValueId index, const Constant& f) {
   return {IntegerMath(l).lookup(index, entries), {unit}, 0, range};
 }
 
-// Entries of integers, read at one number.
+// Looks up a table of integers at one number.
 ValueId read_at(IntegerLowering& l, const Real& x, const Constant& f) {
   const ValueId made = l.type(x.id).dtype == DType::kI8 ? small_function(l, x, f) : large_function(l, x, f);
   return l.result_type().dtype == DType::kBool ? l.cast(made, DType::kBool) : made;
@@ -196,7 +200,7 @@ ValueId position_of_two(IntegerLowering& l, const Real& a, const Real& b) {
   return l.binary(Op::kTosaAdd, positions(l, a.id, kSmall), positions(l, b.id));
 }
 
-// The same at two.
+// The same at two numbers.
 ValueId read_at(IntegerLowering& l, const Real& a, const Real& b, const Constant& f) {
   const ValueId made = gathered(l, position_of_two(l, a, b), f);
   return l.result_type().dtype == DType::kBool ? l.cast(made, DType::kBool) : made;
@@ -214,7 +218,7 @@ Lowered of_two(IntegerLowering& l, FunctionOperands operands) {
 
 // ---- functions of functions ----
 
-// One element, in the shape of tables.
+// A constant of one element, with the shape {1} of tables; null for other constants.
 ConstantRef single_element(const Constant& from) {
   if (num_elements(from.shape) != 1 || !from.storage.bound()) return nullptr;
   auto one = std::make_shared<Constant>(from);
@@ -222,7 +226,7 @@ ConstantRef single_element(const Constant& from) {
   return one;
 }
 
-// A number as a function of its own integers.
+// x as a function of its own integers: the identity over all integers of its dtype.
 FunctionTable as_table(const Real& x, DType integers, DType floats) {
   const ValueRange all = *integer_limits(integers);
   std::vector<double> values;
@@ -232,7 +236,8 @@ FunctionTable as_table(const Real& x, DType integers, DType floats) {
   return {{x}, make_constant("", floats, {count}, values)};
 }
 
-// The variables of all, each once; nothing where a table has no room for them.
+// The variables of all tables, each once. Nothing if there are too many: a table has one of i8 or i16, or two
+// of i8.
 std::optional<std::vector<Real>> united_variables(const IntegerLowering& l,
                                                   const std::vector<FunctionTable>& tables) {
   std::vector<Real> out;
@@ -245,7 +250,7 @@ std::optional<std::vector<Real>> united_variables(const IntegerLowering& l,
   return out.empty() || out.size() > 2 || (out.size() == 2 && !is_small) ? std::nullopt : std::optional(out);
 }
 
-// The same function over these variables, of which its own are some.
+// The values of `table` over `variables`, which include its own variables.
 ConstantRef over(const FunctionTable& table, const std::vector<Real>& variables) {
   const auto is = [](const Real& a, const Real& b) { return a.id == b.id; };
   if (std::equal(table.variables.begin(), table.variables.end(), variables.begin(), variables.end(), is))
@@ -261,7 +266,7 @@ ConstantRef over(const FunctionTable& table, const std::vector<Real>& variables)
   return make_constant("", table.values->dtype, {kSmall * kSmall}, values);
 }
 
-// Operand i as integers of which a table can have all.
+// Operand i if it is i8 or i16 with a single scale, so that a table can have an entry for each integer.
 std::optional<Real> number_of_few_bits(IntegerLowering& l, std::size_t i) {
   if (!l.is_real(i)) return std::nullopt;
   const Real x = l.real(i);
@@ -274,7 +279,8 @@ struct Composition {
   ConstantRef values;
 };
 
-// An elementwise node, or one that quantizes, over tables, numbers of few bits and constants of one element.
+// The table of an elementwise node, or a quantize node, over FunctionTables, numbers of i8 or i16, and
+// constants of one element.
 std::optional<Composition> composed(IntegerLowering& l) {
   if (!info(l.node().op).has(kElementwise) || info(l.node().op).is_tosa) return std::nullopt;
   std::vector<ConstantRef> constants(l.operand_count());
@@ -304,7 +310,7 @@ std::optional<Composition> composed(IntegerLowering& l) {
   return Composition{std::move(*variables), l.evaluate_stored(constants, labels)};
 }
 
-// What moves a function moves its variables.
+// A movement of a FunctionTable: its variables are moved, its values stay.
 std::optional<FunctionTable> moved_table(IntegerLowering& l) {
   if (l.operand_count() != 1 || !rearranges(l.node())) return std::nullopt;
   const FunctionTable* const from = l.table(0);
@@ -319,7 +325,7 @@ std::optional<FunctionTable> moved_table(IntegerLowering& l) {
   return out;
 }
 
-// Integer arithmetic is as good, and shorter.
+// True if integer arithmetic replaces a table over two operands: it is about as precise, and smaller.
 bool has_arithmetic(IntegerLowering& l, const Real& a, const Real& b) {
   switch (l.node().op) {  // NOLINT: the operators with rules for two operands
     case Op::kAdd:
@@ -403,7 +409,7 @@ std::optional<Lowered> tabulated(IntegerLowering& l) {
     return std::nullopt;
   if (l.target() == nullptr && l.node().op == Op::kCast && stands_for_number(result) && l.has(0) &&
       l.is_real(0))
-    return std::nullopt;  // the number itself
+    return std::nullopt;  // a cast to float changes no number: integer_function() returns its operand
   std::optional<FunctionOperands> operands = function_operands(l);
   if (!operands || operands->variables.size() > 2) return std::nullopt;
   std::vector<Real> variables;

@@ -1,10 +1,10 @@
 // Contractions: convolutions in channels-last order, linear layers as 1x1 convolutions, matmul in rank 3.
 //
-// TOSA wants (in + pads - dilation * (k - 1) - 1) divisible by the stride, so the trailing pad becomes
-// exactly what the last window needs; where that is negative, the input's end is cut off instead. Where
-// windows read nothing but the padding in front, that is there as elements, since TOSA has no empty axis. A
-// depthwise weight (C*M, 1, H, W) becomes (H, W, C, M). Other grouped convolutions are split into one
-// convolution a group.
+// TOSA requires that the stride divides (in + pads - dilation * (k - 1) - 1). The trailing padding therefore
+// becomes exactly what the last window needs; if that is negative, the end of the input is sliced off
+// instead. If this would slice off the whole input, because all windows read leading padding only, the
+// leading padding becomes elements (PAD), since TOSA has no empty axis. A depthwise weight (C*M, 1, H, W)
+// becomes (H, W, C, M). Other grouped convolutions are split into one convolution per group.
 
 #include <algorithm>
 
@@ -22,6 +22,7 @@ DType accumulator(const Legalizer& l) {
   return is_float(dtype) ? DType::kF32 : dtype;
 }
 
+// Along one axis. `crop`: elements that are sliced off the end of the input.
 struct Window {
   std::int64_t pad_before, pad_after, crop;
 };
@@ -33,7 +34,7 @@ Window exact_window(std::int64_t in, std::int64_t out, std::int64_t kernel, std:
   return {pad_before, std::max<std::int64_t>(after, 0), std::max<std::int64_t>(-after, 0)};
 }
 
-// A convolution of floats, or of integers less their zero points.
+// A convolution of floats, or of integers from which the zero points are subtracted.
 struct Site {
   ConvAttrs conv;
   std::int64_t input_zp = 0, weight_zp = 0;
@@ -113,7 +114,8 @@ Physical forward_conv(Legalizer& l, const Site& site) {
   return {l.concat(parts, rank - 1), order};
 }
 
-// Spreads a kernel axis apart by what means zero: k -> (k - 1) * dilation + 1.
+// Inserts dilation - 1 elements of value `zero_point` between the taps of a kernel axis of extent k; its new
+// extent is (k - 1) * dilation + 1. TRANSPOSE_CONV2D has no dilation.
 ValueId dilated_kernel(Legalizer& l, ValueId weight, std::size_t axis, std::int64_t dilation,
                        std::int64_t zero_point) {
   if (dilation == 1) return weight;
@@ -141,7 +143,7 @@ Physical transposed_conv(Legalizer& l, const Site& site) {
   ValueId weight = l.operand(1, DimOrder({1, 2, 3, 0}));
   for (std::size_t i = 0; i < 2; ++i)
     weight = dilated_kernel(l, weight, i + 1, attrs.dilation[i], site.weight_zp);
-  // TOSA wants out_pad > -kernel: what is cropped beyond that is sliced off the result.
+  // TOSA requires out_pad > -kernel. A crop beyond that becomes a slice of the result.
   Dims crop_start = Dims::filled(4, 0);
   for (std::size_t i = 0; i < 2; ++i) {
     const std::int64_t limit = 1 - l.type(weight).shape[i + 1];
@@ -163,7 +165,7 @@ struct Batched {
   Shape batch;  // without the two matrix axes
 };
 
-// Batch extents broadcast to `batch`, then merged: (.., r, c) -> (B, r, c).
+// Broadcasts the batch extents to `batch` and merges them: (.., r, c) -> (B, r, c).
 ValueId flat_batch(Legalizer& l, ValueId x, const Shape& batch) {
   Shape shape = l.type(x).shape;
   while (shape.size() < batch.size() + 2) shape.insert(0, 1);
@@ -191,7 +193,7 @@ Physical legalize_linear(Legalizer& l) {
   if (weight.size() != 2) l.refuse("linear with a weight of rank " + std::to_string(weight.size()));
   const std::int64_t in = weight[1], out = weight[0];
   const std::int64_t rows = num_elements(shape) / std::max<std::int64_t>(out, 1);
-  const DimOrder order = l.planned_order();  // of the rows; channels are innermost
+  const DimOrder order = l.planned_order();  // the rows in any order, the channels innermost
   const ValueId x = l.reshape(l.operand(0, order), {1, rows, 1, in});
   const ValueId w = l.reshape(l.operand(1), {out, 1, 1, in});
   const TosaConvAttrs conv{{0, 0, 0, 0}, {1, 1}, {1, 1}, 0, 0, accumulator(l), false};
@@ -199,7 +201,8 @@ Physical legalize_linear(Legalizer& l) {
   return {l.reshape(made, physical_dims(shape, order)), order};
 }
 
-// The batch in any order, which its operands share; with one matrix b, rows among it.
+// The batch axes are in any order, which both operands share. If b is a single matrix, the rows of `a` may be
+// anywhere among the batch axes, since all these axes become rows.
 Physical legalize_matmul(Legalizer& l) {
   const DimOrder order = l.planned_order();
   const std::size_t rank = l.result_type().rank();
@@ -218,7 +221,7 @@ Physical legalize_matmul(Legalizer& l) {
     a = flat_batch(l, a, batch);
     b = flat_batch(l, b, batch);
   }
-  // bf16 matrices give f32.
+  // MATMUL of bf16 has a result of f32.
   const ValueId product = l.cast(l.binary(Op::kTosaMatmul, a, b), l.result_type().dtype);
   return {l.reshape(product, physical_dims(l.result_type().shape, order)), order};
 }

@@ -1,11 +1,11 @@
-// Control flow of targets that have it.
+// Control flow, for targets that have COND_IF and WHILE_LOOP.
 //
-//   cond(p, x..)        ->  tosa.cond_if(p, x..), regions legalized
-//   while_loop(c.., x..) ->  tosa.while_loop(c.., x..): TOSA carries every operand, so the body also gives
-//   back
-//                            what it only reads
+//   cond(p, x..)          ->  tosa.cond_if(p, x..), its regions legalized
+//   while_loop(c.., x..)  ->  tosa.while_loop(c.., x..), its regions legalized
 //
-// Operands and results of regions lie in row-major order; integers are what they are inside the graph.
+// The body of `while_loop` updates c.. and only reads x..; WHILE_LOOP updates every operand, so its body also
+// returns its inputs x.. unchanged. Operands and results of regions are in row-major order, and integers have
+// the dtype that they have inside the graph (Legalizer::physical_dtype).
 
 #include "tosaic/passes/legalizer.h"
 
@@ -31,7 +31,7 @@ std::vector<Physical> in_row_major_order(const std::vector<ValueId>& results, st
   return out;
 }
 
-// The region, giving back its inputs from `first` on as well.
+// The region, with its inputs from `first` on as additional outputs.
 std::shared_ptr<const Graph> with_inputs_given_back(const Graph& region, std::size_t first) {
   Graph out = region;
   for (std::size_t i = first; i < region.inputs().size(); ++i)
@@ -45,7 +45,7 @@ std::vector<Physical> legalize_cond(Legalizer& l) {
   require_control_flow(l);
   std::vector<std::shared_ptr<const Graph>> regions;
   for (const auto& region : l.node().regions) regions.push_back(l.legalized_region(*region));
-  if (!regions[0] || !regions[1]) return {};  // refused, with reasons
+  if (!regions[0] || !regions[1]) return {};  // the problems are recorded
   std::vector<ValueId> operands = row_major_operands(l, 1);
   operands.insert(operands.begin(), l.to_bool(l.operand(0)));
   std::vector<TensorType> types;

@@ -1,11 +1,13 @@
-// Elementwise operators: operands are promoted, aligned to the result's rank and order, then combined.
+// Elementwise operators: operands are promoted, aligned to the rank and order of the result, then combined.
 //
-// Arithmetic on i8 and i16 runs in i32 and is cast back, which wraps as torch does. What TOSA lacks is
-// composed:
-//   sqrt = reciprocal(rsqrt)   div = a * reciprocal(b)   round = floor plus the tie rule   trunc, sign =
-//   selects
-// A divisor that may be denormal, or so large that its reciprocal is, is scaled together with the dividend.
-// Integer powers are chains of products; float to integer casts truncate first, since TOSA's CAST rounds.
+// Arithmetic on i8 and i16 is computed in i32 and cast back, which wraps as in torch. Operators that TOSA
+// lacks are composed:
+//
+//   sqrt = reciprocal(rsqrt)                div = a * reciprocal(b)      trunc, sign = selects
+//   round = floor, plus 1 by the tie rule   pow with a small integer exponent = a chain of products
+//
+// If a divisor may be denormal, or so large that its reciprocal may be, dividend and divisor are scaled
+// first. A cast from float to integer truncates first, since TOSA's CAST rounds.
 
 #include <cmath>
 #include <limits>
@@ -26,7 +28,8 @@ DType arithmetic_dtype(const Legalizer& l, DType dtype) {
   return physical == DType::kI8 || physical == DType::kI16 || physical == DType::kI4 ? DType::kI32 : physical;
 }
 
-// f32 for narrower floats: what is composed of several operators is rounded to them once.
+// f32 for narrower floats: a result that is composed of several operators is rounded to the narrow dtype only
+// once, at the end.
 DType wide_dtype(DType dtype) { return is_float(dtype) ? DType::kF32 : dtype; }
 
 DType promoted(Legalizer& l) {
@@ -44,7 +47,7 @@ ValueId clamp_floats(Legalizer& l, ValueId x, double min, double max) {
   return l.emit(Op::kTosaClamp, TosaClampAttrs{min, max, NanMode::kPropagate}, {x});
 }
 
-// max(min(x, max), min): torch returns max where the bounds cross.
+// min(max(x, min), max): torch returns max where min > max.
 ValueId clamp(Legalizer& l, ValueId x, std::optional<double> min, std::optional<double> max) {
   if (is_float(l.type(x).dtype)) {
     const double high = max.value_or(kInf);
@@ -59,12 +62,13 @@ ValueId clamp(Legalizer& l, ValueId x, std::optional<double> min, std::optional<
 
 ValueId reciprocal(Legalizer& l, ValueId x) { return l.unary(Op::kTosaReciprocal, x); }
 
-// Divisors within these have a normal reciprocal.
+// The reciprocal of a divisor whose magnitude is within these bounds is a normal number.
 constexpr double kLeastDivisor = 0x1p-126, kLargestDivisor = 0x1p126;
 
-// a / b in floats, by the rounded reciprocal: within 2 ulp. A constant divisor becomes a factor when
-// constants are folded. Where b is beyond the bounds above, both are scaled by 2^64 or 2^-64 first: the
-// quotient then leaves the range of floats only if it did before.
+// a / b in floats as a * reciprocal(b), within 2 ulp. Constant folding evaluates the reciprocal of a constant
+// b. If b may exceed the bounds above (`divisor` is its range), a and b are first multiplied by 2^64 where b
+// is below 2^-64 in magnitude, and by 2^-64 where b is above 2^64. The scaled quotient overflows or
+// underflows only if a / b does.
 ValueId divide(Legalizer& l, ValueId a, ValueId b, const FloatRange& divisor) {
   const bool may_be_large = std::max(-divisor.min, divisor.max) > kLargestDivisor;
   const bool may_be_small = divisor.least < kLeastDivisor;
@@ -113,9 +117,12 @@ ValueId negated_where(Legalizer& l, ValueId condition, ValueId x) {
 
 bool is_whole(double value) { return value == std::floor(value); }
 
-// a^b for all floats. TOSA defines POW for finite a > 0 and finite b only, so:
-//   elsewhere: exp(b * log |a|), which gives 0, inf and NaN as they should be, but for 1^b = a^0 = 1
-//   a < 0: the sign by the parity of b; NaN (the log of a) where b is not whole, unless a is infinite
+// a^b for all floats. TOSA defines POW only for finite a > 0 and finite b, so the magnitude is
+//   POW(|a|, b)          where |a| is finite and not 0 and b is finite
+//   1                    elsewhere, where |a| = 1 or b = 0
+//   exp(b * log |a|)     elsewhere; its 0, inf and NaN are those of a^b
+// For a < 0 the result is negated where b is an odd integer, and is NaN (the log of a) where b is not an
+// integer and a is finite. `base`, `exponent`: the value of the operand if it is a constant.
 ValueId power_of_floats(Legalizer& l, ValueId a, ValueId b, std::optional<double> base,
                         std::optional<double> exponent) {
   const auto both = [&](ValueId x, ValueId y) { return l.binary(Op::kTosaLogicalAnd, x, y); };
@@ -145,12 +152,12 @@ ValueId power_of_floats(Legalizer& l, ValueId a, ValueId b, std::optional<double
   return l.select(both(no_root, l.logical_not(whole)), nothing, negated_where(l, odd, magnitude));
 }
 
-// Each squaring doubles the error of a chain of products: 1.5 ulp for the fourth power.
+// Each squaring doubles the error of a chain of products: 1.5 ulp for the fourth power, the longest chain.
 constexpr double kLongestChain = 4.0;
 
 ValueId power(Legalizer& l, ValueId base, ValueId exponent) {
   const std::optional<double> known = splat_of(l.source(), l.logical(1));
-  const bool floats = is_float(l.result_type().dtype);  // integers may be counted in f32
+  const bool floats = is_float(l.result_type().dtype);  // `base` may be f32 for integers, too
   if (known && l.type(base).shape == physical_dims(l.result_type().shape, l.planned_order())) {
     if (*known == 0.0) return l.tile(l.number_like(base, 1.0), l.type(base).shape);
     if (is_whole(*known) && *known >= 1.0 && *known <= (floats ? kLongestChain : 64.0))
@@ -162,8 +169,11 @@ ValueId power(Legalizer& l, ValueId base, ValueId exponent) {
   return power_of_floats(l, base, exponent, splat_of(l.source(), l.logical(0)), known);
 }
 
-// INTDIV truncates. What it leaves, and where that and the divisor differ in sign: there the quotient rounded
-// down is one less, and its remainder larger by the divisor. Nothing here leaves i32 unless the result does.
+// Division by INTDIV, which truncates.
+//   rest   a - quotient * b
+//   below  true where rest is not 0 and differs from b in sign: there the floored quotient is quotient - 1,
+//          and its remainder is rest + b
+// No intermediate value overflows i32 unless the result does.
 struct Division {
   ValueId quotient, rest, below;
 };
@@ -188,8 +198,8 @@ ValueId remainder_of_integers(Legalizer& l, ValueId a, ValueId b) {
   return l.binary(Op::kTosaAdd, found.rest, l.select(found.below, b, l.number_like(b, 0.0)));
 }
 
-// Integers that are counted in floats: the quotient by a rounded reciprocal may be one off; the exact
-// remainder test puts it right.
+// Floored division of integers that are represented in f32. The quotient by a rounded reciprocal may be off
+// by one; a test of the remainder, which is exact, corrects it.
 ValueId floor_divide_counted(Legalizer& l, ValueId a, ValueId b) {
   const ValueId guess = l.unary(Op::kTosaFloor, l.mul(a, reciprocal(l, b)));
   const ValueId rest = l.binary(Op::kTosaSub, a, l.mul(guess, b));
@@ -205,7 +215,7 @@ ValueId floor_divide_counted(Legalizer& l, ValueId a, ValueId b) {
 
 ValueId is_negative(Legalizer& l, ValueId x) { return l.binary(Op::kTosaGreater, l.number_like(x, 0.0), x); }
 
-// The quotient of integers, counted or not, rounded toward zero or down.
+// The quotient of integers, represented in f32 or i32, rounded toward zero or down.
 ValueId divide_integers(Legalizer& l, ValueId a, ValueId b, DivRounding rounding) {
   const bool counted = is_float(l.type(a).dtype);
   if (rounding == DivRounding::kFloor)
@@ -216,7 +226,7 @@ ValueId divide_integers(Legalizer& l, ValueId a, ValueId b, DivRounding rounding
   return negated_where(l, opposite, magnitude);
 }
 
-// What division by b leaves of a.
+// The remainder a - quotient * b, for a quotient that is rounded by `rounding`.
 ValueId rest_of_division(Legalizer& l, ValueId a, ValueId b, DivRounding rounding) {
   if (rounding == DivRounding::kFloor && is_integer(l.type(a).dtype)) return remainder_of_integers(l, a, b);
   return l.binary(Op::kTosaSub, a, l.mul(divide_integers(l, a, b, rounding), b));
@@ -224,8 +234,8 @@ ValueId rest_of_division(Legalizer& l, ValueId a, ValueId b, DivRounding roundin
 
 std::int64_t bits_of(DType dtype) { return static_cast<std::int64_t>(8 * byte_size(dtype)); }
 
-// Shift counts outside [0, bits) shift everything out, to the right all but the sign. i64 is held in i32, out
-// of which no shift that narrow_integers accepts moves anything.
+// As in torch, a shift count outside [0, bits) shifts every bit out: the result is 0, or of a right shift the
+// sign, 0 or -1. An i64 value is represented in i32; narrow_integers accepts only shifts whose result fits.
 ValueId shift_left(Legalizer& l, ValueId a, ValueId b) {
   const std::int64_t bits = bits_of(l.result_type().dtype);
   const std::optional<double> known = splat_of(l.source(), l.logical(1));
@@ -244,7 +254,7 @@ ValueId shift_left(Legalizer& l, ValueId a, ValueId b) {
 }
 
 ValueId shift_right(Legalizer& l, ValueId a, ValueId b) {
-  if (!l.has_integers()) {  // counts that are not constant are shifted by in i32
+  if (!l.has_integers()) {  // the count is constant: other shifts compute in i32 (legalize_wide_integers)
     const double known = splat_of(l.source(), l.logical(1)).value();
     const double count = known < 0 ? 63.0 : std::min(known, 63.0);
     return l.unary(Op::kTosaFloor, l.mul(a, l.number_like(a, std::exp2(-count))));
@@ -259,14 +269,15 @@ ValueId rescale(Legalizer& l, ValueId x, quant::RescaleSide from, quant::Rescale
   return l.emit(Op::kTosaRescale, quant::plan_rescale(from, to, one), {x});
 }
 
-// RESCALE alone knows of unsigned integers: from and to signed ones of at most 16 bits.
+// u8 becomes i16, u16 becomes i32. RESCALE is the only operator that reads and writes unsigned integers; it
+// converts them from and to signed integers of at most 16 bits.
 ValueId to_signed(Legalizer& l, ValueId x, DType from) {
   if (from == DType::kU8) return rescale(l, x, {from, 0}, {DType::kI16, 0});
   const ValueId low = l.cast(rescale(l, x, {from, 32768}, {DType::kI16, 0}), DType::kI32);
   return l.binary(Op::kTosaAdd, low, l.number_like(low, 32768));
 }
 
-// Saturates.
+// The reverse of to_signed; saturates.
 ValueId to_unsigned(Legalizer& l, ValueId x, DType to) {
   if (to == DType::kU8) return rescale(l, l.cast(x, DType::kI16), {DType::kI16, 0}, {to, 0});
   const ValueId whole = l.cast(x, DType::kI32);
@@ -276,10 +287,10 @@ ValueId to_unsigned(Legalizer& l, ValueId x, DType to) {
 
 bool is_unsigned(DType dtype) { return dtype == DType::kU8 || dtype == DType::kU16; }
 
-// torch's cast: floats truncate toward zero on the way to integers.
+// torch's cast: floats are truncated toward zero before they become integers.
 ValueId cast(Legalizer& l, ValueId x) {
   const DType from = l.logical_type(0).dtype, to = l.result_type().dtype;
-  if (to == DType::kF8E4M3) {  // TOSA makes NaN of what the dtype cannot hold
+  if (to == DType::kF8E4M3) {  // CAST turns values beyond the dtype into NaN
     if (!is_float(from)) x = l.cast(x, DType::kF32);
     x = l.emit(Op::kTosaClamp, TosaClampAttrs{-448.0, 448.0, NanMode::kPropagate}, {x});
   }
@@ -294,7 +305,8 @@ ValueId cast(Legalizer& l, ValueId x) {
   return l.cast(x, l.physical_dtype(to));
 }
 
-// The least i32 has no opposite: torch gives it back, NEGATE and ABS of TOSA nothing.
+// True if the operand may be the lowest i32, which has no negative: torch's neg and abs return it unchanged,
+// TOSA's NEGATE and ABS define no result.
 bool wraps_i32(const Legalizer& l) { return l.wraps() && l.result_type().dtype == DType::kI32; }
 
 ValueId negated(Legalizer& l, ValueId x) {
@@ -410,13 +422,14 @@ Op logical_form(Op op) {
   return Op::kTosaLogicalOr;
 }
 
-// A number of f32 times a tensor of narrower floats: it is not rounded before the product is, as in torch.
+// True for the product of an f32 number and a tensor of narrower floats. As in torch, the number is not
+// rounded to the narrow dtype before the multiplication.
 bool has_wide_factor(const Legalizer& l, DType common) {
   if (common != DType::kF16 && common != DType::kBF16) return false;
   return l.logical_type(0).dtype == DType::kF32 || l.logical_type(1).dtype == DType::kF32;
 }
 
-// Torch adds a multiple of narrow floats in f32, and rounds once.
+// True for a + alpha * b and a - alpha * b with alpha != 1. Torch computes them in f32 and rounds once.
 bool is_scaled_sum(const Legalizer& l) {
   const Op op = l.node().op;
   return (op == Op::kAdd || op == Op::kSub) && as_double(l.attrs<AlphaAttrs>().alpha) != 1.0;
@@ -474,7 +487,8 @@ ValueId legalize_binary(Legalizer& l, ValueId a, ValueId b) {
   l.refuse("operator '" + std::string(info(op).name) + "' has no TOSA counterpart");
 }
 
-// The result in its dtype: what is counted, or computed with i32 instead, wraps as torch's narrower integers.
+// The result cast to its dtype. Without profile INT an i8 or i16 result is computed in f32 or i32 and is
+// wrapped here as in torch; a cast from float has saturated already.
 ValueId settled(Legalizer& l, ValueId y) {
   const DType dtype = l.result_type().dtype;
   const bool from_integers = l.node().op != Op::kCast || !is_float(l.logical_type(0).dtype);

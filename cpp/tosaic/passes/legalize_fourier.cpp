@@ -1,12 +1,11 @@
 // Fourier transforms over the last two axes.
 //
-//   fft2, rfft2  ->  tosa.fft2d, tosa.rfft2d          where the target has them and both extents are powers
-//   of
-//                                                     two
-//                ->  an axis at a time, tosa.matmul   elsewhere: by the matrices of the definition,
-//                                                     exp(-2 pi i j k / n) = cos - i sin
+//   fft2, rfft2  ->  tosa.fft2d, tosa.rfft2d   if the target has them and both extents are powers of two
+//                ->  tosa.matmul per axis      otherwise, by the matrix of the definition:
+//                                              exp(-2 pi i j k / n) = cos - i sin
 //
-// Factors are computed in double from the angle's fraction of the circle, exact at its quarters.
+// The elements of the matrix are computed in double from the angle as a fraction of a full turn, and are
+// exact at quarter turns.
 
 #include <cmath>
 #include <numbers>
@@ -17,12 +16,12 @@ namespace tosaic::passes {
 namespace {
 
 struct Complex {
-  ValueId real, imag;  // imag is invalid where all is real
+  ValueId real, imag;  // imag is invalid if it is zero everywhere
 };
 
 bool is_power_of_two(std::int64_t extent) { return extent > 0 && (extent & (extent - 1)) == 0; }
 
-// cos or sin of 2 pi j k / n, (1, n, columns).
+// The matrix (1, n, columns) of cos or sin of 2 pi j k / n, at row j and column k.
 ValueId factors(Legalizer& l, DType dtype, std::int64_t n, std::int64_t columns, bool sine) {
   std::vector<double> values;
   for (std::int64_t j = 0; j < n; ++j)
@@ -36,7 +35,7 @@ ValueId factors(Legalizer& l, DType dtype, std::int64_t n, std::int64_t columns,
   return l.constant(dtype, {1, n, columns}, values);
 }
 
-// The last axis of (batch, rows, n), of which `columns` are wanted.
+// The transform along the last axis of (batch, rows, n): the first `columns` of its n elements.
 Complex transform_last(Legalizer& l, const Complex& x, std::int64_t columns, bool inverse) {
   const Shape shape = l.type(x.real).shape;
   const std::int64_t n = shape[2];
@@ -65,7 +64,7 @@ Complex by_matrices(Legalizer& l, const Complex& x, std::int64_t columns, bool i
   const std::int64_t height = l.type(x.real).shape[1];
   Complex y = transform_last(l, x, columns, inverse);
   if (height != 1) y = transposed(l, transform_last(l, transposed(l, y), height, inverse));
-  if (!y.imag.valid())  // one element: it is its own spectrum
+  if (!y.imag.valid())  // a real image of one element is its own transform; the imaginary part is 0
     y.imag = l.binary(Op::kTosaSub, y.real, y.real);
   return y;
 }

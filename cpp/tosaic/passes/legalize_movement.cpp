@@ -1,5 +1,5 @@
-// Views and data movement. Axes are translated to the order at hand; indexed reads become GATHER over (N, K,
-// C).
+// Views and data movement. The axes of attributes are translated to positions in the dim order of the value.
+// Indexed reads become GATHER of values (N, K, C).
 
 #include <algorithm>
 
@@ -9,9 +9,10 @@
 namespace tosaic::passes {
 namespace {
 
-constexpr std::size_t kMostAxes = 6;  // of TOSA's level 8K
+constexpr std::size_t kMostAxes = 6;  // MAX_RANK of TOSA's level 8K
 
-// As the operand lies, where its axes stay together; else from row-major order.
+// No element moves if the axes that the reshape joins are neighbours in the operand's dim order. Otherwise
+// the operand is brought to row-major order first.
 Physical reshape(Legalizer& l) {
   const DimOrder& order = l.order_of(0);
   const Shape& shape = l.result_type().shape;
@@ -24,7 +25,8 @@ Physical permute(Legalizer& l) {
   const Dims& perm = l.attrs<PermuteAttrs>().perm;
   const DimOrder free = layout::relabelled(l.order_of(0), perm);
   if (free == l.planned_order()) return {l.operand(0, l.order_of(0)), free};
-  // Straight from the stored order to the planned one: the operand in the order that relabels to the plan.
+  // One transpose from the stored order to the planned one: `wanted` is the order of the operand that becomes
+  // the planned order of the result when the permutation relabels the axes.
   const DimOrder wanted = layout::relabelled(l.planned_order(), inverse_permutation(perm));
   return {l.operand(0, wanted), l.planned_order()};
 }
@@ -57,8 +59,8 @@ Physical cat(Legalizer& l) {
   return {l.concat(parts, physical_axis(order, rank, l.attrs<AxisAttrs>().axis)), order};
 }
 
-// Every step-th element: cut, pad to whole steps, split the axis into (count, step), keep the first of each
-// step.
+// Every step-th element of an axis: slice, pad to a multiple of the step, reshape the axis to (count, step)
+// and slice the first element of each step.
 ValueId strided_slice(Legalizer& l, ValueId x, std::size_t axis, const SliceAttrs& attrs) {
   const std::int64_t count = (attrs.end - attrs.start + attrs.step - 1) / attrs.step;
   if (attrs.step == 1) return l.slice_axis(x, axis, attrs.start, count);
@@ -69,7 +71,7 @@ ValueId strided_slice(Legalizer& l, ValueId x, std::size_t axis, const SliceAttr
   x = l.pad(x, Dims::filled(after.size(), 0), after, 0.0);
   Shape split = l.type(x).shape, merged = split;
   merged[axis] = count;
-  if (split.size() >= kMostAxes) {  // one more axis needs room: those before, and those behind, are one each
+  if (split.size() >= kMostAxes) {  // merge the axes in front, and those behind: the split adds an axis
     std::int64_t lead = 1, rest = 1;
     for (std::size_t k = 0; k < split.size(); ++k)
       if (k != axis) (k < axis ? lead : rest) *= split[k];
@@ -100,7 +102,7 @@ Physical flip(Legalizer& l) {
   return {x, order};
 }
 
-// The rows that stand before and behind an axis under a padding mode other than constant.
+// Pads one axis in a mode other than constant: concat(elements before, x, elements after).
 ValueId pad_axis(Legalizer& l, ValueId x, std::size_t axis, std::int64_t before, std::int64_t after,
                  PadMode mode) {
   const std::int64_t extent = l.type(x).shape[axis];
@@ -129,7 +131,7 @@ Physical pad(Legalizer& l) {
   const DimOrder order = l.planned_order();
   ValueId x = l.operand(0, order);
   Dims before = physical_dims(attrs.before, order), after = physical_dims(attrs.after, order);
-  for (std::size_t i = 0; i < before.size(); ++i) {  // negative pads cut
+  for (std::size_t i = 0; i < before.size(); ++i) {  // negative padding slices elements off
     const std::int64_t front = std::max<std::int64_t>(-before[i], 0),
                        back = std::max<std::int64_t>(-after[i], 0);
     if (front + back > 0) x = l.slice_axis(x, i, front, l.type(x).shape[i] - front - back);
@@ -141,7 +143,7 @@ Physical pad(Legalizer& l) {
   return {x, order};
 }
 
-// values (N, K, C) at indices (N, W), both reshaped from what they are.
+// GATHER: values (N, K, C) at indices (N, W) -> (N, W, C). GATHER takes no bool, so bool is cast.
 ValueId gather(Legalizer& l, ValueId values, ValueId indices) {
   if (l.type(values).dtype == DType::kBool)
     return l.to_bool(gather(l, l.cast(values, l.has_integers() ? DType::kI8 : DType::kF32), indices));
@@ -152,7 +154,8 @@ std::int64_t product(const Shape& shape, std::size_t first, std::size_t last) {
   return num_elements(Dims(shape.span().subspan(first, last - first)));
 }
 
-// Rows of `axis` picked by a list of indices, one batch for each position of the axes in front of it.
+// Positions of one axis picked by a list of indices: K is this axis, N the axes in front of it, C the axes
+// behind it.
 Physical index_select(Legalizer& l) {
   const DimOrder order = l.planned_order();
   const Shape shape = physical_dims(l.logical_type(0).shape, order);
@@ -171,7 +174,7 @@ Physical embedding(Legalizer& l) {
   return {l.reshape(rows, l.result_type().shape), DimOrder()};
 }
 
-// torch.gather: with the axis innermost, every position of the other axes is a batch of its own with C = 1.
+// torch.gather: the axis is innermost; every position of the other axes is a batch of its own, with C = 1.
 Physical gather_elements(Legalizer& l) {
   const Shape index_shape = l.logical_type(1).shape;
   const std::size_t rank = index_shape.size();
@@ -188,13 +191,14 @@ Physical gather_elements(Legalizer& l) {
   return {l.reshape(picked, positions), order};
 }
 
-// Row writes, each row once: values (1, K, C), indices (1, W), input (1, W, C).
+// SCATTER: values (1, K, C) with the rows at indices (1, W) replaced by input (1, W, C). No row is written
+// twice.
 ValueId scatter(Legalizer& l, ValueId values, ValueId indices, ValueId input) {
   if (l.type(values).dtype == DType::kBool) {
     const DType number = l.has_integers() ? DType::kI8 : DType::kF32;
     return l.to_bool(scatter(l, l.cast(values, number), indices, l.cast(input, number)));
   }
-  if (l.type(values).dtype != l.type(input).dtype) {  // integers, of which one is counted in f32
+  if (l.type(values).dtype != l.type(input).dtype) {  // integers, one represented in f32 and one in i32
     values = l.as_integer(values, DType::kI32);
     input = l.as_integer(input, DType::kI32);
   }

@@ -1,6 +1,7 @@
-// Reductions: one TOSA operator an axis, each keeping its axis with extent 1, then one reshape.
+// Reductions: one TOSA operator per axis, whose result has extent 1 on that axis, then one reshape that
+// removes these axes.
 //
-// argmax over integers wider than ARGMAX takes is the least index at which the maximum stands.
+// argmax of integers that ARGMAX does not take is the lowest index at which an element equals the maximum.
 
 #include "tosaic/layout/order.h"
 #include "tosaic/passes/legalizer.h"
@@ -53,7 +54,7 @@ ValueId first_index_of_max(Legalizer& l, ValueId x, std::size_t axis) {
   return l.emit(Op::kTosaReduceMin, TosaAxisNanAttrs{at, NanMode::kPropagate}, {candidates});
 }
 
-// ARGMAX takes floats, integers of 8 bits, and of 16 where the target has the extension.
+// ARGMAX takes floats, with profile INT i8, and with extension int16 i16.
 bool has_argmax(const Legalizer& l, DType dtype) {
   if (is_float(dtype)) return true;
   return (dtype == DType::kI8 && l.has_integers()) || (dtype == DType::kI16 && l.has_wide_integers());
@@ -96,7 +97,7 @@ Physical legalize_reduction(Legalizer& l) {
     if (op == Op::kProd && !is_float(l.result_type().dtype))
       l.refuse("a product over integers has no TOSA counterpart");
     x = l.cast(x,
-               is_float(result) ? DType::kF32 : result);  // narrower floats are summed in f32, as torch does
+               is_float(result) ? DType::kF32 : result);  // narrower floats accumulate in f32, as in torch
   }
   std::vector<std::size_t> axes;
   for (const std::int64_t axis : attrs.axes)

@@ -1,12 +1,13 @@
 // Pools and resizes in channels-last order.
 //
-// Where the plan has another order, windows lie side by side (layout/windows.h): an axis is split into
-// windows and taps, and REDUCE_SUM or REDUCE_MAX goes over the taps. Means of integers are rounded as
-// AVG_POOL2D does.
+// If the plan has another order for a pool, its windows lie side by side (layout/windows.h). Each spatial
+// axis is then split into (windows, taps) and reduced over the taps by REDUCE_SUM or REDUCE_MAX. Means of
+// integers are rounded as in AVG_POOL2D.
 //
-// Pools: AVG_POOL2D divides by the count without padding, so counted padding becomes an explicit PAD by zero;
-// the trailing pad is what the last window needs, as for convolutions. A dilated or over-padded max pool is
-// refused. What RESIZE cannot say of a resize has been expanded by `decompose`.
+// AVG_POOL2D divides by the number of elements that are not padding. If padding counts, it becomes elements
+// (PAD by 0). The trailing padding is what the last window needs, as for convolutions. `decompose` has
+// expanded max pools with dilation, and resizes that RESIZE cannot express; padding of the kernel's extent or
+// more is refused.
 
 #include <algorithm>
 
@@ -27,7 +28,7 @@ struct PoolInput {
   Dims pad;  // top, bottom, left, right
 };
 
-// Crops or pads the trailing end so that the windows fit exactly, given what stands in front.
+// Slices or pads the end of each spatial axis so that the windows fit exactly, after `front` leading padding.
 PoolInput fit_windows(Legalizer& l, ValueId x, const Dims& front) {
   const auto& attrs = l.attrs<PoolAttrs>();
   PoolInput fitted{x, {}};
@@ -56,7 +57,7 @@ Physical avg_pool(Legalizer& l) {
   }
   PoolInput input = fit_windows(l, x, front);
   double factor = 1.0;
-  if (attrs.divisor_override) {  // every window full, then one factor
+  if (attrs.divisor_override) {  // PAD makes every window full: the mean over the kernel, times one factor
     const Dims bottom{input.pad[1], input.pad[3]};
     input = {pad_spatially(l, input.value, {0, 0}, bottom), {0, 0, 0, 0}};
     factor =
@@ -83,7 +84,7 @@ ValueId reduced(Legalizer& l, bool is_max, ValueId x, std::size_t axis) {
                 : l.emit(Op::kTosaReduceSum, AxisAttrs{at}, {x});
 }
 
-// (.., windows * size, ..) -> (.., windows, ..)
+// (.., windows * size + rest, ..) -> (.., windows, ..)
 ValueId reduced_axis(Legalizer& l, bool is_max, ValueId x, std::size_t axis,
                      const layout::WindowedAxis& windows) {
   x = l.slice_axis(x, axis, 0, windows.windows * windows.size);
@@ -98,13 +99,14 @@ ValueId reduced_axis(Legalizer& l, bool is_max, ValueId x, std::size_t axis,
   return l.reshape(x, shape);
 }
 
-// Sums of integers, less the zero point of each element.
+// Sums of integers minus the zero point of each element that was summed.
 ValueId centred(Legalizer& l, ValueId sum, const layout::Windows& windows, std::int64_t zero_point) {
   if (zero_point == 0) return sum;
   const std::int64_t count = windows.axes[0].size * windows.axes[1].size;
   return l.binary(Op::kTosaSub, sum, l.number_like(sum, static_cast<double>(count * zero_point)));
 }
 
+// The sum divided by the window's count, as AVG_POOL2D divides it: a RESCALE by the reciprocal.
 ValueId integer_mean(Legalizer& l, ValueId sum, const layout::Windows& windows) {
   const auto& attrs = l.attrs<TosaAvgPoolAttrs>();
   const Multiplier by = reciprocal_of(windows.count);

@@ -3,8 +3,8 @@
 //   %y: f32[1,8,4,4] order(0,2,3,1) = conv(%x, %w, %b) {pad_before=[1,1] ...}
 //     -> %w.t = tosa.transpose(%w)   %y: f32[1,4,4,8] = tosa.conv2d(%x.t, %w.t, %b) {pad=[1,1,1,1] ...}
 //
-// i64 becomes i32 where the range analysis proves that nothing is lost; inputs of i64 are range-checked when
-// run. All problems are reported together.
+// i64 becomes i32: the range analysis (narrow_integers.cpp) proves that every value fits, and a run checks
+// i64 inputs against their ranges. All problems are reported together.
 
 #include <algorithm>
 #include <cmath>
@@ -22,14 +22,14 @@ namespace {
 
 bool is_unsigned(DType dtype) { return dtype == DType::kU8 || dtype == DType::kU16; }
 
-// Those that a target without profile INT counts in floats.
+// The signed integer dtypes of torch, which a target without profile INT represents in f32.
 bool is_signed_integer(DType dtype) {
   return dtype == DType::kI8 || dtype == DType::kI16 || dtype == DType::kI32 || dtype == DType::kI64;
 }
 
 bool has_tosa_type(DType dtype) { return dtype != DType::kF64 && !is_unsigned(dtype); }
 
-// An integer constant in another dtype. The caller has looked whether its elements fit.
+// An integer constant in another dtype. The caller has checked that the elements fit.
 ConstantRef converted(const Constant& constant, DType dtype) {
   const Elements elements(constant);
   const std::size_t width = byte_size(dtype);
@@ -43,7 +43,7 @@ ConstantRef converted(const Constant& constant, DType dtype) {
   return out;
 }
 
-// The attributes of a reduction, its axis counted in another order.
+// The attributes of a TOSA reduction, with its axis translated to a position in `order`.
 Attrs reduction_in_order(const Legalizer& l, const DimOrder& order) {
   Attrs attrs = *l.node().attrs;
   auto* const with_nan = get_if<TosaAxisNanAttrs>(&attrs);
@@ -52,8 +52,9 @@ Attrs reduction_in_order(const Legalizer& l, const DimOrder& order) {
   return attrs;
 }
 
-// A TOSA operator at stage integer, over values of one rank each: elementwise and reductions in the planned
-// order, otherwise in the order that its axes are counted in.
+// A TOSA operator that the graph has at stage integer already. An elementwise operator or reduction computes
+// in the planned order; the table of TABLE, and an operand of another rank than the result, is read in
+// row-major order. Every other operator computes in row-major order, to which its axis attributes refer.
 Physical keep_tosa(Legalizer& l) {
   if (layout::is_tosa_reduction(l.node().op)) {
     const DimOrder& order = l.planned_order();
@@ -71,7 +72,8 @@ Physical keep_tosa(Legalizer& l) {
   return {l.emit(l.node().op, *l.node().attrs, operands), order};
 }
 
-// Channels come last. Sums of 48 bits are read as they are made: TOSA moves none.
+// With a multiplier per channel the channels are innermost. An i48 operand is read in the order in which it
+// is stored: TOSA has no data movement for i48.
 Physical legalize_rescale(Legalizer& l) {
   const auto& attrs = l.attrs<RescaleAttrs>();
   DimOrder order = l.logical_type(0).dtype == DType::kI48 ? l.order_of(0) : l.planned_order();
@@ -244,7 +246,7 @@ Physical dispatch(Legalizer& l) {
     case Op::kFft2:
     case Op::kRfft2:
     case Op::kFull:
-      // Composites are gone after `decompose`, creations after `fold-constants`.
+      // `decompose` expands composites; `fold-constants` evaluates what creates a tensor (arange, full).
       l.refuse("operator '" + std::string(info(l.node().op).name) +
                "' has no TOSA counterpart and was not expanded");
     case Op::kTosaArgmax:
@@ -334,8 +336,8 @@ std::vector<Physical> dispatch_all(Legalizer& l) {
 
 }  // namespace
 
-// The dtype of inputs and outputs. Of unsigned integers these are the bits, whose sign RESCALE knows of; the
-// profile FP has no RESCALE, and casts i32.
+// TOSA has no unsigned dtypes: a graph input of u8 is an i8 that RESCALE reads as unsigned. A target without
+// profile INT has no RESCALE, so the input is i32, which CAST converts.
 DType Legalizer::border_dtype(DType dtype) const {
   if (dtype == DType::kI64 || (is_unsigned(dtype) && !has_integers())) return DType::kI32;
   return without_sign(dtype);
@@ -353,7 +355,7 @@ DType Legalizer::physical_dtype(ValueId logical) const {
 
 ValueId Legalizer::as_integer(ValueId x, DType dtype) {
   if (type(x).dtype == dtype) return x;
-  const Node* producer = out_.producer(x);  // a cast of an integer goes back to what it was
+  const Node* producer = out_.producer(x);  // if x was cast from `dtype`, return what was cast
   if (producer != nullptr && producer->op == Op::kTosaCast) {
     const ValueId before = out_.operands(*producer)[0];
     if (type(before).dtype == dtype) return before;
@@ -381,7 +383,7 @@ Legalizer::Legalizer(const Graph& source, const target::TargetSpec& target, Part
 
 void Legalizer::refuse(std::string reason, std::string hint) const {
   ErrorParts parts{.where = "legalize-tosa", .what = std::move(reason), .hint = std::move(hint)};
-  if (node_ == nullptr) throw UnsupportedOp(parts);  // an output that is a constant
+  if (node_ == nullptr) throw UnsupportedOp(parts);  // the problem is in an output that is a constant
   throw UnsupportedOp(located(std::move(parts), node_->origin, source_.node_name(*node_)));
 }
 
@@ -400,7 +402,7 @@ Graph Legalizer::run() {
     for (const ValueId operand : source_.operands(node))
       reachable = reachable && (!operand.valid() || source_.value(operand).kind == ValueKind::kConstant ||
                                 physical_[operand.index()].id.valid());
-    if (!reachable) continue;  // behind a node that was refused already
+    if (!reachable) continue;  // it depends on a node that was refused already
     try {
       legalize_node(node);
     } catch (const Error& error) {
@@ -459,7 +461,7 @@ void Legalizer::add_inputs() {
                            .what = "input '" + input.path + "' of shape " + to_string(value.type.shape) +
                                    " has no elements, which TOSA does not allow",
                            .node = value.name});
-      continue;  // nodes behind it are not looked at
+      continue;  // nodes that depend on it are skipped
     }
     const ValueId id =
         out_.add_input(input.kind, value.name, type, input.path, border, physical_initial(input, type));
@@ -467,7 +469,7 @@ void Legalizer::add_inputs() {
   }
 }
 
-// Values that are known as they are inside the graph that holds the region.
+// The dtypes are those inside the enclosing TOSA graph: nothing is converted or range-checked.
 void Legalizer::add_region_inputs() {
   for (const Input& input : source_.inputs()) {
     const Value& value = source_.value(input.value);
@@ -497,7 +499,8 @@ void Legalizer::add_outputs() {
   }
 }
 
-// A dtype of TOSA's, or an unsigned one that only rescales, casts and movement make or read.
+// True if TOSA has the dtype, or if it is unsigned and only rescales, casts, views and data movement (except
+// pad) produce or read the value: these work on its bits.
 bool Legalizer::is_representable(ValueId id) const {
   const TensorType& value = source_.type(id);
   if (!is_unsigned(value.dtype)) return has_tosa_type(value.dtype);
@@ -528,7 +531,7 @@ void Legalizer::legalize_node(const Node& node) {
   for (std::uint32_t r = 0; r < made.size(); ++r) settle(node, r, made[r]);
 }
 
-// Brings a result to its planned order and gives it its name.
+// Brings a result to its physical dtype and planned order, and names it.
 void Legalizer::settle(const Node& node, std::uint32_t result, const Physical& made) {
   const ValueId value = source_.result(node, result);
   const TensorType& logical = source_.type(value);
@@ -541,7 +544,7 @@ void Legalizer::settle(const Node& node, std::uint32_t result, const Physical& m
                          .what = "rule for '" + std::string(info(node.op).name) + "' made another type",
                          .expected = to_string(logical),
                          .got = to_string(type)});
-  // A rule that only forwards an operand leaves its name alone; so does a shared reordering.
+  // Values that other nodes share are not renamed: a forwarded operand, a reordering made before.
   const bool fresh = out_.value(id).kind == ValueKind::kResult &&
                      out_.value(id).name.starts_with(source_.node_name(node) + ".");
   if (fresh) out_.rename(id, source_.value(value).name);
@@ -567,7 +570,8 @@ ValueId Legalizer::physical_constant(ValueId id) {
            ", which TOSA lacks");
   const DType physical = physical_dtype(id);
   if (physical == constant->dtype) return out_.add_constant(constant);
-  // What a program counts in f32 fits 24 bits, or its rounding is all that is read of it.
+  // In a program, narrow_integers plans the constant as i32 unless it fits 24 bits or only its value rounded
+  // to f32 matters. In a region it plans every integer as f32, so the constant has to be exact there.
   const bool in_24_bits = is_float(physical) && part_ == Part::kRegion;
   const std::int64_t limit = std::int64_t{1} << (in_24_bits ? 24 : 31);
   const Elements elements(*constant);
@@ -629,9 +633,10 @@ ValueId Legalizer::aligned(std::size_t i, std::size_t rank, const DimOrder& orde
 
 namespace {
 
-// How many operands of an operator that only moves elements hold them; SCATTER has indices between two.
+// How many leading operands hold the elements, for an operator that only moves elements; 0 for any other
+// operator. Operand 1 of SCATTER holds indices; move_halves skips it.
 std::size_t moved_operands(Op op, std::size_t count) {
-  switch (op) {  // NOLINT: the movement that TOSA has of floats alone without profile INT
+  switch (op) {  // NOLINT: the data movement that takes only floats and bool without profile INT
     case Op::kTosaConcat:
     case Op::kTosaScatter:
       return count;
@@ -650,7 +655,7 @@ std::size_t moved_operands(Op op, std::size_t count) {
 
 }  // namespace
 
-// x = 2^16 high + low, both unsigned.
+// x = 2^16 * high + low modulo 2^32, with high and low from 0 to 2^16 - 1, as f32.
 Legalizer::Halves Legalizer::halves(ValueId x) {
   const auto known = halves_.find(x);
   if (known != halves_.end()) return known->second;
@@ -745,7 +750,7 @@ ValueId Legalizer::pad(ValueId x, const Dims& before, const Dims& after, const S
   return emit(Op::kTosaPad, TosaPadAttrs{before, after, typed}, {x});
 }
 
-// A tree where there are more parts than a list of tensors may hold.
+// A tree of CONCATs if there are more parts than the level of the target allows in a list of tensors.
 ValueId Legalizer::concat(const std::vector<ValueId>& parts, std::size_t axis) {
   const auto most = static_cast<std::size_t>(target::limits(target_.level).max_tensor_list_size);
   if (parts.size() == 1) return parts.front();

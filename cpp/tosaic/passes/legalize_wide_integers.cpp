@@ -1,15 +1,15 @@
-// Integers beyond 24 bits for a target without profile INT, whose i32 operators are ADD, SUB, MUL, INTDIV and
-// the logical shifts; CAST leads to f32 and back.
+// Integers beyond 24 bits on a target without profile INT. Its i32 operators are ADD, SUB, MUL, INTDIV and
+// the logical shifts; CAST converts i32 to f32 and back. Everything else is composed of them:
 //
-//   x >> n   = (x >>> n) + (x >>> 31) * (-2 << (31 - n))        the sign's bits above
-//   x & m    = sum over the bits that both have; where m is constant, over its runs of ones
+//   x >> n   = (x >>> n) + (x >>> 31) * (-2 << (31 - n))        fills in the bits of the sign
+//   x & m    = sum over the bits that both have; for a constant m, sum over its runs of ones
 //   x | y    = x + (y - (x & y))     x ^ y = (x - (x & y)) + (y - (x & y))     ~x = -1 - x
 //   a < b    : the upper 16 bits, signed, in f32; where these are equal, the lower 16
 //   c ? a : b = c * a + (1 - c) * b
 //   max over an axis: of the upper 16 bits, then of the lower 16 where the upper are the largest
-//   sum over axes: of digits of so few bits that f32 has their sums, with carries
+//   sum over axes: digit by digit, with carries; a digit has so few bits that f32 represents its sum exactly
 //
-// MUL wraps as torch does; no ADD or SUB here leaves i32 unless torch's result does.
+// MUL wraps as in torch. No ADD or SUB here overflows i32 unless torch's result does.
 
 #include <algorithm>
 #include <cmath>
@@ -33,11 +33,11 @@ ValueId right(Legalizer& l, ValueId x, int count) {
   return count == 0 ? x : right(l, x, l.number_like(x, count));
 }
 ValueId as_float(Legalizer& l, ValueId x) { return l.cast(x, DType::kF32); }
-// 1 where it holds, else 0.
+// 1 where `truth` is true, else 0.
 ValueId as_number(Legalizer& l, ValueId truth) { return l.cast(truth, DType::kI32); }
 ValueId is_negative(Legalizer& l, ValueId x) { return right(l, x, 31); }
 
-// The bits above the lowest `count`, signed: count from 0 to 31.
+// x shifted right by `count`, 0 to 31, with the sign filled in.
 ValueId arithmetic_right(Legalizer& l, ValueId x, int count) {
   if (count == 0) return x;
   return add(l, right(l, x, count), l.mul(is_negative(l, x), l.number_like(x, -std::ldexp(1.0, 32 - count))));
@@ -61,7 +61,7 @@ ValueId bits_of_mask(Legalizer& l, ValueId x, std::uint32_t mask) {
     int end = low;
     while (end < 32 && (mask >> end & 1u) != 0) ++end;
     if (low == 0 && end == 32) return x;
-    // Bits below `end` alone, then those from `low` on.
+    // The first shift drops the bits from `end` on, the second those below `low`.
     const ValueId run = left(l, right(l, left(l, x, 32 - end), 32 - end + low), low);
     all = all ? add(l, *all, run) : run;
     low = end;
@@ -72,7 +72,7 @@ ValueId bits_of_mask(Legalizer& l, ValueId x, std::uint32_t mask) {
 ValueId common_bits(Legalizer& l, ValueId x, ValueId y, int bits) {
   std::optional<ValueId> all;
   for (int bit = 0; bit < bits; ++bit) {
-    const bool top = bit + 1 == bits;  // it stands for all above
+    const bool top = bit + 1 == bits;  // the sign bit, which all bits above repeat
     const auto at = [&](ValueId value) {
       const ValueId lowest = top ? value : left(l, value, 31 - bit);
       return top ? right(l, value, 31) : right(l, lowest, 31);
@@ -84,7 +84,7 @@ ValueId common_bits(Legalizer& l, ValueId x, ValueId y, int bits) {
   return *all;
 }
 
-// x & y of values of `bits` bits, the sign among them.
+// x & y for values of `bits` bits, including the sign.
 ValueId bitwise_and(Legalizer& l, ValueId x, ValueId y, int bits) {
   for (std::size_t i = 0; i < 2; ++i)
     if (const std::optional<double> mask = splat_of(l.source(), l.logical(i)))
@@ -101,8 +101,9 @@ ValueId bitwise_binary(Legalizer& l, Op op, ValueId x, ValueId y, int bits) {
 
 // ---- order ----
 
+// x = 2^16 * high + low, both in f32: high is signed, low is from 0 to 2^16 - 1.
 struct SignedHalves {
-  ValueId high, low;  // f32
+  ValueId high, low;
 };
 SignedHalves signed_halves(Legalizer& l, ValueId x) {
   return {as_float(l, arithmetic_right(l, x, 16)), as_float(l, right(l, left(l, x, 16), 16))};
@@ -149,14 +150,14 @@ ValueId smaller(Legalizer& l, ValueId a, ValueId b) { return choose(l, is_less(l
 
 // ---- shifts ----
 
-// Counts of torch within [0, bits), and whether they were: outside, all bits are shifted out.
+// Shift counts clamped to [0, bits), and whether they were inside. A count outside shifts all bits out.
 struct Counts {
   ValueId clamped;  // i32
   ValueId inside;   // 1 or 0
   ValueId outside;
 };
 Counts counts_within(Legalizer& l, ValueId counts, int bits) {
-  const ValueId x = as_float(l, counts);  // rounded, where that matters they are outside anyway
+  const ValueId x = as_float(l, counts);  // f32 rounds only counts that are far outside
   const ValueId clamped =
       l.emit(Op::kTosaClamp, TosaClampAttrs{0.0, static_cast<double>(bits - 1), NanMode::kPropagate}, {x});
   const ValueId inside = as_number(l, l.binary(Op::kTosaEqual, x, clamped));
@@ -180,7 +181,7 @@ ValueId shift_right(Legalizer& l, ValueId x, ValueId counts, int bits) {
     return arithmetic_right(l, x, out ? 31 : static_cast<int>(*known));
   }
   const Counts found = counts_within(l, counts, bits);
-  // Outside: 31, which leaves the sign.
+  // A count outside becomes 31, so that only the sign remains.
   const ValueId count =
       add(l, l.mul(found.clamped, found.inside), l.mul(found.outside, l.number_like(found.outside, 31.0)));
   return arithmetic_right(l, x, count);
@@ -192,8 +193,9 @@ ValueId times(Legalizer& l, ValueId x, const Scalar& factor) {
   return as_int(factor) == 1 ? x : l.mul(x, l.number_like(x, as_double(factor)));
 }
 
-// Division truncates: rounded down, it is one less where the remainder and the divisor differ in sign. f32
-// has the signs, and nothing but 0 of 0.
+// The result of a div (truncated or floored), fmod or remainder. INTDIV truncates: the floored quotient is
+// one less where remainder and divisor differ in sign. Their product in f32 has the right sign, and is 0 only
+// if the remainder is.
 ValueId divide(Legalizer& l, Op op, ValueId a, ValueId b, DivRounding rounding) {
   const ValueId quotient = l.binary(Op::kTosaIntdiv, a, b);
   if (op == Op::kDiv && rounding == DivRounding::kTrunc) return quotient;
@@ -226,7 +228,8 @@ ValueId extreme_of_axis(Legalizer& l, Op reduce, ValueId x, std::size_t axis) {
   return l.emit(reduce, TosaAxisNanAttrs{static_cast<std::int64_t>(axis), NanMode::kPropagate}, {x});
 }
 
-// Of halves, the lower ones where the upper are extreme; elsewhere what is never chosen.
+// The lower halves where the upper half is `extreme`; elsewhere a number that `reduce` never selects, as
+// lower halves are from 0 to 2^16 - 1.
 ValueId lower_candidates(Legalizer& l, Op reduce, const SignedHalves& x, ValueId extreme) {
   const double never = reduce == Op::kTosaReduceMax ? -1.0 : 0x1p16;
   return l.select(l.binary(Op::kTosaEqual, x.high, extreme), x.low, l.number_like(x.low, never));
@@ -253,7 +256,7 @@ ValueId wide_argmax(Legalizer& l, ValueId x, std::size_t axis) {
 ValueId wide_sum(Legalizer& l, ValueId x, const std::vector<std::size_t>& axes) {
   std::int64_t count = 1;
   for (const std::size_t axis : axes) count *= l.type(x).shape[axis];
-  int bits = 16;  // of a digit: the sum of `count` has at most 24
+  int bits = 16;  // per digit, such that the sum of `count` digits has at most 24
   while (bits > 1 && count > std::int64_t{1} << (24 - bits)) --bits;
   const auto summed = [&](ValueId digit) {
     ValueId total = as_float(l, digit);
@@ -290,8 +293,8 @@ ValueId legalize_wide_integers(Legalizer& l, const std::vector<ValueId>& given) 
   std::vector<ValueId> x;
   for (const ValueId operand : given) x.push_back(l.cast(operand, DType::kI32));
   const DType dtype = l.result_type().dtype;
-  const int bits = std::min(static_cast<int>(8 * byte_size(dtype)), 32);  // i64 holds no more
-  switch (op) {  // NOLINT: the operators that narrow_integers plans so
+  const int bits = std::min(static_cast<int>(8 * byte_size(dtype)), 32);  // i64 is represented in i32
+  switch (op) {  // NOLINT: the operators that narrow_integers plans in i32
     case Op::kCast:
     case Op::kCeil:
     case Op::kFloor:

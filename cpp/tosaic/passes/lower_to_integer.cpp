@@ -1,13 +1,14 @@
-// lower-to-integer: operators over quantized values compute with their integers.
+// lower-to-integer: makes operators over quantized values compute with the integers.
 //
 //   %c: i8 q(..) = conv(%x: i8 q(..), %w: i8 q(..), %b)
 //     ->  %s: i32 = integer_conv(%x, %w, %b') {input_zp=..}
 //         %c: i8 = rescale(%s) {multiplier=[..] shift=[..]}
 //
-// Every result is within one unit of what torch's q/dq graph gives from the same integers (of 16 bits: within
-// the bound of its rule), and the executor, the TOSA reference model and hardware agree on it bit for bit. No
-// integer overflows: ranges are known at each step, and values are bounded where a multiplier is not defined
-// for them. What has no integer arithmetic stays an operator over floats between dequantize and quantize.
+// Every result is within one unit of the result of torch's q/dq graph for the same integers (results of 16
+// bits: within the bound of the operator's rule). The executor, the TOSA reference model and hardware compute
+// the same bits. No integer overflows: the range of every value is known, and values for which a multiplier
+// is not defined are clamped first. An operator without integer arithmetic stays an operator over floats
+// between dequantize and quantize nodes.
 
 #include <utility>
 
@@ -20,7 +21,8 @@ namespace {
 
 using Rule = Lowered (*)(IntegerLowering&);
 
-// Composites have none: their expansions do.
+// The rule of an operator, or null. Without a rule, an elementwise operator may still become a table or
+// another function, and a composite may be expanded.
 Rule rule_of(const Node& node) {
   switch (node.op) {  // NOLINT: the table of rules
     case Op::kConv:
@@ -93,7 +95,7 @@ Rule rule_of(const Node& node) {
 
 }  // namespace
 
-// The result in its own parameters; within an expansion the number as it is.
+// Stores what a rule returned: rounded to the qparams of the result or, if it has none, as a Real.
 void IntegerLowering::give(const Node& node, std::uint32_t result, const Lowered& made) {
   const ValueId value = source_->result(node, result);
   Form& form = forms_[value.index()];
@@ -116,7 +118,7 @@ void IntegerLowering::give(const Node& node, std::uint32_t result, const Lowered
   }
 }
 
-// An operator over constants alone.
+// Evaluates an elementwise operator over constants alone, if its result is quantized; else false.
 bool IntegerLowering::evaluate_known(const Node& node) {
   if (node.operand_count == 0 || !target_ || !info(node.op).has(kElementwise) || info(node.op).is_tosa)
     return false;
@@ -139,7 +141,7 @@ bool IntegerLowering::lower_by_rule(const Node& node) {
   target_ = label ? carried(*label) : std::nullopt;
   if (evaluate_known(node)) return true;
   const Rule rule = rule_of(node);
-  if (target_ || rule == nullptr) {  // a number that is not rounded keeps more bits in arithmetic
+  if (target_ || rule == nullptr) {  // a result without qparams has more bits by arithmetic than by a table
     if (const std::optional<Lowered> function = tabulated(*this)) {
       give(node, 0, *function);
       return true;
@@ -154,9 +156,10 @@ bool IntegerLowering::lower_by_rule(const Node& node) {
   return true;
 }
 
-// The node alone in a graph, expanded, with its operands as they are here.
+// Expands the node in a graph of its own, whose inputs are the node's operands, and lowers the parts. False
+// if the node does not expand.
 bool IntegerLowering::lower_expanded(const Node& node) {
-  // The parts of a quotient that is rounded make sure of the last bit of floats, which integers have not.
+  // The expansion of a rounded quotient corrects the last bit of floats, which integers do not have.
   if (node.op == Op::kDiv) return false;
   Graph alone;
   std::vector<ValueId> operands, inputs;

@@ -1,4 +1,4 @@
-// lower-to-integer: the pass with what it could not lower.
+// lower-to-integer: the pass, with a report of the operators that it could not lower.
 #pragma once
 
 #include <vector>
@@ -21,7 +21,7 @@ struct LoweredToInteger {
   std::vector<ErrorParts> left;  // operators over quantized values that stay operators over floats, and why
 };
 
-// From a graph at stage quantized.
+// `graph` is at stage quantized.
 [[nodiscard]] LoweredToInteger lower_to_integer(const Graph& graph, const IntegerRules& rules);
 
 }  // namespace tosaic::passes

@@ -1,4 +1,4 @@
-// What passes ask of a graph: is this value a constant, a splat, the result of that operator?
+// match: what passes ask about a value: is it a constant, a splat, the result of a certain operator?
 #pragma once
 
 #include <cmath>
@@ -13,7 +13,8 @@ namespace tosaic::passes {
   return id.valid() ? graph.value(id).constant.get() : nullptr;
 }
 
-// The one number that a bound constant of at most `limit` elements repeats, or nothing.
+// The number that all elements of a constant share. Nothing if the elements differ or are NaN, if there is
+// none or more than `limit`, or if the constant's data is not bound.
 [[nodiscard]] inline std::optional<double> splat_of(const Graph& graph, ValueId id,
                                                     std::size_t limit = 4096) {
   const Constant* constant = constant_of(graph, id);
@@ -26,14 +27,15 @@ namespace tosaic::passes {
   return std::isnan(first) ? std::nullopt : std::optional(first);
 }
 
-// The node that makes `id` if its operator is `op`, or null.
+// The producer of `id` if its operator is `op`, or null.
 [[nodiscard]] inline const Node* produced_by(const Graph& graph, ValueId id, Op op) {
   if (!id.valid()) return nullptr;
   const Node* node = graph.producer(id);
   return node != nullptr && node->op == op ? node : nullptr;
 }
 
-// Every element of the result is one of operand 0, cast perhaps: a range of these is one of it.
+// True if every element of the result is an element of operand 0, possibly behind a cast: a range proven for
+// the operand then also holds for the result.
 [[nodiscard]] inline bool takes_elements(Op op) {
   switch (op) {  // NOLINT: the operators that do
     case Op::kCast:

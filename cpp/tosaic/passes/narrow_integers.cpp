@@ -1,13 +1,14 @@
-// Which integer values fit i32: interval arithmetic front to back over the integer values of a graph.
+// narrow_integers: a range analysis that finds out under which inputs the integers of a graph fit i32.
 //
 // TOSA has no i64, and leaves the overflow of i32 sums undefined where torch wraps (products wrap in both).
-// So each integer input is assumed to lie in a range of its own, the widest found under which nothing that
-// depends on it overflows; the executor checks it against that range at the border. Constants count with
-// their actual extremes, loops with ranges that hold before every turn, casts from float with what
-// float_range knows, within i32, to which they saturate.
+// The analysis assumes a range for each integer input, and computes the interval of every integer value from
+// inputs to outputs. The input ranges shrink until nothing overflows, then grow again as far as possible. The
+// executor checks each input against its range in every run. The interval of a constant is that of its
+// elements. The interval of a value that a loop updates holds before every iteration. The interval of a cast
+// from float comes from float_range, clamped to i32, since the cast saturates.
 //
-// A target without profile INT counts integers in f32, which is exact up to 24 bits. There the same ranges
-// say which values are too large for that and are carried in i32 instead (IntegerPlan).
+// A target without profile INT represents integers in f32, which is exact up to 24 bits. There the same
+// intervals show which values are too large for f32 and have to be i32 instead (IntegerPlan).
 
 #include <algorithm>
 #include <cmath>
@@ -24,8 +25,9 @@ namespace {
 
 __extension__ using Wide = __int128;
 
-constexpr std::int64_t kHuge = std::int64_t{1} << 62;  // stands for "anything beyond"
+constexpr std::int64_t kHuge = std::int64_t{1} << 62;  // represents every larger magnitude, too
 
+// Both bounds are inclusive. Sums and products are clipped to [-kHuge, kHuge].
 struct Interval {
   std::int64_t min = -kHuge, max = kHuge;
 };
@@ -53,7 +55,8 @@ Interval magnitude(const Interval& a) {
   return {a.min > 0 ? a.min : a.max < 0 ? -a.max : 0, top};
 }
 
-// Truncated and floored quotients are monotone in either operand while the divisor keeps its sign.
+// Contains both the truncated and the floored quotient. Both are monotone in either operand as long as the
+// divisor does not change sign.
 Interval quotient(const Interval& a, const Interval& b) {
   if (b.min <= 0 && b.max >= 0) {
     const Interval top = magnitude(a);
@@ -69,7 +72,7 @@ Interval quotient(const Interval& a, const Interval& b) {
   return range;
 }
 
-// The bits of two's complement that hold all operands of a bitwise operator hold its result as well.
+// A width of two's complement that holds all operands of a bitwise operator holds its result, too.
 Interval same_bits(const Interval& a) {
   std::int64_t limit = 1;
   while (limit < kHuge && (a.min < -limit || a.max >= limit)) limit *= 2;
@@ -95,6 +98,7 @@ Interval of_dtype(DType dtype) {
   }
 }
 
+// True if the interval is within [-2^bits, 2^bits - 1].
 bool fits(const Interval& a, int bits) {
   return a.min >= -(std::int64_t{1} << bits) && a.max < (std::int64_t{1} << bits);
 }
@@ -111,7 +115,8 @@ Interval of_bits(int bits) { return {-(std::int64_t{1} << bits), (std::int64_t{1
 
 bool contains(const Interval& a, const Interval& b) { return a.min <= b.min && a.max >= b.max; }
 
-// The integers that f32 has all of, and those that no other i32 is rounded to.
+// is_counted_exactly: f32 represents all integers of the interval. is_rounded_to_alone: in addition, no other
+// i32 rounds to one of them. (2^24 + 1 rounds to 2^24, so 2^24 is excluded.)
 constexpr int kCountedBits = 24;
 bool is_counted_exactly(const Interval& a) { return fits(a, kCountedBits); }
 bool is_rounded_to_alone(const Interval& a) {
@@ -121,7 +126,7 @@ bool is_rounded_to_alone(const Interval& a) {
 bool has_i64(const Graph& graph, ValueId id) { return graph.type(id).dtype == DType::kI64; }
 bool has_i32(const Graph& graph, ValueId id) { return graph.type(id).dtype == DType::kI32; }
 
-// What a cast to an integer makes of a float: truncated, saturated, 0 for NaN.
+// The result of a cast of floats to integers: truncated, saturated to i32, 0 for NaN.
 Interval of_cast(const FloatRange& range) {
   const Interval limits = of_dtype(DType::kI32);
   const auto whole = [&](double bound) {
@@ -131,8 +136,9 @@ Interval of_cast(const FloatRange& range) {
   return united({whole(range.min), whole(range.max)}, {0, 0});
 }
 
-// The range of each constant and, by its dtype, of everything else. Of a float, that of its cast: computed
-// where it is cast, enters a region or leaves one, and not of weights, which are only large.
+// Initial intervals by value: of a constant that of its elements, of another integer that of its dtype. A
+// float has the interval of its cast to an integer, which is computed only if the float is cast, is an
+// operand of a node with regions, or is an output: other floats, such as weights, would only cost time.
 std::vector<Interval> ranges_of_dtypes(const Graph& graph) {
   std::vector<Interval> ranges(graph.values().size());
   for (std::size_t i = 0; i < ranges.size(); ++i) {
@@ -163,13 +169,15 @@ Interval foreign_range(const Node& node, DType dtype) {
   return of_dtype(dtype == DType::kI64 ? DType::kI32 : dtype);
 }
 
-// INTDIV has no quotient of the least integer and -1.
+// Operators that become INTDIV, which has no quotient of the lowest i32 and -1.
 bool divides(Op op) { return op == Op::kDiv || op == Op::kRemainder || op == Op::kFmod; }
 
+// The intervals of all integer values of a graph, and the nodes that may overflow.
 class Ranges {
  public:
-  // `ranges`: of inputs and constants, by dtype of results. `bits`: of an i32, or of what f32 counts;
-  // `region_bits`: the same inside regions, and of what they take and give.
+  // `ranges`: initial intervals by value, of inputs those to assume. `bits`: an i64 or i32 result overflows
+  // unless it is within [-2^bits, 2^bits - 1]. `region_bits`: the same for operands and results of nodes with
+  // regions and for everything inside the regions.
   Ranges(const Graph& graph, std::vector<Interval> ranges, int bits, int region_bits)
       : graph_(graph), ranges_(std::move(ranges)), computed_(graph.nodes().size()) {
     work::add(graph.nodes().size() + graph.values().size());
@@ -190,8 +198,9 @@ class Ranges {
       const Interval computed = node.result_count == 1 ? of_node(node) : range;
       computed_[graph.id(node).index()] = computed;
       const bool stays = contains(range, computed);
-      // Narrower dtypes wrap, and so do products and shifts of i32, and its least integer where the sign
-      // changes.
+      // Results that wrap in torch and in the legalized program alike: narrower dtypes, products and left
+      // shifts of i32, and the lowest i32 when its sign changes. (i64 has no bounds here; the test of `bits`
+      // covers it.)
       const bool wraps = !has_i32(graph, graph.result(node)) || node.op == Op::kMul || node.op == Op::kPow ||
                          node.op == Op::kLeftShift || node.op == Op::kNeg || node.op == Op::kAbs;
       if (stays) range = computed;
@@ -201,10 +210,10 @@ class Ranges {
     }
   }
 
-  // The nodes whose i64 result may leave i32, or whose i32 result may overflow.
+  // The nodes whose i64 or i32 result may overflow i32 (or `bits`), and divisions without a quotient.
   [[nodiscard]] const std::vector<const Node*>& overflowing() const { return overflowing_; }
   [[nodiscard]] const Interval& of(ValueId value) const { return ranges_[value.index()]; }
-  // What a node gives before its dtype wraps it.
+  // The interval of the node's result before it wraps to its dtype.
   [[nodiscard]] const Interval& computed(const Node& node) const {
     return computed_[graph_.id(node).index()];
   }
@@ -216,20 +225,21 @@ class Ranges {
     return at(node, 0).min <= of_bits(31).min && contains(at(node, 1), {-1, -1});
   }
 
-  // Ranges inside a region that takes `inputs`.
+  // The intervals inside a region whose inputs have the intervals `inputs`.
   [[nodiscard]] static Ranges inside(const Graph& region, const std::vector<Interval>& inputs, int bits) {
     std::vector<Interval> known = ranges_of_dtypes(region);
     for (std::size_t i = 0; i < inputs.size(); ++i) known[region.inputs()[i].value.index()] = inputs[i];
     return Ranges(region, std::move(known), bits, bits);
   }
 
+  // The intervals of the outputs of a region.
   [[nodiscard]] static std::vector<Interval> given(const Graph& region, const Ranges& ranges) {
     std::vector<Interval> out;
     for (const Output& output : region.outputs()) out.push_back(ranges.of(output.value));
     return out;
   }
 
-  // A node with regions overflows where something inside may, and where a result may.
+  // A node with regions overflows if an operand, a result or anything inside its regions may overflow `bits`.
   void add_regions(const Node& node, int bits) {
     const bool loop = node.op == Op::kWhileLoop;
     std::vector<Interval> operands;
@@ -260,8 +270,9 @@ class Ranges {
     if (!sound) overflowing_.push_back(&node);
   }
 
-  // Ranges that hold before every turn of a loop: what it starts with, and what the body makes of them.
-  // Bounds that still move after a few turns are dropped, and won back where the condition bounds the value.
+  // Intervals that hold before every iteration of a loop: a fixed point of "the start values, united with
+  // what the body returns". A bound that still moves after kTurns iterations becomes infinite. The last
+  // iterations make it finite again if the condition bounds the value.
   [[nodiscard]] static std::vector<Interval> loop_invariant(const Node& node,
                                                             const std::vector<Interval>& start, int bits) {
     constexpr int kTurns = 3;
@@ -269,7 +280,7 @@ class Ranges {
     const Graph& body = *node.regions[1];
     const auto turned = [&](const std::vector<Interval>& ranges) {
       std::vector<Interval> next = given(body, inside(body, entered(condition, ranges), bits));
-      next.insert(next.end(), start.begin() + node.result_count, start.end());  // only read
+      next.insert(next.end(), start.begin() + node.result_count, start.end());  // operands that are only read
       for (std::size_t i = 0; i < next.size(); ++i) next[i] = united(next[i], start[i]);
       return next;
     };
@@ -286,18 +297,19 @@ class Ranges {
       }
       if (stable) break;
     }
-    for (int turn = 0; turn < kTurns; ++turn) ranges = turned(ranges);  // each is an invariant again
+    for (int turn = 0; turn < kTurns; ++turn) ranges = turned(ranges);  // each is an invariant, too
     return ranges;
   }
 
-  // The ranges with which the body is entered: those of the values that the condition compares are cut.
+  // The intervals at the start of the body: those before the iteration, narrowed by the condition.
   [[nodiscard]] static std::vector<Interval> entered(const Graph& condition, std::vector<Interval> ranges) {
     cut(condition, condition.outputs()[0].value, ranges);
     return ranges;
   }
 
-  // `truth` holds: input < n, input <= n, n > input ... with a number n, through and, views and casts of
-  // bool.
+  // Narrows the intervals of inputs, given that `truth` is true. `truth` may be an order comparison (kLt,
+  // kLe, kGt, kGe) of an input with a constant or another input, a conjunction of such comparisons, or a view
+  // of these.
   static void cut(const Graph& graph, ValueId truth, std::vector<Interval>& ranges) {
     const Node* node = graph.producer(truth);
     if (node == nullptr) return;
@@ -333,7 +345,7 @@ class Ranges {
     }
   }
 
-  // What a value is a view of.
+  // The value that `id` is a view of, through any number of views; `id` if it is none.
   [[nodiscard]] static ValueId viewed(const Graph& graph, ValueId id) {
     const Node* node = graph.producer(id);
     while (node != nullptr && info(node->op).has(kView)) {
@@ -367,7 +379,7 @@ class Ranges {
     return range;
   }
 
-  // Smaller than the divisor, and of the sign of `like`.
+  // In magnitude smaller than the divisor, with the sign of `like`.
   [[nodiscard]] Interval remainder(const Interval& like, const Node& node) const {
     const std::int64_t top = std::max<std::int64_t>(0, magnitude(at(node, 1)).max - 1);
     return {like.min < 0 ? -top : 0, like.max > 0 ? top : 0};
@@ -381,7 +393,7 @@ class Ranges {
     return united(product(at(node, 0), {power(count.min), power(count.max)}), {0, 0});
   }
 
-  // Counts that are negative, or not less than the bits, leave the sign.
+  // After a shift by a count that is negative, or at least the width of the dtype, only the sign remains.
   [[nodiscard]] Interval right_shift(const Node& node) const {
     const Interval value = at(node, 0), count = at(node, 1);
     const auto shifted = [](std::int64_t x, std::int64_t bits) {
@@ -480,7 +492,7 @@ class Ranges {
   std::vector<const Node*> overflowing_;
 };
 
-// ---- how a target without profile INT carries integers ----
+// ---- the dtypes of integers on a target without profile INT: f32, or i32 ("wide") ----
 
 bool is_carried(DType dtype) {
   return dtype == DType::kI8 || dtype == DType::kI16 || dtype == DType::kI32 || dtype == DType::kI64;
@@ -488,21 +500,22 @@ bool is_carried(DType dtype) {
 
 // What a node needs of an integer operand.
 enum class Reading : std::uint8_t {
-  kExact,
-  kRounded,   // to f32: it tells as much
-  kAsResult,  // as much as is needed of the node's result, which rounds as its operand does
+  kExact,     // its exact value
+  kRounded,   // its value rounded to f32
+  kAsResult,  // what the readers of the result need: rounding the operand is the same as rounding the result
 };
 
 bool is_comparison(Op op) {
   return op == Op::kEq || op == Op::kNe || op == Op::kLt || op == Op::kLe || op == Op::kGt || op == Op::kGe;
 }
 
-// Of integers, and bitwise over all that they are.
+// These read every bit of their operands, so they compute in i32 whenever the result is an integer.
 bool is_bitwise(Op op) {
   return op == Op::kBitwiseNot || op == Op::kBitwiseAnd || op == Op::kBitwiseOr || op == Op::kBitwiseXor;
 }
 
-// Results are elements of operands, or monotone functions that f32's rounding commutes with.
+// Every element of the result is an element of an operand, or a monotone function of it that commutes with
+// rounding to f32.
 bool passes_rounding_on(Op op) {
   switch (op) {  // NOLINT: the operators that do
     case Op::kWhere:
@@ -545,9 +558,12 @@ bool computes_exactly(Op op) {
   }
 }
 
+// Decides, for a target without profile INT, which values are i32 instead of f32 and which nodes compute in
+// i32. A value is i32 if it may be beyond 24 bits and one of its readers needs it exactly; outputs are read
+// exactly.
 class Carriage {
  public:
-  // `part`: of a region everything is proven to fit 24 bits, whatever `ranges` knows.
+  // `part`: in a region all integers are proven to fit 24 bits, even if their interval in `ranges` is wider.
   Carriage(const Graph& graph, const Ranges& ranges, Legalizer::Part part)
       : graph_(graph), ranges_(ranges), region_(part == Legalizer::Part::kRegion) {
     plan_.wide_values.assign(graph.values().size(), false);
@@ -566,7 +582,7 @@ class Carriage {
 
   [[nodiscard]] IntegerPlan plan() && { return std::move(plan_); }
 
-  // Nodes that take or give more than 24 bits and have no rule for it.
+  // Nodes that read or produce integers beyond 24 bits and have no rule for them.
   [[nodiscard]] std::vector<const Node*> refused() const {
     std::vector<const Node*> nodes;
     for (const Node& node : graph_.nodes()) {
@@ -604,17 +620,18 @@ class Carriage {
     return is_wide(graph_.result(node));
   }
 
-  // Two integers compare as their roundings do unless both may be beyond 24 bits.
+  // True if a comparison has the same result once both integers are rounded to f32.
   [[nodiscard]] bool compares_roundings(const Node& node) const {
     for (const ValueId operand : graph_.operands(node))
-      if (is_float(graph_.type(operand).dtype)) return true;  // so torch compares them
+      if (is_float(graph_.type(operand).dtype)) return true;  // torch compares them as floats
     const Interval& a = ranges_.of(graph_.operands(node)[0]);
     const Interval& b = ranges_.of(graph_.operands(node)[1]);
     return is_rounded_to_alone(a) || is_rounded_to_alone(b) ||
            (is_counted_exactly(a) && is_counted_exactly(b));
   }
 
-  // An index of a table that is no longer than 2^24 is within it if its rounding is.
+  // f32 is enough for an index into a table of at most 2^24 rows: if the rounded index is within the table,
+  // the rounding was exact.
   [[nodiscard]] Reading index_reading(const Node& node) const {
     for (const std::int64_t extent : graph_.type(graph_.operands(node)[0]).shape)
       if (extent > std::int64_t{1} << kCountedBits) return Reading::kExact;
@@ -651,7 +668,7 @@ class Carriage {
     }
   }
 
-  // Whether a node computes with i32.
+  // True if the node computes in i32.
   [[nodiscard]] bool computes_wide(const Node& node) const {
     if (node.result_count != 1 || !node.regions.empty()) return false;
     const ValueId result = graph_.result(node);
@@ -669,8 +686,8 @@ class Carriage {
     return large || !is_within_counting(node);
   }
 
-  // What is computed, and is then wrapped to the dtype, stays within what f32 counts. Inside regions the
-  // results of i32 and i64 do.
+  // True if the result before it wraps is within the 24 bits that f32 represents exactly, or within 23 bits
+  // if it does wrap, since wrap_integers adds to it. In a region, results of i32 and i64 are proven to be.
   [[nodiscard]] bool is_within_counting(const Node& node) const {
     const Interval& computed = ranges_.computed(node);
     const DType dtype = graph_.type(graph_.result(node)).dtype;
@@ -685,7 +702,8 @@ class Carriage {
   IntegerPlan plan_;
 };
 
-// By value: what the given nodes depend on. Of a division only the dividend can overflow.
+// By value: true if one of the given nodes depends on it. Of the operands of a given division only the
+// dividend counts, since a smaller range of the divisor does not prevent an overflow.
 std::vector<bool> behind(const Graph& graph, const std::vector<const Node*>& nodes) {
   std::vector<bool> seen(graph.values().size(), false);
   const auto see = [&](const Node& node, std::size_t count) {
@@ -703,8 +721,8 @@ std::vector<bool> behind(const Graph& graph, const std::vector<const Node*>& nod
 }
 
 struct Overflow {
-  std::vector<const Node*> of_i32;       // or of what i64 may hold
-  std::vector<const Node*> of_counting;  // of the 24 bits of f32, where the node has no rule for more
+  std::vector<const Node*> of_i32;       // an i64 or i32 result may not fit i32
+  std::vector<const Node*> of_counting;  // without profile INT: beyond 24 bits, and no rule for i32
 
   [[nodiscard]] bool empty() const { return of_i32.empty() && of_counting.empty(); }
   [[nodiscard]] std::vector<const Node*> all() const {
@@ -732,7 +750,7 @@ void report(const Graph& graph, const Overflow& overflow, std::vector<ErrorParts
   }
 }
 
-// Ranges of inputs that shrink until the proof holds.
+// The search for input ranges under which nothing overflows ("the proof holds").
 class Proof {
  public:
   Proof(const Graph& graph, bool integer_arithmetic)
@@ -741,7 +759,8 @@ class Proof {
         known_(ranges_of_dtypes(graph)),
         inputs_(graph.inputs().size(), of_bits(31)) {}
 
-  // What may still overflow once no input can shrink further; nothing where the proof holds.
+  // Shrinks the ranges of all inputs that an overflowing node depends on, step by step, until the proof
+  // holds. Returns what may still overflow when no range can shrink further; empty if the proof holds.
   Overflow shrink() {
     std::vector<int> steps(inputs_.size(), 0);
     for (;;) {
@@ -758,7 +777,7 @@ class Proof {
     }
   }
 
-  // Each bound that shrank moves out again as far as the proof allows, one after the other.
+  // Moves each bound outward again as far as the proof still holds, one bound after the other.
   void grow() {
     for (std::size_t i = 0; i < inputs_.size(); ++i) {
       if (!is_free(i)) continue;
@@ -778,7 +797,7 @@ class Proof {
     return plan;
   }
 
-  // By node: whether its dtype wraps what it computes.
+  // By node: true if the result may exceed its dtype, and then wraps.
   static std::vector<bool> wrapping(const Graph& graph, const Ranges& ranges) {
     std::vector<bool> wraps;
     for (const Node& node : graph.nodes()) {
@@ -792,7 +811,7 @@ class Proof {
  private:
   static constexpr int kMostSteps = 24;
 
-  // First without the least integer, which alone has no opposite, then by a bit a step.
+  // Step 1 only drops the lowest i32, which has no negative; every further step drops one bit.
   static Interval after(int step) {
     if (step == 1) return {of_bits(31).min + 1, of_bits(31).max};
     return of_bits(32 - step);
@@ -828,7 +847,7 @@ class Proof {
     return holds;
   }
 
-  // The bound nearest to `limit` that holds, given that `bound` does.
+  // The bound nearest to `limit` for which `holds` is true, by bisection; it is true for `bound`.
   template <class F>
   static std::int64_t furthest(std::int64_t bound, std::int64_t limit, F holds) {
     if (bound == limit || holds(limit)) return limit;
@@ -841,8 +860,8 @@ class Proof {
 
   const Graph& graph_;
   bool counts_;
-  std::vector<Interval> known_;  // of inputs, constants, and by dtype
-  std::vector<Interval> inputs_;
+  std::vector<Interval> known_;   // initial intervals by value
+  std::vector<Interval> inputs_;  // assumed ranges by input
 };
 
 bool has_integers(const Graph& graph) {

@@ -8,7 +8,7 @@
 namespace tosaic::passes {
 namespace {
 
-// A function that needs no options, run on the regions of control flow first and then on the graph.
+// Runs a pass that takes no options: first on the regions of the graph's nodes, then on the graph itself.
 template <std::optional<Graph> (*Run)(const Graph&)>
 std::optional<Graph> in_all_regions(const Graph& graph, const PassOptions& options) {
   std::optional<Graph> inner =
@@ -17,7 +17,8 @@ std::optional<Graph> in_all_regions(const Graph& graph, const PassOptions& optio
   return outer ? std::move(outer) : std::move(inner);
 }
 
-// A function that reads qparams of values, which a region does not know of the values outside of it.
+// Runs a pass on the outermost graph alone. Qparams do not cross the boundary of a region, so regions stay as
+// they are.
 template <std::optional<Graph> (*Run)(const Graph&)>
 std::optional<Graph> outermost(const Graph& graph, const PassOptions&) {
   return Run(graph);

@@ -82,39 +82,42 @@ struct Pass {
 // Null if there is none of this name.
 [[nodiscard]] const Pass* find_pass(std::string_view name);
 
-// Nodes whose operands are all constants are run and replaced by their results.
+// Runs nodes whose operands are all constants and replaces them by their results.
 [[nodiscard]] std::optional<Graph> fold_constants(const Graph& graph);
-// Nodes and constants that no output needs are dropped. Inputs stay.
+// Removes nodes and constants that no output needs. Inputs and nodes with an effect stay.
 [[nodiscard]] std::optional<Graph> dead_code(const Graph& graph);
-// Quantize and dequantize nodes give way to qparams on values; stage exported -> quantized. Nothing where the
-// graph has neither.
+// Moves quantization from quantize and dequantize nodes to qparams on values; stage exported -> quantized.
+// Returns nothing if the graph has no such node.
 [[nodiscard]] std::optional<Graph> fold_qdq(const Graph& graph);
-// Operators over values with qparams become what they mean: dequantize, the operator in f32, quantize; stage
-// quantized -> exported. Values keep names and labels.
+// Replaces each operator over values with qparams by what it means: dequantize, the operator in f32,
+// quantize; stage quantized -> exported. Values retain their names and qparams.
 [[nodiscard]] std::optional<Graph> unfold_qdq(const Graph& graph);
-// Inputs that are quantized, and outputs that are dequantized, become integers at the border; stage integer.
+// Turns float inputs that are quantized, and float outputs that are dequantized, into integer inputs and
+// outputs. Runs at stage integer, and at stage exported if the target has no floats.
 [[nodiscard]] std::optional<Graph> quantize_borders(const Graph& graph, const PassOptions& options);
-// Nodes with equal operator, attributes and operands become one; so do equal constants.
+// Merges nodes with equal operator, attributes and operands, and equal constants.
 [[nodiscard]] std::optional<Graph> common_subexpressions(const Graph& graph);
-// Identities, chains of views, permutes and casts are shortened; broadcasts that elementwise users do anyway
-// go away.
+// Removes identities, merges chains of reshapes and of permutes, and removes broadcasts that elementwise
+// readers do by themselves.
 [[nodiscard]] std::optional<Graph> simplify(const Graph& graph);
-// Elementwise operators between a reshape that joins axes and another reshape compute in front of both.
+// Moves elementwise operators in front of a reshape that joins axes where that may save a transpose.
 [[nodiscard]] std::optional<Graph> sink_reshapes(const Graph& graph);
-// Elementwise operators compute in other shapes where the layout plan then moves less.
+// Lets elementwise operators compute in other shapes where the layout plan then moves less.
 [[nodiscard]] std::optional<Graph> choose_shapes(const Graph& graph, const PassOptions& options = {});
-// conv/linear -> batch_norm with constant statistics becomes one conv/linear, folded in double precision.
+// conv/linear followed by batch_norm with constant statistics becomes one conv/linear, folded in double
+// precision.
 [[nodiscard]] std::optional<Graph> fold_batch_norm(const Graph& graph);
-// Composite operators are expanded into operators that a TOSA target has a counterpart for.
+// Expands composite operators into operators that a TOSA target has a counterpart for.
 [[nodiscard]] std::optional<Graph> decompose(const Graph& graph);
-// The same for the composites that `wanted` picks, in regions too, and for what they expand into.
+// Expands only the composites for which `wanted` returns true, also in regions and among the nodes of an
+// expansion.
 [[nodiscard]] std::optional<Graph> expand_composites(
     const Graph& graph, const std::function<bool(const Graph&, const Node&)>& wanted);
-// The layout plan is written onto the values.
+// Writes the layout plan onto the values and adds a clone for each transpose.
 [[nodiscard]] std::optional<Graph> assign_dim_order(const Graph& graph, const PassOptions& options = {});
-// Canonical operators over values with dim orders -> TOSA operators over physical shapes.
+// Replaces canonical operators over values with dim orders by TOSA operators over physical shapes.
 [[nodiscard]] std::optional<Graph> legalize_tosa(const Graph& graph, const PassOptions& options = {});
-// State inputs and their new values -> variables that are read and written.
+// Turns state inputs and their new values into variables that are read and written.
 [[nodiscard]] std::optional<Graph> state_to_variables(const Graph& graph, const PassOptions& options = {});
 
 }  // namespace tosaic::passes

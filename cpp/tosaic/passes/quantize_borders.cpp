@@ -1,22 +1,32 @@
-// quantize-borders: floats at the border become the integers that they are quantized to.
+// quantize-borders: float inputs of the graph become the integers that they are quantized to, and float
+// outputs the integers that they are dequantized from.
 //
-//   input %x: f32        %p = pad(%x)  %q: i8 = quantize(%p)     ->  input %x: i8 border(source=f32 q(..)) %q
-//   = pad(%x) output %y: f32 = dequantize(%i: i8)                          ->  output %i: i8
-//   border(source=f32 q(..))
+//   input %x: f32                   ->  input %x: i8 border(source=f32 q(..))
+//   %p = pad(%x)                        %q = pad(%x)
+//   %q: i8 = quantize(%p)
 //
-// The caller's arrays are quantized and dequantized when the program runs, with the same result. An input may
-// be moved before it is quantized: quantizing commutes with that. One that is quantized in several ways
-// becomes as many inputs, next to each other and of one path: a run makes all of them from the caller's one
-// array.
+//   %y: f32 = dequantize(%i: i8)    ->  output %i: i8 border(source=f32 q(..))
+//   output %y
 //
-//   input %x: f32 path="x"  %a: i8 = quantize(%x)     ->  input %x: i8 path="x" border(source=f32 q(..))
-//                           %b: i16 = quantize(%x)        input %x_1: i16 path="x" border(source=f32 q(..))
+// With FloatBorder::kConverted, a run quantizes and dequantizes the caller's arrays, so its results are the
+// same. With kInteger, the caller's arrays are integers too.
 //
-// Where arrays are to be integers themselves, one array cannot be two of them, and such an input stays. So do
-// inputs that are read as floats too, state, and scales by channel. A target without floats takes an input
-// that nobody reads as i8 of scale 1, so that the file has an input for each of the caller's arrays. An input
-// that the program writes and its new value are both integers of one dtype, or both floats, since the value
-// is written where the input was. Where the caller's arrays are integers, both must have the same parameters.
+// An input may be moved before it is quantized, since movements commute with quantization. An input that is
+// quantized in several ways becomes several inputs, next to each other and with the same path. A run makes
+// all of them from the caller's one array.
+//
+//   input %x: f32 path="x"     ->  input %x: i8 path="x" border(source=f32 q(..))
+//   %a: i8 = quantize(%x)          input %x_1: i16 path="x" border(source=f32 q(..))
+//   %b: i16 = quantize(%x)
+//
+// These inputs stay floats: inputs that are also read as floats, state, inputs that are quantized by channel
+// and, with kInteger, inputs that are quantized in several ways.
+//
+// On a target without floats, an input that nobody reads becomes i8 of scale 1, so that the file has an input
+// for each of the caller's arrays.
+//
+// An input that the program writes and its new value must both be integers of one dtype, or both floats,
+// because the new value is stored to the input. With kInteger, both must have the same qparams.
 
 #include <algorithm>
 #include <deque>
@@ -60,7 +70,8 @@ class Borders {
       ways.push_back(way);
   }
 
-  // How the readers of a float quantize it, behind movements perhaps; none where one reads it otherwise.
+  // The different ways in which the readers of a float quantize it, possibly after movements. Empty if the
+  // float is an output, or if a reader does not quantize it or quantizes it by channel.
   [[nodiscard]] Ways quantizations(ValueId id) const {
     Ways found;
     if (graph_.is_output(id)) return found;
@@ -92,13 +103,14 @@ class Borders {
     if (ways.size() == 1 || (ways.size() > 1 && options_.inputs == FloatBorder::kConverted)) mark(id);
   }
 
+  // Records the quantizations of the value and of everything that is moved from it.
   void mark(ValueId id) {
     ways_[id.index()] = quantizations(id);
     for (const NodeId user : graph_.users(id))
       if (graph_.node(user).op != Op::kQuantize) mark(graph_.result(graph_.node(user)));
   }
 
-  // The float, and what is moved from it, stays a float.
+  // The value, and everything that is moved from it, stays a float.
   void unmark(ValueId id) {
     if (ways_[id.index()].empty()) return;
     ways_[id.index()].clear();
@@ -106,14 +118,14 @@ class Borders {
       if (graph_.node(user).op != Op::kQuantize) unmark(graph_.result(graph_.node(user)));
   }
 
-  // The form that was asked for.
+  // The form that the options ask for; floats for state.
   [[nodiscard]] FloatBorder form(const Output& output) const {
     if (output.kind == OutputKind::kUser) return options_.outputs;
     const bool is_user = graph_.inputs()[output.mutated_input].kind == InputKind::kUser;
     return is_user ? options_.inputs : FloatBorder::kFloat;
   }
 
-  // The node whose integers are the output; null where it stays a float.
+  // The dequantize node whose operand becomes the output; null if the output stays a float.
   [[nodiscard]] const Node* integers_of(const Output& output) {
     if (form(output) == FloatBorder::kFloat) return nullptr;
     const Node* node = graph_.producer(output.value);
@@ -126,7 +138,8 @@ class Borders {
     return output.kind == OutputKind::kUser || agrees(output, node) ? node : nullptr;
   }
 
-  // An input that the program writes and its new value are both integers, or both floats.
+  // For an output whose value is stored to an input: true if both can be the same integers. Else the input
+  // stays a float, as the output does. `node`: the dequantize node of the output, or null.
   [[nodiscard]] bool agrees(const Output& output, const Node* node) {
     const ValueId input = graph_.inputs()[output.mutated_input].value;
     if (node == nullptr) {
@@ -188,7 +201,7 @@ class Borders {
     }
   }
 
-  // The value as these integers.
+  // The value, quantized by `way`, in the new graph.
   [[nodiscard]] ValueId quantized(ValueId id, Attrs way) const {
     const auto found = std::find_if(quantized_.begin(), quantized_.end(), [&](const Quantized& known) {
       return known.from == id && *known.way == *way;
@@ -221,7 +234,7 @@ class Borders {
       made_[node.first_result + r] = out_.result(out_.node(id), r);
   }
 
-  // A movement of a float, of each of the integers that its readers want.
+  // A movement of a float becomes one movement for each quantization of its result.
   void move(const Node& node, ValueId from) {
     const ValueId result = graph_.result(node);
     for (Attrs way : ways_[result.index()]) {
@@ -243,14 +256,15 @@ class Borders {
   const Graph& graph_;
   const PassOptions& options_;
   Graph out_;
-  std::vector<Ways> ways_;  // by value: of an input, or moved from one, that is only quantized
+  // By value: the quantizations of an input, or of a value moved from one; empty if it stays a float.
+  std::vector<Ways> ways_;
   std::vector<Quantized> quantized_;
-  std::vector<const Node*> dequantized_;  // by output: the node whose integers it becomes
-  std::deque<QuantizeAttrs> written_;     // of inputs that are written, but not read
+  std::vector<const Node*> dequantized_;  // by output: see integers_of()
+  std::deque<QuantizeAttrs> written_;     // for inputs that are written, but not read
   const QuantizeAttrs unread_{DType::kI8, std::nullopt, -128,
-                              127,        {1.0},        {0}};  // of inputs that nobody reads
-  std::vector<ValueId> made_;                                  // the others
-  std::vector<std::uint32_t> input_at_;                        // by input: the first in the new graph
+                              127,        {1.0},        {0}};  // for inputs that nobody reads
+  std::vector<ValueId> made_;            // by value: its value in the new graph, if `ways_` is empty
+  std::vector<std::uint32_t> input_at_;  // by input: the index of its first input in the new graph
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Regions: what passes do with the graphs inside cond and while_loop.
+// regions: how passes rewrite the graphs inside cond and while_loop nodes.
 #pragma once
 
 #include <functional>
@@ -11,12 +11,13 @@
 
 namespace tosaic::passes {
 
-// `run` on every region of the graph's nodes, of which nothing is changed else; nothing where none changes.
+// Applies `run` to every region of the graph's nodes and copies everything else unchanged. Returns nothing if
+// `run` changed no region.
 [[nodiscard]] std::optional<Graph> in_regions(const Graph& graph,
                                               const std::function<std::optional<Graph>(const Graph&)>& run);
 
-// The nodes of a region in place of `at`, the node being visited; `inputs` (values of out()) stand for the
-// region's. Gives its outputs.
+// Emits the nodes of a region in place of `at`, the node being visited. `inputs` are the values of out() that
+// replace the region's inputs. Returns the values of out() that the region's outputs became.
 [[nodiscard]] std::vector<ValueId> inline_region(Rewriter& rewriter, const Node& at, const Graph& region,
                                                  std::span<const ValueId> inputs);
 

@@ -12,7 +12,8 @@ constexpr std::int64_t kMaxNumerator = 2048;  // the specification's 2^11
 constexpr std::int64_t kMaxScale = 256;       // level 8K
 constexpr std::int64_t kMaxRatio = 16;        // d and offset stay below 16 * n
 
-// border makes (in - 1) * n - offset + border divisible by d with quotient out - 1.
+// Divides n, d and offset by their common divisor. Sets the border such that ((in - 1) * n - offset + border)
+// divided by d is out - 1, as RESIZE requires.
 ResizeAxis completed(ResizeAxis axis, std::int64_t in, std::int64_t out) {
   const std::int64_t common = std::gcd(std::gcd(axis.n, axis.d), axis.offset);
   axis.n /= common;
@@ -29,7 +30,7 @@ bool within_limits(const ResizeAxis& axis) {
          axis.border < axis.n;
 }
 
-// Nearest takes the floor of o * in / out, and RESIZE rounds half up: half a pixel less.
+// torch reads element floor(o * in / out). RESIZE rounds positions half up, so half a pixel is subtracted.
 std::optional<ResizeAxis> nearest_axis(std::int64_t in, std::int64_t out, double scale, bool whole_steps) {
   const std::vector<std::int64_t> elements = nearest_elements(in, out, scale, whole_steps);
   for (std::int64_t o = 0; o < out; ++o)
@@ -45,7 +46,7 @@ std::optional<ResizeAxis> bilinear_axis(std::int64_t in, std::int64_t out, bool 
     return completed({out - 1, in - 1, 0}, in, out);
   }
   if (scale != 0.0 && scale * static_cast<double>(in) != static_cast<double>(out)) return std::nullopt;
-  return completed({2 * out, 2 * in, in - out}, in, out);  // centres of pixels
+  return completed({2 * out, 2 * in, in - out}, in, out);  // positions refer to centres of pixels
 }
 
 }  // namespace
@@ -59,7 +60,7 @@ std::optional<ResizeAxis> exact_resize_axis(const ResizeAttrs& attrs, std::size_
   return axis && within_limits(*axis) ? axis : std::nullopt;
 }
 
-// torch: min(floor(float(o) * float scale), in - 1)
+// As torch computes it: min(floor(float(o) * ratio), in - 1) with a float ratio.
 std::vector<std::int64_t> nearest_elements(std::int64_t in, std::int64_t out, double scale,
                                            bool whole_steps) {
   const bool steps = whole_steps && (out == in || out == 2 * in);
@@ -75,7 +76,8 @@ std::vector<std::int64_t> nearest_elements(std::int64_t in, std::int64_t out, do
 
 namespace {
 
-// torch, in float32: ratio * (o + 0.5) - 0.5, or ratio * o with align_corners. Not below 0, unless cubic.
+// Where torch reads the input for output o, in float32: ratio * (o + 0.5) - 0.5, or ratio * o with
+// align_corners. The position is at least 0, unless the mode is bicubic.
 float source_position(const ResizeAttrs& attrs, std::int64_t in, std::int64_t out, double scale,
                       std::int64_t o) {
   const auto at = static_cast<float>(o);

@@ -1,4 +1,5 @@
-// How one axis of a resize is read: as RESIZE can say it, or element by element.
+// resize_axis: describes which elements one axis of a resize reads, as parameters of TOSA's RESIZE or element
+// by element.
 #pragma once
 
 #include <cstdint>
@@ -9,29 +10,30 @@
 
 namespace tosaic::passes {
 
-// Position of output o: (o * d + offset) / n, for o in [0, out); `border` as RESIZE wants it. `extent` is how
-// many elements of the input take part: the rest is cut off behind.
+// Output o in [0, out) reads position (o * d + offset) / n of the input. `border` is RESIZE's border. Only
+// the first `extent` elements of the input take part; the caller has to slice off the others.
 struct ResizeAxis {
   std::int64_t n = 1, d = 1, offset = 0, border = 0, extent = 1;
 };
 
-// The axis `i` (0: height, 1: width) of a resize over rank 4, if RESIZE gives what torch gives within the
-// specification's limits and level 8K.
+// RESIZE's parameters for axis `i` (0: height, 1: width) of a resize of rank 4. Nothing if RESIZE would
+// compute something else than torch, or if a parameter exceeds the specification's limits or level 8K.
 [[nodiscard]] std::optional<ResizeAxis> exact_resize_axis(const ResizeAttrs& attrs, std::size_t i,
                                                           std::int64_t in, std::int64_t out);
 
-// torch's nearest element for each output, by the given scale (0: by the extents). `whole_steps`, as it is
-// with two axes: whatever the scale, elements are copied where out = in, and taken twice where out = 2 in.
+// The element that torch's nearest mode reads for each output. `scale` is torch's scale factor; 0 means out /
+// in. `whole_steps` is torch's rule for two axes: whatever the scale, each element is read once if out = in,
+// and twice if out = 2 * in.
 [[nodiscard]] std::vector<std::int64_t> nearest_elements(std::int64_t in, std::int64_t out, double scale,
                                                          bool whole_steps);
 
-// What an output reads of its axis: the sum of elements times weights.
+// One tap of an interpolation: output o is the sum over all taps of weights[o] * input[elements[o]].
 struct ResizeTap {
   std::vector<std::int64_t> elements;  // one for each output
   std::vector<double> weights;
 };
 
-// torch's two taps of a bilinear axis, or the four of a bicubic one.
+// torch's two taps of a bilinear axis, or its four taps of a bicubic one.
 [[nodiscard]] std::vector<ResizeTap> resize_taps(const ResizeAttrs& attrs, std::int64_t in, std::int64_t out,
                                                  double scale);
 

@@ -1,13 +1,15 @@
-// simplify: shortens what is there, one rule a function, front to back until nothing matches.
+// simplify: removes and merges nodes. Each function is one rule; the rules are applied front to back until
+// none matches.
 //
-//   clone(x) -> x                            reshape(reshape(x)) -> reshape(x)     permute(permute(x)) ->
-//   permute(x) cast to the same dtype -> x              slice of everything -> x              pad by nothing
-//   -> x mul(x, 1) -> x                           where(true, a, b) -> a                add(linear(x, W), b)
-//   -> linear(x, W, b) add(expand(x), y) -> add(x, y)           where broadcasting gives the same shape
-//   conv(pad(x)) -> conv(x) that pads
+//   clone(x)                ->  x                   reshape(reshape(x))   ->  reshape(x)
+//   cast to the same dtype  ->  x                   permute(permute(x))   ->  permute(x)
+//   slice of everything     ->  x                   add(linear(x, W), b)  ->  linear(x, W, b)
+//   pad by nothing          ->  x                   conv(pad(x))          ->  conv(x) that pads
+//   mul(x, 1)               ->  x                   add(expand(x), y)     ->  add(x, y), if the shape stays
+//   where(true, a, b)       ->  a
 //
-// Only rules that keep every bit of the result, signed zeros included; adding a bias inside the contraction
-// keeps it within the contraction's tolerance.
+// All rules preserve every bit of the result, signed zeros included, except that a bias added inside a
+// contraction preserves it within the contraction's tolerance.
 
 #include <algorithm>
 
@@ -18,7 +20,7 @@
 namespace tosaic::passes {
 namespace {
 
-// One node under rewriting; operands are ids of rewriter.current().
+// The node that is being rewritten. `operands` are ids of rewriter.current().
 struct Site {
   Rewriter& rewriter;
   const Node& node;
@@ -32,7 +34,7 @@ struct Site {
   [[nodiscard]] bool same_type(std::size_t i) const {
     return operand_type(i).dtype == result_type().dtype && operand_type(i).shape == result_type().shape;
   }
-  // Replaces the node by its operand i.
+  // Replaces the node by its operand i. False if the types or dim orders differ.
   [[nodiscard]] bool forward(std::size_t i) {
     if (!same_type(i) || !(operand_type(i).order == result_type().order)) return false;
     static_cast<void>(rewriter.out(node));
@@ -55,7 +57,7 @@ struct Site {
 
 bool is_tosa(const Site& site) { return info(site.node.op).is_tosa; }
 
-// A view or movement that leaves every element in place.
+// Removes a view, movement or cast that changes no element.
 bool drops_identity(Site& site) {
   const Node& node = site.node;
   switch (node.op) {  // NOLINT: the operators that can be identities; all others cannot
@@ -96,8 +98,9 @@ bool drops_identity(Site& site) {
   }
 }
 
-// A link of a chain of one operator is left to the last link that reads it, which then takes the whole chain
-// at once: merging origins link by link would take time and memory with the square of the length.
+// True if the node is the last link of a chain of one operator. Only the last link is rewritten, and it
+// replaces the whole chain at once: merging origins link by link would need time and memory in the square of
+// the length.
 bool ends_chain(const Site& site) {
   const Graph& source = site.rewriter.source();
   const ValueId result = source.result(site.node);
@@ -112,7 +115,7 @@ struct Chain {
   std::vector<OriginRef> origins;  // last link first
 };
 
-// The links behind the node's operand that have its operator.
+// The producers in a row, from operand 0 backwards, that have the node's operator.
 Chain chain_behind(const Site& site) {
   Chain chain{site.operands[0], {}, {}};
   const auto* own = get_if<PermuteAttrs>(site.node.attrs.get());
@@ -136,7 +139,7 @@ bool merges_chain(Site& site) {
   return site.become(op, std::move(attrs), {chain.input}, merge(chain.origins));
 }
 
-// A transpose that moves only extents of 1 is a reshape.
+// Turns a transpose that moves only axes of extent 1 into a reshape.
 bool moves_only_unit_axes(Site& site) {
   if (site.node.op != Op::kTosaTranspose) return false;
   const Shape& shape = site.operand_type(0).shape;
@@ -149,15 +152,15 @@ bool moves_only_unit_axes(Site& site) {
   return site.become(Op::kTosaReshape, ShapeAttrs{site.result_type().shape}, {site.operands[0]});
 }
 
-// An expand that adds only axes of extent 1 is a reshape.
+// Turns an expand that adds only axes of extent 1 into a reshape.
 bool expands_to_a_view(Site& site) {
   if (site.node.op != Op::kExpand) return false;
   if (num_elements(site.operand_type(0).shape) != num_elements(site.result_type().shape)) return false;
   return site.become(Op::kReshape, ShapeAttrs{site.result_type().shape}, {site.operands[0]});
 }
 
-// add(expand(x), y) -> add(x, y): elementwise operators broadcast by themselves. Rank-0 operands are left
-// alone, since they promote differently.
+// add(expand(x), y) -> add(x, y): elementwise operators broadcast by themselves. Rank-0 operands stay
+// expanded, because they take part in type promotion differently.
 bool drops_broadcast(Site& site) {
   if (!info(site.node.op).has(kElementwise) || is_tosa(site) || site.operands.size() < 2) return false;
   std::vector<ValueId> operands = site.operands;
@@ -188,7 +191,8 @@ bool has_unit_alpha(const Node& node) {
   return alpha == nullptr || as_double(alpha->alpha) == 1.0;
 }
 
-// Neutral elements: x * 1, x / 1, and for integers x + 0, x - 0; true && x, false || x.
+// Neutral elements: x * 1, x / 1, and for integers x + 0, x - 0; true && x, false || x. Also a `where` with a
+// constant condition.
 bool drops_neutral_operand(Site& site) {
   const Op op = site.node.op;
   const auto is = [&](std::size_t i, double value) {
@@ -216,7 +220,7 @@ bool drops_neutral_operand(Site& site) {
   return false;
 }
 
-// add(linear(x, W), b) and add(conv(x, W), b) with b one number per output channel take the bias inside.
+// add(linear(x, W), b) -> linear(x, W, b), and the same for conv, if b has one number per output channel.
 bool takes_bias(Site& site) {
   if (site.node.op != Op::kAdd || !has_unit_alpha(site.node)) return false;
   for (std::size_t i = 0; i < 2; ++i) {
@@ -251,7 +255,8 @@ bool takes_bias(Site& site) {
   return false;
 }
 
-// conv(pad(x)) with what a convolution takes for zero is a convolution that pads.
+// conv(pad(x)) -> a convolution that pads, if the pad's value is the convolution's zero: 0, or its input zero
+// point.
 bool takes_padding(Site& site) {
   const auto* floats = get_if<ConvAttrs>(site.node.attrs.get());
   const auto* integers = get_if<IntegerConvAttrs>(site.node.attrs.get());

@@ -1,13 +1,13 @@
-// sink-reshapes: elementwise operators compute in front of a reshape that joins axes where that may save a
-// transpose: on the way to another reshape, where two reshaped operands meet, and where elements get
-// narrower.
+// sink-reshapes: moves elementwise operators in front of a reshape that joins axes. It does so where a
+// transpose may be saved: if another reshape follows (possibly behind more such operators), if two reshaped
+// operands meet, or if the operator's result has fewer bytes than its operand.
 //
 //   %a: f32[1,4,12,12] = reshape(%x: f32[1,4,6,2,6,2])
 //   %b: f32[1,4,12,12] = relu(%a)                            ->   %y: f32[1,4,6,2,6,2] = relu(%x)
 //   %y: f32[1,4,6,2,6,2] = reshape(%b)
 //
-// The axes of the longer shape lie in every order that those of the shorter one can lie in, and in others, so
-// no layout plan is lost. Operands come out of reshapes of one shape, or are constants.
+// The longer shape can have every dim order that the shorter one can have, and more, so no layout plan is
+// lost. All operands of an operator must come out of reshapes of one shape, or be constants.
 
 #include <algorithm>
 #include <vector>
@@ -19,9 +19,10 @@
 namespace tosaic::passes {
 namespace {
 
-constexpr std::size_t kMostAxes = 6;  // that elementwise operators of TOSA have
+constexpr std::size_t kMostAxes = 6;  // TOSA's limit for elementwise operators
 
-// How many axes of `longer` each axis of `shorter` joins; none where it does not.
+// How many axes of `longer` each axis of `shorter` joins. Nothing if `shorter` does not arise from `longer`
+// by joining axes, or if `longer` has more than kMostAxes axes or no elements.
 std::optional<std::vector<std::size_t>> joined_axes(const Shape& longer, const Shape& shorter) {
   if (longer.size() > kMostAxes || num_elements(longer) == 0) return std::nullopt;
   std::vector<std::size_t> counts;
@@ -46,7 +47,8 @@ bool is_elementwise(const Node& node) {
   return row.has(kElementwise) && !row.has(kComposite) && node.result_count == 1;
 }
 
-// The axis of the longer shape that an axis of the shorter one is, but for others of extent 1.
+// The axis of `longer` that axis `axis` of `shorter` consists of, apart from axes of extent 1. Nothing if it
+// joins more.
 std::optional<std::int64_t> same_axis(const Shape& longer, const Shape& shorter, std::int64_t axis) {
   const std::vector<std::size_t> counts = *joined_axes(longer, shorter);
   std::size_t first = 0;
@@ -61,7 +63,8 @@ const std::optional<std::int64_t>* axis_of_scales(const Node& node) {
   return rescale != nullptr && rescale->axis ? &rescale->axis : nullptr;
 }
 
-// A value in front of reshapes, in the shape that it has there.
+// The value in front of a chain of reshapes, with its shape there. The result of an operator that may be
+// moved counts as such a value, with the longer shape. `shape` is null if there is none.
 struct Front {
   const Shape* shape = nullptr;
   ValueId value;
@@ -95,7 +98,8 @@ class Sinking {
   }
 
  private:
-  // The shape in which a node may compute: in front of all reshapes, else of the last one.
+  // Finds the longer shape in which an elementwise node may compute: the one in front of all reshapes if the
+  // operands agree on it, else the one in front of the last reshape.
   void find(const Node& node) {
     if (node.op == Op::kReshape) return find_reshape(node);
     if (!is_elementwise(node)) return;
@@ -130,10 +134,10 @@ class Sinking {
     return found;
   }
 
-  // Of an elementwise operator.
+  // The longer shape in which an elementwise node may compute, or null.
   [[nodiscard]] const Shape* longer(const Node& node) const { return nearest_[node.first_result].shape; }
 
-  // By node: an elementwise operator that computes in the longer shape.
+  // By node: true for an elementwise operator that is moved, that is, computes in the longer shape.
   [[nodiscard]] std::vector<bool> wanted() const {
     std::vector<bool> out(graph_.nodes().size());
     for (std::size_t n = out.size(); n-- > 0;) {
@@ -147,7 +151,8 @@ class Sinking {
     return out;
   }
 
-  // Behind it there is less to transpose than in front of it.
+  // True if there are fewer bytes to transpose behind the node than in front of it: it reads several values,
+  // or its result has fewer bytes than its operand.
   [[nodiscard]] bool joins_or_narrows(const Node& node) const {
     std::vector<ValueId> read;
     for (const ValueId operand : graph_.operands(node))
@@ -199,7 +204,8 @@ class Sinking {
     return fits ? made : rewriter_.map(front.value);
   }
 
-  // The axes of a constant, each joined or broadcast as a whole.
+  // The shape of a constant operand of a moved node. An axis of `shorter` that the constant has is split as
+  // in `longer`; an axis along which the constant broadcasts becomes axes of extent 1.
   static Shape taken_apart(const Shape& constant, const Shape& longer, const Shape& shorter) {
     const std::vector<std::size_t> counts = *joined_axes(longer, shorter);
     const std::size_t missing = shorter.size() - constant.size();
@@ -210,7 +216,7 @@ class Sinking {
     return out;
   }
 
-  // A reshape of what was sunk.
+  // Emits a reshape whose operand was moved, unless the operand has its shape already.
   void meet(const Node& node) {
     const TensorType& type = graph_.type(graph_.result(node));
     ValueId made = made_[graph_.operands(node)[0].index()];
@@ -223,9 +229,9 @@ class Sinking {
 
   const Graph& graph_;
   std::vector<Front> nearest_,
-      farthest_;  // by value of the old graph: a reshape's operand, or what sinks itself
+      farthest_;  // by old value: what is in front of its last reshape, and of all its reshapes
   Rewriter rewriter_;
-  std::vector<ValueId> made_;  // by value of the old graph, in the longer shape
+  std::vector<ValueId> made_;  // by old value: the new value in the longer shape
 };
 
 }  // namespace

@@ -1,13 +1,14 @@
-// state-to-variables: state of a TOSA program becomes variables, as a file of a target that has them keeps
-// it.
+// state-to-variables: turns the state of a TOSA program into variables, for the file of a target that has
+// them.
 //
 //   state %h: f32[4] initial=c          tosa.variable(c) {name="h"}
 //                                       %h = tosa.variable_read() {name="h"}
 //   %y = tosa.add(%h, %x)          ->   %y = tosa.add(%h, %x)
 //   return %y mutates=%h                tosa.variable_write(%y) {name="h"}
 //
-// Read once before all else and written once behind it, a variable is what the state was. State of a dtype
-// that variables lack stays an input and an output. A state without initial value begins at zero.
+// A variable is read once, before all other nodes, and written once, behind them, so it holds what the state
+// held. State of a dtype that variables cannot have stays an input and an output. A state without an initial
+// value begins at zero.
 
 #include <algorithm>
 
@@ -17,7 +18,8 @@
 namespace tosaic::passes {
 namespace {
 
-// A constant of its own, whose name leaves that of the state to what is read.
+// The initial value as a constant of its own. Its name differs from the state's, so that the read can have
+// that name.
 ConstantRef initial_of(const Input& input, const Value& value) {
   auto initial = input.initial ? std::make_shared<Constant>(*input.initial) : std::make_shared<Constant>();
   initial->name = value.name + ".initial";
@@ -61,7 +63,7 @@ class Conversion {
     return {input.path.empty() ? source_.value(input.value).name : input.path, type.dtype, type.shape};
   }
 
-  // Inputs that stay first, so that values keep the order of the signature.
+  // Adds the inputs that stay before the variables, so that values retain the order of the signature.
   void inputs() {
     for (const Input& input : source_.inputs()) {
       index_.push_back(static_cast<std::uint32_t>(out_.inputs().size()));
@@ -124,8 +126,8 @@ class Conversion {
   const Graph& source_;
   std::vector<DType> dtypes_;  // that the target's variables may have
   Graph out_;
-  std::vector<ValueId> map_;          // of each value
-  std::vector<std::uint32_t> index_;  // of each input that stays, among those that do
+  std::vector<ValueId> map_;          // by old value: the new value
+  std::vector<std::uint32_t> index_;  // by old input: the new index of an input that stays
 };
 
 }  // namespace

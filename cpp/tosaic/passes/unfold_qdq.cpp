@@ -1,10 +1,10 @@
-// unfold-qdq: the inverse of fold-qdq, to run a quantized graph on float kernels.
+// unfold-qdq: the inverse of fold-qdq, for running a quantized graph on float kernels.
 //
 //   %c: i8 q(..) = conv(%x: i8 q(..), %w: i8 q(..), %b)   ->   %c = quantize(conv(dequantize(%x),
 //                                                                            dequantize(%w), %b))
 //
-// What only rearranges elements between values of equal parameters does so with the integers. A value is
-// dequantized once.
+// An operator that only rearranges elements between values of equal parameters does so with the integers. A
+// value is dequantized at most once.
 
 #include <vector>
 
@@ -39,7 +39,7 @@ class Unfolding {
  private:
   [[nodiscard]] const QParamsRef& label(ValueId id) const { return graph_.type(id).qparams; }
 
-  // The value as it is stored.
+  // The value as it is stored: integers if it has qparams.
   ValueId integers(ValueId id) {
     if (!id.valid()) return id;
     ValueId& made = made_[id.index()];
@@ -50,7 +50,7 @@ class Unfolding {
     return made;
   }
 
-  // The value as a number.
+  // The value as a float: dequantized if it has qparams.
   ValueId number(ValueId id, const Node& user) {
     const ValueId stored = integers(id);
     if (!id.valid() || !label(id)) return stored;
@@ -104,7 +104,7 @@ class Unfolding {
 
   const Graph& graph_;
   Graph out_;
-  std::vector<ValueId> made_, numbers_;  // by value, in the new graph: as stored, as a number
+  std::vector<ValueId> made_, numbers_;  // by old value: the new value as stored, and as a float
 };
 
 }  // namespace

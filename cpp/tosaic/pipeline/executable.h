@@ -1,4 +1,4 @@
-// executable: a graph as it can be prepared and run.
+// executable: converts a graph into one that can be prepared and run.
 #pragma once
 
 #include <memory>
@@ -8,11 +8,11 @@
 
 namespace tosaic::pipeline {
 
-// Operators without a kernel of their own (trait kExpanded) give way to the expansions that `decompose` uses,
-// also inside regions; a graph at stage quantized runs as what its operators mean, in f32 between dequantize
-// and quantize. Results keep their names. Nodes with an override stay. Constants that are views of others'
-// memory are copied, so that a run depends on nobody's memory but the caller's arrays. The graph itself where
-// there is nothing to do.
+// Operators without a kernel of their own (trait kExpanded) are replaced by the expansions that `decompose`
+// uses, also in regions. Nodes with an override are not expanded. A graph at stage quantized runs with the
+// meaning of its operators: they compute in f32 between dequantize and quantize nodes. Results have the same
+// names as before. Constants that are views of memory that others own are copied, so that a run depends on
+// no memory but the caller's arrays. Returns the same graph if there is nothing to do.
 [[nodiscard]] std::shared_ptr<const Graph> executable(std::shared_ptr<const Graph> graph,
                                                       const exec::Overrides& overrides = {});
 

@@ -15,7 +15,7 @@ bool is_taken_apart(const Graph& /*graph*/, const Node& node) {
   return node.op != Op::kGridSample && !info(node.op).has(kElementwise);
 }
 
-// Values of `planned` by index: the value of `imported` with the same name and type.
+// By index of a value of `planned`: the value of `imported` with the same name, kind and shape, if any.
 std::vector<std::optional<ValueId>> imported_values(const Graph& imported, const Graph& planned) {
   std::unordered_map<std::string_view, ValueId> by_name;
   for (std::uint32_t v = 0; v < imported.values().size(); ++v)

@@ -1,10 +1,11 @@
-// plan_calls: the layout plan of a graph as it was imported, told by the calls that it came from.
+// plan_calls: the layout plan of an imported graph, reported for the calls from which the graph was imported.
 //
-// Composites are taken apart, so that the plan is the one that lowering finds; operators that compute in any
-// order, quantize and dequantize among them, and grid_sample stay. What the plan says of the graph that this
-// gives is told of the graph that went in: an order for each value that both have, and for each call the
-// order in which it reads a value. A call that stands for several operators may read a value in several
-// orders: then in the one that the value is made in, where that is among them, else in that of the first.
+// Composite operators are expanded before planning, so that the plan is the one that `lower` finds.
+// Elementwise operators (quantize and dequantize among them) and grid_sample are not expanded. The plan of
+// the expanded graph is then reported for the imported graph: an order for each value that both graphs have,
+// and, for each call, the order in which it reads each value. A call that became several operators may read
+// a value in several orders. The order in which the value is made is then reported, if it is among them;
+// otherwise that of the first of these operators.
 #pragma once
 
 #include <memory>
@@ -25,18 +26,19 @@ struct CallRead {
 };
 
 struct CallPlan {
-  std::shared_ptr<const Graph> graph;           // what was planned
-  layout::LayoutPlan plan;                      // of that
-  std::vector<std::optional<DimOrder>> orders;  // by value index of the imported graph: that it is made in
-  std::vector<CallRead> reads;                  // each call and value once
-  std::vector<DimOrder> outputs;                // by output: the order of its border
+  std::shared_ptr<const Graph> graph;           // the graph that was planned, with composites expanded
+  layout::LayoutPlan plan;                      // of `graph`
+  std::vector<std::optional<DimOrder>> orders;  // by value index of the imported graph
+  std::vector<CallRead> reads;                  // one for each call and value
+  std::vector<DimOrder> outputs;                // by output: its order at the boundary of the graph
 };
 
 [[nodiscard]] CallPlan plan_calls(const std::shared_ptr<const Graph>& imported, const BorderOrders& orders,
                                   const layout::Objective& objective);
 
-// By input: true if its elements are the coordinates of a grid_sample, as they come or through elementwise
-// operators (quantize and dequantize among them). Those lie innermost, whatever the order of images is.
+// By input: true if its elements are the coordinates of a grid_sample, directly or through elementwise
+// operators (quantize and dequantize among them). Coordinates are innermost, whatever the order of images
+// is.
 [[nodiscard]] std::vector<bool> carries_grid(const Graph& graph);
 
 }  // namespace tosaic::pipeline

@@ -53,7 +53,8 @@ std::int64_t channels_of(const QParams& qparams, const Shape& shape) {
   return qparams.axis ? shape[static_cast<std::size_t>(*qparams.axis)] : 1;
 }
 
-// Calls visit(channel, begin, end) for each run of neighbours of one channel.
+// Calls visit(channel, begin, end) for each run of consecutive elements [begin, end) of one channel.
+// Per-tensor parameters: a single run, channel 0.
 template <class Visit>
 void for_each_run(const QParams& qparams, const Shape& shape, Visit&& visit) {
   const std::int64_t count = num_elements(shape);
@@ -75,7 +76,7 @@ void require_count(std::size_t values, const Shape& shape) {
 }  // namespace
 
 void require_qparams(const QParams& qparams, const Shape& shape) {
-  with_element(qparams.storage, [](auto) {});  // refuses other dtypes
+  with_element(qparams.storage, [](auto) {});  // throws for other dtypes
   const ValueRange range = *integer_limits(qparams.storage);
   if (qparams.qmin > qparams.qmax || !range.contains(qparams.qmin) || !range.contains(qparams.qmax))
     fail("the bounds of " + std::string(to_string(qparams.storage)),

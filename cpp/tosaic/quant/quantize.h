@@ -1,7 +1,9 @@
-// Constants and biases between real numbers and integers, element by element as ir/quantized_value.h has it.
+// quantize: converts constants and biases between floats and integers. Constants follow the formulas of
+// ir/quantized_value.h, element by element.
 //
-// Integers saturate where torch's conversion wraps (3e9 in i32; the bias of a weight channel that is all
-// zero), and the number of elements outside the bounds is returned: a caller can warn, or refuse.
+// A value outside the bounds saturates, where torch's conversion to the dtype wraps. Examples: 3e9 in i32;
+// the bias of a weight channel that is all zero, whose scale is tiny. The functions count such elements, so
+// that a caller can warn or throw.
 #pragma once
 
 #include <span>
@@ -13,13 +15,14 @@
 namespace tosaic::quant {
 
 struct Counts {
-  std::int64_t saturated = 0;  // real values beyond the bounds, infinities included
-  std::int64_t nans = 0;       // became 0
+  std::int64_t saturated = 0;  // values outside the bounds, infinities included
+  std::int64_t nans = 0;       // NaN values; each becomes 0
   bool operator==(const Counts&) const = default;
 };
 
-// Throws QuantMismatch unless storage is an integer dtype of at most 32 bits that holds qmin <= qmax, and
-// scales (positive, finite) and zero points are one each, or one for each position of the axis of `shape`.
+// Throws QuantMismatch unless all of this holds: storage is an integer dtype of at most 32 bits; it can
+// represent qmin and qmax, and qmin <= qmax; every scale is positive and finite; there is one scale and one
+// zero point or, with `axis` set, one of each for every position of that axis of `shape`.
 void require_qparams(const QParams& qparams, const Shape& shape);
 
 struct Quantized {
@@ -27,12 +30,12 @@ struct Quantized {
   Counts counts;
 };
 
-// Row-major f32 of `shape` to integers; f16 and bf16 are widened first, as torch does. Throws as
-// require_qparams().
+// Quantizes row-major f32 values of `shape`. The caller widens f16 and bf16 to f32 first, as torch does.
+// Throws what require_qparams() throws, and LayoutMismatch for another number of values.
 [[nodiscard]] Quantized quantize(std::span<const float> values, const Shape& shape, const QParams& qparams);
 
-// Row-major integers of `shape` and qparams.storage to f32. Values outside [qmin, qmax] are taken as they
-// are. Throws as require_qparams().
+// Dequantizes row-major integers of `shape` and dtype qparams.storage to f32. Integers outside [qmin, qmax]
+// are not clamped first. Throws what quantize() throws.
 [[nodiscard]] Storage dequantize(std::span<const std::byte> values, const Shape& shape,
                                  const QParams& qparams);
 
@@ -41,9 +44,10 @@ struct QuantizedBias {
   Counts counts;
 };
 
-// round_half_even(bias[c] / scale[c]) in double, for an accumulator of i32 or i48; one scale, or one for each
-// element. accumulator_scales() gives them. Throws QuantMismatch for a scale that is not positive and finite,
-// and for another number of scales.
+// round_half_even(bias[c] / scale[c]), computed in double and saturated to the range of the accumulator
+// dtype, i32 or i48. `scales` has one entry for all elements or one for each element; accumulator_scales()
+// computes them. Throws QuantMismatch for a scale that is not positive and finite, for another number of
+// scales, and for another dtype.
 [[nodiscard]] QuantizedBias quantize_bias(std::span<const float> bias, std::span<const double> scales,
                                           DType accumulator);
 

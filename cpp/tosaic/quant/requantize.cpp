@@ -20,7 +20,7 @@ constexpr int multiplier_bits(MultiplierWidth width) { return width == Multiplie
        .got = scale_text(scale)});
 }
 
-// value / 2^bits, half to even; 0 <= value.
+// value / 2^bits, rounded half to even; value >= 0.
 std::int64_t shifted_half_even(std::int64_t value, int bits) {
   const std::int64_t quotient = value >> bits;
   const std::int64_t rest = value - (quotient << bits);

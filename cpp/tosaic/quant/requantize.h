@@ -1,11 +1,14 @@
-// Requantization: a real scale becomes a multiplier and a shift. This is the one place where it does.
+// requantize: turns the scale of a requantization, a double, into the integer multiplier and shift of
+// RESCALE. No other code does that.
 //
 //   scale = mantissa * 2^e with 0.5 <= mantissa < 1
-//   k32: multiplier = round_half_even(mantissa * 2^31), shift = 31 - e      k16: 15 in place of 31
-//   a multiplier of 2^31 is halved and e grows; beyond shift 62 the multiplier is shifted down, truncating;
-//   a shift below 2 cannot be expressed
+//   k32: multiplier = round_half_even(mantissa * 2^31), shift = 31 - e
+//   k16: the same with 15 instead of 31
+//   if the multiplier rounds to 2^31 (k16: 2^15), it is halved and e grows by 1
+//   if the shift is above 62, the multiplier is shifted right (truncated) until the shift is 62
+//   if the shift is below 2, RESCALE cannot express the scale
 //
-// Scales stay doubles up to here. Targets choose the rounding and how 16-bit multipliers come about.
+// Callers choose the rounding mode, and how the 16-bit multipliers for i48 inputs are computed.
 #pragma once
 
 #include <span>
@@ -18,47 +21,53 @@ namespace tosaic::quant {
 // Throws QuantMismatch unless the scale is positive, finite and small enough: below about 2^29 (k16: 2^13).
 [[nodiscard]] Multiplier multiplier_of(double scale, MultiplierWidth width);
 
-// The k16 form of a k32 multiplier: its upper half, rounded half up, at most 32767, as CMSIS-NN reduces it.
-// It differs from multiplier_of(scale, k16) for one scale in a thousand. Throws QuantMismatch below shift 18.
+// The k16 form of a k32 multiplier: its upper half, rounded half up and at most 32767, as CMSIS-NN reduces
+// it. The result differs from multiplier_of(scale, k16) for one scale in a thousand. Throws QuantMismatch if
+// wide.shift is below 18.
 [[nodiscard]] Multiplier narrowed(Multiplier wide);
 
 // multiplier / 2^shift, exact.
 [[nodiscard]] double real_scale(Multiplier by);
 
-// How far, in units of the result, apply_scale(value) may be from value * scale over a range of values.
+// An upper bound, in units of the result, of |apply_scale(value) - value * scale| over all values in
+// `values`.
 //
-// |value * (m / 2^s - scale)| is at most |m / 2^s - scale| * max|value|; the difference is exact in double,
-// as m / 2^s lies within a factor of two of the scale or is 0. The shift rounds by at most 1/2, double
-// rounding by 2^30 / 2^s more where s > 31. The sum is rounded up. Clipping to a dtype comes on top.
+// With m / 2^s = real_scale(by), |value * (m / 2^s - scale)| is at most |m / 2^s - scale| * max|value|.
+// Double arithmetic computes the difference exactly, since m / 2^s is 0 or within a factor of two of the
+// scale. The shift rounds by at most 1/2; double rounding adds 2^30 / 2^s if s > 31. The sum is rounded up.
+// The bound does not include clipping to the result dtype.
 [[nodiscard]] double error_bound(double scale, Multiplier by, MultiplierWidth width, RoundingMode mode,
                                  ValueRange values);
 
-// s_in * s_w[c]: what one unit of an accumulator, and of a bias, is worth.
+// s_in * s_w[c]: the scale of an accumulator, and of a bias.
 [[nodiscard]] std::vector<double> accumulator_scales(double input, std::span<const double> weight);
 // from[c] / to: the scales of a rescale.
 [[nodiscard]] std::vector<double> rescale_scales(std::span<const double> from, double to);
 
-// One side of a rescale: i8, u8, i16, u16, i32 or (input only) i48, and which of its integers means 0.
+// One side of a rescale. The dtype is i8, u8, i16, u16, i32 or (input only) i48; zero_point is the integer
+// that represents 0.
 struct RescaleSide {
   DType dtype = DType::kI8;
   std::int64_t zero_point = 0;
 };
 
+// How a k16 multiplier is computed: multiplier_of(scale, k16), or narrowed(multiplier_of(scale, k32)).
 enum class NarrowMultiplier : std::uint8_t { kFromScale, kFromWide };
 
 struct RescaleOptions {
   RoundingMode rounding_mode = RoundingMode::kSingleRound;
-  NarrowMultiplier narrow = NarrowMultiplier::kFromScale;  // of inputs of i48
+  NarrowMultiplier narrow = NarrowMultiplier::kFromScale;  // used for i48 inputs only
 };
 
-// The attributes of tosa.rescale for one scale, or one for each position of the last axis. i48 takes k16, the
-// others k32. Throws QuantMismatch for a scale that cannot be expressed, by channel, and InvalidGraph where
-// RESCALE has no such dtypes, zero points or rounding.
+// The attributes of tosa.rescale. `scales` has one entry, or one for each position of the last axis. i48
+// inputs use k16 multipliers, all others k32. Throws QuantMismatch, naming the channel, for a scale that
+// cannot be expressed, and InvalidGraph if RESCALE does not have these dtypes, zero points or this rounding.
 [[nodiscard]] TosaRescaleAttrs plan_rescale(RescaleSide from, RescaleSide to, std::span<const double> scales,
                                             const RescaleOptions& options = {});
 
-// The inputs, zero point included, for which this channel of a rescale is defined; range analysis has to show
-// that no other occurs. May be wider than the dtype of the input.
+// The input integers (before the zero point is subtracted) for which RESCALE defines the result of this
+// channel. Range analysis has to prove that no other integer occurs. The range may be wider than the input
+// dtype.
 [[nodiscard]] ValueRange defined_inputs(const TosaRescaleAttrs& attrs, std::size_t channel);
 
 }  // namespace tosaic::quant

@@ -24,7 +24,7 @@ constexpr Features kFp = bit(Profile::kFp);
 struct ExtensionRow {
   Extension extension;
   std::string_view text, name;
-  Features profiles;  // it extends any of these
+  Features profiles;  // the target needs one of these at least
 };
 constexpr std::array<ExtensionRow, 11> kExtensions{{
     {Extension::kInt16, "int16", "EXT-INT16", kInt},
@@ -75,7 +75,7 @@ std::string known_parts() {
                       .hint = std::move(hint)});
 }
 
-// The features or the level that one part names.
+// The feature or the level that one part of the text names.
 struct Part {
   Features feature = 0;
   std::optional<Level> level;

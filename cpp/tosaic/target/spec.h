@@ -2,8 +2,8 @@
 //
 //   "TOSA-1.0+INT+FP+int16+8k"
 //
-// A version, at least one profile, then extensions and a level in any order. Without a level it is 8K, "none"
-// lifts it.
+// The text is a version, followed in any order by at least one profile, extensions and at most one level. The
+// default level is 8K; "none" is the specification's level of the highest limits.
 #pragma once
 
 #include <cstdint>
@@ -28,11 +28,11 @@ enum class Extension : std::uint8_t {
 };
 enum class Level : std::uint8_t { k8K, kNone };
 
-// Names of the specification: "PRO-INT", "EXT-INT16".
+// The names that the specification uses: "PRO-INT", "EXT-INT16".
 [[nodiscard]] std::string_view to_string(Profile profile);
 [[nodiscard]] std::string_view to_string(Extension extension);
 
-// What a level allows at most (section "Levels" of the specification).
+// The limits of a level (section "Levels" of the specification).
 struct LevelLimits {
   std::string_view name;
   std::int64_t max_rank, max_kernel, max_stride, max_scale, max_log2_size, max_nesting, max_tensor_list_size;
@@ -55,11 +55,11 @@ struct TargetSpec {
   bool operator==(const TargetSpec&) const = default;
 };
 
-// Profiles and extensions are accepted in any case. Throws InvalidGraph, listing what is known, for an
-// unknown version or part, a missing profile, or an extension of a profile that is not there.
+// Upper and lower case are the same. Throws InvalidGraph, with what is known, for an unknown version or part,
+// a part given twice, a missing profile, or an extension whose profile is missing.
 [[nodiscard]] TargetSpec parse_target(std::string_view text);
 
-// The canonical text: parts in the order of their declaration, the level only if it is not 8K.
+// The canonical text: the parts in the order of the enums above, and the level only if it is not 8K.
 [[nodiscard]] std::string to_string(const TargetSpec& spec);
 
 }  // namespace tosaic::target

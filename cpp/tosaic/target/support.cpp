@@ -11,7 +11,7 @@
 namespace tosaic::target {
 namespace {
 
-// Operators that take no rank-0 tensor; the others that do not say so by their exact rank.
+// Operators of any rank but 0. (Operators of one fixed rank are not listed: their inference checks the rank.)
 constexpr Op kRankOne[] = {Op::kTosaArgmax,    Op::kTosaReduceAll, Op::kTosaReduceAny,     Op::kTosaReduceMax,
                            Op::kTosaReduceMin, Op::kTosaReduceSum, Op::kTosaReduceProduct, Op::kTosaConcat,
                            Op::kTosaPad,       Op::kTosaReverse,   Op::kTosaSlice,         Op::kTosaTile,
@@ -25,7 +25,7 @@ std::int64_t product(std::int64_t a, std::int64_t b) {
 
 class Checker {
  public:
-  // `depth`: control flow around the graph.
+  // `depth`: the number of control-flow operators around the graph.
   Checker(const Graph& graph, const TargetSpec& spec, std::int64_t depth = 0)
       : graph_(graph), spec_(spec), limits_(limits(spec.level)), depth_(depth) {}
 
@@ -119,7 +119,8 @@ class Checker {
     limit("the number of results", node_->result_count, "MAX_TENSOR_LIST_SIZE", limits_.max_tensor_list_size);
   }
 
-  // What is wrong inside a region is said of its own nodes, and belongs to the node around it.
+  // A violation inside a region names the node there in its text; its NodeId is that of the node of this
+  // graph that has the region.
   void check_regions() {
     if (node_->regions.empty()) return;
     limit("the nesting of control flow", depth_ + 1, "MAX_NESTING", limits_.max_nesting);
@@ -162,8 +163,8 @@ class Checker {
             "'" + graph_.value(operand).name + "'");
   }
 
-  // Inference has the ERROR_IF conditions; a stored type that differs from the inferred one breaks them as
-  // well.
+  // Type inference checks the ERROR_IF conditions. A stored result shape that differs from the inferred one
+  // is a violation as well.
   void check_conditions() {
     if (!has_inference(node_->op)) return;
     std::vector<const TensorType*> types;
@@ -194,7 +195,7 @@ class Checker {
     for (const std::int64_t value : dims) limit("the stride", value, "MAX_STRIDE", limits_.max_stride);
   }
 
-  // Extents of the kernel in the weight's shape.
+  // The extents of the kernel, from the shape of the weight.
   [[nodiscard]] Dims weight_kernel() const {
     const Shape& weight = graph_.type(graph_.operands(*node_)[1]).shape;
     const std::size_t first = node_->op == Op::kTosaDepthwiseConv2d ? 0 : 1;
@@ -252,7 +253,7 @@ class Checker {
   }
   void check_attributes(const TosaPadAttrs& a) { representable("pad_const", a.value); }
 
-  // An integer attribute that stands for an element of the operand.
+  // An attribute that has to be a number of the operand's integer dtype.
   void representable(const char* name, const Scalar& value) {
     const DType dtype = graph_.type(graph_.operands(*node_)[0]).dtype;
     if (!is_integer(dtype) || dtype == DType::kI64) return;
@@ -317,7 +318,7 @@ class Checker {
     }
   }
 
-  // An operand that only EXT-DYNAMIC lets the program compute.
+  // An operand that has to be a constant unless the target has EXT-DYNAMIC.
   void require_constant(std::size_t operand, const char* what) {
     const ValueId value = graph_.operands(*node_)[operand];
     if (graph_.value(value).kind != ValueKind::kConstant && !spec_.has(Extension::kDynamic))
@@ -326,7 +327,7 @@ class Checker {
           "'" + graph_.value(value).name + "' on " + to_string(spec_));
   }
 
-  // Between entries of an i16 table lies a line whose slope is 16 bits.
+  // TABLE interpolates an i16 table; the difference of neighbouring entries has to fit 16 bits.
   void check_slopes() {
     const Constant* table = constant_operand(1);
     if (table == nullptr) return;
@@ -340,7 +341,7 @@ class Checker {
     }
   }
 
-  // SCATTER writes each place once.
+  // SCATTER must not write a row twice.
   void check_scatter_indices() {
     const Constant* indices = constant_operand(1);
     if (indices == nullptr || indices->shape.size() != 2) return;
@@ -364,7 +365,7 @@ class Checker {
   const LevelLimits& limits_;
   std::int64_t depth_;
   std::vector<Violation> violations_;
-  const Node* node_ = nullptr;  // being checked; none: a value
+  const Node* node_ = nullptr;  // the node being checked; null while an input or a constant is checked
   std::string value_name_;
 };
 

@@ -1,8 +1,8 @@
-// What a target's specification has against a graph at stage tosa.
+// support: checks whether a target can run a graph at stage tosa.
 //
-// The rules are those of TOSA 1.0: operator x dtypes x profile or extension, ranks, level limits, each
-// operator's ERROR_IF conditions, and constants to which an operator gives no meaning. Violations are data,
-// in order of the graph.
+// The rules are those of TOSA 1.0: the combinations of dtypes that an operator has in each profile and
+// extension, ranks, level limits, the ERROR_IF conditions of operators, and constant operands for which an
+// operator is undefined. Violations are returned as data, in the order of the graph.
 #pragma once
 
 #include <string>
@@ -15,24 +15,24 @@
 namespace tosaic::target {
 
 struct Violation {
-  // "operator"    not an operator of TOSA 1.0 that we write
+  // "operator"    not an operator of TOSA 1.0, but of an earlier stage
   // "dtype"       no profile or extension has these dtypes
-  // "profile"     a profile or extension that the target lacks has them
+  // "profile"     the target lacks the profile or extension that has these dtypes or this operator
   // "level"       beyond a limit of the target's level
-  // "rank"        fewer axes than the operator takes
+  // "rank"        a rank-0 tensor for an operator that takes none
   // "shape"       an empty tensor, or a dim order other than the identity
-  // "error_if"    a condition under which the operator is an error
-  // "constant"    a constant operand without a meaning there (a shift of 40, an index out of range, a divisor
-  // 0)
+  // "error_if"    an ERROR_IF condition of the operator is true
+  // "constant"    the operator is undefined for a constant operand (a shift of 40, an index out of range,
+  //               a divisor of 0)
   std::string rule;
   ErrorParts parts;  // with node, module path and source line
-  NodeId node;       // invalid: about an input or a constant
+  NodeId node;       // invalid for a violation of an input or a constant
 };
 
-// Every violation; empty = the target takes the graph.
+// All violations; empty if the target can run the graph.
 [[nodiscard]] std::vector<Violation> check(const Graph& graph, const TargetSpec& spec);
 
-// Throws SpecViolation with the first violation, and says how many more there are.
+// Throws SpecViolation for the first violation; its hint says how many more there are.
 void ensure(const Graph& graph, const TargetSpec& spec);
 
 }  // namespace tosaic::target

@@ -1,5 +1,5 @@
-// Which dtypes a TOSA operator takes, and the profile or extension that each combination belongs to: the
-// tables "Supported Data Types" of the TOSA 1.0 specification.
+// type_support: which dtypes a TOSA operator takes, and the profile or extension that each combination
+// belongs to, from the tables "Supported Data Types" of the TOSA 1.0 specification.
 #pragma once
 
 #include <span>
@@ -11,7 +11,7 @@
 
 namespace tosaic::target {
 
-// A combination is supported by a target that has any of `any` and all of `all`.
+// A target meets a need if it has one of the features `any` (or `any` is 0) and all of the features `all`.
 struct Need {
   Features any = 0;
   Features all = 0;
@@ -23,8 +23,8 @@ struct Need {
 // "PRO-INT or PRO-FP"
 [[nodiscard]] std::string to_string(const Need& need);
 
-// One combination: operands, results and, for convolutions and AVG_POOL2D, the accumulator; of a variable's
-// operators its dtype alone.
+// One combination of dtypes: the operands, then the results, then the accumulator of convolutions and
+// AVG_POOL2D. The operators on variables have only one dtype, that of the variable.
 struct TypeMode {
   std::vector<DType> dtypes;
   Need need;
@@ -34,16 +34,16 @@ struct TypeMode {
 // those that take any tensors.
 [[nodiscard]] std::vector<TypeMode> type_modes(Op op, std::size_t operand_count);
 
-// What an operator that takes any tensors needs (CUSTOM, COND_IF, WHILE_LOOP); null for the others.
+// The need of an operator that takes any tensors (CUSTOM, COND_IF, WHILE_LOOP); null for other operators.
 [[nodiscard]] const Need* untyped_need(Op op);
 
 // The combination that a node has.
 [[nodiscard]] std::vector<DType> node_dtypes(const Graph& graph, const Node& node);
 
-// What a constant or an input of the dtype needs; null: TOSA has no such dtype.
+// The need of a constant or an input of the dtype; null if TOSA has no such dtype.
 [[nodiscard]] const Need* constant_need(DType dtype);
 
-// "i8, i8, i32 -> i32", with " (accumulator i32)" where `dtypes` has one more than operands and result.
+// "i8, i8, i32 -> i32", followed by " (accumulator i32)" if `dtypes` has an entry behind the result.
 [[nodiscard]] std::string to_string(std::span<const DType> dtypes, std::size_t operand_count);
 
 }  // namespace tosaic::target

@@ -1,9 +1,9 @@
-// Which attributes of a TOSA operator are constant operands in the file.
+// constant_operands: which attributes of a TOSA operator are constant operands in a .tosa file.
 //
 //   tosa.conv2d(input, weight, bias) {input_zp=3}   <->   CONV2D(input, weight, bias, input_zp, weight_zp)
 //
-// They follow the other operands, in the order of the visits. One description serves both directions: the
-// writer visits const attributes, the reader fills them in.
+// In the file, constant operands follow the other operands, in the order of the visits below. The writer and
+// the reader use the same description: the writer visits const attributes, the reader fills in mutable ones.
 #pragma once
 
 #include <span>
@@ -13,14 +13,15 @@
 
 namespace tosaic::tosa {
 
-// Calls, in operand order, with the operand's name in the specification:
-//   visit.zero_point(name, dtype, int64, is_unsigned)    one element of an operand's dtype
-//   visit.element(name, dtype, Scalar)                   one element of an operand's dtype
-//   visit.elements(name, dtype, vector<int64>)           one axis
-//   visit.shift(name, int64)                             one int8
+// Calls one of these for each constant operand, in operand order. `name` is the operand's name in the
+// specification, `dtype` the dtype of the constant:
+//   visit.zero_point(name, dtype, int64, is_unsigned)    a tensor of one element
+//   visit.element(name, dtype, Scalar)                   a tensor of one element
+//   visit.elements(name, dtype, vector<int64>)           a tensor of one axis
+//   visit.shift(name, int64)                             a tensor of one i8
 //   visit.dims(name, Dims)                               a shape value
-//   visit.padding(name, before, after)                   a shape value (before, after) per axis
-// `dtypes` are those of the operator's other operands.
+//   visit.padding(name, before, after)                   a shape value: before, after of each axis in turn
+// `dtypes`: the dtypes of the other operands.
 template <class A, class Visit>
 void visit_constant_operands(A& attrs, std::span<const DType> dtypes, Visit& visit) {
   using T = std::remove_const_t<A>;

@@ -22,9 +22,9 @@ namespace tosaic::tosa {
 namespace {
 
 constexpr std::size_t kDataAlignment = 8;
-constexpr std::size_t kMaxShapeLength = 2 * kMaxRank;  // of a shape value: padding has two entries per axis
+constexpr std::size_t kMaxShapeLength = 2 * kMaxRank;  // entries of a shape value: padding has two per axis
 constexpr std::size_t kMaxRegionDepth = 64;
-constexpr std::size_t kMaxRegions = 1 << 14;  // each counted as often as it is used
+constexpr std::size_t kMaxRegions = 1 << 14;  // a region counts once per use
 
 template <class T>
 std::size_t length(const flatbuffers::Vector<T>* vector) {
@@ -35,7 +35,7 @@ std::string_view view(const flatbuffers::String* text) {
   return text == nullptr ? std::string_view() : text->string_view();
 }
 
-// As text: bytes that are not UTF-8 as "\xNN".
+// The text, with bytes that are not UTF-8 as "\xNN".
 std::string readable(std::string_view text) {
   if (is_utf8(text)) return std::string(text);
   std::string escaped;
@@ -45,7 +45,7 @@ std::string readable(std::string_view text) {
 
 std::string quoted(std::string_view text) { return "'" + readable(text) + "'"; }
 
-// A string of the file that is a name, or part of one, in the graph.
+// A string of the file that becomes a name, or part of a name, in the graph. Throws unless it is UTF-8.
 std::string name_of(const char* what, std::string_view text) {
   if (!is_utf8(text))
     throw InvalidGraph({.where = "tosa",
@@ -85,7 +85,7 @@ const schema::TosaGraph& checked_root(std::span<const std::byte> bytes) {
   flatbuffers::Verifier::Options options;
   options.max_tables = static_cast<flatbuffers::uoffset_t>(size / 4 + 64);
 
-  // The version first, by itself: other versions need not be well-formed by this schema.
+  // The version is verified and read first: a file of another version need not be well-formed by this schema.
   flatbuffers::Verifier head(data, size, options);
   if (head.VerifyOffset<flatbuffers::uoffset_t>(0) == 0) throw damaged;
   const auto* root = flatbuffers::GetRoot<flatbuffers::Table>(data);
@@ -107,17 +107,17 @@ const schema::TosaGraph& checked_root(std::span<const std::byte> bytes) {
 
 // ---- several blocks ----
 
-// A block of the file; the program and each region have one.
+// A block of the file. The program and each region are one block.
 struct BlockEntry {
   const schema::TosaBasicBlock* block = nullptr;
-  std::unordered_map<std::string_view, const schema::TosaTensor*> tensors;  // of a region, once asked for
+  std::unordered_map<std::string_view, const schema::TosaTensor*> tensors;  // by name, once it is referred to
   std::shared_ptr<const Graph> graph;                                       // once it is read
-  std::size_t regions = 1;  // itself and all inside, each counted as often as it is used
-  bool open = false;        // being read
+  std::size_t regions = 1;  // this block and all regions inside, each once per use
+  bool open = false;        // it is being read
   bool used = false;
 };
 
-// The blocks by name, and what reading them takes in all.
+// The blocks by name, and limits on what reading all of them may take.
 class BlockTable {
  public:
   BlockTable(const Storage& file, const schema::TosaGraph& root) : file_(file) {
@@ -136,7 +136,7 @@ class BlockTable {
     return entries_[it == regions_.end() ? 0 : it->second];
   }
 
-  // The block of a region's name, or of its own; null: none.
+  // The first block of the region of this name, or else the block of this name, or null.
   BlockEntry* find(std::string_view name) {
     for (const auto* names : {&regions_, &blocks_})
       if (const auto it = names->find(std::string(name)); it != names->end()) return &entries_[it->second];
@@ -153,7 +153,9 @@ class BlockTable {
              .what = "block " + quoted(view(entry.block->name())) + " is used by no operator"});
   }
 
-  // Names and elements of the file that are looked at; they take bytes of it, unless lists overlap.
+  // Adds to the number of names, or of bytes of constants, that have been read; false once the number exceeds
+  // the file's size in bytes. This happens only if lists overlap, which would let a small file take unlimited
+  // time and memory.
   [[nodiscard]] bool take_names(std::size_t count) { return (names_ += count) <= file_.size(); }
   [[nodiscard]] bool take_bytes(std::size_t count) { return (bytes_ += count) <= file_.size(); }
   [[nodiscard]] const Storage& file() const { return file_; }
@@ -180,7 +182,7 @@ std::string_view name_at(const Names* names, std::size_t i) {
   return view(names->Get(static_cast<flatbuffers::uoffset_t>(i)));
 }
 
-// What the file says of a tensor, sound or not: "f32[2,3]".
+// The type that the file declares for a tensor, valid or not: "f32[2,3]".
 std::string declared_type(const schema::TosaTensor& tensor) {
   const auto code = static_cast<std::uint32_t>(tensor.type());
   const std::optional<DType> dtype = dtype_from_code(code);
@@ -194,14 +196,14 @@ bool has_data(const schema::TosaTensor& tensor) { return length(tensor.data()) !
 
 // ---- one block ----
 
-// What a name stands for.
+// The tensor or shape value that has a name.
 struct Slot {
   static constexpr std::uint32_t kNone = 0xffffffffu;
 
-  const schema::TosaTensor* tensor = nullptr;  // one of the two
+  const schema::TosaTensor* tensor = nullptr;  // either this or `shape` is set
   const schema::TosaShape* shape = nullptr;
   TensorType type;                 // of a tensor
-  std::uint32_t producer = kNone;  // operator
+  std::uint32_t producer = kNone;  // index of the operator
   bool is_input = false;
   bool is_variable = false;
   ValueId value;                    // once it is in the graph
@@ -227,7 +229,7 @@ class BlockReader {
     return std::move(graph_);
   }
 
-  // ---- constant operands, called by visit_constant_operands; `next_` is the operand to come ----
+  // ---- constant operands, called by visit_constant_operands; `next_` is the index of the next operand ----
 
   void zero_point(const char* name, DType dtype, std::int64_t& value, bool is_unsigned) {
     const bool of_weight = std::string_view(name) == "weight_zp";
@@ -305,7 +307,7 @@ class BlockReader {
              .hint = hint});
   }
 
-  // Runs `f`, whose errors know nothing of the file, and says which operator they are about.
+  // Runs `f` and adds to its errors which operator of the file they are about.
   template <class F>
   auto at_operator(F f) const {
     const auto parts = [this](const Error& error) {
@@ -383,7 +385,8 @@ class BlockReader {
       throw_here<InvalidGraph>(name + " is too large", "at most 2^60 elements", to_string(slot.type.shape));
   }
 
-  // Of every tensor but results that are inferred: those are compared as a whole, which says what is wrong.
+  // Checks the extents of all tensors except inferred results: these are compared with the inferred type,
+  // whose error says more.
   void check_declared_extents() const {
     for (const Slot& slot : slots_)
       if (slot.tensor != nullptr && !is_inferred(slot)) check_extents(slot);
@@ -438,13 +441,13 @@ class BlockReader {
       static_cast<void>(plain_operands(*op, default_attrs(*op)));
       return;
     }
-    const std::size_t expected = op && op != Op::kTosaVariable ? 1 : 0;  // a read and a write have one
+    const std::size_t expected = op && op != Op::kTosaVariable ? 1 : 0;  // VARIABLE_READ and _WRITE have one
     if (length(op_->inputs()) != expected)
       throw_here<InvalidGraph>("wrong number of operands", std::to_string(expected),
                                std::to_string(length(op_->inputs())));
   }
 
-  // How many names an operator defines. A declaration and a write list the variable as their result.
+  // The number of results that an operator lists. VARIABLE and VARIABLE_WRITE list the variable as a result.
   [[nodiscard]] std::size_t result_count() const {
     if (is_constant(*op_)) return 1;
     const OpInfo& row = info(*op_from_code(static_cast<std::uint32_t>(op_->op())));
@@ -500,7 +503,7 @@ class BlockReader {
     op_ = block_.operators()->Get(index);
   }
 
-  // The operators other than constants, the earliest ready one first.
+  // The operators other than constants; of those that are ready, the first of the file comes first.
   std::vector<std::uint32_t> topological_order() {
     std::vector<std::uint32_t> missing(operator_count(), 0), order;
     std::vector<std::pair<std::uint32_t, std::uint32_t>> uses;  // producer, consumer
@@ -511,7 +514,7 @@ class BlockReader {
       if (is_constant(*op_)) continue;
       ++expected;
       missing[i] = add_uses(i, uses);
-      if (touches_variables(i)) {  // these stay in the order of the file
+      if (touches_variables(i)) {  // such operators stay in the order of the file
         if (last_effect != Slot::kNone) {
           uses.emplace_back(last_effect, i);
           ++missing[i];
@@ -577,7 +580,7 @@ class BlockReader {
     });
   }
 
-  // Types are compared as the file declares them, before anything inside a region is looked at.
+  // Compares the types that the file declares before it reads anything inside a region.
   void read_regions() {
     for (std::uint32_t i = 0; i < operator_count(); ++i) {
       enter(i);
@@ -651,7 +654,7 @@ class BlockReader {
     }
   }
 
-  // The operands (from `first` on) or results of the operator against those of the region.
+  // Compares the operands (from `first` on) or results of the operator with those of the region.
   void check_list(const char* role, const char* does, const BlockEntry& block, const Names* inner,
                   const Names* outer, std::size_t first) const {
     take_names(length(inner));
@@ -698,7 +701,7 @@ class BlockReader {
 
   // ---- constants ----
 
-  // What the file has of a constant, padding included: in the flatbuffer, or behind it.
+  // The bytes of a constant, with padding, in the flatbuffer or behind it.
   std::span<const std::byte> raw_bytes(const Slot& slot) const {
     const schema::TosaTensor& tensor = *slot.tensor;
     const std::string name = "constant " + quoted(view(tensor.name()));
@@ -714,7 +717,7 @@ class BlockReader {
     return file_.bytes().subspan(tensor.offset(), tensor.size());
   }
 
-  // The elements of a constant in the file.
+  // The elements of a constant, packed as in the file, without padding.
   std::span<const std::byte> packed_bytes(const Slot& slot) {
     const std::string name = "constant " + quoted(view(slot.tensor->name()));
     const std::span<const std::byte> bytes = raw_bytes(slot);
@@ -742,7 +745,7 @@ class BlockReader {
     return *slot.constant;
   }
 
-  // The slot of the next operand, which must be constant.
+  // The slot of the next operand. Throws unless the operand is a constant.
   Slot& constant_operand(const char* name, bool wants_shape) {
     Slot& slot = slots_[find(view(op_->inputs()->Get(static_cast<flatbuffers::uoffset_t>(next_++))))];
     if ((slot.shape != nullptr) != wants_shape)
@@ -756,7 +759,7 @@ class BlockReader {
     return slot;
   }
 
-  // The one element of the next operand, in memory layout.
+  // The only element of the next operand, as it is in memory.
   std::array<std::byte, 8> element_bytes(const char* name, DType dtype) {
     Slot& slot = constant_operand(name, false);
     TensorType wanted;
@@ -771,8 +774,9 @@ class BlockReader {
     return bytes;
   }
 
-  // One weight zero point a channel, as ExecuTorch writes it: declared as a list, or in the data of a tensor
-  // of one element, whose padding is zero otherwise. Gives the element that the list repeats.
+  // The weight zero point of an i8 weight. ExecuTorch writes one per channel: either the tensor is declared
+  // with one element per channel, or it is declared with one element and its data holds more. (The rest of
+  // the data is zero padding otherwise.) Returns the element that all channels have.
   std::array<std::byte, 8> weight_zero_point(const char* name, DType dtype) {
     Slot& peek = slots_[find(name_at(op_->inputs(), next_))];
     const Shape& result = slots_[find(name_at(op_->outputs(), 0))].type.shape;
@@ -819,7 +823,7 @@ class BlockReader {
                                 std::to_string(shape.rank()));
     const std::size_t needed = shape.rank() * sizeof(std::int64_t);
     const bool placeholder =
-        shape.rank() == 0 && length(shape.data()) == sizeof(std::int64_t);  // of some writers
+        shape.rank() == 0 && length(shape.data()) == sizeof(std::int64_t);  // some writers store one
     if (length(shape.data()) != needed && !placeholder)
       throw_here<InvalidGraph>("the shape value " + quoted(view(shape.name())) + " has the wrong size",
                                std::to_string(needed) + " bytes",
@@ -838,7 +842,7 @@ class BlockReader {
 
   // ---- operators ----
 
-  // The value of a tensor that is an operand as such, or an output.
+  // The value of a tensor that is an operand of the node, or an output.
   ValueId value_of(std::string_view name) {
     Slot& slot = slots_[find(name)];
     if (slot.value.valid()) return slot.value;
@@ -906,7 +910,7 @@ class BlockReader {
                                  r < declared.size() ? to_string(declared[r]) : "none");
   }
 
-  // Results take the names that they have in the file.
+  // Adds the node; its results have their names in the file.
   void add_node(Op op, Attrs attrs, const std::vector<ValueId>& operands,
                 const std::vector<TensorType>& results) {
     OriginRef origin;
@@ -924,7 +928,7 @@ class BlockReader {
     }
   }
 
-  // ---- variables: read as an operand, declared and written as a result ----
+  // ---- variables: the operand of VARIABLE_READ, the result of VARIABLE and VARIABLE_WRITE ----
 
   void emit_variable(Op op) {
     const bool reads = op == Op::kTosaVariableRead;
@@ -960,7 +964,7 @@ class BlockReader {
     void padding(const char* /*name*/, const Dims& /*before*/, const Dims& /*after*/) { ++count; }
   };
 
-  // How many operands are operands of the node; the number of all of them is checked.
+  // The number of operands that become operands of the node; throws if the number of all operands is wrong.
   std::size_t plain_operands(Op op, const Attrs& attrs) const {
     const OpInfo& row = info(op);
     const std::size_t got = length(op_->inputs());
@@ -1020,7 +1024,7 @@ class BlockReader {
     return *dtype;
   }
 
-  // Absent means propagate.
+  // A file without the field has UNKNOWN, which means PROPAGATE.
   NanMode nan_mode(schema::NanPropagationMode mode) const {
     if (mode > schema::NanPropagationMode::MAX)
       throw_here<InvalidGraph>("unknown nan_mode", "PROPAGATE or IGNORE",
@@ -1038,7 +1042,7 @@ class BlockReader {
 
   using DTypes = std::vector<DType>;
 
-  // Operators whose attributes are all operands, or which have none; those of other stages never get here.
+  // Nothing to read: the operator has no attributes, or all are operands.
   template <class A>
   void read(A& /*attrs*/, const DTypes& /*dtypes*/, const TensorType& /*result*/) const {}
   void read(CastAttrs& a, const DTypes& /*dtypes*/, const TensorType& result) const {
@@ -1160,7 +1164,7 @@ class BlockReader {
   std::unordered_map<std::string_view, std::uint32_t> names_;
   std::unordered_map<std::uint32_t, Regions> regions_;  // by operator
   LocationReader locations_;
-  std::uint32_t index_ = Slot::kNone;  // of the operator being read
+  std::uint32_t index_ = Slot::kNone;  // of the operator being read, op_
   const schema::TosaOperator* op_ = nullptr;
   std::size_t next_ = 0;
 };
@@ -1172,7 +1176,7 @@ Read read_program(const Storage& file) {
   const auto nodes = graph.nodes();
   const bool has_variables =
       std::any_of(nodes.begin(), nodes.end(), [](const Node& node) { return touches_variables(node); });
-  if (has_variables) verify(graph, {.types = false, .stage = false});  // how they are used across regions
+  if (has_variables) verify(graph, {.types = false, .stage = false});  // the use of variables across regions
   return {std::move(graph), std::move(blocks).notes()};
 }
 

@@ -1,20 +1,22 @@
-// The bytes of a .tosa file -> Graph at stage tosa.
+// deserialize: reads the bytes of a .tosa file as a Graph at stage tosa.
 //
-//   CONST w, CONST b, CONST zp, CONV2D(x, w, b, zp, zp)  ->  tosa.conv2d(%x, %w, %b) {input_zp=...,
-//   weight_zp=...}
+//   CONST w, CONST b, CONST zp, CONV2D(x, w, b, zp, zp)
+//     ->  tosa.conv2d(%x, %w, %b) {input_zp=..., weight_zp=...}
 //
-// Values keep the names of the tensors. Operands that the specification wants constant become attributes
-// again; an operator that computes one is refused, as are operators that ops.def lacks. Operators may stand
-// in any order that has no cycle; the graph keeps the file's order where that is topological, and always that
-// of operators on variables. Constants that nothing uses are dropped. serialize(deserialize(bytes)) equals
-// `bytes` if serialize() wrote them.
+// Values have the names of the tensors. Constant operands that the graph has as attributes
+// (constant_operands.h) become attributes; if the program computes such an operand, the file is refused. A
+// file with an operator that ops.def lacks is refused, too. The operators of a file may be in any order
+// without a cycle. The graph has them in topological order, which is the order of the file if that is
+// topological; the operators that touch variables always have the order of the file. Constants that nothing
+// uses are dropped. serialize(deserialize(bytes)) equals `bytes` if serialize() wrote them.
 //
-// The program is the first block of the region "main", or of the file. Regions of control flow are found by
-// the region's name or the block's; what an operator gives and takes is compared with their declared tensors
-// before anything inside is read. A block that nothing uses is refused.
+// The program is the first block of the region "main", or else the first block of the file. A control-flow
+// operator names its regions by the name of a region or of a block. The operands and results of such an
+// operator are compared with the tensors that its regions declare before anything inside the regions is read.
+// A file with a block that nothing uses is refused.
 //
-// The file is not trusted: it is checked before anything is read from it, every type is inferred and compared
-// with the declared one, and no more memory is taken than a small multiple of the file's size.
+// The file is not trusted: it is verified as a flatbuffer first, every type is inferred and compared with the
+// declared one, and memory use is limited to a small multiple of the file's size.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +28,7 @@
 
 namespace tosaic::tosa {
 
-// Something that a file says in another way than ours, and how it was read.
+// Something that the file expresses differently than serialize() would, and how it was read.
 struct Note {
   std::string rule;  // "repeated-zero-point"
   std::string message, name;
@@ -37,13 +39,14 @@ struct Read {
   std::vector<Note> notes;
 };
 
-// Names are UTF-8: values, regions, variables, custom operators, locations. One weight zero point a channel,
-// which some writers give, is read as one if all are equal.
+// The graph and the notes. Names of tensors, regions, variables and custom operators and location texts have
+// to be UTF-8. Some writers store one weight zero point per channel; these are read as one zero point if all
+// are equal.
 [[nodiscard]] Read read(const Storage& file);
 
-// Reads TOSA 1.0, and files marked 1.1 as far as they use only what 1.0 has. Constants share the file's
-// memory where the layout allows. Throws InvalidGraph (malformed, truncated, inconsistent) or UnsupportedOp,
-// naming operator and tensor.
+// Reads files of TOSA 1.0, and files of 1.1 that use only what 1.0 has. Constants share the memory of the
+// file if their elements have the same layout in memory. Throws InvalidGraph (malformed, truncated,
+// inconsistent) or UnsupportedOp, with the operator and the tensor.
 [[nodiscard]] Graph deserialize(const Storage& file);
 
 // The same from memory that need not outlive the call.

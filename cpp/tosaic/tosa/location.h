@@ -1,10 +1,11 @@
-// Origins as the location text of an operator.
+// location: origins as the location text of an operator in a .tosa file.
 //
 //   conv2d_3 | aten.conv2d.default | layer1.0.conv1 | model.py:41
+//   FX name    target                module path      source
 //
-// Leaves of a merged origin are separated by "; ", absent fields stay empty, and an origin that has a name
-// only is that name. Text that is not of this form, from other writers, becomes the name, so reading and
-// writing keeps every text.
+// The leaves of a merged origin are separated by "; ". A missing field is empty. An origin that has only a
+// name is written as that name. Any other text, from other writers, becomes the name of an origin, so that
+// the text is the same when the graph is written again.
 #pragma once
 
 #include <string>
@@ -15,11 +16,12 @@
 
 namespace tosaic::tosa {
 
-// "" for null. Files are given by their last path component: the text does not depend on where a model lies.
+// "" for null. Of the path of a source file only the last component is written, so that the text does not
+// depend on the folder of the model.
 [[nodiscard]] std::string location_text(const OriginRef& origin);
 
-// Reads the location texts of one file; operators that share a leaf get the same Origin, so later merges see
-// it once.
+// Reads the location texts of one file. Operators that share a leaf get the same Origin object, so that a
+// later merge of their origins contains it once.
 class LocationReader {
  public:
   // Null for "".

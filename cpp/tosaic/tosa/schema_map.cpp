@@ -133,7 +133,7 @@ void unpack(DType dtype, std::span<const std::byte> packed, std::span<std::byte>
         elements[i * kI48InMemory + k] = negative ? std::byte{0xff} : std::byte{0};
     }
   } else {
-    pack(dtype, packed, elements);  // bool is normalised both ways
+    pack(dtype, packed, elements);  // any nonzero bool becomes 1 in either direction
   }
 }
 

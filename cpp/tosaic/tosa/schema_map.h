@@ -1,7 +1,7 @@
-// What operators and dtypes are called and numbered in the file format, and how elements lie in it.
+// schema_map: the names and numbers of operators and dtypes in the file format, and how it packs elements.
 //
-// Numbers are those of tosa.fbs; an operator's number is found by its name (tosa.avg_pool2d is AVG_POOL2D),
-// so there is no second list of operators to keep.
+// The numbers are those of tosa.fbs. An operator's number is found by its name (tosa.avg_pool2d is
+// AVG_POOL2D), so there is no second list of operators to maintain.
 #pragma once
 
 #include <cstddef>
@@ -17,21 +17,21 @@ namespace tosaic::tosa {
 
 // The number of a tosa.* operator; none for the others.
 [[nodiscard]] std::optional<std::uint32_t> op_code(Op op);
-// None: unknown, or an operator that ops.def lacks.
+// None if the number is unknown or if ops.def lacks the operator.
 [[nodiscard]] std::optional<Op> op_from_code(std::uint32_t code);
 // "CONV2D"; "number 99" if the format has no such operator.
 [[nodiscard]] std::string op_code_name(std::uint32_t code);
 
-// None: TOSA has no such dtype (u8, u16, i64, f64).
+// None if TOSA has no such dtype (u8, u16, i64, f64).
 [[nodiscard]] std::optional<std::uint32_t> dtype_code(DType dtype);
 [[nodiscard]] std::optional<DType> dtype_from_code(std::uint32_t code);
 [[nodiscard]] std::string dtype_code_name(std::uint32_t code);
 
-// True if the elements of `dtype` lie in the file as in memory (all but bool, i4, i48).
+// True if the elements of `dtype` have the same bytes in the file as in memory (all but bool, i4, i48).
 [[nodiscard]] bool same_layout(DType dtype);
-// Bytes that `count` elements take in the file.
+// The number of bytes of `count` elements in the file.
 [[nodiscard]] std::size_t packed_size(DType dtype, std::size_t count);
-// Elements in memory to elements in the file and back; `packed` has packed_size() bytes.
+// Convert elements in memory to elements in the file and back. `packed` has packed_size() bytes.
 void pack(DType dtype, std::span<const std::byte> elements, std::span<std::byte> packed);
 void unpack(DType dtype, std::span<const std::byte> packed, std::span<std::byte> elements);
 

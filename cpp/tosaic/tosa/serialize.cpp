@@ -24,7 +24,7 @@ namespace {
 using flatbuffers::FlatBufferBuilder;
 using flatbuffers::Offset;
 
-constexpr std::size_t kPieceAlignment = 64;  // of constants behind the flatbuffer
+constexpr std::size_t kPieceAlignment = 64;  // in bytes, of constants behind the flatbuffer
 constexpr std::size_t kDataAlignment = 8;
 
 std::size_t rounded_up(std::size_t size, std::size_t alignment) {
@@ -33,7 +33,7 @@ std::size_t rounded_up(std::size_t size, std::size_t alignment) {
 
 // ---- the file as plain data ----
 
-// A name of a block: a tensor, constant or not, a variable, or a shape value.
+// What has a name in a block: a tensor, constant or not, a variable, or a shape value.
 struct Entry {
   std::string name;
   DType dtype = DType::kF32;
@@ -50,12 +50,12 @@ struct Entry {
 
 struct Operator {
   std::uint32_t code = 0;
-  const Node* node = nullptr;                  // none: CONST, CONST_SHAPE or an IDENTITY of ours
-  std::vector<std::uint32_t> inputs, outputs;  // entries
-  std::vector<std::string> regions;            // names of their blocks
+  const Node* node = nullptr;                  // null: CONST, CONST_SHAPE or an IDENTITY added for an output
+  std::vector<std::uint32_t> inputs, outputs;  // indices of entries
+  std::vector<std::string> regions;            // the names of their blocks
 };
 
-// A graph or region; a region of the file has one block, of its own name.
+// The program or a region. In the file it is a region with one block of the same name.
 struct Block {
   const Graph* graph = nullptr;
   std::string name;
@@ -70,12 +70,12 @@ struct File {
 
 // ---- graph -> file ----
 
-// Names of the blocks, each region once however often it is used.
+// The names of the blocks. A region has one block even if it is used several times.
 class Regions {
  public:
   explicit Regions(const Graph& program) { names_.emplace(&program, "main"); }
 
-  // The name of a region's block; fresh ones are put on the list of what is still to be planned.
+  // The name of a region's block. At the first call for a region, adds the region to `waiting`.
   const std::string& name(const Graph& region) {
     const auto [it, fresh] = names_.try_emplace(&region);
     if (fresh) {
@@ -87,7 +87,7 @@ class Regions {
     return it->second;
   }
 
-  std::vector<const Graph*> waiting;
+  std::vector<const Graph*> waiting;  // regions whose blocks are still to be planned, in order
 
  private:
   std::unordered_map<const Graph*, std::string> names_;
@@ -99,7 +99,7 @@ class Planner {
   Planner(const Graph& graph, Regions& regions)
       : graph_(graph), regions_(regions), entry_of_(graph.values().size(), kNone) {}
 
-  // A region may give its inputs and constants as they are; the program gives results of its own.
+  // A region may have inputs and constants as outputs; the program needs an IDENTITY for these (add_output).
   Block plan(bool is_program) {
     block_.graph = &graph_;
     block_.name = is_program ? "main" : regions_.name(graph_);
@@ -112,7 +112,7 @@ class Planner {
 
   // ---- constant operands of the node being added; called by visit_constant_operands ----
 
-  // An unsigned one is written with the bits of the signed dtype.
+  // An unsigned zero point is written with its bits, as the signed dtype.
   void zero_point(const char* name, DType dtype, std::int64_t value, bool is_unsigned) {
     const std::int64_t low = is_unsigned ? 0 : lowest(dtype);
     const std::int64_t high = is_unsigned ? -2 * lowest(dtype) - 1 : -(lowest(dtype) + 1);
@@ -224,7 +224,7 @@ class Planner {
     add_elements(role, dtype, std::span(&value, 1), text);
   }
 
-  // A constant of one axis, shared by all operands that have its elements.
+  // A constant of one axis; operands with the same dtype and elements share it.
   void add_elements(const std::string& role, DType dtype, std::span<const double> values,
                     const std::string& text = "") {
     const std::size_t step = byte_size(dtype);
@@ -306,7 +306,7 @@ class Planner {
           *node.attrs);
   }
 
-  // ---- variables: tensors that are read as an operand, and declared and written as a result ----
+  // ---- variables: the operand of VARIABLE_READ, the result of VARIABLE and VARIABLE_WRITE ----
 
   void add_variable_operands(const Node& node) {
     const std::span<const ValueId> operands = graph_.operands(node);
@@ -326,8 +326,8 @@ class Planner {
     operator_->outputs.push_back(tensor);
   }
 
-  // The tensor of a variable in this block. It takes the name of its initial value where that is all the
-  // value is for.
+  // The tensor of a variable in this block. It has the name of its initial value if that constant has no
+  // other use, else the name of the variable.
   std::uint32_t variable(const std::string& name, DType dtype, const Shape& shape, ValueId initial) {
     const auto [it, fresh] = variables_.try_emplace(name, kNone);
     if (!fresh) return it->second;
@@ -372,13 +372,13 @@ class Planner {
   const Graph& graph_;
   Regions& regions_;
   Block block_;
-  std::vector<std::uint32_t> entry_of_;  // of each value
+  std::vector<std::uint32_t> entry_of_;  // by value: the index of its entry, or kNone
   std::unordered_set<std::string> taken_;
   std::unordered_set<std::uint32_t> outputs_;
   std::map<std::pair<DType, std::vector<std::byte>>, std::uint32_t> elements_;
   std::map<std::string, std::uint32_t> variables_;
   std::map<std::vector<std::int64_t>, std::uint32_t> shapes_;
-  const Node* node_ = nullptr;  // being added
+  const Node* node_ = nullptr;  // the node being added
   Operator* operator_ = nullptr;
 };
 
@@ -393,18 +393,18 @@ File plan(const Graph& program) {
 
 // ---- file -> flatbuffer ----
 
-// Where the constants behind the flatbuffer begin, in order of the entries; empty = all data is inline.
+// File offsets of the constants behind the flatbuffer, in order of the entries; empty if all data is inline.
 using PieceOffsets = std::vector<std::uint64_t>;
 
-// Constants of at least this many bytes are left out of the flatbuffer: memory that nobody touches costs
-// nothing, copying weights twice does.
+// In the flatbuffer, a constant of at least this many bytes is a hole: memory that is never written. filled()
+// puts the constant in its place. Memory that nobody touches costs nothing, but copying weights twice does.
 constexpr std::size_t kHoleBytes = std::size_t{16} << 10;
 
-// Place for a constant in a flatbuffer.
+// The place of a constant in a flatbuffer that does not contain the elements.
 struct Hole {
-  std::size_t from_end = 0;  // of its first byte
+  std::size_t from_end = 0;  // from the first byte of the elements to the end of the flatbuffer
   std::span<const std::byte> elements;
-  ConstantRef constant;  // whose they are
+  ConstantRef constant;  // owns the elements
 };
 
 struct Frame {
@@ -432,7 +432,7 @@ class Encoder {
   using Ints = Offset<flatbuffers::Vector<std::int32_t>>;
   using Bytes = Offset<flatbuffers::Vector<std::uint8_t>>;
 
-  // `piece`: where the offset of the block's next constant stands, if they lie behind the flatbuffer.
+  // `piece`: the offset of the block's next constant; null if constants are inline.
   Offset<schema::TosaRegion> encode(const Block& block, PieceOffsets::const_iterator* piece) {
     graph_ = block.graph;
     names_.clear();
@@ -457,8 +457,8 @@ class Encoder {
     return schema::CreateTosaRegion(builder_, name, builder_.CreateVector(&built, 1));
   }
 
-  // A byte vector of `size`, and zeros up to a multiple of 8 as other writers have it; `fill` gets the first
-  // `size`.
+  // A byte vector of `size` bytes, which `fill` writes, and of zeros up to a multiple of 8, as other writers
+  // have it.
   template <class Fill>
   Bytes bytes(std::size_t size, Fill fill) {
     const std::size_t padded = rounded_up(size, kDataAlignment);
@@ -529,12 +529,11 @@ class Encoder {
                                       location);
   }
 
-  // ---- attribute tables; tables with the same fields have the same bytes, whichever of their writers is
-  // used ----
+  // ---- attribute tables; operators whose tables have equal fields, and so equal bytes, share a writer ----
 
   Offset<void> no_fields() { return schema::CreateConstAttribute(builder_).Union(); }
 
-  // Attributes that are operands in the file, or that the types say.
+  // Attributes that are operands in the file or follow from the types; of control flow, the region names.
   template <class A>
   Offset<void> write(const A& /*attrs*/) {
     if (operator_->regions.size() != 2) return no_fields();
@@ -654,14 +653,14 @@ class Encoder {
   FlatBufferBuilder builder_;
   std::vector<Hole> holes_;
   const Graph* graph_ = nullptr;                    // of the block being written
-  std::vector<Offset<flatbuffers::String>> names_;  // of its entries
-  const Operator* operator_ = nullptr;              // whose attributes are being written
+  std::vector<Offset<flatbuffers::String>> names_;  // the names of its entries
+  const Operator* operator_ = nullptr;              // the operator whose attributes are being written
   const Node* node_ = nullptr;                      // its node
 };
 
-// What an entry takes besides its constant, roughly: the first size of the builder.
+// A rough size of an entry without its constant, for the initial size of the builder.
 constexpr std::size_t kBytesPerEntry = 256;
-// Leaves room below 2 GiB, where offsets end, for all that is not a constant.
+// Flatbuffer offsets end at 2 GiB; the difference is room for everything but constants.
 constexpr std::size_t kMaxInline = 2'000'000'000;
 
 // All constants, in the order in which they are written.
@@ -686,7 +685,7 @@ std::size_t bytes_without_constants(const File& file) {
   return kBytesPerEntry * entries;
 }
 
-// The flatbuffer, with what was left out of it in its place.
+// The flatbuffer as a FileImage, with the constants in the place of the holes.
 FileImage filled(Frame frame) {
   const auto buffer = std::make_shared<flatbuffers::DetachedBuffer>(frame.builder.Release());
   const std::span<const std::byte> whole(reinterpret_cast<const std::byte*>(buffer->data()), buffer->size());
@@ -702,7 +701,9 @@ FileImage filled(Frame frame) {
   return image;
 }
 
-// The flatbuffer's size does not depend on the offsets in it, as long as none is 0: it is built twice.
+// The flatbuffer, then the constants. The offsets of the constants depend on the flatbuffer's size, which
+// does not depend on the values of offsets that are not 0. So it is built twice: with placeholders, then with
+// the offsets.
 FileImage with_constants_behind(const File& file, const SerializeOptions& options) {
   const std::vector<const Entry*> constants = constants_of(file);
   const std::size_t reserve = bytes_without_constants(file);

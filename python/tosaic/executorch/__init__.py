@@ -1,4 +1,4 @@
-"""The bridge to ExecuTorch: the only folder that imports it, and not before it is asked to."""
+"""The bridge to ExecuTorch. Only this folder imports ExecuTorch, and only when a function needs it."""
 
 from tosaic.executorch.conversions import ConversionsOutside, conversion
 

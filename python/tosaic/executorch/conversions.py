@@ -1,7 +1,7 @@
-"""Dim-order conversions as ExecuTorch's edge dialect has them.
+"""Dim-order conversions in ExecuTorch's edge dialect.
 
-``dim_order_ops._clone_dim_order`` carries any list in its schema, but only row-major order and, at rank 4,
-channels last have a meaning to it; a program that was made without dim-order operators
+The schema of ``dim_order_ops._clone_dim_order`` accepts any list as dim order, but the operator supports only
+row-major and, at rank 4, channels last. A program that was made without dim-order operators
 (``EdgeCompileConfig(_skip_dim_order=True)``) has ``aten.clone`` with a memory format instead.
 """
 
@@ -16,10 +16,10 @@ _CONVERSIONS = ("_clone_dim_order", "aten.clone")
 
 
 class ConversionsOutside:
-    """Keeps dim-order conversions at the border of a program out of a partition, on the host.
+    """Excludes dim-order conversions of program inputs and outputs from a partition: they run on the host.
 
-    For ``additional_checks`` of ExecuTorch's partitioners. What stands between two operators is left to the
-    partitioner: on the host it would cut the partition in two.
+    An object of this class is for ``additional_checks`` of ExecuTorch's partitioners. Conversions between two
+    operators are not excluded: on the host they would cut the partition in two.
 
     Examples
     --------
@@ -27,7 +27,7 @@ class ConversionsOutside:
     """
 
     def is_node_supported(self, submodules: Mapping[str, Any], node: Any) -> bool:  # noqa: ARG002
-        """False for a conversion of an input, or one whose readers are all outputs."""
+        """False for a conversion of a program input, or one that only program outputs read."""
         if not any(name in str(node.target) for name in _CONVERSIONS):
             return True
         is_first = node.args[0].op == "placeholder"
@@ -35,16 +35,21 @@ class ConversionsOutside:
 
 
 def conversion(program: Any, memory_format: Any, order: Sequence[int]) -> tuple[Any, dict[str, Any]] | None:
-    """Operator and keyword arguments that bring a tensor to an order; None if the dialect cannot say it.
+    """The operator and keyword arguments that convert a tensor to a dim order.
 
     Parameters
     ----------
     program : torch.export.ExportedProgram
-        In the edge dialect.
+        A program in the edge dialect.
     memory_format : torch.memory_format or None
-        That means the order.
+        The memory format that is equal to `order`; None if there is none.
     order : sequence of int
         Logical axes, outermost first.
+
+    Returns
+    -------
+    tuple or None
+        None if the dialect has no conversion to this order.
     """
     from executorch.exir.dialects._ops import ops
     from executorch.exir.dim_order_utils import get_dim_order

@@ -1,4 +1,4 @@
-"""Which module of ExecuTorch registers which operators; `tosaic.fx.libraries` imports them by need."""
+"""Modules of ExecuTorch that register operators; `tosaic.fx.libraries` imports those that a file needs."""
 
 from __future__ import annotations
 

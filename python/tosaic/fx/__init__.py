@@ -1,7 +1,7 @@
-"""The bridge to torch: the only folder that imports it, and not before it is asked to.
+"""The bridge to torch: only this folder imports torch, and only when one of its functions is called.
 
-`from_exported` reads a ``torch.export.ExportedProgram`` into a `Graph` and a `Signature`; the signature works
-without torch afterwards. `apply_layout` brings a layout plan back to such a program.
+`from_exported` reads a ``torch.export.ExportedProgram`` into a `Graph` and a `Signature`; the signature needs
+no torch afterwards. `apply_layout` writes a layout plan into a copy of such a program.
 """
 
 from __future__ import annotations
@@ -37,10 +37,12 @@ def from_exported(ep: Any, *, bind: Any = None, method: str = "forward") -> Impo
     Parameters
     ----------
     ep : torch.export.ExportedProgram
-        Decomposed or not, strict or not, training or inference form, ExecuTorch edge dialect or plain ATen.
+        Decomposed or not, strict or not, in training or inference form; plain ATen or ExecuTorch's edge
+        dialect.
     bind : mapping or example inputs, optional
-        Sizes of symbolic dimensions: ``{"x": {0: 1}}`` by input (path, name, index) and axis, or example
-        inputs: a tuple of positional arguments, ``(args, kwargs)``, or a dict of arrays by input name.
+        Sizes of symbolic dimensions. Either ``{"x": {0: 1}}``, by input (path, name or index) and axis, or
+        example inputs: a tuple of positional arguments, ``(args, kwargs)``, or a dict of arrays by input
+        name.
     method : str
         Name of the graph.
 
@@ -52,9 +54,9 @@ def from_exported(ep: Any, *, bind: Any = None, method: str = "forward") -> Impo
     Raises
     ------
     InvalidGraph
-        The program contradicts itself or the sizes it is bound to.
+        The program contradicts itself, or contradicts the sizes it is bound to.
     UnsupportedOp
-        A dimension is left unbound, or the program mutates memory that another live value shares.
+        A dimension is unbound, or the program writes to memory that another live value shares.
     """
     from tosaic.fx.importer import import_program
 
@@ -76,38 +78,40 @@ def apply_layout(
     Parameters
     ----------
     ep : torch.export.ExportedProgram
-        Plain ATen or ExecuTorch's edge dialect, float or quantized. It is not changed.
+        Plain ATen or ExecuTorch's edge dialect, float or quantized. The program itself is not changed.
     mode : str
-        ``annotate``: ``meta["val"]`` of every call is given strides of its planned dim order; no call is
-        added. ``convert``: dim-order conversions are inserted where a call reads an operand in another order
-        than it has, ``aten.clone`` with a memory format, or ``dim_order_ops._clone_dim_order`` in an edge
-        program; ``meta["val"]`` is what torch computes.
+        ``annotate``: sets the strides in ``meta["val"]`` of every call to its planned dim order; adds no
+        call. ``convert``: inserts a dim-order conversion where a call reads an operand in another order than
+        the operand has. The conversion is ``aten.clone`` with a memory format, or
+        ``dim_order_ops._clone_dim_order`` in an edge program. ``meta["val"]`` is what torch computes.
     orders : mapping, optional
-        How tensors lie at the border, of ``inputs`` and ``outputs``: one entry for all of rank 3 to 5, or
-        entries by name or index. ``traced`` (the default), ``channels_last``, ``contiguous`` or a tuple of
-        axes declares the border: the caller's tensors lie so. `Convert` of one of these leaves the border as
-        traced and converts inside the program. The grid of a grid sampler keeps its coordinates innermost.
+        Dim orders of graph inputs and outputs, under the keys ``inputs`` and ``outputs``: one entry for all
+        tensors of rank 3 to 5, or entries by name or index. ``traced`` (the default), ``channels_last``,
+        ``contiguous`` or a tuple of axes declares the order that the caller's tensors have. With `Convert` of
+        one of these, the input or output stays as traced and is converted inside the program. The innermost
+        axis of a grid sampler's grid is always its coordinates.
     weights : bool
-        Also lay weights in the order that their readers want: the new program holds copies of them.
+        Also store weights in the order in which their readers read them; the new program holds copies of
+        them.
     objective : {"bytes", "count"} or callable
-        What the plan makes least, as in `tosaic.lower`.
+        What the plan minimizes, as in `tosaic.lower`.
     bind : mapping or example inputs, optional
-        Sizes of symbolic dimensions that the plan is made for, as in `from_exported`; shapes stay symbolic.
+        Sizes of symbolic dimensions for which the plan is made, as in `from_exported`; shapes stay symbolic.
 
     Returns
     -------
     AppliedLayout
-        The new program, the plan, and what was changed and inserted.
+        The new program, the plan, and the changes and conversions.
 
     Raises
     ------
     InvalidGraph
-        An unknown mode, objective, entry, name, index or order, or a program that contradicts itself.
+        The mode, objective, entry, name, index or order is unknown, or the program contradicts itself.
     LayoutMismatch
-        A call that addresses memory by strides would find other memory, a border is asked for in an order
-        that the dialect has no conversion to, or a grid or ``nhwc`` is asked for.
+        A call that addresses memory by strides would read other elements; the dialect has no conversion to an
+        order requested for an input or output; or a grid order or ``nhwc`` is requested.
     UnsupportedOp
-        A program that writes in place, where conversions are to be inserted.
+        The program writes in place, and conversions are to be inserted.
 
     Examples
     --------

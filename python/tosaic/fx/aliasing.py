@@ -1,12 +1,13 @@
-"""Which FX nodes share memory, from the annotations of torch's schemas, so that in-place calls are rules.
+"""Which FX nodes share memory, from the alias annotations of torch's schemas.
 
-An in-place call gives its operand a new value. Every node that stands for that same whole tensor (detach,
-alias, earlier in-place results, views of the same shape) sees it. A node that shares only part of the memory
-would need the value written through the view: it is refused if it is still used.
+The importer uses this to turn in-place calls into new values. An in-place call assigns a new value to its
+operand, and to every node that is the same whole tensor (detach, alias, earlier in-place results, views of
+the same shape). A node that shares only part of the memory would need the value written through the view, so
+the call is refused if such a node is used later.
 
-A call that changes the shape of its operand in place (``t_``, ``squeeze_``) writes no element. Only the nodes
-that are that very tensor, earlier in-place results, have the new shape from there on; views keep theirs, and
-stand for the whole tensor no more.
+A call that changes the shape of its operand in place (``t_``, ``squeeze_``) writes no element. From then on
+only the nodes that are that very tensor object (earlier in-place results) have the new shape. The shape of a
+view does not change, and the view no longer counts as the whole tensor.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ class Aliases:
         self._counts = counts
         self._position = {node: i for i, node in enumerate(nodes)}
         self._parent: dict[Any, Any] = {node: node for node in nodes}
-        # The tensor that a node is: in-place calls return their operand itself.
+        # The tensor object of a node: an in-place call returns its operand itself.
         self._tensor: dict[Any, Any] = {node: node for node in nodes}
-        # Per tensor, from a position on: what it stands for the whole of.
+        # Per tensor object: from each position on, the node whose whole value it is.
         self._wholes: dict[Any, list[tuple[int, Any]]] = {node: [(-1, node)] for node in nodes}
         self._members: dict[Any, list[Any]] = {}
         self._mutated: set[Any] = set()
@@ -41,7 +42,7 @@ class Aliases:
         for node in nodes:
             self._members.setdefault(self._root(node), []).append(node)
         self._mutated = {self._root(node) for node in self._mutated}
-        # Per root: the members that were passed and may be seen again, and how many were passed.
+        # Per root: the passed members that may still be read, and how many members were passed.
         self._seen_again: dict[Any, list[Any]] = {}
         self._passed: dict[Any, int] = {}
 
@@ -82,11 +83,11 @@ class Aliases:
         return node
 
     def is_mutated(self, node: Any) -> bool:
-        """True if some call writes into memory of this node."""
+        """True if some call writes into the memory of this node."""
         return self._root(node) in self._mutated
 
     def reaches_placeholder(self, node: Any) -> bool:
-        """True if memory of an input is shared with this node."""
+        """True if this node shares memory with an input."""
         return any(member.op == "placeholder" for member in self._members[self._root(node)])
 
     def update(
@@ -97,12 +98,13 @@ class Aliases:
         fresh: Any,
         refuse: Callable[[Any, Any], Exception],
     ) -> None:
-        """Call `node` gave `operand` the value `fresh`: all that stands for the operand sees it.
+        """Call `node` assigned `fresh` to `operand`: assigns it to every node that is the same whole tensor.
 
         Raises
         ------
         UnsupportedOp
-            By ``refuse(operand, other)``: memory of `other` is written too, and it is used or seen later.
+            By ``refuse(operand, other)``: `other` shares only a part of the written memory, and is used or
+            seen later.
         """
         now = self._position[node]
         kept = []
@@ -119,17 +121,17 @@ class Aliases:
         self._seen_again[self._root(operand)] = kept
 
     def is_placeholder(self, node: Any) -> bool:
-        """True if this node is an input itself, or what in-place calls returned of one."""
+        """True if this node is an input itself, or the result of an in-place call on an input."""
         return bool(self._tensor[node].op == "placeholder")
 
     def shaped_by(self, node: Any, reader: Any) -> Any:
-        """The node that records shape and strides which `node` has where `reader` reads it."""
+        """The node whose recorded shape and strides `node` has at the time when `reader` reads it."""
         changes = self._wholes[self._tensor[node]]
         last = bisect_right(changes, self._position[reader] - 1, key=lambda change: change[0]) - 1
         return node if last == 0 else changes[last][1]
 
     def reshape(self, node: Any, operand: Any, env: dict[Any, Any], fresh: Any) -> None:
-        """Call `node` gave `operand` another shape: what is the same tensor has it too."""
+        """Call `node` changed the shape of `operand`: nodes of the same tensor object get `fresh`."""
         now = self._position[node]
         kept = [other for other in self._before(self._root(operand), now) if self._is_seen_after(other, now)]
         for other in kept:
@@ -141,7 +143,7 @@ class Aliases:
         return node.op == "placeholder" or self._used_after(node, position)
 
     def _before(self, root: Any, now: int) -> list[Any]:
-        """Members before a position; those that nothing reads any more were left out by earlier updates."""
+        """Members before a position, without those that earlier updates found to have no later reader."""
         members, alive = self._members[root], self._seen_again.get(root, [])
         passed = self._passed.get(root, 0)
         while passed < len(members) and self._position[members[passed]] < now:

@@ -1,4 +1,4 @@
-"""What is said, and told, when a layout is applied to a program of torch."""
+"""The options and results of applying a layout to a torch program."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _Order = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Convert:
-    """A border that stays as traced, with an explicit conversion to or from another order inside the program.
+    """An input or output that stays as traced, with a conversion to or from an order inside the program.
 
     Attributes
     ----------
     order : str or sequence of int
-        ``channels_last``, ``contiguous`` or a dim order: of an input behind the conversion, of an output in
-        front of it.
+        ``channels_last``, ``contiguous`` or a dim order: the order after the conversion of an input, or
+        before the conversion of an output.
     """
 
     order: Form
@@ -37,13 +37,13 @@ class Conversion:
     Attributes
     ----------
     node : str
-        Its name in the new program.
+        The name of the conversion in the new program.
     value : str
-        The node that it converts.
+        The node whose value it converts.
     from_order, to_order : tuple of int
-        Logical axes, outermost first.
+        Dim orders: logical axes, outermost first.
     read_by : tuple of str
-        Nodes that read it, ``output`` among them.
+        The nodes that read the conversion, possibly including ``output``.
     """
 
     node: str
@@ -55,14 +55,14 @@ class Conversion:
 
 @dataclass(frozen=True)
 class Unmet:
-    """An order that the dialect of the program cannot ask for: the reader takes the value as it is.
+    """A planned order that the program's dialect cannot express: the reader reads the value unconverted.
 
     Attributes
     ----------
     value, reader : str
-        Nodes.
+        Names of nodes.
     order : tuple of int
-        That the reader was planned to read in.
+        The order in which the plan has the reader read the value.
     """
 
     value: str
@@ -72,19 +72,20 @@ class Unmet:
 
 @dataclass(frozen=True)
 class AppliedLayout:
-    """A program with a layout, and what was done to it.
+    """A program with a layout, and what was changed.
 
     Attributes
     ----------
     program : torch.export.ExportedProgram
-        A new one; weights are shared with the one it was made from, but for those that were laid anew.
+        A new program. It shares weights with the given program, except those that were stored in another
+        order.
     layout : Layout
-        The plan, with its proof.
+        The plan, with the proof of its cost.
     orders : dict of str to tuple
-        By node of the program, the dim order of its planned result; of several, a tuple of them (None: not
-        planned).
+        By node of the program, the planned dim order of its result. For several results, a tuple with one
+        entry each (None: not planned).
     changed : tuple of str
-        Nodes whose ``meta["val"]`` has other strides than before.
+        Nodes whose strides in ``meta["val"]`` differ from those in the given program.
     conversions : tuple of Conversion
         In the order of the graph.
     unmet : tuple of Unmet

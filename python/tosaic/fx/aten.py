@@ -1,12 +1,12 @@
 """The table of torch operators: how each call becomes one canonical node.
 
-A row is a function of the importer and the call's arguments in the order of the schema, defaults filled in,
-tensors as `Ref`. It returns the result (`Ref`, or a list with one entry per result), or None: the call then
-becomes an opaque node. Shapes and dtypes come from what torch recorded (``c.shape``, ``c.dtype``,
-``c.types``) and are checked against the core's own inference by the builder.
+A row is a function of the importer and of the call's arguments: in the order of the schema, with defaults
+filled in and tensors as `Ref`. It returns the result (`Ref`, or a list with one entry per result). It returns
+None if it cannot read the call; the call then becomes an opaque node. Shapes and dtypes come from what torch
+recorded (``c.shape``, ``c.dtype``, ``c.types``); the builder checks them against the core's own inference.
 
-Names are those of the schema: ``conv2d``, ``add.Tensor``. ``X_copy`` is read as ``X`` and in-place ``X_`` as
-``X``.
+Keys of the table are schema names: ``conv2d``, ``add.Tensor``. ``X_copy`` and the in-place ``X_`` use the row
+of ``X``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _F32 = CODE_OF[torch.float32]
 _NARROW = (CODE_OF[torch.float16], CODE_OF[torch.bfloat16])
 _DEFAULT_OF_CATEGORY = (_BOOL, _I64, _F32)
 
-# Calls without a value: their conditions were checked by export and hold for the bound sizes.
+# Calls without a value. torch.export checked their conditions, which hold for the bound sizes.
 DROPPED = frozenset(
     [
         "_assert_tensor_metadata",
@@ -71,17 +71,17 @@ def on(*names: str) -> Callable[[_Row], _Row]:
 
 
 def per_overload(names: str, overloads: str) -> list[str]:
-    """Every name with every overload; ``default`` is the name alone."""
+    """Every name with every overload; the overload ``default`` is the name alone."""
     return [name if o == "default" else f"{name}.{o}" for name in names.split() for o in overloads.split()]
 
 
 def axis_of(axis: int, rank: int) -> int:
-    """Axis in [0, rank); a rank of 0 counts as 1, as torch has it."""
+    """The axis in [0, rank). As in torch, a tensor of rank 0 is treated as rank 1."""
     return axis % max(rank, 1)
 
 
 def axes_of(dim: Any, rank: int) -> list[int]:
-    """Sorted axes of a reduction; none or an empty list is all of them."""
+    """The sorted axes of a reduction; None or an empty list means all axes."""
     if dim is None or (isinstance(dim, list | tuple) and not dim):
         return list(range(rank))
     listed = [dim] if isinstance(dim, int) else dim
@@ -89,7 +89,7 @@ def axes_of(dim: Any, rank: int) -> list[int]:
 
 
 def spread(values: Any, count: int) -> list[int]:
-    """One number per spatial axis; a single one is repeated."""
+    """One number per spatial axis; a single number is repeated."""
     listed = [values] if isinstance(values, int) else list(values)
     return listed * count if len(listed) == 1 else listed
 
@@ -196,7 +196,7 @@ def convolution(
 
 @on("linear")
 def linear(c: Importer, x: Ref, w: Ref, bias: Ref | None) -> Ref | None:
-    """A weight of one row is a product with a vector."""
+    """A weight of rank 1 makes the call a product with a vector."""
     if len(w.shape) == 1:
         return matmul(c, x, w) if bias is None else None
     return c.emit(OP["linear"], None, (x.id, w.id, -1 if bias is None else bias.id))
@@ -209,7 +209,7 @@ def matmul(c: Importer, a: Ref, b: Ref) -> Ref:
 
 def _addmm(op: str) -> Emit:
     def emit(c: Importer, x: Ref, a: Ref, b: Ref, beta: Any, alpha: Any) -> Ref:
-        if op == "addmm" and alpha == 0:  # torch does not even look at the matrices then
+        if op == "addmm" and alpha == 0:  # then torch does not read the matrices
             scaled = x if beta == 1 else c.emit_inferred(OP["mul"], None, (x.id, c.number(beta, x).id))
             return c.emit(OP["expand"], {"shape": [a.shape[0], b.shape[1]]}, (scaled.id,))
         return c.emit(OP[op], {"beta": beta, "alpha": alpha}, (x.id, a.id, b.id))
@@ -356,7 +356,7 @@ def round_decimals(c: Importer, x: Ref, decimals: int) -> Ref | None:
 
 @on("square")
 def square(c: Importer, x: Ref) -> Ref:
-    """Of bool, as of a power, an i64."""
+    """The square of a bool, like its power, is an i64."""
     if x.dtype != c.dtype:
         x = c.emit_inferred(OP["cast"], {"dtype": c.dtype}, (x.id,))
     return c.emit(OP["mul"], None, (x.id, x.id))
@@ -369,12 +369,12 @@ def isnan(c: Importer, x: Ref) -> Ref:
 
 @on("hardtanh")
 def hardtanh(c: Importer, x: Ref, low: Any, high: Any) -> Ref:
-    """The bounds take the dtype of `x`."""
+    """The bounds are converted to the dtype of `x`."""
     return clamp(c, x, _fit(low, x.dtype), _fit(high, x.dtype))
 
 
 def _wrapped(value: Any, x: Ref, result: int) -> Any:
-    """A bound as torch converts it: negative ones of an unsigned dtype wrap around."""
+    """A bound as torch converts it: a negative bound of an unsigned dtype wraps around."""
     dtype = TORCH_OF[x.dtype]
     unsigned = CATEGORY[x.dtype] == 1 and x.dtype == result and not dtype.is_signed
     return int(value) % (1 << 8 * dtype.itemsize) if unsigned and value is not None else value
@@ -403,9 +403,9 @@ def clamp_max(c: Importer, x: Ref, high: Any) -> Ref:
 
 @on("clamp.Tensor", "clip.Tensor")
 def clamp_tensors(c: Importer, x: Ref, low: Ref | None, high: Ref | None) -> Ref:
-    """Two nodes where both bounds are given: there is no canonical operator of three tensors."""
+    """Two nodes if both bounds are given: no canonical operator has three tensors."""
 
-    def read(ref: Ref) -> Ref:  # all in the dtype that the three have in common
+    def read(ref: Ref) -> Ref:  # all operands are converted to their common dtype
         return ref if ref.dtype == c.dtype else c.emit_inferred(OP["cast"], {"dtype": c.dtype}, (ref.id,))
 
     if high is None:
@@ -439,7 +439,7 @@ def gelu(c: Importer, x: Ref, approximate: str) -> Ref:
 
 
 def identity_or_cast(c: Importer, x: Ref, order: Sequence[int] | None) -> Ref:
-    """A cast where torch recorded another dtype, a clone where it did not or an order is asked for."""
+    """A cast if torch recorded another dtype; a clone if it did not, or if an order is requested."""
     if c.dtype == x.dtype:
         return c.emit(OP["clone"], None if order is None else {"order": order}, (x.id,))
     cast = {"dtype": c.dtype}
@@ -497,7 +497,7 @@ def type_as(c: Importer, x: Ref, _other: Ref) -> Ref:
 
 @on("dim_order_ops::_to_dim_order_copy", "dim_order_ops::_clone_dim_order")
 def to_dim_order(c: Importer, x: Ref, *options: Any) -> Ref:
-    """ExecuTorch's edge dialect: the dim order is the last argument, a list or None."""
+    """ExecuTorch's edge dialect: the last argument is the dim order, a list or None."""
     order = options[-1]
     return identity_or_cast(c, x, None if order is None else tuple(order))
 
@@ -515,7 +515,7 @@ def native_dropout(c: Importer, x: Ref, p: float, train: bool | None) -> list[Re
 
 
 def is_identity_in_place(name: str, args: Sequence[Any]) -> bool:
-    """True for in-place calls that write nothing: ``detach_``, ``dropout_`` in eval."""
+    """True for in-place calls that write nothing: ``detach_``, and ``dropout_`` in eval mode."""
     if name in ("detach_", "requires_grad_"):
         return True
     return TABLE.get(name.removesuffix("_")) is dropout and len(args) > 2 and (not args[2] or args[1] == 0)
@@ -585,7 +585,7 @@ for _key in per_overload("pow", "Tensor_Tensor Scalar"):
 
 @on("pow.Tensor_Scalar")
 def pow_of_number(c: Importer, x: Ref, exponent: Any) -> Any:
-    """Roots are what torch calls there; a fraction stays a float64, in which torch raises float32 to it."""
+    """Torch computes roots for exponents of +-0.5; it raises float32 to a fractional exponent in float64."""
     root = {0.5: "sqrt", -0.5: "rsqrt"}.get(exponent) if CATEGORY[x.dtype] == 2 else None
     if root is not None:
         return c.emit(OP[root], None, (x.id,))
@@ -606,7 +606,7 @@ def rsub(c: Importer, x: Ref, other: Any, alpha: Any) -> Ref:
     *per_overload("true_divide", "Tensor Scalar"),
 )
 def div(c: Importer, a: Any, b: Any, rounding: str | None = None) -> Ref:
-    if type(b) is not Ref:  # beside integers a number of the quotient's dtype: -1 is no byte
+    if type(b) is not Ref:  # with integers, a number has the quotient's dtype: u8 has no -1
         b = c.constant(float(b), c.dtype) if CATEGORY[a.dtype] < CATEGORY[c.dtype] else c.factor(b, a)
     elif type(a) is not Ref:
         a = c.number(a, b)
@@ -615,7 +615,7 @@ def div(c: Importer, a: Any, b: Any, rounding: str | None = None) -> Ref:
 
 
 def _rounded_to(c: Importer, op: int, attrs: dict[str, Any] | None, a: Ref, b: Ref) -> Ref:
-    """A cast behind operands of rank 0 whose promotion is wider than the result torch gives."""
+    """Casts the result if both operands have rank 0 and promote to a wider dtype than torch's result has."""
     if a.shape or b.shape or b.dtype != _F32 or c.dtype not in _NARROW:
         return c.emit(op, attrs, (a.id, b.id))
     return c.emit(OP["cast"], {"dtype": c.dtype}, (c.emit_inferred(op, attrs, (a.id, b.id)).id,))
@@ -637,7 +637,7 @@ def where(c: Importer, condition: Ref, a: Any, b: Any) -> Ref:
 
 @on("masked_fill.Scalar", "masked_fill.Tensor")
 def masked_fill(c: Importer, x: Ref, mask: Ref, value: Any) -> Ref:
-    """The value takes the dtype of `x`."""
+    """The value is converted to the dtype of `x`."""
     if type(value) is not Ref:
         value = c.constant(_fit(value, x.dtype), x.dtype)
     elif value.dtype != x.dtype:
@@ -692,7 +692,7 @@ TABLE["min"], TABLE["amin"] = _plain_reduction("amin")
 
 def _logical_over_axes(op: str) -> Emit:
     def emit(c: Importer, x: Ref, dim: Any, keepdim: bool) -> Ref:
-        """An empty list, which is all axes elsewhere, is none here: what is left is the truth of x."""
+        """An empty `dim` means no axis here (elsewhere: all): the result is the truth of each element."""
         if dim is None or dim:
             return _reduction(op, c, x, dim, keepdim)
         zero = c.constant(_fit(0, x.dtype), x.dtype)
@@ -707,7 +707,7 @@ TABLE["any.dims"], TABLE["all.dims"] = _logical_over_axes("any"), _logical_over_
 
 def _extremum(value_op: str, index_op: str) -> Emit:
     def emit(c: Importer, x: Ref, dim: int, keepdim: bool) -> list[Ref | None]:
-        """max.dim and min.dim: one node per result that is used."""
+        """max.dim and min.dim: one node for each result that is used."""
         used = c.used_results()
         values = indices = None
         if 0 in used or not used:
@@ -731,7 +731,7 @@ def _spread_attrs(x: Ref, dim: Any, correction: Any, keepdim: bool) -> dict[str,
 
 
 def _spread_rows(op: str) -> None:
-    """The overloads of ``var`` or ``std``, alone and with the mean."""
+    """Registers the overloads of ``var`` or ``std``, without and with the mean."""
     op_id = OP[op]
 
     @on(f"{op}.correction")
@@ -794,7 +794,7 @@ def diff(c: Importer, x: Ref, n: int, dim: int, prepend: Ref | None, append: Ref
 
 
 def _over_axis(c: Importer, op: str, x: Ref, dim: int, dtype: int | None) -> Ref:
-    """A tensor of rank 0 is taken as one of rank 1."""
+    """A tensor of rank 0 is treated as rank 1."""
     attrs = {"axis": axis_of(dim, len(x.shape)), "dtype": dtype}
     if x.shape:
         return c.emit(OP[op], attrs, (x.id,))
@@ -826,7 +826,7 @@ TABLE["_log_softmax"] = _half_to_float("log_softmax")
 
 
 def ids(*operands: Ref | None) -> tuple[int, ...]:
-    """What the core names operands by; -1 where one is absent."""
+    """Operand ids for the core; -1 for an absent operand."""
     return tuple(-1 if operand is None else operand.id for operand in operands)
 
 
@@ -993,7 +993,7 @@ for _n in (1, 2, 3):
 
 
 def resize(c: Importer, x: Ref, mode: str, corners: bool, scales: Sequence[Any]) -> Ref:
-    """`scales` count where every axis has one."""
+    """`scales` are used only if every spatial axis has one."""
     given = [scale for scale in scales if scale is not None]
     attrs = {
         "mode": mode,
@@ -1163,7 +1163,7 @@ def flipud(c: Importer, x: Ref) -> Ref:
 
 
 def _pad(c: Importer, x: Ref, padding: Sequence[int], mode: str, value: Any = None) -> Ref:
-    """Torch lists (before, after) from the last axis backwards. What copies from the border crops first."""
+    """Torch lists (before, after) from the last axis backwards. Other modes than constant crop first."""
     rank = len(x.shape)
     before, after = [0] * rank, [0] * rank
     for i in range(len(padding) // 2):
@@ -1216,7 +1216,7 @@ TABLE["triu"] = _triangle("triu")
 
 @on("gather")
 def gather(c: Importer, x: Ref, dim: int, index: Ref, _sparse: bool) -> Ref:
-    """Tensors of rank 0 are taken as of rank 1."""
+    """Tensors of rank 0 are treated as rank 1."""
     if not x.shape or not index.shape:
         x, index = (
             t if t.shape else c.emit_inferred(OP["reshape"], {"shape": [1]}, (t.id,)) for t in (x, index)
@@ -1228,7 +1228,7 @@ def gather(c: Importer, x: Ref, dim: int, index: Ref, _sparse: bool) -> Ref:
 
 @on("index_select")
 def index_select(c: Importer, x: Ref, dim: int, index: Ref) -> Ref:
-    """A tensor of rank 0 is taken as one of rank 1."""
+    """A tensor of rank 0 is treated as rank 1."""
     if not x.shape:
         vector = c.emit_inferred(OP["reshape"], {"shape": [1]}, (x.id,))
         rows = c.emit_inferred(OP["index_select"], {"axis": 0}, (vector.id, index.id))
@@ -1296,7 +1296,7 @@ def scalar_tensor(c: Importer, value: Any, *_: Any) -> Ref:
     ]
 )
 def zeros(c: Importer, *_: Any) -> Ref:
-    """What torch.empty holds is undefined: zeros are as good as any."""
+    """The elements of torch.empty are undefined; zeros are a valid choice."""
     return _filled(c, 0)
 
 
@@ -1307,7 +1307,7 @@ def ones(c: Importer, *_: Any) -> Ref:
 
 @on("copy", "fill.Tensor")
 def copy(c: Importer, x: Ref, source: Ref, *_: Any) -> Ref:
-    """The source with the dtype and shape of `x`: one node for each that differs, a clone if none does."""
+    """The source with the dtype and shape of `x`: a cast, an expand, both, or a clone if both agree."""
     same_shape = tuple(source.shape) == tuple(x.shape)
     if source.dtype == x.dtype:
         if same_shape:
@@ -1319,7 +1319,8 @@ def copy(c: Importer, x: Ref, source: Ref, *_: Any) -> Ref:
     return c.emit(OP["expand"], {"shape": x.shape}, (converted.id,))
 
 
-# Rows whose result is the whole operand in another dress, where its shape is the operand's too.
+# Rows whose result is the whole operand with another shape or type description. If the shape is the operand's
+# too, the result counts as the same whole tensor.
 WHOLE: frozenset[Emit] = frozenset(
     {reshape, identity, contiguous, to, type_as, dropout, expand, slice_, narrow, view_dtype}
 )

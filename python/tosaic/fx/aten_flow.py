@@ -1,6 +1,6 @@
-"""Rows of the table for recurrent layers and cells.
+"""Rows of the operator table for recurrent layers and cells.
 
-A layer is one node over all its steps; a cell is a layer of one step between reshapes.
+A layer becomes one node over all its steps. A cell becomes a layer with one step, between reshapes.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _cell(cell: str) -> Emit:
 
 
 def _as_step(c: Importer, x: Ref) -> Ref:
-    """A value of one step, with an axis of steps in front."""
+    """The value with an axis of one step in front."""
     return c.emit_inferred(OP["reshape"], {"shape": [1, *x.shape]}, (x.id,))
 
 

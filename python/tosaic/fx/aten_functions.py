@@ -1,4 +1,4 @@
-"""Rows of functions, gates, shifts and norms; see `tosaic.fx.aten` for what a row is."""
+"""Rows for functions, gates, shifts and norms; `tosaic.fx.aten` explains what a row is."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ for _op, _aliases in _FUNCTIONS.items():
 
 @on("isfinite")
 def isfinite(c: Importer, x: Ref) -> Ref:
-    """|x| < inf; of integers, what is always true."""
+    """|x| < inf; for integers, a comparison that is always true."""
     if CATEGORY[x.dtype] != 2:
         return c.emit(OP["eq"], None, (x.id, x.id))
     size = c.emit_inferred(OP["abs"], None, (x.id,))
@@ -90,7 +90,7 @@ def celu(c: Importer, x: Ref, alpha: float) -> Ref:
 
 @on("selu")
 def selu(c: Importer, x: Ref) -> Ref:
-    """The constants of self-normalizing networks."""
+    """The constants are those of self-normalizing networks."""
     return _elu(c, x, 1.6732632423543772848170429916717, 1.0507009873554804934193349852946, 1.0)
 
 
@@ -112,7 +112,7 @@ TABLE["hardshrink"] = _shrink("hardshrink")
 
 @on("threshold")
 def threshold(c: Importer, x: Ref, bound: Any, value: Any) -> Ref:
-    """The value where x is not above the bound; NaN stays."""
+    """The value where x is not above the bound; NaN passes through."""
     limit, other = (c.constant(_fit(number, x.dtype), x.dtype) for number in (bound, value))
     below = c.emit_inferred(OP["le"], None, (x.id, limit.id))
     return c.emit(OP["where"], None, (below.id, other.id, x.id))
@@ -130,7 +130,7 @@ def prelu(c: Importer, x: Ref, weight: Ref) -> Ref:
 
 @on("_prelu_kernel")
 def prelu_kernel(c: Importer, x: Ref, weight: Ref) -> Ref | None:
-    """Slopes that already have the rank of x: extent 1 everywhere but on axis 1."""
+    """The slopes already have the rank of x: extent 1 on every axis but axis 1."""
     if any(extent != 1 for axis, extent in enumerate(weight.shape) if axis != 1):
         return None
     flat = c.emit_inferred(OP["reshape"], {"shape": [math.prod(weight.shape)]}, (weight.id,))
@@ -157,7 +157,7 @@ def _shift(op: str) -> Emit:
     emit_integers = _binary(op)
 
     def emit(c: Importer, a: Any, b: Any) -> Ref | None:
-        """Shifts of floats, which torch has as well, multiply by powers of two."""
+        """Shifts of floats, which multiply by powers of two in torch, are not read."""
         floats = any(CATEGORY[v.dtype] == 2 if type(v) is Ref else isinstance(v, float) for v in (a, b))
         return None if floats else emit_integers(c, a, b)
 
@@ -174,7 +174,7 @@ for _op, _dunder in {"left_shift": "__lshift__", "right_shift": "__rshift__"}.it
 
 @on("lerp.Scalar", "lerp.Tensor")
 def lerp(c: Importer, x: Ref, end: Ref, weight: Any) -> Ref | None:
-    """A number keeps its precision beside narrow floats. Integers become floats first."""
+    """For narrow floats, a Python weight is an f32 constant. Integer tensors are cast to floats first."""
     if CATEGORY[c.dtype] != 2:
         return None
     x, end, weight = (
@@ -203,7 +203,7 @@ TABLE["addcdiv"] = _addc("addcdiv")
 
 @on("isin.Tensor_Tensor", "isin.Tensor_Scalar", "isin.Scalar_Tensor")
 def isin(c: Importer, x: Any, tests: Any, _assume_unique: bool, invert: bool) -> Ref:
-    """Each element is compared with each test. Both are flat: no rank is too high for the new axis."""
+    """Compares each element with each test, both flat: the new axis then exceeds no maximal rank."""
     x, tests = (t if type(t) is Ref else c.number(t, other) for t, other in ((x, tests), (tests, x)))
     x, tests = c.alike(x, tests)
     shapes = [math.prod(x.shape), 1], [1, math.prod(tests.shape)]

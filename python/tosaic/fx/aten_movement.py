@@ -1,7 +1,7 @@
-"""Rows for calls that move elements: windows, diagonals, rolls, shuffles, scatters, index_put, resampling.
+"""Rows for calls that move elements: windows, diagonals, rolls, scatters, index_put, resampling.
 
-What only moves elements becomes several canonical movements, whose names all derive from the call's. Lists of
-indices that follow from shapes are constants.
+A call that only moves elements becomes several canonical movement nodes, whose names all derive from the
+call's name. Lists of indices that follow from shapes are constants.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Movements"]
 
-_MOST_AXES = 6  # of TOSA's level 8K
+_MOST_AXES = 6  # the maximal rank of TOSA's level 8K
 _BOOL, _I64 = CODE_OF[torch.bool], CODE_OF[torch.int64]
 
 
 class Movements:
-    """Short names for movement nodes that stand for one call; the last one is checked by `done`."""
+    """Short names for the movement nodes that represent one call; `done` checks the type of the last one."""
 
     def __init__(self, importer: Importer) -> None:
         self._c = importer
@@ -44,7 +44,7 @@ class Movements:
         return x if list(perm) == list(range(len(perm))) else self._emit("permute", {"perm": list(perm)}, x)
 
     def expand(self, x: Ref, shape: Sequence[int]) -> Ref:
-        """Axes of extent 1 repeated, new ones in front."""
+        """Repeats axes of extent 1 and adds new axes in front."""
         return x if tuple(x.shape) == tuple(shape) else self._emit("expand", {"shape": list(shape)}, x)
 
     def slice(self, x: Ref, axis: int, start: int, end: int, step: int = 1) -> Ref:
@@ -54,12 +54,12 @@ class Movements:
         return self._emit("slice", {"axis": axis, "start": start, "end": end, "step": step}, x)
 
     def cat(self, parts: Sequence[Ref], axis: int) -> Ref:
-        """The parts one behind the other, empty ones left out."""
+        """Concatenates the parts; empty parts are left out."""
         kept = [part for part in parts if part.shape[axis] != 0] or parts[:1]
         return kept[0] if len(kept) == 1 else self._emit("cat", {"axis": axis}, *kept)
 
     def pad(self, x: Ref, before: Sequence[int], after: Sequence[int]) -> Ref:
-        """Zeros around, or with negative numbers less."""
+        """Adds zeros around `x`; negative numbers remove elements."""
         if not any(before) and not any(after):
             return x
         value = False if x.dtype == _BOOL else 0 if CATEGORY[x.dtype] == 1 else 0.0
@@ -80,7 +80,7 @@ class Movements:
         return x if x.dtype == dtype else self._emit("cast", {"dtype": dtype}, x)
 
     def take(self, x: Ref, axis: int, indices: Any) -> Ref:
-        """The rows of an axis that a list of indices names."""
+        """Selects the positions of an axis that `indices` lists."""
         listed = [int(i) for i in np.asarray(indices).reshape(-1)]
         if listed == list(range(x.shape[axis])):
             return x
@@ -93,19 +93,19 @@ class Movements:
     def index_put(
         self, x: Ref, indices: Sequence[Ref | None], values: Ref, accumulate: bool, *, last: bool = True
     ) -> Ref:
-        """The result of the call, or with `last` false a node before it."""
+        """The result of the call, or if not `last`, a node in front of it."""
         wide = [index if index is None else self.cast(index, _I64) for index in indices]
         ids = (x.id, values.id, *(-1 if index is None else index.id for index in wide))
         emit = self._c.emit if last else self._c.emit_inferred
         return emit(OP["index_put"], {"accumulate": accumulate}, ids)
 
     def done(self, x: Ref) -> Ref:
-        """The value as the result of the call."""
+        """The value, reshaped, as the result of the call."""
         return self._c.emit(OP["reshape"], {"shape": self._c.shape}, (x.id,))
 
 
 def merged(x: Ref, first: int, last: int) -> list[int]:
-    """The shape with the axes [first, last) as one."""
+    """The shape with the axes [first, last) merged into one."""
     shape = list(x.shape)
     return [*shape[:first], math.prod(shape[first:last]), *shape[last:]]
 
@@ -115,7 +115,7 @@ def merged(x: Ref, first: int, last: int) -> list[int]:
 
 @on("unfold")
 def unfold(c: Importer, x: Ref, dim: int, size: int, step: int) -> Ref:
-    """Windows along an axis, their positions last. Those that do not overlap are cut, others looked up."""
+    """Windows along an axis, with a new last axis. Overlapping windows are looked up, others are sliced."""
     if not x.shape:
         return Movements(c).done(x)
     m, axis = Movements(c), axis_of(dim, len(x.shape))
@@ -134,7 +134,7 @@ def unfold(c: Importer, x: Ref, dim: int, size: int, step: int) -> Ref:
 
 
 def _window_starts(extent: int, kernel: int, dilation: int, padding: int, stride: int) -> Any:
-    """Positions in the padded extent, (kernel, windows)."""
+    """Positions in the padded extent, of shape (kernel, windows)."""
     count = (extent + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
     return dilation * np.arange(kernel)[:, None] + stride * np.arange(count)
 
@@ -159,14 +159,14 @@ def im2col(c: Importer, x: Ref, kernel: Any, dilation: Any, padding: Any, stride
 
 @on("col2im")
 def col2im(c: Importer, x: Ref, size: Any, kernel: Any, dilation: Any, padding: Any, stride: Any) -> Ref:
-    """(N, C * kernel, windows) -> (N, C, H, W): every position sums up what im2col reads from it."""
+    """(N, C * kernel, windows) -> (N, C, H, W): each position sums all elements that im2col reads from it."""
     m, pads, kernels = Movements(c), spread(padding, 2), spread(kernel, 2)
     padded = [extent + 2 * pad for extent, pad in zip(size, pads, strict=True)]
     rows, columns = (
         _window_starts(size[i], kernels[i], spread(dilation, 2)[i], pads[i], spread(stride, 2)[i])
         for i in range(2)
     )
-    places = rows[:, None, :, None] * padded[1] + columns[None, :, None, :]  # as (kernel, windows)
+    places = rows[:, None, :, None] * padded[1] + columns[None, :, None, :]  # shape (kernel, windows)
     images = math.prod(c.shape) // max(1, math.prod(c.shape[-2:]))
     values = m.permute(m.reshape(x, [images, places.size]), [1, 0])
     empty = c.emit_inferred(
@@ -195,7 +195,7 @@ def _diagonal_length(rows: int, columns: int, offset: int) -> int:
 
 @on("diagonal")
 def diagonal(c: Importer, x: Ref, offset: int, dim1: int, dim2: int) -> Ref:
-    """Every (columns + 1)-th element of the matrix as one axis."""
+    """Takes every (columns + 1)-th element of the matrix flattened to one axis."""
     m, rank = Movements(c), len(x.shape)
     a, b = axis_of(dim1, rank), axis_of(dim2, rank)
     rest = [i for i in range(rank) if i not in (a, b)]
@@ -210,7 +210,7 @@ def diagonal(c: Importer, x: Ref, offset: int, dim1: int, dim2: int) -> Ref:
 
 @on("diag_embed")
 def diag_embed(c: Importer, x: Ref, offset: int, dim1: int, dim2: int) -> Ref:
-    """Elements apart by one more than the columns of the matrix, then the matrix as two axes."""
+    """Places elements columns + 1 apart in a flat matrix, then reshapes it into two axes."""
     m, rank = Movements(c), len(x.shape) + 1
     a, b = axis_of(dim1, rank), axis_of(dim2, rank)
     if a > b:
@@ -231,7 +231,7 @@ def diag_embed(c: Importer, x: Ref, offset: int, dim1: int, dim2: int) -> Ref:
 
 @on("diagonal_scatter")
 def diagonal_scatter(c: Importer, x: Ref, source: Ref, offset: int, dim1: int, dim2: int) -> Ref:
-    """An index_put at constant positions of the matrix as one axis, in front."""
+    """An index_put at constant positions; the matrix is flattened to one axis in front."""
     m, rank = Movements(c), len(x.shape)
     a, b = axis_of(dim1, rank), axis_of(dim2, rank)
     rest = [i for i in range(rank) if i not in (a, b)]
@@ -251,7 +251,7 @@ def diagonal_scatter(c: Importer, x: Ref, source: Ref, offset: int, dim1: int, d
 
 @on("roll")
 def roll(c: Importer, x: Ref, shifts: Any, dims: Any) -> Ref:
-    """Two slices change places along each axis; without axes, in the flattened tensor."""
+    """Swaps two slices along each axis; without axes, in the flattened tensor."""
     m = Movements(c)
     listed = [shifts] if isinstance(shifts, int) else list(shifts)
     axes = [dims] if isinstance(dims, int) else list(dims)
@@ -271,7 +271,7 @@ def repeat_interleave(c: Importer, x: Ref, repeats: int, dim: int | None, _size:
     y = m.reshape(x, [math.prod(x.shape)]) if dim is None else x
     axis = axis_of(dim or 0, len(y.shape))
     lead, rest = list(y.shape[: axis + 1]), list(y.shape[axis + 1 :])
-    if len(y.shape) == _MOST_AXES:  # one more axis needs room
+    if len(y.shape) == _MOST_AXES:  # there is no room for one more axis
         lead, rest = [math.prod(lead)], [math.prod(rest)]
         return m.done(m.reshape(m.expand(m.reshape(y, [*lead, 1, *rest]), [*lead, repeats, *rest]), c.shape))
     return m.done(m.expand(m.reshape(y, [*lead, 1, *rest]), [*lead, repeats, *rest]))
@@ -279,7 +279,7 @@ def repeat_interleave(c: Importer, x: Ref, repeats: int, dim: int | None, _size:
 
 @on("repeat_interleave.self_Tensor")
 def repeat_interleave_each(c: Importer, x: Ref, repeats: Ref, dim: int | None, _size: Any) -> Ref | None:
-    """With repeats that are constant: a lookup."""
+    """A lookup, if the repeats are constant."""
     counts = c.known(repeats)
     if counts is None:
         return None
@@ -300,7 +300,7 @@ def channel_shuffle(c: Importer, x: Ref, groups: int) -> Ref:
 
 @on("pixel_shuffle")
 def pixel_shuffle(c: Importer, x: Ref, factor: int) -> Ref:
-    """(.., C * r * r, H, W) -> (.., C, H * r, W * r), in steps that channels-last images take, too."""
+    """(.., C * r * r, H, W) -> (.., C, H * r, W * r), in steps that also fit channels-last images."""
     m, (channels, h, w) = Movements(c), x.shape[-3:]
     images = math.prod(x.shape[:-3])
     y = m.reshape(x, [images, channels // factor**2, factor, factor, h, w])
@@ -322,7 +322,7 @@ def pixel_unshuffle(c: Importer, x: Ref, factor: int) -> Ref:
 def as_strided(
     c: Importer, x: Ref, size: Sequence[int], stride: Sequence[int], offset: int | None
 ) -> Ref | None:
-    """A lookup in the elements of `x`, if all that is read belongs to it; in order a reshape."""
+    """A lookup in the elements of `x`, or a reshape if in order; opaque if `x` lacks an element."""
     strides, start = c.memory_of_operand(0)
     if strides is None:
         return None
@@ -343,7 +343,7 @@ def as_strided(
 
 @on("resize")
 def resized(c: Importer, x: Ref, size: Sequence[int], _format: Any = None) -> Ref | None:
-    """As far as the memory of `x` reaches, row-major."""
+    """The row-major elements from the storage offset of `x`; opaque if `x` lacks some of them."""
     _, start = c.memory_of_operand(0)
     strides = [math.prod(size[axis + 1 :]) for axis in range(len(size))]
     return as_strided(c, x, size, strides, start)
@@ -373,7 +373,7 @@ def select_scatter(c: Importer, x: Ref, source: Ref, dim: int, index: int) -> Re
 
 
 def _scatter(c: Importer, x: Ref, dim: int, index: Ref, source: Ref) -> Ref:
-    """Of the source only what the index covers; rank 0 stands for one element."""
+    """Reads only the part of the source that the index covers; a tensor of rank 0 is a single element."""
     m = Movements(c)
     if not x.shape:
         return m.done(m.reshape(source, []))
@@ -400,7 +400,7 @@ def _filled_like(c: Importer, value: Any, x: Ref, shape: Sequence[int]) -> Ref:
 
 
 def _coordinates(m: Movements, axis: int, index: Ref) -> list[Ref]:
-    """The index tensors that say for every axis where an element of `index` points to."""
+    """One index tensor per axis: where each element of `index` points to on that axis."""
     rank = len(index.shape)
     own = [
         m.constant(np.arange(extent).reshape([-1 if i == place else 1 for i in range(rank)]))
@@ -411,7 +411,7 @@ def _coordinates(m: Movements, axis: int, index: Ref) -> list[Ref]:
 
 @on("scatter_add")
 def scatter_add(c: Importer, x: Ref, dim: int, index: Ref, source: Ref) -> Ref:
-    """An index_put that accumulates, with the position on every axis."""
+    """An accumulating index_put with index tensors for every axis."""
     m = Movements(c)
     if not x.shape:
         x, index, source = (m.reshape(t, [1]) for t in (x, index, source))
@@ -425,7 +425,7 @@ def scatter_add(c: Importer, x: Ref, dim: int, index: Ref, source: Ref) -> Ref:
 def scatter_reduce(
     c: Importer, x: Ref, dim: int, index: Ref, source: Ref, reduce: str, include_self: bool = True
 ) -> Ref | None:
-    """Sums; the other reductions stay opaque."""
+    """Sums only; calls with other reductions become opaque."""
     return scatter_add(c, x, dim, index, source) if reduce in ("sum", "add") and include_self else None
 
 
@@ -473,7 +473,7 @@ def index_fill(c: Importer, x: Ref, dim: int, index: Ref, value: Any) -> Ref:
 
 
 def whole_indices(c: Importer, indices: Sequence[Ref | None]) -> list[Ref | None] | None:
-    """Indices with constant masks as the places where they hold; None where a mask depends on data."""
+    """Replaces constant masks by the positions where they are true; None if a mask depends on data."""
     m = Movements(c)
     whole: list[Ref | None] = []
     for index in indices:
@@ -491,7 +491,7 @@ def whole_indices(c: Importer, indices: Sequence[Ref | None]) -> list[Ref | None
 def index_put(
     c: Importer, x: Ref, indices: Sequence[Ref | None], values: Ref, accumulate: bool, *_: Any
 ) -> Ref | None:
-    """A mask of data with one value is a choice; other masks of data stay opaque."""
+    """A data-dependent mask with a single value becomes `where`; calls with other such masks are opaque."""
     m = Movements(c)
     values = m.cast(values, x.dtype)
     whole = whole_indices(c, indices)
@@ -513,7 +513,7 @@ def index_put(
 
 @on("index.Tensor", "_unsafe_index.Tensor")
 def index_tensors(c: Importer, x: Ref, indices: Sequence[Ref | None]) -> Ref | None:
-    """Masks of data select a number of elements that depends on data: they stay opaque."""
+    """A data-dependent mask selects a data-dependent number of elements; such calls become opaque."""
     whole = whole_indices(c, indices)
     if whole is None or all(index is None for index in whole):
         return None
@@ -532,7 +532,7 @@ def take(c: Importer, x: Ref, index: Ref) -> Ref:
 
 @on("take_along_dim")
 def take_along_dim(c: Importer, x: Ref, index: Ref, dim: int | None) -> Ref:
-    """``torch.gather`` over what broadcasts on the other axes; without an axis over flat tensors."""
+    """``torch.gather`` after broadcasting the other axes; without an axis, over flattened tensors."""
     m = Movements(c)
     if dim is None:
         x, index = (m.reshape(t, [math.prod(t.shape)]) for t in (x, index))
@@ -560,7 +560,7 @@ def one_hot(c: Importer, x: Ref, _classes: int) -> Ref:
 
 @on("cat", "concat", "concatenate")
 def cat(c: Importer, tensors: Sequence[Ref], dim: int) -> Ref:
-    """Empty tensors of rank 1 are skipped and dtypes promoted, as torch does."""
+    """As in torch, empty tensors of rank 1 are skipped and dtypes are promoted."""
     m, rank = Movements(c), len(c.shape)
     kept = [t for t in tensors if len(t.shape) == rank or tuple(t.shape) != (0,)]
     parts = [m.cast(t, c.dtype) for t in kept or tensors]
@@ -590,7 +590,7 @@ def instance_norm(
     eps: float,
     _cudnn: bool,
 ) -> Ref:
-    """A group norm with a group a channel; with running statistics a batch norm."""
+    """A group norm with one group per channel; with running statistics, a batch norm."""
     if use_input_stats or mean is None or variance is None:
         return c.emit(OP["group_norm"], {"groups": x.shape[1], "eps": eps}, ids(x, weight, bias))
     return c.emit(OP["batch_norm"], {"eps": eps}, ids(x, weight, bias, mean, variance))
@@ -601,7 +601,7 @@ def instance_norm(
 
 def _adaptive_max_pool(n: int) -> Any:
     def emit(c: Importer, x: Ref, _size: Any) -> list[Ref] | None:
-        """The values; a call whose indices are used stays opaque."""
+        """The values; a call whose indices are used becomes opaque."""
         if not c.only_first():
             return None
         return c.first(c.emit(OP["adaptive_max_pool"], {"shape": c.shape[-n:]}, (x.id,)))
@@ -616,7 +616,7 @@ for _n in (1, 2, 3):
 def _window_places(
     extents: Sequence[int], outs: Sequence[int], windows: Sequence[Sequence[int]]
 ) -> np.ndarray[Any, Any] | None:
-    """Flat places a row per window, taps in order; a tap outside repeats the window's first one inside."""
+    """Flat positions, one row per window; a tap outside repeats the first tap inside the window."""
     places, inside = np.zeros((1, 1), np.int64), np.ones((1, 1), np.bool_)
     for extent, out, (kernel, stride, padding, dilation) in zip(extents, outs, windows, strict=True):
         at = np.arange(out)[:, None] * stride - padding + np.arange(kernel) * dilation
@@ -631,7 +631,7 @@ def _window_places(
 
 def _max_pool_with_indices(n: int, values_only: Any) -> Any:
     def emit(c: Importer, x: Ref, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool) -> Any:
-        """The taps of all windows looked up, so that no axis is needed for each axis of a window."""
+        """Looks up the taps of all windows at once, which needs no extra axis per window axis."""
         if c.only_first():
             return values_only(c, x, kernel, stride, padding, dilation, ceil)
         windows = [spread(given, n) for given in (kernel, stride or kernel, padding, dilation)]
@@ -660,7 +660,7 @@ for _n in (1, 2, 3):
 
 
 def _nearest_exact(c: Importer, x: Ref, scales: Sequence[Any]) -> Ref:
-    """The element under the centre of each pixel, as torch finds it in float32."""
+    """The element under the center of each pixel, computed in float32 as torch does."""
     m, y = Movements(c), x
     for i, out in enumerate(c.shape[2:]):
         extent = x.shape[2 + i]
@@ -697,7 +697,7 @@ TABLE["upsample_bicubic2d"], TABLE["upsample_bicubic2d.vec"] = bicubic, bicubic_
 
 @on("grid_sampler", "grid_sampler_2d")
 def grid_sampler(c: Importer, x: Ref, grid: Ref, mode: int, padding: int, corners: bool) -> Ref | None:
-    """Images; volumes stay opaque."""
+    """Images only; calls on volumes become opaque."""
     if len(x.shape) != 4:
         return None
     attrs = {
@@ -717,7 +717,7 @@ def affine_grid(c: Importer, theta: Ref, size: Sequence[int], corners: bool) -> 
 
 
 def _spelled_out(equation: str) -> str:
-    """Spaces removed, the result written: letters that occur once, in order of the alphabet."""
+    """Removes spaces and adds an implicit result: the letters that occur once, in alphabetical order."""
     equation = equation.replace(" ", "")
     if "->" in equation:
         return equation

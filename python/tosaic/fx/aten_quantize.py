@@ -1,6 +1,6 @@
-"""Rows of quantizers with known parameters: of torch, of its PT2E flow and of torchao.
+"""Rows for quantizers with known parameters: of torch, of its PT2E flow and of torchao.
 
-Scales and zero points become attributes. Where the call has them as tensors they must be constants.
+Scales and zero points become attributes. If a call passes them as tensors, the tensors must be constants.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ _Numbers: TypeAlias = list[Any] | NDArray[Any]
 
 
 def _numbers(c: Importer, value: Any, what: str) -> _Numbers:
-    """The elements of a constant tensor in 64 bits, or the number itself."""
+    """The elements of a constant tensor as 64-bit numbers, or the number itself in a list."""
     if type(value) is not Ref:
         return [value]
     tensor = c.known(value)
     if tensor is not None:
         wide = torch.float64 if tensor.is_floating_point() else torch.int64
-        return tensor.detach().reshape(-1).to(wide, copy=True).numpy()  # torch pins what numpy shares
+        return tensor.detach().reshape(-1).to(wide, copy=True).numpy()  # torch pins memory shared with numpy
     constant = c.builder.constant(value.id)
     if constant is None:
         raise c.error(
@@ -54,7 +54,7 @@ def _numbers(c: Importer, value: Any, what: str) -> _Numbers:
 
 
 def _whole(c: Importer, numbers: _Numbers) -> _Numbers:
-    """Zero points as integers; torchao has them as floats too."""
+    """Zero points as integers; torchao also stores them as floats."""
     if isinstance(numbers, list):
         integers: _Numbers = [int(value) for value in numbers]
         exact = integers == numbers
@@ -72,7 +72,7 @@ def _whole(c: Importer, numbers: _Numbers) -> _Numbers:
 def _attributes(
     c: Importer, axis: int | None, low: Any, high: Any, scale: Any, zero_point: Any, storage: int
 ) -> dict[str, Any]:
-    """What quantize and dequantize have in common; no zero point is 0, no bound that of the dtype."""
+    """Attributes of both quantize and dequantize. Defaults: zero point 0, bounds of the storage dtype."""
     scales = _numbers(c, scale, "the scale")
     zeros = [] if zero_point is None else _whole(c, _numbers(c, zero_point, "the zero point"))
     bounds = [
@@ -97,7 +97,7 @@ def _dequantized(c: Importer, x: Ref, attrs: dict[str, Any]) -> Ref:
 
 
 def _along(x: Ref, attrs: dict[str, Any]) -> dict[str, Any]:
-    """One scale for many channels is that of all of them: torch broadcasts it."""
+    """A single scale for several channels is per-tensor: torch broadcasts it."""
     one = len(attrs["scales"]) == len(attrs["zero_points"]) == 1
     return attrs | {"axis": None} if one and x.shape[attrs["axis"]] != 1 else attrs
 
@@ -139,7 +139,7 @@ def dequantize_per_channel(
 
 
 def _chosen(c: Importer, *_: Any) -> None:
-    """Parameters computed from the data at run time."""
+    """Refuses parameters that are computed from the data at run time."""
     raise c.error(
         _core.UnsupportedOp,
         "quantization parameters that follow from the data of a run are not represented",
@@ -162,7 +162,7 @@ for _name in (
 
 
 def _axis_of_blocks(c: Importer, shape: Sequence[int], blocks: Sequence[int]) -> int | None:
-    """None for one block, else the axis that blocks of extent 1 divide."""
+    """None for one block per tensor, else the axis that blocks of extent 1 divide."""
     split = [axis for axis, (extent, block) in enumerate(zip(shape, blocks, strict=True)) if block != extent]
     if not split:
         return None

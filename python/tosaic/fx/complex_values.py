@@ -1,9 +1,9 @@
-"""Complex values while a graph is read: pairs of real ones. No value of a graph is complex.
+"""Complex values during import: a pair of real values each. No value of a graph is complex.
 
     fft_rfft2(x), then abs   ->   re, im = rfft2(x), then sqrt(re * re + im * im)
 
-A call with a complex operand is looked up in `ROWS`; what moves elements, adds or scales is the row of the
-real operator, once for each part. A complex result that leaves the program is refused.
+A call with a complex operand is looked up in `ROWS`. An operator that moves elements, adds or scales uses the
+row of the real operator, once for each part. A complex result that leaves the program is refused.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _Row = Callable[..., Any]
 ROWS: dict[str, _Row] = {}
 HINT = "Take the values apart with torch.view_as_real, .real and .imag, or .abs()"
 
-# Operators that act on each part as they do on a real tensor: they move elements or are linear.
+# Operators that act on each part as they act on a real tensor: they move elements or are linear.
 _MOVING = (
     "view reshape permute transpose.int t squeeze squeeze.dim squeeze.dims unsqueeze slice.Tensor select.int "
     "expand clone contiguous cat stack flip roll narrow flatten.using_ints split.Tensor split_with_sizes "
@@ -49,7 +49,7 @@ class _Pair:
 
 
 def has_complex(value: Any) -> bool:
-    """True for a complex tensor or number, or a list that holds a tensor."""
+    """True for a complex tensor or number, or a list with a complex tensor in it."""
     if type(value) is Complex or type(value) is complex:
         return True
     return isinstance(value, list) and any(type(item) is Complex for item in value)
@@ -65,7 +65,7 @@ def _complex_row(*names: str) -> Callable[[_Row], _Row]:
 
 
 def is_known(name: str, emit: _Row | None) -> bool:
-    """True if a call of this operator can be read with complex operands; `emit`: the real operator's row."""
+    """True if a call of this operator can take complex operands; `emit`: the real operator's row."""
     return name in ROWS or (emit is not None and _is_partwise(name))
 
 
@@ -74,7 +74,7 @@ def _is_partwise(name: str) -> bool:
 
 
 def as_complex(c: Importer, name: str, result: Any) -> Any:
-    """What the row of a real operator gave where torch has a complex result: a cast has no imaginary part."""
+    """Makes a real row's result complex where torch has a complex one: a cast has a zero imaginary part."""
     if type(result) is not Ref:
         return result
     if name.partition(".")[0] in ("to", "_to_copy", "type"):
@@ -83,7 +83,7 @@ def as_complex(c: Importer, name: str, result: Any) -> Any:
 
 
 def emit_complex(c: Importer, name: str, emit: _Row | None, values: Sequence[Any]) -> Any:
-    """The results of a call with complex operands. Raises UnsupportedOp; `emit`: the real operator's row."""
+    """The results of a call with complex operands, or UnsupportedOp; `emit`: the real operator's row."""
     if name in ROWS:
         return ROWS[name](c, *values)
     if emit is not None and _is_partwise(name):
@@ -122,7 +122,7 @@ def _zero_like(c: Importer, a: Ref) -> Ref:
 
 
 def _parts(value: Any) -> tuple[Any, Any]:
-    """Real and imaginary part of an operand; None where it has none."""
+    """The real and the imaginary part of an operand; None for a part that it lacks."""
     if type(value) is Complex:
         return value.real, value.imag
     if isinstance(value, complex):
@@ -131,7 +131,7 @@ def _parts(value: Any) -> tuple[Any, Any]:
 
 
 def _sum(c: Importer, op: str, a: Any, b: Any) -> Any:
-    """Two parts, either of which may be missing, under add or sub."""
+    """The sum or difference of two parts, either of which may be missing (None)."""
     if b is None:
         return a
     if a is None:
@@ -188,7 +188,7 @@ def mul(c: Importer, a: Any, b: Any) -> Complex:
 
 @_complex_row("div.Tensor", "div.Scalar")
 def div(c: Importer, a: Any, b: Any) -> Complex:
-    """Multiplied by the conjugate over the squared magnitude; by a real divisor part by part."""
+    """Times the conjugate of b over its squared magnitude; a real divisor divides part by part."""
     ar, ai = _parts(a)
     br, bi = _parts(b)
     if bi is None:
@@ -213,7 +213,7 @@ def imag(_: Importer, x: Complex) -> Ref:
 
 @_complex_row("abs")
 def magnitude(c: Importer, x: Complex) -> Ref:
-    """Scaled by the larger part, so that no square overflows."""
+    """Scales by the larger part, so that no square overflows."""
     a, b = _unary(c, "abs", x.real), _unary(c, "abs", x.imag)
     large, small = _binary(c, "maximum", a, b), _binary(c, "minimum", a, b)
     empty = c.emit_inferred(OP["eq"], None, (large.id, c.number(0.0, large).id))
@@ -285,7 +285,7 @@ def _over_last_two(c: Importer, x: _Pair, inverse: bool, halved: bool) -> _Pair:
 
 
 def _transform(c: Importer, x: _Pair, axes: Sequence[int], inverse: bool, halved: bool = False) -> _Pair:
-    """Transforms the axes, two at a time from the last, which alone is halved."""
+    """Transforms the axes in pairs from the last; only the last axis is halved."""
     rank = len(x.real.shape)
     left = list(axes)
     while left:
@@ -294,7 +294,7 @@ def _transform(c: Importer, x: _Pair, axes: Sequence[int], inverse: bool, halved
         perm = [axis for axis in range(rank) if axis not in pair] + pair
         back = [perm.index(axis) for axis in range(rank)]
         x = _moved(c, x, perm)
-        if len(pair) == 1:  # one axis: images of one row
+        if len(pair) == 1:  # one axis: images with one row
             shape = list(x.real.shape)
             y = _over_last_two(c, _shaped(c, x, [*shape[:-1], 1, shape[-1]]), inverse, halved)
             x = _shaped(c, y, [*shape[:-1], y.real.shape[-1]])
@@ -305,7 +305,7 @@ def _transform(c: Importer, x: _Pair, axes: Sequence[int], inverse: bool, halved
 
 
 def _normalised(c: Importer, x: _Pair, normalization: int, count: int) -> _Pair:
-    """Torch's codes: not at all, by the root of the count, by the count."""
+    """Torch's codes: 0 no scaling, 1 by the root of the count, 2 by the count."""
     if normalization == 0:
         return x
     factor = 1 / (math.sqrt(count) if normalization == 1 else count)
@@ -351,7 +351,7 @@ def fft_of_complex(
 
 @_complex_row("_fft_c2r")
 def fft_to_real(c: Importer, x: Complex, dims: Sequence[int], normalization: int, size: int) -> Ref:
-    """The other axes first; then the last, whose missing half is the mirror image, conjugated."""
+    """The other axes first; then the last, whose missing half is the conjugated mirror image."""
     axes = _axes(dims, len(x.real.shape))
     half = _transform(c, _Pair(x.real, x.imag), axes[:-1], inverse=True)
     whole = _transform(c, _mirrored(c, half, axes[-1], size), axes[-1:], inverse=True)
@@ -360,7 +360,7 @@ def fft_to_real(c: Importer, x: Complex, dims: Sequence[int], normalization: int
 
 
 def _mirrored(c: Importer, x: _Pair, axis: int, size: int) -> _Pair:
-    """All `size` entries of a spectrum from its first size // 2 + 1."""
+    """All `size` entries of a spectrum along an axis, from its first size // 2 + 1 entries."""
     missing = size - (size // 2 + 1)
     parts = []
     for part, sign in ((x.real, 1), (x.imag, -1)):

@@ -1,11 +1,11 @@
-"""Calls without a row of the table, as the calls torch itself takes them apart into.
+"""Reads calls that have no row in the table as the calls that torch decomposes them into.
 
     hypot(x, y)   ->   abs, abs, maximum, minimum, div, mul, add, sqrt, where ...
 
-The call is traced once per target and types of arguments, over tensors without data, with torch's own
-decompositions for every operator that has no row; `OWN` has those that torch lacks or gets wrong. There is no
-decomposition, for a reason that is kept, where a call without row is left over, where random numbers are
-drawn, where a shape depends on data, and where a result would have another type than torch recorded.
+The call is traced once per target and argument types, over tensors without data, with torch's own
+decompositions for every operator that has no row. `OWN` has decompositions that torch lacks or gets wrong. An
+`Expansion` without a module states why there is no decomposition: a call without a row is left over, the call
+draws random numbers, a shape depends on data, or a result has another type than torch recorded.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Expansion:
 
 @dataclass
 class Decompositions:
-    """The expansions that an import needs, each traced once."""
+    """The expansions that an import needs; each is traced once."""
 
     known: dict[Any, Expansion] = field(default_factory=dict)
     mode: FakeTensorMode | None = None
@@ -55,9 +55,9 @@ class Decompositions:
         target
             The operator overload.
         values : sequence
-            All arguments in the order of the schema, `Ref` in place of tensors.
+            All arguments in the order of the schema, with `Ref` in place of tensors.
         results : sequence
-            Per result its dtype and shape as recorded, None where it is no tensor or is not used.
+            Per result, its recorded dtype and shape; None if it is no tensor or is not used.
         """
         overload = functional_overload(
             target if isinstance(target, torch._ops.OpOverload) else getattr(target, "_op", None)
@@ -77,7 +77,7 @@ class Decompositions:
             self.mode = FakeTensorMode()
         try:
             module = _trace(overload, values, self.mode)
-        except Exception as error:  # of many types: the call stays as it is
+        except Exception as error:  # errors of many types; the call becomes opaque
             return Expansion(None, f"torch cannot trace it without data ({type(error).__name__})")
         if any(_writes(node) for node in module.graph.nodes):
             return Expansion(None, "it writes to its operands")
@@ -97,7 +97,7 @@ def is_random(overload: Any) -> bool:
 
 
 def functional_overload(target: Any) -> Any:
-    """Of an in-place overload the one without effect: ``hypot`` of ``hypot_``; else the target itself."""
+    """The overload without side effect (``hypot`` for ``hypot_``), or the target itself if it has none."""
     schema = getattr(target, "_schema", None)
     name = getattr(getattr(target, "overloadpacket", None), "__name__", "")
     if schema is None or not schema.is_mutable or not name.endswith("_"):
@@ -125,7 +125,7 @@ def _is_known(row: Row) -> bool:
 
 @cache
 def _rules() -> dict[Any, _Decomposition]:
-    """All decompositions; torch's primitives lead back to aten."""
+    """All decompositions, including those of torch's prims, which lead back to aten."""
     known: dict[Any, _Decomposition] = {}
     for name in torch._prims.__all__:
         aten = getattr(getattr(torch._prims, name, None), "impl_aten", None)
@@ -138,7 +138,7 @@ def _rules() -> dict[Any, _Decomposition]:
 
 @cache
 def _table() -> dict[Any, _Decomposition]:
-    """The decompositions of the operators without row."""
+    """The decompositions of the operators that have no row."""
     active = _Active()
     return {
         overload: _guarded(overload, decomposition, active)
@@ -148,14 +148,14 @@ def _table() -> dict[Any, _Decomposition]:
 
 
 class _Active(threading.local):
-    """The operators being taken apart."""
+    """The operators that are being decomposed, per thread."""
 
     def __init__(self) -> None:
         self.overloads: list[Any] = []
 
 
 def _guarded(overload: Any, decomposition: _Decomposition, active: _Active) -> _Decomposition:
-    """Refuses to take an operator apart into itself, as a reference over its own primitive does."""
+    """Stops an operator from being decomposed into itself, as a reference over its own prim would be."""
 
     def guarded(*args: Any, **kwargs: Any) -> Any:
         if overload in active.overloads:
@@ -170,7 +170,7 @@ def _guarded(overload: Any, decomposition: _Decomposition, active: _Active) -> _
 
 
 def _trace(overload: Any, values: Sequence[Any], mode: FakeTensorMode) -> GraphModule:
-    """The calls behind one call; placeholders are its tensors as `tensors_of` lists them."""
+    """Traces the calls behind one call; the placeholders are its tensors, as `tensors_of` lists them."""
     with mode:
         fakes = [torch.empty(_shape_of(v), dtype=_dtype_of(v)) for v in tensors_of(values)]
     by_name = [argument.kwarg_only for argument in overload._schema.arguments]
@@ -223,7 +223,7 @@ def _with_tensors(value: Any, tensors: Iterator[Any]) -> Any:
 
 
 def _left_over(module: GraphModule, whole: Any) -> str:
-    """The first call that has no row, or is the one taken apart."""
+    """The first call that no row reads, that draws random numbers, or that is `whole` itself; else ""."""
     for node in module.graph.nodes:
         if node.op != "call_function" or getattr(node.target, "__name__", "") == "getitem":
             continue
@@ -233,7 +233,7 @@ def _left_over(module: GraphModule, whole: Any) -> str:
 
 
 def _is_read(node: Any) -> bool:
-    """A call that a row can read, with the operands it has."""
+    """True if a row can read the call with the operands it has."""
     row = row_for(node.target)
     recorded = [operand.meta.get("val") for operand in node.all_input_nodes]
     if any(isinstance(value, torch.Tensor) and value.is_complex() for value in recorded):
@@ -250,7 +250,7 @@ def _result_types(module: GraphModule) -> list[Any]:
     return types
 
 
-# ---- what torch does not take apart ----
+# ---- decompositions that torch lacks or gets wrong ----
 
 OWN: dict[Any, _Decomposition] = {}
 
@@ -265,13 +265,13 @@ def _own(*overloads: Any) -> Callable[[_Decomposition], _Decomposition]:
 
 
 def _wide(dtype: torch.dtype) -> torch.dtype:
-    """The dtype torch computes in: f32 for narrower floats."""
+    """The dtype in which torch computes: f32 for narrower floats."""
     return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
 
 
 @_own(_aten.hypot.default)
 def _hypot(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """Scaled by the larger side, so that no square overflows; infinite where a side is, even beside NaN."""
+    """Scaled by the larger side, so that no square overflows; inf if a side is infinite, even with NaN."""
     dtype = torch.result_type(x, y)
     a, b = x.to(_wide(dtype)).abs(), y.to(_wide(dtype)).abs()
     large, small = torch.maximum(a, b), torch.minimum(a, b)
@@ -283,7 +283,7 @@ def _hypot(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 @_own(_aten.signbit.default)
 def _signbit(x: torch.Tensor) -> torch.Tensor:
-    """Of -0 too, whose reciprocal is negative."""
+    """True also for -0, whose reciprocal is negative."""
     if not x.dtype.is_floating_point:
         return x < 0
     return (x < 0) | ((x == 0) & (torch.reciprocal(x) < 0))
@@ -291,7 +291,7 @@ def _signbit(x: torch.Tensor) -> torch.Tensor:
 
 @_own(_aten.fmax.default)
 def _fmax(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """The other operand where one is NaN."""
+    """If one operand is NaN, the result is the other one."""
     return torch.where(x != x, y, torch.where(y != y, x, torch.maximum(x, y)))
 
 
@@ -302,7 +302,7 @@ def _fmin(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 @_own(_aten.round.decimals)
 def _round_decimals(x: torch.Tensor, *, decimals: int) -> torch.Tensor:
-    """Scaled up by a product and down by a quotient, and the other way round."""
+    """Negative decimals scale down by a quotient and up by a product; others the opposite."""
     power = 10.0 ** abs(decimals)
     wide = x.to(_wide(x.dtype))
     rounded = torch.round(wide * power) / power if decimals >= 0 else torch.round(wide / power) * power
@@ -316,7 +316,7 @@ def _exp2(x: torch.Tensor) -> torch.Tensor:
 
 @_own(_aten.logcumsumexp.default)
 def _logcumsumexp(x: torch.Tensor, dim: int) -> torch.Tensor:
-    """Every prefix over its own maximum: position i of the result sums row i of a triangle."""
+    """Each prefix relative to its own maximum: position i of the result reduces row i of a triangle."""
     if x.dim() == 0:
         return x.clone()
     rows = x.to(_wide(x.dtype)).movedim(dim, -1)
@@ -351,7 +351,7 @@ def _trilinear(
     sumdim: Sequence[int],
     _unroll: int = 1,
 ) -> torch.Tensor:
-    """Product over the axes that operands lack, summed."""
+    """The product over the axes that operands lack, summed."""
     for axis in expand1:
         a = a.unsqueeze(axis)
     for axis in expand2:
@@ -375,7 +375,7 @@ def _addbmm(
 def _multilabel_margin(
     x: torch.Tensor, target: torch.Tensor, reduction: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Classes stand before the first -1 of a row; each is held against every class that is not listed."""
+    """The classes are before the first -1 of a row; each is compared with every class that is not listed."""
     rows = x.reshape(-1, x.shape[-1]) if x.dim() else x.reshape(1, 1)
     classes = target.reshape(rows.shape)
     listed = (classes < 0).cumsum(1) == 0
@@ -393,7 +393,7 @@ def _multilabel_margin(
 
 @_own(_aten.conv_tbc.default)
 def _conv_tbc(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, pad: int = 0) -> torch.Tensor:
-    """Over (steps, batch, channels), the weight (width, in, out)."""
+    """Over (steps, batch, channels), with a weight of shape (width, in, out)."""
     y: torch.Tensor = _aten.convolution(
         x.permute(1, 2, 0), weight.permute(2, 1, 0), bias, [1], [pad], [1], False, [0], 1
     )
@@ -419,7 +419,7 @@ def _embedding_bag(
     include_last_offset: bool = False,
     padding_idx: int = -1,
 ) -> tuple[torch.Tensor, ...]:
-    """An index is in the last bag that begins before it; bags sum by a matrix of who is in which."""
+    """An index is in the last bag that starts at or before it; a membership matrix sums the bags."""
     starts = offsets[:-1] if include_last_offset else offsets
     places = torch.arange(indices.shape[0], device=indices.device)
     bag = (places.unsqueeze(0) >= starts.unsqueeze(1)).sum(0) - 1
@@ -435,17 +435,18 @@ def _embedding_bag(
     else:
         out = member.to(rows.dtype) @ rows
         out = out / count.clamp_min(1).to(rows.dtype) if mode == 1 else out
-    return out, bag, count, count  # the last three are what gradients need
+    return out, bag, count, count  # only gradients need the last three
 
 
 @_own(_aten.fractional_max_pool2d.default, _aten.fractional_max_pool3d.default)
 def _fractional_max_pool(
     x: torch.Tensor, kernel: Sequence[int], output: Sequence[int], samples: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The maximum of each window and its position in the flat plane; samples place the windows' starts.
+    """The maximum of each window and its flat position; `samples` place the starts of the windows.
 
-    Window i of an axis starts at int((i + u) alpha) - int(u alpha), alpha = (side - width) / (windows - 1),
-    the last one at side - width. In the samples (batch, channels, axes) two axes stand in reverse.
+    Window i of an axis starts at int((i + u) alpha) - int(u alpha) with alpha = (side - width) / (windows -
+    1); the last window starts at side - width. For two axes, the last axis of the samples (batch, channels,
+    axes) is in reverse order.
     """
     axes = len(output)
     sides = x.shape[-axes:]
@@ -474,9 +475,10 @@ def _grouped_mm(
     bias: torch.Tensor | None = None,
     out_dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
-    """Products of groups; of two matrices one axis, or the one they share, is cut at the offsets.
+    """Products of groups. The offsets cut one axis of two matrices, or the axis that the matrices share.
 
-    Every group is computed over all rows, and each row taken from its own: no shape depends on the offsets.
+    Every group is computed over all rows, and each row is read from its own group, so that no shape depends
+    on the offsets.
     """
     if offs is None:
         product = torch.bmm(a, b)

@@ -1,4 +1,4 @@
-"""What an import noticed without refusing: data for reports, and a line in the log."""
+"""Remarks of an import: what it noticed without refusing it. Data for reports, and lines in the log."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class Diagnostic:
     Attributes
     ----------
     rule : str
-        ``copied-weight``, ``ambiguous-order``, ``opaque``, ``unseen-update``, ``training``; of a ``.tosa``
+        ``copied-weight``, ``ambiguous-order``, ``opaque``, ``unseen-update`` or ``training``; for a ``.tosa``
         file ``repeated-zero-point``.
     message : str
-        What and why.
+        What was noticed, and why.
     name : str
         The input, constant or FX node it is about.
     """
@@ -31,7 +31,7 @@ class Diagnostic:
 
 
 class Diagnostics:
-    """Collects remarks in order."""
+    """Collects the remarks in order."""
 
     def __init__(self) -> None:
         self.items: list[Diagnostic] = []

@@ -12,25 +12,25 @@ from torch import nn
 __all__ = ["TrainedDigits", "train_digits"]
 
 _SEED = 0
-_TEST_SHARE = 5  # every fifth picture is for testing
+_TEST_SHARE = 5  # every fifth image is a test image
 
 
 @dataclass(frozen=True)
 class TrainedDigits:
-    """A trained network and what it is tested on.
+    """A trained network and its test data.
 
     Attributes
     ----------
     exported : torch.export.ExportedProgram
-        For the whole batch of test pictures.
+        Exported for the whole batch of test images.
     images : numpy.ndarray
         f32, (N, 1, 8, 8).
     labels : numpy.ndarray
         i64, (N,).
     logits : numpy.ndarray
-        torch eager, f32, (N, 10).
+        Computed by torch eager, f32, (N, 10).
     exact_logits : numpy.ndarray
-        The same network in float64.
+        The logits of the same network in float64.
     parameters : int
     """
 
@@ -67,7 +67,7 @@ def _block(channels_in: int, channels_out: int) -> nn.Sequential:
 
 
 def train_digits(*, epochs: int = 8) -> TrainedDigits:
-    """Trains, tests and exports the network; the same numbers on each run of one machine."""
+    """Trains, tests and exports the network; on one machine, each run computes the same numbers."""
     from sklearn.datasets import load_digits
 
     images, labels = load_digits(return_X_y=True)

@@ -1,4 +1,4 @@
-"""torch's own side of a comparison: reads `.pt2` files, runs exported programs and traces each node."""
+"""Torch's side of a comparison: reads `.pt2` files, runs exported programs and traces each node."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ __all__ = ["EagerRun", "load_exported", "run_eager"]
 
 @dataclass(frozen=True)
 class EagerRun:
-    """What torch computed.
+    """The results of a torch run.
 
     Attributes
     ----------
     outputs : list of numpy.ndarray
         The tensors among the user's outputs, in order.
     trace : dict of (str, int) to numpy.ndarray
-        FX name and which of its results, in the order of execution.
+        Results by FX name and result index, in the order of execution.
     written : dict of int to numpy.ndarray
-        New values of user inputs that the program writes, by their positions among the leaves.
+        New values of the user inputs that the program writes, by position among the leaves.
     mutations : dict of str to numpy.ndarray
         New values of buffers, by name.
     skipped : dict of str to str
-        FX nodes with a result of a dtype that has no counterpart, and which.
+        FX nodes whose result has a dtype without a counterpart, and that dtype.
     """
 
     outputs: list[np.ndarray[Any, Any]]
@@ -48,16 +48,16 @@ class EagerRun:
 
 
 def load_exported(path: str | os.PathLike[str]) -> torch.export.ExportedProgram:
-    """Reads a ``.pt2`` file; libraries whose operators and classes it names are imported first.
+    """Reads a ``.pt2`` file, after importing the libraries that register its operators and classes.
 
     Raises
     ------
     MissingFileError
-        There is no such file.
+        The file does not exist.
     ReadError
-        The system refuses to read it.
+        The system refuses to read the file.
     InvalidGraph
-        torch cannot read it, or a library that it names is not installed.
+        Torch cannot read the file, or a library that it names is not installed.
     """
     archive = read_archive(path)
     load_libraries(archive, path)
@@ -78,7 +78,7 @@ def load_exported(path: str | os.PathLike[str]) -> torch.export.ExportedProgram:
 
 
 def _readable(path: str | os.PathLike[str], file: IO[bytes]) -> Any:
-    """The path, or the open file where the path is no UTF-8, which torch refuses."""
+    """The path, or the open file if the path is not valid UTF-8, which torch refuses."""
     try:
         os.fspath(path).encode()
     except UnicodeEncodeError:
@@ -91,7 +91,7 @@ def _first_line(text: str) -> str:
 
 
 class _Logged(logging.Filter):
-    """Keeps back the stack traces that torch logs while it reads, and the first error among them."""
+    """Suppresses the stack traces that torch logs while it reads, and stores the first error among them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -109,7 +109,7 @@ class _Logged(logging.Filter):
         if not record.exc_info or record.exc_info[1] is None:
             return True
         self.reason = self.reason or record.exc_info[1]
-        while self.reason.__cause__ is not None:  # torch wraps the whole trace into the next one's text
+        while self.reason.__cause__ is not None:  # torch nests the trace in the next text
             self.reason = self.reason.__cause__
         return False
 
@@ -117,22 +117,22 @@ class _Logged(logging.Filter):
 def run_eager(
     ep: torch.export.ExportedProgram, leaves: Sequence[Any], *, trace: bool = True, rounding: bool = True
 ) -> EagerRun:
-    """Runs an exported program node by node as torch would. Buffers start from the program's values.
+    """Runs an exported program node by node, as torch does. Buffers start with the program's values.
 
     Parameters
     ----------
     ep : torch.export.ExportedProgram
     leaves : sequence
-        The leaves of the arguments in order, constants included; numpy arrays become tensors.
+        The leaves of the arguments in order, including constants; numpy arrays become tensors.
     trace : bool
-        Keep the result of each node.
+        Whether to return the result of each node.
     rounding : bool
-        Whether quantize nodes round; else floats stay what they are from quantize to dequantize.
+        Whether quantize nodes round. If not, floats pass through quantize and dequantize unchanged.
 
     Raises
     ------
     InvalidGraph
-        The inputs are none that the program takes, or an operator fails.
+        The program does not take these inputs, or an operator fails.
     """
     tracer = (_Tracer if rounding else _Unrounded)(ep.graph_module, trace)
     try:
@@ -142,7 +142,7 @@ def run_eager(
         values = [_input_value(ep, spec, flat) for spec in ep.graph_signature.input_specs]
         with torch.no_grad():
             results = tracer.run(*values)
-    except Exception as error:  # whatever operators raise
+    except Exception as error:  # operators raise errors of any type
         raise _core.make_error(
             _core.InvalidGraph,
             where="torch",
@@ -166,7 +166,7 @@ def run_eager(
 def _written(
     ep: torch.export.ExportedProgram, given: Sequence[Any], versions: Sequence[int], results: Sequence[Any]
 ) -> dict[int, np.ndarray[Any, Any]]:
-    """Functional programs return new values; others write them."""
+    """Functional programs return the new values of inputs; other programs write them in place."""
     written = {
         at: as_array(leaf).copy()
         for at, (leaf, version) in enumerate(zip(given, versions, strict=True))
@@ -184,7 +184,7 @@ def _written(
 
 
 class _Tracer(torch.fx.Interpreter):
-    """Keeps a copy of each result: what follows may write to it."""
+    """Copies each result, because later nodes may write to it."""
 
     def __init__(self, module: torch.fx.GraphModule, keep: bool) -> None:
         super().__init__(module)
@@ -212,7 +212,7 @@ class _Tracer(torch.fx.Interpreter):
 
 
 class _Unrounded(_Tracer):
-    """Leaves floats as they are where they are quantized and dequantized again."""
+    """Passes floats through quantize and dequantize unchanged."""
 
     def run_node(self, n: torch.fx.Node) -> Any:
         if n.op == "call_function" and getattr(n.target, "namespace", "") == "quantized_decomposed":
@@ -233,7 +233,7 @@ def _as_tensor(leaf: Any) -> Any:
     if isinstance(leaf, np.ndarray):
         if leaf.dtype.name == "bfloat16":
             return torch.from_numpy(leaf.view(np.int16).copy()).view(torch.bfloat16)
-        # A copy: torch wants writable memory, and the program may write to its inputs.
+        # A copy, because torch needs writable memory and the program may write to its inputs.
         return torch.from_numpy(leaf.copy(order="K"))
     return leaf.clone() if isinstance(leaf, torch.Tensor) else leaf
 

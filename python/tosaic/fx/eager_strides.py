@@ -1,8 +1,9 @@
-"""How results of torch's operators lie when they are computed, where fake tensors may tell otherwise.
+"""The strides of torch operators' results as they are computed; fake tensors may record others.
 
-A fake tensor follows from an operator's Python or meta description. Its shape is that of the real result, its
-strides are not always: ``max_pool1d`` of a channels-last operand is recorded channels last, and is row-major.
-The strides of pointwise operators, of views and of contractions are right; others are computed, on zeros.
+A fake tensor follows from an operator's Python or meta implementation. Its shape is that of the computed
+result, but its strides may differ: ``max_pool1d`` of a channels-last operand is recorded as channels last,
+and computed as row-major. The recorded strides of pointwise operators, views and contractions are right. For
+other operators, this module computes the result on zeros and reads its strides.
 """
 
 from __future__ import annotations
@@ -23,32 +24,32 @@ Numbers = Callable[[Any], Sequence[int]]
 
 
 def is_recorded_right(target: Any) -> bool:
-    """True if a fake result of this operator has the strides of the real one: it is pointwise, or a view."""
+    """True if a fake result of this operator has the strides of the computed one: pointwise or view."""
     schema = getattr(target, "_schema", None)
     if schema is None:
-        return True  # of Python, which picks or counts
+        return True  # a Python function, which selects or counts
     is_view = any(result.alias_info is not None for result in schema.returns)
     return is_view or torch.Tag.pointwise in getattr(target, "tags", ())
 
 
 def as_computed(target: Any, args: Any, kwargs: Any, recorded: Any, numbers: Numbers) -> Any:
-    """The recorded result, with tensors of which the computed ones have another dim order laid so.
+    """The recorded result; tensors whose computed dim order differs get the computed one.
 
     Parameters
     ----------
     target
         An operator of torch.
     args, kwargs
-        Of the call, with fake tensors.
+        Arguments of the call, with fake tensors.
     recorded
-        What the fake tensors led to.
+        The result of the call on fake tensors.
     numbers
-        Gives the numbers that symbolic sizes stand for.
+        Maps symbolic sizes to their numbers.
 
     Returns
     -------
     object
-        `recorded` itself where nothing is to be corrected, or where the call cannot be computed on zeros.
+        `recorded` itself if no stride needs correction, or if the call cannot be computed on zeros.
     """
     fakes = [leaf for leaf in tree_flatten((args, kwargs))[0] if isinstance(leaf, torch.Tensor)]
     if any(fake.device.type != "cpu" for fake in fakes) or _multiplies(target, args, kwargs):
@@ -83,7 +84,7 @@ def _corrected(fake: Any, real: Any, numbers: Numbers) -> Any:
 
 
 def _multiplies(target: Any, args: Any, kwargs: Any) -> bool:
-    """True for contractions, whose strides are recorded right, and which would take long to compute."""
+    """True for contractions: their recorded strides are right, and they would take long to compute."""
     counter = FlopCounterMode(display=False)
     try:
         with torch.no_grad(), counter:

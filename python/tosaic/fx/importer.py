@@ -1,7 +1,7 @@
-"""Reads an ``ExportedProgram`` of torch into a graph: one call, one node, by the table of `tosaic.fx.aten`.
+"""Reads a torch ``ExportedProgram`` into a graph: one call, one node, by the table of `tosaic.fx.aten`.
 
-What the table does not know becomes an opaque node with its target, its arguments and the result types torch
-recorded.
+A call that the table does not know becomes an opaque node with its target, its arguments and the result types
+that torch recorded.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ class Imported:
     graph : Graph
         At stage ``exported``.
     signature : Signature
-        How nested arguments and results map to its inputs and outputs.
+        How nested arguments and results map to the graph's inputs and outputs.
     diagnostics : tuple of Diagnostic
-        What was noticed on the way: copied weights, opaque calls, ambiguous dim orders.
+        Remarks of the import: copied weights, opaque calls, ambiguous dim orders.
     verify : callable
-        Raises InvalidGraph if what the import has read of torch's memory, scales and weights that are not
-        dense, is not there any more.
+        Raises InvalidGraph if something that the import read from torch's memory (scales, and weights that
+        are not dense) has changed since.
     """
 
     graph: _core.Graph
@@ -75,19 +75,19 @@ class Imported:
 
 @dataclass(frozen=True)
 class Read:
-    """An imported method, and what became of the nodes of the FX graph.
+    """An imported method, and what each node of the FX graph became.
 
     Attributes
     ----------
     imported : Imported
     values : mapping
-        By FX node, its `Ref`, a list of them, a number, or what stands for a result that has no value.
+        By FX node: its `Ref`, a list of them, a number, or a `NoValue`.
     sizes : Sizes
-        What symbolic sizes are bound to.
+        The values of symbolic sizes.
     inputs : dict of str to int
-        By placeholder, the position in ``graph.inputs``; weights have none.
+        By placeholder name, its position in ``graph.inputs``. Weights have none.
     outputs : tuple of int or None
-        By position in the FX output, the position in ``graph.outputs``.
+        By position in the FX output, the position in ``graph.outputs``; None if it has none.
     """
 
     imported: Imported
@@ -99,14 +99,14 @@ class Read:
 
 @dataclass(frozen=True)
 class _Shared:
-    """What the importers of a program and of its regions have in common."""
+    """What the importers of a program and of its regions share."""
 
     weights: Weights
     sizes: Sizes
     diagnostics: Diagnostics
     rows: dict[Any, Row | None]
     decompositions: Decompositions
-    constants: dict[tuple[int, int], torch.Tensor] = field(default_factory=dict)  # by builder and value
+    constants: dict[tuple[int, int], torch.Tensor] = field(default_factory=dict)  # by (builder, value id)
 
 
 class Importer:
@@ -125,7 +125,8 @@ class Importer:
         self._prefix = prefix
         self._aliases: Aliases | None = None
         self._shape_of = shared.sizes.shape
-        # Inside a decomposition: the importer of the call it stands for, and the nodes that are its results.
+        # For the inside of a decomposition: the importer of the decomposed call, and the nodes that are its
+        # results.
         self._outer: Importer | None = None
         self._results: frozenset[Any] = frozenset()
         self._gives_complex = False
@@ -133,7 +134,7 @@ class Importer:
     # ---- walking ----
 
     def prepare(self, nodes: Sequence[Any]) -> None:
-        """Resolves the call targets and, if any writes to its operands, who shares memory with whom."""
+        """Resolves the call targets; if a call writes to its operands, finds out which nodes share memory."""
         rows = self._shared.rows
         mutates = False
         for node in nodes:
@@ -159,7 +160,7 @@ class Importer:
         return row
 
     def _counts(self, user: Any) -> bool:
-        """Uses that nothing is read for do not keep a value alive."""
+        """False for a use by a dropped call (an assertion): a value is not live because of such a use."""
         row = self._shared.rows.get(user.target) if user.op == "call_function" else None
         return row is None or not row.dropped
 
@@ -168,7 +169,7 @@ class Importer:
         return self._aliases is not None and self._aliases.is_mutated(node)
 
     def read(self, nodes: Sequence[Any]) -> None:
-        """Reads every call and attribute; placeholders must be in ``env`` already."""
+        """Reads every call and attribute; the placeholders must be in ``env`` already."""
         node = None
         try:
             for node in nodes:
@@ -199,7 +200,7 @@ class Importer:
             )
 
     def _located(self, error: Any, node: Any) -> Exception:
-        """The error of a size that is not known, at the node that needs it; others know their node."""
+        """Locates the error of an unknown size at the node that needs it; other errors know their node."""
         parts = error.parts
         if parts["node"] or node is None:
             return error  # type: ignore[no-any-return]
@@ -251,7 +252,7 @@ class Importer:
         return result
 
     def _complex_call(self, row: Row, values: Sequence[Any]) -> Any:
-        """A call with complex operands, by its parts or by what torch takes it apart into."""
+        """A call with complex operands, read by its parts or as the calls that torch decomposes it into."""
         if not is_known(row.name, row.emit):
             result, _ = self._decomposed(row, values)
             if result is not None:
@@ -259,14 +260,14 @@ class Importer:
         return emit_complex(self, row.name, row.emit, values)
 
     def target_name(self) -> str:
-        """The operator of this call: ``add`` of ``add.Tensor``."""
+        """The operator name of this call: ``add`` for ``add.Tensor``."""
         assert self._row is not None
         return self._row.name.partition(".")[0]
 
     def _learn_sizes(self, values: Sequence[Any]) -> bool:
-        """Sizes that depend on what tensors hold, where the tensors that they depend on are constants.
+        """Learns result sizes that depend on data, if the data is constant; True if it did.
 
-        The call is made over the constants, and over zeros in place of the tensor whose elements are chosen.
+        Torch computes the call on the constants, with zeros in place of the tensor whose elements are chosen.
         """
         recorded = self._node.meta.get("val")
         tensors = self._constants_of(values)
@@ -283,7 +284,7 @@ class Importer:
         return True
 
     def _evaluated(self, values: Sequence[Any]) -> Ref | None:
-        """A call over constants or without tensors, whose value is always the same, is made by torch."""
+        """The value of a call over constants or without tensors, computed by torch: it is always the same."""
         result = self._made_by_torch(values, self._constants_of(values))
         readable = isinstance(result, torch.Tensor) and result.dtype in CODE_OF
         return self.lifted(result) if readable else None
@@ -292,7 +293,7 @@ class Importer:
         return [self._held(ref) if isinstance(ref, Ref) else None for ref in tensors_of(values)]
 
     def _made_by_torch(self, values: Sequence[Any], tensors: Sequence[torch.Tensor | None]) -> Any:
-        """The result of the call over these tensors; None where it may be another one the next time."""
+        """The result of the call over these tensors; None if another run may have another result."""
         target = self._node.target
         if not isinstance(target, torch._ops.OpOverload) or target._schema.is_mutable or is_random(target):
             return None
@@ -310,7 +311,7 @@ class Importer:
             return target(*positional, **keywords)
 
     def lifted(self, tensor: torch.Tensor) -> Ref:
-        """A tensor that was computed at import as a constant."""
+        """A constant from a tensor that was computed at import."""
         constant = self._shared.weights.tensor(tensor, self._name(), "lifted")
         ref = Ref(self.builder.add_constant(constant), CODE_OF[tensor.dtype], tuple(tensor.shape))
         self.remember(ref, tensor)
@@ -321,7 +322,7 @@ class Importer:
         self._shared.constants[id(self.builder), ref.id] = tensor
 
     def known(self, ref: Ref) -> torch.Tensor | None:
-        """What a value holds, where that is a constant; to be read now."""
+        """The tensor of a constant value, else None; notes that the import reads its elements."""
         tensor = self._held(ref)
         if tensor is not None:
             self._shared.weights.read(tensor)
@@ -331,7 +332,7 @@ class Importer:
         return self._shared.constants.get((id(self.builder), ref.id))
 
     def same(self, ref: Ref, result: Ref) -> Ref:
-        """`result`, of which the same is known as of `ref`."""
+        """`result`, after noting that it is the same constant as `ref`, if `ref` is one."""
         tensor = self._held(ref)
         if tensor is not None:
             self.remember(result, tensor)
@@ -339,7 +340,7 @@ class Importer:
 
     @staticmethod
     def _keywords(row: Row, values: Sequence[Any]) -> dict[str, Any]:
-        """Arguments with a default that were given another value, by name."""
+        """The arguments that differ from their defaults, by name."""
         rest = zip(
             row.names[row.required :], values[row.required :], row.defaults[row.required :], strict=True
         )
@@ -369,7 +370,7 @@ class Importer:
         return self._shared.sizes.value(value)
 
     def _expect(self, node: Any, row: Row) -> None:
-        """Sets the types that torch recorded for the call's results, of complex ones that of a part."""
+        """Sets the result types that torch recorded for the call; for a complex result, that of a part."""
         recorded = node.meta.get("val")
         self._gives_complex = False
         if isinstance(recorded, torch.Tensor):
@@ -403,7 +404,7 @@ class Importer:
     # ---- what the rows of the table use ----
 
     def _name(self) -> str:
-        """Of the node to be made: the call's; inside a decomposition that of the call it stands for."""
+        """The name of the node to be made: the call's, in a decomposition derived from the outer call's."""
         if self._outer is None:
             return str(self._node.name)
         outer = self._outer._name()
@@ -417,7 +418,7 @@ class Importer:
         return origin_of(self._prefix + node.name, target, node.meta)
 
     def emit(self, op: int, attrs: dict[str, Any] | None, operands: Sequence[int]) -> Ref:
-        """The node of this call; its type is checked against what torch recorded."""
+        """Adds the node of this call; its type is checked against what torch recorded."""
         row, builder = self._row, self.builder
         origin = self._origin()
         if row is not None and row.mutates:
@@ -428,7 +429,7 @@ class Importer:
     def _emit_in_place(
         self, op: int, attrs: dict[str, Any] | None, operands: Sequence[int], origin: Any
     ) -> Ref:
-        """In-place calls keep the operand's dtype: a promoted result is cast back."""
+        """The result of an in-place call has the operand's dtype: a promoted result is cast back."""
         value = self.builder.add(op, attrs, operands, self._name(), origin, None, None)
         dtype, shape = self.builder.type(value)
         if shape != tuple(self.shape):
@@ -444,18 +445,18 @@ class Importer:
         return Ref(value, self.dtype, self.shape)
 
     def emit_inferred(self, op: int, attrs: dict[str, Any] | None, operands: Sequence[int]) -> Ref:
-        """A node before the call's own one, with the type the core infers."""
+        """Adds a node in front of the call's own node, with the type that the core infers."""
         value = self.builder.add(op, attrs, operands, self._name(), self._origin(), None, None)
         return Ref(value, *self.builder.type(value))
 
     def emit_result(self, index: int, op: int, attrs: dict[str, Any] | None, operands: Sequence[int]) -> Ref:
-        """The node of one result of a call with several."""
+        """Adds the node for one result of a call with several results."""
         dtype, shape = self.types[index]
         value = self.builder.add(op, attrs, operands, self._name(), self._origin(), dtype, shape)
         return Ref(value, dtype, shape)
 
     def emit_all(self, op: int, attrs: dict[str, Any] | None, operands: Sequence[int]) -> list[Ref]:
-        """A node with all results of the call."""
+        """Adds one node with all results of the call."""
         return self.emit_many(op, attrs, operands, self.types)
 
     def emit_many(
@@ -465,18 +466,18 @@ class Importer:
         operands: Sequence[int],
         types: list[tuple[int, Sequence[int]]],
     ) -> list[Ref]:
-        """A node with results of these types."""
+        """Adds one node with results of these types."""
         first = self.builder.add_many(op, attrs, operands, self._name(), self._origin(), types)
         return [Ref(first + i, dtype, shape) for i, (dtype, shape) in enumerate(types)]
 
     def first(self, result: Ref | None) -> list[Any] | None:
-        """The results of a call of which only the first is used."""
+        """The results of a call of which only the first is used; the others are `NoValue`."""
         return (
             None if result is None else [result] + [NoValue(str(self._node.target))] * (len(self.types) - 1)
         )
 
     def used_results(self) -> set[int]:
-        """Which results of a call are used: those whose getitem has a user; all if it is used as a whole."""
+        """Indices of the used results: those whose getitem has a user, or all if the tuple itself is used."""
         used = set()
         for user in self._node.users:
             if user.target is not operator.getitem:
@@ -486,7 +487,7 @@ class Importer:
         return used
 
     def only_first(self) -> bool:
-        """True if at most result 0 of the call is used."""
+        """True if no result of the call except result 0 is used."""
         return self.used_results() <= {0}
 
     def number(self, value: Any, like: Ref) -> Ref:
@@ -498,10 +499,11 @@ class Importer:
         return self.constant(value, code)
 
     def promoted(self, ref: Ref, *beside: Ref) -> Ref:
-        """An operand as torch reads it: of rank 0, in the dtype of narrower tensors beside it.
+        """An operand as torch reads it: one of rank 0 is cast to the dtype of a narrower operand.
 
-        An integer wraps around beside narrower integers, unless the call makes floats of integers; beside
-        narrow floats it may become infinite. A factor is read otherwise: see `promoted_factor`.
+        `beside` are the other operands. An integer wraps around if they are narrower integers, unless the
+        call turns integers into floats. A value may become infinite if they are narrow floats. For a factor
+        see `promoted_factor`.
         """
         ranked = [TORCH_OF[other.dtype] for other in beside if other.shape]
         category = CATEGORY[ref.dtype]
@@ -517,7 +519,7 @@ class Importer:
         return self.emit_inferred(OP["cast"], {"dtype": code}, (ref.id,)) if narrows else ref
 
     def promoted_factor(self, ref: Ref, beside: Ref) -> Ref:
-        """The second operand of a product or quotient as torch reads it: as precise as f32 beside floats."""
+        """The second operand of a product or quotient as torch reads it: in f16 * int, the int is f32."""
         if CATEGORY[ref.dtype] == 2 or ref.shape or not beside.shape:
             return ref
         if CATEGORY[ref.dtype] == 1 and beside.dtype in _NARROW_CODES:
@@ -525,17 +527,17 @@ class Importer:
         return self.promoted(ref, beside)
 
     def alike(self, *refs: Ref) -> tuple[Ref, ...]:
-        """The operands of one call, each as torch reads it beside the others."""
+        """The operands of one call, each as torch reads it in a call with the others."""
         return tuple(self.promoted(ref, *refs) for ref in refs)
 
     def factor(self, value: Any, like: Ref) -> Ref:
-        """A Python operand of a product or quotient: for narrow floats torch keeps a fraction in float32."""
+        """A Python operand of a product or quotient: with narrow floats, torch reads a float as float32."""
         if isinstance(value, float) and like.dtype in _NARROW_CODES:
             return self.constant(value, _DEFAULT_CODES[2])
         return self.number(value, like)
 
     def complex_constant(self, tensor: torch.Tensor, name: str, kind: str) -> Complex:
-        """Both parts of a tensor that the program holds, copied."""
+        """Both parts of a tensor that the program holds, as copied constants."""
         code = CODE_OF[REAL_OF[tensor.dtype]]
         real, imag = (
             Ref(self.builder.add_constant(part), code, tuple(tensor.shape))
@@ -548,7 +550,7 @@ class Importer:
         return Ref(self.builder.add_constant(self._shared.weights.number(value, code)), code, ())
 
     def memory_of_operand(self, position: int) -> tuple[tuple[int, ...] | None, int]:
-        """Strides and storage offset as torch recorded them; no strides where it did not."""
+        """Strides and storage offset of an operand as torch recorded them; (None, 0) if it did not."""
         operand = self._node.args[position]
         if self._aliases is not None and isinstance(operand, Node):
             operand = self._aliases.shaped_by(operand, self._node)
@@ -559,7 +561,7 @@ class Importer:
         return tuple(sizes.shape(recorded.stride())), int(sizes.value(recorded.storage_offset()))
 
     def note(self, rule: str, message: str) -> None:
-        """A diagnostic about this call."""
+        """Adds a diagnostic about this call."""
         self._shared.diagnostics.note(rule, message, self._name())
 
     def error(
@@ -581,7 +583,7 @@ class Importer:
     # ---- calls outside the table ----
 
     def _opaque(self, target: str, args: Sequence[Any], kwargs: Mapping[str, Any], reason: str = "") -> Any:
-        """A node that keeps the call without understanding it."""
+        """An opaque node, which stores the call without interpreting it."""
         node = self._node
         recorded = node.meta.get("val")
         self._refuse_missing((args, kwargs))
@@ -604,14 +606,14 @@ class Importer:
         return results if isinstance(recorded, list | tuple) else results[0]
 
     def _mark(self) -> str:
-        """Why TOSA has nothing like this call, where that is the module's mode or a generator."""
+        """Why TOSA has no counterpart of this call: training mode or random numbers; else empty."""
         row, node = self._row, self._node
         if row is not None and row.is_training(row.complete(node.args, node.kwargs)):
             return "training"
         return "random" if is_random(node.target) else ""
 
     def _decomposed(self, row: Row, values: Sequence[Any]) -> tuple[Any, str]:
-        """The call's results by the calls that torch takes it apart into, or None and why not."""
+        """The results of the call by torch's decomposition, or None and the reason why there is none."""
         recorded = self._node.meta.get("val")
         items = list(recorded) if isinstance(recorded, list | tuple) else [recorded]
         if self._has_no_value(values) or not any(isinstance(item, torch.Tensor) for item in items):
@@ -644,7 +646,7 @@ class Importer:
         return [NoValue(row.target) if item is None else item for item in read]
 
     def _opaque_number(self, recorded: Any, target: str) -> Any:
-        """A number: known if it follows from the bound shapes, else refused where it is used."""
+        """A number: known if it follows from the bound shapes, otherwise refused where it is used."""
         try:
             return self._shared.sizes.value(recorded)
         except _core.UnsupportedOp:
@@ -705,7 +707,7 @@ class Importer:
         return ref
 
     def _foreign(self, node: Any) -> Any:
-        """A call of no operator overload: arithmetic on sizes, or a higher-order operator."""
+        """A call that is no operator overload: arithmetic on sizes, or a higher-order operator."""
         target = node.target
         values = [self.resolved(arg) for arg in node.args]
         keywords = {key: self.resolved(arg) for key, arg in node.kwargs.items()}
@@ -743,7 +745,7 @@ class Importer:
         return self._opaque(f"higher_order.{name}", values, keywords)
 
     def _inline(self, attribute: Node, module: GraphModule, operands: Sequence[Any]) -> Any:
-        """A nested graph that is only a wrapper: its calls become nodes of this graph."""
+        """Reads a nested graph that is only a wrapper: its calls become nodes of this graph."""
         inner = Importer(self._shared, self.builder, module, f"{self._prefix}{attribute.target}.")
         nodes = list(module.graph.nodes)
         placeholders = [node for node in nodes if node.op == "placeholder"]
@@ -801,7 +803,7 @@ class Importer:
     # ---- in-place calls ----
 
     def _written(self, node: Any, row: Row, result: Any) -> None:
-        """Lets everything that stands for a written operand see its new value."""
+        """Assigns the new value of each written operand to all nodes that are the same whole tensor."""
         assert self._aliases is not None
         if row.writes_nothing(node):
             return
@@ -827,7 +829,7 @@ class Importer:
             self._aliases.update(node, operand, self.env, fresh, self._refuse_shared)
 
     def _reshaped(self, node: Any, operand: Any, result: Any) -> None:
-        """Lets everything that is the operand see its new shape."""
+        """Assigns the reshaped result to all nodes that are the same tensor object as the operand."""
         assert self._aliases is not None
         if self._aliases.is_placeholder(operand):
             raise self.error(
@@ -845,7 +847,7 @@ class Importer:
         )
 
 
-# Wrappers: position of the nested module and where its operands stand.
+# Wrappers: position of the nested module among the arguments, and which arguments are its operands.
 _INLINED: dict[str, tuple[int, Callable[[list[Any]], Sequence[Any]]]] = {
     "wrap_with_set_grad_enabled": (1, lambda values: values[2:]),
     "wrap_with_autocast": (4, lambda values: values[5:]),
@@ -864,7 +866,7 @@ def _shown(value: Any) -> str:
 
 
 class _Program:
-    """One exported program on its way: placeholders first, then the calls, then the outputs."""
+    """One exported program during the import: placeholders are read first, then calls, then outputs."""
 
     def __init__(self, ep: Any, method: str) -> None:
         self.ep = ep
@@ -875,10 +877,10 @@ class _Program:
         self.specs = list(ep.graph_signature.input_specs)
         self.importer = Importer(self.shared, _core.GraphBuilder(method), ep.graph_module)
         self.input_count = 0
-        self.order_at: dict[str, tuple[int, ...] | None] = {}  # placeholder of a user input -> its dim order
+        self.order_at: dict[str, tuple[int, ...] | None] = {}  # user input's placeholder -> dim order
         self.input_at: dict[str, tuple[int, str]] = {}  # placeholder -> position, path
-        self.state_at: dict[str, tuple[int, str]] = {}  # target of a state -> the same
-        self.output_at: list[int | None] = []  # by position: in the graph's outputs
+        self.state_at: dict[str, tuple[int, str]] = {}  # target of a state -> position, path
+        self.output_at: list[int | None] = []  # by position in the FX output: position in the graph's outputs
         self.leaves: list[InputLeaf] = []
         users = [
             n
@@ -1012,20 +1014,20 @@ class _Program:
             )
 
     def _add_written_inputs(self) -> int:
-        """In-place programs say by their calls, not by their signature, which inputs they change."""
+        """Adds outputs for inputs that in-place calls change: the program's signature does not list these."""
         count = 0
         for node in self.placeholders:
             if node.name in self.input_at and self.importer.is_mutated(node):
                 index, path = self.input_at[node.name]
-                order = self.order_at.get(node.name)  # none of a state
+                order = self.order_at.get(node.name)  # states have none
                 self.importer.builder.add_output(self.importer.env[node].id, path, index, order)
                 count += 1
         return count
 
 
-# Targets are operators of torch: what is known of them does not change between programs.
+# Rows by call target. Targets are torch operators, whose rows do not depend on the program.
 _ROWS: dict[Any, Row | None] = {}
-# The first operand counts by its shape alone in the shape of the result.
+# Calls whose result shape depends on their first operand only through its shape.
 _CHOOSE_ELEMENTS = ("index.Tensor", "repeat_interleave.self_Tensor")
 _PARAMETER_MUTATION = getattr(OutputKind, "PARAMETER_MUTATION", None)
 _USER_OUTPUTS = (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT)
@@ -1034,7 +1036,7 @@ _KINDS = {InputKind.PARAMETER: "parameter", InputKind.BUFFER: "buffer", InputKin
 
 
 def _in_tree(spec: Any, users: int) -> Tree:
-    """Structure of (args, kwargs); flat where the program lost it."""
+    """The structure of (args, kwargs); a flat one if the program lost it."""
     if spec is not None:
         tree = convert_treespec(spec)
         if tree.leaf_count == users and len(tree.children) == 2:
@@ -1058,7 +1060,7 @@ def _arg_names(ep: Any) -> tuple[str, ...]:
 
 
 def _input_paths(tree: Tree, arg_names: Sequence[str], placeholders: Sequence[str]) -> list[str]:
-    """Paths as callers know them: the parameter's name, and behind it the place in a nested argument."""
+    """Paths as callers know them: the parameter's name, followed by the place in a nested argument."""
     paths: list[str] = []
     args, kwargs = tree.children
     for i, child in enumerate(args.children):
@@ -1077,7 +1079,7 @@ def import_program(ep: Any, *, bind: Any = None, method: str = "forward") -> Imp
 
 
 def read_program(ep: Any, *, bind: Any = None, method: str = "forward") -> Read:
-    """The import, with what it made of each FX node."""
+    """Imports a program and returns what each FX node became."""
     if not isinstance(ep, torch.export.ExportedProgram):
         raise _core.make_error(
             _core.InvalidGraph,
@@ -1087,7 +1089,7 @@ def read_program(ep: Any, *, bind: Any = None, method: str = "forward") -> Read:
             got=type(ep).__name__,
             hint="Call torch.export.export(module, args) first",
         )
-    # What an import allocates stays alive: collecting garbage meanwhile would only walk torch's objects.
+    # Nothing that an import allocates is garbage: a collection meanwhile would only walk torch's objects.
     collecting = gc.isenabled()
     gc.disable()
     try:

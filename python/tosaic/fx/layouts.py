@@ -1,4 +1,4 @@
-"""A layout plan applied to an exported program of torch, or to an edge program of ExecuTorch.
+"""Applies a layout plan to an exported program of torch, or to an edge program of ExecuTorch.
 
 ::
 
@@ -6,24 +6,28 @@
 
     convert    x ─▶ clone(channels_last) ─▶ conv ─▶ relu ─▶ clone(contiguous) ─▶ out
 
-The plan is the core's (`plan_calls`): an order for every value and, for every call, the order in which it
-reads each of its operands. What is left to do here is one walk over a copy of the graph, front to back:
+The core makes the plan (`plan_calls`): a dim order for every value and, for every call, the order in which it
+reads each of its operands. This module walks once over a copy of the graph, front to back:
 
-* *annotate* writes strides. A node is given a fake tensor that is dense in the order of its value, where its
-  own lies otherwise. Nothing is inserted: where the plan transposes, whoever compiles the program does.
-* *convert* makes it so. An operand that a call reads in another order than it has is converted, once for all
-  calls that want that order, and what lies behind is computed again on fake tensors, node by node with all
-  its arguments, as far as strides change. Where fake tensors may tell other strides than torch computes, the
-  call is computed on zeros (`eager_strides`). After that ``meta["val"]`` is what torch does, not a wish.
+* *annotate* writes strides. A node whose fake tensor has another order than the plan's gets a fake tensor
+  that is dense in the planned order. Nothing is inserted: where the plan transposes, the compiler that reads
+  the program has to transpose.
+* *convert* changes the computation. If a call reads an operand in another order than the operand has, the
+  operand is converted, once for all calls that read that order. All later nodes are computed again on
+  fake tensors, node by node with all its arguments, as far as strides change. Where fake tensors may record
+  other strides than torch computes, the call is computed on zeros (`eager_strides`). ``meta["val"]`` then
+  records what torch computes.
 
 In both:
 
-* a border is as its entry of `orders` says: as traced, declared, or converted (`Convert`) inside the program;
-* calls that name the order of their result (``clone``, ``_to_copy``, ``_clone_dim_order`` ... with a memory
-  format) never contradict it: *annotate* leaves them as they are, *convert* has them name the planned order;
-* weights, and what is computed from weights alone, stay as they are, unless `weights` asks for more;
-* calls that address memory by strides (``as_strided``) find their operand as it was traced;
-* nested graphs are not entered: their operands are handed over as traced.
+* an input or output has the order that its entry in `orders` says: as traced, declared, or converted inside
+  the program (`Convert`);
+* a call that names the order of its result (``clone``, ``_to_copy``, ``_clone_dim_order`` ... with a memory
+  format) never contradicts that name: *annotate* does not change its order, *convert* makes the call name the
+  planned order;
+* weights, and values computed from weights alone, are not changed unless `weights` is true;
+* a call that addresses memory by strides (``as_strided``) gets its operand as traced;
+* nested graphs are not entered: they get their operands as traced.
 """
 
 from __future__ import annotations
@@ -132,16 +136,16 @@ class _Borders:
         ]
 
     def order(self, side: str, index: int) -> _Order | None:
-        """What is declared, or converted to."""
+        """The order that an input or output is declared in, or converted to; None if it is as traced."""
         return (self.inputs if side == "inputs" else self.outputs)[index]
 
     def declared(self, side: str, index: int) -> _Order | None:
-        """The order of the border itself, if that is not as traced."""
+        """The order of the input or output itself, if that is not as traced."""
         return None if index in self.is_converted[side] else self.order(side, index)
 
 
 class _Walk:
-    """A copy of the program on its way to be laid out."""
+    """A copy of the program while its layout is applied."""
 
     def __init__(
         self, program: Any, read: Read, borders: _Borders, converts: bool, weights: bool, objective: Objective
@@ -171,7 +175,7 @@ class _Walk:
         self._is_written = any(self._writes(node) for node in self._graph.nodes)
         self._first = next((node for node in self._graph.nodes if node.op != "placeholder"), None)
         self._constant: set[Node] = set()
-        self._moved: set[Node] = set()  # nodes that, by the declared borders, lie otherwise than traced
+        self._moved: set[Node] = set()  # declared borders changed their order
         self._converted: dict[tuple[Any, str], Node] = {}
         self._made: dict[Node, tuple[Node, _Order, _Order]] = {}
         self._unmet: list[Unmet] = []
@@ -233,7 +237,7 @@ class _Walk:
         self._values[made] = self._values[node]
 
     def _lay_weight(self, node: Node) -> None:
-        """Lays a weight, and what it records, in the order that all of its readers want."""
+        """Stores a weight in the order that all of its readers read, and sets its metadata to match."""
         ref = self._values[node]
         wanted = [self._reads.get((user.name, ref.id)) for user in node.users]
         if not self._weights or not wanted or None in wanted:
@@ -276,7 +280,7 @@ class _Walk:
         return ExportGraphSignature(list(old.input_specs), specs)
 
     def _orders_at_output(self, at: int, spec: OutputSpec) -> list[tuple[_Order, bool]]:
-        """The orders that an output passes through, that of the border last; True: by a conversion."""
+        """The orders that an output passes through, its final order last; True: by an explicit conversion."""
         border = self._border_of[at]
         if spec.kind in (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION):
             return [(border, True)] if self._converts else []
@@ -307,7 +311,7 @@ class _Walk:
         elif any(arg in self._moved for arg in node.all_input_nodes):
             self._moved.add(node)
         if not self._converts and node in self._moved and node.target in _VIEWS and not self._is_written:
-            node.target = torch.ops.aten.reshape.default  # torch has a copy where strides allow no view
+            node.target = torch.ops.aten.reshape.default  # reshape copies if the strides allow no view
         if self._addresses_memory(node):
             self._hand_over_as_traced(node, operands)
         elif self._converts and node not in self._constant:
@@ -321,7 +325,7 @@ class _Walk:
             self._correct(node)
 
     def _correct(self, node: Node) -> None:
-        """Has ``meta["val"]`` tell the strides that torch computes, where fake tensors tell others."""
+        """Sets ``meta["val"]`` to the strides that torch computes, where fake tensors record others."""
         if is_recorded_right(node.target) or self._named_format(node) is not None:
             return
         args, kwargs = map_arg((node.args, node.kwargs), lambda arg: arg.meta["val"])
@@ -330,7 +334,7 @@ class _Walk:
             put(node.meta, val)
 
     def _label(self, node: Node) -> bool:
-        """Writes the orders of the plan; False where it says nothing of the node."""
+        """Writes the planned orders; False if the plan has none for this node."""
         orders = self._orders(node)
         val = node.meta.get("val")
         if isinstance(val, torch.Tensor):
@@ -352,7 +356,7 @@ class _Walk:
         return True
 
     def _orders(self, node: Node) -> Any:
-        """The planned order of a node's value, of several a tuple; None where there is none."""
+        """The planned order of a node's value; for several values, a tuple; None if not planned."""
         value = self._values.get(node)
         if isinstance(value, Ref):
             return self._order_of[value.id]
@@ -379,14 +383,14 @@ class _Walk:
         self._replace(node, replaced)
 
     def _converts_by_itself(self, node: Node) -> bool:
-        """A copy whose format is the planned order, or can be: it reads its operand as that lies."""
+        """True for a copy whose format is or can be the planned order: it reads its operand as it is."""
         order = self._orders(node)
         if order is None or self._named_format(node) is None or len(node.all_input_nodes) != 1:
             return False
         return format_of(node.meta["val"].shape, order) is not None
 
     def _hand_over_as_traced(self, node: Node, operands: list[Node]) -> None:
-        """Gives a call that addresses memory what it was traced with, or refuses it."""
+        """Converts operands of a call that addresses memory back to the traced order, or refuses the call."""
         replaced: dict[Node, Node] = {}
         for arg in operands:
             if not self._lies_otherwise(arg) and (self._converts or arg not in self._moved):
@@ -398,7 +402,7 @@ class _Walk:
             if made is not None:
                 replaced[arg] = made
             elif not self._converts and arg not in self._moved:
-                put(arg.meta, old)  # only the label was another
+                put(arg.meta, old)  # only the label differed
             else:
                 raise error_at(
                     _core.LayoutMismatch,
@@ -437,7 +441,7 @@ class _Walk:
         return None
 
     def _follow_plan(self, node: Node) -> bool:
-        """Has a call that names the order of its result name the planned one; True if that is another."""
+        """Makes a call that names the order of its result name the planned one; True if the order changed."""
         named, order = self._named_format(node), self._orders(node)
         if named is None or order is None:
             return False
@@ -456,14 +460,14 @@ class _Walk:
         return True
 
     def _compute_again(self, node: Node, operands: list[Node]) -> None:
-        """Sets ``meta["val"]`` to what torch gives for the operands as they lie now."""
+        """Sets ``meta["val"]`` to torch's result for the operands with their current strides."""
         if not self._can_compute(node) or not self._has_tensors(node):
             return
         try:
             val = self._result_of(node)
         except Exception as first:
             if not self._converts:
-                return  # then it stays as traced
+                return  # the node stays as traced
             again = {
                 arg: self._conversion(arg, self._traced_order(arg))
                 for arg in operands
@@ -497,7 +501,7 @@ class _Walk:
 
     @staticmethod
     def _can_compute(node: Node) -> bool:
-        """Operators of torch and picks of their results; neither nested graphs nor sizes that data decide."""
+        """True for torch operators and getitem, but not for nested graphs or data-dependent sizes."""
         is_operator = hasattr(node.target, "_schema") or getattr(node.target, "__name__", "") == "getitem"
         return (
             is_operator
@@ -529,14 +533,14 @@ class _Walk:
         return dim_order_of(self._numbers(val.shape), self._numbers(val.stride()))[0]
 
     def _as_traced(self, node: Node) -> Any:
-        """What the given program records of a node; of a conversion, what it records itself."""
+        """What the given program records for a node; for a conversion, what the conversion itself records."""
         return self._old.get(node, node).meta["val"]
 
     def _traced_order(self, node: Node) -> _Order:
         return self._order_of_tensor(self._as_traced(node))
 
     def _lies_otherwise(self, node: Node) -> bool:
-        """True if the node lies otherwise than traced, or is a conversion."""
+        """True if the node's strides differ from the traced ones, or if it is a conversion."""
         return node not in self._old or self._has_changed(node)
 
     def _has_changed(self, node: Node) -> bool:
@@ -551,7 +555,7 @@ class _Walk:
     # ---- conversions ----
 
     def _conversion(self, node: Node, order: _Order) -> Node | None:
-        """The node in this order; None if the dialect cannot ask for it."""
+        """The node with this value in this order, added if needed; None if the dialect has none."""
         val = node.meta["val"]
         ref = self._values.get(node)
         name = order_name(val.shape, order)
@@ -590,7 +594,7 @@ class _Walk:
         return last
 
     def _calls_to(self, val: Any, order: _Order) -> list[tuple[Any, tuple[Any, ...], dict[str, Any]]] | None:
-        """Targets, arguments behind the tensor, and keywords of the calls that convert."""
+        """The converting calls: target, arguments after the tensor, keywords; None if there are none."""
         form = format_of(val.shape, order)
         if str(self._program.dialect) == "EDGE":
             from tosaic.executorch import conversion
@@ -606,13 +610,13 @@ class _Walk:
         return [(permute, (list(order),), {}), (clone, (), dense), (permute, (back,), {})]
 
     def _root_of_modules(self) -> dict[str, Any]:
-        """Where a conversion of an input belongs, as `torch.export.unflatten` wants to know."""
+        """The module of a conversion of an input, which `torch.export.unflatten` needs to know."""
         stacks = (node.meta.get("nn_module_stack") for node in self._graph.nodes)
         stack = next(filter(None, stacks), None)
         return {} if stack is None else {"nn_module_stack": dict(list(stack.items())[:1])}
 
     def _chain(self, last: Node) -> set[Node]:
-        """A conversion's own nodes."""
+        """The nodes of a conversion."""
         source, nodes = self._made[last][0], {last}
         while last.args[0] is not source:
             last = last.args[0]  # type: ignore[assignment]
@@ -681,7 +685,7 @@ class _Walk:
         )
 
     def _examples(self) -> Any:
-        """The example inputs, laid as the borders are declared."""
+        """The example inputs, in the declared orders."""
         examples = self._program.example_inputs
         if examples is None or not any(self._borders.inputs):
             return examples
@@ -697,7 +701,7 @@ class _Walk:
 
 
 def _copied(graph: Graph) -> tuple[Graph, dict[Node, Node]]:
-    """A copy with the same names and metadata of its own, and by node of it the one it is of."""
+    """A copy with the same names and its own metadata, and a map from each new node to the old one."""
     out = Graph()
     new_of: dict[Node, Node] = {}
     results = out.graph_copy(graph, new_of)
@@ -705,7 +709,7 @@ def _copied(graph: Graph) -> tuple[Graph, dict[Node, Node]]:
     output = out.output(results)
     output.meta = copy.copy(old_output.meta)
     for old, new in new_of.items():
-        new.name = old.name  # a graph avoids names of Python that export uses: `input`
+        new.name = old.name  # a graph renames nodes like `input`, which export uses
     return out, {new: old for old, new in new_of.items()} | {output: old_output}
 
 

@@ -1,15 +1,15 @@
-"""The libraries that a ``.pt2`` file names: told from its JSON, which executes nothing, and imported.
+"""Finds and imports the libraries that a ``.pt2`` file names; it reads only JSON, which executes nothing.
 
-A file names operators of other libraries by namespace and name, and classes of arguments by module and name;
-torch can read it once the libraries that register them are imported::
+A file names operators of other libraries by namespace and name, and classes of arguments by module and name.
+Torch can read the file once the libraries that register them are imported::
 
     torch.ops.quantized_decomposed.quantize_per_tensor.default   torch's own, but imported on request
     executorch.exir.dialects.edge._ops.dim_order_ops._clone_dim_order.default
-                                                                 ExecuTorch's edge dialect, of executorch
-    transformers.modeling_outputs.BaseModelOutput                a class, of transformers
+                                                                 ExecuTorch's edge dialect, from executorch
+    transformers.modeling_outputs.BaseModelOutput                a class, from transformers
 
-An operator of the edge dialect means what the operator of the same name means: `plain_file` gives torch the
-file with the plain names, in memory.
+An operator of the edge dialect means the same as the plain operator of that name. `plain_file` makes a copy
+of the file in memory with the plain names, which torch reads.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ __all__ = ["Archive", "load_libraries", "plain_file", "read_archive"]
 _PLAIN = "torch.ops."
 _EDGE = "executorch.exir.dialects.edge._ops."
 
-# Namespace of operators -> modules that register some of them. Others may be packages of that name.
+# Operator namespace -> modules that register some of its operators. Any other namespace may be a package
+# name.
 MODULES: dict[str, tuple[str, ...]] = EXECUTORCH_MODULES | {
     "quantized_decomposed": ("torch.ao.quantization.fx._decomposed", "torchao.quantization.pt2e.convert"),
     "torchao": (
@@ -50,31 +51,31 @@ MODULES: dict[str, tuple[str, ...]] = EXECUTORCH_MODULES | {
     "torchaudio": ("torchaudio",),
     "fbgemm": ("fbgemm_gpu",),
 }
-# Classes that a library registers on request alone: a module and the function to call.
+# Classes that a library registers only on request: the module and the function to call.
 _REGISTRARS = {
     "transformers.cache_utils.DynamicCache": (
         "transformers.integrations.executorch",
         "register_dynamic_cache_export_support",
     )
 }
-# Packages whose classes are in files, told apart from modules of the user's own.
+# Packages whose classes occur in files; other classes may be from the user's own modules.
 KNOWN_PACKAGES = ("torch_geometric", "torchvision", "transformers")
-# Packages by the module that they are imported as, where the names differ.
+# Package names by import name, where the two differ.
 _PACKAGES = {"fbgemm_gpu": "fbgemm-gpu", "torch_geometric": "torch-geometric"}
 
 
 @dataclass(frozen=True)
 class Archive:
-    """What a ``.pt2`` file says of itself.
+    """What a ``.pt2`` file declares.
 
     Attributes
     ----------
     models : tuple of str
-        Names of the exported programs in it.
+        Names of the exported programs in the file.
     targets : tuple of str
-        All operators, as the file writes them.
+        All operators, spelled as in the file.
     classes : tuple of str
-        Classes of nested arguments and results, module and name.
+        Classes of nested arguments and results, as module and name.
     """
 
     models: tuple[str, ...]
@@ -89,7 +90,7 @@ class Archive:
 
     @property
     def is_edge(self) -> bool:
-        """It is written in ExecuTorch's edge dialect."""
+        """True if the file is written in ExecuTorch's edge dialect."""
         return any(target.startswith(_EDGE) for target in self.targets)
 
 
@@ -99,11 +100,11 @@ def read_archive(path: str | os.PathLike[str]) -> Archive:
     Raises
     ------
     MissingFileError
-        There is no such file.
+        The file does not exist.
     ReadError
-        The system refuses to read it.
+        The system refuses to read the file.
     InvalidGraph
-        It is no archive of torch, is damaged, or holds no exported program.
+        The file is no archive of torch, is damaged, or has no exported program in it.
     """
     file = Path(path)
     try:
@@ -111,7 +112,7 @@ def read_archive(path: str | os.PathLike[str]) -> Archive:
             members = {member: json.loads(archive.read(member)) for member in _programs(archive)}
     except _core.Error:
         raise
-    except Exception as error:  # damaged archives fail in as many ways as zip, its methods and JSON have
+    except Exception as error:  # zipfile, decompression and JSON all raise their own errors
         raise _unreadable(file, f"{type(error).__name__}: {error}") from error
     if not members:
         raise _unreadable(file, "an archive without an exported program")
@@ -123,7 +124,7 @@ def read_archive(path: str | os.PathLike[str]) -> Archive:
 
 
 def _programs(archive: zipfile.ZipFile) -> list[str]:
-    """The members that hold exported programs; older versions of torch had one, under another name."""
+    """The members that hold exported programs; older versions of torch wrote one, under another name."""
     return [
         name
         for name in archive.namelist()
@@ -133,7 +134,7 @@ def _programs(archive: zipfile.ZipFile) -> list[str]:
 
 
 def _strings(value: Any, key: str) -> Iterator[str]:
-    """What stands under `key`, wherever in the document."""
+    """All strings under `key`, anywhere in the document."""
     pending = [value]
     while pending:
         item = pending.pop()
@@ -151,19 +152,20 @@ def _classes(document: Any) -> Iterator[str]:
             try:
                 yield from (name for name in _strings(json.loads(text), "type") if "." in name)
             except ValueError:
-                continue  # torch says what is wrong with it
+                continue  # torch reports what is wrong with it
 
 
 def load_libraries(archive: Archive, path: str | os.PathLike[str]) -> None:
-    """Imports what registers the operators and classes of a file, as far as they are not registered yet.
+    """Imports the modules that register the operators and classes of a file, unless they are registered.
 
-    Modules are those of the table, and installed packages that have the name of a namespace or of the module
-    of a class; no other name in a file is ever imported.
+    Only these modules are imported: modules of the tables, an installed package with the name of an operator
+    namespace, and the module of a class if its package is known or installed. No other name in a file is ever
+    imported.
 
     Raises
     ------
     InvalidGraph
-        A library is not installed, or none is known; the message says which one to install or to import.
+        A library is not installed, or none is known. The message says which library to install or to import.
     """
     missing = [name for name in archive.operators if _registered(name) is None]
     for namespace in sorted({name.partition(".")[0] for name in missing}):
@@ -176,7 +178,7 @@ def load_libraries(archive: Archive, path: str | os.PathLike[str]) -> None:
 
 
 def _registered(operator: str) -> Any:
-    """The operator of that name; None where no library has registered it."""
+    """The operator of that name; None if no library has registered it."""
     found: Any = torch.ops
     for part in operator.split("."):
         found = getattr(found, part, None)
@@ -201,7 +203,7 @@ def _load_class(name: str, what: str) -> None:
 
 
 def _installed_package(name: str) -> tuple[str, ...]:
-    """The package of that name if it was installed: a script in the working directory is none."""
+    """The package of that name if it is installed; a script in the working directory is not a package."""
     return (name,) if name in importlib.metadata.packages_distributions() else ()
 
 
@@ -240,7 +242,7 @@ def _import_until(is_done: Any, modules: Sequence[str], what: str) -> None:
 
 
 def plain_file(path: str | os.PathLike[str]) -> io.BytesIO:
-    """The file with the operators of the edge dialect under their plain names."""
+    """The file with plain names in place of the edge dialect's operator names."""
     made = io.BytesIO()
     with zipfile.ZipFile(path) as archive, zipfile.ZipFile(made, "w", zipfile.ZIP_STORED) as out:
         programs = set(_programs(archive))
@@ -249,7 +251,7 @@ def plain_file(path: str | os.PathLike[str]) -> io.BytesIO:
             if entry.filename in programs:
                 document = json.loads(data)
                 _rename_targets(document)
-                document["verifiers"] = ["TRAINING"]  # the edge dialect's refuses plain operators
+                document["verifiers"] = ["TRAINING"]  # the edge dialect's verifier refuses plain operators
                 data = json.dumps(document).encode()
             out.writestr(entry.filename, data)
     made.seek(0)
@@ -271,7 +273,7 @@ def _rename_targets(document: Any) -> None:
 
 
 def _name_arguments(call: dict[str, Any]) -> None:
-    """Positional arguments of the edge dialect are written without names, by which torch reads them."""
+    """Adds the names of positional arguments, which the edge dialect leaves out and torch's reader needs."""
     operator = _registered(call["target"].removeprefix(_PLAIN))
     for argument, declared in zip(call["inputs"], operator._schema.arguments, strict=False):
         argument["name"] = argument["name"] or declared.name

@@ -1,6 +1,6 @@
-"""How a tensor that torch recorded lies in memory, and the same tensor in another dim order.
+"""The dim order in which a recorded tensor is stored, and the same tensor in another dim order.
 
-Strides of an axis of extent 1, or that is broadcast (stride 0), tell nothing: they agree with every order.
+The stride of an axis of extent 1, or of a broadcast axis (stride 0), is ignored: it agrees with every order.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ _CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 
 def order_of_format(memory_format: Any, rank: int) -> tuple[int, ...] | None:
-    """The dim order that a memory format asks for; None where it asks for none."""
+    """The dim order that a memory format asks for; None if it asks for none."""
     if memory_format is torch.contiguous_format:
         return tuple(range(rank))
     return channels_last(rank) if memory_format in _CHANNELS_LAST.values() else None
 
 
 def _formats(rank: int) -> Iterator[tuple[torch.memory_format, tuple[int, ...]]]:
-    """Those that tensors of this rank can have, with their orders, row-major first."""
+    """The memory formats that tensors of this rank can have, with their orders, row-major first."""
     yield from zip((torch.contiguous_format, _CHANNELS_LAST.get(rank)), orders_of_formats(rank), strict=False)
 
 
 def lies(shape: Sequence[Any], strides: Sequence[int], order: Sequence[int]) -> bool:
-    """True if the strides, which may leave gaps, agree with the order; sizes may be symbolic."""
+    """True if the strides agree with the order; there may be gaps, and sizes may be symbolic."""
     known = [strides[axis] for axis in telling(shape, order) if strides[axis] != 0]
     return known == sorted(known, reverse=True) or any(type(size) is int and size == 0 for size in shape)
 
 
 def format_of(shape: Sequence[Any], order: Sequence[int]) -> torch.memory_format | None:
-    """The memory format that means this order, row-major where several do; None where none does."""
+    """The memory format that means this order, row-major if several do; None if none does."""
     for form, own in _formats(len(shape)):
         if is_same_order(shape, own, order):
             return form
@@ -44,7 +44,7 @@ def format_of(shape: Sequence[Any], order: Sequence[int]) -> torch.memory_format
 
 
 def order_name(shape: Sequence[Any], order: Sequence[int]) -> str:
-    """``channels_last``; of an order without a name ``dim_order_0_2_1``."""
+    """``channels_last``, or for an order without a name ``dim_order_0_2_1``."""
     form = format_of(shape, order)
     if form is None:
         return "_".join(("dim_order", *map(str, order)))
@@ -52,7 +52,7 @@ def order_name(shape: Sequence[Any], order: Sequence[int]) -> str:
 
 
 def laid(tensor: torch.Tensor, order: Sequence[int]) -> torch.Tensor:
-    """A tensor of the same type, dense in this order, with other contents (of a fake tensor, a fake one)."""
+    """A tensor of the same type, dense in this order, uninitialized; for a fake tensor, a fake one."""
     strides: list[Any] = [1] * tensor.dim()
     step: Any = 1
     for axis in reversed(order):
@@ -65,7 +65,7 @@ def laid(tensor: torch.Tensor, order: Sequence[int]) -> torch.Tensor:
 
 
 def put(meta: dict[str, Any], val: Any) -> None:
-    """Sets what a node records of its result."""
+    """Sets ``meta["val"]``, and the strides and memory format in ``meta["tensor_meta"]``."""
     meta["val"] = val
     recorded = meta.get("tensor_meta")
     if isinstance(val, torch.Tensor) and hasattr(recorded, "memory_format"):

@@ -1,9 +1,9 @@
-"""Foreign calls: the target by name and its arguments as JSON, so that nothing is lost.
+"""Foreign calls, stored as the target's name and the arguments as JSON, so that nothing is lost.
 
-``{"$": i}`` stands for operand i, ``{"dtype": "f32"}`` for a dtype, ``{"float": "inf"}`` for a float JSON
-cannot write, ``{"repr": ...}`` for other torch objects such as devices and memory formats. The last
-entry says what the core cannot know of a call, and refers to when it refuses it: ``"training": true`` of
-one that a module in training mode makes, ``"random": true`` of another one that draws random numbers.
+``{"$": i}`` is operand i, ``{"dtype": "f32"}`` a dtype, ``{"float": "inf"}`` a float that JSON cannot write,
+and ``{"repr": ...}`` another torch object, such as a device or memory format. The last entry is a fact that
+the core cannot derive from the call, and that it reports when it refuses the call: ``"training": true`` for a
+call of a module in training mode, ``"random": true`` for any other call that draws random numbers.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ __all__ = ["arguments_json"]
 def arguments_json(
     args: Any, kwargs: Mapping[str, Any], unsupported: Callable[[str], Exception], mark: str = ""
 ) -> tuple[str, list[int]]:
-    """JSON text of the resolved arguments and the operands it refers to.
+    """The resolved arguments as JSON text, and the ids of the operands that the text refers to.
 
     Parameters
     ----------
     args, kwargs
         Arguments with `Ref` in place of tensors.
     unsupported : callable
-        Makes the error for an argument that has no text, such as a submodule.
+        Makes the error for an argument that has no text form, such as a submodule.
     mark : str
-        ``training``, ``random`` or nothing: the last entry.
+        The last entry: ``training``, ``random`` or empty for none.
     """
     operands: list[int] = []
 

@@ -1,4 +1,4 @@
-"""Symbolic sizes become numbers: bound by input and axis, derived ones evaluated, ranges checked."""
+"""Replaces symbolic sizes by numbers: binds inputs' axes, evaluates derived sizes, checks ranges."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 class Sizes:
-    """Values of the symbols of a program; without symbols everything passes through."""
+    """Values of the symbols of a program; a program without symbols is unaffected."""
 
     def __init__(self) -> None:
         self._values: dict[Any, Any] = {}
         self._known: dict[Any, int] = {}
 
     def value(self, size: Any) -> Any:
-        """The number behind a symbolic one; anything else is returned as it is."""
+        """The number of a symbolic value; anything else is returned unchanged."""
         if not isinstance(size, _SYMBOLIC):
             return size
         expression = size.node.expr
@@ -63,14 +63,14 @@ class Sizes:
         return bool(known) if isinstance(size, torch.SymBool) else known
 
     def learn(self, size: Any, value: int) -> None:
-        """Notes what a size is that depended on data; sizes that are no plain symbol stay unknown."""
+        """Notes the value of a data-dependent size; a size that is not a single symbol stays unknown."""
         if isinstance(size, _SYMBOLIC) and size.node.expr.is_Symbol:
             import sympy  # type: ignore[import-untyped]
 
             self._values[size.node.expr] = sympy.Integer(value)
 
     def shape(self, shape: Sequence[Any]) -> Sequence[int]:
-        """A shape with every size a number."""
+        """The shape with a number for every size."""
         return shape if _INT.issuperset(map(type, shape)) else tuple(self.value(size) for size in shape)
 
     def bind(
@@ -79,14 +79,14 @@ class Sizes:
         wanted: Mapping[tuple[int, int], int],
         ranges: Mapping[Any, Any],
     ) -> None:
-        """Gives the symbols of the user inputs their values.
+        """Binds the symbols of the user inputs to values.
 
         Parameters
         ----------
         inputs : sequence of (name, path, meta value)
             The user inputs in order.
         wanted : mapping
-            Size by position of input and axis; axis -1 stands for an integer input's value.
+            Sizes by (position of the input, axis); axis -1 means the value of an integer input.
         ranges : mapping
             ``ExportedProgram.range_constraints``.
         """
@@ -169,7 +169,7 @@ class Sizes:
 def wanted_sizes(
     bind: Any, inputs: Sequence[tuple[str, str, Any]], in_spec: Tree
 ) -> dict[tuple[int, int], int]:
-    """Reads the `bind` argument: (position of the user input, axis) -> size."""
+    """Reads the `bind` argument into a map (position of the user input, axis) -> size."""
     if bind is None:
         return {}
     wanted: dict[tuple[int, int], int] = {}
@@ -231,7 +231,7 @@ def _axis(axis: Any, described: tuple[str, str, Any]) -> int:
 
 
 def _size(size: Any, described: tuple[str, str, Any], axis: Any = None) -> int:
-    """A size that is given for an axis, or the value of an input that is a number."""
+    """Checks a size for an axis, or (`axis` None) the value of an input that is a number."""
     number: int | None = None
     with suppress(TypeError):
         number = whole_number(size)
@@ -278,7 +278,7 @@ def _add_example(
 
 
 def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
-    """Row-major strides, as torch has them (empty axes count as one)."""
+    """Row-major strides as torch computes them: empty axes count as one."""
     strides = []
     step = 1
     for size in reversed(shape):
@@ -288,10 +288,11 @@ def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def dim_order_of(shape: Sequence[int], strides: Sequence[int]) -> tuple[tuple[int, ...], bool]:
-    """How memory is ordered, outermost axis first, and whether axes of size 1 leave it open.
+    """The order of axes in memory, outermost first, and whether axes of size 1 make it ambiguous.
 
-    What is consistent with row-major order is row-major, else what is with channels last is that, gaps or
-    not. Strides of axes of size 1, and of elements that are repeated, decide nothing.
+    Strides that are consistent with row-major order are row-major, else strides consistent with channels last
+    are channels last; gaps are allowed in both. The strides of axes of size 1, and of repeated elements
+    (stride 0), are ignored.
     """
     rank = len(shape)
     identity = tuple(range(rank))
@@ -302,6 +303,6 @@ def dim_order_of(shape: Sequence[int], strides: Sequence[int]) -> tuple[tuple[in
     if rank >= 3 and lies(shape, strides, channels_last(rank)):
         return channels_last(rank), False
     order = sorted((i for i in identity if shape[i] != 1), key=lambda i: (-strides[i], i))
-    for axis in (i for i in identity if shape[i] == 1):  # behind the one that precedes it logically
+    for axis in (i for i in identity if shape[i] == 1):  # placed after its logical predecessor
         order.insert(order.index(axis - 1) + 1 if axis else 0, axis)
     return tuple(order), False

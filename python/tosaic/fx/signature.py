@@ -1,6 +1,6 @@
-"""How a caller's nested arguments become the flat inputs of a graph, and its outputs nested results again.
+"""Flattens a caller's nested arguments into a graph's inputs, and nests the graph's outputs again.
 
-Works without torch: torch's tree specs are converted at import into `Tree`.
+Works without torch: the import converts torch's tree specs into `Tree`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _DEEPEST = 200
 
 @dataclass(frozen=True)
 class Tree:
-    """The shape of a nested argument.
+    """The structure of a nested argument or result.
 
     Attributes
     ----------
@@ -33,10 +33,10 @@ class Tree:
         ``leaf``, ``none``, ``tuple``, ``list``, ``dict``, ``namedtuple`` or ``object`` (a registered class: a
         dataclass or the like).
     children : tuple of Tree
-        In order; of dicts in the order of `keys`.
+        In order; for a dict, in the order of `keys`.
     keys : tuple
-        Keys of a dict; field names of a namedtuple or object, or positions in an object whose names torch
-        does not tell.
+        Keys of a dict; field names of a namedtuple or object, or positions if torch does not record an
+        object's names.
     type_name : str
         ``module:qualname`` of a namedtuple, object or dict subclass.
     """
@@ -52,7 +52,7 @@ class Tree:
         return 1 if self.kind == "leaf" else sum(child.leaf_count for child in self.children)
 
     def fault(self, root: str) -> str:
-        """What contradicts itself in this structure, by the path of the place; empty if nothing does."""
+        """The first contradiction in this structure, with the path of the place; empty if there is none."""
         pending = [(root, 0, self)]
         while pending:
             path, depth, tree = pending.pop()
@@ -85,7 +85,7 @@ class Tree:
         return ""
 
     def paths(self, root: str) -> list[str]:
-        """The path of each leaf, in order: ``batch['mask']``."""
+        """The path of each leaf in order, such as ``batch['mask']``."""
         if self.kind == "leaf":
             return [root]
         return [path for step, child in self._steps() for path in child.paths(root + step)]
@@ -100,12 +100,12 @@ class Tree:
                 yield f"[{i}]", child
 
     def flatten(self, value: Any, root: str = "args") -> list[Any]:
-        """Leaves of `value`, which must have this structure.
+        """The leaves of `value`, which must have this structure.
 
         Raises
         ------
         InvalidGraph
-            The structure is another one; the message names the place.
+            The structure differs; the message names the place.
         """
         out: list[Any] = []
         self._flatten(value, root, out)
@@ -173,7 +173,7 @@ class Tree:
 def _are_distinct(keys: Sequence[Any]) -> bool:
     try:
         return len(set(keys)) == len(keys)
-    except TypeError:  # no keys of a dict
+    except TypeError:  # a key is not hashable
         return False
 
 
@@ -182,9 +182,10 @@ def _short_name(type_name: str) -> str:
 
 
 def _loaded_class(type_name: str) -> Any:
-    """The class, if its module is loaded: a numpy-only process imports nothing for it.
+    """The class, if its module is already loaded: a process without torch must not import it.
 
-    Only a class that is made to hold values is called: a file may name any object of any module.
+    Only classes that are made to hold values (dataclasses, namedtuples, classes registered with torch's
+    pytree) are returned, because a file may name any object of any module.
     """
     module, _, qualname = type_name.partition(":")
     found: Any = sys.modules.get(module)
@@ -206,7 +207,7 @@ def _parameters(known: type) -> inspect.Signature | None:
 
 
 def _takes(known: type, by_key: Mapping[Any, Any]) -> bool:
-    """Whether the class, which may be another than at export, is made from fields of these names."""
+    """True if the class, which may differ from the one at export, can be made from fields of these names."""
     parameters = _parameters(known)
     if parameters is None or not all(isinstance(key, str) for key in by_key):
         return False
@@ -248,7 +249,7 @@ class InputLeaf:
     index : int or None
         Position in ``graph.inputs``; None for a constant.
     value : object
-        The constant.
+        The value of a constant.
     """
 
     path: str
@@ -278,7 +279,8 @@ class Signature:
     input_leaves, output_leaves : tuple
         One per leaf of the trees, in order.
     arg_names : tuple of str
-        Parameter names of the method in order, keyword ones included; empty if torch did not record them.
+        Parameter names of the method in order, including keyword-only ones; empty if torch did not record
+        them.
     """
 
     inputs: Tree
@@ -288,14 +290,14 @@ class Signature:
     arg_names: tuple[str, ...] = ()
 
     def fault(self, inputs: Sequence[int], outputs: Set[int]) -> str:
-        """What contradicts itself or does not fit a graph; empty if nothing does.
+        """The first contradiction in the signature or between it and a graph; empty if there is none.
 
         Parameters
         ----------
         inputs : sequence of int
-            Which inputs of the graph the caller gives.
+            The graph inputs that the caller passes.
         outputs : set of int
-            Which outputs of the graph the caller gets.
+            The graph outputs that the caller gets.
         """
         found = self.inputs.fault("inputs") or self.outputs.fault("outputs")
         if found:
@@ -324,14 +326,14 @@ class Signature:
         return ""
 
     def flatten(self, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> list[Any]:
-        """The tensor inputs of a call, in the order of ``graph.inputs`` (states left out).
+        """The tensor inputs of a call, in the order of ``graph.inputs`` (without states).
 
-        Parameters may be given by position or by name, however they were given to export.
+        Arguments may be passed by position or by name, independent of how they were passed to export.
 
         Raises
         ------
         InvalidGraph
-            Another structure, or another value of an input that export specialised on.
+            The structure differs, or an input on whose value export specialized has another value.
         """
         leaves = self.inputs.flatten(self._arrange(tuple(args), dict(kwargs or {})), "")
         tensors = []
@@ -350,13 +352,13 @@ class Signature:
         return [value for _, value in sorted(tensors, key=lambda pair: pair[0])]
 
     def is_called_by(self, names: Set[str]) -> bool:
-        """Whether a call by these keywords alone gives each parameter of the exported call."""
+        """True if a call with exactly these keywords provides every parameter of the exported call."""
         positional = len(self.inputs.children[0].children)
         wanted = {*self.arg_names[:positional], *self.inputs.children[1].keys}
         return len(self.arg_names) >= positional and names == wanted
 
     def unflatten(self, outputs: Sequence[Any]) -> Any:
-        """The nested result; `outputs` has one entry per output of the graph, mutations included."""
+        """The nested result; `outputs` has one entry per output of the graph, including mutations."""
         return self.outputs.unflatten(
             [leaf.value if leaf.index is None else outputs[leaf.index] for leaf in self.output_leaves]
         )

@@ -1,4 +1,4 @@
-"""FX call targets resolved once: which row of the table reads them, their defaults and what they write to."""
+"""Resolves FX call targets once: the table's row for each, its defaults, and the operands it writes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tosaic.fx.aten import (
 __all__ = ["Row", "default_of", "row_for", "schema_name"]
 
 _FORMATS = (torch.contiguous_format, torch.preserve_format, torch.channels_last, torch.channels_last_3d)
-# Parameters of torch's schemas that differ between training and inference.
+# Schema parameters whose value differs between training and inference.
 _TRAINING = ("train", "training", "dropout", "dropout_p")
 _CHANGES_SHAPE = frozenset(
     {
@@ -48,7 +48,7 @@ _MAY_RETURN_OPERAND = ("dropout", "feature_dropout", "alpha_dropout", "feature_a
 
 
 def default_of(argument: Any) -> Any:
-    """What a parameter of a schema is where a call does not say; schemas number memory formats."""
+    """The default of a schema parameter; memory formats, which schemas store as numbers, are converted."""
     default = argument.default_value
     if type(default) is int and "MemoryFormat" in str(argument.real_type):
         return _FORMATS[default]
@@ -56,26 +56,26 @@ def default_of(argument: Any) -> Any:
 
 
 class Row:
-    """What is known of one call target, so that a call costs no look at its schema.
+    """What is known of one call target, so that reading a call does not need its schema.
 
     Attributes
     ----------
     target : str
         ``aten.conv2d.default``.
     name : str
-        Schema name as the table has it: ``conv2d``, ``add_.Tensor``.
+        Schema name in the form of the table's keys: ``conv2d``, ``add_.Tensor``.
     emit : callable or None
-        The row of the table; None: opaque.
+        The row of the table; None if there is none.
     names, defaults : tuple
-        Parameters in order and their defaults.
+        The parameters in order, and their defaults.
     mutates : tuple of int
-        Positions of the operands that are written to.
+        Positions of the operands that the call writes to.
     changes_shape : bool
-        The operand has another shape afterwards, and the same elements.
+        True if the operand has another shape after the call, with the same elements.
     dropped, evaluated, getitem : bool
-        Assertions; sizes; ``operator.getitem``.
+        True for assertions; for calls that return sizes; for ``operator.getitem``.
     training_at : tuple of int
-        Positions of the parameters that tell training from inference.
+        Positions of the parameters that distinguish training from inference.
     """
 
     __slots__ = (
@@ -116,7 +116,7 @@ class Row:
         self.dropped = name in DROPPED
         self.evaluated = name in EVALUATED
         self.emit = self._row(base, overload, returns)
-        # Dynamically typed results are not read by the table.
+        # The table does not read results of dynamic types.
         self.single = len(returns) == 1 and str(returns[0].type) == "Tensor"
         self.returned = [self._returned(argument, returns) for argument in arguments]
         aliased = [i for i, a in enumerate(arguments) if a.alias_info is not None]
@@ -135,7 +135,7 @@ class Row:
         return TABLE.get(base.removesuffix("_") + suffix) or self._overload_alike(base.removesuffix("_"))
 
     def _overload_alike(self, base: str) -> Emit | None:
-        """The row of the overload that takes the same: ``transpose.int`` for ``transpose_``."""
+        """The row of the overload with the same parameters: ``transpose.int`` for ``transpose_``."""
         packet = getattr(torch.ops.aten, base, None)
         for overload in () if packet is None else packet.overloads():
             schema = getattr(packet, overload)._schema
@@ -145,7 +145,7 @@ class Row:
 
     @staticmethod
     def _returned(argument: Any, returns: Sequence[Any]) -> int | None:
-        """Which result is this written operand's new value."""
+        """The index of the result that is this written operand's new value; None if there is none."""
         if argument.alias_info is None or not argument.alias_info.is_write:
             return None
         for i, result in enumerate(returns):
@@ -157,7 +157,7 @@ class Row:
         return None
 
     def complete(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Sequence[Any]:
-        """All arguments in the order of the schema."""
+        """All arguments in the order of the schema, with defaults filled in."""
         if not kwargs:
             return (*args, *self.defaults[len(args) :])
         rest = [
@@ -169,8 +169,8 @@ class Row:
     def is_training(self, values: Sequence[Any]) -> bool:
         """True if a module in training mode makes the call with these arguments, in the order of the schema.
 
-        Only what has an effect counts: recurrent layers say that they train, but differ by their dropout
-        alone, and a norm without running statistics is the same in both modes.
+        Only differences with an effect count: training mode changes a recurrent layer only through its
+        dropout, and does not change a norm without running statistics.
         """
         if "momentum" in self.names:
             at = self.names.index("running_mean") if "running_mean" in self.names else -1
@@ -182,7 +182,7 @@ class Row:
         return any(value is True for value in told.values()) or bool(told.get("dropout_p"))
 
     def shared_operand(self, node: Node) -> Node | None:
-        """The operand whose memory the result shares, by the schema and what is known of its result."""
+        """The operand whose memory the result shares, by the schema and the recorded types; None if none."""
         if self._aliased is None:
             return None
         args = self.complete(node.args, node.kwargs)
@@ -201,24 +201,24 @@ class Row:
         return operand
 
     def is_whole(self, node: Node, operand: Node) -> bool:
-        """The result is all of the operand, unchanged in shape."""
+        """True if the result is all of the operand, with the same shape."""
         before, after = operand.meta.get("val"), node.meta.get("val")
         return self.emit in WHOLE and getattr(before, "shape", 0) == getattr(after, "shape", 1)
 
     def writes_nothing(self, node: Node) -> bool:
-        """In-place by name only."""
+        """True if the call is in-place by name only."""
         return is_identity_in_place(self.name.partition(".")[0], self.complete(node.args, node.kwargs))
 
 
 def schema_name(schema: Any) -> str:
-    """``conv2d``, ``add.Tensor``; with a namespace other than aten: ``dim_order_ops::_clone_dim_order``."""
+    """``conv2d``, ``add.Tensor``; outside aten with the namespace: ``dim_order_ops::_clone_dim_order``."""
     name = str(schema.name).removeprefix("aten::")
     overload = schema.overload_name
     return f"{name}.{overload}" if overload and overload != "default" else name
 
 
 def row_for(target: Any) -> Row | None:
-    """The row of an operator overload, of torch or of ExecuTorch's edge dialect; None for other callables."""
+    """The row of an operator overload of torch or of ExecuTorch's edge dialect; None for other callables."""
     schema = getattr(target, "_schema", None)
     if schema is None:
         return None
@@ -229,7 +229,7 @@ def row_for(target: Any) -> Row | None:
 
 
 def accepts(emit: Emit, arity: int) -> bool:
-    """A row can be called with `arity` arguments behind the importer."""
+    """True if a row can be called with the importer and `arity` arguments."""
     try:
         inspect.signature(emit).bind(*range(arity + 1))
     except TypeError:

@@ -1,4 +1,4 @@
-"""torch's tree specs become `Tree`, which needs no torch."""
+"""Converts torch's tree specs to `Tree`, which needs no torch."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ __all__ = ["convert_treespec"]
 
 
 def convert_treespec(spec: Any) -> Tree:
-    """The same structure as data.
+    """Converts a tree spec to the same structure as plain data.
 
-    Registered classes (dataclasses, ModelOutput) keep their field names where torch's context tells them.
+    The keys of registered classes (dataclasses, ModelOutput) are their field names if torch's context has
+    them.
     """
     if spec.is_leaf():
         return Tree("leaf")
@@ -45,7 +46,7 @@ def _name(kind: Any) -> str:
 
 
 def _field_names(context: Any, count: int) -> tuple[Any, ...]:
-    """Names of the children in a registered class's context: a list, or the first of several lists."""
+    """The children's names in a registered class's context: a list, or the first of several lists."""
     if isinstance(context, list | tuple):
         if len(context) == count and all(isinstance(name, str) for name in context):
             return tuple(context)

@@ -1,4 +1,4 @@
-"""What an FX node stands for while its graph is being read."""
+"""What an FX node's value is while its graph is being read."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ class Complex:
 
 @dataclass(frozen=True)
 class NoValue:
-    """The result of a call that has none here: an assertion, or a number that depends on data.
+    """The result of a call that has no value in the graph: an assertion, or a number that depends on data.
 
     Attributes
     ----------
     target : str
         The operator.
     place : str
-        Where a number is read from data: ``node 'item', model.py:12``; empty for other results.
+        Where a number is read from data, such as ``node 'item', model.py:12``; empty for other results.
     """
 
     target: str

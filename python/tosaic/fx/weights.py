@@ -1,16 +1,17 @@
-"""Constants that point into torch's memory: nothing is copied, unless it is not dense.
+"""Constants that point into torch's memory. Nothing is copied, except tensors that are not dense.
 
-Torch has many ways to free, swap, resize or overwrite the memory of a tensor. What it tells of them::
+Torch can free, swap, resize or overwrite the memory of a tensor in many ways. What an observer notices::
 
     module.half(), .to_empty(), p.data = ..., swap_tensors()    another pointer of the parameter
     untyped_storage().resize_(), share_memory_()                another pointer or size of the storage
     optimizer.step(), load_state_dict(), p.mul_(2)              another version
     p.data.mul_(2), a numpy view, untyped_storage().fill_()     nothing
 
-So a constant keeps the storage alive, and is refused once a pointer, a size or the version differs. Against
-the last row a program copies all constants when it is first used, and a lowering copies what it holds. What
-the import itself has read, or copied because it was not dense, is compared in full at that moment: a program
-never has some numbers of the import and others of a later moment.
+A constant therefore holds a reference to its storage, and is refused once a pointer, a size or the version
+differs. The changes in the last row cannot be detected: against them, a program copies all constants when it
+is first used, and a lowering copies the constants that it holds. Elements that the import itself read, or
+copied because they were not dense, are compared in full at that moment. So a program never mixes numbers of
+the import with numbers of a later moment.
 """
 
 from __future__ import annotations
@@ -43,9 +44,9 @@ _NAMES = {
     "f32": torch.float32,
     "f64": torch.float64,
 }
-# Positions in DTYPES, which is how the builder takes dtypes.
+# The builder identifies dtypes by their positions in DTYPES.
 CODE_OF: dict[torch.dtype, int] = {dtype: _core.DTYPES.index(name) for name, dtype in _NAMES.items()}
-# A complex tensor is a pair of these.
+# A complex tensor is a pair of tensors of this dtype.
 REAL_OF: dict[torch.dtype, torch.dtype] = {torch.complex64: torch.float32, torch.complex128: torch.float64}
 COMPLEX_OF: dict[torch.dtype, torch.dtype] = {real: dtype for dtype, real in REAL_OF.items()}
 TORCH_OF: dict[int, torch.dtype] = {code: dtype for dtype, code in CODE_OF.items()}
@@ -71,7 +72,7 @@ _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def dtype_code(dtype: torch.dtype, what: str) -> int:
-    """Position in DTYPES. Raises UnsupportedOp naming `what`."""
+    """The position of a dtype in DTYPES. Raises UnsupportedOp naming `what` if it has none."""
     code = CODE_OF.get(dtype)
     if code is None:
         raise _core.make_error(
@@ -85,9 +86,9 @@ def dtype_code(dtype: torch.dtype, what: str) -> int:
 
 
 def _watch(tensor: torch.Tensor, name: str) -> Callable[[], str]:
-    """A check that the tensor has the memory that it has now and, where torch counts, was not written to.
+    """A check that the tensor still has its memory and, where torch counts writes, was not written to.
 
-    The check keeps the storage alive: a parameter that is given other memory frees nothing.
+    The check holds a reference to the storage, so that giving a parameter other memory does not free it.
     """
     storage = tensor.untyped_storage()
     address, start, size = tensor.data_ptr(), storage.data_ptr(), storage.nbytes()
@@ -98,7 +99,7 @@ def _watch(tensor: torch.Tensor, name: str) -> Callable[[], str]:
             return f"the memory of '{name}' was freed, moved or resized after import; {_AGAIN}"
         try:
             moved = tensor.data_ptr() != address
-        except RuntimeError:  # it became a tensor without memory
+        except RuntimeError:  # the tensor has no memory any more
             moved = True
         if moved:
             return f"'{name}' was given other memory after import; {_AGAIN}"
@@ -110,7 +111,7 @@ def _watch(tensor: torch.Tensor, name: str) -> Callable[[], str]:
 
 
 def _same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Equal element by element, NaN included."""
+    """True if all elements are bitwise equal, NaN included."""
     if a.dtype != b.dtype or a.shape != b.shape:
         return False
     if a.is_complex():
@@ -121,7 +122,7 @@ def _same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 @dataclass(frozen=True)
 class _Copy:
-    """What the import has read of a tensor."""
+    """What the import has read of a tensor, for a later comparison."""
 
     name: str
     tensor: torch.Tensor
@@ -183,7 +184,7 @@ def _memory_of(tensor: torch.Tensor, code: int) -> tuple[Any, ...]:
 
 
 class Weights:
-    """Makes each tensor and each number a constant once."""
+    """Makes one constant for each tensor and for each number."""
 
     def __init__(self, diagnostics: Diagnostics) -> None:
         self._diagnostics = diagnostics
@@ -193,7 +194,7 @@ class Weights:
         self._copies: dict[int, _Copy] = {}
 
     def tensor(self, tensor: Any, name: str, kind: str) -> _core.Constant:
-        """A constant over the tensor's memory; tied tensors give the same one."""
+        """A constant over the tensor's memory; tied tensors share one constant."""
         kept = self._tensors.get(id(tensor))
         if kept is not None:
             return kept
@@ -222,50 +223,50 @@ class Weights:
         return constant
 
     def parts(self, tensor: torch.Tensor, name: str, kind: str) -> tuple[_core.Constant, _core.Constant]:
-        """The real and the imaginary part of a complex tensor, copied."""
+        """The real and the imaginary part of a complex tensor, as copies."""
         _require_memory(tensor, name)
         self.read(tensor, name)
         real, imag = (part.detach().contiguous() for part in (tensor.real, tensor.resolve_conj().imag))
         return self._private(real, f"{name}.real", kind), self._private(imag, f"{name}.imag", kind)
 
     def snapshot(self, tensor: Any, name: str, kind: str) -> _core.Constant:
-        """A copy of a buffer that the program writes: where it starts, whatever the module does later."""
+        """A copy of a buffer that the program writes, as its initial value: later writes do not affect it."""
         _require_memory(tensor, name)
         copy = tensor.detach().clone(memory_format=torch.contiguous_format).resolve_neg()
         return self._private(copy, name, kind)
 
     @staticmethod
     def _private(tensor: torch.Tensor, name: str, kind: str) -> _core.Constant:
-        """A constant over dense memory that nobody else knows of."""
+        """A constant over dense memory that nobody else refers to."""
         code = dtype_code(tensor.dtype, f"'{name}'")
         return _core.Constant(name, kind, code, tensor.shape, tensor.data_ptr(), tensor.nbytes, tensor)
 
     def read(self, tensor: torch.Tensor, name: str = "") -> None:
-        """Notes that the import depends on the elements of a tensor, not on its memory alone."""
+        """Notes that the import depends on the elements of a tensor, not only on its memory."""
         if id(tensor) in self._copies:
             return
         if not name:
             constant = self._tensors.get(id(tensor)) or self._tied.get(
                 _memory_of(tensor, CODE_OF[tensor.dtype])
             )
-            if constant is None:  # the import has made it itself
+            if constant is None:  # the import itself made the tensor
                 return
             name = constant.name
         self._copies[id(tensor)] = _Copy(name, tensor, tensor.detach().clone(), _watch(tensor, name))
 
     def verify(self) -> None:
-        """Compares what the import has read with what is there now, in full.
+        """Compares everything that the import has read with the current elements, in full.
 
         Raises
         ------
         InvalidGraph
-            It was changed; the message names it.
+            Something was changed; the message names it.
         """
         for copy in self._copies.values():
             copy.verify()
 
     def number(self, value: bool | int | float, code: int) -> _core.Constant:
-        """A rank-0 constant; equal ones of one dtype are shared."""
+        """A rank-0 constant; equal numbers of one dtype share one constant."""
         key = (code, struct.pack("<d", value) if isinstance(value, float) else repr(value).encode())
         constant = self._numbers.get(key)
         if constant is None:
@@ -279,7 +280,7 @@ def _make_number(value: bool | int | float, code: int) -> _core.Constant:
     if numpy_type is None:
         tensor = torch.tensor(value, dtype=dtype)
         return _core.Constant("scalar", "lifted", code, (), tensor.data_ptr(), tensor.element_size(), tensor)
-    if isinstance(value, int) and CATEGORY[code] == 1:  # torch wraps, numpy refuses
+    if isinstance(value, int) and CATEGORY[code] == 1:  # torch wraps around, numpy raises
         array = np.array(value, np.int64).astype(numpy_type)
     else:
         with np.errstate(over="ignore"):

@@ -1,4 +1,4 @@
-"""Writes new values into torch's tensors, as an operator of torch would."""
+"""Writes new values into torch tensors, like an operator of torch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _BITS = {1: torch.uint8, 2: torch.int16}
 
 
 def write_tensor(tensor: torch.Tensor, new: np.ndarray[Any, Any]) -> None:
-    """Writes an array of the tensor's dtype and shape into it, and counts a new version of it."""
+    """Writes an array of the tensor's dtype and shape into the tensor, which increments its version."""
     if new.dtype.isbuiltin != 1 or tensor.dtype is not _dtype_of(new):  # bfloat16 and float8 have other names
         bits = _BITS[tensor.element_size()]
         source = torch.from_numpy(new.view(np.uint8 if bits is torch.uint8 else np.int16)).view(tensor.dtype)

@@ -1,7 +1,7 @@
-"""The only place where results become text, HTML or JSON.
+"""Turns results into text, HTML or JSON; no other code of tosaic does so.
 
-A `Report` is a document as data: facts, then sections, of which the folded ones are for those who look
-closer. Each ``describe_...`` builds one from a result.
+A `Report` is a document as data: facts, then sections. Folded sections have details that are hidden at first.
+Each function ``describe_...`` makes a report from a result.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The one screen of ``tosaic demo``."""
+"""The report of ``tosaic demo``, which fits one screen."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["describe_demo"]
 
 
 def describe_demo(result: DemoResult) -> Report:
-    """Accuracy and error of each engine, the checks, and the lowered program."""
+    """A report of the accuracy and error of each engine, the checks, and the lowered program."""
     lowered = describe_lowered(result.lowered)
     runs = [
         (run.engine, f"{run.accuracy:.1%}", *metrics_row(run.error), time(run.seconds)) for run in result.runs

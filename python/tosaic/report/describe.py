@@ -1,4 +1,4 @@
-"""What each result has to say: facts first, one screen, details folded."""
+"""Makes a report from each kind of result: facts first, one screen of sections, details folded."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _METRIC_COLUMNS = ("SQNR dB", "cosine", "max abs", "relative", "max ulp", "p99 u
 
 
 def describe_program(program: Program) -> Report:
-    """The border and the operators of a program."""
+    """A report of the inputs, outputs and operators of a program."""
     graph = program.graph
     sections = [_border(program.inputs, program.outputs, program.states), _operators(graph)]
     if program.diagnostics:
@@ -58,7 +58,7 @@ def describe_program(program: Program) -> Report:
 def describe_graph(
     program: Program, *, layout: Layout | None = None, dim_orders: bool = False, with_memory: bool = False
 ) -> Report:
-    """A program; where asked for with a layout plan, the dim orders of its values, the memory it runs in."""
+    """A report of a program, optionally with a layout plan, the dim orders of its values, and its memory."""
     report = describe_program(program)
     facts, sections, data = list(report.facts), list(report.sections), dict(report.data)
     if layout is not None:
@@ -79,7 +79,7 @@ def describe_graph(
 
 
 def describe_io(io: Io) -> Report:
-    """Inputs, outputs and states."""
+    """A report of inputs, outputs and states."""
     section = _border(io.inputs, io.outputs, io.states)
     return Report(
         "inputs and outputs",
@@ -89,7 +89,7 @@ def describe_io(io: Io) -> Report:
 
 
 def describe_lowered(lowered: Lowered) -> Report:
-    """Border, operators, memory and time of a lowered program."""
+    """A report of the inputs and outputs, operators, memory and passes of a lowered program."""
     graph = lowered.graph
     plan = lowered.session.memory
     size = lowered.file_size()
@@ -130,7 +130,7 @@ def describe_lowered(lowered: Lowered) -> Report:
 
 
 def _text_of(graph: _core.Graph) -> str:
-    """The text of a graph; of an imported one whose weights were changed since, what was changed."""
+    """The text of a graph, or the error message if weights of an imported graph were changed since import."""
     try:
         return graph.text()
     except _core.InvalidGraph as error:
@@ -144,7 +144,7 @@ def _layout_of(lowered: Lowered) -> tuple[Section, ...]:
 
 
 def describe_check(result: CheckResult) -> Report:
-    """All reasons why a program does not fit a target."""
+    """A report of all reasons why a program does not fit a target."""
     title = f"{count(result.nodes, 'node')} against {result.target}"
     if not result.ok:
         title = f"{count(len(result.problems), 'problem')} between the program and {result.target}"
@@ -168,7 +168,7 @@ def describe_check(result: CheckResult) -> Report:
 
 
 def describe_comparison(comparison: Comparison) -> Report:
-    """Outputs, the first node that is wrong, and the nodes that make most of the error."""
+    """A report of the outputs, the first wrong node, and the nodes with the worst local errors."""
     wrong, first = comparison.first_wrong, comparison.first_divergence
     judged = sum(row.local_share is not None for row in comparison.rows)
     number = sum(not row.ok for row in comparison.rows)
@@ -247,7 +247,7 @@ def _share_of(row: CompareRow) -> str:
 
 
 def describe_diff(name_a: str, name_b: str, difference: str) -> Report:
-    """How two graphs differ."""
+    """A report of how two graphs differ; `difference` is the text of `Graph.diff`, empty for equal graphs."""
     same = not difference
     title = f"{name_a} and {name_b} are the same graph" if same else f"{name_a} and {name_b} differ"
     sections = () if same else (Section("", difference),)
@@ -282,7 +282,7 @@ def describe_pipeline(pipeline: Pipeline) -> Report:
 
 
 def describe_ops(ops: Iterable[_core.OpInfo]) -> Report:
-    """The operator table, with what works: dtypes that run at stage exported and that lower to a profile."""
+    """A report of the operator table, with the dtypes that run and the dtypes that lower to each profile."""
     rows = []
     data = []
     for op in ops:
@@ -315,7 +315,7 @@ def describe_ops(ops: Iterable[_core.OpInfo]) -> Report:
 
 
 def memory_facts(plan: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The arena and how far it is from the least possible."""
+    """The size of the arena, and its gap to the proven lower bound."""
     size, bound, gap = plan["arena_bytes"], plan["lower_bound"], plan["gap"]
     proof = "the least possible" if gap == 0 else f"at least {memory(bound)} needed, gap {memory(gap)}"
     return [("arena", f"{memory(size)}, {proof}; {memory(plan['unshared_bytes'])} without sharing")]
@@ -388,7 +388,7 @@ def _border(inputs: Sequence[Port], outputs: Sequence[Port], states: Sequence[Po
 
 
 def _quantized(port: Port, number: int) -> tuple[str, ...]:
-    """The cells of one way in which a port is quantized, with the tensor of the file where there are more."""
+    """Table cells for entry `number` of a port's qparams; with the tensor's name if there are several."""
     if number >= len(port.quantized):
         return ("-",) * 5
     qparams = port.quantized[number]
@@ -403,7 +403,7 @@ def _quantized(port: Port, number: int) -> tuple[str, ...]:
 
 
 def _extent(sorted_numbers: Sequence[str]) -> str:
-    """One number, or the least and the greatest of several."""
+    """The number if all are equal, else the first and the last of the sorted numbers."""
     least, greatest = sorted_numbers[0], sorted_numbers[-1]
     return least if least == greatest else f"{least} to {greatest}"
 

@@ -1,4 +1,4 @@
-"""A report as data."""
+"""The classes of a report as data."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ __all__ = ["Report", "Section", "Table"]
 
 @dataclass(frozen=True)
 class Table:
-    """Cells as text; columns whose every cell reads as a number are set flush right.
+    """A table of text cells. Columns in which every cell is a number are aligned to the right.
 
     Attributes
     ----------
     columns : tuple of str
     rows : tuple of tuple of str
     marked : frozenset of int
-        Rows to draw the eye to.
+        Indices of rows that are highlighted.
     """
 
     columns: tuple[str, ...]
@@ -35,14 +35,14 @@ class Table:
 
 @dataclass(frozen=True)
 class Section:
-    """A table or running text under a heading.
+    """A table or text under a heading.
 
     Attributes
     ----------
     title : str
     body : Table or str
     folded : bool
-        Beyond the first screen: a closed ``<details>`` in HTML, left out of the text.
+        The section is a detail: a closed ``<details>`` in HTML, and not part of `Report.text`.
     """
 
     title: str
@@ -58,11 +58,12 @@ class Report:
     ----------
     title : str
     ok : bool or None
-        The verdict, where there is one.
+        The verdict; None if the report has none.
     facts : tuple of (str, str)
+        Names and values.
     sections : tuple of Section
     data : mapping
-        What `json` writes.
+        The numbers, which the property `json` writes.
     """
 
     title: str
@@ -73,42 +74,48 @@ class Report:
 
     @property
     def text(self) -> str:
-        """One screen of text."""
+        """The report as text of one screen, without the folded sections."""
         from tosaic.report.text import render
 
         return render(self)
 
     @property
     def full_text(self) -> str:
-        """The text with the folded sections."""
+        """The report as text, with the folded sections."""
         from tosaic.report.text import render
 
         return render(self, folded=True)
 
     @property
     def html(self) -> str:
-        """A page that needs no other file."""
+        """The report as an HTML page that needs no other file."""
         from tosaic.report.html import page
 
         return page(self)
 
     @property
     def html_fragment(self) -> str:
-        """The same for a notebook."""
+        """The report as an HTML fragment, for a notebook."""
         from tosaic.report.html import fragment
 
         return fragment(self)
 
     @property
     def json(self) -> str:
-        """The numbers; infinities and NaN, which JSON lacks, are ``"inf"``, ``"-inf"`` and ``"nan"``."""
+        """The numbers as JSON, with the strings ``"inf"``, ``"-inf"`` and ``"nan"``, which JSON lacks."""
         from tosaic.report.plain import to_json
 
         return to_json(self.data)
 
     @checked
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes ``.html``, ``.json`` or, with any other suffix, the full text."""
+        """Writes HTML for suffix ``.html``, JSON for ``.json``, and the full text for any other suffix.
+
+        Raises
+        ------
+        WriteError
+            The file cannot be written.
+        """
         file = Path(path)
         written = {".html": "html", ".json": "json"}.get(file.suffix, "full_text")
         write_text(file, str(getattr(self, written)) + "\n")
@@ -124,5 +131,5 @@ class Report:
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], marked: Sequence[int] = ()) -> Table:
-    """A table of lists."""
+    """Makes a `Table` from sequences."""
     return Table(tuple(columns), tuple(tuple(row) for row in rows), frozenset(marked))

@@ -1,4 +1,4 @@
-"""Reports as HTML that needs nothing from elsewhere: no script, font, style sheet or picture is loaded."""
+"""Writes reports as self-contained HTML: no script, font, style sheet or picture is loaded."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _STYLE = """
 
 
 def page(report: Report) -> str:
-    """A whole document."""
+    """The report as a whole HTML document."""
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
@@ -39,7 +39,7 @@ def page(report: Report) -> str:
 
 
 def fragment(report: Report) -> str:
-    """A ``<div>`` with its style, for notebooks."""
+    """The report as a ``<div>`` with its style, for notebooks."""
     verdict = ""
     if report.ok is not None:
         verdict = f'<span class="{"ok" if report.ok else "bad"}">{"ok" if report.ok else "failed"}</span> '

@@ -1,4 +1,4 @@
-"""What a layout plan has to say."""
+"""Makes the report of a layout plan."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["describe_layout", "layout_data", "layout_facts", "layout_sections"]
 
 
 def describe_layout(layout: Layout) -> Report:
-    """Transposes with their reasons, and what was proven of their number or bytes."""
+    """A report of the transposes with their reasons, and of the proven bound of their cost."""
     return Report(
         title=_title(layout),
         ok=layout.is_minimal,
@@ -27,7 +27,7 @@ def describe_layout(layout: Layout) -> Report:
 
 
 def layout_facts(layout: Layout) -> tuple[tuple[str, str], ...]:
-    """How many transposes, of how much, and what is proven of them."""
+    """The number of transposes, their bytes or cost, and the proven bound."""
     return (
         ("layout", _title(layout)),
         ("transposed", memory(layout.bytes)),
@@ -38,7 +38,7 @@ def layout_facts(layout: Layout) -> tuple[tuple[str, str], ...]:
 
 
 def layout_data(layout: Layout) -> dict[str, Any]:
-    """All of it."""
+    """The plan as a dict, for JSON."""
     return {**asdict(layout), "is_minimal": layout.is_minimal}
 
 
@@ -69,7 +69,10 @@ def _proof(layout: Layout) -> str:
 
 
 def layout_sections(layout: Layout) -> tuple[Section, ...]:
-    """One row a transpose: the value, both orders, its size and cost, and the nearest that wants either."""
+    """A table with a row for each transpose, and the remedies, if there are any.
+
+    A row has the value, both orders, the size and cost, and the nearest demand for each order.
+    """
     own = (layout.objective,) if _has_own_cost(layout) else ()
     rows = []
     for t in layout.transposes:

@@ -1,4 +1,4 @@
-"""How numbers are written for people."""
+"""Formats numbers for people."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["count", "decibels", "memory", "small", "time", "ulps"]
 
 
 def small(value: float) -> str:
-    """An error, which may be tiny: ``0``, ``3.1e-07``, ``inf``.
+    """A number that may be tiny, such as an error: ``0``, ``3.1e-07``, ``inf``.
 
     Examples
     --------

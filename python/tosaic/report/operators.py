@@ -1,4 +1,4 @@
-"""The generated pages about operators: ``docs/operators.md`` and the section of the README."""
+"""Makes the generated texts about operators: ``docs/operators.md`` and the list in the README."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["operators_document", "operators_summary"]
 
 
 def operators_document(ops: Iterable[_core.OpInfo]) -> str:
-    """The table of operators as a Markdown page."""
+    """The tables of operators, and of what works, as a Markdown page."""
     canonical, tosa = _sections(ops)
     return "\n".join(
         [
@@ -86,12 +86,12 @@ def _modes_table(ops: Sequence[_core.OpInfo]) -> str:
 
 
 def _short(dtypes: Sequence[str]) -> str:
-    """One name where all are the same."""
+    """The dtypes with dots between, or one name if all are the same."""
     return dtypes[0] if len(set(dtypes)) == 1 else "·".join(dtypes)
 
 
 def operators_summary(ops: Iterable[_core.OpInfo]) -> str:
-    """Names only, as two paragraphs of Markdown."""
+    """The names of the operators as two paragraphs of Markdown."""
     canonical, tosa = _sections(ops)
     return "\n\n".join(
         [

@@ -1,4 +1,4 @@
-"""Results as JSON."""
+"""Writes results as JSON."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["plain", "to_json"]
 
 
 def plain(value: Any) -> Any:
-    """Dataclasses as dicts, tuples as lists, numbers that JSON lacks as strings."""
+    """Converts dataclasses to dicts, tuples to lists, and infinities and NaN to strings."""
     if is_dataclass(value) and not isinstance(value, type):
         return {f.name: plain(getattr(value, f.name)) for f in fields(value)}
     if isinstance(value, Mapping):
@@ -25,5 +25,5 @@ def plain(value: Any) -> Any:
 
 
 def to_json(data: Any) -> str:
-    """Indented JSON, keys in their order."""
+    """The data as indented JSON; keys are not sorted."""
     return json.dumps(plain(data), indent=1, allow_nan=False, ensure_ascii=False)

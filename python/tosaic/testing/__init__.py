@@ -1,7 +1,7 @@
-"""For test suites: assertions that explain themselves.
+"""Assertions for test suites, which report the reason of a failure.
 
-The pytest plugin (`tosaic.testing.plugin`, found by pytest on its own) adds the comparison to the output of a
-failed test, and with ``--tosaic-reports=DIR`` keeps it as an offline HTML page.
+pytest loads the plugin `tosaic.testing.plugin` by itself. The plugin adds the comparison to the output of a
+failed test. With ``--tosaic-reports=DIR`` it also saves the comparison as an offline HTML page.
 """
 
 from __future__ import annotations

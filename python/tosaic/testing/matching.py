@@ -16,7 +16,7 @@ __all__ = ["MismatchError", "assert_lowers", "assert_matches"]
 
 
 class MismatchError(AssertionError):
-    """An assertion of this package that failed, with the report that shows why."""
+    """An assertion of this package failed; `report` shows why."""
 
     def __init__(self, message: str, report: Report) -> None:
         super().__init__(message)
@@ -35,22 +35,22 @@ def assert_matches(
     nodes: bool = False,
     bind: Any = None,
 ) -> Comparison:
-    """Asserts that two programs give the same outputs, within limits.
+    """Asserts that two programs compute the same outputs within limits.
 
     Parameters
     ----------
     actual, expected
-        Anything that `tosaic.compare` takes; `expected` is the reference.
+        Programs in any form that `tosaic.compare` accepts; `expected` is the reference.
     samples
-        Inputs, as `tosaic.compare` takes them.
+        Inputs in any form that `tosaic.compare` accepts.
     sqnr_db : float or None
-        Least signal to noise ratio of each output.
+        The least signal to noise ratio of each output, in dB. None: no limit.
     max_abs, max_ulp : float, optional
-        Greatest error of each output.
+        The greatest absolute error of each output, and the greatest error in units in the last place.
     nodes : bool
-        Hold each node to `sqnr_db` too.
+        Require `sqnr_db` of each node too (30 dB if `sqnr_db` is None).
     bind : optional
-        As `tosaic.from_exported` takes it.
+        Sizes of symbolic dimensions, as in `tosaic.from_exported`.
 
     Returns
     -------
@@ -59,7 +59,8 @@ def assert_matches(
     Raises
     ------
     MismatchError
-        An ``AssertionError`` that names the outputs and limits, with the comparison as its report.
+        An output or node exceeds a limit. The error is an ``AssertionError`` that names the outputs and
+        limits, with the comparison as its report.
     """
     threshold = 30.0 if sqnr_db is None else sqnr_db
     comparison = api.compare(expected, actual, samples, threshold_db=threshold, bind=bind)
@@ -89,12 +90,12 @@ def assert_matches(
 
 @checked
 def assert_lowers(program: Any, *, target: str | None = None, bind: Any = None) -> Lowered:
-    """Asserts that a program lowers, and gives it lowered.
+    """Asserts that a program lowers to a target, and returns the lowered program.
 
     Raises
     ------
     MismatchError
-        With all reasons why it does not.
+        The program does not lower; the message has all reasons.
     """
     result = api.check(program, target=target, bind=bind)
     if not result.ok:

@@ -1,7 +1,8 @@
-"""The pytest plugin: reports of failed assertions in the output, and as HTML where a folder is named.
+"""The pytest plugin: adds reports of failed assertions to the output, and can save them as HTML pages.
 
-Loaded by pytest at its start, so it imports nothing of the rest. A report that cannot be kept, as on a full
-disk, stops no test: it is named at the end, and the exit status is that of failed tests.
+pytest loads this module at its start, so it imports nothing else of tosaic at that time. If a report cannot
+be saved, as on a full disk, the tests go on. The lost reports are listed at the end, and the exit status is
+that of failed tests.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Watches for reports that cannot be kept."""
+    """Registers the object that collects reports that could not be saved."""
     config.pluginmanager.register(_Lost(), "tosaic-lost-reports")
 
 
@@ -39,7 +40,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Adds the report that an assertion of ours carries."""
+    """Adds the report of a failed assertion of tosaic to the test's output, and saves it if asked to."""
     outcome = yield
     failure: Any = None if call.excinfo is None else call.excinfo.value
     if type(failure).__name__ == "MismatchError" and type(failure).__module__ == "tosaic.testing.matching":
@@ -51,13 +52,13 @@ def pytest_runtest_makereport(
 
                 failure.report.save(make_folder(folder) / _page_name(item.nodeid))
         except Exception as error:  # pytest ends the whole session for an error in a hook
-            # User properties reach the process that prints, in a run that is spread over several.
+            # In a run with several processes, user properties reach the process that prints.
             outcome.user_properties.append((_LOST, str(error)))
     return outcome
 
 
 def _page_name(nodeid: str) -> str:
-    """A name for the page of a test, which no other test has, within what file systems take."""
+    """A file name for the page of a test: unique to the test, and short and plain enough for file systems."""
     parameters = nodeid.partition("[")[2]
     name = re.sub(_UNSAFE, "_", nodeid)
     is_plain = re.search(_UNSAFE, parameters.removesuffix("]")) is None
@@ -68,24 +69,24 @@ def _page_name(nodeid: str) -> str:
 
 
 class _Lost:
-    """Counts and names the reports that could not be kept."""
+    """Collects and lists the reports that could not be saved."""
 
     def __init__(self) -> None:
         self.found: list[str] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Notes what `pytest_runtest_makereport` could not keep."""
+        """Collects the reports that `pytest_runtest_makereport` could not save."""
         self.found += [
             f"{report.nodeid}: {message}" for name, message in report.user_properties if name == _LOST
         ]
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Lets no session succeed that lost a report, as one of expected failures would."""
+        """Makes a session fail that lost a report; else one with only expected failures would succeed."""
         if self.found and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        """Names them."""
+        """Lists the lost reports."""
         if self.found:
             terminalreporter.section("tosaic: reports that could not be kept", yellow=True)
             for line in self.found:

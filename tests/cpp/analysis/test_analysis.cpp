@@ -37,7 +37,7 @@ TEST_CASE("values live from their definition to their last use", "[analysis]") {
   CHECK(live[e.sum.index()] == Interval{4, 5});
 }
 
-TEST_CASE("values that depend on no input are known", "[analysis]") {
+TEST_CASE("depends_on_input finds the values that depend on no input", "[analysis]") {
   const Example e;
   const auto depends = depends_on_input(*e.b.graph);
   CHECK(depends[e.sum.index()]);
@@ -50,7 +50,7 @@ TEST_CASE("nodes that reach no output are dead", "[analysis]") {
   CHECK(reaches_output(*e.b.graph) == std::vector<bool>{true, true, false, true, true});
 }
 
-TEST_CASE("edges, depths and order follow the data", "[analysis]") {
+TEST_CASE("edges, depths and topological order follow the data flow", "[analysis]") {
   const Example e;
   const Adjacency edges = adjacency(*e.b.graph);
   CHECK(edges.predecessors[4] == std::vector<std::uint32_t>{1, 3});
@@ -59,7 +59,7 @@ TEST_CASE("edges, depths and order follow the data", "[analysis]") {
   CHECK(topological_order(edges) == std::vector<std::uint32_t>{0, 1, 2, 3, 4});
 }
 
-TEST_CASE("a cycle leaves nodes out of the order", "[analysis]") {
+TEST_CASE("nodes of a cycle are not in the topological order", "[analysis]") {
   Adjacency edges;
   edges.predecessors = {{}, {0, 2}, {1}, {}};
   edges.successors = {{1}, {2}, {1}, {}};

@@ -17,7 +17,8 @@ Numbers counted(int end) {
 
 std::vector<int> listed(const Numbers& numbers) { return {numbers.begin(), numbers.end()}; }
 
-TEST_CASE("a small vector holds what was put in, within itself and beyond", "[base]") {
+TEST_CASE("a small vector has the elements that were added, within its inline capacity and beyond",
+          "[base]") {
   for (int size = 0; size < 9; ++size) {
     std::vector<int> expected;
     for (int i = 0; i < size; ++i) expected.push_back(i);
@@ -27,7 +28,7 @@ TEST_CASE("a small vector holds what was put in, within itself and beyond", "[ba
   CHECK(listed(Numbers(3)) == std::vector<int>{0, 0, 0});
 }
 
-TEST_CASE("copies of small vectors are their own, moved ones leave nothing behind", "[base]") {
+TEST_CASE("copies of small vectors are independent, and moved-from ones can be used again", "[base]") {
   for (const int from : {0, 1, 2, 5})
     for (const int to : {0, 2, 3, 7}) {
       INFO(from << " onto " << to);

@@ -24,7 +24,7 @@ inline OriginRef leaf(const std::string& fx_name, int line = 0) {
   return origin;
 }
 
-// A graph under construction with shorthands.
+// A graph under construction, with short functions to add values, nodes and outputs.
 struct Builder {
   std::shared_ptr<Graph> graph = std::make_shared<Graph>();
 

@@ -8,7 +8,7 @@
 namespace tosaic::exec {
 namespace {
 
-// neg -> relu -> add, in a with the kernels; `variant` changes b's neg.
+// n = neg(x), r = relu(n), add(r, n).
 std::shared_ptr<Graph> chain() {
   Builder b;
   const ValueId x = b.input("x", f32({2, 3}));
@@ -38,7 +38,8 @@ TEST_CASE("equal graphs compare without a divergence", "[compare]") {
   }
 }
 
-TEST_CASE("an error is local where it is made and inherited behind it", "[compare]") {
+TEST_CASE("an error is local at the node that makes it and inherited by the nodes that read it",
+          "[compare]") {
   const std::vector<ArrayView> inputs{view(kData, {2, 3})};
   CompareOptions options;
   options.b.overrides.nodes["relu"] = affine(0.5f, 0);
@@ -53,7 +54,7 @@ TEST_CASE("an error is local where it is made and inherited behind it", "[compar
   CHECK(result.rows[2].inherited->mismatches == result.rows[2].total.mismatches);
 }
 
-TEST_CASE("values in another order are permuted before they are compared", "[compare]") {
+TEST_CASE("values in another dim order are permuted before they are compared", "[compare]") {
   Builder b;
   const ValueId x = b.input("x", f32({3, 2}));
   const ValueId n = b.add(Op::kNeg, {x}, "neg");
@@ -71,11 +72,11 @@ TEST_CASE("values in another order are permuted before they are compared", "[com
   }
   const auto untold =
       compare(chain(), b.graph, std::vector{view(kData, {2, 3})}, std::vector{view(transposed, {3, 2})});
-  REQUIRE(untold.rows.size() == 3);  // the only order that has the shape
+  REQUIRE(untold.rows.size() == 3);  // the permutation is found: only one fits the shapes
   for (const auto& row : untold.rows) CHECK(row.local_share == 0.0);
 }
 
-TEST_CASE("a fused node stands for its latest source node", "[compare]") {
+TEST_CASE("a fused node is compared with its latest source node", "[compare]") {
   Builder b;
   const ValueId x = b.input("x", f32({6}));
   const ValueId fused =
@@ -87,7 +88,7 @@ TEST_CASE("a fused node stands for its latest source node", "[compare]") {
   REQUIRE(result.rows.size() == 1);
   CHECK(result.rows[0].fx_name == "relu");
   CHECK(result.rows[0].value_b == "fused");
-  REQUIRE(result.rows[0].local);  // against neg and relu, from the input
+  REQUIRE(result.rows[0].local);  // against a's neg and relu, run from the input
   CHECK(result.rows[0].local->mismatches > 0);
   CHECK(result.rows[0].local_share > 1.0);
   CHECK(result.unmatched.size() == 2);
@@ -95,7 +96,7 @@ TEST_CASE("a fused node stands for its latest source node", "[compare]") {
   CHECK(result.unmatched[0].reason == "no node in b");
 }
 
-TEST_CASE("quantized values are compared as real numbers", "[compare]") {
+TEST_CASE("quantized values are dequantized before they are compared", "[compare]") {
   auto qparams = std::make_shared<QParams>();
   qparams->scales = {0.5};
   qparams->zero_points = {3};
@@ -130,7 +131,7 @@ TEST_CASE("arrays from elsewhere are compared by name", "[compare]") {
   CHECK(result.unmatched[0].fx_name == "mul");
 }
 
-TEST_CASE("a node on constants is evaluated", "[fold]") {
+TEST_CASE("a node whose operands are constants is evaluated", "[fold]") {
   Builder b;
   const ConstantRef c = make_constant("c", DType::kF32, {2}, std::vector<double>{1, -2});
   const ValueId v = b.graph->add_constant(c);

@@ -1,4 +1,4 @@
-// Fused chains: what is fused, and that it changes no result, no trace and no error.
+// Fused chains: which nodes are fused, and that fusion changes no result, no trace and no error.
 #include <catch2/catch.hpp>
 #include <random>
 
@@ -22,7 +22,7 @@ class Data {
   std::int64_t between(std::int64_t low, std::int64_t high) {
     return std::uniform_int_distribution<std::int64_t>(low, high)(random_);
   }
-  // The ends of the range are frequent.
+  // Random integers of which many are -128 or 127.
   std::vector<std::int8_t> bytes(const Shape& shape) {
     std::vector<std::int8_t> values(static_cast<std::size_t>(num_elements(shape)));
     for (std::int8_t& value : values)
@@ -55,7 +55,8 @@ class Data {
   std::mt19937 random_;
 };
 
-// x of i8 -> a contraction "head" -> ... With `axis` the channels of its result lie there, else last.
+// The first node of a chain: a contraction of x (i8). The channels of its result are on `axis`, or on the
+// last axis if `axis` is not set.
 struct Head {
   Op op;
   Attrs attrs;
@@ -113,7 +114,7 @@ const std::vector<Head>& heads() {
   return all;
 }
 
-// A graph and its inputs.
+// A graph and the arrays for its inputs.
 struct Case {
   Builder b;
   std::vector<Shape> shapes;
@@ -148,7 +149,7 @@ ValueId add_rescale(Case& c, Data& data, const Head& head, ValueId sums, bool pe
                  RescaleAttrs{attrs, attrs.per_channel ? head.axis : std::nullopt});
 }
 
-// Followers of the first step; "one by one" runs are traced.
+// The number of steps that are fused into the first step.
 std::size_t fused_followers(const Prepared& prepared) { return prepared.steps()[0].fusion.followers.size(); }
 
 void check_same_results(const Case& c, std::size_t followers) {
@@ -164,13 +165,13 @@ void check_same_results(const Case& c, std::size_t followers) {
     RunOptions traced;
     traced.trace.all = true;
     CHECK(doubles(session.run(c.inputs()).outputs.at(0)) == expected);
-    CHECK(doubles(session.run(c.inputs(), traced).outputs.at(0)) == expected);
+    CHECK(doubles(session.run(c.inputs(), traced).outputs.at(0)) == expected);  // not fused: a traced run
   }
 }
 
 }  // namespace
 
-TEST_CASE("a contraction with its rescale gives what they give one by one", "[exec]") {
+TEST_CASE("a contraction fused with its rescale equals the separate nodes", "[exec]") {
   Data data(31);
   for (const Head& head : heads())
     for (const bool per_channel : {true, false})
@@ -182,7 +183,7 @@ TEST_CASE("a contraction with its rescale gives what they give one by one", "[ex
       }
 }
 
-TEST_CASE("a contraction with its rescale and clamp gives what they give one by one", "[exec]") {
+TEST_CASE("a contraction fused with its rescale and clamp equals the separate nodes", "[exec]") {
   Data data(37);
   for (const Head& head : heads()) {
     Case c;
@@ -194,7 +195,7 @@ TEST_CASE("a contraction with its rescale and clamp gives what they give one by 
   }
 }
 
-TEST_CASE("values that others read or the caller gets are not fused away", "[exec]") {
+TEST_CASE("values with another reader, or that are outputs, are not fused away", "[exec]") {
   Data data(43);
   for (const bool as_output : {true, false}) {
     Case c;
@@ -220,7 +221,7 @@ TEST_CASE("overridden nodes are not fused", "[exec]") {
   CHECK(found == std::vector<double>(found.size(), 3));
 }
 
-TEST_CASE("a trace of a fused graph has the values in between", "[exec]") {
+TEST_CASE("a trace of a fused graph has the intermediate values", "[exec]") {
   Data data(53);
   Case c;
   const ValueId sums = add_head(c, data, heads()[4]);
@@ -242,12 +243,12 @@ TEST_CASE("a trace of a fused graph has the values in between", "[exec]") {
     CHECK(doubles(found.trace[i].array) == doubles(expected.trace[i].array));
 }
 
-TEST_CASE("an error of a fused step names the step it comes from", "[exec]") {
+TEST_CASE("an error of a fused step names the node that caused it", "[exec]") {
   Data data(59);
   Case c;
   const ValueId sums = add_head(c, data, heads()[1]);
   TosaRescaleAttrs attrs = data.rescale(1, DType::kI8);
-  attrs.shift = {8};  // takes values of 7 bits and a sign
+  attrs.shift = {8};  // defined for values of 7 bits and a sign only
   c.b.output(c.b.add(Op::kTosaRescale, {sums}, "rescale", attrs));
   Session session(prepare(c.b.graph));
   CHECK(fused_followers(session.prepared()) == 1);
@@ -256,7 +257,7 @@ TEST_CASE("an error of a fused step names the step it comes from", "[exec]") {
                         Catch::Contains("node 'rescale'"));
 }
 
-TEST_CASE("chains run beside values that live through them", "[exec]") {
+TEST_CASE("fused chains do not overwrite values that stay live across them", "[exec]") {
   Data data(61);
   Case c;
   const ValueId x = add_input(c, data, "x", {1, 12, 12, 32});

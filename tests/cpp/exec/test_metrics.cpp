@@ -1,4 +1,5 @@
-// Metrics: the numbers, and what they are where there are none.
+// Metrics: their values for ordinary arrays, and for arrays for which the formulas have no value (zero
+// signals, empty arrays, NaN and infinities).
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <limits>
@@ -74,7 +75,7 @@ TEST_CASE("a NaN or infinity without counterpart is counted and makes the errors
   CHECK(m.cosine == Approx(24 / (std::sqrt(20) * std::sqrt(29))));
 }
 
-TEST_CASE("ulps are spacings of the reference in the coarser format", "[metrics]") {
+TEST_CASE("an ulp is the spacing at the reference in the coarser of the two formats", "[metrics]") {
   const float next = std::nextafter(1.0f, 2.0f);
   CHECK(between({1}, {next}).max_ulp == 1);
   CHECK(between({8}, {8 + 8 * 3 * (next - 1)}).max_ulp == 3);
@@ -92,7 +93,7 @@ TEST_CASE("noise on a zero reference is a large but finite number of ulps", "[me
   CHECK(std::isfinite(m.p99_ulp));
 }
 
-TEST_CASE("integers differ in units of one or of the given unit", "[metrics]") {
+TEST_CASE("max_ulp is in units of 1 for integers, and in the given unit if there is one", "[metrics]") {
   const std::vector<std::int8_t> a{1, 2, -128}, b{1, 4, 127};
   CHECK(compute_metrics(view(a, DType::kI8, {3}), view(b, DType::kI8, {3})).max_ulp == 255);
   const std::vector<float> x{0.0f, 0.5f}, y{0.0f, 0.75f};
@@ -119,7 +120,7 @@ TEST_CASE("p99 is what 99 of 100 elements do not exceed", "[metrics]") {
   CHECK(compute_metrics(view(a, DType::kI32, {1000}), view(b, DType::kI32, {1000})).p99_ulp == 7);
 }
 
-TEST_CASE("half, strided and bool arrays are read as what they are", "[metrics]") {
+TEST_CASE("f16, strided and bool arrays are read correctly", "[metrics]") {
   const std::vector<std::uint16_t> half{0x3c00, 0xc000, 0x0001, 0x7c00};  // 1, -2, 2^-24, inf
   const std::vector<float> same{1, -2, 0x1p-24f, kInf};
   CHECK(compute_metrics(view(half, DType::kF16, {4}), view(same, {4})).mismatches == 0);

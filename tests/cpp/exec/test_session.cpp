@@ -1,4 +1,4 @@
-// Running graphs: sharing of memory, borders, state, overrides, traces, control flow, threads, errors.
+// Running graphs: shared memory, inputs and outputs, state, overrides, traces, control flow, threads, errors.
 #include <catch2/catch.hpp>
 #include <cstring>
 #include <thread>
@@ -42,7 +42,7 @@ TensorType typed(DType dtype, Shape shape) {
 
 }  // namespace
 
-TEST_CASE("a graph gives the same results with and without shared memory", "[exec]") {
+TEST_CASE("results are the same with and without shared memory", "[exec]") {
   Builder b;
   const ValueId x = b.input("x", f32({2, 3}));
   const ValueId c = b.graph->add_constant(constant("c", {3}, {10, 20, 30}));
@@ -62,7 +62,7 @@ TEST_CASE("a graph gives the same results with and without shared memory", "[exe
   CHECK(doubles(shared[0]) == std::vector<double>{0, 0, 0, 30, 30, 30});
 }
 
-TEST_CASE("outputs may be inputs, constants, and one value twice", "[exec]") {
+TEST_CASE("an output may be an input, a constant, or the same value as another output", "[exec]") {
   Builder b;
   const ValueId x = b.input("x", f32({2}));
   const ValueId c = b.graph->add_constant(constant("c", {2}, {7, 8}));
@@ -76,7 +76,7 @@ TEST_CASE("outputs may be inputs, constants, and one value twice", "[exec]") {
   CHECK(doubles(out[3]) == std::vector<double>{-1, -2});
 }
 
-TEST_CASE("inputs are read by their strides, those in another memory format refused", "[exec]") {
+TEST_CASE("inputs are read by their strides, and an undeclared dim order is refused", "[exec]") {
   Builder b;
   b.output(b.add(Op::kNeg, {b.input("x", f32({3, 2}))}, "neg"));
   const std::vector<float> data{1, 2, 3, 4, 5, 6};
@@ -93,7 +93,8 @@ TEST_CASE("inputs are read by their strides, those in another memory format refu
   CHECK(run_one(b, {reversed}) == std::vector<double>{-5, -6, -3, -4, -1, -2});
 }
 
-TEST_CASE("outputs are written into the caller's arrays, strided, unaligned or over an input", "[exec]") {
+TEST_CASE("outputs are written into the caller's arrays, which may be strided or overlap an input",
+          "[exec]") {
   Builder b;
   const ValueId r = b.add(Op::kNeg, {b.input("x", f32({2, 2}))}, "neg");
   const ValueId s = b.add(Op::kAdd, {r, r}, "add");
@@ -110,7 +111,7 @@ TEST_CASE("outputs are written into the caller's arrays, strided, unaligned or o
   CHECK(wide == std::vector<float>{4, 12, 0, 0, 8, 16, 0, 0});
 }
 
-TEST_CASE("an int64 border is narrowed with its range checked", "[exec]") {
+TEST_CASE("an int64 graph input is narrowed and its range is checked", "[exec]") {
   Builder b;
   const ValueId x = b.input("tokens", typed(DType::kI32, {2, 2}), int64_border(0, 99));
   const ValueId n = b.add(Op::kAdd, {x, x}, "add");
@@ -124,7 +125,7 @@ TEST_CASE("an int64 border is narrowed with its range checked", "[exec]") {
       "[run] input 'tokens' holds a value outside its range at [1,0]: expected 0 to 99, got 100");
 }
 
-TEST_CASE("integers of another width are taken where they fit", "[exec]") {
+TEST_CASE("integer inputs of another width are accepted if their values fit", "[exec]") {
   Builder b;
   b.output(b.add(Op::kNeg, {b.input("x", typed(DType::kI32, {2}))}, "neg"));
   const std::vector<std::int64_t> good{-3, 2147483647}, bad{0, 2147483648};
@@ -135,7 +136,7 @@ TEST_CASE("integers of another width are taken where they fit", "[exec]") {
                     "2147483647, got 2147483648");
 }
 
-TEST_CASE("inputs of the wrong number, dtype, shape and order are refused by name", "[exec]") {
+TEST_CASE("wrong numbers, dtypes, shapes and strides of inputs are refused by name", "[exec]") {
   Builder b;
   const Border physical = order_border(DimOrder({0, 2, 3, 1}), true);
   const ValueId x = b.input("image", f32({1, 3, 4, 4}), physical);
@@ -160,9 +161,9 @@ TEST_CASE("inputs of the wrong number, dtype, shape and order are refused by nam
   CHECK_NOTHROW(given(view(data, {1, 4, 4, 3})));
 }
 
-TEST_CASE("physical borders and traced orders carry the same values", "[exec]") {
+TEST_CASE("inputs and outputs in physical and in logical shape carry the same values", "[exec]") {
   const DimOrder last({0, 2, 1});
-  const std::vector<float> physical{1, 4, 2, 5, 3, 6};  // (1,3,2) of the logical (1,2,3)
+  const std::vector<float> physical{1, 4, 2, 5, 3, 6};  // physical shape (1,3,2), logical shape (1,2,3)
   for (const Stage stage : {Stage::kExported, Stage::kTosa})
     for (const bool carries_physical : {false, true}) {
       Builder b;
@@ -184,8 +185,7 @@ TEST_CASE("physical borders and traced orders carry the same values", "[exec]") 
     }
 }
 
-TEST_CASE("arrays that lie as the value does are read where they lie, and results written where they stay",
-          "[exec]") {
+TEST_CASE("arrays that are stored like the graph's value are read and written without a copy", "[exec]") {
   const DimOrder last({0, 2, 1});
   const std::vector<float> physical{1, 4, 2, 5, 3, 6};
   for (const bool carries_physical : {false, true}) {
@@ -214,14 +214,14 @@ TEST_CASE("arrays that lie as the value does are read where they lie, and result
     const std::vector<float> wide(12, 1);
     apart.data = reinterpret_cast<const std::byte*>(wide.data());
     for (std::int64_t& stride : apart.strides) stride *= 2;
-    if (carries_physical) continue;  // refused: row-major is asked for
+    if (carries_physical) continue;  // an array of physical shape must be row-major, else it is refused
     read.clear();
     static_cast<void>(session.run(std::vector{apart}, options));
     CHECK(read[0] != apart.data);
   }
 }
 
-TEST_CASE("state is kept between runs and reset", "[exec]") {
+TEST_CASE("state persists between runs and can be reset", "[exec]") {
   Builder b;
   const ValueId x = b.input("x", f32({2}));
   const ValueId h = b.state("hidden", constant("hidden", {2}, {1, 1}));
@@ -240,7 +240,7 @@ TEST_CASE("state is kept between runs and reset", "[exec]") {
   CHECK_THROWS_WITH(session.state("cell"), "[run] the graph has no state of that name: got 'cell'");
 }
 
-TEST_CASE("a run that fails leaves the state as it was", "[exec]") {
+TEST_CASE("a run that fails does not change the state", "[exec]") {
   Builder b;
   const ValueId x = b.input("x", f32({1}));
   const ValueId h = b.state("hidden", constant("hidden", {1}, {5}));
@@ -284,7 +284,7 @@ TEST_CASE("nodes, operators and foreign targets can be overridden", "[exec]") {
                     "[prepare] an override names no node of the graph: got 'third'");
 }
 
-TEST_CASE("foreign operators without override are refused with their place", "[exec]") {
+TEST_CASE("a foreign operator without an override is refused, with its source location", "[exec]") {
   Builder b;
   b.output(b.opaque({b.input("x", f32({2}))}, f32({2}), "lib.op.default", "foreign"));
   CHECK_THROWS_AS(prepare(b.graph), UnsupportedOp);
@@ -315,7 +315,7 @@ TEST_CASE("an operator over quantized values is refused before lower-to-integer"
   CHECK_NOTHROW(prepare(b.graph));
 }
 
-TEST_CASE("observers see every node and traces keep what was asked for", "[exec]") {
+TEST_CASE("an observer sees every node, and a trace has the requested nodes", "[exec]") {
   Builder b;
   const ValueId x = b.input("x", f32({2}));
   const ValueId n = b.add(Op::kNeg, {x}, "neg");
@@ -402,7 +402,7 @@ TEST_CASE("two threads run one prepared graph", "[exec]") {
   CHECK(wrong == std::vector<int>{0, 0});
 }
 
-TEST_CASE("cond runs the region that is taken", "[exec]") {
+TEST_CASE("cond runs the region that its predicate selects", "[exec]") {
   const auto region = [](Op op) {
     Builder r;
     const ValueId x = r.input("x", f32({2}));
@@ -423,7 +423,7 @@ TEST_CASE("cond runs the region that is taken", "[exec]") {
   CHECK(run_one(b, {view(no, DType::kBool, {}), view(data, {2})}) == std::vector<double>{-1, 9});
 }
 
-TEST_CASE("while_loop carries values until its condition fails", "[exec]") {
+TEST_CASE("while_loop runs its body until its condition is false", "[exec]") {
   Builder condition;
   const ValueId i0 = condition.input("i", f32({}));
   condition.input("x", f32({2}));

@@ -35,7 +35,7 @@ inline void returns(Graph& graph, ValueId value, std::string path = "out[0]") {
   graph.add_output({value, OutputKind::kUser, std::move(path), 0, {}});
 }
 
-// relu(x) + relu(x) * 2, named as given.
+// relu(x) + relu(x) * 2. All names start with `prefix`.
 inline Graph small_graph(const std::string& prefix = "") {
   Graph graph;
   const ValueId x = graph.add_input(InputKind::kUser, prefix + "x", f32({2, 3}), "args[0]");
@@ -46,7 +46,7 @@ inline Graph small_graph(const std::string& prefix = "") {
   return graph;
 }
 
-// A branch of `cond`: op(x).
+// A branch of `cond` that computes op(x).
 inline std::shared_ptr<const Graph> branch(const std::string& name, Op op) {
   Graph graph;
   graph.name = name;
@@ -55,7 +55,7 @@ inline std::shared_ptr<const Graph> branch(const std::string& name, Op op) {
   return std::make_shared<const Graph>(std::move(graph));
 }
 
-// One of everything that the text form can say.
+// A graph with one of everything that the text form can express.
 inline Graph full_graph() {
   Graph graph;
   graph.name = "a graph";
@@ -108,7 +108,7 @@ inline Graph full_graph() {
   return graph;
 }
 
-// As conv_network, `blocks` times: conv + bias, relu, add.
+// x = x + relu(conv(x) + bias), `blocks` times.
 inline Graph conv_network(int blocks) {
   Graph graph;
   ValueId x = graph.add_input(InputKind::kUser, "x", f32({1, 4, 8, 8}), "args[0]");
@@ -127,7 +127,7 @@ inline Graph conv_network(int blocks) {
   return graph;
 }
 
-// What the call throws, as text; "" if it does not throw.
+// The text of the Error that the call throws; "" if it does not throw.
 inline std::string error_of(const std::function<void()>& call) {
   try {
     call();

@@ -15,7 +15,7 @@ constexpr auto kDouble = RoundingMode::kDoubleRound;
 constexpr auto k16 = MultiplierWidth::k16;
 constexpr auto k32 = MultiplierWidth::k32;
 
-// The sum of the specification in 128 bits, its division by 2^shift written as one.
+// The formula of the specification in 128 bits. The shift is written as a division by 2^shift, rounded down.
 Wide exact(int64_t value, Multiplier by, RoundingMode mode) {
   const Wide unit = Wide{1} << by.shift;
   Wide sum = Wide{value} * by.multiplier + unit / 2;
@@ -30,22 +30,23 @@ std::vector<int64_t> near(int64_t centre, int64_t reach) {
   return out;
 }
 
-TEST_CASE("a scaled value is a constant expression", "[apply_scale]") {
+TEST_CASE("apply_scale can be evaluated at compile time", "[apply_scale]") {
   constexpr Multiplier half{1 << 30, 31};
-  static_assert(apply_scale(3, half, k32, kSingle) == 2);    // 1.5, half up
-  static_assert(apply_scale(-3, half, k32, kSingle) == -1);  // -1.5
-  static_assert(apply_scale(-1, half, k32, kDouble) == 0);   // shift 31 is rounded once
+  static_assert(apply_scale(3, half, k32, kSingle) == 2);    // 1.5: rounded half up
+  static_assert(apply_scale(-3, half, k32, kSingle) == -1);  // -1.5: rounded half up
+  static_assert(apply_scale(-1, half, k32, kDouble) == 0);   // -0.5: shift 31 is rounded once, half up
   constexpr Multiplier quarter{1 << 30, 32};
   static_assert(apply_scale(2, quarter, k32, kDouble) == 1);    // 0.5: away from zero
   static_assert(apply_scale(-2, quarter, k32, kSingle) == 0);   // -0.5: up
   static_assert(apply_scale(-2, quarter, k32, kDouble) == -1);  // -0.5: away from zero
-  static_assert(apply_scale(1, quarter, k32, kDouble) == 1);    // 0.25: bit 30 rounds it to 0.5 first
+  static_assert(apply_scale(1, quarter, k32, kDouble) == 1);    // 0.25: first rounded to 0.5, then to 1
   static_assert(apply_scale(1, quarter, k32, kSingle) == 0);
   static_assert(apply_scale(-2, {1 << 14, 16}, k16, kSingle) == 0);
   SUCCEED();
 }
 
-TEST_CASE("every 12-bit value by every shift equals the sum in 128 bits, ties included", "[apply_scale]") {
+TEST_CASE("every value from -2048 to 2048 with every shift equals the formula in 128 bits, ties included",
+          "[apply_scale]") {
   std::int64_t differing = 0, cases = 0;
   for (const std::int32_t multiplier : {0, 1, 3, 1 << 14, 32767, 1 << 30, (1 << 30) + 1, 0x7fffffff})
     for (std::int32_t shift = kMinShift; shift <= kMaxShift; ++shift)
@@ -59,7 +60,7 @@ TEST_CASE("every 12-bit value by every shift equals the sum in 128 bits, ties in
   CHECK(cases == 8 * 61 * 4097 * 2);
 }
 
-TEST_CASE("random and extreme values equal the sum in 128 bits", "[apply_scale]") {
+TEST_CASE("random and extreme values equal the formula in 128 bits", "[apply_scale]") {
   std::mt19937_64 random(11);
   std::int64_t differing = 0;
   for (int i = 0; i < 2'000'000; ++i) {
@@ -76,14 +77,14 @@ TEST_CASE("random and extreme values equal the sum in 128 bits", "[apply_scale]"
   CHECK(differing == 0);
 }
 
-TEST_CASE("32-bit multipliers take values of shift - 1 magnitude bits", "[apply_scale]") {
+TEST_CASE("32-bit multipliers are defined for values of shift - 1 bits and a sign", "[apply_scale]") {
   CHECK(scalable_values({1 << 30, 2}, k32) == ValueRange{-2, 1});
   CHECK(scalable_values({1 << 30, 31}, k32) == ValueRange{-(int64_t{1} << 30), (int64_t{1} << 30) - 1});
   CHECK(scalable_values({1 << 30, 32}, k32) == kInt32Values);
   CHECK(scalable_values({1 << 30, 62}, k32) == kInt32Values);
 }
 
-TEST_CASE("results of the range of a 32-bit multiplier stay within 2^30", "[apply_scale]") {
+TEST_CASE("results of 32-bit multipliers are within 2^30 over their defined values", "[apply_scale]") {
   for (std::int32_t shift = kMinShift; shift <= kMaxShift; ++shift) {
     const Multiplier by{0x7fffffff, shift};
     const ValueRange range = scalable_values(by, k32);
@@ -94,7 +95,8 @@ TEST_CASE("results of the range of a 32-bit multiplier stay within 2^30", "[appl
   }
 }
 
-TEST_CASE("16-bit multipliers take exactly the values whose results fit 32 bits", "[apply_scale]") {
+TEST_CASE("16-bit multipliers are defined for exactly the values whose results fit 32 bits",
+          "[apply_scale]") {
   for (const std::int32_t multiplier : {0, 1, 2, 5, 16384, 24575, 32767})
     for (std::int32_t shift = kMinShift; shift <= kMaxShift; ++shift)
       for (const int64_t offset : {0, -128, 127, 32768}) {
@@ -115,8 +117,8 @@ TEST_CASE("16-bit multipliers take exactly the values whose results fit 32 bits"
       }
 }
 
-// CMSIS-NN's default: the doubled product's high half, rounded half away from zero by its own rule, then a
-// division by a power of two rounded half away from zero.
+// CMSIS-NN's default, in two steps: the high half of the doubled product, rounded half up; then a division by
+// a power of two, rounded half away from zero.
 int64_t in_two_steps(int64_t value, Multiplier by) {
   const int64_t product = value * by.multiplier;
   const int64_t high = (product + (int64_t{1} << 30)) >> 31;
@@ -127,7 +129,7 @@ int64_t in_two_steps(int64_t value, Multiplier by) {
   return (high >> right) + ((high & mask) > threshold ? 1 : 0);
 }
 
-TEST_CASE("double rounding is rounding at bit 30 and again, half away from zero", "[apply_scale]") {
+TEST_CASE("double rounding equals rounding half up at 31 bits, then half away from zero", "[apply_scale]") {
   std::mt19937_64 random(12);
   std::int64_t differing = 0;
   for (int i = 0; i < 2'000'000; ++i) {

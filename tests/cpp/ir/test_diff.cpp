@@ -18,7 +18,7 @@ std::string difference(const std::string& a, const std::string& b) {
   return to_string(diff(graph_of(a), graph_of(b)));
 }
 
-TEST_CASE("equal graphs have no difference", "[ir][diff]") {
+TEST_CASE("equal graphs have no differences", "[ir][diff]") {
   for (const Graph& graph : {testing::small_graph(), testing::full_graph(), testing::conv_network(10)}) {
     CHECK(diff(graph, graph).empty());
     CHECK(diff(graph, parse(print(graph))).empty());
@@ -27,14 +27,14 @@ TEST_CASE("equal graphs have no difference", "[ir][diff]") {
   }
 }
 
-TEST_CASE("new names are no difference", "[ir][diff]") {
+TEST_CASE("renamed values are not differences", "[ir][diff]") {
   const Diff result = diff(testing::small_graph(), testing::small_graph("new_"));
   CHECK(result.empty());
   CHECK(result.renamed == std::vector<std::pair<std::string, std::string>>{
                               {"relu", "new_relu"}, {"mul", "new_mul"}, {"add", "new_add"}});
 }
 
-TEST_CASE("an inserted node is added and its user changed", "[ir][diff]") {
+TEST_CASE("an inserted node is reported as added, its user as changed", "[ir][diff]") {
   CHECK(
       difference(
           "  %a: f32[2,3] = relu(%x)\n  %b: f32[2,3] = tanh(%a)\n  return %b\n",
@@ -43,7 +43,7 @@ TEST_CASE("an inserted node is added and its user changed", "[ir][diff]") {
       "~ %b: operand 0 (input) %a -> %n\n");
 }
 
-TEST_CASE("a removed node is found though all names moved", "[ir][diff]") {
+TEST_CASE("a removed node is found although later nodes were renamed", "[ir][diff]") {
   CHECK(difference("  %v0: f32[2,3] = relu(%x)\n  %v1: f32[2,3] = neg(%v0)\n  %v2: f32[2,3] = tanh(%v1)\n  "
                    "return %v2\n",
                    "  %v0: f32[2,3] = relu(%x)\n  %v1: f32[2,3] = tanh(%v0)\n  return %v1\n") ==
@@ -72,7 +72,7 @@ TEST_CASE("constants are compared by their data", "[ir][diff]") {
         "~ %a: operand 1 (other) %c: f32[3] -> %c: f32[3] (other data)\n");
 }
 
-TEST_CASE("changes of inputs and outputs belong to the graph", "[ir][diff]") {
+TEST_CASE("changes of inputs and outputs are reported for the graph", "[ir][diff]") {
   CHECK(difference("  return %x path=\"a\"\n",
                    "  input %y: f32[4]\n  return %y path=\"b\" border(physical)\n") ==
         "~ graph: number of inputs 1 -> 2\n"
@@ -93,7 +93,7 @@ TEST_CASE("equal branches of a network are not confused", "[ir][diff]") {
   CHECK(difference(before, after).empty());
 }
 
-TEST_CASE("changes inside a region are changes of its node", "[ir][diff]") {
+TEST_CASE("changes inside a region are reported for the node that has it", "[ir][diff]") {
   const auto with = [](const std::string& op) {
     const std::string same = "graph @s stage=exported { input %a: f32[2,3] return %a }\n";
     const std::string other =

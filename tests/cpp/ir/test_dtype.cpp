@@ -29,7 +29,7 @@ double of_bits(DType dtype, std::uint32_t value) {
   return load_element(dtype, memory);
 }
 
-TEST_CASE("names of dtypes read back", "[ir][dtype]") {
+TEST_CASE("dtypes are parsed from their names", "[ir][dtype]") {
   for (std::uint8_t i = 0; i <= static_cast<std::uint8_t>(DType::kF64); ++i) {
     const auto dtype = static_cast<DType>(i);
     CHECK(parse_dtype(to_string(dtype)) == dtype);
@@ -39,7 +39,7 @@ TEST_CASE("names of dtypes read back", "[ir][dtype]") {
   CHECK_FALSE(parse_dtype("float32").has_value());
 }
 
-TEST_CASE("dtypes promote as torch's do", "[ir][dtype]") {
+TEST_CASE("dtypes promote as in torch", "[ir][dtype]") {
   CHECK(promote(DType::kF16, DType::kBF16) == DType::kF32);
   CHECK(promote(DType::kI64, DType::kF16) == DType::kF16);
   CHECK(promote(DType::kI8, DType::kU8) == DType::kI16);
@@ -51,13 +51,13 @@ TEST_CASE("narrow floats round half to even", "[ir][dtype]") {
   CHECK(bits(DType::kF16, 1.0) == 0x3c00);
   CHECK(bits(DType::kF16, 1.0 + 1.0 / 2048) == 0x3c00);          // a tie, to even
   CHECK(bits(DType::kF16, 1.0 + 3.0 / 2048) == 0x3c02);          // a tie, to even
-  CHECK(bits(DType::kF16, 1.0 + 1.0 / 2048 + 1e-12) == 0x3c01);  // once, not by way of f32
+  CHECK(bits(DType::kF16, 1.0 + 1.0 / 2048 + 1e-12) == 0x3c01);  // rounded once, not first to f32
   CHECK(bits(DType::kF16, 65519.999) == 0x7bff);
   CHECK(bits(DType::kF16, 65520) == 0x7c00);
   CHECK(bits(DType::kF16, std::ldexp(1, -25)) == 0);
   CHECK(bits(DType::kF16, std::ldexp(1.5, -25)) == 1);
   CHECK(bits(DType::kF16, std::ldexp(1, -14) - std::ldexp(1, -26)) ==
-        0x0400);  // carries into the normal range
+        0x0400);  // a subnormal that rounds up to the smallest normal number
   CHECK(bits(DType::kBF16, 1.0 + 1.0 / 256) == 0x3f80);
   CHECK(bits(DType::kBF16, 1.0 + 3.0 / 256) == 0x3f82);
   CHECK(bits(DType::kBF16, -kInf) == 0xff80);
@@ -73,7 +73,7 @@ TEST_CASE("narrow floats round half to even", "[ir][dtype]") {
   CHECK(std::isnan(stored(DType::kF8E4M3, kInf)));
 }
 
-TEST_CASE("every bit pattern of a narrow float reads and writes back", "[ir][dtype]") {
+TEST_CASE("every bit pattern of a narrow float survives a load and a store", "[ir][dtype]") {
   for (const DType dtype : {DType::kF8E4M3, DType::kF8E5M2, DType::kF16, DType::kBF16}) {
     const std::uint32_t count = byte_size(dtype) == 1 ? 256 : 65536;
     std::uint32_t nans = 0, wrong = 0;
@@ -123,7 +123,7 @@ TEST_CASE("integers round half to even and saturate", "[ir][dtype]") {
   CHECK(stored(DType::kBool, 0.5) == 1);
 }
 
-TEST_CASE("numbers convert as Python's int and float do", "[ir][dtype]") {
+TEST_CASE("scalars convert as by Python's int() and float(), with saturation", "[ir][dtype]") {
   CHECK(as_int(Scalar(-2.9)) == -2);
   CHECK(as_int(Scalar(1e30)) == std::numeric_limits<std::int64_t>::max());
   CHECK(as_int(Scalar(-1e30)) == std::numeric_limits<std::int64_t>::min());
@@ -132,7 +132,7 @@ TEST_CASE("numbers convert as Python's int and float do", "[ir][dtype]") {
   CHECK(as_double(Scalar(std::int64_t{3})) == 3.0);
 }
 
-TEST_CASE("constants hold what they were made from", "[ir][storage]") {
+TEST_CASE("a constant stores the elements it was made from", "[ir][storage]") {
   const ConstantRef constant = testing::constant("c", DType::kI16, {2, 2}, {1, -2, 3, 70000});
   CHECK(element_as_int(*constant, 1) == -2);
   CHECK(element_as_double(*constant, 3) == 32767);
@@ -142,7 +142,7 @@ TEST_CASE("constants hold what they were made from", "[ir][storage]") {
         "[storage] constant 'c' of shape [3] has the wrong count: expected 3, got 1");
 }
 
-TEST_CASE("an integer constant of 64 bits is exact", "[ir][storage]") {
+TEST_CASE("elements of 64-bit integer constants are exact", "[ir][storage]") {
   Constant constant;
   constant.dtype = DType::kI64;
   constant.shape = {1};
@@ -150,7 +150,7 @@ TEST_CASE("an integer constant of 64 bits is exact", "[ir][storage]") {
   CHECK(element_as_int(constant, 0) == 9007199254740993);
 }
 
-TEST_CASE("storage is aligned, zeroed and written only by its one owner", "[ir][storage]") {
+TEST_CASE("storage is aligned and zeroed, and can be written only by a single owner", "[ir][storage]") {
   Storage storage = Storage::allocate(100);
   CHECK(reinterpret_cast<std::uintptr_t>(storage.bytes().data()) % 64 == 0);
   CHECK(std::ranges::all_of(storage.bytes(), [](std::byte byte) { return byte == std::byte{0}; }));

@@ -1,6 +1,6 @@
-// Mutated texts: parse() must give a graph or an error of the user's, whatever stands there, and what it
-// accepts must print and read back. TOSAIC_FUZZ_ITERATIONS sets the number of mutations, TOSAIC_FUZZ_SEED
-// another start.
+// Mutated texts: for any text, parse() must return a graph or throw a user error (not InternalError). A graph
+// that it returns must survive printing and parsing. The environment variable TOSAIC_FUZZ_ITERATIONS sets the
+// number of mutations, TOSAIC_FUZZ_SEED the seed.
 #include <algorithm>
 #include <array>
 #include <catch2/catch.hpp>
@@ -36,7 +36,7 @@ graph @ops stage=exported {
 }
 )";
 
-// One line for each rule of inference.
+// Lines of stage exported, for the rules of type inference that kCanonical does not use.
 constexpr std::array kLines{
     "%r: f32[8,8,4] = reshape(%x) {shape=[8,8,4]}",
     "%r: f32[8,8,4,1] = permute(%x) {perm=[2,3,1,0]}",
@@ -169,7 +169,8 @@ class Mutator {
     }
   }
 
-  // Replaces a number by an extreme one, or a word by another word of the text.
+  // Replaces the first number at or after `at` by an extreme number or, one time in four, by a word of the
+  // text.
   void number_or_word(std::string& text, std::size_t at) {
     static constexpr std::array kNumbers{"0",
                                          "-1",
@@ -219,7 +220,7 @@ std::uint64_t setting(const char* name, std::uint64_t otherwise) {
   return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
 }
 
-TEST_CASE("mutated texts give a graph or an error", "[ir][text][fuzz]") {
+TEST_CASE("a mutated text is parsed or causes a user error", "[ir][text][fuzz]") {
   const std::vector<std::string> texts = seeds();
   const Graph original = parse(texts[0]);
   const std::uint64_t seed = setting("TOSAIC_FUZZ_SEED", 1);

@@ -17,7 +17,7 @@ std::vector<std::uint32_t> users_of(const Graph& graph, ValueId value) {
   return out;
 }
 
-TEST_CASE("names are made unique and empty ones become the operator's", "[ir][graph]") {
+TEST_CASE("names are made unique, and an empty name becomes that of the operator", "[ir][graph]") {
   Graph graph;
   const ValueId x = graph.add_input(InputKind::kUser, "", f32({2}), "x");
   CHECK(graph.value(x).name == "input");
@@ -27,7 +27,7 @@ TEST_CASE("names are made unique and empty ones become the operator's", "[ir][gr
   CHECK(graph.value(add(graph, Op::kRelu, NoAttrs{}, {x})).name == "relu_3");
 }
 
-TEST_CASE("one constant is one value", "[ir][graph]") {
+TEST_CASE("a constant that is added twice is one value", "[ir][graph]") {
   Graph graph;
   const ConstantRef one = testing::constant("one", DType::kF32, {}, {1});
   const ConstantRef other = testing::constant("one", DType::kF32, {}, {1});
@@ -36,7 +36,7 @@ TEST_CASE("one constant is one value", "[ir][graph]") {
   CHECK(graph.value(graph.add_constant(other)).name == "one_1");
 }
 
-TEST_CASE("users are listed once per use and follow the graph", "[ir][graph]") {
+TEST_CASE("users are listed once per use and are updated with the graph", "[ir][graph]") {
   Graph graph;
   const ValueId x = graph.add_input(InputKind::kUser, "x", f32({2}), "x");
   const ValueId mul = add(graph, Op::kMul, NoAttrs{}, {x, x});
@@ -49,7 +49,7 @@ TEST_CASE("users are listed once per use and follow the graph", "[ir][graph]") {
   CHECK(graph.is_output(mul));
 }
 
-TEST_CASE("users follow a value that is added after they were asked for", "[ir][graph]") {
+TEST_CASE("users of values that are added after the first query are known", "[ir][graph]") {
   Graph graph;
   const ValueId x = graph.add_input(InputKind::kUser, "x", f32({2}), "x");
   CHECK(users_of(graph, x).empty());
@@ -70,7 +70,7 @@ TEST_CASE("an operand must exist before its user", "[ir][graph]") {
         }) == "[graph] operand does not exist before its user: expected an id below 0, got 3 (node 'relu')");
 }
 
-TEST_CASE("results are consecutive and know their producer", "[ir][graph]") {
+TEST_CASE("results of a node are consecutive and know their producer", "[ir][graph]") {
   Graph graph;
   const ValueId x = graph.add_input(InputKind::kUser, "x", f32({2, 3}), "x");
   const std::vector<TensorType> types{f32({3}), f32({3})};

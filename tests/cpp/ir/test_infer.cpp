@@ -1,5 +1,5 @@
-// Result types by operator: tables of (operator, attributes, operands) and what torch or the TOSA
-// specification gives.
+// Result types by operator: tables of (operator, attributes, operands) with the result types of torch or of
+// the TOSA specification.
 #include "tosaic/ir/infer.h"
 
 #include <catch2/catch.hpp>
@@ -31,7 +31,7 @@ TensorType i32(Shape shape) { return type(DType::kI32, shape); }
 TensorType i64(Shape shape) { return type(DType::kI64, shape); }
 TensorType boolean(Shape shape) { return type(DType::kBool, shape); }
 
-// An operand that is absent.
+// Marks an operand that is absent.
 TensorType none() { return type(DType::kF64, {-1}); }
 
 std::vector<TensorType> run(Op op, const Attrs& attrs, const std::vector<TensorType>& operands) {
@@ -40,7 +40,7 @@ std::vector<TensorType> run(Op op, const Attrs& attrs, const std::vector<TensorT
   return infer(op, attrs, pointers);
 }
 
-// "f32[2,3] i64[4]", or the text of the error.
+// The inferred result types as text, e.g. "f32[2,3] i64[4]", or the text of the error.
 std::string text(Op op, const Attrs& attrs, const std::vector<TensorType>& operands) {
   std::string out;
   try {
@@ -95,7 +95,7 @@ TosaConvAttrs tosa_conv(Dims pad, Dims stride, DType acc_type) {
   return attrs;
 }
 
-TEST_CASE("promotion ranks categories first and rank-0 operands last") {
+TEST_CASE("dtype promotion: rank-0 operands count only if their category is higher") {
   const auto promoted = [](const std::vector<TensorType>& operands) {
     return text(Op::kMul, NoAttrs{}, operands);
   };
@@ -146,7 +146,7 @@ TEST_CASE("elementwise operators follow torch's dtypes and broadcasting") {
   });
 }
 
-TEST_CASE("contractions check inner extents and keep the dtype") {
+TEST_CASE("contractions check inner extents and have the dtype of their operands") {
   ConvAttrs grouped = conv2d({1, 1}, {0, 0});
   grouped.groups = 2;
   SdpaAttrs gqa;
@@ -263,7 +263,7 @@ TEST_CASE("pools round up only where the last window begins in the input or left
   });
 }
 
-TEST_CASE("movement places, counts and bounds") {
+TEST_CASE("movement operators: result shapes and bounds") {
   check({
       {Op::kReshape, ShapeAttrs{{3, 4}}, {f32({2, 6})}, "f32[3,4]"},
       {Op::kPermute, PermuteAttrs{{2, 0, 1}}, {f32({2, 3, 4})}, "f32[4,2,3]"},
@@ -441,14 +441,14 @@ TEST_CASE("operand counts, absent operands, extents and attribute kinds are chec
   CHECK_THROWS_AS(run(Op::kFull, FullAttrs{{0, kHuge, 4}, 0.0, DType::kF32}, {}), InvalidGraph);
 }
 
-TEST_CASE("opaque operators and regions have stored types") {
+TEST_CASE("foreign operators and control flow have no type inference") {
   for (const OpInfo& row : all_ops())
     CHECK(has_inference(row.op) != (is_foreign(row.op) || is_cond(row.op) || is_while_loop(row.op)));
   CHECK_THROWS_AS(run(Op::kOpaque, OpaqueAttrs{}, {}), InternalError);
   CHECK_THROWS_AS(run(Op::kCond, NoAttrs{}, {boolean({})}), InternalError);
 }
 
-TEST_CASE("every operator survives default attributes and odd operands with an answer or a user error") {
+TEST_CASE("default attributes and unusual operands are inferred or cause a user error") {
   const std::vector<TensorType> odd = {f32({}), f32({0}), i8({1, 2, 2, 3}), boolean({2}), none()};
   for (const OpInfo& row : all_ops()) {
     if (!has_inference(row.op)) continue;
@@ -477,7 +477,7 @@ struct IntegerVisitor {
   }
 };
 
-TEST_CASE("extreme attribute values and extents give an answer or a user error") {
+TEST_CASE("extreme attribute values and extents are inferred or cause a user error") {
   TosaTransposeConvAttrs transpose_conv{{0, 0, 0, 0}, {1, 1}, 0, 0, DType::kF32, false};
   TosaMaxPoolAttrs max_pool{{2, 2}, {2, 2}, {0, 0, 0, 0}, NanMode::kPropagate};
   const TosaResizeAttrs resize{ResizeMode::kNearest, {4, 2, 4, 2}, {0, 0}, {2, 2}};

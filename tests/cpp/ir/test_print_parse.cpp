@@ -20,7 +20,7 @@ std::string wrapped(const std::string& body) {
   return "tosaic 1\ngraph @f stage=exported {\n" + body + "}\n";
 }
 
-// The text after one round trip, with the weights taken from `graph`.
+// The text after one round trip, in which constants are bound to the weights of `graph`.
 std::string round_trip(const Graph& graph) {
   const ConstantSource source = [&graph](const Constant& wanted) -> ConstantRef {
     for (const Value& value : graph.values())
@@ -30,7 +30,7 @@ std::string round_trip(const Graph& graph) {
   return print(parse(print(graph), source));
 }
 
-TEST_CASE("the text form of a small graph reads as documented", "[ir][text]") {
+TEST_CASE("a small graph has the documented text form", "[ir][text]") {
   CHECK(print(testing::small_graph()) ==
         "tosaic 1\n"
         "graph @forward stage=exported {\n"
@@ -43,15 +43,15 @@ TEST_CASE("the text form of a small graph reads as documented", "[ir][text]") {
         "}\n");
 }
 
-TEST_CASE("print, parse, print is the identity with everything in the graph", "[ir][text]") {
+TEST_CASE("printing, parsing and printing again a graph with every feature is the identity", "[ir][text]") {
   const Graph graph = testing::full_graph();
   const std::string text = print(graph);
   CAPTURE(text);
   CHECK(round_trip(graph) == text);
-  CHECK(print(parse(text)) == text);  // weights unbound
+  CHECK(print(parse(text)) == text);  // with unbound weights
 }
 
-TEST_CASE("a parsed graph has the fields of the printed one", "[ir][text]") {
+TEST_CASE("a parsed graph has the same fields as the printed one", "[ir][text]") {
   const Graph graph = testing::full_graph();
   const Graph read = parse(print(graph));
   CHECK(read.name == graph.name);
@@ -99,7 +99,7 @@ TEST_CASE("a parsed graph has the fields of the printed one", "[ir][text]") {
   CHECK(std::ranges::equal(initial, graph.inputs()[2].initial->bytes()));
 }
 
-// Fills the fields of any attribute struct with values that are not the default.
+// Sets the fields of any attribute struct to values that are not the defaults.
 struct FillFields {
   void operator()(const char*, bool& value) const { value = !value; }
   void operator()(const char*, std::int64_t& value) const { value = -9223372036854775807LL - 1; }
@@ -131,7 +131,8 @@ TEST_CASE("every field of every attribute struct survives the text form", "[ir][
       if (filled) visit([](auto& fields) { fields.fields(fields, FillFields{}); }, attrs);
       Graph graph;
       graph.add_node(row.op, share(attrs), {}, {}, nullptr, "n");
-      // Neither operands nor results: only the attributes are of interest, and verify() speaks after reading.
+      // The node has no operands and no results: only the attributes are tested. Errors of verify(), which
+      // runs after parsing, do not contain "[parse]".
       std::string text = print(graph);
       const std::string body = to_string(attrs);
       if (row.attrs_index != 0) CHECK(text.find(body) != std::string::npos);
@@ -141,7 +142,7 @@ TEST_CASE("every field of every attribute struct survives the text form", "[ir][
   }
 }
 
-TEST_CASE("numbers of attributes keep their kind and value", "[ir][text]") {
+TEST_CASE("scalar attributes survive the text form with kind and value", "[ir][text]") {
   CHECK(to_string(Attrs(ClampAttrs{Scalar(std::int64_t{1}), Scalar(1.0)})) == "{min=1, max=1.0}");
   CHECK(to_string(Attrs(ClampAttrs{Scalar(true), std::nullopt})) == "{min=true, max=none}");
   CHECK(to_string(Attrs(ClampAttrs{Scalar(-1.0 / 0.0), Scalar(1e20)})) == "{min=-inf, max=1e+20}");
@@ -157,7 +158,7 @@ TEST_CASE("numbers of attributes keep their kind and value", "[ir][text]") {
   }
 }
 
-TEST_CASE("constants of every dtype are inline bit for bit", "[ir][text]") {
+TEST_CASE("inline constants of every dtype survive the text form bit for bit", "[ir][text]") {
   for (const DType dtype :
        {DType::kBool, DType::kI4, DType::kI8, DType::kU8, DType::kI16, DType::kU16, DType::kI32, DType::kI48,
         DType::kI64, DType::kF8E4M3, DType::kF8E5M2, DType::kF16, DType::kBF16, DType::kF32, DType::kF64}) {
@@ -184,7 +185,7 @@ TEST_CASE("constants of every dtype are inline bit for bit", "[ir][text]") {
   }
 }
 
-TEST_CASE("large constants are referred to and taken from the source", "[ir][text]") {
+TEST_CASE("large constants are printed as references and bound from the source", "[ir][text]") {
   Graph graph;
   const ConstantRef weight = constant("weight", DType::kF32, {20}, std::vector<double>(20, 1.5));
   graph.add_constant(weight);
@@ -204,7 +205,7 @@ TEST_CASE("large constants are referred to and taken from the source", "[ir][tex
         "(line 3, column 35)");
 }
 
-TEST_CASE("two lines keep two values when the source gives one constant for both", "[ir][text]") {
+TEST_CASE("two lines stay two values if the source returns one constant for both", "[ir][text]") {
   const ConstantRef shared = constant("w", DType::kF32, {20}, std::vector<double>(20, 1));
   const std::string text = wrapped(
       "  const %a: f32[20] = folded name=\"w\" ref(80)\n  const %b: f32[20] = folded name=\"w\" ref(80)\n");
@@ -213,7 +214,7 @@ TEST_CASE("two lines keep two values when the source gives one constant for both
   CHECK(print(graph) == text);
 }
 
-TEST_CASE("names are restored exactly, also where they look like generated ones", "[ir][text]") {
+TEST_CASE("names are restored exactly, even if they look generated", "[ir][text]") {
   const std::string text = wrapped(
       "  input %a.1: f32[4] path=\"x\"\n"
       "  %a: f32[2], %\"b c\": f32[2] = split(%a.1) {axis=0, sizes=[2,2]}\n"
@@ -223,20 +224,20 @@ TEST_CASE("names are restored exactly, also where they look like generated ones"
   CHECK(print(parse(text)) == text);
 }
 
-TEST_CASE("attributes left out take their default and comments are skipped", "[ir][text]") {
+TEST_CASE("omitted attributes have their defaults, and comments are skipped", "[ir][text]") {
   const Graph graph =
       parse(wrapped("  input %x: f32[2] // an input\n  %y: f32[2] = add(%x, %x)\n  return %y\n"));
   CHECK(Graph::attrs<AlphaAttrs>(graph.nodes()[0]) == AlphaAttrs{});
 }
 
-TEST_CASE("origins can be left out", "[ir][text]") {
+TEST_CASE("origins can be omitted", "[ir][text]") {
   const std::string text = print(testing::full_graph(), {.origins = false});
   CHECK(text.find("loc(") == std::string::npos);
   CHECK(text.find("origins {") == std::string::npos);
   CHECK(print(parse(text)) == text);
 }
 
-TEST_CASE("what is wrong with a text is said with its place", "[ir][text][errors]") {
+TEST_CASE("errors in a text have a line and a column", "[ir][text][errors]") {
   struct Case {
     std::string text, error;
   };
@@ -315,7 +316,7 @@ TEST_CASE("a parsed graph is verified", "[ir][text][errors]") {
       "(node 'y')");
 }
 
-TEST_CASE("a huge shape costs nothing", "[ir][text]") {
+TEST_CASE("a huge shape allocates nothing", "[ir][text]") {
   const Graph graph = parse(wrapped("  input %x: f32[1000000000000]\n  %y: f32[1000000000000] = relu(%x)\n"));
   CHECK(graph.values().size() == 2);
   CHECK(error_of([&] {

@@ -12,7 +12,7 @@ using testing::add;
 using testing::error_of;
 using testing::f32;
 
-// Rewrites every node that `matches` by `rewrite` and keeps the others.
+// Calls `rewrite` for every node for which `matches` returns true, and copies the others unchanged.
 template <class Matches, class Rewrite>
 std::optional<Graph> rewritten(const Graph& graph, Matches matches, Rewrite rewrite) {
   Rewriter rewriter(graph);
@@ -36,12 +36,12 @@ void relu_by_maximum(Rewriter& rewriter, const Node& node) {
   rewriter.replace(node, rewriter.emit(node, Op::kMaximum, NoAttrs{}, {x, zero}));
 }
 
-TEST_CASE("a walk that keeps everything makes no graph", "[ir][rewriter]") {
+TEST_CASE("keeping every node returns no graph", "[ir][rewriter]") {
   const Graph graph = testing::conv_network(3);
   CHECK_FALSE(rewritten(graph, [](const Node&) { return false; }, relu_by_maximum).has_value());
 }
 
-TEST_CASE("a replaced node hands on its name and origin", "[ir][rewriter]") {
+TEST_CASE("a replacement gets the name and origin of the replaced node", "[ir][rewriter]") {
   const Graph graph = testing::conv_network(2);
   const std::optional<Graph> result = rewritten(graph, is(Op::kRelu), relu_by_maximum);
   REQUIRE(result.has_value());
@@ -53,7 +53,7 @@ TEST_CASE("a replaced node hands on its name and origin", "[ir][rewriter]") {
   CHECK(result->nodes().size() == graph.nodes().size());
 }
 
-TEST_CASE("rewritten graphs verify wherever the first change is", "[ir][rewriter]") {
+TEST_CASE("a rewritten graph is valid, whichever node is changed first", "[ir][rewriter]") {
   const Graph graph = testing::conv_network(4);
   for (std::uint32_t i = 0; i < graph.nodes().size(); ++i) {
     const std::optional<Graph> result = rewritten(
@@ -94,7 +94,7 @@ TEST_CASE("rewriting keeps inputs, outputs, regions and nodes without results", 
   }
 }
 
-TEST_CASE("inputs and constants behind the first change are there before it", "[ir][rewriter]") {
+TEST_CASE("inputs and constants that follow the first change are in the new graph too", "[ir][rewriter]") {
   Graph graph;
   const ValueId x = graph.add_input(InputKind::kUser, "x", f32({2}), "x");
   const ValueId relu = add(graph, Op::kRelu, NoAttrs{}, {x});
@@ -108,7 +108,7 @@ TEST_CASE("inputs and constants behind the first change are there before it", "[
   CHECK(check(*result).empty());
 }
 
-TEST_CASE("a replacement of another type or number of results is our mistake", "[ir][rewriter]") {
+TEST_CASE("a replacement of another type or number of results is an internal error", "[ir][rewriter]") {
   const Graph graph = testing::small_graph();
   Rewriter rewriter(graph);
   const Node& relu = graph.nodes()[0];
@@ -133,7 +133,7 @@ TEST_CASE("a graph without nodes can be rewritten", "[ir][rewriter]") {
   CHECK(print(*result) == print(graph));
 }
 
-TEST_CASE("two nodes replaced by one value keep the first name", "[ir][rewriter]") {
+TEST_CASE("a value that also replaces a second node has the first node's name", "[ir][rewriter]") {
   Graph graph;
   const ValueId x = graph.add_input(InputKind::kUser, "x", f32({2}), "x");
   const ValueId a = add(graph, Op::kRelu, NoAttrs{}, {x}, "a", testing::leaf("a", "", 1));

@@ -29,7 +29,8 @@ std::string error_in(const Body& body) {
   });
 }
 
-// A graph with input x: f32[2,3] and one node given raw.
+// A graph with the input x: f32[2,3] and one node, which is added without any check. `operands` are value
+// indices; 99 is an absent operand.
 Graph with_node(Op op, Attrs attrs, std::vector<std::uint32_t> operands, const TensorType& type) {
   Graph graph;
   graph.add_input(InputKind::kUser, "x", f32({2, 3}), "");
@@ -41,7 +42,7 @@ Graph with_node(Op op, Attrs attrs, std::vector<std::uint32_t> operands, const T
 
 constexpr const char* kPlace = " (node 'fx', module 'layer1.0', my \"model\".py:3)";
 
-TEST_CASE("sound graphs verify at their stage", "[ir][verify]") {
+TEST_CASE("valid graphs have no problems", "[ir][verify]") {
   CHECK(error_in(testing::small_graph()).empty());
   CHECK(error_in(testing::full_graph()).empty());
   CHECK(check(testing::conv_network(5)).empty());
@@ -65,7 +66,7 @@ TEST_CASE("only optional operands may be absent", "[ir][verify]") {
   CHECK(error_in(with_node(Op::kLayerNorm, NormAttrs{}, {0, 99, 99}, f32({2, 3}))).empty());
 }
 
-TEST_CASE("attributes are of the operator's struct", "[ir][verify]") {
+TEST_CASE("attributes have the struct of the operator", "[ir][verify]") {
   CHECK(error_in(with_node(Op::kSoftmax, AxisAttrs{1}, {0}, f32({2, 3}))) ==
         std::string("[verify] softmax has attributes of another operator: expected {axis=0, dtype=none}, got "
                     "{axis=1}") +
@@ -91,11 +92,11 @@ TEST_CASE("stored types equal the inferred ones", "[ir][verify]") {
   CHECK(check(graph, {.types = false}).empty());
 }
 
-TEST_CASE("dim order and qparams do not count as a type", "[ir][verify]") {
+TEST_CASE("dim order and qparams are not compared with the inferred type", "[ir][verify]") {
   CHECK(error_in(Body{"  %y: f32[2,3] order(1,0) q(i8 -127..127 scale 0.5 zp 0) = relu(%x)\n"}).empty());
 }
 
-TEST_CASE("quantization parameters make sense", "[ir][verify]") {
+TEST_CASE("contradictory quantization parameters are found", "[ir][verify]") {
   const auto error = [](const std::string& q) {
     return error_in(Body{"  %y: f32[2,3] " + q + " = relu(%x)\n"});
   };
@@ -123,7 +124,7 @@ TEST_CASE("dim orders have the rank of their shape", "[ir][verify]") {
         "[verify] the range at the border is empty: got 5..1 (node 'z')");
 }
 
-TEST_CASE("constants are as large as their type", "[ir][verify]") {
+TEST_CASE("constants have the size of their type", "[ir][verify]") {
   auto short_one = std::make_shared<Constant>();
   short_one->name = "w";
   short_one->shape = {4};
@@ -140,7 +141,7 @@ TEST_CASE("state starts with a constant of its type", "[ir][verify]") {
         "[verify] only state has an initial value: got a user input (node 's')");
 }
 
-TEST_CASE("outputs and mutations refer to what exists", "[ir][verify]") {
+TEST_CASE("outputs and mutations refer to existing values and inputs", "[ir][verify]") {
   Graph graph = testing::small_graph();
   testing::returns(graph, ValueId(77));
   CHECK(error_in(graph) == "[verify] an output does not exist: got value 77");
@@ -154,7 +155,7 @@ TEST_CASE("outputs and mutations refer to what exists", "[ir][verify]") {
         "[verify] two outputs update the same input (node 'x')");
 }
 
-TEST_CASE("the tosa stage holds tosa operators with physical shapes", "[ir][verify]") {
+TEST_CASE("stage tosa has only tosa operators, and physical shapes", "[ir][verify]") {
   CHECK(error_in(Body{"  %y: f32[2,3] = relu(%x)\n", "tosa"}) ==
         "[verify] relu may not stand at stage tosa: expected a tosa.* operator, got relu (node 'y')");
   CHECK(error_in(Body{"  %y: f32[2,3] = tosa.tanh(%x)\n", "quantized"}) ==
@@ -177,7 +178,7 @@ std::string region(const std::string& name, const std::string& lines, const std:
   return "graph @" + name + " stage=" + stage + " {\n" + lines + "}\n";
 }
 
-TEST_CASE("regions take the operands and give the results", "[ir][verify]") {
+TEST_CASE("regions have the operands as inputs and the results as outputs", "[ir][verify]") {
   const std::string same = "input %a: f32[2,3]\nreturn %a\n";
   const auto cond = [](const std::string& first, const std::string& second) {
     return error_in(
@@ -201,7 +202,7 @@ TEST_CASE("regions take the operands and give the results", "[ir][verify]") {
         "[verify] relu has the wrong number of regions: expected 0, got 1 (node 'y')");
 }
 
-TEST_CASE("a loop keeps the types it carries", "[ir][verify]") {
+TEST_CASE("the values carried by a loop have the same types in each iteration", "[ir][verify]") {
   const std::string go_on =
       region("go_on", "input %a: f32[2,3]\n%t: bool[] = full() {value=true, dtype=bool}\nreturn %t\n");
   const std::string turn = region("turn", "input %a: f32[2,3]\nreturn %a\n");

@@ -1,4 +1,5 @@
-// Runs one operator on plain arrays through prepare(): as the reference and on every usable instruction set.
+// Runs one operator on plain arrays with the kernels that prepare() returns: the reference, and the fast
+// kernel of every usable instruction set.
 #pragma once
 
 #include <catch2/catch.hpp>
@@ -16,7 +17,7 @@
 
 namespace tosaic::kernels::testing {
 
-// An operand or result: its elements as doubles, which hold every value the tests use.
+// An operand or result. Its elements are doubles, which represent every value of the tests exactly.
 struct Array {
   DType dtype = DType::kF32;
   Shape shape = {};
@@ -39,7 +40,8 @@ inline Array constant(Array array) {
   return array;
 }
 
-// Small multiples of 1/8 for floats, small integers else: stored exactly in every dtype but f8.
+// Multiples of 1/8 from -2 to 2 for floats, integers from -16 to 16 for other dtypes. Floats other than
+// f8e5m2 represent these values exactly.
 inline Array random_array(std::mt19937& random, DType dtype, const Shape& shape) {
   std::uniform_int_distribution<int> numbers(-16, 16);
   std::vector<double> values(static_cast<std::size_t>(num_elements(shape)));
@@ -117,7 +119,7 @@ inline Outcome run(const Call& call, const Options& options) {
   Bytes again(count * size);
   Bytes scratch(kernel.scratch_bytes);
   for (Bytes* to : {&result, &again}) {
-    scratch.fill(0xff);  // NaNs: a kernel that reads what it did not write gives itself away
+    scratch.fill(0xff);  // NaNs show if a kernel reads scratch that it did not write
     std::byte* results_at[] = {to->data()};
     kernel.run({pointers, results_at, scratch.data()});
   }
@@ -130,13 +132,14 @@ inline Outcome run(const Call& call, const Options& options) {
 
 inline std::vector<double> reference(const Call& call) { return run(call, {.reference = true}).values; }
 
-// The distance between neighbouring f32 at `value`.
+// The distance from |value|, rounded to f32, to the next larger f32.
 inline double spacing(double value) {
   const auto magnitude = static_cast<float>(std::abs(value));
   return static_cast<double>(std::nextafter(magnitude, INFINITY)) - static_cast<double>(magnitude);
 }
 
-// Every instruction set, against the reference; `scales` as Tolerance has it. Integers and movements: equal.
+// Compares the fast kernel of every instruction set with the reference, within the tolerance of the operator.
+// `scales` has the `scale` of Tolerance (kernel.h) for each element. Integers must be equal.
 inline void check_fast_paths(const Call& call, const std::vector<double>& scales) {
   const std::vector<double> expected = reference(call);
   const Tolerance allowed = tolerance(call.op, call.dtype);
@@ -157,7 +160,7 @@ inline void check_fast_paths(const Call& call, const std::vector<double>& scales
   SUCCEED();
 }
 
-// The scale is the same call on absolute values.
+// The same, with the results of the same call on absolute values as scales.
 inline void check_fast_paths(const Call& call) {
   Call absolutes = call;
   for (Array& operand : absolutes.operands) operand = absolute(operand);

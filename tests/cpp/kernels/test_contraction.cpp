@@ -15,7 +15,8 @@ std::int64_t conv_extent(std::int64_t in, std::int64_t kernel, std::int64_t stri
   return (in + before + after - dilation * (kernel - 1) - 1) / stride + 1;
 }
 
-// A convolution over generated data; fields that a case does not set are the identity.
+// A convolution of generated data. A list that is empty has the neutral value for every axis: stride and
+// dilation 1, padding and output padding (`extra`) 0.
 struct ConvCase {
   std::int64_t batch = 1, channels = 1, filters = 1;
   Dims in = {}, kernel = {}, stride = {}, before = {}, after = {}, dilation = {}, extra = {};
@@ -59,7 +60,7 @@ Array floats(const Shape& shape, std::vector<double> values) {
   return array(DType::kF32, shape, std::move(values));
 }
 
-TEST_CASE("the reference convolution gives values computed by hand") {
+TEST_CASE("the reference convolution equals values computed by hand") {
   Call call{.op = Op::kConv,
             .attrs = ConvAttrs{{1}, {1}, {0}, {1}, {0}, 1, false},
             .operands = {floats({1, 1, 3}, {1, 2, 3}), floats({1, 1, 2}, {10, 1}), floats({1}, {0.5})},
@@ -69,8 +70,8 @@ TEST_CASE("the reference convolution gives values computed by hand") {
   check_fast_paths(call);
 }
 
-TEST_CASE("the reference transposed convolution gives values computed by hand") {
-  // 1 and 2 two apart, each times (1, 10, 100); one element of output padding.
+TEST_CASE("the reference transposed convolution equals values computed by hand") {
+  // Stride 2: 1 * (1, 10, 100) begins at 0 and 2 * (1, 10, 100) at 2; then one element of output padding.
   Call call{.op = Op::kConv,
             .attrs = ConvAttrs{{2}, {0}, {0}, {1}, {1}, 1, true},
             .operands = {floats({1, 1, 2}, {1, 2}), floats({1, 1, 3}, {1, 10, 100}), kAbsent},
@@ -231,7 +232,7 @@ TEST_CASE("fast transposed convolutions stay within tolerance of the reference")
     }
 }
 
-TEST_CASE("convolutions of other dtypes equal the reference on values that are exact") {
+TEST_CASE("convolutions of other dtypes equal the reference if all sums are exact") {
   const ConvCase c{.channels = 6,
                    .filters = 18,
                    .in = {6, 7},
@@ -269,7 +270,7 @@ TEST_CASE("TOSA convolutions accumulate integers exactly and subtract zero point
   CHECK(reference(one) == std::vector<double>{255 * -128 + 7});
 }
 
-// Values over the whole range of i8; many of them at its ends.
+// Values of the whole range of i8, many of them -128 or 127.
 Array wide_i8(std::mt19937& random, const Shape& shape) {
   std::uniform_int_distribution<int> numbers(-200, 200);
   Array result{.dtype = DType::kI8, .shape = shape, .values = {}};
@@ -278,12 +279,13 @@ Array wide_i8(std::mt19937& random, const Shape& shape) {
   return result;
 }
 
-// Channels last: kernels and strides of both spatial axes alike, no pad behind.
+// A channels-last convolution with the same kernel extent and stride on both spatial axes. Both are padded by
+// one element before and by none after.
 Call i8_conv(Op op, std::int64_t channels, std::int64_t filters, std::int64_t kernel, std::int64_t stride,
              std::int64_t input_zp, std::int64_t weight_zp, bool constant_weight) {
   std::mt19937 random(static_cast<unsigned>(channels * 31 + filters));
   const std::int64_t extent = 4;
-  const std::int64_t in = (extent - 1) * stride + kernel - 1;  // one element of pad before
+  const std::int64_t in = (extent - 1) * stride + kernel - 1;  // without the padded element
   const bool depthwise = op == Op::kTosaDepthwiseConv2d;
   Array weight = wide_i8(random, depthwise ? Shape{kernel, kernel, channels, filters / channels}
                                            : Shape{filters, kernel, kernel, channels});
@@ -382,7 +384,7 @@ TEST_CASE("fast transposed and three-axis TOSA convolutions of i8 equal the refe
     }
 }
 
-TEST_CASE("products of i8 that keep more than 32 bits, and of i16 by i8, stay exact beyond them") {
+TEST_CASE("products of i8 with results of 64 bits, and of i16 by i8, are exact beyond 32 bits") {
   const std::vector<double> left(33100, -128);
   const Call wide{.op = Op::kMatmul,
                   .attrs = NoAttrs{},
@@ -402,8 +404,8 @@ TEST_CASE("products of i8 that keep more than 32 bits, and of i16 by i8, stay ex
   check_fast_paths(words);
 }
 
-TEST_CASE("sums of the largest products of i8 are exact, and wrap beyond 32 bits") {
-  // 255 * 255 * depth passes 2^31 at a depth of 33026.
+TEST_CASE("sums of the largest products of i8 are exact up to 32 bits, and wrap beyond") {
+  // 255 * 255 * depth exceeds 2^31 from a depth of 33026 on.
   for (const std::int64_t depth : {1, 2, 255, 257, 33025, 33027})
     for (const double left : {-128.0, 127.0}) {
       const auto count = static_cast<std::size_t>(depth);
@@ -495,7 +497,7 @@ TEST_CASE("fast products stay within tolerance of the reference") {
   }
 }
 
-TEST_CASE("a beta of zero ignores what it would multiply, NaN included") {
+TEST_CASE("with a beta of zero, addmm ignores its input, even if that is NaN") {
   const Call call{.op = Op::kAddmm,
                   .attrs = AddmmAttrs{std::int64_t{0}, std::int64_t{2}},
                   .operands = {floats({1}, {NAN}), floats({1, 2}, {1, 2}), floats({2, 1}, {3, 4})},
@@ -505,7 +507,7 @@ TEST_CASE("a beta of zero ignores what it would multiply, NaN included") {
   check_fast_paths(call, {22});
 }
 
-TEST_CASE("integer products wrap as two's complement does") {
+TEST_CASE("integer products wrap in two's complement") {
   const Call call{
       .op = Op::kMatmul,
       .attrs = NoAttrs{},
@@ -527,7 +529,7 @@ TEST_CASE("TOSA matmul subtracts both zero points") {
   check_fast_paths(call);
 }
 
-// A fast core's result with and without its clamp.
+// Compares the results of a fast core with its clamp, and without it but clamped afterwards.
 template <class Prepare>
 void check_clamp(Prepare prepare_core, std::int64_t left, std::int64_t right, std::int64_t result) {
   std::mt19937 random(19);
@@ -558,7 +560,7 @@ void check_clamp(Prepare prepare_core, std::int64_t left, std::int64_t right, st
   }
 }
 
-TEST_CASE("a core clamps what it stores") {
+TEST_CASE("a core with a clamp stores clamped results") {
   Product product;
   product.batches = {{}};
   product.rows = 20;
@@ -588,7 +590,7 @@ TEST_CASE("a core clamps what it stores") {
       }
 }
 
-TEST_CASE("a contraction of dtypes that no kernel takes names them") {
+TEST_CASE("dtypes for which a contraction has no kernel are refused by name") {
   const Call call{.op = Op::kMatmul,
                   .attrs = NoAttrs{},
                   .operands = {array(DType::kF32, {1}, {1}), array(DType::kI8, {1}, {1})},

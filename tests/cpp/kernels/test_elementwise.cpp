@@ -9,14 +9,14 @@ namespace {
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
-// Every instruction set against the reference, with the result's own size as the scale.
+// Compares every instruction set with the reference, with the absolute value of each result as its scale.
 void check_all(const Call& call) {
   std::vector<double> scales = reference(call);
   for (double& scale : scales) scale = std::abs(scale);
   check_fast_paths(call, scales);
 }
 
-// Reference and fast paths give exactly these values; NaN equals NaN.
+// The results of the reference and of all fast kernels are exactly these values. NaN equals NaN.
 void check_values(const Call& call, const std::vector<double>& expected) {
   std::vector<Options> all{{.reference = true}};
   for (const Isa isa : usable_isas()) all.push_back({.reference = false, .isa = isa});
@@ -54,7 +54,7 @@ Array line(DType dtype, std::vector<double> values) {
   return array(dtype, {count}, std::move(values));
 }
 
-TEST_CASE("operands broadcast in every pattern the sources know") {
+TEST_CASE("every broadcast pattern of two operands equals the reference") {
   std::mt19937 random(7);
   const std::vector<std::pair<Shape, Shape>> pairs{{{}, {}},
                                                    {{5, 7}, {5, 7}},
@@ -103,7 +103,8 @@ TEST_CASE("unary functions meet their tolerance on special and random values") {
   check_all(unary(Op::kGelu, GeluAttrs{.tanh = true}, input, DType::kF32));
 }
 
-// In units of the spacing of f32, against the C library in long double.
+// The largest error on [low, high), in units of the spacing of f32. `exact` computes in long double with the
+// C library.
 double max_error(Op op, Isa isa, long double (*exact)(long double), double low, double high) {
   std::vector<double> values;
   for (int i = 0; i < 40000; ++i) values.push_back(static_cast<float>(low + (high - low) * i / 40000));
@@ -150,7 +151,7 @@ TEST_CASE("pow follows C for special operands") {
                    DType::kF32));
 }
 
-TEST_CASE("integers wrap, divide and exponentiate as torch's") {
+TEST_CASE("integers wrap, divide and exponentiate as in torch") {
   const Array a = line(DType::kI32, {7, -7, 7, -7, -2147483648.0});
   const Array b = line(DType::kI32, {2, 2, -2, -2, -1});
   check_values(binary(Op::kDiv, DivAttrs{DivRounding::kFloor}, a, b, DType::kI32),
@@ -170,7 +171,7 @@ TEST_CASE("integers wrap, divide and exponentiate as torch's") {
   check_values(unary(Op::kAbs, NoAttrs{}, line(DType::kI8, {-128, -5}), DType::kI8), {-128, 5});
 }
 
-TEST_CASE("integer division by zero is an error of the data") {
+TEST_CASE("integer division by zero throws when the program runs") {
   const Call call =
       binary(Op::kTosaIntdiv, NoAttrs{}, line(DType::kI32, {1}), line(DType::kI32, {0}), DType::kI32);
   CHECK_THROWS_WITH(reference(call),
@@ -183,11 +184,11 @@ TEST_CASE("floor division of floats does not round up across an integer") {
                {-kInf, 0, -1, -1, 9, kNan});
 }
 
-TEST_CASE("comparisons promote; operands of rank 0 raise the category only") {
+TEST_CASE("comparisons promote dtypes; operands of rank 0 count only if their category is higher") {
   check_values(
       binary(Op::kLt, NoAttrs{}, line(DType::kI32, {1, 2}), line(DType::kF32, {1.5, 1.5}), DType::kBool),
       {1, 0});
-  // -1 becomes 255 in the dtype of the tensor
+  // The i32 operand of rank 0 is cast to u8: -1 becomes 255.
   check_values(
       binary(Op::kMinimum, NoAttrs{}, line(DType::kU8, {3}), array(DType::kI32, {}, {-1}), DType::kU8), {3});
   check_values(
@@ -195,7 +196,7 @@ TEST_CASE("comparisons promote; operands of rank 0 raise the category only") {
       {0, 1});
 }
 
-TEST_CASE("NaN: relu and maximum keep it, sign drops it, a NaN bound spreads") {
+TEST_CASE("NaN: relu and maximum propagate it, sign returns 0, a NaN bound makes every result NaN") {
   const Array x = line(DType::kF32, {kNan, -1, 2});
   check_values(unary(Op::kRelu, NoAttrs{}, x, DType::kF32), {kNan, 0, 2});
   check_values(unary(Op::kSign, NoAttrs{}, x, DType::kF32), {0, -1, 1});
@@ -266,7 +267,7 @@ TEST_CASE("TOSA integer operators") {
   check_values(unary(Op::kBitwiseNot, NoAttrs{}, line(DType::kU8, {0, 1}), DType::kU8), {255, 254});
 }
 
-TEST_CASE("select takes from either operand by a broadcast condition") {
+TEST_CASE("select chooses between its operands by a broadcast condition") {
   for (const DType dtype : {DType::kF32, DType::kI8, DType::kBool, DType::kI64}) {
     const Call call{.op = Op::kTosaSelect,
                     .attrs = NoAttrs{},
@@ -299,7 +300,7 @@ TEST_CASE("the result may overwrite an operand of its shape and element size") {
   CHECK(values == std::vector<float>{2, -4, 6});
 }
 
-TEST_CASE("functions take their limits at the extremes") {
+TEST_CASE("functions have their limits as results at the ends of their domains") {
   check_values(unary(Op::kErfinv, NoAttrs{}, line(DType::kF32, {0.0, 1.0, -1.0, 2.0}), DType::kF32),
                {0.0, kInf, -kInf, kNan});
   check_values(unary(Op::kAtanh, NoAttrs{}, line(DType::kF64, {0.0, 1.0, -1.0, 2.0}), DType::kF64),
@@ -311,7 +312,7 @@ TEST_CASE("functions take their limits at the extremes") {
                {0.0, 1.0, 1.0, 0.0});
 }
 
-TEST_CASE("remainders take the sign of the divisor, fmod that of the dividend") {
+TEST_CASE("remainder has the sign of the divisor, fmod that of the dividend") {
   const Array a = line(DType::kF32, {5.5, -5.5, 5.5, -5.5, 1.0}),
               b = line(DType::kF32, {2.0, 2.0, -2.0, -2.0, 0.0});
   check_values(binary(Op::kRemainder, NoAttrs{}, a, b, DType::kF32), {1.5, 0.5, -0.5, -1.5, kNan});
@@ -321,7 +322,7 @@ TEST_CASE("remainders take the sign of the divisor, fmod that of the dividend") 
   check_values(binary(Op::kFmod, NoAttrs{}, m, n, DType::kI64), {1, -1, 1, -1});
 }
 
-TEST_CASE("shifts by counts outside the dtype's bits shift everything out but the sign") {
+TEST_CASE("shifts by counts outside the dtype's bits shift out everything but the sign") {
   const Array a = line(DType::kI8, {-128, 64, -3, 3}), b = line(DType::kI8, {9, -1, 1, 1});
   check_values(binary(Op::kRightShift, NoAttrs{}, a, b, DType::kI8), {-1, 0, -2, 1});
   check_values(binary(Op::kLeftShift, NoAttrs{}, a, b, DType::kI8), {0, 0, -6, 6});

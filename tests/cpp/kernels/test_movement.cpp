@@ -7,7 +7,7 @@
 namespace tosaic::kernels::testing {
 namespace {
 
-// 0, 1, 2, ...
+// The elements 0, 1, 2, ... (i8: modulo 127).
 Array counted(DType dtype, const Shape& shape) {
   std::vector<double> values(static_cast<std::size_t>(num_elements(shape)));
   std::iota(values.begin(), values.end(), 0);
@@ -22,7 +22,7 @@ Call move(Op op, Attrs attrs, std::vector<Array> operands, Shape shape) {
       .op = op, .attrs = std::move(attrs), .operands = std::move(operands), .dtype = dtype, .shape = shape};
 }
 
-// Reference and every instruction set give exactly these elements.
+// The results of the reference and of every instruction set are exactly these elements.
 void check(const Call& call, const std::vector<double>& expected) {
   CHECK(reference(call) == expected);
   for (const Isa isa : usable_isas()) CHECK(run(call, {.reference = false, .isa = isa}).values == expected);
@@ -34,7 +34,7 @@ Array indices(const Shape& shape, std::vector<double> values) {
 
 const Array kMatrix = counted(DType::kF32, {2, 3});
 
-TEST_CASE("permute moves every element, whatever its size and the axes") {
+TEST_CASE("permute moves every element, for all element sizes and permutations") {
   for (const DType dtype : {DType::kI8, DType::kBF16, DType::kF32, DType::kF64})
     for (const Shape& shape :
          {Shape{2, 37, 40}, Shape{1, 3, 70}, Shape{64, 16, 1}, Shape{2, 0, 3}, Shape{17, 19, 3}})
@@ -90,7 +90,7 @@ TEST_CASE("split and unbind fill every result") {
   CHECK(second == std::vector<float>{1, 2, 4, 5});
 }
 
-TEST_CASE("pad: a constant with crops, and the three borders") {
+TEST_CASE("pad: a constant with crops, and the reflect, replicate and circular modes") {
   const auto pad = [](PadMode mode, Dims before, Dims after) {
     return PadAttrs{before, after, mode, Scalar{9.0}};
   };
@@ -115,7 +115,7 @@ TEST_CASE("gather, index_select, embedding") {
   check(move(Op::kEmbedding, NoAttrs{}, {kMatrix, indices({1, 2}, {1, 1})}, {1, 2, 3}), {3, 4, 5, 3, 4, 5});
 }
 
-TEST_CASE("index places the looked-up axes where adjacent ones stood, else in front") {
+TEST_CASE("index replaces adjacent indexed axes in place, others in front") {
   const Array cube = counted(DType::kF32, {2, 3, 2});
   check(move(Op::kIndex, NoAttrs{}, {cube, kAbsent, indices({2}, {0, -1})}, {2, 2, 2}),
         {0, 1, 4, 5, 6, 7, 10, 11});

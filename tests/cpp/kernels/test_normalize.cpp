@@ -39,7 +39,7 @@ TEST_CASE("softmax along any axis") {
       check_unit_scale(same_shape(op, AxisDtypeAttrs{axis, {}}, {normal_array(random, shape)}));
 }
 
-TEST_CASE("a softmax row of -inf is NaN, and zeros in the safe form") {
+TEST_CASE("a softmax row of -inf is NaN, and zeros with safe_softmax") {
   const Array input = array(DType::kF32, {2, 2}, {-kInf, -kInf, 0, -kInf});
   const std::vector<double> plain = reference(same_shape(Op::kSoftmax, AxisDtypeAttrs{1, {}}, {input}));
   CHECK(std::isnan(plain[0]));
@@ -78,7 +78,7 @@ TEST_CASE("layer_norm and rms_norm over trailing axes") {
         {random_array(random, dtype, {3, 7, 100}), random_array(random, dtype, {7, 100}), kAbsent}));
 }
 
-TEST_CASE("rms_norm without eps takes the epsilon of f32 for narrow floats") {
+TEST_CASE("rms_norm without eps uses the epsilon of f32, also for narrow floats") {
   const Call call =
       same_shape(Op::kRmsNorm, NormAttrs{1, {}}, {array(DType::kBF16, {1}, {0x1p-12}), kAbsent});
   CHECK(reference(call)[0] == Approx(0x1p-12 / std::sqrt(0x1p-24 + 0x1p-23)).epsilon(0.01));
@@ -117,7 +117,7 @@ TEST_CASE("attention averages the values of equal keys; a fully masked row is ze
              {2.5, 5, 2.5, 5});
 }
 
-TEST_CASE("grouped queries share heads in runs") {
+TEST_CASE("with grouped queries, consecutive query heads share a key and value head") {
   const Array query = array(DType::kF32, {1, 4, 1, 1}, {1, 1, 1, 1});
   const Array key = array(DType::kF32, {1, 2, 1, 1}, {1, 1});
   SdpaAttrs attrs;

@@ -5,7 +5,7 @@
 namespace tosaic::kernels {
 namespace {
 
-TEST_CASE("weights are packed once for a key") {
+TEST_CASE("weights are packed once per key") {
   Packs packs;
   int made = 0;
   const auto make = [&made] {

@@ -21,7 +21,7 @@ Call on(Op op, Attrs attrs, Array input, Shape result) {
 
 const Array kFour = array(DType::kF32, {1, 1, 4}, {1, 2, 3, 6});
 
-TEST_CASE("avg_pool divides by the window, padding included unless told otherwise") {
+TEST_CASE("avg_pool divides by the window size, with padding unless count_include_pad is false") {
   CHECK(reference(on(Op::kAvgPool, pool({2}, {2}, {1}), kFour, {1, 1, 3})) ==
         std::vector<double>{0.5, 2.5, 3});
   CHECK(reference(on(Op::kAvgPool, pool({2}, {2}, {1}, false, false), kFour, {1, 1, 3})) ==
@@ -31,8 +31,8 @@ TEST_CASE("avg_pool divides by the window, padding included unless told otherwis
   CHECK(reference(on(Op::kAvgPool, divided, kFour, {1, 1, 2})) == std::vector<double>{0.75, 2.25});
 }
 
-TEST_CASE("avg_pool with ceil_mode counts padding but nothing beyond it") {
-  // The last window starts at 3 and would end at 6; the padded image ends at 4.
+TEST_CASE("avg_pool with ceil_mode counts the padding, but not what is beyond it") {
+  // The last window begins at 3 and would end at 6, but the padded image ends at 4.
   CHECK(reference(on(Op::kAvgPool, pool({3}, {3}, {0}, true), kFour, {1, 1, 2})) ==
         std::vector<double>{2, 6});
   CHECK(reference(on(Op::kAvgPool, pool({3}, {4}, {1}, true), kFour, {1, 1, 2})) ==
@@ -58,7 +58,7 @@ TEST_CASE("max_pool with dilation skips inputs") {
   CHECK(reference(on(Op::kMaxPool, attrs, kFour, {1, 1, 1})) == std::vector<double>{6});
 }
 
-TEST_CASE("adaptive_avg_pool takes torch's overlapping windows") {
+TEST_CASE("adaptive_avg_pool has torch's overlapping windows") {
   const Array image = array(DType::kF32, {1, 5}, {1, 2, 3, 4, 10});
   CHECK(reference(on(Op::kAdaptiveAvgPool, ShapeAttrs{{3}}, image, {1, 3})) ==
         std::vector<double>{1.5, 3, 7});
@@ -95,7 +95,7 @@ TEST_CASE("TOSA's integer mean counts positions inside the image and rounds half
         std::vector<double>{127, 125, 122});
 }
 
-// Numbers over the whole range; many of them at its ends.
+// Integers of the whole range of i8 or i16, many of them at its ends.
 Array wide_array(std::mt19937& random, DType dtype, const Shape& shape) {
   const double low = dtype == DType::kI8 ? -128 : -32768;
   std::uniform_real_distribution<double> numbers(1.5 * low, -1.5 * low);
@@ -126,8 +126,8 @@ TEST_CASE("fast integer pools equal the reference over the whole range") {
       }
 }
 
-TEST_CASE("means of integers whose sums pass 32 bits are exact") {
-  for (const std::int64_t extent : {180, 260}) {  // squared and times 2^15: below and above 2^31
+TEST_CASE("means of integers are exact even if the sums exceed 32 bits") {
+  for (const std::int64_t extent : {180, 260}) {  // extent^2 * 2^15 is below 2^31, then above it
     const Shape shape{1, extent, extent, 1};
     const auto count = static_cast<std::size_t>(extent * extent);
     const Call call =
@@ -138,7 +138,7 @@ TEST_CASE("means of integers whose sums pass 32 bits are exact") {
   }
 }
 
-TEST_CASE("TOSA's max_pool2d treats NaN by its mode") {
+TEST_CASE("TOSA's max_pool2d treats NaN according to its NaN mode") {
   const Array image = array(DType::kF32, {1, 1, 4, 1}, {NAN, 1, NAN, NAN});
   const auto call = [&](NanMode mode) {
     return on(Op::kTosaMaxPool2d, TosaMaxPoolAttrs{{1, 2}, {1, 2}, {0, 0, 0, 0}, mode}, image, {1, 1, 2, 1});

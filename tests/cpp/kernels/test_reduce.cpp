@@ -71,7 +71,7 @@ TEST_CASE("sums of f32 are the rounded exact sums") {
   check_fast_paths(reduce(Op::kSum, input, {0}, DType::kF32), {1});
 }
 
-TEST_CASE("an empty extent gives the neutral element, and an extremum of it is refused") {
+TEST_CASE("reductions of an empty extent are the neutral element; an extremum of it is refused") {
   const Array empty = array(DType::kF32, {2, 0}, {});
   CHECK(reference(reduce(Op::kSum, empty, {1}, DType::kF32)) == std::vector<double>{0, 0});
   CHECK(reference(reduce(Op::kProd, empty, {1}, DType::kF32)) == std::vector<double>{1, 1});
@@ -83,7 +83,7 @@ TEST_CASE("an empty extent gives the neutral element, and an extremum of it is r
   CHECK_THROWS_AS(reference(on(Op::kArgmax, ArgAttrs{1, false}, empty, DType::kI64, {2})), InvalidGraph);
 }
 
-TEST_CASE("NaN wins an extremum unless TOSA ignores it") {
+TEST_CASE("an extremum with a NaN is NaN, unless TOSA's NaN mode is ignore") {
   const Array input = array(DType::kF32, {2, 3}, {1, kNan, 3, kNan, kNan, kNan});
   CHECK(std::isnan(reference(reduce(Op::kAmax, input, {1}, DType::kF32))[0]));
   check_fast_paths(reduce(Op::kAmax, input, {1}, DType::kF32), {1, 1});
@@ -102,7 +102,7 @@ TEST_CASE("var subtracts the mean first and divides by the count less the correc
   check_fast_paths(on(Op::kVar, VarAttrs{{1}, true, 1}, input, DType::kF32, {1, 1}), {5});
 }
 
-TEST_CASE("integer sums wrap in their result") {
+TEST_CASE("integer sums wrap in the dtype of their result") {
   const Array bytes = array(DType::kI8, {3}, {127, 127, 127});
   CHECK(reference(reduce(Op::kSum, bytes, {0}, DType::kI64)) == std::vector<double>{381});
   const Array words = array(DType::kI32, {2}, {2147483647, 1});
@@ -111,7 +111,7 @@ TEST_CASE("integer sums wrap in their result") {
   check_fast_paths(tosa, {1});
 }
 
-TEST_CASE("argmax and argmin give the first extremum; NaN is one") {
+TEST_CASE("argmax and argmin return the first extremum; NaN counts as one") {
   const auto arg = [](Op op, const Array& input, std::optional<std::int64_t> axis, Shape shape) {
     return on(op, ArgAttrs{axis, false}, input, DType::kI64, shape);
   };
@@ -135,7 +135,7 @@ TEST_CASE("cumsum runs along its axis") {
         std::vector<double>{1, 2, 2});
 }
 
-TEST_CASE("diff takes differences of what is joined, repeatedly") {
+TEST_CASE("diff joins its operands, then computes differences repeatedly") {
   const Array input = array(DType::kI32, {3}, {1, 4, 9});
   const Array zero = array(DType::kI32, {1}, {0});
   const Call twice{.op = Op::kDiff,

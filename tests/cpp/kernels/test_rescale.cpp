@@ -12,7 +12,7 @@ struct Signs {
   bool input = false, output = false;
 };
 
-// Multipliers and shifts of the whole range; `shifts` narrows it.
+// The number of channels, and the range from which their shifts are drawn.
 struct Scales {
   std::int64_t channels = 1;
   std::int64_t lowest_shift = kMinShift, highest_shift = kMaxShift;
@@ -51,7 +51,8 @@ ValueRange stored_values(DType dtype, bool is_unsigned) {
   return {low, low + (std::int64_t{1} << bits) - 1};
 }
 
-// Of the values that the channel takes: ends, neighbours of the zero point, halves and anything between.
+// A random value for which the rescale of this channel is defined: an end of the range, a value near the zero
+// point, a value whose scaled result is near a tie, or any other.
 std::int64_t value_for(std::mt19937& random, const TosaRescaleAttrs& attrs, DType from, std::size_t channel) {
   const Multiplier by{static_cast<std::int32_t>(attrs.multiplier[channel]),
                       static_cast<std::int32_t>(attrs.shift[channel])};
@@ -87,7 +88,7 @@ Call rescale(std::mt19937& random, DType from, const TosaRescaleAttrs& attrs, st
   Array input{from, {rows, channels}, {}};
   for (std::int64_t i = 0; i < rows * channels; ++i) {
     std::int64_t value = value_for(random, attrs, from, static_cast<std::size_t>(i % channels));
-    if (attrs.input_unsigned && value > stored_values(from, false).high)  // the bytes of the signed element
+    if (attrs.input_unsigned && value > stored_values(from, false).high)  // signed element of the same bits
       value -= stored_values(from, true).high + 1;
     input.values.push_back(static_cast<double>(value));
   }
@@ -106,7 +107,7 @@ std::vector<RoundingMode> modes_of(DType from) {
   return {RoundingMode::kSingleRound, RoundingMode::kDoubleRound, RoundingMode::kInexactRound};
 }
 
-TEST_CASE("rescale of a tensor equals the reference, extremes and ties included", "[rescale]") {
+TEST_CASE("per-tensor rescale equals the reference, extremes and ties included", "[rescale]") {
   std::mt19937 random(31);
   for (const DType from : kFrom)
     for (const DType to : kTo)
@@ -117,7 +118,7 @@ TEST_CASE("rescale of a tensor equals the reference, extremes and ties included"
         }
 }
 
-TEST_CASE("rescale of channels equals the reference, however many there are", "[rescale]") {
+TEST_CASE("per-channel rescale equals the reference for any number of channels", "[rescale]") {
   std::mt19937 random(32);
   for (const DType from : kFrom)
     for (const DType to : kTo)
@@ -129,7 +130,7 @@ TEST_CASE("rescale of channels equals the reference, however many there are", "[
         }
 }
 
-TEST_CASE("rescale of short values by 16-bit multipliers equals the reference", "[rescale]") {
+TEST_CASE("rescale of at most 32 bits by 16-bit multipliers equals the reference", "[rescale]") {
   std::mt19937 random(36);
   for (const DType from : {DType::kI8, DType::kI16, DType::kI32})
     for (const DType to : kTo)
@@ -151,14 +152,14 @@ TEST_CASE("tables equal the reference on every value") {
   check_fast_paths({Op::kTosaTable, NoAttrs{}, {array(DType::kI8, {256}, bytes), table}, DType::kI8, {256}},
                    {});
   Array entries{.dtype = DType::kI16, .shape = {513}, .values = {}};
-  const double steps[] = {-32768, -1, -32768, -2, 32765, 0};  // the largest differences among them
+  const double steps[] = {-32768, -1, -32768, -2, 32765, 0};  // with the largest allowed differences
   for (std::size_t i = 0; i < 513; ++i) entries.values.push_back(steps[i % 6]);
   const Call call{
       Op::kTosaTable, NoAttrs{}, {array(DType::kI16, {65536}, words), entries}, DType::kI32, {65536}};
   check_fast_paths(call, {});
 }
 
-TEST_CASE("entries of a table that are too far apart are named where they are used, and only there") {
+TEST_CASE("table entries that are too far apart are refused only if a value needs them") {
   std::vector<double> entries(513, 32767);
   for (std::size_t i = 300; i < 513; ++i) entries[i] = -32768;
   const auto call = [&](double value) {
@@ -216,7 +217,7 @@ TEST_CASE("every 16-bit value by every shift equals the reference", "[rescale]")
     }
 }
 
-TEST_CASE("a result may lie where its input was", "[rescale]") {
+TEST_CASE("the result may overwrite the input", "[rescale]") {
   std::mt19937 random(35);
   for (const DType dtype : kTo)
     for (const std::int64_t channels : {1, 3}) {
@@ -239,7 +240,7 @@ TEST_CASE("a result may lie where its input was", "[rescale]") {
     }
 }
 
-TEST_CASE("a value without a result is named, by every path", "[rescale]") {
+TEST_CASE("a value for which the result is undefined is named by every kernel", "[rescale]") {
   TosaRescaleAttrs attrs;
   attrs.dtype = DType::kI32;
   attrs.multiplier = {1 << 30};

@@ -28,7 +28,7 @@ TEST_CASE("nearest takes the floor of the scaled coordinate") {
         std::vector<double>{0, 2});
 }
 
-TEST_CASE("nearest over two axes copies an axis that keeps its extent, whatever scale was given") {
+TEST_CASE("nearest over two axes copies an axis of unchanged extent, whatever the scale factor") {
   const Array image = array(DType::kF32, {1, 1, 2, 1}, {0, 1});
   CHECK(reference(resize({ResizeMode::kNearest, {2, 1}, false, {1.3, 1.0}}, image)) ==
         std::vector<double>{0, 1});
@@ -36,7 +36,7 @@ TEST_CASE("nearest over two axes copies an axis that keeps its extent, whatever 
         std::vector<double>{0, 0});
 }
 
-TEST_CASE("bilinear samples at half pixels and clamps at the border") {
+TEST_CASE("bilinear samples at half-pixel positions and clamps at the edge of the image") {
   CHECK(reference(resize({ResizeMode::kBilinear, {4}, false, {}}, line({0, 4}))) ==
         std::vector<double>{0, 1, 3, 4});
   CHECK(reference(resize({ResizeMode::kBilinear, {3}, true, {}}, line({0, 4}))) ==
@@ -44,8 +44,8 @@ TEST_CASE("bilinear samples at half pixels and clamps at the border") {
   CHECK(reference(resize({ResizeMode::kBilinear, {1}, true, {}}, line({3, 4}))) == std::vector<double>{3});
 }
 
-TEST_CASE("bilinear uses the inverse of a given scale rather than the ratio of extents") {
-  // 1 / 2.5 and not 3 / 7: position 0.4 * 1.5 - 0.5 = 0.1.
+TEST_CASE("bilinear uses the inverse of the scale factor if there is one, not the ratio of extents") {
+  // The step is 1 / 2.5 = 0.4, not 3 / 7. Output 1 has position 1.5 * 0.4 - 0.5 = 0.1.
   const std::vector<double> values =
       reference(resize({ResizeMode::kBilinear, {7}, false, {2.5}}, line({0, 10, 20})));
   CHECK(values[1] == Approx(1.0));
@@ -68,8 +68,8 @@ Call tosa_resize(TosaResizeAttrs attrs, Array input, Shape shape, DType dtype) {
       .op = Op::kTosaResize, .attrs = std::move(attrs), .operands = {input}, .dtype = dtype, .shape = shape};
 }
 
-TEST_CASE("TOSA's resize computes positions in integers and keeps integer weights") {
-  // Scale 4/2, offset -1: positions (-1, 1, 3, 5) / 4.
+TEST_CASE("TOSA's resize computes positions and weights in integers") {
+  // Scale 4 / 2, offset -1: the outputs have the positions -1/4, 1/4, 3/4, 5/4.
   const TosaResizeAttrs bilinear{ResizeMode::kBilinear, {1, 1, 4, 2}, {0, -1}, {0, 1}};
   const Array bytes = array(DType::kI8, {1, 1, 2, 1}, {10, 20});
   CHECK(reference(tosa_resize(bilinear, bytes, {1, 1, 4, 1}, DType::kI32)) ==

@@ -7,7 +7,7 @@ namespace {
 
 const DimOrder kLast = DimOrder::channels_last(4);
 
-TEST_CASE("orders are relabelled, shortened and compared in memory", "[layout]") {
+TEST_CASE("dim orders are relabelled, shortened and compared in memory", "[layout]") {
   CHECK(relabelled(kLast, {0, 2, 3, 1}).is_identity());
   CHECK(without_axes(kLast, 4, {1}).is_identity());
   CHECK(without_axes(kLast, 4, {0, 3}) == DimOrder({1, 0}));
@@ -17,21 +17,21 @@ TEST_CASE("orders are relabelled, shortened and compared in memory", "[layout]")
   CHECK_FALSE(same_in_memory({1, 3, 1, 2}, kLast, DimOrder()));
 }
 
-TEST_CASE("a reshape keeps an order whose groups stay together", "[layout]") {
+TEST_CASE("a reshape has a dim order if its groups of axes stay together", "[layout]") {
   CHECK(reshaped({2, 6, 4, 5}, kLast, {2, 6, 20}) == DimOrder({0, 2, 1}));
   CHECK(reshaped({2, 6, 4, 5}, kLast, {2, 2, 3, 4, 5}) == DimOrder({0, 3, 4, 1, 2}));
   CHECK(reshaped({2, 6, 20}, DimOrder({0, 2, 1}), {2, 6, 4, 5}) == kLast);
   CHECK(reshaped({2, 6, 4, 5}, DimOrder(), {240}) == DimOrder());
 }
 
-TEST_CASE("a reshape that tears a group apart has no such order", "[layout]") {
+TEST_CASE("a reshape that would split a group of axes has no dim order", "[layout]") {
   CHECK_FALSE(reshaped({2, 6, 4, 5}, kLast, {2, 120}));
   CHECK_FALSE(reshaped({2, 6, 4, 5}, kLast, {12, 4, 5}));
   CHECK_FALSE(reshaped({2, 6, 4, 5}, DimOrder({0, 3, 2, 1}), {2, 6, 20}));
   CHECK_FALSE(reshaped({0, 6, 4}, DimOrder({0, 2, 1}), {6, 0, 4}));
 }
 
-TEST_CASE("extents of 1 go anywhere", "[layout]") {
+TEST_CASE("axes of extent 1 may be anywhere in memory", "[layout]") {
   const auto squeezed = reshaped({1, 6, 1, 5}, kLast, {6, 5});
   REQUIRE(squeezed);
   CHECK(*squeezed == DimOrder({1, 0}));

@@ -1,5 +1,5 @@
-// A placement is one whatever shape it is seen in; orders, permutes and cuts of it are held against the list
-// of elements in memory.
+// A placement does not depend on the shape in which its elements are seen. The tests compare placements,
+// their orders, permutes and cuts with the list of the elements in memory.
 
 #include "tosaic/layout/placement.h"
 
@@ -13,7 +13,7 @@
 namespace tosaic::layout {
 namespace {
 
-// All elements, counted row-major, as they lie in memory.
+// The counts of all elements (their row-major indices), in the order in which the elements are in memory.
 std::vector<std::int64_t> in_memory(const Shape& shape, const Dims& axes) {
   const Dims strides = contiguous_strides(shape);
   std::vector<std::int64_t> out{0};
@@ -48,8 +48,7 @@ void for_each_order(const Shape& shape, Visit visit) {
   while (std::next_permutation(axes.begin(), axes.end()));
 }
 
-TEST_CASE("placements are equal exactly if the elements lie in memory alike, whatever the shapes",
-          "[layout]") {
+TEST_CASE("placements are equal exactly if the elements have the same places in memory", "[layout]") {
   std::vector<std::pair<Placement, std::vector<std::int64_t>>> known;
   for (const Shape& shape : kShapes) {
     for_each_order(shape, [&](const DimOrder& order) {
@@ -62,7 +61,7 @@ TEST_CASE("placements are equal exactly if the elements lie in memory alike, wha
   }
 }
 
-TEST_CASE("a shape has an order for a placement exactly if one of its orders lies so", "[layout]") {
+TEST_CASE("order_with finds an order exactly if one of the shape's orders has the placement", "[layout]") {
   for (const Shape& from : kShapes) {
     for_each_order(from, [&](const DimOrder& order) {
       const Placement placement = placement_of(from, order);
@@ -94,7 +93,7 @@ TEST_CASE("a permute relabels a placement and moves no element", "[layout]") {
   }
 }
 
-TEST_CASE("cuts are merged where a shape has both", "[layout]") {
+TEST_CASE("cuts are merged if a shape can have both", "[layout]") {
   CHECK(cuts_of(Shape{2, 1, 3, 4}) == Cuts{1, 4, 12, 24});
   CHECK(merged(cuts_of(Shape{2, 12}), cuts_of(Shape{6, 4})) == Cuts{1, 4, 12, 24});
   CHECK_FALSE(merged(cuts_of(Shape{4, 6}), cuts_of(Shape{6, 4})));

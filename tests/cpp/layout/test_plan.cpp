@@ -16,7 +16,7 @@ ValueId pooled(Case& c, ValueId x) {
 
 DimOrder order_of(const Case& c, ValueId id) { return plan_layout(c.graph).order[id.index()]; }
 
-TEST_CASE("what stands between channels-last operators is channels last", "[layout]") {
+TEST_CASE("values between channels-last operators are channels last", "[layout]") {
   Case c;
   const ValueId x = c.input("x", {1, 3, 4, 5}), y = pooled(c, x);
   const ValueId scaled = c.add(Op::kMul, {c.weights("s", {3, 1, 1}), y});
@@ -27,11 +27,11 @@ TEST_CASE("what stands between channels-last operators is channels last", "[layo
   CHECK(order_of(c, scaled) == kLast);
   CHECK(order_of(c, joined) == kLast);
   const LayoutPlan plan = plan_layout(c.graph);
-  CHECK(plan.transposes.size() == 2);  // at the borders
+  CHECK(plan.transposes.size() == 2);  // of the graph input and the graph output
   CHECK(plan.cost == proven_bound(plan.problem, plan.certificate));
 }
 
-TEST_CASE("a value that several read in another order is transposed once", "[layout]") {
+TEST_CASE("a value that several nodes read in another order is transposed once", "[layout]") {
   Case c;
   const ValueId x = c.input("x", {1, 3, 4, 5});
   for (int i = 0; i < 3; ++i) c.output(c.add(Op::kAmax, {pooled(c, x)}, ReduceAttrs{{1, 2, 3}, false, {}}));
@@ -51,7 +51,7 @@ TEST_CASE("the smaller side of an operator is transposed", "[layout]") {
   CHECK(plan.transposes[1].bytes == 3 * 5 * 4);
 }
 
-TEST_CASE("a permute that swaps the two orders moves nothing", "[layout]") {
+TEST_CASE("a permute between the two orders needs no transpose", "[layout]") {
   Case c;
   const ValueId x = c.input("x", {1, 4, 5, 3});
   const ValueId image = c.add(Op::kPermute, {x}, PermuteAttrs{{0, 3, 1, 2}});
@@ -59,7 +59,7 @@ TEST_CASE("a permute that swaps the two orders moves nothing", "[layout]") {
   CHECK(plan_layout(c.graph).transposes.empty());
 }
 
-TEST_CASE("each side of a transpose is explained by whoever wants it", "[layout]") {
+TEST_CASE("both sides of a transpose are explained by the nodes that require their orders", "[layout]") {
   Case c;
   const ValueId y = pooled(c, c.input("x", {1, 3, 4, 5}));
   c.output(c.add(Op::kAbs, {y}));
@@ -74,7 +74,7 @@ TEST_CASE("each side of a transpose is explained by whoever wants it", "[layout]
   CHECK(reasons[1].read[0].rule == "the output goes row-major");
 }
 
-TEST_CASE("counting transposes may move more bytes", "[layout]") {
+TEST_CASE("the plan with the fewest transposes may move more bytes", "[layout]") {
   Case c;
   const ValueId x = c.input("x", {1, 8, 4, 5});
   const ValueId half = c.add(Op::kSlice, {x}, SliceAttrs{1, 0, 2, 1});
@@ -85,7 +85,7 @@ TEST_CASE("counting transposes may move more bytes", "[layout]") {
   CHECK(plan_layout(c.graph, Measure::kCount).transposes.size() == 1);
 }
 
-TEST_CASE("a cost of the caller's decides where a transpose stands", "[layout]") {
+TEST_CASE("a transpose is placed by the caller's cost function", "[layout]") {
   Case c;
   const ValueId x = c.input("x", {1, 3, 4, 5});
   const ValueId y = c.add(Op::kAbs, {x});
@@ -100,14 +100,14 @@ TEST_CASE("a cost of the caller's decides where a transpose stands", "[layout]")
   }
 }
 
-TEST_CASE("where nothing costs anything there are as few transposes as there can be", "[layout]") {
+TEST_CASE("if all transposes are free, there are still as few as possible", "[layout]") {
   Case c;
   const ValueId x = c.input("x", {1, 3, 4, 5});
   c.output(c.add(Op::kAmax, {pooled(c, x)}, ReduceAttrs{{1, 2, 3}, false, {}}));
   CHECK(plan_layout(c.graph, TransposeCost([](const Graph&, ValueId) { return 0; })).transposes.size() == 1);
 }
 
-TEST_CASE("a cost that is negative, and costs without room to add up, are refused by value", "[layout]") {
+TEST_CASE("negative costs, and costs whose sum could overflow, are refused with the value", "[layout]") {
   Case c;
   c.output(c.add(Op::kAmax, {pooled(c, c.input("x", {1, 3, 4, 5}))}, ReduceAttrs{{1, 2, 3}, false, {}}));
   const auto text = [&](std::int64_t cost) {

@@ -32,7 +32,8 @@ struct Mix {
   std::uint32_t variables, tensors, states, readers, orders;
 };
 
-// Anything goes: readers that occur twice or are the producer, orders nobody makes, weights of zero.
+// A problem without any structure: a variable may read a tensor twice or read its own tensor, some orders are
+// made by no producer, and weights may be 0.
 Problem random_problem(Random& random, const Mix& mix) {
   Problem out;
   for (std::uint32_t v = 0; v < mix.variables; ++v) out.states.push_back(1 + random.below(mix.states));
@@ -45,7 +46,7 @@ Problem random_problem(Random& random, const Mix& mix) {
   return out;
 }
 
-// The least cost over all assignments.
+// The minimum of the cost over all assignments.
 Cost least_cost(const Problem& problem) {
   State state(problem.states.size(), 0);
   Cost best = cost_of(problem, state);
@@ -77,22 +78,23 @@ void check_against_all(const Mix& mix, std::uint64_t problems) {
   }
 }
 
-TEST_CASE("two states: the cost is the least of all assignments, and proven", "[layout]") {
+TEST_CASE("two states: the cost is the minimum over all assignments, and proven", "[layout]") {
   check_against_all({4, 3, 2, 3, 2}, 1000);
   check_against_all({8, 8, 2, 3, 2}, 500);
   check_against_all({9, 12, 2, 6, 3}, 300);
   check_against_all({9, 20, 2, 4, 4}, 300);
 }
 
-TEST_CASE("many states: the cost is the least of all assignments, and proven", "[layout]") {
+TEST_CASE("many states: the cost is the minimum over all assignments, and proven", "[layout]") {
   check_against_all({4, 4, 4, 3, 3}, 1000);
   check_against_all({6, 8, 3, 5, 3}, 300);
   check_against_all({6, 9, 4, 6, 4}, 200);
   check_against_all({3, 6, 8, 4, 6}, 300);
 }
 
-// Orders 0 and 1, in half of the variables crossed, some always in one or with another one instead (2, or 3
-// if crossed): always a minimum cut.
+// A problem that is always a minimum cut. All variables have two states. State s means order s or, for half
+// of the variables ("crossed"), order 1 - s. Some accesses have one order in both states. Others have order 2
+// (3 if crossed) in state 0.
 Problem cut_problem(Random& random, std::uint32_t variables, std::uint32_t tensors, std::uint32_t readers) {
   Problem out{State(variables, 2), {}};
   std::vector<bool> crossed;
@@ -112,7 +114,7 @@ Problem cut_problem(Random& random, std::uint32_t variables, std::uint32_t tenso
   return out;
 }
 
-TEST_CASE("two orders, crossed or not, are a minimum cut however dense they are", "[layout]") {
+TEST_CASE("problems of two orders, crossed or not, are minimum cuts however dense they are", "[layout]") {
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
     INFO("seed " << seed);
     Random random(seed);
@@ -126,10 +128,11 @@ TEST_CASE("two orders, crossed or not, are a minimum cut however dense they are"
   const Solution solution = solve(dense, {.widest = 16});
   check_proven(dense, solution);
   for (const Certificate::Step& step : solution.certificate.steps)
-    REQUIRE(step.rule != Certificate::Rule::kOpen);  // nothing but the cut could have done it
+    REQUIRE(step.rule != Certificate::Rule::kOpen);  // solved as a cut: no term had to be opened
 }
 
-// What is cut if the nodes with a bit in `source` are on its side.
+// A flow graph. cut() returns the capacity of the cut with the nodes whose bits are set in `source` on the
+// side of the source.
 struct FlowCase {
   struct Arc {
     std::uint32_t from, to;
@@ -147,7 +150,7 @@ struct FlowCase {
   }
 };
 
-TEST_CASE("the maximum flow is the minimum cut, keeps to the capacities and loses nothing", "[layout]") {
+TEST_CASE("the maximum flow equals the minimum cut, respects the capacities and is conserved", "[layout]") {
   MaxFlow flow;
   for (std::uint64_t seed = 0; seed < 1000; ++seed) {
     INFO("seed " << seed);
@@ -184,8 +187,9 @@ TEST_CASE("the maximum flow is the minimum cut, keeps to the capacities and lose
   }
 }
 
-// Layers after each other; some read also what came shortly before (residuals), several earlier ones
-// (concatenations) or the mirror image of their place (the skips of a U-net). A third of them may choose.
+// A chain of layers. Some also read a tensor of 2 to 4 layers before (residuals), of 9 layers before
+// (concatenations), or of the mirrored layer of their block of 256 (the skips of a U-net). A third of the
+// layers have more than one state.
 Problem network(std::uint32_t size, std::uint64_t seed) {
   Random random(seed);
   Problem out;
@@ -204,16 +208,16 @@ Problem network(std::uint32_t size, std::uint64_t seed) {
   return out;
 }
 
-TEST_CASE("networks are solved with proof, whatever their size", "[layout]") {
+TEST_CASE("networks of any size are solved with proof", "[layout]") {
   for (const std::uint32_t size : {50u, 5'000u, 100'000u}) {
     const Problem problem = network(size, size);
     check_proven(problem, solve(problem));
   }
 }
 
-// x0 -> x1 -> .. of two states each, all free to choose, with what holds them at both ends and weights that
-// make every border equal.
-TEST_CASE("a long chain moves as one", "[layout]") {
+// x0 -> x1 -> ... The first variable has order 0 only, the last one order 1 only, and all others may have
+// either. All weights are equal, so each place for the one transpose costs the same.
+TEST_CASE("a long chain needs only one transpose", "[layout]") {
   const std::uint32_t size = 100'000;
   Problem problem{State(size, 2), {}};
   problem.states.front() = problem.states.back() = 1;
@@ -228,7 +232,7 @@ TEST_CASE("a long chain moves as one", "[layout]") {
   CHECK(solution.cost == 7);
 }
 
-TEST_CASE("many branches that meet again stay small", "[layout]") {
+TEST_CASE("many branches that meet again need only small tables", "[layout]") {
   const std::uint32_t branches = 2000;
   Random random(5);
   Problem problem{State(branches + 2, 3), {}};
@@ -241,12 +245,12 @@ TEST_CASE("many branches that meet again stay small", "[layout]") {
   check_proven(problem, solve(problem, {.widest = 256}));
 }
 
-TEST_CASE("a transpose is shared by those who read the same order", "[layout]") {
+TEST_CASE("readers of the same order share a transpose", "[layout]") {
   const Problem problem{{1, 1, 1, 1}, {{{0, {0}}, {{1, {1}}, {2, {1}}, {3, {2}}}, 10}}};
   CHECK(solve(problem).cost == 20);
 }
 
-TEST_CASE("of equal states the lower one is taken", "[layout]") {
+TEST_CASE("of states with equal cost, the lower number is chosen", "[layout]") {
   const Problem free{{2, 3}, {{{0, {0, 1}}, {{1, {0, 1, 1}}}, 4}}};
   CHECK(solve(free).state == State{0, 0});
   const Problem none{{4, 1}, {}};
@@ -254,7 +258,7 @@ TEST_CASE("of equal states the lower one is taken", "[layout]") {
   CHECK(solve({}).cost == 0);
 }
 
-TEST_CASE("what is too wide has a state, a bound and a gap", "[layout]") {
+TEST_CASE("a problem that is too wide has an assignment, a bound and a gap", "[layout]") {
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
     INFO("seed " << seed);
     Random random(seed);
@@ -284,7 +288,7 @@ TEST_CASE("the same problem gives the same solution", "[layout]") {
   }
 }
 
-// One number of a certificate changed.
+// Changes one number of a certificate, or adds one.
 void tamper(Random& random, Certificate& certificate) {
   const auto pick = [&](auto& list) -> auto& {
     return list[random.below(static_cast<std::uint32_t>(list.size()))];
@@ -306,7 +310,7 @@ void tamper(Random& random, Certificate& certificate) {
   }
 }
 
-TEST_CASE("a certificate that was tampered with proves no more than what is true", "[layout]") {
+TEST_CASE("a certificate that was tampered with proves no bound above the optimum", "[layout]") {
   std::size_t refused = 0;
   for (std::uint64_t seed = 0; seed < 2000; ++seed) {
     INFO("seed " << seed);
@@ -327,7 +331,7 @@ TEST_CASE("a certificate that was tampered with proves no more than what is true
   CHECK(refused > 1000);
 }
 
-TEST_CASE("a certificate says why it is refused", "[layout]") {
+TEST_CASE("a certificate is refused with the reason", "[layout]") {
   Random random(2);
   const Problem problem = cut_problem(random, 40, 90, 4);
   const Certificate good = solve(problem, {.widest = 16}).certificate;

@@ -1,4 +1,4 @@
-// The planner against its independent checker, brute force and hand-made cases.
+// Compares placements with the independent checker, with brute force and with hand-made cases.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <numeric>
@@ -22,7 +22,7 @@ std::vector<Buffer> random_buffers(std::mt19937& random, std::size_t count, std:
   return buffers;
 }
 
-// Some order, each buffer at the lowest place, gives the optimum: try them all.
+// For some order of the buffers, placing each at its lowest free offset is optimal. All orders are tried.
 std::size_t best_by_brute_force(const std::vector<Buffer>& buffers) {
   std::vector<std::size_t> order(buffers.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -53,8 +53,8 @@ std::size_t best_by_brute_force(const std::vector<Buffer>& buffers) {
   return best;
 }
 
-// 1,500 long-lived buffers, as an unrolled layer has them, between short-lived ones: more pairs than are
-// compared.
+// 1,500 long-lived buffers, as in an unrolled layer, between short-lived ones. These are so many pairs that
+// place() does not compare them all.
 TEST_CASE("long lists of buffers are placed without comparing every pair") {
   constexpr std::uint32_t kSteps = 1500;
   std::vector<Buffer> buffers;
@@ -67,7 +67,7 @@ TEST_CASE("long lists of buffers are placed without comparing every pair") {
   CHECK(placement.bytes < placement.lower_bound + placement.lower_bound / 50);
 }
 
-TEST_CASE("gaps that end side by side are one") {
+TEST_CASE("adjacent gaps are merged") {
   std::vector<Buffer> buffers;
   for (std::uint32_t i = 0; i < 2100; ++i) buffers.push_back({64, 64, 0, 1});
   buffers.push_back({std::size_t{2100} * 64, 64, 2, 3});
@@ -116,7 +116,7 @@ TEST_CASE("a chain needs two buffers at a time", "[memory]") {
   REQUIRE(placement.gap() == 0);
 }
 
-TEST_CASE("views lie in their target and in-place results on it", "[memory]") {
+TEST_CASE("views are inside their target, and in-place results at its offset", "[memory]") {
   const std::vector<Buffer> buffers{
       {256, 64, 0, 2},
       {128, 64, 1, 3, AliasKind::kView, 0, 128},
@@ -143,7 +143,7 @@ TEST_CASE("the checker finds each kind of fault", "[memory]") {
 
   std::vector<Buffer> in_place{{64, 64, 0, 1}, {64, 64, 1, 3, AliasKind::kInPlace, 0, 0}};
   CHECK(placement_fault(in_place, {{0, 0}, 64, 64}).empty());
-  in_place[0].last = 2;  // still read after it was overwritten
+  in_place[0].last = 2;  // read after it was overwritten
   CHECK(placement_fault(in_place, {{0, 0}, 64, 64}) == "buffers 0 and 1 overlap while both are live");
   CHECK_THROWS_AS(check(in_place, {{0, 0}, 64, 64}), InternalError);
 }
@@ -159,7 +159,7 @@ TEST_CASE("malformed buffers are refused", "[memory]") {
                     "[memory/place] buffer 1 does not fit into the buffer whose memory it shares");
 }
 
-TEST_CASE("no buffers need no arena", "[memory]") {
+TEST_CASE("without buffers the arena is empty", "[memory]") {
   const Placement placement = place({});
   CHECK(placement.bytes == 0);
   CHECK(placement.lower_bound == 0);

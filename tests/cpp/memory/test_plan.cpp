@@ -1,4 +1,4 @@
-// Which values of a graph share memory, and where outputs lie.
+// Which values of a graph share memory, and where outputs are stored.
 #include <catch2/catch.hpp>
 #include <set>
 
@@ -19,7 +19,7 @@ std::vector<NodeNeeds> all_in_place(const Graph& graph) {
 
 }  // namespace
 
-TEST_CASE("a chain of elementwise nodes is computed in the output", "[memory]") {
+TEST_CASE("a chain of elementwise nodes is computed in the memory of the output", "[memory]") {
   Builder b;
   const ValueId x = b.input("x", f32({4, 4}));
   const ValueId r = b.add(Op::kRelu, {x}, "relu");
@@ -45,7 +45,7 @@ TEST_CASE("an operand that is read later is not overwritten", "[memory]") {
   CHECK(plan.alias[s.index()] == AliasKind::kInPlace);
 }
 
-TEST_CASE("a view keeps what it shows alive", "[memory]") {
+TEST_CASE("a view extends the lifetime of its operand", "[memory]") {
   Builder b;
   const ValueId x = b.input("x", f32({4, 4}));
   const ValueId r = b.add(Op::kRelu, {x}, "relu");
@@ -59,7 +59,7 @@ TEST_CASE("a view keeps what it shows alive", "[memory]") {
   CHECK(plan.alias[n.index()] == AliasKind::kNone);
 }
 
-TEST_CASE("operands in the same memory are not overwritten", "[memory]") {
+TEST_CASE("an operand is not overwritten if another operand has the same memory", "[memory]") {
   Builder b;
   const ValueId x = b.input("x", f32({16}));
   const ValueId r = b.add(Op::kRelu, {x}, "relu");
@@ -95,7 +95,7 @@ TEST_CASE("without sharing every result has memory of its own", "[memory]") {
   CHECK(plan.unshared_bytes == 192);
 }
 
-TEST_CASE("inputs and outputs can be counted into the arena", "[memory]") {
+TEST_CASE("inputs and outputs can be placed in the arena", "[memory]") {
   Builder b;
   const ValueId x = b.input("x", f32({16}));
   b.output(b.add(Op::kNeg, {x}, "neg"));
@@ -104,7 +104,7 @@ TEST_CASE("inputs and outputs can be counted into the arena", "[memory]") {
   CHECK(plan.lower_bound == 128);
 }
 
-TEST_CASE("scratch takes memory at its own step only", "[memory]") {
+TEST_CASE("scratch occupies memory only during its own step", "[memory]") {
   Builder b;
   const ValueId x = b.input("x", f32({16}));
   const ValueId r = b.add(Op::kRelu, {x}, "relu");
@@ -117,7 +117,7 @@ TEST_CASE("scratch takes memory at its own step only", "[memory]") {
   CHECK(plan.live_bytes == std::vector<std::size_t>{192, 192});
 }
 
-TEST_CASE("a result that an earlier step may write has memory of its own from there on", "[memory]") {
+TEST_CASE("a result that an earlier step may write has memory of its own from that step on", "[memory]") {
   Builder b;
   const ValueId x = b.input("x", f32({16}));
   const ValueId early = b.add(Op::kNeg, {x}, "early");

@@ -1,5 +1,5 @@
-// Small graphs for the tests of passes, and what is checked of every pass: verified before and after,
-// idempotent, results as they were.
+// Small graphs for the tests of passes, and the checks for every pass: the graph is valid before and after, a
+// second run changes nothing, and results do not change.
 #pragma once
 
 #include <catch2/catch.hpp>
@@ -23,7 +23,7 @@ inline OriginRef leaf(const std::string& fx_name) {
   return origin;
 }
 
-// A graph under construction. Nodes have their name as origin.
+// A graph under construction. The origin of a node has the node's name as FX name.
 struct Case {
   Graph graph;
 
@@ -35,7 +35,7 @@ struct Case {
                    DType dtype = DType::kF32) {
     return graph.add_constant(make_constant(name, dtype, shape, values));
   }
-  // Weights that differ from each other.
+  // Weights of which no two are equal.
   ValueId weights(const std::string& name, Shape shape) {
     std::vector<double> values;
     for (std::int64_t i = 0; i < num_elements(shape); ++i)
@@ -62,7 +62,8 @@ inline std::string ops_of(const Graph& graph) {
   return text;
 }
 
-// The outputs for given elements, or for inputs of small integers of both signs.
+// Runs the graph and returns the elements of its outputs. elements[i] has the elements of input i; those that
+// it lacks are integers from -5 to 5 (bool: 0 and 1 in turn).
 inline std::vector<std::vector<double>> results_of(const Graph& graph,
                                                    std::vector<std::vector<double>> elements = {}) {
   std::vector<ConstantRef> held;
@@ -102,7 +103,8 @@ inline void require_same(const std::vector<std::vector<double>>& a, const std::v
   }
 }
 
-// Runs the pass, which must change something.
+// Runs a pass, which must change the graph, and makes the checks described at the top. Results are compared
+// for the inputs `elements` (results_of).
 template <class P>
 Graph changed_by(P pass, const Graph& graph, const std::vector<std::vector<double>>& elements = {}) {
   verify(graph);

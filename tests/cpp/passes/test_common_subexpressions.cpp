@@ -3,14 +3,14 @@
 namespace tosaic::passes {
 namespace {
 
-TEST_CASE("equal nodes over equal operands become one", "[passes][common-subexpressions]") {
+TEST_CASE("equal nodes with equal operands become one", "[passes][common-subexpressions]") {
   Case c;
   const ValueId x = c.input("x", {2});
   const ValueId a = c.add(Op::kNeg, {c.add(Op::kExp, {x})}), b = c.add(Op::kNeg, {c.add(Op::kExp, {x})});
   CHECK(ops_of(changed_by(common_subexpressions, c.output(c.add(Op::kAdd, {a, b})).graph)) == "exp neg add");
 }
 
-TEST_CASE("small equal constants become one, different bits do not", "[passes][common-subexpressions]") {
+TEST_CASE("small constants with equal bits become one, others do not", "[passes][common-subexpressions]") {
   Case c;
   const ValueId x = c.input("x", {2});
   const ValueId a = c.add(Op::kMul, {x, c.constant("a", {}, {0.0})}),
@@ -20,7 +20,7 @@ TEST_CASE("small equal constants become one, different bits do not", "[passes][c
   CHECK(ops_of(after) == "mul mul");
 }
 
-TEST_CASE("attributes and dim orders tell nodes apart", "[passes][common-subexpressions]") {
+TEST_CASE("nodes with other attributes or dim orders are not merged", "[passes][common-subexpressions]") {
   Case c;
   const ValueId x = c.input("x", {1, 2, 3, 4});
   const ValueId a = c.add(Op::kSum, {x}, ReduceAttrs{{1}, true, {}}),

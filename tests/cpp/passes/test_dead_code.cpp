@@ -3,7 +3,7 @@
 namespace tosaic::passes {
 namespace {
 
-TEST_CASE("nodes and constants that no output needs are dropped, inputs stay", "[passes][dead-code]") {
+TEST_CASE("nodes and constants that no output needs are removed, inputs are not", "[passes][dead-code]") {
   Case c;
   const ValueId x = c.input("x", {2}), unused = c.input("unused", {2});
   c.add(Op::kMul, {unused, c.weights("w", {2})});
@@ -13,9 +13,9 @@ TEST_CASE("nodes and constants that no output needs are dropped, inputs stay", "
   CHECK(after.values().size() == 3);
 }
 
-TEST_CASE("what stays keeps its name, whatever constants are called", "[passes][dead-code]") {
+TEST_CASE("the names of remaining nodes and constants do not change", "[passes][dead-code]") {
   Case c;
-  const ValueId x = c.add(Op::kExp, {c.input("x", {2})}, "w");  // takes the name that the constant has, too
+  const ValueId x = c.add(Op::kExp, {c.input("x", {2})}, "w");  // the constant below wants this name too
   c.add(Op::kNeg, {x});
   const ValueId w = c.weights("w", {2});
   const std::string name = c.graph.value(w).name;
@@ -24,7 +24,7 @@ TEST_CASE("what stays keeps its name, whatever constants are called", "[passes][
   CHECK(after.value(after.operands(after.nodes()[1])[0]).name == name);
 }
 
-TEST_CASE("opaque nodes without results stay, after what they read", "[passes][dead-code]") {
+TEST_CASE("opaque nodes without results are not removed, nor are their operands", "[passes][dead-code]") {
   Case c;
   const ValueId x = c.input("x", {2});
   c.add(Op::kNeg, {x});

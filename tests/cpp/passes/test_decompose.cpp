@@ -13,7 +13,7 @@ std::size_t count(const Graph& graph, Op op) {
   return n;
 }
 
-TEST_CASE("softmax is shifted by its maximum, and the last node keeps the name", "[passes][decompose]") {
+TEST_CASE("softmax is shifted by its maximum, and the last node has its name", "[passes][decompose]") {
   Case c;
   c.output(c.add(Op::kSoftmax, {c.input("x", {2, 3})}, AxisDtypeAttrs{1, {}}, "shares"));
   const Graph after = changed_by(decompose, c.graph, {{1e4, 1e4, -1e4, -kInf, 0, 3}});
@@ -22,13 +22,13 @@ TEST_CASE("softmax is shifted by its maximum, and the last node keeps the name",
   for (const Node& node : after.nodes()) CHECK(leaves(node.origin).size() == 1);
 }
 
-TEST_CASE("leaky_relu of slope 0 keeps infinity", "[passes][decompose]") {
+TEST_CASE("leaky_relu of slope 0 is correct for infinity", "[passes][decompose]") {
   Case c;
   c.output(c.add(Op::kLeakyRelu, {c.input("x", {3})}, SlopeAttrs{0.0}));
   CHECK(count(changed_by(decompose, c.graph, {{kInf, 2, -1}}), Op::kMaximum) == 0);
 }
 
-TEST_CASE("norms of f16 are computed in f32, where squares do not overflow", "[passes][decompose]") {
+TEST_CASE("norms of f16 are computed in f32, in which squares do not overflow", "[passes][decompose]") {
   Case c;
   const ValueId x = c.input("x", tensor(DType::kF16, {1, 4}));
   c.output(c.add(Op::kLayerNorm, {x, ValueId(), ValueId()}, NormAttrs{1, 1e-5}));
@@ -38,7 +38,8 @@ TEST_CASE("norms of f16 are computed in f32, where squares do not overflow", "[p
   require_same(results_of(c.graph, elements), results_of(*after, elements), 2e-3);
 }
 
-TEST_CASE("sdpa drops a mask that hides nothing and guards one that hides a row", "[passes][decompose]") {
+TEST_CASE("sdpa drops a mask that hides nothing and handles one that hides a whole row",
+          "[passes][decompose]") {
   for (const bool hides : {false, true}) {
     Case c;
     const ValueId q = c.input("q", {1, 2, 4}), k = c.input("k", {1, 3, 4}), v = c.input("v", {1, 3, 4});
@@ -50,7 +51,8 @@ TEST_CASE("sdpa drops a mask that hides nothing and guards one that hides a row"
   }
 }
 
-TEST_CASE("a resize that RESIZE can say stays, others look their rows up", "[passes][decompose]") {
+TEST_CASE("a resize that RESIZE can express is not expanded, others become index_selects",
+          "[passes][decompose]") {
   Case c;
   const ValueId x = c.input("x", {1, 1, 5, 64});
   c.output(c.add(Op::kResize, {x}, ResizeAttrs{ResizeMode::kBilinear, {10, 32}, false, {}}));
@@ -59,11 +61,11 @@ TEST_CASE("a resize that RESIZE can say stays, others look their rows up", "[pas
       c.add(Op::kResize, {x}, ResizeAttrs{ResizeMode::kBilinear, {7, 64}, false, {1.5, 1.0}});
   const ValueId small = c.add(Op::kResize, {x}, ResizeAttrs{ResizeMode::kNearest, {5, 3}, false, {}});
   const Graph after = changed_by(decompose, c.output(wide).output(small).graph);
-  CHECK(count(after, Op::kResize) == 1);       // the first
-  CHECK(count(after, Op::kIndexSelect) == 4);  // wide: the rows below and above; small: one an axis
+  CHECK(count(after, Op::kResize) == 1);       // the first resize
+  CHECK(count(after, Op::kIndexSelect) == 4);  // wide: lower and upper rows; small: one for each axis
 }
 
-TEST_CASE("every expansion leaves results as they were", "[passes][decompose]") {
+TEST_CASE("expansions do not change results", "[passes][decompose]") {
   Case c;
   const ValueId x = c.input("x", {2, 4, 6}), i = c.constant("i", {2}, {1, -1}, DType::kI64);
   for (const Op op : {Op::kElu, Op::kGelu, Op::kSilu, Op::kHardsigmoid, Op::kHardswish})

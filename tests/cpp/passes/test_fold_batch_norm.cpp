@@ -16,7 +16,8 @@ ConvAttrs conv_attrs(std::int64_t groups, bool transposed) {
   return {{2, 1}, {1, 0}, {1, 0}, {1, 1}, {0, 0}, groups, transposed};
 }
 
-TEST_CASE("a convolution takes the batch norm behind it, and its name", "[passes][fold-batch-norm]") {
+TEST_CASE("a batch norm is folded into the convolution before it, which gets its name",
+          "[passes][fold-batch-norm]") {
   for (const std::int64_t groups : {1, 2, 4}) {
     Case c;
     const ValueId y = c.add(
@@ -39,7 +40,7 @@ TEST_CASE("a transposed convolution scales the channels of each group", "[passes
   }
 }
 
-TEST_CASE("a convolution that others read keeps its weights", "[passes][fold-batch-norm]") {
+TEST_CASE("a convolution with another reader is not folded", "[passes][fold-batch-norm]") {
   Case c;
   const ValueId y = c.add(Op::kConv, {c.input("x", {1, 4, 5, 5}), c.weights("w", {8, 4, 3, 3}), ValueId()},
                           conv_attrs(1, false));

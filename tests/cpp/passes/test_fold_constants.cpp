@@ -10,7 +10,8 @@ std::size_t constant_bytes(const Graph& graph) {
   return bytes;
 }
 
-TEST_CASE("what depends on no input becomes a constant of the same name", "[passes][fold-constants]") {
+TEST_CASE("a value that depends on no input becomes a constant of the same name",
+          "[passes][fold-constants]") {
   Case c;
   const ValueId ramp =
       c.add(Op::kArange, {}, ArangeAttrs{std::int64_t{0}, std::int64_t{4}, std::int64_t{1}, DType::kF32});
@@ -21,7 +22,7 @@ TEST_CASE("what depends on no input becomes a constant of the same name", "[pass
   CHECK(after.value(after.operands(after.nodes()[0])[1]).name == "half_ramp");
 }
 
-TEST_CASE("a large broadcast is left to a user that broadcasts", "[passes][fold-constants]") {
+TEST_CASE("a large broadcast is not folded if its user can broadcast", "[passes][fold-constants]") {
   Case c;
   const ValueId wide = c.add(Op::kExpand, {c.weights("row", {1, 512})}, ShapeAttrs{{256, 512}});
   c.output(c.add(Op::kAdd, {c.input("x", {256, 512}), wide}));
@@ -45,7 +46,7 @@ TEST_CASE("a large broadcast is computed for a node that is folded", "[passes][f
   CHECK(ops_of(changed_by(fold_constants, c.graph)) == "mul");
 }
 
-TEST_CASE("a large broadcast that gives the shape, or is an output, is written out",
+TEST_CASE("a large broadcast is folded if it determines the shape of its user, or is an output",
           "[passes][fold-constants]") {
   Case c;
   const ValueId wide = c.add(Op::kExpand, {c.weights("row", {1, 512})}, ShapeAttrs{{256, 512}});

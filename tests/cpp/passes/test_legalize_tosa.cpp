@@ -7,7 +7,7 @@ namespace {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
-// Lowered with the simplest dim orders.
+// Legalizes with the dim orders of the layout plan.
 Graph legalized(Case& c, const std::vector<std::vector<double>>& elements = {}) {
   const std::optional<Graph> ordered = assign_dim_order(c.graph);
   return changed_by([](const Graph& graph) { return legalize_tosa(graph); }, ordered ? *ordered : c.graph,
@@ -18,7 +18,7 @@ std::int64_t range_max(const Graph& graph, std::size_t input) {
   return graph.inputs()[input].border.range_max;
 }
 
-TEST_CASE("padding becomes what the last window needs", "[passes][legalize-tosa]") {
+TEST_CASE("padding and input are cut to what the last window reads", "[passes][legalize-tosa]") {
   Case c;
   const ConvAttrs attrs{{2, 3}, {1, 0}, {1, 0}, {1, 1}, {0, 0}, 1, false};
   c.output(c.add(Op::kConv, {c.input("x", {1, 2, 6, 7}), c.weights("w", {4, 2, 3, 2}), ValueId()}, attrs));
@@ -28,7 +28,8 @@ TEST_CASE("padding becomes what the last window needs", "[passes][legalize-tosa]
   CHECK(ops_of(after).find("tosa.slice") != std::string::npos);
 }
 
-TEST_CASE("grouped, depthwise and transposed convolutions keep their results", "[passes][legalize-tosa]") {
+TEST_CASE("legalizing grouped, depthwise and transposed convolutions does not change results",
+          "[passes][legalize-tosa]") {
   for (const bool transposed : {false, true})
     for (const std::int64_t groups : {1, 2, 4}) {
       Case c;
@@ -52,14 +53,14 @@ TEST_CASE("average pools count padding as torch does", "[passes][legalize-tosa]"
       }
 }
 
-TEST_CASE("powers of negative bases, zero and infinity are torch's", "[passes][legalize-tosa]") {
+TEST_CASE("powers of negative bases, zero and infinity are as in torch", "[passes][legalize-tosa]") {
   Case c;
   const std::vector<double> a{-2, -2, -2, 0, 0, 0, kInf, -3, 1, 2}, b{2, 3, 0.5, 0, -1, 2, -1, -1, kInf, 0.5};
   c.output(c.add(Op::kPow, {c.input("a", {10}), c.input("b", {10})}));
   legalized(c, {a, b});
 }
 
-TEST_CASE("rounded divisions are exact where the reciprocal is not", "[passes][legalize-tosa]") {
+TEST_CASE("rounded divisions are exact although the reciprocal is not", "[passes][legalize-tosa]") {
   for (const DivRounding rounding : {DivRounding::kFloor, DivRounding::kTrunc}) {
     Case c;
     c.output(c.add(Op::kDiv, {c.input("a", {4}), c.input("b", {4})}, DivAttrs{rounding}));
@@ -67,17 +68,19 @@ TEST_CASE("rounded divisions are exact where the reciprocal is not", "[passes][l
   }
 }
 
-TEST_CASE("each integer input is checked against what depends on it", "[passes][legalize-tosa]") {
+TEST_CASE("the range of each integer input follows from the operators that depend on it",
+          "[passes][legalize-tosa]") {
   Case c;
   const ValueId free = c.input("free", tensor(DType::kI64, {3})),
                 bound = c.input("bound", tensor(DType::kI64, {3}));
   c.output(free).output(c.add(Op::kMul, {bound, c.constant("k", {}, {1000}, DType::kI64)}));
   const Graph after = legalized(c);
   CHECK(range_max(after, 0) == (std::int64_t{1} << 31) - 1);
-  CHECK(range_max(after, 1) == 2147483);  // 1000 times the next leaves i32
+  CHECK(range_max(after, 1) == 2147483);  // 2147484 * 1000 does not fit i32
 }
 
-TEST_CASE("sums of i32, which TOSA does not let wrap, narrow their inputs too", "[passes][legalize-tosa]") {
+TEST_CASE("sums of i32, which must not wrap in TOSA, narrow the ranges of their inputs too",
+          "[passes][legalize-tosa]") {
   Case c;
   const ValueId a = c.input("a", tensor(DType::kI32, {3})), b = c.input("b", tensor(DType::kI32, {3}));
   c.output(c.add(Op::kAdd, {a, a})).output(c.add(Op::kMul, {b, b}));
@@ -86,7 +89,8 @@ TEST_CASE("sums of i32, which TOSA does not let wrap, narrow their inputs too", 
   CHECK_FALSE(after.inputs()[1].border.source_dtype.has_value());
 }
 
-TEST_CASE("all problems are told at once, and nothing behind them", "[passes][legalize-tosa]") {
+TEST_CASE("all problems are reported at once, without the nodes that depend on them",
+          "[passes][legalize-tosa]") {
   Case c;
   const ValueId x = c.input("x", {1, 2, 8, 8});
   const PoolAttrs dilated{{2, 2}, {1, 1}, {0, 0}, {2, 2}, false, true, {}};
@@ -103,7 +107,7 @@ TEST_CASE("all problems are told at once, and nothing behind them", "[passes][le
   }
 }
 
-TEST_CASE("a chain of 10,000 nodes becomes as many", "[passes][legalize-tosa]") {
+TEST_CASE("a chain of 10,000 nodes becomes 10,000 nodes", "[passes][legalize-tosa]") {
   Case c;
   ValueId x = c.input("x", {2});
   for (int i = 0; i < 10000; ++i) x = c.add(Op::kNeg, {x});

@@ -5,7 +5,7 @@
 namespace tosaic::passes {
 namespace {
 
-TEST_CASE("chains of views and permutes become one", "[passes][simplify]") {
+TEST_CASE("chains of views become one view, chains of permutes one permute", "[passes][simplify]") {
   Case c;
   const ValueId x = c.input("x", {2, 3, 4});
   const ValueId view =
@@ -16,7 +16,7 @@ TEST_CASE("chains of views and permutes become one", "[passes][simplify]") {
   CHECK(ops_of(after) == "reshape permute");
 }
 
-TEST_CASE("identities go away and their users read the operand", "[passes][simplify]") {
+TEST_CASE("identities are removed and their users read the operand", "[passes][simplify]") {
   Case c;
   ValueId x = c.add(Op::kExp, {c.input("x", {2, 3})});
   x = c.add(Op::kClone, {x});
@@ -27,34 +27,36 @@ TEST_CASE("identities go away and their users read the operand", "[passes][simpl
   CHECK(ops_of(changed_by(simplify, c.output(c.add(Op::kNeg, {x})).graph)) == "exp neg");
 }
 
-TEST_CASE("a division by one that rounds stays", "[passes][simplify]") {
+TEST_CASE("a rounding division by one is not removed", "[passes][simplify]") {
   Case c;
   const ValueId x = c.input("x", {3});
   c.output(c.add(Op::kDiv, {x, c.constant("one", {}, {1})}, DivAttrs{DivRounding::kFloor}));
   CHECK_FALSE(simplify(c.graph).has_value());
 }
 
-TEST_CASE("adding zero stays for floats, where it changes the sign of zero", "[passes][simplify]") {
+TEST_CASE("an addition of zero to floats is not removed, since it changes the sign of -0",
+          "[passes][simplify]") {
   Case c;
   c.output(c.add(Op::kAdd, {c.input("x", {3}), c.constant("zero", {}, {0})}));
   CHECK_FALSE(simplify(c.graph).has_value());
 }
 
-TEST_CASE("a broadcast that the user does anyway goes away", "[passes][simplify]") {
+TEST_CASE("a broadcast is removed if its user broadcasts anyway", "[passes][simplify]") {
   Case c;
   const ValueId wide = c.add(Op::kExpand, {c.input("x", {1, 3})}, ShapeAttrs{{2, 3}});
   c.output(c.add(Op::kAdd, {wide, c.input("y", {2, 3})}));
   CHECK(ops_of(changed_by(simplify, c.graph)) == "add");
 }
 
-TEST_CASE("of two broadcasts one stays to give the shape", "[passes][simplify]") {
+TEST_CASE("of two broadcasts, one remains to determine the shape", "[passes][simplify]") {
   Case c;
   const ValueId a = c.add(Op::kExpand, {c.input("x", {1, 3})}, ShapeAttrs{{2, 3}});
   const ValueId b = c.add(Op::kExpand, {c.input("y", {1, 3})}, ShapeAttrs{{2, 3}});
   CHECK(ops_of(changed_by(simplify, c.output(c.add(Op::kAdd, {a, b})).graph)) == "expand add");
 }
 
-TEST_CASE("a linear layer takes the bias added to it, and both origins", "[passes][simplify]") {
+TEST_CASE("an addition becomes the bias of the linear layer before it, with both origins",
+          "[passes][simplify]") {
   Case c;
   const ValueId product = c.add(Op::kLinear, {c.input("x", {2, 3}), c.weights("w", {4, 3}), ValueId()});
   c.output(c.add(Op::kAdd, {product, c.weights("b", {4})}));
@@ -64,14 +66,14 @@ TEST_CASE("a linear layer takes the bias added to it, and both origins", "[passe
   CHECK(after.node_name(after.nodes()[0]) == "add");
 }
 
-TEST_CASE("a linear layer that others read keeps its sum", "[passes][simplify]") {
+TEST_CASE("a linear layer with another reader is not merged with the addition", "[passes][simplify]") {
   Case c;
   const ValueId product = c.add(Op::kLinear, {c.input("x", {2, 3}), c.weights("w", {4, 3}), ValueId()});
   c.output(c.add(Op::kAdd, {product, c.weights("b", {4})})).output(product);
   CHECK_FALSE(simplify(c.graph).has_value());
 }
 
-TEST_CASE("a chain of 10,000 views leaves one node", "[passes][simplify]") {
+TEST_CASE("a chain of 10,000 views becomes one node", "[passes][simplify]") {
   Case c;
   ValueId x = c.input("x", {2, 3});
   for (int i = 0; i < 10000; ++i)

@@ -21,7 +21,7 @@ Case convolution() {
   return c;
 }
 
-TEST_CASE("every stage gives the results of the exported graph", "[pipeline]") {
+TEST_CASE("the graph of every stage has the results of the exported graph", "[pipeline]") {
   const Case c = convolution();
   const Lowered lowered = lower(shared(c), pipeline_for());
   CHECK(lowered.exported->stage == Stage::kExported);
@@ -30,7 +30,7 @@ TEST_CASE("every stage gives the results of the exported graph", "[pipeline]") {
     passes::require_same(passes::results_of(c.graph), passes::results_of(*stage));
 }
 
-TEST_CASE("values of the lowered graph are told with the order they are in", "[pipeline]") {
+TEST_CASE("the dim orders of the values of the TOSA graph are reported", "[pipeline]") {
   const Lowered lowered = lower(shared(convolution()), pipeline_for());
   const auto has = [&](const std::string& name, const DimOrder& order) {
     return std::find(lowered.orders.begin(), lowered.orders.end(), std::pair(name, order)) !=
@@ -40,7 +40,8 @@ TEST_CASE("values of the lowered graph are told with the order they are in", "[p
   CHECK(has("relu", DimOrder::channels_last(4)));
 }
 
-TEST_CASE("each pass is timed, and told of only where it changed something", "[pipeline]") {
+TEST_CASE("each pass is timed, and on_change is called only for passes that changed the graph",
+          "[pipeline]") {
   std::vector<std::string> told, changed;
   LowerOptions options;
   options.on_change = [&](const Step& step, const Graph&) { told.push_back(step.pass.name); };
@@ -50,7 +51,7 @@ TEST_CASE("each pass is timed, and told of only where it changed something", "[p
   CHECK(std::count(told.begin(), told.end(), "legalize-tosa") == 1);
 }
 
-TEST_CASE("problems are data, where lower throws", "[pipeline]") {
+TEST_CASE("problems() returns as data what lower() throws", "[pipeline]") {
   Case c;
   c.output(c.add(Op::kNeg, {c.input("x", passes::tensor(DType::kF64, {2}))}, "neg"));
   const std::vector<ErrorParts> found = problems(shared(c), pipeline_for());
@@ -59,7 +60,7 @@ TEST_CASE("problems are data, where lower throws", "[pipeline]") {
   CHECK(problems(shared(convolution()), pipeline_for()).empty());
 }
 
-TEST_CASE("a float program without floats is told to be quantized, before the operators that need them",
+TEST_CASE("a float program for an INT target: the advice to quantize comes first, then its operators",
           "[pipeline]") {
   Case c;
   const ValueId x = c.add(Op::kReshape, {c.input("x", {2, 3})}, ShapeAttrs{{6}}, "moved");
@@ -71,19 +72,19 @@ TEST_CASE("a float program without floats is told to be quantized, before the op
   CHECK(nodes == std::vector<std::string>{"", "neg", "tanh"});
 }
 
-TEST_CASE("an unknown pass is refused with the names of all", "[pipeline]") {
+TEST_CASE("an unknown pass is refused with the names of all passes", "[pipeline]") {
   CHECK_THROWS_WITH(run_pass("no-such-pass", convolution().graph), Catch::Contains("fold-constants"));
 }
 
-TEST_CASE("a pass that matches nothing gives no graph", "[pipeline]") {
+TEST_CASE("a pass that matches nothing returns no graph", "[pipeline]") {
   Case c;
   c.output(c.add(Op::kNeg, {c.input("x", {2})}));
   for (const passes::Pass& pass : passes::all_passes())
     if (pass.name != "legalize-tosa") CHECK(run_pass(pass, c.graph) == nullptr);
 }
 
-// Nodes made must grow with the graph, not with its square.
-TEST_CASE("lowering 10,000 nodes looks at four times what 2,500 do", "[pipeline]") {
+// The number of nodes that the passes read and make must grow linearly with the graph.
+TEST_CASE("lowering 10,000 nodes visits four times as many nodes as lowering 2,500", "[pipeline]") {
   const auto made = [](int steps) {
     Case c;
     ValueId x = c.input("x", {2, 3});

@@ -15,7 +15,7 @@ ValueId pooled(Case& c, ValueId x) {
   return c.add(Op::kMaxPool, {x}, PoolAttrs{{1, 1}, {1, 1}, {0, 0}, {1, 1}, false, true, {}});
 }
 
-TEST_CASE("a composite is planned by its parts, and told by its own value", "[pipeline]") {
+TEST_CASE("a composite is planned by its parts and reported by its own value", "[pipeline]") {
   Case c;
   const ValueId x = c.input("x", {1, 3, 4, 5});
   const ValueId shares = c.add(Op::kSoftmax, {pooled(c, x)}, AxisDtypeAttrs{1, {}}, "shares");
@@ -25,10 +25,10 @@ TEST_CASE("a composite is planned by its parts, and told by its own value", "[pi
   REQUIRE(plan.orders[shares.index()]);
   CHECK(*plan.orders[shares.index()] == kLast);
   CHECK(plan.orders[x.index()]->is_identity());
-  CHECK(plan.plan.transposes.size() == 2);  // at the borders
+  CHECK(plan.plan.transposes.size() == 2);  // of the graph input and the graph output
 }
 
-TEST_CASE("border orders of the options count", "[pipeline]") {
+TEST_CASE("dim orders of inputs and outputs in the options are respected", "[pipeline]") {
   Case c;
   const ValueId x = c.input("x", {1, 3, 4, 5});
   c.output(pooled(c, x));
@@ -39,7 +39,7 @@ TEST_CASE("border orders of the options count", "[pipeline]") {
   CHECK(plan.outputs.front() == kLast);
 }
 
-TEST_CASE("a call reads its operand in the order of its way", "[pipeline]") {
+TEST_CASE("a call reads its operand in the order of its layout option", "[pipeline]") {
   Case c;
   const ValueId x = c.input("x", {1, 3, 4, 5});
   c.output(pooled(c, x));
@@ -50,7 +50,7 @@ TEST_CASE("a call reads its operand in the order of its way", "[pipeline]") {
     CHECK(read.order == (read.call.find("pool") == std::string::npos ? DimOrder() : kLast));
 }
 
-TEST_CASE("every result of a call that gives several is told", "[pipeline]") {
+TEST_CASE("every result of a call with several results is reported", "[pipeline]") {
   Case c;
   const ValueId y = pooled(c, c.input("x", {1, 4, 4, 5}));
   const std::vector<TensorType> types = {passes::f32({1, 1, 4, 5}), passes::f32({1, 3, 4, 5})};

@@ -49,10 +49,10 @@ TEST_CASE("the scale is inverted as a double", "[quantize]") {
       REQUIRE(elements<std::int16_t>(q.storage).front() == expected);
       beside += std::nearbyint(x / static_cast<float>(scale)) == static_cast<float>(expected) ? 0 : 1;
     }
-  CHECK(beside > 0);  // dividing gives other integers
+  CHECK(beside > 0);  // a division by the scale would round some values to other integers
 }
 
-TEST_CASE("values beyond the bounds saturate and are counted", "[quantize]") {
+TEST_CASE("values outside the bounds saturate and are counted", "[quantize]") {
   const std::vector<float> x{200, -200, 127, -127, kInf, -kInf, 127.5F, 127.4F, NAN};
   const Quantized q = quantize(x, {9}, per_tensor(DType::kI8, -127, 127, 1.0, 0));
   CHECK(elements<std::int8_t>(q.storage) ==
@@ -60,7 +60,7 @@ TEST_CASE("values beyond the bounds saturate and are counted", "[quantize]") {
   CHECK(q.counts == Counts{.saturated = 5, .nans = 1});
 }
 
-TEST_CASE("32 bits saturate where torch wraps", "[quantize]") {
+TEST_CASE("i32 saturates where torch wraps", "[quantize]") {
   const std::vector<float> x{3e9F, -3e9F, 2147483520.0F, 2147483648.0F, -2147483648.0F};
   const Quantized q = quantize(x, {5}, per_tensor(DType::kI32, INT32_MIN, INT32_MAX, 1.0, 0));
   CHECK(elements<std::int32_t>(q.storage) ==
@@ -68,7 +68,7 @@ TEST_CASE("32 bits saturate where torch wraps", "[quantize]") {
   CHECK(q.counts.saturated == 3);
 }
 
-TEST_CASE("channels take their own scale and zero point, whichever the axis", "[quantize]") {
+TEST_CASE("channels of any axis have their own scale and zero point", "[quantize]") {
   const QParams qparams{DType::kU8, 0, 255, 1, {1.0, 0.5, 2.0}, {0, 10, 20}};
   const std::vector<float> x{1, 2, 1, 2, 1, 2, -3, 4, -3, 4, -3, 4};
   const Quantized q = quantize(x, {2, 3, 2}, qparams);
@@ -79,14 +79,14 @@ TEST_CASE("channels take their own scale and zero point, whichever the axis", "[
         std::vector<float>{1, 2, 1, 2, 0, 2, 0, 4, -3, 4, -4, 4});
 }
 
-TEST_CASE("four bits lie in eight", "[quantize]") {
+TEST_CASE("i4 values are stored in 8 bits", "[quantize]") {
   const Quantized q =
       quantize(std::vector{7.0F, 8.0F, -8.0F, -9.0F}, {4}, per_tensor(DType::kI4, -8, 7, 1.0, 0));
   CHECK(elements<std::int8_t>(q.storage) == std::vector<std::int8_t>{7, 7, -8, -8});
   CHECK(q.counts.saturated == 2);
 }
 
-TEST_CASE("every integer of 16 bits returns from its real value", "[quantize]") {
+TEST_CASE("every integer of 16 bits survives dequantizing and quantizing", "[quantize]") {
   for (const double scale : {1e-6, 0.00392156862745098, 0.1, 1.0, 1000.0}) {
     const QParams qparams = per_tensor(DType::kI16, -32768, 32767, scale, 0);
     std::vector<std::int16_t> all;
@@ -98,7 +98,7 @@ TEST_CASE("every integer of 16 bits returns from its real value", "[quantize]") 
   }
 }
 
-TEST_CASE("no elements are no elements", "[quantize]") {
+TEST_CASE("empty tensors can be quantized and dequantized", "[quantize]") {
   const QParams qparams{DType::kI8, -128, 127, 0, {}, {}};
   CHECK(quantize({}, {0, 3}, qparams).storage.size() == 0);
   CHECK(dequantize({}, {0, 3}, qparams).size() == 0);
@@ -133,7 +133,7 @@ TEST_CASE("a bias is rounded half to even and saturates with a count", "[quantiz
   CHECK(narrow.values == std::vector<std::int64_t>{2, 2, -2, -2, 2000000000, -2000000000, 0});
   CHECK(narrow.counts == Counts{.saturated = 0, .nans = 1});
 
-  const std::vector<double> tiny{1e-9, 1e-9};  // the weight's channel is all zero
+  const std::vector<double> tiny{1e-9, 1e-9};  // as of a weight channel that is all zero
   const QuantizedBias beyond = quantize_bias(std::vector{4.0F, -4.0F}, tiny, DType::kI32);
   CHECK(beyond.values == std::vector<std::int64_t>{INT32_MAX, INT32_MIN});
   CHECK(beyond.counts.saturated == 2);
@@ -144,7 +144,8 @@ TEST_CASE("a bias is rounded half to even and saturates with a count", "[quantiz
   CHECK(widest.values == std::vector<std::int64_t>{(std::int64_t{1} << 47) - 1});
 }
 
-TEST_CASE("a bias of other scales or accumulators is refused", "[quantize]") {
+TEST_CASE("a bias with the wrong number of scales, a zero scale or another accumulator is refused",
+          "[quantize]") {
   const std::vector<float> bias{1, 2, 3};
   CHECK_THROWS_AS(quantize_bias(bias, std::vector{1.0, 1.0}, DType::kI32), QuantMismatch);
   CHECK_THROWS_AS(quantize_bias(bias, std::vector{0.0}, DType::kI32), QuantMismatch);

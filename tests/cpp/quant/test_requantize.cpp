@@ -34,7 +34,7 @@ std::string plan_refusal(RescaleSide from, RescaleSide to, std::vector<double> s
   return "";
 }
 
-TEST_CASE("powers of two have a mantissa of one half", "[requantize]") {
+TEST_CASE("scales that are powers of two have a mantissa of one half", "[requantize]") {
   CHECK(multiplier_of(1.0, k32) == Multiplier{1 << 30, 30});
   CHECK(multiplier_of(0.5, k32) == Multiplier{1 << 30, 31});
   CHECK(multiplier_of(0.75, k32) == Multiplier{3 << 29, 31});
@@ -43,7 +43,7 @@ TEST_CASE("powers of two have a mantissa of one half", "[requantize]") {
   CHECK(multiplier_of(std::ldexp(1.0, 12), k16) == Multiplier{1 << 14, 2});
 }
 
-TEST_CASE("half a unit of the multiplier rounds to even", "[requantize]") {
+TEST_CASE("multipliers are rounded half to even", "[requantize]") {
   const double unit = std::ldexp(1.0, -31);
   CHECK(multiplier_of(0.5 + 0.5 * unit, k32) == Multiplier{1 << 30, 31});
   CHECK(multiplier_of(0.5 + 0.75 * unit, k32) == Multiplier{(1 << 30) + 1, 31});
@@ -54,7 +54,7 @@ TEST_CASE("half a unit of the multiplier rounds to even", "[requantize]") {
 
 TEST_CASE("a mantissa that rounds to 1 is halved", "[requantize]") {
   CHECK(multiplier_of(std::nextafter(1.0, 0.0), k32) == Multiplier{1 << 30, 30});
-  CHECK(multiplier_of(1.0 - std::ldexp(1.0, -32), k32) == Multiplier{1 << 30, 30});  // a tie, to even
+  CHECK(multiplier_of(1.0 - std::ldexp(1.0, -32), k32) == Multiplier{1 << 30, 30});  // a tie: to even
   CHECK(multiplier_of(1.0 - std::ldexp(1.0, -31), k32) == Multiplier{0x7fffffff, 31});
   CHECK(multiplier_of(std::nextafter(1.0, 0.0), k16) == Multiplier{1 << 14, 14});
 }
@@ -69,7 +69,7 @@ TEST_CASE("beyond shift 62 the multiplier is shifted down", "[requantize]") {
   CHECK(multiplier_of(std::ldexp(1.0, -50), k16) == Multiplier{1 << 12, 62});
 }
 
-TEST_CASE("a scale that is no positive finite number of the range is refused by name", "[requantize]") {
+TEST_CASE("a scale that is not positive, not finite or too large is refused by name", "[requantize]") {
   CHECK(refusal(0.0, k32) == "[quant] the scale: expected a positive finite number, got 0.0");
   CHECK(refusal(-0.25, k32) == "[quant] the scale: expected a positive finite number, got -0.25");
   CHECK(refusal(kInf, k16) == "[quant] the scale: expected a positive finite number, got inf");
@@ -85,7 +85,7 @@ TEST_CASE("a scale that is no positive finite number of the range is refused by 
         "got 8192.0");
 }
 
-TEST_CASE("a multiplier is within half a unit in its last place of the scale", "[requantize]") {
+TEST_CASE("a multiplier differs from the scale by at most half a unit in its last place", "[requantize]") {
   std::mt19937_64 random(21);
   std::uniform_real_distribution<double> exponents(-31.9, 28.9), narrow_exponents(-47.0, 12.9);
   for (int i = 0; i < 200'000; ++i) {
@@ -100,7 +100,7 @@ TEST_CASE("a multiplier is within half a unit in its last place of the scale", "
   }
 }
 
-TEST_CASE("the upper half of a multiplier is rounded half up and never 2^15", "[requantize]") {
+TEST_CASE("a narrowed multiplier is rounded half up and is never 2^15", "[requantize]") {
   CHECK(narrowed({1 << 30, 31}) == Multiplier{1 << 14, 15});
   CHECK(narrowed({(1 << 30) + (1 << 15), 31}) == Multiplier{(1 << 14) + 1, 15});
   CHECK(narrowed({(1 << 30) + (1 << 15) - 1, 31}) == Multiplier{1 << 14, 15});
@@ -108,7 +108,8 @@ TEST_CASE("the upper half of a multiplier is rounded half up and never 2^15", "[
   CHECK_THROWS_AS(narrowed({1 << 30, 17}), QuantMismatch);
 }
 
-TEST_CASE("reducing a 32-bit multiplier differs from rounding the scale once in a thousand", "[requantize]") {
+TEST_CASE("narrowing a 32-bit multiplier differs from rounding the scale for one scale in 1000",
+          "[requantize]") {
   std::mt19937_64 random(22);
   std::uniform_real_distribution<double> exponents(-20.0, 0.0);
   constexpr int kCount = 400'000;
@@ -121,7 +122,7 @@ TEST_CASE("reducing a 32-bit multiplier differs from rounding the scale once in 
   CHECK(differing > 0);
 }
 
-TEST_CASE("the error bound holds, and a thousand values reach most of it", "[requantize]") {
+TEST_CASE("the error bound holds, and random values come close to it", "[requantize]") {
   std::mt19937_64 random(23);
   std::uniform_real_distribution<double> exponents(-44.0, -8.0);
   double nearest = 0;
@@ -150,14 +151,14 @@ TEST_CASE("the error bound holds, and a thousand values reach most of it", "[req
   CHECK(nearest > 0.95);
 }
 
-TEST_CASE("the error bound is half a unit, and what the multiplier misses", "[requantize]") {
+TEST_CASE("the error bound is half a unit plus the error of the multiplier", "[requantize]") {
   CHECK(error_bound(0.5, {1 << 30, 31}, k32, kSingle, {-100, 100}) == Approx(0.5));
   CHECK(error_bound(0.25, {1 << 30, 32}, k32, kDouble, {-100, 100}) == Approx(0.75));
   const double off = std::ldexp(0.5, -31);  // half a unit of the multiplier
   CHECK(error_bound(0.5 + off, {1 << 30, 31}, k32, kSingle, {-1000, 10}) == Approx(0.5 + 1000 * off));
 }
 
-TEST_CASE("scales of accumulators and rescales stay doubles", "[requantize]") {
+TEST_CASE("scales of accumulators and rescales are computed in double", "[requantize]") {
   const std::vector<double> sums = accumulator_scales(0.1, std::vector{0.3, 0.7});
   CHECK(sums == std::vector{0.1 * 0.3, 0.1 * 0.7});
   CHECK(rescale_scales(sums, 0.9) == std::vector{0.1 * 0.3 / 0.9, 0.1 * 0.7 / 0.9});
@@ -166,7 +167,7 @@ TEST_CASE("scales of accumulators and rescales stay doubles", "[requantize]") {
   CHECK_THROWS_AS(rescale_scales(sums, kInf), QuantMismatch);
 }
 
-TEST_CASE("a planned rescale has the attributes of the operator", "[requantize]") {
+TEST_CASE("plan_rescale returns the attributes of tosa.rescale", "[requantize]") {
   const TosaRescaleAttrs attrs =
       plan_rescale({DType::kI32, 0}, {DType::kI8, -128}, std::vector{0.5, 0.25, 0.75});
   CHECK(attrs.multiplier == std::vector<std::int64_t>{1 << 30, 1 << 30, 3 << 29});
@@ -177,12 +178,13 @@ TEST_CASE("a planned rescale has the attributes of the operator", "[requantize]"
   CHECK((!attrs.input_unsigned && !attrs.output_unsigned));
 }
 
-TEST_CASE("unsigned dtypes become flags and i48 takes a 16-bit multiplier", "[requantize]") {
+TEST_CASE("unsigned dtypes become flags, and i48 has a 16-bit multiplier", "[requantize]") {
   const TosaRescaleAttrs unsign = plan_rescale({DType::kU8, 128}, {DType::kI8, 0}, std::vector{1.0});
   CHECK((unsign.input_unsigned && !unsign.output_unsigned && !unsign.per_channel));
   const TosaRescaleAttrs sign = plan_rescale({DType::kI16, 0}, {DType::kU16, 32768}, std::vector{1.0});
   CHECK((sign.output_unsigned && sign.dtype == DType::kI16));
-  const double scale = 0.5 + std::ldexp(0.5, -15) - std::ldexp(1.0, -40);  // 32 bits round it to the tie
+  // Just below a tie of the 16-bit multiplier. The 32-bit multiplier rounds it to the tie.
+  const double scale = 0.5 + std::ldexp(0.5, -15) - std::ldexp(1.0, -40);
   const TosaRescaleAttrs wide = plan_rescale({DType::kI48, 0}, {DType::kI16, 0}, std::vector{scale});
   CHECK((!wide.scale32 && wide.multiplier.front() == 1 << 14));
   const TosaRescaleAttrs reduced = plan_rescale({DType::kI48, 0}, {DType::kI16, 0}, std::vector{scale},
@@ -190,7 +192,7 @@ TEST_CASE("unsigned dtypes become flags and i48 takes a 16-bit multiplier", "[re
   CHECK(reduced.multiplier.front() == (1 << 14) + 1);
 }
 
-TEST_CASE("what RESCALE has no form for is refused", "[requantize]") {
+TEST_CASE("rescales that RESCALE cannot express are refused", "[requantize]") {
   using enum DType;
   CHECK(plan_refusal({kI8, 0}, {kI8, 0}, {1.0, -1.0}) ==
         "[quant] the scale of channel 1: expected a positive finite number, got -1.0");
@@ -210,7 +212,7 @@ TEST_CASE("what RESCALE has no form for is refused", "[requantize]") {
             .find("expected single_round or inexact_round, got double_round") != std::string::npos);
 }
 
-TEST_CASE("the inputs a rescale is defined for include the zero point", "[requantize]") {
+TEST_CASE("the defined inputs of a rescale are shifted by the zero point", "[requantize]") {
   const TosaRescaleAttrs attrs =
       plan_rescale({DType::kI8, -3}, {DType::kI32, 0}, std::vector{67108864.0, 1048576.0});
   CHECK(defined_inputs(attrs, 0) == ValueRange{-8 - 3, 7 - 3});  // shift 4

@@ -17,7 +17,7 @@ TEST_CASE("targets are parsed into profiles, extensions and a level") {
   CHECK(parse_target("TOSA-1.0+INT+FP").features == (bit(Profile::kInt) | bit(Profile::kFp)));
 }
 
-TEST_CASE("a target's text is canonical") {
+TEST_CASE("the text of a target is canonical") {
   CHECK(to_string(parse_target("TOSA-1.0+8K+bf16+FP+int4+INT")) == "TOSA-1.0+INT+FP+int4+bf16");
   CHECK(to_string(parse_target("tosa-1.0+fp+controlflow+none")) == "TOSA-1.0+FP+cf+none");
   const char* const all =
@@ -25,7 +25,7 @@ TEST_CASE("a target's text is canonical") {
   CHECK(to_string(parse_target(all)) == all);
 }
 
-TEST_CASE("errors in a target list what is known") {
+TEST_CASE("errors in a target list the known parts") {
   CHECK_THROWS_WITH(parse_target("TOSA-0.80+INT"),
                     "[target] unknown target: expected TOSA-1.0 and a profile, such as 'TOSA-1.0+INT', got "
                     "'TOSA-0.80+INT'");

@@ -16,7 +16,7 @@ TensorType type_of(DType dtype, const Shape& shape) {
   return type;
 }
 
-// One node with stored types, whether or not they are right.
+// A graph of one node, whose result type is not inferred and may be wrong.
 struct Single {
   Graph graph;
   std::vector<ValueId> operands;
@@ -68,7 +68,7 @@ TosaMaxPoolAttrs pool(const Dims& kernel, const Dims& stride, const Dims& pad) {
 
 }  // namespace
 
-TEST_CASE("every tosa operator has rows in the type table") {
+TEST_CASE("every tosa operator, and no other, has rows in the type table") {
   for (const OpInfo& row : all_ops()) {
     INFO(row.name);
     const bool takes_any = untyped_need(row.op) != nullptr;
@@ -76,7 +76,7 @@ TEST_CASE("every tosa operator has rows in the type table") {
   }
 }
 
-TEST_CASE("a target with every profile and dtype takes every operator") {
+TEST_CASE("a target with every profile and extension supports every operator") {
   for (const testing::TosaCase& c : testing::every_tosa_op()) {
     INFO(c.name);
     CHECK(first_text(c.graph, kEverything) == "");
@@ -99,7 +99,7 @@ TEST_CASE("dtypes of a profile or extension that the target lacks are violations
   CHECK(violations[1].node == NodeId(0));
 }
 
-TEST_CASE("int16 needs its extension for some operators and not for others") {
+TEST_CASE("int16 needs the extension for some operators only") {
   Graph clamp =
       Single()
           .in(DType::kI16, {2})
@@ -111,7 +111,7 @@ TEST_CASE("int16 needs its extension for some operators and not for others") {
   CHECK(rules(reverse, "TOSA-1.0+INT").empty());
 }
 
-TEST_CASE("a combination of dtypes that no profile has lists those that exist") {
+TEST_CASE("a combination of dtypes that no profile has is refused with the existing ones") {
   Graph graph =
       Single().in(DType::kI8, {2}).in(DType::kI8, {2}).out(Op::kTosaAdd, NoAttrs{}, DType::kI8, {2});
   CHECK(first_text(graph, kEverything) ==
@@ -127,7 +127,7 @@ TEST_CASE("casts between narrow floats need both extensions") {
   CHECK(rules(graph, "TOSA-1.0+FP+bf16+fp8e4m3").empty());
 }
 
-TEST_CASE("operators of an extension are in the target with it alone") {
+TEST_CASE("operators of an extension need that extension") {
   const auto taken = [](const char* name, const char* target) {
     for (const testing::TosaCase& c : testing::every_tosa_op())
       if (c.name == name) return rules(c.graph, target);
@@ -145,10 +145,10 @@ TEST_CASE("operators of an extension are in the target with it alone") {
   CHECK(taken("tosa.rescale_i48_i16", "TOSA-1.0+INT+int16") == Rules{"profile"});
   CHECK(taken("tosa.rescale_i48_i16", "TOSA-1.0+INT+int16+inexactround").empty());
   CHECK(taken("tosa.custom", "TOSA-1.0+FP").empty());
-  CHECK(taken("tosa.custom", "TOSA-1.0+INT") == Rules{"profile"});  // its constant of f16
+  CHECK(taken("tosa.custom", "TOSA-1.0+INT") == Rules{"profile"});  // it has a constant of f16
 }
 
-TEST_CASE("control flow nests as deep as the level says") {
+TEST_CASE("the level limits how deeply control flow nests") {
   const TensorType type = type_of(DType::kF32, {2});
   const auto nested = [&type](int depth) {
     Graph graph;
@@ -216,7 +216,7 @@ TEST_CASE("level 8K limits rank, kernel, stride, scale, list and tensor size") {
   CHECK(rules(size, "TOSA-1.0+INT+none").empty());
 }
 
-TEST_CASE("dilation counts for the kernel limit") {
+TEST_CASE("dilation counts towards the kernel limit") {
   TosaConvAttrs conv;
   conv.pad = {0, 0, 0, 0};
   conv.stride = {1, 1};
@@ -230,18 +230,18 @@ TEST_CASE("dilation counts for the kernel limit") {
   CHECK(rules(graph, "TOSA-1.0+FP+none").empty());
 }
 
-TEST_CASE("conditions under which an operator is an error are violations") {
+TEST_CASE("the specification's ERROR_IF conditions are violations") {
   const auto pooled = [](const TosaMaxPoolAttrs& attrs, const Shape& result) {
     return rules(Single().in(DType::kI8, {1, 8, 8, 1}).out(Op::kTosaMaxPool2d, attrs, DType::kI8, result),
                  "TOSA-1.0+INT");
   };
   CHECK(pooled(pool({2, 2}, {2, 2}, {0, 0, 0, 0}), {1, 4, 4, 1}).empty());
   CHECK(pooled(pool({2, 2}, {2, 2}, {2, 0, 0, 0}), {1, 5, 4, 1}) ==
-        Rules{"error_if"});  // pad reaches the kernel
+        Rules{"error_if"});  // the pad is not smaller than the kernel
   CHECK(pooled(pool({2, 2}, {2, 2}, {-1, 1, 0, 0}), {1, 4, 4, 1}) == Rules{"error_if"});  // negative pad
-  CHECK(pooled(pool({2, 2}, {0, 2}, {0, 0, 0, 0}), {1, 4, 4, 1}) == Rules{"error_if"});   // no stride
+  CHECK(pooled(pool({2, 2}, {0, 2}, {0, 0, 0, 0}), {1, 4, 4, 1}) == Rules{"error_if"});   // stride 0
   CHECK(pooled(pool({3, 2}, {2, 2}, {0, 0, 0, 0}), {1, 3, 4, 1}) == Rules{"error_if"});   // inexact division
-  CHECK(pooled(pool({2, 2}, {2, 2}, {0, 0, 0, 0}), {1, 5, 4, 1}) == Rules{"error_if"});   // another result
+  CHECK(pooled(pool({2, 2}, {2, 2}, {0, 0, 0, 0}), {1, 5, 4, 1}) == Rules{"error_if"});   // wrong result
 
   const auto unary = [](Op op, const Attrs& attrs, const Shape& result) {
     return rules(Single().in(DType::kF32, {2, 3}).out(op, attrs, DType::kF32, result), "TOSA-1.0+FP");
@@ -257,7 +257,7 @@ TEST_CASE("conditions under which an operator is an error are violations") {
   CHECK(unary(Op::kTosaNegate, TosaZeroPointAttrs{1, 0}, {2, 3}) == Rules{"error_if"});
 }
 
-TEST_CASE("constants without a meaning are violations") {
+TEST_CASE("constant operands and attributes with undefined results are violations") {
   const auto shifted = [](double amount) {
     return rules(Single()
                      .in(DType::kI32, {1})
@@ -294,7 +294,7 @@ TEST_CASE("constants without a meaning are violations") {
   CHECK(rules(clamp, "TOSA-1.0+INT") == Rules{"constant"});
 }
 
-TEST_CASE("other stages' operators, empty tensors, and rank 0 where an axis is needed are violations") {
+TEST_CASE("operators of other stages, empty tensors, and rank 0 where an axis is needed are violations") {
   CHECK(rules(Single().in(DType::kF32, {2}).out(Op::kRelu, NoAttrs{}, DType::kF32, {2}), "TOSA-1.0+FP") ==
         Rules{"operator"});
   CHECK(rules(Single().in(DType::kF32, {0}).out(Op::kTosaAbs, NoAttrs{}, DType::kF32, {0}), "TOSA-1.0+FP") ==

@@ -10,7 +10,7 @@ TensorType tensor(DType dtype, const Shape& shape) {
   return type;
 }
 
-// One node over inputs in0, in1, ... and trailing constants.
+// A graph of one node, whose operands are graph inputs (named in<operand>) and constants (c<operand>).
 class Case {
  public:
   Case(std::string name, Op op, Attrs attrs) : name_(std::move(name)), op_(op), attrs_(std::move(attrs)) {
@@ -31,7 +31,7 @@ class Case {
     give(graph_.add(op_, attrs_, operands_, nullptr, "result"));
     return {name_, std::move(graph_)};
   }
-  // With results that are not one inferred value.
+  // For operators without type inference, or with several results.
   TosaCase done(const std::vector<TensorType>& results,
                 std::vector<std::shared_ptr<const Graph>> regions = {}) {
     const NodeId node = graph_.add_node(op_, share(attrs_), operands_, results, nullptr, "result", regions);
@@ -341,7 +341,7 @@ std::shared_ptr<const Graph> region(std::string name, Op op, DType dtype) {
   return std::make_shared<const Graph>(std::move(graph));
 }
 
-// True while the first element of `a` is below the constant 2.
+// The condition of a loop: the first element of `a` is below 2.
 std::shared_ptr<const Graph> below_two() {
   Graph graph;
   graph.stage = Stage::kTosa;
@@ -374,7 +374,8 @@ void add_control(std::vector<TosaCase>& cases) {
                       .done({type, tensor(DType::kBool, {})}));
 }
 
-// A counter and a value without a beginning, in the order in which they are used.
+// Two variables: `count`, which has an initial value and is read, increased and read again, and `last`, which
+// has no initial value and is written before it is read.
 TosaCase variables() {
   Graph graph;
   graph.stage = Stage::kTosa;

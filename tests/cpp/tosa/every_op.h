@@ -1,4 +1,4 @@
-// A small graph for every TOSA operator, in several dtypes: material for round trips, fuzzing and target
+// A small graph for every TOSA operator, in several dtypes, for the tests of round trips, fuzzing and target
 // checks.
 #pragma once
 
@@ -14,10 +14,11 @@ struct TosaCase {
   Graph graph;
 };
 
-// Every tosa.* operator of ops.def at least once.
+// Graphs with every tosa.* operator of ops.def at least once.
 [[nodiscard]] std::vector<TosaCase> every_tosa_op();
 
-// A few operators in a row, with constants, origins, shared zero points and an output that is an input.
+// A chain of a few operators with constants, zero points, merged origins, and outputs that are an input, a
+// constant, or the same value as another output.
 [[nodiscard]] Graph small_tosa_network();
 
 // A constant of `dtype` with the elements 0, 1, 2, ... modulo 7, minus 3 (bool: modulo 2).

@@ -1,4 +1,5 @@
-// A place in a flatbuffer, found by field numbers: lets a test damage one field of a .tosa file.
+// flatbuffer_walk: finds a place in a flatbuffer by field numbers, so that a test can damage one field of a
+// .tosa file.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +14,8 @@ class Place {
   // The root table.
   explicit Place(std::vector<std::byte>& bytes) : Place(bytes, 0) { follow(); }
 
-  // The value of a field of this table that is stored in place; absent fields are the caller's mistake.
+  // The place of the value of a field of this table, for a field whose value is stored in the table itself.
+  // The field must be present.
   [[nodiscard]] Place field(std::size_t number) const {
     const std::size_t vtable = at_ - static_cast<std::size_t>(read<std::int32_t>(at_));
     return {*bytes_, at_ + read<std::uint16_t>(vtable + 4 + 2 * number)};
@@ -52,7 +54,7 @@ class Place {
   std::size_t at_;
 };
 
-// The only block of a file.
+// The first block of the first region: the main graph of a file.
 inline Place main_block(std::vector<std::byte>& file) {
   return Place(file).table(1).element(0).table(1).element(0);
 }

@@ -29,10 +29,11 @@ std::vector<std::byte> file_of(const std::string& name) {
   return {};
 }
 
-// Index of the last operator: the only one that is no constant in the files of single operators.
+// The index of the last element of a vector. In a file of a single operator, the last tensor is the result.
 std::size_t last(const Place& vector) { return vector.length() - 1; }
 
-// Makes the offset stored at byte `at`, relative to its own place, refer to `target`.
+// Makes the offset that is stored at byte `at` refer to `target`. Flatbuffer offsets are relative to the
+// place where they are stored.
 void refer(std::vector<std::byte>& file, std::size_t at, const Place& target) {
   const auto offset = static_cast<std::uint32_t>(target.offset() - at);
   std::memcpy(file.data() + at, &offset, sizeof offset);
@@ -51,13 +52,13 @@ TEST_CASE("a file too short for its header is truncated") {
   check_error(file, "[tosa] the file is truncated: expected at least 8 bytes, got 7");
 }
 
-TEST_CASE("a file of another kind is not a TOSA file") {
+TEST_CASE("a file with another identifier is refused") {
   std::vector<std::byte> file = network_file();
   file[4] = std::byte{'T'}, file[5] = std::byte{'F'}, file[6] = std::byte{'L'}, file[7] = std::byte{3};
   check_error(file, "[tosa] not a TOSA file: expected the identifier 'TOSA' at byte 4, got 'TFL?'");
 }
 
-TEST_CASE("other versions are named") {
+TEST_CASE("an unknown version is refused by number") {
   std::vector<std::byte> file = network_file();
   const Place version = Place(file).table(0);
   version.field(1).set<std::int32_t>(80);
@@ -77,7 +78,7 @@ TEST_CASE("every truncation beyond the padding at the end is an error") {
                         std::to_string(half.size()) + " bytes that are not");
 }
 
-TEST_CASE("operators that we lack are named") {
+TEST_CASE("an unknown operator is refused by number") {
   std::vector<std::byte> file = file_of("tosa.identity_i8");
   testing::operators_of(file).element(0).field(kOp).set<std::uint32_t>(1234);
   check_error(
@@ -86,7 +87,7 @@ TEST_CASE("operators that we lack are named") {
       "ops', got number 1234 (node 'result')");
 }
 
-TEST_CASE("regions that are missing, used by nothing or inside themselves are refused") {
+TEST_CASE("regions that are missing or used by no operator are refused") {
   const auto renamed = [](const char* name) {
     std::vector<std::byte> file = file_of("tosa.cond_if");
     const Place then_graph = testing::operators_of(file).element(0).table(2).table(0);
@@ -122,7 +123,7 @@ TEST_CASE("attributes of another operator are refused") {
               "(node 'result')");
 }
 
-TEST_CASE("a result type that the operator does not give is refused") {
+TEST_CASE("a result type other than the inferred one is refused") {
   std::vector<std::byte> file = file_of("tosa.matmul_i8");
   const Place tensors = testing::tensors_of(file);
   for (std::size_t i = 0; i < tensors.length(); ++i)
@@ -161,7 +162,7 @@ TEST_CASE("extents that are not positive are refused") {
   check_error(file, "[tosa] tensor 'in0' has an extent that is not positive: expected at least 1, got -1");
 }
 
-TEST_CASE("a result with extents that are not positive is compared with what the operator gives") {
+TEST_CASE("a result with extents that are not positive is compared with the inferred type") {
   std::vector<std::byte> file = file_of("tosa.abs_f32");
   Place shape = testing::tensors_of(file).element(1).table(kShape);
   std::memset(file.data() + shape.offset() + 4, 0xff, 4);
@@ -170,13 +171,13 @@ TEST_CASE("a result with extents that are not positive is compared with what the
                         Catch::Contains("got f32[-1"));
 }
 
-TEST_CASE("an operand that nothing defines is named") {
+TEST_CASE("an operand that nothing defines is refused by name") {
   std::vector<std::byte> file = file_of("tosa.add_f32");
   testing::main_block(file).table(3).set<std::uint32_t>(1);  // the second input is no longer listed
   check_error(file, "[tosa] operator 0 (ADD): nothing defines the operand 'in1' (node 'result')");
 }
 
-TEST_CASE("a missing operand is counted") {
+TEST_CASE("a wrong number of operands is refused") {
   std::vector<std::byte> file = file_of("tosa.add_f32");
   testing::operators_of(file).element(0).table(kInputs).set<std::uint32_t>(1);
   check_error(file, "[tosa] operator 0 (ADD): wrong number of operands: expected 2, got 1 (node 'result')");
@@ -201,7 +202,7 @@ TEST_CASE("an operator that depends on itself is refused") {
   check_error(file, "[tosa] operator 0 (IDENTITY): the operator depends on its own result (node 'result')");
 }
 
-TEST_CASE("operators may stand in any order") {
+TEST_CASE("operators may be in any order in the file") {
   std::vector<std::byte> file = network_file();
   const Place operators = testing::operators_of(file);
   const std::size_t count = operators.length();
@@ -214,7 +215,7 @@ TEST_CASE("operators may stand in any order") {
   CHECK(read.nodes().front().op == Op::kTosaIdentity);
 }
 
-TEST_CASE("two tensors of one name are refused") {
+TEST_CASE("two tensors with the same name are refused") {
   std::vector<std::byte> file = file_of("tosa.add_f32");
   const Place name = testing::tensors_of(file).element(1).table(kName);
   file[name.offset() + 6] = std::byte{'0'};

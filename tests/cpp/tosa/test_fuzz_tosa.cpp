@@ -1,5 +1,6 @@
-// Damaged files give InvalidGraph or UnsupportedOp, or a graph whose bytes are a fixpoint; never anything
-// else. TOSAIC_FUZZ_ITERATIONS sets the number of mutations.
+// Damaged files: deserialize() throws InvalidGraph or UnsupportedOp, or returns a graph that survives a round
+// trip (written, read and written again, it has the same bytes). The environment variable
+// TOSAIC_FUZZ_ITERATIONS sets the number of mutations.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstdlib>
@@ -55,7 +56,7 @@ class Mutator {
       case 1:
         file[at] ^= static_cast<std::byte>(1u << below(8));
         break;
-      case 2: {  // a word that lengths, offsets and extents stumble over
+      case 2: {  // a word that is critical as a length, offset or extent
         constexpr std::uint32_t kWords[] = {0,  1,          2,          3,          5,          8,
                                             64, 0x7fffffff, 0x80000000, 0xffffffff, 0xfffffffc, 0x10000};
         put(file, at & ~std::size_t{3}, kWords[below(std::size(kWords))]);
@@ -68,7 +69,7 @@ class Mutator {
         put(file, at & ~std::size_t{3}, word);
         break;
       }
-      case 4:  // a small step
+      case 4:  // plus or minus 1
         file[at] = static_cast<std::byte>(std::to_integer<unsigned>(file[at]) + (below(2) == 0 ? 1u : 255u));
         break;
       default:
@@ -82,7 +83,7 @@ class Mutator {
   std::mt19937 random_;
 };
 
-// True if the file was read.
+// True if the file was accepted. Throws other errors than those that a damaged file may cause.
 bool read_and_write(const Bytes& file) {
   try {
     const Storage once = tosa::serialize(tosa::deserialize(std::span(file)));
@@ -97,7 +98,7 @@ bool read_and_write(const Bytes& file) {
 
 }  // namespace
 
-TEST_CASE("damaged tosa files are refused or read, and nothing else", "[tosa][fuzz]") {
+TEST_CASE("a damaged tosa file is read or refused", "[tosa][fuzz]") {
   const char* const text = std::getenv("TOSAIC_FUZZ_ITERATIONS");
   const long iterations = text == nullptr ? 10000 : std::atol(text);
   const std::vector<Bytes> files = originals();

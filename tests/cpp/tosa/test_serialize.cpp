@@ -72,7 +72,7 @@ TEST_CASE("every tosa operator has a case here") {
     if (row.is_tosa) CHECK(seen.count(row.op) == 1);
 }
 
-TEST_CASE("every tosa operator survives the round trip, and its bytes are a fixpoint") {
+TEST_CASE("every tosa operator survives a round trip, and writing it again produces the same bytes") {
   for (const testing::TosaCase& c : testing::every_tosa_op()) {
     INFO(c.name);
     const Storage file = tosa::serialize(c.graph);
@@ -84,7 +84,7 @@ TEST_CASE("every tosa operator survives the round trip, and its bytes are a fixp
   }
 }
 
-TEST_CASE("every tosa operator is verified, and its text is a fixpoint") {
+TEST_CASE("every tosa operator is valid, and its text form survives a round trip") {
   for (const testing::TosaCase& c : testing::every_tosa_op()) {
     INFO(c.name);
     CHECK_NOTHROW(verify(c.graph));
@@ -108,12 +108,12 @@ TEST_CASE("a region that is used twice is written once") {
   }
 }
 
-TEST_CASE("the same graph gives the same bytes") {
+TEST_CASE("the same graph is written as the same bytes") {
   CHECK(bytes_of(tosa::serialize(testing::small_tosa_network())) ==
         bytes_of(tosa::serialize(testing::small_tosa_network())));
 }
 
-TEST_CASE("outputs that are inputs, constants or listed twice become results of their own") {
+TEST_CASE("outputs that are inputs, constants or duplicates become results of their own") {
   const Graph read = tosa::deserialize(tosa::serialize(testing::small_tosa_network()));
   REQUIRE(read.outputs().size() == 4);
   std::set<std::string> names;
@@ -124,7 +124,7 @@ TEST_CASE("outputs that are inputs, constants or listed twice become results of 
   CHECK(names == std::set<std::string>{"padded", "x_out", "padded_out", "conv.weight_out"});
 }
 
-TEST_CASE("constants behind the flatbuffer read back the same") {
+TEST_CASE("constants that are stored behind the flatbuffer survive a round trip") {
   const Graph network = testing::small_tosa_network();
   tosa::SerializeOptions options;
   options.inline_limit = 1;
@@ -137,7 +137,7 @@ TEST_CASE("constants behind the flatbuffer read back the same") {
                     Catch::Contains("lies beyond the end of the file: it is truncated"));
 }
 
-TEST_CASE("large constants, which are copied once, and small ones between them read back the same") {
+TEST_CASE("large constants, which are copied once, and small ones between them survive a round trip") {
   Graph graph;
   graph.stage = Stage::kTosa;
   std::vector<ValueId> constants;
@@ -163,7 +163,7 @@ TEST_CASE("large constants, which are copied once, and small ones between them r
   }
 }
 
-TEST_CASE("origins travel as location text") {
+TEST_CASE("origins are written and read as location text") {
   const Graph network = testing::small_tosa_network();
   const Graph read = tosa::deserialize(tosa::serialize(network));
   const std::vector<OriginRef> from = leaves(read.nodes()[1].origin);
@@ -179,7 +179,7 @@ TEST_CASE("origins travel as location text") {
   CHECK(tosa::deserialize(tosa::serialize(network, options)).nodes()[1].origin == nullptr);
 }
 
-TEST_CASE("constants are read without a copy where the layout allows") {
+TEST_CASE("constants are read without a copy if their stored form allows it") {
   const Storage file = tosa::serialize(testing::small_tosa_network());
   const Graph read = tosa::deserialize(file);
   for (const Value& value : read.values()) {
@@ -190,7 +190,7 @@ TEST_CASE("constants are read without a copy where the layout allows") {
   }
 }
 
-TEST_CASE("what TOSA cannot say is refused when writing") {
+TEST_CASE("graphs that TOSA cannot express are refused when they are written") {
   CHECK_THROWS_WITH(
       tosa::serialize(one_node(Op::kTosaIdentity, NoAttrs{}, type_of(DType::kI64, {2}))),
       "[tosa] TOSA has no such dtype: expected bool, i4, i8, i16, i32, i48 or a float of at most 32 "

@@ -14,7 +14,7 @@ template <class To, class From>
   return __builtin_bit_cast(To, from);
 }
 
-// Array elements that are not a C++ arithmetic type.
+// The types of array elements that are no C++ arithmetic type.
 struct Bool {
   std::uint8_t value;
 };
@@ -65,7 +65,7 @@ struct Limits<std::int32_t> {
   static constexpr double kLow = -2147483648.0, kHigh = 2147483647.0;
 };
 
-// ---- loading: to the value that a domain computes with ----
+// ---- loading: from an array element to a value of the domain ----
 
 template <class T>
 [[gnu::always_inline]] inline T read(T value) {
@@ -77,7 +77,7 @@ template <class T>
 [[gnu::always_inline]] inline float read(BF16 from) {
   return bits<float>(static_cast<std::uint32_t>(from.value) << 16);
 }
-// The exponent is rebiased by a multiplication, which also normalises subnormals.
+// A multiplication by 2^112 changes the bias of the exponent and normalises subnormals.
 [[gnu::always_inline]] inline float read(F16 from) {
   const std::uint32_t magnitude = static_cast<std::uint32_t>(from.value & 0x7fffu) << 13;
   const std::uint32_t sign = static_cast<std::uint32_t>(from.value & 0x8000u) << 16;
@@ -186,7 +186,7 @@ struct Write<F16> {
     const auto word = bits<std::uint32_t>(static_cast<float>(value));
     const std::uint32_t magnitude = word & 0x7fffffffu;
     const std::uint32_t normal = (magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
-    // Adding 0.5 leaves the multiple of 2^-24 (f16's subnormal step) in the low bits, rounded half to even.
+    // Adding 0.5 rounds half to even to a multiple of 2^-24 (f16's subnormal step), which is in the low bits.
     const std::uint32_t subnormal = bits<std::uint32_t>(bits<float>(magnitude) + 0.5f) - 0x3f000000u;
     const std::uint32_t finite = magnitude < 0x38800000u ? subnormal : normal;
     const std::uint32_t huge = magnitude > 0x7f800000u ? 0x7e00u : 0x7c00u;

@@ -9,7 +9,7 @@ using Index = std::int64_t;
 using Floats = Vector<float>;
 constexpr Index kWidth = kLanes<float>;
 
-// The taps of one dimension that fall inside the image: [begin, end).
+// The taps of one axis that are inside the image: [begin, end).
 struct TapRange {
   Index begin, end;
 };
@@ -26,7 +26,7 @@ struct Taps {
   TapRange d, h, w;
 };
 
-// A vector of the image, as add_product() takes it.
+// A vector of the image less the zero point, as the factor of add_product(); all lanes, or the first `count`.
 template <class T>
 [[gnu::always_inline]] inline Vector<T> image_at(const T* at, T) {
   return load(at);
@@ -43,7 +43,7 @@ template <class T>
   return load_widened_first(at, count) - zero_point;
 }
 
-// P neighbouring outputs by V vectors of channels (the last one of `valid` lanes when V == 1).
+// Computes P adjacent outputs by V vectors of channels. If V == 1, only the first `valid` lanes exist.
 template <class T, int P, int V>
 [[gnu::always_inline]] inline void outputs(const DepthwiseLine<T>& line, const Taps& taps, Index first_w,
                                            Index out, Index channel, Index valid) {
@@ -118,7 +118,7 @@ void depthwise_line(const DepthwiseLine<T>& line) {
   Taps taps{taps_inside(line.first[0], line.dilation[0], line.taps[0], line.in[0]),
             taps_inside(line.first[1], line.dilation[1], line.taps[1], line.in[1]),
             {}};
-  // Outputs [inner, outer) see all taps along w.
+  // Outputs [inner, outer) use all taps along w.
   const Index reach = (line.taps[2] - 1) * line.dilation[2];
   Index inner = line.first[2] >= 0 ? 0 : (-line.first[2] + line.step_w - 1) / line.step_w;
   const Index space = line.in[2] - 1 - reach - line.first[2];
@@ -142,7 +142,7 @@ void depthwise_line(const DepthwiseLine<T>& line) {
 
 // ---- channels first ----
 
-// Even and odd elements of two vectors.
+// The even and the odd elements of two vectors.
 #if TOSAIC_VECTOR_BYTES == 64
 #define TOSAIC_EVEN 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30
 #define TOSAIC_ODD 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31
@@ -153,7 +153,7 @@ void depthwise_line(const DepthwiseLine<T>& line) {
 #define TOSAIC_EVEN 0, 2, 4, 6
 #define TOSAIC_ODD 1, 3, 5, 7
 #endif
-// from[0, 2, ...] to `even`, from[1, 3, ...] to `odd`.
+// Writes from[0, 2, ...] to `even` and from[1, 3, ...] to `odd`.
 void split_in_two(const float* from, Index count, float* even, float* odd) {
   Index i = 0;
   for (; i + 2 * kWidth <= count; i += 2 * kWidth) {
@@ -170,7 +170,7 @@ void split_in_two(const float* from, Index count, float* even, float* odd) {
   store_first(odd + i / 2, __builtin_shufflevector(first, second, TOSAIC_ODD), left / 2);
 }
 
-// The border keeps the zeros the caller put there.
+// Writes the image into the planes. The padding around it stays zero, as the caller filled it.
 void fill_planes(const DepthwisePlane& p) {
   for (Index h = 0; h < p.in_h; ++h) {
     const Index y = h + p.pad_h;

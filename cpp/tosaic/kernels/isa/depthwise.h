@@ -1,9 +1,11 @@
 // Depthwise convolution: what each instruction set provides.
 //
-// Channels last: vectors along the channels. Channels first: the padded image of one channel is split by
-// stride into phase planes of one pitch, so that every tap reads its plane at a constant offset.
+// Channels last: vectors are along the channels. Channels first: the padded image of one channel is split
+// into phase planes, one per position modulo the strides. All planes have the same pitch, so that every tap
+// reads its plane at a constant offset.
 //
-// Integers of 8 bits are multiplied as in isa/gemm.h, one tap a step: the other of a pair of weights is zero.
+// Integers of 8 bits are multiplied as pairs, as in isa/gemm.h. A step has one tap only, so the second weight
+// of each pair is zero.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +14,13 @@
 
 namespace tosaic::kernels {
 
-// One line along w of the result, all channels. Weights [taps d][taps h][taps w][channels][step].
+// One line of the result along w, with all channels. Weights are [taps d][taps h][taps w][channels][kStep].
 template <class T>
 struct DepthwiseLine {
-  const Source<T>* input = nullptr;  // of the image, at d = h = w = 0
-  T zero_point = 0;                  // of the input; not of floats
+  const Source<T>* input = nullptr;  // the image, at d = h = w = 0
+  T zero_point = 0;                  // of the input; unused for floats
   const T* weight = nullptr;
-  const Sum<T>* bias = nullptr;  // null: none
+  const Sum<T>* bias = nullptr;  // null: no bias
   Sum<T>* output = nullptr;
   std::int64_t channels = 0;
   std::int64_t in[3] = {}, stride[3] = {}, taps[3] = {}, dilation[3] = {};  // stride: elements along d, h, w
@@ -28,9 +30,10 @@ struct DepthwiseLine {
   Sum<T> low = 0, high = 0;
 };
 
-// One channel, channels first. planes: step_h * step_w planes of plane_size floats, each of lines `pitch`
-// apart, of the image padded with zeros (by the caller, once). Plane (h % step_h, w % step_w) holds element
-// (h / step_h, w / step_w).
+// One channel, channels first. `planes` is scratch for step_h * step_w planes of plane_size floats, with
+// lines `pitch` floats apart. Element (h, w) of the padded image is in plane (h % step_h, w % step_w), at
+// position (h / step_h, w / step_w). The caller fills the planes with zeros once; the kernel writes the image
+// into them.
 struct DepthwisePlane {
   const float* input = nullptr;
   const float* weight = nullptr;  // taps h * w
@@ -49,7 +52,7 @@ struct DepthwisePlane {
 template <class T>
 struct DepthwiseKernels {
   void (*line)(const DepthwiseLine<T>& line) = nullptr;
-  void (*plane)(const DepthwisePlane& plane) = nullptr;  // of floats
+  void (*plane)(const DepthwisePlane& plane) = nullptr;  // null unless T is float
 };
 
 namespace baseline {

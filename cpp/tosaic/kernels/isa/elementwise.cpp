@@ -1,5 +1,5 @@
-// Elementwise loops over blocks of f32, i32 and i64. Functors hold the meaning; `map` is the one loop.
-// Functions that are not exact in float are computed in double and rounded once.
+// Elementwise loops over blocks of f32, i32 and i64. A functor computes one element; map1() and map2() are
+// the loops. Functions that are not exact in float are computed in double and rounded once.
 #include "tosaic/kernels/elementwise_block.h"
 #include "tosaic/kernels/isa/math.h"
 
@@ -231,7 +231,7 @@ TOSAIC_PREDICATE(LogicalXor, (a != T{}) != (b != T{}))
 
 // ---- floats ----
 
-// Exact in float, or rounded once from a double.
+// Computed in double and rounded once.
 #define TOSAIC_UNARY(Name, expression)           \
   struct Name : Stateless {                      \
     using Stateless::Stateless;                  \
@@ -300,7 +300,7 @@ struct DivTruncFloat : Stateless {
   using Stateless::Stateless;
   float operator()(float a, float b) const { return __builtin_truncf(a / b); }
 };
-// torch's floor division: the remainder of fmod is exact, so the quotient is not rounded up across an
+// torch's floor division: fmod is exact, so the quotient (a - remainder) / b is not rounded up across an
 // integer.
 struct DivFloorFloat : Stateless {
   using Stateless::Stateless;
@@ -315,7 +315,8 @@ struct DivFloorFloat : Stateless {
   }
 };
 
-// Vectorised where `regular` holds, the C library elsewhere.
+// sin, cos and pow compute kPiece elements at a time with a vectorised loop. Then the C library recomputes
+// the irregular elements, for which that loop is not valid.
 inline constexpr int64_t kPiece = 128;
 
 template <std::uint64_t kQuarter>
@@ -340,7 +341,8 @@ void trigonometric_block(const Parameters&, const void* const* in, void* out, in
   }
 }
 
-// Bases in (0, inf) and finite exponents are regular; squares are taken exactly.
+// The powers that the vectorised loop computes. (If all exponents of a piece are 2, x * x is computed
+// instead.)
 [[gnu::always_inline]] inline bool is_regular_power(double base, double exponent) {
   return base > 0.0 && base < kInfinity && magnitude_of(exponent) < kInfinity;
 }
@@ -448,7 +450,7 @@ struct MulShift {
   }
   int64_t shift, half;
 };
-// Divisors are not zero; the quotient of the least integer by -1 wraps.
+// Divisors are not zero. The quotient of the least integer and -1 wraps.
 template <class T>
 [[gnu::always_inline]] inline T quotient(T a, T b) {
   return b == -1 ? static_cast<T>(0u - raw(a)) : a / b;
@@ -469,7 +471,7 @@ struct DivFloorInteger : Stateless {
     return remainder != 0 && (remainder < 0) != (b < 0) ? q - 1 : q;
   }
 };
-// Negative exponents truncate: 0 unless the base is 1 or -1.
+// A negative exponent truncates the power to an integer: 0 unless the base is 1 or -1.
 struct PowInteger : Stateless {
   using Stateless::Stateless;
   template <class T>
@@ -488,7 +490,7 @@ struct PowInteger : Stateless {
     return static_cast<T>(result);
   }
 };
-// Shift counts are taken modulo 64; within [0, width) they mean what the specification says.
+// Shift counts are taken modulo 64. For counts in [0, width), the result is that of the specification.
 struct ArithmeticRightShift {
   explicit ArithmeticRightShift(const Parameters& p) : round(p.round ? 1 : 0) {}
   template <class T>
@@ -525,7 +527,7 @@ struct Row {
   ElementwiseBlock block;
 };
 
-// The same in every domain.
+// The functions that have the same definition in every domain.
 template <class T>
 constexpr Row kShared[] = {
     {Function::kIdentity, map1<T, T, Identity>},

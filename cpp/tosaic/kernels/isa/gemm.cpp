@@ -1,6 +1,6 @@
-// The register tile: kRows x 2 vectors of C stay in registers while depth runs; each step loads two vectors
-// of B and broadcasts one element of every row of A. Rows of a block are spread evenly over its tiles, so no
-// tile is thin unless the whole block is.
+// The register tile: up to kRows x 2 vectors of C stay in registers during the loop over depth. Each step
+// loads two vectors of B and broadcasts one element of every row of A. The rows of a block are spread evenly
+// over its tiles, so a tile has few rows only if the block has few.
 #include "tosaic/kernels/isa/gemm.h"
 
 #include "tosaic/kernels/isa/multiply.h"
@@ -20,12 +20,12 @@ constexpr int kRows = 6;
 
 template <class T>
 struct Columns {
-  Index first;  // of the block
+  Index first;  // first column of the tile, in the block
   Index valid;  // columns of C that exist, at most the width of the tile
   const T* panel;
 };
 
-// Sums of R rows by W whole vectors to C.
+// Writes the sums of R rows by W whole vectors to C: adds C and biases and clamps, as the block says.
 template <class T, int R, int W>
 [[gnu::always_inline]] inline void finish(const GemmBlock<T>& block, Vector<Sum<T>> (&sum)[R][W], Sum<T>* c,
                                           Index row, Index column) {
@@ -64,7 +64,7 @@ template <class T, int R, int W>
     for (int j = 0; j < W; ++j) store(c + i * block.c_stride + j * lanes, sum[i][j]);
 }
 
-// The same for a tile that only the first `valid` columns of exist.
+// The same for a tile of which only the first `valid` columns exist in C.
 template <class T>
 [[gnu::noinline]] void finish_partly(const GemmBlock<T>& block, const Sum<T>* sums, Index width, Sum<T>* c,
                                      Index row, Index rows, Index column, Index valid) {
@@ -83,13 +83,13 @@ template <class T>
   }
 }
 
-// R rows by W vectors.
+// Computes a tile of R rows by W vectors.
 template <class T, int R, int W>
 void tile(const GemmBlock<T>& block, Index row, const Columns<T>& columns) {
   constexpr Index lanes = kLanes<Sum<T>>;
   Vector<Sum<T>> sum[R][W] = {};
   const Index stride = block.a_stride;
-  const T* a[(R + 3) / 4];  // every fourth row: the others are reached by addressing modes
+  const T* a[(R + 3) / 4];  // pointers to every fourth row; addressing modes reach the others
 #pragma GCC unroll 4
   for (int i = 0; i < R; i += 4) a[i / 4] = block.a + (row + i) * stride;
   const T* b = columns.panel;
@@ -133,7 +133,7 @@ template <class T, int W>
 using AllTiles = Tiles<T, W, 1, 2, 3, 4, 5, 6>;
 #endif
 
-// One row against four whole panels at once: eight sums in flight hide the latency of the additions.
+// Multiplies one row by four whole panels at once: eight independent sums hide the latency of the additions.
 template <class T>
 void row_times_panels(const GemmBlock<T>& block, Index first_panel) {
   constexpr Index lanes = kLanes<Sum<T>>;
@@ -158,7 +158,7 @@ void row_times_panels(const GemmBlock<T>& block, Index first_panel) {
   }
 }
 
-// Of the panel that starts with so many columns to go.
+// The width of a panel when `columns_left` columns are left.
 template <class T>
 constexpr Index width_of(Index columns_left) {
   return columns_left <= kLanes<Sum<T>> ? kLanes<Sum<T>> : 2 * kLanes<Sum<T>>;
@@ -195,7 +195,8 @@ template <class T>
   copy(to, from, count);
 }
 
-// So many elements at a time, the last ones again where they do not come out even.
+// Widens kCount elements at a time. `count` is at least kCount; if it is no multiple of kCount, the last
+// vector overlaps the one before.
 template <Index kCount>
 [[gnu::always_inline]] inline void widen_by(std::int16_t* to, const std::int8_t* from,
                                             std::int16_t zero_point, Index count) {
@@ -228,7 +229,7 @@ void gather_rows(const Source<T>* from, Index stride, T zero_point, Index rows, 
   }
 }
 
-// A run of depth within one row of taps along w: [from, to) of taps * channels elements.
+// Gathers a run of depth within one row of taps along w: elements [from, to) of its taps * channels elements.
 template <class T>
 [[gnu::always_inline]] inline void gather_run(const Patches<T>& patches, const Source<T>* line,
                                               Index position, Index from, Index to, T* dst) {
@@ -339,8 +340,8 @@ void gather(const Patches<T>& patches, Index row, Index rows, Index from, Index 
 }
 #endif
 
-// A square of lanes x lanes: interleaving the upper with the lower half of the rows log2(lanes) times
-// transposes it.
+// Transposes a square of lanes x lanes: log2(lanes) times, it interleaves the upper half of the rows with the
+// lower half.
 template <class T>
 [[gnu::always_inline]] inline void transpose_square(const T* from, Index from_stride, T* to,
                                                     Index to_stride) {
@@ -411,7 +412,7 @@ void pack_transposed(const T* b, Index stride, Index depth, Index cols, T* panel
   }
 }
 
-// One step of depth: columns [0, valid) of its first row of B and of its second one, null beyond the depth.
+// Packs one step of depth: columns [0, valid) of two rows of B. `second` is null if the depth ends before it.
 [[gnu::always_inline]] inline void pack_step(const std::int16_t* first, const std::int16_t* second,
                                              Index column_stride, Index valid, Index width,
                                              std::int16_t* pairs) {
@@ -428,7 +429,7 @@ void pack_transposed(const T* b, Index stride, Index depth, Index cols, T* panel
   zero(pairs + 2 * valid, 2 * (width - valid));
 }
 
-// Element (k, j) of B lies at b[k * depth_stride + j * column_stride].
+// Element (k, j) of B is at b[k * depth_stride + j * column_stride].
 [[gnu::always_inline]] inline void pack_pairs(const std::int16_t* b, Index depth_stride, Index column_stride,
                                               Index depth, Index cols, std::int16_t* panels) {
   constexpr Index panel = 2 * kLanes<std::uint32_t>;

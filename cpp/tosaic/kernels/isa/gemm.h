@@ -1,17 +1,17 @@
-// Matrix products over blocks that fit the caches: what each instruction set provides to contraction kernels.
+// Matrix products of blocks that fit the caches: what each instruction set provides to contraction kernels.
 //
-//   C[rows x cols] (+)= A[rows x depth] * B[depth x cols]       vectors lie along the columns
+//   C[rows x cols] (+)= A[rows x depth] * B[depth x cols]       vectors are along the columns
 //
-// A is read in place (rows `a_stride` apart, elements of a row adjacent), so a block of A is either the
-// operand itself, or rows or image patches of it that were gathered. B is packed in panels of `panel`
-// columns: panel p starts at p * panel * panel_depth and holds [panel_depth][width], where width is `panel`,
-// or `lanes` for a last panel of at most that many columns; columns beyond the matrix are zero. Each element
-// is summed in order of depth.
+// A block of A has rows `a_stride` apart, with adjacent elements: it is a part of the operand itself, or
+// gathered rows or image patches of it. B is packed in panels of `panel` columns. Panel p starts at element
+// p * panel * panel_depth. It is an array [panel_depth][width], where width is `panel`, or `lanes` for a last
+// panel of at most `lanes` columns. Columns beyond the matrix are zero. Each element of C is summed in order
+// of depth.
 //
-// Integers of 8 bits are multiplied as pairs of 16 bits, what the instructions for them do: gathering takes
-// the zero point off and makes 16 bits of them, and a panel holds [depth / 2][width][2], where an odd depth
-// is rounded up by a zero on both sides. Sums are modulo 2^32: the low bits of the exact sum, whatever its
-// size.
+// Integers of 8 bits are multiplied as pairs of 16 bits, because there are instructions for such pairs.
+// Gathering subtracts the zero point and widens the elements of A to 16 bits. A panel is an array
+// [depth / 2][width][2]; an odd depth is rounded up, with a zero in A and in B. A sum is the low 32 bits of
+// the exact sum, which may be of any size.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@
 
 namespace tosaic::kernels {
 
-// Of a contraction that multiplies T: the elements of its left operand, what it sums in, and how many
-// elements of depth one step multiplies.
+// For a contraction that multiplies T: the type of the elements of the left operand, the type of the sums,
+// and how many elements of depth one step multiplies.
 template <class T>
 struct Arithmetic {
   using Source = T;
@@ -39,11 +39,11 @@ using Source = typename Arithmetic<T>::Source;
 template <class T>
 using Sum = typename Arithmetic<T>::Sum;
 
-// Whether the left operand can be multiplied where it lies.
+// Whether the left operand can be multiplied without being gathered.
 template <class T>
 inline constexpr bool kReadsInPlace = sizeof(Source<T>) == sizeof(T);
 
-// Depth in whole steps.
+// The depth rounded up to whole steps.
 template <class T>
 [[nodiscard]] constexpr std::int64_t whole_steps(std::int64_t depth) {
   return (depth + Arithmetic<T>::kStep - 1) / Arithmetic<T>::kStep * Arithmetic<T>::kStep;
@@ -65,34 +65,34 @@ struct GemmBlock {
   Sum<T> low = 0, high = 0;
 };
 
-// Image patches as rows of A, channels last. Row = output position (batch, d, h, w); depth = (tap d, h, w,
-// channel). The input coordinate of tap t at output index o is o * step + offset[t]; outside the image it
-// reads zero, inside an element less the zero point.
+// Image patches as rows of A, channels last. A row is an output position (batch, d, h, w); the depth is
+// (tap d, tap h, tap w, channel). Along each axis, tap t of output index o reads the input coordinate
+// o * step + offset[t]: the element there less the zero point, or zero if that is outside the image.
 template <class T>
 struct Patches {
-  const Source<T>* input = nullptr;  // at the first channel of the group
+  const Source<T>* input = nullptr;  // points to the first channel of the group
   T zero_point = 0;
   std::int64_t batch_stride = 0;
   std::int64_t stride[3] = {};  // elements between neighbours along d, h, w
   std::int64_t in[3] = {}, out[3] = {}, step[3] = {}, taps[3] = {};
   const std::int64_t* offset[3] = {};
   std::int64_t channels = 0;
-  bool row_is_contiguous = false;  // all taps of a w row are adjacent in memory
+  bool row_is_contiguous = false;  // all taps of a row along w are adjacent in memory
 };
 
 template <class T>
 struct GemmKernels {
-  std::int64_t max_rows = 0;  // of the register tile
+  std::int64_t max_rows = 0;  // rows of the largest register tile
   std::int64_t panel = 0, lanes = 0;
   void (*multiply)(const GemmBlock<T>& block) = nullptr;
-  // Rows [row, row + rows) and depth [from, to) of the patches into dst, rows dst_stride apart, each followed
-  // by zeros up to a whole step.
+  // Writes rows [row, row + rows) and depth [from, to) of the patches to dst, with rows dst_stride apart.
+  // Each row is followed by zeros up to a whole step.
   void (*gather)(const Patches<T>& patches, std::int64_t row, std::int64_t rows, std::int64_t from,
                  std::int64_t to, T* dst, std::int64_t dst_stride) = nullptr;
-  // The same of a matrix: rows `stride` apart, less a zero point.
+  // The same for a matrix with rows `stride` apart, less a zero point.
   void (*gather_rows)(const Source<T>* from, std::int64_t stride, T zero_point, std::int64_t rows,
                       std::int64_t depth, T* dst, std::int64_t dst_stride) = nullptr;
-  // Packs B[depth x cols], element (k, j) at b[k * stride + j], into panels.
+  // Packs B[depth x cols], whose element (k, j) is at b[k * stride + j], into panels.
   void (*pack)(const T* b, std::int64_t stride, std::int64_t depth, std::int64_t cols, T* panels) = nullptr;
   // Packs B whose element (k, j) is at b[j * stride + k].
   void (*pack_transposed)(const T* b, std::int64_t stride, std::int64_t depth, std::int64_t cols,

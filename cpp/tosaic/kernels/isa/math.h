@@ -1,10 +1,11 @@
-// Transcendental functions in double precision for results that are rounded to float: relative errors near
-// 1e-11, so the float is the correctly rounded one but for about one value in ten thousand. Branch-free, so
-// loops over them vectorise. Arguments come from floats; infinities, NaN and signed zeros follow IEEE 754 /
-// C99.
+// Transcendental functions in double precision, for results that are rounded to float. Relative errors are
+// near 1e-11, so the float is correctly rounded except for about one value in ten thousand. The functions
+// have no branches, so loops over them vectorise. Arguments come from floats. Infinities, NaN and signed
+// zeros follow IEEE 754 / C99.
 //
-// Coefficients: Chebyshev interpolation of the named function on the named interval, computed with 50 digits,
-// rounded to double; the maximal relative error of the rounded polynomial stands beside each.
+// The coefficients are the Chebyshev interpolation of the named function on the named interval, computed with
+// 50 digits and rounded to double. The number after the colon is the maximal relative error of the
+// polynomial.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,7 @@ namespace {
 
 inline constexpr double kInfinity = __builtin_inf();
 inline constexpr double kNan = __builtin_nan("");
-inline constexpr double kMagic = 0x1.8p52;  // adding it rounds to an integer and leaves that in the low bits
+inline constexpr double kMagic = 0x1.8p52;  // adding it rounds to an integer, which is then in the low bits
 inline constexpr double kLog2E = 1.4426950408889634074;
 inline constexpr double kLn2 = 0.69314718055994530942;
 
@@ -40,12 +41,12 @@ template <int kCount>
   return value;
 }
 
-// x = n ln2 + r, |r| <= ln2 / 2: scale = 2^n and expm1(r).
+// For x = n * ln2 + r with |r| <= ln2 / 2: scale = 2^n and expm1 = e^r - 1.
 struct ExpParts {
   double scale, expm1;
 };
 
-// (e^r - 1) / r on |r| <= ln2 / 2: 5.2e-12. |x| <= 709.
+// (e^r - 1) / r on |r| <= ln2 / 2: 5.2e-12. Requires |x| <= 709.
 [[gnu::always_inline]] inline ExpParts exp_parts(double x) {
   constexpr double kCoefficients[] = {0.999999999995509,      0.4999999999995511,    0.16666666786308587,
                                       0.04166666678626573,    0.008333283538708528,  0.0013888839110572009,
@@ -65,15 +66,15 @@ struct ExpParts {
   return x > 709.0 ? kInfinity : low;
 }
 
-// For x <= 60.
+// Requires x <= 60.
 [[gnu::always_inline]] inline double expm1_of(double x) {
   const double bounded = x < -60.0 ? -60.0 : x;
   const ExpParts parts = exp_parts(bounded);
   return with_sign(parts.scale * parts.expm1 + (parts.scale - 1.0), x);
 }
 
-// x a positive normal double: x = 2^e m, sqrt(1/2) <= m < sqrt(2), s = (m - 1) / (m + 1);
-// (2 atanh(s) / s - 2) / s^2 on s^2 <= 0.0295: 7e-16.
+// Requires a positive normal double: x = 2^e * m, sqrt(1/2) <= m < sqrt(2), s = (m - 1) / (m + 1).
+// (2 * atanh(s) / s - 2) / s^2 on s^2 <= 0.0295: 7e-16.
 [[gnu::always_inline]] inline double log_of_positive(double x) {
   constexpr double kCoefficients[] = {0.6666666666666208,  0.400000000112122,   0.2857142413651635,
                                       0.22222862476849542, 0.18140185202493248, 0.166219470901774};
@@ -94,8 +95,8 @@ struct ExpParts {
   return x > 0.0 ? positive : rest;
 }
 
-// sin(x + quarter * pi / 2) for |x| <= kTrigonometricLimit: x = n pi/2 + r with pi/2 in two parts of 33 and
-// 53 bits. (sin r - r) / r^3: 1.9e-14; (cos r - 1 + r^2 / 2) / r^4: 1.1e-15; both on |r| <= pi / 4.
+// sin(x + quarter * pi / 2) for |x| <= kTrigonometricLimit: x = n * pi / 2 + r, with pi / 2 in two parts of
+// 33 and 53 bits. (sin r - r) / r^3: 1.9e-14; (cos r - 1 + r^2 / 2) / r^4: 1.1e-15; both on |r| <= pi / 4.
 inline constexpr double kTrigonometricLimit = 1e5;
 [[gnu::always_inline]] inline double sin_of(double x, std::uint64_t quarter) {
   constexpr double kSin[] = {-0.16666666666663885, 0.008333333331078323, -0.00019841266916110632,
@@ -122,7 +123,7 @@ inline constexpr double kTrigonometricLimit = 1e5;
 
 [[gnu::always_inline]] inline double sigmoid_of(double x) { return 1.0 / (1.0 + exp_of(-x)); }
 
-// erf(x) / x over t = x^2 / 8 - 1 on |x| <= 4: 1.3e-11. Beyond, the float is 1.
+// erf(x) / x as a polynomial in t = x^2 / 8 - 1 on |x| <= 4: 1.3e-11. Beyond that, the float is 1 or -1.
 [[gnu::always_inline]] inline double erf_of(double x) {
   constexpr double kCoefficients[] = {0.35353099564340495,    -0.1765762332142376,    0.13167511686631903,
                                       -0.1077104489095233,    0.0902089961907006,     -0.07472772837517466,
@@ -136,8 +137,9 @@ inline constexpr double kTrigonometricLimit = 1e5;
   return bounded * polynomial(kCoefficients, bounded * bounded * 0.125 - 1.0);
 }
 
-// The normal distribution function, relative to its own size in the left tail: erfc(z) = e^(-z^2) erfcx(z), z
-// = |x| / sqrt(2); erfcx(z) (z + 3) over t = (z - 3) / (z + 3) on 0 <= z <= 12: 2.6e-12.
+// The normal distribution function, with a small relative error also in the left tail. It is erfc(z) / 2
+// there, for z = |x| / sqrt(2), and erfc(z) = e^(-z^2) * erfcx(z). erfcx(z) * (z + 3) as a polynomial in
+// t = (z - 3) / (z + 3) on 0 <= z <= 12: 2.6e-12.
 [[gnu::always_inline]] inline double normal_distribution(double x) {
   constexpr double kCoefficients[] = {1.0740069070872948,      -0.8833944531967377,    0.5902283572916683,
                                       -0.31046726014232084,    0.11952775636322333,    -0.026827269144522187,

@@ -1,5 +1,5 @@
-// One step of a contraction: what the kernels of an instruction set multiply vectors by. Included by the
-// files of kernels/isa/ only.
+// One step of a contraction: a vector of the right operand times an element, or a pair of elements, of the
+// left one is added to a vector of sums. Included by the files of kernels/isa/ only.
 #pragma once
 
 #include "tosaic/kernels/isa/gemm.h"
@@ -8,7 +8,7 @@
 namespace tosaic::kernels::TOSAIC_ISA {
 namespace {
 
-// What a step multiplies the vectors of B with: an element of A, or a pair of them in every lane.
+// The factor of the vectors of B in a step: an element of A or, for int16, a pair of elements in every lane.
 template <class T>
 [[gnu::always_inline]] inline T left_at(const T* a) {
   return *a;
@@ -33,7 +33,7 @@ template <class T>
   sum += right * left;
 }
 
-// sum[i] += right[2i] * left[2i] + right[2i + 1] * left[2i + 1] of 16 bits each, modulo 2^32.
+// sum[i] += right[2i] * left[2i] + right[2i + 1] * left[2i + 1], with factors of 16 bits, modulo 2^32.
 [[gnu::always_inline]] inline void add_product(Vector<std::uint32_t>& sum, Vector<std::int16_t> right,
                                                Vector<std::int32_t> left) {
   using Words = Vector<std::uint32_t>;

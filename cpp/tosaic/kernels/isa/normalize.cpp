@@ -1,4 +1,4 @@
-// Loops of normalizations and softmax. Everything is double inside; results are rounded once.
+// Loops of normalizations and softmax. They compute in double and round each result once.
 #include "tosaic/kernels/normalize_block.h"
 
 #include "tosaic/kernels/isa/math.h"

@@ -10,7 +10,7 @@ using Index = std::int64_t;
 template <class T>
 inline constexpr bool kIsFloat = std::is_same_v<T, float>;
 
-// What elements of T are pooled in, and where the result lies.
+// The type that elements of T are pooled in.
 template <class T, Pooling P>
 using Pooled = std::conditional_t<P == Pooling::kSum && !kIsFloat<T>, std::int32_t, T>;
 
@@ -47,7 +47,7 @@ template <Pooling P, class V>
   return (value > sum) | (sum != sum) ? value : sum;
 }
 
-// V vectors of channels of one output (the last one of `valid` lanes when V == 1).
+// Computes V vectors of channels of one output. If V == 1, only the first `valid` lanes exist.
 template <class T, Pooling P, int V>
 [[gnu::always_inline]] inline void output(const PoolLine<T>& line, Index out, Index channel, Index valid) {
   constexpr Index lanes = kLanes<Pooled<T, P>>;

@@ -1,4 +1,4 @@
-// Pooling channels last, vectors along the channels: what each instruction set provides.
+// Pooling with channels last and vectors along the channels: what each instruction set provides.
 #pragma once
 
 #include <cstdint>
@@ -10,26 +10,26 @@ namespace tosaic::kernels {
 
 enum class Pooling : std::uint8_t {
   kSum,
-  kMax,            // NaN if any is
-  kMaxIgnoringNan  // NaN if all are
+  kMax,            // NaN if any element is NaN
+  kMaxIgnoringNan  // NaN if all elements are NaN
 };
 
-// Inputs begin, begin + step, ... below end along one axis.
+// The inputs begin, begin + step, ... below end along one axis.
 struct PoolWindow {
   std::int64_t begin = 0, end = 0;
 };
 
-// One line along w of the result, all channels. Sums of integers have 32 bits and are not divided.
+// One line of the result along w, with all channels. Sums of integers have 32 bits and are not divided.
 template <class T>
 struct PoolLine {
-  const T* input = nullptr;  // of the image, at d = h = w = 0
+  const T* input = nullptr;  // the image, at d = h = w = 0
   T* output = nullptr;
-  std::int32_t* sums = nullptr;  // in the place of `output`, of kSum of integers
+  std::int32_t* sums = nullptr;  // written instead of `output` for kSum of integers
   std::int64_t channels = 0, out_w = 0;
   std::int64_t stride[3] = {}, step[3] = {};  // stride: elements between neighbours along d, h, w
   PoolWindow d, h;
   const PoolWindow* w = nullptr;   // one per output
-  const float* divisor = nullptr;  // of kSum of floats, one per output
+  const float* divisor = nullptr;  // for kSum of floats, one per output
   Pooling pooling = Pooling::kSum;
 };
 

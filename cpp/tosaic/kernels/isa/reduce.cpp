@@ -1,5 +1,6 @@
-// Reduction loops. Along a block, kLanes accumulators run side by side and are folded at the end, lower lanes
-// first: the order depends on the length only, not on the instruction set.
+// Reduction loops. Along a block, kLanes accumulators run side by side; at the end, the upper half of the
+// lanes is merged into the lower half until one is left. The order depends on the length only, not on the
+// instruction set.
 #include "tosaic/kernels/reduce_block.h"
 
 namespace tosaic::kernels::TOSAIC_ISA {
@@ -47,7 +48,7 @@ template <Fold kFold, class A>
   return A{0};
 }
 
-// Two accumulators into one.
+// Merges two accumulators.
 template <Fold kFold, class A>
 [[gnu::always_inline]] inline A merge(A a, A b) {
   using W = Wrapping<A>;
@@ -72,7 +73,7 @@ template <Fold kFold, class A>
   }
 }
 
-// One element into an accumulator.
+// Folds one element into an accumulator.
 template <Fold kFold, class A, class T>
 [[gnu::always_inline]] inline A accumulate(A a, T value, [[maybe_unused]] double centre) {
   if constexpr (kFold == Fold::kSquares) {

@@ -1,9 +1,9 @@
-// RESCALE on blocks, equal to apply_scale() of ir/apply_scale.h on every value that it is defined for.
+// RESCALE on blocks, equal to apply_scale() of ir/apply_scale.h on every value for which it is defined.
 //
-// Products need 64 bits. A vector of 32-bit values is two vectors of products, of its even and its odd lanes:
-// the multiplication reads the low half of each 64-bit lane, so odd lanes only have to be shifted there, and
-// the two results interleave again by a shift and an or. AVX2 shifts 64-bit lanes logically only: a bias of
-// 2^63 makes sums non-negative, and its own shifted value is taken off again.
+// Products need 64 bits, so a vector of 32-bit values has two vectors of products: of its even lanes and of
+// its odd lanes. The multiplication reads the low half of each 64-bit lane; odd lanes are shifted there
+// first. A shift and an or interleave the two results again. AVX2 has only a logical shift of 64-bit lanes:
+// adding a bias of 2^63 makes the sums non-negative, and the shifted bias is subtracted after the shift.
 #include "tosaic/kernels/isa/rescale.h"
 
 #include "tosaic/kernels/isa/vector.h"
@@ -50,16 +50,16 @@ using V32 = Vector<I32>;
 using V64 = Vector<I64>;
 using W64 = Vector<U64>;
 
-// The low halves of 64-bit lanes, as signed numbers.
+// The products of the low halves of 64-bit lanes, as signed numbers.
 [[gnu::always_inline]] inline V64 product_of_low_halves(W64 a, W64 b) {
 #if defined(__AVX512F__)
-  return (V64)_mm512_maskz_mul_epi32(0xff, (__m512i)a, (__m512i)b);  // GCC 12 warns of its own unmasked one
+  return (V64)_mm512_maskz_mul_epi32(0xff, (__m512i)a, (__m512i)b);  // GCC 12 warns about the unmasked one
 #else
   return (V64)_mm256_mul_epi32((__m256i)a, (__m256i)b);
 #endif
 }
 
-// The sum shifted right, as far as its low 32 bits go.
+// The sum shifted right arithmetically.
 [[gnu::always_inline]] inline W64 shifted(V64 sum, W64 shift) {
 #if defined(__AVX512F__)
   return (W64)(sum >> (V64)shift);
@@ -74,13 +74,14 @@ template <bool kDouble>
   W64 sum = (W64)product + (broadcast(U64{1}) << (shift - 1));
   if constexpr (kDouble) {
     const W64 extra = (W64)(shift > 31) & (U64{1} << 30);
-    const auto negative = (W64)(product < 0);  // a product of 0 is 0 either way
+    const auto negative = (W64)(product < 0);  // sign of the value; a product of 0 gives 0 with either sign
     sum += (extra ^ negative) - negative;
   }
   return shifted((V64)sum, shift);
 }
 
-// A table, element by element, or its only entry: read once, as stores to the results might change it.
+// A table that is read element by element or, if kUniform, its only entry. That is read once: the compiler
+// could not rule out that a store to the results changes it.
 template <bool kUniform, class T>
 struct Entries {
   const T* table;

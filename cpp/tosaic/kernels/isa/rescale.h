@@ -7,14 +7,14 @@
 
 namespace tosaic::kernels {
 
-// Parameters of the elements of a block, T the type of its values: i32 with 32-bit multipliers, i64 with
-// 16-bit ones. Tables have one entry an element and kRescalePadding more; where `uniform`, one entry and the
-// padding, which stands for all.
+// The parameters of the elements of a block. T is the type of its values: i32, or i64 for i48 (with 16-bit
+// multipliers). The tables have one entry per element and kRescalePadding more. If `uniform`, they have one
+// entry for all elements, and kRescalePadding more.
 template <class T>
 struct RescaleTables {
   const std::int32_t* multiplier = nullptr;
   const std::int32_t* shift = nullptr;
-  const T* low = nullptr;  // values that may be scaled
+  const T* low = nullptr;  // bounds of value - input_zp; only inside() reads them
   const T* high = nullptr;
   bool uniform = false;
   bool double_round = false;  // i32 only
@@ -23,15 +23,15 @@ struct RescaleTables {
   std::int32_t min = 0, max = 0;  // of the result
 };
 
-// No less than the lanes of any vector.
+// At least the number of lanes of any vector.
 inline constexpr std::int64_t kRescalePadding = 16;
 
 template <class T>
 struct RescaleKernels {
-  // Whether every value less its zero point lies in [low, high].
+  // Whether every value less the zero point is in [low, high].
   bool (*inside)(const RescaleTables<T>& tables, const T* values, std::int64_t count) = nullptr;
-  // clamp(apply_scale(value - input_zp) + output_zp, min, max) of values that are inside. Results may be the
-  // values.
+  // clamp(apply_scale(value - input_zp) + output_zp, min, max) of values that are inside. `results` may be
+  // the same array as `values`.
   void (*scale)(const RescaleTables<T>& tables, const T* values, std::int32_t* results,
                 std::int64_t count) = nullptr;
 };

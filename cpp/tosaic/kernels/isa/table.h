@@ -1,4 +1,4 @@
-// TABLE of 16 bits: what each instruction set provides.
+// TABLE of 16-bit values: what each instruction set provides.
 #pragma once
 
 #include <cstdint>
@@ -7,15 +7,15 @@
 
 namespace tosaic::kernels {
 
-// 512 entries each; the slope is the difference to the next entry.
+// 512 entries each. slope[i] is the difference from entry i to entry i + 1.
 struct InterpolationTable {
   const std::int32_t* base = nullptr;
   const std::int32_t* slope = nullptr;
 };
 
 struct TableKernels {
-  // Nine bits of value + 2^15 choose an entry, the other seven lie between it and the next: the result has 7
-  // more bits than the entries.
+  // The upper nine bits of value + 2^15 select an entry. The lower seven interpolate between it and the next
+  // entry, so the result has 7 bits more than the entries.
   void (*interpolate)(const InterpolationTable& table, const std::int16_t* values, std::int32_t* results,
                       std::int64_t count) = nullptr;
 };

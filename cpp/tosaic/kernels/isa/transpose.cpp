@@ -1,7 +1,7 @@
-// Square tiles of n x n elements, n rows of one vector each, transposed in log2(n) rounds of perfect
-// shuffles: a round interleaves row i with row i + n/2 into rows 2i and 2i + 1. Tiles walk the matrix in
-// panels that keep the lines of both sides in the first-level cache; what is left over is copied element by
-// element.
+// Transposition of square tiles of n x n elements (n rows of one vector each) in log2(n) rounds of perfect
+// shuffles: a round interleaves rows i and i + n/2 into rows 2i and 2i + 1. The tiles are visited in panels
+// of rows, so that the cache lines of source and target stay in the first-level cache. The elements outside
+// whole tiles are copied one by one.
 #include "tosaic/kernels/transpose_block.h"
 
 #include "tosaic/kernels/isa/vector.h"
@@ -21,7 +21,8 @@ struct RowOf {
 template <class T>
 using Row = typename RowOf<T, kTile<T>>::Type;
 
-// Lane i of the interleaving of two rows: a[i/2], b[i/2], from their lower or upper halves.
+// The shuffle that interleaves rows a and b to a[0], b[0], a[1], b[1], ... `half`: 0 for the lower halves of
+// the rows, 1 for the upper halves.
 template <class T>
 [[gnu::always_inline]] constexpr Row<T> interleaving(int half) {
   Row<T> mask{};
@@ -68,7 +69,7 @@ template <class T>
 void transpose(const void* source, int64_t from_stride, int64_t rows, int64_t cols, void* target,
                int64_t to_stride) {
   constexpr int64_t n = kTile<T>;
-  constexpr int64_t kPanel = 64 / sizeof(T) > n ? 64 / sizeof(T) : n;  // rows whose results share lines
+  constexpr int64_t kPanel = 64 / sizeof(T) > n ? 64 / sizeof(T) : n;  // rows whose results share cache lines
   const auto* from = static_cast<const T*>(source);
   auto* to = static_cast<T*>(target);
   const int64_t whole_rows = rows - rows % n;

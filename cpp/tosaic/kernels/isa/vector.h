@@ -1,6 +1,7 @@
 // The vectors of this instruction set: GCC/Clang vector extensions, so that one source serves SSE, NEON, AVX2
-// and AVX-512. Included by the files of kernels/isa/ only. Those files call no library templates: their
-// instantiations would be shared with code that must run on older machines.
+// and AVX-512. Included by the files of kernels/isa/ only. Those files must not call library templates: the
+// linker might use their instantiation, compiled for this instruction set, in code that runs on older
+// machines.
 #pragma once
 
 #include <cstddef>
@@ -38,7 +39,7 @@ template <class T>
   __builtin_memcpy(at, &value, sizeof value);
 }
 
-// The first `count` lanes, 0 <= count <= kLanes; the others are zero.
+// Loads the first `count` lanes, 0 <= count <= kLanes; the other lanes are zero.
 template <class T>
 [[gnu::always_inline]] inline Vector<T> load_first(const T* at, std::int64_t count) {
   T lanes[kLanes<T>] = {};
@@ -69,7 +70,7 @@ template <class T>
 
 template <class T>
 [[gnu::always_inline]] inline Vector<T> broadcast(T value) {
-  return value - Vector<T>{};  // one instruction, unlike lane by lane
+  return value - Vector<T>{};  // one instruction, unlike setting each lane
 }
 
 // NaN stays NaN.
@@ -79,7 +80,7 @@ template <class T>
   return value > high ? high : value;
 }
 
-// Copies `count` elements; an inlined memcpy for the short runs of image patches.
+// Copies `count` elements: an inlined memcpy for the short runs of image patches.
 template <class T>
 [[gnu::always_inline]] inline void copy(T* to, const T* from, std::int64_t count) {
   constexpr std::int64_t lanes = kLanes<T>;

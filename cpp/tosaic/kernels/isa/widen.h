@@ -1,5 +1,5 @@
-// Vectors of narrow integers as wider ones. Included by the files of kernels/isa/ only. GCC takes a
-// conversion to four times the size element by element, hence the instructions by name.
+// Loads narrow integers into vectors of wider ones. Included by the files of kernels/isa/ only. GCC compiles
+// a conversion to four times the size element by element, so load_widened() uses intrinsics.
 #pragma once
 
 #include "tosaic/kernels/isa/vector.h"
@@ -11,7 +11,7 @@
 namespace tosaic::kernels::TOSAIC_ISA {
 namespace {
 
-// kCount adjacent elements as T, which is twice as wide.
+// Loads kCount adjacent elements as T, which is twice as wide.
 template <class From, class T, std::int64_t kCount>
 struct Widened {
   using Narrow [[gnu::vector_size(kCount * sizeof(From))]] = From;
@@ -23,7 +23,7 @@ struct Widened {
   }
 };
 
-// A vector of them as 32 bits.
+// Loads a vector of elements, widened to 32 bits.
 [[gnu::always_inline]] inline Vector<std::int32_t> load_widened(const std::int8_t* at) {
 #if defined(__AVX512F__)
   __m128i narrow;
@@ -48,7 +48,7 @@ struct Widened {
   return Widened<std::int16_t, std::int32_t, kLanes<std::int32_t>>::load(at);
 }
 
-// The first `count` of them; the others are zero.
+// The same for the first `count` elements; the other lanes are zero.
 template <class T>
 [[gnu::always_inline]] inline Vector<std::int32_t> load_widened_first(const T* at, std::int64_t count) {
   T lanes[kLanes<std::int32_t>] = {};
