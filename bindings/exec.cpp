@@ -145,13 +145,30 @@ void store_result(const py::handle& object, const exec::MutableArrayView& result
   exec::copy(view, result);
 }
 
-// callable(*operands) -> array, or a sequence of arrays where the node has several results.
+// The arguments of a foreign node that are not tensors.
+std::string arguments_of(const Node& node) {
+  if (node.op == Op::kOpaque) return Graph::attrs<OpaqueAttrs>(node).arguments;
+  if (node.op == Op::kTosaCustom) return Graph::attrs<TosaCustomAttrs>(node).implementation_attrs;
+  return {};
+}
+
+// callable(*operands) -> array, or a sequence of arrays if the node has several results. A callable with the
+// attribute `takes_arguments` is called with (arguments, operands, [(dtype, shape) of each result]).
 exec::NodeFunction override_of(py::object callable) {
-  return [held = shared_callable(std::move(callable))](const exec::NodeCall& call) {
+  const bool takes_arguments = py::hasattr(callable, "takes_arguments");
+  return [takes_arguments, held = shared_callable(std::move(callable))](const exec::NodeCall& call) {
     const py::gil_scoped_acquire gil;
     py::list operands;
     for (const ArrayView& operand : call.operands) operands.append(copied(operand));
-    const py::object made = (*held)(*py::tuple(operands));
+    py::object made;
+    if (takes_arguments) {
+      py::list types;
+      for (const exec::MutableArrayView& result : call.results)
+        types.append(py::make_tuple(std::string(to_string(result.dtype)), to_tuple(result.shape)));
+      made = (*held)(arguments_of(call.node), operands, types);
+    } else {
+      made = (*held)(*py::tuple(operands));
+    }
     if (call.results.size() == 1 && !py::isinstance<py::tuple>(made) && !py::isinstance<py::list>(made)) {
       store_result(made, call.results[0], call.name);
       return;

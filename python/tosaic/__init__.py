@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tosaic.api import check, compare, from_exported, from_graph, lower, open_program
     from tosaic.archive import load
     from tosaic.comparison import CompareRow, Comparison, Metrics
+    from tosaic.foreign import ForeignOp, QuantizedArray, TensorSpec
     from tosaic.pipeline import Pass, Pipeline, Rewriter, Step
     from tosaic.program import CheckResult, Lowered, Port, PortTensor, Problem, Program
     from tosaic.quantization import QParams
@@ -44,6 +45,9 @@ _HOME = {
     "open_program": "api",
     "load": "archive",
     "load_tosa": "tosa_file",
+    "ForeignOp": "foreign",
+    "QuantizedArray": "foreign",
+    "TensorSpec": "foreign",
     "Pipeline": "pipeline",
     "Pass": "pipeline",
     "Step": "pipeline",
@@ -99,6 +103,9 @@ __all__ = [
     "load",
     "load_tosa",
     "open_program",
+    "ForeignOp",
+    "QuantizedArray",
+    "TensorSpec",
     "Pipeline",
     "Pass",
     "Step",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tosaic import _core
 from tosaic.border_orders import Form, border_orders
+from tosaic.foreign import operators_by_target
 from tosaic.layout import objective_of
 from tosaic.options import IO_DTYPES, THRESHOLD_DB, checked, file_name, file_path, is_mapping, refusal
 from tosaic.pipeline import Pipeline
@@ -17,9 +18,10 @@ from tosaic.program import CheckResult, Lowered, Problem, Program, dump_to
 from tosaic.reading import read_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from tosaic.comparison import Comparison
+    from tosaic.foreign import ForeignOp
     from tosaic.layout import Objective
 
 __all__ = [
@@ -37,7 +39,9 @@ _LOG = logging.getLogger(__name__)
 
 
 @checked
-def from_exported(ep: Any, *, bind: Any = None, method: str = "forward") -> Program:
+def from_exported(
+    ep: Any, *, bind: Any = None, method: str = "forward", operators: Sequence[ForeignOp] = ()
+) -> Program:
     """Reads an exported program of torch into a tosaic program.
 
     Parameters
@@ -52,6 +56,9 @@ def from_exported(ep: Any, *, bind: Any = None, method: str = "forward") -> Prog
         dict of arrays by input name.
     method : str
         Name of the graph.
+    operators : sequence of ForeignOp
+        Descriptions of operators that tosaic does not have. Calls of these operators are imported, run,
+        lowered and compared as the descriptions say.
 
     Returns
     -------
@@ -77,9 +84,16 @@ def from_exported(ep: Any, *, bind: Any = None, method: str = "forward") -> Prog
     """
     from tosaic import fx
 
-    imported = fx.from_exported(_exported_program(ep), bind=bind, method=method)
+    described = operators_by_target("from_exported", operators)
+    imported = fx.from_exported(
+        _exported_program(ep), bind=bind, method=method, operators=list(described.values())
+    )
     return Program._of_import(
-        imported.graph, imported.signature, tuple(imported.diagnostics), imported.verify
+        imported.graph,
+        imported.signature,
+        tuple(imported.diagnostics),
+        imported.verify,
+        list(described.values()),
     )
 
 
@@ -119,8 +133,8 @@ def lower(
     target : str, optional
         Version, profiles and extensions. ``"TOSA-1.0+FP"`` by default.
     pipeline : Pipeline, optional
-        The passes to run, in the place of ``Pipeline.default(target)``. It has a target: another one beside it
-        is refused.
+        The passes to run, instead of ``Pipeline.default(target)``. A pipeline has a target; a different `target`
+        beside it is refused.
     unsupported : {"error", "split"}
         What to do about operators that the target does not have. ``"error"`` raises an `UnsupportedOp` that
         names all of them. ``"split"`` is not available in this version and raises `UnsupportedOp`.

@@ -211,10 +211,7 @@ class _Pair:
 
     def _overrides(self) -> tuple[_Functions, _Functions]:
         """The override functions of a and of b. A function for a foreign operator serves both sides."""
-        a, b = (
-            side.runnable._overrides.functions if isinstance(side.runnable, Program) else {}
-            for side in (self.a, self.b)
-        )
+        a, b = (side.runnable._overrides.functions for side in (self.a, self.b))
         graph_a, graph_b = self._graph_a, self.b.runnable.graph
         return (
             _Functions.of({**_foreign(graph_a, b), **a}, graph_a),

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import pickle
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from tosaic import _core
+from tosaic.foreign import ForeignOp, functions_of
 from tosaic.options import shown
 
 __all__ = ["Overrides"]
@@ -20,11 +21,22 @@ class Overrides:
 
     Attributes
     ----------
-    functions : dict of str to callable
+    own : dict of str to callable
+        Functions of `Program.with_overrides`.
+    foreign : tuple of ForeignOp
+        Descriptions of foreign operators, whose kernels are functions too.
     """
 
-    def __init__(self, functions: Mapping[str, Callable[..., Any]] | None = None) -> None:
-        self.functions = dict(functions or {})
+    def __init__(
+        self, own: Mapping[str, Callable[..., Any]] | None = None, foreign: Iterable[ForeignOp] = ()
+    ) -> None:
+        self.own = dict(own or {})
+        self.foreign = tuple(foreign)
+
+    @property
+    def functions(self) -> dict[str, Callable[..., Any]]:
+        """All functions; those of the caller outrank those of descriptions."""
+        return {**functions_of(self.foreign), **self.own}
 
     def __deepcopy__(self, _: dict[int, Any]) -> Overrides:
         return self
@@ -49,12 +61,12 @@ class Overrides:
                     got=shown(function),
                     hint="Pickle the program without it, and call with_overrides where it is unpickled",
                 ) from error
-        return {"functions": self.functions}
+        return {"own": self.own, "foreign": self.foreign}
 
     def warn_of_loss(self, what: str) -> None:
-        """Logs a warning that `what`, which is made from the graph alone, does not have the functions."""
-        if self.functions:
-            names = ", ".join(f"'{name}'" for name in self.functions)
+        """Logs a warning that `what`, made from the graph alone, does not have the caller's functions."""
+        if self.own:
+            names = ", ".join(f"'{name}'" for name in self.own)
             _LOG.warning(
                 "%s has the operators of the graph, without the functions that override %s", what, names
             )

@@ -262,7 +262,7 @@ class Pipeline:
     def _repr_html_(self) -> str:
         from tosaic.report import describe_pipeline
 
-        return describe_pipeline(self).html_fragment()
+        return describe_pipeline(self).html_fragment
 
 
 class Rewriter:
@@ -324,7 +324,9 @@ class Rewriter:
         """
         self._core.replace(node, results)
 
-    def emit(self, at: _core.Node, op: str, operands: Sequence[Any], attrs: dict[str, Any] | None = None) -> Any:
+    def emit(
+        self, at: _core.Node, op: str, operands: Sequence[Any], attrs: dict[str, Any] | None = None
+    ) -> Any:
         """Adds a node.
 
         Parameters

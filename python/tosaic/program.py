@@ -11,6 +11,7 @@ import numpy as np
 
 from tosaic import _core
 from tosaic.arrays import as_array
+from tosaic.foreign import ForeignOp, operators_by_target
 from tosaic.options import checked, refusal
 from tosaic.overrides import Overrides
 from tosaic.port_names import by_position
@@ -292,6 +293,7 @@ class _Runnable:
 
     def __init__(self, graph: _core.Graph, signature: Signature | None) -> None:
         self._graph = graph
+        self._overrides = Overrides()
         self._state_to_resume: dict[str, Any] = {}
         self._signature = flat_signature(graph) if signature is None else signature
 
@@ -348,7 +350,13 @@ class _Runnable:
         return session
 
     def _prepared(self, graph: _core.Graph) -> _core.Session:
-        return _core.Session(graph)
+        nodes = {node.name for node in graph.nodes}
+        functions = self._overrides.functions
+        return _core.Session(
+            graph,
+            override_nodes={name: function for name, function in functions.items() if name in nodes},
+            override_ops={name: function for name, function in functions.items() if name not in nodes},
+        )
 
     def _own_graph(self) -> _core.Graph:
         """The graph, after it was made to own all its constants."""
@@ -625,7 +633,6 @@ class Program(_Runnable):
             )
         super().__init__(graph, signature)
         self._diagnostics = tuple(diagnostics)
-        self._overrides = Overrides()
         self._verify: Callable[[], None] | None = None
 
     @property
@@ -640,10 +647,12 @@ class Program(_Runnable):
         signature: Signature,
         diagnostics: Sequence[Diagnostic],
         verify: Callable[[], None],
+        operators: Sequence[ForeignOp] = (),
     ) -> Program:
         """Makes a program whose constants are views; `verify_weights` calls `verify`."""
         program = cls(graph, signature, diagnostics=diagnostics)
         program._verify = verify
+        program._overrides = Overrides({}, operators)
         return program
 
     def verify_weights(self) -> None:
@@ -734,18 +743,30 @@ class Program(_Runnable):
         >>> program = program.with_overrides({"aten.special_i0.default": scipy.special.i0})  # doctest: +SKIP
         """
         made = Program(self._own_graph(), self._signature, diagnostics=self._diagnostics)
-        made._overrides = Overrides({**self._overrides.functions, **functions})
+        made._overrides = Overrides({**self._overrides.own, **functions}, self._overrides.foreign)
         made.session  # noqa: B018 - preparing the session refuses unknown names
         return made
 
-    def _prepared(self, graph: _core.Graph) -> _core.Session:
-        nodes = {node.name for node in graph.nodes}
-        functions = self._overrides.functions
-        return _core.Session(
-            graph,
-            override_nodes={name: function for name, function in functions.items() if name in nodes},
-            override_ops={name: function for name, function in functions.items() if name not in nodes},
-        )
+    @checked
+    def with_operators(self, operators: Sequence[ForeignOp]) -> Program:
+        """The same program with kernels for its foreign operators, such as one that was read from a file.
+
+        Parameters
+        ----------
+        operators : sequence of ForeignOp
+            They replace descriptions of the same operators. The graph stays as it is: layout, domain and name
+            are those that it was imported with.
+
+        Raises
+        ------
+        InvalidGraph
+            `operators` is not a sequence of `ForeignOp`, or two describe the same operator.
+        """
+        given = operators_by_target("with_operators", operators)
+        known = {operator.target: operator for operator in self._overrides.foreign}
+        made = Program(self._own_graph(), self._signature, diagnostics=self._diagnostics)
+        made._overrides = Overrides(self._overrides.own, {**known, **given}.values())
+        return made
 
     def report(self) -> Report:
         """A report of the inputs, the outputs and the operators of the graph."""
@@ -801,6 +822,7 @@ class Lowered(_Runnable):
         objective: Objective | OwnCost = "bytes",
     ) -> None:
         super().__init__(lowered.tosa, _called_as(source.signature, source.graph, lowered.tosa))
+        self._overrides = Overrides({}, source._overrides.foreign)
         self._decomposed = lowered.decomposed
         self._objective = objective
         self._source = source
@@ -894,7 +916,9 @@ class Lowered(_Runnable):
         if stage not in stages:
             raise refusal("at", "stage", "one of " + ", ".join(map(repr, stages)), stage)
         graph = stages[stage]
-        return Program(graph, _called_as(self._source.signature, self._source.graph, graph))
+        program = Program(graph, _called_as(self._source.signature, self._source.graph, graph))
+        program._overrides = self._overrides
+        return program
 
     @checked
     def to_bytes(self, *, locations: bool = True) -> bytes:

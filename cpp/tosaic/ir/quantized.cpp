@@ -95,6 +95,10 @@ bool keeps_numbers(const Graph& graph, const Node& node) {
   return true;
 }
 
+bool has_integer_kernel(const Node& node) {
+  return node.op == Op::kOpaque && Graph::attrs<OpaqueAttrs>(node).integers;
+}
+
 bool means_numbers(const Graph& graph, const Node& node) {
   if (node.op == Op::kQuantize || node.op == Op::kDequantize) return false;
   const auto has_qparams = [&](ValueId id) { return id.valid() && graph.type(id).qparams != nullptr; };

@@ -72,6 +72,9 @@ template <class A, class B>
 // per-channel axis may move). Such a node runs on the integers themselves.
 [[nodiscard]] bool keeps_numbers(const Graph& graph, const Node& node);
 
+// True for a foreign operator whose description has a kernel over integers.
+[[nodiscard]] bool has_integer_kernel(const Node& node);
+
 // True if an operand or result has qparams and the node is neither quantize nor dequantize. Such a node
 // computes with the numbers that the integers represent.
 [[nodiscard]] bool means_numbers(const Graph& graph, const Node& node);

@@ -93,7 +93,8 @@ class Folding {
 
   // True if the node may compute over quantized values. All its floats must be f32.
   [[nodiscard]] bool may_fold(const Node& node) const {
-    if (is_foreign(node.op) || !node.regions.empty() || info(node.op).has(kEffect)) return false;
+    if (is_foreign(node.op) && !has_integer_kernel(node)) return false;
+    if (!node.regions.empty() || info(node.op).has(kEffect)) return false;
     for (const ValueId id : graph_.operands(node))
       if (id.valid() && is_float(graph_.type(id).dtype) && !is_real(id)) return false;
     for (std::uint32_t r = 0; r < node.result_count; ++r) {

@@ -708,6 +708,7 @@ void IntegerLowering::lower(const Node& node) {
   origin_ = node.origin;
   name_ = source_->node_name(node);
   if (node.op == Op::kQuantize || node.op == Op::kDequantize) return keep_border(node);
+  if (computes_with_integers(node)) return lower_foreign(node);
   if (keeps_numbers(*source_, node)) return keep(node);
   if (means_numbers(*source_, node) || continues(node) || counts(node)) return lower_numbers(node);
   keep(node);

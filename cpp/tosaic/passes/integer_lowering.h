@@ -24,6 +24,7 @@
 
 #include "tosaic/ir/graph.h"
 #include "tosaic/ir/quantized.h"
+#include "tosaic/passes/lower_to_integer.h"
 #include "tosaic/passes/pass.h"
 #include "tosaic/quant/requantize.h"
 
@@ -201,6 +202,9 @@ class IntegerLowering {
     std::string reason = {};     // with `table`: why no rule lowered that node
   };
 
+  // A foreign operator with a description that computes with integers: integer_foreign.cpp.
+  [[nodiscard]] bool computes_with_integers(const Node& node) const;
+  void lower_foreign(const Node& node);
   void lower(const Node& node);
   [[nodiscard]] ConstantRef evaluated(const std::vector<ConstantRef>& operands,
                                       const std::vector<const QParams*>& labels, const QParams* stored) const;

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <set>
 #include <span>
+#include <string>
 #include <unordered_map>
 
 #include "tosaic/base/work.h"
@@ -28,13 +30,36 @@ passes::PassOptions pass_options(const target::TargetSpec& target, const LowerOp
           .objective = options.objective};
 }
 
-// The graph that a pass made must be at the stage that the pass claims.
-void require_claim(const passes::Pass& pass, Stage taken, Stage given) {
-  if (given == pass.stage_after(taken)) return;
+// The inputs and outputs of a graph as text: paths of inputs, each once, and kinds and paths of outputs. A pass
+// may split an input into several of one path, as quantize-borders does.
+std::string ports_of(const Graph& graph) {
+  std::set<std::string> paths;
+  for (const Input& input : graph.inputs()) paths.insert(input.path);
+  std::string text = "inputs";
+  for (const std::string& path : paths) text += " '" + path + "'";
+  text += ", outputs";
+  for (const Output& output : graph.outputs())
+    text += (output.kind == OutputKind::kMutation ? " new value of '" : " '") + output.path + "'";
+  return text;
+}
+
+void require_stage(const passes::Pass& pass, const Graph& taken, const Graph& given) {
+  const Stage claimed = pass.stage_after(taken.stage);
+  if (given.stage == claimed) return;
   throw InvalidGraph({.where = "pipeline",
                       .what = "pass '" + pass.name + "' gives a graph at another stage than it claims",
-                      .expected = std::string(to_string(pass.stage_after(taken))),
-                      .got = std::string(to_string(given))});
+                      .expected = std::string(to_string(claimed)),
+                      .got = std::string(to_string(given.stage))});
+}
+
+// A lowering may not change what the caller passes in and gets back.
+void require_ports(const passes::Pass& pass, const Graph& taken, const Graph& given) {
+  const std::string before = ports_of(taken), after = ports_of(given);
+  if (before != after)
+    throw InvalidGraph({.where = "pipeline",
+                        .what = "pass '" + pass.name + "' gives a graph with other inputs or outputs",
+                        .expected = before,
+                        .got = after});
 }
 
 void verify_result(const passes::Pass& pass, const Graph& graph) {
@@ -88,7 +113,8 @@ class Run {
     if (pass.takes.has(graph_->stage)) next = pass.run(*graph_, pass_options_);
     timing.seconds = seconds_since(start);
     if (next) {
-      require_claim(pass, graph_->stage, next->stage);
+      require_stage(pass, *graph_, *next);
+      require_ports(pass, *graph_, *next);
       graph_ = std::make_shared<const Graph>(std::move(*next));
       timing.changed = true;
       timing.nodes_after = graph_->nodes().size();
@@ -211,7 +237,7 @@ std::shared_ptr<const Graph> run_pass(const passes::Pass& pass, const Graph& gra
   if (!pass.takes.has(graph.stage)) return nullptr;
   std::optional<Graph> next = pass.run(graph, options);
   if (!next) return nullptr;
-  require_claim(pass, graph.stage, next->stage);
+  require_stage(pass, graph, *next);
   verify_result(pass, *next);
   return std::make_shared<const Graph>(std::move(*next));
 }

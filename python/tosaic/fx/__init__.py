@@ -6,10 +6,11 @@ no torch afterwards. `apply_layout` writes a layout plan into a copy of such a p
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from tosaic.border_orders import Form
+from tosaic.foreign import ForeignOp, operators_by_target
 from tosaic.fx.applied import AppliedLayout, Conversion, Convert, Unmet
 from tosaic.fx.signature import Signature, Tree
 from tosaic.layout import Objective
@@ -31,7 +32,9 @@ __all__ = [
 
 
 @checked
-def from_exported(ep: Any, *, bind: Any = None, method: str = "forward") -> Imported:
+def from_exported(
+    ep: Any, *, bind: Any = None, method: str = "forward", operators: Sequence[ForeignOp] = ()
+) -> Imported:
     """Read an exported program, one FX call to one node, at stage ``exported``.
 
     Parameters
@@ -45,6 +48,8 @@ def from_exported(ep: Any, *, bind: Any = None, method: str = "forward") -> Impo
         name.
     method : str
         Name of the graph.
+    operators : sequence of ForeignOp
+        Descriptions of operators that tosaic does not have.
 
     Returns
     -------
@@ -60,7 +65,8 @@ def from_exported(ep: Any, *, bind: Any = None, method: str = "forward") -> Impo
     """
     from tosaic.fx.importer import import_program
 
-    return import_program(ep, bind=bind, method=method)
+    described = operators_by_target("from_exported", operators)
+    return import_program(ep, bind=bind, method=method, operators=described)
 
 
 @checked

@@ -21,6 +21,7 @@ from torch.fx.immutable_collections import immutable_list
 from torch.utils._pytree import tree_map_only
 
 from tosaic import _core
+from tosaic.foreign import ForeignOp, TensorSpec
 from tosaic.fx.aliasing import Aliases
 from tosaic.fx.aten import OP
 from tosaic.fx.complex_values import HINT, as_complex, emit_complex, has_complex, is_known
@@ -106,6 +107,7 @@ class _Shared:
     diagnostics: Diagnostics
     rows: dict[Any, Row | None]
     decompositions: Decompositions
+    foreign: Mapping[str, ForeignOp] = field(default_factory=dict)  # by target
     constants: dict[tuple[int, int], torch.Tensor] = field(default_factory=dict)  # by (builder, value id)
 
 
@@ -186,6 +188,8 @@ class Importer:
                 env[node] = self._foreign(node)
             elif row.getitem:
                 env[node] = self._getitem(node)
+            elif row.target in self._shared.foreign:
+                env[node] = self._described(node, row, self._shared.foreign[row.target])
             elif row.dropped:
                 env[node] = NoValue(row.target)
             else:
@@ -582,7 +586,51 @@ class Importer:
 
     # ---- calls outside the table ----
 
-    def _opaque(self, target: str, args: Sequence[Any], kwargs: Mapping[str, Any], reason: str = "") -> Any:
+    def _described(self, node: Any, row: Row, operator: ForeignOp) -> Any:
+        """A node for a call of an operator that the user described."""
+        if row.mutates:
+            raise self.error(
+                _core.UnsupportedOp,
+                f"{row.target} writes an operand, which a described operator may not do",
+                hint=_FUNCTIONALIZE,
+            )
+        values = [self.resolved(arg) for arg in row.complete(node.args, node.kwargs)]
+        keywords = self._keywords(row, values)
+        result = self._opaque(row.target, values[: row.required], keywords, described=operator)
+        if operator.types is not None:
+            self._compare_types(operator, result, values[: row.required], keywords)
+        return result
+
+    def _compare_types(
+        self, operator: ForeignOp, result: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> None:
+        """Raises InvalidGraph if the types that a description computes are not those that torch recorded."""
+
+        def spec(value: Any) -> Any:
+            if type(value) is Ref:
+                return TensorSpec(_core.DTYPES[value.dtype], tuple(value.shape))
+            return type(value)(map(spec, value)) if isinstance(value, list | tuple) else value
+
+        assert operator.types is not None
+        computed = operator.types(*map(spec, args), **{key: spec(value) for key, value in kwargs.items()})
+        expected = list(computed) if isinstance(computed, list | tuple) else [computed]
+        found = [spec(item) for item in (result if isinstance(result, list | tuple) else [result])]
+        if expected != found:
+            raise self.error(
+                _core.InvalidGraph,
+                f"the description of {operator.target} computes other types than torch recorded",
+                expected=str(found),
+                got=str(expected),
+            )
+
+    def _opaque(
+        self,
+        target: str,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        reason: str = "",
+        described: ForeignOp | None = None,
+    ) -> Any:
         """An opaque node, which stores the call without interpreting it."""
         node = self._node
         recorded = node.meta.get("val")
@@ -596,11 +644,11 @@ class Importer:
             )
         text, operands = arguments_json(args, kwargs, self._no_text, self._mark())
         types = [self._type_of(item) for item in items if isinstance(item, torch.Tensor)]
-        first = self.builder.add_many(
-            OP["opaque"], {"target": target, "arguments": text}, operands, self._name(), self._origin(), types
-        )
-        because = f": {reason}" if reason else ""
-        self.note("opaque", f"'{node.name}' ({target}) is kept as an opaque node{because}")
+        attributes = {"target": target, "arguments": text, **(described.attributes if described else {})}
+        first = self.builder.add_many(OP["opaque"], attributes, operands, self._name(), self._origin(), types)
+        if described is None:
+            because = f": {reason}" if reason else ""
+            self.note("opaque", f"'{node.name}' ({target}) is kept as an opaque node{because}")
         kept = iter(Ref(first + i, dtype, shape) for i, (dtype, shape) in enumerate(types))
         results = [next(kept) if isinstance(item, torch.Tensor) else NoValue(target) for item in items]
         return results if isinstance(recorded, list | tuple) else results[0]
@@ -868,10 +916,12 @@ def _shown(value: Any) -> str:
 class _Program:
     """One exported program during the import: placeholders are read first, then calls, then outputs."""
 
-    def __init__(self, ep: Any, method: str) -> None:
+    def __init__(self, ep: Any, method: str, operators: Mapping[str, ForeignOp]) -> None:
         self.ep = ep
         self.diagnostics = Diagnostics()
-        self.shared = _Shared(Weights(self.diagnostics), Sizes(), self.diagnostics, _ROWS, Decompositions())
+        self.shared = _Shared(
+            Weights(self.diagnostics), Sizes(), self.diagnostics, _ROWS, Decompositions(), operators
+        )
         self.nodes: list[Any] = list(ep.graph_module.graph.nodes)
         self.placeholders = [node for node in self.nodes if node.op == "placeholder"]
         self.specs = list(ep.graph_signature.input_specs)
@@ -1073,12 +1123,16 @@ def _input_paths(tree: Tree, arg_names: Sequence[str], placeholders: Sequence[st
     return paths
 
 
-def import_program(ep: Any, *, bind: Any = None, method: str = "forward") -> Imported:
+def import_program(
+    ep: Any, *, bind: Any = None, method: str = "forward", operators: Mapping[str, ForeignOp] | None = None
+) -> Imported:
     """See `tosaic.fx.from_exported`."""
-    return read_program(ep, bind=bind, method=method).imported
+    return read_program(ep, bind=bind, method=method, operators=operators).imported
 
 
-def read_program(ep: Any, *, bind: Any = None, method: str = "forward") -> Read:
+def read_program(
+    ep: Any, *, bind: Any = None, method: str = "forward", operators: Mapping[str, ForeignOp] | None = None
+) -> Read:
     """Imports a program and returns what each FX node became."""
     if not isinstance(ep, torch.export.ExportedProgram):
         raise _core.make_error(
@@ -1093,7 +1147,7 @@ def read_program(ep: Any, *, bind: Any = None, method: str = "forward") -> Read:
     collecting = gc.isenabled()
     gc.disable()
     try:
-        program = _Program(ep, method)
+        program = _Program(ep, method, operators or {})
         program.bind(bind)
         program.importer.prepare(program.nodes)
         program.read_inputs()

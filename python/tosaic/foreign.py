@@ -1,0 +1,272 @@
+"""Operators that tosaic does not have, described by the user: imported, run, planned, lowered, compared."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from tosaic import _core
+from tosaic.options import refusal
+from tosaic.quantization import QParams
+
+__all__ = ["ForeignOp", "QuantizedArray", "TensorSpec", "functions_of", "operators_by_target"]
+
+LAYOUTS = ("row_major", "any", "channels_last")
+_Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """The type of a tensor.
+
+    Attributes
+    ----------
+    dtype : str
+        ``f32``, ``i64`` ...
+    shape : tuple of int
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class QuantizedArray:
+    """Integers, and the numbers that they represent.
+
+    Attributes
+    ----------
+    integers : numpy.ndarray
+    qparams : QParams
+    """
+
+    integers: _Array
+    qparams: QParams
+
+
+@dataclass(frozen=True)
+class ForeignOp:
+    """The description of an operator that tosaic does not have.
+
+    A description is a value: pass it to `tosaic.from_exported`, and nothing else knows of it.
+
+    Parameters
+    ----------
+    target : str
+        The torch operator: ``my_library.my_op.default``, or ``my_library::my_op``.
+    kernel : callable
+        Computes the operator. It is called as the torch operator was called, with numpy arrays instead of
+        tensors, and returns an array, or a sequence of arrays if the operator has several results.
+    layout : {"row_major", "any", "channels_last"}
+        The dim order of operands and results in memory. ``"any"``: the operator computes each element by
+        itself, in any order that all its tensors have. ``"channels_last"``: tensors of rank 3 to 5 have their
+        channels innermost. The kernel always gets arrays with torch's axes, with one exception: for ``"any"``
+        the lowered program may permute all arrays of a call in the same way.
+    domain, name : str
+        Domain and name of the ``tosa.custom`` that the operator becomes. Without a name, a program that has
+        the operator runs and is compared, but does not lower. The arguments of the call that are not tensors
+        become its attributes, as JSON.
+    types : callable, optional
+        Computes the types of the results. It is called as `kernel` is, with a `TensorSpec` in the place of each
+        tensor, and returns a `TensorSpec` or a sequence of them. The import compares them with what torch
+        recorded.
+    quantized : callable, optional
+        Computes the operator with integers, where all its float operands and results are quantized. It is
+        called as `kernel` is, with a `QuantizedArray` in the place of each quantized tensor and the keyword
+        `results`, a tuple with the `QParams` of each result. It returns integers. Without it, the operator is
+        computed with floats, which a target without profile FP refuses.
+
+    Raises
+    ------
+    InvalidGraph
+        A value is not one of these.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import tosaic
+    >>> gate = tosaic.ForeignOp(
+    ...     "my_library::gate",
+    ...     lambda x, factor: x / (1 + np.exp(-factor * x)),
+    ...     layout="any",
+    ...     domain="my_library",
+    ...     name="gate",
+    ... )
+    >>> gate.target
+    'my_library.gate.default'
+    """
+
+    target: str
+    kernel: Callable[..., Any]
+    layout: str = "row_major"
+    domain: str = ""
+    name: str = ""
+    types: Callable[..., Any] | None = None
+    quantized: Callable[..., Any] | None = None
+
+    def __post_init__(self) -> None:
+        for option in ("target", "domain", "name", "layout"):
+            value = getattr(self, option)
+            if not isinstance(value, str):
+                raise refusal("ForeignOp", option, "a string", value)
+        object.__setattr__(self, "target", _full_target(self.target))
+        if not callable(self.kernel):
+            raise refusal("ForeignOp", "kernel", "a function of numpy arrays", self.kernel)
+        for option in ("types", "quantized"):
+            value = getattr(self, option)
+            if value is not None and not callable(value):
+                raise refusal("ForeignOp", option, "a function, or None", value)
+        if self.layout not in LAYOUTS:
+            raise refusal("ForeignOp", "layout", " or ".join(map(repr, LAYOUTS)), self.layout)
+        if bool(self.domain) != bool(self.name):
+            raise refusal("ForeignOp", "name", "a name and a domain, or neither", self.name or self.domain)
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """What a node of the graph holds of the description."""
+        return {
+            "domain": self.domain,
+            "name": self.name,
+            "layout": self.layout,
+            "integers": self.quantized is not None,
+        }
+
+
+class Kernel:
+    """Runs a described operator in the place of a kernel of tosaic's.
+
+    Parameters
+    ----------
+    operator : ForeignOp
+    physical : bool
+        True for ``tosa.custom``, whose arrays have physical shapes.
+    """
+
+    takes_arguments = True  # the extension calls it with the node's arguments and result types, too
+
+    def __init__(self, operator: ForeignOp, *, physical: bool) -> None:
+        self.operator = operator
+        self.physical = physical
+
+    def __call__(self, arguments: str, operands: Sequence[_Array], results: Sequence[tuple[str, Any]]) -> Any:
+        """Computes the results.
+
+        Parameters
+        ----------
+        arguments : str
+            JSON of the call.
+        operands : sequence of array
+        results : sequence of (dtype, shape)
+        """
+        call = _call_of(arguments)
+        turned = self.physical and self.operator.layout == "channels_last"
+        arrays: list[Any] = [_channels_first(x) if turned else x for x in operands]
+        qparams = call.get("qparams")
+        keywords: dict[str, Any] = {}
+        function = self.operator.kernel
+        if qparams is not None:
+            assert self.operator.quantized is not None
+            function = self.operator.quantized
+            of = [None if each is None else QParams.of(each) for each in qparams["operands"]]
+            arrays = [x if q is None else QuantizedArray(x, q) for x, q in zip(arrays, of, strict=True)]
+            keywords["results"] = tuple(
+                None if each is None else QParams.of(each) for each in qparams["results"]
+            )
+        args = [_filled(item, arrays) for item in call["args"]]
+        keywords |= {key: _filled(item, arrays) for key, item in call["kwargs"].items()}
+        made = function(*args, **keywords)
+        items = list(made) if isinstance(made, list | tuple) else [made]
+        return [
+            _of_dtype(_channels_last(np.asarray(item)) if turned else np.asarray(item), dtype)
+            for item, (dtype, _) in zip(items, results, strict=False)
+        ] + items[len(results) :]
+
+
+def functions_of(operators: Iterable[ForeignOp]) -> dict[str, Kernel]:
+    """The kernels by the names that nodes have: the target, and ``domain.name`` of ``tosa.custom``."""
+    functions: dict[str, Kernel] = {}
+    for operator in operators:
+        functions[operator.target] = Kernel(operator, physical=False)
+        if operator.name:
+            functions[f"{operator.domain}.{operator.name}"] = Kernel(operator, physical=True)
+    return functions
+
+
+def operators_by_target(where: str, operators: Any) -> dict[str, ForeignOp]:
+    """The descriptions by target.
+
+    Raises
+    ------
+    InvalidGraph
+        `operators` is not a sequence of `ForeignOp`, or two describe the same operator.
+    """
+    expected = "a sequence of tosaic.ForeignOp"
+    if operators is None:
+        return {}
+    if isinstance(operators, str) or not isinstance(operators, Sequence):
+        raise refusal(where, "operators", expected, operators)
+    found: dict[str, ForeignOp] = {}
+    for operator in operators:
+        if not isinstance(operator, ForeignOp):
+            raise refusal(where, "operators", expected, operator)
+        if operator.target in found:
+            raise refusal(where, "operators", "one description of each operator", operator.target)
+        found[operator.target] = operator
+    return found
+
+
+def _full_target(target: str) -> str:
+    full = target.replace("::", ".")
+    parts = full.split(".")
+    if len(parts) not in (2, 3) or not all(parts):
+        raise refusal("ForeignOp", "target", "a name such as 'my_library.my_op.default'", target)
+    return full if len(parts) == 3 else f"{full}.default"
+
+
+@lru_cache(maxsize=4096)
+def _call_of(arguments: str) -> Any:
+    return json.loads(arguments)
+
+
+def _filled(item: Any, arrays: Sequence[Any]) -> Any:
+    """An argument of the call, with arrays in the place of operands."""
+    if isinstance(item, list):
+        return [_filled(each, arrays) for each in item]
+    if not isinstance(item, dict):
+        return item
+    if "$" in item:
+        return arrays[item["$"]]
+    if "float" in item:
+        return float(item["float"])
+    if "dict" in item:
+        return {_filled(key, arrays): _filled(value, arrays) for key, value in item["dict"]}
+    return item.get("dtype", item.get("repr"))
+
+
+def _of_dtype(array: _Array, dtype: str) -> _Array:
+    """Integers of 64 bits as the 32 bits that they have in TOSA."""
+    if dtype == "i32" and array.dtype == np.int64:
+        narrow = array.astype(np.int32)
+        if (narrow != array).any():
+            raise _core.make_error(
+                _core.InvalidGraph,
+                where="run",
+                what="a result of a foreign operator does not fit 32 bits",
+                expected="-2147483648 to 2147483647",
+                got=f"{array.min()} to {array.max()}",
+            )
+        return narrow
+    return array
+
+
+def _channels_first(array: _Array) -> _Array:
+    return np.moveaxis(array, -1, 1) if 3 <= array.ndim <= 5 else array
+
+
+def _channels_last(array: _Array) -> _Array:
+    return np.moveaxis(array, 1, -1) if 3 <= array.ndim <= 5 else array

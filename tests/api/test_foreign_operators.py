@@ -1,0 +1,251 @@
+"""Operators of others, described by the user: from torch to the bytes of a file, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.ao.quantization.fx._decomposed  # registers quantized_decomposed
+import tosaic
+from torch import nn
+
+Q = torch.ops.quantized_decomposed
+X = torch.linspace(-2, 2, 2 * 4 * 3 * 5).reshape(2, 4, 3, 5)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def library() -> Iterator[None]:
+    """Three operators of torch that nobody but this module knows."""
+    with torch.library._scoped_library("tosaic_test", "DEF") as made:
+        made.define("gate(Tensor x, float factor, str mode='soft') -> Tensor")
+        made.define("split_sign(Tensor x, Tensor? weight=None) -> (Tensor, Tensor)")
+        made.define("shift_channels(Tensor x, int[] by) -> Tensor")
+
+        def gate(x: torch.Tensor, factor: float, mode: str = "soft") -> torch.Tensor:
+            return x * torch.sigmoid(factor * x) if mode == "soft" else x * (x > 0)
+
+        def split_sign(
+            x: torch.Tensor, weight: torch.Tensor | None = None
+        ) -> tuple[torch.Tensor, torch.Tensor]:
+            scaled = x if weight is None else x * weight
+            return scaled.clamp(min=0), (x < 0).to(torch.int64)
+
+        def shift_channels(x: torch.Tensor, by: list[int]) -> torch.Tensor:
+            return torch.roll(x, by, [1] * len(by)) + torch.arange(x.shape[1])[:, None, None]
+
+        for name, function in (
+            ("gate", gate),
+            ("split_sign", split_sign),
+            ("shift_channels", shift_channels),
+        ):
+            made.impl(name, function, "CompositeExplicitAutograd")
+        torch.library.register_fake("tosaic_test::gate", lambda x, f, m="soft": torch.empty_like(x), lib=made)
+        torch.library.register_fake(
+            "tosaic_test::split_sign",
+            lambda x, w=None: (torch.empty_like(x), torch.empty_like(x, dtype=torch.int64)),
+            lib=made,
+        )
+        torch.library.register_fake(
+            "tosaic_test::shift_channels", lambda x, by: torch.empty_like(x), lib=made
+        )
+        yield
+
+
+def gate(x: Any, factor: float, mode: str = "soft") -> Any:
+    return x / (1 + np.exp(-factor * x)) if mode == "soft" else x * (x > 0)
+
+
+def split_sign(x: Any, weight: Any = None) -> Any:
+    return np.maximum(x if weight is None else x * weight, 0), (x < 0).astype(np.int64)
+
+
+def shift_channels(x: Any, by: list[int]) -> Any:
+    assert x.shape[1] == 4, "the axes are torch's, whatever the order in memory"
+    return np.roll(x, sum(by), 1) + np.arange(4, dtype=np.float32)[:, None, None]
+
+
+GATE = tosaic.ForeignOp("tosaic_test::gate", gate, layout="any", domain="tosaic_test", name="gate")
+SPLIT = tosaic.ForeignOp("tosaic_test.split_sign.default", split_sign, domain="tosaic_test", name="split")
+SHIFT = tosaic.ForeignOp(
+    "tosaic_test::shift_channels", shift_channels, layout="channels_last", domain="tosaic_test", name="shift"
+)
+
+
+class Function(nn.Module):
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+        self.conv = nn.Conv2d(4, 4, 3, padding=1)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.function(self.conv, x)
+
+
+def exported(function: Callable[..., Any]) -> Any:
+    torch.manual_seed(0)
+    return torch.export.export(Function(function).eval().requires_grad_(False), (X,))
+
+
+def in_and_out(conv: Any, x: torch.Tensor) -> torch.Tensor:
+    return conv(torch.ops.tosaic_test.gate(conv(x), 1.5))
+
+
+def two_results(conv: Any, x: torch.Tensor) -> Any:
+    positive, sign = torch.ops.tosaic_test.split_sign(conv(x), torch.ones(5))
+    return conv(positive), sign
+
+
+def channels(conv: Any, x: torch.Tensor) -> torch.Tensor:
+    return conv(torch.ops.tosaic_test.shift_channels(conv(x), [1, 2]))
+
+
+CASES = [(in_and_out, GATE), (two_results, SPLIT), (channels, SHIFT)]
+
+
+@pytest.mark.parametrize(("function", "operator"), CASES, ids=["any", "row-major", "channels-last"])
+def test_a_described_operator_goes_from_torch_to_bytes_and_back(
+    function: Any, operator: tosaic.ForeignOp, tmp_path: Any
+) -> None:
+    ep = exported(function)
+    expected = ep.module()(X)
+    expected = [each.numpy() for each in (expected if isinstance(expected, tuple) else (expected,))]
+    program = tosaic.from_exported(ep, operators=[operator])
+    lowered = tosaic.lower(program)
+    lowered.save(tmp_path / "file.tosa")
+    read = tosaic.load_tosa(tmp_path / "file.tosa").with_operators([operator])
+    (custom,) = [node for node in lowered.graph.nodes if node.op == "tosa.custom"]
+    assert custom.attrs["operator_name"] == operator.name
+    assert custom.attrs["domain_name"] == "tosaic_test"
+    arrays = read.run_arrays([np.ascontiguousarray(X.numpy()) for _ in read.inputs])
+    for results in (program.run(X), lowered.run(X), arrays):
+        found = list(results) if isinstance(results, list | tuple) else [results]
+        for one, other in zip(found, expected, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
+    assert tosaic.compare(ep, lowered, (X,)).ok
+    assert tosaic.compare(program, lowered, (X,)).ok
+    assert tosaic.compare(program, read, (X,)).ok
+
+
+def test_an_operator_of_any_layout_needs_no_transpose_and_one_of_row_major_does() -> None:
+    plans = {}
+    for layout in ("any", "channels_last", "row_major"):
+        operator = tosaic.ForeignOp(GATE.target, gate, layout=layout, domain="d", name="n")
+        lowered = tosaic.lower(tosaic.from_exported(exported(in_and_out), operators=[operator]))
+        np.testing.assert_allclose(
+            lowered.run(X), exported(in_and_out).module()(X).numpy(), rtol=1e-5, atol=1e-5
+        )
+        plans[layout] = len(lowered.layout.transposes)
+    assert plans == {"any": 2, "channels_last": 2, "row_major": 4}
+
+
+def test_the_arguments_of_a_call_are_attributes_of_the_file() -> None:
+    program = tosaic.from_exported(
+        exported(lambda conv, x: torch.ops.tosaic_test.gate(x, float("inf"), mode="hard")), operators=[GATE]
+    )
+    lowered = tosaic.lower(program)
+    (custom,) = [node for node in lowered.graph.nodes if node.op == "tosa.custom"]
+    assert custom.attrs["implementation_attrs"] == '{"args":[{"$":0},{"float":"inf"}],"kwargs":{"mode":"hard"}}'
+    np.testing.assert_array_equal(lowered.run(X), np.maximum(X.numpy(), 0))
+
+
+def test_an_operator_that_is_not_described_is_refused_with_the_lines_to_write() -> None:
+    program = tosaic.from_exported(exported(in_and_out))
+    with pytest.raises(tosaic.UnsupportedOp) as error:
+        tosaic.lower(program)
+    assert "'tosaic_test.gate.default' is foreign to tosaic" in str(error.value)
+    assert "tosaic.from_exported(program, operators=[tosaic.ForeignOp('tosaic_test.gate.default'" in str(
+        error.value
+    )
+    with pytest.raises(tosaic.UnsupportedOp, match="with_overrides"):
+        program.run(X)
+
+
+def test_a_description_without_a_name_runs_and_does_not_lower() -> None:
+    operator = tosaic.ForeignOp(GATE.target, gate)
+    program = tosaic.from_exported(exported(in_and_out), operators=[operator])
+    np.testing.assert_allclose(program.run(X), exported(in_and_out).module()(X).numpy(), rtol=1e-5, atol=1e-5)
+    assert not tosaic.check(program).ok
+
+
+def test_types_that_differ_from_torchs_are_refused() -> None:
+    right = tosaic.ForeignOp(GATE.target, gate, types=lambda x, factor, mode="soft": x)
+    tosaic.from_exported(exported(in_and_out), operators=[right])
+    wrong = tosaic.ForeignOp(
+        GATE.target, gate, types=lambda x, factor, mode="soft": tosaic.TensorSpec("f16", x.shape)
+    )
+    with pytest.raises(tosaic.InvalidGraph, match="computes other types than torch recorded.*f32.*got.*f16"):
+        tosaic.from_exported(exported(in_and_out), operators=[wrong])
+
+
+FAULTS: list[tuple[dict[str, Any], str]] = [
+    ({"target": "gate"}, "'target': expected a name such as 'my_library.my_op.default', got 'gate'"),
+    ({"target": 3}, "'target': expected a string, got 3"),
+    ({"kernel": 3}, "'kernel': expected a function of numpy arrays, got 3"),
+    ({"layout": "nhwc"}, "'layout': expected 'row_major' or 'any' or 'channels_last', got 'nhwc'"),
+    ({"domain": "d"}, "'name': expected a name and a domain, or neither, got 'd'"),
+    ({"types": 3}, "'types': expected a function, or None, got 3"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), FAULTS)
+def test_a_wrong_description_is_refused(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(tosaic.InvalidGraph) as error:
+        tosaic.ForeignOp(**{"target": "a::b", "kernel": gate, **change})
+    assert message in str(error.value)
+
+
+def test_two_descriptions_of_one_operator_are_refused() -> None:
+    with pytest.raises(tosaic.InvalidGraph, match="one description of each operator"):
+        tosaic.from_exported(exported(in_and_out), operators=[GATE, GATE])
+
+
+def test_a_kernel_that_returns_another_shape_is_refused() -> None:
+    operator = tosaic.ForeignOp(GATE.target, lambda x, factor, mode="soft": x[:1])
+    program = tosaic.from_exported(exported(in_and_out), operators=[operator])
+    with pytest.raises(tosaic.LayoutMismatch, match=r"returned the wrong array: expected f32\[2,4,3,5\]"):
+        program.run(X)
+
+
+# ---- between quantized values ----
+
+
+def quantized_gate(conv: Any, x: torch.Tensor) -> torch.Tensor:
+    q = Q.quantize_per_tensor(x, 0.02, 3, -128, 127, torch.int8)
+    y = torch.ops.tosaic_test.gate(Q.dequantize_per_tensor(q, 0.02, 3, -128, 127, torch.int8), 1.5)
+    q = Q.quantize_per_tensor(y, 0.015, -5, -128, 127, torch.int8)
+    return Q.dequantize_per_tensor(q, 0.015, -5, -128, 127, torch.int8)
+
+
+def integer_gate(x: tosaic.QuantizedArray, factor: float, mode: str = "soft", *, results: Any) -> Any:
+    (out,) = results
+    real = (x.integers.astype(np.float32) - x.qparams.zero_point) * np.float32(x.qparams.scale)
+    stored = np.rint(gate(real, factor, mode) / np.float32(out.scale)) + out.zero_point
+    return np.clip(stored, out.qmin, out.qmax).astype(np.int8)
+
+
+def test_an_operator_over_quantized_values_computes_with_their_integers() -> None:
+    operator = tosaic.ForeignOp(
+        GATE.target, gate, layout="any", domain="tosaic_test", name="gate", quantized=integer_gate
+    )
+    ep = exported(quantized_gate)
+    program = tosaic.from_exported(ep, operators=[operator])
+    lowered = tosaic.lower(program, target="TOSA-1.0+INT")
+    (custom,) = [node for node in lowered.graph.nodes if node.op == "tosa.custom"]
+    assert [value.dtype for value in (*custom.operands, *custom.results)] == ["i8", "i8"]
+    found, expected = lowered.run(X), ep.module()(X).numpy()
+    assert np.abs(found - expected).max() <= 0.0151  # one unit: torch's sigmoid and numpy's exp differ
+    np.testing.assert_allclose(program.run(X), expected, atol=0.0151)
+    assert tosaic.compare(program, lowered, (X,)).ok
+
+
+def test_without_integers_it_stays_between_dequantize_and_quantize() -> None:
+    program = tosaic.from_exported(exported(quantized_gate), operators=[GATE])
+    with pytest.raises(tosaic.UnsupportedOp, match="gate"):
+        tosaic.lower(program, target="TOSA-1.0+INT")
+    lowered = tosaic.lower(program, target="TOSA-1.0+INT+FP")
+    (custom,) = [node for node in lowered.graph.nodes if node.op == "tosa.custom"]
+    assert [value.dtype for value in (*custom.operands, *custom.results)] == ["f32", "f32"]
+    np.testing.assert_allclose(lowered.run(X), exported(quantized_gate).module()(X).numpy(), atol=0.0151)
