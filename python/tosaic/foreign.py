@@ -72,7 +72,7 @@ class ForeignOp:
         the operator runs and is compared, but does not lower. The arguments of the call that are not tensors
         become its attributes, as JSON.
     types : callable, optional
-        Computes the types of the results. It is called as `kernel` is, with a `TensorSpec` in the place of each
+        Computes the types of the results. It is called as `kernel` is, with a `TensorSpec` instead of each
         tensor, and returns a `TensorSpec` or a sequence of them. The import compares them with what torch
         recorded.
     quantized : callable, optional

@@ -176,7 +176,7 @@ class Pipeline:
     ============= ===================================================================
 
     Methods take the name of a pass as `anchor`. If several sections have a pass of that name, write
-    ``section/name``. The functions raise `InvalidGraph` for an anchor that is unknown or has several meanings.
+    ``section/name``. An anchor that is unknown or ambiguous raises `InvalidGraph`.
 
     Examples
     --------
@@ -249,8 +249,8 @@ class Pipeline:
         Raises
         ------
         InvalidGraph
-            A pass needs another one before it, a pass stands where no graph is at a stage that it takes, or no
-            pass makes stage tosa.
+            A pass needs another one before it, a pass stands where no graph is at a stage that it takes, or
+            no pass makes a graph at stage tosa.
         """
         self._core.check()
 
@@ -368,7 +368,9 @@ def _with_note(name: str, run: PassFunction) -> PassFunction:
         try:
             return run(graph)
         except Exception as error:
-            error.add_note(f"in pass '{name}' of the pipeline, on a graph at stage {graph.stage}")
+            add_note = getattr(error, "add_note", None)  # from Python 3.11 on
+            if add_note is not None:
+                add_note(f"in pass '{name}' of the pipeline, on a graph at stage {graph.stage}")
             raise
 
     return call

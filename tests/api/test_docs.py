@@ -15,11 +15,18 @@ import tosaic
 from tosaic.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [
-    pytest.param(blocks, id=page.stem)
-    for page in sorted((ROOT / "docs").glob("*.md"))
-    if (blocks := re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL))
+README = ROOT / "README.md"
+PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
+# A block of Python code and, if one follows, the block of text that it prints.
+EXAMPLE = re.compile(
+    r"^```python\n(?P<code>.*?)^```$(?:\n\n^```text\n(?P<output>.*?)^```$)?", re.MULTILINE | re.DOTALL
+)
+EXAMPLES = [
+    pytest.param(examples, id=page.stem)
+    for page in PAGES
+    if (examples := [match.groups() for match in EXAMPLE.finditer(page.read_text())])
 ]
+LINK = re.compile(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)")
 QUANTIZED = """tosaic 1
 graph @forward stage=exported {
   input %x: f32[4] path="x"
@@ -45,15 +52,10 @@ def masked(text: str) -> list[str]:
     return sorted(line.rstrip() for line in without.splitlines())
 
 
-def test_the_example_of_the_readme_prints_what_it_says(generate) -> None:
-    example = generate.EXAMPLE.search((ROOT / "README.md").read_text())
+def test_the_example_of_the_readme_is_short() -> None:
+    (example,) = EXAMPLE.finditer(README.read_text())
     assert len(example["code"].strip().splitlines()) <= 14
-    assert masked(generate.example_output(example["code"])) == masked(example["output"])
-
-
-def test_the_list_of_operators_in_the_readme_is_up_to_date(generate) -> None:
-    written = generate.LIST.search((ROOT / "README.md").read_text())[2].strip()
-    assert written == generate.operators_list(), "run python docs/generate.py"
+    assert example["output"]
 
 
 def test_the_page_of_operators_is_up_to_date(generate, capsys) -> None:
@@ -93,16 +95,21 @@ def test_a_command_of_the_docs_runs(command, files, dynamic, capsys) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning")
-@pytest.mark.parametrize("blocks", PAGES)
-def test_the_python_blocks_of_a_page_run_one_after_another(blocks, files, capsys) -> None:
+@pytest.mark.parametrize("examples", EXAMPLES)
+def test_the_python_blocks_of_a_page_run_and_print_what_it_shows(examples, files, capsys) -> None:
     names: dict[str, object] = {}
-    for block in blocks:
-        exec(compile(block, "docs", "exec"), names)
-    assert capsys.readouterr().out
+    printed = ""
+    for code, output in examples:
+        exec(compile(code, "example.py", "exec"), names)
+        found = capsys.readouterr().out
+        printed += found
+        if output is not None:
+            assert masked(found) == masked(output)
+    assert printed
 
 
 def test_the_two_commands_of_the_readme_are_the_ones_of_ci() -> None:
-    readme = re.sub(r"^```.*?^```$", "", (ROOT / "README.md").read_text(), flags=re.MULTILINE | re.DOTALL)
+    readme = re.sub(r"^```.*?^```$", "", README.read_text(), flags=re.MULTILINE | re.DOTALL)
     assert re.findall(r"^    (\S.*)$", readme, re.MULTILINE) == [
         'pip install -c constraints.txt ".[demo]" && tosaic demo',
         "tests/run",
@@ -110,6 +117,15 @@ def test_the_two_commands_of_the_readme_are_the_ones_of_ci() -> None:
     assert "tests/run" in (ROOT / ".ci" / "run").read_text()
 
 
-def test_links_of_the_readme_lead_to_existing_files() -> None:
-    for target in re.findall(r"\]\((?!https?:)([^)#]+)", (ROOT / "README.md").read_text()):
-        assert (ROOT / target).exists(), target
+def anchors(page: Path) -> set[str]:
+    """The anchors that GitHub makes of the headings of a page."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_links_of_a_page_lead_to_existing_files_and_headings(page: Path) -> None:
+    for target, anchor in LINK.findall(page.read_text()):
+        found = page.parent / target if target else page
+        assert found.exists(), target
+        assert not anchor or anchor in anchors(found), f"{target}#{anchor}"

@@ -147,7 +147,8 @@ def test_the_arguments_of_a_call_are_attributes_of_the_file() -> None:
     )
     lowered = tosaic.lower(program)
     (custom,) = [node for node in lowered.graph.nodes if node.op == "tosa.custom"]
-    assert custom.attrs["implementation_attrs"] == '{"args":[{"$":0},{"float":"inf"}],"kwargs":{"mode":"hard"}}'
+    call = '{"args":[{"$":0},{"float":"inf"}],"kwargs":{"mode":"hard"}}'
+    assert custom.attrs["implementation_attrs"] == call
     np.testing.assert_array_equal(lowered.run(X), np.maximum(X.numpy(), 0))
 
 

@@ -90,8 +90,8 @@ def section(result: Result) -> Section:
     slowest = sorted(result.objects.items(), key=lambda item: -item[1])[:SLOWEST]
     rows = [(_source(name), f"{seconds:.1f}") for name, seconds in slowest]
     text = (
-        "The Python extension, built from nothing without ccache by two jobs: "
-        f"**{result.cpu_minutes:.1f} minutes of CPU, {result.minutes:.1f} minutes**.\n\n"
+        "The Python extension is built from scratch by two jobs, without ccache: "
+        f"**{result.cpu_minutes:.1f} minutes of CPU, {result.minutes:.1f} minutes of wall-clock time**.\n\n"
         f"{table(('slowest', 'seconds'), rows)}\n\n"
         f"At most {MOST_CPU_MINUTES:.0f} minutes of CPU are allowed."
     )

@@ -92,11 +92,12 @@ def section(result: Result) -> Section:
     ]
     header = ("network", "torch eager, ms", *(f"tosaic at stage {s}, ms" for s in STAGES), "largest error")
     text = (
-        "One inference, float32, batch 1, against torch eager in inference mode, by turns; medians of "
-        f"{result.rounds} rounds. The executor uses `{tosaic._core.usable_isas()[-1]}`.\n\n"
+        "One inference in float32 with batch size 1, against torch eager in inference mode.\n"
+        f"Both run alternately; medians of {result.rounds} rounds. "
+        f"The executor uses `{tosaic._core.usable_isas()[-1]}`.\n\n"
         f"{table(header, rows)}\n\n"
-        f"At worst {max(row.ratio for row in result.rows):.2f} times torch's time; at most {MOST_RATIO} is "
-        "required."
+        f"At worst the executor takes {max(row.ratio for row in result.rows):.2f} times torch's time. "
+        f"At most {MOST_RATIO} times is allowed."
     )
     return Section("executor", "Executor", text, ok=result.ok)
 

@@ -146,12 +146,12 @@ def section(result: Result) -> Section:
         (name, str(n.nodes), f"{n.importing:.1f}", f"{n.walking:.2f}") for name, n in result.networks.items()
     ]
     text = (
-        "The package, in fresh interpreters that see numpy and tosaic only; medians of "
-        f"{result.rounds} rounds. At most {MOST_TIMES_NUMPY:.0f}× is required.\n\n"
+        "The time to import the package, in fresh interpreters that can see numpy and tosaic only;\n"
+        f"medians of {result.rounds} rounds. At most {MOST_TIMES_NUMPY:.0f}× is allowed.\n\n"
         f"{table(('statements', 'ms', 'against numpy'), package)}\n\n"
-        "A network, `tosaic.from_exported`, beside a bare walk over nodes, arguments and metadata; CPU time, "
-        "medians of as many rounds by turns. "
-        f"At most {MOST_MICROSECONDS:.0f} µs per FX node are required.\n\n"
+        "The CPU time to import a network with `tosaic.from_exported`, beside a bare walk over its nodes,\n"
+        "arguments and metadata. Both run alternately; medians of as many rounds.\n"
+        f"At most {MOST_MICROSECONDS:.0f} µs per FX node are allowed.\n\n"
         f"{table(('network', 'FX nodes', 'import, µs per FX node', 'bare walk'), networks)}"
     )
     return Section("import_time", "Import", text, ok=result.ok)

@@ -106,12 +106,12 @@ def section(result: Result) -> Section:
         "distinct outputs",
     )
     text = (
-        "One inference, int8, batch 1, of our TOSA INT bytes against the TOSA reference model on the same "
-        f"bytes, by turns; medians of {result.rounds} rounds. The executor uses "
-        f"`{tosaic._core.usable_isas()[-1]}`.\n\n"
+        "One inference in int8 with batch size 1, against the TOSA reference model on the same TOSA INT\n"
+        f"program. Both run alternately; medians of {result.rounds} rounds. "
+        f"The executor uses `{tosaic._core.usable_isas()[-1]}`.\n\n"
         f"{table(header, rows)}\n\n"
-        f"At worst {min(row.ratio for row in result.rows):.0f} times as fast; at least {LEAST_RATIO:.0f} and "
-        "no difference are required."
+        f"At worst the executor is {min(row.ratio for row in result.rows):.0f} times as fast. "
+        f"It has to be at least {LEAST_RATIO:.0f} times as fast, and outputs have to be equal."
     )
     return Section("integer_executor", "Integer executor", text, ok=result.ok)
 

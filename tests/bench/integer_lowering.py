@@ -123,10 +123,11 @@ def section(result: Result) -> Section:
         "our SQNR, dB", "its SQNR, dB",
     )  # fmt: skip
     text = (
-        "Converted program to TOSA INT bytes, import included, against `to_edge_transform_and_lower` with "
-        f"Arm's partitioner, in one process, by turns; medians of {result.rounds} rounds. Signal to noise "
-        f"ratio is against torch's q/dq graph.\n\n{table(header, rows)}\n\n"
-        f"At least {LEAST_RATIO:.0f} times as fast is required of each."
+        "From a converted program to the bytes of a TOSA INT file. The time of tosaic includes the import;\n"
+        "ExecuTorch runs `to_edge_transform_and_lower` with Arm's partitioner.\n"
+        f"Both run alternately in one process (rounds: {result.rounds}; the table has medians).\n"
+        f"Signal-to-noise ratios are against torch's q/dq graph.\n\n{table(header, rows)}\n\n"
+        f"Each network has to be lowered at least {LEAST_RATIO:.0f} times as fast."
     )
     return Section("integer_lowering", "Integer lowering", text, ok=result.ok)
 

@@ -80,10 +80,11 @@ def section(rows: Sequence[Measured]) -> Section:
     ]
     PLOT.write_text(plot(rows))
     text = (
-        "A layout plan by the number of nodes (`tests/layouts/networks.py`); the certificate closes the gap "
-        f"in each.\n\n{table(header, lines)}\n\n![Time by nodes, both logarithmic](layout_time.svg)\n\n"
-        f"At most {1e3 * MOST_SECONDS:g} ms are allowed for solving {AT:,} nodes, and {MOST_GROWTH:g} times "
-        "that for 20 times as many."
+        "The time of a layout plan by the number of nodes, for the graphs of `tests/layouts/networks.py`.\n"
+        "Column *gap* is the cost of the plan above the bound that the certificate proves.\n\n"
+        f"{table(header, lines)}\n\n![Time by nodes, both logarithmic](layout_time.svg)\n\n"
+        f"Solving {AT:,} nodes may take at most {1e3 * MOST_SECONDS:g} ms. "
+        f"20 times as many nodes may take at most {MOST_GROWTH:g} times the measured time."
     )
     return Section("layout", "Layout plans", text, ok(rows))
 

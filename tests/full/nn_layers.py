@@ -36,10 +36,14 @@ _HEAD = """# The layers of torch.nn
 
 {date}; tosaic {version}, torch {torch}.
 
-{agreed} of {total} ({share:.1%}) export, lower to TOSA and agree with torch at every stage and on the
-reference model: {modules} of {all_modules} classes and {functions} of {all_functions} functions, in inference
-mode, float32; losses and containers are among them. How they are called: `tests/layers/table.py`; what
-agrees means: `tests/layers/measuring.py`. Not counted: {left_out}.
+{agreed} of {total} layers and functions ({share:.1%}) export, lower to TOSA, and agree with torch at every
+stage and on the reference model: {modules} of {all_modules} classes and {functions} of {all_functions}
+functions. They run in inference mode in float32. Losses and containers are among them.
+`tests/layers/table.py` has the calls, and `tests/layers/measuring.py` says how closely results have to agree.
+
+Not counted:
+
+{left_out}
 """
 
 
@@ -72,13 +76,14 @@ def page(modules: Sequence[Measured], of_functions: Sequence[Measured]) -> str:
         all_modules=len(modules),
         functions=_agreed(of_functions),
         all_functions=len(of_functions),
-        left_out=", ".join(f"`{name}` ({reason})" for name, reason in NO_LAYERS.items()),
+        left_out="\n".join(f"- `{name}`: {reason}" for name, reason in NO_LAYERS.items()),
     )
     rest = [m for m in every if m.reached != "agreed"]
     reasons = [
         (f"`{m.name}`", m.reached, OUT_OF_REACH.get(m.name, ""), m.reason.replace("|", "\\|")) for m in rest
     ]
-    parts = [head, "## The rest", "", _table(("name", "reached", "reason", "message"), reasons), ""]
+    header = ("name", "reached", "reason", "message")
+    parts = [head, "## Layers and functions that do not agree", "", _table(header, reasons), ""]
     for title, rows in (("Layer classes", modules), ("Functions", of_functions)):
         lines = [(f"`{m.name}`", str(m.variants), m.reached, m.target, str(m.operators)) for m in rows]
         header = ("name", "variants", "reached", "target", "TOSA operators")

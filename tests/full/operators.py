@@ -39,13 +39,17 @@ _HEAD = """# Every overload against torch
 
 {date}; tosaic {version}, torch {torch}; seed {seed}.
 
-{examples:,} calls of {overloads} overloads: {exported:,} agreed with torch eager at stage exported,
-{lowered:,} of them lowered to TOSA and agreed there and on the reference model. {by_torch:,} calls, most of
-them made wrong on purpose, were refused by torch, {refused:,} by torch.export or by us for the reasons below;
-{failed} overloads failed.
+{examples:,} calls of {overloads} overloads were tried. {exported:,} of them agree with torch eager at stage
+exported. {lowered:,} lower to TOSA, and agree there and on the reference model too. Torch refuses
+{by_torch:,} calls, most of which were made wrong on purpose. torch.export or tosaic refuses {refused:,} calls
+for the reasons below. The number of overloads that fail is {failed}.
 
-What is drawn and how closely results agree: `tests/operators`. Columns: calls tried; refused by torch; agreed
-at stage exported; agreed lowered to TOSA-1.0+FP, and those that need +INT; refused by us.
+`tests/operators` says which calls are drawn, and how closely results have to agree. The columns count calls:
+
+- *calls*: all that were tried; *by torch*: those that torch refuses.
+- *exported*: those that agree at stage exported.
+- *lowered*: those that lower to TOSA and agree; *with +INT*: those among them that need profile INT.
+- *refused*: those that torch.export or tosaic refuses.
 """
 
 

@@ -53,16 +53,19 @@ _HEAD = """# Ten quantized networks, from q/dq graphs to the TOSA reference mode
 
 {date}; {cpu}; tosaic {version}, torch {torch}, torchao {torchao}, executorch {executorch}.
 
-The networks of [networks.md](networks.md), quantized by torchao's PT2E flow with ExecuTorch's XNNPACK
-quantizer, Arm's TOSAQuantizer and the Cortex-M quantizer. Ten inputs each: eight that the quantizer has not
-seen, one below its range everywhere, one above.
+The networks are those of [networks.md](networks.md). Torchao's PT2E flow quantizes each of them with
+ExecuTorch's XNNPACK quantizer, Arm's TOSAQuantizer and the Cortex-M quantizer. Every network runs on ten
+inputs: eight that the quantizer has not seen, one below the range that it has seen, and one above that range
+(for token numbers, the smallest and the largest that it has seen).
 
-*Differing* counts the elements, over all inputs, by which any of these differ: our executor at stages integer
-and tosa, on {isas} and with the scalar kernels; the `.tosa` file read back; the TOSA
-reference model. Where a quantizer leaves islands of floats, the target has both profiles, and the operators
-over integers are compared from equal inputs; those over floats stand in the second table. Signal to noise is
-in dB, over the eight inputs together. TOSA operators are counted without constants. Arm's numbers are of its
-lowering of the same converted graph, run on the reference model.
+*Differing* counts the elements, over all inputs, in which another engine differs from our executor at stage
+tosa with the widest instruction set. The other engines are our executor at stages integer and tosa on
+{isas}, the scalar kernels (on one input), the `.tosa` file read back, and the TOSA
+reference model. If a quantizer leaves islands of floats, the target has both profiles. In such a network the
+operators over integers are compared on equal inputs, and the second table has the operators over floats.
+
+Signal-to-noise ratios are in dB, over the eight inputs together. The counts of TOSA operators exclude
+constants. Arm's numbers are for Arm's lowering of the same converted graph, run on the reference model.
 """
 
 
@@ -114,18 +117,21 @@ def page(rows: list[Quantized], arms: dict[str, Arm]) -> str:
     without = [m for m in rows if m.not_converted]
     if without:
         lines = [f"- {m.network}, {m.quantizer}: {m.not_converted}" for m in without]
-        parts += ["What torch itself cannot convert or run:", "\n".join(lines)]
+        parts += ["Networks that torch itself cannot convert or run:", "\n".join(lines)]
     mixed = [m for m in rows if "FP" in m.target]
     if mixed:
-        parts += ["Operators over floats, ours against the reference model:", _island_table(mixed)]
-        parts += ["What was left to floats, and why:", _left_list(mixed)]
+        parts += ["Operators over floats, our executor against the reference model:", _island_table(mixed)]
+        parts += ["Operators that stay over floats, and why:", _left_list(mixed)]
     lacking = [m for m in rows if (arm := _arm(m, arms)) and leaves_out(arm, m)]
     if lacking:
         lines = [f"- {m.network}: {_db(arms[m.network].to_qdq)} dB, ours {_db(m.to_qdq)}" for m in lacking]
-        parts += ["Arm's lowering leaves out a part; its operators are no yardstick:", "\n".join(lines)]
+        parts += [
+            "Arm's lowering omits a part of these networks, so its number of operators is not comparable:",
+            "\n".join(lines),
+        ]
     broken = [f"- {m.network}, {m.quantizer}: {line}" for m in rows for line in violations(m, _arm(m, arms))]
     if broken:
-        parts += ["Beyond what is required:", "\n".join(broken)]
+        parts += ["Requirements that are not met:", "\n".join(broken)]
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
 

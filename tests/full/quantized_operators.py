@@ -41,17 +41,19 @@ _HEAD = """# Every overload in integer arithmetic
 
 {date}; tosaic {version}, torch {torch}.
 
-Calls as `tests/operators` draws them, between dequantize and quantize nodes of 8 and 16 bits, lowered to
-TOSA-1.0+INT (16 bits: with int16), from the same integers: at most {most} unit of the result from torch's
-q/dq graph in 8 bits, in 16 as many as docs/operators.md derives, and no element different on the reference
-model. Inputs have the scales of observers, narrow ranges, scales that saturate or are coarse, and scales of
-1e-6 and 1e3; where torch's own f32 is further than that from its f64, the f64 counts ({by_double} calls).
+Each call that `tests/operators` draws stands between dequantize and quantize nodes of 8 and of 16 bits. It is
+lowered to TOSA-1.0+INT (for 16 bits, with int16). From the same integers, a result may be at most {most} unit
+off torch's q/dq graph in 8 bits, and in 16 bits as many units as [operators.md](operators.md) states. A
+result beyond this bound is compared with torch's result in f64 instead ({by_double} calls). No element may
+differ on the reference model. The integers have scales as observers choose them, narrow ranges, scales that
+saturate or are coarse, and scales of 1e-6 and 1e3.
 
-{agreed:,} calls of {overloads} overloads agree, {refused:,} have no integer form for the reasons below,
-{failed} fail; {skipped:,} drawn calls are none that a quantizer annotates (other dtypes, numbers that are not
-finite, refused by torch).
+{agreed:,} calls of {overloads} overloads agree. {refused:,} calls have no integer form, for the reasons
+below. {failed} calls fail. {skipped:,} more calls were drawn and not tried, because no quantizer annotates
+such a call: it has other dtypes, its numbers are not finite, or torch refuses it.
 
-Columns, for each width: calls that agree; refused; the share of elements that are one unit off.
+For each width, the columns are the calls that agree, the calls that are refused, and the share of elements
+that are one unit off.
 
 | overload | 8 bits | refused | off by 1 | 16 bits | refused | off by 1 |
 |---|---:|---:|---:|---:|---:|---:|

@@ -45,12 +45,16 @@ _HEAD = """# Verdicts of compare
 
 {date}; {cpu}; tosaic {version}, torch {torch}.
 
-Each network and each layer of torch.nn, lowered and compared with torch on two samples: the program, its
-`.tosa` file, channels-last borders, and integers at the border of quantized ones. *Called wrong* are right
-programs. *Missed* are programs with one weight, zero point or transpose made wrong that were called right, of
-*tried*. *Of bound* is the greatest local error of a node as a share of its bound.
+Each network is lowered and compared with torch on two samples, and each layer of torch.nn on one. The right
+forms are the program, its `.tosa` file, a program with other orders of inputs and outputs and, for a
+quantized network, a program with integer outputs. A wrong form has one weight, one zero point or one
+transpose made wrong; it is compared as a program and as a file.
 
-{right} of {forms} cases: no right program is called wrong. {caught} of {tried} wrong ones are called wrong.
+- *of bound*: the largest local error of a node, as a share of its bound.
+- *called wrong*: right forms that `compare` calls wrong.
+- *missed*: wrong forms that `compare` calls right; *tried*: the number of wrong programs.
+
+In {right} of {forms} cases no right form is called wrong. Of {tried} wrong forms, {caught} are called wrong.
 """
 
 

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from fx.exporting import exported, imported, only, ops
 from tosaic import _core
 from tosaic.fx import from_exported
-from tosaic.fx.aten import TABLE
+from tosaic.fx.targets import TABLE
 from tosaic.fx.targets import accepts
 
 # torch's own run_decompositions uses a class that torch deprecates.

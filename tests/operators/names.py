@@ -27,7 +27,7 @@ SECTIONS: dict[str, str] = {
         elu celu selu gelu silu mish softplus hardsigmoid hardswish logit clamp clamp_min clamp_max
         logical_not bitwise_not isnan isinf nan_to_num""",
     "elementwise, binary and ternary": """
-        add sub rsub mul div floor_divide remainder fmod pow maximum minimum atan2 eq ne lt le
+        add sub rsub mul div floor_divide remainder fmod pow maximum minimum atan2 hypot eq ne lt le
         gt ge logical_and logical_or logical_xor bitwise_and bitwise_or bitwise_xor bitwise_left_shift
         bitwise_right_shift __lshift__ __rshift__ where masked_fill lerp addcmul addcdiv prelu glu""",
     "reduction": """

@@ -164,6 +164,7 @@ ROWS["pow.Tensor_Scalar"] = Row(powers(False))
 ROWS["pow.Scalar"] = Row(scalar_first(FLOAT, st.sampled_from([2, 0.5, 10, 1, 0, -2, 2.718])))
 rows("maximum minimum", elementwise(2, ANY))
 rows("atan2", elementwise(2, FLOAT))
+rows("hypot", elementwise(2, FLOAT))
 for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
     ROWS[f"{_name}.Tensor"] = Row(elementwise(2, ANY))
     ROWS[f"{_name}.Scalar"] = Row(unary(ANY, args=[number(0, 1, True)]))

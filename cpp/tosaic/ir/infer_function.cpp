@@ -36,7 +36,7 @@ Types infer_remainder(const Call& call) {
   return one(dtype, broadcast_from(call, 0));
 }
 
-Types infer_atan2(const Call& call) {
+Types infer_binary_float_function(const Call& call) {
   return one(function_dtype(promoted_dtype(call.operands())), broadcast_from(call, 0));
 }
 

@@ -126,7 +126,7 @@ class Call {
 
 // ---- functions, gates, quantizers ----
 [[nodiscard]] Types infer_remainder(const Call& call);  // remainder, fmod
-[[nodiscard]] Types infer_atan2(const Call& call);
+[[nodiscard]] Types infer_binary_float_function(const Call& call);
 [[nodiscard]] Types infer_shift(const Call& call);
 [[nodiscard]] Types infer_lerp(const Call& call);
 [[nodiscard]] Types infer_addc(const Call& call);  // addcmul, addcdiv

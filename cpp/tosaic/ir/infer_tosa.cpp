@@ -630,8 +630,8 @@ Types infer_tosa(const Call& call) {
           {.where = "infer",
            .what = std::string(info(call.op()).name) + ": result types are stored, not inferred"});
 
-#define TOSAIC_OP(Name, text, AttrsT, operands, results, traits, int16) case Op::Name:
-#define TOSAIC_TOSA_OP(Name, text, AttrsT, operands, results, traits)
+#define TOSAIC_OP(Name, ...) case Op::Name:
+#define TOSAIC_TOSA_OP(Name, ...)
 #include "tosaic/ir/ops.def"
       break;
   }

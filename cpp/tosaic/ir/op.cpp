@@ -49,9 +49,9 @@ constexpr OpInfo make(Op op, std::string_view name, std::string_view operands, i
 }
 
 constexpr OpInfo kOps[] = {
-#define TOSAIC_OP(Name, text, AttrsT, operands, results, traits, int16) \
+#define TOSAIC_OP(Name, text, AttrsT, operands, results, traits, int16, ...) \
   make(Op::Name, text, operands, results, traits, false, kAttrsIndex<AttrsT>, int16),
-#define TOSAIC_TOSA_OP(Name, text, AttrsT, operands, results, traits) \
+#define TOSAIC_TOSA_OP(Name, text, AttrsT, operands, results, traits, error) \
   make(Op::Name, text, operands, results, traits, true, kAttrsIndex<AttrsT>, kNoInt16),
 #include "tosaic/ir/ops.def"
 };
@@ -98,8 +98,8 @@ std::optional<Op> parse_op(std::string_view name) {
 
 Attrs default_attrs(Op op) {
   switch (op) {
-#define TOSAIC_OP(Name, text, AttrsT, operands, results, traits, int16) \
-  case Op::Name:                                                        \
+#define TOSAIC_OP(Name, text, AttrsT, ...) \
+  case Op::Name:                           \
     return AttrsT{};
 #include "tosaic/ir/ops.def"
   }

@@ -11,7 +11,7 @@
 namespace tosaic {
 
 enum class Op : std::uint16_t {
-#define TOSAIC_OP(Name, text, AttrsT, operands, results, traits, int16) Name,
+#define TOSAIC_OP(Name, ...) Name,
 #include "tosaic/ir/ops.def"
 };
 

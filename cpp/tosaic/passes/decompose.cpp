@@ -83,187 +83,86 @@ constexpr Rule wide(MultiExpansion all) { return {nullptr, all, Emitter::Width::
 constexpr Rule as_is(Expansion one) { return {one, nullptr, Emitter::Width::kAsIs}; }
 constexpr Rule as_is(MultiExpansion all) { return {nullptr, all, Emitter::Width::kAsIs}; }
 
-// The switch names every operator that has an expansion.
-Rule rule_of(const Graph& graph, const Node& node) {
-  switch (node.op) {  // NOLINT: the table of expansions; every other operator stays
-    case Op::kAddmm:
-    case Op::kBaddbmm:
-      return as_is(expand_addmm);
-    case Op::kSdpa:
-      return as_is(expand_sdpa);
-    case Op::kLeakyRelu:
-      return wide(expand_leaky_relu);
-    case Op::kElu:
-      return wide(expand_elu);
-    case Op::kAcos:
-      return wide(expand_acos);
-    case Op::kAcosh:
-      return wide(expand_acosh);
-    case Op::kAsin:
-      return wide(expand_asin);
-    case Op::kAsinh:
-      return wide(expand_asinh);
-    case Op::kAtan:
-      return wide(expand_atan);
-    case Op::kAtanh:
-      return wide(expand_atanh);
-    case Op::kCosh:
-      return wide(expand_cosh);
-    case Op::kErfinv:
-      return wide(expand_erfinv);
-    case Op::kExpm1:
-      return wide(expand_expm1);
-    case Op::kLog10:
-      return wide(expand_log10);
-    case Op::kLog1p:
-      return wide(expand_log1p);
-    case Op::kLog2:
-      return wide(expand_log2);
-    case Op::kSinh:
-      return wide(expand_sinh);
-    case Op::kTan:
-      return wide(expand_tan);
-    case Op::kIsinf:
-      return as_is(expand_isinf);
-    case Op::kNanToNum:
-      return as_is(expand_nan_to_num);
-    case Op::kLogit:
-      return as_is(expand_logit);
-    case Op::kMish:
-      return wide(expand_mish);
-    case Op::kLogSigmoid:
-      return wide(expand_log_sigmoid);
-    case Op::kSoftplus:
-      return wide(expand_softplus);
-    case Op::kSoftshrink:
-      return wide(expand_softshrink);
-    case Op::kHardshrink:
-      return wide(expand_hardshrink);
-    case Op::kAtan2:
-      return wide(expand_atan2);
-    case Op::kLerp:
-      return wide(expand_lerp);
-    case Op::kPrelu:
-      return wide(expand_prelu);
-    case Op::kGlu:
-      return as_is(expand_glu);
-    case Op::kStd:
-      return wide(expand_std);
-    case Op::kLogsumexp:
-      return wide(expand_logsumexp);
-    case Op::kVectorNorm:
-      return wide(expand_vector_norm);
-    case Op::kQuantize:
-      return as_is(expand_quantize);
-    case Op::kDequantize:
-      return as_is(expand_dequantize);
-    case Op::kAddcmul:
-    case Op::kAddcdiv:
-      return wide(expand_addc);
-    case Op::kRemainder:
-      return has_float_result(graph, node) ? wide(expand_remainder) : kStays;
-    case Op::kFmod:
-      return has_float_result(graph, node) ? wide(expand_fmod) : kStays;
-    case Op::kDiv:
-      return Graph::attrs<DivAttrs>(node).rounding != DivRounding::kNone && has_float_result(graph, node)
+// ---- operators that are expanded depending on attributes and types ----
+
+Rule remainder_rule(const Graph& graph, const Node& node) {
+  return has_float_result(graph, node) ? wide(expand_remainder) : kStays;
+}
+
+Rule fmod_rule(const Graph& graph, const Node& node) {
+  return has_float_result(graph, node) ? wide(expand_fmod) : kStays;
+}
+
+Rule div_rule(const Graph& graph, const Node& node) {
+  return Graph::attrs<DivAttrs>(node).rounding != DivRounding::kNone && has_float_result(graph, node)
                  ? wide(expand_rounded_division)
                  : kStays;
-    case Op::kProd:
-      return has_float_result(graph, node) ? kStays : as_is(expand_integer_product);
-    case Op::kPow:
-      return graph.type(graph.operands(node)[1]).dtype == DType::kF64 &&
+}
+
+Rule prod_rule(const Graph& graph, const Node& node) {
+  return has_float_result(graph, node) ? kStays : as_is(expand_integer_product);
+}
+
+Rule pow_rule(const Graph& graph, const Node& node) {
+  return graph.type(graph.operands(node)[1]).dtype == DType::kF64 &&
                      graph.type(graph.result(node)).dtype == DType::kF32
                  ? as_is(expand_wide_exponent)
                  : kStays;
-    case Op::kGelu:
-      return wide(expand_gelu);
-    case Op::kSilu:
-      return wide(expand_silu);
-    case Op::kHardsigmoid:
-      return wide(expand_hardsigmoid);
-    case Op::kHardswish:
-      return wide(expand_hardswish);
-    case Op::kMean:
-      return wide(expand_mean);
-    case Op::kVar:
-      return wide(expand_var);
-    case Op::kArgmin:
-      return as_is(expand_argmin);
-    case Op::kCumsum:
-      return wide(expand_cumsum);
-    case Op::kDiff:
-      return as_is(expand_diff);
-    case Op::kBatchNorm:
-      return wide(expand_batch_norm);
-    case Op::kLayerNorm:
-      return wide(expand_layer_norm);
-    case Op::kRmsNorm:
-      return wide(expand_rms_norm);
-    case Op::kGroupNorm:
-      return wide(expand_group_norm);
-    case Op::kSoftmax:
-    case Op::kSafeSoftmax:
-      return wide(expand_softmax);
-    case Op::kLogSoftmax:
-      return wide(expand_log_softmax);
-    case Op::kStack:
-      return as_is(expand_stack);
-    case Op::kSelect:
-      return as_is(expand_select);
-    case Op::kTril:
-    case Op::kTriu:
-      return as_is(expand_triangle);
-    case Op::kIndex:
-      return has_bool_index(graph, node) ? kStays : as_is(expand_index);
-    case Op::kAdaptiveAvgPool:
-    case Op::kAdaptiveMaxPool:
-      return as_is(expand_adaptive_pool);
-    case Op::kAvgPool:
-    case Op::kMaxPool:
-      return Graph::attrs<PoolAttrs>(node).kernel.size() == 3 ? as_is(expand_pool3d)
+}
+
+Rule index_rule(const Graph& graph, const Node& node) {
+  return has_bool_index(graph, node) ? kStays : as_is(expand_index);
+}
+
+Rule pool_rule(const Graph& graph, const Node& node) {
+  return Graph::attrs<PoolAttrs>(node).kernel.size() == 3 ? as_is(expand_pool3d)
              : needs_rank4(graph, node)                       ? as_is(expand_to_rank4)
              : is_dilated_pool(node)                          ? as_is(expand_dilated_pool)
                                                               : kStays;
-    case Op::kScatter:
-      return as_is(expand_scatter);
-    case Op::kSliceScatter:
-      return as_is(expand_slice_scatter);
-    case Op::kIndexPut:
-      return is_row_write(graph, node) ? kStays : as_is(expand_index_put);
-    case Op::kEinsum:
-      return as_is(expand_einsum);
-    case Op::kGridSample:
-      return wide(expand_grid_sample);
-    case Op::kAffineGrid:
-      return wide(expand_affine_grid);
-    case Op::kResize:
-      return changes_with_rank(graph, node) ? wide(expand_resize)
+}
+
+Rule index_put_rule(const Graph& graph, const Node& node) {
+  return is_row_write(graph, node) ? kStays : as_is(expand_index_put);
+}
+
+Rule resize_rule(const Graph& graph, const Node& node) {
+  return changes_with_rank(graph, node) ? wide(expand_resize)
              : needs_rank4(graph, node)     ? wide(expand_to_rank4)
              : beyond_resize(graph, node)   ? wide(expand_resize)
                                             : kStays;
-    case Op::kConv: {
+}
+
+Rule conv_rule(const Graph& graph, const Node& node) {
       const std::size_t weight_rank = graph.type(graph.operands(node)[1]).rank();
       const bool batched = graph.type(graph.operands(node)[0]).rank() == weight_rank;
       if (weight_rank == 3 || !batched) return as_is(expand_conv1d);
       return weight_rank == 5 && Graph::attrs<ConvAttrs>(node).transposed ? as_is(expand_transposed_conv3d)
                                                                           : kStays;
-    }
-    case Op::kMatmul: {
+}
+
+Rule matmul_rule(const Graph& graph, const Node& node) {
       if (is_integer(graph.type(graph.result(node)).dtype)) return as_is(expand_integer_matmul);
       const ValueId other = graph.operands(node)[1];
       const bool matrix = constant_of(graph, other) != nullptr && graph.type(other).rank() == 2;
       return matrix && graph.type(graph.operands(node)[0]).rank() >= 2 ? as_is(expand_matmul_by_constant)
                                                                        : kStays;
-    }
-    case Op::kSplit:
-      return as_is(expand_split);
-    case Op::kUnbind:
-      return as_is(expand_unbind);
-    case Op::kRecurrent:
-      return wide(expand_recurrent);
-    default:
-      return kStays;
+}
+
+Rule resolved(const Rule& rule, const Graph& /*graph*/, const Node& /*node*/) { return rule; }
+Rule resolved(Rule (*rule)(const Graph&, const Node&), const Graph& graph, const Node& node) {
+  return rule(graph, node);
+}
+
+Rule rule_of(const Graph& graph, const Node& node) {
+  switch (node.op) {
+#define TOSAIC_OP(Name, text, AttrsT, operands, results, traits, int16, inference, error, expansion, ...) \
+  case Op::Name:                                                                                         \
+    return resolved(expansion, graph, node);
+#define TOSAIC_TOSA_OP(Name, ...) case Op::Name:
+#include "tosaic/ir/ops.def"
+    return kStays;
   }
+  return kStays;
 }
 
 using Filter = std::function<bool(const Graph&, const Node&)>;

@@ -355,6 +355,21 @@ ValueId expand_atan2(Emitter& e) {
   return e.where(negative(y), negate(e, angle), angle);
 }
 
+// sqrt(x^2 + y^2) = high * sqrt(1 + (low / high)^2), where low and high are the magnitudes in order: no square
+// overflows. As in C, the result is infinite if an operand is, even beside NaN.
+ValueId expand_hypot(Emitter& e) {
+  const DType dtype = e.result_dtype();
+  const ValueId x = abs(e, e.cast(e.operand(0), dtype)), y = abs(e, e.cast(e.operand(1), dtype));
+  const ValueId low = e.binary(Op::kMinimum, x, y), high = e.binary(Op::kMaximum, x, y);
+  const ValueId ratio =
+      e.where(equal(e, high, 0.0), number_like(e, high, 0.0), e.binary(Op::kDiv, low, high));
+  const ValueId finite = e.mul(high, sqrt(e, e.add(e.mul(ratio, ratio), 1.0)));
+  const double infinity = std::numeric_limits<double>::infinity();
+  const ValueId is_infinite =
+      e.binary(Op::kLogicalOr, equal(e, x, infinity), equal(e, y, infinity));
+  return e.where(is_infinite, number_like(e, high, infinity), finite);
+}
+
 // Relative error: 5.6e-9 for w < 5; 9.8e-9 up to w = 16.7. The largest |x| below 1, 1 - 2^-24, has w = 15.9.
 ValueId expand_erfinv(Emitter& e) {
   const ValueId x = argument(e);

@@ -49,6 +49,7 @@ namespace tosaic::passes {
 [[nodiscard]] ValueId expand_softshrink(Emitter& e);
 [[nodiscard]] ValueId expand_hardshrink(Emitter& e);
 [[nodiscard]] ValueId expand_atan2(Emitter& e);
+[[nodiscard]] ValueId expand_hypot(Emitter& e);
 [[nodiscard]] ValueId expand_lerp(Emitter& e);
 [[nodiscard]] ValueId expand_prelu(Emitter& e);
 [[nodiscard]] ValueId expand_glu(Emitter& e);

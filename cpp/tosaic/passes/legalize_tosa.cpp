@@ -55,7 +55,7 @@ Attrs reduction_in_order(const Legalizer& l, const DimOrder& order) {
 // A TOSA operator that the graph has at stage integer already. An elementwise operator or reduction computes
 // in the planned order; the table of TABLE, and an operand of another rank than the result, is read in
 // row-major order. Every other operator computes in row-major order, to which its axis attributes refer.
-Physical keep_tosa(Legalizer& l) {
+Physical copy_tosa_op(Legalizer& l) {
   if (layout::is_tosa_reduction(l.node().op)) {
     const DimOrder& order = l.planned_order();
     return {l.emit(l.node().op, reduction_in_order(l, order), {l.operand(0, order)}), order};
@@ -81,257 +81,32 @@ Physical legalize_rescale(Legalizer& l) {
   return {l.emit(Op::kTosaRescale, attrs.rescale, {l.operand(0, order)}), order};
 }
 
-Physical dispatch(Legalizer& l) {
-  switch (l.node().op) {
-    case Op::kConv:
-    case Op::kIntegerConv:
-      return legalize_conv(l);
-    case Op::kRescale:
-      return legalize_rescale(l);
-    case Op::kLinear:
-      return legalize_linear(l);
-    case Op::kMatmul:
-      return legalize_matmul(l);
-    case Op::kAbs:
-    case Op::kCeil:
-    case Op::kCos:
-    case Op::kErf:
-    case Op::kExp:
-    case Op::kFloor:
-    case Op::kLog:
-    case Op::kNeg:
-    case Op::kReciprocal:
-    case Op::kRound:
-    case Op::kRsqrt:
-    case Op::kSqrt:
-    case Op::kSigmoid:
-    case Op::kSign:
-    case Op::kSin:
-    case Op::kTanh:
-    case Op::kTrunc:
-    case Op::kRelu:
-    case Op::kClamp:
-    case Op::kLeakyRelu:
-    case Op::kElu:
-    case Op::kGelu:
-    case Op::kSilu:
-    case Op::kHardsigmoid:
-    case Op::kHardswish:
-    case Op::kLogicalNot:
-    case Op::kBitwiseNot:
-    case Op::kCast:
-    case Op::kAdd:
-    case Op::kSub:
-    case Op::kMul:
-    case Op::kDiv:
-    case Op::kPow:
-    case Op::kMaximum:
-    case Op::kMinimum:
-    case Op::kEq:
-    case Op::kNe:
-    case Op::kLt:
-    case Op::kLe:
-    case Op::kGt:
-    case Op::kGe:
-    case Op::kLogicalAnd:
-    case Op::kLogicalOr:
-    case Op::kLogicalXor:
-    case Op::kBitwiseAnd:
-    case Op::kBitwiseOr:
-    case Op::kBitwiseXor:
-    case Op::kWhere:
-    case Op::kRemainder:
-    case Op::kFmod:
-    case Op::kLeftShift:
-    case Op::kRightShift:
-      return legalize_elementwise(l);
-    case Op::kSum:
-    case Op::kProd:
-    case Op::kAmax:
-    case Op::kAmin:
-    case Op::kAny:
-    case Op::kAll:
-    case Op::kArgmax:
-      return legalize_reduction(l);
-    case Op::kAvgPool:
-    case Op::kMaxPool:
-      return legalize_pool(l);
-    case Op::kTosaAvgPool2d: {
-      std::optional<Physical> made = reduced_windows(l);
-      return made ? *std::move(made) : keep_tosa(l);
-    }
-    case Op::kResize:
-      return legalize_resize(l);
-    case Op::kReshape:
-    case Op::kClone:
-    case Op::kPermute:
-    case Op::kExpand:
-    case Op::kRepeat:
-    case Op::kCat:
-    case Op::kStack:
-    case Op::kSplit:
-    case Op::kUnbind:
-    case Op::kSelect:
-    case Op::kSlice:
-    case Op::kFlip:
-    case Op::kPad:
-    case Op::kTril:
-    case Op::kTriu:
-    case Op::kGather:
-    case Op::kIndexSelect:
-    case Op::kIndex:
-    case Op::kEmbedding:
-    case Op::kIndexPut:
-      return legalize_movement(l);
-    case Op::kOpaque:
-    case Op::kCond:
-    case Op::kWhileLoop:
-    case Op::kAddmm:
-    case Op::kBaddbmm:
-    case Op::kSdpa:
-    case Op::kMean:
-    case Op::kVar:
-    case Op::kArgmin:
-    case Op::kCumsum:
-    case Op::kDiff:
-    case Op::kBatchNorm:
-    case Op::kLayerNorm:
-    case Op::kRmsNorm:
-    case Op::kGroupNorm:
-    case Op::kSoftmax:
-    case Op::kSafeSoftmax:
-    case Op::kLogSoftmax:
-    case Op::kAdaptiveAvgPool:
-    case Op::kArange:
-    case Op::kAcos:
-    case Op::kAcosh:
-    case Op::kAsin:
-    case Op::kAsinh:
-    case Op::kAtan:
-    case Op::kAtanh:
-    case Op::kCosh:
-    case Op::kErfinv:
-    case Op::kExpm1:
-    case Op::kLog10:
-    case Op::kLog1p:
-    case Op::kLog2:
-    case Op::kSinh:
-    case Op::kTan:
-    case Op::kLogit:
-    case Op::kIsinf:
-    case Op::kNanToNum:
-    case Op::kMish:
-    case Op::kLogSigmoid:
-    case Op::kSoftplus:
-    case Op::kSoftshrink:
-    case Op::kHardshrink:
-    case Op::kAtan2:
-    case Op::kLerp:
-    case Op::kAddcmul:
-    case Op::kAddcdiv:
-    case Op::kPrelu:
-    case Op::kGlu:
-    case Op::kStd:
-    case Op::kLogsumexp:
-    case Op::kVectorNorm:
-    case Op::kEinsum:
-    case Op::kAdaptiveMaxPool:
-    case Op::kGridSample:
-    case Op::kAffineGrid:
-    case Op::kScatter:
-    case Op::kSliceScatter:
-    case Op::kRecurrent:
-    case Op::kQuantize:
-    case Op::kDequantize:
-    case Op::kFft2:
-    case Op::kRfft2:
-    case Op::kFull:
-      // `decompose` expands composites; `fold-constants` evaluates what creates a tensor (arange, full).
-      l.refuse("operator '" + std::string(info(l.node().op).name) +
-               "' has no TOSA counterpart and was not expanded");
-    case Op::kTosaArgmax:
-    case Op::kTosaConv2d:
-    case Op::kTosaConv3d:
-    case Op::kTosaDepthwiseConv2d:
-    case Op::kTosaMatmul:
-    case Op::kTosaMaxPool2d:
-    case Op::kTosaTransposeConv2d:
-    case Op::kTosaClamp:
-    case Op::kTosaErf:
-    case Op::kTosaSigmoid:
-    case Op::kTosaTanh:
-    case Op::kTosaAdd:
-    case Op::kTosaArithmeticRightShift:
-    case Op::kTosaBitwiseAnd:
-    case Op::kTosaBitwiseOr:
-    case Op::kTosaBitwiseXor:
-    case Op::kTosaIntdiv:
-    case Op::kTosaLogicalAnd:
-    case Op::kTosaLogicalLeftShift:
-    case Op::kTosaLogicalRightShift:
-    case Op::kTosaLogicalOr:
-    case Op::kTosaLogicalXor:
-    case Op::kTosaMaximum:
-    case Op::kTosaMinimum:
-    case Op::kTosaMul:
-    case Op::kTosaPow:
-    case Op::kTosaSub:
-    case Op::kTosaAbs:
-    case Op::kTosaBitwiseNot:
-    case Op::kTosaCeil:
-    case Op::kTosaClz:
-    case Op::kTosaCos:
-    case Op::kTosaExp:
-    case Op::kTosaFloor:
-    case Op::kTosaLog:
-    case Op::kTosaLogicalNot:
-    case Op::kTosaNegate:
-    case Op::kTosaReciprocal:
-    case Op::kTosaRsqrt:
-    case Op::kTosaSin:
-    case Op::kTosaSelect:
-    case Op::kTosaEqual:
-    case Op::kTosaGreater:
-    case Op::kTosaGreaterEqual:
-    case Op::kTosaReduceAll:
-    case Op::kTosaReduceAny:
-    case Op::kTosaReduceMax:
-    case Op::kTosaReduceMin:
-    case Op::kTosaReduceProduct:
-    case Op::kTosaReduceSum:
-    case Op::kTosaConcat:
-    case Op::kTosaPad:
-    case Op::kTosaReshape:
-    case Op::kTosaReverse:
-    case Op::kTosaSlice:
-    case Op::kTosaTile:
-    case Op::kTosaTranspose:
-    case Op::kTosaGather:
-    case Op::kTosaScatter:
-    case Op::kTosaResize:
-    case Op::kTosaCast:
-    case Op::kTosaIdentity:
-    case Op::kTosaFft2d:
-    case Op::kTosaRfft2d:
-    case Op::kTosaTable:
-    case Op::kTosaRescale:
-    case Op::kTosaCustom:
-    case Op::kTosaCondIf:
-    case Op::kTosaWhileLoop:
-    case Op::kTosaVariable:
-    case Op::kTosaVariableWrite:
-    case Op::kTosaVariableRead:
-      return keep_tosa(l);
-  }
-  throw InternalError({.where = "legalize-tosa", .what = "an operator without a row in ops.def"});
+Physical legalize_tosa_op(Legalizer& l) {
+  if (l.node().op == Op::kTosaAvgPool2d)
+    if (std::optional<Physical> made = reduced_windows(l)) return *std::move(made);
+  return copy_tosa_op(l);
 }
 
-std::vector<Physical> dispatch_all(Legalizer& l) {
-  if (l.node().op == Op::kCond) return legalize_cond(l);
-  if (l.node().op == Op::kWhileLoop) return legalize_while_loop(l);
-  if (l.node().op == Op::kOpaque) return legalize_foreign(l);
-  if (l.node().op == Op::kFft2 || l.node().op == Op::kRfft2) return legalize_fourier(l);
-  return {dispatch(l)};
+// `decompose` expands composites; `fold-constants` evaluates what creates a tensor (arange, full).
+[[noreturn]] Physical not_expanded(Legalizer& l) {
+  l.refuse("operator '" + std::string(info(l.node().op).name) +
+           "' has no TOSA counterpart and was not expanded");
+}
+
+std::vector<Physical> all(Physical one) { return {std::move(one)}; }
+std::vector<Physical> all(std::vector<Physical> several) { return several; }
+
+std::vector<Physical> dispatch(Legalizer& l) {
+  switch (l.node().op) {
+#define TOSAIC_OP(Name, text, AttrsT, operands, results, traits, int16, inference, error, expansion, \
+                  legalization, ...)                                                               \
+  case Op::Name:                                                                                   \
+    return all(legalization(l));
+#define TOSAIC_TOSA_OP(Name, ...) case Op::Name:
+#include "tosaic/ir/ops.def"
+    return all(legalize_tosa_op(l));
+  }
+  throw InternalError({.where = "legalize-tosa", .what = "an operator without a row in ops.def"});
 }
 
 }  // namespace
@@ -527,7 +302,7 @@ void Legalizer::check_dtype(ValueId id) const {
 
 void Legalizer::legalize_node(const Node& node) {
   for (std::uint32_t r = 0; r < node.result_count; ++r) check_dtype(source_.result(node, r));
-  const std::vector<Physical> made = dispatch_all(*this);
+  const std::vector<Physical> made = dispatch(*this);
   for (std::uint32_t r = 0; r < made.size(); ++r) settle(node, r, made[r]);
 }
 

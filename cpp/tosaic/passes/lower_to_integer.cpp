@@ -7,7 +7,7 @@
 // Every result is within one unit of the result of torch's q/dq graph for the same integers (results of 16
 // bits: within the bound of the operator's rule). The executor, the TOSA reference model and hardware compute
 // the same bits. No integer overflows: the range of every value is known, and values for which a multiplier
-// is not defined are clamped first. An operator without integer arithmetic stays an operator over floats
+// is not defined are clamped first. An operator without integer arithmetic kStays an operator over floats
 // between dequantize and quantize nodes.
 
 #include <utility>
@@ -21,76 +21,22 @@ namespace {
 
 using Rule = Lowered (*)(IntegerLowering&);
 
+constexpr Rule kNoIntegerRule = nullptr;
+
 // The rule of an operator, or null. Without a rule, an elementwise operator may still become a table or
 // another function, and a composite may be expanded.
 Rule rule_of(const Node& node) {
-  switch (node.op) {  // NOLINT: the table of rules
-    case Op::kConv:
-      return integer_conv;
-    case Op::kLinear:
-      return integer_linear;
-    case Op::kMatmul:
-      return integer_matmul;
-    case Op::kSum:
-    case Op::kMean:
-      return integer_sum;
-    case Op::kProd:
-      return integer_prod;
-    case Op::kAny:
-    case Op::kAll:
-      return integer_any;
-    case Op::kAvgPool:
-      return integer_avg_pool;
-    case Op::kMaxPool:
-    case Op::kAdaptiveMaxPool:
-    case Op::kAmax:
-    case Op::kAmin:
-    case Op::kArgmax:
-      return integer_choice;
-    case Op::kAdd:
-    case Op::kSub:
-      return integer_add;
-    case Op::kMul:
-      return integer_mul;
-    case Op::kNeg:
-    case Op::kAbs:
-      return integer_sign_change;
-    case Op::kDiv:
-      return integer_div;
-    case Op::kMaximum:
-    case Op::kMinimum:
-    case Op::kRelu:
-    case Op::kClamp:
-      return integer_extremum;
-    case Op::kEq:
-    case Op::kNe:
-    case Op::kLt:
-    case Op::kLe:
-    case Op::kGt:
-    case Op::kGe:
-      return integer_comparison;
-    case Op::kIndexPut:
-      return Graph::attrs<IndexPutAttrs>(node).accumulate ? nullptr : integer_movement;
-    case Op::kWhere:
-      return integer_where;
-    case Op::kSoftmax:
-    case Op::kSafeSoftmax:
-    case Op::kLogSoftmax:
-      return integer_softmax;
-    case Op::kLogsumexp:
-      return integer_logsumexp;
-    case Op::kResize:
-      return integer_resize;
-    case Op::kLayerNorm:
-    case Op::kRmsNorm:
-    case Op::kGroupNorm:
-      return integer_norm;
-    default:
-      break;
+  if (node.op == Op::kIndexPut && Graph::attrs<IndexPutAttrs>(node).accumulate) return kNoIntegerRule;
+  switch (node.op) {
+#define TOSAIC_OP(Name, text, AttrsT, operands, results, traits, int16, inference, error, expansion, \
+                  legalization, integer_rule)                                                      \
+  case Op::Name:                                                                                   \
+    return integer_rule;
+#define TOSAIC_TOSA_OP(Name, ...) case Op::Name:
+#include "tosaic/ir/ops.def"
+    return kNoIntegerRule;
   }
-  const OpInfo& row = info(node.op);
-  const bool moves = row.has(kMovement) || row.has(kView);
-  return moves && !row.has(kComposite) && node.result_count == 1 ? integer_movement : nullptr;
+  return kNoIntegerRule;
 }
 
 }  // namespace

@@ -11,24 +11,21 @@ of ``X``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 
 from tosaic import _core
+from tosaic.fx.call import Call, Emit, Rows
 from tosaic.fx.lying import order_of_format
 from tosaic.fx.value import Ref
 from tosaic.fx.weights import CATEGORY, CODE_OF, TORCH_OF
 
-if TYPE_CHECKING:
-    from tosaic.fx.importer import Importer
+__all__ = ["DROPPED", "EVALUATED", "ROWS", "WHOLE", "is_identity_in_place"]
 
-__all__ = ["DROPPED", "EVALUATED", "TABLE", "WHOLE", "Emit", "is_identity_in_place"]
-
-Emit = Callable[..., Any]
-_Row = TypeVar("_Row", bound=Emit)
-TABLE: dict[str, Emit] = {}
+ROWS = Rows()
+on = ROWS.on
 
 OP = {row.name: row.id for row in _core.ops()}
 _BOOL = CODE_OF[torch.bool]
@@ -59,17 +56,6 @@ EVALUATED = frozenset(
 )
 
 
-def on(*names: str) -> Callable[[_Row], _Row]:
-    """Registers a row under these schema names."""
-
-    def register(emit: _Row) -> _Row:
-        for name in names:
-            TABLE[name] = emit
-        return emit
-
-    return register
-
-
 def per_overload(names: str, overloads: str) -> list[str]:
     """Every name with every overload; the overload ``default`` is the name alone."""
     return [name if o == "default" else f"{name}.{o}" for name in names.split() for o in overloads.split()]
@@ -98,7 +84,7 @@ def spread(values: Any, count: int) -> list[int]:
 
 
 def _conv(
-    c: Importer, x: Ref, w: Ref, bias: Ref | None, before: list[int], after: list[int], **attrs: Any
+    c: Call, x: Ref, w: Ref, bias: Ref | None, before: list[int], after: list[int], **attrs: Any
 ) -> Ref:
     attrs |= {"pad_before": before, "pad_after": after}
     return c.emit(OP["conv"], attrs, (x.id, w.id, -1 if bias is None else bias.id))
@@ -106,7 +92,7 @@ def _conv(
 
 @on("conv1d", "conv2d", "conv3d")
 def conv(
-    c: Importer, x: Ref, w: Ref, bias: Ref | None, stride: Any, padding: Any, dilation: Any, groups: int
+    c: Call, x: Ref, w: Ref, bias: Ref | None, stride: Any, padding: Any, dilation: Any, groups: int
 ) -> Ref:
     n = len(w.shape) - 2
     pad = spread(padding, n)
@@ -126,7 +112,7 @@ def conv(
 
 @on("conv1d.padding", "conv2d.padding", "conv3d.padding")
 def conv_named_padding(
-    c: Importer, x: Ref, w: Ref, bias: Ref | None, stride: Any, padding: str, dilation: Any, groups: int
+    c: Call, x: Ref, w: Ref, bias: Ref | None, stride: Any, padding: str, dilation: Any, groups: int
 ) -> Ref:
     n = len(w.shape) - 2
     dilations = spread(dilation, n)
@@ -150,7 +136,7 @@ def conv_named_padding(
 
 @on("conv_transpose1d", "conv_transpose2d.input", "conv_transpose3d.input")
 def conv_transpose(
-    c: Importer,
+    c: Call,
     x: Ref,
     w: Ref,
     bias: Ref | None,
@@ -165,7 +151,7 @@ def conv_transpose(
 
 @on("convolution", "_convolution")
 def convolution(
-    c: Importer,
+    c: Call,
     x: Ref,
     w: Ref,
     bias: Ref | None,
@@ -195,7 +181,7 @@ def convolution(
 
 
 @on("linear")
-def linear(c: Importer, x: Ref, w: Ref, bias: Ref | None) -> Ref | None:
+def linear(c: Call, x: Ref, w: Ref, bias: Ref | None) -> Ref | None:
     """A weight of rank 1 makes the call a product with a vector."""
     if len(w.shape) == 1:
         return matmul(c, x, w) if bias is None else None
@@ -203,12 +189,12 @@ def linear(c: Importer, x: Ref, w: Ref, bias: Ref | None) -> Ref | None:
 
 
 @on("matmul", "mm", "bmm", "mv", "dot", "linalg_matmul")
-def matmul(c: Importer, a: Ref, b: Ref) -> Ref:
+def matmul(c: Call, a: Ref, b: Ref) -> Ref:
     return c.emit(OP["matmul"], None, (a.id, b.id))
 
 
 def _addmm(op: str) -> Emit:
-    def emit(c: Importer, x: Ref, a: Ref, b: Ref, beta: Any, alpha: Any) -> Ref:
+    def emit(c: Call, x: Ref, a: Ref, b: Ref, beta: Any, alpha: Any) -> Ref:
         if op == "addmm" and alpha == 0:  # then torch does not read the matrices
             scaled = x if beta == 1 else c.emit_inferred(OP["mul"], None, (x.id, c.number(beta, x).id))
             return c.emit(OP["expand"], {"shape": [a.shape[0], b.shape[1]]}, (scaled.id,))
@@ -217,12 +203,12 @@ def _addmm(op: str) -> Emit:
     return emit
 
 
-TABLE["addmm"] = _addmm("addmm")
-TABLE["baddbmm"] = _addmm("baddbmm")
+ROWS["addmm"] = _addmm("addmm")
+ROWS["baddbmm"] = _addmm("baddbmm")
 
 
 def _attention(
-    c: Importer,
+    c: Call,
     q: Ref,
     k: Ref,
     v: Ref,
@@ -240,7 +226,7 @@ def _attention(
 
 @on("scaled_dot_product_attention")
 def sdpa(
-    c: Importer,
+    c: Call,
     q: Ref,
     k: Ref,
     v: Ref,
@@ -255,21 +241,21 @@ def sdpa(
 
 @on("_scaled_dot_product_flash_attention_for_cpu")
 def sdpa_cpu(
-    c: Importer, q: Ref, k: Ref, v: Ref, p: float, causal: bool, mask: Ref | None, scale: float | None
+    c: Call, q: Ref, k: Ref, v: Ref, p: float, causal: bool, mask: Ref | None, scale: float | None
 ) -> list[Ref] | None:
     return c.first(_attention(c, q, k, v, mask, p, causal, scale, False)) if c.only_first() else None
 
 
 @on("_scaled_dot_product_flash_attention")
 def sdpa_flash(
-    c: Importer, q: Ref, k: Ref, v: Ref, p: float, causal: bool, _debug: bool, scale: float | None
+    c: Call, q: Ref, k: Ref, v: Ref, p: float, causal: bool, _debug: bool, scale: float | None
 ) -> list[Ref] | None:
     return c.first(_attention(c, q, k, v, None, p, causal, scale, False)) if c.only_first() else None
 
 
 @on("_scaled_dot_product_efficient_attention")
 def sdpa_efficient(
-    c: Importer,
+    c: Call,
     q: Ref,
     k: Ref,
     v: Ref,
@@ -284,7 +270,7 @@ def sdpa_efficient(
 
 @on("_scaled_dot_product_attention_math")
 def sdpa_math(
-    c: Importer,
+    c: Call,
     q: Ref,
     k: Ref,
     v: Ref,
@@ -306,7 +292,7 @@ def sdpa_math(
 def _unary(op: str) -> Emit:
     op_id = OP[op]
 
-    def emit(c: Importer, x: Ref) -> Ref:
+    def emit(c: Call, x: Ref) -> Ref:
         return c.emit(op_id, None, (x.id,))
 
     return emit
@@ -337,7 +323,7 @@ for _op in [
     "logical_not",
     "bitwise_not",
 ]:
-    TABLE[_op] = _unary(_op)
+    ROWS[_op] = _unary(_op)
 for _alias, _op in {
     "absolute": "abs",
     "negative": "neg",
@@ -346,16 +332,16 @@ for _alias, _op in {
     "special_erf": "erf",
     "special_expit": "sigmoid",
 }.items():
-    TABLE[_alias] = TABLE[_op]
+    ROWS[_alias] = ROWS[_op]
 
 
 @on("round.decimals")
-def round_decimals(c: Importer, x: Ref, decimals: int) -> Ref | None:
+def round_decimals(c: Call, x: Ref, decimals: int) -> Ref | None:
     return c.emit(OP["round"], None, (x.id,)) if decimals == 0 else None
 
 
 @on("square")
-def square(c: Importer, x: Ref) -> Ref:
+def square(c: Call, x: Ref) -> Ref:
     """The square of a bool, like its power, is an i64."""
     if x.dtype != c.dtype:
         x = c.emit_inferred(OP["cast"], {"dtype": c.dtype}, (x.id,))
@@ -363,12 +349,12 @@ def square(c: Importer, x: Ref) -> Ref:
 
 
 @on("isnan")
-def isnan(c: Importer, x: Ref) -> Ref:
+def isnan(c: Call, x: Ref) -> Ref:
     return c.emit(OP["ne"], None, (x.id, x.id))
 
 
 @on("hardtanh")
-def hardtanh(c: Importer, x: Ref, low: Any, high: Any) -> Ref:
+def hardtanh(c: Call, x: Ref, low: Any, high: Any) -> Ref:
     """The bounds are converted to the dtype of `x`."""
     return clamp(c, x, _fit(low, x.dtype), _fit(high, x.dtype))
 
@@ -381,28 +367,28 @@ def _wrapped(value: Any, x: Ref, result: int) -> Any:
 
 
 @on("clamp", "clip")
-def clamp(c: Importer, x: Ref, low: Any, high: Any) -> Ref:
+def clamp(c: Call, x: Ref, low: Any, high: Any) -> Ref:
     low, high = (_wrapped(bound, x, c.dtype) for bound in (low, high))
     return c.emit(OP["clamp"], {"min": low, "max": high}, (x.id,))
 
 
 @on("relu6")
-def relu6(c: Importer, x: Ref) -> Ref:
+def relu6(c: Call, x: Ref) -> Ref:
     return clamp(c, x, 0, 6)
 
 
 @on("clamp_min")
-def clamp_min(c: Importer, x: Ref, low: Any) -> Ref:
+def clamp_min(c: Call, x: Ref, low: Any) -> Ref:
     return clamp(c, x, low, None)
 
 
 @on("clamp_max")
-def clamp_max(c: Importer, x: Ref, high: Any) -> Ref:
+def clamp_max(c: Call, x: Ref, high: Any) -> Ref:
     return clamp(c, x, None, high)
 
 
 @on("clamp.Tensor", "clip.Tensor")
-def clamp_tensors(c: Importer, x: Ref, low: Ref | None, high: Ref | None) -> Ref:
+def clamp_tensors(c: Call, x: Ref, low: Ref | None, high: Ref | None) -> Ref:
     """Two nodes if both bounds are given: no canonical operator has three tensors."""
 
     def read(ref: Ref) -> Ref:  # all operands are converted to their common dtype
@@ -416,29 +402,29 @@ def clamp_tensors(c: Importer, x: Ref, low: Ref | None, high: Ref | None) -> Ref
 
 
 @on("clamp_min.Tensor")
-def clamp_min_tensor(c: Importer, x: Ref, low: Ref) -> Ref:
+def clamp_min_tensor(c: Call, x: Ref, low: Ref) -> Ref:
     return c.emit(OP["maximum"], None, ids(*c.alike(x, low)))
 
 
 @on("clamp_max.Tensor")
-def clamp_max_tensor(c: Importer, x: Ref, high: Ref) -> Ref:
+def clamp_max_tensor(c: Call, x: Ref, high: Ref) -> Ref:
     return c.emit(OP["minimum"], None, ids(*c.alike(x, high)))
 
 
 @on("leaky_relu")
-def leaky_relu(c: Importer, x: Ref, slope: float) -> Ref:
+def leaky_relu(c: Call, x: Ref, slope: float) -> Ref:
     return c.emit(OP["leaky_relu"], {"alpha": slope}, (x.id,))
 
 
 @on("gelu")
-def gelu(c: Importer, x: Ref, approximate: str) -> Ref:
+def gelu(c: Call, x: Ref, approximate: str) -> Ref:
     return c.emit(OP["gelu"], {"tanh": approximate == "tanh"}, (x.id,))
 
 
 # ---- identity and casts ----
 
 
-def identity_or_cast(c: Importer, x: Ref, order: Sequence[int] | None) -> Ref:
+def identity_or_cast(c: Call, x: Ref, order: Sequence[int] | None) -> Ref:
     """A cast if torch recorded another dtype; a clone if it did not, or if an order is requested."""
     if c.dtype == x.dtype:
         return c.emit(OP["clone"], None if order is None else {"order": order}, (x.id,))
@@ -464,18 +450,18 @@ def identity_or_cast(c: Importer, x: Ref, order: Sequence[int] | None) -> Ref:
         "pin_memory",
     ]
 )
-def identity(c: Importer, x: Ref, *_: Any) -> Ref:
+def identity(c: Call, x: Ref, *_: Any) -> Ref:
     return c.same(x, c.emit(OP["clone"], None, (x.id,)))
 
 
 @on("contiguous")
-def contiguous(c: Importer, x: Ref, memory_format: Any) -> Ref:
+def contiguous(c: Call, x: Ref, memory_format: Any) -> Ref:
     plain = memory_format is torch.contiguous_format
     return identity_or_cast(c, x, None if plain else order_of_format(memory_format, len(x.shape)))
 
 
 @on("clone")
-def clone(c: Importer, x: Ref, memory_format: Any) -> Ref:
+def clone(c: Call, x: Ref, memory_format: Any) -> Ref:
     return identity_or_cast(c, x, order_of_format(memory_format, len(x.shape)))
 
 
@@ -485,30 +471,30 @@ def clone(c: Importer, x: Ref, memory_format: Any) -> Ref:
     "_autocast_to_reduced_precision",
     "_autocast_to_full_precision",
 )
-def to(c: Importer, x: Ref, *options: Any) -> Ref:
+def to(c: Call, x: Ref, *options: Any) -> Ref:
     memory_format = next((option for option in options if isinstance(option, torch.memory_format)), None)
     return identity_or_cast(c, x, order_of_format(memory_format, len(x.shape)))
 
 
 @on("type_as")
-def type_as(c: Importer, x: Ref, _other: Ref) -> Ref:
+def type_as(c: Call, x: Ref, _other: Ref) -> Ref:
     return identity_or_cast(c, x, None)
 
 
 @on("dim_order_ops::_to_dim_order_copy", "dim_order_ops::_clone_dim_order")
-def to_dim_order(c: Importer, x: Ref, *options: Any) -> Ref:
+def to_dim_order(c: Call, x: Ref, *options: Any) -> Ref:
     """ExecuTorch's edge dialect: the last argument is the dim order, a list or None."""
     order = options[-1]
     return identity_or_cast(c, x, None if order is None else tuple(order))
 
 
 @on("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout")
-def dropout(c: Importer, x: Ref, p: float, train: bool) -> Ref | None:
+def dropout(c: Call, x: Ref, p: float, train: bool) -> Ref | None:
     return c.emit(OP["clone"], None, (x.id,)) if not train or p == 0 else None
 
 
 @on("native_dropout")
-def native_dropout(c: Importer, x: Ref, p: float, train: bool | None) -> list[Ref] | None:
+def native_dropout(c: Call, x: Ref, p: float, train: bool | None) -> list[Ref] | None:
     if not c.only_first() or (train is not False and p != 0):
         return None
     return c.first(c.emit(OP["clone"], None, (x.id,)))
@@ -518,7 +504,7 @@ def is_identity_in_place(name: str, args: Sequence[Any]) -> bool:
     """True for in-place calls that write nothing: ``detach_``, and ``dropout_`` in eval mode."""
     if name in ("detach_", "requires_grad_"):
         return True
-    return TABLE.get(name.removesuffix("_")) is dropout and len(args) > 2 and (not args[2] or args[1] == 0)
+    return ROWS.get(name.removesuffix("_")) is dropout and len(args) > 2 and (not args[2] or args[1] == 0)
 
 
 # ---- elementwise, binary and ternary ----
@@ -528,7 +514,7 @@ def _binary(op: str) -> Emit:
     op_id = OP[op]
     is_product = op == "mul"
 
-    def emit(c: Importer, a: Any, b: Any) -> Ref:
+    def emit(c: Call, a: Any, b: Any) -> Ref:
         if type(b) is not Ref:
             b = c.factor(b, a) if is_product else c.number(b, a)
         elif type(a) is not Ref:
@@ -543,7 +529,7 @@ def _binary(op: str) -> Emit:
 def _with_alpha(op: str) -> Emit:
     op_id = OP[op]
 
-    def emit(c: Importer, a: Any, b: Any, alpha: Any) -> Ref:
+    def emit(c: Call, a: Any, b: Any, alpha: Any) -> Ref:
         if type(b) is not Ref:
             b = c.number(b, a)
         elif type(a) is not Ref:
@@ -574,17 +560,17 @@ for _op, _names in _TORCH_NAMES.items():
     for _name in _names.split():
         _overloads = "default" if "." in _name else "default Tensor Scalar Scalar_Tensor"
         for _key in per_overload(_name, _overloads):
-            TABLE[_key] = _binary(_op)
+            ROWS[_key] = _binary(_op)
 for _key in per_overload("add", "Tensor Scalar"):
-    TABLE[_key] = _with_alpha("add")
+    ROWS[_key] = _with_alpha("add")
 for _key in per_overload("sub subtract", "Tensor Scalar"):
-    TABLE[_key] = _with_alpha("sub")
+    ROWS[_key] = _with_alpha("sub")
 for _key in per_overload("pow", "Tensor_Tensor Scalar"):
-    TABLE[_key] = _binary("pow")
+    ROWS[_key] = _binary("pow")
 
 
 @on("pow.Tensor_Scalar")
-def pow_of_number(c: Importer, x: Ref, exponent: Any) -> Any:
+def pow_of_number(c: Call, x: Ref, exponent: Any) -> Any:
     """Torch computes roots for exponents of +-0.5; it raises float32 to a fractional exponent in float64."""
     root = {0.5: "sqrt", -0.5: "rsqrt"}.get(exponent) if CATEGORY[x.dtype] == 2 else None
     if root is not None:
@@ -595,7 +581,7 @@ def pow_of_number(c: Importer, x: Ref, exponent: Any) -> Any:
 
 
 @on("rsub.Tensor", "rsub.Scalar")
-def rsub(c: Importer, x: Ref, other: Any, alpha: Any) -> Ref:
+def rsub(c: Call, x: Ref, other: Any, alpha: Any) -> Ref:
     if type(other) is not Ref:
         other = c.number(other, x)
     return c.emit(OP["sub"], {"alpha": alpha}, ids(*c.alike(other, x)))
@@ -605,7 +591,7 @@ def rsub(c: Importer, x: Ref, other: Any, alpha: Any) -> Ref:
     *per_overload("div divide", "Tensor Scalar Tensor_mode Scalar_mode"),
     *per_overload("true_divide", "Tensor Scalar"),
 )
-def div(c: Importer, a: Any, b: Any, rounding: str | None = None) -> Ref:
+def div(c: Call, a: Any, b: Any, rounding: str | None = None) -> Ref:
     if type(b) is not Ref:  # with integers, a number has the quotient's dtype: u8 has no -1
         b = c.constant(float(b), c.dtype) if CATEGORY[a.dtype] < CATEGORY[c.dtype] else c.factor(b, a)
     elif type(a) is not Ref:
@@ -614,7 +600,7 @@ def div(c: Importer, a: Any, b: Any, rounding: str | None = None) -> Ref:
     return _rounded_to(c, OP["div"], attrs, c.promoted(a, b), c.promoted_factor(b, a))
 
 
-def _rounded_to(c: Importer, op: int, attrs: dict[str, Any] | None, a: Ref, b: Ref) -> Ref:
+def _rounded_to(c: Call, op: int, attrs: dict[str, Any] | None, a: Ref, b: Ref) -> Ref:
     """Casts the result if both operands have rank 0 and promote to a wider dtype than torch's result has."""
     if a.shape or b.shape or b.dtype != _F32 or c.dtype not in _NARROW:
         return c.emit(op, attrs, (a.id, b.id))
@@ -622,12 +608,12 @@ def _rounded_to(c: Importer, op: int, attrs: dict[str, Any] | None, a: Ref, b: R
 
 
 @on("floor_divide", "floor_divide.Scalar")
-def floor_divide(c: Importer, a: Ref, b: Any) -> Ref:
+def floor_divide(c: Call, a: Ref, b: Any) -> Ref:
     return div(c, a, b, "floor")
 
 
 @on("where.self", "where.ScalarOther", "where.ScalarSelf", "where.Scalar")
-def where(c: Importer, condition: Ref, a: Any, b: Any) -> Ref:
+def where(c: Call, condition: Ref, a: Any, b: Any) -> Ref:
     if type(a) is not Ref:
         a = c.number(a, b) if type(b) is Ref else c.constant(a, c.dtype)
     if type(b) is not Ref:
@@ -636,7 +622,7 @@ def where(c: Importer, condition: Ref, a: Any, b: Any) -> Ref:
 
 
 @on("masked_fill.Scalar", "masked_fill.Tensor")
-def masked_fill(c: Importer, x: Ref, mask: Ref, value: Any) -> Ref:
+def masked_fill(c: Call, x: Ref, mask: Ref, value: Any) -> Ref:
     """The value is converted to the dtype of `x`."""
     if type(value) is not Ref:
         value = c.constant(_fit(value, x.dtype), x.dtype)
@@ -654,7 +640,7 @@ def _fit(value: Any, dtype: int) -> Any:
 # ---- reduction ----
 
 
-def _reduction(op: str, c: Importer, x: Ref, dim: Any, keepdim: bool, dtype: Any = None) -> Ref:
+def _reduction(op: str, c: Call, x: Ref, dim: Any, keepdim: bool, dtype: Any = None) -> Ref:
     attrs = {"axes": axes_of(dim, len(x.shape)), "keepdim": keepdim}
     if dtype is not None:
         attrs["dtype"] = c.dtype
@@ -662,36 +648,36 @@ def _reduction(op: str, c: Importer, x: Ref, dim: Any, keepdim: bool, dtype: Any
 
 
 def _typed_reduction(op: str) -> tuple[Emit, Emit]:
-    def over_all(c: Importer, x: Ref, dtype: Any) -> Ref:
+    def over_all(c: Call, x: Ref, dtype: Any) -> Ref:
         return _reduction(op, c, x, None, False, dtype)
 
-    def over_axes(c: Importer, x: Ref, dim: Any, keepdim: bool, dtype: Any) -> Ref:
+    def over_axes(c: Call, x: Ref, dim: Any, keepdim: bool, dtype: Any) -> Ref:
         return _reduction(op, c, x, dim, keepdim, dtype)
 
     return over_all, over_axes
 
 
 def _plain_reduction(op: str) -> tuple[Emit, Emit]:
-    def over_all(c: Importer, x: Ref) -> Ref:
+    def over_all(c: Call, x: Ref) -> Ref:
         return _reduction(op, c, x, None, False)
 
-    def over_axes(c: Importer, x: Ref, dim: Any, keepdim: bool) -> Ref:
+    def over_axes(c: Call, x: Ref, dim: Any, keepdim: bool) -> Ref:
         return _reduction(op, c, x, dim, keepdim)
 
     return over_all, over_axes
 
 
-TABLE["sum"], TABLE["sum.dim_IntList"] = _typed_reduction("sum")
-TABLE["mean"], TABLE["mean.dim"] = _typed_reduction("mean")
-TABLE["prod"], TABLE["prod.dim_int"] = _typed_reduction("prod")
-TABLE["any"], TABLE["any.dim"] = _plain_reduction("any")
-TABLE["all"], TABLE["all.dim"] = _plain_reduction("all")
-TABLE["max"], TABLE["amax"] = _plain_reduction("amax")
-TABLE["min"], TABLE["amin"] = _plain_reduction("amin")
+ROWS["sum"], ROWS["sum.dim_IntList"] = _typed_reduction("sum")
+ROWS["mean"], ROWS["mean.dim"] = _typed_reduction("mean")
+ROWS["prod"], ROWS["prod.dim_int"] = _typed_reduction("prod")
+ROWS["any"], ROWS["any.dim"] = _plain_reduction("any")
+ROWS["all"], ROWS["all.dim"] = _plain_reduction("all")
+ROWS["max"], ROWS["amax"] = _plain_reduction("amax")
+ROWS["min"], ROWS["amin"] = _plain_reduction("amin")
 
 
 def _logical_over_axes(op: str) -> Emit:
-    def emit(c: Importer, x: Ref, dim: Any, keepdim: bool) -> Ref:
+    def emit(c: Call, x: Ref, dim: Any, keepdim: bool) -> Ref:
         """An empty `dim` means no axis here (elsewhere: all): the result is the truth of each element."""
         if dim is None or dim:
             return _reduction(op, c, x, dim, keepdim)
@@ -702,11 +688,11 @@ def _logical_over_axes(op: str) -> Emit:
     return emit
 
 
-TABLE["any.dims"], TABLE["all.dims"] = _logical_over_axes("any"), _logical_over_axes("all")
+ROWS["any.dims"], ROWS["all.dims"] = _logical_over_axes("any"), _logical_over_axes("all")
 
 
 def _extremum(value_op: str, index_op: str) -> Emit:
-    def emit(c: Importer, x: Ref, dim: int, keepdim: bool) -> list[Ref | None]:
+    def emit(c: Call, x: Ref, dim: int, keepdim: bool) -> list[Ref | None]:
         """max.dim and min.dim: one node for each result that is used."""
         used = c.used_results()
         values = indices = None
@@ -721,8 +707,8 @@ def _extremum(value_op: str, index_op: str) -> Emit:
     return emit
 
 
-TABLE["max.dim"] = _extremum("amax", "argmax")
-TABLE["min.dim"] = _extremum("amin", "argmin")
+ROWS["max.dim"] = _extremum("amax", "argmax")
+ROWS["min.dim"] = _extremum("amin", "argmin")
 
 
 def _spread_attrs(x: Ref, dim: Any, correction: Any, keepdim: bool) -> dict[str, Any]:
@@ -735,19 +721,19 @@ def _spread_rows(op: str) -> None:
     op_id = OP[op]
 
     @on(f"{op}.correction")
-    def spread(c: Importer, x: Ref, dim: Any, correction: Any, keepdim: bool) -> Ref:
+    def spread(c: Call, x: Ref, dim: Any, correction: Any, keepdim: bool) -> Ref:
         return c.emit(op_id, _spread_attrs(x, dim, correction, keepdim), (x.id,))
 
     @on(op)
-    def of_all(c: Importer, x: Ref, unbiased: bool) -> Ref:
+    def of_all(c: Call, x: Ref, unbiased: bool) -> Ref:
         return spread(c, x, None, int(unbiased), False)
 
     @on(f"{op}.dim")
-    def of_axes(c: Importer, x: Ref, dim: Any, unbiased: bool, keepdim: bool) -> Ref:
+    def of_axes(c: Call, x: Ref, dim: Any, unbiased: bool, keepdim: bool) -> Ref:
         return spread(c, x, dim, int(unbiased), keepdim)
 
     @on(f"{op}_mean.correction")
-    def with_mean(c: Importer, x: Ref, dim: Any, correction: Any, keepdim: bool) -> list[Ref | None]:
+    def with_mean(c: Call, x: Ref, dim: Any, correction: Any, keepdim: bool) -> list[Ref | None]:
         used = c.used_results()
         first = mean = None
         if 0 in used or not used:
@@ -758,11 +744,11 @@ def _spread_rows(op: str) -> None:
         return [first, mean]
 
     @on(f"{op}_mean")
-    def of_all_with_mean(c: Importer, x: Ref, unbiased: bool) -> list[Ref | None]:
+    def of_all_with_mean(c: Call, x: Ref, unbiased: bool) -> list[Ref | None]:
         return with_mean(c, x, None, int(unbiased), False)
 
     @on(f"{op}_mean.dim")
-    def of_axes_with_mean(c: Importer, x: Ref, dim: Any, unbiased: bool, keepdim: bool) -> list[Ref | None]:
+    def of_axes_with_mean(c: Call, x: Ref, dim: Any, unbiased: bool, keepdim: bool) -> list[Ref | None]:
         return with_mean(c, x, dim, int(unbiased), keepdim)
 
 
@@ -771,19 +757,19 @@ _spread_rows("std")
 
 
 def _arg_extremum(op: str) -> Emit:
-    def emit(c: Importer, x: Ref, dim: int | None, keepdim: bool) -> Ref:
+    def emit(c: Call, x: Ref, dim: int | None, keepdim: bool) -> Ref:
         axis = None if dim is None else axis_of(dim, len(x.shape))
         return c.emit(OP[op], {"axis": axis, "keepdim": keepdim}, (x.id,))
 
     return emit
 
 
-TABLE["argmax"] = _arg_extremum("argmax")
-TABLE["argmin"] = _arg_extremum("argmin")
+ROWS["argmax"] = _arg_extremum("argmax")
+ROWS["argmin"] = _arg_extremum("argmin")
 
 
 @on("diff")
-def diff(c: Importer, x: Ref, n: int, dim: int, prepend: Ref | None, append: Ref | None) -> Ref:
+def diff(c: Call, x: Ref, n: int, dim: int, prepend: Ref | None, append: Ref | None) -> Ref:
     attrs = {"n": n, "axis": axis_of(dim, len(x.shape))}
     return c.emit(
         OP["diff"], attrs, (x.id, -1 if prepend is None else prepend.id, -1 if append is None else append.id)
@@ -793,7 +779,7 @@ def diff(c: Importer, x: Ref, n: int, dim: int, prepend: Ref | None, append: Ref
 # ---- normalisation and softmax ----
 
 
-def _over_axis(c: Importer, op: str, x: Ref, dim: int, dtype: int | None) -> Ref:
+def _over_axis(c: Call, op: str, x: Ref, dim: int, dtype: int | None) -> Ref:
     """A tensor of rank 0 is treated as rank 1."""
     attrs = {"axis": axis_of(dim, len(x.shape)), "dtype": dtype}
     if x.shape:
@@ -804,25 +790,25 @@ def _over_axis(c: Importer, op: str, x: Ref, dim: int, dtype: int | None) -> Ref
 
 
 def _along_axis(op: str) -> Emit:
-    def emit(c: Importer, x: Ref, dim: int, dtype: Any) -> Ref:
+    def emit(c: Call, x: Ref, dim: int, dtype: Any) -> Ref:
         return _over_axis(c, op, x, dim, None if dtype is None else c.dtype)
 
     return emit
 
 
 def _half_to_float(op: str) -> Emit:
-    def emit(c: Importer, x: Ref, dim: int, half_to_float: bool) -> Ref:
+    def emit(c: Call, x: Ref, dim: int, half_to_float: bool) -> Ref:
         return _over_axis(c, op, x, dim, c.dtype if half_to_float else None)
 
     return emit
 
 
-TABLE["cumsum"] = _along_axis("cumsum")
-TABLE["softmax.int"] = TABLE["special_softmax"] = _along_axis("softmax")
-TABLE["log_softmax.int"] = TABLE["special_log_softmax"] = _along_axis("log_softmax")
-TABLE["_safe_softmax"] = _along_axis("safe_softmax")
-TABLE["_softmax"] = _half_to_float("softmax")
-TABLE["_log_softmax"] = _half_to_float("log_softmax")
+ROWS["cumsum"] = _along_axis("cumsum")
+ROWS["softmax.int"] = ROWS["special_softmax"] = _along_axis("softmax")
+ROWS["log_softmax.int"] = ROWS["special_log_softmax"] = _along_axis("log_softmax")
+ROWS["_safe_softmax"] = _along_axis("safe_softmax")
+ROWS["_softmax"] = _half_to_float("softmax")
+ROWS["_log_softmax"] = _half_to_float("log_softmax")
 
 
 def ids(*operands: Ref | None) -> tuple[int, ...]:
@@ -832,7 +818,7 @@ def ids(*operands: Ref | None) -> tuple[int, ...]:
 
 @on("batch_norm")
 def batch_norm(
-    c: Importer,
+    c: Call,
     x: Ref,
     weight: Ref | None,
     bias: Ref | None,
@@ -855,7 +841,7 @@ def batch_norm(
 
 @on("_native_batch_norm_legit_no_training", "_batch_norm_no_update")
 def batch_norm_no_training(
-    c: Importer,
+    c: Call,
     x: Ref,
     weight: Ref | None,
     bias: Ref | None,
@@ -871,7 +857,7 @@ def batch_norm_no_training(
 
 @on("native_batch_norm")
 def native_batch_norm(
-    c: Importer,
+    c: Call,
     x: Ref,
     weight: Ref | None,
     bias: Ref | None,
@@ -886,44 +872,44 @@ def native_batch_norm(
     return c.first(batch_norm(c, x, weight, bias, mean, variance, training, momentum, eps))
 
 
-def _norm(c: Importer, op: str, x: Ref, shape: Sequence[int], eps: float | None, *params: Ref | None) -> Ref:
+def _norm(c: Call, op: str, x: Ref, shape: Sequence[int], eps: float | None, *params: Ref | None) -> Ref:
     return c.emit(OP[op], {"normalized_rank": len(shape), "eps": eps}, ids(x, *params))
 
 
 @on("layer_norm")
 def layer_norm(
-    c: Importer, x: Ref, shape: Sequence[int], w: Ref | None, b: Ref | None, eps: float, _: bool
+    c: Call, x: Ref, shape: Sequence[int], w: Ref | None, b: Ref | None, eps: float, _: bool
 ) -> Ref:
     return _norm(c, "layer_norm", x, shape, eps, w, b)
 
 
 @on("native_layer_norm")
 def native_layer_norm(
-    c: Importer, x: Ref, shape: Sequence[int], w: Ref | None, b: Ref | None, eps: float
+    c: Call, x: Ref, shape: Sequence[int], w: Ref | None, b: Ref | None, eps: float
 ) -> list[Ref] | None:
     return c.first(_norm(c, "layer_norm", x, shape, eps, w, b)) if c.only_first() else None
 
 
 @on("rms_norm")
-def rms_norm(c: Importer, x: Ref, shape: Sequence[int], w: Ref | None, eps: float | None) -> Ref:
+def rms_norm(c: Call, x: Ref, shape: Sequence[int], w: Ref | None, eps: float | None) -> Ref:
     return _norm(c, "rms_norm", x, shape, eps, w)
 
 
 @on("_fused_rms_norm")
 def fused_rms_norm(
-    c: Importer, x: Ref, shape: Sequence[int], w: Ref | None, eps: float | None
+    c: Call, x: Ref, shape: Sequence[int], w: Ref | None, eps: float | None
 ) -> list[Ref] | None:
     return c.first(_norm(c, "rms_norm", x, shape, eps, w)) if c.only_first() else None
 
 
 @on("group_norm")
-def group_norm(c: Importer, x: Ref, groups: int, w: Ref | None, b: Ref | None, eps: float, *_: Any) -> Ref:
+def group_norm(c: Call, x: Ref, groups: int, w: Ref | None, b: Ref | None, eps: float, *_: Any) -> Ref:
     return c.emit(OP["group_norm"], {"groups": groups, "eps": eps}, ids(x, w, b))
 
 
 @on("native_group_norm")
 def native_group_norm(
-    c: Importer, x: Ref, w: Ref | None, b: Ref | None, _n: int, _c: int, _hw: int, groups: int, eps: float
+    c: Call, x: Ref, w: Ref | None, b: Ref | None, _n: int, _c: int, _hw: int, groups: int, eps: float
 ) -> list[Ref] | None:
     return c.first(group_norm(c, x, groups, w, b, eps)) if c.only_first() else None
 
@@ -933,7 +919,7 @@ def native_group_norm(
 
 def _avg_pool(n: int) -> Emit:
     def emit(
-        c: Importer,
+        c: Call,
         x: Ref,
         kernel: Any,
         stride: Any,
@@ -958,7 +944,7 @@ def _avg_pool(n: int) -> Emit:
 
 
 def _max_pool(n: int, with_indices: bool) -> Emit:
-    def emit(c: Importer, x: Ref, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool) -> Any:
+    def emit(c: Call, x: Ref, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool) -> Any:
         if with_indices and not c.only_first():
             return None
         kernels = spread(kernel, n)
@@ -976,23 +962,22 @@ def _max_pool(n: int, with_indices: bool) -> Emit:
 
 
 for _n in (1, 2, 3):
-    TABLE[f"avg_pool{_n}d"] = _avg_pool(_n)
-    TABLE[f"max_pool{_n}d"] = _max_pool(_n, False)
-    TABLE[f"max_pool{_n}d_with_indices"] = _max_pool(_n, True)
+    ROWS[f"avg_pool{_n}d"] = _avg_pool(_n)
+    ROWS[f"max_pool{_n}d"] = _max_pool(_n, False)
 
 
 def _adaptive_avg_pool(n: int) -> Emit:
-    def emit(c: Importer, x: Ref, _size: Any) -> Ref:
+    def emit(c: Call, x: Ref, _size: Any) -> Ref:
         return c.emit(OP["adaptive_avg_pool"], {"shape": c.shape[-n:]}, (x.id,))
 
     return emit
 
 
 for _n in (1, 2, 3):
-    TABLE[f"adaptive_avg_pool{_n}d"] = TABLE[f"_adaptive_avg_pool{_n}d"] = _adaptive_avg_pool(_n)
+    ROWS[f"adaptive_avg_pool{_n}d"] = ROWS[f"_adaptive_avg_pool{_n}d"] = _adaptive_avg_pool(_n)
 
 
-def resize(c: Importer, x: Ref, mode: str, corners: bool, scales: Sequence[Any]) -> Ref:
+def resize(c: Call, x: Ref, mode: str, corners: bool, scales: Sequence[Any]) -> Ref:
     """`scales` are used only if every spatial axis has one."""
     given = [scale for scale in scales if scale is not None]
     attrs = {
@@ -1004,28 +989,28 @@ def resize(c: Importer, x: Ref, mode: str, corners: bool, scales: Sequence[Any])
     return c.emit(OP["resize"], attrs, (x.id,))
 
 
-def nearest(c: Importer, x: Ref, _size: Any, *scales: Any) -> Ref:
+def nearest(c: Call, x: Ref, _size: Any, *scales: Any) -> Ref:
     return resize(c, x, "nearest", False, scales)
 
 
-def nearest_vec(c: Importer, x: Ref, _size: Any, factors: Any) -> Ref:
+def nearest_vec(c: Call, x: Ref, _size: Any, factors: Any) -> Ref:
     return resize(c, x, "nearest", False, factors or ())
 
 
-def linear_resize(c: Importer, x: Ref, _size: Any, corners: bool, *scales: Any) -> Ref:
+def linear_resize(c: Call, x: Ref, _size: Any, corners: bool, *scales: Any) -> Ref:
     return resize(c, x, "bilinear", corners, scales)
 
 
-def linear_resize_vec(c: Importer, x: Ref, _size: Any, corners: bool, factors: Any) -> Ref:
+def linear_resize_vec(c: Call, x: Ref, _size: Any, corners: bool, factors: Any) -> Ref:
     return resize(c, x, "bilinear", corners, factors or ())
 
 
 for _n in (1, 2, 3):
-    TABLE[f"upsample_nearest{_n}d"] = nearest
-    TABLE[f"upsample_nearest{_n}d.vec"] = nearest_vec
+    ROWS[f"upsample_nearest{_n}d"] = nearest
+    ROWS[f"upsample_nearest{_n}d.vec"] = nearest_vec
 for _name in ("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d"):
-    TABLE[_name] = linear_resize
-    TABLE[f"{_name}.vec"] = linear_resize_vec
+    ROWS[_name] = linear_resize
+    ROWS[f"{_name}.vec"] = linear_resize_vec
 
 
 # ---- shape and data movement ----
@@ -1045,32 +1030,32 @@ for _name in ("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d"
     ],
     *["view_as", "reshape_as", "_reshape_alias", "_reshape_copy", "ravel"],
 )
-def reshape(c: Importer, x: Ref, *_: Any) -> Ref:
+def reshape(c: Call, x: Ref, *_: Any) -> Ref:
     return c.emit(OP["reshape"], {"shape": c.shape}, (x.id,))
 
 
 @on("view.dtype")
-def view_dtype(c: Importer, x: Ref, _dtype: Any) -> Ref | None:
+def view_dtype(c: Call, x: Ref, _dtype: Any) -> Ref | None:
     return c.emit(OP["clone"], None, (x.id,)) if x.dtype == c.dtype else None
 
 
 @on("expand", "expand_as", "broadcast_to")
-def expand(c: Importer, x: Ref, *_: Any) -> Ref:
+def expand(c: Call, x: Ref, *_: Any) -> Ref:
     return c.emit(OP["expand"], {"shape": c.shape}, (x.id,))
 
 
-def _permuted(c: Importer, x: Ref, perm: Sequence[int]) -> Ref:
+def _permuted(c: Call, x: Ref, perm: Sequence[int]) -> Ref:
     return c.emit(OP["permute"], {"perm": perm}, (x.id,))
 
 
 @on("permute")
-def permute(c: Importer, x: Ref, dims: Sequence[int]) -> Ref:
+def permute(c: Call, x: Ref, dims: Sequence[int]) -> Ref:
     rank = len(x.shape)
     return _permuted(c, x, [axis % rank for axis in dims])
 
 
 @on("transpose.int", "swapaxes", "swapdims")
-def transpose(c: Importer, x: Ref, a: int, b: int) -> Ref:
+def transpose(c: Call, x: Ref, a: int, b: int) -> Ref:
     rank = len(x.shape)
     perm = list(range(rank))
     if rank:
@@ -1079,17 +1064,17 @@ def transpose(c: Importer, x: Ref, a: int, b: int) -> Ref:
 
 
 @on("t", "numpy_T")
-def reversed_axes(c: Importer, x: Ref) -> Ref:
+def reversed_axes(c: Call, x: Ref) -> Ref:
     return _permuted(c, x, list(reversed(range(len(x.shape)))))
 
 
 @on("mT", "mH", "adjoint", "matrix_H")
-def matrix_transpose(c: Importer, x: Ref) -> Ref:
+def matrix_transpose(c: Call, x: Ref) -> Ref:
     return transpose(c, x, -1, -2)
 
 
 @on(*per_overload("movedim moveaxis", "int intlist"))
-def movedim(c: Importer, x: Ref, source: Any, destination: Any) -> Ref:
+def movedim(c: Call, x: Ref, source: Any, destination: Any) -> Ref:
     rank = len(x.shape)
     moved = [axis_of(a, rank) for a in ([source] if isinstance(source, int) else source)]
     places = [axis_of(a, rank) for a in ([destination] if isinstance(destination, int) else destination)]
@@ -1099,12 +1084,12 @@ def movedim(c: Importer, x: Ref, source: Any, destination: Any) -> Ref:
 
 
 @on("repeat")
-def repeat(c: Importer, x: Ref, repeats: Sequence[int]) -> Ref:
+def repeat(c: Call, x: Ref, repeats: Sequence[int]) -> Ref:
     return c.emit(OP["repeat"], {"shape": repeats}, (x.id,))
 
 
 @on("tile")
-def tile(c: Importer, x: Ref, dims: Sequence[int]) -> Ref:
+def tile(c: Call, x: Ref, dims: Sequence[int]) -> Ref:
     return repeat(c, x, [1] * (len(x.shape) - len(dims)) + list(dims))
 
 
@@ -1113,18 +1098,18 @@ def tile(c: Importer, x: Ref, dims: Sequence[int]) -> Ref:
     *per_overload("split_with_sizes unsafe_split_with_sizes chunk unsafe_chunk", "default"),
     *per_overload("tensor_split", "sections indices"),
 )
-def split(c: Importer, x: Ref, _sizes: Any, dim: int) -> list[Ref]:
+def split(c: Call, x: Ref, _sizes: Any, dim: int) -> list[Ref]:
     axis = axis_of(dim, len(x.shape))
     return c.emit_all(OP["split"], {"axis": axis, "sizes": [shape[axis] for _, shape in c.types]}, (x.id,))
 
 
 @on("unbind.int")
-def unbind(c: Importer, x: Ref, dim: int) -> list[Ref]:
+def unbind(c: Call, x: Ref, dim: int) -> list[Ref]:
     return c.emit_all(OP["unbind"], {"axis": axis_of(dim, len(x.shape))}, (x.id,))
 
 
 @on("select.int")
-def select(c: Importer, x: Ref, dim: int, index: int) -> Ref:
+def select(c: Call, x: Ref, dim: int, index: int) -> Ref:
     axis = axis_of(dim, len(x.shape))
     return c.emit(
         OP["select"], {"axis": axis, "index": index % x.shape[axis] if index < 0 else index}, (x.id,)
@@ -1132,37 +1117,37 @@ def select(c: Importer, x: Ref, dim: int, index: int) -> Ref:
 
 
 @on("slice.Tensor")
-def slice_(c: Importer, x: Ref, dim: int, start: int | None, end: int | None, step: int) -> Ref:
+def slice_(c: Call, x: Ref, dim: int, start: int | None, end: int | None, step: int) -> Ref:
     axis = axis_of(dim, len(x.shape))
     first, last, _ = slice(start, end).indices(x.shape[axis])
     return c.emit(OP["slice"], {"axis": axis, "start": first, "end": max(first, last), "step": step}, (x.id,))
 
 
 @on("narrow")
-def narrow(c: Importer, x: Ref, dim: int, start: int, length: int) -> Ref:
+def narrow(c: Call, x: Ref, dim: int, start: int, length: int) -> Ref:
     axis = axis_of(dim, len(x.shape))
     first = start + x.shape[axis] if start < 0 else start
     return c.emit(OP["slice"], {"axis": axis, "start": first, "end": first + length, "step": 1}, (x.id,))
 
 
 @on("flip")
-def flip(c: Importer, x: Ref, dims: Sequence[int]) -> Ref:
+def flip(c: Call, x: Ref, dims: Sequence[int]) -> Ref:
     if not x.shape:
         return c.emit(OP["clone"], None, (x.id,))
     return c.emit(OP["flip"], {"axes": sorted(axis_of(axis, len(x.shape)) for axis in dims)}, (x.id,))
 
 
 @on("fliplr")
-def fliplr(c: Importer, x: Ref) -> Ref:
+def fliplr(c: Call, x: Ref) -> Ref:
     return flip(c, x, [1])
 
 
 @on("flipud")
-def flipud(c: Importer, x: Ref) -> Ref:
+def flipud(c: Call, x: Ref) -> Ref:
     return flip(c, x, [0])
 
 
-def _pad(c: Importer, x: Ref, padding: Sequence[int], mode: str, value: Any = None) -> Ref:
+def _pad(c: Call, x: Ref, padding: Sequence[int], mode: str, value: Any = None) -> Ref:
     """Torch lists (before, after) from the last axis backwards. Other modes than constant crop first."""
     rank = len(x.shape)
     before, after = [0] * rank, [0] * rank
@@ -1179,43 +1164,43 @@ def _pad(c: Importer, x: Ref, padding: Sequence[int], mode: str, value: Any = No
 
 
 @on("pad")
-def pad(c: Importer, x: Ref, padding: Sequence[int], mode: str, value: float | None) -> Ref:
+def pad(c: Call, x: Ref, padding: Sequence[int], mode: str, value: float | None) -> Ref:
     return _pad(c, x, padding, mode, value)
 
 
 @on("constant_pad_nd")
-def constant_pad(c: Importer, x: Ref, padding: Sequence[int], value: Any) -> Ref:
+def constant_pad(c: Call, x: Ref, padding: Sequence[int], value: Any) -> Ref:
     return _pad(c, x, padding, "constant", value)
 
 
 @on("reflection_pad1d", "reflection_pad2d", "reflection_pad3d")
-def reflection_pad(c: Importer, x: Ref, padding: Sequence[int]) -> Ref:
+def reflection_pad(c: Call, x: Ref, padding: Sequence[int]) -> Ref:
     return _pad(c, x, padding, "reflect")
 
 
 @on("replication_pad1d", "replication_pad2d", "replication_pad3d")
-def replication_pad(c: Importer, x: Ref, padding: Sequence[int]) -> Ref:
+def replication_pad(c: Call, x: Ref, padding: Sequence[int]) -> Ref:
     return _pad(c, x, padding, "replicate")
 
 
 @on("_pad_circular")
-def circular_pad(c: Importer, x: Ref, padding: Sequence[int]) -> Ref:
+def circular_pad(c: Call, x: Ref, padding: Sequence[int]) -> Ref:
     return _pad(c, x, padding, "circular")
 
 
 def _triangle(op: str) -> Emit:
-    def emit(c: Importer, x: Ref, diagonal: int) -> Ref:
+    def emit(c: Call, x: Ref, diagonal: int) -> Ref:
         return c.emit(OP[op], {"diagonal": diagonal}, (x.id,))
 
     return emit
 
 
-TABLE["tril"] = _triangle("tril")
-TABLE["triu"] = _triangle("triu")
+ROWS["tril"] = _triangle("tril")
+ROWS["triu"] = _triangle("triu")
 
 
 @on("gather")
-def gather(c: Importer, x: Ref, dim: int, index: Ref, _sparse: bool) -> Ref:
+def gather(c: Call, x: Ref, dim: int, index: Ref, _sparse: bool) -> Ref:
     """Tensors of rank 0 are treated as rank 1."""
     if not x.shape or not index.shape:
         x, index = (
@@ -1227,7 +1212,7 @@ def gather(c: Importer, x: Ref, dim: int, index: Ref, _sparse: bool) -> Ref:
 
 
 @on("index_select")
-def index_select(c: Importer, x: Ref, dim: int, index: Ref) -> Ref:
+def index_select(c: Call, x: Ref, dim: int, index: Ref) -> Ref:
     """A tensor of rank 0 is treated as rank 1."""
     if not x.shape:
         vector = c.emit_inferred(OP["reshape"], {"shape": [1]}, (x.id,))
@@ -1237,48 +1222,48 @@ def index_select(c: Importer, x: Ref, dim: int, index: Ref) -> Ref:
 
 
 @on("embedding")
-def embedding(c: Importer, weight: Ref, indices: Ref, *_: Any) -> Ref:
+def embedding(c: Call, weight: Ref, indices: Ref, *_: Any) -> Ref:
     return c.emit(OP["embedding"], None, (weight.id, indices.id))
 
 
 # ---- creation ----
 
 
-def _arange(c: Importer, start: Any, end: Any, step: Any) -> Ref:
+def _arange(c: Call, start: Any, end: Any, step: Any) -> Ref:
     return c.emit(OP["arange"], {"start": start, "end": end, "step": step, "dtype": c.dtype}, ())
 
 
 @on("arange")
-def arange(c: Importer, end: Any, *_: Any) -> Ref:
+def arange(c: Call, end: Any, *_: Any) -> Ref:
     return _arange(c, 0, end, 1)
 
 
 @on("arange.start")
-def arange_start(c: Importer, start: Any, end: Any, *_: Any) -> Ref:
+def arange_start(c: Call, start: Any, end: Any, *_: Any) -> Ref:
     return _arange(c, start, end, 1)
 
 
 @on("arange.start_step")
-def arange_step(c: Importer, start: Any, end: Any, step: Any, *_: Any) -> Ref:
+def arange_step(c: Call, start: Any, end: Any, step: Any, *_: Any) -> Ref:
     return _arange(c, start, end, step)
 
 
-def _filled(c: Importer, value: Any) -> Ref:
+def _filled(c: Call, value: Any) -> Ref:
     return c.emit(OP["full"], {"shape": c.shape, "value": _fit(value, c.dtype), "dtype": c.dtype}, ())
 
 
 @on("full", "full_like", "fill.Scalar")
-def full(c: Importer, _like: Any, value: Any, *_: Any) -> Ref:
+def full(c: Call, _like: Any, value: Any, *_: Any) -> Ref:
     return _filled(c, value)
 
 
 @on("new_full")
-def new_full(c: Importer, _like: Any, _size: Any, value: Any, *_: Any) -> Ref:
+def new_full(c: Call, _like: Any, _size: Any, value: Any, *_: Any) -> Ref:
     return _filled(c, value)
 
 
 @on("scalar_tensor")
-def scalar_tensor(c: Importer, value: Any, *_: Any) -> Ref:
+def scalar_tensor(c: Call, value: Any, *_: Any) -> Ref:
     return _filled(c, value)
 
 
@@ -1295,18 +1280,18 @@ def scalar_tensor(c: Importer, value: Any, *_: Any) -> Ref:
         "empty_strided",
     ]
 )
-def zeros(c: Importer, *_: Any) -> Ref:
+def zeros(c: Call, *_: Any) -> Ref:
     """The elements of torch.empty are undefined; zeros are a valid choice."""
     return _filled(c, 0)
 
 
 @on("ones", "ones_like", "new_ones")
-def ones(c: Importer, *_: Any) -> Ref:
+def ones(c: Call, *_: Any) -> Ref:
     return _filled(c, 1)
 
 
 @on("copy", "fill.Tensor")
-def copy(c: Importer, x: Ref, source: Ref, *_: Any) -> Ref:
+def copy(c: Call, x: Ref, source: Ref, *_: Any) -> Ref:
     """The source with the dtype and shape of `x`: a cast, an expand, both, or a clone if both agree."""
     same_shape = tuple(source.shape) == tuple(x.shape)
     if source.dtype == x.dtype:

@@ -6,20 +6,21 @@ A layer becomes one node over all its steps. A cell becomes a layer with one ste
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tosaic.fx.aten import OP, TABLE, Emit
+from tosaic.fx.aten import OP
+from tosaic.fx.call import Call, Emit, Rows
 from tosaic.fx.value import Ref
 
-if TYPE_CHECKING:
-    from tosaic.fx.importer import Importer
+__all__ = ["ROWS"]
 
-__all__: list[str] = []
+ROWS = Rows()
+on = ROWS.on
 
 
 def _layer(cell: str) -> Emit:
     def emit(
-        c: Importer,
+        c: Call,
         x: Ref,
         hx: Any,
         weights: Sequence[Ref],
@@ -49,7 +50,7 @@ def _layer(cell: str) -> Emit:
 
 
 def _cell(cell: str) -> Emit:
-    def emit(c: Importer, x: Ref, hx: Any, w_ih: Ref, w_hh: Ref, b_ih: Ref | None, b_hh: Ref | None) -> Any:
+    def emit(c: Call, x: Ref, hx: Any, w_ih: Ref, w_hh: Ref, b_ih: Ref | None, b_hh: Ref | None) -> Any:
         if (b_ih is None) != (b_hh is None):
             return None
         states = list(hx) if isinstance(hx, list | tuple) else [hx]
@@ -76,11 +77,11 @@ def _cell(cell: str) -> Emit:
     return emit
 
 
-def _as_step(c: Importer, x: Ref) -> Ref:
+def _as_step(c: Call, x: Ref) -> Ref:
     """The value with an axis of one step in front."""
     return c.emit_inferred(OP["reshape"], {"shape": [1, *x.shape]}, (x.id,))
 
 
 for _kind in ("lstm", "gru", "rnn_tanh", "rnn_relu"):
-    TABLE[f"{_kind}.input"] = _layer(_kind)
-    TABLE[f"{_kind}_cell"] = _cell(_kind)
+    ROWS[f"{_kind}.input"] = _layer(_kind)
+    ROWS[f"{_kind}_cell"] = _cell(_kind)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
-from tosaic.fx.aten import OP, TABLE, Emit, _binary, _fit, _unary, axes_of, axis_of, ids, on, per_overload
+from tosaic.fx.aten import OP, _binary, _fit, _unary, axes_of, axis_of, ids, per_overload
+from tosaic.fx.call import Call, Emit, Rows
 from tosaic.fx.value import Ref
 from tosaic.fx.weights import CATEGORY, CODE_OF
 
-if TYPE_CHECKING:
-    from tosaic.fx.importer import Importer
+__all__ = ["ROWS"]
 
-__all__: list[str] = []
+ROWS = Rows()
+on = ROWS.on
 
 _F32 = CODE_OF[torch.float32]
 _NARROW_FLOATS = (CODE_OF[torch.float16], CODE_OF[torch.bfloat16])
@@ -42,11 +43,11 @@ _FUNCTIONS = {
 }
 for _op, _aliases in _FUNCTIONS.items():
     for _name in [_op, *_aliases.split()]:
-        TABLE[_name] = _unary(_op)
+        ROWS[_name] = _unary(_op)
 
 
 @on("isfinite")
-def isfinite(c: Importer, x: Ref) -> Ref:
+def isfinite(c: Call, x: Ref) -> Ref:
     """|x| < inf; for integers, a comparison that is always true."""
     if CATEGORY[x.dtype] != 2:
         return c.emit(OP["eq"], None, (x.id, x.id))
@@ -55,17 +56,17 @@ def isfinite(c: Importer, x: Ref) -> Ref:
 
 
 @on("log_sigmoid_forward")
-def log_sigmoid_forward(c: Importer, x: Ref) -> list[Ref] | None:
+def log_sigmoid_forward(c: Call, x: Ref) -> list[Ref] | None:
     return c.first(c.emit(OP["log_sigmoid"], None, (x.id,))) if c.only_first() else None
 
 
 @on("logit", "special_logit")
-def logit(c: Importer, x: Ref, eps: float | None) -> Ref:
+def logit(c: Call, x: Ref, eps: float | None) -> Ref:
     return c.emit(OP["logit"], {"eps": eps}, (x.id,))
 
 
 @on("nan_to_num")
-def nan_to_num(c: Importer, x: Ref, nan: float | None, posinf: float | None, neginf: float | None) -> Ref:
+def nan_to_num(c: Call, x: Ref, nan: float | None, posinf: float | None, neginf: float | None) -> Ref:
     attrs = {"nan": 0.0 if nan is None else nan, "posinf": posinf, "neginf": neginf}
     return c.emit(OP["nan_to_num"], attrs, (x.id,))
 
@@ -73,45 +74,45 @@ def nan_to_num(c: Importer, x: Ref, nan: float | None, posinf: float | None, neg
 # ---- activations ----
 
 
-def _elu(c: Importer, x: Ref, alpha: float, scale: float, input_scale: float) -> Ref:
+def _elu(c: Call, x: Ref, alpha: float, scale: float, input_scale: float) -> Ref:
     attrs = {"alpha": alpha, "scale": scale, "input_scale": input_scale}
     return c.emit(OP["elu"], attrs, (x.id,))
 
 
 @on("elu")
-def elu(c: Importer, x: Ref, alpha: float, scale: float, input_scale: float) -> Ref:
+def elu(c: Call, x: Ref, alpha: float, scale: float, input_scale: float) -> Ref:
     return _elu(c, x, alpha, scale, input_scale)
 
 
 @on("celu")
-def celu(c: Importer, x: Ref, alpha: float) -> Ref:
+def celu(c: Call, x: Ref, alpha: float) -> Ref:
     return _elu(c, x, alpha, 1.0, 1.0 / alpha)
 
 
 @on("selu")
-def selu(c: Importer, x: Ref) -> Ref:
+def selu(c: Call, x: Ref) -> Ref:
     """The constants are those of self-normalizing networks."""
     return _elu(c, x, 1.6732632423543772848170429916717, 1.0507009873554804934193349852946, 1.0)
 
 
 @on("softplus")
-def softplus(c: Importer, x: Ref, beta: float, threshold: float) -> Ref:
+def softplus(c: Call, x: Ref, beta: float, threshold: float) -> Ref:
     return c.emit(OP["softplus"], {"beta": beta, "threshold": threshold}, (x.id,))
 
 
 def _shrink(op: str) -> Emit:
-    def emit(c: Importer, x: Ref, bound: float) -> Ref:
+    def emit(c: Call, x: Ref, bound: float) -> Ref:
         return c.emit(OP[op], {"alpha": bound}, (x.id,))
 
     return emit
 
 
-TABLE["softshrink"] = _shrink("softshrink")
-TABLE["hardshrink"] = _shrink("hardshrink")
+ROWS["softshrink"] = _shrink("softshrink")
+ROWS["hardshrink"] = _shrink("hardshrink")
 
 
 @on("threshold")
-def threshold(c: Importer, x: Ref, bound: Any, value: Any) -> Ref:
+def threshold(c: Call, x: Ref, bound: Any, value: Any) -> Ref:
     """The value where x is not above the bound; NaN passes through."""
     limit, other = (c.constant(_fit(number, x.dtype), x.dtype) for number in (bound, value))
     below = c.emit_inferred(OP["le"], None, (x.id, limit.id))
@@ -119,17 +120,17 @@ def threshold(c: Importer, x: Ref, bound: Any, value: Any) -> Ref:
 
 
 @on("rrelu")
-def rrelu(c: Importer, x: Ref, lower: float, upper: float, training: bool, _generator: Any) -> Ref | None:
+def rrelu(c: Call, x: Ref, lower: float, upper: float, training: bool, _generator: Any) -> Ref | None:
     return None if training else c.emit(OP["leaky_relu"], {"alpha": (lower + upper) / 2}, (x.id,))
 
 
 @on("prelu")
-def prelu(c: Importer, x: Ref, weight: Ref) -> Ref:
+def prelu(c: Call, x: Ref, weight: Ref) -> Ref:
     return c.emit(OP["prelu"], None, (x.id, weight.id))
 
 
 @on("_prelu_kernel")
-def prelu_kernel(c: Importer, x: Ref, weight: Ref) -> Ref | None:
+def prelu_kernel(c: Call, x: Ref, weight: Ref) -> Ref | None:
     """The slopes already have the rank of x: extent 1 on every axis but axis 1."""
     if any(extent != 1 for axis, extent in enumerate(weight.shape) if axis != 1):
         return None
@@ -138,7 +139,7 @@ def prelu_kernel(c: Importer, x: Ref, weight: Ref) -> Ref | None:
 
 
 @on("glu")
-def glu(c: Importer, x: Ref, dim: int) -> Ref:
+def glu(c: Call, x: Ref, dim: int) -> Ref:
     return c.emit(OP["glu"], {"axis": axis_of(dim, len(x.shape))}, (x.id,))
 
 
@@ -148,15 +149,16 @@ for _op, _keys in {
     "remainder": per_overload("remainder", "Tensor Scalar Scalar_Tensor"),
     "fmod": per_overload("fmod", "Tensor Scalar"),
     "atan2": ["atan2", "arctan2"],
+    "hypot": ["hypot"],
 }.items():
     for _name in _keys:
-        TABLE[_name] = _binary(_op)
+        ROWS[_name] = _binary(_op)
 
 
 def _shift(op: str) -> Emit:
     emit_integers = _binary(op)
 
-    def emit(c: Importer, a: Any, b: Any) -> Ref | None:
+    def emit(c: Call, a: Any, b: Any) -> Ref | None:
         """Shifts of floats, which multiply by powers of two in torch, are not read."""
         floats = any(CATEGORY[v.dtype] == 2 if type(v) is Ref else isinstance(v, float) for v in (a, b))
         return None if floats else emit_integers(c, a, b)
@@ -169,11 +171,11 @@ for _op, _dunder in {"left_shift": "__lshift__", "right_shift": "__rshift__"}.it
         *per_overload(f"bitwise_{_op}", "Tensor Tensor_Scalar Scalar_Tensor"),
         *per_overload(_dunder, "Tensor Scalar"),
     ]:
-        TABLE[_name] = _shift(_op)
+        ROWS[_name] = _shift(_op)
 
 
 @on("lerp.Scalar", "lerp.Tensor")
-def lerp(c: Importer, x: Ref, end: Ref, weight: Any) -> Ref | None:
+def lerp(c: Call, x: Ref, end: Ref, weight: Any) -> Ref | None:
     """For narrow floats, a Python weight is an f32 constant. Integer tensors are cast to floats first."""
     if CATEGORY[c.dtype] != 2:
         return None
@@ -191,18 +193,18 @@ def lerp(c: Importer, x: Ref, end: Ref, weight: Any) -> Ref | None:
 
 
 def _addc(op: str) -> Emit:
-    def emit(c: Importer, x: Ref, a: Ref, b: Ref, value: Any) -> Ref:
+    def emit(c: Call, x: Ref, a: Ref, b: Ref, value: Any) -> Ref:
         return c.emit(OP[op], {"value": value}, ids(*c.alike(x, a, b)))
 
     return emit
 
 
-TABLE["addcmul"] = _addc("addcmul")
-TABLE["addcdiv"] = _addc("addcdiv")
+ROWS["addcmul"] = _addc("addcmul")
+ROWS["addcdiv"] = _addc("addcdiv")
 
 
 @on("isin.Tensor_Tensor", "isin.Tensor_Scalar", "isin.Scalar_Tensor")
-def isin(c: Importer, x: Any, tests: Any, _assume_unique: bool, invert: bool) -> Ref:
+def isin(c: Call, x: Any, tests: Any, _assume_unique: bool, invert: bool) -> Ref:
     """Compares each element with each test, both flat: the new axis then exceeds no maximal rank."""
     x, tests = (t if type(t) is Ref else c.number(t, other) for t, other in ((x, tests), (tests, x)))
     x, tests = c.alike(x, tests)
@@ -222,31 +224,31 @@ def isin(c: Importer, x: Any, tests: Any, _assume_unique: bool, invert: bool) ->
 
 
 @on("logsumexp", "special_logsumexp")
-def logsumexp(c: Importer, x: Ref, dim: Any, keepdim: bool) -> Ref:
+def logsumexp(c: Call, x: Ref, dim: Any, keepdim: bool) -> Ref:
     return c.emit(OP["logsumexp"], {"axes": axes_of(dim, len(x.shape)), "keepdim": keepdim}, (x.id,))
 
 
 @on("linalg_vector_norm")
-def vector_norm(c: Importer, x: Ref, order: Any, dim: Any, keepdim: bool, dtype: Any) -> Ref:
+def vector_norm(c: Call, x: Ref, order: Any, dim: Any, keepdim: bool, dtype: Any) -> Ref:
     attrs = {"ord": float(order), "axes": axes_of(dim, len(x.shape)), "keepdim": keepdim}
     return c.emit(OP["vector_norm"], attrs | ({} if dtype is None else {"dtype": c.dtype}), (x.id,))
 
 
 @on("norm.Scalar")
-def norm(c: Importer, x: Ref, p: Any) -> Ref:
+def norm(c: Call, x: Ref, p: Any) -> Ref:
     return vector_norm(c, x, p, None, False, None)
 
 
 @on("norm.ScalarOpt_dtype")
-def norm_as(c: Importer, x: Ref, p: Any, dtype: Any) -> Ref:
+def norm_as(c: Call, x: Ref, p: Any, dtype: Any) -> Ref:
     return vector_norm(c, x, 2 if p is None else p, None, False, dtype)
 
 
 @on("norm.ScalarOpt_dim")
-def norm_along(c: Importer, x: Ref, p: Any, dim: Any, keepdim: bool) -> Ref:
+def norm_along(c: Call, x: Ref, p: Any, dim: Any, keepdim: bool) -> Ref:
     return vector_norm(c, x, 2 if p is None else p, dim, keepdim, None)
 
 
 @on("norm.ScalarOpt_dim_dtype")
-def norm_along_as(c: Importer, x: Ref, p: Any, dim: Any, keepdim: bool, dtype: Any) -> Ref:
+def norm_along_as(c: Call, x: Ref, p: Any, dim: Any, keepdim: bool, dtype: Any) -> Ref:
     return vector_norm(c, x, 2 if p is None else p, dim, keepdim, dtype)

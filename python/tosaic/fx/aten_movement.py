@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
-from tosaic.fx.aten import OP, TABLE, axis_of, ids, on, resize, spread
+from tosaic.fx.aten import OP, _max_pool, axis_of, ids, resize, spread
+from tosaic.fx.call import Call, Rows
 from tosaic.fx.value import Ref
 from tosaic.fx.weights import CATEGORY, CODE_OF
 
-if TYPE_CHECKING:
-    from tosaic.fx.importer import Importer
+__all__ = ["ROWS", "Movements"]
 
-__all__ = ["Movements"]
+ROWS = Rows()
+on = ROWS.on
 
 _MOST_AXES = 6  # the maximal rank of TOSA's level 8K
 _BOOL, _I64 = CODE_OF[torch.bool], CODE_OF[torch.int64]
@@ -29,8 +30,8 @@ _BOOL, _I64 = CODE_OF[torch.bool], CODE_OF[torch.int64]
 class Movements:
     """Short names for the movement nodes that represent one call; `done` checks the type of the last one."""
 
-    def __init__(self, importer: Importer) -> None:
-        self._c = importer
+    def __init__(self, call: Call) -> None:
+        self._c = call
 
     def _emit(self, op: str, attrs: dict[str, Any] | None, *operands: Ref) -> Ref:
         return self._c.emit_inferred(OP[op], attrs, tuple(operand.id for operand in operands))
@@ -114,7 +115,7 @@ def merged(x: Ref, first: int, last: int) -> list[int]:
 
 
 @on("unfold")
-def unfold(c: Importer, x: Ref, dim: int, size: int, step: int) -> Ref:
+def unfold(c: Call, x: Ref, dim: int, size: int, step: int) -> Ref:
     """Windows along an axis, with a new last axis. Overlapping windows are looked up, others are sliced."""
     if not x.shape:
         return Movements(c).done(x)
@@ -140,7 +141,7 @@ def _window_starts(extent: int, kernel: int, dilation: int, padding: int, stride
 
 
 @on("im2col")
-def im2col(c: Importer, x: Ref, kernel: Any, dilation: Any, padding: Any, stride: Any) -> Ref:
+def im2col(c: Call, x: Ref, kernel: Any, dilation: Any, padding: Any, stride: Any) -> Ref:
     """(N, C, H, W) -> (N, C * kernel, windows): one lookup along each spatial axis."""
     m, batched = Movements(c), len(x.shape) == 4
     pads, kernels = spread(padding, 2), spread(kernel, 2)
@@ -158,7 +159,7 @@ def im2col(c: Importer, x: Ref, kernel: Any, dilation: Any, padding: Any, stride
 
 
 @on("col2im")
-def col2im(c: Importer, x: Ref, size: Any, kernel: Any, dilation: Any, padding: Any, stride: Any) -> Ref:
+def col2im(c: Call, x: Ref, size: Any, kernel: Any, dilation: Any, padding: Any, stride: Any) -> Ref:
     """(N, C * kernel, windows) -> (N, C, H, W): each position sums all elements that im2col reads from it."""
     m, pads, kernels = Movements(c), spread(padding, 2), spread(kernel, 2)
     padded = [extent + 2 * pad for extent, pad in zip(size, pads, strict=True)]
@@ -194,7 +195,7 @@ def _diagonal_length(rows: int, columns: int, offset: int) -> int:
 
 
 @on("diagonal")
-def diagonal(c: Importer, x: Ref, offset: int, dim1: int, dim2: int) -> Ref:
+def diagonal(c: Call, x: Ref, offset: int, dim1: int, dim2: int) -> Ref:
     """Takes every (columns + 1)-th element of the matrix flattened to one axis."""
     m, rank = Movements(c), len(x.shape)
     a, b = axis_of(dim1, rank), axis_of(dim2, rank)
@@ -209,7 +210,7 @@ def diagonal(c: Importer, x: Ref, offset: int, dim1: int, dim2: int) -> Ref:
 
 
 @on("diag_embed")
-def diag_embed(c: Importer, x: Ref, offset: int, dim1: int, dim2: int) -> Ref:
+def diag_embed(c: Call, x: Ref, offset: int, dim1: int, dim2: int) -> Ref:
     """Places elements columns + 1 apart in a flat matrix, then reshapes it into two axes."""
     m, rank = Movements(c), len(x.shape) + 1
     a, b = axis_of(dim1, rank), axis_of(dim2, rank)
@@ -230,7 +231,7 @@ def diag_embed(c: Importer, x: Ref, offset: int, dim1: int, dim2: int) -> Ref:
 
 
 @on("diagonal_scatter")
-def diagonal_scatter(c: Importer, x: Ref, source: Ref, offset: int, dim1: int, dim2: int) -> Ref:
+def diagonal_scatter(c: Call, x: Ref, source: Ref, offset: int, dim1: int, dim2: int) -> Ref:
     """An index_put at constant positions; the matrix is flattened to one axis in front."""
     m, rank = Movements(c), len(x.shape)
     a, b = axis_of(dim1, rank), axis_of(dim2, rank)
@@ -250,7 +251,7 @@ def diagonal_scatter(c: Importer, x: Ref, source: Ref, offset: int, dim1: int, d
 
 
 @on("roll")
-def roll(c: Importer, x: Ref, shifts: Any, dims: Any) -> Ref:
+def roll(c: Call, x: Ref, shifts: Any, dims: Any) -> Ref:
     """Swaps two slices along each axis; without axes, in the flattened tensor."""
     m = Movements(c)
     listed = [shifts] if isinstance(shifts, int) else list(shifts)
@@ -266,7 +267,7 @@ def roll(c: Importer, x: Ref, shifts: Any, dims: Any) -> Ref:
 
 
 @on("repeat_interleave.self_int")
-def repeat_interleave(c: Importer, x: Ref, repeats: int, dim: int | None, _size: Any) -> Ref:
+def repeat_interleave(c: Call, x: Ref, repeats: int, dim: int | None, _size: Any) -> Ref:
     m = Movements(c)
     y = m.reshape(x, [math.prod(x.shape)]) if dim is None else x
     axis = axis_of(dim or 0, len(y.shape))
@@ -278,7 +279,7 @@ def repeat_interleave(c: Importer, x: Ref, repeats: int, dim: int | None, _size:
 
 
 @on("repeat_interleave.self_Tensor")
-def repeat_interleave_each(c: Importer, x: Ref, repeats: Ref, dim: int | None, _size: Any) -> Ref | None:
+def repeat_interleave_each(c: Call, x: Ref, repeats: Ref, dim: int | None, _size: Any) -> Ref | None:
     """A lookup, if the repeats are constant."""
     counts = c.known(repeats)
     if counts is None:
@@ -291,7 +292,7 @@ def repeat_interleave_each(c: Importer, x: Ref, repeats: Ref, dim: int | None, _
 
 
 @on("channel_shuffle", "native_channel_shuffle")
-def channel_shuffle(c: Importer, x: Ref, groups: int) -> Ref:
+def channel_shuffle(c: Call, x: Ref, groups: int) -> Ref:
     m = Movements(c)
     n, channels = x.shape[0], x.shape[1]
     y = m.reshape(x, [n, groups, channels // groups, math.prod(x.shape[2:])])
@@ -299,7 +300,7 @@ def channel_shuffle(c: Importer, x: Ref, groups: int) -> Ref:
 
 
 @on("pixel_shuffle")
-def pixel_shuffle(c: Importer, x: Ref, factor: int) -> Ref:
+def pixel_shuffle(c: Call, x: Ref, factor: int) -> Ref:
     """(.., C * r * r, H, W) -> (.., C, H * r, W * r), in steps that also fit channels-last images."""
     m, (channels, h, w) = Movements(c), x.shape[-3:]
     images = math.prod(x.shape[:-3])
@@ -308,7 +309,7 @@ def pixel_shuffle(c: Importer, x: Ref, factor: int) -> Ref:
 
 
 @on("pixel_unshuffle")
-def pixel_unshuffle(c: Importer, x: Ref, factor: int) -> Ref:
+def pixel_unshuffle(c: Call, x: Ref, factor: int) -> Ref:
     m, (channels, h, w) = Movements(c), x.shape[-3:]
     images = math.prod(x.shape[:-3])
     y = m.reshape(x, [images, channels, h // factor, factor, w // factor, factor])
@@ -320,7 +321,7 @@ def pixel_unshuffle(c: Importer, x: Ref, factor: int) -> Ref:
 
 @on("as_strided")
 def as_strided(
-    c: Importer, x: Ref, size: Sequence[int], stride: Sequence[int], offset: int | None
+    c: Call, x: Ref, size: Sequence[int], stride: Sequence[int], offset: int | None
 ) -> Ref | None:
     """A lookup in the elements of `x`, or a reshape if in order; opaque if `x` lacks an element."""
     strides, start = c.memory_of_operand(0)
@@ -342,7 +343,7 @@ def as_strided(
 
 
 @on("resize")
-def resized(c: Importer, x: Ref, size: Sequence[int], _format: Any = None) -> Ref | None:
+def resized(c: Call, x: Ref, size: Sequence[int], _format: Any = None) -> Ref | None:
     """The row-major elements from the storage offset of `x`; opaque if `x` lacks some of them."""
     _, start = c.memory_of_operand(0)
     strides = [math.prod(size[axis + 1 :]) for axis in range(len(size))]
@@ -354,7 +355,7 @@ def resized(c: Importer, x: Ref, size: Sequence[int], _format: Any = None) -> Re
 
 @on("slice_scatter")
 def slice_scatter(
-    c: Importer, x: Ref, source: Ref, dim: int, start: int | None, end: int | None, step: int
+    c: Call, x: Ref, source: Ref, dim: int, start: int | None, end: int | None, step: int
 ) -> Ref:
     axis = axis_of(dim, len(x.shape))
     first, last, _ = slice(start, end).indices(x.shape[axis])
@@ -364,7 +365,7 @@ def slice_scatter(
 
 
 @on("select_scatter")
-def select_scatter(c: Importer, x: Ref, source: Ref, dim: int, index: int) -> Ref:
+def select_scatter(c: Call, x: Ref, source: Ref, dim: int, index: int) -> Ref:
     axis = axis_of(dim, len(x.shape))
     at = index % x.shape[axis]
     m = Movements(c)
@@ -372,7 +373,7 @@ def select_scatter(c: Importer, x: Ref, source: Ref, dim: int, index: int) -> Re
     return c.emit(OP["slice_scatter"], {"axis": axis, "start": at, "end": at + 1, "step": 1}, (x.id, part.id))
 
 
-def _scatter(c: Importer, x: Ref, dim: int, index: Ref, source: Ref) -> Ref:
+def _scatter(c: Call, x: Ref, dim: int, index: Ref, source: Ref) -> Ref:
     """Reads only the part of the source that the index covers; a tensor of rank 0 is a single element."""
     m = Movements(c)
     if not x.shape:
@@ -384,16 +385,16 @@ def _scatter(c: Importer, x: Ref, dim: int, index: Ref, source: Ref) -> Ref:
 
 
 @on("scatter.src")
-def scatter(c: Importer, x: Ref, dim: int, index: Ref, source: Ref) -> Ref:
+def scatter(c: Call, x: Ref, dim: int, index: Ref, source: Ref) -> Ref:
     return _scatter(c, x, dim, index, source)
 
 
 @on("scatter.value")
-def scatter_value(c: Importer, x: Ref, dim: int, index: Ref, value: Any) -> Ref:
+def scatter_value(c: Call, x: Ref, dim: int, index: Ref, value: Any) -> Ref:
     return _scatter(c, x, dim, index, _filled_like(c, value, x, index.shape))
 
 
-def _filled_like(c: Importer, value: Any, x: Ref, shape: Sequence[int]) -> Ref:
+def _filled_like(c: Call, value: Any, x: Ref, shape: Sequence[int]) -> Ref:
     category = CATEGORY[x.dtype]
     number = bool(value) if category == 0 else int(value) if category == 1 else float(value)
     return Movements(c).expand(c.constant(number, x.dtype), shape)
@@ -410,7 +411,7 @@ def _coordinates(m: Movements, axis: int, index: Ref) -> list[Ref]:
 
 
 @on("scatter_add")
-def scatter_add(c: Importer, x: Ref, dim: int, index: Ref, source: Ref) -> Ref:
+def scatter_add(c: Call, x: Ref, dim: int, index: Ref, source: Ref) -> Ref:
     """An accumulating index_put with index tensors for every axis."""
     m = Movements(c)
     if not x.shape:
@@ -423,7 +424,7 @@ def scatter_add(c: Importer, x: Ref, dim: int, index: Ref, source: Ref) -> Ref:
 
 @on("scatter.reduce", "scatter_reduce.two")
 def scatter_reduce(
-    c: Importer, x: Ref, dim: int, index: Ref, source: Ref, reduce: str, include_self: bool = True
+    c: Call, x: Ref, dim: int, index: Ref, source: Ref, reduce: str, include_self: bool = True
 ) -> Ref | None:
     """Sums only; calls with other reductions become opaque."""
     return scatter_add(c, x, dim, index, source) if reduce in ("sum", "add") and include_self else None
@@ -434,7 +435,7 @@ def _along(axis: int, index: Ref) -> list[Ref | None]:
 
 
 @on("index_add")
-def index_add(c: Importer, x: Ref, dim: int, index: Ref, source: Ref, alpha: Any) -> Ref:
+def index_add(c: Call, x: Ref, dim: int, index: Ref, source: Ref, alpha: Any) -> Ref:
     m = Movements(c)
     if alpha != 1:
         source = c.emit_inferred(OP["mul"], None, (source.id, c.number(alpha, source).id))
@@ -448,7 +449,7 @@ def index_add(c: Importer, x: Ref, dim: int, index: Ref, source: Ref, alpha: Any
 
 
 @on("index_copy")
-def index_copy(c: Importer, x: Ref, dim: int, index: Ref, source: Ref) -> Ref:
+def index_copy(c: Call, x: Ref, dim: int, index: Ref, source: Ref) -> Ref:
     m = Movements(c)
     if not x.shape:
         return m.done(source)
@@ -457,7 +458,7 @@ def index_copy(c: Importer, x: Ref, dim: int, index: Ref, source: Ref) -> Ref:
 
 
 @on("index_fill.int_Scalar", "index_fill.int_Tensor")
-def index_fill(c: Importer, x: Ref, dim: int, index: Ref, value: Any) -> Ref:
+def index_fill(c: Call, x: Ref, dim: int, index: Ref, value: Any) -> Ref:
     m = Movements(c)
     rank = len(x.shape)
     axis = axis_of(dim, rank)
@@ -472,7 +473,7 @@ def index_fill(c: Importer, x: Ref, dim: int, index: Ref, value: Any) -> Ref:
     return m.index_put(x, _along(axis, m.reshape(index, [count])), source, False)
 
 
-def whole_indices(c: Importer, indices: Sequence[Ref | None]) -> list[Ref | None] | None:
+def whole_indices(c: Call, indices: Sequence[Ref | None]) -> list[Ref | None] | None:
     """Replaces constant masks by the positions where they are true; None if a mask depends on data."""
     m = Movements(c)
     whole: list[Ref | None] = []
@@ -489,7 +490,7 @@ def whole_indices(c: Importer, indices: Sequence[Ref | None]) -> list[Ref | None
 
 @on("index_put", "_unsafe_index_put", "_index_put_impl")
 def index_put(
-    c: Importer, x: Ref, indices: Sequence[Ref | None], values: Ref, accumulate: bool, *_: Any
+    c: Call, x: Ref, indices: Sequence[Ref | None], values: Ref, accumulate: bool, *_: Any
 ) -> Ref | None:
     """A data-dependent mask with a single value becomes `where`; calls with other such masks are opaque."""
     m = Movements(c)
@@ -512,7 +513,7 @@ def index_put(
 
 
 @on("index.Tensor", "_unsafe_index.Tensor")
-def index_tensors(c: Importer, x: Ref, indices: Sequence[Ref | None]) -> Ref | None:
+def index_tensors(c: Call, x: Ref, indices: Sequence[Ref | None]) -> Ref | None:
     """A data-dependent mask selects a data-dependent number of elements; such calls become opaque."""
     whole = whole_indices(c, indices)
     if whole is None or all(index is None for index in whole):
@@ -525,13 +526,13 @@ def index_tensors(c: Importer, x: Ref, indices: Sequence[Ref | None]) -> Ref | N
 
 
 @on("take")
-def take(c: Importer, x: Ref, index: Ref) -> Ref:
+def take(c: Call, x: Ref, index: Ref) -> Ref:
     flat = Movements(c).reshape(x, [math.prod(x.shape)])
     return c.emit(OP["index"], None, (flat.id, index.id))
 
 
 @on("take_along_dim")
-def take_along_dim(c: Importer, x: Ref, index: Ref, dim: int | None) -> Ref:
+def take_along_dim(c: Call, x: Ref, index: Ref, dim: int | None) -> Ref:
     """``torch.gather`` after broadcasting the other axes; without an axis, over flattened tensors."""
     m = Movements(c)
     if dim is None:
@@ -548,7 +549,7 @@ def take_along_dim(c: Importer, x: Ref, index: Ref, dim: int | None) -> Ref:
 
 
 @on("one_hot")
-def one_hot(c: Importer, x: Ref, _classes: int) -> Ref:
+def one_hot(c: Call, x: Ref, _classes: int) -> Ref:
     m = Movements(c)
     classes = m.constant(np.arange(c.shape[-1]))
     equal = c.emit_inferred(OP["eq"], None, (m.reshape(x, [*x.shape, 1]).id, classes.id))
@@ -559,7 +560,7 @@ def one_hot(c: Importer, x: Ref, _classes: int) -> Ref:
 
 
 @on("cat", "concat", "concatenate")
-def cat(c: Importer, tensors: Sequence[Ref], dim: int) -> Ref:
+def cat(c: Call, tensors: Sequence[Ref], dim: int) -> Ref:
     """As in torch, empty tensors of rank 1 are skipped and dtypes are promoted."""
     m, rank = Movements(c), len(c.shape)
     kept = [t for t in tensors if len(t.shape) == rank or tuple(t.shape) != (0,)]
@@ -568,7 +569,7 @@ def cat(c: Importer, tensors: Sequence[Ref], dim: int) -> Ref:
 
 
 @on("stack")
-def stack(c: Importer, tensors: Sequence[Ref], dim: int) -> Ref:
+def stack(c: Call, tensors: Sequence[Ref], dim: int) -> Ref:
     m = Movements(c)
     parts = [m.cast(t, c.dtype) for t in tensors]
     return c.emit(OP["stack"], {"axis": axis_of(dim, len(c.shape))}, tuple(part.id for part in parts))
@@ -579,7 +580,7 @@ def stack(c: Importer, tensors: Sequence[Ref], dim: int) -> Ref:
 
 @on("instance_norm")
 def instance_norm(
-    c: Importer,
+    c: Call,
     x: Ref,
     weight: Ref | None,
     bias: Ref | None,
@@ -600,7 +601,7 @@ def instance_norm(
 
 
 def _adaptive_max_pool(n: int) -> Any:
-    def emit(c: Importer, x: Ref, _size: Any) -> list[Ref] | None:
+    def emit(c: Call, x: Ref, _size: Any) -> list[Ref] | None:
         """The values; a call whose indices are used becomes opaque."""
         if not c.only_first():
             return None
@@ -610,7 +611,7 @@ def _adaptive_max_pool(n: int) -> Any:
 
 
 for _n in (1, 2, 3):
-    TABLE[f"adaptive_max_pool{_n}d"] = _adaptive_max_pool(_n)
+    ROWS[f"adaptive_max_pool{_n}d"] = _adaptive_max_pool(_n)
 
 
 def _window_places(
@@ -630,7 +631,7 @@ def _window_places(
 
 
 def _max_pool_with_indices(n: int, values_only: Any) -> Any:
-    def emit(c: Importer, x: Ref, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool) -> Any:
+    def emit(c: Call, x: Ref, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool) -> Any:
         """Looks up the taps of all windows at once, which needs no extra axis per window axis."""
         if c.only_first():
             return values_only(c, x, kernel, stride, padding, dilation, ceil)
@@ -656,10 +657,10 @@ def _max_pool_with_indices(n: int, values_only: Any) -> Any:
 
 for _n in (1, 2, 3):
     _name = f"max_pool{_n}d_with_indices"
-    TABLE[_name] = _max_pool_with_indices(_n, TABLE[_name])
+    ROWS[_name] = _max_pool_with_indices(_n, _max_pool(_n, True))
 
 
-def _nearest_exact(c: Importer, x: Ref, scales: Sequence[Any]) -> Ref:
+def _nearest_exact(c: Call, x: Ref, scales: Sequence[Any]) -> Ref:
     """The element under the center of each pixel, computed in float32 as torch does."""
     m, y = Movements(c), x
     for i, out in enumerate(c.shape[2:]):
@@ -671,32 +672,32 @@ def _nearest_exact(c: Importer, x: Ref, scales: Sequence[Any]) -> Ref:
     return m.done(y)
 
 
-def nearest_exact(c: Importer, x: Ref, _size: Any, *scales: Any) -> Ref:
+def nearest_exact(c: Call, x: Ref, _size: Any, *scales: Any) -> Ref:
     return _nearest_exact(c, x, scales)
 
 
-def nearest_exact_vec(c: Importer, x: Ref, _size: Any, factors: Any) -> Ref:
+def nearest_exact_vec(c: Call, x: Ref, _size: Any, factors: Any) -> Ref:
     return _nearest_exact(c, x, factors or ())
 
 
 for _n in (1, 2, 3):
-    TABLE[f"_upsample_nearest_exact{_n}d"] = nearest_exact
-    TABLE[f"_upsample_nearest_exact{_n}d.vec"] = nearest_exact_vec
+    ROWS[f"_upsample_nearest_exact{_n}d"] = nearest_exact
+    ROWS[f"_upsample_nearest_exact{_n}d.vec"] = nearest_exact_vec
 
 
-def bicubic(c: Importer, x: Ref, _size: Any, corners: bool, *scales: Any) -> Ref:
+def bicubic(c: Call, x: Ref, _size: Any, corners: bool, *scales: Any) -> Ref:
     return resize(c, x, "bicubic", corners, scales)
 
 
-def bicubic_vec(c: Importer, x: Ref, _size: Any, corners: bool, factors: Any) -> Ref:
+def bicubic_vec(c: Call, x: Ref, _size: Any, corners: bool, factors: Any) -> Ref:
     return resize(c, x, "bicubic", corners, factors or ())
 
 
-TABLE["upsample_bicubic2d"], TABLE["upsample_bicubic2d.vec"] = bicubic, bicubic_vec
+ROWS["upsample_bicubic2d"], ROWS["upsample_bicubic2d.vec"] = bicubic, bicubic_vec
 
 
 @on("grid_sampler", "grid_sampler_2d")
-def grid_sampler(c: Importer, x: Ref, grid: Ref, mode: int, padding: int, corners: bool) -> Ref | None:
+def grid_sampler(c: Call, x: Ref, grid: Ref, mode: int, padding: int, corners: bool) -> Ref | None:
     """Images only; calls on volumes become opaque."""
     if len(x.shape) != 4:
         return None
@@ -709,7 +710,7 @@ def grid_sampler(c: Importer, x: Ref, grid: Ref, mode: int, padding: int, corner
 
 
 @on("affine_grid_generator")
-def affine_grid(c: Importer, theta: Ref, size: Sequence[int], corners: bool) -> Ref:
+def affine_grid(c: Call, theta: Ref, size: Sequence[int], corners: bool) -> Ref:
     return c.emit(OP["affine_grid"], {"size": list(size), "align_corners": corners}, (theta.id,))
 
 
@@ -727,5 +728,5 @@ def _spelled_out(equation: str) -> str:
 
 
 @on("einsum")
-def einsum(c: Importer, equation: str, tensors: Sequence[Ref], _path: Any) -> Ref:
+def einsum(c: Call, equation: str, tensors: Sequence[Ref], _path: Any) -> Ref:
     return c.emit(OP["einsum"], {"equation": _spelled_out(equation)}, tuple(t.id for t in tensors))

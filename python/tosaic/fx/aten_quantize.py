@@ -12,16 +12,18 @@ import torch
 from numpy.typing import NDArray
 
 from tosaic import _core
-from tosaic.fx.aten import OP, Emit, axis_of, on
+from tosaic.fx.aten import OP, axis_of
+from tosaic.fx.call import Call, Emit, Rows
 from tosaic.fx.value import Ref
 from tosaic.fx.weights import CODE_OF
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tosaic.fx.importer import Importer
+__all__ = ["ROWS"]
 
-__all__: list[str] = []
+ROWS = Rows()
+on = ROWS.on
 
 _LIMITS = {
     CODE_OF[dtype]: (torch.iinfo(dtype).min, torch.iinfo(dtype).max)
@@ -33,7 +35,7 @@ _STORAGE = [CODE_OF[dtype] for dtype in (torch.int8, torch.int16, torch.int32)]
 _Numbers: TypeAlias = list[Any] | NDArray[Any]
 
 
-def _numbers(c: Importer, value: Any, what: str) -> _Numbers:
+def _numbers(c: Call, value: Any, what: str) -> _Numbers:
     """The elements of a constant tensor as 64-bit numbers, or the number itself in a list."""
     if type(value) is not Ref:
         return [value]
@@ -53,7 +55,7 @@ def _numbers(c: Importer, value: Any, what: str) -> _Numbers:
     return listed
 
 
-def _whole(c: Importer, numbers: _Numbers) -> _Numbers:
+def _whole(c: Call, numbers: _Numbers) -> _Numbers:
     """Zero points as integers; torchao also stores them as floats."""
     if isinstance(numbers, list):
         integers: _Numbers = [int(value) for value in numbers]
@@ -70,7 +72,7 @@ def _whole(c: Importer, numbers: _Numbers) -> _Numbers:
 
 
 def _attributes(
-    c: Importer, axis: int | None, low: Any, high: Any, scale: Any, zero_point: Any, storage: int
+    c: Call, axis: int | None, low: Any, high: Any, scale: Any, zero_point: Any, storage: int
 ) -> dict[str, Any]:
     """Attributes of both quantize and dequantize. Defaults: zero point 0, bounds of the storage dtype."""
     scales = _numbers(c, scale, "the scale")
@@ -88,11 +90,11 @@ def _attributes(
     }
 
 
-def _quantized(c: Importer, x: Ref, attrs: dict[str, Any]) -> Ref:
+def _quantized(c: Call, x: Ref, attrs: dict[str, Any]) -> Ref:
     return c.emit(OP["quantize"], attrs | {"dtype": c.dtype}, (x.id,))
 
 
-def _dequantized(c: Importer, x: Ref, attrs: dict[str, Any]) -> Ref:
+def _dequantized(c: Call, x: Ref, attrs: dict[str, Any]) -> Ref:
     return c.emit(OP["dequantize"], attrs | {"dtype": c.dtype}, (x.id,))
 
 
@@ -110,21 +112,21 @@ _OF_TENSORS = ("", ".tensor", ".tensor2")
 
 @on(*(f"{_PT2E}quantize_per_tensor{overload}" for overload in _OF_TENSORS))
 def quantize_per_tensor(
-    c: Importer, x: Ref, scale: Any, zero_point: Any, low: Any, high: Any, _dtype: Any
+    c: Call, x: Ref, scale: Any, zero_point: Any, low: Any, high: Any, _dtype: Any
 ) -> Ref:
     return _quantized(c, x, _attributes(c, None, low, high, scale, zero_point, c.dtype))
 
 
 @on(*(f"{_PT2E}dequantize_per_tensor{overload}" for overload in _OF_TENSORS))
 def dequantize_per_tensor(
-    c: Importer, x: Ref, scale: Any, zero_point: Any, low: Any, high: Any, _dtype: Any, _out: Any
+    c: Call, x: Ref, scale: Any, zero_point: Any, low: Any, high: Any, _dtype: Any, _out: Any
 ) -> Ref:
     return _dequantized(c, x, _attributes(c, None, low, high, scale, zero_point, x.dtype))
 
 
 @on(f"{_PT2E}quantize_per_channel")
 def quantize_per_channel(
-    c: Importer, x: Ref, scales: Ref, zeros: Any, axis: int, low: Any, high: Any, _dtype: Any
+    c: Call, x: Ref, scales: Ref, zeros: Any, axis: int, low: Any, high: Any, _dtype: Any
 ) -> Ref:
     attrs = _attributes(c, axis_of(axis, len(x.shape)), low, high, scales, zeros, c.dtype)
     return _quantized(c, x, _along(x, attrs))
@@ -132,13 +134,13 @@ def quantize_per_channel(
 
 @on(f"{_PT2E}dequantize_per_channel")
 def dequantize_per_channel(
-    c: Importer, x: Ref, scales: Ref, zeros: Any, axis: int, low: Any, high: Any, _dtype: Any, _out: Any
+    c: Call, x: Ref, scales: Ref, zeros: Any, axis: int, low: Any, high: Any, _dtype: Any, _out: Any
 ) -> Ref:
     attrs = _attributes(c, axis_of(axis, len(x.shape)), low, high, scales, zeros, x.dtype)
     return _dequantized(c, x, _along(x, attrs))
 
 
-def _chosen(c: Importer, *_: Any) -> None:
+def _chosen(c: Call, *_: Any) -> None:
     """Refuses parameters that are computed from the data at run time."""
     raise c.error(
         _core.UnsupportedOp,
@@ -161,7 +163,7 @@ for _name in (
 # ---- torchao ----
 
 
-def _axis_of_blocks(c: Importer, shape: Sequence[int], blocks: Sequence[int]) -> int | None:
+def _axis_of_blocks(c: Call, shape: Sequence[int], blocks: Sequence[int]) -> int | None:
     """None for one block per tensor, else the axis that blocks of extent 1 divide."""
     split = [axis for axis, (extent, block) in enumerate(zip(shape, blocks, strict=True)) if block != extent]
     if not split:
@@ -178,7 +180,7 @@ def _axis_of_blocks(c: Importer, shape: Sequence[int], blocks: Sequence[int]) ->
 
 @on("torchao::quantize_affine")
 def quantize_affine(
-    c: Importer, x: Ref, blocks: Sequence[int], scale: Ref, zero: Any, _dtype: Any, low: Any, high: Any
+    c: Call, x: Ref, blocks: Sequence[int], scale: Ref, zero: Any, _dtype: Any, low: Any, high: Any
 ) -> Ref:
     axis = _axis_of_blocks(c, x.shape, blocks)
     return _quantized(c, x, _attributes(c, axis, low, high, scale, zero, c.dtype))
@@ -186,7 +188,7 @@ def quantize_affine(
 
 @on("torchao::dequantize_affine")
 def dequantize_affine(
-    c: Importer,
+    c: Call,
     x: Ref,
     blocks: Sequence[int],
     scale: Ref,
@@ -203,7 +205,7 @@ def dequantize_affine(
 # ---- fake quantization: to integers and back ----
 
 
-def _faked(c: Importer, x: Ref, axis: int | None, scale: Any, zero: Any, low: int, high: int) -> Ref:
+def _faked(c: Call, x: Ref, axis: int | None, scale: Any, zero: Any, low: int, high: int) -> Ref:
     storage = next(code for code in _STORAGE if _LIMITS[code][0] <= low and high <= _LIMITS[code][1])
     attrs = _attributes(c, axis, low, high, scale, zero, storage)
     whole = c.emit_inferred(OP["quantize"], attrs | {"dtype": storage}, (x.id,))
@@ -211,19 +213,19 @@ def _faked(c: Importer, x: Ref, axis: int | None, scale: Any, zero: Any, low: in
 
 
 @on("fake_quantize_per_tensor_affine", "fake_quantize_per_tensor_affine.tensor_qparams")
-def fake_quantize(c: Importer, x: Ref, scale: Any, zero_point: Any, low: int, high: int) -> Ref:
+def fake_quantize(c: Call, x: Ref, scale: Any, zero_point: Any, low: int, high: int) -> Ref:
     return _faked(c, x, None, scale, zero_point, low, high)
 
 
 @on("fake_quantize_per_channel_affine")
 def fake_quantize_channels(
-    c: Importer, x: Ref, scale: Ref, zero_point: Ref, axis: int, low: int, high: int
+    c: Call, x: Ref, scale: Ref, zero_point: Ref, axis: int, low: int, high: int
 ) -> Ref:
     return _faked(c, x, axis_of(axis, len(x.shape)), scale, zero_point, low, high)
 
 
 def _only_output(emit: Emit) -> Emit:
-    def first(c: Importer, *args: Any) -> list[Ref] | None:
+    def first(c: Call, *args: Any) -> list[Ref] | None:
         return c.first(emit(c, *args)) if c.only_first() else None
 
     return first
@@ -235,7 +237,7 @@ on("fake_quantize_per_channel_affine_cachemask")(_only_output(fake_quantize_chan
 
 @on("_fake_quantize_per_tensor_affine_cachemask_tensor_qparams")
 def fake_quantize_enabled(
-    c: Importer, x: Ref, scale: Any, zero_point: Any, enabled: Any, low: int, high: int
+    c: Call, x: Ref, scale: Any, zero_point: Any, enabled: Any, low: int, high: int
 ) -> list[Ref] | None:
     if not c.only_first():
         return None
@@ -246,6 +248,6 @@ def fake_quantize_enabled(
 
 @on(f"{_PT2E}fake_quant_per_channel")
 def fake_quant_per_channel(
-    c: Importer, x: Ref, scales: Ref, zeros: Ref, axis: int, low: int, high: int
+    c: Call, x: Ref, scales: Ref, zeros: Ref, axis: int, low: int, high: int
 ) -> Ref:
     return fake_quantize_channels(c, x, scales, zeros, axis, low, high)

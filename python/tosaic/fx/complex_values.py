@@ -2,8 +2,8 @@
 
     fft_rfft2(x), then abs   ->   re, im = rfft2(x), then sqrt(re * re + im * im)
 
-A call with a complex operand is looked up in `ROWS`. An operator that moves elements, adds or scales uses the
-row of the real operator, once for each part. A complex result that leaves the program is refused.
+A call with a complex operand is looked up in `COMPLEX`. An operator that moves elements, adds or scales uses
+the row of the real operator, once for each part. A complex result that leaves the program is refused.
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
 from tosaic import _core
-from tosaic.fx.aten import OP, on
+from tosaic.fx.aten import OP
+from tosaic.fx.call import Call, Rows
 from tosaic.fx.value import Complex, NoValue, Ref
 from tosaic.fx.weights import CODE_OF
-
-if TYPE_CHECKING:
-    from tosaic.fx.importer import Importer
 
 __all__ = ["HINT", "PARTWISE", "ROWS", "as_complex", "emit_complex", "has_complex", "is_known"]
 
 _Row = Callable[..., Any]
-ROWS: dict[str, _Row] = {}
+ROWS = Rows()  # for calls of real operands that make or take apart complex values
+on = ROWS.on
+COMPLEX: dict[str, _Row] = {}  # for calls with a complex operand
 HINT = "Take the values apart with torch.view_as_real, .real and .imag, or .abs()"
 
 # Operators that act on each part as they act on a real tensor: they move elements or are linear.
@@ -58,7 +58,7 @@ def has_complex(value: Any) -> bool:
 def _complex_row(*names: str) -> Callable[[_Row], _Row]:
     def register(row: _Row) -> _Row:
         for name in names:
-            ROWS[name] = row
+            COMPLEX[name] = row
         return row
 
     return register
@@ -66,14 +66,14 @@ def _complex_row(*names: str) -> Callable[[_Row], _Row]:
 
 def is_known(name: str, emit: _Row | None) -> bool:
     """True if a call of this operator can take complex operands; `emit`: the real operator's row."""
-    return name in ROWS or (emit is not None and _is_partwise(name))
+    return name in COMPLEX or (emit is not None and _is_partwise(name))
 
 
 def _is_partwise(name: str) -> bool:
     return name in PARTWISE or name.replace("_copy", "") in PARTWISE
 
 
-def as_complex(c: Importer, name: str, result: Any) -> Any:
+def as_complex(c: Call, name: str, result: Any) -> Any:
     """Makes a real row's result complex where torch has a complex one: a cast has a zero imaginary part."""
     if type(result) is not Ref:
         return result
@@ -82,10 +82,10 @@ def as_complex(c: Importer, name: str, result: Any) -> Any:
     raise c.error(_core.UnsupportedOp, f"{name} with a complex result is not supported", hint=HINT)
 
 
-def emit_complex(c: Importer, name: str, emit: _Row | None, values: Sequence[Any]) -> Any:
+def emit_complex(c: Call, name: str, emit: _Row | None, values: Sequence[Any]) -> Any:
     """The results of a call with complex operands, or UnsupportedOp; `emit`: the real operator's row."""
-    if name in ROWS:
-        return ROWS[name](c, *values)
+    if name in COMPLEX:
+        return COMPLEX[name](c, *values)
     if emit is not None and _is_partwise(name):
         parts = [emit(c, *(_part(value, i) for value in values)) for i in range(2)]
         if parts[0] is not None and parts[1] is not None:
@@ -108,16 +108,16 @@ def _joined(real: Any, imag: Any) -> Any:
 # ---- arithmetic on refs ----
 
 
-def _binary(c: Importer, op: str, a: Ref, b: Ref | float) -> Ref:
+def _binary(c: Call, op: str, a: Ref, b: Ref | float) -> Ref:
     other = b if type(b) is Ref else c.number(b, a)
     return c.emit_inferred(OP[op], None, (a.id, other.id))
 
 
-def _unary(c: Importer, op: str, a: Ref) -> Ref:
+def _unary(c: Call, op: str, a: Ref) -> Ref:
     return c.emit_inferred(OP[op], None, (a.id,))
 
 
-def _zero_like(c: Importer, a: Ref) -> Ref:
+def _zero_like(c: Call, a: Ref) -> Ref:
     return c.emit_inferred(OP["full"], {"shape": list(a.shape), "value": 0.0, "dtype": a.dtype}, ())
 
 
@@ -130,7 +130,7 @@ def _parts(value: Any) -> tuple[Any, Any]:
     return value, None
 
 
-def _sum(c: Importer, op: str, a: Any, b: Any) -> Any:
+def _sum(c: Call, op: str, a: Any, b: Any) -> Any:
     """The sum or difference of two parts, either of which may be missing (None)."""
     if b is None:
         return a
@@ -143,7 +143,7 @@ def _sum(c: Importer, op: str, a: Any, b: Any) -> Any:
     return _binary(c, op, a, b)
 
 
-def _product(c: Importer, a: Any, b: Any) -> Any:
+def _product(c: Call, a: Any, b: Any) -> Any:
     if a is None or b is None:
         return None
     if type(a) is not Ref:
@@ -152,7 +152,7 @@ def _product(c: Importer, a: Any, b: Any) -> Any:
 
 
 @_complex_row("add.Tensor", "add.Scalar", "sub.Tensor", "sub.Scalar")
-def add(c: Importer, a: Any, b: Any, alpha: Any = 1) -> Complex:
+def add(c: Call, a: Any, b: Any, alpha: Any = 1) -> Complex:
     op = "sub" if c.target_name().startswith("sub") else "add"
     ar, ai = _parts(a)
     br, bi = _parts(b)
@@ -161,7 +161,7 @@ def add(c: Importer, a: Any, b: Any, alpha: Any = 1) -> Complex:
     return _pair(c, _sum(c, op, ar, br), _sum(c, op, ai, bi))
 
 
-def _pair(c: Importer, real: Any, imag: Any) -> Complex:
+def _pair(c: Call, real: Any, imag: Any) -> Complex:
     """Both parts, broadcast to one shape: a real operand may be larger than the complex one."""
     real = real if type(real) is Ref else c.number(real, imag)
     imag = imag if type(imag) is Ref else c.number(imag, real)
@@ -174,7 +174,7 @@ def _pair(c: Importer, real: Any, imag: Any) -> Complex:
     return Complex(real, imag)
 
 
-def _product_of(c: Importer, a: Any, b: Any) -> tuple[Ref, Ref]:
+def _product_of(c: Call, a: Any, b: Any) -> tuple[Ref, Ref]:
     ar, ai = _parts(a)
     br, bi = _parts(b)
     real = _sum(c, "sub", _product(c, ar, br), _product(c, ai, bi))
@@ -182,12 +182,12 @@ def _product_of(c: Importer, a: Any, b: Any) -> tuple[Ref, Ref]:
 
 
 @_complex_row("mul.Tensor", "mul.Scalar")
-def mul(c: Importer, a: Any, b: Any) -> Complex:
+def mul(c: Call, a: Any, b: Any) -> Complex:
     return _pair(c, *_product_of(c, a, b))
 
 
 @_complex_row("div.Tensor", "div.Scalar")
-def div(c: Importer, a: Any, b: Any) -> Complex:
+def div(c: Call, a: Any, b: Any) -> Complex:
     """Times the conjugate of b over its squared magnitude; a real divisor divides part by part."""
     ar, ai = _parts(a)
     br, bi = _parts(b)
@@ -202,17 +202,17 @@ def div(c: Importer, a: Any, b: Any) -> Complex:
 
 
 @_complex_row("real")
-def real(_: Importer, x: Complex) -> Ref:
+def real(_: Call, x: Complex) -> Ref:
     return x.real
 
 
 @_complex_row("imag")
-def imag(_: Importer, x: Complex) -> Ref:
+def imag(_: Call, x: Complex) -> Ref:
     return x.imag
 
 
 @_complex_row("abs")
-def magnitude(c: Importer, x: Complex) -> Ref:
+def magnitude(c: Call, x: Complex) -> Ref:
     """Scales by the larger part, so that no square overflows."""
     a, b = _unary(c, "abs", x.real), _unary(c, "abs", x.imag)
     large, small = _binary(c, "maximum", a, b), _binary(c, "minimum", a, b)
@@ -224,35 +224,35 @@ def magnitude(c: Importer, x: Complex) -> Ref:
 
 
 @_complex_row("angle")
-def angle(c: Importer, x: Complex) -> Ref:
+def angle(c: Call, x: Complex) -> Ref:
     return c.emit(OP["atan2"], None, (x.imag.id, x.real.id))
 
 
 @_complex_row("conj", "_conj", "resolve_conj", "_conj_physical", "conj_physical")
-def conj(c: Importer, x: Complex) -> Complex:
+def conj(c: Call, x: Complex) -> Complex:
     return x if c.target_name() == "resolve_conj" else Complex(x.real, _unary(c, "neg", x.imag))
 
 
 @_complex_row("view_as_real", "view_as_real_copy")
-def view_as_real(c: Importer, x: Complex) -> Ref:
+def view_as_real(c: Call, x: Complex) -> Ref:
     return c.emit(OP["stack"], {"axis": len(x.real.shape)}, (x.real.id, x.imag.id))
 
 
 @on("view_as_complex")
-def view_as_complex(c: Importer, x: Ref) -> Complex:
+def view_as_complex(c: Call, x: Ref) -> Complex:
     last = len(x.shape) - 1
     return Complex(*(c.emit_inferred(OP["select"], {"axis": last, "index": i}, (x.id,)) for i in range(2)))
 
 
 @on("complex")
-def from_parts(c: Importer, re: Ref, im: Ref) -> Complex:
+def from_parts(c: Call, re: Ref, im: Ref) -> Complex:
     return _pair(c, re, im)
 
 
 # ---- Fourier transforms ----
 
 
-def _moved(c: Importer, x: _Pair, perm: Sequence[int]) -> _Pair:
+def _moved(c: Call, x: _Pair, perm: Sequence[int]) -> _Pair:
     if list(perm) == sorted(perm):
         return x
     re, im = (
@@ -263,7 +263,7 @@ def _moved(c: Importer, x: _Pair, perm: Sequence[int]) -> _Pair:
     return _Pair(re, im)
 
 
-def _shaped(c: Importer, x: _Pair, shape: Sequence[int]) -> _Pair:
+def _shaped(c: Call, x: _Pair, shape: Sequence[int]) -> _Pair:
     re, im = (
         None if part is None else c.emit_inferred(OP["reshape"], {"shape": list(shape)}, (part.id,))
         for part in (x.real, x.imag)
@@ -272,7 +272,7 @@ def _shaped(c: Importer, x: _Pair, shape: Sequence[int]) -> _Pair:
     return _Pair(re, im)
 
 
-def _over_last_two(c: Importer, x: _Pair, inverse: bool, halved: bool) -> _Pair:
+def _over_last_two(c: Call, x: _Pair, inverse: bool, halved: bool) -> _Pair:
     shape = list(x.real.shape)
     if halved and x.imag is None:
         shape[-1] = shape[-1] // 2 + 1
@@ -284,7 +284,7 @@ def _over_last_two(c: Importer, x: _Pair, inverse: bool, halved: bool) -> _Pair:
     return _Pair(*c.emit_many(OP[op], attrs, operands, types))
 
 
-def _transform(c: Importer, x: _Pair, axes: Sequence[int], inverse: bool, halved: bool = False) -> _Pair:
+def _transform(c: Call, x: _Pair, axes: Sequence[int], inverse: bool, halved: bool = False) -> _Pair:
     """Transforms the axes in pairs from the last; only the last axis is halved."""
     rank = len(x.real.shape)
     left = list(axes)
@@ -304,7 +304,7 @@ def _transform(c: Importer, x: _Pair, axes: Sequence[int], inverse: bool, halved
     return x
 
 
-def _normalised(c: Importer, x: _Pair, normalization: int, count: int) -> _Pair:
+def _normalised(c: Call, x: _Pair, normalization: int, count: int) -> _Pair:
     """Torch's codes: 0 no scaling, 1 by the root of the count, 2 by the count."""
     if normalization == 0:
         return x
@@ -323,7 +323,7 @@ def _axes(dims: Sequence[int], rank: int) -> list[int]:
     return [axis % rank for axis in dims]
 
 
-def _require_dtype(c: Importer, x: Ref) -> None:
+def _require_dtype(c: Call, x: Ref) -> None:
     if x.dtype not in (CODE_OF[torch.float32], CODE_OF[torch.float64]):
         raise c.error(
             _core.UnsupportedOp, "a Fourier transform of this dtype is not supported", hint="Cast to float32"
@@ -331,7 +331,7 @@ def _require_dtype(c: Importer, x: Ref) -> None:
 
 
 @on("_fft_r2c")
-def fft_of_real(c: Importer, x: Ref, dims: Sequence[int], normalization: int, onesided: bool) -> Complex:
+def fft_of_real(c: Call, x: Ref, dims: Sequence[int], normalization: int, onesided: bool) -> Complex:
     _require_dtype(c, x)
     axes = _axes(dims, len(x.shape))
     count = math.prod(x.shape[axis] for axis in axes)
@@ -341,7 +341,7 @@ def fft_of_real(c: Importer, x: Ref, dims: Sequence[int], normalization: int, on
 
 @_complex_row("_fft_c2c")
 def fft_of_complex(
-    c: Importer, x: Complex, dims: Sequence[int], normalization: int, forward: bool
+    c: Call, x: Complex, dims: Sequence[int], normalization: int, forward: bool
 ) -> Complex:
     axes = _axes(dims, len(x.real.shape))
     count = math.prod(x.real.shape[axis] for axis in axes)
@@ -350,7 +350,7 @@ def fft_of_complex(
 
 
 @_complex_row("_fft_c2r")
-def fft_to_real(c: Importer, x: Complex, dims: Sequence[int], normalization: int, size: int) -> Ref:
+def fft_to_real(c: Call, x: Complex, dims: Sequence[int], normalization: int, size: int) -> Ref:
     """The other axes first; then the last, whose missing half is the conjugated mirror image."""
     axes = _axes(dims, len(x.real.shape))
     half = _transform(c, _Pair(x.real, x.imag), axes[:-1], inverse=True)
@@ -359,7 +359,7 @@ def fft_to_real(c: Importer, x: Complex, dims: Sequence[int], normalization: int
     return _normalised(c, _Pair(whole.real, None), normalization, count).real
 
 
-def _mirrored(c: Importer, x: _Pair, axis: int, size: int) -> _Pair:
+def _mirrored(c: Call, x: _Pair, axis: int, size: int) -> _Pair:
     """All `size` entries of a spectrum along an axis, from its first size // 2 + 1 entries."""
     missing = size - (size // 2 + 1)
     parts = []
@@ -376,7 +376,7 @@ def _mirrored(c: Importer, x: _Pair, axis: int, size: int) -> _Pair:
     return _Pair(*parts)
 
 
-def _sliced(c: Importer, x: Ref, axis: int, start: int, end: int) -> Ref:
+def _sliced(c: Call, x: Ref, axis: int, start: int, end: int) -> Ref:
     if start == 0 and end == x.shape[axis]:
         return x
     return c.emit_inferred(OP["slice"], {"axis": axis, "start": start, "end": end, "step": 1}, (x.id,))

@@ -9,24 +9,21 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-import tosaic.fx.aten_flow
-import tosaic.fx.aten_functions
-import tosaic.fx.aten_movement
-import tosaic.fx.aten_quantize
-import tosaic.fx.complex_values  # noqa: F401 - they register their rows
-from tosaic.fx.aten import (
-    DROPPED,
-    EVALUATED,
-    TABLE,
-    WHOLE,
-    Emit,
-    contiguous,
-    dropout,
-    is_identity_in_place,
-    to,
-)
+from tosaic.fx import aten, aten_flow, aten_functions, aten_movement, aten_quantize, complex_values
+from tosaic.fx.aten import DROPPED, EVALUATED, WHOLE, contiguous, dropout, is_identity_in_place, to
+from tosaic.fx.call import Emit, Rows
 
-__all__ = ["Row", "default_of", "row_for", "schema_name"]
+__all__ = ["TABLE", "Row", "default_of", "row_for", "schema_name"]
+
+TABLE = Rows.joined(
+    aten.ROWS,
+    aten_functions.ROWS,
+    aten_movement.ROWS,
+    aten_flow.ROWS,
+    aten_quantize.ROWS,
+    complex_values.ROWS,
+)
+"""All rows, by schema name."""
 
 _FORMATS = (torch.contiguous_format, torch.preserve_format, torch.channels_last, torch.channels_last_3d)
 # Schema parameters whose value differs between training and inference.
