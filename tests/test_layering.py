@@ -279,3 +279,77 @@ def test_a_planted_python_violation_is_found(tmp_path: Path, where: str, text: s
 )
 def test_allowed_python_imports_are_not_reported(tmp_path: Path, where: str, text: str) -> None:
     assert python_violations(plant(tmp_path, {f"python/tosaic/{where}": text})) == []
+
+
+# ---- circles ----
+
+
+def module_imports(package: Path) -> dict[str, set[str]]:
+    """The modules of a package that each of its modules imports when it is loaded or type-checked.
+
+    Imports inside functions do not count. `_core`, the extension, is no module of the folder.
+    """
+    modules = {
+        ".".join(path.relative_to(package.parent).with_suffix("").parts).removesuffix(".__init__"): path
+        for path in package.rglob("*.py")
+    }
+    found: dict[str, set[str]] = {}
+    for name, path in modules.items():
+        targets: set[str] = set()
+        for statement in _outside_functions(ast.parse(path.read_text())):
+            if isinstance(statement, ast.Import):
+                targets |= {alias.name for alias in statement.names}
+            elif isinstance(statement, ast.ImportFrom) and statement.module:
+                for alias in statement.names:
+                    inner = f"{statement.module}.{alias.name}"
+                    is_extension = inner == f"{package.name}._core"
+                    targets |= {inner} if inner in modules or is_extension else {statement.module}
+        found[name] = (targets & modules.keys()) - {name}
+    return found
+
+
+def _outside_functions(node: ast.AST) -> Iterator[ast.AST]:
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            yield child
+            yield from _outside_functions(child)
+
+
+def circles(imports: dict[str, set[str]]) -> list[str]:
+    """One circle for each module that imports itself through others: ``a -> b -> a``."""
+    found = []
+    for start in sorted(imports):
+        came_from = {start: ""}
+        queue = [start]
+        for module in queue:
+            for target in sorted(imports[module]):
+                if target == start:
+                    path = [start]
+                    while module:
+                        path.insert(0, module)
+                        module = came_from[module]
+                    found.append(" -> ".join(path))
+                    queue.clear()
+                    break
+                if target not in came_from:
+                    came_from[target] = module
+                    queue.append(target)
+    return found
+
+
+def test_no_module_of_the_package_imports_itself_through_others() -> None:
+    assert circles(module_imports(ROOT / "python" / "tosaic")) == []
+
+
+def test_a_planted_circle_is_found(tmp_path: Path) -> None:
+    package = tmp_path / "p"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "a.py").write_text("from p import b\n")
+    (package / "b.py").write_text("if TYPE_CHECKING:\n    from p.c import thing\n")
+    (package / "c.py").write_text("import p.a\n\ndef f():\n    import p.b\n")
+    assert circles(module_imports(package)) == [
+        "p.a -> p.b -> p.c -> p.a",
+        "p.b -> p.c -> p.a -> p.b",
+        "p.c -> p.a -> p.b -> p.c",
+    ]

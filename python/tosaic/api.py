@@ -133,8 +133,8 @@ def lower(
     target : str, optional
         Version, profiles and extensions. ``"TOSA-1.0+FP"`` by default.
     pipeline : Pipeline, optional
-        The passes to run, instead of ``Pipeline.default(target)``. A pipeline has a target; a different `target`
-        beside it is refused.
+        The passes to run, instead of ``Pipeline.default(target)``. A pipeline has a target; a different
+        `target` beside it is refused.
     unsupported : {"error", "split"}
         What to do about operators that the target does not have. ``"error"`` raises an `UnsupportedOp` that
         names all of them. ``"split"`` is not available in this version and raises `UnsupportedOp`.

@@ -28,7 +28,7 @@ from tosaic.writing import whole_file
 if TYPE_CHECKING:
     import os
 
-    from tosaic.fx.signature import Signature, Tree
+    from tosaic.signature import Signature, Tree
 
 __all__ = [
     "FORMAT",
@@ -236,7 +236,7 @@ def _tree_to_json(tree: Tree) -> Any:
 
 
 def _tree_from_json(data: Any) -> Tree:
-    from tosaic.fx.signature import Tree
+    from tosaic.signature import Tree
 
     if data == "leaf":
         return Tree("leaf")
@@ -284,7 +284,7 @@ def _signature_to_json(signature: Signature) -> dict[str, Any]:
 
 
 def _signature_from_json(data: Any) -> Signature:
-    from tosaic.fx.signature import InputLeaf, OutputLeaf, Signature
+    from tosaic.signature import InputLeaf, OutputLeaf, Signature
 
     return Signature(
         inputs=_tree_from_json(data["inputs"]),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tosaic.options import checked
 
 if TYPE_CHECKING:
-    from tosaic.report import Report
+    from tosaic.report.document import Report
 
 __all__ = ["CompareRow", "Comparison", "Metrics", "OutputRow", "Unmatched", "worst"]
 

@@ -12,7 +12,7 @@ from tosaic.options import checked, is_one_of, shown
 
 if TYPE_CHECKING:
     from tosaic import _core
-    from tosaic.report import Report
+    from tosaic.report.document import Report
 
 __all__ = ["Candidate", "Demand", "Layout", "Objective", "OwnCost", "Transpose", "layout_of", "objective_of"]
 

@@ -242,7 +242,7 @@ def _graph(value: Any) -> _core.Graph:
 
 
 def _signature(value: Any) -> Any:
-    from tosaic.fx.signature import Signature
+    from tosaic.signature import Signature
 
     if value is not None and not isinstance(value, Signature):
         raise TypeError("not a signature")
@@ -250,7 +250,7 @@ def _signature(value: Any) -> Any:
 
 
 def _diagnostics(value: Any) -> Any:
-    from tosaic.fx.diagnostics import Diagnostic
+    from tosaic.diagnostics import Diagnostic
 
     if not isinstance(value, tuple | list) or not all(isinstance(item, Diagnostic) for item in value):
         raise TypeError("no diagnostics")
@@ -285,7 +285,7 @@ _NUMBER = Option("a number", _number)
 
 OPTIONS: dict[str, Option] = {
     "count": Option("a whole number, 0 or more", _count),
-    "diagnostics": Option("a sequence of tosaic.fx.diagnostics.Diagnostic", _diagnostics),
+    "diagnostics": Option("a sequence of tosaic.diagnostics.Diagnostic", _diagnostics),
     "dump": _or_none(Option("the path of a folder", _path)),
     "functions": Option("functions by the name of a node or operator", _functions),
     "graph": Option("a tosaic.Graph", _graph),

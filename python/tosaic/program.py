@@ -21,10 +21,10 @@ from tosaic.writing import make_folder, write_bytes, write_text
 if TYPE_CHECKING:
     import os
 
-    from tosaic.fx.diagnostics import Diagnostic
-    from tosaic.fx.signature import Signature
+    from tosaic.diagnostics import Diagnostic
     from tosaic.layout import Layout, Objective, OwnCost
-    from tosaic.report import Report
+    from tosaic.report.document import Report
+    from tosaic.signature import Signature
 
 __all__ = [
     "CheckResult",
@@ -181,7 +181,7 @@ class PassTiming:
 
 def flat_signature(graph: _core.Graph) -> Signature:
     """The signature of a bare graph: inputs by position or name; the result is one output or a tuple."""
-    from tosaic.fx.signature import InputLeaf, OutputLeaf, Signature, Tree
+    from tosaic.signature import InputLeaf, OutputLeaf, Signature, Tree
 
     leaf = Tree("leaf")
     ports = graph.inputs

@@ -36,7 +36,7 @@ def load_tosa(path: str | os.PathLike[str]) -> Program:
         An operator is not in TOSA 1.0, or an operand that tosaic needs as a constant is computed by the
         program.
     """
-    from tosaic.fx.diagnostics import Diagnostic
+    from tosaic.diagnostics import Diagnostic
 
     file = file_path("load", path)
     graph, notes = _core.deserialize_with_notes(read_bytes("load", file))

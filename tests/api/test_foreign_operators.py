@@ -177,7 +177,7 @@ def test_types_that_differ_from_torchs_are_refused() -> None:
     wrong = tosaic.ForeignOp(
         GATE.target, gate, types=lambda x, factor, mode="soft": tosaic.TensorSpec("f16", x.shape)
     )
-    with pytest.raises(tosaic.InvalidGraph, match="computes other types than torch recorded.*f32.*got.*f16"):
+    with pytest.raises(tosaic.InvalidGraph, match=r"computes other types than torch recorded.*f32.*got.*f16"):
         tosaic.from_exported(exported(in_and_out), operators=[wrong])
 
 

@@ -222,8 +222,8 @@ def test_every_public_function_is_tested_here(publics) -> None:
             function = getattr(function, part)
         options = [p for p in inspect.signature(function).parameters.values() if p.name != "self"]
         if owner in (
-            "tosaic.fx.signature.Signature",
-            "tosaic.fx.signature.Tree",
+            "tosaic.signature.Signature",
+            "tosaic.signature.Tree",
             "tosaic.quantization.QParams",
         ):
             continue  # structures: their functions accept values and arrays

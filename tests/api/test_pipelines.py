@@ -49,7 +49,7 @@ def test_a_pass_written_in_python_runs_at_its_place(program: tosaic.Program) -> 
     lowered = tosaic.lower(program, pipeline=pipeline)
     assert "double" in pipeline
     assert next(t for t in lowered.timings if t.name == "double").changed
-    assert [node.op for node in lowered.stages["canonical"].nodes][0] == "mul"
+    assert lowered.stages["canonical"].nodes[0].op == "mul"
     np.testing.assert_array_equal(lowered.run(X.numpy()), Twice()(X).numpy())
     assert tosaic.compare(program, lowered, (X,)).ok
 
@@ -220,7 +220,7 @@ def test_another_target_beside_a_pipeline_is_refused(program: tosaic.Program) ->
             tosaic.InvalidGraph, match=r"for another target: expected TOSA-1.0\+FP, got TOSA-1.0\+INT"
         ):
             use(program, pipeline=pipeline, target="TOSA-1.0+INT")
-        with pytest.raises(tosaic.InvalidGraph, match="'pipeline': expected a tosaic.Pipeline, or None"):
+        with pytest.raises(tosaic.InvalidGraph, match=r"'pipeline': expected a tosaic\.Pipeline, or None"):
             use(program, pipeline="TOSA-1.0+FP")
 
 

@@ -11,8 +11,7 @@ import torch.nn.functional as F
 from fx.exporting import exported, imported, only, ops
 from tosaic import _core
 from tosaic.fx import from_exported
-from tosaic.fx.targets import TABLE
-from tosaic.fx.targets import accepts
+from tosaic.fx.targets import TABLE, accepts
 
 # torch's own run_decompositions uses a class that torch deprecates.
 pytestmark = pytest.mark.filterwarnings("ignore:.isinstance.treespec, LeafSpec:FutureWarning")

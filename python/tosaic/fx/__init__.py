@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from tosaic.border_orders import Form
 from tosaic.foreign import ForeignOp, operators_by_target
 from tosaic.fx.applied import AppliedLayout, Conversion, Convert, Unmet
-from tosaic.fx.signature import Signature, Tree
 from tosaic.layout import Objective
 from tosaic.options import checked
+from tosaic.signature import Signature, Tree
 
 if TYPE_CHECKING:
     from tosaic.fx.importer import Imported

@@ -320,9 +320,7 @@ def pixel_unshuffle(c: Call, x: Ref, factor: int) -> Ref:
 
 
 @on("as_strided")
-def as_strided(
-    c: Call, x: Ref, size: Sequence[int], stride: Sequence[int], offset: int | None
-) -> Ref | None:
+def as_strided(c: Call, x: Ref, size: Sequence[int], stride: Sequence[int], offset: int | None) -> Ref | None:
     """A lookup in the elements of `x`, or a reshape if in order; opaque if `x` lacks an element."""
     strides, start = c.memory_of_operand(0)
     if strides is None:

@@ -247,7 +247,5 @@ def fake_quantize_enabled(
 
 
 @on(f"{_PT2E}fake_quant_per_channel")
-def fake_quant_per_channel(
-    c: Call, x: Ref, scales: Ref, zeros: Ref, axis: int, low: int, high: int
-) -> Ref:
+def fake_quant_per_channel(c: Call, x: Ref, scales: Ref, zeros: Ref, axis: int, low: int, high: int) -> Ref:
     return fake_quantize_channels(c, x, scales, zeros, axis, low, high)

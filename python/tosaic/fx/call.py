@@ -74,9 +74,7 @@ class Call(Protocol):
     def emit_inferred(self, op: int, attrs: dict[str, Any] | None, operands: Sequence[int]) -> Ref:
         """Adds a node in front of the call's own node, with the type that the core infers."""
 
-    def emit_result(
-        self, index: int, op: int, attrs: dict[str, Any] | None, operands: Sequence[int]
-    ) -> Ref:
+    def emit_result(self, index: int, op: int, attrs: dict[str, Any] | None, operands: Sequence[int]) -> Ref:
         """Adds the node for one result of a call with several results."""
 
     def emit_all(self, op: int, attrs: dict[str, Any] | None, operands: Sequence[int]) -> list[Ref]:

@@ -340,9 +340,7 @@ def fft_of_real(c: Call, x: Ref, dims: Sequence[int], normalization: int, onesid
 
 
 @_complex_row("_fft_c2c")
-def fft_of_complex(
-    c: Call, x: Complex, dims: Sequence[int], normalization: int, forward: bool
-) -> Complex:
+def fft_of_complex(c: Call, x: Complex, dims: Sequence[int], normalization: int, forward: bool) -> Complex:
     axes = _axes(dims, len(x.real.shape))
     count = math.prod(x.real.shape[axis] for axis in axes)
     spectrum = _transform(c, _Pair(x.real, x.imag), axes, inverse=not forward)

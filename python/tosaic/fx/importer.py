@@ -21,20 +21,20 @@ from torch.fx.immutable_collections import immutable_list
 from torch.utils._pytree import tree_map_only
 
 from tosaic import _core
+from tosaic.diagnostics import Diagnostic, Diagnostics
 from tosaic.foreign import ForeignOp, TensorSpec
 from tosaic.fx.aliasing import Aliases
 from tosaic.fx.aten import OP
 from tosaic.fx.complex_values import HINT, as_complex, emit_complex, has_complex, is_known
 from tosaic.fx.decomposed import Decompositions, Expansion, is_random, tensors_of
-from tosaic.fx.diagnostics import Diagnostic, Diagnostics
 from tosaic.fx.opaque import arguments_json
 from tosaic.fx.origins import error_at, origin_of, place_of
 from tosaic.fx.shapes import Sizes, dim_order_of, wanted_sizes
-from tosaic.fx.signature import InputLeaf, OutputLeaf, Signature, Tree
 from tosaic.fx.targets import Row, row_for
 from tosaic.fx.treespec import convert_treespec
 from tosaic.fx.value import Complex, NoValue, Ref
 from tosaic.fx.weights import CATEGORY, CODE_OF, REAL_OF, TORCH_OF, Weights, dtype_code
+from tosaic.signature import InputLeaf, OutputLeaf, Signature, Tree
 
 __all__ = ["Imported", "Importer", "Read", "import_program", "read_program"]
 

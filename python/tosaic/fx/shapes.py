@@ -11,9 +11,9 @@ import torch
 from tosaic import _core
 from tosaic.dim_order import channels_last
 from tosaic.fx.lying import lies
-from tosaic.fx.signature import Tree
 from tosaic.options import shown, whole_number
 from tosaic.port_names import position_of
+from tosaic.signature import Tree
 
 __all__ = ["Sizes", "contiguous_strides", "dim_order_of"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict, defaultdict, deque, namedtuple
 from typing import Any
 
-from tosaic.fx.signature import Tree
+from tosaic.signature import Tree
 
 __all__ = ["convert_treespec"]
 

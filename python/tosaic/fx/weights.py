@@ -25,7 +25,7 @@ import numpy as np
 import torch
 
 from tosaic import _core
-from tosaic.fx.diagnostics import Diagnostics
+from tosaic.diagnostics import Diagnostics
 
 __all__ = ["CATEGORY", "CODE_OF", "COMPLEX_OF", "REAL_OF", "TORCH_OF", "Weights", "dtype_code"]
 
