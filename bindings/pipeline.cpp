@@ -5,9 +5,9 @@
 #include <unordered_map>
 
 #include "bind.h"
-#include "tosaic/passes/explain_qdq.h"
-#include "tosaic/passes/lower_to_integer.h"
+#include "tosaic/passes/lower_to_integer/lower_to_integer.h"
 #include "tosaic/passes/pass.h"
+#include "tosaic/passes/qdq/qdq.h"
 #include "tosaic/pipeline/lower.h"
 #include "tosaic/pipeline/pipeline.h"
 #include "tosaic/pipeline/plan_calls.h"

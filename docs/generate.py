@@ -2,8 +2,8 @@
 
     python docs/generate.py
 
-docs/operators.md is the output of `tosaic ops --markdown`: it counts and lists the operators, and says in which
-dtypes they run and lower. docs/api.md has the docstrings of what the public modules list.
+docs/operators.md is the output of `tosaic ops --markdown`: it counts and lists the operators, and says in
+which dtypes they run and lower. docs/api.md has the docstrings of what the public modules list.
 """
 
 from __future__ import annotations

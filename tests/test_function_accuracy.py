@@ -205,3 +205,11 @@ def test_atan2_is_accurate_in_every_quadrant_and_on_the_axes() -> None:
     y, x = np.concatenate([y, samples(7)]), np.concatenate([x, samples(8)])
     truth = np.arctan2(y.astype(np.float64), x.astype(np.float64))
     assert error(np.asarray(lowered(torch.atan2, y, x).run(y, x)), truth).max() <= 4
+
+
+def test_hypot_does_not_overflow_and_is_infinite_beside_infinity() -> None:
+    edges = np.array([0.0, -0.0, 1.0, -3.0, np.inf, -np.inf, np.nan, 1e-30, 2e38, -2.5], np.float32)
+    y, x = (axis.reshape(-1).copy() for axis in np.meshgrid(edges, edges))
+    y, x = np.concatenate([y, samples(7)]), np.concatenate([x, samples(8)])
+    truth = np.hypot(y.astype(np.float64), x.astype(np.float64))
+    assert error(np.asarray(lowered(torch.hypot, y, x).run(y, x)), truth).max() <= 4

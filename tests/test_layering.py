@@ -76,6 +76,25 @@ def layer_violations(root: Path) -> list[str]:
     return found
 
 
+def private_header_violations(root: Path) -> list[str]:
+    """Includes from outside of a header that is private to a folder of a layer.
+
+    A folder inside a layer, such as `passes/qdq`, has one public header at most, named as the folder:
+    `passes/qdq/qdq.h`. Its other headers are for its own files.
+    """
+    found = []
+    for path in cpp_files(root / "cpp") + cpp_files(root / "bindings"):
+        where = path.relative_to(root).as_posix()
+        for line, _, name in included(path):
+            parts = name.split("/")
+            if len(parts) != 4 or parts[0] != "tosaic" or parts[3] == f"{parts[2]}.h":
+                continue
+            folder = "/".join(["cpp", *parts[:3]])
+            if path.relative_to(root).parent.as_posix() != folder:
+                found.append(f"{where}:{line}: {name} is private to {folder}")
+    return found
+
+
 def third_party_violations(root: Path) -> list[str]:
     """Includes of a third-party header in a file that may not include it."""
     found = []
@@ -279,6 +298,25 @@ def test_a_planted_python_violation_is_found(tmp_path: Path, where: str, text: s
 )
 def test_allowed_python_imports_are_not_reported(tmp_path: Path, where: str, text: str) -> None:
     assert python_violations(plant(tmp_path, {f"python/tosaic/{where}": text})) == []
+
+
+def test_private_headers_stay_in_their_folder() -> None:
+    # kernels/isa is compiled once for each instruction set; the dispatch in kernels/ includes its headers.
+    found = private_header_violations(ROOT)
+    assert [line for line in found if "tosaic/kernels/isa/" not in line] == []
+
+
+def test_a_planted_include_of_a_private_header_is_found(tmp_path: Path) -> None:
+    passes = tmp_path / "cpp" / "tosaic" / "passes"
+    (passes / "qdq").mkdir(parents=True)
+    (tmp_path / "bindings").mkdir()
+    (passes / "qdq" / "fold.cpp").write_text('#include "tosaic/passes/qdq/labels.h"\n')
+    (passes / "pass.cpp").write_text(
+        '#include "tosaic/passes/qdq/qdq.h"\n#include "tosaic/passes/qdq/labels.h"\n'
+    )
+    assert private_header_violations(tmp_path) == [
+        "cpp/tosaic/passes/pass.cpp:2: tosaic/passes/qdq/labels.h is private to cpp/tosaic/passes/qdq"
+    ]
 
 
 # ---- circles ----

@@ -33,6 +33,7 @@ NOT_GENERATED = {
         "asinh",
         "atan",
         "atan2",
+        "hypot",
         "atanh",
         "cosh",
         "dequantize",

@@ -166,7 +166,8 @@ BorderForm border_form(Stage stage, const TensorType& type, const Border& border
 void verify_array(const BorderForm& form, const Border& border, const ArrayView& array,
                   const std::string& role, const std::string& name) {
   const std::string who = role + " '" + name + "'";
-  const bool quantized_already = form.qparams && array.dtype == form.qparams->storage;
+  const bool quantized_already =
+      role == "input" && form.qparams && array.dtype == form.qparams->storage;
   const bool may_fit =
       role == "input" && is_integer(form.dtype) && is_integer(array.dtype);  // import_array looks
   if (array.dtype != form.dtype && array.dtype != container(form.dtype) && !quantized_already && !may_fit)

@@ -215,7 +215,7 @@ Types stored_types(const Call& call) {
 Types infer_by_op(const Call& call) {
   switch (call.op()) {
 #define TOSAIC_OP(Name, text, AttrsT, operands, results, traits, int16, inference, ...) \
-  case Op::Name:                                                                       \
+  case Op::Name:                                                                        \
     return inference(call);
 #define TOSAIC_TOSA_OP(Name, ...) \
   case Op::Name:                  \

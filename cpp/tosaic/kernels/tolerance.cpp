@@ -17,7 +17,7 @@ enum class Error : std::uint8_t {
 Error error_of(Op op) {
   switch (op) {
 #define TOSAIC_OP(Name, text, AttrsT, operands, results, traits, int16, inference, error, ...) \
-  case Op::Name:                                                                              \
+  case Op::Name:                                                                               \
     return Error::error;
 #include "tosaic/ir/ops.def"
   }

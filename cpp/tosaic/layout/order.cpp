@@ -135,4 +135,8 @@ std::optional<DimOrder> reshaped(const Shape& from, const DimOrder& order, const
   return completed(sequence, to.size());
 }
 
+Dims physical_dims(const Dims& dims, const DimOrder& order) {
+  return permuted(dims, order.axes(dims.size()));
+}
+
 }  // namespace tosaic::layout

@@ -31,4 +31,7 @@ namespace tosaic::layout {
 //   (2,3,4) -> (6,4)   groups {0,1} -> {0}, {2} -> {1}   order (2,0,1) becomes (1,0); (0,2,1) has none
 [[nodiscard]] std::optional<DimOrder> reshaped(const Shape& from, const DimOrder& order, const Shape& to);
 
+// The shape of a tensor in memory: the extents of its axes, outermost first. dims[order[k]] for each k.
+[[nodiscard]] Dims physical_dims(const Dims& dims, const DimOrder& order);
+
 }  // namespace tosaic::layout

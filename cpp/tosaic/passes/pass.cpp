@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "tosaic/passes/lower_to_integer.h"
+#include "tosaic/passes/lower_to_integer/lower_to_integer.h"
 #include "tosaic/passes/regions.h"
 
 namespace tosaic::passes {

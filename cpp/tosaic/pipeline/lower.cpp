@@ -10,7 +10,7 @@
 #include "tosaic/base/work.h"
 #include "tosaic/ir/own_constants.h"
 #include "tosaic/ir/verify.h"
-#include "tosaic/passes/legalizer.h"
+#include "tosaic/layout/order.h"
 #include "tosaic/pipeline/refusals.h"
 #include "tosaic/target/support.h"
 
@@ -144,7 +144,7 @@ std::vector<std::pair<std::string, DimOrder>> physical_orders(const Graph& canon
     const auto it = by_name.find(value.name);
     if (it == by_name.end() || value.kind == ValueKind::kConstant) continue;
     const TensorType& logical = it->second->type;
-    if (value.type.shape == passes::physical_dims(logical.shape, logical.order))
+    if (value.type.shape == layout::physical_dims(logical.shape, logical.order))
       orders.emplace_back(value.name, logical.order);
   }
   return orders;

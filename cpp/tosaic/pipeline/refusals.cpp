@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tosaic/ir/control_flow.h"
-#include "tosaic/passes/lower_to_integer.h"
+#include "tosaic/passes/lower_to_integer/lower_to_integer.h"
 #include "tosaic/passes/pass.h"
 
 namespace tosaic::pipeline {

@@ -1,0 +1,221 @@
+// expand_grid: grid_sample and affine_grid in terms of arithmetic and lookups of pixels.
+//
+//   image (N, C, H, W)  ->  table (N * H * W, C)
+//   per tap: position -> padded position -> row of the table -> index_select -> times its weight
+//
+// Positions are computed as torch's vectorised CPU kernel does, in the same order of operations. So NaN and
+// infinite positions have torch's results: NaN if a weight multiplies the pixel (bilinear, bicubic), else the
+// nearest border pixel or zero.
+
+#include <array>
+#include <cmath>
+
+#include "tosaic/passes/decompose/expansions.h"
+
+namespace tosaic::passes {
+namespace {
+
+// One spatial axis of the image.
+struct Side {
+  std::int64_t extent = 1;
+  bool align_corners = false;
+  GridPadding padding = GridPadding::kZeros;
+};
+
+class Sampler {
+ public:
+  explicit Sampler(Emitter& e)
+      : e_(e),
+        attrs_(e.attrs<GridSampleAttrs>()),
+        image_(e.type(e.operand(0)).shape),
+        grid_(e.type(e.operand(1)).shape),
+        dtype_(e.type(e.operand(0)).dtype),
+        width_{image_[3], attrs_.align_corners, attrs_.padding},
+        height_{image_[2], attrs_.align_corners, attrs_.padding} {}
+
+  ValueId run() {
+    const ValueId x = e_.permute(e_.operand(0), {0, 2, 3, 1});
+    table_ = e_.reshape(x, {image_[0] * image_[2] * image_[3], image_[1]});
+    const ValueId horizontal = unnormalized(coordinate(0), width_);
+    const ValueId vertical = unnormalized(coordinate(1), height_);
+    const ValueId y = attrs_.mode == ResizeMode::kBicubic ? bicubic(horizontal, vertical)
+                      : attrs_.mode == ResizeMode::kNearest
+                          ? nearest(padded(horizontal, width_), padded(vertical, height_))
+                          : bilinear(padded(horizontal, width_), padded(vertical, height_));
+    return e_.permute(y, {0, 3, 1, 2});
+  }
+
+ private:
+  ValueId number(double value) { return e_.number(value, dtype_); }
+  ValueId floor(ValueId x) { return e_.unary(Op::kFloor, x); }
+  ValueId times(ValueId x, double factor) { return e_.mul(x, number(factor)); }
+  ValueId plus(ValueId x, double addend) { return addend == 0 ? x : e_.add(x, number(addend)); }
+  ValueId minus_from(double a, ValueId x) { return e_.sub(number(a), x); }
+
+  // Coordinate `which` of the grid (0: x, 1: y), as (N, H', W', 1).
+  ValueId coordinate(std::int64_t which) { return e_.slice(e_.operand(1), 3, which, which + 1); }
+
+  // Maps coordinates in [-1, 1] to positions in pixels.
+  ValueId unnormalized(ValueId x, const Side& side) {
+    const auto extent = static_cast<double>(side.extent);
+    const ValueId shifted = plus(x, 1.0);
+    return side.align_corners ? times(shifted, (extent - 1) / 2) : plus(times(shifted, extent / 2), -0.5);
+  }
+
+  // Clips positions to [0, extent - 1]; NaN becomes 0.
+  ValueId clipped(ValueId x, const Side& side) {
+    const ValueId inside = e_.emit(Op::kGe, NoAttrs{}, {x, number(0.0)});
+    const ValueId low = e_.where(inside, x, number(0.0));
+    return e_.emit(Op::kClamp, ClampAttrs{0.0, static_cast<double>(side.extent - 1)}, {low});
+  }
+
+  // Mirrors positions at the edges of the image until they are inside.
+  ValueId reflected(ValueId x, const Side& side) {
+    if (side.align_corners && side.extent == 1) return times(x, 0.0);
+    const double low = side.align_corners ? 0.0 : -0.5;
+    const auto span = static_cast<double>(side.align_corners ? side.extent - 1 : side.extent);
+    const ValueId away = e_.unary(Op::kAbs, plus(x, -low));
+    const ValueId turns = e_.unary(Op::kTrunc, e_.binary(Op::kDiv, away, number(2 * span)));
+    const ValueId extra = e_.sub(away, times(turns, 2 * span));
+    return plus(e_.binary(Op::kMinimum, extra, minus_from(2 * span, extra)), low);
+  }
+
+  ValueId padded(ValueId x, const Side& side) {
+    if (side.padding == GridPadding::kZeros) return x;
+    return clipped(side.padding == GridPadding::kReflection ? reflected(x, side) : x, side);
+  }
+
+  // True where an integral position is inside the image.
+  ValueId is_inside(ValueId x, const Side& side) {
+    const ValueId low = e_.emit(Op::kGe, NoAttrs{}, {x, number(0.0)});
+    const ValueId high = e_.emit(Op::kLe, NoAttrs{}, {x, number(static_cast<double>(side.extent - 1))});
+    return e_.binary(Op::kLogicalAnd, low, high);
+  }
+
+  // The pixels at integral positions; zero outside of the image.
+  ValueId pixels(ValueId x, ValueId y) {
+    const ValueId inside = e_.binary(Op::kLogicalAnd, is_inside(x, width_), is_inside(y, height_));
+    const DType index = DType::kI64;
+    const ValueId column = e_.cast(clipped(x, width_), index), row = e_.cast(clipped(y, height_), index);
+    ValueId at = e_.add(e_.mul(row, static_cast<double>(image_[3])), column);
+    if (image_[0] > 1) at = e_.add(at, first_pixels());
+    const std::int64_t count = num_elements(e_.type(at).shape);
+    const ValueId rows = e_.emit(Op::kIndexSelect, AxisAttrs{0}, {table_, e_.reshape(at, {count})});
+    const ValueId read = e_.reshape(rows, {grid_[0], grid_[1], grid_[2], image_[1]});
+    return e_.where(inside, read, number(0.0));
+  }
+
+  // The row of the table where each image begins.
+  ValueId first_pixels() {
+    std::vector<double> first;
+    for (std::int64_t n = 0; n < image_[0]; ++n)
+      first.push_back(static_cast<double>(n * image_[2] * image_[3]));
+    return e_.constant(DType::kI64, {image_[0], 1, 1, 1}, first);
+  }
+
+  ValueId nearest(ValueId x, ValueId y) { return pixels(e_.unary(Op::kRound, x), e_.unary(Op::kRound, y)); }
+
+  ValueId bilinear(ValueId x, ValueId y) {
+    const ValueId west = floor(x), north = floor(y);
+    const ValueId w = e_.sub(x, west), n = e_.sub(y, north);
+    const ValueId columns[] = {west, plus(west, 1.0)}, rows[] = {north, plus(north, 1.0)};
+    const ValueId across[] = {minus_from(1.0, w), w}, down[] = {minus_from(1.0, n), n};
+    ValueId sum;
+    for (std::size_t i = 0; i < 2; ++i)
+      for (std::size_t k = 0; k < 2; ++k) {
+        const ValueId term = e_.mul(pixels(columns[k], rows[i]), e_.mul(across[k], down[i]));
+        sum = sum.valid() ? e_.add(sum, term) : term;
+      }
+    return sum;
+  }
+
+  // The weights of four taps by Keys' cubic kernel with a = -0.75; t is the distance from the second tap.
+  std::array<ValueId, 4> cubic_weights(ValueId t) {
+    const double a = -0.75;
+    const auto outer = [&](ValueId d) {  // ((a d - 5 a) d + 8 a) d - 4 a
+      return plus(e_.mul(plus(e_.mul(plus(times(d, a), -5 * a), d), 8 * a), d), -4 * a);
+    };
+    const auto inner = [&](ValueId d) {  // ((a + 2) d - (a + 3)) d d + 1
+      return plus(e_.mul(e_.mul(plus(times(d, a + 2), -(a + 3)), d), d), 1.0);
+    };
+    return {outer(plus(t, 1.0)), inner(t), inner(minus_from(1.0, t)), outer(minus_from(2.0, t))};
+  }
+
+  ValueId bicubic(ValueId x, ValueId y) {
+    const ValueId west = floor(x), north = floor(y);
+    const std::array<ValueId, 4> across = cubic_weights(e_.sub(x, west)),
+                                 down = cubic_weights(e_.sub(y, north));
+    std::array<ValueId, 4> columns;
+    for (std::size_t k = 0; k < 4; ++k) columns[k] = padded(plus(west, static_cast<double>(k) - 1.0), width_);
+    ValueId sum;
+    for (std::size_t i = 0; i < 4; ++i) {
+      const ValueId row = padded(plus(north, static_cast<double>(i) - 1.0), height_);
+      ValueId line;
+      for (std::size_t k = 0; k < 4; ++k) {
+        const ValueId term = e_.mul(pixels(columns[k], row), across[k]);
+        line = line.valid() ? e_.add(line, term) : term;
+      }
+      const ValueId term = e_.mul(line, down[i]);
+      sum = sum.valid() ? e_.add(sum, term) : term;
+    }
+    return sum;
+  }
+
+  Emitter& e_;
+  const GridSampleAttrs& attrs_;
+  Shape image_, grid_;
+  DType dtype_;
+  Side width_, height_;
+  ValueId table_;
+};
+
+// torch's coordinates of the pixels of an axis. With align_corners, the first and the last pixel are at -1
+// and 1; without it, the outer edges of these pixels are. Real is the type that torch computes in.
+template <class Real>
+std::vector<double> base_positions(std::int64_t extent, bool align_corners) {
+  std::vector<double> positions(static_cast<std::size_t>(extent), 0.0);
+  if (extent <= 1) return positions;
+  const Real last = static_cast<Real>(extent - 1);
+  const Real step = Real{2} / last;
+  for (std::int64_t i = 0; i < extent; ++i) {  // torch's linspace counts from the nearer end
+    const bool first_half = i < extent / 2;
+    Real at = first_half ? step * static_cast<Real>(i) - 1 : 1 - step * static_cast<Real>(extent - 1 - i);
+    if (!align_corners) at = at * last / static_cast<Real>(extent);
+    positions[static_cast<std::size_t>(i)] = static_cast<double>(at);
+  }
+  return positions;
+}
+
+}  // namespace
+
+ValueId expand_grid_sample(Emitter& e) { return Sampler(e).run(); }
+
+// A constant matrix of pixel coordinates (x, y, 1), or (x, y, z, 1) in 3-d, times theta transposed.
+ValueId expand_affine_grid(Emitter& e) {
+  const auto& attrs = e.attrs<AffineGridAttrs>();
+  const std::size_t spatial = attrs.size.size() - 2;
+  const auto positions_of =
+      e.source_type(0).dtype == DType::kF64 ? base_positions<double> : base_positions<float>;
+  std::vector<std::vector<double>> positions;
+  std::int64_t pixels = 1;
+  for (std::size_t i = 0; i < spatial; ++i) {
+    positions.push_back(positions_of(attrs.size[2 + i], attrs.align_corners));
+    pixels *= attrs.size[2 + i];
+  }
+  std::vector<double> base;
+  for (std::int64_t pixel = 0; pixel < pixels; ++pixel) {
+    std::int64_t rest = pixel;
+    for (std::size_t i = spatial; i-- > 0;) {  // x first: the last axis
+      base.push_back(positions[i][static_cast<std::size_t>(rest % attrs.size[2 + i])]);
+      rest /= attrs.size[2 + i];
+    }
+    base.push_back(1.0);
+  }
+  const ValueId theta = e.operand(0);
+  const auto columns = static_cast<std::int64_t>(spatial) + 1;
+  const ValueId matrix = e.constant(e.type(theta).dtype, {pixels, columns}, base);
+  const ValueId grid = e.binary(Op::kMatmul, matrix, e.permute(theta, {0, 2, 1}));
+  return e.reshape(grid, e.result_type().shape);
+}
+
+}  // namespace tosaic::passes

@@ -1,0 +1,235 @@
+// expand_scatter: turns writes at indices into writes of whole rows of a matrix (rows, kept axes), which
+// TOSA's SCATTER does.
+//
+//   scatter(x, axis, index, source)  ->  index_put with the position on every axis
+//   slice_scatter                    ->  cat of the parts around the source; with a step, a lookup in both
+//   index_put at constant places     ->  each place written once, with the last of its values or their sum
+//
+// SCATTER requires that no row is written twice. Places known only at run time are assumed to differ, because
+// torch leaves the order of such writes open. If they accumulate, they are written one after the other, and
+// there may be at most kMostSteps of them.
+
+#include <algorithm>
+#include <bit>
+#include <map>
+
+#include "tosaic/base/error.h"
+#include "tosaic/passes/decompose/expansions.h"
+#include "tosaic/passes/match.h"
+
+namespace tosaic::passes {
+namespace {
+
+constexpr std::int64_t kMostSteps = 64;
+
+using Places = std::vector<std::int64_t>;
+
+ValueId rows_of(Emitter& e, ValueId x, const Places& places) {
+  const std::vector<double> values(places.begin(), places.end());
+  const auto count = static_cast<std::int64_t>(places.size());
+  if (count == e.type(x).shape[0] &&
+      std::is_sorted(places.begin(), places.end(), [](auto a, auto b) { return a <= b; }))
+    return x;  // every row once, in order
+  return e.emit(Op::kIndexSelect, AxisAttrs{0}, {x, e.constant(DType::kI64, {count}, values)});
+}
+
+ValueId write_rows(Emitter& e, ValueId rows, ValueId values, ValueId index) {
+  return e.emit(Op::kIndexPut, IndexPutAttrs{false}, {rows, values, e.cast(index, DType::kI32)});
+}
+
+ValueId write_rows(Emitter& e, ValueId rows, ValueId values, const Places& places) {
+  const std::vector<double> index(places.begin(), places.end());
+  return write_rows(e, rows, values,
+                    e.constant(DType::kI32, {static_cast<std::int64_t>(places.size())}, index));
+}
+
+// The row numbers that an index_put writes; nothing if an index tensor is no constant or an index is out of
+// range.
+std::optional<Places> constant_places(const Emitter& e, const Shape& index_shape) {
+  const Shape& shape = e.type(e.operand(0)).shape;
+  const std::int64_t count = num_elements(index_shape);
+  Places places(static_cast<std::size_t>(count), 0);
+  for (std::size_t axis = 0; axis < shape.size(); ++axis) {
+    if (!e.has(axis + 2)) continue;
+    const Constant* index = constant_of(e.graph(), e.operand(axis + 2));
+    if (index == nullptr || !index->storage.bound()) return std::nullopt;
+    const Dims own = contiguous_strides(index->shape), strides = contiguous_strides(index_shape);
+    const std::size_t lead = index_shape.size() - index->shape.size();
+    const Elements elements(*index);
+    for (std::int64_t i = 0; i < count; ++i) {
+      std::int64_t at = 0;
+      for (std::size_t k = 0; k < index->shape.size(); ++k)
+        if (index->shape[k] != 1) at += i / strides[lead + k] % index_shape[lead + k] * own[k];
+      const std::int64_t read = elements.as_int(static_cast<std::size_t>(at));
+      const std::int64_t place = read < 0 ? read + shape[axis] : read;
+      if (place < 0 || place >= shape[axis]) return std::nullopt;  // running it reports the error
+      places[static_cast<std::size_t>(i)] = places[static_cast<std::size_t>(i)] * shape[axis] + place;
+    }
+  }
+  return places;
+}
+
+// For each place, the rows of `values` that go there, in order.
+std::map<std::int64_t, Places> rows_by_place(const Places& places) {
+  std::map<std::int64_t, Places> rows;
+  for (std::size_t i = 0; i < places.size(); ++i) rows[places[i]].push_back(static_cast<std::int64_t>(i));
+  return rows;
+}
+
+ValueId put_last(Emitter& e, ValueId rows, ValueId values, const Places& places) {
+  Places targets, sources;
+  for (const auto& [place, from] : rows_by_place(places)) {
+    targets.push_back(place);
+    sources.push_back(from.back());
+  }
+  if (targets.size() == places.size()) return write_rows(e, rows, values, places);
+  return write_rows(e, rows, rows_of(e, values, sources), targets);
+}
+
+Shape with_rows(Emitter& e, ValueId x, Dims first) {
+  const Shape shape = e.type(x).shape;
+  for (std::size_t i = 1; i < shape.size(); ++i) first.push_back(shape[i]);
+  return first;
+}
+
+// The sum of each group of rows. A group with fewer than `width` rows is filled up with the last row of
+// `padded`, a row of zeros.
+ValueId summed_rows(Emitter& e, ValueId padded, const std::vector<Places>& groups, std::size_t width) {
+  Places table;
+  for (const Places& group : groups) {
+    table.insert(table.end(), group.begin(), group.end());
+    table.insert(table.end(), width - group.size(), e.type(padded).shape[0] - 1);
+  }
+  const ValueId picked = rows_of(e, padded, table);
+  if (width == 1) return picked;
+  const Dims split{static_cast<std::int64_t>(groups.size()), static_cast<std::int64_t>(width)};
+  const ValueId sum = e.reduce(Op::kSum, e.reshape(picked, with_rows(e, padded, split)), Dims{1}, false);
+  return e.cast(sum, e.type(padded).dtype);
+}
+
+// Sums places together that have about as many values: equal numbers after rounding up to a power of two. So
+// at most twice as many rows are gathered as there are values.
+ValueId put_sums(Emitter& e, ValueId rows, ValueId values, const Places& places) {
+  std::map<std::size_t, std::pair<Places, std::vector<Places>>> classes;
+  for (const auto& [place, from] : rows_by_place(places)) {
+    auto& [targets, groups] = classes[std::bit_ceil(from.size())];
+    targets.push_back(place);
+    groups.push_back(from);
+  }
+  const DType dtype = e.type(values).dtype;
+  const Shape zeros = with_rows(e, values, {1});
+  const ValueId zero = e.expand(e.number(0.0, dtype), zeros);
+  const ValueId padded = e.emit(Op::kCat, AxisAttrs{0}, {values, zero});
+  Places targets;
+  std::vector<ValueId> sums;
+  for (const auto& [width, members] : classes) {
+    targets.insert(targets.end(), members.first.begin(), members.first.end());
+    sums.push_back(summed_rows(e, width == 1 ? values : padded, members.second, width));
+  }
+  const ValueId sum = sums.size() == 1 ? sums[0] : e.emit(Op::kCat, AxisAttrs{0}, sums);
+  return write_rows(e, rows, e.add(rows_of(e, rows, targets), sum), targets);
+}
+
+ValueId add_one_by_one(Emitter& e, ValueId rows, ValueId values, ValueId index) {
+  const std::int64_t count = e.type(index).shape[0];
+  if (count > kMostSteps)
+    throw UnsupportedOp({.where = "decompose",
+                         .what = "index_put adds at " + std::to_string(count) +
+                                 " places that are known only when run, and TOSA writes each place once",
+                         .expected = "constant indices, or at most " + std::to_string(kMostSteps),
+                         .hint = "Make the indices constants, or sum with a matmul of a one-hot matrix"});
+  for (std::int64_t i = 0; i < count; ++i) {
+    const ValueId at = e.slice(index, 0, i, i + 1);
+    const ValueId old = e.emit(Op::kIndexSelect, AxisAttrs{0}, {rows, at});
+    rows = write_rows(e, rows, e.add(old, e.slice(values, 0, i, i + 1)), at);
+  }
+  return rows;
+}
+
+}  // namespace
+
+bool is_row_write(const Graph& graph, const Node& node) {
+  const std::span<const ValueId> operands = graph.operands(node);
+  if (Graph::attrs<IndexPutAttrs>(node).accumulate || operands.size() != 3) return false;
+  const Shape& rows = graph.type(operands[0]).shape;
+  const Shape& index = graph.type(operands[2]).shape;
+  if (rows.size() != 2 || index.size() != 1) return false;
+  if (graph.type(operands[1]).shape != Shape{index[0], rows[1]}) return false;
+  if (graph.type(operands[2]).dtype != DType::kI32) return false;  // i64 indices may count from the end
+  const Constant* constant = constant_of(graph, operands[2]);
+  if (constant == nullptr || !constant->storage.bound()) return true;
+  std::vector<bool> seen(static_cast<std::size_t>(rows[0]), false);
+  const Elements elements(*constant);
+  for (std::size_t i = 0; i < elements.size(); ++i) {
+    const std::int64_t at = elements.as_int(i);
+    if (at < 0 || at >= rows[0] || seen[static_cast<std::size_t>(at)]) return false;
+    seen[static_cast<std::size_t>(at)] = true;
+  }
+  return true;
+}
+
+ValueId expand_index_put(Emitter& e) {
+  const IndexedRows plan = indexed_rows(e, 2);
+  const bool accumulate = e.attrs<IndexPutAttrs>().accumulate;
+  const std::int64_t count = num_elements(plan.index_shape), width = num_elements(plan.kept);
+  Shape written(plan.kept.span().first(plan.place));
+  for (const std::int64_t extent : plan.index_shape) written.push_back(extent);
+  for (const std::int64_t extent : plan.kept.span().subspan(plan.place)) written.push_back(extent);
+  if (num_elements(written) == 0) return e.operand(0);
+  ValueId values = e.expand(e.operand(1), written);
+  if (plan.place != 0) values = e.permute(values, plan.to_front());
+  values = e.reshape(values, {count, width});
+  ValueId rows = e.reshape(plan.rows, {e.type(plan.rows).shape[0], width});
+  if (const std::optional<Places> places = constant_places(e, plan.index_shape)) {
+    rows = accumulate ? put_sums(e, rows, values, *places) : put_last(e, rows, values, *places);
+  } else if (accumulate) {
+    rows = add_one_by_one(e, rows, values, plan.index);
+  } else {
+    rows = write_rows(e, rows, values, plan.index);
+  }
+  const ValueId y = e.reshape(rows, permuted(e.result_type().shape, plan.perm));
+  return e.permute(y, inverse_permutation(plan.perm));
+}
+
+ValueId expand_scatter(Emitter& e) {
+  const Shape shape = e.type(e.operand(1)).shape;
+  if (shape.empty()) return e.operand(2);
+  const auto axis = static_cast<std::size_t>(e.attrs<AxisAttrs>().axis);
+  std::vector<ValueId> operands{e.operand(0), e.operand(2)};
+  for (std::size_t i = 0; i < shape.size(); ++i) {
+    if (i == axis) {
+      operands.push_back(e.operand(1));
+      continue;
+    }
+    Shape own = Dims::filled(shape.size(), 1);
+    own[i] = shape[i];
+    std::vector<double> positions;
+    for (std::int64_t at = 0; at < shape[i]; ++at) positions.push_back(static_cast<double>(at));
+    operands.push_back(e.constant(DType::kI64, own, positions));
+  }
+  return e.emit(Op::kIndexPut, IndexPutAttrs{false}, operands);
+}
+
+ValueId expand_slice_scatter(Emitter& e) {
+  const auto& attrs = e.attrs<SliceAttrs>();
+  const auto axis = static_cast<std::size_t>(attrs.axis);
+  const ValueId x = e.operand(0), source = e.operand(1);
+  const std::int64_t extent = e.type(x).shape[axis], count = e.type(source).shape[axis];
+  if (count == 0) return x;
+  if (attrs.step == 1 || count == 1) {
+    std::vector<ValueId> parts;
+    if (attrs.start > 0) parts.push_back(e.slice(x, axis, 0, attrs.start));
+    parts.push_back(source);
+    if (attrs.start + count < extent) parts.push_back(e.slice(x, axis, attrs.start + count, extent));
+    return parts.size() == 1 ? source : e.emit(Op::kCat, AxisAttrs{attrs.axis}, parts);
+  }
+  std::vector<double> from;
+  for (std::int64_t i = 0; i < extent; ++i) {
+    const bool written = i >= attrs.start && i < attrs.end && (i - attrs.start) % attrs.step == 0;
+    from.push_back(static_cast<double>(written ? extent + (i - attrs.start) / attrs.step : i));
+  }
+  const ValueId both = e.emit(Op::kCat, AxisAttrs{attrs.axis}, {x, source});
+  return e.emit(Op::kIndexSelect, AxisAttrs{attrs.axis}, {both, e.constant(DType::kI64, {extent}, from)});
+}
+
+}  // namespace tosaic::passes

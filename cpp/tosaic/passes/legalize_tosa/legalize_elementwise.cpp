@@ -1,0 +1,527 @@
+// Elementwise operators: operands are promoted, aligned to the rank and order of the result, then combined.
+//
+// Arithmetic on i8 and i16 is computed in i32 and cast back, which wraps as in torch. Operators that TOSA
+// lacks are composed:
+//
+//   sqrt = reciprocal(rsqrt)                div = a * reciprocal(b)      trunc, sign = selects
+//   round = floor, plus 1 by the tie rule   pow with a small integer exponent = a chain of products
+//
+// If a divisor may be denormal, or so large that its reciprocal may be, dividend and divisor are scaled
+// first. A cast from float to integer truncates first, since TOSA's CAST rounds.
+
+#include <cmath>
+#include <limits>
+
+#include "tosaic/ir/infer.h"
+#include "tosaic/passes/legalize_tosa/legalizer.h"
+#include "tosaic/passes/match.h"
+#include "tosaic/quant/requantize.h"
+
+namespace tosaic::passes {
+namespace {
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+
+// The dtype in which TOSA can do arithmetic for a torch dtype.
+DType arithmetic_dtype(const Legalizer& l, DType dtype) {
+  const DType physical = l.physical_dtype(dtype);
+  return physical == DType::kI8 || physical == DType::kI16 || physical == DType::kI4 ? DType::kI32 : physical;
+}
+
+// f32 for narrower floats: a result that is composed of several operators is rounded to the narrow dtype only
+// once, at the end.
+DType wide_dtype(DType dtype) { return is_float(dtype) ? DType::kF32 : dtype; }
+
+DType promoted(Legalizer& l) {
+  std::vector<const TensorType*> types;
+  for (std::size_t i = 0; i < l.operand_count(); ++i) types.push_back(&l.logical_type(i));
+  return promoted_dtype(types);
+}
+
+ValueId floor_or_ceil_toward_zero(Legalizer& l, ValueId x) {
+  const ValueId negative = l.binary(Op::kTosaGreater, l.number_like(x, 0.0), x);
+  return l.select(negative, l.unary(Op::kTosaCeil, x), l.unary(Op::kTosaFloor, x));
+}
+
+ValueId clamp_floats(Legalizer& l, ValueId x, double min, double max) {
+  return l.emit(Op::kTosaClamp, TosaClampAttrs{min, max, NanMode::kPropagate}, {x});
+}
+
+// min(max(x, min), max): torch returns max where min > max.
+ValueId clamp(Legalizer& l, ValueId x, std::optional<double> min, std::optional<double> max) {
+  if (is_float(l.type(x).dtype)) {
+    const double high = max.value_or(kInf);
+    if (std::isnan(min.value_or(0.0)) || std::isnan(high))
+      l.refuse("clamp bounds are NaN, which TOSA gives no meaning");
+    return clamp_floats(l, x, std::min(min.value_or(-kInf), high), high);
+  }
+  if (min) x = l.binary(Op::kTosaMaximum, x, l.number_like(x, *min));
+  if (max) x = l.binary(Op::kTosaMinimum, x, l.number_like(x, *max));
+  return x;
+}
+
+ValueId reciprocal(Legalizer& l, ValueId x) { return l.unary(Op::kTosaReciprocal, x); }
+
+// The reciprocal of a divisor whose magnitude is within these bounds is a normal number.
+constexpr double kLeastDivisor = 0x1p-126, kLargestDivisor = 0x1p126;
+
+// a / b in floats as a * reciprocal(b), within 2 ulp. Constant folding evaluates the reciprocal of a constant
+// b. If b may exceed the bounds above (`divisor` is its range), a and b are first multiplied by 2^64 where b
+// is below 2^-64 in magnitude, and by 2^-64 where b is above 2^64. The scaled quotient overflows or
+// underflows only if a / b does.
+ValueId divide(Legalizer& l, ValueId a, ValueId b, const FloatRange& divisor) {
+  const bool may_be_large = std::max(-divisor.min, divisor.max) > kLargestDivisor;
+  const bool may_be_small = divisor.least < kLeastDivisor;
+  if (!may_be_large && !may_be_small) return l.mul(a, reciprocal(l, b));
+  const ValueId size = l.unary(Op::kTosaAbs, b);
+  ValueId scale = l.number_like(b, 1.0);
+  if (may_be_small)
+    scale = l.select(l.binary(Op::kTosaGreater, l.number_like(b, 0x1p-64), size), l.number_like(b, 0x1p64),
+                     scale);
+  if (may_be_large)
+    scale = l.select(l.binary(Op::kTosaGreater, size, l.number_like(b, 0x1p64)), l.number_like(b, 0x1p-64),
+                     scale);
+  return l.mul(l.mul(a, scale), reciprocal(l, l.mul(b, scale)));
+}
+
+// Half to even: floor, plus one where the fraction is above a half, or is a half and the floor is odd.
+ValueId round_half_even(Legalizer& l, ValueId x) {
+  const ValueId low = l.unary(Op::kTosaFloor, x);
+  const ValueId fraction = l.binary(Op::kTosaSub, x, low);
+  const ValueId half = l.number_like(x, 0.5);
+  const ValueId half_low = l.mul(low, half);
+  const ValueId odd = l.binary(Op::kTosaGreater, half_low, l.unary(Op::kTosaFloor, half_low));
+  const ValueId tie_up = l.binary(Op::kTosaLogicalAnd, l.binary(Op::kTosaEqual, fraction, half), odd);
+  const ValueId up = l.binary(Op::kTosaLogicalOr, l.binary(Op::kTosaGreater, fraction, half), tie_up);
+  return l.select(up, l.binary(Op::kTosaAdd, low, l.number_like(x, 1.0)), low);
+}
+
+ValueId sign(Legalizer& l, ValueId x) {
+  const ValueId zero = l.number_like(x, 0.0);
+  const ValueId negative = l.select(l.binary(Op::kTosaGreater, zero, x), l.number_like(x, -1.0), zero);
+  return l.select(l.binary(Op::kTosaGreater, x, zero), l.number_like(x, 1.0), negative);
+}
+
+ValueId integer_power(Legalizer& l, ValueId x, std::int64_t exponent) {
+  std::optional<ValueId> product;
+  for (ValueId square = x; exponent > 0; exponent >>= 1) {
+    if ((exponent & 1) != 0) product = product ? l.mul(*product, square) : square;
+    if (exponent > 1) square = l.mul(square, square);
+  }
+  return *product;
+}
+
+ValueId negated_where(Legalizer& l, ValueId condition, ValueId x) {
+  return l.select(condition, l.unary(Op::kTosaNegate, x), x);
+}
+
+bool is_whole(double value) { return value == std::floor(value); }
+
+// a^b for all floats. TOSA defines POW only for finite a > 0 and finite b, so the magnitude is
+//   POW(|a|, b)          where |a| is finite and not 0 and b is finite
+//   1                    elsewhere, where |a| = 1 or b = 0
+//   exp(b * log |a|)     elsewhere; its 0, inf and NaN are those of a^b
+// For a < 0 the result is negated where b is an odd integer, and is NaN (the log of a) where b is not an
+// integer and a is finite. `base`, `exponent`: the value of the operand if it is a constant.
+ValueId power_of_floats(Legalizer& l, ValueId a, ValueId b, std::optional<double> base,
+                        std::optional<double> exponent) {
+  const auto both = [&](ValueId x, ValueId y) { return l.binary(Op::kTosaLogicalAnd, x, y); };
+  const auto equal = [&](ValueId x, double y) { return l.binary(Op::kTosaEqual, x, l.number_like(x, y)); };
+  const auto below = [&](ValueId x, double y) { return l.binary(Op::kTosaGreater, l.number_like(x, y), x); };
+  const ValueId size = l.unary(Op::kTosaAbs, a);
+  const ValueId one = l.number_like(a, 1.0);
+  const ValueId positive = l.binary(Op::kTosaGreater, size, l.number_like(a, 0.0));
+  const ValueId finite = both(below(size, kInf), below(l.unary(Op::kTosaAbs, b), kInf));
+  const ValueId regular = both(positive, finite);
+  const ValueId plain =
+      l.binary(Op::kTosaPow, l.select(regular, size, one), l.select(regular, b, l.number_like(b, 1.0)));
+  const ValueId limit = l.unary(Op::kTosaExp, l.mul(b, l.unary(Op::kTosaLog, size)));
+  const ValueId is_one = l.binary(Op::kTosaLogicalOr, equal(size, 1.0), equal(b, 0.0));
+  const ValueId magnitude = l.select(regular, plain, l.select(is_one, one, limit));
+  if (base && *base > 0.0) return magnitude;
+  const ValueId negative = below(a, 0.0);
+  if (exponent && is_whole(*exponent))
+    return std::fmod(*exponent, 2.0) == 0.0 ? magnitude : negated_where(l, negative, magnitude);
+  const ValueId nothing = l.unary(Op::kTosaLog, a);
+  const ValueId no_root = both(negative, l.binary(Op::kTosaGreater, a, l.number_like(a, -kInf)));
+  if (exponent) return l.select(no_root, nothing, magnitude);
+  const ValueId half = l.mul(b, l.number_like(b, 0.5));
+  const ValueId whole = l.binary(Op::kTosaEqual, l.unary(Op::kTosaFloor, b), b);
+  const ValueId even = l.binary(Op::kTosaEqual, l.unary(Op::kTosaFloor, half), half);
+  const ValueId odd = both(both(negative, whole), l.logical_not(even));
+  return l.select(both(no_root, l.logical_not(whole)), nothing, negated_where(l, odd, magnitude));
+}
+
+// Each squaring doubles the error of a chain of products: 1.5 ulp for the fourth power, the longest chain.
+constexpr double kLongestChain = 4.0;
+
+ValueId power(Legalizer& l, ValueId base, ValueId exponent) {
+  const std::optional<double> known = splat_of(l.source(), l.logical(1));
+  const bool floats = is_float(l.result_type().dtype);  // `base` may be f32 for integers, too
+  if (known && l.type(base).shape == physical_dims(l.result_type().shape, l.planned_order())) {
+    if (*known == 0.0) return l.tile(l.number_like(base, 1.0), l.type(base).shape);
+    if (is_whole(*known) && *known >= 1.0 && *known <= (floats ? kLongestChain : 64.0))
+      return integer_power(l, base, static_cast<std::int64_t>(*known));
+    if (floats && is_whole(*known) && *known >= -kLongestChain && *known <= -1.0)
+      return reciprocal(l, integer_power(l, base, static_cast<std::int64_t>(-*known)));
+  }
+  if (!floats) l.refuse("integer pow needs a constant exponent from 0 to 64");
+  return power_of_floats(l, base, exponent, splat_of(l.source(), l.logical(0)), known);
+}
+
+// Division by INTDIV, which truncates.
+//   rest   a - quotient * b
+//   below  true where rest is not 0 and differs from b in sign: there the floored quotient is quotient - 1,
+//          and its remainder is rest + b
+// No intermediate value overflows i32 unless the result does.
+struct Division {
+  ValueId quotient, rest, below;
+};
+Division truncated_division(Legalizer& l, ValueId a, ValueId b) {
+  const ValueId quotient = l.binary(Op::kTosaIntdiv, a, b);
+  const ValueId rest = l.binary(Op::kTosaSub, a, l.mul(quotient, b));
+  const ValueId zero = l.number_like(rest, 0.0);
+  const ValueId inexact = l.logical_not(l.binary(Op::kTosaEqual, rest, zero));
+  const ValueId signs = l.binary(Op::kTosaLogicalXor, l.binary(Op::kTosaGreater, zero, rest),
+                                 l.binary(Op::kTosaGreater, l.number_like(b, 0.0), b));
+  return {quotient, rest, l.binary(Op::kTosaLogicalAnd, inexact, signs)};
+}
+
+ValueId floor_divide_integers(Legalizer& l, ValueId a, ValueId b) {
+  const Division found = truncated_division(l, a, b);
+  const ValueId one = l.number_like(found.rest, 1.0), zero = l.number_like(found.rest, 0.0);
+  return l.binary(Op::kTosaSub, found.quotient, l.select(found.below, one, zero));
+}
+
+ValueId remainder_of_integers(Legalizer& l, ValueId a, ValueId b) {
+  const Division found = truncated_division(l, a, b);
+  return l.binary(Op::kTosaAdd, found.rest, l.select(found.below, b, l.number_like(b, 0.0)));
+}
+
+// Floored division of integers that are represented in f32. The quotient by a rounded reciprocal may be off
+// by one; a test of the remainder, which is exact, corrects it.
+ValueId floor_divide_counted(Legalizer& l, ValueId a, ValueId b) {
+  const ValueId guess = l.unary(Op::kTosaFloor, l.mul(a, reciprocal(l, b)));
+  const ValueId rest = l.binary(Op::kTosaSub, a, l.mul(guess, b));
+  const ValueId zero = l.number_like(rest, 0.0), one = l.number_like(rest, 1.0);
+  const ValueId positive = l.binary(Op::kTosaGreater, b, l.number_like(b, 0.0));
+  const ValueId too_high =
+      l.select(positive, l.binary(Op::kTosaGreater, zero, rest), l.binary(Op::kTosaGreater, rest, zero));
+  const ValueId too_low =
+      l.select(positive, l.binary(Op::kTosaGreaterEqual, rest, b), l.binary(Op::kTosaGreaterEqual, b, rest));
+  const ValueId lowered = l.select(too_high, l.binary(Op::kTosaSub, guess, one), guess);
+  return l.select(too_low, l.binary(Op::kTosaAdd, guess, one), lowered);
+}
+
+ValueId is_negative(Legalizer& l, ValueId x) { return l.binary(Op::kTosaGreater, l.number_like(x, 0.0), x); }
+
+// The quotient of integers, represented in f32 or i32, rounded toward zero or down.
+ValueId divide_integers(Legalizer& l, ValueId a, ValueId b, DivRounding rounding) {
+  const bool counted = is_float(l.type(a).dtype);
+  if (rounding == DivRounding::kFloor)
+    return counted ? floor_divide_counted(l, a, b) : floor_divide_integers(l, a, b);
+  if (!counted) return l.binary(Op::kTosaIntdiv, a, b);
+  const ValueId magnitude = floor_divide_counted(l, l.unary(Op::kTosaAbs, a), l.unary(Op::kTosaAbs, b));
+  const ValueId opposite = l.binary(Op::kTosaLogicalXor, is_negative(l, a), is_negative(l, b));
+  return negated_where(l, opposite, magnitude);
+}
+
+// The remainder a - quotient * b, for a quotient that is rounded by `rounding`.
+ValueId rest_of_division(Legalizer& l, ValueId a, ValueId b, DivRounding rounding) {
+  if (rounding == DivRounding::kFloor && is_integer(l.type(a).dtype)) return remainder_of_integers(l, a, b);
+  return l.binary(Op::kTosaSub, a, l.mul(divide_integers(l, a, b, rounding), b));
+}
+
+std::int64_t bits_of(DType dtype) { return static_cast<std::int64_t>(8 * byte_size(dtype)); }
+
+// As in torch, a shift count outside [0, bits) shifts every bit out: the result is 0, or of a right shift the
+// sign, 0 or -1. An i64 value is represented in i32; narrow_integers accepts only shifts whose result fits.
+ValueId shift_left(Legalizer& l, ValueId a, ValueId b) {
+  const std::int64_t bits = bits_of(l.result_type().dtype);
+  const std::optional<double> known = splat_of(l.source(), l.logical(1));
+  if (known) {
+    const bool out = *known < 0 || *known >= static_cast<double>(bits);
+    const double factor = out || *known > 31 ? 0.0 : std::ldexp(1.0, static_cast<int>(*known));
+    if (!l.has_integers() || out || *known > 31) return l.mul(a, l.number_like(a, factor));
+    return l.binary(Op::kTosaLogicalLeftShift, a, b);
+  }
+  const ValueId low = l.binary(Op::kTosaMaximum, b, l.number_like(b, 0.0));
+  const ValueId count = l.binary(Op::kTosaMinimum, low, l.number_like(b, 31.0));
+  const ValueId valid = l.binary(
+      Op::kTosaLogicalAnd, l.binary(Op::kTosaGreaterEqual, b, l.number_like(b, 0.0)),
+      l.binary(Op::kTosaGreater, l.number_like(b, static_cast<double>(std::min<std::int64_t>(bits, 32))), b));
+  return l.select(valid, l.binary(Op::kTosaLogicalLeftShift, a, count), l.number_like(a, 0.0));
+}
+
+ValueId shift_right(Legalizer& l, ValueId a, ValueId b) {
+  if (!l.has_integers()) {  // the count is constant: other shifts compute in i32 (legalize_wide_integers)
+    const double known = splat_of(l.source(), l.logical(1)).value();
+    const double count = known < 0 ? 63.0 : std::min(known, 63.0);
+    return l.unary(Op::kTosaFloor, l.mul(a, l.number_like(a, std::exp2(-count))));
+  }
+  const ValueId most = l.number_like(b, 31.0);
+  const ValueId count = l.select(is_negative(l, b), most, l.binary(Op::kTosaMinimum, b, most));
+  return l.emit(Op::kTosaArithmeticRightShift, TosaShiftAttrs{false}, {a, count});
+}
+
+ValueId rescale(Legalizer& l, ValueId x, quant::RescaleSide from, quant::RescaleSide to) {
+  const double one[] = {1.0};
+  return l.emit(Op::kTosaRescale, quant::plan_rescale(from, to, one), {x});
+}
+
+// u8 becomes i16, u16 becomes i32. RESCALE is the only operator that reads and writes unsigned integers; it
+// converts them from and to signed integers of at most 16 bits.
+ValueId to_signed(Legalizer& l, ValueId x, DType from) {
+  if (from == DType::kU8) return rescale(l, x, {from, 0}, {DType::kI16, 0});
+  const ValueId low = l.cast(rescale(l, x, {from, 32768}, {DType::kI16, 0}), DType::kI32);
+  return l.binary(Op::kTosaAdd, low, l.number_like(low, 32768));
+}
+
+// The reverse of to_signed; saturates.
+ValueId to_unsigned(Legalizer& l, ValueId x, DType to) {
+  if (to == DType::kU8) return rescale(l, l.cast(x, DType::kI16), {DType::kI16, 0}, {to, 0});
+  const ValueId whole = l.cast(x, DType::kI32);
+  const ValueId low = l.binary(Op::kTosaSub, clamp(l, whole, 0.0, 65535.0), l.number_like(whole, 32768));
+  return rescale(l, rescale(l, low, {DType::kI32, 0}, {DType::kI16, 0}), {DType::kI16, 0}, {to, 32768});
+}
+
+bool is_unsigned(DType dtype) { return dtype == DType::kU8 || dtype == DType::kU16; }
+
+// torch's cast: floats are truncated toward zero before they become integers.
+ValueId cast(Legalizer& l, ValueId x) {
+  const DType from = l.logical_type(0).dtype, to = l.result_type().dtype;
+  if (to == DType::kF8E4M3) {  // CAST turns values beyond the dtype into NaN
+    if (!is_float(from)) x = l.cast(x, DType::kF32);
+    x = l.emit(Op::kTosaClamp, TosaClampAttrs{-448.0, 448.0, NanMode::kPropagate}, {x});
+  }
+  if (is_float(from) && is_integer(to)) x = floor_or_ceil_toward_zero(l, x);
+  if (is_unsigned(to) && !is_float(from) && from != DType::kBool && from != to)
+    l.refuse("a cast of integers to " + std::string(to_string(to)) + " wraps around, which TOSA does not do",
+             "Cast through a float, e.g. x.float().to(torch.uint8)");
+  if (l.has_integers() && is_unsigned(from) && to != from) x = to_signed(l, x, from);
+  if (l.has_integers() && is_unsigned(to) && to != from) return to_unsigned(l, x, to);
+  if (is_float(from) && is_integer(to) && !is_unsigned(to) && byte_size(to) < 4)
+    x = l.cast(x, to);  // saturates
+  return l.cast(x, l.physical_dtype(to));
+}
+
+// True if the operand may be the lowest i32, which has no negative: torch's neg and abs return it unchanged,
+// TOSA's NEGATE and ABS define no result.
+bool wraps_i32(const Legalizer& l) { return l.wraps() && l.result_type().dtype == DType::kI32; }
+
+ValueId negated(Legalizer& l, ValueId x) {
+  return wraps_i32(l) ? l.mul(x, l.number_like(x, -1.0)) : l.unary(Op::kTosaNegate, x);
+}
+
+ValueId magnitude(Legalizer& l, ValueId x) {
+  if (!wraps_i32(l)) return l.unary(Op::kTosaAbs, x);
+  return l.mul(x, l.select(is_negative(l, x), l.number_like(x, -1.0), l.number_like(x, 1.0)));
+}
+
+ValueId legalize_unary(Legalizer& l, ValueId x) {
+  const DType result = l.physical_dtype(l.result_type().dtype);
+  const Op op = l.node().op;
+  const bool floats = is_float(result);
+  const auto direct = [&](Op tosa_op) {
+    return l.unary(tosa_op, l.cast(x, floats ? result : arithmetic_dtype(l, result)));
+  };
+  switch (op) {  // NOLINT: the unary operators; others do not come here
+    case Op::kAbs:
+      return magnitude(l, l.cast(x, floats ? result : arithmetic_dtype(l, result)));
+    case Op::kNeg:
+      return negated(l, l.cast(x, floats ? result : arithmetic_dtype(l, result)));
+    case Op::kCeil:
+      return floats ? direct(Op::kTosaCeil) : x;
+    case Op::kFloor:
+      return floats ? direct(Op::kTosaFloor) : x;
+    case Op::kRound:
+      return floats ? round_half_even(l, x) : x;
+    case Op::kTrunc:
+      return floats ? floor_or_ceil_toward_zero(l, x) : x;
+    case Op::kCos:
+      return direct(Op::kTosaCos);
+    case Op::kSin:
+      return direct(Op::kTosaSin);
+    case Op::kErf:
+      return direct(Op::kTosaErf);
+    case Op::kExp:
+      return direct(Op::kTosaExp);
+    case Op::kLog:
+      return direct(Op::kTosaLog);
+    case Op::kReciprocal:
+      return direct(Op::kTosaReciprocal);
+    case Op::kRsqrt:
+      return direct(Op::kTosaRsqrt);
+    case Op::kSqrt:
+      return reciprocal(l, l.unary(Op::kTosaRsqrt, l.cast(x, wide_dtype(result))));
+    case Op::kSigmoid:
+      return direct(Op::kTosaSigmoid);
+    case Op::kTanh:
+      return direct(Op::kTosaTanh);
+    case Op::kSign:
+      if (result == DType::kBool) return x;
+      return sign(l, l.cast(x, floats ? result : arithmetic_dtype(l, result)));
+    case Op::kRelu:
+      return clamp(l, l.cast(x, arithmetic_dtype(l, result)), 0.0, std::nullopt);
+    case Op::kClamp: {
+      const auto& attrs = l.attrs<ClampAttrs>();
+      const auto bound = [](const std::optional<Scalar>& s) {
+        return s ? std::optional(as_double(*s)) : std::nullopt;
+      };
+      return clamp(l, l.cast(x, arithmetic_dtype(l, result)), bound(attrs.min), bound(attrs.max));
+    }
+    case Op::kLogicalNot:
+      return l.logical_not(l.to_bool(x));
+    case Op::kBitwiseNot:
+      return result == DType::kBool ? l.logical_not(x) : l.unary(Op::kTosaBitwiseNot, x);
+    case Op::kCast:
+      return cast(l, x);
+    default:
+      break;
+  }
+  l.refuse("operator '" + std::string(info(op).name) + "' has no TOSA counterpart");
+}
+
+ValueId compare(Legalizer& l, Op op, ValueId a, ValueId b) {
+  if (l.type(a).dtype == DType::kBool && (op == Op::kEq || op == Op::kNe)) {
+    const ValueId differ = l.binary(Op::kTosaLogicalXor, a, b);
+    return op == Op::kNe ? differ : l.logical_not(differ);
+  }
+  if (l.type(a).dtype == DType::kBool) {
+    a = l.cast(a, l.physical_dtype(DType::kI32));
+    b = l.cast(b, l.physical_dtype(DType::kI32));
+  }
+  switch (op) {  // NOLINT: the comparisons; others do not come here
+    case Op::kEq:
+      return l.binary(Op::kTosaEqual, a, b);
+    case Op::kNe:
+      return l.logical_not(l.binary(Op::kTosaEqual, a, b));
+    case Op::kLt:
+      return l.binary(Op::kTosaGreater, b, a);
+    case Op::kLe:
+      return l.binary(Op::kTosaGreaterEqual, b, a);
+    case Op::kGt:
+      return l.binary(Op::kTosaGreater, a, b);
+    default:
+      return l.binary(Op::kTosaGreaterEqual, a, b);
+  }
+}
+
+ValueId times(Legalizer& l, ValueId x, const Scalar& factor) {
+  return as_double(factor) == 1.0 ? x : l.mul(x, l.number_like(x, as_double(factor)));
+}
+
+bool is_comparison(Op op) {
+  return op == Op::kEq || op == Op::kNe || op == Op::kLt || op == Op::kLe || op == Op::kGt || op == Op::kGe;
+}
+
+Op logical_form(Op op) {
+  if (op == Op::kLogicalAnd || op == Op::kBitwiseAnd || op == Op::kMul || op == Op::kMinimum)
+    return Op::kTosaLogicalAnd;
+  if (op == Op::kLogicalXor || op == Op::kBitwiseXor) return Op::kTosaLogicalXor;
+  return Op::kTosaLogicalOr;
+}
+
+// True for the product of an f32 number and a tensor of narrower floats. As in torch, the number is not
+// rounded to the narrow dtype before the multiplication.
+bool has_wide_factor(const Legalizer& l, DType common) {
+  if (common != DType::kF16 && common != DType::kBF16) return false;
+  return l.logical_type(0).dtype == DType::kF32 || l.logical_type(1).dtype == DType::kF32;
+}
+
+// True for a + alpha * b and a - alpha * b with alpha != 1. Torch computes them in f32 and rounds once.
+bool is_scaled_sum(const Legalizer& l) {
+  const Op op = l.node().op;
+  return (op == Op::kAdd || op == Op::kSub) && as_double(l.attrs<AlphaAttrs>().alpha) != 1.0;
+}
+
+ValueId legalize_binary(Legalizer& l, ValueId a, ValueId b) {
+  const Op op = l.node().op;
+  const DType common = is_comparison(op) ? promoted(l) : l.result_type().dtype;
+  if (op == Op::kLogicalAnd || op == Op::kLogicalOr || op == Op::kLogicalXor)
+    return l.binary(logical_form(op), l.to_bool(a), l.to_bool(b));
+  if (common == DType::kBool && !is_comparison(op) && op != Op::kPow && op != Op::kDiv && op != Op::kSub)
+    return l.binary(logical_form(op), l.to_bool(a), l.to_bool(b));
+  const bool composed =
+      op == Op::kDiv || op == Op::kPow || (op == Op::kMul && has_wide_factor(l, common)) || is_scaled_sum(l);
+  const DType compute = common == DType::kBool ? DType::kBool
+                        : composed             ? wide_dtype(arithmetic_dtype(l, common))
+                                               : arithmetic_dtype(l, common);
+  a = l.cast(a, compute);
+  b = l.cast(b, compute);
+  if (is_comparison(op)) return compare(l, op, a, b);
+  switch (op) {  // NOLINT: the binary operators; others do not come here
+    case Op::kAdd:
+      return l.binary(Op::kTosaAdd, a, times(l, b, l.attrs<AlphaAttrs>().alpha));
+    case Op::kSub:
+      return l.binary(Op::kTosaSub, a, times(l, b, l.attrs<AlphaAttrs>().alpha));
+    case Op::kMul:
+      return l.mul(a, b);
+    case Op::kDiv:
+      return l.attrs<DivAttrs>().rounding == DivRounding::kNone
+                 ? divide(l, a, b, l.range_of(1))
+                 : divide_integers(l, a, b, l.attrs<DivAttrs>().rounding);
+    case Op::kRemainder:
+      return rest_of_division(l, a, b, DivRounding::kFloor);
+    case Op::kFmod:
+      return rest_of_division(l, a, b, DivRounding::kTrunc);
+    case Op::kLeftShift:
+      return shift_left(l, a, b);
+    case Op::kRightShift:
+      return shift_right(l, a, b);
+    case Op::kPow:
+      return power(l, a, b);
+    case Op::kMaximum:
+      return l.binary(Op::kTosaMaximum, a, b);
+    case Op::kMinimum:
+      return l.binary(Op::kTosaMinimum, a, b);
+    case Op::kBitwiseAnd:
+      return l.binary(Op::kTosaBitwiseAnd, a, b);
+    case Op::kBitwiseOr:
+      return l.binary(Op::kTosaBitwiseOr, a, b);
+    case Op::kBitwiseXor:
+      return l.binary(Op::kTosaBitwiseXor, a, b);
+    default:
+      break;
+  }
+  l.refuse("operator '" + std::string(info(op).name) + "' has no TOSA counterpart");
+}
+
+// The result cast to its dtype. Without profile INT an i8 or i16 result is computed in f32 or i32 and is
+// wrapped here as in torch; a cast from float has saturated already.
+ValueId settled(Legalizer& l, ValueId y) {
+  const DType dtype = l.result_type().dtype;
+  const bool from_integers = l.node().op != Op::kCast || !is_float(l.logical_type(0).dtype);
+  if (!l.has_integers() && l.wraps() && from_integers && byte_size(dtype) < 4)
+    y = wrap_integers(l, y, static_cast<int>(bits_of(dtype)));
+  return l.cast(y, l.result_dtype());
+}
+
+}  // namespace
+
+Physical legalize_elementwise(Legalizer& l) {
+  const DimOrder order = l.planned_order();
+  const std::size_t rank = l.result_type().rank();
+  const DType result = l.physical_dtype(l.result_type().dtype);
+  const bool from_float = l.node().op == Op::kCast && is_float(l.logical_type(0).dtype);
+  if (l.computes_wide()) {
+    std::vector<ValueId> operands;
+    for (std::size_t i = 0; i < l.operand_count(); ++i) operands.push_back(l.aligned(i, rank, order));
+    if (from_float) operands[0] = floor_or_ceil_toward_zero(l, operands[0]);
+    return {settled(l, legalize_wide_integers(l, operands)), order};
+  }
+  const ValueId first = l.aligned(0, rank, order);
+  ValueId y = first;
+  if (l.node().op == Op::kWhere) {
+    const ValueId condition = l.to_bool(first);
+    y = l.select(condition, l.cast(l.aligned(1, rank, order), result),
+                 l.cast(l.aligned(2, rank, order), result));
+  } else if (l.operand_count() == 1) {
+    y = legalize_unary(l, first);
+  } else {
+    y = legalize_binary(l, first, l.aligned(1, rank, order));
+  }
+  return {settled(l, y), order};
+}
+
+}  // namespace tosaic::passes

@@ -1,0 +1,220 @@
+// Legalizer: the state of pass legalize-tosa, which its families of rules share.
+//
+// The legalizer walks a canonical graph, whose values carry dim orders, and builds a TOSA graph over physical
+// shapes: the extents in dim order, outermost first.
+//
+//   logical f32[1,8,4,5] order(0,2,3,1)   ->   physical f32[1,4,5,8]
+//
+// Each logical value has one physical value, in the dim order that the layout plan chose ("planned order"). A
+// copy in another order is made when a rule asks for it, once per value and order. A rule returns a physical
+// result and its dim order; the driver brings the result to the planned order.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "tosaic/ir/graph.h"
+#include "tosaic/layout/order.h"
+#include "tosaic/passes/legalize_tosa/float_range.h"
+#include "tosaic/passes/pass.h"
+
+namespace tosaic::passes {
+
+// A value of the TOSA graph that represents a logical value, and the dim order of its axes.
+struct Physical {
+  ValueId id;
+  DimOrder order;
+};
+
+// Both bounds are inclusive.
+struct IntegerRange {
+  std::int64_t min = 0, max = 0;
+};
+
+// What the range analysis decides about the integers of a graph. An empty list of flags means that every flag
+// is false.
+struct IntegerPlan {
+  std::vector<IntegerRange> inputs;  // by index: the range that a run checks an i64 or i32 input against
+  std::vector<bool> wraps;           // by node: the result may exceed its dtype, and then wraps
+  // Set only for a target without profile INT, which represents integers in f32. wide_values, by value: the
+  // value is i32 instead. wide_nodes, by node: the node computes in i32.
+  std::vector<bool> wide_values, wide_nodes;
+};
+
+class Legalizer {
+ public:
+  // The inputs and outputs of a region (of cond or while_loop) are in row-major order, and have the dtypes
+  // that values have inside the TOSA graph (physical_dtype), not those of the program's inputs and outputs.
+  enum class Part : std::uint8_t { kProgram, kRegion };
+  Legalizer(const Graph& source, const target::TargetSpec& target, Part part = Part::kProgram);
+
+  // Legalizes the whole graph and collects problems(). The result is meaningful only if there are none.
+  [[nodiscard]] Graph run();
+  [[nodiscard]] const std::vector<ErrorParts>& problems() const { return problems_; }
+
+  // ---- for the rules: the node being legalized ----
+  // The dtype that represents a logical dtype inside the TOSA graph. On a target with profile INT, i64
+  // becomes i32, and u8 and u16 become i8 and i16 of the same bits. On a target without profile INT every
+  // integer is represented in f32, which is exact up to 24 bits; the overload for a value returns i32 instead
+  // if narrow_integers found that the value may exceed 24 bits and that its last bits matter. Graph inputs,
+  // graph outputs and indices are integers on every target.
+  [[nodiscard]] DType physical_dtype(DType dtype) const;
+  // The dtype of a graph input or output. i64 becomes i32. u8 and u16 become i8 and i16 of the same bits if
+  // the target has profile INT, whose RESCALE can read them as unsigned, and i32 otherwise.
+  [[nodiscard]] DType border_dtype(DType dtype) const;
+  [[nodiscard]] DType physical_dtype(ValueId logical) const;
+  [[nodiscard]] DType result_dtype() const { return physical_dtype(source_.result(*node_)); }
+  [[nodiscard]] bool has_integers() const { return target_.has(target::Profile::kInt); }
+  // True if the node computes in i32 although the target has no profile INT.
+  [[nodiscard]] bool computes_wide() const { return is_set(plan_.wide_nodes, source_.id(*node_).index()); }
+  // True if the result may exceed its dtype, and then wraps.
+  [[nodiscard]] bool wraps() const { return is_set(plan_.wraps, source_.id(*node_).index()); }
+  [[nodiscard]] bool has_wide_integers() const {
+    return has_integers() && target_.has(target::Extension::kInt16);
+  }
+  // An integer that may be represented in f32, as an integer of `dtype`: for indices and graph outputs.
+  [[nodiscard]] ValueId as_integer(ValueId x, DType dtype);
+  [[nodiscard]] const Graph& source() const { return source_; }
+  [[nodiscard]] const Node& node() const { return *node_; }
+  template <class A>
+  [[nodiscard]] const A& attrs() const {
+    return Graph::attrs<A>(*node_);
+  }
+  [[nodiscard]] std::size_t operand_count() const { return node_->operand_count; }
+  [[nodiscard]] ValueId logical(std::size_t i) const { return source_.operands(*node_)[i]; }
+  [[nodiscard]] bool has(std::size_t i) const { return i < operand_count() && logical(i).valid(); }
+  [[nodiscard]] const TensorType& logical_type(std::size_t i) const { return source_.type(logical(i)); }
+  [[nodiscard]] const TensorType& result_type() const { return source_.type(source_.result(*node_)); }
+  [[nodiscard]] const DimOrder& planned_order() const { return result_type().order; }
+  // The physical value of operand i in `order`. Without profile INT an i32 value is rounded to f32, unless
+  // the node computes in i32. order_of: the order in which operand i is stored, which needs no copy.
+  [[nodiscard]] ValueId operand(std::size_t i, const DimOrder& order = {}) {
+    return in_order(logical(i), order, !computes_wide());
+  }
+  [[nodiscard]] const DimOrder& order_of(std::size_t i) const { return physical_[logical(i).index()].order; }
+  // Bounds on the elements of operand i.
+  [[nodiscard]] const FloatRange& range_of(std::size_t i);
+  // Operand i with axes of extent 1 added in front up to `rank`, in `order`, an order of `rank` axes.
+  [[nodiscard]] ValueId aligned(std::size_t i, std::size_t rank, const DimOrder& order);
+  // Throws UnsupportedOp ("not supported: ...") for the node.
+  [[noreturn]] void refuse(std::string reason, std::string hint = {}) const;
+
+  // ---- emitting TOSA nodes on behalf of the node ----
+  // Returns a copy: a reference into the graph is invalid once a value is added.
+  [[nodiscard]] TensorType type(ValueId physical) const { return out_.type(physical); }
+  [[nodiscard]] const Graph& out() const { return out_; }
+  ValueId emit(Op op, Attrs attributes, const std::vector<ValueId>& operands);
+  ValueId unary(Op op, ValueId x);
+  ValueId binary(Op op, ValueId a, ValueId b) { return emit(op, default_attrs(op), {a, b}); }
+  ValueId reshape(ValueId x, const Shape& shape);
+  ValueId transpose(ValueId x, const Dims& perm);
+  ValueId slice(ValueId x, const Dims& start, const Dims& size);
+  ValueId slice_axis(ValueId x, std::size_t axis, std::int64_t start, std::int64_t size);
+  ValueId pad(ValueId x, const Dims& before, const Dims& after, const Scalar& value);
+  ValueId concat(const std::vector<ValueId>& parts, std::size_t axis);
+  ValueId tile(ValueId x, const Dims& multiples);
+  // CAST, or what replaces it where the target has no such CAST: SELECT from bool to float, a comparison to
+  // bool, and without profile INT f32 between two integer dtypes.
+  ValueId cast(ValueId x, DType dtype);
+  ValueId to_bool(ValueId x);  // x != 0
+  ValueId logical_not(ValueId x) { return unary(Op::kTosaLogicalNot, x); }
+  ValueId mul(ValueId a, ValueId b) { return binary(Op::kTosaMul, a, b); }
+  ValueId select(ValueId condition, ValueId a, ValueId b) {
+    return emit(Op::kTosaSelect, NoAttrs{}, {condition, a, b});
+  }
+  ValueId constant(DType dtype, const Shape& shape, const std::vector<double>& values);
+  // A constant of one element, with the dtype and the rank of x, so that it broadcasts against x.
+  ValueId number_like(ValueId x, double value);
+  ValueId zero_bias(DType dtype) { return constant(dtype, {1}, {0.0}); }
+  // A node whose results have the types `results`.
+  std::vector<ValueId> emit_all(Op op, Attrs attributes, const std::vector<ValueId>& operands,
+                                const std::vector<TensorType>& results,
+                                std::vector<std::shared_ptr<const Graph>> regions = {});
+  // A region of the node, legalized. If it has problems, they are added to problems() and the result is null.
+  [[nodiscard]] std::shared_ptr<const Graph> legalized_region(const Graph& region);
+  [[nodiscard]] const target::TargetSpec& target() const { return target_; }
+
+ private:
+  static bool is_set(const std::vector<bool>& flags, std::size_t i) { return i < flags.size() && flags[i]; }
+  // `counted`: without profile INT, an i32 value is rounded to f32.
+  [[nodiscard]] ValueId in_order(ValueId logical, const DimOrder& order, bool counted);
+  [[nodiscard]] ValueId physical_of(ValueId logical, bool counted);
+  // Without profile INT the operators that move elements (RESHAPE, CONCAT, ...) take floats and bool only.
+  // move_halves moves both halves of an i32 value, each as f32, and joins them.
+  struct Halves {
+    ValueId high, low;
+  };
+  [[nodiscard]] Halves halves(ValueId x);
+  [[nodiscard]] ValueId move_halves(Op op, const Attrs& attributes, const std::vector<ValueId>& operands);
+  ValueId add_node(Op op, Attrs attributes, const std::vector<ValueId>& operands);
+  [[nodiscard]] ValueId reordered(ValueId x, const Shape& logical_shape, const DimOrder& from,
+                                  const DimOrder& to);
+  void add_inputs();
+  void add_region_inputs();
+  [[nodiscard]] ConstantRef physical_initial(const Input& input, const TensorType& type) const;
+  void add_outputs();
+  void legalize_node(const Node& node);
+  void settle(const Node& node, std::uint32_t result, const Physical& made);
+  [[nodiscard]] bool is_representable(ValueId id) const;
+  void check_dtype(ValueId id) const;
+  [[nodiscard]] ValueId physical_constant(ValueId id);
+
+  const Graph& source_;
+  target::TargetSpec target_;
+  Part part_;
+  Graph out_;
+  const Node* node_ = nullptr;
+  std::vector<Physical> physical_;
+  IntegerPlan plan_;
+  std::map<std::tuple<ValueId, bool, std::vector<std::int64_t>>, ValueId> reordered_;
+  std::map<ValueId, ValueId> counted_;  // i32 value -> the same value rounded to f32
+  std::map<ValueId, Halves> halves_;
+  std::vector<ErrorParts> problems_;
+  std::optional<FloatRanges> ranges_;  // of source_; computed by the first range_of
+};
+
+// The position of a logical axis in an order.
+[[nodiscard]] std::size_t physical_axis(const DimOrder& order, std::size_t rank, std::int64_t axis);
+using layout::physical_dims;
+
+// Families of rules. Each legalizes the node and returns its physical result.
+[[nodiscard]] Physical legalize_elementwise(Legalizer& l);           // legalize_elementwise.cpp
+[[nodiscard]] std::vector<Physical> legalize_foreign(Legalizer& l);  // legalize_foreign.cpp
+// The node computed in i32, for integers beyond 24 bits on a target without profile INT. `given`: the aligned
+// operands. The result is i32, of a comparison bool.
+[[nodiscard]] ValueId legalize_wide_integers(Legalizer& l, const std::vector<ValueId>& given);
+// Reductions of an i32 value on such a target; the results are i32. The reduced axes stay with extent 1, but
+// wide_argmax removes its axis, as ARGMAX does.
+[[nodiscard]] ValueId wide_extreme(Legalizer& l, Op reduce, ValueId x, const std::vector<std::size_t>& axes);
+[[nodiscard]] ValueId wide_sum(Legalizer& l, ValueId x, const std::vector<std::size_t>& axes);
+[[nodiscard]] ValueId wide_argmax(Legalizer& l, ValueId x, std::size_t axis);
+// Integers x, in f32 or i32, wrapped to two's complement integers of `bits` bits. The result is f32.
+[[nodiscard]] ValueId wrap_integers(Legalizer& l, ValueId x, int bits);
+[[nodiscard]] Physical legalize_reduction(Legalizer& l);  // legalize_reduction.cpp
+[[nodiscard]] Physical legalize_conv(Legalizer& l);       // legalize_contraction.cpp
+[[nodiscard]] Physical legalize_linear(Legalizer& l);
+[[nodiscard]] Physical legalize_matmul(Legalizer& l);
+[[nodiscard]] Physical legalize_pool(Legalizer& l);  // legalize_spatial.cpp
+// A pool or sum over windows that lie side by side (layout/windows.h), computed by reductions in the dim
+// order of the operand. Nothing if the windows do not, or if the operand is already in the order that TOSA's
+// operator for windows takes.
+[[nodiscard]] std::optional<Physical> reduced_windows(Legalizer& l);
+[[nodiscard]] Physical legalize_resize(Legalizer& l);
+[[nodiscard]] Physical legalize_movement(Legalizer& l);  // legalize_movement.cpp
+// Families with several results.
+[[nodiscard]] std::vector<Physical> legalize_cond(Legalizer& l);  // legalize_control_flow.cpp
+[[nodiscard]] std::vector<Physical> legalize_while_loop(Legalizer& l);
+[[nodiscard]] std::vector<Physical> legalize_fourier(Legalizer& l);  // legalize_fourier.cpp
+
+// Finds a range for each integer input under which every integer of a run provably fits i32, and plans the
+// dtype of each integer. Adds a problem for each node that may still overflow.
+[[nodiscard]] IntegerPlan narrow_integers(const Graph& graph, bool integer_arithmetic,
+                                          std::vector<ErrorParts>& problems);
+// The plan for a region. The analysis of the enclosing graph has proven that the region's integers fit.
+[[nodiscard]] IntegerPlan narrow_region_integers(const Graph& region, bool integer_arithmetic);
+
+}  // namespace tosaic::passes

@@ -1,0 +1,435 @@
+// integer_contraction: conv, linear and matmul as sums of products of integers.
+//
+//   sum[c] = sum((x - zp_x) * (w - zp_w)) + bias[c]        one unit of sum[c] is worth s_x * s_w[c]
+//
+// Products of i8 by i8 are summed in i32, those of i16 in i48; wider operands are split into parts. The bias
+// is rounded to the unit of the sums. A bound of each channel's sum, from the weights if they are constant,
+// proves that no sum overflows.
+
+#include <algorithm>
+#include <cmath>
+
+#include "tosaic/layout/ways.h"
+#include "tosaic/passes/lower_to_integer/integer_math.h"
+#include "tosaic/quant/quantize.h"
+
+namespace tosaic::passes {
+namespace {
+
+// Thrown if the bias cannot be part of the sums: it is not constant, does not fit, or would be rounded too
+// much. It is added to them in another unit then.
+class BiasApart : public NoIntegerForm {
+  using NoIntegerForm::NoIntegerForm;
+};
+
+struct Weight {
+  Real real;
+  std::vector<double> scales;      // by result channel
+  std::vector<std::int64_t> sums;  // by result channel: a bound of the sum of |w - zero point|
+};
+
+DType accumulator(DType input) { return input == DType::kI8 ? DType::kI32 : DType::kI48; }
+
+// A constant of floats as i8 parts that add up to it: the digits, to base 128 and of either sign, of integers
+// of 14 bits. Three digits, 21 bits, if the other operand may have 16 bits.
+std::vector<Real> constant_parts(IntegerLowering& l, std::size_t i) {
+  const int digits = l.rules().wide_integers ? 3 : 2;
+  const std::vector<double> numbers = l.numbers(i);
+  double largest = 0;
+  for (const double x : numbers) {
+    if (!std::isfinite(x)) throw NoIntegerForm("a constant operand is not finite");
+    largest = std::max(largest, std::abs(x));
+  }
+  const double most = std::ldexp(127, 7 * (digits - 1));
+  const double unit = largest == 0 ? 1.0 : largest / most;
+  std::vector<std::int64_t> rest;
+  for (const double x : numbers) rest.push_back(std::llround(x / unit));
+  const Shape& shape = l.operand_type(i).shape;
+  std::vector<Real> parts;
+  for (int digit = 0; digit < digits; ++digit) {
+    const bool last = digit + 1 == digits;
+    std::vector<std::int64_t> values;
+    for (std::int64_t& q : rest) {
+      const std::int64_t upper = last ? 0 : (q + 64) >> 7;
+      values.push_back(q - upper * 128);
+      q = upper;
+    }
+    const ValueRange range = last ? ValueRange{-127, 127} : ValueRange{-64, 63};
+    parts.push_back({l.constant(DType::kI8, shape, values), {std::ldexp(unit, 7 * digit)}, 0, range});
+  }
+  return parts;
+}
+
+bool is_float_constant(const IntegerLowering& l, std::size_t i) {
+  return l.is_constant(i) && is_float(l.operand_type(i).dtype);
+}
+
+std::vector<Real> parts_of(IntegerLowering& l, std::size_t i) {
+  return is_float_constant(l, i) ? constant_parts(l, i) : narrow_parts(l, l.real_with_one_scale(i));
+}
+
+// The axes of a weight that may have per-channel scales.
+struct WeightAxes {
+  std::size_t channels;    // the axis of the result channels, or of those of each group
+  std::int64_t groups;     // how often the result repeats that axis
+  bool leading_is_groups;  // axis 0 has a position for each group
+};
+
+WeightAxes conv_axes(const ConvAttrs& attrs, const Shape& weight) {
+  if (!attrs.transposed) return {0, 1, false};
+  return {1, attrs.groups, weight[0] == attrs.groups};
+}
+
+// A constant of integers as two digits to base 128, with scales of their own. Exact.
+std::vector<Real> exact_parts(IntegerLowering& l, const Real& x) {
+  const Elements elements(*l.out().value(x.id).constant);
+  std::vector<std::int64_t> upper, lower;
+  for (std::size_t k = 0; k < elements.size(); ++k) {
+    const std::int64_t q = elements.as_int(k) - x.zero_point;
+    upper.push_back((q + 64) >> 7);
+    lower.push_back(q - upper.back() * 128);
+  }
+  const Shape shape = l.type(x.id).shape;
+  Real high{l.constant(DType::kI8, shape, upper), x.scales, 0, {-127, 127}, x.axis};
+  for (double& scale : high.scales) scale *= 128;
+  return {{l.constant(DType::kI8, shape, lower), x.scales, 0, {-64, 63}, x.axis}, high};
+}
+
+std::vector<Real> parts_below(IntegerLowering& l, const Real& x, bool wide);
+
+// A weight as i8 parts, with scales by result channel. Constants with other scales, or of more than two
+// digits, are split from their numbers.
+std::vector<Real> weight_parts(IntegerLowering& l, std::size_t i, const WeightAxes& axes) {
+  if (is_float_constant(l, i)) return constant_parts(l, i);
+  const Real weight = l.real(i);
+  const bool scaled_by_channel = !weight.axis || *weight.axis == static_cast<std::int64_t>(axes.channels) ||
+                                 (*weight.axis == 0 && axes.leading_is_groups);
+  const bool narrow = l.type(weight.id).dtype == DType::kI8;
+  if (narrow && scaled_by_channel) return {weight};
+  if (scaled_by_channel && l.is_known(i) && weight.magnitude() <= 127 * 128) return exact_parts(l, weight);
+  if (l.is_known(i)) return constant_parts(l, i);
+  return narrow ? std::vector{weight} : parts_below(l, l.real_with_one_scale(i), false);
+}
+
+// The sum of |value - zero_point|, in pieces whose sums fit in 32 bits.
+std::int64_t sum_of_magnitudes(std::span<const std::int8_t> values, std::int64_t zero_point) {
+  constexpr std::size_t kPiece = 1 << 20;
+  std::int64_t sum = 0;
+  for (std::size_t at = 0; at < values.size(); at += kPiece) {
+    std::int32_t part = 0;
+    for (const std::int8_t value : values.subspan(at, std::min(kPiece, values.size() - at)))
+      part += std::abs(value - static_cast<std::int32_t>(zero_point));
+    sum += part;
+  }
+  return sum;
+}
+
+Weight weight_of(IntegerLowering& l, const Real& real, const WeightAxes& axes) {
+  const std::size_t axis = axes.channels;
+  Weight out{real, {}, {}};
+  const TensorType& type = l.type(out.real.id);
+  if (type.dtype != DType::kI8) throw NoIntegerForm("its weight has more than 8 bits");
+  const bool by_group = axes.leading_is_groups && out.real.axis && *out.real.axis == 0;
+  if (out.real.axis && !by_group && *out.real.axis != static_cast<std::int64_t>(axis))
+    throw NoIntegerForm("its weight is quantized along axis " + std::to_string(*out.real.axis) +
+                        ", not by result channel");
+  const std::int64_t channels = type.shape[axis],
+                     each = num_elements(type.shape) / std::max<std::int64_t>(channels, 1);
+  std::vector<std::int64_t> sums(static_cast<std::size_t>(channels), each * out.real.magnitude());
+  const ConstantRef& constant = l.out().value(out.real.id).constant;
+  if (constant && constant->storage.bound()) {
+    std::int64_t behind = 1;
+    for (std::size_t k = axis + 1; k < type.shape.size(); ++k) behind *= type.shape[k];
+    std::fill(sums.begin(), sums.end(), 0);
+    const auto* values = reinterpret_cast<const std::int8_t*>(constant->bytes().data());
+    for (std::int64_t run = 0; run < num_elements(type.shape) / std::max<std::int64_t>(behind, 1); ++run)
+      sums[static_cast<std::size_t>(run % channels)] +=
+          sum_of_magnitudes({values + run * behind, static_cast<std::size_t>(behind)}, out.real.zero_point);
+  }
+  for (std::int64_t group = 0; group < axes.groups; ++group)
+    for (std::int64_t c = 0; c < channels; ++c) {
+      out.scales.push_back(
+          out.real.scales[out.real.axis ? static_cast<std::size_t>(by_group ? group : c) : 0]);
+      out.sums.push_back(sums[static_cast<std::size_t>(c)]);
+    }
+  return out;
+}
+
+// Throws BiasApart if rounding to units of the sums moves a bias by more than 1/16 of the scale of goal().
+void require_fine(const IntegerLowering& l, const std::vector<double>& numbers,
+                  const std::vector<std::int64_t>& rounded, const std::vector<double>& scales) {
+  const std::optional<QParams> goal = l.goal();
+  if (!goal) return;
+  for (std::size_t c = 0; c < numbers.size(); ++c) {
+    const double unit = scales[scales.size() > 1 ? c : 0];
+    if (std::abs(numbers[c] - static_cast<double>(rounded[c]) * unit) > goal->scales.front() / 16)
+      throw BiasApart("its bias is rounded further than the result's unit");
+  }
+}
+
+// The bias in units of the sums. Throws BiasApart if it cannot be part of them, NoIntegerForm if it has NaN.
+std::vector<std::int64_t> bias_values(IntegerLowering& l, std::size_t i, const std::vector<double>& scales,
+                                      DType sums) {
+  if (!l.is_known(i)) throw BiasApart("its bias is computed");
+  const std::vector<double> numbers = l.numbers(i);
+  const std::vector<float> values(numbers.begin(), numbers.end());
+  const quant::QuantizedBias bias = quant::quantize_bias(values, scales, sums);
+  if (bias.counts.nans != 0) throw NoIntegerForm("its bias is not a number");
+  if (bias.counts.saturated != 0) throw BiasApart("its bias does not fit " + std::string(to_string(sums)));
+  const ConstantRef& stored = l.source().value(l.operand(i)).constant;
+  if (!stored || !l.operand_type(i).qparams || stored->dtype != DType::kI32) {
+    require_fine(l, numbers, bias.values, scales);
+    return bias.values;
+  }
+  // A bias quantized to the unit of the sums, up to rounding of the scales by 2^-20, stays as it is.
+  const QParams& label = *l.operand_type(i).qparams;
+  const Elements elements(*stored);
+  std::vector<std::int64_t> out = bias.values;
+  for (std::size_t c = 0; c < out.size(); ++c) {
+    const std::size_t k = label.axis ? c : 0, s = scales.size() > 1 ? c : 0;
+    if (std::abs(label.scales[k] / scales[s] - 1) <= 0x1p-20)
+      out[c] = elements.as_int(c) - label.zero_points[k];
+  }
+  return out;
+}
+
+struct Sums {
+  std::vector<double> scales;
+  ValueId bias;  // invalid: no bias
+  ValueRange range;
+};
+
+// Scales, bias and range of the sums of `channels` result channels. If they may overflow, throws BiasApart if
+// only the bias causes that, else NoIntegerForm.
+Sums sums_of(IntegerLowering& l, const Real& x, const Weight& weight, std::size_t channels, DType dtype,
+             bool with_bias) {
+  Sums out;
+  out.scales = quant::accumulator_scales(x.scale(), weight.scales);
+  std::vector<std::int64_t> bias(channels, 0);
+  if (with_bias && l.has(2)) {
+    bias = bias_values(l, 2, out.scales, dtype);
+    out.bias = l.constant(dtype, {static_cast<std::int64_t>(bias.size())}, bias);
+  }
+  const ValueRange limits = dtype == DType::kI32 ? kInt32Values : kInt48Values;
+  for (std::size_t c = 0; c < channels; ++c) {
+    __int128_t most = static_cast<__int128_t>(weight.sums[c]) * x.magnitude();
+    const __int128_t low = bias[c] - most, high = bias[c] + most;
+    const std::string channel = "the sums of channel " + std::to_string(c) + " may leave ";
+    if (most > limits.high) throw NoIntegerForm(channel + std::string(to_string(dtype)));
+    if (low < limits.low || high > limits.high) throw BiasApart(channel + std::string(to_string(dtype)));
+    out.range.low = std::min(out.range.low, static_cast<std::int64_t>(low));
+    out.range.high = std::max(out.range.high, static_cast<std::int64_t>(high));
+  }
+  // Equal scales of all channels become one.
+  const auto same = [&](double scale) { return scale == out.scales.front(); };
+  if (std::all_of(out.scales.begin(), out.scales.end(), same)) out.scales.resize(1);
+  return out;
+}
+
+Real as_real(ValueId id, Sums sums, std::size_t axis) {
+  Real out{id, std::move(sums.scales), 0, sums.range};
+  if (out.scales.size() > 1) out.axis = static_cast<std::int64_t>(axis);
+  return out;
+}
+
+// The sum of contract(left, right, with_bias) over all pairs of parts; the first pair has the bias.
+template <class Contract>
+Real over_parts(IntegerLowering& l, const std::vector<Real>& lefts, const std::vector<Real>& rights,
+                Contract&& contract) {
+  Real sum = contract(lefts.front(), rights.front(), true);
+  for (std::size_t i = 0; i < lefts.size(); ++i)
+    for (std::size_t j = i == 0 ? 1 : 0; j < rights.size(); ++j)
+      sum = total(l, sum, contract(lefts[i], rights[j], false));
+  return sum;
+}
+
+// over_parts() of operands 0 and 1, with the bias (operand 2) in the sums or, if that throws BiasApart, added
+// to them. `own` is the shape in which the bias broadcasts to the result.
+template <class Contract>
+Real with_bias(IntegerLowering& l, const Shape& own, const WeightAxes& axes, Contract&& contract) {
+  const std::vector<Real> lefts = parts_of(l, 0), rights = weight_parts(l, 1, axes);
+  try {
+    return over_parts(l, lefts, rights, contract);
+  } catch (const BiasApart&) {
+    const auto without = [&](const Real& x, const Real& w, bool) { return contract(x, w, false); };
+    return plus(l, over_parts(l, lefts, rights, without), 2, own);
+  }
+}
+
+// A convolution with i48 sums, group by group: TOSA cannot concatenate i48. The sums of each group are
+// brought to i32 first, all divided by the same power of two.
+Real convolved_by_group(IntegerLowering& l, const IntegerConvAttrs& whole,
+                        const std::vector<ValueId>& operands, const Sums& sums) {
+  IntegerConvAttrs attrs = whole;
+  attrs.conv.groups = 1;
+  const auto part = [&](ValueId id, std::int64_t axis, std::int64_t group) {
+    const std::int64_t size = l.type(id).shape[static_cast<std::size_t>(axis)] / whole.conv.groups;
+    return l.emit(Op::kSlice, SliceAttrs{axis, group * size, (group + 1) * size, 1}, {id});
+  };
+  std::vector<ValueId> made;
+  Real narrow;
+  for (std::int64_t group = 0; group < whole.conv.groups; ++group) {
+    std::vector<ValueId> own{part(operands[0], 1, group), part(operands[1], 0, group)};
+    if (operands.size() > 2) own.push_back(part(operands[2], 0, group));
+    narrow = l.within_32_bits({l.emit(Op::kIntegerConv, attrs, own), {1.0}, 0, sums.range});
+    made.push_back(narrow.id);
+  }
+  Real out{l.emit(Op::kCat, AxisAttrs{1}, made), sums.scales, 0, narrow.range};
+  for (double& scale : out.scales) scale *= narrow.scale();
+  if (out.scales.size() > 1) out.axis = 1;
+  return out;
+}
+
+Real convolved(IntegerLowering& l, const Real& x, const Real& filters, bool with_bias) {
+  const auto& attrs = l.attrs<ConvAttrs>();
+  const Weight weight = weight_of(l, filters, conv_axes(attrs, l.type(filters.id).shape));
+  const DType dtype = accumulator(l.type(x.id).dtype);
+  const auto channels = static_cast<std::size_t>(l.result_type().shape[1]);
+  const Sums sums = sums_of(l, x, weight, channels, dtype, with_bias);
+  const IntegerConvAttrs conv{attrs, x.zero_point, weight.real.zero_point};
+  std::vector<ValueId> operands{x.id, weight.real.id};
+  if (sums.bias.valid()) operands.push_back(sums.bias);
+  if (dtype == DType::kI48 && attrs.groups > 1 &&
+      !layout::is_depthwise(l.type(x.id).shape, l.type(weight.real.id).shape, attrs))
+    return convolved_by_group(l, conv, operands, sums);
+  return as_real(l.emit(Op::kIntegerConv, conv, operands), sums, 1);
+}
+
+// (.., I) x (O, I) as a 1x1 convolution over pixels.
+Real row_products(IntegerLowering& l, const Real& x, const Real& rows_of_weight, bool with_bias) {
+  const Shape shape = l.type(rows_of_weight.id).shape;
+  const Weight weight = weight_of(l, rows_of_weight, {0, 1, false});
+  const DType dtype = accumulator(l.type(x.id).dtype);
+  const std::int64_t out = shape[0], in = shape[1];
+  const Shape& result = l.result_type().shape;
+  const std::int64_t rows = num_elements(result) / std::max<std::int64_t>(out, 1);
+  Sums sums = sums_of(l, x, weight, static_cast<std::size_t>(out), dtype, with_bias);
+  if (!sums.bias.valid()) sums.bias = l.constant(dtype, {1}, {0});
+  const TosaConvAttrs conv{{0, 0, 0, 0}, {1, 1}, {1, 1}, x.zero_point, weight.real.zero_point, dtype, false};
+  const ValueId pixels = l.reshape(x.id, {1, rows, 1, in});
+  const ValueId filters = l.reshape(weight.real.id, {out, 1, 1, in});
+  const ValueId product = l.emit(Op::kTosaConv2d, conv, {pixels, filters, sums.bias});
+  if (dtype == DType::kI32) return as_real(l.reshape(product, result), sums, result.size() - 1);
+  Real pending = as_real(product, sums, 3);
+  pending.shape = result;
+  return pending;
+}
+
+Real matrix_product(IntegerLowering& l, const Real& a, const Real& b) {
+  const auto as_i16 = [&](const Real& x) {
+    return l.type(x.id).dtype == DType::kI16 ? x : l.rescaled(x, DType::kI16, x.scale());
+  };
+  const bool wide = l.type(a.id).dtype == DType::kI16 || l.type(b.id).dtype == DType::kI16;
+  const Real left = wide ? as_i16(a) : a, right = wide ? as_i16(b) : b;
+  Shape a_shape = l.type(left.id).shape, b_shape = l.type(right.id).shape;
+  if (a_shape.size() == 1) a_shape = {1, a_shape[0]};
+  if (b_shape.size() == 1) b_shape = {b_shape[0], 1};
+  const auto batch_of = [](const Shape& shape) { return Shape(shape.span().first(shape.size() - 2)); };
+  const Shape batch = broadcast(batch_of(a_shape), batch_of(b_shape));
+  const auto flat = [&](ValueId x, const Shape& own) {
+    Shape whole = batch;
+    whole.push_back(own[own.size() - 2]);
+    whole.push_back(own.back());
+    return l.reshape(l.expand(l.reshape(x, own), whole),
+                     {num_elements(batch), own[own.size() - 2], own.back()});
+  };
+  const std::int64_t depth = a_shape.back();
+  const DType dtype = wide ? DType::kI48 : DType::kI32;
+  const __int128_t most = static_cast<__int128_t>(left.magnitude()) * right.magnitude() * depth;
+  const ValueRange limits = wide ? kInt48Values : kInt32Values;
+  if (most > limits.high) throw NoIntegerForm("its sums may leave " + std::string(to_string(dtype)));
+  ValueId x, y;
+  if (num_elements(batch_of(b_shape)) == 1) {  // one right matrix: the batch becomes rows
+    x = l.reshape(left.id, {1, num_elements(a_shape) / std::max<std::int64_t>(depth, 1), depth});
+    y = l.reshape(right.id, {1, depth, b_shape.back()});
+  } else {
+    x = flat(left.id, a_shape);
+    y = flat(right.id, b_shape);
+  }
+  const TosaMatmulAttrs attrs{left.zero_point, right.zero_point, std::nullopt};
+  const ValueId product = l.emit(Op::kTosaMatmul, attrs, {x, y});
+  const auto bound = static_cast<std::int64_t>(most);
+  Real sums{product, {left.scale() * right.scale()}, 0, {-bound, bound}};
+  if (wide)
+    sums.shape = l.result_type().shape;
+  else
+    sums.id = l.reshape(product, l.result_type().shape);
+  return sums;
+}
+
+// x as i16 (`wide`) or i8: x itself, or two digits that add up to it, rounded if these have too few bits.
+std::vector<Real> parts_below(IntegerLowering& l, const Real& x, bool wide) {
+  const DType dtype = l.type(x.id).dtype;
+  if (dtype == DType::kI8 || (dtype == DType::kI16 && wide)) return {x};
+  const DType narrow = wide ? DType::kI16 : DType::kI8;
+  const int bits = wide ? 15 : 7;  // of a digit, plus a sign
+  const std::int64_t base = std::int64_t{1} << bits, top = base - 1;
+  if (wide && x.magnitude() <= top) return {l.rescaled(x, narrow, x.scale())};
+  const std::int64_t most = top * base + base / 2 - 1;
+  IntegerMath m(l);
+  Real y = l.widened(x);
+  if (wide && y.magnitude() >= std::int64_t{1} << 30) {  // a rescale by nearly 1 is not defined there
+    const int fewer = bits_to(y.magnitude()) - 29;
+    y = {m.right(y.id, fewer, true),
+         {std::ldexp(y.scale(), fewer)},
+         0,
+         {-(std::int64_t{1} << 29), std::int64_t{1} << 29}};
+  } else {
+    const double ratio = static_cast<double>(y.magnitude()) / static_cast<double>(most);
+    y = l.rescaled(y, DType::kI32, y.scale() * std::max(1.0, ratio));
+  }
+  const ValueId upper = m.right(m.add(y.id, base / 2), bits);
+  const ValueId lower = m.sub(y.id, m.left(upper, bits));
+  return {{l.cast(upper, narrow), {std::ldexp(y.scale(), bits)}, 0, {-top, top}},
+          {l.cast(lower, narrow), {y.scale()}, 0, {-base / 2, base / 2 - 1}}};
+}
+
+}  // namespace
+
+std::vector<Real> narrow_parts(IntegerLowering& l, const Real& x) {
+  return parts_below(l, x, l.rules().wide_integers);
+}
+
+Lowered integer_conv(IntegerLowering& l) {
+  const Shape& shape = l.operand_type(1).shape;
+  if (shape.size() == 3 || l.operand_type(0).rank() != shape.size() ||
+      (l.attrs<ConvAttrs>().transposed && shape.size() == 5))
+    throw NoIntegerForm("its rank");  // expanded to a rank that has a rule
+  Shape own = Dims::filled(shape.size() - 1, 1);
+  own[0] = l.result_type().shape[1];
+  return with_bias(l, own, conv_axes(l.attrs<ConvAttrs>(), shape),
+                   [&](const Real& x, const Real& w, bool first) { return convolved(l, x, w, first); });
+}
+
+Lowered integer_linear(IntegerLowering& l) {
+  return with_bias(l, {l.operand_type(1).shape[0]}, {0, 1, false},
+                   [&](const Real& x, const Real& w, bool first) { return row_products(l, x, w, first); });
+}
+
+namespace {
+
+// The right operand of a matmul as a weight (O, I): a constant i8 matrix, with scales per tensor or per
+// column. Nothing for other operands.
+std::optional<Real> transposed_weight(IntegerLowering& l) {
+  if (is_float_constant(l, 1) || l.operand_type(0).rank() < 2) return std::nullopt;
+  Real matrix = l.real(1);
+  const TensorType& type = l.type(matrix.id);
+  if (l.out().value(matrix.id).kind != ValueKind::kConstant || type.rank() != 2 || type.dtype != DType::kI8 ||
+      (matrix.axis && *matrix.axis != 1))
+    return std::nullopt;
+  matrix.id = l.emit(Op::kPermute, PermuteAttrs{{1, 0}}, {matrix.id});
+  if (matrix.axis) matrix.axis = 0;
+  return matrix;
+}
+
+}  // namespace
+
+Lowered integer_matmul(IntegerLowering& l) {
+  if (const std::optional<Real> weight = transposed_weight(l))
+    return over_parts(l, parts_of(l, 0), {*weight},
+                      [&](const Real& x, const Real& w, bool) { return row_products(l, x, w, false); });
+  return over_parts(l, parts_of(l, 0), parts_of(l, 1),
+                    [&](const Real& a, const Real& b, bool) { return matrix_product(l, a, b); });
+}
+
+}  // namespace tosaic::passes

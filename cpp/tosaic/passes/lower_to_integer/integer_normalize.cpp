@@ -1,0 +1,266 @@
+// integer_normalize: softmax, logsumexp and norms in integer arithmetic, without qparams of intermediate
+// values.
+//
+//   softmax   e = exp(x - max), with 30 bits
+//             m / 2^s = sum(e), m normalized to 31 bits
+//             result = e * r, shifted right; r = 2^61 / m by linear interpolation
+//
+//   norms     y = n * x - sum(x), exact except for long rows (rms_norm: y = x)
+//             each row is shifted left until it fills 30 bits
+//             v = mean(y^2) + eps, with eps shifted as y^2 is
+//             result = y / sqrt(v), the reciprocal of the root by linear interpolation
+//
+// The numbers of a row are relative to its largest, so no range has to be known beforehand, and rows of any
+// magnitude are equally precise. Relative errors are below 2^-20; that of a logarithm is 2^-22, absolute.
+
+#include <algorithm>
+#include <cmath>
+
+#include "tosaic/passes/lower_to_integer/integer_math.h"
+
+namespace tosaic::passes {
+namespace {
+
+constexpr int kExpBits = IntegerMath::kExpBits;
+constexpr double kLn2 = 0.69314718055994530942;
+
+std::int64_t extent(const IntegerLowering& l, ValueId x, std::int64_t axis) {
+  return l.type(x).shape[static_cast<std::size_t>(axis)];
+}
+
+// x - top in i32 and the unit of x, where `top` is the maximum of each row; never positive.
+Real below(IntegerLowering& l, const Real& x, ValueId top) {
+  IntegerMath m(l);
+  Real out = x;
+  out.id = m.sub(l.cast(x.id, DType::kI32), l.cast(top, DType::kI32));  // zero points cancel
+  out.zero_point = 0;
+  out.range = {x.range.low - x.range.high, 0};
+  return out;
+}
+
+struct Shares {
+  Real below;                 // x - max
+  ValueId exps;               // exp(x - max), in units of 2^-30
+  IntegerMath::Scaled total;  // sum(exps) / 2^fewer
+  int fewer = 0;
+};
+
+Shares shares_of(IntegerLowering& l, const Real& x, std::int64_t axis) {
+  IntegerMath m(l);
+  const Real least = below(l, x, m.max(x.id, axis));
+  const ValueId exps = m.exp30(least);
+  const std::int64_t count = extent(l, x.id, axis);
+  return {least, exps, m.normalized(m.sum30(exps, axis, count)), bits_to(count)};
+}
+
+// exps / sum(exps), in units of 2^-30. A share of 1 becomes 2^30 - 1, so that all shares have 30 bits.
+Real quotient(IntegerLowering& l, const Shares& s) {
+  IntegerMath m(l);
+  const ValueId reciprocal = m.of_mantissa(
+      s.total.mantissa, [](double v) { return std::min(std::ldexp(1.0, 61) / v, 2147483645.0); });
+  // e / (m * 2^(fewer - shift)) = e * r * 2^(shift - fewer - 61)
+  const ValueId product = m.mul(s.exps, reciprocal, 31);  // at most 2^30
+  const ValueId shares = m.right(product, m.sub(s.fewer, s.total.shift), true);
+  return {shares, {std::ldexp(1.0, -kExpBits)}, 0, {0, (std::int64_t{1} << kExpBits) - 1}};
+}
+
+// log(v * 2^(fewer - 30)) in units of 2^-24, with v = mantissa / 2^shift. This is the logarithm of a sum of
+// exps that is at least 1, so the result is not negative.
+Real logarithm(IntegerLowering& l, const IntegerMath::Scaled& v, int fewer) {
+  IntegerMath m(l);
+  constexpr int kBits = 24;
+  const ValueId log = m.of_mantissa(
+      v.mantissa, [](double at) { return std::ldexp(std::log(std::ldexp(at, -kExpBits)), kBits); });
+  const ValueId exponent = m.sub(fewer, v.shift);
+  const ValueId octaves =
+      l.binary(Op::kTosaMul, exponent, m.number(exponent, std::llround(std::ldexp(kLn2, kBits))));
+  const auto most = static_cast<std::int64_t>(std::ldexp(31 * kLn2, kBits)) + 2;
+  return {m.add(log, octaves), {std::ldexp(1.0, -kBits)}, 0, {0, most}};
+}
+
+struct Norm {
+  double eps = 0;
+  bool centred = true;  // subtract the mean of each row
+  int axis = 0;         // the last one, which has the elements of a row
+};
+
+// Divides each row by the root of its mean square plus eps. With norm.centred, the mean of the row is
+// subtracted first.
+Real normalized_rows(IntegerLowering& l, const Real& from, const Norm& norm) {
+  IntegerMath m(l);
+  const std::int64_t axis = norm.axis, count = extent(l, from.id, axis);
+  const Real x = l.within_bits(l.widened(from), 28);
+  ValueId y = x.id;
+  double unit = x.scale();
+  const int bits = bits_to(x.magnitude()), more = 29 - bits;
+  if (norm.centred && bits + bits_to(count) <= 29) {
+    const ValueId total = m.sum(x.id, axis);
+    y = m.sub(l.binary(Op::kTosaMul, x.id, m.number(x.id, count)), total);
+    unit /= static_cast<double>(count);
+  } else if (norm.centred) {  // n * x has too many bits: y = x - sum(x) / n, in 29 bits
+    int fewer = std::max(0, bits + bits_to(count) - 30);
+    const auto most_of_sum = [&] { return ((x.magnitude() >> fewer) + 1) * count; };
+    while (most_of_sum() >= std::int64_t{1} << 30) ++fewer;  // a rescale by 1/2 is defined below 2^30
+    const double part = std::ldexp(unit, fewer) / static_cast<double>(count);
+    unit = std::ldexp(unit, -more);
+    const std::int64_t most = most_of_sum();
+    const Real sum{m.sum_less(x.id, axis, count, fewer), {part}, 0, {-most, most}};
+    y = m.sub(m.left(x.id, more), l.rescaled(sum, DType::kI32, unit).id);
+  }
+  // part * 2^-exponent is eps in units of `mean` below, for a row that is not shifted: eps / unit^2 * spread.
+  const int fewer = bits_to(count);
+  const double spread = static_cast<double>(count) * std::ldexp(1.0, -32 - fewer);  // `mean` / mean(y^2)
+  const double eps = norm.eps / (unit * unit) * spread;
+  constexpr int kEpsBits = 29;
+  int exponent = 0;
+  std::int64_t part = 0;
+  if (eps > 0) {
+    exponent = kEpsBits - std::ilogb(eps) - 1;  // eps * 2^exponent is in [2^28, 2^29)
+    part = std::llround(std::ldexp(eps, exponent));
+  }
+  if (part != 0 && exponent < 0) throw NoIntegerForm("its epsilon is beyond the range of its operand");
+  // Each row is shifted left as far as its largest element allows, but not so far that eps, which is shifted
+  // by twice as much, has more than 29 bits.
+  const ValueId size = m.max(l.emit(Op::kTosaAbs, NoAttrs{}, {y}), axis);
+  ValueId shift = m.add(m.clz(m.maximum(size, 1)), -1);
+  if (part != 0 && exponent / 2 < 30) shift = m.minimum(shift, exponent / 2);
+  const ValueId row = m.right(m.left(y, shift), 1);  // 30 bits and a sign
+  const ValueId squares = m.mul(row, row, 30);
+  ValueId mean = m.sum30(squares, axis, count);
+  if (part != 0) {
+    const ValueId by = m.minimum(m.maximum(m.sub(exponent, m.left(shift, 1)), 0), 31);
+    mean = m.add(mean, m.right(m.number(mean, part), by));
+  }
+  // The least mean of a row that is not all zeros. Its largest element has 30 bits and adds 2^(28 - fewer) or
+  // more; or eps, if it limits the shift, adds 2^27 or more.
+  const std::int64_t least = std::int64_t{1} << std::max(27 - fewer, 0);
+  const IntegerMath::Scaled power = m.normalized(m.maximum(mean, least), true);
+  const ValueId root = m.of_mantissa(
+      power.mantissa, [](double v) { return std::ldexp(std::sqrt(std::ldexp(1.0, 29) / v), 30); }, true);
+  const ValueId product = m.mul(row, root, 30);
+  const int drop = fewer / 2 + 2;  // half the shift of the least `mean`
+  const ValueId result = m.right(product, m.sub(drop, m.right(power.shift, 1)), true);
+  // row / sqrt(mean), with mean = sum(row^2) * 2^(-30 - fewer) and root = 2^(30 + 14.5) / sqrt(mantissa)
+  const double scale =
+      std::sqrt(static_cast<double>(count)) * std::pow(2.0, drop + 30 - 44.5 - (30 + fewer) / 2.0);
+  const auto most = static_cast<std::int64_t>(
+      std::min(std::ceil(std::sqrt(static_cast<double>(count)) / scale) + 2, 0x1p30));
+  return {result, {scale}, 0, {-most, most}};
+}
+
+ValueId as_rows(IntegerLowering& l, const Real& x, std::int64_t row) {
+  return l.reshape(x.id, {num_elements(l.type(x.id).shape) / std::max<std::int64_t>(row, 1), row});
+}
+
+// False if a mask, the constant operand of an add or where before the softmax, hides no row altogether. (The
+// result of a row that is hidden altogether is NaN.)
+bool may_hide_rows(const IntegerLowering& l) {
+  const Graph& graph = l.source();
+  const Node* const masked = graph.producer(l.operand(0));
+  if (masked == nullptr || (masked->op != Op::kAdd && masked->op != Op::kWhere)) return true;
+  const std::int64_t axis = l.attrs<AxisDtypeAttrs>().axis,
+                     rank = static_cast<std::int64_t>(l.operand_type(0).rank());
+  const auto operands = graph.operands(*masked);
+  for (std::size_t i = 0; i < (masked->op == Op::kWhere ? 1 : operands.size()); ++i) {
+    const Value& value = graph.value(operands[i]);
+    if (value.kind != ValueKind::kConstant || !value.constant->storage.bound() || axis != rank - 1) continue;
+    const bool hides_true = masked->op == Op::kWhere && graph.value(operands[1]).kind == ValueKind::kConstant;
+    const auto row = static_cast<std::size_t>(value.type.shape.empty() ? 1 : value.type.shape.back());
+    const Elements elements(*value.constant);
+    const auto is_seen = [&](std::size_t k) {
+      const double number = elements.as_double(k);
+      return masked->op == Op::kAdd ? !is_minus_infinity(number) : (number != 0) != hides_true;
+    };
+    bool all = true;
+    for (std::size_t k = 0; all && k < elements.size(); k += std::max<std::size_t>(row, 1)) {
+      bool any = false;
+      for (std::size_t j = k; j < k + row; ++j) any = any || is_seen(j);
+      all = any;
+    }
+    if (all) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+Lowered integer_softmax(IntegerLowering& l) {
+  const Real x = l.real_with_one_scale(0);
+  if (l.operand_type(0).rank() == 0) throw NoIntegerForm("its rank");
+  const std::int64_t axis = l.attrs<AxisDtypeAttrs>().axis;
+  const Shares shares = shares_of(l, x, axis);
+  if (l.node().op != Op::kLogSoftmax) {
+    Real out = quotient(l, shares);
+    const bool is_safe = l.node().op == Op::kSafeSoftmax;
+    // A row that is hidden altogether is NaN (safe_softmax: 0). Without a goal() the row has equal shares
+    // instead, since contractions, the usual readers, have no rule for NaN.
+    if (x.minus_infinity && (is_safe || (l.goal() && may_hide_rows(l)))) {
+      IntegerMath m(l);
+      const ValueId top = m.max(x.id, axis);
+      const ValueId least = l.number(*x.minus_infinity, l.type(top).rank(), l.type(top).dtype);
+      const ValueId hidden = l.binary(Op::kTosaGreaterEqual, least, top);
+      if (is_safe)
+        out.id = l.emit(Op::kTosaSelect, NoAttrs{}, {hidden, m.number(out.id, 0), out.id});
+      else
+        out.undefined = hidden;
+    }
+    return out;
+  }
+  return difference(l, shares.below, logarithm(l, shares.total, shares.fewer));
+}
+
+// max + log(sum(exp(x - max))) over some axes.
+Lowered integer_logsumexp(IntegerLowering& l) {
+  const auto& attrs = l.attrs<ReduceAttrs>();
+  Real x = l.real_with_one_scale(0);
+  if (l.operand_type(0).rank() == 0) return x;
+  IntegerMath m(l);
+  Real top = x;
+  for (const std::int64_t axis : attrs.axes) top.id = m.max(top.id, axis);
+  ValueId sum = m.exp30(below(l, x, top.id));
+  int fewer = 0;
+  for (const std::int64_t axis : attrs.axes) {
+    const std::int64_t count = extent(l, x.id, axis);
+    sum = m.sum30(sum, axis, count);
+    fewer += bits_to(count);
+  }
+  Real out = total(l, top, logarithm(l, m.normalized(sum), fewer));
+  out.id = l.reshape(out.id, l.result_type().shape);
+  return out;
+}
+
+Lowered integer_norm(IntegerLowering& l) {
+  const Op op = l.node().op;
+  const Real x = l.real_with_one_scale(0);
+  const Shape shape = l.operand_type(0).shape;
+  std::int64_t row = 1;
+  Norm norm{0, op != Op::kRmsNorm, 1};
+  if (op == Op::kGroupNorm) {
+    const auto& attrs = l.attrs<GroupNormAttrs>();
+    norm.eps = attrs.eps;
+    row = num_elements(shape) / std::max<std::int64_t>(1, shape[0] * attrs.groups);
+  } else {
+    const auto& attrs = l.attrs<NormAttrs>();
+    norm.eps = attrs.eps.value_or(
+        op == Op::kRmsNorm ? static_cast<double>(std::numeric_limits<float>::epsilon()) : 1e-5);
+    for (std::size_t i = shape.size() - static_cast<std::size_t>(attrs.normalized_rank); i < shape.size();
+         ++i)
+      row *= shape[i];
+  }
+  Real rows = x;
+  rows.id = as_rows(l, x, row);
+  Real out = normalized_rows(l, rows, norm);
+  out.id = l.reshape(out.id, shape);
+  const auto along =
+      [&](std::size_t i) {  // weight and bias: along the trailing axes, or (group_norm) the channels
+        Shape own = l.operand_type(i).shape;
+        if (op == Op::kGroupNorm)
+          for (std::size_t k = 2; k < shape.size(); ++k) own.push_back(1);
+        return own;
+      };
+  if (l.has(1)) out = times(l, out, 1, along(1));
+  if (l.has(2)) out = plus(l, out, 2, along(2));
+  return out;
+}
+
+}  // namespace tosaic::passes
