@@ -473,7 +473,7 @@ struct DequantizeAttrs {
 // the description that the user wrote; `name` is empty if there is none.
 struct OpaqueAttrs {
   std::string target, arguments;
-  std::string domain, name;  // of the tosa.custom that it becomes
+  std::string domain = {}, name = {};  // of the tosa.custom that it becomes
   ForeignLayout layout = ForeignLayout::kRowMajor;
   bool integers = false;  // between quantized values it computes with their integers
   TOSAIC_FIELDS(TOSAIC_FIELD(target) TOSAIC_FIELD(arguments) TOSAIC_FIELD(domain) TOSAIC_FIELD(name)
