@@ -29,8 +29,8 @@ def one_thread_without_traces() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def converted_programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder for `models.integers.convert`: each network is quantized once in a run, whoever needs it."""
+    """A folder for `models.integers.convert` that all workers share: a run quantizes a network once."""
     folder = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
-        folder = folder.parent  # of all workers
+        folder = folder.parent  # a worker's folder is inside the one of the run
     return folder / "converted_programs"

@@ -1,7 +1,7 @@
 """A sample of the official TOSA conformance suite, from every operator of both profiles.
 
-`tests/full` runs all of it. The sample is drawn by a seed, so that it is the same everywhere; its positive
-tests come from as many batches as tests are drawn, and there from the lightest quarter.
+`tests/full` runs all of it. A seed draws the sample, so that it is the same everywhere. For each operator,
+as many batches of positive tests are listed as positive tests run; these are drawn from the lightest quarter.
 """
 
 from __future__ import annotations

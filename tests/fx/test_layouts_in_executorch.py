@@ -192,7 +192,7 @@ def test_a_converted_edge_program_runs_in_the_runtime(orders: Any) -> None:
 
 
 def require_conversion_of_network(name: str) -> None:
-    """A network quantized by XNNPACK's quantizer, in the edge dialect, is brought to channels last."""
+    """Asserts that one conversion brings a network to channels last, in the edge dialect, quantized."""
     made = zoo.build(name)
     sample = made.sample()
     edge = edge_of(converted(made.module, [sample], "xnnpack"))

@@ -141,7 +141,7 @@ class NotConverted(Exception):
 
 
 def convert(network: Network, quantizer: str, folder: Path | None = None) -> torch.export.ExportedProgram:
-    """The converted program. A folder keeps it, and gives it back the next time.
+    """Returns the converted program. With a folder, it is stored there, and read from there the next time.
 
     Raises
     ------
@@ -163,7 +163,7 @@ def convert(network: Network, quantizer: str, folder: Path | None = None) -> tor
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_name(f"{os.getpid()}.{path.name}")
         torch.export.save(program, part)
-        part.replace(path)  # other processes read it as soon as it is there
+        part.replace(path)  # so that other processes never read half of it
     return program
 
 

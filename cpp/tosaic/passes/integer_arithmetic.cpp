@@ -190,8 +190,8 @@ Real product(IntegerLowering& l, const Real& a, const Real& b) {
   return out;
 }
 
-// A constant as integers of at most 15 bits and a sign. If a quantizer made it, these are its own integers
-// less the zero point, which are exact; else its values are rounded to 1/32767 of the largest.
+// Returns a constant as integers of at most 15 bits and a sign. A quantized constant whose integers, less
+// the zero point, fit these bits is exact; other constants are rounded to 1/32767 of their largest number.
 Real quantized_factor(IntegerLowering& l, const Term& term) {
   constexpr double kMost = 32767;
   const double largest = term.magnitude();
