@@ -118,7 +118,7 @@ def test_every_canonical_operator_is_reached_by_a_torch_call(one_thread_without_
     reached = {"opaque", *ARITHMETIC}
     for call in OTHER_CALLS:
         reached |= operators_of(call, torch.randn(4, 8))
-    for calls in (2, 10):  # examples of each row; two nearly always reach every operator
+    for calls in (2, 10):  # drawn for each row; ten only if two miss an operator
         for name, row in ROWS.items():
             if reached >= set(CANONICAL):
                 break

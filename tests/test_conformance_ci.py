@@ -1,8 +1,7 @@
 """A sample of the official TOSA conformance suite, with tests of every operator of both profiles.
 
-`tests/full` runs the whole suite. The sample is drawn by a seed, so it is the same everywhere. To save time,
-the positive tests of an operator come from at most POSITIVE batches and, in these, from the quarter of tests
-with the smallest tensors.
+`tests/full` runs all of it. A seed draws the sample, so that it is the same everywhere. For each operator,
+as many batches of positive tests are listed as positive tests run; these are drawn from the lightest quarter.
 """
 
 from __future__ import annotations

@@ -59,8 +59,8 @@ def lstm(steps: int) -> tuple[nn.Module, torch.Tensor]:
     return nn.LSTM(4, 4), torch.randn(steps, 1, 4)
 
 
-# By name: the function that makes a model of a given length, and the length that tests/full asks for.
-# The tests here make the model at one tenth and at four tenths of that length.
+# Maps a name to a function that makes a model of a given length, and to the length that tests/full uses.
+# This file uses one tenth and four tenths of that length.
 MODELS: dict[str, tuple[Callable[[int], tuple[nn.Module, torch.Tensor]], int]] = {
     "a chain of elementwise operators": (chain, 10_000),
     "a chain of views": (views, 2000),

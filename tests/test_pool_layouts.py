@@ -72,13 +72,13 @@ def test_an_average_of_f16_elements_is_computed_in_f32() -> None:
 
 
 def beside_arm(name: str, kind: str) -> list[str]:
-    """The reasons why our lowering of a pool is worse than ExecuTorch's Arm lowering; none if it is not."""
+    """Returns, as text, each count in which our lowering of a pool exceeds ExecuTorch's Arm lowering."""
     module, x = POOLS[name]()
     program = converted(module, [(x,), (x + 1,)], "arm") if kind == "int8" else exported(module, x)
     return beside(name, program, "TOSA-1.0+INT" if kind == "int8" else "TOSA-1.0+FP").violations
 
 
-# One kind for each pool; tests/full/test_pool_layouts.py compares every pool in both kinds.
+# Each pool is tested here either in float or in int8, and in both by tests/full/test_pool_layouts.py.
 @pytest.mark.parametrize(("name", "kind"), list(zip(POOLS, cycle(("float", "int8", "int8")))))
 def test_no_pool_moves_more_than_in_the_arm_lowering(name: str, kind: str) -> None:
     assert beside_arm(name, kind) == []

@@ -38,7 +38,9 @@ def test_a_quantized_network_computes_the_same_integers_on_every_engine(
     assert len(measurement.differing) >= 5
 
 
-def test_a_single_element_that_differs_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_single_element_that_differs_is_counted(
+    monkeypatch: pytest.MonkeyPatch, converted_programs: Path
+) -> None:
     def altered(*args: object) -> ReferenceRun:
         result = run_reference_model(*args)
         outputs = result.outputs.copy()
@@ -46,7 +48,7 @@ def test_a_single_element_that_differs_is_counted(monkeypatch: pytest.MonkeyPatc
         return ReferenceRun(result.status, outputs)
 
     monkeypatch.setattr(integers, "run_reference_model", altered)
-    measurement = measure_integers("ds_cnn_small", "cortex-m", samples=3)
+    measurement = measure_integers("ds_cnn_small", "cortex-m", samples=3, folder=converted_programs)
     assert measurement.differing["reference model"] == 3
     assert violations(measurement) == ["reference model: 3 elements differ"]
 

@@ -1,11 +1,14 @@
-"""Networks of the edge dialect that take too long for CI: a layout plan converts them to channels last."""
+"""The conversion to channels last of networks in ExecuTorch's edge dialect; these take too long for ci."""
 
 from __future__ import annotations
 
 import pytest
 from fx.test_layouts_in_executorch import require_conversion_of_network
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # torch.export and ExecuTorch warn about their own code
+pytestmark = [
+    pytest.mark.filterwarnings("ignore"),  # torch.export and ExecuTorch warn of their own code
+    pytest.mark.usefixtures("one_thread_without_traces"),
+]
 
 
 @pytest.mark.parametrize("name", ["mobilenet_v2_small", "resnet50_small"])

@@ -254,7 +254,7 @@ def _list_names(report: Any, batch: Batch) -> None:
 
 
 def _listed(batch: Batch, folder: str) -> list[tuple[Any, Any, Any]]:
-    """For each test of the batch: its generator, the method that writes it to the folder, and the test."""
+    """Returns (generator, method that writes the test to the folder, test) for each test of the batch."""
     found: list[tuple[Any, Any, Any]] = []
 
     class Listing(build_tests.TosaTestGen):  # type: ignore[misc]
@@ -282,9 +282,10 @@ def sample(batches: Iterable[Batch], seed: int, limit: int) -> list[Batch]:
 
 
 def lightest_quarter(batches: Iterable[Batch], least: int = 1) -> list[Batch]:
-    """The tests of each operator whose largest tensor, by the test's name, is in the lower quartile of sizes.
+    """Returns the tests whose largest tensor is in the lower quartile of its operator, by number of elements.
 
-    If an operator has fewer than `least` such tests, its `least` lightest tests are selected.
+    The shapes are those in the names of the tests. If an operator has fewer than `least` such tests, its
+    `least` lightest tests are returned instead.
     """
     batches = list(batches)
     sizes: dict[str, list[int]] = {}
@@ -427,7 +428,7 @@ def list_and_run(
 
 
 def _drawn(batches: list[Batch], most: int | None, seed: int) -> list[Batch]:
-    """All batches of negative tests and at most `most` of positive ones: the same in every environment."""
+    """Returns all batches of negative tests and at most `most` of positive ones, wherever the suite lies."""
 
     def is_negative(batch: Batch) -> bool:
         return batch.arguments[batch.arguments.index("--test-type") + 1] == "negative"
