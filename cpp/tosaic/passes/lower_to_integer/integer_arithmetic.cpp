@@ -193,13 +193,8 @@ Real product(IntegerLowering& l, const Real& a, const Real& b) {
   return out;
 }
 
-<<<<<<< HEAD:cpp/tosaic/passes/lower_to_integer/integer_arithmetic.cpp
-// A constant as integers of at most 15 bits and a sign. A quantized constant has its own integers minus the
-// zero point, which is exact. Others are rounded to 1/32767 of the largest element.
-=======
 // Returns a constant as integers of at most 15 bits and a sign. A quantized constant whose integers, less
 // the zero point, fit these bits is exact; other constants are rounded to 1/32767 of their largest number.
->>>>>>> main:cpp/tosaic/passes/integer_arithmetic.cpp
 Real quantized_factor(IntegerLowering& l, const Term& term) {
   constexpr double kMost = 32767;
   const double largest = term.magnitude();
