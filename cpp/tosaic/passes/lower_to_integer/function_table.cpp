@@ -2,21 +2,17 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
-#include <functional>
 
 #include "tosaic/ir/quantized.h"
 #include "tosaic/ir/quantized_value.h"
 #include "tosaic/passes/lower_to_integer/evaluation.h"
-#include "tosaic/passes/lower_to_integer/integer_math.h"
 #include "tosaic/passes/lower_to_integer/rescaling.h"
-#include "tosaic/passes/lower_to_integer/rule_context.h"
+#include "tosaic/passes/lower_to_integer/table_lookup.h"
 
 namespace tosaic::passes {
 namespace {
 
-constexpr std::int64_t kSmall = 256;
-constexpr int kFractionBits = 7;  // of the result of a TABLE over i16
+constexpr std::int64_t kBytes = 256;
 
 // All values of a dtype of 8 or 16 bits in ascending order, each `repeat` times in a row, and the whole
 // `times` times.
@@ -33,122 +29,6 @@ ConstantRef ramp(DType dtype, std::int64_t repeat = 1, std::int64_t times = 1) {
   return out;
 }
 
-std::vector<std::int64_t> integers_of(const Constant& constant) {
-  const Elements elements(constant);
-  std::vector<std::int64_t> out(elements.size());
-  for (std::size_t i = 0; i < out.size(); ++i) out[i] = elements.as_int(i);
-  return out;
-}
-
-ValueId gathered(IntegerBuilder& build, ValueId index, const Constant& f) {
-  return IntegerMath(build).lookup(index, integers_of(f), f.dtype);
-}
-
-// Positions in a table, for i8 or i16 integers: 0 for the least integer. `factor` multiplies those of i8.
-ValueId positions(IntegerBuilder& build, ValueId x, std::int64_t factor = 1) {
-  const ValueRange all = *integer_limits(build.type(x).dtype);
-  if (build.type(x).dtype == DType::kI8) {  // the zero point -128 is subtracted
-    const ScaledInteger shifted{x, {static_cast<double>(factor)}, all.low, all};
-    return rescaled(build, shifted, DType::kI32, 1.0).id;
-  }
-  return build.binary(Op::kTosaAdd, build.cast(x, DType::kI32), build.number(-all.low, build.type(x).rank()));
-}
-
-// ---- one operand ----
-
-using Entry = std::function<std::int64_t(std::int64_t)>;  // the table entry for an integer
-
-bool is_identity(const Entry& f, ValueRange range) {
-  for (std::int64_t q = range.low; q <= range.high; ++q)
-    if (f(q) != q) return false;
-  return true;
-}
-
-std::optional<ValueRange> as_bounds(const Entry& f, ValueRange range) {
-  const ValueRange bounds{f(range.low), f(range.high)};
-  if (bounds.low > bounds.high) return std::nullopt;
-  for (std::int64_t q = range.low; q <= range.high; ++q)
-    if (f(q) != std::clamp(q, bounds.low, bounds.high)) return std::nullopt;
-  return bounds;
-}
-
-// TABLE over i16 interpolates: entry[k] * (128 - r) + entry[k + 1] * r at position 128 * k + r. The result
-// has 7 bits more than the entries.
-std::int64_t interpolated(const std::vector<std::int64_t>& entries, std::int64_t position) {
-  const auto k = static_cast<std::size_t>(position >> kFractionBits);
-  const std::int64_t rest = position & ((1 << kFractionBits) - 1);
-  return entries[k] * (1 << kFractionBits) + (entries[k + 1] - entries[k]) * rest;
-}
-
-bool slopes_fit(const std::vector<std::int64_t>& entries) {
-  const ValueRange limits = *integer_limits(DType::kI16);
-  for (std::size_t k = 1; k < entries.size(); ++k)
-    if (!limits.contains(entries[k] - entries[k - 1])) return false;
-  return true;
-}
-
-// 513 entries: the function at every 128th integer. The last, beyond the range, repeats the function's last
-// value.
-std::vector<std::int64_t> knots(const std::vector<std::int64_t>& f) {
-  std::vector<std::int64_t> out;
-  for (std::int64_t k = 0; k < 512; ++k) out.push_back(f[static_cast<std::size_t>(k << kFractionBits)]);
-  out.push_back(f.back());
-  return out;
-}
-
-// The largest distance, in units of the result, between TABLE and the function, for integers in `range`.
-double table_error(const std::vector<std::int64_t>& entries, const std::vector<std::int64_t>& f,
-                   ValueRange range) {
-  double worst = 0;
-  for (std::int64_t q = range.low; q <= range.high; ++q) {
-    const auto at = static_cast<std::size_t>(q + 32768);
-    const std::int64_t rounded =
-        (interpolated(entries, q + 32768) + (1 << (kFractionBits - 1))) >> kFractionBits;
-    worst = std::max(worst, std::abs(static_cast<double>(rounded - f[at])));
-  }
-  return worst;
-}
-
-ValueId table_of_16_bits(IntegerBuilder& build, ValueId x, const std::vector<std::int64_t>& entries,
-                         DType to) {
-  const ValueId finer =
-      build.emit(Op::kTosaTable, NoAttrs{}, {x, build.constant(DType::kI16, {513}, entries)});
-  const std::int64_t limit = std::int64_t{32768} << kFractionBits;
-  const ScaledInteger real{finer, {std::ldexp(1.0, -kFractionBits)}, 0, {-limit, limit}};
-  return rescaled(build, real, to, 1.0).id;
-}
-
-ValueId small_function(IntegerBuilder& build, const ScaledInteger& x, const Constant& f) {
-  const std::vector<std::int64_t> entries = integers_of(f);
-  const auto at = [&](std::int64_t q) { return entries[static_cast<std::size_t>(q + 128)]; };
-  if (f.dtype == DType::kI8) {
-    if (is_identity(at, x.range)) return x.id;
-    if (const std::optional<ValueRange> bounds = as_bounds(at, x.range))
-      return build.bounded(x.id, x.range, *bounds);
-    return build.emit(Op::kTosaTable, NoAttrs{}, {x.id, build.constant(DType::kI8, {kSmall}, entries)});
-  }
-  if (f.dtype != DType::kI16) return gathered(build, positions(build, x.id), f);
-  std::vector<std::int64_t> knots;  // each entry appears twice, so 256 * q is at a knot
-  for (const std::int64_t entry : entries) knots.insert(knots.end(), 2, entry);
-  knots.push_back(entries.back());
-  const ScaledInteger spread{x.id, {256.0}, 0, *integer_limits(DType::kI8)};
-  return table_of_16_bits(build, rescaled(build, spread, DType::kI16, 1.0).id, knots, DType::kI16);
-}
-
-ValueId large_function(IntegerBuilder& build, const ScaledInteger& x, const Constant& f) {
-  const std::vector<std::int64_t> entries = integers_of(f);
-  const auto at = [&](std::int64_t q) { return entries[static_cast<std::size_t>(q + 32768)]; };
-  if (f.dtype == DType::kI16) {
-    if (is_identity(at, x.range)) return x.id;
-    if (const std::optional<ValueRange> bounds = as_bounds(at, x.range))
-      return build.bounded(x.id, x.range, *bounds);
-    const std::vector<std::int64_t> few = knots(entries);
-    if (slopes_fit(few) && table_error(few, entries, x.range) <= 1)
-      return table_of_16_bits(build, x.id, few, DType::kI16);
-  }
-  return gathered(build, positions(build, x.id), f);
-}
-
 // A table of bools as i8 integers, 0 and 1; other tables are unchanged.
 ConstantRef as_integers(const ConstantRef& f) {
   if (f->dtype != DType::kBool) return f;
@@ -157,29 +37,8 @@ ConstantRef as_integers(const ConstantRef& f) {
   return out;
 }
 
-// A table of floats as i32 entries of 24 bits, in a unit that is a power of two.
-ScaledInteger finely_gathered(IntegerBuilder& build, ValueId index, const Constant& f) {
-  constexpr int kBits = 24;
-  double largest = 0;
-  const Elements elements(f);
-  std::vector<double> numbers(elements.size());
-  for (std::size_t i = 0; i < numbers.size(); ++i) {
-    numbers[i] = elements.as_double(i);
-    if (!std::isfinite(numbers[i])) throw NoIntegerForm("it is not finite everywhere");
-    largest = std::max(largest, std::abs(numbers[i]));
-  }
-  const double unit = largest == 0 ? 1.0 : std::ldexp(1.0, std::ilogb(largest) + 1 - kBits);
-  std::vector<std::int64_t> entries;
-  for (const double value : numbers) entries.push_back(std::llround(value / unit));
-  const auto [low, high] = std::minmax_element(entries.begin(), entries.end());
-  const ValueRange range{*low, *high};
-  return {IntegerMath(build).lookup(index, entries), {unit}, 0, range};
-}
-
-// Looks up a table of integers at one number.
-ValueId read_at(const RuleContext& ctx, const ScaledInteger& x, const Constant& f) {
-  const ValueId made = ctx.build.type(x.id).dtype == DType::kI8 ? small_function(ctx.build, x, f)
-                                                                : large_function(ctx.build, x, f);
+// `made`, the integers of a table, as the result: bools are cast.
+ValueId as_result(const RuleContext& ctx, ValueId made) {
   return ctx.node.result_type().dtype == DType::kBool ? ctx.build.cast(made, DType::kBool) : made;
 }
 
@@ -188,33 +47,21 @@ RuleResult of_one(const RuleContext& ctx, FunctionOperands operands) {
   const QParams qparams = full_range_qparams(ctx.build, x);
   operands.set(0, ramp(qparams.storage), &qparams);
   const ConstantRef f = as_integers(evaluate_stored(ctx.node, operands.constants, operands.qparams));
-  if (is_float(f->dtype)) return finely_gathered(ctx.build, positions(ctx.build, x.id), *f);
+  if (is_float(f->dtype)) return gathered_numbers(ctx.build, position_of(ctx.build, x), *f);
   if (ctx.node.op() == Op::kCast && ctx.node.result_qparams() == nullptr && f->dtype != DType::kI8)
-    return gathered(ctx.build, positions(ctx.build, x.id), *f);
-  return read_at(ctx, x, *f);
-}
-
-// ---- two operands ----
-
-ValueId position_of_two(IntegerBuilder& build, const ScaledInteger& a, const ScaledInteger& b) {
-  return build.binary(Op::kTosaAdd, positions(build, a.id, kSmall), positions(build, b.id));
-}
-
-// The same at two numbers.
-ValueId read_at(const RuleContext& ctx, const ScaledInteger& a, const ScaledInteger& b, const Constant& f) {
-  const ValueId made = gathered(ctx.build, position_of_two(ctx.build, a, b), f);
-  return ctx.node.result_type().dtype == DType::kBool ? ctx.build.cast(made, DType::kBool) : made;
+    return gathered(ctx.build, position_of(ctx.build, x), *f);
+  return as_result(ctx, looked_up(ctx.build, x, *f));
 }
 
 RuleResult of_two(const RuleContext& ctx, FunctionOperands operands) {
   const ScaledInteger a = ctx.scaled(operands.variables[0].front()),
                       b = ctx.scaled(operands.variables[1].front());
   const QParams a_qparams = full_range_qparams(ctx.build, a), b_qparams = full_range_qparams(ctx.build, b);
-  operands.set(0, ramp(DType::kI8, kSmall), &a_qparams);
-  operands.set(1, ramp(DType::kI8, 1, kSmall), &b_qparams);
+  operands.set(0, ramp(DType::kI8, kBytes), &a_qparams);
+  operands.set(1, ramp(DType::kI8, 1, kBytes), &b_qparams);
   const ConstantRef f = as_integers(evaluate_stored(ctx.node, operands.constants, operands.qparams));
-  if (is_float(f->dtype)) return finely_gathered(ctx.build, position_of_two(ctx.build, a, b), *f);
-  return read_at(ctx, a, b, *f);
+  if (is_float(f->dtype)) return gathered_numbers(ctx.build, position_of(ctx.build, a, b), *f);
+  return as_result(ctx, gathered(ctx.build, position_of(ctx.build, a, b), *f));
 }
 
 // ---- functions of functions ----
@@ -258,13 +105,13 @@ ConstantRef over(const FunctionTable& table, const std::vector<ScaledInteger>& v
     return table.values;
   const Elements own(*table.values);
   std::vector<double> values;
-  for (std::int64_t a = 0; a < kSmall; ++a)
-    for (std::int64_t b = 0; b < kSmall; ++b) {
+  for (std::int64_t a = 0; a < kBytes; ++a)
+    for (std::int64_t b = 0; b < kBytes; ++b) {
       std::int64_t at = 0;
-      for (const ScaledInteger& x : table.variables) at = at * kSmall + (is(x, variables.front()) ? a : b);
+      for (const ScaledInteger& x : table.variables) at = at * kBytes + (is(x, variables.front()) ? a : b);
       values.push_back(own.as_double(static_cast<std::size_t>(at)));
     }
-  return make_constant("", table.values->dtype, {kSmall * kSmall}, values);
+  return make_constant("", table.values->dtype, {kBytes * kBytes}, values);
 }
 
 // Operand i if it is i8 or i16 with a single scale, so that a table can have an entry for each integer.
@@ -273,6 +120,19 @@ std::optional<ScaledInteger> number_of_few_bits(const RuleContext& ctx, std::siz
   const ScaledInteger x = ctx.scaled(i);
   const DType dtype = ctx.build.type(x.id).dtype;
   return x.axis || (dtype != DType::kI8 && dtype != DType::kI16) ? std::nullopt : std::optional(x);
+}
+
+// Operand i as a FunctionTable; null if it is none. A value that is not deferred has one if its producer is
+// such a function.
+const FunctionTable* table_of(const RuleContext& ctx, std::size_t i) {
+  const ValueId id = ctx.node.operand(i);
+  if (const FunctionTable* const deferred = ctx.values.deferred_table(id)) return deferred;
+  const Node* const producer = ctx.node.graph().producer(id);
+  if (producer == nullptr || producer->result_count != 1 || ctx.node.operand_type(i).qparams) return nullptr;
+  return ctx.values.composed_table(id, [&] {
+    const RuleContext at_producer(ctx.values, *producer, ctx.build);
+    return value_or_nothing([&] { return function_table(at_producer); });
+  });
 }
 
 struct Composition {
@@ -298,7 +158,7 @@ std::optional<Composition> composed(const RuleContext& ctx) {
     places.push_back(i);
     if (const std::optional<ScaledInteger> x = number_of_few_bits(ctx, i)) {
       tables.push_back(as_table(*x, ctx.build.type(x->id).dtype, ctx.node.number_dtype(i)));
-    } else if (const FunctionTable* const table = ctx.table(i)) {
+    } else if (const FunctionTable* const table = table_of(ctx, i)) {
       tables.push_back(*table);
     } else {
       return std::nullopt;
@@ -314,7 +174,7 @@ std::optional<Composition> composed(const RuleContext& ctx) {
 // A movement of a FunctionTable: its variables are moved, its values stay.
 std::optional<FunctionTable> moved_table(const RuleContext& ctx) {
   if (ctx.node.operand_count() != 1 || !rearranges(ctx.node.node())) return std::nullopt;
-  const FunctionTable* const from = ctx.table(0);
+  const FunctionTable* const from = table_of(ctx, 0);
   if (from == nullptr) return std::nullopt;
   FunctionTable out = *from;
   for (ScaledInteger& x : out.variables) {
@@ -389,8 +249,9 @@ std::optional<RuleResult> tabulated_composition(const RuleContext& ctx) {
   const std::optional<Composition> made = composed(ctx);
   if (!made) return std::nullopt;
   const ConstantRef f = as_integers(made->values);
-  if (made->variables.size() == 2) return read_at(ctx, made->variables[0], made->variables[1], *f);
-  return read_at(ctx, made->variables.front(), *f);
+  const std::vector<ScaledInteger>& x = made->variables;
+  return as_result(ctx, x.size() == 2 ? gathered(ctx.build, position_of(ctx.build, x[0], x[1]), *f)
+                                      : looked_up(ctx.build, x.front(), *f));
 }
 
 std::optional<RuleResult> tabulated(const RuleContext& ctx) {

@@ -1,12 +1,11 @@
 // function_table: elementwise functions of quantized values, as tables that the float kernels of the q/dq graph
 // compute. Results are exact, but a TABLE of 513 entries may be off by one unit.
 //
-//   one operand of i8     TABLE of 256 entries; no node for the identity, CLAMP if the function only clamps
-//   one operand of i16    TABLE of 513 entries if it is within one unit, else GATHER from 65536 entries
-//   two operands of i8    GATHER from 65536 entries at 256 * a + b
+//   one operand of i8 or i16   a table of 256 or 65536 entries
+//   two operands of i8         a table of 65536 entries
 //
-// All other operands are constants of one element. A float result, without qparams, is tabulated with 24
-// bits.
+// All other operands are constants of one element. table_lookup.h emits the nodes. A float result, without
+// qparams, is tabulated with 24 bits.
 //
 // A chain of such functions needs one table only:
 //
@@ -18,19 +17,9 @@
 #include <optional>
 #include <vector>
 
-#include "tosaic/passes/lower_to_integer/rule_result.h"
+#include "tosaic/passes/lower_to_integer/rule_context.h"
 
 namespace tosaic::passes {
-
-struct RuleContext;
-
-// A float value as a function of one variable of 8 or 16 bits, or of two of 8 bits, for each of their
-// integers. The float kernels compute the tables of a chain of such functions one from the other. Infinities,
-// NaN and large magnitudes in between do not matter.
-struct FunctionTable {
-  std::vector<ScaledInteger> variables;
-  ConstantRef values;  // floats or bools; two variables: at 256 * (first + 128) + second + 128
-};
 
 // The operands of an elementwise function that is evaluated at compile time: by operand, constants of one
 // element and the qparams of quantized ones; by distinct value that varies, the operands that are this value.

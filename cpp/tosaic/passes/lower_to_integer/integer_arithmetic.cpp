@@ -5,11 +5,12 @@
 
 #include "tosaic/passes/lower_to_integer/function_samples.h"
 #include "tosaic/passes/lower_to_integer/function_table.h"
-#include "tosaic/passes/lower_to_integer/integer_function.h"
 #include "tosaic/passes/lower_to_integer/integer_math.h"
+#include "tosaic/passes/lower_to_integer/integer_quotient.h"
 #include "tosaic/passes/lower_to_integer/rescaling.h"
 #include "tosaic/passes/lower_to_integer/rules.h"
 #include "tosaic/passes/lower_to_integer/terms.h"
+#include "tosaic/passes/lower_to_integer/whole_numbers.h"
 
 namespace tosaic::passes {
 namespace {
@@ -237,12 +238,14 @@ RuleResult integer_div(const RuleContext& ctx) {
     if (std::optional<RuleResult> made = smooth_composition(ctx)) return *made;
     if (function_table(ctx)) return Refusal{"its divisor has few bits near zero"};
   }
-  if (!ctx.node.is_constant(0)) return quotient_of(ctx, widened(ctx.build, ctx.with_one_scale(0)), divisor);
+  if (!ctx.node.is_constant(0))
+    return quotient_of(ctx.build, widened(ctx.build, ctx.with_one_scale(0)), divisor,
+                       ctx.node.eventual_qparams());
   const Term dividend = term_of(ctx, 0);
   require_finite(dividend);
   const double unit = unit_for(dividend.magnitude());
   const Integers made = in_unit(ctx.build, dividend, unit);
-  return quotient_of(ctx, {made.id, {unit}, 0, made.range}, divisor);
+  return quotient_of(ctx.build, {made.id, {unit}, 0, made.range}, divisor, ctx.node.eventual_qparams());
 }
 
 ScaledInteger times(const RuleContext& ctx, const ScaledInteger& x, std::size_t i, const Shape& own) {

@@ -4,27 +4,15 @@
 #include <cmath>
 
 #include "tosaic/passes/lower_to_integer/function_samples.h"
+#include "tosaic/passes/lower_to_integer/function_table.h"
 #include "tosaic/passes/lower_to_integer/integer_arithmetic.h"
 #include "tosaic/passes/lower_to_integer/integer_math.h"
+#include "tosaic/passes/lower_to_integer/integer_quotient.h"
 #include "tosaic/passes/lower_to_integer/rescaling.h"
+#include "tosaic/passes/lower_to_integer/whole_numbers.h"
 
 namespace tosaic::passes {
 namespace {
-
-// A number, at least one unit, as mantissa and shift; `most_shift` is the largest shift that can occur.
-struct Positive {
-  IntegerMath::Scaled scaled;
-  int most_shift = 30;
-};
-
-Positive positive(IntegerBuilder& build, const ScaledInteger& x, bool even) {
-  IntegerMath m(build);
-  const std::int64_t least = std::max<std::int64_t>(x.range.low, 1);
-  const ValueId v = x.range.low >= 1 ? x.id : m.maximum(x.id, 1);
-  int most = 30;
-  while (most > 0 && (least >> (31 - most)) != 0) --most;  // clz(least) - 1
-  return {m.normalized(v, even), even ? most & ~1 : most};
-}
 
 // For a function f with a pole at zero, where an operand may be off by one unit. Throws NoIntegerForm for
 // operands that may be below 8 units, unless f(8 units) saturates the qparams of the reader.
@@ -36,11 +24,7 @@ void require_distance(const NodeView& node, const ScaledInteger& x, const Intege
     throw NoIntegerForm("its operand may be closer to zero than its bits can tell");
 }
 
-// Masks that are true where a number in i32 is zero, or negative. Nothing if it never is.
-std::optional<ValueId> at_zero(IntegerBuilder& build, const ScaledInteger& x) {
-  if (x.range.low > 0 || x.range.high < 0) return std::nullopt;
-  return build.binary(Op::kTosaEqual, x.id, IntegerMath(build).number(x.id, 0));
-}
+// A mask that is true where a number in i32 is negative. Nothing if it never is.
 std::optional<ValueId> below_zero(IntegerBuilder& build, const ScaledInteger& x) {
   if (x.range.low >= 0) return std::nullopt;
   return build.binary(Op::kTosaGreater, IntegerMath(build).number(x.id, 0), x.id);
@@ -51,7 +35,7 @@ std::optional<ValueId> below_zero(IntegerBuilder& build, const ScaledInteger& x)
 std::optional<ScaledInteger> rsqrt(const RuleContext& ctx, const ScaledInteger& x) {
   IntegerMath m(ctx.build);
   require_distance(ctx.node, x, [](double v) { return 1 / std::sqrt(v); });
-  const Positive v = positive(ctx.build, x, true);
+  const IntegerMath::Positive v = m.positive(x, true);
   const ValueId root = m.of_mantissa(
       v.scaled.mantissa, [](double at) { return std::ldexp(std::sqrt(0x1p29 / at), 30); }, true);
   const ValueId made = m.right(root, m.right(m.sub(v.most_shift, v.scaled.shift), 1), true);
@@ -64,7 +48,7 @@ std::optional<ScaledInteger> rsqrt(const RuleContext& ctx, const ScaledInteger& 
 
 std::optional<ScaledInteger> sqrt(const RuleContext& ctx, const ScaledInteger& x) {
   IntegerMath m(ctx.build);
-  const Positive v = positive(ctx.build, x, true);
+  const IntegerMath::Positive v = m.positive(x, true);
   const ValueId root = m.of_mantissa(
       v.scaled.mantissa, [](double at) { return std::ldexp(std::sqrt(at / 0x1p31), 30); }, true);
   ValueId made = m.right(root, m.right(v.scaled.shift, 1), true);
@@ -84,7 +68,7 @@ std::optional<ScaledInteger> log(const RuleContext& ctx, const ScaledInteger& x)
   IntegerMath m(ctx.build);
   constexpr int kBits = 23;
   require_distance(ctx.node, x, [](double v) { return std::log(v); });
-  const Positive v = positive(ctx.build, x, false);
+  const IntegerMath::Positive v = m.positive(x);
   const double unit = std::ldexp(1.0, -kBits);
   const double base = std::log(x.scale()) + 30 * std::log(2.0);
   if (std::abs(base) > 100) throw NoIntegerForm("its operand has an extreme scale");
@@ -118,139 +102,6 @@ std::optional<ScaledInteger> exp(const RuleContext& ctx, const ScaledInteger& x)
   return out;
 }
 
-// ---- quotients ----
-
-struct Magnitude {
-  ScaledInteger size;
-  ValueId negative;  // mask of the negative numbers; invalid if there are none
-};
-
-Magnitude magnitude_of(IntegerBuilder& build, const ScaledInteger& x) {
-  if (x.range.low >= 0) return {x, ValueId()};
-  IntegerMath m(build);
-  Magnitude out{x, build.binary(Op::kTosaGreater, m.number(x.id, 0), x.id)};
-  out.size.id = build.emit(Op::kTosaAbs, NoAttrs{}, {x.id});
-  out.size.range = {x.range.high < 0 ? -x.range.high : 0, x.magnitude()};
-  return out;
-}
-
-// 2^60 / mantissa: a table, and one Newton step r * (2 - m * r).
-ValueId inverse_of(IntegerBuilder& build, ValueId mantissa) {
-  IntegerMath m(build);
-  const ValueId coarse = m.of_mantissa(mantissa, [](double at) { return 0x1p60 / at; });
-  const ValueId one = m.mul(mantissa, coarse, 30);  // 2^30, nearly
-  return m.mul(coarse, m.sub(m.number(one, 2147483647), one), 30);
-}
-
-ValueId with_sign(IntegerBuilder& build, ValueId size, ValueId negative) {
-  if (!negative.valid()) return size;
-  IntegerMath m(build);
-  return build.elementwise(Op::kTosaSelect, NoAttrs{}, {negative, m.sub(0, size), size});
-}
-
-// 1 / x. All results share one unit: a result has one bit less for each power of two below the largest. Throws
-// NoIntegerForm if fewer than 16 bits may remain.
-std::optional<ScaledInteger> reciprocal(const RuleContext& ctx, const ScaledInteger& x) {
-  constexpr int kFewest = 16;
-  IntegerMath m(ctx.build);
-  const auto [size, negative] = magnitude_of(ctx.build, x);
-  const Positive v = positive(ctx.build, size, false);
-  if (30 - v.most_shift < kFewest) throw NoIntegerForm("its results span too many orders of magnitude");
-  const ValueId made =
-      m.right(inverse_of(ctx.build, v.scaled.mantissa), m.sub(v.most_shift, v.scaled.shift), true);
-  const std::int64_t most = std::int64_t{1} << 30;
-  return ScaledInteger{with_sign(ctx.build, made, negative),
-                       {std::ldexp(1.0, v.most_shift - 60) / x.scale()},
-                       0,
-                       {negative.valid() ? -most : 0, most}};
-}
-
-}  // namespace
-
-// a / b, by mantissas and exponents, in a unit for the largest result: of the qparams of the reader (eventual_qparams()),
-// or the largest possible. x / 0 is infinite, a number that saturates; 0 / 0 is NaN.
-ScaledInteger quotient_of(const RuleContext& ctx, const ScaledInteger& a, const ScaledInteger& b) {
-  IntegerMath m(ctx.build);
-  const auto [dividend, a_negative] = magnitude_of(ctx.build, a);
-  const auto [divisor, b_negative] = magnitude_of(ctx.build, b);
-  const Positive v = positive(ctx.build, divisor, false);
-  const ValueId room = m.add(m.clz(m.maximum(dividend.id, 1)), -2);
-  const ValueId filled = m.left(dividend.id, m.maximum(room, 0));  // 30 bits, or 31 if it has 31 already
-  const ValueId product = m.mul(filled, inverse_of(ctx.build, v.scaled.mantissa), 31);
-  const double ratio = a.scale() / b.scale();
-  double top = static_cast<double>(a.magnitude()) * a.scale() /
-               (static_cast<double>(std::max<std::int64_t>(divisor.range.low, 1)) * b.scale());
-  if (const std::optional<QParams> to = ctx.node.eventual_qparams()) {
-    top = std::min(top, 2 * largest_number(*to));
-  } else if (30 - v.most_shift < 16) {
-    throw NoIntegerForm("its results span too many orders of magnitude");
-  }
-  if (top == 0) top = ratio;  // the dividend is always 0
-  const std::optional<ValueId> by_zero = at_zero(ctx.build, divisor);
-  if (const std::optional<QParams> to = ctx.node.eventual_qparams(); by_zero && to)
-    top = std::max(top, largest_number(*to) / 2);  // 2^30 units, the result of x / 0, are at least 8 * top
-  // product = filled * 2^29 / mantissa, so the quotient is product * 2^(shift - room - 29)
-  const int unit = static_cast<int>(std::ceil(std::log2(top / ratio))) - 27;
-  const ValueId drop = m.sub(m.add(m.maximum(room, 0), 29 + unit), v.scaled.shift);
-  ValueId made = m.right(product, m.minimum(m.maximum(drop, 0), 31), true);
-  const std::int64_t most = std::int64_t{1} << 30;
-  if (by_zero)
-    made = ctx.build.elementwise(Op::kTosaSelect, NoAttrs{}, {*by_zero, m.number(made, most), made});
-  made = with_sign(ctx.build, with_sign(ctx.build, made, a_negative), b_negative);
-  ScaledInteger out{made, {std::ldexp(ratio, unit)}, 0, {-most, most}};
-  if (by_zero) out.nan_mask = ctx.build.both(by_zero, at_zero(ctx.build, dividend));
-  return out;
-}
-
-namespace {
-
-// A number in a unit of 2^-n, with n as large as 30 bits allow. For numbers below 1/8, n is above 31.
-struct Binary {
-  ScaledInteger real;
-  int bits;  // n, at most 31: a right shift by 31 leaves only the sign
-  // How far, in units, the number may be from torch's f32. So close to a step it counts as at the step.
-  std::int64_t near;
-};
-
-Binary in_binary(IntegerBuilder& build, const ScaledInteger& x) {
-  const double size = static_cast<double>(x.magnitude()) * x.scale();
-  if (size >= 0x1p30) throw NoIntegerForm("its operand has too many bits");
-  const int bits = std::max(28 - (size == 0 ? 0 : std::ilogb(size)), 0);
-  const double unit = std::ldexp(1.0, -bits);
-  ScaledInteger fine = rescaled(build, x, DType::kI32, unit);
-  const double error = std::max(fine.error, std::ldexp(size, -25));
-  const auto near = static_cast<std::int64_t>(std::min(error, 0.25) / unit);
-  return {std::move(fine), std::min(bits, 31), near};
-}
-
-}  // namespace
-
-ScaledInteger in_whole_numbers(IntegerBuilder& build, const ScaledInteger& x, Op op) {
-  IntegerMath m(build);
-  const auto [fine, bits, near] = in_binary(build, x);
-  const std::int64_t most = (fine.magnitude() >> bits) + 1;
-  const auto floor = [&](ValueId id) { return m.right(id, bits); };
-  ValueId made;
-  if (op == Op::kFloor) {
-    made = floor(m.add(fine.id, near));
-  } else if (op == Op::kCeil) {
-    made = m.sub(0, floor(m.sub(near, fine.id)));
-  } else if (op == Op::kRound) {  // half to even: near a half, up if the integer below is odd
-    made = fine.id;
-    if (bits > 0) {
-      const ValueId odd = m.bits(floor(made), 1);
-      const ValueId up = near == 0 ? odd : build.binary(Op::kTosaMul, odd, m.number(odd, 2 * near + 1));
-      made = floor(m.add(m.add(made, (std::int64_t{1} << (bits - 1)) - 1 - near), up));
-    }
-  } else {
-    const ValueId negative = build.binary(Op::kTosaGreater, m.number(fine.id, 0), fine.id);
-    made = with_sign(build, floor(m.add(build.emit(Op::kTosaAbs, NoAttrs{}, {fine.id}), near)), negative);
-  }
-  return {made, {1.0}, 0, {-most, most}};
-}
-
-namespace {
-
 // True for functions that change much within few units of the operand near zero.
 bool is_steep_at_zero(Op op) {
   return op == Op::kLog || op == Op::kSqrt || op == Op::kRsqrt || op == Op::kReciprocal;
@@ -273,6 +124,10 @@ std::optional<ScaledInteger> remainder(const RuleContext& ctx, const ScaledInteg
 // floor, ceil, trunc and round.
 std::optional<ScaledInteger> whole_number(const RuleContext& ctx, const ScaledInteger& x) {
   return in_whole_numbers(ctx.build, x, ctx.node.op());
+}
+
+std::optional<ScaledInteger> reciprocal(const RuleContext& ctx, const ScaledInteger& x) {
+  return reciprocal_of(ctx.build, x);
 }
 
 std::optional<ScaledInteger> sign(const RuleContext& ctx, const ScaledInteger& x) {

@@ -1,5 +1,6 @@
 #include "tosaic/passes/lower_to_integer/integer_math.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "tosaic/passes/lower_to_integer/rescaling.h"
@@ -94,6 +95,19 @@ IntegerMath::Scaled IntegerMath::normalized(ValueId v, bool even) {
   ValueId shift = add(clz(v), -1);
   if (even) shift = bits(shift, 30);
   return {left(v, shift), shift};
+}
+
+IntegerMath::Positive IntegerMath::positive(const ScaledInteger& x, bool even) {
+  const std::int64_t least = std::max<std::int64_t>(x.range.low, 1);
+  const ValueId v = x.range.low >= 1 ? x.id : maximum(x.id, 1);
+  int most = 30;
+  while (most > 0 && (least >> (31 - most)) != 0) --most;  // clz(least) - 1
+  return {normalized(v, even), even ? most & ~1 : most};
+}
+
+ValueId IntegerMath::with_sign(ValueId size, ValueId negative) {
+  if (!negative.valid()) return size;
+  return build_.elementwise(Op::kTosaSelect, NoAttrs{}, {negative, sub(0, size), size});
 }
 
 ValueId IntegerMath::of_mantissa(ValueId mantissa, const Function& f, bool even) {

@@ -69,6 +69,16 @@ class IntegerMath {
   };
   Scaled normalized(ValueId v, bool even = false);
 
+  // x, clamped to at least one unit, as mantissa and shift. `most_shift` is the largest shift that can occur.
+  struct Positive {
+    Scaled scaled;
+    int most_shift = 30;
+  };
+  Positive positive(const ScaledInteger& x, bool even = false);
+
+  // -size where the mask `negative` is true; an invalid mask is true nowhere.
+  ValueId with_sign(ValueId size, ValueId negative);
+
   // f(mantissa) by linear interpolation between knots at distances of 2^19: h = 2^-11 (even: 2^-10) of the
   // least mantissa. The error is at most h^2 / 8 times the second derivative: 2^-24 of a reciprocal, 2^-23 of
   // 1 / sqrt (even), 2^-25 (absolute) for a logarithm.

@@ -11,20 +11,26 @@
 // between dequantize and quantize nodes.
 
 //
-// The files of this folder, from the pass down:
+// The files of this folder, from the pass down. A file uses those below it:
 //
-//   graph_lowering                       the walk over the graph: which node takes which route
-//   node_lowering, expansion             one node: by its rule, or by the rules of its parts
-//   rules, integer_*                     a rule for each family of operators
-//   function_table, function_samples     functions that the float kernels evaluate at compile time
-//   evaluation, nan_masks                what rules share
-//   rule_context, node_view, value_map   what a rule is called with: the node, and what its operands became
-//   rescaling, integer_math, terms       arithmetic on scaled integers
-//   integer_builder, scaled_integer      the nodes that are added, and the integers they compute
-//   byte_functions                       joins functions of one byte in the lowered graph
+//   graph_lowering                        the walk over the graph: which node takes which route
+//   foreign_operator                      operators of others that compute with integers
+//   node_lowering, expansion              one node: by its rule, or by the rules of its parts
+//   nan_masks                             NaN in what a rule returns
+//   rules, integer_*                      the rule of each operator, by family
+//   function_table, function_samples      functions that the float kernels evaluate at compile time
+//   terms, evaluation                     what rules share
+//   rule_context                          what a rule is called with
+//   value_map, copied_nodes               what the values of the source graph became
+//   node_view                             the node, as the source graph has it
+//   table_lookup, whole_numbers,          arithmetic on scaled integers
+//   integer_quotient, integer_math
+//   rescaling                             other units, dtypes and zero points
+//   rule_result                           what a rule returns
+//   integer_builder                       adds nodes
+//   scaled_integer                        integers that represent numbers
 //
-// Includes go down this list, so that each file can be read without those above it. The exception is
-// node_lowering and expansion: the parts of a node are nodes.
+// byte_functions joins functions of one byte in the graph that the walk made.
 
 #include "tosaic/passes/lower_to_integer/lower_to_integer.h"
 

@@ -80,17 +80,6 @@ ScaledInteger RuleContext::counted(ValueId id) const {
   return {build.bounded(wide, kInt32Values, range), {1.0}, 0, range};
 }
 
-const FunctionTable* RuleContext::table(std::size_t i) const {
-  const ValueId id = node.operand(i);
-  if (const FunctionTable* const deferred = values.deferred_table(id)) return deferred;
-  const Node* const producer = node.graph().producer(id);
-  if (producer == nullptr || producer->result_count != 1 || node.operand_type(i).qparams) return nullptr;
-  return values.composed_table(id, [&] {
-    const RuleContext at_producer(values, *producer, build);
-    return value_or_nothing([&] { return function_table(at_producer); });
-  });
-}
-
 std::vector<double> RuleContext::numbers(std::size_t i) const {
   const Value& value = node.graph().value(node.operand(i));
   const ScaledInteger* const scaled = values.scaled(node.operand(i));

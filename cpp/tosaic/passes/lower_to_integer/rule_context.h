@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "tosaic/passes/lower_to_integer/node_view.h"
+#include "tosaic/passes/lower_to_integer/rule_result.h"
 #include "tosaic/passes/lower_to_integer/value_map.h"
 
 namespace tosaic::passes {
@@ -42,8 +43,6 @@ struct RuleContext {
   [[nodiscard]] ScaledInteger scaled_value(ValueId id) const;
   // In the new graph as it is: indices, bools, floats.
   [[nodiscard]] ValueId as_is(std::size_t i) const { return values.value(node.operand(i), build); }
-  // As a FunctionTable; null if it is none.
-  [[nodiscard]] const FunctionTable* table(std::size_t i) const;
   // The numbers (dequantized elements) of an operand for which is_known() holds, row-major.
   [[nodiscard]] std::vector<double> numbers(std::size_t i) const;
   // A constant operand, quantized to the qparams `to` at compile time.

@@ -16,10 +16,18 @@
 #include <string>
 #include <vector>
 
-#include "tosaic/passes/lower_to_integer/function_table.h"
 #include "tosaic/passes/lower_to_integer/integer_builder.h"
+#include "tosaic/passes/lower_to_integer/scaled_integer.h"
 
 namespace tosaic::passes {
+
+// A float value as a function of one variable of 8 or 16 bits, or of two of 8 bits, for each of their
+// integers. The float kernels compute the tables of a chain of such functions one from the other. Infinities,
+// NaN and large magnitudes in between do not matter.
+struct FunctionTable {
+  std::vector<ScaledInteger> variables;
+  ConstantRef values;  // floats or bools; two variables: at 256 * (first + 128) + second + 128
+};
 
 class ValueMap {
  public:
