@@ -4,6 +4,7 @@
 // extents of every operand are sane (and not 0 for TOSA operators).
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -191,7 +192,7 @@ class Call {
 [[nodiscard]] Types infer_rfft2(const Call& call);
 
 // ---- TOSA ----
-[[nodiscard]] Types infer_tosa(const Call& call);  // every op with info(op).is_tosa
+[[nodiscard]] Types infer_tosa(const Call& call);  // the family of infer_tosa.cpp
 [[nodiscard]] Types infer_tosa_fft2d(const Call& call);
 [[nodiscard]] Types infer_tosa_rfft2d(const Call& call);
 [[nodiscard]] Types infer_tosa_table(const Call& call);
@@ -200,5 +201,16 @@ class Call {
 [[nodiscard]] Types infer_tosa_variable(const Call& call);
 [[nodiscard]] Types infer_tosa_variable_write(const Call& call);
 [[nodiscard]] Types infer_tosa_variable_read(const Call& call);
+
+// Throws InternalError: the node stores the types of its results, and has_inference() is false.
+[[nodiscard]] Types stored_types(const Call& call);
+
+// The column `inference` of ops.def, by operator.
+using Rule = Types (*)(const Call&);
+inline constexpr std::array<Rule, kOpCount> kInference = {
+#define TOSAIC_OP(Name, text, AttrsT, operands, results, traits, int16, inference, ...) inference,
+#include "tosaic/ir/ops.def"
+};
+[[nodiscard]] constexpr Rule inference_of(Op op) { return kInference[static_cast<std::size_t>(op)]; }
 
 }  // namespace tosaic::rules

@@ -4,6 +4,7 @@
 
 #include "tosaic/base/error.h"
 #include "tosaic/ir/infer_rules.h"
+#include "tosaic/ir/op_table.h"
 
 namespace tosaic::rules {
 namespace {
@@ -236,7 +237,8 @@ void set_conv_extents(const Call& call, const TosaConvAttrs& attrs, const Dims& 
   }
 }
 
-Types conv(const Call& call, std::size_t spatial) {
+template <std::size_t spatial>
+Types conv(const Call& call) {
   const auto& attrs = call.attrs<TosaConvAttrs>();
   const DType dtype = conv_dtype(call, attrs.acc_type, attrs.input_zp, attrs.weight_zp);
   call.require_rank(0, spatial + 2);
@@ -500,143 +502,74 @@ Types scatter(const Call& call) {
   return keep(call);
 }
 
+constexpr OpTable<Rule> kRules = {
+    {Op::kTosaArgmax, argmax},
+    {Op::kTosaAvgPool2d, avg_pool},
+    {Op::kTosaConv2d, conv<2>},
+    {Op::kTosaConv3d, conv<3>},
+    {Op::kTosaDepthwiseConv2d, depthwise_conv},
+    {Op::kTosaMatmul, matmul},
+    {Op::kTosaMaxPool2d, max_pool},
+    {Op::kTosaTransposeConv2d, transpose_conv},
+    {Op::kTosaClamp, clamp},
+    {Op::kTosaErf, unary_float},
+    {Op::kTosaSigmoid, unary_float},
+    {Op::kTosaTanh, unary_float},
+    {Op::kTosaCeil, unary_float},
+    {Op::kTosaCos, unary_float},
+    {Op::kTosaExp, unary_float},
+    {Op::kTosaFloor, unary_float},
+    {Op::kTosaLog, unary_float},
+    {Op::kTosaReciprocal, unary_float},
+    {Op::kTosaRsqrt, unary_float},
+    {Op::kTosaSin, unary_float},
+    {Op::kTosaAbs, unary_number},
+    {Op::kTosaBitwiseNot, unary_integer},
+    {Op::kTosaClz, unary_integer},
+    {Op::kTosaLogicalNot, unary_bool},
+    {Op::kTosaNegate, negate},
+    {Op::kTosaAdd, binary_number},
+    {Op::kTosaSub, binary_number},
+    {Op::kTosaMaximum, binary_number},
+    {Op::kTosaMinimum, binary_number},
+    {Op::kTosaPow, binary_float},
+    {Op::kTosaMul, multiply},
+    {Op::kTosaArithmeticRightShift, binary_integer},
+    {Op::kTosaBitwiseAnd, binary_integer},
+    {Op::kTosaBitwiseOr, binary_integer},
+    {Op::kTosaBitwiseXor, binary_integer},
+    {Op::kTosaIntdiv, binary_integer},
+    {Op::kTosaLogicalLeftShift, binary_integer},
+    {Op::kTosaLogicalRightShift, binary_integer},
+    {Op::kTosaLogicalAnd, binary_bool},
+    {Op::kTosaLogicalOr, binary_bool},
+    {Op::kTosaLogicalXor, binary_bool},
+    {Op::kTosaEqual, compare},
+    {Op::kTosaGreater, compare},
+    {Op::kTosaGreaterEqual, compare},
+    {Op::kTosaSelect, select},
+    {Op::kTosaReduceAll, reduce_bool},
+    {Op::kTosaReduceAny, reduce_bool},
+    {Op::kTosaReduceMax, reduce_extremum},
+    {Op::kTosaReduceMin, reduce_extremum},
+    {Op::kTosaReduceProduct, reduce_product},
+    {Op::kTosaReduceSum, reduce_sum},
+    {Op::kTosaConcat, concat},
+    {Op::kTosaPad, pad},
+    {Op::kTosaReshape, reshape},
+    {Op::kTosaReverse, reverse},
+    {Op::kTosaSlice, slice},
+    {Op::kTosaTile, tile},
+    {Op::kTosaGather, gather},
+    {Op::kTosaScatter, scatter},
+    {Op::kTosaResize, resize},
+    {Op::kTosaCast, cast},
+    {Op::kTosaIdentity, keep},
+};
+static_assert(complete<kRules.mismatch([](Op op) { return inference_of(op) == infer_tosa; })>);
+
 }  // namespace
 
-Types infer_tosa(const Call& call) {
-  switch (call.op()) {
-    case Op::kTosaArgmax:
-      return argmax(call);
-    case Op::kTosaAvgPool2d:
-      return avg_pool(call);
-    case Op::kTosaConv2d:
-      return conv(call, 2);
-    case Op::kTosaConv3d:
-      return conv(call, 3);
-    case Op::kTosaDepthwiseConv2d:
-      return depthwise_conv(call);
-    case Op::kTosaMatmul:
-      return matmul(call);
-    case Op::kTosaMaxPool2d:
-      return max_pool(call);
-    case Op::kTosaTransposeConv2d:
-      return transpose_conv(call);
-    case Op::kTosaClamp:
-      return clamp(call);
-
-    case Op::kTosaErf:
-    case Op::kTosaSigmoid:
-    case Op::kTosaTanh:
-    case Op::kTosaCeil:
-    case Op::kTosaCos:
-    case Op::kTosaExp:
-    case Op::kTosaFloor:
-    case Op::kTosaLog:
-    case Op::kTosaReciprocal:
-    case Op::kTosaRsqrt:
-    case Op::kTosaSin:
-      return unary_float(call);
-    case Op::kTosaAbs:
-      return unary_number(call);
-    case Op::kTosaBitwiseNot:
-    case Op::kTosaClz:
-      return unary_integer(call);
-    case Op::kTosaLogicalNot:
-      return unary_bool(call);
-    case Op::kTosaNegate:
-      return negate(call);
-
-    case Op::kTosaAdd:
-    case Op::kTosaSub:
-    case Op::kTosaMaximum:
-    case Op::kTosaMinimum:
-      return binary_number(call);
-    case Op::kTosaPow:
-      return binary_float(call);
-    case Op::kTosaMul:
-      return multiply(call);
-    case Op::kTosaArithmeticRightShift:
-    case Op::kTosaBitwiseAnd:
-    case Op::kTosaBitwiseOr:
-    case Op::kTosaBitwiseXor:
-    case Op::kTosaIntdiv:
-    case Op::kTosaLogicalLeftShift:
-    case Op::kTosaLogicalRightShift:
-      return binary_integer(call);
-    case Op::kTosaLogicalAnd:
-    case Op::kTosaLogicalOr:
-    case Op::kTosaLogicalXor:
-      return binary_bool(call);
-    case Op::kTosaEqual:
-    case Op::kTosaGreater:
-    case Op::kTosaGreaterEqual:
-      return compare(call);
-    case Op::kTosaSelect:
-      return select(call);
-
-    case Op::kTosaReduceAll:
-    case Op::kTosaReduceAny:
-      return reduce_bool(call);
-    case Op::kTosaReduceMax:
-    case Op::kTosaReduceMin:
-      return reduce_extremum(call);
-    case Op::kTosaReduceProduct:
-      return reduce_product(call);
-    case Op::kTosaReduceSum:
-      return reduce_sum(call);
-
-    case Op::kTosaConcat:
-      return concat(call);
-    case Op::kTosaPad:
-      return pad(call);
-    case Op::kTosaReshape:
-      return reshape(call);
-    case Op::kTosaReverse:
-      return reverse(call);
-    case Op::kTosaSlice:
-      return slice(call);
-    case Op::kTosaTile:
-      return tile(call);
-    case Op::kTosaTranspose:
-      return infer_permute(call);
-    case Op::kTosaGather:
-      return gather(call);
-    case Op::kTosaScatter:
-      return scatter(call);
-    case Op::kTosaResize:
-      return resize(call);
-    case Op::kTosaCast:
-      return cast(call);
-    case Op::kTosaIdentity:
-      return keep(call);
-
-    case Op::kTosaFft2d:
-      return infer_tosa_fft2d(call);
-    case Op::kTosaRfft2d:
-      return infer_tosa_rfft2d(call);
-    case Op::kTosaTable:
-      return infer_tosa_table(call);
-    case Op::kTosaRescale:
-      return infer_tosa_rescale(call);
-    case Op::kTosaVariable:
-      return infer_tosa_variable(call);
-    case Op::kTosaVariableWrite:
-      return infer_tosa_variable_write(call);
-    case Op::kTosaVariableRead:
-      return infer_tosa_variable_read(call);
-    case Op::kTosaCustom:
-    case Op::kTosaCondIf:
-    case Op::kTosaWhileLoop:
-      throw InternalError(
-          {.where = "infer",
-           .what = std::string(info(call.op()).name) + ": result types are stored, not inferred"});
-
-#define TOSAIC_OP(Name, ...) case Op::Name:
-#define TOSAIC_TOSA_OP(Name, ...)
-#include "tosaic/ir/ops.def"
-      break;
-  }
-  throw InternalError(
-      {.where = "infer", .what = std::string(info(call.op()).name) + ": not a TOSA operator"});
-}
+Types infer_tosa(const Call& call) { return (*kRules.find(call.op()))(call); }
 
 }  // namespace tosaic::rules

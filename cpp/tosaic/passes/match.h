@@ -36,26 +36,6 @@ namespace tosaic::passes {
 
 // True if every element of the result is an element of operand 0, possibly behind a cast: a range proven for
 // the operand then also holds for the result.
-[[nodiscard]] inline bool takes_elements(Op op) {
-  switch (op) {  // NOLINT: the operators that do
-    case Op::kCast:
-    case Op::kAmax:
-    case Op::kAmin:
-    case Op::kReshape:
-    case Op::kClone:
-    case Op::kPermute:
-    case Op::kExpand:
-    case Op::kRepeat:
-    case Op::kSlice:
-    case Op::kFlip:
-    case Op::kGather:
-    case Op::kIndexSelect:
-    case Op::kIndex:
-    case Op::kMaxPool:
-      return true;
-    default:
-      return false;
-  }
-}
+[[nodiscard]] inline bool takes_elements(Op op) { return info(op).has(kElementsOfInput); }
 
 }  // namespace tosaic::passes

@@ -14,7 +14,7 @@ std::shared_ptr<const Graph> executable(std::shared_ptr<const Graph> graph,
   }
   std::optional<Graph> expanded =
       passes::expand_composites(*graph, [&overrides](const Graph& in, const Node& node) {
-        return info(node.op).has(kExpanded) && exec::find_override(in, node, overrides) == nullptr;
+        return info(node.op).runs_as_expansion() && exec::find_override(in, node, overrides) == nullptr;
       });
   return expanded ? std::make_shared<const Graph>(std::move(*expanded)) : std::move(graph);
 }

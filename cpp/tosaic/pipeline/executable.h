@@ -8,7 +8,7 @@
 
 namespace tosaic::pipeline {
 
-// Operators without a kernel of their own (trait kExpanded) are replaced by the expansions that `decompose`
+// Composites without a kernel are replaced by the expansions that `decompose`
 // uses, also in regions. Nodes with an override are not expanded. A graph at stage quantized runs with the
 // meaning of its operators: they compute in f32 between dequantize and quantize nodes. Results have the same
 // names as before. Constants that are views of memory that others own are copied, so that a run depends on

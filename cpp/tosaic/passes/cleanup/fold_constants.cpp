@@ -44,7 +44,7 @@ bool may_fold(const Node& node) {
   return !is_foreign(node.op) && node.regions.empty() && node.result_count != 0 && !touches_variables(node);
 }
 
-bool is_expanded(const Graph&, const Node& node) { return info(node.op).has(kExpanded); }
+bool is_expanded(const Graph&, const Node& node) { return info(node.op).runs_as_expansion(); }
 
 // True if the operator computes with the numbers that integers with qparams represent (stage quantized only).
 bool computes_numbers(const Graph& graph, const Node& node) {

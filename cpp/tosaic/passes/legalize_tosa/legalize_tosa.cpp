@@ -98,8 +98,8 @@ std::vector<Physical> all(std::vector<Physical> several) { return several; }
 
 std::vector<Physical> dispatch(Legalizer& l) {
   switch (l.node().op) {
-#define TOSAIC_OP(Name, text, AttrsT, operands, results, traits, int16, inference, error, expansion, \
-                  legalization, ...)                                                                 \
+#define TOSAIC_OP(Name, text, AttrsT, operands, results, traits, int16, inference, error, kernel, \
+                  expansion, legalization, ...)                                                      \
   case Op::Name:                                                                                     \
     return all(legalization(l));
 #define TOSAIC_TOSA_OP(Name, ...) case Op::Name:
