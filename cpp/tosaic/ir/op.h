@@ -53,6 +53,10 @@ struct OpInfo {
   // The name of operand i, e.g. "weight". All operands of a variadic tail have the tail's name.
   [[nodiscard]] std::string_view operand_name(std::size_t i) const;
   [[nodiscard]] bool operand_optional(std::size_t i) const;
+  // True for the operand `table` of tosa.table: it is read by position, and does not broadcast.
+  [[nodiscard]] bool is_table(std::size_t i) const { return operand_name(i) == "table"; }
+  // True for the operand `indices` of tosa.gather and tosa.scatter; the others hold elements.
+  [[nodiscard]] bool is_index(std::size_t i) const { return operand_name(i) == "indices"; }
 };
 
 [[nodiscard]] const OpInfo& info(Op op);

@@ -151,7 +151,7 @@ class Recasting {
 
   ValueId seen_as(const Node& node, std::size_t i, const Shape& own, const Shape& shape) {
     const ValueId operand = graph_.operands(node)[i];
-    if (!operand.valid() || (node.op == Op::kTosaTable && i == 1)) return rewriter_.map(operand);
+    if (!operand.valid() || info(node.op).is_table(i)) return rewriter_.map(operand);
     const Shape wanted = layout::operand_shape(graph_.type(operand).shape, own, shape);
     const Constant* constant = constant_of(graph_, operand);
     if (constant == nullptr || constant->shape.empty()) {

@@ -167,7 +167,7 @@ class Sinking {
     static_cast<void>(rewriter_.out(node));  // ids from here on are of the new graph
     std::vector<ValueId> operands;
     for (std::size_t i = 0; i < node.operand_count; ++i)
-      operands.push_back(is_table(node, i) ? rewriter_.map(graph_.operands(node)[i])
+      operands.push_back(info(node.op).is_table(i) ? rewriter_.map(graph_.operands(node)[i])
                                            : in_longer_shape(node, graph_.operands(node)[i], type.shape));
     const ValueId made = rewriter_.emit(node, node.op, attrs_in_longer_shape(node, type.shape), operands);
     rewriter_.out(node).set_qparams(made, type.qparams);
@@ -182,10 +182,6 @@ class Sinking {
     if (const auto* axis = axis_of_scales(node))
       get<RescaleAttrs>(attrs).axis = same_axis(*longer(node), shorter, **axis);
     return attrs;
-  }
-
-  static bool is_table(const Node& node, std::size_t operand) {
-    return node.op == Op::kTosaTable && operand == 1;
   }
 
   ValueId in_longer_shape(const Node& node, ValueId operand, const Shape& shorter) {

@@ -9,30 +9,20 @@
 namespace tosaic::passes {
 namespace {
 
-struct Reduced {
-  ValueId value;
-  DimOrder order;
+// The TOSA operator that reduces one axis.
+constexpr OpTable<Op> kReductions = {
+    {Op::kSum, Op::kTosaReduceSum},  {Op::kProd, Op::kTosaReduceProduct}, {Op::kAmax, Op::kTosaReduceMax},
+    {Op::kAmin, Op::kTosaReduceMin}, {Op::kAny, Op::kTosaReduceAny},      {Op::kAll, Op::kTosaReduceAll},
 };
+static_assert(complete<kReductions.mismatch([](Op op) {
+  return legalization_of(op).one == legalize_reduction && op != Op::kArgmax;
+})>);
 
-ValueId reduce_axis(Legalizer& l, Op op, ValueId x, std::size_t axis) {
+ValueId reduce_axis(Legalizer& l, Op reduce, ValueId x, std::size_t axis) {
   const auto at = static_cast<std::int64_t>(axis);
-  switch (op) {  // NOLINT: the reductions; others do not come here
-    case Op::kSum:
-      return l.emit(Op::kTosaReduceSum, AxisAttrs{at}, {x});
-    case Op::kProd:
-      return l.emit(Op::kTosaReduceProduct, AxisAttrs{at}, {x});
-    case Op::kAmax:
-      return l.emit(Op::kTosaReduceMax, TosaAxisNanAttrs{at, NanMode::kPropagate}, {x});
-    case Op::kAmin:
-      return l.emit(Op::kTosaReduceMin, TosaAxisNanAttrs{at, NanMode::kPropagate}, {x});
-    case Op::kAny:
-      return l.emit(Op::kTosaReduceAny, AxisAttrs{at}, {x});
-    case Op::kAll:
-      return l.emit(Op::kTosaReduceAll, AxisAttrs{at}, {x});
-    default:
-      break;
-  }
-  l.refuse("operator '" + std::string(info(op).name) + "' is not a reduction");
+  const bool has_nan_mode = reduce == Op::kTosaReduceMax || reduce == Op::kTosaReduceMin;
+  return l.emit(reduce,
+                has_nan_mode ? Attrs(TosaAxisNanAttrs{at, NanMode::kPropagate}) : Attrs(AxisAttrs{at}), {x});
 }
 
 ValueId index_ramp(Legalizer& l, std::size_t rank, std::size_t axis, std::int64_t extent) {
@@ -83,7 +73,7 @@ Physical legalize_argmax(Legalizer& l) {
 Physical legalize_reduction(Legalizer& l) {
   if (l.node().op == Op::kArgmax) return legalize_argmax(l);
   const auto& attrs = l.attrs<ReduceAttrs>();
-  const Op op = l.node().op;
+  const Op op = l.node().op, reduce = *kReductions.find(op);
   const TensorType& input = l.logical_type(0);
   const DimOrder order = l.order_of(0);
   const DType result = l.physical_dtype(l.result_type().dtype);
@@ -104,11 +94,10 @@ Physical legalize_reduction(Legalizer& l) {
     if (input.rank() > 0) axes.push_back(physical_axis(order, input.rank(), axis));
   if (l.computes_wide()) {
     x = l.cast(x, DType::kI32);
-    x = op == Op::kSum ? wide_sum(l, x, axes)
-                       : wide_extreme(l, op == Op::kAmax ? Op::kTosaReduceMax : Op::kTosaReduceMin, x, axes);
+    x = op == Op::kSum ? wide_sum(l, x, axes) : wide_extreme(l, reduce, x, axes);
     x = l.cast(x, l.result_dtype());
   } else {
-    for (const std::size_t axis : axes) x = reduce_axis(l, op, x, axis);
+    for (const std::size_t axis : axes) x = reduce_axis(l, reduce, x, axis);
     x = l.cast(x, result);
   }
   if (attrs.keepdim) return {x, order};

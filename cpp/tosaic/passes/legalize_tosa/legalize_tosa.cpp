@@ -65,12 +65,13 @@ Physical copy_tosa_op(Legalizer& l) {
   const std::size_t rank = l.result_type().rank();
   std::vector<ValueId> operands;
   for (std::size_t i = 0; i < l.operand_count(); ++i) {
-    const bool whole =
-        elementwise && l.logical_type(i).rank() == rank && !(l.node().op == Op::kTosaTable && i == 1);
+    const bool whole = elementwise && l.logical_type(i).rank() == rank && !info(l.node().op).is_table(i);
     operands.push_back(l.operand(i, whole ? order : DimOrder()));
   }
   return {l.emit(l.node().op, *l.node().attrs, operands), order};
 }
+
+}  // namespace
 
 // With a multiplier per channel the channels are innermost. An i48 operand is read in the order in which it
 // is stored: TOSA has no data movement for i48.
@@ -87,29 +88,10 @@ Physical legalize_tosa_op(Legalizer& l) {
   return copy_tosa_op(l);
 }
 
-// `decompose` expands composites; `fold-constants` evaluates what creates a tensor (arange, full).
-[[noreturn]] Physical not_expanded(Legalizer& l) {
+Physical not_expanded(Legalizer& l) {
   l.refuse("operator '" + std::string(info(l.node().op).name) +
            "' has no TOSA counterpart and was not expanded");
 }
-
-std::vector<Physical> all(Physical one) { return {std::move(one)}; }
-std::vector<Physical> all(std::vector<Physical> several) { return several; }
-
-std::vector<Physical> dispatch(Legalizer& l) {
-  switch (l.node().op) {
-#define TOSAIC_OP(Name, text, AttrsT, operands, results, traits, int16, inference, error, kernel, \
-                  expansion, legalization, ...)                                                      \
-  case Op::Name:                                                                                     \
-    return all(legalization(l));
-#define TOSAIC_TOSA_OP(Name, ...) case Op::Name:
-#include "tosaic/ir/ops.def"
-    return all(legalize_tosa_op(l));
-  }
-  throw InternalError({.where = "legalize-tosa", .what = "an operator without a row in ops.def"});
-}
-
-}  // namespace
 
 // TOSA has no unsigned dtypes: a graph input of u8 is an i8 that RESCALE reads as unsigned. A target without
 // profile INT has no RESCALE, so the input is i32, which CAST converts.
@@ -298,7 +280,8 @@ void Legalizer::check_dtype(ValueId id) const {
 
 void Legalizer::legalize_node(const Node& node) {
   for (std::uint32_t r = 0; r < node.result_count; ++r) check_dtype(source_.result(node, r));
-  const std::vector<Physical> made = dispatch(*this);
+  const Legalization& rule = legalization_of(node.op);
+  const std::vector<Physical> made = rule.one != nullptr ? std::vector{rule.one(*this)} : rule.all(*this);
   for (std::uint32_t r = 0; r < made.size(); ++r) settle(node, r, made[r]);
 }
 
@@ -404,25 +387,8 @@ ValueId Legalizer::aligned(std::size_t i, std::size_t rank, const DimOrder& orde
 
 namespace {
 
-// How many leading operands hold the elements, for an operator that only moves elements; 0 for any other
-// operator. Operand 1 of SCATTER holds indices; move_halves skips it.
-std::size_t moved_operands(Op op, std::size_t count) {
-  switch (op) {  // NOLINT: the data movement that takes only floats and bool without profile INT
-    case Op::kTosaConcat:
-    case Op::kTosaScatter:
-      return count;
-    case Op::kTosaPad:
-    case Op::kTosaReshape:
-    case Op::kTosaReverse:
-    case Op::kTosaSlice:
-    case Op::kTosaTile:
-    case Op::kTosaTranspose:
-    case Op::kTosaGather:
-      return 1;
-    default:
-      return 0;
-  }
-}
+// Data movement takes only floats and bool on a target without profile INT.
+bool moves_elements(Op op) { return info(op).has(kMovement) || info(op).has(kView); }
 
 }  // namespace
 
@@ -441,8 +407,8 @@ Legalizer::Halves Legalizer::halves(ValueId x) {
 
 ValueId Legalizer::move_halves(Op op, const Attrs& attributes, const std::vector<ValueId>& operands) {
   std::vector<ValueId> high = operands, low = operands;
-  for (std::size_t i = 0; i < moved_operands(op, operands.size()); ++i) {
-    if (op == Op::kTosaScatter && i == 1) continue;  // the indices
+  for (std::size_t i = 0; i < operands.size(); ++i) {
+    if (info(op).is_index(i)) continue;
     const Halves parts = halves(operands[i]);
     high[i] = parts.high;
     low[i] = parts.low;
@@ -464,8 +430,7 @@ ValueId Legalizer::move_halves(Op op, const Attrs& attributes, const std::vector
 }
 
 ValueId Legalizer::emit(Op op, Attrs attributes, const std::vector<ValueId>& operands) {
-  if (!has_integers() && moved_operands(op, operands.size()) != 0 &&
-      out_.type(operands[0]).dtype == DType::kI32)
+  if (!has_integers() && moves_elements(op) && out_.type(operands[0]).dtype == DType::kI32)
     return move_halves(op, attributes, operands);
   return add_node(op, std::move(attributes), operands);
 }

@@ -10,6 +10,7 @@
 // result and its dim order; the driver brings the result to the planned order.
 #pragma once
 
+#include <array>
 #include <map>
 #include <optional>
 #include <string>
@@ -18,6 +19,7 @@
 #include <vector>
 
 #include "tosaic/ir/graph.h"
+#include "tosaic/ir/op_table.h"
 #include "tosaic/layout/order.h"
 #include "tosaic/passes/legalize_tosa/float_range.h"
 #include "tosaic/passes/pass.h"
@@ -205,10 +207,44 @@ using layout::physical_dims;
 [[nodiscard]] std::optional<Physical> reduced_windows(Legalizer& l);
 [[nodiscard]] Physical legalize_resize(Legalizer& l);
 [[nodiscard]] Physical legalize_movement(Legalizer& l);  // legalize_movement.cpp
+[[nodiscard]] Physical legalize_rescale(Legalizer& l);   // legalize_tosa.cpp
+// Refuses the node: `decompose` expands composites, and `fold-constants` evaluates what creates a tensor
+// (arange, full).
+[[noreturn]] Physical not_expanded(Legalizer& l);
+// An operator of TOSA, which the graph has at stage integer already.
+[[nodiscard]] Physical legalize_tosa_op(Legalizer& l);
 // Families with several results.
 [[nodiscard]] std::vector<Physical> legalize_cond(Legalizer& l);  // legalize_control_flow.cpp
 [[nodiscard]] std::vector<Physical> legalize_while_loop(Legalizer& l);
 [[nodiscard]] std::vector<Physical> legalize_fourier(Legalizer& l);  // legalize_fourier.cpp
+
+// The rule of an operator: it has one result, or several.
+struct Legalization {
+  using One = Physical (*)(Legalizer&);
+  using All = std::vector<Physical> (*)(Legalizer&);
+
+  constexpr Legalization(One rule) : one(rule) {}
+  constexpr Legalization(All rule) : all(rule) {}
+  One one = nullptr;
+  All all = nullptr;
+};
+
+// The column `legalization` of ops.def, by operator.
+inline constexpr std::array<Legalization, kOpCount> kLegalizations = {
+#define TOSAIC_OP(Name, text, AttrsT, operands, results, traits, int16, inference, error, kernel, expansion, \
+                  legalization, ...)                                                                         \
+  legalization,
+#define TOSAIC_TOSA_OP(Name, ...) legalize_tosa_op,
+#include "tosaic/ir/ops.def"
+};
+[[nodiscard]] constexpr const Legalization& legalization_of(Op op) {
+  return kLegalizations[static_cast<std::size_t>(op)];
+}
+
+// A predicate: does the row of an operator name `family`? For OpTable::mismatch().
+[[nodiscard]] constexpr auto is_legalized_by(Legalization::One family) {
+  return [family](Op op) { return legalization_of(op).one == family; };
+}
 
 // Finds a range for each integer input under which every integer of a run provably fits i32, and plans the
 // dtype of each integer. Adds a problem for each node that may still overflow.
