@@ -197,7 +197,8 @@ using layout::physical_dims;
 // Integers x, in f32 or i32, wrapped to two's complement integers of `bits` bits. The result is f32.
 [[nodiscard]] ValueId wrap_integers(Legalizer& l, ValueId x, int bits);
 [[nodiscard]] Physical legalize_reduction(Legalizer& l);  // legalize_reduction.cpp
-[[nodiscard]] Physical legalize_conv(Legalizer& l);       // legalize_contraction.cpp
+[[nodiscard]] Physical legalize_argmax(Legalizer& l);
+[[nodiscard]] Physical legalize_conv(Legalizer& l);  // legalize_contraction.cpp
 [[nodiscard]] Physical legalize_linear(Legalizer& l);
 [[nodiscard]] Physical legalize_matmul(Legalizer& l);
 [[nodiscard]] Physical legalize_pool(Legalizer& l);  // legalize_spatial.cpp
