@@ -65,7 +65,7 @@ class Folding {
     for (const Node& node : graph.nodes()) {
       for (std::uint32_t r = 0; r < node.result_count; ++r)
         constant_[node.first_result + r] = depends_on_nothing(node);
-      if (constant_of_node(node)) integers_[node.first_result] = stands_for(node);
+      if (is_constant_node(node)) integers_[node.first_result] = weight_qparams(node);
     }
   }
 
@@ -76,12 +76,12 @@ class Folding {
         std::vector<ValueId> inputs = rewriter_.map_operands(node);
         inputs.erase(inputs.begin());
         rewriter_.replace(node, inline_region(rewriter_, node, *branch, inputs));
-      } else if (!constant_of_node(node)) {
+      } else if (!is_constant_node(node)) {
         rewriter_.keep(node);
       } else if (integers_[node.first_result]) {
         rewriter_.keep(node);
       } else if (is_left_to_users(node)) {
-        leave(node);
+        retain_broadcast(node);
       } else {
         fold(node);
       }
@@ -104,14 +104,14 @@ class Folding {
            });
   }
 
-  [[nodiscard]] bool constant_of_node(const Node& node) const {
+  [[nodiscard]] bool is_constant_node(const Node& node) const {
     return node.result_count != 0 && constant_[node.first_result];
   }
 
   // If the node's result is constant integers that were dequantized, and at most moved since: their qparams.
   // Null for other floats. Such a result is a weight: its node stays, so that integer operators find the
   // integers.
-  [[nodiscard]] QParamsRef stands_for(const Node& node) const {
+  [[nodiscard]] QParamsRef weight_qparams(const Node& node) const {
     if (graph_.type(graph_.result(node)).dtype != DType::kF32 || is_empty(node)) return nullptr;
     if (node.op == Op::kDequantize)
       return qparams_of(Graph::attrs<DequantizeAttrs>(node), graph_.type(graph_.operands(node)[0]).dtype);
@@ -149,11 +149,11 @@ class Folding {
     const std::span<const NodeId> users = graph_.users(value);
     return std::all_of(users.begin(), users.end(), [&](NodeId id) {
       const Node& user = graph_.node(id);
-      return constant_of_node(user) || broadcasts(user, value);
+      return is_constant_node(user) || broadcasts(user, value);
     });
   }
 
-  void leave(const Node& node) {
+  void retain_broadcast(const Node& node) {
     if (node.op == Op::kExpand) {
       rewriter_.keep(node);
       return;
@@ -285,7 +285,7 @@ class Folding {
   Rewriter rewriter_;
   std::vector<ConstantRef> known_;    // by value: its constant, once computed
   std::vector<bool> constant_;        // by value: depends on no input
-  std::vector<QParamsRef> integers_;  // by value: what stands_for() returned
+  std::vector<QParamsRef> integers_;  // by value: what weight_qparams() returned
 };
 
 }  // namespace

@@ -121,7 +121,7 @@ struct Chain {
 };
 
 // The producers in a row, from operand 0 backwards, that have the node's operator.
-Chain chain_behind(const Site& site) {
+Chain chain_of_producers(const Site& site) {
   Chain chain{site.operands[0], {}, {}};
   const auto* own = get_if<PermuteAttrs>(site.node.attrs.get());
   if (own != nullptr) chain.perm = own->perm;
@@ -137,7 +137,7 @@ bool merges_chain(Site& site) {
   const Op op = site.node.op;
   const bool permute = op == Op::kPermute || op == Op::kTosaTranspose;
   if ((!permute && op != Op::kReshape && op != Op::kTosaReshape) || !ends_chain(site)) return false;
-  Chain chain = chain_behind(site);
+  Chain chain = chain_of_producers(site);
   if (chain.origins.empty()) return false;
   std::reverse(chain.origins.begin(), chain.origins.end());
   Attrs attrs = permute ? Attrs(PermuteAttrs{chain.perm}) : *site.node.attrs;
@@ -252,7 +252,7 @@ bool drops_neutral_operand(Site& site) {
 }
 
 // add(linear(x, W), b) -> linear(x, W, b), and the same for conv, if b has one number per output channel.
-bool takes_bias(Site& site) {
+bool folds_bias(Site& site) {
   if (site.node.op != Op::kAdd || !has_unit_alpha(site.node)) return false;
   for (std::size_t i = 0; i < 2; ++i) {
     const ValueId product = site.operands[i], addend = site.operands[1 - i];
@@ -329,7 +329,7 @@ std::optional<Graph> simplify_once(const Graph& graph) {
     Site site{rewriter, node, rewriter.map_operands(node)};
     const bool rewritten = drops_identity(site) || merges_chain(site) || moves_only_unit_axes(site) ||
                            expands_to_a_view(site) || drops_broadcast(site) || drops_neutral_operand(site) ||
-                           takes_bias(site) || takes_padding(site);
+                           folds_bias(site) || takes_padding(site);
     if (!rewritten) rewriter.keep(node);
   }
   return std::move(rewriter).finish();

@@ -27,9 +27,9 @@ bool is_planned(const Graph& graph) {
 }
 
 // Copies the graph value by value and adds a clone for each transpose of the plan.
-class Carrying {
+class PlanWriter {
  public:
-  Carrying(const Graph& graph, const layout::LayoutPlan& plan)
+  PlanWriter(const Graph& graph, const layout::LayoutPlan& plan)
       : graph_(graph),
         plan_(plan),
         views_(layout::views_of(graph)),
@@ -163,7 +163,7 @@ class Carrying {
 std::optional<Graph> assign_dim_order(const Graph& graph, const PassOptions& options) {
   if (is_planned(graph)) return std::nullopt;
   const layout::LayoutPlan plan = layout::plan_layout(graph, options.objective);
-  if (!plan.transposes.empty()) return Carrying(graph, plan).run();
+  if (!plan.transposes.empty()) return PlanWriter(graph, plan).run();
   bool same = true;
   for (std::size_t i = 0; i < plan.order.size(); ++i)
     same = same && plan.order[i] == graph.values()[i].type.order;

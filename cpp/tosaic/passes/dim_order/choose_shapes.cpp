@@ -35,7 +35,7 @@ bool has_plan(const Graph& graph) {
 }
 
 // The cost of the graph's layout plan: what the objective counts, then what breaks a tie.
-std::pair<std::int64_t, std::int64_t> moved(const Graph& graph, const layout::Objective& objective) {
+std::pair<std::int64_t, std::int64_t> plan_cost(const Graph& graph, const layout::Objective& objective) {
   const layout::LayoutPlan plan = layout::plan_layout(graph, objective);
   const auto count = static_cast<std::int64_t>(plan.transposes.size());
   if (const auto* measure = std::get_if<layout::Measure>(&objective))
@@ -139,7 +139,7 @@ class Recasting {
     static_cast<void>(rewriter_.out(node));  // ids from here on are of the new graph
     std::vector<ValueId> operands;
     for (std::size_t i = 0; i < node.operand_count; ++i)
-      operands.push_back(seen_as(node, i, type.shape, shape));
+      operands.push_back(operand_in_shape(node, i, type.shape, shape));
     Attrs attrs = *node.attrs;
     if (auto* rescale = get_if<RescaleAttrs>(&attrs); rescale != nullptr && rescale->axis)
       rescale->axis = layout::axis_in(type.shape, *rescale->axis, shape);
@@ -149,7 +149,7 @@ class Recasting {
     rewriter_.replace(node, reshaped(node, made, type.shape));
   }
 
-  ValueId seen_as(const Node& node, std::size_t i, const Shape& own, const Shape& shape) {
+  ValueId operand_in_shape(const Node& node, std::size_t i, const Shape& own, const Shape& shape) {
     const ValueId operand = graph_.operands(node)[i];
     if (!operand.valid() || info(node.op).is_table(i)) return rewriter_.map(operand);
     const Shape wanted = layout::operand_shape(graph_.type(operand).shape, own, shape);
@@ -192,8 +192,8 @@ std::optional<Graph> choose_shapes(const Graph& graph, const PassOptions& option
     if (recasts.nodes.empty() && recasts.reshapes.empty()) return result;
     std::optional<Graph> next = Recasting(now, recasts).run();
     if (!next) return result;
-    if (!result) least = moved(now, options.objective);
-    const std::pair<std::int64_t, std::int64_t> after = moved(*next, options.objective);
+    if (!result) least = plan_cost(now, options.objective);
+    const std::pair<std::int64_t, std::int64_t> after = plan_cost(*next, options.objective);
     if (after >= least) return result;
     least = after;
     result = std::move(next);

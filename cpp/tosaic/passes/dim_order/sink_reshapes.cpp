@@ -86,11 +86,11 @@ class Sinking {
     for (std::uint32_t n = 0; n < sinks.size(); ++n) {
       const Node& node = graph_.nodes()[n];
       if (sinks[n])
-        sink(node);
+        hoist_elementwise(node);
       else if (node.op != Op::kReshape || !made_[graph_.operands(node)[0].index()].valid())
         rewriter_.keep(node);
       else
-        meet(node);
+        reshape_of_moved(node);
     }
     std::optional<Graph> sunk = std::move(rewriter_).finish();
     std::optional<Graph> clean = dead_code(*sunk);
@@ -162,13 +162,14 @@ class Sinking {
     return read.size() > 1 || graph_.type(graph_.result(node)).bytes() < graph_.type(read.front()).bytes();
   }
 
-  void sink(const Node& node) {
+  void hoist_elementwise(const Node& node) {
     const TensorType& type = graph_.type(graph_.result(node));
     static_cast<void>(rewriter_.out(node));  // ids from here on are of the new graph
     std::vector<ValueId> operands;
     for (std::size_t i = 0; i < node.operand_count; ++i)
-      operands.push_back(info(node.op).is_table(i) ? rewriter_.map(graph_.operands(node)[i])
-                                           : in_longer_shape(node, graph_.operands(node)[i], type.shape));
+      operands.push_back(info(node.op).is_table(i)
+                             ? rewriter_.map(graph_.operands(node)[i])
+                             : in_longer_shape(node, graph_.operands(node)[i], type.shape));
     const ValueId made = rewriter_.emit(node, node.op, attrs_in_longer_shape(node, type.shape), operands);
     rewriter_.out(node).set_qparams(made, type.qparams);
     made_[node.first_result] = made;
@@ -213,7 +214,7 @@ class Sinking {
   }
 
   // Emits a reshape whose operand was moved, unless the operand has its shape already.
-  void meet(const Node& node) {
+  void reshape_of_moved(const Node& node) {
     const TensorType& type = graph_.type(graph_.result(node));
     ValueId made = made_[graph_.operands(node)[0].index()];
     if (!(rewriter_.current().type(made).shape == type.shape)) {
