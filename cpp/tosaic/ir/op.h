@@ -42,7 +42,7 @@ struct OpInfo {
   std::int8_t results;
   std::uint16_t traits;
   bool is_tosa;
-  bool has_kernel;  // false: the column `kernel` of ops.def is kNoKernel
+  bool has_kernel;                          // false: the column `kernel` of ops.def is kNoKernel
   std::uint8_t attrs_index;                 // kAttrsIndex of its attribute struct
   std::uint8_t min_operands, max_operands;  // max 255 = variadic
   std::int8_t int16_units;                  // the error bound `int16` of ops.def, or kNoInt16

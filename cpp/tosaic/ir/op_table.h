@@ -58,7 +58,8 @@ class OpTable {
 // True; does not compile if there is a mismatch, which the compiler's message then shows.
 template <Mismatch mismatch>
 constexpr bool is_complete() {
-  static_assert(!mismatch.found, "the operator is in the table, or in the family in ops.def, but not in both");
+  static_assert(!mismatch.found,
+                "the operator is in the table, or in the family in ops.def, but not in both");
   return true;
 }
 template <Mismatch mismatch>

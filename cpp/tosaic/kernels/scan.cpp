@@ -296,8 +296,10 @@ Kernel prepare_tosa_argmax(const Request& request) {
 }
 
 constexpr OpTable<Prepare> kKernels = {
-    {Op::kArgmax, prepare_torch_arg<true>}, {Op::kArgmin, prepare_torch_arg<false>},
-    {Op::kTosaArgmax, prepare_tosa_argmax}, {Op::kCumsum, prepare_cumsum},
+    {Op::kArgmax, prepare_torch_arg<true>},
+    {Op::kArgmin, prepare_torch_arg<false>},
+    {Op::kTosaArgmax, prepare_tosa_argmax},
+    {Op::kCumsum, prepare_cumsum},
     {Op::kDiff, prepare_diff},
 };
 static_assert(complete<kKernels.mismatch(has_family(prepare_scan))>);
