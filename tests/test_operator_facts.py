@@ -79,15 +79,27 @@ def test_no_switch_over_operators_has_a_default_and_no_chain_compares_four() -> 
 @pytest.mark.parametrize(
     ("code", "line", "message"),
     [
-        ("int f(Op op) {\n  switch (op) {\n    case Op::kAdd: return 1;\n    default: return 0;\n  }\n}", 2, "switch"),
+        (
+            "int f(Op op) {\n  switch (op) {\n    case Op::kAdd: return 1;\n    default: return 0;\n  }\n}",
+            2,
+            "switch",
+        ),
         ("// open switch:\nswitch (op) { case Op::kAdd: return 1; default: return 0; }", 2, "switch"),
         (
             "switch (x) {\n case 1:\n  switch (op) { case Op::kAdd: return 1; default: break; }\n}",
             3,
             "switch",
         ),
-        ("bool f(Op op) {\n  return op == Op::kA || op == Op::kB || op == Op::kC ||\n op == Op::kD;\n}", 2, "4"),
-        ("bool f(Op op) {\n  return op != Op::kA && op != Op::kB && op != Op::kC && op != Op::kD;\n}", 2, "4"),
+        (
+            "bool f(Op op) {\n  return op == Op::kA || op == Op::kB || op == Op::kC ||\n op == Op::kD;\n}",
+            2,
+            "4",
+        ),
+        (
+            "bool f(Op op) {\n  return op != Op::kA && op != Op::kB && op != Op::kC && op != Op::kD;\n}",
+            2,
+            "4",
+        ),
     ],
 )
 def test_a_planted_open_decision_is_found(tmp_path: Path, code: str, line: int, message: str) -> None:
@@ -95,7 +107,8 @@ def test_a_planted_open_decision_is_found(tmp_path: Path, code: str, line: int, 
     file.parent.mkdir(parents=True)
     file.write_text(code)
     (found,) = violations(tmp_path)
-    assert found.startswith(f"cpp/tosaic/ir/a.cpp:{line}: ") and message in found
+    assert found.startswith(f"cpp/tosaic/ir/a.cpp:{line}: ")
+    assert message in found
 
 
 @pytest.mark.parametrize(
@@ -115,3 +128,38 @@ def test_decisions_that_the_compiler_checks_are_allowed(tmp_path: Path, code: st
     file.parent.mkdir()
     file.write_text(code)
     assert violations(tmp_path) == []
+
+
+# ---- the walk-through of CONTRIBUTING.md ----
+
+
+def quoted_code(page: str) -> list[tuple[str, str]]:
+    """The file and the code of each block of the section about hypot: the last file named in front of it."""
+    section = page.split("### Example: hypot")[1].split("\n### ")[0]
+    found, file = [], ""
+    for index, part in enumerate(section.split("```")):
+        if index % 2 == 0:
+            file = [file, *re.findall(r"`([\w/]+\.\w+)`", part)][-1]
+        else:
+            found.append((file, part.partition("\n")[2]))
+    return found
+
+
+def test_the_walk_through_quotes_the_code_of_the_repository() -> None:
+    blocks = quoted_code((ROOT / "CONTRIBUTING.md").read_text())
+    assert [file for file, code in blocks if code not in (ROOT / file).read_text()] == []
+    assert len({file for file, _ in blocks}) == len(blocks) == 6
+
+
+def test_hypot_is_in_the_places_of_the_walk_through_only() -> None:
+    """Apart from these files, only tests of its own and generated pages name the operator."""
+    named = {file for file, _ in quoted_code((ROOT / "CONTRIBUTING.md").read_text())}
+    code = [
+        path
+        for folder in ("cpp/tosaic", "python/tosaic", "bindings", "tests/operators")
+        for path in (ROOT / folder).rglob("*")
+        if path.suffix in (".cpp", ".h", ".def", ".py")
+    ]
+    assert {
+        str(path.relative_to(ROOT)) for path in code if re.search(r"hypot\b", path.read_text(), re.I)
+    } == named
