@@ -23,7 +23,9 @@ INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]', re.MULTIL
 # Pattern of a header's name -> pattern of the files that may include it, as paths from the root.
 THIRD_PARTY_HEADERS = {
     r"(unsupported/)?Eigen/": r"cpp/tosaic/kernels/.*\.cpp",
-    r"flatbuffers/|tosa_generated\.h": r"cpp/tosaic/tosa/([^/]*\.cpp|(reader|writer)/(?!(reader|writer)\.h).*)",
+    r"flatbuffers/|tosa_generated\.h": (
+        r"cpp/tosaic/tosa/([^/]*\.cpp|(reader|writer)/(?!reader\.h|writer\.h).*)"
+    ),
     r"pybind11/|Python\.h|numpy/": r"bindings/.*",
 }
 # Python package -> the only folder of python/tosaic that may import it.

@@ -44,6 +44,10 @@ struct Value {
   NodeId producer;                 // results only
   ConstantRef constant;            // constants only
   std::string name;                // unique within the graph
+  // Stage tosa: how the value stores the axes of the canonical value that it was legalized from. Axis i is
+  // axis i of this dim order. legalize-tosa sets it, and rewrites hand it on with the name. It is neither in
+  // the text form nor in a .tosa file: a graph that was parsed or read does not know it.
+  std::optional<DimOrder> canonical_order;
 };
 
 struct Node {
@@ -114,6 +118,9 @@ class Graph {
               std::string node_name = "");
   void add_output(Output output);
   void set_order(ValueId value, const DimOrder& order) { values_[value.index()].type.order = order; }
+  void set_canonical_order(ValueId value, const DimOrder& order) {
+    values_[value.index()].canonical_order = order;
+  }
   void set_qparams(ValueId value, QParamsRef qparams) {
     values_[value.index()].type.qparams = std::move(qparams);
   }
