@@ -144,6 +144,7 @@ NodeId Graph::add_copy(const Graph& source, const Node& node, std::span<const Va
     const Value& old = source.value(source.result(node, r));
     const ValueId fresh = result(nodes_[copy.index()], r);
     if (r != 0) rename(fresh, old.name);
+    values_[fresh.index()].source = old.source;
     values_[fresh.index()].canonical_order = old.canonical_order;
   }
   return copy;

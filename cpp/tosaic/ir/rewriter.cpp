@@ -130,6 +130,7 @@ void Rewriter::replace(const Node& node, std::span<const ValueId> results) {
     if (fresh.kind != ValueKind::kResult || results[i].index() < first_emitted_ || is_repeated) continue;
     Node& producer = out_.nodes_[fresh.producer.index()];
     producer.origin = merge({producer.origin, node.origin});
+    fresh.source = old.source;
     fresh.canonical_order = old.canonical_order;
     if (out_.names_.try_emplace(old.name, 1u).second) fresh.name = old.name;
   }

@@ -34,7 +34,7 @@ class Rewriter {
   // The same node with other regions, whose inputs and outputs have the types of the old ones.
   void keep(const Node& node, std::vector<std::shared_ptr<const Graph>> regions);
   // Every later use of the results of `node` becomes a use of these values of out(). A value that was added to
-  // out() for this node, i.e. since the walk's last call, gets the name and the canonical_order of the result
+  // out() for this node, i.e. since the walk's last call, gets the name, source and canonical_order of the result
   // that it replaces, and its producer the origin of `node`. Throws
   // InternalError if the number of results, a dtype or a shape differs.
   void replace(const Node& node, std::span<const ValueId> results);
