@@ -2,7 +2,6 @@
 #include <pybind11/functional.h>
 #include <pybind11/stl.h>
 
-#include <unordered_map>
 
 #include "bind.h"
 #include "tosaic/passes/lower_to_integer/lower_to_integer.h"
@@ -232,10 +231,10 @@ void bind_pipeline(py::module_& m) {
                                return out;
                              })
       .def_property_readonly("orders", [](const pipeline::Lowered& l) {
-        std::unordered_map<std::string_view, std::size_t> ranks;
-        for (const Value& value : l.tosa->values()) ranks.emplace(value.name, value.type.rank());
         py::dict out;
-        for (const auto& [name, order] : l.orders) out[py::str(name)] = to_tuple(order.axes(ranks.at(name)));
+        for (const Value& value : l.tosa->values())
+          if (value.canonical_order && value.kind != ValueKind::kConstant)
+            out[py::str(value.name)] = to_tuple(value.canonical_order->axes(value.type.rank()));
         return out;
       });
 

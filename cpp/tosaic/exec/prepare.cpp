@@ -169,7 +169,7 @@ class Preparer {
       declare(node);
       return;
     }
-    const auto& attrs = Graph::attrs<TosaNameAttrs>(node);
+    const auto& attrs = Graph::attrs<TosaVariableAccessAttrs>(node);
     const auto found = std::find_if(variables_.begin(), variables_.end(),
                                     [&](const Prepared::Variable& v) { return v.name == attrs.name; });
     if (found == variables_.end())

@@ -140,8 +140,13 @@ NodeId Graph::add_copy(const Graph& source, const Node& node, std::span<const Va
   for (std::uint32_t r = 0; r < node.result_count; ++r) types.push_back(source.type(source.result(node, r)));
   const NodeId copy = add_node(node.op, node.attrs, operands, types, node.origin, source.node_name(node),
                                regions_at(node, stage));
-  for (std::uint32_t r = 1; r < node.result_count; ++r)
-    rename(result(nodes_[copy.index()], r), source.value(source.result(node, r)).name);
+  for (std::uint32_t r = 0; r < node.result_count; ++r) {
+    const Value& old = source.value(source.result(node, r));
+    const ValueId fresh = result(nodes_[copy.index()], r);
+    if (r != 0) rename(fresh, old.name);
+    values_[fresh.index()].source = old.source;
+    values_[fresh.index()].canonical_order = old.canonical_order;
+  }
   return copy;
 }
 

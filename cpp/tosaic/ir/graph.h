@@ -44,6 +44,13 @@ struct Value {
   NodeId producer;                 // results only
   ConstantRef constant;            // constants only
   std::string name;                // unique within the graph
+  // For following values through passes: the value of an earlier graph that this one stands for. Whoever wants
+  // to follow values sets it before the passes and reads it after them. Rewrites hand it on with the name.
+  ValueId source;
+  // Stage tosa: how the value stores the axes of the canonical value that it was legalized from. Axis i is
+  // axis i of this dim order. legalize-tosa sets it, and rewrites hand it on with the name. It is neither in
+  // the text form nor in a .tosa file: a graph that was parsed or read does not know it.
+  std::optional<DimOrder> canonical_order;
 };
 
 struct Node {
@@ -114,6 +121,10 @@ class Graph {
               std::string node_name = "");
   void add_output(Output output);
   void set_order(ValueId value, const DimOrder& order) { values_[value.index()].type.order = order; }
+  void set_source(ValueId value, ValueId source) { values_[value.index()].source = source; }
+  void set_canonical_order(ValueId value, const DimOrder& order) {
+    values_[value.index()].canonical_order = order;
+  }
   void set_qparams(ValueId value, QParamsRef qparams) {
     values_[value.index()].type.qparams = std::move(qparams);
   }

@@ -177,14 +177,14 @@ Types infer_tosa_variable(const Call& call) {
 }
 
 Types infer_tosa_variable_write(const Call& call) {
-  const auto& attrs = call.attrs<TosaNameAttrs>();
+  const auto& attrs = call.attrs<TosaVariableAccessAttrs>();
   require_variable(call, attrs.name, attrs.shape);
   require_type(call, typed(attrs.dtype, attrs.shape));
   return {};
 }
 
 Types infer_tosa_variable_read(const Call& call) {
-  const auto& attrs = call.attrs<TosaNameAttrs>();
+  const auto& attrs = call.attrs<TosaVariableAccessAttrs>();
   require_variable(call, attrs.name, attrs.shape);
   return one(attrs.dtype, attrs.shape);
 }

@@ -33,8 +33,9 @@ class Rewriter {
   void keep(const Node& node);
   // The same node with other regions, whose inputs and outputs have the types of the old ones.
   void keep(const Node& node, std::vector<std::shared_ptr<const Graph>> regions);
-  // Every later use of the results of `node` becomes a use of these values of out(). A value that emit() made
-  // for this node gets the name of the result that it replaces, and its producer the origin of `node`. Throws
+  // Every later use of the results of `node` becomes a use of these values of out(). A value that was added to
+  // out() for this node, i.e. since the walk's last call, gets the name, source and canonical_order of the result
+  // that it replaces, and its producer the origin of `node`. Throws
   // InternalError if the number of results, a dtype or a shape differs.
   void replace(const Node& node, std::span<const ValueId> results);
   void replace(const Node& node, ValueId result) { replace(node, std::span(&result, 1)); }
@@ -77,6 +78,7 @@ class Rewriter {
   const Graph& source_;
   Graph out_;
   std::vector<ValueId> map_;
+  std::size_t first_emitted_ = 0;  // values of out_ from here on were added since the walk's last call
   bool started_ = false;
 };
 

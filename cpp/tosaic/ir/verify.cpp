@@ -602,7 +602,7 @@ void Checker::variable(const Node& node) {
 }
 
 void Checker::variable_use(const Node& node) {
-  const auto& attrs = Graph::attrs<TosaNameAttrs>(node);
+  const auto& attrs = Graph::attrs<TosaVariableAccessAttrs>(node);
   const auto declared = variables_.find(attrs.name);
   if (declared == variables_.end()) {
     invalid(node, {.what = "variable '" + attrs.name + "' is used before it is declared"});

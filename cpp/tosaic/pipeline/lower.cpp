@@ -5,12 +5,10 @@
 #include <set>
 #include <span>
 #include <string>
-#include <unordered_map>
 
 #include "tosaic/base/work.h"
 #include "tosaic/ir/own_constants.h"
 #include "tosaic/ir/verify.h"
-#include "tosaic/layout/order.h"
 #include "tosaic/pipeline/refusals.h"
 #include "tosaic/target/support.h"
 
@@ -133,23 +131,6 @@ class Run {
   std::vector<PassTiming> timings_;
 };
 
-std::vector<std::pair<std::string, DimOrder>> physical_orders(const Graph& canonical, const Graph& tosa) {
-  std::unordered_map<std::string_view, const Value*> by_name;
-  for (const Value& value : canonical.values()) {
-    const bool moved = value.kind == ValueKind::kResult && canonical.node(value.producer).op == Op::kClone;
-    if (value.kind != ValueKind::kConstant && !moved) by_name.emplace(value.name, &value);
-  }
-  std::vector<std::pair<std::string, DimOrder>> orders;
-  for (const Value& value : tosa.values()) {
-    const auto it = by_name.find(value.name);
-    if (it == by_name.end() || value.kind == ValueKind::kConstant) continue;
-    const TensorType& logical = it->second->type;
-    if (value.type.shape == layout::physical_dims(logical.shape, logical.order))
-      orders.emplace_back(value.name, logical.order);
-  }
-  return orders;
-}
-
 // Rules that nodes break stand in front of those that helper constants break.
 void require_target(const Graph& tosa, const target::TargetSpec& target) {
   std::vector<target::Violation> violations = target::check(tosa, target);
@@ -198,7 +179,6 @@ Lowered lower(const std::shared_ptr<const Graph>& graph, const Pipeline& pipelin
     throw;
   }
   lowered.timings = std::move(run).timings();
-  lowered.orders = physical_orders(*lowered.canonical, *lowered.tosa);
   return lowered;
 }
 

@@ -218,6 +218,7 @@ void Legalizer::add_inputs() {
     }
     const ValueId id =
         out_.add_input(input.kind, value.name, type, input.path, border, physical_initial(input, type));
+    out_.set_canonical_order(id, value.type.order);
     physical_[input.value.index()] = {cast(id, physical_dtype(input.value)), value.type.order};
   }
 }
@@ -280,6 +281,7 @@ void Legalizer::check_dtype(ValueId id) const {
 
 void Legalizer::legalize_node(const Node& node) {
   for (std::uint32_t r = 0; r < node.result_count; ++r) check_dtype(source_.result(node, r));
+  first_own_ = out_.values().size();
   const Legalization& rule = legalization_of(node.op);
   const std::vector<Physical> made = rule.one != nullptr ? std::vector{rule.one(*this)} : rule.all(*this);
   for (std::uint32_t r = 0; r < made.size(); ++r) settle(node, r, made[r]);
@@ -298,11 +300,20 @@ void Legalizer::settle(const Node& node, std::uint32_t result, const Physical& m
                          .what = "rule for '" + std::string(info(node.op).name) + "' made another type",
                          .expected = to_string(logical),
                          .got = to_string(type)});
-  // Values that other nodes share are not renamed: a forwarded operand, a reordering made before.
-  const bool fresh = out_.value(id).kind == ValueKind::kResult &&
-                     out_.value(id).name.starts_with(source_.node_name(node) + ".");
-  if (fresh) out_.rename(id, source_.value(value).name);
+  // Values that other nodes share keep their names: a forwarded operand, a reordering made before.
+  if (is_own(id)) {
+    out_.rename(id, source_.value(value).name);
+    if (node.op != Op::kClone) out_.set_canonical_order(id, logical.order);
+  }
   physical_[value.index()] = {id, logical.order};
+}
+
+// True if the value was added for the node being legalized, and no result of the node has it yet.
+bool Legalizer::is_own(ValueId physical) const {
+  if (out_.value(physical).kind != ValueKind::kResult || physical.index() < first_own_) return false;
+  for (std::uint32_t r = 0; r < node_->result_count; ++r)
+    if (physical_[source_.result(*node_, r).index()].id == physical) return false;
+  return true;
 }
 
 std::shared_ptr<const Graph> Legalizer::legalized_region(const Graph& region) {

@@ -161,6 +161,7 @@ class Legalizer {
   void add_outputs();
   void legalize_node(const Node& node);
   void settle(const Node& node, std::uint32_t result, const Physical& made);
+  [[nodiscard]] bool is_own(ValueId physical) const;
   [[nodiscard]] bool is_representable(ValueId id) const;
   void check_dtype(ValueId id) const;
   [[nodiscard]] ValueId physical_constant(ValueId id);
@@ -171,6 +172,7 @@ class Legalizer {
   Graph out_;
   const Node* node_ = nullptr;
   std::vector<Physical> physical_;
+  std::size_t first_own_ = 0;  // values of out_ from here on were added for the node
   IntegerPlan plan_;
   std::map<std::tuple<ValueId, bool, std::vector<std::int64_t>>, ValueId> reordered_;
   std::map<ValueId, ValueId> counted_;  // i32 value -> the same value rounded to f32

@@ -13,15 +13,25 @@
 // A wrong node has a large local error. A node that only passes on an error of its operands has a large
 // inherited error.
 //
-// The axes of b's value may be a permutation of a's axes, or a regrouping (reshape) of them. If the caller
-// knows the permutation, it is tried first. If it is not known, or if the value is wrong in it, all
-// permutations that fit the shape are tried. The one in which b's value equals what a's nodes compute from
-// b's values is assumed to be right. If b really computes a wrong dim order, the nodes that read the value
-// and the outputs show it. Values with qparams are dequantized before they are compared, and their errors are
-// in units of the scale.
+// The axes of b's value may be a permutation of a's axes, or a regrouping (reshape) of them. The values of a
+// graph that was lowered to stage tosa know their permutation (Value::canonical_order); it is tried first. If
+// it is not known, as in a graph that was read from a file, or if the value is wrong in it, all permutations
+// that fit the shape are tried. The one in which b's value equals what a's nodes compute from b's values is
+// assumed to be right. If b really computes a wrong dim order, the nodes that read the value and the outputs
+// show it. Values with qparams are dequantized before they are compared, and their errors are in units of the
+// scale.
+//
+// The steps, each in a file of its own:
+//
+//   traced_run.h   runs both graphs and records every value
+//   fx_nodes.h     which nodes of a graph belong to which FX node
+//   references.h   the arrays that b's values are compared with
+//   matching.h     the values of b that may be the counterpart of a reference; alignment.h: of their axes
+//   replay.h       runs a's nodes on b's values and chooses the counterpart: local errors
+//   rows.h         the report of each FX node
+//   outputs.h      the outputs
 #pragma once
 
-#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -34,9 +44,6 @@ namespace tosaic::exec {
 
 struct CompareOptions {
   PrepareOptions a, b;
-  // By name of a value of b: the permutation from a's axes to b's. Axis i of b's value is axis permutation[i]
-  // of a's value.
-  std::map<std::string, Dims> permutations;
   double threshold_db = 30;  // a row with a lower SQNR is a divergence
   bool local = true;         // false: local and inherited errors are not reported
   // Outputs to compare: indices into the outputs of a's graph and of b's graph.
