@@ -11,11 +11,12 @@
 #include <limits>
 
 #include "tosaic/base/work.h"
+#include "tosaic/layout/options.h"
 #include "tosaic/layout/order.h"
-#include "tosaic/layout/ways.h"
 #include "tosaic/passes/legalize_tosa/legalizer.h"
 #include "tosaic/passes/match.h"
 #include "tosaic/passes/pass.h"
+#include "tosaic/target/layout_needs.h"
 
 namespace tosaic::passes {
 namespace {
@@ -52,11 +53,17 @@ Attrs reduction_in_order(const Legalizer& l, const DimOrder& order) {
   return attrs;
 }
 
+// True for TOSA's reductions: of its operators that a graph may have at stage integer, those that take any
+// order are elementwise, or reductions of one axis, which stays with extent 1.
+bool is_reduction(Op op) {
+  return target::tosa_layout_needs().of(op).need == target::LayoutNeed::kAny && !info(op).has(kElementwise);
+}
+
 // A TOSA operator that the graph has at stage integer already. An elementwise operator or reduction computes
 // in the planned order; the table of TABLE, and an operand of another rank than the result, is read in
 // row-major order. Every other operator computes in row-major order, to which its axis attributes refer.
 Physical copy_tosa_op(Legalizer& l) {
-  if (layout::is_tosa_reduction(l.node().op)) {
+  if (is_reduction(l.node().op)) {
     const DimOrder& order = l.planned_order();
     return {l.emit(l.node().op, reduction_in_order(l, order), {l.operand(0, order)}), order};
   }

@@ -8,7 +8,7 @@
 // depend on two or more distinct variables.
 #pragma once
 
-#include "tosaic/layout/certificate.h"
+#include "tosaic/layout/solver/solver.h"
 
 namespace tosaic::layout {
 

@@ -1,10 +1,10 @@
-#include "tosaic/layout/solve.h"
+#include "tosaic/layout/solver/solver.h"
 
 #include <algorithm>
 
-#include "tosaic/layout/cut.h"
-#include "tosaic/layout/eliminate.h"
-#include "tosaic/layout/improve.h"
+#include "tosaic/layout/solver/cut.h"
+#include "tosaic/layout/solver/eliminate.h"
+#include "tosaic/layout/solver/improve.h"
 
 namespace tosaic::layout {
 namespace {

@@ -11,7 +11,7 @@
 
 #include <span>
 
-#include "tosaic/layout/factors.h"
+#include "tosaic/layout/solver/factors.h"
 
 namespace tosaic::layout {
 

@@ -1,4 +1,4 @@
-#include "tosaic/layout/improve.h"
+#include "tosaic/layout/solver/improve.h"
 
 #include <bitset>
 

@@ -1,4 +1,4 @@
-#include "tosaic/layout/eliminate.h"
+#include "tosaic/layout/solver/eliminate.h"
 
 #include <algorithm>
 #include <functional>

@@ -1,10 +1,10 @@
-#include "tosaic/layout/solve.h"
+#include "tosaic/layout/solver/solver.h"
 
 #include <catch2/catch.hpp>
 #include <random>
 
 #include "tosaic/base/error.h"
-#include "tosaic/layout/max_flow.h"
+#include "tosaic/layout/solver/max_flow.h"
 
 namespace tosaic::layout {
 namespace {

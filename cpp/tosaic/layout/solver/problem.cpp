@@ -1,4 +1,4 @@
-#include "tosaic/layout/problem.h"
+#include "tosaic/layout/solver/solver.h"
 
 #include <bitset>
 #include <limits>

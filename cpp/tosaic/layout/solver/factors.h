@@ -8,7 +8,7 @@
 
 #include <span>
 
-#include "tosaic/layout/terms.h"
+#include "tosaic/layout/solver/terms.h"
 
 namespace tosaic::layout {
 
@@ -45,7 +45,7 @@ class Factors {
   template <class Visit>
   void for_each_of(VariableId v, Visit visit);
 
-  // The rules of the certificate (certificate.h): `opened` and `split_term` apply to terms, `split_table` to
+  // The rules of the certificate (solver.h): `opened` and `split_term` apply to terms, `split_table` to
   // tables, `minimised` to both. `opened` returns the new variable z. `minimised` replaces `inputs` by
   // `table`, the minimum over v, over `scope` in ascending order. `minimised` may be called several times in
   // a row for one variable.

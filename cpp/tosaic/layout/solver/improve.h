@@ -1,7 +1,7 @@
 // improve: a local search on the original problem, for problems that no exact method solves.
 #pragma once
 
-#include "tosaic/layout/problem.h"
+#include "tosaic/layout/solver/solver.h"
 
 namespace tosaic::layout {
 

@@ -14,7 +14,7 @@
 // over two variables restricts its flips so that being on different sides is what costs.
 #pragma once
 
-#include "tosaic/layout/factors.h"
+#include "tosaic/layout/solver/factors.h"
 
 namespace tosaic::layout {
 

@@ -1,4 +1,4 @@
-#include "tosaic/layout/certificate.h"
+#include "tosaic/layout/solver/solver.h"
 
 #include <algorithm>
 #include <limits>
@@ -85,14 +85,14 @@ class Checker {
     for (auto& [order, reads] : read) {
       Transpose out{{t, order}, tensor.weight, tensor.made.variable, {}, std::move(reads)};
       for (const std::uint8_t made : tensor.made.order) out.missing.push_back(made != order);
-      keep(std::move(out));
+      add_transpose(std::move(out));
     }
   }
   static bool full(const std::vector<char>& set) { return std::count(set.begin(), set.end(), 0) == 0; }
 
   // Adds costs that one variable alone decides to the unary costs, and stores what is left as a term (see
   // Certificate::Term).
-  void keep(Transpose&& transpose) {
+  void add_transpose(Transpose&& transpose) {
     for (const auto& [v, states] : transpose.reads)
       if (full(states)) return charge(transpose.producer, transpose.missing, transpose.weight);
     if (const auto self = transpose.reads.find(transpose.producer); self != transpose.reads.end()) {

@@ -13,10 +13,13 @@
 // The choice that moves least is a problem like that of the plan (plan.h) and is solved in the same manner.
 // An operator changes its shape only if that saves something. The result lists the cuts that each new shape
 // must have; the caller chooses a shape that has them.
-
+//
+//   shapes.h           in which shapes may a node compute?
+//   placed_options.h   in which placements may it compute?
+//   placed_problem.h   the choice of a placement for each node, as a problem for the solver
+//   recast.cpp         the solution, read as recasts
 #pragma once
 
-#include <optional>
 #include <vector>
 
 #include "tosaic/ir/graph.h"
@@ -37,22 +40,17 @@ struct Recasts {
   std::vector<Recast> reshapes;  // that go through a third shape; the data is transposed there
 };
 
-// True if the node is elementwise and may compute in another shape: it is not composite, has one result of
-// two or more elements, has an operand of the result's shape that is not a constant, and neither the result
-// nor any operand that is not a constant has per-channel qparams or a dtype that cannot be moved (plan.h).
-[[nodiscard]] bool can_be_recast(const Graph& graph, const Node& node);
 // True if some reshape changes more than axes of extent 1. Otherwise nothing can be saved.
 [[nodiscard]] bool may_be_recast(const Graph& graph);
 // Both lists are in the order of the nodes. They are empty if nothing is saved, or if the costs are too
 // large to be added up.
-[[nodiscard]] Recasts recasts_of(const Graph& graph, const Objective& objective);
+[[nodiscard]] Recasts recasts_of(const Graph& graph, const Objective& objective,
+                                 const target::LayoutNeeds& needs);
 
-// The cuts that a shape must have so that the node can compute in it with this placement of the result. None
-// if there is no such shape.
-[[nodiscard]] std::optional<Cuts> needed_cuts(const Graph& graph, const Node& node,
-                                              const Placement& placement);
-// True if the node, which needs these cuts, can compute in `shape`, which has as many elements as its result.
-[[nodiscard]] bool fits(const Graph& graph, const Node& node, const Cuts& needed, const Shape& shape);
+// True if the node, which needs these cuts, can compute in `shape`, which has as many elements as its result
+// and at most `most_axes` axes.
+[[nodiscard]] bool fits(const Graph& graph, const Node& node, const Cuts& needed, const Shape& shape,
+                        std::size_t most_axes);
 // The shape of an operand that broadcasts to `shape` as `operand` broadcasts to the node's `result`.
 [[nodiscard]] Shape operand_shape(const Shape& operand, const Shape& result, const Shape& shape);
 // The axis of `shape` that is axis `axis` of the result. `shape` must have that axis as a whole.

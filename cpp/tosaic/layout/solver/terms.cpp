@@ -1,4 +1,4 @@
-#include "tosaic/layout/terms.h"
+#include "tosaic/layout/solver/terms.h"
 
 #include <algorithm>
 #include <bitset>

@@ -1,4 +1,4 @@
-#include "tosaic/layout/max_flow.h"
+#include "tosaic/layout/solver/max_flow.h"
 
 #include <algorithm>
 #include <limits>

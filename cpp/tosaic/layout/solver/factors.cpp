@@ -1,4 +1,4 @@
-#include "tosaic/layout/factors.h"
+#include "tosaic/layout/solver/factors.h"
 
 #include <algorithm>
 #include <array>

@@ -1,11 +1,11 @@
-#include "tosaic/layout/cut.h"
+#include "tosaic/layout/solver/cut.h"
 
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <numeric>
 
-#include "tosaic/layout/max_flow.h"
+#include "tosaic/layout/solver/max_flow.h"
 
 namespace tosaic::layout {
 namespace {
