@@ -13,6 +13,7 @@
 #include "tosaic/base/work.h"
 #include "tosaic/layout/options.h"
 #include "tosaic/layout/order.h"
+#include "tosaic/passes/legalize_tosa/f32_integers.h"
 #include "tosaic/passes/legalize_tosa/legalizer.h"
 #include "tosaic/passes/match.h"
 #include "tosaic/passes/pass.h"
@@ -22,11 +23,6 @@ namespace tosaic::passes {
 namespace {
 
 bool is_unsigned(DType dtype) { return dtype == DType::kU8 || dtype == DType::kU16; }
-
-// The signed integer dtypes of torch, which a target without profile INT represents in f32.
-bool is_signed_integer(DType dtype) {
-  return dtype == DType::kI8 || dtype == DType::kI16 || dtype == DType::kI32 || dtype == DType::kI64;
-}
 
 bool has_tosa_type(DType dtype) { return dtype != DType::kF64 && !is_unsigned(dtype); }
 
@@ -205,7 +201,7 @@ ConstantRef Legalizer::physical_initial(const Input& input, const TensorType& ty
 
 void Legalizer::add_inputs() {
   for (const Input& input : source_.inputs()) {
-    const IntegerRange& range = plan_.inputs[source_.value(input.value).result_index];
+    const ValueRange& range = plan_.inputs[source_.value(input.value).result_index];
     const Value& value = source_.value(input.value);
     TensorType type;
     type.dtype = border_dtype(value.type.dtype);
@@ -213,13 +209,13 @@ void Legalizer::add_inputs() {
     Border border = input.border;
     border.order = value.type.order;
     const bool narrowed =
-        value.type.dtype == DType::kI32 && (range.min > std::numeric_limits<std::int32_t>::min() ||
-                                            range.max < std::numeric_limits<std::int32_t>::max());
+        value.type.dtype == DType::kI32 && (range.low > std::numeric_limits<std::int32_t>::min() ||
+                                            range.high < std::numeric_limits<std::int32_t>::max());
     if (!border.qparams && (type.dtype != value.type.dtype || narrowed)) {
       const bool is_read = !source_.users(input.value).empty() || source_.is_output(input.value);
       border.source_dtype = value.type.dtype;
-      border.range_min = is_read ? range.min : std::numeric_limits<std::int64_t>::min();
-      border.range_max = is_read ? range.max : std::numeric_limits<std::int64_t>::max();
+      border.range_min = is_read ? range.low : std::numeric_limits<std::int64_t>::min();
+      border.range_max = is_read ? range.high : std::numeric_limits<std::int64_t>::max();
     }
     if (is_unsigned(value.type.dtype) && !border.qparams) {
       border.range_min = integer_limits(value.type.dtype)->low;
@@ -395,7 +391,7 @@ ValueId Legalizer::reordered(ValueId x, const Shape& logical_shape, const DimOrd
   return transpose(x, permuted(inverse_permutation(from.axes(rank)), to.axes(rank)));
 }
 
-const FloatRange& Legalizer::range_of(std::size_t i) {
+const analysis::FloatRange& Legalizer::range_of(std::size_t i) {
   if (!ranges_) ranges_.emplace(source_);
   return ranges_->of(logical(i));
 }
