@@ -21,14 +21,14 @@ py::tuple axes_of(const Graph& graph, ValueId value, const DimOrder& order) {
 }
 
 // (orders of the operands, orders of the results); None for an absent operand.
-py::tuple to_python(const Graph& graph, const Node& node, const layout::Way& way) {
+py::tuple to_python(const Graph& graph, const Node& node, const layout::LayoutOption& option) {
   py::list operands, results;
   for (std::size_t i = 0; i < node.operand_count; ++i) {
     const ValueId id = graph.operands(node)[i];
-    operands.append(id.valid() ? py::object(axes_of(graph, id, way.operands[i])) : py::none());
+    operands.append(id.valid() ? py::object(axes_of(graph, id, option.operands[i])) : py::none());
   }
   for (std::uint32_t r = 0; r < node.result_count; ++r)
-    results.append(axes_of(graph, graph.result(node, r), way.results[r]));
+    results.append(axes_of(graph, graph.result(node, r), option.results[r]));
   return py::make_tuple(py::tuple(operands), py::tuple(results));
 }
 
@@ -37,7 +37,8 @@ py::list choices_of(const SharedGraph& graph) {
   const layout::Choices choices = layout::choices_of(*graph);
   for (std::size_t n = 0; n < choices.size(); ++n) {
     py::list ways;
-    for (const layout::Way& way : choices[n]) ways.append(to_python(*graph, graph->nodes()[n], way));
+    for (const layout::LayoutOption& option : choices[n])
+      ways.append(to_python(*graph, graph->nodes()[n], option));
     out.append(ways);
   }
   return out;
@@ -85,8 +86,8 @@ layout::FreeBorders free_borders(const Graph& graph, const std::vector<bool>& gr
 py::dict to_python(const Graph& graph, const layout::LayoutPlan& plan, const Checked& checked,
                    const std::vector<layout::Explanation>& explained, std::uint64_t visits) {
   py::list ways, orders, transposes;
-  for (std::size_t n = 0; n < plan.ways.size(); ++n)
-    ways.append(to_python(graph, graph.nodes()[n], plan.ways[n]));
+  for (std::size_t n = 0; n < plan.options.size(); ++n)
+    ways.append(to_python(graph, graph.nodes()[n], plan.options[n]));
   for (std::uint32_t v = 0; v < plan.order.size(); ++v)
     orders.append(axes_of(graph, ValueId(v), plan.order[v]));
   for (const layout::Transpose& each : plan.transposes) {

@@ -10,23 +10,10 @@
 namespace tosaic::exec {
 namespace {
 
-struct Range {
-  std::int64_t min = std::numeric_limits<std::int64_t>::min();
-  std::int64_t max = std::numeric_limits<std::int64_t>::max();
-};
-
-Range width_range(unsigned bits) {
-  const std::int64_t half = std::int64_t{1} << (bits - 1);
-  return {-half, half - 1};
-}
-
 // The range of integers that an array for this input or output may contain.
-Range allowed(const TensorType& type, const Border& border) {
+ValueRange allowed(const TensorType& type, const Border& border) {
   if (border.source_dtype) return {border.range_min, border.range_max};
-  if (type.dtype == DType::kI4) return width_range(4);
-  if (type.dtype == DType::kI48) return width_range(48);
-  if (const std::optional<ValueRange> limits = integer_limits(type.dtype)) return {limits->low, limits->high};
-  return {};
+  return integer_limits(type.dtype).value_or(ValueRange::all());
 }
 
 std::string index_text(const Shape& shape, std::int64_t flat) {
@@ -225,13 +212,13 @@ void import_array(const BorderForm& form, const TensorType& type, const Border& 
     return;
   }
   if (form.qparams) return quantize(source, to, *form.qparams);
-  const Range range = allowed(type, border);
-  const std::int64_t bad = convert_integers(source, target, range.min, range.max);
+  const ValueRange range = allowed(type, border);
+  const std::int64_t bad = convert_integers(source, target, range.low, range.high);
   if (bad < 0) return;
   throw InvalidGraph(
       {.where = "run",
        .what = "input '" + name + "' holds a value outside its range at " + index_text(source.shape, bad),
-       .expected = std::to_string(range.min) + " to " + std::to_string(range.max),
+       .expected = std::to_string(range.low) + " to " + std::to_string(range.high),
        .got = std::to_string(integer_at(source, bad))});
 }
 
@@ -244,8 +231,8 @@ void export_array(const BorderForm& form, const TensorType& type, const std::byt
     return;
   }
   if (form.qparams) return dequantize(source, target, *form.qparams);
-  const Range all;
-  static_cast<void>(convert_integers(source, target, all.min, all.max));
+  constexpr ValueRange all = ValueRange::all();
+  static_cast<void>(convert_integers(source, target, all.low, all.high));
 }
 
 Array allocate_array(const BorderForm& form) {

@@ -46,7 +46,7 @@ class Reads {
       for (std::size_t i = 0; i < operands.size(); ++i) {
         if (!operands[i].valid() || !imported_[operands[i].index()]) continue;
         for (const OriginRef& leaf : leaves(node.origin))
-          note(leaf->fx_name, operands[i], plan_.plan.ways[n].operands[i]);
+          note(leaf->fx_name, operands[i], plan_.plan.options[n].operands[i]);
       }
     }
     return std::move(reads_);

@@ -44,8 +44,8 @@ class PlanWriter {
   Graph run() && {
     for (const Input& input : graph_.inputs()) {
       const Value& value = graph_.value(input.value);
-      settle(input.value,
-             out_.add_input(input.kind, value.name, value.type, input.path, input.border, input.initial));
+      set_made(input.value,
+               out_.add_input(input.kind, value.name, value.type, input.path, input.border, input.initial));
     }
     for (const Node& node : graph_.nodes()) copy(node);
     for (Output output : graph_.outputs()) {
@@ -64,16 +64,16 @@ class PlanWriter {
   };
 
   void copy(const Node& node) {
-    const auto& wanted = plan_.ways[graph_.id(node).index()].operands;
+    const auto& wanted = plan_.options[graph_.id(node).index()].operands;
     std::vector<ValueId> operands;
     for (const ValueId id : graph_.operands(node))
       operands.push_back(in_order(id, wanted[operands.size()], node.origin));
     const NodeId made = out_.add_copy(graph_, node, operands);
     for (std::uint32_t r = 0; r < node.result_count; ++r)
-      settle(graph_.result(node, r), out_.result(out_.node(made), r));
+      set_made(graph_.result(node, r), out_.result(out_.node(made), r));
   }
 
-  void settle(ValueId value, ValueId made) {
+  void set_made(ValueId value, ValueId made) {
     map_[value.index()] = made;
     out_.set_order(made, plan_.order[value.index()]);
   }
@@ -162,7 +162,7 @@ class PlanWriter {
 
 std::optional<Graph> assign_dim_order(const Graph& graph, const PassOptions& options) {
   if (is_planned(graph)) return std::nullopt;
-  const layout::LayoutPlan plan = layout::plan_layout(graph, options.objective);
+  const layout::LayoutPlan plan = layout::plan_layout(graph, options.objective, {}, options.layout_needs);
   if (!plan.transposes.empty()) return PlanWriter(graph, plan).run();
   bool same = true;
   for (std::size_t i = 0; i < plan.order.size(); ++i)

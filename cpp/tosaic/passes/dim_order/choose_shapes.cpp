@@ -12,8 +12,8 @@
 //   %a: f32[1,2,4,2] = reshape(%p)        ->   %a.reshape: f32[2,2,2,2] = reshape(%p)
 //                                              %a: f32[1,2,4,2] = reshape(%a.reshape)
 //
-// Both are decided for the whole graph (layout/recast.h). The new graph is used only if its layout plan moves
-// less than the plan of the old graph.
+// Both are decided for the whole graph (layout/recast/recast.h). The new graph is used only if its layout plan
+// moves less than the plan of the old graph.
 
 #include <algorithm>
 #include <utility>
@@ -21,7 +21,7 @@
 
 #include "tosaic/ir/rewriter.h"
 #include "tosaic/layout/plan.h"
-#include "tosaic/layout/recast.h"
+#include "tosaic/layout/recast/recast.h"
 #include "tosaic/passes/match.h"
 #include "tosaic/passes/pass.h"
 
@@ -35,8 +35,9 @@ bool has_plan(const Graph& graph) {
 }
 
 // The cost of the graph's layout plan: what the objective counts, then what breaks a tie.
-std::pair<std::int64_t, std::int64_t> plan_cost(const Graph& graph, const layout::Objective& objective) {
-  const layout::LayoutPlan plan = layout::plan_layout(graph, objective);
+std::pair<std::int64_t, std::int64_t> plan_cost(const Graph& graph, const PassOptions& options) {
+  const layout::Objective& objective = options.objective;
+  const layout::LayoutPlan plan = layout::plan_layout(graph, objective, {}, options.layout_needs);
   const auto count = static_cast<std::int64_t>(plan.transposes.size());
   if (const auto* measure = std::get_if<layout::Measure>(&objective))
     return *measure == layout::Measure::kBytes ? std::pair(plan.bytes, count) : std::pair(count, plan.bytes);
@@ -47,8 +48,12 @@ std::pair<std::int64_t, std::int64_t> plan_cost(const Graph& graph, const layout
 
 class Recasting {
  public:
-  Recasting(const Graph& graph, const layout::Recasts& recasts)
-      : graph_(graph), cuts_(graph.nodes().size()), rewriter_(graph), source_(graph.values().size()) {
+  Recasting(const Graph& graph, const layout::Recasts& recasts, std::size_t most_axes)
+      : graph_(graph),
+        most_axes_(most_axes),
+        cuts_(graph.nodes().size()),
+        rewriter_(graph),
+        source_(graph.values().size()) {
     for (const auto* each : {&recasts.nodes, &recasts.reshapes})
       for (const layout::Recast& recast : *each) cuts_[recast.node.index()] = &recast.cuts;
   }
@@ -81,7 +86,7 @@ class Recasting {
     note_behind(graph_.result(node), at_hand);
     at_hand.push_back(least_shape(cuts));
     for (const Shape& shape : at_hand)
-      if (layout::fits(graph_, node, cuts, shape)) return shape;
+      if (layout::fits(graph_, node, cuts, shape, most_axes_)) return shape;
     return std::nullopt;
   }
 
@@ -174,6 +179,7 @@ class Recasting {
   }
 
   const Graph& graph_;
+  std::size_t most_axes_;
   std::vector<const layout::Cuts*> cuts_;  // by node
   Rewriter rewriter_;
   std::vector<ValueId> source_;  // by old value: the new value in the shape chosen for it
@@ -188,12 +194,12 @@ std::optional<Graph> choose_shapes(const Graph& graph, const PassOptions& option
   for (;;) {
     const Graph& now = result ? *result : graph;
     if (!layout::may_be_recast(now)) return result;
-    const layout::Recasts recasts = layout::recasts_of(now, options.objective);
+    const layout::Recasts recasts = layout::recasts_of(now, options.objective, options.layout_needs);
     if (recasts.nodes.empty() && recasts.reshapes.empty()) return result;
-    std::optional<Graph> next = Recasting(now, recasts).run();
+    std::optional<Graph> next = Recasting(now, recasts, options.layout_needs.most_elementwise_axes).run();
     if (!next) return result;
-    if (!result) least = plan_cost(now, options.objective);
-    const std::pair<std::int64_t, std::int64_t> after = plan_cost(*next, options.objective);
+    if (!result) least = plan_cost(now, options);
+    const std::pair<std::int64_t, std::int64_t> after = plan_cost(*next, options);
     if (after >= least) return result;
     least = after;
     result = std::move(next);

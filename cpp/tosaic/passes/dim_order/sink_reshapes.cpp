@@ -19,12 +19,10 @@
 namespace tosaic::passes {
 namespace {
 
-constexpr std::size_t kMostAxes = 6;  // TOSA's limit for elementwise operators
-
 // How many axes of `longer` each axis of `shorter` joins. Nothing if `shorter` does not arise from `longer`
-// by joining axes, or if `longer` has more than kMostAxes axes or no elements.
+// by joining axes, or if `longer` has no elements.
 std::optional<std::vector<std::size_t>> joined_axes(const Shape& longer, const Shape& shorter) {
-  if (longer.size() > kMostAxes || num_elements(longer) == 0) return std::nullopt;
+  if (num_elements(longer) == 0) return std::nullopt;
   std::vector<std::size_t> counts;
   std::size_t at = 0;
   for (const std::int64_t extent : shorter) {
@@ -72,8 +70,10 @@ struct Front {
 
 class Sinking {
  public:
-  explicit Sinking(const Graph& graph)
+  // `most_axes`: of an elementwise operator.
+  Sinking(const Graph& graph, std::size_t most_axes)
       : graph_(graph),
+        most_axes_(most_axes),
         nearest_(graph.values().size()),
         farthest_(graph.values().size()),
         rewriter_(graph),
@@ -112,9 +112,15 @@ class Sinking {
     const ValueId from = graph_.operands(node)[0];
     const Shape& shape = graph_.type(graph_.result(node)).shape;
     const Front direct{&graph_.type(from).shape, from}, far = farthest_[from.index()];
-    if (joined_axes(*direct.shape, shape)) nearest_[node.first_result] = direct;
+    if (is_longer(*direct.shape, shape)) nearest_[node.first_result] = direct;
     farthest_[node.first_result] =
-        far.shape != nullptr && joined_axes(*far.shape, shape) ? far : nearest_[node.first_result];
+        far.shape != nullptr && is_longer(*far.shape, shape) ? far : nearest_[node.first_result];
+  }
+
+  // True if `shorter` arises from `longer` by joining axes, and an elementwise operator may compute in
+  // `longer`.
+  [[nodiscard]] bool is_longer(const Shape& longer, const Shape& shorter) const {
+    return longer.size() <= most_axes_ && joined_axes(longer, shorter).has_value();
   }
 
   [[nodiscard]] const Shape* common_shape(const Node& node, const std::vector<Front>& fronts) const {
@@ -225,6 +231,7 @@ class Sinking {
   }
 
   const Graph& graph_;
+  std::size_t most_axes_;
   std::vector<Front> nearest_,
       farthest_;  // by old value: what is in front of its last reshape, and of all its reshapes
   Rewriter rewriter_;
@@ -233,9 +240,11 @@ class Sinking {
 
 }  // namespace
 
-std::optional<Graph> sink_reshapes(const Graph& graph) {
+std::optional<Graph> sink_reshapes(const Graph& graph, const PassOptions& options) {
+  const std::size_t most_axes = options.layout_needs.most_elementwise_axes;
   std::optional<Graph> result;
-  while (std::optional<Graph> next = Sinking(result ? *result : graph).run()) result = std::move(next);
+  while (std::optional<Graph> next = Sinking(result ? *result : graph, most_axes).run())
+    result = std::move(next);
   return result;
 }
 

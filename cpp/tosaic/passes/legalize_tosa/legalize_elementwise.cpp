@@ -69,8 +69,8 @@ constexpr double kLeastDivisor = 0x1p-126, kLargestDivisor = 0x1p126;
 // b. If b may exceed the bounds above (`divisor` is its range), a and b are first multiplied by 2^64 where b
 // is below 2^-64 in magnitude, and by 2^-64 where b is above 2^64. The scaled quotient overflows or
 // underflows only if a / b does.
-ValueId divide(Legalizer& l, ValueId a, ValueId b, const FloatRange& divisor) {
-  const bool may_be_large = std::max(-divisor.min, divisor.max) > kLargestDivisor;
+ValueId divide(Legalizer& l, ValueId a, ValueId b, const analysis::FloatRange& divisor) {
+  const bool may_be_large = magnitude(divisor.bounds).high > kLargestDivisor;
   const bool may_be_small = divisor.least < kLeastDivisor;
   if (!may_be_large && !may_be_small) return l.mul(a, reciprocal(l, b));
   const ValueId size = l.unary(Op::kTosaAbs, b);

@@ -11,21 +11,18 @@
 #include <limits>
 
 #include "tosaic/base/work.h"
+#include "tosaic/layout/options.h"
 #include "tosaic/layout/order.h"
-#include "tosaic/layout/ways.h"
+#include "tosaic/passes/legalize_tosa/f32_integers.h"
 #include "tosaic/passes/legalize_tosa/legalizer.h"
 #include "tosaic/passes/match.h"
 #include "tosaic/passes/pass.h"
+#include "tosaic/target/layout_needs.h"
 
 namespace tosaic::passes {
 namespace {
 
 bool is_unsigned(DType dtype) { return dtype == DType::kU8 || dtype == DType::kU16; }
-
-// The signed integer dtypes of torch, which a target without profile INT represents in f32.
-bool is_signed_integer(DType dtype) {
-  return dtype == DType::kI8 || dtype == DType::kI16 || dtype == DType::kI32 || dtype == DType::kI64;
-}
 
 bool has_tosa_type(DType dtype) { return dtype != DType::kF64 && !is_unsigned(dtype); }
 
@@ -52,11 +49,17 @@ Attrs reduction_in_order(const Legalizer& l, const DimOrder& order) {
   return attrs;
 }
 
+// True for TOSA's reductions: of its operators that a graph may have at stage integer, those that take any
+// order are elementwise, or reductions of one axis, which stays with extent 1.
+bool is_reduction(Op op) {
+  return target::tosa_layout_needs().of(op).need == target::LayoutNeed::kAny && !info(op).has(kElementwise);
+}
+
 // A TOSA operator that the graph has at stage integer already. An elementwise operator or reduction computes
 // in the planned order; the table of TABLE, and an operand of another rank than the result, is read in
 // row-major order. Every other operator computes in row-major order, to which its axis attributes refer.
 Physical copy_tosa_op(Legalizer& l) {
-  if (layout::is_tosa_reduction(l.node().op)) {
+  if (is_reduction(l.node().op)) {
     const DimOrder& order = l.planned_order();
     return {l.emit(l.node().op, reduction_in_order(l, order), {l.operand(0, order)}), order};
   }
@@ -180,7 +183,7 @@ ConstantRef Legalizer::physical_initial(const Input& input, const TensorType& ty
 
 void Legalizer::add_inputs() {
   for (const Input& input : source_.inputs()) {
-    const IntegerRange& range = plan_.inputs[source_.value(input.value).result_index];
+    const ValueRange& range = plan_.inputs[source_.value(input.value).result_index];
     const Value& value = source_.value(input.value);
     TensorType type;
     type.dtype = border_dtype(value.type.dtype);
@@ -188,13 +191,13 @@ void Legalizer::add_inputs() {
     Border border = input.border;
     border.order = value.type.order;
     const bool narrowed =
-        value.type.dtype == DType::kI32 && (range.min > std::numeric_limits<std::int32_t>::min() ||
-                                            range.max < std::numeric_limits<std::int32_t>::max());
+        value.type.dtype == DType::kI32 && (range.low > std::numeric_limits<std::int32_t>::min() ||
+                                            range.high < std::numeric_limits<std::int32_t>::max());
     if (!border.qparams && (type.dtype != value.type.dtype || narrowed)) {
       const bool is_read = !source_.users(input.value).empty() || source_.is_output(input.value);
       border.source_dtype = value.type.dtype;
-      border.range_min = is_read ? range.min : std::numeric_limits<std::int64_t>::min();
-      border.range_max = is_read ? range.max : std::numeric_limits<std::int64_t>::max();
+      border.range_min = is_read ? range.low : std::numeric_limits<std::int64_t>::min();
+      border.range_max = is_read ? range.high : std::numeric_limits<std::int64_t>::max();
     }
     if (is_unsigned(value.type.dtype) && !border.qparams) {
       border.range_min = integer_limits(value.type.dtype)->low;
@@ -382,7 +385,7 @@ ValueId Legalizer::reordered(ValueId x, const Shape& logical_shape, const DimOrd
   return transpose(x, permuted(inverse_permutation(from.axes(rank)), to.axes(rank)));
 }
 
-const FloatRange& Legalizer::range_of(std::size_t i) {
+const analysis::FloatRange& Legalizer::range_of(std::size_t i) {
   if (!ranges_) ranges_.emplace(source_);
   return ranges_->of(logical(i));
 }

@@ -18,10 +18,10 @@
 #include <utility>
 #include <vector>
 
+#include "tosaic/analysis/ranges/ranges.h"
 #include "tosaic/ir/graph.h"
 #include "tosaic/ir/op_table.h"
 #include "tosaic/layout/order.h"
-#include "tosaic/passes/legalize_tosa/float_range.h"
 #include "tosaic/passes/pass.h"
 
 namespace tosaic::passes {
@@ -32,16 +32,11 @@ struct Physical {
   DimOrder order;
 };
 
-// Both bounds are inclusive.
-struct IntegerRange {
-  std::int64_t min = 0, max = 0;
-};
-
 // What the range analysis decides about the integers of a graph. An empty list of flags means that every flag
 // is false.
 struct IntegerPlan {
-  std::vector<IntegerRange> inputs;  // by index: the range that a run checks an i64 or i32 input against
-  std::vector<bool> wraps;           // by node: the result may exceed its dtype, and then wraps
+  std::vector<ValueRange> inputs;  // by index: the range that a run checks an i64 or i32 input against
+  std::vector<bool> wraps;         // by node: the result may exceed its dtype, and then wraps
   // Set only for a target without profile INT, which represents integers in f32. wide_values, by value: the
   // value is i32 instead. wide_nodes, by node: the node computes in i32.
   std::vector<bool> wide_values, wide_nodes;
@@ -99,7 +94,7 @@ class Legalizer {
   }
   [[nodiscard]] const DimOrder& order_of(std::size_t i) const { return physical_[logical(i).index()].order; }
   // Bounds on the elements of operand i.
-  [[nodiscard]] const FloatRange& range_of(std::size_t i);
+  [[nodiscard]] const analysis::FloatRange& range_of(std::size_t i);
   // Operand i with axes of extent 1 added in front up to `rank`, in `order`, an order of `rank` axes.
   [[nodiscard]] ValueId aligned(std::size_t i, std::size_t rank, const DimOrder& order);
   // Throws UnsupportedOp ("not supported: ...") for the node.
@@ -178,7 +173,7 @@ class Legalizer {
   std::map<ValueId, ValueId> counted_;  // i32 value -> the same value rounded to f32
   std::map<ValueId, Halves> halves_;
   std::vector<ErrorParts> problems_;
-  std::optional<FloatRanges> ranges_;  // of source_; computed by the first range_of
+  std::optional<analysis::FloatRanges> ranges_;  // of source_; computed by the first range_of
 };
 
 // The position of a logical axis in an order.

@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "tosaic/layout/ways.h"
+#include "tosaic/layout/options.h"
 #include "tosaic/passes/lower_to_integer/integer_math.h"
 #include "tosaic/quant/quantize.h"
 
