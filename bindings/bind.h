@@ -12,6 +12,7 @@
 #include "tosaic/ir/graph.h"
 #include "tosaic/layout/objective.h"
 #include "tosaic/layout/plan.h"
+#include "tosaic/layout/review.h"
 
 namespace tosaic::python {
 
@@ -51,11 +52,9 @@ void bind_tosa(py::module_& m);
 // The objective for "bytes", "count" or a callable (name, shape, dtype, bytes) -> cost of transposing that
 // value. Any thread may call the objective. Throws InvalidGraph for anything else.
 [[nodiscard]] layout::Objective objective_of(const py::object& objective);
-// The plan, the reasons of its transposes, the bound that its certificate proves (the certificate is checked
-// here), and what other dim orders of graph inputs and outputs would save. `grids`, by input: true if the
-// input holds the coordinates of a grid_sample; another order is not considered for it.
+// A plan and its review as one dict, the form that tosaic.layout reads.
 [[nodiscard]] py::dict plan_to_dict(const Graph& graph, const layout::LayoutPlan& plan,
-                                    const layout::Objective& objective, const std::vector<bool>& grids);
+                                    const layout::PlanReview& review);
 // A name ("f32") or the position of the dtype in `DTYPES`.
 [[nodiscard]] DType to_dtype(py::handle value);
 

@@ -2,8 +2,6 @@
 #include <pybind11/functional.h>
 #include <pybind11/stl.h>
 
-#include <unordered_map>
-
 #include "bind.h"
 #include "tosaic/passes/lower_to_integer/lower_to_integer.h"
 #include "tosaic/passes/pass.h"
@@ -64,7 +62,7 @@ std::vector<std::optional<pipeline::BorderOrder>> orders_of(const py::object& or
 }
 
 // The plan, with orders by value id of the imported graph; None for a value that the plan does not contain.
-py::dict to_dict(const Graph& imported, const pipeline::CallPlan& plan, const layout::Objective& objective) {
+py::dict to_dict(const Graph& imported, const pipeline::CallPlan& plan) {
   const auto axes_of = [&imported](ValueId value, const DimOrder& order) {
     return to_tuple(order.axes(imported.type(value).rank()));
   };
@@ -77,7 +75,7 @@ py::dict to_dict(const Graph& imported, const pipeline::CallPlan& plan, const la
     outputs.append(axes_of(imported.outputs()[i].value, plan.outputs[i]));
   for (const Value& value : plan.graph->values()) names.append(value.name);
   py::dict out;
-  out["plan"] = plan_to_dict(*plan.graph, plan.plan, objective, pipeline::carries_grid(imported));
+  out["plan"] = plan_to_dict(*plan.graph, plan.plan, plan.review);
   out["names"] = names;  // of the values of the planned graph
   out["orders"] = orders;
   out["reads"] = reads;
@@ -232,10 +230,11 @@ void bind_pipeline(py::module_& m) {
                                return out;
                              })
       .def_property_readonly("orders", [](const pipeline::Lowered& l) {
-        std::unordered_map<std::string_view, std::size_t> ranks;
-        for (const Value& value : l.tosa->values()) ranks.emplace(value.name, value.type.rank());
         py::dict out;
-        for (const auto& [name, order] : l.orders) out[py::str(name)] = to_tuple(order.axes(ranks.at(name)));
+        for (const auto& [value, order] : l.orders) {
+          const TensorType& type = l.tosa->type(value);
+          out[py::str(l.tosa->value(value).name)] = to_tuple(order.axes(type.rank()));
+        }
         return out;
       });
 
@@ -311,7 +310,7 @@ void bind_pipeline(py::module_& m) {
           const py::gil_scoped_release release;
           plan = pipeline::plan_calls(graph, orders, measure);
         }
-        return to_dict(*graph, plan, measure);
+        return to_dict(*graph, plan);
       },
       py::arg("graph").none(false), py::kw_only(), py::arg("objective") = "bytes",
       py::arg("input_orders") = py::none(), py::arg("output_orders") = py::none(),

@@ -133,19 +133,20 @@ class Run {
   std::vector<PassTiming> timings_;
 };
 
-std::vector<std::pair<std::string, DimOrder>> physical_orders(const Graph& canonical, const Graph& tosa) {
+std::vector<std::pair<ValueId, DimOrder>> physical_orders(const Graph& canonical, const Graph& tosa) {
   std::unordered_map<std::string_view, const Value*> by_name;
   for (const Value& value : canonical.values()) {
     const bool moved = value.kind == ValueKind::kResult && canonical.node(value.producer).op == Op::kClone;
     if (value.kind != ValueKind::kConstant && !moved) by_name.emplace(value.name, &value);
   }
-  std::vector<std::pair<std::string, DimOrder>> orders;
-  for (const Value& value : tosa.values()) {
+  std::vector<std::pair<ValueId, DimOrder>> orders;
+  for (std::uint32_t v = 0; v < tosa.values().size(); ++v) {
+    const Value& value = tosa.values()[v];
     const auto it = by_name.find(value.name);
     if (it == by_name.end() || value.kind == ValueKind::kConstant) continue;
     const TensorType& logical = it->second->type;
     if (value.type.shape == layout::physical_dims(logical.shape, logical.order))
-      orders.emplace_back(value.name, logical.order);
+      orders.emplace_back(ValueId(v), logical.order);
   }
   return orders;
 }

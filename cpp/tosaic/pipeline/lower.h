@@ -42,7 +42,7 @@ struct Lowered {
   std::shared_ptr<const Graph> tosa;        // after section legalize
   std::vector<PassTiming> timings;          // "verify" first, of the graph as it came
   // The values of `tosa` that have the name and the elements of a canonical value, and their dim order.
-  std::vector<std::pair<std::string, DimOrder>> orders;
+  std::vector<std::pair<ValueId, DimOrder>> orders;
 };
 
 // Throws InvalidGraph for a pipeline whose order has faults, or a pass that returns a graph that is broken or
