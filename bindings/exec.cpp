@@ -10,9 +10,10 @@
 
 #include "bind.h"
 #include "tosaic/base/error.h"
+#include "tosaic/exec/border.h"
 #include "tosaic/exec/compare.h"
-#include "tosaic/exec/local_error.h"
 #include "tosaic/exec/metrics.h"
+#include "tosaic/exec/override.h"
 #include "tosaic/exec/session.h"
 #include "tosaic/pipeline/executable.h"
 
@@ -63,15 +64,10 @@ py::array to_array(py::handle object) {
   return array;
 }
 
-// `declared`: the expected dtype. bf16 and f8 may come as unsigned integers of the same width.
-ArrayView view_of(const py::array& array, std::optional<DType> declared = std::nullopt) {
+ArrayView view_of(const py::array& array) {
   ArrayView view;
   view.data = static_cast<const std::byte*>(array.data());
   view.dtype = array_dtype(array.dtype());
-  const bool raw = view.dtype == DType::kU16 || view.dtype == DType::kU8;
-  if (declared && raw && is_float(*declared) && *declared != DType::kF16 &&
-      byte_size(*declared) == byte_size(view.dtype))
-    view.dtype = *declared;
   for (py::ssize_t i = 0; i < array.ndim(); ++i) {
     view.shape.push_back(array.shape(i));
     view.strides.push_back(array.strides(i));
@@ -79,23 +75,25 @@ ArrayView view_of(const py::array& array, std::optional<DType> declared = std::n
   return view;
 }
 
-// Views of input arrays, and the arrays that own their memory.
+// Views of arrays, and the arrays that own their memory.
 struct GivenArrays {
   std::vector<py::array> owners;
   std::vector<ArrayView> views;
+
+  void add(py::handle object) {
+    owners.push_back(to_array(object));
+    views.push_back(view_of(owners.back()));
+  }
 };
 
-GivenArrays given_inputs(const exec::Session& session, const py::sequence& objects) {
+// Arrays for these inputs of a graph. There may be too many or too few: the run reports it.
+GivenArrays given_arrays(const Graph& graph, std::span<const std::uint32_t> inputs,
+                         const py::sequence& objects) {
   GivenArrays out;
-  const Graph& graph = session.prepared().graph();
   for (std::size_t i = 0; i < py::len(objects); ++i) {
-    std::optional<DType> declared;
-    if (i < session.inputs().size()) {
-      const Input& input = graph.inputs()[session.inputs()[i]];
-      declared = input.border.source_dtype.value_or(graph.type(input.value).dtype);
-    }
-    out.owners.push_back(to_array(objects[i]));
-    out.views.push_back(view_of(out.owners.back(), declared));
+    out.add(objects[i]);
+    if (i < inputs.size())
+      out.views[i] = exec::as_declared(out.views[i], exec::array_dtype(graph, graph.inputs()[inputs[i]]));
   }
   return out;
 }
@@ -134,24 +132,6 @@ std::shared_ptr<py::object> shared_callable(py::object object) {
           }};
 }
 
-void store_result(const py::handle& object, const exec::MutableArrayView& result, const std::string& name) {
-  const py::array array = to_array(object);
-  const ArrayView view = view_of(array, result.dtype);
-  if (view.shape != result.shape || exec::container(result.dtype) != exec::container(view.dtype))
-    throw LayoutMismatch({.where = "override",
-                          .what = "the override of '" + name + "' returned the wrong array",
-                          .expected = std::string(to_string(result.dtype)) + to_string(result.shape),
-                          .got = std::string(to_string(view.dtype)) + to_string(view.shape)});
-  exec::copy(view, result);
-}
-
-// The arguments of a foreign node that are not tensors.
-std::string arguments_of(const Node& node) {
-  if (node.op == Op::kOpaque) return Graph::attrs<OpaqueAttrs>(node).arguments;
-  if (node.op == Op::kTosaCustom) return Graph::attrs<TosaCustomAttrs>(node).implementation_attrs;
-  return {};
-}
-
 // callable(*operands) -> array, or a sequence of arrays if the node has several results. A callable with the
 // attribute `takes_arguments` is called with (arguments, operands, [(dtype, shape) of each result]).
 exec::NodeFunction override_of(py::object callable) {
@@ -165,24 +145,17 @@ exec::NodeFunction override_of(py::object callable) {
       py::list types;
       for (const exec::MutableArrayView& result : call.results)
         types.append(py::make_tuple(std::string(to_string(result.dtype)), to_tuple(result.shape)));
-      made = (*held)(arguments_of(call.node), operands, types);
+      made = (*held)(exec::foreign_arguments(call.node), operands, types);
     } else {
       made = (*held)(*py::tuple(operands));
     }
+    GivenArrays returned;
     if (call.results.size() == 1 && !py::isinstance<py::tuple>(made) && !py::isinstance<py::list>(made)) {
-      store_result(made, call.results[0], call.name);
-      return;
+      returned.add(made);
+    } else {
+      for (const py::handle& each : made.cast<py::sequence>()) returned.add(each);
     }
-    const auto results = made.cast<py::sequence>();
-    if (py::len(results) != call.results.size())
-      throw InvalidGraph({.where = "override",
-                          .what = "the override of '" + call.name + "' returned the wrong number of arrays",
-                          .expected = std::to_string(call.results.size()),
-                          .got = std::to_string(py::len(results))});
-    for (std::size_t i = 0; i < call.results.size(); ++i) {
-      const py::object result = results[i];
-      store_result(result, call.results[i], call.name);
-    }
+    exec::store_results(call, returned.views);
   };
 }
 
@@ -214,18 +187,11 @@ std::function<void()> signal_check() {
   };
 }
 
-kernels::Isa parse_isa(const std::string& name) {
-  for (const kernels::Isa isa : kernels::usable_isas())
-    if (kernels::to_string(isa) == name) return isa;
-  throw InvalidGraph(
-      {.where = "prepare", .what = "this machine cannot run the instruction set", .got = "'" + name + "'"});
-}
-
 exec::PrepareOptions prepare_options(bool reference, const std::optional<std::string>& isa, bool share_memory,
                                      const py::dict& override_nodes, const py::dict& override_ops) {
   exec::PrepareOptions options;
   options.kernels.reference = reference;
-  if (isa) options.kernels.isa = parse_isa(*isa);
+  if (isa) options.kernels.isa = kernels::parse_isa(*isa);
   options.memory.share = share_memory;
   options.overrides.nodes = overrides_of(override_nodes);
   options.overrides.ops = overrides_of(override_ops);
@@ -285,34 +251,6 @@ py::dict to_dict(const report::Comparison& comparison) {
   return out;
 }
 
-const char* area_name(memory::Area area) {
-  switch (area) {
-    case memory::Area::kNone:
-      return "none";
-    case memory::Area::kArena:
-      return "arena";
-    case memory::Area::kInput:
-      return "input";
-    case memory::Area::kOutput:
-      return "output";
-    case memory::Area::kConstant:
-      return "constant";
-  }
-  return "";
-}
-
-const char* alias_name(memory::AliasKind kind) {
-  switch (kind) {
-    case memory::AliasKind::kNone:
-      return "none";
-    case memory::AliasKind::kView:
-      return "view";
-    case memory::AliasKind::kInPlace:
-      return "in_place";
-  }
-  return "";
-}
-
 py::dict plan_to_dict(const Graph& graph, const memory::MemoryPlan& plan) {
   py::list values;
   for (std::uint32_t i = 0; i < graph.values().size(); ++i) {
@@ -320,9 +258,9 @@ py::dict plan_to_dict(const Graph& graph, const memory::MemoryPlan& plan) {
     py::dict entry;
     entry["name"] = graph.values()[i].name;
     entry["bytes"] = graph.values()[i].type.bytes();
-    entry["area"] = area_name(plan.values[i].area);
+    entry["area"] = std::string(to_string(plan.values[i].area));
     entry["offset"] = plan.values[i].offset;
-    entry["alias"] = alias_name(plan.alias[i]);
+    entry["alias"] = std::string(to_string(plan.alias[i]));
     entry["alias_of"] =
         plan.alias_of[i].valid() ? py::object(py::str(graph.value(plan.alias_of[i]).name)) : py::none();
     values.append(entry);
@@ -363,18 +301,18 @@ std::unique_ptr<exec::Session> make_session(const SharedGraph& graph, bool refer
   const exec::PrepareOptions options =
       prepare_options(reference, isa, share_memory, override_nodes, override_ops);
   const py::gil_scoped_release release;
-  return std::make_unique<exec::Session>(
-      exec::prepare(pipeline::executable(graph, options.overrides), options));
+  return std::make_unique<exec::Session>(pipeline::make_session(graph, options));
 }
 
-exec::RunResult run_released(exec::Session& session, const GivenArrays& inputs, exec::RunOptions options) {
+exec::RunResult run_released(exec::Session& session, const py::sequence& objects, exec::RunOptions options) {
+  const GivenArrays inputs = given_arrays(session.prepared().graph(), session.inputs(), objects);
   options.between_steps = signal_check();
   const py::gil_scoped_release release;
   return session.run(inputs.views, options);
 }
 
 py::list run(exec::Session& session, const py::sequence& inputs) {
-  return to_list(run_released(session, given_inputs(session, inputs), {}).outputs);
+  return to_list(run_released(session, inputs, {}).outputs);
 }
 
 py::dict trace(exec::Session& session, const py::sequence& inputs,
@@ -385,29 +323,13 @@ py::dict trace(exec::Session& session, const py::sequence& inputs,
   if (nodes) options.trace.nodes = *nodes;
   if (!observer.is_none()) options.observer = observer_of(observer);
   options.profile = profile;
-  const exec::RunResult result = run_released(session, given_inputs(session, inputs), std::move(options));
+  const exec::RunResult result = run_released(session, inputs, std::move(options));
   py::dict values, out;
   for (const exec::TracedValue& traced : result.trace)
     values[py::str(session.prepared().graph().value(traced.value).name)] = to_numpy(traced.array);
   out["outputs"] = to_list(result.outputs);
   out["values"] = values;
   out["nanoseconds"] = result.nanoseconds;
-  return out;
-}
-
-std::vector<std::string> input_names(const exec::Session& session) {
-  std::vector<std::string> out;
-  const Graph& graph = session.prepared().graph();
-  for (const std::uint32_t i : session.inputs())
-    out.push_back(exec::border_name(graph, graph.inputs()[i].value, graph.inputs()[i].path));
-  return out;
-}
-
-std::vector<std::string> output_names(const exec::Session& session) {
-  std::vector<std::string> out;
-  const Graph& graph = session.prepared().graph();
-  for (const std::uint32_t i : session.outputs())
-    out.push_back(exec::border_name(graph, graph.outputs()[i].value, graph.outputs()[i].path));
   return out;
 }
 
@@ -431,12 +353,12 @@ void bind_session(py::module_& m) {
           "set_state",
           [](exec::Session& s, const std::string& path, const py::object& value) {
             const py::array array = to_array(value);
-            s.set_state(path, view_of(array, s.state(path).dtype));
+            s.set_state(path, exec::as_declared(view_of(array), s.state(path).dtype));
           },
           py::arg("path"), py::arg("value"))
       .def("reset_state", &exec::Session::reset_state)
-      .def_property_readonly("input_names", &input_names)
-      .def_property_readonly("output_names", &output_names)
+      .def_property_readonly("input_names", &exec::Session::input_names)
+      .def_property_readonly("output_names", &exec::Session::output_names)
       .def_property_readonly(
           "steps", [](const exec::Session& s) { return steps_to_list(s.prepared()); },
           "Per node: name, op, kernel, result_bytes, scratch_bytes.")
@@ -459,21 +381,11 @@ py::dict metrics(const py::object& reference, const py::object& value, std::opti
   return to_dict(out);
 }
 
-// The user inputs of a graph. bf16 and f8 inputs may be unsigned integers, as for a session.
-GivenArrays given_for(const Graph& graph, const py::sequence& objects) {
-  GivenArrays out;
-  std::size_t k = 0;
-  for (const Input& input : graph.inputs()) {
-    if (input.kind != InputKind::kUser || k >= py::len(objects)) continue;
-    out.owners.push_back(to_array(objects[k++]));
-    out.views.push_back(
-        view_of(out.owners.back(), input.border.source_dtype.value_or(graph.type(input.value).dtype)));
-  }
-  for (; k < py::len(objects); ++k) {  // too many inputs: the run reports it
-    out.owners.push_back(to_array(objects[k]));
-    out.views.push_back(view_of(out.owners.back()));
-  }
-  return out;
+GivenArrays given_to_user_inputs(const Graph& graph, const py::sequence& objects) {
+  std::vector<std::uint32_t> inputs;
+  for (std::uint32_t i = 0; i < graph.inputs().size(); ++i)
+    if (graph.inputs()[i].kind == InputKind::kUser) inputs.push_back(i);
+  return given_arrays(graph, inputs, objects);
 }
 
 exec::CompareOptions compare_options(const py::dict& permutations, double threshold_db,
@@ -560,17 +472,15 @@ py::dict compare(const SharedGraph& a, const SharedGraph& b, const py::sequence&
   options.a.overrides.nodes = overrides_of(override_nodes_a);
   options.a.overrides.ops =
       override_ops_a.is_none() ? options.b.overrides.ops : overrides_of(override_ops_a.cast<py::dict>());
-  options.a.overrides = exec::with_quantizers(std::move(options.a.overrides));
-  const GivenArrays given_a = given_for(*a, inputs);
-  const GivenArrays given_b = given_for(*b, inputs_b.is_none() ? inputs : inputs_b.cast<py::sequence>());
+  const GivenArrays given_a = given_to_user_inputs(*a, inputs);
+  const GivenArrays given_b =
+      given_to_user_inputs(*b, inputs_b.is_none() ? inputs : inputs_b.cast<py::sequence>());
   const std::vector<exec::NamedArray> named =
       traces.is_none() ? std::vector<exec::NamedArray>{} : named_arrays(traces.cast<py::dict>(), owners);
   exec::ComparedRuns out;
   {
     const py::gil_scoped_release release;
-    out = exec::compare_runs(pipeline::executable(a, options.a.overrides),
-                             pipeline::executable(b, options.b.overrides), given_a.views, given_b.views,
-                             options, named);
+    out = pipeline::compare_programs(a, b, given_a.views, given_b.views, std::move(options), named);
   }
   return to_dict(out);
 }
@@ -582,11 +492,11 @@ py::dict compare_traces(const py::dict& reference, const SharedGraph& graph, con
       compare_options(permutations, threshold_db, override_nodes, override_ops);
   std::vector<py::array> owners;
   const std::vector<exec::NamedArray> named = named_arrays(reference, owners);
-  const GivenArrays given = given_for(*graph, inputs);
+  const GivenArrays given = given_to_user_inputs(*graph, inputs);
   report::Comparison out;
   {
     const py::gil_scoped_release release;
-    out = exec::compare_traces(named, pipeline::executable(graph, options.b.overrides), given.views, options);
+    out = pipeline::compare_traces(named, graph, given.views, options);
   }
   return to_dict(out);
 }
