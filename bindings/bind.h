@@ -27,8 +27,8 @@ void bind_layout(py::module_& m);
 void bind_rewriter(py::module_& m);
 void bind_tosa(py::module_& m);
 
-// A Python object as an owner that any thread may release: its deleter acquires the GIL.
-[[nodiscard]] std::shared_ptr<const void> owned(py::object object);
+// A Python object that any thread may release: its deleter acquires the GIL.
+[[nodiscard]] std::shared_ptr<const py::object> owned(py::object object);
 // A Python callable () -> str as a function that any thread may call; an empty function for None.
 [[nodiscard]] std::function<std::string()> callback(const py::object& callable);
 

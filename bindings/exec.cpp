@@ -124,19 +124,11 @@ py::list to_list(const std::vector<Array>& arrays) {
 
 // ---- callables ----
 
-// A Python object that any thread may release: its deleter acquires the GIL.
-std::shared_ptr<py::object> shared_callable(py::object object) {
-  return {new py::object(std::move(object)), [](py::object* held) {
-            const py::gil_scoped_acquire gil;
-            delete held;
-          }};
-}
-
 // callable(*operands) -> array, or a sequence of arrays if the node has several results. A callable with the
 // attribute `takes_arguments` is called with (arguments, operands, [(dtype, shape) of each result]).
 exec::NodeFunction override_of(py::object callable) {
   const bool takes_arguments = py::hasattr(callable, "takes_arguments");
-  return [takes_arguments, held = shared_callable(std::move(callable))](const exec::NodeCall& call) {
+  return [takes_arguments, held = owned(std::move(callable))](const exec::NodeCall& call) {
     const py::gil_scoped_acquire gil;
     py::list operands;
     for (const ArrayView& operand : call.operands) operands.append(copied(operand));
@@ -161,7 +153,7 @@ exec::NodeFunction override_of(py::object callable) {
 
 // callable(name, results)
 exec::NodeFunction observer_of(py::object callable) {
-  return [held = shared_callable(std::move(callable))](const exec::NodeCall& call) {
+  return [held = owned(std::move(callable))](const exec::NodeCall& call) {
     const py::gil_scoped_acquire gil;
     py::list results;
     for (const exec::MutableArrayView& result : call.results) results.append(copied(result.read()));

@@ -148,22 +148,8 @@ py::tuple border_shape(const Graph& graph, const Port& port) {
   return to_tuple(border_of(graph, port).shape);
 }
 
-const char* kind_name(ValueKind kind) {
-  switch (kind) {
-    case ValueKind::kInput:
-      return "input";
-    case ValueKind::kConstant:
-      return "constant";
-    case ValueKind::kResult:
-      return "result";
-  }
-  return "";
-}
-
 ConstantKind constant_kind(const std::string& name) {
-  for (const ConstantKind kind :
-       {ConstantKind::kParameter, ConstantKind::kBuffer, ConstantKind::kLifted, ConstantKind::kFolded})
-    if (name == to_string(kind)) return kind;
+  if (const std::optional<ConstantKind> kind = parse_constant_kind(name)) return *kind;
   throw InvalidGraph({.where = "constant",
                       .what = "unknown kind",
                       .expected = "parameter, buffer, lifted or folded",
@@ -173,23 +159,11 @@ ConstantKind constant_kind(const std::string& name) {
 std::shared_ptr<Constant> make_python_constant(std::string name, const std::string& kind, py::handle dtype,
                                                py::handle shape, std::uintptr_t data, std::size_t nbytes,
                                                py::object owner, const py::object& changed) {
-  auto constant = std::make_shared<Constant>();
-  constant->name = std::move(name);
-  constant->kind = constant_kind(kind);
-  constant->dtype = to_dtype(dtype);
-  constant->shape = to_dims(shape);
-  const std::size_t needed =
-      static_cast<std::size_t>(num_elements(constant->shape)) * byte_size(constant->dtype);
-  if (needed != nbytes)
-    throw InvalidGraph({.where = "constant",
-                        .what = "the buffer of '" + constant->name + "' does not fit its type",
-                        .expected = std::to_string(needed) + " bytes",
-                        .got = std::to_string(nbytes)});
   // An empty tensor may have a null address, but its storage has to be bound.
   static constexpr std::byte kNoBytes{};
   const auto* bytes = nbytes == 0 ? &kNoBytes : reinterpret_cast<const std::byte*>(data);
-  constant->storage = Storage(owned(std::move(owner)), bytes, nbytes, callback(changed));
-  return constant;
+  return constant_over(std::move(name), constant_kind(kind), to_dtype(dtype), to_dims(shape),
+                       Storage(owned(std::move(owner)), bytes, nbytes, callback(changed)));
 }
 
 constexpr const char* kReduceGraph = "reduce_graph";
@@ -249,7 +223,8 @@ void bind_origin(py::module_& m) {
 void bind_views(py::module_& m) {
   py::class_<ValueView>(m, "Value", "One value of a graph: an input, a constant or a result of a node.")
       .def_property_readonly("name", [](const ValueView& v) { return v.value().name; })
-      .def_property_readonly("kind", [](const ValueView& v) { return kind_name(v.value().kind); })
+      .def_property_readonly("kind",
+                             [](const ValueView& v) { return std::string(to_string(v.value().kind)); })
       .def_property_readonly("dtype",
                              [](const ValueView& v) { return std::string(to_string(v.value().type.dtype)); })
       .def_property_readonly("shape", [](const ValueView& v) { return to_tuple(v.value().type.shape); })
@@ -375,9 +350,9 @@ py::dict constants_of(const Graph& graph) {
 }
 
 ValueView find_value(const std::shared_ptr<Graph>& graph, const std::string& name) {
-  for (std::size_t i = 0; i < graph->values().size(); ++i)
-    if (graph->values()[i].name == name) return {graph, ValueId(static_cast<std::uint32_t>(i))};
-  throw py::key_error(name);
+  const ValueId value = graph->find_value(name);
+  if (!value.valid()) throw py::key_error(name);
+  return {graph, value};
 }
 
 // `constants`: a mapping by name, or a callable that receives each constant without its bytes, in the order
@@ -481,7 +456,7 @@ void bind_ops(py::module_& m) {
 
 }  // namespace
 
-std::shared_ptr<const void> owned(py::object object) {
+std::shared_ptr<const py::object> owned(py::object object) {
   const auto release = [](const py::object* held) {
     if (Py_IsInitialized() == 0) return;  // the interpreter has shut down, and its objects are gone
     const py::gil_scoped_acquire gil;
@@ -492,10 +467,9 @@ std::shared_ptr<const void> owned(py::object object) {
 
 std::function<std::string()> callback(const py::object& callable) {
   if (callable.is_none()) return {};
-  const std::shared_ptr<const void> held = owned(callable);
-  return [held] {
+  return [held = owned(callable)] {
     const py::gil_scoped_acquire gil;
-    return (*static_cast<const py::object*>(held.get()))().cast<std::string>();
+    return (*held)().cast<std::string>();
   };
 }
 

@@ -98,13 +98,11 @@ layout::Objective objective_of(const py::object& objective) {
                         .what = "unknown objective",
                         .expected = "'bytes', 'count' or a function that gives the cost of a transpose",
                         .got = py::repr(objective).cast<std::string>()});
-  const std::shared_ptr<const void> held = owned(objective);
-  return [held](const Graph& graph, ValueId value) {
+  return [held = owned(objective)](const Graph& graph, ValueId value) {
     const py::gil_scoped_acquire gil;
     const TensorType& type = graph.type(value);
-    const py::object cost = (*static_cast<const py::object*>(held.get()))(
-        graph.value(value).name, to_tuple(type.shape), std::string(to_string(type.dtype)),
-        layout::bytes_of(type));
+    const py::object cost = (*held)(graph.value(value).name, to_tuple(type.shape),
+                                    std::string(to_string(type.dtype)), layout::bytes_of(type));
     return cost.cast<std::int64_t>();
   };
 }

@@ -124,20 +124,20 @@ Stage stage_of(const std::string& text) {
 
 // A function Graph -> Graph or None. The graph that it was given, returned, is no change.
 passes::Pass::Function function_of(const std::string& name, const py::object& callable) {
-  const std::shared_ptr<const void> held = owned(callable);
-  return [name, held](const Graph& graph, const passes::PassOptions&) -> std::optional<Graph> {
-    const py::gil_scoped_acquire gil;
-    const auto given = std::make_shared<Graph>(graph);
-    const py::object result = (*static_cast<const py::object*>(held.get()))(given);
-    if (result.is_none()) return std::nullopt;
-    if (!py::isinstance<Graph>(result))
-      throw InvalidGraph({.where = "pipeline",
-                          .what = "pass '" + name + "' does not return a graph",
-                          .expected = "a tosaic.Graph, or None if it changes nothing",
-                          .got = py::str(py::type::of(result).attr("__name__"))});
-    const auto made = result.cast<SharedGraph>();
-    return made == given ? std::nullopt : std::optional(*made);
-  };
+  return
+      [name, held = owned(callable)](const Graph& graph, const passes::PassOptions&) -> std::optional<Graph> {
+        const py::gil_scoped_acquire gil;
+        const auto given = std::make_shared<Graph>(graph);
+        const py::object result = (*held)(given);
+        if (result.is_none()) return std::nullopt;
+        if (!py::isinstance<Graph>(result))
+          throw InvalidGraph({.where = "pipeline",
+                              .what = "pass '" + name + "' does not return a graph",
+                              .expected = "a tosaic.Graph, or None if it changes nothing",
+                              .got = py::str(py::type::of(result).attr("__name__"))});
+        const auto made = result.cast<SharedGraph>();
+        return made == given ? std::nullopt : std::optional(*made);
+      };
 }
 
 passes::Pass pass_from(std::string name, const py::object& run, std::string summary,
