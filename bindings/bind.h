@@ -20,8 +20,10 @@ namespace py = pybind11;
 
 void bind_errors(py::module_& m);
 void bind_ir(py::module_& m);
+void bind_constant(py::module_& m);
 void bind_graph_builder(py::module_& m);
 void bind_exec(py::module_& m);
+void bind_compare(py::module_& m);
 void bind_pipeline(py::module_& m);
 void bind_layout(py::module_& m);
 void bind_rewriter(py::module_& m);
@@ -31,12 +33,8 @@ void bind_tosa(py::module_& m);
 [[nodiscard]] std::shared_ptr<const py::object> owned(py::object object);
 // A Python callable () -> str as a function that any thread may call; an empty function for None.
 [[nodiscard]] std::function<std::string()> callback(const py::object& callable);
-
-// The elements of a constant as a read-only array, without a copy: the array keeps the constant alive. If the
-// constant is a view of memory that somebody may write, the array is a copy. Without package ml_dtypes, bf16
-// and f8 are unsigned integers of the same width.
-[[nodiscard]] py::object array_of(const ConstantRef& constant);
-[[nodiscard]] py::object numpy_dtype(DType dtype);
+// The __reduce__ of an object for pickle and copy, which this function of tosaic.pickling implements.
+[[nodiscard]] py::object reduced(const py::object& self, const char* function);
 
 // Attributes of `op` from {field: value}. Missing fields have their defaults. Throws InvalidGraph for unknown
 // fields.
