@@ -13,7 +13,7 @@ from tosaic.options import checked, refusal
 from tosaic.process import output_captured
 
 if TYPE_CHECKING:
-    from tosaic.program import Lowered
+    from tosaic.lowered import Lowered
 
 __all__ = ["ReferenceRun", "from_file", "run_reference_model", "to_file"]
 

@@ -269,18 +269,6 @@ def _wide(dtype: torch.dtype) -> torch.dtype:
     return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
 
 
-@_own(_aten.hypot.default)
-def _hypot(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """Scaled by the larger side, so that no square overflows; inf if a side is infinite, even with NaN."""
-    dtype = torch.result_type(x, y)
-    a, b = x.to(_wide(dtype)).abs(), y.to(_wide(dtype)).abs()
-    large, small = torch.maximum(a, b), torch.minimum(a, b)
-    ratio = small / torch.where(large == 0, torch.ones_like(large), large)
-    length = large * torch.sqrt(1 + ratio * ratio)
-    infinite = (a == float("inf")) | (b == float("inf"))
-    return torch.where(infinite, float("inf"), length).to(dtype)
-
-
 @_own(_aten.signbit.default)
 def _signbit(x: torch.Tensor) -> torch.Tensor:
     """True also for -0, whose reciprocal is negative."""
