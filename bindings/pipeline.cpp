@@ -2,7 +2,6 @@
 #include <pybind11/functional.h>
 #include <pybind11/stl.h>
 
-
 #include "bind.h"
 #include "tosaic/passes/lower_to_integer/lower_to_integer.h"
 #include "tosaic/passes/pass.h"
@@ -63,7 +62,7 @@ std::vector<std::optional<pipeline::BorderOrder>> orders_of(const py::object& or
 }
 
 // The plan, with orders by value id of the imported graph; None for a value that the plan does not contain.
-py::dict to_dict(const Graph& imported, const pipeline::CallPlan& plan, const layout::Objective& objective) {
+py::dict to_dict(const Graph& imported, const pipeline::CallPlan& plan) {
   const auto axes_of = [&imported](ValueId value, const DimOrder& order) {
     return to_tuple(order.axes(imported.type(value).rank()));
   };
@@ -76,7 +75,7 @@ py::dict to_dict(const Graph& imported, const pipeline::CallPlan& plan, const la
     outputs.append(axes_of(imported.outputs()[i].value, plan.outputs[i]));
   for (const Value& value : plan.graph->values()) names.append(value.name);
   py::dict out;
-  out["plan"] = plan_to_dict(*plan.graph, plan.plan, objective, pipeline::carries_grid(imported));
+  out["plan"] = plan_to_dict(*plan.graph, plan.plan, plan.review);
   out["names"] = names;  // of the values of the planned graph
   out["orders"] = orders;
   out["reads"] = reads;
@@ -125,20 +124,20 @@ Stage stage_of(const std::string& text) {
 
 // A function Graph -> Graph or None. The graph that it was given, returned, is no change.
 passes::Pass::Function function_of(const std::string& name, const py::object& callable) {
-  const std::shared_ptr<const void> held = owned(callable);
-  return [name, held](const Graph& graph, const passes::PassOptions&) -> std::optional<Graph> {
-    const py::gil_scoped_acquire gil;
-    const auto given = std::make_shared<Graph>(graph);
-    const py::object result = (*static_cast<const py::object*>(held.get()))(given);
-    if (result.is_none()) return std::nullopt;
-    if (!py::isinstance<Graph>(result))
-      throw InvalidGraph({.where = "pipeline",
-                          .what = "pass '" + name + "' does not return a graph",
-                          .expected = "a tosaic.Graph, or None if it changes nothing",
-                          .got = py::str(py::type::of(result).attr("__name__"))});
-    const auto made = result.cast<SharedGraph>();
-    return made == given ? std::nullopt : std::optional(*made);
-  };
+  return
+      [name, held = owned(callable)](const Graph& graph, const passes::PassOptions&) -> std::optional<Graph> {
+        const py::gil_scoped_acquire gil;
+        const auto given = std::make_shared<Graph>(graph);
+        const py::object result = (*held)(given);
+        if (result.is_none()) return std::nullopt;
+        if (!py::isinstance<Graph>(result))
+          throw InvalidGraph({.where = "pipeline",
+                              .what = "pass '" + name + "' does not return a graph",
+                              .expected = "a tosaic.Graph, or None if it changes nothing",
+                              .got = py::str(py::type::of(result).attr("__name__"))});
+        const auto made = result.cast<SharedGraph>();
+        return made == given ? std::nullopt : std::optional(*made);
+      };
 }
 
 passes::Pass pass_from(std::string name, const py::object& run, std::string summary,
@@ -310,7 +309,7 @@ void bind_pipeline(py::module_& m) {
           const py::gil_scoped_release release;
           plan = pipeline::plan_calls(graph, orders, measure);
         }
-        return to_dict(*graph, plan, measure);
+        return to_dict(*graph, plan);
       },
       py::arg("graph").none(false), py::kw_only(), py::arg("objective") = "bytes",
       py::arg("input_orders") = py::none(), py::arg("output_orders") = py::none(),

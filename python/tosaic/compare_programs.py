@@ -19,8 +19,9 @@ import numpy as np
 from tosaic import _core
 from tosaic.api import is_exported_program, load_exported, program_of
 from tosaic.comparison import CompareRow, Comparison, Metrics, OutputRow, Unmatched
+from tosaic.lowered import Lowered
 from tosaic.options import THRESHOLD_DB
-from tosaic.program import Lowered, Program
+from tosaic.program import Program
 from tosaic.sample_forms import (
     FileBorder,
     Logical,

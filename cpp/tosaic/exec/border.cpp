@@ -117,6 +117,10 @@ std::string line_that_mends(const Dims& order) {
 
 }  // namespace
 
+DType array_dtype(const Graph& graph, const Input& input) {
+  return input.border.source_dtype.value_or(graph.type(input.value).dtype);
+}
+
 BorderForm border_form(Stage stage, const TensorType& type, const Border& border) {
   const std::size_t rank = type.rank();
   const Dims order = border.order.is_identity() ? Dims::iota(rank) : border.order.axes(rank);
@@ -153,8 +157,7 @@ BorderForm border_form(Stage stage, const TensorType& type, const Border& border
 void verify_array(const BorderForm& form, const Border& border, const ArrayView& array,
                   const std::string& role, const std::string& name) {
   const std::string who = role + " '" + name + "'";
-  const bool quantized_already =
-      role == "input" && form.qparams && array.dtype == form.qparams->storage;
+  const bool quantized_already = role == "input" && form.qparams && array.dtype == form.qparams->storage;
   const bool may_fit =
       role == "input" && is_integer(form.dtype) && is_integer(array.dtype);  // import_array looks
   if (array.dtype != form.dtype && array.dtype != container(form.dtype) && !quantized_already && !may_fit)

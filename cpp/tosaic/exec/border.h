@@ -28,6 +28,8 @@ struct BorderForm {
   QParamsRef qparams;         // quantizes f32 arrays; an array of its storage dtype is copied as it is
 };
 
+// The dtype of the caller's array for an input: that of its value, unless a run converts it.
+[[nodiscard]] DType array_dtype(const Graph& graph, const Input& input);
 [[nodiscard]] BorderForm border_form(Stage stage, const TensorType& type, const Border& border);
 
 // Throws LayoutMismatch unless the array's dtype and shape are those of `form`. An integer input may have

@@ -21,6 +21,18 @@ std::optional<Stage> parse_stage(std::string_view text) {
   return std::nullopt;
 }
 
+std::string_view to_string(ValueKind kind) {
+  switch (kind) {
+    case ValueKind::kInput:
+      return "input";
+    case ValueKind::kConstant:
+      return "constant";
+    case ValueKind::kResult:
+      return "result";
+  }
+  return "";
+}
+
 bool Border::operator==(const Border& other) const {
   const bool same = source_dtype == other.source_dtype && range_min == other.range_min &&
                     range_max == other.range_max && order == other.order && physical == other.physical;
@@ -187,6 +199,12 @@ std::shared_ptr<const Graph> Graph::with_constants(
 
 void Graph::rename(ValueId value, const std::string& wanted) {
   if (names_.try_emplace(wanted, 1u).second) values_[value.index()].name = wanted;
+}
+
+ValueId Graph::find_value(std::string_view value_name) const {
+  for (std::uint32_t v = 0; v < values_.size(); ++v)
+    if (values_[v].name == value_name) return ValueId(v);
+  return {};
 }
 
 std::string Graph::node_name(const Node& node) const {

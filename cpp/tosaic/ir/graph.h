@@ -36,6 +36,7 @@ enum class Stage : std::uint8_t { kExported, kQuantized, kInteger, kTosa };
 class Graph;
 
 enum class ValueKind : std::uint8_t { kInput, kConstant, kResult };
+[[nodiscard]] std::string_view to_string(ValueKind kind);
 
 struct Value {
   TensorType type;
@@ -159,6 +160,8 @@ class Graph {
   [[nodiscard]] NodeId id(const Node& node) const {
     return NodeId(static_cast<std::uint32_t>(&node - nodes_.data()));
   }
+  // The value of this name; invalid if there is none. Looks at every value.
+  [[nodiscard]] ValueId find_value(std::string_view value_name) const;
   [[nodiscard]] std::span<const Input> inputs() const { return inputs_; }
   [[nodiscard]] std::span<const Output> outputs() const { return outputs_; }
   // The node that produces a value; null for inputs and constants.

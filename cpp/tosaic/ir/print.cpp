@@ -299,6 +299,12 @@ void Printer::origin_table() {
 
 std::string_view to_string(ConstantKind kind) { return kKindNames.at(static_cast<std::size_t>(kind)); }
 
+std::optional<ConstantKind> parse_constant_kind(std::string_view text) {
+  for (std::size_t i = 0; i < kKindNames.size(); ++i)
+    if (kKindNames.at(i) == text) return static_cast<ConstantKind>(i);
+  return std::nullopt;
+}
+
 std::string print(const Graph& graph, const PrintOptions& options) {
   Printer printer(options);
   printer.version();

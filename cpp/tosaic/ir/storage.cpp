@@ -241,6 +241,18 @@ ValueRange extremes_of(const Constant& constant) {
   return limits;
 }
 
+std::shared_ptr<Constant> constant_over(std::string name, ConstantKind kind, DType dtype, Shape shape,
+                                        Storage storage) {
+  const std::size_t needed = static_cast<std::size_t>(num_elements(shape)) * byte_size(dtype);
+  if (needed != storage.size())
+    throw InvalidGraph({.where = "constant",
+                        .what = "the buffer of '" + name + "' does not fit its type",
+                        .expected = std::to_string(needed) + " bytes",
+                        .got = std::to_string(storage.size())});
+  return std::make_shared<Constant>(
+      Constant{std::move(name), kind, dtype, std::move(shape), std::move(storage)});
+}
+
 ConstantRef make_constant(std::string name, DType dtype, const Shape& shape, std::span<const double> values) {
   if (static_cast<std::size_t>(num_elements(shape)) != values.size())
     throw InternalError(

@@ -72,6 +72,14 @@ Isa best_isa() { return usable_isas().back(); }
 
 std::span<const Isa> usable_isas() { return std::span(usable().isas).first(usable().count); }
 
+Isa parse_isa(std::string_view name) {
+  for (const Isa isa : usable_isas())
+    if (to_string(isa) == name) return isa;
+  throw InvalidGraph({.where = "prepare",
+                      .what = "this machine cannot run the instruction set",
+                      .got = "'" + std::string(name) + "'"});
+}
+
 Kernel prepare_fused(const Request& request) {
   const bool fuses = !request.options.reference && !request.followers.empty();
   return fuses && family_of(request.op) == prepare_contraction ? prepare_contraction(request) : Kernel{};

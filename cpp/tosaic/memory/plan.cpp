@@ -214,6 +214,22 @@ ArenaBuffers arena_buffers(const Graph& graph, std::span<const NodeNeeds> needs,
 
 }  // namespace
 
+std::string_view to_string(Area area) {
+  switch (area) {
+    case Area::kNone:
+      return "none";
+    case Area::kArena:
+      return "arena";
+    case Area::kInput:
+      return "input";
+    case Area::kOutput:
+      return "output";
+    case Area::kConstant:
+      return "constant";
+  }
+  return "";
+}
+
 std::optional<std::vector<std::size_t>> view_offsets(const Graph& graph, const Node& node) {
   if (info(node.op).has(kView)) return std::vector<std::size_t>{0};
   const std::optional<Blocks> parts = blocks(graph, node);

@@ -82,6 +82,7 @@ CallPlan plan_calls(const std::shared_ptr<const Graph>& imported, const BorderOr
   if (std::optional<Graph> expanded = passes::expand_composites(*out.graph, is_taken_apart))
     out.graph = std::make_shared<const Graph>(std::move(*expanded));
   out.plan = layout::plan_layout(*out.graph, objective);
+  out.review = layout::review_plan(*out.graph, out.plan, objective, carries_grid(*imported));
   const std::vector<std::optional<ValueId>> known = imported_values(*imported, *out.graph);
   out.orders.resize(imported->values().size());
   for (std::size_t v = 0; v < known.size(); ++v)

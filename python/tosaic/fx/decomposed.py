@@ -21,10 +21,10 @@ from torch._subclasses import FakeTensorMode
 from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from tosaic.fx.complex_values import is_known
 from tosaic.fx.targets import Row, row_for
-from tosaic.fx.value import Complex, Ref
 from tosaic.fx.weights import COMPLEX_OF, TORCH_OF
+from tosaic.torch_operators.complex_values import is_known
+from tosaic.torch_operators.value import Complex, Ref
 
 __all__ = ["Decompositions", "Expansion"]
 

@@ -18,8 +18,8 @@ class RuleTable {
   };
   // `first_operand`: the rule of the operators with trait kElementsOfInput.
   RuleTable(Rule first_operand, std::span<const Row> rows) : rules_(all_ops().size(), nullptr) {
-    for (const Op op : all_ops())
-      if (info(op).has(kElementsOfInput)) rules_[static_cast<std::size_t>(op)] = first_operand;
+    for (std::size_t op = 0; op < rules_.size(); ++op)
+      if (all_ops()[op].has(kElementsOfInput)) rules_[op] = first_operand;
     for (const Row& row : rows) rules_[static_cast<std::size_t>(row.op)] = row.rule;
   }
   [[nodiscard]] Rule operator[](Op op) const { return rules_[static_cast<std::size_t>(op)]; }

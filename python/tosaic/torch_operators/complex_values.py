@@ -14,13 +14,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 
 from tosaic import _core
-from tosaic.fx.aten import OP
-from tosaic.fx.call import Call, Rows
-from tosaic.fx.value import Complex, NoValue, Ref
-from tosaic.fx.weights import CODE_OF
+from tosaic.torch_operators.arguments import OP
+from tosaic.torch_operators.call import Call, Rows
+from tosaic.torch_operators.dtypes import CODE
+from tosaic.torch_operators.value import Complex, NoValue, Ref
 
 __all__ = ["HINT", "PARTWISE", "ROWS", "as_complex", "emit_complex", "has_complex", "is_known"]
 
@@ -324,7 +323,7 @@ def _axes(dims: Sequence[int], rank: int) -> list[int]:
 
 
 def _require_dtype(c: Call, x: Ref) -> None:
-    if x.dtype not in (CODE_OF[torch.float32], CODE_OF[torch.float64]):
+    if x.dtype not in (CODE["f32"], CODE["f64"]):
         raise c.error(
             _core.UnsupportedOp, "a Fourier transform of this dtype is not supported", hint="Cast to float32"
         )

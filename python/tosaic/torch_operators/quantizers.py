@@ -8,14 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from tosaic import _core
-from tosaic.fx.aten import OP, axis_of
-from tosaic.fx.call import Call, Emit, Rows
-from tosaic.fx.value import Ref
-from tosaic.fx.weights import CODE_OF
+from tosaic.torch_operators.arguments import OP, axis_of
+from tosaic.torch_operators.call import Call, Emit, Rows
+from tosaic.torch_operators.dtypes import CODE, INTEGER_LIMITS
+from tosaic.torch_operators.value import Ref
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,11 +24,7 @@ __all__ = ["ROWS"]
 ROWS = Rows()
 on = ROWS.on
 
-_LIMITS = {
-    CODE_OF[dtype]: (torch.iinfo(dtype).min, torch.iinfo(dtype).max)
-    for dtype in (torch.int8, torch.uint8, torch.int16, torch.uint16, torch.int32)
-}
-_STORAGE = [CODE_OF[dtype] for dtype in (torch.int8, torch.int16, torch.int32)]
+_STORAGE = [CODE[name] for name in ("i8", "i16", "i32")]
 
 
 _Numbers: TypeAlias = list[Any] | NDArray[Any]
@@ -39,10 +34,9 @@ def _numbers(c: Call, value: Any, what: str) -> _Numbers:
     """The elements of a constant tensor as 64-bit numbers, or the number itself in a list."""
     if type(value) is not Ref:
         return [value]
-    tensor = c.known(value)
-    if tensor is not None:
-        wide = torch.float64 if tensor.is_floating_point() else torch.int64
-        return tensor.detach().reshape(-1).to(wide, copy=True).numpy()  # torch pins memory shared with numpy
+    elements = c.known_elements(value)
+    if elements is not None:
+        return elements.reshape(-1)
     constant = c.builder.constant(value.id)
     if constant is None:
         raise c.error(
@@ -79,7 +73,7 @@ def _attributes(
     zeros = [] if zero_point is None else _whole(c, _numbers(c, zero_point, "the zero point"))
     bounds = [
         least if bound is None else int(_numbers(c, bound, "a bound")[0])
-        for bound, least in zip((low, high), _LIMITS[storage], strict=True)
+        for bound, least in zip((low, high), INTEGER_LIMITS[storage], strict=True)
     ]
     return {
         "axis": axis,
@@ -206,7 +200,9 @@ def dequantize_affine(
 
 
 def _faked(c: Call, x: Ref, axis: int | None, scale: Any, zero: Any, low: int, high: int) -> Ref:
-    storage = next(code for code in _STORAGE if _LIMITS[code][0] <= low and high <= _LIMITS[code][1])
+    storage = next(
+        code for code in _STORAGE if INTEGER_LIMITS[code][0] <= low and high <= INTEGER_LIMITS[code][1]
+    )
     attrs = _attributes(c, axis, low, high, scale, zero, storage)
     whole = c.emit_inferred(OP["quantize"], attrs | {"dtype": storage}, (x.id,))
     return _dequantized(c, whole, attrs)

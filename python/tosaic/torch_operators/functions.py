@@ -1,24 +1,22 @@
-"""Rows for functions, gates, shifts and norms; `tosaic.fx.aten` explains what a row is."""
+"""Rows for mathematical functions, activations, gates and shifts."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
-import torch
-
-from tosaic.fx.aten import OP, _binary, _fit, _unary, axes_of, axis_of, ids, per_overload
-from tosaic.fx.call import Call, Emit, Rows
-from tosaic.fx.value import Ref
-from tosaic.fx.weights import CATEGORY, CODE_OF
+from tosaic.torch_operators.arguments import OP, axis_of, fit, ids, per_overload
+from tosaic.torch_operators.call import Call, Emit, Rows
+from tosaic.torch_operators.dtypes import CATEGORY, CODE, NARROW_FLOATS
+from tosaic.torch_operators.elementwise import binary, unary
+from tosaic.torch_operators.value import Ref
 
 __all__ = ["ROWS"]
 
 ROWS = Rows()
 on = ROWS.on
+_F32 = CODE["f32"]
 
-_F32 = CODE_OF[torch.float32]
-_NARROW_FLOATS = (CODE_OF[torch.float16], CODE_OF[torch.bfloat16])
 
 # ---- functions of one tensor ----
 
@@ -43,7 +41,7 @@ _FUNCTIONS = {
 }
 for _op, _aliases in _FUNCTIONS.items():
     for _name in [_op, *_aliases.split()]:
-        ROWS[_name] = _unary(_op)
+        ROWS[_name] = unary(_op)
 
 
 @on("isfinite")
@@ -114,7 +112,7 @@ ROWS["hardshrink"] = _shrink("hardshrink")
 @on("threshold")
 def threshold(c: Call, x: Ref, bound: Any, value: Any) -> Ref:
     """The value where x is not above the bound; NaN passes through."""
-    limit, other = (c.constant(_fit(number, x.dtype), x.dtype) for number in (bound, value))
+    limit, other = (c.constant(fit(number, x.dtype), x.dtype) for number in (bound, value))
     below = c.emit_inferred(OP["le"], None, (x.id, limit.id))
     return c.emit(OP["where"], None, (below.id, other.id, x.id))
 
@@ -152,11 +150,11 @@ for _op, _keys in {
     "hypot": ["hypot"],
 }.items():
     for _name in _keys:
-        ROWS[_name] = _binary(_op)
+        ROWS[_name] = binary(_op)
 
 
 def _shift(op: str) -> Emit:
-    emit_integers = _binary(op)
+    emit_integers = binary(op)
 
     def emit(c: Call, a: Any, b: Any) -> Ref | None:
         """Shifts of floats, which multiply by powers of two in torch, are not read."""
@@ -188,7 +186,7 @@ def lerp(c: Call, x: Ref, end: Ref, weight: Any) -> Ref | None:
     if type(weight) is Ref:
         x, end, weight = c.alike(x, end, weight)
     else:
-        weight = c.constant(float(weight), _F32 if x.dtype in _NARROW_FLOATS else x.dtype)
+        weight = c.constant(float(weight), _F32 if x.dtype in NARROW_FLOATS else x.dtype)
     return c.emit(OP["lerp"], None, (x.id, end.id, weight.id))
 
 
@@ -218,37 +216,3 @@ def isin(c: Call, x: Any, tests: Any, _assume_unique: bool, invert: bool) -> Ref
     if invert:
         found = c.emit_inferred(OP["logical_not"], None, (found.id,))
     return c.emit(OP["reshape"], {"shape": c.shape}, (found.id,))
-
-
-# ---- reductions ----
-
-
-@on("logsumexp", "special_logsumexp")
-def logsumexp(c: Call, x: Ref, dim: Any, keepdim: bool) -> Ref:
-    return c.emit(OP["logsumexp"], {"axes": axes_of(dim, len(x.shape)), "keepdim": keepdim}, (x.id,))
-
-
-@on("linalg_vector_norm")
-def vector_norm(c: Call, x: Ref, order: Any, dim: Any, keepdim: bool, dtype: Any) -> Ref:
-    attrs = {"ord": float(order), "axes": axes_of(dim, len(x.shape)), "keepdim": keepdim}
-    return c.emit(OP["vector_norm"], attrs | ({} if dtype is None else {"dtype": c.dtype}), (x.id,))
-
-
-@on("norm.Scalar")
-def norm(c: Call, x: Ref, p: Any) -> Ref:
-    return vector_norm(c, x, p, None, False, None)
-
-
-@on("norm.ScalarOpt_dtype")
-def norm_as(c: Call, x: Ref, p: Any, dtype: Any) -> Ref:
-    return vector_norm(c, x, 2 if p is None else p, None, False, dtype)
-
-
-@on("norm.ScalarOpt_dim")
-def norm_along(c: Call, x: Ref, p: Any, dim: Any, keepdim: bool) -> Ref:
-    return vector_norm(c, x, 2 if p is None else p, dim, keepdim, None)
-
-
-@on("norm.ScalarOpt_dim_dtype")
-def norm_along_as(c: Call, x: Ref, p: Any, dim: Any, keepdim: bool, dtype: Any) -> Ref:
-    return vector_norm(c, x, 2 if p is None else p, dim, keepdim, dtype)

@@ -1,6 +1,6 @@
 """What a row of the torch table sees of the call that it reads: `Call`; and a table of rows: `Rows`.
 
-`tosaic.fx.importer` implements `Call`. Rows know nothing else of the importer.
+Whoever reads programs implements `Call`. Rows know nothing else of the reader.
 """
 
 from __future__ import annotations
@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
-import torch
+from numpy.typing import NDArray
 
 from tosaic import _core
-from tosaic.fx.value import Ref
+from tosaic.torch_operators.value import Ref
 
 __all__ = ["Call", "Emit", "Rows"]
 
@@ -103,8 +103,8 @@ class Call(Protocol):
     def constant(self, value: bool | int | float, code: int) -> Ref:
         """A rank-0 constant."""
 
-    def lifted(self, tensor: torch.Tensor) -> Ref:
-        """A constant from a tensor that was computed at import."""
+    def lifted(self, elements: NDArray[Any]) -> Ref:
+        """A constant whose elements were computed at import."""
 
     def promoted(self, ref: Ref, *beside: Ref) -> Ref:
         """An operand as torch reads it beside the others: one of rank 0 is cast to a narrower dtype."""
@@ -115,8 +115,14 @@ class Call(Protocol):
     def alike(self, *refs: Ref) -> tuple[Ref, ...]:
         """The operands of one call, each as torch reads it in a call with the others."""
 
-    def known(self, ref: Ref) -> torch.Tensor | None:
-        """The tensor of a constant value, else None; notes that the import reads its elements."""
+    def known_elements(self, ref: Ref) -> NDArray[Any] | None:
+        """The elements of a constant value, else None; notes that the import reads them.
+
+        They come in the shape of the value as 64-bit numbers: as float64 for floats, else as int64.
+        """
+
+    def order_of_format(self, memory_format: Any, rank: int) -> tuple[int, ...] | None:
+        """The dim order that a memory format asks for; None if it asks for none, or is no memory format."""
 
     def same(self, ref: Ref, result: Ref) -> Ref:
         """`result`, after noting that it is the same constant as `ref`, if `ref` is one."""

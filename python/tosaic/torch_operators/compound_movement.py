@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import torch
 
-from tosaic.fx.aten import OP, _max_pool, axis_of, ids, resize, spread
-from tosaic.fx.call import Call, Rows
-from tosaic.fx.value import Ref
-from tosaic.fx.weights import CATEGORY, CODE_OF
+from tosaic.torch_operators.arguments import OP, axis_of, ids, spread
+from tosaic.torch_operators.call import Call, Rows
+from tosaic.torch_operators.dtypes import CATEGORY, CODE
+from tosaic.torch_operators.pooling import max_pool, resize
+from tosaic.torch_operators.value import Ref
 
 __all__ = ["ROWS", "Movements"]
 
@@ -24,7 +24,7 @@ ROWS = Rows()
 on = ROWS.on
 
 _MOST_AXES = 6  # the maximal rank of TOSA's level 8K
-_BOOL, _I64 = CODE_OF[torch.bool], CODE_OF[torch.int64]
+_BOOL, _I64 = CODE["bool"], CODE["i64"]
 
 
 class Movements:
@@ -89,7 +89,7 @@ class Movements:
 
     def constant(self, values: Any) -> Ref:
         """Integers as an i64 constant."""
-        return self._c.lifted(torch.tensor(np.asarray(values, dtype=np.int64)))
+        return self._c.lifted(np.asarray(values, dtype=np.int64))
 
     def index_put(
         self, x: Ref, indices: Sequence[Ref | None], values: Ref, accumulate: bool, *, last: bool = True
@@ -281,13 +281,13 @@ def repeat_interleave(c: Call, x: Ref, repeats: int, dim: int | None, _size: Any
 @on("repeat_interleave.self_Tensor")
 def repeat_interleave_each(c: Call, x: Ref, repeats: Ref, dim: int | None, _size: Any) -> Ref | None:
     """A lookup, if the repeats are constant."""
-    counts = c.known(repeats)
+    counts = c.known_elements(repeats)
     if counts is None:
         return None
     m = Movements(c)
     y = m.reshape(x, [math.prod(x.shape)]) if dim is None else x
     axis = axis_of(dim or 0, len(y.shape))
-    each = np.broadcast_to(counts.clone().numpy().reshape(-1), (y.shape[axis],))
+    each = np.broadcast_to(counts.reshape(-1), (y.shape[axis],))
     return m.done(m.take(y, axis, np.repeat(np.arange(y.shape[axis]), each)))
 
 
@@ -479,10 +479,10 @@ def whole_indices(c: Call, indices: Sequence[Ref | None]) -> list[Ref | None] | 
         if index is None or CATEGORY[index.dtype] == 1:
             whole.append(index)
             continue
-        mask = c.known(index)
+        mask = c.known_elements(index)
         if mask is None:
             return None
-        whole += [m.constant(places.numpy()) for places in mask.nonzero(as_tuple=True)]
+        whole += [m.constant(places) for places in np.nonzero(np.atleast_1d(mask))]
     return whole
 
 
@@ -655,7 +655,7 @@ def _max_pool_with_indices(n: int, values_only: Any) -> Any:
 
 for _n in (1, 2, 3):
     _name = f"max_pool{_n}d_with_indices"
-    ROWS[_name] = _max_pool_with_indices(_n, _max_pool(_n, True))
+    ROWS[_name] = _max_pool_with_indices(_n, max_pool(_n, True))
 
 
 def _nearest_exact(c: Call, x: Ref, scales: Sequence[Any]) -> Ref:

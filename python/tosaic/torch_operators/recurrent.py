@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tosaic.fx.aten import OP
-from tosaic.fx.call import Call, Emit, Rows
-from tosaic.fx.value import Ref
+from tosaic.torch_operators.arguments import OP
+from tosaic.torch_operators.call import Call, Emit, Rows
+from tosaic.torch_operators.value import Ref
 
 __all__ = ["ROWS"]
 
