@@ -1,15 +1,7 @@
-// Foreign operators that compute with integers (attribute `integers` of opaque nodes).
-//
-//   %y: i8 {qparams} = opaque(%x: i8 {qparams}) {arguments="{..}"}   at stage quantized: q(op(dq(x)))
-//     ->
-//   %y: i8 {qparams} = opaque(%x: i8 {qparams}) {arguments="{.., "qparams": {"operands": [..], "results": [..]}}"}
-//
-// All float operands and results must have qparams, which the arguments then hold as JSON, so that the kernel,
-// and the reader of the tosa.custom, know which numbers the integers represent. Otherwise the operator stays
-// between dequantize and quantize.
+#include "tosaic/passes/lower_to_integer/foreign_operator.h"
 
 #include "tosaic/ir/lexical.h"
-#include "tosaic/passes/lower_to_integer/integer_lowering.h"
+#include "tosaic/ir/quantized.h"
 
 namespace tosaic::passes {
 namespace {
@@ -57,31 +49,33 @@ std::string with_qparams(const std::string& arguments, const std::vector<QParams
 
 }  // namespace
 
-bool IntegerLowering::computes_with_integers(const Node& node) const {
+bool computes_with_integers(const Graph& source, const Node& node) {
   if (!has_integer_kernel(node)) return false;
-  const auto is_stored = [this](ValueId id) {
-    const TensorType& type = source_->type(id);
-    return !is_float(type.dtype) && (!type.qparams || carried(*type.qparams));
+  const auto is_stored = [&](ValueId id) {
+    const TensorType& type = source.type(id);
+    return !is_float(type.dtype) && (!type.qparams || signed_form(*type.qparams));
   };
-  for (const ValueId id : source_->operands(node))
+  for (const ValueId id : source.operands(node))
     if (id.valid() && !is_stored(id)) return false;
   for (std::uint32_t r = 0; r < node.result_count; ++r)
-    if (!is_stored(source_->result(node, r))) return false;
+    if (!is_stored(source.result(node, r))) return false;
   return true;
 }
 
-void IntegerLowering::lower_foreign(const Node& node) {
+void lower_foreign(ValueMap& values, const Node& node, IntegerBuilder& build) {
+  const Graph& source = values.source();
+  Graph& out = values.made().graph;
   std::vector<ValueId> operands;
   std::vector<QParamsRef> of_operands, of_results;
   std::vector<TensorType> types;
-  for (const ValueId id : source_->operands(node)) {
-    operands.push_back(mapped(id));
-    of_operands.push_back(out_.type(operands.back()).qparams);
+  for (const ValueId id : source.operands(node)) {
+    operands.push_back(values.value(id, build));
+    of_operands.push_back(out.type(operands.back()).qparams);
   }
   for (std::uint32_t r = 0; r < node.result_count; ++r) {
-    TensorType type = source_->type(source_->result(node, r));
+    TensorType type = source.type(source.result(node, r));
     if (type.qparams) {
-      type.qparams = std::make_shared<const QParams>(*carried(*type.qparams));
+      type.qparams = std::make_shared<const QParams>(*signed_form(*type.qparams));
       type.dtype = type.qparams->storage;
     }
     of_results.push_back(type.qparams);
@@ -90,11 +84,11 @@ void IntegerLowering::lower_foreign(const Node& node) {
   OpaqueAttrs attrs = Graph::attrs<OpaqueAttrs>(node);
   attrs.arguments = with_qparams(attrs.arguments, of_operands, of_results);
   const NodeId made =
-      out_.add_node(Op::kOpaque, share(std::move(attrs)), operands, types, node.origin, name_);
+      out.add_node(Op::kOpaque, share(std::move(attrs)), operands, types, node.origin, build.name());
   for (std::uint32_t r = 0; r < node.result_count; ++r) {
-    const ValueId result = source_->result(node, r);
-    forms_[result.index()].id = out_.result(out_.node(made), r);
-    out_.rename(forms_[result.index()].id, source_->value(result).name);
+    const ValueId result = source.result(node, r), id = out.result(out.node(made), r);
+    values.set_value(result, id);
+    out.rename(id, source.value(result).name);
   }
 }
 

@@ -1,20 +1,12 @@
-// integer_samples: elementwise functions of one number of more than 16 bits, from samples of the float
-// kernels.
-//
-//   smooth   linear interpolation between 4097 or 16385 points: within 2^-18 of the largest relevant result
-//   other    the value at the nearest of 65537 points: off by up to half a step times the slope
-//
-// The points cover the range in which the function is not constant. Results that saturate are not relevant.
-//
-// An operator may be smooth as a function of an upstream value, but not as a function of its operand.
-// Example: log(1 + exp(x)). The operand of the logarithm spans more orders of magnitude than its integers can
-// represent, while the whole is smooth in x.
+#include "tosaic/passes/lower_to_integer/function_samples.h"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
+#include "tosaic/passes/lower_to_integer/evaluation.h"
 #include "tosaic/passes/lower_to_integer/integer_math.h"
+#include "tosaic/passes/lower_to_integer/rescaling.h"
 
 namespace tosaic::passes {
 namespace {
@@ -27,30 +19,30 @@ constexpr std::int64_t kSamplesApart[] = {16, 4};  // samples from knot to knot
 constexpr int kPositionBits = 28;
 
 // The node's result at these points of `variable`, in f32 by the float kernels.
-std::vector<double> evaluated_at(const IntegerLowering& l, ValueId variable,
-                                 const std::vector<float>& points) {
+std::vector<double> evaluated_at(const NodeView& node, ValueId variable, const std::vector<float>& points) {
   auto argument = std::make_shared<Constant>();
   argument->dtype = DType::kF32;
   argument->shape = {static_cast<std::int64_t>(points.size())};
   argument->storage = Storage::of(points);
-  const ConstantRef f = l.evaluate_from(variable, argument);
+  const ConstantRef f = evaluate_from(node, variable, argument);
   const Elements elements(*f);
   std::vector<double> out(elements.size());
   for (std::size_t i = 0; i < out.size(); ++i) out[i] = elements.as_double(i);
   return out;
 }
 
-std::vector<double> sampled(const IntegerLowering& l, ValueId variable, Interval over) {
+std::vector<double> sampled(const NodeView& node, ValueId variable, Interval over) {
   std::vector<float> points(kSamples);
   for (std::int64_t i = 0; i < kSamples; ++i)
     points[static_cast<std::size_t>(i)] =
         static_cast<float>(over.low + (over.high - over.low) * static_cast<double>(i) / (kSamples - 1));
-  return evaluated_at(l, variable, points);
+  return evaluated_at(node, variable, points);
 }
 
 // The integers of x for which the function is a number, as an arc sine is from -1 to 1. Exact to the unit.
 // Throws NoIntegerForm if these integers are not one range.
-ValueRange domain(const IntegerLowering& l, ValueId variable, const Real& x, const std::vector<double>& f) {
+ValueRange domain(const NodeView& node, ValueId variable, const ScaledInteger& x,
+                  const std::vector<double>& f) {
   const auto is_number = [](double y) { return !std::isnan(y); };
   const auto first = std::find_if(f.begin(), f.end(), is_number);
   const auto last = std::find_if(f.rbegin(), f.rend(), is_number).base();
@@ -66,7 +58,7 @@ ValueRange domain(const IntegerLowering& l, ValueId variable, const Real& x, con
     std::vector<float> points;
     for (std::int64_t n = units.low; n <= units.high; ++n)
       points.push_back(static_cast<float>(static_cast<double>(n) * x.scale()));
-    return std::pair(units.low, evaluated_at(l, variable, points));
+    return std::pair(units.low, evaluated_at(node, variable, points));
   };
   if (first != f.begin()) {
     const auto [from, values] = between(first - f.begin() - 1);
@@ -120,22 +112,22 @@ struct Samples {
   std::optional<std::int64_t> apart;  // samples from knot to knot, if interpolation is close enough
 };
 
-Samples samples_of(const IntegerLowering& l, ValueId variable, const Real& x) {
+Samples samples_of(const NodeView& node, ValueId variable, const ScaledInteger& x) {
   Samples out;
   const auto numbers = [&](ValueRange range) {
     return Interval{static_cast<double>(range.low) * x.scale(), static_cast<double>(range.high) * x.scale()};
   };
-  std::vector<double> f = sampled(l, variable, numbers(x.range));
-  out.domain = domain(l, variable, x, f);
+  std::vector<double> f = sampled(node, variable, numbers(x.range));
+  out.domain = domain(node, variable, x, f);
   out.over = numbers(out.domain);
-  if (out.domain != x.range) f = sampled(l, variable, out.over);
-  const std::optional<QParams> to = l.goal();
+  if (out.domain != x.range) f = sampled(node, variable, out.over);
+  const std::optional<QParams> to = node.eventual_qparams();
   const double most = to ? 2 * largest_number(*to) : std::numeric_limits<double>::infinity();
   for (int turn = 0; turn < 4; ++turn) {
     const Interval less = relevant(f, most, out.over, x.scale());
     if (less.high - less.low > 0.75 * (out.over.high - out.over.low)) break;
     out.over = less;
-    f = sampled(l, variable, out.over);
+    f = sampled(node, variable, out.over);
   }
   double size = 0;
   for (double& y : f) {
@@ -152,36 +144,36 @@ Samples samples_of(const IntegerLowering& l, ValueId variable, const Real& x) {
 }
 
 // A mask that is true where x is outside the domain; nothing if it never is.
-std::optional<ValueId> outside(IntegerLowering& l, const Real& x, ValueRange domain) {
-  IntegerMath m(l);
+std::optional<ValueId> outside(IntegerBuilder& build, const ScaledInteger& x, ValueRange domain) {
+  IntegerMath m(build);
   std::optional<ValueId> out;
-  if (domain.low > x.range.low) out = l.binary(Op::kTosaGreater, m.number(x.id, domain.low), x.id);
+  if (domain.low > x.range.low) out = build.binary(Op::kTosaGreater, m.number(x.id, domain.low), x.id);
   if (domain.high < x.range.high)
-    out = l.either(out, l.binary(Op::kTosaGreater, x.id, m.number(x.id, domain.high)));
+    out = build.either(out, build.binary(Op::kTosaGreater, x.id, m.number(x.id, domain.high)));
   return out;
 }
 
-Real read_at(IntegerLowering& l, const Real& x, const Samples& f) {
-  IntegerMath m(l);
+ScaledInteger read_at(IntegerBuilder& build, const ScaledInteger& x, const Samples& f) {
+  IntegerMath m(build);
   // x minus the first sample; `steps` below rescales it to steps.
   const std::int64_t shift = std::llround(f.over.low / x.scale());
-  Real from_first{m.add(x.id, -shift), x.scales, 0, {x.range.low - shift, x.range.high - shift}};
+  ScaledInteger from_first{m.add(x.id, -shift), x.scales, 0, {x.range.low - shift, x.range.high - shift}};
   if (from_first.range.low < -(std::int64_t{1} << 31) || from_first.range.high >= std::int64_t{1} << 31)
     throw NoIntegerForm("its operand has too many bits");
   const auto last = static_cast<std::int64_t>(std::ceil((f.over.high - f.over.low) / x.scale()));
-  from_first.id = l.bounded(from_first.id, from_first.range, {0, last});
+  from_first.id = build.bounded(from_first.id, from_first.range, {0, last});
   from_first.range = {std::max<std::int64_t>(from_first.range.low, 0), std::min(from_first.range.high, last)};
   const auto steps = [&](std::int64_t count) {
     const double step = (f.over.high - f.over.low) / static_cast<double>(count);
-    const Real found = step == 0 ? from_first : l.rescaled(from_first, DType::kI32, step);
-    return l.bounded(found.id, found.range, {0, count});
+    const ScaledInteger found = step == 0 ? from_first : rescaled(build, from_first, DType::kI32, step);
+    return build.bounded(found.id, found.range, {0, count});
   };
   const auto [low, high] = std::minmax_element(f.entries.begin(), f.entries.end());
   const ValueRange range{*low, *high};
-  const std::optional<ValueId> undefined = l.either(x.undefined, outside(l, x, f.domain));
+  const std::optional<ValueId> nan_mask = build.either(x.nan_mask, outside(build, x, f.domain));
   if (!f.apart) {
-    Real out{m.lookup(steps(kSamples - 1), f.entries), {f.unit}, 0, range};
-    out.undefined = undefined;
+    ScaledInteger out{m.lookup(steps(kSamples - 1), f.entries), {f.unit}, 0, range};
+    out.nan_mask = nan_mask;
     return out;
   }
   std::vector<std::int64_t> knots;
@@ -190,13 +182,13 @@ Real read_at(IntegerLowering& l, const Real& x, const Samples& f) {
   const auto lines = static_cast<std::int64_t>(knots.size() - 1);
   const int fraction_bits = kPositionBits - bits_to(lines);
   const ValueId fine = steps(lines << fraction_bits);
-  Real out{m.on_lines(fine, fraction_bits, knots), {f.unit}, 0, {range.low - 1, range.high + 1}};
+  ScaledInteger out{m.on_lines(fine, fraction_bits, knots), {f.unit}, 0, {range.low - 1, range.high + 1}};
   std::int64_t steepest = 0;
   for (std::size_t k = 1; k < knots.size(); ++k)
     steepest = std::max(steepest, std::abs(knots[k] - knots[k - 1]));
   const double step = (f.over.high - f.over.low) / static_cast<double>(lines);
   const double size = static_cast<double>(std::max(std::abs(range.low), std::abs(range.high))) * f.unit;
-  out.undefined = undefined;
+  out.nan_mask = nan_mask;
   out.error =
       std::ldexp(size, -18) + (step == 0 ? 0 : static_cast<double>(steepest) * f.unit * x.error / step);
   return out;
@@ -204,30 +196,30 @@ Real read_at(IntegerLowering& l, const Real& x, const Samples& f) {
 
 // The node as a function of `variable`. Nothing if it is not smooth, or if its numbers have more than 32
 // bits.
-std::optional<Real> smooth_function(IntegerLowering& l, ValueId variable) {
-  try {
-    const Real x = l.widened(l.rescaled_to_one(l.real_of(variable)));
-    const Samples f = samples_of(l, variable, x);
-    if (f.apart) return read_at(l, x, f);
-  } catch (const NoIntegerForm&) {
-    return std::nullopt;
-  }
-  return std::nullopt;
+std::optional<RuleResult> smooth_function(const RuleContext& ctx, ValueId variable) {
+  std::optional<RuleResult> made = attempt([&]() -> std::optional<RuleResult> {
+    const ScaledInteger x = widened(ctx.build, with_one_scale(ctx.build, ctx.scaled_value(variable)));
+    const Samples f = samples_of(ctx.node, variable, x);
+    return f.apart ? std::optional<RuleResult>(read_at(ctx.build, x, f)) : std::nullopt;
+  });
+  const Refusal* const refused = made ? std::get_if<Refusal>(&*made) : nullptr;
+  if (refused != nullptr && !refused->by_scale) return std::nullopt;
+  return made;
 }
 
 }  // namespace
 
-std::optional<Lowered> smooth_composition(IntegerLowering& l) {
-  for (const ValueId variable : l.deciding_values())
-    if (const std::optional<Real> made = smooth_function(l, variable)) return *made;
+std::optional<RuleResult> smooth_composition(const RuleContext& ctx) {
+  for (const ValueId variable : deciding_values(ctx))
+    if (std::optional<RuleResult> made = smooth_function(ctx, variable)) return made;
   return std::nullopt;
 }
 
-Lowered by_samples(IntegerLowering& l, ValueId variable, const Real& x) {
-  const Samples f = samples_of(l, variable, x);
+RuleResult by_samples(const RuleContext& ctx, ValueId variable, const ScaledInteger& x) {
+  const Samples f = samples_of(ctx.node, variable, x);
   if (!f.apart)
-    if (std::optional<Lowered> made = smooth_composition(l)) return *made;
-  return read_at(l, x, f);
+    if (std::optional<RuleResult> made = smooth_composition(ctx)) return *made;
+  return read_at(ctx.build, x, f);
 }
 
 }  // namespace tosaic::passes
