@@ -14,6 +14,7 @@
 #include "tosaic/exec/local_error.h"
 #include "tosaic/exec/metrics.h"
 #include "tosaic/exec/session.h"
+#include "tosaic/exec/steps.h"
 #include "tosaic/pipeline/executable.h"
 
 namespace tosaic::python {

@@ -1,5 +1,6 @@
 #include "tosaic/pipeline/executable.h"
 
+#include "tosaic/exec/steps.h"
 #include "tosaic/ir/own_constants.h"
 #include "tosaic/passes/pass.h"
 
