@@ -52,7 +52,7 @@ def public_header_violations(root: Path) -> list[str]:
         if not path.exists():
             found.append(f"{name} does not exist")
             continue
-        if path.parent.parent.parent.name == "tosaic" and path.stem != path.parent.name:
+        if path.parents[2].name == "tosaic" and path.stem != path.parent.name:
             found.append(f"{name} is private to its folder")
         for quote, included in INCLUDE.findall(path.read_text()):
             if included.startswith("tosaic/"):
