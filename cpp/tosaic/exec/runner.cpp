@@ -63,9 +63,8 @@ void Frame::run(std::span<const std::byte* const> inputs, std::span<std::byte* c
   variables_ = variables;
   fuses_ = !options.observer && (result == nullptr || !(options.trace.all || !options.trace.nodes.empty()));
   const Prepared::Data& data = prepared_.data();
-  for (const Prepared::Patch& patch : data.operand_patches)
-    operand_table_[patch.place] = address(patch.location);
-  for (const Prepared::Patch& patch : data.result_patches)
+  for (const Patch& patch : data.operand_patches) operand_table_[patch.place] = address(patch.location);
+  for (const Patch& patch : data.result_patches)
     result_table_[patch.place] = const_cast<std::byte*>(address(patch.location));
   for (std::uint32_t i = 0; i < data.steps.size(); ++i) {
     if (options.between_steps) options.between_steps();

@@ -1,6 +1,7 @@
 #include "tosaic/pipeline/executable.h"
 
 #include "tosaic/exec/local_error.h"
+#include "tosaic/exec/steps.h"
 #include "tosaic/ir/own_constants.h"
 #include "tosaic/passes/pass.h"
 
