@@ -14,7 +14,7 @@
 //   names of values             the names of the tensors, which identify them in the file
 //   origins                     the location text of each operator (location.h)
 //   path of a state             the name of its variable, if the target has variables (pass state-to-variables)
-//   kind, path, Border of an    not in the file: a reader sees user inputs and outputs with the names of their
+//   kind, path, BoundaryFormat of an    not in the file: a reader sees user inputs and outputs with the names of their
 //     input or output             tensors
 //   qparams, canonical_order    not in the file
 //

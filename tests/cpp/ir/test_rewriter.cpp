@@ -80,7 +80,7 @@ TEST_CASE("rewriting keeps inputs, outputs, regions and nodes without results", 
         [&](Rewriter& rewriter, const Node& node) {
           const std::vector<ValueId> operands = rewriter.map_operands(node);
           const TensorType type = graph.type(graph.result(node));
-          Graph& out = rewriter.out(node);
+          Graph& out = rewriter.begin_output(node);
           const NodeId copy = out.add_node(node.op, node.attrs, operands, std::span(&type, 1), node.origin,
                                            "copy", node.regions);
           rewriter.replace(node, out.result(out.node(copy)));
@@ -164,7 +164,7 @@ TEST_CASE("a replacement gets the name only if it was made for the node, whateve
   rewriter.keep(graph.nodes()[0]);
   rewriter.replace(graph.nodes()[1], rewriter.map(before));
   const Node& relu = graph.nodes()[2];
-  rewriter.replace(relu, add(rewriter.out(relu), Op::kAbs, NoAttrs{}, {rewriter.map(y)}, "another"));
+  rewriter.replace(relu, add(rewriter.begin_output(relu), Op::kAbs, NoAttrs{}, {rewriter.map(y)}, "another"));
   const std::optional<Graph> result = std::move(rewriter).finish();
   REQUIRE(result.has_value());
   CHECK(result->value(result->result(result->nodes()[0])).name == "y.neg");

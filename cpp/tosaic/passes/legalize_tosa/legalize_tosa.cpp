@@ -188,7 +188,7 @@ void Legalizer::add_inputs() {
     TensorType type;
     type.dtype = border_dtype(value.type.dtype);
     type.shape = physical_dims(value.type.shape, value.type.order);
-    Border border = input.border;
+    BoundaryFormat border = input.border;
     border.order = value.type.order;
     const bool narrowed =
         value.type.dtype == DType::kI32 && (range.low > std::numeric_limits<std::int32_t>::min() ||
@@ -305,7 +305,7 @@ void Legalizer::settle(const Node& node, std::uint32_t result, const Physical& m
                          .got = to_string(type)});
   // Values that other nodes share keep their names: a forwarded operand, a reordering made before.
   if (is_own(id)) {
-    out_.rename(id, source_.value(value).name);
+    out_.try_rename(id, source_.value(value).name);
     if (node.op != Op::kClone) out_.set_canonical_order(id, logical.order);
   }
   physical_[value.index()] = {id, logical.order};

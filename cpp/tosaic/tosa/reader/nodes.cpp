@@ -38,7 +38,7 @@ void add_node(const Place& place, BlockState& state, Op op, Attrs attrs, std::sp
     const std::string_view name = name_at(place.op->outputs(), r);
     const ValueId value = state.graph.result(state.graph.node(node), r);
     state.tensors.find(place, name).value = value;
-    if (state.graph.value(value).name != name) state.graph.rename(value, std::string(name));
+    if (state.graph.value(value).name != name) state.graph.try_rename(value, std::string(name));
   }
 }
 
