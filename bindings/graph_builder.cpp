@@ -40,7 +40,7 @@ class GraphBuilder {
 
   std::uint32_t add_input(std::string name, py::handle dtype, py::handle shape, std::string path,
                           py::handle order, const std::shared_ptr<Constant>& initial) {
-    Border border;
+    BoundaryFormat border;
     border.order = order_from(order);
     const InputKind kind = initial ? InputKind::kState : InputKind::kUser;
     return graph()

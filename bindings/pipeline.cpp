@@ -36,12 +36,12 @@ py::dict to_dict(const pipeline::PassTiming& timing) {
   return out;
 }
 
-std::optional<passes::FloatBorder> border_of(const py::object& form) {
+std::optional<passes::FloatIoForm> border_of(const py::object& form) {
   if (form.is_none()) return std::nullopt;
   const auto text = form.cast<std::string>();
-  if (text == "float") return passes::FloatBorder::kFloat;
-  if (text == "converted") return passes::FloatBorder::kConverted;
-  if (text == "integer") return passes::FloatBorder::kInteger;
+  if (text == "float") return passes::FloatIoForm::kFloat;
+  if (text == "converted") return passes::FloatIoForm::kConverted;
+  if (text == "integer") return passes::FloatIoForm::kInteger;
   throw InvalidGraph({.where = "lower",
                       .what = "unknown form of a border",
                       .expected = "'float', 'converted' or 'integer'",

@@ -21,7 +21,7 @@ Range width_range(unsigned bits) {
 }
 
 // The range of integers that an array for this input or output may contain.
-Range allowed(const TensorType& type, const Border& border) {
+Range allowed(const TensorType& type, const BoundaryFormat& border) {
   if (border.source_dtype) return {border.range_min, border.range_max};
   if (type.dtype == DType::kI4) return width_range(4);
   if (type.dtype == DType::kI48) return width_range(48);
@@ -113,7 +113,7 @@ bool shows_memory_format(const ArrayView& array) {
 
 // True if an array of the physical shape is not row-major, but its logical view has the strides of a memory
 // format.
-bool lies_otherwise(const ArrayView& array, const Border& border) {
+bool lies_otherwise(const ArrayView& array, const BoundaryFormat& border) {
   const std::size_t rank = array.shape.size();
   return !shows(array, Dims::iota(rank)) &&
          shows_memory_format(permuted(array, inverse_permutation(border.order.axes(rank))));
@@ -130,7 +130,7 @@ std::string line_that_mends(const Dims& order) {
 
 }  // namespace
 
-BorderForm border_form(Stage stage, const TensorType& type, const Border& border) {
+BorderForm border_form(Stage stage, const TensorType& type, const BoundaryFormat& border) {
   const std::size_t rank = type.rank();
   const Dims order = border.order.is_identity() ? Dims::iota(rank) : border.order.axes(rank);
   if (order.size() != rank)
@@ -163,11 +163,10 @@ BorderForm border_form(Stage stage, const TensorType& type, const Border& border
   return form;
 }
 
-void verify_array(const BorderForm& form, const Border& border, const ArrayView& array,
+void verify_array(const BorderForm& form, const BoundaryFormat& border, const ArrayView& array,
                   const std::string& role, const std::string& name) {
   const std::string who = role + " '" + name + "'";
-  const bool quantized_already =
-      role == "input" && form.qparams && array.dtype == form.qparams->storage;
+  const bool quantized_already = role == "input" && form.qparams && array.dtype == form.qparams->storage;
   const bool may_fit =
       role == "input" && is_integer(form.dtype) && is_integer(array.dtype);  // import_array looks
   if (array.dtype != form.dtype && array.dtype != container(form.dtype) && !quantized_already && !may_fit)
@@ -216,7 +215,7 @@ MutableArrayView in_graph_axes(const BorderForm& form, const MutableArrayView& a
   return permuted(array, form.axes);
 }
 
-void import_array(const BorderForm& form, const TensorType& type, const Border& border,
+void import_array(const BorderForm& form, const TensorType& type, const BoundaryFormat& border,
                   const ArrayView& array, std::byte* to, const std::string& name) {
   const ArrayView source = in_graph_axes(form, array);
   const MutableArrayView target = MutableArrayView::dense(to, type.dtype, type.shape);

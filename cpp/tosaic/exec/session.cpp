@@ -116,7 +116,7 @@ class Session::Impl {
   }
 
   Array imported(std::uint32_t i, const ArrayView& view) const {
-    const Border& border = prepared_.graph().inputs()[i].border;
+    const BoundaryFormat& border = prepared_.graph().inputs()[i].border;
     verify_array(input_forms_[i], border, view, "input", input_name(i));
     Array array = Array::allocate(input_type(i).dtype, input_type(i).shape);
     import_array(input_forms_[i], input_type(i), border, view, array.storage.writable(), input_name(i));

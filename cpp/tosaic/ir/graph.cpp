@@ -21,14 +21,14 @@ std::optional<Stage> parse_stage(std::string_view text) {
   return std::nullopt;
 }
 
-bool Border::operator==(const Border& other) const {
+bool BoundaryFormat::operator==(const BoundaryFormat& other) const {
   const bool same = source_dtype == other.source_dtype && range_min == other.range_min &&
                     range_max == other.range_max && order == other.order && physical == other.physical;
   if (!same || qparams == other.qparams) return same;
   return qparams && other.qparams && *qparams == *other.qparams;
 }
 
-bool may_stand(Op op, Stage stage) {
+bool allowed_at(Op op, Stage stage) {
   const OpInfo& row = info(op);
   if (stage == Stage::kTosa) return row.is_tosa;
   if (!row.is_tosa) return stage == Stage::kInteger || (op != Op::kIntegerConv && op != Op::kRescale);
@@ -54,7 +54,7 @@ std::string Graph::unique_name(std::string wanted) {
 }
 
 ValueId Graph::add_input(InputKind kind, std::string input_name, TensorType type, std::string path,
-                         Border border, ConstantRef initial) {
+                         BoundaryFormat border, ConstantRef initial) {
   const ValueId id(static_cast<std::uint32_t>(values_.size()));
   Value value;
   value.type = std::move(type);
@@ -141,7 +141,7 @@ NodeId Graph::add_copy(const Graph& source, const Node& node, std::span<const Va
   const NodeId copy = add_node(node.op, node.attrs, operands, types, node.origin, source.node_name(node),
                                regions_at(node, stage));
   for (std::uint32_t r = 1; r < node.result_count; ++r)
-    rename(result(nodes_[copy.index()], r), source.value(source.result(node, r)).name);
+    try_rename(result(nodes_[copy.index()], r), source.value(source.result(node, r)).name);
   return copy;
 }
 
@@ -180,7 +180,7 @@ std::shared_ptr<const Graph> Graph::with_constants(
   return changed ? out : nullptr;
 }
 
-void Graph::rename(ValueId value, const std::string& wanted) {
+void Graph::try_rename(ValueId value, const std::string& wanted) {
   if (names_.try_emplace(wanted, 1u).second) values_[value.index()].name = wanted;
 }
 

@@ -160,7 +160,7 @@ void Call::require_sane(const std::string& subject, const Shape& shape) const {
   }
 }
 
-Types one(DType dtype, const Shape& shape) {
+Types single_result(DType dtype, const Shape& shape) {
   Types types(1);
   types.front().dtype = dtype;
   types.front().shape = shape;

@@ -89,7 +89,7 @@ class Call {
 };
 
 // The types of a single result.
-[[nodiscard]] Types one(DType dtype, const Shape& shape);
+[[nodiscard]] Types single_result(DType dtype, const Shape& shape);
 
 // ---- contraction ----
 // The broadcast shape of operands [first, count).
@@ -108,10 +108,10 @@ class Call {
 [[nodiscard]] Types infer_einsum(const Call& call);
 
 // ---- elementwise ----
-[[nodiscard]] Types infer_rounding(const Call& call);        // abs, ceil, neg, relu ...: not bool
-[[nodiscard]] Types infer_sign(const Call& call);            // sign, nan_to_num: also bool
-[[nodiscard]] Types infer_float_function(const Call& call);  // integers and bool become f32
-[[nodiscard]] Types infer_activation(const Call& call);      // floats only
+[[nodiscard]] Types infer_same_number_dtype(const Call& call);  // abs, ceil, neg, relu ...: not bool
+[[nodiscard]] Types infer_same_dtype(const Call& call);         // sign, nan_to_num: also bool
+[[nodiscard]] Types infer_float_function(const Call& call);     // integers and bool become f32
+[[nodiscard]] Types infer_activation(const Call& call);         // floats only
 [[nodiscard]] Types infer_clamp(const Call& call);
 [[nodiscard]] Types infer_logical_not(const Call& call);
 [[nodiscard]] Types infer_bitwise_not(const Call& call);
@@ -139,7 +139,7 @@ class Call {
 [[nodiscard]] Types infer_dequantize(const Call& call);
 
 // ---- reduction, normalisation ----
-[[nodiscard]] Types infer_sum(const Call& call);  // sum, prod
+[[nodiscard]] Types infer_sum_prod(const Call& call);  // sum, prod
 [[nodiscard]] Types infer_mean(const Call& call);
 [[nodiscard]] Types infer_extremum(const Call& call);  // amax, amin
 [[nodiscard]] Types infer_any_all(const Call& call);
@@ -154,7 +154,7 @@ class Call {
 
 // ---- windows ----
 [[nodiscard]] Types infer_pool(const Call& call);
-[[nodiscard]] Types infer_adaptive_avg_pool(const Call& call);
+[[nodiscard]] Types infer_adaptive_pool(const Call& call);
 [[nodiscard]] Types infer_resize(const Call& call);
 [[nodiscard]] Types infer_grid_sample(const Call& call);
 [[nodiscard]] Types infer_affine_grid(const Call& call);

@@ -9,7 +9,7 @@
 namespace tosaic::rules {
 namespace {
 
-Types keep(const Call& call) { return one(call.operand(0).dtype, call.operand(0).shape); }
+Types keep(const Call& call) { return single_result(call.operand(0).dtype, call.operand(0).shape); }
 
 std::string text_of(DType dtype) { return std::string(to_string(dtype)); }
 
@@ -75,7 +75,7 @@ Types clamp(const Call& call) {
 
 Types binary(const Call& call) {
   call.require_same_dtype(1, 0);
-  return one(call.operand(0).dtype, broadcast_equal_rank(call));
+  return single_result(call.operand(0).dtype, broadcast_equal_rank(call));
 }
 
 Types binary_number(const Call& call) {
@@ -120,17 +120,17 @@ Types multiply(const Call& call) {
 Types select(const Call& call) {
   call.require_dtype(0, DType::kBool);
   call.require_same_dtype(2, 1);
-  return one(call.operand(1).dtype, broadcast_equal_rank(call));
+  return single_result(call.operand(1).dtype, broadcast_equal_rank(call));
 }
 
-Types cast(const Call& call) { return one(call.attrs<CastAttrs>().dtype, call.operand(0).shape); }
+Types cast(const Call& call) { return single_result(call.attrs<CastAttrs>().dtype, call.operand(0).shape); }
 
 // ---- reduction: the axis stays, with extent 1 ----
 
 Types reduce(const Call& call, std::int64_t axis) {
   Shape shape = call.operand(0).shape;
   shape[call.axis(axis, shape.size())] = 1;
-  return one(call.operand(0).dtype, shape);
+  return single_result(call.operand(0).dtype, shape);
 }
 
 Types reduce_bool(const Call& call) {
@@ -158,7 +158,7 @@ Types argmax(const Call& call) {
   Shape shape = call.operand(0).shape;
   const std::size_t axis = call.axis(call.attrs<TosaAxisNanAttrs>().axis, shape.size());
   shape.erase(axis);
-  return one(DType::kI32, shape);
+  return single_result(DType::kI32, shape);
 }
 
 // ---- windows ----
@@ -249,7 +249,7 @@ Types conv(const Call& call) {
   require_bias(call, weight[0]);
   set_conv_extents(call, attrs, Dims(weight.span().subspan(1, spatial)), shape);
   shape[spatial + 1] = weight[0];
-  return one(dtype, shape);
+  return single_result(dtype, shape);
 }
 
 // Weight (KH, KW, C, M). Element (c, m) contributes to channel c * M + m of the result.
@@ -265,7 +265,7 @@ Types depthwise_conv(const Call& call) {
   require_bias(call, channels);
   set_conv_extents(call, attrs, Dims(weight.span().first(2)), shape);
   shape[3] = channels;
-  return one(dtype, shape);
+  return single_result(dtype, shape);
 }
 
 // Extent (in - 1) * stride + out_pads + kernel. Negative out_pads crop the result, each by less than the
@@ -296,7 +296,7 @@ Types transpose_conv(const Call& call) {
     shape[1 + s] = out;
   }
   shape[3] = weight[0];
-  return one(dtype, shape);
+  return single_result(dtype, shape);
 }
 
 Shape pool_shape(const Call& call, const Dims& kernel, const Dims& stride, const Dims& pad) {
@@ -331,13 +331,13 @@ Types avg_pool(const Call& call) {
               text_of(attrs.acc_type));
   require_zero_point(call, "input_zp", dtype, attrs.input_zp);
   require_zero_point(call, "output_zp", dtype, attrs.output_zp);
-  return one(dtype, pool_shape(call, attrs.kernel, attrs.stride, attrs.pad));
+  return single_result(dtype, pool_shape(call, attrs.kernel, attrs.stride, attrs.pad));
 }
 
 Types max_pool(const Call& call) {
   const auto& attrs = call.attrs<TosaMaxPoolAttrs>();
   call.require_number(0);
-  return one(call.operand(0).dtype, pool_shape(call, attrs.kernel, attrs.stride, attrs.pad));
+  return single_result(call.operand(0).dtype, pool_shape(call, attrs.kernel, attrs.stride, attrs.pad));
 }
 
 // Bilinear resize of integers does not divide by the scale, so the result is wider: i32 for i8, i48 for i16.
@@ -381,7 +381,7 @@ Types resize(const Call& call) {
     if (shape[1 + s] >= kMaxExtent)
       call.fail("the result is too large" + place, "less than 16384", std::to_string(shape[1 + s]));
   }
-  return one(dtype, shape);
+  return single_result(dtype, shape);
 }
 
 // ---- matrix product ----
@@ -408,7 +408,7 @@ Types matmul(const Call& call) {
   const Shape& a = call.operand(0).shape;
   call.require_extent(1, 0, a[0]);
   call.require_extent(1, 1, a[2]);
-  return one(dtype, {a[0], a[1], call.operand(1).shape[2]});
+  return single_result(dtype, {a[0], a[1], call.operand(1).shape[2]});
 }
 
 // ---- movement ----
@@ -425,7 +425,7 @@ Types concat(const Call& call) {
     call.require_shape(i, expected);
     shape[axis] = call.plus(shape[axis], expected[axis]);
   }
-  return one(call.operand(0).dtype, shape);
+  return single_result(call.operand(0).dtype, shape);
 }
 
 Types pad(const Call& call) {
@@ -438,7 +438,7 @@ Types pad(const Call& call) {
   call.require_at_least("after", attrs.after, 0);
   for (std::size_t i = 0; i < shape.size(); ++i)
     shape[i] = call.plus(shape[i], call.plus(attrs.before[i], attrs.after[i]));
-  return one(call.operand(0).dtype, shape);
+  return single_result(call.operand(0).dtype, shape);
 }
 
 Types reshape(const Call& call) {
@@ -465,7 +465,7 @@ Types slice(const Call& call) {
       call.fail("the slice ends beyond the input on axis " + std::to_string(i),
                 "at most " + std::to_string(input[i]),
                 std::to_string(attrs.start[i]) + " + " + std::to_string(attrs.size[i]));
-  return one(call.operand(0).dtype, attrs.size);
+  return single_result(call.operand(0).dtype, attrs.size);
 }
 
 Types tile(const Call& call) {
@@ -474,7 +474,7 @@ Types tile(const Call& call) {
   call.require_size("shape", multiples, shape.size());
   call.require_at_least("shape", multiples, 1);
   for (std::size_t i = 0; i < shape.size(); ++i) shape[i] = call.times(shape[i], multiples[i]);
-  return one(call.operand(0).dtype, shape);
+  return single_result(call.operand(0).dtype, shape);
 }
 
 // values (N, K, C), indices (N, W) -> (N, W, C)
@@ -484,7 +484,7 @@ Types gather(const Call& call) {
   call.require_dtype(1, DType::kI32);
   const Shape& values = call.operand(0).shape;
   call.require_extent(1, 0, values[0]);
-  return one(call.operand(0).dtype, {values[0], call.operand(1).shape[1], values[2]});
+  return single_result(call.operand(0).dtype, {values[0], call.operand(1).shape[1], values[2]});
 }
 
 // values_in (N, K, C), indices (N, W), input (N, W, C) -> (N, K, C). No row may be written twice, so W <= K.

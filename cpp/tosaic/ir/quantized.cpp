@@ -26,9 +26,9 @@ bool rearranges(const Node& node) {
 
 bool moves(const Node& node) { return rearranges(node) || filling(node) == 0.0; }
 
-bool chooses(const Node& node) { return info(node.op).has(kSelection) || moves(node); }
+bool selects_elements(const Node& node) { return info(node.op).has(kSelection) || moves(node); }
 
-bool commutes_with_quantize(const Node& node) { return node.op == Op::kClamp || chooses(node); }
+bool commutes_with_quantize(const Node& node) { return node.op == Op::kClamp || selects_elements(node); }
 
 namespace {
 
@@ -54,7 +54,7 @@ std::optional<std::int64_t> moved_axis(const Graph& graph, const Node& node, std
 
 }  // namespace
 
-std::optional<QParamsRef> moved(const Graph& graph, const Node& node, const QParamsRef& from) {
+std::optional<QParamsRef> qparams_after(const Graph& graph, const Node& node, const QParamsRef& from) {
   if (!from->axis || node.op == Op::kClone) return from;
   if (node.op != Op::kPermute && node.op != Op::kReshape) return std::nullopt;
   const std::optional<std::int64_t> axis = moved_axis(graph, node, *from->axis);
@@ -65,7 +65,7 @@ std::optional<QParamsRef> moved(const Graph& graph, const Node& node, const QPar
   return std::make_shared<const QParams>(std::move(out));
 }
 
-bool keeps_numbers(const Graph& graph, const Node& node) {
+bool runs_on_integers(const Graph& graph, const Node& node) {
   if (!rearranges(node)) return false;
   QParamsRef common;
   for (const ValueId id : graph.operands(node)) {
@@ -76,7 +76,7 @@ bool keeps_numbers(const Graph& graph, const Node& node) {
     common = type.qparams;
   }
   if (!common) return false;
-  const std::optional<QParamsRef> behind = moved(graph, node, common);
+  const std::optional<QParamsRef> behind = qparams_after(graph, node, common);
   for (std::uint32_t r = 0; r < node.result_count; ++r)
     if (!behind || !same_qparams(*behind, graph.type(graph.result(node, r)).qparams)) return false;
   return true;
@@ -86,7 +86,7 @@ bool has_integer_kernel(const Node& node) {
   return node.op == Op::kOpaque && Graph::attrs<OpaqueAttrs>(node).integers;
 }
 
-bool means_numbers(const Graph& graph, const Node& node) {
+bool computes_dequantized(const Graph& graph, const Node& node) {
   if (node.op == Op::kQuantize || node.op == Op::kDequantize) return false;
   const auto has_qparams = [&](ValueId id) { return id.valid() && graph.type(id).qparams != nullptr; };
   const std::span<const ValueId> operands = graph.operands(node);

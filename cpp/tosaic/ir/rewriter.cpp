@@ -4,7 +4,7 @@
 
 namespace tosaic {
 
-Graph& Rewriter::out(const Node& at) {
+Graph& Rewriter::begin_output(const Node& at) {
   if (started_) return out_;
   started_ = true;
   work::add(source_.nodes_.size() + source_.values_.size());
@@ -42,7 +42,7 @@ Graph& Rewriter::out(const Node& at) {
 
 void Rewriter::start() {
   if (!source_.nodes_.empty()) {
-    static_cast<void>(out(source_.nodes_.front()));
+    static_cast<void>(begin_output(source_.nodes_.front()));
     return;
   }
   out_ = source_;
@@ -75,7 +75,7 @@ void Rewriter::keep(const Node& node) {
 }
 
 void Rewriter::keep(const Node& node, std::vector<std::shared_ptr<const Graph>> regions) {
-  static_cast<void>(out(node));
+  static_cast<void>(begin_output(node));
   Node copy = node;
   copy.regions = std::move(regions);
   copy.operand_begin = static_cast<std::uint32_t>(out_.operands_.size());
@@ -97,12 +97,12 @@ ValueId Rewriter::emit(const Node& at, Op op, Attrs attrs, std::span<const Value
   // Emitted results are named after the node, with a suffix; replace() renames the final one to the node's
   // name.
   OriginRef origin = extra ? merge({extra, at.origin}) : at.origin;
-  return out(at).add(op, std::move(attrs), operands, std::move(origin),
-                     source_.node_name(at) + "." + std::string(info(op).name));
+  return begin_output(at).add(op, std::move(attrs), operands, std::move(origin),
+                              source_.node_name(at) + "." + std::string(info(op).name));
 }
 
 void Rewriter::replace(const Node& node, std::span<const ValueId> results) {
-  static_cast<void>(out(node));
+  static_cast<void>(begin_output(node));
   work::add(1 + results.size());
   if (results.size() != node.result_count)
     throw InternalError({.where = "rewriter",

@@ -20,7 +20,8 @@ std::string name_of(const Graph& graph, const DeclaredOrder& border) {
 
 Graph with(Graph graph, const std::vector<DeclaredOrder>& declared) {
   for (const DeclaredOrder& each : declared) {
-    Border border = each.is_input ? graph.inputs()[each.index].border : graph.outputs()[each.index].border;
+    BoundaryFormat border =
+        each.is_input ? graph.inputs()[each.index].border : graph.outputs()[each.index].border;
     border.order = each.order;
     if (each.is_input)
       graph.set_input_border(each.index, border);

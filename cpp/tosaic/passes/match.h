@@ -36,6 +36,6 @@ namespace tosaic::passes {
 
 // True if every element of the result is an element of operand 0, possibly behind a cast: a range proven for
 // the operand then also holds for the result.
-[[nodiscard]] inline bool takes_elements(Op op) { return info(op).has(kElementsOfInput); }
+[[nodiscard]] inline bool has_elements_of_input(Op op) { return info(op).has(kElementsOfInput); }
 
 }  // namespace tosaic::passes

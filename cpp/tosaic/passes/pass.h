@@ -24,7 +24,7 @@ namespace tosaic::passes {
 
 // Floats at a graph input that are quantized first, or at a graph output that were dequantized last, are, in
 // the lowered program:
-enum class FloatBorder : std::uint8_t {
+enum class FloatIoForm : std::uint8_t {
   kFloat,      // floats
   kConverted,  // integers; a run converts the caller's float arrays to and from them
   kInteger,    // integers, and the caller's arrays are integers too
@@ -33,7 +33,7 @@ enum class FloatBorder : std::uint8_t {
 // What a pass may have to know of the lowering that it is part of.
 struct PassOptions {
   target::TargetSpec target = target::parse_target("TOSA-1.0+FP+INT+int16+variable");
-  FloatBorder inputs = FloatBorder::kConverted, outputs = FloatBorder::kConverted;
+  FloatIoForm inputs = FloatIoForm::kConverted, outputs = FloatIoForm::kConverted;
   layout::Objective objective = layout::Measure::kBytes;  // what the layout plan minimises
 };
 

@@ -93,7 +93,7 @@ class Conversion {
     const Value& value = source_.value(old);
     if (!fresh.valid() && value.kind == ValueKind::kConstant) {
       fresh = out_.add_constant(value.constant);
-      out_.rename(fresh, value.name);
+      out_.try_rename(fresh, value.name);
     }
     return fresh;
   }

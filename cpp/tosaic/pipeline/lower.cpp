@@ -22,16 +22,16 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 }
 
 passes::PassOptions pass_options(const target::TargetSpec& target, const LowerOptions& options) {
-  const passes::FloatBorder by_default =
-      target.has(target::Profile::kFp) ? passes::FloatBorder::kFloat : passes::FloatBorder::kConverted;
+  const passes::FloatIoForm by_default =
+      target.has(target::Profile::kFp) ? passes::FloatIoForm::kFloat : passes::FloatIoForm::kConverted;
   return {.target = target,
           .inputs = options.inputs.value_or(by_default),
           .outputs = options.outputs.value_or(by_default),
           .objective = options.objective};
 }
 
-// The inputs and outputs of a graph as text: paths of inputs, each once, and kinds and paths of outputs. A pass
-// may split an input into several of one path, as quantize-borders does.
+// The inputs and outputs of a graph as text: paths of inputs, each once, and kinds and paths of outputs. A
+// pass may split an input into several of one path, as quantize-borders does.
 std::string ports_of(const Graph& graph) {
   std::set<std::string> paths;
   for (const Input& input : graph.inputs()) paths.insert(input.path);

@@ -18,7 +18,7 @@ namespace tosaic::pipeline {
 
 struct LowerOptions {
   // Without a value: floats if the target has profile FP, else converted.
-  std::optional<passes::FloatBorder> inputs = {}, outputs = {};
+  std::optional<passes::FloatIoForm> inputs = {}, outputs = {};
   BorderOrders orders = {};
   layout::Objective objective = layout::Measure::kBytes;
   bool verify_each = true;  // verify the graph before the first pass, and each graph that a pass changed

@@ -924,7 +924,7 @@ class BlockReader {
       const std::string_view name = name_at(op_->outputs(), r);
       Slot& slot = slots_[find(name)];
       slot.value = graph_.result(graph_.node(node), r);
-      if (graph_.value(slot.value).name != name) graph_.rename(slot.value, std::string(name));
+      if (graph_.value(slot.value).name != name) graph_.try_rename(slot.value, std::string(name));
     }
   }
 

@@ -80,7 +80,7 @@ TEST_CASE("rewriting keeps inputs, outputs, regions and nodes without results", 
         [&](Rewriter& rewriter, const Node& node) {
           const std::vector<ValueId> operands = rewriter.map_operands(node);
           const TensorType type = graph.type(graph.result(node));
-          Graph& out = rewriter.out(node);
+          Graph& out = rewriter.begin_output(node);
           const NodeId copy = out.add_node(node.op, node.attrs, operands, std::span(&type, 1), node.origin,
                                            "copy", node.regions);
           rewriter.replace(node, out.result(out.node(copy)));

@@ -48,7 +48,8 @@ bool is_expanded(const Graph&, const Node& node) { return info(node.op).runs_as_
 
 // True if the operator computes with the numbers that integers with qparams represent (stage quantized only).
 bool computes_numbers(const Graph& graph, const Node& node) {
-  return graph.stage == Stage::kQuantized && means_numbers(graph, node) && !keeps_numbers(graph, node);
+  return graph.stage == Stage::kQuantized && computes_dequantized(graph, node) &&
+         !runs_on_integers(graph, node);
 }
 
 class Folding {
@@ -72,7 +73,7 @@ class Folding {
   std::optional<Graph> run() {
     for (const Node& node : graph_.nodes()) {
       if (const Graph* branch = taken_branch(node)) {
-        static_cast<void>(rewriter_.out(node));
+        static_cast<void>(rewriter_.begin_output(node));
         std::vector<ValueId> inputs = rewriter_.map_operands(node);
         inputs.erase(inputs.begin());
         rewriter_.replace(node, inline_region(rewriter_, node, *branch, inputs));
@@ -123,8 +124,9 @@ class Folding {
       if (!own || (common && !same_qparams(common, own))) return nullptr;
       common = own;
     }
-    return common && (rearranges(node) || has_zero(*common)) ? moved(graph_, node, common).value_or(nullptr)
-                                                             : nullptr;
+    return common && (rearranges(node) || has_zero(*common))
+               ? qparams_after(graph_, node, common).value_or(nullptr)
+               : nullptr;
   }
 
   // True if `user`, which is not folded, computes the same without the broadcast of `value`: another operand
@@ -275,8 +277,8 @@ class Folding {
     for (std::uint32_t r = 0; r < node.result_count; ++r) {
       const ValueId result = graph_.result(node, r);
       ids.push_back(rewriter_.constant(node, known_[result.index()]));
-      rewriter_.out(node).set_order(ids.back(), graph_.type(result).order);
-      rewriter_.out(node).set_qparams(ids.back(), graph_.type(result).qparams);
+      rewriter_.begin_output(node).set_order(ids.back(), graph_.type(result).order);
+      rewriter_.begin_output(node).set_qparams(ids.back(), graph_.type(result).qparams);
     }
     rewriter_.replace(node, ids);
   }

@@ -38,7 +38,7 @@ struct Site {
   // Replaces the node by its operand i. False if the types or dim orders differ.
   [[nodiscard]] bool forward(std::size_t i) {
     if (!same_type(i) || !(operand_type(i).order == result_type().order)) return false;
-    static_cast<void>(rewriter.out(node));
+    static_cast<void>(rewriter.begin_output(node));
     rewriter.replace(node, rewriter.map(original(i)));
     return true;
   }
@@ -46,11 +46,11 @@ struct Site {
   // Replaces the node by `op` over values of now().
   [[nodiscard]] bool become(Op op, Attrs attrs, std::vector<ValueId> values,
                             const OriginRef& extra = nullptr) {
-    static_cast<void>(rewriter.out(node));  // a verbatim prefix: ids of now() stay valid
+    static_cast<void>(rewriter.begin_output(node));  // a verbatim prefix: ids of now() stay valid
     const DimOrder order = result_type().order;
     const ValueId result = rewriter.emit(node, op, std::move(attrs), values, extra);
-    rewriter.out(node).set_order(result, order);
-    rewriter.out(node).set_qparams(result, result_type().qparams);
+    rewriter.begin_output(node).set_order(result, order);
+    rewriter.begin_output(node).set_qparams(result, result_type().qparams);
     rewriter.replace(node, result);
     return true;
   }

@@ -146,7 +146,7 @@ class PlanWriter {
     if (made.valid()) return made;
     made = out_.add_constant(graph_.value(value).constant);
     out_.set_qparams(made, graph_.type(value).qparams);
-    out_.rename(made, graph_.value(value).name);
+    out_.try_rename(made, graph_.value(value).name);
     return made;
   }
 

@@ -116,7 +116,7 @@ class Recasting {
   // Emits a reshape whose operand was recast, or one that goes through a third shape (`cuts` is not null).
   void pass_on(const Node& node, const layout::Cuts* cuts) {
     const ValueId operand = graph_.operands(node)[0];
-    static_cast<void>(rewriter_.out(node));  // ids from here on are of the new graph
+    static_cast<void>(rewriter_.begin_output(node));  // ids from here on are of the new graph
     ValueId made = in_front(operand);
     if (cuts != nullptr) made = reshaped(node, made, least_shape(*cuts));
     source_[node.first_result] = made;
@@ -136,7 +136,7 @@ class Recasting {
 
   void recast(const Node& node, const Shape& shape) {
     const TensorType& type = graph_.type(graph_.result(node));
-    static_cast<void>(rewriter_.out(node));  // ids from here on are of the new graph
+    static_cast<void>(rewriter_.begin_output(node));  // ids from here on are of the new graph
     std::vector<ValueId> operands;
     for (std::size_t i = 0; i < node.operand_count; ++i)
       operands.push_back(operand_in_shape(node, i, type.shape, shape));
@@ -144,7 +144,7 @@ class Recasting {
     if (auto* rescale = get_if<RescaleAttrs>(&attrs); rescale != nullptr && rescale->axis)
       rescale->axis = layout::axis_in(type.shape, *rescale->axis, shape);
     const ValueId made = rewriter_.emit(node, node.op, std::move(attrs), operands);
-    rewriter_.out(node).set_qparams(made, type.qparams);
+    rewriter_.begin_output(node).set_qparams(made, type.qparams);
     source_[node.first_result] = made;
     rewriter_.replace(node, reshaped(node, made, type.shape));
   }
@@ -169,7 +169,7 @@ class Recasting {
     if (type.shape == shape) return value;
     const QParamsRef qparams = type.qparams;
     const ValueId made = rewriter_.emit(node, Op::kReshape, ShapeAttrs{shape}, {value});
-    rewriter_.out(node).set_qparams(made, qparams);
+    rewriter_.begin_output(node).set_qparams(made, qparams);
     return made;
   }
 

@@ -164,17 +164,17 @@ class Sinking {
 
   void hoist_elementwise(const Node& node) {
     const TensorType& type = graph_.type(graph_.result(node));
-    static_cast<void>(rewriter_.out(node));  // ids from here on are of the new graph
+    static_cast<void>(rewriter_.begin_output(node));  // ids from here on are of the new graph
     std::vector<ValueId> operands;
     for (std::size_t i = 0; i < node.operand_count; ++i)
       operands.push_back(info(node.op).is_table(i)
                              ? rewriter_.map(graph_.operands(node)[i])
                              : in_longer_shape(node, graph_.operands(node)[i], type.shape));
     const ValueId made = rewriter_.emit(node, node.op, attrs_in_longer_shape(node, type.shape), operands);
-    rewriter_.out(node).set_qparams(made, type.qparams);
+    rewriter_.begin_output(node).set_qparams(made, type.qparams);
     made_[node.first_result] = made;
     const ValueId short_again = rewriter_.emit(node, Op::kReshape, ShapeAttrs{type.shape}, {made});
-    rewriter_.out(node).set_qparams(short_again, type.qparams);
+    rewriter_.begin_output(node).set_qparams(short_again, type.qparams);
     rewriter_.replace(node, short_again);
   }
 
@@ -219,7 +219,7 @@ class Sinking {
     ValueId made = made_[graph_.operands(node)[0].index()];
     if (!(rewriter_.current().type(made).shape == type.shape)) {
       made = rewriter_.emit(node, Op::kReshape, *node.attrs, {made});
-      rewriter_.out(node).set_qparams(made, type.qparams);
+      rewriter_.begin_output(node).set_qparams(made, type.qparams);
     }
     rewriter_.replace(node, made);
   }

@@ -190,7 +190,7 @@ FloatRange Rules::of_node(const Node& node) const {
       return product(united(terms, range_of(0, 0)), range_of(0, count));
     }
     default:
-      return takes_elements(node.op) ? at(node, 0) : of_dtype(graph_.type(graph_.result(node)).dtype);
+      return has_elements_of_input(node.op) ? at(node, 0) : of_dtype(graph_.type(graph_.result(node)).dtype);
   }
 }
 

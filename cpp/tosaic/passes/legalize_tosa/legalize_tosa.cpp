@@ -185,7 +185,7 @@ void Legalizer::add_inputs() {
     TensorType type;
     type.dtype = border_dtype(value.type.dtype);
     type.shape = physical_dims(value.type.shape, value.type.order);
-    Border border = input.border;
+    BoundaryFormat border = input.border;
     border.order = value.type.order;
     const bool narrowed =
         value.type.dtype == DType::kI32 && (range.min > std::numeric_limits<std::int32_t>::min() ||
@@ -301,7 +301,7 @@ void Legalizer::settle(const Node& node, std::uint32_t result, const Physical& m
   // Values that other nodes share are not renamed: a forwarded operand, a reordering made before.
   const bool fresh = out_.value(id).kind == ValueKind::kResult &&
                      out_.value(id).name.starts_with(source_.node_name(node) + ".");
-  if (fresh) out_.rename(id, source_.value(value).name);
+  if (fresh) out_.try_rename(id, source_.value(value).name);
   physical_[value.index()] = {id, logical.order};
 }
 

@@ -482,7 +482,8 @@ class Ranges {
       case Op::kArgmax:
         return {0, std::max<std::int64_t>(0, num_elements(graph_.type(graph_.operands(node)[0]).shape) - 1)};
       default:
-        return takes_elements(node.op) ? at(node, 0) : of_dtype(graph_.type(graph_.result(node)).dtype);
+        return has_elements_of_input(node.op) ? at(node, 0)
+                                              : of_dtype(graph_.type(graph_.result(node)).dtype);
     }
   }
 
@@ -533,7 +534,7 @@ bool passes_rounding_on(Op op) {
     case Op::kIndexPut:
       return true;
     default:
-      return takes_elements(op) && op != Op::kMaxPool;
+      return has_elements_of_input(op) && op != Op::kMaxPool;
   }
 }
 

@@ -4,9 +4,9 @@
 //     ->
 //   %y: i8 {qparams} = opaque(%x: i8 {qparams}) {arguments="{.., "qparams": {"operands": [..], "results": [..]}}"}
 //
-// All float operands and results must have qparams, which the arguments then hold as JSON, so that the kernel,
-// and the reader of the tosa.custom, know which numbers the integers represent. Otherwise the operator stays
-// between dequantize and quantize.
+// All float operands and results must have qparams, which the arguments then hold as JSON, so that the
+// kernel, and the reader of the tosa.custom, know which numbers the integers represent. Otherwise the
+// operator stays between dequantize and quantize.
 
 #include "tosaic/ir/lexical.h"
 #include "tosaic/passes/lower_to_integer/integer_lowering.h"
@@ -94,7 +94,7 @@ void IntegerLowering::lower_foreign(const Node& node) {
   for (std::uint32_t r = 0; r < node.result_count; ++r) {
     const ValueId result = source_->result(node, r);
     forms_[result.index()].id = out_.result(out_.node(made), r);
-    out_.rename(forms_[result.index()].id, source_->value(result).name);
+    out_.try_rename(forms_[result.index()].id, source_->value(result).name);
   }
 }
 

@@ -709,8 +709,8 @@ void IntegerLowering::lower(const Node& node) {
   name_ = source_->node_name(node);
   if (node.op == Op::kQuantize || node.op == Op::kDequantize) return keep_border(node);
   if (computes_with_integers(node)) return lower_foreign(node);
-  if (keeps_numbers(*source_, node)) return keep(node);
-  if (means_numbers(*source_, node) || continues(node) || counts(node)) return lower_numbers(node);
+  if (runs_on_integers(*source_, node)) return keep(node);
+  if (computes_dequantized(*source_, node) || continues(node) || counts(node)) return lower_numbers(node);
   keep(node);
 }
 
@@ -806,7 +806,7 @@ void IntegerLowering::keep(const Node& node) {
                                     Graph::regions_at(node, Stage::kInteger));
   for (std::uint32_t r = 0; r < node.result_count; ++r) {
     forms_[node.first_result + r].id = out_.result(out_.node(made), r);
-    out_.rename(forms_[node.first_result + r].id, source_->values()[node.first_result + r].name);
+    out_.try_rename(forms_[node.first_result + r].id, source_->values()[node.first_result + r].name);
   }
 }
 
@@ -1015,7 +1015,7 @@ void IntegerLowering::leave(const Node& node, const std::string& reason) {
     ValueId id = out_.result(out_.node(made), r);
     if (label) {
       const QParams stored = carried(*label).value_or(*label);
-      out_.rename(id, source_->value(result).name + "_unrounded");
+      out_.try_rename(id, source_->value(result).name + "_unrounded");
       id = out_.add(Op::kQuantize, attrs_of_qparams<QuantizeAttrs>(stored.storage, stored), std::span(&id, 1),
                     node.origin, source_->value(result).name);
       out_.set_qparams(id, std::make_shared<const QParams>(stored));

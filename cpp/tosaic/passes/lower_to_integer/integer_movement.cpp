@@ -139,7 +139,7 @@ std::optional<Real> moved_by_channel(IntegerLowering& l) {
   Real x = l.real(0);
   if (!x.axis || l.type(x.id).dtype == DType::kI48) return std::nullopt;
   const std::optional<QParamsRef> to =
-      moved(l.source(), l.node(), std::make_shared<const QParams>(l.parameters(x)));
+      qparams_after(l.source(), l.node(), std::make_shared<const QParams>(l.parameters(x)));
   if (!to || get_if<PadAttrs>(l.node().attrs.get()) != nullptr) return std::nullopt;
   x.id = l.emit(l.node().op, *l.node().attrs, {x.id});
   x.axis = (*to)->axis;

@@ -28,9 +28,9 @@ constexpr Rule kNoIntegerRule = nullptr;
 Rule rule_of(const Node& node) {
   if (node.op == Op::kIndexPut && Graph::attrs<IndexPutAttrs>(node).accumulate) return kNoIntegerRule;
   switch (node.op) {
-#define TOSAIC_OP(Name, text, AttrsT, operands, results, traits, int16, inference, error, kernel, \
-                  expansion, legalization, integer_rule)                                             \
-  case Op::Name:                                                                                     \
+#define TOSAIC_OP(Name, text, AttrsT, operands, results, traits, int16, inference, error, kernel, expansion, \
+                  legalization, integer_rule)                                                                \
+  case Op::Name:                                                                                             \
     return integer_rule;
 #define TOSAIC_TOSA_OP(Name, ...) case Op::Name:
 #include "tosaic/ir/ops.def"
@@ -60,7 +60,7 @@ void IntegerLowering::give(const Node& node, std::uint32_t result, const Lowered
   if (target_ && !out_.type(form.id).qparams) {
     if (out_.value(form.id).kind == ValueKind::kConstant) return;
     out_.set_qparams(form.id, std::make_shared<const QParams>(*target_));
-    out_.rename(form.id, source_->value(value).name);
+    out_.try_rename(form.id, source_->value(value).name);
   }
 }
 

@@ -6,8 +6,8 @@
 //   %q = quantize(%r)
 //
 // The *label* of an integer value is the qparams of the numbers that it represents. The *wanted qparams* of a
-// float value are those with which its readers quantize it. A *form* of a float value is integers with qparams
-// that replace it:
+// float value are those with which its readers quantize it. A *form* of a float value is integers with
+// qparams that replace it:
 //   exact      the integers represent exactly this float: it was dequantized from them, or moved or chosen
 //              from floats that were
 //   quantized  the integers are the float quantized with these qparams. A reader may use them only if it
@@ -170,7 +170,7 @@ class Folding {
     for (const Node& node : graph_.nodes()) {
       if (node.op == Op::kQuantize) label(graph_.result(node), wanted_qparams(node));
       if (!passes_label(node) || !labels_[operand(node).index()]) continue;
-      const std::optional<QParamsRef> to = moved(graph_, node, labels_[operand(node).index()]);
+      const std::optional<QParamsRef> to = qparams_after(graph_, node, labels_[operand(node).index()]);
       if (to) label(graph_.result(node), *to);
     }
   }
@@ -242,7 +242,7 @@ class Folding {
   // The qparams of the exact form of the node's result, or null. There is one if the node moves or chooses
   // elements, and all its float operands have exact forms with the same qparams.
   [[nodiscard]] QParamsRef chosen(const Node& node) const {
-    if (!chooses(node)) return nullptr;
+    if (!selects_elements(node)) return nullptr;
     QParamsRef common;
     for (const ValueId id : graph_.operands(node)) {
       if (!is_f32(id)) continue;
@@ -252,7 +252,7 @@ class Folding {
     }
     if (!common || (!info(node.op).has(kView) && !has_zero(*common))) return nullptr;
     if (common->axis && !moves(node)) return nullptr;
-    return moved(graph_, node, common).value_or(nullptr);
+    return qparams_after(graph_, node, common).value_or(nullptr);
   }
 
   [[nodiscard]] QParamsList wanted_by_readers(const Node& node) const {
