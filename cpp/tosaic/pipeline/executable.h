@@ -4,7 +4,7 @@
 #include <memory>
 #include <span>
 
-#include "tosaic/exec/compare.h"
+#include "tosaic/exec/compare/compare.h"
 #include "tosaic/exec/prepare.h"
 #include "tosaic/exec/session.h"
 #include "tosaic/ir/graph.h"

@@ -6,6 +6,7 @@
 #include "tosaic/ir/quantized.h"
 #include "tosaic/passes/lower_to_integer/copied_nodes.h"
 #include "tosaic/passes/lower_to_integer/foreign_operator.h"
+#include "tosaic/passes/lower_to_integer/function_table.h"
 #include "tosaic/passes/lower_to_integer/node_lowering.h"
 #include "tosaic/passes/lower_to_integer/rescaling.h"
 

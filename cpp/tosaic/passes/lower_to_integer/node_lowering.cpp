@@ -3,6 +3,7 @@
 #include "tosaic/passes/lower_to_integer/evaluation.h"
 #include "tosaic/passes/lower_to_integer/expansion.h"
 #include "tosaic/passes/lower_to_integer/function_samples.h"
+#include "tosaic/passes/lower_to_integer/function_table.h"
 #include "tosaic/passes/lower_to_integer/integer_function.h"
 #include "tosaic/passes/lower_to_integer/nan_masks.h"
 #include "tosaic/passes/lower_to_integer/rescaling.h"
