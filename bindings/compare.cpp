@@ -8,6 +8,7 @@
 #include "callables.h"
 #include "tosaic/base/error.h"
 #include "tosaic/exec/metrics.h"
+#include "tosaic/kernels/kernel.h"
 #include "tosaic/pipeline/executable.h"
 
 namespace tosaic::python {
