@@ -26,16 +26,29 @@ struct Weight {
 
 DType accumulator(DType input) { return input == DType::kI8 ? DType::kI32 : DType::kI48; }
 
+// Whether rounding a constant operand to multiples of `unit` may change the result by more than arithmetic of
+// 16 bits may: two units of 16 bits, which are 2^-7 of a unit of 8 bits. `depth`: products in a sum.
+bool rounds_too_far(IntegerLowering& l, std::size_t i, std::int64_t depth, double unit) {
+  const std::optional<QParams> goal = l.goal();
+  if (!goal || !l.is_real(1 - i)) return false;
+  const Real other = l.real(1 - i);
+  const double largest =
+      static_cast<double>(other.magnitude()) * *std::max_element(other.scales.begin(), other.scales.end());
+  const double allowed = goal->storage == DType::kI8 ? 0x1p-7 : 2.0;
+  return static_cast<double>(depth) * unit / 2 * largest > allowed * goal->scales.front();
+}
+
 // A constant of floats as parts of 8 bits that add up to it: digits to the base of 128, of either sign. Three
-// where the other operand may have 16 bits.
-std::vector<Real> constant_parts(IntegerLowering& l, std::size_t i) {
-  const int digits = l.options().wide_integers ? 3 : 2;
+// where the other operand may have 16 bits, or where two would round too far.
+std::vector<Real> constant_parts(IntegerLowering& l, std::size_t i, std::int64_t depth) {
   const std::vector<double> numbers = l.numbers(i);
   double largest = 0;
   for (const double x : numbers) {
     if (!std::isfinite(x)) throw NoIntegerForm("a constant operand is not finite");
     largest = std::max(largest, std::abs(x));
   }
+  const bool three = l.options().wide_integers || rounds_too_far(l, i, depth, largest / std::ldexp(127, 7));
+  const int digits = three ? 3 : 2;
   const double most = std::ldexp(127, 7 * (digits - 1));
   const double unit = largest == 0 ? 1.0 : largest / most;
   std::vector<std::int64_t> rest;
@@ -60,8 +73,9 @@ bool is_float_constant(const IntegerLowering& l, std::size_t i) {
   return l.is_constant(i) && is_float(l.operand_type(i).dtype);
 }
 
-std::vector<Real> parts_of(IntegerLowering& l, std::size_t i) {
-  return is_float_constant(l, i) ? constant_parts(l, i) : narrow_parts(l, l.real_with_one_scale(i));
+// `depth`: products in a sum.
+std::vector<Real> parts_of(IntegerLowering& l, std::size_t i, std::int64_t depth) {
+  return is_float_constant(l, i) ? constant_parts(l, i, depth) : narrow_parts(l, l.real_with_one_scale(i));
 }
 
 // The axes of a weight by which its sums may have scales of their own.
@@ -94,15 +108,16 @@ std::vector<Real> exact_parts(IntegerLowering& l, const Real& x) {
 std::vector<Real> parts_below(IntegerLowering& l, const Real& x, bool wide);
 
 // Weights have 8 bits and may have scales by channel; known ones that have not are taken as numbers.
-std::vector<Real> weight_parts(IntegerLowering& l, std::size_t i, const WeightAxes& axes) {
-  if (is_float_constant(l, i)) return constant_parts(l, i);
+std::vector<Real> weight_parts(IntegerLowering& l, std::size_t i, const WeightAxes& axes,
+                               std::int64_t depth) {
+  if (is_float_constant(l, i)) return constant_parts(l, i, depth);
   const Real weight = l.real(i);
   const bool scaled_by_channel = !weight.axis || *weight.axis == static_cast<std::int64_t>(axes.channels) ||
                                  (*weight.axis == 0 && axes.leading_is_groups);
   const bool narrow = l.type(weight.id).dtype == DType::kI8;
   if (narrow && scaled_by_channel) return {weight};
   if (scaled_by_channel && l.is_known(i) && weight.magnitude() <= 127 * 128) return exact_parts(l, weight);
-  if (l.is_known(i)) return constant_parts(l, i);
+  if (l.is_known(i)) return constant_parts(l, i, depth);
   return narrow ? std::vector{weight} : parts_below(l, l.real_with_one_scale(i), false);
 }
 
@@ -240,7 +255,9 @@ Real over_parts(IntegerLowering& l, const std::vector<Real>& lefts, const std::v
 // The same with the bias inside, or behind where it is too large; `own`: as it lies in the result's shape.
 template <class Contract>
 Real with_bias(IntegerLowering& l, const Shape& own, const WeightAxes& axes, Contract&& contract) {
-  const std::vector<Real> lefts = parts_of(l, 0), rights = weight_parts(l, 1, axes);
+  const Shape& weight = l.operand_type(1).shape;
+  const std::int64_t depth = num_elements(weight) / std::max<std::int64_t>(weight[axes.channels], 1);
+  const std::vector<Real> lefts = parts_of(l, 0, depth), rights = weight_parts(l, 1, axes, depth);
   try {
     return over_parts(l, lefts, rights, contract);
   } catch (const BiasApart&) {
@@ -350,7 +367,10 @@ Real matrix_product(IntegerLowering& l, const Real& a, const Real& b) {
   return sums;
 }
 
-// Of 16 bits, or of 8.
+// Numbers as digits of 16 bits (`wide`) or 8 that add up to them, the highest first. Two digits of 16 bits
+// hold 30 bits. Of digits of 8 bits there are as many as the numbers need, at most three: 21 bits. The range
+// that is known of computed numbers may be a hundred times what they reach, so that 14 bits would leave too
+// few.
 std::vector<Real> parts_below(IntegerLowering& l, const Real& x, bool wide) {
   const DType dtype = l.type(x.id).dtype;
   if (dtype == DType::kI8 || (dtype == DType::kI16 && wide)) return {x};
@@ -358,9 +378,14 @@ std::vector<Real> parts_below(IntegerLowering& l, const Real& x, bool wide) {
   const int bits = wide ? 15 : 7;  // of a digit, either sign
   const std::int64_t base = std::int64_t{1} << bits, top = base - 1;
   if (wide && x.magnitude() <= top) return {l.rescaled(x, narrow, x.scale())};
-  const std::int64_t most = top * base + base / 2 - 1;
   IntegerMath m(l);
   Real y = l.widened(x);
+  int digits = 2;
+  std::int64_t most = top * base + base / 2 - 1;
+  if (!wide && y.magnitude() > most) {
+    digits = 3;
+    most = top * base * base + (base / 2 - 1) * (base + 1);
+  }
   if (wide && y.magnitude() >= std::int64_t{1} << 30) {  // where a rescale by nearly 1 ends
     const int fewer = bits_to(y.magnitude()) - 29;
     y = {m.right(y.id, fewer, true),
@@ -371,10 +396,19 @@ std::vector<Real> parts_below(IntegerLowering& l, const Real& x, bool wide) {
     const double ratio = static_cast<double>(y.magnitude()) / static_cast<double>(most);
     y = l.rescaled(y, DType::kI32, y.scale() * std::max(1.0, ratio));
   }
-  const ValueId upper = m.right(m.add(y.id, base / 2), bits);
-  const ValueId lower = m.sub(y.id, m.left(upper, bits));
-  return {{l.cast(upper, narrow), {std::ldexp(y.scale(), bits)}, 0, {-top, top}},
-          {l.cast(lower, narrow), {y.scale()}, 0, {-base / 2, base / 2 - 1}}};
+  std::vector<Real> parts;
+  ValueId rest = y.id;
+  double scale = y.scale();
+  for (int digit = 1; digit < digits; ++digit) {
+    const ValueId upper = m.right(m.add(rest, base / 2), bits);
+    const ValueId lower = m.sub(rest, m.left(upper, bits));
+    parts.push_back({l.cast(lower, narrow), {scale}, 0, {-base / 2, base / 2 - 1}});
+    rest = upper;
+    scale = std::ldexp(scale, bits);
+  }
+  parts.push_back({l.cast(rest, narrow), {scale}, 0, {-top, top}});
+  std::reverse(parts.begin(), parts.end());
+  return parts;
 }
 
 }  // namespace
@@ -417,10 +451,11 @@ std::optional<Real> transposed_weight(IntegerLowering& l) {
 }  // namespace
 
 Lowered integer_matmul(IntegerLowering& l) {
+  const std::int64_t depth = l.operand_type(0).shape.back();
   if (const std::optional<Real> weight = transposed_weight(l))
-    return over_parts(l, parts_of(l, 0), {*weight},
+    return over_parts(l, parts_of(l, 0, depth), {*weight},
                       [&](const Real& x, const Real& w, bool) { return row_products(l, x, w, false); });
-  return over_parts(l, parts_of(l, 0), parts_of(l, 1),
+  return over_parts(l, parts_of(l, 0, depth), parts_of(l, 1, depth),
                     [&](const Real& a, const Real& b, bool) { return matrix_product(l, a, b); });
 }
 
