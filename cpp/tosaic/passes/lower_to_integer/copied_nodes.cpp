@@ -24,7 +24,7 @@ void copy_node(ValueMap& values, const Node& node, IntegerBuilder& build) {
   for (std::uint32_t r = 0; r < node.result_count; ++r) {
     const ValueId result = source.result(node, r), copy = out.result(out.node(made), r);
     values.set_value(result, copy);
-    out.rename(copy, source.value(result).name);
+    out.try_rename(copy, source.value(result).name);
   }
 }
 
@@ -61,7 +61,7 @@ void add_over_floats(ValueMap& values, const Node& node, const std::string& reas
     ValueId id = out.result(out.node(made), r);
     if (qparams) {
       const QParams stored = signed_form(*qparams).value_or(*qparams);
-      out.rename(id, source.value(result).name + "_unrounded");
+      out.try_rename(id, source.value(result).name + "_unrounded");
       id = out.add(Op::kQuantize, attrs_of_qparams<QuantizeAttrs>(stored.storage, stored), std::span(&id, 1),
                    node.origin, source.value(result).name);
       out.set_qparams(id, std::make_shared<const QParams>(stored));

@@ -88,7 +88,7 @@ void lower_foreign(ValueMap& values, const Node& node, IntegerBuilder& build) {
   for (std::uint32_t r = 0; r < node.result_count; ++r) {
     const ValueId result = source.result(node, r), id = out.result(out.node(made), r);
     values.set_value(result, id);
-    out.rename(id, source.value(result).name);
+    out.try_rename(id, source.value(result).name);
   }
 }
 

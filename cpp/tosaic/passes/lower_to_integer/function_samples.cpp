@@ -11,9 +11,7 @@
 namespace tosaic::passes {
 namespace {
 
-struct Interval {
-  double low = 0, high = 0;
-};
+using Interval = tosaic::Interval<double>;
 
 constexpr std::int64_t kSamples = 65537;           // points; there are kSamples - 1 intervals
 constexpr std::int64_t kSamplesApart[] = {16, 4};  // samples from knot to knot

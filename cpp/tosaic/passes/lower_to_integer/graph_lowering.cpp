@@ -122,8 +122,8 @@ GraphLowering::Route GraphLowering::route_of(const NodeView& view) const {
   if (node.op == Op::kQuantize) return Route::kQuantize;
   if (node.op == Op::kDequantize) return Route::kDequantize;
   if (computes_with_integers(source_, node)) return Route::kForeign;
-  if (keeps_numbers(source_, node)) return Route::kCopied;
-  const bool computes = means_numbers(source_, node) || continues_numbers(node) || makes_numbers(view);
+  if (runs_on_integers(source_, node)) return Route::kCopied;
+  const bool computes = computes_dequantized(source_, node) || continues_numbers(node) || makes_numbers(view);
   return computes ? Route::kComputed : Route::kCopied;
 }
 

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "tosaic/ir/apply_scale.h"
-#include "tosaic/layout/ways.h"
+#include "tosaic/layout/options.h"
 #include "tosaic/passes/lower_to_integer/integer_arithmetic.h"
 #include "tosaic/passes/lower_to_integer/integer_math.h"
 #include "tosaic/passes/lower_to_integer/rescaling.h"
@@ -26,16 +26,31 @@ struct Weight {
 
 DType accumulator(DType input) { return input == DType::kI8 ? DType::kI32 : DType::kI48; }
 
+// True if rounding constant operand i to multiples of `unit` may change the result by more than two units of
+// 16 bits, the error that arithmetic of 16 bits may have. These are 2^-7 of a unit of 8 bits. `depth`: the
+// number of products in a sum.
+bool rounds_too_far(const RuleContext& ctx, std::size_t i, std::int64_t depth, double unit) {
+  const std::optional<QParams> eventual = ctx.node.eventual_qparams();
+  if (!eventual || !ctx.is_scaled(1 - i)) return false;
+  const ScaledInteger other = ctx.scaled(1 - i);
+  const double largest =
+      static_cast<double>(other.magnitude()) * *std::max_element(other.scales.begin(), other.scales.end());
+  const double allowed = eventual->storage == DType::kI8 ? 0x1p-7 : 2.0;
+  return static_cast<double>(depth) * unit / 2 * largest > allowed * eventual->scales.front();
+}
+
 // A constant of floats as i8 parts that add up to it: the digits, to base 128 and of either sign, of integers
-// of 14 bits. Three digits, 21 bits, if the other operand may have 16 bits.
-std::vector<ScaledInteger> constant_parts(const RuleContext& ctx, std::size_t i) {
-  const int digits = ctx.build.rules().wide_integers ? 3 : 2;
+// of 14 bits. Three digits, 21 bits, if the other operand may have 16 bits or if two would round too far.
+std::vector<ScaledInteger> constant_parts(const RuleContext& ctx, std::size_t i, std::int64_t depth) {
   const std::vector<double> numbers = ctx.numbers(i);
   double largest = 0;
   for (const double x : numbers) {
     if (!std::isfinite(x)) throw NoIntegerForm("a constant operand is not finite");
     largest = std::max(largest, std::abs(x));
   }
+  const bool three =
+      ctx.build.rules().wide_integers || rounds_too_far(ctx, i, depth, largest / std::ldexp(127, 7));
+  const int digits = three ? 3 : 2;
   const double most = std::ldexp(127, 7 * (digits - 1));
   const double unit = largest == 0 ? 1.0 : largest / most;
   std::vector<std::int64_t> rest;
@@ -60,8 +75,8 @@ bool is_float_constant(const NodeView& node, std::size_t i) {
   return node.is_constant(i) && is_float(node.operand_type(i).dtype);
 }
 
-std::vector<ScaledInteger> parts_of(const RuleContext& ctx, std::size_t i) {
-  return is_float_constant(ctx.node, i) ? constant_parts(ctx, i)
+std::vector<ScaledInteger> parts_of(const RuleContext& ctx, std::size_t i, std::int64_t depth) {
+  return is_float_constant(ctx.node, i) ? constant_parts(ctx, i, depth)
                                         : narrow_parts(ctx.build, ctx.with_one_scale(i));
 }
 
@@ -96,8 +111,9 @@ std::vector<ScaledInteger> parts_below(IntegerBuilder& build, const ScaledIntege
 
 // A weight as i8 parts, with scales by result channel. Constants with other scales, or of more than two
 // digits, are split from their numbers.
-std::vector<ScaledInteger> weight_parts(const RuleContext& ctx, std::size_t i, const WeightAxes& axes) {
-  if (is_float_constant(ctx.node, i)) return constant_parts(ctx, i);
+std::vector<ScaledInteger> weight_parts(const RuleContext& ctx, std::size_t i, const WeightAxes& axes,
+                                        std::int64_t depth) {
+  if (is_float_constant(ctx.node, i)) return constant_parts(ctx, i, depth);
   const ScaledInteger weight = ctx.scaled(i);
   const bool scaled_by_channel = !weight.axis || *weight.axis == static_cast<std::int64_t>(axes.channels) ||
                                  (*weight.axis == 0 && axes.leading_is_groups);
@@ -105,7 +121,7 @@ std::vector<ScaledInteger> weight_parts(const RuleContext& ctx, std::size_t i, c
   if (narrow && scaled_by_channel) return {weight};
   if (scaled_by_channel && ctx.is_known(i) && weight.magnitude() <= 127 * 128)
     return exact_parts(ctx.build, weight);
-  if (ctx.is_known(i)) return constant_parts(ctx, i);
+  if (ctx.is_known(i)) return constant_parts(ctx, i, depth);
   return narrow ? std::vector{weight} : parts_below(ctx.build, ctx.with_one_scale(i), false);
 }
 
@@ -252,7 +268,10 @@ std::optional<ScaledInteger> over_parts(IntegerBuilder& build, const std::vector
 template <class Contract>
 ScaledInteger with_bias(const RuleContext& ctx, const Shape& own, const WeightAxes& axes,
                         Contract&& contract) {
-  const std::vector<ScaledInteger> lefts = parts_of(ctx, 0), rights = weight_parts(ctx, 1, axes);
+  const Shape& weight = ctx.node.operand_type(1).shape;
+  const std::int64_t depth = num_elements(weight) / std::max<std::int64_t>(weight[axes.channels], 1);
+  const std::vector<ScaledInteger> lefts = parts_of(ctx, 0, depth),
+                                   rights = weight_parts(ctx, 1, axes, depth);
   if (std::optional<ScaledInteger> sums = over_parts(ctx.build, lefts, rights, Bias::kInSums, contract))
     return std::move(*sums);
   return plus(ctx, *over_parts(ctx.build, lefts, rights, Bias::kNone, contract), 2, own);
@@ -365,7 +384,10 @@ ScaledInteger matrix_product(const RuleContext& ctx, const ScaledInteger& a, con
   return sums;
 }
 
-// x as i16 (`wide`) or i8: x itself, or two digits that add up to it, rounded if these have too few bits.
+// x as i16 (`wide`) or i8: x itself, or digits that add up to it, the highest first. Two digits of 16 bits
+// hold 30 bits. There are as many digits of 8 bits as the numbers need, but at most three, which hold 21 bits.
+// Two, or 14 bits, would not do for computed numbers: their range, which is a proven bound, may be a hundred
+// times what they reach.
 std::vector<ScaledInteger> parts_below(IntegerBuilder& build, const ScaledInteger& x, bool wide) {
   const DType dtype = build.type(x.id).dtype;
   if (dtype == DType::kI8 || (dtype == DType::kI16 && wide)) return {x};
@@ -373,9 +395,14 @@ std::vector<ScaledInteger> parts_below(IntegerBuilder& build, const ScaledIntege
   const int bits = wide ? 15 : 7;  // of a digit, plus a sign
   const std::int64_t base = std::int64_t{1} << bits, top = base - 1;
   if (wide && x.magnitude() <= top) return {rescaled(build, x, narrow, x.scale())};
-  const std::int64_t most = top * base + base / 2 - 1;
   IntegerMath m(build);
   ScaledInteger y = widened(build, x);
+  int digits = 2;
+  std::int64_t most = top * base + base / 2 - 1;
+  if (!wide && y.magnitude() > most) {
+    digits = 3;
+    most = top * base * base + (base / 2 - 1) * (base + 1);
+  }
   if (wide && y.magnitude() >= std::int64_t{1} << 30) {  // a rescale by nearly 1 is not defined there
     const int fewer = bits_to(y.magnitude()) - 29;
     y = {m.right(y.id, fewer, true),
@@ -386,10 +413,19 @@ std::vector<ScaledInteger> parts_below(IntegerBuilder& build, const ScaledIntege
     const double ratio = static_cast<double>(y.magnitude()) / static_cast<double>(most);
     y = rescaled(build, y, DType::kI32, y.scale() * std::max(1.0, ratio));
   }
-  const ValueId upper = m.right(m.add(y.id, base / 2), bits);
-  const ValueId lower = m.sub(y.id, m.left(upper, bits));
-  return {{build.cast(upper, narrow), {std::ldexp(y.scale(), bits)}, 0, {-top, top}},
-          {build.cast(lower, narrow), {y.scale()}, 0, {-base / 2, base / 2 - 1}}};
+  std::vector<ScaledInteger> parts;
+  ValueId rest = y.id;
+  double scale = y.scale();
+  for (int digit = 1; digit < digits; ++digit) {
+    const ValueId upper = m.right(m.add(rest, base / 2), bits);
+    const ValueId lower = m.sub(rest, m.left(upper, bits));
+    parts.push_back({build.cast(lower, narrow), {scale}, 0, {-base / 2, base / 2 - 1}});
+    rest = upper;
+    scale = std::ldexp(scale, bits);
+  }
+  parts.push_back({build.cast(rest, narrow), {scale}, 0, {-top, top}});
+  std::reverse(parts.begin(), parts.end());
+  return parts;
 }
 
 }  // namespace
@@ -436,12 +472,13 @@ std::optional<ScaledInteger> transposed_weight(const RuleContext& ctx) {
 }  // namespace
 
 RuleResult integer_matmul(const RuleContext& ctx) {
+  const std::int64_t depth = ctx.node.operand_type(0).shape.back();
   if (const std::optional<ScaledInteger> weight = transposed_weight(ctx))
-    return *over_parts(ctx.build, parts_of(ctx, 0), {*weight}, Bias::kNone,
+    return *over_parts(ctx.build, parts_of(ctx, 0, depth), {*weight}, Bias::kNone,
                        [&](const ScaledInteger& x, const ScaledInteger& w, Bias bias) {
                          return row_products(ctx, x, w, bias);
                        });
-  return *over_parts(ctx.build, parts_of(ctx, 0), parts_of(ctx, 1), Bias::kNone,
+  return *over_parts(ctx.build, parts_of(ctx, 0, depth), parts_of(ctx, 1, depth), Bias::kNone,
                      [&](const ScaledInteger& a, const ScaledInteger& b, Bias) {
                        return std::optional(matrix_product(ctx, a, b));
                      });

@@ -142,7 +142,7 @@ std::optional<ScaledInteger> moved_by_channel(const RuleContext& ctx) {
     return std::nullopt;
   ScaledInteger x = ctx.scaled(0);
   if (!x.axis || ctx.build.type(x.id).dtype == DType::kI48) return std::nullopt;
-  const std::optional<QParamsRef> to = moved(
+  const std::optional<QParamsRef> to = qparams_after(
       ctx.node.graph(), ctx.node.node(), std::make_shared<const QParams>(full_range_qparams(ctx.build, x)));
   if (!to || get_if<PadAttrs>(&ctx.node.attributes()) != nullptr) return std::nullopt;
   x.id = ctx.build.emit(ctx.node.op(), ctx.node.attributes(), {x.id});

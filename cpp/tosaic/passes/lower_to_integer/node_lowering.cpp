@@ -74,7 +74,7 @@ Outcome store_result(const RuleContext& ctx, std::uint32_t r, const RuleResult& 
   if (to && !ctx.build.type(id).qparams && !ctx.build.known(id)) {
     Graph& graph = ctx.values.made().graph;
     graph.set_qparams(id, std::make_shared<const QParams>(*to));
-    graph.rename(id, ctx.node.graph().value(result).name);
+    graph.try_rename(id, ctx.node.graph().value(result).name);
   }
   return kLowered;
 }
