@@ -14,8 +14,8 @@ namespace {
 ConstantRef folded_result(Graph& graph, ValueId result) {
   graph.add_output(
       {.value = result, .kind = OutputKind::kUser, .path = "out", .mutated_input = 0, .border = {}});
-  std::optional<Graph> simple =
-      expand_composites(graph, [](const Graph&, const Node& node) { return info(node.op).runs_as_expansion(); });
+  std::optional<Graph> simple = expand_composites(
+      graph, [](const Graph&, const Node& node) { return info(node.op).runs_as_expansion(); });
   std::optional<Graph> folded = fold_constants(simple ? *simple : graph);
   if (!folded) throw NoIntegerForm("it could not be tabulated");
   const ConstantRef& constant = folded->value(folded->outputs().front().value).constant;

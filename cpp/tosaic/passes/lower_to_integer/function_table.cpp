@@ -1,8 +1,8 @@
 #include "tosaic/passes/lower_to_integer/function_table.h"
 
 #include <algorithm>
-#include <array>
 
+#include "tosaic/ir/op_table.h"
 #include "tosaic/ir/quantized.h"
 #include "tosaic/ir/quantized_value.h"
 #include "tosaic/passes/lower_to_integer/evaluation.h"
@@ -184,15 +184,20 @@ std::optional<FunctionTable> moved_table(const RuleContext& ctx) {
   return out;
 }
 
-// Operators with rules for two operands, and those whose rules are exact only in a common unit.
-constexpr std::array kArithmetic{Op::kAdd, Op::kSub, Op::kMul, Op::kMaximum, Op::kMinimum};
-constexpr std::array kComparisons{Op::kEq, Op::kNe, Op::kLt, Op::kLe, Op::kGt, Op::kGe};
+// How precise the rule of an operator for two operands is.
+enum class Precision : std::uint8_t { kAlways, kInOneUnit };
+
+constexpr OpTable<Precision> kArithmetic = {
+    {Op::kAdd, Precision::kAlways},     {Op::kSub, Precision::kAlways},     {Op::kMul, Precision::kAlways},
+    {Op::kMaximum, Precision::kAlways}, {Op::kMinimum, Precision::kAlways}, {Op::kEq, Precision::kInOneUnit},
+    {Op::kNe, Precision::kInOneUnit},   {Op::kLt, Precision::kInOneUnit},   {Op::kLe, Precision::kInOneUnit},
+    {Op::kGt, Precision::kInOneUnit},   {Op::kGe, Precision::kInOneUnit},
+};
 
 // True if integer arithmetic replaces a table over two operands: it is about as precise, and smaller.
 bool has_arithmetic(Op op, const ScaledInteger& a, const ScaledInteger& b) {
-  const auto is_op = [op](Op other) { return other == op; };
-  if (std::any_of(kComparisons.begin(), kComparisons.end(), is_op)) return a.scales == b.scales;
-  return std::any_of(kArithmetic.begin(), kArithmetic.end(), is_op);
+  const Precision* const precision = kArithmetic.find(op);
+  return precision != nullptr && (*precision == Precision::kAlways || a.scales == b.scales);
 }
 
 }  // namespace

@@ -4,16 +4,13 @@
 #include <limits>
 
 #include "tosaic/ir/quantized.h"
+#include "tosaic/passes/lower_to_integer/rules.h"
 #include "tosaic/quant/quantize.h"
 
 namespace tosaic::passes {
 namespace {
 
 using Mask = std::optional<ValueId>;
-
-bool is_comparison(Op op) {
-  return op == Op::kEq || op == Op::kNe || op == Op::kLt || op == Op::kLe || op == Op::kGt || op == Op::kGe;
-}
 
 // True for elementwise operators with a rule for NaN: a float result is NaN, a comparison false (ne: true),
 // another bool true.
@@ -89,7 +86,8 @@ RuleResult with_nan_masks(const RuleContext& ctx, RuleResult made) {
   if (ctx.node.result_qparams() != nullptr) return with_stored_nan(ctx, 0, value, *nan_mask);
   // torch does not define which integer NaN becomes
   if (ctx.build.type(value).dtype != DType::kBool) return made;
-  if (op == Op::kNe || !is_comparison(op)) return *ctx.build.either(value, nan_mask);
+  const bool is_comparison = rule_of(ctx.node.node()) == integer_comparison;
+  if (op == Op::kNe || !is_comparison) return *ctx.build.either(value, nan_mask);
   return *ctx.build.both(value, negation(ctx.build, *nan_mask));
 }
 
