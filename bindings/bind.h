@@ -12,6 +12,7 @@
 #include "tosaic/ir/graph.h"
 #include "tosaic/layout/objective.h"
 #include "tosaic/layout/plan.h"
+#include "tosaic/layout/review.h"
 
 namespace tosaic::python {
 
@@ -19,23 +20,21 @@ namespace py = pybind11;
 
 void bind_errors(py::module_& m);
 void bind_ir(py::module_& m);
+void bind_constant(py::module_& m);
 void bind_graph_builder(py::module_& m);
 void bind_exec(py::module_& m);
+void bind_compare(py::module_& m);
 void bind_pipeline(py::module_& m);
 void bind_layout(py::module_& m);
 void bind_rewriter(py::module_& m);
 void bind_tosa(py::module_& m);
 
-// A Python object as an owner that any thread may release: its deleter acquires the GIL.
-[[nodiscard]] std::shared_ptr<const void> owned(py::object object);
+// A Python object that any thread may release: its deleter acquires the GIL.
+[[nodiscard]] std::shared_ptr<const py::object> owned(py::object object);
 // A Python callable () -> str as a function that any thread may call; an empty function for None.
 [[nodiscard]] std::function<std::string()> callback(const py::object& callable);
-
-// The elements of a constant as a read-only array, without a copy: the array keeps the constant alive. If the
-// constant is a view of memory that somebody may write, the array is a copy. Without package ml_dtypes, bf16
-// and f8 are unsigned integers of the same width.
-[[nodiscard]] py::object array_of(const ConstantRef& constant);
-[[nodiscard]] py::object numpy_dtype(DType dtype);
+// The __reduce__ of an object for pickle and copy, which this function of tosaic.pickling implements.
+[[nodiscard]] py::object reduced(const py::object& self, const char* function);
 
 // Attributes of `op` from {field: value}. Missing fields have their defaults. Throws InvalidGraph for unknown
 // fields.
@@ -51,11 +50,9 @@ void bind_tosa(py::module_& m);
 // The objective for "bytes", "count" or a callable (name, shape, dtype, bytes) -> cost of transposing that
 // value. Any thread may call the objective. Throws InvalidGraph for anything else.
 [[nodiscard]] layout::Objective objective_of(const py::object& objective);
-// The plan, the reasons of its transposes, the bound that its certificate proves (the certificate is checked
-// here), and what other dim orders of graph inputs and outputs would save. `grids`, by input: true if the
-// input holds the coordinates of a grid_sample; another order is not considered for it.
+// A plan and its review as one dict, the form that tosaic.layout reads.
 [[nodiscard]] py::dict plan_to_dict(const Graph& graph, const layout::LayoutPlan& plan,
-                                    const layout::Objective& objective, const std::vector<bool>& grids);
+                                    const layout::PlanReview& review);
 // A name ("f32") or the position of the dtype in `DTYPES`.
 [[nodiscard]] DType to_dtype(py::handle value);
 

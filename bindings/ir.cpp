@@ -6,7 +6,6 @@
 #include "tosaic/ir/print.h"
 #include "tosaic/ir/verify.h"
 
-#include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
 #include "bind.h"
@@ -148,91 +147,6 @@ py::tuple border_shape(const Graph& graph, const Port& port) {
   return to_tuple(border_of(graph, port).shape);
 }
 
-const char* kind_name(ValueKind kind) {
-  switch (kind) {
-    case ValueKind::kInput:
-      return "input";
-    case ValueKind::kConstant:
-      return "constant";
-    case ValueKind::kResult:
-      return "result";
-  }
-  return "";
-}
-
-ConstantKind constant_kind(const std::string& name) {
-  for (const ConstantKind kind :
-       {ConstantKind::kParameter, ConstantKind::kBuffer, ConstantKind::kLifted, ConstantKind::kFolded})
-    if (name == to_string(kind)) return kind;
-  throw InvalidGraph({.where = "constant",
-                      .what = "unknown kind",
-                      .expected = "parameter, buffer, lifted or folded",
-                      .got = name});
-}
-
-std::shared_ptr<Constant> make_python_constant(std::string name, const std::string& kind, py::handle dtype,
-                                               py::handle shape, std::uintptr_t data, std::size_t nbytes,
-                                               py::object owner, const py::object& changed) {
-  auto constant = std::make_shared<Constant>();
-  constant->name = std::move(name);
-  constant->kind = constant_kind(kind);
-  constant->dtype = to_dtype(dtype);
-  constant->shape = to_dims(shape);
-  const std::size_t needed =
-      static_cast<std::size_t>(num_elements(constant->shape)) * byte_size(constant->dtype);
-  if (needed != nbytes)
-    throw InvalidGraph({.where = "constant",
-                        .what = "the buffer of '" + constant->name + "' does not fit its type",
-                        .expected = std::to_string(needed) + " bytes",
-                        .got = std::to_string(nbytes)});
-  // An empty tensor may have a null address, but its storage has to be bound.
-  static constexpr std::byte kNoBytes{};
-  const auto* bytes = nbytes == 0 ? &kNoBytes : reinterpret_cast<const std::byte*>(data);
-  constant->storage = Storage(owned(std::move(owner)), bytes, nbytes, callback(changed));
-  return constant;
-}
-
-constexpr const char* kReduceGraph = "reduce_graph";
-constexpr const char* kReduceConstant = "reduce_constant";
-
-// The __reduce__ of an object for pickle and copy, which tosaic.pickling implements.
-template <const char* const* Function>
-py::object reduced_by(const py::object& self) {
-  return py::module_::import("tosaic.pickling").attr(*Function)(self);
-}
-
-void bind_constant(py::module_& m) {
-  py::class_<Constant, std::shared_ptr<Constant>>(m, "Constant",
-                                                  "A named immutable tensor, dense and row-major.")
-      .def(py::init(&make_python_constant), py::arg("name"), py::arg("kind"), py::arg("dtype"),
-           py::arg("shape"), py::arg("data_ptr"), py::arg("nbytes"), py::arg("owner"),
-           py::arg("changed") = py::none(),
-           "Bytes at `data_ptr`, kept alive by `owner`. With `changed` they are a view of memory that "
-           "somebody "
-           "may write or free: `changed()` returns a message once they are no longer valid.")
-      .def_readonly("name", &Constant::name)
-      .def_property_readonly("kind", [](const Constant& c) { return std::string(to_string(c.kind)); })
-      .def_property_readonly("dtype", [](const Constant& c) { return std::string(to_string(c.dtype)); })
-      .def_property_readonly("shape", [](const Constant& c) { return to_tuple(c.shape); })
-      .def_property_readonly(
-          "bound", [](const Constant& c) { return c.storage.bound(); }, "False: text without its weights.")
-      .def_property_readonly(
-          "data_ptr",
-          [](const Constant& c) { return reinterpret_cast<std::uintptr_t>(c.storage.bytes().data()); },
-          "Address of the first element.")
-      .def_property_readonly(
-          "array", [](const std::shared_ptr<Constant>& c) { return array_of(c); },
-          "The elements as a read-only array: a copy if they are a view of somebody's memory. Raises "
-          "InvalidGraph when they were changed since import.")
-      .def_property_readonly(
-          "is_view", [](const Constant& c) { return c.storage.is_view(); },
-          "True: the memory is another's, who may write or free it.")
-      .def("__reduce__", &reduced_by<&kReduceConstant>, "By value: the elements, whoever owns them.")
-      .def("__repr__", [](const Constant& c) {
-        return "<Constant '" + c.name + "' " + std::string(to_string(c.dtype)) + to_string(c.shape) + ">";
-      });
-}
-
 void bind_origin(py::module_& m) {
   py::class_<Origin, std::shared_ptr<Origin>>(m, "Origin", "Where a node came from: one FX node.")
       .def_readonly("fx_name", &Origin::fx_name)
@@ -249,7 +163,8 @@ void bind_origin(py::module_& m) {
 void bind_views(py::module_& m) {
   py::class_<ValueView>(m, "Value", "One value of a graph: an input, a constant or a result of a node.")
       .def_property_readonly("name", [](const ValueView& v) { return v.value().name; })
-      .def_property_readonly("kind", [](const ValueView& v) { return kind_name(v.value().kind); })
+      .def_property_readonly("kind",
+                             [](const ValueView& v) { return std::string(to_string(v.value().kind)); })
       .def_property_readonly("dtype",
                              [](const ValueView& v) { return std::string(to_string(v.value().type.dtype)); })
       .def_property_readonly("shape", [](const ValueView& v) { return to_tuple(v.value().type.shape); })
@@ -375,9 +290,9 @@ py::dict constants_of(const Graph& graph) {
 }
 
 ValueView find_value(const std::shared_ptr<Graph>& graph, const std::string& name) {
-  for (std::size_t i = 0; i < graph->values().size(); ++i)
-    if (graph->values()[i].name == name) return {graph, ValueId(static_cast<std::uint32_t>(i))};
-  throw py::key_error(name);
+  const ValueId value = graph->find_value(name);
+  if (!value.valid()) throw py::key_error(name);
+  return {graph, value};
 }
 
 // `constants`: a mapping by name, or a callable that receives each constant without its bytes, in the order
@@ -434,7 +349,9 @@ void bind_graph(py::module_& m) {
           },
           "The graph with copies of the constants that are views of somebody's memory; the same object if "
           "there are none. Raises InvalidGraph if one was changed since import.")
-      .def("__reduce__", &reduced_by<&kReduceGraph>, "By value: the text, and the constants it refers to.")
+      .def(
+          "__reduce__", [](const py::object& self) { return reduced(self, "reduce_graph"); },
+          "By value: the text, and the constants it refers to.")
       .def("__len__", [](const Graph& g) { return g.nodes().size(); })
       .def("__repr__", &graph_repr);
 }
@@ -442,10 +359,11 @@ void bind_graph(py::module_& m) {
 py::tuple trait_names(const OpInfo& row) {
   constexpr std::pair<Trait, const char*> kNames[] = {
       {kElementwise, "elementwise"}, {kView, "view"},     {kMovement, "movement"}, {kComposite, "composite"},
-      {kCommutative, "commutative"}, {kEffect, "effect"}, {kExpanded, "expanded"}};
+      {kCommutative, "commutative"}, {kEffect, "effect"}};
   py::list out;
   for (const auto& [trait, name] : kNames)
     if (row.has(trait)) out.append(name);
+  if (row.runs_as_expansion()) out.append("expanded");
   return py::tuple(out);
 }
 
@@ -481,78 +399,8 @@ void bind_ops(py::module_& m) {
 
 }  // namespace
 
-std::shared_ptr<const void> owned(py::object object) {
-  const auto release = [](const py::object* held) {
-    if (Py_IsInitialized() == 0) return;  // the interpreter has shut down, and its objects are gone
-    const py::gil_scoped_acquire gil;
-    delete held;
-  };
-  return std::shared_ptr<const py::object>(new py::object(std::move(object)), release);
-}
-
-std::function<std::string()> callback(const py::object& callable) {
-  if (callable.is_none()) return {};
-  const std::shared_ptr<const void> held = owned(callable);
-  return [held] {
-    const py::gil_scoped_acquire gil;
-    return (*static_cast<const py::object*>(held.get()))().cast<std::string>();
-  };
-}
-
-py::object numpy_dtype(DType dtype) {
-  switch (dtype) {
-    case DType::kBool:
-      return py::dtype::of<bool>();
-    case DType::kI4:
-    case DType::kI8:
-      return py::dtype::of<std::int8_t>();
-    case DType::kU8:
-      return py::dtype::of<std::uint8_t>();
-    case DType::kI16:
-      return py::dtype::of<std::int16_t>();
-    case DType::kU16:
-      return py::dtype::of<std::uint16_t>();
-    case DType::kI32:
-      return py::dtype::of<std::int32_t>();
-    case DType::kI48:
-    case DType::kI64:
-      return py::dtype::of<std::int64_t>();
-    case DType::kF8E4M3:
-    case DType::kF8E5M2:
-    case DType::kBF16: {
-      const char* name = dtype == DType::kBF16     ? "bfloat16"
-                         : dtype == DType::kF8E4M3 ? "float8_e4m3fn"
-                                                   : "float8_e5m2";
-      try {
-        return py::dtype::from_args(py::module_::import("ml_dtypes").attr(name));
-      } catch (const py::error_already_set& error) {
-        if (!error.matches(PyExc_ImportError)) throw;
-      }
-      return dtype == DType::kBF16 ? py::dtype::of<std::uint16_t>() : py::dtype::of<std::uint8_t>();
-    }
-    case DType::kF16:
-      return py::dtype("float16");
-    case DType::kF32:
-      return py::dtype::of<float>();
-    case DType::kF64:
-      return py::dtype::of<double>();
-  }
-  return py::none();
-}
-
-py::object array_of(const ConstantRef& constant) {
-  const std::span<const std::byte> bytes = constant->bytes();
-  const std::vector<py::ssize_t> shape(constant->shape.begin(), constant->shape.end());
-  const py::object base =  // without a base, py::array copies the elements
-      constant->storage.is_view() ? py::object() : py::cast(std::const_pointer_cast<Constant>(constant));
-  py::array array(py::reinterpret_borrow<py::dtype>(numpy_dtype(constant->dtype)), shape, bytes.data(), base);
-  array.attr("setflags")(py::arg("write") = false);
-  return array;
-}
-
 void bind_ir(py::module_& m) {
   bind_origin(m);
-  bind_constant(m);
   bind_views(m);
   bind_graph(m);
   bind_ops(m);

@@ -3,13 +3,11 @@
 
 #include <pybind11/stl.h>
 
-#include <chrono>
 #include <memory>
 #include <string>
 
 #include "bind.h"
-#include "tosaic/base/work.h"
-#include "tosaic/layout/explain.h"
+#include "tosaic/layout/review.h"
 
 namespace tosaic::python {
 namespace {
@@ -21,14 +19,14 @@ py::tuple axes_of(const Graph& graph, ValueId value, const DimOrder& order) {
 }
 
 // (orders of the operands, orders of the results); None for an absent operand.
-py::tuple to_python(const Graph& graph, const Node& node, const layout::Way& way) {
+py::tuple to_python(const Graph& graph, const Node& node, const layout::LayoutOption& option) {
   py::list operands, results;
   for (std::size_t i = 0; i < node.operand_count; ++i) {
     const ValueId id = graph.operands(node)[i];
-    operands.append(id.valid() ? py::object(axes_of(graph, id, way.operands[i])) : py::none());
+    operands.append(id.valid() ? py::object(axes_of(graph, id, option.operands[i])) : py::none());
   }
   for (std::uint32_t r = 0; r < node.result_count; ++r)
-    results.append(axes_of(graph, graph.result(node, r), way.results[r]));
+    results.append(axes_of(graph, graph.result(node, r), option.results[r]));
   return py::make_tuple(py::tuple(operands), py::tuple(results));
 }
 
@@ -37,22 +35,11 @@ py::list choices_of(const SharedGraph& graph) {
   const layout::Choices choices = layout::choices_of(*graph);
   for (std::size_t n = 0; n < choices.size(); ++n) {
     py::list ways;
-    for (const layout::Way& way : choices[n]) ways.append(to_python(*graph, graph->nodes()[n], way));
+    for (const layout::LayoutOption& option : choices[n])
+      ways.append(to_python(*graph, graph->nodes()[n], option));
     out.append(ways);
   }
   return out;
-}
-
-// The bound that the certificate proves, and how long the check of the certificate took.
-struct Checked {
-  layout::Cost bound = 0;
-  double seconds = 0;
-};
-
-Checked check(const layout::LayoutPlan& plan) {
-  const auto start = std::chrono::steady_clock::now();
-  const layout::Cost bound = layout::proven_bound(plan.problem, plan.certificate);
-  return {bound, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()};
 }
 
 py::list to_python(const std::vector<layout::Demand>& demands) {
@@ -69,36 +56,24 @@ py::list to_python(const std::vector<layout::Demand>& demands) {
   return out;
 }
 
-// The inputs and outputs of the graph for which a caller may declare another order.
-layout::FreeBorders free_borders(const Graph& graph, const std::vector<bool>& grids) {
-  layout::FreeBorders free;
-  for (std::size_t i = 0; i < graph.inputs().size(); ++i) {
-    const Input& input = graph.inputs()[i];
-    const bool is_grid = i < grids.size() && grids[i];
-    free.inputs.push_back(input.kind == InputKind::kUser && !input.border.physical && !is_grid);
-  }
-  for (const Output& output : graph.outputs())
-    free.outputs.push_back(output.kind == OutputKind::kUser && !output.border.physical);
-  return free;
-}
+}  // namespace
 
-py::dict to_python(const Graph& graph, const layout::LayoutPlan& plan, const Checked& checked,
-                   const std::vector<layout::Explanation>& explained, std::uint64_t visits) {
+py::dict plan_to_dict(const Graph& graph, const layout::LayoutPlan& plan, const layout::PlanReview& review) {
   py::list ways, orders, transposes;
-  for (std::size_t n = 0; n < plan.ways.size(); ++n)
-    ways.append(to_python(graph, graph.nodes()[n], plan.ways[n]));
+  for (std::size_t n = 0; n < plan.options.size(); ++n)
+    ways.append(to_python(graph, graph.nodes()[n], plan.options[n]));
   for (std::uint32_t v = 0; v < plan.order.size(); ++v)
     orders.append(axes_of(graph, ValueId(v), plan.order[v]));
-  for (const layout::Transpose& each : plan.transposes) {
+  for (std::size_t i = 0; i < plan.transposes.size(); ++i) {
+    const layout::Transpose& each = plan.transposes[i];
     py::dict row;
     row["value"] = graph.value(each.value).name;
     row["from"] = axes_of(graph, each.value, each.from);
     row["to"] = axes_of(graph, each.value, each.to);
     row["bytes"] = each.bytes;
     row["cost"] = each.cost;
-    const layout::Explanation& why = explained[static_cast<std::size_t>(&each - plan.transposes.data())];
-    row["made_by"] = to_python(why.made);
-    row["read_by"] = to_python(why.read);
+    row["made_by"] = to_python(review.explanations[i].made);
+    row["read_by"] = to_python(review.explanations[i].read);
     transposes.append(row);
   }
   py::dict out;
@@ -107,28 +82,10 @@ py::dict to_python(const Graph& graph, const layout::LayoutPlan& plan, const Che
   out["transposes"] = transposes;
   out["bytes"] = plan.bytes;
   out["cost"] = plan.cost;
-  out["bound"] = checked.bound;
-  out["seconds"] = py::make_tuple(plan.seconds.state, plan.seconds.solve, checked.seconds);
-  out["visits"] = visits;
+  out["bound"] = review.bound;
+  out["seconds"] = py::make_tuple(plan.seconds.state, plan.seconds.solve, review.check_seconds);
+  out["visits"] = review.visits;
   return out;
-}
-
-}  // namespace
-
-py::dict plan_to_dict(const Graph& graph, const layout::LayoutPlan& plan, const layout::Objective& objective,
-                      const std::vector<bool>& grids) {
-  Checked checked;
-  std::vector<layout::Explanation> explained;
-  std::uint64_t visits = 0;  // work of the explanation, as counted by base/work.h
-  {
-    const py::gil_scoped_release release;
-    checked = check(plan);
-    visits = work::total();
-    explained =
-        layout::explain(graph, plan, layout::remedies_of(graph, plan, objective, free_borders(graph, grids)));
-    visits = work::total() - visits;
-  }
-  return to_python(graph, plan, checked, explained, visits);
 }
 
 layout::Objective objective_of(const py::object& objective) {
@@ -142,13 +99,11 @@ layout::Objective objective_of(const py::object& objective) {
                         .what = "unknown objective",
                         .expected = "'bytes', 'count' or a function that gives the cost of a transpose",
                         .got = py::repr(objective).cast<std::string>()});
-  const std::shared_ptr<const void> held = owned(objective);
-  return [held](const Graph& graph, ValueId value) {
+  return [held = owned(objective)](const Graph& graph, ValueId value) {
     const py::gil_scoped_acquire gil;
     const TensorType& type = graph.type(value);
-    const py::object cost = (*static_cast<const py::object*>(held.get()))(
-        graph.value(value).name, to_tuple(type.shape), std::string(to_string(type.dtype)),
-        layout::bytes_of(type));
+    const py::object cost = (*held)(graph.value(value).name, to_tuple(type.shape),
+                                    std::string(to_string(type.dtype)), layout::bytes_of(type));
     return cost.cast<std::int64_t>();
   };
 }
@@ -161,11 +116,13 @@ void bind_layout(py::module_& m) {
       [](const SharedGraph& graph, const py::object& objective, const std::vector<bool>& grids) {
         const layout::Objective what = objective_of(objective);
         layout::LayoutPlan plan;
+        layout::PlanReview review;
         {
           const py::gil_scoped_release release;
           plan = layout::plan_layout(*graph, what);
+          review = layout::review_plan(*graph, plan, what, grids);
         }
-        return plan_to_dict(*graph, plan, what, grids);
+        return plan_to_dict(*graph, plan, review);
       },
       py::arg("graph").none(false), py::kw_only(), py::arg("objective") = "bytes",
       py::arg("grids") = std::vector<bool>(),

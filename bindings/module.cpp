@@ -5,9 +5,11 @@ PYBIND11_MODULE(_core, m) {
   m.doc() = "The C++ core of tosaic.";
   m.attr("__version__") = TOSAIC_VERSION;
   tosaic::python::bind_errors(m);
+  tosaic::python::bind_constant(m);
   tosaic::python::bind_ir(m);
   tosaic::python::bind_graph_builder(m);
   tosaic::python::bind_exec(m);
+  tosaic::python::bind_compare(m);
   tosaic::python::bind_layout(m);
   tosaic::python::bind_pipeline(m);
   tosaic::python::bind_rewriter(m);

@@ -2,8 +2,6 @@
 #include <pybind11/functional.h>
 #include <pybind11/stl.h>
 
-#include <unordered_map>
-
 #include "bind.h"
 #include "tosaic/passes/lower_to_integer/lower_to_integer.h"
 #include "tosaic/passes/pass.h"
@@ -36,12 +34,12 @@ py::dict to_dict(const pipeline::PassTiming& timing) {
   return out;
 }
 
-std::optional<passes::FloatBorder> border_of(const py::object& form) {
+std::optional<passes::FloatIoForm> border_of(const py::object& form) {
   if (form.is_none()) return std::nullopt;
   const auto text = form.cast<std::string>();
-  if (text == "float") return passes::FloatBorder::kFloat;
-  if (text == "converted") return passes::FloatBorder::kConverted;
-  if (text == "integer") return passes::FloatBorder::kInteger;
+  if (text == "float") return passes::FloatIoForm::kFloat;
+  if (text == "converted") return passes::FloatIoForm::kConverted;
+  if (text == "integer") return passes::FloatIoForm::kInteger;
   throw InvalidGraph({.where = "lower",
                       .what = "unknown form of a border",
                       .expected = "'float', 'converted' or 'integer'",
@@ -64,7 +62,7 @@ std::vector<std::optional<pipeline::BorderOrder>> orders_of(const py::object& or
 }
 
 // The plan, with orders by value id of the imported graph; None for a value that the plan does not contain.
-py::dict to_dict(const Graph& imported, const pipeline::CallPlan& plan, const layout::Objective& objective) {
+py::dict to_dict(const Graph& imported, const pipeline::CallPlan& plan) {
   const auto axes_of = [&imported](ValueId value, const DimOrder& order) {
     return to_tuple(order.axes(imported.type(value).rank()));
   };
@@ -77,7 +75,7 @@ py::dict to_dict(const Graph& imported, const pipeline::CallPlan& plan, const la
     outputs.append(axes_of(imported.outputs()[i].value, plan.outputs[i]));
   for (const Value& value : plan.graph->values()) names.append(value.name);
   py::dict out;
-  out["plan"] = plan_to_dict(*plan.graph, plan.plan, objective, pipeline::carries_grid(imported));
+  out["plan"] = plan_to_dict(*plan.graph, plan.plan, plan.review);
   out["names"] = names;  // of the values of the planned graph
   out["orders"] = orders;
   out["reads"] = reads;
@@ -126,20 +124,20 @@ Stage stage_of(const std::string& text) {
 
 // A function Graph -> Graph or None. The graph that it was given, returned, is no change.
 passes::Pass::Function function_of(const std::string& name, const py::object& callable) {
-  const std::shared_ptr<const void> held = owned(callable);
-  return [name, held](const Graph& graph, const passes::PassOptions&) -> std::optional<Graph> {
-    const py::gil_scoped_acquire gil;
-    const auto given = std::make_shared<Graph>(graph);
-    const py::object result = (*static_cast<const py::object*>(held.get()))(given);
-    if (result.is_none()) return std::nullopt;
-    if (!py::isinstance<Graph>(result))
-      throw InvalidGraph({.where = "pipeline",
-                          .what = "pass '" + name + "' does not return a graph",
-                          .expected = "a tosaic.Graph, or None if it changes nothing",
-                          .got = py::str(py::type::of(result).attr("__name__"))});
-    const auto made = result.cast<SharedGraph>();
-    return made == given ? std::nullopt : std::optional(*made);
-  };
+  return
+      [name, held = owned(callable)](const Graph& graph, const passes::PassOptions&) -> std::optional<Graph> {
+        const py::gil_scoped_acquire gil;
+        const auto given = std::make_shared<Graph>(graph);
+        const py::object result = (*held)(given);
+        if (result.is_none()) return std::nullopt;
+        if (!py::isinstance<Graph>(result))
+          throw InvalidGraph({.where = "pipeline",
+                              .what = "pass '" + name + "' does not return a graph",
+                              .expected = "a tosaic.Graph, or None if it changes nothing",
+                              .got = py::str(py::type::of(result).attr("__name__"))});
+        const auto made = result.cast<SharedGraph>();
+        return made == given ? std::nullopt : std::optional(*made);
+      };
 }
 
 passes::Pass pass_from(std::string name, const py::object& run, std::string summary,
@@ -232,10 +230,10 @@ void bind_pipeline(py::module_& m) {
                                return out;
                              })
       .def_property_readonly("orders", [](const pipeline::Lowered& l) {
-        std::unordered_map<std::string_view, std::size_t> ranks;
-        for (const Value& value : l.tosa->values()) ranks.emplace(value.name, value.type.rank());
         py::dict out;
-        for (const auto& [name, order] : l.orders) out[py::str(name)] = to_tuple(order.axes(ranks.at(name)));
+        for (const Value& value : l.tosa->values())
+          if (value.canonical_order && value.kind != ValueKind::kConstant)
+            out[py::str(value.name)] = to_tuple(value.canonical_order->axes(value.type.rank()));
         return out;
       });
 
@@ -311,7 +309,7 @@ void bind_pipeline(py::module_& m) {
           const py::gil_scoped_release release;
           plan = pipeline::plan_calls(graph, orders, measure);
         }
-        return to_dict(*graph, plan, measure);
+        return to_dict(*graph, plan);
       },
       py::arg("graph").none(false), py::kw_only(), py::arg("objective") = "bytes",
       py::arg("input_orders") = py::none(), py::arg("output_orders") = py::none(),

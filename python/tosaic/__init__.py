@@ -28,8 +28,11 @@ if TYPE_CHECKING:
     from tosaic.archive import load
     from tosaic.comparison import CompareRow, Comparison, Metrics
     from tosaic.foreign import ForeignOp, QuantizedArray, TensorSpec
+    from tosaic.lowered import Lowered
     from tosaic.pipeline import Pass, Pipeline, Rewriter, Step
-    from tosaic.program import CheckResult, Lowered, Port, PortTensor, Problem, Program
+    from tosaic.ports import Port, PortTensor
+    from tosaic.problems import CheckResult, Problem
+    from tosaic.program import Program
     from tosaic.quantization import QParams
     from tosaic.reading import MissingFileError, ReadError
     from tosaic.report import Report
@@ -53,11 +56,11 @@ _HOME = {
     "Step": "pipeline",
     "Rewriter": "pipeline",
     "Program": "program",
-    "Lowered": "program",
-    "CheckResult": "program",
-    "Problem": "program",
-    "Port": "program",
-    "PortTensor": "program",
+    "Lowered": "lowered",
+    "CheckResult": "problems",
+    "Problem": "problems",
+    "Port": "ports",
+    "PortTensor": "ports",
     "QParams": "quantization",
     "Comparison": "comparison",
     "CompareRow": "comparison",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -12,10 +13,13 @@ from tosaic import _core
 from tosaic.border_orders import Form, border_orders
 from tosaic.foreign import operators_by_target
 from tosaic.layout import objective_of
+from tosaic.lowered import Lowered
 from tosaic.options import IO_DTYPES, THRESHOLD_DB, checked, file_name, file_path, is_mapping, refusal
 from tosaic.pipeline import Pipeline
-from tosaic.program import CheckResult, Lowered, Problem, Program, dump_to
+from tosaic.problems import CheckResult, Problem
+from tosaic.program import Program
 from tosaic.reading import read_bytes
+from tosaic.writing import make_folder, write_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -208,7 +212,7 @@ def lower(
     source._overrides.warn_of_loss("the lowered program")
     start = time.perf_counter()
     source.verify_weights()
-    on_change = None if dump is None else dump_to(dump)
+    on_change = None if dump is None else _dump_to(dump)
     declared = border_orders(source.graph, orders, views_as_traced=False)
     asked: Any = objective_of(objective)
     try:
@@ -531,3 +535,16 @@ def _problems(graph: _core.Graph, passes: Pipeline) -> tuple[Problem, ...]:
     except (_core.UnsupportedOp, _core.SpecViolation) as error:
         found = [error.parts]
     return tuple(Problem.from_parts(parts) for parts in found)
+
+
+def _dump_to(folder: str | os.PathLike[str]) -> Callable[[str, _core.Graph], None]:
+    """Makes the folder, and a callback that writes each changed graph to it as ``NN-<pass>.txt``."""
+    target = make_folder(folder)
+    count = 0
+
+    def write(name: str, graph: _core.Graph) -> None:
+        nonlocal count
+        write_text(target / f"{count:02d}-{name}.txt", graph.text())
+        count += 1
+
+    return write

@@ -21,8 +21,9 @@ import numpy as np
 
 from tosaic import _core
 from tosaic.options import checked, file_name, file_path, shown
-from tosaic.program import Program, signature_fault
+from tosaic.program import Program
 from tosaic.reading import open_file
+from tosaic.runnable import signature_fault
 from tosaic.writing import whole_file
 
 if TYPE_CHECKING:

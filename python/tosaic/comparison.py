@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tosaic.options import checked
-
-if TYPE_CHECKING:
-    from tosaic.report.document import Report
+from tosaic.reportable import Reportable
 
 __all__ = ["CompareRow", "Comparison", "Metrics", "OutputRow", "Unmatched", "worst"]
 
@@ -192,7 +190,7 @@ class Unmatched:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Reportable):
     """The result of running two programs on the same inputs and comparing them node by node.
 
     A comparison is true in a condition if b computes what a does: see `ok`.
@@ -282,16 +280,4 @@ class Comparison:
                 return row
         raise KeyError(fx_name)
 
-    def report(self) -> Report:
-        """A report of the outputs and the nodes."""
-        from tosaic.report import describe_comparison
-
-        return describe_comparison(self)
-
-    def __str__(self) -> str:
-        return self.report().text
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        return self.report().html_fragment
+    __repr__ = Reportable.__str__

@@ -25,7 +25,7 @@ from tosaic.writing import make_folder
 if TYPE_CHECKING:
     import os
 
-    from tosaic.program import Lowered
+    from tosaic.lowered import Lowered
     from tosaic.report import Report
 
 __all__ = ["Check", "DemoResult", "Run", "run_demo"]

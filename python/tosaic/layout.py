@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from tosaic.dim_order import channels_last, is_same_order
 from tosaic.options import checked, is_one_of, shown
+from tosaic.reportable import Reportable
 
 if TYPE_CHECKING:
     from tosaic import _core
-    from tosaic.report.document import Report
 
 __all__ = ["Candidate", "Demand", "Layout", "Objective", "OwnCost", "Transpose", "layout_of", "objective_of"]
 
@@ -198,7 +198,7 @@ class Transpose:
 
 
 @dataclass(frozen=True)
-class Layout:
+class Layout(Reportable):
     """The layout plan of a program.
 
     Attributes
@@ -232,18 +232,6 @@ class Layout:
     def is_minimal(self) -> bool:
         """True if it is proven that no other choice among the orders that the plan considers costs less."""
         return self.cost == self.bound
-
-    def report(self) -> Report:
-        """A report of the transposes, their reasons and the bound."""
-        from tosaic.report.layout import describe_layout
-
-        return describe_layout(self)
-
-    def __str__(self) -> str:
-        return self.report().text
-
-    def _repr_html_(self) -> str:
-        return self.report().html_fragment
 
 
 @checked

@@ -11,6 +11,7 @@ import numpy as np
 from tosaic import _core
 from tosaic.arrays import as_array, dtype_name
 from tosaic.options import checked, refusal
+from tosaic.reportable import Reportable
 
 __all__ = ["Pass", "Pipeline", "Rewriter", "Step"]
 
@@ -161,7 +162,7 @@ class Step:
         return f"{self.section}/{self.name}"
 
 
-class Pipeline:
+class Pipeline(Reportable):
     """The passes that lower a program for a target, in order.
 
     ``Pipeline.default(target)`` is what `lower` runs. A pipeline is changed in place; `copy` makes another.
@@ -254,15 +255,7 @@ class Pipeline:
         """
         self._core.check()
 
-    def __repr__(self) -> str:
-        from tosaic.report import describe_pipeline
-
-        return describe_pipeline(self).text
-
-    def _repr_html_(self) -> str:
-        from tosaic.report import describe_pipeline
-
-        return describe_pipeline(self).html_fragment
+    __repr__ = Reportable.__str__
 
 
 class Rewriter:

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import sys
-import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +10,10 @@ import numpy as np
 
 from tosaic import _core
 from tosaic.options import checked, refusal
+from tosaic.process import output_captured
 
 if TYPE_CHECKING:
-    from tosaic.program import Lowered
+    from tosaic.lowered import Lowered
 
 __all__ = ["ReferenceRun", "from_file", "run_reference_model", "to_file"]
 
@@ -104,7 +101,7 @@ def run_reference_model(lowered: Lowered, *args: Any, level: str = "EIGHTK", **k
         to_file(next(given) if port.initial is None else port.initial.array, port)
         for port in lowered.graph.inputs
     ]
-    with _captured() as log:
+    with output_captured() as log:
         raw, status = tosa_reference_model.run(_core.serialize(lowered.graph), inputs, tosa_level=level)
     name = status.name.removeprefix("TOSA_")
     if len(raw) != len(lowered.graph.outputs):
@@ -117,26 +114,6 @@ def run_reference_model(lowered: Lowered, *args: Any, level: str = "EIGHTK", **k
         if port.mutated_input is not None and ports[port.mutated_input].kind == "user"
     }
     return ReferenceRun(name, lowered.signature.unflatten(outputs), log[0], mutations)
-
-
-@contextmanager
-def _captured() -> Iterator[list[str]]:
-    """Captures what C++ code prints to file descriptors 1 and 2; the list has the text after the block."""
-    log: list[str] = []
-    sys.stdout.flush()
-    sys.stderr.flush()
-    with tempfile.TemporaryFile() as file:
-        kept = os.dup(1), os.dup(2)
-        try:
-            os.dup2(file.fileno(), 1)
-            os.dup2(file.fileno(), 2)
-            yield log
-        finally:
-            for number, original in enumerate(kept, 1):
-                os.dup2(original, number)
-                os.close(original)
-            file.seek(0)
-            log.append(file.read().decode(errors="replace"))
 
 
 def _order(port: _core.Input | _core.Output) -> tuple[int, ...]:

@@ -20,7 +20,8 @@ from tosaic.dim_order import channels_last, telling
 from tosaic.quantization import QParams
 
 if TYPE_CHECKING:
-    from tosaic.program import Lowered, Program
+    from tosaic.lowered import Lowered
+    from tosaic.program import Program
     from tosaic.samples import Sample
 
 __all__ = ["FileBorder", "Logical", "arrays_for", "fit_to_ports", "logical_arrays", "require_same_inputs"]

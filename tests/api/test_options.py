@@ -199,7 +199,7 @@ def public_functions() -> Iterator[str]:
 
 # Functions without options of their own: they accept results of this package, calls, or one structure.
 WITHOUT_OPTIONS = {
-    "tosaic.program._Runnable",
+    "tosaic.runnable.Runnable",
     "tosaic.layout.objective_of",  # returns its argument, which the core checks
     "tosaic.reference_model.from_file",
     "tosaic.reference_model.to_file",

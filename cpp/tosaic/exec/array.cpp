@@ -230,6 +230,13 @@ MutableArrayView permuted(const MutableArrayView& view, const Dims& axes) {
   return {view.data, view.dtype, tosaic::permuted(view.shape, axes), tosaic::permuted(view.strides, axes)};
 }
 
+ArrayView as_declared(ArrayView view, DType declared) {
+  const bool raw = view.dtype == DType::kU16 || view.dtype == DType::kU8;
+  if (raw && is_float(declared) && declared != DType::kF16 && byte_size(declared) == byte_size(view.dtype))
+    view.dtype = declared;
+  return view;
+}
+
 DType container(DType dtype) {
   if (dtype == DType::kI4) return DType::kI8;
   if (dtype == DType::kI48) return DType::kI64;

@@ -141,7 +141,8 @@ class Preparer {
   // pass unfold-qdq writes it out. An operator that only moves integers, with equal qparams before and after,
   // runs on the integers.
   void verify_no_hidden_quantization(const Node& node) const {
-    if (graph().stage != Stage::kQuantized || !means_numbers(graph(), node) || keeps_numbers(graph(), node))
+    if (graph().stage != Stage::kQuantized || !computes_dequantized(graph(), node) ||
+        runs_on_integers(graph(), node))
       return;
     throw UnsupportedOp({.where = "prepare",
                          .what = "an operator over quantized values of this stage cannot be run",
@@ -170,7 +171,7 @@ class Preparer {
       declare(node);
       return;
     }
-    const auto& attrs = Graph::attrs<TosaNameAttrs>(node);
+    const auto& attrs = Graph::attrs<TosaVariableAccessAttrs>(node);
     const auto found = std::find_if(variables_.begin(), variables_.end(),
                                     [&](const Variable& v) { return v.name == attrs.name; });
     if (found == variables_.end())
@@ -341,7 +342,7 @@ const memory::MemoryPlan& Prepared::memory() const { return data_->memory; }
 
 void Prepared::check_constants() const {
   for (const ConstantRef& constant : data_->constants)
-    if (const std::string message = constant->storage.changed(); !message.empty())
+    if (const std::string message = constant->storage.change_message(); !message.empty())
       throw InvalidGraph({.where = "run",
                           .what = "constant '" + constant->name + "' was changed after import: " + message,
                           .hint = "Import the program again"});

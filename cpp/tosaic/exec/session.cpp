@@ -21,12 +21,24 @@ bool aligned(const void* data, std::size_t alignment) {
   return reinterpret_cast<std::uintptr_t>(data) % alignment == 0;
 }
 
+// The name of an input or output in messages: its path, or the name of its value if the path is empty.
+template <class Port>
+std::string border_name(const Graph& graph, const Port& port) {
+  return port.path.empty() ? graph.value(port.value).name : port.path;
+}
+
+template <class Port>
+std::vector<std::string> border_names(const Graph& graph, std::span<const Port> ports,
+                                      std::span<const std::uint32_t> indices) {
+  std::vector<std::string> names;
+  for (const std::uint32_t i : indices) names.push_back(border_name(graph, ports[i]));
+  return names;
+}
+
 std::string count_text(std::size_t count, const Graph& graph, std::span<const std::uint32_t> inputs) {
   std::string names;
-  for (const std::uint32_t i : inputs) {
-    if (!names.empty()) names += ", ";
-    names += border_name(graph, graph.inputs()[i].value, graph.inputs()[i].path);
-  }
+  for (const std::string& name : border_names(graph, graph.inputs(), inputs))
+    names += (names.empty() ? "" : ", ") + name;
   return std::to_string(count) + (names.empty() ? "" : " (" + names + ")");
 }
 
@@ -116,7 +128,7 @@ class Session::Impl {
   }
 
   Array imported(std::uint32_t i, const ArrayView& view) const {
-    const Border& border = prepared_.graph().inputs()[i].border;
+    const BoundaryFormat& border = prepared_.graph().inputs()[i].border;
     verify_array(input_forms_[i], border, view, "input", input_name(i));
     Array array = Array::allocate(input_type(i).dtype, input_type(i).shape);
     import_array(input_forms_[i], input_type(i), border, view, array.storage.writable(), input_name(i));
@@ -279,7 +291,7 @@ class Session::Impl {
 
   std::string input_name(std::uint32_t i) const {
     const Input& input = prepared_.graph().inputs()[i];
-    return border_name(prepared_.graph(), input.value, input.path);
+    return border_name(prepared_.graph(), input);
   }
 
   void verify(std::span<const ArrayView> inputs, std::span<const MutableArrayView> outputs,
@@ -303,7 +315,7 @@ class Session::Impl {
     for (std::size_t k = 0; k < outputs.size(); ++k) {
       const Output& output = graph.outputs()[outputs_[k]];
       verify_array(output_forms_[outputs_[k]], output.border, outputs[k].read(), "output",
-                   border_name(graph, output.value, output.path));
+                   border_name(graph, output));
     }
     verify_trace(options.trace);
     if (options.check_constants) prepared_.check_constants();
@@ -386,6 +398,13 @@ const Prepared& Session::prepared() const { return impl_->prepared(); }
 std::span<const std::uint32_t> Session::inputs() const { return impl_->inputs(); }
 std::span<const std::uint32_t> Session::outputs() const { return impl_->outputs(); }
 
+std::vector<std::string> Session::input_names() const {
+  return border_names(prepared().graph(), prepared().graph().inputs(), inputs());
+}
+std::vector<std::string> Session::output_names() const {
+  return border_names(prepared().graph(), prepared().graph().outputs(), outputs());
+}
+
 RunResult Session::run(std::span<const ArrayView> inputs, const RunOptions& options) {
   return impl_->run(inputs, options);
 }
@@ -408,10 +427,6 @@ std::vector<Array> run(std::shared_ptr<const Graph> graph, std::span<const Array
                        const PrepareOptions& options) {
   Session session(prepare(std::move(graph), options));
   return session.run(inputs).outputs;
-}
-
-std::string border_name(const Graph& graph, ValueId value, const std::string& path) {
-  return path.empty() ? graph.value(value).name : path;
 }
 
 }  // namespace tosaic::exec

@@ -49,6 +49,9 @@ class Session {
   // the user outputs and the mutated user inputs. Mutations of state stay in the session.
   [[nodiscard]] std::span<const std::uint32_t> inputs() const;
   [[nodiscard]] std::span<const std::uint32_t> outputs() const;
+  // Their names in messages, in the same order.
+  [[nodiscard]] std::vector<std::string> input_names() const;
+  [[nodiscard]] std::vector<std::string> output_names() const;
 
   // Runs the graph. An array that is dense in the order of the graph's axes is read in place; other arrays
   // are copied first. Throws LayoutMismatch (dtype, shape, strides) and InvalidGraph (number of inputs, value
@@ -78,8 +81,5 @@ class Session {
 // Runs a graph once.
 [[nodiscard]] std::vector<Array> run(std::shared_ptr<const Graph> graph, std::span<const ArrayView> inputs,
                                      const PrepareOptions& options = {});
-
-// The name of an input or output in messages: its path, or the name of its value if the path is empty.
-[[nodiscard]] std::string border_name(const Graph& graph, ValueId value, const std::string& path);
 
 }  // namespace tosaic::exec

@@ -32,10 +32,6 @@ void require_transformable(const Call& call) {
 
 // ---- rescale ----
 
-struct ZeroPointRange {
-  std::int64_t low, high;
-};
-
 // The zero point may be any value for i8 and u8, 0 or 32768 for u16, and only 0 for other dtypes.
 void require_rescale_zero_point(const Call& call, const char* name, DType dtype, bool is_unsigned,
                                 std::int64_t value) {
@@ -46,8 +42,8 @@ void require_rescale_zero_point(const Call& call, const char* name, DType dtype,
     return;
   }
   if (dtype != DType::kI8) call.fail(subject + " for " + text_of(dtype), "0", std::to_string(value));
-  const ZeroPointRange range = is_unsigned ? ZeroPointRange{0, 255} : ZeroPointRange{-128, 127};
-  if (value < range.low || value > range.high)
+  const ValueRange range = *integer_limits(is_unsigned ? DType::kU8 : DType::kI8);
+  if (!range.contains(value))
     call.fail(subject + (is_unsigned ? " for u8" : " for i8"),
               std::to_string(range.low) + " to " + std::to_string(range.high), std::to_string(value));
 }
@@ -126,7 +122,7 @@ Types infer_tosa_table(const Call& call) {
     call.fail("wrong dtype of " + call.operand_text(0), "i8 or i16", text_of(dtype));
   call.require_same_dtype(1, 0);
   call.require_shape(1, Shape{dtype == DType::kI8 ? 256 : 513});
-  return one(dtype == DType::kI8 ? DType::kI8 : DType::kI32, call.operand(0).shape);
+  return single_result(dtype == DType::kI8 ? DType::kI8 : DType::kI32, call.operand(0).shape);
 }
 
 namespace {
@@ -142,7 +138,7 @@ Types rescaled(const Call& call, const TosaRescaleAttrs& attrs, std::int64_t cha
   if (!attrs.scale32 && attrs.rounding_mode == RoundingMode::kDoubleRound)
     call.fail("'rounding_mode' without 'scale32'", "single_round or inexact_round", "double_round");
   require_scales(call, attrs, channels);
-  return one(attrs.dtype, input.shape);
+  return single_result(attrs.dtype, input.shape);
 }
 
 }  // namespace
@@ -177,16 +173,16 @@ Types infer_tosa_variable(const Call& call) {
 }
 
 Types infer_tosa_variable_write(const Call& call) {
-  const auto& attrs = call.attrs<TosaNameAttrs>();
+  const auto& attrs = call.attrs<TosaVariableAccessAttrs>();
   require_variable(call, attrs.name, attrs.shape);
   require_type(call, typed(attrs.dtype, attrs.shape));
   return {};
 }
 
 Types infer_tosa_variable_read(const Call& call) {
-  const auto& attrs = call.attrs<TosaNameAttrs>();
+  const auto& attrs = call.attrs<TosaVariableAccessAttrs>();
   require_variable(call, attrs.name, attrs.shape);
-  return one(attrs.dtype, attrs.shape);
+  return single_result(attrs.dtype, attrs.shape);
 }
 
 }  // namespace tosaic::rules

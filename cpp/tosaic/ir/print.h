@@ -49,7 +49,9 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "tosaic/ir/graph.h"
 
@@ -68,5 +70,6 @@ struct PrintOptions {
 [[nodiscard]] std::string print_node(const Graph& graph, const Node& node);
 
 [[nodiscard]] std::string_view to_string(ConstantKind kind);
+[[nodiscard]] std::optional<ConstantKind> parse_constant_kind(std::string_view text);
 
 }  // namespace tosaic

@@ -190,7 +190,7 @@ std::span<const std::byte> Constant::bytes() const {
     throw InvalidGraph({.where = "storage",
                         .what = "constant '" + name + "' has no data",
                         .hint = "It was read from a text form without its weights; bind them first"});
-  if (const std::string message = storage.changed(); !message.empty())
+  if (const std::string message = storage.change_message(); !message.empty())
     throw InvalidGraph({.where = "storage",
                         .what = "constant '" + name + "' was changed after import: " + message,
                         .hint = "Import the model again"});
@@ -239,6 +239,18 @@ ValueRange extremes_of(const Constant& constant) {
     limits = {std::min(limits.low, value), std::max(limits.high, value)};
   }
   return limits;
+}
+
+std::shared_ptr<Constant> constant_over(std::string name, ConstantKind kind, DType dtype, Shape shape,
+                                        Storage storage) {
+  const std::size_t needed = static_cast<std::size_t>(num_elements(shape)) * byte_size(dtype);
+  if (needed != storage.size())
+    throw InvalidGraph({.where = "constant",
+                        .what = "the buffer of '" + name + "' does not fit its type",
+                        .expected = std::to_string(needed) + " bytes",
+                        .got = std::to_string(storage.size())});
+  return std::make_shared<Constant>(
+      Constant{std::move(name), kind, dtype, std::move(shape), std::move(storage)});
 }
 
 ConstantRef make_constant(std::string name, DType dtype, const Shape& shape, std::span<const double> values) {

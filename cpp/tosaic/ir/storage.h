@@ -30,8 +30,8 @@ class Storage {
   [[nodiscard]] std::size_t size() const { return size_; }
   [[nodiscard]] std::span<const std::byte> bytes() const { return {data_, size_}; }
   [[nodiscard]] std::byte* writable();  // InternalError unless from allocate() and with one owner
-  [[nodiscard]] std::string changed() const { return changed_ ? changed_() : std::string(); }
-  // True if somebody else owns the memory and may write or free it; changed() then reports this.
+  [[nodiscard]] std::string change_message() const { return changed_ ? changed_() : std::string(); }
+  // True if somebody else owns the memory and may write or free it; change_message() then reports this.
   [[nodiscard]] bool is_view() const { return static_cast<bool>(changed_); }
 
  private:
@@ -88,6 +88,9 @@ class Elements {
 [[nodiscard]] std::int64_t element_as_int(const Constant& constant, std::size_t i);
 // The smallest and the largest element of an integer constant, which must be bound and not empty.
 [[nodiscard]] ValueRange extremes_of(const Constant& constant);
+// A constant with these elements. Throws InvalidGraph if the size of the storage is not that of the type.
+[[nodiscard]] std::shared_ptr<Constant> constant_over(std::string name, ConstantKind kind, DType dtype,
+                                                      Shape shape, Storage storage);
 // A constant of kind kFolded with one double per element. Values are rounded half to even, and integers
 // saturate. Throws InternalError if the number of values is not that of `shape`.
 [[nodiscard]] ConstantRef make_constant(std::string name, DType dtype, const Shape& shape,

@@ -15,6 +15,7 @@
 #include "tosaic/base/error.h"
 #include "tosaic/ir/apply_scale.h"
 #include "tosaic/kernels/block.h"
+#include "tosaic/kernels/families.h"
 #include "tosaic/kernels/isa/pool.h"
 #include "tosaic/kernels/isa/rescale.h"
 #include "tosaic/kernels/isa_tables.h"
@@ -142,13 +143,9 @@ Index finish(const Pool& pool, Index sum, Index divisor) {
   return pool.rescales ? divide_rounded(sum, divisor) : sum / divisor;
 }
 
-struct Limits {
-  Index low = std::numeric_limits<Index>::min(), high = std::numeric_limits<Index>::max();
-};
-Limits limits_of(DType dtype) {
-  if (dtype == DType::kI8) return {-128, 127};
-  if (dtype == DType::kI16) return {-32768, 32767};
-  return {};
+// Of an integer result that saturates.
+ValueRange limits_of(DType dtype) {
+  return dtype == DType::kI8 || dtype == DType::kI16 ? *integer_limits(dtype) : ValueRange::all();
 }
 
 template <class T>
@@ -163,7 +160,7 @@ T pool_one(const Pool& pool, const T* image, const PoolWindow& d, const PoolWind
 }
 
 template <class T>
-void pool_all(const Pool& pool, const Limits& limits, const T* from, T* to) {
+void pool_all(const Pool& pool, const ValueRange& limits, const T* from, T* to) {
   const auto stride = pool.out.strides();
   for (Index n = 0; n < pool.in.batch; ++n)
     for (Index c = 0; c < pool.in.channels; ++c) {
@@ -186,7 +183,7 @@ void pool_all(const Pool& pool, const Limits& limits, const T* from, T* to) {
 
 Kernel reference_pool(const Request& request, const Pool& pool, std::string name) {
   const DType dtype = request.operands[0].dtype;
-  const Limits limits = limits_of(request.results[0].dtype);
+  const ValueRange limits = limits_of(request.results[0].dtype);
   if (is_float(dtype))
     return kernel_over<double>(request, 0, std::move(name), [pool, limits](const double* from, double* to) {
       pool_all(pool, limits, from, to);
@@ -245,7 +242,7 @@ class IntegerMeans {
   }
 
   Pool pool_;
-  Limits limits_;
+  ValueRange limits_;
   const RescaleKernels<std::int32_t>& rescale_;
   ConvertBlock store_;
 };
@@ -371,29 +368,44 @@ Kernel pool_kernel(const Request& request, const Pool& pool) {
   return reference_pool(request, pool, "pool.reference");
 }
 
+template <Pooling pooling>
+Kernel canonical(const Request& request) {
+  return pool_kernel(request, canonical_pool(request, pooling));
+}
+
+template <Pooling pooling>
+Kernel adaptive(const Request& request) {
+  return pool_kernel(request, adaptive_pool(request, pooling));
+}
+
+Kernel tosa_avg_pool(const Request& request) {
+  const auto& attrs = get<TosaAvgPoolAttrs>(*request.attrs);
+  Pool pool = tosa_pool(request, attrs.kernel, attrs.stride, attrs.pad);
+  pool.rescales = true;
+  pool.zero_point = attrs.input_zp;
+  pool.output_zero_point = attrs.output_zp;
+  return pool_kernel(request, pool);
+}
+
+Kernel tosa_max_pool(const Request& request) {
+  const auto& attrs = get<TosaMaxPoolAttrs>(*request.attrs);
+  Pool pool = tosa_pool(request, attrs.kernel, attrs.stride, attrs.pad);
+  pool.pooling = attrs.nan_mode == NanMode::kIgnore ? Pooling::kMaxIgnoringNan : Pooling::kMax;
+  return pool_kernel(request, pool);
+}
+
+constexpr OpTable<Prepare> kKernels = {
+    {Op::kAvgPool, canonical<Pooling::kSum>},
+    {Op::kMaxPool, canonical<Pooling::kMax>},
+    {Op::kAdaptiveAvgPool, adaptive<Pooling::kSum>},
+    {Op::kAdaptiveMaxPool, adaptive<Pooling::kMax>},
+    {Op::kTosaAvgPool2d, tosa_avg_pool},
+    {Op::kTosaMaxPool2d, tosa_max_pool},
+};
+static_assert(complete<kKernels.mismatch(has_family(prepare_pool))>);
+
 }  // namespace
 
-Kernel prepare_pool(const Request& request) {
-  const Op op = request.op;
-  if (op == Op::kAvgPool) return pool_kernel(request, canonical_pool(request, Pooling::kSum));
-  if (op == Op::kMaxPool) return pool_kernel(request, canonical_pool(request, Pooling::kMax));
-  if (op == Op::kAdaptiveAvgPool) return pool_kernel(request, adaptive_pool(request, Pooling::kSum));
-  if (op == Op::kAdaptiveMaxPool) return pool_kernel(request, adaptive_pool(request, Pooling::kMax));
-  if (op == Op::kTosaAvgPool2d) {
-    const auto& attrs = get<TosaAvgPoolAttrs>(*request.attrs);
-    Pool pool = tosa_pool(request, attrs.kernel, attrs.stride, attrs.pad);
-    pool.rescales = true;
-    pool.zero_point = attrs.input_zp;
-    pool.output_zero_point = attrs.output_zp;
-    return pool_kernel(request, pool);
-  }
-  if (op == Op::kTosaMaxPool2d) {
-    const auto& attrs = get<TosaMaxPoolAttrs>(*request.attrs);
-    Pool pool = tosa_pool(request, attrs.kernel, attrs.stride, attrs.pad);
-    pool.pooling = attrs.nan_mode == NanMode::kIgnore ? Pooling::kMaxIgnoringNan : Pooling::kMax;
-    return pool_kernel(request, pool);
-  }
-  return {};
-}
+Kernel prepare_pool(const Request& request) { return (*kKernels.find(request.op))(request); }
 
 }  // namespace tosaic::kernels

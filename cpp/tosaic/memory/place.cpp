@@ -361,6 +361,18 @@ Placement swept(std::span<const Buffer> buffers, const Items& items, Placement o
 
 }  // namespace
 
+std::string_view to_string(AliasKind kind) {
+  switch (kind) {
+    case AliasKind::kNone:
+      return "none";
+    case AliasKind::kView:
+      return "view";
+    case AliasKind::kInPlace:
+      return "in_place";
+  }
+  return "";
+}
+
 Placement place(std::span<const Buffer> buffers, const PlaceOptions& options) {
   const Items items = group(buffers);
   Placement out;

@@ -20,6 +20,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <vector>
 
 namespace tosaic::memory {
@@ -29,6 +30,7 @@ enum class AliasKind : std::uint8_t {
   kView,     // the same contents as its target, or a part of them
   kInPlace,  // overwrites the target's bytes at its first step, which is the target's last
 };
+[[nodiscard]] std::string_view to_string(AliasKind kind);
 
 inline constexpr std::uint32_t kNoTarget = 0xffffffffu;
 

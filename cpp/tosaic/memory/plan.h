@@ -24,6 +24,7 @@ namespace tosaic::memory {
 inline constexpr std::size_t kAlignment = 64;
 
 enum class Area : std::uint8_t { kNone, kArena, kInput, kOutput, kConstant };
+[[nodiscard]] std::string_view to_string(Area area);
 
 struct Location {
   Area area = Area::kNone;

@@ -1,19 +1,41 @@
-// executable: converts a graph into one that can be prepared and run.
+// executable: converts a graph into one that can be prepared and run, and runs graphs of every stage.
 #pragma once
 
 #include <memory>
+#include <span>
 
+#include "tosaic/exec/compare/compare.h"
 #include "tosaic/exec/prepare.h"
+#include "tosaic/exec/session.h"
 #include "tosaic/ir/graph.h"
 
 namespace tosaic::pipeline {
 
-// Operators without a kernel of their own (trait kExpanded) are replaced by the expansions that `decompose`
+// Composites without a kernel are replaced by the expansions that `decompose`
 // uses, also in regions. Nodes with an override are not expanded. A graph at stage quantized runs with the
 // meaning of its operators: they compute in f32 between dequantize and quantize nodes. Results have the same
 // names as before. Constants that are views of memory that others own are copied, so that a run depends on
 // no memory but the caller's arrays. Returns the same graph if there is nothing to do.
 [[nodiscard]] std::shared_ptr<const Graph> executable(std::shared_ptr<const Graph> graph,
                                                       const exec::Overrides& overrides = {});
+
+// A session that runs the executable form of the graph.
+[[nodiscard]] exec::Session make_session(const std::shared_ptr<const Graph>& graph,
+                                         const exec::PrepareOptions& options);
+
+// exec::compare_runs() of the executable forms of both graphs. In a, quantize and dequantize run as single
+// operators, so that the error before each rounding is known.
+[[nodiscard]] exec::ComparedRuns compare_programs(const std::shared_ptr<const Graph>& a,
+                                                  const std::shared_ptr<const Graph>& b,
+                                                  std::span<const exec::ArrayView> inputs_a,
+                                                  std::span<const exec::ArrayView> inputs_b,
+                                                  exec::CompareOptions options,
+                                                  std::span<const exec::NamedArray> reference = {});
+
+// exec::compare_traces() with the executable form of b.
+[[nodiscard]] report::Comparison compare_traces(std::span<const exec::NamedArray> reference,
+                                                const std::shared_ptr<const Graph>& b,
+                                                std::span<const exec::ArrayView> inputs_b,
+                                                const exec::CompareOptions& options);
 
 }  // namespace tosaic::pipeline

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "tosaic/layout/plan.h"
+#include "tosaic/layout/review.h"
 #include "tosaic/pipeline/border_orders.h"
 
 namespace tosaic::pipeline {
@@ -28,6 +29,7 @@ struct CallRead {
 struct CallPlan {
   std::shared_ptr<const Graph> graph;           // the graph that was planned, with composites expanded
   layout::LayoutPlan plan;                      // of `graph`
+  layout::PlanReview review;                    // of `plan`; no order is suggested for coordinates of a grid
   std::vector<std::optional<DimOrder>> orders;  // by value index of the imported graph
   std::vector<CallRead> reads;                  // one for each call and value
   std::vector<DimOrder> outputs;                // by output: its order at the boundary of the graph

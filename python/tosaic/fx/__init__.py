@@ -17,7 +17,7 @@ from tosaic.options import checked
 from tosaic.signature import Signature, Tree
 
 if TYPE_CHECKING:
-    from tosaic.fx.importer import Imported
+    from tosaic.fx.exported_program import Imported
 
 __all__ = [
     "AppliedLayout",
@@ -63,7 +63,7 @@ def from_exported(
     UnsupportedOp
         A dimension is unbound, or the program writes to memory that another live value shares.
     """
-    from tosaic.fx.importer import import_program
+    from tosaic.fx.exported_program import import_program
 
     described = operators_by_target("from_exported", operators)
     return import_program(ep, bind=bind, method=method, operators=described)

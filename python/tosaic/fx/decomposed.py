@@ -1,6 +1,6 @@
 """Reads calls that have no row in the table as the calls that torch decomposes them into.
 
-    hypot(x, y)   ->   abs, abs, maximum, minimum, div, mul, add, sqrt, where ...
+    fmax(x, y)   ->   ne, ne, maximum, where, where
 
 The call is traced once per target and argument types, over tensors without data, with torch's own
 decompositions for every operator that has no row. `OWN` has decompositions that torch lacks or gets wrong. An
@@ -21,10 +21,10 @@ from torch._subclasses import FakeTensorMode
 from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from tosaic.fx.complex_values import is_known
 from tosaic.fx.targets import Row, row_for
-from tosaic.fx.value import Complex, Ref
 from tosaic.fx.weights import COMPLEX_OF, TORCH_OF
+from tosaic.torch_operators.complex_values import is_known
+from tosaic.torch_operators.value import Complex, Ref
 
 __all__ = ["Decompositions", "Expansion"]
 
@@ -97,7 +97,7 @@ def is_random(overload: Any) -> bool:
 
 
 def functional_overload(target: Any) -> Any:
-    """The overload without side effect (``hypot`` for ``hypot_``), or the target itself if it has none."""
+    """The overload without side effect (``xlogy`` for ``xlogy_``), or the target itself if it has none."""
     schema = getattr(target, "_schema", None)
     name = getattr(getattr(target, "overloadpacket", None), "__name__", "")
     if schema is None or not schema.is_mutable or not name.endswith("_"):
@@ -267,18 +267,6 @@ def _own(*overloads: Any) -> Callable[[_Decomposition], _Decomposition]:
 def _wide(dtype: torch.dtype) -> torch.dtype:
     """The dtype in which torch computes: f32 for narrower floats."""
     return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
-
-
-@_own(_aten.hypot.default)
-def _hypot(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """Scaled by the larger side, so that no square overflows; inf if a side is infinite, even with NaN."""
-    dtype = torch.result_type(x, y)
-    a, b = x.to(_wide(dtype)).abs(), y.to(_wide(dtype)).abs()
-    large, small = torch.maximum(a, b), torch.minimum(a, b)
-    ratio = small / torch.where(large == 0, torch.ones_like(large), large)
-    length = large * torch.sqrt(1 + ratio * ratio)
-    infinite = (a == float("inf")) | (b == float("inf"))
-    return torch.where(infinite, float("inf"), length).to(dtype)
 
 
 @_own(_aten.signbit.default)

@@ -1,4 +1,4 @@
-"""Reads a torch ``ExportedProgram`` into a graph: one call, one node, by the table of `tosaic.fx.aten`.
+"""Reads the calls of an FX graph: one call, one node, by the rows of `tosaic.torch_operators`.
 
 A call that the table does not know becomes an opaque node with its target, its arguments and the result types
 that torch recorded.
@@ -6,37 +6,31 @@ that torch recorded.
 
 from __future__ import annotations
 
-import gc
 import math
 import operator
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import reduce
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx import GraphModule, Node
 from torch.fx.immutable_collections import immutable_list
 from torch.utils._pytree import tree_map_only
 
 from tosaic import _core
-from tosaic.diagnostics import Diagnostic, Diagnostics
 from tosaic.foreign import ForeignOp, TensorSpec
 from tosaic.fx.aliasing import Aliases
-from tosaic.fx.aten import OP
-from tosaic.fx.complex_values import HINT, as_complex, emit_complex, has_complex, is_known
-from tosaic.fx.decomposed import Decompositions, Expansion, is_random, tensors_of
+from tosaic.fx.decomposed import Expansion, is_random, tensors_of
+from tosaic.fx.node_writer import NodeWriter, Shared
 from tosaic.fx.opaque import arguments_json
-from tosaic.fx.origins import error_at, origin_of, place_of
-from tosaic.fx.shapes import Sizes, dim_order_of, wanted_sizes
+from tosaic.fx.origins import place_of
 from tosaic.fx.targets import Row, row_for
-from tosaic.fx.treespec import convert_treespec
-from tosaic.fx.value import Complex, NoValue, Ref
-from tosaic.fx.weights import CATEGORY, CODE_OF, REAL_OF, TORCH_OF, Weights, dtype_code
-from tosaic.signature import InputLeaf, OutputLeaf, Signature, Tree
+from tosaic.fx.weights import CODE_OF, TORCH_OF
+from tosaic.torch_operators.arguments import OP
+from tosaic.torch_operators.complex_values import HINT, as_complex, emit_complex, has_complex, is_known
+from tosaic.torch_operators.dtypes import DEFAULT_OF_CATEGORY
+from tosaic.torch_operators.value import Complex, NoValue, Ref
 
-__all__ = ["Imported", "Importer", "Read", "import_program", "read_program"]
+__all__ = ["Importer"]
 
 _FUNCTIONALIZE = "Call ep.run_decompositions() first, which makes the program functional"
 _NUMBERS = (bool, int, float)
@@ -47,91 +41,23 @@ _CONSTANTS = frozenset(
 )
 _MAY_HOLD_COMPLEX = frozenset({Complex, complex, list})
 _CONTROL_FLOW = ("cond", "while_loop")
-_NARROW_CODES = frozenset(CODE_OF[dtype] for dtype in (torch.float16, torch.bfloat16))
-_DEFAULT_CODES = tuple(CODE_OF[dtype] for dtype in (torch.bool, torch.int64, torch.float32))
 
 
-@dataclass(frozen=True)
-class Imported:
-    """An imported method.
-
-    Attributes
-    ----------
-    graph : Graph
-        At stage ``exported``.
-    signature : Signature
-        How nested arguments and results map to the graph's inputs and outputs.
-    diagnostics : tuple of Diagnostic
-        Remarks of the import: copied weights, opaque calls, ambiguous dim orders.
-    verify : callable
-        Raises InvalidGraph if something that the import read from torch's memory (scales, and weights that
-        are not dense) has changed since.
-    """
-
-    graph: _core.Graph
-    signature: Signature
-    diagnostics: tuple[Diagnostic, ...]
-    verify: Callable[[], None]
-
-
-@dataclass(frozen=True)
-class Read:
-    """An imported method, and what each node of the FX graph became.
-
-    Attributes
-    ----------
-    imported : Imported
-    values : mapping
-        By FX node: its `Ref`, a list of them, a number, or a `NoValue`.
-    sizes : Sizes
-        The values of symbolic sizes.
-    inputs : dict of str to int
-        By placeholder name, its position in ``graph.inputs``. Weights have none.
-    outputs : tuple of int or None
-        By position in the FX output, the position in ``graph.outputs``; None if it has none.
-    """
-
-    imported: Imported
-    values: Mapping[Node, Any]
-    sizes: Sizes
-    inputs: dict[str, int]
-    outputs: tuple[int | None, ...]
-
-
-@dataclass(frozen=True)
-class _Shared:
-    """What the importers of a program and of its regions share."""
-
-    weights: Weights
-    sizes: Sizes
-    diagnostics: Diagnostics
-    rows: dict[Any, Row | None]
-    decompositions: Decompositions
-    foreign: Mapping[str, ForeignOp] = field(default_factory=dict)  # by target
-    constants: dict[tuple[int, int], torch.Tensor] = field(default_factory=dict)  # by (builder, value id)
-
-
-class Importer:
+class Importer(NodeWriter):
     """Reads the nodes of one FX graph into a builder; the rows of the table call back into it."""
 
-    def __init__(self, shared: _Shared, builder: _core.GraphBuilder, owner: Any, prefix: str = "") -> None:
-        self.builder = builder
-        self.env: dict[Node, Any] = {}
-        self.dtype = -1
-        self.shape: Sequence[int] = ()
-        self.types: list[tuple[int, Sequence[int]]] = []
-        self._node: Any = None
-        self._row: Row | None = None
-        self._shared = shared
-        self._owner = owner
-        self._prefix = prefix
-        self._aliases: Aliases | None = None
-        self._shape_of = shared.sizes.shape
-        # For the inside of a decomposition: the importer of the decomposed call, and the nodes that are its
-        # results.
-        self._outer: Importer | None = None
-        self._results: frozenset[Any] = frozenset()
-        self._gives_complex = False
+    def __init__(
+        self,
+        shared: Shared,
+        builder: _core.GraphBuilder,
+        owner: Any,
+        prefix: str = "",
+        outer: NodeWriter | None = None,
+        results: Iterable[Node] = (),
+    ) -> None:
+        super().__init__(shared, builder, prefix, outer, results)
+        self.env: dict[Node, Any] = {}  # by node: its `Ref`, a list of them, a number, or a `NoValue`
+        self._owner = owner  # the module whose attributes the graph reads
 
     # ---- walking ----
 
@@ -263,11 +189,6 @@ class Importer:
                 return result
         return emit_complex(self, row.name, row.emit, values)
 
-    def target_name(self) -> str:
-        """The operator name of this call: ``add`` for ``add.Tensor``."""
-        assert self._row is not None
-        return self._row.name.partition(".")[0]
-
     def _learn_sizes(self, values: Sequence[Any]) -> bool:
         """Learns result sizes that depend on data, if the data is constant; True if it did.
 
@@ -291,7 +212,7 @@ class Importer:
         """The value of a call over constants or without tensors, computed by torch: it is always the same."""
         result = self._made_by_torch(values, self._constants_of(values))
         readable = isinstance(result, torch.Tensor) and result.dtype in CODE_OF
-        return self.lifted(result) if readable else None
+        return self.lifted_tensor(result) if readable else None
 
     def _constants_of(self, values: Sequence[Any]) -> list[torch.Tensor | None]:
         return [self._held(ref) if isinstance(ref, Ref) else None for ref in tensors_of(values)]
@@ -313,34 +234,6 @@ class Importer:
         keywords = {a.name: v for v, a in zip(filled, arguments, strict=True) if a.kwarg_only}
         with torch.no_grad():
             return target(*positional, **keywords)
-
-    def lifted(self, tensor: torch.Tensor) -> Ref:
-        """A constant from a tensor that was computed at import."""
-        constant = self._shared.weights.tensor(tensor, self._name(), "lifted")
-        ref = Ref(self.builder.add_constant(constant), CODE_OF[tensor.dtype], tuple(tensor.shape))
-        self.remember(ref, tensor)
-        return ref
-
-    def remember(self, ref: Ref, tensor: torch.Tensor) -> None:
-        """Notes that a value is the constant `tensor`."""
-        self._shared.constants[id(self.builder), ref.id] = tensor
-
-    def known(self, ref: Ref) -> torch.Tensor | None:
-        """The tensor of a constant value, else None; notes that the import reads its elements."""
-        tensor = self._held(ref)
-        if tensor is not None:
-            self._shared.weights.read(tensor)
-        return tensor
-
-    def _held(self, ref: Ref) -> torch.Tensor | None:
-        return self._shared.constants.get((id(self.builder), ref.id))
-
-    def same(self, ref: Ref, result: Ref) -> Ref:
-        """`result`, after noting that it is the same constant as `ref`, if `ref` is one."""
-        tensor = self._held(ref)
-        if tensor is not None:
-            self.remember(result, tensor)
-        return result
 
     @staticmethod
     def _keywords(row: Row, values: Sequence[Any]) -> dict[str, Any]:
@@ -372,217 +265,6 @@ class Importer:
         if isinstance(value, slice):
             return slice(self.resolved(value.start), self.resolved(value.stop), self.resolved(value.step))
         return self._shared.sizes.value(value)
-
-    def _expect(self, node: Any, row: Row) -> None:
-        """Sets the result types that torch recorded for the call; for a complex result, that of a part."""
-        recorded = node.meta.get("val")
-        self._gives_complex = False
-        if isinstance(recorded, torch.Tensor):
-            self.dtype = CODE_OF.get(recorded.dtype, -1)
-            self.shape = self._shape_of(recorded.shape)
-            if self.dtype < 0:
-                self._gives_complex = recorded.dtype in REAL_OF
-                real = REAL_OF.get(recorded.dtype, recorded.dtype)
-                self.dtype = dtype_code(real, f"the result of '{node.name}'")
-            if not row.single:
-                self.types = [(self.dtype, self.shape)]
-            return
-        if recorded is None and row.single:
-            raise self.error(
-                _core.InvalidGraph,
-                "the node records no result",
-                expected="meta['val']",
-                hint="Export the program again",
-            )
-        self.dtype = -1
-        self.types = []
-        for item in recorded if isinstance(recorded, list | tuple) else ():
-            self.types.append(self._type_of(item) if isinstance(item, torch.Tensor) else (-1, ()))
-        if self.types:
-            self.dtype, self.shape = self.types[0]
-
-    def _type_of(self, tensor: Any) -> tuple[int, Sequence[int]]:
-        real = REAL_OF.get(tensor.dtype, tensor.dtype)
-        return dtype_code(real, f"a result of '{self._node.name}'"), self._shape_of(tensor.shape)
-
-    # ---- what the rows of the table use ----
-
-    def _name(self) -> str:
-        """The name of the node to be made: the call's, in a decomposition derived from the outer call's."""
-        if self._outer is None:
-            return str(self._node.name)
-        outer = self._outer._name()
-        return outer if self._node in self._results else f"{outer}.{self._node.name}"
-
-    def _origin(self) -> tuple[str, str, str, str, int]:
-        if self._outer is not None:
-            return self._outer._origin()
-        node, row = self._node, self._row
-        target = row.target if row is not None else str(node.target)
-        return origin_of(self._prefix + node.name, target, node.meta)
-
-    def emit(self, op: int, attrs: dict[str, Any] | None, operands: Sequence[int]) -> Ref:
-        """Adds the node of this call; its type is checked against what torch recorded."""
-        row, builder = self._row, self.builder
-        origin = self._origin()
-        if row is not None and row.mutates:
-            return self._emit_in_place(op, attrs, operands, origin)
-        value = builder.add(op, attrs, operands, self._name(), origin, self.dtype, self.shape)
-        return Ref(value, self.dtype, self.shape)
-
-    def _emit_in_place(
-        self, op: int, attrs: dict[str, Any] | None, operands: Sequence[int], origin: Any
-    ) -> Ref:
-        """The result of an in-place call has the operand's dtype: a promoted result is cast back."""
-        value = self.builder.add(op, attrs, operands, self._name(), origin, None, None)
-        dtype, shape = self.builder.type(value)
-        if shape != tuple(self.shape):
-            raise self.error(
-                _core.InvalidGraph,
-                "an in-place call changes the shape",
-                expected=str(tuple(self.shape)),
-                got=str(shape),
-            )
-        if dtype != self.dtype:
-            cast = {"dtype": self.dtype}
-            value = self.builder.add(OP["cast"], cast, (value,), self._name(), origin, self.dtype, self.shape)
-        return Ref(value, self.dtype, self.shape)
-
-    def emit_inferred(self, op: int, attrs: dict[str, Any] | None, operands: Sequence[int]) -> Ref:
-        """Adds a node in front of the call's own node, with the type that the core infers."""
-        value = self.builder.add(op, attrs, operands, self._name(), self._origin(), None, None)
-        return Ref(value, *self.builder.type(value))
-
-    def emit_result(self, index: int, op: int, attrs: dict[str, Any] | None, operands: Sequence[int]) -> Ref:
-        """Adds the node for one result of a call with several results."""
-        dtype, shape = self.types[index]
-        value = self.builder.add(op, attrs, operands, self._name(), self._origin(), dtype, shape)
-        return Ref(value, dtype, shape)
-
-    def emit_all(self, op: int, attrs: dict[str, Any] | None, operands: Sequence[int]) -> list[Ref]:
-        """Adds one node with all results of the call."""
-        return self.emit_many(op, attrs, operands, self.types)
-
-    def emit_many(
-        self,
-        op: int,
-        attrs: dict[str, Any] | None,
-        operands: Sequence[int],
-        types: list[tuple[int, Sequence[int]]],
-    ) -> list[Ref]:
-        """Adds one node with results of these types."""
-        first = self.builder.add_many(op, attrs, operands, self._name(), self._origin(), types)
-        return [Ref(first + i, dtype, shape) for i, (dtype, shape) in enumerate(types)]
-
-    def first(self, result: Ref | None) -> list[Any] | None:
-        """The results of a call of which only the first is used; the others are `NoValue`."""
-        return (
-            None if result is None else [result] + [NoValue(str(self._node.target))] * (len(self.types) - 1)
-        )
-
-    def used_results(self) -> set[int]:
-        """Indices of the used results: those whose getitem has a user, or all if the tuple itself is used."""
-        used = set()
-        for user in self._node.users:
-            if user.target is not operator.getitem:
-                return set(range(len(self.types)))
-            if user.users:
-                used.add(user.args[1])
-        return used
-
-    def only_first(self) -> bool:
-        """True if no result of the call except result 0 is used."""
-        return self.used_results() <= {0}
-
-    def number(self, value: Any, like: Ref) -> Ref:
-        """A Python operand as a rank-0 constant that promotes as torch promotes the number."""
-        category = 2 if isinstance(value, float) else 0 if isinstance(value, bool) else 1
-        if not isinstance(value, _NUMBERS):
-            raise self.error(_core.UnsupportedOp, "an operand is no real number", got=_shown(value))
-        code = like.dtype if category <= CATEGORY[like.dtype] else _DEFAULT_CODES[category]
-        return self.constant(value, code)
-
-    def promoted(self, ref: Ref, *beside: Ref) -> Ref:
-        """An operand as torch reads it: one of rank 0 is cast to the dtype of a narrower operand.
-
-        `beside` are the other operands. An integer wraps around if they are narrower integers, unless the
-        call turns integers into floats. A value may become infinite if they are narrow floats. For a factor
-        see `promoted_factor`.
-        """
-        ranked = [TORCH_OF[other.dtype] for other in beside if other.shape]
-        category = CATEGORY[ref.dtype]
-        if ref.shape or not ranked:
-            return ref
-        common = reduce(torch.promote_types, ranked)
-        code = CODE_OF[common]
-        if CATEGORY[code] != category:
-            narrows = category == 1 and code in _NARROW_CODES
-        else:
-            narrows = torch.promote_types(TORCH_OF[ref.dtype], common) != common
-            narrows = narrows and (category == 2 or CATEGORY[self.dtype] != 2)
-        return self.emit_inferred(OP["cast"], {"dtype": code}, (ref.id,)) if narrows else ref
-
-    def promoted_factor(self, ref: Ref, beside: Ref) -> Ref:
-        """The second operand of a product or quotient as torch reads it: in f16 * int, the int is f32."""
-        if CATEGORY[ref.dtype] == 2 or ref.shape or not beside.shape:
-            return ref
-        if CATEGORY[ref.dtype] == 1 and beside.dtype in _NARROW_CODES:
-            return self.emit_inferred(OP["cast"], {"dtype": _DEFAULT_CODES[2]}, (ref.id,))
-        return self.promoted(ref, beside)
-
-    def alike(self, *refs: Ref) -> tuple[Ref, ...]:
-        """The operands of one call, each as torch reads it in a call with the others."""
-        return tuple(self.promoted(ref, *refs) for ref in refs)
-
-    def factor(self, value: Any, like: Ref) -> Ref:
-        """A Python operand of a product or quotient: with narrow floats, torch reads a float as float32."""
-        if isinstance(value, float) and like.dtype in _NARROW_CODES:
-            return self.constant(value, _DEFAULT_CODES[2])
-        return self.number(value, like)
-
-    def complex_constant(self, tensor: torch.Tensor, name: str, kind: str) -> Complex:
-        """Both parts of a tensor that the program holds, as copied constants."""
-        code = CODE_OF[REAL_OF[tensor.dtype]]
-        real, imag = (
-            Ref(self.builder.add_constant(part), code, tuple(tensor.shape))
-            for part in self._shared.weights.parts(tensor, name, kind)
-        )
-        return Complex(real, imag)
-
-    def constant(self, value: bool | int | float, code: int) -> Ref:
-        """A rank-0 constant."""
-        return Ref(self.builder.add_constant(self._shared.weights.number(value, code)), code, ())
-
-    def memory_of_operand(self, position: int) -> tuple[tuple[int, ...] | None, int]:
-        """Strides and storage offset of an operand as torch recorded them; (None, 0) if it did not."""
-        operand = self._node.args[position]
-        if self._aliases is not None and isinstance(operand, Node):
-            operand = self._aliases.shaped_by(operand, self._node)
-        recorded = operand.meta.get("val")
-        if recorded is None:
-            return None, 0
-        sizes = self._shared.sizes
-        return tuple(sizes.shape(recorded.stride())), int(sizes.value(recorded.storage_offset()))
-
-    def note(self, rule: str, message: str) -> None:
-        """Adds a diagnostic about this call."""
-        self._shared.diagnostics.note(rule, message, self._name())
-
-    def error(
-        self,
-        kind: type[Exception],
-        what: str,
-        *,
-        expected: str = "",
-        got: str = "",
-        hint: str = "",
-        node: Any = None,
-    ) -> Exception:
-        """An error located at this call, or at `node`."""
-        if self._outer is not None:
-            return self._outer.error(kind, what, expected=expected, got=got, hint=hint)
-        node = self._node if node is None else node
-        return error_at(kind, node, what, where="import", expected=expected, got=got, hint=hint)
 
     # ---- calls outside the table ----
 
@@ -682,9 +364,9 @@ class Importer:
         assert expansion.module is not None
         nodes = list(expansion.module.graph.nodes)
         results = nodes[-1].args[0]
-        inner = Importer(self._shared, self.builder, expansion.module, f"{self._prefix}{self._node.name}.")
-        inner._outer = self
-        inner._results = frozenset(nodes[-1].all_input_nodes)
+        prefix = f"{self._prefix}{self._node.name}."
+        results_of = nodes[-1].all_input_nodes
+        inner = Importer(self._shared, self.builder, expansion.module, prefix, self, results_of)
         inner.env.update(zip((node for node in nodes if node.op == "placeholder"), tensors, strict=True))
         inner.prepare(nodes)
         inner.read(nodes)
@@ -811,7 +493,7 @@ class Importer:
             operands = [*values[2], *(values[3] if len(values) > 3 else ())]
         self._refuse_missing([leading, operands])
         if leading and type(leading[0]) is not Ref:
-            leading = [self.constant(bool(leading[0]), _DEFAULT_CODES[0])]
+            leading = [self.constant(bool(leading[0]), DEFAULT_OF_CATEGORY[0])]
         self._expect_results()
         node = self._node
         regions = [self._region(module, operands, f"{node.name}.{i}") for i, module in enumerate(modules)]
@@ -844,7 +526,7 @@ class Importer:
             if type(result) is Complex:
                 raise inner.error(_core.UnsupportedOp, "control flow gives a complex value", hint=HINT)
             if type(result) is not Ref:
-                result = inner.constant(result, _DEFAULT_CODES[0 if isinstance(result, bool) else 1])
+                result = inner.constant(result, DEFAULT_OF_CATEGORY[0 if isinstance(result, bool) else 1])
             builder.add_output(result.id, f"out[{i}]")
         return builder.finish()
 
@@ -904,273 +586,5 @@ _INLINED: dict[str, tuple[int, Callable[[list[Any]], Sequence[Any]]]] = {
     "hints_wrapper": (0, lambda values: values[1]),
     "invoke_subgraph": (0, lambda values: values[2:]),
 }
-
-
-def _shown(value: Any) -> str:
-    return type(value).__name__ if isinstance(value, Ref | NoValue) else repr(value)
-
-
-# ---- programs ----
-
-
-class _Program:
-    """One exported program during the import: placeholders are read first, then calls, then outputs."""
-
-    def __init__(self, ep: Any, method: str, operators: Mapping[str, ForeignOp]) -> None:
-        self.ep = ep
-        self.diagnostics = Diagnostics()
-        self.shared = _Shared(
-            Weights(self.diagnostics), Sizes(), self.diagnostics, _ROWS, Decompositions(), operators
-        )
-        self.nodes: list[Any] = list(ep.graph_module.graph.nodes)
-        self.placeholders = [node for node in self.nodes if node.op == "placeholder"]
-        self.specs = list(ep.graph_signature.input_specs)
-        self.importer = Importer(self.shared, _core.GraphBuilder(method), ep.graph_module)
-        self.input_count = 0
-        self.order_at: dict[str, tuple[int, ...] | None] = {}  # user input's placeholder -> dim order
-        self.input_at: dict[str, tuple[int, str]] = {}  # placeholder -> position, path
-        self.state_at: dict[str, tuple[int, str]] = {}  # target of a state -> position, path
-        self.output_at: list[int | None] = []  # by position in the FX output: position in the graph's outputs
-        self.leaves: list[InputLeaf] = []
-        users = [
-            n
-            for n, spec in zip(self.placeholders, self.specs, strict=True)
-            if spec.kind is InputKind.USER_INPUT
-        ]
-        self.call_spec = ep.call_spec
-        self.in_tree = _in_tree(self.call_spec.in_spec, len(users))
-        self.arg_names = _arg_names(ep)
-        self.paths = _input_paths(self.in_tree, self.arg_names, [node.name for node in users])
-        self.users = [(n.name, path, n.meta.get("val")) for n, path in zip(users, self.paths, strict=True)]
-
-    def bind(self, bind: Any) -> None:
-        wanted = wanted_sizes(bind, self.users, self.in_tree)
-        self.shared.sizes.bind(self.users, wanted, self.ep.range_constraints)
-
-    def read_inputs(self) -> None:
-        outputs = self.ep.graph_signature.output_specs
-        mutated = {
-            spec.target for spec in outputs if spec.kind in (OutputKind.BUFFER_MUTATION, _PARAMETER_MUTATION)
-        }
-        paths = iter(self.paths)
-        for node, spec in zip(self.placeholders, self.specs, strict=True):
-            if spec.kind is InputKind.USER_INPUT:
-                self._read_user_input(node, spec, next(paths))
-            elif spec.kind in (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
-                is_state = spec.target in mutated or self.importer.is_mutated(node)
-                if node.users or is_state:
-                    self._read_weight(node, spec, is_state)
-            else:
-                self.importer.env[node] = NoValue(str(spec.kind))
-
-    def _read_user_input(self, node: Any, spec: Any, path: str) -> None:
-        recorded = node.meta.get("val")
-        if not isinstance(recorded, torch.Tensor):
-            value = (
-                self.shared.sizes.value(recorded)
-                if isinstance(recorded, torch.SymInt)
-                else getattr(spec.arg, "value", recorded)
-            )
-            self.importer.env[node] = value
-            self.leaves.append(InputLeaf(path, None, value))
-            return
-        shape = self.shared.sizes.shape(recorded.shape)
-        code = dtype_code(recorded.dtype, f"input '{node.name}'")
-        order, ambiguous = self._order(recorded)
-        if ambiguous:
-            self.diagnostics.note(
-                "ambiguous-order",
-                f"the memory of input '{node.name}' reads as several dim orders; it is taken as row-major",
-                node.name,
-            )
-        self.order_at[node.name] = order
-        value = self.importer.builder.add_input(node.name, code, shape, path, order)
-        self.importer.env[node] = Ref(value, code, shape)
-        self.leaves.append(InputLeaf(path, self.input_count))
-        self._count_input(node, path)
-
-    def _count_input(self, node: Any, path: str) -> tuple[int, str]:
-        at = self.input_at[node.name] = (self.input_count, path)
-        self.input_count += 1
-        return at
-
-    def _order(self, recorded: Any) -> tuple[tuple[int, ...] | None, bool]:
-        if recorded.dim() < 2 or recorded.layout is not torch.strided:
-            return None, False
-        sizes = self.shared.sizes
-        return dim_order_of(sizes.shape(recorded.shape), sizes.shape(recorded.stride()))
-
-    def _read_weight(self, node: Any, spec: Any, is_state: bool) -> None:
-        target = spec.target
-        tensor = self.ep.state_dict[target] if target in self.ep.state_dict else self.ep.constants[target]
-        if tensor.is_complex() and not is_state:
-            self.importer.env[node] = self.importer.complex_constant(tensor, target, _KINDS[spec.kind])
-            return
-        weights = self.shared.weights
-        read = weights.snapshot if is_state else weights.tensor
-        constant = read(tensor, target, _KINDS[spec.kind])
-        builder = self.importer.builder
-        code = CODE_OF[tensor.dtype]
-        if is_state:
-            value = builder.add_input(node.name, code, tensor.shape, target, None, constant)
-            self.state_at[target] = self._count_input(node, target)
-        else:
-            value = builder.add_constant(constant)
-        ref = self.importer.env[node] = Ref(value, code, tensor.shape)
-        if not is_state:
-            self.importer.remember(ref, tensor)
-
-    def read_outputs(self) -> Signature:
-        results = self.nodes[-1].args[0]
-        specs = list(self.ep.graph_signature.output_specs)
-        count = self._add_written_inputs()
-        users = sum(spec.kind in _USER_OUTPUTS for spec in specs)
-        out_tree = _out_tree(self.call_spec.out_spec, users)
-        paths = iter(out_tree.paths("out"))
-        leaves = []
-        for result, spec in zip(results, specs, strict=True):
-            value = self.importer.resolved(result)
-            before = count
-            if spec.kind in _USER_OUTPUTS:
-                path = next(paths)
-                if type(value) is Ref:
-                    order, _ = self._order(result.meta["val"]) if "val" in result.meta else (None, False)
-                    self.importer.builder.add_output(value.id, path, None, order)
-                    leaves.append(OutputLeaf(path, count))
-                    count += 1
-                else:
-                    self._refuse_missing(value, path)
-                    leaves.append(OutputLeaf(path, None, value))
-            elif spec.kind in _MUTATIONS:
-                is_user = spec.kind is OutputKind.USER_INPUT_MUTATION
-                index, path = (self.input_at if is_user else self.state_at)[spec.target]
-                order = self.order_at[spec.target] if is_user else None
-                self.importer.builder.add_output(value.id, path, index, order)
-                count += 1
-            self.output_at.append(before if count > before else None)
-        return Signature(self.in_tree, out_tree, tuple(self.leaves), tuple(leaves), self.arg_names)
-
-    def _refuse_missing(self, value: Any, path: str) -> None:
-        if type(value) is Complex:
-            raise _core.make_error(
-                _core.UnsupportedOp, where="import", what=f"the output '{path}' is complex", hint=HINT
-            )
-        if type(value) is NoValue:
-            raise _core.make_error(
-                _core.UnsupportedOp,
-                where="import",
-                what=f"the output '{path}' is a result of {value.target} that has no value here",
-                hint="Numbers that depend on data and results that are not kept cannot be imported",
-            )
-
-    def _add_written_inputs(self) -> int:
-        """Adds outputs for inputs that in-place calls change: the program's signature does not list these."""
-        count = 0
-        for node in self.placeholders:
-            if node.name in self.input_at and self.importer.is_mutated(node):
-                index, path = self.input_at[node.name]
-                order = self.order_at.get(node.name)  # states have none
-                self.importer.builder.add_output(self.importer.env[node].id, path, index, order)
-                count += 1
-        return count
-
-
-# Rows by call target. Targets are torch operators, whose rows do not depend on the program.
-_ROWS: dict[Any, Row | None] = {}
 # Calls whose result shape depends on their first operand only through its shape.
 _CHOOSE_ELEMENTS = ("index.Tensor", "repeat_interleave.self_Tensor")
-_PARAMETER_MUTATION = getattr(OutputKind, "PARAMETER_MUTATION", None)
-_USER_OUTPUTS = (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT)
-_MUTATIONS = (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION, _PARAMETER_MUTATION)
-_KINDS = {InputKind.PARAMETER: "parameter", InputKind.BUFFER: "buffer", InputKind.CONSTANT_TENSOR: "lifted"}
-
-
-def _in_tree(spec: Any, users: int) -> Tree:
-    """The structure of (args, kwargs); a flat one if the program lost it."""
-    if spec is not None:
-        tree = convert_treespec(spec)
-        if tree.leaf_count == users and len(tree.children) == 2:
-            return tree
-    return Tree("tuple", (Tree("tuple", (Tree("leaf"),) * users), Tree("dict")))
-
-
-def _out_tree(spec: Any, users: int) -> Tree:
-    if spec is not None:
-        tree = convert_treespec(spec)
-        if tree.leaf_count == users:
-            return tree
-    return Tree("tuple", (Tree("leaf"),) * users)
-
-
-def _arg_names(ep: Any) -> tuple[str, ...]:
-    for entry in ep.module_call_graph:
-        if entry.fqn == "" and entry.signature is not None:
-            return tuple(entry.signature.forward_arg_names or ())
-    return ()
-
-
-def _input_paths(tree: Tree, arg_names: Sequence[str], placeholders: Sequence[str]) -> list[str]:
-    """Paths as callers know them: the parameter's name, followed by the place in a nested argument."""
-    paths: list[str] = []
-    args, kwargs = tree.children
-    for i, child in enumerate(args.children):
-        if child.kind == "leaf":
-            paths.append(arg_names[i] if i < len(arg_names) else placeholders[len(paths)])
-        else:
-            paths += child.paths(arg_names[i] if i < len(arg_names) else f"args[{i}]")
-    for key, child in zip(kwargs.keys, kwargs.children, strict=True):
-        paths += child.paths(str(key))
-    return paths
-
-
-def import_program(
-    ep: Any, *, bind: Any = None, method: str = "forward", operators: Mapping[str, ForeignOp] | None = None
-) -> Imported:
-    """See `tosaic.fx.from_exported`."""
-    return read_program(ep, bind=bind, method=method, operators=operators).imported
-
-
-def read_program(
-    ep: Any, *, bind: Any = None, method: str = "forward", operators: Mapping[str, ForeignOp] | None = None
-) -> Read:
-    """Imports a program and returns what each FX node became."""
-    if not isinstance(ep, torch.export.ExportedProgram):
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where="import",
-            what="not an exported program",
-            expected="torch.export.ExportedProgram",
-            got=type(ep).__name__,
-            hint="Call torch.export.export(module, args) first",
-        )
-    # Nothing that an import allocates is garbage: a collection meanwhile would only walk torch's objects.
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        program = _Program(ep, method, operators or {})
-        program.bind(bind)
-        program.importer.prepare(program.nodes)
-        program.read_inputs()
-        program.importer.read(program.nodes)
-        signature = program.read_outputs()
-    finally:
-        if collecting:
-            gc.enable()
-    importer = program.importer
-    return Read(
-        Imported(
-            importer.builder.finish(),
-            signature,
-            tuple(program.diagnostics.items),
-            program.shared.weights.verify,
-        ),
-        importer.env,
-        program.shared.sizes,
-        {name: at for name, (at, _) in program.input_at.items()}
-        | {
-            node.name: program.state_at[spec.target][0]
-            for node, spec in zip(program.placeholders, program.specs, strict=True)
-            if spec.target in program.state_at
-        },
-        tuple(program.output_at),
-    )

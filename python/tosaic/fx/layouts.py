@@ -48,14 +48,14 @@ from tosaic.border_orders import border_orders, index_of, require_sides
 from tosaic.dim_order import is_same_order
 from tosaic.fx.applied import AppliedLayout, Conversion, Convert, Unmet
 from tosaic.fx.eager_strides import as_computed, is_recorded_right
-from tosaic.fx.importer import Read, read_program
+from tosaic.fx.exported_program import Read, read_program
 from tosaic.fx.lying import format_of, laid, lies, order_name, order_of_format, put
 from tosaic.fx.origins import error_at
 from tosaic.fx.shapes import contiguous_strides, dim_order_of
 from tosaic.fx.targets import default_of, row_for
-from tosaic.fx.value import Ref
 from tosaic.layout import Objective, objective_of, read_plan
 from tosaic.options import is_one_of, shown
+from tosaic.torch_operators.value import Ref
 
 __all__ = ["apply_program_layout"]
 

@@ -16,8 +16,8 @@ from typing import Any
 import torch
 
 from tosaic import _core
-from tosaic.fx.value import Ref
 from tosaic.fx.weights import CODE_OF
+from tosaic.torch_operators.value import Ref
 
 __all__ = ["arguments_json"]
 

@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch.fx import Node
 
-from tosaic.fx import aten, aten_flow, aten_functions, aten_movement, aten_quantize, complex_values
-from tosaic.fx.aten import DROPPED, EVALUATED, WHOLE, contiguous, dropout, is_identity_in_place, to
-from tosaic.fx.call import Emit, Rows
+from tosaic.torch_operators.call import Emit
+from tosaic.torch_operators.casts import contiguous, dropout, is_identity_in_place, to
+from tosaic.torch_operators.table import DROPPED, EVALUATED, TABLE, WHOLE
 
-__all__ = ["TABLE", "Row", "default_of", "row_for", "schema_name"]
-
-TABLE = Rows.joined(
-    aten.ROWS,
-    aten_functions.ROWS,
-    aten_movement.ROWS,
-    aten_flow.ROWS,
-    aten_quantize.ROWS,
-    complex_values.ROWS,
-)
-"""All rows, by schema name."""
+__all__ = ["Row", "default_of", "row_for", "schema_name"]
 
 _FORMATS = (torch.contiguous_format, torch.preserve_format, torch.channels_last, torch.channels_last_3d)
 # Schema parameters whose value differs between training and inference.
@@ -223,12 +212,3 @@ def row_for(target: Any) -> Row | None:
     namespace, _, bare = name.rpartition("::")
     shown = f"{namespace or 'aten'}.{bare.partition('.')[0]}.{schema.overload_name or 'default'}"
     return Row(shown, name, schema)
-
-
-def accepts(emit: Emit, arity: int) -> bool:
-    """True if a row can be called with the importer and `arity` arguments."""
-    try:
-        inspect.signature(emit).bind(*range(arity + 1))
-    except TypeError:
-        return False
-    return True

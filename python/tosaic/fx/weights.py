@@ -26,8 +26,9 @@ import torch
 
 from tosaic import _core
 from tosaic.diagnostics import Diagnostics
+from tosaic.torch_operators.dtypes import CATEGORY
 
-__all__ = ["CATEGORY", "CODE_OF", "COMPLEX_OF", "REAL_OF", "TORCH_OF", "Weights", "dtype_code"]
+__all__ = ["CODE_OF", "COMPLEX_OF", "REAL_OF", "TORCH_OF", "Weights", "dtype_code"]
 
 _NAMES = {
     "bool": torch.bool,
@@ -50,8 +51,6 @@ CODE_OF: dict[torch.dtype, int] = {dtype: _core.DTYPES.index(name) for name, dty
 REAL_OF: dict[torch.dtype, torch.dtype] = {torch.complex64: torch.float32, torch.complex128: torch.float64}
 COMPLEX_OF: dict[torch.dtype, torch.dtype] = {real: dtype for dtype, real in REAL_OF.items()}
 TORCH_OF: dict[int, torch.dtype] = {code: dtype for dtype, code in CODE_OF.items()}
-# torch's promotion categories: bool 0, integer 1, float 2.
-CATEGORY = tuple(0 if name == "bool" else 2 if name.startswith(("f", "bf")) else 1 for name in _core.DTYPES)
 _NUMPY_OF = {
     torch.bool: np.bool_,
     torch.uint8: np.uint8,

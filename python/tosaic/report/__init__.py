@@ -7,6 +7,7 @@ Each function ``describe_...`` makes a report from a result.
 from __future__ import annotations
 
 from tosaic.report.describe import (
+    describe,
     describe_check,
     describe_comparison,
     describe_diff,
@@ -23,6 +24,7 @@ __all__ = [
     "Report",
     "Section",
     "Table",
+    "describe",
     "describe_check",
     "describe_comparison",
     "describe_diff",

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from tosaic import _core
+from tosaic.comparison import Comparison
+from tosaic.layout import Layout
+from tosaic.lowered import Lowered
+from tosaic.pipeline import Pipeline
+from tosaic.ports import Io
+from tosaic.problems import CheckResult
+from tosaic.program import Program
 from tosaic.report.document import Report, Section, Table, table
-from tosaic.report.layout import layout_data, layout_facts, layout_sections
+from tosaic.report.layout import describe_layout, layout_data, layout_facts, layout_sections
 from tosaic.report.numbers import count, decibels, memory, small, time, ulps
+from tosaic.reportable import Reportable
 from tosaic.support import COLUMNS, cells_of, support_of
 
 if TYPE_CHECKING:
-    from tosaic.comparison import CompareRow, Comparison, Metrics
-    from tosaic.layout import Layout
-    from tosaic.pipeline import Pipeline
-    from tosaic.program import CheckResult, Io, Lowered, Port, Program
+    from tosaic.comparison import CompareRow, Metrics
+    from tosaic.ports import Port
 
 __all__ = [
+    "describe",
     "describe_check",
     "describe_comparison",
     "describe_diff",
@@ -464,3 +471,20 @@ def _bytes_of(value: _core.Value) -> int:
     for size in value.shape:
         elements *= size
     return (elements * _BITS[value.dtype] + 7) // 8
+
+
+_DESCRIPTIONS: dict[type[Reportable], Callable[[Any], Report]] = {
+    CheckResult: describe_check,
+    Comparison: describe_comparison,
+    Io: describe_io,
+    Layout: describe_layout,
+    Lowered: describe_lowered,
+    Pipeline: describe_pipeline,
+    Program: describe_program,
+}
+
+
+def describe(result: Reportable) -> Report:
+    """The report of a result; `Reportable.report` calls it."""
+    kind = next(kind for kind in type(result).__mro__ if kind in _DESCRIPTIONS)
+    return _DESCRIPTIONS[kind](result)

@@ -1,4 +1,4 @@
-"""Makes the generated texts about operators: ``docs/operators.md`` and the list in the README."""
+"""Makes the generated text about operators: ``docs/operators.md``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tosaic.support import DTYPES, Cell, Mode, cells_of
 if TYPE_CHECKING:
     from tosaic import _core
 
-__all__ = ["operators_document", "operators_summary"]
+__all__ = ["operators_document"]
 
 
 def operators_document(ops: Iterable[_core.OpInfo]) -> str:
@@ -94,26 +94,9 @@ def _short(dtypes: Sequence[str]) -> str:
     return dtypes[0] if len(set(dtypes)) == 1 else "·".join(dtypes)
 
 
-def operators_summary(ops: Iterable[_core.OpInfo]) -> str:
-    """The names of the operators as two paragraphs of Markdown."""
-    canonical, tosa = _sections(ops)
-    return "\n\n".join(
-        [
-            f"**{len(canonical)} canonical operators**, which the torch operators become: "
-            + _names(canonical)
-            + ".",
-            f"**{len(tosa)} TOSA operators**, written and read back: " + _names(tosa) + ".",
-        ]
-    )
-
-
 def _sections(ops: Iterable[_core.OpInfo]) -> tuple[list[_core.OpInfo], list[_core.OpInfo]]:
     every = list(ops)
     return [op for op in every if not op.is_tosa], [op for op in every if op.is_tosa]
-
-
-def _names(ops: Sequence[_core.OpInfo]) -> str:
-    return ", ".join(f"`{op.name.removeprefix('tosa.')}`" for op in ops)
 
 
 def _table(ops: Sequence[_core.OpInfo]) -> str:

@@ -9,7 +9,7 @@ from tosaic.options import checked
 
 if TYPE_CHECKING:
     from tosaic.comparison import Comparison
-    from tosaic.program import Lowered
+    from tosaic.lowered import Lowered
     from tosaic.report import Report
 
 __all__ = ["MismatchError", "assert_lowers", "assert_matches"]

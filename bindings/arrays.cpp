@@ -1,0 +1,156 @@
+#include "arrays.h"
+
+#include <cstring>
+#include <memory>
+
+#include "tosaic/base/error.h"
+#include "tosaic/exec/border.h"
+
+namespace tosaic::python {
+namespace {
+
+using exec::Array;
+using exec::ArrayView;
+
+std::optional<DType> named_dtype(const std::string& name) {
+  if (name == "bfloat16") return DType::kBF16;
+  if (name == "float8_e4m3fn") return DType::kF8E4M3;
+  if (name == "float8_e5m2") return DType::kF8E5M2;
+  if (name == "int4") return DType::kI4;
+  return std::nullopt;
+}
+
+std::optional<DType> builtin_dtype(char kind, py::ssize_t size) {
+  if (kind == 'b') return DType::kBool;
+  if (kind == 'i' && size <= 8)
+    return size == 1 ? DType::kI8 : size == 2 ? DType::kI16 : size == 4 ? DType::kI32 : DType::kI64;
+  if (kind == 'u' && size == 1) return DType::kU8;
+  if (kind == 'u' && size == 2) return DType::kU16;
+  if (kind == 'f' && (size == 2 || size == 4 || size == 8))
+    return size == 2 ? DType::kF16 : size == 4 ? DType::kF32 : DType::kF64;
+  return std::nullopt;
+}
+
+constexpr int kFirstUserType = 256;  // numpy's first type number for user types, such as those of ml_dtypes
+
+DType array_dtype(const py::dtype& dtype) {
+  const std::optional<DType> known = dtype.num() < kFirstUserType
+                                         ? builtin_dtype(dtype.kind(), dtype.itemsize())
+                                         : named_dtype(dtype.attr("name").cast<std::string>());
+  if (!known || dtype.byteorder() == '>')
+    throw LayoutMismatch({.where = "run",
+                          .what = "an array's dtype has no counterpart",
+                          .got = py::str(dtype).cast<std::string>()});
+  return *known;
+}
+
+std::vector<py::ssize_t> sizes(const Dims& dims) { return {dims.begin(), dims.end()}; }
+
+}  // namespace
+
+py::object numpy_dtype(DType dtype) {
+  switch (dtype) {
+    case DType::kBool:
+      return py::dtype::of<bool>();
+    case DType::kI4:
+    case DType::kI8:
+      return py::dtype::of<std::int8_t>();
+    case DType::kU8:
+      return py::dtype::of<std::uint8_t>();
+    case DType::kI16:
+      return py::dtype::of<std::int16_t>();
+    case DType::kU16:
+      return py::dtype::of<std::uint16_t>();
+    case DType::kI32:
+      return py::dtype::of<std::int32_t>();
+    case DType::kI48:
+    case DType::kI64:
+      return py::dtype::of<std::int64_t>();
+    case DType::kF8E4M3:
+    case DType::kF8E5M2:
+    case DType::kBF16: {
+      const char* name = dtype == DType::kBF16     ? "bfloat16"
+                         : dtype == DType::kF8E4M3 ? "float8_e4m3fn"
+                                                   : "float8_e5m2";
+      try {
+        return py::dtype::from_args(py::module_::import("ml_dtypes").attr(name));
+      } catch (const py::error_already_set& error) {
+        if (!error.matches(PyExc_ImportError)) throw;
+      }
+      return dtype == DType::kBF16 ? py::dtype::of<std::uint16_t>() : py::dtype::of<std::uint8_t>();
+    }
+    case DType::kF16:
+      return py::dtype("float16");
+    case DType::kF32:
+      return py::dtype::of<float>();
+    case DType::kF64:
+      return py::dtype::of<double>();
+  }
+  return py::none();
+}
+
+py::object array_of(const ConstantRef& constant) {
+  const std::span<const std::byte> bytes = constant->bytes();
+  const std::vector<py::ssize_t> shape(constant->shape.begin(), constant->shape.end());
+  const py::object base =  // without a base, py::array copies the elements
+      constant->storage.is_view() ? py::object() : py::cast(std::const_pointer_cast<Constant>(constant));
+  py::array array(py::reinterpret_borrow<py::dtype>(numpy_dtype(constant->dtype)), shape, bytes.data(), base);
+  array.attr("setflags")(py::arg("write") = false);
+  return array;
+}
+
+py::array to_array(py::handle object) {
+  py::array array = py::array::ensure(object);
+  if (!array) throw py::error_already_set();
+  return array;
+}
+
+ArrayView view_of(const py::array& array) {
+  ArrayView view;
+  view.data = static_cast<const std::byte*>(array.data());
+  view.dtype = array_dtype(array.dtype());
+  for (py::ssize_t i = 0; i < array.ndim(); ++i) {
+    view.shape.push_back(array.shape(i));
+    view.strides.push_back(array.strides(i));
+  }
+  return view;
+}
+
+void GivenArrays::add(py::handle object) {
+  owners.push_back(to_array(object));
+  views.push_back(view_of(owners.back()));
+}
+
+GivenArrays given_arrays(const Graph& graph, std::span<const std::uint32_t> inputs,
+                         const py::sequence& objects) {
+  GivenArrays out;
+  for (std::size_t i = 0; i < py::len(objects); ++i) {
+    out.add(objects[i]);
+    if (i < inputs.size())
+      out.views[i] = exec::as_declared(out.views[i], exec::array_dtype(graph, graph.inputs()[inputs[i]]));
+  }
+  return out;
+}
+
+py::array to_numpy(const Array& array) {
+  auto keep = std::make_unique<Storage>(array.storage);
+  const void* data = keep->bytes().data();
+  const py::capsule owner(keep.release(), [](void* storage) { delete static_cast<Storage*>(storage); });
+  return py::array(py::reinterpret_borrow<py::dtype>(numpy_dtype(array.dtype)), sizes(array.shape),
+                   sizes(array.strides), data, owner);
+}
+
+py::object copied(const ArrayView& view) {
+  if (view.data == nullptr) return py::none();
+  Array array = Array::allocate(view.dtype, view.shape);
+  if (array.storage.size() != 0) std::memcpy(array.storage.writable(), view.data, array.storage.size());
+  return to_numpy(array);
+}
+
+py::list to_list(const std::vector<Array>& arrays) {
+  py::list out;
+  for (const Array& array : arrays) out.append(to_numpy(array));
+  return out;
+}
+
+}  // namespace tosaic::python

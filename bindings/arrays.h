@@ -1,0 +1,42 @@
+// Arrays: conversions between numpy arrays, and the views, arrays and constants of the core.
+#pragma once
+
+#include <pybind11/numpy.h>
+
+#include <span>
+#include <vector>
+
+#include "bind.h"
+#include "tosaic/exec/array.h"
+
+namespace tosaic::python {
+
+// The dtype of a numpy array with elements of this dtype. Without package ml_dtypes, bf16 and f8 are unsigned
+// integers of the same width.
+[[nodiscard]] py::object numpy_dtype(DType dtype);
+// The elements of a constant as a read-only array, without a copy: the array keeps the constant alive. If the
+// constant is a view of memory that somebody may write, the array is a copy.
+[[nodiscard]] py::object array_of(const ConstantRef& constant);
+
+[[nodiscard]] py::array to_array(py::handle object);
+// Throws LayoutMismatch if the array's dtype has no counterpart.
+[[nodiscard]] exec::ArrayView view_of(const py::array& array);
+
+// Views of arrays, and the arrays that own their memory.
+struct GivenArrays {
+  std::vector<py::array> owners;
+  std::vector<exec::ArrayView> views;
+  void add(py::handle object);
+};
+
+// Arrays for these inputs of a graph. There may be too many or too few: the run reports it.
+[[nodiscard]] GivenArrays given_arrays(const Graph& graph, std::span<const std::uint32_t> inputs,
+                                       const py::sequence& objects);
+
+// The array keeps the memory alive.
+[[nodiscard]] py::array to_numpy(const exec::Array& array);
+[[nodiscard]] py::list to_list(const std::vector<exec::Array>& arrays);
+// A copy of a dense view whose memory is valid only during a call; None if the view has no data.
+[[nodiscard]] py::object copied(const exec::ArrayView& view);
+
+}  // namespace tosaic::python

@@ -1,0 +1,20 @@
+// Callables of Python as functions of the executor. Any thread may call and release them. They receive copies
+// of arrays, so they may store them.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "bind.h"
+#include "tosaic/exec/prepare.h"
+
+namespace tosaic::python {
+
+// From {name: callable(*operands) -> array, or a sequence of arrays if the node has several results}. A
+// callable with the attribute `takes_arguments` is called with (arguments, operands, [(dtype, shape) of each
+// result]).
+[[nodiscard]] std::map<std::string, exec::NodeFunction> overrides_of(const py::dict& table);
+// From callable(name, results).
+[[nodiscard]] exec::NodeFunction observer_of(py::object callable);
+
+}  // namespace tosaic::python

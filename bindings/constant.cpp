@@ -1,0 +1,66 @@
+// Constants in Python: their elements are the memory of Python objects, and arrays in Python are theirs.
+#include <pybind11/stl.h>
+
+#include "arrays.h"
+#include "bind.h"
+#include "tosaic/base/error.h"
+#include "tosaic/ir/print.h"
+
+namespace tosaic::python {
+namespace {
+
+ConstantKind constant_kind(const std::string& name) {
+  if (const std::optional<ConstantKind> kind = parse_constant_kind(name)) return *kind;
+  throw InvalidGraph({.where = "constant",
+                      .what = "unknown kind",
+                      .expected = "parameter, buffer, lifted or folded",
+                      .got = name});
+}
+
+std::shared_ptr<Constant> make_python_constant(std::string name, const std::string& kind, py::handle dtype,
+                                               py::handle shape, std::uintptr_t data, std::size_t nbytes,
+                                               py::object owner, const py::object& changed) {
+  // An empty tensor may have a null address, but its storage has to be bound.
+  static constexpr std::byte kNoBytes{};
+  const auto* bytes = nbytes == 0 ? &kNoBytes : reinterpret_cast<const std::byte*>(data);
+  return constant_over(std::move(name), constant_kind(kind), to_dtype(dtype), to_dims(shape),
+                       Storage(owned(std::move(owner)), bytes, nbytes, callback(changed)));
+}
+
+}  // namespace
+
+void bind_constant(py::module_& m) {
+  py::class_<Constant, std::shared_ptr<Constant>>(m, "Constant",
+                                                  "A named immutable tensor, dense and row-major.")
+      .def(py::init(&make_python_constant), py::arg("name"), py::arg("kind"), py::arg("dtype"),
+           py::arg("shape"), py::arg("data_ptr"), py::arg("nbytes"), py::arg("owner"),
+           py::arg("changed") = py::none(),
+           "Bytes at `data_ptr`, kept alive by `owner`. With `changed` they are a view of memory that "
+           "somebody "
+           "may write or free: `changed()` returns a message once they are no longer valid.")
+      .def_readonly("name", &Constant::name)
+      .def_property_readonly("kind", [](const Constant& c) { return std::string(to_string(c.kind)); })
+      .def_property_readonly("dtype", [](const Constant& c) { return std::string(to_string(c.dtype)); })
+      .def_property_readonly("shape", [](const Constant& c) { return to_tuple(c.shape); })
+      .def_property_readonly(
+          "bound", [](const Constant& c) { return c.storage.bound(); }, "False: text without its weights.")
+      .def_property_readonly(
+          "data_ptr",
+          [](const Constant& c) { return reinterpret_cast<std::uintptr_t>(c.storage.bytes().data()); },
+          "Address of the first element.")
+      .def_property_readonly(
+          "array", [](const std::shared_ptr<Constant>& c) { return array_of(c); },
+          "The elements as a read-only array: a copy if they are a view of somebody's memory. Raises "
+          "InvalidGraph when they were changed since import.")
+      .def_property_readonly(
+          "is_view", [](const Constant& c) { return c.storage.is_view(); },
+          "True: the memory is another's, who may write or free it.")
+      .def(
+          "__reduce__", [](const py::object& self) { return reduced(self, "reduce_constant"); },
+          "By value: the elements, whoever owns them.")
+      .def("__repr__", [](const Constant& c) {
+        return "<Constant '" + c.name + "' " + std::string(to_string(c.dtype)) + to_string(c.shape) + ">";
+      });
+}
+
+}  // namespace tosaic::python

@@ -1,0 +1,19 @@
+// override: what a callable gets and returns that runs in place of a kernel (Overrides, prepare.h).
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "tosaic/exec/prepare.h"
+
+namespace tosaic::exec {
+
+// The arguments of a foreign node that are not tensors, as its attributes have them; "" for other nodes.
+[[nodiscard]] std::string foreign_arguments(const Node& node);
+
+// Copies the arrays that an override returned into the results of the node. An array may have any strides,
+// and the container dtype of a narrow integer. Throws InvalidGraph for another number of arrays, and
+// LayoutMismatch for an array of another dtype or shape.
+void store_results(const NodeCall& call, std::span<const ArrayView> returned);
+
+}  // namespace tosaic::exec

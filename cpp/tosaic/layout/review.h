@@ -1,0 +1,27 @@
+// review: what a caller is told about a plan besides the plan itself: the bound that its certificate proves,
+// why each transpose is there, and which orders of graph inputs and outputs would save transposes.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "tosaic/layout/explain.h"
+#include "tosaic/layout/objective.h"
+#include "tosaic/layout/plan.h"
+
+namespace tosaic::layout {
+
+struct PlanReview {
+  Cost bound = 0;                         // that the certificate proves; the certificate is checked
+  double check_seconds = 0;               // how long that check took
+  std::vector<Explanation> explanations;  // one per transpose of the plan, in the same order
+  std::uint64_t visits = 0;               // the work of the explanations (base/work.h)
+};
+
+// Reviews the plan that plan_layout() made of `graph` for `objective`. An order is suggested for user inputs
+// and outputs whose arrays have the logical shape, except for the inputs in `fixed_inputs` (by index; missing
+// entries are false). Throws InternalError if the certificate does not hold.
+[[nodiscard]] PlanReview review_plan(const Graph& graph, const LayoutPlan& plan, const Objective& objective,
+                                     const std::vector<bool>& fixed_inputs = {});
+
+}  // namespace tosaic::layout

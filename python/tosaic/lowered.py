@@ -1,0 +1,226 @@
+"""A network as a TOSA graph: `Lowered`, and how long its passes took: `PassTiming`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from tosaic import _core
+from tosaic.options import checked, refusal
+from tosaic.overrides import Overrides
+from tosaic.ports import (
+    Io,
+    Port,
+    first_inputs,
+    with_known_qparams,
+)
+from tosaic.program import Program
+from tosaic.runnable import Runnable
+from tosaic.writing import write_bytes
+
+if TYPE_CHECKING:
+    import os
+
+    from tosaic.layout import Layout, Objective, OwnCost
+    from tosaic.signature import Signature
+
+
+__all__ = ["Lowered", "PassTiming"]
+
+
+@dataclass(frozen=True)
+class PassTiming:
+    """How long one pass of a lowering took.
+
+    Attributes
+    ----------
+    name : str
+        Of the pass. The first is ``verify``, of the graph as it was given.
+    section : str
+        Where the pass stands in the pipeline.
+    seconds, verify_seconds : float
+        In the pass, and in the verifier after it.
+    changed : bool
+        True if the pass changed the graph.
+    nodes_before, nodes_after : int
+        Numbers of nodes.
+    visits : int
+        Nodes and values that the pass and the verifier looked at. It grows in proportion to the graph.
+    """
+
+    name: str
+    section: str
+    seconds: float
+    verify_seconds: float
+    changed: bool
+    nodes_before: int
+    nodes_after: int
+    visits: int = 0
+
+
+def _called_as(signature: Signature, source: _core.Graph, graph: _core.Graph) -> Signature:
+    """The signature of `source` for the graph that `source` was lowered to.
+
+    The lowered graph may have several inputs for one input of `source`.
+    """
+    at = dict(zip(first_inputs(source), first_inputs(graph), strict=True))
+    leaves = (
+        leaf if leaf.index is None else replace(leaf, index=at[leaf.index]) for leaf in signature.input_leaves
+    )
+    return replace(signature, input_leaves=tuple(leaves))
+
+
+class Lowered(Runnable):
+    """A network as one TOSA graph, with the graphs of the stages before it.
+
+    Made by `tosaic.lower`. The lowered graphs own their constants. Only `source`, the program that was
+    lowered (stage ``imported``), may still be a view of torch's memory. If the module changes after the
+    lowering, three things raise InvalidGraph: running the source, and deep copies and pickles of the lowered
+    program, which contain the source. Everything else works, reports included. Call
+    ``lowered.source.snapshot()`` before the module changes to make the source independent too.
+    """
+
+    def __init__(
+        self,
+        lowered: _core.LoweredGraphs,
+        source: Program,
+        *,
+        target: str,
+        seconds: float,
+        objective: Objective | OwnCost = "bytes",
+    ) -> None:
+        super().__init__(lowered.tosa, _called_as(source.signature, source.graph, lowered.tosa))
+        self._overrides = Overrides({}, source._overrides.foreign)
+        self._decomposed = lowered.decomposed
+        self._objective = objective
+        self._source = source
+        self._target = target
+        self._seconds = seconds
+        self._stages = {
+            "exported": lowered.exported,
+            "canonical": lowered.canonical,
+            "tosa": lowered.tosa,
+        }
+        self._orders = dict(lowered.orders)
+        self._timings = tuple(PassTiming(**timing) for timing in lowered.timings)
+
+    @property
+    def source(self) -> Program:
+        """The program that was lowered."""
+        return self._source
+
+    @property
+    def target(self) -> str:
+        """The target as text, such as ``TOSA-1.0+FP``."""
+        return self._target
+
+    @property
+    def seconds(self) -> float:
+        """Seconds that the lowering took."""
+        return self._seconds
+
+    @property
+    def stages(self) -> dict[str, _core.Graph]:
+        """The graphs ``imported``, ``exported`` (simplified), ``canonical`` (with dim orders) and ``tosa``.
+
+        The canonical graph has decomposed operators, and a dim order for each value.
+        """
+        return {"imported": self._source.graph, **self._stages}
+
+    @property
+    def timings(self) -> tuple[PassTiming, ...]:
+        """The time of each pass, in the order in which the passes ran."""
+        return self._timings
+
+    @property
+    def orders(self) -> dict[str, tuple[int, ...]]:
+        """The dim order of each TOSA value that holds a canonical value, by the name of the TOSA value."""
+        return dict(self._orders)
+
+    @cached_property
+    def layout(self) -> Layout:
+        """The layout plan: transposes, their reasons, and the proven lower bound of their cost.
+
+        Raises
+        ------
+        InvalidGraph
+            The source was already at stage ``tosa``. Its transposes are operators, and there is no plan.
+        """
+        from tosaic.layout import layout_of
+
+        grids = _core.carries_grid(self._source.graph)
+        return layout_of(self._decomposed, objective=self._objective, grids=grids)
+
+    @cached_property
+    def inputs(self) -> tuple[Port, ...]:
+        """What the caller gives, in order; state is left out."""
+        return with_known_qparams(super().inputs, self._source.inputs)
+
+    @cached_property
+    def outputs(self) -> tuple[Port, ...]:
+        """What the caller gets, in order; new values of states are not in the list."""
+        return with_known_qparams(super().outputs, self._source.outputs)
+
+    @cached_property
+    def states(self) -> tuple[Port, ...]:
+        """Mutated buffers, or the variables of a TOSA program. Their values persist from run to run."""
+        return with_known_qparams(super().states, self._source.states)
+
+    @cached_property
+    def io(self) -> Io:
+        """The inputs, outputs and states of the program, with their qparams."""
+        return Io(self.inputs, self.outputs, self.states)
+
+    @checked
+    def at(self, stage: str) -> Program:
+        """The program at one of its `stages`, ready to run.
+
+        Raises
+        ------
+        InvalidGraph
+            There is no such stage.
+        """
+        stages = self.stages
+        if stage not in stages:
+            raise refusal("at", "stage", "one of " + ", ".join(map(repr, stages)), stage)
+        graph = stages[stage]
+        program = Program(graph, _called_as(self._source.signature, self._source.graph, graph))
+        program._overrides = self._overrides
+        return program
+
+    @checked
+    def to_bytes(self, *, locations: bool = True) -> bytes:
+        """The bytes of the ``.tosa`` file.
+
+        A state is a variable in the file if the target has the extension ``variable`` and TOSA has variables
+        of the state's dtype. Other states are inputs, and their new values are outputs, in the order of the
+        graph.
+
+        Parameters
+        ----------
+        locations : bool
+            Write the origin of each operator as its location text.
+        """
+        return _core.serialize(self._graph, locations=locations, target=self._target)
+
+    @checked
+    def file_size(self, *, locations: bool = True) -> int:
+        """The size of the ``.tosa`` file in bytes, computed without writing the file."""
+        return _core.serialized_size(self._graph, locations=locations, target=self._target)
+
+    @checked
+    def save(self, path: str | os.PathLike[str], *, locations: bool = True) -> int:
+        """Writes the ``.tosa`` file; returns its size in bytes.
+
+        Raises
+        ------
+        WriteError
+            The file cannot be written.
+        """
+        return write_bytes(path, self.to_bytes(locations=locations))
+
+    def __repr__(self) -> str:
+        inputs = ", ".join(f"{port.path or port.name}: {port.type_text}" for port in self.inputs)
+        outputs = ", ".join(port.type_text for port in self.outputs)
+        return f"<tosaic.Lowered {self._target}: ({inputs}) -> {outputs}, {len(self._graph)} nodes>"

@@ -1,0 +1,61 @@
+"""Settings of the whole process that tosaic changes for a while: each is a context manager that restores it.
+
+Code that belongs to others runs in the same process, in other threads too. So nothing else in tosaic changes
+such a setting, which ``tests/test_layering.py`` checks.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+__all__ = ["collection_paused", "output_captured"]
+
+_lock = threading.Lock()
+_pauses = 0  # how many blocks of `collection_paused` run now, in all threads
+_was_enabled = False  # before the first of them
+
+
+@contextmanager
+def collection_paused() -> Iterator[None]:
+    """Pauses the garbage collector for a block that makes many objects and no garbage.
+
+    A collection during the block would only look at objects that stay. If blocks overlap, in one thread or in
+    several, the last one to end restores what was before the first.
+    """
+    global _pauses, _was_enabled
+    with _lock:
+        if _pauses == 0:
+            _was_enabled = gc.isenabled()
+            gc.disable()
+        _pauses += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _pauses -= 1
+            if _pauses == 0 and _was_enabled:
+                gc.enable()
+
+
+@contextmanager
+def output_captured() -> Iterator[list[str]]:
+    """Captures what C++ code prints to file descriptors 1 and 2; the list has the text after the block."""
+    log: list[str] = []
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    with tempfile.TemporaryFile() as file:
+        with ExitStack() as restored:
+            for number in (1, 2):
+                original = os.dup(number)
+                restored.callback(os.close, original)
+                restored.callback(os.dup2, original, number)
+                os.dup2(file.fileno(), number)
+            yield log
+        file.seek(0)
+        log.append(file.read().decode(errors="replace"))

@@ -1,0 +1,30 @@
+"""Results that can be shown: `Reportable`.
+
+Results are data and know nothing of their presentation, which is in `tosaic.report`. The functions there
+import the results. `Reportable` alone calls back, when somebody looks at a result.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tosaic.report.document import Report
+
+__all__ = ["Reportable"]
+
+
+class Reportable:
+    """A result with a report: as text when it is printed, as HTML in a notebook."""
+
+    def report(self) -> Report:
+        """The report of this result, to print, or to save as text, HTML or JSON."""
+        from tosaic.report import describe
+
+        return describe(self)
+
+    def __str__(self) -> str:
+        return self.report().text
+
+    def _repr_html_(self) -> str:
+        return self.report().html_fragment

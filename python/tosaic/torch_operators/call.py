@@ -1,0 +1,146 @@
+"""What a row of the torch table sees of the call that it reads: `Call`; and a table of rows: `Rows`.
+
+Whoever reads programs implements `Call`. Rows know nothing else of the reader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
+
+from numpy.typing import NDArray
+
+from tosaic import _core
+from tosaic.torch_operators.value import Ref
+
+__all__ = ["Call", "Emit", "Rows"]
+
+Emit = Callable[..., Any]
+"""A row: a function of a `Call` and of the call's arguments, in the order of the schema."""
+_Row = TypeVar("_Row", bound=Emit)
+_Types = list[tuple[int, Sequence[int]]]
+
+
+class Rows(dict[str, Emit]):
+    """Rows by schema name: ``conv2d``, ``add.Tensor``."""
+
+    def on(self, *names: str) -> Callable[[_Row], _Row]:
+        """A decorator that adds a row under these names."""
+
+        def register(emit: _Row) -> _Row:
+            for name in names:
+                self[name] = emit
+            return emit
+
+        return register
+
+    @classmethod
+    def joined(cls, *tables: Rows) -> Rows:
+        """All rows of several tables. A name stands in one of them."""
+        found = cls()
+        for table in tables:
+            twice = found.keys() & table.keys()
+            assert not twice, f"rows in two tables: {sorted(twice)}"
+            found.update(table)
+        return found
+
+
+class Call(Protocol):
+    """The call that a row reads, and the nodes that the row emits for it.
+
+    Attributes
+    ----------
+    builder : GraphBuilder
+        Of the graph that is being made.
+    dtype : int
+        Position in DTYPES of the dtype that torch recorded for the result, or for result 0.
+    shape : sequence of int
+        Its shape.
+    types : list of (int, sequence of int)
+        Dtype and shape of each result, if the call has several.
+    """
+
+    builder: _core.GraphBuilder
+    dtype: int
+    shape: Sequence[int]
+    types: _Types
+
+    def target_name(self) -> str:
+        """The operator name of this call: ``add`` for ``add.Tensor``."""
+
+    def emit(self, op: int, attrs: dict[str, Any] | None, operands: Sequence[int]) -> Ref:
+        """Adds the node of this call; its type is checked against what torch recorded."""
+
+    def emit_inferred(self, op: int, attrs: dict[str, Any] | None, operands: Sequence[int]) -> Ref:
+        """Adds a node in front of the call's own node, with the type that the core infers."""
+
+    def emit_result(self, index: int, op: int, attrs: dict[str, Any] | None, operands: Sequence[int]) -> Ref:
+        """Adds the node for one result of a call with several results."""
+
+    def emit_all(self, op: int, attrs: dict[str, Any] | None, operands: Sequence[int]) -> list[Ref]:
+        """Adds one node with all results of the call."""
+
+    def emit_many(
+        self, op: int, attrs: dict[str, Any] | None, operands: Sequence[int], types: _Types
+    ) -> list[Ref]:
+        """Adds one node with results of these types."""
+
+    def first(self, result: Ref | None) -> list[Any] | None:
+        """The results of a call of which only the first is used; the others are `NoValue`."""
+
+    def only_first(self) -> bool:
+        """True if no result of the call except result 0 is used."""
+
+    def used_results(self) -> set[int]:
+        """Indices of the used results: those whose getitem has a user, or all if the tuple itself is used."""
+
+    def number(self, value: Any, like: Ref) -> Ref:
+        """A Python operand as a rank-0 constant that promotes as torch promotes the number."""
+
+    def factor(self, value: Any, like: Ref) -> Ref:
+        """A Python operand of a product or quotient: with narrow floats, torch reads a float as float32."""
+
+    def constant(self, value: bool | int | float, code: int) -> Ref:
+        """A rank-0 constant."""
+
+    def lifted(self, elements: NDArray[Any]) -> Ref:
+        """A constant whose elements were computed at import."""
+
+    def promoted(self, ref: Ref, *beside: Ref) -> Ref:
+        """An operand as torch reads it beside the others: one of rank 0 is cast to a narrower dtype."""
+
+    def promoted_factor(self, ref: Ref, beside: Ref) -> Ref:
+        """The second operand of a product or quotient as torch reads it: in f16 * int, the int is f32."""
+
+    def alike(self, *refs: Ref) -> tuple[Ref, ...]:
+        """The operands of one call, each as torch reads it in a call with the others."""
+
+    def known_elements(self, ref: Ref) -> NDArray[Any] | None:
+        """The elements of a constant value, else None; notes that the import reads them.
+
+        They come in the shape of the value as 64-bit numbers: as float64 for floats, else as int64.
+        """
+
+    def order_of_format(self, memory_format: Any, rank: int) -> tuple[int, ...] | None:
+        """The dim order that a memory format asks for; None if it asks for none, or is no memory format."""
+
+    def same(self, ref: Ref, result: Ref) -> Ref:
+        """`result`, after noting that it is the same constant as `ref`, if `ref` is one."""
+
+    def memory_of_operand(self, position: int) -> tuple[tuple[int, ...] | None, int]:
+        """Strides and storage offset of an operand as torch recorded them; (None, 0) if it did not."""
+
+    def note(self, rule: str, message: str) -> None:
+        """Adds a diagnostic about this call."""
+
+    def error(
+        self,
+        kind: type[Exception],
+        what: str,
+        *,
+        expected: str = "",
+        got: str = "",
+        hint: str = "",
+        node: Any = None,
+    ) -> Exception:
+        """An error located at this call, or at `node`."""

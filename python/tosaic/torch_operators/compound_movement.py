@@ -1,0 +1,730 @@
+"""Rows for calls that move elements: windows, diagonals, rolls, scatters, index_put, resampling.
+
+A call that only moves elements becomes several canonical movement nodes, whose names all derive from the
+call's name. Lists of indices that follow from shapes are constants.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tosaic.torch_operators.arguments import OP, axis_of, ids, spread
+from tosaic.torch_operators.call import Call, Rows
+from tosaic.torch_operators.dtypes import CATEGORY, CODE
+from tosaic.torch_operators.pooling import max_pool, resize
+from tosaic.torch_operators.value import Ref
+
+__all__ = ["ROWS", "Movements"]
+
+ROWS = Rows()
+on = ROWS.on
+
+_MOST_AXES = 6  # the maximal rank of TOSA's level 8K
+_BOOL, _I64 = CODE["bool"], CODE["i64"]
+
+
+class Movements:
+    """Short names for the movement nodes that represent one call; `done` checks the type of the last one."""
+
+    def __init__(self, call: Call) -> None:
+        self._c = call
+
+    def _emit(self, op: str, attrs: dict[str, Any] | None, *operands: Ref) -> Ref:
+        return self._c.emit_inferred(OP[op], attrs, tuple(operand.id for operand in operands))
+
+    def reshape(self, x: Ref, shape: Sequence[int]) -> Ref:
+        """The elements in another shape."""
+        return x if tuple(x.shape) == tuple(shape) else self._emit("reshape", {"shape": list(shape)}, x)
+
+    def permute(self, x: Ref, perm: Sequence[int]) -> Ref:
+        """Axis i of the result is axis ``perm[i]``."""
+        return x if list(perm) == list(range(len(perm))) else self._emit("permute", {"perm": list(perm)}, x)
+
+    def expand(self, x: Ref, shape: Sequence[int]) -> Ref:
+        """Repeats axes of extent 1 and adds new axes in front."""
+        return x if tuple(x.shape) == tuple(shape) else self._emit("expand", {"shape": list(shape)}, x)
+
+    def slice(self, x: Ref, axis: int, start: int, end: int, step: int = 1) -> Ref:
+        """Every `step`-th element of [start, end)."""
+        if (start, end, step) == (0, x.shape[axis], 1):
+            return x
+        return self._emit("slice", {"axis": axis, "start": start, "end": end, "step": step}, x)
+
+    def cat(self, parts: Sequence[Ref], axis: int) -> Ref:
+        """Concatenates the parts; empty parts are left out."""
+        kept = [part for part in parts if part.shape[axis] != 0] or parts[:1]
+        return kept[0] if len(kept) == 1 else self._emit("cat", {"axis": axis}, *kept)
+
+    def pad(self, x: Ref, before: Sequence[int], after: Sequence[int]) -> Ref:
+        """Adds zeros around `x`; negative numbers remove elements."""
+        if not any(before) and not any(after):
+            return x
+        value = False if x.dtype == _BOOL else 0 if CATEGORY[x.dtype] == 1 else 0.0
+        attrs = {"before": list(before), "after": list(after), "mode": "constant", "value": value}
+        return self._emit("pad", attrs, x)
+
+    def pad_axis(self, x: Ref, axis: int, before: int, after: int) -> Ref:
+        """`pad` along one axis."""
+        zeros = [0] * len(x.shape)
+        return self.pad(
+            x,
+            [before if i == axis else 0 for i, _ in enumerate(zeros)],
+            [after if i == axis else 0 for i, _ in enumerate(zeros)],
+        )
+
+    def cast(self, x: Ref, dtype: int) -> Ref:
+        """The elements in another dtype."""
+        return x if x.dtype == dtype else self._emit("cast", {"dtype": dtype}, x)
+
+    def take(self, x: Ref, axis: int, indices: Any) -> Ref:
+        """Selects the positions of an axis that `indices` lists."""
+        listed = [int(i) for i in np.asarray(indices).reshape(-1)]
+        if listed == list(range(x.shape[axis])):
+            return x
+        return self._emit("index_select", {"axis": axis}, x, self.constant(listed))
+
+    def constant(self, values: Any) -> Ref:
+        """Integers as an i64 constant."""
+        return self._c.lifted(np.asarray(values, dtype=np.int64))
+
+    def index_put(
+        self, x: Ref, indices: Sequence[Ref | None], values: Ref, accumulate: bool, *, last: bool = True
+    ) -> Ref:
+        """The result of the call, or if not `last`, a node in front of it."""
+        wide = [index if index is None else self.cast(index, _I64) for index in indices]
+        ids = (x.id, values.id, *(-1 if index is None else index.id for index in wide))
+        emit = self._c.emit if last else self._c.emit_inferred
+        return emit(OP["index_put"], {"accumulate": accumulate}, ids)
+
+    def done(self, x: Ref) -> Ref:
+        """The value, reshaped, as the result of the call."""
+        return self._c.emit(OP["reshape"], {"shape": self._c.shape}, (x.id,))
+
+
+def merged(x: Ref, first: int, last: int) -> list[int]:
+    """The shape with the axes [first, last) merged into one."""
+    shape = list(x.shape)
+    return [*shape[:first], math.prod(shape[first:last]), *shape[last:]]
+
+
+# ---- windows ----
+
+
+@on("unfold")
+def unfold(c: Call, x: Ref, dim: int, size: int, step: int) -> Ref:
+    """Windows along an axis, with a new last axis. Overlapping windows are looked up, others are sliced."""
+    if not x.shape:
+        return Movements(c).done(x)
+    m, axis = Movements(c), axis_of(dim, len(x.shape))
+    count = (x.shape[axis] - size) // step + 1
+    if step >= size:
+        reach = min(count * step, x.shape[axis])
+        y = m.pad_axis(m.slice(x, axis, 0, reach), axis, 0, count * step - reach)
+        y = m.reshape(y, [*x.shape[:axis], count, step, *x.shape[axis + 1 :]])
+        y = m.slice(y, axis + 1, 0, size)
+    else:
+        starts = step * np.arange(count)
+        y = m.take(x, axis, starts[:, None] + np.arange(size))
+        y = m.reshape(y, [*x.shape[:axis], count, size, *x.shape[axis + 1 :]])
+    rank = len(y.shape)
+    return m.done(m.permute(y, [i for i in range(rank) if i != axis + 1] + [axis + 1]))
+
+
+def _window_starts(extent: int, kernel: int, dilation: int, padding: int, stride: int) -> Any:
+    """Positions in the padded extent, of shape (kernel, windows)."""
+    count = (extent + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
+    return dilation * np.arange(kernel)[:, None] + stride * np.arange(count)
+
+
+@on("im2col")
+def im2col(c: Call, x: Ref, kernel: Any, dilation: Any, padding: Any, stride: Any) -> Ref:
+    """(N, C, H, W) -> (N, C * kernel, windows): one lookup along each spatial axis."""
+    m, batched = Movements(c), len(x.shape) == 4
+    pads, kernels = spread(padding, 2), spread(kernel, 2)
+    n, channels = (x.shape[0] if batched else 1), x.shape[-3]
+    y = m.pad(m.reshape(x, [n, channels, *x.shape[-2:]]), [0, 0, *pads], [0, 0, *pads])
+    counts = []
+    for i in range(2):
+        at = _window_starts(
+            x.shape[len(x.shape) - 2 + i], kernels[i], spread(dilation, 2)[i], pads[i], spread(stride, 2)[i]
+        )
+        counts.append(at.shape[1])
+        y = m.take(y, 2 + i, at)
+    y = m.reshape(y, [n * channels, kernels[0], counts[0], kernels[1], counts[1]])
+    return m.done(m.permute(y, [0, 1, 3, 2, 4]))
+
+
+@on("col2im")
+def col2im(c: Call, x: Ref, size: Any, kernel: Any, dilation: Any, padding: Any, stride: Any) -> Ref:
+    """(N, C * kernel, windows) -> (N, C, H, W): each position sums all elements that im2col reads from it."""
+    m, pads, kernels = Movements(c), spread(padding, 2), spread(kernel, 2)
+    padded = [extent + 2 * pad for extent, pad in zip(size, pads, strict=True)]
+    rows, columns = (
+        _window_starts(size[i], kernels[i], spread(dilation, 2)[i], pads[i], spread(stride, 2)[i])
+        for i in range(2)
+    )
+    places = rows[:, None, :, None] * padded[1] + columns[None, :, None, :]  # shape (kernel, windows)
+    images = math.prod(c.shape) // max(1, math.prod(c.shape[-2:]))
+    values = m.permute(m.reshape(x, [images, places.size]), [1, 0])
+    empty = c.emit_inferred(
+        OP["full"],
+        {"shape": [padded[0] * padded[1], images], "value": 0.0, "dtype": x.dtype},
+        (),
+    )
+    y = m.index_put(empty, [m.constant(places.reshape(-1))], values, True, last=False)
+    y = m.reshape(m.permute(y, [1, 0]), [images, *padded])
+    for i in range(2):
+        y = m.slice(y, 1 + i, pads[i], pads[i] + size[i])
+    return m.done(y)
+
+
+# ---- diagonals ----
+
+
+def _diagonal_in_front(offset: int, columns: int) -> int:
+    """Position of the first element of a diagonal in a row-major matrix."""
+    return offset if offset >= 0 else -offset * columns
+
+
+def _diagonal_length(rows: int, columns: int, offset: int) -> int:
+    return max(0, min(rows, columns - offset) if offset >= 0 else min(rows + offset, columns))
+
+
+@on("diagonal")
+def diagonal(c: Call, x: Ref, offset: int, dim1: int, dim2: int) -> Ref:
+    """Takes every (columns + 1)-th element of the matrix flattened to one axis."""
+    m, rank = Movements(c), len(x.shape)
+    a, b = axis_of(dim1, rank), axis_of(dim2, rank)
+    rest = [i for i in range(rank) if i not in (a, b)]
+    rows, columns = x.shape[a], x.shape[b]
+    y = m.permute(x, [*rest, a, b])
+    y = m.reshape(y, [*(x.shape[i] for i in rest), rows * columns])
+    length = _diagonal_length(rows, columns, offset)
+    start = _diagonal_in_front(offset, columns) if length else 0
+    end = start + (length - 1) * (columns + 1) + 1 if length else 0
+    return m.done(m.slice(y, len(rest), start, end, columns + 1))
+
+
+@on("diag_embed")
+def diag_embed(c: Call, x: Ref, offset: int, dim1: int, dim2: int) -> Ref:
+    """Places elements columns + 1 apart in a flat matrix, then reshapes it into two axes."""
+    m, rank = Movements(c), len(x.shape) + 1
+    a, b = axis_of(dim1, rank), axis_of(dim2, rank)
+    if a > b:
+        offset, a, b = -offset, b, a
+    length = x.shape[-1]
+    extent = length + abs(offset)
+    lead = list(x.shape[:-1])
+    y = m.pad_axis(m.reshape(x, [*x.shape, 1]), rank - 1, 0, extent)
+    y = m.reshape(y, [*lead, length * (extent + 1)])
+    start = _diagonal_in_front(offset, extent)
+    y = m.pad_axis(y, rank - 2, start, extent * extent - start - length * (extent + 1))
+    y = m.reshape(y, [*lead, extent, extent])
+    axes = list(range(rank - 2))
+    axes.insert(a, rank - 2)
+    axes.insert(b, rank - 1)
+    return m.done(m.permute(y, axes))
+
+
+@on("diagonal_scatter")
+def diagonal_scatter(c: Call, x: Ref, source: Ref, offset: int, dim1: int, dim2: int) -> Ref:
+    """An index_put at constant positions; the matrix is flattened to one axis in front."""
+    m, rank = Movements(c), len(x.shape)
+    a, b = axis_of(dim1, rank), axis_of(dim2, rank)
+    rest = [i for i in range(rank) if i not in (a, b)]
+    perm = [a, b, *rest]
+    columns = x.shape[b]
+    length = _diagonal_length(x.shape[a], columns, offset)
+    places = _diagonal_in_front(offset, columns) + (columns + 1) * np.arange(length)
+    flat = m.reshape(m.permute(x, perm), [x.shape[a] * columns, *(x.shape[i] for i in rest)])
+    values = m.permute(source, [rank - 2, *range(rank - 2)])
+    y = m.index_put(flat, [m.constant(places)], m.cast(values, x.dtype), False, last=False)
+    y = m.reshape(y, [x.shape[a], columns, *(x.shape[i] for i in rest)])
+    return m.done(m.permute(y, [perm.index(i) for i in range(rank)]))
+
+
+# ---- rolls, repetitions, shuffles ----
+
+
+@on("roll")
+def roll(c: Call, x: Ref, shifts: Any, dims: Any) -> Ref:
+    """Swaps two slices along each axis; without axes, in the flattened tensor."""
+    m = Movements(c)
+    listed = [shifts] if isinstance(shifts, int) else list(shifts)
+    axes = [dims] if isinstance(dims, int) else list(dims)
+    y = x if axes else m.reshape(x, [math.prod(x.shape)])
+    for shift, dim in zip(listed, axes or [0], strict=True):
+        axis = axis_of(dim, len(y.shape))
+        extent = y.shape[axis]
+        cut = -shift % extent if extent else 0
+        if cut:
+            y = m.cat([m.slice(y, axis, cut, extent), m.slice(y, axis, 0, cut)], axis)
+    return m.done(y)
+
+
+@on("repeat_interleave.self_int")
+def repeat_interleave(c: Call, x: Ref, repeats: int, dim: int | None, _size: Any) -> Ref:
+    m = Movements(c)
+    y = m.reshape(x, [math.prod(x.shape)]) if dim is None else x
+    axis = axis_of(dim or 0, len(y.shape))
+    lead, rest = list(y.shape[: axis + 1]), list(y.shape[axis + 1 :])
+    if len(y.shape) == _MOST_AXES:  # there is no room for one more axis
+        lead, rest = [math.prod(lead)], [math.prod(rest)]
+        return m.done(m.reshape(m.expand(m.reshape(y, [*lead, 1, *rest]), [*lead, repeats, *rest]), c.shape))
+    return m.done(m.expand(m.reshape(y, [*lead, 1, *rest]), [*lead, repeats, *rest]))
+
+
+@on("repeat_interleave.self_Tensor")
+def repeat_interleave_each(c: Call, x: Ref, repeats: Ref, dim: int | None, _size: Any) -> Ref | None:
+    """A lookup, if the repeats are constant."""
+    counts = c.known_elements(repeats)
+    if counts is None:
+        return None
+    m = Movements(c)
+    y = m.reshape(x, [math.prod(x.shape)]) if dim is None else x
+    axis = axis_of(dim or 0, len(y.shape))
+    each = np.broadcast_to(counts.reshape(-1), (y.shape[axis],))
+    return m.done(m.take(y, axis, np.repeat(np.arange(y.shape[axis]), each)))
+
+
+@on("channel_shuffle", "native_channel_shuffle")
+def channel_shuffle(c: Call, x: Ref, groups: int) -> Ref:
+    m = Movements(c)
+    n, channels = x.shape[0], x.shape[1]
+    y = m.reshape(x, [n, groups, channels // groups, math.prod(x.shape[2:])])
+    return m.done(m.permute(y, [0, 2, 1, 3]))
+
+
+@on("pixel_shuffle")
+def pixel_shuffle(c: Call, x: Ref, factor: int) -> Ref:
+    """(.., C * r * r, H, W) -> (.., C, H * r, W * r), in steps that also fit channels-last images."""
+    m, (channels, h, w) = Movements(c), x.shape[-3:]
+    images = math.prod(x.shape[:-3])
+    y = m.reshape(x, [images, channels // factor**2, factor, factor, h, w])
+    return m.done(m.permute(y, [0, 1, 4, 2, 5, 3]))
+
+
+@on("pixel_unshuffle")
+def pixel_unshuffle(c: Call, x: Ref, factor: int) -> Ref:
+    m, (channels, h, w) = Movements(c), x.shape[-3:]
+    images = math.prod(x.shape[:-3])
+    y = m.reshape(x, [images, channels, h // factor, factor, w // factor, factor])
+    return m.done(m.permute(y, [0, 1, 3, 5, 2, 4]))
+
+
+# ---- views of memory ----
+
+
+@on("as_strided")
+def as_strided(c: Call, x: Ref, size: Sequence[int], stride: Sequence[int], offset: int | None) -> Ref | None:
+    """A lookup in the elements of `x`, or a reshape if in order; opaque if `x` lacks an element."""
+    strides, start = c.memory_of_operand(0)
+    if strides is None:
+        return None
+    where = np.full(1, start if offset is None else offset)
+    for extent, step in zip(size, stride, strict=True):
+        where = (where[..., None] + step * np.arange(extent)).reshape(*where.shape, extent)
+    own = np.full(1, start)
+    for extent, step in zip(x.shape, strides, strict=True):
+        own = (own[..., None] + step * np.arange(extent)).reshape(*own.shape, extent)
+    own, where = own.reshape(-1), where.reshape(-1)
+    order = np.argsort(own, kind="stable")
+    found = np.searchsorted(own, where, sorter=order)
+    if own.size == 0 or (found >= own.size).any() or (own[order[found]] != where).any():
+        return None
+    m = Movements(c)
+    return m.done(m.take(m.reshape(x, [own.size]), 0, order[found]))
+
+
+@on("resize")
+def resized(c: Call, x: Ref, size: Sequence[int], _format: Any = None) -> Ref | None:
+    """The row-major elements from the storage offset of `x`; opaque if `x` lacks some of them."""
+    _, start = c.memory_of_operand(0)
+    strides = [math.prod(size[axis + 1 :]) for axis in range(len(size))]
+    return as_strided(c, x, size, strides, start)
+
+
+# ---- writes at places ----
+
+
+@on("slice_scatter")
+def slice_scatter(
+    c: Call, x: Ref, source: Ref, dim: int, start: int | None, end: int | None, step: int
+) -> Ref:
+    axis = axis_of(dim, len(x.shape))
+    first, last, _ = slice(start, end).indices(x.shape[axis])
+    m = Movements(c)
+    attrs = {"axis": axis, "start": first, "end": max(first, last), "step": step}
+    return c.emit(OP["slice_scatter"], attrs, (x.id, m.cast(source, x.dtype).id))
+
+
+@on("select_scatter")
+def select_scatter(c: Call, x: Ref, source: Ref, dim: int, index: int) -> Ref:
+    axis = axis_of(dim, len(x.shape))
+    at = index % x.shape[axis]
+    m = Movements(c)
+    part = m.reshape(m.cast(source, x.dtype), [*x.shape[:axis], 1, *x.shape[axis + 1 :]])
+    return c.emit(OP["slice_scatter"], {"axis": axis, "start": at, "end": at + 1, "step": 1}, (x.id, part.id))
+
+
+def _scatter(c: Call, x: Ref, dim: int, index: Ref, source: Ref) -> Ref:
+    """Reads only the part of the source that the index covers; a tensor of rank 0 is a single element."""
+    m = Movements(c)
+    if not x.shape:
+        return m.done(m.reshape(source, []))
+    for axis, extent in enumerate(index.shape):
+        source = m.slice(source, axis, 0, extent)
+    axis = axis_of(dim, len(x.shape))
+    return c.emit(OP["scatter"], {"axis": axis}, (x.id, index.id, source.id))
+
+
+@on("scatter.src")
+def scatter(c: Call, x: Ref, dim: int, index: Ref, source: Ref) -> Ref:
+    return _scatter(c, x, dim, index, source)
+
+
+@on("scatter.value")
+def scatter_value(c: Call, x: Ref, dim: int, index: Ref, value: Any) -> Ref:
+    return _scatter(c, x, dim, index, _filled_like(c, value, x, index.shape))
+
+
+def _filled_like(c: Call, value: Any, x: Ref, shape: Sequence[int]) -> Ref:
+    category = CATEGORY[x.dtype]
+    number = bool(value) if category == 0 else int(value) if category == 1 else float(value)
+    return Movements(c).expand(c.constant(number, x.dtype), shape)
+
+
+def _coordinates(m: Movements, axis: int, index: Ref) -> list[Ref]:
+    """One index tensor per axis: where each element of `index` points to on that axis."""
+    rank = len(index.shape)
+    own = [
+        m.constant(np.arange(extent).reshape([-1 if i == place else 1 for i in range(rank)]))
+        for place, extent in enumerate(index.shape)
+    ]
+    return [index if place == axis else own[place] for place in range(rank)]
+
+
+@on("scatter_add")
+def scatter_add(c: Call, x: Ref, dim: int, index: Ref, source: Ref) -> Ref:
+    """An accumulating index_put with index tensors for every axis."""
+    m = Movements(c)
+    if not x.shape:
+        x, index, source = (m.reshape(t, [1]) for t in (x, index, source))
+        return m.done(m.index_put(x, [index], source, True, last=False))
+    for axis, extent in enumerate(index.shape):
+        source = m.slice(source, axis, 0, extent)
+    return m.index_put(x, _coordinates(m, axis_of(dim, len(x.shape)), index), source, True)
+
+
+@on("scatter.reduce", "scatter_reduce.two")
+def scatter_reduce(
+    c: Call, x: Ref, dim: int, index: Ref, source: Ref, reduce: str, include_self: bool = True
+) -> Ref | None:
+    """Sums only; calls with other reductions become opaque."""
+    return scatter_add(c, x, dim, index, source) if reduce in ("sum", "add") and include_self else None
+
+
+def _along(axis: int, index: Ref) -> list[Ref | None]:
+    return [None] * axis + [index]
+
+
+@on("index_add")
+def index_add(c: Call, x: Ref, dim: int, index: Ref, source: Ref, alpha: Any) -> Ref:
+    m = Movements(c)
+    if alpha != 1:
+        source = c.emit_inferred(OP["mul"], None, (source.id, c.number(alpha, source).id))
+    if not x.shape:
+        flat = m.index_put(
+            m.reshape(x, [1]), [m.reshape(index, [1])], m.reshape(source, [1]), True, last=False
+        )
+        return m.done(flat)
+    axis = axis_of(dim, len(x.shape))
+    return m.index_put(x, _along(axis, m.reshape(index, [math.prod(index.shape)])), source, True)
+
+
+@on("index_copy")
+def index_copy(c: Call, x: Ref, dim: int, index: Ref, source: Ref) -> Ref:
+    m = Movements(c)
+    if not x.shape:
+        return m.done(source)
+    axis = axis_of(dim, len(x.shape))
+    return m.index_put(x, _along(axis, m.reshape(index, [math.prod(index.shape)])), source, False)
+
+
+@on("index_fill.int_Scalar", "index_fill.int_Tensor")
+def index_fill(c: Call, x: Ref, dim: int, index: Ref, value: Any) -> Ref:
+    m = Movements(c)
+    rank = len(x.shape)
+    axis = axis_of(dim, rank)
+    count = math.prod(index.shape)
+    shape = [count if i == axis else extent for i, extent in enumerate(x.shape)]
+    if type(value) is Ref:
+        source = m.expand(m.cast(value, x.dtype), shape)
+    else:
+        source = _filled_like(c, value, x, shape)
+    if not rank:
+        return m.done(source)
+    return m.index_put(x, _along(axis, m.reshape(index, [count])), source, False)
+
+
+def whole_indices(c: Call, indices: Sequence[Ref | None]) -> list[Ref | None] | None:
+    """Replaces constant masks by the positions where they are true; None if a mask depends on data."""
+    m = Movements(c)
+    whole: list[Ref | None] = []
+    for index in indices:
+        if index is None or CATEGORY[index.dtype] == 1:
+            whole.append(index)
+            continue
+        mask = c.known_elements(index)
+        if mask is None:
+            return None
+        whole += [m.constant(places) for places in np.nonzero(np.atleast_1d(mask))]
+    return whole
+
+
+@on("index_put", "_unsafe_index_put", "_index_put_impl")
+def index_put(
+    c: Call, x: Ref, indices: Sequence[Ref | None], values: Ref, accumulate: bool, *_: Any
+) -> Ref | None:
+    """A data-dependent mask with a single value becomes `where`; calls with other such masks are opaque."""
+    m = Movements(c)
+    values = m.cast(values, x.dtype)
+    whole = whole_indices(c, indices)
+    if whole is not None:
+        if all(index is None for index in whole):
+            return None
+        return m.index_put(x, whole, values, accumulate)
+    masks = [index for index in indices if index is not None]
+    if len(masks) != 1 or math.prod(values.shape) != 1 or CATEGORY[masks[0].dtype] != 0:
+        return None
+    before = next(i for i, index in enumerate(indices) if index is not None)
+    behind = len(x.shape) - before - len(masks[0].shape)
+    mask = m.reshape(masks[0], [*masks[0].shape, *[1] * behind])
+    value = m.reshape(values, [])
+    if accumulate:
+        value = c.emit_inferred(OP["add"], None, (x.id, value.id))
+    return c.emit(OP["where"], None, (mask.id, value.id, x.id))
+
+
+@on("index.Tensor", "_unsafe_index.Tensor")
+def index_tensors(c: Call, x: Ref, indices: Sequence[Ref | None]) -> Ref | None:
+    """A data-dependent mask selects a data-dependent number of elements; such calls become opaque."""
+    whole = whole_indices(c, indices)
+    if whole is None or all(index is None for index in whole):
+        return None
+    ids = (x.id, *(-1 if index is None else index.id for index in whole))
+    return c.emit(OP["index"], None, ids)
+
+
+# ---- reads at places ----
+
+
+@on("take")
+def take(c: Call, x: Ref, index: Ref) -> Ref:
+    flat = Movements(c).reshape(x, [math.prod(x.shape)])
+    return c.emit(OP["index"], None, (flat.id, index.id))
+
+
+@on("take_along_dim")
+def take_along_dim(c: Call, x: Ref, index: Ref, dim: int | None) -> Ref:
+    """``torch.gather`` after broadcasting the other axes; without an axis, over flattened tensors."""
+    m = Movements(c)
+    if dim is None:
+        x, index = (m.reshape(t, [math.prod(t.shape)]) for t in (x, index))
+    axis = axis_of(dim or 0, len(x.shape))
+    common = np.broadcast_shapes(
+        *(tuple(1 if i == axis else e for i, e in enumerate(t.shape)) for t in (x, index))
+    )
+    x, index = (
+        m.expand(t, [t.shape[i] if i == axis else int(e) for i, e in enumerate(common)]) for t in (x, index)
+    )
+    flat = c.emit_inferred(OP["gather"], {"axis": axis}, (x.id, index.id))
+    return m.done(flat)
+
+
+@on("one_hot")
+def one_hot(c: Call, x: Ref, _classes: int) -> Ref:
+    m = Movements(c)
+    classes = m.constant(np.arange(c.shape[-1]))
+    equal = c.emit_inferred(OP["eq"], None, (m.reshape(x, [*x.shape, 1]).id, classes.id))
+    return c.emit(OP["cast"], {"dtype": c.dtype}, (equal.id,))
+
+
+# ---- concatenation ----
+
+
+@on("cat", "concat", "concatenate")
+def cat(c: Call, tensors: Sequence[Ref], dim: int) -> Ref:
+    """As in torch, empty tensors of rank 1 are skipped and dtypes are promoted."""
+    m, rank = Movements(c), len(c.shape)
+    kept = [t for t in tensors if len(t.shape) == rank or tuple(t.shape) != (0,)]
+    parts = [m.cast(t, c.dtype) for t in kept or tensors]
+    return c.emit(OP["cat"], {"axis": axis_of(dim, rank)}, tuple(part.id for part in parts))
+
+
+@on("stack")
+def stack(c: Call, tensors: Sequence[Ref], dim: int) -> Ref:
+    m = Movements(c)
+    parts = [m.cast(t, c.dtype) for t in tensors]
+    return c.emit(OP["stack"], {"axis": axis_of(dim, len(c.shape))}, tuple(part.id for part in parts))
+
+
+# ---- normalisation ----
+
+
+@on("instance_norm")
+def instance_norm(
+    c: Call,
+    x: Ref,
+    weight: Ref | None,
+    bias: Ref | None,
+    mean: Ref | None,
+    variance: Ref | None,
+    use_input_stats: bool,
+    _momentum: float,
+    eps: float,
+    _cudnn: bool,
+) -> Ref:
+    """A group norm with one group per channel; with running statistics, a batch norm."""
+    if use_input_stats or mean is None or variance is None:
+        return c.emit(OP["group_norm"], {"groups": x.shape[1], "eps": eps}, ids(x, weight, bias))
+    return c.emit(OP["batch_norm"], {"eps": eps}, ids(x, weight, bias, mean, variance))
+
+
+# ---- pooling and resampling ----
+
+
+def _adaptive_max_pool(n: int) -> Any:
+    def emit(c: Call, x: Ref, _size: Any) -> list[Ref] | None:
+        """The values; a call whose indices are used becomes opaque."""
+        if not c.only_first():
+            return None
+        return c.first(c.emit(OP["adaptive_max_pool"], {"shape": c.shape[-n:]}, (x.id,)))
+
+    return emit
+
+
+for _n in (1, 2, 3):
+    ROWS[f"adaptive_max_pool{_n}d"] = _adaptive_max_pool(_n)
+
+
+def _window_places(
+    extents: Sequence[int], outs: Sequence[int], windows: Sequence[Sequence[int]]
+) -> np.ndarray[Any, Any] | None:
+    """Flat positions, one row per window; a tap outside repeats the first tap inside the window."""
+    places, inside = np.zeros((1, 1), np.int64), np.ones((1, 1), np.bool_)
+    for extent, out, (kernel, stride, padding, dilation) in zip(extents, outs, windows, strict=True):
+        at = np.arange(out)[:, None] * stride - padding + np.arange(kernel) * dilation
+        within = (at >= 0) & (at < extent)
+        shape = (len(places) * out, places.shape[1] * kernel)
+        places = (places[:, None, :, None] * extent + at[None, :, None, :]).reshape(shape)
+        inside = (inside[:, None, :, None] & within[None, :, None, :]).reshape(shape)
+    if not inside.any(axis=1).all():
+        return None
+    return np.where(inside, places, np.take_along_axis(places, inside.argmax(axis=1)[:, None], axis=1))
+
+
+def _max_pool_with_indices(n: int, values_only: Any) -> Any:
+    def emit(c: Call, x: Ref, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool) -> Any:
+        """Looks up the taps of all windows at once, which needs no extra axis per window axis."""
+        if c.only_first():
+            return values_only(c, x, kernel, stride, padding, dilation, ceil)
+        windows = [spread(given, n) for given in (kernel, stride or kernel, padding, dilation)]
+        places = _window_places(x.shape[-n:], c.types[0][1][-n:], list(zip(*windows, strict=True)))
+        if places is None:
+            return None
+        m, (count, taps) = Movements(c), places.shape
+        images = m.reshape(x, [math.prod(x.shape[:-n]), math.prod(x.shape[-n:])])
+        rows = m.reshape(m.take(images, 1, places), [images.shape[0], count, taps])
+        top = c.emit_inferred(OP["amax"], {"axes": [2], "keepdim": False}, (rows.id,))
+        tap = c.emit_inferred(OP["argmax"], {"axis": 2, "keepdim": False}, (rows.id,))
+        starts = m.constant(np.arange(count) * taps)
+        at = c.emit_inferred(OP["add"], {"alpha": 1}, (tap.id, starts.id))
+        found = c.emit_inferred(OP["index"], None, (m.constant(places.reshape(-1)).id, at.id))
+        return [
+            c.emit_result(i, OP["reshape"], {"shape": c.types[i][1]}, (y.id,))
+            for i, y in enumerate((top, found))
+        ]
+
+    return emit
+
+
+for _n in (1, 2, 3):
+    _name = f"max_pool{_n}d_with_indices"
+    ROWS[_name] = _max_pool_with_indices(_n, max_pool(_n, True))
+
+
+def _nearest_exact(c: Call, x: Ref, scales: Sequence[Any]) -> Ref:
+    """The element under the center of each pixel, computed in float32 as torch does."""
+    m, y = Movements(c), x
+    for i, out in enumerate(c.shape[2:]):
+        extent = x.shape[2 + i]
+        given = scales[i] if i < len(scales) else None
+        ratio = np.float32(1.0 / given) if given else np.float32(extent) / np.float32(out)
+        at = np.floor((np.arange(out, dtype=np.float32) + np.float32(0.5)) * ratio)
+        y = m.take(y, 2 + i, np.minimum(at.astype(np.int64), extent - 1))
+    return m.done(y)
+
+
+def nearest_exact(c: Call, x: Ref, _size: Any, *scales: Any) -> Ref:
+    return _nearest_exact(c, x, scales)
+
+
+def nearest_exact_vec(c: Call, x: Ref, _size: Any, factors: Any) -> Ref:
+    return _nearest_exact(c, x, factors or ())
+
+
+for _n in (1, 2, 3):
+    ROWS[f"_upsample_nearest_exact{_n}d"] = nearest_exact
+    ROWS[f"_upsample_nearest_exact{_n}d.vec"] = nearest_exact_vec
+
+
+def bicubic(c: Call, x: Ref, _size: Any, corners: bool, *scales: Any) -> Ref:
+    return resize(c, x, "bicubic", corners, scales)
+
+
+def bicubic_vec(c: Call, x: Ref, _size: Any, corners: bool, factors: Any) -> Ref:
+    return resize(c, x, "bicubic", corners, factors or ())
+
+
+ROWS["upsample_bicubic2d"], ROWS["upsample_bicubic2d.vec"] = bicubic, bicubic_vec
+
+
+@on("grid_sampler", "grid_sampler_2d")
+def grid_sampler(c: Call, x: Ref, grid: Ref, mode: int, padding: int, corners: bool) -> Ref | None:
+    """Images only; calls on volumes become opaque."""
+    if len(x.shape) != 4:
+        return None
+    attrs = {
+        "mode": ("bilinear", "nearest", "bicubic")[mode],
+        "padding": ("zeros", "border", "reflection")[padding],
+        "align_corners": corners,
+    }
+    return c.emit(OP["grid_sample"], attrs, (x.id, grid.id))
+
+
+@on("affine_grid_generator")
+def affine_grid(c: Call, theta: Ref, size: Sequence[int], corners: bool) -> Ref:
+    return c.emit(OP["affine_grid"], {"size": list(size), "align_corners": corners}, (theta.id,))
+
+
+# ---- contraction ----
+
+
+def _spelled_out(equation: str) -> str:
+    """Removes spaces and adds an implicit result: the letters that occur once, in alphabetical order."""
+    equation = equation.replace(" ", "")
+    if "->" in equation:
+        return equation
+    letters = equation.replace("...", "").replace(",", "")
+    once = sorted(letter for letter in set(letters) if letters.count(letter) == 1)
+    return f"{equation}->{'...' if '...' in equation else ''}{''.join(once)}"
+
+
+@on("einsum")
+def einsum(c: Call, equation: str, tensors: Sequence[Ref], _path: Any) -> Ref:
+    return c.emit(OP["einsum"], {"equation": _spelled_out(equation)}, tuple(t.id for t in tensors))

@@ -1,0 +1,89 @@
+"""Rows for tensors that a call creates, and for copies into a tensor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tosaic.torch_operators.arguments import OP, fit
+from tosaic.torch_operators.call import Call, Rows
+from tosaic.torch_operators.value import Ref
+
+__all__ = ["ROWS"]
+
+ROWS = Rows()
+on = ROWS.on
+
+
+def _arange(c: Call, start: Any, end: Any, step: Any) -> Ref:
+    return c.emit(OP["arange"], {"start": start, "end": end, "step": step, "dtype": c.dtype}, ())
+
+
+@on("arange")
+def arange(c: Call, end: Any, *_: Any) -> Ref:
+    return _arange(c, 0, end, 1)
+
+
+@on("arange.start")
+def arange_start(c: Call, start: Any, end: Any, *_: Any) -> Ref:
+    return _arange(c, start, end, 1)
+
+
+@on("arange.start_step")
+def arange_step(c: Call, start: Any, end: Any, step: Any, *_: Any) -> Ref:
+    return _arange(c, start, end, step)
+
+
+def _filled(c: Call, value: Any) -> Ref:
+    return c.emit(OP["full"], {"shape": c.shape, "value": fit(value, c.dtype), "dtype": c.dtype}, ())
+
+
+@on("full", "full_like", "fill.Scalar")
+def full(c: Call, _like: Any, value: Any, *_: Any) -> Ref:
+    return _filled(c, value)
+
+
+@on("new_full")
+def new_full(c: Call, _like: Any, _size: Any, value: Any, *_: Any) -> Ref:
+    return _filled(c, value)
+
+
+@on("scalar_tensor")
+def scalar_tensor(c: Call, value: Any, *_: Any) -> Ref:
+    return _filled(c, value)
+
+
+@on(
+    *[
+        "zeros",
+        "zeros_like",
+        "new_zeros",
+        "zero",
+        "empty.memory_format",
+        "empty_like",
+        "new_empty",
+        "empty_permuted",
+        "empty_strided",
+    ]
+)
+def zeros(c: Call, *_: Any) -> Ref:
+    """The elements of torch.empty are undefined; zeros are a valid choice."""
+    return _filled(c, 0)
+
+
+@on("ones", "ones_like", "new_ones")
+def ones(c: Call, *_: Any) -> Ref:
+    return _filled(c, 1)
+
+
+@on("copy", "fill.Tensor")
+def copy(c: Call, x: Ref, source: Ref, *_: Any) -> Ref:
+    """The source with the dtype and shape of `x`: a cast, an expand, both, or a clone if both agree."""
+    same_shape = tuple(source.shape) == tuple(x.shape)
+    if source.dtype == x.dtype:
+        if same_shape:
+            return c.emit(OP["clone"], None, (source.id,))
+        return c.emit(OP["expand"], {"shape": x.shape}, (source.id,))
+    if same_shape:
+        return c.emit(OP["cast"], {"dtype": x.dtype}, (source.id,))
+    converted = c.emit_inferred(OP["cast"], {"dtype": x.dtype}, (source.id,))
+    return c.emit(OP["expand"], {"shape": x.shape}, (converted.id,))

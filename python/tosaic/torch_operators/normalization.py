@@ -1,0 +1,145 @@
+"""Rows for norms over batches, layers and groups, and for softmax."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tosaic.torch_operators.arguments import OP, axis_of, ids
+from tosaic.torch_operators.call import Call, Emit, Rows
+from tosaic.torch_operators.value import Ref
+
+__all__ = ["ROWS"]
+
+ROWS = Rows()
+on = ROWS.on
+
+
+def _over_axis(c: Call, op: str, x: Ref, dim: int, dtype: int | None) -> Ref:
+    """A tensor of rank 0 is treated as rank 1."""
+    attrs = {"axis": axis_of(dim, len(x.shape)), "dtype": dtype}
+    if x.shape:
+        return c.emit(OP[op], attrs, (x.id,))
+    vector = c.emit_inferred(OP["reshape"], {"shape": [1]}, (x.id,))
+    result = c.emit_inferred(OP[op], attrs, (vector.id,))
+    return c.emit(OP["reshape"], {"shape": []}, (result.id,))
+
+
+def _along_axis(op: str) -> Emit:
+    def emit(c: Call, x: Ref, dim: int, dtype: Any) -> Ref:
+        return _over_axis(c, op, x, dim, None if dtype is None else c.dtype)
+
+    return emit
+
+
+def _half_to_float(op: str) -> Emit:
+    def emit(c: Call, x: Ref, dim: int, half_to_float: bool) -> Ref:
+        return _over_axis(c, op, x, dim, c.dtype if half_to_float else None)
+
+    return emit
+
+
+ROWS["cumsum"] = _along_axis("cumsum")
+ROWS["softmax.int"] = ROWS["special_softmax"] = _along_axis("softmax")
+ROWS["log_softmax.int"] = ROWS["special_log_softmax"] = _along_axis("log_softmax")
+ROWS["_safe_softmax"] = _along_axis("safe_softmax")
+ROWS["_softmax"] = _half_to_float("softmax")
+ROWS["_log_softmax"] = _half_to_float("log_softmax")
+
+
+@on("batch_norm")
+def batch_norm(
+    c: Call,
+    x: Ref,
+    weight: Ref | None,
+    bias: Ref | None,
+    mean: Ref | None,
+    variance: Ref | None,
+    training: bool,
+    _momentum: float,
+    eps: float,
+    *_: Any,
+) -> Ref | None:
+    if training or mean is None or variance is None:
+        if training and mean is not None:
+            c.note(
+                "unseen-update",
+                "batch_norm in training mode updates its running statistics, which is not represented",
+            )
+        return None
+    return c.emit(OP["batch_norm"], {"eps": eps}, ids(x, weight, bias, mean, variance))
+
+
+@on("_native_batch_norm_legit_no_training", "_batch_norm_no_update")
+def batch_norm_no_training(
+    c: Call,
+    x: Ref,
+    weight: Ref | None,
+    bias: Ref | None,
+    mean: Ref,
+    variance: Ref,
+    _momentum: float,
+    eps: float,
+) -> list[Ref] | None:
+    if not c.only_first():
+        return None
+    return c.first(c.emit(OP["batch_norm"], {"eps": eps}, ids(x, weight, bias, mean, variance)))
+
+
+@on("native_batch_norm")
+def native_batch_norm(
+    c: Call,
+    x: Ref,
+    weight: Ref | None,
+    bias: Ref | None,
+    mean: Ref | None,
+    variance: Ref | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> list[Ref] | None:
+    if not c.only_first():
+        return None
+    return c.first(batch_norm(c, x, weight, bias, mean, variance, training, momentum, eps))
+
+
+def _norm(c: Call, op: str, x: Ref, shape: Sequence[int], eps: float | None, *params: Ref | None) -> Ref:
+    return c.emit(OP[op], {"normalized_rank": len(shape), "eps": eps}, ids(x, *params))
+
+
+@on("layer_norm")
+def layer_norm(
+    c: Call, x: Ref, shape: Sequence[int], w: Ref | None, b: Ref | None, eps: float, _: bool
+) -> Ref:
+    return _norm(c, "layer_norm", x, shape, eps, w, b)
+
+
+@on("native_layer_norm")
+def native_layer_norm(
+    c: Call, x: Ref, shape: Sequence[int], w: Ref | None, b: Ref | None, eps: float
+) -> list[Ref] | None:
+    return c.first(_norm(c, "layer_norm", x, shape, eps, w, b)) if c.only_first() else None
+
+
+@on("rms_norm")
+def rms_norm(c: Call, x: Ref, shape: Sequence[int], w: Ref | None, eps: float | None) -> Ref:
+    return _norm(c, "rms_norm", x, shape, eps, w)
+
+
+@on("_fused_rms_norm")
+def fused_rms_norm(
+    c: Call, x: Ref, shape: Sequence[int], w: Ref | None, eps: float | None
+) -> list[Ref] | None:
+    return c.first(_norm(c, "rms_norm", x, shape, eps, w)) if c.only_first() else None
+
+
+@on("group_norm")
+def group_norm(c: Call, x: Ref, groups: int, w: Ref | None, b: Ref | None, eps: float, *_: Any) -> Ref:
+    return c.emit(OP["group_norm"], {"groups": groups, "eps": eps}, ids(x, w, b))
+
+
+@on("native_group_norm")
+def native_group_norm(
+    c: Call, x: Ref, w: Ref | None, b: Ref | None, _n: int, _c: int, _hw: int, groups: int, eps: float
+) -> list[Ref] | None:
+    return c.first(group_norm(c, x, groups, w, b, eps)) if c.only_first() else None

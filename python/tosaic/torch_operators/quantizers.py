@@ -1,0 +1,247 @@
+"""Rows for quantizers with known parameters: of torch, of its PT2E flow and of torchao.
+
+Scales and zero points become attributes. If a call passes them as tensors, the tensors must be constants.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tosaic import _core
+from tosaic.torch_operators.arguments import OP, axis_of
+from tosaic.torch_operators.call import Call, Emit, Rows
+from tosaic.torch_operators.dtypes import CODE, INTEGER_LIMITS
+from tosaic.torch_operators.value import Ref
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["ROWS"]
+
+ROWS = Rows()
+on = ROWS.on
+
+_STORAGE = [CODE[name] for name in ("i8", "i16", "i32")]
+
+
+_Numbers: TypeAlias = list[Any] | NDArray[Any]
+
+
+def _numbers(c: Call, value: Any, what: str) -> _Numbers:
+    """The elements of a constant tensor as 64-bit numbers, or the number itself in a list."""
+    if type(value) is not Ref:
+        return [value]
+    elements = c.known_elements(value)
+    if elements is not None:
+        return elements.reshape(-1)
+    constant = c.builder.constant(value.id)
+    if constant is None:
+        raise c.error(
+            _core.UnsupportedOp,
+            f"{what} depends on data",
+            expected="a constant",
+            hint="Calibrate and convert the module with fixed quantization parameters",
+        )
+    listed: list[Any] = constant.array.reshape(-1).tolist()
+    return listed
+
+
+def _whole(c: Call, numbers: _Numbers) -> _Numbers:
+    """Zero points as integers; torchao also stores them as floats."""
+    if isinstance(numbers, list):
+        integers: _Numbers = [int(value) for value in numbers]
+        exact = integers == numbers
+    else:
+        with np.errstate(invalid="ignore"):
+            integers = numbers.astype(np.int64)
+        exact = np.array_equal(integers, numbers)
+    if not exact:
+        raise c.error(
+            _core.UnsupportedOp, "a zero point is no integer", expected="integers", got=str(list(numbers[:4]))
+        )
+    return integers
+
+
+def _attributes(
+    c: Call, axis: int | None, low: Any, high: Any, scale: Any, zero_point: Any, storage: int
+) -> dict[str, Any]:
+    """Attributes of both quantize and dequantize. Defaults: zero point 0, bounds of the storage dtype."""
+    scales = _numbers(c, scale, "the scale")
+    zeros = [] if zero_point is None else _whole(c, _numbers(c, zero_point, "the zero point"))
+    bounds = [
+        least if bound is None else int(_numbers(c, bound, "a bound")[0])
+        for bound, least in zip((low, high), INTEGER_LIMITS[storage], strict=True)
+    ]
+    return {
+        "axis": axis,
+        "qmin": bounds[0],
+        "qmax": bounds[1],
+        "scales": scales,
+        "zero_points": zeros if len(zeros) else [0] * len(scales),
+    }
+
+
+def _quantized(c: Call, x: Ref, attrs: dict[str, Any]) -> Ref:
+    return c.emit(OP["quantize"], attrs | {"dtype": c.dtype}, (x.id,))
+
+
+def _dequantized(c: Call, x: Ref, attrs: dict[str, Any]) -> Ref:
+    return c.emit(OP["dequantize"], attrs | {"dtype": c.dtype}, (x.id,))
+
+
+def _along(x: Ref, attrs: dict[str, Any]) -> dict[str, Any]:
+    """A single scale for several channels is per-tensor: torch broadcasts it."""
+    one = len(attrs["scales"]) == len(attrs["zero_points"]) == 1
+    return attrs | {"axis": None} if one and x.shape[attrs["axis"]] != 1 else attrs
+
+
+# ---- PT2E ----
+
+_PT2E = "quantized_decomposed::"
+_OF_TENSORS = ("", ".tensor", ".tensor2")
+
+
+@on(*(f"{_PT2E}quantize_per_tensor{overload}" for overload in _OF_TENSORS))
+def quantize_per_tensor(
+    c: Call, x: Ref, scale: Any, zero_point: Any, low: Any, high: Any, _dtype: Any
+) -> Ref:
+    return _quantized(c, x, _attributes(c, None, low, high, scale, zero_point, c.dtype))
+
+
+@on(*(f"{_PT2E}dequantize_per_tensor{overload}" for overload in _OF_TENSORS))
+def dequantize_per_tensor(
+    c: Call, x: Ref, scale: Any, zero_point: Any, low: Any, high: Any, _dtype: Any, _out: Any
+) -> Ref:
+    return _dequantized(c, x, _attributes(c, None, low, high, scale, zero_point, x.dtype))
+
+
+@on(f"{_PT2E}quantize_per_channel")
+def quantize_per_channel(
+    c: Call, x: Ref, scales: Ref, zeros: Any, axis: int, low: Any, high: Any, _dtype: Any
+) -> Ref:
+    attrs = _attributes(c, axis_of(axis, len(x.shape)), low, high, scales, zeros, c.dtype)
+    return _quantized(c, x, _along(x, attrs))
+
+
+@on(f"{_PT2E}dequantize_per_channel")
+def dequantize_per_channel(
+    c: Call, x: Ref, scales: Ref, zeros: Any, axis: int, low: Any, high: Any, _dtype: Any, _out: Any
+) -> Ref:
+    attrs = _attributes(c, axis_of(axis, len(x.shape)), low, high, scales, zeros, x.dtype)
+    return _dequantized(c, x, _along(x, attrs))
+
+
+def _chosen(c: Call, *_: Any) -> None:
+    """Refuses parameters that are computed from the data at run time."""
+    raise c.error(
+        _core.UnsupportedOp,
+        "quantization parameters that follow from the data of a run are not represented",
+        expected="parameters known at import",
+        hint="Use static quantization: calibrate, then convert",
+    )
+
+
+for _name in (
+    "quantized_decomposed::choose_qparams.tensor",
+    "quantized_decomposed::choose_qparams_symmetric.tensor",
+    "quantized_decomposed::choose_qparams_per_token",
+    "quantized_decomposed::choose_qparams_per_token_asymmetric",
+    "quantized_decomposed::_choose_qparams_per_token_asymmetric_impl",
+    "torchao::choose_qparams_affine",
+):
+    on(_name)(_chosen)
+
+# ---- torchao ----
+
+
+def _axis_of_blocks(c: Call, shape: Sequence[int], blocks: Sequence[int]) -> int | None:
+    """None for one block per tensor, else the axis that blocks of extent 1 divide."""
+    split = [axis for axis, (extent, block) in enumerate(zip(shape, blocks, strict=True)) if block != extent]
+    if not split:
+        return None
+    if len(split) > 1 or blocks[split[0]] != 1:
+        raise c.error(
+            _core.UnsupportedOp,
+            "the blocks are neither the whole tensor nor the positions of one axis",
+            expected=f"{tuple(shape)}, or the same with one extent 1",
+            got=str(tuple(blocks)),
+        )
+    return split[0]
+
+
+@on("torchao::quantize_affine")
+def quantize_affine(
+    c: Call, x: Ref, blocks: Sequence[int], scale: Ref, zero: Any, _dtype: Any, low: Any, high: Any
+) -> Ref:
+    axis = _axis_of_blocks(c, x.shape, blocks)
+    return _quantized(c, x, _attributes(c, axis, low, high, scale, zero, c.dtype))
+
+
+@on("torchao::dequantize_affine")
+def dequantize_affine(
+    c: Call,
+    x: Ref,
+    blocks: Sequence[int],
+    scale: Ref,
+    zero: Any,
+    _dtype: Any,
+    low: Any,
+    high: Any,
+    _out: Any,
+) -> Ref:
+    axis = _axis_of_blocks(c, x.shape, blocks)
+    return _dequantized(c, x, _attributes(c, axis, low, high, scale, zero, x.dtype))
+
+
+# ---- fake quantization: to integers and back ----
+
+
+def _faked(c: Call, x: Ref, axis: int | None, scale: Any, zero: Any, low: int, high: int) -> Ref:
+    storage = next(
+        code for code in _STORAGE if INTEGER_LIMITS[code][0] <= low and high <= INTEGER_LIMITS[code][1]
+    )
+    attrs = _attributes(c, axis, low, high, scale, zero, storage)
+    whole = c.emit_inferred(OP["quantize"], attrs | {"dtype": storage}, (x.id,))
+    return _dequantized(c, whole, attrs)
+
+
+@on("fake_quantize_per_tensor_affine", "fake_quantize_per_tensor_affine.tensor_qparams")
+def fake_quantize(c: Call, x: Ref, scale: Any, zero_point: Any, low: int, high: int) -> Ref:
+    return _faked(c, x, None, scale, zero_point, low, high)
+
+
+@on("fake_quantize_per_channel_affine")
+def fake_quantize_channels(
+    c: Call, x: Ref, scale: Ref, zero_point: Ref, axis: int, low: int, high: int
+) -> Ref:
+    return _faked(c, x, axis_of(axis, len(x.shape)), scale, zero_point, low, high)
+
+
+def _only_output(emit: Emit) -> Emit:
+    def first(c: Call, *args: Any) -> list[Ref] | None:
+        return c.first(emit(c, *args)) if c.only_first() else None
+
+    return first
+
+
+on("fake_quantize_per_tensor_affine_cachemask")(_only_output(fake_quantize))
+on("fake_quantize_per_channel_affine_cachemask")(_only_output(fake_quantize_channels))
+
+
+@on("_fake_quantize_per_tensor_affine_cachemask_tensor_qparams")
+def fake_quantize_enabled(
+    c: Call, x: Ref, scale: Any, zero_point: Any, enabled: Any, low: int, high: int
+) -> list[Ref] | None:
+    if not c.only_first():
+        return None
+    if not _numbers(c, enabled, "whether to quantize")[0]:
+        return c.first(c.emit(OP["clone"], None, (x.id,)))
+    return c.first(fake_quantize(c, x, scale, zero_point, low, high))
+
+
+@on(f"{_PT2E}fake_quant_per_channel")
+def fake_quant_per_channel(c: Call, x: Ref, scales: Ref, zeros: Ref, axis: int, low: int, high: int) -> Ref:
+    return fake_quantize_channels(c, x, scales, zeros, axis, low, high)

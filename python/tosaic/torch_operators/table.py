@@ -1,0 +1,78 @@
+"""All rows, and what else is known of operators by their names."""
+
+from __future__ import annotations
+
+from tosaic.torch_operators import (
+    casts,
+    complex_values,
+    compound_movement,
+    contraction,
+    creation,
+    elementwise,
+    functions,
+    movement,
+    normalization,
+    pooling,
+    quantizers,
+    recurrent,
+    reduction,
+)
+from tosaic.torch_operators.call import Emit, Rows
+
+__all__ = ["DROPPED", "EVALUATED", "TABLE", "WHOLE"]
+
+TABLE = Rows.joined(
+    contraction.ROWS,
+    elementwise.ROWS,
+    functions.ROWS,
+    casts.ROWS,
+    reduction.ROWS,
+    normalization.ROWS,
+    pooling.ROWS,
+    movement.ROWS,
+    compound_movement.ROWS,
+    creation.ROWS,
+    recurrent.ROWS,
+    quantizers.ROWS,
+    complex_values.ROWS,
+)
+"""All rows, by schema name."""
+
+DROPPED = frozenset(
+    [
+        "_assert_tensor_metadata",
+        "_assert_scalar",
+        "_assert_async",
+        "_assert_async.msg",
+        "sym_constrain_range",
+        "sym_constrain_range_for_size",
+        "_functional_assert_scalar",
+        "_functional_assert_async.msg",
+        "_functional_sym_constrain_range",
+        "_functional_sym_constrain_range_for_size",
+        "_print",
+    ]
+)
+"""Calls without a value. torch.export checked their conditions, which hold for the bound sizes."""
+
+EVALUATED = frozenset(
+    {"sym_size.int", "sym_numel", "sym_stride.int", "sym_storage_offset", "sym_size", "sym_stride"}
+)
+"""Calls whose value is a number that follows from shapes."""
+
+WHOLE: frozenset[Emit] = frozenset(
+    {
+        movement.reshape,
+        movement.expand,
+        movement.slice_,
+        movement.narrow,
+        movement.view_dtype,
+        casts.identity,
+        casts.contiguous,
+        casts.to,
+        casts.type_as,
+        casts.dropout,
+    }
+)
+"""Rows whose result is the whole operand with another shape or type description. If the shape is the
+operand's too, the result counts as the same whole tensor."""
