@@ -1,5 +1,5 @@
 // Comparing runs from Python: metrics of arrays, comparisons of graphs, and the tolerances of operators.
-#include "tosaic/exec/compare.h"
+#include "tosaic/exec/compare/compare.h"
 
 #include <pybind11/stl.h>
 
@@ -8,6 +8,7 @@
 #include "callables.h"
 #include "tosaic/base/error.h"
 #include "tosaic/exec/metrics.h"
+#include "tosaic/kernels/kernel.h"
 #include "tosaic/pipeline/executable.h"
 
 namespace tosaic::python {
@@ -85,11 +86,9 @@ GivenArrays given_to_user_inputs(const Graph& graph, const py::sequence& objects
   return given_arrays(graph, inputs, objects);
 }
 
-exec::CompareOptions compare_options(const py::dict& permutations, double threshold_db,
-                                     const py::dict& override_nodes, const py::dict& override_ops) {
+exec::CompareOptions compare_options(double threshold_db, const py::dict& override_nodes,
+                                     const py::dict& override_ops) {
   exec::CompareOptions options;
-  for (const auto& [name, permutation] : permutations)
-    options.permutations[name.cast<std::string>()] = to_dims(permutation);
   options.threshold_db = threshold_db;
   options.b.overrides.nodes = overrides_of(override_nodes);
   options.b.overrides.ops = overrides_of(override_ops);
@@ -157,11 +156,11 @@ py::dict to_dict(const exec::ComparedRuns& runs) {
 }
 
 py::dict compare(const SharedGraph& a, const SharedGraph& b, const py::sequence& inputs,
-                 const py::object& inputs_b, const py::dict& permutations, double threshold_db, bool local,
-                 bool reference, const py::dict& override_nodes, const py::dict& override_ops,
+                 const py::object& inputs_b, double threshold_db, bool local, bool reference,
+                 const py::dict& override_nodes, const py::dict& override_ops,
                  const py::dict& override_nodes_a, const py::object& override_ops_a, const py::object& traces,
                  const py::sequence& outputs) {
-  exec::CompareOptions options = compare_options(permutations, threshold_db, override_nodes, override_ops);
+  exec::CompareOptions options = compare_options(threshold_db, override_nodes, override_ops);
   options.local = local;
   std::vector<py::array> owners;
   options.outputs = output_pairs(outputs, owners);
@@ -183,10 +182,8 @@ py::dict compare(const SharedGraph& a, const SharedGraph& b, const py::sequence&
 }
 
 py::dict compare_traces(const py::dict& reference, const SharedGraph& graph, const py::sequence& inputs,
-                        const py::dict& permutations, double threshold_db, const py::dict& override_nodes,
-                        const py::dict& override_ops) {
-  const exec::CompareOptions options =
-      compare_options(permutations, threshold_db, override_nodes, override_ops);
+                        double threshold_db, const py::dict& override_nodes, const py::dict& override_ops) {
+  const exec::CompareOptions options = compare_options(threshold_db, override_nodes, override_ops);
   std::vector<py::array> owners;
   const std::vector<exec::NamedArray> named = named_arrays(reference, owners);
   const GivenArrays given = given_to_user_inputs(*graph, inputs);
@@ -207,21 +204,20 @@ void bind_compare(py::module_& m) {
       "{count, mismatches, nonfinite, sqnr_db, cosine, max_abs, relative, max_ulp, p99_ulp} of two arrays.");
   m.def(
       "compare", &compare, py::arg("a"), py::arg("b"), py::arg("inputs"), py::kw_only(),
-      py::arg("inputs_b") = py::none(), py::arg("permutations") = py::dict(), py::arg("threshold_db") = 30.0,
-      py::arg("local") = true, py::arg("reference") = false, py::arg("override_nodes") = py::dict(),
+      py::arg("inputs_b") = py::none(), py::arg("threshold_db") = 30.0, py::arg("local") = true,
+      py::arg("reference") = false, py::arg("override_nodes") = py::dict(),
       py::arg("override_ops") = py::dict(), py::arg("override_nodes_a") = py::dict(),
       py::arg("override_ops_a") = py::none(), py::arg("traces") = py::none(), py::arg("outputs") = py::list(),
       "Runs the reference `a` and `b`, from the initial values of their states, and compares values by "
-      "origin. `permutations`: {value of b: axis i of it is axis permutation[i] of a's}. Overrides are b's; "
+      "origin. Overrides are b's; "
       "those of a are `override_nodes_a` and `override_ops_a`, None: of operators as b's. `traces`, as "
       "compare_traces() takes them, stand for a's own values. `outputs`: pairs to compare, {a, b: indices; "
       "qparams: of b's integers or None; orders: how b's axes may lie, [] where it is known; variable: of b, "
       "in the place of an output, or ''; expected: a's array as computed elsewhere, or None}; their arrays "
       "come as real numbers in a's logical axes.");
   m.def("compare_traces", &compare_traces, py::arg("reference").none(false), py::arg("graph").none(false),
-        py::arg("inputs"), py::kw_only(), py::arg("permutations") = py::dict(),
-        py::arg("threshold_db") = 30.0, py::arg("override_nodes") = py::dict(),
-        py::arg("override_ops") = py::dict(),
+        py::arg("inputs"), py::kw_only(), py::arg("threshold_db") = 30.0,
+        py::arg("override_nodes") = py::dict(), py::arg("override_ops") = py::dict(),
         "Compares a run with arrays computed elsewhere: {FX name or (FX name, result): array}, in order of "
         "execution.");
   m.def(

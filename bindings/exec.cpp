@@ -9,6 +9,7 @@
 #include "bind.h"
 #include "callables.h"
 #include "tosaic/exec/session.h"
+#include "tosaic/exec/steps.h"
 #include "tosaic/pipeline/executable.h"
 
 namespace tosaic::python {

@@ -359,10 +359,11 @@ void bind_graph(py::module_& m) {
 py::tuple trait_names(const OpInfo& row) {
   constexpr std::pair<Trait, const char*> kNames[] = {
       {kElementwise, "elementwise"}, {kView, "view"},     {kMovement, "movement"}, {kComposite, "composite"},
-      {kCommutative, "commutative"}, {kEffect, "effect"}, {kExpanded, "expanded"}};
+      {kCommutative, "commutative"}, {kEffect, "effect"}};
   py::list out;
   for (const auto& [trait, name] : kNames)
     if (row.has(trait)) out.append(name);
+  if (row.runs_as_expansion()) out.append("expanded");
   return py::tuple(out);
 }
 

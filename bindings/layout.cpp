@@ -19,14 +19,14 @@ py::tuple axes_of(const Graph& graph, ValueId value, const DimOrder& order) {
 }
 
 // (orders of the operands, orders of the results); None for an absent operand.
-py::tuple to_python(const Graph& graph, const Node& node, const layout::Way& way) {
+py::tuple to_python(const Graph& graph, const Node& node, const layout::LayoutOption& option) {
   py::list operands, results;
   for (std::size_t i = 0; i < node.operand_count; ++i) {
     const ValueId id = graph.operands(node)[i];
-    operands.append(id.valid() ? py::object(axes_of(graph, id, way.operands[i])) : py::none());
+    operands.append(id.valid() ? py::object(axes_of(graph, id, option.operands[i])) : py::none());
   }
   for (std::uint32_t r = 0; r < node.result_count; ++r)
-    results.append(axes_of(graph, graph.result(node, r), way.results[r]));
+    results.append(axes_of(graph, graph.result(node, r), option.results[r]));
   return py::make_tuple(py::tuple(operands), py::tuple(results));
 }
 
@@ -35,7 +35,8 @@ py::list choices_of(const SharedGraph& graph) {
   const layout::Choices choices = layout::choices_of(*graph);
   for (std::size_t n = 0; n < choices.size(); ++n) {
     py::list ways;
-    for (const layout::Way& way : choices[n]) ways.append(to_python(*graph, graph->nodes()[n], way));
+    for (const layout::LayoutOption& option : choices[n])
+      ways.append(to_python(*graph, graph->nodes()[n], option));
     out.append(ways);
   }
   return out;
@@ -59,8 +60,8 @@ py::list to_python(const std::vector<layout::Demand>& demands) {
 
 py::dict plan_to_dict(const Graph& graph, const layout::LayoutPlan& plan, const layout::PlanReview& review) {
   py::list ways, orders, transposes;
-  for (std::size_t n = 0; n < plan.ways.size(); ++n)
-    ways.append(to_python(graph, graph.nodes()[n], plan.ways[n]));
+  for (std::size_t n = 0; n < plan.options.size(); ++n)
+    ways.append(to_python(graph, graph.nodes()[n], plan.options[n]));
   for (std::uint32_t v = 0; v < plan.order.size(); ++v)
     orders.append(axes_of(graph, ValueId(v), plan.order[v]));
   for (std::size_t i = 0; i < plan.transposes.size(); ++i) {

@@ -34,12 +34,12 @@ py::dict to_dict(const pipeline::PassTiming& timing) {
   return out;
 }
 
-std::optional<passes::FloatBorder> border_of(const py::object& form) {
+std::optional<passes::FloatIoForm> border_of(const py::object& form) {
   if (form.is_none()) return std::nullopt;
   const auto text = form.cast<std::string>();
-  if (text == "float") return passes::FloatBorder::kFloat;
-  if (text == "converted") return passes::FloatBorder::kConverted;
-  if (text == "integer") return passes::FloatBorder::kInteger;
+  if (text == "float") return passes::FloatIoForm::kFloat;
+  if (text == "converted") return passes::FloatIoForm::kConverted;
+  if (text == "integer") return passes::FloatIoForm::kInteger;
   throw InvalidGraph({.where = "lower",
                       .what = "unknown form of a border",
                       .expected = "'float', 'converted' or 'integer'",
@@ -231,10 +231,9 @@ void bind_pipeline(py::module_& m) {
                              })
       .def_property_readonly("orders", [](const pipeline::Lowered& l) {
         py::dict out;
-        for (const auto& [value, order] : l.orders) {
-          const TensorType& type = l.tosa->type(value);
-          out[py::str(l.tosa->value(value).name)] = to_tuple(order.axes(type.rank()));
-        }
+        for (const Value& value : l.tosa->values())
+          if (value.canonical_order && value.kind != ValueKind::kConstant)
+            out[py::str(value.name)] = to_tuple(value.canonical_order->axes(value.type.rank()));
         return out;
       });
 

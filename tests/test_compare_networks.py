@@ -13,8 +13,10 @@ import tosaic
 from layers.measuring import classes, layers_of
 from layers.table import OUT_OF_REACH
 from models.integers import convert, laid_out
-from models.verdicts import verdicts
+from models.tampering import tampered
+from models.verdicts import shows, verdicts
 from models.zoo import build
+from torch import nn
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore"),  # transformers and torch.export warn about their own code
@@ -64,3 +66,19 @@ def test_the_verdict_for_a_correctly_lowered_layer_is_ok(name: str) -> None:
             lowered = tosaic.lower(program, target="TOSA-1.0+FP+INT")
         comparison = tosaic.compare(program, lowered, inputs)
         assert comparison, f"{layer.name}: {comparison}"
+
+
+@pytest.mark.parametrize("matters", [False, True])
+def test_a_wrong_order_counts_as_wrong_if_it_changes_a_result(matters: bool) -> None:
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Conv2d(1, 4, 3), nn.Flatten(), nn.Linear(144, 5)).eval()
+    if not matters:  # one weight for all pixels of a channel: height and width may be swapped before
+        with torch.no_grad():
+            module[2].weight.copy_(torch.randn(5, 4).repeat_interleave(36, dim=1))
+    x = torch.randn(1, 1, 8, 8)
+    program = torch.export.export(module, (x,))
+    lowered = tosaic.lower(program)
+    wrong = tampered(lowered, "order", 0)
+    assert wrong is not None
+    assert shows(lowered, wrong, (x,)) == matters
+    assert tosaic.compare(program, wrong, (x,)).ok != matters

@@ -23,9 +23,14 @@ INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]', re.MULTIL
 # Pattern of a header's name -> pattern of the files that may include it, as paths from the root.
 THIRD_PARTY_HEADERS = {
     r"(unsupported/)?Eigen/": r"cpp/tosaic/kernels/.*\.cpp",
-    r"flatbuffers/|tosa_generated\.h": r"cpp/tosaic/tosa/[^/]*\.cpp",
+    r"flatbuffers/|tosa_generated\.h": (
+        r"cpp/tosaic/tosa/([^/]*\.cpp|(reader|writer)/(?!reader\.h|writer\.h).*)"
+    ),
     r"pybind11/|Python\.h|numpy/": r"bindings/.*",
 }
+# Folder of cpp/tosaic/ -> the layers that it may include besides itself, if these are fewer than those of its
+# own layer.
+SELF_CONTAINED_FOLDERS = {"layout/solver": {"base"}}
 # Python package -> the only folder of python/tosaic that may import it.
 OWNERS = {"torch": "fx", "torchao": "fx", "executorch": "executorch"}
 
@@ -92,6 +97,20 @@ def private_header_violations(root: Path) -> list[str]:
             folder = "/".join(["cpp", *parts[:3]])
             if path.relative_to(root).parent.as_posix() != folder:
                 found.append(f"{where}:{line}: {name} is private to {folder}")
+    return found
+
+
+def self_contained_violations(root: Path) -> list[str]:
+    """Includes of a folder of SELF_CONTAINED_FOLDERS that are neither of the folder nor of its listed layers."""
+    found = []
+    for folder, layers in SELF_CONTAINED_FOLDERS.items():
+        for path in cpp_files(root / "cpp" / "tosaic" / folder):
+            where = path.relative_to(root).as_posix()
+            for line, _, name in included(path):
+                parts = name.split("/")
+                is_ours = parts[0] == "tosaic" and len(parts) > 2
+                if is_ours and parts[1] not in layers and not name.startswith(f"tosaic/{folder}/"):
+                    found.append(f'{where}:{line}: {folder} may not include "{name}"')
     return found
 
 
@@ -235,6 +254,7 @@ def test_includes_of_lower_layers_are_allowed(tmp_path: Path) -> None:
         ("cpp/tosaic/exec/a.cpp", "<Eigen/Core>"),
         ("cpp/tosaic/kernels/matmul.h", "<Eigen/Core>"),
         ("cpp/tosaic/tosa/serialize.h", '"flatbuffers/flatbuffers.h"'),
+        ("cpp/tosaic/tosa/reader/reader.h", '"tosa_generated.h"'),
         ("cpp/tosaic/passes/a.cpp", '"tosa_generated.h"'),
         ("cpp/tosaic/ir/a.cpp", "<pybind11/pybind11.h>"),
         ("cpp/tosaic/base/a.cpp", "<Python.h>"),
@@ -250,6 +270,7 @@ def test_third_party_headers_are_allowed_in_their_layer(tmp_path: Path) -> None:
     files = {
         "cpp/tosaic/kernels/isa/a.cpp": "#include <Eigen/Core>",
         "cpp/tosaic/tosa/a.cpp": '#include "tosa_generated.h"',
+        "cpp/tosaic/tosa/reader/lists.h": "#include <tosa_generated.h>",
         "bindings/a.cpp": "#include <pybind11/pybind11.h>",
     }
     root = plant(tmp_path, files)
@@ -316,6 +337,21 @@ def test_a_planted_include_of_a_private_header_is_found(tmp_path: Path) -> None:
     )
     assert private_header_violations(tmp_path) == [
         "cpp/tosaic/passes/pass.cpp:2: tosaic/passes/qdq/labels.h is private to cpp/tosaic/passes/qdq"
+    ]
+
+
+def test_self_contained_folders_include_only_themselves_and_their_listed_layers() -> None:
+    for folder in SELF_CONTAINED_FOLDERS:
+        assert cpp_files(ROOT / "cpp" / "tosaic" / folder), f"{folder} has no files"
+    assert self_contained_violations(ROOT) == []
+
+
+@pytest.mark.parametrize("header", ["tosaic/ir/graph.h", "tosaic/layout/plan.h", "tosaic/layout/solvers/a.h"])
+def test_a_planted_include_in_a_self_contained_folder_is_found(tmp_path: Path, header: str) -> None:
+    allowed = '#include <vector>\n#include "tosaic/base/error.h"\n#include "tosaic/layout/solver/cut.h"\n'
+    root = plant(tmp_path, {"cpp/tosaic/layout/solver/a.cpp": f'{allowed}#include "{header}"\n'})
+    assert self_contained_violations(root) == [
+        f'cpp/tosaic/layout/solver/a.cpp:4: layout/solver may not include "{header}"'
     ]
 
 

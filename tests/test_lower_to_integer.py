@@ -573,6 +573,50 @@ def test_a_weight_whose_zero_points_differ_by_channel_needs_two_convolutions() -
     assert out.ops["tosa.conv2d"] == 2
 
 
+def rounding_error(call: Callable[..., torch.Tensor], x: torch.Tensor, scale: float) -> float:
+    """The largest distance of the integers from torch's numbers before they are rounded, in units."""
+    out = lowered(lambda x: q(call(x), scale), x)
+    with torch.no_grad():
+        exact = call(x).double().numpy() / scale
+    inside = np.abs(exact) < 127
+    assert inside.mean() > 0.9
+    return float(np.abs(out.result - exact)[inside].max())
+
+
+def float_weight(*shape: int, seed: int) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)) / shape[1] ** 0.5
+
+
+# Of the error beyond the half of a unit that rounding leaves: two units of 16 bits, of which a unit has 256.
+NEARLY_EXACT = 0.5 + 2 / 256
+
+
+@pytest.mark.parametrize("between", [8, 384])
+def test_convolutions_without_quantizers_between_err_by_less_than_a_unit_of_16_bits(between: int) -> None:
+    first, second = float_weight(between, 192, 1, 1, seed=1), float_weight(16, between, 1, 1, seed=2)
+    x = integers(1, 192, 6, 6)
+    scale = 0.02 if between == 384 else 0.03
+    error = rounding_error(lambda x: F.conv2d(F.conv2d(dq(x, 0.02), first), second), x, scale * 2)
+    assert error < NEARLY_EXACT
+
+
+def test_a_depthwise_convolution_with_weights_of_floats_errs_by_less_than_a_unit_of_16_bits() -> None:
+    w = torch.randn(32, 1, 3, 3, generator=torch.Generator().manual_seed(3))
+    error = rounding_error(
+        lambda x: F.conv2d(dq(x, 0.02), w, groups=32), integers(1, 32, 24, 24, seed=7), 0.07
+    )
+    assert error < NEARLY_EXACT
+
+
+def test_an_attention_over_many_keys_errs_by_less_than_two_units_of_16_bits() -> None:
+    keys, values = integers(1, 2, 384, 32, seed=11), integers(1, 2, 384, 32, seed=12)
+
+    def call(x: torch.Tensor) -> torch.Tensor:
+        return F.scaled_dot_product_attention(dq(x, 0.02), dq(keys, 0.02), dq(values, 0.05))
+
+    assert rounding_error(call, integers(1, 2, 32, 32, seed=10), 0.03) < NEARLY_EXACT
+
+
 @pytest.mark.parametrize("target", ["TOSA-1.0+INT", "TOSA-1.0+INT+int16"])
 def test_a_transposed_convolution_of_a_volume_may_have_a_weight_scale_for_each_channel(target: str) -> None:
     w = scaled_weight(1, 3, 2, 2, 2, 2)

@@ -51,7 +51,6 @@ class _Side:
         if isinstance(source, str | Path) and Path(source).suffix == ".pt2":
             source = load_exported(source)
         self.exported = source if is_exported_program(source) else None
-        self.orders: dict[str, tuple[int, ...]] = source.orders if isinstance(source, Lowered) else {}
         self.runnable: Program | Lowered = (
             source if isinstance(source, Lowered) else program_of(source, bind=bind)
         )
@@ -244,7 +243,6 @@ class _Pair:
             self.b.runnable.graph,
             arrays_a,
             inputs_b=arrays_b,
-            permutations=self.b.orders,
             threshold_db=self._threshold_db,
             local=self._local,
             traces=eager.trace if eager is not None and self._traced else None,

@@ -135,7 +135,7 @@ class Lowered(Runnable):
 
     @property
     def orders(self) -> dict[str, tuple[int, ...]]:
-        """By name, the dim orders of TOSA values that correspond to a canonical value of the same name."""
+        """The dim order of each TOSA value that holds a canonical value, by the name of the TOSA value."""
         return dict(self._orders)
 
     @cached_property

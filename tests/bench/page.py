@@ -80,12 +80,11 @@ class Section:
     title: str
     text: str
     ok: bool
+    conditions: str = ""  # what else the times depend on; by default the version of torch and one thread
 
     def publish(self) -> int:
         """Prints the section, puts it into the page and returns the exit code."""
-        from torch import __version__ as torch_version
-
-        stamp = f"{date.today().isoformat()}; {cpu_name()}; torch {torch_version}, one thread."
+        stamp = f"{date.today().isoformat()}; {cpu_name()}; {self.conditions or _torch_and_threads()}."
         body = f"## {self.title}\n\n{stamp}\n\n{self.text}\n"
         print(f"{body}\n{'ok' if self.ok else 'MISSED'}")
         kept = _sections()
@@ -93,6 +92,12 @@ class Section:
         parts = [f"<!-- section {key} -->\n{kept[key]}<!-- end -->\n" for key in ORDER if key in kept]
         PAGE.write_text("\n".join([_HEAD, *parts]))
         return 0 if self.ok else 1
+
+
+def _torch_and_threads() -> str:
+    from torch import __version__ as torch_version
+
+    return f"torch {torch_version}, one thread"
 
 
 def _sections() -> dict[str, str]:

@@ -67,6 +67,8 @@ FLOATS: Calls = {
     "addcdiv": (lambda x, y: torch.addcdiv(x, y, x + 9, value=2), (X, Y)),
     "atan2": (torch.atan2, (X, Y)),
     "hypot": (torch.hypot, (X, Y)),
+    "hypot of extremes": (torch.hypot, (EDGES, EDGES.flip(0))),
+    "hypot in place": (lambda x, y: (x * 2).hypot_(y) + 1, (X, Y)),
     "logsumexp": (lambda x: x.logsumexp((0, 2), keepdim=True), (X,)),
     "std": (lambda x: x.std((1, 2)), (X,)),
     "std and mean": (lambda x: torch.std_mean(x, 0, correction=2), (X,)),

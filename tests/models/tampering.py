@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import tosaic
 from tosaic import _core
+from tosaic.archive import InTextOrder, constants_in_text_order
 
 __all__ = ["KINDS", "tampered"]
 
@@ -39,12 +40,15 @@ def tampered(lowered: tosaic.Lowered, kind: str, seed: int) -> tosaic.Lowered | 
     return wrong
 
 
-def _parse(text: str, constants: dict[str, _core.Constant]) -> _core.Graph:
-    return _core.Graph.parse(text, lambda wanted: constants[wanted.name])
+def _parse(text: str, graph: _core.Graph, wrong: dict[int, _core.Constant] | None = None) -> _core.Graph:
+    """The graph of a text with the constants of `graph`; `wrong` replaces some, by address of their data."""
+    constants = dict(constants_in_text_order(graph))
 
+    def find(key: Any, _: _core.Constant) -> _core.Constant:
+        constant = constants[key]
+        return (wrong or {}).get(constant.array.ctypes.data, constant)
 
-def _by_name(graph: _core.Graph) -> dict[str, _core.Constant]:
-    return {constant.name: constant for constant in graph.constants.values()}
+    return _core.Graph.parse(text, InTextOrder(find))
 
 
 def _with_weight(graph: _core.Graph, draw: random.Random) -> _core.Graph | None:
@@ -61,11 +65,11 @@ def _with_weight(graph: _core.Graph, draw: random.Random) -> _core.Graph | None:
     line = next(line for line in text.splitlines() if line.lstrip().startswith(f"const %{name}:"))
     if "ref(" not in line:
         values = json.dumps([value.item() for value in array.ravel()])
-        return _parse(text.replace(line, line[: line.rindex("[")] + values), _by_name(graph))
+        return _parse(text.replace(line, line[: line.rindex("[")] + values), graph)
     wrong = _core.Constant(
         constant.name, constant.kind, constant.dtype, array.shape, array.ctypes.data, array.nbytes, array
     )
-    return _parse(text, {**_by_name(graph), constant.name: wrong})
+    return _parse(text, graph, {constant.array.ctypes.data: wrong})
 
 
 def _with_zero_point(graph: _core.Graph, draw: random.Random) -> _core.Graph | None:
@@ -102,4 +106,4 @@ def _wrong_orders(shape: str, perm: str) -> Iterator[str]:
 
 
 def _replaced(graph: _core.Graph, text: str, at: int, old: str, new: str) -> _core.Graph:
-    return _parse(text[:at] + new + text[at + len(old) :], _by_name(graph))
+    return _parse(text[:at] + new + text[at + len(old) :], graph)

@@ -4,8 +4,8 @@
 
 namespace tosaic::analysis {
 
-std::vector<Interval> liveness(const Graph& graph) {
-  std::vector<Interval> live(graph.values().size());
+std::vector<Lifetime> liveness(const Graph& graph) {
+  std::vector<Lifetime> live(graph.values().size());
   const auto nodes = graph.nodes();
   for (std::uint32_t step = 0; step < nodes.size(); ++step) {
     const Node& node = nodes[step];

@@ -14,16 +14,16 @@
 
 namespace tosaic::analysis {
 
-// First and last step, both inclusive.
-struct Interval {
+// The first and the last step at which a value is needed, both inclusive.
+struct Lifetime {
   std::uint32_t first = 0, last = 0;
-  [[nodiscard]] bool overlaps(const Interval& other) const {
+  [[nodiscard]] bool overlaps(const Lifetime& other) const {
     return first <= other.last && other.first <= last;
   }
-  bool operator==(const Interval&) const = default;
+  bool operator==(const Lifetime&) const = default;
 };
 
-// One interval per value of the graph.
-[[nodiscard]] std::vector<Interval> liveness(const Graph& graph);
+// One lifetime per value of the graph.
+[[nodiscard]] std::vector<Lifetime> liveness(const Graph& graph);
 
 }  // namespace tosaic::analysis

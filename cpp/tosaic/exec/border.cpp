@@ -10,23 +10,10 @@
 namespace tosaic::exec {
 namespace {
 
-struct Range {
-  std::int64_t min = std::numeric_limits<std::int64_t>::min();
-  std::int64_t max = std::numeric_limits<std::int64_t>::max();
-};
-
-Range width_range(unsigned bits) {
-  const std::int64_t half = std::int64_t{1} << (bits - 1);
-  return {-half, half - 1};
-}
-
 // The range of integers that an array for this input or output may contain.
-Range allowed(const TensorType& type, const Border& border) {
+ValueRange allowed(const TensorType& type, const BoundaryFormat& border) {
   if (border.source_dtype) return {border.range_min, border.range_max};
-  if (type.dtype == DType::kI4) return width_range(4);
-  if (type.dtype == DType::kI48) return width_range(48);
-  if (const std::optional<ValueRange> limits = integer_limits(type.dtype)) return {limits->low, limits->high};
-  return {};
+  return integer_limits(type.dtype).value_or(ValueRange::all());
 }
 
 std::string index_text(const Shape& shape, std::int64_t flat) {
@@ -113,7 +100,7 @@ bool shows_memory_format(const ArrayView& array) {
 
 // True if an array of the physical shape is not row-major, but its logical view has the strides of a memory
 // format.
-bool lies_otherwise(const ArrayView& array, const Border& border) {
+bool lies_otherwise(const ArrayView& array, const BoundaryFormat& border) {
   const std::size_t rank = array.shape.size();
   return !shows(array, Dims::iota(rank)) &&
          shows_memory_format(permuted(array, inverse_permutation(border.order.axes(rank))));
@@ -134,7 +121,7 @@ DType array_dtype(const Graph& graph, const Input& input) {
   return input.border.source_dtype.value_or(graph.type(input.value).dtype);
 }
 
-BorderForm border_form(Stage stage, const TensorType& type, const Border& border) {
+BorderForm border_form(Stage stage, const TensorType& type, const BoundaryFormat& border) {
   const std::size_t rank = type.rank();
   const Dims order = border.order.is_identity() ? Dims::iota(rank) : border.order.axes(rank);
   if (order.size() != rank)
@@ -167,7 +154,7 @@ BorderForm border_form(Stage stage, const TensorType& type, const Border& border
   return form;
 }
 
-void verify_array(const BorderForm& form, const Border& border, const ArrayView& array,
+void verify_array(const BorderForm& form, const BoundaryFormat& border, const ArrayView& array,
                   const std::string& role, const std::string& name) {
   const std::string who = role + " '" + name + "'";
   const bool quantized_already = role == "input" && form.qparams && array.dtype == form.qparams->storage;
@@ -219,7 +206,7 @@ MutableArrayView in_graph_axes(const BorderForm& form, const MutableArrayView& a
   return permuted(array, form.axes);
 }
 
-void import_array(const BorderForm& form, const TensorType& type, const Border& border,
+void import_array(const BorderForm& form, const TensorType& type, const BoundaryFormat& border,
                   const ArrayView& array, std::byte* to, const std::string& name) {
   const ArrayView source = in_graph_axes(form, array);
   const MutableArrayView target = MutableArrayView::dense(to, type.dtype, type.shape);
@@ -228,13 +215,13 @@ void import_array(const BorderForm& form, const TensorType& type, const Border& 
     return;
   }
   if (form.qparams) return quantize(source, to, *form.qparams);
-  const Range range = allowed(type, border);
-  const std::int64_t bad = convert_integers(source, target, range.min, range.max);
+  const ValueRange range = allowed(type, border);
+  const std::int64_t bad = convert_integers(source, target, range.low, range.high);
   if (bad < 0) return;
   throw InvalidGraph(
       {.where = "run",
        .what = "input '" + name + "' holds a value outside its range at " + index_text(source.shape, bad),
-       .expected = std::to_string(range.min) + " to " + std::to_string(range.max),
+       .expected = std::to_string(range.low) + " to " + std::to_string(range.high),
        .got = std::to_string(integer_at(source, bad))});
 }
 
@@ -247,8 +234,8 @@ void export_array(const BorderForm& form, const TensorType& type, const std::byt
     return;
   }
   if (form.qparams) return dequantize(source, target, *form.qparams);
-  const Range all;
-  static_cast<void>(convert_integers(source, target, all.min, all.max));
+  constexpr ValueRange all = ValueRange::all();
+  static_cast<void>(convert_integers(source, target, all.low, all.high));
 }
 
 Array allocate_array(const BorderForm& form) {

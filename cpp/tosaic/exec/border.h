@@ -7,9 +7,9 @@
 //   others   physical, order o  the physical shape, row-major    the k with o[k] == i
 //   others   order o            the value's shape, any strides   i
 //
-// The columns mean: the graph's stage; the fields of the input's or output's `Border`; shape and strides of
-// the array; and the array axis for each axis of the graph's value. An output that the executor allocates is
-// stored in the dim order that its `Border` declares.
+// The columns mean: the graph's stage; the fields of the input's or output's `BoundaryFormat`; shape and
+// strides of the array; and the array axis for each axis of the graph's value. An output that the executor
+// allocates is stored in the dim order that its `BoundaryFormat` declares.
 #pragma once
 
 #include <string>
@@ -30,13 +30,13 @@ struct BorderForm {
 
 // The dtype of the caller's array for an input: that of its value, unless a run converts it.
 [[nodiscard]] DType array_dtype(const Graph& graph, const Input& input);
-[[nodiscard]] BorderForm border_form(Stage stage, const TensorType& type, const Border& border);
+[[nodiscard]] BorderForm border_form(Stage stage, const TensorType& type, const BoundaryFormat& border);
 
 // Throws LayoutMismatch unless the array's dtype and shape are those of `form`. An integer input may have
-// another integer width; import_array checks its values. For a physical `Border` with an order, an output
-// must be row-major, and an input must not have the strides of another memory format. `role` ("input") and
-// `name` ("x") appear in the message.
-void verify_array(const BorderForm& form, const Border& border, const ArrayView& array,
+// another integer width; import_array checks its values. For a physical `BoundaryFormat` with an order, an
+// output must be row-major, and an input must not have the strides of another memory format. `role` ("input")
+// and `name` ("x") appear in the message.
+void verify_array(const BorderForm& form, const BoundaryFormat& border, const ArrayView& array,
                   const std::string& role, const std::string& name);
 // Throws LayoutMismatch if the strides of an input of rank 3 or more contradict the dim order `form.memory`.
 // If that order is row-major, only channels-last strides contradict it. If it is a declared order, any
@@ -50,7 +50,7 @@ void verify_order(const BorderForm& form, const ArrayView& array, const std::str
 
 // Writes an input into dense memory in the graph's dtype and axes. Throws InvalidGraph if an integer is out
 // of range.
-void import_array(const BorderForm& form, const TensorType& type, const Border& border,
+void import_array(const BorderForm& form, const TensorType& type, const BoundaryFormat& border,
                   const ArrayView& array, std::byte* to, const std::string& name);
 // Writes a dense graph value into the caller's array.
 void export_array(const BorderForm& form, const TensorType& type, const std::byte* from,

@@ -1,6 +1,6 @@
 #include "tosaic/exec/fuse.h"
 
-#include "tosaic/exec/prepare.h"
+#include "tosaic/exec/steps.h"
 
 namespace tosaic::exec {
 namespace {

@@ -7,6 +7,7 @@
 #include "tosaic/exec/node.h"
 #include "tosaic/exec/session.h"
 #include "tosaic/ir/quantized_value.h"
+#include "tosaic/kernels/kernel.h"
 
 namespace tosaic::exec {
 namespace {
@@ -18,22 +19,8 @@ constexpr double kRoundingLeaves = 0.5625;
 // One unit of 16 bits in units of 8 bits.
 constexpr double kUnit16 = 0x1p-8;
 
-double epsilon(DType dtype) {
-  switch (dtype) {
-    case DType::kF8E4M3:
-      return 0x1p-3;
-    case DType::kF8E5M2:
-      return 0x1p-2;
-    case DType::kF16:
-      return 0x1p-10;
-    case DType::kBF16:
-      return 0x1p-7;
-    case DType::kF64:
-      return 0x1p-52;
-    default:
-      return 0x1p-23;
-  }
-}
+// The distance between 1 and the next number. Integers represent numbers that are computed in f32.
+double epsilon(DType dtype) { return kernels::epsilon(is_float(dtype) ? dtype : DType::kF32); }
 
 double smallest_normal(DType dtype) { return dtype == DType::kF16 ? 0x1p-14 : 0x1p-126; }
 

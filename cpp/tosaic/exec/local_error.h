@@ -33,6 +33,7 @@
 #include "tosaic/exec/array.h"
 #include "tosaic/exec/prepare.h"
 #include "tosaic/ir/graph.h"
+#include "tosaic/kernels/kernel.h"
 
 namespace tosaic::exec {
 

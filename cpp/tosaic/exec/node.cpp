@@ -1,6 +1,7 @@
 #include "tosaic/exec/node.h"
 
 #include "tosaic/exec/runner.h"
+#include "tosaic/exec/steps.h"
 #include "tosaic/ir/control_flow.h"
 
 namespace tosaic::exec {

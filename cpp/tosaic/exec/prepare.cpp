@@ -4,6 +4,7 @@
 #include <set>
 
 #include "tosaic/exec/fuse.h"
+#include "tosaic/exec/steps.h"
 #include "tosaic/ir/control_flow.h"
 #include "tosaic/ir/quantized.h"
 #include "tosaic/kernels/packs.h"
@@ -63,7 +64,7 @@ std::string foreign_target(const Node& node) {
   return custom.domain_name + "." + custom.operator_name;
 }
 
-using Variables = std::vector<Prepared::Variable>;
+using Variables = std::vector<Variable>;
 
 class Preparer {
  public:
@@ -140,7 +141,8 @@ class Preparer {
   // pass unfold-qdq writes it out. An operator that only moves integers, with equal qparams before and after,
   // runs on the integers.
   void verify_no_hidden_quantization(const Node& node) const {
-    if (graph().stage != Stage::kQuantized || !means_numbers(graph(), node) || keeps_numbers(graph(), node))
+    if (graph().stage != Stage::kQuantized || !computes_dequantized(graph(), node) ||
+        runs_on_integers(graph(), node))
       return;
     throw UnsupportedOp({.where = "prepare",
                          .what = "an operator over quantized values of this stage cannot be run",
@@ -169,9 +171,9 @@ class Preparer {
       declare(node);
       return;
     }
-    const auto& attrs = Graph::attrs<TosaNameAttrs>(node);
+    const auto& attrs = Graph::attrs<TosaVariableAccessAttrs>(node);
     const auto found = std::find_if(variables_.begin(), variables_.end(),
-                                    [&](const Prepared::Variable& v) { return v.name == attrs.name; });
+                                    [&](const Variable& v) { return v.name == attrs.name; });
     if (found == variables_.end())
       throw InvalidGraph({.where = "prepare", .what = "no variable is named '" + attrs.name + "'"});
     if (found->type.dtype != attrs.dtype || found->type.shape != attrs.shape)
@@ -187,13 +189,13 @@ class Preparer {
 
   void declare(const Node& node) {
     const auto& attrs = Graph::attrs<TosaVariableAttrs>(node);
-    Prepared::Variable variable;
+    Variable variable;
     variable.name = attrs.name;
     variable.type.dtype = attrs.dtype;
     variable.type.shape = attrs.shape;
     const std::span<const ValueId> operands = graph().operands(node);
     if (!operands.empty() && operands[0].valid()) variable.initial = graph().value(operands[0]).constant;
-    for (const Prepared::Variable& other : variables_)
+    for (const Variable& other : variables_)
       if (other.name == attrs.name)
         throw InvalidGraph({.where = "prepare", .what = "variable '" + attrs.name + "' is declared twice"});
     variables_.push_back(std::move(variable));
@@ -308,7 +310,7 @@ class Preparer {
     }
   }
 
-  void add_pointer(ValueId value, std::vector<ValueId>& table, std::vector<Prepared::Patch>& patches) const {
+  void add_pointer(ValueId value, std::vector<ValueId>& table, std::vector<Patch>& patches) const {
     if (value.valid()) {
       const memory::Location& location = data_->memory.values[value.index()];
       if (location.area == memory::Area::kInput || location.area == memory::Area::kOutput)
@@ -333,9 +335,14 @@ class Preparer {
 
 }  // namespace
 
+const Graph& Prepared::graph() const { return *data_->graph; }
+const std::shared_ptr<const Graph>& Prepared::shared_graph() const { return data_->graph; }
+std::span<const Step> Prepared::steps() const { return data_->steps; }
+const memory::MemoryPlan& Prepared::memory() const { return data_->memory; }
+
 void Prepared::check_constants() const {
   for (const ConstantRef& constant : data_->constants)
-    if (const std::string message = constant->storage.changed(); !message.empty())
+    if (const std::string message = constant->storage.change_message(); !message.empty())
       throw InvalidGraph({.where = "run",
                           .what = "constant '" + constant->name + "' was changed after import: " + message,
                           .hint = "Import the program again"});

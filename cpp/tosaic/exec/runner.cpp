@@ -63,9 +63,8 @@ void Frame::run(std::span<const std::byte* const> inputs, std::span<std::byte* c
   variables_ = variables;
   fuses_ = !options.observer && (result == nullptr || !(options.trace.all || !options.trace.nodes.empty()));
   const Prepared::Data& data = prepared_.data();
-  for (const Prepared::Patch& patch : data.operand_patches)
-    operand_table_[patch.place] = address(patch.location);
-  for (const Prepared::Patch& patch : data.result_patches)
+  for (const Patch& patch : data.operand_patches) operand_table_[patch.place] = address(patch.location);
+  for (const Patch& patch : data.result_patches)
     result_table_[patch.place] = const_cast<std::byte*>(address(patch.location));
   for (std::uint32_t i = 0; i < data.steps.size(); ++i) {
     if (options.between_steps) options.between_steps();
@@ -175,7 +174,7 @@ void Frame::read_variable(const Step& step) const {
   if (!*variable.known)
     throw InvalidGraph(
         {.where = "run",
-         .what = "variable '" + Graph::attrs<TosaNameAttrs>(node).name + "' is read before it is written",
+         .what = "variable '" + Graph::attrs<TosaVariableAccessAttrs>(node).name + "' is read before it is written",
          .hint = "Give it an initial value, or set the state"});
   const std::size_t bytes = prepared_.graph().type(prepared_.graph().result(node)).bytes();
   if (bytes != 0) std::memcpy(results(step)[0], variable.data, bytes);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "tosaic/exec/session.h"
+#include "tosaic/exec/steps.h"
 
 namespace tosaic::exec {
 

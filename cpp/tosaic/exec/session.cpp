@@ -86,7 +86,7 @@ class Session::Impl {
     const Graph& graph = prepared_.graph();
     for (std::uint32_t i = 0; i < graph.inputs().size(); ++i) add_input(i);
     for (std::uint32_t i = 0; i < graph.outputs().size(); ++i) add_output(i);
-    for (const Prepared::Variable& variable : declared())
+    for (const Variable& variable : declared())
       variables_.push_back({Memory(variable.type.bytes()), Memory(variable.type.bytes()), false, false});
     reset_state();
     contexts_.push_back(std::make_unique<Context>(prepared_));
@@ -128,7 +128,7 @@ class Session::Impl {
   }
 
   Array imported(std::uint32_t i, const ArrayView& view) const {
-    const Border& border = prepared_.graph().inputs()[i].border;
+    const BoundaryFormat& border = prepared_.graph().inputs()[i].border;
     verify_array(input_forms_[i], border, view, "input", input_name(i));
     Array array = Array::allocate(input_type(i).dtype, input_type(i).shape);
     import_array(input_forms_[i], input_type(i), border, view, array.storage.writable(), input_name(i));
@@ -160,7 +160,7 @@ class Session::Impl {
       put_initial(input.path, input.initial, input_type(state.input), state.current);
     }
     for (std::size_t i = 0; i < variables_.size(); ++i) {
-      const Prepared::Variable& variable = declared()[i];
+      const Variable& variable = declared()[i];
       put_initial(variable.name, variable.initial, variable.type, variables_[i].current);
       variables_[i].known = variable.initial != nullptr;
     }
@@ -269,7 +269,7 @@ class Session::Impl {
     if (bytes != 0) std::memcpy(to.data(), from.data(), bytes);
   }
 
-  std::span<const Prepared::Variable> declared() const { return prepared_.data().variables; }
+  std::span<const Variable> declared() const { return prepared_.data().variables; }
 
   // The places of the variables for a run. A variable that the program writes gets a copy of its value, so
   // that a run that fails does not change the value.

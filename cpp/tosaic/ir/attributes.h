@@ -653,12 +653,12 @@ struct TosaVariableAttrs {
 };
 
 // variable_read, variable_write: `name` is the variable, whose declared type is repeated here.
-struct TosaNameAttrs {
+struct TosaVariableAccessAttrs {
   std::string name;
   DType dtype = DType::kF32;
   Shape shape;
   TOSAIC_FIELDS(TOSAIC_FIELD(name) TOSAIC_FIELD(dtype) TOSAIC_FIELD(shape))
-  bool operator==(const TosaNameAttrs&) const = default;
+  bool operator==(const TosaVariableAccessAttrs&) const = default;
 };
 
 #undef TOSAIC_FIELD
@@ -678,7 +678,7 @@ struct TosaNameAttrs {
   X(NanToNumAttrs) X(ValueAttrs) X(VectorNormAttrs) X(EinsumAttrs) X(GridSampleAttrs)             \
   X(AffineGridAttrs) X(IndexPutAttrs) X(FftAttrs) X(RecurrentAttrs) X(QuantizeAttrs)              \
   X(DequantizeAttrs) X(TosaFftAttrs) X(TosaRfftAttrs) X(TosaRescaleAttrs) X(TosaCustomAttrs)      \
-  X(TosaVariableAttrs) X(TosaNameAttrs) X(TosaMatmulAttrs) X(IntegerConvAttrs) X(RescaleAttrs)
+  X(TosaVariableAttrs) X(TosaVariableAccessAttrs) X(TosaMatmulAttrs) X(IntegerConvAttrs) X(RescaleAttrs)
 // clang-format on
 
 // All of them, NoAttrs first. The position of a struct is its index.

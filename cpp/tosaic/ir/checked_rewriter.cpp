@@ -70,14 +70,14 @@ std::vector<ValueId> CheckedRewriter::emit(NodeId at, Op op, Attrs attrs, std::s
   if (!has_inference(op))
     throw misuse("a rewriter emits operators whose result types follow from their operands",
                  "another operator", "'" + std::string(info(op).name) + "'", name);
-  if (!may_stand(op, source_->stage))
+  if (!allowed_at(op, source_->stage))
     throw misuse("'" + std::string(info(op).name) + "' may not stand at stage " +
                      std::string(to_string(source_->stage)),
                  "an operator of this stage", "'" + std::string(info(op).name) + "'", name);
   // Types are inferred before the graph is copied, so that a refusal changes nothing.
   const std::vector<TensorType> types =
       infer_node(rewriter_.current(), op, attrs, operands, node.origin, name);
-  Graph& out = rewriter_.out(node);
+  Graph& out = rewriter_.begin_output(node);
   const NodeId made = out.add_node(op, share(std::move(attrs)), operands, types, node.origin,
                                    name + "." + std::string(info(op).name));
   std::vector<ValueId> results;

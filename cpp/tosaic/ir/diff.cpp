@@ -136,7 +136,7 @@ class Matcher {
     to_b_[a] = b;
     to_a_[b] = a;
   }
-  [[nodiscard]] bool pairs(std::uint32_t a, std::uint32_t b) const {
+  [[nodiscard]] bool can_pair(std::uint32_t a, std::uint32_t b) const {
     return to_b_[a] == kUnmatched && to_a_[b] == kUnmatched && a_.nodes()[a].op == b_.nodes()[b].op;
   }
 
@@ -165,7 +165,7 @@ class Matcher {
         const std::optional<ValueId> image = operand.valid() ? match_of(operand) : std::nullopt;
         if (!image) continue;
         for (const NodeId user : b_.users(*image))
-          if (pairs(i, user.index())) {
+          if (can_pair(i, user.index())) {
             pair(i, user.index());
             break;
           }
@@ -179,7 +179,7 @@ class Matcher {
     if (from_a == nullptr || from_b == nullptr) return;
     const std::uint32_t index_a = a_.id(*from_a).index();
     const std::uint32_t index_b = b_.id(*from_b).index();
-    if (pairs(index_a, index_b)) pair(index_a, index_b);
+    if (can_pair(index_a, index_b)) pair(index_a, index_b);
   }
   // Backward: matches the producers of the same graph output, then of the same operand of matched nodes.
   void by_user() {
@@ -276,10 +276,10 @@ class Comparison {
     changes.push_back({std::move(what), std::move(text_before), std::move(text_after)});
   }
 
-  static void borders(std::vector<Change>& changes, const std::string& what, const Border& a, const Border& b,
-                      std::size_t rank) {
+  static void borders(std::vector<Change>& changes, const std::string& what, const BoundaryFormat& a,
+                      const BoundaryFormat& b, std::size_t rank) {
     if (a == b) return;
-    const auto text = [rank](const Border& border) {
+    const auto text = [rank](const BoundaryFormat& border) {
       std::string out =
           border.source_dtype ? std::string(to_string(*border.source_dtype)) + " " : "as it is ";
       out += std::to_string(border.range_min) + ".." + std::to_string(border.range_max);

@@ -7,6 +7,8 @@
 #include <optional>
 #include <string_view>
 
+#include "tosaic/base/interval.h"
+
 namespace tosaic {
 
 enum class DType : std::uint8_t {
@@ -38,12 +40,7 @@ enum class DType : std::uint8_t {
   return dtype > DType::kBool && dtype < DType::kF8E4M3;
 }
 
-// The integers from low to high, both included.
-struct ValueRange {
-  std::int64_t low = 0, high = 0;
-  [[nodiscard]] constexpr bool contains(std::int64_t value) const { return low <= value && value <= high; }
-  bool operator==(const ValueRange&) const = default;
-};
+using ValueRange = Interval<std::int64_t>;  // of integers
 // Maps u8 to i8 and u16 to i16, and every other dtype to itself. TOSA's dtypes do not distinguish signed from
 // unsigned; the attributes input_unsigned and output_unsigned of RESCALE do.
 [[nodiscard]] constexpr DType without_sign(DType dtype) {

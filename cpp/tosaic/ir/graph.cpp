@@ -33,14 +33,14 @@ std::string_view to_string(ValueKind kind) {
   return "";
 }
 
-bool Border::operator==(const Border& other) const {
+bool BoundaryFormat::operator==(const BoundaryFormat& other) const {
   const bool same = source_dtype == other.source_dtype && range_min == other.range_min &&
                     range_max == other.range_max && order == other.order && physical == other.physical;
   if (!same || qparams == other.qparams) return same;
   return qparams && other.qparams && *qparams == *other.qparams;
 }
 
-bool may_stand(Op op, Stage stage) {
+bool allowed_at(Op op, Stage stage) {
   const OpInfo& row = info(op);
   if (stage == Stage::kTosa) return row.is_tosa;
   if (!row.is_tosa) return stage == Stage::kInteger || (op != Op::kIntegerConv && op != Op::kRescale);
@@ -66,7 +66,7 @@ std::string Graph::unique_name(std::string wanted) {
 }
 
 ValueId Graph::add_input(InputKind kind, std::string input_name, TensorType type, std::string path,
-                         Border border, ConstantRef initial) {
+                         BoundaryFormat border, ConstantRef initial) {
   const ValueId id(static_cast<std::uint32_t>(values_.size()));
   Value value;
   value.type = std::move(type);
@@ -152,8 +152,13 @@ NodeId Graph::add_copy(const Graph& source, const Node& node, std::span<const Va
   for (std::uint32_t r = 0; r < node.result_count; ++r) types.push_back(source.type(source.result(node, r)));
   const NodeId copy = add_node(node.op, node.attrs, operands, types, node.origin, source.node_name(node),
                                regions_at(node, stage));
-  for (std::uint32_t r = 1; r < node.result_count; ++r)
-    rename(result(nodes_[copy.index()], r), source.value(source.result(node, r)).name);
+  for (std::uint32_t r = 0; r < node.result_count; ++r) {
+    const Value& old = source.value(source.result(node, r));
+    const ValueId fresh = result(nodes_[copy.index()], r);
+    if (r != 0) try_rename(fresh, old.name);
+    values_[fresh.index()].source = old.source;
+    values_[fresh.index()].canonical_order = old.canonical_order;
+  }
   return copy;
 }
 
@@ -192,7 +197,7 @@ std::shared_ptr<const Graph> Graph::with_constants(
   return changed ? out : nullptr;
 }
 
-void Graph::rename(ValueId value, const std::string& wanted) {
+void Graph::try_rename(ValueId value, const std::string& wanted) {
   if (names_.try_emplace(wanted, 1u).second) values_[value.index()].name = wanted;
 }
 

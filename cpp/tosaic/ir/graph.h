@@ -31,7 +31,7 @@ enum class Stage : std::uint8_t { kExported, kQuantized, kInteger, kTosa };
 //   integer              every canonical operator, and the tosa.* operators that only compute: not
 //                        tosa.rescale, movement, views, control flow, variables or tosa.custom
 //   tosa                 tosa.* operators only
-[[nodiscard]] bool may_stand(Op op, Stage stage);
+[[nodiscard]] bool allowed_at(Op op, Stage stage);
 
 class Graph;
 
@@ -45,6 +45,14 @@ struct Value {
   NodeId producer;                 // results only
   ConstantRef constant;            // constants only
   std::string name;                // unique within the graph
+  // For following values through passes: the value of an earlier graph that this one stands for. Whoever
+  // wants to follow values sets it before the passes and reads it after them. Rewrites hand it on with the
+  // name.
+  ValueId source;
+  // Stage tosa: how the value stores the axes of the canonical value that it was legalized from. Axis i is
+  // axis i of this dim order. legalize-tosa sets it, and rewrites hand it on with the name. It is neither in
+  // the text form nor in a .tosa file: a graph that was parsed or read does not know it.
+  std::optional<DimOrder> canonical_order;
 };
 
 struct Node {
@@ -62,13 +70,13 @@ struct Node {
 //   none          any      the value's dtype                       none; none
 //   an integer    none     source_dtype, in range_min..range_max   to the value's dtype, range checked; back
 //   a float       set      source_dtype                            quantized by qparams; dequantized
-struct Border {
+struct BoundaryFormat {
   std::optional<DType> source_dtype;          // the dtype of the caller's array; none: the value's dtype
   std::int64_t range_min = 0, range_max = 0;  // inclusive; checked for inputs with an integer source_dtype
   DimOrder order;                             // dim order of the caller's array in memory
   bool physical = false;                      // the array has the physical shape (declared as "nhwc")
   QParamsRef qparams;                         // quantization parameters of the value's integers
-  bool operator==(const Border& other) const;
+  bool operator==(const BoundaryFormat& other) const;
 };
 
 enum class InputKind : std::uint8_t { kUser, kState };
@@ -77,7 +85,7 @@ struct Input {
   InputKind kind = InputKind::kUser;
   std::string path;     // its place in the call: "x", "args[0]", "kwargs['mask']"; state: the buffer's name
   ConstantRef initial;  // state only
-  Border border;
+  BoundaryFormat border;
 };
 
 enum class OutputKind : std::uint8_t { kUser, kMutation };
@@ -86,7 +94,7 @@ struct Output {
   OutputKind kind = OutputKind::kUser;
   std::string path;                 // "out[0]['logits']"; mutation: the buffer's (or user input's) name
   std::uint32_t mutated_input = 0;  // mutation: index into inputs()
-  Border border;
+  BoundaryFormat border;
 };
 
 class Graph {
@@ -96,8 +104,8 @@ class Graph {
 
   // ---- building, front to back ----
   // A name that is taken gets a suffix. An empty name becomes the operator's name.
-  ValueId add_input(InputKind kind, std::string name, TensorType type, std::string path, Border border = {},
-                    ConstantRef initial = nullptr);
+  ValueId add_input(InputKind kind, std::string name, TensorType type, std::string path,
+                    BoundaryFormat border = {}, ConstantRef initial = nullptr);
   // Returns the same value for the same ConstantRef.
   ValueId add_constant(ConstantRef constant);
   // The result types are stored unchecked; verify() compares them with infer(). Throws InvalidGraph if an
@@ -115,13 +123,21 @@ class Graph {
               std::string node_name = "");
   void add_output(Output output);
   void set_order(ValueId value, const DimOrder& order) { values_[value.index()].type.order = order; }
+  void set_source(ValueId value, ValueId source) { values_[value.index()].source = source; }
+  void set_canonical_order(ValueId value, const DimOrder& order) {
+    values_[value.index()].canonical_order = order;
+  }
   void set_qparams(ValueId value, QParamsRef qparams) {
     values_[value.index()].type.qparams = std::move(qparams);
   }
 
   // `input` and `output` are indices into inputs() and outputs().
-  void set_input_border(std::size_t input, Border border) { inputs_[input].border = std::move(border); }
-  void set_output_border(std::size_t output, Border border) { outputs_[output].border = std::move(border); }
+  void set_input_border(std::size_t input, BoundaryFormat border) {
+    inputs_[input].border = std::move(border);
+  }
+  void set_output_border(std::size_t output, BoundaryFormat border) {
+    outputs_[output].border = std::move(border);
+  }
 
   // The same graph with other constants, regions included. `replaced` maps each constant to one of equal type
   // and elements. Returns null if it maps every constant to itself.
@@ -129,7 +145,7 @@ class Graph {
       const Graph& source, const std::function<ConstantRef(const ConstantRef&)>& replaced);
 
   // Renames a value. Does nothing if the wanted name is taken.
-  void rename(ValueId value, const std::string& wanted);
+  void try_rename(ValueId value, const std::string& wanted);
 
   // ---- reading ----
   [[nodiscard]] std::span<const Node> nodes() const { return nodes_; }

@@ -31,7 +31,7 @@ GraphBuilder::GraphBuilder(std::string name, Stage stage) : graph_(std::make_sha
 
 ValueId GraphBuilder::add_input(std::string name, TensorType type, std::string path, DimOrder order,
                                 ConstantRef initial) {
-  Border border;
+  BoundaryFormat border;
   border.order = std::move(order);
   const InputKind kind = initial ? InputKind::kState : InputKind::kUser;
   return graph().add_input(kind, std::move(name), std::move(type), std::move(path), std::move(border),

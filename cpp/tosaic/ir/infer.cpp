@@ -160,7 +160,7 @@ void Call::require_sane(const std::string& subject, const Shape& shape) const {
   }
 }
 
-Types one(DType dtype, const Shape& shape) {
+Types single_result(DType dtype, const Shape& shape) {
   Types types(1);
   types.front().dtype = dtype;
   types.front().shape = shape;
@@ -206,26 +206,14 @@ void check_results(const Call& call, const Types& types) {
   for (const TensorType& type : types) call.require_sane("the result", type.shape);
 }
 
+}  // namespace
+
 Types stored_types(const Call& call) {
   throw InternalError(
       {.where = "infer",
        .what = std::string(info(call.op()).name) + ": result types are stored, not inferred"});
 }
 
-Types infer_by_op(const Call& call) {
-  switch (call.op()) {
-#define TOSAIC_OP(Name, text, AttrsT, operands, results, traits, int16, inference, ...) \
-  case Op::Name:                                                                        \
-    return inference(call);
-#define TOSAIC_TOSA_OP(Name, ...) \
-  case Op::Name:                  \
-    return infer_tosa(call);
-#include "tosaic/ir/ops.def"
-  }
-  throw InternalError({.where = "infer", .what = "not an operator"});
-}
-
-}  // namespace
 }  // namespace rules
 
 namespace {
@@ -267,15 +255,12 @@ std::vector<TensorType> infer(Op op, const Attrs& attrs, std::span<const TensorT
     rules::check_count(call);
     for (std::size_t i = 0; i < operands.size(); ++i) rules::check_operand(call, i);
   }
-  rules::Types types = rules::infer_by_op(call);
+  rules::Types types = rules::inference_of(op)(call);
   rules::check_results(call, types);
   return types;
 }
 
-bool has_inference(Op op) {
-  return op != Op::kOpaque && op != Op::kCond && op != Op::kWhileLoop && op != Op::kTosaCustom &&
-         op != Op::kTosaCondIf && op != Op::kTosaWhileLoop;
-}
+bool has_inference(Op op) { return rules::inference_of(op) != rules::stored_types; }
 
 std::vector<TensorType> infer_node(const Graph& graph, Op op, const Attrs& attrs,
                                    std::span<const ValueId> operands, const OriginRef& origin,

@@ -92,7 +92,7 @@ Types infer_fused_product(const Call& call, std::size_t rank) {
   if (rank == 3) call.require_extent(2, 0, call.operand(1).shape[0]);
   const Shape shape = matmul_shape(call, call.operand(1).shape, call.operand(2).shape);
   require_expandable(call, 0, shape);
-  return one(call.operand(0).dtype, shape);
+  return single_result(call.operand(0).dtype, shape);
 }
 
 // Grouped-query attention: the shape of key or value after its heads are repeated to the number of query
@@ -155,7 +155,7 @@ Types infer_conv(const Call& call) {
   call.require_number(0);
   call.require_same_dtype(1, 0);
   if (call.optional(2) != nullptr) call.require_same_dtype(2, 0);
-  return one(call.operand(0).dtype, convolved(call, call.attrs<ConvAttrs>()));
+  return single_result(call.operand(0).dtype, convolved(call, call.attrs<ConvAttrs>()));
 }
 
 // Input i8 or i16, weight i8 or i4. The result is i32 for i8 input and i48 for i16 input. The bias has that
@@ -169,7 +169,7 @@ Types infer_integer_conv(const Call& call) {
   if (call.optional(2) != nullptr) call.require_dtype(2, sum);
   require_zero_point(call, "input_zp", 0, attrs.input_zp);
   require_zero_point(call, "weight_zp", 1, attrs.weight_zp);
-  return one(sum, convolved(call, attrs.conv));
+  return single_result(sum, convolved(call, attrs.conv));
 }
 
 Types infer_linear(const Call& call) {
@@ -184,7 +184,7 @@ Types infer_linear(const Call& call) {
   call.require_extent(1, 1, shape[last]);
   shape[last] = call.operand(1).shape[0];
   call.require_shape(2, {shape[last]});
-  return one(call.operand(0).dtype, shape);
+  return single_result(call.operand(0).dtype, shape);
 }
 
 Types infer_matmul(const Call& call) {
@@ -192,7 +192,8 @@ Types infer_matmul(const Call& call) {
   call.require_same_dtype(1, 0);
   call.require_rank_between(0, 1, kMaxRank);
   call.require_rank_between(1, 1, kMaxRank);
-  return one(call.operand(0).dtype, matmul_shape(call, call.operand(0).shape, call.operand(1).shape));
+  return single_result(call.operand(0).dtype,
+                       matmul_shape(call, call.operand(0).shape, call.operand(1).shape));
 }
 
 Types infer_addmm(const Call& call) { return infer_fused_product(call, 2); }
@@ -216,7 +217,7 @@ Types infer_sdpa(const Call& call) {
     call.require_rank_between(3, 2, kMaxRank);
     require_expandable(call, 3, scores);
   }
-  return one(call.operand(0).dtype, matmul_shape(call, scores, value));
+  return single_result(call.operand(0).dtype, matmul_shape(call, scores, value));
 }
 
 Types infer_embedding(const Call& call) {
@@ -224,7 +225,7 @@ Types infer_embedding(const Call& call) {
   call.require_index(1);
   Shape shape = call.operand(1).shape;
   shape.push_back(call.operand(0).shape[1]);
-  return one(call.operand(0).dtype, shape);
+  return single_result(call.operand(0).dtype, shape);
 }
 
 Types infer_einsum(const Call& call) {
@@ -235,7 +236,7 @@ Types infer_einsum(const Call& call) {
   }
   if (shapes.empty()) call.fail("no operands", "1 or more", "0");
   const Einsum einsum = parse_einsum(call.attrs<EinsumAttrs>().equation, shapes);
-  return one(promoted_dtype(call.operands()), einsum.result_shape());
+  return single_result(promoted_dtype(call.operands()), einsum.result_shape());
 }
 
 }  // namespace tosaic::rules

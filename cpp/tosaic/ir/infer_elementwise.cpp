@@ -5,9 +5,11 @@
 namespace tosaic::rules {
 namespace {
 
-Types keep(const Call& call) { return one(call.operand(0).dtype, call.operand(0).shape); }
+Types keep(const Call& call) { return single_result(call.operand(0).dtype, call.operand(0).shape); }
 
-Types promoted(const Call& call) { return one(promoted_dtype(call.operands()), broadcast_from(call, 0)); }
+Types promoted(const Call& call) {
+  return single_result(promoted_dtype(call.operands()), broadcast_from(call, 0));
+}
 
 bool is_bool(const Scalar& value) { return std::holds_alternative<bool>(value); }
 bool is_double(const Scalar& value) { return std::holds_alternative<double>(value); }
@@ -20,16 +22,16 @@ Shape broadcast_from(const Call& call, std::size_t first) {
   return shape;
 }
 
-Types infer_rounding(const Call& call) {
+Types infer_same_number_dtype(const Call& call) {
   call.require_number(0);
   return keep(call);
 }
 
-Types infer_sign(const Call& call) { return keep(call); }
+Types infer_same_dtype(const Call& call) { return keep(call); }
 
 Types infer_float_function(const Call& call) {
   const TensorType& input = call.operand(0);
-  return one(is_float(input.dtype) ? input.dtype : DType::kF32, input.shape);
+  return single_result(is_float(input.dtype) ? input.dtype : DType::kF32, input.shape);
 }
 
 Types infer_activation(const Call& call) {
@@ -54,17 +56,19 @@ Types infer_clamp(const Call& call) {
     if (all_bool) call.require_number(0);
     dtype = DType::kI64;
   }
-  return one(dtype, call.operand(0).shape);
+  return single_result(dtype, call.operand(0).shape);
 }
 
-Types infer_logical_not(const Call& call) { return one(DType::kBool, call.operand(0).shape); }
+Types infer_logical_not(const Call& call) { return single_result(DType::kBool, call.operand(0).shape); }
 
 Types infer_bitwise_not(const Call& call) {
   call.require_integer_or_bool(0);
   return keep(call);
 }
 
-Types infer_cast(const Call& call) { return one(call.attrs<CastAttrs>().dtype, call.operand(0).shape); }
+Types infer_cast(const Call& call) {
+  return single_result(call.attrs<CastAttrs>().dtype, call.operand(0).shape);
+}
 
 Types infer_add_sub(const Call& call) {
   Types types = promoted(call);
@@ -105,7 +109,7 @@ Types infer_compare(const Call& call) {
   return types;
 }
 
-Types infer_logical(const Call& call) { return one(DType::kBool, broadcast_from(call, 0)); }
+Types infer_logical(const Call& call) { return single_result(DType::kBool, broadcast_from(call, 0)); }
 
 Types infer_bitwise(const Call& call) {
   call.require_integer_or_bool(0);
@@ -115,7 +119,7 @@ Types infer_bitwise(const Call& call) {
 
 Types infer_where(const Call& call) {
   call.require_dtype(0, DType::kBool);
-  return one(promoted_dtype(call.operands().subspan(1)), broadcast_from(call, 0));
+  return single_result(promoted_dtype(call.operands().subspan(1)), broadcast_from(call, 0));
 }
 
 }  // namespace tosaic::rules

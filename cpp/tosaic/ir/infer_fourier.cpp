@@ -17,7 +17,7 @@ void require_transformable(const Call& call) {
 }
 
 Types pair(DType dtype, const Shape& shape) {
-  Types types = one(dtype, shape);
+  Types types = single_result(dtype, shape);
   types.push_back(types.front());
   return types;
 }

@@ -33,17 +33,17 @@ void require_storage(const Call& call, DType dtype) {
 Types infer_remainder(const Call& call) {
   const DType dtype = promoted_dtype(call.operands());
   if (dtype == DType::kBool) call.fail("bool operands", "an integer or float dtype", "bool and bool");
-  return one(dtype, broadcast_from(call, 0));
+  return single_result(dtype, broadcast_from(call, 0));
 }
 
 Types infer_binary_float_function(const Call& call) {
-  return one(function_dtype(promoted_dtype(call.operands())), broadcast_from(call, 0));
+  return single_result(function_dtype(promoted_dtype(call.operands())), broadcast_from(call, 0));
 }
 
 Types infer_shift(const Call& call) {
   call.require_integer(0);
   call.require_integer(1);
-  return one(promoted_dtype(call.operands()), broadcast_from(call, 0));
+  return single_result(promoted_dtype(call.operands()), broadcast_from(call, 0));
 }
 
 // The weight may have another float dtype than the ends: a Python number as weight stays f32 beside f16 and
@@ -51,7 +51,7 @@ Types infer_shift(const Call& call) {
 Types infer_lerp(const Call& call) {
   for (std::size_t i = 0; i < 3; ++i) call.require_float(i);
   call.require_same_dtype(1, 0);
-  return one(call.operand(0).dtype, broadcast_from(call, 0));
+  return single_result(call.operand(0).dtype, broadcast_from(call, 0));
 }
 
 Types infer_addc(const Call& call) {
@@ -64,7 +64,7 @@ Types infer_addc(const Call& call) {
   if (!is_float(dtype) && std::holds_alternative<double>(value))
     call.fail("a float 'value' for an integer result", "an integer 'value'",
               std::to_string(as_double(value)));
-  return one(dtype, broadcast_from(call, 0));
+  return single_result(dtype, broadcast_from(call, 0));
 }
 
 Types infer_prelu(const Call& call) {
@@ -77,7 +77,7 @@ Types infer_prelu(const Call& call) {
   if (count != 1 && (input.rank() < 2 || count != input.shape[1]))
     call.fail("slopes", "one, or one for each position of axis 1 of " + to_string(input.shape),
               std::to_string(count));
-  return one(input.dtype, input.shape);
+  return single_result(input.dtype, input.shape);
 }
 
 Types infer_glu(const Call& call) {
@@ -86,13 +86,13 @@ Types infer_glu(const Call& call) {
   const std::size_t axis = call.axis(call.attrs<AxisAttrs>().axis, shape.size());
   if (shape[axis] % 2 != 0) call.fail("the extent to halve", "an even number", std::to_string(shape[axis]));
   shape[axis] /= 2;
-  return one(call.operand(0).dtype, shape);
+  return single_result(call.operand(0).dtype, shape);
 }
 
 Types infer_logsumexp(const Call& call) {
   const auto& attrs = call.attrs<ReduceAttrs>();
   if (attrs.dtype) call.fail("attribute 'dtype' is not taken", "none", std::string(to_string(*attrs.dtype)));
-  return one(function_dtype(call.operand(0).dtype), reduced(call, attrs.axes, attrs.keepdim));
+  return single_result(function_dtype(call.operand(0).dtype), reduced(call, attrs.axes, attrs.keepdim));
 }
 
 Types infer_vector_norm(const Call& call) {
@@ -103,7 +103,7 @@ Types infer_vector_norm(const Call& call) {
   const Shape shape = reduced(call, attrs.axes, attrs.keepdim);
   if (attrs.ord < 0 || std::isinf(attrs.ord))
     for (const std::int64_t axis : attrs.axes) call.require_nonempty_axis(0, static_cast<std::size_t>(axis));
-  return one(attrs.dtype.value_or(call.operand(0).dtype), shape);
+  return single_result(attrs.dtype.value_or(call.operand(0).dtype), shape);
 }
 
 Types infer_quantize(const Call& call) {
@@ -111,7 +111,7 @@ Types infer_quantize(const Call& call) {
   call.require_float(0);
   require_storage(call, attrs.dtype);
   require_parameters(call, attrs.axis, attrs.scales.size(), attrs.zero_points.size(), attrs.qmin, attrs.qmax);
-  return one(attrs.dtype, call.operand(0).shape);
+  return single_result(attrs.dtype, call.operand(0).shape);
 }
 
 Types infer_dequantize(const Call& call) {
@@ -120,7 +120,7 @@ Types infer_dequantize(const Call& call) {
   if (!is_float(attrs.dtype))
     call.fail("attribute 'dtype'", "a float dtype", std::string(to_string(attrs.dtype)));
   require_parameters(call, attrs.axis, attrs.scales.size(), attrs.zero_points.size(), attrs.qmin, attrs.qmax);
-  return one(attrs.dtype, call.operand(0).shape);
+  return single_result(attrs.dtype, call.operand(0).shape);
 }
 
 }  // namespace tosaic::rules

@@ -66,7 +66,7 @@ Types infer_reshape(const Call& call) {
     call.fail("the number of elements changes",
               std::to_string(count) + " of " + to_string(call.operand(0).shape),
               std::to_string(num_elements(shape)) + " of " + to_string(shape));
-  return one(call.operand(0).dtype, shape);
+  return single_result(call.operand(0).dtype, shape);
 }
 
 Types infer_clone(const Call& call) {
@@ -75,7 +75,7 @@ Types infer_clone(const Call& call) {
   if (order && !is_permutation_of_axes(*order, input.rank()))
     call.fail("attribute 'order'", "a permutation of " + std::to_string(input.rank()) + " axes",
               to_string(*order));
-  return one(input.dtype, input.shape);
+  return single_result(input.dtype, input.shape);
 }
 
 Types infer_permute(const Call& call) {
@@ -84,7 +84,7 @@ Types infer_permute(const Call& call) {
   if (!is_permutation_of_axes(perm, input.rank()))
     call.fail("attribute 'perm'", "a permutation of " + std::to_string(input.rank()) + " axes",
               to_string(perm));
-  return one(input.dtype, permuted(input.shape, perm));
+  return single_result(input.dtype, permuted(input.shape, perm));
 }
 
 Types infer_expand(const Call& call) {
@@ -97,7 +97,7 @@ Types infer_expand(const Call& call) {
     expands = from == 1 || from == shape[shape.size() - input.rank() + i];
   }
   if (!expands) call.fail("the input does not expand to 'shape'", to_string(shape), to_string(input.shape));
-  return one(input.dtype, shape);
+  return single_result(input.dtype, shape);
 }
 
 Types infer_repeat(const Call& call) {
@@ -109,7 +109,7 @@ Types infer_repeat(const Call& call) {
   const std::size_t lead = shape.size() - input.rank();
   for (std::size_t i = 0; i < input.rank(); ++i)
     shape[lead + i] = call.times(shape[lead + i], input.shape[i]);
-  return one(input.dtype, shape);
+  return single_result(input.dtype, shape);
 }
 
 Types infer_cat(const Call& call) {
@@ -130,7 +130,7 @@ Types infer_cat(const Call& call) {
     call.require_shape(i, expected);
     shape[axis] = call.plus(shape[axis], expected[axis]);
   }
-  return one(dtype, shape);
+  return single_result(dtype, shape);
 }
 
 Types infer_stack(const Call& call) {
@@ -139,7 +139,7 @@ Types infer_stack(const Call& call) {
   for (std::size_t i = 1; i < call.count(); ++i) call.require_shape(i, shape);
   const std::size_t axis = call.axis(call.attrs<AxisAttrs>().axis, shape.size() + 1);
   shape.insert(axis, static_cast<std::int64_t>(call.count()));
-  return one(promoted_dtype(call.operands()), shape);
+  return single_result(promoted_dtype(call.operands()), shape);
 }
 
 Types infer_split(const Call& call) {
@@ -171,7 +171,7 @@ Types infer_unbind(const Call& call) {
     call.unsupported("number of results", "1 to " + std::to_string(kMaxResults), std::to_string(count));
   Shape shape = input.shape;
   shape.erase(axis);
-  return Types(static_cast<std::size_t>(count), one(input.dtype, shape).front());
+  return Types(static_cast<std::size_t>(count), single_result(input.dtype, shape).front());
 }
 
 Types infer_select(const Call& call) {
@@ -182,7 +182,7 @@ Types infer_select(const Call& call) {
     call.fail("attribute 'index'", "an index in [0, " + std::to_string(shape[axis]) + ")",
               std::to_string(attrs.index));
   shape.erase(axis);
-  return one(call.operand(0).dtype, shape);
+  return single_result(call.operand(0).dtype, shape);
 }
 
 Types infer_slice(const Call& call) {
@@ -195,12 +195,12 @@ Types infer_slice(const Call& call) {
               std::to_string(attrs.start) + " and " + std::to_string(attrs.end));
   const std::int64_t length = attrs.end - attrs.start;
   shape[axis] = length / attrs.step + (length % attrs.step != 0 ? 1 : 0);
-  return one(call.operand(0).dtype, shape);
+  return single_result(call.operand(0).dtype, shape);
 }
 
 Types infer_flip(const Call& call) {
   call.require_axes(call.attrs<AxesAttrs>().axes, call.operand(0).rank());
-  return one(call.operand(0).dtype, call.operand(0).shape);
+  return single_result(call.operand(0).dtype, call.operand(0).shape);
 }
 
 Types infer_pad(const Call& call) {
@@ -220,7 +220,7 @@ Types infer_pad(const Call& call) {
                 std::to_string(before) + " and " + std::to_string(after));
     shape[i] = call.plus(call.plus(shape[i], before), after);
   }
-  return one(call.operand(0).dtype, shape);
+  return single_result(call.operand(0).dtype, shape);
 }
 
 // The bound on `diagonal` ensures that row + diagonal fits 63 bits. Diagonals that far away select all
@@ -230,7 +230,7 @@ Types infer_triangle(const Call& call) {
   call.require_rank_between(0, 2, kMaxRank);
   if (diagonal < -kMaxElements || diagonal > kMaxElements)
     call.unsupported("attribute 'diagonal'", "within +-2^56", std::to_string(diagonal));
-  return one(call.operand(0).dtype, call.operand(0).shape);
+  return single_result(call.operand(0).dtype, call.operand(0).shape);
 }
 
 Types infer_gather(const Call& call) {
@@ -243,7 +243,7 @@ Types infer_gather(const Call& call) {
     if (i != axis && index.shape[i] > input.shape[i])
       call.fail(call.operand_text(1) + " is larger than the input on axis " + std::to_string(i),
                 "at most " + std::to_string(input.shape[i]), std::to_string(index.shape[i]));
-  return one(input.dtype, index.shape);
+  return single_result(input.dtype, index.shape);
 }
 
 Types infer_index_select(const Call& call) {
@@ -252,7 +252,7 @@ Types infer_index_select(const Call& call) {
   call.require_index(1);
   call.require_rank_between(1, 0, 1);
   shape[axis] = num_elements(call.operand(1).shape);
-  return one(call.operand(0).dtype, shape);
+  return single_result(call.operand(0).dtype, shape);
 }
 
 // Advanced indexing: if the indexed axes are adjacent, the axes of the broadcast index replace them in place;
@@ -294,7 +294,7 @@ Shape indexed_shape(const Call& call, std::size_t first_index) {
   return shape;
 }
 
-Types infer_index(const Call& call) { return one(call.operand(0).dtype, indexed_shape(call, 1)); }
+Types infer_index(const Call& call) { return single_result(call.operand(0).dtype, indexed_shape(call, 1)); }
 
 Types infer_index_put(const Call& call) {
   call.require_same_dtype(1, 0);
@@ -307,32 +307,32 @@ Types infer_index_put(const Call& call) {
   }
   if (!expands)
     call.fail("the values do not expand to what is indexed", to_string(written), to_string(values));
-  return one(call.operand(0).dtype, call.operand(0).shape);
+  return single_result(call.operand(0).dtype, call.operand(0).shape);
 }
 
 Types infer_scatter(const Call& call) {
   static_cast<void>(infer_gather(call));
   call.require_same_dtype(2, 0);
   call.require_shape(2, call.operand(1).shape);
-  return one(call.operand(0).dtype, call.operand(0).shape);
+  return single_result(call.operand(0).dtype, call.operand(0).shape);
 }
 
 Types infer_slice_scatter(const Call& call) {
   const Types slice = infer_slice(call);
   call.require_same_dtype(1, 0);
   call.require_shape(1, slice.front().shape);
-  return one(call.operand(0).dtype, call.operand(0).shape);
+  return single_result(call.operand(0).dtype, call.operand(0).shape);
 }
 
 Types infer_arange(const Call& call) {
   const auto& attrs = call.attrs<ArangeAttrs>();
   if (attrs.dtype == DType::kBool) call.fail("attribute 'dtype'", "an integer or float dtype", "bool");
-  return one(attrs.dtype, {arange_count(call, attrs)});
+  return single_result(attrs.dtype, {arange_count(call, attrs)});
 }
 
 Types infer_full(const Call& call) {
   const auto& attrs = call.attrs<FullAttrs>();
-  return one(attrs.dtype, attrs.shape);
+  return single_result(attrs.dtype, attrs.shape);
 }
 
 }  // namespace tosaic::rules

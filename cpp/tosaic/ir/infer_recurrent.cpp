@@ -89,12 +89,12 @@ Types infer_recurrent(const Call& call) {
   Shape output = call.operand(0).shape;
   output[output.size() - 1] = call.times(directions, sizes.output);
   const DType dtype = call.operand(0).dtype;
-  Types types = one(dtype, output);
-  types.push_back(one(dtype, hidden).front());
+  Types types = single_result(dtype, output);
+  types.push_back(single_result(dtype, hidden).front());
   if (lstm) {
     const Shape cell = state_shape(call, attrs, sizes, sizes.hidden);
     call.require_shape(2, cell);
-    types.push_back(one(dtype, cell).front());
+    types.push_back(single_result(dtype, cell).front());
   }
   return types;
 }

@@ -53,14 +53,14 @@ Shape reduced(const Call& call, const Dims& axes, bool keepdim) {
   return shape;
 }
 
-Types infer_sum(const Call& call) {
+Types infer_sum_prod(const Call& call) {
   const auto& attrs = call.attrs<ReduceAttrs>();
-  return one(accumulated(call, attrs.dtype), reduced(call, attrs.axes, attrs.keepdim));
+  return single_result(accumulated(call, attrs.dtype), reduced(call, attrs.axes, attrs.keepdim));
 }
 
 Types infer_mean(const Call& call) {
   const auto& attrs = call.attrs<ReduceAttrs>();
-  return one(float_dtype(call, attrs.dtype), reduced(call, attrs.axes, attrs.keepdim));
+  return single_result(float_dtype(call, attrs.dtype), reduced(call, attrs.axes, attrs.keepdim));
 }
 
 Types infer_extremum(const Call& call) {
@@ -68,7 +68,7 @@ Types infer_extremum(const Call& call) {
   require_no_dtype(call, attrs);
   const Shape shape = reduced(call, attrs.axes, attrs.keepdim);
   for (const std::int64_t axis : attrs.axes) call.require_nonempty_axis(0, static_cast<std::size_t>(axis));
-  return one(call.operand(0).dtype, shape);
+  return single_result(call.operand(0).dtype, shape);
 }
 
 // The result is bool, but as in torch u8 for a u8 operand.
@@ -76,13 +76,13 @@ Types infer_any_all(const Call& call) {
   const auto& attrs = call.attrs<ReduceAttrs>();
   require_no_dtype(call, attrs);
   const DType dtype = call.operand(0).dtype == DType::kU8 ? DType::kU8 : DType::kBool;
-  return one(dtype, reduced(call, attrs.axes, attrs.keepdim));
+  return single_result(dtype, reduced(call, attrs.axes, attrs.keepdim));
 }
 
 Types infer_var(const Call& call) {
   const auto& attrs = call.attrs<VarAttrs>();
   call.require_float(0);
-  return one(call.operand(0).dtype, reduced(call, attrs.axes, attrs.keepdim));
+  return single_result(call.operand(0).dtype, reduced(call, attrs.axes, attrs.keepdim));
 }
 
 Types infer_arg(const Call& call) {
@@ -91,15 +91,15 @@ Types infer_arg(const Call& call) {
   const TensorType& input = call.operand(0);
   if (attrs.axis && input.rank() == 0) {
     static_cast<void>(call.axis(*attrs.axis, 1));
-    return one(DType::kI64, {});
+    return single_result(DType::kI64, {});
   }
   if (attrs.axis) {
     call.require_nonempty_axis(0, call.axis(*attrs.axis, input.rank()));
-    return one(DType::kI64, reduced(call, {*attrs.axis}, attrs.keepdim));
+    return single_result(DType::kI64, reduced(call, {*attrs.axis}, attrs.keepdim));
   }
   if (num_elements(input.shape) == 0)
     call.fail("the input is empty", "at least 1 element", to_string(input.shape));
-  return one(DType::kI64, attrs.keepdim ? Shape::filled(input.rank(), 1) : Shape{});
+  return single_result(DType::kI64, attrs.keepdim ? Shape::filled(input.rank(), 1) : Shape{});
 }
 
 Types infer_cumsum(const Call& call) {
@@ -107,7 +107,7 @@ Types infer_cumsum(const Call& call) {
   static_cast<void>(call.axis(attrs.axis, std::max<std::size_t>(1, call.operand(0).rank())));
   const DType dtype = accumulated(call, attrs.dtype);
   if (dtype == DType::kBool) call.fail("attribute 'dtype'", "an integer or float dtype", "bool");
-  return one(dtype, call.operand(0).shape);
+  return single_result(dtype, call.operand(0).shape);
 }
 
 // The n-th difference of cat(prepend, input, append).
@@ -124,9 +124,9 @@ Types infer_diff(const Call& call) {
     call.require_shape(i, expected);
     shape[axis] = call.plus(shape[axis], expected[axis]);
   }
-  if (attrs.n == 0) return one(call.operand(0).dtype, call.operand(0).shape);
+  if (attrs.n == 0) return single_result(call.operand(0).dtype, call.operand(0).shape);
   shape[axis] = std::max<std::int64_t>(0, call.minus(shape[axis], attrs.n));
-  return one(promoted_dtype(call.operands()), shape);
+  return single_result(promoted_dtype(call.operands()), shape);
 }
 
 Types infer_batch_norm(const Call& call) {
@@ -134,7 +134,7 @@ Types infer_batch_norm(const Call& call) {
   call.require_rank_between(0, 2, kMaxRank);
   const TensorType& input = call.operand(0);
   for (std::size_t i = 1; i < 5; ++i) require_parameter(call, i, {input.shape[1]});
-  return one(input.dtype, input.shape);
+  return single_result(input.dtype, input.shape);
 }
 
 Types infer_trailing_norm(const Call& call) {
@@ -147,7 +147,7 @@ Types infer_trailing_norm(const Call& call) {
   const Shape trailing(input.shape.span().last(static_cast<std::size_t>(normalized)));
   require_parameter(call, 1, trailing);
   if (call.op() == Op::kLayerNorm) require_parameter(call, 2, trailing);
-  return one(input.dtype, input.shape);
+  return single_result(input.dtype, input.shape);
 }
 
 Types infer_group_norm(const Call& call) {
@@ -161,13 +161,13 @@ Types infer_group_norm(const Call& call) {
               std::to_string(groups));
   require_parameter(call, 1, {input.shape[1]});
   require_parameter(call, 2, {input.shape[1]});
-  return one(input.dtype, input.shape);
+  return single_result(input.dtype, input.shape);
 }
 
 Types infer_softmax(const Call& call) {
   const auto& attrs = call.attrs<AxisDtypeAttrs>();
   static_cast<void>(call.axis(attrs.axis, std::max<std::size_t>(1, call.operand(0).rank())));
-  return one(float_dtype(call, attrs.dtype), call.operand(0).shape);
+  return single_result(float_dtype(call, attrs.dtype), call.operand(0).shape);
 }
 
 }  // namespace tosaic::rules

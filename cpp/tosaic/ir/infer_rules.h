@@ -4,6 +4,7 @@
 // extents of every operand are sane (and not 0 for TOSA operators).
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -88,7 +89,7 @@ class Call {
 };
 
 // The types of a single result.
-[[nodiscard]] Types one(DType dtype, const Shape& shape);
+[[nodiscard]] Types single_result(DType dtype, const Shape& shape);
 
 // ---- contraction ----
 // The broadcast shape of operands [first, count).
@@ -107,10 +108,10 @@ class Call {
 [[nodiscard]] Types infer_einsum(const Call& call);
 
 // ---- elementwise ----
-[[nodiscard]] Types infer_rounding(const Call& call);        // abs, ceil, neg, relu ...: not bool
-[[nodiscard]] Types infer_sign(const Call& call);            // sign, nan_to_num: also bool
-[[nodiscard]] Types infer_float_function(const Call& call);  // integers and bool become f32
-[[nodiscard]] Types infer_activation(const Call& call);      // floats only
+[[nodiscard]] Types infer_same_number_dtype(const Call& call);  // abs, ceil, neg, relu ...: not bool
+[[nodiscard]] Types infer_same_dtype(const Call& call);         // sign, nan_to_num: also bool
+[[nodiscard]] Types infer_float_function(const Call& call);     // integers and bool become f32
+[[nodiscard]] Types infer_activation(const Call& call);         // floats only
 [[nodiscard]] Types infer_clamp(const Call& call);
 [[nodiscard]] Types infer_logical_not(const Call& call);
 [[nodiscard]] Types infer_bitwise_not(const Call& call);
@@ -138,7 +139,7 @@ class Call {
 [[nodiscard]] Types infer_dequantize(const Call& call);
 
 // ---- reduction, normalisation ----
-[[nodiscard]] Types infer_sum(const Call& call);  // sum, prod
+[[nodiscard]] Types infer_sum_prod(const Call& call);  // sum, prod
 [[nodiscard]] Types infer_mean(const Call& call);
 [[nodiscard]] Types infer_extremum(const Call& call);  // amax, amin
 [[nodiscard]] Types infer_any_all(const Call& call);
@@ -153,7 +154,7 @@ class Call {
 
 // ---- windows ----
 [[nodiscard]] Types infer_pool(const Call& call);
-[[nodiscard]] Types infer_adaptive_avg_pool(const Call& call);
+[[nodiscard]] Types infer_adaptive_pool(const Call& call);
 [[nodiscard]] Types infer_resize(const Call& call);
 [[nodiscard]] Types infer_grid_sample(const Call& call);
 [[nodiscard]] Types infer_affine_grid(const Call& call);
@@ -191,7 +192,7 @@ class Call {
 [[nodiscard]] Types infer_rfft2(const Call& call);
 
 // ---- TOSA ----
-[[nodiscard]] Types infer_tosa(const Call& call);  // every op with info(op).is_tosa
+[[nodiscard]] Types infer_tosa(const Call& call);  // the family of infer_tosa.cpp
 [[nodiscard]] Types infer_tosa_fft2d(const Call& call);
 [[nodiscard]] Types infer_tosa_rfft2d(const Call& call);
 [[nodiscard]] Types infer_tosa_table(const Call& call);
@@ -200,5 +201,16 @@ class Call {
 [[nodiscard]] Types infer_tosa_variable(const Call& call);
 [[nodiscard]] Types infer_tosa_variable_write(const Call& call);
 [[nodiscard]] Types infer_tosa_variable_read(const Call& call);
+
+// Throws InternalError: the node stores the types of its results, and has_inference() is false.
+[[nodiscard]] Types stored_types(const Call& call);
+
+// The column `inference` of ops.def, by operator.
+using Rule = Types (*)(const Call&);
+inline constexpr std::array<Rule, kOpCount> kInference = {
+#define TOSAIC_OP(Name, text, AttrsT, operands, results, traits, int16, inference, ...) inference,
+#include "tosaic/ir/ops.def"
+};
+[[nodiscard]] constexpr Rule inference_of(Op op) { return kInference[static_cast<std::size_t>(op)]; }
 
 }  // namespace tosaic::rules

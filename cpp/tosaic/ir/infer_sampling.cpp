@@ -15,7 +15,7 @@ Types infer_grid_sample(const Call& call) {
   call.require_extent(1, 3, 2);
   call.require_nonempty_axis(0, 2);
   call.require_nonempty_axis(0, 3);
-  return one(call.operand(0).dtype, {input[0], input[1], grid[1], grid[2]});
+  return single_result(call.operand(0).dtype, {input[0], input[1], grid[1], grid[2]});
 }
 
 // theta is (N, 2, 3) for images and (N, 3, 4) for volumes. The result is (N, H, W, 2) or (N, D, H, W, 3).
@@ -33,7 +33,7 @@ Types infer_affine_grid(const Call& call) {
   Shape shape{size[0]};
   for (std::size_t i = 2; i < size.size(); ++i) shape.push_back(size[i]);
   shape.push_back(spatial);
-  return one(call.operand(0).dtype, shape);
+  return single_result(call.operand(0).dtype, shape);
 }
 
 }  // namespace tosaic::rules

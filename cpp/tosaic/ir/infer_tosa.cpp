@@ -4,11 +4,12 @@
 
 #include "tosaic/base/error.h"
 #include "tosaic/ir/infer_rules.h"
+#include "tosaic/ir/op_table.h"
 
 namespace tosaic::rules {
 namespace {
 
-Types keep(const Call& call) { return one(call.operand(0).dtype, call.operand(0).shape); }
+Types keep(const Call& call) { return single_result(call.operand(0).dtype, call.operand(0).shape); }
 
 std::string text_of(DType dtype) { return std::string(to_string(dtype)); }
 
@@ -74,7 +75,7 @@ Types clamp(const Call& call) {
 
 Types binary(const Call& call) {
   call.require_same_dtype(1, 0);
-  return one(call.operand(0).dtype, broadcast_equal_rank(call));
+  return single_result(call.operand(0).dtype, broadcast_equal_rank(call));
 }
 
 Types binary_number(const Call& call) {
@@ -119,17 +120,17 @@ Types multiply(const Call& call) {
 Types select(const Call& call) {
   call.require_dtype(0, DType::kBool);
   call.require_same_dtype(2, 1);
-  return one(call.operand(1).dtype, broadcast_equal_rank(call));
+  return single_result(call.operand(1).dtype, broadcast_equal_rank(call));
 }
 
-Types cast(const Call& call) { return one(call.attrs<CastAttrs>().dtype, call.operand(0).shape); }
+Types cast(const Call& call) { return single_result(call.attrs<CastAttrs>().dtype, call.operand(0).shape); }
 
 // ---- reduction: the axis stays, with extent 1 ----
 
 Types reduce(const Call& call, std::int64_t axis) {
   Shape shape = call.operand(0).shape;
   shape[call.axis(axis, shape.size())] = 1;
-  return one(call.operand(0).dtype, shape);
+  return single_result(call.operand(0).dtype, shape);
 }
 
 Types reduce_bool(const Call& call) {
@@ -157,7 +158,7 @@ Types argmax(const Call& call) {
   Shape shape = call.operand(0).shape;
   const std::size_t axis = call.axis(call.attrs<TosaAxisNanAttrs>().axis, shape.size());
   shape.erase(axis);
-  return one(DType::kI32, shape);
+  return single_result(DType::kI32, shape);
 }
 
 // ---- windows ----
@@ -236,7 +237,8 @@ void set_conv_extents(const Call& call, const TosaConvAttrs& attrs, const Dims& 
   }
 }
 
-Types conv(const Call& call, std::size_t spatial) {
+template <std::size_t spatial>
+Types conv(const Call& call) {
   const auto& attrs = call.attrs<TosaConvAttrs>();
   const DType dtype = conv_dtype(call, attrs.acc_type, attrs.input_zp, attrs.weight_zp);
   call.require_rank(0, spatial + 2);
@@ -247,7 +249,7 @@ Types conv(const Call& call, std::size_t spatial) {
   require_bias(call, weight[0]);
   set_conv_extents(call, attrs, Dims(weight.span().subspan(1, spatial)), shape);
   shape[spatial + 1] = weight[0];
-  return one(dtype, shape);
+  return single_result(dtype, shape);
 }
 
 // Weight (KH, KW, C, M). Element (c, m) contributes to channel c * M + m of the result.
@@ -263,7 +265,7 @@ Types depthwise_conv(const Call& call) {
   require_bias(call, channels);
   set_conv_extents(call, attrs, Dims(weight.span().first(2)), shape);
   shape[3] = channels;
-  return one(dtype, shape);
+  return single_result(dtype, shape);
 }
 
 // Extent (in - 1) * stride + out_pads + kernel. Negative out_pads crop the result, each by less than the
@@ -294,7 +296,7 @@ Types transpose_conv(const Call& call) {
     shape[1 + s] = out;
   }
   shape[3] = weight[0];
-  return one(dtype, shape);
+  return single_result(dtype, shape);
 }
 
 Shape pool_shape(const Call& call, const Dims& kernel, const Dims& stride, const Dims& pad) {
@@ -329,13 +331,13 @@ Types avg_pool(const Call& call) {
               text_of(attrs.acc_type));
   require_zero_point(call, "input_zp", dtype, attrs.input_zp);
   require_zero_point(call, "output_zp", dtype, attrs.output_zp);
-  return one(dtype, pool_shape(call, attrs.kernel, attrs.stride, attrs.pad));
+  return single_result(dtype, pool_shape(call, attrs.kernel, attrs.stride, attrs.pad));
 }
 
 Types max_pool(const Call& call) {
   const auto& attrs = call.attrs<TosaMaxPoolAttrs>();
   call.require_number(0);
-  return one(call.operand(0).dtype, pool_shape(call, attrs.kernel, attrs.stride, attrs.pad));
+  return single_result(call.operand(0).dtype, pool_shape(call, attrs.kernel, attrs.stride, attrs.pad));
 }
 
 // Bilinear resize of integers does not divide by the scale, so the result is wider: i32 for i8, i48 for i16.
@@ -379,7 +381,7 @@ Types resize(const Call& call) {
     if (shape[1 + s] >= kMaxExtent)
       call.fail("the result is too large" + place, "less than 16384", std::to_string(shape[1 + s]));
   }
-  return one(dtype, shape);
+  return single_result(dtype, shape);
 }
 
 // ---- matrix product ----
@@ -406,7 +408,7 @@ Types matmul(const Call& call) {
   const Shape& a = call.operand(0).shape;
   call.require_extent(1, 0, a[0]);
   call.require_extent(1, 1, a[2]);
-  return one(dtype, {a[0], a[1], call.operand(1).shape[2]});
+  return single_result(dtype, {a[0], a[1], call.operand(1).shape[2]});
 }
 
 // ---- movement ----
@@ -423,7 +425,7 @@ Types concat(const Call& call) {
     call.require_shape(i, expected);
     shape[axis] = call.plus(shape[axis], expected[axis]);
   }
-  return one(call.operand(0).dtype, shape);
+  return single_result(call.operand(0).dtype, shape);
 }
 
 Types pad(const Call& call) {
@@ -436,7 +438,7 @@ Types pad(const Call& call) {
   call.require_at_least("after", attrs.after, 0);
   for (std::size_t i = 0; i < shape.size(); ++i)
     shape[i] = call.plus(shape[i], call.plus(attrs.before[i], attrs.after[i]));
-  return one(call.operand(0).dtype, shape);
+  return single_result(call.operand(0).dtype, shape);
 }
 
 Types reshape(const Call& call) {
@@ -463,7 +465,7 @@ Types slice(const Call& call) {
       call.fail("the slice ends beyond the input on axis " + std::to_string(i),
                 "at most " + std::to_string(input[i]),
                 std::to_string(attrs.start[i]) + " + " + std::to_string(attrs.size[i]));
-  return one(call.operand(0).dtype, attrs.size);
+  return single_result(call.operand(0).dtype, attrs.size);
 }
 
 Types tile(const Call& call) {
@@ -472,7 +474,7 @@ Types tile(const Call& call) {
   call.require_size("shape", multiples, shape.size());
   call.require_at_least("shape", multiples, 1);
   for (std::size_t i = 0; i < shape.size(); ++i) shape[i] = call.times(shape[i], multiples[i]);
-  return one(call.operand(0).dtype, shape);
+  return single_result(call.operand(0).dtype, shape);
 }
 
 // values (N, K, C), indices (N, W) -> (N, W, C)
@@ -482,7 +484,7 @@ Types gather(const Call& call) {
   call.require_dtype(1, DType::kI32);
   const Shape& values = call.operand(0).shape;
   call.require_extent(1, 0, values[0]);
-  return one(call.operand(0).dtype, {values[0], call.operand(1).shape[1], values[2]});
+  return single_result(call.operand(0).dtype, {values[0], call.operand(1).shape[1], values[2]});
 }
 
 // values_in (N, K, C), indices (N, W), input (N, W, C) -> (N, K, C). No row may be written twice, so W <= K.
@@ -500,143 +502,74 @@ Types scatter(const Call& call) {
   return keep(call);
 }
 
+constexpr OpTable<Rule> kRules = {
+    {Op::kTosaArgmax, argmax},
+    {Op::kTosaAvgPool2d, avg_pool},
+    {Op::kTosaConv2d, conv<2>},
+    {Op::kTosaConv3d, conv<3>},
+    {Op::kTosaDepthwiseConv2d, depthwise_conv},
+    {Op::kTosaMatmul, matmul},
+    {Op::kTosaMaxPool2d, max_pool},
+    {Op::kTosaTransposeConv2d, transpose_conv},
+    {Op::kTosaClamp, clamp},
+    {Op::kTosaErf, unary_float},
+    {Op::kTosaSigmoid, unary_float},
+    {Op::kTosaTanh, unary_float},
+    {Op::kTosaCeil, unary_float},
+    {Op::kTosaCos, unary_float},
+    {Op::kTosaExp, unary_float},
+    {Op::kTosaFloor, unary_float},
+    {Op::kTosaLog, unary_float},
+    {Op::kTosaReciprocal, unary_float},
+    {Op::kTosaRsqrt, unary_float},
+    {Op::kTosaSin, unary_float},
+    {Op::kTosaAbs, unary_number},
+    {Op::kTosaBitwiseNot, unary_integer},
+    {Op::kTosaClz, unary_integer},
+    {Op::kTosaLogicalNot, unary_bool},
+    {Op::kTosaNegate, negate},
+    {Op::kTosaAdd, binary_number},
+    {Op::kTosaSub, binary_number},
+    {Op::kTosaMaximum, binary_number},
+    {Op::kTosaMinimum, binary_number},
+    {Op::kTosaPow, binary_float},
+    {Op::kTosaMul, multiply},
+    {Op::kTosaArithmeticRightShift, binary_integer},
+    {Op::kTosaBitwiseAnd, binary_integer},
+    {Op::kTosaBitwiseOr, binary_integer},
+    {Op::kTosaBitwiseXor, binary_integer},
+    {Op::kTosaIntdiv, binary_integer},
+    {Op::kTosaLogicalLeftShift, binary_integer},
+    {Op::kTosaLogicalRightShift, binary_integer},
+    {Op::kTosaLogicalAnd, binary_bool},
+    {Op::kTosaLogicalOr, binary_bool},
+    {Op::kTosaLogicalXor, binary_bool},
+    {Op::kTosaEqual, compare},
+    {Op::kTosaGreater, compare},
+    {Op::kTosaGreaterEqual, compare},
+    {Op::kTosaSelect, select},
+    {Op::kTosaReduceAll, reduce_bool},
+    {Op::kTosaReduceAny, reduce_bool},
+    {Op::kTosaReduceMax, reduce_extremum},
+    {Op::kTosaReduceMin, reduce_extremum},
+    {Op::kTosaReduceProduct, reduce_product},
+    {Op::kTosaReduceSum, reduce_sum},
+    {Op::kTosaConcat, concat},
+    {Op::kTosaPad, pad},
+    {Op::kTosaReshape, reshape},
+    {Op::kTosaReverse, reverse},
+    {Op::kTosaSlice, slice},
+    {Op::kTosaTile, tile},
+    {Op::kTosaGather, gather},
+    {Op::kTosaScatter, scatter},
+    {Op::kTosaResize, resize},
+    {Op::kTosaCast, cast},
+    {Op::kTosaIdentity, keep},
+};
+static_assert(complete<kRules.mismatch([](Op op) { return inference_of(op) == infer_tosa; })>);
+
 }  // namespace
 
-Types infer_tosa(const Call& call) {
-  switch (call.op()) {
-    case Op::kTosaArgmax:
-      return argmax(call);
-    case Op::kTosaAvgPool2d:
-      return avg_pool(call);
-    case Op::kTosaConv2d:
-      return conv(call, 2);
-    case Op::kTosaConv3d:
-      return conv(call, 3);
-    case Op::kTosaDepthwiseConv2d:
-      return depthwise_conv(call);
-    case Op::kTosaMatmul:
-      return matmul(call);
-    case Op::kTosaMaxPool2d:
-      return max_pool(call);
-    case Op::kTosaTransposeConv2d:
-      return transpose_conv(call);
-    case Op::kTosaClamp:
-      return clamp(call);
-
-    case Op::kTosaErf:
-    case Op::kTosaSigmoid:
-    case Op::kTosaTanh:
-    case Op::kTosaCeil:
-    case Op::kTosaCos:
-    case Op::kTosaExp:
-    case Op::kTosaFloor:
-    case Op::kTosaLog:
-    case Op::kTosaReciprocal:
-    case Op::kTosaRsqrt:
-    case Op::kTosaSin:
-      return unary_float(call);
-    case Op::kTosaAbs:
-      return unary_number(call);
-    case Op::kTosaBitwiseNot:
-    case Op::kTosaClz:
-      return unary_integer(call);
-    case Op::kTosaLogicalNot:
-      return unary_bool(call);
-    case Op::kTosaNegate:
-      return negate(call);
-
-    case Op::kTosaAdd:
-    case Op::kTosaSub:
-    case Op::kTosaMaximum:
-    case Op::kTosaMinimum:
-      return binary_number(call);
-    case Op::kTosaPow:
-      return binary_float(call);
-    case Op::kTosaMul:
-      return multiply(call);
-    case Op::kTosaArithmeticRightShift:
-    case Op::kTosaBitwiseAnd:
-    case Op::kTosaBitwiseOr:
-    case Op::kTosaBitwiseXor:
-    case Op::kTosaIntdiv:
-    case Op::kTosaLogicalLeftShift:
-    case Op::kTosaLogicalRightShift:
-      return binary_integer(call);
-    case Op::kTosaLogicalAnd:
-    case Op::kTosaLogicalOr:
-    case Op::kTosaLogicalXor:
-      return binary_bool(call);
-    case Op::kTosaEqual:
-    case Op::kTosaGreater:
-    case Op::kTosaGreaterEqual:
-      return compare(call);
-    case Op::kTosaSelect:
-      return select(call);
-
-    case Op::kTosaReduceAll:
-    case Op::kTosaReduceAny:
-      return reduce_bool(call);
-    case Op::kTosaReduceMax:
-    case Op::kTosaReduceMin:
-      return reduce_extremum(call);
-    case Op::kTosaReduceProduct:
-      return reduce_product(call);
-    case Op::kTosaReduceSum:
-      return reduce_sum(call);
-
-    case Op::kTosaConcat:
-      return concat(call);
-    case Op::kTosaPad:
-      return pad(call);
-    case Op::kTosaReshape:
-      return reshape(call);
-    case Op::kTosaReverse:
-      return reverse(call);
-    case Op::kTosaSlice:
-      return slice(call);
-    case Op::kTosaTile:
-      return tile(call);
-    case Op::kTosaTranspose:
-      return infer_permute(call);
-    case Op::kTosaGather:
-      return gather(call);
-    case Op::kTosaScatter:
-      return scatter(call);
-    case Op::kTosaResize:
-      return resize(call);
-    case Op::kTosaCast:
-      return cast(call);
-    case Op::kTosaIdentity:
-      return keep(call);
-
-    case Op::kTosaFft2d:
-      return infer_tosa_fft2d(call);
-    case Op::kTosaRfft2d:
-      return infer_tosa_rfft2d(call);
-    case Op::kTosaTable:
-      return infer_tosa_table(call);
-    case Op::kTosaRescale:
-      return infer_tosa_rescale(call);
-    case Op::kTosaVariable:
-      return infer_tosa_variable(call);
-    case Op::kTosaVariableWrite:
-      return infer_tosa_variable_write(call);
-    case Op::kTosaVariableRead:
-      return infer_tosa_variable_read(call);
-    case Op::kTosaCustom:
-    case Op::kTosaCondIf:
-    case Op::kTosaWhileLoop:
-      throw InternalError(
-          {.where = "infer",
-           .what = std::string(info(call.op()).name) + ": result types are stored, not inferred"});
-
-#define TOSAIC_OP(Name, ...) case Op::Name:
-#define TOSAIC_TOSA_OP(Name, ...)
-#include "tosaic/ir/ops.def"
-      break;
-  }
-  throw InternalError(
-      {.where = "infer", .what = std::string(info(call.op()).name) + ": not a TOSA operator"});
-}
+Types infer_tosa(const Call& call) { return (*kRules.find(call.op()))(call); }
 
 }  // namespace tosaic::rules

@@ -126,7 +126,7 @@ Types infer_tosa_table(const Call& call) {
     call.fail("wrong dtype of " + call.operand_text(0), "i8 or i16", text_of(dtype));
   call.require_same_dtype(1, 0);
   call.require_shape(1, Shape{dtype == DType::kI8 ? 256 : 513});
-  return one(dtype == DType::kI8 ? DType::kI8 : DType::kI32, call.operand(0).shape);
+  return single_result(dtype == DType::kI8 ? DType::kI8 : DType::kI32, call.operand(0).shape);
 }
 
 namespace {
@@ -142,7 +142,7 @@ Types rescaled(const Call& call, const TosaRescaleAttrs& attrs, std::int64_t cha
   if (!attrs.scale32 && attrs.rounding_mode == RoundingMode::kDoubleRound)
     call.fail("'rounding_mode' without 'scale32'", "single_round or inexact_round", "double_round");
   require_scales(call, attrs, channels);
-  return one(attrs.dtype, input.shape);
+  return single_result(attrs.dtype, input.shape);
 }
 
 }  // namespace
@@ -177,16 +177,16 @@ Types infer_tosa_variable(const Call& call) {
 }
 
 Types infer_tosa_variable_write(const Call& call) {
-  const auto& attrs = call.attrs<TosaNameAttrs>();
+  const auto& attrs = call.attrs<TosaVariableAccessAttrs>();
   require_variable(call, attrs.name, attrs.shape);
   require_type(call, typed(attrs.dtype, attrs.shape));
   return {};
 }
 
 Types infer_tosa_variable_read(const Call& call) {
-  const auto& attrs = call.attrs<TosaNameAttrs>();
+  const auto& attrs = call.attrs<TosaVariableAccessAttrs>();
   require_variable(call, attrs.name, attrs.shape);
-  return one(attrs.dtype, attrs.shape);
+  return single_result(attrs.dtype, attrs.shape);
 }
 
 }  // namespace tosaic::rules

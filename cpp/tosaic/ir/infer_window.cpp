@@ -76,10 +76,10 @@ Types infer_pool(const Call& call) {
   require_pool_attrs(call, attrs, spatial);
   Shape shape = call.operand(0).shape;
   for (std::size_t s = 0; s < spatial; ++s) shape[first + s] = pool_extent(call, attrs, s, shape[first + s]);
-  return one(call.operand(0).dtype, shape);
+  return single_result(call.operand(0).dtype, shape);
 }
 
-Types infer_adaptive_avg_pool(const Call& call) {
+Types infer_adaptive_pool(const Call& call) {
   const Shape& target = call.attrs<ShapeAttrs>().shape;
   if (call.op() == Op::kAdaptiveAvgPool)
     call.require_float(0);
@@ -89,7 +89,7 @@ Types infer_adaptive_avg_pool(const Call& call) {
   call.require_at_least("shape", target, 0);
   Shape shape = call.operand(0).shape;
   for (std::size_t s = 0; s < target.size(); ++s) shape[first + s] = target[s];
-  return one(call.operand(0).dtype, shape);
+  return single_result(call.operand(0).dtype, shape);
 }
 
 Types infer_resize(const Call& call) {
@@ -108,7 +108,7 @@ Types infer_resize(const Call& call) {
     if (!attrs.scales.empty()) require_scale(call, attrs, s, shape[first + s]);
     shape[first + s] = attrs.size[s];
   }
-  return one(call.operand(0).dtype, shape);
+  return single_result(call.operand(0).dtype, shape);
 }
 
 }  // namespace tosaic::rules

@@ -35,24 +35,26 @@ constexpr std::uint8_t min_operands(std::string_view names) {
 }
 
 constexpr OpInfo make(Op op, std::string_view name, std::string_view operands, int results, int traits,
-                      bool is_tosa, std::size_t attrs_index, int int16) {
+                      bool is_tosa, std::size_t attrs_index, int int16, std::string_view kernel) {
   return {op,
           name,
           operands,
           static_cast<std::int8_t>(results),
-          static_cast<std::uint8_t>(traits),
+          static_cast<std::uint16_t>(traits),
           is_tosa,
+          kernel != "kNoKernel",
           static_cast<std::uint8_t>(attrs_index),
           min_operands(operands),
           count_operands(operands, false),
           static_cast<std::int8_t>(int16)};
 }
 
+// The column `kernel` is read as text: what it names belongs to a layer above.
 constexpr OpInfo kOps[] = {
-#define TOSAIC_OP(Name, text, AttrsT, operands, results, traits, int16, ...) \
-  make(Op::Name, text, operands, results, traits, false, kAttrsIndex<AttrsT>, int16),
-#define TOSAIC_TOSA_OP(Name, text, AttrsT, operands, results, traits, error) \
-  make(Op::Name, text, operands, results, traits, true, kAttrsIndex<AttrsT>, kNoInt16),
+#define TOSAIC_OP(Name, text, AttrsT, operands, results, traits, int16, inference, error, kernel, ...) \
+  make(Op::Name, text, operands, results, traits, false, kAttrsIndex<AttrsT>, int16, #kernel),
+#define TOSAIC_TOSA_OP(Name, text, AttrsT, operands, results, traits, inference, error, kernel) \
+  make(Op::Name, text, operands, results, traits, true, kAttrsIndex<AttrsT>, kNoInt16, #kernel),
 #include "tosaic/ir/ops.def"
 };
 

@@ -14,8 +14,13 @@ enum class Op : std::uint16_t {
 #define TOSAIC_OP(Name, ...) Name,
 #include "tosaic/ir/ops.def"
 };
+inline constexpr std::size_t kOpCount = 0
+#define TOSAIC_OP(...) +1
+#include "tosaic/ir/ops.def"
+    ;
 
-enum Trait : std::uint8_t {
+// What the traits mean: ops.def.
+enum Trait : std::uint16_t {
   kNone = 0,
   kElementwise = 1,
   kView = 2,
@@ -23,7 +28,9 @@ enum Trait : std::uint8_t {
   kComposite = 8,
   kCommutative = 16,
   kEffect = 32,
-  kExpanded = 64,
+  kComparison = 64,
+  kSelection = 128,
+  kElementsOfInput = 256,
 };
 
 inline constexpr int kNoInt16 = -1;  // the operator has no integer form
@@ -33,16 +40,23 @@ struct OpInfo {
   std::string_view name;      // in the text form
   std::string_view operands;  // as in ops.def
   std::int8_t results;
-  std::uint8_t traits;
+  std::uint16_t traits;
   bool is_tosa;
+  bool has_kernel;                          // false: the column `kernel` of ops.def is kNoKernel
   std::uint8_t attrs_index;                 // kAttrsIndex of its attribute struct
   std::uint8_t min_operands, max_operands;  // max 255 = variadic
   std::int8_t int16_units;                  // the error bound `int16` of ops.def, or kNoInt16
 
   [[nodiscard]] bool has(Trait trait) const { return (traits & trait) != 0; }
+  // True for a composite without a kernel: the executor runs its expansion.
+  [[nodiscard]] bool runs_as_expansion() const { return has(kComposite) && !has_kernel; }
   // The name of operand i, e.g. "weight". All operands of a variadic tail have the tail's name.
   [[nodiscard]] std::string_view operand_name(std::size_t i) const;
   [[nodiscard]] bool operand_optional(std::size_t i) const;
+  // True for the operand `table` of tosa.table: it is read by position, and does not broadcast.
+  [[nodiscard]] bool is_table(std::size_t i) const { return operand_name(i) == "table"; }
+  // True for the operand `indices` of tosa.gather and tosa.scatter; the others hold elements.
+  [[nodiscard]] bool is_index(std::size_t i) const { return operand_name(i) == "indices"; }
 };
 
 [[nodiscard]] const OpInfo& info(Op op);

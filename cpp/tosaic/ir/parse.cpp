@@ -397,7 +397,7 @@ class TextReader {
   Declaration declaration();
   ValueId reference(const Scope& scope);
   void define(Scope& scope, ValueId id, Declaration declared);
-  Border border();
+  BoundaryFormat border();
   TensorType type();
   DType dtype();
   Dims list(std::string_view open, std::string_view close);
@@ -662,8 +662,8 @@ void TextReader::define(Scope& scope, ValueId id, Declaration declared) {
   scope.graph.values_[id.index()].type = std::move(declared.type);
 }
 
-Border TextReader::border() {
-  Border border;
+BoundaryFormat TextReader::border() {
+  BoundaryFormat border;
   if (!scanner_.accept_call("border")) return border;
   if (scanner_.accept_key("source")) border.source_dtype = dtype();
   if (scanner_.accept_key("range")) {

@@ -64,7 +64,7 @@ class Printer {
   void constant(const Value& value);
   void node(const Graph& graph, const Node& node);
   void result(const Graph& graph, const Output& output);
-  void border(const Border& border, std::size_t rank);
+  void border(const BoundaryFormat& border, std::size_t rank);
   void data(const Constant& constant);
   void string_field(std::string_view key, const std::string& text);
   std::size_t origin_number(const OriginRef& origin);
@@ -103,8 +103,8 @@ void Printer::string_field(std::string_view key, const std::string& text) {
   append_quoted(out_, text);
 }
 
-void Printer::border(const Border& border, std::size_t rank) {
-  if (border == Border{}) return;
+void Printer::border(const BoundaryFormat& border, std::size_t rank) {
+  if (border == BoundaryFormat{}) return;
   std::string parts;
   if (border.source_dtype) parts += " source=" + std::string(to_string(*border.source_dtype));
   if (border.range_min != 0 || border.range_max != 0)

@@ -26,59 +26,46 @@ bool rearranges(const Node& node) {
 
 bool moves(const Node& node) { return rearranges(node) || filling(node) == 0.0; }
 
-bool chooses(const Node& node) {
-  switch (node.op) {  // NOLINT: selects by order or condition; all others must move
-    case Op::kRelu:
-    case Op::kMaxPool:
-    case Op::kAdaptiveMaxPool:
-    case Op::kAmax:
-    case Op::kAmin:
-    case Op::kMaximum:
-    case Op::kMinimum:
-    case Op::kWhere:
-      return true;
-    default:
-      return moves(node);
+bool selects_elements(const Node& node) { return info(node.op).has(kSelection) || moves(node); }
+
+bool commutes_with_quantize(const Node& node) { return node.op == Op::kClamp || selects_elements(node); }
+
+namespace {
+
+// The axis of the result to which a permute or reshape moves the whole axis `from`, if there is one.
+std::optional<std::int64_t> moved_axis(const Graph& graph, const Node& node, std::int64_t from) {
+  if (node.op == Op::kPermute) {
+    const Dims& perm = Graph::attrs<PermuteAttrs>(node).perm;
+    return std::find(perm.begin(), perm.end(), from) - perm.begin();
   }
+  // A reshape: an axis of equal extent with equal products of the extents before it.
+  const Shape& before = graph.type(graph.operands(node)[0]).shape;
+  const Shape& after = graph.type(graph.result(node)).shape;
+  std::int64_t lead = 1;
+  for (std::int64_t i = 0; i < from; ++i) lead *= before[static_cast<std::size_t>(i)];
+  std::int64_t product = 1;
+  for (std::size_t i = 0; i < after.size() && product <= lead; ++i) {
+    if (product == lead && after[i] == before[static_cast<std::size_t>(from)])
+      return static_cast<std::int64_t>(i);
+    product *= after[i];
+  }
+  return std::nullopt;
 }
 
-bool commutes_with_quantize(const Node& node) { return node.op == Op::kClamp || chooses(node); }
+}  // namespace
 
-std::optional<QParamsRef> moved(const Graph& graph, const Node& node, const QParamsRef& from) {
-  if (!from->axis) return from;
-  const auto axis = [&](std::int64_t to) -> std::optional<QParamsRef> {
-    if (to == *from->axis) return from;
-    QParams out = *from;
-    out.axis = to;
-    return std::make_shared<const QParams>(std::move(out));
-  };
-  switch (node.op) {  // NOLINT: movements that map an axis to one axis
-    case Op::kClone:
-      return from;
-    case Op::kPermute: {
-      const Dims& perm = Graph::attrs<PermuteAttrs>(node).perm;
-      const auto* const found = std::find(perm.begin(), perm.end(), *from->axis);
-      return axis(found - perm.begin());
-    }
-    case Op::kReshape: {  // needs an axis of equal extent with equal products of the extents before it
-      const Shape& before = graph.type(graph.operands(node)[0]).shape;
-      const Shape& after = graph.type(graph.result(node)).shape;
-      std::int64_t lead = 1;
-      for (std::int64_t i = 0; i < *from->axis; ++i) lead *= before[static_cast<std::size_t>(i)];
-      std::int64_t product = 1;
-      for (std::size_t i = 0; i < after.size() && product <= lead; ++i) {
-        if (product == lead && after[i] == before[static_cast<std::size_t>(*from->axis)])
-          return axis(static_cast<std::int64_t>(i));
-        product *= after[i];
-      }
-      return std::nullopt;
-    }
-    default:
-      return std::nullopt;
-  }
+std::optional<QParamsRef> qparams_after(const Graph& graph, const Node& node, const QParamsRef& from) {
+  if (!from->axis || node.op == Op::kClone) return from;
+  if (node.op != Op::kPermute && node.op != Op::kReshape) return std::nullopt;
+  const std::optional<std::int64_t> axis = moved_axis(graph, node, *from->axis);
+  if (!axis) return std::nullopt;
+  if (*axis == *from->axis) return from;
+  QParams out = *from;
+  out.axis = *axis;
+  return std::make_shared<const QParams>(std::move(out));
 }
 
-bool keeps_numbers(const Graph& graph, const Node& node) {
+bool runs_on_integers(const Graph& graph, const Node& node) {
   if (!rearranges(node)) return false;
   QParamsRef common;
   for (const ValueId id : graph.operands(node)) {
@@ -89,7 +76,7 @@ bool keeps_numbers(const Graph& graph, const Node& node) {
     common = type.qparams;
   }
   if (!common) return false;
-  const std::optional<QParamsRef> behind = moved(graph, node, common);
+  const std::optional<QParamsRef> behind = qparams_after(graph, node, common);
   for (std::uint32_t r = 0; r < node.result_count; ++r)
     if (!behind || !same_qparams(*behind, graph.type(graph.result(node, r)).qparams)) return false;
   return true;
@@ -99,7 +86,7 @@ bool has_integer_kernel(const Node& node) {
   return node.op == Op::kOpaque && Graph::attrs<OpaqueAttrs>(node).integers;
 }
 
-bool means_numbers(const Graph& graph, const Node& node) {
+bool computes_dequantized(const Graph& graph, const Node& node) {
   if (node.op == Op::kQuantize || node.op == Op::kDequantize) return false;
   const auto has_qparams = [&](ValueId id) { return id.valid() && graph.type(id).qparams != nullptr; };
   const std::span<const ValueId> operands = graph.operands(node);

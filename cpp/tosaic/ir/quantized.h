@@ -5,7 +5,7 @@
 //
 //   rearranges              places elements of the operands          reshape, permute, slice, cat
 //   moves                   ... or inserts 0                         tril, pad with 0
-//   chooses                 ... or selects by order or condition     relu, max_pool, where
+//   selects_elements        ... or selects by order or condition     relu, max_pool, where
 //   commutes_with_quantize  ... or clamps                            clamp
 //
 // Each predicate holds for all nodes for which the one above it holds.
@@ -53,7 +53,7 @@ template <class A, class B>
 // True if every element of the result is 0 or an element of an operand, and the choice depends only on
 // positions, on the order of the elements (relu, pools and reductions by maximum or minimum) or on a
 // condition (where).
-[[nodiscard]] bool chooses(const Node& node);
+[[nodiscard]] bool selects_elements(const Node& node);
 
 // True if q(op(x)) = op'(q(x)), where op' = q op dq with the same parameters for operand and result. This
 // holds for nodes that choose and for clamp, because quantizing is monotonic.
@@ -66,17 +66,18 @@ template <class A, class B>
 // per-channel axis becomes the axis to which the node moves it. Returns nothing if that is not one whole axis
 // of the result, or if the node is no clone, permute or reshape. Per-tensor parameters are returned
 // unchanged.
-[[nodiscard]] std::optional<QParamsRef> moved(const Graph& graph, const Node& node, const QParamsRef& from);
+[[nodiscard]] std::optional<QParamsRef> qparams_after(const Graph& graph, const Node& node,
+                                                      const QParamsRef& from);
 
 // True if the node rearranges, and its results and all operands except indices have the same parameters (a
 // per-channel axis may move). Such a node runs on the integers themselves.
-[[nodiscard]] bool keeps_numbers(const Graph& graph, const Node& node);
+[[nodiscard]] bool runs_on_integers(const Graph& graph, const Node& node);
 
 // True for a foreign operator whose description has a kernel over integers.
 [[nodiscard]] bool has_integer_kernel(const Node& node);
 
 // True if an operand or result has qparams and the node is neither quantize nor dequantize. Such a node
 // computes with the numbers that the integers represent.
-[[nodiscard]] bool means_numbers(const Graph& graph, const Node& node);
+[[nodiscard]] bool computes_dequantized(const Graph& graph, const Node& node);
 
 }  // namespace tosaic

@@ -1,10 +1,12 @@
 #include "tosaic/ir/rewriter.h"
 
+#include <algorithm>
+
 #include "tosaic/base/work.h"
 
 namespace tosaic {
 
-Graph& Rewriter::out(const Node& at) {
+Graph& Rewriter::begin_output(const Node& at) {
   if (started_) return out_;
   started_ = true;
   work::add(source_.nodes_.size() + source_.values_.size());
@@ -37,18 +39,20 @@ Graph& Rewriter::out(const Node& at) {
     if (copy.kind == ValueKind::kConstant) out_.constants_.try_emplace(copy.constant.get(), map_[i]);
     out_.values_.push_back(std::move(copy));
   }
+  first_emitted_ = out_.values_.size();
   return out_;
 }
 
 void Rewriter::start() {
   if (!source_.nodes_.empty()) {
-    static_cast<void>(out(source_.nodes_.front()));
+    static_cast<void>(begin_output(source_.nodes_.front()));
     return;
   }
   out_ = source_;
   started_ = true;
   for (std::uint32_t i = 0; i < source_.values_.size(); ++i) map_.push_back(ValueId(i));
   out_.outputs_.clear();
+  first_emitted_ = out_.values_.size();
 }
 
 void Rewriter::bind(ValueId old, ValueId fresh) { map_[old.index()] = fresh; }
@@ -75,7 +79,7 @@ void Rewriter::keep(const Node& node) {
 }
 
 void Rewriter::keep(const Node& node, std::vector<std::shared_ptr<const Graph>> regions) {
-  static_cast<void>(out(node));
+  static_cast<void>(begin_output(node));
   Node copy = node;
   copy.regions = std::move(regions);
   copy.operand_begin = static_cast<std::uint32_t>(out_.operands_.size());
@@ -90,6 +94,7 @@ void Rewriter::keep(const Node& node, std::vector<std::shared_ptr<const Graph>> 
     out_.values_.push_back(std::move(value));
   }
   out_.nodes_.push_back(std::move(copy));
+  first_emitted_ = out_.values_.size();
 }
 
 ValueId Rewriter::emit(const Node& at, Op op, Attrs attrs, std::span<const ValueId> operands,
@@ -97,12 +102,12 @@ ValueId Rewriter::emit(const Node& at, Op op, Attrs attrs, std::span<const Value
   // Emitted results are named after the node, with a suffix; replace() renames the final one to the node's
   // name.
   OriginRef origin = extra ? merge({extra, at.origin}) : at.origin;
-  return out(at).add(op, std::move(attrs), operands, std::move(origin),
-                     source_.node_name(at) + "." + std::string(info(op).name));
+  return begin_output(at).add(op, std::move(attrs), operands, std::move(origin),
+                              source_.node_name(at) + "." + std::string(info(op).name));
 }
 
 void Rewriter::replace(const Node& node, std::span<const ValueId> results) {
-  static_cast<void>(out(node));
+  static_cast<void>(begin_output(node));
   work::add(1 + results.size());
   if (results.size() != node.result_count)
     throw InternalError({.where = "rewriter",
@@ -110,7 +115,6 @@ void Rewriter::replace(const Node& node, std::span<const ValueId> results) {
                          .expected = std::to_string(node.result_count),
                          .got = std::to_string(results.size()),
                          .node = source_.node_name(node)});
-  const std::string prefix = source_.node_name(node) + ".";
   for (std::uint32_t i = 0; i < node.result_count; ++i) {
     const Value& old = source_.values_[node.first_result + i];
     Value& fresh = out_.values_[results[i].index()];
@@ -121,13 +125,16 @@ void Rewriter::replace(const Node& node, std::span<const ValueId> results) {
                            .got = to_string(fresh.type),
                            .node = old.name});
     map_[node.first_result + i] = results[i];
-    const bool emitted_here = fresh.kind == ValueKind::kResult && fresh.name.starts_with(prefix);
-    if (emitted_here) {
-      Node& producer = out_.nodes_[fresh.producer.index()];
-      producer.origin = merge({producer.origin, node.origin});
-      if (out_.names_.try_emplace(old.name, 1u).second) fresh.name = old.name;
-    }
+    const bool is_repeated =
+        std::find(results.begin(), results.begin() + i, results[i]) != results.begin() + i;
+    if (fresh.kind != ValueKind::kResult || results[i].index() < first_emitted_ || is_repeated) continue;
+    Node& producer = out_.nodes_[fresh.producer.index()];
+    producer.origin = merge({producer.origin, node.origin});
+    fresh.source = old.source;
+    fresh.canonical_order = old.canonical_order;
+    if (out_.names_.try_emplace(old.name, 1u).second) fresh.name = old.name;
   }
+  first_emitted_ = out_.values_.size();
 }
 
 std::optional<Graph> Rewriter::finish() && {

@@ -7,9 +7,9 @@
 //   old: %c = conv(%x)  %r = relu(%c)        new: %c = conv(%x)  %r = clamp(%c) {min=0}
 //        keep(conv)     replace(relu, emit(clamp))
 //
-// Nothing is copied before the first replace() or out(), so a pass that matches nothing costs only its scan.
-// The new results get the names of the results that they replace. Every emitted node has the origin of the
-// replaced node merged into its own. Nodes that become dead stay in the graph until the pass dead-code
+// Nothing is copied before the first replace() or begin_output(), so a pass that matches nothing costs only
+// its scan. The new results get the names of the results that they replace. Every emitted node has the origin
+// of the replaced node merged into its own. Nodes that become dead stay in the graph until the pass dead-code
 // removes them.
 #pragma once
 
@@ -33,8 +33,9 @@ class Rewriter {
   void keep(const Node& node);
   // The same node with other regions, whose inputs and outputs have the types of the old ones.
   void keep(const Node& node, std::vector<std::shared_ptr<const Graph>> regions);
-  // Every later use of the results of `node` becomes a use of these values of out(). A value that emit() made
-  // for this node gets the name of the result that it replaces, and its producer the origin of `node`. Throws
+  // Every later use of the results of `node` becomes a use of these values of the new graph. A value that was
+  // added to begin_output() for this node, i.e. since the walk's last call, gets the name, source and
+  // canonical_order of the result that it replaces, and its producer the origin of `node`. Throws
   // InternalError if the number of results, a dtype or a shape differs.
   void replace(const Node& node, std::span<const ValueId> results);
   void replace(const Node& node, ValueId result) { replace(node, std::span(&result, 1)); }
@@ -44,7 +45,7 @@ class Rewriter {
 
   // ---- emitting, between the walk's calls ----
   // The graph under construction. The first call copies everything before `at`, the node being visited.
-  Graph& out(const Node& at);
+  Graph& begin_output(const Node& at);
   // The new id of an old value: an input, a constant or a result of a node that was visited. Throws
   // InternalError for other values.
   [[nodiscard]] ValueId map(ValueId old) const;
@@ -57,7 +58,9 @@ class Rewriter {
                const OriginRef& extra = nullptr) {
     return emit(at, op, std::move(attrs), std::span(operands.begin(), operands.size()), extra);
   }
-  ValueId constant(const Node& at, ConstantRef constant) { return out(at).add_constant(std::move(constant)); }
+  ValueId constant(const Node& at, ConstantRef constant) {
+    return begin_output(at).add_constant(std::move(constant));
+  }
 
   // Before the walk: start() begins the copy, then bind() makes every use of `old` a use of `fresh`, a value
   // of the new graph. Used to merge equal constants.
@@ -77,6 +80,7 @@ class Rewriter {
   const Graph& source_;
   Graph out_;
   std::vector<ValueId> map_;
+  std::size_t first_emitted_ = 0;  // values of out_ from here on were added since the walk's last call
   bool started_ = false;
 };
 

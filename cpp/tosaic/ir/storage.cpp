@@ -190,7 +190,7 @@ std::span<const std::byte> Constant::bytes() const {
     throw InvalidGraph({.where = "storage",
                         .what = "constant '" + name + "' has no data",
                         .hint = "It was read from a text form without its weights; bind them first"});
-  if (const std::string message = storage.changed(); !message.empty())
+  if (const std::string message = storage.change_message(); !message.empty())
     throw InvalidGraph({.where = "storage",
                         .what = "constant '" + name + "' was changed after import: " + message,
                         .hint = "Import the model again"});

@@ -30,8 +30,8 @@ class Storage {
   [[nodiscard]] std::size_t size() const { return size_; }
   [[nodiscard]] std::span<const std::byte> bytes() const { return {data_, size_}; }
   [[nodiscard]] std::byte* writable();  // InternalError unless from allocate() and with one owner
-  [[nodiscard]] std::string changed() const { return changed_ ? changed_() : std::string(); }
-  // True if somebody else owns the memory and may write or free it; changed() then reports this.
+  [[nodiscard]] std::string change_message() const { return changed_ ? changed_() : std::string(); }
+  // True if somebody else owns the memory and may write or free it; change_message() then reports this.
   [[nodiscard]] bool is_view() const { return static_cast<bool>(changed_); }
 
  private:

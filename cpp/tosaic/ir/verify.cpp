@@ -86,12 +86,12 @@ class Checker {
   void values();
   bool shape(const Value& value);
   void qparams(const TensorType& type, const std::string& name);
-  void border_qparams(const Border& border, const TensorType& type, const std::string& name);
+  void border_qparams(const BoundaryFormat& border, const TensorType& type, const std::string& name);
   void link(ValueId id, const Value& value);
   void constant(const Constant& constant, const TensorType& type, const std::string& name);
   void input(const Input& input);
   void output(const Output& output);
-  void border(const Border& border, const TensorType& type, const std::string& name);
+  void border(const BoundaryFormat& border, const TensorType& type, const std::string& name);
   void node(const Node& node);
   bool operands(const Node& node);
   bool results(const Node& node);
@@ -249,7 +249,7 @@ void Checker::constant(const Constant& constant, const TensorType& type, const s
              .node = name});
 }
 
-void Checker::border(const Border& border, const TensorType& type, const std::string& name) {
+void Checker::border(const BoundaryFormat& border, const TensorType& type, const std::string& name) {
   if (!order_fits(border.order, type.rank()))
     invalid({.what = "the dim order at the border has another rank than the shape",
              .expected = "rank " + std::to_string(type.rank()),
@@ -262,7 +262,7 @@ void Checker::border(const Border& border, const TensorType& type, const std::st
   border_qparams(border, type, name);
 }
 
-void Checker::border_qparams(const Border& border, const TensorType& type, const std::string& name) {
+void Checker::border_qparams(const BoundaryFormat& border, const TensorType& type, const std::string& name) {
   if (!border.qparams) return;
   TensorType labelled = type;
   labelled.qparams = border.qparams;
@@ -456,7 +456,7 @@ void Checker::types(const Node& node) {
 
 void Checker::stage(const Node& node) {
   const OpInfo& row = info(node.op);
-  if (may_stand(node.op, graph_.stage)) return;
+  if (allowed_at(node.op, graph_.stage)) return;
   ErrorParts parts{
       .where = "verify",
       .what = std::string(row.name) + " may not stand at stage " + std::string(to_string(graph_.stage)),
@@ -602,7 +602,7 @@ void Checker::variable(const Node& node) {
 }
 
 void Checker::variable_use(const Node& node) {
-  const auto& attrs = Graph::attrs<TosaNameAttrs>(node);
+  const auto& attrs = Graph::attrs<TosaVariableAccessAttrs>(node);
   const auto declared = variables_.find(attrs.name);
   if (declared == variables_.end()) {
     invalid(node, {.what = "variable '" + attrs.name + "' is used before it is declared"});

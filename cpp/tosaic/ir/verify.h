@@ -3,10 +3,10 @@
 //
 //   structure   ids in range, operands defined before use, unique names, consistent results and producers,
 //               operand counts and attribute structs as in ops.def, sizes of constants, qparams, conversions
-//               of inputs and outputs (Border), mutations, regions, variables
+//               of inputs and outputs (BoundaryFormat), mutations, regions, variables
 //   types       stored result types equal those of infer() in dtype and shape; dim order and qparams are
 //               annotations and are not compared
-//   stage       every operator is allowed at the stage (may_stand() in graph.h); at stage tosa also identity
+//   stage       every operator is allowed at the stage (allowed_at() in graph.h); at stage tosa also identity
 //               dim orders and rank <= 6
 //
 // The layer target checks what a target's profile, extensions and levels allow.

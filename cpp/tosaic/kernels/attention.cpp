@@ -6,7 +6,6 @@
 //
 // Leading axes broadcast. With enable_gqa, consecutive query heads share one key head and one value head. If
 // all keys of a row are masked, the row of the result is zero, as in torch.
-#include "tosaic/kernels/attention.h"
 
 #include <algorithm>
 #include <cmath>
@@ -14,6 +13,7 @@
 #include <memory>
 
 #include "tosaic/kernels/block.h"
+#include "tosaic/kernels/families.h"
 #include "tosaic/kernels/isa_tables.h"
 #include "tosaic/kernels/normalize_block.h"
 #include "tosaic/kernels/reduce_block.h"
@@ -208,7 +208,6 @@ void set_mask(Plan& plan, const Request& request, const ConvertKernels& convert)
 }  // namespace
 
 Kernel prepare_attention(const Request& request) {
-  if (request.op != Op::kSdpa) return {};
   const auto& attrs = attrs_of<SdpaAttrs>(request);
   const Operand& query = request.operands[0];
   const Operand& key = request.operands[1];

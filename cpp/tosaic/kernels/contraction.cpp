@@ -12,6 +12,7 @@
 
 #include "tosaic/base/error.h"
 #include "tosaic/kernels/block.h"
+#include "tosaic/kernels/families.h"
 #include "tosaic/kernels/isa_tables.h"
 #include "tosaic/kernels/requantize.h"
 #include "tosaic/kernels/wide.h"
@@ -395,46 +396,61 @@ Kernel product_kernel(const Request& request, const Roles& roles, Product p,
   return kernel_of(request, roles, {std::move(p), zero_points});
 }
 
-std::array<Index, 2> conv_zero_points(const Request& request) {
-  const auto& attrs = get<TosaConvAttrs>(*request.attrs);
-  return {attrs.input_zp, attrs.weight_zp};
+Kernel conv(const Request& request) {
+  return conv_kernel(request, canonical_conv(request, get<ConvAttrs>(*request.attrs)), {});
 }
+
+Kernel integer_conv(const Request& request) {
+  const auto& attrs = get<IntegerConvAttrs>(*request.attrs);
+  return conv_kernel(request, canonical_conv(request, attrs.conv), {attrs.input_zp, attrs.weight_zp});
+}
+
+// A convolution of TOSA, whose attributes are TosaConvAttrs or TosaTransposeConvAttrs.
+template <class A, Convolution (*convolution)(const Request&)>
+Kernel tosa_conv_kernel(const Request& request) {
+  const auto& attrs = get<A>(*request.attrs);
+  return conv_kernel(request, convolution(request), {attrs.input_zp, attrs.weight_zp});
+}
+
+Kernel linear_kernel(const Request& request) {
+  Product p = linear(request);
+  p.has_bias = request.operands.size() > 2 && request.operands[2].present;
+  return product_kernel(request, {}, std::move(p), {});
+}
+
+Kernel matmul_kernel(const Request& request) {
+  return product_kernel(request, {}, matmul(request.operands[0].shape, request.operands[1].shape), {});
+}
+
+Kernel tosa_matmul(const Request& request) {
+  const auto& attrs = get<TosaMatmulAttrs>(*request.attrs);
+  return product_kernel(request, {}, matmul(request.operands[0].shape, request.operands[1].shape),
+                        {attrs.first_zp, attrs.second_zp});
+}
+
+Kernel addmm(const Request& request) {
+  Product p = matmul(request.operands[1].shape, request.operands[2].shape);
+  add_input(p, request);
+  return product_kernel(request, {.left = 1, .right = 2, .third = 0}, std::move(p), {});
+}
+
+constexpr OpTable<Prepare> kKernels = {
+    {Op::kConv, conv},
+    {Op::kIntegerConv, integer_conv},
+    {Op::kTosaConv2d, tosa_conv_kernel<TosaConvAttrs, tosa_conv>},
+    {Op::kTosaConv3d, tosa_conv_kernel<TosaConvAttrs, tosa_conv>},
+    {Op::kTosaDepthwiseConv2d, tosa_conv_kernel<TosaConvAttrs, tosa_depthwise>},
+    {Op::kTosaTransposeConv2d, tosa_conv_kernel<TosaTransposeConvAttrs, tosa_transpose_conv>},
+    {Op::kLinear, linear_kernel},
+    {Op::kMatmul, matmul_kernel},
+    {Op::kTosaMatmul, tosa_matmul},
+    {Op::kAddmm, addmm},
+    {Op::kBaddbmm, addmm},
+};
+static_assert(complete<kKernels.mismatch(has_family(prepare_contraction))>);
 
 }  // namespace
 
-Kernel prepare_contraction(const Request& request) {
-  const Op op = request.op;
-  const auto shape = [&](std::size_t i) -> const Shape& { return request.operands[i].shape; };
-  if (op == Op::kConv)
-    return conv_kernel(request, canonical_conv(request, get<ConvAttrs>(*request.attrs)), {});
-  if (op == Op::kIntegerConv) {
-    const auto& attrs = get<IntegerConvAttrs>(*request.attrs);
-    return conv_kernel(request, canonical_conv(request, attrs.conv), {attrs.input_zp, attrs.weight_zp});
-  }
-  if (op == Op::kTosaConv2d || op == Op::kTosaConv3d)
-    return conv_kernel(request, tosa_conv(request), conv_zero_points(request));
-  if (op == Op::kTosaDepthwiseConv2d)
-    return conv_kernel(request, tosa_depthwise(request), conv_zero_points(request));
-  if (op == Op::kTosaTransposeConv2d) {
-    const auto& attrs = get<TosaTransposeConvAttrs>(*request.attrs);
-    return conv_kernel(request, tosa_transpose_conv(request), {attrs.input_zp, attrs.weight_zp});
-  }
-  if (op == Op::kLinear) {
-    Product p = linear(request);
-    p.has_bias = request.operands.size() > 2 && request.operands[2].present;
-    return product_kernel(request, {}, std::move(p), {});
-  }
-  if (op == Op::kMatmul) return product_kernel(request, {}, matmul(shape(0), shape(1)), {});
-  if (op == Op::kTosaMatmul) {
-    const auto& attrs = get<TosaMatmulAttrs>(*request.attrs);
-    return product_kernel(request, {}, matmul(shape(0), shape(1)), {attrs.first_zp, attrs.second_zp});
-  }
-  if (op == Op::kAddmm || op == Op::kBaddbmm) {
-    Product p = matmul(shape(1), shape(2));
-    add_input(p, request);
-    return product_kernel(request, {.left = 1, .right = 2, .third = 0}, std::move(p), {});
-  }
-  return {};
-}
+Kernel prepare_contraction(const Request& request) { return (*kKernels.find(request.op))(request); }
 
 }  // namespace tosaic::kernels

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "tosaic/kernels/block.h"
+#include "tosaic/kernels/families.h"
 
 namespace tosaic::kernels {
 namespace {
@@ -80,10 +81,7 @@ void fill_elements(std::byte* to, std::span<const std::byte> element, int64_t co
   }
 }
 
-Kernel prepare_creation(const Request& request) {
-  if (request.op == Op::kArange) return arange(request);
-  if (request.op == Op::kFull) return full(request);
-  return {};
-}
+Kernel prepare_arange(const Request& request) { return arange(request); }
+Kernel prepare_full(const Request& request) { return full(request); }
 
 }  // namespace tosaic::kernels

@@ -9,9 +9,6 @@
 
 namespace tosaic::kernels {
 
-// `run` is empty if the request is neither arange nor full.
-[[nodiscard]] Kernel prepare_creation(const Request& request);
-
 // `value` as one element of `dtype`. For a float dtype it is rounded half to even. For an integer dtype, a
 // float is truncated and saturates, and an integer is reduced to its low bits.
 [[nodiscard]] std::vector<std::byte> scalar_bytes(const Scalar& value, DType dtype);

@@ -19,6 +19,7 @@
 
 #include "tosaic/base/error.h"
 #include "tosaic/kernels/elementwise_block.h"
+#include "tosaic/kernels/families.h"
 
 namespace tosaic::kernels {
 namespace {
@@ -70,7 +71,8 @@ Parameters clamp_parameters(const std::optional<Scalar>& low, const std::optiona
   return p;
 }
 
-Meaning scaled(Function plain, Function with_alpha, const Request& request) {
+template <Function plain, Function with_alpha>
+Meaning scaled(const Request& request) {
   const Scalar& alpha = attrs_of<AlphaAttrs>(request).alpha;
   Meaning meaning{plain, ComputeIn::kResult, {}, Rounding::kTruncate};
   if (as_double(alpha) == 1.0) return meaning;
@@ -92,7 +94,8 @@ Meaning divide(const Request& request) {
   fail_attrs(request);
 }
 
-Meaning slope(Function function, const Request& request) {
+template <Function function>
+Meaning slope(const Request& request) {
   Meaning meaning{function, ComputeIn::kResult, {}, Rounding::kTruncate};
   meaning.parameters.alpha = attrs_of<SlopeAttrs>(request).alpha;
   return meaning;
@@ -127,7 +130,8 @@ Meaning nan_to_num(const Request& request) {
   return meaning;
 }
 
-Meaning with_value(Function function, const Request& request) {
+template <Function function>
+Meaning with_value(const Request& request) {
   const Scalar& value = attrs_of<ValueAttrs>(request).value;
   Meaning meaning{function, ComputeIn::kResult, {}, Rounding::kTruncate};
   meaning.parameters.alpha = as_double(value);
@@ -161,7 +165,8 @@ Meaning tosa_clamp(const Request& request) {
           clamp_parameters(attrs.min_val, attrs.max_val, request.results[0].dtype), Rounding::kTruncate};
 }
 
-Meaning by_nan_mode(Function propagate, Function numbers, const Request& request) {
+template <Function propagate, Function numbers>
+Meaning by_nan_mode(const Request& request) {
   const bool keep = attrs_of<TosaNanAttrs>(request).nan_mode == NanMode::kPropagate;
   return {keep ? propagate : numbers, ComputeIn::kResult, {}, Rounding::kTruncate};
 }
@@ -190,177 +195,162 @@ Meaning tosa_negate(const Request& request) {
   return meaning;
 }
 
-Meaning shift(Function function, const Request& request, bool round = false) {
+template <Function function>
+Meaning shift(const Request& request) {
   Meaning meaning{function, ComputeIn::kResult, {}, Rounding::kTruncate};
-  meaning.parameters.round = round;
   meaning.parameters.width = static_cast<int64_t>(8 * byte_size(request.results[0].dtype));
   return meaning;
 }
 
-Meaning result_dtype(Function function) { return {function, ComputeIn::kResult, {}, Rounding::kTruncate}; }
-Meaning operand_dtype(Function function) { return {function, ComputeIn::kOperands, {}, Rounding::kTruncate}; }
-
-// What an elementwise operator computes; nothing for operators of other families.
-std::optional<Meaning> meaning_of(const Request& request) {
-#define TOSAIC_SAME(op, function) \
-  case Op::op:                    \
-    return result_dtype(Function::function);
-#define TOSAIC_PREDICATE(op, function) \
-  case Op::op:                         \
-    return operand_dtype(Function::function);
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wswitch-enum"  // operators of other families reach the default branch
-  switch (request.op) {
-    TOSAIC_SAME(kAbs, kAbs)
-    TOSAIC_SAME(kTosaAbs, kAbs)
-    TOSAIC_SAME(kCeil, kCeil)
-    TOSAIC_SAME(kTosaCeil, kCeil)
-    TOSAIC_SAME(kCos, kCos)
-    TOSAIC_SAME(kTosaCos, kCos)
-    TOSAIC_SAME(kErf, kErf)
-    TOSAIC_SAME(kTosaErf, kErf)
-    TOSAIC_SAME(kExp, kExp)
-    TOSAIC_SAME(kTosaExp, kExp)
-    TOSAIC_SAME(kFloor, kFloor)
-    TOSAIC_SAME(kTosaFloor, kFloor)
-    TOSAIC_SAME(kLog, kLog)
-    TOSAIC_SAME(kTosaLog, kLog)
-    TOSAIC_SAME(kNeg, kNeg)
-    TOSAIC_SAME(kReciprocal, kReciprocal)
-    TOSAIC_SAME(kTosaReciprocal, kReciprocal)
-    TOSAIC_SAME(kRound, kRound)
-    TOSAIC_SAME(kRsqrt, kRsqrt)
-    TOSAIC_SAME(kTosaRsqrt, kRsqrt)
-    TOSAIC_SAME(kSqrt, kSqrt)
-    TOSAIC_SAME(kSigmoid, kSigmoid)
-    TOSAIC_SAME(kTosaSigmoid, kSigmoid)
-    TOSAIC_SAME(kSign, kSign)
-    TOSAIC_SAME(kSin, kSin)
-    TOSAIC_SAME(kTosaSin, kSin)
-    TOSAIC_SAME(kTanh, kTanh)
-    TOSAIC_SAME(kTosaTanh, kTanh)
-    TOSAIC_SAME(kTrunc, kTrunc)
-    TOSAIC_SAME(kRelu, kRelu)
-    TOSAIC_SAME(kSilu, kSilu)
-    TOSAIC_SAME(kHardsigmoid, kHardsigmoid)
-    TOSAIC_SAME(kHardswish, kHardswish)
-    TOSAIC_SAME(kTosaBitwiseNot, kBitwiseNot)
-    TOSAIC_SAME(kTosaClz, kCountLeadingZeros)
-    TOSAIC_SAME(kAcos, kAcos)
-    TOSAIC_SAME(kAcosh, kAcosh)
-    TOSAIC_SAME(kAsin, kAsin)
-    TOSAIC_SAME(kAsinh, kAsinh)
-    TOSAIC_SAME(kAtan, kAtan)
-    TOSAIC_SAME(kAtanh, kAtanh)
-    TOSAIC_SAME(kCosh, kCosh)
-    TOSAIC_SAME(kErfinv, kErfinv)
-    TOSAIC_SAME(kExpm1, kExpm1)
-    TOSAIC_SAME(kLog10, kLog10)
-    TOSAIC_SAME(kLog1p, kLog1p)
-    TOSAIC_SAME(kLog2, kLog2)
-    TOSAIC_SAME(kSinh, kSinh)
-    TOSAIC_SAME(kTan, kTan)
-    TOSAIC_SAME(kLogSigmoid, kLogSigmoid)
-    TOSAIC_SAME(kMish, kMish)
-    TOSAIC_SAME(kFmod, kFmod)
-    TOSAIC_SAME(kRemainder, kRemainder)
-    TOSAIC_SAME(kAtan2, kAtan2)
-    TOSAIC_SAME(kPrelu, kPrelu)
-    TOSAIC_SAME(kLerp, kLerp)
-    TOSAIC_PREDICATE(kIsinf, kIsInf)
-    TOSAIC_SAME(kMul, kMul)
-    TOSAIC_SAME(kPow, kPow)
-    TOSAIC_SAME(kTosaPow, kPow)
-    TOSAIC_SAME(kMaximum, kMaximum)
-    TOSAIC_SAME(kMinimum, kMinimum)
-    TOSAIC_SAME(kBitwiseAnd, kBitwiseAnd)
-    TOSAIC_SAME(kBitwiseOr, kBitwiseOr)
-    TOSAIC_SAME(kBitwiseXor, kBitwiseXor)
-    TOSAIC_SAME(kTosaBitwiseAnd, kBitwiseAnd)
-    TOSAIC_SAME(kTosaBitwiseOr, kBitwiseOr)
-    TOSAIC_SAME(kTosaBitwiseXor, kBitwiseXor)
-    TOSAIC_SAME(kTosaAdd, kAdd)
-    TOSAIC_SAME(kTosaSub, kSub)
-    TOSAIC_SAME(kTosaIntdiv, kDivTrunc)
-    TOSAIC_SAME(kWhere, kWhere)
-    TOSAIC_SAME(kTosaSelect, kWhere)
-    TOSAIC_PREDICATE(kLogicalNot, kLogicalNot)
-    TOSAIC_PREDICATE(kTosaLogicalNot, kLogicalNot)
-    TOSAIC_PREDICATE(kEq, kEq)
-    TOSAIC_PREDICATE(kTosaEqual, kEq)
-    TOSAIC_PREDICATE(kNe, kNe)
-    TOSAIC_PREDICATE(kLt, kLt)
-    TOSAIC_PREDICATE(kLe, kLe)
-    TOSAIC_PREDICATE(kGt, kGt)
-    TOSAIC_PREDICATE(kTosaGreater, kGt)
-    TOSAIC_PREDICATE(kGe, kGe)
-    TOSAIC_PREDICATE(kTosaGreaterEqual, kGe)
-    TOSAIC_PREDICATE(kLogicalAnd, kLogicalAnd)
-    TOSAIC_PREDICATE(kTosaLogicalAnd, kLogicalAnd)
-    TOSAIC_PREDICATE(kLogicalOr, kLogicalOr)
-    TOSAIC_PREDICATE(kTosaLogicalOr, kLogicalOr)
-    TOSAIC_PREDICATE(kLogicalXor, kLogicalXor)
-    TOSAIC_PREDICATE(kTosaLogicalXor, kLogicalXor)
-    case Op::kCast:
-      return cast(request);
-    case Op::kTosaCast:
-      return Meaning{Function::kIdentity, ComputeIn::kOperands, {}, Rounding::kHalfToEven};
-    case Op::kBitwiseNot:
-      return request.results[0].dtype == DType::kBool ? operand_dtype(Function::kLogicalNot)
-                                                      : result_dtype(Function::kBitwiseNot);
-    case Op::kGelu:
-      return result_dtype(attrs_of<GeluAttrs>(request).tanh ? Function::kGeluTanh : Function::kGelu);
-    case Op::kLeakyRelu:
-      return slope(Function::kLeakyRelu, request);
-    case Op::kElu:
-      return elu(request);
-    case Op::kSoftplus:
-      return softplus(request);
-    case Op::kNanToNum:
-      return nan_to_num(request);
-    case Op::kSoftshrink:
-      return slope(Function::kSoftshrink, request);
-    case Op::kHardshrink:
-      return slope(Function::kHardshrink, request);
-    case Op::kAddcmul:
-      return with_value(Function::kAddcmul, request);
-    case Op::kAddcdiv:
-      return with_value(Function::kAddcdiv, request);
-    case Op::kLeftShift:
-      return shift(Function::kLeftShift, request);
-    case Op::kRightShift:
-      return shift(Function::kRightShift, request);
-    case Op::kClamp:
-      return clamp(request);
-    case Op::kTosaClamp:
-      return tosa_clamp(request);
-    case Op::kAdd:
-      return scaled(Function::kAdd, Function::kAddScaled, request);
-    case Op::kSub:
-      return scaled(Function::kSub, Function::kSubScaled, request);
-    case Op::kDiv:
-      return divide(request);
-    case Op::kTosaMaximum:
-      return by_nan_mode(Function::kMaximum, Function::kMaximumNumbers, request);
-    case Op::kTosaMinimum:
-      return by_nan_mode(Function::kMinimum, Function::kMinimumNumbers, request);
-    case Op::kTosaMul:
-      return tosa_mul(request);
-    case Op::kTosaNegate:
-      return tosa_negate(request);
-    case Op::kTosaArithmeticRightShift:
-      return shift(Function::kArithmeticRightShift, request, attrs_of<TosaShiftAttrs>(request).round);
-    case Op::kTosaLogicalLeftShift:
-      return shift(Function::kLogicalLeftShift, request);
-    case Op::kTosaLogicalRightShift:
-      return shift(Function::kLogicalRightShift, request);
-    default:
-      return std::nullopt;
-  }
-#pragma GCC diagnostic pop
-#undef TOSAIC_SAME
-#undef TOSAIC_PREDICATE
+Meaning tosa_arithmetic_right_shift(const Request& request) {
+  Meaning meaning = shift<Function::kArithmeticRightShift>(request);
+  meaning.parameters.round = attrs_of<TosaShiftAttrs>(request).round;
+  return meaning;
 }
+
+// A function that computes in the dtype of the result, or in the promoted dtype of the operands.
+template <Function function>
+Meaning in_result(const Request& /*request*/) {
+  return {function, ComputeIn::kResult, {}, Rounding::kTruncate};
+}
+template <Function function>
+Meaning in_operands(const Request& /*request*/) {
+  return {function, ComputeIn::kOperands, {}, Rounding::kTruncate};
+}
+
+Meaning tosa_cast(const Request& /*request*/) {
+  return {Function::kIdentity, ComputeIn::kOperands, {}, Rounding::kHalfToEven};
+}
+
+Meaning bitwise_not(const Request& request) {
+  return request.results[0].dtype == DType::kBool ? in_operands<Function::kLogicalNot>(request)
+                                                  : in_result<Function::kBitwiseNot>(request);
+}
+
+Meaning gelu(const Request& request) {
+  return attrs_of<GeluAttrs>(request).tanh ? in_result<Function::kGeluTanh>(request)
+                                           : in_result<Function::kGelu>(request);
+}
+
+constexpr OpTable<Meaning (*)(const Request&)> kMeanings = {
+    {Op::kAbs, in_result<Function::kAbs>},
+    {Op::kTosaAbs, in_result<Function::kAbs>},
+    {Op::kCeil, in_result<Function::kCeil>},
+    {Op::kTosaCeil, in_result<Function::kCeil>},
+    {Op::kCos, in_result<Function::kCos>},
+    {Op::kTosaCos, in_result<Function::kCos>},
+    {Op::kErf, in_result<Function::kErf>},
+    {Op::kTosaErf, in_result<Function::kErf>},
+    {Op::kExp, in_result<Function::kExp>},
+    {Op::kTosaExp, in_result<Function::kExp>},
+    {Op::kFloor, in_result<Function::kFloor>},
+    {Op::kTosaFloor, in_result<Function::kFloor>},
+    {Op::kLog, in_result<Function::kLog>},
+    {Op::kTosaLog, in_result<Function::kLog>},
+    {Op::kNeg, in_result<Function::kNeg>},
+    {Op::kReciprocal, in_result<Function::kReciprocal>},
+    {Op::kTosaReciprocal, in_result<Function::kReciprocal>},
+    {Op::kRound, in_result<Function::kRound>},
+    {Op::kRsqrt, in_result<Function::kRsqrt>},
+    {Op::kTosaRsqrt, in_result<Function::kRsqrt>},
+    {Op::kSqrt, in_result<Function::kSqrt>},
+    {Op::kSigmoid, in_result<Function::kSigmoid>},
+    {Op::kTosaSigmoid, in_result<Function::kSigmoid>},
+    {Op::kSign, in_result<Function::kSign>},
+    {Op::kSin, in_result<Function::kSin>},
+    {Op::kTosaSin, in_result<Function::kSin>},
+    {Op::kTanh, in_result<Function::kTanh>},
+    {Op::kTosaTanh, in_result<Function::kTanh>},
+    {Op::kTrunc, in_result<Function::kTrunc>},
+    {Op::kRelu, in_result<Function::kRelu>},
+    {Op::kSilu, in_result<Function::kSilu>},
+    {Op::kHardsigmoid, in_result<Function::kHardsigmoid>},
+    {Op::kHardswish, in_result<Function::kHardswish>},
+    {Op::kTosaBitwiseNot, in_result<Function::kBitwiseNot>},
+    {Op::kTosaClz, in_result<Function::kCountLeadingZeros>},
+    {Op::kAcos, in_result<Function::kAcos>},
+    {Op::kAcosh, in_result<Function::kAcosh>},
+    {Op::kAsin, in_result<Function::kAsin>},
+    {Op::kAsinh, in_result<Function::kAsinh>},
+    {Op::kAtan, in_result<Function::kAtan>},
+    {Op::kAtanh, in_result<Function::kAtanh>},
+    {Op::kCosh, in_result<Function::kCosh>},
+    {Op::kErfinv, in_result<Function::kErfinv>},
+    {Op::kExpm1, in_result<Function::kExpm1>},
+    {Op::kLog10, in_result<Function::kLog10>},
+    {Op::kLog1p, in_result<Function::kLog1p>},
+    {Op::kLog2, in_result<Function::kLog2>},
+    {Op::kSinh, in_result<Function::kSinh>},
+    {Op::kTan, in_result<Function::kTan>},
+    {Op::kLogSigmoid, in_result<Function::kLogSigmoid>},
+    {Op::kMish, in_result<Function::kMish>},
+    {Op::kFmod, in_result<Function::kFmod>},
+    {Op::kRemainder, in_result<Function::kRemainder>},
+    {Op::kAtan2, in_result<Function::kAtan2>},
+    {Op::kPrelu, in_result<Function::kPrelu>},
+    {Op::kLerp, in_result<Function::kLerp>},
+    {Op::kIsinf, in_operands<Function::kIsInf>},
+    {Op::kMul, in_result<Function::kMul>},
+    {Op::kPow, in_result<Function::kPow>},
+    {Op::kTosaPow, in_result<Function::kPow>},
+    {Op::kMaximum, in_result<Function::kMaximum>},
+    {Op::kMinimum, in_result<Function::kMinimum>},
+    {Op::kBitwiseAnd, in_result<Function::kBitwiseAnd>},
+    {Op::kBitwiseOr, in_result<Function::kBitwiseOr>},
+    {Op::kBitwiseXor, in_result<Function::kBitwiseXor>},
+    {Op::kTosaBitwiseAnd, in_result<Function::kBitwiseAnd>},
+    {Op::kTosaBitwiseOr, in_result<Function::kBitwiseOr>},
+    {Op::kTosaBitwiseXor, in_result<Function::kBitwiseXor>},
+    {Op::kTosaAdd, in_result<Function::kAdd>},
+    {Op::kTosaSub, in_result<Function::kSub>},
+    {Op::kTosaIntdiv, in_result<Function::kDivTrunc>},
+    {Op::kWhere, in_result<Function::kWhere>},
+    {Op::kTosaSelect, in_result<Function::kWhere>},
+    {Op::kLogicalNot, in_operands<Function::kLogicalNot>},
+    {Op::kTosaLogicalNot, in_operands<Function::kLogicalNot>},
+    {Op::kEq, in_operands<Function::kEq>},
+    {Op::kTosaEqual, in_operands<Function::kEq>},
+    {Op::kNe, in_operands<Function::kNe>},
+    {Op::kLt, in_operands<Function::kLt>},
+    {Op::kLe, in_operands<Function::kLe>},
+    {Op::kGt, in_operands<Function::kGt>},
+    {Op::kTosaGreater, in_operands<Function::kGt>},
+    {Op::kGe, in_operands<Function::kGe>},
+    {Op::kTosaGreaterEqual, in_operands<Function::kGe>},
+    {Op::kLogicalAnd, in_operands<Function::kLogicalAnd>},
+    {Op::kTosaLogicalAnd, in_operands<Function::kLogicalAnd>},
+    {Op::kLogicalOr, in_operands<Function::kLogicalOr>},
+    {Op::kTosaLogicalOr, in_operands<Function::kLogicalOr>},
+    {Op::kLogicalXor, in_operands<Function::kLogicalXor>},
+    {Op::kTosaLogicalXor, in_operands<Function::kLogicalXor>},
+    {Op::kCast, cast},
+    {Op::kTosaCast, tosa_cast},
+    {Op::kBitwiseNot, bitwise_not},
+    {Op::kGelu, gelu},
+    {Op::kLeakyRelu, slope<Function::kLeakyRelu>},
+    {Op::kElu, elu},
+    {Op::kSoftplus, softplus},
+    {Op::kNanToNum, nan_to_num},
+    {Op::kSoftshrink, slope<Function::kSoftshrink>},
+    {Op::kHardshrink, slope<Function::kHardshrink>},
+    {Op::kAddcmul, with_value<Function::kAddcmul>},
+    {Op::kAddcdiv, with_value<Function::kAddcdiv>},
+    {Op::kLeftShift, shift<Function::kLeftShift>},
+    {Op::kRightShift, shift<Function::kRightShift>},
+    {Op::kClamp, clamp},
+    {Op::kTosaClamp, tosa_clamp},
+    {Op::kAdd, scaled<Function::kAdd, Function::kAddScaled>},
+    {Op::kSub, scaled<Function::kSub, Function::kSubScaled>},
+    {Op::kDiv, divide},
+    {Op::kTosaMaximum, by_nan_mode<Function::kMaximum, Function::kMaximumNumbers>},
+    {Op::kTosaMinimum, by_nan_mode<Function::kMinimum, Function::kMinimumNumbers>},
+    {Op::kTosaMul, tosa_mul},
+    {Op::kTosaNegate, tosa_negate},
+    {Op::kTosaArithmeticRightShift, tosa_arithmetic_right_shift},
+    {Op::kTosaLogicalLeftShift, shift<Function::kLogicalLeftShift>},
+    {Op::kTosaLogicalRightShift, shift<Function::kLogicalRightShift>},
+};
+static_assert(complete<kMeanings.mismatch(has_family(prepare_elementwise))>);
 
 // torch.result_type: an operand of rank 0 changes the dtype only if its category (bool < integer < float) is
 // higher than that of the other operands.
@@ -648,30 +638,29 @@ bool needs_buffer(const Source& source) {
 }  // namespace
 
 Kernel prepare_elementwise(const Request& request) {
-  const std::optional<Meaning> meaning = meaning_of(request);
-  if (!meaning) return {};
+  const Meaning meaning = (*kMeanings.find(request.op))(request);
   const bool reference = request.options.reference;
   const Isa isa = reference ? Isa::kBaseline : request.options.isa;
   const Operand& result = request.results[0];
   const DType compute =
-      meaning->compute_in == ComputeIn::kResult ? result.dtype : result_type(request.operands);
+      meaning.compute_in == ComputeIn::kResult ? result.dtype : result_type(request.operands);
   auto plan = std::make_shared<Plan>();
   plan->op = request.op;
   plan->domain =
-      domain_of(compute, (reference && !is_discontinuous(meaning->function)) || has_wide_exponent(request));
-  plan->parameters = meaning->parameters;
+      domain_of(compute, (reference && !is_discontinuous(meaning.function)) || has_wide_exponent(request));
+  plan->parameters = meaning.parameters;
   plan->block = plan->domain == Domain::kF64
-                    ? find_reference(meaning->function)
-                    : TOSAIC_SELECT_ISA(isa, kElementwiseKernels).find(meaning->function, plan->domain);
-  if (plan->block == nullptr) plan->block = find_function(meaning->function, plan->domain);
-  if (plan->block == nullptr || (writes_bool(meaning->function) && result.dtype != DType::kBool))
+                    ? find_reference(meaning.function)
+                    : TOSAIC_SELECT_ISA(isa, kElementwiseKernels).find(meaning.function, plan->domain);
+  if (plan->block == nullptr) plan->block = find_function(meaning.function, plan->domain);
+  if (plan->block == nullptr || (writes_bool(meaning.function) && result.dtype != DType::kBool))
     fail_unsupported(request);
   plan->count = num_elements(result.shape);
   plan->arity = request.operands.size();
   plan->result_element = static_cast<int64_t>(byte_size(result.dtype));
   const ConvertKernels& convert = convert_kernels(isa);
-  if (!writes_bool(meaning->function) && !is_domain(result.dtype, plan->domain))
-    plan->store = convert.store(plan->domain, result.dtype, meaning->rounding);
+  if (!writes_bool(meaning.function) && !is_domain(result.dtype, plan->domain))
+    plan->store = convert.store(plan->domain, result.dtype, meaning.rounding);
   bool buffered = plan->store != nullptr;
   for (std::size_t i = 0; i < plan->arity; ++i) {
     Operand operand = request.operands[i];
@@ -680,7 +669,7 @@ Kernel prepare_elementwise(const Request& request) {
     buffered = buffered || needs_buffer(plan->sources.at(i));
   }
   plan->block_limit = buffered ? kBlockElements : plan->count;
-  plan->divides_integers = !is_float(plan->domain) && divides(meaning->function);
+  plan->divides_integers = !is_float(plan->domain) && divides(meaning.function);
   Kernel kernel;
   kernel.run = [plan = std::shared_ptr<const Plan>(plan)](const Arrays& arrays) { run_plan(*plan, arrays); };
   kernel.in_place = in_place_operands(request);

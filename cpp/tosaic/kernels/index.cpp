@@ -1,6 +1,5 @@
 // The kernels of index.h except index_put. Every index is checked before it is used. As in torch, negative
 // indices count from the end in `index` only.
-#include "tosaic/kernels/index.h"
 
 #include <algorithm>
 #include <array>
@@ -9,6 +8,7 @@
 
 #include "tosaic/base/error.h"
 #include "tosaic/kernels/block.h"
+#include "tosaic/kernels/families.h"
 #include "tosaic/kernels/walk.h"
 
 namespace tosaic::kernels {
@@ -269,30 +269,16 @@ Kernel advanced_index(const Request& request) {
   return kernel;
 }
 
+Kernel embedding(const Request& request) { return lookup(rows_along(request, 0)); }
+
+constexpr OpTable<Prepare> kKernels = {
+    {Op::kGather, gather},       {Op::kIndexSelect, index_select}, {Op::kIndex, advanced_index},
+    {Op::kEmbedding, embedding}, {Op::kTosaGather, tosa_gather},   {Op::kTosaScatter, tosa_scatter},
+};
+static_assert(complete<kKernels.mismatch(has_family(prepare_index))>);
+
 }  // namespace
 
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wswitch-enum"  // operators of other families reach the default branch
-Kernel prepare_index(const Request& request) {
-  switch (request.op) {
-    case Op::kGather:
-      return gather(request);
-    case Op::kIndexSelect:
-      return index_select(request);
-    case Op::kIndex:
-      return advanced_index(request);
-    case Op::kEmbedding:
-      return lookup(rows_along(request, 0));
-    case Op::kTosaGather:
-      return tosa_gather(request);
-    case Op::kTosaScatter:
-      return tosa_scatter(request);
-    case Op::kIndexPut:
-      return prepare_index_put(request);
-    default:
-      return {};
-  }
-}
-#pragma GCC diagnostic pop
+Kernel prepare_index(const Request& request) { return (*kKernels.find(request.op))(request); }
 
 }  // namespace tosaic::kernels

@@ -4,6 +4,8 @@
 #include <array>
 
 #include "tosaic/base/error.h"
+#include "tosaic/kernels/block.h"
+#include "tosaic/kernels/families.h"
 
 namespace tosaic::kernels {
 namespace {
@@ -43,10 +45,6 @@ const Usable& usable() {
   return found;
 }
 
-constexpr std::array<Kernel (*)(const Request&), 9> kFamilies{
-    prepare_contraction, prepare_pool,     prepare_resize,     prepare_elementwise, prepare_reduce,
-    prepare_normalize,   prepare_movement, prepare_requantize, prepare_fourier};
-
 std::string dtypes_of(std::span<const Operand> operands) {
   std::string text;
   for (const Operand& operand : operands) {
@@ -83,18 +81,19 @@ Isa parse_isa(std::string_view name) {
 }
 
 Kernel prepare_fused(const Request& request) {
-  if (request.options.reference || request.followers.empty()) return {};
-  return prepare_contraction(request);
+  const bool fuses = !request.options.reference && !request.followers.empty();
+  return fuses && family_of(request.op) == prepare_contraction ? prepare_contraction(request) : Kernel{};
 }
 
 Kernel prepare(const Request& request) {
-  for (const auto family : kFamilies) {
-    Kernel kernel = family(request);
-    if (kernel.run) return kernel;
-  }
-  throw UnsupportedOp({.where = "kernels",
-                       .what = "no kernel for '" + std::string(info(request.op).name) + "' on (" +
-                               dtypes_of(request.operands) + ") -> (" + dtypes_of(request.results) + ")"});
+  const Prepare family = family_of(request.op);
+  if (family == nullptr)
+    throw UnsupportedOp({.where = "kernels",
+                         .what = "no kernel for '" + std::string(info(request.op).name) + "' on (" +
+                                 dtypes_of(request.operands) + ") -> (" + dtypes_of(request.results) + ")"});
+  Kernel kernel = family(request);
+  if (kernel.name.empty()) kernel.name = kernel_name(request);
+  return kernel;
 }
 
 }  // namespace tosaic::kernels

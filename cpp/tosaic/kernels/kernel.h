@@ -19,24 +19,9 @@
 #include "tosaic/ir/op.h"
 #include "tosaic/ir/storage.h"
 #include "tosaic/ir/type.h"
+#include "tosaic/kernels/options.h"
 
 namespace tosaic::kernels {
-
-// Instruction sets that kernels/isa/ is compiled for, best last. kBaseline runs on every CPU.
-enum class Isa : std::uint8_t { kBaseline, kAvx2, kAvx512 };
-[[nodiscard]] std::string_view to_string(Isa isa);
-[[nodiscard]] Isa best_isa();                      // the best of usable_isas()
-[[nodiscard]] std::span<const Isa> usable_isas();  // those that were compiled and that this CPU can run
-// One of usable_isas() by its name. Throws InvalidGraph for any other name.
-[[nodiscard]] Isa parse_isa(std::string_view name);
-
-class Packs;  // packs.h
-
-struct Options {
-  bool reference = false;  // the scalar reference instead of the fast path
-  Isa isa = best_isa();
-  Packs* packs = nullptr;  // used at prepare time only; null: each kernel packs its own weights
-};
 
 // One operand or result at prepare time. `constant` points to the elements if they are known at prepare time;
 // kernels may pack them. An absent optional operand has `present == false`.
@@ -103,6 +88,9 @@ struct Tolerance {
 };
 [[nodiscard]] Tolerance tolerance(Op op, DType dtype);
 
+// The distance between 1 and the next number of the dtype; 0 for integers.
+[[nodiscard]] double epsilon(DType dtype);
+
 // The allowed difference between a program lowered to TOSA and the same reference; `program` is the sum of
 // the tolerances of the operators of the program. TOSA has no operator for most functions: lowering expands
 // such a function into several TOSA operators, each of which the specification bounds by a few ulp of its
@@ -114,21 +102,5 @@ struct LoweredTolerance {
   double operand_units = 0;
 };
 [[nodiscard]] LoweredTolerance lowered_tolerance(const Tolerance& program);
-
-// ---- families of operators; prepare() tries one after the other ----
-// Each function returns a Kernel with an empty `run` if the request is not of its family.
-[[nodiscard]] Kernel prepare_contraction(
-    const Request& request);  // conv, linear, matmul, addmm, baddbmm, tosa.conv*, matmul
-[[nodiscard]] Kernel prepare_pool(const Request& request);    // avg/max/adaptive pools, tosa pools
-[[nodiscard]] Kernel prepare_resize(const Request& request);  // resize, tosa.resize
-[[nodiscard]] Kernel prepare_elementwise(
-    const Request& request);  // elementwise, canonical and TOSA; not quantize, rescale, tosa.table
-[[nodiscard]] Kernel prepare_reduce(
-    const Request& request);  // sum, mean, var, arg*, cumsum, diff, tosa.reduce_*
-[[nodiscard]] Kernel prepare_normalize(
-    const Request& request);                                    // batch/layer/rms/group norm, softmaxes, sdpa
-[[nodiscard]] Kernel prepare_movement(const Request& request);  // views, movement, index_put, arange, full
-[[nodiscard]] Kernel prepare_requantize(const Request& request);  // tosa.table, tosa.rescale, rescale
-[[nodiscard]] Kernel prepare_fourier(const Request& request);     // fft2, rfft2, tosa.fft2d, tosa.rfft2d
 
 }  // namespace tosaic::kernels

@@ -10,7 +10,7 @@
 #include "tosaic/ir/storage.h"
 #include "tosaic/kernels/block.h"
 #include "tosaic/kernels/creation.h"
-#include "tosaic/kernels/index.h"
+#include "tosaic/kernels/families.h"
 #include "tosaic/kernels/strided_copy.h"
 
 namespace tosaic::kernels {
@@ -153,6 +153,9 @@ Kernel parts(const Request& request, int64_t along, bool keeps_axis) {
   return run_moves(std::move(moves));
 }
 
+Kernel split(const Request& request) { return parts(request, attrs_of<SplitAttrs>(request).axis, true); }
+Kernel unbind(const Request& request) { return parts(request, attrs_of<AxisAttrs>(request).axis, false); }
+
 Kernel select(const Request& request) {
   const auto& attrs = attrs_of<SelectAttrs>(request);
   const Shape& from = request.operands[0].shape;
@@ -181,7 +184,7 @@ Kernel tosa_slice(const Request& request) {
   return one_move(request, std::move(source), offset);
 }
 
-Kernel flip(const Request& request, const Dims& axes) {
+Kernel flip_axes(const Request& request, const Dims& axes) {
   const Shape& from = request.operands[0].shape;
   Extents source = dense(from);
   int64_t offset = 0;
@@ -192,6 +195,12 @@ Kernel flip(const Request& request, const Dims& axes) {
     source[axis] = -source[axis];
   }
   return one_move(request, std::move(source), offset);
+}
+
+Kernel flip(const Request& request) { return flip_axes(request, attrs_of<AxesAttrs>(request).axes); }
+
+Kernel tosa_reverse(const Request& request) {
+  return flip_axes(request, Dims{attrs_of<AxisAttrs>(request).axis});
 }
 
 // ---- padding ----
@@ -318,7 +327,8 @@ Kernel tosa_pad(const Request& request) {
 // ---- triangles ----
 
 // Copies columns [0, row + diagonal] (lower) or [row + diagonal, cols) of every row; the others become zero.
-Kernel triangle(const Request& request, bool lower) {
+template <bool lower>
+Kernel triangle(const Request& request) {
   const int64_t diagonal = attrs_of<DiagonalAttrs>(request).diagonal;
   const Shape& shape = request.operands[0].shape;
   if (shape.size() < 2) fail_unsupported(request);
@@ -343,64 +353,35 @@ Kernel triangle(const Request& request, bool lower) {
   return kernel;
 }
 
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wswitch-enum"  // operators of other families reach the default branch
-Kernel prepare_any(const Request& request) {
-  switch (request.op) {
-    case Op::kReshape:
-    case Op::kClone:
-    case Op::kTosaReshape:
-    case Op::kTosaIdentity:
-      return view(request);
-    case Op::kPermute:
-    case Op::kTosaTranspose:
-      return permute(request);
-    case Op::kExpand:
-      return expand(request);
-    case Op::kRepeat:
-    case Op::kTosaTile:
-      return repeat(request);
-    case Op::kCat:
-    case Op::kTosaConcat:
-      return cat(request);
-    case Op::kStack:
-      return stack(request);
-    case Op::kSplit:
-      return parts(request, attrs_of<SplitAttrs>(request).axis, true);
-    case Op::kUnbind:
-      return parts(request, attrs_of<AxisAttrs>(request).axis, false);
-    case Op::kSelect:
-      return select(request);
-    case Op::kSlice:
-      return slice(request);
-    case Op::kTosaSlice:
-      return tosa_slice(request);
-    case Op::kFlip:
-      return flip(request, attrs_of<AxesAttrs>(request).axes);
-    case Op::kTosaReverse:
-      return flip(request, Dims{attrs_of<AxisAttrs>(request).axis});
-    case Op::kPad:
-      return pad(request);
-    case Op::kTosaPad:
-      return tosa_pad(request);
-    case Op::kTril:
-      return triangle(request, true);
-    case Op::kTriu:
-      return triangle(request, false);
-    default: {
-      Kernel kernel = prepare_index(request);
-      return kernel.run ? kernel : prepare_creation(request);
-    }
-  }
-}
-#pragma GCC diagnostic pop
+constexpr OpTable<Prepare> kKernels = {
+    {Op::kReshape, view},
+    {Op::kClone, view},
+    {Op::kTosaReshape, view},
+    {Op::kTosaIdentity, view},
+    {Op::kPermute, permute},
+    {Op::kTosaTranspose, permute},
+    {Op::kExpand, expand},
+    {Op::kRepeat, repeat},
+    {Op::kTosaTile, repeat},
+    {Op::kCat, cat},
+    {Op::kTosaConcat, cat},
+    {Op::kStack, stack},
+    {Op::kSplit, split},
+    {Op::kUnbind, unbind},
+    {Op::kSelect, select},
+    {Op::kSlice, slice},
+    {Op::kTosaSlice, tosa_slice},
+    {Op::kFlip, flip},
+    {Op::kTosaReverse, tosa_reverse},
+    {Op::kPad, pad},
+    {Op::kTosaPad, tosa_pad},
+    {Op::kTril, triangle<true>},
+    {Op::kTriu, triangle<false>},
+};
+static_assert(complete<kKernels.mismatch(has_family(prepare_movement))>);
 
 }  // namespace
 
-Kernel prepare_movement(const Request& request) {
-  Kernel kernel = prepare_any(request);
-  if (kernel.run) kernel.name = kernel_name(request);
-  return kernel;
-}
+Kernel prepare_movement(const Request& request) { return (*kKernels.find(request.op))(request); }
 
 }  // namespace tosaic::kernels

@@ -11,7 +11,7 @@
 #include <limits>
 #include <memory>
 
-#include "tosaic/kernels/attention.h"
+#include "tosaic/kernels/families.h"
 #include "tosaic/kernels/normalize_block.h"
 #include "tosaic/kernels/reduce_block.h"
 #include "tosaic/kernels/scratch.h"
@@ -375,8 +375,8 @@ void run_softmax(const Softmax<T>& plan, const Arrays& arrays) {
   }
 }
 
-template <class T>
-Kernel softmax(const Request& request, SoftmaxKind kind) {
+template <class T, SoftmaxKind kind>
+Kernel softmax(const Request& request) {
   const Shape& shape = request.operands[0].shape;
   const std::size_t axis = normalize_axis(attrs_of<AxisDtypeAttrs>(request).axis, shape.size());
   ScratchPlan scratch;
@@ -394,28 +394,16 @@ Kernel softmax(const Request& request, SoftmaxKind kind) {
 }
 
 template <class T>
-Kernel prepare_as(const Request& request) {
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wswitch-enum"  // operators of other families reach the default branch
-  switch (request.op) {
-    case Op::kLayerNorm:
-    case Op::kRmsNorm:
-      return row_norm<T>(request);
-    case Op::kBatchNorm:
-      return batch_norm<T>(request);
-    case Op::kGroupNorm:
-      return group_norm<T>(request);
-    case Op::kSoftmax:
-      return softmax<T>(request, SoftmaxKind::kPlain);
-    case Op::kSafeSoftmax:
-      return softmax<T>(request, SoftmaxKind::kSafe);
-    case Op::kLogSoftmax:
-      return softmax<T>(request, SoftmaxKind::kLog);
-    default:
-      return {};
-  }
-#pragma GCC diagnostic pop
-}
+constexpr OpTable<Prepare> kKernels = {
+    {Op::kLayerNorm, row_norm<T>},
+    {Op::kRmsNorm, row_norm<T>},
+    {Op::kBatchNorm, batch_norm<T>},
+    {Op::kGroupNorm, group_norm<T>},
+    {Op::kSoftmax, softmax<T, SoftmaxKind::kPlain>},
+    {Op::kSafeSoftmax, softmax<T, SoftmaxKind::kSafe>},
+    {Op::kLogSoftmax, softmax<T, SoftmaxKind::kLog>},
+};
+static_assert(complete<kKernels<float>.mismatch(has_family(prepare_normalize))>);
 
 // Whether rows are read as f64: for the reference, for f64, and for integers (softmax with a `dtype`).
 bool is_wide(const Request& request) {
@@ -427,11 +415,8 @@ bool is_wide(const Request& request) {
 }  // namespace
 
 Kernel prepare_normalize(const Request& request) {
-  Kernel attention = prepare_attention(request);
-  if (attention.run) return attention;
-  Kernel kernel = is_wide(request) ? prepare_as<double>(request) : prepare_as<float>(request);
-  if (kernel.run) kernel.name = kernel_name(request);
-  return kernel;
+  const auto& kernels = is_wide(request) ? kKernels<double> : kKernels<float>;
+  return (*kernels.find(request.op))(request);
 }
 
 }  // namespace tosaic::kernels

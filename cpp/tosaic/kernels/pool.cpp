@@ -15,6 +15,7 @@
 #include "tosaic/base/error.h"
 #include "tosaic/ir/apply_scale.h"
 #include "tosaic/kernels/block.h"
+#include "tosaic/kernels/families.h"
 #include "tosaic/kernels/isa/pool.h"
 #include "tosaic/kernels/isa/rescale.h"
 #include "tosaic/kernels/isa_tables.h"
@@ -371,29 +372,44 @@ Kernel pool_kernel(const Request& request, const Pool& pool) {
   return reference_pool(request, pool, "pool.reference");
 }
 
+template <Pooling pooling>
+Kernel canonical(const Request& request) {
+  return pool_kernel(request, canonical_pool(request, pooling));
+}
+
+template <Pooling pooling>
+Kernel adaptive(const Request& request) {
+  return pool_kernel(request, adaptive_pool(request, pooling));
+}
+
+Kernel tosa_avg_pool(const Request& request) {
+  const auto& attrs = get<TosaAvgPoolAttrs>(*request.attrs);
+  Pool pool = tosa_pool(request, attrs.kernel, attrs.stride, attrs.pad);
+  pool.rescales = true;
+  pool.zero_point = attrs.input_zp;
+  pool.output_zero_point = attrs.output_zp;
+  return pool_kernel(request, pool);
+}
+
+Kernel tosa_max_pool(const Request& request) {
+  const auto& attrs = get<TosaMaxPoolAttrs>(*request.attrs);
+  Pool pool = tosa_pool(request, attrs.kernel, attrs.stride, attrs.pad);
+  pool.pooling = attrs.nan_mode == NanMode::kIgnore ? Pooling::kMaxIgnoringNan : Pooling::kMax;
+  return pool_kernel(request, pool);
+}
+
+constexpr OpTable<Prepare> kKernels = {
+    {Op::kAvgPool, canonical<Pooling::kSum>},
+    {Op::kMaxPool, canonical<Pooling::kMax>},
+    {Op::kAdaptiveAvgPool, adaptive<Pooling::kSum>},
+    {Op::kAdaptiveMaxPool, adaptive<Pooling::kMax>},
+    {Op::kTosaAvgPool2d, tosa_avg_pool},
+    {Op::kTosaMaxPool2d, tosa_max_pool},
+};
+static_assert(complete<kKernels.mismatch(has_family(prepare_pool))>);
+
 }  // namespace
 
-Kernel prepare_pool(const Request& request) {
-  const Op op = request.op;
-  if (op == Op::kAvgPool) return pool_kernel(request, canonical_pool(request, Pooling::kSum));
-  if (op == Op::kMaxPool) return pool_kernel(request, canonical_pool(request, Pooling::kMax));
-  if (op == Op::kAdaptiveAvgPool) return pool_kernel(request, adaptive_pool(request, Pooling::kSum));
-  if (op == Op::kAdaptiveMaxPool) return pool_kernel(request, adaptive_pool(request, Pooling::kMax));
-  if (op == Op::kTosaAvgPool2d) {
-    const auto& attrs = get<TosaAvgPoolAttrs>(*request.attrs);
-    Pool pool = tosa_pool(request, attrs.kernel, attrs.stride, attrs.pad);
-    pool.rescales = true;
-    pool.zero_point = attrs.input_zp;
-    pool.output_zero_point = attrs.output_zp;
-    return pool_kernel(request, pool);
-  }
-  if (op == Op::kTosaMaxPool2d) {
-    const auto& attrs = get<TosaMaxPoolAttrs>(*request.attrs);
-    Pool pool = tosa_pool(request, attrs.kernel, attrs.stride, attrs.pad);
-    pool.pooling = attrs.nan_mode == NanMode::kIgnore ? Pooling::kMaxIgnoringNan : Pooling::kMax;
-    return pool_kernel(request, pool);
-  }
-  return {};
-}
+Kernel prepare_pool(const Request& request) { return (*kKernels.find(request.op))(request); }
 
 }  // namespace tosaic::kernels

@@ -13,10 +13,9 @@
 #include <cmath>
 #include <limits>
 #include <memory>
-#include <optional>
 
 #include "tosaic/base/error.h"
-#include "tosaic/kernels/scan.h"
+#include "tosaic/kernels/families.h"
 #include "tosaic/kernels/walk.h"
 
 namespace tosaic::kernels {
@@ -152,16 +151,18 @@ FoldLoops find_reference_loops(Fold fold, Domain domain) {
 
 // ---- meanings ----
 
-Meaning over_axes(const Request& request, Fold fold, bool needs_elements = false,
-                  bool computes_in_result = false) {
+template <Fold fold, bool needs_elements = false, bool computes_in_result = false>
+Meaning over_axes(const Request& request) {
   return {fold, Finish::kNothing, attrs_of<ReduceAttrs>(request).axes, 0, needs_elements, computes_in_result};
 }
 
-Meaning over_axis(const Request& request, Fold fold, bool computes_in_result = false) {
+template <Fold fold, bool computes_in_result = false>
+Meaning over_axis(const Request& request) {
   return {fold, Finish::kNothing, Dims{attrs_of<AxisAttrs>(request).axis}, 0, false, computes_in_result};
 }
 
-Meaning by_nan_mode(const Request& request, Fold propagate, Fold numbers) {
+template <Fold propagate, Fold numbers>
+Meaning by_nan_mode(const Request& request) {
   const auto& attrs = attrs_of<TosaAxisNanAttrs>(request);
   return {attrs.nan_mode == NanMode::kPropagate ? propagate : numbers,
           Finish::kNothing,
@@ -172,55 +173,35 @@ Meaning by_nan_mode(const Request& request, Fold propagate, Fold numbers) {
 }
 
 Meaning mean(const Request& request) {
-  Meaning meaning = over_axes(request, Fold::kSum, false, true);
+  Meaning meaning = over_axes<Fold::kSum, false, true>(request);
   meaning.finish = Finish::kMean;
   return meaning;
 }
 
-Meaning variance(const Request& request, Finish finish) {
+template <Finish finish>
+Meaning variance(const Request& request) {
   const auto& attrs = attrs_of<VarAttrs>(request);
   return {Fold::kSum, finish, attrs.axes, attrs.correction, false, true};
 }
 
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wswitch-enum"  // operators of other families reach the default branch
-std::optional<Meaning> meaning_of(const Request& request) {
-  switch (request.op) {
-    case Op::kSum:
-      return over_axes(request, Fold::kSum, false, true);
-    case Op::kMean:
-      return mean(request);
-    case Op::kVar:
-      return variance(request, Finish::kVariance);
-    case Op::kStd:
-      return variance(request, Finish::kDeviation);
-    case Op::kProd:
-      return over_axes(request, Fold::kProduct, false, true);
-    case Op::kAmax:
-      return over_axes(request, Fold::kMax, true);
-    case Op::kAmin:
-      return over_axes(request, Fold::kMin, true);
-    case Op::kAny:
-      return over_axes(request, Fold::kAny);
-    case Op::kAll:
-      return over_axes(request, Fold::kAll);
-    case Op::kTosaReduceAll:
-      return over_axis(request, Fold::kAll);
-    case Op::kTosaReduceAny:
-      return over_axis(request, Fold::kAny);
-    case Op::kTosaReduceSum:
-      return over_axis(request, Fold::kSum, true);
-    case Op::kTosaReduceProduct:
-      return over_axis(request, Fold::kProduct, true);
-    case Op::kTosaReduceMax:
-      return by_nan_mode(request, Fold::kMax, Fold::kMaxNumbers);
-    case Op::kTosaReduceMin:
-      return by_nan_mode(request, Fold::kMin, Fold::kMinNumbers);
-    default:
-      return std::nullopt;
-  }
-}
-#pragma GCC diagnostic pop
+constexpr OpTable<Meaning (*)(const Request&)> kMeanings = {
+    {Op::kSum, over_axes<Fold::kSum, false, true>},
+    {Op::kMean, mean},
+    {Op::kVar, variance<Finish::kVariance>},
+    {Op::kStd, variance<Finish::kDeviation>},
+    {Op::kProd, over_axes<Fold::kProduct, false, true>},
+    {Op::kAmax, over_axes<Fold::kMax, true>},
+    {Op::kAmin, over_axes<Fold::kMin, true>},
+    {Op::kAny, over_axes<Fold::kAny>},
+    {Op::kAll, over_axes<Fold::kAll>},
+    {Op::kTosaReduceAll, over_axis<Fold::kAll>},
+    {Op::kTosaReduceAny, over_axis<Fold::kAny>},
+    {Op::kTosaReduceSum, over_axis<Fold::kSum, true>},
+    {Op::kTosaReduceProduct, over_axis<Fold::kProduct, true>},
+    {Op::kTosaReduceMax, by_nan_mode<Fold::kMax, Fold::kMaxNumbers>},
+    {Op::kTosaReduceMin, by_nan_mode<Fold::kMin, Fold::kMinNumbers>},
+};
+static_assert(complete<kMeanings.mismatch(has_family(prepare_reduce))>);
 
 // ---- running ----
 
@@ -391,7 +372,10 @@ Domain reduce_domain(const Meaning& meaning, DType input, DType result, bool ref
                       .got = to_string(request.operands[0].shape)});
 }
 
-Kernel prepare_fold(const Request& request, const Meaning& meaning) {
+}  // namespace
+
+Kernel prepare_reduce(const Request& request) {
+  const Meaning meaning = (*kMeanings.find(request.op))(request);
   const Operand& input = request.operands[0];
   const Operand& result = request.results[0];
   const bool reference = request.options.reference;
@@ -417,15 +401,7 @@ Kernel prepare_fold(const Request& request, const Meaning& meaning) {
   kernel.run = [plan = std::shared_ptr<const Plan>(plan)](const Arrays& arrays) {
     Run(*plan, arrays.operands[0], arrays.results[0]).all();
   };
-  kernel.name = kernel_name(request);
   return kernel;
-}
-
-}  // namespace
-
-Kernel prepare_reduce(const Request& request) {
-  const std::optional<Meaning> meaning = meaning_of(request);
-  return meaning ? prepare_fold(request, *meaning) : prepare_scan(request);
 }
 
 }  // namespace tosaic::kernels

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "tosaic/base/error.h"
+#include "tosaic/kernels/families.h"
 #include "tosaic/kernels/spatial.h"
 
 namespace tosaic::kernels {
@@ -345,7 +346,6 @@ bool is_flat(const Request& request) {
 }  // namespace
 
 Kernel prepare_resize(const Request& request) {
-  if (request.op != Op::kResize && request.op != Op::kTosaResize) return {};
   const DType dtype = request.operands[0].dtype;
   const bool cubic =
       request.op == Op::kResize && get<ResizeAttrs>(*request.attrs).mode == ResizeMode::kBicubic;

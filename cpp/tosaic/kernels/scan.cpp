@@ -1,6 +1,5 @@
 // argmax, argmin, cumsum and diff along the middle axis of [outer, extent, inner], in double or 64-bit
 // integers. Up to 64 adjacent columns of the inner axis are computed side by side.
-#include "tosaic/kernels/scan.h"
 
 #include <algorithm>
 #include <array>
@@ -10,6 +9,7 @@
 
 #include "tosaic/base/error.h"
 #include "tosaic/kernels/block.h"
+#include "tosaic/kernels/families.h"
 
 namespace tosaic::kernels {
 namespace {
@@ -285,34 +285,27 @@ Kernel prepare_diff(const Request& request) {
   return kernel;
 }
 
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wswitch-enum"  // operators of other families reach the default branch
-Kernel prepare_any(const Request& request) {
-  switch (request.op) {
-    case Op::kArgmax:
-      return prepare_arg(request, {true, false}, attrs_of<ArgAttrs>(request).axis);
-    case Op::kArgmin:
-      return prepare_arg(request, {false, false}, attrs_of<ArgAttrs>(request).axis);
-    case Op::kTosaArgmax: {
-      const auto& attrs = attrs_of<TosaAxisNanAttrs>(request);
-      return prepare_arg(request, {true, attrs.nan_mode == NanMode::kIgnore}, attrs.axis);
-    }
-    case Op::kCumsum:
-      return prepare_cumsum(request);
-    case Op::kDiff:
-      return prepare_diff(request);
-    default:
-      return {};
-  }
+template <bool largest>
+Kernel prepare_torch_arg(const Request& request) {
+  return prepare_arg(request, {largest, false}, attrs_of<ArgAttrs>(request).axis);
 }
-#pragma GCC diagnostic pop
+
+Kernel prepare_tosa_argmax(const Request& request) {
+  const auto& attrs = attrs_of<TosaAxisNanAttrs>(request);
+  return prepare_arg(request, {true, attrs.nan_mode == NanMode::kIgnore}, attrs.axis);
+}
+
+constexpr OpTable<Prepare> kKernels = {
+    {Op::kArgmax, prepare_torch_arg<true>},
+    {Op::kArgmin, prepare_torch_arg<false>},
+    {Op::kTosaArgmax, prepare_tosa_argmax},
+    {Op::kCumsum, prepare_cumsum},
+    {Op::kDiff, prepare_diff},
+};
+static_assert(complete<kKernels.mismatch(has_family(prepare_scan))>);
 
 }  // namespace
 
-Kernel prepare_scan(const Request& request) {
-  Kernel kernel = prepare_any(request);
-  if (kernel.run) kernel.name = kernel_name(request);
-  return kernel;
-}
+Kernel prepare_scan(const Request& request) { return (*kKernels.find(request.op))(request); }
 
 }  // namespace tosaic::kernels

@@ -8,7 +8,7 @@
 
 #include "tosaic/base/error.h"
 #include "tosaic/kernels/block.h"
-#include "tosaic/kernels/index.h"
+#include "tosaic/kernels/families.h"
 #include "tosaic/kernels/walk.h"
 
 namespace tosaic::kernels {
@@ -113,7 +113,6 @@ Dims broadcast_strides(const Shape& shape, std::size_t rank) {
 }  // namespace
 
 Kernel prepare_index_put(const Request& request) {
-  if (request.op != Op::kIndexPut) return {};
   const Operand& input = request.operands[0];
   const Dims strides = contiguous_strides(input.shape);
   Plan plan;

@@ -24,7 +24,12 @@ Error error_of(Op op) {
   return Error::kExact;
 }
 
-// The distance between 1 and the next number of the dtype; 0 for integers.
+// Floats narrower than f32 are summed in f32, here and in torch. What remains is the rounding of the stored
+// result (half an ulp) and of the narrow intermediate results that some composites of torch have.
+bool sums_in_f32(DType dtype) { return dtype != DType::kF32 && dtype != DType::kF64; }
+
+}  // namespace
+
 double epsilon(DType dtype) {
   switch (dtype) {
     case DType::kF8E4M3:
@@ -52,12 +57,6 @@ double epsilon(DType dtype) {
   }
   return 0;
 }
-
-// Floats narrower than f32 are summed in f32, here and in torch. What remains is the rounding of the stored
-// result (half an ulp) and of the narrow intermediate results that some composites of torch have.
-bool sums_in_f32(DType dtype) { return dtype != DType::kF32 && dtype != DType::kF64; }
-
-}  // namespace
 
 // Sums: n terms that are added one after the other err by at most (n - 1) * u times the sum of their absolute
 // values, where u = eps / 2. Our chains have one block of depth (128 terms in f32, see gemm_blocking()), then

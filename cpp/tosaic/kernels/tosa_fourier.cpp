@@ -13,6 +13,7 @@
 #include <numbers>
 
 #include "tosaic/kernels/block.h"
+#include "tosaic/kernels/families.h"
 
 namespace tosaic::kernels {
 namespace {
@@ -167,8 +168,6 @@ void run_fourier(const Fourier& plan, DType dtype, const Arrays& arrays) {
 }  // namespace
 
 Kernel prepare_fourier(const Request& request) {
-  const bool tosa = request.op == Op::kTosaFft2d || request.op == Op::kTosaRfft2d;
-  if (!tosa && request.op != Op::kFft2 && request.op != Op::kRfft2) return {};
   const Shape& shape = request.operands[0].shape;
   Fourier plan;
   plan.height = shape[shape.size() - 2];

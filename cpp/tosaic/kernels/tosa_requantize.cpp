@@ -17,6 +17,7 @@
 #include "tosaic/base/error.h"
 #include "tosaic/ir/apply_scale.h"
 #include "tosaic/kernels/block.h"
+#include "tosaic/kernels/families.h"
 #include "tosaic/kernels/isa/rescale.h"
 #include "tosaic/kernels/isa/table.h"
 #include "tosaic/kernels/requantize.h"
@@ -401,11 +402,8 @@ Requantizer prepare_requantizer(std::span<const Follower> followers, const Shape
   return requantizer;
 }
 
-Kernel prepare_requantize(const Request& request) {
-  if (request.op == Op::kTosaRescale) return rescale(request);
-  if (request.op == Op::kRescale) return rescale_on_axis(request);
-  if (request.op == Op::kTosaTable) return table(request);
-  return {};
-}
+Kernel prepare_table(const Request& request) { return table(request); }
+Kernel prepare_tosa_rescale(const Request& request) { return rescale(request); }
+Kernel prepare_rescale(const Request& request) { return rescale_on_axis(request); }
 
 }  // namespace tosaic::kernels

@@ -21,11 +21,11 @@ std::string text_of(const DimOrder& order, std::size_t rank) {
   return "order " + to_string(order.axes(rank));
 }
 
-// The rule of an operator that restricts only some axes; empty for all others.
-std::string_view partial_need(Op op) {
-  if (op == Op::kLinear) return "linear wants its channels innermost";
-  if (op == Op::kMatmul) return "matmul wants the axes of its matrices innermost";
-  if (op == Op::kReshape) return "reshape wants the axes that it joins or splits side by side";
+// What an operator that has several layout options demands of them. Empty if it takes any order.
+std::string_view partial_demand(const Node& node, target::LayoutNeed need) {
+  if (need == target::LayoutNeed::kChannelsInnermost) return " wants its channels innermost";
+  if (need == target::LayoutNeed::kMatricesInnermost) return " wants the axes of its matrices innermost";
+  if (node.op == Op::kReshape) return " wants the axes that it joins or splits side by side";
   return {};
 }
 
@@ -42,6 +42,7 @@ class Regions {
   Regions(const Graph& graph, const LayoutPlan& plan, const std::vector<Remedy>& remedies)
       : graph_(graph),
         plan_(plan),
+        rules_(graph, plan.needs),
         remedies_(remedies),
         views_(views_of(graph)),
         places_of_(graph.values().size()),
@@ -94,17 +95,17 @@ class Regions {
 
   void add(const Node& node) {
     const SpotId spot = graph_.id(node).index();
-    const Way& way = plan_.ways[spot];
+    const LayoutOption& option = plan_.options[spot];
     const std::span<const ValueId> operands = graph_.operands(node);
     for (std::size_t i = 0; i < operands.size(); ++i)
       if (operands[i].valid() && graph_.value(operands[i]).kind != ValueKind::kConstant)
-        join(spot, place(operands[i], way.operands[i]));
+        join(spot, place(operands[i], option.operands[i]));
     for (std::uint32_t r = 0; r < node.result_count; ++r)
-      join(spot, place(graph_.result(node, r), way.results[r]));
-    if (is_fixed(graph_, node)) {
+      join(spot, place(graph_.result(node, r), option.results[r]));
+    if (rules_.has_one_option(node)) {
       spots_[spot].passes_on = false;
       note(spot, &node, Strength::kNeed);
-    } else if (!partial_need(node.op).empty()) {
+    } else if (!partial_demand(node, rules_.need_of(node).need).empty()) {
       note(spot, &node, node.op == Op::kReshape ? Strength::kHabit : Strength::kNeed);
     }
   }
@@ -167,15 +168,16 @@ class Regions {
   }
 
   [[nodiscard]] Demand demand_of(const Node& node) const {
-    if (!is_fixed(graph_, node)) return demand_of(node, partial_need(node.op));
-    const Way way = wanted_way(graph_, node);
-    const DimOrder order = way.operands.empty() ? DimOrder() : way.operands.front();
-    return demand_of(node,
-                     std::string(info(node.op).name) + " wants " + text_of(order, order.axes(0).size()));
+    const std::string name(info(node.op).name);
+    if (!rules_.has_one_option(node))
+      return demand_of(node, name + std::string(partial_demand(node, rules_.need_of(node).need)));
+    const LayoutOption option = rules_.preferred(node);
+    const DimOrder order = option.operands.empty() ? DimOrder() : option.operands.front();
+    return demand_of(node, name + " wants " + text_of(order, order.axes(0).size()));
   }
 
-  [[nodiscard]] Demand demand_of(const Node& node, std::string_view rule) const {
-    Demand out{graph_.node_name(node), std::string(rule), {}, {}, {}};
+  [[nodiscard]] Demand demand_of(const Node& node, std::string rule) const {
+    Demand out{graph_.node_name(node), std::move(rule), {}, {}, {}};
     const ErrorParts parts = located({.where = "layout", .what = ""}, node.origin, out.who);
     out.module_path = parts.module_path;
     out.source = parts.source;
@@ -209,6 +211,7 @@ class Regions {
 
   const Graph& graph_;
   const LayoutPlan& plan_;
+  LayoutRules rules_;
   const std::vector<Remedy>& remedies_;
   std::vector<View> views_;
   std::vector<SmallVector<Place, 2>> places_of_;  // by the value that owns the data

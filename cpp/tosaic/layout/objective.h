@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "tosaic/ir/graph.h"
+#include "tosaic/target/layout_needs.h"
 
 namespace tosaic::layout {
 
@@ -16,12 +17,16 @@ enum class Measure : std::uint8_t {
 
 // The cost of one transpose of a value, whichever orders it is between. It is not negative. A plan minimises
 // the sum over all transposes. Between equal sums it minimises their number, unless the costs are too large
-// for that (weigh in plan.cpp). A plan calls the function once for each value that might be transposed.
+// for that (weigh in plan_problem.cpp). A plan calls the function once for each value that might be
+// transposed.
 using TransposeCost = std::function<std::int64_t(const Graph& graph, ValueId value)>;
 
 using Objective = std::variant<Measure, TransposeCost>;
 
-// The bytes of a value in memory. i64 counts 4 bytes, since TOSA represents it as i32.
-[[nodiscard]] std::int64_t bytes_of(const TensorType& type);
+// The bytes that a transpose of the value moves on the target.
+[[nodiscard]] inline std::int64_t bytes_of(const TensorType& type,
+                                           const target::LayoutNeeds& needs = target::tosa_layout_needs()) {
+  return needs.bytes_of(type);
+}
 
 }  // namespace tosaic::layout

@@ -5,8 +5,6 @@
 #include "tosaic/layout/order.h"
 
 namespace tosaic::layout {
-namespace {
-
 void append(Placement& placement, Run run) {
   if (run.extent == 1) return;
   if (!placement.empty() && placement.back().stride == run.extent * run.stride)
@@ -14,8 +12,6 @@ void append(Placement& placement, Run run) {
   else
     placement.push_back(run);
 }
-
-}  // namespace
 
 Placement placement_of(const Shape& shape, const DimOrder& order) {
   const Dims strides = contiguous_strides(shape);

@@ -25,6 +25,8 @@ struct Run {
 };
 using Placement = SmallVector<Run, 4>;
 
+// Adds a run as the innermost one: dropped if it has extent 1, merged if it continues the last run.
+void append(Placement& placement, Run run);
 // The placement of a tensor of this shape and order. No axis may have extent 0.
 [[nodiscard]] Placement placement_of(const Shape& shape, const DimOrder& order);
 // The order in which a tensor of this shape has the placement. None if an axis would have to be split.

@@ -20,7 +20,8 @@ std::string name_of(const Graph& graph, const DeclaredOrder& border) {
 
 Graph with(Graph graph, const std::vector<DeclaredOrder>& declared) {
   for (const DeclaredOrder& each : declared) {
-    Border border = each.is_input ? graph.inputs()[each.index].border : graph.outputs()[each.index].border;
+    BoundaryFormat border =
+        each.is_input ? graph.inputs()[each.index].border : graph.outputs()[each.index].border;
     border.order = each.order;
     if (each.is_input)
       graph.set_input_border(each.index, border);
@@ -53,13 +54,14 @@ Cost cost_of(const LayoutPlan& plan) {
   return sum;
 }
 
-class Trying {
+class Replanning {
  public:
-  Trying(const Graph& graph, const Objective& objective) : graph_(graph), objective_(objective) {}
+  Replanning(const Graph& graph, const Objective& objective, const target::LayoutNeeds& needs)
+      : graph_(graph), objective_(objective), needs_(needs) {}
 
   // Plans the graph with the remedy. Sets its bytes and transposes, and returns the cost of the plan.
   Cost operator()(Remedy& remedy) const {
-    const LayoutPlan plan = plan_layout(with(graph_, remedy.declared), objective_);
+    const LayoutPlan plan = plan_layout(with(graph_, remedy.declared), objective_, {}, needs_);
     remedy.bytes = plan.bytes;
     remedy.transposes = plan.transposes.size();
     return cost_of(plan);
@@ -68,14 +70,15 @@ class Trying {
  private:
   const Graph& graph_;
   const Objective& objective_;
+  const target::LayoutNeeds& needs_;
 };
 
 // Removes the declared orders without which the cost is no greater.
-void shorten(Remedy& remedy, Cost cost, const Trying& tried) {
+void shorten(Remedy& remedy, Cost cost, const Replanning& cost_with) {
   for (std::size_t i = remedy.declared.size(); i-- > 0 && remedy.declared.size() > 1;) {
     Remedy shorter = remedy;
     shorter.declared.erase(shorter.declared.begin() + static_cast<std::ptrdiff_t>(i));
-    if (tried(shorter) <= cost) remedy = std::move(shorter);
+    if (cost_with(shorter) <= cost) remedy = std::move(shorter);
   }
 }
 
@@ -84,18 +87,18 @@ void shorten(Remedy& remedy, Cost cost, const Trying& tried) {
 std::vector<Remedy> remedies_of(const Graph& graph, const LayoutPlan& plan, const Objective& objective,
                                 const FreeBorders& free) {
   if (plan.transposes.empty()) return {};
-  const Trying tried(graph, objective);
+  const Replanning cost_with(graph, objective, plan.needs);
   const Cost now = cost_of(plan);
   Remedy all{changed_in(graph, plan_layout(graph, objective, free))};
   if (all.declared.empty() || all.declared.size() > kMostBorders) return {};
-  const Cost least = tried(all);
+  const Cost least = cost_with(all);
   if (least >= now) return {};
-  shorten(all, least, tried);
+  shorten(all, least, cost_with);
   std::vector<Remedy> out;
   if (all.declared.size() > 1)
     for (const DeclaredOrder& each : all.declared) {
       Remedy one{{each}};
-      if (tried(one) < now) out.push_back(std::move(one));
+      if (cost_with(one) < now) out.push_back(std::move(one));
     }
   out.push_back(std::move(all));
   return out;

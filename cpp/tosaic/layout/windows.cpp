@@ -114,17 +114,10 @@ std::optional<Windows> side_by_side(const Graph& graph, const Node& node) {
   if (node.result_count != 1 || graph.type(graph.result(node)).rank() != 4 ||
       graph.type(graph.operands(node)[0]).rank() != 4)
     return std::nullopt;
-  switch (node.op) {  // NOLINT: those that go over windows
-    case Op::kAvgPool:
-    case Op::kMaxPool:
-      return of_pool(graph, node);
-    case Op::kTosaAvgPool2d:
-      return of_integer_mean(graph, node);
-    case Op::kIntegerConv:
-      return of_integer_sum(graph, node);
-    default:
-      return std::nullopt;
-  }
+  if (holds<PoolAttrs>(*node.attrs)) return of_pool(graph, node);
+  if (holds<TosaAvgPoolAttrs>(*node.attrs)) return of_integer_mean(graph, node);
+  if (holds<IntegerConvAttrs>(*node.attrs)) return of_integer_sum(graph, node);
+  return std::nullopt;
 }
 
 }  // namespace tosaic::layout

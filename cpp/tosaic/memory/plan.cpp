@@ -7,7 +7,7 @@
 namespace tosaic::memory {
 namespace {
 
-using analysis::Interval;
+using analysis::Lifetime;
 
 // True if all axes before `axis` have extent 1, so that entries along it are contiguous blocks.
 bool outermost(const Shape& shape, std::int64_t axis) {
@@ -77,7 +77,7 @@ class Sharing {
 
   [[nodiscard]] std::uint32_t root(ValueId value) const { return root_[value.index()]; }
   [[nodiscard]] std::size_t offset(ValueId value) const { return offset_[value.index()]; }
-  [[nodiscard]] const Interval& live(ValueId value) const { return live_[value.index()]; }
+  [[nodiscard]] const Lifetime& live(ValueId value) const { return live_[value.index()]; }
 
  private:
   void write_early() {
@@ -142,7 +142,7 @@ class Sharing {
   std::span<const NodeNeeds> needs_;
   const PlanOptions& options_;
   MemoryPlan& plan_;
-  std::vector<Interval> live_;
+  std::vector<Lifetime> live_;
   std::vector<std::uint32_t> root_;          // per value: the value that owns its memory
   std::vector<std::size_t> offset_;          // per value: bytes from the root's start
   std::vector<std::uint32_t> contents_end_;  // per root: the last step that reads its present contents
@@ -193,7 +193,7 @@ ArenaBuffers arena_buffers(const Graph& graph, std::span<const NodeNeeds> needs,
   out.of_node.assign(graph.nodes().size(), kNoTarget);
   for (std::uint32_t i = 0; i < graph.values().size(); ++i) {
     if (roots.of(sharing.root(ValueId(i))).area != Area::kArena) continue;
-    const Interval& live = sharing.live(ValueId(i));
+    const Lifetime& live = sharing.live(ValueId(i));
     Buffer buffer{graph.values()[i].type.bytes(), kAlignment, live.first, live.last};
     if (plan.alias[i] != AliasKind::kNone) {
       const ValueId with = plan.alias_of[i];

@@ -1,61 +1,16 @@
 // match: what passes ask about a value: is it a constant, a splat, the result of a certain operator?
 #pragma once
 
-#include <cmath>
-#include <optional>
-
+#include "tosaic/ir/constant_value.h"
 #include "tosaic/ir/graph.h"
 
 namespace tosaic::passes {
-
-// The constant behind a value, or null.
-[[nodiscard]] inline const Constant* constant_of(const Graph& graph, ValueId id) {
-  return id.valid() ? graph.value(id).constant.get() : nullptr;
-}
-
-// The number that all elements of a constant share. Nothing if the elements differ or are NaN, if there is
-// none or more than `limit`, or if the constant's data is not bound.
-[[nodiscard]] inline std::optional<double> splat_of(const Graph& graph, ValueId id,
-                                                    std::size_t limit = 4096) {
-  const Constant* constant = constant_of(graph, id);
-  if (constant == nullptr || !constant->storage.bound()) return std::nullopt;
-  const auto count = static_cast<std::size_t>(num_elements(constant->shape));
-  if (count == 0 || count > limit) return std::nullopt;
-  const double first = element_as_double(*constant, 0);
-  for (std::size_t i = 1; i < count; ++i)
-    if (element_as_double(*constant, i) != first) return std::nullopt;
-  return std::isnan(first) ? std::nullopt : std::optional(first);
-}
 
 // The producer of `id` if its operator is `op`, or null.
 [[nodiscard]] inline const Node* produced_by(const Graph& graph, ValueId id, Op op) {
   if (!id.valid()) return nullptr;
   const Node* node = graph.producer(id);
   return node != nullptr && node->op == op ? node : nullptr;
-}
-
-// True if every element of the result is an element of operand 0, possibly behind a cast: a range proven for
-// the operand then also holds for the result.
-[[nodiscard]] inline bool takes_elements(Op op) {
-  switch (op) {  // NOLINT: the operators that do
-    case Op::kCast:
-    case Op::kAmax:
-    case Op::kAmin:
-    case Op::kReshape:
-    case Op::kClone:
-    case Op::kPermute:
-    case Op::kExpand:
-    case Op::kRepeat:
-    case Op::kSlice:
-    case Op::kFlip:
-    case Op::kGather:
-    case Op::kIndexSelect:
-    case Op::kIndex:
-    case Op::kMaxPool:
-      return true;
-    default:
-      return false;
-  }
 }
 
 }  // namespace tosaic::passes

@@ -17,6 +17,15 @@ std::optional<Graph> in_all_regions(const Graph& graph, const PassOptions& optio
   return outer ? std::move(outer) : std::move(inner);
 }
 
+// The same for a pass that takes options.
+template <std::optional<Graph> (*Run)(const Graph&, const PassOptions&)>
+std::optional<Graph> with_options_in_all_regions(const Graph& graph, const PassOptions& options) {
+  std::optional<Graph> inner = in_regions(
+      graph, [&options](const Graph& region) { return with_options_in_all_regions<Run>(region, options); });
+  std::optional<Graph> outer = Run(inner ? *inner : graph, options);
+  return outer ? std::move(outer) : std::move(inner);
+}
+
 // Runs a pass on the outermost graph alone. Qparams do not cross the boundary of a region, so regions stay as
 // they are.
 template <std::optional<Graph> (*Run)(const Graph&)>
@@ -86,7 +95,7 @@ std::vector<Pass> make_passes() {
        "Has elementwise operators compute in front of reshapes that join axes.",
        canonical,
        {},
-       in_all_regions<sink_reshapes>},
+       with_options_in_all_regions<sink_reshapes>},
       {"choose-shapes",
        "Has elementwise operators compute in the shapes in which the least is transposed.",
        canonical,

@@ -18,13 +18,14 @@
 
 #include "tosaic/ir/graph.h"
 #include "tosaic/layout/objective.h"
+#include "tosaic/target/layout_needs.h"
 #include "tosaic/target/spec.h"
 
 namespace tosaic::passes {
 
 // Floats at a graph input that are quantized first, or at a graph output that were dequantized last, are, in
 // the lowered program:
-enum class FloatBorder : std::uint8_t {
+enum class FloatIoForm : std::uint8_t {
   kFloat,      // floats
   kConverted,  // integers; a run converts the caller's float arrays to and from them
   kInteger,    // integers, and the caller's arrays are integers too
@@ -33,8 +34,10 @@ enum class FloatBorder : std::uint8_t {
 // What a pass may have to know of the lowering that it is part of.
 struct PassOptions {
   target::TargetSpec target = target::parse_target("TOSA-1.0+FP+INT+int16+variable");
-  FloatBorder inputs = FloatBorder::kConverted, outputs = FloatBorder::kConverted;
+  FloatIoForm inputs = FloatIoForm::kConverted, outputs = FloatIoForm::kConverted;
   layout::Objective objective = layout::Measure::kBytes;  // what the layout plan minimises
+  // The dim orders that the target's operators take. Of a claimant other than TOSA: its own table.
+  target::LayoutNeeds layout_needs = target::tosa_layout_needs();
 };
 
 // A set of stages.
@@ -101,7 +104,7 @@ struct Pass {
 // readers do by themselves.
 [[nodiscard]] std::optional<Graph> simplify(const Graph& graph);
 // Moves elementwise operators in front of a reshape that joins axes where that may save a transpose.
-[[nodiscard]] std::optional<Graph> sink_reshapes(const Graph& graph);
+[[nodiscard]] std::optional<Graph> sink_reshapes(const Graph& graph, const PassOptions& options = {});
 // Lets elementwise operators compute in other shapes where the layout plan then moves less.
 [[nodiscard]] std::optional<Graph> choose_shapes(const Graph& graph, const PassOptions& options = {});
 // conv/linear followed by batch_norm with constant statistics becomes one conv/linear, folded in double

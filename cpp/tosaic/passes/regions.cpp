@@ -24,7 +24,7 @@ std::optional<Graph> in_regions(const Graph& graph,
 
 std::vector<ValueId> inline_region(Rewriter& rewriter, const Node& at, const Graph& region,
                                    std::span<const ValueId> inputs) {
-  Graph& out = rewriter.out(at);
+  Graph& out = rewriter.begin_output(at);
   const std::string prefix = rewriter.source().node_name(at) + ".";
   std::vector<ValueId> map(region.values().size());
   for (std::size_t i = 0; i < inputs.size(); ++i) map[region.inputs()[i].value.index()] = inputs[i];

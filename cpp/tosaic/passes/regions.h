@@ -16,8 +16,9 @@ namespace tosaic::passes {
 [[nodiscard]] std::optional<Graph> in_regions(const Graph& graph,
                                               const std::function<std::optional<Graph>(const Graph&)>& run);
 
-// Emits the nodes of a region in place of `at`, the node being visited. `inputs` are the values of out() that
-// replace the region's inputs. Returns the values of out() that the region's outputs became.
+// Emits the nodes of a region in place of `at`, the node being visited. `inputs` are the values of the new
+// graph that replace the region's inputs. Returns the values of the new graph that the region's outputs
+// became.
 [[nodiscard]] std::vector<ValueId> inline_region(Rewriter& rewriter, const Node& at, const Graph& region,
                                                  std::span<const ValueId> inputs);
 

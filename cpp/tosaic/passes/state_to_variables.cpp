@@ -58,7 +58,7 @@ class Conversion {
            std::ranges::find(dtypes_, source_.type(input.value).dtype) != dtypes_.end();
   }
 
-  [[nodiscard]] TosaNameAttrs named(const Input& input) const {
+  [[nodiscard]] TosaVariableAccessAttrs named(const Input& input) const {
     const TensorType& type = source_.type(input.value);
     return {input.path.empty() ? source_.value(input.value).name : input.path, type.dtype, type.shape};
   }
@@ -78,7 +78,7 @@ class Conversion {
 
   void declare(const Input& input) {
     const Value& value = source_.value(input.value);
-    const TosaNameAttrs attrs = named(input);
+    const TosaVariableAccessAttrs attrs = named(input);
     const ValueId initial = out_.add_constant(initial_of(input, value));
     out_.add_node(Op::kTosaVariable, share(TosaVariableAttrs{attrs.name, attrs.dtype, attrs.shape}),
                   std::span(&initial, 1), {}, nullptr, "");
@@ -93,7 +93,7 @@ class Conversion {
     const Value& value = source_.value(old);
     if (!fresh.valid() && value.kind == ValueKind::kConstant) {
       fresh = out_.add_constant(value.constant);
-      out_.rename(fresh, value.name);
+      out_.try_rename(fresh, value.name);
     }
     return fresh;
   }

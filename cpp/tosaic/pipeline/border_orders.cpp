@@ -8,7 +8,8 @@
 namespace tosaic::pipeline {
 namespace {
 
-Border with_order(Border border, const BorderOrder& order, const TensorType& type, const std::string& who) {
+BoundaryFormat with_order(BoundaryFormat border, const BorderOrder& order, const TensorType& type,
+                          const std::string& who) {
   if (!order.order.is_identity() && order.order.axes(0).size() != type.rank())
     throw InvalidGraph({.where = "lower",
                         .what = who + " has another rank than the dim order declared for it",

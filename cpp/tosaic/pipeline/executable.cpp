@@ -1,6 +1,7 @@
 #include "tosaic/pipeline/executable.h"
 
 #include "tosaic/exec/local_error.h"
+#include "tosaic/exec/steps.h"
 #include "tosaic/ir/own_constants.h"
 #include "tosaic/passes/pass.h"
 
@@ -15,7 +16,7 @@ std::shared_ptr<const Graph> executable(std::shared_ptr<const Graph> graph,
   }
   std::optional<Graph> expanded =
       passes::expand_composites(*graph, [&overrides](const Graph& in, const Node& node) {
-        return info(node.op).has(kExpanded) && exec::find_override(in, node, overrides) == nullptr;
+        return info(node.op).runs_as_expansion() && exec::find_override(in, node, overrides) == nullptr;
       });
   return expanded ? std::make_shared<const Graph>(std::move(*expanded)) : std::move(graph);
 }

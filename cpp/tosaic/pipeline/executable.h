@@ -4,14 +4,14 @@
 #include <memory>
 #include <span>
 
-#include "tosaic/exec/compare.h"
+#include "tosaic/exec/compare/compare.h"
 #include "tosaic/exec/prepare.h"
 #include "tosaic/exec/session.h"
 #include "tosaic/ir/graph.h"
 
 namespace tosaic::pipeline {
 
-// Operators without a kernel of their own (trait kExpanded) are replaced by the expansions that `decompose`
+// Composites without a kernel are replaced by the expansions that `decompose`
 // uses, also in regions. Nodes with an override are not expanded. A graph at stage quantized runs with the
 // meaning of its operators: they compute in f32 between dequantize and quantize nodes. Results have the same
 // names as before. Constants that are views of memory that others own are copied, so that a run depends on

@@ -5,12 +5,10 @@
 #include <set>
 #include <span>
 #include <string>
-#include <unordered_map>
 
 #include "tosaic/base/work.h"
 #include "tosaic/ir/own_constants.h"
 #include "tosaic/ir/verify.h"
-#include "tosaic/layout/order.h"
 #include "tosaic/pipeline/refusals.h"
 #include "tosaic/target/support.h"
 
@@ -22,16 +20,16 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 }
 
 passes::PassOptions pass_options(const target::TargetSpec& target, const LowerOptions& options) {
-  const passes::FloatBorder by_default =
-      target.has(target::Profile::kFp) ? passes::FloatBorder::kFloat : passes::FloatBorder::kConverted;
+  const passes::FloatIoForm by_default =
+      target.has(target::Profile::kFp) ? passes::FloatIoForm::kFloat : passes::FloatIoForm::kConverted;
   return {.target = target,
           .inputs = options.inputs.value_or(by_default),
           .outputs = options.outputs.value_or(by_default),
           .objective = options.objective};
 }
 
-// The inputs and outputs of a graph as text: paths of inputs, each once, and kinds and paths of outputs. A pass
-// may split an input into several of one path, as quantize-borders does.
+// The inputs and outputs of a graph as text: paths of inputs, each once, and kinds and paths of outputs. A
+// pass may split an input into several of one path, as quantize-borders does.
 std::string ports_of(const Graph& graph) {
   std::set<std::string> paths;
   for (const Input& input : graph.inputs()) paths.insert(input.path);
@@ -133,24 +131,6 @@ class Run {
   std::vector<PassTiming> timings_;
 };
 
-std::vector<std::pair<ValueId, DimOrder>> physical_orders(const Graph& canonical, const Graph& tosa) {
-  std::unordered_map<std::string_view, const Value*> by_name;
-  for (const Value& value : canonical.values()) {
-    const bool moved = value.kind == ValueKind::kResult && canonical.node(value.producer).op == Op::kClone;
-    if (value.kind != ValueKind::kConstant && !moved) by_name.emplace(value.name, &value);
-  }
-  std::vector<std::pair<ValueId, DimOrder>> orders;
-  for (std::uint32_t v = 0; v < tosa.values().size(); ++v) {
-    const Value& value = tosa.values()[v];
-    const auto it = by_name.find(value.name);
-    if (it == by_name.end() || value.kind == ValueKind::kConstant) continue;
-    const TensorType& logical = it->second->type;
-    if (value.type.shape == layout::physical_dims(logical.shape, logical.order))
-      orders.emplace_back(ValueId(v), logical.order);
-  }
-  return orders;
-}
-
 // Rules that nodes break stand in front of those that helper constants break.
 void require_target(const Graph& tosa, const target::TargetSpec& target) {
   std::vector<target::Violation> violations = target::check(tosa, target);
@@ -199,7 +179,6 @@ Lowered lower(const std::shared_ptr<const Graph>& graph, const Pipeline& pipelin
     throw;
   }
   lowered.timings = std::move(run).timings();
-  lowered.orders = physical_orders(*lowered.canonical, *lowered.tosa);
   return lowered;
 }
 

@@ -18,7 +18,7 @@ namespace tosaic::pipeline {
 
 struct LowerOptions {
   // Without a value: floats if the target has profile FP, else converted.
-  std::optional<passes::FloatBorder> inputs = {}, outputs = {};
+  std::optional<passes::FloatIoForm> inputs = {}, outputs = {};
   BorderOrders orders = {};
   layout::Objective objective = layout::Measure::kBytes;
   bool verify_each = true;  // verify the graph before the first pass, and each graph that a pass changed
@@ -41,8 +41,6 @@ struct Lowered {
   std::shared_ptr<const Graph> canonical;   // after section layout: dim orders are assigned
   std::shared_ptr<const Graph> tosa;        // after section legalize
   std::vector<PassTiming> timings;          // "verify" first, of the graph as it came
-  // The values of `tosa` that have the name and the elements of a canonical value, and their dim order.
-  std::vector<std::pair<ValueId, DimOrder>> orders;
 };
 
 // Throws InvalidGraph for a pipeline whose order has faults, or a pass that returns a graph that is broken or

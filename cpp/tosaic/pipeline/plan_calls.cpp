@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <unordered_map>
 #include <utility>
 
 #include "tosaic/layout/order.h"
@@ -15,18 +14,22 @@ bool is_taken_apart(const Graph& /*graph*/, const Node& node) {
   return node.op != Op::kGridSample && !info(node.op).has(kElementwise);
 }
 
-// By index of a value of `planned`: the value of `imported` with the same name, kind and shape, if any.
+// The graph with its own ids as the sources of its values.
+std::shared_ptr<const Graph> with_sources(const Graph& graph) {
+  auto out = std::make_shared<Graph>(graph);
+  for (std::uint32_t v = 0; v < graph.values().size(); ++v) out->set_source(ValueId(v), ValueId(v));
+  return out;
+}
+
+// By index of a value of `planned`: the value of `imported` that it stands for with the same kind and shape,
+// if any.
 std::vector<std::optional<ValueId>> imported_values(const Graph& imported, const Graph& planned) {
-  std::unordered_map<std::string_view, ValueId> by_name;
-  for (std::uint32_t v = 0; v < imported.values().size(); ++v)
-    by_name.emplace(imported.values()[v].name, ValueId(v));
   std::vector<std::optional<ValueId>> out(planned.values().size());
   for (std::uint32_t v = 0; v < planned.values().size(); ++v) {
     const Value& value = planned.values()[v];
-    const auto it = by_name.find(value.name);
-    if (it == by_name.end()) continue;
-    const Value& other = imported.value(it->second);
-    if (other.kind == value.kind && other.type.shape == value.type.shape) out[v] = it->second;
+    if (!value.source.valid()) continue;
+    const Value& other = imported.value(value.source);
+    if (other.kind == value.kind && other.type.shape == value.type.shape) out[v] = value.source;
   }
   return out;
 }
@@ -43,7 +46,7 @@ class Reads {
       for (std::size_t i = 0; i < operands.size(); ++i) {
         if (!operands[i].valid() || !imported_[operands[i].index()]) continue;
         for (const OriginRef& leaf : leaves(node.origin))
-          note(leaf->fx_name, operands[i], plan_.plan.ways[n].operands[i]);
+          note(leaf->fx_name, operands[i], plan_.plan.options[n].operands[i]);
       }
     }
     return std::move(reads_);
@@ -75,7 +78,7 @@ class Reads {
 CallPlan plan_calls(const std::shared_ptr<const Graph>& imported, const BorderOrders& orders,
                     const layout::Objective& objective) {
   CallPlan out;
-  out.graph = with_border_orders(imported, orders);
+  out.graph = with_sources(*with_border_orders(imported, orders));
   if (std::optional<Graph> expanded = passes::expand_composites(*out.graph, is_taken_apart))
     out.graph = std::make_shared<const Graph>(std::move(*expanded));
   out.plan = layout::plan_layout(*out.graph, objective);

@@ -254,7 +254,7 @@ const Need* untyped_need(Op op) {
 
 std::vector<DType> node_dtypes(const Graph& graph, const Node& node) {
   if (const auto* a = get_if<TosaVariableAttrs>(&*node.attrs)) return {a->dtype};
-  if (const auto* a = get_if<TosaNameAttrs>(&*node.attrs)) return {a->dtype};
+  if (const auto* a = get_if<TosaVariableAccessAttrs>(&*node.attrs)) return {a->dtype};
   std::vector<DType> dtypes;
   for (const ValueId operand : graph.operands(node))
     if (operand.valid()) dtypes.push_back(graph.type(operand).dtype);

@@ -16,6 +16,7 @@ namespace tosaic::tosa {
 // Calls one of these for each constant operand, in operand order. `name` is the operand's name in the
 // specification, `dtype` the dtype of the constant:
 //   visit.zero_point(name, dtype, int64, is_unsigned)    a tensor of one element
+//   visit.weight_zero_point(name, dtype, int64)          likewise; some writers store one per channel
 //   visit.element(name, dtype, Scalar)                   a tensor of one element
 //   visit.elements(name, dtype, vector<int64>)           a tensor of one axis
 //   visit.shift(name, int64)                             a tensor of one i8
@@ -27,7 +28,7 @@ void visit_constant_operands(A& attrs, std::span<const DType> dtypes, Visit& vis
   using T = std::remove_const_t<A>;
   if constexpr (std::is_same_v<T, TosaConvAttrs> || std::is_same_v<T, TosaTransposeConvAttrs>) {
     visit.zero_point("input_zp", dtypes[0], attrs.input_zp, false);
-    visit.zero_point("weight_zp", dtypes[1], attrs.weight_zp, false);
+    visit.weight_zero_point("weight_zp", dtypes[1], attrs.weight_zp);
   } else if constexpr (std::is_same_v<T, TosaAvgPoolAttrs>) {
     visit.zero_point("input_zp", dtypes[0], attrs.input_zp, false);
     visit.zero_point("output_zp", dtypes[0], attrs.output_zp, false);

@@ -7,7 +7,16 @@
 // distinct content. All constants come first, in the order of their first use; unused constants are not
 // written. The outputs of a program are results with names of their own in the file, so an output that is an
 // input, a constant or listed before is copied by an IDENTITY. The same graph has the same bytes on every
-// machine. The format cannot express the kind, path and Border of an input or output.
+// machine.
+//
+// What a graph knows passes through the file in these ways:
+//
+//   names of values             the names of the tensors, which identify them in the file
+//   origins                     the location text of each operator (location.h)
+//   path of a state             the name of its variable, if the target has variables (pass state-to-variables)
+//   kind, path, BoundaryFormat of an    not in the file: a reader sees user inputs and outputs with the names of their
+//     input or output             tensors
+//   qparams, canonical_order    not in the file
 //
 // A region of control flow is a region of the file with one block. It is written once even if it is used
 // several times. A variable is a tensor in each block that names it: the result of VARIABLE and

@@ -1,6 +1,6 @@
 """Reads calls that have no row in the table as the calls that torch decomposes them into.
 
-    hypot(x, y)   ->   abs, abs, maximum, minimum, div, mul, add, sqrt, where ...
+    fmax(x, y)   ->   ne, ne, maximum, where, where
 
 The call is traced once per target and argument types, over tensors without data, with torch's own
 decompositions for every operator that has no row. `OWN` has decompositions that torch lacks or gets wrong. An
@@ -97,7 +97,7 @@ def is_random(overload: Any) -> bool:
 
 
 def functional_overload(target: Any) -> Any:
-    """The overload without side effect (``hypot`` for ``hypot_``), or the target itself if it has none."""
+    """The overload without side effect (``xlogy`` for ``xlogy_``), or the target itself if it has none."""
     schema = getattr(target, "_schema", None)
     name = getattr(getattr(target, "overloadpacket", None), "__name__", "")
     if schema is None or not schema.is_mutable or not name.endswith("_"):

@@ -30,11 +30,11 @@ struct Example {
 TEST_CASE("values live from their definition to their last use", "[analysis]") {
   const Example e;
   const auto live = liveness(*e.b.graph);
-  CHECK(live[e.x.index()] == Interval{0, 2});
-  CHECK(live[e.relu.index()] == Interval{0, 3});
-  CHECK(live[e.folded.index()] == Interval{1, 4});
-  CHECK(live[e.dead.index()] == Interval{2, 2});
-  CHECK(live[e.sum.index()] == Interval{4, 5});
+  CHECK(live[e.x.index()] == Lifetime{0, 2});
+  CHECK(live[e.relu.index()] == Lifetime{0, 3});
+  CHECK(live[e.folded.index()] == Lifetime{1, 4});
+  CHECK(live[e.dead.index()] == Lifetime{2, 2});
+  CHECK(live[e.sum.index()] == Lifetime{4, 5});
 }
 
 TEST_CASE("depends_on_input finds the values that depend on no input", "[analysis]") {

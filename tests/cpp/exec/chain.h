@@ -28,7 +28,7 @@ inline OriginRef leaf(const std::string& fx_name, int line = 0) {
 struct Builder {
   std::shared_ptr<Graph> graph = std::make_shared<Graph>();
 
-  ValueId input(const std::string& name, TensorType type, Border border = {}) {
+  ValueId input(const std::string& name, TensorType type, BoundaryFormat border = {}) {
     return graph->add_input(InputKind::kUser, name, std::move(type), name, std::move(border));
   }
   ValueId state(const std::string& name, ConstantRef initial) {

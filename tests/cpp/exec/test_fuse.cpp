@@ -4,6 +4,7 @@
 
 #include "exec/chain.h"
 #include "tosaic/base/error.h"
+#include "tosaic/exec/steps.h"
 
 namespace tosaic::exec {
 namespace {

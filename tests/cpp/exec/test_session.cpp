@@ -5,6 +5,7 @@
 
 #include "exec/chain.h"
 #include "tosaic/base/error.h"
+#include "tosaic/exec/steps.h"
 
 namespace tosaic::exec {
 namespace {
@@ -18,15 +19,15 @@ std::vector<double> run_one(const Builder& b, std::vector<ArrayView> inputs,
   return doubles(run(b.graph, inputs, options).at(0));
 }
 
-Border order_border(const DimOrder& order, bool physical) {
-  Border border;
+BoundaryFormat order_border(const DimOrder& order, bool physical) {
+  BoundaryFormat border;
   border.order = order;
   border.physical = physical;
   return border;
 }
 
-Border int64_border(std::int64_t min, std::int64_t max) {
-  Border border;
+BoundaryFormat int64_border(std::int64_t min, std::int64_t max) {
+  BoundaryFormat border;
   border.source_dtype = DType::kI64;
   border.range_min = min;
   border.range_max = max;
@@ -138,7 +139,7 @@ TEST_CASE("integer inputs of another width are accepted if their values fit", "[
 
 TEST_CASE("wrong numbers, dtypes, shapes and strides of inputs are refused by name", "[exec]") {
   Builder b;
-  const Border physical = order_border(DimOrder({0, 2, 3, 1}), true);
+  const BoundaryFormat physical = order_border(DimOrder({0, 2, 3, 1}), true);
   const ValueId x = b.input("image", f32({1, 3, 4, 4}), physical);
   b.output(b.add(Op::kNeg, {x}, "neg"));
   Session session(prepare(b.graph));
@@ -169,7 +170,7 @@ TEST_CASE("inputs and outputs in physical and in logical shape carry the same va
       Builder b;
       b.graph->stage = stage;
       const Shape value_shape = stage == Stage::kTosa ? Shape{1, 3, 2} : Shape{1, 2, 3};
-      const Border border = order_border(last, carries_physical);
+      const BoundaryFormat border = order_border(last, carries_physical);
       const ValueId x = b.input("x", f32(value_shape), border);
       b.graph->add_output({b.add(Op::kNeg, {x}, "neg"), OutputKind::kUser, "", 0, border});
       const ArrayView array = view(physical, {1, 3, 2});
@@ -191,7 +192,7 @@ TEST_CASE("arrays that are stored like the graph's value are read and written wi
   for (const bool carries_physical : {false, true}) {
     Builder b;
     b.graph->stage = Stage::kTosa;
-    const Border border = order_border(last, carries_physical);
+    const BoundaryFormat border = order_border(last, carries_physical);
     const ValueId x = b.input("x", f32({1, 3, 2}), border);
     const ValueId n = b.add(Op::kNeg, {x}, "neg");
     b.graph->add_output({b.add(Op::kAdd, {n, x}, "add"), OutputKind::kUser, "", 0, border});

@@ -59,7 +59,7 @@ inline std::shared_ptr<const Graph> branch(const std::string& name, Op op) {
 inline Graph full_graph() {
   Graph graph;
   graph.name = "a graph";
-  Border border;
+  BoundaryFormat border;
   border.source_dtype = DType::kI64;
   border.range_min = -5;
   border.range_max = 100;
@@ -101,7 +101,7 @@ inline Graph full_graph() {
   const std::vector<TensorType> cond_types{f32({2, 3})};
   const NodeId cond = graph.add_node(Op::kCond, share(NoAttrs{}), cond_operands, cond_types, conv_origin,
                                      "cond", {branch("then", Op::kRelu), branch("or else", Op::kTanh)});
-  Border logical;
+  BoundaryFormat logical;
   logical.order = DimOrder::channels_last(4);
   graph.add_output({graph.result(graph.node(split), 1), OutputKind::kUser, "out['a']", 0, logical});
   graph.add_output({graph.result(graph.node(cond)), OutputKind::kMutation, "cache", 2, {}});

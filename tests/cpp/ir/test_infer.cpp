@@ -394,7 +394,7 @@ TEST_CASE("TOSA operators of extensions follow the specification's rules") {
   of_unsigned.input_unsigned = true;
   of_unsigned.input_zp = 255;
   const TosaVariableAttrs variable{"v", DType::kF16, {2, 3}};
-  const TosaNameAttrs name{"v", DType::kF16, {2, 3}};
+  const TosaVariableAccessAttrs name{"v", DType::kF16, {2, 3}};
   check({
       {Op::kTosaFft2d, TosaFftAttrs{}, {f32({3, 4, 1}), f32({3, 4, 1})}, "f32[3,4,1] f32[3,4,1]"},
       {Op::kTosaRfft2d, TosaRfftAttrs{}, {f32({3, 2, 8})}, "f32[3,2,5] f32[3,2,5]"},

@@ -80,7 +80,7 @@ TEST_CASE("rewriting keeps inputs, outputs, regions and nodes without results", 
         [&](Rewriter& rewriter, const Node& node) {
           const std::vector<ValueId> operands = rewriter.map_operands(node);
           const TensorType type = graph.type(graph.result(node));
-          Graph& out = rewriter.out(node);
+          Graph& out = rewriter.begin_output(node);
           const NodeId copy = out.add_node(node.op, node.attrs, operands, std::span(&type, 1), node.origin,
                                            "copy", node.regions);
           rewriter.replace(node, out.result(out.node(copy)));
@@ -147,6 +147,32 @@ TEST_CASE("a value that also replaces a second node has the first node's name", 
   REQUIRE(result.has_value());
   CHECK(check(*result).empty());
   CHECK(print(*result, {.origins = false}).find("%sum: f32[2] = add(%a, %a) {alpha=1}") != std::string::npos);
+}
+
+TEST_CASE("a replacement gets the name only if it was made for the node, whatever it is called",
+          "[ir][rewriter]") {
+  Graph graph;
+  const ValueId x = graph.add_input(InputKind::kUser, "x", f32({2}), "x");
+  const ValueId before = add(graph, Op::kNeg, NoAttrs{}, {x}, "y.neg");  // as if it were emitted for y
+  const ValueId y = add(graph, Op::kClone, CloneAttrs{}, {before}, "y");
+  const ValueId z = add(graph, Op::kRelu, NoAttrs{}, {y}, "z");
+  graph.set_source(y, ValueId(7));
+  graph.set_source(z, ValueId(8));
+  graph.set_canonical_order(z, DimOrder());
+  testing::returns(graph, z);
+  Rewriter rewriter(graph);
+  rewriter.keep(graph.nodes()[0]);
+  rewriter.replace(graph.nodes()[1], rewriter.map(before));
+  const Node& relu = graph.nodes()[2];
+  rewriter.replace(relu, add(rewriter.begin_output(relu), Op::kAbs, NoAttrs{}, {rewriter.map(y)}, "another"));
+  const std::optional<Graph> result = std::move(rewriter).finish();
+  REQUIRE(result.has_value());
+  CHECK(result->value(result->result(result->nodes()[0])).name == "y.neg");
+  CHECK_FALSE(result->value(result->result(result->nodes()[0])).source.valid());
+  const Value& last = result->value(result->outputs()[0].value);
+  CHECK(last.name == "z");
+  CHECK(last.source == ValueId(8));
+  CHECK(last.canonical_order == DimOrder());
 }
 
 }  // namespace

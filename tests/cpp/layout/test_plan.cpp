@@ -126,5 +126,20 @@ TEST_CASE("negative costs, and costs whose sum could overflow, are refused with 
   CHECK(text(std::int64_t{1} << 54).empty());
 }
 
+TEST_CASE("the needs of the target decide what is transposed", "[layout]") {
+  Case c;
+  const ValueId x = c.input("x", {1, 3, 4, 5});
+  c.output(c.add(Op::kAbs, {pooled(c, x)}));
+  CHECK(plan_layout(c.graph).transposes.size() == 2);
+  target::LayoutNeeds needs = target::tosa_layout_needs();
+  needs.ops[static_cast<std::size_t>(Op::kMaxPool)] = {target::LayoutNeed::kRowMajor};
+  CHECK(plan_layout(c.graph, Measure::kBytes, {}, needs).transposes.empty());
+  needs.ops[static_cast<std::size_t>(Op::kAbs)] = {target::LayoutNeed::kChannelsLast};
+  const LayoutPlan plan = plan_layout(c.graph, Measure::kBytes, {}, needs);
+  REQUIRE(plan.transposes.size() == 2);
+  CHECK(plan.transposes[0].bytes == 3 * 4 * 5 * 4);
+  CHECK(explain(c.graph, plan)[0].read[0].rule == "abs wants channels last");
+}
+
 }  // namespace
 }  // namespace tosaic::layout

@@ -70,7 +70,7 @@ inline std::vector<std::vector<double>> results_of(const Graph& graph,
   std::vector<exec::ArrayView> inputs;
   for (std::size_t i = 0; i < graph.inputs().size(); ++i) {
     const TensorType& type = graph.type(graph.inputs()[i].value);
-    const Border& border = graph.inputs()[i].border;
+    const BoundaryFormat& border = graph.inputs()[i].border;
     const DType dtype = border.source_dtype.value_or(type.dtype);
     const Shape shape = graph.stage == Stage::kTosa && !border.order.is_identity()
                             ? permuted(type.shape, inverse_permutation(border.order.axes(type.rank())))

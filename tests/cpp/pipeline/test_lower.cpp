@@ -30,11 +30,11 @@ TEST_CASE("the graph of every stage has the results of the exported graph", "[pi
     passes::require_same(passes::results_of(c.graph), passes::results_of(*stage));
 }
 
-TEST_CASE("the dim orders of the values of the TOSA graph are reported", "[pipeline]") {
+TEST_CASE("the values of the TOSA graph know the dim orders of the canonical values", "[pipeline]") {
   const Lowered lowered = lower(shared(convolution()), pipeline_for());
   const auto has = [&](const std::string& name, const DimOrder& order) {
-    return std::any_of(lowered.orders.begin(), lowered.orders.end(), [&](const auto& row) {
-      return lowered.tosa->value(row.first).name == name && row.second == order;
+    return std::ranges::any_of(lowered.tosa->values(), [&](const Value& value) {
+      return value.name == name && value.canonical_order == order;
     });
   };
   CHECK(has("x", DimOrder()));

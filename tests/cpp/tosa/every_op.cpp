@@ -382,8 +382,8 @@ TosaCase variables() {
   const TensorType type = tensor(DType::kF32, {2});
   const ValueId x = graph.add_input(InputKind::kUser, "x", type, "x");
   const std::vector<ValueId> start{graph.add_constant(counting_constant("start", DType::kF32, {2}))};
-  const AttrsRef count = share(TosaNameAttrs{"count", DType::kF32, {2}});
-  const AttrsRef last = share(TosaNameAttrs{"last", DType::kF32, {2}});
+  const AttrsRef count = share(TosaVariableAccessAttrs{"count", DType::kF32, {2}});
+  const AttrsRef last = share(TosaVariableAccessAttrs{"last", DType::kF32, {2}});
   graph.add_node(Op::kTosaVariable, share(TosaVariableAttrs{"count", DType::kF32, {2}}), start, {}, nullptr,
                  "");
   graph.add_node(Op::kTosaVariable, share(TosaVariableAttrs{"last", DType::kF32, {2}}), {}, {}, nullptr, "");

@@ -108,7 +108,7 @@ std::optional<Graph> common_subexpressions(const Graph& graph) {
       continue;
     }
     std::vector<ValueId> results;
-    static_cast<void>(rewriter.out(node));
+    static_cast<void>(rewriter.begin_output(node));
     for (std::uint32_t r = 0; r < node.result_count; ++r) {
       const ValueId first(like.index() + r);
       leader[node.first_result + r] = first;

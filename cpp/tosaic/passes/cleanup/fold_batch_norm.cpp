@@ -132,7 +132,7 @@ std::optional<Graph> fold_batch_norm(const Graph& graph) {
       const Elements biases(*bias);
       for (std::size_t c = 0; c < shifted.size(); ++c) shifted[c] += biases.as_double(c) * affine->scale[c];
     }
-    static_cast<void>(rewriter.out(node));
+    static_cast<void>(rewriter.begin_output(node));
     const ValueId fresh_weight = rewriter.constant(node, scaled_weight(*producer, weight, *affine));
     const ValueId fresh_bias = rewriter.constant(
         node, make_constant(bias != nullptr ? bias->name : weight.name + ".bias", weight.dtype,

@@ -44,11 +44,12 @@ bool may_fold(const Node& node) {
   return !is_foreign(node.op) && node.regions.empty() && node.result_count != 0 && !touches_variables(node);
 }
 
-bool is_expanded(const Graph&, const Node& node) { return info(node.op).has(kExpanded); }
+bool is_expanded(const Graph&, const Node& node) { return info(node.op).runs_as_expansion(); }
 
 // True if the operator computes with the numbers that integers with qparams represent (stage quantized only).
 bool computes_numbers(const Graph& graph, const Node& node) {
-  return graph.stage == Stage::kQuantized && means_numbers(graph, node) && !keeps_numbers(graph, node);
+  return graph.stage == Stage::kQuantized && computes_dequantized(graph, node) &&
+         !runs_on_integers(graph, node);
 }
 
 class Folding {
@@ -65,23 +66,23 @@ class Folding {
     for (const Node& node : graph.nodes()) {
       for (std::uint32_t r = 0; r < node.result_count; ++r)
         constant_[node.first_result + r] = depends_on_nothing(node);
-      if (constant_of_node(node)) integers_[node.first_result] = stands_for(node);
+      if (is_constant_node(node)) integers_[node.first_result] = weight_qparams(node);
     }
   }
 
   std::optional<Graph> run() {
     for (const Node& node : graph_.nodes()) {
       if (const Graph* branch = taken_branch(node)) {
-        static_cast<void>(rewriter_.out(node));
+        static_cast<void>(rewriter_.begin_output(node));
         std::vector<ValueId> inputs = rewriter_.map_operands(node);
         inputs.erase(inputs.begin());
         rewriter_.replace(node, inline_region(rewriter_, node, *branch, inputs));
-      } else if (!constant_of_node(node)) {
+      } else if (!is_constant_node(node)) {
         rewriter_.keep(node);
       } else if (integers_[node.first_result]) {
         rewriter_.keep(node);
       } else if (is_left_to_users(node)) {
-        leave(node);
+        retain_broadcast(node);
       } else {
         fold(node);
       }
@@ -104,14 +105,14 @@ class Folding {
            });
   }
 
-  [[nodiscard]] bool constant_of_node(const Node& node) const {
+  [[nodiscard]] bool is_constant_node(const Node& node) const {
     return node.result_count != 0 && constant_[node.first_result];
   }
 
   // If the node's result is constant integers that were dequantized, and at most moved since: their qparams.
   // Null for other floats. Such a result is a weight: its node stays, so that integer operators find the
   // integers.
-  [[nodiscard]] QParamsRef stands_for(const Node& node) const {
+  [[nodiscard]] QParamsRef weight_qparams(const Node& node) const {
     if (graph_.type(graph_.result(node)).dtype != DType::kF32 || is_empty(node)) return nullptr;
     if (node.op == Op::kDequantize)
       return qparams_of(Graph::attrs<DequantizeAttrs>(node), graph_.type(graph_.operands(node)[0]).dtype);
@@ -123,8 +124,9 @@ class Folding {
       if (!own || (common && !same_qparams(common, own))) return nullptr;
       common = own;
     }
-    return common && (rearranges(node) || has_zero(*common)) ? moved(graph_, node, common).value_or(nullptr)
-                                                             : nullptr;
+    return common && (rearranges(node) || has_zero(*common))
+               ? qparams_after(graph_, node, common).value_or(nullptr)
+               : nullptr;
   }
 
   // True if `user`, which is not folded, computes the same without the broadcast of `value`: another operand
@@ -149,11 +151,11 @@ class Folding {
     const std::span<const NodeId> users = graph_.users(value);
     return std::all_of(users.begin(), users.end(), [&](NodeId id) {
       const Node& user = graph_.node(id);
-      return constant_of_node(user) || broadcasts(user, value);
+      return is_constant_node(user) || broadcasts(user, value);
     });
   }
 
-  void leave(const Node& node) {
+  void retain_broadcast(const Node& node) {
     if (node.op == Op::kExpand) {
       rewriter_.keep(node);
       return;
@@ -275,8 +277,8 @@ class Folding {
     for (std::uint32_t r = 0; r < node.result_count; ++r) {
       const ValueId result = graph_.result(node, r);
       ids.push_back(rewriter_.constant(node, known_[result.index()]));
-      rewriter_.out(node).set_order(ids.back(), graph_.type(result).order);
-      rewriter_.out(node).set_qparams(ids.back(), graph_.type(result).qparams);
+      rewriter_.begin_output(node).set_order(ids.back(), graph_.type(result).order);
+      rewriter_.begin_output(node).set_qparams(ids.back(), graph_.type(result).qparams);
     }
     rewriter_.replace(node, ids);
   }
@@ -285,7 +287,7 @@ class Folding {
   Rewriter rewriter_;
   std::vector<ConstantRef> known_;    // by value: its constant, once computed
   std::vector<bool> constant_;        // by value: depends on no input
-  std::vector<QParamsRef> integers_;  // by value: what stands_for() returned
+  std::vector<QParamsRef> integers_;  // by value: what weight_qparams() returned
 };
 
 }  // namespace

@@ -13,6 +13,7 @@
 
 #include <algorithm>
 
+#include "tosaic/ir/op_table.h"
 #include "tosaic/ir/rewriter.h"
 #include "tosaic/passes/match.h"
 #include "tosaic/passes/pass.h"
@@ -37,7 +38,7 @@ struct Site {
   // Replaces the node by its operand i. False if the types or dim orders differ.
   [[nodiscard]] bool forward(std::size_t i) {
     if (!same_type(i) || !(operand_type(i).order == result_type().order)) return false;
-    static_cast<void>(rewriter.out(node));
+    static_cast<void>(rewriter.begin_output(node));
     rewriter.replace(node, rewriter.map(original(i)));
     return true;
   }
@@ -45,11 +46,11 @@ struct Site {
   // Replaces the node by `op` over values of now().
   [[nodiscard]] bool become(Op op, Attrs attrs, std::vector<ValueId> values,
                             const OriginRef& extra = nullptr) {
-    static_cast<void>(rewriter.out(node));  // a verbatim prefix: ids of now() stay valid
+    static_cast<void>(rewriter.begin_output(node));  // a verbatim prefix: ids of now() stay valid
     const DimOrder order = result_type().order;
     const ValueId result = rewriter.emit(node, op, std::move(attrs), values, extra);
-    rewriter.out(node).set_order(result, order);
-    rewriter.out(node).set_qparams(result, result_type().qparams);
+    rewriter.begin_output(node).set_order(result, order);
+    rewriter.begin_output(node).set_qparams(result, result_type().qparams);
     rewriter.replace(node, result);
     return true;
   }
@@ -57,45 +58,49 @@ struct Site {
 
 bool is_tosa(const Site& site) { return info(site.node.op).is_tosa; }
 
+bool is_zero(const Dims& dims) {
+  return std::all_of(dims.begin(), dims.end(), [](auto v) { return v == 0; });
+}
+
+// Whether the node changes no element, if its operand 0 has the type of the result.
+bool always(const Site& /*site*/) { return true; }
+bool has_elements(const Site& site) { return num_elements(site.result_type().shape) > 0; }
+bool has_no_axes(const Site& site) { return Graph::attrs<AxesAttrs>(site.node).axes.empty(); }
+bool has_one_operand(const Site& site) { return site.operands.size() == 1; }
+bool is_in_order(const Site& site) {
+  return is_identity_permutation(Graph::attrs<PermuteAttrs>(site.node).perm);
+}
+template <class A>
+bool pads_nothing(const Site& site) {
+  const A& attrs = Graph::attrs<A>(site.node);
+  return is_zero(attrs.before) && is_zero(attrs.after);
+}
+
+constexpr OpTable<bool (*)(const Site&)> kIdentities = {
+    {Op::kClone, always},
+    {Op::kTosaIdentity, always},
+    {Op::kReshape, always},
+    {Op::kTosaReshape, always},
+    {Op::kExpand, always},
+    {Op::kCast, always},
+    {Op::kTosaCast, always},
+    {Op::kRepeat, has_elements},
+    {Op::kTosaTile, has_elements},
+    {Op::kSlice, has_elements},
+    {Op::kTosaSlice, has_elements},
+    {Op::kPermute, is_in_order},
+    {Op::kTosaTranspose, is_in_order},
+    {Op::kPad, pads_nothing<PadAttrs>},
+    {Op::kTosaPad, pads_nothing<TosaPadAttrs>},
+    {Op::kFlip, has_no_axes},
+    {Op::kCat, has_one_operand},
+    {Op::kTosaConcat, has_one_operand},
+};
+
 // Removes a view, movement or cast that changes no element.
 bool drops_identity(Site& site) {
-  const Node& node = site.node;
-  switch (node.op) {  // NOLINT: the operators that can be identities; all others cannot
-    case Op::kClone:
-    case Op::kTosaIdentity:
-    case Op::kReshape:
-    case Op::kTosaReshape:
-    case Op::kExpand:
-    case Op::kCast:
-    case Op::kTosaCast:
-      return site.same_type(0) && site.forward(0);
-    case Op::kRepeat:
-    case Op::kTosaTile:
-    case Op::kSlice:
-    case Op::kTosaSlice:
-      return site.same_type(0) && num_elements(site.result_type().shape) > 0 && site.forward(0);
-    case Op::kPermute:
-    case Op::kTosaTranspose:
-      return is_identity_permutation(Graph::attrs<PermuteAttrs>(node).perm) && site.forward(0);
-    case Op::kPad:
-    case Op::kTosaPad: {
-      const auto zero = [](const Dims& dims) {
-        return std::all_of(dims.begin(), dims.end(), [](auto v) { return v == 0; });
-      };
-      const bool nothing =
-          node.op == Op::kPad
-              ? zero(Graph::attrs<PadAttrs>(node).before) && zero(Graph::attrs<PadAttrs>(node).after)
-              : zero(Graph::attrs<TosaPadAttrs>(node).before) && zero(Graph::attrs<TosaPadAttrs>(node).after);
-      return nothing && site.forward(0);
-    }
-    case Op::kFlip:
-      return Graph::attrs<AxesAttrs>(node).axes.empty() && site.forward(0);
-    case Op::kCat:
-    case Op::kTosaConcat:
-      return site.operands.size() == 1 && site.forward(0);
-    default:
-      return false;
-  }
+  const auto* const is_identity = kIdentities.find(site.node.op);
+  return is_identity != nullptr && (*is_identity)(site) && site.forward(0);
 }
 
 // True if the node is the last link of a chain of one operator. Only the last link is rewritten, and it
@@ -116,7 +121,7 @@ struct Chain {
 };
 
 // The producers in a row, from operand 0 backwards, that have the node's operator.
-Chain chain_behind(const Site& site) {
+Chain chain_of_producers(const Site& site) {
   Chain chain{site.operands[0], {}, {}};
   const auto* own = get_if<PermuteAttrs>(site.node.attrs.get());
   if (own != nullptr) chain.perm = own->perm;
@@ -132,7 +137,7 @@ bool merges_chain(Site& site) {
   const Op op = site.node.op;
   const bool permute = op == Op::kPermute || op == Op::kTosaTranspose;
   if ((!permute && op != Op::kReshape && op != Op::kTosaReshape) || !ends_chain(site)) return false;
-  Chain chain = chain_behind(site);
+  Chain chain = chain_of_producers(site);
   if (chain.origins.empty()) return false;
   std::reverse(chain.origins.begin(), chain.origins.end());
   Attrs attrs = permute ? Attrs(PermuteAttrs{chain.perm}) : *site.node.attrs;
@@ -191,37 +196,63 @@ bool has_unit_alpha(const Node& node) {
   return alpha == nullptr || as_double(alpha->alpha) == 1.0;
 }
 
+// True if all elements of the constant operand i are `value`.
+bool is_splat(const Site& site, std::size_t i, double value) {
+  return splat_of(site.now(), site.operands[i]) == value;
+}
+
+// x where the other operand of a commutative operator is `neutral`.
+bool drops_either(Site& site, double neutral) {
+  return (is_splat(site, 1, neutral) && site.forward(0)) || (is_splat(site, 0, neutral) && site.forward(1));
+}
+
+bool has_integer_result(const Site& site) { return !is_float(site.result_type().dtype); }
+
+bool drops_factor_one(Site& site) { return drops_either(site, 1.0); }
+
+bool drops_unshifted_factor_one(Site& site) {
+  return Graph::attrs<TosaMulAttrs>(site.node).shift == 0 && drops_either(site, 1.0);
+}
+
+bool drops_divisor_one(Site& site) {
+  const bool exact = Graph::attrs<DivAttrs>(site.node).rounding == DivRounding::kNone;
+  return exact && !has_integer_result(site) && is_splat(site, 1, 1.0) && site.forward(0);
+}
+
+bool drops_zero_addend(Site& site) {
+  return has_integer_result(site) && has_unit_alpha(site.node) && drops_either(site, 0.0);
+}
+
+bool drops_zero_subtrahend(Site& site) {
+  return has_integer_result(site) && is_splat(site, 1, 0.0) && site.forward(0);
+}
+
+template <bool neutral>
+bool drops_truth(Site& site) {
+  return site.operand_type(0).dtype == DType::kBool && drops_either(site, neutral ? 1.0 : 0.0);
+}
+
+bool drops_constant_condition(Site& site) {
+  const std::optional<double> condition = splat_of(site.now(), site.operands[0], 1u << 20);
+  return condition && site.forward(*condition != 0.0 ? 1 : 2);
+}
+
+constexpr OpTable<bool (*)(Site&)> kNeutralOperands = {
+    {Op::kMul, drops_factor_one},         {Op::kTosaMul, drops_unshifted_factor_one},
+    {Op::kDiv, drops_divisor_one},        {Op::kAdd, drops_zero_addend},
+    {Op::kSub, drops_zero_subtrahend},    {Op::kLogicalAnd, drops_truth<true>},
+    {Op::kLogicalOr, drops_truth<false>}, {Op::kWhere, drops_constant_condition},
+};
+
 // Neutral elements: x * 1, x / 1, and for integers x + 0, x - 0; true && x, false || x. Also a `where` with a
 // constant condition.
 bool drops_neutral_operand(Site& site) {
-  const Op op = site.node.op;
-  const auto is = [&](std::size_t i, double value) {
-    return splat_of(site.now(), site.operands[i]) == value;
-  };
-  const bool integers = !is_float(site.result_type().dtype);
-  if (op == Op::kTosaMul && Graph::attrs<TosaMulAttrs>(site.node).shift != 0) return false;
-  if (op == Op::kMul || op == Op::kTosaMul)
-    return (is(1, 1.0) && site.forward(0)) || (is(0, 1.0) && site.forward(1));
-  if (op == Op::kDiv) {
-    const bool exact = Graph::attrs<DivAttrs>(site.node).rounding == DivRounding::kNone;
-    return exact && !integers && is(1, 1.0) && site.forward(0);
-  }
-  if (op == Op::kAdd && integers && has_unit_alpha(site.node))
-    return (is(1, 0.0) && site.forward(0)) || (is(0, 0.0) && site.forward(1));
-  if (op == Op::kSub && integers) return is(1, 0.0) && site.forward(0);
-  if (op == Op::kLogicalAnd && site.operand_type(0).dtype == DType::kBool)
-    return (is(1, 1.0) && site.forward(0)) || (is(0, 1.0) && site.forward(1));
-  if (op == Op::kLogicalOr && site.operand_type(0).dtype == DType::kBool)
-    return (is(1, 0.0) && site.forward(0)) || (is(0, 0.0) && site.forward(1));
-  if (op == Op::kWhere) {
-    const std::optional<double> condition = splat_of(site.now(), site.operands[0], 1u << 20);
-    return condition && site.forward(*condition != 0.0 ? 1 : 2);
-  }
-  return false;
+  const auto* const rule = kNeutralOperands.find(site.node.op);
+  return rule != nullptr && (*rule)(site);
 }
 
 // add(linear(x, W), b) -> linear(x, W, b), and the same for conv, if b has one number per output channel.
-bool takes_bias(Site& site) {
+bool folds_bias(Site& site) {
   if (site.node.op != Op::kAdd || !has_unit_alpha(site.node)) return false;
   for (std::size_t i = 0; i < 2; ++i) {
     const ValueId product = site.operands[i], addend = site.operands[1 - i];
@@ -298,7 +329,7 @@ std::optional<Graph> simplify_once(const Graph& graph) {
     Site site{rewriter, node, rewriter.map_operands(node)};
     const bool rewritten = drops_identity(site) || merges_chain(site) || moves_only_unit_axes(site) ||
                            expands_to_a_view(site) || drops_broadcast(site) || drops_neutral_operand(site) ||
-                           takes_bias(site) || takes_padding(site);
+                           folds_bias(site) || takes_padding(site);
     if (!rewritten) rewriter.keep(node);
   }
   return std::move(rewriter).finish();

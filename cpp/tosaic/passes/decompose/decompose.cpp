@@ -155,8 +155,9 @@ Rule resolved(Rule (*rule)(const Graph&, const Node&), const Graph& graph, const
 
 Rule rule_of(const Graph& graph, const Node& node) {
   switch (node.op) {
-#define TOSAIC_OP(Name, text, AttrsT, operands, results, traits, int16, inference, error, expansion, ...) \
-  case Op::Name:                                                                                          \
+#define TOSAIC_OP(Name, text, AttrsT, operands, results, traits, int16, inference, error, kernel, expansion, \
+                  ...)                                                                                       \
+  case Op::Name:                                                                                             \
     return resolved(expansion, graph, node);
 #define TOSAIC_TOSA_OP(Name, ...) case Op::Name:
 #include "tosaic/ir/ops.def"

@@ -16,7 +16,7 @@ class Emitter {
   Emitter(Rewriter& rewriter, const Node& node, Width width = Width::kAsIs)
       : rewriter_(rewriter),
         node_(node),
-        graph_(rewriter.out(node)),
+        graph_(rewriter.begin_output(node)),
         operands_(rewriter.map_operands(node)),
         width_(width) {
     for (ValueId& operand : operands_)

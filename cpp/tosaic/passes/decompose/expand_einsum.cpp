@@ -147,7 +147,7 @@ class Contraction {
     Labels labels = batch;
     labels.insert(labels.end(), rows.begin(), rows.end());
     labels.insert(labels.end(), columns.begin(), columns.end());
-    if (contracted.empty()) return {scaled(a, b, batch, rows, columns), labels};
+    if (contracted.empty()) return {outer_product(a, b, batch, rows, columns), labels};
     const ValueId x = matrix(a, {batch, rows, contracted}), y = matrix(b, {batch, contracted, columns});
     return {e_.reshape(e_.binary(Op::kMatmul, x, y), shape_of(labels)), labels};
   }
@@ -165,8 +165,8 @@ class Contraction {
   }
 
   // The product of two terms that contract nothing: (batch, rows, 1) * (batch, 1, columns).
-  ValueId scaled(const Term& a, const Term& b, const Labels& batch, const Labels& rows,
-                 const Labels& columns) {
+  ValueId outer_product(const Term& a, const Term& b, const Labels& batch, const Labels& rows,
+                        const Labels& columns) {
     Labels left = batch, right = batch;
     left.insert(left.end(), rows.begin(), rows.end());
     right.insert(right.end(), columns.begin(), columns.end());

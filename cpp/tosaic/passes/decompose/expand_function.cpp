@@ -158,7 +158,7 @@ Quotient divide_exactly(Emitter& e, ValueId a, ValueId b) {
 }
 
 // The magnitude of a constant whose elements are all equal, else nothing.
-std::optional<double> known_size(const Emitter& e, ValueId x) {
+std::optional<double> known_magnitude(const Emitter& e, ValueId x) {
   const std::optional<double> value = splat_of(e.graph(), x);
   return value ? std::optional(std::fabs(*value)) : std::nullopt;
 }
@@ -202,7 +202,7 @@ int quotient_bits(DType dividend, DType divisor, std::optional<double> known_div
 // digit is the dividend of the next one.
 ValueId long_division_rest(Emitter& e, ValueId a, ValueId b) {
   constexpr int kDigit = kExactBits - 1;
-  const std::optional<double> known = known_size(e, b);
+  const std::optional<double> known = known_magnitude(e, b);
   const ValueId size = abs(e, b);
   const auto shifted = [&](int bits) {  // |b| * 2^bits, in several factors: 2^bits may overflow
     if (known) return number_like(e, b, std::ldexp(*known, bits));
@@ -222,7 +222,7 @@ ValueId long_division_rest(Emitter& e, ValueId a, ValueId b) {
 }
 
 ValueId fmod_of(Emitter& e, ValueId a, ValueId b) {
-  const std::optional<double> known = known_size(e, b);
+  const std::optional<double> known = known_magnitude(e, b);
   const ValueId size = abs(e, a);
   if (is_power_of_two(known)) {  // every step is exact; from 2^24 divisors on the remainder is 0
     const ValueId near = *known < 1.0 ? minimum(e, size, 0x1p24 * *known) : size;
@@ -233,7 +233,7 @@ ValueId fmod_of(Emitter& e, ValueId a, ValueId b) {
   return with_sign_of(e, a, long_division_rest(e, size, b));
 }
 
-ValueId extreme_norm(Emitter& e, Op op, ValueId size, const VectorNormAttrs& attrs) {
+ValueId infinity_norm(Emitter& e, Op op, ValueId size, const VectorNormAttrs& attrs) {
   return e.reduce(op, size, attrs.axes, attrs.keepdim);
 }
 
@@ -512,7 +512,7 @@ ValueId expand_rounded_division(Emitter& e) {
   const ValueId plain = e.binary(Op::kDiv, a, b);
   const ValueId size = abs(e, a), divisor = abs(e, b);
   const ValueId opposite = differ_in_sign(e, a, b);
-  const Quotient quotient = divide_magnitudes(e, size, divisor, known_size(e, b));
+  const Quotient quotient = divide_magnitudes(e, size, divisor, known_magnitude(e, b));
   const bool floor = e.attrs<DivAttrs>().rounding == DivRounding::kFloor;
   ValueId whole = quotient.whole;
   if (floor) {
@@ -578,8 +578,8 @@ ValueId expand_vector_norm(Emitter& e) {
   if (attrs.ord == 0.0) return total(e.cast(e.binary(Op::kNe, x, number_like(e, x, 0.0)), e.type(x).dtype));
   if (attrs.ord == 2.0) return sqrt(e, total(e.mul(x, x)));
   const ValueId size = abs(e, x);
-  if (attrs.ord == kInf) return extreme_norm(e, Op::kAmax, size, attrs);
-  if (attrs.ord == -kInf) return extreme_norm(e, Op::kAmin, size, attrs);
+  if (attrs.ord == kInf) return infinity_norm(e, Op::kAmax, size, attrs);
+  if (attrs.ord == -kInf) return infinity_norm(e, Op::kAmin, size, attrs);
   if (attrs.ord == 1.0) return total(size);
   const ValueId powers = total(e.binary(Op::kPow, size, number_like(e, size, attrs.ord)));
   return e.binary(Op::kPow, powers, number_like(e, size, 1.0 / attrs.ord));

@@ -93,7 +93,7 @@ IndexedRows indexed_rows(Emitter& e, std::size_t first) {
   out.index = e.reshape(out.index, {num_elements(out.index_shape)});
   out.rows = e.reshape(e.permute(x, out.perm), rows);
   const bool adjacent = indexed.back() - indexed.front() + 1 == indexed.size();
-  out.place = adjacent ? indexed.front() : 0;
+  out.kept_before = adjacent ? indexed.front() : 0;
   return out;
 }
 
@@ -104,15 +104,16 @@ ValueId expand_index(Emitter& e) {
   for (const std::int64_t extent : plan.kept) picked.push_back(extent);
   ValueId y = e.emit(Op::kIndexSelect, AxisAttrs{0}, {plan.rows, plan.index});
   y = e.reshape(y, picked);
-  return plan.place == 0 ? y : e.permute(y, inverse_permutation(plan.to_front()));
+  return plan.kept_before == 0 ? y : e.permute(y, inverse_permutation(plan.to_front()));
 }
 
 // The permutation of (kept axes before, index axes, kept axes behind) that moves the index axes to the front.
 Dims IndexedRows::to_front() const {
   Dims order;
-  for (std::size_t i = 0; i < index_shape.size(); ++i) order.push_back(static_cast<std::int64_t>(place + i));
+  for (std::size_t i = 0; i < index_shape.size(); ++i)
+    order.push_back(static_cast<std::int64_t>(kept_before + i));
   for (std::size_t i = 0; i < kept.size(); ++i)
-    order.push_back(static_cast<std::int64_t>(i < place ? i : index_shape.size() + i));
+    order.push_back(static_cast<std::int64_t>(i < kept_before ? i : index_shape.size() + i));
   return order;
 }
 

@@ -172,12 +172,12 @@ ValueId expand_index_put(Emitter& e) {
   const IndexedRows plan = indexed_rows(e, 2);
   const bool accumulate = e.attrs<IndexPutAttrs>().accumulate;
   const std::int64_t count = num_elements(plan.index_shape), width = num_elements(plan.kept);
-  Shape written(plan.kept.span().first(plan.place));
+  Shape written(plan.kept.span().first(plan.kept_before));
   for (const std::int64_t extent : plan.index_shape) written.push_back(extent);
-  for (const std::int64_t extent : plan.kept.span().subspan(plan.place)) written.push_back(extent);
+  for (const std::int64_t extent : plan.kept.span().subspan(plan.kept_before)) written.push_back(extent);
   if (num_elements(written) == 0) return e.operand(0);
   ValueId values = e.expand(e.operand(1), written);
-  if (plan.place != 0) values = e.permute(values, plan.to_front());
+  if (plan.kept_before != 0) values = e.permute(values, plan.to_front());
   values = e.reshape(values, {count, width});
   ValueId rows = e.reshape(plan.rows, {e.type(plan.rows).shape[0], width});
   if (const std::optional<Places> places = constant_places(e, plan.index_shape)) {

@@ -99,7 +99,7 @@ struct IndexedRows {
   Dims perm;          // the axes of x: the indexed ones, then the kept ones
   Shape index_shape;  // the broadcast shape of the index tensors
   Shape kept;
-  std::size_t place = 0;  // how many kept axes precede the index axes in torch's result
+  std::size_t kept_before = 0;  // how many kept axes precede the index axes in torch's result
   [[nodiscard]] Dims to_front() const;
 };
 [[nodiscard]] IndexedRows indexed_rows(Emitter& e, std::size_t first);

@@ -27,9 +27,9 @@ bool is_planned(const Graph& graph) {
 }
 
 // Copies the graph value by value and adds a clone for each transpose of the plan.
-class Carrying {
+class PlanWriter {
  public:
-  Carrying(const Graph& graph, const layout::LayoutPlan& plan)
+  PlanWriter(const Graph& graph, const layout::LayoutPlan& plan)
       : graph_(graph),
         plan_(plan),
         views_(layout::views_of(graph)),
@@ -44,8 +44,8 @@ class Carrying {
   Graph run() && {
     for (const Input& input : graph_.inputs()) {
       const Value& value = graph_.value(input.value);
-      settle(input.value,
-             out_.add_input(input.kind, value.name, value.type, input.path, input.border, input.initial));
+      set_made(input.value,
+               out_.add_input(input.kind, value.name, value.type, input.path, input.border, input.initial));
     }
     for (const Node& node : graph_.nodes()) copy(node);
     for (Output output : graph_.outputs()) {
@@ -64,16 +64,16 @@ class Carrying {
   };
 
   void copy(const Node& node) {
-    const auto& wanted = plan_.ways[graph_.id(node).index()].operands;
+    const auto& wanted = plan_.options[graph_.id(node).index()].operands;
     std::vector<ValueId> operands;
     for (const ValueId id : graph_.operands(node))
       operands.push_back(in_order(id, wanted[operands.size()], node.origin));
     const NodeId made = out_.add_copy(graph_, node, operands);
     for (std::uint32_t r = 0; r < node.result_count; ++r)
-      settle(graph_.result(node, r), out_.result(out_.node(made), r));
+      set_made(graph_.result(node, r), out_.result(out_.node(made), r));
   }
 
-  void settle(ValueId value, ValueId made) {
+  void set_made(ValueId value, ValueId made) {
     map_[value.index()] = made;
     out_.set_order(made, plan_.order[value.index()]);
   }
@@ -146,7 +146,7 @@ class Carrying {
     if (made.valid()) return made;
     made = out_.add_constant(graph_.value(value).constant);
     out_.set_qparams(made, graph_.type(value).qparams);
-    out_.rename(made, graph_.value(value).name);
+    out_.try_rename(made, graph_.value(value).name);
     return made;
   }
 
@@ -162,8 +162,8 @@ class Carrying {
 
 std::optional<Graph> assign_dim_order(const Graph& graph, const PassOptions& options) {
   if (is_planned(graph)) return std::nullopt;
-  const layout::LayoutPlan plan = layout::plan_layout(graph, options.objective);
-  if (!plan.transposes.empty()) return Carrying(graph, plan).run();
+  const layout::LayoutPlan plan = layout::plan_layout(graph, options.objective, {}, options.layout_needs);
+  if (!plan.transposes.empty()) return PlanWriter(graph, plan).run();
   bool same = true;
   for (std::size_t i = 0; i < plan.order.size(); ++i)
     same = same && plan.order[i] == graph.values()[i].type.order;

@@ -12,8 +12,8 @@
 //   %a: f32[1,2,4,2] = reshape(%p)        ->   %a.reshape: f32[2,2,2,2] = reshape(%p)
 //                                              %a: f32[1,2,4,2] = reshape(%a.reshape)
 //
-// Both are decided for the whole graph (layout/recast.h). The new graph is used only if its layout plan moves
-// less than the plan of the old graph.
+// Both are decided for the whole graph (layout/recast/recast.h). The new graph is used only if its layout
+// plan moves less than the plan of the old graph.
 
 #include <algorithm>
 #include <utility>
@@ -21,7 +21,7 @@
 
 #include "tosaic/ir/rewriter.h"
 #include "tosaic/layout/plan.h"
-#include "tosaic/layout/recast.h"
+#include "tosaic/layout/recast/recast.h"
 #include "tosaic/passes/match.h"
 #include "tosaic/passes/pass.h"
 
@@ -35,8 +35,9 @@ bool has_plan(const Graph& graph) {
 }
 
 // The cost of the graph's layout plan: what the objective counts, then what breaks a tie.
-std::pair<std::int64_t, std::int64_t> moved(const Graph& graph, const layout::Objective& objective) {
-  const layout::LayoutPlan plan = layout::plan_layout(graph, objective);
+std::pair<std::int64_t, std::int64_t> plan_cost(const Graph& graph, const PassOptions& options) {
+  const layout::Objective& objective = options.objective;
+  const layout::LayoutPlan plan = layout::plan_layout(graph, objective, {}, options.layout_needs);
   const auto count = static_cast<std::int64_t>(plan.transposes.size());
   if (const auto* measure = std::get_if<layout::Measure>(&objective))
     return *measure == layout::Measure::kBytes ? std::pair(plan.bytes, count) : std::pair(count, plan.bytes);
@@ -47,8 +48,12 @@ std::pair<std::int64_t, std::int64_t> moved(const Graph& graph, const layout::Ob
 
 class Recasting {
  public:
-  Recasting(const Graph& graph, const layout::Recasts& recasts)
-      : graph_(graph), cuts_(graph.nodes().size()), rewriter_(graph), source_(graph.values().size()) {
+  Recasting(const Graph& graph, const layout::Recasts& recasts, std::size_t most_axes)
+      : graph_(graph),
+        most_axes_(most_axes),
+        cuts_(graph.nodes().size()),
+        rewriter_(graph),
+        source_(graph.values().size()) {
     for (const auto* each : {&recasts.nodes, &recasts.reshapes})
       for (const layout::Recast& recast : *each) cuts_[recast.node.index()] = &recast.cuts;
   }
@@ -81,7 +86,7 @@ class Recasting {
     note_behind(graph_.result(node), at_hand);
     at_hand.push_back(least_shape(cuts));
     for (const Shape& shape : at_hand)
-      if (layout::fits(graph_, node, cuts, shape)) return shape;
+      if (layout::fits(graph_, node, cuts, shape, most_axes_)) return shape;
     return std::nullopt;
   }
 
@@ -116,7 +121,7 @@ class Recasting {
   // Emits a reshape whose operand was recast, or one that goes through a third shape (`cuts` is not null).
   void pass_on(const Node& node, const layout::Cuts* cuts) {
     const ValueId operand = graph_.operands(node)[0];
-    static_cast<void>(rewriter_.out(node));  // ids from here on are of the new graph
+    static_cast<void>(rewriter_.begin_output(node));  // ids from here on are of the new graph
     ValueId made = in_front(operand);
     if (cuts != nullptr) made = reshaped(node, made, least_shape(*cuts));
     source_[node.first_result] = made;
@@ -136,22 +141,22 @@ class Recasting {
 
   void recast(const Node& node, const Shape& shape) {
     const TensorType& type = graph_.type(graph_.result(node));
-    static_cast<void>(rewriter_.out(node));  // ids from here on are of the new graph
+    static_cast<void>(rewriter_.begin_output(node));  // ids from here on are of the new graph
     std::vector<ValueId> operands;
     for (std::size_t i = 0; i < node.operand_count; ++i)
-      operands.push_back(seen_as(node, i, type.shape, shape));
+      operands.push_back(operand_in_shape(node, i, type.shape, shape));
     Attrs attrs = *node.attrs;
     if (auto* rescale = get_if<RescaleAttrs>(&attrs); rescale != nullptr && rescale->axis)
       rescale->axis = layout::axis_in(type.shape, *rescale->axis, shape);
     const ValueId made = rewriter_.emit(node, node.op, std::move(attrs), operands);
-    rewriter_.out(node).set_qparams(made, type.qparams);
+    rewriter_.begin_output(node).set_qparams(made, type.qparams);
     source_[node.first_result] = made;
     rewriter_.replace(node, reshaped(node, made, type.shape));
   }
 
-  ValueId seen_as(const Node& node, std::size_t i, const Shape& own, const Shape& shape) {
+  ValueId operand_in_shape(const Node& node, std::size_t i, const Shape& own, const Shape& shape) {
     const ValueId operand = graph_.operands(node)[i];
-    if (!operand.valid() || (node.op == Op::kTosaTable && i == 1)) return rewriter_.map(operand);
+    if (!operand.valid() || info(node.op).is_table(i)) return rewriter_.map(operand);
     const Shape wanted = layout::operand_shape(graph_.type(operand).shape, own, shape);
     const Constant* constant = constant_of(graph_, operand);
     if (constant == nullptr || constant->shape.empty()) {
@@ -169,11 +174,12 @@ class Recasting {
     if (type.shape == shape) return value;
     const QParamsRef qparams = type.qparams;
     const ValueId made = rewriter_.emit(node, Op::kReshape, ShapeAttrs{shape}, {value});
-    rewriter_.out(node).set_qparams(made, qparams);
+    rewriter_.begin_output(node).set_qparams(made, qparams);
     return made;
   }
 
   const Graph& graph_;
+  std::size_t most_axes_;
   std::vector<const layout::Cuts*> cuts_;  // by node
   Rewriter rewriter_;
   std::vector<ValueId> source_;  // by old value: the new value in the shape chosen for it
@@ -188,12 +194,12 @@ std::optional<Graph> choose_shapes(const Graph& graph, const PassOptions& option
   for (;;) {
     const Graph& now = result ? *result : graph;
     if (!layout::may_be_recast(now)) return result;
-    const layout::Recasts recasts = layout::recasts_of(now, options.objective);
+    const layout::Recasts recasts = layout::recasts_of(now, options.objective, options.layout_needs);
     if (recasts.nodes.empty() && recasts.reshapes.empty()) return result;
-    std::optional<Graph> next = Recasting(now, recasts).run();
+    std::optional<Graph> next = Recasting(now, recasts, options.layout_needs.most_elementwise_axes).run();
     if (!next) return result;
-    if (!result) least = moved(now, options.objective);
-    const std::pair<std::int64_t, std::int64_t> after = moved(*next, options.objective);
+    if (!result) least = plan_cost(now, options);
+    const std::pair<std::int64_t, std::int64_t> after = plan_cost(*next, options);
     if (after >= least) return result;
     least = after;
     result = std::move(next);

@@ -19,12 +19,10 @@
 namespace tosaic::passes {
 namespace {
 
-constexpr std::size_t kMostAxes = 6;  // TOSA's limit for elementwise operators
-
 // How many axes of `longer` each axis of `shorter` joins. Nothing if `shorter` does not arise from `longer`
-// by joining axes, or if `longer` has more than kMostAxes axes or no elements.
+// by joining axes, or if `longer` has no elements.
 std::optional<std::vector<std::size_t>> joined_axes(const Shape& longer, const Shape& shorter) {
-  if (longer.size() > kMostAxes || num_elements(longer) == 0) return std::nullopt;
+  if (num_elements(longer) == 0) return std::nullopt;
   std::vector<std::size_t> counts;
   std::size_t at = 0;
   for (const std::int64_t extent : shorter) {
@@ -72,8 +70,10 @@ struct Front {
 
 class Sinking {
  public:
-  explicit Sinking(const Graph& graph)
+  // `most_axes`: of an elementwise operator.
+  Sinking(const Graph& graph, std::size_t most_axes)
       : graph_(graph),
+        most_axes_(most_axes),
         nearest_(graph.values().size()),
         farthest_(graph.values().size()),
         rewriter_(graph),
@@ -86,11 +86,11 @@ class Sinking {
     for (std::uint32_t n = 0; n < sinks.size(); ++n) {
       const Node& node = graph_.nodes()[n];
       if (sinks[n])
-        sink(node);
+        hoist_elementwise(node);
       else if (node.op != Op::kReshape || !made_[graph_.operands(node)[0].index()].valid())
         rewriter_.keep(node);
       else
-        meet(node);
+        reshape_of_moved(node);
     }
     std::optional<Graph> sunk = std::move(rewriter_).finish();
     std::optional<Graph> clean = dead_code(*sunk);
@@ -112,9 +112,15 @@ class Sinking {
     const ValueId from = graph_.operands(node)[0];
     const Shape& shape = graph_.type(graph_.result(node)).shape;
     const Front direct{&graph_.type(from).shape, from}, far = farthest_[from.index()];
-    if (joined_axes(*direct.shape, shape)) nearest_[node.first_result] = direct;
+    if (is_longer(*direct.shape, shape)) nearest_[node.first_result] = direct;
     farthest_[node.first_result] =
-        far.shape != nullptr && joined_axes(*far.shape, shape) ? far : nearest_[node.first_result];
+        far.shape != nullptr && is_longer(*far.shape, shape) ? far : nearest_[node.first_result];
+  }
+
+  // True if `shorter` arises from `longer` by joining axes, and an elementwise operator may compute in
+  // `longer`.
+  [[nodiscard]] bool is_longer(const Shape& longer, const Shape& shorter) const {
+    return longer.size() <= most_axes_ && joined_axes(longer, shorter).has_value();
   }
 
   [[nodiscard]] const Shape* common_shape(const Node& node, const std::vector<Front>& fronts) const {
@@ -162,18 +168,19 @@ class Sinking {
     return read.size() > 1 || graph_.type(graph_.result(node)).bytes() < graph_.type(read.front()).bytes();
   }
 
-  void sink(const Node& node) {
+  void hoist_elementwise(const Node& node) {
     const TensorType& type = graph_.type(graph_.result(node));
-    static_cast<void>(rewriter_.out(node));  // ids from here on are of the new graph
+    static_cast<void>(rewriter_.begin_output(node));  // ids from here on are of the new graph
     std::vector<ValueId> operands;
     for (std::size_t i = 0; i < node.operand_count; ++i)
-      operands.push_back(is_table(node, i) ? rewriter_.map(graph_.operands(node)[i])
-                                           : in_longer_shape(node, graph_.operands(node)[i], type.shape));
+      operands.push_back(info(node.op).is_table(i)
+                             ? rewriter_.map(graph_.operands(node)[i])
+                             : in_longer_shape(node, graph_.operands(node)[i], type.shape));
     const ValueId made = rewriter_.emit(node, node.op, attrs_in_longer_shape(node, type.shape), operands);
-    rewriter_.out(node).set_qparams(made, type.qparams);
+    rewriter_.begin_output(node).set_qparams(made, type.qparams);
     made_[node.first_result] = made;
     const ValueId short_again = rewriter_.emit(node, Op::kReshape, ShapeAttrs{type.shape}, {made});
-    rewriter_.out(node).set_qparams(short_again, type.qparams);
+    rewriter_.begin_output(node).set_qparams(short_again, type.qparams);
     rewriter_.replace(node, short_again);
   }
 
@@ -182,10 +189,6 @@ class Sinking {
     if (const auto* axis = axis_of_scales(node))
       get<RescaleAttrs>(attrs).axis = same_axis(*longer(node), shorter, **axis);
     return attrs;
-  }
-
-  static bool is_table(const Node& node, std::size_t operand) {
-    return node.op == Op::kTosaTable && operand == 1;
   }
 
   ValueId in_longer_shape(const Node& node, ValueId operand, const Shape& shorter) {
@@ -217,17 +220,18 @@ class Sinking {
   }
 
   // Emits a reshape whose operand was moved, unless the operand has its shape already.
-  void meet(const Node& node) {
+  void reshape_of_moved(const Node& node) {
     const TensorType& type = graph_.type(graph_.result(node));
     ValueId made = made_[graph_.operands(node)[0].index()];
     if (!(rewriter_.current().type(made).shape == type.shape)) {
       made = rewriter_.emit(node, Op::kReshape, *node.attrs, {made});
-      rewriter_.out(node).set_qparams(made, type.qparams);
+      rewriter_.begin_output(node).set_qparams(made, type.qparams);
     }
     rewriter_.replace(node, made);
   }
 
   const Graph& graph_;
+  std::size_t most_axes_;
   std::vector<Front> nearest_,
       farthest_;  // by old value: what is in front of its last reshape, and of all its reshapes
   Rewriter rewriter_;
@@ -236,9 +240,11 @@ class Sinking {
 
 }  // namespace
 
-std::optional<Graph> sink_reshapes(const Graph& graph) {
+std::optional<Graph> sink_reshapes(const Graph& graph, const PassOptions& options) {
+  const std::size_t most_axes = options.layout_needs.most_elementwise_axes;
   std::optional<Graph> result;
-  while (std::optional<Graph> next = Sinking(result ? *result : graph).run()) result = std::move(next);
+  while (std::optional<Graph> next = Sinking(result ? *result : graph, most_axes).run())
+    result = std::move(next);
   return result;
 }
 

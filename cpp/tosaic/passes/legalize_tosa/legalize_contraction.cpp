@@ -8,7 +8,7 @@
 
 #include <algorithm>
 
-#include "tosaic/layout/ways.h"
+#include "tosaic/layout/options.h"
 #include "tosaic/passes/legalize_tosa/legalizer.h"
 
 namespace tosaic::passes {

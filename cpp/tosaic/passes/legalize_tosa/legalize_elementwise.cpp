@@ -48,7 +48,7 @@ ValueId clamp_floats(Legalizer& l, ValueId x, double min, double max) {
 }
 
 // min(max(x, min), max): torch returns max where min > max.
-ValueId clamp(Legalizer& l, ValueId x, std::optional<double> min, std::optional<double> max) {
+ValueId bounded(Legalizer& l, ValueId x, std::optional<double> min, std::optional<double> max) {
   if (is_float(l.type(x).dtype)) {
     const double high = max.value_or(kInf);
     if (std::isnan(min.value_or(0.0)) || std::isnan(high))
@@ -69,8 +69,8 @@ constexpr double kLeastDivisor = 0x1p-126, kLargestDivisor = 0x1p126;
 // b. If b may exceed the bounds above (`divisor` is its range), a and b are first multiplied by 2^64 where b
 // is below 2^-64 in magnitude, and by 2^-64 where b is above 2^64. The scaled quotient overflows or
 // underflows only if a / b does.
-ValueId divide(Legalizer& l, ValueId a, ValueId b, const FloatRange& divisor) {
-  const bool may_be_large = std::max(-divisor.min, divisor.max) > kLargestDivisor;
+ValueId divide(Legalizer& l, ValueId a, ValueId b, const analysis::FloatRange& divisor) {
+  const bool may_be_large = magnitude(divisor.bounds).high > kLargestDivisor;
   const bool may_be_small = divisor.least < kLeastDivisor;
   if (!may_be_large && !may_be_small) return l.mul(a, reciprocal(l, b));
   const ValueId size = l.unary(Op::kTosaAbs, b);
@@ -96,7 +96,7 @@ ValueId round_half_even(Legalizer& l, ValueId x) {
   return l.select(up, l.binary(Op::kTosaAdd, low, l.number_like(x, 1.0)), low);
 }
 
-ValueId sign(Legalizer& l, ValueId x) {
+ValueId sign_of_number(Legalizer& l, ValueId x) {
   const ValueId zero = l.number_like(x, 0.0);
   const ValueId negative = l.select(l.binary(Op::kTosaGreater, zero, x), l.number_like(x, -1.0), zero);
   return l.select(l.binary(Op::kTosaGreater, x, zero), l.number_like(x, 1.0), negative);
@@ -281,7 +281,7 @@ ValueId to_signed(Legalizer& l, ValueId x, DType from) {
 ValueId to_unsigned(Legalizer& l, ValueId x, DType to) {
   if (to == DType::kU8) return rescale(l, l.cast(x, DType::kI16), {DType::kI16, 0}, {to, 0});
   const ValueId whole = l.cast(x, DType::kI32);
-  const ValueId low = l.binary(Op::kTosaSub, clamp(l, whole, 0.0, 65535.0), l.number_like(whole, 32768));
+  const ValueId low = l.binary(Op::kTosaSub, bounded(l, whole, 0.0, 65535.0), l.number_like(whole, 32768));
   return rescale(l, rescale(l, low, {DType::kI32, 0}, {DType::kI16, 0}), {DType::kI16, 0}, {to, 32768});
 }
 
@@ -305,186 +305,207 @@ ValueId cast(Legalizer& l, ValueId x) {
   return l.cast(x, l.physical_dtype(to));
 }
 
+// ---- rules for one operand ----
+
+// x in the dtype in which TOSA computes the result.
+ValueId as_arithmetic(Legalizer& l, ValueId x) {
+  return l.cast(x, arithmetic_dtype(l, l.physical_dtype(l.result_type().dtype)));
+}
+
+template <Op tosa_op>
+ValueId direct(Legalizer& l, ValueId x) {
+  return l.unary(tosa_op, as_arithmetic(l, x));
+}
+
+// Rounding, which changes no integer.
+template <ValueId (*round)(Legalizer&, ValueId)>
+ValueId rounded(Legalizer& l, ValueId x) {
+  return is_float(l.physical_dtype(l.result_type().dtype)) ? round(l, x) : x;
+}
+
 // True if the operand may be the lowest i32, which has no negative: torch's neg and abs return it unchanged,
 // TOSA's NEGATE and ABS define no result.
 bool wraps_i32(const Legalizer& l) { return l.wraps() && l.result_type().dtype == DType::kI32; }
 
-ValueId negated(Legalizer& l, ValueId x) {
+ValueId neg(Legalizer& l, ValueId x) {
+  x = as_arithmetic(l, x);
   return wraps_i32(l) ? l.mul(x, l.number_like(x, -1.0)) : l.unary(Op::kTosaNegate, x);
 }
 
-ValueId magnitude(Legalizer& l, ValueId x) {
+ValueId abs(Legalizer& l, ValueId x) {
+  x = as_arithmetic(l, x);
   if (!wraps_i32(l)) return l.unary(Op::kTosaAbs, x);
   return l.mul(x, l.select(is_negative(l, x), l.number_like(x, -1.0), l.number_like(x, 1.0)));
 }
 
-ValueId legalize_unary(Legalizer& l, ValueId x) {
+ValueId sqrt(Legalizer& l, ValueId x) {
   const DType result = l.physical_dtype(l.result_type().dtype);
-  const Op op = l.node().op;
-  const bool floats = is_float(result);
-  const auto direct = [&](Op tosa_op) {
-    return l.unary(tosa_op, l.cast(x, floats ? result : arithmetic_dtype(l, result)));
-  };
-  switch (op) {  // NOLINT: the unary operators; others do not come here
-    case Op::kAbs:
-      return magnitude(l, l.cast(x, floats ? result : arithmetic_dtype(l, result)));
-    case Op::kNeg:
-      return negated(l, l.cast(x, floats ? result : arithmetic_dtype(l, result)));
-    case Op::kCeil:
-      return floats ? direct(Op::kTosaCeil) : x;
-    case Op::kFloor:
-      return floats ? direct(Op::kTosaFloor) : x;
-    case Op::kRound:
-      return floats ? round_half_even(l, x) : x;
-    case Op::kTrunc:
-      return floats ? floor_or_ceil_toward_zero(l, x) : x;
-    case Op::kCos:
-      return direct(Op::kTosaCos);
-    case Op::kSin:
-      return direct(Op::kTosaSin);
-    case Op::kErf:
-      return direct(Op::kTosaErf);
-    case Op::kExp:
-      return direct(Op::kTosaExp);
-    case Op::kLog:
-      return direct(Op::kTosaLog);
-    case Op::kReciprocal:
-      return direct(Op::kTosaReciprocal);
-    case Op::kRsqrt:
-      return direct(Op::kTosaRsqrt);
-    case Op::kSqrt:
-      return reciprocal(l, l.unary(Op::kTosaRsqrt, l.cast(x, wide_dtype(result))));
-    case Op::kSigmoid:
-      return direct(Op::kTosaSigmoid);
-    case Op::kTanh:
-      return direct(Op::kTosaTanh);
-    case Op::kSign:
-      if (result == DType::kBool) return x;
-      return sign(l, l.cast(x, floats ? result : arithmetic_dtype(l, result)));
-    case Op::kRelu:
-      return clamp(l, l.cast(x, arithmetic_dtype(l, result)), 0.0, std::nullopt);
-    case Op::kClamp: {
-      const auto& attrs = l.attrs<ClampAttrs>();
-      const auto bound = [](const std::optional<Scalar>& s) {
-        return s ? std::optional(as_double(*s)) : std::nullopt;
-      };
-      return clamp(l, l.cast(x, arithmetic_dtype(l, result)), bound(attrs.min), bound(attrs.max));
-    }
-    case Op::kLogicalNot:
-      return l.logical_not(l.to_bool(x));
-    case Op::kBitwiseNot:
-      return result == DType::kBool ? l.logical_not(x) : l.unary(Op::kTosaBitwiseNot, x);
-    case Op::kCast:
-      return cast(l, x);
-    default:
-      break;
-  }
-  l.refuse("operator '" + std::string(info(op).name) + "' has no TOSA counterpart");
+  return reciprocal(l, l.unary(Op::kTosaRsqrt, l.cast(x, wide_dtype(result))));
 }
 
-ValueId compare(Legalizer& l, Op op, ValueId a, ValueId b) {
-  if (l.type(a).dtype == DType::kBool && (op == Op::kEq || op == Op::kNe)) {
-    const ValueId differ = l.binary(Op::kTosaLogicalXor, a, b);
-    return op == Op::kNe ? differ : l.logical_not(differ);
-  }
-  if (l.type(a).dtype == DType::kBool) {
-    a = l.cast(a, l.physical_dtype(DType::kI32));
-    b = l.cast(b, l.physical_dtype(DType::kI32));
-  }
-  switch (op) {  // NOLINT: the comparisons; others do not come here
-    case Op::kEq:
-      return l.binary(Op::kTosaEqual, a, b);
-    case Op::kNe:
-      return l.logical_not(l.binary(Op::kTosaEqual, a, b));
-    case Op::kLt:
-      return l.binary(Op::kTosaGreater, b, a);
-    case Op::kLe:
-      return l.binary(Op::kTosaGreaterEqual, b, a);
-    case Op::kGt:
-      return l.binary(Op::kTosaGreater, a, b);
-    default:
-      return l.binary(Op::kTosaGreaterEqual, a, b);
-  }
+ValueId sign(Legalizer& l, ValueId x) {
+  return l.result_type().dtype == DType::kBool ? x : sign_of_number(l, as_arithmetic(l, x));
+}
+
+ValueId relu(Legalizer& l, ValueId x) { return bounded(l, as_arithmetic(l, x), 0.0, std::nullopt); }
+
+ValueId clamp(Legalizer& l, ValueId x) {
+  const auto& attrs = l.attrs<ClampAttrs>();
+  const auto bound = [](const std::optional<Scalar>& s) {
+    return s ? std::optional(as_double(*s)) : std::nullopt;
+  };
+  return bounded(l, as_arithmetic(l, x), bound(attrs.min), bound(attrs.max));
+}
+
+ValueId logical_not(Legalizer& l, ValueId x) { return l.logical_not(l.to_bool(x)); }
+
+ValueId bitwise_not(Legalizer& l, ValueId x) {
+  return l.result_type().dtype == DType::kBool ? l.logical_not(x) : l.unary(Op::kTosaBitwiseNot, x);
+}
+
+// ---- rules for two operands, which have the dtype that the operator computes in ----
+
+template <Op tosa_op>
+ValueId direct(Legalizer& l, ValueId a, ValueId b) {
+  return l.binary(tosa_op, a, b);
 }
 
 ValueId times(Legalizer& l, ValueId x, const Scalar& factor) {
   return as_double(factor) == 1.0 ? x : l.mul(x, l.number_like(x, as_double(factor)));
 }
 
-bool is_comparison(Op op) {
-  return op == Op::kEq || op == Op::kNe || op == Op::kLt || op == Op::kLe || op == Op::kGt || op == Op::kGe;
+ValueId add(Legalizer& l, ValueId a, ValueId b) {
+  return l.binary(Op::kTosaAdd, a, times(l, b, l.attrs<AlphaAttrs>().alpha));
 }
 
-Op logical_form(Op op) {
-  if (op == Op::kLogicalAnd || op == Op::kBitwiseAnd || op == Op::kMul || op == Op::kMinimum)
-    return Op::kTosaLogicalAnd;
-  if (op == Op::kLogicalXor || op == Op::kBitwiseXor) return Op::kTosaLogicalXor;
-  return Op::kTosaLogicalOr;
+ValueId sub(Legalizer& l, ValueId a, ValueId b) {
+  return l.binary(Op::kTosaSub, a, times(l, b, l.attrs<AlphaAttrs>().alpha));
 }
 
-// True for the product of an f32 number and a tensor of narrower floats. As in torch, the number is not
-// rounded to the narrow dtype before the multiplication.
-bool has_wide_factor(const Legalizer& l, DType common) {
-  if (common != DType::kF16 && common != DType::kBF16) return false;
+ValueId mul(Legalizer& l, ValueId a, ValueId b) { return l.mul(a, b); }
+
+ValueId div(Legalizer& l, ValueId a, ValueId b) {
+  const DivRounding rounding = l.attrs<DivAttrs>().rounding;
+  return rounding == DivRounding::kNone ? divide(l, a, b, l.range_of(1)) : divide_integers(l, a, b, rounding);
+}
+
+template <DivRounding rounding>
+ValueId rest(Legalizer& l, ValueId a, ValueId b) {
+  return rest_of_division(l, a, b, rounding);
+}
+
+// Comparisons compare bool operands as numbers; eq and ne do not need to.
+ValueId as_number(Legalizer& l, ValueId x) {
+  return l.type(x).dtype == DType::kBool ? l.cast(x, l.physical_dtype(DType::kI32)) : x;
+}
+
+ValueId ne(Legalizer& l, ValueId a, ValueId b) {
+  return l.type(a).dtype == DType::kBool ? l.binary(Op::kTosaLogicalXor, a, b)
+                                         : l.logical_not(l.binary(Op::kTosaEqual, a, b));
+}
+
+ValueId eq(Legalizer& l, ValueId a, ValueId b) {
+  return l.type(a).dtype == DType::kBool ? l.logical_not(l.binary(Op::kTosaLogicalXor, a, b))
+                                         : l.binary(Op::kTosaEqual, a, b);
+}
+
+template <Op tosa_op>
+ValueId above(Legalizer& l, ValueId a, ValueId b) {
+  a = as_number(l, a);
+  b = as_number(l, b);
+  return l.binary(tosa_op, a, b);
+}
+
+template <Op tosa_op>
+ValueId below(Legalizer& l, ValueId a, ValueId b) {
+  a = as_number(l, a);
+  b = as_number(l, b);
+  return l.binary(tosa_op, b, a);
+}
+
+// Torch computes a + alpha * b and a - alpha * b in f32, for alpha != 1.
+bool is_scaled_sum(const Legalizer& l) { return as_double(l.attrs<AlphaAttrs>().alpha) != 1.0; }
+
+// The product of an f32 number and a tensor of narrower floats: as in torch, the number is not rounded to the
+// narrow dtype before the multiplication.
+bool has_wide_factor(const Legalizer& l) {
+  const DType result = l.result_type().dtype;
+  if (result != DType::kF16 && result != DType::kBF16) return false;
   return l.logical_type(0).dtype == DType::kF32 || l.logical_type(1).dtype == DType::kF32;
 }
 
-// True for a + alpha * b and a - alpha * b with alpha != 1. Torch computes them in f32 and rounds once.
-bool is_scaled_sum(const Legalizer& l) {
-  const Op op = l.node().op;
-  return (op == Op::kAdd || op == Op::kSub) && as_double(l.attrs<AlphaAttrs>().alpha) != 1.0;
-}
+bool always(const Legalizer& /*l*/) { return true; }
+bool never(const Legalizer& /*l*/) { return false; }
 
-ValueId legalize_binary(Legalizer& l, ValueId a, ValueId b) {
-  const Op op = l.node().op;
-  const DType common = is_comparison(op) ? promoted(l) : l.result_type().dtype;
-  if (op == Op::kLogicalAnd || op == Op::kLogicalOr || op == Op::kLogicalXor)
-    return l.binary(logical_form(op), l.to_bool(a), l.to_bool(b));
-  if (common == DType::kBool && !is_comparison(op) && op != Op::kPow && op != Op::kDiv && op != Op::kSub)
-    return l.binary(logical_form(op), l.to_bool(a), l.to_bool(b));
-  const bool composed =
-      op == Op::kDiv || op == Op::kPow || (op == Op::kMul && has_wide_factor(l, common)) || is_scaled_sum(l);
-  const DType compute = common == DType::kBool ? DType::kBool
-                        : composed             ? wide_dtype(arithmetic_dtype(l, common))
-                                               : arithmetic_dtype(l, common);
+// ---- the table ----
+
+struct Rule {
+  ValueId (*unary)(Legalizer& l, ValueId x) = nullptr;
+  ValueId (*binary)(Legalizer& l, ValueId a, ValueId b) = nullptr;
+  bool (*computes_in_f32)(const Legalizer& l) = never;  // narrower floats, which are rounded once, at the end
+  std::optional<Op> of_bools = std::nullopt;            // the TOSA operator on two operands of bool
+};
+
+// `where`, the only operator with three operands, has an empty rule.
+constexpr OpTable<Rule> kRules = {
+    {Op::kAbs, {.unary = abs}},
+    {Op::kNeg, {.unary = neg}},
+    {Op::kCeil, {.unary = rounded<direct<Op::kTosaCeil>>}},
+    {Op::kFloor, {.unary = rounded<direct<Op::kTosaFloor>>}},
+    {Op::kRound, {.unary = rounded<round_half_even>}},
+    {Op::kTrunc, {.unary = rounded<floor_or_ceil_toward_zero>}},
+    {Op::kCos, {.unary = direct<Op::kTosaCos>}},
+    {Op::kSin, {.unary = direct<Op::kTosaSin>}},
+    {Op::kErf, {.unary = direct<Op::kTosaErf>}},
+    {Op::kExp, {.unary = direct<Op::kTosaExp>}},
+    {Op::kLog, {.unary = direct<Op::kTosaLog>}},
+    {Op::kReciprocal, {.unary = direct<Op::kTosaReciprocal>}},
+    {Op::kRsqrt, {.unary = direct<Op::kTosaRsqrt>}},
+    {Op::kSqrt, {.unary = sqrt}},
+    {Op::kSigmoid, {.unary = direct<Op::kTosaSigmoid>}},
+    {Op::kTanh, {.unary = direct<Op::kTosaTanh>}},
+    {Op::kSign, {.unary = sign}},
+    {Op::kRelu, {.unary = relu}},
+    {Op::kClamp, {.unary = clamp}},
+    {Op::kLogicalNot, {.unary = logical_not}},
+    {Op::kBitwiseNot, {.unary = bitwise_not}},
+    {Op::kCast, {.unary = cast}},
+    {Op::kAdd, {.binary = add, .computes_in_f32 = is_scaled_sum, .of_bools = Op::kTosaLogicalOr}},
+    {Op::kSub, {.binary = sub, .computes_in_f32 = is_scaled_sum}},
+    {Op::kMul, {.binary = mul, .computes_in_f32 = has_wide_factor, .of_bools = Op::kTosaLogicalAnd}},
+    {Op::kDiv, {.binary = div, .computes_in_f32 = always}},
+    {Op::kPow, {.binary = power, .computes_in_f32 = always}},
+    {Op::kRemainder, {.binary = rest<DivRounding::kFloor>}},
+    {Op::kFmod, {.binary = rest<DivRounding::kTrunc>}},
+    {Op::kLeftShift, {.binary = shift_left}},
+    {Op::kRightShift, {.binary = shift_right}},
+    {Op::kMaximum, {.binary = direct<Op::kTosaMaximum>, .of_bools = Op::kTosaLogicalOr}},
+    {Op::kMinimum, {.binary = direct<Op::kTosaMinimum>, .of_bools = Op::kTosaLogicalAnd}},
+    {Op::kBitwiseAnd, {.binary = direct<Op::kTosaBitwiseAnd>, .of_bools = Op::kTosaLogicalAnd}},
+    {Op::kBitwiseOr, {.binary = direct<Op::kTosaBitwiseOr>, .of_bools = Op::kTosaLogicalOr}},
+    {Op::kBitwiseXor, {.binary = direct<Op::kTosaBitwiseXor>, .of_bools = Op::kTosaLogicalXor}},
+    {Op::kLogicalAnd, {.of_bools = Op::kTosaLogicalAnd}},
+    {Op::kLogicalOr, {.of_bools = Op::kTosaLogicalOr}},
+    {Op::kLogicalXor, {.of_bools = Op::kTosaLogicalXor}},
+    {Op::kEq, {.binary = eq}},
+    {Op::kNe, {.binary = ne}},
+    {Op::kLt, {.binary = below<Op::kTosaGreater>}},
+    {Op::kLe, {.binary = below<Op::kTosaGreaterEqual>}},
+    {Op::kGt, {.binary = above<Op::kTosaGreater>}},
+    {Op::kGe, {.binary = above<Op::kTosaGreaterEqual>}},
+    {Op::kWhere, {}},
+};
+static_assert(complete<kRules.mismatch(is_legalized_by(legalize_elementwise))>);
+
+ValueId legalize_binary(Legalizer& l, const Rule& rule, ValueId a, ValueId b) {
+  const bool compares = info(l.node().op).has(kComparison);
+  const DType common = compares ? promoted(l) : l.result_type().dtype;
+  if (common == DType::kBool && rule.of_bools) return l.binary(*rule.of_bools, l.to_bool(a), l.to_bool(b));
+  const DType arithmetic = common == DType::kBool ? DType::kBool : arithmetic_dtype(l, common);
+  const DType compute = rule.computes_in_f32(l) ? wide_dtype(arithmetic) : arithmetic;
   a = l.cast(a, compute);
   b = l.cast(b, compute);
-  if (is_comparison(op)) return compare(l, op, a, b);
-  switch (op) {  // NOLINT: the binary operators; others do not come here
-    case Op::kAdd:
-      return l.binary(Op::kTosaAdd, a, times(l, b, l.attrs<AlphaAttrs>().alpha));
-    case Op::kSub:
-      return l.binary(Op::kTosaSub, a, times(l, b, l.attrs<AlphaAttrs>().alpha));
-    case Op::kMul:
-      return l.mul(a, b);
-    case Op::kDiv:
-      return l.attrs<DivAttrs>().rounding == DivRounding::kNone
-                 ? divide(l, a, b, l.range_of(1))
-                 : divide_integers(l, a, b, l.attrs<DivAttrs>().rounding);
-    case Op::kRemainder:
-      return rest_of_division(l, a, b, DivRounding::kFloor);
-    case Op::kFmod:
-      return rest_of_division(l, a, b, DivRounding::kTrunc);
-    case Op::kLeftShift:
-      return shift_left(l, a, b);
-    case Op::kRightShift:
-      return shift_right(l, a, b);
-    case Op::kPow:
-      return power(l, a, b);
-    case Op::kMaximum:
-      return l.binary(Op::kTosaMaximum, a, b);
-    case Op::kMinimum:
-      return l.binary(Op::kTosaMinimum, a, b);
-    case Op::kBitwiseAnd:
-      return l.binary(Op::kTosaBitwiseAnd, a, b);
-    case Op::kBitwiseOr:
-      return l.binary(Op::kTosaBitwiseOr, a, b);
-    case Op::kBitwiseXor:
-      return l.binary(Op::kTosaBitwiseXor, a, b);
-    default:
-      break;
-  }
-  l.refuse("operator '" + std::string(info(op).name) + "' has no TOSA counterpart");
+  return rule.binary(l, a, b);
 }
 
 // The result cast to its dtype. Without profile INT an i8 or i16 result is computed in f32 or i32 and is
@@ -510,6 +531,7 @@ Physical legalize_elementwise(Legalizer& l) {
     if (from_float) operands[0] = floor_or_ceil_toward_zero(l, operands[0]);
     return {settled(l, legalize_wide_integers(l, operands)), order};
   }
+  const Rule& rule = *kRules.find(l.node().op);
   const ValueId first = l.aligned(0, rank, order);
   ValueId y = first;
   if (l.node().op == Op::kWhere) {
@@ -517,9 +539,9 @@ Physical legalize_elementwise(Legalizer& l) {
     y = l.select(condition, l.cast(l.aligned(1, rank, order), result),
                  l.cast(l.aligned(2, rank, order), result));
   } else if (l.operand_count() == 1) {
-    y = legalize_unary(l, first);
+    y = rule.unary(l, first);
   } else {
-    y = legalize_binary(l, first, l.aligned(1, rank, order));
+    y = legalize_binary(l, rule, first, l.aligned(1, rank, order));
   }
   return {settled(l, y), order};
 }

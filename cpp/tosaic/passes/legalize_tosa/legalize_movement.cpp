@@ -214,41 +214,33 @@ Physical index_put(Legalizer& l) {
   return {l.reshape(written, rows), DimOrder()};
 }
 
+Physical clone(Legalizer& l) { return {l.operand(0, l.planned_order()), l.planned_order()}; }
+
+// `decompose` expands every index that is not boolean.
+[[noreturn]] Physical boolean_index(Legalizer& l) {
+  l.refuse("operator 'index' has no TOSA counterpart", "A boolean index gives a shape that depends on data");
+}
+
+constexpr OpTable<Legalization::One> kRules = {
+    {Op::kReshape, reshape},
+    {Op::kClone, clone},
+    {Op::kPermute, permute},
+    {Op::kExpand, expand},
+    {Op::kRepeat, repeat},
+    {Op::kCat, cat},
+    {Op::kSlice, slice},
+    {Op::kFlip, flip},
+    {Op::kPad, pad},
+    {Op::kIndexSelect, index_select},
+    {Op::kEmbedding, embedding},
+    {Op::kGather, gather_elements},
+    {Op::kIndexPut, index_put},
+    {Op::kIndex, boolean_index},
+};
+static_assert(complete<kRules.mismatch(is_legalized_by(legalize_movement))>);
+
 }  // namespace
 
-Physical legalize_movement(Legalizer& l) {
-  switch (l.node().op) {  // NOLINT: the movements that TOSA can express; others are refused
-    case Op::kReshape:
-      return reshape(l);
-    case Op::kClone:
-      return {l.operand(0, l.planned_order()), l.planned_order()};
-    case Op::kPermute:
-      return permute(l);
-    case Op::kExpand:
-      return expand(l);
-    case Op::kRepeat:
-      return repeat(l);
-    case Op::kCat:
-      return cat(l);
-    case Op::kSlice:
-      return slice(l);
-    case Op::kFlip:
-      return flip(l);
-    case Op::kPad:
-      return pad(l);
-    case Op::kIndexSelect:
-      return index_select(l);
-    case Op::kEmbedding:
-      return embedding(l);
-    case Op::kGather:
-      return gather_elements(l);
-    case Op::kIndexPut:
-      return index_put(l);
-    default:
-      break;
-  }
-  l.refuse("operator '" + std::string(info(l.node().op).name) + "' has no TOSA counterpart",
-           l.node().op == Op::kIndex ? "A boolean index gives a shape that depends on data" : "");
-}
+Physical legalize_movement(Legalizer& l) { return (*kRules.find(l.node().op))(l); }
 
 }  // namespace tosaic::passes

@@ -9,30 +9,55 @@
 namespace tosaic::passes {
 namespace {
 
-struct Reduced {
-  ValueId value;
-  DimOrder order;
+// ---- the operand in the dtype that the TOSA operator takes ----
+
+ValueId as_bool(Legalizer& l, ValueId x) { return l.to_bool(x); }
+
+ValueId without_bool(Legalizer& l, ValueId x) {
+  return l.type(x).dtype == DType::kBool ? l.cast(x, l.physical_dtype(DType::kI32)) : x;
+}
+
+// Narrower floats accumulate in f32, as in torch.
+ValueId as_accumulator(Legalizer& l, ValueId x) {
+  const DType result = l.physical_dtype(l.result_type().dtype);
+  return l.cast(x, is_float(result) ? DType::kF32 : result);
+}
+
+ValueId as_factor(Legalizer& l, ValueId x) {
+  if (!is_float(l.result_type().dtype)) l.refuse("a product over integers has no TOSA counterpart");
+  return as_accumulator(l, x);
+}
+
+// ---- the table ----
+
+template <Op reduce>
+ValueId wide_extreme_of(Legalizer& l, ValueId x, const std::vector<std::size_t>& axes) {
+  return wide_extreme(l, reduce, x, axes);
+}
+
+struct Reduction {
+  Op op;                                        // reduces one axis
+  ValueId (*operand)(Legalizer& l, ValueId x);  // in the dtype that `op` takes
+  // The reduction of an i32 value on a target without profile INT; null: narrow_integers does not plan it.
+  ValueId (*wide)(Legalizer& l, ValueId x, const std::vector<std::size_t>& axes) = nullptr;
 };
 
-ValueId reduce_axis(Legalizer& l, Op op, ValueId x, std::size_t axis) {
-  const auto at = static_cast<std::int64_t>(axis);
-  switch (op) {  // NOLINT: the reductions; others do not come here
-    case Op::kSum:
-      return l.emit(Op::kTosaReduceSum, AxisAttrs{at}, {x});
-    case Op::kProd:
-      return l.emit(Op::kTosaReduceProduct, AxisAttrs{at}, {x});
-    case Op::kAmax:
-      return l.emit(Op::kTosaReduceMax, TosaAxisNanAttrs{at, NanMode::kPropagate}, {x});
-    case Op::kAmin:
-      return l.emit(Op::kTosaReduceMin, TosaAxisNanAttrs{at, NanMode::kPropagate}, {x});
-    case Op::kAny:
-      return l.emit(Op::kTosaReduceAny, AxisAttrs{at}, {x});
-    case Op::kAll:
-      return l.emit(Op::kTosaReduceAll, AxisAttrs{at}, {x});
-    default:
-      break;
-  }
-  l.refuse("operator '" + std::string(info(op).name) + "' is not a reduction");
+constexpr OpTable<Reduction> kReductions = {
+    {Op::kSum, {Op::kTosaReduceSum, as_accumulator, wide_sum}},
+    {Op::kProd, {Op::kTosaReduceProduct, as_factor}},
+    {Op::kAmax, {Op::kTosaReduceMax, without_bool, wide_extreme_of<Op::kTosaReduceMax>}},
+    {Op::kAmin, {Op::kTosaReduceMin, without_bool, wide_extreme_of<Op::kTosaReduceMin>}},
+    {Op::kAny, {Op::kTosaReduceAny, as_bool}},
+    {Op::kAll, {Op::kTosaReduceAll, as_bool}},
+};
+static_assert(complete<kReductions.mismatch(is_legalized_by(legalize_reduction))>);
+
+ValueId reduce_axis(Legalizer& l, Op reduce, ValueId x, std::size_t axis) {
+  Attrs attrs = default_attrs(reduce);
+  auto* const with_nan_mode = get_if<TosaAxisNanAttrs>(&attrs);
+  (with_nan_mode != nullptr ? with_nan_mode->axis : get<AxisAttrs>(attrs).axis) =
+      static_cast<std::int64_t>(axis);
+  return l.emit(reduce, std::move(attrs), {x});
 }
 
 ValueId index_ramp(Legalizer& l, std::size_t rank, std::size_t axis, std::int64_t extent) {
@@ -60,6 +85,8 @@ bool has_argmax(const Legalizer& l, DType dtype) {
   return (dtype == DType::kI8 && l.has_integers()) || (dtype == DType::kI16 && l.has_wide_integers());
 }
 
+}  // namespace
+
 Physical legalize_argmax(Legalizer& l) {
   const auto& attrs = l.attrs<ArgAttrs>();
   ValueId x = l.operand(0);
@@ -78,38 +105,22 @@ Physical legalize_argmax(Legalizer& l) {
   return {l.reshape(l.cast(y, l.physical_dtype(DType::kI64)), l.result_type().shape), DimOrder()};
 }
 
-}  // namespace
-
 Physical legalize_reduction(Legalizer& l) {
-  if (l.node().op == Op::kArgmax) return legalize_argmax(l);
+  const Reduction& rule = *kReductions.find(l.node().op);
   const auto& attrs = l.attrs<ReduceAttrs>();
-  const Op op = l.node().op;
   const TensorType& input = l.logical_type(0);
   const DimOrder order = l.order_of(0);
-  const DType result = l.physical_dtype(l.result_type().dtype);
   ValueId x = l.operand(0, order);
-  const bool logical = op == Op::kAny || op == Op::kAll;
-  if (logical) {
-    x = l.to_bool(x);
-  } else if ((op == Op::kAmax || op == Op::kAmin) && l.type(x).dtype == DType::kBool) {
-    x = l.cast(x, l.physical_dtype(DType::kI32));
-  } else if ((op == Op::kSum || op == Op::kProd) && !l.computes_wide()) {
-    if (op == Op::kProd && !is_float(l.result_type().dtype))
-      l.refuse("a product over integers has no TOSA counterpart");
-    x = l.cast(x,
-               is_float(result) ? DType::kF32 : result);  // narrower floats accumulate in f32, as in torch
-  }
   std::vector<std::size_t> axes;
   for (const std::int64_t axis : attrs.axes)
     if (input.rank() > 0) axes.push_back(physical_axis(order, input.rank(), axis));
   if (l.computes_wide()) {
-    x = l.cast(x, DType::kI32);
-    x = op == Op::kSum ? wide_sum(l, x, axes)
-                       : wide_extreme(l, op == Op::kAmax ? Op::kTosaReduceMax : Op::kTosaReduceMin, x, axes);
-    x = l.cast(x, l.result_dtype());
+    if (rule.wide == nullptr) l.refuse("the reduction has no rule for integers beyond 24 bits");
+    x = l.cast(rule.wide(l, l.cast(x, DType::kI32), axes), l.result_dtype());
   } else {
-    for (const std::size_t axis : axes) x = reduce_axis(l, op, x, axis);
-    x = l.cast(x, result);
+    x = rule.operand(l, x);
+    for (const std::size_t axis : axes) x = reduce_axis(l, rule.op, x, axis);
+    x = l.cast(x, l.physical_dtype(l.result_type().dtype));
   }
   if (attrs.keepdim) return {x, order};
   const DimOrder rest = layout::without_axes(order, input.rank(), attrs.axes);

@@ -12,8 +12,8 @@
 #include <algorithm>
 
 #include "tosaic/ir/apply_scale.h"
+#include "tosaic/layout/options.h"
 #include "tosaic/layout/order.h"
-#include "tosaic/layout/ways.h"
 #include "tosaic/layout/windows.h"
 #include "tosaic/passes/legalize_tosa/legalizer.h"
 #include "tosaic/passes/resize_axis.h"
@@ -124,7 +124,8 @@ std::optional<Physical> reduced_windows(Legalizer& l) {
   const std::optional<layout::Windows> windows = layout::side_by_side(l.source(), l.node());
   const DimOrder order = l.order_of(0);
   const Shape& shape = l.logical_type(0).shape;
-  if (!windows || layout::same_in_memory(shape, order, layout::wanted_way(l.source(), l.node()).operands[0]))
+  const layout::LayoutRules rules(l.source(), target::tosa_layout_needs());
+  if (!windows || layout::same_in_memory(shape, order, rules.preferred(l.node()).operands[0]))
     return std::nullopt;
   ValueId x = l.operand(0, order);
   const Op op = l.node().op;

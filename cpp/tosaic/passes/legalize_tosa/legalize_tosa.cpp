@@ -11,21 +11,18 @@
 #include <limits>
 
 #include "tosaic/base/work.h"
+#include "tosaic/layout/options.h"
 #include "tosaic/layout/order.h"
-#include "tosaic/layout/ways.h"
+#include "tosaic/passes/legalize_tosa/f32_integers.h"
 #include "tosaic/passes/legalize_tosa/legalizer.h"
 #include "tosaic/passes/match.h"
 #include "tosaic/passes/pass.h"
+#include "tosaic/target/layout_needs.h"
 
 namespace tosaic::passes {
 namespace {
 
 bool is_unsigned(DType dtype) { return dtype == DType::kU8 || dtype == DType::kU16; }
-
-// The signed integer dtypes of torch, which a target without profile INT represents in f32.
-bool is_signed_integer(DType dtype) {
-  return dtype == DType::kI8 || dtype == DType::kI16 || dtype == DType::kI32 || dtype == DType::kI64;
-}
 
 bool has_tosa_type(DType dtype) { return dtype != DType::kF64 && !is_unsigned(dtype); }
 
@@ -52,11 +49,17 @@ Attrs reduction_in_order(const Legalizer& l, const DimOrder& order) {
   return attrs;
 }
 
+// True for TOSA's reductions: of its operators that a graph may have at stage integer, those that take any
+// order are elementwise, or reductions of one axis, which stays with extent 1.
+bool is_reduction(Op op) {
+  return target::tosa_layout_needs().of(op).need == target::LayoutNeed::kAny && !info(op).has(kElementwise);
+}
+
 // A TOSA operator that the graph has at stage integer already. An elementwise operator or reduction computes
 // in the planned order; the table of TABLE, and an operand of another rank than the result, is read in
 // row-major order. Every other operator computes in row-major order, to which its axis attributes refer.
 Physical copy_tosa_op(Legalizer& l) {
-  if (layout::is_tosa_reduction(l.node().op)) {
+  if (is_reduction(l.node().op)) {
     const DimOrder& order = l.planned_order();
     return {l.emit(l.node().op, reduction_in_order(l, order), {l.operand(0, order)}), order};
   }
@@ -65,12 +68,13 @@ Physical copy_tosa_op(Legalizer& l) {
   const std::size_t rank = l.result_type().rank();
   std::vector<ValueId> operands;
   for (std::size_t i = 0; i < l.operand_count(); ++i) {
-    const bool whole =
-        elementwise && l.logical_type(i).rank() == rank && !(l.node().op == Op::kTosaTable && i == 1);
+    const bool whole = elementwise && l.logical_type(i).rank() == rank && !info(l.node().op).is_table(i);
     operands.push_back(l.operand(i, whole ? order : DimOrder()));
   }
   return {l.emit(l.node().op, *l.node().attrs, operands), order};
 }
+
+}  // namespace
 
 // With a multiplier per channel the channels are innermost. An i48 operand is read in the order in which it
 // is stored: TOSA has no data movement for i48.
@@ -87,29 +91,10 @@ Physical legalize_tosa_op(Legalizer& l) {
   return copy_tosa_op(l);
 }
 
-// `decompose` expands composites; `fold-constants` evaluates what creates a tensor (arange, full).
-[[noreturn]] Physical not_expanded(Legalizer& l) {
+Physical not_expanded(Legalizer& l) {
   l.refuse("operator '" + std::string(info(l.node().op).name) +
            "' has no TOSA counterpart and was not expanded");
 }
-
-std::vector<Physical> all(Physical one) { return {std::move(one)}; }
-std::vector<Physical> all(std::vector<Physical> several) { return several; }
-
-std::vector<Physical> dispatch(Legalizer& l) {
-  switch (l.node().op) {
-#define TOSAIC_OP(Name, text, AttrsT, operands, results, traits, int16, inference, error, expansion, \
-                  legalization, ...)                                                                 \
-  case Op::Name:                                                                                     \
-    return all(legalization(l));
-#define TOSAIC_TOSA_OP(Name, ...) case Op::Name:
-#include "tosaic/ir/ops.def"
-    return all(legalize_tosa_op(l));
-  }
-  throw InternalError({.where = "legalize-tosa", .what = "an operator without a row in ops.def"});
-}
-
-}  // namespace
 
 // TOSA has no unsigned dtypes: a graph input of u8 is an i8 that RESCALE reads as unsigned. A target without
 // profile INT has no RESCALE, so the input is i32, which CAST converts.
@@ -198,21 +183,21 @@ ConstantRef Legalizer::physical_initial(const Input& input, const TensorType& ty
 
 void Legalizer::add_inputs() {
   for (const Input& input : source_.inputs()) {
-    const IntegerRange& range = plan_.inputs[source_.value(input.value).result_index];
+    const ValueRange& range = plan_.inputs[source_.value(input.value).result_index];
     const Value& value = source_.value(input.value);
     TensorType type;
     type.dtype = border_dtype(value.type.dtype);
     type.shape = physical_dims(value.type.shape, value.type.order);
-    Border border = input.border;
+    BoundaryFormat border = input.border;
     border.order = value.type.order;
     const bool narrowed =
-        value.type.dtype == DType::kI32 && (range.min > std::numeric_limits<std::int32_t>::min() ||
-                                            range.max < std::numeric_limits<std::int32_t>::max());
+        value.type.dtype == DType::kI32 && (range.low > std::numeric_limits<std::int32_t>::min() ||
+                                            range.high < std::numeric_limits<std::int32_t>::max());
     if (!border.qparams && (type.dtype != value.type.dtype || narrowed)) {
       const bool is_read = !source_.users(input.value).empty() || source_.is_output(input.value);
       border.source_dtype = value.type.dtype;
-      border.range_min = is_read ? range.min : std::numeric_limits<std::int64_t>::min();
-      border.range_max = is_read ? range.max : std::numeric_limits<std::int64_t>::max();
+      border.range_min = is_read ? range.low : std::numeric_limits<std::int64_t>::min();
+      border.range_max = is_read ? range.high : std::numeric_limits<std::int64_t>::max();
     }
     if (is_unsigned(value.type.dtype) && !border.qparams) {
       border.range_min = integer_limits(value.type.dtype)->low;
@@ -236,6 +221,7 @@ void Legalizer::add_inputs() {
     }
     const ValueId id =
         out_.add_input(input.kind, value.name, type, input.path, border, physical_initial(input, type));
+    out_.set_canonical_order(id, value.type.order);
     physical_[input.value.index()] = {cast(id, physical_dtype(input.value)), value.type.order};
   }
 }
@@ -298,7 +284,9 @@ void Legalizer::check_dtype(ValueId id) const {
 
 void Legalizer::legalize_node(const Node& node) {
   for (std::uint32_t r = 0; r < node.result_count; ++r) check_dtype(source_.result(node, r));
-  const std::vector<Physical> made = dispatch(*this);
+  first_own_ = out_.values().size();
+  const Legalization& rule = legalization_of(node.op);
+  const std::vector<Physical> made = rule.one != nullptr ? std::vector{rule.one(*this)} : rule.all(*this);
   for (std::uint32_t r = 0; r < made.size(); ++r) settle(node, r, made[r]);
 }
 
@@ -315,11 +303,20 @@ void Legalizer::settle(const Node& node, std::uint32_t result, const Physical& m
                          .what = "rule for '" + std::string(info(node.op).name) + "' made another type",
                          .expected = to_string(logical),
                          .got = to_string(type)});
-  // Values that other nodes share are not renamed: a forwarded operand, a reordering made before.
-  const bool fresh = out_.value(id).kind == ValueKind::kResult &&
-                     out_.value(id).name.starts_with(source_.node_name(node) + ".");
-  if (fresh) out_.rename(id, source_.value(value).name);
+  // Values that other nodes share keep their names: a forwarded operand, a reordering made before.
+  if (is_own(id)) {
+    out_.try_rename(id, source_.value(value).name);
+    if (node.op != Op::kClone) out_.set_canonical_order(id, logical.order);
+  }
   physical_[value.index()] = {id, logical.order};
+}
+
+// True if the value was added for the node being legalized, and no result of the node has it yet.
+bool Legalizer::is_own(ValueId physical) const {
+  if (out_.value(physical).kind != ValueKind::kResult || physical.index() < first_own_) return false;
+  for (std::uint32_t r = 0; r < node_->result_count; ++r)
+    if (physical_[source_.result(*node_, r).index()].id == physical) return false;
+  return true;
 }
 
 std::shared_ptr<const Graph> Legalizer::legalized_region(const Graph& region) {
@@ -388,7 +385,7 @@ ValueId Legalizer::reordered(ValueId x, const Shape& logical_shape, const DimOrd
   return transpose(x, permuted(inverse_permutation(from.axes(rank)), to.axes(rank)));
 }
 
-const FloatRange& Legalizer::range_of(std::size_t i) {
+const analysis::FloatRange& Legalizer::range_of(std::size_t i) {
   if (!ranges_) ranges_.emplace(source_);
   return ranges_->of(logical(i));
 }
@@ -404,25 +401,8 @@ ValueId Legalizer::aligned(std::size_t i, std::size_t rank, const DimOrder& orde
 
 namespace {
 
-// How many leading operands hold the elements, for an operator that only moves elements; 0 for any other
-// operator. Operand 1 of SCATTER holds indices; move_halves skips it.
-std::size_t moved_operands(Op op, std::size_t count) {
-  switch (op) {  // NOLINT: the data movement that takes only floats and bool without profile INT
-    case Op::kTosaConcat:
-    case Op::kTosaScatter:
-      return count;
-    case Op::kTosaPad:
-    case Op::kTosaReshape:
-    case Op::kTosaReverse:
-    case Op::kTosaSlice:
-    case Op::kTosaTile:
-    case Op::kTosaTranspose:
-    case Op::kTosaGather:
-      return 1;
-    default:
-      return 0;
-  }
-}
+// Data movement takes only floats and bool on a target without profile INT.
+bool moves_elements(Op op) { return info(op).has(kMovement) || info(op).has(kView); }
 
 }  // namespace
 
@@ -441,8 +421,8 @@ Legalizer::Halves Legalizer::halves(ValueId x) {
 
 ValueId Legalizer::move_halves(Op op, const Attrs& attributes, const std::vector<ValueId>& operands) {
   std::vector<ValueId> high = operands, low = operands;
-  for (std::size_t i = 0; i < moved_operands(op, operands.size()); ++i) {
-    if (op == Op::kTosaScatter && i == 1) continue;  // the indices
+  for (std::size_t i = 0; i < operands.size(); ++i) {
+    if (info(op).is_index(i)) continue;
     const Halves parts = halves(operands[i]);
     high[i] = parts.high;
     low[i] = parts.low;
@@ -464,8 +444,7 @@ ValueId Legalizer::move_halves(Op op, const Attrs& attributes, const std::vector
 }
 
 ValueId Legalizer::emit(Op op, Attrs attributes, const std::vector<ValueId>& operands) {
-  if (!has_integers() && moved_operands(op, operands.size()) != 0 &&
-      out_.type(operands[0]).dtype == DType::kI32)
+  if (!has_integers() && moves_elements(op) && out_.type(operands[0]).dtype == DType::kI32)
     return move_halves(op, attributes, operands);
   return add_node(op, std::move(attributes), operands);
 }

@@ -13,7 +13,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 
+#include "tosaic/base/error.h"
 #include "tosaic/passes/legalize_tosa/legalizer.h"
 #include "tosaic/passes/match.h"
 
@@ -120,23 +122,6 @@ ValueId is_equal(Legalizer& l, ValueId a, ValueId b) {
   const SignedHalves x = signed_halves(l, a), y = signed_halves(l, b);
   return l.binary(Op::kTosaLogicalAnd, l.binary(Op::kTosaEqual, x.high, y.high),
                   l.binary(Op::kTosaEqual, x.low, y.low));
-}
-
-ValueId compare(Legalizer& l, Op op, ValueId a, ValueId b) {
-  switch (op) {  // NOLINT: the comparisons; others do not come here
-    case Op::kEq:
-      return is_equal(l, a, b);
-    case Op::kNe:
-      return l.logical_not(is_equal(l, a, b));
-    case Op::kLt:
-      return is_less(l, a, b, false);
-    case Op::kLe:
-      return is_less(l, a, b, true);
-    case Op::kGt:
-      return is_less(l, b, a, false);
-    default:
-      return is_less(l, b, a, true);
-  }
 }
 
 ValueId choose(Legalizer& l, ValueId truth, ValueId a, ValueId b) {
@@ -286,64 +271,114 @@ ValueId wrap_integers(Legalizer& l, ValueId x, int bits) {
   return subtract(l, x, l.mul(turns, l.number_like(x, range)));
 }
 
+namespace {
+
+// The operands of a rule, as i32.
+using Operands = std::span<const ValueId>;
+
+int result_bits(const Legalizer& l) {
+  return std::min(static_cast<int>(8 * byte_size(l.result_type().dtype)), 32);  // i64 is represented in i32
+}
+
+ValueId first_operand(Legalizer& /*l*/, Operands x) { return x[0]; }
+
+ValueId scaled_sum(Legalizer& l, Operands x) {
+  return add(l, x[0], times(l, x[1], l.attrs<AlphaAttrs>().alpha));
+}
+
+ValueId scaled_difference(Legalizer& l, Operands x) {
+  return subtract(l, x[0], times(l, x[1], l.attrs<AlphaAttrs>().alpha));
+}
+
+ValueId product(Legalizer& l, Operands x) { return l.mul(x[0], x[1]); }
+
+ValueId quotient(Legalizer& l, Operands x) {
+  return divide(l, Op::kDiv, x[0], x[1], l.attrs<DivAttrs>().rounding);
+}
+
+template <Op op>
+ValueId rest(Legalizer& l, Operands x) {
+  return divide(l, op, x[0], x[1], DivRounding::kNone);
+}
+
+ValueId power_of(Legalizer& l, Operands x) { return power(l, x[0]); }
+ValueId negated(Legalizer& l, Operands x) { return l.mul(x[0], l.number_like(x[0], -1.0)); }
+ValueId magnitude_of(Legalizer& l, Operands x) { return magnitude(l, x[0]); }
+ValueId relu(Legalizer& l, Operands x) { return larger(l, x[0], l.number_like(x[0], 0.0)); }
+
+ValueId clamp(Legalizer& l, Operands x) {
+  const auto& attrs = l.attrs<ClampAttrs>();
+  ValueId y = x[0];
+  if (attrs.min) y = larger(l, y, l.number_like(y, as_double(*attrs.min)));
+  if (attrs.max) y = smaller(l, y, l.number_like(y, as_double(*attrs.max)));
+  return y;
+}
+
+ValueId maximum(Legalizer& l, Operands x) { return larger(l, x[0], x[1]); }
+ValueId minimum(Legalizer& l, Operands x) { return smaller(l, x[0], x[1]); }
+ValueId left_shift(Legalizer& l, Operands x) { return shift_left(l, x[0], x[1], result_bits(l)); }
+ValueId right_shift(Legalizer& l, Operands x) { return shift_right(l, x[0], x[1], result_bits(l)); }
+ValueId bitwise_not(Legalizer& l, Operands x) { return subtract(l, l.number_like(x[0], -1.0), x[0]); }
+
+template <Op op>
+ValueId bitwise(Legalizer& l, Operands x) {
+  return bitwise_binary(l, op, x[0], x[1], result_bits(l));
+}
+
+ValueId equal(Legalizer& l, Operands x) { return is_equal(l, x[0], x[1]); }
+ValueId not_equal(Legalizer& l, Operands x) { return l.logical_not(is_equal(l, x[0], x[1])); }
+ValueId less(Legalizer& l, Operands x) { return is_less(l, x[0], x[1], false); }
+ValueId less_equal(Legalizer& l, Operands x) { return is_less(l, x[0], x[1], true); }
+ValueId greater(Legalizer& l, Operands x) { return is_less(l, x[1], x[0], false); }
+ValueId greater_equal(Legalizer& l, Operands x) { return is_less(l, x[1], x[0], true); }
+
+// The operators of legalize_elementwise that narrow_integers plans in i32; `where` reads a condition, too.
+constexpr OpTable<ValueId (*)(Legalizer&, Operands)> kRules = {
+    {Op::kCast, first_operand},
+    {Op::kCeil, first_operand},
+    {Op::kFloor, first_operand},
+    {Op::kRound, first_operand},
+    {Op::kTrunc, first_operand},
+    {Op::kAdd, scaled_sum},
+    {Op::kSub, scaled_difference},
+    {Op::kMul, product},
+    {Op::kDiv, quotient},
+    {Op::kRemainder, rest<Op::kRemainder>},
+    {Op::kFmod, rest<Op::kFmod>},
+    {Op::kPow, power_of},
+    {Op::kNeg, negated},
+    {Op::kAbs, magnitude_of},
+    {Op::kRelu, relu},
+    {Op::kClamp, clamp},
+    {Op::kMaximum, maximum},
+    {Op::kMinimum, minimum},
+    {Op::kLeftShift, left_shift},
+    {Op::kRightShift, right_shift},
+    {Op::kBitwiseNot, bitwise_not},
+    {Op::kBitwiseAnd, bitwise<Op::kBitwiseAnd>},
+    {Op::kBitwiseOr, bitwise<Op::kBitwiseOr>},
+    {Op::kBitwiseXor, bitwise<Op::kBitwiseXor>},
+    {Op::kEq, equal},
+    {Op::kNe, not_equal},
+    {Op::kLt, less},
+    {Op::kLe, less_equal},
+    {Op::kGt, greater},
+    {Op::kGe, greater_equal},
+};
+
+}  // namespace
+
 ValueId legalize_wide_integers(Legalizer& l, const std::vector<ValueId>& given) {
   const Op op = l.node().op;
   if (op == Op::kWhere)
     return choose(l, l.to_bool(given[0]), l.cast(given[1], DType::kI32), l.cast(given[2], DType::kI32));
+  const auto* const rule = kRules.find(op);
+  if (rule == nullptr)
+    throw InternalError({.where = "legalize-tosa",
+                         .what = "operator '" + std::string(info(op).name) + "' has no rule for i32"});
   std::vector<ValueId> x;
   for (const ValueId operand : given) x.push_back(l.cast(operand, DType::kI32));
-  const DType dtype = l.result_type().dtype;
-  const int bits = std::min(static_cast<int>(8 * byte_size(dtype)), 32);  // i64 is represented in i32
-  switch (op) {  // NOLINT: the operators that narrow_integers plans in i32
-    case Op::kCast:
-    case Op::kCeil:
-    case Op::kFloor:
-    case Op::kRound:
-    case Op::kTrunc:
-      return x[0];
-    case Op::kAdd:
-      return add(l, x[0], times(l, x[1], l.attrs<AlphaAttrs>().alpha));
-    case Op::kSub:
-      return subtract(l, x[0], times(l, x[1], l.attrs<AlphaAttrs>().alpha));
-    case Op::kMul:
-      return l.mul(x[0], x[1]);
-    case Op::kDiv:
-      return divide(l, op, x[0], x[1], l.attrs<DivAttrs>().rounding);
-    case Op::kRemainder:
-    case Op::kFmod:
-      return divide(l, op, x[0], x[1], DivRounding::kNone);
-    case Op::kPow:
-      return power(l, x[0]);
-    case Op::kNeg:
-      return l.mul(x[0], l.number_like(x[0], -1.0));
-    case Op::kAbs:
-      return magnitude(l, x[0]);
-    case Op::kRelu:
-      return larger(l, x[0], l.number_like(x[0], 0.0));
-    case Op::kClamp: {
-      const auto& attrs = l.attrs<ClampAttrs>();
-      ValueId y = x[0];
-      if (attrs.min) y = larger(l, y, l.number_like(y, as_double(*attrs.min)));
-      if (attrs.max) y = smaller(l, y, l.number_like(y, as_double(*attrs.max)));
-      return y;
-    }
-    case Op::kMaximum:
-      return larger(l, x[0], x[1]);
-    case Op::kMinimum:
-      return smaller(l, x[0], x[1]);
-    case Op::kLeftShift:
-      return shift_left(l, x[0], x[1], bits);
-    case Op::kRightShift:
-      return shift_right(l, x[0], x[1], bits);
-    case Op::kBitwiseNot:
-      return subtract(l, l.number_like(x[0], -1.0), x[0]);
-    case Op::kBitwiseAnd:
-    case Op::kBitwiseOr:
-    case Op::kBitwiseXor:
-      return bitwise_binary(l, op, x[0], x[1], bits);
-    default:
-      return compare(l, op, x[0], x[1]);
-  }
+  return (*rule)(l, x);
 }
 
 }  // namespace tosaic::passes

@@ -10,6 +10,7 @@
 // result and its dim order; the driver brings the result to the planned order.
 #pragma once
 
+#include <array>
 #include <map>
 #include <optional>
 #include <string>
@@ -17,9 +18,10 @@
 #include <utility>
 #include <vector>
 
+#include "tosaic/analysis/ranges/ranges.h"
 #include "tosaic/ir/graph.h"
+#include "tosaic/ir/op_table.h"
 #include "tosaic/layout/order.h"
-#include "tosaic/passes/legalize_tosa/float_range.h"
 #include "tosaic/passes/pass.h"
 
 namespace tosaic::passes {
@@ -30,16 +32,11 @@ struct Physical {
   DimOrder order;
 };
 
-// Both bounds are inclusive.
-struct IntegerRange {
-  std::int64_t min = 0, max = 0;
-};
-
 // What the range analysis decides about the integers of a graph. An empty list of flags means that every flag
 // is false.
 struct IntegerPlan {
-  std::vector<IntegerRange> inputs;  // by index: the range that a run checks an i64 or i32 input against
-  std::vector<bool> wraps;           // by node: the result may exceed its dtype, and then wraps
+  std::vector<ValueRange> inputs;  // by index: the range that a run checks an i64 or i32 input against
+  std::vector<bool> wraps;         // by node: the result may exceed its dtype, and then wraps
   // Set only for a target without profile INT, which represents integers in f32. wide_values, by value: the
   // value is i32 instead. wide_nodes, by node: the node computes in i32.
   std::vector<bool> wide_values, wide_nodes;
@@ -97,7 +94,7 @@ class Legalizer {
   }
   [[nodiscard]] const DimOrder& order_of(std::size_t i) const { return physical_[logical(i).index()].order; }
   // Bounds on the elements of operand i.
-  [[nodiscard]] const FloatRange& range_of(std::size_t i);
+  [[nodiscard]] const analysis::FloatRange& range_of(std::size_t i);
   // Operand i with axes of extent 1 added in front up to `rank`, in `order`, an order of `rank` axes.
   [[nodiscard]] ValueId aligned(std::size_t i, std::size_t rank, const DimOrder& order);
   // Throws UnsupportedOp ("not supported: ...") for the node.
@@ -159,6 +156,7 @@ class Legalizer {
   void add_outputs();
   void legalize_node(const Node& node);
   void settle(const Node& node, std::uint32_t result, const Physical& made);
+  [[nodiscard]] bool is_own(ValueId physical) const;
   [[nodiscard]] bool is_representable(ValueId id) const;
   void check_dtype(ValueId id) const;
   [[nodiscard]] ValueId physical_constant(ValueId id);
@@ -169,12 +167,13 @@ class Legalizer {
   Graph out_;
   const Node* node_ = nullptr;
   std::vector<Physical> physical_;
+  std::size_t first_own_ = 0;  // values of out_ from here on were added for the node
   IntegerPlan plan_;
   std::map<std::tuple<ValueId, bool, std::vector<std::int64_t>>, ValueId> reordered_;
   std::map<ValueId, ValueId> counted_;  // i32 value -> the same value rounded to f32
   std::map<ValueId, Halves> halves_;
   std::vector<ErrorParts> problems_;
-  std::optional<FloatRanges> ranges_;  // of source_; computed by the first range_of
+  std::optional<analysis::FloatRanges> ranges_;  // of source_; computed by the first range_of
 };
 
 // The position of a logical axis in an order.
@@ -195,7 +194,8 @@ using layout::physical_dims;
 // Integers x, in f32 or i32, wrapped to two's complement integers of `bits` bits. The result is f32.
 [[nodiscard]] ValueId wrap_integers(Legalizer& l, ValueId x, int bits);
 [[nodiscard]] Physical legalize_reduction(Legalizer& l);  // legalize_reduction.cpp
-[[nodiscard]] Physical legalize_conv(Legalizer& l);       // legalize_contraction.cpp
+[[nodiscard]] Physical legalize_argmax(Legalizer& l);
+[[nodiscard]] Physical legalize_conv(Legalizer& l);  // legalize_contraction.cpp
 [[nodiscard]] Physical legalize_linear(Legalizer& l);
 [[nodiscard]] Physical legalize_matmul(Legalizer& l);
 [[nodiscard]] Physical legalize_pool(Legalizer& l);  // legalize_spatial.cpp
@@ -205,10 +205,44 @@ using layout::physical_dims;
 [[nodiscard]] std::optional<Physical> reduced_windows(Legalizer& l);
 [[nodiscard]] Physical legalize_resize(Legalizer& l);
 [[nodiscard]] Physical legalize_movement(Legalizer& l);  // legalize_movement.cpp
+[[nodiscard]] Physical legalize_rescale(Legalizer& l);   // legalize_tosa.cpp
+// Refuses the node: `decompose` expands composites, and `fold-constants` evaluates what creates a tensor
+// (arange, full).
+[[noreturn]] Physical not_expanded(Legalizer& l);
+// An operator of TOSA, which the graph has at stage integer already.
+[[nodiscard]] Physical legalize_tosa_op(Legalizer& l);
 // Families with several results.
 [[nodiscard]] std::vector<Physical> legalize_cond(Legalizer& l);  // legalize_control_flow.cpp
 [[nodiscard]] std::vector<Physical> legalize_while_loop(Legalizer& l);
 [[nodiscard]] std::vector<Physical> legalize_fourier(Legalizer& l);  // legalize_fourier.cpp
+
+// The rule of an operator: it has one result, or several.
+struct Legalization {
+  using One = Physical (*)(Legalizer&);
+  using All = std::vector<Physical> (*)(Legalizer&);
+
+  constexpr Legalization(One rule) : one(rule) {}
+  constexpr Legalization(All rule) : all(rule) {}
+  One one = nullptr;
+  All all = nullptr;
+};
+
+// The column `legalization` of ops.def, by operator.
+inline constexpr std::array<Legalization, kOpCount> kLegalizations = {
+#define TOSAIC_OP(Name, text, AttrsT, operands, results, traits, int16, inference, error, kernel, expansion, \
+                  legalization, ...)                                                                         \
+  legalization,
+#define TOSAIC_TOSA_OP(Name, ...) legalize_tosa_op,
+#include "tosaic/ir/ops.def"
+};
+[[nodiscard]] constexpr const Legalization& legalization_of(Op op) {
+  return kLegalizations[static_cast<std::size_t>(op)];
+}
+
+// A predicate: does the row of an operator name `family`? For OpTable::mismatch().
+[[nodiscard]] constexpr auto is_legalized_by(Legalization::One family) {
+  return [family](Op op) { return legalization_of(op).one == family; };
+}
 
 // Finds a range for each integer input under which every integer of a run provably fits i32, and plans the
 // dtype of each integer. Adds a problem for each node that may still overflow.

@@ -83,7 +83,7 @@ class Joining {
 
   void replace(const Node& node, ValueId made) {
     const ValueId result = graph_.result(node);
-    rewriter_.out(node).set_qparams(made, graph_.type(result).qparams);
+    rewriter_.begin_output(node).set_qparams(made, graph_.type(result).qparams);
     rewriter_.replace(node, made);
   }
 
@@ -94,7 +94,7 @@ class Joining {
     if (!f || !g) return false;
     Bytes both{};
     for (std::size_t i = 0; i < both.size(); ++i) both[i] = at(*g, (*f)[i]);
-    static_cast<void>(rewriter_.out(node));
+    static_cast<void>(rewriter_.begin_output(node));
     const ValueId x = rewriter_.map(graph_.operands(*first)[0]);
     const ValueId table = rewriter_.constant(node, table_of(both, graph_.node_name(node) + ".const"));
     replace(node, rewriter_.emit(node, Op::kTosaTable, NoAttrs{}, {x, table}, first->origin));
@@ -109,7 +109,7 @@ class Joining {
     if (!f) return false;
     if (attrs.mode == PadMode::kConstant)
       attrs.value = static_cast<std::int64_t>(at(*f, as_int(attrs.value)));
-    static_cast<void>(rewriter_.out(node));
+    static_cast<void>(rewriter_.begin_output(node));
     std::vector<ValueId> operands = rewriter_.map_operands(node);
     operands[0] = rewriter_.map(graph_.operands(*pad)[0]);
     const ValueId inner = rewriter_.emit(node, node.op, *node.attrs, operands);

@@ -1,119 +1,40 @@
-// integer_arithmetic: sums, products, quotients, extrema and comparisons of two operands, in i32.
-//
-//   add      rescales both operands to one unit in which the sum has 29 bits; exact if the scales are equal
-//   mul      multiplies and drops the bits beyond 30; a constant factor of one sign only changes the scales
-//   maximum  rescales both operands as add does; so do minimum and the comparisons
-//   clamp    rounds its bounds to the unit of the operand, or to a finer one
-//
-// Constant operands are converted to integers of the chosen unit at compile time.
+#include "tosaic/passes/lower_to_integer/integer_arithmetic.h"
 
 #include <algorithm>
 #include <cmath>
 
+#include "tosaic/passes/lower_to_integer/function_samples.h"
+#include "tosaic/passes/lower_to_integer/function_table.h"
 #include "tosaic/passes/lower_to_integer/integer_math.h"
-#include "tosaic/passes/match.h"
+#include "tosaic/passes/lower_to_integer/integer_quotient.h"
+#include "tosaic/passes/lower_to_integer/rescaling.h"
+#include "tosaic/passes/lower_to_integer/rules.h"
+#include "tosaic/passes/lower_to_integer/terms.h"
+#include "tosaic/passes/lower_to_integer/whole_numbers.h"
 
 namespace tosaic::passes {
 namespace {
 
-constexpr int kSumBits = 29, kProductBits = 30;
+constexpr int kProductBits = 30;
+constexpr const char* kNoNumber = "its result is no number";
 constexpr const char* kNoInfinity = "minus infinity becomes infinity";
 
-// An operand before its unit is chosen: scaled integers, or the numbers of a constant; times `factor`.
-struct Term {
-  std::optional<Real> real;
-  std::vector<double> numbers;  // of a constant
-  Shape shape;
-  double factor = 1;
-  double scale = 0;  // of a quantized constant, whose numbers are multiples of it; else 0
-
-  [[nodiscard]] double magnitude() const {
-    if (real) return static_cast<double>(real->magnitude()) * real->scale() * std::abs(factor);
-    double largest = 0;
-    for (const double x : numbers) largest = std::max(largest, std::abs(x * factor));
-    return largest;
-  }
-};
-
-Term term_of(IntegerLowering& l, std::size_t i, double factor = 1) {
-  Term out{std::nullopt, {}, l.operand_type(i).shape, factor};
-  if (l.is_constant(i)) {
-    out.numbers = l.numbers(i);
-    if (const QParamsRef& label = l.operand_type(i).qparams; label && label->scales.size() == 1)
-      out.scale = static_cast<double>(static_cast<float>(label->scales[0]));
-  } else {
-    out.real = l.real_with_one_scale(i);
-  }
-  return out;
-}
-
-struct Integers {
-  ValueId id;
-  ValueRange range;
-  double error = 0;  // as in Real
-};
-
-// The term as i32 in units of `unit`, with |factor|: the caller handles its sign.
-Integers in_unit(IntegerLowering& l, const Term& term, double unit) {
-  const double factor = std::abs(term.factor);
-  if (!term.real) {
-    std::vector<std::int64_t> values;
-    for (const double x : term.numbers) values.push_back(std::llround(x * factor / unit));
-    // A positive scalar does not round to 0: it may protect a divisor or a root.
-    const bool vanishes = values.size() == 1 && values[0] == 0 && term.numbers[0] > 0;
-    if (vanishes) values[0] = 1;
-    const auto [low, high] = std::minmax_element(values.begin(), values.end());
-    const ValueRange range{*low, *high};
-    return {l.constant(DType::kI32, term.shape, values), range, vanishes ? unit : unit / 2};
-  }
-  Real x = *term.real;
-  x.scales = {x.scale() * factor};
-  x.error *= factor;
-  const Real made = x.scale() == unit ? l.widened(x) : l.rescaled(x, DType::kI32, unit);
-  return {made.id, made.range, made.error};
-}
-
-// The coarsest scale of the operands times the power of two for which the sum just stays below 2^29. RESCALE
-// sets this limit: a factor of 2^k (multiplier 2^30, shift 30 - k) is only defined for values below 2^(29 -
-// k). Equal scales stay as they are if the sum has room.
-double common_unit(const std::vector<Term>& terms) {
-  double coarsest = 0, total = 0;
-  bool equal = true;
-  for (const Term& term : terms) {
-    total += term.magnitude();
-    if (!term.real) {
-      equal = false;
-      continue;
-    }
-    const double scale = term.real->scale() * std::abs(term.factor);
-    equal = equal && (coarsest == 0 || coarsest == scale);
-    coarsest = std::max(coarsest, scale);
-  }
-  if (coarsest == 0) coarsest = 1;
-  if (equal && total / coarsest <= std::ldexp(1.0, kSumBits)) return coarsest;
-  if (total == 0) return coarsest;
-  const int room =
-      static_cast<int>(std::floor(std::log2((std::ldexp(1.0, kSumBits) - 1) * coarsest / total)));
-  return std::ldexp(coarsest, -room);
-}
-
-void require_f32(const IntegerLowering& l) {
-  if (!stands_for_number(l.result_type().dtype) && l.target() == nullptr)
-    throw NoIntegerForm("its result is no number");
+bool is_number(const NodeView& node) {
+  return has_integer_form(node.result_type().dtype) || node.result_qparams() != nullptr;
 }
 
 // True if operand i is the maximum of operand j over some axes, hence not below any element of j.
-bool is_maximum_of(IntegerLowering& l, std::size_t i, std::size_t j) {
-  if (l.is_constant(i) || l.is_constant(j)) return false;
-  const Real top = l.real(i), all = l.real(j);
+bool is_maximum_of(const RuleContext& ctx, std::size_t i, std::size_t j) {
+  if (ctx.node.is_constant(i) || ctx.node.is_constant(j)) return false;
+  const ScaledInteger top = ctx.scaled(i), all = ctx.scaled(j);
   if (top.scales != all.scales || top.zero_point != all.zero_point || top.axis || all.axis) return false;
-  const Node* node = l.out().producer(top.id);
+  const Node* node = ctx.build.graph().producer(top.id);
   bool reduced = false;
   while (node != nullptr && (node->op == Op::kTosaReduceMax || node->op == Op::kReshape)) {
     reduced = reduced || node->op == Op::kTosaReduceMax;
-    const ValueId from = l.out().operands(*node)[0];
+    const ValueId from = ctx.build.graph().operands(*node)[0];
     if (from == all.id) return reduced;
-    node = l.out().producer(from);
+    node = ctx.build.graph().producer(from);
   }
   return false;
 }
@@ -136,18 +57,18 @@ std::optional<AxisFactors> axis_factors(const Term& constant, std::size_t rank) 
   return out;
 }
 
-Real negated(IntegerLowering& l, const Real& x) {
+ScaledInteger negated(IntegerBuilder& build, const ScaledInteger& x) {
   if (x.minus_infinity) throw NoIntegerForm(kNoInfinity);
-  Real wide = l.widened(x);
-  wide.id = l.binary(Op::kTosaSub, l.number(0, l.type(wide.id).rank()), wide.id);
+  ScaledInteger wide = widened(build, x);
+  wide.id = build.binary(Op::kTosaSub, build.number(0, build.type(wide.id).rank()), wide.id);
   wide.range = {-wide.range.high, -wide.range.low};
   return wide;
 }
 
 // x times a constant that is one number, or one for each position of an axis, all of one sign. Only the
 // scales change; negative factors negate the integers. Nothing for other constants.
-std::optional<Real> scaled(IntegerLowering& l, Real x, const Term& constant) {
-  const Shape& shape = l.type(x.id).shape;
+std::optional<ScaledInteger> with_other_scales(IntegerBuilder& build, ScaledInteger x, const Term& constant) {
+  const Shape& shape = build.type(x.id).shape;
   const std::optional<AxisFactors> factors = axis_factors(constant, shape.size());
   if (!factors || constant.shape.size() > shape.size() || broadcast(shape, constant.shape) != shape)
     return std::nullopt;
@@ -156,8 +77,8 @@ std::optional<Real> scaled(IntegerLowering& l, Real x, const Term& constant) {
   const bool flips = std::all_of(factors->values.begin(), factors->values.end(), negative);
   if (!flips && !std::all_of(factors->values.begin(), factors->values.end(), positive)) return std::nullopt;
   if (x.axis && factors->axis && *x.axis != static_cast<std::int64_t>(*factors->axis)) return std::nullopt;
-  if (flips && l.type(x.id).dtype == DType::kI48) return std::nullopt;
-  if (flips) x = negated(l, x);
+  if (flips && build.type(x.id).dtype == DType::kI48) return std::nullopt;
+  if (flips) x = negated(build, x);
   if (factors->axis && !x.axis) {
     x.scales.assign(factors->values.size(), x.scale());
     x.axis = static_cast<std::int64_t>(*factors->axis);
@@ -168,15 +89,15 @@ std::optional<Real> scaled(IntegerLowering& l, Real x, const Term& constant) {
   return x;
 }
 
-double size_of(const Real& x) { return static_cast<double>(x.magnitude()) * x.scale(); }
+double size_of(const ScaledInteger& x) { return static_cast<double>(x.magnitude()) * x.scale(); }
 
 // The product of two tensors. i8 by i8 and i16 by i16 without zero points are multiplied as they are. Others
 // are widened to i32, and the product loses the bits beyond 30.
-Real product(IntegerLowering& l, const Real& a, const Real& b) {
-  const DType dtype = l.type(a.id).dtype;
-  const bool narrow = a.zero_point == 0 && b.zero_point == 0 && dtype == l.type(b.id).dtype &&
+ScaledInteger product(IntegerBuilder& build, const ScaledInteger& a, const ScaledInteger& b) {
+  const DType dtype = build.type(a.id).dtype;
+  const bool narrow = a.zero_point == 0 && b.zero_point == 0 && dtype == build.type(b.id).dtype &&
                       (dtype == DType::kI8 || dtype == DType::kI16);
-  const Real x = narrow ? a : l.widened(a), y = narrow ? b : l.widened(b);
+  const ScaledInteger x = narrow ? a : widened(build, a), y = narrow ? b : widened(build, b);
   const int shift = std::max(0, bits_to(x.magnitude()) + bits_to(y.magnitude()) - kProductBits);
   const auto rounded = [&](__int128_t value) {
     return static_cast<std::int64_t>((value + (shift > 0 ? __int128_t{1} << (shift - 1) : 0)) >> shift);
@@ -186,37 +107,30 @@ Real product(IntegerLowering& l, const Real& a, const Real& b) {
                                   times(x.range.high, y.range.low), times(x.range.high, y.range.high)};
   const std::int64_t low = *std::min_element(corners, corners + 4);
   const std::int64_t high = *std::max_element(corners, corners + 4);
-  const ValueId made = IntegerMath(l).mul(x.id, y.id, shift);
+  const ValueId made = IntegerMath(build).mul(x.id, y.id, shift);
   const bool square = a.id == b.id && a.zero_point == b.zero_point;
-  Real out{made, {std::ldexp(x.scale() * y.scale(), shift)}, 0, {square ? 0 : low, high}};
+  ScaledInteger out{made, {std::ldexp(x.scale() * y.scale(), shift)}, 0, {square ? 0 : low, high}};
   out.error = x.error * size_of(y) + y.error * size_of(x) + (shift > 0 ? out.scale() / 2 : 0);
   return out;
 }
 
 // Returns a constant as integers of at most 15 bits and a sign. A quantized constant whose integers, less
 // the zero point, fit these bits is exact; other constants are rounded to 1/32767 of their largest number.
-Real quantized_factor(IntegerLowering& l, const Term& term) {
+ScaledInteger quantized_factor(IntegerBuilder& build, const Term& term) {
   constexpr double kMost = 32767;
   const double largest = term.magnitude();
   const bool exact = term.scale != 0 && term.factor == 1 && largest <= kMost * term.scale;
   const double unit = exact ? term.scale : largest == 0 ? 1.0 : largest / kMost;
-  const Integers made = in_unit(l, term, unit);
-  Real out{made.id, {unit}, 0, made.range};
+  const Integers made = in_unit(build, term, unit);
+  ScaledInteger out{made.id, {unit}, 0, made.range};
   out.error = exact ? 0 : made.error;
   return out;
 }
 
-Term term_of(IntegerLowering& l, const Real& x) { return {l.rescaled_to_one(x), {}, l.type(x.id).shape, 1}; }
-
-Real multiplied(IntegerLowering& l, const Real& x, const Term& by) {
-  if (by.real) return product(l, l.rescaled_to_one(x), *by.real);
-  if (std::optional<Real> made = scaled(l, x, by)) return std::move(*made);
-  return product(l, l.rescaled_to_one(x), quantized_factor(l, by));
-}
-
-void require_finite(const Term& term) {
-  for (const double x : term.numbers)
-    if (!std::isfinite(x)) throw NoIntegerForm("a constant operand is not finite");
+ScaledInteger multiplied(IntegerBuilder& build, const ScaledInteger& x, const Term& by) {
+  if (by.scaled) return product(build, with_one_scale(build, x), *by.scaled);
+  if (std::optional<ScaledInteger> made = with_other_scales(build, x, by)) return std::move(*made);
+  return product(build, with_one_scale(build, x), quantized_factor(build, by));
 }
 
 // An addend whose minus infinity became -2 * (finite + hidden_below(finite)). The sum of that and any finite
@@ -240,320 +154,132 @@ Masked without_infinity(Term term, double others) {
   return out;
 }
 
-bool is_hiding(const Term& term) { return term.real && term.real->minus_infinity; }
-
 // True for a constant of nothing but 0 and minus infinity. Adding it does not move the threshold of an
 // operand that hides minus infinity.
 bool is_mask(const Term& term) {
-  return !term.real && std::all_of(term.numbers.begin(), term.numbers.end(),
-                                   [](double x) { return x == 0 || is_minus_infinity(x); });
+  return !term.scaled && std::all_of(term.numbers.begin(), term.numbers.end(),
+                                     [](double x) { return x == 0 || is_minus_infinity(x); });
 }
 
-Real added(IntegerLowering& l, const Term& first, const Term& second, bool subtracts) {
-  const double a_size = first.real ? first.magnitude() : 0, b_size = second.real ? second.magnitude() : 0;
+ScaledInteger added(IntegerBuilder& build, const Term& first, const Term& second, bool subtracts) {
+  const double a_size = first.scaled ? first.magnitude() : 0, b_size = second.scaled ? second.magnitude() : 0;
   if (subtracts) require_finite(second);
   const Masked a = without_infinity(first, b_size);
   const Masked b = subtracts ? Masked{second, 0} : without_infinity(second, a_size);
   const double unit = common_unit({a.term, b.term});
-  const Integers x = in_unit(l, a.term, unit), y = in_unit(l, b.term, unit);
+  const Integers x = in_unit(build, a.term, unit), y = in_unit(build, b.term, unit);
   const ValueRange range = subtracts ? ValueRange{x.range.low - y.range.high, x.range.high - y.range.low}
                                      : ValueRange{x.range.low + y.range.low, x.range.high + y.range.high};
-  Real out{l.binary(subtracts ? Op::kTosaSub : Op::kTosaAdd, x.id, y.id), {unit}, 0, range};
+  ScaledInteger out{build.binary(subtracts ? Op::kTosaSub : Op::kTosaAdd, x.id, y.id), {unit}, 0, range};
   out.error = x.error + y.error;
   const double finite = std::max(a.finite, b.finite);
-  if (is_mask(second) && is_hiding(first))
-    out.minus_infinity = least_in_unit(*first.real, unit);
-  else if (is_mask(first) && is_hiding(second) && !subtracts)
-    out.minus_infinity = least_in_unit(*second.real, unit);
+  if (is_mask(second) && first.is_hiding())
+    out.minus_infinity = least_in_unit(*first.scaled, unit);
+  else if (is_mask(first) && second.is_hiding() && !subtracts)
+    out.minus_infinity = least_in_unit(*second.scaled, unit);
   else if (a.hides || b.hides)
     out.minus_infinity = static_cast<std::int64_t>(-(finite + hidden_below(finite)) / unit);
   return out;
 }
 
 // True if operand i is the floor of operand `of`, not quantized.
-bool is_floor_of(const IntegerLowering& l, std::size_t i, std::size_t of) {
-  const Node* producer = l.source().producer(l.operand(i));
-  return producer != nullptr && producer->op == Op::kFloor && l.operand_type(i).qparams == nullptr &&
-         l.source().operands(*producer)[0] == l.operand(of);
+bool is_floor_of(const NodeView& node, std::size_t i, std::size_t of) {
+  const Node* producer = node.graph().producer(node.operand(i));
+  return producer != nullptr && producer->op == Op::kFloor && node.operand_type(i).qparams == nullptr &&
+         node.graph().operands(*producer)[0] == node.operand(of);
 }
 
 }  // namespace
 
-Lowered integer_add(IntegerLowering& l) {
-  require_f32(l);
-  const double alpha = as_double(l.attrs<AlphaAttrs>().alpha);
-  const bool subtracts = (l.node().op == Op::kSub) != (alpha < 0);
-  Real out = added(l, term_of(l, 0), term_of(l, 1, std::abs(alpha)), subtracts);
-  if (subtracts && alpha == 1 && is_floor_of(l, 1, 0)) {  // x - floor(x) is in [0, 1)
+RuleResult integer_add(const RuleContext& ctx) {
+  if (!is_number(ctx.node)) return Refusal{kNoNumber};
+  const double alpha = as_double(ctx.node.attrs<AlphaAttrs>().alpha);
+  const bool subtracts = (ctx.node.op() == Op::kSub) != (alpha < 0);
+  ScaledInteger out = added(ctx.build, term_of(ctx, 0), term_of(ctx, 1, std::abs(alpha)), subtracts);
+  if (subtracts && alpha == 1 && is_floor_of(ctx.node, 1, 0)) {  // x - floor(x) is in [0, 1)
     const auto one = static_cast<std::int64_t>(std::ceil(1 / out.scale()));
     out.range = {std::max<std::int64_t>(out.range.low, -1), std::min(out.range.high, one + 1)};
   }
-  if (subtracts && is_maximum_of(l, 1, 0)) out.range.high = std::min<std::int64_t>(out.range.high, 0);
+  if (subtracts && is_maximum_of(ctx, 1, 0)) out.range.high = std::min<std::int64_t>(out.range.high, 0);
   return out;
 }
 
-Lowered integer_mul(IntegerLowering& l) {
-  require_f32(l);
+RuleResult integer_mul(const RuleContext& ctx) {
+  if (!is_number(ctx.node)) return Refusal{kNoNumber};
   for (const std::size_t i : {std::size_t{0}, std::size_t{1}}) {
-    if (!l.is_constant(i)) continue;
-    const Term constant = term_of(l, i);
+    if (!ctx.node.is_constant(i)) continue;
+    const Term constant = term_of(ctx, i);
     require_finite(constant);
-    return multiplied(l, l.real(1 - i), constant);
+    return multiplied(ctx.build, ctx.scaled(1 - i), constant);
   }
-  return product(l, l.real_with_one_scale(0), l.real_with_one_scale(1));
+  return product(ctx.build, ctx.with_one_scale(0), ctx.with_one_scale(1));
 }
 
 // A constant divisor becomes a product; a variable one is divided by mantissa and exponent.
-Lowered integer_div(IntegerLowering& l) {
-  require_f32(l);
-  const DivRounding rounding = l.attrs<DivAttrs>().rounding;
+RuleResult integer_div(const RuleContext& ctx) {
+  if (!is_number(ctx.node)) return Refusal{kNoNumber};
+  const DivRounding rounding = ctx.node.attrs<DivAttrs>().rounding;
   if (rounding != DivRounding::kNone) {
-    if (const std::optional<Lowered> function = tabulated(l)) return *function;
-    if (!l.is_constant(1)) throw NoIntegerForm("it rounds the quotient of two numbers");
+    if (const std::optional<RuleResult> function = tabulated(ctx)) return *function;
+    if (!ctx.node.is_constant(1)) return Refusal{"it rounds the quotient of two numbers"};
   }
-  if (l.is_constant(1)) {
-    Term by = term_of(l, 1);
+  if (ctx.node.is_constant(1)) {
+    Term by = term_of(ctx, 1);
     for (double& x : by.numbers) x = 1 / x;
     by.scale = 0;
     require_finite(by);
-    Real made = multiplied(l, l.real(0), by);
+    ScaledInteger made = multiplied(ctx.build, ctx.scaled(0), by);
     if (rounding == DivRounding::kNone) return made;
-    return in_whole_numbers(l, l.rescaled_to_one(made),
+    return in_whole_numbers(ctx.build, with_one_scale(ctx.build, made),
                             rounding == DivRounding::kFloor ? Op::kFloor : Op::kTrunc);
   }
-  const Real divisor = l.widened(l.real_with_one_scale(1));
+  const ScaledInteger divisor = widened(ctx.build, ctx.with_one_scale(1));
   if (is_vague_near_zero(divisor)) {
-    if (std::optional<Lowered> made = smooth_composition(l)) return *made;
-    if (function_table(l)) throw NoIntegerForm("its divisor has few bits near zero");
+    if (std::optional<RuleResult> made = smooth_composition(ctx)) return *made;
+    if (function_table(ctx)) return Refusal{"its divisor has few bits near zero"};
   }
-  if (!l.is_constant(0)) return quotient_of(l, l.widened(l.real_with_one_scale(0)), divisor);
-  const Term dividend = term_of(l, 0);
+  if (!ctx.node.is_constant(0))
+    return quotient_of(ctx.build, widened(ctx.build, ctx.with_one_scale(0)), divisor,
+                       ctx.node.eventual_qparams());
+  const Term dividend = term_of(ctx, 0);
   require_finite(dividend);
   const double unit = unit_for(dividend.magnitude());
-  const Integers made = in_unit(l, dividend, unit);
-  return quotient_of(l, {made.id, {unit}, 0, made.range}, divisor);
+  const Integers made = in_unit(ctx.build, dividend, unit);
+  return quotient_of(ctx.build, {made.id, {unit}, 0, made.range}, divisor, ctx.node.eventual_qparams());
 }
 
-Real times(IntegerLowering& l, const Real& x, std::size_t i, const Shape& own) {
-  Term by = term_of(l, i);
+ScaledInteger times(const RuleContext& ctx, const ScaledInteger& x, std::size_t i, const Shape& own) {
+  Term by = term_of(ctx, i);
   require_finite(by);
   by.shape = own;
-  if (by.real) by.real->id = l.reshape(by.real->id, own);
-  return multiplied(l, x, by);
+  if (by.scaled) by.scaled->id = ctx.build.reshape(by.scaled->id, own);
+  return multiplied(ctx.build, x, by);
 }
 
-Real plus(IntegerLowering& l, const Real& x, std::size_t i, const Shape& own) {
-  Term addend = term_of(l, i);
+ScaledInteger plus(const RuleContext& ctx, const ScaledInteger& x, std::size_t i, const Shape& own) {
+  Term addend = term_of(ctx, i);
   require_finite(addend);
   addend.shape = own;
-  if (addend.real) addend.real->id = l.reshape(addend.real->id, own);
-  return added(l, term_of(l, x), addend, false);
+  if (addend.scaled) addend.scaled->id = ctx.build.reshape(addend.scaled->id, own);
+  return added(ctx.build, term_of(ctx.build, x), addend, false);
 }
 
-double hidden_below(double size) { return std::max(64.0, std::ldexp(size, -20)); }
-
-std::int64_t least_in_unit(const Real& x, double unit) {
-  return std::llround(static_cast<double>(*x.minus_infinity) * x.scale() / unit) + 1;
+ScaledInteger total(IntegerBuilder& build, const ScaledInteger& a, const ScaledInteger& b) {
+  return added(build, term_of(build, a), term_of(build, b), false);
 }
 
-double unit_for(double size) { return size == 0 ? 1.0 : std::ldexp(1.0, std::ilogb(size) + 1 - kSumBits); }
-
-Real total(IntegerLowering& l, const Real& a, const Real& b) {
-  return added(l, term_of(l, a), term_of(l, b), false);
+ScaledInteger difference(IntegerBuilder& build, const ScaledInteger& a, const ScaledInteger& b) {
+  return added(build, term_of(build, a), term_of(build, b), true);
 }
 
-Real difference(IntegerLowering& l, const Real& a, const Real& b) {
-  return added(l, term_of(l, a), term_of(l, b), true);
-}
-
-Lowered integer_sign_change(IntegerLowering& l) {
-  require_f32(l);
-  if (l.node().op == Op::kNeg) return negated(l, l.real_with_one_scale(0));
-  Real x = l.widened(l.real_with_one_scale(0));
-  if (x.minus_infinity) throw NoIntegerForm(kNoInfinity);
-  x.id = l.emit(Op::kTosaAbs, NoAttrs{}, {x.id});
+RuleResult integer_sign_change(const RuleContext& ctx) {
+  if (!is_number(ctx.node)) return Refusal{kNoNumber};
+  if (ctx.node.op() == Op::kNeg) return negated(ctx.build, ctx.with_one_scale(0));
+  ScaledInteger x = widened(ctx.build, ctx.with_one_scale(0));
+  if (x.minus_infinity) return Refusal{kNoInfinity};
+  x.id = ctx.build.emit(Op::kTosaAbs, NoAttrs{}, {x.id});
   x.range = {0, x.magnitude()};
   return x;
-}
-
-namespace {
-
-bool bounds_are_whole(const ClampAttrs& attrs, const Real& x) {
-  const auto is_whole = [&](const std::optional<Scalar>& bound) {
-    const double units = bound ? as_double(*bound) / x.scale() : 0;
-    return !std::isfinite(units) || std::abs(units) > static_cast<double>(x.magnitude()) ||
-           std::abs(units - std::nearbyint(units)) < 0x1p-12;
-  };
-  return is_whole(attrs.min) && is_whole(attrs.max);
-}
-
-enum class Between { kMaximum, kMinimum, kOrder };
-
-// For two operands whose common unit is coarser than 1/8 of the finer scale. Clamps each to the numbers that
-// affect the result, so that the unit becomes finer: to the range of the other operand (a maximum has no
-// upper limit, a minimum no lower one) and to that of `goal`.
-void bring_closer(IntegerLowering& l, std::vector<Term>& terms, const std::optional<QParams>& goal,
-                  Between between) {
-  if (!terms[0].real || !terms[1].real) return;
-  const double finest = std::min(terms[0].real->scale(), terms[1].real->scale());
-  if (common_unit(terms) <= finest / 8) return;
-  const auto low = [](const Real& x) { return static_cast<double>(x.centred().low) * x.scale(); };
-  const auto high = [](const Real& x) { return static_cast<double>(x.centred().high) * x.scale(); };
-  const Real a = *terms[0].real, b = *terms[1].real;
-  for (Term& term : terms) {
-    Real& x = *term.real;
-    const Real& other = &term == &terms.front() ? b : a;
-    double least = low(other), most = high(other);
-    if (between == Between::kMaximum) most = HUGE_VAL;
-    if (between == Between::kMinimum) least = -HUGE_VAL;
-    if (goal) {
-      least = std::max(least, -largest_number(*goal));
-      most = std::min(most, largest_number(*goal));
-    }
-    const auto units = [&](double number) { return std::clamp(number / x.scale(), -0x1p31, 0x1p31); };
-    const ValueRange to{static_cast<std::int64_t>(std::floor(units(least))) - 1,
-                        static_cast<std::int64_t>(std::ceil(units(most))) + 1};
-    x = l.widened(x);
-    const ValueRange within{std::max(x.range.low, to.low), std::min(x.range.high, to.high)};
-    if (within.low > within.high) continue;
-    x.id = l.bounded(x.id, x.range, within);
-    x.range = within;
-  }
-}
-
-// The same number in a unit finer by a power of two, in which it has 29 bits: exact.
-Real finest(IntegerLowering& l, const Real& x) {
-  const int more = 29 - bits_to(x.magnitude() + 1);
-  return more <= 0 ? l.widened(x) : l.rescaled(x, DType::kI32, std::ldexp(x.scale(), -more));
-}
-
-}  // namespace
-
-Lowered integer_extremum(IntegerLowering& l) {
-  require_f32(l);
-  const Op op = l.node().op;
-  if (op == Op::kRelu || op == Op::kClamp) {
-    Real x = l.real_with_one_scale(0);
-    x = op == Op::kClamp && !bounds_are_whole(l.attrs<ClampAttrs>(), x) ? finest(l, x) : l.widened(x);
-    ValueRange to = op == Op::kRelu ? ValueRange{0, x.range.high} : x.range;
-    if (op == Op::kClamp) {
-      const auto& attrs = l.attrs<ClampAttrs>();
-      const double scale = x.scale();
-      double error = x.error;
-      const auto bound = [&](const std::optional<Scalar>& limit, std::int64_t none) {
-        if (!limit) return none;
-        const double units = as_double(*limit) / scale;
-        double nearest = std::clamp(std::nearbyint(units), -0x1p31, 0x1p31);
-        // A positive bound does not round to 0: it may protect a divisor or a root.
-        if (nearest == 0 && units > 0) nearest = 1;
-        if (std::abs(nearest) <= static_cast<double>(x.magnitude()))
-          error = std::max(error, std::abs(nearest - units) * scale);
-        return static_cast<std::int64_t>(nearest);
-      };
-      to = {bound(attrs.min, x.range.low), bound(attrs.max, x.range.high)};
-      if (to.low > to.high) to.low = to.high;  // torch: the upper bound wins
-      x.error = error;
-    }
-    to = {std::max(to.low, x.range.low), std::min(to.high, x.range.high)};
-    if (to.low > to.high)
-      to = to.low > x.range.high ? ValueRange{to.low, to.low} : ValueRange{to.high, to.high};
-    if (to.low < kInt32Values.low || to.high > kInt32Values.high)
-      throw NoIntegerForm("its bounds are beyond its numbers");
-    x.id = l.bounded(x.id, x.range, to);
-    x.range = to;
-    x.minus_infinity.reset();
-    return x;
-  }
-  std::vector<Term> terms{term_of(l, 0), term_of(l, 1)};
-  for (const Term& term : terms) require_finite(term);
-  const bool larger = op == Op::kMaximum;
-  bring_closer(l, terms, l.goal(), larger ? Between::kMaximum : Between::kMinimum);
-  const double unit = common_unit(terms);
-  const Integers a = in_unit(l, terms[0], unit), b = in_unit(l, terms[1], unit);
-  const auto pick = [&](std::int64_t x, std::int64_t y) { return larger ? std::max(x, y) : std::min(x, y); };
-  const ValueRange range{pick(a.range.low, b.range.low), pick(a.range.high, b.range.high)};
-  Real out{l.binary(larger ? Op::kTosaMaximum : Op::kTosaMinimum, a.id, b.id), {unit}, 0, range};
-  out.error = std::max(a.error, b.error);
-  return out;
-}
-
-namespace {
-
-// Replaces infinite elements of a constant by numbers beyond all others, which compare the same.
-void bring_near(Term& term, double others) {
-  for (double& x : term.numbers)
-    if (std::isinf(x)) x = std::copysign(2 * others + 1, x);
-}
-
-// For an operand that hides minus infinity. Its integers that represent minus infinity all become the largest
-// of them. In a constant, minus infinity becomes the same number, and other elements are at least kBetween
-// units above it.
-void bring_together(IntegerLowering& l, Term& hiding, Term& other) {
-  constexpr int kBetween = 16;  // units; finite numbers are further away from the threshold
-  Real& x = *hiding.real;
-  const std::int64_t least = *x.minus_infinity;
-  if (is_hiding(other) && (other.real->scales != x.scales || other.real->zero_point != x.zero_point ||
-                           *other.real->minus_infinity != least))
-    throw NoIntegerForm("its operands have each a minus infinity of their own");
-  x.id = l.bounded(l.widened(x).id, x.range, {least, x.range.high});
-  x.range.low = std::max(x.range.low, least);
-  const double number = static_cast<double>(least) * x.scale();
-  for (double& y : other.numbers)
-    y = is_minus_infinity(y) ? number : std::max(y, number + kBetween * x.scale());
-}
-
-// x == y, if x hides minus infinity and y is the constant minus infinity: true for the integers that
-// represent it.
-std::optional<ValueId> hidden(IntegerLowering& l, const Term& x, const Term& y) {
-  if (!is_hiding(x) || y.real || y.numbers.size() != 1 || !is_minus_infinity(y.numbers[0]) ||
-      y.shape.size() > x.shape.size())
-    return std::nullopt;
-  const Real& real = *x.real;
-  const ValueId least = l.number(*real.minus_infinity, l.type(real.id).rank(), l.type(real.id).dtype);
-  return l.binary(Op::kTosaGreaterEqual, least, real.id);
-}
-
-}  // namespace
-
-Lowered integer_comparison(IntegerLowering& l) {
-  std::vector<Term> terms{term_of(l, 0), term_of(l, 1)};
-  if (l.node().op == Op::kEq || l.node().op == Op::kNe) {
-    std::optional<ValueId> found = hidden(l, terms[0], terms[1]);
-    if (!found) found = hidden(l, terms[1], terms[0]);
-    if (found) return l.node().op == Op::kEq ? *found : l.emit(Op::kTosaLogicalNot, NoAttrs{}, {*found});
-  }
-  for (const std::size_t i : {std::size_t{0}, std::size_t{1}})
-    if (is_hiding(terms[i])) bring_together(l, terms[i], terms[1 - i]);
-  bring_near(terms[0], terms[1].real ? terms[1].magnitude() : 0);
-  bring_near(terms[1], terms[0].real ? terms[0].magnitude() : 0);
-  for (const Term& term : terms) require_finite(term);
-  bring_closer(l, terms, std::nullopt, Between::kOrder);
-  const double unit = common_unit(terms);
-  const Integers first = in_unit(l, terms[0], unit), second = in_unit(l, terms[1], unit);
-  const ValueId a = first.id, b = second.id;
-  // Numbers that differ by no more than their errors are equal: a clamped number still equals its bound,
-  // although both were rounded.
-  IntegerMath m(l);
-  const auto near = static_cast<std::int64_t>(std::min((first.error + second.error) / unit, 0x1p28));
-  const auto equal = [&] {
-    if (near == 0) return l.binary(Op::kTosaEqual, a, b);
-    const ValueId apart = l.emit(Op::kTosaAbs, NoAttrs{}, {m.sub(a, b)});
-    return l.binary(Op::kTosaGreaterEqual, m.number(apart, near), apart);
-  };
-  switch (l.node().op) {  // NOLINT: the comparisons
-    case Op::kEq:
-      return equal();
-    case Op::kNe:
-      return l.emit(Op::kTosaLogicalNot, NoAttrs{}, {equal()});
-    case Op::kGt:
-      return l.binary(Op::kTosaGreater, a, m.add(b, near));
-    case Op::kGe:
-      return l.binary(Op::kTosaGreaterEqual, m.add(a, near), b);
-    case Op::kLt:
-      return l.binary(Op::kTosaGreater, b, m.add(a, near));
-    default:
-      return l.binary(Op::kTosaGreaterEqual, m.add(b, near), a);
-  }
 }
 
 }  // namespace tosaic::passes

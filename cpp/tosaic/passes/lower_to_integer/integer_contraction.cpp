@@ -1,51 +1,62 @@
-// integer_contraction: conv, linear and matmul as sums of products of integers.
-//
-//   sum[c] = sum((x - zp_x) * (w - zp_w)) + bias[c]        one unit of sum[c] is worth s_x * s_w[c]
-//
-// Products of i8 by i8 are summed in i32, those of i16 in i48; wider operands are split into parts. The bias
-// is rounded to the unit of the sums. A bound of each channel's sum, from the weights if they are constant,
-// proves that no sum overflows.
+#include "tosaic/passes/lower_to_integer/integer_contraction.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "tosaic/layout/ways.h"
+#include "tosaic/ir/apply_scale.h"
+#include "tosaic/layout/options.h"
+#include "tosaic/passes/lower_to_integer/integer_arithmetic.h"
 #include "tosaic/passes/lower_to_integer/integer_math.h"
+#include "tosaic/passes/lower_to_integer/rescaling.h"
+#include "tosaic/passes/lower_to_integer/rules.h"
 #include "tosaic/quant/quantize.h"
+#include "tosaic/quant/requantize.h"
 
 namespace tosaic::passes {
 namespace {
 
-// Thrown if the bias cannot be part of the sums: it is not constant, does not fit, or would be rounded too
-// much. It is added to them in another unit then.
-class BiasApart : public NoIntegerForm {
-  using NoIntegerForm::NoIntegerForm;
-};
+// Whether the sums start at the bias.
+enum class Bias : std::uint8_t { kInSums, kNone };
 
 struct Weight {
-  Real real;
+  ScaledInteger integers;
   std::vector<double> scales;      // by result channel
   std::vector<std::int64_t> sums;  // by result channel: a bound of the sum of |w - zero point|
 };
 
 DType accumulator(DType input) { return input == DType::kI8 ? DType::kI32 : DType::kI48; }
 
+// True if rounding constant operand i to multiples of `unit` may change the result by more than two units of
+// 16 bits, the error that arithmetic of 16 bits may have. These are 2^-7 of a unit of 8 bits. `depth`: the
+// number of products in a sum.
+bool rounds_too_far(const RuleContext& ctx, std::size_t i, std::int64_t depth, double unit) {
+  const std::optional<QParams> eventual = ctx.node.eventual_qparams();
+  if (!eventual || !ctx.is_scaled(1 - i)) return false;
+  const ScaledInteger other = ctx.scaled(1 - i);
+  const double largest =
+      static_cast<double>(other.magnitude()) * *std::max_element(other.scales.begin(), other.scales.end());
+  const double allowed = eventual->storage == DType::kI8 ? 0x1p-7 : 2.0;
+  return static_cast<double>(depth) * unit / 2 * largest > allowed * eventual->scales.front();
+}
+
 // A constant of floats as i8 parts that add up to it: the digits, to base 128 and of either sign, of integers
-// of 14 bits. Three digits, 21 bits, if the other operand may have 16 bits.
-std::vector<Real> constant_parts(IntegerLowering& l, std::size_t i) {
-  const int digits = l.rules().wide_integers ? 3 : 2;
-  const std::vector<double> numbers = l.numbers(i);
+// of 14 bits. Three digits, 21 bits, if the other operand may have 16 bits or if two would round too far.
+std::vector<ScaledInteger> constant_parts(const RuleContext& ctx, std::size_t i, std::int64_t depth) {
+  const std::vector<double> numbers = ctx.numbers(i);
   double largest = 0;
   for (const double x : numbers) {
     if (!std::isfinite(x)) throw NoIntegerForm("a constant operand is not finite");
     largest = std::max(largest, std::abs(x));
   }
+  const bool three =
+      ctx.build.rules().wide_integers || rounds_too_far(ctx, i, depth, largest / std::ldexp(127, 7));
+  const int digits = three ? 3 : 2;
   const double most = std::ldexp(127, 7 * (digits - 1));
   const double unit = largest == 0 ? 1.0 : largest / most;
   std::vector<std::int64_t> rest;
   for (const double x : numbers) rest.push_back(std::llround(x / unit));
-  const Shape& shape = l.operand_type(i).shape;
-  std::vector<Real> parts;
+  const Shape& shape = ctx.node.operand_type(i).shape;
+  std::vector<ScaledInteger> parts;
   for (int digit = 0; digit < digits; ++digit) {
     const bool last = digit + 1 == digits;
     std::vector<std::int64_t> values;
@@ -55,17 +66,18 @@ std::vector<Real> constant_parts(IntegerLowering& l, std::size_t i) {
       q = upper;
     }
     const ValueRange range = last ? ValueRange{-127, 127} : ValueRange{-64, 63};
-    parts.push_back({l.constant(DType::kI8, shape, values), {std::ldexp(unit, 7 * digit)}, 0, range});
+    parts.push_back({ctx.build.constant(DType::kI8, shape, values), {std::ldexp(unit, 7 * digit)}, 0, range});
   }
   return parts;
 }
 
-bool is_float_constant(const IntegerLowering& l, std::size_t i) {
-  return l.is_constant(i) && is_float(l.operand_type(i).dtype);
+bool is_float_constant(const NodeView& node, std::size_t i) {
+  return node.is_constant(i) && is_float(node.operand_type(i).dtype);
 }
 
-std::vector<Real> parts_of(IntegerLowering& l, std::size_t i) {
-  return is_float_constant(l, i) ? constant_parts(l, i) : narrow_parts(l, l.real_with_one_scale(i));
+std::vector<ScaledInteger> parts_of(const RuleContext& ctx, std::size_t i, std::int64_t depth) {
+  return is_float_constant(ctx.node, i) ? constant_parts(ctx, i, depth)
+                                        : narrow_parts(ctx.build, ctx.with_one_scale(i));
 }
 
 // The axes of a weight that may have per-channel scales.
@@ -81,34 +93,36 @@ WeightAxes conv_axes(const ConvAttrs& attrs, const Shape& weight) {
 }
 
 // A constant of integers as two digits to base 128, with scales of their own. Exact.
-std::vector<Real> exact_parts(IntegerLowering& l, const Real& x) {
-  const Elements elements(*l.out().value(x.id).constant);
+std::vector<ScaledInteger> exact_parts(IntegerBuilder& build, const ScaledInteger& x) {
+  const Elements elements(*build.known(x.id));
   std::vector<std::int64_t> upper, lower;
   for (std::size_t k = 0; k < elements.size(); ++k) {
     const std::int64_t q = elements.as_int(k) - x.zero_point;
     upper.push_back((q + 64) >> 7);
     lower.push_back(q - upper.back() * 128);
   }
-  const Shape shape = l.type(x.id).shape;
-  Real high{l.constant(DType::kI8, shape, upper), x.scales, 0, {-127, 127}, x.axis};
+  const Shape shape = build.type(x.id).shape;
+  ScaledInteger high{build.constant(DType::kI8, shape, upper), x.scales, 0, {-127, 127}, x.axis};
   for (double& scale : high.scales) scale *= 128;
-  return {{l.constant(DType::kI8, shape, lower), x.scales, 0, {-64, 63}, x.axis}, high};
+  return {{build.constant(DType::kI8, shape, lower), x.scales, 0, {-64, 63}, x.axis}, high};
 }
 
-std::vector<Real> parts_below(IntegerLowering& l, const Real& x, bool wide);
+std::vector<ScaledInteger> parts_below(IntegerBuilder& build, const ScaledInteger& x, bool wide);
 
 // A weight as i8 parts, with scales by result channel. Constants with other scales, or of more than two
 // digits, are split from their numbers.
-std::vector<Real> weight_parts(IntegerLowering& l, std::size_t i, const WeightAxes& axes) {
-  if (is_float_constant(l, i)) return constant_parts(l, i);
-  const Real weight = l.real(i);
+std::vector<ScaledInteger> weight_parts(const RuleContext& ctx, std::size_t i, const WeightAxes& axes,
+                                        std::int64_t depth) {
+  if (is_float_constant(ctx.node, i)) return constant_parts(ctx, i, depth);
+  const ScaledInteger weight = ctx.scaled(i);
   const bool scaled_by_channel = !weight.axis || *weight.axis == static_cast<std::int64_t>(axes.channels) ||
                                  (*weight.axis == 0 && axes.leading_is_groups);
-  const bool narrow = l.type(weight.id).dtype == DType::kI8;
+  const bool narrow = ctx.build.type(weight.id).dtype == DType::kI8;
   if (narrow && scaled_by_channel) return {weight};
-  if (scaled_by_channel && l.is_known(i) && weight.magnitude() <= 127 * 128) return exact_parts(l, weight);
-  if (l.is_known(i)) return constant_parts(l, i);
-  return narrow ? std::vector{weight} : parts_below(l, l.real_with_one_scale(i), false);
+  if (scaled_by_channel && ctx.is_known(i) && weight.magnitude() <= 127 * 128)
+    return exact_parts(ctx.build, weight);
+  if (ctx.is_known(i)) return constant_parts(ctx, i, depth);
+  return narrow ? std::vector{weight} : parts_below(ctx.build, ctx.with_one_scale(i), false);
 }
 
 // The sum of |value - zero_point|, in pieces whose sums fit in 32 bits.
@@ -124,71 +138,71 @@ std::int64_t sum_of_magnitudes(std::span<const std::int8_t> values, std::int64_t
   return sum;
 }
 
-Weight weight_of(IntegerLowering& l, const Real& real, const WeightAxes& axes) {
+Weight weight_of(IntegerBuilder& build, const ScaledInteger& x, const WeightAxes& axes) {
   const std::size_t axis = axes.channels;
-  Weight out{real, {}, {}};
-  const TensorType& type = l.type(out.real.id);
+  Weight out{x, {}, {}};
+  const TensorType& type = build.type(out.integers.id);
   if (type.dtype != DType::kI8) throw NoIntegerForm("its weight has more than 8 bits");
-  const bool by_group = axes.leading_is_groups && out.real.axis && *out.real.axis == 0;
-  if (out.real.axis && !by_group && *out.real.axis != static_cast<std::int64_t>(axis))
-    throw NoIntegerForm("its weight is quantized along axis " + std::to_string(*out.real.axis) +
+  const bool by_group = axes.leading_is_groups && out.integers.axis && *out.integers.axis == 0;
+  if (out.integers.axis && !by_group && *out.integers.axis != static_cast<std::int64_t>(axis))
+    throw NoIntegerForm("its weight is quantized along axis " + std::to_string(*out.integers.axis) +
                         ", not by result channel");
   const std::int64_t channels = type.shape[axis],
                      each = num_elements(type.shape) / std::max<std::int64_t>(channels, 1);
-  std::vector<std::int64_t> sums(static_cast<std::size_t>(channels), each * out.real.magnitude());
-  const ConstantRef& constant = l.out().value(out.real.id).constant;
+  std::vector<std::int64_t> sums(static_cast<std::size_t>(channels), each * out.integers.magnitude());
+  const ConstantRef& constant = build.known(out.integers.id);
   if (constant && constant->storage.bound()) {
     std::int64_t behind = 1;
     for (std::size_t k = axis + 1; k < type.shape.size(); ++k) behind *= type.shape[k];
     std::fill(sums.begin(), sums.end(), 0);
     const auto* values = reinterpret_cast<const std::int8_t*>(constant->bytes().data());
     for (std::int64_t run = 0; run < num_elements(type.shape) / std::max<std::int64_t>(behind, 1); ++run)
-      sums[static_cast<std::size_t>(run % channels)] +=
-          sum_of_magnitudes({values + run * behind, static_cast<std::size_t>(behind)}, out.real.zero_point);
+      sums[static_cast<std::size_t>(run % channels)] += sum_of_magnitudes(
+          {values + run * behind, static_cast<std::size_t>(behind)}, out.integers.zero_point);
   }
   for (std::int64_t group = 0; group < axes.groups; ++group)
     for (std::int64_t c = 0; c < channels; ++c) {
       out.scales.push_back(
-          out.real.scales[out.real.axis ? static_cast<std::size_t>(by_group ? group : c) : 0]);
+          out.integers.scales[out.integers.axis ? static_cast<std::size_t>(by_group ? group : c) : 0]);
       out.sums.push_back(sums[static_cast<std::size_t>(c)]);
     }
   return out;
 }
 
-// Throws BiasApart if rounding to units of the sums moves a bias by more than 1/16 of the scale of goal().
-void require_fine(const IntegerLowering& l, const std::vector<double>& numbers,
-                  const std::vector<std::int64_t>& rounded, const std::vector<double>& scales) {
-  const std::optional<QParams> goal = l.goal();
-  if (!goal) return;
+// False if rounding to units of the sums moves a bias by more than 1/16 of the scale of eventual_qparams().
+bool is_fine(const NodeView& node, const std::vector<double>& numbers,
+             const std::vector<std::int64_t>& rounded, const std::vector<double>& scales) {
+  const std::optional<QParams> to = node.eventual_qparams();
+  if (!to) return true;
   for (std::size_t c = 0; c < numbers.size(); ++c) {
     const double unit = scales[scales.size() > 1 ? c : 0];
-    if (std::abs(numbers[c] - static_cast<double>(rounded[c]) * unit) > goal->scales.front() / 16)
-      throw BiasApart("its bias is rounded further than the result's unit");
+    if (std::abs(numbers[c] - static_cast<double>(rounded[c]) * unit) > to->scales.front() / 16) return false;
   }
+  return true;
 }
 
-// The bias in units of the sums. Throws BiasApart if it cannot be part of them, NoIntegerForm if it has NaN.
-std::vector<std::int64_t> bias_values(IntegerLowering& l, std::size_t i, const std::vector<double>& scales,
-                                      DType sums) {
-  if (!l.is_known(i)) throw BiasApart("its bias is computed");
-  const std::vector<double> numbers = l.numbers(i);
+// The bias in units of the sums. Nothing if it cannot be part of them: it is computed, does not fit, or would
+// be rounded too much. Throws NoIntegerForm if it has NaN.
+std::optional<std::vector<std::int64_t>> bias_values(const RuleContext& ctx, std::size_t i,
+                                                     const std::vector<double>& scales, DType sums) {
+  if (!ctx.is_known(i)) return std::nullopt;
+  const std::vector<double> numbers = ctx.numbers(i);
   const std::vector<float> values(numbers.begin(), numbers.end());
   const quant::QuantizedBias bias = quant::quantize_bias(values, scales, sums);
   if (bias.counts.nans != 0) throw NoIntegerForm("its bias is not a number");
-  if (bias.counts.saturated != 0) throw BiasApart("its bias does not fit " + std::string(to_string(sums)));
-  const ConstantRef& stored = l.source().value(l.operand(i)).constant;
-  if (!stored || !l.operand_type(i).qparams || stored->dtype != DType::kI32) {
-    require_fine(l, numbers, bias.values, scales);
-    return bias.values;
+  if (bias.counts.saturated != 0) return std::nullopt;
+  const ConstantRef& stored = ctx.node.graph().value(ctx.node.operand(i)).constant;
+  if (!stored || !ctx.node.operand_type(i).qparams || stored->dtype != DType::kI32) {
+    return is_fine(ctx.node, numbers, bias.values, scales) ? std::optional(bias.values) : std::nullopt;
   }
   // A bias quantized to the unit of the sums, up to rounding of the scales by 2^-20, stays as it is.
-  const QParams& label = *l.operand_type(i).qparams;
+  const QParams& qparams = *ctx.node.operand_type(i).qparams;
   const Elements elements(*stored);
   std::vector<std::int64_t> out = bias.values;
   for (std::size_t c = 0; c < out.size(); ++c) {
-    const std::size_t k = label.axis ? c : 0, s = scales.size() > 1 ? c : 0;
-    if (std::abs(label.scales[k] / scales[s] - 1) <= 0x1p-20)
-      out[c] = elements.as_int(c) - label.zero_points[k];
+    const std::size_t k = qparams.axis ? c : 0, s = scales.size() > 1 ? c : 0;
+    if (std::abs(qparams.scales[k] / scales[s] - 1) <= 0x1p-20)
+      out[c] = elements.as_int(c) - qparams.zero_points[k];
   }
   return out;
 }
@@ -199,24 +213,27 @@ struct Sums {
   ValueRange range;
 };
 
-// Scales, bias and range of the sums of `channels` result channels. If they may overflow, throws BiasApart if
-// only the bias causes that, else NoIntegerForm.
-Sums sums_of(IntegerLowering& l, const Real& x, const Weight& weight, std::size_t channels, DType dtype,
-             bool with_bias) {
+// Scales, bias and range of the sums of `channels` result channels. Nothing if the bias cannot be part of them,
+// or if they may overflow with it. Throws NoIntegerForm if they may overflow without it.
+std::optional<Sums> sums_of(const RuleContext& ctx, const ScaledInteger& x, const Weight& weight,
+                            std::size_t channels, DType dtype, Bias with) {
   Sums out;
   out.scales = quant::accumulator_scales(x.scale(), weight.scales);
   std::vector<std::int64_t> bias(channels, 0);
-  if (with_bias && l.has(2)) {
-    bias = bias_values(l, 2, out.scales, dtype);
-    out.bias = l.constant(dtype, {static_cast<std::int64_t>(bias.size())}, bias);
+  if (with == Bias::kInSums && ctx.node.has(2)) {
+    std::optional<std::vector<std::int64_t>> known = bias_values(ctx, 2, out.scales, dtype);
+    if (!known) return std::nullopt;
+    bias = std::move(*known);
+    out.bias = ctx.build.constant(dtype, {static_cast<std::int64_t>(bias.size())}, bias);
   }
   const ValueRange limits = dtype == DType::kI32 ? kInt32Values : kInt48Values;
   for (std::size_t c = 0; c < channels; ++c) {
     __int128_t most = static_cast<__int128_t>(weight.sums[c]) * x.magnitude();
     const __int128_t low = bias[c] - most, high = bias[c] + most;
-    const std::string channel = "the sums of channel " + std::to_string(c) + " may leave ";
-    if (most > limits.high) throw NoIntegerForm(channel + std::string(to_string(dtype)));
-    if (low < limits.low || high > limits.high) throw BiasApart(channel + std::string(to_string(dtype)));
+    if (most > limits.high)
+      throw NoIntegerForm("the sums of channel " + std::to_string(c) + " may leave " +
+                          std::string(to_string(dtype)));
+    if (low < limits.low || high > limits.high) return std::nullopt;
     out.range.low = std::min(out.range.low, static_cast<std::int64_t>(low));
     out.range.high = std::max(out.range.high, static_cast<std::int64_t>(high));
   }
@@ -226,102 +243,112 @@ Sums sums_of(IntegerLowering& l, const Real& x, const Weight& weight, std::size_
   return out;
 }
 
-Real as_real(ValueId id, Sums sums, std::size_t axis) {
-  Real out{id, std::move(sums.scales), 0, sums.range};
+ScaledInteger scaled_sums(ValueId id, Sums sums, std::size_t axis) {
+  ScaledInteger out{id, std::move(sums.scales), 0, sums.range};
   if (out.scales.size() > 1) out.axis = static_cast<std::int64_t>(axis);
   return out;
 }
 
-// The sum of contract(left, right, with_bias) over all pairs of parts; the first pair has the bias.
+// The sum of contract(left, right, bias) over all pairs of parts. The first pair has the bias, if `first` says
+// so. Nothing if the bias cannot be part of the sums.
 template <class Contract>
-Real over_parts(IntegerLowering& l, const std::vector<Real>& lefts, const std::vector<Real>& rights,
-                Contract&& contract) {
-  Real sum = contract(lefts.front(), rights.front(), true);
+std::optional<ScaledInteger> over_parts(IntegerBuilder& build, const std::vector<ScaledInteger>& lefts,
+                                        const std::vector<ScaledInteger>& rights, Bias first,
+                                        Contract&& contract) {
+  std::optional<ScaledInteger> sum = contract(lefts.front(), rights.front(), first);
+  if (!sum) return std::nullopt;
   for (std::size_t i = 0; i < lefts.size(); ++i)
     for (std::size_t j = i == 0 ? 1 : 0; j < rights.size(); ++j)
-      sum = total(l, sum, contract(lefts[i], rights[j], false));
+      sum = total(build, *sum, *contract(lefts[i], rights[j], Bias::kNone));
   return sum;
 }
 
-// over_parts() of operands 0 and 1, with the bias (operand 2) in the sums or, if that throws BiasApart, added
-// to them. `own` is the shape in which the bias broadcasts to the result.
+// over_parts() of operands 0 and 1, with the bias (operand 2) in the sums or, if it cannot be part of them,
+// added to them in another unit. `own` is the shape in which the bias broadcasts to the result.
 template <class Contract>
-Real with_bias(IntegerLowering& l, const Shape& own, const WeightAxes& axes, Contract&& contract) {
-  const std::vector<Real> lefts = parts_of(l, 0), rights = weight_parts(l, 1, axes);
-  try {
-    return over_parts(l, lefts, rights, contract);
-  } catch (const BiasApart&) {
-    const auto without = [&](const Real& x, const Real& w, bool) { return contract(x, w, false); };
-    return plus(l, over_parts(l, lefts, rights, without), 2, own);
-  }
+ScaledInteger with_bias(const RuleContext& ctx, const Shape& own, const WeightAxes& axes,
+                        Contract&& contract) {
+  const Shape& weight = ctx.node.operand_type(1).shape;
+  const std::int64_t depth = num_elements(weight) / std::max<std::int64_t>(weight[axes.channels], 1);
+  const std::vector<ScaledInteger> lefts = parts_of(ctx, 0, depth),
+                                   rights = weight_parts(ctx, 1, axes, depth);
+  if (std::optional<ScaledInteger> sums = over_parts(ctx.build, lefts, rights, Bias::kInSums, contract))
+    return std::move(*sums);
+  return plus(ctx, *over_parts(ctx.build, lefts, rights, Bias::kNone, contract), 2, own);
 }
 
 // A convolution with i48 sums, group by group: TOSA cannot concatenate i48. The sums of each group are
 // brought to i32 first, all divided by the same power of two.
-Real convolved_by_group(IntegerLowering& l, const IntegerConvAttrs& whole,
-                        const std::vector<ValueId>& operands, const Sums& sums) {
+ScaledInteger convolved_by_group(IntegerBuilder& build, const IntegerConvAttrs& whole,
+                                 const std::vector<ValueId>& operands, const Sums& sums) {
   IntegerConvAttrs attrs = whole;
   attrs.conv.groups = 1;
   const auto part = [&](ValueId id, std::int64_t axis, std::int64_t group) {
-    const std::int64_t size = l.type(id).shape[static_cast<std::size_t>(axis)] / whole.conv.groups;
-    return l.emit(Op::kSlice, SliceAttrs{axis, group * size, (group + 1) * size, 1}, {id});
+    const std::int64_t size = build.type(id).shape[static_cast<std::size_t>(axis)] / whole.conv.groups;
+    return build.emit(Op::kSlice, SliceAttrs{axis, group * size, (group + 1) * size, 1}, {id});
   };
   std::vector<ValueId> made;
-  Real narrow;
+  ScaledInteger narrow;
   for (std::int64_t group = 0; group < whole.conv.groups; ++group) {
     std::vector<ValueId> own{part(operands[0], 1, group), part(operands[1], 0, group)};
     if (operands.size() > 2) own.push_back(part(operands[2], 0, group));
-    narrow = l.within_32_bits({l.emit(Op::kIntegerConv, attrs, own), {1.0}, 0, sums.range});
+    narrow = within_32_bits(build, {build.emit(Op::kIntegerConv, attrs, own), {1.0}, 0, sums.range});
     made.push_back(narrow.id);
   }
-  Real out{l.emit(Op::kCat, AxisAttrs{1}, made), sums.scales, 0, narrow.range};
+  ScaledInteger out{build.emit(Op::kCat, AxisAttrs{1}, made), sums.scales, 0, narrow.range};
   for (double& scale : out.scales) scale *= narrow.scale();
   if (out.scales.size() > 1) out.axis = 1;
   return out;
 }
 
-Real convolved(IntegerLowering& l, const Real& x, const Real& filters, bool with_bias) {
-  const auto& attrs = l.attrs<ConvAttrs>();
-  const Weight weight = weight_of(l, filters, conv_axes(attrs, l.type(filters.id).shape));
-  const DType dtype = accumulator(l.type(x.id).dtype);
-  const auto channels = static_cast<std::size_t>(l.result_type().shape[1]);
-  const Sums sums = sums_of(l, x, weight, channels, dtype, with_bias);
-  const IntegerConvAttrs conv{attrs, x.zero_point, weight.real.zero_point};
-  std::vector<ValueId> operands{x.id, weight.real.id};
-  if (sums.bias.valid()) operands.push_back(sums.bias);
+// Nothing, as in row_products(), if the bias cannot be part of the sums.
+std::optional<ScaledInteger> convolved(const RuleContext& ctx, const ScaledInteger& x,
+                                       const ScaledInteger& filters, Bias bias) {
+  const auto& attrs = ctx.node.attrs<ConvAttrs>();
+  const Weight weight = weight_of(ctx.build, filters, conv_axes(attrs, ctx.build.type(filters.id).shape));
+  const DType dtype = accumulator(ctx.build.type(x.id).dtype);
+  const auto channels = static_cast<std::size_t>(ctx.node.result_type().shape[1]);
+  const std::optional<Sums> sums = sums_of(ctx, x, weight, channels, dtype, bias);
+  if (!sums) return std::nullopt;
+  const IntegerConvAttrs conv{attrs, x.zero_point, weight.integers.zero_point};
+  std::vector<ValueId> operands{x.id, weight.integers.id};
+  if (sums->bias.valid()) operands.push_back(sums->bias);
   if (dtype == DType::kI48 && attrs.groups > 1 &&
-      !layout::is_depthwise(l.type(x.id).shape, l.type(weight.real.id).shape, attrs))
-    return convolved_by_group(l, conv, operands, sums);
-  return as_real(l.emit(Op::kIntegerConv, conv, operands), sums, 1);
+      !layout::is_depthwise(ctx.build.type(x.id).shape, ctx.build.type(weight.integers.id).shape, attrs))
+    return convolved_by_group(ctx.build, conv, operands, *sums);
+  return scaled_sums(ctx.build.emit(Op::kIntegerConv, conv, operands), *sums, 1);
 }
 
 // (.., I) x (O, I) as a 1x1 convolution over pixels.
-Real row_products(IntegerLowering& l, const Real& x, const Real& rows_of_weight, bool with_bias) {
-  const Shape shape = l.type(rows_of_weight.id).shape;
-  const Weight weight = weight_of(l, rows_of_weight, {0, 1, false});
-  const DType dtype = accumulator(l.type(x.id).dtype);
+std::optional<ScaledInteger> row_products(const RuleContext& ctx, const ScaledInteger& x,
+                                          const ScaledInteger& rows_of_weight, Bias bias) {
+  const Shape shape = ctx.build.type(rows_of_weight.id).shape;
+  const Weight weight = weight_of(ctx.build, rows_of_weight, {0, 1, false});
+  const DType dtype = accumulator(ctx.build.type(x.id).dtype);
   const std::int64_t out = shape[0], in = shape[1];
-  const Shape& result = l.result_type().shape;
+  const Shape& result = ctx.node.result_type().shape;
   const std::int64_t rows = num_elements(result) / std::max<std::int64_t>(out, 1);
-  Sums sums = sums_of(l, x, weight, static_cast<std::size_t>(out), dtype, with_bias);
-  if (!sums.bias.valid()) sums.bias = l.constant(dtype, {1}, {0});
-  const TosaConvAttrs conv{{0, 0, 0, 0}, {1, 1}, {1, 1}, x.zero_point, weight.real.zero_point, dtype, false};
-  const ValueId pixels = l.reshape(x.id, {1, rows, 1, in});
-  const ValueId filters = l.reshape(weight.real.id, {out, 1, 1, in});
-  const ValueId product = l.emit(Op::kTosaConv2d, conv, {pixels, filters, sums.bias});
-  if (dtype == DType::kI32) return as_real(l.reshape(product, result), sums, result.size() - 1);
-  Real pending = as_real(product, sums, 3);
-  pending.shape = result;
-  return pending;
+  std::optional<Sums> sums = sums_of(ctx, x, weight, static_cast<std::size_t>(out), dtype, bias);
+  if (!sums) return std::nullopt;
+  if (!sums->bias.valid()) sums->bias = ctx.build.constant(dtype, {1}, {0});
+  const TosaConvAttrs conv{{0, 0, 0, 0}, {1, 1}, {1, 1}, x.zero_point, weight.integers.zero_point,
+                           dtype,        false};
+  const ValueId pixels = ctx.build.reshape(x.id, {1, rows, 1, in});
+  const ValueId filters = ctx.build.reshape(weight.integers.id, {out, 1, 1, in});
+  const ValueId product = ctx.build.emit(Op::kTosaConv2d, conv, {pixels, filters, sums->bias});
+  if (dtype == DType::kI32) return scaled_sums(ctx.build.reshape(product, result), *sums, result.size() - 1);
+  ScaledInteger wide = scaled_sums(product, *sums, 3);
+  wide.pending_shape = result;
+  return wide;
 }
 
-Real matrix_product(IntegerLowering& l, const Real& a, const Real& b) {
-  const auto as_i16 = [&](const Real& x) {
-    return l.type(x.id).dtype == DType::kI16 ? x : l.rescaled(x, DType::kI16, x.scale());
+ScaledInteger matrix_product(const RuleContext& ctx, const ScaledInteger& a, const ScaledInteger& b) {
+  const auto as_i16 = [&](const ScaledInteger& x) {
+    return ctx.build.type(x.id).dtype == DType::kI16 ? x : rescaled(ctx.build, x, DType::kI16, x.scale());
   };
-  const bool wide = l.type(a.id).dtype == DType::kI16 || l.type(b.id).dtype == DType::kI16;
-  const Real left = wide ? as_i16(a) : a, right = wide ? as_i16(b) : b;
-  Shape a_shape = l.type(left.id).shape, b_shape = l.type(right.id).shape;
+  const bool wide = ctx.build.type(a.id).dtype == DType::kI16 || ctx.build.type(b.id).dtype == DType::kI16;
+  const ScaledInteger left = wide ? as_i16(a) : a, right = wide ? as_i16(b) : b;
+  Shape a_shape = ctx.build.type(left.id).shape, b_shape = ctx.build.type(right.id).shape;
   if (a_shape.size() == 1) a_shape = {1, a_shape[0]};
   if (b_shape.size() == 1) b_shape = {b_shape[0], 1};
   const auto batch_of = [](const Shape& shape) { return Shape(shape.span().first(shape.size() - 2)); };
@@ -330,8 +357,8 @@ Real matrix_product(IntegerLowering& l, const Real& a, const Real& b) {
     Shape whole = batch;
     whole.push_back(own[own.size() - 2]);
     whole.push_back(own.back());
-    return l.reshape(l.expand(l.reshape(x, own), whole),
-                     {num_elements(batch), own[own.size() - 2], own.back()});
+    return ctx.build.reshape(ctx.build.expand(ctx.build.reshape(x, own), whole),
+                             {num_elements(batch), own[own.size() - 2], own.back()});
   };
   const std::int64_t depth = a_shape.back();
   const DType dtype = wide ? DType::kI48 : DType::kI32;
@@ -340,34 +367,42 @@ Real matrix_product(IntegerLowering& l, const Real& a, const Real& b) {
   if (most > limits.high) throw NoIntegerForm("its sums may leave " + std::string(to_string(dtype)));
   ValueId x, y;
   if (num_elements(batch_of(b_shape)) == 1) {  // one right matrix: the batch becomes rows
-    x = l.reshape(left.id, {1, num_elements(a_shape) / std::max<std::int64_t>(depth, 1), depth});
-    y = l.reshape(right.id, {1, depth, b_shape.back()});
+    x = ctx.build.reshape(left.id, {1, num_elements(a_shape) / std::max<std::int64_t>(depth, 1), depth});
+    y = ctx.build.reshape(right.id, {1, depth, b_shape.back()});
   } else {
     x = flat(left.id, a_shape);
     y = flat(right.id, b_shape);
   }
   const TosaMatmulAttrs attrs{left.zero_point, right.zero_point, std::nullopt};
-  const ValueId product = l.emit(Op::kTosaMatmul, attrs, {x, y});
+  const ValueId product = ctx.build.emit(Op::kTosaMatmul, attrs, {x, y});
   const auto bound = static_cast<std::int64_t>(most);
-  Real sums{product, {left.scale() * right.scale()}, 0, {-bound, bound}};
+  ScaledInteger sums{product, {left.scale() * right.scale()}, 0, {-bound, bound}};
   if (wide)
-    sums.shape = l.result_type().shape;
+    sums.pending_shape = ctx.node.result_type().shape;
   else
-    sums.id = l.reshape(product, l.result_type().shape);
+    sums.id = ctx.build.reshape(product, ctx.node.result_type().shape);
   return sums;
 }
 
-// x as i16 (`wide`) or i8: x itself, or two digits that add up to it, rounded if these have too few bits.
-std::vector<Real> parts_below(IntegerLowering& l, const Real& x, bool wide) {
-  const DType dtype = l.type(x.id).dtype;
+// x as i16 (`wide`) or i8: x itself, or digits that add up to it, the highest first. Two digits of 16 bits
+// hold 30 bits. There are as many digits of 8 bits as the numbers need, but at most three, which hold 21 bits.
+// Two, or 14 bits, would not do for computed numbers: their range, which is a proven bound, may be a hundred
+// times what they reach.
+std::vector<ScaledInteger> parts_below(IntegerBuilder& build, const ScaledInteger& x, bool wide) {
+  const DType dtype = build.type(x.id).dtype;
   if (dtype == DType::kI8 || (dtype == DType::kI16 && wide)) return {x};
   const DType narrow = wide ? DType::kI16 : DType::kI8;
   const int bits = wide ? 15 : 7;  // of a digit, plus a sign
   const std::int64_t base = std::int64_t{1} << bits, top = base - 1;
-  if (wide && x.magnitude() <= top) return {l.rescaled(x, narrow, x.scale())};
-  const std::int64_t most = top * base + base / 2 - 1;
-  IntegerMath m(l);
-  Real y = l.widened(x);
+  if (wide && x.magnitude() <= top) return {rescaled(build, x, narrow, x.scale())};
+  IntegerMath m(build);
+  ScaledInteger y = widened(build, x);
+  int digits = 2;
+  std::int64_t most = top * base + base / 2 - 1;
+  if (!wide && y.magnitude() > most) {
+    digits = 3;
+    most = top * base * base + (base / 2 - 1) * (base + 1);
+  }
   if (wide && y.magnitude() >= std::int64_t{1} << 30) {  // a rescale by nearly 1 is not defined there
     const int fewer = bits_to(y.magnitude()) - 29;
     y = {m.right(y.id, fewer, true),
@@ -376,60 +411,77 @@ std::vector<Real> parts_below(IntegerLowering& l, const Real& x, bool wide) {
          {-(std::int64_t{1} << 29), std::int64_t{1} << 29}};
   } else {
     const double ratio = static_cast<double>(y.magnitude()) / static_cast<double>(most);
-    y = l.rescaled(y, DType::kI32, y.scale() * std::max(1.0, ratio));
+    y = rescaled(build, y, DType::kI32, y.scale() * std::max(1.0, ratio));
   }
-  const ValueId upper = m.right(m.add(y.id, base / 2), bits);
-  const ValueId lower = m.sub(y.id, m.left(upper, bits));
-  return {{l.cast(upper, narrow), {std::ldexp(y.scale(), bits)}, 0, {-top, top}},
-          {l.cast(lower, narrow), {y.scale()}, 0, {-base / 2, base / 2 - 1}}};
+  std::vector<ScaledInteger> parts;
+  ValueId rest = y.id;
+  double scale = y.scale();
+  for (int digit = 1; digit < digits; ++digit) {
+    const ValueId upper = m.right(m.add(rest, base / 2), bits);
+    const ValueId lower = m.sub(rest, m.left(upper, bits));
+    parts.push_back({build.cast(lower, narrow), {scale}, 0, {-base / 2, base / 2 - 1}});
+    rest = upper;
+    scale = std::ldexp(scale, bits);
+  }
+  parts.push_back({build.cast(rest, narrow), {scale}, 0, {-top, top}});
+  std::reverse(parts.begin(), parts.end());
+  return parts;
 }
 
 }  // namespace
 
-std::vector<Real> narrow_parts(IntegerLowering& l, const Real& x) {
-  return parts_below(l, x, l.rules().wide_integers);
+std::vector<ScaledInteger> narrow_parts(IntegerBuilder& build, const ScaledInteger& x) {
+  return parts_below(build, x, build.rules().wide_integers);
 }
 
-Lowered integer_conv(IntegerLowering& l) {
-  const Shape& shape = l.operand_type(1).shape;
-  if (shape.size() == 3 || l.operand_type(0).rank() != shape.size() ||
-      (l.attrs<ConvAttrs>().transposed && shape.size() == 5))
-    throw NoIntegerForm("its rank");  // expanded to a rank that has a rule
+RuleResult integer_conv(const RuleContext& ctx) {
+  const Shape& shape = ctx.node.operand_type(1).shape;
+  if (shape.size() == 3 || ctx.node.operand_type(0).rank() != shape.size() ||
+      (ctx.node.attrs<ConvAttrs>().transposed && shape.size() == 5))
+    return Refusal{"its rank"};  // expanded to a rank that has a rule
   Shape own = Dims::filled(shape.size() - 1, 1);
-  own[0] = l.result_type().shape[1];
-  return with_bias(l, own, conv_axes(l.attrs<ConvAttrs>(), shape),
-                   [&](const Real& x, const Real& w, bool first) { return convolved(l, x, w, first); });
+  own[0] = ctx.node.result_type().shape[1];
+  return with_bias(
+      ctx, own, conv_axes(ctx.node.attrs<ConvAttrs>(), shape),
+      [&](const ScaledInteger& x, const ScaledInteger& w, Bias bias) { return convolved(ctx, x, w, bias); });
 }
 
-Lowered integer_linear(IntegerLowering& l) {
-  return with_bias(l, {l.operand_type(1).shape[0]}, {0, 1, false},
-                   [&](const Real& x, const Real& w, bool first) { return row_products(l, x, w, first); });
+RuleResult integer_linear(const RuleContext& ctx) {
+  return with_bias(ctx, {ctx.node.operand_type(1).shape[0]}, {0, 1, false},
+                   [&](const ScaledInteger& x, const ScaledInteger& w, Bias bias) {
+                     return row_products(ctx, x, w, bias);
+                   });
 }
 
 namespace {
 
 // The right operand of a matmul as a weight (O, I): a constant i8 matrix, with scales per tensor or per
 // column. Nothing for other operands.
-std::optional<Real> transposed_weight(IntegerLowering& l) {
-  if (is_float_constant(l, 1) || l.operand_type(0).rank() < 2) return std::nullopt;
-  Real matrix = l.real(1);
-  const TensorType& type = l.type(matrix.id);
-  if (l.out().value(matrix.id).kind != ValueKind::kConstant || type.rank() != 2 || type.dtype != DType::kI8 ||
+std::optional<ScaledInteger> transposed_weight(const RuleContext& ctx) {
+  if (is_float_constant(ctx.node, 1) || ctx.node.operand_type(0).rank() < 2) return std::nullopt;
+  ScaledInteger matrix = ctx.scaled(1);
+  const TensorType& type = ctx.build.type(matrix.id);
+  if (!ctx.build.known(matrix.id) || type.rank() != 2 || type.dtype != DType::kI8 ||
       (matrix.axis && *matrix.axis != 1))
     return std::nullopt;
-  matrix.id = l.emit(Op::kPermute, PermuteAttrs{{1, 0}}, {matrix.id});
+  matrix.id = ctx.build.emit(Op::kPermute, PermuteAttrs{{1, 0}}, {matrix.id});
   if (matrix.axis) matrix.axis = 0;
   return matrix;
 }
 
 }  // namespace
 
-Lowered integer_matmul(IntegerLowering& l) {
-  if (const std::optional<Real> weight = transposed_weight(l))
-    return over_parts(l, parts_of(l, 0), {*weight},
-                      [&](const Real& x, const Real& w, bool) { return row_products(l, x, w, false); });
-  return over_parts(l, parts_of(l, 0), parts_of(l, 1),
-                    [&](const Real& a, const Real& b, bool) { return matrix_product(l, a, b); });
+RuleResult integer_matmul(const RuleContext& ctx) {
+  const std::int64_t depth = ctx.node.operand_type(0).shape.back();
+  if (const std::optional<ScaledInteger> weight = transposed_weight(ctx))
+    return *over_parts(ctx.build, parts_of(ctx, 0, depth), {*weight}, Bias::kNone,
+                       [&](const ScaledInteger& x, const ScaledInteger& w, Bias bias) {
+                         return row_products(ctx, x, w, bias);
+                       });
+  return *over_parts(ctx.build, parts_of(ctx, 0, depth), parts_of(ctx, 1, depth), Bias::kNone,
+                     [&](const ScaledInteger& a, const ScaledInteger& b, Bias) {
+                       return std::optional(matrix_product(ctx, a, b));
+                     });
 }
 
 }  // namespace tosaic::passes

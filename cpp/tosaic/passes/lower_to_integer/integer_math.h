@@ -4,38 +4,41 @@
 
 #include <functional>
 
-#include "tosaic/passes/lower_to_integer/integer_lowering.h"
+#include "tosaic/passes/lower_to_integer/integer_builder.h"
+#include "tosaic/passes/lower_to_integer/scaled_integer.h"
 
 namespace tosaic::passes {
 
 class IntegerMath {
  public:
-  explicit IntegerMath(IntegerLowering& l) : l_(l) {}
+  explicit IntegerMath(IntegerBuilder& build) : build_(build) {}
 
   [[nodiscard]] ValueId number(ValueId like, std::int64_t value) const {
-    return l_.number(value, l_.type(like).rank());
+    return build_.number(value, build_.type(like).rank());
   }
-  ValueId add(ValueId a, ValueId b) { return l_.binary(Op::kTosaAdd, a, b); }
+  ValueId add(ValueId a, ValueId b) { return build_.binary(Op::kTosaAdd, a, b); }
   ValueId add(ValueId a, std::int64_t b) { return b == 0 ? a : add(a, number(a, b)); }
-  ValueId sub(ValueId a, ValueId b) { return l_.binary(Op::kTosaSub, a, b); }
+  ValueId sub(ValueId a, ValueId b) { return build_.binary(Op::kTosaSub, a, b); }
   ValueId sub(std::int64_t a, ValueId b) { return sub(number(b, a), b); }
-  ValueId maximum(ValueId a, std::int64_t b) { return l_.binary(Op::kTosaMaximum, a, number(a, b)); }
-  ValueId minimum(ValueId a, std::int64_t b) { return l_.binary(Op::kTosaMinimum, a, number(a, b)); }
-  ValueId bits(ValueId a, std::int64_t mask) { return l_.binary(Op::kTosaBitwiseAnd, a, number(a, mask)); }
+  ValueId maximum(ValueId a, std::int64_t b) { return build_.binary(Op::kTosaMaximum, a, number(a, b)); }
+  ValueId minimum(ValueId a, std::int64_t b) { return build_.binary(Op::kTosaMinimum, a, number(a, b)); }
+  ValueId bits(ValueId a, std::int64_t mask) {
+    return build_.binary(Op::kTosaBitwiseAnd, a, number(a, mask));
+  }
   // (a * b + 2^(shift - 1)) >> shift, or a * b for shift 0. The product has 64 bits; the result must fit in
   // i32.
   ValueId mul(ValueId a, ValueId b, int shift);
-  ValueId left(ValueId a, ValueId by) { return l_.binary(Op::kTosaLogicalLeftShift, a, by); }
+  ValueId left(ValueId a, ValueId by) { return build_.binary(Op::kTosaLogicalLeftShift, a, by); }
   ValueId left(ValueId a, std::int64_t by) { return by == 0 ? a : left(a, number(a, by)); }
   // a / 2^by, rounded down; with `round`, rounded half up.
   ValueId right(ValueId a, ValueId by, bool round = false);
   ValueId right(ValueId a, std::int64_t by, bool round = false) {
     return by == 0 ? a : right(a, number(a, by), round);
   }
-  ValueId clz(ValueId a) { return l_.emit(Op::kTosaClz, NoAttrs{}, {a}); }
-  ValueId sum(ValueId a, std::int64_t axis) { return l_.emit(Op::kTosaReduceSum, AxisAttrs{axis}, {a}); }
+  ValueId clz(ValueId a) { return build_.emit(Op::kTosaClz, NoAttrs{}, {a}); }
+  ValueId sum(ValueId a, std::int64_t axis) { return build_.emit(Op::kTosaReduceSum, AxisAttrs{axis}, {a}); }
   ValueId max(ValueId a, std::int64_t axis) {
-    return l_.emit(Op::kTosaReduceMax, TosaAxisNanAttrs{axis, NanMode::kPropagate}, {a});
+    return build_.emit(Op::kTosaReduceMax, TosaAxisNanAttrs{axis, NanMode::kPropagate}, {a});
   }
 
   // entries[index], elementwise. Each index is in [0, entries.size()).
@@ -57,7 +60,7 @@ class IntegerMath {
   // Others are split: exp(d) = 2^o * 2^f with an integer o and 0 <= f < 1; 2^f is interpolated in a table and
   // shifted right by -o.
   static constexpr int kExpBits = 30;
-  ValueId exp30(const Real& d);
+  ValueId exp30(const ScaledInteger& d);
 
   // v = mantissa / 2^shift, for v >= 1. The mantissa is in [2^30, 2^31). With `even` the shift is even, and
   // the mantissa is in [2^29, 2^31).
@@ -66,6 +69,16 @@ class IntegerMath {
   };
   Scaled normalized(ValueId v, bool even = false);
 
+  // x, clamped to at least one unit, as mantissa and shift. `most_shift` is the largest shift that can occur.
+  struct Positive {
+    Scaled scaled;
+    int most_shift = 30;
+  };
+  Positive positive(const ScaledInteger& x, bool even = false);
+
+  // -size where the mask `negative` is true; an invalid mask is true nowhere.
+  ValueId with_sign(ValueId size, ValueId negative);
+
   // f(mantissa) by linear interpolation between knots at distances of 2^19: h = 2^-11 (even: 2^-10) of the
   // least mantissa. The error is at most h^2 / 8 times the second derivative: 2^-24 of a reciprocal, 2^-23 of
   // 1 / sqrt (even), 2^-25 (absolute) for a logarithm.
@@ -73,7 +86,7 @@ class IntegerMath {
   ValueId of_mantissa(ValueId mantissa, const Function& f, bool even = false);
 
  private:
-  IntegerLowering& l_;
+  IntegerBuilder& build_;
 };
 
 }  // namespace tosaic::passes

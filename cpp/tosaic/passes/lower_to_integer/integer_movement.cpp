@@ -6,8 +6,10 @@
 #include <cmath>
 #include <limits>
 
+#include "tosaic/ir/quantized.h"
 #include "tosaic/ir/quantized_value.h"
-#include "tosaic/passes/lower_to_integer/integer_lowering.h"
+#include "tosaic/passes/lower_to_integer/rescaling.h"
+#include "tosaic/passes/lower_to_integer/rules.h"
 
 namespace tosaic::passes {
 namespace {
@@ -28,8 +30,8 @@ struct Known {
   bool hides = false;  // a number is minus infinity
   bool has_nan = false;
 
-  Known(const IntegerLowering& l, std::size_t operand) {
-    for (const double x : l.numbers(operand)) {
+  Known(const RuleContext& ctx, std::size_t operand) {
+    for (const double x : ctx.numbers(operand)) {
       low = std::min(low, x);
       high = std::max(high, x);
       hides = hides || is_minus_infinity(x);
@@ -43,22 +45,22 @@ struct Known {
 
 // The qparams in which the operands are moved: those of the result, or those that all operands have, or i32
 // in a unit for the largest number.
-QParams common_parameters(IntegerLowering& l, const std::vector<std::size_t>& numbers) {
-  if (l.target() != nullptr) return *l.target();
+QParams common_parameters(const RuleContext& ctx, const std::vector<std::size_t>& numbers) {
+  if (ctx.node.result_qparams() != nullptr) return *ctx.node.result_qparams();
   std::optional<QParams> common;
   bool equal = true;
   double size = 0;
   bool hidden = false;
   for (const std::size_t i : numbers) {
-    if (l.is_constant(i)) {
+    if (ctx.node.is_constant(i)) {
       equal = false;
-      const Known known(l, i);
+      const Known known(ctx, i);
       hidden = hidden || known.hides;
       size = std::max(size, known.size);
       continue;
     }
-    const Real x = l.real_with_one_scale(i);
-    const QParams own = l.parameters(x);
+    const ScaledInteger x = ctx.with_one_scale(i);
+    const QParams own = full_range_qparams(ctx.build, x);
     equal = equal && (!common || *common == own);
     common = own;
     size = std::max(size, static_cast<double>(x.magnitude()) * x.scale());
@@ -85,22 +87,22 @@ ValueRange range_in(const QParams& to, double low, double high) {
   return {at(low, -2), at(high, 2)};
 }
 
-Moved in_parameters(IntegerLowering& l, const std::vector<std::size_t>& numbers, const QParams& to) {
+Moved in_parameters(const RuleContext& ctx, const std::vector<std::size_t>& numbers, const QParams& to) {
   Moved out{{}, {to.zero_points.front(), to.zero_points.front()}};
-  for (std::size_t i = 0; i < l.operand_count(); ++i) {
+  for (std::size_t i = 0; i < ctx.node.operand_count(); ++i) {
     if (std::find(numbers.begin(), numbers.end(), i) == numbers.end()) {
-      out.operands.push_back(l.has(i) ? l.plain(i) : ValueId());
+      out.operands.push_back(ctx.node.has(i) ? ctx.as_is(i) : ValueId());
       continue;
     }
     ValueRange range{to.qmin, to.qmax};
-    if (l.is_constant(i)) {
-      out.operands.push_back(l.quantized_constant(i, to));
-      if (const Known known(l, i); !known.has_nan && known.low <= known.high)
+    if (ctx.node.is_constant(i)) {
+      out.operands.push_back(ctx.quantized_constant(i, to));
+      if (const Known known(ctx, i); !known.has_nan && known.low <= known.high)
         range = range_in(to, known.low, known.high);
     } else {
-      const Real x = l.real_with_one_scale(i);
+      const ScaledInteger x = ctx.with_one_scale(i);
       const ValueRange centred = x.centred();
-      out.operands.push_back(l.requantize(x, to));
+      out.operands.push_back(requantize(ctx.build, x, to));
       range = out.operands.back() == x.id ? x.range
                                           : range_in(to, static_cast<double>(centred.low) * x.scale(),
                                                      static_cast<double>(centred.high) * x.scale());
@@ -110,11 +112,12 @@ Moved in_parameters(IntegerLowering& l, const std::vector<std::size_t>& numbers,
   return out;
 }
 
-std::vector<std::size_t> numbers_of(const IntegerLowering& l) {
+std::vector<std::size_t> numbers_of(const RuleContext& ctx) {
   std::vector<std::size_t> out;
-  for (std::size_t i = 0; i < l.operand_count(); ++i) {
-    if (!l.has(i) || !is_moved(l.node().op, i)) continue;
-    if (!l.is_constant(i) && !l.is_real(i)) throw NoIntegerForm("it moves numbers that are not quantized");
+  for (std::size_t i = 0; i < ctx.node.operand_count(); ++i) {
+    if (!ctx.node.has(i) || !is_moved(ctx.node.op(), i)) continue;
+    if (!ctx.node.is_constant(i) && !ctx.is_scaled(i))
+      throw NoIntegerForm("it moves numbers that are not quantized");
     out.push_back(i);
   }
   return out;
@@ -126,40 +129,42 @@ std::int64_t stored(double value, const QParams& to) {
   return bound_quantized(rounded, to.qmin, to.qmax);
 }
 
-// The moved integers as the result: a final value if the result has qparams, else a Real with the qparams
+// The moved integers as the result: a final value if the result has qparams, else a ScaledInteger with the qparams
 // `in`.
-Lowered as_result(IntegerLowering& l, ValueId made, const QParams& in, ValueRange range) {
-  if (l.target() != nullptr) return made;
-  return Real{made, in.scales, in.zero_points.front(), range};
+RuleResult as_result(const NodeView& node, ValueId made, const QParams& in, ValueRange range) {
+  if (node.result_qparams() != nullptr) return made;
+  return ScaledInteger{made, in.scales, in.zero_points.front(), range};
 }
 
-// Moves a Real with per-channel scales, if the channels are on one axis afterwards; nothing otherwise.
-std::optional<Real> moved_by_channel(IntegerLowering& l) {
-  if (l.target() != nullptr || l.operand_count() != 1 || !l.is_real(0)) return std::nullopt;
-  Real x = l.real(0);
-  if (!x.axis || l.type(x.id).dtype == DType::kI48) return std::nullopt;
-  const std::optional<QParamsRef> to =
-      moved(l.source(), l.node(), std::make_shared<const QParams>(l.parameters(x)));
-  if (!to || get_if<PadAttrs>(l.node().attrs.get()) != nullptr) return std::nullopt;
-  x.id = l.emit(l.node().op, *l.node().attrs, {x.id});
+// Moves a ScaledInteger with per-channel scales, if the channels are on one axis afterwards; nothing otherwise.
+std::optional<ScaledInteger> moved_by_channel(const RuleContext& ctx) {
+  if (ctx.node.result_qparams() != nullptr || ctx.node.operand_count() != 1 || !ctx.is_scaled(0))
+    return std::nullopt;
+  ScaledInteger x = ctx.scaled(0);
+  if (!x.axis || ctx.build.type(x.id).dtype == DType::kI48) return std::nullopt;
+  const std::optional<QParamsRef> to = qparams_after(
+      ctx.node.graph(), ctx.node.node(), std::make_shared<const QParams>(full_range_qparams(ctx.build, x)));
+  if (!to || get_if<PadAttrs>(&ctx.node.attributes()) != nullptr) return std::nullopt;
+  x.id = ctx.build.emit(ctx.node.op(), ctx.node.attributes(), {x.id});
   x.axis = (*to)->axis;
   return x;
 }
 
 }  // namespace
 
-Lowered integer_movement(IntegerLowering& l) {
-  if (const std::optional<Real> by_channel = moved_by_channel(l)) return *by_channel;
-  const std::vector<std::size_t> numbers = numbers_of(l);
-  const QParams to = common_parameters(l, numbers);
-  const Moved moved = in_parameters(l, numbers, to);
-  Attrs attrs = *l.node().attrs;
+RuleResult integer_movement(const RuleContext& ctx) {
+  if (const std::optional<ScaledInteger> by_channel = moved_by_channel(ctx)) return *by_channel;
+  const std::vector<std::size_t> numbers = numbers_of(ctx);
+  const QParams to = common_parameters(ctx, numbers);
+  const Moved moved = in_parameters(ctx, numbers, to);
+  Attrs attrs = ctx.node.attributes();
   if (auto* pad = get_if<PadAttrs>(&attrs)) pad->value = stored(as_double(pad->value), to);
-  Lowered made = as_result(l, l.emit(l.node().op, std::move(attrs), moved.operands), to, moved.range);
-  if (Real* real = std::get_if<Real>(&made);
-      real != nullptr && numbers.size() == 1 && l.is_real(numbers[0])) {
-    const Real x = l.real_with_one_scale(numbers[0]);
-    if (moved.operands[0] == x.id) real->minus_infinity = x.minus_infinity;
+  RuleResult made =
+      as_result(ctx.node, ctx.build.emit(ctx.node.op(), std::move(attrs), moved.operands), to, moved.range);
+  if (ScaledInteger* number = std::get_if<ScaledInteger>(&made);
+      number != nullptr && numbers.size() == 1 && ctx.is_scaled(numbers[0])) {
+    const ScaledInteger x = ctx.with_one_scale(numbers[0]);
+    if (moved.operands[0] == x.id) number->minus_infinity = x.minus_infinity;
   }
   return made;
 }
@@ -170,16 +175,16 @@ namespace {
 // infinity becomes qmin, and common_parameters() chose a unit in which finite numbers are above qmin / 4. The
 // threshold of an operand that hides minus infinity holds only if no other operand has finite numbers, which
 // might be below it.
-std::optional<std::int64_t> hidden_in(IntegerLowering& l, const std::vector<std::size_t>& numbers,
+std::optional<std::int64_t> hidden_in(const RuleContext& ctx, const std::vector<std::size_t>& numbers,
                                       const QParams& to) {
   std::optional<std::int64_t> out, known;
   bool others = false;
   for (const std::size_t i : numbers) {
-    if (l.is_constant(i)) {
-      const Known known_numbers(l, i);
+    if (ctx.node.is_constant(i)) {
+      const Known known_numbers(ctx, i);
       if (known_numbers.hides) out = to.qmin / 2 - to.qmin / 4;
       others = others || known_numbers.has_finite;
-    } else if (const Real x = l.real_with_one_scale(i); x.minus_infinity && !known) {
+    } else if (const ScaledInteger x = ctx.with_one_scale(i); x.minus_infinity && !known) {
       known = least_in_unit(x, to.scales.front());
     } else {
       others = true;
@@ -190,14 +195,16 @@ std::optional<std::int64_t> hidden_in(IntegerLowering& l, const std::vector<std:
 
 }  // namespace
 
-Lowered integer_where(IntegerLowering& l) {
-  const std::vector<std::size_t> numbers = numbers_of(l);
-  const QParams to = common_parameters(l, numbers);
-  const Moved moved = in_parameters(l, numbers, to);
-  if (l.type(moved.operands[0]).dtype != DType::kBool) throw NoIntegerForm("its condition is no truth value");
-  const ValueId selected = l.elementwise(Op::kTosaSelect, NoAttrs{}, moved.operands);
-  Lowered made = as_result(l, selected, to, moved.range);
-  if (Real* real = std::get_if<Real>(&made)) real->minus_infinity = hidden_in(l, numbers, to);
+RuleResult integer_where(const RuleContext& ctx) {
+  const std::vector<std::size_t> numbers = numbers_of(ctx);
+  const QParams to = common_parameters(ctx, numbers);
+  const Moved moved = in_parameters(ctx, numbers, to);
+  if (ctx.build.type(moved.operands[0]).dtype != DType::kBool)
+    return Refusal{"its condition is no truth value"};
+  const ValueId selected = ctx.build.elementwise(Op::kTosaSelect, NoAttrs{}, moved.operands);
+  RuleResult made = as_result(ctx.node, selected, to, moved.range);
+  if (ScaledInteger* number = std::get_if<ScaledInteger>(&made))
+    number->minus_infinity = hidden_in(ctx, numbers, to);
   return made;
 }
 

@@ -16,7 +16,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tosaic/passes/lower_to_integer/integer_arithmetic.h"
 #include "tosaic/passes/lower_to_integer/integer_math.h"
+#include "tosaic/passes/lower_to_integer/rescaling.h"
+#include "tosaic/passes/lower_to_integer/rules.h"
 
 namespace tosaic::passes {
 namespace {
@@ -24,38 +27,38 @@ namespace {
 constexpr int kExpBits = IntegerMath::kExpBits;
 constexpr double kLn2 = 0.69314718055994530942;
 
-std::int64_t extent(const IntegerLowering& l, ValueId x, std::int64_t axis) {
-  return l.type(x).shape[static_cast<std::size_t>(axis)];
+std::int64_t extent(const IntegerBuilder& build, ValueId x, std::int64_t axis) {
+  return build.type(x).shape[static_cast<std::size_t>(axis)];
 }
 
 // x - top in i32 and the unit of x, where `top` is the maximum of each row; never positive.
-Real below(IntegerLowering& l, const Real& x, ValueId top) {
-  IntegerMath m(l);
-  Real out = x;
-  out.id = m.sub(l.cast(x.id, DType::kI32), l.cast(top, DType::kI32));  // zero points cancel
+ScaledInteger below(IntegerBuilder& build, const ScaledInteger& x, ValueId top) {
+  IntegerMath m(build);
+  ScaledInteger out = x;
+  out.id = m.sub(build.cast(x.id, DType::kI32), build.cast(top, DType::kI32));  // zero points cancel
   out.zero_point = 0;
   out.range = {x.range.low - x.range.high, 0};
   return out;
 }
 
 struct Shares {
-  Real below;                 // x - max
+  ScaledInteger below;        // x - max
   ValueId exps;               // exp(x - max), in units of 2^-30
   IntegerMath::Scaled total;  // sum(exps) / 2^fewer
   int fewer = 0;
 };
 
-Shares shares_of(IntegerLowering& l, const Real& x, std::int64_t axis) {
-  IntegerMath m(l);
-  const Real least = below(l, x, m.max(x.id, axis));
+Shares shares_of(IntegerBuilder& build, const ScaledInteger& x, std::int64_t axis) {
+  IntegerMath m(build);
+  const ScaledInteger least = below(build, x, m.max(x.id, axis));
   const ValueId exps = m.exp30(least);
-  const std::int64_t count = extent(l, x.id, axis);
+  const std::int64_t count = extent(build, x.id, axis);
   return {least, exps, m.normalized(m.sum30(exps, axis, count)), bits_to(count)};
 }
 
 // exps / sum(exps), in units of 2^-30. A share of 1 becomes 2^30 - 1, so that all shares have 30 bits.
-Real quotient(IntegerLowering& l, const Shares& s) {
-  IntegerMath m(l);
+ScaledInteger quotient(IntegerBuilder& build, const Shares& s) {
+  IntegerMath m(build);
   const ValueId reciprocal = m.of_mantissa(
       s.total.mantissa, [](double v) { return std::min(std::ldexp(1.0, 61) / v, 2147483645.0); });
   // e / (m * 2^(fewer - shift)) = e * r * 2^(shift - fewer - 61)
@@ -66,14 +69,14 @@ Real quotient(IntegerLowering& l, const Shares& s) {
 
 // log(v * 2^(fewer - 30)) in units of 2^-24, with v = mantissa / 2^shift. This is the logarithm of a sum of
 // exps that is at least 1, so the result is not negative.
-Real logarithm(IntegerLowering& l, const IntegerMath::Scaled& v, int fewer) {
-  IntegerMath m(l);
+ScaledInteger logarithm(IntegerBuilder& build, const IntegerMath::Scaled& v, int fewer) {
+  IntegerMath m(build);
   constexpr int kBits = 24;
   const ValueId log = m.of_mantissa(
       v.mantissa, [](double at) { return std::ldexp(std::log(std::ldexp(at, -kExpBits)), kBits); });
   const ValueId exponent = m.sub(fewer, v.shift);
   const ValueId octaves =
-      l.binary(Op::kTosaMul, exponent, m.number(exponent, std::llround(std::ldexp(kLn2, kBits))));
+      build.binary(Op::kTosaMul, exponent, m.number(exponent, std::llround(std::ldexp(kLn2, kBits))));
   const auto most = static_cast<std::int64_t>(std::ldexp(31 * kLn2, kBits)) + 2;
   return {m.add(log, octaves), {std::ldexp(1.0, -kBits)}, 0, {0, most}};
 }
@@ -86,16 +89,16 @@ struct Norm {
 
 // Divides each row by the root of its mean square plus eps. With norm.centred, the mean of the row is
 // subtracted first.
-Real normalized_rows(IntegerLowering& l, const Real& from, const Norm& norm) {
-  IntegerMath m(l);
-  const std::int64_t axis = norm.axis, count = extent(l, from.id, axis);
-  const Real x = l.within_bits(l.widened(from), 28);
+ScaledInteger normalized_rows(IntegerBuilder& build, const ScaledInteger& from, const Norm& norm) {
+  IntegerMath m(build);
+  const std::int64_t axis = norm.axis, count = extent(build, from.id, axis);
+  const ScaledInteger x = within_bits(build, widened(build, from), 28);
   ValueId y = x.id;
   double unit = x.scale();
   const int bits = bits_to(x.magnitude()), more = 29 - bits;
   if (norm.centred && bits + bits_to(count) <= 29) {
     const ValueId total = m.sum(x.id, axis);
-    y = m.sub(l.binary(Op::kTosaMul, x.id, m.number(x.id, count)), total);
+    y = m.sub(build.binary(Op::kTosaMul, x.id, m.number(x.id, count)), total);
     unit /= static_cast<double>(count);
   } else if (norm.centred) {  // n * x has too many bits: y = x - sum(x) / n, in 29 bits
     int fewer = std::max(0, bits + bits_to(count) - 30);
@@ -104,8 +107,8 @@ Real normalized_rows(IntegerLowering& l, const Real& from, const Norm& norm) {
     const double part = std::ldexp(unit, fewer) / static_cast<double>(count);
     unit = std::ldexp(unit, -more);
     const std::int64_t most = most_of_sum();
-    const Real sum{m.sum_less(x.id, axis, count, fewer), {part}, 0, {-most, most}};
-    y = m.sub(m.left(x.id, more), l.rescaled(sum, DType::kI32, unit).id);
+    const ScaledInteger sum{m.sum_less(x.id, axis, count, fewer), {part}, 0, {-most, most}};
+    y = m.sub(m.left(x.id, more), rescaled(build, sum, DType::kI32, unit).id);
   }
   // part * 2^-exponent is eps in units of `mean` below, for a row that is not shifted: eps / unit^2 * spread.
   const int fewer = bits_to(count);
@@ -121,7 +124,7 @@ Real normalized_rows(IntegerLowering& l, const Real& from, const Norm& norm) {
   if (part != 0 && exponent < 0) throw NoIntegerForm("its epsilon is beyond the range of its operand");
   // Each row is shifted left as far as its largest element allows, but not so far that eps, which is shifted
   // by twice as much, has more than 29 bits.
-  const ValueId size = m.max(l.emit(Op::kTosaAbs, NoAttrs{}, {y}), axis);
+  const ValueId size = m.max(build.emit(Op::kTosaAbs, NoAttrs{}, {y}), axis);
   ValueId shift = m.add(m.clz(m.maximum(size, 1)), -1);
   if (part != 0 && exponent / 2 < 30) shift = m.minimum(shift, exponent / 2);
   const ValueId row = m.right(m.left(y, shift), 1);  // 30 bits and a sign
@@ -148,18 +151,18 @@ Real normalized_rows(IntegerLowering& l, const Real& from, const Norm& norm) {
   return {result, {scale}, 0, {-most, most}};
 }
 
-ValueId as_rows(IntegerLowering& l, const Real& x, std::int64_t row) {
-  return l.reshape(x.id, {num_elements(l.type(x.id).shape) / std::max<std::int64_t>(row, 1), row});
+ValueId as_rows(IntegerBuilder& build, const ScaledInteger& x, std::int64_t row) {
+  return build.reshape(x.id, {num_elements(build.type(x.id).shape) / std::max<std::int64_t>(row, 1), row});
 }
 
 // False if a mask, the constant operand of an add or where before the softmax, hides no row altogether. (The
 // result of a row that is hidden altogether is NaN.)
-bool may_hide_rows(const IntegerLowering& l) {
-  const Graph& graph = l.source();
-  const Node* const masked = graph.producer(l.operand(0));
+bool may_hide_rows(const NodeView& node) {
+  const Graph& graph = node.graph();
+  const Node* const masked = graph.producer(node.operand(0));
   if (masked == nullptr || (masked->op != Op::kAdd && masked->op != Op::kWhere)) return true;
-  const std::int64_t axis = l.attrs<AxisDtypeAttrs>().axis,
-                     rank = static_cast<std::int64_t>(l.operand_type(0).rank());
+  const std::int64_t axis = node.attrs<AxisDtypeAttrs>().axis,
+                     rank = static_cast<std::int64_t>(node.operand_type(0).rank());
   const auto operands = graph.operands(*masked);
   for (std::size_t i = 0; i < (masked->op == Op::kWhere ? 1 : operands.size()); ++i) {
     const Value& value = graph.value(operands[i]);
@@ -184,82 +187,83 @@ bool may_hide_rows(const IntegerLowering& l) {
 
 }  // namespace
 
-Lowered integer_softmax(IntegerLowering& l) {
-  const Real x = l.real_with_one_scale(0);
-  if (l.operand_type(0).rank() == 0) throw NoIntegerForm("its rank");
-  const std::int64_t axis = l.attrs<AxisDtypeAttrs>().axis;
-  const Shares shares = shares_of(l, x, axis);
-  if (l.node().op != Op::kLogSoftmax) {
-    Real out = quotient(l, shares);
-    const bool is_safe = l.node().op == Op::kSafeSoftmax;
+RuleResult integer_softmax(const RuleContext& ctx) {
+  const ScaledInteger x = ctx.with_one_scale(0);
+  if (ctx.node.operand_type(0).rank() == 0) return Refusal{"its rank"};
+  const std::int64_t axis = ctx.node.attrs<AxisDtypeAttrs>().axis;
+  const Shares shares = shares_of(ctx.build, x, axis);
+  if (ctx.node.op() != Op::kLogSoftmax) {
+    ScaledInteger out = quotient(ctx.build, shares);
+    const bool is_safe = ctx.node.op() == Op::kSafeSoftmax;
     // A row that is hidden altogether is NaN (safe_softmax: 0). Without a goal() the row has equal shares
     // instead, since contractions, the usual readers, have no rule for NaN.
-    if (x.minus_infinity && (is_safe || (l.goal() && may_hide_rows(l)))) {
-      IntegerMath m(l);
+    if (x.minus_infinity && (is_safe || (ctx.node.eventual_qparams() && may_hide_rows(ctx.node)))) {
+      IntegerMath m(ctx.build);
       const ValueId top = m.max(x.id, axis);
-      const ValueId least = l.number(*x.minus_infinity, l.type(top).rank(), l.type(top).dtype);
-      const ValueId hidden = l.binary(Op::kTosaGreaterEqual, least, top);
+      const ValueId least =
+          ctx.build.number(*x.minus_infinity, ctx.build.type(top).rank(), ctx.build.type(top).dtype);
+      const ValueId hidden = ctx.build.binary(Op::kTosaGreaterEqual, least, top);
       if (is_safe)
-        out.id = l.emit(Op::kTosaSelect, NoAttrs{}, {hidden, m.number(out.id, 0), out.id});
+        out.id = ctx.build.emit(Op::kTosaSelect, NoAttrs{}, {hidden, m.number(out.id, 0), out.id});
       else
-        out.undefined = hidden;
+        out.nan_mask = hidden;
     }
     return out;
   }
-  return difference(l, shares.below, logarithm(l, shares.total, shares.fewer));
+  return difference(ctx.build, shares.below, logarithm(ctx.build, shares.total, shares.fewer));
 }
 
 // max + log(sum(exp(x - max))) over some axes.
-Lowered integer_logsumexp(IntegerLowering& l) {
-  const auto& attrs = l.attrs<ReduceAttrs>();
-  Real x = l.real_with_one_scale(0);
-  if (l.operand_type(0).rank() == 0) return x;
-  IntegerMath m(l);
-  Real top = x;
+RuleResult integer_logsumexp(const RuleContext& ctx) {
+  const auto& attrs = ctx.node.attrs<ReduceAttrs>();
+  ScaledInteger x = ctx.with_one_scale(0);
+  if (ctx.node.operand_type(0).rank() == 0) return x;
+  IntegerMath m(ctx.build);
+  ScaledInteger top = x;
   for (const std::int64_t axis : attrs.axes) top.id = m.max(top.id, axis);
-  ValueId sum = m.exp30(below(l, x, top.id));
+  ValueId sum = m.exp30(below(ctx.build, x, top.id));
   int fewer = 0;
   for (const std::int64_t axis : attrs.axes) {
-    const std::int64_t count = extent(l, x.id, axis);
+    const std::int64_t count = extent(ctx.build, x.id, axis);
     sum = m.sum30(sum, axis, count);
     fewer += bits_to(count);
   }
-  Real out = total(l, top, logarithm(l, m.normalized(sum), fewer));
-  out.id = l.reshape(out.id, l.result_type().shape);
+  ScaledInteger out = total(ctx.build, top, logarithm(ctx.build, m.normalized(sum), fewer));
+  out.id = ctx.build.reshape(out.id, ctx.node.result_type().shape);
   return out;
 }
 
-Lowered integer_norm(IntegerLowering& l) {
-  const Op op = l.node().op;
-  const Real x = l.real_with_one_scale(0);
-  const Shape shape = l.operand_type(0).shape;
+RuleResult integer_norm(const RuleContext& ctx) {
+  const Op op = ctx.node.op();
+  const ScaledInteger x = ctx.with_one_scale(0);
+  const Shape shape = ctx.node.operand_type(0).shape;
   std::int64_t row = 1;
   Norm norm{0, op != Op::kRmsNorm, 1};
   if (op == Op::kGroupNorm) {
-    const auto& attrs = l.attrs<GroupNormAttrs>();
+    const auto& attrs = ctx.node.attrs<GroupNormAttrs>();
     norm.eps = attrs.eps;
     row = num_elements(shape) / std::max<std::int64_t>(1, shape[0] * attrs.groups);
   } else {
-    const auto& attrs = l.attrs<NormAttrs>();
+    const auto& attrs = ctx.node.attrs<NormAttrs>();
     norm.eps = attrs.eps.value_or(
         op == Op::kRmsNorm ? static_cast<double>(std::numeric_limits<float>::epsilon()) : 1e-5);
     for (std::size_t i = shape.size() - static_cast<std::size_t>(attrs.normalized_rank); i < shape.size();
          ++i)
       row *= shape[i];
   }
-  Real rows = x;
-  rows.id = as_rows(l, x, row);
-  Real out = normalized_rows(l, rows, norm);
-  out.id = l.reshape(out.id, shape);
+  ScaledInteger rows = x;
+  rows.id = as_rows(ctx.build, x, row);
+  ScaledInteger out = normalized_rows(ctx.build, rows, norm);
+  out.id = ctx.build.reshape(out.id, shape);
   const auto along =
       [&](std::size_t i) {  // weight and bias: along the trailing axes, or (group_norm) the channels
-        Shape own = l.operand_type(i).shape;
+        Shape own = ctx.node.operand_type(i).shape;
         if (op == Op::kGroupNorm)
           for (std::size_t k = 2; k < shape.size(); ++k) own.push_back(1);
         return own;
       };
-  if (l.has(1)) out = times(l, out, 1, along(1));
-  if (l.has(2)) out = plus(l, out, 2, along(2));
+  if (ctx.node.has(1)) out = times(ctx, out, 1, along(1));
+  if (ctx.node.has(2)) out = plus(ctx, out, 2, along(2));
   return out;
 }
 

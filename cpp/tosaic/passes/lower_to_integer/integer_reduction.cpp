@@ -10,7 +10,12 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tosaic/ir/apply_scale.h"
+#include "tosaic/passes/lower_to_integer/integer_arithmetic.h"
+#include "tosaic/passes/lower_to_integer/integer_contraction.h"
 #include "tosaic/passes/lower_to_integer/integer_math.h"
+#include "tosaic/passes/lower_to_integer/rescaling.h"
+#include "tosaic/passes/lower_to_integer/rules.h"
 
 namespace tosaic::passes {
 namespace {
@@ -18,40 +23,41 @@ namespace {
 bool is_narrow(DType dtype) { return dtype == DType::kI8 || dtype == DType::kI16; }
 
 // Sums over windows of the last two axes of (N, C, H, W), as a depthwise convolution by ones.
-Real window_sums(IntegerLowering& l, const Real& x, const ConvAttrs& windows, const Dims& kernel) {
-  const std::int64_t channels = l.type(x.id).shape[1], count = num_elements(kernel);
+ScaledInteger window_sums(IntegerBuilder& build, const ScaledInteger& x, const ConvAttrs& windows,
+                          const Dims& kernel) {
+  const std::int64_t channels = build.type(x.id).shape[1], count = num_elements(kernel);
   IntegerConvAttrs attrs{windows, x.zero_point, 0};
   attrs.conv.groups = channels;
   const Shape shape{channels, 1, kernel[0], kernel[1]};
-  const ValueId ones = l.constant(
+  const ValueId ones = build.constant(
       DType::kI8, shape, std::vector<std::int64_t>(static_cast<std::size_t>(num_elements(shape)), 1));
-  const DType dtype = l.type(x.id).dtype == DType::kI8 ? DType::kI32 : DType::kI48;
+  const DType dtype = build.type(x.id).dtype == DType::kI8 ? DType::kI32 : DType::kI48;
   const ValueRange centred = x.centred();
   const ValueRange range{std::min<std::int64_t>(centred.low, 0) * count,
                          std::max<std::int64_t>(centred.high, 0) * count};
   if (dtype == DType::kI32 && (range.low < kInt32Values.low || range.high > kInt32Values.high))
     throw NoIntegerForm("its sums may leave i32");
-  return {l.emit(Op::kIntegerConv, attrs, {x.id, ones}), x.scales, 0, range};
+  return {build.emit(Op::kIntegerConv, attrs, {x.id, ones}), x.scales, 0, range};
 }
 
 // True for the last two axes of a value of rank 4 and 8 or 16 bits, up to 4096 x 4096.
-bool is_over_image(const IntegerLowering& l, const Real& x, const Dims& axes) {
-  const Shape& shape = l.type(x.id).shape;
-  if (!is_narrow(l.type(x.id).dtype) || shape.size() != 4 || axes.size() != 2) return false;
+bool is_over_image(const IntegerBuilder& build, const ScaledInteger& x, const Dims& axes) {
+  const Shape& shape = build.type(x.id).shape;
+  if (!is_narrow(build.type(x.id).dtype) || shape.size() != 4 || axes.size() != 2) return false;
   return axes.contains(2) && axes.contains(3) && shape[2] <= 4096 && shape[3] <= 4096;
 }
 
-Real sum_over(IntegerLowering& l, const Real& from, const Dims& axes) {
-  if (is_over_image(l, from, axes)) {
-    const Shape& shape = l.type(from.id).shape;
+ScaledInteger sum_over(IntegerBuilder& build, const ScaledInteger& from, const Dims& axes) {
+  if (is_over_image(build, from, axes)) {
+    const Shape& shape = build.type(from.id).shape;
     const ConvAttrs whole{{1, 1}, {0, 0}, {0, 0}, {1, 1}, {0, 0}, 1, false};
-    return window_sums(l, from, whole, {shape[2], shape[3]});
+    return window_sums(build, from, whole, {shape[2], shape[3]});
   }
-  IntegerMath m(l);
-  Real x = l.within_bits(l.widened(from), 30);
-  if (l.type(x.id).rank() == 0) return x;
+  IntegerMath m(build);
+  ScaledInteger x = within_bits(build, widened(build, from), 30);
+  if (build.type(x.id).rank() == 0) return x;
   for (const std::int64_t axis : axes) {
-    const std::int64_t count = l.type(x.id).shape[static_cast<std::size_t>(axis)];
+    const std::int64_t count = build.type(x.id).shape[static_cast<std::size_t>(axis)];
     if (count == 1) continue;
     const int fewer = std::max(0, bits_to(x.magnitude()) + bits_to(count) - 30);
     x.id = m.sum_less(x.id, axis, count, fewer);
@@ -63,64 +69,69 @@ Real sum_over(IntegerLowering& l, const Real& from, const Dims& axes) {
   return x;
 }
 
-bool keeps_parameters(const IntegerLowering& l, const Real& x) {
-  const QParams* to = l.target();
-  return to != nullptr && to->storage == l.type(x.id).dtype && !x.axis && to->scales == x.scales &&
+bool keeps_parameters(const RuleContext& ctx, const ScaledInteger& x) {
+  const QParams* to = ctx.node.result_qparams();
+  return to != nullptr && to->storage == ctx.build.type(x.id).dtype && !x.axis && to->scales == x.scales &&
          to->zero_points.front() == x.zero_point;
 }
 
 // AVG_POOL2D. It divides by the number of elements of a window that are inside the image, and its result has
 // the qparams of x. AVG_POOL2D needs channels last, hence the permutes; if the values are stored channels
 // last, the layout plan makes them no-ops.
-ValueId pooled(IntegerLowering& l, const Real& x, const Dims& kernel, const Dims& stride, const Dims& before,
-               const Shape& out) {
-  ValueId image = l.emit(Op::kPermute, PermuteAttrs{{0, 2, 3, 1}}, {x.id});
+ValueId pooled(IntegerBuilder& build, const ScaledInteger& x, const Dims& kernel, const Dims& stride,
+               const Dims& before, const Shape& out) {
+  ValueId image = build.emit(Op::kPermute, PermuteAttrs{{0, 2, 3, 1}}, {x.id});
   TosaAvgPoolAttrs pool{kernel, stride, {}, x.zero_point, x.zero_point, DType::kI32};
   for (std::size_t i = 0; i < 2; ++i) {
-    const std::int64_t extent = l.type(image).shape[i + 1];
+    const std::int64_t extent = build.type(image).shape[i + 1];
     const std::int64_t after = (out[i + 2] - 1) * stride[i] + kernel[i] - extent - before[i];
     if (after < 0)
-      image = l.emit(Op::kSlice, SliceAttrs{static_cast<std::int64_t>(i) + 1, 0, extent + after, 1}, {image});
+      image =
+          build.emit(Op::kSlice, SliceAttrs{static_cast<std::int64_t>(i) + 1, 0, extent + after, 1}, {image});
     pool.pad.push_back(before[i]);
     pool.pad.push_back(std::max<std::int64_t>(after, 0));
   }
-  return l.emit(Op::kPermute, PermuteAttrs{{0, 3, 1, 2}}, {l.emit(Op::kTosaAvgPool2d, pool, {image})});
+  return build.emit(Op::kPermute, PermuteAttrs{{0, 3, 1, 2}},
+                    {build.emit(Op::kTosaAvgPool2d, pool, {image})});
 }
 
-ValueId without_kept_axes(IntegerLowering& l, ValueId x) { return l.reshape(x, l.result_type().shape); }
+ValueId without_kept_axes(const RuleContext& ctx, ValueId x) {
+  return ctx.build.reshape(x, ctx.node.result_type().shape);
+}
 
 }  // namespace
 
-Lowered integer_sum(IntegerLowering& l) {
-  const auto& attrs = l.attrs<ReduceAttrs>();
-  const Real x = l.real_with_one_scale(0);
-  if (l.node().op == Op::kMean && is_over_image(l, x, attrs.axes) && keeps_parameters(l, x)) {
-    const Shape& in = l.type(x.id).shape;
-    return without_kept_axes(l, pooled(l, x, {in[2], in[3]}, {1, 1}, {0, 0}, {in[0], in[1], 1, 1}));
+RuleResult integer_sum(const RuleContext& ctx) {
+  const auto& attrs = ctx.node.attrs<ReduceAttrs>();
+  const ScaledInteger x = ctx.with_one_scale(0);
+  if (ctx.node.op() == Op::kMean && is_over_image(ctx.build, x, attrs.axes) && keeps_parameters(ctx, x)) {
+    const Shape& in = ctx.build.type(x.id).shape;
+    return without_kept_axes(ctx, pooled(ctx.build, x, {in[2], in[3]}, {1, 1}, {0, 0}, {in[0], in[1], 1, 1}));
   }
-  Real sum = sum_over(l, x, attrs.axes);
-  if (l.node().op == Op::kMean) {
+  ScaledInteger sum = sum_over(ctx.build, x, attrs.axes);
+  if (ctx.node.op() == Op::kMean) {
     std::int64_t count = 1;
     for (const std::int64_t axis : attrs.axes)
-      if (l.operand_type(0).rank() > 0) count *= l.operand_type(0).shape[static_cast<std::size_t>(axis)];
+      if (ctx.node.operand_type(0).rank() > 0)
+        count *= ctx.node.operand_type(0).shape[static_cast<std::size_t>(axis)];
     sum.scales = {sum.scale() / static_cast<double>(count)};
   }
-  if (l.type(sum.id).dtype == DType::kI48)
-    sum.shape = l.result_type().shape;
+  if (ctx.build.type(sum.id).dtype == DType::kI48)
+    sum.pending_shape = ctx.node.result_type().shape;
   else
-    sum.id = without_kept_axes(l, sum.id);
+    sum.id = without_kept_axes(ctx, sum.id);
   return sum;
 }
 
 // The divisor of a window is the number of its elements inside the image; with count_include_pad, elements in
 // the requested padding count too. If divisors differ, each sum is multiplied by a factor of its own.
-Lowered integer_avg_pool(IntegerLowering& l) {
-  const auto& attrs = l.attrs<PoolAttrs>();
-  const Shape& in = l.operand_type(0).shape;
-  const Shape& out = l.result_type().shape;
+RuleResult integer_avg_pool(const RuleContext& ctx) {
+  const auto& attrs = ctx.node.attrs<PoolAttrs>();
+  const Shape& in = ctx.node.operand_type(0).shape;
+  const Shape& out = ctx.node.result_type().shape;
   if (attrs.kernel.size() != 2 || in.size() != 4)
-    throw NoIntegerForm("its rank");  // expanded to a rank that has a rule
-  const Real x = l.real_with_one_scale(0);
+    return Refusal{"its rank"};  // expanded to a rank that has a rule
+  const ScaledInteger x = ctx.with_one_scale(0);
   Dims kernel = attrs.kernel, before = attrs.padding, after;
   std::vector<std::int64_t> counts{1};
   for (std::size_t i = 0; i < 2; ++i) {
@@ -144,33 +155,33 @@ Lowered integer_avg_pool(IntegerLowering& l) {
   if (attrs.divisor_override) std::fill(counts.begin(), counts.end(), *attrs.divisor_override);
   const bool counts_image = !attrs.divisor_override &&
                             (!attrs.count_include_pad || (attrs.padding[0] == 0 && attrs.padding[1] == 0));
-  if (counts_image && is_narrow(l.type(x.id).dtype) && keeps_parameters(l, x))
-    return pooled(l, x, kernel, attrs.stride, before, out);
+  if (counts_image && is_narrow(ctx.build.type(x.id).dtype) && keeps_parameters(ctx, x))
+    return pooled(ctx.build, x, kernel, attrs.stride, before, out);
   const ConvAttrs windows{attrs.stride, before, after, {1, 1}, {0, 0}, 1, false};
-  const std::vector<Real> parts = narrow_parts(l, x);
-  Real sums = window_sums(l, parts.front(), windows, kernel);
+  const std::vector<ScaledInteger> parts = narrow_parts(ctx.build, x);
+  ScaledInteger sums = window_sums(ctx.build, parts.front(), windows, kernel);
   for (std::size_t k = 1; k < parts.size(); ++k)
-    sums = total(l, sums, window_sums(l, parts[k], windows, kernel));
+    sums = total(ctx.build, sums, window_sums(ctx.build, parts[k], windows, kernel));
   const auto [least, most] = std::minmax_element(counts.begin(), counts.end());
-  if (*least <= 0) throw NoIntegerForm("a window of it counts no element");
+  if (*least <= 0) return Refusal{"a window of it counts no element"};
   if (*least == *most) {
     sums.scales = {sums.scale() / static_cast<double>(*least)};
     return sums;
   }
   // sum * (least / count), with 30-bit factors. Bits that the product has to spare are used for fractions.
   constexpr int kBits = 30;
-  const Real small = l.rescaled_to_one(sums);
+  const ScaledInteger small = with_one_scale(ctx.build, sums);
   const int finer = std::clamp(kBits - 1 - bits_to(small.magnitude() + 1), 0, kBits - 1);
   std::vector<std::int64_t> factors;
   for (const std::int64_t count : counts)
     factors.push_back(
         std::llround(std::ldexp(static_cast<double>(*least) / static_cast<double>(count), kBits)));
-  const ValueId factor = l.constant(DType::kI32, {1, 1, out[2], out[3]}, factors);
-  const ValueId product = l.emit(Op::kTosaMul, TosaMulAttrs{kBits - finer}, {small.id, factor});
-  return Real{product,
-              {std::ldexp(small.scale(), -finer) / static_cast<double>(*least)},
-              0,
-              {small.range.low << finer, small.range.high << finer}};
+  const ValueId factor = ctx.build.constant(DType::kI32, {1, 1, out[2], out[3]}, factors);
+  const ValueId product = ctx.build.emit(Op::kTosaMul, TosaMulAttrs{kBits - finer}, {small.id, factor});
+  return ScaledInteger{product,
+                       {std::ldexp(small.scale(), -finer) / static_cast<double>(*least)},
+                       0,
+                       {small.range.low << finer, small.range.high << finer}};
 }
 
 namespace {
@@ -187,13 +198,13 @@ Floating floating(IntegerMath& m, ValueId positive) {
 }
 
 // The product along an axis: multiplies pairs until one element is left.
-Floating multiplied_along(IntegerLowering& l, Floating x, std::int64_t axis) {
-  IntegerMath m(l);
+Floating multiplied_along(IntegerBuilder& build, Floating x, std::int64_t axis) {
+  IntegerMath m(build);
   const auto part = [&](ValueId id, std::int64_t from, std::int64_t to) {
-    return l.emit(Op::kSlice, SliceAttrs{axis, from, to, 1}, {id});
+    return build.emit(Op::kSlice, SliceAttrs{axis, from, to, 1}, {id});
   };
   for (;;) {
-    const std::int64_t count = l.type(x.mantissa).shape[static_cast<std::size_t>(axis)], half = count / 2;
+    const std::int64_t count = build.type(x.mantissa).shape[static_cast<std::size_t>(axis)], half = count / 2;
     if (count == 1) return x;
     const ValueId product =
         m.mul(part(x.mantissa, 0, half), part(x.mantissa, half, 2 * half), 30);  // in [2^28, 2^30)
@@ -202,8 +213,8 @@ Floating multiplied_along(IntegerLowering& l, Floating x, std::int64_t axis) {
     Floating next{m.left(product, shift), m.sub(m.add(exponent, 30), shift)};
     if (count % 2 != 0) {
       const AxisAttrs along{axis};
-      next.mantissa = l.emit(Op::kCat, along, {next.mantissa, part(x.mantissa, count - 1, count)});
-      next.exponent = l.emit(Op::kCat, along, {next.exponent, part(x.exponent, count - 1, count)});
+      next.mantissa = build.emit(Op::kCat, along, {next.mantissa, part(x.mantissa, count - 1, count)});
+      next.exponent = build.emit(Op::kCat, along, {next.exponent, part(x.exponent, count - 1, count)});
     }
     x = next;
   }
@@ -213,75 +224,75 @@ Floating multiplied_along(IntegerLowering& l, Floating x, std::int64_t axis) {
 
 // The product of the magnitudes as mantissa and exponent, shifted to a unit for the largest possible result.
 // The number of negative factors decides the sign; if the least magnitude is 0, the result is 0.
-Lowered integer_prod(IntegerLowering& l) {
-  const auto& attrs = l.attrs<ReduceAttrs>();
-  IntegerMath m(l);
-  Real x = l.widened(l.real_with_one_scale(0));
-  if (l.type(x.id).rank() == 0) return x;
-  ValueId size = l.emit(Op::kTosaAbs, NoAttrs{}, {x.id});
+RuleResult integer_prod(const RuleContext& ctx) {
+  const auto& attrs = ctx.node.attrs<ReduceAttrs>();
+  IntegerMath m(ctx.build);
+  ScaledInteger x = widened(ctx.build, ctx.with_one_scale(0));
+  if (ctx.build.type(x.id).rank() == 0) return x;
+  ValueId size = ctx.build.emit(Op::kTosaAbs, NoAttrs{}, {x.id});
   ValueId least = size;
-  ValueId negative = l.cast(l.binary(Op::kTosaGreater, m.number(x.id, 0), x.id), DType::kI32);
+  ValueId negative = ctx.build.cast(ctx.build.binary(Op::kTosaGreater, m.number(x.id, 0), x.id), DType::kI32);
   Floating product = floating(m, m.maximum(size, 1));
   std::int64_t count = 1;
   for (const std::int64_t axis : attrs.axes) {
-    count *= l.type(x.id).shape[static_cast<std::size_t>(axis)];
-    product = multiplied_along(l, product, axis);
-    least = l.emit(Op::kTosaReduceMin, TosaAxisNanAttrs{axis, NanMode::kPropagate}, {least});
+    count *= ctx.build.type(x.id).shape[static_cast<std::size_t>(axis)];
+    product = multiplied_along(ctx.build, product, axis);
+    least = ctx.build.emit(Op::kTosaReduceMin, TosaAxisNanAttrs{axis, NanMode::kPropagate}, {least});
     negative = m.sum(negative, axis);
   }
   // log2 of the largest result: the result itself may be beyond the range of a double.
   double top = static_cast<double>(count) *
                std::log2(static_cast<double>(std::max<std::int64_t>(x.magnitude(), 1)) * x.scale());
-  if (const std::optional<QParams> to = l.goal()) {
+  if (const std::optional<QParams> to = ctx.node.eventual_qparams()) {
     top = std::min(top, std::log2(largest_number(*to)) + 1);
   }
   const double unit = std::ceil(top) - 29;  // log2 of the unit: results up to 2^top have at most 29 bits
   const double units = unit - static_cast<double>(count) * std::log2(x.scale());
-  if (!(std::abs(unit) <= 900 && std::abs(units) <= 1e6))
-    throw NoIntegerForm("its results are out of all range");
+  if (!(std::abs(unit) <= 900 && std::abs(units) <= 1e6)) return Refusal{"its results are out of all range"};
   const auto whole = static_cast<std::int64_t>(std::floor(units));
   const ValueId drop = m.minimum(m.maximum(m.sub(whole, product.exponent), 0), 31);
   ValueId value = m.right(product.mantissa, drop, true);
-  const ValueId odd = l.cast(m.bits(negative, 1), DType::kBool);
-  value = l.emit(Op::kTosaSelect, NoAttrs{}, {odd, m.sub(0, value), value});
-  const ValueId is_zero = l.binary(Op::kTosaGreater, m.number(least, 1), least);
-  value = l.emit(Op::kTosaSelect, NoAttrs{}, {is_zero, m.number(value, 0), value});
+  const ValueId odd = ctx.build.cast(m.bits(negative, 1), DType::kBool);
+  value = ctx.build.emit(Op::kTosaSelect, NoAttrs{}, {odd, m.sub(0, value), value});
+  const ValueId is_zero = ctx.build.binary(Op::kTosaGreater, m.number(least, 1), least);
+  value = ctx.build.emit(Op::kTosaSelect, NoAttrs{}, {is_zero, m.number(value, 0), value});
   const std::int64_t most = std::int64_t{1} << 30;
   const double scale =
       std::exp2(static_cast<double>(whole) + static_cast<double>(count) * std::log2(x.scale()));
-  return Real{l.reshape(value, l.result_type().shape), {scale}, 0, {-most, most}};
+  return ScaledInteger{ctx.build.reshape(value, ctx.node.result_type().shape), {scale}, 0, {-most, most}};
 }
 
 // any and all of numbers: an element is true if it is not 0.
-Lowered integer_any(IntegerLowering& l) {
-  const auto& attrs = l.attrs<ReduceAttrs>();
-  const Real x = l.real_with_one_scale(0);
-  const ValueId zero = l.number(x.zero_point, l.type(x.id).rank());
-  ValueId found =
-      l.emit(Op::kTosaLogicalNot, NoAttrs{}, {l.binary(Op::kTosaEqual, l.cast(x.id, DType::kI32), zero)});
-  const Op op = l.node().op == Op::kAny ? Op::kTosaReduceAny : Op::kTosaReduceAll;
+RuleResult integer_any(const RuleContext& ctx) {
+  const auto& attrs = ctx.node.attrs<ReduceAttrs>();
+  const ScaledInteger x = ctx.with_one_scale(0);
+  const ValueId zero = ctx.build.number(x.zero_point, ctx.build.type(x.id).rank());
+  ValueId found = ctx.build.emit(Op::kTosaLogicalNot, NoAttrs{},
+                                 {ctx.build.binary(Op::kTosaEqual, ctx.build.cast(x.id, DType::kI32), zero)});
+  const Op op = ctx.node.op() == Op::kAny ? Op::kTosaReduceAny : Op::kTosaReduceAll;
   for (const std::int64_t axis : attrs.axes)
-    if (l.type(found).rank() > 0) found = l.emit(op, AxisAttrs{axis}, {found});
-  return without_kept_axes(l, found);
+    if (ctx.build.type(found).rank() > 0) found = ctx.build.emit(op, AxisAttrs{axis}, {found});
+  return without_kept_axes(ctx, found);
 }
 
-Lowered integer_choice(IntegerLowering& l) {
-  const Node& node = l.node();
-  Real x = l.real_with_one_scale(0);
+RuleResult integer_choice(const RuleContext& ctx) {
+  const Node& node = ctx.node.node();
+  ScaledInteger x = ctx.with_one_scale(0);
   if (node.op == Op::kMaxPool || node.op == Op::kAdaptiveMaxPool) {
-    if (!is_narrow(l.type(x.id).dtype)) throw NoIntegerForm("its operand has more than 16 bits");
-    if (node.op == Op::kAdaptiveMaxPool || l.attrs<PoolAttrs>().kernel.size() != 2 ||
-        l.operand_type(0).rank() != 4 || l.attrs<PoolAttrs>().dilation != Dims::filled(2, 1))
-      throw NoIntegerForm("its windows");  // expanded to windows that have a rule
-    x.id = l.emit(node.op, *node.attrs, {x.id});
+    if (!is_narrow(ctx.build.type(x.id).dtype)) return Refusal{"its operand has more than 16 bits"};
+    if (node.op == Op::kAdaptiveMaxPool || ctx.node.attrs<PoolAttrs>().kernel.size() != 2 ||
+        ctx.node.operand_type(0).rank() != 4 || ctx.node.attrs<PoolAttrs>().dilation != Dims::filled(2, 1))
+      return Refusal{"its windows"};  // expanded to windows that have a rule
+    x.id = ctx.build.emit(node.op, *node.attrs, {x.id});
     return x;
   }
-  if (node.op == Op::kArgmax) return l.emit(node.op, *node.attrs, {x.id});
-  const auto& attrs = l.attrs<ReduceAttrs>();
+  if (node.op == Op::kArgmax) return ctx.build.emit(node.op, *node.attrs, {x.id});
+  const auto& attrs = ctx.node.attrs<ReduceAttrs>();
   const Op op = node.op == Op::kAmax ? Op::kTosaReduceMax : Op::kTosaReduceMin;
   for (const std::int64_t axis : attrs.axes)
-    if (l.type(x.id).rank() > 0) x.id = l.emit(op, TosaAxisNanAttrs{axis, NanMode::kPropagate}, {x.id});
-  x.id = without_kept_axes(l, x.id);
+    if (ctx.build.type(x.id).rank() > 0)
+      x.id = ctx.build.emit(op, TosaAxisNanAttrs{axis, NanMode::kPropagate}, {x.id});
+  x.id = without_kept_axes(ctx, x.id);
   return x;
 }
 

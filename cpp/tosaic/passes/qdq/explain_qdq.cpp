@@ -17,7 +17,7 @@ class Explanation {
     for (const Node& node : graph_.nodes()) {
       if (node.op == Op::kDequantize)
         integers(node);
-      else if (is_border(node))
+      else if (touches_quantized(node))
         floats(node);
     }
     return std::move(reasons_);
@@ -38,7 +38,7 @@ class Explanation {
 
   // True if the node reads a dequantized value, or computes a value that is quantized. Quantize nodes do not
   // count.
-  [[nodiscard]] bool is_border(const Node& node) const {
+  [[nodiscard]] bool touches_quantized(const Node& node) const {
     if (node.op == Op::kQuantize) return false;
     for (const ValueId id : graph_.operands(node))
       if (is_made_by(id, Op::kDequantize)) return true;

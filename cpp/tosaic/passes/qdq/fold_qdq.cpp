@@ -5,21 +5,21 @@
 //   %r = relu(%c)                                      %r: i8 q(..) = relu(%c)
 //   %q = quantize(%r)
 //
-// The *label* of an integer value is the qparams of the numbers that it represents. A *way* of a float value
-// is the qparams with which some reader quantizes it. A *form* of a float value is integers with qparams that
-// replace it:
+// The *label* of an integer value is the qparams of the numbers that it represents. The *wanted qparams* of a
+// float value are those with which its readers quantize it. A *form* of a float value is integers with
+// qparams that replace it:
 //   exact      the integers represent exactly this float: it was dequantized from them, or moved or chosen
 //              from floats that were
-//   quantized  the integers are the float quantized in one way. A reader may use them only if it would
-//              quantize the float in this way itself, at once or behind operators that commute with
-//              quantization (relu, clamp, views, pools ...)
+//   quantized  the integers are the float quantized with these qparams. A reader may use them only if it
+//              would quantize the float with the same qparams itself, at once or behind operators that commute
+//              with quantization (relu, clamp, views, pools ...)
 //
-// A node whose float operands all have forms or are constants is emitted once for each way of its result. It
-// is also emitted unchanged if its floats are still read. If all of its float operands are constants, it must
-// commute with quantization: a lookup in a table of floats, or a choice.
+// A node whose float operands all have forms or are constants is emitted once for each of the wanted qparams
+// of its result. It is also emitted unchanged if its floats are still read. If all of its float operands are
+// constants, it must commute with quantization: a lookup in a table of floats, or a choice.
 //
-// The labels are found first. Three walks follow: the ways of each float (backwards), its forms (forwards),
-// and which floats are still read (backwards). Then the new graph is built.
+// The labels are found first. Three walks follow: the wanted qparams of each float (backwards), its forms
+// (forwards), and which floats are still read (backwards). Then the new graph is built.
 //
 // A constant that several dequantize nodes read with different parameters is split into one constant for
 // each.
@@ -48,12 +48,12 @@ struct Form {
   ValueId id;  // in the new graph, once made
 };
 using Forms = std::vector<Form>;
-using Ways = std::vector<QParamsRef>;
+using QParamsList = std::vector<QParamsRef>;
 
-void add_way(Ways& ways, const QParamsRef& way) {
-  if (std::none_of(ways.begin(), ways.end(),
-                   [&](const QParamsRef& known) { return same_qparams(known, way); }))
-    ways.push_back(way);
+void add_distinct(QParamsList& all, const QParamsRef& wanted) {
+  if (std::none_of(all.begin(), all.end(),
+                   [&](const QParamsRef& known) { return same_qparams(known, wanted); }))
+    all.push_back(wanted);
 }
 
 class Folding {
@@ -67,10 +67,10 @@ class Folding {
         read_(graph.values().size(), false) {}
 
   std::optional<Graph> run() {
-    const auto quantizes = [](const Node& node) { return is_border(node.op); };
+    const auto quantizes = [](const Node& node) { return is_qdq(node.op); };
     if (std::none_of(graph_.nodes().begin(), graph_.nodes().end(), quantizes)) return std::nullopt;
     find_labels();
-    find_ways();
+    find_wanted_qparams();
     find_forms();
     find_reads();
     make();
@@ -79,11 +79,11 @@ class Folding {
   }
 
  private:
-  static bool is_border(Op op) { return op == Op::kQuantize || op == Op::kDequantize; }
-  [[nodiscard]] bool is_real(ValueId id) const { return id.valid() && graph_.type(id).dtype == DType::kF32; }
+  static bool is_qdq(Op op) { return op == Op::kQuantize || op == Op::kDequantize; }
+  [[nodiscard]] bool is_f32(ValueId id) const { return id.valid() && graph_.type(id).dtype == DType::kF32; }
   [[nodiscard]] bool is_constant(ValueId id) const { return graph_.value(id).kind == ValueKind::kConstant; }
   [[nodiscard]] ValueId operand(const Node& node) const { return graph_.operands(node)[0]; }
-  [[nodiscard]] QParamsRef way_of(const Node& quantize) const {
+  [[nodiscard]] QParamsRef wanted_qparams(const Node& quantize) const {
     const auto& attrs = Graph::attrs<QuantizeAttrs>(quantize);
     return qparams_of(attrs, attrs.dtype);
   }
@@ -96,7 +96,7 @@ class Folding {
     if (is_foreign(node.op) && !has_integer_kernel(node)) return false;
     if (!node.regions.empty() || info(node.op).has(kEffect)) return false;
     for (const ValueId id : graph_.operands(node))
-      if (id.valid() && is_float(graph_.type(id).dtype) && !is_real(id)) return false;
+      if (id.valid() && is_float(graph_.type(id).dtype) && !is_f32(id)) return false;
     for (std::uint32_t r = 0; r < node.result_count; ++r) {
       const DType dtype = graph_.type(graph_.result(node, r)).dtype;
       if (is_float(dtype) && dtype != DType::kF32) return false;
@@ -140,7 +140,7 @@ class Folding {
   // The label of an input or constant that is read with the parameters `read`. An input may hold any integer
   // of its dtype, so its range becomes that of the dtype; dequantizing does not depend on the range. A
   // constant retains the range of `read` if all its elements are inside.
-  [[nodiscard]] static QParamsRef within(const QParams& read, const Constant* constant) {
+  [[nodiscard]] static QParamsRef label_of_source(const QParams& read, const Constant* constant) {
     const ValueRange dtype = *integer_limits(read.storage);
     if (read.qmin <= dtype.low && read.qmax >= dtype.high) return std::make_shared<const QParams>(read);
     bool inside = false;
@@ -165,12 +165,12 @@ class Folding {
       const ValueId id(static_cast<std::uint32_t>(i));
       const Value& value = graph_.value(id);
       if (value.kind == ValueKind::kResult || !is_integer(value.type.dtype) || !readers.first[i]) continue;
-      label(id, within(*readers.first[i], value.constant.get()));
+      label(id, label_of_source(*readers.first[i], value.constant.get()));
     }
     for (const Node& node : graph_.nodes()) {
-      if (node.op == Op::kQuantize) label(graph_.result(node), way_of(node));
+      if (node.op == Op::kQuantize) label(graph_.result(node), wanted_qparams(node));
       if (!passes_label(node) || !labels_[operand(node).index()]) continue;
-      const std::optional<QParamsRef> to = moved(graph_, node, labels_[operand(node).index()]);
+      const std::optional<QParamsRef> to = qparams_after(graph_, node, labels_[operand(node).index()]);
       if (to) label(graph_.result(node), *to);
     }
   }
@@ -182,101 +182,101 @@ class Folding {
            same_grid(*known, Graph::attrs<DequantizeAttrs>(dequantize));
   }
 
-  // ---- ways of floats ----
+  // ---- wanted qparams of floats ----
 
-  void find_ways() {
+  void find_wanted_qparams() {
     const std::span<const Node> nodes = graph_.nodes();
     for (std::size_t n = nodes.size(); n-- > 0;) {
       const Node& node = nodes[n];
       if (node.op == Op::kQuantize) {
-        if (is_real(operand(node)) && labels_[node.first_result])
-          add_way(wanted_[operand(node).index()], way_of(node));
+        if (is_f32(operand(node)) && labels_[node.first_result])
+          add_distinct(wanted_[operand(node).index()], wanted_qparams(node));
         continue;
       }
       if (!may_fold(node) || !commutes_with_quantize(node)) continue;
       for (std::uint32_t r = 0; r < node.result_count; ++r)
-        for (const QParamsRef& way : wanted_[node.first_result + r])
-          if (!way->axis)
+        for (const QParamsRef& wanted : wanted_[node.first_result + r])
+          if (!wanted->axis)
             for (const ValueId id : graph_.operands(node))
-              if (is_real(id)) add_way(wanted_[id.index()], way);
+              if (is_f32(id)) add_distinct(wanted_[id.index()], wanted);
     }
   }
 
   // ---- forms ----
 
-  // The form of `id` that the node may read if its result is quantized in this way, or null. With a null way
-  // only exact forms qualify.
-  [[nodiscard]] const Form* readable(const Node& node, ValueId id, const QParamsRef& way) const {
+  // The form of `id` that the node may read if its result is quantized with the qparams `wanted`, or null. If
+  // `wanted` is null, only exact forms qualify.
+  [[nodiscard]] const Form* readable(const Node& node, ValueId id, const QParamsRef& wanted) const {
     const Forms& forms = forms_[id.index()];
-    const auto is_same = [&](const Form& form) { return same_qparams(form.qparams, way); };
+    const auto is_same = [&](const Form& form) { return same_qparams(form.qparams, wanted); };
     const auto same = std::find_if(forms.begin(), forms.end(), is_same);
-    if (same != forms.end() && (same->exact || (way && commutes_with_quantize(node)))) return &*same;
+    if (same != forms.end() && (same->exact || (wanted && commutes_with_quantize(node)))) return &*same;
     const auto exact = std::find_if(forms.begin(), forms.end(), [](const Form& form) { return form.exact; });
     return exact == forms.end() ? nullptr : &*exact;
   }
 
   // True if quantizing the node's constant operands is the same as quantizing its result, as in a lookup in a
   // table.
-  [[nodiscard]] static bool quantizes_constants(const Node& node, const QParamsRef& way) {
-    return way && !way->axis && commutes_with_quantize(node);
+  [[nodiscard]] static bool quantizes_constants(const Node& node, const QParamsRef& wanted) {
+    return wanted && !wanted->axis && commutes_with_quantize(node);
   }
 
-  [[nodiscard]] bool has_readable(const Node& node, const QParamsRef& way) const {
+  [[nodiscard]] bool has_readable(const Node& node, const QParamsRef& wanted) const {
     const auto ids = graph_.operands(node);
     return std::any_of(ids.begin(), ids.end(),
-                       [&](ValueId id) { return is_real(id) && readable(node, id, way) != nullptr; });
+                       [&](ValueId id) { return is_f32(id) && readable(node, id, wanted) != nullptr; });
   }
 
   // True if each float operand is readable or a constant, and one of them is readable or all may be
   // quantized.
-  [[nodiscard]] bool may_read(const Node& node, const QParamsRef& way) const {
-    bool any_real = false;
+  [[nodiscard]] bool may_read(const Node& node, const QParamsRef& wanted) const {
+    bool any_f32 = false;
     for (const ValueId id : graph_.operands(node)) {
-      if (!is_real(id)) continue;
-      if (readable(node, id, way) == nullptr && !is_constant(id)) return false;
-      any_real = true;
+      if (!is_f32(id)) continue;
+      if (readable(node, id, wanted) == nullptr && !is_constant(id)) return false;
+      any_f32 = true;
     }
-    return any_real && (has_readable(node, way) || quantizes_constants(node, way));
+    return any_f32 && (has_readable(node, wanted) || quantizes_constants(node, wanted));
   }
 
   // The qparams of the exact form of the node's result, or null. There is one if the node moves or chooses
   // elements, and all its float operands have exact forms with the same qparams.
   [[nodiscard]] QParamsRef chosen(const Node& node) const {
-    if (!chooses(node)) return nullptr;
+    if (!selects_elements(node)) return nullptr;
     QParamsRef common;
     for (const ValueId id : graph_.operands(node)) {
-      if (!is_real(id)) continue;
+      if (!is_f32(id)) continue;
       const Form* form = readable(node, id, common);
       if (form == nullptr || !form->exact || (common && !same_qparams(form->qparams, common))) return nullptr;
       common = form->qparams;
     }
     if (!common || (!info(node.op).has(kView) && !has_zero(*common))) return nullptr;
     if (common->axis && !moves(node)) return nullptr;
-    return moved(graph_, node, common).value_or(nullptr);
+    return qparams_after(graph_, node, common).value_or(nullptr);
   }
 
-  [[nodiscard]] Ways ways_of(const Node& node) const {
-    Ways ways;
+  [[nodiscard]] QParamsList wanted_by_readers(const Node& node) const {
+    QParamsList all;
     for (std::uint32_t r = 0; r < node.result_count; ++r)
-      for (const QParamsRef& way : wanted_[node.first_result + r]) add_way(ways, way);
-    return ways;
+      for (const QParamsRef& wanted : wanted_[node.first_result + r]) add_distinct(all, wanted);
+    return all;
   }
 
   void find_forms() {
     for (const Node& node : graph_.nodes()) {
       if (node.op == Op::kDequantize && agrees(node))
         forms_[node.first_result].push_back({labels_[operand(node).index()], true, ValueId()});
-      if (is_border(node.op) || !may_fold(node)) continue;
-      const auto give = [&](const QParamsRef& way, bool exact) {
+      if (is_qdq(node.op) || !may_fold(node)) continue;
+      const auto add_form = [&](const QParamsRef& wanted, bool exact) {
         for (std::uint32_t r = 0; r < node.result_count; ++r)
-          if (is_real(graph_.result(node, r)))
-            forms_[node.first_result + r].push_back({way, exact, ValueId()});
+          if (is_f32(graph_.result(node, r)))
+            forms_[node.first_result + r].push_back({wanted, exact, ValueId()});
       };
       const QParamsRef exact = chosen(node);
-      if (exact) give(exact, true);
-      if (exact && moves(node)) continue;  // make_quantized() emits a node for any other way
-      for (const QParamsRef& way : ways_of(node))
-        if (!same_qparams(way, exact) && may_read(node, way)) give(way, false);
+      if (exact) add_form(exact, true);
+      if (exact && moves(node)) continue;  // make_quantized() emits a node for other qparams
+      for (const QParamsRef& wanted : wanted_by_readers(node))
+        if (!same_qparams(wanted, exact) && may_read(node, wanted)) add_form(wanted, false);
     }
   }
 
@@ -289,15 +289,15 @@ class Folding {
 
   // True if the node reads exact forms and has no float result: comparisons, positions of maxima.
   [[nodiscard]] bool only_reads(const Node& node) const {
-    if (is_border(node.op) || !may_fold(node) || !may_read(node, nullptr)) return false;
+    if (is_qdq(node.op) || !may_fold(node) || !may_read(node, nullptr)) return false;
     for (std::uint32_t r = 0; r < node.result_count; ++r)
-      if (is_real(graph_.result(node, r))) return false;
+      if (is_f32(graph_.result(node, r))) return false;
     return true;
   }
 
   // True if the node is emitted over floats, with or without being emitted over forms.
   [[nodiscard]] bool stays(const Node& node) const {
-    if (is_border(node.op) || only_reads(node)) return false;
+    if (is_qdq(node.op) || only_reads(node)) return false;
     bool formless = true;
     for (std::uint32_t r = 0; r < node.result_count; ++r) {
       const ValueId result = graph_.result(node, r);
@@ -308,13 +308,13 @@ class Folding {
   }
 
   // The form that replaces a quantize node, or null if there is none. An exact form may have other qparams.
-  [[nodiscard]] const Form* taken(const Node& quantize) const {
+  [[nodiscard]] const Form* replacement_form(const Node& quantize) const {
     const ValueId id = operand(quantize);
     if (!labels_[quantize.first_result]) return nullptr;  // another operator computes with the integers
     const Forms& forms = forms_[id.index()];
-    const QParamsRef way = way_of(quantize);
+    const QParamsRef wanted = wanted_qparams(quantize);
     const auto same = std::find_if(forms.begin(), forms.end(),
-                                   [&](const Form& form) { return same_qparams(form.qparams, way); });
+                                   [&](const Form& form) { return same_qparams(form.qparams, wanted); });
     if (same != forms.end()) return &*same;
     const auto exact = std::find_if(forms.begin(), forms.end(), [](const Form& form) { return form.exact; });
     return exact == forms.end() ? nullptr : &*exact;
@@ -325,7 +325,7 @@ class Folding {
     const std::span<const Node> nodes = graph_.nodes();
     for (std::size_t n = nodes.size(); n-- > 0;) {
       const Node& node = nodes[n];
-      if (node.op == Op::kQuantize ? taken(node) == nullptr : stays(node))
+      if (node.op == Op::kQuantize ? replacement_form(node) == nullptr : stays(node))
         for (const ValueId id : graph_.operands(node))
           if (id.valid()) read_[id.index()] = true;
     }
@@ -345,7 +345,7 @@ class Folding {
     }
     for (const Node& node : graph_.nodes()) make(node);
     for (Output output : graph_.outputs()) {
-      output.value = as_it_was(output.value);
+      output.value = original_value(output.value);
       out_.add_output(std::move(output));
     }
   }
@@ -361,7 +361,7 @@ class Folding {
 
   // The value as the old graph had it: a float or integers. Of a float that has only an exact form in the new
   // graph, the form is dequantized, once.
-  ValueId as_it_was(ValueId id) {
+  ValueId original_value(ValueId id) {
     if (is_constant(id)) return constant(id);
     ValueId& made = made_[id.index()];
     if (made.valid()) return made;
@@ -376,7 +376,7 @@ class Folding {
   }
 
   // The origins of the node and of the quantize and dequantize nodes that are folded into it.
-  [[nodiscard]] OriginRef origin_of(const Node& node, const QParamsRef& way) const {
+  [[nodiscard]] OriginRef origin_of(const Node& node, const QParamsRef& wanted) const {
     std::vector<OriginRef> origins;
     for (const ValueId id : graph_.operands(node)) {
       const Node* producer = id.valid() ? graph_.producer(id) : nullptr;
@@ -385,63 +385,64 @@ class Folding {
     origins.push_back(node.origin);
     for (std::uint32_t r = 0; r < node.result_count; ++r)
       for (const NodeId user : graph_.users(graph_.result(node, r)))
-        if (graph_.node(user).op == Op::kQuantize && same_qparams(way_of(graph_.node(user)), way))
+        if (graph_.node(user).op == Op::kQuantize && same_qparams(wanted_qparams(graph_.node(user)), wanted))
           origins.push_back(graph_.node(user).origin);
     return merge(origins);
   }
 
   // Quantizes a constant operand. fold-constants computes the emitted node.
-  ValueId quantized_constant(const Node& node, ValueId id, const QParamsRef& way) {
-    const auto attrs = attrs_of_qparams<QuantizeAttrs>(way->storage, *way);
+  ValueId quantized_constant(const Node& node, ValueId id, const QParamsRef& wanted) {
+    const auto attrs = attrs_of_qparams<QuantizeAttrs>(wanted->storage, *wanted);
     const ValueId operands[] = {constant(id)};
     const ValueId made = out_.add(Op::kQuantize, attrs, operands, node.origin, graph_.node_name(node));
-    out_.set_qparams(made, way);
+    out_.set_qparams(made, wanted);
     return made;
   }
 
-  // Emits the node over forms of its operands, with its f32 results quantized in this way.
-  NodeId make_over_forms(const Node& node, const QParamsRef& way) {
+  // Emits the node over forms of its operands, with its f32 results quantized by `wanted`.
+  NodeId make_over_forms(const Node& node, const QParamsRef& wanted) {
     std::vector<ValueId> operands;
-    const bool any_form = has_readable(node, way);
+    const bool any_form = has_readable(node, wanted);
     for (const ValueId id : graph_.operands(node)) {
-      const Form* form = is_real(id) ? readable(node, id, way) : nullptr;
+      const Form* form = is_f32(id) ? readable(node, id, wanted) : nullptr;
       if (form != nullptr)
         operands.push_back(form->id);
-      else if (is_real(id) && !any_form)
-        operands.push_back(quantized_constant(node, id, way));
+      else if (is_f32(id) && !any_form)
+        operands.push_back(quantized_constant(node, id, wanted));
       else
-        operands.push_back(id.valid() ? as_it_was(id) : id);
+        operands.push_back(id.valid() ? original_value(id) : id);
     }
     std::vector<TensorType> types;
     for (std::uint32_t r = 0; r < node.result_count; ++r) {
       TensorType type = graph_.type(graph_.result(node, r));
       if (type.dtype == DType::kF32) {
-        type.dtype = way->storage;
-        type.qparams = way;
+        type.dtype = wanted->storage;
+        type.qparams = wanted;
       }
       types.push_back(std::move(type));
     }
-    return out_.add_node(node.op, node.attrs, operands, types, origin_of(node, way), graph_.node_name(node));
+    return out_.add_node(node.op, node.attrs, operands, types, origin_of(node, wanted),
+                         graph_.node_name(node));
   }
 
   void make_forms(const Node& node) {
-    Ways ways;
+    QParamsList all;
     for (std::uint32_t r = 0; r < node.result_count; ++r)
-      for (const Form& form : forms_[node.first_result + r]) add_way(ways, form.qparams);
-    for (const QParamsRef& way : ways) {
-      const NodeId made = make_over_forms(node, way);
+      for (const Form& form : forms_[node.first_result + r]) add_distinct(all, form.qparams);
+    for (const QParamsRef& wanted : all) {
+      const NodeId made = make_over_forms(node, wanted);
       for (std::uint32_t r = 0; r < node.result_count; ++r) {
         const ValueId result = out_.result(out_.node(made), r);
         for (Form& form : forms_[node.first_result + r])
-          if (same_qparams(form.qparams, way)) form.id = result;
-        if (!is_real(graph_.result(node, r))) made_[node.first_result + r] = result;
+          if (same_qparams(form.qparams, wanted)) form.id = result;
+        if (!is_f32(graph_.result(node, r))) made_[node.first_result + r] = result;
       }
     }
   }
 
-  void make_as_it_was(const Node& node) {
+  void make_original(const Node& node) {
     std::vector<ValueId> operands;
-    for (const ValueId id : graph_.operands(node)) operands.push_back(id.valid() ? as_it_was(id) : id);
+    for (const ValueId id : graph_.operands(node)) operands.push_back(id.valid() ? original_value(id) : id);
     const NodeId made = out_.add_copy(graph_, node, operands);
     for (std::uint32_t r = 0; r < node.result_count; ++r) {
       made_[node.first_result + r] = out_.result(out_.node(made), r);
@@ -452,7 +453,7 @@ class Folding {
   void make(const Node& node) {
     if (node.op == Op::kQuantize) return make_quantized(node);
     if (node.op == Op::kDequantize && !forms_[node.first_result].empty()) {
-      forms_[node.first_result].front().id = as_it_was(operand(node));
+      forms_[node.first_result].front().id = original_value(operand(node));
       return;
     }
     if (only_reads(node)) {
@@ -461,23 +462,23 @@ class Folding {
         made_[node.first_result + r] = out_.result(out_.node(made), r);
       return;
     }
-    if (!is_border(node.op)) make_forms(node);
-    if (is_border(node.op) || stays(node)) make_as_it_was(node);
+    if (!is_qdq(node.op)) make_forms(node);
+    if (is_qdq(node.op) || stays(node)) make_original(node);
   }
 
   // Replaces a quantize node by a form, or by a clone of an exact form that has the node's qparams, or emits
   // it unchanged.
   void make_quantized(const Node& node) {
-    const Form* form = taken(node);
-    if (form == nullptr) return make_as_it_was(node);
+    const Form* form = replacement_form(node);
+    if (form == nullptr) return make_original(node);
     ValueId& made = made_[node.first_result];
-    const QParamsRef way = way_of(node);
-    if (same_qparams(form->qparams, way)) {
+    const QParamsRef wanted = wanted_qparams(node);
+    if (same_qparams(form->qparams, wanted)) {
       made = form->id;
       return;
     }
     TensorType type = graph_.type(graph_.result(node));
-    type.qparams = way;
+    type.qparams = wanted;
     const ValueId operands[] = {form->id};
     const NodeId clone = out_.add_node(Op::kClone, share(default_attrs(Op::kClone)), operands,
                                        std::span(&type, 1), node.origin, graph_.node_name(node));
@@ -486,11 +487,11 @@ class Folding {
 
   const Graph& graph_;
   Graph out_;
-  std::vector<QParamsRef> labels_;  // of integers, by value
-  std::vector<Ways> wanted_;        // by float value
-  std::vector<Forms> forms_;        // by float value
-  std::vector<ValueId> made_;       // by old value: the new value that equals it
-  std::vector<bool> read_;          // by old value: it is still read as it was
+  std::vector<QParamsRef> labels_;   // of integers, by value
+  std::vector<QParamsList> wanted_;  // by float value
+  std::vector<Forms> forms_;         // by float value
+  std::vector<ValueId> made_;        // by old value: the new value that equals it
+  std::vector<bool> read_;           // by old value: it is still read as it was
 };
 
 // Splits a constant that is dequantized with different parameters into several constants with the same bytes.

@@ -8,7 +8,7 @@
 //   %y: f32 = dequantize(%i: i8)    ->  output %i: i8 border(source=f32 q(..))
 //   output %y
 //
-// With FloatBorder::kConverted, a run quantizes and dequantizes the caller's arrays, so its results are the
+// With FloatIoForm::kConverted, a run quantizes and dequantizes the caller's arrays, so its results are the
 // same. With kInteger, the caller's arrays are integers too.
 //
 // An input may be moved before it is quantized, since movements commute with quantization. An input that is
@@ -49,7 +49,7 @@ class Borders {
 
   std::optional<Graph> run() {
     ways_.resize(graph_.values().size());
-    if (options_.inputs != FloatBorder::kFloat)
+    if (options_.inputs != FloatIoForm::kFloat)
       for (const Input& input : graph_.inputs())
         if (input.kind == InputKind::kUser) find_ways_of_input(input.value);
     for (const Output& output : graph_.outputs()) dequantized_.push_back(integers_of(output));
@@ -100,7 +100,7 @@ class Borders {
 
   void find_ways(ValueId id) {
     const Ways ways = quantizations(id);
-    if (ways.size() == 1 || (ways.size() > 1 && options_.inputs == FloatBorder::kConverted)) mark(id);
+    if (ways.size() == 1 || (ways.size() > 1 && options_.inputs == FloatIoForm::kConverted)) mark(id);
   }
 
   // Records the quantizations of the value and of everything that is moved from it.
@@ -119,15 +119,15 @@ class Borders {
   }
 
   // The form that the options ask for; floats for state.
-  [[nodiscard]] FloatBorder form(const Output& output) const {
+  [[nodiscard]] FloatIoForm form(const Output& output) const {
     if (output.kind == OutputKind::kUser) return options_.outputs;
     const bool is_user = graph_.inputs()[output.mutated_input].kind == InputKind::kUser;
-    return is_user ? options_.inputs : FloatBorder::kFloat;
+    return is_user ? options_.inputs : FloatIoForm::kFloat;
   }
 
   // The dequantize node whose operand becomes the output; null if the output stays a float.
   [[nodiscard]] const Node* integers_of(const Output& output) {
-    if (form(output) == FloatBorder::kFloat) return nullptr;
+    if (form(output) == FloatIoForm::kFloat) return nullptr;
     const Node* node = graph_.producer(output.value);
     if (node != nullptr && node->op == Op::kDequantize) {
       const auto& attrs = Graph::attrs<DequantizeAttrs>(*node);
@@ -154,7 +154,7 @@ class Borders {
     }
     const Ways& ways = ways_[input.index()];
     const bool agree = ways.size() == 1 && ways.front()->dtype == dtype &&
-                       (form(output) == FloatBorder::kConverted ||
+                       (form(output) == FloatIoForm::kConverted ||
                         *qparams_of(*ways.front(), dtype) == *qparams_of(attrs, dtype));
     if (!agree) unmark(input);
     return agree;
@@ -169,7 +169,7 @@ class Borders {
     for (std::size_t i = 0; i < graph_.outputs().size(); ++i) {
       Output output = graph_.outputs()[i];
       if (const Node* node = dequantized_[i]) {
-        if (form(output) == FloatBorder::kConverted) output.border.source_dtype = DType::kF32;
+        if (form(output) == FloatIoForm::kConverted) output.border.source_dtype = DType::kF32;
         output.value = graph_.operands(*node)[0];
         output.border.qparams =
             qparams_of(Graph::attrs<DequantizeAttrs>(*node), graph_.type(output.value).dtype);
@@ -192,9 +192,9 @@ class Borders {
     const std::string& path = input.path.empty() && ways.size() > 1 ? value.name : input.path;
     for (Attrs way : ways) {
       TensorType type = value.type;
-      Border border = input.border;
+      BoundaryFormat border = input.border;
       border.qparams = qparams_of(*way, way->dtype);
-      if (options_.inputs == FloatBorder::kConverted) border.source_dtype = type.dtype;
+      if (options_.inputs == FloatIoForm::kConverted) border.source_dtype = type.dtype;
       type.dtype = way->dtype;
       if (graph_.stage == Stage::kInteger) type.qparams = border.qparams;
       quantized_.push_back({input.value, way, out_.add_input(input.kind, value.name, type, path, border)});

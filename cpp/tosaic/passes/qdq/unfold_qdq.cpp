@@ -64,7 +64,7 @@ class Unfolding {
   }
 
   void make(const Node& node) {
-    if (!means_numbers(graph_, node) || keeps_numbers(graph_, node)) {
+    if (!computes_dequantized(graph_, node) || runs_on_integers(graph_, node)) {
       keep(node);
       return;
     }

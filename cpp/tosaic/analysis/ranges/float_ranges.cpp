@@ -1,0 +1,188 @@
+// Ranges of floats. Rules compute intervals as if operators did not round; `rounded` then widens them.
+#include <algorithm>
+#include <cmath>
+
+#include "tosaic/analysis/ranges/ranges.h"
+#include "tosaic/analysis/ranges/rule_table.h"
+
+namespace tosaic::analysis {
+namespace {
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+
+// A lower bound of the magnitude of all elements that are not 0.
+double least_of(const FloatRange& range) {
+  return std::max({range.least, range.bounds.low, -range.bounds.high});
+}
+
+FloatRange range_of(const Interval<double>& bounds, double least = 0) {
+  return {bounds, least_of({bounds, least})};
+}
+
+FloatRange of_dtype(DType dtype) {
+  if (dtype == DType::kBool) return {{0, 1}, 1};
+  if (dtype == DType::kF16) return {Interval<double>::all(), 0x1p-24};
+  const std::optional<ValueRange> integers = integer_limits(dtype);
+  if (!integers) return {};
+  return {{static_cast<double>(integers->low), static_cast<double>(integers->high)}, 1};
+}
+
+// The range after rounding to the dtype, which adds a relative error, overflow to infinity and underflow to
+// zero.
+FloatRange rounded(const FloatRange& range, DType dtype) {
+  if (!is_float(dtype)) return range;
+  const double slack = dtype == DType::kF32 || dtype == DType::kF64 ? 0x1p-20 : 0x1p-6;
+  const double limit = largest_finite(dtype);
+  const auto outward = [&](double bound, double sign) {
+    const double moved = bound + sign * slack * std::fabs(bound);
+    return sign * moved > limit ? sign * kInf : moved;
+  };
+  FloatRange out{{outward(range.bounds.low, -1), outward(range.bounds.high, 1)}, 0};
+  if (std::isnan(out.bounds.low) || std::isnan(out.bounds.high)) return of_dtype(dtype);
+  out.least =
+      std::max(of_dtype(dtype).least, range.least * (1 - slack) < 0x1p-126 ? 0.0 : range.least * (1 - slack));
+  return out;
+}
+
+FloatRange united(const FloatRange& a, const FloatRange& b) {
+  return {united(a.bounds, b.bounds), std::min(least_of(a), least_of(b))};
+}
+
+FloatRange product(const FloatRange& a, const FloatRange& b) {
+  return {product(a.bounds, b.bounds), a.least * b.least};
+}
+
+FloatRange magnitude(const FloatRange& a) { return range_of(magnitude(a.bounds), a.least); }
+
+// Of a function that never falls.
+FloatRange mapped(const FloatRange& a, double (*function)(double)) {
+  return range_of({function(a.bounds.low), function(a.bounds.high)});
+}
+
+FloatRange clamped(const FloatRange& a, double low, double high) {
+  const auto bounded = [&](double x) { return std::clamp(x, std::min(low, high), high); };
+  return range_of({bounded(a.bounds.low), bounded(a.bounds.high)});
+}
+
+FloatRange of_constant(const Constant& constant) {
+  if (!constant.storage.bound() || num_elements(constant.shape) == 0) return of_dtype(constant.dtype);
+  FloatRange range{{kInf, -kInf}, kInf};
+  const Elements elements(constant);
+  for (std::size_t i = 0; i < elements.size(); ++i) {
+    const double value = elements.as_double(i);
+    if (std::isnan(value)) return of_dtype(constant.dtype);
+    range.bounds = united(range.bounds, Interval<double>::only(value));
+    if (value != 0) range.least = std::min(range.least, std::fabs(value));
+  }
+  return range;
+}
+
+// ---- the rules: the range of a node's result before it is rounded to its dtype ----
+
+// A node, and the ranges of its operands.
+struct Site {
+  const Graph& graph;
+  const FloatRanges& ranges;
+  const Node& node;
+
+  [[nodiscard]] ValueId operand(std::size_t i) const { return graph.operands(node)[i]; }
+  [[nodiscard]] const FloatRange& at(std::size_t i) const { return ranges.of(operand(i)); }
+  [[nodiscard]] FloatRange all_from(std::size_t first) const {
+    FloatRange range = at(first);
+    for (std::size_t i = first + 1; i < node.operand_count; ++i) range = united(range, at(i));
+    return range;
+  }
+};
+using Rule = FloatRange (*)(const Site&);
+
+FloatRange first_operand(const Site& s) { return s.at(0); }
+FloatRange up_to_one(const Site&) { return {{-1, 1}, 0}; }
+
+FloatRange clamp(const Site& s) {
+  const auto& attrs = Graph::attrs<ClampAttrs>(s.node);
+  const double low = attrs.min ? as_double(*attrs.min) : -kInf;
+  const double high = attrs.max ? as_double(*attrs.max) : kInf;
+  if (std::isnan(low) || std::isnan(high)) return {};
+  return clamped(s.at(0), low, high);
+}
+
+// operand 0 + sign * alpha * operand 1
+FloatRange scaled_sum(const Site& s, double sign) {
+  const double alpha = sign * as_double(Graph::attrs<AlphaAttrs>(s.node).alpha);
+  return range_of(sum(s.at(0).bounds, product(s.at(1).bounds, Interval<double>::only(alpha))));
+}
+
+FloatRange multiplication(const Site& s) {
+  const FloatRange out = product(s.at(0), s.at(1));
+  return s.operand(0) == s.operand(1) ? magnitude(out) : out;
+}
+
+FloatRange sum_over_axes(const Site& s) {
+  const auto results = static_cast<double>(num_elements(s.graph.type(s.graph.result(s.node)).shape));
+  const double count =
+      static_cast<double>(num_elements(s.graph.type(s.operand(0)).shape)) / std::max(1.0, results);
+  const FloatRange terms = s.at(0);
+  if (terms.bounds.low >= 0 && count >= 1)
+    return range_of({terms.bounds.low, product(terms.bounds, Interval<double>::only(count)).high});
+  return product(united(terms, range_of({0, 0})), range_of({0, count}));
+}
+
+const RuleTable<Rule>& rules() {
+  static constexpr RuleTable<Rule>::Row kRows[] = {
+      {Op::kClamp, clamp},
+      {Op::kSigmoid, [](const Site&) { return FloatRange{{0, 1}, 0}; }},
+      {Op::kTanh, up_to_one},
+      {Op::kErf, up_to_one},
+      {Op::kSin, up_to_one},
+      {Op::kCos, up_to_one},
+      {Op::kExp, [](const Site& s) { return mapped(s.at(0), [](double x) { return std::exp(x); }); }},
+      {Op::kSqrt,
+       [](const Site& s) {
+         return mapped(clamped(s.at(0), 0, kInf), [](double x) { return std::sqrt(x); });
+       }},
+      {Op::kRsqrt, [](const Site&) { return FloatRange{{0, kInf}, 0}; }},
+      {Op::kRelu, [](const Site& s) { return clamped(s.at(0), 0, kInf); }},
+      {Op::kAbs, [](const Site& s) { return magnitude(s.at(0)); }},
+      {Op::kNeg, [](const Site& s) { return FloatRange{negated(s.at(0).bounds), s.at(0).least}; }},
+      {Op::kFloor, [](const Site& s) { return mapped(s.at(0), [](double x) { return std::floor(x); }); }},
+      {Op::kCeil, [](const Site& s) { return mapped(s.at(0), [](double x) { return std::ceil(x); }); }},
+      {Op::kRound, [](const Site& s) { return mapped(s.at(0), [](double x) { return std::nearbyint(x); }); }},
+      {Op::kTrunc, [](const Site& s) { return mapped(s.at(0), [](double x) { return std::trunc(x); }); }},
+      {Op::kAdd, [](const Site& s) { return scaled_sum(s, 1); }},
+      {Op::kSub, [](const Site& s) { return scaled_sum(s, -1); }},
+      {Op::kMul, multiplication},
+      {Op::kMaximum, [](const Site& s) { return range_of(larger_of(s.at(0).bounds, s.at(1).bounds)); }},
+      {Op::kMinimum, [](const Site& s) { return range_of(smaller_of(s.at(0).bounds, s.at(1).bounds)); }},
+      {Op::kWhere, [](const Site& s) { return s.all_from(1); }},
+      {Op::kCat, [](const Site& s) { return s.all_from(0); }},
+      {Op::kSum, sum_over_axes},
+  };
+  static const RuleTable<Rule> table(first_operand, kRows);
+  return table;
+}
+
+}  // namespace
+
+FloatRanges::FloatRanges(const Graph& graph) : graph_(graph), ranges_(graph.values().size()) {
+  for (std::size_t i = 0; i < ranges_.size(); ++i) {
+    const Value& value = graph.values()[i];
+    if (value.kind != ValueKind::kConstant) ranges_[i] = of_dtype(value.type.dtype);
+  }
+  for (const Node& node : graph.nodes()) {
+    if (node.result_count != 1) continue;
+    const DType dtype = graph.type(graph.result(node)).dtype;
+    if (!is_float(dtype)) continue;
+    if (const Rule rule = rules()[node.op])
+      ranges_[node.first_result] = rounded(rule({graph, *this, node}), dtype);
+    else
+      ranges_[node.first_result] = rounded(of_dtype(dtype), dtype);
+  }
+}
+
+const FloatRange& FloatRanges::of(ValueId value) const {
+  std::optional<FloatRange>& range = ranges_[value.index()];
+  if (!range) range = of_constant(*graph_.value(value).constant);
+  return *range;
+}
+
+}  // namespace tosaic::analysis

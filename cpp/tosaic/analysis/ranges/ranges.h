@@ -1,0 +1,88 @@
+// ranges: which numbers can the elements of each value of a graph be?
+//
+// Both analyses compute an interval (base/interval.h) for each value, from inputs to outputs. Each operator
+// has at most one rule per analysis, in a table (integer_ranges.cpp, float_ranges.cpp). The result of an
+// operator without a rule has the range of its dtype.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "tosaic/ir/graph.h"
+
+namespace tosaic::analysis {
+
+// ---- floats ----
+
+// Every element that is not NaN is in `bounds`, and if it is not 0, its magnitude is at least `least`.
+struct FloatRange {
+  Interval<double> bounds = Interval<double>::all();
+  double least = 0;
+};
+
+// The ranges of the values of a canonical graph. Integers and bool that are not constant have the range of
+// their dtype. Each interval is widened by more than the rounding of its operator. A constant is read only
+// when of() is called for it: weights are large, and few callers need their range. The graph must outlive
+// this object.
+class FloatRanges {
+ public:
+  explicit FloatRanges(const Graph& graph);
+  [[nodiscard]] const FloatRange& of(ValueId value) const;
+
+ private:
+  const Graph& graph_;
+  mutable std::vector<std::optional<FloatRange>> ranges_;  // by value; of a constant, none before of()
+};
+
+// ---- integers ----
+
+// The numbers that a value of this dtype can hold: all for floats, 0 and 1 for bool.
+[[nodiscard]] ValueRange range_of_dtype(DType dtype);
+// All integers from -2^bits to 2^bits - 1.
+[[nodiscard]] constexpr ValueRange integers_of_bits(int bits) {
+  return {-(std::int64_t{1} << bits), (std::int64_t{1} << bits) - 1};
+}
+
+// What is known before any operator is looked at, by value: of a constant the range of its elements, of any
+// other integer the range of its dtype. A float has the range of its cast to i32, which saturates. That is
+// computed only if the float is cast, is an operand of a node with regions, or is an output: other floats,
+// such as weights, would only cost time.
+[[nodiscard]] std::vector<ValueRange> initial_integer_ranges(const Graph& graph);
+
+// An i64 or i32 value overflows unless it is within [-2^bits, 2^bits - 1].
+struct IntegerWidth {
+  int bits = 31;
+  int region_bits =
+      31;  // of operands and results of nodes with regions, and of all values inside the regions
+};
+
+// The ranges of all integer values of a graph, and the nodes that may overflow. The range of a value that a
+// loop updates holds before every iteration. The graph must outlive this object.
+class IntegerRanges {
+ public:
+  // `initial`: as initial_integer_ranges, with the ranges to assume for inputs.
+  IntegerRanges(const Graph& graph, std::vector<ValueRange> initial, IntegerWidth width);
+
+  [[nodiscard]] const ValueRange& of(ValueId value) const { return ranges_[value.index()]; }
+  // The range of the node's result before it wraps to its dtype.
+  [[nodiscard]] const ValueRange& computed(const Node& node) const {
+    return computed_[graph_.id(node).index()];
+  }
+  // The nodes whose i64 or i32 result may overflow, and divisions that have no quotient in i32.
+  [[nodiscard]] const std::vector<const Node*>& overflowing() const { return overflowing_; }
+
+ private:
+  void add_node(const Node& node, IntegerWidth width);
+  void add_regions(const Node& node, int bits);
+  [[nodiscard]] bool has_no_quotient(const Node& node) const;
+
+  const Graph& graph_;
+  std::vector<ValueRange> ranges_;    // by value
+  std::vector<ValueRange> computed_;  // by node
+  std::vector<const Node*> overflowing_;
+};
+
+// Operators that become INTDIV, which has no quotient of the lowest i32 and -1.
+[[nodiscard]] bool is_division(Op op);
+
+}  // namespace tosaic::analysis

@@ -1,0 +1,75 @@
+#include "tosaic/exec/compare/compare.h"
+
+#include <algorithm>
+
+#include "tosaic/exec/compare/outputs.h"
+#include "tosaic/exec/compare/replay.h"
+#include "tosaic/exec/compare/rows.h"
+
+namespace tosaic::exec {
+namespace {
+
+std::vector<FxId> by_name(const std::set<FxId>& ids, const FxNodes& fx) {
+  std::vector<FxId> out(ids.begin(), ids.end());
+  std::ranges::sort(out, {}, [&fx](FxId id) -> const std::string& { return fx.name(id); });
+  return out;
+}
+
+}  // namespace
+
+ComparedRuns compare_runs(const std::shared_ptr<const Graph>& a, const std::shared_ptr<const Graph>& b,
+                          std::span<const ArrayView> inputs_a, std::span<const ArrayView> inputs_b,
+                          const CompareOptions& options, std::span<const NamedArray> reference) {
+  const TracedRun run_a(a, inputs_a, options.a), run_b(b, inputs_b, options.b);
+  const RunValues values_a(*a, run_a.result.trace), values_b(*b, run_b.result.trace);
+
+  FxNodes fx;
+  std::vector<Reference> references = given_values(reference, fx);
+  for (const Node& node : a->nodes())
+    for (const OriginRef& leaf : leaves(node.origin)) fx.add(leaf->fx_name);
+  const NodesOfFx nodes_a(*a, fx);
+  std::set<FxId> several;
+  if (reference.empty()) {
+    several = with_several_values(*a, nodes_a, fx);
+    references = final_values(values_a, nodes_a, fx, several);
+  } else {
+    add_qparams(references, nodes_a);
+  }
+
+  const Matcher matcher(values_b, fx, a->stage);
+  LocalReference local(*a, options.a);
+  local.set_rescale_error(rescale_error(*b));
+  set_inputs(local, *a, run_a.session, inputs_a);
+  const std::map<FxResult, ReplayedResult> replayed =
+      replay(values_a, nodes_a, fx, matcher, references, options.local, local);
+  RowWriter rows(a.get(), fx, matcher, options.threshold_db);
+  for (const Reference& each : references) rows.add(each, replayed);
+  for (const FxId id : by_name(several, fx)) rows.leave_out(id, "several values in a");
+
+  ComparedRuns out;
+  out.report = std::move(rows).finish();
+  out.outputs = compare_outputs({run_a, values_a}, {run_b, values_b}, options.local ? &local : nullptr,
+                                inputs_a, options);
+  return out;
+}
+
+report::Comparison compare(const std::shared_ptr<const Graph>& a, const std::shared_ptr<const Graph>& b,
+                           std::span<const ArrayView> inputs_a, std::span<const ArrayView> inputs_b,
+                           const CompareOptions& options) {
+  return compare_runs(a, b, inputs_a, inputs_b, options).report;
+}
+
+report::Comparison compare_traces(std::span<const NamedArray> reference,
+                                  const std::shared_ptr<const Graph>& b, std::span<const ArrayView> inputs_b,
+                                  const CompareOptions& options) {
+  const TracedRun run_b(b, inputs_b, options.b);
+  const RunValues values_b(*b, run_b.result.trace);
+  FxNodes fx;
+  const std::vector<Reference> references = given_values(reference, fx);
+  const Matcher matcher(values_b, fx, std::nullopt);
+  RowWriter rows(nullptr, fx, matcher, options.threshold_db);
+  for (const Reference& each : references) rows.add(each, {});
+  return std::move(rows).finish();
+}
+
+}  // namespace tosaic::exec

@@ -1,0 +1,57 @@
+// fx_nodes: the FX nodes of a comparison, and which nodes of a graph belong to each.
+//
+//   reference   conv2d, batch_norm, relu        (in this order)
+//   graph       %c = tosa.conv2d   origins conv2d, batch_norm   ->  batch_norm
+//               %r = tosa.clamp    origin relu                  ->  relu
+//
+// A node belongs to the latest FX node among its origins. Origins name an FX node by torch's own name of it.
+// The name is looked up once here; everything else refers to FX nodes by id.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "tosaic/base/ids.h"
+#include "tosaic/ir/graph.h"
+
+namespace tosaic::exec {
+
+using FxId = Id<struct FxTag>;
+
+// One result of an FX node.
+struct FxResult {
+  FxId fx;
+  std::uint32_t index = 0;
+  auto operator<=>(const FxResult&) const = default;
+};
+
+class FxNodes {
+ public:
+  // The id of the FX node of that name. Ids are in the order of the first calls.
+  FxId add(const std::string& name);
+  [[nodiscard]] const std::string& name(FxId id) const { return names_[id.index()]; }
+  [[nodiscard]] std::size_t size() const { return names_.size(); }
+  // The id is not valid for a node that has no origin among the FX nodes.
+  [[nodiscard]] FxId latest(const OriginRef& origin) const;
+  // How reports show a result: "conv2d", "split.1".
+  [[nodiscard]] std::string label(const FxResult& result) const;
+
+ private:
+  std::vector<std::string> names_;
+  std::unordered_map<std::string, FxId> ids_;
+};
+
+// By FX node: its nodes in the graph, in order.
+class NodesOfFx {
+ public:
+  NodesOfFx(const Graph& graph, const FxNodes& fx);
+  [[nodiscard]] const std::vector<const Node*>& of(FxId id) const { return nodes_[id.index()]; }
+
+ private:
+  std::vector<std::vector<const Node*>> nodes_;
+};
+
+}  // namespace tosaic::exec

@@ -1,0 +1,109 @@
+#include "tosaic/exec/compare/matching.h"
+
+#include <limits>
+
+#include "tosaic/exec/compare/numbers.h"
+
+namespace tosaic::exec {
+namespace {
+
+constexpr std::size_t kMostCandidates = 64;
+
+}  // namespace
+
+std::vector<Alignment> Matcher::alignments_of(ValueId value, const Shape& shape) const {
+  const Shape& own = b_.graph().type(value).shape;
+  const std::optional<DimOrder>& order = b_.graph().value(value).canonical_order;
+  std::vector<Alignment> out;
+  if (order) out.push_back({order->axes(own.size())});
+  const bool known = order && aligned(b_[value], shape, out.front()).view.data != nullptr;
+  if (!known) out.clear();
+  for (Alignment& each : alignments(own, shape))
+    if (!known || each.regrouped_first ||
+        !is_same_permutation(own, each.permutation, out.front().permutation))
+      out.push_back(std::move(each));
+  return out;
+}
+
+std::vector<Match> Matcher::candidates(const Reference& reference, std::uint32_t result_count) const {
+  const std::vector<const Node*>& nodes = nodes_.of(reference.of.fx);
+  std::vector<Match> out;
+  for (std::size_t i = nodes.size(); i-- > 0 && out.size() < kMostCandidates;) {
+    const Node& node = *nodes[i];
+    const bool same_results = result_count == 0 || result_count == node.result_count;
+    if (reference.of.index >= node.result_count || !same_results) continue;
+    const ValueId value = b_.graph().result(node, reference.of.index);
+    if (b_[value].data == nullptr || !means_the_same(value, reference)) continue;
+    for (Alignment& each : alignments_of(value, reference.array.shape))
+      out.push_back({value, std::move(each)});
+  }
+  return out;
+}
+
+const Match& Matcher::nearest(const Reference& reference, const std::vector<Match>& candidates) const {
+  const ValueId value = candidates.front().value;
+  if (b_.graph().value(value).canonical_order) return candidates.front();
+  const Held expected = as_numbers(reference.array, reference.qparams);
+  std::size_t best = 0;
+  double best_db = -std::numeric_limits<double>::infinity();
+  for (std::size_t i = 0; i < candidates.size() && candidates[i].value == value; ++i) {
+    const Held found = in_axes(candidates[i], reference);
+    const double db = compute_metrics(expected.view, found.view, {}).sqnr_db;
+    if (db > best_db) {
+      best_db = db;
+      best = i;
+    }
+  }
+  return candidates[best];
+}
+
+// False if one side is a float or a quantized value and the other side is an integer without qparams. At stage
+// integer, the integers between two quantized values have no qparams, so they cannot be dequantized.
+bool Matcher::means_the_same(ValueId value, const Reference& reference) const {
+  const TensorType& type = b_.graph().type(value);
+  if (reference.rounded)
+    return is_float(type.dtype) || !type.qparams || is_same(type.qparams, reference.qparams);
+  const bool whole = !is_float(reference.array.dtype) && !reference.qparams;
+  if (whole && is_float(type.dtype) && stage_a_ && *stage_a_ != Stage::kExported) return false;
+  return is_float(type.dtype) || type.qparams || !(is_float(reference.array.dtype) || reference.qparams);
+}
+
+std::string Matcher::mismatch_reason(const Reference& reference) const {
+  const std::vector<const Node*>& nodes = nodes_.of(reference.of.fx);
+  if (nodes.empty()) return "no node in b";
+  for (std::size_t i = nodes.size(); i-- > 0;) {
+    if (reference.of.index >= nodes[i]->result_count) continue;
+    const ValueId value = b_.graph().result(*nodes[i], reference.of.index);
+    const TensorType& type = b_.graph().type(value);
+    const bool fits = b_[value].data != nullptr && !alignments_of(value, reference.array.shape).empty();
+    if (fits && !means_the_same(value, reference) && is_float(type.dtype))
+      return std::string(to_string(reference.array.dtype)) + " without quantization parameters in a";
+    if (fits && !means_the_same(value, reference))
+      return std::string(to_string(type.dtype)) + " without quantization parameters in b";
+    return "shape " + to_string(reference.array.shape) + " against " + to_string(type.shape);
+  }
+  return "no such result in b";
+}
+
+Held Matcher::in_axes(const Match& match, const Reference& reference) const {
+  const ArrayView& view = b_[match.value];
+  if (reference.rounded) {
+    Held whole = aligned(view, reference.array.shape, match.alignment);
+    whole = as_dtype(std::move(whole), reference.array.dtype);
+    return as_numbers(whole.view, reference.qparams);
+  }
+  const bool whole = !is_float(reference.array.dtype) && !reference.qparams;
+  // b may hold integers in a float dtype, if the target lacks the integer dtype.
+  const DType dtype = is_float(view.dtype) ? view.dtype : reference.array.dtype;
+  Held numbers = whole ? as_dtype({view, {}}, dtype) : as_numbers(view, b_.graph().type(match.value).qparams);
+  Held out = aligned(numbers.view, reference.array.shape, match.alignment);
+  if (out.owner.storage.size() == 0) out.owner = std::move(numbers.owner);
+  return out;
+}
+
+MetricsOptions Matcher::metrics_options(const Reference& reference, ValueId value) const {
+  const std::optional<double> unit = unit_of(b_.graph().type(value).qparams);
+  return {unit ? unit : unit_of(reference.qparams)};
+}
+
+}  // namespace tosaic::exec

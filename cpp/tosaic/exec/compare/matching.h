@@ -1,0 +1,59 @@
+// matching: the values of b that may be the counterpart of a reference.
+//
+//   reference relu [1,8,6,6]    b: %batch_norm, %relu [1,6,6,8], %relu.order [1,8,6,6]
+//   candidates                  the values whose nodes belong to FX node relu, the last one first, each in
+//                               every alignment that fits
+//
+// legalize-tosa leaves in each value the dim order of the canonical value (Value::canonical_order). This
+// alignment is the first candidate. It is not known in graphs that were read from a file.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tosaic/exec/compare/alignment.h"
+#include "tosaic/exec/compare/references.h"
+#include "tosaic/exec/metrics.h"
+
+namespace tosaic::exec {
+
+struct Match {
+  ValueId value;  // of b
+  Alignment alignment;
+};
+
+class Matcher {
+ public:
+  // `stage_a`: the stage of a's graph; none if there is no such graph.
+  Matcher(const RunValues& b, const FxNodes& fx, std::optional<Stage> stage_a)
+      : b_(b), nodes_(b.graph(), fx), stage_a_(stage_a) {}
+
+  [[nodiscard]] const RunValues& values() const { return b_; }
+  // The nodes of b that belong to the FX node.
+  [[nodiscard]] const std::vector<const Node*>& nodes(FxId fx) const { return nodes_.of(fx); }
+
+  // The values of b that belong to the FX node, are the same result (by index) of a node with as many
+  // results, and fit the reference: the shapes align, and a floating-point or quantized reference needs a
+  // float or a value with qparams. The last value comes first. `result_count` 0: any number of results.
+  [[nodiscard]] std::vector<Match> candidates(const Reference& reference, std::uint32_t result_count) const;
+  // Of the alignments of the first candidate's value: the known one, else the one nearest to the reference.
+  [[nodiscard]] const Match& nearest(const Reference& reference, const std::vector<Match>& candidates) const;
+  // Why a reference has no candidates: "shape [1,8,4] against [1,32]".
+  [[nodiscard]] std::string mismatch_reason(const Reference& reference) const;
+
+  // b's value in a's axes. It is dequantized, except if the reference is an integer without qparams.
+  [[nodiscard]] Held in_axes(const Match& match, const Reference& reference) const;
+  // The unit of the errors of b's value.
+  [[nodiscard]] MetricsOptions metrics_options(const Reference& reference, ValueId value) const;
+
+ private:
+  [[nodiscard]] std::vector<Alignment> alignments_of(ValueId value, const Shape& shape) const;
+  [[nodiscard]] bool means_the_same(ValueId value, const Reference& reference) const;
+
+  const RunValues& b_;
+  NodesOfFx nodes_;
+  std::optional<Stage> stage_a_;
+};
+
+}  // namespace tosaic::exec

@@ -1,0 +1,30 @@
+// outputs: compares the outputs of two runs.
+//
+// If one of a pair is float, or both have qparams, integers are dequantized first. b's output is brought into
+// a's logical axes.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "tosaic/exec/compare/compare.h"
+#include "tosaic/exec/compare/traced_run.h"
+#include "tosaic/exec/local_error.h"
+
+namespace tosaic::exec {
+
+// One of the two runs, with its values.
+struct ComparedSide {
+  const TracedRun& run;
+  const RunValues& values;
+};
+
+// `local`: a's nodes after they have run on b's values; null if local errors are not wanted. `inputs_a`: the
+// inputs of a's run.
+[[nodiscard]] std::vector<ComparedOutput> compare_outputs(const ComparedSide& a, const ComparedSide& b,
+                                                          const LocalReference* local,
+                                                          std::span<const ArrayView> inputs_a,
+                                                          const CompareOptions& options);
+
+}  // namespace tosaic::exec

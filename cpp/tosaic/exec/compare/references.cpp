@@ -1,0 +1,73 @@
+#include "tosaic/exec/compare/references.h"
+
+#include "tosaic/exec/compare/numbers.h"
+
+namespace tosaic::exec {
+namespace {
+
+// By value: true if a node of another FX node, or an output, reads it.
+std::vector<bool> read_outside(const Graph& graph, const FxNodes& fx) {
+  std::vector<bool> read(graph.values().size(), false);
+  for (const Output& output : graph.outputs()) read[output.value.index()] = true;
+  for (const Node& node : graph.nodes()) {
+    const FxId own = fx.latest(node.origin);
+    for (const ValueId operand : graph.operands(node)) {
+      const Node* producer = operand.valid() ? graph.producer(operand) : nullptr;
+      if (producer != nullptr && fx.latest(producer->origin) != own) read[operand.index()] = true;
+    }
+  }
+  return read;
+}
+
+}  // namespace
+
+std::set<FxId> with_several_values(const Graph& graph, const NodesOfFx& nodes, const FxNodes& fx) {
+  const std::vector<bool> read = read_outside(graph, fx);
+  std::set<FxId> out;
+  for (std::uint32_t k = 0; k < fx.size(); ++k) {
+    const std::vector<const Node*>& group = nodes.of(FxId(k));
+    if (group.empty() || group.back()->result_count == 0) continue;
+    const TensorType& last = graph.type(graph.result(*group.back()));
+    for (const Node* node : group)
+      for (std::uint32_t i = 0; node != group.back() && i < node->result_count; ++i) {
+        const ValueId value = graph.result(*node, i);
+        const TensorType& type = graph.type(value);
+        if (read[value.index()] && type.shape == last.shape && type.dtype == last.dtype) out.insert(FxId(k));
+      }
+  }
+  return out;
+}
+
+std::vector<Reference> final_values(const RunValues& a, const NodesOfFx& nodes, const FxNodes& fx,
+                                    const std::set<FxId>& left_out) {
+  std::vector<Reference> out;
+  for (const Node& node : a.graph().nodes()) {
+    const FxId id = fx.latest(node.origin);
+    if (!id.valid() || nodes.of(id).back() != &node || left_out.contains(id)) continue;
+    for (std::uint32_t i = 0; i < node.result_count; ++i) {
+      const ValueId value = a.graph().result(node, i);
+      if (a[value].data == nullptr) continue;
+      const bool rounded = node.op == Op::kQuantize;
+      out.push_back({{id, i}, a[value], rounded ? qparams_of(node) : a.graph().type(value).qparams, rounded});
+    }
+  }
+  return out;
+}
+
+std::vector<Reference> given_values(std::span<const NamedArray> arrays, FxNodes& fx) {
+  std::vector<Reference> out;
+  for (const NamedArray& named : arrays)
+    out.push_back({{fx.add(named.fx_name), named.result}, named.array, nullptr});
+  return out;
+}
+
+void add_qparams(std::vector<Reference>& references, const NodesOfFx& nodes) {
+  for (Reference& each : references) {
+    const std::vector<const Node*>& group = nodes.of(each.of.fx);
+    if (group.empty() || group.back()->op != Op::kQuantize || is_float(each.array.dtype)) continue;
+    each.qparams = qparams_of(*group.back());
+    each.rounded = true;
+  }
+}
+
+}  // namespace tosaic::exec

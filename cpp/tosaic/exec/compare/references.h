@@ -1,0 +1,33 @@
+// references: the arrays that values of b are compared with, each a result of an FX node.
+#pragma once
+
+#include <set>
+#include <span>
+#include <vector>
+
+#include "tosaic/exec/compare/compare.h"
+#include "tosaic/exec/compare/fx_nodes.h"
+#include "tosaic/exec/compare/traced_run.h"
+
+namespace tosaic::exec {
+
+struct Reference {
+  FxResult of;
+  ArrayView array;
+  QParamsRef qparams;
+  bool rounded = false;  // the integers of a quantize node, with these parameters
+};
+
+// FX nodes that have several values of equal type in the graph which other FX nodes or outputs read, such as
+// the two parts of a complex number. It is not known which value of b corresponds to which of them.
+[[nodiscard]] std::set<FxId> with_several_values(const Graph& graph, const NodesOfFx& nodes,
+                                                 const FxNodes& fx);
+// The final value of each FX node of a's run but `left_out`, in the order of a's nodes.
+[[nodiscard]] std::vector<Reference> final_values(const RunValues& a, const NodesOfFx& nodes,
+                                                  const FxNodes& fx, const std::set<FxId>& left_out);
+// Arrays that were computed elsewhere, which `fx` contains.
+[[nodiscard]] std::vector<Reference> given_values(std::span<const NamedArray> arrays, FxNodes& fx);
+// Adds the qparams of the quantize nodes of a's graph to the integers that they have computed.
+void add_qparams(std::vector<Reference>& references, const NodesOfFx& nodes);
+
+}  // namespace tosaic::exec

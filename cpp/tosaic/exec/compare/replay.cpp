@@ -1,0 +1,185 @@
+#include "tosaic/exec/compare/replay.h"
+
+#include <limits>
+
+#include "tosaic/exec/compare/numbers.h"
+#include "tosaic/ir/attributes.h"
+
+namespace tosaic::exec {
+namespace {
+
+constexpr double kSameResultDb = 10;
+
+// The qparams with their axis counted in the axes of the aligned value. Null if the axis may be joined with
+// others.
+QParamsRef permuted_qparams(const QParamsRef& qparams, const Alignment& alignment) {
+  if (!qparams || !qparams->axis || alignment.permutation.empty()) return qparams;
+  if (alignment.regrouped_first) return nullptr;
+  auto out = std::make_shared<QParams>(*qparams);
+  out->axis = alignment.permutation[static_cast<std::size_t>(*qparams->axis)];
+  return out;
+}
+
+class Replay {
+ public:
+  Replay(const RunValues& a, const Matcher& matcher, bool with_errors, LocalReference& local)
+      : a_(a), b_(matcher.values()), matcher_(matcher), with_errors_(with_errors), local_(local) {}
+
+  // Chooses b's value for a result of a's node: the first candidate that is right, else the least wrong one.
+  // Later nodes run on it. `ran`: the node could be run on b's values.
+  std::optional<ReplayedResult> meet(const Reference& reference, const Node& node, bool ran) const {
+    const ValueId value = a_.graph().result(node, reference.of.index);
+    if (!is_result(value, reference)) return std::nullopt;
+    const std::vector<Match> candidates = matcher_.candidates(reference, node.result_count);
+    if (candidates.empty()) return std::nullopt;
+    ReplayedResult found;
+    if (ran) {
+      const Chosen chosen = least_wrong(value, candidates);
+      if (chosen.match != nullptr) found.match = *chosen.match;
+      found.share = chosen.share;
+    }
+    const bool judged = found.share.has_value();
+    if (!judged) found.match = matcher_.nearest(reference, candidates);
+    found.node = &node;
+    if (judged && with_errors_) measure(value, reference, found);
+    if (!with_errors_) found.share.reset();
+    if (std::optional<Held> operand = as_operand(value, found.match))
+      local_.accept(value, std::move(*operand));
+    return found;
+  }
+
+ private:
+  struct Chosen {
+    const Match* match = nullptr;
+    std::optional<double> share;
+  };
+
+  // The first candidate whose share is at most 1. If none is right: the first one, in the alignment that is
+  // least wrong. Nothing if no candidate can be judged.
+  Chosen least_wrong(ValueId value, const std::vector<Match>& candidates) const {
+    Chosen best;
+    for (const Match& each : candidates) {
+      const std::optional<double> share = share_of(value, each);
+      if (!share) continue;
+      const bool same = best.match != nullptr && each.value == best.match->value;
+      if (best.match != nullptr && *share > 1 && !(same && *share < *best.share)) continue;
+      best = {&each, share};
+      if (*share <= 1) break;
+    }
+    return best;
+  }
+
+  // True if the result of a's last node for an FX node is the value in the reference. An FX call with several
+  // results may become several nodes; then the last node may compute another result of the call. True also if
+  // a's own run does not know the value.
+  bool is_result(ValueId value, const Reference& reference) const {
+    const ArrayView& own = a_[value];
+    if (own.data == nullptr || own.data == reference.array.data) return true;
+    if (!(own.shape == reference.array.shape) || is_float(own.dtype) != is_float(reference.array.dtype))
+      return false;
+    const double db = compute_metrics(reference.array, own, {}).sqnr_db;
+    return db > kSameResultDb || num_elements(own.shape) == 0;
+  }
+
+  // True if b's value can be compared with a's. Integers with other qparams cannot: they represent other
+  // numbers.
+  bool is_comparable(ValueId value, const Match& match) const {
+    const TensorType& a = a_.graph().type(value);
+    const TensorType& b = b_.graph().type(match.value);
+    if (is_float(a.dtype)) return is_float(b.dtype) || b.qparams != nullptr;
+    const Node* producer = a_.graph().producer(value);
+    const bool rounded = producer != nullptr && producer->op == Op::kQuantize;
+    if (!a.qparams || (rounded && is_float(b.dtype))) return true;
+    return !is_float(b.dtype) && (!b.qparams || is_same(a.qparams, b.qparams));
+  }
+
+  std::optional<double> share_of(ValueId value, const Match& match) const {
+    if (!is_comparable(value, match)) return std::nullopt;
+    const Held found = aligned(b_[match.value], a_.graph().type(value).shape, match.alignment);
+    if (found.view.data == nullptr) return std::nullopt;
+    const QParamsRef qparams = permuted_qparams(b_.graph().type(match.value).qparams, match.alignment);
+    return local_.share(value, found.view, qparams);
+  }
+
+  void measure(ValueId value, const Reference& reference, ReplayedResult& result) const {
+    const QParamsRef& qparams = reference.rounded ? reference.qparams : a_.graph().type(value).qparams;
+    const Held made = as_numbers(local_.made(value), qparams);
+    const Held found = matcher_.in_axes(result.match, reference);
+    const Held expected = as_numbers(reference.array, reference.qparams);
+    const MetricsOptions metrics = matcher_.metrics_options(reference, result.match.value);
+    result.local = compute_metrics(made.view, found.view, metrics);
+    if (made.view.shape == expected.view.shape)
+      result.inherited = compute_metrics(expected.view, made.view, metrics);
+  }
+
+  // b's value as an operand of a's nodes: dense, in the shape and dtype of a's value.
+  std::optional<Held> as_operand(ValueId value, const Match& match) const {
+    if (!is_comparable(value, match)) return std::nullopt;
+    const TensorType& type = a_.graph().type(value);
+    const QParamsRef& qparams = b_.graph().type(match.value).qparams;
+    Held found = is_float(type.dtype) ? as_numbers(b_[match.value], qparams) : Held{b_[match.value], {}};
+    Held turned = aligned(found.view, type.shape, match.alignment);
+    if (turned.view.data == nullptr) return std::nullopt;
+    if (turned.owner.storage.size() == 0) turned.owner = std::move(found.owner);
+    return as_dtype(std::move(turned), type.dtype);
+  }
+
+  const RunValues& a_;
+  const RunValues& b_;
+  const Matcher& matcher_;
+  bool with_errors_;
+  LocalReference& local_;
+};
+
+}  // namespace
+
+void set_inputs(LocalReference& local, const Graph& graph, const Session& session,
+                std::span<const ArrayView> inputs) {
+  for (std::size_t k = 0; k < inputs.size(); ++k) {
+    const Input& input = graph.inputs()[session.inputs()[k]];
+    Held held;
+    held.owner = session.imported(session.inputs()[k], inputs[k]);
+    held.view = held.owner.view();
+    local.set_input(input.value, std::move(held));
+  }
+  for (const Input& input : graph.inputs())
+    if (input.kind == InputKind::kState && input.initial)
+      local.set_input(
+          input.value,
+          {ArrayView::dense(input.initial->bytes().data(), input.initial->dtype, input.initial->shape), {}});
+}
+
+// Double rounding adds 2^30 before a shift of at least 32, i.e. at most 1/4.
+double rescale_error(const Graph& graph) {
+  for (const Node& node : graph.nodes()) {
+    const bool twice = (node.op == Op::kRescale && Graph::attrs<RescaleAttrs>(node).rescale.rounding_mode ==
+                                                       RoundingMode::kDoubleRound) ||
+                       (node.op == Op::kTosaRescale &&
+                        Graph::attrs<TosaRescaleAttrs>(node).rounding_mode == RoundingMode::kDoubleRound);
+    if (twice) return 0.25;
+  }
+  return 0;
+}
+
+std::map<FxResult, ReplayedResult> replay(const RunValues& a, const NodesOfFx& nodes_a, const FxNodes& fx,
+                                          const Matcher& matcher, const std::vector<Reference>& references,
+                                          bool with_errors, LocalReference& local) {
+  std::map<FxResult, const Reference*> wanted;
+  for (const Reference& each : references) wanted.emplace(each.of, &each);
+  const Replay run(a, matcher, with_errors, local);
+  std::map<FxResult, ReplayedResult> out;
+  for (const Node& node : a.graph().nodes()) {
+    const bool ran = local.run(node);
+    const FxId id = fx.latest(node.origin);
+    if (!id.valid() || nodes_a.of(id).back() != &node) continue;
+    for (std::uint32_t i = 0; i < node.result_count; ++i) {
+      const auto it = wanted.find({id, i});
+      if (it == wanted.end()) continue;
+      if (std::optional<ReplayedResult> found = run.meet(*it->second, node, ran))
+        out.emplace(FxResult{id, i}, std::move(*found));
+    }
+  }
+  return out;
+}
+
+}  // namespace tosaic::exec

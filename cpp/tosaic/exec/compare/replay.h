@@ -1,0 +1,42 @@
+// replay: runs a's nodes on b's values, which tells b's own errors from those of its operands.
+//
+//   a     x -> conv -> relu -> linear
+//   b     x -> conv+relu -> r -> linear -> y
+//
+//   relu    a's conv and relu, run on x, against r        linear   a's linear, run on r, against y
+//
+// Of the values of b that may be the counterpart of a's result, the first that is right is taken. Later nodes
+// of a are run on it.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "tosaic/exec/compare/matching.h"
+#include "tosaic/exec/local_error.h"
+
+namespace tosaic::exec {
+
+// What a result of a was compared with.
+struct ReplayedResult {
+  Match match;
+  const Node* node = nullptr;                       // of a
+  std::optional<report::Metrics> local, inherited;  // absent if they are not known, or not wanted
+  std::optional<double> share;                      // as CompareRow::local_share
+};
+
+// Sets a's inputs to the values that a's run used.
+void set_inputs(LocalReference& local, const Graph& graph, const Session& session,
+                std::span<const ArrayView> inputs);
+// The error of the graph's rescales in addition to one rounding to nearest, in units.
+[[nodiscard]] double rescale_error(const Graph& graph);
+
+// Runs a's nodes in order. `local` has a's inputs. `references`: what total errors are measured against; only
+// the results of a that are among them are compared. `with_errors`: local errors are wanted.
+[[nodiscard]] std::map<FxResult, ReplayedResult> replay(const RunValues& a, const NodesOfFx& nodes_a,
+                                                        const FxNodes& fx, const Matcher& matcher,
+                                                        const std::vector<Reference>& references,
+                                                        bool with_errors, LocalReference& local);
+
+}  // namespace tosaic::exec

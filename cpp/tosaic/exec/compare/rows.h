@@ -1,0 +1,31 @@
+// rows: what a comparison reports about each FX node.
+#pragma once
+
+#include <map>
+
+#include "tosaic/exec/compare/replay.h"
+
+namespace tosaic::exec {
+
+// Collects the rows of a comparison, and the references without a counterpart in b.
+class RowWriter {
+ public:
+  // `a`: null if there is no graph of a.
+  RowWriter(const Graph* a, const FxNodes& fx, const Matcher& matcher, double threshold_db);
+
+  // Adds a row for the reference: for what the replay has found, or else for the nearest candidate.
+  void add(const Reference& reference, const std::map<FxResult, ReplayedResult>& replayed);
+  // Reports an FX node that is not compared.
+  void leave_out(FxId fx, const std::string& reason);
+  [[nodiscard]] report::Comparison finish() && { return std::move(out_); }
+
+ private:
+  void add_row(const Reference& reference, const ReplayedResult& found);
+
+  const Graph* a_;
+  const FxNodes& fx_;
+  const Matcher& matcher_;
+  report::Comparison out_;
+};
+
+}  // namespace tosaic::exec

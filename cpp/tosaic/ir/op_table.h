@@ -1,0 +1,68 @@
+// OpTable: one entry for each operator of a family, e.g. its kernel, built at compile time.
+//
+//   constexpr OpTable<Rule> kRules = {{Op::kReshape, reshape}, {Op::kPermute, permute}};
+//   static_assert(complete<kRules.mismatch([](Op op) { return family_of(op) == legalize_movement; })>);
+//
+// A row of ops.def names the family of the operator; the table of the family says what the family does for
+// it. The second line compares both: if an operator of the family has no entry, or an entry is of another
+// family, the compiler refuses the table and its message contains the operator.
+#pragma once
+
+#include <array>
+#include <initializer_list>
+#include <utility>
+
+#include "tosaic/ir/op.h"
+
+namespace tosaic {
+
+// An operator that is in a table or in a family, but not in both.
+struct Mismatch {
+  bool found = false;
+  Op op = {};
+};
+
+template <class T>
+class OpTable {
+ public:
+  consteval OpTable(std::initializer_list<std::pair<Op, T>> entries) {
+    for (const auto& [op, entry] : entries) {
+      if (present_[index(op)]) an_operator_has_two_entries();
+      present_[index(op)] = true;
+      entries_[index(op)] = entry;
+    }
+  }
+
+  // The entry of `op`, or null.
+  [[nodiscard]] constexpr const T* find(Op op) const {
+    return present_[index(op)] ? &entries_[index(op)] : nullptr;
+  }
+  [[nodiscard]] constexpr bool contains(Op op) const { return present_[index(op)]; }
+
+  // The first operator for which `contains` and `is_of_family` differ.
+  template <class Predicate>
+  [[nodiscard]] consteval Mismatch mismatch(Predicate is_of_family) const {
+    for (std::size_t i = 0; i < kOpCount; ++i)
+      if (present_[i] != is_of_family(static_cast<Op>(i))) return {true, static_cast<Op>(i)};
+    return {};
+  }
+
+ private:
+  static constexpr std::size_t index(Op op) { return static_cast<std::size_t>(op); }
+  static void an_operator_has_two_entries();  // not constexpr: a call stops the compilation
+
+  std::array<T, kOpCount> entries_{};
+  std::array<bool, kOpCount> present_{};
+};
+
+// True; does not compile if there is a mismatch, which the compiler's message then shows.
+template <Mismatch mismatch>
+constexpr bool is_complete() {
+  static_assert(!mismatch.found,
+                "the operator is in the table, or in the family in ops.def, but not in both");
+  return true;
+}
+template <Mismatch mismatch>
+inline constexpr bool complete = is_complete<mismatch>();
+
+}  // namespace tosaic

@@ -1,0 +1,26 @@
+// Options of kernels: which implementation prepare() chooses.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace tosaic::kernels {
+
+// Instruction sets that kernels/isa/ is compiled for, best last. kBaseline runs on every CPU.
+enum class Isa : std::uint8_t { kBaseline, kAvx2, kAvx512 };
+[[nodiscard]] std::string_view to_string(Isa isa);
+[[nodiscard]] Isa best_isa();                      // the best of usable_isas()
+[[nodiscard]] std::span<const Isa> usable_isas();  // those that were compiled and that this CPU can run
+// One of usable_isas() by its name. Throws InvalidGraph for any other name.
+[[nodiscard]] Isa parse_isa(std::string_view name);
+
+class Packs;  // packs.h
+
+struct Options {
+  bool reference = false;  // the scalar reference instead of the fast path
+  Isa isa = best_isa();
+  Packs* packs = nullptr;  // used at prepare time only; null: each kernel packs its own weights
+};
+
+}  // namespace tosaic::kernels

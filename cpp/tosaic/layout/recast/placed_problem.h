@@ -1,0 +1,61 @@
+// placed_problem: the choice of a placement for each node, stated as a problem for the solver.
+//
+// Variables are the nodes, the inputs, the outputs, and one more with a single state. That variable makes one
+// tensor for each node that may be recast. The transpose of this tensor represents the recast. A recast costs
+// less than any transpose.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "tosaic/layout/objective.h"
+#include "tosaic/layout/recast/placed_options.h"
+#include "tosaic/layout/solver/solver.h"
+
+namespace tosaic::layout {
+
+class PlacedProblem {
+ public:
+  // The arguments must outlive this object.
+  PlacedProblem(const Graph& graph, Placements& placements,
+                const std::vector<std::vector<PlacedOption>>& options, const target::LayoutNeeds& needs);
+
+  // Sets the weights of the tensors. False if the costs are too large to be added up.
+  [[nodiscard]] bool weigh(const Objective& objective);
+  [[nodiscard]] const Problem& problem() const { return problem_; }
+
+  // True if the node makes a view: a reshape, or a permute that can be relabelled to every placement in which
+  // its result may be read. Readers of a view read the data in front of it.
+  [[nodiscard]] bool is_view(std::size_t node) const { return is_view_[node]; }
+  // The node that makes the value as a view of its operand, or null.
+  [[nodiscard]] const Node* view(ValueId value) const;
+  // The placement of a view's operand if its result has this placement.
+  [[nodiscard]] std::optional<PlacementId> in_front(const Node& view, PlacementId placement) const;
+  // The placement of a view's result if its operand has this placement.
+  [[nodiscard]] std::optional<PlacementId> behind(const Node& view, PlacementId placement) const;
+
+ private:
+  [[nodiscard]] PlacementId id(ValueId value, const DimOrder& order);
+  void find_views();
+  [[nodiscard]] std::optional<PlacementId> relabelled_by(const Node& view, ValueId from,
+                                                         PlacementId placement, bool inverse) const;
+  void state_node(std::uint32_t n);
+  void state_recast(std::uint32_t n);
+  void make(ValueId value, VariableId variable, const PlacementIds& placements);
+  void read(ValueId value, VariableId variable, PlacementIds placements);
+  [[nodiscard]] StateOrders numbered(std::size_t tensor, const PlacementIds& placements);
+  [[nodiscard]] bool weigh(const Objective& objective, int bits);
+
+  const Graph& graph_;
+  Placements& placements_;
+  const std::vector<std::vector<PlacedOption>>& options_;
+  const target::LayoutNeeds& needs_;
+  Problem problem_;
+  std::vector<bool> is_view_;                            // by node
+  std::vector<std::optional<std::uint32_t>> tensor_of_;  // by value
+  std::vector<ValueId> data_;                            // by tensor
+  std::vector<PlacementIds> known_;                      // by tensor: its placements by number
+  std::size_t first_recast_ = 0;                         // tensor
+};
+
+}  // namespace tosaic::layout

@@ -1,0 +1,59 @@
+// recast: finds values that should be computed in other shapes, so that fewer bytes are transposed.
+//
+//   pool -> view -> mul -> view -> pool      Two pools want channels last. The shape between the views has no
+//                                            such axis, so in that shape mul computes row-major. What an
+//                                            elementwise operator computes does not depend on the shape: in
+//                                            the shape of either pool, mul has channels last, too.
+//   pool -> view -> pool                     From one channels last to the other is one transpose in a shape
+//                                            that has the axes of both, and two transposes in the shapes of
+//                                            the graph.
+//
+// So an elementwise operator may compute in any placement (placement.h) to which its neighbours lead. A
+// reshape passes on any placement. A permute passes on the placements that can be relabelled (placement.h).
+// The choice that moves least is a problem like that of the plan (plan.h) and is solved in the same manner.
+// An operator changes its shape only if that saves something. The result lists the cuts that each new shape
+// must have; the caller chooses a shape that has them.
+//
+//   shapes.h           in which shapes may a node compute?
+//   placed_options.h   in which placements may it compute?
+//   placed_problem.h   the choice of a placement for each node, as a problem for the solver
+//   recast.cpp         the solution, read as recasts
+#pragma once
+
+#include <vector>
+
+#include "tosaic/ir/graph.h"
+#include "tosaic/layout/objective.h"
+#include "tosaic/layout/placement.h"
+
+namespace tosaic::layout {
+
+// A node, and the cuts of the shape that it needs: the shape in which an elementwise operator computes, or
+// the third shape through which a reshape goes.
+struct Recast {
+  NodeId node;
+  Cuts cuts;
+};
+
+struct Recasts {
+  std::vector<Recast> nodes;     // elementwise operators that compute in another shape
+  std::vector<Recast> reshapes;  // that go through a third shape; the data is transposed there
+};
+
+// True if some reshape changes more than axes of extent 1. Otherwise nothing can be saved.
+[[nodiscard]] bool may_be_recast(const Graph& graph);
+// Both lists are in the order of the nodes. They are empty if nothing is saved, or if the costs are too
+// large to be added up.
+[[nodiscard]] Recasts recasts_of(const Graph& graph, const Objective& objective,
+                                 const target::LayoutNeeds& needs);
+
+// True if the node, which needs these cuts, can compute in `shape`, which has as many elements as its result
+// and at most `most_axes` axes.
+[[nodiscard]] bool fits(const Graph& graph, const Node& node, const Cuts& needed, const Shape& shape,
+                        std::size_t most_axes);
+// The shape of an operand that broadcasts to `shape` as `operand` broadcasts to the node's `result`.
+[[nodiscard]] Shape operand_shape(const Shape& operand, const Shape& result, const Shape& shape);
+// The axis of `shape` that is axis `axis` of the result. `shape` must have that axis as a whole.
+[[nodiscard]] std::int64_t axis_in(const Shape& result, std::int64_t axis, const Shape& shape);
+
+}  // namespace tosaic::layout

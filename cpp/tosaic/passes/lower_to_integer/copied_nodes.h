@@ -1,0 +1,23 @@
+// copied_nodes: nodes that enter the new graph without integer arithmetic.
+//
+//   copy_node         operands and results as the graph has them: indices, bools, floats, or integers in
+//                     signed form
+//   add_over_floats   quantized operands are dequantized, quantized results are quantized again
+#pragma once
+
+#include <string>
+
+#include "tosaic/passes/lower_to_integer/value_map.h"
+
+namespace tosaic::passes {
+
+// Copies a node under the name of `build`.
+void copy_node(ValueMap& values, const Node& node, IntegerBuilder& build);
+// Adds an operator over floats and, unless `reason` is empty, reports why.
+void add_over_floats(ValueMap& values, const Node& node, const std::string& reason);
+// Adds an operator that stays one over floats, and why, to the report.
+void report_float_operator(ValueMap& values, const Node& node, const std::string& reason);
+// The types of the node's results without qparams; those of quantized results are f32.
+[[nodiscard]] std::vector<TensorType> float_types(const Graph& graph, const Node& node);
+
+}  // namespace tosaic::passes

@@ -1,0 +1,24 @@
+// evaluation: runs a node, or a chain of elementwise nodes, with the float kernels at compile time.
+#pragma once
+
+#include <vector>
+
+#include "tosaic/passes/lower_to_integer/rule_context.h"
+
+namespace tosaic::passes {
+
+// Runs the node on constants, null for absent operands. qparams[i] dequantizes operand i unless it is null. A
+// result with qparams is quantized as in the source graph, then converted to signed form. Throws NoIntegerForm
+// if the node cannot be run.
+[[nodiscard]] ConstantRef evaluate_stored(const NodeView& node, const std::vector<ConstantRef>& operands,
+                                          const std::vector<const QParams*>& qparams);
+
+// Upstream values of which the node's result is an elementwise function, nearest first. Between such a value
+// and the node are only elementwise operators and constants of one element. Each has scaled integers and the
+// shape of the result. A value that is the node's only variable operand is not listed.
+[[nodiscard]] std::vector<ValueId> deciding_values(const RuleContext& ctx);
+// The node's result, computed in f32, if `variable` (an operand, or one of deciding_values()) has the values
+// `at`.
+[[nodiscard]] ConstantRef evaluate_from(const NodeView& node, ValueId variable, const ConstantRef& at);
+
+}  // namespace tosaic::passes

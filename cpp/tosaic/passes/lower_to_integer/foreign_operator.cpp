@@ -1,0 +1,95 @@
+#include "tosaic/passes/lower_to_integer/foreign_operator.h"
+
+#include "tosaic/ir/lexical.h"
+#include "tosaic/ir/quantized.h"
+
+namespace tosaic::passes {
+namespace {
+
+void append_qparams(std::string& out, const QParamsRef& qparams) {
+  if (!qparams) {
+    out += "null";
+    return;
+  }
+  const auto list = [&out](const char* name, const auto& numbers) {
+    out += std::string(",\"") + name + "\":[";
+    for (std::size_t i = 0; i < numbers.size(); ++i) {
+      if (i != 0) out += ',';
+      append_number(out, numbers[i]);
+    }
+    out += ']';
+  };
+  out += "{\"storage\":\"" + std::string(to_string(qparams->storage)) + "\",\"qmin\":";
+  append_number(out, qparams->qmin);
+  out += ",\"qmax\":";
+  append_number(out, qparams->qmax);
+  list("scales", qparams->scales);
+  list("zero_points", qparams->zero_points);
+  out += ",\"axis\":" + (qparams->axis ? std::to_string(*qparams->axis) : std::string("null")) + "}";
+}
+
+// The arguments, a JSON object, with an entry "qparams".
+std::string with_qparams(const std::string& arguments, const std::vector<QParamsRef>& operands,
+                         const std::vector<QParamsRef>& results) {
+  std::string out = arguments.substr(0, arguments.rfind('}'));
+  const auto list = [&out](const char* name, const std::vector<QParamsRef>& all) {
+    out += std::string("\"") + name + "\":[";
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      if (i != 0) out += ',';
+      append_qparams(out, all[i]);
+    }
+    out += ']';
+  };
+  out += ",\"qparams\":{";
+  list("operands", operands);
+  out += ',';
+  list("results", results);
+  return out + "}}";
+}
+
+}  // namespace
+
+bool computes_with_integers(const Graph& source, const Node& node) {
+  if (!has_integer_kernel(node)) return false;
+  const auto is_stored = [&](ValueId id) {
+    const TensorType& type = source.type(id);
+    return !is_float(type.dtype) && (!type.qparams || signed_form(*type.qparams));
+  };
+  for (const ValueId id : source.operands(node))
+    if (id.valid() && !is_stored(id)) return false;
+  for (std::uint32_t r = 0; r < node.result_count; ++r)
+    if (!is_stored(source.result(node, r))) return false;
+  return true;
+}
+
+void lower_foreign(ValueMap& values, const Node& node, IntegerBuilder& build) {
+  const Graph& source = values.source();
+  Graph& out = values.made().graph;
+  std::vector<ValueId> operands;
+  std::vector<QParamsRef> of_operands, of_results;
+  std::vector<TensorType> types;
+  for (const ValueId id : source.operands(node)) {
+    operands.push_back(values.value(id, build));
+    of_operands.push_back(out.type(operands.back()).qparams);
+  }
+  for (std::uint32_t r = 0; r < node.result_count; ++r) {
+    TensorType type = source.type(source.result(node, r));
+    if (type.qparams) {
+      type.qparams = std::make_shared<const QParams>(*signed_form(*type.qparams));
+      type.dtype = type.qparams->storage;
+    }
+    of_results.push_back(type.qparams);
+    types.push_back(std::move(type));
+  }
+  OpaqueAttrs attrs = Graph::attrs<OpaqueAttrs>(node);
+  attrs.arguments = with_qparams(attrs.arguments, of_operands, of_results);
+  const NodeId made =
+      out.add_node(Op::kOpaque, share(std::move(attrs)), operands, types, node.origin, build.name());
+  for (std::uint32_t r = 0; r < node.result_count; ++r) {
+    const ValueId result = source.result(node, r), id = out.result(out.node(made), r);
+    values.set_value(result, id);
+    out.try_rename(id, source.value(result).name);
+  }
+}
+
+}  // namespace tosaic::passes

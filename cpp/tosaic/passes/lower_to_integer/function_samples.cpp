@@ -1,0 +1,225 @@
+#include "tosaic/passes/lower_to_integer/function_samples.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "tosaic/passes/lower_to_integer/evaluation.h"
+#include "tosaic/passes/lower_to_integer/integer_math.h"
+#include "tosaic/passes/lower_to_integer/rescaling.h"
+
+namespace tosaic::passes {
+namespace {
+
+using Interval = tosaic::Interval<double>;
+
+constexpr std::int64_t kSamples = 65537;           // points; there are kSamples - 1 intervals
+constexpr std::int64_t kSamplesApart[] = {16, 4};  // samples from knot to knot
+// Bits of a position between the first knot and the last.
+constexpr int kPositionBits = 28;
+
+// The node's result at these points of `variable`, in f32 by the float kernels.
+std::vector<double> evaluated_at(const NodeView& node, ValueId variable, const std::vector<float>& points) {
+  auto argument = std::make_shared<Constant>();
+  argument->dtype = DType::kF32;
+  argument->shape = {static_cast<std::int64_t>(points.size())};
+  argument->storage = Storage::of(points);
+  const ConstantRef f = evaluate_from(node, variable, argument);
+  const Elements elements(*f);
+  std::vector<double> out(elements.size());
+  for (std::size_t i = 0; i < out.size(); ++i) out[i] = elements.as_double(i);
+  return out;
+}
+
+std::vector<double> sampled(const NodeView& node, ValueId variable, Interval over) {
+  std::vector<float> points(kSamples);
+  for (std::int64_t i = 0; i < kSamples; ++i)
+    points[static_cast<std::size_t>(i)] =
+        static_cast<float>(over.low + (over.high - over.low) * static_cast<double>(i) / (kSamples - 1));
+  return evaluated_at(node, variable, points);
+}
+
+// The integers of x for which the function is a number, as an arc sine is from -1 to 1. Exact to the unit.
+// Throws NoIntegerForm if these integers are not one range.
+ValueRange domain(const NodeView& node, ValueId variable, const ScaledInteger& x,
+                  const std::vector<double>& f) {
+  const auto is_number = [](double y) { return !std::isnan(y); };
+  const auto first = std::find_if(f.begin(), f.end(), is_number);
+  const auto last = std::find_if(f.rbegin(), f.rend(), is_number).base();
+  if (first == f.end() || !std::all_of(first, last, is_number))
+    throw NoIntegerForm("it is not a number everywhere");
+  ValueRange out = x.range;
+  const double step = static_cast<double>(x.range.high - x.range.low) / (kSamples - 1);
+  // Evaluates every unit from this sample to the next: the first of them, and the results.
+  const auto between = [&](std::ptrdiff_t sample) {
+    const double from = static_cast<double>(x.range.low) + step * static_cast<double>(sample);
+    const ValueRange units{static_cast<std::int64_t>(std::floor(from)),
+                           static_cast<std::int64_t>(std::ceil(from + step))};
+    std::vector<float> points;
+    for (std::int64_t n = units.low; n <= units.high; ++n)
+      points.push_back(static_cast<float>(static_cast<double>(n) * x.scale()));
+    return std::pair(units.low, evaluated_at(node, variable, points));
+  };
+  if (first != f.begin()) {
+    const auto [from, values] = between(first - f.begin() - 1);
+    out.low = from + (std::find_if(values.begin(), values.end(), is_number) - values.begin());
+  }
+  if (last != f.end()) {
+    const auto [from, values] = between(last - f.begin() - 1);
+    const auto end = std::find_if(values.rbegin(), values.rend(), is_number).base();
+    out.high = from + (end - values.begin()) - 1;
+  }
+  return out;
+}
+
+// The part of `over` outside which the function is constant up to 2^-20 of its largest magnitude. Results
+// beyond `most` saturate and count as `most`. The part begins and ends at a whole number of units.
+Interval relevant(const std::vector<double>& f, double most, Interval over, double unit) {
+  const auto at = [&](std::size_t i) { return std::clamp(f[i], -most, most); };
+  double size = 0;
+  for (std::size_t i = 0; i < f.size(); ++i) size = std::max(size, std::abs(at(i)));
+  const double close = std::ldexp(size, -20);
+  std::size_t first = 0, last = f.size() - 1;
+  while (first + 1 < last && std::abs(at(first + 1) - at(0)) <= close) ++first;
+  while (last > first + 1 && std::abs(at(last - 1) - at(f.size() - 1)) <= close) --last;
+  const double step = (over.high - over.low) / (kSamples - 1);
+  const double low = std::floor((over.low + step * static_cast<double>(first)) / unit) * unit;
+  const double high = std::ceil((over.low + step * static_cast<double>(last)) / unit) * unit;
+  return {std::max(low, over.low), std::min(high, over.high)};
+}
+
+// True if linear interpolation between knots, `apart` samples from each other, is within 2^-18 of the largest
+// result. Results beyond `most` do not count.
+bool is_smooth(const std::vector<std::int64_t>& f, std::int64_t most, std::int64_t apart) {
+  std::int64_t size = 0, error = 0;
+  for (const std::int64_t y : f) size = std::max(size, std::min(std::abs(y), most));
+  for (std::size_t i = 0; i < f.size(); ++i) {
+    const auto at = static_cast<std::int64_t>(i), knot = at / apart * apart;
+    if (at == knot || std::abs(f[i]) > most) continue;
+    const std::int64_t from = f[static_cast<std::size_t>(knot)];
+    const std::int64_t rise = f[static_cast<std::size_t>(knot + apart)] - from;
+    const std::int64_t line = from + rise * (at - knot) / apart;
+    error = std::max(error, std::abs(line - f[i]));
+  }
+  return error <= size >> 18;
+}
+
+struct Samples {
+  ValueRange domain;                  // units of the operand; beyond them the function is NaN
+  Interval over;                      // the numbers from the first sample to the last
+  std::vector<std::int64_t> entries;  // the results at the samples, in units of `unit`
+  double unit = 1;
+  std::optional<std::int64_t> apart;  // samples from knot to knot, if interpolation is close enough
+};
+
+Samples samples_of(const NodeView& node, ValueId variable, const ScaledInteger& x) {
+  Samples out;
+  const auto numbers = [&](ValueRange range) {
+    return Interval{static_cast<double>(range.low) * x.scale(), static_cast<double>(range.high) * x.scale()};
+  };
+  std::vector<double> f = sampled(node, variable, numbers(x.range));
+  out.domain = domain(node, variable, x, f);
+  out.over = numbers(out.domain);
+  if (out.domain != x.range) f = sampled(node, variable, out.over);
+  const std::optional<QParams> to = node.eventual_qparams();
+  const double most = to ? 2 * largest_number(*to) : std::numeric_limits<double>::infinity();
+  for (int turn = 0; turn < 4; ++turn) {
+    const Interval less = relevant(f, most, out.over, x.scale());
+    if (less.high - less.low > 0.75 * (out.over.high - out.over.low)) break;
+    out.over = less;
+    f = sampled(node, variable, out.over);
+  }
+  double size = 0;
+  for (double& y : f) {
+    y = std::clamp(y, -2 * most, 2 * most);
+    if (!std::isfinite(y)) throw NoIntegerForm("it is not finite everywhere");
+    size = std::max(size, std::abs(y));
+  }
+  out.unit = unit_for(size);
+  for (const double y : f) out.entries.push_back(std::llround(y / out.unit));
+  const auto counts = static_cast<std::int64_t>(std::min(most / out.unit, 0x1p62));
+  for (const std::int64_t apart : kSamplesApart)
+    if (!out.apart && is_smooth(out.entries, counts, apart)) out.apart = apart;
+  return out;
+}
+
+// A mask that is true where x is outside the domain; nothing if it never is.
+std::optional<ValueId> outside(IntegerBuilder& build, const ScaledInteger& x, ValueRange domain) {
+  IntegerMath m(build);
+  std::optional<ValueId> out;
+  if (domain.low > x.range.low) out = build.binary(Op::kTosaGreater, m.number(x.id, domain.low), x.id);
+  if (domain.high < x.range.high)
+    out = build.either(out, build.binary(Op::kTosaGreater, x.id, m.number(x.id, domain.high)));
+  return out;
+}
+
+ScaledInteger read_at(IntegerBuilder& build, const ScaledInteger& x, const Samples& f) {
+  IntegerMath m(build);
+  // x minus the first sample; `steps` below rescales it to steps.
+  const std::int64_t shift = std::llround(f.over.low / x.scale());
+  ScaledInteger from_first{m.add(x.id, -shift), x.scales, 0, {x.range.low - shift, x.range.high - shift}};
+  if (from_first.range.low < -(std::int64_t{1} << 31) || from_first.range.high >= std::int64_t{1} << 31)
+    throw NoIntegerForm("its operand has too many bits");
+  const auto last = static_cast<std::int64_t>(std::ceil((f.over.high - f.over.low) / x.scale()));
+  from_first.id = build.bounded(from_first.id, from_first.range, {0, last});
+  from_first.range = {std::max<std::int64_t>(from_first.range.low, 0), std::min(from_first.range.high, last)};
+  const auto steps = [&](std::int64_t count) {
+    const double step = (f.over.high - f.over.low) / static_cast<double>(count);
+    const ScaledInteger found = step == 0 ? from_first : rescaled(build, from_first, DType::kI32, step);
+    return build.bounded(found.id, found.range, {0, count});
+  };
+  const auto [low, high] = std::minmax_element(f.entries.begin(), f.entries.end());
+  const ValueRange range{*low, *high};
+  const std::optional<ValueId> nan_mask = build.either(x.nan_mask, outside(build, x, f.domain));
+  if (!f.apart) {
+    ScaledInteger out{m.lookup(steps(kSamples - 1), f.entries), {f.unit}, 0, range};
+    out.nan_mask = nan_mask;
+    return out;
+  }
+  std::vector<std::int64_t> knots;
+  for (std::size_t k = 0; k < f.entries.size(); k += static_cast<std::size_t>(*f.apart))
+    knots.push_back(f.entries[k]);
+  const auto lines = static_cast<std::int64_t>(knots.size() - 1);
+  const int fraction_bits = kPositionBits - bits_to(lines);
+  const ValueId fine = steps(lines << fraction_bits);
+  ScaledInteger out{m.on_lines(fine, fraction_bits, knots), {f.unit}, 0, {range.low - 1, range.high + 1}};
+  std::int64_t steepest = 0;
+  for (std::size_t k = 1; k < knots.size(); ++k)
+    steepest = std::max(steepest, std::abs(knots[k] - knots[k - 1]));
+  const double step = (f.over.high - f.over.low) / static_cast<double>(lines);
+  const double size = static_cast<double>(std::max(std::abs(range.low), std::abs(range.high))) * f.unit;
+  out.nan_mask = nan_mask;
+  out.error =
+      std::ldexp(size, -18) + (step == 0 ? 0 : static_cast<double>(steepest) * f.unit * x.error / step);
+  return out;
+}
+
+// The node as a function of `variable`. Nothing if it is not smooth, or if its numbers have more than 32
+// bits.
+std::optional<RuleResult> smooth_function(const RuleContext& ctx, ValueId variable) {
+  std::optional<RuleResult> made = attempt([&]() -> std::optional<RuleResult> {
+    const ScaledInteger x = widened(ctx.build, with_one_scale(ctx.build, ctx.scaled_value(variable)));
+    const Samples f = samples_of(ctx.node, variable, x);
+    return f.apart ? std::optional<RuleResult>(read_at(ctx.build, x, f)) : std::nullopt;
+  });
+  const Refusal* const refused = made ? std::get_if<Refusal>(&*made) : nullptr;
+  if (refused != nullptr && !refused->by_scale) return std::nullopt;
+  return made;
+}
+
+}  // namespace
+
+std::optional<RuleResult> smooth_composition(const RuleContext& ctx) {
+  for (const ValueId variable : deciding_values(ctx))
+    if (std::optional<RuleResult> made = smooth_function(ctx, variable)) return made;
+  return std::nullopt;
+}
+
+RuleResult by_samples(const RuleContext& ctx, ValueId variable, const ScaledInteger& x) {
+  const Samples f = samples_of(ctx.node, variable, x);
+  if (!f.apart)
+    if (std::optional<RuleResult> made = smooth_composition(ctx)) return *made;
+  return read_at(ctx.build, x, f);
+}
+
+}  // namespace tosaic::passes

@@ -1,0 +1,47 @@
+// function_table: elementwise functions of quantized values, as tables that the float kernels of the q/dq graph
+// compute. Results are exact, but a TABLE of 513 entries may be off by one unit.
+//
+//   one operand of i8 or i16   a table of 256 or 65536 entries
+//   two operands of i8         a table of 65536 entries
+//
+// All other operands are constants of one element. table_lookup.h emits the nodes. A float result, without
+// qparams, is tabulated with 24 bits.
+//
+// A chain of such functions needs one table only:
+//
+//   %x: i8 -> exp -> log1p -> quantize     one TABLE of 256 entries, emitted for the quantize node
+//
+// The nodes before the last become FunctionTables: no node is emitted for them.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "tosaic/passes/lower_to_integer/rule_context.h"
+
+namespace tosaic::passes {
+
+// The operands of an elementwise function that is evaluated at compile time: by operand, constants of one
+// element and the qparams of quantized ones; by distinct value that varies, the operands that are this value.
+struct FunctionOperands {
+  std::vector<ConstantRef> constants;
+  std::vector<const QParams*> qparams;
+  std::vector<std::vector<std::size_t>> variables;
+
+  // All operands that are this variable become the constant `values` with these qparams.
+  void set(std::size_t variable, const ConstantRef& values, const QParams* of_values);
+};
+// Nothing if a constant has more than one element, if an operand has no scaled integers, or if no operand
+// varies.
+[[nodiscard]] std::optional<FunctionOperands> function_operands(const RuleContext& ctx);
+
+// The node as a table over its quantized operands. Nothing if it is no such function, or if integer
+// arithmetic is as precise and smaller.
+[[nodiscard]] std::optional<RuleResult> tabulated(const RuleContext& ctx);
+// The node as a function of the variables of its operands, which may be FunctionTables themselves. Nothing if
+// a table has no room for all these variables.
+[[nodiscard]] std::optional<FunctionTable> function_table(const RuleContext& ctx);
+// The same for a node whose result is quantized or a bool: emits the table.
+[[nodiscard]] std::optional<RuleResult> tabulated_composition(const RuleContext& ctx);
+
+}  // namespace tosaic::passes

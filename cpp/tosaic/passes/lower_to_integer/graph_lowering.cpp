@@ -1,0 +1,286 @@
+#include "tosaic/passes/lower_to_integer/graph_lowering.h"
+
+#include <algorithm>
+
+#include "tosaic/ir/control_flow.h"
+#include "tosaic/ir/quantized.h"
+#include "tosaic/passes/lower_to_integer/copied_nodes.h"
+#include "tosaic/passes/lower_to_integer/foreign_operator.h"
+#include "tosaic/passes/lower_to_integer/function_table.h"
+#include "tosaic/passes/lower_to_integer/node_lowering.h"
+#include "tosaic/passes/lower_to_integer/rescaling.h"
+
+namespace tosaic::passes {
+namespace {
+
+// By value: true if every reader quantizes the value, at once or after other operators.
+std::vector<bool> values_that_end_quantized(const Graph& graph) {
+  std::vector<bool> ends(graph.values().size(), true);
+  for (const Output& output : graph.outputs()) ends[output.value.index()] = false;
+  const std::span<const Node> nodes = graph.nodes();
+  for (std::size_t n = nodes.size(); n-- > 0;) {
+    const Node& node = nodes[n];
+    if (node.op == Op::kQuantize && !Graph::attrs<QuantizeAttrs>(node).axis) continue;
+    bool results_end = !is_foreign(node.op) && node.regions.empty() && node.op != Op::kQuantize;
+    for (std::uint32_t r = 0; r < node.result_count; ++r) {
+      const ValueId result = graph.result(node, r);
+      const TensorType& type = graph.type(result);
+      results_end = results_end && (type.qparams || !is_float(type.dtype) || ends[result.index()]);
+    }
+    if (results_end) continue;
+    for (const ValueId id : graph.operands(node))
+      if (id.valid()) ends[id.index()] = false;
+  }
+  return ends;
+}
+
+// The attributes of a quantize or dequantize node for integers in signed form.
+template <class A>
+A in_signed_form(A attrs, DType storage) {
+  const std::int64_t offset = signed_offset(storage);
+  attrs.qmin -= offset;
+  attrs.qmax -= offset;
+  for (std::int64_t& zero_point : attrs.zero_points) zero_point -= offset;
+  return attrs;
+}
+
+}  // namespace
+
+GraphLowering::GraphLowering(const Graph& source, const IntegerRules& rules)
+    : source_(source),
+      made_{{}, rules},
+      values_(source, made_),
+      ends_quantized_(values_that_end_quantized(source)) {
+  made_.graph.name = source.name;
+  made_.graph.stage = Stage::kInteger;
+}
+
+LoweredToInteger GraphLowering::run() {
+  add_inputs();
+  for (const Node& node : source_.nodes()) lower(node);
+  add_outputs();
+  return {std::move(made_.graph), std::move(made_.float_operators)};
+}
+
+// Unsigned inputs are converted to signed form at once.
+void GraphLowering::add_inputs() {
+  Graph& out = made_.graph;
+  for (const Input& input : source_.inputs()) {
+    const Value& value = source_.value(input.value);
+    const TensorType& type = value.type;
+    ValueId id = out.add_input(input.kind, value.name, type, input.path, input.border, input.initial);
+    const std::optional<QParams> in_signed = type.qparams ? signed_form(*type.qparams) : std::nullopt;
+    if (in_signed && in_signed->storage != type.dtype) {
+      IntegerBuilder build(made_, nullptr, value.name);
+      id = with_other_sign(build, id, type.dtype, in_signed->storage);
+      out.set_qparams(id, std::make_shared<const QParams>(*in_signed));
+    }
+    values_.set_value(input.value, id);
+  }
+}
+
+// What is added for outputs has the origin of the last node.
+void GraphLowering::add_outputs() {
+  const std::span<const Node> nodes = source_.nodes();
+  const OriginRef origin = nodes.empty() ? nullptr : nodes.back().origin;
+  std::string name = nodes.empty() ? "" : source_.node_name(nodes.back());
+  for (Output output : source_.outputs()) {
+    const TensorType& type = source_.type(output.value);
+    IntegerBuilder reader(made_, origin, name);
+    output.value = values_.value(output.value, reader);
+    const DType dtype = made_.graph.type(output.value).dtype;
+    if (type.dtype != dtype && type.qparams) {
+      name = output.path;
+      IntegerBuilder build(made_, origin, name);
+      output.value = with_other_sign(build, output.value, dtype, type.dtype);
+    }
+    made_.graph.add_output(std::move(output));
+  }
+}
+
+// ---- routes ----
+
+void GraphLowering::lower(const Node& node) {
+  IntegerBuilder build(made_, node.origin, source_.node_name(node));
+  const RuleContext ctx(values_, node, build);
+  switch (route_of(ctx.node)) {
+    case Route::kQuantize:
+      return lower_quantize(ctx);
+    case Route::kDequantize:
+      return lower_dequantize(ctx);
+    case Route::kForeign:
+      return lower_foreign(values_, node, build);
+    case Route::kCopied:
+      return copy_node(values_, node, build);
+    case Route::kComputed:
+      return lower_computed(ctx);
+  }
+}
+
+GraphLowering::Route GraphLowering::route_of(const NodeView& view) const {
+  const Node& node = view.node();
+  if (node.op == Op::kQuantize) return Route::kQuantize;
+  if (node.op == Op::kDequantize) return Route::kDequantize;
+  if (computes_with_integers(source_, node)) return Route::kForeign;
+  if (runs_on_integers(source_, node)) return Route::kCopied;
+  const bool computes = computes_dequantized(source_, node) || continues_numbers(node) || makes_numbers(view);
+  return computes ? Route::kComputed : Route::kCopied;
+}
+
+// True if scaled integers may replace a float: all readers quantize it in the end, or the target has no
+// floats.
+bool GraphLowering::may_be_scaled(ValueId id) const {
+  return has_integer_form(source_.type(id).dtype) &&
+         (!made_.rules.float_arithmetic || ends_quantized_[id.index()]);
+}
+
+// True for a cast of bools or integers whose result may be scaled integers. For 32 and 64 bits,
+// eventual_qparams() have to bound the integers.
+bool GraphLowering::makes_numbers(const NodeView& view) const {
+  if (view.op() != Op::kCast) return false;
+  const DType from = view.operand_type(0).dtype;
+  if (is_float(from) || view.is_constant(0) || !may_be_scaled(view.result())) return false;
+  return byte_size(from) < 4 || view.eventual_qparams();
+}
+
+// True for an operator whose float operands are ScaledIntegers, deferred or constants (not all), and whose
+// float results may be scaled integers.
+bool GraphLowering::continues_numbers(const Node& node) const {
+  if (is_foreign(node.op) || !node.regions.empty() || info(node.op).has(kEffect)) return false;
+  bool any = false;
+  for (const ValueId id : source_.operands(node)) {
+    if (!id.valid() || !is_float(source_.type(id).dtype)) continue;
+    const bool is_number = values_.scaled(id) != nullptr || values_.deferred_table(id) != nullptr;
+    if (!is_number && source_.value(id).kind != ValueKind::kConstant) return false;
+    any = any || is_number;
+  }
+  for (std::uint32_t r = 0; r < node.result_count; ++r) {
+    const ValueId result = source_.result(node, r);
+    if (is_float(source_.type(result).dtype) && !may_be_scaled(result)) return false;
+  }
+  return any;
+}
+
+// ---- quantize and dequantize ----
+
+// Becomes a ScaledInteger; stays if there is no signed form, or per-channel scales of a non-constant. The
+// node's own scale and zero point are used, even if the value's qparams differ.
+void GraphLowering::lower_dequantize(const RuleContext& ctx) {
+  const ValueId from = ctx.node.operand(0), result = ctx.node.result();
+  const TensorType& type = source_.type(from);
+  const auto& attrs = ctx.node.attrs<DequantizeAttrs>();
+  const bool has_signed_form = type.qparams && signed_form(*type.qparams);
+  std::optional<QParams> read;
+  if (has_signed_form)
+    read = signed_form(
+        {type.dtype, type.qparams->qmin, type.qparams->qmax, attrs.axis, attrs.scales, attrs.zero_points});
+  const bool is_weight = attrs.axis && ctx.node.is_constant(0);
+  if (read && has_integer_form(attrs.dtype) && (!attrs.axis || is_weight)) {
+    // ValueMap adds the node if a reader needs the float
+    if (std::optional<ScaledInteger> scaled = stored_integers(ctx.build, ctx.as_is(0), *read)) {
+      values_.set_scaled(result, *std::move(scaled));
+      return;
+    }
+  }
+  if (type.qparams && !read)
+    report_float_operator(values_, ctx.node.node(),
+                          "its operand is quantized in a way that no integer arithmetic has");
+  const ValueId operands[] = {ctx.as_is(0)};
+  values_.set_value(
+      result, made_.graph.add(Op::kDequantize, has_signed_form ? in_signed_form(attrs, type.dtype) : attrs,
+                              operands, ctx.build.origin(), ctx.build.name()));
+}
+
+// Rounds a ScaledInteger, or emits the table of a deferred float; stays over other floats.
+void GraphLowering::lower_quantize(const RuleContext& ctx) {
+  const ValueId from = ctx.node.operand(0), result = ctx.node.result();
+  const TensorType& type = source_.type(result);
+  const QParams* const to = ctx.node.result_qparams();
+  if (to != nullptr && !type.qparams->axis) {
+    if (const ScaledInteger* const scaled = values_.scaled(from)) {
+      static_cast<void>(store_result(ctx, 0, *scaled));
+      return;
+    }
+    if (reads_table(ctx.node.node()) && lower_tables(ctx)) return;
+  }
+  QuantizeAttrs attrs = ctx.node.attrs<QuantizeAttrs>();
+  if (to != nullptr) {
+    attrs = in_signed_form(attrs, type.dtype);
+    attrs.dtype = to->storage;
+  }
+  const ValueId operands[] = {ctx.as_is(0)};
+  const ValueId made = made_.graph.add(Op::kQuantize, attrs, operands, ctx.build.origin(), ctx.build.name());
+  values_.set_value(result, made);
+  if (type.qparams)
+    made_.graph.set_qparams(made, to != nullptr ? std::make_shared<const QParams>(*to) : type.qparams);
+}
+
+// ---- nodes that compute with numbers ----
+
+void GraphLowering::lower_computed(const RuleContext& ctx) {
+  const Node& node = ctx.node.node();
+  if (reads_table(node) && lower_tables(ctx)) return;
+  Outcome refused = check_operands_and_results(ctx.node);
+  if (!refused) refused = lower_node(ctx);
+  if (!refused || defer(ctx, refused->reason)) return;
+  const auto has_number_result = [&](std::uint32_t r) {
+    return ctx.node.result_type(r).qparams || may_be_scaled(ctx.node.result(r));
+  };
+  bool has_number_results = true;
+  for (std::uint32_t r = 0; r < node.result_count; ++r)
+    has_number_results = has_number_results && has_number_result(r);
+  if (has_number_results && !refused->by_scale && lower_as_smooth_function(ctx) == kLowered) return;
+  add_over_floats(values_, node, refused->reason);
+}
+
+// Refuses a node with a float operand without integers, or a result that cannot have integers.
+Outcome GraphLowering::check_operands_and_results(const NodeView& view) const {
+  for (const ValueId id : source_.operands(view.node()))
+    if (id.valid() && is_float(source_.type(id).dtype) && !values_.has_integers(id) &&
+        source_.value(id).kind != ValueKind::kConstant)
+      return Refusal{"operand '" + source_.value(id).name + "' is a float"};
+  for (std::uint32_t r = 0; r < view.node().result_count; ++r) {
+    const TensorType& type = view.result_type(r);
+    const std::string& name = source_.value(view.result(r)).name;
+    if (!type.qparams && is_float(type.dtype) && !may_be_scaled(view.result(r)))
+      return Refusal{"result '" + name + "' is read as a float"};
+    if (!type.qparams) continue;
+    const std::optional<QParams> qparams = view.signed_qparams(r);
+    if (!qparams)
+      return Refusal{"result '" + name + "' is quantized in a way that no integer arithmetic has"};
+    if (qparams->axis) return Refusal{"result '" + name + "' is quantized by channel"};
+  }
+  return kLowered;
+}
+
+bool GraphLowering::reads_table(const Node& node) const {
+  const std::span<const ValueId> operands = source_.operands(node);
+  return std::any_of(operands.begin(), operands.end(),
+                     [&](ValueId id) { return id.valid() && values_.deferred_table(id) != nullptr; });
+}
+
+// Lowers a node that reads FunctionTables: to another FunctionTable, or to a table if the result is quantized
+// or a bool. False if it cannot.
+bool GraphLowering::lower_tables(const RuleContext& ctx) {
+  if (ctx.node.node().result_count != 1) return false;
+  const TensorType& type = ctx.node.result_type();
+  if (!type.qparams && is_float(type.dtype)) return defer(ctx, "");
+  const QParams* const to = ctx.node.result_qparams();
+  if (type.qparams && (to == nullptr || to->axis)) return false;
+  const std::optional<RuleResult> made = value_or_nothing([&] { return tabulated_composition(ctx); });
+  return made && store_result(ctx, 0, *made) == kLowered;
+}
+
+// Stores a float result as a FunctionTable for its readers, instead of adding a node. False if it is no such
+// function. `reason`: why no rule could lower it.
+bool GraphLowering::defer(const RuleContext& ctx, const std::string& reason) {
+  if (ctx.node.node().result_count != 1) return false;
+  const ValueId result = ctx.node.result();
+  if (ctx.node.result_type().qparams || !may_be_scaled(result)) return false;
+  std::optional<FunctionTable> table = value_or_nothing([&] { return function_table(ctx); });
+  if (!table) return false;
+  values_.defer(result, ctx.node.node(), std::move(*table), reason);
+  return true;
+}
+
+}  // namespace tosaic::passes

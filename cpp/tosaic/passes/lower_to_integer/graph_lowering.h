@@ -1,0 +1,56 @@
+// GraphLowering: walks a graph whose values carry qparams and makes the graph that computes with the integers.
+//
+// A node takes one of these routes:
+//
+//   quantize, dequantize     rounds a ScaledInteger or emits a FunctionTable; begins a ScaledInteger
+//   foreign                  a foreign operator with a kernel over integers
+//   copied                   has no integers that represent numbers, or moves them as they are
+//   computed                 by lower_node(); if that fails, in this order:
+//                              deferred    its float becomes a FunctionTable for the readers
+//                              sampled     lower_as_smooth_function()
+//                              in floats   between dequantize and quantize, and reported
+//
+// A float between two nodes is a ScaledInteger only if all of its readers quantize it in the end, or if the
+// target has no floats: the graph otherwise keeps the precision of the float.
+#pragma once
+
+#include <vector>
+
+#include "tosaic/passes/lower_to_integer/rule_context.h"
+
+namespace tosaic::passes {
+
+class GraphLowering {
+ public:
+  GraphLowering(const Graph& source, const IntegerRules& rules);
+  GraphLowering(const GraphLowering&) = delete;
+  GraphLowering& operator=(const GraphLowering&) = delete;
+
+  [[nodiscard]] LoweredToInteger run();
+
+ private:
+  enum class Route : std::uint8_t { kQuantize, kDequantize, kForeign, kCopied, kComputed };
+
+  [[nodiscard]] Route route_of(const NodeView& view) const;
+  [[nodiscard]] bool may_be_scaled(ValueId id) const;
+  [[nodiscard]] bool makes_numbers(const NodeView& view) const;
+  [[nodiscard]] bool continues_numbers(const Node& node) const;
+  [[nodiscard]] bool reads_table(const Node& node) const;
+
+  void add_inputs();
+  void add_outputs();
+  void lower(const Node& node);
+  void lower_quantize(const RuleContext& ctx);
+  void lower_dequantize(const RuleContext& ctx);
+  void lower_computed(const RuleContext& ctx);
+  [[nodiscard]] Outcome check_operands_and_results(const NodeView& view) const;
+  [[nodiscard]] bool lower_tables(const RuleContext& ctx);
+  [[nodiscard]] bool defer(const RuleContext& ctx, const std::string& reason);
+
+  const Graph& source_;
+  NewGraph made_;
+  ValueMap values_;
+  std::vector<bool> ends_quantized_;  // by value of the source: all readers quantize it in the end
+};
+
+}  // namespace tosaic::passes

@@ -1,0 +1,23 @@
+// integer_arithmetic: sums, products and quotients of two operands, in i32; rules, and parts of other rules.
+//
+//   add   rescales both operands to one unit in which the sum has 29 bits; exact if the scales are equal
+//   mul   multiplies and drops the bits beyond 30; a constant factor of one sign only changes the scales
+//   div   multiplies by the reciprocal of a constant; else divides by mantissa and exponent
+//
+// Constant operands are converted to integers of the chosen unit at compile time.
+#pragma once
+
+#include "tosaic/passes/lower_to_integer/rule_context.h"
+
+namespace tosaic::passes {
+
+// a + b and a - b.
+[[nodiscard]] ScaledInteger total(IntegerBuilder& build, const ScaledInteger& a, const ScaledInteger& b);
+[[nodiscard]] ScaledInteger difference(IntegerBuilder& build, const ScaledInteger& a, const ScaledInteger& b);
+// x * operand i and x + operand i. `own` is the shape of operand i that broadcasts to the shape of x.
+[[nodiscard]] ScaledInteger times(const RuleContext& ctx, const ScaledInteger& x, std::size_t i,
+                                  const Shape& own);
+[[nodiscard]] ScaledInteger plus(const RuleContext& ctx, const ScaledInteger& x, std::size_t i,
+                                 const Shape& own);
+
+}  // namespace tosaic::passes

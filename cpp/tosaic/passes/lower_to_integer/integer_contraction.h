@@ -1,0 +1,18 @@
+// integer_contraction: conv, linear and matmul as sums of products of integers.
+//
+//   sum[c] = sum((x - zp_x) * (w - zp_w)) + bias[c]        one unit of sum[c] is worth s_x * s_w[c]
+//
+// Products of i8 by i8 are summed in i32, those of i16 in i48; wider operands are split into parts. The bias
+// is rounded to the unit of the sums. A bound of each channel's sum, from the weights if they are constant,
+// proves that no sum overflows.
+#pragma once
+
+#include "tosaic/passes/lower_to_integer/integer_builder.h"
+#include "tosaic/passes/lower_to_integer/scaled_integer.h"
+
+namespace tosaic::passes {
+
+// x as i8, or as i16 if the target has int16. If x has more bits: as two such parts that add up to it.
+[[nodiscard]] std::vector<ScaledInteger> narrow_parts(IntegerBuilder& build, const ScaledInteger& x);
+
+}  // namespace tosaic::passes

@@ -1,0 +1,201 @@
+// integer_order: rules for operators that compare two numbers: extrema, clamps and comparisons, in i32.
+//
+//   maximum   rescales both operands to one unit, as add does; so do minimum and the comparisons
+//   clamp     rounds its bounds to the unit of the operand, or to a finer one
+//
+// Numbers that a comparison or an extremum cannot choose are clamped first, so that the unit is finer.
+
+#include <algorithm>
+#include <cmath>
+
+#include "tosaic/ir/apply_scale.h"
+#include "tosaic/passes/lower_to_integer/integer_math.h"
+#include "tosaic/passes/lower_to_integer/rescaling.h"
+#include "tosaic/passes/lower_to_integer/rules.h"
+#include "tosaic/passes/lower_to_integer/terms.h"
+
+namespace tosaic::passes {
+namespace {
+
+bool bounds_are_whole(const ClampAttrs& attrs, const ScaledInteger& x) {
+  const auto is_whole = [&](const std::optional<Scalar>& bound) {
+    const double units = bound ? as_double(*bound) / x.scale() : 0;
+    return !std::isfinite(units) || std::abs(units) > static_cast<double>(x.magnitude()) ||
+           std::abs(units - std::nearbyint(units)) < 0x1p-12;
+  };
+  return is_whole(attrs.min) && is_whole(attrs.max);
+}
+
+// The same number in a unit finer by a power of two, in which it has 29 bits: exact.
+ScaledInteger finest(IntegerBuilder& build, const ScaledInteger& x) {
+  const int more = 29 - bits_to(x.magnitude() + 1);
+  return more <= 0 ? widened(build, x) : rescaled(build, x, DType::kI32, std::ldexp(x.scale(), -more));
+}
+
+// ---- the same unit for two operands ----
+
+enum class Between { kMaximum, kMinimum, kOrder };
+
+// For two operands whose common unit is coarser than 1/8 of the finer scale. Clamps each to the numbers that
+// affect the result, so that the unit becomes finer: to the range of the other operand (a maximum has no
+// upper limit, a minimum no lower one) and to that of `saturation`.
+void bring_closer(IntegerBuilder& build, std::vector<Term>& terms, const std::optional<QParams>& saturation,
+                  Between between) {
+  if (!terms[0].scaled || !terms[1].scaled) return;
+  const double finest = std::min(terms[0].scaled->scale(), terms[1].scaled->scale());
+  if (common_unit(terms) <= finest / 8) return;
+  const auto low = [](const ScaledInteger& x) { return static_cast<double>(x.centred().low) * x.scale(); };
+  const auto high = [](const ScaledInteger& x) { return static_cast<double>(x.centred().high) * x.scale(); };
+  const ScaledInteger a = *terms[0].scaled, b = *terms[1].scaled;
+  for (Term& term : terms) {
+    ScaledInteger& x = *term.scaled;
+    const ScaledInteger& other = &term == &terms.front() ? b : a;
+    double least = low(other), most = high(other);
+    if (between == Between::kMaximum) most = HUGE_VAL;
+    if (between == Between::kMinimum) least = -HUGE_VAL;
+    if (saturation) {
+      least = std::max(least, -largest_number(*saturation));
+      most = std::min(most, largest_number(*saturation));
+    }
+    const auto units = [&](double number) { return std::clamp(number / x.scale(), -0x1p31, 0x1p31); };
+    const ValueRange to{static_cast<std::int64_t>(std::floor(units(least))) - 1,
+                        static_cast<std::int64_t>(std::ceil(units(most))) + 1};
+    x = widened(build, x);
+    const ValueRange within{std::max(x.range.low, to.low), std::min(x.range.high, to.high)};
+    if (within.low > within.high) continue;
+    x.id = build.bounded(x.id, x.range, within);
+    x.range = within;
+  }
+}
+
+// relu and clamp.
+RuleResult clamped(const RuleContext& ctx) {
+  ScaledInteger x = ctx.with_one_scale(0);
+  ValueRange to;
+  if (ctx.node.op() == Op::kClamp) {
+    const auto& attrs = ctx.node.attrs<ClampAttrs>();
+    x = bounds_are_whole(attrs, x) ? widened(ctx.build, x) : finest(ctx.build, x);
+    const double scale = x.scale();
+    double error = x.error;
+    const auto bound = [&](const std::optional<Scalar>& limit, std::int64_t none) {
+      if (!limit) return none;
+      const double units = as_double(*limit) / scale;
+      double nearest = std::clamp(std::nearbyint(units), -0x1p31, 0x1p31);
+      // A positive bound does not round to 0: it may protect a divisor or a root.
+      if (nearest == 0 && units > 0) nearest = 1;
+      if (std::abs(nearest) <= static_cast<double>(x.magnitude()))
+        error = std::max(error, std::abs(nearest - units) * scale);
+      return static_cast<std::int64_t>(nearest);
+    };
+    to = {bound(attrs.min, x.range.low), bound(attrs.max, x.range.high)};
+    if (to.low > to.high) to.low = to.high;  // torch: the upper bound wins
+    x.error = error;
+  } else {
+    x = widened(ctx.build, x);
+    to = {0, x.range.high};
+  }
+  to = {std::max(to.low, x.range.low), std::min(to.high, x.range.high)};
+  if (to.low > to.high)
+    to = to.low > x.range.high ? ValueRange{to.low, to.low} : ValueRange{to.high, to.high};
+  if (to.low < kInt32Values.low || to.high > kInt32Values.high)
+    return Refusal{"its bounds are beyond its numbers"};
+  x.id = ctx.build.bounded(x.id, x.range, to);
+  x.range = to;
+  x.minus_infinity.reset();
+  return x;
+}
+
+}  // namespace
+
+RuleResult integer_extremum(const RuleContext& ctx) {
+  if (!has_integer_form(ctx.node.result_type().dtype) && ctx.node.result_qparams() == nullptr)
+    return Refusal{"its result is no number"};
+  const Op op = ctx.node.op();
+  if (op == Op::kRelu || op == Op::kClamp) return clamped(ctx);
+  std::vector<Term> terms{term_of(ctx, 0), term_of(ctx, 1)};
+  for (const Term& term : terms) require_finite(term);
+  const bool larger = op == Op::kMaximum;
+  bring_closer(ctx.build, terms, ctx.node.eventual_qparams(), larger ? Between::kMaximum : Between::kMinimum);
+  const double unit = common_unit(terms);
+  const Integers a = in_unit(ctx.build, terms[0], unit), b = in_unit(ctx.build, terms[1], unit);
+  const auto pick = [&](std::int64_t x, std::int64_t y) { return larger ? std::max(x, y) : std::min(x, y); };
+  const ValueRange range{pick(a.range.low, b.range.low), pick(a.range.high, b.range.high)};
+  ScaledInteger out{
+      ctx.build.binary(larger ? Op::kTosaMaximum : Op::kTosaMinimum, a.id, b.id), {unit}, 0, range};
+  out.error = std::max(a.error, b.error);
+  return out;
+}
+
+namespace {
+
+// Replaces infinite elements of a constant by numbers beyond all others, which compare the same.
+void bring_near(Term& term, double others) {
+  for (double& x : term.numbers)
+    if (std::isinf(x)) x = std::copysign(2 * others + 1, x);
+}
+
+// For an operand that hides minus infinity. Its integers that represent minus infinity all become the largest
+// of them. In a constant, minus infinity becomes the same number, and other elements are at least kBetween
+// units above it.
+void bring_together(IntegerBuilder& build, Term& hiding, Term& other) {
+  constexpr int kBetween = 16;  // units; finite numbers are further away from the threshold
+  ScaledInteger& x = *hiding.scaled;
+  const std::int64_t least = *x.minus_infinity;
+  if (other.is_hiding() && (other.scaled->scales != x.scales || other.scaled->zero_point != x.zero_point ||
+                            *other.scaled->minus_infinity != least))
+    throw NoIntegerForm("its operands have each a minus infinity of their own");
+  x.id = build.bounded(widened(build, x).id, x.range, {least, x.range.high});
+  x.range.low = std::max(x.range.low, least);
+  const double number = static_cast<double>(least) * x.scale();
+  for (double& y : other.numbers)
+    y = is_minus_infinity(y) ? number : std::max(y, number + kBetween * x.scale());
+}
+
+// x == y, if x hides minus infinity and y is the constant minus infinity: true for the integers that
+// represent it.
+std::optional<ValueId> hidden(IntegerBuilder& build, const Term& x, const Term& y) {
+  if (!x.is_hiding() || y.scaled || y.numbers.size() != 1 || !is_minus_infinity(y.numbers[0]) ||
+      y.shape.size() > x.shape.size())
+    return std::nullopt;
+  const ValueId id = x.scaled->id;
+  const ValueId least = build.number(*x.scaled->minus_infinity, build.type(id).rank(), build.type(id).dtype);
+  return build.binary(Op::kTosaGreaterEqual, least, id);
+}
+
+}  // namespace
+
+RuleResult integer_comparison(const RuleContext& ctx) {
+  std::vector<Term> terms{term_of(ctx, 0), term_of(ctx, 1)};
+  const Op op = ctx.node.op();
+  if (op == Op::kEq || op == Op::kNe) {
+    std::optional<ValueId> found = hidden(ctx.build, terms[0], terms[1]);
+    if (!found) found = hidden(ctx.build, terms[1], terms[0]);
+    if (found) return op == Op::kEq ? *found : ctx.build.emit(Op::kTosaLogicalNot, NoAttrs{}, {*found});
+  }
+  for (const std::size_t i : {std::size_t{0}, std::size_t{1}})
+    if (terms[i].is_hiding()) bring_together(ctx.build, terms[i], terms[1 - i]);
+  bring_near(terms[0], terms[1].scaled ? terms[1].magnitude() : 0);
+  bring_near(terms[1], terms[0].scaled ? terms[0].magnitude() : 0);
+  for (const Term& term : terms) require_finite(term);
+  bring_closer(ctx.build, terms, std::nullopt, Between::kOrder);
+  const double unit = common_unit(terms);
+  const Integers first = in_unit(ctx.build, terms[0], unit), second = in_unit(ctx.build, terms[1], unit);
+  const ValueId a = first.id, b = second.id;
+  // Numbers that differ by no more than their errors are equal: a clamped number still equals its bound,
+  // although both were rounded.
+  IntegerMath m(ctx.build);
+  const auto near = static_cast<std::int64_t>(std::min((first.error + second.error) / unit, 0x1p28));
+  const auto equal = [&] {
+    if (near == 0) return ctx.build.binary(Op::kTosaEqual, a, b);
+    const ValueId apart = ctx.build.emit(Op::kTosaAbs, NoAttrs{}, {m.sub(a, b)});
+    return ctx.build.binary(Op::kTosaGreaterEqual, m.number(apart, near), apart);
+  };
+  if (op == Op::kEq) return equal();
+  if (op == Op::kNe) return ctx.build.emit(Op::kTosaLogicalNot, NoAttrs{}, {equal()});
+  const bool is_less = op == Op::kLt || op == Op::kLe;  // x < y is y > x
+  const ValueId x = is_less ? b : a, y = is_less ? a : b;
+  if (op == Op::kGt || op == Op::kLt) return ctx.build.binary(Op::kTosaGreater, x, m.add(y, near));
+  return ctx.build.binary(Op::kTosaGreaterEqual, m.add(x, near), y);
+}
+
+}  // namespace tosaic::passes

@@ -1,0 +1,105 @@
+#include "tosaic/passes/lower_to_integer/node_lowering.h"
+
+#include "tosaic/passes/lower_to_integer/evaluation.h"
+#include "tosaic/passes/lower_to_integer/expansion.h"
+#include "tosaic/passes/lower_to_integer/function_samples.h"
+#include "tosaic/passes/lower_to_integer/function_table.h"
+#include "tosaic/passes/lower_to_integer/integer_function.h"
+#include "tosaic/passes/lower_to_integer/nan_masks.h"
+#include "tosaic/passes/lower_to_integer/rescaling.h"
+#include "tosaic/passes/lower_to_integer/rules.h"
+
+namespace tosaic::passes {
+namespace {
+
+// The result of an elementwise operator over constants alone, if it is quantized.
+std::optional<ValueId> evaluated_constant(const RuleContext& ctx) {
+  const NodeView& node = ctx.node;
+  const OpInfo& row = info(node.op());
+  if (node.operand_count() == 0 || node.result_qparams() == nullptr || !row.has(kElementwise) || row.is_tosa)
+    return std::nullopt;
+  std::vector<ConstantRef> constants;
+  std::vector<const QParams*> qparams;
+  for (std::size_t i = 0; i < node.operand_count(); ++i) {
+    if (!node.has(i) || !node.is_constant(i)) return std::nullopt;
+    const Value& value = node.graph().value(node.operand(i));
+    if (!value.constant->storage.bound()) return std::nullopt;
+    constants.push_back(value.constant);
+    qparams.push_back(value.type.qparams.get());
+  }
+  return ctx.build.constant(evaluate_stored(node, constants, qparams));
+}
+
+// What the node becomes on its own. Nothing if there is no rule for such nodes.
+std::optional<RuleResult> by_rule(const RuleContext& ctx) {
+  if (const std::optional<ValueId> known = evaluated_constant(ctx)) return *known;
+  const IntegerRule rule = rule_of(ctx.node.node());
+  // A result without qparams has more bits by arithmetic than by a table.
+  if (ctx.node.result_qparams() != nullptr || rule == nullptr)
+    if (std::optional<RuleResult> table = tabulated(ctx)) return table;
+  if (rule != nullptr) return with_nan_masks(ctx, rule(ctx));
+  std::optional<RuleResult> function = integer_function(ctx);
+  if (!function) return std::nullopt;
+  return with_nan_masks(ctx, *std::move(function));
+}
+
+Outcome lower_by_rule(const RuleContext& ctx) {
+  if (ctx.node.node().result_count != 1) return Refusal{};
+  return attempt([&]() -> Outcome {
+    const std::optional<RuleResult> made = by_rule(ctx);
+    return made ? store_result(ctx, 0, *made) : Refusal{};
+  });
+}
+
+}  // namespace
+
+Outcome store_result(const RuleContext& ctx, std::uint32_t r, const RuleResult& made) {
+  if (const Refusal* const refused = std::get_if<Refusal>(&made)) return *refused;
+  const ValueId result = ctx.node.result(r);
+  const std::optional<QParams> to = ctx.node.signed_qparams(r);
+  const ScaledInteger* const scaled = std::get_if<ScaledInteger>(&made);
+  ValueId id;
+  if (scaled == nullptr) {
+    id = std::get<ValueId>(made);
+  } else if (to) {
+    id = store(ctx.build, *scaled, *to);
+    if (scaled->nan_mask) id = with_stored_nan(ctx, r, id, *scaled->nan_mask);
+  } else if (!has_integer_form(ctx.node.result_type(r).dtype)) {
+    return Refusal{"its result is no f32, f16 or bf16"};
+  } else {
+    ctx.values.set_scaled(result, *scaled);
+    return kLowered;
+  }
+  ctx.values.set_value(result, id);
+  if (to && !ctx.build.type(id).qparams && !ctx.build.known(id)) {
+    Graph& graph = ctx.values.made().graph;
+    graph.set_qparams(id, std::make_shared<const QParams>(*to));
+    graph.try_rename(id, ctx.node.graph().value(result).name);
+  }
+  return kLowered;
+}
+
+Outcome lower_node(const RuleContext& ctx) {
+  const Outcome rule = lower_by_rule(ctx);
+  if (!rule || rule->by_scale) return rule;
+  const Outcome parts = lower_by_parts(ctx);
+  if (!parts || parts->by_scale) return parts;
+  if (rule->reason.empty() && parts->reason.empty())
+    return Refusal{"there is no integer arithmetic for '" + std::string(info(ctx.node.op()).name) + "'"};
+  if (rule->reason.empty()) return parts;
+  if (parts->reason.empty()) return rule;
+  return Refusal{rule->reason + "; expanded, " + parts->reason};
+}
+
+Outcome lower_as_smooth_function(const RuleContext& ctx) {
+  if (ctx.node.node().result_count != 1) return Refusal{};
+  const TensorType& type = ctx.node.result_type();
+  const QParams* const to = ctx.node.result_qparams();
+  if (type.qparams ? to == nullptr || to->axis : !has_integer_form(type.dtype)) return Refusal{};
+  return attempt([&]() -> Outcome {
+    const std::optional<RuleResult> made = smooth_composition(ctx);
+    return made ? store_result(ctx, 0, *made) : Refusal{};
+  });
+}
+
+}  // namespace tosaic::passes

@@ -1,0 +1,69 @@
+// NodeView: the node that is being lowered, as the source graph has it: operands, attributes, types, and the
+// qparams to which its result is rounded. Read only; made once for each node.
+#pragma once
+
+#include <optional>
+
+#include "tosaic/ir/graph.h"
+#include "tosaic/passes/lower_to_integer/scaled_integer.h"
+
+namespace tosaic::passes {
+
+class NodeView {
+ public:
+  NodeView(const Graph& graph, const Node& node) : graph_(&graph), node_(&node) {
+    if (node.result_count == 1) result_qparams_ = signed_qparams(0);
+  }
+
+  [[nodiscard]] const Graph& graph() const { return *graph_; }
+  [[nodiscard]] const Node& node() const { return *node_; }
+  [[nodiscard]] Op op() const { return node_->op; }
+  [[nodiscard]] const Attrs& attributes() const { return *node_->attrs; }
+  template <class A>
+  [[nodiscard]] const A& attrs() const {
+    return Graph::attrs<A>(*node_);
+  }
+
+  [[nodiscard]] std::size_t operand_count() const { return node_->operand_count; }
+  [[nodiscard]] ValueId operand(std::size_t i) const { return graph_->operands(*node_)[i]; }
+  [[nodiscard]] bool has(std::size_t i) const { return i < operand_count() && operand(i).valid(); }
+  [[nodiscard]] const TensorType& operand_type(std::size_t i) const { return graph_->type(operand(i)); }
+  [[nodiscard]] bool is_constant(std::size_t i) const {
+    return graph_->value(operand(i)).kind == ValueKind::kConstant;
+  }
+  // The float dtype in which the source graph computes with operand i: f32 if it is quantized.
+  [[nodiscard]] DType number_dtype(std::size_t i) const {
+    const DType dtype = operand_type(i).dtype;
+    return has_integer_form(dtype) ? dtype : DType::kF32;
+  }
+
+  [[nodiscard]] ValueId result(std::size_t r = 0) const { return graph_->result(*node_, r); }
+  [[nodiscard]] const TensorType& result_type(std::size_t r = 0) const { return graph_->type(result(r)); }
+  // The qparams of result r in signed form. Nothing if it has none, or if these have no signed form.
+  [[nodiscard]] std::optional<QParams> signed_qparams(std::size_t r) const {
+    const QParamsRef& qparams = result_type(r).qparams;
+    return qparams ? signed_form(*qparams) : std::nullopt;
+  }
+  // signed_qparams() of the only result, per tensor where a rule is called; null for none.
+  [[nodiscard]] const QParams* result_qparams() const {
+    return result_qparams_ ? &*result_qparams_ : nullptr;
+  }
+  // result_qparams(), or else the qparams (signed form) to which the only reader of the result quantizes it.
+  // Numbers beyond their range saturate.
+  [[nodiscard]] std::optional<QParams> eventual_qparams() const {
+    if (result_qparams_) return result_qparams_;
+    const std::span<const NodeId> users = graph_->users(result());
+    if (users.size() != 1 || graph_->is_output(result())) return std::nullopt;
+    const Node& reader = graph_->node(users.front());
+    if (reader.op != Op::kQuantize) return std::nullopt;
+    const std::optional<QParams> qparams = NodeView(*graph_, reader).result_qparams_;
+    return qparams && !qparams->axis ? qparams : std::nullopt;
+  }
+
+ private:
+  const Graph* graph_;
+  const Node* node_;
+  std::optional<QParams> result_qparams_;
+};
+
+}  // namespace tosaic::passes

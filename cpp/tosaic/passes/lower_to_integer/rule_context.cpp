@@ -1,0 +1,123 @@
+#include "tosaic/passes/lower_to_integer/rule_context.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "tosaic/ir/apply_scale.h"
+#include "tosaic/passes/lower_to_integer/rescaling.h"
+#include "tosaic/quant/quantize.h"
+
+namespace tosaic::passes {
+namespace {
+
+// Subtracts the zero point of each channel from a constant of i8; the differences have 9 bits.
+ScaledInteger without_zero_points(IntegerBuilder& build, const Constant& known, const QParams& qparams) {
+  const Elements elements(known);
+  const auto axis = static_cast<std::size_t>(*qparams.axis);
+  std::size_t behind = 1;
+  for (std::size_t k = axis + 1; k < known.shape.size(); ++k)
+    behind *= static_cast<std::size_t>(known.shape[k]);
+  std::vector<std::int64_t> values;
+  for (std::size_t k = 0; k < elements.size(); ++k)
+    values.push_back(elements.as_int(k) - qparams.zero_points[k / behind % qparams.zero_points.size()]);
+  return {build.constant(DType::kI16, known.shape, values), qparams.scales, 0, {-255, 255}, qparams.axis};
+}
+
+}  // namespace
+
+std::optional<ScaledInteger> stored_integers(IntegerBuilder& build, ValueId id, const QParams& qparams) {
+  ScaledInteger out{
+      id, qparams.scales, qparams.zero_points.front(), {qparams.qmin, qparams.qmax}, qparams.axis};
+  const auto differs = [&](std::int64_t zero_point) { return zero_point != out.zero_point; };
+  if (std::none_of(qparams.zero_points.begin(), qparams.zero_points.end(), differs)) return out;
+  const ConstantRef known = build.known(id);
+  if (!known || !known->storage.bound() || known->dtype != DType::kI8) return std::nullopt;
+  return without_zero_points(build, *known, qparams);
+}
+
+bool RuleContext::is_known(std::size_t i) const {
+  if (node.is_constant(i)) return true;
+  const ScaledInteger* const scaled = values.scaled(node.operand(i));
+  return scaled != nullptr && build.graph().value(scaled->id).kind == ValueKind::kConstant;
+}
+
+ScaledInteger RuleContext::with_one_scale(std::size_t i) const {
+  return passes::with_one_scale(build, scaled(i));
+}
+
+ScaledInteger RuleContext::scaled_value(ValueId id) const {
+  if (const ScaledInteger* const scaled = values.scaled(id)) return *scaled;
+  const Value& value = node.graph().value(id);
+  const QParamsRef& qparams = value.type.qparams;
+  if (!qparams && is_float(value.type.dtype)) throw NoIntegerForm("operand '" + value.name + "' is a float");
+  if (!qparams) return counted(id);
+  const std::optional<QParams> in_signed = signed_form(*qparams);
+  if (!in_signed)
+    throw NoIntegerForm("operand '" + value.name + "' is quantized in a way that no integer arithmetic has");
+  if (const std::optional<ScaledInteger> stored = stored_integers(build, values.value(id, build), *in_signed))
+    return *stored;
+  throw NoIntegerForm("operand '" + value.name + "' has zero points that differ by channel");
+}
+
+// Bools and integers as numbers of scale 1. Integers of 32 and 64 bits, of which only a cast makes numbers, are
+// clamped to just beyond the largest number of eventual_qparams(); without these it throws.
+ScaledInteger RuleContext::counted(ValueId id) const {
+  const DType from = node.graph().type(id).dtype;
+  const ValueId x = values.value(id, build);
+  const auto cast = [&](DType to) { return build.emit(Op::kCast, CastAttrs{to}, {x}); };
+  if (from == DType::kI8) return {x, {1.0}, 0, {-128, 127}};
+  if (from == DType::kBool) return {cast(DType::kI8), {1.0}, 0, {0, 1}};
+  if (from == DType::kU8) return {cast(DType::kI32), {1.0}, 0, {0, 255}};
+  if (from == DType::kI16) return {cast(DType::kI32), {1.0}, 0, {-32768, 32767}};
+  const std::optional<QParams> to = node.eventual_qparams();
+  if (node.op() != Op::kCast || !to)
+    throw NoIntegerForm("operand '" + node.graph().value(id).name +
+                        "' counts to more than its reader is known to take");
+  const double beyond = std::ceil(largest_number(*to)) + 1;  // saturates, whatever the zero point
+  const ValueId wide = cast(DType::kI32);
+  if (beyond >= 0x1p29) return {wide, {1.0}, 0, kInt32Values};
+  const ValueRange range{-static_cast<std::int64_t>(beyond), static_cast<std::int64_t>(beyond)};
+  return {build.bounded(wide, kInt32Values, range), {1.0}, 0, range};
+}
+
+std::vector<double> RuleContext::numbers(std::size_t i) const {
+  const Value& value = node.graph().value(node.operand(i));
+  const ScaledInteger* const scaled = values.scaled(node.operand(i));
+  const ConstantRef constant = value.constant ? value.constant : build.known(scaled->id);
+  if (!constant->storage.bound()) throw NoIntegerForm("constant '" + value.name + "' has no data");
+  const Elements elements(*constant);
+  std::vector<double> out(elements.size());
+  for (std::size_t k = 0; k < out.size(); ++k) out[k] = elements.as_double(k);
+  const QParamsRef& qparams = value.type.qparams;
+  if (scaled == nullptr && !qparams) return out;
+  const std::vector<double>& scales = scaled != nullptr ? scaled->scales : qparams->scales;
+  const std::vector<std::int64_t> zero_points =
+      scaled != nullptr ? std::vector(scales.size(), scaled->zero_point) : qparams->zero_points;
+  const std::optional<std::int64_t> axis = scaled != nullptr ? scaled->axis : qparams->axis;
+  std::int64_t behind = num_elements(constant->shape);
+  if (axis)
+    for (std::size_t k = 0; k <= static_cast<std::size_t>(*axis); ++k) behind /= constant->shape[k];
+  for (std::size_t k = 0; k < out.size(); ++k) {
+    const std::size_t c = k / static_cast<std::size_t>(std::max<std::int64_t>(behind, 1)) % scales.size();
+    out[k] =
+        (out[k] - static_cast<double>(zero_points[c])) * static_cast<double>(static_cast<float>(scales[c]));
+  }
+  return out;
+}
+
+ValueId RuleContext::quantized_constant(std::size_t i, const QParams& to) const {
+  const std::vector<double> known = numbers(i);
+  const std::vector<float> floats(known.begin(), known.end());
+  const Shape& shape = node.operand_type(i).shape;
+  auto out = std::make_shared<Constant>();
+  out->name = build.name() + ".quantized";
+  out->kind = ConstantKind::kFolded;
+  out->dtype = to.storage;
+  out->shape = shape;
+  out->storage = quant::quantize(floats, shape, to).storage;
+  const ValueId id = build.constant(std::move(out));
+  values.made().graph.set_qparams(id, std::make_shared<const QParams>(to));
+  return id;
+}
+
+}  // namespace tosaic::passes

@@ -1,0 +1,60 @@
+// RuleContext: what a rule is called with.
+//
+//   node     the node to lower, read only
+//   build    adds the nodes of the rule to the new graph
+//   values   what the values of the source graph became; a rule reads its operands through the functions here
+//
+//   RuleResult rule(const RuleContext& ctx) {
+//     const ScaledInteger x = ctx.with_one_scale(0);                   operand 0 as integers
+//     ... ctx.node.attrs<ReduceAttrs>() ... ctx.build.emit(..) ...     computes
+//     return ScaledInteger{..};                                        the caller rounds it
+//   }
+//
+// A context is passed down and never changed. The parts of a composite have contexts of their own, over the
+// expanded graph and the same `build`.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "tosaic/passes/lower_to_integer/node_view.h"
+#include "tosaic/passes/lower_to_integer/rule_result.h"
+#include "tosaic/passes/lower_to_integer/value_map.h"
+
+namespace tosaic::passes {
+
+struct RuleContext {
+  RuleContext(ValueMap& of_source, const Node& lowered, IntegerBuilder& builder)
+      : node(of_source.source(), lowered), values(of_source), build(builder) {}
+
+  NodeView node;
+  ValueMap& values;
+  IntegerBuilder& build;
+
+  // ---- operand i ----
+  // True for a constant, also if a rule made operand i a constant of the new graph.
+  [[nodiscard]] bool is_known(std::size_t i) const;
+  // True if it has qparams, or is a ScaledInteger.
+  [[nodiscard]] bool is_scaled(std::size_t i) const { return values.has_integers(node.operand(i)); }
+  // As scaled integers. Bools and integers without qparams have scale 1. Throws NoIntegerForm for others.
+  [[nodiscard]] ScaledInteger scaled(std::size_t i) const { return scaled_value(node.operand(i)); }
+  [[nodiscard]] ScaledInteger with_one_scale(std::size_t i) const;  // see rescaling.h
+  // The same for any value of the source graph.
+  [[nodiscard]] ScaledInteger scaled_value(ValueId id) const;
+  // In the new graph as it is: indices, bools, floats.
+  [[nodiscard]] ValueId as_is(std::size_t i) const { return values.value(node.operand(i), build); }
+  // The numbers (dequantized elements) of an operand for which is_known() holds, row-major.
+  [[nodiscard]] std::vector<double> numbers(std::size_t i) const;
+  // A constant operand, quantized to the qparams `to` at compile time.
+  [[nodiscard]] ValueId quantized_constant(std::size_t i, const QParams& to) const;
+
+ private:
+  [[nodiscard]] ScaledInteger counted(ValueId id) const;
+};
+
+// The integers of a value of the new graph with these qparams, in signed form. If zero points differ by
+// channel, they are subtracted here from an i8 constant; nothing for other values.
+[[nodiscard]] std::optional<ScaledInteger> stored_integers(IntegerBuilder& build, ValueId id,
+                                                           const QParams& qparams);
+
+}  // namespace tosaic::passes

@@ -1,0 +1,162 @@
+#include "tosaic/passes/lower_to_integer/table_lookup.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+
+#include "tosaic/passes/lower_to_integer/integer_math.h"
+#include "tosaic/passes/lower_to_integer/rescaling.h"
+#include "tosaic/passes/lower_to_integer/rule_result.h"
+
+namespace tosaic::passes {
+namespace {
+
+constexpr std::int64_t kBytes = 256;
+constexpr int kFractionBits = 7;  // of the result of a TABLE over i16
+
+std::vector<std::int64_t> integers_of(const Constant& constant) {
+  const Elements elements(constant);
+  std::vector<std::int64_t> out(elements.size());
+  for (std::size_t i = 0; i < out.size(); ++i) out[i] = elements.as_int(i);
+  return out;
+}
+
+// Positions in a table, for i8 or i16 integers: 0 for the least integer. `factor` multiplies those of i8.
+ValueId positions(IntegerBuilder& build, ValueId x, std::int64_t factor = 1) {
+  const ValueRange all = *integer_limits(build.type(x).dtype);
+  if (build.type(x).dtype == DType::kI8) {  // the zero point -128 is subtracted
+    const ScaledInteger shifted{x, {static_cast<double>(factor)}, all.low, all};
+    return rescaled(build, shifted, DType::kI32, 1.0).id;
+  }
+  return build.binary(Op::kTosaAdd, build.cast(x, DType::kI32), build.number(-all.low, build.type(x).rank()));
+}
+
+using Entry = std::function<std::int64_t(std::int64_t)>;  // the table entry for an integer
+
+bool is_identity(const Entry& f, ValueRange range) {
+  for (std::int64_t q = range.low; q <= range.high; ++q)
+    if (f(q) != q) return false;
+  return true;
+}
+
+std::optional<ValueRange> as_bounds(const Entry& f, ValueRange range) {
+  const ValueRange bounds{f(range.low), f(range.high)};
+  if (bounds.low > bounds.high) return std::nullopt;
+  for (std::int64_t q = range.low; q <= range.high; ++q)
+    if (f(q) != std::clamp(q, bounds.low, bounds.high)) return std::nullopt;
+  return bounds;
+}
+
+// TABLE over i16 interpolates: entry[k] * (128 - r) + entry[k + 1] * r at position 128 * k + r. The result
+// has 7 bits more than the entries.
+std::int64_t interpolated(const std::vector<std::int64_t>& entries, std::int64_t position) {
+  const auto k = static_cast<std::size_t>(position >> kFractionBits);
+  const std::int64_t rest = position & ((1 << kFractionBits) - 1);
+  return entries[k] * (1 << kFractionBits) + (entries[k + 1] - entries[k]) * rest;
+}
+
+bool slopes_fit(const std::vector<std::int64_t>& entries) {
+  const ValueRange limits = *integer_limits(DType::kI16);
+  for (std::size_t k = 1; k < entries.size(); ++k)
+    if (!limits.contains(entries[k] - entries[k - 1])) return false;
+  return true;
+}
+
+// 513 entries: the function at every 128th integer. The last, beyond the range, repeats the function's last
+// value.
+std::vector<std::int64_t> knots(const std::vector<std::int64_t>& f) {
+  std::vector<std::int64_t> out;
+  for (std::int64_t k = 0; k < 512; ++k) out.push_back(f[static_cast<std::size_t>(k << kFractionBits)]);
+  out.push_back(f.back());
+  return out;
+}
+
+// The largest distance, in units of the result, between TABLE and the function, for integers in `range`.
+double table_error(const std::vector<std::int64_t>& entries, const std::vector<std::int64_t>& f,
+                   ValueRange range) {
+  double worst = 0;
+  for (std::int64_t q = range.low; q <= range.high; ++q) {
+    const auto at = static_cast<std::size_t>(q + 32768);
+    const std::int64_t rounded =
+        (interpolated(entries, q + 32768) + (1 << (kFractionBits - 1))) >> kFractionBits;
+    worst = std::max(worst, std::abs(static_cast<double>(rounded - f[at])));
+  }
+  return worst;
+}
+
+ValueId table_of_16_bits(IntegerBuilder& build, ValueId x, const std::vector<std::int64_t>& entries,
+                         DType to) {
+  const ValueId finer =
+      build.emit(Op::kTosaTable, NoAttrs{}, {x, build.constant(DType::kI16, {513}, entries)});
+  const std::int64_t limit = std::int64_t{32768} << kFractionBits;
+  const ScaledInteger scaled{finer, {std::ldexp(1.0, -kFractionBits)}, 0, {-limit, limit}};
+  return rescaled(build, scaled, to, 1.0).id;
+}
+
+ValueId table_of_bytes(IntegerBuilder& build, const ScaledInteger& x, const Constant& f) {
+  const std::vector<std::int64_t> entries = integers_of(f);
+  const auto at = [&](std::int64_t q) { return entries[static_cast<std::size_t>(q + 128)]; };
+  if (f.dtype == DType::kI8) {
+    if (is_identity(at, x.range)) return x.id;
+    if (const std::optional<ValueRange> bounds = as_bounds(at, x.range))
+      return build.bounded(x.id, x.range, *bounds);
+    return build.emit(Op::kTosaTable, NoAttrs{}, {x.id, build.constant(DType::kI8, {kBytes}, entries)});
+  }
+  if (f.dtype != DType::kI16) return gathered(build, position_of(build, x), f);
+  std::vector<std::int64_t> knots;  // each entry appears twice, so 256 * q is at a knot
+  for (const std::int64_t entry : entries) knots.insert(knots.end(), 2, entry);
+  knots.push_back(entries.back());
+  const ScaledInteger spread{x.id, {256.0}, 0, *integer_limits(DType::kI8)};
+  return table_of_16_bits(build, rescaled(build, spread, DType::kI16, 1.0).id, knots, DType::kI16);
+}
+
+ValueId table_of_words(IntegerBuilder& build, const ScaledInteger& x, const Constant& f) {
+  const std::vector<std::int64_t> entries = integers_of(f);
+  const auto at = [&](std::int64_t q) { return entries[static_cast<std::size_t>(q + 32768)]; };
+  if (f.dtype == DType::kI16) {
+    if (is_identity(at, x.range)) return x.id;
+    if (const std::optional<ValueRange> bounds = as_bounds(at, x.range))
+      return build.bounded(x.id, x.range, *bounds);
+    const std::vector<std::int64_t> few = knots(entries);
+    if (slopes_fit(few) && table_error(few, entries, x.range) <= 1)
+      return table_of_16_bits(build, x.id, few, DType::kI16);
+  }
+  return gathered(build, position_of(build, x), f);
+}
+
+}  // namespace
+
+ValueId looked_up(IntegerBuilder& build, const ScaledInteger& x, const Constant& table) {
+  return build.type(x.id).dtype == DType::kI8 ? table_of_bytes(build, x, table)
+                                              : table_of_words(build, x, table);
+}
+
+ValueId position_of(IntegerBuilder& build, const ScaledInteger& x) { return positions(build, x.id); }
+
+ValueId position_of(IntegerBuilder& build, const ScaledInteger& a, const ScaledInteger& b) {
+  return build.binary(Op::kTosaAdd, positions(build, a.id, kBytes), positions(build, b.id));
+}
+
+ValueId gathered(IntegerBuilder& build, ValueId position, const Constant& table) {
+  return IntegerMath(build).lookup(position, integers_of(table), table.dtype);
+}
+
+ScaledInteger gathered_numbers(IntegerBuilder& build, ValueId position, const Constant& table) {
+  constexpr int kBits = 24;
+  double largest = 0;
+  const Elements elements(table);
+  std::vector<double> numbers(elements.size());
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    numbers[i] = elements.as_double(i);
+    if (!std::isfinite(numbers[i])) throw NoIntegerForm("it is not finite everywhere");
+    largest = std::max(largest, std::abs(numbers[i]));
+  }
+  const double unit = largest == 0 ? 1.0 : std::ldexp(1.0, std::ilogb(largest) + 1 - kBits);
+  std::vector<std::int64_t> entries;
+  for (const double value : numbers) entries.push_back(std::llround(value / unit));
+  const auto [low, high] = std::minmax_element(entries.begin(), entries.end());
+  const ValueRange range{*low, *high};
+  return {IntegerMath(build).lookup(position, entries), {unit}, 0, range};
+}
+
+}  // namespace tosaic::passes

@@ -1,0 +1,84 @@
+#include "tosaic/passes/lower_to_integer/terms.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "tosaic/passes/lower_to_integer/rescaling.h"
+
+namespace tosaic::passes {
+namespace {
+
+constexpr int kSumBits = 29;
+
+}  // namespace
+
+double Term::magnitude() const {
+  if (scaled) return static_cast<double>(scaled->magnitude()) * scaled->scale() * std::abs(factor);
+  double largest = 0;
+  for (const double x : numbers) largest = std::max(largest, std::abs(x * factor));
+  return largest;
+}
+
+Term term_of(const RuleContext& ctx, std::size_t operand, double factor) {
+  Term out{std::nullopt, {}, ctx.node.operand_type(operand).shape, factor};
+  if (ctx.node.is_constant(operand)) {
+    out.numbers = ctx.numbers(operand);
+    if (const QParamsRef& qparams = ctx.node.operand_type(operand).qparams;
+        qparams && qparams->scales.size() == 1)
+      out.scale = static_cast<double>(static_cast<float>(qparams->scales[0]));
+  } else {
+    out.scaled = ctx.with_one_scale(operand);
+  }
+  return out;
+}
+
+Term term_of(IntegerBuilder& build, const ScaledInteger& x) {
+  return {with_one_scale(build, x), {}, build.type(x.id).shape, 1};
+}
+
+void require_finite(const Term& term) {
+  for (const double x : term.numbers)
+    if (!std::isfinite(x)) throw NoIntegerForm("a constant operand is not finite");
+}
+
+Integers in_unit(IntegerBuilder& build, const Term& term, double unit) {
+  const double factor = std::abs(term.factor);
+  if (!term.scaled) {
+    std::vector<std::int64_t> values;
+    for (const double x : term.numbers) values.push_back(std::llround(x * factor / unit));
+    // A positive scalar does not round to 0: it may protect a divisor or a root.
+    const bool vanishes = values.size() == 1 && values[0] == 0 && term.numbers[0] > 0;
+    if (vanishes) values[0] = 1;
+    const auto [low, high] = std::minmax_element(values.begin(), values.end());
+    const ValueRange range{*low, *high};
+    return {build.constant(DType::kI32, term.shape, values), range, vanishes ? unit : unit / 2};
+  }
+  ScaledInteger x = *term.scaled;
+  x.scales = {x.scale() * factor};
+  x.error *= factor;
+  const ScaledInteger made = x.scale() == unit ? widened(build, x) : rescaled(build, x, DType::kI32, unit);
+  return {made.id, made.range, made.error};
+}
+
+double common_unit(const std::vector<Term>& terms) {
+  double coarsest = 0, total = 0;
+  bool equal = true;
+  for (const Term& term : terms) {
+    total += term.magnitude();
+    if (!term.scaled) {
+      equal = false;
+      continue;
+    }
+    const double scale = term.scaled->scale() * std::abs(term.factor);
+    equal = equal && (coarsest == 0 || coarsest == scale);
+    coarsest = std::max(coarsest, scale);
+  }
+  if (coarsest == 0) coarsest = 1;
+  if (equal && total / coarsest <= std::ldexp(1.0, kSumBits)) return coarsest;
+  if (total == 0) return coarsest;
+  const int room =
+      static_cast<int>(std::floor(std::log2((std::ldexp(1.0, kSumBits) - 1) * coarsest / total)));
+  return std::ldexp(coarsest, -room);
+}
+
+}  // namespace tosaic::passes

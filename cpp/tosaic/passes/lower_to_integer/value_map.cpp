@@ -1,0 +1,98 @@
+#include "tosaic/passes/lower_to_integer/value_map.h"
+
+#include <limits>
+
+#include "tosaic/ir/quantized.h"
+#include "tosaic/passes/lower_to_integer/copied_nodes.h"
+#include "tosaic/passes/lower_to_integer/rescaling.h"
+
+namespace tosaic::passes {
+
+const ScaledInteger* ValueMap::scaled(ValueId id) const {
+  const Form& form = forms_[id.index()];
+  return form.scaled ? &*form.scaled : nullptr;
+}
+
+const FunctionTable* ValueMap::deferred_table(ValueId id) const {
+  const Form& form = forms_[id.index()];
+  return form.deferred ? &form.deferred->table : nullptr;
+}
+
+bool ValueMap::has_integers(ValueId id) const {
+  return source_->type(id).qparams != nullptr || scaled(id) != nullptr;
+}
+
+ValueId ValueMap::value(ValueId id, IntegerBuilder& reader) {
+  if (!id.valid()) return id;
+  Form& form = forms_[id.index()];
+  if (!form.value.valid() && form.scaled) form.value = dequantized(*form.scaled, id, reader);
+  if (!form.value.valid() && form.deferred)
+    add_over_floats(*this, *form.deferred->node, form.deferred->reason);
+  if (!form.value.valid()) form.value = copied_constant(source_->value(id));
+  return form.value;
+}
+
+// Adds the dequantize node of a number that is read as a float; NaN where x is NaN.
+ValueId ValueMap::dequantized(const ScaledInteger& x, ValueId id, IntegerBuilder& reader) {
+  const bool is_weight = made_->graph.value(x.id).kind == ValueKind::kConstant;
+  const ScaledInteger y = is_weight ? x : with_one_scale(reader, x);
+  const TensorType& float_type = source_->type(id);
+  const DType dtype = has_integer_form(float_type.dtype) ? float_type.dtype : DType::kF32;
+  const auto attrs = attrs_of_qparams<DequantizeAttrs>(dtype, full_range_qparams(reader, y));
+  const ValueId operands[] = {y.id};
+  const Node* producer = source_->producer(id);
+  const OriginRef& origin = producer != nullptr ? producer->origin : reader.origin();
+  ValueId made = made_->graph.add(Op::kDequantize, attrs, operands, origin, source_->value(id).name);
+  if (y.nan_mask) {
+    const double values[] = {std::numeric_limits<double>::quiet_NaN()};
+    const ConstantRef nan = make_constant("", dtype, Dims::filled(reader.type(made).rank(), 1), values);
+    made = reader.elementwise(Op::kWhere, NoAttrs{}, {*y.nan_mask, reader.constant(nan), made});
+  }
+  return made;
+}
+
+ValueId ValueMap::copied_constant(const Value& value) {
+  ConstantRef constant = value.constant;
+  QParamsRef qparams = value.type.qparams;
+  if (qparams) {
+    const std::optional<QParams> in_signed = signed_form(*qparams);
+    if (in_signed && constant->storage.bound()) {
+      if (in_signed->storage != constant->dtype)
+        constant = recoded(*constant, in_signed->storage, -signed_offset(qparams->storage));
+      qparams = std::make_shared<const QParams>(*in_signed);
+    }
+  }
+  const ValueId made = made_->graph.add_constant(constant);
+  made_->graph.set_qparams(made, qparams);
+  return made;
+}
+
+ValueId ValueMap::as_float(ValueId id, IntegerBuilder& reader) {
+  if (!id.valid() || !source_->type(id).qparams) return value(id, reader);
+  ValueId& made = forms_[id.index()].dequantized;
+  if (made.valid()) return made;
+  const ValueId integers = value(id, reader);
+  const QParams& qparams = *made_->graph.type(integers).qparams;
+  const ValueId operands[] = {integers};
+  made = made_->graph.add(Op::kDequantize, attrs_of_qparams<DequantizeAttrs>(DType::kF32, qparams), operands,
+                          reader.origin(), source_->value(id).name + "_number");
+  return made;
+}
+
+void ValueMap::defer(ValueId id, const Node& node, FunctionTable table, std::string reason) {
+  forms_[id.index()].deferred =
+      std::make_unique<const Deferred>(Deferred{std::move(table), &node, std::move(reason)});
+}
+
+const FunctionTable* ValueMap::composed_table(ValueId id,
+                                              const std::function<std::optional<FunctionTable>()>& compute) {
+  Form& form = forms_[id.index()];
+  if (!form.is_composed) {
+    form.is_composed = true;
+    if (std::optional<FunctionTable> made = compute())
+      form.composed = std::make_unique<const FunctionTable>(std::move(*made));
+  }
+  return form.composed.get();
+}
+
+}  // namespace tosaic::passes

@@ -1,0 +1,85 @@
+// ValueMap: what each value of a source graph became in the new graph.
+//
+//   a value               integers, bools, indices or floats: a value of the new graph with the same elements
+//   a ScaledInteger       a float that was not rounded to qparams; dequantized if a reader needs the float
+//   a deferred float      a FunctionTable, for which no node exists; its node is added over floats if a reader
+//                         needs the float
+//
+// Constants are copied when they are first read. Quantized values, in unsigned storage too, are in signed form
+// in the new graph. A graph inside the source (the expansion of a composite) has a ValueMap of its own, over
+// the same new graph.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tosaic/passes/lower_to_integer/integer_builder.h"
+#include "tosaic/passes/lower_to_integer/scaled_integer.h"
+
+namespace tosaic::passes {
+
+// A float value as a function of one variable of 8 or 16 bits, or of two of 8 bits, for each of their
+// integers. The float kernels compute the tables of a chain of such functions one from the other. Infinities,
+// NaN and large magnitudes in between do not matter.
+struct FunctionTable {
+  std::vector<ScaledInteger> variables;
+  ConstantRef values;  // floats or bools; two variables: at 256 * (first + 128) + second + 128
+};
+
+class ValueMap {
+ public:
+  ValueMap(const Graph& source, NewGraph& made)
+      : source_(&source), made_(&made), forms_(source.values().size()) {}
+
+  [[nodiscard]] const Graph& source() const { return *source_; }
+  [[nodiscard]] NewGraph& made() const { return *made_; }
+
+  // ---- what a value is; null or false: something else ----
+  [[nodiscard]] const ScaledInteger* scaled(ValueId id) const;
+  [[nodiscard]] const FunctionTable* deferred_table(ValueId id) const;
+  // True if the value has qparams, or is a ScaledInteger.
+  [[nodiscard]] bool has_integers(ValueId id) const;
+
+  // The value as one of the new graph, invalid for the invalid id. Nodes that have to be added for that are
+  // added by `reader`, those of a deferred float on behalf of its own node.
+  [[nodiscard]] ValueId value(ValueId id, IntegerBuilder& reader);
+  // The same, with a quantized value dequantized to f32.
+  [[nodiscard]] ValueId as_float(ValueId id, IntegerBuilder& reader);
+
+  // ---- the results of a lowered node ----
+  void set_value(ValueId id, ValueId made) { forms_[id.index()].value = made; }
+  void set_scaled(ValueId id, ScaledInteger scaled) { forms_[id.index()].scaled = std::move(scaled); }
+  // `reason`: why no rule lowered the node; reported if the node is added over floats.
+  void defer(ValueId id, const Node& node, FunctionTable table, std::string reason);
+
+  // The FunctionTable of a value that is not deferred, computed by the first call; null if it has none.
+  [[nodiscard]] const FunctionTable* composed_table(
+      ValueId id, const std::function<std::optional<FunctionTable>()>& compute);
+
+ private:
+  struct Deferred {
+    FunctionTable table;
+    const Node* node;
+    std::string reason;
+  };
+  struct Form {
+    ValueId value;                                  // in the new graph
+    std::optional<ScaledInteger> scaled = {};       // of a value without qparams
+    ValueId dequantized = {};                       // by as_float()
+    std::unique_ptr<const Deferred> deferred = {};  // stays when `value` has been added
+    std::unique_ptr<const FunctionTable> composed = {};
+    bool is_composed = false;  // composed_table() has been called
+  };
+
+  [[nodiscard]] ValueId dequantized(const ScaledInteger& x, ValueId id, IntegerBuilder& reader);
+  [[nodiscard]] ValueId copied_constant(const Value& value);
+
+  const Graph* source_;
+  NewGraph* made_;
+  std::vector<Form> forms_;
+};
+
+}  // namespace tosaic::passes

@@ -1,0 +1,71 @@
+// layout_needs: which dim orders the operators of a target take, as data.
+//
+// A canonical operator means the same in every dim order: layout/options.h knows how the order of a result
+// follows from those of the operands. A target implements an operator in some of these orders only, and can
+// transpose values of some dtypes only. LayoutNeeds says which. `tosa_layout_needs` is TOSA's table. A
+// claimant other than TOSA hands in its own (PassOptions::layout_needs).
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "tosaic/ir/op.h"
+#include "tosaic/ir/type.h"
+
+namespace tosaic::target {
+
+// The dim orders in which a target's operator takes its operands and makes its results.
+enum class LayoutNeed : std::uint8_t {
+  // Row-major only.
+  kRowMajor,
+  // Channels last, for operand 0 and for a result of 4 axes or more. The weights of a convolution are in the
+  // orders of LayoutNeeds, all other operands are row-major. With a result of fewer axes: row-major only.
+  kChannelsLast,
+  // Any order, the same for all operands and the result. Of a permute, a reshape or a reduction
+  // (ReduceAttrs): any order of the operand, and the order of the result that follows from it.
+  kAny,
+  // As kAny, with the axis that the attributes name innermost, if they name one.
+  kAxisInnermost,
+  // Any order of operand 0 and the result in which the last axis is innermost. All other operands are
+  // row-major.
+  kChannelsInnermost,
+  // Any order in which the last two axes are innermost. If operand 1 is one matrix, only the last axis of
+  // operand 0 must be innermost.
+  kMatricesInnermost,
+};
+
+struct OpLayout {
+  LayoutNeed need = LayoutNeed::kRowMajor;
+  // The operator goes over windows, and where these lie side by side (layout/windows.h), the target also
+  // computes it as a reduction, in any order.
+  bool reduces_windows = false;
+};
+
+struct LayoutNeeds {
+  std::vector<OpLayout> ops;  // by Op. A foreign operator has the need of its description instead.
+  // The orders of the weights of rank 4 of a depthwise convolution, (C*M, 1, H, W), and of a transposed one,
+  // (I, O, H, W). All other weights are channels last.
+  DimOrder depthwise_weight, transposed_weight;
+  // The most axes of an elementwise operator.
+  std::size_t most_elementwise_axes = 0;
+  static constexpr std::size_t kDTypes = static_cast<std::size_t>(DType::kF64) + 1;
+  std::array<bool, kDTypes> can_transpose_dtype{};    // by DType
+  std::array<std::uint8_t, kDTypes> element_bytes{};  // by DType: of an element that is transposed
+
+  [[nodiscard]] const OpLayout& of(Op op) const { return ops[static_cast<std::size_t>(op)]; }
+  // If not, all readers of a value read it in the order in which it is made.
+  [[nodiscard]] bool can_transpose(DType dtype) const {
+    return can_transpose_dtype[static_cast<std::size_t>(dtype)];
+  }
+  // The bytes that a transpose of the value moves.
+  [[nodiscard]] std::int64_t bytes_of(const TensorType& type) const {
+    return num_elements(type.shape) * element_bytes[static_cast<std::size_t>(type.dtype)];
+  }
+};
+
+// The needs of TOSA 1.0, of every profile.
+[[nodiscard]] const LayoutNeeds& tosa_layout_needs();
+
+}  // namespace tosaic::target

@@ -1,0 +1,13 @@
+// block: a block of the file as a graph.
+#pragma once
+
+#include <cstddef>
+
+#include "tosaic/tosa/reader/state.h"
+
+namespace tosaic::tosa {
+
+// `depth`: how many regions are around the block; 0 for the program.
+[[nodiscard]] Graph read_block(FileState& file, BlockEntry& entry, std::size_t depth);
+
+}  // namespace tosaic::tosa

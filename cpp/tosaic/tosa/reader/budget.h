@@ -1,0 +1,30 @@
+// budget: limits what reading a file may take.
+//
+// Lists of a flatbuffer may overlap, so a small file could name the same operands or constants any number of
+// times. In a file without overlaps, all names that operators list, and all bytes of constants, together have
+// no more than the size of the file.
+#pragma once
+
+#include <cstddef>
+
+#include "tosaic/tosa/reader/place.h"
+
+namespace tosaic::tosa {
+
+class Budget {
+ public:
+  explicit Budget(std::size_t file_size) : limit_(file_size) {}
+
+  // Count names, or bytes of constants, that are about to be read. Throw once the total exceeds the limit.
+  void spend_names(const Place& place, std::size_t count) {
+    if ((names_ += count) > limit_) fail<InvalidGraph>(place, "the lists of operands overlap");
+  }
+  void spend_bytes(const Place& place, std::size_t count) {
+    if ((bytes_ += count) > limit_) fail<InvalidGraph>(place, "the data of constants overlaps");
+  }
+
+ private:
+  std::size_t limit_, names_ = 0, bytes_ = 0;
+};
+
+}  // namespace tosaic::tosa

@@ -1,0 +1,28 @@
+// definitions: which operator defines which tensor, and whether the lists of the operators fit ops.def.
+//
+//   y = CONV2D(x, w, b, zp, zp)     5 operands, 1 result: y has producer CONV2D
+//
+// VARIABLE and VARIABLE_WRITE list the variable as a result, VARIABLE_READ as an operand; a variable has no
+// producer.
+#pragma once
+
+#include <optional>
+
+#include "tosaic/ir/attributes.h"
+#include "tosaic/tosa/reader/state.h"
+
+namespace tosaic::tosa {
+
+// CONST or CONST_SHAPE.
+[[nodiscard]] bool is_constant(const schema::TosaOperator& op);
+// The operator of ops.def; none for constants and operators that ops.def lacks.
+[[nodiscard]] std::optional<Op> op_of(const schema::TosaOperator& op);
+// The number of operands that become operands of the node. The others are constant operands, which become
+// attributes. Throws if the number of all operands is wrong.
+[[nodiscard]] std::size_t node_operands(const Place& place, Op op, const Attrs& attrs);
+
+// Sets the producer of each result. Throws for operators that are not supported, lists of the wrong length,
+// and tensors that have two definitions or are of the wrong kind.
+void define_results(BlockState& state);
+
+}  // namespace tosaic::tosa

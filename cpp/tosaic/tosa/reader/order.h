@@ -1,0 +1,20 @@
+// order: the order in which the operators of a block become nodes.
+//
+//   file    b = RELU(a)   a = ADD(x, x)   c = SUB(a, x)
+//   graph   a, b, c       of the operators that are ready, the first of the file comes first
+//
+// Operators that touch variables, themselves or in their regions, stay in the order of the file. Constants
+// are not in the list.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "tosaic/tosa/reader/state.h"
+
+namespace tosaic::tosa {
+
+// Indices of operators. Throws for operands that nothing defines, operands of the wrong kind, and cycles.
+[[nodiscard]] std::vector<std::uint32_t> execution_order(BlockState& state);
+
+}  // namespace tosaic::tosa

@@ -1,0 +1,54 @@
+// file_plan: a .tosa file as plain data, before it is encoded.
+//
+//   graph: %y = tosa.conv2d(%x, %w, %b) {input_zp=3}
+//   plan:  tensors     x, w, b, zp_i8_3, zp_i8_0, y
+//          constants   CONST -> w, CONST -> b, CONST -> zp_i8_3, ...
+//          operators   CONV2D(x, w, b, zp_i8_3, zp_i8_0) -> y
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tosaic/ir/graph.h"
+
+namespace tosaic::tosa {
+
+// What has a name in a block: a tensor, constant or not, a variable, or a shape value.
+struct TensorPlan {
+  std::string name;
+  DType dtype = DType::kF32;
+  Shape shape;
+  ConstantRef constant;       // elements in memory
+  std::string variable_name;  // of a variable
+  bool is_shape = false;
+  std::vector<std::int64_t> extents;  // of a shape value
+
+  // The size of the elements in the file.
+  [[nodiscard]] std::size_t packed_bytes() const;
+};
+
+struct OperatorPlan {
+  std::uint32_t code = 0;
+  const Node* node = nullptr;                  // null: CONST, CONST_SHAPE or an IDENTITY added for an output
+  std::vector<std::uint32_t> inputs, outputs;  // indices into tensors
+  std::vector<std::string> regions;            // the names of their blocks
+};
+
+// The program or a region. In the file it is a region with one block of the same name.
+struct BlockPlan {
+  const Graph* graph = nullptr;
+  std::string name;
+  std::vector<TensorPlan> tensors;
+  std::vector<OperatorPlan> constants, operators;
+  std::vector<std::uint32_t> inputs, outputs;
+};
+
+struct FilePlan {
+  std::vector<BlockPlan> blocks;  // the program first
+};
+
+// Throws for graphs that a file cannot express: see lay_out().
+[[nodiscard]] FilePlan plan_file(const Graph& program);
+
+}  // namespace tosaic::tosa

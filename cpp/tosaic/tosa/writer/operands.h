@@ -1,0 +1,25 @@
+// operands: attributes of a node as constant operands of the operator in the file.
+//
+//   tosa.conv2d(...) {input_zp=3, weight_zp=0}   ->   CONV2D(..., zp_i8_3, zp_i8_0)
+//
+// tosa/constant_operands.h says which attributes are operands.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tosaic/tosa/writer/tensor_list.h"
+
+namespace tosaic::tosa {
+
+// Throws InvalidGraph about the node.
+[[noreturn]] void fail_at(const Graph& graph, const Node& node, std::string what, std::string expected,
+                          std::string got);
+
+// Appends the constant operands of the node to `operands`, as tensors of the list. `dtypes`: of the other
+// operands. Throws for attributes out of range.
+void append_constant_operands(const Graph& graph, const Node& node, std::span<const DType> dtypes,
+                              TensorList& tensors, std::vector<std::uint32_t>& operands);
+
+}  // namespace tosaic::tosa
