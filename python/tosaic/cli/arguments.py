@@ -1,0 +1,206 @@
+"""The commands and options that ``tosaic`` accepts."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn
+
+from tosaic.cli.entries import binding, io_entry, order_entry
+from tosaic.cli.output import say
+
+__all__ = ["UsageError", "asks_for_json", "parser_of"]
+
+_DEFAULT_TARGET = "TOSA-1.0+FP"
+Run = Callable[[argparse.Namespace], int]
+"""Runs a command; returns the exit code."""
+
+
+def asks_for_json(argv: Sequence[str]) -> bool:
+    """True if ``--json`` or an abbreviation of it is among arguments that could not be parsed."""
+    options = argv[: list(argv).index("--")] if "--" in argv else argv
+    return any(len(text) > 2 and "--json".startswith(text) for text in options)
+
+
+class UsageError(Exception):
+    """The arguments are wrong; `usage` is argparse's text about the accepted ones."""
+
+    def __init__(self, message: str, usage: str) -> None:
+        super().__init__(message)
+        self.usage = usage
+
+
+class _Parser(argparse.ArgumentParser):
+    """Raises `UsageError` for wrong arguments, so that `main` reports them."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message, self.format_usage())
+
+    def print_help(self, file: Any = None) -> None:
+        """Prints the help to standard output with `say`, as the commands print their output."""
+        if file is None:
+            say(self.format_help())
+        else:
+            super().print_help(file)
+
+
+class _Version(argparse.Action):
+    """Prints the version. The core knows the version and is imported only here, not when parsing."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, **kwargs: Any) -> None:
+        super().__init__(option_strings, dest, nargs=0, **kwargs)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        from tosaic import __version__
+
+        say(f"tosaic {__version__}\n")
+        parser.exit()
+
+
+def _add_bind(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--bind",
+        metavar="INPUT:AXIS=SIZE",
+        type=binding,
+        action="append",
+        default=[],
+        help="size of a symbolic dimension, such as x:0=1; may be repeated",
+    )
+
+
+def _add_target(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--target", default=_DEFAULT_TARGET, help="what to lower to (default: %(default)s)")
+
+
+def _add_lower(command: argparse.ArgumentParser) -> None:
+    command.add_argument("file", metavar="FILE", help="a .pt2 file, graph text or an archive of tosaic")
+    command.add_argument("-o", "--output", metavar="OUT", help="the file to write (default: FILE with .tosa)")
+    _add_target(command)
+    _add_bind(command)
+    command.add_argument(
+        "--io",
+        metavar="SIDE=DTYPE",
+        type=io_entry,
+        action="append",
+        default=[],
+        help="what floats of a quantized program's inputs or outputs become, such as inputs=int8 or "
+        "outputs=float32; may be repeated",
+    )
+    command.add_argument(
+        "--orders",
+        metavar="SIDE[.NAME]=ORDER",
+        type=order_entry,
+        action="append",
+        default=[],
+        help="how arrays lie, such as inputs=nhwc, inputs.x=channels_last or outputs.0=0,2,3,1; "
+        "may be repeated",
+    )
+    command.add_argument(
+        "--objective",
+        default="bytes",
+        metavar="WHAT",
+        help="what transposes are made least by: bytes or count (default: %(default)s)",
+    )
+    command.add_argument("--dump", metavar="DIR", help="write each graph to DIR that a pass changed")
+    command.add_argument("--report", metavar="FILE", help="write the report too: .html, .json or text")
+    command.add_argument("--no-locations", action="store_true", help="leave the origins out of the file")
+
+
+def _add_check(command: argparse.ArgumentParser) -> None:
+    command.add_argument("file", metavar="FILE")
+    _add_target(command)
+    _add_bind(command)
+
+
+def _add_inspect(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "file", metavar="FILE", help="a .pt2 or .tosa file, graph text or an archive of tosaic"
+    )
+    command.add_argument(
+        "--layout",
+        action="store_true",
+        help="its layout plan too: transposes, who wants them, the proof; of a .tosa file, dim orders",
+    )
+    _add_target(command)
+    command.add_argument("--memory", action="store_true", help="the memory that it runs in")
+    command.add_argument("--text", action="store_true", help="the graph as text, too")
+    command.add_argument("--dot", action="store_true", help="the graph for Graphviz, only")
+    _add_bind(command)
+
+
+def _add_run(command: argparse.ArgumentParser) -> None:
+    command.add_argument("file", metavar="FILE")
+    command.add_argument(
+        "--input", required=True, metavar="ARRAYS", help="an .npz by input names, or an .npy"
+    )
+    command.add_argument(
+        "-o", "--output", required=True, metavar="OUT", help="the .npz (or .npy, for one output) to write"
+    )
+    _add_bind(command)
+
+
+def _add_compare(command: argparse.ArgumentParser) -> None:
+    command.add_argument("a", metavar="A", help="the reference; a .pt2 runs in torch")
+    command.add_argument("b", metavar="B")
+    command.add_argument(
+        "--input", required=True, action="append", metavar="ARRAYS", help="an .npz or .npy; may be repeated"
+    )
+    command.add_argument(
+        "--threshold",
+        type=float,
+        default=30.0,
+        metavar="DB",
+        help="an output of floats with a lower SQNR fails (default: %(default)s)",
+    )
+    command.add_argument("--report", metavar="FILE", help="write the report too: .html, .json or text")
+    _add_bind(command)
+
+
+def _add_diff(command: argparse.ArgumentParser) -> None:
+    command.add_argument("a", metavar="A")
+    command.add_argument("b", metavar="B")
+    _add_bind(command)
+
+
+def _add_passes(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--target", default=_DEFAULT_TARGET, help="for which target (default: %(default)s)")
+
+
+def _add_ops(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--markdown", action="store_true", help="as the page docs/operators.md")
+
+
+def _add_demo(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--out", default="tosaic-demo", metavar="DIR", help="where to leave the files (default: %(default)s)"
+    )
+
+
+_COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
+    "lower": ("lower a program to a .tosa file", _add_lower),
+    "check": ("say what would not lower, and why", _add_check),
+    "inspect": ("print what a file holds", _add_inspect),
+    "run": ("run a program on arrays", _add_run),
+    "compare": ("compare two programs node by node on the same inputs", _add_compare),
+    "diff": ("say how two graphs differ", _add_diff),
+    "passes": ("list the passes that lower runs, in order", _add_passes),
+    "ops": ("list the operators", _add_ops),
+    "demo": ("train, export, lower and check a small network", _add_demo),
+}
+
+
+def parser_of(functions: Mapping[str, Run]) -> argparse.ArgumentParser:
+    """The parser of the command line. `functions` has the function of each command, by name."""
+    parser = _Parser(
+        prog="tosaic",
+        description="From torch.export to verified TOSA.",
+        epilog="Exit codes: 0 ok, 1 a check failed, 2 usage, 3 unsupported, 4 internal.",
+    )
+    parser.add_argument("--version", action=_Version, help="print the version")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
+    for name, (summary, add_options) in _COMMANDS.items():
+        command = commands.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
+        command.add_argument("--json", action="store_true", help="print JSON")
+        command.set_defaults(run=functions[name])
+        add_options(command)
+    return parser

@@ -1,0 +1,174 @@
+"""What each command does. Modules that a command needs are imported when it runs."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tosaic.cli.entries import bindings, entries, orders, refused_option
+from tosaic.cli.errors import FAILED, OK, USAGE, fail
+from tosaic.cli.output import say
+
+if TYPE_CHECKING:
+    from tosaic.report import Report
+
+__all__ = ["COMMANDS"]
+
+
+def _show(report: Report, args: argparse.Namespace) -> None:
+    say((report.json if args.json else report.text) + "\n")
+
+
+def _lower(args: argparse.Namespace) -> int:
+    import tosaic
+
+    lowered = tosaic.lower(
+        args.file,
+        target=args.target,
+        bind=bindings(args.bind),
+        dump=args.dump,
+        io=entries("--io", args.io),
+        orders=orders(args.orders),
+        objective=args.objective,
+    )
+    out = args.output or str(Path(args.file).with_suffix(".tosa"))
+    if not args.output and Path(out) == Path(args.file):
+        raise refused_option("--output", "the file to write is the one to read", "the name of another file")
+    lowered.save(out, locations=not args.no_locations)
+    report = lowered.report()
+    if args.report:
+        report.save(args.report)
+    _show(report, args)
+    if not args.json:
+        say(f"\nwrote {out}\n")
+    return OK
+
+
+def _check(args: argparse.Namespace) -> int:
+    import tosaic
+
+    result = tosaic.check(args.file, target=args.target, bind=bindings(args.bind))
+    _show(result.report(), args)
+    return OK if result.ok else FAILED
+
+
+def _inspect(args: argparse.Namespace) -> int:
+    from tosaic.api import lower, open_program
+    from tosaic.report import describe_graph
+
+    program = open_program(args.file, bind=bindings(args.bind))
+    if args.dot:
+        dot = program.graph.dot()
+        say((json.dumps({"dot": dot}) if args.json else dot) + "\n")
+        return OK
+    planned = args.layout and program.stage != "tosa"
+    report = describe_graph(
+        program,
+        layout=lower(program, target=args.target).layout if planned else None,
+        dim_orders=args.layout and not planned,
+        with_memory=args.memory,
+    )
+    say((report.json if args.json else report.full_text if args.text else report.text) + "\n")
+    return OK
+
+
+def _run(args: argparse.Namespace) -> int:
+    import numpy as np
+
+    from tosaic.api import open_program
+    from tosaic.report import Report, Section, Table
+    from tosaic.samples import read_samples
+    from tosaic.writing import write_arrays, write_bytes
+
+    program = open_program(args.file, bind=bindings(args.bind))
+    (sample,) = read_samples(args.input, program)
+    result, mutations = program.run_functional(*sample.args, **sample.kwargs)
+    outputs = {**mutations, **program.flat_outputs(result)}
+    rows = tuple((path, str(array.dtype), str(list(array.shape))) for path, array in outputs.items())
+    if Path(args.output).suffix == ".npy":
+        if len(outputs) != 1:
+            message = f"an .npy file holds one array, and there are {len(outputs)} outputs: write an .npz"
+            return fail(message, USAGE, kind="usage", as_json=args.json)
+        contents = io.BytesIO()
+        np.save(contents, next(iter(outputs.values())))
+        write_bytes(args.output, contents.getbuffer())
+    else:
+        write_arrays(args.output, outputs)
+    data = {"output": args.output, "arrays": {row[0]: {"dtype": row[1], "shape": row[2]} for row in rows}}
+    section = Section("", Table(("output", "dtype", "shape"), rows))
+    _show(Report(f"wrote {args.output}", sections=(section,), data=data), args)
+    return OK
+
+
+def _compare(args: argparse.Namespace) -> int:
+    import tosaic
+
+    comparison = tosaic.compare(
+        args.a, args.b, list(args.input), threshold_db=args.threshold, bind=bindings(args.bind)
+    )
+    report = comparison.report()
+    if args.report:
+        report.save(args.report)
+    _show(report, args)
+    return OK if comparison.ok else FAILED
+
+
+def _diff(args: argparse.Namespace) -> int:
+    from tosaic.api import program_of, require_use
+    from tosaic.report import describe_diff
+
+    bind = bindings(args.bind)
+    require_use("diff", bind, args.a, args.b)
+    a, b = (program_of(path, bind=bind) for path in (args.a, args.b))
+    difference = a.graph.diff(b.graph)
+    _show(describe_diff(args.a, args.b, difference), args)
+    return FAILED if difference else OK
+
+
+def _passes(args: argparse.Namespace) -> int:
+    from tosaic.pipeline import Pipeline
+    from tosaic.report import describe_pipeline
+
+    _show(describe_pipeline(Pipeline.default(args.target)), args)
+    return OK
+
+
+def _ops(args: argparse.Namespace) -> int:
+    from tosaic import _core
+    from tosaic.report import describe_ops
+    from tosaic.report.operators import operators_document
+
+    if args.markdown:
+        page = operators_document(_core.ops())
+        say(json.dumps({"markdown": page}) + "\n" if args.json else page)
+        return OK
+    _show(describe_ops(_core.ops()), args)
+    return OK
+
+
+def _demo(args: argparse.Namespace) -> int:
+    from tosaic.demo import run_demo
+
+    result = run_demo(args.out)
+    _show(result.report(), args)
+    if not args.json:
+        say(f"\nwrote {', '.join(str(path) for path in result.files)}\n")
+    return OK if result.ok else FAILED
+
+
+COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
+    "lower": _lower,
+    "check": _check,
+    "inspect": _inspect,
+    "run": _run,
+    "compare": _compare,
+    "diff": _diff,
+    "passes": _passes,
+    "ops": _ops,
+    "demo": _demo,
+}
+"""The function of each command: it takes the parsed arguments and returns the exit code."""

@@ -1,0 +1,90 @@
+"""Entries of options such as ``--io inputs=int8``: read one by one, then gathered into a dict."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import Any
+
+__all__ = ["binding", "bindings", "entries", "io_entry", "order_entry", "orders", "refused_option"]
+
+
+def bindings(given: Sequence[str]) -> dict[str, dict[int, int]] | None:
+    """``x:0=1`` -> ``{"x": {0: 1}}``."""
+    bound: dict[str, dict[int, int]] = {}
+    for text in given:
+        place, _, size = text.rpartition("=")
+        name, _, axis = place.rpartition(":")
+        sizes = bound.setdefault(name, {})
+        if int(axis) in sizes:
+            raise refused_option("--bind", f"axis {axis} of '{name}' is given twice", "each axis once")
+        sizes[int(axis)] = int(size)
+    return bound or None
+
+
+def entries(option: str, given: Sequence[tuple[str, Any]]) -> dict[str, Any] | None:
+    """The entries as a dict. A key that occurs twice is refused: a dict would silently use the last one."""
+    entries: dict[str, Any] = {}
+    for key, value in given:
+        if key in entries:
+            raise refused_option(option, f"'{key}' is given twice", "each entry once")
+        entries[key] = value
+    return entries or None
+
+
+def orders(given: Sequence[tuple[str, str, Any]]) -> dict[str, Any] | None:
+    """``("inputs", "x", "nhwc")`` -> ``{"inputs": {"x": "nhwc"}}``; an empty name means the whole side."""
+    sides: dict[str, Any] = {}
+    for side, name, form in given:
+        if not name:
+            if side in sides:
+                raise refused_option(
+                    "--orders", f"'{side}' is given twice", "one order for all, or one for each name"
+                )
+            sides[side] = form
+            continue
+        named = sides.setdefault(side, {})
+        key = int(name) if name.isdecimal() else name
+        if not isinstance(named, dict) or key in named:
+            raise refused_option(
+                "--orders", f"'{side}' is given twice", "one order for all, or one for each name"
+            )
+        named[key] = form
+    return sides or None
+
+
+def refused_option(option: str, what: str, expected: str) -> Exception:
+    from tosaic import _core
+
+    return _core.make_error(_core.InvalidGraph, where=option, what=what, expected=expected)
+
+
+def io_entry(text: str) -> tuple[str, str]:
+    """``inputs=int8`` -> ``("inputs", "int8")``."""
+    side, _, dtype = text.partition("=")
+    if not side or not dtype:
+        raise argparse.ArgumentTypeError(f"'{text}' is not SIDE=DTYPE, such as inputs=int8")
+    return side, dtype
+
+
+def order_entry(text: str) -> tuple[str, str, str | tuple[int, ...]]:
+    """``inputs.x=nhwc`` -> ``("inputs", "x", "nhwc")``."""
+    place, _, form = text.rpartition("=")
+    side, dot, name = place.partition(".")
+    if not side or not form or (dot and not name):
+        raise argparse.ArgumentTypeError(
+            f"'{text}' is not SIDE=ORDER or SIDE.NAME=ORDER, such as inputs.x=channels_last"
+        )
+    axes = form.strip("()").split(",")
+    if all(axis.strip().isdecimal() for axis in axes):
+        return side, name, tuple(map(int, axes))
+    return side, name, form
+
+
+def binding(text: str) -> str:
+    """The text of an entry such as ``x:0=1``, if it has that form."""
+    place, _, size = text.rpartition("=")
+    name, _, axis = place.rpartition(":")
+    if not name or not size.isdecimal() or not axis.removeprefix("-").isdecimal():
+        raise argparse.ArgumentTypeError(f"'{text}' is not INPUT:AXIS=SIZE, such as x:0=1")
+    return text

@@ -1,0 +1,82 @@
+"""What an error becomes: an exit code, a message, and with ``--json`` an object."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from tosaic.cli.output import OutputError, complain, say
+
+__all__ = [
+    "FAILED",
+    "INTERNAL",
+    "INTERRUPTED",
+    "OK",
+    "UNSUPPORTED",
+    "USAGE",
+    "exit_code",
+    "fail",
+    "kind_of",
+    "message_of",
+    "problems_of",
+]
+
+OK, FAILED, USAGE, UNSUPPORTED, INTERNAL = range(5)
+INTERRUPTED = 130
+
+
+def exit_code(error: Exception) -> int:
+    """The exit code for an error that a command raised."""
+    from tosaic import _core
+
+    if isinstance(error, _core.UnsupportedOp | _core.SpecViolation):
+        return UNSUPPORTED
+    if isinstance(error, _core.InternalError):
+        return INTERNAL
+    if isinstance(error, _core.Error | OSError | ImportError):
+        return USAGE
+    return INTERNAL
+
+
+def message_of(error: Exception) -> str:
+    """The message for an error; for a fault of tosaic, the traceback too."""
+    from tosaic import _core
+
+    if isinstance(error, FileNotFoundError) and error.filename is not None:
+        return f"there is no file '{error.filename}'"
+    if isinstance(error, _core.Error | OSError | ImportError):
+        return str(error)
+    import traceback
+
+    return "".join(traceback.format_exception(error)) + "This is a fault of tosaic; please report it."
+
+
+def kind_of(error: Exception) -> str:
+    """The name of the error's class; for a missing file that of Python's own class."""
+    return "FileNotFoundError" if isinstance(error, FileNotFoundError) else type(error).__name__
+
+
+def problems_of(error: Exception) -> list[dict[str, str]]:
+    """The parts of each problem that an error of tosaic lists; empty for other errors."""
+    each = getattr(error, "each", None) or [getattr(error, "parts", None)]
+    return [dict(parts) for parts in each if parts]
+
+
+def fail(
+    message: str,
+    code: int,
+    *,
+    kind: str,
+    as_json: bool,
+    problems: Sequence[dict[str, str]] = (),
+    before: str = "",
+) -> int:
+    """Reports an error as text on standard error and, with `as_json`, also as JSON on standard output."""
+    complain(message, code, before=before)
+    if as_json:
+        error = {"kind": kind, "message": message, "exit_code": code, "problems": list(problems)}
+        try:
+            say(json.dumps({"error": error}, indent=2) + "\n")
+        except OutputError as fault:
+            return complain(str(fault), USAGE)
+    return code
