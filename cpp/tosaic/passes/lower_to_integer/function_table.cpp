@@ -1,8 +1,8 @@
 #include "tosaic/passes/lower_to_integer/function_table.h"
 
 #include <algorithm>
+#include <array>
 
-#include "tosaic/ir/op_table.h"
 #include "tosaic/ir/quantized.h"
 #include "tosaic/ir/quantized_value.h"
 #include "tosaic/passes/lower_to_integer/evaluation.h"
@@ -184,20 +184,13 @@ std::optional<FunctionTable> moved_table(const RuleContext& ctx) {
   return out;
 }
 
-// How precise the rule of an operator for two operands is.
-enum class Precision : std::uint8_t { kAlways, kInOneUnit };
-
-constexpr OpTable<Precision> kArithmetic = {
-    {Op::kAdd, Precision::kAlways},     {Op::kSub, Precision::kAlways},     {Op::kMul, Precision::kAlways},
-    {Op::kMaximum, Precision::kAlways}, {Op::kMinimum, Precision::kAlways}, {Op::kEq, Precision::kInOneUnit},
-    {Op::kNe, Precision::kInOneUnit},   {Op::kLt, Precision::kInOneUnit},   {Op::kLe, Precision::kInOneUnit},
-    {Op::kGt, Precision::kInOneUnit},   {Op::kGe, Precision::kInOneUnit},
-};
+// The operators, apart from comparisons, with a rule for two operands.
+constexpr std::array kArithmetic{Op::kAdd, Op::kSub, Op::kMul, Op::kMaximum, Op::kMinimum};
 
 // True if integer arithmetic replaces a table over two operands: it is about as precise, and smaller.
 bool has_arithmetic(Op op, const ScaledInteger& a, const ScaledInteger& b) {
-  const Precision* const precision = kArithmetic.find(op);
-  return precision != nullptr && (*precision == Precision::kAlways || a.scales == b.scales);
+  if (info(op).has(kComparison)) return a.scales == b.scales;
+  return std::find(kArithmetic.begin(), kArithmetic.end(), op) != kArithmetic.end();
 }
 
 }  // namespace

@@ -130,11 +130,10 @@ std::optional<ScaledInteger> sign(const RuleContext& ctx, const ScaledInteger& x
   return ScaledInteger{ctx.build.bounded(x.id, x.range, {-1, 1}), {1.0}, 0, {-1, 1}};
 }
 
-// A function with arithmetic of its own, of a number x in i32.
+// The functions with arithmetic of their own, of a number x in i32. Nothing if they have none for this node.
 struct FunctionRule {
-  // Nothing if there is no arithmetic for this node.
-  std::optional<ScaledInteger> (*rule)(const RuleContext& ctx, const ScaledInteger& x) = nullptr;
-  bool steep = false;  // near zero, it changes much within few units of the operand
+  std::optional<ScaledInteger> (*rule)(const RuleContext& ctx, const ScaledInteger& x);
+  bool steep_at_zero = false;  // the function changes much within few units of the operand near zero
 };
 
 constexpr OpTable<FunctionRule> kFunctions = {
@@ -182,7 +181,7 @@ std::optional<RuleResult> integer_function(const RuleContext& ctx) {
   const std::size_t variable = operands->variables.front().front();
   const ScaledInteger x = widened(ctx.build, ctx.with_one_scale(variable));
   const FunctionRule* const function = kFunctions.find(ctx.node.op());
-  if (function != nullptr && function->steep && is_vague_near_zero(x))
+  if (function != nullptr && function->steep_at_zero && is_vague_near_zero(x))
     if (std::optional<RuleResult> made = smooth_composition(ctx)) return made;
   if (function != nullptr) {
     const std::optional<ScaledInteger> made = function->rule(ctx, x);

@@ -4,7 +4,6 @@
 #include <limits>
 
 #include "tosaic/ir/quantized.h"
-#include "tosaic/passes/lower_to_integer/rules.h"
 #include "tosaic/quant/quantize.h"
 
 namespace tosaic::passes {
@@ -86,8 +85,7 @@ RuleResult with_nan_masks(const RuleContext& ctx, RuleResult made) {
   if (ctx.node.result_qparams() != nullptr) return with_stored_nan(ctx, 0, value, *nan_mask);
   // torch does not define which integer NaN becomes
   if (ctx.build.type(value).dtype != DType::kBool) return made;
-  const bool is_comparison = rule_of(ctx.node.node()) == integer_comparison;
-  if (op == Op::kNe || !is_comparison) return *ctx.build.either(value, nan_mask);
+  if (op == Op::kNe || !info(op).has(kComparison)) return *ctx.build.either(value, nan_mask);
   return *ctx.build.both(value, negation(ctx.build, *nan_mask));
 }
 
