@@ -9,7 +9,7 @@
 #include "tosaic/base/error.h"
 #include "tosaic/exec/metrics.h"
 #include "tosaic/kernels/kernel.h"
-#include "tosaic/pipeline/executable.h"
+#include "tosaic/pipeline/compare_programs.h"
 
 namespace tosaic::python {
 namespace {

@@ -101,7 +101,7 @@ def private_header_violations(root: Path) -> list[str]:
 
 
 def self_contained_violations(root: Path) -> list[str]:
-    """Includes of a folder of SELF_CONTAINED_FOLDERS that are neither its own nor of its listed layers."""
+    """Includes of a self-contained folder that are neither of the folder nor of the layers listed for it."""
     found = []
     for folder, layers in SELF_CONTAINED_FOLDERS.items():
         for path in cpp_files(root / "cpp" / "tosaic" / folder):

@@ -82,8 +82,9 @@ def random_inputs(graph: _core.Graph) -> list[np.ndarray]:
     for port in graph.inputs:
         if port.kind == "state":
             continue
-        if port.dtype == "f32":
-            arrays.append(rng.uniform(-3, 3, port.shape).astype(np.float32))
+        if port.dtype in ("f32", "f16"):
+            dtype = np.float32 if port.dtype == "f32" else np.float16
+            arrays.append(np.asarray(rng.uniform(-3, 3, port.shape)).astype(dtype))
         elif port.dtype == "i8":
             arrays.append(rng.integers(-128, 128, port.shape).astype(np.int8))
         else:

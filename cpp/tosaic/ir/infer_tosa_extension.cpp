@@ -32,10 +32,6 @@ void require_transformable(const Call& call) {
 
 // ---- rescale ----
 
-struct ZeroPointRange {
-  std::int64_t low, high;
-};
-
 // The zero point may be any value for i8 and u8, 0 or 32768 for u16, and only 0 for other dtypes.
 void require_rescale_zero_point(const Call& call, const char* name, DType dtype, bool is_unsigned,
                                 std::int64_t value) {
@@ -46,8 +42,8 @@ void require_rescale_zero_point(const Call& call, const char* name, DType dtype,
     return;
   }
   if (dtype != DType::kI8) call.fail(subject + " for " + text_of(dtype), "0", std::to_string(value));
-  const ZeroPointRange range = is_unsigned ? ZeroPointRange{0, 255} : ZeroPointRange{-128, 127};
-  if (value < range.low || value > range.high)
+  const ValueRange range = *integer_limits(is_unsigned ? DType::kU8 : DType::kI8);
+  if (!range.contains(value))
     call.fail(subject + (is_unsigned ? " for u8" : " for i8"),
               std::to_string(range.low) + " to " + std::to_string(range.high), std::to_string(value));
 }

@@ -1,5 +1,7 @@
 #include "tosaic/ir/origin.h"
 
+#include <algorithm>
+
 #include <unordered_set>
 
 namespace tosaic {
@@ -45,6 +47,16 @@ OriginRef merge(const std::vector<OriginRef>& origins) {
   auto merged = std::make_shared<Origin>();
   merged->parents = std::move(all);
   return merged;
+}
+
+bool is_inside_call(const std::string& value, const OriginRef& from, const std::string& result,
+                    const OriginRef& at) {
+  const auto has_call = [](const OriginRef& origin, const std::string& name) {
+    const std::vector<OriginRef> calls = leaves(origin);
+    return std::any_of(calls.begin(), calls.end(),
+                       [&](const OriginRef& call) { return call->fx_name == name; });
+  };
+  return has_call(at, result) && has_call(from, result) && !has_call(from, value);
 }
 
 ErrorParts located(ErrorParts parts, const OriginRef& origin, const std::string& node_name) {

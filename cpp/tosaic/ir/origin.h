@@ -34,6 +34,14 @@ struct Origin {
 // if there is one.
 [[nodiscard]] OriginRef merge(const std::vector<OriginRef>& origins);
 
+// True if a value is on the way to the result of an FX call and may get the name of the call if the result is
+// forwarded to it. `value` is the value's name and `from` its origin; `result` and `at` are those of the result.
+//
+//   %pool.sums = ..                loc(pool)
+//   %pool = permute(%pool.sums)    loc(pool)   replaced by its operand, which becomes %pool
+[[nodiscard]] bool is_inside_call(const std::string& value, const OriginRef& from, const std::string& result,
+                                  const OriginRef& at);
+
 // Fills in the node, module_path and source of an error from the first leaf of the origin, where they are
 // empty. Without an FX name the node is `node_name`.
 [[nodiscard]] ErrorParts located(ErrorParts parts, const OriginRef& origin, const std::string& node_name);

@@ -127,8 +127,10 @@ void Rewriter::replace(const Node& node, std::span<const ValueId> results) {
     map_[node.first_result + i] = results[i];
     const bool is_repeated =
         std::find(results.begin(), results.begin() + i, results[i]) != results.begin() + i;
-    if (fresh.kind != ValueKind::kResult || results[i].index() < first_emitted_ || is_repeated) continue;
+    if (fresh.kind != ValueKind::kResult || is_repeated) continue;
     Node& producer = out_.nodes_[fresh.producer.index()];
+    const bool is_own = results[i].index() >= first_emitted_;
+    if (!is_own && !is_inside_call(fresh.name, producer.origin, old.name, node.origin)) continue;
     producer.origin = merge({producer.origin, node.origin});
     fresh.source = old.source;
     fresh.canonical_order = old.canonical_order;

@@ -143,13 +143,9 @@ Index finish(const Pool& pool, Index sum, Index divisor) {
   return pool.rescales ? divide_rounded(sum, divisor) : sum / divisor;
 }
 
-struct Limits {
-  Index low = std::numeric_limits<Index>::min(), high = std::numeric_limits<Index>::max();
-};
-Limits limits_of(DType dtype) {
-  if (dtype == DType::kI8) return {-128, 127};
-  if (dtype == DType::kI16) return {-32768, 32767};
-  return {};
+// Of an integer result that saturates.
+ValueRange limits_of(DType dtype) {
+  return dtype == DType::kI8 || dtype == DType::kI16 ? *integer_limits(dtype) : ValueRange::all();
 }
 
 template <class T>
@@ -164,7 +160,7 @@ T pool_one(const Pool& pool, const T* image, const PoolWindow& d, const PoolWind
 }
 
 template <class T>
-void pool_all(const Pool& pool, const Limits& limits, const T* from, T* to) {
+void pool_all(const Pool& pool, const ValueRange& limits, const T* from, T* to) {
   const auto stride = pool.out.strides();
   for (Index n = 0; n < pool.in.batch; ++n)
     for (Index c = 0; c < pool.in.channels; ++c) {
@@ -187,7 +183,7 @@ void pool_all(const Pool& pool, const Limits& limits, const T* from, T* to) {
 
 Kernel reference_pool(const Request& request, const Pool& pool, std::string name) {
   const DType dtype = request.operands[0].dtype;
-  const Limits limits = limits_of(request.results[0].dtype);
+  const ValueRange limits = limits_of(request.results[0].dtype);
   if (is_float(dtype))
     return kernel_over<double>(request, 0, std::move(name), [pool, limits](const double* from, double* to) {
       pool_all(pool, limits, from, to);
@@ -246,7 +242,7 @@ class IntegerMeans {
   }
 
   Pool pool_;
-  Limits limits_;
+  ValueRange limits_;
   const RescaleKernels<std::int32_t>& rescale_;
   ConvertBlock store_;
 };

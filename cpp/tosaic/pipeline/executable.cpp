@@ -1,6 +1,5 @@
 #include "tosaic/pipeline/executable.h"
 
-#include "tosaic/exec/local_error.h"
 #include "tosaic/exec/steps.h"
 #include "tosaic/ir/own_constants.h"
 #include "tosaic/passes/pass.h"
@@ -23,23 +22,6 @@ std::shared_ptr<const Graph> executable(std::shared_ptr<const Graph> graph,
 
 exec::Session make_session(const std::shared_ptr<const Graph>& graph, const exec::PrepareOptions& options) {
   return exec::Session(exec::prepare(executable(graph, options.overrides), options));
-}
-
-exec::ComparedRuns compare_programs(const std::shared_ptr<const Graph>& a,
-                                    const std::shared_ptr<const Graph>& b,
-                                    std::span<const exec::ArrayView> inputs_a,
-                                    std::span<const exec::ArrayView> inputs_b, exec::CompareOptions options,
-                                    std::span<const exec::NamedArray> reference) {
-  options.a.overrides = exec::with_quantizers(std::move(options.a.overrides));
-  return exec::compare_runs(executable(a, options.a.overrides), executable(b, options.b.overrides), inputs_a,
-                            inputs_b, options, reference);
-}
-
-report::Comparison compare_traces(std::span<const exec::NamedArray> reference,
-                                  const std::shared_ptr<const Graph>& b,
-                                  std::span<const exec::ArrayView> inputs_b,
-                                  const exec::CompareOptions& options) {
-  return exec::compare_traces(reference, executable(b, options.b.overrides), inputs_b, options);
 }
 
 }  // namespace tosaic::pipeline

@@ -1,10 +1,8 @@
-// executable: converts a graph into one that can be prepared and run, and runs graphs of every stage.
+// executable: converts a graph into one that can be prepared and run, at every stage.
 #pragma once
 
 #include <memory>
-#include <span>
 
-#include "tosaic/exec/compare/compare.h"
 #include "tosaic/exec/prepare.h"
 #include "tosaic/exec/session.h"
 #include "tosaic/ir/graph.h"
@@ -22,20 +20,5 @@ namespace tosaic::pipeline {
 // A session that runs the executable form of the graph.
 [[nodiscard]] exec::Session make_session(const std::shared_ptr<const Graph>& graph,
                                          const exec::PrepareOptions& options);
-
-// exec::compare_runs() of the executable forms of both graphs. In a, quantize and dequantize run as single
-// operators, so that the error before each rounding is known.
-[[nodiscard]] exec::ComparedRuns compare_programs(const std::shared_ptr<const Graph>& a,
-                                                  const std::shared_ptr<const Graph>& b,
-                                                  std::span<const exec::ArrayView> inputs_a,
-                                                  std::span<const exec::ArrayView> inputs_b,
-                                                  exec::CompareOptions options,
-                                                  std::span<const exec::NamedArray> reference = {});
-
-// exec::compare_traces() with the executable form of b.
-[[nodiscard]] report::Comparison compare_traces(std::span<const exec::NamedArray> reference,
-                                                const std::shared_ptr<const Graph>& b,
-                                                std::span<const exec::ArrayView> inputs_b,
-                                                const exec::CompareOptions& options);
 
 }  // namespace tosaic::pipeline

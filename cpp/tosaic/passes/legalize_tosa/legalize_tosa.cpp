@@ -304,8 +304,12 @@ void Legalizer::settle(const Node& node, std::uint32_t result, const Physical& m
                          .expected = to_string(logical),
                          .got = to_string(type)});
   // Values that other nodes share keep their names: a forwarded operand, a reordering made before.
-  if (is_own(id)) {
-    out_.try_rename(id, source_.value(value).name);
+  const Node* producer = out_.producer(id);
+  const std::string& name = source_.value(value).name;
+  const bool is_inside =
+      producer != nullptr && is_inside_call(out_.value(id).name, producer->origin, name, node.origin);
+  if (is_own(id) || is_inside) {
+    out_.try_rename(id, name);
     if (node.op != Op::kClone) out_.set_canonical_order(id, logical.order);
   }
   physical_[value.index()] = {id, logical.order};

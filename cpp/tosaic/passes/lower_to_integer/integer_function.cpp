@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tosaic/ir/op_table.h"
 #include "tosaic/passes/lower_to_integer/function_samples.h"
 #include "tosaic/passes/lower_to_integer/function_table.h"
 #include "tosaic/passes/lower_to_integer/integer_arithmetic.h"
@@ -102,11 +103,6 @@ std::optional<ScaledInteger> exp(const RuleContext& ctx, const ScaledInteger& x)
   return out;
 }
 
-// True for functions that change much within few units of the operand near zero.
-bool is_steep_at_zero(Op op) {
-  return op == Op::kLog || op == Op::kSqrt || op == Op::kRsqrt || op == Op::kReciprocal;
-}
-
 // x - trunc(x / y) * y (fmod) or x - floor(x / y) * y (remainder) for a constant y; steps as in
 // in_whole_numbers(). Nothing if y varies, is 0 or not finite, or is negative for remainder.
 std::optional<ScaledInteger> remainder(const RuleContext& ctx, const ScaledInteger& x) {
@@ -136,23 +132,23 @@ std::optional<ScaledInteger> sign(const RuleContext& ctx, const ScaledInteger& x
 
 // The functions with arithmetic of their own, of a number x in i32. Nothing if they have none for this node.
 struct FunctionRule {
-  Op op;
   std::optional<ScaledInteger> (*rule)(const RuleContext& ctx, const ScaledInteger& x);
+  bool steep_at_zero = false;  // the function changes much within few units of the operand near zero
 };
 
-constexpr FunctionRule kFunctions[] = {
-    {Op::kRsqrt, rsqrt},
-    {Op::kSqrt, sqrt},
-    {Op::kReciprocal, reciprocal},
-    {Op::kLog, log},
-    {Op::kExp, exp},
-    {Op::kFloor, whole_number},
-    {Op::kCeil, whole_number},
-    {Op::kTrunc, whole_number},
-    {Op::kRound, whole_number},
-    {Op::kRemainder, remainder},
-    {Op::kFmod, remainder},
-    {Op::kSign, sign},
+constexpr OpTable<FunctionRule> kFunctions = {
+    {Op::kRsqrt, {rsqrt, true}},
+    {Op::kSqrt, {sqrt, true}},
+    {Op::kReciprocal, {reciprocal, true}},
+    {Op::kLog, {log, true}},
+    {Op::kExp, {exp}},
+    {Op::kFloor, {whole_number}},
+    {Op::kCeil, {whole_number}},
+    {Op::kTrunc, {whole_number}},
+    {Op::kRound, {whole_number}},
+    {Op::kRemainder, {remainder}},
+    {Op::kFmod, {remainder}},
+    {Op::kSign, {sign}},
 };
 
 }  // namespace
@@ -184,11 +180,11 @@ std::optional<RuleResult> integer_function(const RuleContext& ctx) {
   if (!operands || operands->variables.size() != 1) return std::nullopt;
   const std::size_t variable = operands->variables.front().front();
   const ScaledInteger x = widened(ctx.build, ctx.with_one_scale(variable));
-  if (is_steep_at_zero(ctx.node.op()) && is_vague_near_zero(x))
+  const FunctionRule* const function = kFunctions.find(ctx.node.op());
+  if (function != nullptr && function->steep_at_zero && is_vague_near_zero(x))
     if (std::optional<RuleResult> made = smooth_composition(ctx)) return made;
-  for (const FunctionRule& function : kFunctions) {
-    if (function.op != ctx.node.op()) continue;
-    const std::optional<ScaledInteger> made = function.rule(ctx, x);
+  if (function != nullptr) {
+    const std::optional<ScaledInteger> made = function->rule(ctx, x);
     return made ? std::optional<RuleResult>(*made) : std::nullopt;
   }
   return by_samples(ctx, ctx.node.operand(variable), x);

@@ -11,10 +11,6 @@ namespace {
 
 using Mask = std::optional<ValueId>;
 
-bool is_comparison(Op op) {
-  return op == Op::kEq || op == Op::kNe || op == Op::kLt || op == Op::kLe || op == Op::kGt || op == Op::kGe;
-}
-
 // True for elementwise operators with a rule for NaN: a float result is NaN, a comparison false (ne: true),
 // another bool true.
 bool passes_nan_on(Op op) {
@@ -89,7 +85,7 @@ RuleResult with_nan_masks(const RuleContext& ctx, RuleResult made) {
   if (ctx.node.result_qparams() != nullptr) return with_stored_nan(ctx, 0, value, *nan_mask);
   // torch does not define which integer NaN becomes
   if (ctx.build.type(value).dtype != DType::kBool) return made;
-  if (op == Op::kNe || !is_comparison(op)) return *ctx.build.either(value, nan_mask);
+  if (op == Op::kNe || !info(op).has(kComparison)) return *ctx.build.either(value, nan_mask);
   return *ctx.build.both(value, negation(ctx.build, *nan_mask));
 }
 
