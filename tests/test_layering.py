@@ -135,11 +135,13 @@ def is_type_checking(node: ast.AST) -> bool:
     )
 
 
-def python_imports(tree: ast.Module, package: list[str]) -> Iterator[tuple[int, str, bool]]:
+def python_imports(
+    tree: ast.Module, package: list[str], *, with_types: bool = False
+) -> Iterator[tuple[int, str, bool]]:
     """Yields (line, absolute dotted name, whether it runs when the module is imported) of each import.
 
     `package` has the parts of the dotted name of the module's package, from which relative imports start.
-    Imports under `if TYPE_CHECKING:` never run and are skipped.
+    Imports under `if TYPE_CHECKING:` never run and are skipped, unless `with_types`.
     """
 
     def walk(node: ast.AST, at_import: bool) -> Iterator[tuple[int, str, bool]]:
@@ -157,7 +159,8 @@ def python_imports(tree: ast.Module, package: list[str]) -> Iterator[tuple[int, 
             if name in {"import_module", "__import__"} and isinstance(node.args[0].value, str):
                 yield node.lineno, node.args[0].value, at_import
         inside = at_import and not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
-        never_runs = node.body if isinstance(node, ast.If) and is_type_checking(node) else []
+        is_skipped = isinstance(node, ast.If) and is_type_checking(node) and not with_types
+        never_runs = node.body if isinstance(node, ast.If) and is_skipped else []
         for child in (child for child in ast.iter_child_nodes(node) if child not in never_runs):
             yield from walk(child, inside)
 
@@ -291,6 +294,8 @@ def test_third_party_headers_are_allowed_in_their_layer(tmp_path: Path) -> None:
         ),
         ("fx/a.py", "import executorch.exir", "import of executorch outside python/tosaic/executorch/"),
         ("executorch/a.py", "import torch", "import of torch outside"),
+        ("torch_operators/a.py", "import torch", "import of torch outside"),
+        ("torch_operators/a.py", "from tosaic.fx.weights import CODE_OF", "tosaic.fx is imported"),
         ("__init__.py", "from .fx import importer", "tosaic.fx is imported with the module"),
         ("__init__.py", "from . import fx", "tosaic.fx is imported with the module"),
         ("report/text.py", "from ..fx.importer import read", "tosaic.fx is imported with the module"),
@@ -353,6 +358,120 @@ def test_a_planted_include_in_a_self_contained_folder_is_found(tmp_path: Path, h
     assert self_contained_violations(root) == [
         f'cpp/tosaic/layout/solver/a.cpp:4: layout/solver may not include "{header}"'
     ]
+
+
+# ---- results and reports ----
+
+# Modules and folders of python/tosaic that may import tosaic.report. `reportable.py` calls it for all
+# results; the others print.
+MAY_IMPORT_REPORT = ("reportable.py", "__init__.py", "demo.py", "cli/", "report/", "testing/")
+
+
+def report_violations(root: Path) -> list[str]:
+    """Imports of tosaic.report in modules of results or of logic, in functions and for types too."""
+    base = root / "python" / "tosaic"
+    found = []
+    for path in sorted(base.rglob("*.py")):
+        inside = path.relative_to(base)
+        if inside.as_posix().startswith(MAY_IMPORT_REPORT):
+            continue
+        package = ["tosaic", *inside.parts[:-1]]
+        for line, name, _ in python_imports(ast.parse(path.read_text()), package, with_types=True):
+            if name.split(".")[:2] == ["tosaic", "report"]:
+                found.append(f"python/tosaic/{inside.as_posix()}:{line}: results do not import {name}")
+    return found
+
+
+def test_results_do_not_import_reports() -> None:
+    assert report_violations(ROOT) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from tosaic.report import Report",
+        "from tosaic import report",
+        "def f():\n    from .report.layout import describe_layout",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from tosaic.report.document import Report",
+    ],
+)
+def test_a_planted_import_of_a_report_is_found(tmp_path: Path, text: str) -> None:
+    (found,) = report_violations(plant(tmp_path, {"python/tosaic/layout.py": text}))
+    assert "layout.py:" in found
+    assert "results do not import tosaic.report" in found
+
+
+# ---- settings of the process ----
+
+# Calls that change a setting of the whole process. Only python/tosaic/process.py makes them, in context
+# managers that restore the setting. The command line owns its process.
+SETTINGS = re.compile(
+    r"gc\.(disable|enable|freeze|set_\w+)|warnings\.(simplefilter|filterwarnings)|signal\.signal"
+    r"|sys\.set\w+|(np|numpy)\.(seterr|set_printoptions|random\.seed)|random\.seed|locale\.setlocale"
+    r"|os\.(chdir|putenv|unsetenv|umask|dup2)|os\.environ\.(update|setdefault|pop|clear)"
+    r"|torch\.(set_\w+|manual_seed|use_deterministic_algorithms)"
+    r"|logging\.(basicConfig|disable)|.*\.setLevel"
+)
+MAY_CHANGE_SETTINGS = ("process.py", "cli/")
+RESTORES = re.compile(r"torch\.random\.fork_rng|warnings\.catch_warnings")
+
+
+def setting_violations(root: Path) -> list[str]:
+    """Changes of settings of the whole process outside of the context managers that restore them."""
+    base = root / "python" / "tosaic"
+    found: list[str] = []
+
+    def visit(node: ast.AST, where: str) -> None:
+        changed = ""
+        if isinstance(node, ast.With) and any(
+            RESTORES.match(ast.unparse(i.context_expr)) for i in node.items
+        ):
+            return
+        if isinstance(node, ast.Call) and SETTINGS.fullmatch(ast.unparse(node.func)):
+            changed = ast.unparse(node.func)
+        elif isinstance(node, ast.Assign | ast.AugAssign | ast.Delete):
+            targets = [node.target] if isinstance(node, ast.AugAssign) else node.targets
+            changed = next((text for text in map(ast.unparse, targets) if text.startswith("os.environ[")), "")
+        if changed:
+            found.append(f"{where}:{getattr(node, 'lineno', 0)}: {changed} changes the whole process")
+        for child in ast.iter_child_nodes(node):
+            visit(child, where)
+
+    for path in sorted(base.rglob("*.py")):
+        inside = path.relative_to(base).as_posix()
+        if not inside.startswith(MAY_CHANGE_SETTINGS):
+            visit(ast.parse(path.read_text()), f"python/tosaic/{inside}")
+    return found
+
+
+def test_settings_of_the_process_are_changed_in_context_managers_only() -> None:
+    assert setting_violations(ROOT) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import gc\ngc.disable()",
+        "def f():\n    warnings.simplefilter('ignore')",
+        "torch.set_num_threads(1)",
+        "logging.getLogger('x').setLevel(10)",
+        "os.environ['A'] = 'b'",
+        "del os.environ['A']",
+        "os.dup2(1, 2)",
+        "torch.manual_seed(0)",
+    ],
+)
+def test_a_planted_change_of_a_setting_is_found(tmp_path: Path, text: str) -> None:
+    (found,) = setting_violations(plant(tmp_path, {"python/tosaic/fx/a.py": text}))
+    assert "changes the whole process" in found
+
+
+def test_changes_that_are_restored_are_allowed(tmp_path: Path) -> None:
+    text = (
+        "with torch.random.fork_rng():\n    torch.manual_seed(0)\nwith np.errstate(all='ignore'):\n    pass\n"
+    )
+    files = {"python/tosaic/fx/a.py": text, "python/tosaic/process.py": "import gc\ngc.disable()\n"}
+    assert setting_violations(plant(tmp_path, files)) == []
 
 
 # ---- circles ----

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tosaic import _core
-from tosaic.api import is_exported_program, load_exported, program_of
 from tosaic.comparison import CompareRow, Comparison, Metrics, OutputRow, Unmatched
 from tosaic.lowered import Lowered
 from tosaic.options import THRESHOLD_DB
@@ -31,6 +30,7 @@ from tosaic.sample_forms import (
     require_same_inputs,
 )
 from tosaic.samples import Sample, read_samples
+from tosaic.sources import is_exported_program, load_exported, program_of
 
 if TYPE_CHECKING:
     from tosaic.fx.eager import EagerRun

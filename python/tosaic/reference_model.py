@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ import numpy as np
 from tosaic import _core
 from tosaic.options import checked, refusal
 from tosaic.process import output_captured
+from tosaic.quantization import QParams
 
 if TYPE_CHECKING:
     from tosaic.lowered import Lowered
@@ -136,7 +136,7 @@ def to_file(array: np.ndarray[Any, Any], port: _core.Input) -> np.ndarray[Any, A
     """
     name = port.value.dtype
     if port.qparams is not None and array.dtype == np.float32:
-        array = _quantized(array, port.qparams)
+        array = QParams.of(port.qparams).quantize(array)
     found = np.asarray(array.transpose(_order(port)), dtype=_dtype(name), order="C")
     return found.view(_NARROW[name][1]) if name in _NARROW else found
 
@@ -145,17 +145,5 @@ def from_file(data: np.ndarray[Any, Any], port: _core.Output) -> np.ndarray[Any,
     """Converts a tensor of the file to the caller's axes and dtype, the reverse of `to_file`."""
     array = np.ascontiguousarray(data).view(_dtype(port.value.dtype)).reshape(port.value.shape)
     if port.qparams is not None and port.dtype == "f32":
-        zero_point, scale = np.float32(port.qparams["zero_points"][0]), np.float32(port.qparams["scales"][0])
-        array = (array.astype(np.float32) - zero_point) * scale
+        array = QParams.of(port.qparams).dequantize(array)
     return np.asarray(array.transpose(np.argsort(_order(port))), dtype=_dtype(port.dtype), order="C")
-
-
-def _quantized(array: np.ndarray[Any, Any], qparams: Mapping[str, Any]) -> np.ndarray[Any, Any]:
-    """Quantizes as torch's quantized_decomposed operators do: in float32, times the inverse of the scale.
-
-    Ties round to even, and NaN becomes 0.
-    """
-    inverse = np.float32(1.0 / qparams["scales"][0])
-    rounded = np.rint(array * inverse) + np.float32(qparams["zero_points"][0])
-    bounded = np.clip(rounded, qparams["qmin"], qparams["qmax"])
-    return np.where(np.isnan(bounded), 0, bounded).astype(_DTYPES[qparams["storage"]])

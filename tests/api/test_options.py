@@ -23,7 +23,7 @@ import tosaic.reference_model
 import tosaic.report
 import tosaic.testing
 from torch import nn
-from tosaic import api
+from tosaic import api, sources
 from tosaic.cli import main
 from tosaic.options import OPTIONS, checked
 
@@ -89,8 +89,8 @@ def publics(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Public]:
         Public(tosaic.load, {"path": folder / "program"}),
         Public(tosaic.load_tosa, {"path": folder / "program.tosa"}),
         Public(api.open_program, {"path": folder / "program.tosa"}),
-        Public(api.load_exported, {"path": folder / "program.pt2"}),
-        Public(api.program_of, {"source": exported}),
+        Public(sources.load_exported, {"path": folder / "program.pt2"}),
+        Public(sources.program_of, {"source": exported}),
         Public(tosaic.Program, {"graph": program.graph}),
         Public(program.save, {"path": folder / "again"}),
         Public(program.with_overrides, {"functions": {"relu": np.abs}}),

@@ -336,7 +336,6 @@ class Preparer {
 }  // namespace
 
 const Graph& Prepared::graph() const { return *data_->graph; }
-const std::shared_ptr<const Graph>& Prepared::shared_graph() const { return data_->graph; }
 std::span<const Step> Prepared::steps() const { return data_->steps; }
 const memory::MemoryPlan& Prepared::memory() const { return data_->memory; }
 

@@ -61,7 +61,6 @@ struct Step;  // steps.h
 class Prepared {
  public:
   [[nodiscard]] const Graph& graph() const;
-  [[nodiscard]] const std::shared_ptr<const Graph>& shared_graph() const;
   // One step for each node of the graph, in execution order.
   [[nodiscard]] std::span<const Step> steps() const;
   [[nodiscard]] const memory::MemoryPlan& memory() const;

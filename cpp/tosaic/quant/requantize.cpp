@@ -80,16 +80,6 @@ Multiplier narrowed(Multiplier wide) { return narrowed(wide, "the scale"); }
 
 double real_scale(Multiplier by) { return std::ldexp(static_cast<double>(by.multiplier), -by.shift); }
 
-double error_bound(double scale, Multiplier by, MultiplierWidth width, RoundingMode mode, ValueRange values) {
-  const double largest = std::max(std::abs(static_cast<double>(values.low)),  //
-                                  std::abs(static_cast<double>(values.high)));
-  double bound = std::abs(real_scale(by) - scale) * largest + 0.5;
-  if (mode == RoundingMode::kDoubleRound && width == MultiplierWidth::k32 && by.shift > 31)
-    bound += std::ldexp(1.0, 30 - by.shift);
-  return std::nextafter(bound * (1 + 4 * std::numeric_limits<double>::epsilon()),
-                        std::numeric_limits<double>::infinity());
-}
-
 std::vector<double> accumulator_scales(double input, std::span<const double> weight) {
   require_scale("the scale of the input", input);
   std::vector<double> scales;

@@ -29,16 +29,6 @@ namespace tosaic::quant {
 // multiplier / 2^shift, exact.
 [[nodiscard]] double real_scale(Multiplier by);
 
-// An upper bound, in units of the result, of |apply_scale(value) - value * scale| over all values in
-// `values`.
-//
-// With m / 2^s = real_scale(by), |value * (m / 2^s - scale)| is at most |m / 2^s - scale| * max|value|.
-// Double arithmetic computes the difference exactly, since m / 2^s is 0 or within a factor of two of the
-// scale. The shift rounds by at most 1/2; double rounding adds 2^30 / 2^s if s > 31. The sum is rounded up.
-// The bound does not include clipping to the result dtype.
-[[nodiscard]] double error_bound(double scale, Multiplier by, MultiplierWidth width, RoundingMode mode,
-                                 ValueRange values);
-
 // s_in * s_w[c]: the scale of an accumulator, and of a bias.
 [[nodiscard]] std::vector<double> accumulator_scales(double input, std::span<const double> weight);
 // from[c] / to: the scales of a rescale.

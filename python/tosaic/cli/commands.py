@@ -57,8 +57,9 @@ def _check(args: argparse.Namespace) -> int:
 
 
 def _inspect(args: argparse.Namespace) -> int:
-    from tosaic.api import lower, open_program
+    from tosaic.api import lower
     from tosaic.report import describe_graph
+    from tosaic.sources import open_program
 
     program = open_program(args.file, bind=bindings(args.bind))
     if args.dot:
@@ -79,9 +80,9 @@ def _inspect(args: argparse.Namespace) -> int:
 def _run(args: argparse.Namespace) -> int:
     import numpy as np
 
-    from tosaic.api import open_program
     from tosaic.report import Report, Section, Table
     from tosaic.samples import read_samples
+    from tosaic.sources import open_program
     from tosaic.writing import write_arrays, write_bytes
 
     program = open_program(args.file, bind=bindings(args.bind))
@@ -118,8 +119,8 @@ def _compare(args: argparse.Namespace) -> int:
 
 
 def _diff(args: argparse.Namespace) -> int:
-    from tosaic.api import program_of, require_use
     from tosaic.report import describe_diff
+    from tosaic.sources import program_of, require_use
 
     bind = bindings(args.bind)
     require_use("diff", bind, args.a, args.b)

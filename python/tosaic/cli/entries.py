@@ -54,6 +54,7 @@ def orders(given: Sequence[tuple[str, str, Any]]) -> dict[str, Any] | None:
 
 
 def refused_option(option: str, what: str, expected: str) -> Exception:
+    """The error for a wrong entry of an option."""
     from tosaic import _core
 
     return _core.make_error(_core.InvalidGraph, where=option, what=what, expected=expected)

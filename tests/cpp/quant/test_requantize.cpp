@@ -15,6 +15,23 @@ constexpr auto k16 = MultiplierWidth::k16;
 constexpr auto k32 = MultiplierWidth::k32;
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
+// An upper bound, in units of the result, of |apply_scale(value) - value * scale| over all values in
+// `values`.
+//
+// With m / 2^s = real_scale(by), |value * (m / 2^s - scale)| is at most |m / 2^s - scale| * max|value|.
+// Double arithmetic computes the difference exactly, since m / 2^s is 0 or within a factor of two of the
+// scale. The shift rounds by at most 1/2; double rounding adds 2^30 / 2^s if s > 31. The sum is rounded up.
+// The bound does not include clipping to the result dtype.
+double error_bound(double scale, Multiplier by, MultiplierWidth width, RoundingMode mode, ValueRange values) {
+  const double largest = std::max(std::abs(static_cast<double>(values.low)),  //
+                                  std::abs(static_cast<double>(values.high)));
+  double bound = std::abs(real_scale(by) - scale) * largest + 0.5;
+  if (mode == RoundingMode::kDoubleRound && width == MultiplierWidth::k32 && by.shift > 31)
+    bound += std::ldexp(1.0, 30 - by.shift);
+  return std::nextafter(bound * (1 + 4 * std::numeric_limits<double>::epsilon()),
+                        std::numeric_limits<double>::infinity());
+}
+
 std::string refusal(double scale, MultiplierWidth width) {
   try {
     static_cast<void>(multiplier_of(scale, width));

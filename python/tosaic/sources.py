@@ -1,0 +1,241 @@
+"""Makes programs of what users pass: exported programs of torch, graphs and files."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tosaic import _core
+from tosaic.foreign import operators_by_target
+from tosaic.lowered import Lowered
+from tosaic.options import checked, file_name, file_path, is_mapping
+from tosaic.program import Program
+from tosaic.reading import read_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tosaic.foreign import ForeignOp
+
+
+__all__ = [
+    "from_exported",
+    "from_graph",
+    "is_exported_program",
+    "load_exported",
+    "open_program",
+    "program_of",
+    "require_use",
+]
+
+
+@checked
+def from_exported(
+    ep: Any, *, bind: Any = None, method: str = "forward", operators: Sequence[ForeignOp] = ()
+) -> Program:
+    """Reads an exported program of torch into a tosaic program.
+
+    Parameters
+    ----------
+    ep : torch.export.ExportedProgram
+        May be decomposed or not, strict or not, in training or inference form, in plain ATen or in
+        ExecuTorch's edge dialect. ExecuTorch's program manager, which has a method ``exported_program()``, is
+        accepted too.
+    bind : mapping or example inputs, optional
+        Sizes of symbolic dimensions. Either a mapping from input (path, name or index) and axis to size, such
+        as ``{"x": {0: 1}}``, or example inputs: a tuple of positional arguments, ``(args, kwargs)``, or a
+        dict of arrays by input name.
+    method : str
+        Name of the graph.
+    operators : sequence of ForeignOp
+        Descriptions of operators that tosaic does not have. Calls of these operators are imported, run,
+        lowered and compared as the descriptions say.
+
+    Returns
+    -------
+    Program
+        A program at stage ``exported``. Its weights are views of torch's memory, and they keep that memory
+        alive. Only weights that are complex or not dense are copied, and buffers that the program writes. The
+        first run, comparison, save or copy of the program, or `Program.snapshot`, copies all weights;
+        afterwards the module may change. Before that, a use of a weight raises `InvalidGraph` if the weight's
+        memory was replaced, resized or freed, or if torch has counted an in-place change of the weight.
+        `lower` copies the weights of the lowered program, but not those of this one.
+
+    Raises
+    ------
+    UnsupportedOp
+        A symbolic dimension has no size, the program mutates memory that another live value shares, or a
+        weight has an unsupported dtype or is not in CPU memory.
+    InvalidGraph
+        `ep` is not an exported program, it is inconsistent, or its shapes contradict the sizes in `bind`.
+
+    Examples
+    --------
+    >>> program = tosaic.from_exported(torch.export.export(model, (x,)))  # doctest: +SKIP
+    """
+    from tosaic import fx
+
+    described = operators_by_target("from_exported", operators)
+    imported = fx.from_exported(
+        _exported_program(ep), bind=bind, method=method, operators=list(described.values())
+    )
+    return Program._of_import(
+        imported.graph,
+        imported.signature,
+        tuple(imported.diagnostics),
+        imported.verify,
+        list(described.values()),
+    )
+
+
+@checked
+def from_graph(graph: _core.Graph) -> Program:
+    """Makes a program from a graph, without a nested signature.
+
+    A call passes the inputs by position or by name. The result is the output itself if there is only one,
+    else a tuple of the outputs.
+    """
+    return Program(graph)
+
+
+def program_of(source: Any, *, bind: Any = None) -> Program:
+    """Returns `source` as a `Program`.
+
+    `source` is a `Program`, a `Lowered` (its stage ``tosa``), a `Graph`, an exported program of torch or a
+    path. `bind` is ignored if `source` cannot have symbolic dimensions.
+
+    Raises
+    ------
+    InvalidGraph
+        `source` is none of these.
+    """
+    if isinstance(source, Program):
+        return source
+    if isinstance(source, Lowered):
+        return source.at("tosa")
+    if isinstance(source, _core.Graph):
+        return Program(source)
+    if isinstance(source, str | os.PathLike):
+        return _open(source, bind)
+    return from_exported(source, bind=bind)
+
+
+def require_use(where: str, bind: Any, *sources: Any) -> None:
+    """Raises InvalidGraph if `bind` has sizes, and no source can have symbolic dimensions."""
+    if bind is None or (is_mapping(bind) and not bind) or any(map(_takes_sizes, sources)):
+        return
+    given = " and ".join(source if isinstance(source, str) else type(source).__name__ for source in sources)
+    raise _core.make_error(
+        _core.InvalidGraph,
+        where=where,
+        what="'bind' has nothing to bind",
+        expected="a torch.export.ExportedProgram or a .pt2 file, whose dimensions may be symbolic",
+        got=given,
+        hint="Give the sizes to tosaic.from_exported, or where the file is made",
+    )
+
+
+def _takes_sizes(source: Any) -> bool:
+    if isinstance(source, str | os.PathLike):
+        return Path(source).suffix == ".pt2"
+    return not isinstance(source, Program | Lowered | _core.Graph)
+
+
+@checked
+def open_program(path: str | os.PathLike[str], *, bind: Any = None) -> Program:
+    """Reads a program from a file: ``.pt2``, ``.tosa``, graph text, or an archive that `Program.save` wrote.
+
+    A ``.pt2`` file may call operators of other libraries, such as those of ExecuTorch's quantizer and edge
+    dialect, and may have arguments of their classes. These libraries are imported if they are installed.
+    Files of `torch.export.save` hold pickled data: open only files that you trust.
+
+    Raises
+    ------
+    MissingFileError
+        There is no such file. The error is a ``FileNotFoundError`` too.
+    ReadError
+        The system refuses to read the file.
+    InvalidGraph
+        The file has none of these formats, is damaged, or needs a library that is not installed; or `bind`
+        has sizes for a file that is not a ``.pt2`` file.
+    ImportError
+        The file is a ``.pt2`` file, and torch is not installed.
+    """
+    require_use("open", bind, path)
+    return _open(path, bind)
+
+
+def _open(path: str | os.PathLike[str], bind: Any) -> Program:
+    from tosaic.archive import is_archive, load
+    from tosaic.tosa_file import load_tosa
+
+    file = file_path("open", path)
+    if file.suffix == ".pt2":
+        return from_exported(load_exported(file), bind=bind)
+    if file.suffix == ".tosa":
+        return load_tosa(file)
+    if is_archive(file):
+        return load(file)
+    data = read_bytes("open", file)
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise _core.make_error(
+            _core.InvalidGraph,
+            where="open",
+            what=f"'{file_name(file)}' is not a program",
+            expected="a .pt2 or .tosa file, graph text, or an archive written by Program.save",
+            got="other bytes",
+        ) from error
+    return Program(_core.Graph.parse(text))
+
+
+@checked
+def load_exported(path: str | os.PathLike[str]) -> Any:
+    """Reads a ``.pt2`` file with torch.
+
+    Raises
+    ------
+    MissingFileError
+        There is no such file.
+    ReadError
+        The system refuses to read the file.
+    InvalidGraph
+        torch cannot read the file, or a library that the file needs is not installed.
+    ImportError
+        torch is not installed.
+    """
+    try:
+        from tosaic.fx.eager import load_exported as load_with_torch
+    except ImportError as error:
+        raise ImportError(f"'{file_name(path)}' needs {error.name}: pip install 'tosaic[torch]'") from error
+
+    return load_with_torch(file_path("open", path))
+
+
+def is_exported_program(source: Any) -> bool:
+    """True for an exported program of torch. Only attributes are looked at, so torch need not be loaded."""
+    return hasattr(source, "graph_module") and hasattr(source, "graph_signature")
+
+
+def _exported_program(source: Any) -> Any:
+    """Returns an exported program, or the one that an ExecuTorch program manager holds.
+
+    Raises
+    ------
+    InvalidGraph
+        `source` is neither.
+    """
+    if not is_exported_program(source) and callable(getattr(source, "exported_program", None)):
+        source = source.exported_program()
+    if not is_exported_program(source):
+        raise _core.make_error(
+            _core.InvalidGraph,
+            where="import",
+            what="this is not a program",
+            expected="a torch.export.ExportedProgram, tosaic.Program, tosaic.Graph or path",
+            got=type(source).__name__,
+            hint="Export the module first: torch.export.export(module, example_inputs)",
+        )
+    return source
