@@ -76,7 +76,9 @@ def test_the_page_of_the_api_is_up_to_date_and_documents_each_name(generate) -> 
             if inspect.isclass(found) or inspect.isroutine(found):
                 assert len(generate.documented(found)) > 10, f"{name}.{public} has no docstring"
                 assert f"### `{name}.{public}" in page
-    signature = "### `tosaic.check(program, *, target='TOSA-1.0+FP', bind=None)`\n\nSays what would not lower"
+    signature = (
+        "### `tosaic.check(program, *, target=None, pipeline=None, bind=None)`\n\nSays what would not lower"
+    )
     assert signature in page
     assert "- `target` (str)" in page
     assert "- `inputs`: What the caller gives, in order; state is left out." in page
