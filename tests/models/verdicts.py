@@ -104,10 +104,10 @@ def _reason(comparison: tosaic.Comparison) -> str:
 def shows(right: tosaic.Lowered, wrong: tosaic.Lowered, sample: Any) -> bool:
     """Whether what is wrong changes a value by more than rounding does.
 
-    A weight that only meets padding, or a unit channel of an average, changes nothing that a run can show.
-    Nor does a transpose that swaps height and width of an image of which only averages over both are used
-    later: it moves elements of inner values, whose order is free. So the elements of inner values are
-    compared by size, and those of the outputs by position.
+    Some mistakes change nothing, e.g. a wrong weight that is only multiplied by padding. A transpose that
+    swaps height and width changes no result if the program only averages over both afterwards: it moves
+    elements of inner values, and the result does not depend on their positions. So this function sorts the
+    elements of an inner value before it compares them, and compares those of an output at their positions.
     """
     outputs = {port.value.name for port in right.graph.outputs}
     values = [

@@ -26,8 +26,9 @@ struct Weight {
 
 DType accumulator(DType input) { return input == DType::kI8 ? DType::kI32 : DType::kI48; }
 
-// Whether rounding a constant operand to multiples of `unit` may change the result by more than arithmetic of
-// 16 bits may: two units of 16 bits, which are 2^-7 of a unit of 8 bits. `depth`: products in a sum.
+// Constant operand i is rounded to multiples of `unit`, and each sum of the result has `depth` products. True
+// if this rounding can change the result by more than 2^-7 of a unit of 8 bits, or by more than two units of
+// 16 bits if the result has these. (There are 2^8 units of 16 bits in one of 8 bits.)
 bool rounds_too_far(IntegerLowering& l, std::size_t i, std::int64_t depth, double unit) {
   const std::optional<QParams> goal = l.goal();
   if (!goal || !l.is_real(1 - i)) return false;
@@ -38,8 +39,9 @@ bool rounds_too_far(IntegerLowering& l, std::size_t i, std::int64_t depth, doubl
   return static_cast<double>(depth) * unit / 2 * largest > allowed * goal->scales.front();
 }
 
-// A constant of floats as parts of 8 bits that add up to it: digits to the base of 128, of either sign. Three
-// where the other operand may have 16 bits, or where two would round too far.
+// Splits a constant of floats into parts of 8 bits that add up to it: digits to base 128, of either sign.
+// There are three digits if the other operand may have 16 bits or if rounds_too_far() is true of two, else
+// two.
 std::vector<Real> constant_parts(IntegerLowering& l, std::size_t i, std::int64_t depth) {
   const std::vector<double> numbers = l.numbers(i);
   double largest = 0;
@@ -73,7 +75,7 @@ bool is_float_constant(const IntegerLowering& l, std::size_t i) {
   return l.is_constant(i) && is_float(l.operand_type(i).dtype);
 }
 
-// `depth`: products in a sum.
+// Splits operand i, constant or computed. Each sum of the result has `depth` products.
 std::vector<Real> parts_of(IntegerLowering& l, std::size_t i, std::int64_t depth) {
   return is_float_constant(l, i) ? constant_parts(l, i, depth) : narrow_parts(l, l.real_with_one_scale(i));
 }
@@ -367,10 +369,10 @@ Real matrix_product(IntegerLowering& l, const Real& a, const Real& b) {
   return sums;
 }
 
-// Numbers as digits of 16 bits (`wide`) or 8 that add up to them, the highest first. Two digits of 16 bits
-// hold 30 bits. Of digits of 8 bits there are as many as the numbers need, at most three: 21 bits. The range
-// that is known of computed numbers may be a hundred times what they reach, so that 14 bits would leave too
-// few.
+// Splits x into digits that add up to it, the highest digit first. If `wide`, the digits are i16 and there
+// are at most two, which hold 30 bits. Else they are i8; there are three, which hold 21 bits, if two cannot
+// hold the range of x. Two would hold only 14 bits of that range. The range is a proven bound and may be a
+// hundred times larger than the numbers of a run, which would then have only 7 bits.
 std::vector<Real> parts_below(IntegerLowering& l, const Real& x, bool wide) {
   const DType dtype = l.type(x.id).dtype;
   if (dtype == DType::kI8 || (dtype == DType::kI16 && wide)) return {x};
