@@ -92,6 +92,11 @@ WeightAxes conv_axes(const ConvAttrs& attrs, const Shape& weight) {
   return {1, attrs.groups, weight[0] == attrs.groups};
 }
 
+// How many products of a weight's elements each sum has, at most: a transposed convolution may have fewer.
+std::int64_t products_per_sum(const Shape& weight, const WeightAxes& axes) {
+  return num_elements(weight) / std::max<std::int64_t>(weight[axes.channels], 1);
+}
+
 // Known integers as two digits, in scales of their own.
 std::vector<Real> exact_parts(IntegerLowering& l, const Real& x) {
   const Elements elements(*l.out().value(x.id).constant);
@@ -145,8 +150,7 @@ Weight weight_of(IntegerLowering& l, const Real& real, const WeightAxes& axes) {
   if (out.real.axis && !by_group && *out.real.axis != static_cast<std::int64_t>(axis))
     throw NoIntegerForm("its weight is quantized along axis " + std::to_string(*out.real.axis) +
                         ", not by result channel");
-  const std::int64_t channels = type.shape[axis],
-                     each = num_elements(type.shape) / std::max<std::int64_t>(channels, 1);
+  const std::int64_t channels = type.shape[axis], each = products_per_sum(type.shape, axes);
   std::vector<std::int64_t> sums(static_cast<std::size_t>(channels), each * out.real.magnitude());
   const ConstantRef& constant = l.out().value(out.real.id).constant;
   if (constant && constant->storage.bound()) {
@@ -257,8 +261,7 @@ Real over_parts(IntegerLowering& l, const std::vector<Real>& lefts, const std::v
 // The same with the bias inside, or behind where it is too large; `own`: as it lies in the result's shape.
 template <class Contract>
 Real with_bias(IntegerLowering& l, const Shape& own, const WeightAxes& axes, Contract&& contract) {
-  const Shape& weight = l.operand_type(1).shape;
-  const std::int64_t depth = num_elements(weight) / std::max<std::int64_t>(weight[axes.channels], 1);
+  const std::int64_t depth = products_per_sum(l.operand_type(1).shape, axes);
   const std::vector<Real> lefts = parts_of(l, 0, depth), rights = weight_parts(l, 1, axes, depth);
   try {
     return over_parts(l, lefts, rights, contract);
