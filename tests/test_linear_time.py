@@ -59,7 +59,7 @@ def lstm(steps: int) -> tuple[nn.Module, torch.Tensor]:
     return nn.LSTM(4, 4), torch.randn(steps, 1, 4)
 
 
-# Maps a name to a function that makes a model of a given length, and to the length that tests/full uses.
+# For each model: a function that builds it with a given length, and the length that tests/full uses.
 # This file uses one tenth and four tenths of that length.
 MODELS: dict[str, tuple[Callable[[int], tuple[nn.Module, torch.Tensor]], int]] = {
     "a chain of elementwise operators": (chain, 10_000),

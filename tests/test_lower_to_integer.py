@@ -574,7 +574,7 @@ def test_a_weight_whose_zero_points_differ_by_channel_needs_two_convolutions() -
 
 
 def rounding_error(call: Callable[..., torch.Tensor], x: torch.Tensor, scale: float) -> float:
-    """The largest distance of the integers from torch's numbers before they are rounded, in units."""
+    """Returns the largest distance, in units, between our integers and the numbers that torch rounds."""
     out = lowered(lambda x: q(call(x), scale), x)
     with torch.no_grad():
         exact = call(x).double().numpy() / scale
@@ -587,12 +587,13 @@ def float_weight(*shape: int, seed: int) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed)) / shape[1] ** 0.5
 
 
-# Of the error beyond the half of a unit that rounding leaves: two units of 16 bits, of which a unit has 256.
+# In units of 8 bits: rounding errs by up to one half, and the arithmetic before it may err by two units of 16
+# bits, which are 2 / 256.
 NEARLY_EXACT = 0.5 + 2 / 256
 
 
 @pytest.mark.parametrize("between", [8, 384])
-def test_convolutions_without_quantizers_between_err_by_less_than_a_unit_of_16_bits(between: int) -> None:
+def test_convolutions_without_quantizers_between_err_by_less_than_two_units_of_16_bits(between: int) -> None:
     first, second = float_weight(between, 192, 1, 1, seed=1), float_weight(16, between, 1, 1, seed=2)
     x = integers(1, 192, 6, 6)
     scale = 0.02 if between == 384 else 0.03
@@ -600,7 +601,7 @@ def test_convolutions_without_quantizers_between_err_by_less_than_a_unit_of_16_b
     assert error < NEARLY_EXACT
 
 
-def test_a_depthwise_convolution_with_weights_of_floats_errs_by_less_than_a_unit_of_16_bits() -> None:
+def test_a_depthwise_convolution_with_weights_of_floats_errs_by_less_than_two_units_of_16_bits() -> None:
     w = torch.randn(32, 1, 3, 3, generator=torch.Generator().manual_seed(3))
     error = rounding_error(
         lambda x: F.conv2d(dq(x, 0.02), w, groups=32), integers(1, 32, 24, 24, seed=7), 0.07

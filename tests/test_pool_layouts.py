@@ -78,7 +78,7 @@ def beside_arm(name: str, kind: str) -> list[str]:
     return beside(name, program, "TOSA-1.0+INT" if kind == "int8" else "TOSA-1.0+FP").violations
 
 
-# Each pool is tested here either in float or in int8, and in both by tests/full/test_pool_layouts.py.
+# This file tests each pool in one kind, float or int8. tests/full/test_pool_layouts.py tests it in both.
 @pytest.mark.parametrize(("name", "kind"), list(zip(POOLS, cycle(("float", "int8", "int8")))))
 def test_no_pool_moves_more_than_in_the_arm_lowering(name: str, kind: str) -> None:
     assert beside_arm(name, kind) == []

@@ -14,7 +14,10 @@ from random_graphs.__main__ import run
 
 STATE = Path(__file__).parents[2] / "build" / "random_graphs.json"
 
-pytestmark = pytest.mark.full
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.filterwarnings("ignore"),  # torch warns of convolutions with even kernels and padding "same"
+]
 
 
 def test_every_executor_agrees_with_torch_on_2000_graphs() -> None:

@@ -110,10 +110,10 @@ def _reason(comparison: tosaic.Comparison) -> str:
 def shows(right: tosaic.Lowered, wrong: tosaic.Lowered, sample: Any) -> bool:
     """Whether the mistake in `wrong` changes some value of a run by more than rounding does.
 
-    Some mistakes have no effect that a run can show, e.g. a wrong weight that is only multiplied by padding.
-    A transpose that swaps height and width of an image has none either if only averages over both are used
-    later. Like this one, a transpose may move elements of inner values whose order does not matter: of inner
-    values the sorted elements are compared, of outputs the elements at their positions.
+    Some mistakes change nothing, e.g. a wrong weight that is only multiplied by padding. A transpose that
+    swaps height and width changes no result if the program only averages over both afterwards: it moves
+    elements of inner values, and the result does not depend on their positions. So this function sorts the
+    elements of an inner value before it compares them, and compares those of an output at their positions.
     """
     outputs = {port.value.name for port in right.graph.outputs}
     values = [

@@ -114,8 +114,9 @@ ScaledInteger product(IntegerBuilder& build, const ScaledInteger& a, const Scale
   return out;
 }
 
-// Returns a constant as integers of at most 15 bits and a sign. A quantized constant whose integers, less
-// the zero point, fit these bits is exact; other constants are rounded to 1/32767 of their largest number.
+// Returns a constant as integers of at most 15 bits and a sign. If the constant is quantized and its integers
+// minus the zero point fit, the result is these integers, and exact. Else each number is rounded to a
+// multiple of 1/32767 of the largest number.
 ScaledInteger quantized_factor(IntegerBuilder& build, const Term& term) {
   constexpr double kMost = 32767;
   const double largest = term.magnitude();

@@ -26,9 +26,9 @@ struct Weight {
 
 DType accumulator(DType input) { return input == DType::kI8 ? DType::kI32 : DType::kI48; }
 
-// True if rounding constant operand i to multiples of `unit` may change the result by more than two units of
-// 16 bits, the error that arithmetic of 16 bits may have. These are 2^-7 of a unit of 8 bits. `depth`: the
-// number of products in a sum.
+// Constant operand i is rounded to multiples of `unit`, and each sum of the result has `depth` products. True
+// if this rounding can change the result by more than 2^-7 of a unit of 8 bits, or by more than two units of
+// 16 bits if the result has these. (There are 2^8 units of 16 bits in one of 8 bits.)
 bool rounds_too_far(const RuleContext& ctx, std::size_t i, std::int64_t depth, double unit) {
   const std::optional<QParams> eventual = ctx.node.eventual_qparams();
   if (!eventual || !ctx.is_scaled(1 - i)) return false;
@@ -39,8 +39,8 @@ bool rounds_too_far(const RuleContext& ctx, std::size_t i, std::int64_t depth, d
   return static_cast<double>(depth) * unit / 2 * largest > allowed * eventual->scales.front();
 }
 
-// A constant of floats as i8 parts that add up to it: the digits, to base 128 and of either sign, of integers
-// of 14 bits. Three digits, 21 bits, if the other operand may have 16 bits or if two would round too far.
+// Splits a constant of floats into i8 parts that add up to it: digits to base 128, of either sign. There are
+// three digits if the other operand may have 16 bits or if rounds_too_far() is true of two, else two.
 std::vector<ScaledInteger> constant_parts(const RuleContext& ctx, std::size_t i, std::int64_t depth) {
   const std::vector<double> numbers = ctx.numbers(i);
   double largest = 0;
@@ -75,6 +75,7 @@ bool is_float_constant(const NodeView& node, std::size_t i) {
   return node.is_constant(i) && is_float(node.operand_type(i).dtype);
 }
 
+// Splits operand i, constant or computed. Each sum of the result has `depth` products.
 std::vector<ScaledInteger> parts_of(const RuleContext& ctx, std::size_t i, std::int64_t depth) {
   return is_float_constant(ctx.node, i) ? constant_parts(ctx, i, depth)
                                         : narrow_parts(ctx.build, ctx.with_one_scale(i));
@@ -90,6 +91,11 @@ struct WeightAxes {
 WeightAxes conv_axes(const ConvAttrs& attrs, const Shape& weight) {
   if (!attrs.transposed) return {0, 1, false};
   return {1, attrs.groups, weight[0] == attrs.groups};
+}
+
+// How many products of a weight's elements each sum has, at most: a transposed convolution may have fewer.
+std::int64_t products_per_sum(const Shape& weight, const WeightAxes& axes) {
+  return num_elements(weight) / std::max<std::int64_t>(weight[axes.channels], 1);
 }
 
 // A constant of integers as two digits to base 128, with scales of their own. Exact.
@@ -147,8 +153,7 @@ Weight weight_of(IntegerBuilder& build, const ScaledInteger& x, const WeightAxes
   if (out.integers.axis && !by_group && *out.integers.axis != static_cast<std::int64_t>(axis))
     throw NoIntegerForm("its weight is quantized along axis " + std::to_string(*out.integers.axis) +
                         ", not by result channel");
-  const std::int64_t channels = type.shape[axis],
-                     each = num_elements(type.shape) / std::max<std::int64_t>(channels, 1);
+  const std::int64_t channels = type.shape[axis], each = products_per_sum(type.shape, axes);
   std::vector<std::int64_t> sums(static_cast<std::size_t>(channels), each * out.integers.magnitude());
   const ConstantRef& constant = build.known(out.integers.id);
   if (constant && constant->storage.bound()) {
@@ -268,8 +273,7 @@ std::optional<ScaledInteger> over_parts(IntegerBuilder& build, const std::vector
 template <class Contract>
 ScaledInteger with_bias(const RuleContext& ctx, const Shape& own, const WeightAxes& axes,
                         Contract&& contract) {
-  const Shape& weight = ctx.node.operand_type(1).shape;
-  const std::int64_t depth = num_elements(weight) / std::max<std::int64_t>(weight[axes.channels], 1);
+  const std::int64_t depth = products_per_sum(ctx.node.operand_type(1).shape, axes);
   const std::vector<ScaledInteger> lefts = parts_of(ctx, 0, depth),
                                    rights = weight_parts(ctx, 1, axes, depth);
   if (std::optional<ScaledInteger> sums = over_parts(ctx.build, lefts, rights, Bias::kInSums, contract))
@@ -384,10 +388,10 @@ ScaledInteger matrix_product(const RuleContext& ctx, const ScaledInteger& a, con
   return sums;
 }
 
-// x as i16 (`wide`) or i8: x itself, or digits that add up to it, the highest first. Two digits of 16 bits
-// hold 30 bits. There are as many digits of 8 bits as the numbers need, but at most three, which hold 21 bits.
-// Two, or 14 bits, would not do for computed numbers: their range, which is a proven bound, may be a hundred
-// times what they reach.
+// Splits x into digits that add up to it, the highest digit first. If `wide`, the digits are i16 and there
+// are at most two, which hold 30 bits. Else they are i8; there are three, which hold 21 bits, if two cannot
+// hold the range of x. Two would hold only 14 bits of that range. The range is a proven bound and may be a
+// hundred times larger than the numbers of a run, which would then have only 7 bits.
 std::vector<ScaledInteger> parts_below(IntegerBuilder& build, const ScaledInteger& x, bool wide) {
   const DType dtype = build.type(x.id).dtype;
   if (dtype == DType::kI8 || (dtype == DType::kI16 && wide)) return {x};
