@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "tosaic/ir/op.h"
+#include "tosaic/ir/op_table.h"
 #include "tosaic/ir/type.h"
 
 namespace tosaic::rules {
@@ -212,5 +212,16 @@ inline constexpr std::array<Rule, kOpCount> kInference = {
 #include "tosaic/ir/ops.def"
 };
 [[nodiscard]] constexpr Rule inference_of(Op op) { return kInference[static_cast<std::size_t>(op)]; }
+
+// Whether the row of an operator names `family`. A predicate for OpTable::mismatch().
+template <Rule family>
+[[nodiscard]] constexpr bool is_inferred_by(Op op) {
+  constexpr bool kIs[] = {
+#define TOSAIC_OP(Name, text, AttrsT, operands, results, traits, int16, inference, ...) \
+  is_same_function<inference, family>,
+#include "tosaic/ir/ops.def"
+  };
+  return kIs[static_cast<std::size_t>(op)];
+}
 
 }  // namespace tosaic::rules

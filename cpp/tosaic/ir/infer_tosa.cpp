@@ -566,7 +566,7 @@ constexpr OpTable<Rule> kRules = {
     {Op::kTosaCast, cast},
     {Op::kTosaIdentity, keep},
 };
-static_assert(complete<kRules.mismatch([](Op op) { return inference_of(op) == infer_tosa; })>);
+static_assert(complete<kRules.mismatch(is_inferred_by<infer_tosa>)>);
 
 }  // namespace
 

@@ -1,7 +1,7 @@
 // OpTable: one entry for each operator of a family, e.g. its kernel, built at compile time.
 //
 //   constexpr OpTable<Rule> kRules = {{Op::kReshape, reshape}, {Op::kPermute, permute}};
-//   static_assert(complete<kRules.mismatch([](Op op) { return family_of(op) == legalize_movement; })>);
+//   static_assert(complete<kRules.mismatch(is_legalized_by<legalize_movement>)>);
 //
 // A row of ops.def names the family of the operator; the table of the family says what the family does for
 // it. The second line compares both: if an operator of the family has no entry, or an entry is of another
@@ -10,6 +10,7 @@
 
 #include <array>
 #include <initializer_list>
+#include <type_traits>
 #include <utility>
 
 #include "tosaic/ir/op.h"
@@ -54,6 +55,11 @@ class OpTable {
   std::array<T, kOpCount> entries_{};
   std::array<bool, kOpCount> present_{};
 };
+
+// Whether a and b are the same function. GCC refuses a == b in a constant expression if it sanitizes.
+template <auto a, auto b>
+inline constexpr bool is_same_function =
+    std::is_same_v<std::integral_constant<decltype(a), a>, std::integral_constant<decltype(b), b>>;
 
 // True; does not compile if there is a mismatch, which the compiler's message then shows.
 template <Mismatch mismatch>

@@ -447,7 +447,7 @@ constexpr OpTable<Prepare> kKernels = {
     {Op::kAddmm, addmm},
     {Op::kBaddbmm, addmm},
 };
-static_assert(complete<kKernels.mismatch(has_family(prepare_contraction))>);
+static_assert(complete<kKernels.mismatch(has_family<prepare_contraction>)>);
 
 }  // namespace
 

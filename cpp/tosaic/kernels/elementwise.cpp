@@ -350,7 +350,7 @@ constexpr OpTable<Meaning (*)(const Request&)> kMeanings = {
     {Op::kTosaLogicalLeftShift, shift<Function::kLogicalLeftShift>},
     {Op::kTosaLogicalRightShift, shift<Function::kLogicalRightShift>},
 };
-static_assert(complete<kMeanings.mismatch(has_family(prepare_elementwise))>);
+static_assert(complete<kMeanings.mismatch(has_family<prepare_elementwise>)>);
 
 // torch.result_type: an operand of rank 0 changes the dtype only if its category (bool < integer < float) is
 // higher than that of the other operands.

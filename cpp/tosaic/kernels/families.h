@@ -44,9 +44,16 @@ inline constexpr auto kFamilies = [] {
 
 [[nodiscard]] constexpr Prepare family_of(Op op) { return kFamilies[static_cast<std::size_t>(op)]; }
 
-// A predicate: does the row of an operator name `family`? For OpTable::mismatch().
-[[nodiscard]] constexpr auto has_family(Prepare family) {
-  return [family](Op op) { return family_of(op) == family; };
+// Whether the row of an operator names `family`. A predicate for OpTable::mismatch().
+template <Prepare family>
+[[nodiscard]] constexpr bool has_family(Op op) {
+  constexpr Prepare kNoKernel = nullptr;
+  constexpr bool kHas[] = {
+#define TOSAIC_OP(Name, text, AttrsT, operands, results, traits, int16, inference, error, kernel, ...) \
+  is_same_function<kernel, family>,
+#include "tosaic/ir/ops.def"
+  };
+  return kHas[static_cast<std::size_t>(op)];
 }
 
 }  // namespace tosaic::kernels

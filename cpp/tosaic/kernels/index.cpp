@@ -275,7 +275,7 @@ constexpr OpTable<Prepare> kKernels = {
     {Op::kGather, gather},       {Op::kIndexSelect, index_select}, {Op::kIndex, advanced_index},
     {Op::kEmbedding, embedding}, {Op::kTosaGather, tosa_gather},   {Op::kTosaScatter, tosa_scatter},
 };
-static_assert(complete<kKernels.mismatch(has_family(prepare_index))>);
+static_assert(complete<kKernels.mismatch(has_family<prepare_index>)>);
 
 }  // namespace
 

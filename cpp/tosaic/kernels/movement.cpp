@@ -378,7 +378,7 @@ constexpr OpTable<Prepare> kKernels = {
     {Op::kTril, triangle<true>},
     {Op::kTriu, triangle<false>},
 };
-static_assert(complete<kKernels.mismatch(has_family(prepare_movement))>);
+static_assert(complete<kKernels.mismatch(has_family<prepare_movement>)>);
 
 }  // namespace
 

@@ -403,7 +403,7 @@ constexpr OpTable<Prepare> kKernels = {
     {Op::kSafeSoftmax, softmax<T, SoftmaxKind::kSafe>},
     {Op::kLogSoftmax, softmax<T, SoftmaxKind::kLog>},
 };
-static_assert(complete<kKernels<float>.mismatch(has_family(prepare_normalize))>);
+static_assert(complete<kKernels<float>.mismatch(has_family<prepare_normalize>)>);
 
 // Whether rows are read as f64: for the reference, for f64, and for integers (softmax with a `dtype`).
 bool is_wide(const Request& request) {

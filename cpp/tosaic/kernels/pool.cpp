@@ -402,7 +402,7 @@ constexpr OpTable<Prepare> kKernels = {
     {Op::kTosaAvgPool2d, tosa_avg_pool},
     {Op::kTosaMaxPool2d, tosa_max_pool},
 };
-static_assert(complete<kKernels.mismatch(has_family(prepare_pool))>);
+static_assert(complete<kKernels.mismatch(has_family<prepare_pool>)>);
 
 }  // namespace
 

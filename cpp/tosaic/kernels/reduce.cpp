@@ -201,7 +201,7 @@ constexpr OpTable<Meaning (*)(const Request&)> kMeanings = {
     {Op::kTosaReduceMax, by_nan_mode<Fold::kMax, Fold::kMaxNumbers>},
     {Op::kTosaReduceMin, by_nan_mode<Fold::kMin, Fold::kMinNumbers>},
 };
-static_assert(complete<kMeanings.mismatch(has_family(prepare_reduce))>);
+static_assert(complete<kMeanings.mismatch(has_family<prepare_reduce>)>);
 
 // ---- running ----
 

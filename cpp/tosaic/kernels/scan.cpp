@@ -302,7 +302,7 @@ constexpr OpTable<Prepare> kKernels = {
     {Op::kCumsum, prepare_cumsum},
     {Op::kDiff, prepare_diff},
 };
-static_assert(complete<kKernels.mismatch(has_family(prepare_scan))>);
+static_assert(complete<kKernels.mismatch(has_family<prepare_scan>)>);
 
 }  // namespace
 

@@ -495,7 +495,7 @@ constexpr OpTable<Rule> kRules = {
     {Op::kGe, {.binary = above<Op::kTosaGreaterEqual>}},
     {Op::kWhere, {}},
 };
-static_assert(complete<kRules.mismatch(is_legalized_by(legalize_elementwise))>);
+static_assert(complete<kRules.mismatch(is_legalized_by<legalize_elementwise>)>);
 
 ValueId legalize_binary(Legalizer& l, const Rule& rule, ValueId a, ValueId b) {
   const bool compares = info(l.node().op).has(kComparison);

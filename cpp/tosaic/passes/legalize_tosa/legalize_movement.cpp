@@ -237,7 +237,7 @@ constexpr OpTable<Legalization::One> kRules = {
     {Op::kIndexPut, index_put},
     {Op::kIndex, boolean_index},
 };
-static_assert(complete<kRules.mismatch(is_legalized_by(legalize_movement))>);
+static_assert(complete<kRules.mismatch(is_legalized_by<legalize_movement>)>);
 
 }  // namespace
 

@@ -50,7 +50,7 @@ constexpr OpTable<Reduction> kReductions = {
     {Op::kAny, {Op::kTosaReduceAny, as_bool}},
     {Op::kAll, {Op::kTosaReduceAll, as_bool}},
 };
-static_assert(complete<kReductions.mismatch(is_legalized_by(legalize_reduction))>);
+static_assert(complete<kReductions.mismatch(is_legalized_by<legalize_reduction>)>);
 
 ValueId reduce_axis(Legalizer& l, Op reduce, ValueId x, std::size_t axis) {
   Attrs attrs = default_attrs(reduce);

@@ -239,9 +239,17 @@ inline constexpr std::array<Legalization, kOpCount> kLegalizations = {
   return kLegalizations[static_cast<std::size_t>(op)];
 }
 
-// A predicate: does the row of an operator name `family`? For OpTable::mismatch().
-[[nodiscard]] constexpr auto is_legalized_by(Legalization::One family) {
-  return [family](Op op) { return legalization_of(op).one == family; };
+// Whether the row of an operator names `family`. A predicate for OpTable::mismatch().
+template <Legalization::One family>
+[[nodiscard]] constexpr bool is_legalized_by(Op op) {
+  constexpr bool kIs[] = {
+#define TOSAIC_OP(Name, text, AttrsT, operands, results, traits, int16, inference, error, kernel, expansion, \
+                  legalization, ...)                                                                         \
+  is_same_function<legalization, family>,
+#define TOSAIC_TOSA_OP(Name, ...) is_same_function<legalize_tosa_op, family>,
+#include "tosaic/ir/ops.def"
+  };
+  return kIs[static_cast<std::size_t>(op)];
 }
 
 // Finds a range for each integer input under which every integer of a run provably fits i32, and plans the
