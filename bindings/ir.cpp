@@ -358,7 +358,7 @@ void bind_graph(py::module_& m) {
 
 py::tuple trait_names(const OpInfo& row) {
   constexpr std::pair<Trait, const char*> kNames[] = {
-      {kElementwise, "elementwise"}, {kView, "view"},     {kMovement, "movement"}, {kComposite, "composite"},
+      {kElementwise, "elementwise"}, {kView, "view"},    {kMovement, "movement"}, {kComposite, "composite"},
       {kCommutative, "commutative"}, {kEffect, "effect"}};
   py::list out;
   for (const auto& [trait, name] : kNames)

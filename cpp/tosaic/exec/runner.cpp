@@ -172,10 +172,10 @@ void Frame::read_variable(const Step& step) const {
   const Node& node = prepared_.graph().node(step.node);
   const VariablePlace& variable = variables_[step.variable];
   if (!*variable.known)
-    throw InvalidGraph(
-        {.where = "run",
-         .what = "variable '" + Graph::attrs<TosaVariableAccessAttrs>(node).name + "' is read before it is written",
-         .hint = "Give it an initial value, or set the state"});
+    throw InvalidGraph({.where = "run",
+                        .what = "variable '" + Graph::attrs<TosaVariableAccessAttrs>(node).name +
+                                "' is read before it is written",
+                        .hint = "Give it an initial value, or set the state"});
   const std::size_t bytes = prepared_.graph().type(prepared_.graph().result(node)).bytes();
   if (bytes != 0) std::memcpy(results(step)[0], variable.data, bytes);
 }

@@ -355,8 +355,8 @@ void IntegerRanges::add_node(const Node& node, IntegerWidth width) {
   computed_[graph_.id(node).index()] = computed;
   const bool stays = range.contains(computed);
   if (stays) range = computed;
-  if ((!stays && !wraps_alike(node.op, dtype)) || (can_overflow(graph_, result) && !fits(range, width.bits)) ||
-      has_no_quotient(node))
+  if ((!stays && !wraps_alike(node.op, dtype)) ||
+      (can_overflow(graph_, result) && !fits(range, width.bits)) || has_no_quotient(node))
     overflowing_.push_back(&node);
 }
 
