@@ -23,8 +23,8 @@
 
 namespace tosaic::passes {
 
-// Floats at a graph input that are quantized first, or at a graph output that were dequantized last, are, in
-// the lowered program:
+// What becomes, in the lowered program, of a float input that is quantized first, and of a float output that
+// is dequantized last.
 enum class FloatIoForm : std::uint8_t {
   kFloat,      // floats
   kConverted,  // integers; a run converts the caller's float arrays to and from them
@@ -36,7 +36,7 @@ struct PassOptions {
   target::TargetSpec target = target::parse_target("TOSA-1.0+FP+INT+int16+variable");
   FloatIoForm inputs = FloatIoForm::kConverted, outputs = FloatIoForm::kConverted;
   layout::Objective objective = layout::Measure::kBytes;  // what the layout plan minimises
-  // The dim orders that the target's operators take. Of a claimant other than TOSA: its own table.
+  // The dim orders that the target's operators take. A claimant other than TOSA sets its own table.
   target::LayoutNeeds layout_needs = target::tosa_layout_needs();
 };
 
@@ -75,14 +75,14 @@ struct Pass {
   Function run;
   bool always = false;  // it changes every graph that it takes, so no graph behind it is at the old stage
   std::vector<std::string> needs = {};      // names of passes that must have run before
-  std::vector<std::string> serves_as = {};  // names of passes whose work it does, for the needs of others
+  std::vector<std::string> serves_as = {};  // names of passes whose work it does: it meets the needs for them
 
   [[nodiscard]] Stage stage_after(Stage taken) const { return gives.value_or(taken); }
 };
 
 // All passes, in the order in which the pipeline of a target with all profiles first uses them.
 [[nodiscard]] std::span<const Pass> all_passes();
-// Null if there is none of this name.
+// Returns null if there is no pass of this name.
 [[nodiscard]] const Pass* find_pass(std::string_view name);
 
 // Runs nodes whose operands are all constants and replaces them by their results.

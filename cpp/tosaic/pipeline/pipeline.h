@@ -46,16 +46,17 @@ class Pipeline {
   [[nodiscard]] const target::TargetSpec& target() const { return target_; }
   [[nodiscard]] std::span<const Step> steps() const { return steps_; }
 
-  // Behind all passes of its section. Throws InvalidGraph if the section has a pass of this name.
+  // Adds the pass behind all passes of its section. Throws InvalidGraph if the section has a pass of this
+  // name.
   void append(Section section, passes::Pass pass);
 
-  // `anchor`: the name of a pass, or "section/name". The new pass joins the section of the anchor. These
-  // throw InvalidGraph if there is no such pass, if several have this name, or if the section would have two
-  // passes of one name.
+  // `anchor` is the name of a pass, or "section/name". The new pass joins the section of the anchor. These
+  // functions throw InvalidGraph if there is no such pass, if several have this name, or if the section would
+  // have two passes of one name.
   void insert_before(std::string_view anchor, passes::Pass pass);
   void insert_after(std::string_view anchor, passes::Pass pass);
   void remove(std::string_view anchor);
-  // The new pass also serves as the one that it replaces, for passes that need that one.
+  // The new pass also meets the needs of other passes for the pass that it replaces.
   void replace(std::string_view anchor, passes::Pass pass);
 
   [[nodiscard]] const Step& at(std::string_view anchor) const { return steps_[find(anchor)]; }

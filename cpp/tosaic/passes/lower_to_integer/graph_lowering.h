@@ -1,8 +1,10 @@
-// GraphLowering: walks a graph whose values carry qparams and makes the graph that computes with the integers.
+// GraphLowering: walks a graph whose values carry qparams and makes the graph that computes with the
+// integers.
 //
 // A node takes one of these routes:
 //
-//   quantize, dequantize     rounds a ScaledInteger or emits a FunctionTable; begins a ScaledInteger
+//   quantize, dequantize     quantize rounds a ScaledInteger or emits a FunctionTable;
+//                            dequantize begins a ScaledInteger
 //   foreign                  a foreign operator with a kernel over integers
 //   copied                   has no integers that represent numbers, or moves them as they are
 //   computed                 by lower_node(); if that fails, in this order:

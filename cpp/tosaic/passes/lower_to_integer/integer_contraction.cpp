@@ -186,8 +186,8 @@ bool is_fine(const NodeView& node, const std::vector<double>& numbers,
   return true;
 }
 
-// The bias in units of the sums. Nothing if it cannot be part of them: it is computed, does not fit, or would
-// be rounded too much. Throws NoIntegerForm if it has NaN.
+// The bias in units of the sums. Returns nothing if it cannot be part of them: it is computed, does not fit,
+// or would be rounded too much. Throws NoIntegerForm if it has NaN.
 std::optional<std::vector<std::int64_t>> bias_values(const RuleContext& ctx, std::size_t i,
                                                      const std::vector<double>& scales, DType sums) {
   if (!ctx.is_known(i)) return std::nullopt;
@@ -218,8 +218,8 @@ struct Sums {
   ValueRange range;
 };
 
-// Scales, bias and range of the sums of `channels` result channels. Nothing if the bias cannot be part of them,
-// or if they may overflow with it. Throws NoIntegerForm if they may overflow without it.
+// Scales, bias and range of the sums of `channels` result channels. Returns nothing if the bias cannot be
+// part of them, or if they may overflow with it. Throws NoIntegerForm if they may overflow without it.
 std::optional<Sums> sums_of(const RuleContext& ctx, const ScaledInteger& x, const Weight& weight,
                             std::size_t channels, DType dtype, Bias with) {
   Sums out;
@@ -254,8 +254,8 @@ ScaledInteger scaled_sums(ValueId id, Sums sums, std::size_t axis) {
   return out;
 }
 
-// The sum of contract(left, right, bias) over all pairs of parts. The first pair has the bias, if `first` says
-// so. Nothing if the bias cannot be part of the sums.
+// The sum of contract(left, right, bias) over all pairs of parts. The sums of the first pair include the bias
+// if `first` is Bias::kInSums. Returns nothing if the bias cannot be part of the sums.
 template <class Contract>
 std::optional<ScaledInteger> over_parts(IntegerBuilder& build, const std::vector<ScaledInteger>& lefts,
                                         const std::vector<ScaledInteger>& rights, Bias first,
@@ -305,7 +305,7 @@ ScaledInteger convolved_by_group(IntegerBuilder& build, const IntegerConvAttrs& 
   return out;
 }
 
-// Nothing, as in row_products(), if the bias cannot be part of the sums.
+// Returns nothing if the bias cannot be part of the sums; so does row_products().
 std::optional<ScaledInteger> convolved(const RuleContext& ctx, const ScaledInteger& x,
                                        const ScaledInteger& filters, Bias bias) {
   const auto& attrs = ctx.node.attrs<ConvAttrs>();
@@ -460,7 +460,7 @@ RuleResult integer_linear(const RuleContext& ctx) {
 namespace {
 
 // The right operand of a matmul as a weight (O, I): a constant i8 matrix, with scales per tensor or per
-// column. Nothing for other operands.
+// column. Returns nothing for other operands.
 std::optional<ScaledInteger> transposed_weight(const RuleContext& ctx) {
   if (is_float_constant(ctx.node, 1) || ctx.node.operand_type(0).rank() < 2) return std::nullopt;
   ScaledInteger matrix = ctx.scaled(1);
