@@ -57,8 +57,8 @@ struct Array {
 // The dtype with which callers that lack the narrow dtype hold the same bytes: i4 -> i8, i48 -> i64; any
 // other dtype is its own container.
 [[nodiscard]] DType container(DType dtype);
-// The view as the caller means it: bf16 and f8 values may come as unsigned integers of the same width, from
-// callers that lack these dtypes. For any other `declared` dtype the same view.
+// The view as the caller means it: callers that lack bf16 and f8 may pass such values as unsigned integers of
+// the same width. For any other `declared` dtype, returns `view`.
 [[nodiscard]] ArrayView as_declared(ArrayView view, DType declared);
 // The first byte that the view touches and one past the last byte. The two are equal for empty arrays.
 [[nodiscard]] std::pair<const std::byte*, const std::byte*> extent(const ArrayView& view);
