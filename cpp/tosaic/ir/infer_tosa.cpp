@@ -386,8 +386,8 @@ Types resize(const Call& call) {
 
 // ---- matrix product ----
 
-// MATMUL has no accumulator attribute: the result has the accumulator's dtype. For f16 operands it is f16, or
-// f32 if `dtype` says so.
+// MATMUL has no accumulator attribute: the result has the accumulator's dtype. For f16 operands this is f16,
+// or f32 if the attribute `dtype` is f32.
 DType matmul_dtype(const Call& call, DType input) {
   const DType dtype = accumulation(call, input).accumulator;
   const std::optional<DType> asked = call.attrs<TosaMatmulAttrs>().dtype;

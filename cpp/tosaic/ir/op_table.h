@@ -55,7 +55,8 @@ class OpTable {
   std::array<bool, kOpCount> present_{};
 };
 
-// True; does not compile if there is a mismatch, which the compiler's message then shows.
+// Returns true. If there is a mismatch, the call does not compile, and the compiler's message shows the
+// mismatch.
 template <Mismatch mismatch>
 constexpr bool is_complete() {
   static_assert(!mismatch.found,

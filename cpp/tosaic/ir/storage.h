@@ -53,7 +53,7 @@ enum class ConstantKind : std::uint8_t { kParameter, kBuffer, kLifted, kFolded }
 
 // A named immutable tensor, dense and row-major. Graphs share constants.
 struct Constant {
-  std::string name;  // parameters and buffers: the name in the state dict; else the value's name
+  std::string name;  // parameters and buffers: the name in the state dict; others: the value's name
   ConstantKind kind = ConstantKind::kLifted;
   DType dtype = DType::kF32;
   Shape shape;
