@@ -233,7 +233,7 @@ class Pipeline(Reportable):
         self._core.insert_after(_anchor("insert_after", anchor), _pass("insert_after", pass_))
 
     def replace(self, anchor: str, pass_: Pass | PassFunction) -> None:
-        """Puts a pass in the place of another one. It serves as that one for passes that need it."""
+        """Replaces a pass by another one, which also meets the needs of other passes for the old one."""
         self._core.replace(_anchor("replace", anchor), _pass("replace", pass_))
 
     def remove(self, anchor: str) -> None:

@@ -5,9 +5,9 @@
 //   sum({1, 2}, {-5, 10}) = {-4, 12}      product({-1, 2}, {3, 4}) = {-4, 8}      magnitude({-3, 2}) = {0, 3}
 //
 // Integers: bounds are exact. A bound beyond 64 bits saturates: it becomes the least or the largest integer.
-// Floats: bounds are computed as C++ computes, rounded to nearest. They are not rounded outward, so the caller
-// widens the interval by the rounding of the operation that it describes. 0 times infinity counts as 0. A
-// bound is NaN if two infinities cancel in it.
+// Floats: bounds are computed as C++ computes, rounded to nearest. They are not rounded outward, so the
+// caller widens the interval by the rounding of the operation that it describes. 0 times infinity counts as
+// 0. A bound is NaN if two infinities cancel in it.
 #pragma once
 
 #include <algorithm>

@@ -114,7 +114,8 @@ enum class Function : std::uint8_t {
          (function >= Function::kEq && function <= Function::kLogicalXor);
 }
 
-// Constants of a function, which reads only the fields that it needs. Integer domains read the int_ fields.
+// The constant parameters of an elementwise function. A function reads only the fields that it needs; over
+// integers it reads the int_ fields instead of `alpha`, `low` and `high`.
 struct Parameters {
   double alpha = 1, low = 0, high = 0;
   std::int64_t int_alpha = 1, int_low = 0, int_high = 0;
@@ -129,7 +130,7 @@ using ElementwiseBlock = void (*)(const Parameters& parameters, const void* cons
                                   std::int64_t count);
 
 struct ElementwiseKernels {
-  // Null if this instruction set has no loop for the function and domain. It has none for kF64, which
+  // Returns null if this instruction set has no loop for the function and domain. It has none for kF64, which
   // find_reference() and find_function() compute.
   ElementwiseBlock (*find)(Function function, Domain domain) = nullptr;
 };
@@ -144,10 +145,11 @@ namespace avx512 {
 extern const ElementwiseKernels kElementwiseKernels;
 }
 
-// The function on doubles by its definition, with the C library's functions. Null if find_function() has it.
+// The function on doubles by its definition, with the C library's functions. Returns null if find_function()
+// has it.
 [[nodiscard]] ElementwiseBlock find_reference(Function function);
 
-// The functions that have no vectorised loop. Null for the other functions.
+// The functions that have no vectorised loop. Returns null for the other functions.
 [[nodiscard]] ElementwiseBlock find_function(Function function, Domain domain);
 
 }  // namespace tosaic::kernels

@@ -202,8 +202,9 @@ ValueRange values_of(const Rescale& plan) {
   return {low - plan.attrs.input_zp, low + (int64_t{1} << bits) - 1 - plan.attrs.input_zp};
 }
 
-// Tables with one entry per element: those of the channels, repeated up to a period, and kRescalePadding
-// more.
+// The multiplier, shift and bounds of each element, so that vector code reads them without an index of the
+// channel. The entries of the channels are repeated for `period` elements. Behind them are the next
+// kRescalePadding entries, which a vector that begins within the period may read.
 template <class T>
 struct Tables {
   std::vector<std::int32_t> multiplier, shift;

@@ -24,7 +24,7 @@ namespace tosaic::tosa {
 // later merge of their origins contains it once.
 class LocationReader {
  public:
-  // Null for "".
+  // Returns null for "".
   [[nodiscard]] OriginRef read(std::string_view text);
 
  private:

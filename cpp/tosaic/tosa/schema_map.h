@@ -17,12 +17,12 @@ namespace tosaic::tosa {
 
 // The number of a tosa.* operator; none for the others.
 [[nodiscard]] std::optional<std::uint32_t> op_code(Op op);
-// None if the number is unknown or if ops.def lacks the operator.
+// Returns nothing if the number is unknown or if ops.def lacks the operator.
 [[nodiscard]] std::optional<Op> op_from_code(std::uint32_t code);
 // "CONV2D"; "number 99" if the format has no such operator.
 [[nodiscard]] std::string op_code_name(std::uint32_t code);
 
-// None if TOSA has no such dtype (u8, u16, i64, f64).
+// Returns nothing if TOSA has no such dtype (u8, u16, i64, f64).
 [[nodiscard]] std::optional<std::uint32_t> dtype_code(DType dtype);
 [[nodiscard]] std::optional<DType> dtype_from_code(std::uint32_t code);
 [[nodiscard]] std::string dtype_code_name(std::uint32_t code);

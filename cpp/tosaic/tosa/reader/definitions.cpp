@@ -33,7 +33,7 @@ void check_operand_count(const Place& place) {
     fail<InvalidGraph>(place, "wrong number of operands", std::to_string(expected), std::to_string(got));
 }
 
-// The number of results that the operator has to list; none if any number is right.
+// The number of results that this operator must list in the file. Returns none if every number is allowed.
 std::optional<std::size_t> result_count(const schema::TosaOperator& op) {
   if (is_constant(op)) return 1;
   const OpInfo& row = info(*op_of(op));

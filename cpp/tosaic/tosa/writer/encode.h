@@ -1,7 +1,7 @@
 // encode: a planned file as a flatbuffer.
 //
-// In the flatbuffer, a large constant is a hole: memory that is never written. The caller puts the constant in
-// its place. Memory that nobody touches costs nothing, but copying weights twice does.
+// In the flatbuffer, a large constant is a hole: memory that is never written. The caller puts the constant
+// in its place. Memory that nobody touches costs nothing, but copying weights twice does.
 #pragma once
 
 #include <tosa_generated.h>
