@@ -79,7 +79,7 @@ enum class Function : std::uint8_t {
   kPow,
   kMaximum,
   kMinimum,
-  kMaximumNumbers,  // if one operand is NaN, the other operand
+  kMaximumNumbers,  // if one operand is NaN, the result is the other one
   kMinimumNumbers,
   kBitwiseAnd,
   kBitwiseOr,
@@ -125,7 +125,7 @@ struct Parameters {
   bool round = false;
 };
 
-// Reads in[0..arity) and writes out, `count` elements each. `out` may be one of the operands.
+// Reads the operands in[0..arity) and writes `out`, `count` elements each. `out` may be one of the operands.
 using ElementwiseBlock = void (*)(const Parameters& parameters, const void* const* in, void* out,
                                   std::int64_t count);
 
@@ -145,8 +145,8 @@ namespace avx512 {
 extern const ElementwiseKernels kElementwiseKernels;
 }
 
-// The function on doubles by its definition, with the C library's functions. Returns null if find_function()
-// has it.
+// The function on doubles by its definition, with the C library's functions. Returns null for functions that
+// find_function() has.
 [[nodiscard]] ElementwiseBlock find_reference(Function function);
 
 // The functions that have no vectorised loop. Returns null for the other functions.
