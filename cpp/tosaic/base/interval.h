@@ -21,7 +21,7 @@ template <class T>
 struct Interval {
   T low = 0, high = 0;
 
-  // All numbers of T; of floats from -infinity to infinity.
+  // All numbers of T; for floats, from -infinity to infinity.
   [[nodiscard]] static constexpr Interval all() {
     using Limits = std::numeric_limits<T>;
     if constexpr (Limits::has_infinity) return {-Limits::infinity(), Limits::infinity()};
@@ -36,7 +36,7 @@ struct Interval {
   bool operator==(const Interval&) const = default;
 };
 
-// The arithmetic of bounds: saturating for integers, see above for floats.
+// The arithmetic of bounds. For integers it saturates; for floats see above.
 namespace bounds {
 
 template <std::signed_integral T>
@@ -114,8 +114,9 @@ template <class T>
   return {std::min(a.low, b.low), std::min(a.high, b.high)};
 }
 
-// Of the truncated quotient and of the floored quotient, which are both monotone in either operand as long as
-// the divisor does not change sign. Where the divisor may be 0: everything up to the magnitude of `a`.
+// An interval of both the truncated and the floored quotient. Both are monotone in either operand as long as
+// the divisor does not change sign. If the divisor may be 0, the interval is everything up to the magnitude
+// of `a`.
 template <std::signed_integral T>
 [[nodiscard]] constexpr Interval<T> quotient(const Interval<T>& a, const Interval<T>& b) {
   if (b.contains(T{0})) {

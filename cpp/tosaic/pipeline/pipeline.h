@@ -4,11 +4,11 @@
 //   pipeline.insert_after("decompose/simplify", my_pass);
 //   Lowered lowered = lower(graph, pipeline);
 //
-// The order of all passes stands here and nowhere else: `lower`, `problems`, comparisons, `tosaic passes` and
-// the documentation read it from a Pipeline.
+// The order of all passes is defined here and nowhere else: `lower`, `problems`, comparisons, `tosaic passes`
+// and the documentation read it from a Pipeline.
 //
-// A pass stands in one of five sections, and a name occurs once in a section. A pass is found by its name if
-// that occurs once in the pipeline, and always by "section/name".
+// A pass is in one of five sections, and a name occurs once in a section. A pass is found by "section/name",
+// or by its name alone if the name occurs once in the pipeline.
 //
 //   simplify   exported -> exported    what depends on nothing else: constants, duplicates, identities
 //   quantize   exported -> integer     quantization onto values, integer arithmetic (profile INT)

@@ -15,7 +15,7 @@
 
 namespace tosaic::tosa {
 
-// The number of a tosa.* operator; none for the others.
+// The number of a tosa.* operator. Returns nothing for other operators.
 [[nodiscard]] std::optional<std::uint32_t> op_code(Op op);
 // Returns nothing if the number is unknown or if ops.def lacks the operator.
 [[nodiscard]] std::optional<Op> op_from_code(std::uint32_t code);
@@ -31,7 +31,8 @@ namespace tosaic::tosa {
 [[nodiscard]] bool same_layout(DType dtype);
 // The number of bytes of `count` elements in the file.
 [[nodiscard]] std::size_t packed_size(DType dtype, std::size_t count);
-// Convert elements in memory to elements in the file and back. `packed` has packed_size() bytes.
+// pack() converts elements in memory to elements in the file, and unpack() converts them back. `packed` has
+// packed_size() bytes.
 void pack(DType dtype, std::span<const std::byte> elements, std::span<std::byte> packed);
 void unpack(DType dtype, std::span<const std::byte> packed, std::span<std::byte> elements);
 

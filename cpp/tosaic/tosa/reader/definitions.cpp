@@ -27,7 +27,7 @@ void check_operand_count(const Place& place) {
     static_cast<void>(node_operands(place, *op, default_attrs(*op)));
     return;
   }
-  const std::size_t expected = op && op != Op::kTosaVariable ? 1 : 0;  // VARIABLE_READ and _WRITE have one
+  const std::size_t expected = op && op != Op::kTosaVariable ? 1 : 0;  // VARIABLE_READ and _WRITE list one
   const std::size_t got = length(place.op->inputs());
   if (got != expected)
     fail<InvalidGraph>(place, "wrong number of operands", std::to_string(expected), std::to_string(got));
