@@ -189,7 +189,7 @@ def _require_io(graph: _core.Graph, io: Mapping[str, str] | None) -> None:
 def check(
     program: Any, *, target: str | None = None, pipeline: Pipeline | None = None, bind: Any = None
 ) -> CheckResult:
-    """Reports what would not lower, and why, without lowering.
+    """Says what would not lower, and why, without writing anything.
 
     Parameters
     ----------
