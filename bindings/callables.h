@@ -14,7 +14,7 @@ namespace tosaic::python {
 // callable with the attribute `takes_arguments` is called with (arguments, operands, [(dtype, shape) of each
 // result]).
 [[nodiscard]] std::map<std::string, exec::NodeFunction> overrides_of(const py::dict& table);
-// From callable(name, results).
+// Converts a callable(name, results).
 [[nodiscard]] exec::NodeFunction observer_of(py::object callable);
 
 }  // namespace tosaic::python

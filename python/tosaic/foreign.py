@@ -85,7 +85,7 @@ class ForeignOp:
     Raises
     ------
     InvalidGraph
-        A value is not one of these.
+        A parameter has a value that is not accepted.
 
     Examples
     --------

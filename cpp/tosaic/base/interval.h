@@ -97,14 +97,14 @@ template <class T>
   return {bounds::negated(a.high), bounds::negated(a.low)};
 }
 
-// Of |x|.
+// The interval of |x|.
 template <class T>
 [[nodiscard]] constexpr Interval<T> magnitude(const Interval<T>& a) {
   const T largest = std::max(bounds::negated(a.low), a.high);
   return {a.low > 0 ? a.low : a.high < 0 ? bounds::negated(a.high) : T{0}, largest};
 }
 
-// Of max(x, y) and min(x, y).
+// The intervals of max(x, y) and min(x, y).
 template <class T>
 [[nodiscard]] constexpr Interval<T> larger_of(const Interval<T>& a, const Interval<T>& b) {
   return {std::max(a.low, b.low), std::max(a.high, b.high)};

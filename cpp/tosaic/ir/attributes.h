@@ -143,7 +143,7 @@ struct ResizeAttrs {
   bool operator==(const ResizeAttrs&) const = default;
 };
 
-// Reductions. Axes are listed explicitly and sorted. `dtype`: torch's optional dtype argument, in which the
+// Reductions. Axes are listed explicitly and sorted. `dtype` is torch's optional dtype argument, in which the
 // reduction is computed and returned.
 struct ReduceAttrs {
   Dims axes;
@@ -256,8 +256,8 @@ struct CastAttrs {
   bool operator==(const CastAttrs&) const = default;
 };
 
-// The result has the operand's elements. `order`: the requested dim order, if any (clone with memory_format,
-// or the edge dialect).
+// The result has the operand's elements. `order` is the requested dim order, if there is one (clone with
+// memory_format, or the edge dialect).
 struct CloneAttrs {
   std::optional<Dims> order;
   TOSAIC_FIELDS(TOSAIC_FIELD(order))
@@ -303,7 +303,7 @@ struct SlopeAttrs {
   bool operator==(const SlopeAttrs&) const = default;
 };
 
-// Without `scale`: 1 / sqrt(head dim).
+// Without `scale`, the scale is 1 / sqrt(head dim).
 struct SdpaAttrs {
   std::optional<double> scale;
   bool is_causal = false;
@@ -381,7 +381,7 @@ struct ValueAttrs {
   bool operator==(const ValueAttrs&) const = default;
 };
 
-// linalg_vector_norm. Axes are listed explicitly and sorted. `dtype`: the operand is cast to it first.
+// linalg_vector_norm. Axes are listed explicitly and sorted. The operand is first cast to `dtype`.
 struct VectorNormAttrs {
   double ord = 2;
   Dims axes;

@@ -27,7 +27,7 @@ using Spatial = std::array<Index, 3>;  // d, h, w; with fewer axes, leading entr
 //   group * weight_group + o * weight_out + i * weight_in
 //     + d * weight_tap[0] + h * weight_tap[1] + w * weight_tap[2]
 //
-// `transposed`: result[i * step + tap * dilation - pad] += input[i] * weight[tap].
+// If `transposed`, result[i * step + tap * dilation - pad] += input[i] * weight[tap].
 struct Convolution {
   Index batch = 1, groups = 1, in_channels = 0, out_channels = 0;
   Spatial in{1, 1, 1}, out{1, 1, 1}, taps{1, 1, 1}, step{1, 1, 1}, dilation{1, 1, 1}, pad{0, 0, 0};
@@ -92,7 +92,7 @@ struct Epilogue {
   explicit operator bool() const { return run != nullptr; }
 };
 
-// What a fast core is prepared from.
+// The arguments with which a fast core is prepared.
 template <class T>
 struct FastInputs {
   const GemmKernels<T>* gemm = nullptr;

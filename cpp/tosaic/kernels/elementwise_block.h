@@ -35,7 +35,7 @@ enum class Function : std::uint8_t {
   kLow,           // low, whatever the operand is
   kLeakyRelu,
   kElu,
-  kEluScaled,  // low * x for x > 0, else alpha * low * expm1(high * x)
+  kEluScaled,  // low * x for x > 0; alpha * low * expm1(high * x) for others
   kGelu,
   kGeluTanh,
   kSilu,

@@ -143,7 +143,7 @@ Index finish(const Pool& pool, Index sum, Index divisor) {
   return pool.rescales ? divide_rounded(sum, divisor) : sum / divisor;
 }
 
-// Of an integer result that saturates.
+// The limits of an integer result that saturates.
 ValueRange limits_of(DType dtype) {
   return dtype == DType::kI8 || dtype == DType::kI16 ? *integer_limits(dtype) : ValueRange::all();
 }

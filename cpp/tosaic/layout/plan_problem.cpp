@@ -16,7 +16,7 @@ bool has_orders(const Shape& shape) {
 // The limit for the sum of the costs of all tensors.
 constexpr double kMostCost = 0x1p60;
 
-// `all`: an upper bound of what all tensors can cost together. `fixed`: 1 plus an upper bound of how often
+// `all` is an upper bound of the cost of all tensors together. `fixed` is 1 plus an upper bound of how often
 // the tensors that cannot be transposed may count. The weight of each such tensor must exceed the cost of all
 // others together, so the product all * fixed must be below kMostCost.
 struct Totals {

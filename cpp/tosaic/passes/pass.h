@@ -1,8 +1,9 @@
 // Pass: a named step that makes a changed graph of a graph, or nothing if it has nothing to change.
 //
-// A pass reads the graph once and builds nothing before the first change. It keeps names and origins, and it
-// keeps the meaning: a run gives identical integers, and floats within the tolerance of the kernels. Applied
-// to its own output, a pass changes nothing. Passes do not verify their graphs: the pipeline does.
+// A pass reads the graph once and builds nothing before the first change. It preserves names and origins, and
+// it preserves the meaning: a run computes identical integers, and floats within the tolerance of the
+// kernels. Applied to its own output, a pass changes nothing. Passes do not verify their graphs: the pipeline
+// does.
 //
 // A pass is a value (a name, its stages, a function), so a pass of your own is made like those below and put
 // into a pipeline::Pipeline.

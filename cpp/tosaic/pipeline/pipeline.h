@@ -40,7 +40,7 @@ struct Step {
 
 class Pipeline {
  public:
-  // Without passes.
+  // A pipeline without passes.
   explicit Pipeline(const target::TargetSpec& target) : target_(target) {}
 
   [[nodiscard]] const target::TargetSpec& target() const { return target_; }

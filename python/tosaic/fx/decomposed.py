@@ -223,7 +223,7 @@ def _with_tensors(value: Any, tensors: Iterator[Any]) -> Any:
 
 
 def _left_over(module: GraphModule, whole: Any) -> str:
-    """The first call that no row reads, that draws random numbers, or that is `whole` itself; else ""."""
+    """The first call that no row reads, that draws random numbers, or that is `whole` itself; or ""."""
     for node in module.graph.nodes:
         if node.op != "call_function" or getattr(node.target, "__name__", "") == "getitem":
             continue

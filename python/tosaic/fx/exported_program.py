@@ -63,9 +63,10 @@ class Read:
     sizes : Sizes
         The values of symbolic sizes.
     inputs : dict of str to int
-        By placeholder name, its position in ``graph.inputs``. Weights have none.
+        By placeholder name, its position in ``graph.inputs``. Weights have no position.
     outputs : tuple of int or None
-        By position in the FX output, the position in ``graph.outputs``; None if it has none.
+        By position in the FX output, the position in ``graph.outputs``; None if the output is not in the
+        graph.
     """
 
     imported: Imported

@@ -336,7 +336,7 @@ class Importer(NodeWriter):
         return results if isinstance(recorded, list | tuple) else results[0]
 
     def _mark(self) -> str:
-        """Why TOSA has no counterpart of this call: training mode or random numbers; else empty."""
+        """Why TOSA has no counterpart of this call: training mode or random numbers; empty if it has."""
         row, node = self._row, self._node
         if row is not None and row.is_training(row.complete(node.args, node.kwargs)):
             return "training"

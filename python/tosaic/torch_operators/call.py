@@ -118,7 +118,8 @@ class Call(Protocol):
     def known_elements(self, ref: Ref) -> NDArray[Any] | None:
         """The elements of a constant, or None for other values. Notes that the import reads the elements.
 
-        They come in the shape of the value as 64-bit numbers: as float64 for floats, else as int64.
+        They come in the shape of the value as 64-bit numbers: as float64 for floats, and as int64 for all
+        others.
         """
 
     def order_of_format(self, memory_format: Any, rank: int) -> tuple[int, ...] | None:

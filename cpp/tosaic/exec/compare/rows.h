@@ -10,7 +10,7 @@ namespace tosaic::exec {
 // Collects the rows of a comparison, and the references without a counterpart in b.
 class RowWriter {
  public:
-  // `a`: null if there is no graph of a.
+  // `a` is null if there is no graph of a.
   RowWriter(const Graph* a, const FxNodes& fx, const Matcher& matcher, double threshold_db);
 
   // Adds a row for the reference, with the counterpart that the replay found or, if it found none, the

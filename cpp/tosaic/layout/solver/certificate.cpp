@@ -62,8 +62,7 @@ class Checker {
     Cost bound = constant_;
     for (std::size_t v = 0; v < costs_.size(); ++v)
       if (!gone_[v]) bound = plus(bound, *std::min_element(costs_[v].begin(), costs_[v].end()));
-    for (const Factor& factor : factors_)  // unused factors: a term is at least 0, and a table is at least
-                                           // its least entry
+    for (const Factor& factor : factors_)  // unused: a term is at least 0, a table at least its least entry
       if (!factor.used && factor.transpose == nullptr)
         bound = plus(bound, *std::min_element(factor.table.begin(), factor.table.end()));
     if (bound < certificate_.bound)

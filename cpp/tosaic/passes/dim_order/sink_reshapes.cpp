@@ -70,7 +70,7 @@ struct Front {
 
 class Sinking {
  public:
-  // `most_axes`: of an elementwise operator.
+  // `most_axes` is the largest number of axes of an elementwise operator.
   Sinking(const Graph& graph, std::size_t most_axes)
       : graph_(graph),
         most_axes_(most_axes),
@@ -98,8 +98,8 @@ class Sinking {
   }
 
  private:
-  // Finds the longer shape in which an elementwise node may compute: the one in front of all reshapes if the
-  // operands agree on it, else the one in front of the last reshape.
+  // Finds the longer shape in which an elementwise node may compute: the shape in front of all reshapes if
+  // the operands agree on it, or the shape in front of the last reshape.
   void find(const Node& node) {
     if (node.op == Op::kReshape) return find_reshape(node);
     if (!is_elementwise(node)) return;

@@ -318,7 +318,7 @@ ValueId direct(Legalizer& l, ValueId x) {
   return l.unary(tosa_op, as_arithmetic(l, x));
 }
 
-// Rounding, which changes no integer.
+// Rounds floats. Integers are unchanged.
 template <ValueId (*round)(Legalizer&, ValueId)>
 ValueId rounded(Legalizer& l, ValueId x) {
   return is_float(l.physical_dtype(l.result_type().dtype)) ? round(l, x) : x;

@@ -303,7 +303,7 @@ void Legalizer::settle(const Node& node, std::uint32_t result, const Physical& m
                          .what = "rule for '" + std::string(info(node.op).name) + "' made another type",
                          .expected = to_string(logical),
                          .got = to_string(type)});
-  // Values that other nodes share keep their names: a forwarded operand, a reordering made before.
+  // A value that other nodes share is not renamed: a forwarded operand, or a reordering made before.
   const Node* producer = out_.producer(id);
   const std::string& name = source_.value(value).name;
   const bool is_inside =

@@ -60,8 +60,8 @@ class Legalizer {
   // if narrow_integers found that the value may exceed 24 bits and that its last bits matter. Graph inputs,
   // graph outputs and indices are integers on every target.
   [[nodiscard]] DType physical_dtype(DType dtype) const;
-  // The dtype of a graph input or output. i64 becomes i32. u8 and u16 become i8 and i16 of the same bits if
-  // the target has profile INT, whose RESCALE can read them as unsigned, and i32 otherwise.
+  // The dtype of a graph input or output. i64 becomes i32. If the target has profile INT, whose RESCALE can
+  // read integers as unsigned, u8 and u16 become i8 and i16 of the same bits. If it has not, they become i32.
   [[nodiscard]] DType border_dtype(DType dtype) const;
   [[nodiscard]] DType physical_dtype(ValueId logical) const;
   [[nodiscard]] DType result_dtype() const { return physical_dtype(source_.result(*node_)); }

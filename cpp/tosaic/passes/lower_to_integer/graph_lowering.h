@@ -13,7 +13,7 @@
 //                              in floats   between dequantize and quantize, and reported
 //
 // A float between two nodes is a ScaledInteger only if all of its readers quantize it in the end, or if the
-// target has no floats: the graph otherwise keeps the precision of the float.
+// target has no floats. Other floats stay floats, with their precision.
 #pragma once
 
 #include <vector>

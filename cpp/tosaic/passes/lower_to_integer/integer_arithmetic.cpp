@@ -115,7 +115,7 @@ ScaledInteger product(IntegerBuilder& build, const ScaledInteger& a, const Scale
 }
 
 // Returns a constant as integers of at most 15 bits and a sign. If the constant is quantized and its integers
-// minus the zero point fit, the result is these integers, and exact. Else each number is rounded to a
+// minus the zero point fit, the result is these integers, and is exact. If not, each number is rounded to a
 // multiple of 1/32767 of the largest number.
 ScaledInteger quantized_factor(IntegerBuilder& build, const Term& term) {
   constexpr double kMost = 32767;

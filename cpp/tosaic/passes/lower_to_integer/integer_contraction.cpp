@@ -40,7 +40,8 @@ bool rounds_too_far(const RuleContext& ctx, std::size_t i, std::int64_t depth, d
 }
 
 // Splits a constant of floats into i8 parts that add up to it: digits to base 128, of either sign. There are
-// three digits if the other operand may have 16 bits or if rounds_too_far() is true of two, else two.
+// two digits, or three if the target has int16 (then the other operand may have 16 bits) or if
+// rounds_too_far() is true of two.
 std::vector<ScaledInteger> constant_parts(const RuleContext& ctx, std::size_t i, std::int64_t depth) {
   const std::vector<double> numbers = ctx.numbers(i);
   double largest = 0;
@@ -389,9 +390,9 @@ ScaledInteger matrix_product(const RuleContext& ctx, const ScaledInteger& a, con
 }
 
 // Splits x into digits that add up to it, the highest digit first. If `wide`, the digits are i16 and there
-// are at most two, which hold 30 bits. Else they are i8; there are three, which hold 21 bits, if two cannot
-// hold the range of x. Two would hold only 14 bits of that range. The range is a proven bound and may be a
-// hundred times larger than the numbers of a run, which would then have only 7 bits.
+// are at most two, which hold 30 bits. If not, the digits are i8. There are then three, which hold 21 bits,
+// if two cannot hold the range of x: two would hold only 14 bits of that range. The range is a proven bound
+// and may be a hundred times larger than the numbers of a run, which would then have only 7 bits.
 std::vector<ScaledInteger> parts_below(IntegerBuilder& build, const ScaledInteger& x, bool wide) {
   const DType dtype = build.type(x.id).dtype;
   if (dtype == DType::kI8 || (dtype == DType::kI16 && wide)) return {x};

@@ -129,8 +129,8 @@ std::int64_t stored(double value, const QParams& to) {
   return bound_quantized(rounded, to.qmin, to.qmax);
 }
 
-// The moved integers as the result: a final value if the result has qparams, else a ScaledInteger with the
-// qparams `in`.
+// The moved integers as the result: a final value if the result has qparams, or a ScaledInteger with the
+// qparams `in` if it has none.
 RuleResult as_result(const NodeView& node, ValueId made, const QParams& in, ValueRange range) {
   if (node.result_qparams() != nullptr) return made;
   return ScaledInteger{made, in.scales, in.zero_points.front(), range};

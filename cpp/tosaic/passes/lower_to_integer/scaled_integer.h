@@ -45,7 +45,7 @@ struct ScaledInteger {
 };
 
 // True for the float dtypes that scaled integers may replace. Scaled integers have more bits than f16 and
-// bf16; only tables reproduce the rounding of these.
+// bf16; only tables reproduce the rounding of these two dtypes.
 [[nodiscard]] inline bool has_integer_form(DType dtype) {
   return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16;
 }
@@ -54,7 +54,8 @@ struct ScaledInteger {
 // Returns nothing if integer arithmetic does not have the dtype or the zero point: i8 may have any zero
 // point, i16 and i32 only 0, so u16 only 32768.
 [[nodiscard]] std::optional<QParams> signed_form(const QParams& qparams);
-// The signed form of a stored integer is the integer minus this offset: 128 for u8, 32768 for u16, else 0.
+// The signed form of a stored integer is the integer minus this offset: 128 for u8, 32768 for u16, 0 for
+// others.
 [[nodiscard]] std::int64_t signed_offset(DType storage);
 // The integers of `from` plus `offset`, in another dtype.
 [[nodiscard]] ConstantRef recoded(const Constant& from, DType dtype, std::int64_t offset);

@@ -138,8 +138,8 @@ class Borders {
     return output.kind == OutputKind::kUser || agrees(output, node) ? node : nullptr;
   }
 
-  // For an output whose value is stored to an input: true if both can be the same integers. Else the input
-  // stays a float, as the output does. `node`: the dequantize node of the output, or null.
+  // For an output whose value is stored to an input: true if both can be the same integers. If they cannot,
+  // both stay floats. `node` is the dequantize node of the output, or null.
   [[nodiscard]] bool agrees(const Output& output, const Node* node) {
     const ValueId input = graph_.inputs()[output.mutated_input].value;
     if (node == nullptr) {
