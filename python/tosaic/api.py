@@ -270,11 +270,13 @@ def compare(
         An input or output is an integer in a ``.tosa`` file and a float in the reference, and the reference
         does not say which floats the integers represent.
 
-    Notes ----- A ``.tosa`` file does not record the memory order of its inputs and outputs. The order of an
-    input may be the one that a declares, the traced one, row-major or channels-last. Each order is first
-    tried for all inputs together, then mixtures of orders are tried, at most 24 attempts in total. The first
-    attempt that is right for all samples is used; if none is right, the best one is reported. The order of
-    each output is searched for among the same candidates.
+    Notes
+    -----
+    A ``.tosa`` file does not record the memory order of its inputs and outputs. The order of an input may be
+    the one that a declares, the traced one, row-major or channels-last. Each order is first tried for all
+    inputs together, then mixtures of orders are tried, at most 24 attempts in total. The first attempt that
+    is right for all samples is used; if none is right, the best one is reported. The order of each output is
+    searched for among the same candidates.
 
     Functions of `Program.with_overrides` apply to their own side. A function for a foreign operator also
     applies to the other side, unless that side has its own.

@@ -44,7 +44,7 @@ struct Lowered {
 };
 
 // Throws InvalidGraph for a pipeline whose order has faults, or a pass that returns a graph that is broken or
-// at another stage than it claims; Throws UnsupportedOp with every node that has no lowering, and
+// at another stage than it claims. Throws UnsupportedOp with every node that has no lowering, and
 // SpecViolation with every rule of the target that the lowered graph breaks. A graph at stage tosa is only
 // checked. The lowered graphs own their constants: later changes of the source's memory do not affect them.
 [[nodiscard]] Lowered lower(const std::shared_ptr<const Graph>& graph, const Pipeline& pipeline,

@@ -76,9 +76,9 @@ ValueId expm1(Emitter& e, ValueId x) {
   return e.where(greater(e, abs(e, x), 1.0), far, near);
 }
 
-// log1p(x) = log(u) + (x - (u - 1)) / u with u = 1 + x, where the second term corrects the rounding of u. u -
-// 1 is exact for x < 2^24; for larger x the correction is negligible and replaced by 0. The divisor u has a
-// lower bound because 0 * inf would be NaN for x = -1.
+// log1p(x) = log(u) + (x - (u - 1)) / u with u = 1 + x. The second term corrects the rounding of u. For
+// x < 2^24, the difference u - 1 is exact; for larger x, the second term is negligible and replaced by 0. The
+// divisor u has a lower bound because 0 * inf would be NaN for x = -1.
 ValueId log1p(Emitter& e, ValueId x) {
   const ValueId u = e.add(x, 1.0);
   const ValueId lost = e.sub(x, e.add(u, -1.0));

@@ -31,7 +31,8 @@ struct RuleContext {
   ValueMap& values;
   IntegerBuilder& build;
 
-  // ---- operand i ---- True if operand i is a constant, also if a rule made it a constant of the new graph.
+  // ---- operand i ----
+  // True if operand i is a constant, also if a rule made it a constant of the new graph.
   [[nodiscard]] bool is_known(std::size_t i) const;
   // True if operand i has qparams, or is a ScaledInteger.
   [[nodiscard]] bool is_scaled(std::size_t i) const { return values.has_integers(node.operand(i)); }
