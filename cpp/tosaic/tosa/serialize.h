@@ -9,13 +9,13 @@
 // that is an input, a constant, or the same value as an earlier output is copied by an IDENTITY. The same
 // graph has the same bytes on every machine.
 //
-// What a graph knows passes through the file in these ways:
+// How the file represents the facts of a graph:
 //
 //   names of values             the names of the tensors, which identify them in the file
 //   origins                     the location text of each operator (location.h)
-//   path of a state             the name of its variable, if the target has variables (pass state-to-variables)
-//   kind, path, BoundaryFormat of an    not in the file: a reader sees user inputs and outputs with the names of their
-//     input or output             tensors
+//   path of a state             the name of its variable, if the target has variables (state-to-variables)
+//   kind, path, BoundaryFormat  not in the file: a reader gets user inputs and outputs with the names of
+//     of an input or output     their tensors
 //   qparams, canonical_order    not in the file
 //
 // A region of control flow is a region of the file with one block. It is written once even if it is used

@@ -2,7 +2,7 @@
 //
 //   x {scales, zero point, range}  ->  rescaled(x, dtype, scale)     one unit for all channels
 //                                      widened(x)                    i32 in the unit of x
-//                                      store(x, qparams)             the integers that a quantized value stores
+//                                      store(x, qparams)             the integers of a quantized value
 //
 // The range of every result is known. Integers for which RESCALE is not defined are clamped first, if they
 // saturate anyway. If they do not, the functions throw NoIntegerForm.

@@ -1,9 +1,9 @@
 // table_lookup: nodes that look up a table, given as a constant with an entry for each integer of 8 or 16
 // bits, or for each pair of integers of 8 bits.
 //
-//   x: i8    entries of i8    none for the identity, CLAMP if the table only clamps, else TABLE of 256 entries
+//   x: i8    entries of i8    no node for the identity, CLAMP for a clamp, TABLE of 256 entries for others
 //   x: i8    entries of i16   TABLE of 513 entries at 256 * x: each entry is at a knot, so it is exact
-//   x: i16   entries of i16   as for i8; TABLE of 513 entries if it is within one unit, else GATHER
+//   x: i16   entries of i16   as for i8, but GATHER if TABLE of 513 entries is not within one unit
 //   others                    GATHER
 #pragma once
 

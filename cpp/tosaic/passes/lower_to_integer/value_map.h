@@ -2,8 +2,8 @@
 //
 //   a value               integers, bools, indices or floats: a value of the new graph with the same elements
 //   a ScaledInteger       a float that was not rounded to qparams; dequantized if a reader needs the float
-//   a deferred float      a FunctionTable, for which no node exists; its node is added over floats if a reader
-//                         needs the float
+//   a deferred float      a FunctionTable, for which no node exists; if a reader needs the float, the node of
+//                         the float is added
 //
 // Constants are copied when they are first read. Quantized values, in unsigned storage too, are in signed
 // form in the new graph. A graph inside the source (the expansion of a composite) has a ValueMap of its own,

@@ -11,8 +11,8 @@
 //   exact      the integers represent exactly this float: it was dequantized from them, or moved or chosen
 //              from floats that were
 //   quantized  the integers are the float quantized with these qparams. A reader may use them only if it
-//              would quantize the float with the same qparams itself, at once or behind operators that commute
-//              with quantization (relu, clamp, views, pools ...)
+//              would quantize the float with the same qparams itself, at once or behind operators that
+//              commute with quantization (relu, clamp, views, pools ...)
 //
 // A node whose float operands all have forms or are constants is emitted once for each of the wanted qparams
 // of its result. It is also emitted unchanged if its floats are still read. If all of its float operands are
