@@ -280,7 +280,7 @@ class _Walk:
         return ExportGraphSignature(list(old.input_specs), specs)
 
     def _orders_at_output(self, at: int, spec: OutputSpec) -> list[tuple[_Order, bool]]:
-        """The orders of an output, the last one final, and True if an explicit conversion makes that."""
+        """(order, True if a conversion makes it), for each order that an output passes through, in turn."""
         border = self._border_of[at]
         if spec.kind in (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION):
             return [(border, True)] if self._converts else []

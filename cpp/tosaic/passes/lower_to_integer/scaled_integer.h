@@ -3,7 +3,7 @@
 //   number = (integer - zero point) * scale
 //
 //   %x: i8 q(s, z)   ScaledInteger{%x, scale s, zero point z}     a quantized value
-//   %sums: i32       ScaledInteger{%sums, scale s_x * s_w[c]}     the result of a contraction, addition or sum
+//   %sums: i32       ScaledInteger{%sums, scale s_x * s_w[c]}     the result of a contraction or addition
 //
 // A ScaledInteger has a known range. Rules compute one from those of the operands, without rounding to
 // qparams in between; rescaling.h rounds the last one to the qparams of the result.

@@ -288,8 +288,8 @@ class Folding {
     return std::any_of(forms.begin(), forms.end(), [](const Form& form) { return form.exact; });
   }
 
-  // True if the node can compute from the integers of exact forms alone and has no float result, as a
-  // comparison or an argmax.
+  // True if the node can compute from exact forms and constants, and has no float result, as a comparison or
+  // an argmax.
   [[nodiscard]] bool only_reads(const Node& node) const {
     if (is_qdq(node.op) || !may_fold(node) || !may_read(node, nullptr)) return false;
     for (std::uint32_t r = 0; r < node.result_count; ++r)
