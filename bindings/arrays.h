@@ -29,7 +29,7 @@ struct GivenArrays {
   void add(py::handle object);
 };
 
-// Arrays for these inputs of a graph. There may be too many or too few: the run reports it.
+// Arrays for these inputs of a graph. There may be too many or too few arrays: the run reports that.
 [[nodiscard]] GivenArrays given_arrays(const Graph& graph, std::span<const std::uint32_t> inputs,
                                        const py::sequence& objects);
 

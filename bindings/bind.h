@@ -31,7 +31,7 @@ void bind_tosa(py::module_& m);
 
 // A Python object that any thread may release: its deleter acquires the GIL.
 [[nodiscard]] std::shared_ptr<const py::object> owned(py::object object);
-// A Python callable () -> str as a function that any thread may call; an empty function for None.
+// A Python callable () -> str as a function that any thread may call. Returns an empty function for None.
 [[nodiscard]] std::function<std::string()> callback(const py::object& callable);
 // The __reduce__ of an object for pickle and copy, which this function of tosaic.pickling implements.
 [[nodiscard]] py::object reduced(const py::object& self, const char* function);
@@ -39,7 +39,7 @@ void bind_tosa(py::module_& m);
 // Attributes of `op` from {field: value}. Missing fields have their defaults. Throws InvalidGraph for unknown
 // fields.
 [[nodiscard]] Attrs attrs_from(Op op, py::handle fields);
-// {field: value}; dtypes and enums by name, dims as tuples.
+// The attributes as {field: value}, with dtypes and enums by name, and dims as tuples.
 [[nodiscard]] py::dict attrs_to_dict(const Attrs& attrs);
 
 // The parts of an error by name: the dict `error.parts`.

@@ -10,11 +10,11 @@
 
 namespace tosaic::python {
 
-// From {name: callable(*operands) -> array, or a sequence of arrays if the node has several results}. A
+// Converts {name: callable(*operands) -> array, or a sequence of arrays if the node has several results}. A
 // callable with the attribute `takes_arguments` is called with (arguments, operands, [(dtype, shape) of each
 // result]).
 [[nodiscard]] std::map<std::string, exec::NodeFunction> overrides_of(const py::dict& table);
-// From callable(name, results).
+// Converts a callable(name, results).
 [[nodiscard]] exec::NodeFunction observer_of(py::object callable);
 
 }  // namespace tosaic::python

@@ -107,7 +107,8 @@ std::vector<exec::NamedArray> named_arrays(const py::dict& arrays, std::vector<p
   return out;
 }
 
-// From {storage, qmin, qmax, axis, scales, zero_points}, the form of Input.qparams; null for None.
+// Converts {storage, qmin, qmax, axis, scales, zero_points}, the form of Input.qparams. Returns null for
+// None.
 QParamsRef qparams_of(const py::object& object) {
   if (object.is_none()) return nullptr;
   const auto from = object.cast<py::dict>();
@@ -121,7 +122,7 @@ QParamsRef qparams_of(const py::object& object) {
   return out;
 }
 
-// From a list of {a, b, qparams, orders, variable, expected}: see the docstring of `compare`.
+// Converts a list of {a, b, qparams, orders, variable, expected}: see the docstring of `compare`.
 std::vector<exec::CompareOptions::OutputPair> output_pairs(const py::sequence& pairs,
                                                            std::vector<py::array>& owners) {
   std::vector<exec::CompareOptions::OutputPair> out;

@@ -295,8 +295,8 @@ ValueView find_value(const std::shared_ptr<Graph>& graph, const std::string& nam
   return {graph, value};
 }
 
-// `constants`: a mapping by name, or a callable that receives each constant without its bytes, in the order
-// of the text, and returns the constant with its bytes. None is for a constant that stays unbound.
+// `constants` is a mapping by name, or a callable that receives each constant without its bytes, in the order
+// of the text, and returns the constant with its bytes. None means that the constant stays unbound.
 std::shared_ptr<Graph> parse_graph(const std::string& text, const py::object& constants) {
   const bool callable = PyCallable_Check(constants.ptr()) != 0;
   return std::make_shared<Graph>(parse(text, [&constants, callable](const Constant& wanted) -> ConstantRef {

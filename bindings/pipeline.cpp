@@ -46,7 +46,7 @@ std::optional<passes::FloatIoForm> border_of(const py::object& form) {
                       .got = "'" + text + "'"});
 }
 
-// The declared orders of inputs or outputs: None, or by index None or (axes, physical).
+// The declared orders of inputs or outputs: None, or a list by index with entries None or (axes, physical).
 std::vector<std::optional<pipeline::BorderOrder>> orders_of(const py::object& orders) {
   std::vector<std::optional<pipeline::BorderOrder>> out;
   if (orders.is_none()) return out;
@@ -105,7 +105,7 @@ pipeline::LowerOptions options_of(bool verify_each, const py::object& on_change,
   return options;
 }
 
-// A pipeline, or the default one of a target.
+// The pipeline, or the default pipeline if the argument is a target.
 pipeline::Pipeline pipeline_of(const py::object& pipeline_or_target) {
   if (py::isinstance<pipeline::Pipeline>(pipeline_or_target))
     return pipeline_or_target.cast<const pipeline::Pipeline&>();
@@ -122,7 +122,8 @@ Stage stage_of(const std::string& text) {
   return *stage;
 }
 
-// A function Graph -> Graph or None. The graph that it was given, returned, is no change.
+// A pass function from a callable Graph -> Graph or None. If it returns the graph that it was called with,
+// nothing changed.
 passes::Pass::Function function_of(const std::string& name, const py::object& callable) {
   return
       [name, held = owned(callable)](const Graph& graph, const passes::PassOptions&) -> std::optional<Graph> {

@@ -31,7 +31,7 @@ NodeId node_of(const Self& self, const NodeView& node) {
   return node.id;
 }
 
-// A value of the source, one that the rewriter made, or None.
+// Converts a value of the source, a value that the rewriter made, or None.
 ValueId value_of(const Self& self, py::handle value) {
   if (value.is_none()) return {};
   if (py::isinstance<NewValue>(value)) {

@@ -13,7 +13,7 @@ namespace {
 
 using SharedGraph = std::shared_ptr<Graph>;
 
-// The file with its constants left where the graph has them.
+// The file, with its constants still in the memory of the graph.
 tosa::FileImage lay_out(const SharedGraph& graph, bool locations, const std::optional<std::string>& target) {
   const py::gil_scoped_release release;
   const std::shared_ptr<const Graph> written =
@@ -32,7 +32,7 @@ py::bytes serialize(const SharedGraph& graph, bool locations, const std::optiona
       PyBytes_FromStringAndSize(nullptr, static_cast<py::ssize_t>(image.size())));
   if (!file) throw py::error_already_set();
   {
-    const py::gil_scoped_release release;  // nobody else knows of the bytes yet
+    const py::gil_scoped_release release;  // no other code has the bytes yet
     image.copy(reinterpret_cast<std::byte*>(PyBytes_AS_STRING(file.ptr())));
   }
   return file;

@@ -1,4 +1,4 @@
-// Views: a node or value of a graph as Python meets it. A view keeps its graph alive.
+// Views: the Python objects for a node or value of a graph. A view keeps its graph alive.
 #pragma once
 
 #include <memory>

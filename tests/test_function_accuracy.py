@@ -100,7 +100,7 @@ def error(found: Array, truth: Array) -> Array:
     """The error of each element in ulp.
 
     If one of the two is not finite in f32, the error is 0 if both are equal, both are NaN, or both are beyond
-    3.4028e38 with the same sign; else it is infinite.
+    3.4028e38 with the same sign. If none of this holds, it is infinite.
     """
     wide = found.astype(np.float64)
     rounded = truth.astype(np.float32)

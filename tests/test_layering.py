@@ -28,15 +28,15 @@ THIRD_PARTY_HEADERS = {
     ),
     r"pybind11/|Python\.h|numpy/": r"bindings/.*",
 }
-# Folder of cpp/tosaic/ -> the layers that it may include besides itself, if these are fewer than those of its
-# own layer.
+# Folder of cpp/tosaic/ -> the layers that it may include besides itself, if it may include fewer layers than
+# its own layer may.
 SELF_CONTAINED_FOLDERS = {"layout/solver": {"base"}}
 # Python package -> the only folder of python/tosaic that may import it.
 OWNERS = {"torch": "fx", "torchao": "fx", "executorch": "executorch"}
 
 
 def layer_dependencies(root: Path) -> dict[str, set[str]]:
-    """Each layer with the layers that it may include: those of earlier ranks in CMakeLists.txt's table."""
+    """Each layer with the layers that it may include: those before it in the table of CMakeLists.txt."""
     text = (root / "CMakeLists.txt").read_text()
     table = re.search(r"set\(TOSAIC_LAYER_RANKS([^)]*)\)", text)
     assert table, "CMakeLists.txt has no TOSAIC_LAYER_RANKS"

@@ -83,14 +83,14 @@ def lower(
         What the layout plan minimises: the bytes that are transposed, the number of transposes, or the sum of
         the caller's costs of the transposes. A cost function is called with a `tosaic.layout.Candidate`
         (name, shape, dtype, bytes), once for each value, and returns an integer, 0 or more: the cost of
-        transposing the value, whatever the two orders are. Among plans of equal cost the one with the fewest
-        transposes is chosen; for ``"count"``, the one with the fewest bytes.
+        transposing the value, whatever the two orders are. Among plans of equal cost, the plan with the
+        fewest transposes is chosen (for ``"count"``, the plan with the fewest bytes).
 
     Raises
     ------
     InvalidGraph
-        An option has no such value, `objective` gives a cost that is none, the order of the pipeline has a
-        fault, or one of its passes returns a broken graph.
+        An option has a value that is not accepted, `objective` returns something that is not a cost, the
+        order of the pipeline has a fault, or one of its passes returns a broken graph.
     QuantMismatch
         `io` asks for a dtype that an input or output is not quantized to.
     UnsupportedOp
@@ -189,7 +189,7 @@ def _require_io(graph: _core.Graph, io: Mapping[str, str] | None) -> None:
 def check(
     program: Any, *, target: str | None = None, pipeline: Pipeline | None = None, bind: Any = None
 ) -> CheckResult:
-    """Says what would not lower, and why, before trying.
+    """Says what would not lower, and why, without writing anything.
 
     Parameters
     ----------
@@ -264,8 +264,8 @@ def compare(
     Raises
     ------
     InvalidGraph
-        The programs have different inputs or outputs, the samples do not fit them, or `bind` has nothing to
-        bind.
+        The programs have different inputs or outputs, the samples do not fit them, or `bind` has sizes
+        although neither program has symbolic dimensions.
     QuantMismatch
         An input or output is an integer in a ``.tosa`` file and a float in the reference, and the reference
         does not say which floats the integers represent.
@@ -273,9 +273,10 @@ def compare(
     Notes
     -----
     A ``.tosa`` file does not record the memory order of its inputs and outputs. The order of an input may be
-    the one that a declares, the traced one, row-major or channels-last. First one of these is tried for all
-    inputs, then mixtures, at most 24 in total. The first that is right for all samples is used; if none is
-    right, the best is reported. The order of each output is searched for among the same candidates.
+    the one that a declares, the traced one, row-major or channels-last. Each order is first tried for all
+    inputs together, then mixtures of orders are tried, at most 24 attempts in total. The first attempt that
+    is right for all samples is used; if none is right, the best one is reported. The order of each output is
+    searched for among the same candidates.
 
     Functions of `Program.with_overrides` apply to their own side. A function for a foreign operator also
     applies to the other side, unless that side has its own.
@@ -305,7 +306,7 @@ def _pipeline_of(where: str, target: str | None, pipeline: Any) -> Pipeline:
 
 
 def _problems(graph: _core.Graph, passes: Pipeline) -> tuple[Problem, ...]:
-    """Everything that keeps a graph from a target, including what stops the search for it."""
+    """All reasons why a graph does not fit a target, including an error that ends the search for them."""
     try:
         found = _core.problems(graph, pipeline=passes._core)
     except (_core.UnsupportedOp, _core.SpecViolation) as error:

@@ -56,7 +56,7 @@ def as_array(value: Any, name: str = "input", *, dtype: str = "") -> np.ndarray[
 
 
 def dtype_name(dtype: np.dtype[Any]) -> str:
-    """The name in graphs of a dtype that `as_array` returns: ``f32`` of float32, ``bf16`` of bfloat16."""
+    """The name in graphs of a dtype that `as_array` returns: ``f32`` for float32, ``bf16`` for bfloat16."""
     known = {"bool": "bool", "bfloat16": "bf16", "float8_e4m3fn": "f8e4m3", "float8_e5m2": "f8e5m2"}
     return known.get(dtype.name) or f"{dtype.kind}{8 * dtype.itemsize}"
 

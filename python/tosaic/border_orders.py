@@ -32,8 +32,8 @@ def border_orders(
         See `tosaic.lower`.
     views_as_traced : bool
         What happens to a user output that `orders` does not name and whose traced order is that of no memory
-        format. Such an order shows which view torch made, not which order a caller wants. True: the output is
-        as traced. False: it is row-major.
+        format. Such an order shows which view torch made, not which order a caller wants. If True, the output
+        is as traced. If False, it is row-major.
 
     Returns
     -------
@@ -70,7 +70,7 @@ def border_orders(
 def _with_new_values_as_inputs(
     graph: _core.Graph, inputs: list[_Order | None] | None, outputs: list[_Order | None] | None
 ) -> list[_Order | None] | None:
-    """The new value of an input that the program writes has the order of that input, not that of outputs."""
+    """Sets the order of the new value of an input that the program writes to the order of that input."""
     sources = [port.mutated_input for port in graph.outputs]
     if all(source is None for source in sources) or (inputs is None and outputs is None):
         return outputs

@@ -57,8 +57,8 @@ class _Side:
         if isinstance(self.runnable, Program):
             self.runnable.snapshot()
         self.source = self.runnable if isinstance(self.runnable, Program) else self.runnable.source
-        # Inputs and outputs of a bare TOSA graph have its own shapes and dtypes; other programs know those of
-        # the caller.
+        # The inputs and outputs of a bare TOSA graph have the graph's own shapes and dtypes; other programs
+        # know the caller's.
         self.bare = self.runnable.stage == "tosa" and not isinstance(source, Lowered)
 
 
@@ -137,8 +137,8 @@ class _Pair:
             require_same_inputs(a.runnable, b.runnable)
         self._run: tuple[Sample, EagerRun | None, EagerRun | None] | None = None
         self._outputs = self._paired_outputs()
-        # If a rounds, a small difference may become a whole step of the integers. Outputs are then judged by
-        # their local errors, not by their distance to the reference.
+        # If program a rounds, a small difference may become a whole step of the integers. Outputs are then
+        # judged by their local errors, not by their distance to the reference.
         self._rounds = any(node.op in _ROUNDING for node in a.runnable.graph.nodes)
         self._graph_a, self._traced = a.runnable.graph, True
         has_integers = any(node.op in _INTEGER for node in b.runnable.graph.nodes)

@@ -101,8 +101,8 @@ class CompareRow:
     local : Metrics or None
         b's value against the local reference: the error that b makes at this node. None if it is not known.
     inherited : Metrics or None
-        The local reference against a's value: the error that comes from earlier nodes. None if it is not
-        known.
+        The local reference against a's value: the error that comes from earlier nodes. None if this error is
+        not known.
     local_share : float or None
         The greatest local error of an element, as a share of the error bound that is derived for the
         operators. The node is right if the share is at most 1. None if the local error is not known.
@@ -230,7 +230,7 @@ class Comparison(Reportable):
 
     @property
     def ok(self) -> bool:
-        """True if every output is right, and every node whose local error is known.
+        """True if every output is right, and so is every node whose local error is known.
 
         A node is right if its local error is within the bound of its operators. An output is near if its SQNR
         is at least `threshold_db`. A float output is also near if float rounding errors at all nodes from the

@@ -1,4 +1,4 @@
-"""Remarks of an import: what it noticed without refusing it. Data for reports, and lines in the log."""
+"""Remarks of an import about what it noticed and accepted: data for reports, and lines in the log."""
 
 from __future__ import annotations
 

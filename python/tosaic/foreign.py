@@ -53,7 +53,8 @@ class QuantizedArray:
 class ForeignOp:
     """The description of an operator that tosaic does not have.
 
-    A description is a value: pass it to `tosaic.from_exported`, and nothing else knows of it.
+    A description is plain data. It is registered nowhere: it applies to the programs that
+    `tosaic.from_exported` reads with it.
 
     Parameters
     ----------
@@ -63,8 +64,8 @@ class ForeignOp:
         Computes the operator. It is called as the torch operator was called, with numpy arrays instead of
         tensors, and returns an array, or a sequence of arrays if the operator has several results.
     layout : {"row_major", "any", "channels_last"}
-        The dim order of operands and results in memory. ``"any"``: the operator computes each element by
-        itself, in any order that all its tensors have. ``"channels_last"``: tensors of rank 3 to 5 have their
+        The dim order of operands and results in memory. With ``"any"``, the operator is elementwise, and all
+        its tensors have one order, whichever. With ``"channels_last"``, tensors of rank 3 to 5 have their
         channels innermost. The kernel always gets arrays with torch's axes, with one exception: for ``"any"``
         the lowered program may permute all arrays of a call in the same way.
     domain, name : str
@@ -76,15 +77,15 @@ class ForeignOp:
         tensor, and returns a `TensorSpec` or a sequence of them. The import compares them with what torch
         recorded.
     quantized : callable, optional
-        Computes the operator with integers, where all its float operands and results are quantized. It is
-        called as `kernel` is, with a `QuantizedArray` in the place of each quantized tensor and the keyword
-        `results`, a tuple with the `QParams` of each result. It returns integers. Without it, the operator is
-        computed with floats, which a target without profile FP refuses.
+        Computes the operator with integers, if all its float operands and results are quantized. It is called
+        as `kernel` is, with a `QuantizedArray` in the place of each quantized tensor and the keyword
+        `results`, a tuple with the `QParams` of each result. It returns integers. Without `quantized`, the
+        operator is computed with floats, which a target without profile FP refuses.
 
     Raises
     ------
     InvalidGraph
-        A value is not one of these.
+        A parameter has a value that is not accepted.
 
     Examples
     --------
@@ -128,7 +129,7 @@ class ForeignOp:
 
     @property
     def attributes(self) -> dict[str, Any]:
-        """What a node of the graph holds of the description."""
+        """The part of the description that a node of the graph stores."""
         return {
             "domain": self.domain,
             "name": self.name,
@@ -138,7 +139,7 @@ class ForeignOp:
 
 
 class Kernel:
-    """Runs a described operator in the place of a kernel of tosaic's.
+    """Runs a described operator instead of a kernel of tosaic.
 
     Parameters
     ----------
@@ -249,7 +250,7 @@ def _filled(item: Any, arrays: Sequence[Any]) -> Any:
 
 
 def _of_dtype(array: _Array, dtype: str) -> _Array:
-    """Integers of 64 bits as the 32 bits that they have in TOSA."""
+    """Converts integers of 64 bits to the 32 bits that they have in TOSA."""
     if dtype == "i32" and array.dtype == np.int64:
         narrow = array.astype(np.int32)
         if (narrow != array).any():

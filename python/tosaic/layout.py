@@ -178,7 +178,7 @@ class Transpose:
     value : str
         Name of the value in the planned graph.
     from_order, to_order : tuple of int
-        The order in which the value is produced, and the one in which it is read: logical axes, outermost
+        The order in which the value is produced, and the order in which it is read: logical axes, outermost
         first.
     bytes : int
         Size of the value.
@@ -230,7 +230,7 @@ class Layout(Reportable):
 
     @property
     def is_minimal(self) -> bool:
-        """True if it is proven that no other choice among the orders that the plan considers costs less."""
+        """True if it is proven that no choice among the orders that the plan considers costs less."""
         return self.cost == self.bound
 
 

@@ -36,11 +36,11 @@ class PassTiming:
     Attributes
     ----------
     name : str
-        Of the pass. The first is ``verify``, of the graph as it was given.
+        Name of the pass. The first entry, ``verify``, is for the graph that was passed in.
     section : str
-        Where the pass stands in the pipeline.
+        The section of the pipeline that has the pass.
     seconds, verify_seconds : float
-        In the pass, and in the verifier after it.
+        Time in the pass, and in the verifier after it.
     changed : bool
         True if the pass changed the graph.
     nodes_before, nodes_after : int
@@ -159,7 +159,7 @@ class Lowered(Runnable):
 
     @cached_property
     def outputs(self) -> tuple[Port, ...]:
-        """What the caller gets, in order; new values of states are not in the list."""
+        """The outputs that the caller gets, in order. New values of states are not in the list."""
         return with_known_qparams(super().outputs, self._source.outputs)
 
     @cached_property

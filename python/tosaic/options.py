@@ -1,9 +1,9 @@
 """Checks the options of the public functions: a table of options by name, and a decorator that applies it.
 
-An option has the same meaning in every function, so the table says only once what `target` or `path` may be.
-An accepted value is converted to one type (a numpy number to a float), so that the code behind the decorator
-meets no other type. Options with a structure of their own (`bind`, `orders`, `objective`, samples and
-programs) are checked by the code that reads them.
+An option has the same meaning in every function, so the values of `target` or `path` are listed only once. An
+accepted value is converted to one type (a numpy number to a float), so that a decorated function gets only
+this type. Options with a structure of their own (`bind`, `orders`, `objective`, samples and programs) are
+checked by the code that reads them.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class Option:
     expected : str
         The accepted values in words, for the error message.
     accept : callable
-        Returns the value in the type that functions expect. Raises TypeError, ValueError or OverflowError for
-        a value that is not accepted.
+        Returns the value, converted to the type that functions expect. Raises TypeError, ValueError or
+        OverflowError for a value that is not accepted.
     """
 
     expected: str

@@ -35,7 +35,7 @@ class Overrides:
 
     @property
     def functions(self) -> dict[str, Callable[..., Any]]:
-        """All functions; those of the caller outrank those of descriptions."""
+        """All functions; those of the caller take precedence over those of descriptions."""
         return {**functions_of(self.foreign), **self.own}
 
     def __deepcopy__(self, _: dict[int, Any]) -> Overrides:

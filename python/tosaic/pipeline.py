@@ -31,12 +31,13 @@ class Pass:
         Takes a `Graph` and returns the changed graph, or None if it changes nothing. It is called once in a
         lowering, with a graph at one of the stages that the pass takes. `Rewriter` makes a changed graph.
     takes : sequence of str
-        Stages: ``exported``, ``quantized``, ``integer``, ``tosa``. A pipeline does not run the pass on graphs
-        at other stages. All by default.
+        Stages: ``exported``, ``quantized``, ``integer``, ``tosa``; all of them by default. A pipeline does
+        not run the pass on graphs at other stages.
     gives : str, optional
-        The stage of the graphs that the pass returns; without one, the stage of the graph that it was given.
+        The stage of the graphs that the pass returns. Without a value, it is the stage of the graph that was
+        passed in.
     needs : sequence of str
-        Names of passes that must run before it.
+        Names of passes that must run before this one.
     summary : str
         One sentence for `tosaic passes`.
 
@@ -96,23 +97,23 @@ class Pass:
 
     @property
     def takes(self) -> tuple[str, ...]:
-        """The stages of the graphs that it is run on."""
+        """The stages of the graphs on which the pass is run."""
         return tuple(self._core.takes)
 
     @property
     def gives(self) -> str | None:
-        """The stage of the graph that it returns; None: the stage of the graph that it was given."""
+        """The stage of the graph that the pass returns; None if the pass does not change the stage."""
         stage: str | None = self._core.gives
         return stage
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """Names of passes that must run before it."""
+        """Names of passes that must run before this one."""
         return tuple(self._core.needs)
 
     @property
     def serves_as(self) -> tuple[str, ...]:
-        """Names of passes that it replaced in a pipeline."""
+        """Names of the passes that this pass replaced in a pipeline."""
         return tuple(self._core.serves_as)
 
     def run(self, graph: _core.Graph, *, target: str = "TOSA-1.0+FP+INT+int16+variable") -> _core.Graph:
@@ -166,7 +167,7 @@ class Pipeline(Reportable):
     """The passes that lower a program for a target, in order.
 
     ``Pipeline.default(target)`` is what `lower` runs. A pipeline is changed in place; `copy` makes another.
-    Passes stand in five sections, in this order:
+    Passes are in five sections, in this order:
 
     ============= ===================================================================
     simplify      constants, duplicates and identities, at stage exported
@@ -233,11 +234,11 @@ class Pipeline(Reportable):
         self._core.insert_after(_anchor("insert_after", anchor), _pass("insert_after", pass_))
 
     def replace(self, anchor: str, pass_: Pass | PassFunction) -> None:
-        """Puts a pass in the place of another one. It serves as that one for passes that need it."""
+        """Replaces a pass by another one, which also meets the needs of other passes for the old one."""
         self._core.replace(_anchor("replace", anchor), _pass("replace", pass_))
 
     def remove(self, anchor: str) -> None:
-        """Takes a pass out. `check`, and `lower`, say which other pass needs it."""
+        """Removes a pass. If another pass needs it, `check` and `lower` raise an error that names both."""
         self._core.remove(_anchor("remove", anchor))
 
     def copy(self) -> Pipeline:
@@ -245,13 +246,13 @@ class Pipeline(Reportable):
         return Pipeline(self._core.copy())
 
     def check(self) -> None:
-        """Finds faults of the order; `lower` calls it.
+        """Checks the order of the passes. `lower` calls this method.
 
         Raises
         ------
         InvalidGraph
-            A pass needs another one before it, a pass stands where no graph is at a stage that it takes, or
-            no pass makes a graph at stage tosa.
+            A pass needs another one before it, a pass is at a place where no graph has a stage that the pass
+            takes, or no pass makes a graph at stage tosa.
         """
         self._core.check()
 
@@ -306,14 +307,14 @@ class Rewriter:
         self._core.keep(node)
 
     def replace(self, node: _core.Node, results: Any) -> None:
-        """Puts values in the place of the results of the node, whose turn it is.
+        """Replaces the results of the node, whose turn it is, by values.
 
         Parameters
         ----------
         node : Node
         results : Value, NewValue, or a sequence of them
-            As many as the node has results, with the same dtypes and shapes. A `Value` of `source` means what
-            it has become in the new graph.
+            As many values as the node has results, with the same dtypes and shapes. A `Value` of `source`
+            represents the value that it has become in the new graph.
         """
         self._core.replace(node, results)
 
@@ -325,13 +326,13 @@ class Rewriter:
         Parameters
         ----------
         at : Node
-            The node whose turn it is. The new node stands before it and has its origin.
+            The node whose turn it is. The new node is placed before this node, and has its origin.
         op : str
-            An operator that may stand at the stage of the graph; ``tosaic ops`` lists them.
+            An operator that is allowed at the stage of the graph; ``tosaic ops`` lists all operators.
         operands : sequence of Value, NewValue or None
             None for an optional operand that is absent.
         attrs : dict, optional
-            Attributes by name. Those that are missing have their defaults.
+            Attributes by name. Missing attributes have their defaults.
 
         Returns
         -------

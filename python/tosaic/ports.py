@@ -101,7 +101,7 @@ class Io(Reportable):
 
 
 def caller_inputs(ports: Sequence[Any]) -> list[int]:
-    """For each input, the index of the caller's input that it is made from: inputs of one path share one."""
+    """For each input, the index of the caller's input; inputs with the same path share one."""
     known: dict[Any, int] = {}
     return [known.setdefault(port.path or i, len(known)) for i, port in enumerate(ports)]
 
@@ -157,7 +157,7 @@ def _port(
 
 
 def with_known_qparams(ports: Sequence[Port], source: Sequence[Port]) -> tuple[Port, ...]:
-    """Adds the qparams that the lowered program's source knows to ports whose own graph has none."""
+    """Adds the qparams of the lowered program's source to ports whose own graph has no qparams."""
     known = {port.path: port.quantized for port in source}
     out = []
     for port in ports:

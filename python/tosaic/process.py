@@ -1,7 +1,7 @@
 """Settings of the whole process that tosaic changes for a while: each is a context manager that restores it.
 
 Code that belongs to others runs in the same process, in other threads too. So nothing else in tosaic changes
-such a setting, which ``tests/test_layering.py`` checks.
+such a setting; ``tests/test_layering.py`` checks that.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["collection_paused", "output_captured"]
 
 _lock = threading.Lock()
 _pauses = 0  # how many blocks of `collection_paused` run now, in all threads
-_was_enabled = False  # before the first of them
+_was_enabled = False  # before the first of these blocks
 
 
 @contextmanager

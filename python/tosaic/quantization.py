@@ -138,9 +138,9 @@ class QParams:
 def quantizations_of_input(port: _core.Input) -> tuple[QParams, ...]:
     """The qparams with which a float input is quantized, or an integer input is dequantized.
 
-    They are those of the input itself, else those of the quantize or dequantize nodes that read the input. If
-    a node reads the input through views or other data movement, only per-tensor qparams count. The result is
-    empty if the graph has no qparams for the input.
+    The result has the qparams of the input itself or, if it has none, those of the quantize or dequantize
+    nodes that read the input. If a node reads the input through views or other data movement, only per-tensor
+    qparams count. The result is empty if the graph has no qparams for the input.
     """
     known = port.qparams or port.value.qparams
     if known is not None:

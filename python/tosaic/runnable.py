@@ -90,7 +90,7 @@ class Runnable(Reportable):
 
     @cached_property
     def outputs(self) -> tuple[Port, ...]:
-        """What the caller gets, in order: results, and new values of inputs that the program writes.
+        """The caller's outputs, in order: results, and new values of inputs that the program writes.
 
         A new value has kind ``mutation`` and the path of its input. New values of states are not in the list.
         """
@@ -121,7 +121,7 @@ class Runnable(Reportable):
         )
 
     def _own_graph(self) -> _core.Graph:
-        """The graph, after it was made to own all its constants."""
+        """Makes the graph own all its constants, and returns it."""
         return self._graph
 
     def __getstate__(self) -> dict[str, Any]:

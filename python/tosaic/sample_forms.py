@@ -143,12 +143,13 @@ def _in_form(array: _Array, port: Any) -> _Array:
 class FileBorder:
     """Matches the inputs and outputs of a ``.tosa`` file with those of the reference program.
 
-    Inputs are matched by name if every name of the file is known, else by position. Outputs are matched by
-    position. Positions count either the user's inputs (outputs), or all of them, or all but those whose state
-    is a variable of the file. New values of states that are variables are in `variables`. If the file has
-    integers where the reference has floats, the qparams come from the reference's own quantize and dequantize
-    nodes. The file does not say which memory order its arrays have: `forms` yields the orders that a caller
-    may have declared for the inputs, and `output_orders` those for an output.
+    Inputs are matched by name if every name of the file is known. If not, they are matched by position.
+    Outputs are matched by position. Positions count either the user's inputs (outputs), or all inputs
+    (outputs), or all except those whose state is a variable of the file. New values of states that are
+    variables are in `variables`. If the file has integers where the reference has floats, the qparams come
+    from the reference's own quantize and dequantize nodes. The file does not say which memory order its
+    arrays have: `forms` yields the orders that a caller may have declared for the inputs, and `output_orders`
+    those for an output.
 
     Parameters
     ----------
@@ -237,7 +238,8 @@ class FileBorder:
     def _candidates(self, k: int, logical: Logical) -> list[_Order]:
         """The orders that input `k` of the file may have, by rule.
 
-        If no order of `_declared` fits the shape of the input in the file, all permutations that fit.
+        If no order of `_declared` fits the shape of the input in the file, the result has all permutations
+        that fit.
         """
         shape, wanted = self._array(logical, k).shape, tuple(self.graph.inputs[k].shape)
         usual = [order for order in self._declared("inputs", self.inputs[k]) if _gives(shape, order, wanted)]
@@ -283,7 +285,7 @@ class FileBorder:
         return list(logical.values())[at]
 
     def output_qparams(self, i: int) -> _QParams | None:
-        """The qparams of output `i` of the file if only the file has integers there, else None."""
+        """The qparams of output `i` of the file, or None unless only the file has integers there."""
         theirs = self._reference.outputs[self.outputs[i]]
         own = self.graph.outputs[i]
         if not theirs.dtype.startswith(("f", "bf")) or own.dtype not in _STORAGE:

@@ -140,7 +140,7 @@ def _sample(item: Any, program: Program) -> Sample:
 
 
 def _by_name(arrays: dict[str, Any], program: Program) -> Sample:
-    """Makes a nested call of a dict with all inputs by name or path; else the dict is keyword arguments."""
+    """Makes a nested call from a dict with all inputs by name or path. Other dicts are keyword arguments."""
     leaves = program.signature.input_leaves
     named = by_position(arrays, [(port.path, port.name) for port in program.inputs])
     if named is None or len(named) != len(program.inputs):

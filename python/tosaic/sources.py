@@ -56,11 +56,12 @@ def from_exported(
     -------
     Program
         A program at stage ``exported``. Its weights are views of torch's memory, and they keep that memory
-        alive. Only weights that are complex or not dense are copied, and buffers that the program writes. The
-        first run, comparison, save or copy of the program, or `Program.snapshot`, copies all weights;
-        afterwards the module may change. Before that, a use of a weight raises `InvalidGraph` if the weight's
-        memory was replaced, resized or freed, or if torch has counted an in-place change of the weight.
-        `lower` copies the weights of the lowered program, but not those of this one.
+        alive. Only weights that are complex or not dense, and buffers that the program writes, are copied.
+        The first run, comparison, save or copy of the program, or `Program.snapshot`, copies all weights.
+        After that, changes of the module do not affect the program. Before that, a use of a weight raises
+        `InvalidGraph` if the weight's memory was replaced, resized or freed, or if torch has counted an
+        in-place change of the weight. `lower` copies the weights of the lowered program, but not those of
+        this one.
 
     Raises
     ------
@@ -93,8 +94,8 @@ def from_exported(
 def from_graph(graph: _core.Graph) -> Program:
     """Makes a program from a graph, without a nested signature.
 
-    A call passes the inputs by position or by name. The result is the output itself if there is only one,
-    else a tuple of the outputs.
+    A call passes the inputs by position or by name. The result is the output itself if there is only one, and
+    a tuple of the outputs if there are several.
     """
     return Program(graph)
 

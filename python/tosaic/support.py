@@ -309,7 +309,7 @@ def one_op_graph(
     """A graph with one node of the operator.
 
     Operands of the sample without a dtype get `dtypes` one by one, and `dtype` if `dtypes` is exhausted or
-    empty. `more` are attributes in addition to those of the sample.
+    empty. `more` has attributes to be added to those of the sample.
 
     Raises
     ------
@@ -476,7 +476,7 @@ _TEXT_OF = {
 
 
 def _target_without(need: str) -> str:
-    """A target that lacks `need`: the other profile, or both without the extension; empty if none does."""
+    """A target without `need`: the other profile, or both without the extension; empty if there is none."""
     if "EXT-" in need:
         return "TOSA-1.0+FP+INT"
     return "TOSA-1.0+INT" if need == "PRO-FP" else "TOSA-1.0+FP" if need == "PRO-INT" else ""

@@ -321,7 +321,7 @@ def test_a_file_has_one_dim_order_for_all_samples(tmp_path: Path) -> None:
 
 
 class Vanishing(nn.Module):
-    """An output that is zero but for rounding: the mean of values whose mean was removed."""
+    """An output that is zero except for rounding: the mean of values whose mean was removed."""
 
     def __init__(self, norm: nn.Module, pool: Callable[[torch.Tensor], torch.Tensor]) -> None:
         super().__init__()
@@ -412,7 +412,7 @@ def test_ties_may_be_rounded_either_way(target: str, tmp_path: Path) -> None:
 
 
 def test_ties_inside_a_quantized_file_without_origins_are_no_error(tmp_path: Path) -> None:
-    """An integer that a tie is rounded to may be one of two, and so may the results that depend on it."""
+    """A tie may be rounded to either of two integers, and results that depend on it may differ likewise."""
 
     def function(x: torch.Tensor) -> torch.Tensor:
         half = _dequantized(_dequantized(x, 0.5, 0, 0) * 0.5, 0.5, 0, 0)

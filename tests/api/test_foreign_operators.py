@@ -1,4 +1,4 @@
-"""Operators of others, described by the user: from torch to the bytes of a file, and back."""
+"""Foreign operators that the user describes: from torch to the bytes of a file, and back."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ X = torch.linspace(-2, 2, 2 * 4 * 3 * 5).reshape(2, 4, 3, 5)
 
 @pytest.fixture(scope="module", autouse=True)
 def library() -> Iterator[None]:
-    """Three operators of torch that nobody but this module knows."""
+    """Registers three torch operators that only this module knows."""
     with torch.library._scoped_library("tosaic_test", "DEF") as made:
         made.define("gate(Tensor x, float factor, str mode='soft') -> Tensor")
         made.define("split_sign(Tensor x, Tensor? weight=None) -> (Tensor, Tensor)")

@@ -155,7 +155,7 @@ def test_an_input_quantized_with_two_sets_of_parameters_shows_both() -> None:
 
 
 def test_several_tensors_of_the_file_may_hold_one_input() -> None:
-    """As in a graph whose input was split into two with the same path; the signature has only the first."""
+    """The graph has two inputs with one path, as after a split; the signature has only the first."""
     graph = tosaic.Graph.parse("""tosaic 1
 graph @forward stage=exported {
   input %x: f32[4] path="x"

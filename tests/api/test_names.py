@@ -98,7 +98,7 @@ def test_calls_and_samples_accept_every_name(lowered: tosaic.Lowered, arrays, tm
 
 
 def test_a_path_outranks_the_name_of_another_value(lowered: tosaic.Lowered) -> None:
-    """`batch_x` is the path of a parameter, and the name of the placeholder of ``batch['x']``."""
+    """`batch_x` is the path of one input, and the name of another one's value, that of ``batch['x']``."""
     low = tosaic.lower(lowered.source, orders={"inputs": {"batch_x": "nhwc"}})
     assert [port.path for port in low.inputs if port.shape != SIZE] == ["batch_x"]
 

@@ -1,4 +1,4 @@
-"""Overrides, functions in the place of operators: they accumulate, and copies and pickles have them too."""
+"""Overrides (functions that replace operators) accumulate, and copies and pickles have them too."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_overrides_are_added_to_those_of_the_program_or_replace_them() -> None:
     first = foreign().with_overrides({"aten.special_i0.default": bessel})
     second = first.with_overrides({"neg": lambda x: x})
     np.testing.assert_allclose(second.run(X), -Foreign()(torch.tensor(X)).numpy(), rtol=1e-6)
-    third = second.with_overrides({"special_i0": nine})  # the node: its name outranks its operator's name
+    third = second.with_overrides({"special_i0": nine})  # the node's name precedes its operator's name
     np.testing.assert_array_equal(third.run(X), np.float32([9, 9, 9]))
     np.testing.assert_array_equal(second.with_overrides({"neg": nine}).run(X), np.float32([9, 9, 9]))
     np.testing.assert_allclose(first.run(X), Foreign()(torch.tensor(X)).numpy(), rtol=1e-6)

@@ -1,4 +1,4 @@
-"""A file that cannot be read: every function that reads files raises our error, which names the file."""
+"""Every function that reads files raises our error for a file that cannot be read, and names the file."""
 
 from __future__ import annotations
 

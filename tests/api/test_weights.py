@@ -259,7 +259,7 @@ def test_a_lowered_program_is_shown_in_every_form_after_the_module_was_changed()
     )
     assert low.layout == other.layout
     page = low.report().html
-    assert "was given other memory after import" in page  # in the place of the imported graph
+    assert "was given other memory after import" in page  # this error replaces the imported graph
     assert "graph @imported" in page
     (section,) = (s for s in low.report().sections if s.title == "graph @tosa")
     assert section.body == low.stages["tosa"].text()
@@ -279,7 +279,7 @@ def test_a_lowered_program_is_copied_unless_its_source_program_was_changed(copie
     again = pickle.loads(again) if isinstance(again, bytes) else again
     np.testing.assert_array_equal(again.run(X), result)
     np.testing.assert_array_equal(again.source.run(X), result)
-    if copied is copy.copy:  # which shares the source
+    if copied is copy.copy:  # a shallow copy shares the source
         np.testing.assert_array_equal(copied(dependent).run(X), result)
         return
     text = refusal(copied, dependent)

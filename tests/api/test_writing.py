@@ -182,7 +182,7 @@ def test_a_file_has_the_permissions_of_the_old_file_or_of_any_new_file(case, tmp
 def test_a_read_only_file_is_not_replaced(case, tmp_path: Path, monkeypatch) -> None:
     place = tmp_path / "model.tosa"
     place.write_bytes(b"old")
-    # As for any user but root, who may write every file and runs these tests in some environments.
+    # Any user but root is refused. Root may write every file, and runs these tests in some environments.
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     with pytest.raises(tosaic.WriteError, match=r"'model.tosa' may not be written"):
         case.lowered.save(place)

@@ -137,7 +137,7 @@ def _resize(bytes_of: Callable[[int], int], *, back: bool = False) -> Callable[[
 
 def _swap(p: torch.Tensor) -> torch.Tensor:
     other = nn.Parameter(torch.full_like(p, 5), requires_grad=p.requires_grad)
-    torch._C._swap_tensor_impl(p, other)  # as swap_tensors, which refuses tensors with weak references
+    torch._C._swap_tensor_impl(p, other)  # like swap_tensors, which refuses tensors with weak references
     return other
 
 

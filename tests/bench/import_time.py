@@ -147,7 +147,8 @@ def section(result: Result) -> Section:
     ]
     text = (
         "The time to import the package, in fresh interpreters that can see numpy and tosaic only;\n"
-        f"medians of {result.rounds} rounds. At most {MOST_TIMES_NUMPY:.0f}× is allowed.\n\n"
+        f"medians of {result.rounds} rounds. At most {MOST_TIMES_NUMPY:.0f}× the time to import numpy "
+        "is allowed.\n\n"
         f"{table(('statements', 'ms', 'against numpy'), package)}\n\n"
         "The CPU time to import a network with `tosaic.from_exported`, beside a bare walk over its nodes,\n"
         "arguments and metadata. Both run alternately; medians of as many rounds.\n"

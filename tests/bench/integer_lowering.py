@@ -60,7 +60,7 @@ class Result:
 
     @property
     def ok(self) -> bool:
-        """Every network is fast enough, at most 1 dB worse than theirs, and has no more operators."""
+        """True if every network is fast enough, at most 1 dB worse than theirs, and has no more operators."""
         return all(
             row.ratio >= LEAST_RATIO and row.our_sqnr >= row.their_sqnr - 1 and row.our_ops <= row.their_ops
             for row in self.rows

@@ -59,7 +59,7 @@ def run(rounds: int = 5) -> list[Measured]:
 
 
 def ok(rows: Sequence[Measured]) -> bool:
-    """The limits hold, and every plan is proven minimal."""
+    """True if the limits hold, and every plan is proven minimal."""
     at = rows[SIZES.index(AT)]
     growth = rows[-1].solve / at.solve
     return at.solve <= MOST_SECONDS and growth <= MOST_GROWTH and not any(r.gap for r in rows)

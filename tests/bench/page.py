@@ -1,4 +1,4 @@
-"""Alternating measurements, and docs/benchmarks.md: a section per benchmark, with its date and machine."""
+"""Measures programs alternately, and writes docs/benchmarks.md: a dated section for each benchmark."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Section:
     title: str
     text: str
     ok: bool
-    conditions: str = ""  # what else the times depend on; by default the version of torch and one thread
+    conditions: str = ""  # further conditions of the times; by default the version of torch and one thread
 
     def publish(self) -> int:
         """Prints the section, puts it into the page and returns the exit code."""

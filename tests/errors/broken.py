@@ -24,7 +24,7 @@ class Layer(nn.Module):
 
 
 class Net(nn.Module):
-    """A network of one such layer, called `layer`."""
+    """A network of one faulty layer, called `layer`."""
 
     def __init__(self, function: Callable[..., torch.Tensor]) -> None:
         super().__init__()

@@ -64,7 +64,7 @@ class Row:
 
     @property
     def ok(self) -> bool:
-        """Vela accepted the network, no element differs, and the output varies."""
+        """True if Vela accepted the network, no element differs, and the output varies."""
         return not any(self.vela) and self.differing == 0 and self.distinct > 8
 
 

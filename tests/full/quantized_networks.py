@@ -117,11 +117,11 @@ def page(rows: list[Quantized], arms: dict[str, Arm]) -> str:
     without = [m for m in rows if m.not_converted]
     if without:
         lines = [f"- {m.network}, {m.quantizer}: {m.not_converted}" for m in without]
-        parts += ["Networks that torch itself cannot convert or run:", "\n".join(lines)]
+        parts += ["Networks and quantizers that torch itself cannot convert or run:", "\n".join(lines)]
     mixed = [m for m in rows if "FP" in m.target]
     if mixed:
         parts += ["Operators over floats, our executor against the reference model:", _island_table(mixed)]
-        parts += ["Operators that stay over floats, and why:", _left_list(mixed)]
+        parts += ["Operators that stay over floats, by network and quantizer, and why:", _left_list(mixed)]
     lacking = [m for m in rows if (arm := _arm(m, arms)) and leaves_out(arm, m)]
     if lacking:
         lines = [f"- {m.network}: {_db(arms[m.network].to_qdq)} dB, ours {_db(m.to_qdq)}" for m in lacking]

@@ -74,7 +74,7 @@ class Record:
             file.write((json.dumps(vars(result)) + "\n").encode())
 
     def known(self) -> list[Result]:
-        """All stored results; of several results of a test, the last one counts."""
+        """All stored results. If a test has several results, the last one counts."""
         lines = [
             line for file in sorted(self.folder.glob("*.jsonl")) for line in file.read_text().splitlines()
         ]

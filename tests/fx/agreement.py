@@ -66,7 +66,7 @@ def assert_agrees(
     what : torch.nn.Module or callable
     *args : torch.Tensor
     tolerance : float
-        Of floats, as in `assert_close`; 0 means equal.
+        The tolerance of floats, as in `assert_close`; 0 means equal.
     targets : tuple of str
         Targets to lower for; none for modules that TOSA cannot represent.
     reference_model : bool

@@ -293,7 +293,7 @@ BINARY: dict[str, Callable[..., Any]] = {
 def test_a_wider_scalar_tensor_is_rounded_where_torch_rounds_it(
     name: str, narrow: torch.dtype, wide: torch.dtype
 ) -> None:
-    """torch rounds it to the narrow dtype, except as second operand of a product or quotient.
+    """torch rounds the scalar to the narrow dtype, except as second operand of a product or quotient.
 
     Results have to be equal to the last bit.
     """
@@ -313,7 +313,7 @@ def test_a_wider_scalar_tensor_is_rounded_where_torch_rounds_it(
 def test_the_remainder_of_a_division_is_exact_for_every_quotient(
     function: Callable[..., torch.Tensor], divisor: float | None
 ) -> None:
-    """The lowered form, a long division, is tested too. The divisor is a number, or a tensor."""
+    """Tests the lowered form, a long division, too. The divisor is a number or a tensor."""
     x = torch.tensor([3e38, -3.4e38, 1e7, -16777213.0, 123456.789, 0.1, -0.25, 1e-30, 5e-41, 0.0])
     divisors = torch.tensor([1e-38, 3.7, 3.0, -0.7, 1e30, 1e-45, 0.1, 3e-31, 7e-45, 2.0])
     call: Callable[..., Any] = (lambda x: function(x, divisor)) if divisor is not None else function

@@ -52,7 +52,7 @@ def is_in(tensor: torch.Tensor, order: tuple[int, ...]) -> bool:
 
 
 class Lying(torch.fx.Interpreter):
-    """Runs a program and records the nodes whose result has other strides than ``meta["val"]``."""
+    """Runs a program, and records the nodes whose results do not have the strides of ``meta["val"]``."""
 
     def __init__(self, program: Any, nodes: set[str] | None = None) -> None:
         super().__init__(program.graph_module)

@@ -27,7 +27,7 @@ class Beside:
     fewest : int
         The number of transposes in our file with the objective "count".
     theirs : str
-        If ExecuTorch has no result: the reason.
+        The reason why ExecuTorch has no result; empty if it has one.
     their_count, their_elements, their_bytes : int
         The same as `count`, `elements` and `bytes` for all delegates of ExecuTorch.
     delegates : int

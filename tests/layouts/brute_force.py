@@ -31,7 +31,7 @@ def _in_memory(shape: tuple[int, ...], order: Order) -> Order:
 
 
 def cost_of(graph: _core.Graph, ways: tuple[Way, ...]) -> dict[object, tuple[int, int]]:
-    """The cost of a choice of layout options, by objective: (what is minimised, what decides between equals).
+    """The cost of a choice of layout options, by objective: (what is minimised, what decides ties).
 
         bytes       (bytes transposed, number of transposes)
         count       (number of transposes, bytes transposed)

@@ -27,7 +27,7 @@ class CheckedLayout:
     nodes, transposes : int
         The number of nodes, and of transposes in the plan for the objective "bytes".
     choices : int
-        The number of choices that were tried. 0: there are too many, and none was tried.
+        The number of choices that were tried; 0 if there are too many, so that none was tried.
     objectives : int
         The number of different plans that the objectives lead to.
     failures : list of str

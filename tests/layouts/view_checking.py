@@ -37,7 +37,7 @@ class CheckedViews:
     before, after : int
         The bytes that the layout plan transposes without and with the pass choose-shapes.
     least : int or None
-        The minimum that brute force found. None: not computed.
+        The minimum that brute force found; None if it was not computed.
     failures : list of str
     """
 

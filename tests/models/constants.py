@@ -47,7 +47,8 @@ class Constants:
     wrong : list of str
         All other differences, as texts.
     not_converted : str
-        If there is no converted program: the reason. All other fields are empty then.
+        The reason why there is no converted program, or empty. If there is a reason, all other fields are
+        empty.
     """
 
     calls: int = 0

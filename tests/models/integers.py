@@ -96,8 +96,8 @@ class Quantized:
         Signal-to-noise ratio in dB: ours against the q/dq graph and against float32, and the q/dq graph
         against float32.
     not_converted : str
-        If the quantizer makes no graph of this network that torch itself can run: the reason. All other
-        fields are empty then.
+        The reason why the quantizer makes no graph of this network that torch itself can run, or empty. If
+        there is a reason, all other fields are empty.
     """
 
     network: str
@@ -131,7 +131,7 @@ class Arm:
     to_qdq : float
         Signal-to-noise ratio in dB of its files, on the reference model, against the q/dq graph.
     failure : str
-        If the backend failed: the error. The numbers are 0 then.
+        The error, if the backend failed. Then the numbers are 0.
     """
 
     network: str

@@ -128,7 +128,7 @@ def _measure(network: Network) -> Measurement:
     reference = _reference(lowered, samples)
     text_changes = tuple(stage for stage, graph in lowered.stages.items() if _text_changes(graph))
     file_is_same = _file_is_same(lowered, samples[0], ours["tosa"][0])
-    # This must come last: it converts the module in place, and our constants share the module's memory.
+    # This run must come last: it converts the module in place, and our constants share the module's memory.
     truth = [run_in_float64(network.module, sample).numpy() for sample in samples]
     same = truth[: len(reference.outputs)]
     beside = {

@@ -108,7 +108,7 @@ def _reason(comparison: tosaic.Comparison) -> str:
 
 
 def shows(right: tosaic.Lowered, wrong: tosaic.Lowered, sample: Any) -> bool:
-    """Whether the mistake in `wrong` changes some value of a run by more than rounding does.
+    """True if the mistake in `wrong` changes some value of a run by more than rounding does.
 
     Some mistakes change nothing, e.g. a wrong weight that is only multiplied by padding. A transpose that
     swaps height and width changes no result if the program only averages over both afterwards: it moves

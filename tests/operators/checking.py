@@ -86,7 +86,7 @@ class Row:
     scale : str
         ``value``, ``terms`` or ``conditioned``: see above.
     call : callable, optional
-        Called instead of the overload if the results of the overload are no tensors, or if its arguments are
+        Called instead of the overload, if the results of the overload are no tensors or if its arguments are
         functions.
     unit : float
         The size of an intermediate result to whose errors the result is exposed: errors are relative to at
@@ -100,7 +100,7 @@ class Row:
     extensions : str
         Extensions of the target besides bf16: ``+cf``.
     refused : str
-        If every call of the overload is refused: a part of the reason, with which the reasons are compared.
+        If every call of the overload is refused, a part of the reason that every refusal must contain.
     """
 
     arguments: Any
@@ -133,7 +133,7 @@ class Outcome:
     target : str
         The target to which the call was lowered.
     failure : str
-        If our code is wrong: what is wrong.
+        What is wrong, if our code is wrong.
     """
 
     case: Case

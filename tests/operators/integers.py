@@ -51,19 +51,19 @@ class IntegerOutcome:
     case : Case
     bits : int
     skipped : str
-        If the call was not tried: the reason.
+        The reason why the call was not tried; empty if it was tried.
     refused : str
-        If the call has no integer form: the reason.
+        The reason why the call has no integer form; empty if it has one.
     elements, off_by_one, worst : int
         Over all results: the number of elements, the number of those that differ from torch's by one unit,
         and the largest difference.
     operators : int
         The number of operators in the lowered graph.
     by_double : bool
-        A result is not within the bound of torch's f32 result, but of torch's f64 result, and was compared
-        with the latter.
+        True if a result was compared with torch's f64 result, because it is within the bound of that result
+        but not of torch's f32 result.
     failure : str
-        If our code is wrong: what is wrong.
+        What is wrong, if our code is wrong.
     """
 
     case: Case

@@ -105,7 +105,7 @@ def _overloads_of(name: str) -> list[str]:
         _register_dim_order_ops()
     packet = getattr(getattr(torch.ops, space or "aten"), rest, None)
     if packet is None:
-        return []  # this version of torch does not have it
+        return []  # this version of torch does not have the operator
     kept = [o for o in packet.overloads() if is_tensor_function(getattr(packet, o))]
     return [name if o == "default" else f"{name}.{o}" for o in kept]
 

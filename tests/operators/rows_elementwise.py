@@ -146,7 +146,7 @@ ROWS["remainder.Scalar_Tensor"] = Row(
 
 @st.composite
 def powers(draw: Draw, tensors: bool) -> Any:
-    """A base and an exponent. For integers it is not negative, since torch raises an error otherwise."""
+    """A base and an exponent. Integer exponents are not negative, since torch refuses negative ones."""
     if draw(st.integers(0, 3)) == 3:
         base = draw(tensor(shape(), INTEGER, ("normal", "positive")))
         exponent = (

@@ -143,7 +143,7 @@ class Builder:
     # ---- picking ----
 
     def pick(self, fits: Callable[[Info], bool]) -> Info:
-        """A random value for which `fits` returns true. Recent and unused values are more likely.
+        """A random value for which `fits` returns true. Recent values and unused values are more likely.
 
         Raises Unfit if there is none. Parameters are not picked.
         """

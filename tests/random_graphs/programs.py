@@ -27,7 +27,7 @@ ULP = 2.0**-23
 
 @dataclass(frozen=True)
 class Variant:
-    """A variant of the evaluation: its float dtype, its noise in ulp of float32, and the noise's seed."""
+    """A variant of the evaluation: its float dtype, the size of the noise in ulp of float32, and its seed."""
 
     dtype: torch.dtype
     ulp: float = 0.0

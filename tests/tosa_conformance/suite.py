@@ -57,7 +57,7 @@ class Profile:
     name : str
         ``fp``.
     extensions : tuple of str
-        Without ``tosa-ext-``.
+        The names of the extensions, without ``tosa-ext-``.
     """
 
     name: str
@@ -99,9 +99,9 @@ class Result:
         The runner's code for tosaic: ``EXPECTED_PASS``, ``EXPECTED_FAILURE``, ``UNEXPECTED_FAILURE`` ...;
         ``REFERENCE_FAILURE`` if the suite's own reference run did not succeed, so that nothing was compared.
     message : str
-        Why, if the suite does not accept it.
+        The reason, if the suite does not accept the result.
     seconds : float
-        Of our run and of the comparison.
+        The time of our run and of the comparison.
     """
 
     test: str

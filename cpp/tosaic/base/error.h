@@ -36,7 +36,7 @@ class Error : public std::runtime_error {
       : Error(summarize(where, headline, each), each) {}
 
   [[nodiscard]] const ErrorParts& parts() const { return parts_; }
-  // All faults. An error that was built from one ErrorParts has exactly that one.
+  // All faults: exactly one if the error was built from one ErrorParts.
   [[nodiscard]] const std::vector<ErrorParts>& each() const { return each_; }
 
  private:

@@ -5,9 +5,9 @@
 //   sum({1, 2}, {-5, 10}) = {-4, 12}      product({-1, 2}, {3, 4}) = {-4, 8}      magnitude({-3, 2}) = {0, 3}
 //
 // Integers: bounds are exact. A bound beyond 64 bits saturates: it becomes the least or the largest integer.
-// Floats: bounds are computed as C++ computes, rounded to nearest. They are not rounded outward, so the caller
-// widens the interval by the rounding of the operation that it describes. 0 times infinity counts as 0. A
-// bound is NaN if two infinities cancel in it.
+// Floats: bounds are computed as C++ computes, rounded to nearest. They are not rounded outward, so the
+// caller widens the interval by the rounding of the operation that it describes. 0 times infinity counts as
+// 0. A bound is NaN if two infinities cancel in it.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,7 @@ template <class T>
 struct Interval {
   T low = 0, high = 0;
 
-  // All numbers of T; of floats from -infinity to infinity.
+  // All numbers of T; for floats, from -infinity to infinity.
   [[nodiscard]] static constexpr Interval all() {
     using Limits = std::numeric_limits<T>;
     if constexpr (Limits::has_infinity) return {-Limits::infinity(), Limits::infinity()};
@@ -36,7 +36,7 @@ struct Interval {
   bool operator==(const Interval&) const = default;
 };
 
-// The arithmetic of bounds: saturating for integers, see above for floats.
+// The arithmetic of bounds. For integers it saturates; for floats see above.
 namespace bounds {
 
 template <std::signed_integral T>
@@ -97,14 +97,14 @@ template <class T>
   return {bounds::negated(a.high), bounds::negated(a.low)};
 }
 
-// Of |x|.
+// The interval of |x|.
 template <class T>
 [[nodiscard]] constexpr Interval<T> magnitude(const Interval<T>& a) {
   const T largest = std::max(bounds::negated(a.low), a.high);
   return {a.low > 0 ? a.low : a.high < 0 ? bounds::negated(a.high) : T{0}, largest};
 }
 
-// Of max(x, y) and min(x, y).
+// The intervals of max(x, y) and min(x, y).
 template <class T>
 [[nodiscard]] constexpr Interval<T> larger_of(const Interval<T>& a, const Interval<T>& b) {
   return {std::max(a.low, b.low), std::max(a.high, b.high)};
@@ -114,8 +114,9 @@ template <class T>
   return {std::min(a.low, b.low), std::min(a.high, b.high)};
 }
 
-// Of the truncated quotient and of the floored quotient, which are both monotone in either operand as long as
-// the divisor does not change sign. Where the divisor may be 0: everything up to the magnitude of `a`.
+// An interval of both the truncated and the floored quotient. Both are monotone in either operand as long as
+// the divisor does not change sign. If the divisor may be 0, the interval is everything up to the magnitude
+// of `a`.
 template <std::signed_integral T>
 [[nodiscard]] constexpr Interval<T> quotient(const Interval<T>& a, const Interval<T>& b) {
   if (b.contains(T{0})) {

@@ -99,7 +99,7 @@ float bfloat_to_float(std::uint16_t half) {
   return value;
 }
 
-// Calls visit(load function) for the dtype; the function turns the bytes of one element into T.
+// Calls visit(load) with the load function of the dtype, which turns the bytes of one element into T.
 template <class T, class Visit>
 void with_loader(DType dtype, Visit&& visit) {
   switch (dtype) {

@@ -57,8 +57,8 @@ struct Array {
 // The dtype with which callers that lack the narrow dtype hold the same bytes: i4 -> i8, i48 -> i64; any
 // other dtype is its own container.
 [[nodiscard]] DType container(DType dtype);
-// The view as the caller means it: bf16 and f8 values may come as unsigned integers of the same width, from
-// callers that lack these dtypes. For any other `declared` dtype the same view.
+// The view as the caller means it: callers that lack bf16 and f8 may pass such values as unsigned integers of
+// the same width. For any other `declared` dtype, returns `view`.
 [[nodiscard]] ArrayView as_declared(ArrayView view, DType declared);
 // The first byte that the view touches and one past the last byte. The two are equal for empty arrays.
 [[nodiscard]] std::pair<const std::byte*, const std::byte*> extent(const ArrayView& view);
@@ -75,7 +75,7 @@ void copy(const ArrayView& from, const MutableArrayView& to);
 // Reads the elements begin .. begin + out.size(), counted in the order of the axes, as doubles. f16, bf16 and
 // f8 values are converted exactly.
 void read_doubles(const ArrayView& view, std::size_t begin, std::span<double> out);
-// The same for integer and bool dtypes.
+// Does the same for integer and bool dtypes.
 void read_integers(const ArrayView& view, std::size_t begin, std::span<std::int64_t> out);
 
 }  // namespace tosaic::exec

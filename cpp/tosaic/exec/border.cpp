@@ -89,8 +89,8 @@ Dims order_shown(const ArrayView& array) {
   return axes;
 }
 
-// True if the strides (in logical axes) are those of a memory format, contiguous or channels last, which
-// somebody chose. Strides of slices, transposes, flips and repeated elements are side effects of those
+// True if the strides (in logical axes) are those of a memory format, contiguous or channels last. Then
+// somebody chose them. Strides of slices, transposes, flips and repeated elements are side effects of those
 // operations.
 bool shows_memory_format(const ArrayView& array) {
   const std::size_t rank = array.shape.size();

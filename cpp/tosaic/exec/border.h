@@ -28,7 +28,8 @@ struct BorderForm {
   QParamsRef qparams;         // quantizes f32 arrays; an array of its storage dtype is copied as it is
 };
 
-// The dtype of the caller's array for an input: that of its value, unless a run converts it.
+// The dtype of the caller's array for an input: the dtype of the input's value, unless a run converts the
+// array.
 [[nodiscard]] DType array_dtype(const Graph& graph, const Input& input);
 [[nodiscard]] BorderForm border_form(Stage stage, const TensorType& type, const BoundaryFormat& border);
 

@@ -23,7 +23,7 @@ struct Chain {
 
 class ChainFinder {
  public:
-  // `takes_part`: whether the node of this index may be part of a chain.
+  // `takes_part` returns true if the node of this index may be part of a chain.
   ChainFinder(const Graph& graph, std::function<bool(std::uint32_t)> takes_part);
 
   // The longest chain that starts with this node and has a kernel. Returns nothing if there is no such chain.

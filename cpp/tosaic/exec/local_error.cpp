@@ -13,8 +13,8 @@ namespace tosaic::exec {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-// Bound for the root mean square of rounding errors. Rounding to a whole number is off by at most half a
-// unit; the additional sixteenth is for the arithmetic before the rounding.
+// Bound for the root mean square of rounding errors, in units. Rounding to a whole number is off by at most
+// half a unit; the additional sixteenth is for the arithmetic before the rounding.
 constexpr double kRoundingLeaves = 0.5625;
 // One unit of 16 bits in units of 8 bits.
 constexpr double kUnit16 = 0x1p-8;
@@ -116,7 +116,7 @@ bool round_ties_otherwise(Array& rounded, const ArrayView& real, const QuantizeA
   return true;
 }
 
-// What to add to integers of `to` that are carried as signed integers less half the range.
+// The number to add to integers of dtype `to` that are carried as signed integers minus half the range.
 std::int64_t offset_of(DType from, DType to) {
   if (to == DType::kU8 && from == DType::kI8) return 128;
   if (to == DType::kU16 && from == DType::kI16) return 32768;
@@ -184,8 +184,8 @@ double mean_square(const std::vector<double>& values) {
 
 // The greatest change of each element in the variants, but at least the root of the mean square of all
 // changes: with few samples, the change of one element may be small by chance. Infinite if base and variant
-// differ and one of them is not finite. `sparse`: only few elements change, but by much, so the root of the
-// mean square says little about the others; then the floor is at most 1.5 medians.
+// differ and one of them is not finite. `sparse` is true if only few elements change, but by much. The root
+// of the mean square then says little about the others, so the floor is at most 1.5 medians.
 std::vector<double> effects(const std::vector<double>& base, const std::vector<Array>& variants,
                             bool sparse) {
   std::vector<double> out(base.size(), 0.0);
@@ -395,8 +395,8 @@ bool LocalReference::run(const Node& node) {
   std::optional<std::vector<Array>> results = compute(node, operands);
   if (!results) return false;
   const kernels::Tolerance own = kernels::tolerance(node.op, dtype);
-  // Integers of 8 bits differ only where a few units of a float decide the rounding, which running the node
-  // shows. Wider integers may be off by a unit anywhere.
+  // Integers of 8 bits differ only where a few units of a float decide the rounding, and a run of the node
+  // shows where. Wider integers may be off by a unit anywhere.
   const bool uncertain = node.op == Op::kQuantize && has_errors && byte_size((*results)[0].dtype) > 1 &&
                          tolerance.ulp + tolerance.relative > 0;
   bool floats = false;

@@ -44,7 +44,7 @@ struct Held {
 };
 
 // The value as a dense array of the dtype. An unsigned integer that is carried as a signed one of the same
-// width, less half the range, is brought back: i8 -> u8 adds 128.
+// width, minus half the range, is converted back: i8 -> u8 adds 128.
 [[nodiscard]] Held as_dtype(Held value, DType dtype);
 
 // Adds overrides that run quantize and dequantize as single operators, unless there are overrides for them.
@@ -62,14 +62,14 @@ class LocalReference {
   // Nodes must be run in order.
   bool run(const Node& node);
   [[nodiscard]] bool known(ValueId value) const;
-  // The value that was computed or accepted: dense, of the value's dtype. Only for known values.
+  // The value that was computed or accepted: dense, of the value's dtype. The value must be known.
   [[nodiscard]] ArrayView made(ValueId value) const;
-  // The greatest error of `other` (in the value's axes) as a share of the bound; `other` is wrong if it is
-  // above 1. `qparams`: the parameters of the integers in `other`, if the value is a float.
+  // The greatest error of `other` (in the value's axes) as a share of the bound; `other` is wrong if the
+  // share is above 1. `qparams` are the parameters of the integers in `other`, if the value is a float.
   [[nodiscard]] double share(ValueId value, const ArrayView& other, const QParamsRef& qparams) const;
   // The greatest distance of `other` from `expected` as a share of the bound for the value, which must be a
-  // float. If no values of another run were accepted, the bound is what errors of a few units at every node,
-  // from the inputs on, amount to.
+  // float. If no values of another run were accepted, the bound is the effect of errors of a few units at
+  // every node, from the inputs on.
   [[nodiscard]] double share_between(ValueId value, const ArrayView& expected, const ArrayView& other) const;
   // The error of the other run's rescales in addition to one rounding to nearest, in units. The default is 0.
   void set_rescale_error(double units) { rescale_error_ = units; }
@@ -83,16 +83,16 @@ class LocalReference {
     Held base;
     std::vector<Array> variants;   // results with errors; empty if the value is an input, accepted, or exact
     kernels::Tolerance tolerance;  // sum along the nodes since the last accepted values
-    int int16_units = 0;           // likewise, of the operator table
-    int inner_units = 0;           // likewise: the error of the arithmetic before a rounding, in 16-bit units
-    bool functions = false;        // some node is a function: its expansion errs relative to 1
-    bool ties = false;             // the variants differ where integers near a tie may be rounded otherwise
+    int int16_units = 0;           // the same sum of the units in the operator table
+    int inner_units = 0;           // the same sum for the arithmetic before a rounding, in 16-bit units
+    bool functions = false;        // some node is a function: the error of its expansion is relative to 1
+    bool ties = false;             // the variants differ where integers near a tie may be rounded differently
     bool known = false;
   };
 
   [[nodiscard]] std::optional<std::vector<Array>> compute(const Node& node,
                                                           std::span<const ArrayView> operands) const;
-  // All results of the node for operands with errors, with errors of their own.
+  // All results of the node for operands with errors; the results have errors of their own, too.
   [[nodiscard]] std::vector<Array> compute_with_errors(const Node& node, std::size_t k,
                                                        const std::vector<Array>& results) const;
   [[nodiscard]] Held variant(ValueId value, std::size_t k) const;
@@ -100,7 +100,7 @@ class LocalReference {
   static void forget_equal(Estimate& estimate);
   // The error of the arithmetic before the rounding of an integer of 8 bits, in units of that integer.
   [[nodiscard]] double error_before_rounding(int inner_units) const;
-  // One bound per element. `least`: the smallest magnitude that relative errors refer to.
+  // One bound per element. `least` is the smallest magnitude that relative errors refer to.
   [[nodiscard]] std::vector<double> bounds_of_floats(const Estimate& estimate, DType other,
                                                      double least) const;
   [[nodiscard]] double share_of_floats(const Estimate& estimate, const ArrayView& other) const;

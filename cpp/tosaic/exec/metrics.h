@@ -12,7 +12,7 @@ struct MetricsOptions {
   std::optional<double> unit;  // the unit of max_ulp and p99_ulp, e.g. the scale of quantized values
 };
 
-// Arrays of any dtypes and strides. Throws LayoutMismatch if the shapes differ.
+// The arrays may have any dtypes and strides. Throws LayoutMismatch if their shapes differ.
 [[nodiscard]] report::Metrics compute_metrics(const ArrayView& reference, const ArrayView& value,
                                               const MetricsOptions& options = {});
 

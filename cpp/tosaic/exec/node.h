@@ -11,7 +11,7 @@ namespace tosaic::exec {
 
 // Runs the node and returns its results (dense). Returns nothing for foreign nodes, control flow, variable
 // operators, and operators that have no kernel for these dtypes. `operands` are dense arrays of the node's
-// operand types; their data is null where absent. An override from `options` is called instead of the kernel.
+// operand types; an absent operand has null data. An override from `options` is called instead of the kernel.
 [[nodiscard]] std::optional<std::vector<Array>> run_node(const Graph& graph, const Node& node,
                                                          std::span<const ArrayView> operands,
                                                          const PrepareOptions& options = {});

@@ -68,7 +68,7 @@ using Variables = std::vector<Variable>;
 
 class Preparer {
  public:
-  // `variables`: the variables of the program; its regions share them.
+  // `variables` are the variables of the program; its regions share them.
   Preparer(std::shared_ptr<const Graph> graph, const PrepareOptions& options, Variables& variables)
       : options_(options), data_(std::make_shared<Prepared::Data>()), variables_(variables) {
     data_->graph = std::move(graph);

@@ -40,8 +40,8 @@ struct NodeCall {
 };
 using NodeFunction = std::function<void(const NodeCall&)>;
 
-// Callables that run in place of kernels, also inside regions. An override for a node outranks one for its
-// operator. Several threads may call the same callable at once.
+// Callables that run in place of kernels, also inside regions. An override for a node takes precedence over
+// one for its operator. Several threads may call the same callable at once.
 struct Overrides {
   std::map<std::string, NodeFunction> nodes;  // by node name
   // By operator name ("add"). The key of an opaque node is its target ("lib.op.default"), of a custom node

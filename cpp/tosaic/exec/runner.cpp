@@ -144,8 +144,8 @@ void Frame::run_cond(const Step& step, std::uint32_t index, const RunOptions& op
   regions_[index][taken ? 0 : 1].run(operands(step).subspan(1), results(step), variables_, options, nullptr);
 }
 
-// The first round reads the operands. Later rounds read the carried values of the round before: two sets of
-// them alternate. Operands beyond the results are the same in every round.
+// The first round reads the operands. Later rounds read the values that the round before has carried: two
+// sets of memory alternate. Operands beyond the number of results are the same in every round.
 void Frame::run_loop(const Step& step, std::uint32_t index, const RunOptions& options) {
   const std::size_t carried = step.result_count;
   std::byte* const scratch = arena_ + step.scratch_offset;

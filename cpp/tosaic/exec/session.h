@@ -45,11 +45,12 @@ class Session {
   Session& operator=(Session&&) noexcept;
 
   [[nodiscard]] const Prepared& prepared() const;
-  // Indices into the graph's inputs() that the caller passes, and into its outputs() that the caller gets:
-  // the user outputs and the mutated user inputs. Mutations of state stay in the session.
+  // inputs() has the indices of the graph inputs that the caller passes. outputs() has the indices of the
+  // graph outputs that the caller gets: the user outputs and the mutated user inputs. Mutations of state stay
+  // in the session.
   [[nodiscard]] std::span<const std::uint32_t> inputs() const;
   [[nodiscard]] std::span<const std::uint32_t> outputs() const;
-  // Their names in messages, in the same order.
+  // The names of these inputs and outputs in messages, in the same order.
   [[nodiscard]] std::vector<std::string> input_names() const;
   [[nodiscard]] std::vector<std::string> output_names() const;
 
@@ -63,12 +64,12 @@ class Session {
   RunResult run_into(std::span<const ArrayView> inputs, std::span<const MutableArrayView> outputs,
                      const RunOptions& options = {});
 
-  // An input (by its index in the graph's inputs()) as the graph sees it: dense, in the graph's dtype and
-  // axes.
+  // The array as the graph reads it for input `input` (its index in the graph's inputs()): dense, in the
+  // graph's dtype and axes.
   [[nodiscard]] Array imported(std::uint32_t input, const ArrayView& array) const;
 
   // The current value of a state input, by path, or of a variable, by name. Throws InvalidGraph if there is
-  // none of that name. set_state() copies `value`; reset_state() restores all initial values.
+  // no state of that name. set_state() copies `value`; reset_state() restores all initial values.
   [[nodiscard]] Array state(const std::string& path) const;
   void set_state(const std::string& path, const ArrayView& value);
   void reset_state();

@@ -44,7 +44,7 @@ struct Step {
   std::vector<Prepared> regions;
   std::vector<std::size_t> region_offsets;  // into the step's scratch: offset of each region's arena
   Fusion fusion;
-  bool is_fused = false;  // into an earlier step, which computes this one too if the run fuses
+  bool is_fused = false;  // fused into an earlier step, which computes this one too if the run fuses
   // while_loop: into the scratch, two sets of carried values, then the flag
   std::vector<std::size_t> carried_offsets;
 };

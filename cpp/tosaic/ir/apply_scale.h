@@ -35,7 +35,7 @@ inline constexpr ValueRange kInt48Values{-(std::int64_t{1} << 47), (std::int64_t
 // Scales a value of at most 32 bits (k32) or 48 bits (k16). The specification defines the result only for
 // scalable_values(); for other values this function evaluates the same formula. The specification lets the
 // implementation choose the rounding of kInexactRound; we round as kSingleRound does, like the TOSA reference
-// model. RESCALE does not allow kDoubleRound with k16; here it has no effect then.
+// model. RESCALE does not allow kDoubleRound with k16; here kDoubleRound has no effect with k16.
 [[nodiscard]] constexpr std::int64_t apply_scale(std::int64_t value, Multiplier by, MultiplierWidth width,
                                                  RoundingMode mode) {
   std::int64_t round = std::int64_t{1} << (by.shift - 1);

@@ -34,10 +34,10 @@ enum class PadMode : std::uint8_t { kConstant, kReflect, kReplicate, kCircular }
 enum class DivRounding : std::uint8_t { kNone, kFloor, kTrunc };
 enum class NanMode : std::uint8_t { kPropagate, kIgnore };
 enum class RoundingMode : std::uint8_t { kSingleRound, kInexactRound, kDoubleRound };
-// The dim orders in which a foreign operator takes its operands and makes its results.
+// The dim orders in which a foreign operator reads its operands and writes its results.
 enum class ForeignLayout : std::uint8_t {
   kRowMajor,
-  kAny,           // any one order for all tensors: it computes each element by itself
+  kAny,           // one order, whichever, for all tensors: the operator is elementwise
   kChannelsLast,  // channels last for each tensor of rank 3 to 5, row-major for the others
 };
 
@@ -143,7 +143,7 @@ struct ResizeAttrs {
   bool operator==(const ResizeAttrs&) const = default;
 };
 
-// Reductions. Axes are listed explicitly and sorted. `dtype`: torch's optional dtype argument, in which the
+// Reductions. Axes are listed explicitly and sorted. `dtype` is torch's optional dtype argument, in which the
 // reduction is computed and returned.
 struct ReduceAttrs {
   Dims axes;
@@ -161,7 +161,7 @@ struct VarAttrs {
   bool operator==(const VarAttrs&) const = default;
 };
 
-// argmax, argmin. Without an axis: over the flattened tensor.
+// argmax, argmin. Without an axis, the reduction is over the flattened tensor.
 struct ArgAttrs {
   std::optional<std::int64_t> axis;
   bool keepdim = false;
@@ -256,8 +256,8 @@ struct CastAttrs {
   bool operator==(const CastAttrs&) const = default;
 };
 
-// The result has the operand's elements. `order`: the requested dim order, if any (clone with memory_format,
-// or the edge dialect).
+// The result has the operand's elements. `order` is the requested dim order, if there is one (clone with
+// memory_format, or the edge dialect).
 struct CloneAttrs {
   std::optional<Dims> order;
   TOSAIC_FIELDS(TOSAIC_FIELD(order))
@@ -303,7 +303,7 @@ struct SlopeAttrs {
   bool operator==(const SlopeAttrs&) const = default;
 };
 
-// Without `scale`: 1 / sqrt(head dim).
+// Without `scale`, the scale is 1 / sqrt(head dim).
 struct SdpaAttrs {
   std::optional<double> scale;
   bool is_causal = false;
@@ -350,7 +350,7 @@ struct EluAttrs {
   bool operator==(const EluAttrs&) const = default;
 };
 
-// log1p(exp(beta * x)) / beta, but x where beta * x > threshold.
+// log1p(exp(beta * x)) / beta, or x where beta * x > threshold.
 struct SoftplusAttrs {
   double beta = 1;
   double threshold = 20;
@@ -365,7 +365,7 @@ struct EpsAttrs {
   bool operator==(const EpsAttrs&) const = default;
 };
 
-// Without posinf (neginf): the largest (lowest) finite value of the dtype.
+// Without posinf (neginf), infinities become the largest (lowest) finite value of the dtype.
 struct NanToNumAttrs {
   double nan = 0;
   std::optional<double> posinf;
@@ -381,7 +381,7 @@ struct ValueAttrs {
   bool operator==(const ValueAttrs&) const = default;
 };
 
-// linalg_vector_norm. Axes are listed explicitly and sorted. `dtype`: the operand is cast to it first.
+// linalg_vector_norm. Axes are listed explicitly and sorted. The operand is first cast to `dtype`.
 struct VectorNormAttrs {
   double ord = 2;
   Dims axes;
@@ -486,7 +486,8 @@ struct OpaqueAttrs {
 // Fields have the specification's names. Zero points and shapes, which are operands in TOSA, are attributes
 // here until serialization.
 
-// conv2d and depthwise_conv2d (4 entries in `pad`, 2 in `stride` and `dilation`), conv3d (6 and 3).
+// The attributes of conv2d and depthwise_conv2d (4 entries in `pad`, 2 each in `stride` and `dilation`) and
+// of conv3d (6 in `pad`, 3 each in the others).
 struct TosaConvAttrs {
   Dims pad, stride, dilation;
   std::int64_t input_zp = 0, weight_zp = 0;
@@ -523,8 +524,8 @@ struct TosaMaxPoolAttrs {
   bool operator==(const TosaMaxPoolAttrs&) const = default;
 };
 
-// matmul: zero points of A and B. `dtype` of the result: none for the accumulator dtype of the operands; f32
-// selects f32 for f16 operands.
+// matmul: zero points of A and B. `dtype` is the dtype of the result: none means the accumulator dtype of the
+// operands; f32 selects f32 for f16 operands.
 struct TosaMatmulAttrs {
   std::int64_t first_zp = 0, second_zp = 0;
   std::optional<DType> dtype;
@@ -626,8 +627,8 @@ struct TosaRescaleAttrs {
   bool operator==(const TosaRescaleAttrs&) const = default;
 };
 
-// The same at stage integer, where the channels may be on any axis. `axis` is set exactly if `per_channel`
-// is.
+// The attributes of `rescale`, at stage integer, where the channels may be on any axis. `axis` is set exactly
+// if `per_channel` is.
 struct RescaleAttrs {
   TosaRescaleAttrs rescale;
   std::optional<std::int64_t> axis;
@@ -681,7 +682,7 @@ struct TosaVariableAccessAttrs {
   X(TosaVariableAttrs) X(TosaVariableAccessAttrs) X(TosaMatmulAttrs) X(IntegerConvAttrs) X(RescaleAttrs)
 // clang-format on
 
-// All of them, NoAttrs first. The position of a struct is its index.
+// All attribute structs, NoAttrs first. The index of a struct is its position here.
 template <class... Structs>
 struct AttributeStructs {};
 #define TOSAIC_NEXT_STRUCT(A) , A

@@ -1,4 +1,4 @@
-// CheckedRewriter: a Rewriter that refuses wrong use, for passes that are written outside of tosaic.
+// CheckedRewriter: a Rewriter that checks how it is used, for passes that are written outside of tosaic.
 //
 // A Rewriter trusts its caller. A CheckedRewriter checks that nodes are visited in order and each once, that
 // values exist, and that a replacement has the type of what it replaces, and throws InvalidGraph that names
@@ -28,18 +28,20 @@ class CheckedRewriter {
 
   // Copies the node, whose turn it must be.
   void keep(NodeId node);
-  // Puts values of current() in the place of the results of the node, whose turn it must be: as many values,
-  // with the same dtypes and shapes.
+  // Replaces the results of the node, whose turn it must be, by values of current(): as many values, with the
+  // same dtypes and shapes.
   void replace(NodeId node, std::span<const ValueId> results);
   // Adds a node in front of `at`, whose turn it must be, and whose origin it has. `operands` are values of
-  // current(); an invalid id is an absent operand. Returns its results, whose types infer() gives.
+  // current(); an invalid id is an absent operand. Returns its results, whose types infer() determines.
   std::vector<ValueId> emit(NodeId at, Op op, Attrs attrs, std::span<const ValueId> operands);
   // A constant of current().
   ValueId constant(NodeId at, ConstantRef constant);
-  // The value of current() that a value of the source has become. The node that makes it must be visited.
+  // The value of current() that a value of the source has become. The node that makes the source's value must
+  // have been visited.
   [[nodiscard]] ValueId map(ValueId old) const;
 
-  // The new graph, or nothing if every node was kept. All nodes must be visited; it can be called once.
+  // The new graph, or nothing if every node was kept. All nodes must have been visited. Can be called only
+  // once.
   [[nodiscard]] std::optional<Graph> finish();
 
  private:

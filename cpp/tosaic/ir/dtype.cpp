@@ -106,8 +106,8 @@ DType promote(DType a, DType b) {
     return b;
   }
   if (a == DType::kBool) return b;
-  // Both are integers. An unsigned dtype and a signed one that is not wider promote to the next wider signed
-  // one.
+  // Both dtypes are integers. An unsigned dtype and a signed one that is not wider promote to the next wider
+  // signed dtype.
   if (a == DType::kI8 && b == DType::kU8) return DType::kI16;
   if (a == DType::kI4 && b == DType::kU8) return DType::kI16;
   if (b == DType::kU16) return a == DType::kU8 ? b : DType::kI32;

@@ -46,7 +46,7 @@ using ValueRange = Interval<std::int64_t>;  // of integers
 [[nodiscard]] constexpr DType without_sign(DType dtype) {
   return dtype == DType::kU8 ? DType::kI8 : dtype == DType::kU16 ? DType::kI16 : dtype;
 }
-// The values that an integer dtype can hold; none for bool and floats.
+// The values that an integer dtype can hold. Returns nothing for bool and floats.
 [[nodiscard]] std::optional<ValueRange> integer_limits(DType dtype);
 
 // The largest finite value of a float dtype.

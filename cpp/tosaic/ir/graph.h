@@ -45,13 +45,12 @@ struct Value {
   NodeId producer;                 // results only
   ConstantRef constant;            // constants only
   std::string name;                // unique within the graph
-  // For following values through passes: the value of an earlier graph that this one stands for. Whoever
-  // wants to follow values sets it before the passes and reads it after them. Rewrites hand it on with the
-  // name.
+  // Follows values through passes: the value of an earlier graph that this value represents. Callers who want
+  // to follow values set it before the passes and read it after them. Rewrites copy it along with the name.
   ValueId source;
   // Stage tosa: how the value stores the axes of the canonical value that it was legalized from. Axis i is
-  // axis i of this dim order. legalize-tosa sets it, and rewrites hand it on with the name. It is neither in
-  // the text form nor in a .tosa file: a graph that was parsed or read does not know it.
+  // axis i of this dim order. legalize-tosa sets this order, and rewrites copy it along with the name.
+  // Neither the text form nor a .tosa file has it, so it is absent in graphs that were parsed or read.
   std::optional<DimOrder> canonical_order;
 };
 
@@ -165,7 +164,7 @@ class Graph {
   [[nodiscard]] NodeId id(const Node& node) const {
     return NodeId(static_cast<std::uint32_t>(&node - nodes_.data()));
   }
-  // The value of this name; invalid if there is none. Looks at every value.
+  // The value of this name; invalid if there is none. Takes time linear in the number of values.
   [[nodiscard]] ValueId find_value(std::string_view value_name) const;
   [[nodiscard]] std::span<const Input> inputs() const { return inputs_; }
   [[nodiscard]] std::span<const Output> outputs() const { return outputs_; }

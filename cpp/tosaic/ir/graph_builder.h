@@ -39,20 +39,20 @@ class GraphBuilder {
 
   GraphBuilder(std::string name, Stage stage);
 
-  // A user input; with `initial`, a state. `order`: the dim order of the caller's array in memory.
+  // Adds a user input or, with `initial`, a state. `order` is the dim order of the caller's array in memory.
   ValueId add_input(std::string name, TensorType type, std::string path, DimOrder order = {},
                     ConstantRef initial = nullptr);
   // Returns the same value for the same ConstantRef.
   ValueId add_constant(ConstantRef constant);
-  // Returns the first result. Throws InvalidGraph, located at the call, if an inferred type is not the recorded
-  // one, and what infer() throws.
+  // Returns the first result. Throws InvalidGraph, located at the call, if an inferred type is not the
+  // recorded one. Throws what infer() throws.
   ValueId add_node(Call call);
-  // A user output; with `mutated_input`, the new value of the input of this index.
+  // Adds a user output or, with `mutated_input`, the new value of the input of this index.
   void add_output(ValueId value, std::string path, std::optional<std::uint32_t> mutated_input,
                   DimOrder order = {});
 
   [[nodiscard]] const TensorType& type(ValueId value) const;
-  // The constant that a value is, or is a clone or reshape of; null if there is none.
+  // The constant that the value is, or of which it is a clone or reshape. Returns null for other values.
   [[nodiscard]] ConstantRef constant(ValueId value) const;
 
   // The graph. The builder is used up.

@@ -241,7 +241,7 @@ std::vector<const TensorType*> types_of(const Graph& graph, Op op, std::span<con
   return types;
 }
 
-// Promotes `all` with `dtype`; without a value yet, `all` becomes `dtype`.
+// Promotes `all` with `dtype`. If `all` has no value yet, it becomes `dtype`.
 void promote_into(std::optional<DType>& all, DType dtype) { all = all ? promote(*all, dtype) : dtype; }
 
 int category(DType dtype) { return dtype == DType::kBool ? 0 : is_integer(dtype) ? 1 : 2; }

@@ -46,8 +46,8 @@ Types infer_shift(const Call& call) {
   return single_result(promoted_dtype(call.operands()), broadcast_from(call, 0));
 }
 
-// The weight may have another float dtype than the ends: a Python number as weight stays f32 beside f16 and
-// bf16 ends.
+// The weight may have another float dtype than start and end: a weight that is a Python number stays f32
+// beside f16 and bf16.
 Types infer_lerp(const Call& call) {
   for (std::size_t i = 0; i < 3; ++i) call.require_float(i);
   call.require_same_dtype(1, 0);

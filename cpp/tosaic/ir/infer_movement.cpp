@@ -255,8 +255,8 @@ Types infer_index_select(const Call& call) {
   return single_result(call.operand(0).dtype, shape);
 }
 
-// Advanced indexing: if the indexed axes are adjacent, the axes of the broadcast index replace them in place;
-// otherwise these come first.
+// Advanced indexing: if the indexed axes are adjacent, the axes of the broadcast index replace them in place.
+// If they are not, the axes of the index come first.
 //
 //   input [A,B,C,D], indices of shape [N] for axes 1 and 2:  [A,N,D]
 //                                         for axes 0 and 2:  [N,B,D]

@@ -22,7 +22,7 @@ std::int64_t gates_of(Cell cell) {
 
 struct Sizes {
   std::int64_t directions, gates, hidden,
-      output;  // output features of one direction: the projected size with a projection, else `hidden`
+      output;  // output features of one direction: the projected size, or `hidden` without a projection
 };
 
 void require_dtypes(const Call& call) {

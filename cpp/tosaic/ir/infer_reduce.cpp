@@ -11,14 +11,15 @@ void require_no_dtype(const Call& call, const ReduceAttrs& attrs) {
   if (attrs.dtype) call.fail("attribute 'dtype' is not taken", "none", std::string(to_string(*attrs.dtype)));
 }
 
-// The dtype of a sum: the requested one; else the operand's if it is a float, and i64 for integers and bool.
+// The dtype of a sum: the requested one or, if there is none, the operand's for floats and i64 for integers
+// and bool.
 DType accumulated(const Call& call, const std::optional<DType>& asked) {
   if (asked) return *asked;
   const DType dtype = call.operand(0).dtype;
   return is_float(dtype) ? dtype : DType::kI64;
 }
 
-// The requested dtype, else the operand's. It must be a float dtype.
+// The requested dtype or, if there is none, the operand's. It must be a float dtype.
 DType float_dtype(const Call& call, const std::optional<DType>& asked) {
   if (!asked) {
     call.require_float(0);
@@ -28,8 +29,8 @@ DType float_dtype(const Call& call, const std::optional<DType>& asked) {
   return *asked;
 }
 
-// Checks scale, shift or statistics: they have the input's dtype. If the input is narrower than f32, or for
-// rms_norm always, f32 is allowed too.
+// Checks scale, shift or statistics: they have the input's dtype. f32 is allowed too if the input is narrower
+// than f32, and always for rms_norm.
 void require_parameter(const Call& call, std::size_t i, const Shape& shape) {
   const TensorType* const type = call.optional(i);
   if (type == nullptr) return;

@@ -32,7 +32,7 @@ class Call {
   [[nodiscard]] std::size_t count() const { return operands_.size(); }
   [[nodiscard]] std::span<const TensorType* const> operands() const { return operands_; }
   [[nodiscard]] const TensorType& operand(std::size_t i) const { return *operands_[i]; }
-  // Null if optional operand i is absent: passed as absent, or beyond the end of the operand list.
+  // Returns null if optional operand i is absent: passed as absent, or beyond the end of the operand list.
   [[nodiscard]] const TensorType* optional(std::size_t i) const {
     return i < operands_.size() ? operands_[i] : nullptr;
   }

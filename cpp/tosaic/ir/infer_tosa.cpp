@@ -220,7 +220,7 @@ void require_bias(const Call& call, std::int64_t channels) {
   if (call.operand(2).shape[0] != 1) call.require_extent(2, 0, channels);
 }
 
-// Replaces the spatial extents in `shape`, from axis 1 on, by those of the result. `kernel`: the weight's
+// Replaces the spatial extents in `shape`, from axis 1 on, by those of the result. `kernel` has the weight's
 // spatial extents.
 void set_conv_extents(const Call& call, const TosaConvAttrs& attrs, const Dims& kernel, Shape& shape) {
   const std::size_t spatial = kernel.size();
@@ -386,8 +386,8 @@ Types resize(const Call& call) {
 
 // ---- matrix product ----
 
-// MATMUL has no accumulator attribute: the result has the accumulator's dtype. For f16 operands it is f16, or
-// f32 if `dtype` says so.
+// MATMUL has no accumulator attribute: the result has the accumulator's dtype. For f16 operands this is f16,
+// or f32 if the attribute `dtype` is f32.
 DType matmul_dtype(const Call& call, DType input) {
   const DType dtype = accumulation(call, input).accumulator;
   const std::optional<DType> asked = call.attrs<TosaMatmulAttrs>().dtype;

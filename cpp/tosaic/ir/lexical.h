@@ -18,7 +18,7 @@ void append_number(std::string& out, std::uint64_t value);
 // "..." with \" \\ \n \t \r, and \xNN for other control bytes and for bytes that are not valid UTF-8. All
 // other text, UTF-8 included, is written unchanged.
 void append_quoted(std::string& out, std::string_view text);
-// The name itself if it is not empty and consists of [A-Za-z0-9_.] only, else the quoted name.
+// Appends the name, in quotes unless it is not empty and consists of [A-Za-z0-9_.] only.
 void append_name(std::string& out, std::string_view name);
 [[nodiscard]] bool is_plain_name_character(char c);
 // True for well-formed UTF-8. Names must be well-formed, because Python strings hold nothing else.

@@ -19,7 +19,7 @@ inline constexpr std::size_t kOpCount = 0
 #include "tosaic/ir/ops.def"
     ;
 
-// What the traits mean: ops.def.
+// ops.def says what the traits mean.
 enum Trait : std::uint16_t {
   kNone = 0,
   kElementwise = 1,

@@ -56,12 +56,13 @@ class OpTable {
   std::array<bool, kOpCount> present_{};
 };
 
-// Whether a and b are the same function. GCC refuses a == b in a constant expression if it sanitizes.
+// Whether a and b are the same function. With its sanitizers, GCC refuses a == b in a constant expression.
 template <auto a, auto b>
 inline constexpr bool is_same_function =
     std::is_same_v<std::integral_constant<decltype(a), a>, std::integral_constant<decltype(b), b>>;
 
-// True; does not compile if there is a mismatch, which the compiler's message then shows.
+// Returns true. If there is a mismatch, the call does not compile, and the compiler's message shows the
+// mismatch.
 template <Mismatch mismatch>
 constexpr bool is_complete() {
   static_assert(!mismatch.found,

@@ -28,14 +28,15 @@ struct Origin {
   [[nodiscard]] std::string source() const;
 };
 
-// The leaves of an origin: the origin itself if it is a leaf, none for null.
+// The leaves of an origin: the origin itself if it is a leaf, and an empty list for null.
 [[nodiscard]] std::vector<OriginRef> leaves(const OriginRef& origin);
 // The union of all leaves. Null origins are skipped. Returns null if there are no leaves, and the leaf itself
 // if there is one.
 [[nodiscard]] OriginRef merge(const std::vector<OriginRef>& origins);
 
 // True if a value is on the way to the result of an FX call and may get the name of the call if the result is
-// forwarded to it. `value` is the value's name and `from` its origin; `result` and `at` are those of the result.
+// forwarded to it. `value` is the value's name and `from` its origin; `result` and `at` are those of the
+// result.
 //
 //   %pool.sums = ..                loc(pool)
 //   %pool = permute(%pool.sums)    loc(pool)   replaced by its operand, which becomes %pool

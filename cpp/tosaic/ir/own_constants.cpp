@@ -40,7 +40,8 @@ class Copies {
 
  private:
   std::map<ConstantRef, ConstantRef> constants_;
-  // By memory: constants that share memory, such as folded reshapes of one constant, also share the copy.
+  // The copies by the memory that was copied: constants that share memory, such as folded reshapes of one
+  // constant, also share the copy.
   std::map<std::pair<const std::byte*, std::size_t>, Storage> bytes_;
 };
 

@@ -126,7 +126,7 @@ class Scanner {
   }
   double real() { return number<double>("a number"); }
   float real_f32() { return number<float>("a number"); }
-  // true, false, an integer if the number consists of digits only, else a float.
+  // `true`, `false` or a number: an integer if it consists of digits only, and a float if not.
   Scalar scalar() {
     if (accept_word("true")) return true;
     if (accept_word("false")) return false;

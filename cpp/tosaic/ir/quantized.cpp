@@ -5,7 +5,7 @@
 namespace tosaic {
 namespace {
 
-// The constant that a movement inserts, if any.
+// The constant that a movement inserts. Returns nothing if it inserts none.
 std::optional<double> filling(const Node& node) {
   if (node.op == Op::kTril || node.op == Op::kTriu) return 0.0;
   if (node.op != Op::kPad) return std::nullopt;
@@ -38,7 +38,7 @@ std::optional<std::int64_t> moved_axis(const Graph& graph, const Node& node, std
     const Dims& perm = Graph::attrs<PermuteAttrs>(node).perm;
     return std::find(perm.begin(), perm.end(), from) - perm.begin();
   }
-  // A reshape: an axis of equal extent with equal products of the extents before it.
+  // In a reshape, it is an axis of equal extent with an equal product of the extents before it.
   const Shape& before = graph.type(graph.operands(node)[0]).shape;
   const Shape& after = graph.type(graph.result(node)).shape;
   std::int64_t lead = 1;

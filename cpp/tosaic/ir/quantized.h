@@ -25,7 +25,7 @@ template <class A>
       QParams{storage, attrs.qmin, attrs.qmax, attrs.axis, attrs.scales, attrs.zero_points});
 }
 
-// The inverse: the attributes of a quantize or dequantize node with result dtype `dtype`.
+// The inverse of qparams_of: the attributes of a quantize or dequantize node with result dtype `dtype`.
 template <class A>
 [[nodiscard]] A attrs_of_qparams(DType dtype, const QParams& qparams) {
   return {dtype, qparams.axis, qparams.qmin, qparams.qmax, qparams.scales, qparams.zero_points};

@@ -10,7 +10,8 @@ Graph& Rewriter::begin_output(const Node& at) {
   if (started_) return out_;
   started_ = true;
   work::add(source_.nodes_.size() + source_.values_.size());
-  // Everything before `at` is copied verbatim: the values before its first result, the nodes before itself.
+  // Everything before `at` is copied verbatim: the values before its first result, and the nodes before the
+  // node itself.
   const std::uint32_t node_index = source_.id(at).index();
   const std::uint32_t value_count = at.first_result;
   out_.name = source_.name;

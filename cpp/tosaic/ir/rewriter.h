@@ -35,12 +35,12 @@ class Rewriter {
   void keep(const Node& node, std::vector<std::shared_ptr<const Graph>> regions);
   // Every later use of the results of `node` becomes a use of these values of the new graph. A value that was
   // added to begin_output() for this node, i.e. since the walk's last call, gets the name, source and
-  // canonical_order of the result that it replaces, and its producer the origin of `node`. Throws
+  // canonical_order of the result that it replaces. Its producer gets the origin of `node`. Throws
   // InternalError if the number of results, a dtype or a shape differs.
   void replace(const Node& node, std::span<const ValueId> results);
   void replace(const Node& node, ValueId result) { replace(node, std::span(&result, 1)); }
 
-  // The graph to which mapped ids refer: the new graph once started, else the source.
+  // The graph to which mapped ids refer: the new graph once it is started, and the source before that.
   [[nodiscard]] const Graph& current() const { return started_ ? out_ : source_; }
 
   // ---- emitting, between the walk's calls ----
@@ -67,7 +67,7 @@ class Rewriter {
   void start();
   void bind(ValueId old, ValueId fresh);
 
-  // The graph with all inputs but only the live constants and nodes. The caller marks the operands of live
+  // The graph without the dead constants and nodes. All inputs stay. The caller marks the operands of live
   // nodes, and graph outputs, as live. Names are unchanged, except that a constant whose own name is free
   // again gets it back.
   [[nodiscard]] static Graph pruned(const Graph& source, const std::vector<bool>& live_values,

@@ -52,9 +52,9 @@ std::shared_ptr<const void> zeroed_memory(std::size_t size) {
   return {memory, AlignedDelete{}};
 }
 
-// A binary floating-point format of at most 16 bits. `finite_only` (OCP E4M3): there are no infinities, the
-// largest exponent encodes numbers too, and NaN is the encoding with all bits but the sign set. Numbers
-// beyond the range become NaN then, as in torch and TOSA.
+// A binary floating-point format of at most 16 bits. With `finite_only` (OCP E4M3), there are no infinities,
+// the largest exponent encodes numbers too, and NaN is the encoding with all bits but the sign set. Numbers
+// beyond the range then become NaN, as in torch and TOSA.
 struct SmallFloat {
   int exponent_bits, mantissa_bits;
   bool finite_only;

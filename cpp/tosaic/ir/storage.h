@@ -18,7 +18,7 @@ class Storage {
  public:
   Storage() = default;
   // With `changed` the storage is a view. `changed` returns a message if the owner's data changed since
-  // import, as far as the owner can tell (torch's version counter), else "".
+  // import, as far as the owner can notice (torch's version counter), and "" if not.
   Storage(std::shared_ptr<const void> owner, const std::byte* data, std::size_t size,
           std::function<std::string()> changed = {});
   // Zero-filled bytes of our own, aligned to 64 bytes. writable() returns them as long as there is one owner.
@@ -53,7 +53,7 @@ enum class ConstantKind : std::uint8_t { kParameter, kBuffer, kLifted, kFolded }
 
 // A named immutable tensor, dense and row-major. Graphs share constants.
 struct Constant {
-  std::string name;  // parameters and buffers: the name in the state dict; else the value's name
+  std::string name;  // parameters and buffers: the name in the state dict; others: the value's name
   ConstantKind kind = ConstantKind::kLifted;
   DType dtype = DType::kF32;
   Shape shape;

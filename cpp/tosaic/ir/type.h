@@ -12,7 +12,8 @@
 
 namespace tosaic {
 
-// A permutation of the logical axes, outermost first, as torch.Tensor.dim_order(). Empty = identity.
+// A permutation of the logical axes, outermost first, as torch.Tensor.dim_order() returns it. The empty order
+// is the identity.
 class DimOrder {
  public:
   DimOrder() = default;

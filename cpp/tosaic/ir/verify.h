@@ -24,8 +24,8 @@ struct VerifyOptions {
   bool stage = true;
 };
 
-// Throws the first problem: SpecViolation for a rule of the stage, UnsupportedOp if infer() throws it, else
-// InvalidGraph.
+// Throws the first problem: SpecViolation for a rule of the stage, UnsupportedOp if infer() throws it, and
+// InvalidGraph for all others.
 void verify(const Graph& graph, const VerifyOptions& options = {});
 
 // Returns all problems, in order. Types are not checked for nodes whose structure is broken.

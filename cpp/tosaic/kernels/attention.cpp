@@ -27,8 +27,8 @@ using std::int64_t;
 constexpr int64_t kQueryRows = 32;
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
-// Where the heads of an operand are. `strides`: elements that the operand advances along each leading axis of
-// the result.
+// Where the heads of an operand are. `strides` has the elements by which the operand advances along each
+// leading axis of the result.
 struct Heads {
   ConvertBlock load = nullptr;
   int64_t bytes = 0;

@@ -30,7 +30,7 @@ inline constexpr std::int64_t kBlockElements = 512;
 
 [[nodiscard]] constexpr bool is_float(Domain domain) { return domain >= Domain::kF32; }
 
-// The domain that holds `dtype` exactly. For the reference, the 64-bit domain of its category (kI64, kF64).
+// The domain that holds `dtype` exactly. With `reference`, the 64-bit domain of its category (kI64, kF64).
 [[nodiscard]] constexpr Domain domain_of(DType dtype, bool reference) {
   if (tosaic::is_float(dtype)) return reference || dtype == DType::kF64 ? Domain::kF64 : Domain::kF32;
   return reference || dtype == DType::kI48 || dtype == DType::kI64 ? Domain::kI64 : Domain::kI32;
@@ -84,7 +84,7 @@ extern const ConvertKernels kConvert;
 
 // Throws UnsupportedOp naming the op and the dtypes of operands and result.
 [[noreturn]] void fail_unsupported(const Request& request);
-// Throws InvalidGraph: a value read from an index array is outside [low, limit).
+// Throws InvalidGraph, which says that a value read from an index array is outside [low, limit).
 [[noreturn]] void fail_index(Op op, std::int64_t index, std::int64_t low, std::int64_t limit);
 
 // The attributes of the request. Throws InternalError if they are of another type than A.

@@ -68,7 +68,7 @@ Convolution canonical_conv(const Request& request, const ConvAttrs& attrs) {
   return conv;
 }
 
-// Everything but the weights. TOSA's `pad` has (before, after) for each axis.
+// Describes the convolution except for its weights. TOSA's `pad` has (before, after) for each axis.
 Convolution channels_last_conv(const Request& request, const Dims& pad, const Dims& stride,
                                const Dims& dilation) {
   const Shape& x = request.operands[0].shape;
@@ -216,12 +216,12 @@ constexpr DType kOwnDType = std::is_same_v<T, float>    ? DType::kF32
                             : sizeof(T) == 4            ? DType::kI32
                                                         : DType::kI64;
 
-// An operand as an array of T: without a copy, or converted in scratch.
+// An operand as an array of T: the operand itself, or converted in scratch.
 template <class T>
 class Side {
  public:
-  // `reads`: the operand is not converted, because the core reads its bytes as they are, or does not read
-  // them.
+  // If `reads` is true, the operand is not converted, because the core reads its bytes as they are, or does
+  // not read them.
   Side(const Request& request, std::size_t index, Index zero_point, bool reads, ScratchPlan& plan)
       : index_(index), zero_point_(zero_point) {
     present_ = index < request.operands.size() && request.operands[index].present;
@@ -319,7 +319,7 @@ Kernel fast_kernel(const Request& request, const Roles& roles, const Reduced& re
                    has_epilogue);
 }
 
-// Whether the pairs of 16 bits of isa/gemm.h compute the request: elements and zero points of 8 bits, an
+// True if the pairs of 16 bits of isa/gemm.h can compute the request: elements and zero points of 8 bits, an
 // integer result of at most 32 bits, no addend.
 bool fits_pairs(const Request& request, const Roles& roles, const Reduced& reduced) {
   const auto is_8_bit = [](DType dtype) { return dtype == DType::kI4 || dtype == DType::kI8; };
@@ -332,14 +332,14 @@ bool fits_pairs(const Request& request, const Roles& roles, const Reduced& reduc
          (product == nullptr || !product->has_input);
 }
 
-// Whether sums of products are exact in double: both operands are integers of at most 16 bits.
+// True if sums of products are exact in double: both operands are integers of at most 16 bits.
 bool exact_in_double(DType left, DType right) {
   const auto narrow_integer = [](DType dtype) { return is_integer(dtype) && byte_size(dtype) <= 2; };
   return narrow_integer(left) && narrow_integer(right);
 }
 
-// The axis of the result that has the channels of the core; the rank if no axis has them, which may be so for
-// a product of vectors.
+// The axis of the result that has the channels of the core. Returns the rank if no axis has them, as in a
+// product of vectors.
 std::size_t channel_axis(const Request& request, const Reduced& reduced) {
   const Shape& shape = request.results[0].shape;
   const auto* conv = std::get_if<Convolution>(&reduced.shape);

@@ -27,7 +27,7 @@ using Spatial = std::array<Index, 3>;  // d, h, w; with fewer axes, leading entr
 //   group * weight_group + o * weight_out + i * weight_in
 //     + d * weight_tap[0] + h * weight_tap[1] + w * weight_tap[2]
 //
-// `transposed`: result[i * step + tap * dilation - pad] += input[i] * weight[tap].
+// If `transposed`, result[i * step + tap * dilation - pad] += input[i] * weight[tap].
 struct Convolution {
   Index batch = 1, groups = 1, in_channels = 0, out_channels = 0;
   Spatial in{1, 1, 1}, out{1, 1, 1}, taps{1, 1, 1}, step{1, 1, 1}, dilation{1, 1, 1}, pad{0, 0, 0};
@@ -82,9 +82,9 @@ struct Core {
   std::string name;
 };
 
-// The operators that are fused with a contraction and follow it. run() converts `count` adjacent sums to
-// elements of `bytes` bytes. The sums belong to channels (of a product: columns) `channel`, `channel` + 1,
-// ..., and channel 0 follows the last one.
+// The operators that follow a contraction and are fused with it. run() converts `count` adjacent sums to
+// elements of `bytes` bytes. The sums belong to the channels (in a product: columns) `channel`, `channel` +
+// 1, ..., where channel 0 follows the last one.
 template <class T>
 struct Epilogue {
   std::function<void(const Sum<T>* sums, Index count, Index channel, std::byte* to, std::byte* scratch)> run;
@@ -92,7 +92,7 @@ struct Epilogue {
   explicit operator bool() const { return run != nullptr; }
 };
 
-// What a fast core is prepared from.
+// The arguments with which a fast core is prepared.
 template <class T>
 struct FastInputs {
   const GemmKernels<T>* gemm = nullptr;
@@ -107,7 +107,7 @@ struct FastInputs {
   Epilogue<T> epilogue = {};  // not with an addend
 };
 
-// The weights that `make` packs, shared through `inputs.packs` if that is set.
+// The weights that `make` packs. They are shared through `inputs.packs` if that is not null.
 template <class T, class Make>
 [[nodiscard]] std::shared_ptr<const std::vector<T>> packed_weights(const FastInputs<T>& inputs, Make&& make) {
   if (inputs.packs != nullptr) return inputs.packs->template share<T>(inputs.key, std::forward<Make>(make));
@@ -129,8 +129,8 @@ template <class T>
 // One input channel per group, not transposed, no negative padding; a single group has a single output
 // channel.
 [[nodiscard]] bool is_depthwise(const Convolution& conv);
-// For depthwise convolutions with channels last; floats also with channels first and at most two spatial
-// axes.
+// For depthwise convolutions with channels last. For floats also with channels first, with at most two
+// spatial axes.
 template <class T>
 [[nodiscard]] Core<T> depthwise_convolution(const Convolution& conv, const FastInputs<T>& inputs);
 

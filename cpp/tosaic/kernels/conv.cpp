@@ -129,8 +129,8 @@ class ChannelsLast {
   }
 
  private:
-  // Whether finished rows go through put_rows(): the rows of a transposed convolution are not adjacent
-  // pixels, and an epilogue converts rows.
+  // True if finished rows go through put_rows(), because the rows of a transposed convolution are not
+  // adjacent pixels, or because an epilogue converts rows.
   [[nodiscard]] bool hands_on() const { return conv_.transposed || inputs_.epilogue; }
   [[nodiscard]] Index depth_of(const Phase& phase) const { return phase.num_taps() * conv_.group_in(); }
   [[nodiscard]] GemmBlocking blocking_of(const Phase& phase) const {

@@ -173,7 +173,7 @@ class DepthwisePlanes {
     plane_.low = inputs.low;
     plane_.high = inputs.high;
     plane_.pitch = extent(2);
-    constexpr Index overrun = 64;  // the last vectors of a plane read and write past it
+    constexpr Index overrun = 64;  // the last vectors of a plane read and write beyond its end
     plane_.plane_size = ceil_div(extent(1) * plane_.pitch + overrun, 16) * 16;
     planes_size_ = plane_.step_h * plane_.step_w * plane_.plane_size + overrun;
     planes_at_ = plan_.take<float>(planes_size_);

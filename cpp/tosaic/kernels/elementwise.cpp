@@ -10,7 +10,7 @@
 //   rows       every other broadcast, after merging axes
 //
 // An array that already has the domain's element type is used without conversion. If no array needs a buffer,
-// one block is the whole array, or a whole row of it.
+// a block is a whole array or a whole row.
 #include <algorithm>
 #include <array>
 #include <cmath>

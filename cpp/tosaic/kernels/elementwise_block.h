@@ -35,7 +35,7 @@ enum class Function : std::uint8_t {
   kLow,           // low, whatever the operand is
   kLeakyRelu,
   kElu,
-  kEluScaled,  // low * x for x > 0, else alpha * low * expm1(high * x)
+  kEluScaled,  // low * x for x > 0; alpha * low * expm1(high * x) for others
   kGelu,
   kGeluTanh,
   kSilu,
@@ -79,7 +79,7 @@ enum class Function : std::uint8_t {
   kPow,
   kMaximum,
   kMinimum,
-  kMaximumNumbers,  // if one operand is NaN, the other operand
+  kMaximumNumbers,  // if one operand is NaN, the result is the other one
   kMinimumNumbers,
   kBitwiseAnd,
   kBitwiseOr,
@@ -114,7 +114,8 @@ enum class Function : std::uint8_t {
          (function >= Function::kEq && function <= Function::kLogicalXor);
 }
 
-// Constants of a function, which reads only the fields that it needs. Integer domains read the int_ fields.
+// The constant parameters of an elementwise function. A function reads only the fields that it needs; over
+// integers it reads the int_ fields instead of `alpha`, `low` and `high`.
 struct Parameters {
   double alpha = 1, low = 0, high = 0;
   std::int64_t int_alpha = 1, int_low = 0, int_high = 0;
@@ -124,12 +125,12 @@ struct Parameters {
   bool round = false;
 };
 
-// Reads in[0..arity) and writes out, `count` elements each. `out` may be one of the operands.
+// Reads the operands in[0..arity) and writes `out`, `count` elements each. `out` may be one of the operands.
 using ElementwiseBlock = void (*)(const Parameters& parameters, const void* const* in, void* out,
                                   std::int64_t count);
 
 struct ElementwiseKernels {
-  // Null if this instruction set has no loop for the function and domain. It has none for kF64, which
+  // Returns null if this instruction set has no loop for the function and domain. It has none for kF64, which
   // find_reference() and find_function() compute.
   ElementwiseBlock (*find)(Function function, Domain domain) = nullptr;
 };
@@ -144,10 +145,11 @@ namespace avx512 {
 extern const ElementwiseKernels kElementwiseKernels;
 }
 
-// The function on doubles by its definition, with the C library's functions. Null if find_function() has it.
+// The function on doubles by its definition, with the C library's functions. Returns null for functions that
+// find_function() has.
 [[nodiscard]] ElementwiseBlock find_reference(Function function);
 
-// The functions that have no vectorised loop. Null for the other functions.
+// The functions that have no vectorised loop. Returns null for the other functions.
 [[nodiscard]] ElementwiseBlock find_function(Function function, Domain domain);
 
 }  // namespace tosaic::kernels

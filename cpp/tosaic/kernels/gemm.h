@@ -26,7 +26,7 @@ struct GemmProblem {
   std::int64_t rows = 0, cols = 0, depth = 0;
   const Source<T>* a = nullptr;  // the rows of A; null: the rows are `patches`
   std::int64_t a_stride = 0;
-  bool copies_rows = !kReadsInPlace<T>;  // rows, less the zero point, are copied to `gathered` first
+  bool copies_rows = !kReadsInPlace<T>;  // rows, minus the zero point, are first copied to `gathered`
   T zero_point = 0;
   const Patches<T>* patches = nullptr;
   const T* b = nullptr;  // packed
@@ -47,7 +47,8 @@ struct GemmBlocking {
 
 [[nodiscard]] constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
-// Whether rows `stride` elements apart share few cache sets. Such a matrix is copied, not read in place.
+// True if rows that are `stride` elements apart share few cache sets. Such a matrix is copied, not read in
+// place.
 template <class T>
 [[nodiscard]] bool rows_collide(std::int64_t stride) {
   return stride * static_cast<std::int64_t>(sizeof(T)) % 4096 == 0;
@@ -61,12 +62,12 @@ template <class T>
   return (ceil_div(std::max<std::int64_t>(depth, 1), line) | 1) * line;
 }
 
-// `stages_c`: for problems with `take`. A block of C is scratch then, and is limited to c_bytes.
+// `stages_c` is true for problems with `take`. A block of C is then scratch, and is limited to c_bytes.
 template <class T>
 [[nodiscard]] GemmBlocking gemm_blocking(const GemmKernels<T>& kernels, std::int64_t rows, std::int64_t cols,
                                          std::int64_t depth, bool stages_c = false) {
-  // 128 for floats: a sum of 4608 terms is then 36 partial sums of 128 terms. This halves the rounding error
-  // that partial sums of 512 terms have, at the same speed.
+  // 128 for floats, so that a sum of 4608 terms consists of 36 partial sums of 128 terms. This halves the
+  // rounding error of partial sums of 512 terms, at the same speed.
   constexpr std::int64_t max_depth = 512 / sizeof(T);
   constexpr std::int64_t b_bytes = 256 * 1024, c_bytes = 256 * 1024;
   std::int64_t max_tiles = 16;

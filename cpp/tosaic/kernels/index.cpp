@@ -170,9 +170,9 @@ Kernel gather(const Request& request) {
 }
 
 // Advanced indexing as in torch. The index arrays broadcast to one shape, whose axes are called lookup axes.
-// In the result, the lookup axes replace the indexed axes if those are adjacent; otherwise they come first.
-// The axes that are not indexed (kept axes) are in the order of the input. An element of the result is in the
-// input at
+// In the result, the lookup axes replace the indexed axes if the indexed axes are adjacent. If not, the
+// lookup axes come first. The axes that are not indexed (kept axes) are in the order of the input. An element
+// of the result is in the input at
 //
 //   offset = sum over index arrays k of wrap(index_k[...]) * stride_k  +  sum over kept axes of i * stride
 struct AdvancedIndex {
@@ -224,7 +224,8 @@ void run_advanced(const AdvancedIndex& plan, const Arrays& arrays) {
   } while (front.next());
 }
 
-// Moves the trailing axes of `back` that are dense in the input to `row`, so that one copy moves all of them.
+// Removes the trailing axes of `back` that are dense in the input, and multiplies `row` by their extents, so
+// that one copy moves all of them.
 void take_row(AdvancedIndex& plan) {
   while (!plan.back.empty() && plan.back_strides.back() == plan.row) {
     plan.row *= plan.back.back();

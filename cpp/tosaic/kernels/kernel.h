@@ -65,7 +65,7 @@ struct Kernel {
   std::string name;  // for traces: "conv.gemm.avx512", "add.reference"
 };
 
-// Throws UnsupportedOp, which names the op and the dtypes, if there is no kernel, and InvalidGraph if the
+// Throws UnsupportedOp, which names the op and the dtypes, if there is no kernel. Throws InvalidGraph if the
 // kernel rejects the attributes or shapes (e.g. a shift out of range). `reshape`, `clone`, tosa.reshape and
 // tosa.identity are views, which the executor aliases without a kernel; their kernel is a plain copy.
 [[nodiscard]] Kernel prepare(const Request& request);

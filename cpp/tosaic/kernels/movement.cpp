@@ -133,8 +133,8 @@ Kernel stack(const Request& request) {
   return run_moves(std::move(moves));
 }
 
-// split, unbind: the results are consecutive parts of the operand along an axis. `keeps_axis`: the results
-// have that axis; false for unbind.
+// split, unbind: the results are consecutive parts of the operand along an axis. `keeps_axis` is true if the
+// results have that axis, and false for unbind.
 Kernel parts(const Request& request, int64_t along, bool keeps_axis) {
   const Shape& from = request.operands[0].shape;
   const std::size_t axis = normalize_axis(along, from.size());
@@ -249,7 +249,8 @@ int64_t border_index(int64_t i, int64_t extent, PadMode mode) {
   return i;
 }
 
-// offsets: for each axis, the source offset of each index of the result. bytes: of an element.
+// `offsets` has, for each axis, the source offset of each index of the result. `bytes` is the size of an
+// element.
 struct BorderPlan {
   std::vector<Extents> offsets;
   int64_t bytes = 0;

@@ -405,7 +405,8 @@ constexpr OpTable<Prepare> kKernels = {
 };
 static_assert(complete<kKernels<float>.mismatch(has_family<prepare_normalize>)>);
 
-// Whether rows are read as f64: for the reference, for f64, and for integers (softmax with a `dtype`).
+// True if rows are read as f64: in the reference, and if the operand or the result is f64 or the operand is
+// an integer (softmax with a `dtype`).
 bool is_wide(const Request& request) {
   if (request.options.reference || request.operands.empty() || request.results.empty()) return true;
   return !is_float(request.operands[0].dtype) || request.operands[0].dtype == DType::kF64 ||

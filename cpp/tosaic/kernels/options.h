@@ -7,7 +7,7 @@
 
 namespace tosaic::kernels {
 
-// Instruction sets that kernels/isa/ is compiled for, best last. kBaseline runs on every CPU.
+// The instruction sets for which kernels/isa/ is compiled, the best one last. kBaseline runs on every CPU.
 enum class Isa : std::uint8_t { kBaseline, kAvx2, kAvx512 };
 [[nodiscard]] std::string_view to_string(Isa isa);
 [[nodiscard]] Isa best_isa();                      // the best of usable_isas()
@@ -20,7 +20,7 @@ class Packs;  // packs.h
 struct Options {
   bool reference = false;  // the scalar reference instead of the fast path
   Isa isa = best_isa();
-  Packs* packs = nullptr;  // used at prepare time only; null: each kernel packs its own weights
+  Packs* packs = nullptr;  // used at prepare time only; if null, each kernel packs its own weights
 };
 
 }  // namespace tosaic::kernels

@@ -11,8 +11,8 @@ namespace tosaic::kernels {
 
 class Packs {
  public:
-  // The weights that were packed for this key before; otherwise calls `make` and stores its result. The key
-  // contains everything that the result depends on, T included.
+  // Returns the weights that were packed for this key before. If there are none, calls `make` and stores its
+  // result. The key contains everything on which the result depends, T included.
   template <class T, class Make>
   std::shared_ptr<const std::vector<T>> share(const std::string& key, Make&& make) {
     std::shared_ptr<const void>& known = known_[key];

@@ -143,7 +143,7 @@ Index finish(const Pool& pool, Index sum, Index divisor) {
   return pool.rescales ? divide_rounded(sum, divisor) : sum / divisor;
 }
 
-// Of an integer result that saturates.
+// The limits of an integer result that saturates.
 ValueRange limits_of(DType dtype) {
   return dtype == DType::kI8 || dtype == DType::kI16 ? *integer_limits(dtype) : ValueRange::all();
 }
@@ -344,14 +344,14 @@ Kernel fast_pool(const Request& request, const Pool& pool) {
   return kernel;
 }
 
-// Whether the integer fast path computes this pool. The fast path divides means only as TOSA does, and sums
-// of elements less their zero points must fit 32 bits.
+// True if the integer fast path computes this pool. The fast path divides means only as TOSA does, and sums
+// of elements minus their zero points must fit 32 bits.
 bool sums_fit(const Pool& pool, DType dtype) {
   if (pool.pooling != Pooling::kSum) return true;
   Index count = 1;
   for (const Axis& axis : pool.axes)
     count *= axis.counted.empty() ? 0 : *std::max_element(axis.counted.begin(), axis.counted.end());
-  const Index largest = dtype == DType::kI8 ? 256 : 65536;  // of an element less a zero point
+  const Index largest = dtype == DType::kI8 ? 256 : 65536;  // of an element minus a zero point
   return pool.rescales && count <= std::numeric_limits<std::int32_t>::max() / largest;
 }
 

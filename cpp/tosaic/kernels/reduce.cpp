@@ -32,10 +32,10 @@ struct Meaning {
   Dims axes;
   double correction = 0;
   bool needs_elements = false;      // has no result for zero elements
-  bool computes_in_result = false;  // integer or float like the result's dtype, else like the operand's
+  bool computes_in_result = false;  // integer or float like the result's dtype; false: like the operand's
 };
 
-// Whether a second pass sums squared distances from the mean.
+// True if a second pass sums squared distances from the mean.
 bool is_centred(const Meaning& meaning) {
   return meaning.finish == Finish::kVariance || meaning.finish == Finish::kDeviation;
 }

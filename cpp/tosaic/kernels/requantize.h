@@ -19,8 +19,8 @@ struct Requantizer {
 };
 
 // A requantizer for i32 values of this shape, with the channels along `axis`. `run` is empty unless the
-// followers are RESCALE (32-bit multipliers; if per channel, along `axis`) and, optionally, CLAMP of a signed
-// result.
+// followers are a RESCALE, with 32-bit multipliers that are per tensor or along `axis`, and an optional CLAMP
+// of a signed result.
 [[nodiscard]] Requantizer prepare_requantizer(std::span<const Follower> followers, const Shape& shape,
                                               std::size_t axis, Isa isa);
 

@@ -48,7 +48,7 @@ Float source_scale(Index in, Index out, bool align_corners, double given) {
   return static_cast<Float>(in) / static_cast<Float>(out);
 }
 
-// `whole_steps`: nearest copies the axis if out = in, and reads each input twice if out = 2 * in.
+// With `whole_steps`, nearest copies the axis if out = in, and reads each input twice if out = 2 * in.
 template <class Float, class T>
 Axis<T> torch_axis(Index in, Index out, const ResizeAttrs& attrs, double given, bool whole_steps) {
   Axis<T> axis;
@@ -246,7 +246,7 @@ Kernel fast_resize(const Request& request) {
   return kernel;
 }
 
-// Whether weighted sums of elements of `bits` bits fit `result_bits` bits: scales of at most 2048 add 11 bits
+// True if weighted sums of elements of `bits` bits fit `result_bits` bits: scales of at most 2048 add 11 bits
 // per axis. Nearest has no weights.
 bool weighted_fit(const Request& request, int bits, int result_bits) {
   const auto* attrs = get_if<TosaResizeAttrs>(request.attrs);

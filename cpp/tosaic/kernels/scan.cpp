@@ -76,7 +76,7 @@ struct ArgMeaning {
 bool is_nan(double value) { return std::isnan(value); }
 bool is_nan(int64_t) { return false; }
 
-// Whether `value` replaces `best`. Of equal values the first one wins. A NaN beats every number, unless NaNs
+// True if `value` replaces `best`. Of equal values the first one wins. A NaN beats every number, unless NaNs
 // are skipped.
 template <class T>
 bool beats(const ArgMeaning& meaning, T value, T best) {

@@ -45,8 +45,9 @@ struct Image {
   return image;
 }
 
-// A kernel of operand 0 whose loops read and write arrays of T (double or int64). The operand less its zero
-// point is converted to T in scratch, and the result is converted from T, unless the arrays hold T already.
+// A kernel of operand 0 whose loops read and write arrays of T (double or int64). The operand minus its zero
+// point is converted to T in scratch, and the result is converted from T. Arrays that hold T already are not
+// converted.
 template <class T>
 [[nodiscard]] Kernel kernel_over(const Request& request, std::int64_t zero_point, std::string name,
                                  std::function<void(const T* from, T* to)> loops) {

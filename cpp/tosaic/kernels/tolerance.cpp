@@ -6,8 +6,8 @@ namespace {
 
 enum class Error : std::uint8_t {
   kExact,       // elements are chosen, moved or compared, or one correctly rounded operation
-  kRounded,     // a few correctly rounded operations, which may be fused or in another order in torch; sqrt
-                // too, since torch's vectorised square root is off by an ulp
+  kRounded,     // a few correctly rounded operations, which torch may fuse or reorder. sqrt is in this class,
+                // since torch's vectorised square root is off by an ulp
   kFunction,    // a transcendental function
   kSum,         // a sum of elements or of products, or a weighted mean
   kNormalized,  // sums, a function of them, and a product

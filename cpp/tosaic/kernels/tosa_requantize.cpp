@@ -74,7 +74,8 @@ void interpolate_one_by_one(int64_t count, const Arrays& arrays) {
     put(arrays.results[0], i, interpolated(arrays.operands[1], element<std::int16_t>(arrays.operands[0], i)));
 }
 
-// If a slope does not fit 16 bits, the reference runs instead. It throws when a value uses such a slope.
+// If a slope does not fit 16 bits, the reference runs instead, which throws for a value that uses such a
+// slope.
 void interpolate(int64_t count, const TableKernels& kernels, const Arrays& arrays) {
   constexpr int64_t kEntries = 512;
   std::array<std::int32_t, kEntries> base, slope;
@@ -133,7 +134,7 @@ void store(DType dtype, std::byte* array, int64_t i, int64_t value) {
 
 struct Channel {
   Multiplier by;
-  ValueRange values;  // the values less the zero point for which the specification defines a result
+  ValueRange values;  // the values minus the zero point for which the specification defines a result
 };
 
 struct Rescale {
@@ -194,7 +195,7 @@ DType with_sign(DType dtype, bool is_unsigned) {
   return dtype == DType::kI8 ? DType::kU8 : DType::kU16;
 }
 
-// The values that an input element can have, less the zero point.
+// The values that an input element can have, minus the zero point.
 ValueRange values_of(const Rescale& plan) {
   if (plan.from == DType::kI48) return {INT64_MIN, INT64_MAX};  // stored in eight bytes
   const auto bits = static_cast<int>(byte_size(plan.from)) * 8;
@@ -202,8 +203,9 @@ ValueRange values_of(const Rescale& plan) {
   return {low - plan.attrs.input_zp, low + (int64_t{1} << bits) - 1 - plan.attrs.input_zp};
 }
 
-// Tables with one entry per element: those of the channels, repeated up to a period, and kRescalePadding
-// more.
+// The multiplier, shift and bounds of each element, so that vector code reads them without an index of the
+// channel. The entries of the channels are repeated for `period` elements. Behind them are the next
+// kRescalePadding entries, which a vector that begins within the period may read.
 template <class T>
 struct Tables {
   std::vector<std::int32_t> multiplier, shift;
@@ -321,8 +323,8 @@ Kernel rescale(const Request& request) {
   return kernel;
 }
 
-// The attributes of a rescale or tosa.rescale (channels on the last axis) of an operand of this rank; nothing
-// for other operators.
+// The attributes of a rescale or tosa.rescale (channels on the last axis) of an operand of this rank. Returns
+// nothing for other operators.
 std::optional<RescaleAttrs> rescale_of(const Follower& follower, std::size_t rank) {
   if (follower.op == Op::kRescale) return get<RescaleAttrs>(*follower.attrs);
   if (follower.op != Op::kTosaRescale) return std::nullopt;
@@ -339,9 +341,9 @@ bool take_clamp(const Follower& follower, Rescale& plan) {
   return plan.results.low <= plan.results.high;
 }
 
-// `rescale`: tosa.rescale with the channels on any axis, and with dtypes that include the sign. Elements that
-// differ only in the axes after it have the same multiplier, so each such run of elements is a tosa.rescale
-// of its own.
+// The kernel of `rescale`: tosa.rescale with the channels on any axis, and with dtypes that include the sign.
+// Elements that differ only in the axes after the channel axis have the same multiplier, so each such run of
+// elements is a tosa.rescale of its own.
 Kernel rescale_on_axis(const Request& request) {
   const auto& attrs = attrs_of<RescaleAttrs>(request);
   const Shape& shape = request.results[0].shape;

@@ -21,7 +21,7 @@ std::string text_of(const DimOrder& order, std::size_t rank) {
   return "order " + to_string(order.axes(rank));
 }
 
-// What an operator that has several layout options demands of them. Empty if it takes any order.
+// What an operator with several layout options requires of the order. Empty if it takes any order.
 std::string_view partial_demand(const Node& node, target::LayoutNeed need) {
   if (need == target::LayoutNeed::kChannelsInnermost) return " wants its channels innermost";
   if (need == target::LayoutNeed::kMatricesInnermost) return " wants the axes of its matrices innermost";
@@ -67,7 +67,7 @@ class Regions {
   std::vector<Demand> before(const Transpose& at) { return demands_at(place(at.value, at.to)); }
 
  private:
-  // A node, by its index, or a place: places are numbered after all nodes.
+  // The number of a node (its index) or of a place. Places are numbered after all nodes.
   using SpotId = std::uint32_t;
   using Nearest = std::vector<SmallVector<std::uint32_t, kMostDemands>>;  // by spot: indices into sources_
 
@@ -79,7 +79,7 @@ class Regions {
     DimOrder order;
     SpotId spot;
   };
-  // Demands list needs first. Habits only fill up the list if it has fewer than kMostDemands needs.
+  // A list of demands has the needs first, then habits up to a total of kMostDemands.
   enum class Strength : std::uint8_t { kNeed, kHabit };
   struct Source {
     SpotId at;

@@ -23,11 +23,11 @@ struct Demand {
 };
 
 struct Explanation {
-  std::vector<Demand> made, read;  // why the value is made in its order; why it is read in the other
+  std::vector<Demand> made, read;  // why the value is made in its order, and why it is read in the other one
 };
 
-// One explanation per transpose of the plan, in the same order. The demand of an input or output has the
-// text of the first of `remedies` that includes it.
+// One explanation per transpose of the plan, in the same order. The demand of an input or output quotes the
+// first of `remedies` that changes this input or output.
 [[nodiscard]] std::vector<Explanation> explain(const Graph& graph, const LayoutPlan& plan,
                                                const std::vector<Remedy>& remedies = {});
 

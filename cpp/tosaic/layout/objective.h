@@ -11,13 +11,13 @@
 namespace tosaic::layout {
 
 enum class Measure : std::uint8_t {
-  kBytes,  // the bytes of all transposes; between equal bytes, their number
-  kCount,  // the number of transposes; between equal numbers, their bytes
+  kBytes,  // the bytes of all transposes; plans with equal bytes are compared by number
+  kCount,  // the number of transposes; plans with equal numbers are compared by bytes
 };
 
-// The cost of one transpose of a value, whichever orders it is between. It is not negative. A plan minimises
-// the sum over all transposes. Between equal sums it minimises their number, unless the costs are too large
-// for that (weigh in plan_problem.cpp). A plan calls the function once for each value that might be
+// The cost of one transpose of a value, from whichever order to whichever. It is not negative. A plan
+// minimises the sum over all transposes. Between equal sums it minimises their number, unless the costs are
+// too large for that (weigh in plan_problem.cpp). A plan calls the function once for each value that might be
 // transposed.
 using TransposeCost = std::function<std::int64_t(const Graph& graph, ValueId value)>;
 

@@ -45,7 +45,7 @@ bool is_list(const Node& node, std::size_t operand) {
   return operand == 1 && (node.op == Op::kTosaTable || node.op == Op::kIndexSelect);
 }
 
-// True if operands may be broadcast. (Of a foreign operator, that is not known.)
+// True if operands may be broadcast, and for foreign operators, of which this is not known.
 bool may_broadcast(const Node& node) {
   return info(node.op).has(kElementwise) || node.op == Op::kExpand || node.op == Op::kOpaque;
 }
@@ -210,8 +210,8 @@ std::optional<LayoutOption> LayoutRules::matrices(const Node& node, const DimOrd
   return option;
 }
 
-// The preferred option if it has `lead` for the value of this shape (`preferred_order`), else that of the
-// reduction, with `lead` for operand and result.
+// The preferred option if its order for the value of this shape (`preferred_order`) is `lead` in memory. In
+// other cases, the option of a reduction, with `lead` for operand and result.
 LayoutOption LayoutRules::windows(const Node& node, const Shape& shape, const DimOrder& lead,
                                   const DimOrder& preferred_order) const {
   if (same_in_memory(shape, lead, preferred_order)) return preferred(node);
@@ -247,8 +247,8 @@ DimOrder LayoutRules::weight_order(const Node& node, const ConvAttrs& attrs) con
                                                              : DimOrder::channels_last(weight.size());
 }
 
-// The axis that must be innermost, if there is one: of a rescale the axis of its multipliers, of a gather the
-// gathered axis.
+// The axis that must be innermost, if there is one: for a rescale the axis of its multipliers, for a gather
+// the gathered axis.
 std::optional<std::int64_t> LayoutRules::innermost_axis(const Node& node) const {
   if (need_of(node).need != LayoutNeed::kAxisInnermost) return std::nullopt;
   if (const auto* rescale = get_if<RescaleAttrs>(node.attrs.get())) return rescale->axis;

@@ -47,11 +47,12 @@ class LayoutRules {
   [[nodiscard]] LayoutOption preferred(const Node& node) const;
   // True if the preferred option is the only one.
   [[nodiscard]] bool has_one_option(const Node& node) const;
-  // True if the preferred option is always among the plan's choices, even if no neighbour's order leads to
-  // it: the target has an operator for this option.
+  // True if the plan always considers the preferred option, even if no neighbour's order leads to this
+  // option: the target has an operator for it.
   [[nodiscard]] bool always_considers_preferred(const Node& node) const;
-  // The option in which an operand, or a result, has this order. None if there is no such option, or if the
-  // order does not determine the orders of the other values (e.g. that of an operand that is broadcast).
+  // The option in which an operand, or a result, has this order. Returns nothing if there is no such option,
+  // or if the order does not determine the orders of the other values (e.g. that of an operand that is
+  // broadcast).
   [[nodiscard]] std::optional<LayoutOption> by_operand(const Node& node, std::size_t operand,
                                                        const DimOrder& order) const;
   [[nodiscard]] std::optional<LayoutOption> by_result(const Node& node, std::size_t result,
@@ -63,7 +64,7 @@ class LayoutRules {
   enum class Relation : std::uint8_t {
     kNone,      // there is only one option
     kSame,      // one order for all operands and the result
-    kPermuted,  // that of the operand is relabelled
+    kPermuted,  // the order of the result is that of the operand, relabelled
     kReduced,   // the result has the remaining axes of the operand
     kReshaped,  // the axes of the operand are joined and split
     kRows,      // operand 0 and the result have one order, all other operands are row-major

@@ -13,7 +13,8 @@ Dims significant(const Shape& shape, const DimOrder& order) {
   return axes;
 }
 
-// A smallest group of neighbouring axes, on either side, with equal products. Axes of extent 1 are left out.
+// A group of neighbouring axes in front of the reshape and one behind it, as few as possible, whose extents
+// have equal products. Axes of extent 1 are omitted.
 struct Group {
   std::vector<std::int64_t> from, to;
 };
@@ -112,7 +113,7 @@ bool same_in_memory(const Shape& shape, const DimOrder& a, const DimOrder& b) {
   for (std::size_t i = 0, k = 0;; ++i, ++k) {
     while (i < rank && shape[a.axis(i)] == 1) ++i;
     while (k < rank && shape[b.axis(k)] == 1) ++k;
-    if (i == rank || k == rank) return true;  // then both are: both skip the same axes
+    if (i == rank || k == rank) return true;  // then both i and k are `rank`: both skip the same axes
     if (a.axis(i) != b.axis(k)) return false;
   }
 }

@@ -11,8 +11,9 @@ namespace tosaic::layout {
 [[nodiscard]] DimOrder relabelled(const DimOrder& order, const Dims& perm);
 // The order of x, which has `rank` axes, after `axes` are removed.
 [[nodiscard]] DimOrder without_axes(const DimOrder& order, std::size_t rank, const Dims& axes);
-// The reverse: the order of x, which has `rank` axes, if `order` is that of x without `axes`. Each of `axes`
-// is placed in memory directly behind the axis that precedes it logically; axis 0 is placed outermost.
+// The reverse of without_axes: the order of x, which has `rank` axes, if `order` is that of x without `axes`.
+// Each of `axes` is placed in memory directly behind the axis that precedes it logically; axis 0 is placed
+// outermost.
 [[nodiscard]] DimOrder with_axes(const DimOrder& order, std::size_t rank, const Dims& axes);
 // The order of `rank` axes that are in memory as `sequence` lists them, outermost first. Axes that
 // `sequence` lacks are placed as by with_axes.
@@ -26,7 +27,7 @@ namespace tosaic::layout {
 [[nodiscard]] bool same_in_memory(const Shape& shape, const DimOrder& a, const DimOrder& b);
 // The order of a reshape from `from` to `to`, if no element moves. The extents of both shapes are matched in
 // the smallest groups of neighbouring axes that have equal products. The axes of each group must be adjacent
-// in memory and in logical order; otherwise the result is none.
+// in memory and in logical order. If they are not, returns nothing.
 //
 //   (2,3,4) -> (6,4)   groups {0,1} -> {0}, {2} -> {1}   order (2,0,1) becomes (1,0); (0,2,1) has none
 [[nodiscard]] std::optional<DimOrder> reshaped(const Shape& from, const DimOrder& order, const Shape& to);

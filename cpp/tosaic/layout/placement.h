@@ -25,16 +25,18 @@ struct Run {
 };
 using Placement = SmallVector<Run, 4>;
 
-// Adds a run as the innermost one: dropped if it has extent 1, merged if it continues the last run.
+// Adds a run as the innermost one. A run of extent 1 is dropped, and a run that continues the last one is
+// merged with it.
 void append(Placement& placement, Run run);
 // The placement of a tensor of this shape and order. No axis may have extent 0.
 [[nodiscard]] Placement placement_of(const Shape& shape, const DimOrder& order);
-// The order in which a tensor of this shape has the placement. None if an axis would have to be split.
+// The order in which a tensor of this shape has the placement. Returns nothing if an axis would have to be
+// split.
 [[nodiscard]] std::optional<DimOrder> order_with(const Shape& shape, const Placement& placement);
 
-// The placement of permute(x) if no element moves. None if the runs cannot be split into parts that are each
-// within one axis of x. Example: x has shape (2,3), and its 6 elements are placed as a (3,2) tensor in order
-// (1,0).
+// The placement of permute(x) if no element moves. Returns nothing if the runs cannot be split into parts
+// that are each within one axis of x. Example: x has shape (2,3), and its 6 elements are placed as a (3,2)
+// tensor in order (1,0).
 [[nodiscard]] std::optional<Placement> relabelled(const Shape& shape, const Placement& placement,
                                                   const Dims& perm);
 
@@ -43,11 +45,12 @@ void append(Placement& placement, Run run);
 using Cuts = SmallVector<std::int64_t, 10>;
 [[nodiscard]] Cuts cuts_of(const Shape& shape);
 [[nodiscard]] Cuts cuts_of(const Placement& placement, std::int64_t elements);
-// The cuts of both. None if no shape has all of them, since one does not divide the next.
+// All cuts of both lists. Returns nothing if no shape has all of them, since some cut does not divide the
+// next.
 [[nodiscard]] std::optional<Cuts> merged(const Cuts& a, const Cuts& b);
 [[nodiscard]] bool contains(const Cuts& cuts, std::int64_t cut);
-// The placement with its runs split at the cuts, one run for each two neighbouring cuts, in memory order.
-// `cuts` must include the cuts of the placement.
+// The placement with its runs split at the cuts: one run from each cut to the next, in memory order. `cuts`
+// must include the cuts of the placement.
 [[nodiscard]] Placement split_at(const Cuts& cuts, const Placement& placement);
 
 }  // namespace tosaic::layout

@@ -60,7 +60,7 @@ void write_orders(const Graph& graph, const BoundaryOrders& boundary, Choices ch
   }
 }
 
-// One transpose for each order in which a value is read and not made.
+// Adds a transpose for each order in which a value is read but not made.
 void note_transposes(const Graph& graph, const PlanProblem& stated, const std::vector<std::uint32_t>& state,
                      LayoutPlan& plan) {
   for (std::uint32_t v = 0; v < graph.values().size(); ++v) {

@@ -1,11 +1,12 @@
 // plan: chooses the dim order of every value so that as few bytes as possible are transposed.
 //
-// A node computes in one of its layout options (options.h). The plan chooses one for each node, among those
-// to which the orders of the node's neighbours lead (choices.h). A value is made in the order that its
-// producer's option says. It is transposed once for each other order that is read, however many readers and
-// views (views.h) read it in that order. Constants cost nothing, since they are transposed at compile time.
-// Among these choices the plan is minimal, unless the solver needed a search (solver/solver.h), and it
-// carries a certificate that `proven_bound` checks.
+// A node computes in one of its layout options (options.h). The plan chooses one for each node. An option is
+// considered if a neighbour's dim order fits one of its operands or results (choices.h). A value is made in
+// the order that its producer's option says. It is transposed once for each other order that is read, however
+// many readers and views (views.h) read it in that order. Constants cost nothing, since they are transposed
+// at compile time. Among these choices the plan is minimal; only if the solver needed a search
+// (solver/solver.h) it may not be. In both cases the plan carries a certificate of a lower bound, which
+// `proven_bound` checks.
 #pragma once
 
 #include <cstdint>
@@ -38,14 +39,14 @@ struct LayoutPlan {
   std::vector<DimOrder> outputs;      // by output index: its order at the graph output
   std::vector<Transpose> transposes;  // by value, then in the order of their first readers
   std::int64_t bytes = 0;             // of all transposes
-  Cost cost = 0;                      // in the weights of `problem`: the objective, and more to decide ties
+  Cost cost = 0;                      // in the weights of `problem`, which also decide ties of the objective
   Problem problem;                    // what was solved
   Certificate certificate;            // proven_bound(problem, certificate) is a lower bound of `cost`
   target::LayoutNeeds needs;          // for which the plan was made
   PlanSeconds seconds;
 };
 
-// By index: the graph inputs and outputs whose order the plan may choose. Entries that are missing are false.
+// The graph inputs and outputs, by index, whose order the plan may choose. Missing entries are false.
 struct FreeBorders {
   std::vector<bool> inputs, outputs;
 };

@@ -8,7 +8,7 @@
 namespace tosaic::layout {
 namespace {
 
-// False if at most one axis has an extent other than 1: then all orders are the same in memory.
+// True if orders of this shape differ in memory: two axes or more have an extent other than 1.
 bool has_orders(const Shape& shape) {
   return std::count_if(shape.begin(), shape.end(), [](std::int64_t extent) { return extent != 1; }) > 1;
 }
@@ -16,8 +16,8 @@ bool has_orders(const Shape& shape) {
 // The limit for the sum of the costs of all tensors.
 constexpr double kMostCost = 0x1p60;
 
-// `all`: an upper bound of what all tensors can cost together. `fixed`: 1 plus an upper bound of how often
-// the tensors that cannot be transposed may count. The weight of each of those must exceed the cost of all
+// `all` is an upper bound of the cost of all tensors together. `fixed` is 1 plus an upper bound of how often
+// the tensors that cannot be transposed may count. The weight of each such tensor must exceed the cost of all
 // others together, so the product all * fixed must be below kMostCost.
 struct Totals {
   double all = 0, fixed = 1;

@@ -1,9 +1,9 @@
 // plan_problem: the choice of layout options, stated as a problem for the solver.
 //
 // The variables are the nodes, then the graph inputs, then the graph outputs. The states of a node are its
-// layout options, those of an input or output the orders that it may have: one, unless the plan may choose.
-// There is a tensor for each value that is made (constants are not), which the readers of all its views
-// (views.h) read. Nodes that make views choose nothing.
+// layout options. The states of an input or output are the orders that it may have: one, unless the plan may
+// choose. There is a tensor for each value that is made (constants are not), which the readers of all its
+// views (views.h) read. Nodes that make views choose nothing.
 #pragma once
 
 #include <optional>
@@ -36,12 +36,12 @@ class PlanProblem {
   [[nodiscard]] const DimOrder& order(ValueId value, std::uint8_t number) const {
     return orders_[value.index()][number];
   }
-  // The tensor of the problem that is this value's data. None for constants and views.
+  // The number of the problem's tensor that is this value's data; none for constants and views.
   [[nodiscard]] const std::optional<std::uint32_t>& tensor(ValueId value) const {
     return tensor_of_[value.index()];
   }
-  // The cost of a transpose of the tensor as the objective counts: the weight in the problem also decides
-  // ties.
+  // The cost of a transpose of the tensor as the objective counts it. The tensor's weight in the problem
+  // differs, because it also decides ties.
   [[nodiscard]] Cost cost(std::uint32_t tensor) const { return cost_[tensor]; }
 
  private:

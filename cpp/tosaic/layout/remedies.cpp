@@ -47,7 +47,7 @@ std::vector<DeclaredOrder> changed_in(const Graph& graph, const LayoutPlan& plan
   return out;
 }
 
-// The cost of the plan as the objective counts, without what decides ties.
+// The cost of the plan as the objective counts it, without the part of the weights that decides ties.
 Cost cost_of(const LayoutPlan& plan) {
   Cost sum = 0;
   for (const Transpose& each : plan.transposes) sum += each.cost;
@@ -73,7 +73,7 @@ class Replanning {
   const target::LayoutNeeds& needs_;
 };
 
-// Removes the declared orders without which the cost is no greater.
+// Removes those declared orders that do not lower the cost.
 void shorten(Remedy& remedy, Cost cost, const Replanning& cost_with) {
   for (std::size_t i = remedy.declared.size(); i-- > 0 && remedy.declared.size() > 1;) {
     Remedy shorter = remedy;

@@ -25,9 +25,10 @@ struct Remedy {
   std::size_t transposes = 0;
 };
 
-// The last remedy changes all inputs and outputs that help. If these are several, remedies precede it that
-// change one of them each, if that alone saves something. None if nothing is saved, or if more than 32
-// inputs and outputs would change. `free`: the inputs and outputs that the caller may declare.
+// The last remedy changes all inputs and outputs that help. If there are several of these, the list begins
+// with a remedy for each of them that saves something on its own. The list is empty if nothing is saved, or
+// if more than 32 inputs and outputs would change. `free` has the inputs and outputs whose order the caller
+// may declare.
 [[nodiscard]] std::vector<Remedy> remedies_of(const Graph& graph, const LayoutPlan& plan,
                                               const Objective& objective, const FreeBorders& free);
 

@@ -1,5 +1,5 @@
-// review: what a caller is told about a plan besides the plan itself: the bound that its certificate proves,
-// why each transpose is there, and which orders of graph inputs and outputs would save transposes.
+// review: what is reported about a plan besides the plan itself: the bound that its certificate proves, why
+// each transpose is there, and which orders of graph inputs and outputs would save transposes.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 namespace tosaic::layout {
 
 struct PlanReview {
-  Cost bound = 0;                         // that the certificate proves; the certificate is checked
+  Cost bound = 0;                         // the lower bound that the certificate proves; it was checked
   double check_seconds = 0;               // how long that check took
   std::vector<Explanation> explanations;  // one per transpose of the plan, in the same order
   std::uint64_t visits = 0;               // the work of the explanations (base/work.h)

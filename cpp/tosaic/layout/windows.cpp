@@ -48,7 +48,8 @@ std::optional<Windows> windows_of(const Graph& graph, const Node& node, const Si
   return windows;
 }
 
-// True if at least one axis has one window of several elements, and the other one does, too, or is unchanged.
+// True if at least one axis has a single window of several elements, and the other axis does, too, or is
+// unchanged.
 bool cover_axes(const Windows& windows) {
   const auto covers = [](const WindowedAxis& axis) { return axis.windows == 1 && axis.size > 1; };
   const auto covers_or_stays = [](const WindowedAxis& axis) { return axis.windows == 1 || axis.size == 1; };
@@ -56,7 +57,7 @@ bool cover_axes(const Windows& windows) {
          std::all_of(windows.axes.begin(), windows.axes.end(), covers_or_stays);
 }
 
-// True if the sums of a window stay within 32 bits: an integer less its zero point is below 2^8 (2^16 for
+// True if the sums of a window stay within 32 bits: an integer minus its zero point is below 2^8 (2^16 for
 // two bytes) in magnitude.
 bool sums_fit(DType dtype, const Windows& windows) {
   const std::int64_t count = windows.axes[0].size * windows.axes[1].size;

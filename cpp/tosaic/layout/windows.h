@@ -27,9 +27,10 @@ struct Windows {
 };
 
 // The windows of avg_pool, max_pool, tosa.avg_pool2d (of integers), and of an integer convolution that sums
-// each channel on its own. None if windows overlap or skip elements, if one of several windows along an axis
-// reaches into padding, or if sums of integers may exceed 32 bits. A max_pool must have only one window
-// along each axis that it reduces: for maxima of a few elements each, MAX_POOL2D in its own order is better.
+// each channel on its own. Returns nothing if windows overlap or skip elements, if an axis has several
+// windows and one of them reaches into padding, or if sums of integers may exceed 32 bits. A max_pool must
+// have only one window along each axis that it reduces: for maxima of a few elements each, MAX_POOL2D in its
+// own order is better.
 [[nodiscard]] std::optional<Windows> side_by_side(const Graph& graph, const Node& node);
 
 }  // namespace tosaic::layout

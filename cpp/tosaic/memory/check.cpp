@@ -8,8 +8,8 @@
 namespace tosaic::memory {
 namespace {
 
-// The written buffer whose contents a buffer shows, and the byte of them at which it begins. Views are
-// followed to that buffer.
+// The buffer that holds a buffer's contents (the buffer itself, or the buffer at the end of its chain of
+// views), and the byte in it at which the contents begin.
 struct Contents {
   std::size_t written = 0;
   std::size_t offset = 0;
@@ -79,7 +79,8 @@ class Checker {
     return {};
   }
 
-  // `earlier` does not begin after `later`; both are live at later.first.
+  // True if two buffers may overlap. `earlier` does not begin after `later`, and both are live at
+  // later.first.
   bool may_share(std::size_t earlier, std::size_t later) const {
     const Contents& a = contents_[earlier];
     const Contents& b = contents_[later];

@@ -1,9 +1,9 @@
 // check: an independent check of a placement.
 //
 // It is written apart from the planner and does not use its groups of buffers: it looks at pairs of buffers
-// only. Two buffers whose lifetimes and bytes overlap must hold the same contents at the same addresses
-// (both show the same written buffer), or the later one must be computed in place of the earlier one, which
-// ends at the step where the later one begins.
+// only. Two buffers whose lifetimes and bytes overlap must hold the same contents at the same addresses (one
+// is a view of the other, or both are views of the same buffer), or the later one must be computed in place
+// of the earlier one, whose lifetime ends at the step where the later one begins.
 #pragma once
 
 #include <string>

@@ -80,7 +80,7 @@ std::vector<std::size_t> live_bytes_of(const std::vector<Item>& items) {
   std::uint32_t last = 0;
   for (const Item& item : items) last = std::max(last, item.last);
   std::vector<std::size_t> live(items.empty() ? 0 : last + std::size_t{2});
-  for (const Item& item : items) {  // differences; they may wrap around, their sums do not
+  for (const Item& item : items) {  // differences: they may wrap around, but their sums do not
     live[item.first] += item.bytes;
     live[item.last + std::size_t{1}] -= item.bytes;
   }
@@ -237,8 +237,8 @@ class Search {
   [[nodiscard]] std::size_t best_bytes() const { return best_bytes_; }
   [[nodiscard]] const std::vector<std::size_t>& best() const { return best_; }
 
-  // Places the items in this order. Returns true if the arena is no higher than the best one, which it then
-  // replaces.
+  // Places the items in this order. If the arena is no higher than the best one so far, it becomes the best
+  // one, and the function returns true.
   bool attempt(const std::vector<std::uint32_t>& order, Fit fit) {
     offsets_.assign(items_.size(), kNoOffset);
     std::size_t top = 0;

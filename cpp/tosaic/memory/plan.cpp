@@ -19,8 +19,8 @@ std::size_t entry_bytes(const TensorType& type, std::int64_t axis) {
   return extent == 0 ? 0 : type.bytes() / static_cast<std::size_t>(extent);
 }
 
-// The axis along which a node cuts its operand into blocks, and the first entry of each result along it.
-// blocks() returns none for a node whose results are not whole blocks.
+// The axis along which a node cuts its operand into blocks, and the index on that axis at which each result
+// begins. blocks() returns none for a node whose results are not whole blocks.
 struct Blocks {
   std::int64_t axis = 0;
   std::vector<std::int64_t> starts;

@@ -42,7 +42,7 @@ struct NodeNeeds {
 };
 
 struct PlanOptions {
-  bool share = true;             // views and in-place results; else every result has memory of its own
+  bool share = true;             // views and in-place results; false: each result has memory of its own
   bool inputs_in_arena = false;  // user inputs and outputs are in the arena, as on a device
   bool outputs_in_arena = false;
   PlaceOptions place = {};
@@ -66,7 +66,7 @@ struct MemoryPlan {
 
 // The byte offset of each result of `node` in operand 0, if the results are views of it: view operators, and
 // slice, select, split and unbind along the outermost axis of extent other than 1, if every offset is a
-// multiple of kAlignment. Otherwise none.
+// multiple of kAlignment. Returns nothing for other nodes.
 [[nodiscard]] std::optional<std::vector<std::size_t>> view_offsets(const Graph& graph, const Node& node);
 
 }  // namespace tosaic::memory

@@ -1,8 +1,9 @@
 // Pass: a named step that makes a changed graph of a graph, or nothing if it has nothing to change.
 //
-// A pass reads the graph once and builds nothing before the first change. It keeps names and origins, and it
-// keeps the meaning: a run gives identical integers, and floats within the tolerance of the kernels. Applied
-// to its own output, a pass changes nothing. Passes do not verify their graphs: the pipeline does.
+// A pass reads the graph once and builds nothing before the first change. It preserves names and origins, and
+// it preserves the meaning: a run computes identical integers, and floats within the tolerance of the
+// kernels. Applied to its own output, a pass changes nothing. Passes do not verify their graphs: the pipeline
+// does.
 //
 // A pass is a value (a name, its stages, a function), so a pass of your own is made like those below and put
 // into a pipeline::Pipeline.
@@ -23,8 +24,8 @@
 
 namespace tosaic::passes {
 
-// Floats at a graph input that are quantized first, or at a graph output that were dequantized last, are, in
-// the lowered program:
+// What becomes, in the lowered program, of a float input that is quantized first, and of a float output that
+// is dequantized last.
 enum class FloatIoForm : std::uint8_t {
   kFloat,      // floats
   kConverted,  // integers; a run converts the caller's float arrays to and from them
@@ -36,7 +37,7 @@ struct PassOptions {
   target::TargetSpec target = target::parse_target("TOSA-1.0+FP+INT+int16+variable");
   FloatIoForm inputs = FloatIoForm::kConverted, outputs = FloatIoForm::kConverted;
   layout::Objective objective = layout::Measure::kBytes;  // what the layout plan minimises
-  // The dim orders that the target's operators take. Of a claimant other than TOSA: its own table.
+  // The dim orders that the target's operators take. A claimant other than TOSA sets its own table.
   target::LayoutNeeds layout_needs = target::tosa_layout_needs();
 };
 
@@ -75,14 +76,14 @@ struct Pass {
   Function run;
   bool always = false;  // it changes every graph that it takes, so no graph behind it is at the old stage
   std::vector<std::string> needs = {};      // names of passes that must have run before
-  std::vector<std::string> serves_as = {};  // names of passes whose work it does, for the needs of others
+  std::vector<std::string> serves_as = {};  // names of passes whose work it does: it meets the needs for them
 
   [[nodiscard]] Stage stage_after(Stage taken) const { return gives.value_or(taken); }
 };
 
 // All passes, in the order in which the pipeline of a target with all profiles first uses them.
 [[nodiscard]] std::span<const Pass> all_passes();
-// Null if there is none of this name.
+// Returns null if there is no pass of this name.
 [[nodiscard]] const Pass* find_pass(std::string_view name);
 
 // Runs nodes whose operands are all constants and replaces them by their results.

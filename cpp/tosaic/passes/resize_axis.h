@@ -16,8 +16,8 @@ struct ResizeAxis {
   std::int64_t n = 1, d = 1, offset = 0, border = 0, extent = 1;
 };
 
-// RESIZE's parameters for axis `i` (0: height, 1: width) of a resize of rank 4. Nothing if RESIZE would
-// compute something else than torch, or if a parameter exceeds the specification's limits or level 8K.
+// RESIZE's parameters for axis `i` (0: height, 1: width) of a resize of rank 4. Returns nothing if RESIZE
+// would compute something else than torch, or if a parameter exceeds the specification's limits or level 8K.
 [[nodiscard]] std::optional<ResizeAxis> exact_resize_axis(const ResizeAttrs& attrs, std::size_t i,
                                                           std::int64_t in, std::int64_t out);
 

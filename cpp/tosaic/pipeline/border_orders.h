@@ -9,14 +9,15 @@
 
 namespace tosaic::pipeline {
 
-// How an array is laid out in memory at an input or output: the logical shape in an order of its axes, or, if
-// `physical`, an array whose shape is permuted so.
+// How an array is laid out in memory at an input or output. The array has the logical shape, with its axes in
+// this order in memory or, if `physical`, its shape itself is permuted by this order.
 struct BorderOrder {
   DimOrder order;
   bool physical = false;
 };
 
-// By index of the input or output. Those without one, and those behind the end, stay as they were traced.
+// The declared orders, by index of the input or output. Inputs and outputs without a declared order, or
+// beyond the end of the list, stay as they were traced.
 struct BorderOrders {
   std::vector<std::optional<BorderOrder>> inputs, outputs;
 };

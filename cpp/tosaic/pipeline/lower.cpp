@@ -50,7 +50,8 @@ void require_stage(const passes::Pass& pass, const Graph& taken, const Graph& gi
                       .got = std::string(to_string(given.stage))});
 }
 
-// A lowering may not change what the caller passes in and gets back.
+// Throws unless the inputs and outputs are the same: a lowering may not change what the caller passes in and
+// gets back.
 void require_ports(const passes::Pass& pass, const Graph& taken, const Graph& given) {
   const std::string before = ports_of(taken), after = ports_of(given);
   if (before != after)
@@ -87,8 +88,9 @@ class Run {
       if (step.section == section) run(step);
   }
 
-  // Copies the constants that are views of memory that others own; no later pass depends on the owners.
-  // `source`: the graph that was lowered, of whose views passes may have read what the graph does not hold.
+  // Copies the constants that are views of memory that others own, so that no later pass depends on the
+  // owners. `source` is the graph that was lowered: its views are verified too, since passes may have read
+  // views that the present graph no longer has.
   void own_constants(const Graph& source) {
     graph_ = tosaic::own_constants(graph_);
     verify_views(source);
@@ -131,7 +133,7 @@ class Run {
   std::vector<PassTiming> timings_;
 };
 
-// Rules that nodes break stand in front of those that helper constants break.
+// Lists rules that nodes break before rules that helper constants break.
 void require_target(const Graph& tosa, const target::TargetSpec& target) {
   std::vector<target::Violation> violations = target::check(tosa, target);
   std::stable_partition(violations.begin(), violations.end(),

@@ -17,7 +17,7 @@
 namespace tosaic::pipeline {
 
 struct LowerOptions {
-  // Without a value: floats if the target has profile FP, else converted.
+  // Without a value, inputs and outputs are floats if the target has profile FP, and converted if it has not.
   std::optional<passes::FloatIoForm> inputs = {}, outputs = {};
   BorderOrders orders = {};
   layout::Objective objective = layout::Measure::kBytes;
@@ -29,7 +29,7 @@ struct LowerOptions {
 struct PassTiming {
   std::string name, section;
   double seconds = 0;         // in the pass
-  double verify_seconds = 0;  // in the verifier after it
+  double verify_seconds = 0;  // in the verifier after the pass
   bool changed = false;
   std::size_t nodes_before = 0, nodes_after = 0;
   std::uint64_t visits = 0;  // nodes and values that the pass and the verifier looked at
@@ -40,31 +40,31 @@ struct Lowered {
   std::shared_ptr<const Graph> decomposed;  // after section decompose
   std::shared_ptr<const Graph> canonical;   // after section layout: dim orders are assigned
   std::shared_ptr<const Graph> tosa;        // after section legalize
-  std::vector<PassTiming> timings;          // "verify" first, of the graph as it came
+  std::vector<PassTiming> timings;          // the first entry, "verify", is for the graph that was passed in
 };
 
 // Throws InvalidGraph for a pipeline whose order has faults, or a pass that returns a graph that is broken or
-// at another stage than it claims; UnsupportedOp with every node that has no lowering; SpecViolation with
-// every rule of the target that the lowered graph breaks. A graph at stage tosa is only checked. The lowered
-// graphs own their constants, with the elements of this moment.
+// at another stage than it claims. Throws UnsupportedOp with every node that has no lowering, and
+// SpecViolation with every rule of the target that the lowered graph breaks. A graph at stage tosa is only
+// checked. The lowered graphs own their constants: later changes of the source's memory do not affect them.
 [[nodiscard]] Lowered lower(const std::shared_ptr<const Graph>& graph, const Pipeline& pipeline,
                             const LowerOptions& options = {});
 
-// Everything that keeps the graph from the target, as data; empty if lower() would succeed.
+// All reasons for which lower() would fail, as data; empty if it would succeed.
 [[nodiscard]] std::vector<ErrorParts> problems(const std::shared_ptr<const Graph>& graph,
                                                const Pipeline& pipeline, const LowerOptions& options = {});
 
-// The graph after the passes of section simplify and those before lower-to-integer: at stage quantized if the
-// program is quantized. Its operators are those that integer arithmetic is made for. A graph at another stage
-// than exported is returned as it is.
+// The graph after the passes of section simplify and the passes before lower-to-integer. If the program is
+// quantized, the graph is at stage quantized, and its operators are those for which integer arithmetic
+// exists. A graph at another stage than exported is returned as it is.
 [[nodiscard]] std::shared_ptr<const Graph> before_integers(const std::shared_ptr<const Graph>& graph);
 
 // The TOSA graph as a file for the target has it: state is in variables if the target has variables.
 [[nodiscard]] std::shared_ptr<const Graph> file_graph(std::shared_ptr<const Graph> graph,
                                                       const target::TargetSpec& target);
 
-// One pass, verified before and after; null if nothing changed, or if the pass does not take the stage of the
-// graph. Throws InvalidGraph for an unknown name.
+// Runs one pass, and verifies the graph before and after it. Returns null if nothing changed, or if the pass
+// does not take a graph at this stage. Throws InvalidGraph for an unknown name.
 [[nodiscard]] std::shared_ptr<const Graph> run_pass(const std::string& name, const Graph& graph);
 [[nodiscard]] std::shared_ptr<const Graph> run_pass(const passes::Pass& pass, const Graph& graph,
                                                     const passes::PassOptions& options = {});

@@ -64,7 +64,7 @@ passes::StageSet stages_after(const passes::Pass& pass, const passes::StageSet& 
   return after;
 }
 
-// The passes that come before in the default order of all profiles and give one of these stages.
+// The names of the default passes, of all profiles, whose results are at one of these stages.
 std::string givers_of(const passes::StageSet& stages) {
   std::vector<std::string> names;
   for (const passes::Pass& pass : passes::all_passes())

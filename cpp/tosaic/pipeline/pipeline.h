@@ -4,11 +4,11 @@
 //   pipeline.insert_after("decompose/simplify", my_pass);
 //   Lowered lowered = lower(graph, pipeline);
 //
-// The order of all passes stands here and nowhere else: `lower`, `problems`, comparisons, `tosaic passes` and
-// the documentation read it from a Pipeline.
+// The order of all passes is defined here and nowhere else: `lower`, `problems`, comparisons, `tosaic passes`
+// and the documentation read it from a Pipeline.
 //
-// A pass stands in one of five sections, and a name occurs once in a section. A pass is found by its name if
-// that occurs once in the pipeline, and always by "section/name".
+// A pass is in one of five sections, and a name occurs once in a section. A pass is found by "section/name",
+// or by its name alone if the name occurs once in the pipeline.
 //
 //   simplify   exported -> exported    what depends on nothing else: constants, duplicates, identities
 //   quantize   exported -> integer     quantization onto values, integer arithmetic (profile INT)
@@ -40,22 +40,23 @@ struct Step {
 
 class Pipeline {
  public:
-  // Without passes.
+  // A pipeline without passes.
   explicit Pipeline(const target::TargetSpec& target) : target_(target) {}
 
   [[nodiscard]] const target::TargetSpec& target() const { return target_; }
   [[nodiscard]] std::span<const Step> steps() const { return steps_; }
 
-  // Behind all passes of its section. Throws InvalidGraph if the section has a pass of this name.
+  // Adds the pass behind all passes of its section. Throws InvalidGraph if the section has a pass of this
+  // name.
   void append(Section section, passes::Pass pass);
 
-  // `anchor`: the name of a pass, or "section/name". The new pass joins the section of the anchor. These
-  // throw InvalidGraph if there is no such pass, if several have this name, or if the section would have two
-  // passes of one name.
+  // `anchor` is the name of a pass, or "section/name". The new pass joins the section of the anchor. These
+  // functions throw InvalidGraph if there is no such pass, if several have this name, or if the section would
+  // have two passes of one name.
   void insert_before(std::string_view anchor, passes::Pass pass);
   void insert_after(std::string_view anchor, passes::Pass pass);
   void remove(std::string_view anchor);
-  // The new pass also serves as the one that it replaces, for passes that need that one.
+  // The new pass also meets the needs of other passes for the pass that it replaces.
   void replace(std::string_view anchor, passes::Pass pass);
 
   [[nodiscard]] const Step& at(std::string_view anchor) const { return steps_[find(anchor)]; }

@@ -21,8 +21,8 @@ std::shared_ptr<const Graph> with_sources(const Graph& graph) {
   return out;
 }
 
-// By index of a value of `planned`: the value of `imported` that it stands for with the same kind and shape,
-// if any.
+// For each value of `planned`, by index: the value of `imported` that it represents, if there is one and it
+// has the same kind and shape.
 std::vector<std::optional<ValueId>> imported_values(const Graph& imported, const Graph& planned) {
   std::vector<std::optional<ValueId>> out(planned.values().size());
   for (std::uint32_t v = 0; v < planned.values().size(); ++v) {

@@ -3,9 +3,9 @@
 // Composite operators are expanded before planning, so that the plan is the one that `lower` finds.
 // Elementwise operators (quantize and dequantize among them) and grid_sample are not expanded. The plan of
 // the expanded graph is then reported for the imported graph: an order for each value that both graphs have,
-// and, for each call, the order in which it reads each value. A call that became several operators may read
-// a value in several orders. The order in which the value is made is then reported, if it is among them;
-// otherwise that of the first of these operators.
+// and, for each call, the order in which it reads each value. A call that became several operators may read a
+// value in several orders. If one of these is the order in which the value is made, that order is reported;
+// if none is, the order of the first of these operators.
 #pragma once
 
 #include <memory>

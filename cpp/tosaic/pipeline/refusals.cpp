@@ -29,7 +29,8 @@ bool computes_floats(const Graph& graph, const Node& node) {
   return found && !quantizes(node);
 }
 
-// The operators that compute with floats: what a quantizer left out, or all. Movement follows its operands.
+// The operators that compute with floats: those that a quantizer omitted, or all of them. Movement of floats
+// is reported only if nothing computes with floats.
 std::vector<ErrorParts> float_operators(const Graph& graph) {
   std::vector<ErrorParts> computing, moving;
   for (const Node& node : graph.nodes()) {
@@ -45,8 +46,8 @@ std::vector<ErrorParts> float_operators(const Graph& graph) {
   return computing.empty() ? moving : computing;
 }
 
-// Why operators of a quantized program still compute with floats: what integer lowering left to them, else
-// what no quantizer saw.
+// Why operators of a quantized program still compute with floats: the reasons of integer lowering or, if
+// there are none, those operators that no quantizer has quantized.
 std::vector<ErrorParts> left_to_floats(const Graph& quantized, const target::TargetSpec& target) {
   const passes::LoweredToInteger lowered = passes::lower_to_integer(quantized, passes::integer_rules(target));
   if (!lowered.left.empty()) return lowered.left;

@@ -11,11 +11,12 @@
 
 namespace tosaic::pipeline {
 
-// For a target without profile FP. `exported`: the graph before quantization was folded; `quantized`: the
+// For a target without profile FP. `exported` is the graph before quantization was folded, `quantized` the
 // graph before lower-to-integer. Throws UnsupportedOp with the operators that compute with floats.
 void refuse_floats(const Graph& exported, const Graph& quantized, const target::TargetSpec& target);
 
-// For a target without profile INT. Throws the error again, behind the cause, if the program is quantized.
+// For a target without profile INT. If the program is quantized, throws an error with this cause, followed by
+// `error`.
 void refuse_quantization(const Graph& exported, const UnsupportedOp& error, const target::TargetSpec& target);
 void refuse_quantization(const Graph& exported, const SpecViolation& error, const target::TargetSpec& target);
 

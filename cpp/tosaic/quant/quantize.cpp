@@ -54,7 +54,7 @@ std::int64_t channels_of(const QParams& qparams, const Shape& shape) {
 }
 
 // Calls visit(channel, begin, end) for each run of consecutive elements [begin, end) of one channel.
-// Per-tensor parameters: a single run, channel 0.
+// Per-tensor parameters have a single run, of channel 0.
 template <class Visit>
 void for_each_run(const QParams& qparams, const Shape& shape, Visit&& visit) {
   const std::int64_t count = num_elements(shape);

@@ -41,7 +41,7 @@ struct RescaleSide {
   std::int64_t zero_point = 0;
 };
 
-// How a k16 multiplier is computed: multiplier_of(scale, k16), or narrowed(multiplier_of(scale, k32)).
+// How a k16 multiplier is computed: by multiplier_of(scale, k16), or by narrowed(multiplier_of(scale, k32)).
 enum class NarrowMultiplier : std::uint8_t { kFromScale, kFromWide };
 
 struct RescaleOptions {

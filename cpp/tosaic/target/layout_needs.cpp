@@ -11,8 +11,8 @@ struct Row {
 // The operators with needs of their own. The traits decide about all others: elementwise operators and
 // reductions take any order, everything else is row-major.
 constexpr Row kRows[] = {
-    // CONV2D and its relatives, the pools and RESIZE are channels last. Pools become reductions, and so do
-    // sums over windows.
+    // CONV2D and its relatives, the pools and RESIZE are channels last. Pools, and sums over windows, may
+    // become reductions.
     {Op::kConv, {LayoutNeed::kChannelsLast}},
     {Op::kIntegerConv, {LayoutNeed::kChannelsLast, true}},
     {Op::kAvgPool, {LayoutNeed::kChannelsLast, true}},

@@ -3,7 +3,7 @@
 // A canonical operator means the same in every dim order: layout/options.h knows how the order of a result
 // follows from those of the operands. A target implements an operator in some of these orders only, and can
 // transpose values of some dtypes only. LayoutNeeds says which. `tosa_layout_needs` is TOSA's table. A
-// claimant other than TOSA hands in its own (PassOptions::layout_needs).
+// claimant other than TOSA passes its own table (PassOptions::layout_needs).
 #pragma once
 
 #include <array>
@@ -16,14 +16,15 @@
 
 namespace tosaic::target {
 
-// The dim orders in which a target's operator takes its operands and makes its results.
+// The dim orders in which a target's operator reads its operands and writes its results.
 enum class LayoutNeed : std::uint8_t {
   // Row-major only.
   kRowMajor,
   // Channels last, for operand 0 and for a result of 4 axes or more. The weights of a convolution are in the
-  // orders of LayoutNeeds, all other operands are row-major. With a result of fewer axes: row-major only.
+  // orders of LayoutNeeds, all other operands are row-major. If the result has fewer axes, everything is
+  // row-major.
   kChannelsLast,
-  // Any order, the same for all operands and the result. Of a permute, a reshape or a reduction
+  // Any order, the same for all operands and the result. For a permute, a reshape or a reduction
   // (ReduceAttrs): any order of the operand, and the order of the result that follows from it.
   kAny,
   // As kAny, with the axis that the attributes name innermost, if they name one.
@@ -52,10 +53,11 @@ struct LayoutNeeds {
   std::size_t most_elementwise_axes = 0;
   static constexpr std::size_t kDTypes = static_cast<std::size_t>(DType::kF64) + 1;
   std::array<bool, kDTypes> can_transpose_dtype{};    // by DType
-  std::array<std::uint8_t, kDTypes> element_bytes{};  // by DType: of an element that is transposed
+  std::array<std::uint8_t, kDTypes> element_bytes{};  // by DType: the bytes of an element that is transposed
 
   [[nodiscard]] const OpLayout& of(Op op) const { return ops[static_cast<std::size_t>(op)]; }
-  // If not, all readers of a value read it in the order in which it is made.
+  // True if values of the dtype can be transposed. If not, all readers of such a value read it in the order
+  // in which it is made.
   [[nodiscard]] bool can_transpose(DType dtype) const {
     return can_transpose_dtype[static_cast<std::size_t>(dtype)];
   }

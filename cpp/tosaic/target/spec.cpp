@@ -24,7 +24,7 @@ constexpr Features kFp = bit(Profile::kFp);
 struct ExtensionRow {
   Extension extension;
   std::string_view text, name;
-  Features profiles;  // the target needs one of these at least
+  Features profiles;  // the target needs at least one of these
 };
 constexpr std::array<ExtensionRow, 11> kExtensions{{
     {Extension::kInt16, "int16", "EXT-INT16", kInt},

@@ -25,7 +25,7 @@ std::int64_t product(std::int64_t a, std::int64_t b) {
 
 class Checker {
  public:
-  // `depth`: the number of control-flow operators around the graph.
+  // `depth` is the number of control-flow operators around the graph.
   Checker(const Graph& graph, const TargetSpec& spec, std::int64_t depth = 0)
       : graph_(graph), spec_(spec), limits_(limits(spec.level)), depth_(depth) {}
 
@@ -253,7 +253,7 @@ class Checker {
   }
   void check_attributes(const TosaPadAttrs& a) { representable("pad_const", a.value); }
 
-  // An attribute that has to be a number of the operand's integer dtype.
+  // Checks an attribute that has to be a number of the operand's integer dtype.
   void representable(const char* name, const Scalar& value) {
     const DType dtype = graph_.type(graph_.operands(*node_)[0]).dtype;
     if (!is_integer(dtype) || dtype == DType::kI64) return;
@@ -318,7 +318,7 @@ class Checker {
     }
   }
 
-  // An operand that has to be a constant unless the target has EXT-DYNAMIC.
+  // Checks an operand that has to be a constant unless the target has EXT-DYNAMIC.
   void require_constant(std::size_t operand, const char* what) {
     const ValueId value = graph_.operands(*node_)[operand];
     if (graph_.value(value).kind != ValueKind::kConstant && !spec_.has(Extension::kDynamic))

@@ -30,8 +30,8 @@ struct TypeMode {
   Need need;
 };
 
-// All combinations of a tosa.* operator with `operand_count` operands; empty for other operators, and for
-// those that take any tensors.
+// All combinations of a tosa.* operator with `operand_count` operands. Empty for operators of other stages,
+// and for TOSA operators that take any tensors.
 [[nodiscard]] std::vector<TypeMode> type_modes(Op op, std::size_t operand_count);
 
 // The need of an operator that takes any tensors (CUSTOM, COND_IF, WHILE_LOOP); null for other operators.

@@ -22,7 +22,7 @@ namespace tosaic::tosa {
 //   visit.shift(name, int64)                             a tensor of one i8
 //   visit.dims(name, Dims)                               a shape value
 //   visit.padding(name, before, after)                   a shape value: before, after of each axis in turn
-// `dtypes`: the dtypes of the other operands.
+// `dtypes` has the dtypes of the other operands.
 template <class A, class Visit>
 void visit_constant_operands(A& attrs, std::span<const DType> dtypes, Visit& visit) {
   using T = std::remove_const_t<A>;

@@ -10,10 +10,10 @@
 // topological; the operators that touch variables always have the order of the file. Constants that nothing
 // uses are dropped. serialize(deserialize(bytes)) equals `bytes` if serialize() wrote them.
 //
-// The program is the first block of the region "main", or else the first block of the file. A control-flow
-// operator names its regions by the name of a region or of a block. The operands and results of such an
-// operator are compared with the tensors that its regions declare before anything inside the regions is read.
-// A file with a block that nothing uses is refused.
+// The program is the first block of the region "main" or, if there is no such region, of the file. A
+// control-flow operator names its regions by the name of a region or of a block. The operands and results of
+// such an operator are compared with the tensors that its regions declare before anything inside the regions
+// is read. A file with a block that nothing uses is refused.
 //
 // The file is not trusted: it is verified as a flatbuffer first, every type is inferred and compared with the
 // declared one, and memory use is limited to a small multiple of the file's size.
@@ -49,7 +49,7 @@ struct Read {
 // inconsistent) or UnsupportedOp, with the operator and the tensor.
 [[nodiscard]] Graph deserialize(const Storage& file);
 
-// The same from memory that need not outlive the call.
+// Does the same for memory that need not outlive the call.
 [[nodiscard]] Graph deserialize(std::span<const std::byte> file);
 
 }  // namespace tosaic::tosa

@@ -16,15 +16,15 @@
 
 namespace tosaic::tosa {
 
-// "" for null. Of the path of a source file only the last component is written, so that the text does not
-// depend on the folder of the model.
+// "" for null. Only the last component of a source file's path is written, so that the text does not depend
+// on the folder of the model.
 [[nodiscard]] std::string location_text(const OriginRef& origin);
 
 // Reads the location texts of one file. Operators that share a leaf get the same Origin object, so that a
 // later merge of their origins contains it once.
 class LocationReader {
  public:
-  // Null for "".
+  // Returns null for "".
   [[nodiscard]] OriginRef read(std::string_view text);
 
  private:

@@ -5,17 +5,17 @@
 //
 // Tensors have the names of the values. Attributes that are operands in the format become constants, one per
 // distinct content. All constants come first, in the order of their first use; unused constants are not
-// written. The outputs of a program are results with names of their own in the file, so an output that is an
-// input, a constant or listed before is copied by an IDENTITY. The same graph has the same bytes on every
-// machine.
+// written. In the file, the outputs of a program are results of operators, each listed once. So an output
+// that is an input, a constant, or the same value as an earlier output is copied by an IDENTITY. The same
+// graph has the same bytes on every machine.
 //
-// What a graph knows passes through the file in these ways:
+// How the file represents the facts of a graph:
 //
 //   names of values             the names of the tensors, which identify them in the file
 //   origins                     the location text of each operator (location.h)
-//   path of a state             the name of its variable, if the target has variables (pass state-to-variables)
-//   kind, path, BoundaryFormat of an    not in the file: a reader sees user inputs and outputs with the names of their
-//     input or output             tensors
+//   path of a state             the name of its variable, if the target has variables (state-to-variables)
+//   kind, path, BoundaryFormat  not in the file: a reader gets user inputs and outputs with the names of
+//     of an input or output     their tensors
 //   qparams, canonical_order    not in the file
 //
 // A region of control flow is a region of the file with one block. It is written once even if it is used
@@ -40,7 +40,8 @@ struct SerializeOptions {
 };
 
 // A file as a list of pieces in order. Large constants are not copied into it: their pieces refer to the
-// memory of the graph. So each is copied only once, by copy(), to the memory where the file is needed.
+// memory of the graph. So each constant is copied only once, by copy(), to the memory where the file is
+// needed.
 class FileImage {
  public:
   using Owner = std::shared_ptr<const void>;

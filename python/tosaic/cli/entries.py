@@ -1,4 +1,4 @@
-"""Entries of options such as ``--io inputs=int8``: read one by one, then gathered into a dict."""
+"""Entries of options such as ``--io inputs=int8``, which are read one by one and gathered into a dict."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an error becomes: an exit code, a message, and with ``--json`` an object."""
+"""Converts an error to an exit code, a message and, with ``--json``, an object."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def message_of(error: Exception) -> str:
 
 
 def kind_of(error: Exception) -> str:
-    """The name of the error's class; for a missing file that of Python's own class."""
+    """The name of the error's class; for a missing file, the name of Python's own class."""
     return "FileNotFoundError" if isinstance(error, FileNotFoundError) else type(error).__name__
 
 

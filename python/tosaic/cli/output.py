@@ -40,7 +40,7 @@ def say(text: str) -> None:
 
 
 def silence(stream: Any) -> None:
-    """Redirects a stream to the null device, else the interpreter's final flush would fail again."""
+    """Redirects a stream to the null device, because the interpreter's final flush would fail again."""
     with suppress(OSError, ValueError, AttributeError):
         number = stream.fileno()
         nowhere = os.open(os.devnull, os.O_WRONLY)

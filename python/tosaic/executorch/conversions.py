@@ -27,7 +27,7 @@ class ConversionsOutside:
     """
 
     def is_node_supported(self, submodules: Mapping[str, Any], node: Any) -> bool:  # noqa: ARG002
-        """False for a conversion of a program input, or one that only program outputs read."""
+        """False for a conversion of a program input, and for a conversion that only program outputs read."""
         if not any(name in str(node.target) for name in _CONVERSIONS):
             return True
         is_first = node.args[0].op == "placeholder"

@@ -30,9 +30,9 @@ class Aliases:
         self._counts = counts
         self._position = {node: i for i, node in enumerate(nodes)}
         self._parent: dict[Any, Any] = {node: node for node in nodes}
-        # The tensor object of a node: an in-place call returns its operand itself.
+        # The tensor object of each node: an in-place call returns its operand itself.
         self._tensor: dict[Any, Any] = {node: node for node in nodes}
-        # Per tensor object: from each position on, the node whose whole value it is.
+        # For each tensor object: from each position on, the node whose whole value the object is.
         self._wholes: dict[Any, list[tuple[int, Any]]] = {node: [(-1, node)] for node in nodes}
         self._members: dict[Any, list[Any]] = {}
         self._mutated: set[Any] = set()
@@ -42,7 +42,8 @@ class Aliases:
         for node in nodes:
             self._members.setdefault(self._root(node), []).append(node)
         self._mutated = {self._root(node) for node in self._mutated}
-        # Per root: the passed members that may still be read, and how many members were passed.
+        # For each root: the members before the current position that may still be read, and how many members
+        # are before it.
         self._seen_again: dict[Any, list[Any]] = {}
         self._passed: dict[Any, int] = {}
 
@@ -143,7 +144,7 @@ class Aliases:
         return node.op == "placeholder" or self._used_after(node, position)
 
     def _before(self, root: Any, now: int) -> list[Any]:
-        """Members before a position, without those that earlier updates found to have no later reader."""
+        """The members before a position, except those that earlier updates found to have no later reader."""
         members, alive = self._members[root], self._seen_again.get(root, [])
         passed = self._passed.get(root, 0)
         while passed < len(members) and self._position[members[passed]] < now:

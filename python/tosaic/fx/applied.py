@@ -83,7 +83,7 @@ class AppliedLayout:
         The plan, with the proof of its cost.
     orders : dict of str to tuple
         By node of the program, the planned dim order of its result. For several results, a tuple with one
-        entry each (None: not planned).
+        entry each, which is None for a result without a planned order.
     changed : tuple of str
         Nodes whose strides in ``meta["val"]`` differ from those in the given program.
     conversions : tuple of Conversion

@@ -223,7 +223,7 @@ def _with_tensors(value: Any, tensors: Iterator[Any]) -> Any:
 
 
 def _left_over(module: GraphModule, whole: Any) -> str:
-    """The first call that no row reads, that draws random numbers, or that is `whole` itself; else ""."""
+    """The first call that no row reads, that draws random numbers, or that is `whole` itself; or ""."""
     for node in module.graph.nodes:
         if node.op != "call_function" or getattr(node.target, "__name__", "") == "getitem":
             continue
@@ -233,7 +233,7 @@ def _left_over(module: GraphModule, whole: Any) -> str:
 
 
 def _is_read(node: Any) -> bool:
-    """True if a row can read the call with the operands it has."""
+    """True if a row can read the call with these operands."""
     row = row_for(node.target)
     recorded = [operand.meta.get("val") for operand in node.all_input_nodes]
     if any(isinstance(value, torch.Tensor) and value.is_complex() for value in recorded):
@@ -290,7 +290,7 @@ def _fmin(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 @_own(_aten.round.decimals)
 def _round_decimals(x: torch.Tensor, *, decimals: int) -> torch.Tensor:
-    """Negative decimals scale down by a quotient and up by a product; others the opposite."""
+    """Negative decimals divide before the rounding and multiply after it; other decimals do the opposite."""
     power = 10.0 ** abs(decimals)
     wide = x.to(_wide(x.dtype))
     rounded = torch.round(wide * power) / power if decimals >= 0 else torch.round(wide / power) * power
@@ -304,7 +304,7 @@ def _exp2(x: torch.Tensor) -> torch.Tensor:
 
 @_own(_aten.logcumsumexp.default)
 def _logcumsumexp(x: torch.Tensor, dim: int) -> torch.Tensor:
-    """Each prefix relative to its own maximum: position i of the result reduces row i of a triangle."""
+    """Shifts each prefix by its own maximum: position i of the result reduces row i of a triangle."""
     if x.dim() == 0:
         return x.clone()
     rows = x.to(_wide(x.dtype)).movedim(dim, -1)
@@ -339,7 +339,7 @@ def _trilinear(
     sumdim: Sequence[int],
     _unroll: int = 1,
 ) -> torch.Tensor:
-    """The product over the axes that operands lack, summed."""
+    """The product of the operands, broadcast over the axes that they lack, and then summed."""
     for axis in expand1:
         a = a.unsqueeze(axis)
     for axis in expand2:

@@ -63,9 +63,10 @@ class Read:
     sizes : Sizes
         The values of symbolic sizes.
     inputs : dict of str to int
-        By placeholder name, its position in ``graph.inputs``. Weights have none.
+        By placeholder name, its position in ``graph.inputs``. Weights have no position.
     outputs : tuple of int or None
-        By position in the FX output, the position in ``graph.outputs``; None if it has none.
+        By position in the FX output, the position in ``graph.outputs``; None if the output is not in the
+        graph.
     """
 
     imported: Imported
@@ -246,7 +247,7 @@ _KINDS = {InputKind.PARAMETER: "parameter", InputKind.BUFFER: "buffer", InputKin
 
 
 def _in_tree(spec: Any, users: int) -> Tree:
-    """The structure of (args, kwargs); a flat one if the program lost it."""
+    """The structure of (args, kwargs), or a flat structure if the program does not record it."""
     if spec is not None:
         tree = convert_treespec(spec)
         if tree.leaf_count == users and len(tree.children) == 2:
@@ -270,7 +271,7 @@ def _arg_names(ep: Any) -> tuple[str, ...]:
 
 
 def _input_paths(tree: Tree, arg_names: Sequence[str], placeholders: Sequence[str]) -> list[str]:
-    """Paths as callers know them: the parameter's name, followed by the place in a nested argument."""
+    """Paths as callers write them: the parameter's name, followed by the place in a nested argument."""
     paths: list[str] = []
     args, kwargs = tree.children
     for i, child in enumerate(args.children):

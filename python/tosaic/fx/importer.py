@@ -88,7 +88,7 @@ class Importer(NodeWriter):
         return row
 
     def _counts(self, user: Any) -> bool:
-        """False for a use by a dropped call (an assertion): a value is not live because of such a use."""
+        """True for a use that makes a value live: any use except by a dropped call (an assertion)."""
         row = self._shared.rows.get(user.target) if user.op == "call_function" else None
         return row is None or not row.dropped
 
@@ -248,7 +248,7 @@ class Importer(NodeWriter):
         return any(type(value) is NoValue for value in values)
 
     def resolved(self, value: Any) -> Any:
-        """An FX argument with values in place of nodes and numbers in place of symbols."""
+        """Replaces the nodes in an FX argument by their values, and symbolic sizes by numbers."""
         kind = type(value)
         if kind is Node:
             return self.env[value]
@@ -336,7 +336,7 @@ class Importer(NodeWriter):
         return results if isinstance(recorded, list | tuple) else results[0]
 
     def _mark(self) -> str:
-        """Why TOSA has no counterpart of this call: training mode or random numbers; else empty."""
+        """Why TOSA has no counterpart of this call: training mode or random numbers; empty if it has."""
         row, node = self._row, self._node
         if row is not None and row.is_training(row.complete(node.args, node.kwargs)):
             return "training"
@@ -376,7 +376,7 @@ class Importer(NodeWriter):
         return [NoValue(row.target) if item is None else item for item in read]
 
     def _opaque_number(self, recorded: Any, target: str) -> Any:
-        """A number: known if it follows from the bound shapes, otherwise refused where it is used."""
+        """A number: known if it follows from the bound shapes; uses of an unknown number are refused."""
         try:
             return self._shared.sizes.value(recorded)
         except _core.UnsupportedOp:
@@ -577,7 +577,7 @@ class Importer(NodeWriter):
         )
 
 
-# Wrappers: position of the nested module among the arguments, and which arguments are its operands.
+# Wrappers: the position of the nested module among the arguments, and the arguments that are its operands.
 _INLINED: dict[str, tuple[int, Callable[[list[Any]], Sequence[Any]]]] = {
     "wrap_with_set_grad_enabled": (1, lambda values: values[2:]),
     "wrap_with_autocast": (4, lambda values: values[5:]),

@@ -136,7 +136,7 @@ class _Borders:
         ]
 
     def order(self, side: str, index: int) -> _Order | None:
-        """The order that an input or output is declared in, or converted to; None if it is as traced."""
+        """The declared or converted order of an input or output; None if its order is as traced."""
         return (self.inputs if side == "inputs" else self.outputs)[index]
 
     def declared(self, side: str, index: int) -> _Order | None:
@@ -175,7 +175,7 @@ class _Walk:
         self._is_written = any(self._writes(node) for node in self._graph.nodes)
         self._first = next((node for node in self._graph.nodes if node.op != "placeholder"), None)
         self._constant: set[Node] = set()
-        self._moved: set[Node] = set()  # declared borders changed their order
+        self._moved: set[Node] = set()  # nodes whose order a declared input or output changed
         self._converted: dict[tuple[Any, str], Node] = {}
         self._made: dict[Node, tuple[Node, _Order, _Order]] = {}
         self._unmet: list[Unmet] = []
@@ -280,7 +280,7 @@ class _Walk:
         return ExportGraphSignature(list(old.input_specs), specs)
 
     def _orders_at_output(self, at: int, spec: OutputSpec) -> list[tuple[_Order, bool]]:
-        """The orders that an output passes through, its final order last; True: by an explicit conversion."""
+        """(order, True if a conversion makes it), for each order that an output passes through, in turn."""
         border = self._border_of[at]
         if spec.kind in (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION):
             return [(border, True)] if self._converts else []
@@ -383,7 +383,7 @@ class _Walk:
         self._replace(node, replaced)
 
     def _converts_by_itself(self, node: Node) -> bool:
-        """True for a copy whose format is or can be the planned order: it reads its operand as it is."""
+        """True for a copy that is, or can be, in the planned order. Its operand needs no conversion."""
         order = self._orders(node)
         if order is None or self._named_format(node) is None or len(node.all_input_nodes) != 1:
             return False
@@ -402,7 +402,7 @@ class _Walk:
             if made is not None:
                 replaced[arg] = made
             elif not self._converts and arg not in self._moved:
-                put(arg.meta, old)  # only the label differed
+                put(arg.meta, old)  # only the recorded strides differed
             else:
                 raise error_at(
                     _core.LayoutMismatch,
@@ -441,7 +441,7 @@ class _Walk:
         return None
 
     def _follow_plan(self, node: Node) -> bool:
-        """Makes a call that names the order of its result name the planned one; True if the order changed."""
+        """Sets the order that a call names for its result to the planned one; True if that changed it."""
         named, order = self._named_format(node), self._orders(node)
         if named is None or order is None:
             return False

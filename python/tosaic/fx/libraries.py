@@ -73,7 +73,7 @@ class Archive:
     models : tuple of str
         Names of the exported programs in the file.
     targets : tuple of str
-        All operators, spelled as in the file.
+        All operators, with the names that they have in the file.
     classes : tuple of str
         Classes of nested arguments and results, as module and name.
     """

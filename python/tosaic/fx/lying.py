@@ -36,7 +36,7 @@ def lies(shape: Sequence[Any], strides: Sequence[int], order: Sequence[int]) -> 
 
 
 def format_of(shape: Sequence[Any], order: Sequence[int]) -> torch.memory_format | None:
-    """The memory format that means this order, row-major if several do; None if none does."""
+    """The memory format of this order: row-major if several have it, None if none has it."""
     for form, own in _formats(len(shape)):
         if is_same_order(shape, own, order):
             return form

@@ -1,4 +1,4 @@
-"""Writes the nodes of the call that is being read: `NodeWriter` is what rows see of it (`Call`)."""
+"""Writes the nodes of the call that is being read. To rows, a `NodeWriter` is a `Call`."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class NodeWriter:
     shared : Shared
     builder : GraphBuilder
     prefix : str
-        Of the FX names in origins: the path of a nested graph, such as ``cond.0.``.
+        The prefix of FX names in origins: the path of a nested graph, such as ``cond.0.``.
     outer : NodeWriter, optional
         For the inside of a decomposed call, the writer of that call: the nodes have its origin, names derived
         from its name, and its place in errors.
@@ -90,7 +90,7 @@ class NodeWriter:
         return self._row.name.partition(".")[0]
 
     def _expect(self, node: Any, row: Row) -> None:
-        """Sets the result types that torch recorded for the call; for a complex result, that of a part."""
+        """Sets the result types that torch recorded for the call. A complex result has the type of a part."""
         recorded = node.meta.get("val")
         self._gives_complex = False
         if isinstance(recorded, torch.Tensor):
@@ -124,7 +124,7 @@ class NodeWriter:
     # ---- nodes ----
 
     def _name(self) -> str:
-        """The name of the node to be made: the call's, in a decomposition derived from the outer call's."""
+        """The name of the next node: the call's or, in a decomposition, one derived from the outer call's."""
         if self._outer is None:
             return str(self._node.name)
         outer = self._outer._name()
@@ -138,7 +138,7 @@ class NodeWriter:
         return origin_of(self._prefix + node.name, target, node.meta)
 
     def emit(self, op: int, attrs: dict[str, Any] | None, operands: Sequence[int]) -> Ref:
-        """Adds the node of this call; its type is checked against what torch recorded."""
+        """Adds the node of this call. Its type is checked against the type that torch recorded."""
         row, builder = self._row, self.builder
         origin = self._origin()
         if row is not None and row.mutates:
@@ -318,7 +318,7 @@ class NodeWriter:
         self._shared.constants[id(self.builder), ref.id] = tensor
 
     def known_elements(self, ref: Ref) -> NDArray[Any] | None:
-        """The elements of a constant value, else None; notes that the import reads them."""
+        """The elements of a constant, or None for other values. Notes that the import reads the elements."""
         tensor = self._held(ref)
         if tensor is None:
             return None

@@ -18,7 +18,7 @@ _INDEX = re.compile(r"\[['\"]?([^'\"\]]+)['\"]?\]")
 
 @lru_cache(maxsize=1 << 16)
 def source_of(stack_trace: str) -> tuple[str, int]:
-    r"""File and line of the deepest frame outside torch, or else of the deepest frame.
+    r"""File and line of the deepest frame outside torch or, if there is none, of the deepest frame.
 
     Examples
     --------

@@ -290,9 +290,9 @@ def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
 def dim_order_of(shape: Sequence[int], strides: Sequence[int]) -> tuple[tuple[int, ...], bool]:
     """The order of axes in memory, outermost first, and whether axes of size 1 make it ambiguous.
 
-    Strides that are consistent with row-major order are row-major, else strides consistent with channels last
-    are channels last; gaps are allowed in both. The strides of axes of size 1, and of repeated elements
-    (stride 0), are ignored.
+    Strides that are consistent with row-major order are row-major. Other strides that are consistent with
+    channels last are channels last. Gaps are allowed in both. The strides of axes of size 1, and of repeated
+    elements (stride 0), are ignored.
     """
     rank = len(shape)
     identity = tuple(range(rank))

@@ -59,7 +59,8 @@ class Row:
     changes_shape : bool
         True if the operand has another shape after the call, with the same elements.
     dropped, evaluated, getitem : bool
-        True for assertions; for calls that return sizes; for ``operator.getitem``.
+        `dropped` is True for assertions, `evaluated` for calls that return sizes, `getitem` for
+        ``operator.getitem``.
     training_at : tuple of int
         Positions of the parameters that distinguish training from inference.
     """
@@ -168,7 +169,7 @@ class Row:
         return any(value is True for value in told.values()) or bool(told.get("dropout_p"))
 
     def shared_operand(self, node: Node) -> Node | None:
-        """The operand whose memory the result shares, by the schema and the recorded types; None if none."""
+        """The operand whose memory the result shares, by schema and recorded types; None if there is none."""
         if self._aliased is None:
             return None
         args = self.complete(node.args, node.kwargs)

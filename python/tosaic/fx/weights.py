@@ -1,6 +1,7 @@
 """Constants that point into torch's memory. Nothing is copied, except tensors that are not dense.
 
-Torch can free, swap, resize or overwrite the memory of a tensor in many ways. What an observer notices::
+Torch can free, swap, resize or overwrite the memory of a tensor in many ways. What can be noticed
+afterwards::
 
     module.half(), .to_empty(), p.data = ..., swap_tensors()    another pointer of the parameter
     untyped_storage().resize_(), share_memory_()                another pointer or size of the storage
@@ -87,7 +88,8 @@ def dtype_code(dtype: torch.dtype, what: str) -> int:
 def _watch(tensor: torch.Tensor, name: str) -> Callable[[], str]:
     """A check that the tensor still has its memory and, where torch counts writes, was not written to.
 
-    The check holds a reference to the storage, so that giving a parameter other memory does not free it.
+    The check holds a reference to the storage, so that the storage is not freed when the parameter gets other
+    memory.
     """
     storage = tensor.untyped_storage()
     address, start, size = tensor.data_ptr(), storage.data_ptr(), storage.nbytes()

@@ -410,7 +410,7 @@ def _quantized(port: Port, number: int) -> tuple[str, ...]:
 
 
 def _extent(sorted_numbers: Sequence[str]) -> str:
-    """The number if all are equal, else the first and the last of the sorted numbers."""
+    """The number if all are equal, or the first and the last of the sorted numbers."""
     least, greatest = sorted_numbers[0], sorted_numbers[-1]
     return least if least == greatest else f"{least} to {greatest}"
 

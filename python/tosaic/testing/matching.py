@@ -44,7 +44,7 @@ def assert_matches(
     samples
         Inputs in any form that `tosaic.compare` accepts.
     sqnr_db : float or None
-        The least signal to noise ratio of each output, in dB. None: no limit.
+        The least signal to noise ratio of each output, in dB. None means no limit.
     max_abs, max_ulp : float, optional
         The greatest absolute error of each output, and the greatest error in units in the last place.
     nodes : bool

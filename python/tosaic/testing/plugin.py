@@ -81,7 +81,7 @@ class _Lost:
         ]
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Makes a session fail that lost a report; else one with only expected failures would succeed."""
+        """Makes the session fail if a report could not be saved, even if all tests passed."""
         if self.found and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 

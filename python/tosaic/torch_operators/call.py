@@ -1,4 +1,4 @@
-"""What a row of the torch table sees of the call that it reads: `Call`; and a table of rows: `Rows`.
+"""The call that a row of the torch table reads (`Call`), and a table of rows (`Rows`).
 
 Whoever reads programs implements `Call`. Rows know nothing else of the reader.
 """
@@ -36,7 +36,7 @@ class Rows(dict[str, Emit]):
 
     @classmethod
     def joined(cls, *tables: Rows) -> Rows:
-        """All rows of several tables. A name stands in one of them."""
+        """All rows of several tables. A name may occur in only one of them."""
         found = cls()
         for table in tables:
             twice = found.keys() & table.keys()
@@ -55,7 +55,7 @@ class Call(Protocol):
     dtype : int
         Position in DTYPES of the dtype that torch recorded for the result, or for result 0.
     shape : sequence of int
-        Its shape.
+        The shape that torch recorded for that result.
     types : list of (int, sequence of int)
         Dtype and shape of each result, if the call has several.
     """
@@ -107,7 +107,7 @@ class Call(Protocol):
         """A constant whose elements were computed at import."""
 
     def promoted(self, ref: Ref, *beside: Ref) -> Ref:
-        """An operand as torch reads it beside the others: one of rank 0 is cast to a narrower dtype."""
+        """An operand as torch reads it with the others: one of rank 0 is cast to a narrower dtype."""
 
     def promoted_factor(self, ref: Ref, beside: Ref) -> Ref:
         """The second operand of a product or quotient as torch reads it: in f16 * int, the int is f32."""
@@ -116,9 +116,10 @@ class Call(Protocol):
         """The operands of one call, each as torch reads it in a call with the others."""
 
     def known_elements(self, ref: Ref) -> NDArray[Any] | None:
-        """The elements of a constant value, else None; notes that the import reads them.
+        """The elements of a constant, or None for other values. Notes that the import reads the elements.
 
-        They come in the shape of the value as 64-bit numbers: as float64 for floats, else as int64.
+        They come in the shape of the value as 64-bit numbers: as float64 for floats, and as int64 for all
+        others.
         """
 
     def order_of_format(self, memory_format: Any, rank: int) -> tuple[int, ...] | None:

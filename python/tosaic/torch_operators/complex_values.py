@@ -64,7 +64,7 @@ def _complex_row(*names: str) -> Callable[[_Row], _Row]:
 
 
 def is_known(name: str, emit: _Row | None) -> bool:
-    """True if a call of this operator can take complex operands; `emit`: the real operator's row."""
+    """True if a call of this operator can take complex operands; `emit` is the row of the real operator."""
     return name in COMPLEX or (emit is not None and _is_partwise(name))
 
 
@@ -82,7 +82,7 @@ def as_complex(c: Call, name: str, result: Any) -> Any:
 
 
 def emit_complex(c: Call, name: str, emit: _Row | None, values: Sequence[Any]) -> Any:
-    """The results of a call with complex operands, or UnsupportedOp; `emit`: the real operator's row."""
+    """The results of a call with complex operands; `emit` is the row of the real operator."""
     if name in COMPLEX:
         return COMPLEX[name](c, *values)
     if emit is not None and _is_partwise(name):
@@ -187,7 +187,7 @@ def mul(c: Call, a: Any, b: Any) -> Complex:
 
 @_complex_row("div.Tensor", "div.Scalar")
 def div(c: Call, a: Any, b: Any) -> Complex:
-    """Times the conjugate of b over its squared magnitude; a real divisor divides part by part."""
+    """Multiplies by the conjugate of b over its squared magnitude. A real divisor divides each part."""
     ar, ai = _parts(a)
     br, bi = _parts(b)
     if bi is None:
@@ -348,7 +348,7 @@ def fft_of_complex(c: Call, x: Complex, dims: Sequence[int], normalization: int,
 
 @_complex_row("_fft_c2r")
 def fft_to_real(c: Call, x: Complex, dims: Sequence[int], normalization: int, size: int) -> Ref:
-    """The other axes first; then the last, whose missing half is the conjugated mirror image."""
+    """Transforms the other axes first, then the last, whose missing half is the conjugated mirror image."""
     axes = _axes(dims, len(x.real.shape))
     half = _transform(c, _Pair(x.real, x.imag), axes[:-1], inverse=True)
     whole = _transform(c, _mirrored(c, half, axes[-1], size), axes[-1:], inverse=True)

@@ -55,7 +55,7 @@ class Movements:
         return self._emit("slice", {"axis": axis, "start": start, "end": end, "step": step}, x)
 
     def cat(self, parts: Sequence[Ref], axis: int) -> Ref:
-        """Concatenates the parts; empty parts are left out."""
+        """Concatenates the parts, without empty parts."""
         kept = [part for part in parts if part.shape[axis] != 0] or parts[:1]
         return kept[0] if len(kept) == 1 else self._emit("cat", {"axis": axis}, *kept)
 
@@ -94,7 +94,7 @@ class Movements:
     def index_put(
         self, x: Ref, indices: Sequence[Ref | None], values: Ref, accumulate: bool, *, last: bool = True
     ) -> Ref:
-        """The result of the call, or if not `last`, a node in front of it."""
+        """Adds the node of the call's result or, if `last` is False, a node in front of it."""
         wide = [index if index is None else self.cast(index, _I64) for index in indices]
         ids = (x.id, values.id, *(-1 if index is None else index.id for index in wide))
         emit = self._c.emit if last else self._c.emit_inferred
@@ -252,7 +252,7 @@ def diagonal_scatter(c: Call, x: Ref, source: Ref, offset: int, dim1: int, dim2:
 
 @on("roll")
 def roll(c: Call, x: Ref, shifts: Any, dims: Any) -> Ref:
-    """Swaps two slices along each axis; without axes, in the flattened tensor."""
+    """Swaps two slices along each axis or, without axes, of the flattened tensor."""
     m = Movements(c)
     listed = [shifts] if isinstance(shifts, int) else list(shifts)
     axes = [dims] if isinstance(dims, int) else list(dims)
@@ -321,7 +321,7 @@ def pixel_unshuffle(c: Call, x: Ref, factor: int) -> Ref:
 
 @on("as_strided")
 def as_strided(c: Call, x: Ref, size: Sequence[int], stride: Sequence[int], offset: int | None) -> Ref | None:
-    """A lookup in the elements of `x`, or a reshape if in order; opaque if `x` lacks an element."""
+    """A lookup in the elements of `x`, or a reshape if they are in order; opaque if `x` lacks an element."""
     strides, start = c.memory_of_operand(0)
     if strides is None:
         return None
@@ -424,7 +424,7 @@ def scatter_add(c: Call, x: Ref, dim: int, index: Ref, source: Ref) -> Ref:
 def scatter_reduce(
     c: Call, x: Ref, dim: int, index: Ref, source: Ref, reduce: str, include_self: bool = True
 ) -> Ref | None:
-    """Sums only; calls with other reductions become opaque."""
+    """Reads reductions by sum; calls with other reductions become opaque."""
     return scatter_add(c, x, dim, index, source) if reduce in ("sum", "add") and include_self else None
 
 
@@ -531,7 +531,7 @@ def take(c: Call, x: Ref, index: Ref) -> Ref:
 
 @on("take_along_dim")
 def take_along_dim(c: Call, x: Ref, index: Ref, dim: int | None) -> Ref:
-    """``torch.gather`` after broadcasting the other axes; without an axis, over flattened tensors."""
+    """``torch.gather`` after broadcasting the other axes or, without an axis, of the flattened tensors."""
     m = Movements(c)
     if dim is None:
         x, index = (m.reshape(t, [math.prod(t.shape)]) for t in (x, index))
@@ -600,7 +600,7 @@ def instance_norm(
 
 def _adaptive_max_pool(n: int) -> Any:
     def emit(c: Call, x: Ref, _size: Any) -> list[Ref] | None:
-        """The values; a call whose indices are used becomes opaque."""
+        """Returns the values; a call whose indices are used becomes opaque."""
         if not c.only_first():
             return None
         return c.first(c.emit(OP["adaptive_max_pool"], {"shape": c.shape[-n:]}, (x.id,)))

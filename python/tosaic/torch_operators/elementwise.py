@@ -236,7 +236,7 @@ def rsub(c: Call, x: Ref, other: Any, alpha: Any) -> Ref:
     *per_overload("true_divide", "Tensor Scalar"),
 )
 def div(c: Call, a: Any, b: Any, rounding: str | None = None) -> Ref:
-    if type(b) is not Ref:  # with integers, a number has the quotient's dtype: u8 has no -1
+    if type(b) is not Ref:  # for integers, a number has the quotient's dtype: u8 has no -1
         b = c.constant(float(b), c.dtype) if CATEGORY[a.dtype] < CATEGORY[c.dtype] else c.factor(b, a)
     elif type(a) is not Ref:
         a = c.number(a, b)

@@ -111,7 +111,7 @@ ROWS["hardshrink"] = _shrink("hardshrink")
 
 @on("threshold")
 def threshold(c: Call, x: Ref, bound: Any, value: Any) -> Ref:
-    """The value where x is not above the bound; NaN passes through."""
+    """Replaces elements of x that are not above the bound by the value; NaN passes through."""
     limit, other = (c.constant(fit(number, x.dtype), x.dtype) for number in (bound, value))
     below = c.emit_inferred(OP["le"], None, (x.id, limit.id))
     return c.emit(OP["where"], None, (below.id, other.id, x.id))
@@ -203,7 +203,7 @@ ROWS["addcdiv"] = _addc("addcdiv")
 
 @on("isin.Tensor_Tensor", "isin.Tensor_Scalar", "isin.Scalar_Tensor")
 def isin(c: Call, x: Any, tests: Any, _assume_unique: bool, invert: bool) -> Ref:
-    """Compares each element with each test, both flat: the new axis then exceeds no maximal rank."""
+    """Compares each element with each test, both flattened: the new axis then exceeds no maximal rank."""
     x, tests = (t if type(t) is Ref else c.number(t, other) for t, other in ((x, tests), (tests, x)))
     x, tests = c.alike(x, tests)
     shapes = [math.prod(x.shape), 1], [1, math.prod(tests.shape)]

@@ -16,7 +16,7 @@ on = ROWS.on
 
 
 def _over_axis(c: Call, op: str, x: Ref, dim: int, dtype: int | None) -> Ref:
-    """A tensor of rank 0 is treated as rank 1."""
+    """Adds `op` over an axis. A tensor of rank 0 is treated as rank 1."""
     attrs = {"axis": axis_of(dim, len(x.shape)), "dtype": dtype}
     if x.shape:
         return c.emit(OP[op], attrs, (x.id,))

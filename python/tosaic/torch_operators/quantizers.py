@@ -93,7 +93,7 @@ def _dequantized(c: Call, x: Ref, attrs: dict[str, Any]) -> Ref:
 
 
 def _along(x: Ref, attrs: dict[str, Any]) -> dict[str, Any]:
-    """A single scale for several channels is per-tensor: torch broadcasts it."""
+    """Makes a single scale for several channels per-tensor, since torch broadcasts it."""
     one = len(attrs["scales"]) == len(attrs["zero_points"]) == 1
     return attrs | {"axis": None} if one and x.shape[attrs["axis"]] != 1 else attrs
 
@@ -158,7 +158,7 @@ for _name in (
 
 
 def _axis_of_blocks(c: Call, shape: Sequence[int], blocks: Sequence[int]) -> int | None:
-    """None for one block per tensor, else the axis that blocks of extent 1 divide."""
+    """The axis that blocks of extent 1 divide, or None for one block per tensor."""
     split = [axis for axis, (extent, block) in enumerate(zip(shape, blocks, strict=True)) if block != extent]
     if not split:
         return None

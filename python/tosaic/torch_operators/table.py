@@ -1,4 +1,4 @@
-"""All rows, and what else is known of operators by their names."""
+"""All rows, and further facts about operators by their names."""
 
 from __future__ import annotations
 

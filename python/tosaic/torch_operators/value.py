@@ -1,4 +1,4 @@
-"""What an FX node's value is while its graph is being read."""
+"""The values of FX nodes while their graph is being read."""
 
 from __future__ import annotations
 

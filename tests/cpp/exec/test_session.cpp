@@ -215,7 +215,7 @@ TEST_CASE("arrays that are stored like the graph's value are read and written wi
     const std::vector<float> wide(12, 1);
     apart.data = reinterpret_cast<const std::byte*>(wide.data());
     for (std::int64_t& stride : apart.strides) stride *= 2;
-    if (carries_physical) continue;  // an array of physical shape must be row-major, else it is refused
+    if (carries_physical) continue;  // an array of physical shape is refused unless it is row-major
     read.clear();
     static_cast<void>(session.run(std::vector{apart}, options));
     CHECK(read[0] != apart.data);

@@ -160,7 +160,7 @@ inline void check_fast_paths(const Call& call, const std::vector<double>& scales
   SUCCEED();
 }
 
-// The same, with the results of the same call on absolute values as scales.
+// Does the same, with the results of the same call on absolute values as scales.
 inline void check_fast_paths(const Call& call) {
   Call absolutes = call;
   for (Array& operand : absolutes.operands) operand = absolute(operand);

@@ -31,7 +31,7 @@ class Case {
     give(graph_.add(op_, attrs_, operands_, nullptr, "result"));
     return {name_, std::move(graph_)};
   }
-  // For operators without type inference, or with several results.
+  // Finishes a case of an operator without type inference, or with several results.
   TosaCase done(const std::vector<TensorType>& results,
                 std::vector<std::shared_ptr<const Graph>> regions = {}) {
     const NodeId node = graph_.add_node(op_, share(attrs_), operands_, results, nullptr, "result", regions);

@@ -14,8 +14,8 @@ class Place {
   // The root table.
   explicit Place(std::vector<std::byte>& bytes) : Place(bytes, 0) { follow(); }
 
-  // The place of the value of a field of this table, for a field whose value is stored in the table itself.
-  // The field must be present.
+  // The place of the value of field `number` of this table. The value must be stored in the table itself, and
+  // the field must be present.
   [[nodiscard]] Place field(std::size_t number) const {
     const std::size_t vtable = at_ - static_cast<std::size_t>(read<std::int32_t>(at_));
     return {*bytes_, at_ + read<std::uint16_t>(vtable + 4 + 2 * number)};

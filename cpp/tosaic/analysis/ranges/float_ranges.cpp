@@ -54,7 +54,7 @@ FloatRange product(const FloatRange& a, const FloatRange& b) {
 
 FloatRange magnitude(const FloatRange& a) { return range_of(magnitude(a.bounds), a.least); }
 
-// Of a function that never falls.
+// The range of a function that is monotonically increasing.
 FloatRange mapped(const FloatRange& a, double (*function)(double)) {
   return range_of({function(a.bounds.low), function(a.bounds.high)});
 }

@@ -37,8 +37,8 @@ ValueRange of_cast(const FloatRange& range) {
   return united({whole(range.bounds.low), whole(range.bounds.high)}, ValueRange::only(0));
 }
 
-// The results of a foreign operator that its user described are what TOSA gives for their dtypes: i32 for
-// i64. A foreign operator without description is refused by name, and what overflows because of it is not
+// The results of a foreign operator that its user described have the range of the TOSA dtype: i32 for i64. A
+// foreign operator without description is refused by name, and overflows that its results cause are not
 // reported.
 ValueRange foreign_range(const Node& node, DType dtype) {
   if (Graph::attrs<OpaqueAttrs>(node).name.empty()) return {0, 0};
@@ -84,7 +84,7 @@ ValueRange power(const Site& s) {
   return range;
 }
 
-// In magnitude smaller than the divisor, with the sign of `like`.
+// Remainders: smaller in magnitude than the divisor, with the sign of `like`.
 ValueRange remainder_like(const ValueRange& like, const ValueRange& divisor) {
   const std::int64_t largest = std::max<std::int64_t>(0, magnitude(divisor).high - 1);
   return {like.low < 0 ? -largest : 0, like.high > 0 ? largest : 0};
@@ -118,7 +118,7 @@ ValueRange clamp(const Site& s) {
   return range;
 }
 
-// A width of two's complement that holds all operands of a bitwise operator holds its result, too.
+// If b bits of two's complement hold all operands of a bitwise operator, they hold its result, too.
 ValueRange bitwise(const Site& s) {
   const ValueRange operands = s.all();
   for (int bits = 0; bits < 63; ++bits)
@@ -192,7 +192,7 @@ bool wraps_alike(Op op, DType result) {
 
 // ---- conditions of loops ----
 
-// The value that `id` is a view of, through any number of views; `id` if it is none.
+// The value of which `id` is a view, through any number of views. Returns `id` if it is no view.
 ValueId viewed(const Graph& graph, ValueId id) {
   const Node* node = graph.producer(id);
   while (node != nullptr && info(node->op).has(kView)) {
@@ -292,7 +292,7 @@ std::vector<ValueRange> loop_invariant(const Node& node, const std::vector<Value
     }
     if (stable) break;
   }
-  for (int turn = 0; turn < kTurns; ++turn) ranges = turned(ranges);  // each is an invariant, too
+  for (int turn = 0; turn < kTurns; ++turn) ranges = turned(ranges);  // each turn yields an invariant
   return ranges;
 }
 

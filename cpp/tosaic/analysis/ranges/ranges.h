@@ -31,21 +31,21 @@ class FloatRanges {
 
  private:
   const Graph& graph_;
-  mutable std::vector<std::optional<FloatRange>> ranges_;  // by value; of a constant, none before of()
+  mutable std::vector<std::optional<FloatRange>> ranges_;  // by value; for a constant, set by of()
 };
 
 // ---- integers ----
 
-// The numbers that a value of this dtype can hold: all for floats, 0 and 1 for bool.
+// The numbers that a value of this dtype can hold: all numbers for floats, 0 and 1 for bool.
 [[nodiscard]] ValueRange range_of_dtype(DType dtype);
 // All integers from -2^bits to 2^bits - 1.
 [[nodiscard]] constexpr ValueRange integers_of_bits(int bits) {
   return {-(std::int64_t{1} << bits), (std::int64_t{1} << bits) - 1};
 }
 
-// What is known before any operator is looked at, by value: of a constant the range of its elements, of any
-// other integer the range of its dtype. A float has the range of its cast to i32, which saturates. That is
-// computed only if the float is cast, is an operand of a node with regions, or is an output: other floats,
+// What is known of each value before any operator is looked at. A constant has the range of its elements, any
+// other integer the range of its dtype. A float has the range of its cast to i32, which saturates. That range
+// is computed only if the float is cast, is an operand of a node with regions, or is an output: other floats,
 // such as weights, would only cost time.
 [[nodiscard]] std::vector<ValueRange> initial_integer_ranges(const Graph& graph);
 
@@ -60,7 +60,7 @@ struct IntegerWidth {
 // loop updates holds before every iteration. The graph must outlive this object.
 class IntegerRanges {
  public:
-  // `initial`: as initial_integer_ranges, with the ranges to assume for inputs.
+  // `initial` is what initial_integer_ranges returns, with the ranges to assume for inputs.
   IntegerRanges(const Graph& graph, std::vector<ValueRange> initial, IntegerWidth width);
 
   [[nodiscard]] const ValueRange& of(ValueId value) const { return ranges_[value.index()]; }

@@ -8,7 +8,7 @@
 
 namespace tosaic::analysis {
 
-// `Rule` is a pointer; null for operators without a rule.
+// The rule of each operator. `Rule` is a pointer type; null means that the operator has no rule.
 template <class Rule>
 class RuleTable {
  public:
@@ -16,7 +16,7 @@ class RuleTable {
     Op op;
     Rule rule;
   };
-  // `first_operand`: the rule of the operators with trait kElementsOfInput.
+  // `first_operand` is the rule of the operators with trait kElementsOfInput.
   RuleTable(Rule first_operand, std::span<const Row> rows) : rules_(all_ops().size(), nullptr) {
     for (std::size_t op = 0; op < rules_.size(); ++op)
       if (all_ops()[op].has(kElementsOfInput)) rules_[op] = first_operand;

@@ -30,7 +30,7 @@ struct Alignment {
 // then all other permutations.
 [[nodiscard]] std::vector<Alignment> alignments(const Shape& from, const Shape& to);
 // The alignments by those of the `orders` that fit the shapes. Any other order would be an error of b, which
-// must not be hidden. If none of the orders fits, all alignments.
+// must not be hidden. If none of the orders fits, returns all alignments.
 [[nodiscard]] std::vector<Alignment> alignments_among(const std::vector<Dims>& orders, const Shape& from,
                                                       const Shape& to);
 

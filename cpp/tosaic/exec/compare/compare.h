@@ -49,13 +49,13 @@ struct CompareOptions {
   // Outputs to compare: indices into the outputs of a's graph and of b's graph.
   struct OutputPair {
     std::uint32_t a = 0, b = 0;
-    QParamsRef qparams;  // of the integers of b's output; null: as in b's graph
-    // Possible dim orders of b's output, if b's graph does not say: axis i of b is axis order[i] of a, {}
-    // means the same axes. If no order fits the shapes, all alignments that fit are tried. Empty: b has a's
-    // axes.
+    QParamsRef qparams;  // of the integers of b's output; null if b's graph has them
+    // Possible dim orders of b's output, if b's graph does not have its order: axis i of b is axis order[i]
+    // of a, and {} means the same axes. If no order fits the shapes, all alignments that fit are tried. If
+    // the list is empty, b has a's axes.
     std::vector<Dims> orders;
     std::string variable;  // if not "": b's side is this variable of b after the run, not an output
-    ArrayView expected;    // a's output as computed elsewhere, e.g. by torch; no data: that of a's run
+    ArrayView expected;    // a's output as computed elsewhere, e.g. by torch; without data, that of a's run
   };
   std::vector<OutputPair> outputs;
 };
@@ -65,7 +65,7 @@ struct ComparedOutput {
   Array a, b;
   std::optional<double> local_share;  // as CompareRow::local_share
   // Only for float outputs whose SQNR is below the threshold: the greatest distance of b from the expected
-  // output, as a share of what errors of a few units at every node, from the inputs on, amount to. A share of
+  // output, as a share of the effect of errors of a few units at every node, from the inputs on. A share of
   // at most 1 means that rounding noise explains the distance, as in a difference of nearly equal numbers.
   std::optional<double> carried_share;
 };

@@ -34,7 +34,7 @@ class FxNodes {
   FxId add(const std::string& name);
   [[nodiscard]] const std::string& name(FxId id) const { return names_[id.index()]; }
   [[nodiscard]] std::size_t size() const { return names_.size(); }
-  // The id is not valid for a node that has no origin among the FX nodes.
+  // The latest FX node among the origins. The id is not valid if no origin is an FX node of the comparison.
   [[nodiscard]] FxId latest(const OriginRef& origin) const;
   // How reports show a result: "conv2d", "split.1".
   [[nodiscard]] std::string label(const FxResult& result) const;

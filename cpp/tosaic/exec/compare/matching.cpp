@@ -57,8 +57,8 @@ const Match& Matcher::nearest(const Reference& reference, const std::vector<Matc
   return candidates[best];
 }
 
-// False if one side is a float or a quantized value and the other side is an integer without qparams. At stage
-// integer, the integers between two quantized values have no qparams, so they cannot be dequantized.
+// False if one side is a float or a quantized value and the other side is an integer without qparams. At
+// stage integer, the integers between two quantized values have no qparams, so they cannot be dequantized.
 bool Matcher::means_the_same(ValueId value, const Reference& reference) const {
   const TensorType& type = b_.graph().type(value);
   if (reference.rounded)

@@ -4,8 +4,8 @@
 //   candidates                  the values whose nodes belong to FX node relu, the last one first, each in
 //                               every alignment that fits
 //
-// legalize-tosa leaves in each value the dim order of the canonical value (Value::canonical_order). This
-// alignment is the first candidate. It is not known in graphs that were read from a file.
+// legalize-tosa stores the dim order of the canonical value in each value (Value::canonical_order). The
+// alignment by this order is the first candidate. Graphs that were read from a file do not have it.
 #pragma once
 
 #include <optional>
@@ -25,7 +25,7 @@ struct Match {
 
 class Matcher {
  public:
-  // `stage_a`: the stage of a's graph; none if there is no such graph.
+  // `stage_a` is the stage of a's graph, or none if there is no such graph.
   Matcher(const RunValues& b, const FxNodes& fx, std::optional<Stage> stage_a)
       : b_(b), nodes_(b.graph(), fx), stage_a_(stage_a) {}
 
@@ -35,9 +35,11 @@ class Matcher {
 
   // The values of b that belong to the FX node, are the same result (by index) of a node with as many
   // results, and fit the reference: the shapes align, and a floating-point or quantized reference needs a
-  // float or a value with qparams. The last value comes first. `result_count` 0: any number of results.
+  // float or a value with qparams. The last value comes first. If `result_count` is 0, the node may have any
+  // number of results.
   [[nodiscard]] std::vector<Match> candidates(const Reference& reference, std::uint32_t result_count) const;
-  // Of the alignments of the first candidate's value: the known one, else the one nearest to the reference.
+  // One of the alignments of the first candidate's value: the known one or, if none is known, the one nearest
+  // to the reference.
   [[nodiscard]] const Match& nearest(const Reference& reference, const std::vector<Match>& candidates) const;
   // Why a reference has no candidates: "shape [1,8,4] against [1,32]".
   [[nodiscard]] std::string mismatch_reason(const Reference& reference) const;

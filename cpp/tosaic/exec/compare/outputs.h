@@ -1,7 +1,7 @@
 // outputs: compares the outputs of two runs.
 //
-// If one of a pair is float, or both have qparams, integers are dequantized first. b's output is brought into
-// a's logical axes.
+// If one output of a pair is float, or both have qparams, integers are dequantized before the comparison. b's
+// output is brought into a's logical axes.
 #pragma once
 
 #include <optional>
@@ -20,8 +20,8 @@ struct ComparedSide {
   const RunValues& values;
 };
 
-// `local`: a's nodes after they have run on b's values; null if local errors are not wanted. `inputs_a`: the
-// inputs of a's run.
+// `local` has a's nodes after they have run on b's values; it is null if local errors are not wanted.
+// `inputs_a` has the inputs of a's run.
 [[nodiscard]] std::vector<ComparedOutput> compare_outputs(const ComparedSide& a, const ComparedSide& b,
                                                           const LocalReference* local,
                                                           std::span<const ArrayView> inputs_a,

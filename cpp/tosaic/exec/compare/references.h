@@ -25,7 +25,7 @@ struct Reference {
 // The final value of each FX node of a's run but `left_out`, in the order of a's nodes.
 [[nodiscard]] std::vector<Reference> final_values(const RunValues& a, const NodesOfFx& nodes,
                                                   const FxNodes& fx, const std::set<FxId>& left_out);
-// Arrays that were computed elsewhere, which `fx` contains.
+// References from arrays that were computed elsewhere. Their FX nodes are added to `fx`.
 [[nodiscard]] std::vector<Reference> given_values(std::span<const NamedArray> arrays, FxNodes& fx);
 // Adds the qparams of the quantize nodes of a's graph to the integers that they have computed.
 void add_qparams(std::vector<Reference>& references, const NodesOfFx& nodes);

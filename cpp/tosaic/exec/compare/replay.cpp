@@ -10,8 +10,8 @@ namespace {
 
 constexpr double kSameResultDb = 10;
 
-// The qparams with their axis counted in the axes of the aligned value. Null if the axis may be joined with
-// others.
+// The qparams with their axis counted in the axes of the aligned value. Returns null if the axis may be
+// joined with others.
 QParamsRef permuted_qparams(const QParamsRef& qparams, const Alignment& alignment) {
   if (!qparams || !qparams->axis || alignment.permutation.empty()) return qparams;
   if (alignment.regrouped_first) return nullptr;
@@ -25,8 +25,8 @@ class Replay {
   Replay(const RunValues& a, const Matcher& matcher, bool with_errors, LocalReference& local)
       : a_(a), b_(matcher.values()), matcher_(matcher), with_errors_(with_errors), local_(local) {}
 
-  // Chooses b's value for a result of a's node: the first candidate that is right, else the least wrong one.
-  // Later nodes run on it. `ran`: the node could be run on b's values.
+  // Chooses b's value for a result of a's node: the first candidate that is right or, if none is, the least
+  // wrong one. Later nodes run on that value. `ran` is true if the node could be run on b's values.
   std::optional<ReplayedResult> meet(const Reference& reference, const Node& node, bool ran) const {
     const ValueId value = a_.graph().result(node, reference.of.index);
     if (!is_result(value, reference)) return std::nullopt;
@@ -54,8 +54,8 @@ class Replay {
     std::optional<double> share;
   };
 
-  // The first candidate whose share is at most 1. If none is right: the first one, in the alignment that is
-  // least wrong. Nothing if no candidate can be judged.
+  // The first candidate whose share is at most 1. If none is right, the first candidate in its least wrong
+  // alignment. Returns nothing if no candidate can be judged.
   Chosen least_wrong(ValueId value, const std::vector<Match>& candidates) const {
     Chosen best;
     for (const Match& each : candidates) {
@@ -81,8 +81,8 @@ class Replay {
     return db > kSameResultDb || num_elements(own.shape) == 0;
   }
 
-  // True if b's value can be compared with a's. Integers with other qparams cannot: they represent other
-  // numbers.
+  // True if b's value can be compared with a's. Integers with other qparams cannot be compared: they
+  // represent other numbers.
   bool is_comparable(ValueId value, const Match& match) const {
     const TensorType& a = a_.graph().type(value);
     const TensorType& b = b_.graph().type(match.value);

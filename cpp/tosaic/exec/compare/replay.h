@@ -5,8 +5,8 @@
 //
 //   relu    a's conv and relu, run on x, against r        linear   a's linear, run on r, against y
 //
-// Of the values of b that may be the counterpart of a's result, the first that is right is taken. Later nodes
-// of a are run on it.
+// Among the values of b that may be the counterpart of a's result, the first that is right is chosen. Later
+// nodes of a run on that value.
 #pragma once
 
 #include <map>
@@ -32,8 +32,8 @@ void set_inputs(LocalReference& local, const Graph& graph, const Session& sessio
 // The error of the graph's rescales in addition to one rounding to nearest, in units.
 [[nodiscard]] double rescale_error(const Graph& graph);
 
-// Runs a's nodes in order. `local` has a's inputs. `references`: what total errors are measured against; only
-// the results of a that are among them are compared. `with_errors`: local errors are wanted.
+// Runs a's nodes in order. `local` has a's inputs. `references` are what total errors are measured against;
+// only the results of a that are among them are compared. `with_errors` is true if local errors are wanted.
 [[nodiscard]] std::map<FxResult, ReplayedResult> replay(const RunValues& a, const NodesOfFx& nodes_a,
                                                         const FxNodes& fx, const Matcher& matcher,
                                                         const std::vector<Reference>& references,

@@ -10,10 +10,11 @@ namespace tosaic::exec {
 // Collects the rows of a comparison, and the references without a counterpart in b.
 class RowWriter {
  public:
-  // `a`: null if there is no graph of a.
+  // `a` is null if there is no graph of a.
   RowWriter(const Graph* a, const FxNodes& fx, const Matcher& matcher, double threshold_db);
 
-  // Adds a row for the reference: for what the replay has found, or else for the nearest candidate.
+  // Adds a row for the reference, with the counterpart that the replay found or, if it found none, the
+  // nearest candidate.
   void add(const Reference& reference, const std::map<FxResult, ReplayedResult>& replayed);
   // Reports an FX node that is not compared.
   void leave_out(FxId fx, const std::string& reason);

@@ -64,7 +64,7 @@ template <class T, int R, int W>
     for (int j = 0; j < W; ++j) store(c + i * block.c_stride + j * lanes, sum[i][j]);
 }
 
-// The same for a tile of which only the first `valid` columns exist in C.
+// Does the same for a tile of which only the first `valid` columns exist in C.
 template <class T>
 [[gnu::noinline]] void finish_partly(const GemmBlock<T>& block, const Sum<T>* sums, Index width, Sum<T>* c,
                                      Index row, Index rows, Index column, Index valid) {

@@ -39,7 +39,7 @@ using Source = typename Arithmetic<T>::Source;
 template <class T>
 using Sum = typename Arithmetic<T>::Sum;
 
-// Whether the left operand can be multiplied without being gathered.
+// True if the left operand can be multiplied without being gathered.
 template <class T>
 inline constexpr bool kReadsInPlace = sizeof(Source<T>) == sizeof(T);
 
@@ -58,16 +58,16 @@ struct GemmBlock {
   std::int64_t panel_depth = 0, first_depth = 0;  // the panels' depth, and where this block starts in it
   Sum<T>* c = nullptr;
   std::int64_t c_stride = 0;
-  bool accumulate = false;              // add to C, else overwrite it
+  bool accumulate = false;              // adds to C; if false, overwrites it
   const Sum<T>* column_bias = nullptr;  // added when not null: one per column
   const Sum<T>* row_bias = nullptr;     // and one per row
   bool clamp = false;  // to [low, high], after everything else; set it on the last block of depth only
   Sum<T> low = 0, high = 0;
 };
 
-// Image patches as rows of A, channels last. A row is an output position (batch, d, h, w); the depth is
-// (tap d, tap h, tap w, channel). Along each axis, tap t of output index o reads the input coordinate
-// o * step + offset[t]: the element there less the zero point, or zero if that is outside the image.
+// Image patches as rows of A, channels last. A row is an output position (batch, d, h, w); the depth is (tap
+// d, tap h, tap w, channel). Along each axis, tap t of output index o reads the input coordinate o * step +
+// offset[t]: the element there minus the zero point, or zero outside the image.
 template <class T>
 struct Patches {
   const Source<T>* input = nullptr;  // points to the first channel of the group
@@ -89,7 +89,7 @@ struct GemmKernels {
   // Each row is followed by zeros up to a whole step.
   void (*gather)(const Patches<T>& patches, std::int64_t row, std::int64_t rows, std::int64_t from,
                  std::int64_t to, T* dst, std::int64_t dst_stride) = nullptr;
-  // The same for a matrix with rows `stride` apart, less a zero point.
+  // Does the same for a matrix with rows `stride` apart, and subtracts a zero point.
   void (*gather_rows)(const Source<T>* from, std::int64_t stride, T zero_point, std::int64_t rows,
                       std::int64_t depth, T* dst, std::int64_t dst_stride) = nullptr;
   // Packs B[depth x cols], whose element (k, j) is at b[k * stride + j], into panels.

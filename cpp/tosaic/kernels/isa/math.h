@@ -123,7 +123,7 @@ inline constexpr double kTrigonometricLimit = 1e5;
 
 [[gnu::always_inline]] inline double sigmoid_of(double x) { return 1.0 / (1.0 + exp_of(-x)); }
 
-// erf(x) / x as a polynomial in t = x^2 / 8 - 1 on |x| <= 4: 1.3e-11. Beyond that, the float is 1 or -1.
+// erf(x) / x as a polynomial in t = x^2 / 8 - 1 on |x| <= 4: 1.3e-11. Beyond |x| = 4, the float is 1 or -1.
 [[gnu::always_inline]] inline double erf_of(double x) {
   constexpr double kCoefficients[] = {0.35353099564340495,    -0.1765762332142376,    0.13167511686631903,
                                       -0.1077104489095233,    0.0902089961907006,     -0.07472772837517466,

@@ -74,14 +74,14 @@ template <bool kDouble>
   W64 sum = (W64)product + (broadcast(U64{1}) << (shift - 1));
   if constexpr (kDouble) {
     const W64 extra = (W64)(shift > 31) & (U64{1} << 30);
-    const auto negative = (W64)(product < 0);  // sign of the value; a product of 0 gives 0 with either sign
+    const auto negative = (W64)(product < 0);  // sign of the value; a product of 0 becomes 0 with either sign
     sum += (extra ^ negative) - negative;
   }
   return shifted((V64)sum, shift);
 }
 
-// A table that is read element by element or, if kUniform, its only entry. That is read once: the compiler
-// could not rule out that a store to the results changes it.
+// A table that is read element by element or, if kUniform, its only entry. The only entry is read once,
+// because the compiler could not rule out that a store to the results changes it.
 template <bool kUniform, class T>
 struct Entries {
   const T* table;

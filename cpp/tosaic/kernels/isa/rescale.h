@@ -8,8 +8,8 @@
 namespace tosaic::kernels {
 
 // The parameters of the elements of a block. T is the type of its values: i32, or i64 for i48 (with 16-bit
-// multipliers). The tables have one entry per element and kRescalePadding more. If `uniform`, they have one
-// entry for all elements, and kRescalePadding more.
+// multipliers). The tables have one entry per element and kRescalePadding further entries. If `uniform` is
+// true, they have one entry for all elements, and kRescalePadding further ones.
 template <class T>
 struct RescaleTables {
   const std::int32_t* multiplier = nullptr;
@@ -28,7 +28,7 @@ inline constexpr std::int64_t kRescalePadding = 16;
 
 template <class T>
 struct RescaleKernels {
-  // Whether every value less the zero point is in [low, high].
+  // True if every value minus the zero point is in [low, high].
   bool (*inside)(const RescaleTables<T>& tables, const T* values, std::int64_t count) = nullptr;
   // clamp(apply_scale(value - input_zp) + output_zp, min, max) of values that are inside. `results` may be
   // the same array as `values`.

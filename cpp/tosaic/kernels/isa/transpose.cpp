@@ -21,8 +21,8 @@ struct RowOf {
 template <class T>
 using Row = typename RowOf<T, kTile<T>>::Type;
 
-// The shuffle that interleaves rows a and b to a[0], b[0], a[1], b[1], ... `half`: 0 for the lower halves of
-// the rows, 1 for the upper halves.
+// The shuffle that interleaves rows a and b to a[0], b[0], a[1], b[1], ... `half` is 0 for the lower halves
+// of the rows, and 1 for the upper halves.
 template <class T>
 [[gnu::always_inline]] constexpr Row<T> interleaving(int half) {
   Row<T> mask{};

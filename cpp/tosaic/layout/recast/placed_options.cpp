@@ -19,8 +19,8 @@ std::uint64_t mixed(std::uint64_t key, std::uint64_t value) {
   return key ^ key >> 29;
 }
 
-// The option of an elementwise node whose result has placement `lead`, in another shape. None if no shape
-// allows it.
+// The option of an elementwise node whose result has placement `lead`, in another shape. Returns nothing if
+// no shape allows it.
 std::optional<PlacedOption> recast_option(const Graph& graph, const Node& node, PlacementId lead,
                                           const target::LayoutNeeds& needs, Placements& placements) {
   const ValueId made = graph.result(node);
@@ -87,8 +87,8 @@ class PlacedOptionSearch {
     return false;
   }
 
-  // True if the reshape has two placements for which one transpose needs a third shape: neither the shape in
-  // front of the reshape nor the one behind it has orders for both placements.
+  // True if the reshape has two placements between which a single transpose is possible only in a third
+  // shape: neither the shape in front of the reshape nor the one behind it has orders for both placements.
   [[nodiscard]] bool can_be_passed_at_once(const Node& reshape,
                                            const std::vector<PlacedOption>& known) const {
     SmallVector<std::uint8_t, 8> sides;  // by placement, in bits: front (1), behind (2) has an order
@@ -184,8 +184,8 @@ class PlacedOptionSearch {
     return preferred(node);
   }
 
-  // The preferred option of a node (options.h). A permute moves no element, so its result is not row-major
-  // if its operand is.
+  // The preferred option of a node (options.h). The preferred option of a permute moves no element, so if its
+  // operand is row-major, its result is not.
   PlacedOption preferred(const Node& node) {
     if (node.op != Op::kPermute) return in_placements(node, rules_.preferred(node));
     const Shape& shape = shape_of(graph_, graph_.operands(node)[0]);

@@ -1,7 +1,7 @@
 // placed_options: the layout options of nodes in placements (placement.h), which do not depend on shapes.
 //
 // A node has the options of options.h, as placements. An elementwise operator also has options in other
-// shapes, with which it is recast.
+// shapes. If one of these is chosen, the node is recast.
 #pragma once
 
 #include <unordered_map>

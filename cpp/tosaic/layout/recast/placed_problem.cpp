@@ -58,7 +58,7 @@ PlacementId PlacedProblem::id(ValueId value, const DimOrder& order) {
   return placements_.id(shape_of(graph_, value), order);
 }
 
-// A reshape is a view of its operand. A permute is one if every placement in which its result may be read
+// A reshape is a view of its operand. A permute is a view if every placement in which its result may be read
 // corresponds to a placement of its operand.
 void PlacedProblem::find_views() {
   std::vector<PlacementIds> read(graph_.values().size());

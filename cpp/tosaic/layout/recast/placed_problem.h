@@ -20,12 +20,12 @@ class PlacedProblem {
   PlacedProblem(const Graph& graph, Placements& placements,
                 const std::vector<std::vector<PlacedOption>>& options, const target::LayoutNeeds& needs);
 
-  // Sets the weights of the tensors. False if the costs are too large to be added up.
+  // Sets the weights of the tensors. Returns false if the costs are too large to be added up.
   [[nodiscard]] bool weigh(const Objective& objective);
   [[nodiscard]] const Problem& problem() const { return problem_; }
 
   // True if the node makes a view: a reshape, or a permute that can be relabelled to every placement in which
-  // its result may be read. Readers of a view read the data in front of it.
+  // its result may be read. Readers of a view read the data of its operand.
   [[nodiscard]] bool is_view(std::size_t node) const { return is_view_[node]; }
   // The node that makes the value as a view of its operand, or null.
   [[nodiscard]] const Node* view(ValueId value) const;

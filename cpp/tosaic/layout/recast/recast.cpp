@@ -65,8 +65,8 @@ class RecastReader {
   }
 
   // A value between a reader and the data that it reads through views: the placement in which it is wanted,
-  // and the one in which the data is made. `made` is none as long as it is not known, or if a permute cannot
-  // show that placement.
+  // and the one in which the data is made. `made` is none as long as it is not known, or if the result of a
+  // permute cannot have that placement without a move.
   struct Seen {
     ValueId value;
     PlacementId wanted;
@@ -108,7 +108,7 @@ class RecastReader {
            order_with(shape, placements_[*seen.made]);
   }
 
-  // Adds the cuts of both placements to those that the node needs. False if no shape of at most
+  // Adds the cuts of both placements to those that the node needs. Returns false if no shape of at most
   // most_axes_ axes has all of them.
   bool widen(std::size_t node, const Seen& seen) {
     if (!seen.made) return false;

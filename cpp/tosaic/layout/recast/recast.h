@@ -28,8 +28,8 @@
 
 namespace tosaic::layout {
 
-// A node, and the cuts of the shape that it needs: the shape in which an elementwise operator computes, or
-// the third shape through which a reshape goes.
+// A node with a new shape: the shape in which an elementwise operator is to compute, or an intermediate shape
+// through which a reshape is to go. The caller may choose any shape that has `cuts` (placement.h).
 struct Recast {
   NodeId node;
   Cuts cuts;
@@ -40,7 +40,7 @@ struct Recasts {
   std::vector<Recast> reshapes;  // that go through a third shape; the data is transposed there
 };
 
-// True if some reshape changes more than axes of extent 1. Otherwise nothing can be saved.
+// True if some reshape changes more than axes of extent 1. If none does, nothing can be saved.
 [[nodiscard]] bool may_be_recast(const Graph& graph);
 // Both lists are in the order of the nodes. They are empty if nothing is saved, or if the costs are too
 // large to be added up.

@@ -14,12 +14,12 @@ namespace tosaic::layout {
 // two or more elements, has an operand of the result's shape that is not a constant, and neither the result
 // nor any operand that is not a constant has per-channel qparams or a dtype that cannot be transposed.
 [[nodiscard]] bool can_be_recast(const Graph& graph, const Node& node, const target::LayoutNeeds& needs);
-// The cuts that a shape must have so that the node can compute in it with this placement of the result. None
-// if there is no such shape.
+// The cuts that a shape must have so that the node can compute in it with this placement of the result.
+// Returns nothing if there is no such shape.
 [[nodiscard]] std::optional<Cuts> needed_cuts(const Graph& graph, const Node& node,
                                               const Placement& placement);
 
-// By axis of the result: true if the operand has that axis and is not broadcast along it.
+// For each axis of the result: true if the operand has that axis and is not broadcast along it.
 [[nodiscard]] SmallVector<bool, 8> has_axes(const Shape& operand, const Shape& result);
 // The axis, of extent other than 1, that contains this stride: its own stride <= `stride` < its own stride *
 // its extent.

@@ -62,7 +62,7 @@ class Checker {
     Cost bound = constant_;
     for (std::size_t v = 0; v < costs_.size(); ++v)
       if (!gone_[v]) bound = plus(bound, *std::min_element(costs_[v].begin(), costs_[v].end()));
-    for (const Factor& factor : factors_)  // unused factors: a term is at least 0, a table its least entry
+    for (const Factor& factor : factors_)  // unused: a term is at least 0, a table at least its least entry
       if (!factor.used && factor.transpose == nullptr)
         bound = plus(bound, *std::min_element(factor.table.begin(), factor.table.end()));
     if (bound < certificate_.bound)
@@ -90,8 +90,8 @@ class Checker {
   }
   static bool full(const std::vector<char>& set) { return std::count(set.begin(), set.end(), 0) == 0; }
 
-  // Adds costs that one variable alone decides to the unary costs, and stores what is left as a term (see
-  // Certificate::Term).
+  // Adds costs that one variable alone decides to the unary costs, and stores the remaining cost as a term
+  // (see Certificate::Term).
   void add_transpose(Transpose&& transpose) {
     for (const auto& [v, states] : transpose.reads)
       if (full(states)) return charge(transpose.producer, transpose.missing, transpose.weight);

@@ -130,7 +130,7 @@ class Cutter {
     }
   }
 
-  // Numbers the variables of the component. Turns the whole component, if need be, so that for most
+  // Numbers the variables of the component. Flips the whole component, if necessary, so that for most
   // variables state 1 is on the side of the source. MaxFlow makes that side as small as possible, so that
   // most variables prefer state 0 between equal costs.
   void collect_variables() {

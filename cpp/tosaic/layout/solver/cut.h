@@ -8,10 +8,10 @@
 //   reader2 -/                         if both readers pull.
 //
 // The term may also be the mirror image, with all arcs reversed. Which state of a variable is on which side
-// is chosen ("flip") so that in each term the states in which the readers read the order are on one side,
-// and the states in which the producer lacks it are on the other. Only variables of one term or table
-// restrict each other's flips. So for each connected component, such flips exist or do not exist. A table
-// over two variables restricts its flips so that being on different sides is what costs.
+// is chosen ("flip") so that in each term the states in which the readers read the order are on one side, and
+// the states in which the producer lacks it are on the other. Only variables of one term or table restrict
+// each other's flips. So each connected component either has such flips or does not. A table over two
+// variables restricts its flips so that being on different sides is what costs.
 #pragma once
 
 #include "tosaic/layout/solver/factors.h"

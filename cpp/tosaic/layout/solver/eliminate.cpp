@@ -65,7 +65,7 @@ class Eliminator {
     push(v, key_of(v));
   }
 
-  // Adds the scope of a factor to neighbours_. False if that exceeds a limit.
+  // Adds the scope of a factor to neighbours_. Returns false if that exceeds a limit.
   bool include(VariableId v, std::uint32_t factor) {
     for (const VariableId u : factors_.scope(factor)) {
       if (u == v || slot_[u] != kFree) continue;

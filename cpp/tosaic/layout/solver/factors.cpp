@@ -157,9 +157,9 @@ Cost Factors::value(std::uint32_t factor, const std::vector<std::uint32_t>& stat
   return table(factor)[entry];
 }
 
-// First decides the variables that have only unary costs. Then goes backwards through the minimise steps,
-// since the best state of a variable depends on those that were minimised after it. The steps of one
-// variable are consecutive, and are decided together.
+// First decides the variables that have only unary costs. Then decides the others, backwards through the
+// minimise steps, since the best state of a variable depends on those that were minimised after it. The steps
+// of one variable are consecutive, and are decided together.
 void Factors::decide(std::vector<std::uint32_t>& state) {
   state.resize(variables(), kUndecided);
   for (VariableId v = 0; v < variables(); ++v) {

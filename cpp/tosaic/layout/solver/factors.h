@@ -57,7 +57,7 @@ class Factors {
 
   // Sets all undecided variables to their best states. No factor may be alive.
   void decide(std::vector<std::uint32_t>& state);
-  // Moves out the certificate, with the bound that it proves. The last call.
+  // Moves out the certificate, with the bound that it proves. Nothing may be called afterwards.
   [[nodiscard]] Certificate finish();
 
  private:

@@ -147,8 +147,8 @@ void MaxFlow::adopt(std::uint32_t orphan) {
   node.distance = nearest + 1;
 }
 
-// kFar if the node is not connected to a root. Stores the distances of all nodes on the path, which are
-// valid until the next path is filled.
+// The distance to the root of the node's tree, or kFar if the node is not connected to a root. Stores the
+// distances of all nodes on the path; they are valid until the next path is filled.
 std::uint32_t MaxFlow::distance_to_root(std::uint32_t node) {
   std::uint32_t distance = 0;
   for (std::uint32_t at = node;; at = arcs_[nodes_[at].parent].to) {

@@ -17,8 +17,8 @@
 //   2. Variables with at most two neighbours are minimised out (eliminate.h). This solves chains, and
 //      branches that meet again, for any number of states.
 //   3. Components whose variables have two states are solved by a minimum cut, if they are cuts (cut.h).
-//   4. In all others, each large term is opened by a variable "somebody reads" (see Certificate), and
-//      variables are minimised out as long as no table has more than `widest` entries.
+//   4. In all other components, each large term is opened by a variable "somebody reads" (see Certificate),
+//      and variables are minimised out as long as no table has more than `widest` entries.
 //   5. If all tables would be larger, a variable is minimised in several tables. Then the bound may be below
 //      the optimum. The states are those that the tables suggest, improved by search (improve.h).
 //

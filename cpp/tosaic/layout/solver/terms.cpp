@@ -71,8 +71,8 @@ class Builder {
     out_.names.push_back(name);
   }
 
-  // Collects in readers_ the variables that may read this order, one entry each. False if one of them reads
-  // it in all of its states.
+  // Collects in readers_ the variables that may read this order, one entry each. Returns false if one of them
+  // reads it in all of its states.
   bool gather_readers(const Tensor& tensor, std::uint8_t order) {
     readers_.clear();
     for (const Access& access : tensor.read)

@@ -109,9 +109,9 @@ class Folding {
     return node.result_count != 0 && constant_[node.first_result];
   }
 
-  // If the node's result is constant integers that were dequantized, and at most moved since: their qparams.
-  // Null for other floats. Such a result is a weight: its node stays, so that integer operators find the
-  // integers.
+  // Returns the qparams of the integers if the node's result is constant integers that were dequantized, and
+  // at most moved since. Returns null for other floats. Such a result is a weight: its node stays, so that
+  // integer operators find the integers.
   [[nodiscard]] QParamsRef weight_qparams(const Node& node) const {
     if (graph_.type(graph_.result(node)).dtype != DType::kF32 || is_empty(node)) return nullptr;
     if (node.op == Op::kDequantize)
@@ -167,7 +167,7 @@ class Folding {
     rewriter_.replace(node, rewriter_.emit(node, Op::kExpand, ShapeAttrs{full.shape}, {one}));
   }
 
-  // The branch that a cond with a constant predicate takes, else null.
+  // Returns the branch that a cond with a constant predicate takes, and null for other nodes.
   [[nodiscard]] const Graph* taken_branch(const Node& node) {
     if (!is_cond(node.op)) return nullptr;
     const ValueId predicate = graph_.operands(node)[0];

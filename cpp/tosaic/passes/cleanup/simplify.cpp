@@ -62,7 +62,7 @@ bool is_zero(const Dims& dims) {
   return std::all_of(dims.begin(), dims.end(), [](auto v) { return v == 0; });
 }
 
-// Whether the node changes no element, if its operand 0 has the type of the result.
+// For a node whose operand 0 has the type of the result: true if the node changes no element.
 bool always(const Site& /*site*/) { return true; }
 bool has_elements(const Site& site) { return num_elements(site.result_type().shape) > 0; }
 bool has_no_axes(const Site& site) { return Graph::attrs<AxesAttrs>(site.node).axes.empty(); }
@@ -120,7 +120,7 @@ struct Chain {
   std::vector<OriginRef> origins;  // last link first
 };
 
-// The producers in a row, from operand 0 backwards, that have the node's operator.
+// The chain of producers, from operand 0 backwards, that have the node's operator.
 Chain chain_of_producers(const Site& site) {
   Chain chain{site.operands[0], {}, {}};
   const auto* own = get_if<PermuteAttrs>(site.node.attrs.get());

@@ -70,7 +70,7 @@ class Contraction {
     return shape;
   }
 
-  // The term without the axes of extent 1 that another operand stretches.
+  // The term without its axes of extent 1 on which another operand has a larger extent.
   Term stretched_dropped(const Term& term) {
     Term out;
     const Shape from = e_.type(term.value).shape;

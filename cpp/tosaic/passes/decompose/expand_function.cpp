@@ -76,8 +76,9 @@ ValueId expm1(Emitter& e, ValueId x) {
   return e.where(greater(e, abs(e, x), 1.0), far, near);
 }
 
-// u - 1 is exact for x < 2^24; beyond that the correction is negligible and replaced by 0. The lower bound on
-// u avoids 0 * inf.
+// log1p(x) = log(u) + (x - (u - 1)) / u with u = 1 + x. The second term corrects the rounding of u. For
+// x < 2^24, the difference u - 1 is exact; for larger x, the second term is negligible and replaced by 0. The
+// divisor u has a lower bound because 0 * inf would be NaN for x = -1.
 ValueId log1p(Emitter& e, ValueId x) {
   const ValueId u = e.add(x, 1.0);
   const ValueId lost = e.sub(x, e.add(u, -1.0));
@@ -157,7 +158,7 @@ Quotient divide_exactly(Emitter& e, ValueId a, ValueId b) {
   return {e.where(too_large, e.add(guess, -1.0), guess), e.add(known, e.mul(quotient, 0.0))};
 }
 
-// The magnitude of a constant whose elements are all equal, else nothing.
+// The magnitude of a constant whose elements are all equal. Returns nothing for other values.
 std::optional<double> known_magnitude(const Emitter& e, ValueId x) {
   const std::optional<double> value = splat_of(e.graph(), x);
   return value ? std::optional(std::fabs(*value)) : std::nullopt;
@@ -355,8 +356,8 @@ ValueId expand_atan2(Emitter& e) {
   return e.where(negative(y), negate(e, angle), angle);
 }
 
-// sqrt(x^2 + y^2) = high * sqrt(1 + (low / high)^2), where low and high are the magnitudes in order: no square
-// overflows. As in C, the result is infinite if an operand is, even beside NaN.
+// sqrt(x^2 + y^2) = high * sqrt(1 + (low / high)^2), where low and high are the magnitudes in order: no
+// square overflows. As in C, the result is infinite if an operand is, even beside NaN.
 ValueId expand_hypot(Emitter& e) {
   const DType dtype = e.result_dtype();
   const ValueId x = abs(e, e.cast(e.operand(0), dtype)), y = abs(e, e.cast(e.operand(1), dtype));

@@ -4,8 +4,8 @@
 //   per tap: position -> padded position -> row of the table -> index_select -> times its weight
 //
 // Positions are computed as torch's vectorised CPU kernel does, in the same order of operations. So NaN and
-// infinite positions have torch's results: NaN if a weight multiplies the pixel (bilinear, bicubic), else the
-// nearest border pixel or zero.
+// infinite positions have torch's results: NaN if a weight multiplies the pixel (bilinear, bicubic), and the
+// nearest edge pixel or zero in other modes.
 
 #include <array>
 #include <cmath>

@@ -53,8 +53,8 @@ bool all_constant(const Emitter& e, std::size_t first) {
   return true;
 }
 
-// How an attention mask applies to the scores. Both values are absent if the mask hides nothing.
-// `may_hide_rows`: a whole row may be hidden, so that softmax sees only -inf.
+// How an attention mask applies to the scores. Both values are absent if the mask hides nothing. If
+// `may_hide_rows`, a whole row may be hidden, so that softmax reads only -inf.
 struct Mask {
   ValueId addend;     // floats to add
   ValueId condition;  // bool: false hides the score

@@ -18,7 +18,7 @@ namespace {
 struct Weights {
   ValueId input, hidden;            // w_ih, w_hh
   ValueId input_bias, hidden_bias;  // invalid without bias
-  ValueId projection;               // lstm's w_hr, else invalid
+  ValueId projection;               // lstm's w_hr; invalid for other cells
 };
 
 struct States {

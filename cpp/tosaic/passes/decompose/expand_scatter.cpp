@@ -43,8 +43,8 @@ ValueId write_rows(Emitter& e, ValueId rows, ValueId values, const Places& place
                     e.constant(DType::kI32, {static_cast<std::int64_t>(places.size())}, index));
 }
 
-// The row numbers that an index_put writes; nothing if an index tensor is no constant or an index is out of
-// range.
+// The row numbers that an index_put writes. Returns nothing if an index tensor is no constant or an index is
+// out of range.
 std::optional<Places> constant_places(const Emitter& e, const Shape& index_shape) {
   const Shape& shape = e.type(e.operand(0)).shape;
   const std::int64_t count = num_elements(index_shape);
@@ -62,7 +62,7 @@ std::optional<Places> constant_places(const Emitter& e, const Shape& index_shape
         if (index->shape[k] != 1) at += i / strides[lead + k] % index_shape[lead + k] * own[k];
       const std::int64_t read = elements.as_int(static_cast<std::size_t>(at));
       const std::int64_t place = read < 0 ? read + shape[axis] : read;
-      if (place < 0 || place >= shape[axis]) return std::nullopt;  // running it reports the error
+      if (place < 0 || place >= shape[axis]) return std::nullopt;  // a run of the node reports the error
       places[static_cast<std::size_t>(i)] = places[static_cast<std::size_t>(i)] * shape[axis] + place;
     }
   }
@@ -107,8 +107,8 @@ ValueId summed_rows(Emitter& e, ValueId padded, const std::vector<Places>& group
   return e.cast(sum, e.type(padded).dtype);
 }
 
-// Sums places together that have about as many values: equal numbers after rounding up to a power of two. So
-// at most twice as many rows are gathered as there are values.
+// Sums those places together whose numbers of values are equal after rounding up to a power of two. So at
+// most twice as many rows are gathered as there are values.
 ValueId put_sums(Emitter& e, ValueId rows, ValueId values, const Places& places) {
   std::map<std::size_t, std::pair<Places, std::vector<Places>>> classes;
   for (const auto& [place, from] : rows_by_place(places)) {

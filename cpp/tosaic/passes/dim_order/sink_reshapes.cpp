@@ -19,8 +19,8 @@
 namespace tosaic::passes {
 namespace {
 
-// How many axes of `longer` each axis of `shorter` joins. Nothing if `shorter` does not arise from `longer`
-// by joining axes, or if `longer` has no elements.
+// How many axes of `longer` each axis of `shorter` joins. Returns nothing if `shorter` does not arise from
+// `longer` by joining axes, or if `longer` has no elements.
 std::optional<std::vector<std::size_t>> joined_axes(const Shape& longer, const Shape& shorter) {
   if (num_elements(longer) == 0) return std::nullopt;
   std::vector<std::size_t> counts;
@@ -45,8 +45,8 @@ bool is_elementwise(const Node& node) {
   return row.has(kElementwise) && !row.has(kComposite) && node.result_count == 1;
 }
 
-// The axis of `longer` that axis `axis` of `shorter` consists of, apart from axes of extent 1. Nothing if it
-// joins more.
+// The axis of `longer` that axis `axis` of `shorter` consists of, apart from axes of extent 1. Returns
+// nothing if the axis joins several axes of `longer`.
 std::optional<std::int64_t> same_axis(const Shape& longer, const Shape& shorter, std::int64_t axis) {
   const std::vector<std::size_t> counts = *joined_axes(longer, shorter);
   std::size_t first = 0;
@@ -62,7 +62,7 @@ const std::optional<std::int64_t>* axis_of_scales(const Node& node) {
 }
 
 // The value in front of a chain of reshapes, with its shape there. The result of an operator that may be
-// moved counts as such a value, with the longer shape. `shape` is null if there is none.
+// moved counts as such a value, with the longer shape. `shape` is null if there is no such value.
 struct Front {
   const Shape* shape = nullptr;
   ValueId value;
@@ -70,7 +70,7 @@ struct Front {
 
 class Sinking {
  public:
-  // `most_axes`: of an elementwise operator.
+  // `most_axes` is the largest number of axes of an elementwise operator.
   Sinking(const Graph& graph, std::size_t most_axes)
       : graph_(graph),
         most_axes_(most_axes),
@@ -98,8 +98,8 @@ class Sinking {
   }
 
  private:
-  // Finds the longer shape in which an elementwise node may compute: the one in front of all reshapes if the
-  // operands agree on it, else the one in front of the last reshape.
+  // Finds the longer shape in which an elementwise node may compute: the shape in front of all reshapes if
+  // the operands agree on it, or the shape in front of the last reshape.
   void find(const Node& node) {
     if (node.op == Op::kReshape) return find_reshape(node);
     if (!is_elementwise(node)) return;

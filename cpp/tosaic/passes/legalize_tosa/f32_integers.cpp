@@ -107,8 +107,8 @@ enum class Needed : std::uint8_t {
   kAsResult,  // what the readers of the result need: rounding the operand is the same as rounding the result
 };
 
-// is_exact: f32 represents all integers of the range. is_rounded_to_alone: in addition, no other i32 rounds to
-// one of them. (2^24 + 1 rounds to 2^24, so 2^24 is excluded.)
+// is_exact: f32 represents all integers of the range. is_rounded_to_alone: in addition, no other i32 rounds
+// to one of them. (2^24 + 1 rounds to 2^24, so 2^24 is excluded.)
 bool is_exact(const ValueRange& range) { return integers_of_bits(kF32IntegerBits).contains(range); }
 bool is_rounded_to_alone(const ValueRange& range) {
   const ValueRange exact = integers_of_bits(kF32IntegerBits);
@@ -230,7 +230,8 @@ class Decision {
   }
 
   // True if the result before it wraps is within the 24 bits that f32 represents exactly, or within 23 bits
-  // if it does wrap, since wrap_integers adds to it. In a region, results of i32 and i64 are proven to be.
+  // if it does wrap, since wrap_integers adds to it. In a region, this is already proven for results of i32
+  // and i64.
   [[nodiscard]] bool is_within_f32(const Node& node) const {
     const ValueRange& computed = ranges_.computed(node);
     const DType dtype = graph_.type(graph_.result(node)).dtype;

@@ -1,8 +1,8 @@
 // f32_integers: which integers a target without profile INT represents in f32, and which in i32.
 //
-// Such a target has no integer arithmetic except what is composed of i32 operators (legalize_wide_integers.cpp),
-// which is expensive. f32 is exact up to 24 bits. So a value is i32 ("wide") only if its range exceeds 24 bits
-// and one of its readers needs it exactly. Graph outputs are read exactly.
+// Such a target has no integer arithmetic except what is composed of i32 operators
+// (legalize_wide_integers.cpp), which is expensive. f32 is exact up to 24 bits. So a value is i32 ("wide")
+// only if its range exceeds 24 bits and one of its readers needs it exactly. Graph outputs are read exactly.
 #pragma once
 
 #include <vector>
@@ -14,7 +14,7 @@ namespace tosaic::passes {
 
 inline constexpr int kF32IntegerBits = 24;
 
-// True if the dtype is a signed integer of torch, which f32 represents on such a target.
+// True if the dtype is a signed integer of torch, which f32 represents on a target without profile INT.
 [[nodiscard]] bool is_signed_integer(DType dtype);
 
 struct F32Integers {

@@ -22,7 +22,7 @@ DType accumulator(const Legalizer& l) {
   return is_float(dtype) ? DType::kF32 : dtype;
 }
 
-// Along one axis. `crop`: elements that are sliced off the end of the input.
+// The padding of one axis. `crop` elements are sliced off the end of the input.
 struct Window {
   std::int64_t pad_before, pad_after, crop;
 };
@@ -201,8 +201,8 @@ Physical legalize_linear(Legalizer& l) {
   return {l.reshape(made, physical_dims(shape, order)), order};
 }
 
-// The batch axes are in any order, which both operands share. If b is a single matrix, the rows of `a` may be
-// anywhere among the batch axes, since all these axes become rows.
+// The batch axes may be in any order that both operands share. If b is a single matrix, the rows of `a` may
+// be anywhere among the batch axes, since all these axes become rows.
 Physical legalize_matmul(Legalizer& l) {
   const DimOrder order = l.planned_order();
   const std::size_t rank = l.result_type().rank();

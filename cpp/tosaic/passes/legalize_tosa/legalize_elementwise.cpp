@@ -234,8 +234,9 @@ ValueId rest_of_division(Legalizer& l, ValueId a, ValueId b, DivRounding roundin
 
 std::int64_t bits_of(DType dtype) { return static_cast<std::int64_t>(8 * byte_size(dtype)); }
 
-// As in torch, a shift count outside [0, bits) shifts every bit out: the result is 0, or of a right shift the
-// sign, 0 or -1. An i64 value is represented in i32; narrow_integers accepts only shifts whose result fits.
+// As in torch, a shift count outside [0, bits) shifts every bit out: the result is 0, or for a right shift
+// the sign (0 or -1). An i64 value is represented in i32; narrow_integers accepts only shifts whose result
+// fits.
 ValueId shift_left(Legalizer& l, ValueId a, ValueId b) {
   const std::int64_t bits = bits_of(l.result_type().dtype);
   const std::optional<double> known = splat_of(l.source(), l.logical(1));
@@ -317,7 +318,7 @@ ValueId direct(Legalizer& l, ValueId x) {
   return l.unary(tosa_op, as_arithmetic(l, x));
 }
 
-// Rounding, which changes no integer.
+// Rounds floats. Integers are unchanged.
 template <ValueId (*round)(Legalizer&, ValueId)>
 ValueId rounded(Legalizer& l, ValueId x) {
   return is_float(l.physical_dtype(l.result_type().dtype)) ? round(l, x) : x;

@@ -5,7 +5,8 @@
 //   %y = tosa.custom(%x) {operator_name="op", domain_name="lib", implementation_attrs=".."}
 //
 // Operands and results have the dim orders that the layout of the operator asks for, so their shapes are
-// permuted. Integers keep their dtype, but i64 is i32. A foreign operator without description is refused.
+// permuted. Integers retain their dtype, except that i64 becomes i32. A foreign operator without description
+// is refused.
 
 #include "tosaic/layout/order.h"
 #include "tosaic/passes/legalize_tosa/legalizer.h"

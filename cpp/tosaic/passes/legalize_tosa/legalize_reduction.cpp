@@ -38,7 +38,8 @@ ValueId wide_extreme_of(Legalizer& l, ValueId x, const std::vector<std::size_t>&
 struct Reduction {
   Op op;                                        // reduces one axis
   ValueId (*operand)(Legalizer& l, ValueId x);  // in the dtype that `op` takes
-  // The reduction of an i32 value on a target without profile INT; null: narrow_integers does not plan it.
+  // The reduction of an i32 value on a target without profile INT. Returns null if narrow_integers plans no
+  // i32 for the operator.
   ValueId (*wide)(Legalizer& l, ValueId x, const std::vector<std::size_t>& axes) = nullptr;
 };
 
@@ -79,7 +80,7 @@ ValueId first_index_of_max(Legalizer& l, ValueId x, std::size_t axis) {
   return l.emit(Op::kTosaReduceMin, TosaAxisNanAttrs{at, NanMode::kPropagate}, {candidates});
 }
 
-// ARGMAX takes floats, with profile INT i8, and with extension int16 i16.
+// ARGMAX takes floats. With profile INT it also takes i8, and with extension int16 also i16.
 bool has_argmax(const Legalizer& l, DType dtype) {
   if (is_float(dtype)) return true;
   return (dtype == DType::kI8 && l.has_integers()) || (dtype == DType::kI16 && l.has_wide_integers());

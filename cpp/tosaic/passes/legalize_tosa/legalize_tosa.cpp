@@ -49,8 +49,8 @@ Attrs reduction_in_order(const Legalizer& l, const DimOrder& order) {
   return attrs;
 }
 
-// True for TOSA's reductions: of its operators that a graph may have at stage integer, those that take any
-// order are elementwise, or reductions of one axis, which stays with extent 1.
+// True for TOSA's reductions. Of the TOSA operators that a graph may have at stage integer, only elementwise
+// operators and reductions of one axis take any order. A reduction retains its axis, with extent 1.
 bool is_reduction(Op op) {
   return target::tosa_layout_needs().of(op).need == target::LayoutNeed::kAny && !info(op).has(kElementwise);
 }
@@ -303,7 +303,7 @@ void Legalizer::settle(const Node& node, std::uint32_t result, const Physical& m
                          .what = "rule for '" + std::string(info(node.op).name) + "' made another type",
                          .expected = to_string(logical),
                          .got = to_string(type)});
-  // Values that other nodes share keep their names: a forwarded operand, a reordering made before.
+  // A value that other nodes share is not renamed: a forwarded operand, or a reordering made before.
   const Node* producer = out_.producer(id);
   const std::string& name = source_.value(value).name;
   const bool is_inside =

@@ -35,7 +35,7 @@ ValueId right(Legalizer& l, ValueId x, int count) {
   return count == 0 ? x : right(l, x, l.number_like(x, count));
 }
 ValueId as_float(Legalizer& l, ValueId x) { return l.cast(x, DType::kF32); }
-// 1 where `truth` is true, else 0.
+// 1 where `truth` is true, and 0 elsewhere.
 ValueId as_number(Legalizer& l, ValueId truth) { return l.cast(truth, DType::kI32); }
 ValueId is_negative(Legalizer& l, ValueId x) { return right(l, x, 31); }
 

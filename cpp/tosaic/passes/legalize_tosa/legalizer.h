@@ -60,8 +60,8 @@ class Legalizer {
   // if narrow_integers found that the value may exceed 24 bits and that its last bits matter. Graph inputs,
   // graph outputs and indices are integers on every target.
   [[nodiscard]] DType physical_dtype(DType dtype) const;
-  // The dtype of a graph input or output. i64 becomes i32. u8 and u16 become i8 and i16 of the same bits if
-  // the target has profile INT, whose RESCALE can read them as unsigned, and i32 otherwise.
+  // The dtype of a graph input or output. i64 becomes i32. If the target has profile INT, whose RESCALE can
+  // read integers as unsigned, u8 and u16 become i8 and i16 of the same bits. If it has not, they become i32.
   [[nodiscard]] DType border_dtype(DType dtype) const;
   [[nodiscard]] DType physical_dtype(ValueId logical) const;
   [[nodiscard]] DType result_dtype() const { return physical_dtype(source_.result(*node_)); }
@@ -137,7 +137,7 @@ class Legalizer {
 
  private:
   static bool is_set(const std::vector<bool>& flags, std::size_t i) { return i < flags.size() && flags[i]; }
-  // `counted`: without profile INT, an i32 value is rounded to f32.
+  // If `counted` is true and the target has no profile INT, an i32 value is rounded to f32.
   [[nodiscard]] ValueId in_order(ValueId logical, const DimOrder& order, bool counted);
   [[nodiscard]] ValueId physical_of(ValueId logical, bool counted);
   // Without profile INT the operators that move elements (RESHAPE, CONCAT, ...) take floats and bool only.
@@ -183,11 +183,11 @@ using layout::physical_dims;
 // Families of rules. Each legalizes the node and returns its physical result.
 [[nodiscard]] Physical legalize_elementwise(Legalizer& l);           // legalize_elementwise.cpp
 [[nodiscard]] std::vector<Physical> legalize_foreign(Legalizer& l);  // legalize_foreign.cpp
-// The node computed in i32, for integers beyond 24 bits on a target without profile INT. `given`: the aligned
-// operands. The result is i32, of a comparison bool.
+// The node computed in i32, for integers beyond 24 bits on a target without profile INT. `given` has the
+// aligned operands. The result is i32, or bool for a comparison.
 [[nodiscard]] ValueId legalize_wide_integers(Legalizer& l, const std::vector<ValueId>& given);
-// Reductions of an i32 value on such a target; the results are i32. The reduced axes stay with extent 1, but
-// wide_argmax removes its axis, as ARGMAX does.
+// Reductions of an i32 value on a target without profile INT; the results are i32. The reduced axes stay with
+// extent 1, but wide_argmax removes its axis, as ARGMAX does.
 [[nodiscard]] ValueId wide_extreme(Legalizer& l, Op reduce, ValueId x, const std::vector<std::size_t>& axes);
 [[nodiscard]] ValueId wide_sum(Legalizer& l, ValueId x, const std::vector<std::size_t>& axes);
 [[nodiscard]] ValueId wide_argmax(Legalizer& l, ValueId x, std::size_t axis);
@@ -200,8 +200,8 @@ using layout::physical_dims;
 [[nodiscard]] Physical legalize_matmul(Legalizer& l);
 [[nodiscard]] Physical legalize_pool(Legalizer& l);  // legalize_spatial.cpp
 // A pool or sum over windows that lie side by side (layout/windows.h), computed by reductions in the dim
-// order of the operand. Nothing if the windows do not, or if the operand is already in the order that TOSA's
-// operator for windows takes.
+// order of the operand. Returns nothing if the windows do not lie side by side, or if the operand is already
+// in the order that TOSA's operator for windows takes.
 [[nodiscard]] std::optional<Physical> reduced_windows(Legalizer& l);
 [[nodiscard]] Physical legalize_resize(Legalizer& l);
 [[nodiscard]] Physical legalize_movement(Legalizer& l);  // legalize_movement.cpp
@@ -216,7 +216,7 @@ using layout::physical_dims;
 [[nodiscard]] std::vector<Physical> legalize_while_loop(Legalizer& l);
 [[nodiscard]] std::vector<Physical> legalize_fourier(Legalizer& l);  // legalize_fourier.cpp
 
-// The rule of an operator: it has one result, or several.
+// The rule of an operator, which has one result (`One`) or several.
 struct Legalization {
   using One = Physical (*)(Legalizer&);
   using All = std::vector<Physical> (*)(Legalizer&);

@@ -174,7 +174,8 @@ class InputSearch {
     return holds;
   }
 
-  // The bound nearest to `limit` for which `holds` is true, by bisection; it is true for `bound`.
+  // The bound nearest to `limit` for which `holds` is true, by bisection. The caller has made sure that
+  // `holds` is true for `bound`.
   template <class F>
   static std::int64_t furthest(std::int64_t bound, std::int64_t limit, F holds) {
     if (bound == limit || holds(limit)) return limit;

@@ -75,7 +75,7 @@ class Joining {
   }
 
  private:
-  // The producer of operand 0 if this node is its only reader, else null.
+  // The producer of operand 0, or null if the operand has other readers.
   [[nodiscard]] const Node* only_for(const Node& node) const {
     const ValueId id = graph_.operands(node)[0];
     return graph_.users(id).size() == 1 && !graph_.is_output(id) ? graph_.producer(id) : nullptr;

@@ -15,7 +15,7 @@ namespace tosaic::passes {
 void copy_node(ValueMap& values, const Node& node, IntegerBuilder& build);
 // Adds an operator over floats and, unless `reason` is empty, reports why.
 void add_over_floats(ValueMap& values, const Node& node, const std::string& reason);
-// Adds an operator that stays one over floats, and why, to the report.
+// Reports that an operator still computes with floats, and why.
 void report_float_operator(ValueMap& values, const Node& node, const std::string& reason);
 // The types of the node's results without qparams; those of quantized results are f32.
 [[nodiscard]] std::vector<TensorType> float_types(const Graph& graph, const Node& node);

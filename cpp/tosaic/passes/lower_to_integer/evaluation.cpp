@@ -28,7 +28,7 @@ ValueId dequantized(Graph& graph, ValueId id, DType to, const QParams& qparams) 
                    nullptr);
 }
 
-// evaluate_stored(), but a result is only quantized if `stored` is not null.
+// Does the work of evaluate_stored(), but quantizes the result only if `stored` is not null.
 ConstantRef evaluated(const NodeView& node, const std::vector<ConstantRef>& operands,
                       const std::vector<const QParams*>& qparams, const QParams* stored) {
   Graph graph;
@@ -48,7 +48,7 @@ ConstantRef evaluated(const NodeView& node, const std::vector<ConstantRef>& oper
   return folded_result(graph, result);
 }
 
-// True for elementwise operators; of casts, only for those to f32 and bool, since the function is evaluated
+// True for elementwise operators. A cast counts only if it is to f32 or bool, since the function is evaluated
 // in f32.
 bool is_function(const Node& node) {
   const OpInfo& row = info(node.op);

@@ -7,9 +7,9 @@
 
 namespace tosaic::passes {
 
-// Runs the node on constants, null for absent operands. qparams[i] dequantizes operand i unless it is null. A
-// result with qparams is quantized as in the source graph, then converted to signed form. Throws NoIntegerForm
-// if the node cannot be run.
+// Runs the node on constants; an absent operand is null. qparams[i] dequantizes operand i unless it is null.
+// A result with qparams is quantized as in the source graph, then converted to signed form. Throws
+// NoIntegerForm if the node cannot be run.
 [[nodiscard]] ConstantRef evaluate_stored(const NodeView& node, const std::vector<ConstantRef>& operands,
                                           const std::vector<const QParams*>& qparams);
 

@@ -47,7 +47,7 @@ Expansion isolated(const RuleContext& ctx) {
   return out;
 }
 
-// Nothing if the node does not expand.
+// Returns nothing if the node does not expand.
 std::optional<Expansion> expansion_of(const RuleContext& ctx) {
   const Op op = ctx.node.op();
   // The expansion of a rounded quotient corrects the last bit of floats, which integers do not have.

@@ -10,7 +10,7 @@
 
 namespace tosaic::passes {
 
-// A Refusal without a reason: the node does not expand.
+// A Refusal without a reason means that the node has no expansion.
 [[nodiscard]] Outcome lower_by_parts(const RuleContext& ctx);
 
 }  // namespace tosaic::passes

@@ -50,7 +50,8 @@ ValueRange domain(const NodeView& node, ValueId variable, const ScaledInteger& x
     throw NoIntegerForm("it is not a number everywhere");
   ValueRange out = x.range;
   const double step = static_cast<double>(x.range.high - x.range.low) / (kSamples - 1);
-  // Evaluates every unit from this sample to the next: the first of them, and the results.
+  // Evaluates the function at every unit from this sample to the next. Returns the first of these units, and
+  // the results.
   const auto between = [&](std::ptrdiff_t sample) {
     const double from = static_cast<double>(x.range.low) + step * static_cast<double>(sample);
     const ValueRange units{static_cast<std::int64_t>(std::floor(from)),
@@ -143,7 +144,7 @@ Samples samples_of(const NodeView& node, ValueId variable, const ScaledInteger& 
   return out;
 }
 
-// A mask that is true where x is outside the domain; nothing if it never is.
+// A mask that is true where x is outside the domain. Returns nothing if x is always inside.
 std::optional<ValueId> outside(IntegerBuilder& build, const ScaledInteger& x, ValueRange domain) {
   IntegerMath m(build);
   std::optional<ValueId> out;
@@ -194,8 +195,8 @@ ScaledInteger read_at(IntegerBuilder& build, const ScaledInteger& x, const Sampl
   return out;
 }
 
-// The node as a function of `variable`. Nothing if it is not smooth, or if its numbers have more than 32
-// bits.
+// The node as a function of `variable`. Returns nothing if it is not smooth, or if its numbers have more than
+// 32 bits.
 std::optional<RuleResult> smooth_function(const RuleContext& ctx, ValueId variable) {
   std::optional<RuleResult> made = attempt([&]() -> std::optional<RuleResult> {
     const ScaledInteger x = widened(ctx.build, with_one_scale(ctx.build, ctx.scaled_value(variable)));

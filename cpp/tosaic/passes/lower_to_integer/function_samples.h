@@ -17,8 +17,8 @@ namespace tosaic::passes {
 
 // The node as a function of `variable`, one of its operands, whose scaled integers are x.
 [[nodiscard]] RuleResult by_samples(const RuleContext& ctx, ValueId variable, const ScaledInteger& x);
-// The node as a function of the nearest of deciding_values() in which the result is smooth. Nothing if there
-// is none.
+// The node as a function of the nearest of deciding_values() in which the result is smooth. Returns nothing
+// if there is none.
 [[nodiscard]] std::optional<RuleResult> smooth_composition(const RuleContext& ctx);
 
 }  // namespace tosaic::passes

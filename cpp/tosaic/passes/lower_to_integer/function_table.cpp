@@ -84,8 +84,8 @@ FunctionTable as_table(const ScaledInteger& x, DType integers, DType floats) {
   return {{x}, make_constant("", floats, {count}, values)};
 }
 
-// The variables of all tables, each once. Nothing if there are too many: a table has one of i8 or i16, or two
-// of i8.
+// The variables of all tables, each once. Returns nothing if there are too many: a table has one variable of
+// i8 or i16, or two variables of i8.
 std::optional<std::vector<ScaledInteger>> united_variables(const IntegerBuilder& build,
                                                            const std::vector<FunctionTable>& tables) {
   std::vector<ScaledInteger> out;
@@ -122,8 +122,8 @@ std::optional<ScaledInteger> number_of_few_bits(const RuleContext& ctx, std::siz
   return x.axis || (dtype != DType::kI8 && dtype != DType::kI16) ? std::nullopt : std::optional(x);
 }
 
-// Operand i as a FunctionTable; null if it is none. A value that is not deferred has one if its producer is
-// such a function.
+// Operand i as a FunctionTable, or null if it is no such function. A value that is not deferred has a
+// FunctionTable if function_table() returns one for its producer.
 const FunctionTable* table_of(const RuleContext& ctx, std::size_t i) {
   const ValueId id = ctx.node.operand(i);
   if (const FunctionTable* const deferred = ctx.values.deferred_table(id)) return deferred;

@@ -1,5 +1,5 @@
-// function_table: elementwise functions of quantized values, as tables that the float kernels of the q/dq graph
-// compute. Results are exact, but a TABLE of 513 entries may be off by one unit.
+// function_table: elementwise functions of quantized values, as tables that the float kernels of the q/dq
+// graph compute. Results are exact, but a TABLE of 513 entries may be off by one unit.
 //
 //   one operand of i8 or i16   a table of 256 or 65536 entries
 //   two operands of i8         a table of 65536 entries
@@ -21,8 +21,9 @@
 
 namespace tosaic::passes {
 
-// The operands of an elementwise function that is evaluated at compile time: by operand, constants of one
-// element and the qparams of quantized ones; by distinct value that varies, the operands that are this value.
+// The operands of an elementwise function that is evaluated at compile time: `constants` and `qparams` have
+// an entry for each operand (constants of one element; null if there is none), `variables` one for each
+// distinct value that is no constant: the operands that are this value.
 struct FunctionOperands {
   std::vector<ConstantRef> constants;
   std::vector<const QParams*> qparams;
@@ -31,15 +32,15 @@ struct FunctionOperands {
   // All operands that are this variable become the constant `values` with these qparams.
   void set(std::size_t variable, const ConstantRef& values, const QParams* of_values);
 };
-// Nothing if a constant has more than one element, if an operand has no scaled integers, or if no operand
-// varies.
+// Returns nothing if a constant has more than one element, if an operand has no scaled integers, or if all
+// operands are constants.
 [[nodiscard]] std::optional<FunctionOperands> function_operands(const RuleContext& ctx);
 
-// The node as a table over its quantized operands. Nothing if it is no such function, or if integer
-// arithmetic is as precise and smaller.
+// The node as a table over its quantized operands. Returns nothing if the node is no such function, or if
+// integer arithmetic is as precise and smaller.
 [[nodiscard]] std::optional<RuleResult> tabulated(const RuleContext& ctx);
-// The node as a function of the variables of its operands, which may be FunctionTables themselves. Nothing if
-// a table has no room for all these variables.
+// The node as a function of the variables of its operands, which may be FunctionTables themselves. Returns
+// nothing if a table has no room for all these variables.
 [[nodiscard]] std::optional<FunctionTable> function_table(const RuleContext& ctx);
 // The same for a node whose result is quantized or a bool: emits the table.
 [[nodiscard]] std::optional<RuleResult> tabulated_composition(const RuleContext& ctx);

@@ -143,8 +143,8 @@ bool GraphLowering::makes_numbers(const NodeView& view) const {
   return byte_size(from) < 4 || view.eventual_qparams();
 }
 
-// True for an operator whose float operands are ScaledIntegers, deferred or constants (not all), and whose
-// float results may be scaled integers.
+// True for an operator whose float operands are ScaledIntegers, deferred floats or constants (but not all of
+// them constants), and whose float results may be scaled integers.
 bool GraphLowering::continues_numbers(const Node& node) const {
   if (is_foreign(node.op) || !node.regions.empty() || info(node.op).has(kEffect)) return false;
   bool any = false;
@@ -163,8 +163,9 @@ bool GraphLowering::continues_numbers(const Node& node) const {
 
 // ---- quantize and dequantize ----
 
-// Becomes a ScaledInteger; stays if there is no signed form, or per-channel scales of a non-constant. The
-// node's own scale and zero point are used, even if the value's qparams differ.
+// The result becomes a ScaledInteger. The node stays if its integers have no signed form, or if they have
+// per-channel scales and are no constant. The node's own scale and zero point are used, even if the value's
+// qparams differ.
 void GraphLowering::lower_dequantize(const RuleContext& ctx) {
   const ValueId from = ctx.node.operand(0), result = ctx.node.result();
   const TensorType& type = source_.type(from);
@@ -191,7 +192,7 @@ void GraphLowering::lower_dequantize(const RuleContext& ctx) {
                               operands, ctx.build.origin(), ctx.build.name()));
 }
 
-// Rounds a ScaledInteger, or emits the table of a deferred float; stays over other floats.
+// Rounds a ScaledInteger, or emits the table of a deferred float. Over other floats, the quantize node stays.
 void GraphLowering::lower_quantize(const RuleContext& ctx) {
   const ValueId from = ctx.node.operand(0), result = ctx.node.result();
   const TensorType& type = source_.type(result);
@@ -260,7 +261,7 @@ bool GraphLowering::reads_table(const Node& node) const {
 }
 
 // Lowers a node that reads FunctionTables: to another FunctionTable, or to a table if the result is quantized
-// or a bool. False if it cannot.
+// or a bool. Returns false if neither is possible.
 bool GraphLowering::lower_tables(const RuleContext& ctx) {
   if (ctx.node.node().result_count != 1) return false;
   const TensorType& type = ctx.node.result_type();
@@ -271,8 +272,8 @@ bool GraphLowering::lower_tables(const RuleContext& ctx) {
   return made && store_result(ctx, 0, *made) == kLowered;
 }
 
-// Stores a float result as a FunctionTable for its readers, instead of adding a node. False if it is no such
-// function. `reason`: why no rule could lower it.
+// Stores a float result as a FunctionTable for its readers, instead of adding a node. Returns false if the
+// result is no such function. `reason` says why no rule could lower the node.
 bool GraphLowering::defer(const RuleContext& ctx, const std::string& reason) {
   if (ctx.node.node().result_count != 1) return false;
   const ValueId result = ctx.node.result();

@@ -1,8 +1,10 @@
-// GraphLowering: walks a graph whose values carry qparams and makes the graph that computes with the integers.
+// GraphLowering: walks a graph whose values carry qparams and makes the graph that computes with the
+// integers.
 //
 // A node takes one of these routes:
 //
-//   quantize, dequantize     rounds a ScaledInteger or emits a FunctionTable; begins a ScaledInteger
+//   quantize, dequantize     quantize rounds a ScaledInteger or emits a FunctionTable;
+//                            dequantize begins a ScaledInteger
 //   foreign                  a foreign operator with a kernel over integers
 //   copied                   has no integers that represent numbers, or moves them as they are
 //   computed                 by lower_node(); if that fails, in this order:
@@ -11,7 +13,7 @@
 //                              in floats   between dequantize and quantize, and reported
 //
 // A float between two nodes is a ScaledInteger only if all of its readers quantize it in the end, or if the
-// target has no floats: the graph otherwise keeps the precision of the float.
+// target has no floats. Other floats stay floats, with their precision.
 #pragma once
 
 #include <vector>

@@ -39,8 +39,8 @@ bool is_maximum_of(const RuleContext& ctx, std::size_t i, std::size_t j) {
   return false;
 }
 
-// A constant that varies along at most one axis of the result: one factor for each of its positions, else
-// one.
+// A constant that varies along at most one axis of the result. It has one factor for each position of that
+// axis, or a single factor if it does not vary.
 struct AxisFactors {
   std::vector<double> values;
   std::optional<std::size_t> axis;
@@ -65,8 +65,8 @@ ScaledInteger negated(IntegerBuilder& build, const ScaledInteger& x) {
   return wide;
 }
 
-// x times a constant that is one number, or one for each position of an axis, all of one sign. Only the
-// scales change; negative factors negate the integers. Nothing for other constants.
+// x times a constant that has one number, or one number for each position of an axis, all of one sign. Only
+// the scales change; negative factors negate the integers. Returns nothing for other constants.
 std::optional<ScaledInteger> with_other_scales(IntegerBuilder& build, ScaledInteger x, const Term& constant) {
   const Shape& shape = build.type(x.id).shape;
   const std::optional<AxisFactors> factors = axis_factors(constant, shape.size());
@@ -115,7 +115,7 @@ ScaledInteger product(IntegerBuilder& build, const ScaledInteger& a, const Scale
 }
 
 // Returns a constant as integers of at most 15 bits and a sign. If the constant is quantized and its integers
-// minus the zero point fit, the result is these integers, and exact. Else each number is rounded to a
+// minus the zero point fit, the result is these integers, and is exact. If not, each number is rounded to a
 // multiple of 1/32767 of the largest number.
 ScaledInteger quantized_factor(IntegerBuilder& build, const Term& term) {
   constexpr double kMost = 32767;
@@ -183,7 +183,7 @@ ScaledInteger added(IntegerBuilder& build, const Term& first, const Term& second
   return out;
 }
 
-// True if operand i is the floor of operand `of`, not quantized.
+// True if operand i is the floor of operand `of`, and was not quantized.
 bool is_floor_of(const NodeView& node, std::size_t i, std::size_t of) {
   const Node* producer = node.graph().producer(node.operand(i));
   return producer != nullptr && producer->op == Op::kFloor && node.operand_type(i).qparams == nullptr &&

@@ -1,5 +1,5 @@
-// IntegerBuilder: adds nodes to the new graph on behalf of one node of the source graph. They have its origin,
-// and their names begin with its name.
+// IntegerBuilder: adds nodes to the new graph on behalf of one node of the source graph. They have its
+// origin, and their names begin with its name.
 #pragma once
 
 #include <optional>
@@ -42,11 +42,11 @@ class IntegerBuilder {
   ValueId reshape(ValueId x, const Shape& shape);
   ValueId expand(ValueId x, const Shape& shape);
   ValueId cast(ValueId x, DType dtype);
-  // Adds ones in front of the shape of x until it broadcasts to `shape`, and broadcasts it.
+  // Adds axes of extent 1 in front until x broadcasts to `shape`, and broadcasts it.
   ValueId broadcast_to(ValueId x, const Shape& shape);
 
   ValueId constant(DType dtype, const Shape& shape, const std::vector<std::int64_t>& values);
-  // One element, in a shape of this rank.
+  // A constant of one element, with `rank` axes of extent 1.
   ValueId number(std::int64_t value, std::size_t rank, DType dtype = DType::kI32);
   ValueId constant(ConstantRef constant) { return made_->graph.add_constant(std::move(constant)); }
 

@@ -40,7 +40,8 @@ bool rounds_too_far(const RuleContext& ctx, std::size_t i, std::int64_t depth, d
 }
 
 // Splits a constant of floats into i8 parts that add up to it: digits to base 128, of either sign. There are
-// three digits if the other operand may have 16 bits or if rounds_too_far() is true of two, else two.
+// two digits, or three if the target has int16 (then the other operand may have 16 bits) or if
+// rounds_too_far() is true of two.
 std::vector<ScaledInteger> constant_parts(const RuleContext& ctx, std::size_t i, std::int64_t depth) {
   const std::vector<double> numbers = ctx.numbers(i);
   double largest = 0;
@@ -186,8 +187,8 @@ bool is_fine(const NodeView& node, const std::vector<double>& numbers,
   return true;
 }
 
-// The bias in units of the sums. Nothing if it cannot be part of them: it is computed, does not fit, or would
-// be rounded too much. Throws NoIntegerForm if it has NaN.
+// The bias in units of the sums. Returns nothing if it cannot be part of them: it is computed, does not fit,
+// or would be rounded too much. Throws NoIntegerForm if it has NaN.
 std::optional<std::vector<std::int64_t>> bias_values(const RuleContext& ctx, std::size_t i,
                                                      const std::vector<double>& scales, DType sums) {
   if (!ctx.is_known(i)) return std::nullopt;
@@ -218,8 +219,8 @@ struct Sums {
   ValueRange range;
 };
 
-// Scales, bias and range of the sums of `channels` result channels. Nothing if the bias cannot be part of them,
-// or if they may overflow with it. Throws NoIntegerForm if they may overflow without it.
+// Scales, bias and range of the sums of `channels` result channels. Returns nothing if the bias cannot be
+// part of them, or if they may overflow with it. Throws NoIntegerForm if they may overflow without it.
 std::optional<Sums> sums_of(const RuleContext& ctx, const ScaledInteger& x, const Weight& weight,
                             std::size_t channels, DType dtype, Bias with) {
   Sums out;
@@ -254,8 +255,8 @@ ScaledInteger scaled_sums(ValueId id, Sums sums, std::size_t axis) {
   return out;
 }
 
-// The sum of contract(left, right, bias) over all pairs of parts. The first pair has the bias, if `first` says
-// so. Nothing if the bias cannot be part of the sums.
+// The sum of contract(left, right, bias) over all pairs of parts. The sums of the first pair include the bias
+// if `first` is Bias::kInSums. Returns nothing if the bias cannot be part of the sums.
 template <class Contract>
 std::optional<ScaledInteger> over_parts(IntegerBuilder& build, const std::vector<ScaledInteger>& lefts,
                                         const std::vector<ScaledInteger>& rights, Bias first,
@@ -305,7 +306,7 @@ ScaledInteger convolved_by_group(IntegerBuilder& build, const IntegerConvAttrs& 
   return out;
 }
 
-// Nothing, as in row_products(), if the bias cannot be part of the sums.
+// Returns nothing if the bias cannot be part of the sums; so does row_products().
 std::optional<ScaledInteger> convolved(const RuleContext& ctx, const ScaledInteger& x,
                                        const ScaledInteger& filters, Bias bias) {
   const auto& attrs = ctx.node.attrs<ConvAttrs>();
@@ -389,9 +390,9 @@ ScaledInteger matrix_product(const RuleContext& ctx, const ScaledInteger& a, con
 }
 
 // Splits x into digits that add up to it, the highest digit first. If `wide`, the digits are i16 and there
-// are at most two, which hold 30 bits. Else they are i8; there are three, which hold 21 bits, if two cannot
-// hold the range of x. Two would hold only 14 bits of that range. The range is a proven bound and may be a
-// hundred times larger than the numbers of a run, which would then have only 7 bits.
+// are at most two, which hold 30 bits. If not, the digits are i8. There are then three, which hold 21 bits,
+// if two cannot hold the range of x: two would hold only 14 bits of that range. The range is a proven bound
+// and may be a hundred times larger than the numbers of a run, which would then have only 7 bits.
 std::vector<ScaledInteger> parts_below(IntegerBuilder& build, const ScaledInteger& x, bool wide) {
   const DType dtype = build.type(x.id).dtype;
   if (dtype == DType::kI8 || (dtype == DType::kI16 && wide)) return {x};
@@ -460,7 +461,7 @@ RuleResult integer_linear(const RuleContext& ctx) {
 namespace {
 
 // The right operand of a matmul as a weight (O, I): a constant i8 matrix, with scales per tensor or per
-// column. Nothing for other operands.
+// column. Returns nothing for other operands.
 std::optional<ScaledInteger> transposed_weight(const RuleContext& ctx) {
   if (is_float_constant(ctx.node, 1) || ctx.node.operand_type(0).rank() < 2) return std::nullopt;
   ScaledInteger matrix = ctx.scaled(1);

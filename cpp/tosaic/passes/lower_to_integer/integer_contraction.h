@@ -12,7 +12,8 @@
 
 namespace tosaic::passes {
 
-// x as i8, or as i16 if the target has int16. If x has more bits: as two such parts that add up to it.
+// x as i8, or as i16 if the target has int16. If x has more bits, it is split into two such parts (three of
+// i8 if two would lose bits), which add up to it.
 [[nodiscard]] std::vector<ScaledInteger> narrow_parts(IntegerBuilder& build, const ScaledInteger& x);
 
 }  // namespace tosaic::passes

@@ -25,7 +25,7 @@ void require_distance(const NodeView& node, const ScaledInteger& x, const Intege
     throw NoIntegerForm("its operand may be closer to zero than its bits can tell");
 }
 
-// A mask that is true where a number in i32 is negative. Nothing if it never is.
+// A mask that is true where a number in i32 is negative. Returns nothing if it never is.
 std::optional<ValueId> below_zero(IntegerBuilder& build, const ScaledInteger& x) {
   if (x.range.low >= 0) return std::nullopt;
   return build.binary(Op::kTosaGreater, IntegerMath(build).number(x.id, 0), x.id);
@@ -104,7 +104,7 @@ std::optional<ScaledInteger> exp(const RuleContext& ctx, const ScaledInteger& x)
 }
 
 // x - trunc(x / y) * y (fmod) or x - floor(x / y) * y (remainder) for a constant y; steps as in
-// in_whole_numbers(). Nothing if y varies, is 0 or not finite, or is negative for remainder.
+// in_whole_numbers(). Returns nothing if y varies, is 0 or not finite, or is negative for remainder.
 std::optional<ScaledInteger> remainder(const RuleContext& ctx, const ScaledInteger& x) {
   if (!ctx.node.is_constant(1)) return std::nullopt;
   const double divisor = ctx.numbers(1).front();

@@ -13,7 +13,7 @@
 
 namespace tosaic::passes {
 
-// Nothing if the node is no such function.
+// Returns nothing if the node is no such function.
 [[nodiscard]] std::optional<RuleResult> integer_function(const RuleContext& ctx);
 
 }  // namespace tosaic::passes

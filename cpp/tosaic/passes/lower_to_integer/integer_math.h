@@ -48,8 +48,8 @@ class IntegerMath {
   // 2^30. Long sums add the upper and the lower 15 bits of the terms separately, so that only the total is
   // rounded.
   ValueId sum30(ValueId a, std::int64_t axis, std::int64_t count);
-  // The same for numbers of either sign and at most 30 bits, divided by 2^fewer. `fewer` must be large enough
-  // for the result to have at most 30 bits.
+  // The sum as above, but of numbers of either sign and at most 30 bits, and divided by 2^fewer. `fewer` must
+  // be large enough for the result to have at most 30 bits.
   ValueId sum_less(ValueId a, std::int64_t axis, std::int64_t count, int fewer);
 
   // Linear interpolation: knots[k] is the function at k = 0, 1, 2, .. and `at` is a fixed-point position with
@@ -76,7 +76,7 @@ class IntegerMath {
   };
   Positive positive(const ScaledInteger& x, bool even = false);
 
-  // -size where the mask `negative` is true; an invalid mask is true nowhere.
+  // -size where the mask `negative` is true, and size elsewhere. An invalid mask is false everywhere.
   ValueId with_sign(ValueId size, ValueId negative);
 
   // f(mantissa) by linear interpolation between knots at distances of 2^19: h = 2^-11 (even: 2^-10) of the

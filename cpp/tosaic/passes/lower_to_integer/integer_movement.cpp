@@ -1,6 +1,6 @@
-// integer_movement: operators that move elements, among them where. The operands are requantized to common
-// qparams before they are moved: those of the result or, if it has none, those that all operands share, or
-// else i32 in a common unit. Constant operands are quantized at compile time.
+// integer_movement: operators that move elements, such as reshape, cat and where. The operands are
+// requantized to common qparams before they are moved: those of the result or, if it has none, those that all
+// operands share, or else i32 in a common unit. Constant operands are quantized at compile time.
 
 #include <algorithm>
 #include <cmath>
@@ -129,14 +129,15 @@ std::int64_t stored(double value, const QParams& to) {
   return bound_quantized(rounded, to.qmin, to.qmax);
 }
 
-// The moved integers as the result: a final value if the result has qparams, else a ScaledInteger with the qparams
-// `in`.
+// The moved integers as the result: a final value if the result has qparams, or a ScaledInteger with the
+// qparams `in` if it has none.
 RuleResult as_result(const NodeView& node, ValueId made, const QParams& in, ValueRange range) {
   if (node.result_qparams() != nullptr) return made;
   return ScaledInteger{made, in.scales, in.zero_points.front(), range};
 }
 
-// Moves a ScaledInteger with per-channel scales, if the channels are on one axis afterwards; nothing otherwise.
+// Moves a ScaledInteger with per-channel scales. Returns nothing if the channels are not on one axis
+// afterwards.
 std::optional<ScaledInteger> moved_by_channel(const RuleContext& ctx) {
   if (ctx.node.result_qparams() != nullptr || ctx.node.operand_count() != 1 || !ctx.is_scaled(0))
     return std::nullopt;

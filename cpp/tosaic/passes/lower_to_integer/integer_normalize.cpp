@@ -195,8 +195,8 @@ RuleResult integer_softmax(const RuleContext& ctx) {
   if (ctx.node.op() != Op::kLogSoftmax) {
     ScaledInteger out = quotient(ctx.build, shares);
     const bool is_safe = ctx.node.op() == Op::kSafeSoftmax;
-    // A row that is hidden altogether is NaN (safe_softmax: 0). Without a goal() the row has equal shares
-    // instead, since contractions, the usual readers, have no rule for NaN.
+    // A row that is hidden altogether is NaN (safe_softmax: 0). Without eventual_qparams() the row has equal
+    // shares instead, since contractions, the usual readers, have no rule for NaN.
     if (x.minus_infinity && (is_safe || (ctx.node.eventual_qparams() && may_hide_rows(ctx.node)))) {
       IntegerMath m(ctx.build);
       const ValueId top = m.max(x.id, axis);

@@ -26,7 +26,7 @@ bool bounds_are_whole(const ClampAttrs& attrs, const ScaledInteger& x) {
   return is_whole(attrs.min) && is_whole(attrs.max);
 }
 
-// The same number in a unit finer by a power of two, in which it has 29 bits: exact.
+// The same number, exactly, in a unit that is finer by a power of two, in which the number has 29 bits.
 ScaledInteger finest(IntegerBuilder& build, const ScaledInteger& x) {
   const int more = 29 - bits_to(x.magnitude() + 1);
   return more <= 0 ? widened(build, x) : rescaled(build, x, DType::kI32, std::ldexp(x.scale(), -more));
@@ -134,9 +134,9 @@ void bring_near(Term& term, double others) {
     if (std::isinf(x)) x = std::copysign(2 * others + 1, x);
 }
 
-// For an operand that hides minus infinity. Its integers that represent minus infinity all become the largest
-// of them. In a constant, minus infinity becomes the same number, and other elements are at least kBetween
-// units above it.
+// `hiding` hides minus infinity (scaled_integer.h): all its integers that represent minus infinity become the
+// largest of these integers. If `other` is a constant, its minus infinity becomes the same number, and its
+// other elements become at least kBetween units more.
 void bring_together(IntegerBuilder& build, Term& hiding, Term& other) {
   constexpr int kBetween = 16;  // units; finite numbers are further away from the threshold
   ScaledInteger& x = *hiding.scaled;

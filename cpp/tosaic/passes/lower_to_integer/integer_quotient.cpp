@@ -12,7 +12,7 @@ namespace {
 constexpr int kFewestBits = 16;
 constexpr const char* kTooWide = "its results span too many orders of magnitude";
 
-// A mask that is true where a number in i32 is zero. Nothing if it never is.
+// A mask that is true where a number in i32 is zero. Returns nothing if it never is.
 std::optional<ValueId> at_zero(IntegerBuilder& build, const ScaledInteger& x) {
   if (x.range.low > 0 || x.range.high < 0) return std::nullopt;
   return build.binary(Op::kTosaEqual, x.id, IntegerMath(build).number(x.id, 0));

@@ -168,7 +168,7 @@ RuleResult integer_avg_pool(const RuleContext& ctx) {
     sums.scales = {sums.scale() / static_cast<double>(*least)};
     return sums;
   }
-  // sum * (least / count), with 30-bit factors. Bits that the product has to spare are used for fractions.
+  // sum * (least / count), with 30-bit factors. The spare bits of the product hold a fraction.
   constexpr int kBits = 30;
   const ScaledInteger small = with_one_scale(ctx.build, sums);
   const int finer = std::clamp(kBits - 1 - bits_to(small.magnitude() + 1), 0, kBits - 1);

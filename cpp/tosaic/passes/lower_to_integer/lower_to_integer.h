@@ -8,7 +8,7 @@
 
 namespace tosaic::passes {
 
-// What integer lowering has to know of a target. A claimant other than TOSA makes its own.
+// What integer lowering has to know of a target. A claimant other than TOSA makes rules of its own.
 struct IntegerRules {
   bool float_arithmetic = true;  // operators may be left to floats, between dequantize and quantize
   bool wide_integers = true;     // 16-bit values

@@ -41,7 +41,7 @@ std::int64_t quantized_nan(const QParams& qparams) {
   return Elements(one).as_int(0);
 }
 
-// The masks of all operands, where any operand has one.
+// The masks of all operands. Returns nothing if no operand has a mask.
 std::optional<std::vector<Mask>> operand_masks(const RuleContext& ctx) {
   std::vector<Mask> masks(ctx.node.operand_count());
   for (std::size_t i = 0; i < masks.size(); ++i)

@@ -16,8 +16,8 @@ namespace tosaic::passes {
 
 // What a rule returned, with the masks of the operands.
 [[nodiscard]] RuleResult with_nan_masks(const RuleContext& ctx, RuleResult made);
-// Selects the integer that quantize makes of NaN where `mask` is true. `stored` is result r of the node, in the
-// signed form of its qparams.
+// Selects the integer that quantize makes of NaN where `mask` is true. `stored` is result r of the node, in
+// the signed form of its qparams.
 [[nodiscard]] ValueId with_stored_nan(const RuleContext& ctx, std::size_t r, ValueId stored, ValueId mask);
 
 }  // namespace tosaic::passes

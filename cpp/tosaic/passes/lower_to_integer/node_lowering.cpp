@@ -30,7 +30,7 @@ std::optional<ValueId> evaluated_constant(const RuleContext& ctx) {
   return ctx.build.constant(evaluate_stored(node, constants, qparams));
 }
 
-// What the node becomes on its own. Nothing if there is no rule for such nodes.
+// What the node becomes on its own. Returns nothing if there is no rule for such nodes.
 std::optional<RuleResult> by_rule(const RuleContext& ctx) {
   if (const std::optional<ValueId> known = evaluated_constant(ctx)) return *known;
   const IntegerRule rule = rule_of(ctx.node.node());

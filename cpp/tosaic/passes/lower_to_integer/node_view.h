@@ -39,12 +39,13 @@ class NodeView {
 
   [[nodiscard]] ValueId result(std::size_t r = 0) const { return graph_->result(*node_, r); }
   [[nodiscard]] const TensorType& result_type(std::size_t r = 0) const { return graph_->type(result(r)); }
-  // The qparams of result r in signed form. Nothing if it has none, or if these have no signed form.
+  // The qparams of result r in signed form. Returns nothing if the result has no qparams, or if its qparams
+  // have no signed form.
   [[nodiscard]] std::optional<QParams> signed_qparams(std::size_t r) const {
     const QParamsRef& qparams = result_type(r).qparams;
     return qparams ? signed_form(*qparams) : std::nullopt;
   }
-  // signed_qparams() of the only result, per tensor where a rule is called; null for none.
+  // signed_qparams() of the only result; null if there are none. Where a rule is called, they are per tensor.
   [[nodiscard]] const QParams* result_qparams() const {
     return result_qparams_ ? &*result_qparams_ : nullptr;
   }

@@ -35,7 +35,7 @@ ValueRange clipped(ValueRange range, ValueRange to) {
 
 ValueRange united(ValueRange a, ValueRange b) { return {std::min(a.low, b.low), std::max(a.high, b.high)}; }
 
-// Clamps the integers of each channel to the range to[channel], where that cuts any.
+// Clamps the integers of each channel to the range to[channel], if any of them may be outside.
 ValueId bounded_by_channel(IntegerBuilder& build, const ScaledInteger& x, const std::vector<ValueRange>& to) {
   if (!x.axis) return build.bounded(x.id, x.range, to.front());
   const auto cuts = [&](const ValueRange& range) { return range != x.range; };
@@ -53,7 +53,8 @@ ValueId bounded_by_channel(IntegerBuilder& build, const ScaledInteger& x, const 
   return build.binary(Op::kTosaMinimum, above, build.constant(dtype, shape, high));
 }
 
-// A TABLE of what dequantize and quantize compute for each byte, if multiplier and shift round otherwise.
+// A TABLE of what dequantize and quantize compute for each i8 value. Returns nothing if RESCALE, with its
+// multiplier and shift, computes the same.
 std::optional<ValueId> requantized_bytes(IntegerBuilder& build, const ScaledInteger& x, const QParams& to) {
   const float inverse = inverse_scale(to.scales.front());
   const auto exact = [&](std::int64_t q) {

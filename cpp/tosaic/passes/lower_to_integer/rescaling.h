@@ -2,10 +2,10 @@
 //
 //   x {scales, zero point, range}  ->  rescaled(x, dtype, scale)     one unit for all channels
 //                                      widened(x)                    i32 in the unit of x
-//                                      store(x, qparams)             the integers that a quantized value stores
+//                                      store(x, qparams)             the integers of a quantized value
 //
 // The range of every result is known. Integers for which RESCALE is not defined are clamped first, if they
-// saturate anyway; else the functions throw NoIntegerForm.
+// saturate anyway. If they do not, the functions throw NoIntegerForm.
 #pragma once
 
 #include "tosaic/passes/lower_to_integer/integer_builder.h"
@@ -27,7 +27,7 @@ namespace tosaic::passes {
 // if needed.
 [[nodiscard]] ScaledInteger within_bits(IntegerBuilder& build, const ScaledInteger& x, int bits);
 // x rounded to integers with the qparams `to`. From i8 to i8 the result is exactly that of dequantize and
-// quantize, by a TABLE if multiplier and shift would round otherwise.
+// quantize: by a TABLE, if multiplier and shift would round differently.
 [[nodiscard]] ValueId store(IntegerBuilder& build, const ScaledInteger& x, const QParams& to);
 // store(), or only a clamp if `x` has the dtype, scale and zero point of `to` already.
 [[nodiscard]] ValueId requantize(IntegerBuilder& build, const ScaledInteger& x, const QParams& to);

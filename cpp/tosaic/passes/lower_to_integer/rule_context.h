@@ -32,16 +32,17 @@ struct RuleContext {
   IntegerBuilder& build;
 
   // ---- operand i ----
-  // True for a constant, also if a rule made operand i a constant of the new graph.
+  // True if operand i is a constant, also if a rule made it a constant of the new graph.
   [[nodiscard]] bool is_known(std::size_t i) const;
-  // True if it has qparams, or is a ScaledInteger.
+  // True if operand i has qparams, or is a ScaledInteger.
   [[nodiscard]] bool is_scaled(std::size_t i) const { return values.has_integers(node.operand(i)); }
-  // As scaled integers. Bools and integers without qparams have scale 1. Throws NoIntegerForm for others.
+  // Operand i as scaled integers. Bools and integers without qparams have scale 1. Throws NoIntegerForm for
+  // other operands.
   [[nodiscard]] ScaledInteger scaled(std::size_t i) const { return scaled_value(node.operand(i)); }
   [[nodiscard]] ScaledInteger with_one_scale(std::size_t i) const;  // see rescaling.h
-  // The same for any value of the source graph.
+  // Does the same for any value of the source graph.
   [[nodiscard]] ScaledInteger scaled_value(ValueId id) const;
-  // In the new graph as it is: indices, bools, floats.
+  // Operand i in the new graph as it is: indices, bools, floats.
   [[nodiscard]] ValueId as_is(std::size_t i) const { return values.value(node.operand(i), build); }
   // The numbers (dequantized elements) of an operand for which is_known() holds, row-major.
   [[nodiscard]] std::vector<double> numbers(std::size_t i) const;
@@ -53,7 +54,8 @@ struct RuleContext {
 };
 
 // The integers of a value of the new graph with these qparams, in signed form. If zero points differ by
-// channel, they are subtracted here from an i8 constant; nothing for other values.
+// channel, they are subtracted here from an i8 constant; for other values with such zero points, returns
+// nothing.
 [[nodiscard]] std::optional<ScaledInteger> stored_integers(IntegerBuilder& build, ValueId id,
                                                            const QParams& qparams);
 

@@ -28,7 +28,7 @@ struct Refusal {
 
 using RuleResult = std::variant<ScaledInteger, ValueId, Refusal>;
 
-// What came of the attempt to lower a node in one of several ways: kLowered, or why not.
+// The outcome of an attempt to lower a node: kLowered, or the reason why the attempt failed.
 using Outcome = std::optional<Refusal>;
 inline constexpr std::nullopt_t kLowered = std::nullopt;
 
@@ -49,7 +49,7 @@ template <class Compute>
   }
 }
 
-// Calls `compute`, which returns a std::optional. Nothing if it throws NoIntegerForm.
+// Calls `compute`, which returns a std::optional. Returns nothing if it throws NoIntegerForm.
 template <class Compute>
 [[nodiscard]] auto value_or_nothing(Compute&& compute) -> decltype(compute()) {
   try {

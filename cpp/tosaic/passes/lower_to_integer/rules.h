@@ -1,5 +1,5 @@
-// rules: the integer arithmetic of operators, by file. The column `integer rule` of ir/ops.def names the rule of
-// each operator.
+// rules: the integer arithmetic of operators, by file. The column `integer rule` of ir/ops.def names the rule
+// of each operator.
 #pragma once
 
 #include "tosaic/passes/lower_to_integer/rule_context.h"

@@ -3,10 +3,10 @@
 //   number = (integer - zero point) * scale
 //
 //   %x: i8 q(s, z)   ScaledInteger{%x, scale s, zero point z}     a quantized value
-//   %sums: i32       ScaledInteger{%sums, scale s_x * s_w[c]}     the result of a contraction, an addition, a sum
+//   %sums: i32       ScaledInteger{%sums, scale s_x * s_w[c]}     the result of a contraction or addition
 //
-// A ScaledInteger has a known range. Rules compute one from those of the operands, without rounding to qparams
-// in between; rescaling.h rounds the last one to the qparams of the result.
+// A ScaledInteger has a known range. Rules compute one from those of the operands, without rounding to
+// qparams in between; rescaling.h rounds the last one to the qparams of the result.
 #pragma once
 
 #include <algorithm>
@@ -31,10 +31,11 @@ struct ScaledInteger {
   // Integers up to this one represent minus infinity, as in attention masks; then the zero point is 0. Such
   // scaled integers "hide" minus infinity.
   std::optional<std::int64_t> minus_infinity = {};
-  // A bound of the error, as a number and not in integers, that elementwise arithmetic has caused. Sums and
-  // contractions do not add to it.
+  // A bound of the error that elementwise arithmetic has caused, in the unit of `number` above (not in
+  // integer steps). Sums and contractions do not increase this bound.
   double error = 0;
-  // bool, broadcasts to `id`: true where the number is NaN. None: nowhere. See nan_masks.h.
+  // A bool value that broadcasts to `id` and is true where the number is NaN. Absent if no number is NaN. See
+  // nan_masks.h.
   std::optional<ValueId> nan_mask = {};
 
   [[nodiscard]] double scale() const { return scales.front(); }
@@ -44,15 +45,17 @@ struct ScaledInteger {
 };
 
 // True for the float dtypes that scaled integers may replace. Scaled integers have more bits than f16 and
-// bf16; only tables reproduce the rounding of these.
+// bf16; only tables reproduce the rounding of these two dtypes.
 [[nodiscard]] inline bool has_integer_form(DType dtype) {
   return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16;
 }
 
-// The qparams of the same numbers in signed form: u8 and i4 become i8, u16 becomes i16. Nothing if integer
-// arithmetic has no such dtype or zero point: i8 has all, i16 and i32 only 0, hence u16 only 32768.
+// The qparams with which signed integers represent the same numbers: u8 and i4 become i8, u16 becomes i16.
+// Returns nothing if integer arithmetic does not have the dtype or the zero point: i8 may have any zero
+// point, i16 and i32 only 0, so u16 only 32768.
 [[nodiscard]] std::optional<QParams> signed_form(const QParams& qparams);
-// The signed form of a stored integer is the integer minus this offset: 128 for u8, 32768 for u16, else 0.
+// The signed form of a stored integer is the integer minus this offset: 128 for u8, 32768 for u16, 0 for
+// others.
 [[nodiscard]] std::int64_t signed_offset(DType storage);
 // The integers of `from` plus `offset`, in another dtype.
 [[nodiscard]] ConstantRef recoded(const Constant& from, DType dtype, std::int64_t offset);

@@ -1,9 +1,9 @@
-// table_lookup: nodes that look up a table, given as a constant with an entry for each integer of 8 or 16 bits,
-// or for each pair of integers of 8 bits.
+// table_lookup: nodes that look up a table, given as a constant with an entry for each integer of 8 or 16
+// bits, or for each pair of integers of 8 bits.
 //
-//   x: i8    entries of i8    none for the identity, CLAMP if the table only clamps, else TABLE of 256 entries
+//   x: i8    entries of i8    no node for the identity, CLAMP for a clamp, TABLE of 256 entries for others
 //   x: i8    entries of i16   TABLE of 513 entries at 256 * x: each entry is at a knot, so it is exact
-//   x: i16   entries of i16   as for i8; TABLE of 513 entries if it is within one unit, else GATHER
+//   x: i16   entries of i16   as for i8, but GATHER if TABLE of 513 entries is not within one unit
 //   others                    GATHER
 #pragma once
 
@@ -19,8 +19,9 @@ namespace tosaic::passes {
 // a pair of i8.
 [[nodiscard]] ValueId position_of(IntegerBuilder& build, const ScaledInteger& x);
 [[nodiscard]] ValueId position_of(IntegerBuilder& build, const ScaledInteger& a, const ScaledInteger& b);
-// The entries at these positions, by GATHER: those of a table of integers, and those of a table of floats as
-// i32 of 24 bits, in a unit that is a power of two. Throws NoIntegerForm for an infinity or NaN.
+// The entries at these positions, by GATHER. gathered() reads a table of integers. gathered_numbers() reads a
+// table of floats, as i32 of 24 bits in a unit that is a power of two, and throws NoIntegerForm for an
+// infinity or NaN.
 [[nodiscard]] ValueId gathered(IntegerBuilder& build, ValueId position, const Constant& table);
 [[nodiscard]] ScaledInteger gathered_numbers(IntegerBuilder& build, ValueId position, const Constant& table);
 

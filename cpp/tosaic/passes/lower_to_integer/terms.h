@@ -18,9 +18,9 @@ struct Term {
   std::vector<double> numbers;  // of a constant
   Shape shape;
   double factor = 1;
-  double scale = 0;  // of a quantized constant, whose numbers are multiples of it; else 0
+  double scale = 0;  // of a quantized constant, whose numbers are multiples of it; 0 for other terms
 
-  // True if integers of it represent minus infinity.
+  // True if some integers of the term represent minus infinity.
   [[nodiscard]] bool is_hiding() const { return scaled && scaled->minus_infinity; }
   [[nodiscard]] double magnitude() const;
 };

@@ -32,7 +32,7 @@ ValueId ValueMap::value(ValueId id, IntegerBuilder& reader) {
   return form.value;
 }
 
-// Adds the dequantize node of a number that is read as a float; NaN where x is NaN.
+// Adds the dequantize node of a number that is read as a float. The float is NaN where x is NaN.
 ValueId ValueMap::dequantized(const ScaledInteger& x, ValueId id, IntegerBuilder& reader) {
   const bool is_weight = made_->graph.value(x.id).kind == ValueKind::kConstant;
   const ScaledInteger y = is_weight ? x : with_one_scale(reader, x);

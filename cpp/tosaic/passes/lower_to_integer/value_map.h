@@ -2,12 +2,12 @@
 //
 //   a value               integers, bools, indices or floats: a value of the new graph with the same elements
 //   a ScaledInteger       a float that was not rounded to qparams; dequantized if a reader needs the float
-//   a deferred float      a FunctionTable, for which no node exists; its node is added over floats if a reader
-//                         needs the float
+//   a deferred float      a FunctionTable, for which no node exists; if a reader needs the float, the node of
+//                         the float is added
 //
-// Constants are copied when they are first read. Quantized values, in unsigned storage too, are in signed form
-// in the new graph. A graph inside the source (the expansion of a composite) has a ValueMap of its own, over
-// the same new graph.
+// Constants are copied when they are first read. Quantized values, in unsigned storage too, are in signed
+// form in the new graph. A graph inside the source (the expansion of a composite) has a ValueMap of its own,
+// over the same new graph.
 #pragma once
 
 #include <functional>
@@ -37,25 +37,25 @@ class ValueMap {
   [[nodiscard]] const Graph& source() const { return *source_; }
   [[nodiscard]] NewGraph& made() const { return *made_; }
 
-  // ---- what a value is; null or false: something else ----
+  // ---- what a value is; null or false if it is something else ----
   [[nodiscard]] const ScaledInteger* scaled(ValueId id) const;
   [[nodiscard]] const FunctionTable* deferred_table(ValueId id) const;
   // True if the value has qparams, or is a ScaledInteger.
   [[nodiscard]] bool has_integers(ValueId id) const;
 
-  // The value as one of the new graph, invalid for the invalid id. Nodes that have to be added for that are
-  // added by `reader`, those of a deferred float on behalf of its own node.
+  // The value of the new graph for `id`, invalid if `id` is. `reader` adds the nodes that this needs, except
+  // for a deferred float, whose nodes are added on behalf of its own node.
   [[nodiscard]] ValueId value(ValueId id, IntegerBuilder& reader);
-  // The same, with a quantized value dequantized to f32.
+  // The same, except that a quantized value is dequantized to f32.
   [[nodiscard]] ValueId as_float(ValueId id, IntegerBuilder& reader);
 
   // ---- the results of a lowered node ----
   void set_value(ValueId id, ValueId made) { forms_[id.index()].value = made; }
   void set_scaled(ValueId id, ScaledInteger scaled) { forms_[id.index()].scaled = std::move(scaled); }
-  // `reason`: why no rule lowered the node; reported if the node is added over floats.
+  // `reason` says why no rule lowered the node, and is reported if the node is added over floats.
   void defer(ValueId id, const Node& node, FunctionTable table, std::string reason);
 
-  // The FunctionTable of a value that is not deferred, computed by the first call; null if it has none.
+  // The FunctionTable of a value that is not deferred, computed by the first call; null if there is none.
   [[nodiscard]] const FunctionTable* composed_table(
       ValueId id, const std::function<std::optional<FunctionTable>()>& compute);
 

@@ -1,7 +1,7 @@
 // whole_numbers: floor, ceil, trunc and round of scaled integers.
 //
-// Results are exact, except that a number counts as being at a step of the function if f32, or the number's own
-// error, cannot separate it from the step.
+// Results are exact, except that a number counts as being at a step of the function if f32, or the number's
+// own error, cannot separate it from the step.
 #pragma once
 
 #include "tosaic/passes/lower_to_integer/integer_builder.h"

@@ -11,8 +11,8 @@
 //   exact      the integers represent exactly this float: it was dequantized from them, or moved or chosen
 //              from floats that were
 //   quantized  the integers are the float quantized with these qparams. A reader may use them only if it
-//              would quantize the float with the same qparams itself, at once or behind operators that commute
-//              with quantization (relu, clamp, views, pools ...)
+//              would quantize the float with the same qparams itself, at once or behind operators that
+//              commute with quantization (relu, clamp, views, pools ...)
 //
 // A node whose float operands all have forms or are constants is emitted once for each of the wanted qparams
 // of its result. It is also emitted unchanged if its floats are still read. If all of its float operands are
@@ -111,8 +111,9 @@ class Folding {
     return rearranges(node) && node.operand_count == 1 && node.result_count == 1;
   }
 
-  // By value. `only_dequantize`: its only readers are dequantize nodes, outputs, and views for which this
-  // holds, too. `first`: the qparams with which the first of these dequantize nodes reads it.
+  // The readers of a value. `only_dequantize` is true if all readers are dequantize nodes, outputs, and views
+  // whose readers are such, too. `first` has the qparams with which the first of these dequantize nodes reads
+  // the value.
   struct Readers {
     std::vector<bool> only_dequantize;
     std::vector<QParamsRef> first;
@@ -287,7 +288,8 @@ class Folding {
     return std::any_of(forms.begin(), forms.end(), [](const Form& form) { return form.exact; });
   }
 
-  // True if the node reads exact forms and has no float result: comparisons, positions of maxima.
+  // True if the node can compute from exact forms and constants, and has no float result, as a comparison or
+  // an argmax.
   [[nodiscard]] bool only_reads(const Node& node) const {
     if (is_qdq(node.op) || !may_fold(node) || !may_read(node, nullptr)) return false;
     for (std::uint32_t r = 0; r < node.result_count; ++r)
@@ -359,8 +361,8 @@ class Folding {
     return made;
   }
 
-  // The value as the old graph had it: a float or integers. Of a float that has only an exact form in the new
-  // graph, the form is dequantized, once.
+  // The value as the old graph had it: a float or integers. If the new graph has a float only as the integers
+  // of an exact form, these are dequantized, once for all readers.
   ValueId original_value(ValueId id) {
     if (is_constant(id)) return constant(id);
     ValueId& made = made_[id.index()];

@@ -110,7 +110,7 @@ class Borders {
       if (graph_.node(user).op != Op::kQuantize) mark(graph_.result(graph_.node(user)));
   }
 
-  // The value, and everything that is moved from it, stays a float.
+  // Records that the value, and everything that is moved from it, stays a float.
   void unmark(ValueId id) {
     if (ways_[id.index()].empty()) return;
     ways_[id.index()].clear();
@@ -118,7 +118,7 @@ class Borders {
       if (graph_.node(user).op != Op::kQuantize) unmark(graph_.result(graph_.node(user)));
   }
 
-  // The form that the options ask for; floats for state.
+  // The form that the options ask for. An output that updates state stays a float.
   [[nodiscard]] FloatIoForm form(const Output& output) const {
     if (output.kind == OutputKind::kUser) return options_.outputs;
     const bool is_user = graph_.inputs()[output.mutated_input].kind == InputKind::kUser;
@@ -138,8 +138,8 @@ class Borders {
     return output.kind == OutputKind::kUser || agrees(output, node) ? node : nullptr;
   }
 
-  // For an output whose value is stored to an input: true if both can be the same integers. Else the input
-  // stays a float, as the output does. `node`: the dequantize node of the output, or null.
+  // For an output whose value is stored to an input: true if both can be the same integers. If they cannot,
+  // both stay floats. `node` is the dequantize node of the output, or null.
   [[nodiscard]] bool agrees(const Output& output, const Node* node) {
     const ValueId input = graph_.inputs()[output.mutated_input].value;
     if (node == nullptr) {

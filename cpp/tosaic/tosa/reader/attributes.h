@@ -13,7 +13,7 @@
 
 namespace tosaic::tosa {
 
-// The attribute table of the operator, of schema type T. Throws if the file leaves it out.
+// The attribute table of the operator, of schema type T. Throws if the file has none.
 template <class T>
 const T& attribute_table(const Place& place) {
   if (place.op->attribute() == nullptr || place.op->attribute_type() == schema::Attribute::NONE)
@@ -21,11 +21,11 @@ const T& attribute_table(const Place& place) {
   return *static_cast<const T*>(place.op->attribute());
 }
 
-// A number of the dtype, as it lies in memory, as a scalar attribute.
+// A number of the dtype, as it is in memory, as a scalar attribute.
 [[nodiscard]] Scalar scalar_at(DType dtype, const std::byte* bytes);
 
-// `defaults` with the fields that the table has. `operands`: the dtypes of the node's operands. `result`: the
-// type of its first result, which some attributes repeat.
+// `defaults` with the fields that the table has. `operands` has the dtypes of the node's operands, and
+// `result` the type of its first result, which some attributes repeat.
 [[nodiscard]] Attrs read_attributes(const Place& place, Attrs defaults, std::span<const DType> operands,
                                     const TensorType& result);
 

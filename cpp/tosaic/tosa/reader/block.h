@@ -7,7 +7,7 @@
 
 namespace tosaic::tosa {
 
-// `depth`: how many regions are around the block; 0 for the program.
+// `depth` is the number of regions around the block: 0 for the program.
 [[nodiscard]] Graph read_block(FileState& file, BlockEntry& entry, std::size_t depth);
 
 }  // namespace tosaic::tosa

@@ -27,9 +27,9 @@ class BlockTable {
   // Throws if the file has no block, or if a name is not UTF-8.
   explicit BlockTable(const schema::TosaGraph& root);
 
-  // The program: the first block of the region "main", or else the first block.
+  // The program: the first block of the region "main" or, if there is no such region, of the file.
   [[nodiscard]] BlockEntry& program();
-  // The first block of the region of this name, or else the block of this name, or null.
+  // The first block of the region of this name. If there is no such region, the block of this name, or null.
   [[nodiscard]] BlockEntry* find(std::string_view name);
   // Throws if no operator refers to some block.
   void require_all_used() const;

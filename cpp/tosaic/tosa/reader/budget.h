@@ -15,7 +15,8 @@ class Budget {
  public:
   explicit Budget(std::size_t file_size) : limit_(file_size) {}
 
-  // Count names, or bytes of constants, that are about to be read. Throw once the total exceeds the limit.
+  // These functions count names, or bytes of constants, that are about to be read. They throw once the total
+  // exceeds the limit.
   void spend_names(const Place& place, std::size_t count) {
     if ((names_ += count) > limit_) fail<InvalidGraph>(place, "the lists of operands overlap");
   }

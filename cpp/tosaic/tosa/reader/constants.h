@@ -19,10 +19,11 @@ namespace tosaic::tosa {
 // The bytes of a constant with their padding. Throws if there are none, or if they are beyond the end.
 [[nodiscard]] std::span<const std::byte> raw_bytes(const Place& place, const Storage& file,
                                                    const TensorEntry& entry);
-// The elements of a constant, packed as in the file, without padding. Throws if their number is wrong.
+// The bytes of a constant without their padding; elements of less than a byte are still packed. Throws if the
+// file has too few bytes for the shape, or more than the padding explains.
 [[nodiscard]] std::span<const std::byte> packed_elements(const Place& place, FileState& file,
                                                          const TensorEntry& entry);
-// The elements of a constant as they are in memory. The entry holds them from the first call on.
+// The elements of a constant, unpacked as in memory. The entry stores the elements at the first call.
 [[nodiscard]] const Storage& constant_elements(const Place& place, FileState& file, TensorEntry& entry);
 // The constant as a value of the graph.
 [[nodiscard]] ValueId add_constant(const Place& place, BlockState& state, TensorEntry& entry);

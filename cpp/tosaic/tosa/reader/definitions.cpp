@@ -27,13 +27,13 @@ void check_operand_count(const Place& place) {
     static_cast<void>(node_operands(place, *op, default_attrs(*op)));
     return;
   }
-  const std::size_t expected = op && op != Op::kTosaVariable ? 1 : 0;  // VARIABLE_READ and _WRITE have one
+  const std::size_t expected = op && op != Op::kTosaVariable ? 1 : 0;  // VARIABLE_READ and _WRITE list one
   const std::size_t got = length(place.op->inputs());
   if (got != expected)
     fail<InvalidGraph>(place, "wrong number of operands", std::to_string(expected), std::to_string(got));
 }
 
-// The number of results that the operator has to list; none if any number is right.
+// The number of results that this operator must list in the file. Returns none if every number is allowed.
 std::optional<std::size_t> result_count(const schema::TosaOperator& op) {
   if (is_constant(op)) return 1;
   const OpInfo& row = info(*op_of(op));

@@ -15,7 +15,7 @@ namespace tosaic::tosa {
 
 // CONST or CONST_SHAPE.
 [[nodiscard]] bool is_constant(const schema::TosaOperator& op);
-// The operator of ops.def; none for constants and operators that ops.def lacks.
+// The operator of ops.def. Returns nothing for constants and for operators that ops.def lacks.
 [[nodiscard]] std::optional<Op> op_of(const schema::TosaOperator& op);
 // The number of operands that become operands of the node. The others are constant operands, which become
 // attributes. Throws if the number of all operands is wrong.

@@ -1,4 +1,5 @@
-// nodes: an operator of the file as a node of the graph. The results of the node have their names in the file.
+// nodes: an operator of the file as a node of the graph. The results of the node have their names in the
+// file.
 #pragma once
 
 #include <span>

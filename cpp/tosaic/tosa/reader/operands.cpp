@@ -22,10 +22,10 @@ std::int64_t integer_at(DType dtype, const std::byte* bytes) {
 
 // The weight zero point of an i8 weight with one element per channel. ExecuTorch writes such lists: either
 // the tensor is declared with one element per channel, or it is declared with one element and its data holds
-// more. (The rest of the data is zero padding otherwise.)
+// more. (In other files, the rest of the data is zero padding.)
 //
-// Returns the packed list, or nothing if the operand is one element, or is no list for other reasons that
-// reading it as one element reports.
+// Returns the packed list. Returns nothing if the operand is one element, or if it is malformed; reading it
+// as one element then reports the error.
 std::optional<std::span<const std::byte>> zero_point_list(const Place& place, FileState& file,
                                                           const TensorEntry& entry, const Shape& result) {
   const bool is_list = entry.type.rank() == 1 && !result.empty() && result.back() > 1;

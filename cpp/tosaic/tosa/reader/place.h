@@ -19,7 +19,7 @@ struct Place {
   std::uint32_t index = 0;  // of the operator in its block
 };
 
-// The text with bytes that are not UTF-8 as "\xNN"; the same in quotes.
+// readable: the text with bytes that are not UTF-8 as "\xNN". quoted: the same in quotes.
 [[nodiscard]] std::string readable(std::string_view text);
 [[nodiscard]] std::string quoted(std::string_view text);
 
@@ -59,7 +59,7 @@ auto with_place(const Place& place, F f) {
 }
 
 // A string of the file that becomes a name, or part of a name, in the graph. Throws unless it is UTF-8.
-// `what`: "the name of a tensor".
+// `what` describes the string in errors, as in "the name of a tensor".
 [[nodiscard]] std::string utf8_text(const Place& place, const char* what, std::string_view text);
 
 }  // namespace tosaic::tosa

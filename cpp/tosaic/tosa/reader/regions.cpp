@@ -55,7 +55,7 @@ void check_carried(const Place& place, const BlockState& state) {
   }
 }
 
-// A region of the operator under its role: "then_graph".
+// A region of the operator, and its role, such as "then_graph".
 struct Region {
   const char* role = "";
   BlockEntry* block = nullptr;
@@ -72,8 +72,8 @@ Region find_region(const Place& place, BlockState& state, const char* role, std:
   return {role, found};
 }
 
-// Compares the list `inner` of the region with the list `outer` of the operator, from `first` on. `does`:
-// " takes" for inputs and operands, " gives" for outputs and results.
+// Compares the list `inner` of the region with the list `outer` of the operator, from `first` on. `does` is
+// the verb in errors: " takes" for inputs and operands, " gives" for outputs and results.
 void check_list(const Place& place, BlockState& state, const Region& region, const char* does,
                 const Names* inner, const Names* outer, std::size_t first) {
   state.file.budget.spend_names(place, length(inner));

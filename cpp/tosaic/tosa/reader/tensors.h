@@ -16,7 +16,7 @@
 
 namespace tosaic::tosa {
 
-// What has a name in a block. The reader fills in the second group as it learns it.
+// What has a name in a block. The reader fills in the second group of fields step by step.
 struct TensorEntry {
   static constexpr std::uint32_t kNone = 0xffffffffu;
 

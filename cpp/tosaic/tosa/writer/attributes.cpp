@@ -32,7 +32,8 @@ class TableWriter {
   TableWriter(FlatBufferBuilder& builder, const Graph& graph, const OperatorPlan& op)
       : builder_(builder), graph_(graph), op_(op), node_(*op.node) {}
 
-  // Attributes that are operands in the file or follow from the types; of control flow, the region names.
+  // Writes no fields: the attributes are operands in the file or follow from the types. For control flow,
+  // writes the region names.
   template <class A>
   Offset<void> write(const A& /*attrs*/) {
     if (op_.regions.size() != 2) return no_fields(builder_);

@@ -11,10 +11,12 @@
 
 namespace tosaic::tosa {
 
-// The table of an operator of a block that is planned from `graph`. Throws for attributes out of range.
+// The attribute table of an operator. The operator's block was planned from `graph`. Throws for attributes
+// out of range.
 [[nodiscard]] flatbuffers::Offset<void> write_attributes(flatbuffers::FlatBufferBuilder& builder,
                                                          const Graph& graph, const OperatorPlan& op);
-// A list of extents. Throws unless they fit 32 bits. `node`: for errors; may be null.
+// A list of extents. Throws unless the extents fit 32 bits. `node` is the node that errors name; it may be
+// null.
 [[nodiscard]] flatbuffers::Offset<flatbuffers::Vector<std::int32_t>> write_dims(
     flatbuffers::FlatBufferBuilder& builder, const Graph& graph, const Node* node, const char* field,
     const Dims& dims);

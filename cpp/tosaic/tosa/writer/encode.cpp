@@ -53,7 +53,8 @@ class Encoder {
     for (const OperatorPlan& op : block.constants) operators.push_back(operation(*block.graph, op, names));
     for (const OperatorPlan& op : block.operators) operators.push_back(operation(*block.graph, op, names));
     const auto name = builder_.CreateString(block.name);
-    // One statement each, because the order in which the vectors are created decides about the bytes.
+    // A statement for each vector, because the order in which they are created determines the bytes of the
+    // file.
     const auto shape_list = builder_.CreateVector(shapes);
     const auto outputs = list(names, block.outputs);
     const auto inputs = list(names, block.inputs);

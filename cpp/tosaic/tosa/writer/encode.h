@@ -1,7 +1,7 @@
 // encode: a planned file as a flatbuffer.
 //
-// In the flatbuffer, a large constant is a hole: memory that is never written. The caller puts the constant in
-// its place. Memory that nobody touches costs nothing, but copying weights twice does.
+// In the flatbuffer, a large constant is a hole: memory that is never written. The caller puts the constant
+// in its place. Memory that is never touched costs nothing, whereas a second copy of the weights would.
 #pragma once
 
 #include <tosa_generated.h>
@@ -31,7 +31,7 @@ struct EncodedFile {
 // File offsets of the constants behind the flatbuffer, in order of the tensors; empty if all data is inline.
 using ConstantOffsets = std::vector<std::uint64_t>;
 
-// `reserve`: the initial size of the buffer in bytes.
+// `reserve` is the initial size of the buffer in bytes.
 [[nodiscard]] EncodedFile encode(const FilePlan& file, const SerializeOptions& options, std::size_t reserve,
                                  const ConstantOffsets& offsets);
 

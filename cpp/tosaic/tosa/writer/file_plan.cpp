@@ -37,8 +37,8 @@ void add_operands(const Graph& graph, const Node& node, TensorList& tensors, Ope
   append_constant_operands(graph, node, dtypes, tensors, op.inputs);
 }
 
-// Adds the outputs. Outputs of a program are results, each listed once; an output that is not is copied by an
-// IDENTITY. A region may have inputs and constants as outputs.
+// Adds the outputs. Each output of a program is a result of an operator, and is listed once. Any other output
+// is copied by an IDENTITY. A region may have inputs and constants as outputs.
 void add_outputs(const Graph& graph, bool is_program, TensorList& tensors, BlockPlan& block) {
   std::unordered_set<std::uint32_t> listed;
   for (const Output& output : graph.outputs()) {

@@ -66,7 +66,7 @@ class ConstantOperandWriter {
     fail_at(graph_, node_, std::move(what), std::move(expected), std::move(got));
   }
 
-  // A tensor of one element: "zp_i8_3", of floats "value_f32".
+  // Appends a tensor of one element. Its name is like "zp_i8_3" or, for floats, "value_f32".
   void append(const std::string& role, DType dtype, double value) {
     const std::string text = is_float(dtype) ? "" : "_" + std::to_string(static_cast<std::int64_t>(value));
     operands_.push_back(

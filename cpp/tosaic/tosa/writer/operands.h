@@ -17,8 +17,9 @@ namespace tosaic::tosa {
 [[noreturn]] void fail_at(const Graph& graph, const Node& node, std::string what, std::string expected,
                           std::string got);
 
-// Appends the constant operands of the node to `operands`, as tensors of the list. `dtypes`: of the other
-// operands. Throws for attributes out of range.
+// TOSA has some attributes as constant operands. Adds a constant to `tensors` for each such attribute of the
+// node, and appends its index to `operands`. `dtypes` has the dtypes of the node's other operands. Throws for
+// attributes out of range.
 void append_constant_operands(const Graph& graph, const Node& node, std::span<const DType> dtypes,
                               TensorList& tensors, std::vector<std::uint32_t>& operands);
 

@@ -21,14 +21,14 @@ void check_value(const Value& value);
 
 class TensorList {
  public:
-  // Adds to the tensors and constants of `block`, which is a plan of `graph`.
+  // The list adds to the tensors and constants of `block`, which is a plan of `graph`.
   TensorList(const Graph& graph, BlockPlan& block);
 
-  // Each returns an index into the block's tensors.
+  // The functions below return an index into the block's tensors.
   std::uint32_t add(TensorPlan tensor);
   std::uint32_t of_value(ValueId value);
-  // A constant of one axis. Calls with the same dtype and values return the same tensor. `name`: what to call
-  // a new one.
+  // A constant of one axis. Calls with the same dtype and values return the same tensor. `name` is the name
+  // of a new tensor.
   std::uint32_t of_elements(DType dtype, std::span<const double> values, const std::string& name);
   // A shape value. Calls with the same extents return the same one.
   std::uint32_t of_extents(const std::vector<std::int64_t>& extents);

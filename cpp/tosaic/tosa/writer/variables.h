@@ -3,8 +3,8 @@
 //   tosa.variable(%c) {name="h"}   ->   v = VARIABLE()      v: variable_name="h", data of c
 //   tosa.variable_read {name="h"}  ->   VARIABLE_READ(v)
 //
-// A variable is one tensor in each block that names it: the result of VARIABLE and VARIABLE_WRITE, the operand
-// of VARIABLE_READ. The blocks of a file identify it by its variable name.
+// A variable is one tensor in each block that names it: the result of VARIABLE and VARIABLE_WRITE, the
+// operand of VARIABLE_READ. The blocks of a file identify it by its variable name.
 #pragma once
 
 #include <map>
