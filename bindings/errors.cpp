@@ -8,18 +8,36 @@
 namespace tosaic::python {
 namespace {
 
-// The exception classes. They live as long as the interpreter, and are global because translate() needs them.
-struct ErrorClasses {
-  PyObject* invalid_graph = nullptr;
-  PyObject* spec_violation = nullptr;
-  PyObject* quant_mismatch = nullptr;
-  PyObject* layout_mismatch = nullptr;
-  PyObject* unsupported_op = nullptr;
-  PyObject* internal_error = nullptr;
+template <class E>
+bool is(const Error& error) {
+  return dynamic_cast<const E*>(&error) != nullptr;
+}
+
+// An exception class, its base of Python, and the test whether a C++ error is of its class.
+struct ErrorClass {
+  const char* name;
+  const char* doc;
+  PyObject* builtin;
+  bool (*fits)(const Error&);
+  PyObject* type = nullptr;
 };
-ErrorClasses& classes() {
-  static ErrorClasses instance;
-  return instance;
+
+// The exception classes. They live as long as the interpreter, and are global because translate() needs them.
+std::array<ErrorClass, 6>& classes() {
+  static std::array<ErrorClass, 6> rows = {{
+      {"InvalidGraph", "A graph, text, file or argument is malformed or inconsistent.", PyExc_ValueError,
+       is<InvalidGraph>},
+      {"SpecViolation", "A graph breaks a rule of the target's specification or level.", PyExc_ValueError,
+       is<SpecViolation>},
+      {"QuantMismatch", "Quantization parameters contradict each other.", PyExc_ValueError,
+       is<QuantMismatch>},
+      {"LayoutMismatch", "An array or boundary has another shape, dtype or dim order than declared.",
+       PyExc_ValueError, is<LayoutMismatch>},
+      {"UnsupportedOp", "Well-formed, but outside what tosaic or the target can express.",
+       PyExc_NotImplementedError, is<UnsupportedOp>},
+      {"InternalError", "A fault of tosaic itself; please report it.", PyExc_RuntimeError, is<InternalError>},
+  }};
+  return rows;
 }
 
 // A message may quote bytes that are not UTF-8, such as names in a file.
@@ -54,18 +72,10 @@ void set_error(PyObject* type, const Error& error) {
 void translate(std::exception_ptr thrown) {
   try {
     std::rethrow_exception(thrown);
-  } catch (const InvalidGraph& error) {
-    set_error(classes().invalid_graph, error);
-  } catch (const UnsupportedOp& error) {
-    set_error(classes().unsupported_op, error);
-  } catch (const SpecViolation& error) {
-    set_error(classes().spec_violation, error);
-  } catch (const QuantMismatch& error) {
-    set_error(classes().quant_mismatch, error);
-  } catch (const LayoutMismatch& error) {
-    set_error(classes().layout_mismatch, error);
-  } catch (const InternalError& error) {
-    set_error(classes().internal_error, error);
+  } catch (const Error& error) {
+    for (const ErrorClass& row : classes())
+      if (row.fits(error)) return set_error(row.type, error);
+    throw;
   }
 }
 
@@ -105,23 +115,7 @@ void bind_errors(py::module_& m) {
       nullptr, attributes.ptr());
   if (base == nullptr) throw py::error_already_set();
   m.add_object("Error", base);
-  ErrorClasses& known = classes();
-  known.invalid_graph =
-      new_class(m, "InvalidGraph", "A graph, text, file or argument is malformed or inconsistent.", base,
-                PyExc_ValueError);
-  known.spec_violation =
-      new_class(m, "SpecViolation", "A graph breaks a rule of the target's specification or level.", base,
-                PyExc_ValueError);
-  known.quant_mismatch =
-      new_class(m, "QuantMismatch", "Quantization parameters contradict each other.", base, PyExc_ValueError);
-  known.layout_mismatch = new_class(
-      m, "LayoutMismatch", "An array or boundary has another shape, dtype or dim order than declared.", base,
-      PyExc_ValueError);
-  known.unsupported_op =
-      new_class(m, "UnsupportedOp", "Well-formed, but outside what tosaic or the target can express.", base,
-                PyExc_NotImplementedError);
-  known.internal_error =
-      new_class(m, "InternalError", "A fault of tosaic itself; please report it.", base, PyExc_RuntimeError);
+  for (ErrorClass& row : classes()) row.type = new_class(m, row.name, row.doc, base, row.builtin);
   py::register_exception_translator(&translate);
 
   m.def(

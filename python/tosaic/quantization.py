@@ -11,9 +11,9 @@ import numpy as np
 
 from tosaic import _core
 
-__all__ = ["QParams", "quantizations_of_input", "quantizations_of_output"]
+__all__ = ["NUMPY_INTEGERS", "QParams", "quantizations_of_input", "quantizations_of_output"]
 
-_NUMPY = {
+NUMPY_INTEGERS = {
     "i4": np.int8,
     "i8": np.int8,
     "u8": np.uint8,
@@ -21,6 +21,7 @@ _NUMPY = {
     "u16": np.uint16,
     "i32": np.int32,
 }
+"""The numpy dtype of each dtype that the integers of a quantized value may have."""
 _Array = np.ndarray[Any, Any]
 
 
@@ -99,7 +100,7 @@ class QParams:
         with np.errstate(over="ignore", invalid="ignore"):
             rounded = np.rint(floats * inverse) + zero_point
         bounded = np.clip(rounded.astype(np.float64), self.qmin, self.qmax)
-        return np.asarray(np.where(np.isnan(bounded), 0, bounded).astype(_NUMPY[self.dtype]))
+        return np.asarray(np.where(np.isnan(bounded), 0, bounded).astype(NUMPY_INTEGERS[self.dtype]))
 
     def dequantize(self, array: Any) -> _Array:
         """The float32 numbers that integers represent, in the shape of `array`.
@@ -199,7 +200,7 @@ def _of_node(node: _core.Node, read: _core.Value, port: _core.Value) -> QParams 
     else:
         operand = node.operands[0]
         storage = None if operand is None else operand.dtype
-    return None if storage not in _NUMPY else QParams.of({**attrs, "storage": storage})
+    return None if storage not in NUMPY_INTEGERS else QParams.of({**attrs, "storage": storage})
 
 
 @lru_cache(maxsize=1)

@@ -10,7 +10,7 @@ import numpy as np
 from tosaic import _core
 from tosaic.options import checked, refusal
 from tosaic.process import output_captured
-from tosaic.quantization import QParams
+from tosaic.quantization import NUMPY_INTEGERS, QParams
 
 if TYPE_CHECKING:
     from tosaic.lowered import Lowered
@@ -18,13 +18,8 @@ if TYPE_CHECKING:
 __all__ = ["ReferenceRun", "from_file", "run_reference_model", "to_file"]
 
 _DTYPES = {
+    **NUMPY_INTEGERS,
     "bool": np.bool_,
-    "i4": np.int8,
-    "i8": np.int8,
-    "u8": np.uint8,
-    "i16": np.int16,
-    "u16": np.uint16,
-    "i32": np.int32,
     "i64": np.int64,
     "f16": np.float16,
     "f32": np.float32,

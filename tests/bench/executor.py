@@ -21,7 +21,7 @@ if __name__ == "__main__":  # pytest has tests/ on its path already
 import numpy as np
 import torch
 import tosaic
-from bench.page import Section, in_turns, milliseconds, options_of, table
+from bench.page import Measured, Section, in_turns, milliseconds, options_of, table
 from models.zoo import build
 
 NETWORKS = ("resnet18", "mobilenet_v2", "deit_tiny")
@@ -46,11 +46,7 @@ class Row:
         return max(self.ours.values()) / self.torch
 
 
-@dataclass(frozen=True)
-class Result:
-    rows: tuple[Row, ...]
-    rounds: int
-
+class Result(Measured[Row]):
     @property
     def ok(self) -> bool:
         """Every network is fast enough and right."""

@@ -19,7 +19,7 @@ if __name__ == "__main__":  # pytest has tests/ on its path already
 import numpy as np
 import torch
 import tosaic
-from bench.page import Section, in_turns, milliseconds, options_of, table
+from bench.page import Measured, Section, in_turns, milliseconds, options_of, table
 from models.quantize import converted
 from models.zoo import build
 from tosaic.reference_model import ReferenceRun, run_reference_model
@@ -47,11 +47,7 @@ class Row:
         return self.reference / self.ours
 
 
-@dataclass(frozen=True)
-class Result:
-    rows: tuple[Row, ...]
-    rounds: int
-
+class Result(Measured[Row]):
     @property
     def ok(self) -> bool:
         """Every network is fast enough and right."""

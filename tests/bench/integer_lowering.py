@@ -22,7 +22,7 @@ if __name__ == "__main__":  # pytest has tests/ on its path already
 import numpy as np
 import torch
 import tosaic
-from bench.page import Section, in_turns, milliseconds, options_of, table
+from bench.page import Measured, Section, in_turns, milliseconds, options_of, table
 from models.delegates import WithDelegates, delegates_of, lower_with_executorch, operators_of
 from models.delegates import run_file_on_reference_model as run_file
 from models.quantize import converted
@@ -53,11 +53,7 @@ class Row:
         return self.theirs / self.ours
 
 
-@dataclass(frozen=True)
-class Result:
-    rows: tuple[Row, ...]
-    rounds: int
-
+class Result(Measured[Row]):
     @property
     def ok(self) -> bool:
         """True if every network is fast enough, at most 1 dB worse than theirs, and has no more operators."""

@@ -22,7 +22,7 @@ if __name__ == "__main__":  # pytest has tests/ on its path already
 import numpy as np
 import torch
 import tosaic
-from bench.page import Section, in_turns, milliseconds, options_of, table
+from bench.page import Measured, Section, in_turns, milliseconds, options_of, table
 from models.delegates import WithDelegates, delegates_of, lower_with_executorch, run_file
 from models.zoo import build
 from tosaic import _core
@@ -47,11 +47,7 @@ class Row:
     their_error: float
 
 
-@dataclass(frozen=True)
-class Result:
-    rows: tuple[Row, ...]
-    rounds: int
-
+class Result(Measured[Row]):
     @property
     def ratio(self) -> float:
         """Their time over ours, for all networks together."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date
 from statistics import median
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from models.results import ROOT, cpu_name
 
@@ -32,6 +32,17 @@ The scripts of `tests/bench` generate this page. Each script measures tosaic and
 process or in one series of processes, and writes its section. Compare ratios: times depend on the machine,
 which each section names.
 """
+
+
+_Row = TypeVar("_Row")
+
+
+@dataclass(frozen=True)
+class Measured(Generic[_Row]):
+    """What a benchmark measured: a row for each network, with medians over the rounds."""
+
+    rows: tuple[_Row, ...]
+    rounds: int
 
 
 def options_of(doc: str | None, *, rounds: int, names: Sequence[str] = ()) -> argparse.Namespace:

@@ -8,7 +8,6 @@ network violates the contract that `models.measure` states.
 
 from __future__ import annotations
 
-import argparse
 import logging
 import sys
 from datetime import date
@@ -20,7 +19,7 @@ if __name__ == "__main__":  # pytest has tests/ on its path already
 import torch
 import tosaic
 from models.measure import Error, Measurement, measure, violations
-from models.results import ROOT, cpu_name, in_shard, kept, recorded, resolve_shard
+from models.results import ROOT, cpu_name, in_shard, kept, parser_of, recorded
 from models.zoo import NETWORKS, build
 
 RESULTS = ROOT / "build" / "full" / "networks"
@@ -151,11 +150,7 @@ def write_page(results: Path = RESULTS) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--shard", type=resolve_shard, default=(1, 1), metavar="I/N")
-    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser = parser_of(__doc__, RESULTS)
     parser.add_argument("names", nargs="*", default=NETWORKS, metavar="NAME")
     options = parser.parse_args()
     logging.disable(logging.WARNING)

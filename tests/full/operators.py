@@ -10,7 +10,6 @@ reproduces it (`python -m operators --case ...`). Exit code 1 if anything failed
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -23,7 +22,7 @@ if __name__ == "__main__":  # pytest has tests/ on its path already
 
 import torch
 import tosaic
-from models.results import ROOT, in_shard, keep, kept, resolve_shard
+from models.results import ROOT, in_shard, keep, kept, parser_of
 from operators.names import overloads
 from operators.running import Tried, in_children, quiet, try_overload
 from operators.table import ROWS
@@ -151,14 +150,10 @@ def _table(header: tuple[str, ...], lines: Sequence[tuple[str, ...]]) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__, RESULTS)
     parser.add_argument("--examples", type=int, default=200, help="calls of each overload, at least")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--shard", type=resolve_shard, default=(1, 1), metavar="I/N")
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("names", nargs="*", metavar="NAME")
     options = parser.parse_args()
     missing = sorted(set(overloads()) ^ set(ROWS))

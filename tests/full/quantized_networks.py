@@ -10,7 +10,6 @@ makes only these. Exit code 1 if a network violates the contract that `models.in
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import logging
@@ -40,7 +39,7 @@ from models.integers import (
     measure_integers,
     violations,
 )
-from models.results import ROOT, cpu_name, in_shard, kept, recorded, resolve_shard
+from models.results import ROOT, cpu_name, in_shard, kept, parser_of, recorded
 from models.zoo import NETWORKS, build
 
 RESULTS = ROOT / "build" / "full" / "quantized_networks"
@@ -230,11 +229,7 @@ def write_page_of_known(results: Path) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--shard", type=resolve_shard, default=(1, 1), metavar="I/N")
-    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser = parser_of(__doc__, RESULTS)
     parser.add_argument("--prepare", action="store_true", help="converted programs and Arm's lowering alone")
     parser.add_argument("--page", action="store_true", help="write the page of what is known, and no more")
     parser.add_argument("cases", nargs="*", default=CASES, metavar="NAME[.QUANTIZER]")

@@ -10,7 +10,6 @@ of its own. Results are stored in the folder, so an interrupted run continues; s
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -24,7 +23,7 @@ if __name__ == "__main__":  # pytest has tests/ on its path already
 
 import torch
 import tosaic
-from models.results import ROOT, in_shard, keep, kept, resolve_shard
+from models.results import ROOT, in_shard, keep, kept, parser_of
 from operators.integers import MOST_LSB, check_integers
 from operators.running import first_examples, in_children, quiet
 from operators.table import ROWS
@@ -175,13 +174,11 @@ def _cells(r: Tried | None) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = parser_of((__doc__ or "").partition("\n")[0], RESULTS)
     parser.add_argument("names", nargs="*")
     parser.add_argument("--examples", type=int, default=24)
     parser.add_argument("--bits", type=int, choices=BITS)
-    parser.add_argument("--shard", type=resolve_shard, default=(1, 1), metavar="I/N")
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--results", type=Path, default=RESULTS)
     options = parser.parse_args(argv)
     quiet()
     names = options.names or in_shard(list(ROWS), options.shard)

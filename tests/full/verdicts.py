@@ -11,7 +11,6 @@ continues. Exit code 1 if `compare` calls a right program wrong, or a wrong prog
 
 from __future__ import annotations
 
-import argparse
 import logging
 import sys
 from collections.abc import Iterator
@@ -29,7 +28,7 @@ from full.quantized_networks import programs
 from layers.measuring import classes, layers_of
 from layers.table import OUT_OF_REACH
 from models.integers import QUANTIZERS, NotConverted, convert, laid_out
-from models.results import ROOT, cpu_name, in_shard, kept, recorded, resolve_shard
+from models.results import ROOT, cpu_name, in_shard, kept, parser_of, recorded
 from models.verdicts import Verdicts, verdicts
 from models.zoo import NETWORKS, build, one_thread, quiet
 
@@ -159,11 +158,7 @@ def page(rows: dict[str, Verdicts]) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--shard", type=resolve_shard, default=(1, 1), metavar="I/N")
-    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser = parser_of(__doc__, RESULTS)
     parser.add_argument("cases", nargs="*", metavar="CASE")
     options = parser.parse_args()
     logging.disable(logging.WARNING)

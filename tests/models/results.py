@@ -7,6 +7,7 @@ fingerprint is measured again.
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import hashlib
 import json
@@ -23,7 +24,7 @@ from tosaic import _core
 
 ROOT = Path(__file__).resolve().parents[2]
 
-__all__ = ["ROOT", "cpu_name", "in_shard", "keep", "kept", "recorded", "resolve_shard"]
+__all__ = ["ROOT", "cpu_name", "in_shard", "keep", "kept", "parser_of", "recorded", "resolve_shard"]
 
 
 @cache
@@ -63,6 +64,14 @@ def recorded(folder: Path, name: str, measure: Callable[[], Any]) -> dict[str, A
     """
     known = kept(folder, name)
     return keep(folder, name, measure()) if known is None else known
+
+
+def parser_of(doc: str | None, results: Path) -> argparse.ArgumentParser:
+    """The command line of a script that stores its results: its shard, and the folder of the results."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shard", type=resolve_shard, default=(1, 1), metavar="I/N")
+    parser.add_argument("--results", type=Path, default=results)
+    return parser
 
 
 def resolve_shard(text: str) -> tuple[int, int]:

@@ -223,31 +223,31 @@ double largest_share(const ArrayView& expected, const ArrayView& other, const st
   return worst;
 }
 
-void quantize_node(const NodeCall& call) {
-  const auto& attrs = Graph::attrs<QuantizeAttrs>(call.node);
+// Computes each element of the result as `element` of the operand's element and of its channel.
+template <class F>
+void compute_elements(const NodeCall& call, const std::optional<std::int64_t>& axis, F element) {
   const MutableArrayView& out = call.results[0];
   const std::vector<double> values = doubles(call.operands[0]);
-  const Channels channels = channels_of(out.shape, attrs.axis);
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    const std::size_t c = channels.of(i);
-    const float whole = quantize_unbounded(static_cast<float>(values[i]), inverse_scale(attrs.scales[c]),
-                                           attrs.zero_points[c]);
+  const Channels channels = channels_of(out.shape, axis);
+  for (std::size_t i = 0; i < values.size(); ++i)
     store_element(out.dtype, out.data + i * byte_size(out.dtype),
-                  static_cast<double>(bound_quantized(whole, attrs.qmin, attrs.qmax)));
-  }
+                  static_cast<double>(element(values[i], channels.of(i))));
+}
+
+void quantize_node(const NodeCall& call) {
+  const auto& attrs = Graph::attrs<QuantizeAttrs>(call.node);
+  compute_elements(call, attrs.axis, [&attrs](double value, std::size_t c) {
+    const float whole =
+        quantize_unbounded(static_cast<float>(value), inverse_scale(attrs.scales[c]), attrs.zero_points[c]);
+    return bound_quantized(whole, attrs.qmin, attrs.qmax);
+  });
 }
 
 void dequantize_node(const NodeCall& call) {
   const auto& attrs = Graph::attrs<DequantizeAttrs>(call.node);
-  const MutableArrayView& out = call.results[0];
-  const std::vector<double> values = doubles(call.operands[0]);
-  const Channels channels = channels_of(out.shape, attrs.axis);
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    const std::size_t c = channels.of(i);
-    store_element(out.dtype, out.data + i * byte_size(out.dtype),
-                  static_cast<double>(dequantize_value(static_cast<std::int64_t>(values[i]), attrs.scales[c],
-                                                       attrs.zero_points[c])));
-  }
+  compute_elements(call, attrs.axis, [&attrs](double value, std::size_t c) {
+    return dequantize_value(static_cast<std::int64_t>(value), attrs.scales[c], attrs.zero_points[c]);
+  });
 }
 
 }  // namespace

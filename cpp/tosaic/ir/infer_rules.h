@@ -57,6 +57,7 @@ class Call {
   void require_integer(std::size_t i) const;
   void require_integer_or_bool(std::size_t i) const;
   void require_number(std::size_t i) const;  // anything but bool
+  void require_bool(std::size_t i) const { require_dtype(i, DType::kBool); }
   void require_dtype(std::size_t i, DType dtype) const;
   void require_same_dtype(std::size_t i, std::size_t as) const;
   void require_index(std::size_t i) const;  // i32 or i64

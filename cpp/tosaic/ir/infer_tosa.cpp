@@ -35,23 +35,14 @@ Shape broadcast_equal_rank(const Call& call) {
   return shape;
 }
 
-Types unary_float(const Call& call) {
-  call.require_float(0);
-  return keep(call);
-}
+// What the dtype of an operand has to be.
+using Check = void (Call::*)(std::size_t) const;
+constexpr Check kFloat = &Call::require_float, kNumber = &Call::require_number,
+                kInteger = &Call::require_integer, kBool = &Call::require_bool;
 
-Types unary_number(const Call& call) {
-  call.require_number(0);
-  return keep(call);
-}
-
-Types unary_integer(const Call& call) {
-  call.require_integer(0);
-  return keep(call);
-}
-
-Types unary_bool(const Call& call) {
-  call.require_dtype(0, DType::kBool);
+template <Check check>
+Types unary(const Call& call) {
+  (call.*check)(0);
   return keep(call);
 }
 
@@ -73,33 +64,15 @@ Types clamp(const Call& call) {
   return keep(call);
 }
 
+template <Check check>
 Types binary(const Call& call) {
+  (call.*check)(0);
   call.require_same_dtype(1, 0);
   return single_result(call.operand(0).dtype, broadcast_equal_rank(call));
 }
 
-Types binary_number(const Call& call) {
-  call.require_number(0);
-  return binary(call);
-}
-
-Types binary_float(const Call& call) {
-  call.require_float(0);
-  return binary(call);
-}
-
-Types binary_integer(const Call& call) {
-  call.require_integer(0);
-  return binary(call);
-}
-
-Types binary_bool(const Call& call) {
-  call.require_dtype(0, DType::kBool);
-  return binary(call);
-}
-
 Types compare(const Call& call) {
-  Types types = binary_number(call);
+  Types types = binary<kNumber>(call);
   types.front().dtype = DType::kBool;
   return types;
 }
@@ -107,7 +80,7 @@ Types compare(const Call& call) {
 // The product of integers is i32 (i64 for i64). Only i32 operands may have a shift.
 Types multiply(const Call& call) {
   const std::int64_t shift = call.attrs<TosaMulAttrs>().shift;
-  Types types = binary_number(call);
+  Types types = binary<kNumber>(call);
   DType& dtype = types.front().dtype;
   const std::int64_t limit = dtype == DType::kI32 ? 63 : 0;
   if (shift < 0 || shift > limit)
@@ -118,7 +91,7 @@ Types multiply(const Call& call) {
 }
 
 Types select(const Call& call) {
-  call.require_dtype(0, DType::kBool);
+  call.require_bool(0);
   call.require_same_dtype(2, 1);
   return single_result(call.operand(1).dtype, broadcast_equal_rank(call));
 }
@@ -127,30 +100,12 @@ Types cast(const Call& call) { return single_result(call.attrs<CastAttrs>().dtyp
 
 // ---- reduction: the axis stays, with extent 1 ----
 
-Types reduce(const Call& call, std::int64_t axis) {
+template <Check check, class A = AxisAttrs>
+Types reduce(const Call& call) {
+  (call.*check)(0);
   Shape shape = call.operand(0).shape;
-  shape[call.axis(axis, shape.size())] = 1;
+  shape[call.axis(call.attrs<A>().axis, shape.size())] = 1;
   return single_result(call.operand(0).dtype, shape);
-}
-
-Types reduce_bool(const Call& call) {
-  call.require_dtype(0, DType::kBool);
-  return reduce(call, call.attrs<AxisAttrs>().axis);
-}
-
-Types reduce_extremum(const Call& call) {
-  call.require_number(0);
-  return reduce(call, call.attrs<TosaAxisNanAttrs>().axis);
-}
-
-Types reduce_sum(const Call& call) {
-  call.require_number(0);
-  return reduce(call, call.attrs<AxisAttrs>().axis);
-}
-
-Types reduce_product(const Call& call) {
-  call.require_float(0);
-  return reduce(call, call.attrs<AxisAttrs>().axis);
 }
 
 Types argmax(const Call& call) {
@@ -512,48 +467,48 @@ constexpr OpTable<Rule> kRules = {
     {Op::kTosaMaxPool2d, max_pool},
     {Op::kTosaTransposeConv2d, transpose_conv},
     {Op::kTosaClamp, clamp},
-    {Op::kTosaErf, unary_float},
-    {Op::kTosaSigmoid, unary_float},
-    {Op::kTosaTanh, unary_float},
-    {Op::kTosaCeil, unary_float},
-    {Op::kTosaCos, unary_float},
-    {Op::kTosaExp, unary_float},
-    {Op::kTosaFloor, unary_float},
-    {Op::kTosaLog, unary_float},
-    {Op::kTosaReciprocal, unary_float},
-    {Op::kTosaRsqrt, unary_float},
-    {Op::kTosaSin, unary_float},
-    {Op::kTosaAbs, unary_number},
-    {Op::kTosaBitwiseNot, unary_integer},
-    {Op::kTosaClz, unary_integer},
-    {Op::kTosaLogicalNot, unary_bool},
+    {Op::kTosaErf, unary<kFloat>},
+    {Op::kTosaSigmoid, unary<kFloat>},
+    {Op::kTosaTanh, unary<kFloat>},
+    {Op::kTosaCeil, unary<kFloat>},
+    {Op::kTosaCos, unary<kFloat>},
+    {Op::kTosaExp, unary<kFloat>},
+    {Op::kTosaFloor, unary<kFloat>},
+    {Op::kTosaLog, unary<kFloat>},
+    {Op::kTosaReciprocal, unary<kFloat>},
+    {Op::kTosaRsqrt, unary<kFloat>},
+    {Op::kTosaSin, unary<kFloat>},
+    {Op::kTosaAbs, unary<kNumber>},
+    {Op::kTosaBitwiseNot, unary<kInteger>},
+    {Op::kTosaClz, unary<kInteger>},
+    {Op::kTosaLogicalNot, unary<kBool>},
     {Op::kTosaNegate, negate},
-    {Op::kTosaAdd, binary_number},
-    {Op::kTosaSub, binary_number},
-    {Op::kTosaMaximum, binary_number},
-    {Op::kTosaMinimum, binary_number},
-    {Op::kTosaPow, binary_float},
+    {Op::kTosaAdd, binary<kNumber>},
+    {Op::kTosaSub, binary<kNumber>},
+    {Op::kTosaMaximum, binary<kNumber>},
+    {Op::kTosaMinimum, binary<kNumber>},
+    {Op::kTosaPow, binary<kFloat>},
     {Op::kTosaMul, multiply},
-    {Op::kTosaArithmeticRightShift, binary_integer},
-    {Op::kTosaBitwiseAnd, binary_integer},
-    {Op::kTosaBitwiseOr, binary_integer},
-    {Op::kTosaBitwiseXor, binary_integer},
-    {Op::kTosaIntdiv, binary_integer},
-    {Op::kTosaLogicalLeftShift, binary_integer},
-    {Op::kTosaLogicalRightShift, binary_integer},
-    {Op::kTosaLogicalAnd, binary_bool},
-    {Op::kTosaLogicalOr, binary_bool},
-    {Op::kTosaLogicalXor, binary_bool},
+    {Op::kTosaArithmeticRightShift, binary<kInteger>},
+    {Op::kTosaBitwiseAnd, binary<kInteger>},
+    {Op::kTosaBitwiseOr, binary<kInteger>},
+    {Op::kTosaBitwiseXor, binary<kInteger>},
+    {Op::kTosaIntdiv, binary<kInteger>},
+    {Op::kTosaLogicalLeftShift, binary<kInteger>},
+    {Op::kTosaLogicalRightShift, binary<kInteger>},
+    {Op::kTosaLogicalAnd, binary<kBool>},
+    {Op::kTosaLogicalOr, binary<kBool>},
+    {Op::kTosaLogicalXor, binary<kBool>},
     {Op::kTosaEqual, compare},
     {Op::kTosaGreater, compare},
     {Op::kTosaGreaterEqual, compare},
     {Op::kTosaSelect, select},
-    {Op::kTosaReduceAll, reduce_bool},
-    {Op::kTosaReduceAny, reduce_bool},
-    {Op::kTosaReduceMax, reduce_extremum},
-    {Op::kTosaReduceMin, reduce_extremum},
-    {Op::kTosaReduceProduct, reduce_product},
-    {Op::kTosaReduceSum, reduce_sum},
+    {Op::kTosaReduceAll, reduce<kBool>},
+    {Op::kTosaReduceAny, reduce<kBool>},
+    {Op::kTosaReduceMax, reduce<kNumber, TosaAxisNanAttrs>},
+    {Op::kTosaReduceMin, reduce<kNumber, TosaAxisNanAttrs>},
+    {Op::kTosaReduceProduct, reduce<kFloat>},
+    {Op::kTosaReduceSum, reduce<kNumber>},
     {Op::kTosaConcat, concat},
     {Op::kTosaPad, pad},
     {Op::kTosaReshape, reshape},

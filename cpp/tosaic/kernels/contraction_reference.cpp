@@ -92,6 +92,17 @@ void multiply(const Product& p, const CoreOperands<T>& operands, T* result) {
   }
 }
 
+template <class T, class Problem>
+Core<T> reference(const char* name, const Problem& problem,
+                  void (*compute)(const Problem&, const CoreOperands<T>&, T*)) {
+  Core<T> core;
+  core.run = [problem, compute](const CoreOperands<T>& operands, std::byte* result, std::byte*) {
+    compute(problem, operands, reinterpret_cast<T*>(result));
+  };
+  core.name = name;
+  return core;
+}
+
 }  // namespace
 
 Index Convolution::input_at(std::size_t axis, Index at, Index tap) const {
@@ -102,22 +113,12 @@ Index Convolution::input_at(std::size_t axis, Index at, Index tap) const {
 
 template <class T>
 Core<T> reference_convolution(const Convolution& conv) {
-  Core<T> core;
-  core.run = [conv](const CoreOperands<T>& operands, std::byte* result, std::byte*) {
-    convolve(conv, operands, reinterpret_cast<T*>(result));
-  };
-  core.name = "conv.reference";
-  return core;
+  return reference<T>("conv.reference", conv, convolve<T>);
 }
 
 template <class T>
 Core<T> reference_product(const Product& product) {
-  Core<T> core;
-  core.run = [product](const CoreOperands<T>& operands, std::byte* result, std::byte*) {
-    multiply(product, operands, reinterpret_cast<T*>(result));
-  };
-  core.name = "matmul.reference";
-  return core;
+  return reference<T>("matmul.reference", product, multiply<T>);
 }
 
 template Core<double> reference_convolution(const Convolution&);

@@ -194,27 +194,22 @@ Wide weighted(const Blend<Weight>& blend, T first, T second) {
                            static_cast<Wide>(second) * static_cast<Wide>(blend.weights[1]));
 }
 
-// Resizes along h: one line of the result, with the width of the input.
+// Blends two lines of an image, or two pixels of a line, into one. Each has `size` elements.
 template <class T, class Wide, class Weight>
-void blend_lines(const Blend<Weight>& h, bool blends, const T* image, Index line_size, Wide* line) {
-  const T* first = image + h.first * line_size;
-  const T* second = image + h.second * line_size;
+void blend_two(const Blend<Weight>& blend, bool blends, const T* from, Index size, Wide* to) {
+  const T* first = from + blend.first * size;
+  const T* second = from + blend.second * size;
   if (blends)
-    for (Index i = 0; i < line_size; ++i) line[i] = weighted<Wide>(h, first[i], second[i]);
+    for (Index i = 0; i < size; ++i) to[i] = weighted<Wide>(blend, first[i], second[i]);
   else
-    std::copy_n(first, line_size, line);
+    std::copy_n(first, size, to);
 }
 
 // Resizes a line along w. A pixel has `width` elements.
 template <class Wide, class Weight>
 void blend_pixels(const Axis<Weight>& axis, bool blends, const Wide* line, Index width, Wide* to) {
   for (const Blend<Weight>& w : axis) {
-    const Wide* first = line + w.first * width;
-    const Wide* second = line + w.second * width;
-    if (blends)
-      for (Index c = 0; c < width; ++c) to[c] = weighted<Wide>(w, first[c], second[c]);
-    else
-      std::copy_n(first, width, to);
+    blend_two(w, blends, line, width, to);
     to += width;
   }
 }
@@ -238,7 +233,7 @@ Kernel fast_resize(const Request& request) {
     auto* line = piece<Wide>(arrays.scratch, line_at);
     for (Index i = 0; i < images; ++i, image += resize.in.pixels() * width)
       for (const Blend<Weight>& h : resize.axes[1]) {
-        blend_lines(h, resize.blends[1], image, resize.in.extent[2] * width, line);
+        blend_two(h, resize.blends[1], image, resize.in.extent[2] * width, line);
         blend_pixels(resize.axes[2], resize.blends[2], line, width, to);
         to += resize.out.extent[2] * width;
       }

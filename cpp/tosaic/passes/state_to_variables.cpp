@@ -12,6 +12,7 @@
 
 #include <algorithm>
 
+#include "tosaic/passes/copy_node.h"
 #include "tosaic/passes/pass.h"
 #include "tosaic/target/type_support.h"
 
@@ -47,7 +48,8 @@ class Conversion {
     out_.name = source_.name;
     out_.stage = source_.stage;
     inputs();
-    for (const Node& node : source_.nodes()) copy(node);
+    for (const Node& node : source_.nodes())
+      copy_node(source_, node, out_, map_, [this](ValueId id) { return mapped(id); });
     outputs();
     return std::move(out_);
   }
@@ -96,14 +98,6 @@ class Conversion {
       out_.try_rename(fresh, value.name);
     }
     return fresh;
-  }
-
-  void copy(const Node& node) {
-    std::vector<ValueId> operands;
-    for (const ValueId operand : source_.operands(node)) operands.push_back(mapped(operand));
-    const NodeId id = out_.add_copy(source_, node, operands);
-    for (std::uint32_t i = 0; i < node.result_count; ++i)
-      map_[source_.result(node, i).index()] = out_.result(out_.node(id), i);
   }
 
   void outputs() {

@@ -15,8 +15,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 
 from tosaic import _core
 from tosaic.arrays import as_array
-from tosaic.fx.libraries import load_libraries, plain_file, read_archive
-from tosaic.options import file_name
+from tosaic.fx.libraries import load_libraries, plain_file, read_archive, unreadable
 from tosaic.reading import open_file
 
 __all__ = ["EagerRun", "load_exported", "run_eager"]
@@ -68,13 +67,7 @@ def load_exported(path: str | os.PathLike[str]) -> torch.export.ExportedProgram:
         except Exception as error:  # torch raises whatever its readers do
             reason = logged.reason or error
     text = _first_line(str(reason))
-    raise _core.make_error(
-        _core.InvalidGraph,
-        where="open",
-        what=f"torch cannot read '{file_name(path)}'",
-        expected="a file written by torch.export.save",
-        got=f"{type(reason).__name__}: {text}",
-    ) from reason
+    raise unreadable(path, f"{type(reason).__name__}: {text}") from reason
 
 
 def _readable(path: str | os.PathLike[str], file: IO[bytes]) -> Any:

@@ -31,9 +31,10 @@ from torch.utils import _pytree
 
 from tosaic import _core
 from tosaic.executorch.operators import MODULES as EXECUTORCH_MODULES
+from tosaic.options import file_name
 from tosaic.reading import open_file
 
-__all__ = ["Archive", "load_libraries", "plain_file", "read_archive"]
+__all__ = ["Archive", "load_libraries", "plain_file", "read_archive", "unreadable"]
 
 _PLAIN = "torch.ops."
 _EDGE = "executorch.exir.dialects.edge._ops."
@@ -113,13 +114,24 @@ def read_archive(path: str | os.PathLike[str]) -> Archive:
     except _core.Error:
         raise
     except Exception as error:  # zipfile, decompression and JSON all raise their own errors
-        raise _unreadable(file, f"{type(error).__name__}: {error}") from error
+        raise unreadable(file, f"{type(error).__name__}: {error}") from error
     if not members:
-        raise _unreadable(file, "an archive without an exported program")
+        raise unreadable(file, "an archive without an exported program")
     return Archive(
         tuple(Path(member).stem for member in members),
         tuple(sorted({target for document in members.values() for target in _strings(document, "target")})),
         tuple(sorted({name for document in members.values() for name in _classes(document)})),
+    )
+
+
+def unreadable(path: str | os.PathLike[str], got: str) -> Exception:
+    """The error for a file that torch cannot read. It quotes the first line of `got`."""
+    return _core.make_error(
+        _core.InvalidGraph,
+        where="open",
+        what=f"torch cannot read '{file_name(path)}'",
+        expected="a file written by torch.export.save",
+        got=got.partition("\n")[0],
     )
 
 
@@ -277,13 +289,3 @@ def _name_arguments(call: dict[str, Any]) -> None:
     operator = _registered(call["target"].removeprefix(_PLAIN))
     for argument, declared in zip(call["inputs"], operator._schema.arguments, strict=False):
         argument["name"] = argument["name"] or declared.name
-
-
-def _unreadable(file: Path, got: str) -> Exception:
-    return _core.make_error(
-        _core.InvalidGraph,
-        where="open",
-        what=f"torch cannot read '{file.name}'",
-        expected="a file written by torch.export.save",
-        got=got.partition("\n")[0],
-    )

@@ -25,20 +25,7 @@ def _conv(
 def conv(
     c: Call, x: Ref, w: Ref, bias: Ref | None, stride: Any, padding: Any, dilation: Any, groups: int
 ) -> Ref:
-    n = len(w.shape) - 2
-    pad = spread(padding, n)
-    return _conv(
-        c,
-        x,
-        w,
-        bias,
-        pad,
-        pad,
-        stride=spread(stride, n),
-        dilation=spread(dilation, n),
-        output_padding=[0] * n,
-        groups=groups,
-    )
+    return convolution(c, x, w, bias, stride, padding, dilation, False, 0, groups)
 
 
 @on("conv1d.padding", "conv2d.padding", "conv3d.padding")
@@ -138,23 +125,6 @@ ROWS["addmm"] = _addmm("addmm")
 ROWS["baddbmm"] = _addmm("baddbmm")
 
 
-def _attention(
-    c: Call,
-    q: Ref,
-    k: Ref,
-    v: Ref,
-    mask: Ref | None,
-    dropout: float,
-    causal: bool,
-    scale: float | None,
-    gqa: bool,
-) -> Ref | None:
-    if dropout:
-        return None
-    attrs = {"scale": scale, "is_causal": causal, "enable_gqa": gqa}
-    return c.emit(OP["sdpa"], attrs, (q.id, k.id, v.id, -1 if mask is None else mask.id))
-
-
 @on("scaled_dot_product_attention")
 def sdpa(
     c: Call,
@@ -167,21 +137,24 @@ def sdpa(
     scale: float | None,
     gqa: bool,
 ) -> Ref | None:
-    return _attention(c, q, k, v, mask, p, causal, scale, gqa)
+    if p:  # of dropout
+        return None
+    attrs = {"scale": scale, "is_causal": causal, "enable_gqa": gqa}
+    return c.emit(OP["sdpa"], attrs, (q.id, k.id, v.id, -1 if mask is None else mask.id))
 
 
 @on("_scaled_dot_product_flash_attention_for_cpu")
 def sdpa_cpu(
     c: Call, q: Ref, k: Ref, v: Ref, p: float, causal: bool, mask: Ref | None, scale: float | None
 ) -> list[Ref] | None:
-    return c.first(_attention(c, q, k, v, mask, p, causal, scale, False)) if c.only_first() else None
+    return c.first(sdpa(c, q, k, v, mask, p, causal, scale, False)) if c.only_first() else None
 
 
 @on("_scaled_dot_product_flash_attention")
 def sdpa_flash(
     c: Call, q: Ref, k: Ref, v: Ref, p: float, causal: bool, _debug: bool, scale: float | None
 ) -> list[Ref] | None:
-    return c.first(_attention(c, q, k, v, None, p, causal, scale, False)) if c.only_first() else None
+    return c.first(sdpa(c, q, k, v, None, p, causal, scale, False)) if c.only_first() else None
 
 
 @on("_scaled_dot_product_efficient_attention")
@@ -196,7 +169,7 @@ def sdpa_efficient(
     causal: bool,
     scale: float | None,
 ) -> list[Ref] | None:
-    return c.first(_attention(c, q, k, v, mask, p, causal, scale, False)) if c.only_first() else None
+    return c.first(sdpa(c, q, k, v, mask, p, causal, scale, False)) if c.only_first() else None
 
 
 @on("_scaled_dot_product_attention_math")
@@ -214,4 +187,4 @@ def sdpa_math(
 ) -> list[Ref] | None:
     if not c.only_first() or dropout_mask is not None:
         return None
-    return c.first(_attention(c, q, k, v, mask, p, causal, scale, gqa))
+    return c.first(sdpa(c, q, k, v, mask, p, causal, scale, gqa))

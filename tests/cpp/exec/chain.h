@@ -5,15 +5,13 @@
 #include <string>
 #include <vector>
 
+#include "tensor_types.h"
 #include "tosaic/exec/session.h"
 
 namespace tosaic::exec {
 
-inline TensorType f32(Shape shape) {
-  TensorType type;
-  type.shape = shape;
-  return type;
-}
+using testing::f32;
+using testing::tensor;
 
 inline OriginRef leaf(const std::string& fx_name, int line = 0) {
   auto origin = std::make_shared<Origin>();
@@ -32,9 +30,7 @@ struct Builder {
     return graph->add_input(InputKind::kUser, name, std::move(type), name, std::move(border));
   }
   ValueId state(const std::string& name, ConstantRef initial) {
-    TensorType type;
-    type.dtype = initial->dtype;
-    type.shape = initial->shape;
+    const TensorType type = tensor(initial->dtype, initial->shape);
     return graph->add_input(InputKind::kState, name, type, name, {}, std::move(initial));
   }
   ValueId add(Op op, std::vector<ValueId> operands, const std::string& name, Attrs attrs) {

@@ -9,13 +9,6 @@
 namespace tosaic::exec {
 namespace {
 
-TensorType typed(DType dtype, Shape shape) {
-  TensorType type;
-  type.dtype = dtype;
-  type.shape = shape;
-  return type;
-}
-
 class Data {
  public:
   explicit Data(unsigned seed) : random_(seed) {}
@@ -131,7 +124,7 @@ struct Case {
 ValueId add_input(Case& c, Data& data, const std::string& name, const Shape& shape) {
   c.shapes.push_back(shape);
   c.data.push_back(data.bytes(shape));
-  return c.b.input(name, typed(DType::kI8, shape));
+  return c.b.input(name, tensor(DType::kI8, shape));
 }
 
 ValueId add_head(Case& c, Data& data, const Head& head) {

@@ -34,13 +34,6 @@ BoundaryFormat int64_border(std::int64_t min, std::int64_t max) {
   return border;
 }
 
-TensorType typed(DType dtype, Shape shape) {
-  TensorType type;
-  type.dtype = dtype;
-  type.shape = shape;
-  return type;
-}
-
 }  // namespace
 
 TEST_CASE("results are the same with and without shared memory", "[exec]") {
@@ -114,7 +107,7 @@ TEST_CASE("outputs are written into the caller's arrays, which may be strided or
 
 TEST_CASE("an int64 graph input is narrowed and its range is checked", "[exec]") {
   Builder b;
-  const ValueId x = b.input("tokens", typed(DType::kI32, {2, 2}), int64_border(0, 99));
+  const ValueId x = b.input("tokens", tensor(DType::kI32, {2, 2}), int64_border(0, 99));
   const ValueId n = b.add(Op::kAdd, {x, x}, "add");
   b.graph->add_output({n, OutputKind::kUser, "out", 0, int64_border(0, 0)});
   const std::vector<std::int64_t> good{1, 2, 3, 99}, bad{1, 2, 100, 3};
@@ -128,7 +121,7 @@ TEST_CASE("an int64 graph input is narrowed and its range is checked", "[exec]")
 
 TEST_CASE("integer inputs of another width are accepted if their values fit", "[exec]") {
   Builder b;
-  b.output(b.add(Op::kNeg, {b.input("x", typed(DType::kI32, {2}))}, "neg"));
+  b.output(b.add(Op::kNeg, {b.input("x", tensor(DType::kI32, {2}))}, "neg"));
   const std::vector<std::int64_t> good{-3, 2147483647}, bad{0, 2147483648};
   CHECK(doubles(run(b.graph, std::vector{view(good, DType::kI64, {2})})[0]) ==
         std::vector<double>{3, -2147483647});
@@ -300,7 +293,7 @@ TEST_CASE("an operator over quantized values is refused before lower-to-integer"
   auto qparams = std::make_shared<QParams>();
   qparams->scales = {0.5};
   qparams->zero_points = {0};
-  TensorType type = typed(DType::kI8, {2});
+  TensorType type = tensor(DType::kI8, {2});
   type.qparams = qparams;
   Builder b;
   b.graph->stage = Stage::kQuantized;
@@ -411,7 +404,7 @@ TEST_CASE("cond runs the region that its predicate selects", "[exec]") {
     return std::shared_ptr<const Graph>(r.graph);
   };
   Builder b;
-  const ValueId p = b.input("p", typed(DType::kBool, {}));
+  const ValueId p = b.input("p", tensor(DType::kBool, {}));
   const ValueId x = b.input("x", f32({2}));
   const ValueId in = b.add(Op::kNeg, {x}, "neg");
   const TensorType type = f32({2});

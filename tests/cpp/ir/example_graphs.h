@@ -5,12 +5,10 @@
 #include <string>
 #include <vector>
 
+#include "tensor_types.h"
 #include "tosaic/ir/graph.h"
 
 namespace tosaic::testing {
-
-inline TensorType tensor(DType dtype, Shape shape) { return {dtype, shape, {}, nullptr}; }
-inline TensorType f32(Shape shape) { return tensor(DType::kF32, shape); }
 
 inline OriginRef leaf(std::string fx_name, std::string target, std::int32_t line) {
   auto origin = std::make_shared<Origin>();

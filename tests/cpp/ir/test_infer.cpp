@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "tensor_types.h"
 #include "tosaic/base/error.h"
 #include "tosaic/ir/control_flow.h"
 
@@ -17,22 +18,18 @@ namespace {
 
 constexpr std::int64_t kHuge = std::numeric_limits<std::int64_t>::max();
 
-TensorType type(DType dtype, Shape shape) {
-  TensorType out;
-  out.dtype = dtype;
-  out.shape = shape;
-  return out;
-}
-TensorType f32(Shape shape) { return type(DType::kF32, shape); }
-TensorType f16(Shape shape) { return type(DType::kF16, shape); }
-TensorType i8(Shape shape) { return type(DType::kI8, shape); }
-TensorType i16(Shape shape) { return type(DType::kI16, shape); }
-TensorType i32(Shape shape) { return type(DType::kI32, shape); }
-TensorType i64(Shape shape) { return type(DType::kI64, shape); }
-TensorType boolean(Shape shape) { return type(DType::kBool, shape); }
+using testing::f32;
+using testing::tensor;
+
+TensorType f16(Shape shape) { return tensor(DType::kF16, shape); }
+TensorType i8(Shape shape) { return tensor(DType::kI8, shape); }
+TensorType i16(Shape shape) { return tensor(DType::kI16, shape); }
+TensorType i32(Shape shape) { return tensor(DType::kI32, shape); }
+TensorType i64(Shape shape) { return tensor(DType::kI64, shape); }
+TensorType boolean(Shape shape) { return tensor(DType::kBool, shape); }
 
 // Marks an operand that is absent.
-TensorType none() { return type(DType::kF64, {-1}); }
+TensorType none() { return tensor(DType::kF64, {-1}); }
 
 std::vector<TensorType> run(Op op, const Attrs& attrs, const std::vector<TensorType>& operands) {
   std::vector<const TensorType*> pointers;
@@ -103,8 +100,8 @@ TEST_CASE("dtype promotion: rank-0 operands count only if their category is high
   CHECK(promoted({i8({2}), i64({})}) == "i8[2]");
   CHECK(promoted({i8({2}), f32({})}) == "f32[2]");
   CHECK(promoted({f16({2}), f32({})}) == "f16[2]");
-  CHECK(promoted({f16({2}), type(DType::kBF16, {2})}) == "f32[2]");
-  CHECK(promoted({type(DType::kU8, {2}), i8({2})}) == "i16[2]");
+  CHECK(promoted({f16({2}), tensor(DType::kBF16, {2})}) == "f32[2]");
+  CHECK(promoted({tensor(DType::kU8, {2}), i8({2})}) == "i16[2]");
   CHECK(promoted({boolean({2}), i32({})}) == "i32[2]");
   CHECK(promoted({i32({}), f32({})}) == "f32[]");
 }
@@ -203,7 +200,7 @@ TEST_CASE("reductions drop or keep axes and widen integers") {
       {Op::kSum, ReduceAttrs{{1}, false, {}}, {i8({2, 3, 4})}, "i64[2,4]"},
       {Op::kSum, ReduceAttrs{{0, 2}, true, DType::kF16}, {i8({2, 3, 4})}, "f16[1,3,1]"},
       {Op::kMean, ReduceAttrs{{0}, false, {}}, {f16({2, 3})}, "f16[3]"},
-      {Op::kAny, ReduceAttrs{{0}, false, {}}, {type(DType::kU8, {2, 3})}, "u8[3]"},
+      {Op::kAny, ReduceAttrs{{0}, false, {}}, {tensor(DType::kU8, {2, 3})}, "u8[3]"},
       {Op::kAll, ReduceAttrs{{0}, false, {}}, {f32({2, 3})}, "bool[3]"},
       {Op::kAmax, ReduceAttrs{{1}, false, {}}, {i32({0, 3})}, "i32[0]"},
       {Op::kArgmax, ArgAttrs{{}, true}, {f32({2, 3})}, "i64[1,1]"},
@@ -345,7 +342,7 @@ TEST_CASE("TOSA operators follow the specification's shape rules") {
        "i32[1,8,8,4]"},
       {Op::kTosaDepthwiseConv2d,
        tosa_conv({0, 0, 0, 0}, {1, 1}, DType::kI48),
-       {i16({1, 8, 8, 3}), i8({3, 3, 3, 2}), type(DType::kI48, {6})},
+       {i16({1, 8, 8, 3}), i8({3, 3, 3, 2}), tensor(DType::kI48, {6})},
        "i48[1,6,6,6]"},
       {Op::kTosaTransposeConv2d,
        transpose_conv,

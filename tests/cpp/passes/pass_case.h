@@ -8,14 +8,15 @@
 #include <string>
 #include <vector>
 
+#include "tensor_types.h"
 #include "tosaic/exec/session.h"
 #include "tosaic/ir/verify.h"
 #include "tosaic/passes/pass.h"
 
 namespace tosaic::passes {
 
-inline TensorType tensor(DType dtype, Shape shape) { return {dtype, shape, {}, nullptr}; }
-inline TensorType f32(Shape shape) { return tensor(DType::kF32, shape); }
+using testing::f32;
+using testing::tensor;
 
 inline OriginRef leaf(const std::string& fx_name) {
   auto origin = std::make_shared<Origin>();

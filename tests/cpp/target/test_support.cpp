@@ -2,6 +2,7 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 
+#include "tensor_types.h"
 #include "tosa/every_op.h"
 #include "tosaic/target/support.h"
 #include "tosaic/target/type_support.h"
@@ -9,12 +10,7 @@
 namespace tosaic::target {
 namespace {
 
-TensorType type_of(DType dtype, const Shape& shape) {
-  TensorType type;
-  type.dtype = dtype;
-  type.shape = shape;
-  return type;
-}
+using testing::tensor;
 
 // A graph of one node, whose result type is not inferred and may be wrong.
 struct Single {
@@ -22,7 +18,7 @@ struct Single {
   std::vector<ValueId> operands;
 
   Single& in(DType dtype, const Shape& shape) {
-    operands.push_back(graph.add_input(InputKind::kUser, "x", type_of(dtype, shape), "x"));
+    operands.push_back(graph.add_input(InputKind::kUser, "x", tensor(dtype, shape), "x"));
     return *this;
   }
   Single& constant(DType dtype, const Shape& shape, const std::vector<double>& values) {
@@ -36,7 +32,7 @@ struct Single {
     origin->module_path = "layer1";
     origin->file = "/src/model.py";
     origin->line = 41;
-    const TensorType results[] = {type_of(dtype, shape)};
+    const TensorType results[] = {tensor(dtype, shape)};
     graph.add_node(op, share(std::move(attrs)), operands, results, origin, "y");
     return graph;
   }
@@ -149,13 +145,13 @@ TEST_CASE("operators of an extension need that extension") {
 }
 
 TEST_CASE("the level limits how deeply control flow nests") {
-  const TensorType type = type_of(DType::kF32, {2});
+  const TensorType type = tensor(DType::kF32, {2});
   const auto nested = [&type](int depth) {
     Graph graph;
     for (int i = 0; i <= depth; ++i) {
       Graph outer;
       outer.stage = Stage::kTosa;
-      const ValueId p = outer.add_input(InputKind::kUser, "p", type_of(DType::kBool, {1}), "p");
+      const ValueId p = outer.add_input(InputKind::kUser, "p", tensor(DType::kBool, {1}), "p");
       const std::vector<ValueId> operands{p, p};
       Output output;
       if (i == 0) {

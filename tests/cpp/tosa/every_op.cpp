@@ -1,14 +1,9 @@
 #include "tosa/every_op.h"
 
+#include "tensor_types.h"
+
 namespace tosaic::testing {
 namespace {
-
-TensorType tensor(DType dtype, const Shape& shape) {
-  TensorType type;
-  type.dtype = dtype;
-  type.shape = shape;
-  return type;
-}
 
 // A graph of one node, whose operands are graph inputs (named in<operand>) and constants (c<operand>).
 class Case {

@@ -2,6 +2,7 @@
 #include <catch2/catch.hpp>
 #include <set>
 
+#include "tensor_types.h"
 #include "tosa/every_op.h"
 #include "tosaic/base/error.h"
 #include "tosaic/ir/parse.h"
@@ -12,6 +13,8 @@
 
 namespace tosaic {
 namespace {
+
+using testing::tensor;
 
 std::vector<std::byte> bytes_of(const Storage& storage) {
   return {storage.bytes().begin(), storage.bytes().end()};
@@ -53,13 +56,6 @@ Graph one_node(Op op, Attrs attrs, const TensorType& type) {
   output.value = graph.result(graph.node(node));
   graph.add_output(output);
   return graph;
-}
-
-TensorType type_of(DType dtype, const Shape& shape) {
-  TensorType type;
-  type.dtype = dtype;
-  type.shape = shape;
-  return type;
 }
 
 }  // namespace
@@ -192,20 +188,20 @@ TEST_CASE("constants are read without a copy if their stored form allows it") {
 
 TEST_CASE("graphs that TOSA cannot express are refused when they are written") {
   CHECK_THROWS_WITH(
-      tosa::serialize(one_node(Op::kTosaIdentity, NoAttrs{}, type_of(DType::kI64, {2}))),
+      tosa::serialize(one_node(Op::kTosaIdentity, NoAttrs{}, tensor(DType::kI64, {2}))),
       "[tosa] TOSA has no such dtype: expected bool, i4, i8, i16, i32, i48 or a float of at most 32 "
       "bits, got i64 (node 'x')");
   CHECK_THROWS_WITH(
-      tosa::serialize(one_node(Op::kRelu, NoAttrs{}, type_of(DType::kF32, {2}))),
+      tosa::serialize(one_node(Op::kRelu, NoAttrs{}, tensor(DType::kF32, {2}))),
       "[tosa] not an operator of TOSA 1.0: expected operators of stage tosa only, got 'relu' (node "
       "'y'). Lower the graph to stage tosa first.");
-  CHECK_THROWS_WITH(tosa::serialize(one_node(Op::kTosaIdentity, NoAttrs{}, type_of(DType::kF32, {2, 0}))),
+  CHECK_THROWS_WITH(tosa::serialize(one_node(Op::kTosaIdentity, NoAttrs{}, tensor(DType::kF32, {2, 0}))),
                     "[tosa] TOSA has no empty tensors: got [2,0] (node 'x')");
   CHECK_THROWS_WITH(
-      tosa::serialize(one_node(Op::kTosaNegate, TosaZeroPointAttrs{200, 0}, type_of(DType::kI8, {2}))),
+      tosa::serialize(one_node(Op::kTosaNegate, TosaZeroPointAttrs{200, 0}, tensor(DType::kI8, {2}))),
       "[tosa] input1_zp does not fit its dtype: expected i8, got 200 (node 'y')");
   CHECK_THROWS_WITH(
-      tosa::serialize(one_node(Op::kTosaReverse, AxisAttrs{std::int64_t{1} << 40}, type_of(DType::kI8, {2}))),
+      tosa::serialize(one_node(Op::kTosaReverse, AxisAttrs{std::int64_t{1} << 40}, tensor(DType::kI8, {2}))),
       "[tosa] axis does not fit 32 bits: got 1099511627776 (node 'y')");
 }
 

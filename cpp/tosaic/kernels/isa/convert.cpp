@@ -42,27 +42,12 @@ inline constexpr bool kIsFloat<float> = true;
 template <>
 inline constexpr bool kIsFloat<double> = true;
 
+// The least and the greatest integer of a type of 8, 16 or 32 bits.
 template <class T>
-struct Limits;
-template <>
-struct Limits<std::int8_t> {
-  static constexpr double kLow = -128.0, kHigh = 127.0;
-};
-template <>
-struct Limits<std::uint8_t> {
-  static constexpr double kLow = 0.0, kHigh = 255.0;
-};
-template <>
-struct Limits<std::int16_t> {
-  static constexpr double kLow = -32768.0, kHigh = 32767.0;
-};
-template <>
-struct Limits<std::uint16_t> {
-  static constexpr double kLow = 0.0, kHigh = 65535.0;
-};
-template <>
-struct Limits<std::int32_t> {
-  static constexpr double kLow = -2147483648.0, kHigh = 2147483647.0;
+struct Limits {
+  static constexpr auto kCount = static_cast<double>(std::uint64_t{1} << (8 * sizeof(T)));
+  static constexpr double kLow = std::is_signed_v<T> ? -kCount / 2.0 : 0.0;
+  static constexpr double kHigh = kLow + kCount - 1.0;
 };
 
 // ---- loading: from an array element to a value of the domain ----

@@ -15,17 +15,7 @@ template <>
 inline constexpr bool kFloat<float> = true;
 
 template <class T>
-struct UnsignedOf;
-template <>
-struct UnsignedOf<int32_t> {
-  using Type = std::uint32_t;
-};
-template <>
-struct UnsignedOf<int64_t> {
-  using Type = std::uint64_t;
-};
-template <class T>
-using Unsigned = typename UnsignedOf<T>::Type;
+using Unsigned = std::make_unsigned_t<T>;
 
 template <class T>
 [[gnu::always_inline]] inline Unsigned<T> raw(T value) {
@@ -177,38 +167,22 @@ struct AddScaled {
   std::uint64_t int_alpha;
 };
 
-struct Maximum : Stateless {
+// The larger or the smaller operand. If one operand is NaN: NaN, or with kNumbers the other operand.
+template <bool kLarger, bool kNumbers>
+struct Extremum : Stateless {
   using Stateless::Stateless;
   template <class T>
   T operator()(T a, T b) const {
-    const T larger = a > b ? a : b;
-    return a != a ? a : larger;
+    const bool is_first = kLarger ? a > b : a < b;  // false if an operand is NaN
+    const T extremum = is_first ? a : b;
+    const T other = kNumbers ? b : a;
+    return other != other ? a : extremum;
   }
 };
-struct Minimum : Stateless {
-  using Stateless::Stateless;
-  template <class T>
-  T operator()(T a, T b) const {
-    const T smaller = a < b ? a : b;
-    return a != a ? a : smaller;
-  }
-};
-struct MaximumNumbers : Stateless {
-  using Stateless::Stateless;
-  template <class T>
-  T operator()(T a, T b) const {
-    const T larger = a > b ? a : b;
-    return b != b ? a : larger;
-  }
-};
-struct MinimumNumbers : Stateless {
-  using Stateless::Stateless;
-  template <class T>
-  T operator()(T a, T b) const {
-    const T smaller = a < b ? a : b;
-    return b != b ? a : smaller;
-  }
-};
+using Maximum = Extremum<true, false>;
+using Minimum = Extremum<false, false>;
+using MaximumNumbers = Extremum<true, true>;
+using MinimumNumbers = Extremum<false, true>;
 
 #define TOSAIC_PREDICATE(Name, expression) \
   struct Name : Stateless {                \

@@ -378,38 +378,42 @@ void transpose(const T* from, Index from_stride, Index rows, Index cols, T* to, 
     for (Index j = 0; j < cols; ++j) to[j * to_stride + i] = from[i * from_stride + j];
 }
 
-template <class T>
-void pack(const T* b, Index stride, Index depth, Index cols, T* panels) {
-  constexpr Index panel = 2 * kLanes<T>;
-  for (Index j = 0; j < cols; j += panel) {
+// Calls pack_panel(j, valid, width, panel) for each panel: it holds columns [j, j + valid) of B, and zeros up
+// to its width.
+template <class T, class F>
+[[gnu::always_inline]] inline void pack_panels(Index depth, Index cols, T* panels, F pack_panel) {
+  for (Index j = 0; j < cols; j += 2 * kLanes<Sum<T>>) {
     const Index width = width_of<T>(cols - j);
     const Index valid = cols - j < width ? cols - j : width;
-    T* to = panels + j * depth;
+    pack_panel(j, valid, width, panels + j * whole_steps<T>(depth));
+  }
+}
+
+template <class T>
+void pack(const T* b, Index stride, Index depth, Index cols, T* panels) {
+  pack_panels(depth, cols, panels, [=](Index j, Index valid, Index width, T* to) {
+    constexpr Index panel = 2 * kLanes<T>;
     if (valid == panel) {
       for (Index k = 0; k < depth; ++k) {
         store(to + k * panel, load(b + k * stride + j));
         store(to + k * panel + kLanes<T>, load(b + k * stride + j + kLanes<T>));
       }
-      continue;
+      return;
     }
     for (Index k = 0; k < depth; ++k) {
       copy(to + k * width, b + k * stride + j, valid);
       zero(to + k * width + valid, width - valid);
     }
-  }
+  });
 }
 
 template <class T>
 void pack_transposed(const T* b, Index stride, Index depth, Index cols, T* panels) {
-  constexpr Index panel = 2 * kLanes<T>;
-  for (Index j = 0; j < cols; j += panel) {
-    const Index width = width_of<T>(cols - j);
-    const Index valid = cols - j < width ? cols - j : width;
-    T* to = panels + j * depth;
+  pack_panels(depth, cols, panels, [=](Index j, Index valid, Index width, T* to) {
     transpose(b + j * stride, stride, valid, depth, to, width);
     if (valid < width)
       for (Index k = 0; k < depth; ++k) zero(to + k * width + valid, width - valid);
-  }
+  });
 }
 
 // Packs one step of depth: columns [0, valid) of two rows of B. `second` is null if the depth ends before it.
@@ -432,17 +436,13 @@ void pack_transposed(const T* b, Index stride, Index depth, Index cols, T* panel
 // Element (k, j) of B is at b[k * depth_stride + j * column_stride].
 [[gnu::always_inline]] inline void pack_pairs(const std::int16_t* b, Index depth_stride, Index column_stride,
                                               Index depth, Index cols, std::int16_t* panels) {
-  constexpr Index panel = 2 * kLanes<std::uint32_t>;
-  for (Index j = 0; j < cols; j += panel) {
-    const Index width = width_of<std::int16_t>(cols - j);
-    const Index valid = cols - j < width ? cols - j : width;
-    std::int16_t* to = panels + j * whole_steps<std::int16_t>(depth);
+  pack_panels(depth, cols, panels, [=](Index j, Index valid, Index width, std::int16_t* to) {
     for (Index k = 0; k < depth; k += 2) {
       const std::int16_t* first = b + k * depth_stride + j * column_stride;
       pack_step(first, k + 1 < depth ? first + depth_stride : nullptr, column_stride, valid, width,
                 to + k * width);
     }
-  }
+  });
 }
 
 void pack_pairs_by_row(const std::int16_t* b, Index stride, Index depth, Index cols, std::int16_t* panels) {

@@ -8,16 +8,9 @@ namespace {
 
 using std::int64_t;
 
+// The type in which accumulators are added: integers wrap.
 template <class A>
-struct AsUnsigned {
-  using Type = A;
-};
-template <>
-struct AsUnsigned<int64_t> {
-  using Type = std::uint64_t;
-};
-template <class A>
-using Wrapping = typename AsUnsigned<A>::Type;
+using Wrapping = std::conditional_t<std::is_integral_v<A>, std::uint64_t, A>;
 
 template <class A>
 inline constexpr A kLowest = -__builtin_inf();

@@ -37,6 +37,7 @@
 #include "tosaic/ir/infer.h"
 #include "tosaic/ir/quantized.h"
 #include "tosaic/ir/rewriter.h"
+#include "tosaic/passes/copy_node.h"
 #include "tosaic/passes/pass.h"
 
 namespace tosaic::passes {
@@ -443,13 +444,9 @@ class Folding {
   }
 
   void make_original(const Node& node) {
-    std::vector<ValueId> operands;
-    for (const ValueId id : graph_.operands(node)) operands.push_back(id.valid() ? original_value(id) : id);
-    const NodeId made = out_.add_copy(graph_, node, operands);
-    for (std::uint32_t r = 0; r < node.result_count; ++r) {
-      made_[node.first_result + r] = out_.result(out_.node(made), r);
+    copy_node(graph_, node, out_, made_, [this](ValueId id) { return id.valid() ? original_value(id) : id; });
+    for (std::uint32_t r = 0; r < node.result_count; ++r)
       out_.set_qparams(made_[node.first_result + r], labels_[node.first_result + r]);
-    }
   }
 
   void make(const Node& node) {

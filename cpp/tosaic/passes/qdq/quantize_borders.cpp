@@ -33,6 +33,7 @@
 
 #include "tosaic/ir/quantized.h"
 #include "tosaic/ir/quantized_value.h"
+#include "tosaic/passes/copy_node.h"
 #include "tosaic/passes/pass.h"
 
 namespace tosaic::passes {
@@ -227,11 +228,7 @@ class Borders {
       return;
     }
     if (of_input) return move(node, from);
-    std::vector<ValueId> operands;
-    for (const ValueId id : graph_.operands(node)) operands.push_back(made(id));
-    const NodeId id = out_.add_copy(graph_, node, operands);
-    for (std::uint32_t r = 0; r < node.result_count; ++r)
-      made_[node.first_result + r] = out_.result(out_.node(id), r);
+    copy_node(graph_, node, out_, made_, [this](ValueId id) { return made(id); });
   }
 
   // A movement of a float becomes one movement for each quantization of its result.

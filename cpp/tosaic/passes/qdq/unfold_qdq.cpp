@@ -10,6 +10,7 @@
 
 #include "tosaic/ir/infer.h"
 #include "tosaic/ir/quantized.h"
+#include "tosaic/passes/copy_node.h"
 #include "tosaic/passes/pass.h"
 
 namespace tosaic::passes {
@@ -95,11 +96,7 @@ class Unfolding {
   }
 
   void keep(const Node& node) {
-    std::vector<ValueId> operands;
-    for (const ValueId id : graph_.operands(node)) operands.push_back(integers(id));
-    const NodeId made = out_.add_copy(graph_, node, operands);
-    for (std::uint32_t r = 0; r < node.result_count; ++r)
-      made_[node.first_result + r] = out_.result(out_.node(made), r);
+    copy_node(graph_, node, out_, made_, [this](ValueId id) { return integers(id); });
   }
 
   const Graph& graph_;
