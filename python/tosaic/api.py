@@ -152,7 +152,7 @@ def lower(
     _require_io(lowered.tosa, io)
     if "INT" not in target.split("+") and any(node.op == "quantize" for node in lowered.exported.nodes):
         _LOG.warning(
-            "this program is quantized, and %s computes it in floats, with the same results: "
+            "this program is quantized, and %s computes it in floats, as torch does: "
             "lower it for TOSA-1.0+INT to have integer arithmetic",
             target,
         )
