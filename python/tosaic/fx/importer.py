@@ -237,11 +237,15 @@ class Importer(NodeWriter):
 
     @staticmethod
     def _keywords(row: Row, values: Sequence[Any]) -> dict[str, Any]:
-        """The arguments that differ from their defaults, by name."""
+        """The arguments by name that differ from their defaults or have none."""
         rest = zip(
             row.names[row.required :], values[row.required :], row.defaults[row.required :], strict=True
         )
-        return {name: value for name, value, default in rest if type(value) is Ref or value != default}
+        return {
+            name: value
+            for name, value, default in rest
+            if type(value) is Ref or name in row.needed_by_name or value != default
+        }
 
     @staticmethod
     def _has_no_value(values: Sequence[Any]) -> bool:
@@ -326,7 +330,12 @@ class Importer(NodeWriter):
             )
         text, operands = arguments_json(args, kwargs, self._no_text, self._mark())
         types = [self._type_of(item) for item in items if isinstance(item, torch.Tensor)]
-        attributes = {"target": target, "arguments": text, **(described.attributes if described else {})}
+        attributes = {"target": target, "arguments": text}
+        if described is not None:
+            tensors = tensors_of([args, list(kwargs.values())])
+            attributes |= described.attributes_of_call(
+                [len(tensor.shape) for tensor in tensors], [len(shape) for _, shape in types]
+            )
         first = self.builder.add_many(OP["opaque"], attributes, operands, self._name(), self._origin(), types)
         if described is None:
             because = f": {reason}" if reason else ""
