@@ -69,16 +69,19 @@ class ForeignOp:
         The torch operator: ``my_library.my_op.default``, or ``my_library::my_op``.
     kernel : callable
         Computes the operator. It is called as the torch operator was called, with numpy arrays instead of
-        tensors, and returns an array, or a sequence of arrays if the operator has several results.
+        tensors, and returns an array, or a sequence of arrays if the operator has several results. Its
+        parameters have the names of the torch operator's: an argument whose parameter has a default is passed
+        by name, and only if it differs from the default.
     layout : {"row_major", "any", "channels_last"}
         The dim order of operands and results in memory. ``"any"``: the operator computes each element by
-        itself, in any order that all its tensors have (row-major if their ranks differ). ``"channels_last"``: tensors of rank 3 to 5 have their
-        channels innermost. The kernel always gets arrays with torch's axes, with one exception: for ``"any"``
+        itself, in any order that all its tensors have; calls with tensors of different ranks, or with
+        per-channel qparams, are row-major. ``"channels_last"``: tensors of rank 3 to 5 have their channels
+        innermost. The kernel always gets arrays with torch's axes, with one exception: for ``"any"``
         the lowered program may permute all arrays of a call in the same way.
     domain, name : str
-        Domain and name of the ``tosa.custom`` that the operator becomes. Without a name, a program that has
-        the operator runs and is compared, but does not lower. The arguments of the call that are not tensors
-        become its attributes, as JSON.
+        Domain and name of the ``tosa.custom`` that the operator becomes, which no other operator has. Without
+        a name, a program that has the operator runs and is compared, but does not lower. The arguments of the
+        call that are not tensors become its attributes, as JSON.
     types : callable, optional
         Computes the types of the results. It is called as `kernel` is, with a `TensorSpec` instead of each
         tensor, and returns a `TensorSpec` or a sequence of them. The import compares them with what torch
@@ -238,8 +241,8 @@ def operators_by_target(where: str, operators: Any) -> dict[str, ForeignOp]:
     Raises
     ------
     InvalidGraph
-        `operators` is not a sequence of `ForeignOp`, or two of them describe the same operator or have the same
-        domain and name.
+        `operators` is not a sequence of `ForeignOp`, or two of them describe the same operator or have the
+        same domain and name.
     """
     expected = "a sequence of tosaic.ForeignOp"
     if operators is None:

@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <set>
 #include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include "tosaic/base/work.h"
 #include "tosaic/ir/own_constants.h"
@@ -76,10 +79,11 @@ void require_port_types(const passes::Pass& pass, const Graph& taken, const Grap
                         .expected = to_string(taken.type(before)),
                         .got = to_string(given.type(after))});
   };
+  std::map<std::pair<InputKind, std::string_view>, ValueId> inputs;
+  for (const Input& before : taken.inputs()) inputs.try_emplace({before.kind, before.path}, before.value);
   for (const Input& after : given.inputs())
-    for (const Input& before : taken.inputs())
-      if (before.path == after.path && before.kind == after.kind)
-        require("input", after.path, before.value, after.value);
+    if (const auto found = inputs.find({after.kind, after.path}); found != inputs.end())
+      require("input", after.path, found->second, after.value);
   for (std::size_t i = 0; i < given.outputs().size(); ++i)
     require("output", given.outputs()[i].path, taken.outputs()[i].value, given.outputs()[i].value);
 }

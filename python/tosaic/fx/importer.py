@@ -278,7 +278,9 @@ class Importer(NodeWriter):
             raise self.error(
                 _core.UnsupportedOp,
                 f"{row.target} writes an operand, which a described operator may not do",
-                hint=_FUNCTIONALIZE,
+                hint=_FUNCTIONALIZE
+                if row.target.startswith("aten.")
+                else "Write an operator that returns the new value, and call that one",
             )
         values = [self.resolved(arg) for arg in row.complete(node.args, node.kwargs)]
         keywords = self._keywords(row, values)
@@ -298,7 +300,14 @@ class Importer(NodeWriter):
             return type(value)(map(spec, value)) if isinstance(value, list | tuple) else value
 
         assert operator.types is not None
-        computed = operator.types(*map(spec, args), **{key: spec(value) for key, value in kwargs.items()})
+        try:
+            computed = operator.types(*map(spec, args), **{key: spec(value) for key, value in kwargs.items()})
+        except Exception as error:
+            if hasattr(error, "add_note"):  # from Python 3.11 on
+                error.add_note(
+                    f"in the function 'types' of '{operator.target}', for node '{self._node.name}'"
+                )
+            raise
         expected = list(computed) if isinstance(computed, list | tuple) else [computed]
         found = [spec(item) for item in (result if isinstance(result, list | tuple) else [result])]
         if expected != found:
@@ -334,7 +343,8 @@ class Importer(NodeWriter):
         if described is not None:
             tensors = tensors_of([args, list(kwargs.values())])
             attributes |= described.attributes_of_call(
-                [len(tensor.shape) for tensor in tensors], [len(shape) for _, shape in types]
+                [len(tensor.shape) for tensor in tensors if isinstance(tensor, Ref)],
+                [len(shape) for _, shape in types],
             )
         first = self.builder.add_many(OP["opaque"], attributes, operands, self._name(), self._origin(), types)
         if described is None:
