@@ -19,6 +19,7 @@ __all__ = [
     "ForeignOp",
     "QuantizedArray",
     "TensorSpec",
+    "attributes_of_call",
     "functions_of",
     "operators_by_target",
     "require_own_names",
@@ -137,24 +138,28 @@ class ForeignOp:
         if bool(self.domain) != bool(self.name):
             raise refusal("ForeignOp", "name", "a name and a domain, or neither", self.name or self.domain)
 
-    def attributes_of_call(self, operands: Sequence[int], results: Sequence[int]) -> dict[str, Any]:
-        """What a node of the graph holds of the description.
 
-        Tensors of different ranks have no order in common, so that a call with such tensors is row-major if
-        the layout is ``"any"``. A number, of rank 0, fits every order.
+def attributes_of_call(
+    operator: ForeignOp, operands: Sequence[int], results: Sequence[int]
+) -> dict[str, Any]:
+    """What a node of the graph holds of a description.
 
-        Parameters
-        ----------
-        operands, results : sequence of int
-            Ranks.
-        """
-        ranks = {*filter(None, operands), *results}
-        return {
-            "domain": self.domain,
-            "name": self.name,
-            "layout": "row_major" if self.layout == "any" and len(ranks) > 1 else self.layout,
-            "integers": self.quantized is not None,
-        }
+    Tensors of different ranks have no order in common, so a call with such tensors is row-major if the layout
+    is ``"any"``. A number, of rank 0, fits every order.
+
+    Parameters
+    ----------
+    operator : ForeignOp
+    operands, results : sequence of int
+        Ranks.
+    """
+    ranks = {*filter(None, operands), *results}
+    return {
+        "domain": operator.domain,
+        "name": operator.name,
+        "layout": "row_major" if operator.layout == "any" and len(ranks) > 1 else operator.layout,
+        "integers": operator.quantized is not None,
+    }
 
 
 class Kernel:

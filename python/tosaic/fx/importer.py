@@ -17,7 +17,7 @@ from torch.fx.immutable_collections import immutable_list
 from torch.utils._pytree import tree_map_only
 
 from tosaic import _core
-from tosaic.foreign import ForeignOp, TensorSpec
+from tosaic.foreign import ForeignOp, TensorSpec, attributes_of_call
 from tosaic.fx.aliasing import Aliases
 from tosaic.fx.decomposed import Expansion, is_random, tensors_of
 from tosaic.fx.node_writer import NodeWriter, Shared
@@ -342,7 +342,8 @@ class Importer(NodeWriter):
         attributes = {"target": target, "arguments": text}
         if described is not None:
             tensors = tensors_of([args, list(kwargs.values())])
-            attributes |= described.attributes_of_call(
+            attributes |= attributes_of_call(
+                described,
                 [len(tensor.shape) for tensor in tensors if isinstance(tensor, Ref)],
                 [len(shape) for _, shape in types],
             )
