@@ -15,13 +15,19 @@ exec::NodeFunction override_of(py::object callable) {
     py::list operands;
     for (const exec::ArrayView& operand : call.operands) operands.append(copied(operand));
     py::object made;
-    if (takes_arguments) {
-      py::list types;
-      for (const exec::MutableArrayView& result : call.results)
-        types.append(py::make_tuple(std::string(to_string(result.dtype)), to_tuple(result.shape)));
-      made = (*held)(exec::foreign_arguments(call.node), operands, types);
-    } else {
-      made = (*held)(*py::tuple(operands));
+    try {
+      if (takes_arguments) {
+        py::list types;
+        for (const exec::MutableArrayView& result : call.results)
+          types.append(py::make_tuple(std::string(to_string(result.dtype)), to_tuple(result.shape)));
+        made = (*held)(exec::foreign_arguments(call.node), operands, types);
+      } else {
+        made = (*held)(*py::tuple(operands));
+      }
+    } catch (const py::error_already_set& error) {  // add_note: from Python 3.11 on
+      if (py::hasattr(error.value(), "add_note"))
+        error.value().attr("add_note")("in the function that computes node '" + call.name + "'");
+      throw;
     }
     GivenArrays returned;
     if (call.results.size() == 1 && !py::isinstance<py::tuple>(made) && !py::isinstance<py::list>(made)) {

@@ -10,11 +10,18 @@ namespace {
 
 using Self = std::shared_ptr<CheckedRewriter>;
 
-// A value of the graph that a rewriter makes.
+// A value of the graph that a rewriter makes. Its type and name are copies, since finish() moves the graph away.
 struct NewValue {
+  NewValue(Self of, ValueId value)
+      : rewriter(std::move(of)),
+        id(value),
+        type(rewriter->current().type(value)),
+        name(rewriter->current().value(value).name) {}
+
   Self rewriter;
   ValueId id;
-  [[nodiscard]] const TensorType& type() const { return rewriter->current().type(id); }
+  TensorType type;
+  std::string name;
 };
 
 InvalidGraph refusal(const char* what, const char* expected, py::handle got) {
@@ -53,9 +60,9 @@ std::vector<ValueId> values_of(const Self& self, const py::sequence& values) {
 }
 
 py::object wrapped(const Self& self, const std::vector<ValueId>& ids) {
-  if (ids.size() == 1) return py::cast(NewValue{self, ids.front()});
+  if (ids.size() == 1) return py::cast(NewValue(self, ids.front()));
   py::tuple out(ids.size());
-  for (std::size_t i = 0; i < ids.size(); ++i) out[i] = py::cast(NewValue{self, ids[i]});
+  for (std::size_t i = 0; i < ids.size(); ++i) out[i] = py::cast(NewValue(self, ids[i]));
   return out;
 }
 
@@ -82,12 +89,10 @@ void replace(const Self& self, const NodeView& node, const py::object& results) 
 
 void bind_rewriter(py::module_& m) {
   py::class_<NewValue>(m, "NewValue", "A value of the graph that a Rewriter makes.")
-      .def_property_readonly("dtype",
-                             [](const NewValue& v) { return std::string(to_string(v.type().dtype)); })
-      .def_property_readonly("shape", [](const NewValue& v) { return to_tuple(v.type().shape); })
-      .def("__repr__", [](const NewValue& v) {
-        return "<NewValue %" + v.rewriter->current().value(v.id).name + ": " + to_string(v.type()) + ">";
-      });
+      .def_property_readonly("dtype", [](const NewValue& v) { return std::string(to_string(v.type.dtype)); })
+      .def_property_readonly("shape", [](const NewValue& v) { return to_tuple(v.type.shape); })
+      .def("__repr__",
+           [](const NewValue& v) { return "<NewValue %" + v.name + ": " + to_string(v.type) + ">"; });
   py::class_<CheckedRewriter, Self>(m, "Rewriter")
       .def(py::init(
                [](const std::shared_ptr<Graph>& graph) { return std::make_shared<CheckedRewriter>(graph); }),
@@ -102,7 +107,7 @@ void bind_rewriter(py::module_& m) {
       .def(
           "constant",
           [](const Self& self, const NodeView& at, const std::shared_ptr<Constant>& constant) {
-            return NewValue{self, self->constant(node_of(self, at), constant)};
+            return NewValue(self, self->constant(node_of(self, at), constant));
           },
           py::arg("at"), py::arg("constant").none(false))
       .def("finish", [](const Self& self) -> std::shared_ptr<Graph> {

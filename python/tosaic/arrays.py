@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numbers
 import sys
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,7 +18,16 @@ _NARROW = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
 _FLOATS = {"f16": np.float16, "f32": np.float32, "f64": np.float64}
 
 
-def as_array(value: Any, name: str = "input", *, dtype: str = "") -> np.ndarray[Any, Any]:
+class _Named(NamedTuple):
+    """What messages call a value: ``[inputs]`` and ``input 'x'``."""
+
+    where: str
+    what: str
+
+
+def as_array(
+    value: Any, name: str = "input", *, dtype: str = "", where: str = "inputs", what: str = ""
+) -> np.ndarray[Any, Any]:
     """Converts a value to a numpy array, over the same memory and with the same strides where possible.
 
     Parameters
@@ -31,6 +40,8 @@ def as_array(value: Any, name: str = "input", *, dtype: str = "") -> np.ndarray[
     dtype : str
         Dtype of the input in the graph. If it is ``f16``, ``f32`` or ``f64``, Python numbers (also in nested
         lists and tuples) are converted to it. It has no effect on arrays and tensors.
+    where, what : str
+        The location and the subject of error messages, if the value is no input: ``constant 'scale'``.
 
     Raises
     ------
@@ -38,21 +49,22 @@ def as_array(value: Any, name: str = "input", *, dtype: str = "") -> np.ndarray[
         The value is not an array of numbers, has masked elements, has a dtype that the graph does not have,
         or has a number above 2**63 - 1.
     """
+    named = _Named(where, what or f"input '{name}'")
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
-        return _from_torch(value, torch, name)
+        return _from_torch(value, torch, named)
     if isinstance(value, np.ma.MaskedArray) and np.any(value.mask):
-        raise _masked(value, name)
+        raise _masked(value, named)
     try:
         array = np.asarray(value)
     except Exception as error:  # the array protocol of an object may raise anything
-        raise _not_an_array(type(value).__name__, name) from error
+        raise _not_an_array(type(value).__name__, named) from error
     if array.dtype.kind in "OSUmM" or array.dtype.type is np.void:
         is_array = isinstance(value, np.ndarray | np.generic)
-        raise _not_an_array(f"an array of {array.dtype}" if is_array else type(value).__name__, name)
+        raise _not_an_array(f"an array of {array.dtype}" if is_array else type(value).__name__, named)
     if dtype in _FLOATS and array.dtype.kind in "if" and _is_plain(value):
         return array.astype(_FLOATS[dtype])
-    return _native(array, name)
+    return _native(array, named)
 
 
 def dtype_name(dtype: np.dtype[Any]) -> str:
@@ -68,7 +80,7 @@ def _is_plain(value: Any) -> bool:
     return isinstance(value, numbers.Real) and not isinstance(value, np.generic)
 
 
-def _native(array: np.ndarray[Any, Any], name: str) -> np.ndarray[Any, Any]:
+def _native(array: np.ndarray[Any, Any], named: _Named) -> np.ndarray[Any, Any]:
     """Converts to this machine's byte order, and unsigned integers of 32 and 64 bits to int64."""
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
@@ -77,8 +89,8 @@ def _native(array: np.ndarray[Any, Any], name: str) -> np.ndarray[Any, Any]:
         if size == 8 and array.size and int(array.max()) > np.iinfo(np.int64).max:
             raise _core.make_error(
                 _core.LayoutMismatch,
-                where="inputs",
-                what=f"input '{name}' holds a number beyond 64 bits with a sign",
+                where=named.where,
+                what=f"{named.what} holds a number beyond 64 bits with a sign",
                 expected=f"at most {np.iinfo(np.int64).max}",
                 got=str(array.max()),
             )
@@ -86,39 +98,39 @@ def _native(array: np.ndarray[Any, Any], name: str) -> np.ndarray[Any, Any]:
     if kind == "c" or (kind == "f" and size > 8):
         raise _core.make_error(
             _core.LayoutMismatch,
-            where="inputs",
-            what=f"input '{name}' has a dtype without a counterpart",
+            where=named.where,
+            what=f"{named.what} has a dtype without a counterpart",
             expected="truth values, integers or floats of up to 64 bits",
             got=str(array.dtype),
         )
     return array
 
 
-def _from_torch(tensor: Any, torch: Any, name: str) -> np.ndarray[Any, Any]:
+def _from_torch(tensor: Any, torch: Any, named: _Named) -> np.ndarray[Any, Any]:
     if tensor.layout is not torch.strided or tensor.is_meta:
         kind = f"a {'meta' if tensor.is_meta else str(tensor.layout).removeprefix('torch.')} tensor"
-        raise _not_an_array(kind, name)
+        raise _not_an_array(kind, named)
     plain = tensor.detach().cpu().resolve_conj().resolve_neg()
     kind = str(plain.dtype).removeprefix("torch.")
     if kind in _NARROW:
         bits = plain.view(torch.uint8 if plain.element_size() == 1 else torch.int16).numpy()
-        return np.asarray(bits.view(_narrow(kind, name)))
+        return np.asarray(bits.view(_narrow(kind, named)))
     try:
-        return _native(plain.numpy(), name)
+        return _native(plain.numpy(), named)
     except (TypeError, RuntimeError) as error:
         is_plain = type(tensor) in (torch.Tensor, torch.nn.Parameter)
         found = "nested tensor" if tensor.is_nested else "tensor" if is_plain else type(tensor).__name__
-        raise _not_an_array(f"a {found} of {kind}", name) from error
+        raise _not_an_array(f"a {found} of {kind}", named) from error
 
 
-def _narrow(kind: str, name: str) -> Any:
+def _narrow(kind: str, named: _Named) -> Any:
     try:
         import ml_dtypes
     except ImportError as error:
         raise _core.make_error(
             _core.LayoutMismatch,
-            where="inputs",
-            what=f"input '{name}' is {kind}, which numpy does not have",
+            where=named.where,
+            what=f"{named.what} is {kind}, which numpy does not have",
             expected="the package ml_dtypes installed",
             got="no ml_dtypes",
             hint="pip install ml_dtypes",
@@ -126,22 +138,22 @@ def _narrow(kind: str, name: str) -> Any:
     return getattr(ml_dtypes, kind)
 
 
-def _masked(array: Any, name: str) -> Exception:
+def _masked(array: Any, named: _Named) -> Exception:
     return _core.make_error(
         _core.LayoutMismatch,
-        where="inputs",
-        what=f"input '{name}' has masked elements",
+        where=named.where,
+        what=f"{named.what} has masked elements",
         expected="a number for each element",
         got=f"{np.count_nonzero(array.mask)} of {array.size} masked",
         hint="Give their numbers: array.filled(0)",
     )
 
 
-def _not_an_array(got: str, name: str) -> Exception:
+def _not_an_array(got: str, named: _Named) -> Exception:
     return _core.make_error(
         _core.LayoutMismatch,
-        where="inputs",
-        what=f"input '{name}' is not an array",
+        where=named.where,
+        what=f"{named.what} is not an array",
         expected="a numpy array or torch tensor",
         got=got,
     )

@@ -9,7 +9,7 @@ use the sessions of the caller's programs.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -117,7 +117,7 @@ class _Functions:
 
     @classmethod
     def of(cls, functions: Mapping[str, Any], graph: _core.Graph) -> _Functions:
-        names = {node.name for node in graph.nodes}
+        names = {node.name for node in _all_nodes(graph)}
         return cls(
             {name: function for name, function in functions.items() if name in names},
             {name: function for name, function in functions.items() if name not in names},
@@ -323,14 +323,22 @@ class _Pair:
 
 
 def _foreign(graph: _core.Graph, functions: Mapping[str, Any]) -> dict[str, Any]:
-    """The functions for opaque nodes of the graph, by the name of the node or of the foreign operator."""
-    names = {
-        name
-        for node in graph.nodes
-        if node.op == "opaque"
-        for name in (node.name, str(node.attrs.get("target", "")))
-    }
+    """The functions for foreign nodes of the graph, by the name of the node or of the foreign operator."""
+    names: set[str] = set()
+    for node in _all_nodes(graph):
+        if node.op == "opaque":
+            names |= {node.name, str(node.attrs["target"])}
+        elif node.op == "tosa.custom":
+            names.add(f"{node.attrs['domain_name']}.{node.attrs['operator_name']}")
     return {name: function for name, function in functions.items() if name in names}
+
+
+def _all_nodes(graph: _core.Graph) -> Iterator[_core.Node]:
+    """The nodes of a graph and of its regions."""
+    for node in graph.nodes:
+        yield node
+        for region in node.regions:
+            yield from _all_nodes(region)
 
 
 def _leaves(program: Program | Lowered, arrays: Sequence[_Array]) -> list[Any]:

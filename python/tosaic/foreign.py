@@ -11,10 +11,19 @@ from typing import Any
 import numpy as np
 
 from tosaic import _core
+from tosaic.arrays import as_array, dtype_name
 from tosaic.options import refusal
 from tosaic.quantization import QParams
 
-__all__ = ["ForeignOp", "QuantizedArray", "TensorSpec", "functions_of", "operators_by_target"]
+__all__ = [
+    "ForeignOp",
+    "QuantizedArray",
+    "TensorSpec",
+    "attributes_of_call",
+    "functions_of",
+    "operators_by_target",
+    "require_own_names",
+]
 
 LAYOUTS = ("row_major", "any", "channels_last")
 _Array = np.ndarray[Any, Any]
@@ -62,16 +71,19 @@ class ForeignOp:
         The torch operator: ``my_library.my_op.default``, or ``my_library::my_op``.
     kernel : callable
         Computes the operator. It is called as the torch operator was called, with numpy arrays instead of
-        tensors, and returns an array, or a sequence of arrays if the operator has several results.
+        tensors, and returns an array, or a sequence of arrays if the operator has several results. Its
+        parameters have the names of the torch operator's: an argument whose parameter has a default is passed
+        by name, and only if it differs from the default.
     layout : {"row_major", "any", "channels_last"}
-        The dim order of operands and results in memory. With ``"any"``, the operator is elementwise, and all
-        its tensors have one order, whichever. With ``"channels_last"``, tensors of rank 3 to 5 have their
+        The dim order of operands and results in memory. With ``"any"``, the operator computes each element by
+        itself, and all its tensors have one order, whichever; a call with tensors of different ranks, or with
+        per-channel qparams, is row-major. With ``"channels_last"``, tensors of rank 3 to 5 have their
         channels innermost. The kernel always gets arrays with torch's axes, with one exception: for ``"any"``
         the lowered program may permute all arrays of a call in the same way.
     domain, name : str
-        Domain and name of the ``tosa.custom`` that the operator becomes. Without a name, a program that has
-        the operator runs and is compared, but does not lower. The arguments of the call that are not tensors
-        become its attributes, as JSON.
+        Domain and name of the ``tosa.custom`` that the operator becomes, which no other operator has. Without
+        a name, a program that has the operator runs and is compared, but does not lower. The arguments of the
+        call that are not tensors become its attributes, as JSON.
     types : callable, optional
         Computes the types of the results. It is called as `kernel` is, with a `TensorSpec` instead of each
         tensor, and returns a `TensorSpec` or a sequence of them. The import compares them with what torch
@@ -127,15 +139,28 @@ class ForeignOp:
         if bool(self.domain) != bool(self.name):
             raise refusal("ForeignOp", "name", "a name and a domain, or neither", self.name or self.domain)
 
-    @property
-    def attributes(self) -> dict[str, Any]:
-        """The part of the description that a node of the graph stores."""
-        return {
-            "domain": self.domain,
-            "name": self.name,
-            "layout": self.layout,
-            "integers": self.quantized is not None,
-        }
+
+def attributes_of_call(
+    operator: ForeignOp, operands: Sequence[int], results: Sequence[int]
+) -> dict[str, Any]:
+    """The part of a description that a node of the graph stores.
+
+    Tensors of different ranks have no order in common, so a call with such tensors is row-major if the layout
+    is ``"any"``. A number, of rank 0, fits every order.
+
+    Parameters
+    ----------
+    operator : ForeignOp
+    operands, results : sequence of int
+        Ranks.
+    """
+    ranks = {*filter(None, operands), *results}
+    return {
+        "domain": operator.domain,
+        "name": operator.name,
+        "layout": "row_major" if operator.layout == "any" and len(ranks) > 1 else operator.layout,
+        "integers": operator.quantized is not None,
+    }
 
 
 class Kernel:
@@ -180,12 +205,30 @@ class Kernel:
             )
         args = [_filled(item, arrays) for item in call["args"]]
         keywords |= {key: _filled(item, arrays) for key, item in call["kwargs"].items()}
-        made = function(*args, **keywords)
+        try:
+            made = function(*args, **keywords)
+        except Exception as error:
+            self._note(error, operands)
+            raise
+        if not results:  # an operator without tensors as results
+            return []
         items = list(made) if isinstance(made, list | tuple) else [made]
-        return [
-            _of_dtype(_channels_last(np.asarray(item)) if turned else np.asarray(item), dtype)
+        what = f"a result of the kernel of '{self.operator.target}'"
+        arrays = [
+            as_array(item, dtype=dtype, where="run", what=what)
             for item, (dtype, _) in zip(items, results, strict=False)
+        ]
+        return [
+            _of_dtype(_channels_last(array) if turned else array, dtype)
+            for array, (dtype, _) in zip(arrays, results, strict=False)
         ] + items[len(results) :]
+
+    def _note(self, error: Exception, operands: Sequence[_Array]) -> None:
+        """Notes on an exception of the user's function which operator it computed."""
+        add_note = getattr(error, "add_note", None)  # from Python 3.11 on
+        if add_note is not None:
+            types = ", ".join(f"{dtype_name(x.dtype)}{list(x.shape)}" for x in operands)
+            add_note(f"in the kernel of '{self.operator.target}', with operands {types or 'none'}")
 
 
 def functions_of(operators: Iterable[ForeignOp]) -> dict[str, Kernel]:
@@ -204,7 +247,8 @@ def operators_by_target(where: str, operators: Any) -> dict[str, ForeignOp]:
     Raises
     ------
     InvalidGraph
-        `operators` is not a sequence of `ForeignOp`, or two describe the same operator.
+        `operators` is not a sequence of `ForeignOp`, or two of them describe the same operator or have the
+        same domain and name.
     """
     expected = "a sequence of tosaic.ForeignOp"
     if operators is None:
@@ -218,7 +262,30 @@ def operators_by_target(where: str, operators: Any) -> dict[str, ForeignOp]:
         if operator.target in found:
             raise refusal(where, "operators", "one description of each operator", operator.target)
         found[operator.target] = operator
+    require_own_names(where, found.values())
     return found
+
+
+def require_own_names(where: str, operators: Iterable[ForeignOp]) -> None:
+    """Raises InvalidGraph if two operators would have one name, so that a file does not tell them apart."""
+    owner: dict[str, str] = {}
+    operators = list(operators)
+    for operator in operators:
+        owner[operator.target] = operator.target
+    for operator in operators:
+        name = f"{operator.domain}.{operator.name}"
+        if operator.name and name in owner:
+            raise _core.make_error(
+                _core.InvalidGraph,
+                where=where,
+                what=f"the operators '{owner[name]}' and '{operator.target}' have one name"
+                if owner[name] != operator.target
+                else f"domain and name of '{name}' together are the name of the torch operator",
+                expected="a domain and name that no other operator has",
+                got=f"domain '{operator.domain}' and name '{operator.name}'",
+            )
+        if operator.name:
+            owner[name] = operator.target
 
 
 def _full_target(target: str) -> str:

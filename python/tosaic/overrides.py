@@ -49,18 +49,12 @@ class Overrides:
         InvalidGraph
             A function cannot be pickled; the message names its override.
         """
-        for name, function in self.functions.items():
-            try:
-                pickle.dumps(function)
-            except Exception as error:  # an object may raise anything
-                raise _core.make_error(
-                    _core.InvalidGraph,
-                    where="pickle",
-                    what=f"the override of '{name}' cannot be pickled",
-                    expected="a function at the top level of a module, or an object that pickle takes",
-                    got=shown(function),
-                    hint="Pickle the program without it, and call with_overrides where it is unpickled",
-                ) from error
+        for name, function in self.own.items():
+            _require_pickled(f"the override of '{name}'", function, "with_overrides")
+        for operator in self.foreign:
+            for part in ("kernel", "quantized", "types"):
+                what = f"the function '{part}' of the description of '{operator.target}'"
+                _require_pickled(what, getattr(operator, part), "with_operators")
         return {"own": self.own, "foreign": self.foreign}
 
     def warn_of_loss(self, what: str) -> None:
@@ -70,3 +64,17 @@ class Overrides:
             _LOG.warning(
                 "%s has the operators of the graph, without the functions that override %s", what, names
             )
+
+
+def _require_pickled(what: str, function: Any, method: str) -> None:
+    try:
+        pickle.dumps(function)
+    except Exception as error:  # an object may raise anything
+        raise _core.make_error(
+            _core.InvalidGraph,
+            where="pickle",
+            what=f"{what} cannot be pickled",
+            expected="a function at the top level of a module, or an object that pickle takes",
+            got=shown(function),
+            hint=f"Pickle the program without it, and call {method} where it is unpickled",
+        ) from error

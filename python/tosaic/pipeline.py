@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from tosaic.reportable import Reportable
 __all__ = ["Pass", "Pipeline", "Rewriter", "Step"]
 
 DEFAULT_TARGET = "TOSA-1.0+FP"
+RUN_TARGET = "TOSA-1.0+FP+INT+int16+variable"
 STAGES = ("exported", "quantized", "integer", "tosa")
 PassFunction = Callable[[_core.Graph], "_core.Graph | None"]
 
@@ -44,7 +45,7 @@ class Pass:
     Raises
     ------
     InvalidGraph
-        A stage is unknown, or `run` is not callable.
+        A stage is unknown, `run` is not callable, or the name has a ``/`` or a control character.
 
     Examples
     --------
@@ -63,17 +64,20 @@ class Pass:
         needs: Sequence[str] = (),
         summary: str = "",
     ) -> None:
-        if not isinstance(name, str):
-            raise refusal("Pass", "name", "a string such as 'my-pass'", name)
+        if not _is_name(name):
+            raise refusal("Pass", "name", "a string such as 'my-pass', without '/'", name)
         if not callable(run):
             raise refusal("Pass", "run", "a callable that takes a Graph and returns a Graph or None", run)
         if gives is not None and gives not in STAGES:
             raise refusal("Pass", "gives", f"one of {', '.join(STAGES)}, or None", gives)
+        stages = _names("takes", takes, STAGES)
+        if not stages:
+            raise refusal("Pass", "takes", f"at least one of {', '.join(STAGES)}", takes)
         self._core = _core.Pass(
             name,
             _with_note(name, run),
             summary=str(summary),
-            takes=_names("takes", takes, STAGES),
+            takes=stages,
             gives=gives,
             needs=_names("needs", needs),
             always=False,
@@ -116,8 +120,16 @@ class Pass:
         """Names of the passes that this pass replaced in a pipeline."""
         return tuple(self._core.serves_as)
 
-    def run(self, graph: _core.Graph, *, target: str = "TOSA-1.0+FP+INT+int16+variable") -> _core.Graph:
+    @checked
+    def run(self, graph: _core.Graph, *, target: str | None = None) -> _core.Graph:
         """The graph after the pass, verified before and after.
+
+        Parameters
+        ----------
+        graph : Graph
+        target : str, optional
+            The target that the pass may ask for. By default one with both profiles, ``int16`` and
+            ``variable``.
 
         Returns
         -------
@@ -130,9 +142,16 @@ class Pass:
             The graph is broken, or the pass returned a graph that is broken or at another stage than it
             claims.
         """
-        if not isinstance(graph, _core.Graph):
-            raise refusal("Pass.run", "graph", "a tosaic.Graph, such as program.graph", graph)
-        return self._core.run(graph, target=target)
+        return self._core.run(graph, target=RUN_TARGET if target is None else target)
+
+    def __reduce__(self) -> Any:
+        raise _not_pickled("Pass", "Pickle the function, and make the pass where it is unpickled")
+
+    def __copy__(self) -> Pass:
+        return self
+
+    def __deepcopy__(self, _: dict[int, Any]) -> Pass:
+        return self
 
     def __repr__(self) -> str:
         return f"<Pass '{self.name}': {', '.join(self.takes)} -> {self.gives or 'the same stage'}>"
@@ -192,6 +211,8 @@ class Pipeline(Reportable):
     """
 
     def __init__(self, core: _core.Pipeline) -> None:
+        if not isinstance(core, _core.Pipeline):
+            raise refusal("Pipeline", "core", "a pipeline that Pipeline.default(target) makes", core)
         self._core = core
 
     @classmethod
@@ -244,6 +265,15 @@ class Pipeline(Reportable):
     def copy(self) -> Pipeline:
         """Another pipeline of the same passes."""
         return Pipeline(self._core.copy())
+
+    def __copy__(self) -> Pipeline:
+        return self.copy()
+
+    def __deepcopy__(self, _: dict[int, Any]) -> Pipeline:
+        return self.copy()  # passes are values
+
+    def __reduce__(self) -> Any:
+        raise _not_pickled("Pipeline", "Write a function that makes it, and call that where it is needed")
 
     def check(self) -> None:
         """Checks the order of the passes. `lower` calls this method.
@@ -304,7 +334,7 @@ class Rewriter:
 
     def keep(self, node: _core.Node) -> None:
         """Copies the node, whose turn it is."""
-        self._core.keep(node)
+        self._core.keep(_node("keep", node))
 
     def replace(self, node: _core.Node, results: Any) -> None:
         """Replaces the results of the node, whose turn it is, by values.
@@ -316,7 +346,7 @@ class Rewriter:
             As many values as the node has results, with the same dtypes and shapes. A `Value` of `source`
             represents the value that it has become in the new graph.
         """
-        self._core.replace(node, results)
+        self._core.replace(_node("replace", node), results)
 
     def emit(
         self, at: _core.Node, op: str, operands: Sequence[Any], attrs: dict[str, Any] | None = None
@@ -339,11 +369,24 @@ class Rewriter:
         NewValue or tuple of NewValue
             The result, or the results if the operator has several.
         """
-        return self._core.emit(at, op, operands, attrs)
+        _node("emit", at)
+        if not isinstance(op, str):
+            raise refusal("emit", "op", "the name of an operator, such as 'add'", op)
+        if isinstance(operands, str) or not isinstance(operands, Iterable):
+            raise refusal("emit", "operands", "a sequence of values, also for one operand", operands)
+        if isinstance(attrs, dict) and not all(isinstance(name, str) for name in attrs):
+            raise refusal("emit", "attrs", "attributes by name", attrs)
+        try:
+            return self._core.emit(at, op, list(operands), attrs)
+        except OverflowError as error:
+            raise refusal("emit", "attrs", "integers of at most 64 bits", attrs) from error
 
     def constant(self, at: _core.Node, array: Any, *, name: str = "constant") -> _core.NewValue:
         """Adds a constant with the elements of an array, which is copied."""
-        elements = np.array(as_array(array, name), order="C")
+        _node("constant", at)
+        if not isinstance(name, str):
+            raise refusal("constant", "name", "a string", name)
+        elements = np.array(as_array(array, where="rewriter", what=f"constant '{name}'"), order="C")
         dtype = dtype_name(elements.dtype)
         constant = _core.Constant(
             name, "folded", dtype, elements.shape, elements.ctypes.data, elements.nbytes, elements
@@ -368,6 +411,27 @@ def _with_note(name: str, run: PassFunction) -> PassFunction:
             raise
 
     return call
+
+
+def _node(where: str, node: Any) -> _core.Node:
+    if not isinstance(node, _core.Node):
+        raise refusal(where, "at" if where in ("emit", "constant") else "node", "a node of the graph", node)
+    return node
+
+
+def _not_pickled(kind: str, hint: str) -> Exception:
+    return _core.make_error(
+        _core.InvalidGraph,
+        where="pickle",
+        what=f"a tosaic.{kind} cannot be pickled",
+        expected="values that consist of data",
+        got="passes, which are functions",
+        hint=hint,
+    )
+
+
+def _is_name(name: Any) -> bool:
+    return isinstance(name, str) and name != "" and name.isprintable() and "/" not in name
 
 
 def _names(option: str, names: Any, known: Sequence[str] = ()) -> list[str]:

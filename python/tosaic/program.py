@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tosaic import _core
-from tosaic.foreign import ForeignOp, operators_by_target
+from tosaic.foreign import ForeignOp, operators_by_target, require_own_names
 from tosaic.options import checked
 from tosaic.overrides import Overrides
 from tosaic.runnable import Runnable, signature_fault
@@ -184,7 +184,9 @@ class Program(Runnable):
         given = operators_by_target("with_operators", operators)
         known = {operator.target: operator for operator in self._overrides.foreign}
         made = Program(self._own_graph(), self._signature, diagnostics=self._diagnostics)
-        made._overrides = Overrides(self._overrides.own, {**known, **given}.values())
+        described = {**known, **given}.values()
+        require_own_names("with_operators", described)
+        made._overrides = Overrides(self._overrides.own, described)
         return made
 
     def __repr__(self) -> str:

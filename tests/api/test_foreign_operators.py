@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -23,6 +24,9 @@ def library() -> Iterator[None]:
         made.define("gate(Tensor x, float factor, str mode='soft') -> Tensor")
         made.define("split_sign(Tensor x, Tensor? weight=None) -> (Tensor, Tensor)")
         made.define("shift_channels(Tensor x, int[] by) -> Tensor")
+        made.define("fused(Tensor x, bool less=False, *, Tensor y, float z, Tensor? w) -> Tensor")
+        made.define("scale(Tensor x, Tensor by) -> Tensor")
+        made.define("count(Tensor x) -> int")
 
         def gate(x: torch.Tensor, factor: float, mode: str = "soft") -> torch.Tensor:
             return x * torch.sigmoid(factor * x) if mode == "soft" else x * (x > 0)
@@ -36,12 +40,23 @@ def library() -> Iterator[None]:
         def shift_channels(x: torch.Tensor, by: list[int]) -> torch.Tensor:
             return torch.roll(x, by, [1] * len(by)) + torch.arange(x.shape[1])[:, None, None]
 
+        def fused(x: torch.Tensor, less: bool = False, *, y: Any, z: float, w: Any) -> torch.Tensor:
+            return x - y * z if less else x + y * z
+
+        def scale(x: torch.Tensor, by: torch.Tensor) -> torch.Tensor:
+            return x * by
+
         for name, function in (
+            ("fused", fused),
+            ("scale", scale),
             ("gate", gate),
             ("split_sign", split_sign),
             ("shift_channels", shift_channels),
         ):
             made.impl(name, function, "CompositeExplicitAutograd")
+        made.impl("count", lambda x: 3, "CompositeExplicitAutograd")
+        torch.library.register_fake("tosaic_test::fused", fused, lib=made)
+        torch.library.register_fake("tosaic_test::scale", scale, lib=made)
         torch.library.register_fake("tosaic_test::gate", lambda x, f, m="soft": torch.empty_like(x), lib=made)
         torch.library.register_fake(
             "tosaic_test::split_sign",
@@ -210,6 +225,106 @@ def test_a_kernel_that_returns_another_shape_is_refused() -> None:
         program.run(X)
 
 
+def test_an_argument_that_only_has_a_name_is_passed_by_name() -> None:
+    def fused(x: Any, less: bool = False, *, y: Any, z: float, w: Any) -> Any:
+        return x - y * np.float32(z) if less else x + y * np.float32(z)
+
+    operator = tosaic.ForeignOp("tosaic_test::fused", fused, domain="d", name="fused", types=lambda x, **_: x)
+    ep = exported(lambda conv, x: torch.ops.tosaic_test.fused(x, y=conv(x), z=2.0, w=None))
+    lowered = tosaic.lower(tosaic.from_exported(ep, operators=[operator]))
+    np.testing.assert_allclose(lowered.run(X), ep.module()(X).numpy(), rtol=1e-5, atol=1e-5)
+
+
+def test_tensors_of_different_ranks_are_row_major() -> None:
+    """The batch, the channels and the width have extent 4, so that a wrong order has the right shape."""
+    square = torch.linspace(-2, 2, 256).reshape(4, 4, 4, 4)
+    operator = tosaic.ForeignOp(
+        "tosaic_test::scale", lambda x, by: x * by, layout="any", domain="d", name="scale"
+    )
+    by = torch.arange(4.0)
+    module = Function(lambda conv, x: conv(torch.ops.tosaic_test.scale(conv(x), by))).eval()
+    ep = torch.export.export(module.requires_grad_(False), (square,))
+    lowered = tosaic.lower(tosaic.from_exported(ep, operators=[operator]))
+    np.testing.assert_allclose(lowered.run(square), ep.module()(square).numpy(), rtol=1e-4, atol=1e-4)
+
+
+def test_operators_of_one_domain_and_name_are_refused() -> None:
+    shift = tosaic.ForeignOp(SHIFT.target, shift_channels, domain="tosaic_test", name="gate")
+    named = tosaic.ForeignOp(SHIFT.target, shift_channels, domain="tosaic_test", name="gate.default")
+    for operators in ([GATE, shift], [GATE, named]):
+        with pytest.raises(
+            tosaic.InvalidGraph, match=r"have one name: .*no other operator has, got domain 'tosaic_test'"
+        ):
+            tosaic.from_exported(exported(in_and_out), operators=operators)
+    program = tosaic.from_exported(exported(in_and_out), operators=[GATE])
+    with pytest.raises(tosaic.InvalidGraph, match=r"\[with_operators\].*have one name"):
+        program.with_operators([shift])
+
+
+def in_branch(conv: Any, x: torch.Tensor) -> torch.Tensor:
+    return torch.cond(
+        x.sum() > 0, lambda x: torch.ops.tosaic_test.gate(x, 1.5), lambda x: torch.sigmoid(x), (x,)
+    )
+
+
+def test_an_operator_in_a_branch_is_compared_with_torch() -> None:
+    ep = exported(in_branch)
+    program = tosaic.from_exported(ep, operators=[GATE])
+    lowered = tosaic.lower(program, target="TOSA-1.0+FP+cf")
+    assert tosaic.compare(ep, lowered, [(X,), (X + 1,)]).ok
+
+
+def test_a_file_is_compared_with_the_kernels_of_the_reference(tmp_path: Any) -> None:
+    program = tosaic.from_exported(exported(in_and_out), operators=[GATE])
+    tosaic.lower(program).save(tmp_path / "file.tosa")
+    assert tosaic.compare(program, tosaic.load_tosa(tmp_path / "file.tosa"), (X,)).ok
+
+
+def test_an_exception_of_a_kernel_says_which_operator_it_computed() -> None:
+    def wrong(x: Any, factor: float, mode: str = "soft") -> Any:
+        raise KeyError("nothing")
+
+    program = tosaic.from_exported(exported(in_and_out), operators=[tosaic.ForeignOp(GATE.target, wrong)])
+    with pytest.raises(KeyError) as raised:
+        program.run(X)
+    (operator, node) = raised.value.__notes__
+    assert operator == "in the kernel of 'tosaic_test.gate.default', with operands f32[2, 4, 3, 5]"
+    assert node == "in the function that computes node 'gate'"
+
+
+@pytest.mark.parametrize("result", [None, "text", object()])
+def test_a_kernel_that_returns_no_array_is_refused(result: Any) -> None:
+    operator = tosaic.ForeignOp(GATE.target, lambda x, factor, mode="soft": result)
+    program = tosaic.from_exported(exported(in_and_out), operators=[operator])
+    with pytest.raises(
+        tosaic.LayoutMismatch, match=r"a result of the kernel of 'tosaic_test.gate.default' is not an array"
+    ):
+        program.run(X)
+
+
+def test_a_kernel_may_return_numbers_and_arrays_of_another_byte_order() -> None:
+    operator = tosaic.ForeignOp(
+        GATE.target, lambda x, factor, mode="soft": (x * (x > 0)).astype(x.dtype.newbyteorder())
+    )
+    ep = exported(lambda conv, x: torch.ops.tosaic_test.gate(x, 1.0, mode="hard"))
+    np.testing.assert_array_equal(
+        tosaic.from_exported(ep, operators=[operator]).run(X), np.maximum(X.numpy(), 0)
+    )
+
+
+def test_an_operator_that_returns_a_number_is_evaluated_at_export() -> None:
+    operator = tosaic.ForeignOp("tosaic_test::count", lambda x: 3)
+    ep = exported(lambda conv, x: x * torch.ops.tosaic_test.count(x))
+    np.testing.assert_array_equal(tosaic.from_exported(ep, operators=[operator]).run(X), 3 * X.numpy())
+
+
+def test_a_kernel_that_cannot_be_pickled_is_named() -> None:
+    operator = tosaic.ForeignOp(GATE.target, lambda x, factor, mode="soft": x)
+    program = tosaic.from_exported(exported(in_and_out), operators=[operator])
+    with pytest.raises(tosaic.InvalidGraph, match=r"function 'kernel' of the description .*with_operators"):
+        pickle.dumps(program)
+
+
 # ---- between quantized values ----
 
 
@@ -250,3 +365,37 @@ def test_without_integers_it_stays_between_dequantize_and_quantize() -> None:
     (custom,) = [node for node in lowered.graph.nodes if node.op == "tosa.custom"]
     assert [value.dtype for value in (*custom.operands, *custom.results)] == ["f32", "f32"]
     np.testing.assert_allclose(lowered.run(X), exported(quantized_gate).module()(X).numpy(), atol=0.0151)
+
+
+class PerChannel(nn.Module):
+    """A gate between max pools, which take channels-last arrays; its operand has a scale for each channel."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("scales", torch.linspace(0.01, 0.04, 4))
+        self.register_buffer("zeros", torch.arange(4) - 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        pooled = nn.functional.max_pool2d(self.through(x), 2, 1, 1)
+        args = (self.scales, self.zeros, 1, -128, 127, torch.int8)
+        y = torch.ops.tosaic_test.gate(self.through(pooled), 1.5)
+        y = Q.dequantize_per_channel(Q.quantize_per_channel(y, *args), *args)
+        return self.through(nn.functional.max_pool2d(self.through(y), 2, 1, 1))
+
+    def through(self, x: torch.Tensor) -> torch.Tensor:
+        args = (0.03, 3, -128, 127, torch.int8)
+        return Q.dequantize_per_tensor(Q.quantize_per_tensor(x, *args), *args)
+
+
+@pytest.mark.parametrize("layout", ["row_major", "any", "channels_last"])
+def test_the_axis_of_per_channel_qparams_is_that_of_the_arrays(layout: str) -> None:
+    def integers(x: tosaic.QuantizedArray, factor: float, mode: str = "soft", *, results: Any) -> Any:
+        (out,) = results
+        return out.quantize(gate(x.qparams.dequantize(x.integers), factor, mode))
+
+    operator = tosaic.ForeignOp(GATE.target, gate, layout=layout, domain="d", name="n", quantized=integers)
+    x = torch.linspace(-3, 3, 64).reshape(1, 4, 4, 4)
+    ep = torch.export.export(PerChannel(), (x,))
+    program = tosaic.from_exported(ep, operators=[operator])
+    lowered = tosaic.lower(program, target="TOSA-1.0+INT+FP")
+    assert tosaic.compare(program, lowered, (x,)).ok

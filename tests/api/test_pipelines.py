@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from typing import Any
 
 import numpy as np
@@ -90,6 +92,22 @@ def test_a_copy_is_changed_apart() -> None:
     assert first["choose-shapes"].takes == ("exported", "integer")
 
 
+def test_copies_of_any_kind_are_changed_apart() -> None:
+    first = tosaic.Pipeline.default("TOSA-1.0+FP")
+    for second in (copy.copy(first), copy.deepcopy(first)):
+        second.remove("choose-shapes")
+        assert "choose-shapes" in first
+        assert "choose-shapes" not in second
+    assert copy.deepcopy(first["decompose"]).name == "decompose"
+
+
+def test_pipelines_and_passes_are_not_pickled() -> None:
+    pipeline = tosaic.Pipeline.default("TOSA-1.0+FP")
+    for each, name in ((pipeline, "Pipeline"), (pipeline["decompose"], "Pass")):
+        with pytest.raises(tosaic.InvalidGraph, match=rf"a tosaic\.{name} cannot be pickled"):
+            pickle.dumps(each)
+
+
 def test_a_pass_of_the_pipeline_runs_alone(program: tosaic.Program) -> None:
     pipeline = tosaic.Pipeline.default("TOSA-1.0+FP")
     graph = pipeline["decompose"].run(program.graph)
@@ -109,6 +127,7 @@ def test_check_takes_a_pipeline(program: tosaic.Program) -> None:
     assert tosaic.check(program, pipeline=pipeline).target == "TOSA-1.0+FP"
 
 
+EMPTY = "tosaic 1\ngraph @forward stage=exported {\n}\n"
 FAULTS: list[tuple[Any, str]] = [
     (
         lambda p: p.remove("unroll"),
@@ -130,6 +149,13 @@ FAULTS: list[tuple[Any, str]] = [
     (lambda p: tosaic.Pass("mine", double, gives="lowered"), r"'gives': expected one of exported"),
     (lambda p: tosaic.Pass("mine", 3), r"'run': expected a callable"),
     (lambda p: tosaic.Pass(3, double), r"'name': expected a string"),
+    (lambda p: tosaic.Pass("", double), r"'name': expected a string"),
+    (lambda p: tosaic.Pass("a/b", double), r"'name': expected a string such as 'my-pass', without '/'"),
+    (lambda p: tosaic.Pass("a\0b", double), r"'name': expected a string"),
+    (lambda p: tosaic.Pass("mine", double, takes=[]), r"'takes': expected at least one of exported"),
+    (lambda p: p["decompose"].run(tosaic.Graph.parse(EMPTY), target=3), r"'target': expected a string"),
+    (lambda p: p["decompose"].run("text"), r"'graph': expected a tosaic.Graph, got 'text'"),
+    (lambda p: tosaic.Pipeline("TOSA-1.0+FP"), r"expected a pipeline that Pipeline.default"),
     (lambda p: tosaic.Pipeline.default("TOSA-9"), r"\[target\]"),
 ]
 
@@ -158,6 +184,25 @@ ORDERS: list[tuple[Any, str]] = [
 ]
 
 
+def test_graphs_that_stay_quantized_are_a_fault_of_the_order() -> None:
+    pipeline = tosaic.Pipeline.default("TOSA-1.0+INT")
+    pipeline.remove("lower-to-integer")
+    with pytest.raises(
+        tosaic.InvalidGraph,
+        match=r"no pass takes graphs on from stage quantized: expected 'lower-to-integer', got graphs",
+    ):
+        pipeline.check()
+
+
+def test_a_pass_that_claims_stage_tosa_and_returns_nothing_is_named(program: tosaic.Program) -> None:
+    pipeline = tosaic.Pipeline.default("TOSA-1.0+FP")
+    pipeline.replace("legalize-tosa", tosaic.Pass("mine", lambda graph: None, gives="tosa"))
+    with pytest.raises(
+        tosaic.InvalidGraph, match=r"leaves the graph at another stage: expected tosa, got exported"
+    ):
+        tosaic.lower(program, pipeline=pipeline)
+
+
 @pytest.mark.parametrize(("change", "message"), ORDERS)
 def test_a_fault_of_the_order_is_refused_before_any_pass_runs(
     program: tosaic.Program, change: Any, message: str
@@ -178,6 +223,14 @@ def relabelled(graph: tosaic.Graph) -> tosaic.Graph:
 
 
 RESULTS: list[tuple[Any, str]] = [
+    (
+        lambda graph: tosaic.Graph.parse(graph.text().replace("3,4", "3,5")),
+        r"pass 'mine' changes the type of input 'x': expected f32\[3,4\], got f32\[3,5\]",
+    ),
+    (
+        lambda graph: tosaic.Graph.parse(graph.text().replace("f32", "f16")),
+        r"pass 'mine' changes the type of input 'x': expected f32\[3,4\], got f16\[3,4\]",
+    ),
     (
         relabelled,
         r"pass 'mine' gives a graph at another stage than it claims: expected exported, got integer",
@@ -259,7 +312,18 @@ MISUSE: list[tuple[Any, str]] = [
     (lambda r, n: r.replace(n[0], r.constant(n[0], np.zeros(2, np.float32))), r"another type: .*f32\[3,4\]"),
     (lambda r, n: r.replace(n[0], []), r"another number of results: expected 1, got 0"),
     (lambda r, n: r.replace(n[0], 3), r"replaced by values"),
-    (lambda r, n: r.constant(n[0], "text"), r"array"),
+    (lambda r, n: r.constant(n[0], "text"), r"\[rewriter\] constant 'constant' is not an array"),
+    (lambda r, n: r.constant(n[0], np.ones(2), name=3), r"'name': expected a string"),
+    (lambda r, n: r.constant(None, np.ones(2)), r"'at': expected a node of the graph, got None"),
+    (lambda r, n: r.keep(n[0].results[0]), r"'node': expected a node of the graph"),
+    (lambda r, n: r.emit(n[0].results[0], "relu", []), r"'at': expected a node of the graph"),
+    (lambda r, n: r.emit(n[0], 3, []), r"'op': expected the name of an operator, such as 'add', got 3"),
+    (lambda r, n: r.emit(n[0], "relu", n[0].operands[0]), r"'operands': expected a sequence of values"),
+    (
+        lambda r, n: r.emit(n[0], "softmax", [n[0].operands[0]], {3: 0}),
+        r"'attrs': expected attributes by name",
+    ),
+    (lambda r, n: r.emit(n[0], "softmax", [n[0].operands[0]], {"axis": 2**70}), r"'attrs': .* 64 bits"),
 ]
 
 
@@ -273,6 +337,62 @@ def test_a_node_of_another_graph_is_refused(program: tosaic.Program) -> None:
     other = tosaic.Graph.parse(program.graph.text())
     with pytest.raises(tosaic.InvalidGraph, match="the node is of another graph"):
         tosaic.Rewriter(program.graph).keep(other.nodes[0])
+
+
+def test_a_value_is_shown_after_its_rewriter_has_finished(program: tosaic.Program) -> None:
+    rewriter = tosaic.Rewriter(program.graph)
+    add, relu = program.graph.nodes
+    value = rewriter.emit(add, "add", add.operands)
+    rewriter.replace(add, value)
+    rewriter.keep(relu)
+    assert rewriter.finish() is not None
+    assert (value.shape, value.dtype) == ((3, 4), "f32")
+    assert repr(value) == "<NewValue %add.add: f32[3,4]>"
+    with pytest.raises(tosaic.InvalidGraph, match=r"no value of the graph.*got <NewValue %add\.add"):
+        tosaic.Rewriter(program.graph).emit(add, "relu", [value])
+
+
+def test_a_constant_of_a_later_node_is_an_operand_and_a_replacement(program: tosaic.Program) -> None:
+    """Constants behind the first changed node have other ids in the new graph."""
+
+    def late(graph: tosaic.Graph) -> tosaic.Graph | None:
+        rewriter = tosaic.Rewriter(graph)
+        for node in graph.nodes:
+            if node.op != "relu":
+                rewriter.keep(node)
+                continue
+            total = rewriter.emit(node, "relu", node.operands)
+            for number in (2, 7):
+                constant = rewriter.constant(node, np.full((3, 4), number, np.float32), name=f"late{number}")
+                total = rewriter.emit(node, "add", [total, constant])
+            rewriter.replace(node, total)
+        return rewriter.finish()
+
+    def early(graph: tosaic.Graph) -> tosaic.Graph | None:
+        rewriter = tosaic.Rewriter(graph)
+        (constant,) = [v for node in graph.nodes for v in node.operands if v.name == "late2"]
+        for node in graph.nodes:
+            if node.name == "add":
+                rewriter.replace(node, rewriter.emit(node, "mul", [node.operands[0], constant]))
+            else:
+                rewriter.keep(node)
+        return rewriter.finish()
+
+    def instead(graph: tosaic.Graph) -> tosaic.Graph | None:
+        rewriter = tosaic.Rewriter(graph)
+        (constant,) = [v for node in graph.nodes for v in node.operands if v.name == "late2"]
+        for node in graph.nodes:
+            if node.name == "add":
+                rewriter.replace(node, constant)
+            else:
+                rewriter.keep(node)
+        return rewriter.finish()
+
+    for change, expected in ((early, np.maximum(2 * X.numpy(), 0) + 9), (instead, np.full((3, 4), 11))):
+        pipeline = tosaic.Pipeline.default("TOSA-1.0+FP")
+        pipeline.insert_before("decompose", late)
+        pipeline.insert_before("decompose", change)
+        np.testing.assert_array_equal(tosaic.lower(program, pipeline=pipeline).run(X), expected)
 
 
 def test_an_operator_of_several_results_is_emitted() -> None:

@@ -40,6 +40,15 @@ void CheckedRewriter::require_values(std::span<const ValueId> values, const Node
                    std::to_string(value.index()), source_->node_name(at));
 }
 
+std::vector<ValueId> CheckedRewriter::begin_with(const Node& at, std::span<const ValueId> values) {
+  std::vector<ValueId> ids(values.begin(), values.end());
+  const bool are_of_source = !rewriter_.changed();
+  static_cast<void>(rewriter_.begin_output(at));
+  if (are_of_source)
+    for (ValueId& id : ids) id = rewriter_.map(id);
+  return ids;
+}
+
 void CheckedRewriter::keep(NodeId node) {
   rewriter_.keep(turn_of(node));
   ++next_;
@@ -59,7 +68,7 @@ void CheckedRewriter::replace(NodeId node, std::span<const ValueId> results) {
     if (found.dtype != wanted.dtype || !(found.shape == wanted.shape))
       throw misuse("the replacement has another type", to_string(wanted), to_string(found), name);
   }
-  rewriter_.replace(old, results);
+  rewriter_.replace(old, begin_with(old, results));
   ++next_;
 }
 
@@ -77,8 +86,9 @@ std::vector<ValueId> CheckedRewriter::emit(NodeId at, Op op, Attrs attrs, std::s
   // Types are inferred before the graph is copied, so that a refusal changes nothing.
   const std::vector<TensorType> types =
       infer_node(rewriter_.current(), op, attrs, operands, node.origin, name);
+  const std::vector<ValueId> ids = begin_with(node, operands);
   Graph& out = rewriter_.begin_output(node);
-  const NodeId made = out.add_node(op, share(std::move(attrs)), operands, types, node.origin,
+  const NodeId made = out.add_node(op, share(std::move(attrs)), ids, types, node.origin,
                                    name + "." + std::string(info(op).name));
   std::vector<ValueId> results;
   for (std::size_t i = 0; i < types.size(); ++i) results.push_back(out.result(out.node(made), i));

@@ -46,6 +46,9 @@ class CheckedRewriter {
 
  private:
   const Node& turn_of(NodeId node) const;
+  // Begins the copy in front of `at`, and returns these values of current() as values of the copy. Constants that
+  // stand behind `at` have other ids in the copy.
+  std::vector<ValueId> begin_with(const Node& at, std::span<const ValueId> values);
   void require_values(std::span<const ValueId> values, const Node& at) const;
 
   std::shared_ptr<const Graph> source_;

@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <set>
 #include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include "tosaic/base/work.h"
 #include "tosaic/ir/own_constants.h"
@@ -61,6 +64,31 @@ void require_ports(const passes::Pass& pass, const Graph& taken, const Graph& gi
                         .got = after});
 }
 
+// True if the caller's arrays fit both types: integers may represent floats, and narrower integers may do.
+bool fits(const TensorType& before, const TensorType& after) {
+  const bool is_other_float = is_float(before.dtype) && is_float(after.dtype) && before.dtype != after.dtype;
+  return before.shape == after.shape && !is_other_float;
+}
+
+// The types of inputs and outputs, but for legalization, which makes shapes physical.
+void require_port_types(const passes::Pass& pass, const Graph& taken, const Graph& given) {
+  if (given.stage == Stage::kTosa && taken.stage != Stage::kTosa) return;
+  const auto require = [&](const char* side, const std::string& path, ValueId before, ValueId after) {
+    if (fits(taken.type(before), given.type(after))) return;
+    throw InvalidGraph({.where = "pipeline",
+                        .what = "pass '" + pass.name + "' changes the type of " + side + " '" + path + "'",
+                        .expected = to_string(taken.type(before)),
+                        .got = to_string(given.type(after))});
+  };
+  std::map<std::pair<InputKind, std::string_view>, ValueId> inputs;
+  for (const Input& before : taken.inputs()) inputs.try_emplace({before.kind, before.path}, before.value);
+  for (const Input& after : given.inputs())
+    if (const auto found = inputs.find({after.kind, after.path}); found != inputs.end())
+      require("input", after.path, found->second, after.value);
+  for (std::size_t i = 0; i < given.outputs().size(); ++i)
+    require("output", given.outputs()[i].path, taken.outputs()[i].value, given.outputs()[i].value);
+}
+
 void verify_result(const passes::Pass& pass, const Graph& graph) {
   try {
     verify(graph);
@@ -115,6 +143,7 @@ class Run {
     if (next) {
       require_stage(pass, *graph_, *next);
       require_ports(pass, *graph_, *next);
+      require_port_types(pass, *graph_, *next);
       graph_ = std::make_shared<const Graph>(std::move(*next));
       timing.changed = true;
       timing.nodes_after = graph_->nodes().size();
@@ -132,6 +161,16 @@ class Run {
   passes::PassOptions pass_options_;
   std::vector<PassTiming> timings_;
 };
+
+// A pass that claims to make another stage may have returned no graph.
+void require_tosa(const Graph& graph) {
+  if (graph.stage == Stage::kTosa) return;
+  throw InvalidGraph({.where = "pipeline",
+                      .what = "the last pass leaves the graph at another stage",
+                      .expected = std::string(to_string(Stage::kTosa)),
+                      .got = std::string(to_string(graph.stage)),
+                      .hint = "A pass that claims to give stage tosa returned no graph"});
+}
 
 // Lists rules that nodes break before rules that helper constants break.
 void require_target(const Graph& tosa, const target::TargetSpec& target) {
@@ -167,6 +206,7 @@ Lowered lower(const std::shared_ptr<const Graph>& graph, const Pipeline& pipelin
     run.section(steps, Section::kLayout);
     lowered.canonical = run.graph();
     run.section(steps, Section::kLegalize);
+    require_tosa(*run.graph());
     lowered.tosa = run.graph();
     require_target(*lowered.tosa, target);
   } catch (const Error& error) {

@@ -72,6 +72,14 @@ std::string givers_of(const passes::StageSet& stages) {
   return joined(names);
 }
 
+// The passes of tosaic that take graphs at this stage and give another one.
+std::string takers_of(Stage stage) {
+  std::vector<std::string> names;
+  for (const passes::Pass& pass : passes::all_passes())
+    if (pass.takes.has(stage) && pass.stage_after(stage) != stage) names.push_back(quoted(pass.name));
+  return joined(names);
+}
+
 }  // namespace
 
 std::string_view to_string(Section section) {
@@ -178,6 +186,14 @@ void Pipeline::check() const {
             "a place behind " + givers_of(pass.takes),
             "a place where graphs are at stage " + to_string(stages));
     stages = stages_after(pass, stages);
+  }
+  for (const Stage stage : passes::stages_of(stages)) {
+    const bool is_taken = std::ranges::any_of(steps_, [stage](const Step& step) {
+      return step.pass.takes.has(stage) && step.pass.stage_after(stage) != stage;
+    });
+    if (stage == Stage::kTosa || stage == Stage::kExported || is_taken) continue;
+    fault("no pass takes graphs on from stage " + std::string(to_string(stage)), takers_of(stage),
+          "graphs at stage " + std::string(to_string(stage)) + " at the end");
   }
   if (!stages.has(Stage::kTosa))
     fault("no pass makes a graph at stage tosa", givers_of({Stage::kTosa}),

@@ -17,7 +17,7 @@ from torch.fx.immutable_collections import immutable_list
 from torch.utils._pytree import tree_map_only
 
 from tosaic import _core
-from tosaic.foreign import ForeignOp, TensorSpec
+from tosaic.foreign import ForeignOp, TensorSpec, attributes_of_call
 from tosaic.fx.aliasing import Aliases
 from tosaic.fx.decomposed import Expansion, is_random, tensors_of
 from tosaic.fx.node_writer import NodeWriter, Shared
@@ -237,11 +237,15 @@ class Importer(NodeWriter):
 
     @staticmethod
     def _keywords(row: Row, values: Sequence[Any]) -> dict[str, Any]:
-        """The arguments that differ from their defaults, by name."""
+        """The arguments by name that differ from their defaults or have none."""
         rest = zip(
             row.names[row.required :], values[row.required :], row.defaults[row.required :], strict=True
         )
-        return {name: value for name, value, default in rest if type(value) is Ref or value != default}
+        return {
+            name: value
+            for name, value, default in rest
+            if type(value) is Ref or name in row.needed_by_name or value != default
+        }
 
     @staticmethod
     def _has_no_value(values: Sequence[Any]) -> bool:
@@ -274,7 +278,9 @@ class Importer(NodeWriter):
             raise self.error(
                 _core.UnsupportedOp,
                 f"{row.target} writes an operand, which a described operator may not do",
-                hint=_FUNCTIONALIZE,
+                hint=_FUNCTIONALIZE
+                if row.target.startswith("aten.")
+                else "Write an operator that returns the new value, and call that one",
             )
         values = [self.resolved(arg) for arg in row.complete(node.args, node.kwargs)]
         keywords = self._keywords(row, values)
@@ -294,7 +300,14 @@ class Importer(NodeWriter):
             return type(value)(map(spec, value)) if isinstance(value, list | tuple) else value
 
         assert operator.types is not None
-        computed = operator.types(*map(spec, args), **{key: spec(value) for key, value in kwargs.items()})
+        try:
+            computed = operator.types(*map(spec, args), **{key: spec(value) for key, value in kwargs.items()})
+        except Exception as error:
+            if hasattr(error, "add_note"):  # from Python 3.11 on
+                error.add_note(
+                    f"in the function 'types' of '{operator.target}', for node '{self._node.name}'"
+                )
+            raise
         expected = list(computed) if isinstance(computed, list | tuple) else [computed]
         found = [spec(item) for item in (result if isinstance(result, list | tuple) else [result])]
         if expected != found:
@@ -326,7 +339,14 @@ class Importer(NodeWriter):
             )
         text, operands = arguments_json(args, kwargs, self._no_text, self._mark())
         types = [self._type_of(item) for item in items if isinstance(item, torch.Tensor)]
-        attributes = {"target": target, "arguments": text, **(described.attributes if described else {})}
+        attributes = {"target": target, "arguments": text}
+        if described is not None:
+            tensors = tensors_of([args, list(kwargs.values())])
+            attributes |= attributes_of_call(
+                described,
+                [len(tensor.shape) for tensor in tensors if isinstance(tensor, Ref)],
+                [len(shape) for _, shape in types],
+            )
         first = self.builder.add_many(OP["opaque"], attributes, operands, self._name(), self._origin(), types)
         if described is None:
             because = f": {reason}" if reason else ""

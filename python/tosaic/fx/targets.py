@@ -77,6 +77,7 @@ class Row:
         "mutates",
         "name",
         "names",
+        "needed_by_name",
         "required",
         "returned",
         "single",
@@ -92,7 +93,10 @@ class Row:
         returns = [] if schema is None else list(schema.returns)
         self.names = tuple(argument.name for argument in arguments)
         self.defaults = tuple(map(default_of, arguments))
-        self.required = sum(not argument.has_default_value() for argument in arguments)
+        self.required = sum(not (a.has_default_value() or a.kwarg_only) for a in arguments)
+        self.needed_by_name = frozenset(
+            a.name for a in arguments if a.kwarg_only and not a.has_default_value()
+        )
         self.arity = len(arguments)
         self.mutates = tuple(
             i for i, a in enumerate(arguments) if a.alias_info is not None and a.alias_info.is_write

@@ -23,6 +23,8 @@ namespace {
   if (attrs.arguments.ends_with("\"random\":true}"))
     l.refuse(name + "draws random numbers, which TOSA does not do",
              "Call .eval() on the module before torch.export.export, or make the numbers an input");
+  if (attrs.target.starts_with("higher_order."))
+    l.refuse(name + "is foreign to tosaic", "Replace it in the module by calls of operators");
   l.refuse(name + "is foreign to tosaic",
            "Replace it, decompose the program with run_decompositions(), or describe it: "
            "tosaic.from_exported(program, operators=[tosaic.ForeignOp('" +

@@ -1,5 +1,7 @@
 #include "tosaic/passes/lower_to_integer/foreign_operator.h"
 
+#include <algorithm>
+
 #include "tosaic/ir/lexical.h"
 #include "tosaic/ir/quantized.h"
 
@@ -82,6 +84,11 @@ void lower_foreign(ValueMap& values, const Node& node, IntegerBuilder& build) {
     types.push_back(std::move(type));
   }
   OpaqueAttrs attrs = Graph::attrs<OpaqueAttrs>(node);
+  // The axis of per-channel qparams is one of torch's axes, which a layout of any order may permute.
+  const auto has_axis = [](const QParamsRef& qparams) { return qparams && qparams->axis.has_value(); };
+  if (attrs.layout == ForeignLayout::kAny &&
+      (std::ranges::any_of(of_operands, has_axis) || std::ranges::any_of(of_results, has_axis)))
+    attrs.layout = ForeignLayout::kRowMajor;
   attrs.arguments = with_qparams(attrs.arguments, of_operands, of_results);
   const NodeId made =
       out.add_node(Op::kOpaque, share(std::move(attrs)), operands, types, node.origin, build.name());
