@@ -1,4 +1,8 @@
-"""Overrides (functions that replace operators) accumulate, and copies and pickles have them too."""
+"""Overrides are functions that replace operators of a program.
+
+`with_overrides` adds them to the overrides that the program has. Copies and pickles of a program have its
+overrides, too.
+"""
 
 from __future__ import annotations
 

@@ -54,8 +54,8 @@ _HEAD = """# Transposes of tosaic and of ExecuTorch
 programs. The TRANSPOSE operators, and the elements and bytes that they move, are counted in both files.
 
 - *ours*, *theirs*: the number of transposes, followed by the elements and bytes that they move.
-- *proven*: no choice among the dim orders in which operators can compute moves fewer bytes
-  (`Lowered.layout`).
+- *proven*: whether it is proven that the plan moves the fewest bytes, among all choices of the dim orders
+  that it considers (`Lowered.layout.is_minimal`).
 - *by count*: the number of our transposes with `objective="count"`.
 
 Both lower {both} programs. Our file moves fewer bytes in {fewer} of them, and as many in {same}.

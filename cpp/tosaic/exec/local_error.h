@@ -68,8 +68,8 @@ class LocalReference {
   // share is above 1. `qparams` are the parameters of the integers in `other`, if the value is a float.
   [[nodiscard]] double share(ValueId value, const ArrayView& other, const QParamsRef& qparams) const;
   // The greatest distance of `other` from `expected` as a share of the bound for the value, which must be a
-  // float. If no values of another run were accepted, the bound is the effect of errors of a few units at
-  // every node, from the inputs on.
+  // float. If no values of another run were accepted, the bound is the effect on the value if every
+  // node that it depends on makes an error of a few units in the last place.
   [[nodiscard]] double share_between(ValueId value, const ArrayView& expected, const ArrayView& other) const;
   // The error of the other run's rescales in addition to one rounding to nearest, in units. The default is 0.
   void set_rescale_error(double units) { rescale_error_ = units; }

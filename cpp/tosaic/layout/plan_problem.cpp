@@ -145,8 +145,9 @@ Cost PlanProblem::callers_cost(ValueId value) const {
   return cost;
 }
 
-// Throws InvalidGraph if the caller's costs, and the weights of tensors that cannot be transposed on top of
-// them, add up to kMostCost or more.
+// Throws InvalidGraph if the costs of all transposes may add up to kMostCost or more. The caller's function
+// says what a transpose costs, except if the tensor cannot be transposed: the cost then exceeds that of all
+// others together (see weigh()).
 void PlanProblem::require_room() const {
   const auto [all, fixed] = totals_of(problem_, can_be_transposed_);
   if (all * fixed < kMostCost) return;

@@ -25,10 +25,10 @@ struct Remedy {
   std::size_t transposes = 0;
 };
 
-// The last remedy changes all inputs and outputs that help. If there are several of these, the list begins
-// with a remedy for each of them that saves something on its own. The list is empty if nothing is saved, or
-// if more than 32 inputs and outputs would change. `free` has the inputs and outputs whose order the caller
-// may declare.
+// The remedies that lower the cost of the plan. If only one input or output helps, there is one remedy. If
+// several help, there is a remedy for each that lowers the cost on its own, and a last remedy that changes
+// all of them together. The list is empty if no remedy lowers the cost, or if more than 32 inputs and outputs
+// would change. `free` has the inputs and outputs whose order the caller may declare.
 [[nodiscard]] std::vector<Remedy> remedies_of(const Graph& graph, const LayoutPlan& plan,
                                               const Objective& objective, const FreeBorders& free);
 

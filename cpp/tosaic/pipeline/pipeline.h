@@ -56,7 +56,8 @@ class Pipeline {
   void insert_before(std::string_view anchor, passes::Pass pass);
   void insert_after(std::string_view anchor, passes::Pass pass);
   void remove(std::string_view anchor);
-  // The new pass also meets the needs of other passes for the pass that it replaces.
+  // Replaces a pass of the pipeline. Other passes that need the old pass before them (Pass::needs) accept the
+  // new pass instead.
   void replace(std::string_view anchor, passes::Pass pass);
 
   [[nodiscard]] const Step& at(std::string_view anchor) const { return steps_[find(anchor)]; }

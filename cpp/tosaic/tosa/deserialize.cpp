@@ -8,7 +8,9 @@
 namespace tosaic::tosa {
 namespace {
 
-constexpr std::size_t kAlignment = 8;  // of the file in memory, so that its elements can be read in place
+// The alignment of a file in memory, in bytes, at which its elements can be read in place. Files that are not
+// aligned are copied.
+constexpr std::size_t kAlignment = 8;
 
 Storage aligned_copy(std::span<const std::byte> file) {
   Storage copy = Storage::allocate(file.size());

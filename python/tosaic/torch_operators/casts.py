@@ -92,7 +92,10 @@ def native_dropout(c: Call, x: Ref, p: float, train: bool | None) -> list[Ref] |
 
 
 def is_identity_in_place(name: str, args: Sequence[Any]) -> bool:
-    """True for in-place calls that write nothing: ``detach_``, and ``dropout_`` in eval mode."""
+    """True for in-place calls that write nothing.
+
+    These are ``detach_``, ``requires_grad_``, and ``dropout_`` in eval mode or with probability 0.
+    """
     if name in ("detach_", "requires_grad_"):
         return True
     return ROWS.get(name.removesuffix("_")) is dropout and len(args) > 2 and (not args[2] or args[1] == 0)

@@ -61,8 +61,9 @@ TEST_CASE("a resize that RESIZE can express is not expanded, others become index
       c.add(Op::kResize, {x}, ResizeAttrs{ResizeMode::kBilinear, {7, 64}, false, {1.5, 1.0}});
   const ValueId small = c.add(Op::kResize, {x}, ResizeAttrs{ResizeMode::kNearest, {5, 3}, false, {}});
   const Graph after = changed_by(decompose, c.output(wide).output(small).graph);
-  CHECK(count(after, Op::kResize) == 1);       // the first resize
-  CHECK(count(after, Op::kIndexSelect) == 4);  // wide: lower and upper rows; small: one for each axis
+  CHECK(count(after, Op::kResize) == 1);  // the first resize
+  // `wide` has one for the lower and one for the upper neighbours of its rows; `small` has one for each axis.
+  CHECK(count(after, Op::kIndexSelect) == 4);
 }
 
 TEST_CASE("expansions do not change results", "[passes][decompose]") {

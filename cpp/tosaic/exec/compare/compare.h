@@ -64,9 +64,10 @@ struct CompareOptions {
 struct ComparedOutput {
   Array a, b;
   std::optional<double> local_share;  // as CompareRow::local_share
-  // Only for float outputs whose SQNR is below the threshold: the greatest distance of b from the expected
-  // output, as a share of the effect of errors of a few units at every node, from the inputs on. A share of
-  // at most 1 means that rounding noise explains the distance, as in a difference of nearly equal numbers.
+  // The greatest distance of b's output from the expected output, divided by a bound: the effect on the
+  // output if each node of a's graph makes an error of a few units in the last place. A quotient of at most 1
+  // means that rounding explains the distance, as in a difference of nearly equal numbers. Computed only for
+  // float outputs whose SQNR is below the threshold.
   std::optional<double> carried_share;
 };
 

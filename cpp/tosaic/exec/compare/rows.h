@@ -13,8 +13,9 @@ class RowWriter {
   // `a` is null if there is no graph of a.
   RowWriter(const Graph* a, const FxNodes& fx, const Matcher& matcher, double threshold_db);
 
-  // Adds a row for the reference, with the counterpart that the replay found or, if it found none, the
-  // nearest candidate.
+  // Adds a row that compares the reference with its counterpart in b, which replay() found. If replay() found
+  // none, the counterpart is the last value of b that fits (Matcher::candidates), in the alignment that
+  // Matcher::nearest chooses. If no value fits, no row is added and the reference is reported as unmatched.
   void add(const Reference& reference, const std::map<FxResult, ReplayedResult>& replayed);
   // Reports an FX node that is not compared.
   void leave_out(FxId fx, const std::string& reason);

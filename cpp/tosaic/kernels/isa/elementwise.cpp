@@ -315,8 +315,8 @@ void trigonometric_block(const Parameters&, const void* const* in, void* out, in
   }
 }
 
-// The powers that the vectorised loop computes. (If all exponents of a piece are 2, x * x is computed
-// instead.)
+// True if the vectorised loop of pow_block() can compute base^exponent. The C library's pow computes the
+// others. (A piece in which all exponents are 2 is computed as x * x.)
 [[gnu::always_inline]] inline bool is_regular_power(double base, double exponent) {
   return base > 0.0 && base < kInfinity && magnitude_of(exponent) < kInfinity;
 }

@@ -14,7 +14,8 @@
 
 namespace tosaic::passes {
 
-// True for a foreign operator with a kernel over integers whose operands and results all have integers.
+// True for a foreign operator that has a kernel over integers, if none of its operands and results is a float
+// and all that are quantized have a signed form (signed_form()).
 [[nodiscard]] bool computes_with_integers(const Graph& source, const Node& node);
 void lower_foreign(ValueMap& values, const Node& node, IntegerBuilder& build);
 

@@ -1,13 +1,15 @@
 // nan_masks: infinity and NaN in integer arithmetic, which has neither.
 //
-// Infinity is a number so large that it saturates when it is stored. Quotients, logarithms and rsqrt know
-// that number from the qparams of the reader; without these, they have no integer form if the operand may be
-// too close to zero.
+// Infinity is a number so large that it saturates when it is stored. How large that is follows from the
+// qparams with which the result is stored in the end (NodeView::eventual_qparams). A quotient whose divisor
+// may be close to zero has no integer form without these qparams. The same holds for a logarithm or rsqrt
+// whose operand may be close to zero; it has no integer form either if its results there do not saturate.
 //
-// NaN is any number with a mask (ScaledInteger::nan_mask) of where it is NaN. Quotients, roots, logarithms,
-// softmax and functions from samples create masks unless the ranges rule NaN out. Operators that compute with
-// such numbers pass masks on. Where the result is stored, the mask selects the integer that quantize makes of
-// NaN. An operator without a rule for NaN is refused.
+// NaN is any number with a mask (ScaledInteger::nan_mask) that is true where the number is NaN. Quotients,
+// roots, logarithms, softmax and functions that are computed from samples (function_samples.h) create masks,
+// unless the ranges of their operands rule NaN out. The operators that read such numbers pass the masks on.
+// Where the result is stored, the mask selects the integer that quantize makes of NaN. An operator without a
+// rule for NaN is refused.
 #pragma once
 
 #include "tosaic/passes/lower_to_integer/rule_context.h"

@@ -9,7 +9,8 @@ constexpr int kUnitBits = 29;
 
 std::int64_t magnitude_of(ValueRange range) { return std::max(std::abs(range.low), std::abs(range.high)); }
 
-// The dtype in which integer arithmetic stores integers of dtype `storage`, if it can.
+// The signed dtype in which integer arithmetic stores quantized values whose qparams have dtype `storage`:
+// u8 and i4 become i8, u16 becomes i16. Returns nothing if there is none.
 std::optional<DType> signed_storage(DType storage) {
   if (storage == DType::kI4 || storage == DType::kI8 || storage == DType::kU8) return DType::kI8;
   if (storage == DType::kI16 || storage == DType::kU16) return DType::kI16;

@@ -1,4 +1,6 @@
-// definitions: which operator defines which tensor, and whether the lists of the operators fit ops.def.
+// definitions: which operator of the file produces which tensor.
+//
+// An operator whose number of operands or results differs from ops.def is refused.
 //
 //   y = CONV2D(x, w, b, zp, zp)     5 operands, 1 result: y has producer CONV2D
 //

@@ -37,8 +37,9 @@ void add_operands(const Graph& graph, const Node& node, TensorList& tensors, Ope
   append_constant_operands(graph, node, dtypes, tensors, op.inputs);
 }
 
-// Adds the outputs. Each output of a program is a result of an operator, and is listed once. Any other output
-// is copied by an IDENTITY. A region may have inputs and constants as outputs.
+// Adds the outputs. An output of a program must be the result of an operator; an output of a region may also
+// be an input or a constant. No tensor may be listed twice. If an output breaks one of these rules, an
+// IDENTITY copies it, and the copy is listed instead.
 void add_outputs(const Graph& graph, bool is_program, TensorList& tensors, BlockPlan& block) {
   std::unordered_set<std::uint32_t> listed;
   for (const Output& output : graph.outputs()) {
