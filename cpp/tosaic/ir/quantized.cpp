@@ -61,7 +61,7 @@ std::optional<QParamsRef> qparams_after(const Graph& graph, const Node& node, co
   if (!axis) return std::nullopt;
   if (*axis == *from->axis) return from;
   QParams out = *from;
-  out.axis = *axis;
+  out.axis = axis;
   return std::make_shared<const QParams>(std::move(out));
 }
 

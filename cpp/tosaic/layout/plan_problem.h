@@ -47,7 +47,7 @@ class PlanProblem {
  private:
   void state_node(std::uint32_t n);
   [[nodiscard]] Access boundary_access(VariableId variable, ValueId value, const ValueOrders& orders);
-  [[nodiscard]] std::uint8_t number_of(ValueId value, const DimOrder& order);
+  [[nodiscard]] std::uint8_t number_of(ValueId value, const DimOrder& of_value);
   void make(ValueId value, const Access& made);
   void read(ValueId value, const Access& access);
   [[nodiscard]] Cost callers_cost(ValueId value) const;

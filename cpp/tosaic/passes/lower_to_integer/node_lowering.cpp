@@ -80,9 +80,9 @@ Outcome store_result(const RuleContext& ctx, std::uint32_t r, const RuleResult& 
 }
 
 Outcome lower_node(const RuleContext& ctx) {
-  const Outcome rule = lower_by_rule(ctx);
+  Outcome rule = lower_by_rule(ctx);
   if (!rule || rule->by_scale) return rule;
-  const Outcome parts = lower_by_parts(ctx);
+  Outcome parts = lower_by_parts(ctx);
   if (!parts || parts->by_scale) return parts;
   if (rule->reason.empty() && parts->reason.empty())
     return Refusal{"there is no integer arithmetic for '" + std::string(info(ctx.node.op()).name) + "'"};

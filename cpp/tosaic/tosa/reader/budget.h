@@ -18,10 +18,12 @@ class Budget {
   // These functions count names, or bytes of constants, that are about to be read. They throw once the total
   // exceeds the limit.
   void spend_names(const Place& place, std::size_t count) {
-    if ((names_ += count) > limit_) fail<InvalidGraph>(place, "the lists of operands overlap");
+    names_ += count;
+    if (names_ > limit_) fail<InvalidGraph>(place, "the lists of operands overlap");
   }
   void spend_bytes(const Place& place, std::size_t count) {
-    if ((bytes_ += count) > limit_) fail<InvalidGraph>(place, "the data of constants overlaps");
+    bytes_ += count;
+    if (bytes_ > limit_) fail<InvalidGraph>(place, "the data of constants overlaps");
   }
 
  private:

@@ -39,16 +39,17 @@ TensorTable::TensorTable(const schema::TosaBasicBlock& block) {
     entry.tensor = at(block.tensors(), i);
     entry.type = tensor_type(*entry.tensor);
     entry.is_variable = entry.tensor->variable();
-    add(entry.name(), std::move(entry));
+    add(std::move(entry));
   }
   for (std::size_t i = 0; i < length(block.shapes()); ++i) {
     TensorEntry entry;
     entry.shape = at(block.shapes(), i);
-    add(entry.name(), std::move(entry));
+    add(std::move(entry));
   }
 }
 
-void TensorTable::add(std::string_view name, TensorEntry entry) {
+void TensorTable::add(TensorEntry entry) {
+  const std::string_view name = entry.name();
   if (name.empty()) fail<InvalidGraph>({}, "a tensor has no name");
   static_cast<void>(utf8_text({}, "the name of a tensor", name));
   if (!index_.emplace(name, static_cast<std::uint32_t>(entries_.size())).second)

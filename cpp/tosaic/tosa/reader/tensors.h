@@ -49,7 +49,7 @@ class TensorTable {
 
  private:
   [[nodiscard]] std::uint32_t index_of(const Place& place, std::string_view name) const;
-  void add(std::string_view name, TensorEntry entry);
+  void add(TensorEntry entry);
 
   std::vector<TensorEntry> entries_;
   std::unordered_map<std::string_view, std::uint32_t> index_;  // into entries_

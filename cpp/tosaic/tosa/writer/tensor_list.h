@@ -26,7 +26,7 @@ class TensorList {
 
   // The functions below return an index into the block's tensors.
   std::uint32_t add(TensorPlan tensor);
-  std::uint32_t of_value(ValueId value);
+  std::uint32_t of_value(ValueId id);
   // A constant of one axis. Calls with the same dtype and values return the same tensor. `name` is the name
   // of a new tensor.
   std::uint32_t of_elements(DType dtype, std::span<const double> values, const std::string& name);
