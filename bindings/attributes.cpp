@@ -103,7 +103,7 @@ void read(py::handle from, E& to) {
     }
     ++index;
   }
-  refuse("unknown name", "one of the names in ir/attributes.h", from);
+  refuse("unknown name", "the name of an enumerator", from);
 }
 
 py::object write(bool value) { return py::bool_(value); }
@@ -135,13 +135,91 @@ py::object write(E value) {
 }
 
 template <class A>
-void check_all_known(const A& attrs, py::handle fields) {
+void check_all_known(Op op, const A& attrs, py::handle fields) {
   for (const auto item : py::reinterpret_borrow<py::dict>(fields)) {
     bool known = false;
+    std::string names;
     A::fields(attrs, [&](const char* name, const auto&) {
-      known = known || item.first.cast<std::string>() == name;
+      known = known || py::str(item.first).equal(py::str(name));
+      names += (names.empty() ? "" : ", ") + std::string(name);
     });
-    if (!known) refuse("unknown attribute", "a field of the operator's attributes", item.first);
+    if (known) continue;
+    const std::string who = "'" + std::string(info(op).name) + "'";
+    const std::string expected = names.empty() ? who + " has no attributes" : "one of " + names;
+    refuse("unknown attribute of " + who, expected.c_str(), item.first);
+  }
+}
+
+// What a value of an attribute may be, as text.
+template <class T>
+struct Kind;
+template <>
+struct Kind<bool> {
+  static std::string text() { return "True or False"; }
+};
+template <>
+struct Kind<std::int64_t> {
+  static std::string text() { return "an integer"; }
+};
+template <>
+struct Kind<double> {
+  static std::string text() { return "a number"; }
+};
+template <>
+struct Kind<Scalar> : Kind<double> {};
+template <>
+struct Kind<std::string> {
+  static std::string text() { return "a string"; }
+};
+template <>
+struct Kind<DType> {
+  static std::string text() { return "a dtype such as 'f32'"; }
+};
+template <>
+struct Kind<Dims> {
+  static std::string text() { return "a sequence of integers"; }
+};
+template <>
+struct Kind<std::vector<std::int64_t>> : Kind<Dims> {};
+template <>
+struct Kind<std::vector<double>> {
+  static std::string text() { return "a sequence of numbers"; }
+};
+template <class T>
+struct Kind<std::optional<T>> {
+  static std::string text() { return Kind<T>::text() + ", or None"; }
+};
+template <class E>
+  requires std::is_enum_v<E>
+struct Kind<E> {
+  static std::string text() {
+    std::string names;
+    for (const char* name : EnumNames<E>::kNames)
+      names += (names.empty() ? "one of '" : ", '") + std::string(name) + "'";
+    return names;
+  }
+};
+
+[[noreturn]] void refuse_value(Op op, const char* name, const std::string& expected, py::handle value) {
+  refuse("attribute '" + std::string(name) + "' of '" + std::string(info(op).name) + "' has a wrong value",
+         expected.c_str(), value);
+}
+
+// Reads an attribute. What a value of a wrong type raises becomes an error that names the attribute; other
+// exceptions pass.
+template <class T>
+void read_attribute(Op op, const char* name, py::handle from, T& to) {
+  try {
+    read(from, to);
+  } catch (const InvalidGraph&) {
+    refuse_value(op, name, Kind<T>::text(), from);
+  } catch (const py::cast_error&) {
+    refuse_value(op, name, Kind<T>::text(), from);
+  } catch (py::error_already_set& error) {
+    const bool is_wrong = error.matches(PyExc_TypeError) || error.matches(PyExc_ValueError) ||
+                          error.matches(PyExc_OverflowError);
+    if (!is_wrong) throw;
+    refuse_value(op, name, Kind<T>::text(), from);
   }
 }
 
@@ -152,15 +230,15 @@ Attrs attrs_from(Op op, py::handle fields) {
   if (fields.is_none()) return attrs;
   if (!PyDict_Check(fields.ptr())) refuse("attributes", "a dict or None", fields);
   visit(
-      [&fields](auto& typed) {
+      [op, &fields](auto& typed) {
         Py_ssize_t found = 0;
         std::remove_cvref_t<decltype(typed)>::fields(typed, [&](const char* name, auto& member) {
           if (PyObject* value = PyDict_GetItemString(fields.ptr(), name)) {
             ++found;
-            read(value, member);
+            read_attribute(op, name, value, member);
           }
         });
-        if (found != PyDict_Size(fields.ptr())) check_all_known(typed, fields);
+        if (found != PyDict_Size(fields.ptr())) check_all_known(op, typed, fields);
       },
       attrs);
   return attrs;

@@ -37,10 +37,15 @@ void bind_tosa(py::module_& m);
 [[nodiscard]] py::object reduced(const py::object& self, const char* function);
 
 // Attributes of `op` from {field: value}. Missing fields have their defaults. Throws InvalidGraph for unknown
-// fields.
+// fields and for values of a wrong type.
 [[nodiscard]] Attrs attrs_from(Op op, py::handle fields);
 // The attributes as {field: value}, with dtypes and enums by name, and dims as tuples.
 [[nodiscard]] py::dict attrs_to_dict(const Attrs& attrs);
+
+// A tosaic.QParams; None for null.
+[[nodiscard]] py::object qparams_to_python(const QParamsRef& qparams);
+// From a tosaic.QParams, or from a dict of its fields; null for None. Throws InvalidGraph for anything else.
+[[nodiscard]] QParamsRef qparams_from(py::handle object);
 
 // The parts of an error by name: the dict `error.parts`.
 [[nodiscard]] py::dict to_dict(const ErrorParts& parts);

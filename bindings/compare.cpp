@@ -107,21 +107,6 @@ std::vector<exec::NamedArray> named_arrays(const py::dict& arrays, std::vector<p
   return out;
 }
 
-// Converts {storage, qmin, qmax, axis, scales, zero_points}, the form of Input.qparams. Returns null for
-// None.
-QParamsRef qparams_of(const py::object& object) {
-  if (object.is_none()) return nullptr;
-  const auto from = object.cast<py::dict>();
-  auto out = std::make_shared<QParams>();
-  out->storage = to_dtype(from["storage"]);
-  out->qmin = from["qmin"].cast<std::int64_t>();
-  out->qmax = from["qmax"].cast<std::int64_t>();
-  out->axis = from["axis"].cast<std::optional<std::int64_t>>();
-  out->scales = from["scales"].cast<std::vector<double>>();
-  out->zero_points = from["zero_points"].cast<std::vector<std::int64_t>>();
-  return out;
-}
-
 // Converts a list of {a, b, qparams, orders, variable, expected}: see the docstring of `compare`.
 std::vector<exec::CompareOptions::OutputPair> output_pairs(const py::sequence& pairs,
                                                            std::vector<py::array>& owners) {
@@ -131,7 +116,7 @@ std::vector<exec::CompareOptions::OutputPair> output_pairs(const py::sequence& p
     exec::CompareOptions::OutputPair& made = out.emplace_back();
     made.a = pair["a"].cast<std::uint32_t>();
     made.b = pair["b"].cast<std::uint32_t>();
-    made.qparams = qparams_of(pair["qparams"]);
+    made.qparams = qparams_from(pair["qparams"]);
     for (const py::handle& order : pair["orders"]) made.orders.push_back(to_dims(order));
     made.variable = pair["variable"].cast<std::string>();
     if (pair["expected"].is_none()) continue;

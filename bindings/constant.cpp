@@ -39,10 +39,13 @@ void bind_constant(py::module_& m) {
            "Bytes at `data_ptr`, kept alive by `owner`. With `changed` they are a view of memory that "
            "somebody "
            "may write or free: `changed()` returns a message once they are no longer valid.")
-      .def_readonly("name", &Constant::name)
-      .def_property_readonly("kind", [](const Constant& c) { return std::string(to_string(c.kind)); })
-      .def_property_readonly("dtype", [](const Constant& c) { return std::string(to_string(c.dtype)); })
-      .def_property_readonly("shape", [](const Constant& c) { return to_tuple(c.shape); })
+      .def_readonly("name", &Constant::name, "The name in torch's program, or that of a folded value.")
+      .def_property_readonly(
+          "kind", [](const Constant& c) { return std::string(to_string(c.kind)); }, "Where it came from.")
+      .def_property_readonly(
+          "dtype", [](const Constant& c) { return std::string(to_string(c.dtype)); }, "``f32``, ``i8`` ...")
+      .def_property_readonly(
+          "shape", [](const Constant& c) { return to_tuple(c.shape); }, "Extents.")
       .def_property_readonly(
           "bound", [](const Constant& c) { return c.storage.bound(); }, "False: text without its weights.")
       .def_property_readonly(

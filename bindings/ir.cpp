@@ -14,6 +14,37 @@
 #include "views.h"
 
 namespace tosaic::python {
+
+py::object qparams_to_python(const QParamsRef& qparams) {
+  if (!qparams) return py::none();
+  const py::object made = py::module_::import("tosaic.quantization").attr("QParams");
+  return made(std::string(to_string(qparams->storage)), py::tuple(py::cast(qparams->scales)),
+              py::tuple(py::cast(qparams->zero_points)), qparams->qmin, qparams->qmax, qparams->axis);
+}
+
+QParamsRef qparams_from(py::handle object) {
+  if (object.is_none()) return nullptr;
+  const bool is_dict = py::isinstance<py::dict>(object);
+  const auto field = [&](const char* name) -> py::object {
+    return is_dict ? py::object(object[name]) : py::object(object.attr(name));
+  };
+  try {
+    auto out = std::make_shared<QParams>();
+    out->storage = to_dtype(field("dtype"));
+    out->qmin = field("qmin").cast<std::int64_t>();
+    out->qmax = field("qmax").cast<std::int64_t>();
+    out->axis = field("axis").cast<std::optional<std::int64_t>>();
+    out->scales = field("scales").cast<std::vector<double>>();
+    out->zero_points = field("zero_points").cast<std::vector<std::int64_t>>();
+    return out;
+  } catch (const std::exception&) {  // an attribute or key is missing, or has another type
+    throw InvalidGraph({.where = "qparams",
+                        .what = "these are no qparams",
+                        .expected = "a tosaic.QParams, such as value.qparams, a dict of its fields, or None",
+                        .got = py::repr(object).cast<std::string>()});
+  }
+}
+
 namespace {
 
 // Sequences that create their items on access.
@@ -60,18 +91,6 @@ auto views(const GraphRef& graph, std::size_t count) {
   std::vector<View> out;
   out.reserve(count);
   for (std::size_t i = 0; i < count; ++i) out.push_back({graph, i});
-  return out;
-}
-
-py::object qparams_to_python(const QParamsRef& qparams) {
-  if (!qparams) return py::none();
-  py::dict out;
-  out["storage"] = std::string(to_string(qparams->storage));
-  out["qmin"] = qparams->qmin;
-  out["qmax"] = qparams->qmax;
-  out["axis"] = qparams->axis;
-  out["scales"] = py::tuple(py::cast(qparams->scales));
-  out["zero_points"] = py::tuple(py::cast(qparams->zero_points));
   return out;
 }
 
@@ -149,11 +168,11 @@ py::tuple border_shape(const Graph& graph, const Port& port) {
 
 void bind_origin(py::module_& m) {
   py::class_<Origin, std::shared_ptr<Origin>>(m, "Origin", "Where a node came from: one FX node.")
-      .def_readonly("fx_name", &Origin::fx_name)
-      .def_readonly("target", &Origin::target)
-      .def_readonly("module_path", &Origin::module_path)
-      .def_readonly("file", &Origin::file)
-      .def_readonly("line", &Origin::line)
+      .def_readonly("fx_name", &Origin::fx_name, "Name of the FX node.")
+      .def_readonly("target", &Origin::target, "What it calls: 'aten.conv2d.default'.")
+      .def_readonly("module_path", &Origin::module_path, "Path of the module that it is in: 'layer1.conv'.")
+      .def_readonly("file", &Origin::file, "Path of the source file, or ''.")
+      .def_readonly("line", &Origin::line, "Line in the source file.")
       .def_property_readonly("source", &Origin::source, "'model.py:41', or '' if unknown.")
       .def("__repr__", [](const Origin& o) {
         return "<Origin '" + o.fx_name + "' " + o.target + (o.source().empty() ? "" : " " + o.source()) + ">";
@@ -161,25 +180,37 @@ void bind_origin(py::module_& m) {
 }
 
 void bind_views(py::module_& m) {
-  py::class_<ValueView>(m, "Value", "One value of a graph: an input, a constant or a result of a node.")
-      .def_property_readonly("name", [](const ValueView& v) { return v.value().name; })
-      .def_property_readonly("kind",
-                             [](const ValueView& v) { return std::string(to_string(v.value().kind)); })
-      .def_property_readonly("dtype",
-                             [](const ValueView& v) { return std::string(to_string(v.value().type.dtype)); })
-      .def_property_readonly("shape", [](const ValueView& v) { return to_tuple(v.value().type.shape); })
+  py::class_<ValueView>(m, "Value",
+                        "One value of a graph: an input, a constant or a result of a node. Two objects are "
+                        "equal if they are the same value of the same graph.")
+      .def_property_readonly(
+          "name", [](const ValueView& v) { return v.value().name; }, "Its name, which no other value has.")
+      .def_property_readonly(
+          "kind", [](const ValueView& v) { return std::string(to_string(v.value().kind)); }, "What it is.")
+      .def_property_readonly(
+          "dtype", [](const ValueView& v) { return std::string(to_string(v.value().type.dtype)); },
+          "``f32``, ``i8`` ...; of quantized values the dtype of the integers.")
+      .def_property_readonly(
+          "shape", [](const ValueView& v) { return to_tuple(v.value().type.shape); },
+          "Extents: of torch's axes, and at stage tosa of the physical axes.")
       .def_property_readonly(
           "dim_order",
-          [](const ValueView& v) { return order_to_python(v.value().type.order, v.value().type.rank()); })
-      .def_property_readonly("qparams",
-                             [](const ValueView& v) { return qparams_to_python(v.value().type.qparams); })
+          [](const ValueView& v) { return order_to_python(v.value().type.order, v.value().type.rank()); },
+          "The axes, outermost first, as ``torch.Tensor.dim_order()``.")
+      .def_property_readonly(
+          "qparams", [](const ValueView& v) { return qparams_to_python(v.value().type.qparams); },
+          "Which numbers its integers represent; None if they are the numbers themselves, and for floats.")
       .def_property_readonly(
           "constant",
-          [](const ValueView& v) { return std::const_pointer_cast<Constant>(v.value().constant); })
-      .def_property_readonly("producer", &producer_of)
+          [](const ValueView& v) { return std::const_pointer_cast<Constant>(v.value().constant); },
+          "The elements of a constant, else None.")
+      .def_property_readonly("producer", &producer_of, "The node whose result it is, or None.")
       .def_property_readonly("users", &users_of, "Nodes that read it, in order, one entry per use.")
-      .def_property_readonly("is_output", [](const ValueView& v) { return v.graph->is_output(v.id); })
-      .def_property_readonly("id", [](const ValueView& v) { return v.id.index(); })
+      .def_property_readonly(
+          "is_output", [](const ValueView& v) { return v.graph->is_output(v.id); },
+          "Whether the graph returns it.")
+      .def_property_readonly(
+          "id", [](const ValueView& v) { return v.id.index(); }, "Its position in `Graph.values`.")
       .def(
           "__eq__", [](const ValueView& a, const ValueView& b) { return a.graph == b.graph && a.id == b.id; },
           py::is_operator())
@@ -187,12 +218,18 @@ void bind_views(py::module_& m) {
            [](const ValueView& v) { return std::hash<const void*>()(v.graph.get()) ^ v.id.index(); })
       .def("__repr__", &value_repr);
 
-  py::class_<NodeView>(m, "Node", "One node of a graph.")
-      .def_property_readonly("op", [](const NodeView& n) { return std::string(info(n.node().op).name); })
-      .def_property_readonly("name", [](const NodeView& n) { return n.graph->node_name(n.node()); })
+  py::class_<NodeView>(
+      m, "Node", "One node of a graph. Two objects are equal if they are the same node of the same graph.")
+      .def_property_readonly(
+          "op", [](const NodeView& n) { return std::string(info(n.node().op).name); },
+          "The operator, as `tosaic ops` lists it: ``conv``, ``tosa.conv2d``.")
+      .def_property_readonly(
+          "name", [](const NodeView& n) { return n.graph->node_name(n.node()); },
+          "The name of its first result.")
       .def_property_readonly("operands", &operands_of, "Values; None where an optional operand is absent.")
-      .def_property_readonly("results", &results_of)
-      .def_property_readonly("attrs", [](const NodeView& n) { return attrs_to_dict(*n.node().attrs); })
+      .def_property_readonly("results", &results_of, "Values, mostly one.")
+      .def_property_readonly(
+          "attrs", [](const NodeView& n) { return attrs_to_dict(*n.node().attrs); }, "Attributes by name.")
       .def_property_readonly(
           "origins",
           [](const NodeView& n) {
@@ -210,7 +247,8 @@ void bind_views(py::module_& m) {
           },
           "The first FX node behind this node, or None.")
       .def_property_readonly("regions", &regions_of, "Graphs of cond and while_loop.")
-      .def_property_readonly("id", [](const NodeView& n) { return n.id.index(); })
+      .def_property_readonly(
+          "id", [](const NodeView& n) { return n.id.index(); }, "Its position in `Graph.nodes`.")
       .def(
           "__eq__", [](const NodeView& a, const NodeView& b) { return a.graph == b.graph && a.id == b.id; },
           py::is_operator())
@@ -310,11 +348,16 @@ void bind_graph(py::module_& m) {
   using Self = std::shared_ptr<Graph>;
   py::class_<Graph, std::shared_ptr<Graph>>(m, "Graph",
                                             "One function as plain data, in topological order; immutable.")
-      .def_readonly("name", &Graph::name)
-      .def_property_readonly("stage", [](const Graph& g) { return std::string(to_string(g.stage)); })
-      .def_property_readonly("inputs", [](const Self& g) { return views<InputView>(g, g->inputs().size()); })
-      .def_property_readonly("outputs",
-                             [](const Self& g) { return views<OutputView>(g, g->outputs().size()); })
+      .def_readonly("name", &Graph::name, "The name of the program or region.")
+      .def_property_readonly(
+          "stage", [](const Graph& g) { return std::string(to_string(g.stage)); },
+          "Which operators may stand in it.")
+      .def_property_readonly(
+          "inputs", [](const Self& g) { return views<InputView>(g, g->inputs().size()); },
+          "Inputs in order: their values, and how the caller's arrays lie.")
+      .def_property_readonly(
+          "outputs", [](const Self& g) { return views<OutputView>(g, g->outputs().size()); },
+          "Outputs in order, new values of state and of inputs among them.")
       .def_property_readonly(
           "nodes", [](const Self& g) { return NodeList{g}; }, "Nodes in topological order.")
       .def_property_readonly(

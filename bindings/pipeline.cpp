@@ -183,6 +183,7 @@ void bind_pass(py::module_& m) {
           [](const passes::Pass& pass, const SharedGraph& graph, const std::string& target) {
             const passes::PassOptions options{.target = target::parse_target(target)};
             const py::gil_scoped_release release;
+            pipeline::require_stage_taken(pass, graph->stage);
             const std::shared_ptr<const Graph> out = pipeline::run_pass(pass, *graph, options);
             return out ? shared(out) : graph;
           },

@@ -66,11 +66,33 @@ py::object wrapped(const Self& self, const std::vector<ValueId>& ids) {
   return out;
 }
 
+// None, the qparams of the only result, or a sequence with an entry for each result.
+std::vector<QParamsRef> result_qparams(const py::object& qparams) {
+  std::vector<QParamsRef> out;
+  if (qparams.is_none()) return out;
+  if (py::isinstance<py::list>(qparams) || py::isinstance<py::tuple>(qparams)) {
+    for (const py::handle each : qparams) out.push_back(qparams_from(each));
+  } else {
+    out.push_back(qparams_from(qparams));
+  }
+  return out;
+}
+
+// The attributes of a node that is emitted at `at`, which errors name.
+Attrs attrs_at(const NodeView& at, Op op, const py::object& attrs) {
+  try {
+    return attrs_from(op, attrs);
+  } catch (const InvalidGraph& error) {
+    throw InvalidGraph(located(error.parts(), at.node().origin, at.graph->node_name(at.node())));
+  }
+}
+
 py::object emit(const Self& self, const NodeView& at, const std::string& name, const py::sequence& operands,
-                const py::object& attrs) {
+                const py::object& attrs, const py::object& qparams) {
   const std::optional<Op> op = parse_op(name);
   if (!op) throw refusal("unknown operator", "a name that tosaic ops lists", py::str(name));
-  return wrapped(self, self->emit(node_of(self, at), *op, attrs_from(*op, attrs), values_of(self, operands)));
+  return wrapped(self, self->emit(node_of(self, at), *op, attrs_at(at, *op, attrs), values_of(self, operands),
+                                  result_qparams(qparams)));
 }
 
 void replace(const Self& self, const NodeView& node, const py::object& results) {
@@ -89,8 +111,13 @@ void replace(const Self& self, const NodeView& node, const py::object& results) 
 
 void bind_rewriter(py::module_& m) {
   py::class_<NewValue>(m, "NewValue", "A value of the graph that a Rewriter makes.")
-      .def_property_readonly("dtype", [](const NewValue& v) { return std::string(to_string(v.type.dtype)); })
-      .def_property_readonly("shape", [](const NewValue& v) { return to_tuple(v.type.shape); })
+      .def_property_readonly(
+          "dtype", [](const NewValue& v) { return std::string(to_string(v.type.dtype)); }, "``f32``, ``i8`` ...")
+      .def_property_readonly(
+          "shape", [](const NewValue& v) { return to_tuple(v.type.shape); }, "Extents.")
+      .def_property_readonly(
+          "qparams", [](const NewValue& v) { return qparams_to_python(v.type.qparams); },
+          "Which numbers its integers represent, or None.")
       .def("__repr__",
            [](const NewValue& v) { return "<NewValue %" + v.name + ": " + to_string(v.type) + ">"; });
   py::class_<CheckedRewriter, Self>(m, "Rewriter")
@@ -103,13 +130,15 @@ void bind_rewriter(py::module_& m) {
           "keep", [](const Self& self, const NodeView& node) { self->keep(node_of(self, node)); },
           py::arg("node"))
       .def("replace", &replace, py::arg("node"), py::arg("results"))
-      .def("emit", &emit, py::arg("at"), py::arg("op"), py::arg("operands"), py::arg("attrs") = py::none())
+      .def("emit", &emit, py::arg("at"), py::arg("op"), py::arg("operands"), py::arg("attrs") = py::none(),
+           py::kw_only(), py::arg("qparams") = py::none())
       .def(
           "constant",
-          [](const Self& self, const NodeView& at, const std::shared_ptr<Constant>& constant) {
-            return NewValue(self, self->constant(node_of(self, at), constant));
+          [](const Self& self, const NodeView& at, const std::shared_ptr<Constant>& constant,
+             const py::object& qparams) {
+            return NewValue(self, self->constant(node_of(self, at), constant, qparams_from(qparams)));
           },
-          py::arg("at"), py::arg("constant").none(false))
+          py::arg("at"), py::arg("constant").none(false), py::kw_only(), py::arg("qparams") = py::none())
       .def("finish", [](const Self& self) -> std::shared_ptr<Graph> {
         std::optional<Graph> made = self->finish();
         return made ? std::make_shared<Graph>(std::move(*made)) : nullptr;

@@ -8,11 +8,12 @@ which dtypes they run and lower. docs/api.md has the docstrings of what the publ
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 import re
 from collections.abc import Iterator
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -81,7 +82,28 @@ def _members(found: type) -> Iterator[tuple[str, str]]:
             if name.startswith("_") or not (is_method or is_property):
                 continue
             first = " ".join(_paragraphs(documented(function)).partition("\n\n")[0].split())
-            yield name, f"`{name}{_call(function) if is_method else ''}`" + (f": {first}" if first else "")
+            kind = "" if is_method else _declared_types().get((owner.__name__, name), "")
+            title = f"`{name}{_call(function) if is_method else ''}`" + (f" ({kind})" if kind else "")
+            yield name, title + (f": {first}" if first else "")
+
+
+@cache
+def _declared_types() -> dict[tuple[str, str], str]:
+    """The types of the properties of the core's classes, by class and property, from its stub."""
+    stub = ast.parse((ROOT / "python" / "tosaic" / "_core.pyi").read_text())
+
+    def text(annotation: ast.expr) -> str:
+        found = ast.unparse(annotation).replace("|", "or").replace("'", "`")
+        found = re.sub(r"Literal\[(.*)\]", lambda choice: choice[1].replace(", ", " or "), found)
+        return found.replace("npt.NDArray[np.generic]", "numpy.ndarray")
+
+    return {
+        (owner.name, member.name): text(member.returns)
+        for owner in stub.body
+        if isinstance(owner, ast.ClassDef)
+        for member in owner.body
+        if isinstance(member, ast.FunctionDef) and member.decorator_list and member.returns is not None
+    }
 
 
 def documented(found: Any) -> str:

@@ -133,9 +133,9 @@ def test_decisions_that_the_compiler_checks_are_allowed(tmp_path: Path, code: st
 # ---- the walk-through of CONTRIBUTING.md ----
 
 
-def quoted_code(page: str) -> list[tuple[str, str]]:
-    """The file and the code of each block of the section about hypot: the last file named in front of it."""
-    section = page.split("### Example: hypot")[1].split("\n### ")[0]
+def quoted_code(page: str, operator: str = "hypot") -> list[tuple[str, str]]:
+    """The file and the code of each block of the section about it: the last file named in front of it."""
+    section = page.split(f"### Example: {operator}")[1].split("\n### ")[0]
     found, file = [], ""
     for index, part in enumerate(section.split("```")):
         if index % 2 == 0:
@@ -149,6 +149,32 @@ def test_the_walk_through_quotes_the_code_of_the_repository() -> None:
     blocks = quoted_code((ROOT / "CONTRIBUTING.md").read_text())
     assert [file for file, code in blocks if code not in (ROOT / file).read_text()] == []
     assert len({file for file, _ in blocks}) == len(blocks) == 6
+
+
+def test_the_second_walk_through_quotes_the_code_of_the_repository() -> None:
+    blocks = quoted_code((ROOT / "CONTRIBUTING.md").read_text(), "clamp")
+    assert [file for file, code in blocks if code not in (ROOT / file).read_text()] == []
+    assert len({file for file, _ in blocks}) == len(blocks) == 10
+
+
+def test_the_table_of_rule_families_names_every_file_and_table() -> None:
+    page = (ROOT / "CONTRIBUTING.md").read_text()
+    table = page.split("The families of rules")[1].split("What you can omit")[0]
+    folders = {"ir": "infer_*", "passes/decompose": "expand_*", "passes/lower_to_integer": "integer_*"}
+    kinds = "Types|ValueId|std::vector<ValueId>|RuleResult"
+    rules = re.compile(rf"^(?:{kinds}) (?:infer|expand|integer)_\w+\(", re.M)
+    for folder, names in folders.items():
+        for path in sorted((ROOT / "cpp/tosaic" / folder).glob(f"{names}.cpp")):
+            if rules.search(path.read_text()):
+                assert f"`{path.name}`" in table, path
+    for name in re.findall(r"`(\w+\.cpp)`", table):
+        assert list((ROOT / "cpp/tosaic").rglob(name)), name
+    for folder in ("kernels", "passes/legalize_tosa"):
+        for path in sorted((ROOT / "cpp/tosaic" / folder).glob("*.cpp")):
+            for name in re.findall(r"^constexpr OpTable<.*> (k\w+) = \{", path.read_text(), re.M):
+                line = next((line for line in table.splitlines() if f"`{path.name}`" in line), "")
+                wide = path.name == "legalize_wide_integers.cpp"  # arithmetic of i64, not a family
+                assert wide or f"`{name}`" in line, path
 
 
 def test_hypot_is_in_the_places_of_the_walk_through_only() -> None:

@@ -11,12 +11,26 @@ import numpy as np
 from tosaic import _core
 from tosaic.arrays import as_array, dtype_name
 from tosaic.options import checked, refusal
+from tosaic.quantization import QParams
 from tosaic.reportable import Reportable
 
 __all__ = ["Pass", "Pipeline", "Rewriter", "Step"]
 
 DEFAULT_TARGET = "TOSA-1.0+FP"
 RUN_TARGET = "TOSA-1.0+FP+INT+int16+variable"
+# Dtypes to which `Rewriter.constant` converts.
+_CONSTANTS = {
+    "bool": np.bool_,
+    "i8": np.int8,
+    "u8": np.uint8,
+    "i16": np.int16,
+    "u16": np.uint16,
+    "i32": np.int32,
+    "i64": np.int64,
+    "f16": np.float16,
+    "f32": np.float32,
+    "f64": np.float64,
+}
 STAGES = ("exported", "quantized", "integer", "tosa")
 PassFunction = Callable[[_core.Graph], "_core.Graph | None"]
 
@@ -134,13 +148,13 @@ class Pass:
         Returns
         -------
         Graph
-            The same object if the pass changes nothing, or does not take the stage of the graph.
+            The same object if the pass changes nothing.
 
         Raises
         ------
         InvalidGraph
-            The graph is broken, or the pass returned a graph that is broken or at another stage than it
-            claims.
+            The graph is broken or at a stage that the pass does not take, or the pass returned a graph that
+            is broken or at another stage than it claims.
         """
         return self._core.run(graph, target=RUN_TARGET if target is None else target)
 
@@ -293,7 +307,8 @@ class Rewriter:
     """Makes a changed graph of a graph, node by node.
 
     Visit the nodes of `source` in order. For each, call `keep`, or emit other nodes and `replace` it. Nothing
-    is copied before the first change.
+    is copied before the first change. A node whose results nobody reads any more may be kept: later passes
+    drop it.
 
     Parameters
     ----------
@@ -302,8 +317,9 @@ class Rewriter:
     Raises
     ------
     InvalidGraph
-        Nodes are not visited in order, a replacement has another type than what it replaces, or operands do
-        not fit an operator. The error names the node.
+        Nodes are not visited in order, a replacement has another type or other qparams than what it replaces,
+        operands do not fit an operator, or the result of an operator over quantized values has no qparams.
+        The error names the node.
 
     Examples
     --------
@@ -343,13 +359,20 @@ class Rewriter:
         ----------
         node : Node
         results : Value, NewValue, or a sequence of them
-            As many values as the node has results, with the same dtypes and shapes. A `Value` of `source`
-            represents the value that it has become in the new graph.
+            As many values as the node has results, with the same dtypes and shapes, and at stage quantized
+            with the same qparams. A `Value` of `source` represents the value that it has become in the new
+            graph.
         """
         self._core.replace(_node("replace", node), results)
 
     def emit(
-        self, at: _core.Node, op: str, operands: Sequence[Any], attrs: dict[str, Any] | None = None
+        self,
+        at: _core.Node,
+        op: str,
+        operands: Sequence[Any],
+        attrs: dict[str, Any] | None = None,
+        *,
+        qparams: QParams | Sequence[QParams | None] | None = None,
     ) -> Any:
         """Adds a node.
 
@@ -363,6 +386,12 @@ class Rewriter:
             None for an optional operand that is absent.
         attrs : dict, optional
             Attributes by name. Missing attributes have their defaults.
+        qparams : QParams, optional
+            For a graph at stage quantized, where an operator over quantized values means "dequantize, compute
+            in f32, quantize": the qparams with which the result is quantized, such as
+            ``node.results[0].qparams``. The result is then integers of their dtype. A float result of an
+            operator that reads quantized values must have them. A sequence for an operator with several
+            results. The result of ``quantize`` has the qparams in its attributes.
 
         Returns
         -------
@@ -377,25 +406,84 @@ class Rewriter:
         if isinstance(attrs, dict) and not all(isinstance(name, str) for name in attrs):
             raise refusal("emit", "attrs", "attributes by name", attrs)
         try:
-            return self._core.emit(at, op, list(operands), attrs)
+            return self._core.emit(at, op, list(operands), attrs, qparams=qparams)
         except OverflowError as error:
             raise refusal("emit", "attrs", "integers of at most 64 bits", attrs) from error
 
-    def constant(self, at: _core.Node, array: Any, *, name: str = "constant") -> _core.NewValue:
-        """Adds a constant with the elements of an array, which is copied."""
+    def constant(
+        self,
+        at: _core.Node,
+        array: Any,
+        *,
+        dtype: str | None = None,
+        qparams: QParams | None = None,
+        name: str = "constant",
+    ) -> _core.NewValue:
+        """Adds a constant with the elements of an array, which is copied.
+
+        Parameters
+        ----------
+        at : Node
+            The node whose turn it is.
+        array : array_like or torch.Tensor
+            Python floats become f32 and Python integers i64, also in lists, as ``torch.tensor`` converts
+            them; at stage tosa, integers become i32. Arrays and tensors keep their dtype.
+        dtype : str, optional
+            ``f32``, ``i32`` ...: the elements are converted to it. TOSA has no f64, so an array of f64 is
+            refused without it.
+        qparams : QParams, optional
+            Which numbers the integers represent, for a graph at stage quantized.
+        name : str
+            The name of the constant.
+
+        Raises
+        ------
+        InvalidGraph
+            The dtype is unknown, or an array of f64 has no `dtype`.
+        LayoutMismatch
+            `array` is not an array of numbers.
+        """
         _node("constant", at)
         if not isinstance(name, str):
             raise refusal("constant", "name", "a string", name)
-        elements = np.array(as_array(array, where="rewriter", what=f"constant '{name}'"), order="C")
-        dtype = dtype_name(elements.dtype)
+        elements = np.array(_elements(array, dtype, name, self.source.stage), order="C")
         constant = _core.Constant(
-            name, "folded", dtype, elements.shape, elements.ctypes.data, elements.nbytes, elements
+            name,
+            "folded",
+            dtype_name(elements.dtype),
+            elements.shape,
+            elements.ctypes.data,
+            elements.nbytes,
+            elements,
         )
-        return self._core.constant(at, constant)
+        return self._core.constant(at, constant, qparams=qparams)
 
     def finish(self) -> _core.Graph | None:
         """The new graph, or None if every node was kept. All nodes must have been visited."""
         return self._core.finish()
+
+
+def _elements(array: Any, dtype: str | None, name: str, stage: str) -> np.ndarray[Any, Any]:
+    """The elements of a constant as an array of the dtype that it will have."""
+    if dtype is not None and dtype not in _CONSTANTS:
+        raise refusal("Rewriter.constant", "dtype", f"one of {', '.join(_CONSTANTS)}, or None", dtype)
+    what = f"constant '{name}'"
+    found = as_array(array, where="rewriter", what=what)
+    if dtype is not None:
+        return found if dtype_name(found.dtype) == dtype else found.astype(_CONSTANTS[dtype])
+    if not hasattr(array, "dtype"):  # Python numbers
+        found = as_array(array, dtype="f32", where="rewriter", what=what) if found.dtype == np.float64 else found
+        found = found.astype(np.int32) if found.dtype == np.int64 and stage == "tosa" else found
+    if found.dtype == np.float64:
+        raise _core.make_error(
+            _core.InvalidGraph,
+            where="rewriter",
+            what=f"constant '{name}' has a dtype that TOSA lacks",
+            expected="an array of another dtype, such as f32",
+            got="an array of f64",
+            hint="Write rewriter.constant(node, array, dtype='f32')",
+        )
+    return found
 
 
 def _with_note(name: str, run: PassFunction) -> PassFunction:

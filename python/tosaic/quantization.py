@@ -52,7 +52,7 @@ class QParams:
 
     @classmethod
     def of(cls, source: Mapping[str, Any]) -> QParams:
-        """Converts the core's dict, or the attributes of a Q/DQ node with the key ``storage`` added."""
+        """Converts the attributes of a Q/DQ node with the key ``storage`` added."""
         return cls(
             str(source["storage"]),
             tuple(map(float, source["scales"])),
@@ -145,7 +145,7 @@ def quantizations_of_input(port: _core.Input) -> tuple[QParams, ...]:
     """
     known = port.qparams or port.value.qparams
     if known is not None:
-        return (QParams.of(known),)
+        return (known,)
     op = "quantize" if _is_float(port.dtype) else "dequantize"
     found = (_of_node(node, value, port.value) for node, value in _readers(port.value, op))
     return tuple(dict.fromkeys(q for q in found if q is not None))
@@ -158,7 +158,7 @@ def quantizations_of_output(port: _core.Output) -> tuple[QParams, ...]:
     """
     known = port.qparams or port.value.qparams
     if known is not None:
-        return (QParams.of(known),)
+        return (known,)
     op = "dequantize" if _is_float(port.dtype) else "quantize"
     value = port.value
     while (node := value.producer) is not None:

@@ -10,7 +10,7 @@ import numpy as np
 from tosaic import _core
 from tosaic.options import checked, refusal
 from tosaic.process import output_captured
-from tosaic.quantization import NUMPY_INTEGERS, QParams
+from tosaic.quantization import NUMPY_INTEGERS
 
 if TYPE_CHECKING:
     from tosaic.lowered import Lowered
@@ -131,7 +131,7 @@ def to_file(array: np.ndarray[Any, Any], port: _core.Input) -> np.ndarray[Any, A
     """
     name = port.value.dtype
     if port.qparams is not None and array.dtype == np.float32:
-        array = QParams.of(port.qparams).quantize(array)
+        array = port.qparams.quantize(array)
     found = np.asarray(array.transpose(_order(port)), dtype=_dtype(name), order="C")
     return found.view(_NARROW[name][1]) if name in _NARROW else found
 
@@ -140,5 +140,5 @@ def from_file(data: np.ndarray[Any, Any], port: _core.Output) -> np.ndarray[Any,
     """Converts a tensor of the file to the caller's axes and dtype, the reverse of `to_file`."""
     array = np.ascontiguousarray(data).view(_dtype(port.value.dtype)).reshape(port.value.shape)
     if port.qparams is not None and port.dtype == "f32":
-        array = QParams.of(port.qparams).dequantize(array)
+        array = port.qparams.dequantize(array)
     return np.asarray(array.transpose(np.argsort(_order(port))), dtype=_dtype(port.dtype), order="C")

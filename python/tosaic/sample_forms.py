@@ -9,7 +9,7 @@ inputs, as far as shape or dtype show it, are first converted back to the form o
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 __all__ = ["FileBorder", "Logical", "arrays_for", "fit_to_ports", "logical_arrays", "require_same_inputs"]
 
 _Array = np.ndarray[Any, Any]
-_QParams = Mapping[str, Any]
 _Order = tuple[int, ...]
 _MOST_FORMS = 4096  # combinations of orders that are looked at; few of them differ
 _MOST_RANKS = 6  # the highest rank for which all permutations are looked at
@@ -61,9 +60,9 @@ def _as_source(array: _Array, port: Any, source: Any) -> _Array:
     shape = tuple(source.value.shape)
     if array.shape != shape and array.shape == tuple(port.shape) and port.physical:
         array = array.transpose(np.argsort(port.dim_order))
-    is_storage = port.qparams is not None and array.dtype.name == _STORAGE.get(port.qparams["storage"])
+    is_storage = port.qparams is not None and array.dtype.name == _STORAGE.get(port.qparams.dtype)
     if is_storage and source.dtype.startswith(("f", "bf")):
-        array = QParams.of(port.qparams).dequantize(array)
+        array = port.qparams.dequantize(array)
     return array
 
 
@@ -127,8 +126,8 @@ def _type_text(array: _Array) -> str:
 
 
 def _in_form(array: _Array, port: Any) -> _Array:
-    if port.qparams is not None and array.dtype.kind == "f" and port.dtype == port.qparams["storage"]:
-        array = QParams.of(port.qparams).quantize(array)
+    if port.qparams is not None and array.dtype.kind == "f" and port.dtype == port.qparams.dtype:
+        array = port.qparams.quantize(array)
     if port.physical:
         return np.ascontiguousarray(array.transpose(port.dim_order))
     order = tuple(port.dim_order)
@@ -271,7 +270,7 @@ class FileBorder:
         for k, (port, i) in enumerate(zip(self.graph.inputs, self.inputs, strict=True)):
             array = self._array(logical, k)
             if array.dtype.kind == "f" and port.dtype in _STORAGE:
-                array = QParams.of(self._qparams("inputs", i, port.dtype)).quantize(array)
+                array = self._qparams("inputs", i, port.dtype).quantize(array)
             if len(form[k]) == array.ndim:
                 array = array.transpose(form[k])
             out.append(np.asarray(_fit(array, port), order="C"))
@@ -284,7 +283,7 @@ class FileBorder:
         at = [_path(port) for port in users].index(_path(source))
         return list(logical.values())[at]
 
-    def output_qparams(self, i: int) -> _QParams | None:
+    def output_qparams(self, i: int) -> QParams | None:
         """The qparams of output `i` of the file, or None unless only the file has integers there."""
         theirs = self._reference.outputs[self.outputs[i]]
         own = self.graph.outputs[i]
@@ -292,13 +291,13 @@ class FileBorder:
             return None
         return self._qparams("outputs", self.outputs[i], own.dtype)
 
-    def _qparams(self, side: str, i: int, dtype: str) -> _QParams:
+    def _qparams(self, side: str, i: int, dtype: str) -> QParams:
         if self._quantized is None:
             self._quantized = _with_integer_borders(self._reference)
         theirs = getattr(self._quantized, side)
         named = self._reference.inputs[i] if side == "inputs" else self._reference.outputs[i]
         found = [port.qparams for port in theirs if port.path == named.path and port.qparams is not None]
-        fitting: list[_QParams] = [qparams for qparams in found if qparams["storage"] == dtype]
+        fitting: list[QParams] = [qparams for qparams in found if qparams.dtype == dtype]
         if not fitting:
             raise _core.make_error(
                 _core.QuantMismatch,

@@ -137,9 +137,14 @@ FAULTS: list[tuple[Any, str]] = [
         lambda p: p.remove("simplify"),
         r"several passes .* expected one of simplify/simplify, decompose/simplify",
     ),
+    (lambda p: p.remove("sinkreshapes"), r"got 'sinkreshapes'\. Did you mean 'decompose/sink-reshapes'\.$"),
+    (
+        lambda p: p.insert_after("fold-qdq", double),
+        r"got 'fold-qdq'\. Passes of section quantize need a target with profile INT, such as TOSA-1\.0\+FP",
+    ),
     (
         lambda p: p.insert_after("decompose", tosaic.Pass("simplify", double)),
-        r"section has a pass of this name",
+        r"section has a pass of this name.* Give it a name of its own: tosaic\.Pass\('my-pass', function\)",
     ),
     (lambda p: p.insert_after("decompose", 3), r"'pass_': expected a tosaic.Pass, or a callable .*got 3"),
     (lambda p: p.insert_after(3, double), r"'anchor': expected the name of a pass"),
@@ -175,7 +180,8 @@ ORDERS: list[tuple[Any, str]] = [
     (lambda p: p.remove("legalize-tosa"), r"no pass makes a graph at stage tosa: expected 'legalize-tosa'"),
     (
         lambda p: p.insert_after("legalize-tosa", tosaic.Pass("late", double, takes=["exported"])),
-        r"'legalize/late' takes graphs at stage exported: .*got a place where graphs are at stage tosa",
+        r"'legalize/late' takes graphs at stage exported: expected a place before 'legalize/legalize-tosa', "
+        r"got a place where graphs are at stage tosa",
     ),
     (
         lambda p: p.insert_before("decompose", tosaic.Pass("mine", double, needs=["legalize-tosa"])),
@@ -184,21 +190,13 @@ ORDERS: list[tuple[Any, str]] = [
 ]
 
 
-def test_graphs_that_stay_quantized_are_a_fault_of_the_order() -> None:
-    pipeline = tosaic.Pipeline.default("TOSA-1.0+INT")
-    pipeline.remove("lower-to-integer")
-    with pytest.raises(
-        tosaic.InvalidGraph,
-        match=r"no pass takes graphs on from stage quantized: expected 'lower-to-integer', got graphs",
-    ):
-        pipeline.check()
-
-
 def test_a_pass_that_claims_stage_tosa_and_returns_nothing_is_named(program: tosaic.Program) -> None:
     pipeline = tosaic.Pipeline.default("TOSA-1.0+FP")
     pipeline.replace("legalize-tosa", tosaic.Pass("mine", lambda graph: None, gives="tosa"))
     with pytest.raises(
-        tosaic.InvalidGraph, match=r"leaves the graph at another stage: expected tosa, got exported"
+        tosaic.InvalidGraph,
+        match=r"do not lead to stage tosa: .* got a graph at stage exported\. Pass 'legalize/mine' claims to make "
+        r"a graph at stage tosa, and returned none",
     ):
         tosaic.lower(program, pipeline=pipeline)
 
@@ -225,7 +223,7 @@ def relabelled(graph: tosaic.Graph) -> tosaic.Graph:
 RESULTS: list[tuple[Any, str]] = [
     (
         lambda graph: tosaic.Graph.parse(graph.text().replace("3,4", "3,5")),
-        r"pass 'mine' changes the type of input 'x': expected f32\[3,4\], got f32\[3,5\]",
+        r"other inputs or outputs: expected inputs 'x' \[3,4\], outputs .*\[3,4\], got inputs 'x' \[3,5\], ",
     ),
     (
         lambda graph: tosaic.Graph.parse(graph.text().replace("f32", "f16")),
@@ -241,7 +239,11 @@ RESULTS: list[tuple[Any, str]] = [
     ),
     (
         lambda graph: tosaic.Graph.parse(graph.text().replace('path="x"', 'path="y"')),
-        r"pass 'mine' gives a graph with other inputs or outputs: expected inputs 'x', .*got inputs 'y'",
+        r"pass 'mine' gives a graph with other inputs or outputs: expected inputs 'x' \[3,4\], .*got .* 'y'",
+    ),
+    (
+        lambda graph: tosaic.Graph.parse(graph.text().replace("[3,4]", "[5,4]")),
+        r"other inputs or outputs: expected inputs 'x' \[3,4\], outputs .*\[3,4\], got inputs 'x' \[5,4\], ",
     ),
 ]
 
@@ -263,6 +265,52 @@ def test_an_exception_of_a_pass_says_which_pass_it_comes_from(program: tosaic.Pr
     with pytest.raises(KeyError) as raised:
         tosaic.lower(program, pipeline=pipeline)
     assert raised.value.__notes__ == ["in pass 'wrong' of the pipeline, on a graph at stage exported"]
+
+
+def test_two_functions_without_a_name_need_names() -> None:
+    pipeline = tosaic.Pipeline.default("TOSA-1.0+FP")
+    pipeline.insert_before("decompose", lambda graph: None)
+    with pytest.raises(
+        tosaic.InvalidGraph, match=r"got '<lambda>'\. Give it a name of its own: tosaic\.Pass"
+    ):
+        pipeline.insert_before("decompose", lambda graph: None)
+
+
+def test_a_pass_alone_refuses_a_graph_at_a_stage_that_it_does_not_take(program: tosaic.Program) -> None:
+    pipeline = tosaic.Pipeline.default("TOSA-1.0+INT+FP")
+    with pytest.raises(
+        tosaic.InvalidGraph,
+        match=r"pass 'lower-to-integer' takes graphs at stage quantized: expected a graph at stage "
+        r"quantized, got a graph at stage exported\. Run 'fold-qdq' before it\.",
+    ):
+        pipeline["lower-to-integer"].run(program.graph)
+    mine = tosaic.Pass("mine", double, takes=["tosa"])
+    with pytest.raises(tosaic.InvalidGraph, match=r"at stage tosa are made by 'legalize-tosa'\."):
+        mine.run(program.graph)
+
+
+def test_a_place_for_a_pass_at_stage_quantized_is_named() -> None:
+    pipeline = tosaic.Pipeline.default("TOSA-1.0+INT")
+    pipeline.insert_after("decompose", tosaic.Pass("mine", double, takes=["quantized"]))
+    with pytest.raises(
+        tosaic.InvalidGraph, match=r"expected a place before 'quantize/quantize-borders'|before 'q"
+    ):
+        pipeline.check()
+    pipeline = tosaic.Pipeline.default("TOSA-1.0+INT")
+    pipeline.insert_before("fold-qdq", tosaic.Pass("mine", double, takes=["quantized"]))
+    with pytest.raises(tosaic.InvalidGraph, match=r"expected a place behind 'quantize/fold-qdq', got"):
+        pipeline.check()
+
+
+def test_a_pass_in_the_place_of_decompose_that_expands_nothing_is_named() -> None:
+    silu = torch.export.export(nn.SiLU(), (X,))
+    pipeline = tosaic.Pipeline.default("TOSA-1.0+FP")
+    pipeline.replace("decompose", tosaic.Pass("nothing", lambda graph: None))
+    with pytest.raises(
+        tosaic.UnsupportedOp,
+        match=r"pass 'decompose/nothing' stands in the place of 'decompose', and does not expand all",
+    ):
+        tosaic.lower(silu, pipeline=pipeline)
 
 
 def test_another_target_beside_a_pipeline_is_refused(program: tosaic.Program) -> None:
@@ -296,19 +344,43 @@ def test_a_rewriter_that_keeps_every_node_makes_no_graph(program: tosaic.Program
     assert rewriter.finish() is None
 
 
+HALVES = tosaic.QParams("i8", (0.5,), (3,), -128, 127)
 MISUSE: list[tuple[Any, str]] = [
     (lambda r, n: r.keep(n[1]), r"visited in order.* expected 'add', got 'relu'"),
     (lambda r, n: (r.keep(n[0]), r.keep(n[0])), r"visited in order.* expected 'relu', got 'add'"),
     (lambda r, n: r.finish(), r"not all nodes were visited: expected keep or replace for 'add'"),
     (lambda r, n: r.emit(n[0], "no_such", []), r"unknown operator"),
     (
-        lambda r, n: r.emit(n[0], "tosa.abs", [n[0].operands[0]]),
-        r"'tosa.abs' may not stand at stage exported",
+        lambda r, n: r.emit(n[0], "tosa.sigmoid", [n[0].operands[0]]),
+        r"'tosa.sigmoid' may not stand at stage exported: expected a graph at stage integer, tosa, got stage "
+        r"exported \(node 'add'\)\. At this stage, emit 'sigmoid'\.",
     ),
     (lambda r, n: r.emit(n[0], "add", [n[0].operands[0]]), r"add"),
     (lambda r, n: r.emit(n[0], "add", [1, 2]), r"no value of the graph"),
     (lambda r, n: r.emit(n[0], "relu", [n[1].operands[0]]), r"read before its node is visited"),
-    (lambda r, n: r.emit(n[0], "softmax", [n[0].operands[0]], {"direction": 0}), r"unknown attribute"),
+    (
+        lambda r, n: r.emit(n[0], "softmax", [n[0].operands[0]], {"direction": 0}),
+        r"unknown attribute of 'softmax': expected one of .*axis.*, got 'direction' \(node 'add', ",
+    ),
+    (
+        lambda r, n: r.emit(n[0], "relu", [n[0].operands[0]], {"alpha": 0}),
+        r"unknown attribute of 'relu': expected 'relu' has no attributes",
+    ),
+    (
+        lambda r, n: r.emit(n[0], "leaky_relu", [n[0].operands[0]], {"alpha": "steep"}),
+        r"attribute 'alpha' of 'leaky_relu' has a wrong value: expected a number, got 'steep' \(node 'add', ",
+    ),
+    (
+        lambda r, n: r.emit(n[0], "softmax", [n[0].operands[0]], {"axis": 1.5}),
+        r"attribute 'axis' of 'softmax' has a wrong value: expected an integer, got 1.5",
+    ),
+    (
+        lambda r, n: r.emit(n[0], "relu", [n[0].operands[0]], qparams=HALVES),
+        r"only at stage quantized does a result of 'relu' become integers .* Emit 'quantize', or insert",
+    ),
+    (lambda r, n: r.emit(n[0], "relu", [n[0].operands[0]], qparams=3), r"no qparams: expected a tosaic.QPar"),
+    (lambda r, n: r.constant(n[0], np.zeros(2)), r"dtype that TOSA lacks: .* Write .*dtype='f32'\)"),
+    (lambda r, n: r.constant(n[0], 3.0, dtype="float"), r"'dtype': expected one of bool, .*got 'float'"),
     (lambda r, n: r.replace(n[0], r.constant(n[0], np.zeros(2, np.float32))), r"another type: .*f32\[3,4\]"),
     (lambda r, n: r.replace(n[0], []), r"another number of results: expected 1, got 0"),
     (lambda r, n: r.replace(n[0], 3), r"replaced by values"),
@@ -408,3 +480,208 @@ def test_an_operator_of_several_results_is_emitted() -> None:
     assert graph is not None
     graph.verify()
     np.testing.assert_array_equal(tosaic.from_graph(graph).run(X.numpy()), X.relu().numpy())
+
+
+def test_python_numbers_become_constants_as_torch_tensor_converts_them(program: tosaic.Program) -> None:
+    rewriter = tosaic.Rewriter(program.graph)
+    node = program.graph.nodes[0]
+    numbers = [3.0, [1, 2], True, np.float16(3), torch.ones(2)]
+    dtypes = [rewriter.constant(node, number).dtype for number in numbers]
+    assert dtypes == ["f32", "i64", "bool", "f16", "f32"]
+    assert rewriter.constant(node, np.zeros(2), dtype="f32").dtype == "f32"
+    assert rewriter.constant(node, 3, dtype="i8").dtype == "i8"
+    with pytest.raises(tosaic.InvalidGraph, match="a dtype that TOSA lacks"):
+        rewriter.constant(node, np.float64(3))
+
+
+# ---- passes on quantized programs ----
+
+
+def quantized_program() -> torch.export.ExportedProgram:
+    import torch.ao.quantization.fx._decomposed  # registers torch.ops.quantized_decomposed
+
+    q = torch.ops.quantized_decomposed
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(2, 2, 1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = q.quantize_per_tensor(x, 0.03, 3, -128, 127, torch.int8)
+            y = self.conv(q.dequantize_per_tensor(x, 0.03, 3, -128, 127, torch.int8))
+            y = q.quantize_per_tensor(y, 0.02, 1, -128, 127, torch.int8)
+            y = torch.relu(q.dequantize_per_tensor(y, 0.02, 1, -128, 127, torch.int8))
+            y = q.quantize_per_tensor(y, 0.01, -128, -128, 127, torch.int8)
+            return q.dequantize_per_tensor(y, 0.01, -128, -128, 127, torch.int8)
+
+    torch.manual_seed(0)
+    weight = torch.randint(-127, 128, (2, 2, 1, 1)) * 0.01
+    net = Net().eval()
+    with torch.no_grad():
+        net.conv.weight.copy_(weight)
+    return torch.export.export(net, (IMAGE,))
+
+
+IMAGE = torch.linspace(-3, 3, 2 * 3 * 3).reshape(1, 2, 3, 3)
+
+
+@pytest.fixture(scope="module")
+def quantized() -> torch.export.ExportedProgram:
+    return quantized_program()
+
+
+@pytest.fixture(scope="module")
+def folded(quantized: torch.export.ExportedProgram) -> tosaic.Graph:
+    pipeline = tosaic.Pipeline.default("TOSA-1.0+INT+FP")
+    return pipeline["fold-qdq"].run(tosaic.from_exported(quantized).graph)
+
+
+def with_clamp(graph: tosaic.Graph, **options: Any) -> tosaic.Graph | None:
+    """relu(x) -> clamp(x, min=0), with the qparams of the relu."""
+    rewriter = tosaic.Rewriter(graph)
+    for node in graph.nodes:
+        if node.op == "relu":
+            qparams = options.get("qparams", node.results[0].qparams)
+            clamped = rewriter.emit(node, "clamp", node.operands, {"min": 0.0}, qparams=qparams)
+            assert clamped.qparams == qparams
+            rewriter.replace(node, clamped)
+        else:
+            rewriter.keep(node)
+    return rewriter.finish()
+
+
+def at_relu(graph: tosaic.Graph) -> tuple[tosaic.Rewriter, tosaic.Node]:
+    rewriter = tosaic.Rewriter(graph)
+    for node in graph.nodes:
+        if node.op == "relu":
+            return rewriter, node
+        rewriter.keep(node)
+    raise AssertionError("no relu")
+
+
+def test_a_pass_emits_quantized_values(quantized: torch.export.ExportedProgram) -> None:
+    pipeline = tosaic.Pipeline.default("TOSA-1.0+INT+FP")
+    pipeline.insert_before("lower-to-integer", tosaic.Pass("with-clamp", with_clamp, takes=["quantized"]))
+    lowered = tosaic.lower(quantized, pipeline=pipeline)
+    assert next(timing for timing in lowered.timings if timing.name == "with-clamp").changed
+    np.testing.assert_array_equal(
+        lowered.run(IMAGE), tosaic.lower(quantized, target="TOSA-1.0+INT+FP").run(IMAGE)
+    )
+    assert tosaic.compare(quantized, lowered, (IMAGE,)).ok
+
+
+def test_the_qparams_of_a_value_are_those_of_a_port(folded: tosaic.Graph) -> None:
+    (relu,) = [node for node in folded.nodes if node.op == "relu"]
+    assert relu.results[0].qparams == tosaic.QParams("i8", (0.01,), (-128,), -128, 127)
+    assert folded.inputs[0].value.qparams is None
+
+
+def test_a_node_between_dequantize_and_quantize_gives_quantized_values(folded: tosaic.Graph) -> None:
+    rewriter, node = at_relu(folded)
+    old, out = node.operands[0].qparams, node.results[0].qparams
+    assert old is not None
+    assert out is not None
+    fields = ("axis", "qmin", "qmax", "scales", "zero_points")
+    x = rewriter.emit(
+        node, "dequantize", node.operands, {k: getattr(old, k) for k in fields} | {"dtype": "f32"}
+    )
+    assert (x.dtype, x.qparams) == ("f32", None)
+    y = rewriter.emit(node, "relu", [x])
+    z = rewriter.emit(node, "quantize", [y], {k: getattr(out, k) for k in fields} | {"dtype": "i8"})
+    assert (z.dtype, z.qparams) == ("i8", out)
+    rewriter.replace(node, z)
+
+
+QUANTIZED_MISUSE: list[tuple[Any, str]] = [
+    (
+        lambda r, n: r.emit(n, "clamp", n.operands, {"min": 0.0}),
+        r"'clamp' computes over quantized values, so its result needs qparams: .* \(node 'relu_1', .*"
+        r"Write rewriter\.emit\(node, 'clamp', \[\.\.\.\], qparams=node\.results\[0\]\.qparams\)",
+    ),
+    (
+        lambda r, n: r.replace(n, n.operands[0]),
+        r"other qparams: expected i8\[1,2,3,3\] q\(i8 -128..127 scale 0.01 zp -128\), got "
+        r"i8\[1,2,3,3\] q\(.* scale 0.02 zp 1\) .*Emit it with qparams=node.results\[0\].qparams",
+    ),
+    (
+        lambda r, n: r.emit(
+            n, "clamp", n.operands, {"min": 0.0}, qparams=tosaic.QParams("i8", (0.5,), (3,), 0, 300)
+        ),
+        r"the qparams of 'clamp' make no sense: expected a range within -128..127, got 0..300",
+    ),
+    (
+        lambda r, n: r.emit(n, "clamp", n.operands, {"min": 0.0}, qparams=[HALVES, None]),
+        r"'clamp' gets another number of qparams than it has results: expected 1, got 2",
+    ),
+    (
+        lambda r, n: r.emit(n, "argmax", n.operands, {"axis": 1}, qparams=HALVES),
+        r"the result of 'argmax' is no f32, so it cannot be quantized",
+    ),
+    (
+        lambda r, n: r.replace(n, r.constant(n, np.zeros((1, 2, 3, 3), np.int8))),
+        r"other qparams: .*got i8\[1,2,3,3\] ",
+    ),
+    (
+        lambda r, n: r.constant(n, np.zeros(2, np.int16), qparams=HALVES),
+        r"constant 'constant' has another dtype than its qparams: expected i8, got i16",
+    ),
+]
+
+
+@pytest.mark.parametrize(("use", "message"), QUANTIZED_MISUSE)
+def test_misuse_of_a_rewriter_at_stage_quantized_is_refused(
+    folded: tosaic.Graph, use: Any, message: str
+) -> None:
+    with pytest.raises(tosaic.InvalidGraph, match=message):
+        use(*at_relu(folded))
+
+
+def test_a_quantized_constant_replaces_a_quantized_value(folded: tosaic.Graph) -> None:
+    rewriter, node = at_relu(folded)
+    zeros = rewriter.constant(node, np.zeros((1, 2, 3, 3), np.int8), qparams=node.results[0].qparams)
+    rewriter.replace(node, zeros)
+
+
+def test_an_error_at_stage_quantized_names_the_node_that_is_in_the_graph(folded: tosaic.Graph) -> None:
+    rewriter, node = at_relu(folded)
+    assert (node.name, node.origins[0].fx_name) == ("relu_1", "dequantize_per_tensor_1")
+    with pytest.raises(tosaic.InvalidGraph, match=r"\(node 'relu_1', test_pipelines\.py:\d+\)"):
+        rewriter.emit(node, "add", [node.operands[0]])
+
+
+REMOVED: list[tuple[list[str], str, str]] = [
+    (
+        ["lower-to-integer"],
+        "TOSA-1.0+INT+FP",
+        r"do not lead to stage tosa: expected a graph at stage tosa behind the last pass, got a graph at "
+        r"stage quantized\. Pass 'quantize/quantize-borders' was skipped, .*takes graphs at stage exported, "
+        r"integer\. The pipeline lacks 'lower-to-integer', which makes a graph at stage integer\.",
+    ),
+    (
+        ["lower-to-integer"],
+        "TOSA-1.0+INT",
+        r"The pipeline lacks 'lower-to-integer', which makes a graph at st",
+    ),
+    (
+        ["quantize-borders"],
+        "TOSA-1.0+INT",
+        r"the pipeline has no 'quantize-borders', so that floats are left",
+    ),
+    (
+        ["lower-to-integer", "fold-qdq"],
+        "TOSA-1.0+INT",
+        r"the pipeline has no 'fold-qdq', 'lower-to-integer', so that floats are left",
+    ),
+]
+
+
+@pytest.mark.parametrize(("names", "target", "message"), REMOVED)
+def test_a_quantized_program_says_which_pass_it_lacks(
+    quantized: torch.export.ExportedProgram, names: list[str], target: str, message: str
+) -> None:
+    pipeline = tosaic.Pipeline.default(target)
+    for name in names:
+        pipeline.remove(name)
+    with pytest.raises(tosaic.Error, match=message):
+        tosaic.lower(quantized, pipeline=pipeline)

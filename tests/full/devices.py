@@ -74,8 +74,8 @@ def _border(lowered: tosaic.Lowered, sample: Sequence[Any]) -> list[np.ndarray[A
     for port, value in zip(lowered.graph.inputs, sample, strict=True):
         array, q = value.numpy(), port.qparams
         if q is not None:
-            scaled = np.rint(array * np.float32(1 / q["scales"][0])) + q["zero_points"][0]
-            array = np.clip(scaled, q["qmin"], q["qmax"]).astype(np.int8)
+            scaled = np.rint(array * np.float32(1 / q.scales[0])) + q.zero_points[0]
+            array = np.clip(scaled, q.qmin, q.qmax).astype(np.int8)
         arrays.append(array)
     return arrays
 
@@ -84,7 +84,7 @@ def _extremes(lowered: tosaic.Lowered) -> list[list[np.ndarray[Any, Any]]]:
     port = lowered.graph.inputs[0]
     q = port.qparams
     assert q is not None
-    return [[np.full(port.shape, value, np.int8)] for value in (q["qmin"], q["qmax"])]
+    return [[np.full(port.shape, value, np.int8)] for value in (q.qmin, q.qmax)]
 
 
 def _physical(lowered: tosaic.Lowered, arrays: Sequence[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]:

@@ -207,13 +207,13 @@ def _compare_stage(stage: str, graph: Any, expected: Mapping[str, Array], out: C
         _compare_elements(stage, value.name, found, expected[value.name], out)
 
 
-def _dequantized(integers: Array, qparams: Mapping[str, Any]) -> Array:
+def _dequantized(integers: Array, qparams: tosaic.QParams) -> Array:
     """Dequantizes with torch's formula, per tensor or per channel."""
     shape = [1] * integers.ndim
-    if qparams["axis"] is not None:
-        shape[qparams["axis"]] = -1
-    scales, zeros = (np.array(qparams[key], np.float32) for key in ("scales", "zero_points"))
-    if qparams["axis"] is None:
+    if qparams.axis is not None:
+        shape[qparams.axis] = -1
+    scales, zeros = (np.array(each, np.float32) for each in (qparams.scales, qparams.zero_points))
+    if qparams.axis is None:
         scales, zeros = scales[0], zeros[0]
         return (integers.astype(np.float32) - zeros) * scales
     return (integers.astype(np.float32) - zeros.reshape(shape)) * scales.reshape(shape)

@@ -358,21 +358,21 @@ def _from_file(back: Any, lowered: Any, sample: Sample) -> Array:
     (found,) = back.run_arrays(fit_to_ports(arrays, back.inputs))
     (port,) = lowered.graph.outputs
     if port.dtype != port.value.dtype:
-        scale, zero = port.qparams["scales"][0], port.qparams["zero_points"][0]
+        scale, zero = port.qparams.scales[0], port.qparams.zero_points[0]
         found = (found.astype(np.float32) - np.float32(zero)) * np.float32(scale)
     return found if found.shape == port.shape else found.transpose(0, 3, 1, 2)
 
 
-def _stored(array: Array, qparams: dict[str, Any] | None) -> Array:
+def _stored(array: Array, qparams: tosaic.QParams | None) -> Array:
     if qparams is None:  # indices
         return array.astype(np.int32)
-    dtype = {"i8": torch.int8, "i16": torch.int16}[qparams["storage"]]
+    dtype = {"i8": torch.int8, "i16": torch.int16}[qparams.dtype]
     return torch.ops.quantized_decomposed.quantize_per_tensor(
         torch.from_numpy(array),
-        qparams["scales"][0],
-        qparams["zero_points"][0],
-        qparams["qmin"],
-        qparams["qmax"],
+        qparams.scales[0],
+        qparams.zero_points[0],
+        qparams.qmin,
+        qparams.qmax,
         dtype,
     ).numpy()
 

@@ -1,10 +1,14 @@
 #include "tosaic/ir/checked_rewriter.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
 #include "tosaic/base/error.h"
 #include "tosaic/ir/infer.h"
+#include "tosaic/ir/origin.h"
+#include "tosaic/ir/quantized.h"
+#include "tosaic/ir/verify.h"
 
 namespace tosaic {
 namespace {
@@ -15,6 +19,35 @@ InvalidGraph misuse(std::string what, std::string expected, std::string got, std
                        .expected = std::move(expected),
                        .got = std::move(got),
                        .node = std::move(node)});
+}
+
+constexpr Stage kStages[] = {Stage::kExported, Stage::kQuantized, Stage::kInteger, Stage::kTosa};
+
+std::string quoted(std::string_view text) { return "'" + std::string(text) + "'"; }
+
+std::string stages_of(Op op) {
+  std::string text;
+  for (const Stage stage : kStages)
+    if (allowed_at(op, stage)) text += (text.empty() ? "" : ", ") + std::string(to_string(stage));
+  return text;
+}
+
+// "Emit 'sigmoid'" for tosa.sigmoid and the reverse, if the stage has the operator of this name; else empty.
+std::string counterpart(Op op, Stage stage) {
+  constexpr std::string_view kPrefix = "tosa.";
+  const OpInfo& row = info(op);
+  const std::string name = row.is_tosa ? std::string(row.name.substr(kPrefix.size()))
+                                       : std::string(kPrefix) + std::string(row.name);
+  const std::optional<Op> other = parse_op(name);
+  return other && allowed_at(*other, stage) ? "At this stage, emit " + quoted(name) : std::string();
+}
+
+std::string text_of(const QParamsRef& qparams) { return qparams ? to_string(*qparams) : "no qparams"; }
+
+// "qparams=node.results[0].qparams", or for an operator of several results a list.
+std::string line_of_qparams(std::size_t results) {
+  return results == 1 ? "qparams=node.results[0].qparams"
+                      : "qparams=[result.qparams for result in node.results]";
 }
 
 }  // namespace
@@ -51,6 +84,7 @@ std::vector<ValueId> CheckedRewriter::begin_with(const Node& at, std::span<const
 
 void CheckedRewriter::keep(NodeId node) {
   rewriter_.keep(turn_of(node));
+  emitted_.clear();
   ++next_;
 }
 
@@ -64,39 +98,126 @@ void CheckedRewriter::replace(NodeId node, std::span<const ValueId> results) {
   for (std::uint32_t i = 0; i < old.result_count; ++i) {
     if (!results[i].valid()) throw misuse("a result is replaced by no value", "a value", "none", name);
     const TensorType& wanted = source_->type(source_->result(old, i));
-    const TensorType& found = rewriter_.current().type(results[i]);
-    if (found.dtype != wanted.dtype || !(found.shape == wanted.shape))
-      throw misuse("the replacement has another type", to_string(wanted), to_string(found), name);
+    const TensorType found = rewriter_.current().type(results[i]);
+    const bool is_quantized = source_->stage == Stage::kQuantized;
+    const bool same_numbers = same_qparams(found.qparams, wanted.qparams) ||
+                              (!is_quantized && (found.qparams == nullptr || wanted.qparams == nullptr));
+    const bool same_array = found.dtype == wanted.dtype && found.shape == wanted.shape;
+    if (!same_array || !same_numbers) {
+      ErrorParts parts =
+          misuse(same_array ? "the replacement has other qparams" : "the replacement has another type",
+                 to_string(wanted), to_string(found), name)
+              .parts();
+      if (is_quantized && wanted.qparams && found.shape == wanted.shape)
+        parts.hint = "Emit it with qparams=node.results[" + std::to_string(i) + "].qparams";
+      throw InvalidGraph(located(std::move(parts), old.origin, name));
+    }
+    if (wanted.qparams && !found.qparams && std::ranges::find(emitted_, results[i]) != emitted_.end())
+      rewriter_.begin_output(old).set_qparams(results[i], wanted.qparams);
   }
   rewriter_.replace(old, begin_with(old, results));
+  emitted_.clear();
   ++next_;
 }
 
-std::vector<ValueId> CheckedRewriter::emit(NodeId at, Op op, Attrs attrs, std::span<const ValueId> operands) {
+void CheckedRewriter::require_allowed(const Node& at, Op op) const {
+  if (allowed_at(op, source_->stage)) return;
+  throw InvalidGraph(
+      {.where = "rewriter",
+       .what = quoted(info(op).name) + " may not stand at stage " + std::string(to_string(source_->stage)),
+       .expected = "a graph at stage " + stages_of(op),
+       .got = "stage " + std::string(to_string(source_->stage)),
+       .node = source_->node_name(at),
+       .hint = counterpart(op, source_->stage)});
+}
+
+void CheckedRewriter::quantize_results(const Node& at, Op op, const Attrs& attrs,
+                                       std::span<const ValueId> operands, std::span<const QParamsRef> qparams,
+                                       std::vector<TensorType>& types) const {
+  const std::string name = source_->node_name(at), who = quoted(info(op).name);
+  const auto refuse = [&](std::string what, std::string expected, std::string got, std::string hint = {}) {
+    ErrorParts parts = misuse(std::move(what), std::move(expected), std::move(got), name).parts();
+    parts.hint = std::move(hint);
+    return InvalidGraph(located(std::move(parts), at.origin, name));
+  };
+  if (!qparams.empty() && qparams.size() != types.size())
+    throw refuse(who + " gets another number of qparams than it has results", std::to_string(types.size()),
+                 std::to_string(qparams.size()));
+  const bool is_quantized = source_->stage == Stage::kQuantized;
+  const bool is_qdq = op == Op::kQuantize || op == Op::kDequantize;
+  const bool over_quantized = std::ranges::any_of(
+      operands, [&](ValueId id) { return id.valid() && rewriter_.current().type(id).qparams != nullptr; });
+  for (std::size_t i = 0; i < types.size(); ++i) {
+    TensorType& type = types[i];
+    QParamsRef wanted = qparams.empty() ? nullptr : qparams[i];
+    if (is_quantized && is_qdq) {
+      const auto* const own = get_if<QuantizeAttrs>(&attrs);
+      const QParamsRef given = own == nullptr ? nullptr : qparams_of(*own, own->dtype);
+      if (wanted && !same_qparams(wanted, given))
+        throw refuse(who + " has the qparams of its attributes", text_of(given), text_of(wanted),
+                     op == Op::kDequantize ? "Its result is f32" : "Omit qparams=");
+      wanted = given;
+    } else if (is_quantized && wanted && type.dtype != DType::kF32) {
+      throw refuse("the result of " + who + " is no f32, so it cannot be quantized", "no qparams",
+                   to_string(type) + " and " + text_of(wanted));
+    } else if (is_quantized && wanted) {
+      type.dtype = wanted->storage;
+    } else if (is_quantized && over_quantized && type.dtype == DType::kF32) {
+      throw refuse(who + " computes over quantized values, so its result needs qparams",
+                   "qparams of the result", "none",
+                   "Write rewriter.emit(node, " + who + ", [...], " + line_of_qparams(types.size()) + ")");
+    } else if (!is_quantized && wanted && type.dtype != wanted->storage) {
+      throw refuse(
+          "only at stage quantized does a result of " + who + " become integers by its qparams",
+          "a graph at stage quantized, or a result of dtype " + std::string(to_string(wanted->storage)),
+          to_string(type) + " at stage " + std::string(to_string(source_->stage)),
+          source_->stage == Stage::kExported ? "Emit 'quantize', or insert the pass behind 'fold-qdq'" : "");
+    }
+    type.qparams = wanted;
+    if (const std::optional<ErrorParts> fault = qparams_fault(type))
+      throw refuse("the qparams of " + who + " make no sense", fault->expected, fault->got);
+  }
+}
+
+std::vector<ValueId> CheckedRewriter::emit(NodeId at, Op op, Attrs attrs, std::span<const ValueId> operands,
+                                           std::span<const QParamsRef> qparams) {
   const Node& node = turn_of(at);
   require_values(operands, node);
   const std::string name = source_->node_name(node);
   if (!has_inference(op))
     throw misuse("a rewriter emits operators whose result types follow from their operands",
-                 "another operator", "'" + std::string(info(op).name) + "'", name);
-  if (!allowed_at(op, source_->stage))
-    throw misuse("'" + std::string(info(op).name) + "' may not stand at stage " +
-                     std::string(to_string(source_->stage)),
-                 "an operator of this stage", "'" + std::string(info(op).name) + "'", name);
+                 "another operator", quoted(info(op).name), name);
+  require_allowed(node, op);
   // Types are inferred before the graph is copied, so that a refusal changes nothing.
-  const std::vector<TensorType> types =
-      infer_node(rewriter_.current(), op, attrs, operands, node.origin, name);
+  std::vector<TensorType> types = infer_node(rewriter_.current(), op, attrs, operands, node.origin, name);
+  quantize_results(node, op, attrs, operands, qparams, types);
   const std::vector<ValueId> ids = begin_with(node, operands);
   Graph& out = rewriter_.begin_output(node);
   const NodeId made = out.add_node(op, share(std::move(attrs)), ids, types, node.origin,
                                    name + "." + std::string(info(op).name));
   std::vector<ValueId> results;
   for (std::size_t i = 0; i < types.size(); ++i) results.push_back(out.result(out.node(made), i));
+  emitted_.insert(emitted_.end(), results.begin(), results.end());
   return results;
 }
 
-ValueId CheckedRewriter::constant(NodeId at, ConstantRef constant) {
-  return rewriter_.constant(turn_of(at), std::move(constant));
+ValueId CheckedRewriter::constant(NodeId at, ConstantRef constant, QParamsRef qparams) {
+  const Node& node = turn_of(at);
+  if (!qparams) return rewriter_.constant(node, std::move(constant));
+  TensorType type;
+  type.dtype = constant->dtype;
+  type.shape = constant->shape;
+  type.qparams = qparams;
+  const std::string name = source_->node_name(node);
+  if (const std::optional<ErrorParts> fault = qparams_fault(type))
+    throw misuse("the qparams of constant '" + constant->name + "' make no sense", fault->expected,
+                 fault->got, name);
+  if (qparams->storage != type.dtype)
+    throw misuse("constant '" + constant->name + "' has another dtype than its qparams",
+                 std::string(to_string(qparams->storage)), std::string(to_string(type.dtype)), name);
+  const ValueId made = rewriter_.constant(node, std::move(constant));
+  rewriter_.begin_output(node).set_qparams(made, std::move(qparams));
+  return made;
 }
 
 ValueId CheckedRewriter::map(ValueId old) const {

@@ -1,8 +1,8 @@
 // CheckedRewriter: a Rewriter that checks how it is used, for passes that are written outside of tosaic.
 //
 // A Rewriter trusts its caller. A CheckedRewriter checks that nodes are visited in order and each once, that
-// values exist, and that a replacement has the type of what it replaces, and throws InvalidGraph that names
-// the node. It owns its source graph.
+// values exist, that results of operators over quantized values have qparams, and that a replacement has the
+// type and qparams of what it replaces. It throws InvalidGraph that names the node. It owns its source graph.
 #pragma once
 
 #include <cstdint>
@@ -29,13 +29,20 @@ class CheckedRewriter {
   // Copies the node, whose turn it must be.
   void keep(NodeId node);
   // Replaces the results of the node, whose turn it must be, by values of current(): as many values, with the
-  // same dtypes and shapes.
+  // same dtypes and shapes. At stage quantized their qparams must be the same, too. At other stages qparams
+  // only say what integers represent: an emitted value without qparams gets those of the result.
   void replace(NodeId node, std::span<const ValueId> results);
   // Adds a node in front of `at`, whose turn it must be, and whose origin it has. `operands` are values of
   // current(); an invalid id is an absent operand. Returns its results, whose types infer() determines.
-  std::vector<ValueId> emit(NodeId at, Op op, Attrs attrs, std::span<const ValueId> operands);
-  // A constant of current().
-  ValueId constant(NodeId at, ConstantRef constant);
+  //
+  // `qparams` is empty, or has an entry for each result, null for a result without. At stage quantized a
+  // result with qparams is the computed f32, quantized: its dtype is the storage dtype. An f32 result of an
+  // operator over values with qparams must have qparams. The result of quantize has those of its attributes,
+  // and the result of dequantize has none. At other stages qparams label results of their storage dtype.
+  std::vector<ValueId> emit(NodeId at, Op op, Attrs attrs, std::span<const ValueId> operands,
+                            std::span<const QParamsRef> qparams = {});
+  // A constant of current(). `qparams` say which numbers its integers represent.
+  ValueId constant(NodeId at, ConstantRef constant, QParamsRef qparams = nullptr);
   // The value of current() that a value of the source has become. The node that makes the source's value must
   // have been visited.
   [[nodiscard]] ValueId map(ValueId old) const;
@@ -50,10 +57,15 @@ class CheckedRewriter {
   // stand behind `at` have other ids in the copy.
   std::vector<ValueId> begin_with(const Node& at, std::span<const ValueId> values);
   void require_values(std::span<const ValueId> values, const Node& at) const;
+  void require_allowed(const Node& at, Op op) const;
+  // Writes the qparams of the results into their inferred types.
+  void quantize_results(const Node& at, Op op, const Attrs& attrs, std::span<const ValueId> operands,
+                        std::span<const QParamsRef> qparams, std::vector<TensorType>& types) const;
 
   std::shared_ptr<const Graph> source_;
   Rewriter rewriter_;
-  std::uint32_t next_ = 0;  // index of the node whose turn it is
+  std::uint32_t next_ = 0;             // index of the node whose turn it is
+  std::vector<ValueId> emitted_ = {};  // results of nodes that were emitted in this turn
   bool finished_ = false;
 };
 

@@ -22,6 +22,25 @@ class Leaves {
   std::unordered_set<const Origin*> seen_;
 };
 
+// True if a node of this name is the call itself, or was emitted in its place: "conv2d", "conv2d.rescale".
+bool is_of(const std::string& node_name, const Origin& call) {
+  const std::string& name = call.fx_name;
+  return !name.empty() && node_name.starts_with(name) &&
+         (node_name.size() == name.size() || node_name[name.size()] == '.');
+}
+
+// The call that a message about the node names: the one after which the node is named; else the first that is
+// no quantize or dequantize call, which are merged into the nodes beside them; else the first.
+OriginRef call_of(const std::vector<OriginRef>& calls, const std::string& node_name) {
+  if (calls.empty()) return nullptr;
+  const auto named =
+      std::ranges::find_if(calls, [&](const OriginRef& call) { return is_of(node_name, *call); });
+  if (named != calls.end()) return *named;
+  const auto computes = std::ranges::find_if(
+      calls, [](const OriginRef& call) { return call->target.find("quantize") == std::string::npos; });
+  return computes != calls.end() ? *computes : calls.front();
+}
+
 }  // namespace
 
 std::string Origin::source() const {
@@ -61,11 +80,14 @@ bool is_inside_call(const std::string& value, const OriginRef& from, const std::
 
 ErrorParts located(ErrorParts parts, const OriginRef& origin, const std::string& node_name) {
   const std::vector<OriginRef> from = leaves(origin);
-  if (parts.node.empty())
-    parts.node = from.empty() || from.front()->fx_name.empty() ? node_name : from.front()->fx_name;
-  if (from.empty()) return parts;
-  if (parts.module_path.empty()) parts.module_path = from.front()->module_path;
-  if (parts.source.empty()) parts.source = from.front()->source();
+  const OriginRef call = call_of(from, node_name);
+  if (parts.node.empty()) {
+    const bool is_named = call && !call->fx_name.empty() && (from.size() == 1 || is_of(node_name, *call));
+    parts.node = is_named ? call->fx_name : node_name;
+  }
+  if (!call) return parts;
+  if (parts.module_path.empty()) parts.module_path = call->module_path;
+  if (parts.source.empty()) parts.source = call->source();
   return parts;
 }
 

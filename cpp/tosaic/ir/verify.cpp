@@ -181,31 +181,10 @@ bool Checker::shape(const Value& value) {
 }
 
 void Checker::qparams(const TensorType& type, const std::string& name) {
-  if (!type.qparams) return;
-  const QParams& q = *type.qparams;
-  const auto fail = [&](std::string expected, std::string got) {
-    invalid({.what = "quantization parameters make no sense",
-             .expected = std::move(expected),
-             .got = std::move(got),
-             .node = name});
-  };
-  const std::optional<ValueRange> range = integer_limits(q.storage);
-  if (!range) return fail("an integer storage dtype", std::string(to_string(q.storage)));
-  if (q.qmin > q.qmax || q.qmin < range->low || q.qmax > range->high)
-    return fail("a range within " + std::to_string(range->low) + ".." + std::to_string(range->high),
-                std::to_string(q.qmin) + ".." + std::to_string(q.qmax));
-  if (q.axis && (*q.axis < 0 || *q.axis >= static_cast<std::int64_t>(type.rank())))
-    return fail("an axis of " + to_string(type.shape), std::to_string(*q.axis));
-  const std::int64_t channels = q.axis ? type.shape[static_cast<std::size_t>(*q.axis)] : 1;
-  if (static_cast<std::int64_t>(q.scales.size()) != channels || q.zero_points.size() != q.scales.size())
-    return fail(std::to_string(channels) + " scales and zero points",
-                std::to_string(q.scales.size()) + " and " + std::to_string(q.zero_points.size()));
-  for (const double scale : q.scales)
-    if (!std::isfinite(scale) || scale <= 0) return fail("positive finite scales", std::to_string(scale));
-  for (const std::int64_t zero_point : q.zero_points)
-    if (zero_point < range->low || zero_point > range->high)
-      return fail("zero points that " + std::string(to_string(q.storage)) + " holds",
-                  std::to_string(zero_point));
+  std::optional<ErrorParts> fault = qparams_fault(type);
+  if (!fault) return;
+  fault->node = name;
+  invalid(*std::move(fault));
 }
 
 void Checker::link(ValueId id, const Value& value) {
@@ -627,6 +606,34 @@ void Checker::variable_use(const Node& node) {
 }
 
 }  // namespace
+
+std::optional<ErrorParts> qparams_fault(const TensorType& type) {
+  if (!type.qparams) return std::nullopt;
+  const QParams& q = *type.qparams;
+  const auto fail = [](std::string expected, std::string got) {
+    return ErrorParts{.what = "quantization parameters make no sense",
+                      .expected = std::move(expected),
+                      .got = std::move(got)};
+  };
+  const std::optional<ValueRange> range = integer_limits(q.storage);
+  if (!range) return fail("an integer storage dtype", std::string(to_string(q.storage)));
+  if (q.qmin > q.qmax || q.qmin < range->low || q.qmax > range->high)
+    return fail("a range within " + std::to_string(range->low) + ".." + std::to_string(range->high),
+                std::to_string(q.qmin) + ".." + std::to_string(q.qmax));
+  if (q.axis && (*q.axis < 0 || *q.axis >= static_cast<std::int64_t>(type.rank())))
+    return fail("an axis of " + to_string(type.shape), std::to_string(*q.axis));
+  const std::int64_t channels = q.axis ? type.shape[static_cast<std::size_t>(*q.axis)] : 1;
+  if (static_cast<std::int64_t>(q.scales.size()) != channels || q.zero_points.size() != q.scales.size())
+    return fail(std::to_string(channels) + " scales and zero points",
+                std::to_string(q.scales.size()) + " and " + std::to_string(q.zero_points.size()));
+  for (const double scale : q.scales)
+    if (!std::isfinite(scale) || scale <= 0) return fail("positive finite scales", std::to_string(scale));
+  for (const std::int64_t zero_point : q.zero_points)
+    if (zero_point < range->low || zero_point > range->high)
+      return fail("zero points that " + std::string(to_string(q.storage)) + " holds",
+                  std::to_string(zero_point));
+  return std::nullopt;
+}
 
 void verify(const Graph& graph, const VerifyOptions& options) {
   Variables variables;

@@ -12,6 +12,7 @@
 // The layer target checks what a target's profile, extensions and levels allow.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "tosaic/base/error.h"
@@ -30,6 +31,10 @@ void verify(const Graph& graph, const VerifyOptions& options = {});
 
 // Returns all problems, in order. Types are not checked for nodes whose structure is broken.
 [[nodiscard]] std::vector<ErrorParts> check(const Graph& graph, const VerifyOptions& options = {});
+
+// What is wrong with the qparams of a value of this type: their storage dtype, range, axis, number of scales, a
+// scale or a zero point. Returns nothing if they are sound, or if there are none.
+[[nodiscard]] std::optional<ErrorParts> qparams_fault(const TensorType& type);
 
 // The largest extent of an axis. Together with the limit on bytes it bounds arithmetic on shapes to 64 bits.
 inline constexpr std::int64_t kMaxExtent = std::int64_t{1} << 48;

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "tosaic/base/work.h"
+#include "tosaic/exec/border.h"
 #include "tosaic/ir/own_constants.h"
 #include "tosaic/ir/verify.h"
 #include "tosaic/pipeline/refusals.h"
@@ -31,16 +32,23 @@ passes::PassOptions pass_options(const target::TargetSpec& target, const LowerOp
           .objective = options.objective};
 }
 
-// The inputs and outputs of a graph as text: paths of inputs, each once, and kinds and paths of outputs. A
-// pass may split an input into several of one path, as quantize-borders does.
+// The path of an input or output, and the shape of the caller's array.
+template <class Port>
+std::string port_of(const Graph& graph, const Port& port) {
+  const Shape shape = exec::border_form(graph.stage, graph.type(port.value), port.border).shape;
+  return "'" + port.path + "' " + to_string(shape);
+}
+
+// The inputs and outputs of a graph as text: paths and shapes of inputs, each once, and kinds, paths and
+// shapes of outputs. A pass may split an input into several of one path, as quantize-borders does.
 std::string ports_of(const Graph& graph) {
-  std::set<std::string> paths;
-  for (const Input& input : graph.inputs()) paths.insert(input.path);
+  std::set<std::string> inputs;
+  for (const Input& input : graph.inputs()) inputs.insert(port_of(graph, input));
   std::string text = "inputs";
-  for (const std::string& path : paths) text += " '" + path + "'";
+  for (const std::string& input : inputs) text += " " + input;
   text += ", outputs";
   for (const Output& output : graph.outputs())
-    text += (output.kind == OutputKind::kMutation ? " new value of '" : " '") + output.path + "'";
+    text += (output.kind == OutputKind::kMutation ? " new value of " : " ") + port_of(graph, output);
   return text;
 }
 
@@ -54,7 +62,7 @@ void require_stage(const passes::Pass& pass, const Graph& taken, const Graph& gi
 }
 
 // Throws unless the inputs and outputs are the same: a lowering may not change what the caller passes in and
-// gets back.
+// gets back. Both graphs are valid.
 void require_ports(const passes::Pass& pass, const Graph& taken, const Graph& given) {
   const std::string before = ports_of(taken), after = ports_of(given);
   if (before != after)
@@ -64,17 +72,12 @@ void require_ports(const passes::Pass& pass, const Graph& taken, const Graph& gi
                         .got = after});
 }
 
-// True if the caller's arrays fit both types: integers may represent floats, and narrower integers may do.
-bool fits(const TensorType& before, const TensorType& after) {
-  const bool is_other_float = is_float(before.dtype) && is_float(after.dtype) && before.dtype != after.dtype;
-  return before.shape == after.shape && !is_other_float;
-}
-
-// The types of inputs and outputs, but for legalization, which makes shapes physical.
+// Throws if an input or output of floats has floats of another dtype. Integers may replace floats, as in
+// quantize-borders, and narrower integers wider ones, as in legalize-tosa.
 void require_port_types(const passes::Pass& pass, const Graph& taken, const Graph& given) {
-  if (given.stage == Stage::kTosa && taken.stage != Stage::kTosa) return;
   const auto require = [&](const char* side, const std::string& path, ValueId before, ValueId after) {
-    if (fits(taken.type(before), given.type(after))) return;
+    const DType was = taken.type(before).dtype, is = given.type(after).dtype;
+    if (was == is || !is_float(was) || !is_float(is)) return;
     throw InvalidGraph({.where = "pipeline",
                         .what = "pass '" + pass.name + "' changes the type of " + side + " '" + path + "'",
                         .expected = to_string(taken.type(before)),
@@ -125,11 +128,22 @@ class Run {
   }
 
   [[nodiscard]] const std::shared_ptr<const Graph>& graph() const { return graph_; }
+  // The first pass that was skipped because it does not take graphs at the stage of graph(); null if there is
+  // none.
+  [[nodiscard]] const Step* skipped() const {
+    const auto found = std::ranges::find(skipped_, graph_->stage, &Skipped::stage);
+    return found == skipped_.end() ? nullptr : found->step;
+  }
   // The last graph that a pass took at stage quantized; null if there was none.
   [[nodiscard]] const std::shared_ptr<const Graph>& quantized() const { return quantized_; }
   [[nodiscard]] std::vector<PassTiming> timings() && { return std::move(timings_); }
 
  private:
+  struct Skipped {
+    const Step* step;
+    Stage stage;  // of the graph that the pass does not take
+  };
+
   void run(const Step& step) {
     const passes::Pass& pass = step.pass;
     if (graph_->stage == Stage::kQuantized) quantized_ = graph_;
@@ -138,18 +152,21 @@ class Run {
     const std::uint64_t before = work::total();
     auto start = std::chrono::steady_clock::now();
     std::optional<Graph> next;
-    if (pass.takes.has(graph_->stage)) next = pass.run(*graph_, pass_options_);
+    if (pass.takes.has(graph_->stage))
+      next = pass.run(*graph_, pass_options_);
+    else
+      skipped_.push_back({&step, graph_->stage});
     timing.seconds = seconds_since(start);
     if (next) {
       require_stage(pass, *graph_, *next);
+      start = std::chrono::steady_clock::now();
+      if (options_.verify_each) verify_result(pass, *next);
+      timing.verify_seconds = seconds_since(start);
       require_ports(pass, *graph_, *next);
       require_port_types(pass, *graph_, *next);
       graph_ = std::make_shared<const Graph>(std::move(*next));
       timing.changed = true;
       timing.nodes_after = graph_->nodes().size();
-      start = std::chrono::steady_clock::now();
-      if (options_.verify_each) verify_result(pass, *graph_);
-      timing.verify_seconds = seconds_since(start);
       if (options_.on_change) options_.on_change(step, *graph_);
     }
     timing.visits = work::total() - before;
@@ -160,16 +177,43 @@ class Run {
   const LowerOptions& options_;
   passes::PassOptions pass_options_;
   std::vector<PassTiming> timings_;
+  std::vector<Skipped> skipped_;
 };
 
-// A pass that claims to make another stage may have returned no graph.
-void require_tosa(const Graph& graph) {
-  if (graph.stage == Stage::kTosa) return;
+std::string quoted(const std::string& text) { return "'" + text + "'"; }
+
+// Refuses a lowering that ends at another stage than tosa. The message names the first pass that was skipped
+// at that stage, and the pass of the default pipeline that makes a graph which it takes.
+void require_tosa(const Run& run, const Pipeline& pipeline) {
+  const Stage stage = run.graph()->stage;
+  if (stage == Stage::kTosa) return;
+  std::string hint;
+  if (const Step* const skipped = run.skipped()) {
+    hint = "Pass " + quoted(skipped->id()) + " was skipped, because it takes graphs at stage " +
+           passes::to_string(skipped->pass.takes);
+    const Pipeline full = default_pipeline(passes::PassOptions().target);
+    const auto leads = std::ranges::find_if(full.steps(), [&](const Step& step) {
+      return step.pass.takes.has(stage) && step.pass.gives && skipped->pass.takes.has(*step.pass.gives);
+    });
+    if (leads != full.steps().end()) {
+      const std::vector<std::string> absent = absent_passes(pipeline, leads->section);
+      const bool is_absent = std::ranges::find(absent, leads->pass.name) != absent.end();
+      hint += ". The pipeline " +
+              (is_absent ? "lacks " + quoted(leads->pass.name)
+                         : "has " + quoted(leads->pass.name) + ", or a pass in its place,") +
+              (is_absent ? ", which makes" : " which did not make") + " a graph at stage " +
+              std::string(to_string(*leads->pass.gives));
+    }
+  }
+  const auto claims = std::ranges::find_if(
+      pipeline.steps(), [](const Step& step) { return step.pass.gives == Stage::kTosa; });
+  if (hint.empty() && claims != pipeline.steps().end())
+    hint = "Pass " + quoted(claims->id()) + " claims to make a graph at stage tosa, and returned none";
   throw InvalidGraph({.where = "pipeline",
-                      .what = "the last pass leaves the graph at another stage",
-                      .expected = std::string(to_string(Stage::kTosa)),
-                      .got = std::string(to_string(graph.stage)),
-                      .hint = "A pass that claims to give stage tosa returned no graph"});
+                      .what = "the passes of the pipeline do not lead to stage tosa",
+                      .expected = "a graph at stage tosa behind the last pass",
+                      .got = "a graph at stage " + std::string(to_string(stage)),
+                      .hint = std::move(hint)});
 }
 
 // Lists rules that nodes break before rules that helper constants break.
@@ -206,10 +250,10 @@ Lowered lower(const std::shared_ptr<const Graph>& graph, const Pipeline& pipelin
     run.section(steps, Section::kLayout);
     lowered.canonical = run.graph();
     run.section(steps, Section::kLegalize);
-    require_tosa(*run.graph());
     lowered.tosa = run.graph();
-    require_target(*lowered.tosa, target);
+    if (lowered.tosa->stage == Stage::kTosa) require_target(*lowered.tosa, target);
   } catch (const Error& error) {
+    refuse_changed_pipeline(*lowered.exported, lowered.decomposed.get(), error, pipeline);
     if (!target.has(target::Profile::kFp))
       refuse_floats(*lowered.exported, run.quantized() ? *run.quantized() : *lowered.exported, target);
     if (!target.has(target::Profile::kInt)) {
@@ -220,6 +264,7 @@ Lowered lower(const std::shared_ptr<const Graph>& graph, const Pipeline& pipelin
     }
     throw;
   }
+  require_tosa(run, pipeline);
   lowered.timings = std::move(run).timings();
   return lowered;
 }

@@ -64,23 +64,100 @@ passes::StageSet stages_after(const passes::Pass& pass, const passes::StageSet& 
   return after;
 }
 
-// The names of the default passes, of all profiles, whose results are at one of these stages.
+// The passes of default pipelines, of all profiles, that make graphs at one of these stages.
 std::string givers_of(const passes::StageSet& stages) {
   std::vector<std::string> names;
-  for (const passes::Pass& pass : passes::all_passes())
+  for (const DefaultStep& step : kDefault) {
+    const passes::Pass& pass = *passes::find_pass(step.name);
     if (pass.gives && stages.has(*pass.gives)) names.push_back(quoted(pass.name));
+  }
   return joined(names);
 }
 
-// The passes of tosaic that take graphs at this stage and give another one.
-std::string takers_of(Stage stage) {
-  std::vector<std::string> names;
-  for (const passes::Pass& pass : passes::all_passes())
-    if (pass.takes.has(stage) && pass.stage_after(stage) != stage) names.push_back(quoted(pass.name));
-  return joined(names);
+// Where a pass may stand that takes these stages and is step `at`. `before`: the stages that graphs may have
+// in front of each step.
+std::string place_for(const passes::StageSet& takes, std::size_t at, std::span<const Step> steps,
+                      const std::vector<passes::StageSet>& before) {
+  const auto is_reached = [&](std::size_t i) {
+    return std::ranges::any_of(passes::stages_of(before[i]), [&](Stage stage) { return takes.has(stage); });
+  };
+  for (std::size_t i = at; i-- > 0;)
+    if (is_reached(i)) return "a place before " + quoted(steps[i].id());
+  for (std::size_t i = at + 1; i < steps.size(); ++i)
+    if (is_reached(i)) return "a place behind " + quoted(steps[i - 1].id());
+  return "a place behind " + givers_of(takes);
+}
+
+// The number of letters to insert, remove or exchange so that `a` becomes `b`.
+std::size_t distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  for (std::size_t j = 0; j < row.size(); ++j) row[j] = j;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i + 1;
+    for (std::size_t j = 0; j < b.size(); ++j) {
+      const std::size_t above = row[j + 1];
+      row[j + 1] = std::min({above + 1, row[j] + 1, diagonal + (a[i] == b[j] ? 0 : 1)});
+      diagonal = above;
+    }
+  }
+  return row.back();
+}
+
+// "Did you mean ..", for the names or ids that differ least from the anchor; empty if all are far from it.
+std::string near_to(std::string_view anchor, std::span<const Step> steps) {
+  std::size_t least = anchor.size() / 3 + 1;
+  std::vector<std::string> near;
+  for (const Step& step : steps) {
+    const std::size_t found = std::min(distance(anchor, step.pass.name), distance(anchor, step.id()));
+    if (found > least) continue;
+    if (found < least) near.clear();
+    least = found;
+    near.push_back(quoted(step.id()));
+  }
+  return near.empty() || near.size() > 3 ? std::string() : "Did you mean " + joined(near);
+}
+
+// Why a pipeline for the target lacks a pass of this name, and what to do.
+std::string why_absent(std::string_view anchor, std::span<const Step> steps,
+                       const target::TargetSpec& target) {
+  for (const DefaultStep& step : kDefault) {
+    if (step.name != anchor && std::string(to_string(step.section)) + "/" + std::string(step.name) != anchor)
+      continue;
+    if (step.section == Section::kQuantize && !target.has(target::Profile::kInt))
+      return "Passes of section quantize need a target with profile INT, such as " + to_string(target) +
+             "+INT";
+    return quoted(anchor) + " was removed from this pipeline";
+  }
+  return near_to(anchor, steps);
 }
 
 }  // namespace
+
+void require_stage_taken(const passes::Pass& pass, Stage stage) {
+  if (pass.takes.has(stage)) return;
+  std::vector<std::string> needed;
+  for (const std::string& name : pass.needs) needed.push_back(quoted(name));
+  std::string hint;
+  if (!needed.empty())
+    hint = "Run " + joined(needed) + " before it";
+  else if (const std::string givers = givers_of(pass.takes); !givers.empty())
+    hint = "Graphs at stage " + to_string(pass.takes) + " are made by " + givers;
+  throw refusal("pass " + quoted(pass.name) + " takes graphs at stage " + to_string(pass.takes),
+                "a graph at stage " + to_string(pass.takes),
+                "a graph at stage " + std::string(to_string(stage)), std::move(hint));
+}
+
+std::vector<std::string> absent_passes(const Pipeline& pipeline, Section section) {
+  std::vector<std::string> absent;
+  const Pipeline full = default_pipeline(pipeline.target());
+  for (const Step& step : full.steps()) {
+    const auto serves = [&](const Step& own) { return does_work_of(own.pass, step.pass.name); };
+    if (step.section == section && std::ranges::none_of(pipeline.steps(), serves))
+      absent.push_back(step.pass.name);
+  }
+  return absent;
+}
 
 std::string_view to_string(Section section) {
   switch (section) {
@@ -108,7 +185,8 @@ std::size_t Pipeline::find(std::string_view anchor) const {
   std::vector<std::string> ids;
   if (found.empty()) {
     for (const Step& step : steps_) ids.push_back(step.id());
-    throw refusal("the pipeline has no such pass", "one of " + joined(ids), quoted(anchor));
+    throw refusal("the pipeline has no such pass", "one of " + joined(ids), quoted(anchor),
+                  why_absent(anchor, steps_, target_));
   }
   for (const std::size_t i : found) ids.push_back(steps_[i].id());
   throw refusal("several passes of the pipeline have this name", "one of " + joined(ids), quoted(anchor));
@@ -121,7 +199,8 @@ void Pipeline::require_new(Section section, std::string_view name, std::size_t e
   for (std::size_t i = 0; i < steps_.size(); ++i)
     if (i != except && steps_[i].section == section && steps_[i].pass.name == name)
       throw refusal("the section has a pass of this name",
-                    "a name that does not occur in section " + quoted(to_string(section)), quoted(name));
+                    "a name that does not occur in section " + quoted(to_string(section)), quoted(name),
+                    "Give it a name of its own: tosaic.Pass('my-pass', function)");
 }
 
 void Pipeline::insert(std::size_t at, Section section, passes::Pass pass) {
@@ -166,7 +245,8 @@ void Pipeline::check() const {
                       .expected = std::move(expected),
                       .got = std::move(got)});
   };
-  passes::StageSet stages = {Stage::kExported};
+  std::vector<passes::StageSet> before = {{Stage::kExported}};
+  for (const Step& step : steps_) before.push_back(stages_after(step.pass, before.back()));
   for (std::size_t i = 0; i < steps_.size(); ++i) {
     const passes::Pass& pass = steps_[i].pass;
     const std::string who = "pass " + quoted(steps_[i].id());
@@ -180,24 +260,14 @@ void Pipeline::check() const {
             is_behind ? "it stands behind" : "the pipeline has none");
     }
     const bool is_reached =
-        std::ranges::any_of(passes::stages_of(stages), [&](Stage stage) { return pass.takes.has(stage); });
+        std::ranges::any_of(passes::stages_of(before[i]), [&](Stage stage) { return pass.takes.has(stage); });
     if (!is_reached)
-      fault(who + " takes graphs at stage " + to_string(pass.takes),
-            "a place behind " + givers_of(pass.takes),
-            "a place where graphs are at stage " + to_string(stages));
-    stages = stages_after(pass, stages);
+      fault(who + " takes graphs at stage " + to_string(pass.takes), place_for(pass.takes, i, steps_, before),
+            "a place where graphs are at stage " + to_string(before[i]));
   }
-  for (const Stage stage : passes::stages_of(stages)) {
-    const bool is_taken = std::ranges::any_of(steps_, [stage](const Step& step) {
-      return step.pass.takes.has(stage) && step.pass.stage_after(stage) != stage;
-    });
-    if (stage == Stage::kTosa || stage == Stage::kExported || is_taken) continue;
-    fault("no pass takes graphs on from stage " + std::string(to_string(stage)), takers_of(stage),
-          "graphs at stage " + std::string(to_string(stage)) + " at the end");
-  }
-  if (!stages.has(Stage::kTosa))
+  if (!before.back().has(Stage::kTosa))
     fault("no pass makes a graph at stage tosa", givers_of({Stage::kTosa}),
-          "graphs at stage " + to_string(stages) + " at the end");
+          "graphs at stage " + to_string(before.back()) + " at the end");
   if (!faults.empty()) throw InvalidGraph("pipeline", "faults of the order of passes", faults);
 }
 

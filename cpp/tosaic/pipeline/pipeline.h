@@ -75,6 +75,12 @@ class Pipeline {
   std::vector<Step> steps_;
 };
 
+// Throws InvalidGraph unless the pass takes graphs at this stage. The error names the passes to run before it.
+void require_stage_taken(const passes::Pass& pass, Stage stage);
+
+// Names of passes in this section of the default pipeline of the target whose work no pass of the pipeline does.
+[[nodiscard]] std::vector<std::string> absent_passes(const Pipeline& pipeline, Section section);
+
 // The passes that `lower` runs for a target: those of section quantize only if it has profile INT.
 [[nodiscard]] Pipeline default_pipeline(const target::TargetSpec& target);
 

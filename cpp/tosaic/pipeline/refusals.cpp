@@ -1,6 +1,7 @@
 #include "tosaic/pipeline/refusals.h"
 
 #include <algorithm>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -81,7 +82,51 @@ void refuse_quantized(const Graph& exported, const E& error, const target::Targe
           behind(cause, each));
 }
 
+// The cause that the pipeline lacks passes of section quantize which a quantized program needs on a target
+// without floats, or that a pass in the place of `decompose` leaves composites; nothing if it has no such
+// fault.
+std::optional<ErrorParts> cause_in_pipeline(const Graph& exported, const Graph* decomposed,
+                                            const Pipeline& pipeline) {
+  if (!pipeline.target().has(target::Profile::kFp) && is_quantized(exported)) {
+    std::string names;
+    for (const std::string& name : absent_passes(pipeline, Section::kQuantize))
+      names += (names.empty() ? "'" : ", '") + name + "'";
+    if (!names.empty())
+      return ErrorParts{
+          .where = "pipeline",
+          .what = "this program is quantized, and the pipeline has no " + names + ", so that floats are left",
+          .hint = "Do not remove it from the pipeline"};
+  }
+  for (const Step& step : pipeline.steps()) {
+    const std::vector<std::string>& serves = step.pass.serves_as;
+    if (decomposed == nullptr || std::ranges::find(serves, "decompose") == serves.end()) continue;
+    if (decomposed->stage == Stage::kTosa || !passes::decompose(*decomposed)) continue;
+    return ErrorParts{.where = "pipeline",
+                      .what = "pass '" + step.id() +
+                              "' stands in the place of 'decompose', and does not expand " +
+                              "all composite operators",
+                      .hint = "Insert it before 'decompose' instead of replacing that"};
+  }
+  return std::nullopt;
+}
+
+template <class E>
+void rethrow_behind(const ErrorParts& cause, const Error& error, const target::TargetSpec& target) {
+  if (dynamic_cast<const E*>(&error) == nullptr) return;
+  throw E("pipeline",
+          "problems keep this program from " + to_string(target) + ": the first is a fault of the pipeline",
+          behind(cause, error.each()));
+}
+
 }  // namespace
+
+void refuse_changed_pipeline(const Graph& exported, const Graph* decomposed, const Error& error,
+                             const Pipeline& pipeline) {
+  const std::optional<ErrorParts> cause = cause_in_pipeline(exported, decomposed, pipeline);
+  if (!cause) return;
+  rethrow_behind<UnsupportedOp>(*cause, error, pipeline.target());
+  rethrow_behind<SpecViolation>(*cause, error, pipeline.target());
+}
 
 void refuse_floats(const Graph& exported, const Graph& quantized, const target::TargetSpec& target) {
   const std::string name = to_string(target);

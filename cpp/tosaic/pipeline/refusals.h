@@ -7,9 +7,16 @@
 
 #include "tosaic/base/error.h"
 #include "tosaic/ir/graph.h"
+#include "tosaic/pipeline/pipeline.h"
 #include "tosaic/target/spec.h"
 
 namespace tosaic::pipeline {
+
+// Throws the error again, behind the cause, if the cause is in the pipeline: a pass of section quantize that a
+// quantized program needs was removed, or a pass in the place of `decompose` leaves composites. `decomposed` is
+// the graph after section decompose, or null if it was not reached.
+void refuse_changed_pipeline(const Graph& exported, const Graph* decomposed, const Error& error,
+                             const Pipeline& pipeline);
 
 // For a target without profile FP. `exported` is the graph before quantization was folded, `quantized` the
 // graph before lower-to-integer. Throws UnsupportedOp with the operators that compute with floats.

@@ -4,6 +4,7 @@
 
 #include "passes/pass_case.h"
 #include "tosaic/ir/checked_rewriter.h"
+#include "tosaic/ir/verify.h"
 #include "tosaic/pipeline/lower.h"
 
 namespace tosaic::pipeline {
@@ -181,6 +182,95 @@ TEST_CASE("a rewriter refuses nodes out of turn, other types and an early end", 
   rewriter.keep(NodeId(2));
   CHECK_FALSE(rewriter.finish());
   CHECK_THROWS_WITH(static_cast<void>(rewriter.finish()), Catch::Contains("used after finish()"));
+}
+
+QParamsRef grid(double scale, std::int64_t zero_point) {
+  return std::make_shared<const QParams>(QParams{DType::kI8, -128, 127, {}, {scale}, {zero_point}});
+}
+
+// At stage quantized: neg, abs of an i8 with qparams.
+std::shared_ptr<const Graph> quantized_graph() {
+  Case c;
+  c.graph.stage = Stage::kQuantized;
+  TensorType type = passes::tensor(DType::kI8, {2, 3});
+  type.qparams = grid(0.5, 3);
+  const ValueId x = c.input("x", type);
+  TensorType result = type;
+  result.qparams = grid(0.25, 0);
+  const NodeId abs = c.graph.add_node(Op::kAbs, share(default_attrs(Op::kAbs)), std::span(&x, 1),
+                                      std::span(&result, 1), nullptr, "abs");
+  c.output(c.graph.result(c.graph.node(abs)));
+  verify(c.graph);
+  return std::make_shared<const Graph>(c.graph);
+}
+
+TEST_CASE("an operator over quantized values is emitted with the qparams of its result", "[ir][rewriter]") {
+  const std::shared_ptr<const Graph> graph = quantized_graph();
+  CheckedRewriter rewriter(graph);
+  const std::vector<ValueId> x = {rewriter.map(graph->inputs()[0].value)};
+  const QParamsRef own[] = {graph->type(graph->result(graph->node(NodeId(0)))).qparams};
+  const QParamsRef other[] = {grid(0.125, 0)};
+  CHECK_THROWS_WITH(rewriter.emit(NodeId(0), Op::kRelu, default_attrs(Op::kRelu), x),
+                    Catch::Contains("'relu' computes over quantized values, so its result needs qparams") &&
+                        Catch::Contains("qparams=node.results[0].qparams"));
+  const ValueId wrong = rewriter.emit(NodeId(0), Op::kRelu, default_attrs(Op::kRelu), x, other).front();
+  CHECK_THROWS_WITH(rewriter.replace(NodeId(0), std::vector{wrong}),
+                    Catch::Contains("other qparams: expected i8[2,3] q(i8 -128..127 scale 0.25 zp 0), got "
+                                    "i8[2,3] q(i8 -128..127 scale 0.125 zp 0)"));
+  rewriter.replace(NodeId(0), rewriter.emit(NodeId(0), Op::kRelu, default_attrs(Op::kRelu), x, own));
+  const std::optional<Graph> made = rewriter.finish();
+  REQUIRE(made);
+  CHECK_NOTHROW(verify(*made));
+  CHECK(made->type(made->outputs()[0].value).dtype == DType::kI8);
+}
+
+TEST_CASE("a replacement at stage integer gets the label of what it replaces", "[ir][rewriter]") {
+  Case c;
+  c.graph.stage = Stage::kInteger;
+  const ValueId x = c.input("x", passes::tensor(DType::kI32, {2}));
+  const ValueId abs = c.add(Op::kAbs, {x}, "abs");
+  c.graph.set_qparams(abs, std::make_shared<const QParams>(QParams{DType::kI32, -100, 100, {}, {0.5}, {0}}));
+  c.output(abs);
+  const auto graph = std::make_shared<const Graph>(c.graph);
+  CheckedRewriter rewriter(graph);
+  const std::vector<ValueId> operands = {rewriter.map(x)};
+  rewriter.replace(NodeId(0), rewriter.emit(NodeId(0), Op::kNeg, default_attrs(Op::kNeg), operands));
+  const std::optional<Graph> made = rewriter.finish();
+  REQUIRE(made);
+  CHECK(made->type(made->outputs()[0].value).qparams == graph->type(abs).qparams);
+}
+
+TEST_CASE("the place of a pass for which no graph is at its stage is named", "[pipeline]") {
+  int runs = 0;
+  Pass own = counting("own", runs);
+  own.takes = {Stage::kQuantized};
+  Pipeline late = pipeline_for("TOSA-1.0+INT");
+  late.insert_after("legalize-tosa", own);
+  CHECK_THROWS_WITH(late.check(), Catch::Contains("expected a place before 'legalize/legalize-tosa'") ||
+                                      Catch::Contains("expected a place before 'quantize/"));
+  Pipeline early = pipeline_for("TOSA-1.0+INT");
+  early.insert_before("fold-qdq", own);
+  CHECK_THROWS_WITH(early.check(), Catch::Contains("expected a place behind 'quantize/fold-qdq'"));
+}
+
+TEST_CASE("a pass alone is refused a graph at another stage, with the passes to run before", "[pipeline]") {
+  const Pipeline pipeline = pipeline_for("TOSA-1.0+INT");
+  const Pass& lower_to_integer = pipeline.at("lower-to-integer").pass;
+  CHECK_NOTHROW(require_stage_taken(lower_to_integer, Stage::kQuantized));
+  CHECK_THROWS_WITH(require_stage_taken(lower_to_integer, Stage::kExported),
+                    "[pipeline] pass 'lower-to-integer' takes graphs at stage quantized: expected a graph at "
+                    "stage quantized, got a graph at stage exported. Run 'fold-qdq' before it.");
+}
+
+TEST_CASE("passes that a pipeline lacks are those that no pass of it does the work of", "[pipeline]") {
+  Pipeline pipeline = pipeline_for("TOSA-1.0+INT");
+  CHECK(absent_passes(pipeline, Section::kQuantize).empty());
+  Pass own = pipeline.at("quantize-borders").pass;
+  own.name = "own";
+  pipeline.replace("quantize-borders", own);
+  CHECK(absent_passes(pipeline, Section::kQuantize).empty());
+  pipeline.remove("own");
+  CHECK(absent_passes(pipeline, Section::kQuantize) == std::vector<std::string>{"quantize-borders"});
 }
 
 }  // namespace
