@@ -29,15 +29,17 @@ bool is_of(const std::string& node_name, const Origin& call) {
          (node_name.size() == name.size() || node_name[name.size()] == '.');
 }
 
-// The call that a message about the node names: the one after which the node is named; else the first that is
-// no quantize or dequantize call, which are merged into the nodes beside them; else the first.
+bool quantizes(const OriginRef& call) { return call->target.find("quantize") != std::string::npos; }
+
+// The call that a message about the node names: the first. But quantize and dequantize calls are merged into the
+// nodes beside them: among such calls it is the one after which the node is named, else the first other one.
 OriginRef call_of(const std::vector<OriginRef>& calls, const std::string& node_name) {
   if (calls.empty()) return nullptr;
+  if (std::ranges::none_of(calls, quantizes)) return calls.front();
   const auto named =
       std::ranges::find_if(calls, [&](const OriginRef& call) { return is_of(node_name, *call); });
   if (named != calls.end()) return *named;
-  const auto computes = std::ranges::find_if(
-      calls, [](const OriginRef& call) { return call->target.find("quantize") == std::string::npos; });
+  const auto computes = std::ranges::find_if_not(calls, quantizes);
   return computes != calls.end() ? *computes : calls.front();
 }
 
@@ -82,7 +84,9 @@ ErrorParts located(ErrorParts parts, const OriginRef& origin, const std::string&
   const std::vector<OriginRef> from = leaves(origin);
   const OriginRef call = call_of(from, node_name);
   if (parts.node.empty()) {
-    const bool is_named = call && !call->fx_name.empty() && (from.size() == 1 || is_of(node_name, *call));
+    const bool is_named =
+        call && !call->fx_name.empty() &&
+        (from.size() == 1 || is_of(node_name, *call) || std::ranges::none_of(from, quantizes));
     parts.node = is_named ? call->fx_name : node_name;
   }
   if (!call) return parts;

@@ -43,8 +43,8 @@ struct Origin {
 [[nodiscard]] bool is_inside_call(const std::string& value, const OriginRef& from, const std::string& result,
                                   const OriginRef& at);
 
-// Fills in the node, module_path and source of an error, where they are empty, from the call after which the
-// node is named, else from the first. The node is `node_name` if it is named after none of several calls.
+// Fills in the node, module_path and source of an error, where they are empty, from the first call of the origin.
+// If quantize calls are merged with others: from the call after which the node is named; else it is `node_name`.
 [[nodiscard]] ErrorParts located(ErrorParts parts, const OriginRef& origin, const std::string& node_name);
 
 }  // namespace tosaic

@@ -117,15 +117,18 @@ TEST_CASE("origins merge to the union of their leaves", "[ir][origin]") {
   CHECK(leaves(merge({b, both})) == std::vector<OriginRef>{b, a});
 }
 
-TEST_CASE("errors are located by the call after which the node is named, else by the first", "[ir][origin]") {
+TEST_CASE("errors are located by the first call, but not by a quantize call that is merged into a node",
+          "[ir][origin]") {
   const auto text = [](const std::vector<OriginRef>& calls, const std::string& node) {
     return format_error(located({.where = "here", .what = "wrong"}, merge(calls), node));
   };
   const OriginRef a = testing::leaf("a", "", 1), b = testing::leaf("b", "", 2);
+  const OriginRef q = testing::leaf("q", "dequantize.default", 3);
   CHECK(text({a}, "n") == "[here] wrong (node 'a', module 'layer1.0', my \"model\".py:1)");
-  CHECK(text({a, b}, "b") == "[here] wrong (node 'b', module 'layer1.0', my \"model\".py:2)");
-  CHECK(text({a, b}, "b.sum") == "[here] wrong (node 'b', module 'layer1.0', my \"model\".py:2)");
-  CHECK(text({a, b}, "n") == "[here] wrong (node 'n', module 'layer1.0', my \"model\".py:1)");
+  CHECK(text({a, b}, "b") == "[here] wrong (node 'a', module 'layer1.0', my \"model\".py:1)");
+  CHECK(text({q, b}, "b") == "[here] wrong (node 'b', module 'layer1.0', my \"model\".py:2)");
+  CHECK(text({q, a, b}, "b.sum") == "[here] wrong (node 'b', module 'layer1.0', my \"model\".py:2)");
+  CHECK(text({q, a, b}, "n") == "[here] wrong (node 'n', module 'layer1.0', my \"model\".py:1)");
   CHECK(text({}, "n") == "[here] wrong (node 'n')");
 }
 
