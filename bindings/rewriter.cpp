@@ -112,7 +112,8 @@ void replace(const Self& self, const NodeView& node, const py::object& results) 
 void bind_rewriter(py::module_& m) {
   py::class_<NewValue>(m, "NewValue", "A value of the graph that a Rewriter makes.")
       .def_property_readonly(
-          "dtype", [](const NewValue& v) { return std::string(to_string(v.type.dtype)); }, "``f32``, ``i8`` ...")
+          "dtype", [](const NewValue& v) { return std::string(to_string(v.type.dtype)); },
+          "``f32``, ``i8`` ...")
       .def_property_readonly(
           "shape", [](const NewValue& v) { return to_tuple(v.type.shape); }, "Extents.")
       .def_property_readonly(
@@ -127,7 +128,7 @@ void bind_rewriter(py::module_& m) {
       .def_property_readonly("source",
                              [](const Self& self) { return std::const_pointer_cast<Graph>(self->source()); })
       .def(
-          "keep", [](const Self& self, const NodeView& node) { self->keep(node_of(self, node)); },
+          "copy", [](const Self& self, const NodeView& node) { self->copy(node_of(self, node)); },
           py::arg("node"))
       .def("replace", &replace, py::arg("node"), py::arg("results"))
       .def("emit", &emit, py::arg("at"), py::arg("op"), py::arg("operands"), py::arg("attrs") = py::none(),

@@ -48,7 +48,7 @@ class Pass:
     takes : sequence of str
         Stages: ``exported``, ``quantized``, ``integer``, ``tosa``; all of them by default. A pipeline does
         not run the pass on graphs at other stages.
-    gives : str, optional
+    makes : str, optional
         The stage of the graphs that the pass returns. Without a value, it is the stage of the graph that was
         passed in.
     needs : sequence of str
@@ -74,7 +74,7 @@ class Pass:
         run: PassFunction,
         *,
         takes: Sequence[str] = STAGES,
-        gives: str | None = None,
+        makes: str | None = None,
         needs: Sequence[str] = (),
         summary: str = "",
     ) -> None:
@@ -82,8 +82,8 @@ class Pass:
             raise refusal("Pass", "name", "a string such as 'my-pass', without '/'", name)
         if not callable(run):
             raise refusal("Pass", "run", "a callable that takes a Graph and returns a Graph or None", run)
-        if gives is not None and gives not in STAGES:
-            raise refusal("Pass", "gives", f"one of {', '.join(STAGES)}, or None", gives)
+        if makes is not None and makes not in STAGES:
+            raise refusal("Pass", "makes", f"one of {', '.join(STAGES)}, or None", makes)
         stages = _names("takes", takes, STAGES)
         if not stages:
             raise refusal("Pass", "takes", f"at least one of {', '.join(STAGES)}", takes)
@@ -92,7 +92,7 @@ class Pass:
             _with_note(name, run),
             summary=str(summary),
             takes=stages,
-            gives=gives,
+            makes=makes,
             needs=_names("needs", needs),
             always=False,
         )
@@ -168,7 +168,7 @@ class Pass:
         return self
 
     def __repr__(self) -> str:
-        return f"<Pass '{self.name}': {', '.join(self.takes)} -> {self.gives or 'the same stage'}>"
+        return f"<Pass '{self.name}': {', '.join(self.takes)} -> {self.makes or 'the same stage'}>"
 
 
 @dataclass(frozen=True)
@@ -334,7 +334,7 @@ class Rewriter:
     ...             zeros = np.zeros(node.results[0].shape, np.float32)
     ...             rewriter.replace(node, rewriter.constant(node, zeros))
     ...         else:
-    ...             rewriter.keep(node)
+    ...             rewriter.copy(node)
     ...     return rewriter.finish()
     """
 
@@ -348,9 +348,9 @@ class Rewriter:
         """The graph that is read."""
         return self._core.source
 
-    def keep(self, node: _core.Node) -> None:
+    def copy(self, node: _core.Node) -> None:
         """Copies the node, whose turn it is."""
-        self._core.keep(_node("keep", node))
+        self._core.copy(_node("copy", node))
 
     def replace(self, node: _core.Node, results: Any) -> None:
         """Replaces the results of the node, whose turn it is, by values.
@@ -459,7 +459,7 @@ class Rewriter:
         return self._core.constant(at, constant, qparams=qparams)
 
     def finish(self) -> _core.Graph | None:
-        """The new graph, or None if every node was kept. All nodes must have been visited."""
+        """The new graph, or None if every node was copied. All nodes must have been visited."""
         return self._core.finish()
 
 
@@ -472,7 +472,9 @@ def _elements(array: Any, dtype: str | None, name: str, stage: str) -> np.ndarra
     if dtype is not None:
         return found if dtype_name(found.dtype) == dtype else found.astype(_CONSTANTS[dtype])
     if not hasattr(array, "dtype"):  # Python numbers
-        found = as_array(array, dtype="f32", where="rewriter", what=what) if found.dtype == np.float64 else found
+        found = (
+            as_array(array, dtype="f32", where="rewriter", what=what) if found.dtype == np.float64 else found
+        )
         found = found.astype(np.int32) if found.dtype == np.int64 and stage == "tosa" else found
     if found.dtype == np.float64:
         raise _core.make_error(

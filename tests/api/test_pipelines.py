@@ -33,7 +33,7 @@ def double(graph: tosaic.Graph) -> tosaic.Graph | None:
             two = rewriter.constant(node, np.float32(2))
             rewriter.replace(node, rewriter.emit(node, "mul", [node.operands[0], two]))
         else:
-            rewriter.keep(node)
+            rewriter.copy(node)
     return rewriter.finish()
 
 
@@ -151,7 +151,7 @@ FAULTS: list[tuple[Any, str]] = [
     (lambda p: p["unroll"], r"has no such pass"),
     (lambda p: tosaic.Pass("mine", double, takes=["lowered"]), r"'takes': expected a sequence of exported"),
     (lambda p: tosaic.Pass("mine", double, takes="tosa"), r"'takes': expected a sequence of exported"),
-    (lambda p: tosaic.Pass("mine", double, gives="lowered"), r"'gives': expected one of exported"),
+    (lambda p: tosaic.Pass("mine", double, makes="lowered"), r"'gives': expected one of exported"),
     (lambda p: tosaic.Pass("mine", 3), r"'run': expected a callable"),
     (lambda p: tosaic.Pass(3, double), r"'name': expected a string"),
     (lambda p: tosaic.Pass("", double), r"'name': expected a string"),
@@ -192,11 +192,11 @@ ORDERS: list[tuple[Any, str]] = [
 
 def test_a_pass_that_claims_stage_tosa_and_returns_nothing_is_named(program: tosaic.Program) -> None:
     pipeline = tosaic.Pipeline.default("TOSA-1.0+FP")
-    pipeline.replace("legalize-tosa", tosaic.Pass("mine", lambda graph: None, gives="tosa"))
+    pipeline.replace("legalize-tosa", tosaic.Pass("mine", lambda graph: None, makes="tosa"))
     with pytest.raises(
         tosaic.InvalidGraph,
-        match=r"do not lead to stage tosa: .* got a graph at stage exported\. Pass 'legalize/mine' claims to make "
-        r"a graph at stage tosa, and returned none",
+        match=r"do not lead to stage tosa: .* got a graph at stage exported\. Pass 'legalize/mine' claims to "
+        r"make a graph at stage tosa, and returned none",
     ):
         tosaic.lower(program, pipeline=pipeline)
 
@@ -231,7 +231,7 @@ RESULTS: list[tuple[Any, str]] = [
     ),
     (
         relabelled,
-        r"pass 'mine' gives a graph at another stage than it claims: expected exported, got integer",
+        r"pass 'mine' returns a graph at another stage than it claims: expected exported, got integer",
     ),
     (
         lambda graph: "text",
@@ -239,7 +239,7 @@ RESULTS: list[tuple[Any, str]] = [
     ),
     (
         lambda graph: tosaic.Graph.parse(graph.text().replace('path="x"', 'path="y"')),
-        r"pass 'mine' gives a graph with other inputs or outputs: expected inputs 'x' \[3,4\], .*got .* 'y'",
+        r"pass 'mine' returns a graph with other inputs or outputs: expected inputs 'x' \[3,4\], .* 'y'",
     ),
     (
         lambda graph: tosaic.Graph.parse(graph.text().replace("[3,4]", "[5,4]")),
@@ -293,7 +293,7 @@ def test_a_place_for_a_pass_at_stage_quantized_is_named() -> None:
     pipeline = tosaic.Pipeline.default("TOSA-1.0+INT")
     pipeline.insert_after("decompose", tosaic.Pass("mine", double, takes=["quantized"]))
     with pytest.raises(
-        tosaic.InvalidGraph, match=r"expected a place before 'quantize/quantize-borders'|before 'q"
+        tosaic.InvalidGraph, match=r"expected a place before 'quantize/quantize-boundary'|before 'q"
     ):
         pipeline.check()
     pipeline = tosaic.Pipeline.default("TOSA-1.0+INT")
@@ -340,15 +340,15 @@ def test_a_rewriter_that_keeps_every_node_makes_no_graph(program: tosaic.Program
     rewriter = tosaic.Rewriter(program.graph)
     assert rewriter.source is program.graph
     for node in program.graph.nodes:
-        rewriter.keep(node)
+        rewriter.copy(node)
     assert rewriter.finish() is None
 
 
 HALVES = tosaic.QParams("i8", (0.5,), (3,), -128, 127)
 MISUSE: list[tuple[Any, str]] = [
-    (lambda r, n: r.keep(n[1]), r"visited in order.* expected 'add', got 'relu'"),
-    (lambda r, n: (r.keep(n[0]), r.keep(n[0])), r"visited in order.* expected 'relu', got 'add'"),
-    (lambda r, n: r.finish(), r"not all nodes were visited: expected keep or replace for 'add'"),
+    (lambda r, n: r.copy(n[1]), r"visited in order.* expected 'add', got 'relu'"),
+    (lambda r, n: (r.copy(n[0]), r.copy(n[0])), r"visited in order.* expected 'relu', got 'add'"),
+    (lambda r, n: r.finish(), r"not all nodes were visited: expected copy or replace for 'add'"),
     (lambda r, n: r.emit(n[0], "no_such", []), r"unknown operator"),
     (
         lambda r, n: r.emit(n[0], "tosa.sigmoid", [n[0].operands[0]]),
@@ -387,7 +387,7 @@ MISUSE: list[tuple[Any, str]] = [
     (lambda r, n: r.constant(n[0], "text"), r"\[rewriter\] constant 'constant' is not an array"),
     (lambda r, n: r.constant(n[0], np.ones(2), name=3), r"'name': expected a string"),
     (lambda r, n: r.constant(None, np.ones(2)), r"'at': expected a node of the graph, got None"),
-    (lambda r, n: r.keep(n[0].results[0]), r"'node': expected a node of the graph"),
+    (lambda r, n: r.copy(n[0].results[0]), r"'node': expected a node of the graph"),
     (lambda r, n: r.emit(n[0].results[0], "relu", []), r"'at': expected a node of the graph"),
     (lambda r, n: r.emit(n[0], 3, []), r"'op': expected the name of an operator, such as 'add', got 3"),
     (lambda r, n: r.emit(n[0], "relu", n[0].operands[0]), r"'operands': expected a sequence of values"),
@@ -408,7 +408,7 @@ def test_misuse_of_a_rewriter_is_refused(program: tosaic.Program, use: Any, mess
 def test_a_node_of_another_graph_is_refused(program: tosaic.Program) -> None:
     other = tosaic.Graph.parse(program.graph.text())
     with pytest.raises(tosaic.InvalidGraph, match="the node is of another graph"):
-        tosaic.Rewriter(program.graph).keep(other.nodes[0])
+        tosaic.Rewriter(program.graph).copy(other.nodes[0])
 
 
 def test_a_value_is_shown_after_its_rewriter_has_finished(program: tosaic.Program) -> None:
@@ -416,7 +416,7 @@ def test_a_value_is_shown_after_its_rewriter_has_finished(program: tosaic.Progra
     add, relu = program.graph.nodes
     value = rewriter.emit(add, "add", add.operands)
     rewriter.replace(add, value)
-    rewriter.keep(relu)
+    rewriter.copy(relu)
     assert rewriter.finish() is not None
     assert (value.shape, value.dtype) == ((3, 4), "f32")
     assert repr(value) == "<NewValue %add.add: f32[3,4]>"
@@ -431,7 +431,7 @@ def test_a_constant_of_a_later_node_is_an_operand_and_a_replacement(program: tos
         rewriter = tosaic.Rewriter(graph)
         for node in graph.nodes:
             if node.op != "relu":
-                rewriter.keep(node)
+                rewriter.copy(node)
                 continue
             total = rewriter.emit(node, "relu", node.operands)
             for number in (2, 7):
@@ -447,7 +447,7 @@ def test_a_constant_of_a_later_node_is_an_operand_and_a_replacement(program: tos
             if node.name == "add":
                 rewriter.replace(node, rewriter.emit(node, "mul", [node.operands[0], constant]))
             else:
-                rewriter.keep(node)
+                rewriter.copy(node)
         return rewriter.finish()
 
     def instead(graph: tosaic.Graph) -> tosaic.Graph | None:
@@ -457,7 +457,7 @@ def test_a_constant_of_a_later_node_is_an_operand_and_a_replacement(program: tos
             if node.name == "add":
                 rewriter.replace(node, constant)
             else:
-                rewriter.keep(node)
+                rewriter.copy(node)
         return rewriter.finish()
 
     for change, expected in ((early, np.maximum(2 * X.numpy(), 0) + 9), (instead, np.full((3, 4), 11))):
@@ -547,7 +547,7 @@ def with_clamp(graph: tosaic.Graph, **options: Any) -> tosaic.Graph | None:
             assert clamped.qparams == qparams
             rewriter.replace(node, clamped)
         else:
-            rewriter.keep(node)
+            rewriter.copy(node)
     return rewriter.finish()
 
 
@@ -556,7 +556,7 @@ def at_relu(graph: tosaic.Graph) -> tuple[tosaic.Rewriter, tosaic.Node]:
     for node in graph.nodes:
         if node.op == "relu":
             return rewriter, node
-        rewriter.keep(node)
+        rewriter.copy(node)
     raise AssertionError("no relu")
 
 
@@ -655,7 +655,7 @@ REMOVED: list[tuple[list[str], str, str]] = [
         ["lower-to-integer"],
         "TOSA-1.0+INT+FP",
         r"do not lead to stage tosa: expected a graph at stage tosa behind the last pass, got a graph at "
-        r"stage quantized\. Pass 'quantize/quantize-borders' was skipped, .*takes graphs at stage exported, "
+        r"stage quantized\. Pass 'quantize/quantize-boundary' was skipped, .*takes graphs at stage exported, "
         r"integer\. The pipeline lacks 'lower-to-integer', which makes a graph at stage integer\.",
     ),
     (
@@ -664,9 +664,9 @@ REMOVED: list[tuple[list[str], str, str]] = [
         r"The pipeline lacks 'lower-to-integer', which makes a graph at st",
     ),
     (
-        ["quantize-borders"],
+        ["quantize-boundary"],
         "TOSA-1.0+INT",
-        r"the pipeline has no 'quantize-borders', so that floats are left",
+        r"the pipeline has no 'quantize-boundary', so that floats are left",
     ),
     (
         ["lower-to-integer", "fold-qdq"],

@@ -19,7 +19,7 @@ from models import zoo
 from models.quantize import converted
 from torch import nn
 from tosaic.fx import AppliedLayout, Conversion, Convert, apply_layout
-from tosaic.fx.lying import lies
+from tosaic.fx.memory_order import has_order
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("one_thread_without_traces")]
 Q = torch.ops.quantized_decomposed
@@ -48,7 +48,7 @@ def node(applied: AppliedLayout, name: str) -> torch.fx.Node:
 
 
 def is_in(tensor: torch.Tensor, order: tuple[int, ...]) -> bool:
-    return lies(tensor.shape, tensor.stride(), order)
+    return has_order(tensor.shape, tensor.stride(), order)
 
 
 class Lying(torch.fx.Interpreter):

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "tosaic/base/work.h"
-#include "tosaic/exec/border.h"
+#include "tosaic/exec/boundary.h"
 #include "tosaic/ir/own_constants.h"
 #include "tosaic/ir/verify.h"
 #include "tosaic/pipeline/refusals.h"
@@ -35,12 +35,12 @@ passes::PassOptions pass_options(const target::TargetSpec& target, const LowerOp
 // The path of an input or output, and the shape of the caller's array.
 template <class Port>
 std::string port_of(const Graph& graph, const Port& port) {
-  const Shape shape = exec::border_form(graph.stage, graph.type(port.value), port.border).shape;
+  const Shape shape = exec::array_format(graph.stage, graph.type(port.value), port.boundary).shape;
   return "'" + port.path + "' " + to_string(shape);
 }
 
 // The inputs and outputs of a graph as text: paths and shapes of inputs, each once, and kinds, paths and
-// shapes of outputs. A pass may split an input into several of one path, as quantize-borders does.
+// shapes of outputs. A pass may split an input into several of one path, as quantize-boundary does.
 std::string ports_of(const Graph& graph) {
   std::set<std::string> inputs;
   for (const Input& input : graph.inputs()) inputs.insert(port_of(graph, input));
@@ -56,7 +56,7 @@ void require_stage(const passes::Pass& pass, const Graph& taken, const Graph& gi
   const Stage claimed = pass.stage_after(taken.stage);
   if (given.stage == claimed) return;
   throw InvalidGraph({.where = "pipeline",
-                      .what = "pass '" + pass.name + "' gives a graph at another stage than it claims",
+                      .what = "pass '" + pass.name + "' returns a graph at another stage than it claims",
                       .expected = std::string(to_string(claimed)),
                       .got = std::string(to_string(given.stage))});
 }
@@ -67,13 +67,13 @@ void require_ports(const passes::Pass& pass, const Graph& taken, const Graph& gi
   const std::string before = ports_of(taken), after = ports_of(given);
   if (before != after)
     throw InvalidGraph({.where = "pipeline",
-                        .what = "pass '" + pass.name + "' gives a graph with other inputs or outputs",
+                        .what = "pass '" + pass.name + "' returns a graph with other inputs or outputs",
                         .expected = before,
                         .got = after});
 }
 
 // Throws if an input or output of floats has floats of another dtype. Integers may replace floats, as in
-// quantize-borders, and narrower integers wider ones, as in legalize-tosa.
+// quantize-boundary, and narrower integers wider ones, as in legalize-tosa.
 void require_port_types(const passes::Pass& pass, const Graph& taken, const Graph& given) {
   const auto require = [&](const char* side, const std::string& path, ValueId before, ValueId after) {
     const DType was = taken.type(before).dtype, is = given.type(after).dtype;
@@ -98,8 +98,8 @@ void verify_result(const passes::Pass& pass, const Graph& graph) {
   } catch (const InvalidGraph& error) {
     std::vector<ErrorParts> each = error.each();
     for (ErrorParts& parts : each)
-      parts.what = "pass '" + pass.name + "' gives a broken graph: " + parts.what;
-    throw InvalidGraph("pipeline", "rules are broken by what pass '" + pass.name + "' gives", each);
+      parts.what = "pass '" + pass.name + "' returns a broken graph: " + parts.what;
+    throw InvalidGraph("pipeline", "rules are broken by what pass '" + pass.name + "' returns", each);
   }
 }
 
@@ -193,7 +193,7 @@ void require_tosa(const Run& run, const Pipeline& pipeline) {
            passes::to_string(skipped->pass.takes);
     const Pipeline full = default_pipeline(passes::PassOptions().target);
     const auto leads = std::ranges::find_if(full.steps(), [&](const Step& step) {
-      return step.pass.takes.has(stage) && step.pass.gives && skipped->pass.takes.has(*step.pass.gives);
+      return step.pass.takes.has(stage) && step.pass.makes && skipped->pass.takes.has(*step.pass.makes);
     });
     if (leads != full.steps().end()) {
       const std::vector<std::string> absent = absent_passes(pipeline, leads->section);
@@ -202,11 +202,11 @@ void require_tosa(const Run& run, const Pipeline& pipeline) {
               (is_absent ? "lacks " + quoted(leads->pass.name)
                          : "has " + quoted(leads->pass.name) + ", or a pass in its place,") +
               (is_absent ? ", which makes" : " which did not make") + " a graph at stage " +
-              std::string(to_string(*leads->pass.gives));
+              std::string(to_string(*leads->pass.makes));
     }
   }
-  const auto claims = std::ranges::find_if(
-      pipeline.steps(), [](const Step& step) { return step.pass.gives == Stage::kTosa; });
+  const auto claims = std::ranges::find_if(pipeline.steps(),
+                                           [](const Step& step) { return step.pass.makes == Stage::kTosa; });
   if (hint.empty() && claims != pipeline.steps().end())
     hint = "Pass " + quoted(claims->id()) + " claims to make a graph at stage tosa, and returned none";
   throw InvalidGraph({.where = "pipeline",
@@ -239,7 +239,7 @@ Lowered lower(const std::shared_ptr<const Graph>& graph, const Pipeline& pipelin
   }
   pipeline.check();
   const std::span<const Step> steps = pipeline.steps();
-  Run run(with_border_orders(graph, options.orders), target, options);
+  Run run(with_boundary_orders(graph, options.orders), target, options);
   run.section(steps, Section::kSimplify);
   run.own_constants(*graph);
   lowered.exported = run.graph();

@@ -20,7 +20,7 @@ constexpr DefaultStep kDefault[] = {
     {Section::kQuantize, "fold-qdq"},
     {Section::kQuantize, "fold-constants"},
     {Section::kQuantize, "lower-to-integer"},
-    {Section::kQuantize, "quantize-borders"},
+    {Section::kQuantize, "quantize-boundary"},
     {Section::kDecompose, "decompose"},
     {Section::kDecompose, "fold-constants"},
     {Section::kDecompose, "sink-reshapes"},
@@ -65,11 +65,11 @@ passes::StageSet stages_after(const passes::Pass& pass, const passes::StageSet& 
 }
 
 // The passes of default pipelines, of all profiles, that make graphs at one of these stages.
-std::string givers_of(const passes::StageSet& stages) {
+std::string makers_of(const passes::StageSet& stages) {
   std::vector<std::string> names;
   for (const DefaultStep& step : kDefault) {
     const passes::Pass& pass = *passes::find_pass(step.name);
-    if (pass.gives && stages.has(*pass.gives)) names.push_back(quoted(pass.name));
+    if (pass.makes && stages.has(*pass.makes)) names.push_back(quoted(pass.name));
   }
   return joined(names);
 }
@@ -85,7 +85,7 @@ std::string place_for(const passes::StageSet& takes, std::size_t at, std::span<c
     if (is_reached(i)) return "a place before " + quoted(steps[i].id());
   for (std::size_t i = at + 1; i < steps.size(); ++i)
     if (is_reached(i)) return "a place behind " + quoted(steps[i - 1].id());
-  return "a place behind " + givers_of(takes);
+  return "a place behind " + makers_of(takes);
 }
 
 // The number of letters to insert, remove or exchange so that `a` becomes `b`.
@@ -141,7 +141,7 @@ void require_stage_taken(const passes::Pass& pass, Stage stage) {
   std::string hint;
   if (!needed.empty())
     hint = "Run " + joined(needed) + " before it";
-  else if (const std::string givers = givers_of(pass.takes); !givers.empty())
+  else if (const std::string givers = makers_of(pass.takes); !givers.empty())
     hint = "Graphs at stage " + to_string(pass.takes) + " are made by " + givers;
   throw refusal("pass " + quoted(pass.name) + " takes graphs at stage " + to_string(pass.takes),
                 "a graph at stage " + to_string(pass.takes),
@@ -266,7 +266,7 @@ void Pipeline::check() const {
             "a place where graphs are at stage " + to_string(before[i]));
   }
   if (!before.back().has(Stage::kTosa))
-    fault("no pass makes a graph at stage tosa", givers_of({Stage::kTosa}),
+    fault("no pass makes a graph at stage tosa", makers_of({Stage::kTosa}),
           "graphs at stage " + to_string(before.back()) + " at the end");
   if (!faults.empty()) throw InvalidGraph("pipeline", "faults of the order of passes", faults);
 }

@@ -15,7 +15,7 @@ import torch
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 from torch.utils.flop_counter import FlopCounterMode
 
-from tosaic.fx.lying import laid, lies
+from tosaic.fx.memory_order import has_order, laid
 from tosaic.fx.shapes import dim_order_of
 
 __all__ = ["as_computed", "is_recorded_right"]
@@ -74,7 +74,7 @@ def _corrected(fake: Any, real: Any, numbers: Numbers) -> Any:
         return fake
     strides = tuple(real.stride())
     order = dim_order_of(tuple(real.shape), strides)[0]
-    if lies(fake.shape, numbers(fake.stride()), order):
+    if has_order(fake.shape, numbers(fake.stride()), order):
         return fake
     if any(isinstance(size, torch.SymInt) for size in fake.shape):
         return laid(fake, order)

@@ -17,7 +17,7 @@ from tosaic.diagnostics import Diagnostics
 from tosaic.foreign import ForeignOp
 from tosaic.fx.aliasing import Aliases
 from tosaic.fx.decomposed import Decompositions
-from tosaic.fx.lying import order_of_format
+from tosaic.fx.memory_order import order_of_format
 from tosaic.fx.origins import error_at, origin_of
 from tosaic.fx.shapes import Sizes
 from tosaic.fx.targets import Row

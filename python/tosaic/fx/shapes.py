@@ -10,7 +10,7 @@ import torch
 
 from tosaic import _core
 from tosaic.dim_order import channels_last
-from tosaic.fx.lying import lies
+from tosaic.fx.memory_order import has_order
 from tosaic.options import shown, whole_number
 from tosaic.port_names import position_of
 from tosaic.signature import Tree
@@ -296,11 +296,11 @@ def dim_order_of(shape: Sequence[int], strides: Sequence[int]) -> tuple[tuple[in
     """
     rank = len(shape)
     identity = tuple(range(rank))
-    if lies(shape, strides, identity):
+    if has_order(shape, strides, identity):
         plain = contiguous_strides(shape)
         is_dense = all(shape[i] <= 1 or strides[i] == plain[i] for i in identity)
         return identity, is_dense and tuple(strides) != plain and rank >= 3 and all(shape)
-    if rank >= 3 and lies(shape, strides, channels_last(rank)):
+    if rank >= 3 and has_order(shape, strides, channels_last(rank)):
         return channels_last(rank), False
     order = sorted((i for i in identity if shape[i] != 1), key=lambda i: (-strides[i], i))
     for axis in (i for i in identity if shape[i] == 1):  # placed after its logical predecessor

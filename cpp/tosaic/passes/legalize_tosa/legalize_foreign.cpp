@@ -54,14 +54,15 @@ std::vector<Physical> legalize_foreign(Legalizer& l) {
   for (std::size_t i = 0; i < l.operand_count(); ++i) {
     const TensorType& type = l.logical_type(i);
     const ValueId operand = l.operand(i, order_of(l, attrs, type));
-    operands.push_back(is_integer(type.dtype) ? l.as_integer(operand, l.border_dtype(type.dtype)) : operand);
+    operands.push_back(is_integer(type.dtype) ? l.as_integer(operand, l.boundary_dtype(type.dtype))
+                                              : operand);
   }
   std::vector<TensorType> types;
   std::vector<DimOrder> orders;
   for (std::uint32_t r = 0; r < l.node().result_count; ++r) {
     const TensorType& type = l.source().type(l.source().result(l.node(), r));
     orders.push_back(order_of(l, attrs, type));
-    types.push_back({l.border_dtype(type.dtype), physical_dims(type.shape, orders.back()), {}, nullptr});
+    types.push_back({l.boundary_dtype(type.dtype), physical_dims(type.shape, orders.back()), {}, nullptr});
   }
   const std::vector<ValueId> results = l.emit_all(
       Op::kTosaCustom, TosaCustomAttrs{attrs.name, attrs.domain, attrs.arguments}, operands, types);

@@ -12,7 +12,7 @@ import torch
 
 from tosaic.dim_order import channels_last, is_same_order, orders_of_formats, telling
 
-__all__ = ["format_of", "laid", "lies", "order_name", "order_of_format", "put"]
+__all__ = ["format_of", "laid", "has_order", "order_name", "order_of_format", "put"]
 
 _CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 
@@ -29,7 +29,7 @@ def _formats(rank: int) -> Iterator[tuple[torch.memory_format, tuple[int, ...]]]
     yield from zip((torch.contiguous_format, _CHANNELS_LAST.get(rank)), orders_of_formats(rank), strict=False)
 
 
-def lies(shape: Sequence[Any], strides: Sequence[int], order: Sequence[int]) -> bool:
+def has_order(shape: Sequence[Any], strides: Sequence[int], order: Sequence[int]) -> bool:
     """True if the strides agree with the order; there may be gaps, and sizes may be symbolic."""
     known = [strides[axis] for axis in telling(shape, order) if strides[axis] != 0]
     return known == sorted(known, reverse=True) or any(type(size) is int and size == 0 for size in shape)
