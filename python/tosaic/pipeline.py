@@ -119,7 +119,7 @@ class Pass:
         return tuple(self._core.takes)
 
     @property
-    def gives(self) -> str | None:
+    def makes(self) -> str | None:
         """The stage of the graph that the pass returns; None if the pass does not change the stage."""
         stage: str | None = self._core.gives
         return stage
