@@ -121,7 +121,7 @@ class Pass:
     @property
     def makes(self) -> str | None:
         """The stage of the graph that the pass returns; None if the pass does not change the stage."""
-        stage: str | None = self._core.gives
+        stage: str | None = self._core.makes
         return stage
 
     @property
@@ -306,7 +306,7 @@ class Pipeline(Reportable):
 class Rewriter:
     """Makes a changed graph of a graph, node by node.
 
-    Visit the nodes of `source` in order. For each, call `keep`, or emit other nodes and `replace` it. Nothing
+    Visit the nodes of `source` in order. For each, call `copy`, or emit other nodes and `replace` it. Nothing
     is copied before the first change. A node whose results nobody reads any more may be kept: later passes
     drop it.
 

@@ -151,7 +151,7 @@ FAULTS: list[tuple[Any, str]] = [
     (lambda p: p["unroll"], r"has no such pass"),
     (lambda p: tosaic.Pass("mine", double, takes=["lowered"]), r"'takes': expected a sequence of exported"),
     (lambda p: tosaic.Pass("mine", double, takes="tosa"), r"'takes': expected a sequence of exported"),
-    (lambda p: tosaic.Pass("mine", double, makes="lowered"), r"'gives': expected one of exported"),
+    (lambda p: tosaic.Pass("mine", double, makes="lowered"), r"'makes': expected one of exported"),
     (lambda p: tosaic.Pass("mine", 3), r"'run': expected a callable"),
     (lambda p: tosaic.Pass(3, double), r"'name': expected a string"),
     (lambda p: tosaic.Pass("", double), r"'name': expected a string"),

@@ -134,7 +134,7 @@ TEST_CASE("a pass of one's own changes what is lowered", "[pipeline]") {
   passes::require_same(passes::results_of(*sum_of_two()), passes::results_of(*lowered.tosa));
 }
 
-TEST_CASE("a pass that gives another stage than it claims, or a broken graph, is named", "[pipeline]") {
+TEST_CASE("a pass that makes another stage than it claims, or a broken graph, is named", "[pipeline]") {
   Pass liar{"liar", "", {Stage::kExported}, {}, [](const Graph& graph, const passes::PassOptions&) {
               Graph out = graph;
               out.stage = Stage::kInteger;
