@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "tosaic/base/error.h"
-#include "tosaic/exec/border.h"
+#include "tosaic/exec/boundary.h"
 
 namespace tosaic::python {
 namespace {

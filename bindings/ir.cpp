@@ -10,7 +10,7 @@
 
 #include "bind.h"
 #include "tosaic/base/error.h"
-#include "tosaic/exec/border.h"
+#include "tosaic/exec/boundary.h"
 #include "views.h"
 
 namespace tosaic::python {
@@ -135,16 +135,16 @@ py::object producer_of(const ValueView& view) {
 
 // The dtype, shape and layout of the caller's array for an input or output.
 template <class Port>
-exec::BorderForm border_of(const Graph& graph, const Port& port) {
-  return exec::border_form(graph.stage, graph.type(port.value), port.border);
+exec::ArrayFormat boundary_of(const Graph& graph, const Port& port) {
+  return exec::array_format(graph.stage, graph.type(port.value), port.boundary);
 }
 template <class Port>
-std::string border_dtype(const Graph& graph, const Port& port) {
-  return std::string(to_string(border_of(graph, port).dtype));
+std::string boundary_dtype(const Graph& graph, const Port& port) {
+  return std::string(to_string(boundary_of(graph, port).dtype));
 }
 template <class Port>
-py::tuple border_shape(const Graph& graph, const Port& port) {
-  return to_tuple(border_of(graph, port).shape);
+py::tuple boundary_shape(const Graph& graph, const Port& port) {
+  return to_tuple(boundary_of(graph, port).shape);
 }
 
 void bind_origin(py::module_& m) {
@@ -229,20 +229,20 @@ void bind_views(py::module_& m) {
       .def_property_readonly(
           "dim_order",
           [](const InputView& i) {
-            return order_to_python(i.input().border.order, i.graph->type(i.input().value).rank());
+            return order_to_python(i.input().boundary.order, i.graph->type(i.input().value).rank());
           },
           "How the caller's array lies in memory.")
       .def_property_readonly(
-          "dtype", [](const InputView& i) { return border_dtype(*i.graph, i.input()); },
+          "dtype", [](const InputView& i) { return boundary_dtype(*i.graph, i.input()); },
           "Of the caller's array, which may be wider than the value.")
       .def_property_readonly(
-          "shape", [](const InputView& i) { return border_shape(*i.graph, i.input()); },
+          "shape", [](const InputView& i) { return boundary_shape(*i.graph, i.input()); },
           "Of the caller's array.")
       .def_property_readonly(
-          "physical", [](const InputView& i) { return i.input().border.physical; },
+          "physical", [](const InputView& i) { return i.input().boundary.physical; },
           "The caller's array carries the physical shape.")
       .def_property_readonly(
-          "qparams", [](const InputView& i) { return qparams_to_python(i.input().border.qparams); },
+          "qparams", [](const InputView& i) { return qparams_to_python(i.input().boundary.qparams); },
           "What the integers of the program stand for; an array of f32 is quantized so.")
       .def("__repr__", [](const InputView& i) {
         return "<Input '" + i.input().path + "': " + to_string(i.graph->type(i.input().value)) + ">";
@@ -265,14 +265,16 @@ void bind_views(py::module_& m) {
           "Index of the input that receives a mutation, else None.")
       .def_property_readonly("dim_order",
                              [](const OutputView& o) {
-                               return order_to_python(o.output().border.order,
+                               return order_to_python(o.output().boundary.order,
                                                       o.graph->type(o.output().value).rank());
                              })
-      .def_property_readonly("dtype", [](const OutputView& o) { return border_dtype(*o.graph, o.output()); })
-      .def_property_readonly("shape", [](const OutputView& o) { return border_shape(*o.graph, o.output()); })
-      .def_property_readonly("physical", [](const OutputView& o) { return o.output().border.physical; })
+      .def_property_readonly("dtype",
+                             [](const OutputView& o) { return boundary_dtype(*o.graph, o.output()); })
+      .def_property_readonly("shape",
+                             [](const OutputView& o) { return boundary_shape(*o.graph, o.output()); })
+      .def_property_readonly("physical", [](const OutputView& o) { return o.output().boundary.physical; })
       .def_property_readonly(
-          "qparams", [](const OutputView& o) { return qparams_to_python(o.output().border.qparams); },
+          "qparams", [](const OutputView& o) { return qparams_to_python(o.output().boundary.qparams); },
           "What the integers of the program stand for; an array of f32 is made so.")
       .def("__repr__", [](const OutputView& o) {
         return "<Output '" + o.output().path + "': " + to_string(o.graph->type(o.output().value)) + ">";

@@ -34,21 +34,21 @@ py::dict to_dict(const pipeline::PassTiming& timing) {
   return out;
 }
 
-std::optional<passes::FloatIoForm> border_of(const py::object& form) {
+std::optional<passes::FloatIoForm> boundary_of(const py::object& form) {
   if (form.is_none()) return std::nullopt;
   const auto text = form.cast<std::string>();
   if (text == "float") return passes::FloatIoForm::kFloat;
   if (text == "converted") return passes::FloatIoForm::kConverted;
   if (text == "integer") return passes::FloatIoForm::kInteger;
   throw InvalidGraph({.where = "lower",
-                      .what = "unknown form of a border",
+                      .what = "unknown form of a boundary",
                       .expected = "'float', 'converted' or 'integer'",
                       .got = "'" + text + "'"});
 }
 
 // The declared orders of inputs or outputs: None, or a list by index with entries None or (axes, physical).
-std::vector<std::optional<pipeline::BorderOrder>> orders_of(const py::object& orders) {
-  std::vector<std::optional<pipeline::BorderOrder>> out;
+std::vector<std::optional<pipeline::BoundaryOrder>> orders_of(const py::object& orders) {
+  std::vector<std::optional<pipeline::BoundaryOrder>> out;
   if (orders.is_none()) return out;
   for (const py::handle each : orders) {
     if (each.is_none()) {
@@ -56,7 +56,7 @@ std::vector<std::optional<pipeline::BorderOrder>> orders_of(const py::object& or
       continue;
     }
     const auto pair = py::reinterpret_borrow<py::tuple>(each);
-    out.push_back(pipeline::BorderOrder{DimOrder(to_dims(pair[0])), pair[1].cast<bool>()});
+    out.push_back(pipeline::BoundaryOrder{DimOrder(to_dims(pair[0])), pair[1].cast<bool>()});
   }
   return out;
 }
@@ -83,7 +83,7 @@ py::dict to_dict(const Graph& imported, const pipeline::CallPlan& plan) {
   return out;
 }
 
-pipeline::BorderOrders orders_of(const py::object& inputs, const py::object& outputs) {
+pipeline::BoundaryOrders orders_of(const py::object& inputs, const py::object& outputs) {
   return {orders_of(inputs), orders_of(outputs)};
 }
 
@@ -94,8 +94,8 @@ pipeline::LowerOptions options_of(bool verify_each, const py::object& on_change,
   pipeline::LowerOptions options;
   options.orders = orders_of(input_orders, output_orders);
   options.objective = objective_of(objective);
-  options.inputs = border_of(inputs);
-  options.outputs = border_of(outputs);
+  options.inputs = boundary_of(inputs);
+  options.outputs = boundary_of(outputs);
   options.verify_each = verify_each;
   if (!on_change.is_none())
     options.on_change = [on_change](const pipeline::Step& step, const Graph& graph) {
@@ -142,14 +142,14 @@ passes::Pass::Function function_of(const std::string& name, const py::object& ca
 }
 
 passes::Pass pass_from(std::string name, const py::object& run, std::string summary,
-                       const std::vector<std::string>& takes, const std::optional<std::string>& gives,
+                       const std::vector<std::string>& takes, const std::optional<std::string>& makes,
                        std::vector<std::string> needs, bool always) {
   passes::Pass pass;
   pass.run = function_of(name, run);
   pass.name = std::move(name);
   pass.summary = std::move(summary);
   for (const std::string& stage : takes) pass.takes.add(stage_of(stage));
-  if (gives) pass.gives = stage_of(*gives);
+  if (makes) pass.makes = stage_of(*makes);
   pass.needs = std::move(needs);
   pass.always = always;
   return pass;
@@ -164,15 +164,15 @@ std::vector<std::string> names_of(const passes::StageSet& stages) {
 void bind_pass(py::module_& m) {
   py::class_<passes::Pass>(m, "Pass", "A named step of a pipeline.")
       .def(py::init(&pass_from), py::arg("name"), py::arg("run"), py::kw_only(), py::arg("summary"),
-           py::arg("takes"), py::arg("gives"), py::arg("needs"), py::arg("always"))
+           py::arg("takes"), py::arg("makes"), py::arg("needs"), py::arg("always"))
       .def_readonly("name", &passes::Pass::name)
       .def_readonly("summary", &passes::Pass::summary)
       .def_property_readonly("takes",
                              [](const passes::Pass& p) { return py::tuple(py::cast(names_of(p.takes))); })
-      .def_property_readonly("gives",
+      .def_property_readonly("makes",
                              [](const passes::Pass& p) -> std::optional<std::string> {
-                               if (!p.gives) return std::nullopt;
-                               return std::string(to_string(*p.gives));
+                               if (!p.makes) return std::nullopt;
+                               return std::string(to_string(*p.makes));
                              })
       .def_property_readonly("needs", [](const passes::Pass& p) { return py::tuple(py::cast(p.needs)); })
       .def_property_readonly("serves_as",
@@ -297,14 +297,15 @@ void bind_pipeline(py::module_& m) {
       py::arg("verify_each") = true, py::arg("on_change") = py::none(), py::arg("inputs") = py::none(),
       py::arg("outputs") = py::none(), py::arg("objective") = "bytes", py::arg("input_orders") = py::none(),
       py::arg("output_orders") = py::none(),
-      "Lowers a graph to TOSA; raises UnsupportedOp or SpecViolation with all reasons. Floats at the border "
+      "Lowers a graph to TOSA; raises UnsupportedOp or SpecViolation with all reasons. Floats at the "
+      "boundary "
       "that are quantized or dequantized there are 'float', 'converted' or 'integer'.");
   m.def(
       "plan_calls",
       [](const SharedGraph& graph, const py::object& objective, const py::object& input_orders,
          const py::object& output_orders) {
         const layout::Objective measure = objective_of(objective);
-        const pipeline::BorderOrders orders = orders_of(input_orders, output_orders);
+        const pipeline::BoundaryOrders orders = orders_of(input_orders, output_orders);
         pipeline::CallPlan plan;
         {
           const py::gil_scoped_release release;

@@ -100,7 +100,7 @@ void bind_rewriter(py::module_& m) {
       .def_property_readonly("source",
                              [](const Self& self) { return std::const_pointer_cast<Graph>(self->source()); })
       .def(
-          "keep", [](const Self& self, const NodeView& node) { self->keep(node_of(self, node)); },
+          "copy", [](const Self& self, const NodeView& node) { self->copy(node_of(self, node)); },
           py::arg("node"))
       .def("replace", &replace, py::arg("node"), py::arg("results"))
       .def("emit", &emit, py::arg("at"), py::arg("op"), py::arg("operands"), py::arg("attrs") = py::none())

@@ -232,9 +232,9 @@ def test_programs_with_equal_input_and_output_orders_are_equal_for_all_input_str
     programs: dict[tuple[int, ...], set[bytes]] = {}
     for x in patterns(shape):
         low = lowered(USES[use], x)
-        border = tuple(significant(shape, low.io.inputs[0].dim_order))
+        boundary = tuple(significant(shape, low.io.inputs[0].dim_order))
         result = low.io.outputs[0]
-        programs.setdefault((*border, *significant(result.shape, result.dim_order)), set()).add(
+        programs.setdefault((*boundary, *significant(result.shape, result.dim_order)), set()).add(
             low.to_bytes(locations=False)
         )
         is_one = significant(shape, (0, 2, 3, 1)) == sorted(significant(shape, (0, 2, 3, 1)))

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
 from tosaic import _core
-from tosaic.border_orders import Form, border_orders
+from tosaic.boundary_orders import Form, boundary_orders
 from tosaic.layout import objective_of
 from tosaic.lowered import Lowered
 from tosaic.options import IO_DTYPES, THRESHOLD_DB, checked, refusal
@@ -136,7 +136,7 @@ def lower(
     start = time.perf_counter()
     source.verify_weights()
     on_change = None if dump is None else _dump_to(dump)
-    declared = border_orders(source.graph, orders, views_as_traced=False)
+    declared = boundary_orders(source.graph, orders, views_as_traced=False)
     asked: Any = objective_of(objective)
     try:
         lowered = _core.lower(
@@ -147,7 +147,7 @@ def lower(
             objective=asked,
             input_orders=declared["inputs"],
             output_orders=declared["outputs"],
-            **_border_forms(io),
+            **_boundary_forms(io),
         )
     except (_core.UnsupportedOp, _core.SpecViolation) as error:
         # setattr, since mypy knows no attribute `problems` of the error classes of the extension module.
@@ -165,7 +165,7 @@ def lower(
     return Lowered(lowered, source, target=target, seconds=seconds, objective=asked)
 
 
-def _border_forms(io: Mapping[str, str] | None) -> dict[str, str]:
+def _boundary_forms(io: Mapping[str, str] | None) -> dict[str, str]:
     """Translates `io` for the core: ``"float"`` or ``"integer"`` for each side that has an entry."""
     return {side: "float" if dtype == "float32" else "integer" for side, dtype in (io or {}).items()}
 
@@ -184,7 +184,7 @@ def _require_io(graph: _core.Graph, io: Mapping[str, str] | None) -> None:
                     _core.QuantMismatch,
                     where="lower",
                     what=f"'{port.path}' of the {side} cannot be {(io or {})[side]}",
-                    expected=f"a border that is quantized once, to {wanted}",
+                    expected=f"a boundary that is quantized once, to {wanted}",
                     got=found,
                     node=port.value.name,
                 )

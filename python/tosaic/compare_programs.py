@@ -22,7 +22,7 @@ from tosaic.lowered import Lowered
 from tosaic.options import THRESHOLD_DB
 from tosaic.program import Program
 from tosaic.sample_forms import (
-    FileBorder,
+    FileBoundary,
     Logical,
     arrays_for,
     fit_to_ports,
@@ -153,9 +153,9 @@ class _Pair:
         self.b = b
         self._threshold_db = threshold_db
         self._local = local
-        self._file: FileBorder | None = None
+        self._file: FileBoundary | None = None
         if b.bare and not a.bare:
-            self._file = FileBorder(b.runnable.graph, a.runnable.graph, a.source.graph)
+            self._file = FileBoundary(b.runnable.graph, a.runnable.graph, a.source.graph)
         if self._file is None:
             require_same_inputs(a.runnable, b.runnable)
         self._run: tuple[Sample, EagerRun | None, EagerRun | None] | None = None

@@ -34,7 +34,7 @@ class Pass:
     takes : sequence of str
         Stages: ``exported``, ``quantized``, ``integer``, ``tosa``; all of them by default. A pipeline does
         not run the pass on graphs at other stages.
-    gives : str, optional
+    makes : str, optional
         The stage of the graphs that the pass returns. Without a value, it is the stage of the graph that was
         passed in.
     needs : sequence of str
@@ -60,7 +60,7 @@ class Pass:
         run: PassFunction,
         *,
         takes: Sequence[str] = STAGES,
-        gives: str | None = None,
+        makes: str | None = None,
         needs: Sequence[str] = (),
         summary: str = "",
     ) -> None:
@@ -68,8 +68,8 @@ class Pass:
             raise refusal("Pass", "name", "a string such as 'my-pass', without '/'", name)
         if not callable(run):
             raise refusal("Pass", "run", "a callable that takes a Graph and returns a Graph or None", run)
-        if gives is not None and gives not in STAGES:
-            raise refusal("Pass", "gives", f"one of {', '.join(STAGES)}, or None", gives)
+        if makes is not None and makes not in STAGES:
+            raise refusal("Pass", "makes", f"one of {', '.join(STAGES)}, or None", makes)
         stages = _names("takes", takes, STAGES)
         if not stages:
             raise refusal("Pass", "takes", f"at least one of {', '.join(STAGES)}", takes)
@@ -78,7 +78,7 @@ class Pass:
             _with_note(name, run),
             summary=str(summary),
             takes=stages,
-            gives=gives,
+            makes=makes,
             needs=_names("needs", needs),
             always=False,
         )
@@ -154,7 +154,7 @@ class Pass:
         return self
 
     def __repr__(self) -> str:
-        return f"<Pass '{self.name}': {', '.join(self.takes)} -> {self.gives or 'the same stage'}>"
+        return f"<Pass '{self.name}': {', '.join(self.takes)} -> {self.makes or 'the same stage'}>"
 
 
 @dataclass(frozen=True)
@@ -318,7 +318,7 @@ class Rewriter:
     ...             zeros = np.zeros(node.results[0].shape, np.float32)
     ...             rewriter.replace(node, rewriter.constant(node, zeros))
     ...         else:
-    ...             rewriter.keep(node)
+    ...             rewriter.copy(node)
     ...     return rewriter.finish()
     """
 
@@ -332,9 +332,9 @@ class Rewriter:
         """The graph that is read."""
         return self._core.source
 
-    def keep(self, node: _core.Node) -> None:
+    def copy(self, node: _core.Node) -> None:
         """Copies the node, whose turn it is."""
-        self._core.keep(_node("keep", node))
+        self._core.copy(_node("copy", node))
 
     def replace(self, node: _core.Node, results: Any) -> None:
         """Replaces the results of the node, whose turn it is, by values.
@@ -394,7 +394,7 @@ class Rewriter:
         return self._core.constant(at, constant)
 
     def finish(self) -> _core.Graph | None:
-        """The new graph, or None if every node was kept. All nodes must have been visited."""
+        """The new graph, or None if every node was copied. All nodes must have been visited."""
         return self._core.finish()
 
 

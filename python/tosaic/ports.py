@@ -16,7 +16,7 @@ __all__ = [
     "PortTensor",
     "caller_inputs",
     "first_inputs",
-    "given_back",
+    "caller_outputs",
     "input_port",
     "output_port",
     "variable_ports",
@@ -114,7 +114,7 @@ def first_inputs(graph: _core.Graph) -> list[int]:
     return [users[places.index(place)] for place in dict.fromkeys(places)]
 
 
-def given_back(graph: _core.Graph) -> tuple[int, ...]:
+def caller_outputs(graph: _core.Graph) -> tuple[int, ...]:
     """Indices of the outputs that a run computes for the caller: user outputs and new values of user inputs.
 
     New values of states are the other outputs.

@@ -16,7 +16,7 @@ from tosaic.ports import (
     Port,
     caller_inputs,
     first_inputs,
-    given_back,
+    caller_outputs,
     input_port,
     output_port,
     variable_ports,
@@ -49,7 +49,7 @@ def flat_signature(graph: _core.Graph) -> Signature:
 
 def signature_fault(graph: _core.Graph, signature: Signature) -> str:
     """The reason why a signature does not fit a graph; empty if the signature fits."""
-    return signature.fault(first_inputs(graph), set(given_back(graph)))
+    return signature.fault(first_inputs(graph), set(caller_outputs(graph)))
 
 
 class Runnable(Reportable):
@@ -256,7 +256,7 @@ class Runnable(Reportable):
         LayoutMismatch
             An argument cannot be written, or shares memory with another one.
         """
-        from tosaic.written import refuse_shared_memory, writer
+        from tosaic.mutated_inputs import refuse_shared_memory, writer
 
         names = [port.path or port.name for port in self.inputs]
         writers = []
@@ -268,7 +268,7 @@ class Runnable(Reportable):
 
     @cached_property
     def _given_back(self) -> tuple[int, ...]:
-        return given_back(self._graph)
+        return caller_outputs(self._graph)
 
     def run_arrays(self, arrays: Sequence[Any]) -> list[Any]:
         """Runs on flat arrays and does not change them.

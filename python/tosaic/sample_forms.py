@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tosaic.program import Program
     from tosaic.samples import Sample
 
-__all__ = ["FileBorder", "Logical", "arrays_for", "fit_to_ports", "logical_arrays", "require_same_inputs"]
+__all__ = ["FileBoundary", "Logical", "arrays_for", "fit_to_ports", "logical_arrays", "require_same_inputs"]
 
 _Array = np.ndarray[Any, Any]
 _QParams = Mapping[str, Any]
@@ -140,7 +140,7 @@ def _in_form(array: _Array, port: Any) -> _Array:
 # ---- .tosa files ----
 
 
-class FileBorder:
+class FileBoundary:
     """Matches the inputs and outputs of a ``.tosa`` file with those of the reference program.
 
     Inputs are matched by name if every name of the file is known. If not, they are matched by position.
@@ -294,7 +294,7 @@ class FileBorder:
 
     def _qparams(self, side: str, i: int, dtype: str) -> _QParams:
         if self._quantized is None:
-            self._quantized = _with_integer_borders(self._reference)
+            self._quantized = _with_integer_boundaries(self._reference)
         theirs = getattr(self._quantized, side)
         named = self._reference.inputs[i] if side == "inputs" else self._reference.outputs[i]
         found = [port.qparams for port in theirs if port.path == named.path and port.qparams is not None]
@@ -336,7 +336,7 @@ def _value_name(port: Any) -> str:
     return str(port.value.name)
 
 
-def _with_integer_borders(graph: _core.Graph) -> _core.Graph:
+def _with_integer_boundaries(graph: _core.Graph) -> _core.Graph:
     """The graph with integer inputs and outputs, whose qparams are those of its first and last Q/DQ nodes."""
     if graph.stage != "exported":
         return graph

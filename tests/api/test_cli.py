@@ -167,7 +167,7 @@ def test_check_fails_with_reasons(unliftable, tmp_path, monkeypatch, capsys) -> 
 def test_inspect_prints_inputs_outputs_and_operators(files, capsys) -> None:
     code, out, _ = run(capsys, "inspect", "model.tosa", "--layout", "--memory")
     assert code == 0
-    for expected in ("tosa.conv2d", "dim orders", "arena", "border"):
+    for expected in ("tosa.conv2d", "dim orders", "arena", "boundary"):
         assert expected in out
 
 
@@ -175,7 +175,14 @@ def test_inspect_with_option_layout_adds_the_layout_plan(files, capsys) -> None:
     for file in ("model.pt2", "model.tosaic"):
         code, out, _ = run(capsys, "inspect", file, "--layout", "--memory", "--text")
         assert code == 0
-        for expected in ("border", "arena", "transposes", "proof", "max_pool wants channels last", "graph @"):
+        for expected in (
+            "boundary",
+            "arena",
+            "transposes",
+            "proof",
+            "max_pool wants channels last",
+            "graph @",
+        ):
             assert expected in out
         plain = run(capsys, "inspect", file, "--memory", "--text")[1]
         assert set(plain.split()) <= set(out.split())

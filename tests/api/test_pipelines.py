@@ -33,7 +33,7 @@ def double(graph: tosaic.Graph) -> tosaic.Graph | None:
             two = rewriter.constant(node, np.float32(2))
             rewriter.replace(node, rewriter.emit(node, "mul", [node.operands[0], two]))
         else:
-            rewriter.keep(node)
+            rewriter.copy(node)
     return rewriter.finish()
 
 
@@ -146,7 +146,7 @@ FAULTS: list[tuple[Any, str]] = [
     (lambda p: p["unroll"], r"has no such pass"),
     (lambda p: tosaic.Pass("mine", double, takes=["lowered"]), r"'takes': expected a sequence of exported"),
     (lambda p: tosaic.Pass("mine", double, takes="tosa"), r"'takes': expected a sequence of exported"),
-    (lambda p: tosaic.Pass("mine", double, gives="lowered"), r"'gives': expected one of exported"),
+    (lambda p: tosaic.Pass("mine", double, makes="lowered"), r"'gives': expected one of exported"),
     (lambda p: tosaic.Pass("mine", 3), r"'run': expected a callable"),
     (lambda p: tosaic.Pass(3, double), r"'name': expected a string"),
     (lambda p: tosaic.Pass("", double), r"'name': expected a string"),
@@ -196,7 +196,7 @@ def test_graphs_that_stay_quantized_are_a_fault_of_the_order() -> None:
 
 def test_a_pass_that_claims_stage_tosa_and_returns_nothing_is_named(program: tosaic.Program) -> None:
     pipeline = tosaic.Pipeline.default("TOSA-1.0+FP")
-    pipeline.replace("legalize-tosa", tosaic.Pass("mine", lambda graph: None, gives="tosa"))
+    pipeline.replace("legalize-tosa", tosaic.Pass("mine", lambda graph: None, makes="tosa"))
     with pytest.raises(
         tosaic.InvalidGraph, match=r"leaves the graph at another stage: expected tosa, got exported"
     ):
@@ -233,7 +233,7 @@ RESULTS: list[tuple[Any, str]] = [
     ),
     (
         relabelled,
-        r"pass 'mine' gives a graph at another stage than it claims: expected exported, got integer",
+        r"pass 'mine' returns a graph at another stage than it claims: expected exported, got integer",
     ),
     (
         lambda graph: "text",
@@ -241,7 +241,7 @@ RESULTS: list[tuple[Any, str]] = [
     ),
     (
         lambda graph: tosaic.Graph.parse(graph.text().replace('path="x"', 'path="y"')),
-        r"pass 'mine' gives a graph with other inputs or outputs: expected inputs 'x', .*got inputs 'y'",
+        r"pass 'mine' returns a graph with other inputs or outputs: expected inputs 'x', .*got inputs 'y'",
     ),
 ]
 
@@ -292,14 +292,14 @@ def test_a_rewriter_that_keeps_every_node_makes_no_graph(program: tosaic.Program
     rewriter = tosaic.Rewriter(program.graph)
     assert rewriter.source is program.graph
     for node in program.graph.nodes:
-        rewriter.keep(node)
+        rewriter.copy(node)
     assert rewriter.finish() is None
 
 
 MISUSE: list[tuple[Any, str]] = [
-    (lambda r, n: r.keep(n[1]), r"visited in order.* expected 'add', got 'relu'"),
-    (lambda r, n: (r.keep(n[0]), r.keep(n[0])), r"visited in order.* expected 'relu', got 'add'"),
-    (lambda r, n: r.finish(), r"not all nodes were visited: expected keep or replace for 'add'"),
+    (lambda r, n: r.copy(n[1]), r"visited in order.* expected 'add', got 'relu'"),
+    (lambda r, n: (r.copy(n[0]), r.copy(n[0])), r"visited in order.* expected 'relu', got 'add'"),
+    (lambda r, n: r.finish(), r"not all nodes were visited: expected copy or replace for 'add'"),
     (lambda r, n: r.emit(n[0], "no_such", []), r"unknown operator"),
     (
         lambda r, n: r.emit(n[0], "tosa.abs", [n[0].operands[0]]),
@@ -315,7 +315,7 @@ MISUSE: list[tuple[Any, str]] = [
     (lambda r, n: r.constant(n[0], "text"), r"\[rewriter\] constant 'constant' is not an array"),
     (lambda r, n: r.constant(n[0], np.ones(2), name=3), r"'name': expected a string"),
     (lambda r, n: r.constant(None, np.ones(2)), r"'at': expected a node of the graph, got None"),
-    (lambda r, n: r.keep(n[0].results[0]), r"'node': expected a node of the graph"),
+    (lambda r, n: r.copy(n[0].results[0]), r"'node': expected a node of the graph"),
     (lambda r, n: r.emit(n[0].results[0], "relu", []), r"'at': expected a node of the graph"),
     (lambda r, n: r.emit(n[0], 3, []), r"'op': expected the name of an operator, such as 'add', got 3"),
     (lambda r, n: r.emit(n[0], "relu", n[0].operands[0]), r"'operands': expected a sequence of values"),
@@ -336,7 +336,7 @@ def test_misuse_of_a_rewriter_is_refused(program: tosaic.Program, use: Any, mess
 def test_a_node_of_another_graph_is_refused(program: tosaic.Program) -> None:
     other = tosaic.Graph.parse(program.graph.text())
     with pytest.raises(tosaic.InvalidGraph, match="the node is of another graph"):
-        tosaic.Rewriter(program.graph).keep(other.nodes[0])
+        tosaic.Rewriter(program.graph).copy(other.nodes[0])
 
 
 def test_a_value_is_shown_after_its_rewriter_has_finished(program: tosaic.Program) -> None:
@@ -344,7 +344,7 @@ def test_a_value_is_shown_after_its_rewriter_has_finished(program: tosaic.Progra
     add, relu = program.graph.nodes
     value = rewriter.emit(add, "add", add.operands)
     rewriter.replace(add, value)
-    rewriter.keep(relu)
+    rewriter.copy(relu)
     assert rewriter.finish() is not None
     assert (value.shape, value.dtype) == ((3, 4), "f32")
     assert repr(value) == "<NewValue %add.add: f32[3,4]>"
@@ -359,7 +359,7 @@ def test_a_constant_of_a_later_node_is_an_operand_and_a_replacement(program: tos
         rewriter = tosaic.Rewriter(graph)
         for node in graph.nodes:
             if node.op != "relu":
-                rewriter.keep(node)
+                rewriter.copy(node)
                 continue
             total = rewriter.emit(node, "relu", node.operands)
             for number in (2, 7):
@@ -375,7 +375,7 @@ def test_a_constant_of_a_later_node_is_an_operand_and_a_replacement(program: tos
             if node.name == "add":
                 rewriter.replace(node, rewriter.emit(node, "mul", [node.operands[0], constant]))
             else:
-                rewriter.keep(node)
+                rewriter.copy(node)
         return rewriter.finish()
 
     def instead(graph: tosaic.Graph) -> tosaic.Graph | None:
@@ -385,7 +385,7 @@ def test_a_constant_of_a_later_node_is_an_operand_and_a_replacement(program: tos
             if node.name == "add":
                 rewriter.replace(node, constant)
             else:
-                rewriter.keep(node)
+                rewriter.copy(node)
         return rewriter.finish()
 
     for change, expected in ((early, np.maximum(2 * X.numpy(), 0) + 9), (instead, np.full((3, 4), 11))):

@@ -68,7 +68,7 @@ class Row:
         return not any(self.vela) and self.differing == 0 and self.distinct > 8
 
 
-def _border(lowered: tosaic.Lowered, sample: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
+def _boundary(lowered: tosaic.Lowered, sample: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
     """The arrays of a sample that the lowered program accepts: floats quantized, indices unchanged."""
     arrays = []
     for port, value in zip(lowered.graph.inputs, sample, strict=True):
@@ -109,7 +109,7 @@ def row(name: str) -> Row:
         convert(file, vgf)
         differing, ours = 0, []
         count = _SAMPLES if compiled else 1
-        calls = [_border(lowered, sample) for sample in samples[_CALIBRATION : _CALIBRATION + count]]
+        calls = [_boundary(lowered, sample) for sample in samples[_CALIBRATION : _CALIBRATION + count]]
         drawn = len(calls)
         for arrays in [*calls, *(_extremes(lowered) if compiled else ())]:
             found = run_vgf(vgf, _physical(lowered, arrays))

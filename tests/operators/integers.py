@@ -39,7 +39,7 @@ _INT16_UNITS = {op.name: op.int16_units for op in _core.ops()}
 _LEAST_SCALE, _LARGEST_SCALE = 1e-9, 1e6
 _WEIGHTED = ("conv", "linear")  # the second tensor is a weight
 _LARGEST = 20_000
-_BORDERS = ("quantize", "dequantize")
+_BOUNDARIES = ("quantize", "dequantize")
 _NARROW = (torch.int8, torch.uint8, torch.int16)
 
 
@@ -323,7 +323,7 @@ def _distance(found: np.ndarray[Any, Any], wanted: np.ndarray[Any, Any]) -> np.n
 
 def _int16_units(program: Any) -> int:
     """The largest `int16` bound in the operator table among the program's operators."""
-    between = [n.op for n in tosaic.from_exported(program).graph.nodes if n.op not in _BORDERS]
+    between = [n.op for n in tosaic.from_exported(program).graph.nodes if n.op not in _BOUNDARIES]
     units = [_INT16_UNITS[op] for op in between]
     missing = [op for op, bound in zip(between, units, strict=True) if bound is None]
     if missing:

@@ -88,7 +88,7 @@ void Frame::run_step(const Step& step, std::uint32_t index, const RunOptions& op
     run_work(step, index, options);
   }
   if (options.observer) call(step, options.observer);
-  if (result != nullptr) keep(step, options.trace, *result);
+  if (result != nullptr) record(step, options.trace, *result);
 }
 
 // If the kernel of a chain throws, the steps run one by one, so the error names the step that causes it.
@@ -207,7 +207,7 @@ void Frame::call(const Step& step, const NodeFunction& function) {
   function({graph, node, step.name, reads, writes});
 }
 
-void Frame::keep(const Step& step, const TraceRequest& request, RunResult& result) const {
+void Frame::record(const Step& step, const TraceRequest& request, RunResult& result) const {
   if (!request.all && std::find(request.nodes.begin(), request.nodes.end(), step.name) == request.nodes.end())
     return;
   const Graph& graph = prepared_.graph();

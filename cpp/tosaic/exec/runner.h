@@ -49,7 +49,7 @@ class Frame {
   void read_variable(const Step& step) const;
   void write_variable(const Step& step) const;
   void call(const Step& step, const NodeFunction& function);
-  void keep(const Step& step, const TraceRequest& request, RunResult& result) const;
+  void record(const Step& step, const TraceRequest& request, RunResult& result) const;
   [[nodiscard]] const std::byte* address(const memory::Location& location) const;
   [[nodiscard]] std::span<const std::byte* const> operands(const Step& step) const;
   [[nodiscard]] std::span<std::byte* const> results(const Step& step) const;

@@ -5,7 +5,7 @@
 #include <map>
 #include <mutex>
 
-#include "tosaic/exec/border.h"
+#include "tosaic/exec/boundary.h"
 #include "tosaic/exec/runner.h"
 
 namespace tosaic::exec {
@@ -23,21 +23,21 @@ bool aligned(const void* data, std::size_t alignment) {
 
 // The name of an input or output in messages: its path, or the name of its value if the path is empty.
 template <class Port>
-std::string border_name(const Graph& graph, const Port& port) {
+std::string boundary_name(const Graph& graph, const Port& port) {
   return port.path.empty() ? graph.value(port.value).name : port.path;
 }
 
 template <class Port>
-std::vector<std::string> border_names(const Graph& graph, std::span<const Port> ports,
-                                      std::span<const std::uint32_t> indices) {
+std::vector<std::string> boundary_names(const Graph& graph, std::span<const Port> ports,
+                                        std::span<const std::uint32_t> indices) {
   std::vector<std::string> names;
-  for (const std::uint32_t i : indices) names.push_back(border_name(graph, ports[i]));
+  for (const std::uint32_t i : indices) names.push_back(boundary_name(graph, ports[i]));
   return names;
 }
 
 std::string count_text(std::size_t count, const Graph& graph, std::span<const std::uint32_t> inputs) {
   std::string names;
-  for (const std::string& name : border_names(graph, graph.inputs(), inputs))
+  for (const std::string& name : boundary_names(graph, graph.inputs(), inputs))
     names += (names.empty() ? "" : ", ") + name;
   return std::to_string(count) + (names.empty() ? "" : " (" + names + ")");
 }
@@ -128,10 +128,10 @@ class Session::Impl {
   }
 
   Array imported(std::uint32_t i, const ArrayView& view) const {
-    const BoundaryFormat& border = prepared_.graph().inputs()[i].border;
-    verify_array(input_forms_[i], border, view, "input", input_name(i));
+    const BoundaryFormat& boundary = prepared_.graph().inputs()[i].boundary;
+    verify_array(input_forms_[i], boundary, view, "input", input_name(i));
     Array array = Array::allocate(input_type(i).dtype, input_type(i).shape);
-    import_array(input_forms_[i], input_type(i), border, view, array.storage.writable(), input_name(i));
+    import_array(input_forms_[i], input_type(i), boundary, view, array.storage.writable(), input_name(i));
     return array;
   }
 
@@ -146,7 +146,7 @@ class Session::Impl {
 
   void set_state(const std::string& path, const ArrayView& value) {
     const Place place = find_state(path);
-    const BorderForm form = border_form(Stage::kExported, place.type, {});
+    const ArrayFormat form = array_format(Stage::kExported, place.type, {});
     verify_array(form, {}, value, "state", path);
     const std::lock_guard lock(state_mutex_);
     copy(value, MutableArrayView::dense(place.current->data(), place.type.dtype, place.type.shape));
@@ -197,7 +197,7 @@ class Session::Impl {
 
   void add_input(std::uint32_t i) {
     const Graph& graph = prepared_.graph();
-    input_forms_.push_back(border_form(graph.stage, input_type(i), graph.inputs()[i].border));
+    input_forms_.push_back(array_format(graph.stage, input_type(i), graph.inputs()[i].boundary));
     if (graph.inputs()[i].kind == InputKind::kUser) {
       inputs_.push_back(i);
       return;
@@ -208,7 +208,7 @@ class Session::Impl {
 
   void add_output(std::uint32_t i) {
     const Output& output = prepared_.graph().outputs()[i];
-    output_forms_.push_back(border_form(prepared_.graph().stage, output_type(i), output.border));
+    output_forms_.push_back(array_format(prepared_.graph().stage, output_type(i), output.boundary));
     state_of_output_.push_back(nullptr);
     if (output.kind == OutputKind::kMutation) {
       const auto state = std::find_if(states_.begin(), states_.end(),
@@ -291,7 +291,7 @@ class Session::Impl {
 
   std::string input_name(std::uint32_t i) const {
     const Input& input = prepared_.graph().inputs()[i];
-    return border_name(prepared_.graph(), input);
+    return boundary_name(prepared_.graph(), input);
   }
 
   void verify(std::span<const ArrayView> inputs, std::span<const MutableArrayView> outputs,
@@ -309,13 +309,13 @@ class Session::Impl {
                           .got = std::to_string(outputs.size())});
     for (std::size_t k = 0; k < inputs.size(); ++k) {
       const std::uint32_t i = inputs_[k];
-      verify_array(input_forms_[i], graph.inputs()[i].border, inputs[k], "input", input_name(i));
+      verify_array(input_forms_[i], graph.inputs()[i].boundary, inputs[k], "input", input_name(i));
       verify_order(input_forms_[i], inputs[k], input_name(i));
     }
     for (std::size_t k = 0; k < outputs.size(); ++k) {
       const Output& output = graph.outputs()[outputs_[k]];
-      verify_array(output_forms_[outputs_[k]], output.border, outputs[k].read(), "output",
-                   border_name(graph, output));
+      verify_array(output_forms_[outputs_[k]], output.boundary, outputs[k].read(), "output",
+                   boundary_name(graph, output));
     }
     verify_trace(options.trace);
     if (options.check_constants) prepared_.check_constants();
@@ -341,7 +341,7 @@ class Session::Impl {
         continue;
       }
       std::byte* const staged = Context::staging(context.input_staging[i], type.bytes());
-      import_array(input_forms_[i], type, prepared_.graph().inputs()[i].border, arrays[k], staged,
+      import_array(input_forms_[i], type, prepared_.graph().inputs()[i].boundary, arrays[k], staged,
                    input_name(i));
       context.inputs[i] = staged;
     }
@@ -379,7 +379,7 @@ class Session::Impl {
 
   Prepared prepared_;
   std::vector<std::uint32_t> inputs_, outputs_;
-  std::vector<BorderForm> input_forms_, output_forms_;
+  std::vector<ArrayFormat> input_forms_, output_forms_;
   std::vector<State> states_;
   std::vector<VariableState> variables_;  // in the order of declared()
   std::vector<VariablePlace> places_;     // of the variables, in the current run
@@ -399,10 +399,10 @@ std::span<const std::uint32_t> Session::inputs() const { return impl_->inputs();
 std::span<const std::uint32_t> Session::outputs() const { return impl_->outputs(); }
 
 std::vector<std::string> Session::input_names() const {
-  return border_names(prepared().graph(), prepared().graph().inputs(), inputs());
+  return boundary_names(prepared().graph(), prepared().graph().inputs(), inputs());
 }
 std::vector<std::string> Session::output_names() const {
-  return border_names(prepared().graph(), prepared().graph().outputs(), outputs());
+  return boundary_names(prepared().graph(), prepared().graph().outputs(), outputs());
 }
 
 RunResult Session::run(std::span<const ArrayView> inputs, const RunOptions& options) {

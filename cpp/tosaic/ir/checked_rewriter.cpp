@@ -26,7 +26,7 @@ const Node& CheckedRewriter::turn_of(NodeId node) const {
     return i < nodes.size() ? "'" + source_->node_name(nodes[i]) + "'" : std::string("the end of the graph");
   };
   if (!node.valid() || node.index() != next_)
-    throw misuse("nodes are visited in order, and each is kept or replaced once", name(next_),
+    throw misuse("nodes are visited in order, and each is copied or replaced once", name(next_),
                  node.valid() ? name(node.index()) : "no node");
   return nodes[next_];
 }
@@ -49,8 +49,8 @@ std::vector<ValueId> CheckedRewriter::begin_with(const Node& at, std::span<const
   return ids;
 }
 
-void CheckedRewriter::keep(NodeId node) {
-  rewriter_.keep(turn_of(node));
+void CheckedRewriter::copy(NodeId node) {
+  rewriter_.copy(turn_of(node));
   ++next_;
 }
 
@@ -115,7 +115,7 @@ std::optional<Graph> CheckedRewriter::finish() {
   if (finished_) throw misuse("the rewriter is used after finish()", "a new rewriter", "a finished one");
   if (next_ != nodes.size())
     throw misuse("not all nodes were visited",
-                 "keep or replace for '" + source_->node_name(nodes[next_]) + "'", "finish()");
+                 "copy or replace for '" + source_->node_name(nodes[next_]) + "'", "finish()");
   finished_ = true;
   return std::move(rewriter_).finish();
 }

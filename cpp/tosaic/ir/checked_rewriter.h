@@ -27,7 +27,7 @@ class CheckedRewriter {
   [[nodiscard]] const Graph& current() const { return rewriter_.current(); }
 
   // Copies the node, whose turn it must be.
-  void keep(NodeId node);
+  void copy(NodeId node);
   // Replaces the results of the node, whose turn it must be, by values of current(): as many values, with the
   // same dtypes and shapes.
   void replace(NodeId node, std::span<const ValueId> results);
@@ -40,7 +40,7 @@ class CheckedRewriter {
   // have been visited.
   [[nodiscard]] ValueId map(ValueId old) const;
 
-  // The new graph, or nothing if every node was kept. All nodes must have been visited. Can be called only
+  // The new graph, or nothing if every node was copied. All nodes must have been visited. Can be called only
   // once.
   [[nodiscard]] std::optional<Graph> finish();
 

@@ -276,17 +276,17 @@ class Comparison {
     changes.push_back({std::move(what), std::move(text_before), std::move(text_after)});
   }
 
-  static void borders(std::vector<Change>& changes, const std::string& what, const BoundaryFormat& a,
-                      const BoundaryFormat& b, std::size_t rank) {
+  static void boundaries(std::vector<Change>& changes, const std::string& what, const BoundaryFormat& a,
+                         const BoundaryFormat& b, std::size_t rank) {
     if (a == b) return;
-    const auto text = [rank](const BoundaryFormat& border) {
+    const auto text = [rank](const BoundaryFormat& boundary) {
       std::string out =
-          border.source_dtype ? std::string(to_string(*border.source_dtype)) + " " : "as it is ";
-      out += std::to_string(border.range_min) + ".." + std::to_string(border.range_max);
-      out += " order " + to_string(border.order.axes(rank)) + (border.physical ? " physical" : "");
-      return border.qparams ? out + " " + to_string(*border.qparams) : out;
+          boundary.source_dtype ? std::string(to_string(*boundary.source_dtype)) + " " : "as it is ";
+      out += std::to_string(boundary.range_min) + ".." + std::to_string(boundary.range_max);
+      out += " order " + to_string(boundary.order.axes(rank)) + (boundary.physical ? " physical" : "");
+      return boundary.qparams ? out + " " + to_string(*boundary.qparams) : out;
     };
-    changes.push_back({what + " border", text(a), text(b)});
+    changes.push_back({what + " boundary", text(a), text(b)});
   }
 
   void inputs() {
@@ -300,7 +300,7 @@ class Comparison {
       compare(diff_.graph, what + " kind", kind(before), kind(after));
       compare(diff_.graph, what + " path", before.path, after.path);
       compare(diff_.graph, what + " type", to_string(a_.type(before.value)), to_string(b_.type(after.value)));
-      borders(diff_.graph, what, before.border, after.border, a_.type(before.value).rank());
+      boundaries(diff_.graph, what, before.boundary, after.boundary, a_.type(before.value).rank());
       const bool equal = before.initial && after.initial ? same_constant(*before.initial, *after.initial)
                                                          : before.initial == after.initial;
       if (!equal) diff_.graph.push_back({what + " initial value", {}, {}});
@@ -321,7 +321,7 @@ class Comparison {
       compare(diff_.graph, what + " kind", kind(before), kind(after));
       compare(diff_.graph, what + " path", before.path, after.path);
       operand(diff_.graph, what, before.value, after.value);
-      borders(diff_.graph, what, before.border, after.border, a_.type(before.value).rank());
+      boundaries(diff_.graph, what, before.boundary, after.boundary, a_.type(before.value).rank());
     }
   }
 

@@ -66,7 +66,7 @@ std::string Graph::unique_name(std::string wanted) {
 }
 
 ValueId Graph::add_input(InputKind kind, std::string input_name, TensorType type, std::string path,
-                         BoundaryFormat border, ConstantRef initial) {
+                         BoundaryFormat boundary, ConstantRef initial) {
   const ValueId id(static_cast<std::uint32_t>(values_.size()));
   Value value;
   value.type = std::move(type);
@@ -74,7 +74,7 @@ ValueId Graph::add_input(InputKind kind, std::string input_name, TensorType type
   value.result_index = static_cast<std::uint32_t>(inputs_.size());
   value.name = unique_name(input_name.empty() ? "input" : std::move(input_name));
   values_.push_back(std::move(value));
-  inputs_.push_back({id, kind, std::move(path), std::move(initial), std::move(border)});
+  inputs_.push_back({id, kind, std::move(path), std::move(initial), std::move(boundary)});
   users_.reset();
   return id;
 }

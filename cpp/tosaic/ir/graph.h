@@ -84,7 +84,7 @@ struct Input {
   InputKind kind = InputKind::kUser;
   std::string path;     // its place in the call: "x", "args[0]", "kwargs['mask']"; state: the buffer's name
   ConstantRef initial;  // state only
-  BoundaryFormat border;
+  BoundaryFormat boundary;
 };
 
 enum class OutputKind : std::uint8_t { kUser, kMutation };
@@ -93,7 +93,7 @@ struct Output {
   OutputKind kind = OutputKind::kUser;
   std::string path;                 // "out[0]['logits']"; mutation: the buffer's (or user input's) name
   std::uint32_t mutated_input = 0;  // mutation: index into inputs()
-  BoundaryFormat border;
+  BoundaryFormat boundary;
 };
 
 class Graph {
@@ -104,7 +104,7 @@ class Graph {
   // ---- building, front to back ----
   // A name that is taken gets a suffix. An empty name becomes the operator's name.
   ValueId add_input(InputKind kind, std::string name, TensorType type, std::string path,
-                    BoundaryFormat border = {}, ConstantRef initial = nullptr);
+                    BoundaryFormat boundary = {}, ConstantRef initial = nullptr);
   // Returns the same value for the same ConstantRef.
   ValueId add_constant(ConstantRef constant);
   // The result types are stored unchecked; verify() compares them with infer(). Throws InvalidGraph if an
@@ -131,11 +131,11 @@ class Graph {
   }
 
   // `input` and `output` are indices into inputs() and outputs().
-  void set_input_border(std::size_t input, BoundaryFormat border) {
-    inputs_[input].border = std::move(border);
+  void set_input_boundary(std::size_t input, BoundaryFormat boundary) {
+    inputs_[input].boundary = std::move(boundary);
   }
-  void set_output_border(std::size_t output, BoundaryFormat border) {
-    outputs_[output].border = std::move(border);
+  void set_output_boundary(std::size_t output, BoundaryFormat boundary) {
+    outputs_[output].boundary = std::move(boundary);
   }
 
   // The same graph with other constants, regions included. `replaced` maps each constant to one of equal type

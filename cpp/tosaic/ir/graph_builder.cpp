@@ -31,10 +31,10 @@ GraphBuilder::GraphBuilder(std::string name, Stage stage) : graph_(std::make_sha
 
 ValueId GraphBuilder::add_input(std::string name, TensorType type, std::string path, DimOrder order,
                                 ConstantRef initial) {
-  BoundaryFormat border;
-  border.order = std::move(order);
+  BoundaryFormat boundary;
+  boundary.order = std::move(order);
   const InputKind kind = initial ? InputKind::kState : InputKind::kUser;
-  return graph().add_input(kind, std::move(name), std::move(type), std::move(path), std::move(border),
+  return graph().add_input(kind, std::move(name), std::move(type), std::move(path), std::move(boundary),
                            std::move(initial));
 }
 
@@ -63,7 +63,7 @@ void GraphBuilder::add_output(ValueId value, std::string path, std::optional<std
   output.kind = mutated_input ? OutputKind::kMutation : OutputKind::kUser;
   output.path = std::move(path);
   output.mutated_input = mutated_input.value_or(0);
-  output.border.order = std::move(order);
+  output.boundary.order = std::move(order);
   graph().add_output(std::move(output));
 }
 

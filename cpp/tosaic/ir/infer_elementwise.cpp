@@ -5,7 +5,7 @@
 namespace tosaic::rules {
 namespace {
 
-Types keep(const Call& call) { return single_result(call.operand(0).dtype, call.operand(0).shape); }
+Types like_operand(const Call& call) { return single_result(call.operand(0).dtype, call.operand(0).shape); }
 
 Types promoted(const Call& call) {
   return single_result(promoted_dtype(call.operands()), broadcast_from(call, 0));
@@ -24,10 +24,10 @@ Shape broadcast_from(const Call& call, std::size_t first) {
 
 Types infer_same_number_dtype(const Call& call) {
   call.require_number(0);
-  return keep(call);
+  return like_operand(call);
 }
 
-Types infer_same_dtype(const Call& call) { return keep(call); }
+Types infer_same_dtype(const Call& call) { return like_operand(call); }
 
 Types infer_float_function(const Call& call) {
   const TensorType& input = call.operand(0);
@@ -36,7 +36,7 @@ Types infer_float_function(const Call& call) {
 
 Types infer_activation(const Call& call) {
   call.require_float(0);
-  return keep(call);
+  return like_operand(call);
 }
 
 // Bounds are Python numbers, which may raise the category of the result: integers and bool with a float bound
@@ -63,7 +63,7 @@ Types infer_logical_not(const Call& call) { return single_result(DType::kBool, c
 
 Types infer_bitwise_not(const Call& call) {
   call.require_integer_or_bool(0);
-  return keep(call);
+  return like_operand(call);
 }
 
 Types infer_cast(const Call& call) {

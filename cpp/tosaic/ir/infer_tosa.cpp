@@ -9,7 +9,7 @@
 namespace tosaic::rules {
 namespace {
 
-Types keep(const Call& call) { return single_result(call.operand(0).dtype, call.operand(0).shape); }
+Types like_operand(const Call& call) { return single_result(call.operand(0).dtype, call.operand(0).shape); }
 
 std::string text_of(DType dtype) { return std::string(to_string(dtype)); }
 
@@ -43,7 +43,7 @@ constexpr Check kFloat = &Call::require_float, kNumber = &Call::require_number,
 template <Check check>
 Types unary(const Call& call) {
   (call.*check)(0);
-  return keep(call);
+  return like_operand(call);
 }
 
 Types negate(const Call& call) {
@@ -51,7 +51,7 @@ Types negate(const Call& call) {
   call.require_number(0);
   require_zero_point(call, "first_zp", call.operand(0).dtype, attrs.first_zp);
   require_zero_point(call, "second_zp", call.operand(0).dtype, attrs.second_zp);
-  return keep(call);
+  return like_operand(call);
 }
 
 Types clamp(const Call& call) {
@@ -61,7 +61,7 @@ Types clamp(const Call& call) {
   if (!(low <= high))
     call.fail("'min_val' and 'max_val'", "min_val <= max_val",
               std::to_string(low) + " and " + std::to_string(high));
-  return keep(call);
+  return like_operand(call);
 }
 
 template <Check check>
@@ -404,7 +404,7 @@ Types reshape(const Call& call) {
 
 Types reverse(const Call& call) {
   static_cast<void>(call.axis(call.attrs<AxisAttrs>().axis, call.operand(0).rank()));
-  return keep(call);
+  return like_operand(call);
 }
 
 Types slice(const Call& call) {
@@ -454,7 +454,7 @@ Types scatter(const Call& call) {
   if (written > values[1])
     call.fail("more indices than rows", "at most " + std::to_string(values[1]), std::to_string(written));
   call.require_shape(2, {values[0], written, values[2]});
-  return keep(call);
+  return like_operand(call);
 }
 
 constexpr OpTable<Rule> kRules = {
@@ -519,7 +519,7 @@ constexpr OpTable<Rule> kRules = {
     {Op::kTosaScatter, scatter},
     {Op::kTosaResize, resize},
     {Op::kTosaCast, cast},
-    {Op::kTosaIdentity, keep},
+    {Op::kTosaIdentity, like_operand},
 };
 static_assert(complete<kRules.mismatch(is_inferred_by<infer_tosa>)>);
 

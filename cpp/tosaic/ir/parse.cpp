@@ -398,7 +398,7 @@ class TextReader {
   Declaration declaration();
   ValueId reference(const Scope& scope);
   void define(Scope& scope, ValueId id, Declaration declared);
-  BoundaryFormat border();
+  BoundaryFormat boundary();
   TensorType type();
   DType dtype();
   Dims list(std::string_view open, std::string_view close);
@@ -486,7 +486,7 @@ void TextReader::input(Scope& scope, InputKind kind) {
     scanner_.expect(")");
   }
   const ValueId id =
-      scope.graph.add_input(kind, {}, declared.type, std::move(path), border(), std::move(initial));
+      scope.graph.add_input(kind, {}, declared.type, std::move(path), boundary(), std::move(initial));
   define(scope, id, std::move(declared));
 }
 
@@ -549,7 +549,7 @@ void TextReader::result(Scope& scope) {
     output.kind = OutputKind::kMutation;
     output.mutated_input = target.result_index;
   }
-  output.border = border();
+  output.boundary = boundary();
   scope.graph.add_output(std::move(output));
 }
 
@@ -663,20 +663,20 @@ void TextReader::define(Scope& scope, ValueId id, Declaration declared) {
   scope.graph.values_[id.index()].type = std::move(declared.type);
 }
 
-BoundaryFormat TextReader::border() {
-  BoundaryFormat border;
-  if (!scanner_.accept_call("border")) return border;
-  if (scanner_.accept_key("source")) border.source_dtype = dtype();
+BoundaryFormat TextReader::boundary() {
+  BoundaryFormat boundary;
+  if (!scanner_.accept_call("boundary")) return boundary;
+  if (scanner_.accept_key("source")) boundary.source_dtype = dtype();
   if (scanner_.accept_key("range")) {
-    border.range_min = scanner_.integer();
+    boundary.range_min = scanner_.integer();
     scanner_.expect("..");
-    border.range_max = scanner_.integer();
+    boundary.range_max = scanner_.integer();
   }
-  border.order = order();
-  border.physical = scanner_.accept_word("physical");
-  border.qparams = qparams();
+  boundary.order = order();
+  boundary.physical = scanner_.accept_word("physical");
+  boundary.qparams = qparams();
   scanner_.expect(")");
-  return border;
+  return boundary;
 }
 
 DType TextReader::dtype() {

@@ -64,7 +64,7 @@ class Printer {
   void constant(const Value& value);
   void node(const Graph& graph, const Node& node);
   void result(const Graph& graph, const Output& output);
-  void border(const BoundaryFormat& border, std::size_t rank);
+  void boundary(const BoundaryFormat& boundary, std::size_t rank);
   void data(const Constant& constant);
   void string_field(std::string_view key, const std::string& text);
   std::size_t origin_number(const OriginRef& origin);
@@ -103,19 +103,19 @@ void Printer::string_field(std::string_view key, const std::string& text) {
   append_quoted(out_, text);
 }
 
-void Printer::border(const BoundaryFormat& border, std::size_t rank) {
-  if (border == BoundaryFormat{}) return;
+void Printer::boundary(const BoundaryFormat& boundary, std::size_t rank) {
+  if (boundary == BoundaryFormat{}) return;
   std::string parts;
-  if (border.source_dtype) parts += " source=" + std::string(to_string(*border.source_dtype));
-  if (border.range_min != 0 || border.range_max != 0)
-    parts += " range=" + std::to_string(border.range_min) + ".." + std::to_string(border.range_max);
-  if (!border.order.is_identity()) {
-    const std::string axes = to_string(border.order.axes(rank));
+  if (boundary.source_dtype) parts += " source=" + std::string(to_string(*boundary.source_dtype));
+  if (boundary.range_min != 0 || boundary.range_max != 0)
+    parts += " range=" + std::to_string(boundary.range_min) + ".." + std::to_string(boundary.range_max);
+  if (!boundary.order.is_identity()) {
+    const std::string axes = to_string(boundary.order.axes(rank));
     parts += " order(" + axes.substr(1, axes.size() - 2) + ")";
   }
-  if (border.physical) parts += " physical";
-  if (border.qparams) parts += " " + to_string(*border.qparams);
-  out_ += " border(" + parts.substr(1) + ")";
+  if (boundary.physical) parts += " physical";
+  if (boundary.qparams) parts += " " + to_string(*boundary.qparams);
+  out_ += " boundary(" + parts.substr(1) + ")";
 }
 
 void Printer::data(const Constant& constant) {
@@ -157,7 +157,7 @@ void Printer::input(const Input& input, const Value& value) {
     data(initial);
     out_ += ')';
   }
-  border(input.border, value.type.rank());
+  boundary(input.boundary, value.type.rank());
   out_ += '\n';
 }
 
@@ -239,7 +239,7 @@ void Printer::result(const Graph& graph, const Output& output) {
     value_ref(graph, known ? graph.inputs()[output.mutated_input].value : ValueId());
   }
   const bool known = output.value.valid() && output.value.index() < graph.values().size();
-  border(output.border, known ? graph.type(output.value).rank() : 0);
+  boundary(output.boundary, known ? graph.type(output.value).rank() : 0);
   out_ += '\n';
 }
 

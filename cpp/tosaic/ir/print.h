@@ -23,18 +23,18 @@
 //
 //   text     = 'tosaic 1' graph ['origins' '{' {origin} '}']
 //   graph    = 'graph' '@'name 'stage='stage '{' {value} {return} '}'
-//   value    = ('input' | 'state') '%'name ':' type ['path='string] ['initial=(' constant ')'] [border]
+//   value    = ('input' | 'state') '%'name ':' type ['path='string] ['initial=(' constant ')'] [boundary]
 //            | 'const' '%'name ':' type '=' kind ['name='string] data
 //            | results '=' op '(' [operand {',' operand}] ')' [fields] ['loc(#'n')'] [regions]
 //   results  = '()' | '%'name ':' type {',' '%'name ':' type}
 //   operand  = '%'name | 'none'
 //   fields   = '{' [field '=' value {',' field '=' value}] '}'  (as in to_string(Attrs); absent: the default)
 //   regions  = 'regions' '{' {graph} '}'
-//   return   = 'return' '%'name ['path='string] ['mutates=%'name] [border]
+//   return   = 'return' '%'name ['path='string] ['mutates=%'name] [boundary]
 //   type     = dtype '[' extents ']' [order] [qparams]
 //   order    = 'order(' axes ')'
 //   qparams  = 'q(' dtype qmin'..'qmax ['axis' n] 'scale' reals 'zp' integers ')'
-//   border   = 'border(' ['source='dtype] ['range='min'..'max] [order] ['physical'] [qparams] ')'
+//   boundary   = 'boundary(' ['source='dtype] ['range='min'..'max] [order] ['physical'] [qparams] ')'
 //   kind     = 'parameter' | 'buffer' | 'lifted' | 'folded'
 //   constant = kind ['name='string] dtype '[' extents ']' data
 //   data     = '[' [element {',' element}] ']' | 'ref(' bytes ')'

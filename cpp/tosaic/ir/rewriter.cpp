@@ -74,12 +74,12 @@ std::vector<ValueId> Rewriter::map_operands(const Node& node) const {
   return mapped;
 }
 
-void Rewriter::keep(const Node& node) {
+void Rewriter::copy(const Node& node) {
   work::add(1 + node.operand_count);
-  if (started_) keep(node, node.regions);
+  if (started_) copy(node, node.regions);
 }
 
-void Rewriter::keep(const Node& node, std::vector<std::shared_ptr<const Graph>> regions) {
+void Rewriter::copy(const Node& node, std::vector<std::shared_ptr<const Graph>> regions) {
   static_cast<void>(begin_output(node));
   Node copy = node;
   copy.regions = std::move(regions);

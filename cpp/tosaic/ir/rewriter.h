@@ -1,11 +1,11 @@
 // Rewriter: builds a new graph from an old one, for a pass.
 //
 //   for each node of the old graph, in order:
-//     either keep(node), or emit other nodes and replace(node, their results)
+//     either copy(node), or emit other nodes and replace(node, their results)
 //   finish()
 //
 //   old: %c = conv(%x)  %r = relu(%c)        new: %c = conv(%x)  %r = clamp(%c) {min=0}
-//        keep(conv)     replace(relu, emit(clamp))
+//        copy(conv)     replace(relu, emit(clamp))
 //
 // Nothing is copied before the first replace() or begin_output(), so a pass that matches nothing costs only
 // its scan. The new results get the names of the results that they replace. Every emitted node has the origin
@@ -29,10 +29,10 @@ class Rewriter {
   [[nodiscard]] const Graph& source() const { return source_; }
   [[nodiscard]] bool changed() const { return started_; }
 
-  // ---- the walk: visit the source nodes in order and call exactly one of keep() and replace() for each ----
-  void keep(const Node& node);
+  // ---- the walk: visit the source nodes in order and call exactly one of copy() and replace() for each ----
+  void copy(const Node& node);
   // The same node with other regions, whose inputs and outputs have the types of the old ones.
-  void keep(const Node& node, std::vector<std::shared_ptr<const Graph>> regions);
+  void copy(const Node& node, std::vector<std::shared_ptr<const Graph>> regions);
   // Every later use of the results of `node` becomes a use of these values of the new graph. A value that was
   // added to begin_output() for this node, i.e. since the walk's last call, gets the name, source and
   // canonical_order of the result that it replaces. Its producer gets the origin of `node`. Throws

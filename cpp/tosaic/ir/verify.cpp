@@ -86,12 +86,12 @@ class Checker {
   void values();
   bool shape(const Value& value);
   void qparams(const TensorType& type, const std::string& name);
-  void border_qparams(const BoundaryFormat& border, const TensorType& type, const std::string& name);
+  void boundary_qparams(const BoundaryFormat& boundary, const TensorType& type, const std::string& name);
   void link(ValueId id, const Value& value);
   void constant(const Constant& constant, const TensorType& type, const std::string& name);
   void input(const Input& input);
   void output(const Output& output);
-  void border(const BoundaryFormat& border, const TensorType& type, const std::string& name);
+  void boundary(const BoundaryFormat& boundary, const TensorType& type, const std::string& name);
   void node(const Node& node);
   bool operands(const Node& node);
   bool results(const Node& node);
@@ -249,28 +249,29 @@ void Checker::constant(const Constant& constant, const TensorType& type, const s
              .node = name});
 }
 
-void Checker::border(const BoundaryFormat& border, const TensorType& type, const std::string& name) {
-  if (!order_fits(border.order, type.rank()))
-    invalid({.what = "the dim order at the border has another rank than the shape",
+void Checker::boundary(const BoundaryFormat& boundary, const TensorType& type, const std::string& name) {
+  if (!order_fits(boundary.order, type.rank()))
+    invalid({.what = "the dim order at the boundary has another rank than the shape",
              .expected = "rank " + std::to_string(type.rank()),
-             .got = to_string(border.order.axes(type.rank())),
+             .got = to_string(boundary.order.axes(type.rank())),
              .node = name});
-  if (border.range_min > border.range_max)
-    invalid({.what = "the range at the border is empty",
-             .got = std::to_string(border.range_min) + ".." + std::to_string(border.range_max),
+  if (boundary.range_min > boundary.range_max)
+    invalid({.what = "the range at the boundary is empty",
+             .got = std::to_string(boundary.range_min) + ".." + std::to_string(boundary.range_max),
              .node = name});
-  border_qparams(border, type, name);
+  boundary_qparams(boundary, type, name);
 }
 
-void Checker::border_qparams(const BoundaryFormat& border, const TensorType& type, const std::string& name) {
-  if (!border.qparams) return;
+void Checker::boundary_qparams(const BoundaryFormat& boundary, const TensorType& type,
+                               const std::string& name) {
+  if (!boundary.qparams) return;
   TensorType labelled = type;
-  labelled.qparams = border.qparams;
+  labelled.qparams = boundary.qparams;
   qparams(labelled, name);
-  if (border.qparams->storage != type.dtype || border.qparams->axis)
-    invalid({.what = "the quantization at the border does not fit its value",
+  if (boundary.qparams->storage != type.dtype || boundary.qparams->axis)
+    invalid({.what = "the quantization at the boundary does not fit its value",
              .expected = std::string(to_string(type.dtype)) + " with one scale",
-             .got = to_string(*border.qparams),
+             .got = to_string(*boundary.qparams),
              .node = name});
 }
 
@@ -280,7 +281,7 @@ void Checker::input(const Input& input) {
     return;
   }
   const Value& value = graph_.value(input.value);
-  border(input.border, value.type, value.name);
+  boundary(input.boundary, value.type, value.name);
   if (!input.initial) return;
   if (input.kind != InputKind::kState)
     invalid({.what = "only state has an initial value", .got = "a user input", .node = value.name});
@@ -293,7 +294,7 @@ void Checker::output(const Output& output) {
     return;
   }
   const Value& value = graph_.value(output.value);
-  border(output.border, value.type, value.name);
+  boundary(output.boundary, value.type, value.name);
   if (output.kind != OutputKind::kMutation) return;
   if (output.mutated_input >= graph_.inputs().size()) {
     invalid({.what = "a mutation has no such input",

@@ -20,8 +20,8 @@ class OptionSearch {
   }
 
   Choices run() && {
-    for (const Input& input : graph_.inputs()) offer(input.value, input.border.order);
-    for (const Output& output : graph_.outputs()) offer(output.value, border_order(graph_, output));
+    for (const Input& input : graph_.inputs()) offer(input.value, input.boundary.order);
+    for (const Output& output : graph_.outputs()) offer(output.value, boundary_order(graph_, output));
     for (const Node& node : graph_.nodes())
       if (rules_.always_considers_preferred(node)) add(node, rules_.preferred(node));
     follow_offers();

@@ -48,12 +48,12 @@ class Regions {
         places_of_(graph.values().size()),
         spots_(graph.nodes().size()) {
     for (const Input& input : graph_.inputs())
-      note(place(input.value, input.border.order), &input, Strength::kNeed);
+      note(place(input.value, input.boundary.order), &input, Strength::kNeed);
     for (const Node& node : graph_.nodes())
       if (!makes_view(graph_, node)) add(node);
     for (const Output& output : graph_.outputs())
       if (graph_.value(output.value).kind != ValueKind::kConstant)
-        note(place(output.value, border_order(graph_, output)), &output, Strength::kNeed);
+        note(place(output.value, boundary_order(graph_, output)), &output, Strength::kNeed);
     needs_ = nearest(Strength::kNeed);
     habits_ = nearest(Strength::kHabit);
   }
@@ -187,7 +187,7 @@ class Regions {
   [[nodiscard]] Demand demand_of(const Input& input) const {
     const std::size_t rank = graph_.type(input.value).rank();
     return {input.path,
-            "the input comes " + text_of(input.border.order, rank),
+            "the input comes " + text_of(input.boundary.order, rank),
             {},
             {},
             remedy_of(true, static_cast<std::size_t>(&input - graph_.inputs().data()))};
@@ -196,7 +196,7 @@ class Regions {
   [[nodiscard]] Demand demand_of(const Output& output) const {
     const std::size_t rank = graph_.type(output.value).rank();
     return {output.path,
-            "the output goes " + text_of(output.border.order, rank),
+            "the output goes " + text_of(output.boundary.order, rank),
             {},
             {},
             remedy_of(false, static_cast<std::size_t>(&output - graph_.outputs().data()))};

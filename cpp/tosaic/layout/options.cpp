@@ -56,9 +56,9 @@ DimOrder channels_last_from_rank_3(const TensorType& type) {
 
 }  // namespace
 
-const DimOrder& border_order(const Graph& graph, const Output& output) {
-  return output.kind == OutputKind::kMutation ? graph.inputs()[output.mutated_input].border.order
-                                              : output.border.order;
+const DimOrder& boundary_order(const Graph& graph, const Output& output) {
+  return output.kind == OutputKind::kMutation ? graph.inputs()[output.mutated_input].boundary.order
+                                              : output.boundary.order;
 }
 
 bool is_depthwise(const Shape& input, const Shape& weight, const ConvAttrs& attrs) {

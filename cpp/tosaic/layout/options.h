@@ -23,7 +23,7 @@ namespace tosaic::layout {
 
 // The order of an output at the boundary of the graph: its declared order, or, for a mutation, that of the
 // input to which it is stored.
-[[nodiscard]] const DimOrder& border_order(const Graph& graph, const Output& output);
+[[nodiscard]] const DimOrder& boundary_order(const Graph& graph, const Output& output);
 
 struct LayoutOption {
   SmallVector<DimOrder, 3> operands;  // those of absent operands have no meaning

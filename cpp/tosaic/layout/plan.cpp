@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t kWidest = std::size_t{1} << 20;  // entries of a table; 6 nodes need 8^6 = 2^18
 
-BoundaryOrders boundary_orders_of(const Graph& graph, const Choices& choices, const FreeBorders& free) {
+BoundaryOrders boundary_orders_of(const Graph& graph, const Choices& choices, const FreeBoundaries& free) {
   const auto orders = [&](ValueId value, const DimOrder& declared, bool is_free) {
     ValueOrders out{declared};
     if (!is_free) return out;
@@ -28,12 +28,12 @@ BoundaryOrders boundary_orders_of(const Graph& graph, const Choices& choices, co
   BoundaryOrders out;
   for (std::size_t i = 0; i < graph.inputs().size(); ++i) {
     const Input& input = graph.inputs()[i];
-    out.inputs.push_back(orders(input.value, input.border.order, i < free.inputs.size() && free.inputs[i]));
+    out.inputs.push_back(orders(input.value, input.boundary.order, i < free.inputs.size() && free.inputs[i]));
   }
   for (std::size_t o = 0; o < graph.outputs().size(); ++o) {
     const Output& output = graph.outputs()[o];
     out.outputs.push_back(
-        orders(output.value, border_order(graph, output), o < free.outputs.size() && free.outputs[o]));
+        orders(output.value, boundary_order(graph, output), o < free.outputs.size() && free.outputs[o]));
   }
   return out;
 }
@@ -83,7 +83,7 @@ void note_transposes(const Graph& graph, const PlanProblem& stated, const std::v
 
 }  // namespace
 
-LayoutPlan plan_layout(const Graph& graph, const Objective& objective, const FreeBorders& free,
+LayoutPlan plan_layout(const Graph& graph, const Objective& objective, const FreeBoundaries& free,
                        const target::LayoutNeeds& needs) {
   auto last = std::chrono::steady_clock::now();
   const auto lap = [&last] {

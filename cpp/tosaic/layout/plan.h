@@ -47,7 +47,7 @@ struct LayoutPlan {
 };
 
 // The graph inputs and outputs, by index, whose order the plan may choose. Missing entries are false.
-struct FreeBorders {
+struct FreeBoundaries {
   std::vector<bool> inputs, outputs;
 };
 
@@ -55,7 +55,7 @@ struct FreeBorders {
 // costs, each counted uses_of times (solver/solver.h), add up to 2^60 or more. Exceptions of the cost
 // function are passed on.
 [[nodiscard]] LayoutPlan plan_layout(const Graph& graph, const Objective& objective = Measure::kBytes,
-                                     const FreeBorders& free = {},
+                                     const FreeBoundaries& free = {},
                                      const target::LayoutNeeds& needs = target::tosa_layout_needs());
 
 }  // namespace tosaic::layout

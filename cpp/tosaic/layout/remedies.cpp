@@ -7,26 +7,26 @@
 namespace tosaic::layout {
 namespace {
 
-constexpr std::size_t kMostBorders = 32;  // each needs a plan of its own
+constexpr std::size_t kMostDeclared = 32;  // each needs a plan of its own
 
-ValueId value_of(const Graph& graph, const DeclaredOrder& border) {
-  return border.is_input ? graph.inputs()[border.index].value : graph.outputs()[border.index].value;
+ValueId value_of(const Graph& graph, const DeclaredOrder& boundary) {
+  return boundary.is_input ? graph.inputs()[boundary.index].value : graph.outputs()[boundary.index].value;
 }
 
-std::string name_of(const Graph& graph, const DeclaredOrder& border) {
-  return border.is_input ? "input '" + graph.inputs()[border.index].path + "'"
-                         : "output '" + graph.outputs()[border.index].path + "'";
+std::string name_of(const Graph& graph, const DeclaredOrder& boundary) {
+  return boundary.is_input ? "input '" + graph.inputs()[boundary.index].path + "'"
+                           : "output '" + graph.outputs()[boundary.index].path + "'";
 }
 
 Graph with(Graph graph, const std::vector<DeclaredOrder>& declared) {
   for (const DeclaredOrder& each : declared) {
-    BoundaryFormat border =
-        each.is_input ? graph.inputs()[each.index].border : graph.outputs()[each.index].border;
-    border.order = each.order;
+    BoundaryFormat boundary =
+        each.is_input ? graph.inputs()[each.index].boundary : graph.outputs()[each.index].boundary;
+    boundary.order = each.order;
     if (each.is_input)
-      graph.set_input_border(each.index, border);
+      graph.set_input_boundary(each.index, boundary);
     else
-      graph.set_output_border(each.index, border);
+      graph.set_output_boundary(each.index, boundary);
   }
   return graph;
 }
@@ -40,10 +40,10 @@ std::vector<DeclaredOrder> changed_in(const Graph& graph, const LayoutPlan& plan
   };
   for (std::uint32_t i = 0; i < graph.inputs().size(); ++i) {
     const Input& input = graph.inputs()[i];
-    note(true, i, input.value, input.border.order, plan.order[input.value.index()]);
+    note(true, i, input.value, input.boundary.order, plan.order[input.value.index()]);
   }
   for (std::uint32_t o = 0; o < graph.outputs().size(); ++o)
-    note(false, o, graph.outputs()[o].value, border_order(graph, graph.outputs()[o]), plan.outputs[o]);
+    note(false, o, graph.outputs()[o].value, boundary_order(graph, graph.outputs()[o]), plan.outputs[o]);
   return out;
 }
 
@@ -85,12 +85,12 @@ void shorten(Remedy& remedy, Cost cost, const Replanning& cost_with) {
 }  // namespace
 
 std::vector<Remedy> remedies_of(const Graph& graph, const LayoutPlan& plan, const Objective& objective,
-                                const FreeBorders& free) {
+                                const FreeBoundaries& free) {
   if (plan.transposes.empty()) return {};
   const Replanning cost_with(graph, objective, plan.needs);
   const Cost now = cost_of(plan);
   Remedy all{changed_in(graph, plan_layout(graph, objective, free))};
-  if (all.declared.empty() || all.declared.size() > kMostBorders) return {};
+  if (all.declared.empty() || all.declared.size() > kMostDeclared) return {};
   const Cost least = cost_with(all);
   if (least >= now) return {};
   shorten(all, least, cost_with);

@@ -30,7 +30,7 @@ struct Remedy {
 // all of them together. The list is empty if no remedy lowers the cost, or if more than 32 inputs and outputs
 // would change. `free` has the inputs and outputs whose order the caller may declare.
 [[nodiscard]] std::vector<Remedy> remedies_of(const Graph& graph, const LayoutPlan& plan,
-                                              const Objective& objective, const FreeBorders& free);
+                                              const Objective& objective, const FreeBoundaries& free);
 
 // "Declare input 'x' channels_last: that leaves 1 transpose of 4608 bytes".
 [[nodiscard]] std::string text_of(const Graph& graph, const Remedy& remedy);

@@ -9,15 +9,15 @@ namespace tosaic::layout {
 namespace {
 
 // The inputs and outputs for which a caller may declare another order.
-FreeBorders declarable(const Graph& graph, const std::vector<bool>& fixed_inputs) {
-  FreeBorders free;
+FreeBoundaries declarable(const Graph& graph, const std::vector<bool>& fixed_inputs) {
+  FreeBoundaries free;
   for (std::size_t i = 0; i < graph.inputs().size(); ++i) {
     const Input& input = graph.inputs()[i];
     const bool is_fixed = i < fixed_inputs.size() && fixed_inputs[i];
-    free.inputs.push_back(input.kind == InputKind::kUser && !input.border.physical && !is_fixed);
+    free.inputs.push_back(input.kind == InputKind::kUser && !input.boundary.physical && !is_fixed);
   }
   for (const Output& output : graph.outputs())
-    free.outputs.push_back(output.kind == OutputKind::kUser && !output.border.physical);
+    free.outputs.push_back(output.kind == OutputKind::kUser && !output.boundary.physical);
   return free;
 }
 

@@ -72,13 +72,13 @@ struct Pass {
   std::string name;            // "fold-constants"
   std::string summary;         // one sentence for `tosaic passes`
   StageSet takes;              // a pipeline does not run the pass on a graph at another stage
-  std::optional<Stage> gives;  // the stage of the changed graph; without one, the stage of the graph it took
+  std::optional<Stage> makes;  // the stage of the changed graph; without one, the stage of the graph it took
   Function run;
   bool always = false;  // it changes every graph that it takes, so no graph behind it is at the old stage
   std::vector<std::string> needs = {};      // names of passes that must have run before
   std::vector<std::string> serves_as = {};  // names of passes whose work it does: it meets the needs for them
 
-  [[nodiscard]] Stage stage_after(Stage taken) const { return gives.value_or(taken); }
+  [[nodiscard]] Stage stage_after(Stage taken) const { return makes.value_or(taken); }
 };
 
 // All passes, in the order in which the pipeline of a target with all profiles first uses them.
@@ -98,7 +98,7 @@ struct Pass {
 [[nodiscard]] std::optional<Graph> unfold_qdq(const Graph& graph);
 // Turns float inputs that are quantized, and float outputs that are dequantized, into integer inputs and
 // outputs. Runs at stage integer, and at stage exported if the target has no floats.
-[[nodiscard]] std::optional<Graph> quantize_borders(const Graph& graph, const PassOptions& options);
+[[nodiscard]] std::optional<Graph> quantize_boundary(const Graph& graph, const PassOptions& options);
 // Merges nodes with equal operator, attributes and operands, and equal constants.
 [[nodiscard]] std::optional<Graph> common_subexpressions(const Graph& graph);
 // Removes identities, merges chains of reshapes and of permutes, and removes broadcasts that elementwise

@@ -15,9 +15,9 @@ std::optional<Graph> in_regions(const Graph& graph,
       changed = true;
     }
     if (changed)
-      rewriter.keep(node, std::move(regions));
+      rewriter.copy(node, std::move(regions));
     else
-      rewriter.keep(node);
+      rewriter.copy(node);
   }
   return std::move(rewriter).finish();
 }

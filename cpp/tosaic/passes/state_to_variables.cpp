@@ -72,7 +72,7 @@ class Conversion {
       if (becomes_variable(input)) continue;
       const Value& value = source_.value(input.value);
       map_[input.value.index()] =
-          out_.add_input(input.kind, value.name, value.type, input.path, input.border, input.initial);
+          out_.add_input(input.kind, value.name, value.type, input.path, input.boundary, input.initial);
     }
     for (const Input& input : source_.inputs())
       if (becomes_variable(input)) declare(input);

@@ -32,7 +32,7 @@ passes::PassOptions pass_options(const target::TargetSpec& target, const LowerOp
 }
 
 // The inputs and outputs of a graph as text: paths of inputs, each once, and kinds and paths of outputs. A
-// pass may split an input into several of one path, as quantize-borders does.
+// pass may split an input into several of one path, as quantize-boundary does.
 std::string ports_of(const Graph& graph) {
   std::set<std::string> paths;
   for (const Input& input : graph.inputs()) paths.insert(input.path);
@@ -48,7 +48,7 @@ void require_stage(const passes::Pass& pass, const Graph& taken, const Graph& gi
   const Stage claimed = pass.stage_after(taken.stage);
   if (given.stage == claimed) return;
   throw InvalidGraph({.where = "pipeline",
-                      .what = "pass '" + pass.name + "' gives a graph at another stage than it claims",
+                      .what = "pass '" + pass.name + "' returns a graph at another stage than it claims",
                       .expected = std::string(to_string(claimed)),
                       .got = std::string(to_string(given.stage))});
 }
@@ -59,7 +59,7 @@ void require_ports(const passes::Pass& pass, const Graph& taken, const Graph& gi
   const std::string before = ports_of(taken), after = ports_of(given);
   if (before != after)
     throw InvalidGraph({.where = "pipeline",
-                        .what = "pass '" + pass.name + "' gives a graph with other inputs or outputs",
+                        .what = "pass '" + pass.name + "' returns a graph with other inputs or outputs",
                         .expected = before,
                         .got = after});
 }
@@ -95,8 +95,8 @@ void verify_result(const passes::Pass& pass, const Graph& graph) {
   } catch (const InvalidGraph& error) {
     std::vector<ErrorParts> each = error.each();
     for (ErrorParts& parts : each)
-      parts.what = "pass '" + pass.name + "' gives a broken graph: " + parts.what;
-    throw InvalidGraph("pipeline", "rules are broken by what pass '" + pass.name + "' gives", each);
+      parts.what = "pass '" + pass.name + "' returns a broken graph: " + parts.what;
+    throw InvalidGraph("pipeline", "rules are broken by what pass '" + pass.name + "' returns", each);
   }
 }
 
@@ -195,7 +195,7 @@ Lowered lower(const std::shared_ptr<const Graph>& graph, const Pipeline& pipelin
   }
   pipeline.check();
   const std::span<const Step> steps = pipeline.steps();
-  Run run(with_border_orders(graph, options.orders), target, options);
+  Run run(with_boundary_orders(graph, options.orders), target, options);
   run.section(steps, Section::kSimplify);
   run.own_constants(*graph);
   lowered.exported = run.graph();

@@ -11,7 +11,7 @@
 
 #include "tosaic/ir/graph.h"
 #include "tosaic/passes/pass.h"
-#include "tosaic/pipeline/border_orders.h"
+#include "tosaic/pipeline/boundary_orders.h"
 #include "tosaic/pipeline/pipeline.h"
 
 namespace tosaic::pipeline {
@@ -19,7 +19,7 @@ namespace tosaic::pipeline {
 struct LowerOptions {
   // Without a value, inputs and outputs are floats if the target has profile FP, and converted if it has not.
   std::optional<passes::FloatIoForm> inputs = {}, outputs = {};
-  BorderOrders orders = {};
+  BoundaryOrders orders = {};
   layout::Objective objective = layout::Measure::kBytes;
   bool verify_each = true;  // verify the graph before the first pass, and each graph that a pass changed
   // Called with each graph that a pass changed.

@@ -20,7 +20,7 @@ constexpr DefaultStep kDefault[] = {
     {Section::kQuantize, "fold-qdq"},
     {Section::kQuantize, "fold-constants"},
     {Section::kQuantize, "lower-to-integer"},
-    {Section::kQuantize, "quantize-borders"},
+    {Section::kQuantize, "quantize-boundary"},
     {Section::kDecompose, "decompose"},
     {Section::kDecompose, "fold-constants"},
     {Section::kDecompose, "sink-reshapes"},
@@ -65,10 +65,10 @@ passes::StageSet stages_after(const passes::Pass& pass, const passes::StageSet& 
 }
 
 // The names of the default passes, of all profiles, whose results are at one of these stages.
-std::string givers_of(const passes::StageSet& stages) {
+std::string makers_of(const passes::StageSet& stages) {
   std::vector<std::string> names;
   for (const passes::Pass& pass : passes::all_passes())
-    if (pass.gives && stages.has(*pass.gives)) names.push_back(quoted(pass.name));
+    if (pass.makes && stages.has(*pass.makes)) names.push_back(quoted(pass.name));
   return joined(names);
 }
 
@@ -183,7 +183,7 @@ void Pipeline::check() const {
         std::ranges::any_of(passes::stages_of(stages), [&](Stage stage) { return pass.takes.has(stage); });
     if (!is_reached)
       fault(who + " takes graphs at stage " + to_string(pass.takes),
-            "a place behind " + givers_of(pass.takes),
+            "a place behind " + makers_of(pass.takes),
             "a place where graphs are at stage " + to_string(stages));
     stages = stages_after(pass, stages);
   }
@@ -196,7 +196,7 @@ void Pipeline::check() const {
           "graphs at stage " + std::string(to_string(stage)) + " at the end");
   }
   if (!stages.has(Stage::kTosa))
-    fault("no pass makes a graph at stage tosa", givers_of({Stage::kTosa}),
+    fault("no pass makes a graph at stage tosa", makers_of({Stage::kTosa}),
           "graphs at stage " + to_string(stages) + " at the end");
   if (!faults.empty()) throw InvalidGraph("pipeline", "faults of the order of passes", faults);
 }

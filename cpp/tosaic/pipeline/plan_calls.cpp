@@ -75,10 +75,10 @@ class Reads {
 
 }  // namespace
 
-CallPlan plan_calls(const std::shared_ptr<const Graph>& imported, const BorderOrders& orders,
+CallPlan plan_calls(const std::shared_ptr<const Graph>& imported, const BoundaryOrders& orders,
                     const layout::Objective& objective) {
   CallPlan out;
-  out.graph = with_sources(*with_border_orders(imported, orders));
+  out.graph = with_sources(*with_boundary_orders(imported, orders));
   if (std::optional<Graph> expanded = passes::expand_composites(*out.graph, is_taken_apart))
     out.graph = std::make_shared<const Graph>(std::move(*expanded));
   out.plan = layout::plan_layout(*out.graph, objective);
@@ -90,7 +90,7 @@ CallPlan plan_calls(const std::shared_ptr<const Graph>& imported, const BorderOr
       out.orders[known[v]->index()] = out.plan.order[v];
   out.reads = Reads(out, known).run();
   for (const Output& output : out.graph->outputs())
-    out.outputs.emplace_back(layout::border_order(*out.graph, output));
+    out.outputs.emplace_back(layout::boundary_order(*out.graph, output));
   return out;
 }
 

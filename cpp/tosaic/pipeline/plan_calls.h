@@ -15,7 +15,7 @@
 
 #include "tosaic/layout/plan.h"
 #include "tosaic/layout/review.h"
-#include "tosaic/pipeline/border_orders.h"
+#include "tosaic/pipeline/boundary_orders.h"
 
 namespace tosaic::pipeline {
 
@@ -35,7 +35,7 @@ struct CallPlan {
   std::vector<DimOrder> outputs;                // by output: its order at the boundary of the graph
 };
 
-[[nodiscard]] CallPlan plan_calls(const std::shared_ptr<const Graph>& imported, const BorderOrders& orders,
+[[nodiscard]] CallPlan plan_calls(const std::shared_ptr<const Graph>& imported, const BoundaryOrders& orders,
                                   const layout::Objective& objective);
 
 // By input: true if its elements are the coordinates of a grid_sample, directly or through elementwise

@@ -66,8 +66,9 @@ std::vector<ErrorParts> float_operators(const Graph& graph) {
 std::vector<ErrorParts> left_to_floats(const Graph& quantized, const target::TargetSpec& target) {
   const passes::LoweredToInteger lowered = passes::lower_to_integer(quantized, passes::integer_rules(target));
   if (!lowered.left.empty()) return lowered.left;
-  const std::optional<Graph> bordered = passes::quantize_borders(lowered.graph, {.target = target});
-  return float_operators(bordered ? *bordered : lowered.graph);
+  const std::optional<Graph> with_integer_boundary =
+      passes::quantize_boundary(lowered.graph, {.target = target});
+  return float_operators(with_integer_boundary ? *with_integer_boundary : lowered.graph);
 }
 
 std::vector<ErrorParts> behind(const ErrorParts& cause, std::vector<ErrorParts> effects) {

@@ -75,7 +75,7 @@ std::optional<tosaic::Graph> quick_gelu(const tosaic::Graph& graph, const tosaic
   tosaic::Rewriter rewriter(graph);
   for (const tosaic::Node& node : graph.nodes()) {
     if (node.op != Op::kGelu) {
-      rewriter.keep(node);
+      rewriter.copy(node);
       continue;
     }
     // emit() adds nodes to the new graph. map() finds there the value that the old node read.
@@ -86,7 +86,7 @@ std::optional<tosaic::Graph> quick_gelu(const tosaic::Graph& graph, const tosaic
     const tosaic::ValueId gate = rewriter.emit(node, Op::kSigmoid, tosaic::NoAttrs{}, {scaled});
     rewriter.replace(node, rewriter.emit(node, Op::kMul, tosaic::NoAttrs{}, {x, gate}));
   }
-  return std::move(rewriter).finish();  // nothing if every node was kept
+  return std::move(rewriter).finish();  // nothing if every node was copied
 }
 
 tosaic::pipeline::Pipeline pipeline_with_quick_gelu() {

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from tosaic.border_orders import Form
+from tosaic.boundary_orders import Form
 from tosaic.foreign import ForeignOp, operators_by_target
 from tosaic.fx.applied import AppliedLayout, Conversion, Convert, Unmet
 from tosaic.layout import Objective
@@ -17,7 +17,7 @@ from tosaic.options import checked
 from tosaic.signature import Signature, Tree
 
 if TYPE_CHECKING:
-    from tosaic.fx.exported_program import Imported
+    from tosaic.fx.exported_program import ImportedProgram
 
 __all__ = [
     "AppliedLayout",
@@ -34,7 +34,7 @@ __all__ = [
 @checked
 def from_exported(
     ep: Any, *, bind: Any = None, method: str = "forward", operators: Sequence[ForeignOp] = ()
-) -> Imported:
+) -> ImportedProgram:
     """Read an exported program, one FX call to one node, at stage ``exported``.
 
     Parameters
@@ -53,7 +53,7 @@ def from_exported(
 
     Returns
     -------
-    Imported
+    ImportedProgram
         The graph, its signature and the diagnostics of the import.
 
     Raises

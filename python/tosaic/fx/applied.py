@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tosaic.border_orders import Form
+from tosaic.boundary_orders import Form
 from tosaic.layout import Layout
 
 if TYPE_CHECKING:

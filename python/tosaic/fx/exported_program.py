@@ -25,11 +25,11 @@ from tosaic.signature import InputLeaf, OutputLeaf, Signature, Tree
 from tosaic.torch_operators.complex_values import HINT
 from tosaic.torch_operators.value import Complex, NoValue, Ref
 
-__all__ = ["Imported", "Read", "import_program", "read_program"]
+__all__ = ["ImportedProgram", "ImportRecord", "import_program", "read_program"]
 
 
 @dataclass(frozen=True)
-class Imported:
+class ImportedProgram:
     """An imported method.
 
     Attributes
@@ -52,12 +52,12 @@ class Imported:
 
 
 @dataclass(frozen=True)
-class Read:
+class ImportRecord:
     """An imported method, and what each node of the FX graph became.
 
     Attributes
     ----------
-    imported : Imported
+    imported : ImportedProgram
     values : mapping
         By FX node: its `Ref`, a list of them, a number, or a `NoValue`.
     sizes : Sizes
@@ -69,7 +69,7 @@ class Read:
         graph.
     """
 
-    imported: Imported
+    imported: ImportedProgram
     values: Mapping[Node, Any]
     sizes: Sizes
     inputs: dict[str, int]
@@ -286,14 +286,14 @@ def _input_paths(tree: Tree, arg_names: Sequence[str], placeholders: Sequence[st
 
 def import_program(
     ep: Any, *, bind: Any = None, method: str = "forward", operators: Mapping[str, ForeignOp] | None = None
-) -> Imported:
+) -> ImportedProgram:
     """See `tosaic.fx.from_exported`."""
     return read_program(ep, bind=bind, method=method, operators=operators).imported
 
 
 def read_program(
     ep: Any, *, bind: Any = None, method: str = "forward", operators: Mapping[str, ForeignOp] | None = None
-) -> Read:
+) -> ImportRecord:
     """Imports a program and returns what each FX node became."""
     if not isinstance(ep, torch.export.ExportedProgram):
         raise _core.make_error(
@@ -312,8 +312,8 @@ def read_program(
         program.importer.read(program.nodes)
         signature = program.read_outputs()
     importer = program.importer
-    return Read(
-        Imported(
+    return ImportRecord(
+        ImportedProgram(
             importer.builder.finish(),
             signature,
             tuple(program.diagnostics.items),

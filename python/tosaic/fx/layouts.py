@@ -44,11 +44,11 @@ from torch.fx.node import map_arg
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from tosaic import _core
-from tosaic.border_orders import border_orders, index_of, require_sides
+from tosaic.boundary_orders import boundary_orders, index_of, require_sides
 from tosaic.dim_order import is_same_order
 from tosaic.fx.applied import AppliedLayout, Conversion, Convert, Unmet
 from tosaic.fx.eager_strides import as_computed, is_recorded_right
-from tosaic.fx.exported_program import Read, read_program
+from tosaic.fx.exported_program import ImportRecord, read_program
 from tosaic.fx.lying import format_of, laid, lies, order_name, order_of_format, put
 from tosaic.fx.origins import error_at
 from tosaic.fx.shapes import contiguous_strides, dim_order_of
@@ -84,11 +84,11 @@ def apply_program_layout(
             got=shown(mode),
         )
     read = read_program(program, bind=bind)
-    borders = _Borders(read.imported.graph, orders)
-    return _Walk(program, read, borders, mode == "convert", weights, objective).run()
+    boundaries = _Boundaries(read.imported.graph, orders)
+    return _Walk(program, read, boundaries, mode == "convert", weights, objective).run()
 
 
-class _Borders:
+class _Boundaries:
     """The entries of `orders` by side and position: orders for the plan, and which of them are converted."""
 
     def __init__(self, graph: _core.Graph, orders: Mapping[str, Any] | None) -> None:
@@ -105,7 +105,7 @@ class _Borders:
                 plain[side] = self._form(wanted)
                 chosen = set(range(len(ports))) if isinstance(wanted, Convert) else set()
             self.is_converted.setdefault(side, set()).update(chosen)
-        declared = border_orders(graph, plain)
+        declared = boundary_orders(graph, plain)
         self.inputs = self._of_user(graph.inputs, declared["inputs"])
         self.outputs = self._of_user(graph.outputs, declared["outputs"])
         self.any_converted = any(
@@ -148,11 +148,17 @@ class _Walk:
     """A copy of the program while its layout is applied."""
 
     def __init__(
-        self, program: Any, read: Read, borders: _Borders, converts: bool, weights: bool, objective: Objective
+        self,
+        program: Any,
+        read: ImportRecord,
+        boundaries: _Boundaries,
+        converts: bool,
+        weights: bool,
+        objective: Objective,
     ) -> None:
         self._program = program
         self._read = read
-        self._borders = borders
+        self._boundaries = boundaries
         self._converts = converts
         self._weights = weights
         graph = read.imported.graph
@@ -161,12 +167,12 @@ class _Walk:
         plan = _core.plan_calls(
             graph,
             objective=asked,
-            input_orders=[None if order is None else (order, False) for order in borders.inputs],
-            output_orders=[None if order is None else (order, False) for order in borders.outputs],
+            input_orders=[None if order is None else (order, False) for order in boundaries.inputs],
+            output_orders=[None if order is None else (order, False) for order in boundaries.outputs],
         )
         self._layout = read_plan(plan["plan"], graph, plan["names"], objective=asked)
         self._order_of: list[_Order | None] = plan["orders"]
-        self._border_of: list[_Order] = plan["outputs"]
+        self._boundary_of: list[_Order] = plan["outputs"]
         self._reads: dict[tuple[str, int], _Order] = {
             (call, value): order for call, value, order in plan["reads"]
         }
@@ -185,7 +191,7 @@ class _Walk:
         self._fake = detect_fake_mode([node.meta.get("val") for node in self._graph.nodes])
 
     def run(self) -> AppliedLayout:
-        if self._converts or self._borders.any_converted:
+        if self._converts or self._boundaries.any_converted:
             self._refuse_mutation()
         output = next(iter(reversed(self._graph.nodes)))
         nodes = [node for node in self._graph.nodes if node is not output]
@@ -196,7 +202,7 @@ class _Walk:
                 self._constant.add(node)
         for node in nodes:
             if node.op == "placeholder":
-                self._convert_border(node)
+                self._convert_boundary(node)
             elif node.op == "call_function":
                 self._lay_call(node)
         signature = self._lay_outputs(output)
@@ -209,7 +215,7 @@ class _Walk:
             tuple(self._unmet),
         )
 
-    # ---- borders ----
+    # ---- boundaries ----
 
     def _lay_input(self, node: Node) -> None:
         at = self._read.inputs.get(node.name)
@@ -218,16 +224,16 @@ class _Walk:
                 self._constant.add(node)
                 self._lay_weight(node)
             return
-        order = self._borders.declared("inputs", at)
+        order = self._boundaries.declared("inputs", at)
         if order is not None and not self._lies(node, order):
             put(node.meta, laid(node.meta["val"], order))
             self._moved.add(node)
 
-    def _convert_border(self, node: Node) -> None:
+    def _convert_boundary(self, node: Node) -> None:
         at = self._read.inputs.get(node.name)
-        if at is None or at not in self._borders.is_converted["inputs"]:
+        if at is None or at not in self._boundaries.is_converted["inputs"]:
             return
-        order = self._borders.order("inputs", at)
+        order = self._boundaries.order("inputs", at)
         if order is None or self._lies(node, order):
             return
         made = self._conversion(node, order)
@@ -281,12 +287,12 @@ class _Walk:
 
     def _orders_at_output(self, at: int, spec: OutputSpec) -> list[tuple[_Order, bool]]:
         """(order, True if a conversion makes it), for each order that an output passes through, in turn."""
-        border = self._border_of[at]
+        boundary = self._boundary_of[at]
         if spec.kind in (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION):
-            return [(border, True)] if self._converts else []
-        if at in self._borders.is_converted["outputs"] and self._borders.outputs[at] is not None:
-            return [(border, self._converts), (tuple(self._graph_outputs[at].dim_order), True)]
-        return [(border, self._converts)]
+            return [(boundary, True)] if self._converts else []
+        if at in self._boundaries.is_converted["outputs"] and self._boundaries.outputs[at] is not None:
+            return [(boundary, self._converts), (tuple(self._graph_outputs[at].dim_order), True)]
+        return [(boundary, self._converts)]
 
     def _output_in(self, result: Node, order: _Order, converts: bool, labelled: set[Node]) -> Node:
         if not self._lies(result, order):
@@ -652,7 +658,7 @@ class _Walk:
             where=_WHERE,
             expected="row-major, or channels last at rank 4",
             got=str(order),
-            hint="Declare the border in that order instead",
+            hint="Declare the boundary in that order instead",
         )
 
     def _planned(self) -> Iterator[tuple[str, Any]]:
@@ -687,14 +693,14 @@ class _Walk:
     def _examples(self) -> Any:
         """The example inputs, in the declared orders."""
         examples = self._program.example_inputs
-        if examples is None or not any(self._borders.inputs):
+        if examples is None or not any(self._boundaries.inputs):
             return examples
         leaves, tree = tree_flatten(examples)
         known = self._read.imported.signature.input_leaves
         if len(leaves) != len(known):
             return examples
         for i, (leaf, value) in enumerate(zip(known, leaves, strict=True)):
-            order = None if leaf.index is None else self._borders.declared("inputs", leaf.index)
+            order = None if leaf.index is None else self._boundaries.declared("inputs", leaf.index)
             if order is not None and isinstance(value, torch.Tensor) and not self._tensor_lies(value, order):
                 leaves[i] = laid(value.detach(), order).copy_(value.detach())
         return tree_unflatten(leaves, tree)

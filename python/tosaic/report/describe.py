@@ -49,7 +49,7 @@ _METRIC_COLUMNS = ("SQNR dB", "cosine", "max abs", "relative", "max ulp", "p99 u
 def describe_program(program: Program) -> Report:
     """A report of the inputs, outputs and operators of a program."""
     graph = program.graph
-    sections = [_border(program.inputs, program.outputs, program.states), _operators(graph)]
+    sections = [_boundary(program.inputs, program.outputs, program.states), _operators(graph)]
     if program.diagnostics:
         rows = [(item.rule, item.name, item.message) for item in program.diagnostics]
         sections.append(Section("noticed at import", table(("rule", "name", "message"), rows), folded=True))
@@ -87,7 +87,7 @@ def describe_graph(
 
 def describe_io(io: Io) -> Report:
     """A report of inputs, outputs and states."""
-    section = _border(io.inputs, io.outputs, io.states)
+    section = _boundary(io.inputs, io.outputs, io.states)
     return Report(
         "inputs and outputs",
         sections=(section,),
@@ -117,7 +117,7 @@ def describe_lowered(lowered: Lowered) -> Report:
         title=f"{graph.name} lowered to {lowered.target}",
         facts=tuple(facts),
         sections=(
-            _border(lowered.inputs, lowered.outputs, lowered.states),
+            _boundary(lowered.inputs, lowered.outputs, lowered.states),
             _operators(graph),
             *_layout_of(lowered),
             Section("passes", table(columns, timings), folded=True),
@@ -265,7 +265,7 @@ def describe_pipeline(pipeline: Pipeline) -> Report:
     """The passes of a pipeline, in order."""
     steps = list(pipeline)
     rows = [
-        (step.section, step.name, ", ".join(step.pass_.takes), step.pass_.gives or "", step.pass_.summary)
+        (step.section, step.name, ", ".join(step.pass_.takes), step.pass_.makes or "", step.pass_.summary)
         for step in steps
     ]
     data = [
@@ -273,14 +273,14 @@ def describe_pipeline(pipeline: Pipeline) -> Report:
             "section": step.section,
             "name": step.name,
             "takes": list(step.pass_.takes),
-            "gives": step.pass_.gives,
+            "makes": step.pass_.makes,
             "needs": list(step.pass_.needs),
             "serves_as": list(step.pass_.serves_as),
             "summary": step.pass_.summary,
         }
         for step in steps
     ]
-    section = Section("", table(("section", "pass", "takes", "gives", "what it does"), rows))
+    section = Section("", table(("section", "pass", "takes", "makes", "what it does"), rows))
     return Report(
         f"{len(rows)} passes for {pipeline.target}",
         sections=(section,),
@@ -376,7 +376,7 @@ def _place(row: CompareRow) -> str:
     return f"'{row.fx_name}' at {decibels(row.total.sqnr_db)} dB" + (f" ({where})" if where else "")
 
 
-def _border(inputs: Sequence[Port], outputs: Sequence[Port], states: Sequence[Port]) -> Section:
+def _boundary(inputs: Sequence[Port], outputs: Sequence[Port], states: Sequence[Port]) -> Section:
     columns = ["", "name", "dtype", "shape", "dim order"]
     every = [
         ("mutation" if port.kind == "mutation" else role, port)
@@ -391,7 +391,7 @@ def _border(inputs: Sequence[Port], outputs: Sequence[Port], states: Sequence[Po
         rows += [("",) * len(own) + _quantized(port, i) for i in range(1, len(port.quantized))]
     if is_quantized:
         columns += ["quantized to", "scale", "zero point", "range", "axis"]
-    return Section("border", table(columns, rows))
+    return Section("boundary", table(columns, rows))
 
 
 def _quantized(port: Port, number: int) -> tuple[str, ...]:

@@ -26,8 +26,8 @@ inline OriginRef leaf(const std::string& fx_name, int line = 0) {
 struct Builder {
   std::shared_ptr<Graph> graph = std::make_shared<Graph>();
 
-  ValueId input(const std::string& name, TensorType type, BoundaryFormat border = {}) {
-    return graph->add_input(InputKind::kUser, name, std::move(type), name, std::move(border));
+  ValueId input(const std::string& name, TensorType type, BoundaryFormat boundary = {}) {
+    return graph->add_input(InputKind::kUser, name, std::move(type), name, std::move(boundary));
   }
   ValueId state(const std::string& name, ConstantRef initial) {
     const TensorType type = tensor(initial->dtype, initial->shape);

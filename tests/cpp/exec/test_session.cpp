@@ -19,19 +19,19 @@ std::vector<double> run_one(const Builder& b, std::vector<ArrayView> inputs,
   return doubles(run(b.graph, inputs, options).at(0));
 }
 
-BoundaryFormat order_border(const DimOrder& order, bool physical) {
-  BoundaryFormat border;
-  border.order = order;
-  border.physical = physical;
-  return border;
+BoundaryFormat order_boundary(const DimOrder& order, bool physical) {
+  BoundaryFormat boundary;
+  boundary.order = order;
+  boundary.physical = physical;
+  return boundary;
 }
 
-BoundaryFormat int64_border(std::int64_t min, std::int64_t max) {
-  BoundaryFormat border;
-  border.source_dtype = DType::kI64;
-  border.range_min = min;
-  border.range_max = max;
-  return border;
+BoundaryFormat int64_boundary(std::int64_t min, std::int64_t max) {
+  BoundaryFormat boundary;
+  boundary.source_dtype = DType::kI64;
+  boundary.range_min = min;
+  boundary.range_max = max;
+  return boundary;
 }
 
 }  // namespace
@@ -107,9 +107,9 @@ TEST_CASE("outputs are written into the caller's arrays, which may be strided or
 
 TEST_CASE("an int64 graph input is narrowed and its range is checked", "[exec]") {
   Builder b;
-  const ValueId x = b.input("tokens", tensor(DType::kI32, {2, 2}), int64_border(0, 99));
+  const ValueId x = b.input("tokens", tensor(DType::kI32, {2, 2}), int64_boundary(0, 99));
   const ValueId n = b.add(Op::kAdd, {x, x}, "add");
-  b.graph->add_output({n, OutputKind::kUser, "out", 0, int64_border(0, 0)});
+  b.graph->add_output({n, OutputKind::kUser, "out", 0, int64_boundary(0, 0)});
   const std::vector<std::int64_t> good{1, 2, 3, 99}, bad{1, 2, 100, 3};
   const auto out = run(b.graph, std::vector{view(good, DType::kI64, {2, 2})});
   CHECK(out[0].dtype == DType::kI64);
@@ -132,7 +132,7 @@ TEST_CASE("integer inputs of another width are accepted if their values fit", "[
 
 TEST_CASE("wrong numbers, dtypes, shapes and strides of inputs are refused by name", "[exec]") {
   Builder b;
-  const BoundaryFormat physical = order_border(DimOrder({0, 2, 3, 1}), true);
+  const BoundaryFormat physical = order_boundary(DimOrder({0, 2, 3, 1}), true);
   const ValueId x = b.input("image", f32({1, 3, 4, 4}), physical);
   b.output(b.add(Op::kNeg, {x}, "neg"));
   Session session(prepare(b.graph));
@@ -144,11 +144,11 @@ TEST_CASE("wrong numbers, dtypes, shapes and strides of inputs are refused by na
       "[run] input 'image' has the wrong dtype: expected f32, got i32");
   CHECK_THROWS_WITH(
       given(view(data, {1, 3, 4, 4})),
-      "[run] input 'image' has the wrong shape: expected [1,4,4,3], got [1,3,4,4]. This border takes "
+      "[run] input 'image' has the wrong shape: expected [1,4,4,3], got [1,3,4,4]. This boundary takes "
       "arrays in physical order [0,2,3,1]: pass the permuted array.");
   CHECK_THROWS_WITH(
       given(permuted(view(data, {1, 3, 4, 4}), {0, 2, 3, 1})),
-      "[run] input 'image' is not row-major, though its border carries the physical shape: expected "
+      "[run] input 'image' is not row-major, though its boundary carries the physical shape: expected "
       "strides of [192,48,12,4] bytes, got [192,16,4,64]. A channels-last array of the logical shape "
       "must be permuted first.");
   CHECK_THROWS_AS(given(view(data, {48})), LayoutMismatch);
@@ -163,9 +163,9 @@ TEST_CASE("inputs and outputs in physical and in logical shape carry the same va
       Builder b;
       b.graph->stage = stage;
       const Shape value_shape = stage == Stage::kTosa ? Shape{1, 3, 2} : Shape{1, 2, 3};
-      const BoundaryFormat border = order_border(last, carries_physical);
-      const ValueId x = b.input("x", f32(value_shape), border);
-      b.graph->add_output({b.add(Op::kNeg, {x}, "neg"), OutputKind::kUser, "", 0, border});
+      const BoundaryFormat boundary = order_boundary(last, carries_physical);
+      const ValueId x = b.input("x", f32(value_shape), boundary);
+      b.graph->add_output({b.add(Op::kNeg, {x}, "neg"), OutputKind::kUser, "", 0, boundary});
       const ArrayView array = view(physical, {1, 3, 2});
       const ArrayView given = carries_physical ? array : permuted(array, {0, 2, 1});
       const Array out = run(b.graph, std::vector{given}).at(0);
@@ -185,10 +185,10 @@ TEST_CASE("arrays that are stored like the graph's value are read and written wi
   for (const bool carries_physical : {false, true}) {
     Builder b;
     b.graph->stage = Stage::kTosa;
-    const BoundaryFormat border = order_border(last, carries_physical);
-    const ValueId x = b.input("x", f32({1, 3, 2}), border);
+    const BoundaryFormat boundary = order_boundary(last, carries_physical);
+    const ValueId x = b.input("x", f32({1, 3, 2}), boundary);
     const ValueId n = b.add(Op::kNeg, {x}, "neg");
-    b.graph->add_output({b.add(Op::kAdd, {n, x}, "add"), OutputKind::kUser, "", 0, border});
+    b.graph->add_output({b.add(Op::kAdd, {n, x}, "add"), OutputKind::kUser, "", 0, boundary});
     const ArrayView array = view(physical, {1, 3, 2});
     const ArrayView given = carries_physical ? array : permuted(array, {0, 2, 1});
     std::vector<const std::byte*> read, written;

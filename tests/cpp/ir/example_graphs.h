@@ -57,15 +57,15 @@ inline std::shared_ptr<const Graph> branch(const std::string& name, Op op) {
 inline Graph full_graph() {
   Graph graph;
   graph.name = "a graph";
-  BoundaryFormat border;
-  border.source_dtype = DType::kI64;
-  border.range_min = -5;
-  border.range_max = 100;
-  border.order = DimOrder({0, 2, 3, 1});
-  border.physical = true;
+  BoundaryFormat boundary;
+  boundary.source_dtype = DType::kI64;
+  boundary.range_min = -5;
+  boundary.range_max = 100;
+  boundary.order = DimOrder({0, 2, 3, 1});
+  boundary.physical = true;
   TensorType image = f32({1, 4, 8, 8});
   image.order = DimOrder::channels_last(4);
-  const ValueId x = graph.add_input(InputKind::kUser, "x", image, "kwargs['x']", border);
+  const ValueId x = graph.add_input(InputKind::kUser, "x", image, "kwargs['x']", boundary);
   const ValueId flag = graph.add_input(InputKind::kUser, "is it?", tensor(DType::kBool, {}), "args[1]");
   const ValueId cache =
       graph.add_input(InputKind::kState, "cache", f32({2, 3}), "cache", {},

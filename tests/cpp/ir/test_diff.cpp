@@ -74,11 +74,11 @@ TEST_CASE("constants are compared by their data", "[ir][diff]") {
 
 TEST_CASE("changes of inputs and outputs are reported for the graph", "[ir][diff]") {
   CHECK(difference("  return %x path=\"a\"\n",
-                   "  input %y: f32[4]\n  return %y path=\"b\" border(physical)\n") ==
+                   "  input %y: f32[4]\n  return %y path=\"b\" boundary(physical)\n") ==
         "~ graph: number of inputs 1 -> 2\n"
         "~ graph: output 0 path a -> b\n"
         "~ graph: output 0 %x -> %y\n"
-        "~ graph: output 0 border as it is 0..0 order [0,1] -> as it is 0..0 order [0,1] physical\n");
+        "~ graph: output 0 boundary as it is 0..0 order [0,1] -> as it is 0..0 order [0,1] physical\n");
 }
 
 TEST_CASE("equal branches of a network are not confused", "[ir][diff]") {

@@ -86,14 +86,14 @@ TEST_CASE("a parsed graph has the same fields as the printed one", "[ir][text]")
     }
   }
   for (std::size_t i = 0; i < graph.inputs().size(); ++i) {
-    CHECK(read.inputs()[i].border == graph.inputs()[i].border);
+    CHECK(read.inputs()[i].boundary == graph.inputs()[i].boundary);
     CHECK(read.inputs()[i].path == graph.inputs()[i].path);
     CHECK(read.inputs()[i].kind == graph.inputs()[i].kind);
   }
   for (std::size_t i = 0; i < graph.outputs().size(); ++i) {
     CHECK(read.outputs()[i].value == graph.outputs()[i].value);
     CHECK(read.outputs()[i].mutated_input == graph.outputs()[i].mutated_input);
-    CHECK(read.outputs()[i].border == graph.outputs()[i].border);
+    CHECK(read.outputs()[i].boundary == graph.outputs()[i].boundary);
   }
   const auto initial = read.inputs()[2].initial->bytes();
   CHECK(std::ranges::equal(initial, graph.inputs()[2].initial->bytes()));

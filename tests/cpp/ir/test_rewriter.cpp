@@ -20,7 +20,7 @@ std::optional<Graph> rewritten(const Graph& graph, Matches matches, Rewrite rewr
     if (matches(node))
       rewrite(rewriter, node);
     else
-      rewriter.keep(node);
+      rewriter.copy(node);
   }
   return std::move(rewriter).finish();
 }
@@ -140,9 +140,9 @@ TEST_CASE("a value that also replaces a second node has the first node's name", 
   const ValueId b = add(graph, Op::kRelu, NoAttrs{}, {x}, "b", testing::leaf("b", "", 2));
   testing::returns(graph, add(graph, Op::kAdd, AlphaAttrs{}, {a, b}, "sum"));
   Rewriter rewriter(graph);
-  rewriter.keep(graph.nodes()[0]);
+  rewriter.copy(graph.nodes()[0]);
   rewriter.replace(graph.nodes()[1], rewriter.map(a));
-  rewriter.keep(graph.nodes()[2]);
+  rewriter.copy(graph.nodes()[2]);
   const std::optional<Graph> result = std::move(rewriter).finish();
   REQUIRE(result.has_value());
   CHECK(check(*result).empty());
@@ -161,7 +161,7 @@ TEST_CASE("a replacement gets the name only if it was made for the node, whateve
   graph.set_canonical_order(z, DimOrder());
   testing::returns(graph, z);
   Rewriter rewriter(graph);
-  rewriter.keep(graph.nodes()[0]);
+  rewriter.copy(graph.nodes()[0]);
   rewriter.replace(graph.nodes()[1], rewriter.map(before));
   const Node& relu = graph.nodes()[2];
   rewriter.replace(relu, add(rewriter.begin_output(relu), Op::kAbs, NoAttrs{}, {rewriter.map(y)}, "another"));

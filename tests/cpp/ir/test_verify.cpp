@@ -117,11 +117,11 @@ TEST_CASE("contradictory quantization parameters are found", "[ir][verify]") {
 TEST_CASE("dim orders have the rank of their shape", "[ir][verify]") {
   CHECK(error_in(Body{"  %y: f32[2,3] order(0,2,1) = relu(%x)\n"}) ==
         "[verify] the dim order has another rank than the shape: expected rank 2, got [0,2,1] (node 'y')");
-  CHECK(error_in(Body{"  input %z: f32[2] border(order(1,0))\n"}) ==
-        "[verify] the dim order at the border has another rank than the shape: expected rank 1, got [1,0] "
+  CHECK(error_in(Body{"  input %z: f32[2] boundary(order(1,0))\n"}) ==
+        "[verify] the dim order at the boundary has another rank than the shape: expected rank 1, got [1,0] "
         "(node 'z')");
-  CHECK(error_in(Body{"  input %z: f32[2] border(range=5..1)\n"}) ==
-        "[verify] the range at the border is empty: got 5..1 (node 'z')");
+  CHECK(error_in(Body{"  input %z: f32[2] boundary(range=5..1)\n"}) ==
+        "[verify] the range at the boundary is empty: got 5..1 (node 'z')");
 }
 
 TEST_CASE("constants have the size of their type", "[ir][verify]") {

@@ -71,10 +71,10 @@ inline std::vector<std::vector<double>> results_of(const Graph& graph,
   std::vector<exec::ArrayView> inputs;
   for (std::size_t i = 0; i < graph.inputs().size(); ++i) {
     const TensorType& type = graph.type(graph.inputs()[i].value);
-    const BoundaryFormat& border = graph.inputs()[i].border;
-    const DType dtype = border.source_dtype.value_or(type.dtype);
-    const Shape shape = graph.stage == Stage::kTosa && !border.order.is_identity()
-                            ? permuted(type.shape, inverse_permutation(border.order.axes(type.rank())))
+    const BoundaryFormat& boundary = graph.inputs()[i].boundary;
+    const DType dtype = boundary.source_dtype.value_or(type.dtype);
+    const Shape shape = graph.stage == Stage::kTosa && !boundary.order.is_identity()
+                            ? permuted(type.shape, inverse_permutation(boundary.order.axes(type.rank())))
                             : type.shape;
     std::vector<double> values = i < elements.size() ? elements[i] : std::vector<double>();
     for (std::int64_t k = 0; values.size() < static_cast<std::size_t>(num_elements(shape)); ++k)

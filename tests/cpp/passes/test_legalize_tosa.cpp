@@ -15,7 +15,7 @@ Graph legalized(Case& c, const std::vector<std::vector<double>>& elements = {}) 
 }
 
 std::int64_t range_max(const Graph& graph, std::size_t input) {
-  return graph.inputs()[input].border.range_max;
+  return graph.inputs()[input].boundary.range_max;
 }
 
 TEST_CASE("padding and input are cut to what the last window reads", "[passes][legalize-tosa]") {
@@ -86,7 +86,7 @@ TEST_CASE("sums of i32, which must not wrap in TOSA, narrow the ranges of their 
   c.output(c.add(Op::kAdd, {a, a})).output(c.add(Op::kMul, {b, b}));
   const Graph after = legalized(c);
   CHECK(range_max(after, 0) == (std::int64_t{1} << 30) - 1);
-  CHECK_FALSE(after.inputs()[1].border.source_dtype.has_value());
+  CHECK_FALSE(after.inputs()[1].boundary.source_dtype.has_value());
 }
 
 TEST_CASE("all problems are reported at once, without the nodes that depend on them",

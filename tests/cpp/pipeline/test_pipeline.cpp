@@ -43,7 +43,7 @@ std::optional<Graph> doubled(const Graph& graph, const passes::PassOptions& /*op
   for (std::uint32_t n = 0; n < source.nodes().size(); ++n) {
     const Node& node = source.node(NodeId(n));
     if (node.op != Op::kAdd || source.operands(node)[0] != source.operands(node)[1]) {
-      rewriter.keep(NodeId(n));
+      rewriter.copy(NodeId(n));
       continue;
     }
     const ValueId two = rewriter.constant(NodeId(n), make_constant("two", DType::kF32, {}, std::vector{2.0}));
@@ -143,7 +143,7 @@ TEST_CASE("a pass that gives another stage than it claims, or a broken graph, is
   pipeline.insert_before("decompose", liar);
   CHECK_THROWS_WITH(
       lower(sum_of_two(), pipeline),
-      "[pipeline] pass 'liar' gives a graph at another stage than it claims: expected exported, "
+      "[pipeline] pass 'liar' returns a graph at another stage than it claims: expected exported, "
       "got integer");
   Pass breaker{"breaker", "", {Stage::kExported}, {}, [](const Graph& graph, const passes::PassOptions&) {
                  Graph out = graph;
@@ -154,7 +154,7 @@ TEST_CASE("a pass that gives another stage than it claims, or a broken graph, is
                }};
   Pipeline broken = pipeline_for("TOSA-1.0+FP");
   broken.insert_before("decompose", breaker);
-  CHECK_THROWS_WITH(lower(sum_of_two(), broken), Catch::Contains("pass 'breaker' gives a broken graph"));
+  CHECK_THROWS_WITH(lower(sum_of_two(), broken), Catch::Contains("pass 'breaker' returns a broken graph"));
 }
 
 TEST_CASE("a rewriter refuses nodes out of turn, other types and an early end", "[ir][rewriter]") {
@@ -165,20 +165,20 @@ TEST_CASE("a rewriter refuses nodes out of turn, other types and an early end", 
   const auto graph = std::make_shared<const Graph>(c.graph);
   CheckedRewriter rewriter(graph);
   CHECK_THROWS_WITH(
-      rewriter.keep(NodeId(1)),
-      "[rewriter] nodes are visited in order, and each is kept or replaced once: expected 'neg', got "
+      rewriter.copy(NodeId(1)),
+      "[rewriter] nodes are visited in order, and each is copied or replaced once: expected 'neg', got "
       "'abs'");
   CHECK_THROWS_WITH(static_cast<void>(rewriter.map(neg)), Catch::Contains("read before its node is visited"));
-  rewriter.keep(NodeId(0));
-  rewriter.keep(NodeId(1));
+  rewriter.copy(NodeId(0));
+  rewriter.copy(NodeId(1));
   CHECK_THROWS_WITH(rewriter.replace(NodeId(2), std::vector{rewriter.map(x)}),
                     Catch::Contains("another type: expected f32[6], got f32[2,3]"));
   CHECK_THROWS_WITH(
       static_cast<void>(rewriter.finish()),
-      "[rewriter] not all nodes were visited: expected keep or replace for 'flat', got finish()");
+      "[rewriter] not all nodes were visited: expected copy or replace for 'flat', got finish()");
   CHECK_THROWS_AS(rewriter.emit(NodeId(2), Op::kTosaAbs, default_attrs(Op::kTosaAbs), std::vector{x}),
                   InvalidGraph);
-  rewriter.keep(NodeId(2));
+  rewriter.copy(NodeId(2));
   CHECK_FALSE(rewriter.finish());
   CHECK_THROWS_WITH(static_cast<void>(rewriter.finish()), Catch::Contains("used after finish()"));
 }

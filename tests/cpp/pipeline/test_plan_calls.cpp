@@ -32,7 +32,7 @@ TEST_CASE("dim orders of inputs and outputs in the options are respected", "[pip
   Case c;
   const ValueId x = c.input("x", {1, 3, 4, 5});
   c.output(pooled(c, x));
-  const std::vector<std::optional<BorderOrder>> declared = {BorderOrder{kLast, false}};
+  const std::vector<std::optional<BoundaryOrder>> declared = {BoundaryOrder{kLast, false}};
   const CallPlan plan = plan_calls(shared(c), {declared, declared}, layout::Measure::kBytes);
   CHECK(plan.plan.transposes.empty());
   CHECK(*plan.orders[x.index()] == kLast);

@@ -29,12 +29,12 @@ Held logical_output(const TracedRun& run, const RunValues& values, std::uint32_t
   out.view = is_returned ? run.result.outputs[static_cast<std::size_t>(at - returned.begin())].view()
                          : values[output.value];
   if (out.view.data == nullptr) return {};
-  // In a graph read from a file, Output::border says i8 or i16 for unsigned integers.
+  // In a graph read from a file, Output::boundary says i8 or i16 for unsigned integers.
   const DType known = values[output.value].dtype;
   if (known == DType::kU8 && out.view.dtype == DType::kI8) out.view.dtype = known;
   if (known == DType::kU16 && out.view.dtype == DType::kI16) out.view.dtype = known;
-  const DimOrder& order = output.border.order;
-  if (!order.is_identity() && (output.border.physical || (!is_returned && graph.stage == Stage::kTosa)))
+  const DimOrder& order = output.boundary.order;
+  if (!order.is_identity() && (output.boundary.physical || (!is_returned && graph.stage == Stage::kTosa)))
     out.view = permuted(out.view, inverse_permutation(order.axes(out.view.shape.size())));
   return out;
 }
@@ -69,7 +69,7 @@ class Carried {
 QParamsRef output_qparams(const Graph& graph, std::uint32_t output, const QParamsRef& told) {
   if (told) return told;
   const Output& found = graph.outputs()[output];
-  return found.border.qparams ? found.border.qparams : graph.type(found.value).qparams;
+  return found.boundary.qparams ? found.boundary.qparams : graph.type(found.value).qparams;
 }
 
 class OutputComparer {
@@ -125,7 +125,7 @@ class OutputComparer {
   }
 
   ArrayView in_graph_axes(std::uint32_t output, const ArrayView& logical) const {
-    const DimOrder& order = a_.graph().outputs()[output].border.order;
+    const DimOrder& order = a_.graph().outputs()[output].boundary.order;
     if (a_.graph().stage != Stage::kTosa || order.is_identity()) return logical;
     return permuted(logical, order.axes(logical.shape.size()));
   }

@@ -91,33 +91,33 @@ struct Entries {
 };
 
 // Zero points and bounds, in all lanes.
-struct Borders {
+struct Limits {
   V32 input_zp, output_zp, min, max;
 };
 
 template <bool kDouble>
-[[gnu::always_inline]] inline V32 scale_vector(const Borders& borders, V32 value, V32 by, V32 shifts) {
-  const auto moved = (W64)(value - borders.input_zp);
+[[gnu::always_inline]] inline V32 scale_vector(const Limits& limits, V32 value, V32 by, V32 shifts) {
+  const auto moved = (W64)(value - limits.input_zp);
   const auto multiplier = (W64)by;
   const auto shift = (W64)shifts;
   constexpr U64 kLow = 0xffffffff;
   const W64 even = scaled<kDouble>(product_of_low_halves(moved, multiplier), shift & kLow);
   const W64 odd = scaled<kDouble>(product_of_low_halves(moved >> 32, multiplier >> 32), shift >> 32);
   const auto result = (V32)((even & kLow) | (odd << 32));
-  return clamp<I32>(result + borders.output_zp, borders.min, borders.max);
+  return clamp<I32>(result + limits.output_zp, limits.min, limits.max);
 }
 
 template <bool kUniform, bool kDouble>
 void scale_i32_of(const RescaleTables<I32>& t, const I32* values, I32* results, Index count) {
   constexpr Index kWidth = kLanes<I32>;
-  const Borders borders{broadcast(t.input_zp), broadcast(t.output_zp), broadcast(t.min), broadcast(t.max)};
+  const Limits limits{broadcast(t.input_zp), broadcast(t.output_zp), broadcast(t.min), broadcast(t.max)};
   const Entries<kUniform, I32> multiplier(t.multiplier), shift(t.shift);
   Index i = 0;
   for (; i + kWidth <= count; i += kWidth)
-    store(results + i, scale_vector<kDouble>(borders, load(values + i), multiplier[i], shift[i]));
+    store(results + i, scale_vector<kDouble>(limits, load(values + i), multiplier[i], shift[i]));
   if (i < count)
     store_first(results + i,
-                scale_vector<kDouble>(borders, load_first(values + i, count - i), multiplier[i], shift[i]),
+                scale_vector<kDouble>(limits, load_first(values + i, count - i), multiplier[i], shift[i]),
                 count - i);
 }
 

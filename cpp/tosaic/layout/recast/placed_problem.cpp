@@ -23,13 +23,13 @@ PlacedProblem::PlacedProblem(const Graph& graph, Placements& placements,
   problem_.states.resize(nodes + inputs + graph.outputs().size() + 1, 1);
   for (std::uint32_t i = 0; i < inputs; ++i) {
     const Input& input = graph.inputs()[i];
-    make(input.value, static_cast<VariableId>(nodes + i), {id(input.value, input.border.order)});
+    make(input.value, static_cast<VariableId>(nodes + i), {id(input.value, input.boundary.order)});
   }
   for (std::uint32_t n = 0; n < nodes; ++n) state_node(n);
   for (std::uint32_t o = 0; o < graph.outputs().size(); ++o) {
     const Output& output = graph.outputs()[o];
     read(output.value, static_cast<VariableId>(nodes + inputs + o),
-         {id(output.value, border_order(graph, output))});
+         {id(output.value, boundary_order(graph, output))});
   }
   first_recast_ = problem_.tensors.size();
   for (std::uint32_t n = 0; n < nodes; ++n) state_recast(n);
@@ -67,7 +67,7 @@ void PlacedProblem::find_views() {
     if (std::find(known.begin(), known.end(), placement) == known.end()) known.push_back(placement);
   };
   for (const Output& output : graph_.outputs())
-    note(output.value, id(output.value, border_order(graph_, output)));
+    note(output.value, id(output.value, boundary_order(graph_, output)));
   for (std::size_t n = graph_.nodes().size(); n-- > 0;) {
     const Node& node = graph_.nodes()[n];
     const std::span<const ValueId> operands = graph_.operands(node);

@@ -43,7 +43,7 @@ class RecastReader {
     }
     for (const Output& output : graph_.outputs())
       if (!is_constant(graph_, output.value))
-        note(output.value, placements_.id(shape_of(graph_, output.value), border_order(graph_, output)),
+        note(output.value, placements_.id(shape_of(graph_, output.value), boundary_order(graph_, output)),
              std::nullopt);
     Recasts out;
     for (std::uint32_t n = 0; n < options_.size(); ++n) {
@@ -60,7 +60,7 @@ class RecastReader {
     if (const Node* producer = graph_.producer(data))
       return option(graph_.id(*producer).index()).results[graph_.value(data).result_index];
     for (const Input& input : graph_.inputs())
-      if (input.value == data) return placements_.id(shape_of(graph_, data), input.border.order);
+      if (input.value == data) return placements_.id(shape_of(graph_, data), input.boundary.order);
     throw InternalError({.where = "layout", .what = "a value that nobody makes"});
   }
 

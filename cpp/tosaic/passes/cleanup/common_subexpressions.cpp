@@ -98,13 +98,13 @@ std::optional<Graph> common_subexpressions(const Graph& graph) {
   Firsts firsts(graph);
   for (const Node& node : graph.nodes()) {
     if (is_foreign(node.op) || !node.regions.empty() || node.result_count == 0 || touches_variables(node)) {
-      rewriter.keep(node);
+      rewriter.copy(node);
       continue;
     }
     const ValueId like = firsts.first(node, leader);
     // Dim orders and qparams are in the type alone, not in the node's key, so types are compared as well.
     if (like == graph.result(node) || !(graph.type(like) == graph.type(graph.result(node)))) {
-      rewriter.keep(node);
+      rewriter.copy(node);
       continue;
     }
     std::vector<ValueId> results;

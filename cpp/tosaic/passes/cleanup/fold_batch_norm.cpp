@@ -121,7 +121,7 @@ std::optional<Graph> fold_batch_norm(const Graph& graph) {
     std::optional<Affine> affine;
     if (producer != nullptr) affine = affine_of(graph, node);
     if (!affine) {
-      rewriter.keep(node);
+      rewriter.copy(node);
       continue;
     }
     const std::span<const ValueId> operands = graph.operands(*producer);

@@ -78,9 +78,9 @@ class Folding {
         inputs.erase(inputs.begin());
         rewriter_.replace(node, inline_region(rewriter_, node, *branch, inputs));
       } else if (!is_constant_node(node)) {
-        rewriter_.keep(node);
+        rewriter_.copy(node);
       } else if (integers_[node.first_result]) {
-        rewriter_.keep(node);
+        rewriter_.copy(node);
       } else if (is_left_to_users(node)) {
         retain_broadcast(node);
       } else {
@@ -157,7 +157,7 @@ class Folding {
 
   void retain_broadcast(const Node& node) {
     if (node.op == Op::kExpand) {
-      rewriter_.keep(node);
+      rewriter_.copy(node);
       return;
     }
     const auto& full = Graph::attrs<FullAttrs>(node);
@@ -251,7 +251,7 @@ class Folding {
                         .kind = OutputKind::kUser,
                         .path = std::to_string(r),
                         .mutated_input = 0,
-                        .border = {}});
+                        .boundary = {}});
     }
     std::optional<Graph> numbers = unfold_qdq(alone);
     std::optional<Graph> parts = expand_composites(numbers ? *numbers : alone, is_expanded);
@@ -270,7 +270,7 @@ class Folding {
   void fold(const Node& node) {
     if (!evaluate(node)) {
       for (std::uint32_t r = 0; r < node.result_count; ++r) constant_[node.first_result + r] = false;
-      rewriter_.keep(node);
+      rewriter_.copy(node);
       return;
     }
     std::vector<ValueId> ids;

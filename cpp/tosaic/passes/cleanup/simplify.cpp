@@ -323,14 +323,14 @@ std::optional<Graph> simplify_once(const Graph& graph) {
   for (const Node& node : graph.nodes()) {
     if (node.op == Op::kOpaque || !node.regions.empty() || node.operand_count == 0 ||
         node.result_count != 1) {
-      rewriter.keep(node);
+      rewriter.copy(node);
       continue;
     }
     Site site{rewriter, node, rewriter.map_operands(node)};
     const bool rewritten = drops_identity(site) || merges_chain(site) || moves_only_unit_axes(site) ||
                            expands_to_a_view(site) || drops_broadcast(site) || drops_neutral_operand(site) ||
                            folds_bias(site) || takes_padding(site);
-    if (!rewritten) rewriter.keep(node);
+    if (!rewritten) rewriter.copy(node);
   }
   return std::move(rewriter).finish();
 }

@@ -172,12 +172,12 @@ std::optional<Graph> expand_once(const Graph& graph, const Filter& wanted) {
   Rewriter rewriter(graph);
   for (const Node& node : graph.nodes()) {
     if (!wanted(graph, node)) {
-      rewriter.keep(node);
+      rewriter.copy(node);
       continue;
     }
     const Rule rule = rule_of(graph, node);
     if (rule.one == nullptr && rule.all == nullptr) {
-      rewriter.keep(node);
+      rewriter.copy(node);
       continue;
     }
     Emitter emitter(rewriter, node, rule.width);

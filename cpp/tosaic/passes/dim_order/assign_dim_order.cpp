@@ -45,12 +45,12 @@ class PlanWriter {
     for (const Input& input : graph_.inputs()) {
       const Value& value = graph_.value(input.value);
       set_made(input.value,
-               out_.add_input(input.kind, value.name, value.type, input.path, input.border, input.initial));
+               out_.add_input(input.kind, value.name, value.type, input.path, input.boundary, input.initial));
     }
     for (const Node& node : graph_.nodes()) copy(node);
     for (Output output : graph_.outputs()) {
       const Node* producer = graph_.producer(output.value);
-      const DimOrder& order = layout::border_order(graph_, output);
+      const DimOrder& order = layout::boundary_order(graph_, output);
       output.value = in_order(output.value, order, producer != nullptr ? producer->origin : nullptr);
       out_.add_output(std::move(output));
     }

@@ -66,7 +66,7 @@ class Recasting {
       else if (const std::optional<Shape> shape = cuts != nullptr ? chosen_shape(node, *cuts) : std::nullopt)
         recast(node, *shape);
       else
-        rewriter_.keep(node);
+        rewriter_.copy(node);
     }
     std::optional<Graph> out = std::move(rewriter_).finish();
     for (auto* const pass : {dead_code, common_subexpressions})

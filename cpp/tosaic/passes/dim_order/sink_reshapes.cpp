@@ -88,7 +88,7 @@ class Sinking {
       if (sinks[n])
         hoist_elementwise(node);
       else if (node.op != Op::kReshape || !made_[graph_.operands(node)[0].index()].valid())
-        rewriter_.keep(node);
+        rewriter_.copy(node);
       else
         reshape_of_moved(node);
     }

@@ -90,12 +90,14 @@ std::vector<Physical> legalize_foreign(Legalizer& l) {
   for (std::size_t i = 0; i < l.operand_count(); ++i) {
     const TensorType& type = l.logical_type(i);
     const ValueId operand = l.operand(i, append_order(type));
-    operands.push_back(is_integer(type.dtype) ? l.as_integer(operand, l.border_dtype(type.dtype)) : operand);
+    operands.push_back(is_integer(type.dtype) ? l.as_integer(operand, l.boundary_dtype(type.dtype))
+                                              : operand);
   }
   std::vector<TensorType> types;
   for (std::uint32_t r = 0; r < l.node().result_count; ++r) {
     const TensorType& type = l.source().type(l.source().result(l.node(), r));
-    types.push_back({l.border_dtype(type.dtype), physical_dims(type.shape, append_order(type)), {}, nullptr});
+    types.push_back(
+        {l.boundary_dtype(type.dtype), physical_dims(type.shape, append_order(type)), {}, nullptr});
   }
   const TosaCustomAttrs custom{attrs.name, attrs.domain, with_dim_orders(attrs.arguments, orders, ranks)};
   const std::vector<ValueId> results = l.emit_all(Op::kTosaCustom, custom, operands, types);

@@ -98,7 +98,7 @@ Physical not_expanded(Legalizer& l) {
 
 // TOSA has no unsigned dtypes: a graph input of u8 is an i8 that RESCALE reads as unsigned. A target without
 // profile INT has no RESCALE, so the input is i32, which CAST converts.
-DType Legalizer::border_dtype(DType dtype) const {
+DType Legalizer::boundary_dtype(DType dtype) const {
   if (dtype == DType::kI64 || (is_unsigned(dtype) && !has_integers())) return DType::kI32;
   return without_sign(dtype);
 }
@@ -186,22 +186,22 @@ void Legalizer::add_inputs() {
     const ValueRange& range = plan_.inputs[source_.value(input.value).result_index];
     const Value& value = source_.value(input.value);
     TensorType type;
-    type.dtype = border_dtype(value.type.dtype);
+    type.dtype = boundary_dtype(value.type.dtype);
     type.shape = physical_dims(value.type.shape, value.type.order);
-    BoundaryFormat border = input.border;
-    border.order = value.type.order;
+    BoundaryFormat boundary = input.boundary;
+    boundary.order = value.type.order;
     const bool narrowed =
         value.type.dtype == DType::kI32 && (range.low > std::numeric_limits<std::int32_t>::min() ||
                                             range.high < std::numeric_limits<std::int32_t>::max());
-    if (!border.qparams && (type.dtype != value.type.dtype || narrowed)) {
+    if (!boundary.qparams && (type.dtype != value.type.dtype || narrowed)) {
       const bool is_read = !source_.users(input.value).empty() || source_.is_output(input.value);
-      border.source_dtype = value.type.dtype;
-      border.range_min = is_read ? range.low : std::numeric_limits<std::int64_t>::min();
-      border.range_max = is_read ? range.high : std::numeric_limits<std::int64_t>::max();
+      boundary.source_dtype = value.type.dtype;
+      boundary.range_min = is_read ? range.low : std::numeric_limits<std::int64_t>::min();
+      boundary.range_max = is_read ? range.high : std::numeric_limits<std::int64_t>::max();
     }
-    if (is_unsigned(value.type.dtype) && !border.qparams) {
-      border.range_min = integer_limits(value.type.dtype)->low;
-      border.range_max = integer_limits(value.type.dtype)->high;
+    if (is_unsigned(value.type.dtype) && !boundary.qparams) {
+      boundary.range_min = integer_limits(value.type.dtype)->low;
+      boundary.range_max = integer_limits(value.type.dtype)->high;
     }
     if (!is_representable(input.value))
       problems_.push_back({.where = "legalize-tosa",
@@ -220,7 +220,7 @@ void Legalizer::add_inputs() {
       continue;  // nodes that depend on it are skipped
     }
     const ValueId id =
-        out_.add_input(input.kind, value.name, type, input.path, border, physical_initial(input, type));
+        out_.add_input(input.kind, value.name, type, input.path, boundary, physical_initial(input, type));
     out_.set_canonical_order(id, value.type.order);
     physical_[input.value.index()] = {cast(id, physical_dtype(input.value)), value.type.order};
   }
@@ -242,16 +242,17 @@ void Legalizer::add_outputs() {
   for (const Output& output : source_.outputs()) {
     node_ = source_.producer(output.value);
     const TensorType& type = source_.type(output.value);
-    const DimOrder& wanted = layout::border_order(source_, output);
+    const DimOrder& wanted = layout::boundary_order(source_, output);
     Output copy = output;
     copy.value = in_order(output.value, wanted, false);
-    copy.border.order = wanted;
+    copy.boundary.order = wanted;
     if (part_ == Part::kRegion) {
       out_.add_output(std::move(copy));
       continue;
     }
-    if (is_integer(type.dtype)) copy.value = as_integer(copy.value, border_dtype(type.dtype));
-    if (!copy.border.qparams && border_dtype(type.dtype) != type.dtype) copy.border.source_dtype = type.dtype;
+    if (is_integer(type.dtype)) copy.value = as_integer(copy.value, boundary_dtype(type.dtype));
+    if (!copy.boundary.qparams && boundary_dtype(type.dtype) != type.dtype)
+      copy.boundary.source_dtype = type.dtype;
     out_.add_output(std::move(copy));
   }
 }

@@ -62,7 +62,7 @@ class Legalizer {
   [[nodiscard]] DType physical_dtype(DType dtype) const;
   // The dtype of a graph input or output. i64 becomes i32. If the target has profile INT, whose RESCALE can
   // read integers as unsigned, u8 and u16 become i8 and i16 of the same bits. If it has not, they become i32.
-  [[nodiscard]] DType border_dtype(DType dtype) const;
+  [[nodiscard]] DType boundary_dtype(DType dtype) const;
   [[nodiscard]] DType physical_dtype(ValueId logical) const;
   [[nodiscard]] DType result_dtype() const { return physical_dtype(source_.result(*node_)); }
   [[nodiscard]] bool has_integers() const { return target_.has(target::Profile::kInt); }

@@ -70,7 +70,7 @@ class Joining {
 
   std::optional<Graph> run() {
     for (const Node& node : graph_.nodes())
-      if (!is_byte_function(graph_, node) || (!joins(node) && !moves_before_pad(node))) rewriter_.keep(node);
+      if (!is_byte_function(graph_, node) || (!joins(node) && !moves_before_pad(node))) rewriter_.copy(node);
     return std::move(rewriter_).finish();
   }
 

@@ -13,7 +13,7 @@ namespace {
 // Runs a graph that has only constants and returns the value `result`.
 ConstantRef folded_result(Graph& graph, ValueId result) {
   graph.add_output(
-      {.value = result, .kind = OutputKind::kUser, .path = "out", .mutated_input = 0, .border = {}});
+      {.value = result, .kind = OutputKind::kUser, .path = "out", .mutated_input = 0, .boundary = {}});
   std::optional<Graph> simple = expand_composites(
       graph, [](const Graph&, const Node& node) { return info(node.op).runs_as_expansion(); });
   std::optional<Graph> folded = fold_constants(simple ? *simple : graph);

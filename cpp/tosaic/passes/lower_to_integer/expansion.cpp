@@ -43,7 +43,7 @@ Expansion isolated(const RuleContext& ctx) {
                           .kind = OutputKind::kUser,
                           .path = std::to_string(r),
                           .mutated_input = 0,
-                          .border = {}});
+                          .boundary = {}});
   return out;
 }
 

@@ -68,7 +68,7 @@ void GraphLowering::add_inputs() {
   for (const Input& input : source_.inputs()) {
     const Value& value = source_.value(input.value);
     const TensorType& type = value.type;
-    ValueId id = out.add_input(input.kind, value.name, type, input.path, input.border, input.initial);
+    ValueId id = out.add_input(input.kind, value.name, type, input.path, input.boundary, input.initial);
     const std::optional<QParams> in_signed = type.qparams ? signed_form(*type.qparams) : std::nullopt;
     if (in_signed && in_signed->storage != type.dtype) {
       IntegerBuilder build(made_, nullptr, value.name);

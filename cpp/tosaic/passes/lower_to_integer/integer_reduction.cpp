@@ -69,7 +69,7 @@ ScaledInteger sum_over(IntegerBuilder& build, const ScaledInteger& from, const D
   return x;
 }
 
-bool keeps_parameters(const RuleContext& ctx, const ScaledInteger& x) {
+bool has_qparams_of_result(const RuleContext& ctx, const ScaledInteger& x) {
   const QParams* to = ctx.node.result_qparams();
   return to != nullptr && to->storage == ctx.build.type(x.id).dtype && !x.axis && to->scales == x.scales &&
          to->zero_points.front() == x.zero_point;
@@ -104,7 +104,8 @@ ValueId without_kept_axes(const RuleContext& ctx, ValueId x) {
 RuleResult integer_sum(const RuleContext& ctx) {
   const auto& attrs = ctx.node.attrs<ReduceAttrs>();
   const ScaledInteger x = ctx.with_one_scale(0);
-  if (ctx.node.op() == Op::kMean && is_over_image(ctx.build, x, attrs.axes) && keeps_parameters(ctx, x)) {
+  if (ctx.node.op() == Op::kMean && is_over_image(ctx.build, x, attrs.axes) &&
+      has_qparams_of_result(ctx, x)) {
     const Shape& in = ctx.build.type(x.id).shape;
     return without_kept_axes(ctx, pooled(ctx.build, x, {in[2], in[3]}, {1, 1}, {0, 0}, {in[0], in[1], 1, 1}));
   }
@@ -155,7 +156,7 @@ RuleResult integer_avg_pool(const RuleContext& ctx) {
   if (attrs.divisor_override) std::fill(counts.begin(), counts.end(), *attrs.divisor_override);
   const bool counts_image = !attrs.divisor_override &&
                             (!attrs.count_include_pad || (attrs.padding[0] == 0 && attrs.padding[1] == 0));
-  if (counts_image && is_narrow(ctx.build.type(x.id).dtype) && keeps_parameters(ctx, x))
+  if (counts_image && is_narrow(ctx.build.type(x.id).dtype) && has_qparams_of_result(ctx, x))
     return pooled(ctx.build, x, kernel, attrs.stride, before, out);
   const ConvAttrs windows{attrs.stride, before, after, {1, 1}, {0, 0}, 1, false};
   const std::vector<ScaledInteger> parts = narrow_parts(ctx.build, x);

@@ -344,7 +344,7 @@ class Folding {
       TensorType type = value.type;
       type.qparams = labels_[input.value.index()];
       made_[input.value.index()] =
-          out_.add_input(input.kind, value.name, type, input.path, input.border, input.initial);
+          out_.add_input(input.kind, value.name, type, input.path, input.boundary, input.initial);
     }
     for (const Node& node : graph_.nodes()) make(node);
     for (Output output : graph_.outputs()) {
@@ -505,7 +505,7 @@ std::optional<Graph> split_constants(const Graph& graph) {
   for (const Node& node : graph.nodes()) {
     const ValueId id = node.operand_count == 1 ? graph.operands(node)[0] : ValueId();
     if (node.op != Op::kDequantize || graph.value(id).kind != ValueKind::kConstant) {
-      rewriter.keep(node);
+      rewriter.copy(node);
       continue;
     }
     const auto& attrs = Graph::attrs<DequantizeAttrs>(node);
@@ -519,7 +519,7 @@ std::optional<Graph> split_constants(const Graph& graph) {
       if (!first) found->own = std::make_shared<const Constant>(*graph.value(id).constant);
     }
     if (!found->own) {
-      rewriter.keep(node);
+      rewriter.copy(node);
       continue;
     }
     const ValueId own = rewriter.constant(node, found->own);

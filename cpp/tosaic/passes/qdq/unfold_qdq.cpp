@@ -27,7 +27,7 @@ class Unfolding {
     for (const Input& input : graph_.inputs()) {
       const Value& value = graph_.value(input.value);
       made_[input.value.index()] =
-          out_.add_input(input.kind, value.name, value.type, input.path, input.border, input.initial);
+          out_.add_input(input.kind, value.name, value.type, input.path, input.boundary, input.initial);
     }
     for (const Node& node : graph_.nodes()) make(node);
     for (Output output : graph_.outputs()) {
@@ -66,7 +66,7 @@ class Unfolding {
 
   void make(const Node& node) {
     if (!computes_dequantized(graph_, node) || runs_on_integers(graph_, node)) {
-      keep(node);
+      copy(node);
       return;
     }
     std::vector<ValueId> operands;
@@ -95,7 +95,7 @@ class Unfolding {
     return made;
   }
 
-  void keep(const Node& node) {
+  void copy(const Node& node) {
     copy_node(graph_, node, out_, made_, [this](ValueId id) { return integers(id); });
   }
 

@@ -10,14 +10,14 @@ from tosaic.dim_order import channels_last, is_same_order, orders_of_formats
 from tosaic.options import is_mapping, shown, whole_number
 from tosaic.port_names import known_names, position_of
 
-__all__ = ["FORMS", "Form", "border_orders", "index_of", "require_sides"]
+__all__ = ["FORMS", "Form", "boundary_orders", "index_of", "require_sides"]
 
 FORMS = ("traced", "contiguous", "channels_last", "nhwc")
 Form: TypeAlias = str | Sequence[int]
 _Order: TypeAlias = tuple[tuple[int, ...], bool]
 
 
-def border_orders(
+def boundary_orders(
     graph: _core.Graph,
     orders: Mapping[str, Form | Mapping[str | int, Form]] | None,
     *,

@@ -1,6 +1,6 @@
-// border: the relation between the caller's array and the value of a graph input or output.
+// boundary: the relation between the caller's array and the value of a graph input or output.
 //
-//   stage    border             the caller's array has           graph axis i is array axis
+//   stage    boundary             the caller's array has           graph axis i is array axis
 //   tosa     physical           the value's shape, row-major     i
 //   tosa     order o            the logical shape, any strides   o[i]    (the value has the logical axes
 //                                                                         in order o)
@@ -19,7 +19,7 @@
 
 namespace tosaic::exec {
 
-struct BorderForm {
+struct ArrayFormat {
   DType dtype = DType::kF32;  // of the caller's array
   Shape shape;                // of the caller's array
   Dims axes;                  // graph axis i is array axis axes[i]
@@ -31,33 +31,33 @@ struct BorderForm {
 // The dtype of the caller's array for an input: the dtype of the input's value, unless a run converts the
 // array.
 [[nodiscard]] DType array_dtype(const Graph& graph, const Input& input);
-[[nodiscard]] BorderForm border_form(Stage stage, const TensorType& type, const BoundaryFormat& border);
+[[nodiscard]] ArrayFormat array_format(Stage stage, const TensorType& type, const BoundaryFormat& boundary);
 
 // Throws LayoutMismatch unless the array's dtype and shape are those of `form`. An integer input may have
 // another integer width; import_array checks its values. For a physical `BoundaryFormat` with an order, an
 // output must be row-major, and an input must not have the strides of another memory format. `role` ("input")
 // and `name` ("x") appear in the message.
-void verify_array(const BorderForm& form, const BoundaryFormat& border, const ArrayView& array,
+void verify_array(const ArrayFormat& form, const BoundaryFormat& boundary, const ArrayView& array,
                   const std::string& role, const std::string& name);
 // Throws LayoutMismatch if the strides of an input of rank 3 or more contradict the dim order `form.memory`.
 // If that order is row-major, only channels-last strides contradict it. If it is a declared order, any
 // strides of another order do. Axes of extent 1 are ignored. An array with any other strides is accepted and
 // copied.
-void verify_order(const BorderForm& form, const ArrayView& array, const std::string& name);
+void verify_order(const ArrayFormat& form, const ArrayView& array, const std::string& name);
 
 // The caller's array with its axes permuted into the order of the graph value's axes.
-[[nodiscard]] ArrayView in_graph_axes(const BorderForm& form, const ArrayView& array);
-[[nodiscard]] MutableArrayView in_graph_axes(const BorderForm& form, const MutableArrayView& array);
+[[nodiscard]] ArrayView in_graph_axes(const ArrayFormat& form, const ArrayView& array);
+[[nodiscard]] MutableArrayView in_graph_axes(const ArrayFormat& form, const MutableArrayView& array);
 
 // Writes an input into dense memory in the graph's dtype and axes. Throws InvalidGraph if an integer is out
 // of range.
-void import_array(const BorderForm& form, const TensorType& type, const BoundaryFormat& border,
+void import_array(const ArrayFormat& form, const TensorType& type, const BoundaryFormat& boundary,
                   const ArrayView& array, std::byte* to, const std::string& name);
 // Writes a dense graph value into the caller's array.
-void export_array(const BorderForm& form, const TensorType& type, const std::byte* from,
+void export_array(const ArrayFormat& form, const TensorType& type, const std::byte* from,
                   const MutableArrayView& to);
 
 // A new array with the form's dtype, shape and memory order.
-[[nodiscard]] Array allocate_array(const BorderForm& form);
+[[nodiscard]] Array allocate_array(const ArrayFormat& form);
 
 }  // namespace tosaic::exec

@@ -11,20 +11,20 @@ namespace tosaic::pipeline {
 
 // How an array is laid out in memory at an input or output. The array has the logical shape, with its axes in
 // this order in memory or, if `physical`, its shape itself is permuted by this order.
-struct BorderOrder {
+struct BoundaryOrder {
   DimOrder order;
   bool physical = false;
 };
 
 // The declared orders, by index of the input or output. Inputs and outputs without a declared order, or
 // beyond the end of the list, stay as they were traced.
-struct BorderOrders {
-  std::vector<std::optional<BorderOrder>> inputs, outputs;
+struct BoundaryOrders {
+  std::vector<std::optional<BoundaryOrder>> inputs, outputs;
 };
 
 // The graph with these orders at its inputs and outputs; the same graph if none is declared. Throws
 // InvalidGraph for an order of another rank.
-[[nodiscard]] std::shared_ptr<const Graph> with_border_orders(std::shared_ptr<const Graph> graph,
-                                                              const BorderOrders& orders);
+[[nodiscard]] std::shared_ptr<const Graph> with_boundary_orders(std::shared_ptr<const Graph> graph,
+                                                                const BoundaryOrders& orders);
 
 }  // namespace tosaic::pipeline

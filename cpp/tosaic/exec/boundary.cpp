@@ -1,4 +1,4 @@
-#include "tosaic/exec/border.h"
+#include "tosaic/exec/boundary.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -11,8 +11,8 @@ namespace tosaic::exec {
 namespace {
 
 // The range of integers that an array for this input or output may contain.
-ValueRange allowed(const TensorType& type, const BoundaryFormat& border) {
-  if (border.source_dtype) return {border.range_min, border.range_max};
+ValueRange allowed(const TensorType& type, const BoundaryFormat& boundary) {
+  if (boundary.source_dtype) return {boundary.range_min, boundary.range_max};
   return integer_limits(type.dtype).value_or(ValueRange::all());
 }
 
@@ -100,10 +100,10 @@ bool shows_memory_format(const ArrayView& array) {
 
 // True if an array of the physical shape is not row-major, but its logical view has the strides of a memory
 // format.
-bool lies_otherwise(const ArrayView& array, const BoundaryFormat& border) {
+bool lies_otherwise(const ArrayView& array, const BoundaryFormat& boundary) {
   const std::size_t rank = array.shape.size();
   return !shows(array, Dims::iota(rank)) &&
-         shows_memory_format(permuted(array, inverse_permutation(border.order.axes(rank))));
+         shows_memory_format(permuted(array, inverse_permutation(boundary.order.axes(rank))));
 }
 
 std::string line_that_mends(const Dims& order) {
@@ -118,34 +118,34 @@ std::string line_that_mends(const Dims& order) {
 }  // namespace
 
 DType array_dtype(const Graph& graph, const Input& input) {
-  return input.border.source_dtype.value_or(graph.type(input.value).dtype);
+  return input.boundary.source_dtype.value_or(graph.type(input.value).dtype);
 }
 
-BorderForm border_form(Stage stage, const TensorType& type, const BoundaryFormat& border) {
+ArrayFormat array_format(Stage stage, const TensorType& type, const BoundaryFormat& boundary) {
   const std::size_t rank = type.rank();
-  const Dims order = border.order.is_identity() ? Dims::iota(rank) : border.order.axes(rank);
+  const Dims order = boundary.order.is_identity() ? Dims::iota(rank) : boundary.order.axes(rank);
   if (order.size() != rank)
     throw InvalidGraph({.where = "run",
-                        .what = "the dim order of a border does not fit its value",
+                        .what = "the dim order of a boundary does not fit its value",
                         .expected = "rank " + std::to_string(rank),
                         .got = to_string(order)});
-  BorderForm form;
-  if (border.source_dtype && is_float(*border.source_dtype) && border.qparams) {
-    form.qparams = border.qparams;
-  } else if (border.source_dtype && !(is_integer(*border.source_dtype) && is_integer(type.dtype)))
-    throw UnsupportedOp(
-        {.where = "run",
-         .what = "a border converts integers only",
-         .got = std::string(to_string(*border.source_dtype)) + " for " + std::string(to_string(type.dtype))});
-  form.dtype = border.source_dtype.value_or(type.dtype);
-  form.converts = border.source_dtype.has_value();
+  ArrayFormat form;
+  if (boundary.source_dtype && is_float(*boundary.source_dtype) && boundary.qparams) {
+    form.qparams = boundary.qparams;
+  } else if (boundary.source_dtype && !(is_integer(*boundary.source_dtype) && is_integer(type.dtype)))
+    throw UnsupportedOp({.where = "run",
+                         .what = "a boundary converts integers only",
+                         .got = std::string(to_string(*boundary.source_dtype)) + " for " +
+                                std::string(to_string(type.dtype))});
+  form.dtype = boundary.source_dtype.value_or(type.dtype);
+  form.converts = boundary.source_dtype.has_value();
   form.shape = type.shape;
   form.axes = form.memory = Dims::iota(rank);
   const bool value_is_physical = stage == Stage::kTosa;
-  if (value_is_physical && !border.physical) {
+  if (value_is_physical && !boundary.physical) {
     form.axes = form.memory = order;
     form.shape = tosaic::permuted(type.shape, inverse_permutation(order));
-  } else if (!value_is_physical && border.physical) {
+  } else if (!value_is_physical && boundary.physical) {
     form.axes = inverse_permutation(order);
     form.shape = tosaic::permuted(type.shape, order);
   } else if (!value_is_physical) {
@@ -154,7 +154,7 @@ BorderForm border_form(Stage stage, const TensorType& type, const BoundaryFormat
   return form;
 }
 
-void verify_array(const BorderForm& form, const BoundaryFormat& border, const ArrayView& array,
+void verify_array(const ArrayFormat& form, const BoundaryFormat& boundary, const ArrayView& array,
                   const std::string& role, const std::string& name) {
   const std::string who = role + " '" + name + "'";
   const bool quantized_already = role == "input" && form.qparams && array.dtype == form.qparams->storage;
@@ -167,12 +167,13 @@ void verify_array(const BorderForm& form, const BoundaryFormat& border, const Ar
                           .got = std::string(to_string(array.dtype))});
   if (array.shape != form.shape) {
     std::string hint;
-    if (array.shape.size() == form.shape.size() && !border.order.is_identity()) {
-      const Dims order = border.order.axes(form.shape.size());
-      if (border.physical && tosaic::permuted(array.shape, order) == form.shape)
-        hint = "This border takes arrays in physical order " + to_string(order) + ": pass the permuted array";
-      if (!border.physical && tosaic::permuted(form.shape, order) == array.shape)
-        hint = "This border takes arrays of the logical shape, their order is in the strides";
+    if (array.shape.size() == form.shape.size() && !boundary.order.is_identity()) {
+      const Dims order = boundary.order.axes(form.shape.size());
+      if (boundary.physical && tosaic::permuted(array.shape, order) == form.shape)
+        hint =
+            "This boundary takes arrays in physical order " + to_string(order) + ": pass the permuted array";
+      if (!boundary.physical && tosaic::permuted(form.shape, order) == array.shape)
+        hint = "This boundary takes arrays of the logical shape, their order is in the strides";
     }
     throw LayoutMismatch({.where = "run",
                           .what = who + " has the wrong shape",
@@ -180,17 +181,18 @@ void verify_array(const BorderForm& form, const BoundaryFormat& border, const Ar
                           .got = to_string(array.shape),
                           .hint = hint});
   }
-  if (border.physical && !border.order.is_identity() && !is_dense(array.shape, array.strides, array.dtype) &&
-      (role != "input" || lies_otherwise(array, border)))
+  if (boundary.physical && !boundary.order.is_identity() &&
+      !is_dense(array.shape, array.strides, array.dtype) &&
+      (role != "input" || lies_otherwise(array, boundary)))
     throw LayoutMismatch(
         {.where = "run",
-         .what = who + " is not row-major, though its border carries the physical shape",
+         .what = who + " is not row-major, though its boundary carries the physical shape",
          .expected = "strides of " + to_string(dense_strides(array.dtype, array.shape)) + " bytes",
          .got = to_string(array.strides),
          .hint = "A channels-last array of the logical shape must be permuted first"});
 }
 
-void verify_order(const BorderForm& form, const ArrayView& array, const std::string& name) {
+void verify_order(const ArrayFormat& form, const ArrayView& array, const std::string& name) {
   if (array.shape.size() < 3 || shows(array, form.memory)) return;
   if (is_identity_permutation(form.memory) && !shows_memory_format(array)) return;
   throw LayoutMismatch({.where = "run",
@@ -200,13 +202,15 @@ void verify_order(const BorderForm& form, const ArrayView& array, const std::str
                         .hint = line_that_mends(form.memory)});
 }
 
-ArrayView in_graph_axes(const BorderForm& form, const ArrayView& array) { return permuted(array, form.axes); }
-
-MutableArrayView in_graph_axes(const BorderForm& form, const MutableArrayView& array) {
+ArrayView in_graph_axes(const ArrayFormat& form, const ArrayView& array) {
   return permuted(array, form.axes);
 }
 
-void import_array(const BorderForm& form, const TensorType& type, const BoundaryFormat& border,
+MutableArrayView in_graph_axes(const ArrayFormat& form, const MutableArrayView& array) {
+  return permuted(array, form.axes);
+}
+
+void import_array(const ArrayFormat& form, const TensorType& type, const BoundaryFormat& boundary,
                   const ArrayView& array, std::byte* to, const std::string& name) {
   const ArrayView source = in_graph_axes(form, array);
   const MutableArrayView target = MutableArrayView::dense(to, type.dtype, type.shape);
@@ -215,7 +219,7 @@ void import_array(const BorderForm& form, const TensorType& type, const Boundary
     return;
   }
   if (form.qparams) return quantize(source, to, *form.qparams);
-  const ValueRange range = allowed(type, border);
+  const ValueRange range = allowed(type, boundary);
   const std::int64_t bad = convert_integers(source, target, range.low, range.high);
   if (bad < 0) return;
   throw InvalidGraph(
@@ -225,7 +229,7 @@ void import_array(const BorderForm& form, const TensorType& type, const Boundary
        .got = std::to_string(integer_at(source, bad))});
 }
 
-void export_array(const BorderForm& form, const TensorType& type, const std::byte* from,
+void export_array(const ArrayFormat& form, const TensorType& type, const std::byte* from,
                   const MutableArrayView& to) {
   const ArrayView source = ArrayView::dense(from, type.dtype, type.shape);
   const MutableArrayView target = in_graph_axes(form, to);
@@ -238,7 +242,7 @@ void export_array(const BorderForm& form, const TensorType& type, const std::byt
   static_cast<void>(convert_integers(source, target, all.low, all.high));
 }
 
-Array allocate_array(const BorderForm& form) {
+Array allocate_array(const ArrayFormat& form) {
   Array array = Array::allocate(form.dtype, tosaic::permuted(form.shape, form.memory));
   array.strides = tosaic::permuted(array.strides, inverse_permutation(form.memory));
   array.shape = form.shape;

@@ -1,11 +1,11 @@
-// quantize-borders: float inputs of the graph become the integers that they are quantized to, and float
+// quantize-boundary: float inputs of the graph become the integers that they are quantized to, and float
 // outputs the integers that they are dequantized from.
 //
-//   input %x: f32                   ->  input %x: i8 border(source=f32 q(..))
+//   input %x: f32                   ->  input %x: i8 boundary(source=f32 q(..))
 //   %p = pad(%x)                        %q = pad(%x)
 //   %q: i8 = quantize(%p)
 //
-//   %y: f32 = dequantize(%i: i8)    ->  output %i: i8 border(source=f32 q(..))
+//   %y: f32 = dequantize(%i: i8)    ->  output %i: i8 boundary(source=f32 q(..))
 //   output %y
 //
 // With FloatIoForm::kConverted, a run quantizes and dequantizes the caller's arrays, so its results are the
@@ -15,8 +15,8 @@
 // quantized in several ways becomes several inputs, next to each other and with the same path. A run makes
 // all of them from the caller's one array.
 //
-//   input %x: f32 path="x"     ->  input %x: i8 path="x" border(source=f32 q(..))
-//   %a: i8 = quantize(%x)          input %x_1: i16 path="x" border(source=f32 q(..))
+//   input %x: f32 path="x"     ->  input %x: i8 path="x" boundary(source=f32 q(..))
+//   %a: i8 = quantize(%x)          input %x_1: i16 path="x" boundary(source=f32 q(..))
 //   %b: i16 = quantize(%x)
 //
 // These inputs stay floats: inputs that are also read as floats, state, inputs that are quantized by channel
@@ -44,9 +44,9 @@ bool moves_one(const Graph& graph, const Node& node) {
          graph.type(graph.operands(node)[0]).dtype == DType::kF32;
 }
 
-class Borders {
+class Boundaries {
  public:
-  Borders(const Graph& graph, const PassOptions& options) : graph_(graph), options_(options) {}
+  Boundaries(const Graph& graph, const PassOptions& options) : graph_(graph), options_(options) {}
 
   std::optional<Graph> run() {
     ways_.resize(graph_.values().size());
@@ -170,9 +170,9 @@ class Borders {
     for (std::size_t i = 0; i < graph_.outputs().size(); ++i) {
       Output output = graph_.outputs()[i];
       if (const Node* node = dequantized_[i]) {
-        if (form(output) == FloatIoForm::kConverted) output.border.source_dtype = DType::kF32;
+        if (form(output) == FloatIoForm::kConverted) output.boundary.source_dtype = DType::kF32;
         output.value = graph_.operands(*node)[0];
-        output.border.qparams =
+        output.boundary.qparams =
             qparams_of(Graph::attrs<DequantizeAttrs>(*node), graph_.type(output.value).dtype);
       }
       output.value = made(output.value);
@@ -189,16 +189,16 @@ class Borders {
     const Ways& ways = ways_[input.value.index()];
     if (ways.empty())
       made_[input.value.index()] =
-          out_.add_input(input.kind, value.name, value.type, input.path, input.border, input.initial);
+          out_.add_input(input.kind, value.name, value.type, input.path, input.boundary, input.initial);
     const std::string& path = input.path.empty() && ways.size() > 1 ? value.name : input.path;
     for (Attrs way : ways) {
       TensorType type = value.type;
-      BoundaryFormat border = input.border;
-      border.qparams = qparams_of(*way, way->dtype);
-      if (options_.inputs == FloatIoForm::kConverted) border.source_dtype = type.dtype;
+      BoundaryFormat boundary = input.boundary;
+      boundary.qparams = qparams_of(*way, way->dtype);
+      if (options_.inputs == FloatIoForm::kConverted) boundary.source_dtype = type.dtype;
       type.dtype = way->dtype;
-      if (graph_.stage == Stage::kInteger) type.qparams = border.qparams;
-      quantized_.push_back({input.value, way, out_.add_input(input.kind, value.name, type, path, border)});
+      if (graph_.stage == Stage::kInteger) type.qparams = boundary.qparams;
+      quantized_.push_back({input.value, way, out_.add_input(input.kind, value.name, type, path, boundary)});
     }
   }
 
@@ -266,10 +266,10 @@ class Borders {
 
 }  // namespace
 
-std::optional<Graph> quantize_borders(const Graph& graph, const PassOptions& options) {
+std::optional<Graph> quantize_boundary(const Graph& graph, const PassOptions& options) {
   const bool has_integers = graph.stage == Stage::kInteger;
   const bool has_only_integers = graph.stage == Stage::kExported && !options.target.has(target::Profile::kFp);
-  return has_integers || has_only_integers ? Borders(graph, options).run() : std::nullopt;
+  return has_integers || has_only_integers ? Boundaries(graph, options).run() : std::nullopt;
 }
 
 }  // namespace tosaic::passes
