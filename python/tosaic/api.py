@@ -19,9 +19,10 @@ from tosaic.sources import from_exported, from_graph, open_program, program_of, 
 from tosaic.writing import make_folder, write_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from tosaic.comparison import Comparison
+    from tosaic.foreign import ForeignOp
     from tosaic.layout import Objective
 
 __all__ = ["check", "compare", "from_exported", "from_graph", "lower", "open_program"]
@@ -42,6 +43,7 @@ def lower(
     io: Mapping[str, str] | None = None,
     orders: Mapping[str, Form | Mapping[str | int, Form]] | None = None,
     objective: Objective = "bytes",
+    operators: Sequence[ForeignOp] = (),
 ) -> Lowered:
     """Lowers a program to one TOSA graph.
 
@@ -85,6 +87,9 @@ def lower(
         (name, shape, dtype, bytes), once for each value, and returns an integer, 0 or more: the cost of
         transposing the value, whatever the two orders are. Among plans of equal cost, the plan with the
         fewest transposes is chosen (for ``"count"``, the plan with the fewest bytes).
+    operators : sequence of ForeignOp
+        Descriptions of operators that tosaic does not have, as in `from_exported`. Accepted only if `program`
+        is an exported program or a path.
 
     Raises
     ------
@@ -123,10 +128,10 @@ def lower(
             got="unsupported='split'",
             hint="tosaic.check lists what keeps the program from the target",
         )
-    require_use("lower", bind, program)
+    require_use("lower", bind, program, operators=operators)
     passes = _pipeline_of("lower", target, pipeline)
     target = passes.target if target is None else target
-    source = program_of(program, bind=bind)
+    source = program_of(program, bind=bind, operators=operators)
     source._overrides.warn_of_loss("the lowered program")
     start = time.perf_counter()
     source.verify_weights()
@@ -187,7 +192,12 @@ def _require_io(graph: _core.Graph, io: Mapping[str, str] | None) -> None:
 
 @checked
 def check(
-    program: Any, *, target: str | None = None, pipeline: Pipeline | None = None, bind: Any = None
+    program: Any,
+    *,
+    target: str | None = None,
+    pipeline: Pipeline | None = None,
+    bind: Any = None,
+    operators: Sequence[ForeignOp] = (),
 ) -> CheckResult:
     """Says what would not lower, and why, without writing anything.
 
@@ -199,6 +209,8 @@ def check(
     bind : optional
         Sizes of symbolic dimensions, as in `from_exported`. Accepted only if `program` is an exported program
         or a ``.pt2`` file.
+    operators : sequence of ForeignOp
+        As `lower` takes them.
 
     Returns
     -------
@@ -210,11 +222,11 @@ def check(
     InvalidGraph
         The target is not understood, the program is malformed, or the order of the pipeline has a fault.
     """
-    require_use("check", bind, program)
+    require_use("check", bind, program, operators=operators)
     passes = _pipeline_of("check", target, pipeline)
     target = passes.target if target is None else target
     try:
-        source = program_of(program, bind=bind)
+        source = program_of(program, bind=bind, operators=operators)
     except _core.UnsupportedOp as error:
         return CheckResult(target, (Problem.from_parts(error.parts),), 0)
     return CheckResult(target, _problems(source.graph, passes), len(source.graph))
@@ -229,6 +241,7 @@ def compare(
     threshold_db: float = THRESHOLD_DB,
     local: bool = True,
     bind: Any = None,
+    operators: Sequence[ForeignOp] = (),
 ) -> Comparison:
     """Runs two programs on the same inputs and compares them node by node.
 
@@ -255,6 +268,9 @@ def compare(
     bind : optional
         Sizes of symbolic dimensions, as in `from_exported`, for the sides that are exported programs or
         ``.pt2`` files.
+    operators : sequence of ForeignOp
+        Descriptions of operators that tosaic does not have, for the sides that are exported programs or
+        paths. Without `operators`, an exported program is compared with the descriptions of the other side.
 
     Returns
     -------
@@ -283,8 +299,10 @@ def compare(
     """
     from tosaic.compare_programs import compare_programs
 
-    require_use("compare", bind, a, b)
-    return compare_programs(a, b, samples, threshold_db=threshold_db, local=local, bind=bind)
+    require_use("compare", bind, a, b, operators=operators)
+    return compare_programs(
+        a, b, samples, threshold_db=threshold_db, local=local, bind=bind, operators=operators
+    )
 
 
 def _pipeline_of(where: str, target: str | None, pipeline: Any) -> Pipeline:

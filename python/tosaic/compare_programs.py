@@ -30,9 +30,10 @@ from tosaic.sample_forms import (
     require_same_inputs,
 )
 from tosaic.samples import Sample, read_samples
-from tosaic.sources import is_exported_program, load_exported, program_of
+from tosaic.sources import foreign_targets, is_exported_program, load_exported, program_of
 
 if TYPE_CHECKING:
+    from tosaic.foreign import ForeignOp
     from tosaic.fx.eager import EagerRun
 
 __all__ = ["compare_programs", "fit_to_ports"]
@@ -44,16 +45,26 @@ _INTEGER = frozenset({"integer_conv", "rescale", "tosa.rescale", "tosa.table"})
 
 
 class _Side:
-    """One of the two programs. `exported` is torch's own program, or None if there is none."""
+    """One of the two programs. `exported` is torch's own program, or None if there is none.
 
-    def __init__(self, source: Any, bind: Any) -> None:
+    `operators` are the descriptions that the caller passed, `others` those of the other program.
+    """
+
+    def __init__(
+        self, source: Any, bind: Any, operators: Sequence[ForeignOp], others: Sequence[ForeignOp]
+    ) -> None:
         self.name = _name_of(source)
         if isinstance(source, str | Path) and Path(source).suffix == ".pt2":
             source = load_exported(source)
         self.exported = source if is_exported_program(source) else None
         self.runnable: Program | Lowered = (
-            source if isinstance(source, Lowered) else program_of(source, bind=bind)
+            source if isinstance(source, Lowered) else program_of(source, bind=bind, operators=operators)
         )
+        if self.exported is not None and not operators:
+            foreign = foreign_targets(self.runnable.graph)
+            missing = [operator for operator in others if operator.target in foreign]
+            if missing:
+                self.runnable = program_of(source, bind=bind, operators=missing)
         if isinstance(self.runnable, Program):
             self.runnable.snapshot()
         self.source = self.runnable if isinstance(self.runnable, Program) else self.runnable.source
@@ -63,10 +74,22 @@ class _Side:
 
 
 def compare_programs(
-    a: Any, b: Any, samples: Any, *, threshold_db: float, local: bool, bind: Any
+    a: Any,
+    b: Any,
+    samples: Any,
+    *,
+    threshold_db: float,
+    local: bool,
+    bind: Any,
+    operators: Sequence[ForeignOp] = (),
 ) -> Comparison:
     """See `tosaic.compare`."""
-    pair = _Pair(_Side(a, bind), _Side(b, bind), threshold_db, local)
+    pair = _Pair(
+        _Side(a, bind, operators, _described(b)),
+        _Side(b, bind, operators, _described(a)),
+        threshold_db,
+        local,
+    )
     results = pair.compare(list(read_samples(samples, pair.a.source)))
     outputs = [result.outputs for result in results]
     return Comparison(
@@ -320,6 +343,11 @@ class _Pair:
         users = [i for i, port in enumerate(ports) if port.kind == "user"]
         at = users.index(index)
         return eager.outputs[at] if at < len(eager.outputs) else otherwise
+
+
+def _described(source: Any) -> tuple[ForeignOp, ...]:
+    """The descriptions that a program was imported with or got later."""
+    return source._overrides.foreign if isinstance(source, Program | Lowered) else ()
 
 
 def _foreign(graph: _core.Graph, functions: Mapping[str, Any]) -> dict[str, Any]:

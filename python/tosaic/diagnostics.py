@@ -17,8 +17,8 @@ class Diagnostic:
     Attributes
     ----------
     rule : str
-        ``copied-weight``, ``ambiguous-order``, ``opaque``, ``unseen-update`` or ``training``; for a ``.tosa``
-        file ``repeated-zero-point``.
+        ``copied-weight``, ``ambiguous-order``, ``opaque``, ``description``, ``unseen-update`` or
+        ``training``; for a ``.tosa`` file ``repeated-zero-point``.
     message : str
         What was noticed, and why.
     name : str

@@ -12,7 +12,8 @@ import numpy as np
 
 from tosaic import _core
 from tosaic.arrays import as_array, dtype_name
-from tosaic.options import refusal
+from tosaic.dim_order import channels_last
+from tosaic.options import refusal, shown
 from tosaic.quantization import QParams
 
 __all__ = [
@@ -78,8 +79,8 @@ class ForeignOp:
         The dim order of operands and results in memory. With ``"any"``, the operator computes each element by
         itself, and all its tensors have one order, whichever; a call with tensors of different ranks, or with
         per-channel qparams, is row-major. With ``"channels_last"``, tensors of rank 3 to 5 have their
-        channels innermost. The kernel always gets arrays with torch's axes, with one exception: for ``"any"``
-        the lowered program may permute all arrays of a call in the same way.
+        channels innermost. The kernel always gets arrays with torch's axes. In a program that was read from
+        a file, the orders are those that the file states, whatever `layout` is.
     domain, name : str
         Domain and name of the ``tosa.custom`` that the operator becomes, which no other operator has. Without
         a name, a program that has the operator runs and is compared, but does not lower. The arguments of the
@@ -185,19 +186,34 @@ class Kernel:
         Parameters
         ----------
         arguments : str
-            JSON of the call.
+            JSON of the call. A ``tosa.custom`` of another writer may have none; then the kernel gets the
+            operands alone.
         operands : sequence of array
         results : sequence of (dtype, shape)
+
+        Raises
+        ------
+        InvalidGraph
+            The arguments have another form, the layout of the description contradicts them, or the kernel
+            returns another number of arrays.
+        LayoutMismatch
+            The kernel returns something that is not an array, or an array of another shape.
+        UnsupportedOp
+            The call has integers, and the description has no function for them.
         """
-        call = _call_of(arguments)
-        turned = self.physical and self.operator.layout == "channels_last"
-        arrays: list[Any] = [_channels_first(x) if turned else x for x in operands]
+        call = self._call(arguments, len(operands))
+        orders = self._orders(call, bool(arguments.strip()), [x.ndim for x in operands], results)
+        arrays: list[Any] = [
+            x if order is None else x.transpose(np.argsort(order))
+            for x, order in zip(operands, orders, strict=False)
+        ]
+        given = [f"{dtype_name(x.dtype)}{list(x.shape)}" for x in arrays]
+        orders_of_results = orders[len(operands) :]
         qparams = call.get("qparams")
         keywords: dict[str, Any] = {}
-        function = self.operator.kernel
+        function, part = self.operator.kernel, "kernel"
         if qparams is not None:
-            assert self.operator.quantized is not None
-            function = self.operator.quantized
+            function, part = self._integer_function(given), "function 'quantized'"
             of = [None if each is None else QParams.of(each) for each in qparams["operands"]]
             arrays = [x if q is None else QuantizedArray(x, q) for x, q in zip(arrays, of, strict=True)]
             keywords["results"] = tuple(
@@ -208,27 +224,129 @@ class Kernel:
         try:
             made = function(*args, **keywords)
         except Exception as error:
-            self._note(error, operands)
+            self._note(error, part, given)
             raise
         if not results:  # an operator without tensors as results
             return []
-        items = list(made) if isinstance(made, list | tuple) else [made]
-        what = f"a result of the kernel of '{self.operator.target}'"
-        arrays = [
-            as_array(item, dtype=dtype, where="run", what=what)
-            for item, (dtype, _) in zip(items, results, strict=False)
-        ]
-        return [
-            _of_dtype(_channels_last(array) if turned else array, dtype)
-            for array, (dtype, _) in zip(arrays, results, strict=False)
-        ] + items[len(results) :]
+        return self._results_of(made, part, results, orders_of_results)
 
-    def _note(self, error: Exception, operands: Sequence[_Array]) -> None:
+    def _call(self, arguments: str, operand_count: int) -> dict[str, Any]:
+        """The call: arguments, qparams of integers and dim orders."""
+        if not arguments.strip():
+            return {"args": [{"$": i} for i in range(operand_count)], "kwargs": {}}
+        try:
+            call = _call_of(arguments)
+            is_call = isinstance(call, dict) and {"args", "kwargs"} <= call.keys()
+        except ValueError:  # no JSON
+            is_call = False
+        if is_call:
+            return dict(call)
+        name = f"{self.operator.domain}.{self.operator.name}"
+        raise _core.make_error(
+            _core.InvalidGraph,
+            where="run",
+            what=f"'implementation_attrs' of the CUSTOM '{name}' are not the arguments of a call",
+            expected='JSON with "args" and "kwargs", or nothing',
+            got=shown(arguments),
+            hint=f"Compute it with a function of its operands: with_overrides({{'{name}': function}})",
+        )
+
+    def _orders(
+        self, call: dict[str, Any], has_arguments: bool, ranks: Sequence[int], results: Sequence[Any]
+    ) -> list[tuple[int, ...] | None]:
+        """The dim order of each operand, then of each result; None for the order of torch.
+
+        Those of a file are in the arguments of the call, and the layout of the description has no effect.
+        Only if the file says nothing at all, the arrays have the layout of the description.
+        """
+        all_ranks = [*ranks, *(len(shape) for _, shape in results)]
+        if not self.physical:
+            return [None] * len(all_ranks)
+        if "dim_orders" in call:
+            return self._orders_of_file(call["dim_orders"], all_ranks)
+        permuted = [channels_last(rank) if 3 <= rank <= 5 else None for rank in all_ranks]
+        if self.operator.layout != "channels_last" or not any(permuted):
+            return [None] * len(all_ranks)
+        if has_arguments:
+            raise _core.make_error(
+                _core.InvalidGraph,
+                where="run",
+                what=f"the description of '{self.operator.target}' has layout 'channels_last', and the "
+                "CUSTOM has no dim orders",
+                expected='"dim_orders" in implementation_attrs, where a tensor is not in torch\'s order',
+                got="none",
+                hint="With layout='row_major' the kernel gets the arrays as they are in the file",
+            )
+        return permuted
+
+    def _orders_of_file(self, orders: Any, ranks: Sequence[int]) -> list[tuple[int, ...] | None]:
+        found = orders if isinstance(orders, list) and len(orders) == len(ranks) else []
+        fit = [
+            order is None or (isinstance(order, list) and sorted(order) == list(range(rank)))
+            for order, rank in zip(found, ranks, strict=False)
+        ]
+        if not all(fit) or len(fit) != len(ranks):
+            raise _core.make_error(
+                _core.InvalidGraph,
+                where="run",
+                what=f"the dim orders of the CUSTOM '{self.operator.domain}.{self.operator.name}' do not fit",
+                expected=f"one for each operand and result, of the ranks {', '.join(map(str, ranks))}",
+                got=shown(orders),
+            )
+        return [None if order is None else tuple(order) for order in found]
+
+    def _integer_function(self, given: Sequence[str]) -> Callable[..., Any]:
+        if self.operator.quantized is None:
+            raise _core.make_error(
+                _core.UnsupportedOp,
+                where="run",
+                what=f"'{self.operator.target}' computes with integers, and its description has no function "
+                "for them",
+                expected="tosaic.ForeignOp(..., quantized=function)",
+                got=f"no 'quantized', for operands {', '.join(given) or 'none'}",
+            )
+        return self.operator.quantized
+
+    def _results_of(
+        self,
+        made: Any,
+        part: str,
+        results: Sequence[tuple[str, Any]],
+        orders: Sequence[tuple[int, ...] | None],
+    ) -> list[Any]:
+        """What the kernel returned, as arrays in their dim orders."""
+        items = list(made) if isinstance(made, list | tuple) else [made]
+        source = f"the {part} of '{self.operator.target}'"
+        if len(items) != len(results):
+            raise _core.make_error(
+                _core.InvalidGraph,
+                where="run",
+                what=f"{source} returned the wrong number of arrays",
+                expected=str(len(results)),
+                got=str(len(items)),
+            )
+        arrays = []
+        for item, (dtype, shape), order in zip(items, results, orders, strict=True):
+            array = as_array(item, dtype=dtype, where="run", what=f"a result of {source}")
+            inverse = range(len(shape)) if order is None else np.argsort(order)
+            wanted = [shape[axis] for axis in inverse]  # with torch's axes, as the kernel's
+            if list(array.shape) != wanted:
+                raise _core.make_error(
+                    _core.LayoutMismatch,
+                    where="run",
+                    what=f"{source} returned the wrong array",
+                    expected=f"{dtype}[{','.join(map(str, wanted))}]",
+                    got=f"{dtype_name(array.dtype)}[{','.join(map(str, array.shape))}]",
+                )
+            arrays.append(_of_dtype(array if order is None else array.transpose(order), dtype))
+        return arrays
+
+    def _note(self, error: Exception, part: str, given: Sequence[str]) -> None:
         """Notes on an exception of the user's function which operator it computed."""
         add_note = getattr(error, "add_note", None)  # from Python 3.11 on
         if add_note is not None:
-            types = ", ".join(f"{dtype_name(x.dtype)}{list(x.shape)}" for x in operands)
-            add_note(f"in the kernel of '{self.operator.target}', with operands {types or 'none'}")
+            operands = ", ".join(given) or "none"
+            add_note(f"in the {part} of '{self.operator.target}', with operands {operands}")
 
 
 def functions_of(operators: Iterable[ForeignOp]) -> dict[str, Kernel]:
@@ -330,11 +448,3 @@ def _of_dtype(array: _Array, dtype: str) -> _Array:
             )
         return narrow
     return array
-
-
-def _channels_first(array: _Array) -> _Array:
-    return np.moveaxis(array, -1, 1) if 3 <= array.ndim <= 5 else array
-
-
-def _channels_last(array: _Array) -> _Array:
-    return np.moveaxis(array, 1, -1) if 3 <= array.ndim <= 5 else array

@@ -173,8 +173,12 @@ class Program(Runnable):
         Parameters
         ----------
         operators : sequence of ForeignOp
-            They replace descriptions of the same operators. The graph stays as it is: layout, domain and name
-            are those that it was imported with.
+            They replace descriptions of the same operators. The graph stays as it is: the layout, domain and
+            name of the program remain, whatever the descriptions say. A ``tosa.custom`` of a file gets the
+            kernel of the description with its domain and name, other foreign operators that of the
+            description with their target. The arrays of a ``tosa.custom`` have the dim orders that the file
+            states; the layout of a description counts only for a ``tosa.custom`` without any attributes,
+            which another program wrote.
 
         Raises
         ------

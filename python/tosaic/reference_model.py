@@ -64,7 +64,8 @@ class ReferenceRun:
 def run_reference_model(lowered: Lowered, *args: Any, level: str = "EIGHTK", **kwargs: Any) -> ReferenceRun:
     """Runs the bytes of a lowered program on the TOSA reference model.
 
-    The model has no variables. States are therefore written as inputs, for every target.
+    The model has no variables. States are therefore written as inputs, for every target. It has no kernels
+    for described operators either (`tosaic.ForeignOp`): a program that has one is refused.
 
     Parameters
     ----------
@@ -84,6 +85,8 @@ def run_reference_model(lowered: Lowered, *args: Any, level: str = "EIGHTK", **k
         ``tosa-tools`` is not installed.
     InvalidGraph
         `lowered` is not a `tosaic.Lowered`, or the arguments do not fit the program.
+    UnsupportedOp
+        The program has a ``tosa.custom``, a described operator, which the model does not compute.
     """
     try:
         import tosa_reference_model
@@ -91,6 +94,7 @@ def run_reference_model(lowered: Lowered, *args: Any, level: str = "EIGHTK", **k
         raise ImportError("the TOSA reference model is not installed: pip install 'tosaic[tosa]'") from error
     if not callable(getattr(lowered, "to_bytes", None)) or not hasattr(lowered, "signature"):
         raise refusal("run_reference_model", "lowered", "what tosaic.lower returns", lowered)
+    _refuse_custom(lowered.graph)
     given = iter(lowered.graph_arrays(lowered.arrays(*args, **kwargs)))
     inputs = [
         to_file(next(given) if port.initial is None else port.initial.array, port)
@@ -109,6 +113,22 @@ def run_reference_model(lowered: Lowered, *args: Any, level: str = "EIGHTK", **k
         if port.mutated_input is not None and ports[port.mutated_input].kind == "user"
     }
     return ReferenceRun(name, lowered.signature.unflatten(outputs), log[0], mutations)
+
+
+def _refuse_custom(graph: _core.Graph) -> None:
+    for node in graph.nodes:
+        if node.op == "tosa.custom":
+            raise _core.make_error(
+                _core.UnsupportedOp,
+                where="run_reference_model",
+                what="the reference model has no kernels for CUSTOM operators",
+                expected="operators of the TOSA specification",
+                got=f"'{node.attrs['domain_name']}.{node.attrs['operator_name']}'",
+                node=node.name,
+                hint="tosaic.compare(program, lowered, samples) compares them with their kernels",
+            )
+        for region in node.regions:
+            _refuse_custom(region)
 
 
 def _order(port: _core.Input | _core.Output) -> tuple[int, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,12 +15,14 @@ from tosaic.program import Program
 from tosaic.reading import read_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    from tosaic.diagnostics import Diagnostic
     from tosaic.foreign import ForeignOp
 
 
 __all__ = [
+    "foreign_targets",
     "from_exported",
     "from_graph",
     "is_exported_program",
@@ -28,6 +31,8 @@ __all__ = [
     "program_of",
     "require_use",
 ]
+
+_LOG = logging.getLogger(__name__)
 
 
 @checked
@@ -84,10 +89,39 @@ def from_exported(
     return Program._of_import(
         imported.graph,
         imported.signature,
-        tuple(imported.diagnostics),
+        (*imported.diagnostics, *_without_calls(imported.graph, described)),
         imported.verify,
         list(described.values()),
     )
+
+
+def _without_calls(graph: _core.Graph, described: Mapping[str, ForeignOp]) -> list[Diagnostic]:
+    """Remarks on descriptions that match no call, if the graph has foreign calls without a description.
+
+    The target of such a description is probably misspelt, so the remarks are logged as warnings, too.
+    """
+    from tosaic.diagnostics import Diagnostic
+
+    called = foreign_targets(graph)
+    unknown = ", ".join(f"'{target}'" for target in sorted(called - described.keys()))
+    notes = [
+        Diagnostic(
+            "description",
+            f"the description of '{target}' matches no call; calls without a description: {unknown}",
+            "",
+        )
+        for target in described
+        if unknown and target not in called
+    ]
+    for note in notes:
+        _LOG.warning("%s", note.message)
+    return notes
+
+
+def foreign_targets(graph: _core.Graph) -> set[str]:
+    """The targets of the foreign operators of a graph and its regions."""
+    found = {str(node.attrs["target"]) for node in graph.nodes if node.op == "opaque"}
+    return found.union(*(foreign_targets(region) for node in graph.nodes for region in node.regions))
 
 
 @checked
@@ -100,11 +134,12 @@ def from_graph(graph: _core.Graph) -> Program:
     return Program(graph)
 
 
-def program_of(source: Any, *, bind: Any = None) -> Program:
+def program_of(source: Any, *, bind: Any = None, operators: Sequence[ForeignOp] = ()) -> Program:
     """Returns `source` as a `Program`.
 
     `source` is a `Program`, a `Lowered` (its stage ``tosa``), a `Graph`, an exported program of torch or a
-    path. `bind` is ignored if `source` cannot have symbolic dimensions.
+    path. `bind` is ignored if `source` cannot have symbolic dimensions. `operators` are for an exported
+    program or a file, and ignored otherwise.
 
     Raises
     ------
@@ -118,12 +153,28 @@ def program_of(source: Any, *, bind: Any = None) -> Program:
     if isinstance(source, _core.Graph):
         return Program(source)
     if isinstance(source, str | os.PathLike):
-        return _open(source, bind)
-    return from_exported(source, bind=bind)
+        return _open(source, bind, operators)
+    return from_exported(source, bind=bind, operators=operators)
 
 
-def require_use(where: str, bind: Any, *sources: Any) -> None:
-    """Raises InvalidGraph if `bind` has sizes, and no source can have symbolic dimensions."""
+def require_use(where: str, bind: Any, *sources: Any, operators: Any = ()) -> None:
+    """Raises InvalidGraph if `bind` or `operators` are given, and no source is one that they apply to.
+
+    Symbolic dimensions are in exported programs and ``.pt2`` files; descriptions of operators apply to
+    exported programs and files.
+    """
+    operators_by_target(where, operators)
+    if operators and not any(
+        isinstance(source, str | os.PathLike) or _takes_sizes(source) for source in sources
+    ):
+        raise _core.make_error(
+            _core.InvalidGraph,
+            where=where,
+            what="'operators' describe nothing: a program has the descriptions that it was imported with",
+            expected="a torch.export.ExportedProgram or a path",
+            got=" and ".join(type(source).__name__ for source in sources),
+            hint="Give the descriptions to tosaic.from_exported, or to Program.with_operators",
+        )
     if bind is None or (is_mapping(bind) and not bind) or any(map(_takes_sizes, sources)):
         return
     given = " and ".join(source if isinstance(source, str) else type(source).__name__ for source in sources)
@@ -144,12 +195,23 @@ def _takes_sizes(source: Any) -> bool:
 
 
 @checked
-def open_program(path: str | os.PathLike[str], *, bind: Any = None) -> Program:
+def open_program(
+    path: str | os.PathLike[str], *, bind: Any = None, operators: Sequence[ForeignOp] = ()
+) -> Program:
     """Reads a program from a file: ``.pt2``, ``.tosa``, graph text, or an archive that `Program.save` wrote.
 
     A ``.pt2`` file may call operators of other libraries, such as those of ExecuTorch's quantizer and edge
     dialect, and may have arguments of their classes. These libraries are imported if they are installed.
     Files of `torch.export.save` hold pickled data: open only files that you trust.
+
+    Parameters
+    ----------
+    path : path
+    bind : optional
+        Sizes of symbolic dimensions, as in `from_exported`. Accepted only for a ``.pt2`` file.
+    operators : sequence of ForeignOp
+        Descriptions of operators that tosaic does not have. A ``.pt2`` file is imported with them
+        (`from_exported`); a program of another file gets their kernels (`Program.with_operators`).
 
     Raises
     ------
@@ -163,17 +225,22 @@ def open_program(path: str | os.PathLike[str], *, bind: Any = None) -> Program:
     ImportError
         The file is a ``.pt2`` file, and torch is not installed.
     """
-    require_use("open", bind, path)
-    return _open(path, bind)
+    require_use("open", bind, path, operators=operators)
+    return _open(path, bind, operators)
 
 
-def _open(path: str | os.PathLike[str], bind: Any) -> Program:
+def _open(path: str | os.PathLike[str], bind: Any, operators: Sequence[ForeignOp]) -> Program:
+    file = file_path("open", path)
+    if file.suffix == ".pt2":
+        return from_exported(load_exported(file), bind=bind, operators=operators)
+    program = _read(file)
+    return program.with_operators(operators) if operators else program
+
+
+def _read(file: Path) -> Program:
     from tosaic.archive import is_archive, load
     from tosaic.tosa_file import load_tosa
 
-    file = file_path("open", path)
-    if file.suffix == ".pt2":
-        return from_exported(load_exported(file), bind=bind)
     if file.suffix == ".tosa":
         return load_tosa(file)
     if is_archive(file):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
+import logging
 import pickle
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -27,6 +30,7 @@ def library() -> Iterator[None]:
         made.define("fused(Tensor x, bool less=False, *, Tensor y, float z, Tensor? w) -> Tensor")
         made.define("scale(Tensor x, Tensor by) -> Tensor")
         made.define("count(Tensor x) -> int")
+        made.define("add_one_(Tensor(a!) x) -> ()")
 
         def gate(x: torch.Tensor, factor: float, mode: str = "soft") -> torch.Tensor:
             return x * torch.sigmoid(factor * x) if mode == "soft" else x * (x > 0)
@@ -54,6 +58,8 @@ def library() -> Iterator[None]:
             ("shift_channels", shift_channels),
         ):
             made.impl(name, function, "CompositeExplicitAutograd")
+        made.impl("add_one_", lambda x: None if x.add_(1) is x else x, "CompositeExplicitAutograd")
+        torch.library.register_fake("tosaic_test::add_one_", lambda x: None, lib=made)
         made.impl("count", lambda x: 3, "CompositeExplicitAutograd")
         torch.library.register_fake("tosaic_test::fused", fused, lib=made)
         torch.library.register_fake("tosaic_test::scale", scale, lib=made)
@@ -175,15 +181,25 @@ def test_an_operator_that_is_not_described_is_refused_with_the_lines_to_write() 
     assert "tosaic.from_exported(program, operators=[tosaic.ForeignOp('tosaic_test.gate.default'" in str(
         error.value
     )
-    with pytest.raises(tosaic.UnsupportedOp, match="with_overrides"):
+    with pytest.raises(tosaic.UnsupportedOp) as error:
         program.run(X)
+    assert (
+        "program.with_operators([tosaic.ForeignOp('tosaic_test.gate.default', kernel)]), where the target is "
+        "that of the torch operator, or override it" in str(error.value)
+    )
 
 
 def test_a_description_without_a_name_runs_and_does_not_lower() -> None:
     operator = tosaic.ForeignOp(GATE.target, gate)
     program = tosaic.from_exported(exported(in_and_out), operators=[operator])
     np.testing.assert_allclose(program.run(X), exported(in_and_out).module()(X).numpy(), rtol=1e-5, atol=1e-5)
-    assert not tosaic.check(program).ok
+    (problem,) = tosaic.check(program).problems
+    assert "describe it with a domain and a name" in problem.hint
+    operator = tosaic.ForeignOp(GATE.target, gate, layout="any")
+    with pytest.raises(
+        tosaic.UnsupportedOp, match=r"described without a domain and name.*domain='my_library'"
+    ):
+        tosaic.lower(exported(in_and_out), operators=[operator])
 
 
 def test_types_that_differ_from_torchs_are_refused() -> None:
@@ -325,6 +341,199 @@ def test_a_kernel_that_cannot_be_pickled_is_named() -> None:
         pickle.dumps(program)
 
 
+# ---- programs that were read from a file ----
+
+
+def saved(program: tosaic.Program, folder: Any, **options: Any) -> tuple[tosaic.Lowered, tosaic.Program]:
+    lowered = tosaic.lower(program, **options)
+    lowered.save(folder / "file.tosa")
+    return lowered, tosaic.load_tosa(folder / "file.tosa")
+
+
+def as_text(attributes: str, rank: int = 4) -> tosaic.Program:
+    """A program with one CUSTOM, whose attributes another writer may have written."""
+    shape = ",".join(map(str, (1, 4, 3, 2)[:rank]))
+    return tosaic.from_graph(
+        tosaic.Graph.parse(f"""tosaic 1
+graph @forward stage=tosa {{
+  input %x: f32[{shape}] path="x"
+  %y: f32[{shape}] = tosa.custom(%x) {{operator_name="n", domain_name="d", implementation_attrs={attributes}}}
+  return %y path="out"
+}}
+""")
+    )
+
+
+@pytest.mark.parametrize("written", ["any", "channels_last", "row_major"])
+@pytest.mark.parametrize("read", ["any", "channels_last", "row_major"])
+def test_a_file_states_the_dim_orders_whatever_the_layout_of_a_description(
+    written: str, read: str, tmp_path: Any
+) -> None:
+    """The kernel differs along its axes, so wrong axes make a wrong result."""
+
+    def scan(x: Any, factor: float, mode: str = "soft") -> Any:
+        assert x.shape == (2, 4, 3, 5)
+        return gate(x, factor, mode)
+
+    operator = tosaic.ForeignOp(GATE.target, scan, layout=written, domain="d", name="n")
+    program = tosaic.from_exported(exported(in_and_out), operators=[operator])
+    lowered, file = saved(program, tmp_path, orders={"outputs": "contiguous"})
+    (custom,) = [node for node in lowered.graph.nodes if node.op == "tosa.custom"]
+    call = json.loads(custom.attrs["implementation_attrs"])
+    assert call.get("dim_orders") == (None if written == "row_major" else [[0, 2, 3, 1]] * 2)
+    again = file.with_operators([dataclasses.replace(operator, layout=read)])
+    if written == "row_major" and read == "channels_last":
+        with pytest.raises(
+            tosaic.InvalidGraph, match=r"has layout 'channels_last', and the CUSTOM has no dim orders"
+        ):
+            again.run(X)
+    else:
+        np.testing.assert_array_equal(again.run(X), lowered.run(X))
+        np.testing.assert_allclose(again.run(X), program.run(X), rtol=1e-5, atol=1e-5)
+
+
+def test_dim_orders_are_those_of_all_operands_and_results() -> None:
+    operator = dataclasses.replace(SPLIT, layout="channels_last")
+    lowered = tosaic.lower(exported(two_results), operators=[operator])
+    (custom,) = [node for node in lowered.graph.nodes if node.op == "tosa.custom"]
+    last = [0, 2, 3, 1]
+    assert json.loads(custom.attrs["implementation_attrs"])["dim_orders"] == [last, [0], last, last]
+
+
+@pytest.mark.parametrize("layout", ["row_major", "channels_last"])
+def test_a_custom_without_attributes_has_the_layout_of_its_description(layout: str) -> None:
+    shapes = []
+
+    def kernel(x: Any) -> Any:
+        shapes.append(x.shape)
+        return x + 1
+
+    operator = tosaic.ForeignOp("a::b", kernel, layout=layout, domain="d", name="n")
+    x = np.arange(24, dtype=np.float32).reshape(1, 4, 3, 2)
+    np.testing.assert_array_equal(as_text('""').with_operators([operator]).run(x), x + 1)
+    assert shapes == [(1, 2, 4, 3) if layout == "channels_last" else (1, 4, 3, 2)]
+
+
+@pytest.mark.parametrize(
+    ("attributes", "message"),
+    [
+        ('"\\x01z"', r"'implementation_attrs' of the CUSTOM 'd.n' are not the arguments of a call"),
+        ('"[1]"', r"not the arguments of a call.*with_overrides\({'d.n': function}\)"),
+        (
+            '"{\\"args\\":[{\\"$\\":0}],\\"kwargs\\":{},\\"dim_orders\\":[[0,1,2,3]]}"',
+            r"the dim orders of the CUSTOM 'd.n' do not fit: expected .* ranks 4, 4, got \[\[0, 1, 2, 3\]\]",
+        ),
+    ],
+)
+def test_attributes_that_are_not_those_of_a_call_are_refused(attributes: str, message: str) -> None:
+    operator = tosaic.ForeignOp("a::b", lambda x: x, domain="d", name="n")
+    with pytest.raises(tosaic.InvalidGraph, match=message):
+        as_text(attributes).with_operators([operator]).run(np.ones((1, 4, 3, 2), np.float32))
+
+
+def test_a_custom_without_a_kernel_names_the_domain_and_name_of_its_description(tmp_path: Any) -> None:
+    _, file = saved(tosaic.from_exported(exported(channels), operators=[SHIFT]), tmp_path)
+    for program in (file, file.with_operators([dataclasses.replace(SHIFT, name="shifted")])):
+        with pytest.raises(tosaic.UnsupportedOp) as error:
+            program.run_arrays([np.zeros(port.shape, np.float32) for port in program.inputs])
+        assert (
+            "with_operators([tosaic.ForeignOp('my_library::my_operator', kernel, domain='tosaic_test', "
+            "name='shift')]), where domain and name are those of the file" in str(error.value)
+        )
+
+
+def test_a_kernel_of_a_file_is_told_of_a_wrong_shape_with_torchs_axes(tmp_path: Any) -> None:
+    program = tosaic.from_exported(exported(channels), operators=[SHIFT])
+    wrong = dataclasses.replace(SHIFT, kernel=lambda x, by: x[:, :1])
+    _, file = saved(program, tmp_path)
+    with pytest.raises(
+        tosaic.LayoutMismatch,
+        match=r"the kernel of 'tosaic_test.shift_channels.default' returned the wrong array: "
+        r"expected f32\[2,4,3,5\], got f32\[2,1,3,5\]",
+    ):
+        file.with_operators([wrong]).run(X)
+    many = dataclasses.replace(SHIFT, kernel=lambda x, by: (x, x))
+    with pytest.raises(tosaic.InvalidGraph, match=r"wrong number of arrays: expected 1, got 2"):
+        file.with_operators([many]).run(X)
+
+
+# ---- descriptions for functions that read exported programs and files ----
+
+
+def test_functions_that_read_a_program_take_descriptions(tmp_path: Any) -> None:
+    ep = exported(in_and_out)
+    torch.export.save(ep, tmp_path / "model.pt2")
+    assert tosaic.check(ep, operators=[GATE]).ok
+    lowered = tosaic.lower(tmp_path / "model.pt2", operators=[GATE], orders={"outputs": "contiguous"})
+    lowered.save(tmp_path / "model.tosa")
+    tosaic.from_exported(ep).save(tmp_path / "model.tosaic")
+    for name in ("model.pt2", "model.tosa", "model.tosaic"):
+        program = tosaic.open_program(tmp_path / name, operators=[GATE])
+        np.testing.assert_allclose(program.run(X), ep.module()(X).numpy(), rtol=1e-5, atol=1e-5)
+    assert tosaic.compare(ep, tmp_path / "model.tosa", (X,), operators=[GATE]).ok
+
+
+def test_descriptions_are_refused_for_a_program_that_is_imported_already() -> None:
+    program = tosaic.from_exported(exported(in_and_out))
+    for call in (tosaic.lower, tosaic.check, lambda p, **given: tosaic.compare(p, p, (X,), **given)):
+        with pytest.raises(tosaic.InvalidGraph, match=r"'operators' describe nothing.*tosaic.from_exported"):
+            call(program, operators=[GATE])
+    with pytest.raises(tosaic.InvalidGraph, match=r"\[check\] unknown value of 'operators': expected a seq"):
+        tosaic.check(exported(in_and_out), operators=GATE)
+
+
+def test_a_description_with_a_misspelt_target_is_reported(caplog: Any) -> None:
+    wrong = tosaic.ForeignOp("tosaic_test::gaet", gate, domain="d", name="n")
+    with caplog.at_level(logging.WARNING):
+        program = tosaic.from_exported(exported(in_and_out), operators=[wrong])
+    message = (
+        "the description of 'tosaic_test.gaet.default' matches no call; "
+        "calls without a description: 'tosaic_test.gate.default'"
+    )
+    assert message in [record.getMessage() for record in caplog.records]
+    assert [note.message for note in program.diagnostics if note.rule == "description"] == [message]
+    spare = tosaic.from_exported(exported(in_and_out), operators=[GATE, SHIFT])
+    assert "description" not in [note.rule for note in spare.diagnostics]
+
+
+def test_a_custom_operator_that_writes_its_operand_is_not_sent_to_decompositions() -> None:
+    def forward(conv: Any, x: torch.Tensor) -> torch.Tensor:
+        y = x * 2
+        torch.ops.tosaic_test.add_one_(y)
+        return y
+
+    with pytest.raises(
+        tosaic.UnsupportedOp, match=r"writes to 'x'.*Write an operator that returns the new value, and call"
+    ):
+        tosaic.from_exported(exported(forward))
+
+
+def test_the_reference_model_has_no_kernels_for_described_operators() -> None:
+    pytest.importorskip("tosa_reference_model")
+    from tosaic.reference_model import run_reference_model
+
+    lowered = tosaic.lower(exported(in_and_out), operators=[GATE])
+    with pytest.raises(
+        tosaic.UnsupportedOp, match=r"no kernels for CUSTOM operators.*got 'tosaic_test.gate'"
+    ):
+        run_reference_model(lowered, X)
+
+
+def test_the_command_line_says_where_descriptions_are_taken(tmp_path: Any, capsys: Any) -> None:
+    from tosaic.cli import main
+
+    program = tosaic.from_exported(exported(in_and_out), operators=[GATE])
+    lowered, _ = saved(program, tmp_path)
+    tosaic.from_exported(exported(in_and_out)).save(tmp_path / "model.tosaic")
+    np.save(tmp_path / "x.npy", np.zeros(lowered.inputs[0].shape, np.float32))
+    run = ["run", "file.tosa", "--input", "x.npy", "-o", "y.npy"]
+    told = 'docs/cli.md, "Foreign operators", has the lines of Python'
+    assert main([text if "." not in text else str(tmp_path / text) for text in run]) == 3
+    assert told in capsys.readouterr().err
+    assert main(["check", str(tmp_path / "model.tosaic")]) == 1
+    assert told in capsys.readouterr().out
+
+
 # ---- between quantized values ----
 
 
@@ -355,6 +564,58 @@ def test_an_operator_over_quantized_values_computes_with_their_integers() -> Non
     assert np.abs(found - expected).max() <= 0.0151  # one unit: torch's sigmoid and numpy's exp differ
     np.testing.assert_allclose(program.run(X), expected, atol=0.0151)
     assert tosaic.compare(program, lowered, (X,)).ok
+
+
+def test_a_file_with_integers_needs_a_description_with_a_function_for_them(tmp_path: Any) -> None:
+    operator = dataclasses.replace(GATE, quantized=integer_gate)
+    program = tosaic.from_exported(exported(quantized_gate), operators=[operator])
+    _, file = saved(program, tmp_path, target="TOSA-1.0+INT")
+    x = np.zeros(file.inputs[0].shape, np.int8)
+    file.with_operators([operator]).run(x)
+    with pytest.raises(
+        tosaic.UnsupportedOp,
+        match=r"'tosaic_test.gate.default' computes with integers, and its description has no function for "
+        r"them: expected tosaic.ForeignOp\(..., quantized=function\)",
+    ):
+        file.with_operators([GATE]).run(x)
+
+
+def test_a_file_with_integers_is_compared_with_the_exported_program(tmp_path: Any) -> None:
+    operator = dataclasses.replace(GATE, quantized=integer_gate)
+    ep = exported(quantized_gate)
+    program = tosaic.from_exported(ep, operators=[operator])
+    _, file = saved(program, tmp_path, target="TOSA-1.0+INT")
+    assert tosaic.compare(ep, file.with_operators([operator]), (X,)).ok
+    assert tosaic.compare(ep, tmp_path / "file.tosa", (X,), operators=[operator]).ok
+
+
+def test_a_wrong_kernel_is_found_though_the_exported_program_has_its_description(tmp_path: Any) -> None:
+    wrong = tosaic.ForeignOp(
+        "aten.gelu.default", lambda x, approximate="none": x, layout="any", domain="d", name="gelu"
+    )
+    ep = exported(lambda conv, x: nn.functional.gelu(x))
+    lowered = tosaic.lower(ep, operators=[wrong])
+    comparison = tosaic.compare(ep, lowered, (X,))
+    assert not comparison.ok
+    assert [row.fx_name for row in comparison.rows if not row.ok] == ["gelu"]
+
+
+@pytest.mark.parametrize(
+    ("operators", "hint"),
+    [
+        ([], "ForeignOp('tosaic_test.gate.default', ..., quantized=function)"),
+        ([GATE], "ForeignOp('tosaic_test.gate.default', ..., quantized=function)"),
+        ([dataclasses.replace(GATE, quantized=lambda x: x)], "Quantize all its float operands and results"),
+    ],
+    ids=["undescribed", "floats", "integers"],
+)
+def test_a_float_operator_of_a_target_without_floats_is_named_by_its_target(
+    operators: Any, hint: str
+) -> None:
+    problems = tosaic.check(exported(in_and_out), target="TOSA-1.0+INT", operators=operators).problems
+    (problem,) = [problem for problem in problems if "gate" in problem.what]
+    assert problem.what == "'tosaic_test.gate.default' computes with floats: it was not quantized"
+    assert hint in problem.hint
 
 
 def test_without_integers_it_stays_between_dequantize_and_quantize() -> None:

@@ -12,18 +12,20 @@ std::string foreign_arguments(const Node& node) {
 
 void store_results(const NodeCall& call, std::span<const ArrayView> returned) {
   if (returned.size() != call.results.size())
-    throw InvalidGraph({.where = "override",
-                        .what = "the override of '" + call.name + "' returned the wrong number of arrays",
-                        .expected = std::to_string(call.results.size()),
-                        .got = std::to_string(returned.size())});
+    throw InvalidGraph(
+        {.where = "override",
+         .what = "the function that computes node '" + call.name + "' returned the wrong number of arrays",
+         .expected = std::to_string(call.results.size()),
+         .got = std::to_string(returned.size())});
   for (std::size_t i = 0; i < returned.size(); ++i) {
     const MutableArrayView& result = call.results[i];
     const ArrayView view = as_declared(returned[i], result.dtype);
     if (view.shape != result.shape || container(result.dtype) != container(view.dtype))
-      throw LayoutMismatch({.where = "override",
-                            .what = "the override of '" + call.name + "' returned the wrong array",
-                            .expected = std::string(to_string(result.dtype)) + to_string(result.shape),
-                            .got = std::string(to_string(view.dtype)) + to_string(view.shape)});
+      throw LayoutMismatch(
+          {.where = "override",
+           .what = "the function that computes node '" + call.name + "' returned the wrong array",
+           .expected = std::string(to_string(result.dtype)) + to_string(result.shape),
+           .got = std::string(to_string(view.dtype)) + to_string(view.shape)});
     copy(view, result);
   }
 }

@@ -64,6 +64,24 @@ std::string foreign_target(const Node& node) {
   return custom.domain_name + "." + custom.operator_name;
 }
 
+[[noreturn]] void refuse_foreign(const Node& node) {
+  const std::string name = foreign_target(node);
+  const bool is_custom = node.op == Op::kTosaCustom;
+  const std::string operator_hint = is_custom
+                                        ? "'my_library::my_operator', kernel, domain='" +
+                                              Graph::attrs<TosaCustomAttrs>(node).domain_name + "', name='" +
+                                              Graph::attrs<TosaCustomAttrs>(node).operator_name + "'"
+                                        : "'" + name + "', kernel";
+  throw UnsupportedOp({.where = "prepare",
+                       .what = "no kernel for the foreign operator '" + name + "'",
+                       .hint = "Describe it, program.with_operators([tosaic.ForeignOp(" + operator_hint +
+                               ")]), " +
+                               (is_custom ? "where domain and name are those of the file"
+                                          : "where the target is that of the torch operator") +
+                               ", or override it with a function of the operands: program.with_overrides({'" +
+                               name + "': function})"});
+}
+
 using Variables = std::vector<Variable>;
 
 class Preparer {
@@ -117,12 +135,7 @@ class Preparer {
     } else if (is_cond(node.op) || is_while_loop(node.op)) {
       add_regions(node, out);
     } else if (is_foreign(node.op)) {
-      throw UnsupportedOp({.where = "prepare",
-                           .what = "no kernel for the foreign operator '" + foreign_target(node) + "'",
-                           .hint = "Give an override for it: program.with_overrides({'" +
-                                   foreign_target(node) +
-                                   "': function}), where the function takes the operands as numpy arrays "
-                                   "and returns the result"});
+      refuse_foreign(node);
     } else if (info(node.op).has(kEffect)) {
       add_variable(node, out);
     } else if (all_results_empty(graph(), node)) {

@@ -30,6 +30,25 @@ bool computes_floats(const Graph& graph, const Node& node) {
   return found && !quantizes(node);
 }
 
+// Why an operator computes with floats or moves them. A foreign operator is named by its target, and computes
+// with integers if its description has a function for them.
+ErrorParts float_operator(const Graph& graph, const Node& node, bool moves) {
+  const auto parts = [&](const std::string& name, std::string hint) {
+    return located(
+        {.where = "lower",
+         .what = "'" + name + "' " + (moves ? "moves" : "computes with") + " floats: it was not quantized",
+         .hint = std::move(hint)},
+        node.origin, graph.node_name(node));
+  };
+  if (node.op != Op::kOpaque) return parts(std::string(info(node.op).name), {});
+  const auto& attrs = Graph::attrs<OpaqueAttrs>(node);
+  if (attrs.integers) return parts(attrs.target, "Quantize all its float operands and results");
+  return parts(attrs.target,
+               "Quantize its operands and results, and describe it with a function of integers: "
+               "tosaic.ForeignOp('" +
+                   attrs.target + "', ..., quantized=function)");
+}
+
 // The operators that compute with floats: those that a quantizer omitted, or all of them. Movement of floats
 // is reported only if nothing computes with floats.
 std::vector<ErrorParts> float_operators(const Graph& graph) {
@@ -38,11 +57,7 @@ std::vector<ErrorParts> float_operators(const Graph& graph) {
     if (!computes_floats(graph, node)) continue;
     const OpInfo& row = info(node.op);
     const bool moves = row.has(kMovement) || row.has(kView);
-    (moves ? moving : computing)
-        .push_back(located({.where = "lower",
-                            .what = "'" + std::string(row.name) + "' " + (moves ? "moves" : "computes with") +
-                                    " floats: it was not quantized"},
-                           node.origin, graph.node_name(node)));
+    (moves ? moving : computing).push_back(float_operator(graph, node, moves));
   }
   return computing.empty() ? moving : computing;
 }

@@ -37,8 +37,9 @@ using SharedGraph = std::shared_ptr<const tosaic::Graph>;
 
 // The description is a node `opaque` of the graph. tosaic cannot infer the type of the result, so the node has
 // it. `target` finds the kernel of the node. `domain` and `name` are those of the CUSTOM that the node becomes
-// in the file, and `arguments` are copied into the file. With layout kAny the operator computes each element
-// by itself, so it takes its tensors in any dim order.
+// in the file. `arguments`, a JSON object, is copied into the file, with a key "dim_orders" if a tensor is not
+// in row-major order. With layout kAny the operator computes each element by itself, so it takes its tensors in
+// any dim order.
 tosaic::ValueId add_swish(tosaic::Graph& graph, tosaic::ValueId x) {
   tosaic::OpaqueAttrs attrs;
   attrs.target = "my_library.swish";

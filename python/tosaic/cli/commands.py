@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tosaic.cli.entries import bindings, entries, orders, refused_option
-from tosaic.cli.errors import FAILED, OK, USAGE, fail
+from tosaic.cli.errors import ABOUT_FOREIGN, FAILED, OK, USAGE, fail
 from tosaic.cli.output import say
 
 if TYPE_CHECKING:
@@ -53,6 +53,8 @@ def _check(args: argparse.Namespace) -> int:
 
     result = tosaic.check(args.file, target=args.target, bind=bindings(args.bind))
     _show(result.report(), args)
+    if not args.json and any("foreign" in problem.what for problem in result.problems):
+        say(f"\n{ABOUT_FOREIGN}\n")
     return OK if result.ok else FAILED
 
 

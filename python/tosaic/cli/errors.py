@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from tosaic.cli.output import OutputError, complain, say
 
 __all__ = [
+    "ABOUT_FOREIGN",
     "FAILED",
     "INTERNAL",
     "INTERRUPTED",
@@ -21,6 +22,10 @@ __all__ = [
     "problems_of",
 ]
 
+ABOUT_FOREIGN = (
+    'The command line takes no descriptions of operators. docs/cli.md, "Foreign operators", has the lines of '
+    "Python that run, lower or compare such a program."
+)
 OK, FAILED, USAGE, UNSUPPORTED, INTERNAL = range(5)
 INTERRUPTED = 130
 
@@ -45,10 +50,17 @@ def message_of(error: Exception) -> str:
     if isinstance(error, FileNotFoundError) and error.filename is not None:
         return f"there is no file '{error.filename}'"
     if isinstance(error, _core.Error | OSError | ImportError):
-        return str(error)
+        return str(error) + _about_foreign(error)
     import traceback
 
     return "".join(traceback.format_exception(error)) + "This is a fault of tosaic; please report it."
+
+
+def _about_foreign(error: Exception) -> str:
+    """What to do about foreign operators: the hints of the error are calls in Python."""
+    if any("foreign" in parts.get("what", "") for parts in problems_of(error)):
+        return f"\n{ABOUT_FOREIGN}"
+    return ""
 
 
 def kind_of(error: Exception) -> str:

@@ -278,9 +278,7 @@ class Importer(NodeWriter):
             raise self.error(
                 _core.UnsupportedOp,
                 f"{row.target} writes an operand, which a described operator may not do",
-                hint=_FUNCTIONALIZE
-                if row.target.startswith("aten.")
-                else "Write an operator that returns the new value, and call that one",
+                hint=_hint_of_writing(row),
             )
         values = [self.resolved(arg) for arg in row.complete(node.args, node.kwargs)]
         keywords = self._keywords(row, values)
@@ -569,7 +567,7 @@ class Importer(NodeWriter):
                 raise self.error(
                     _core.UnsupportedOp,
                     f"it writes to '{row.names[position]}' without returning it",
-                    hint=_FUNCTIONALIZE,
+                    hint=_hint_of_writing(row),
                 )
             if self._prefix and self._aliases.reaches_placeholder(operand):
                 raise self.error(
@@ -595,6 +593,13 @@ class Importer(NodeWriter):
             f"it writes to '{operand.name}', whose memory '{other.name}' shares in part and is seen later",
             hint=_FUNCTIONALIZE,
         )
+
+
+def _hint_of_writing(row: Row) -> str:
+    """What to do about a call that writes an operand; only torch's own have functional forms."""
+    if row.target.startswith("aten."):
+        return _FUNCTIONALIZE
+    return "Write an operator that returns the new value, and call that one"
 
 
 # Wrappers: the position of the nested module among the arguments, and the arguments that are its operands.

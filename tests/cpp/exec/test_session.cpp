@@ -282,11 +282,13 @@ TEST_CASE("a foreign operator without an override is refused, with its source lo
   Builder b;
   b.output(b.opaque({b.input("x", f32({2}))}, f32({2}), "lib.op.default", "foreign"));
   CHECK_THROWS_AS(prepare(b.graph), UnsupportedOp);
-  CHECK_THROWS_WITH(prepare(b.graph),
-                    "[prepare] no kernel for the foreign operator 'lib.op.default' (node 'foreign', "
-                    "module 'net', model.py:9). Give an override for it: "
-                    "program.with_overrides({'lib.op.default': function}), where the function takes the "
-                    "operands as numpy arrays and returns the result.");
+  CHECK_THROWS_WITH(
+      prepare(b.graph),
+      "[prepare] no kernel for the foreign operator 'lib.op.default' (node 'foreign', "
+      "module 'net', model.py:9). Describe it, "
+      "program.with_operators([tosaic.ForeignOp('lib.op.default', kernel)]), where the target is "
+      "that of the torch operator, or override it with a function of the operands: "
+      "program.with_overrides({'lib.op.default': function}).");
 }
 
 TEST_CASE("an operator over quantized values is refused before lower-to-integer", "[exec]") {

@@ -5,8 +5,15 @@
 //   %y = tosa.custom(%x) {operator_name="op", domain_name="lib", implementation_attrs=".."}
 //
 // Operands and results have the dim orders that the layout of the operator asks for, so their shapes are
-// permuted. Integers retain their dtype, except that i64 becomes i32. A foreign operator without description
-// is refused.
+// permuted. If an order is not row-major, the JSON of implementation_attrs has the key "dim_orders", by which
+// a reader of the file knows the axes of each tensor, those of the operands first.
+//
+//   {"args":[{"$":0},1.5],"kwargs":{},"dim_orders":[[0,2,3,1],[0,2,3,1]]}
+//
+// Integers retain their dtype, except that i64 becomes i32. A foreign operator without description is refused.
+
+#include <algorithm>
+#include <string>
 
 #include "tosaic/layout/order.h"
 #include "tosaic/passes/legalize_tosa/legalizer.h"
@@ -25,9 +32,13 @@ namespace {
              "Call .eval() on the module before torch.export.export, or make the numbers an input");
   if (attrs.target.starts_with("higher_order."))
     l.refuse(name + "is foreign to tosaic", "Replace it in the module by calls of operators");
+  // Only a description sets these, so this operator has a description, without a name.
+  if (attrs.layout != ForeignLayout::kRowMajor || attrs.integers)
+    l.refuse(name + "is described without a domain and name, which its tosa.custom needs",
+             "tosaic.ForeignOp('" + attrs.target + "', ..., domain='my_library', name='my_operator')");
   l.refuse(name + "is foreign to tosaic",
-           "Replace it, decompose the program with run_decompositions(), or describe it: "
-           "tosaic.from_exported(program, operators=[tosaic.ForeignOp('" +
+           "Replace it, decompose the program with run_decompositions(), or describe it with a domain and a "
+           "name: tosaic.from_exported(program, operators=[tosaic.ForeignOp('" +
                attrs.target + "', kernel, domain='my_library', name='my_operator')])");
 }
 
@@ -45,29 +56,54 @@ DimOrder order_of(const Legalizer& l, const OpaqueAttrs& attrs, const TensorType
   return type.rank() > rank ? DimOrder() : layout::trailing(l.planned_order(), rank, type.rank());
 }
 
+// The arguments, a JSON object, with an entry "dim_orders" if one of the orders is not row-major.
+std::string with_dim_orders(const std::string& arguments, const std::vector<DimOrder>& orders,
+                            const std::vector<std::size_t>& ranks) {
+  const std::size_t end = arguments.rfind('}');
+  if (end == std::string::npos || std::ranges::all_of(orders, &DimOrder::is_identity)) return arguments;
+  std::string out = arguments.substr(0, end);
+  if (const std::size_t last = out.find_last_not_of(" \n\t"); last != std::string::npos && out[last] != '{')
+    out += ',';
+  out += "\"dim_orders\":[";
+  for (std::size_t i = 0; i < orders.size(); ++i) {
+    out += i == 0 ? "[" : ",[";
+    const Dims axes = orders[i].axes(ranks[i]);
+    for (std::size_t k = 0; k < axes.size(); ++k) out += (k == 0 ? "" : ",") + std::to_string(axes[k]);
+    out += ']';
+  }
+  return out + "]}";
+}
+
 }  // namespace
 
 std::vector<Physical> legalize_foreign(Legalizer& l) {
   const auto& attrs = l.attrs<OpaqueAttrs>();
   if (attrs.name.empty()) refuse_foreign(l, attrs);
   std::vector<ValueId> operands;
+  std::vector<DimOrder> orders;
+  std::vector<std::size_t> ranks;
+  const auto append_order = [&](const TensorType& type) {
+    orders.push_back(order_of(l, attrs, type));
+    ranks.push_back(type.rank());
+    return orders.back();
+  };
   for (std::size_t i = 0; i < l.operand_count(); ++i) {
     const TensorType& type = l.logical_type(i);
-    const ValueId operand = l.operand(i, order_of(l, attrs, type));
+    const ValueId operand = l.operand(i, append_order(type));
     operands.push_back(is_integer(type.dtype) ? l.as_integer(operand, l.boundary_dtype(type.dtype))
                                               : operand);
   }
   std::vector<TensorType> types;
-  std::vector<DimOrder> orders;
   for (std::uint32_t r = 0; r < l.node().result_count; ++r) {
     const TensorType& type = l.source().type(l.source().result(l.node(), r));
-    orders.push_back(order_of(l, attrs, type));
-    types.push_back({l.boundary_dtype(type.dtype), physical_dims(type.shape, orders.back()), {}, nullptr});
+    types.push_back(
+        {l.boundary_dtype(type.dtype), physical_dims(type.shape, append_order(type)), {}, nullptr});
   }
-  const std::vector<ValueId> results = l.emit_all(
-      Op::kTosaCustom, TosaCustomAttrs{attrs.name, attrs.domain, attrs.arguments}, operands, types);
+  const TosaCustomAttrs custom{attrs.name, attrs.domain, with_dim_orders(attrs.arguments, orders, ranks)};
+  const std::vector<ValueId> results = l.emit_all(Op::kTosaCustom, custom, operands, types);
   std::vector<Physical> made;
-  for (std::size_t r = 0; r < results.size(); ++r) made.push_back({results[r], orders[r]});
+  for (std::size_t r = 0; r < results.size(); ++r)
+    made.push_back({results[r], orders[l.operand_count() + r]});
   return made;
 }
 
