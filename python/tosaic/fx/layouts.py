@@ -325,7 +325,7 @@ class _Walk:
         if not self._converts and (self._named_format(node) or self._label(node)):
             return
         has_changed = self._converts and self._follow_plan(node)
-        if has_changed or any(self._lies_otherwise(arg) for arg in node.all_input_nodes):
+        if has_changed or any(self._is_in_another_order(arg) for arg in node.all_input_nodes):
             self._compute_again(node, operands)
         elif self._converts and self._can_compute(node) and self._has_tensors(node):
             self._correct(node)
@@ -399,7 +399,7 @@ class _Walk:
         """Converts operands of a call that addresses memory back to the traced order, or refuses the call."""
         replaced: dict[Node, Node] = {}
         for arg in operands:
-            if not self._lies_otherwise(arg) and (self._converts or arg not in self._moved):
+            if not self._is_in_another_order(arg) and (self._converts or arg not in self._moved):
                 continue
             old = self._as_traced(arg)
             made = None
@@ -477,7 +477,7 @@ class _Walk:
             again = {
                 arg: self._conversion(arg, self._traced_order(arg))
                 for arg in operands
-                if self._lies_otherwise(arg)
+                if self._is_in_another_order(arg)
             }
             self._replace(node, {arg: made for arg, made in again.items() if made is not None})
             try:
@@ -545,7 +545,7 @@ class _Walk:
     def _traced_order(self, node: Node) -> _Order:
         return self._order_of_tensor(self._as_traced(node))
 
-    def _lies_otherwise(self, node: Node) -> bool:
+    def _is_in_another_order(self, node: Node) -> bool:
         """True if the node's strides differ from the traced ones, or if it is a conversion."""
         return node not in self._old or self._has_changed(node)
 
