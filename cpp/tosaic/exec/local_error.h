@@ -8,7 +8,7 @@
 //   have.
 //
 // The bounds, by the kind of value:
-// - Floats: the tolerances (kernels/tolerance.cpp) of the nodes since then add up. The effect of rounding
+// - Floats: the tolerances (kernels/tolerance.cpp) of these nodes are added up. The effect of rounding
 //   errors in the values between is measured: the nodes are run twice more on numbers that are off by a few
 //   units in the last place, and the changes of the result are added to the bound.
 // - Integers of 8 bits: a value is right if it is within half a unit of the result before rounding, plus the
@@ -111,7 +111,7 @@ class LocalReference {
   const PrepareOptions& options_;
   std::vector<Estimate> values_;
   double rescale_error_ = 0;
-  std::vector<std::uint32_t> readers_;  // by value: uses by nodes that have not run yet, and by outputs
+  std::vector<std::uint32_t> readers_;  // by value: reads by outputs, and by nodes that have not run yet
   const Node* last_ = nullptr;          // its operands are released with the next node
 };
 

@@ -137,9 +137,9 @@ class Preparer {
     out.scratch_bytes = needs(node).scratch_bytes;
   }
 
-  // Before lower-to-integer, an operator over quantized values means q(op(dq(x))). No kernel does this; the
-  // pass unfold-qdq writes it out. An operator that only moves integers, with equal qparams before and after,
-  // runs on the integers.
+  // Before lower-to-integer, an operator over quantized values means q(op(dq(x))). No kernel computes that;
+  // the pass unfold-qdq replaces the operator by these three nodes. An operator that only moves integers,
+  // with equal qparams before and after, runs on the integers.
   void verify_no_hidden_quantization(const Node& node) const {
     if (graph().stage != Stage::kQuantized || !computes_dequantized(graph(), node) ||
         runs_on_integers(graph(), node))

@@ -53,12 +53,12 @@ class CheckedRewriter {
 
  private:
   const Node& turn_of(NodeId node) const;
-  // Begins the copy in front of `at`, and returns these values of current() as values of the copy. Constants that
-  // stand behind `at` have other ids in the copy.
+  // Begins the copy in front of `at`, and returns these values of current() as values of the copy. Constants
+  // that are behind `at` have other ids in the copy.
   std::vector<ValueId> begin_with(const Node& at, std::span<const ValueId> values);
   void require_values(std::span<const ValueId> values, const Node& at) const;
   void require_allowed(const Node& at, Op op) const;
-  // Writes the qparams of the results into their inferred types.
+  // Adds `qparams` to the inferred types of the results.
   void quantize_results(const Node& at, Op op, const Attrs& attrs, std::span<const ValueId> operands,
                         std::span<const QParamsRef> qparams, std::vector<TensorType>& types) const;
 

@@ -47,7 +47,7 @@ std::vector<Complex> circle(int64_t n) {
 
 struct Fourier {
   int64_t batches = 0, height = 0, width = 0;
-  int64_t columns = 0;  // of the result
+  int64_t columns = 0;  // columns of the result
   bool complex_input = false;
   bool inverse = false;
   std::vector<Complex> of_height, of_width;

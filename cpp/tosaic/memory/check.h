@@ -13,7 +13,8 @@
 namespace tosaic::memory {
 
 // Describes the first fault of the placement; "" if there is none. Faults are a buffer outside the arena or
-// misaligned, an alias that is not at its place in its target, and two live buffers that overlap.
+// misaligned, a view or in-place result that is not at its offset in its target, and two live buffers that
+// overlap.
 [[nodiscard]] std::string placement_fault(std::span<const Buffer> buffers, const Placement& placement);
 
 // Throws InternalError with the fault.

@@ -183,8 +183,8 @@ ValueRange computed_by(const Site& site) {
 }
 
 // True if a result beyond its dtype wraps in torch and in the legalized program alike: narrower dtypes,
-// products and left shifts of i32, and the lowest i32 when its sign changes. (i64 has no bounds here:
-// IntegerWidth covers it.)
+// products and left shifts of i32, and the negation (or absolute value) of the lowest i32. (i64 has no bounds
+// here: IntegerWidth covers it.)
 bool wraps_alike(Op op, DType result) {
   constexpr std::array kOfI32 = {Op::kMul, Op::kPow, Op::kLeftShift, Op::kNeg, Op::kAbs};
   return result != DType::kI32 || std::find(kOfI32.begin(), kOfI32.end(), op) != kOfI32.end();
@@ -267,8 +267,8 @@ std::vector<ValueRange> of_outputs(const Graph& region, const IntegerRanges& ran
 }
 
 // Ranges that hold before every iteration of a loop: a fixed point of "the start values, united with what the
-// body returns". A bound that still moves after kTurns iterations becomes infinite. The last iterations make
-// it finite again if the condition bounds the value.
+// body returns". A bound that still moves after kTurns iterations becomes infinite. If the condition of the
+// loop bounds the value, the last iterations make the bound finite again.
 std::vector<ValueRange> loop_invariant(const Node& node, const std::vector<ValueRange>& start, int bits) {
   constexpr int kTurns = 3;
   const Graph& condition = *node.regions[0];
@@ -292,7 +292,7 @@ std::vector<ValueRange> loop_invariant(const Node& node, const std::vector<Value
     }
     if (stable) break;
   }
-  for (int turn = 0; turn < kTurns; ++turn) ranges = turned(ranges);  // each turn yields an invariant
+  for (int turn = 0; turn < kTurns; ++turn) ranges = turned(ranges);  // the ranges stay invariant
   return ranges;
 }
 
@@ -360,7 +360,8 @@ void IntegerRanges::add_node(const Node& node, IntegerWidth width) {
     overflowing_.push_back(&node);
 }
 
-// A node with regions overflows if an operand, a result or anything inside its regions may overflow `bits`.
+// Adds a node with regions to overflowing() if an operand, a result or a value inside its regions may need
+// more than `bits` bits.
 void IntegerRanges::add_regions(const Node& node, int bits) {
   const bool loop = node.op == Op::kWhileLoop;
   std::vector<ValueRange> operands;

@@ -21,8 +21,8 @@ namespace tosaic::exec {
 // What a result of a was compared with.
 struct ReplayedResult {
   Match match;
-  const Node* node = nullptr;                       // of a
-  std::optional<report::Metrics> local, inherited;  // absent if they are not known, or not wanted
+  const Node* node = nullptr;                       // the node of a that computes the result
+  std::optional<report::Metrics> local, inherited;  // absent if not known or not wanted
   std::optional<double> share;                      // as CompareRow::local_share
 };
 

@@ -12,7 +12,7 @@
 namespace tosaic::layout {
 namespace {
 
-constexpr std::size_t kMostOptions = 8;  // of a node
+constexpr std::size_t kMostOptions = 8;  // the most options that a node may have
 
 std::uint64_t mixed(std::uint64_t key, std::uint64_t value) {
   key = (key ^ value) * 0x9e3779b97f4a7c15u;

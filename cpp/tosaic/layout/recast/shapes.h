@@ -14,8 +14,8 @@ namespace tosaic::layout {
 // two or more elements, has an operand of the result's shape that is not a constant, and neither the result
 // nor any operand that is not a constant has per-channel qparams or a dtype that cannot be transposed.
 [[nodiscard]] bool can_be_recast(const Graph& graph, const Node& node, const target::LayoutNeeds& needs);
-// The cuts that a shape must have so that the node can compute in it with this placement of the result.
-// Returns nothing if there is no such shape.
+// The node is to compute in another shape, with its result stored in `placement`. Returns the cuts
+// (placement.h: row-major strides) that such a shape must have. Returns nothing if there is no such shape.
 [[nodiscard]] std::optional<Cuts> needed_cuts(const Graph& graph, const Node& node,
                                               const Placement& placement);
 

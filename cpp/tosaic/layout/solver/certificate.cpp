@@ -30,7 +30,7 @@ struct Transpose {
   std::vector<char> missing;                      // by state of the producer: 1 if it does not make the order
   std::map<VariableId, std::vector<char>> reads;  // by reader (not the producer) and state: 1 if it reads it
   [[nodiscard]] bool any_producer() const {
-    return std::find(missing.begin(), missing.end(), 0) == missing.end();  // no state makes it
+    return std::find(missing.begin(), missing.end(), 0) == missing.end();  // the producer never makes it
   }
 };
 

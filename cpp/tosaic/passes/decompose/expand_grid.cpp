@@ -105,7 +105,7 @@ class Sampler {
     return e_.where(inside, read, number(0.0));
   }
 
-  // The row of the table where each image begins.
+  // For each image of the batch, the row of the table at which its pixels begin.
   ValueId first_pixels() {
     std::vector<double> first;
     for (std::int64_t n = 0; n < image_[0]; ++n)
@@ -205,7 +205,7 @@ ValueId expand_affine_grid(Emitter& e) {
   std::vector<double> base;
   for (std::int64_t pixel = 0; pixel < pixels; ++pixel) {
     std::int64_t rest = pixel;
-    for (std::size_t i = spatial; i-- > 0;) {  // x first: the last axis
+    for (std::size_t i = spatial; i-- > 0;) {  // x, the last axis, comes first
       base.push_back(positions[i][static_cast<std::size_t>(rest % attrs.size[2 + i])]);
       rest /= attrs.size[2 + i];
     }

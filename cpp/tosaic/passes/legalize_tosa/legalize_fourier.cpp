@@ -1,6 +1,6 @@
 // Fourier transforms over the last two axes.
 //
-//   fft2, rfft2  ->  tosa.fft2d, tosa.rfft2d   if the target has them and both extents are powers of two
+//   fft2, rfft2  ->  tosa.fft2d, tosa.rfft2d   if the target has FFT and both extents are powers of two
 //                ->  tosa.matmul per axis      otherwise, by the matrix of the definition:
 //                                              exp(-2 pi i j k / n) = cos - i sin
 //
