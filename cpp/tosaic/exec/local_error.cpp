@@ -309,8 +309,9 @@ std::optional<std::vector<Array>> LocalReference::compute(const Node& node,
   return run_whole(graph_, node, operands, options_);
 }
 
-// The k-th variant of a value. A float value that no node here computed (an input or an accepted value) is
-// varied by the units by which operands may be off. Constants and integers are exact.
+// The k-th variant of a value: the value with small errors. If no node here computed a float value (it is an
+// input or an accepted value), each number is changed by the number of units by which operands may be off.
+// Constants and integers are exact.
 Held LocalReference::variant(ValueId value, std::size_t k) const {
   const Estimate& estimate = values_[value.index()];
   if (!estimate.variants.empty()) return {estimate.variants[k].view(), {}};
@@ -410,7 +411,7 @@ bool LocalReference::run(const Node& node) {
                                  graph_.result(node).index(), k));
       } else if (!operands.empty()) {
         variants.push_back(compute_with_errors(node, k, *results));
-        // If no arithmetic computed the number, both runs round it to the same integer.
+        // inner_units is 0 if no arithmetic computed the number: both runs then round it to the same integer.
         if (node.op == Op::kQuantize && byte_size((*results)[0].dtype) == 1 && inner_units > 0)
           ties |= round_ties_otherwise(variants.back()[0], operands[0], Graph::attrs<QuantizeAttrs>(node),
                                        error_before_rounding(inner_units), graph_.result(node).index(), k);

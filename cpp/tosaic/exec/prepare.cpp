@@ -201,7 +201,8 @@ class Preparer {
     variables_.push_back(std::move(variable));
   }
 
-  // The scratch of a region step: for a loop, the carried values; then one arena for each region.
+  // Plans the scratch of a step with regions: for a loop, the carried values first; then one arena for each
+  // region.
   void add_regions(const Node& node, Step& out) {
     const bool loop = is_while_loop(node.op);
     out.kind = loop ? StepKind::kWhileLoop : StepKind::kCond;

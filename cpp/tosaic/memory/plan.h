@@ -38,7 +38,7 @@ struct NodeNeeds {
   std::size_t scratch_bytes = 0;
   std::uint32_t in_place = 0;  // bit i: result 0 may overwrite operand i
   bool writes_all = false;     // write the results even if they could be views (callables, copies)
-  std::optional<std::uint32_t> writer = {};  // an earlier step that may write the results instead
+  std::optional<std::uint32_t> writer = {};  // an earlier step that may write the results (fused)
 };
 
 struct PlanOptions {

@@ -27,7 +27,7 @@ ValueRange of_constant(const Constant& constant) {
   return extremes_of(constant);
 }
 
-// The result of a cast of floats to integers: truncated, saturated to i32, 0 for NaN.
+// The range of a cast of floats to integers: numbers are truncated and saturate to i32, and NaN becomes 0.
 ValueRange of_cast(const FloatRange& range) {
   const ValueRange limits = range_of_dtype(DType::kI32);
   const auto whole = [&](double bound) {
@@ -84,7 +84,7 @@ ValueRange power(const Site& s) {
   return range;
 }
 
-// Remainders: smaller in magnitude than the divisor, with the sign of `like`.
+// The range of a remainder: its magnitude is smaller than that of the divisor, and it has the sign of `like`.
 ValueRange remainder_like(const ValueRange& like, const ValueRange& divisor) {
   const std::int64_t largest = std::max<std::int64_t>(0, magnitude(divisor).high - 1);
   return {like.low < 0 ? -largest : 0, like.high > 0 ? largest : 0};
@@ -98,7 +98,8 @@ ValueRange left_shift(const Site& s) {
   return united(product(s.at(0), {power_of_two(count.low), power_of_two(count.high)}), ValueRange::only(0));
 }
 
-// After a shift by a count that is negative, or at least the width of the dtype, only the sign remains.
+// The range of a right shift. If the count is negative, or at least the width of the dtype, only the sign
+// remains.
 ValueRange right_shift(const Site& s) {
   const ValueRange &value = s.at(0), &count = s.at(1);
   const auto shifted = [](std::int64_t x, std::int64_t bits) {
@@ -118,7 +119,8 @@ ValueRange clamp(const Site& s) {
   return range;
 }
 
-// If b bits of two's complement hold all operands of a bitwise operator, they hold its result, too.
+// The range of a bitwise operator: if b bits of two's complement can hold all operands, they can hold the
+// result.
 ValueRange bitwise(const Site& s) {
   const ValueRange operands = s.all();
   for (int bits = 0; bits < 63; ++bits)

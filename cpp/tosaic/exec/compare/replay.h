@@ -1,4 +1,5 @@
-// replay: runs a's nodes on b's values, which tells b's own errors from those of its operands.
+// replay: runs a's nodes on b's values. This distinguishes the errors that a node of b makes from the errors
+// of its operands.
 //
 //   a     x -> conv -> relu -> linear
 //   b     x -> conv+relu -> r -> linear -> y

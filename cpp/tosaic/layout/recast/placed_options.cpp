@@ -19,8 +19,8 @@ std::uint64_t mixed(std::uint64_t key, std::uint64_t value) {
   return key ^ key >> 29;
 }
 
-// The option of an elementwise node whose result has placement `lead`, in another shape. Returns nothing if
-// no shape allows it.
+// The option in which an elementwise node computes in another shape, and its result has placement `lead`.
+// Returns nothing if no shape allows it.
 std::optional<PlacedOption> recast_option(const Graph& graph, const Node& node, PlacementId lead,
                                           const target::LayoutNeeds& needs, Placements& placements) {
   const ValueId made = graph.result(node);

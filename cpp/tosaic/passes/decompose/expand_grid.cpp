@@ -129,7 +129,8 @@ class Sampler {
     return sum;
   }
 
-  // The weights of four taps by Keys' cubic kernel with a = -0.75; t is the distance from the second tap.
+  // The weights of four taps by Keys' cubic kernel with a = -0.75. t is the distance of the position from the
+  // second tap; d below is the distance from any tap.
   std::array<ValueId, 4> cubic_weights(ValueId t) {
     const double a = -0.75;
     const auto outer = [&](ValueId d) {  // ((a d - 5 a) d + 8 a) d - 4 a

@@ -16,7 +16,7 @@
 //
 // A node whose float operands all have forms or are constants is emitted once for each of the wanted qparams
 // of its result. It is also emitted unchanged if its floats are still read. If all of its float operands are
-// constants, it must commute with quantization: a lookup in a table of floats, or a choice.
+// constants, it must commute with quantization: a lookup in a table of floats, or a selection (where).
 //
 // The labels are found first. Three walks follow: the wanted qparams of each float (backwards), its forms
 // (forwards), and which floats are still read (backwards). Then the new graph is built.
@@ -241,8 +241,8 @@ class Folding {
     return any_f32 && (has_readable(node, wanted) || quantizes_constants(node, wanted));
   }
 
-  // The qparams of the exact form of the node's result, or null. There is one if the node moves or chooses
-  // elements, and all its float operands have exact forms with the same qparams.
+  // The qparams of the exact form of the node's result, or null. The result has an exact form if the node
+  // moves or selects elements, and all its float operands have exact forms with the same qparams.
   [[nodiscard]] QParamsRef chosen(const Node& node) const {
     if (!selects_elements(node)) return nullptr;
     QParamsRef common;

@@ -14,7 +14,7 @@ namespace {
 // For each operator, the operators that must become nodes before it.
 struct Dependencies {
   std::vector<std::pair<std::uint32_t, std::uint32_t>> uses;  // producer, consumer
-  std::vector<std::uint32_t> missing;                         // by operator: producers that are not nodes yet
+  std::vector<std::uint32_t> missing;                         // by operator: operands that no node makes yet
 
   void add(std::uint32_t producer, std::uint32_t consumer) {
     uses.emplace_back(producer, consumer);
