@@ -100,7 +100,8 @@ class LocalReference {
   static void forget_equal(Estimate& estimate);
   // The error of the arithmetic before the rounding of an integer of 8 bits, in units of that integer.
   [[nodiscard]] double error_before_rounding(int inner_units) const;
-  // One bound per element. `least` is the smallest magnitude that relative errors refer to.
+  // The bound of the error of each element. A relative error refers to the magnitude of the element, to the
+  // root mean square of all elements, or to `least`, whichever is largest.
   [[nodiscard]] std::vector<double> bounds_of_floats(const Estimate& estimate, DType other,
                                                      double least) const;
   [[nodiscard]] double share_of_floats(const Estimate& estimate, const ArrayView& other) const;

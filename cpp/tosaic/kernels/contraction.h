@@ -27,7 +27,8 @@ using Spatial = std::array<Index, 3>;  // d, h, w; with fewer axes, leading entr
 //   group * weight_group + o * weight_out + i * weight_in
 //     + d * weight_tap[0] + h * weight_tap[1] + w * weight_tap[2]
 //
-// If `transposed`, result[i * step + tap * dilation - pad] += input[i] * weight[tap].
+// If `transposed`, each input i is added to several results: result[i * step + tap * dilation - pad] +=
+// input[i] * weight[tap].
 struct Convolution {
   Index batch = 1, groups = 1, in_channels = 0, out_channels = 0;
   Spatial in{1, 1, 1}, out{1, 1, 1}, taps{1, 1, 1}, step{1, 1, 1}, dilation{1, 1, 1}, pad{0, 0, 0};

@@ -30,7 +30,7 @@ constexpr int64_t kShortRow = 64;  // a block ends after a row this long; shorte
 
 // ---- what an operator computes ----
 
-// Where the compute dtype comes from: the result's dtype, or the promoted dtype of the operands.
+// The dtype in which the function is computed: the result's dtype, or the promoted dtype of the operands.
 enum class ComputeIn : std::uint8_t { kResult, kOperands };
 
 struct Meaning {

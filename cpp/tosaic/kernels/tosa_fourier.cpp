@@ -53,7 +53,7 @@ struct Fourier {
   std::vector<Complex> of_height, of_width;
 };
 
-// One transform of n elements, `stride` apart in `from`, into dense `to`.
+// Transforms n elements, which are `stride` apart in `from`. Writes the results to `to`, without gaps.
 void transform(const Complex* from, int64_t stride, Complex* to, int64_t n, const Complex* factors,
                int64_t factor_stride) {
   if (n % 2 != 0) {

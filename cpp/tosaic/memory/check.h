@@ -1,9 +1,9 @@
 // check: an independent check of a placement.
 //
-// It is written apart from the planner and does not use its groups of buffers: it looks at pairs of buffers
-// only. Two buffers whose lifetimes and bytes overlap must hold the same contents at the same addresses (one
-// is a view of the other, or both are views of the same buffer), or the later one must be computed in place
-// of the earlier one, whose lifetime ends at the step where the later one begins.
+// The check shares no code with the planner and does not use the planner's groups of buffers: it looks at
+// pairs of buffers only. Two buffers whose lifetimes and bytes overlap must hold the same contents at the
+// same addresses (one is a view of the other, or both are views of the same buffer), or the later one must be
+// computed in place of the earlier one, whose lifetime ends at the step where the later one begins.
 #pragma once
 
 #include <string>

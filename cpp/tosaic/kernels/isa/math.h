@@ -41,7 +41,8 @@ template <int kCount>
   return value;
 }
 
-// For x = n * ln2 + r with |r| <= ln2 / 2: scale = 2^n and expm1 = e^r - 1.
+// The parts of e^x. Let x = n * ln2 + r with an integer n and |r| <= ln2 / 2: then scale = 2^n and expm1 =
+// e^r - 1.
 struct ExpParts {
   double scale, expm1;
 };

@@ -21,8 +21,8 @@ namespace tosaic::layout {
 
 // For each axis of the result: true if the operand has that axis and is not broadcast along it.
 [[nodiscard]] SmallVector<bool, 8> has_axes(const Shape& operand, const Shape& result);
-// The axis, of extent other than 1, that contains this stride: its own stride <= `stride` < its own stride *
-// its extent.
+// The axis of `shape` that contains `stride`. With s the row-major stride of the axis and n its extent, which
+// is not 1: s <= `stride` < s * n.
 [[nodiscard]] std::size_t axis_with(const Shape& shape, std::int64_t stride);
 
 [[nodiscard]] inline const Shape& shape_of(const Graph& graph, ValueId value) {

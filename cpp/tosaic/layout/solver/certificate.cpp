@@ -22,7 +22,8 @@ Cost plus(Cost a, Cost b) {
   return a + b;
 }
 
-// One transpose, read from the problem itself (the solver has code of its own for that, terms.h).
+// One transpose. The check reads it from the problem itself, not from the solver, whose code for that is in
+// terms.h.
 struct Transpose {
   Certificate::Term name;
   Cost weight = 0;

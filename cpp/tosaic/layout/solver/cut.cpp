@@ -53,8 +53,8 @@ class Flips {
 // The state in `set`, which contains exactly one.
 std::uint32_t only(StateMask set) { return static_cast<std::uint32_t>(std::countr_zero(set)); }
 
-// For a table over two variables with two states: how much more the equal states (0, 0) and (1, 1) cost than
-// the different ones.
+// `table` has the costs of two variables with two states each. Returns how much more the equal states (0, 0)
+// and (1, 1) cost together than the different states (0, 1) and (1, 0).
 Cost interaction(const Cost* table) { return table[0] + table[3] - table[1] - table[2]; }
 
 class Cutter {

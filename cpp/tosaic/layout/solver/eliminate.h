@@ -22,8 +22,8 @@ struct EliminateLimits {
 };
 
 // Minimises out variables of `from`, and their neighbours, until no variable has a factor or, without
-// `split`, no variable is within the limits. Returns the variables whose factors went into several tables.
-// If there are none, the elimination was exact.
+// `split`, no variable is within the limits. Returns the variables whose factors went into several tables. If
+// no variable is returned, the elimination was exact.
 std::vector<VariableId> eliminate(Factors& factors, std::span<const VariableId> from,
                                   const EliminateLimits& limits);
 

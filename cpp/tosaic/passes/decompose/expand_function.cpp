@@ -299,7 +299,7 @@ ValueId expand_asinh(Emitter& e) {
   return with_sign_of(e, x, e.where(greater(e, size, kFar), far, near));
 }
 
-// For x < 1 the square root has a negative operand, so the result is NaN, as it should be.
+// acosh has no number for x < 1: the square root has a negative operand then, so the result is NaN.
 ValueId expand_acosh(Emitter& e) {
   const ValueId x = argument(e);
   const ValueId t = e.add(e.emit(Op::kClamp, ClampAttrs{Scalar(0.0), Scalar(kFar)}, {x}), -1.0);
@@ -429,8 +429,8 @@ ValueId expand_elu(Emitter& e) {
   return e.where(greater(e, x, 0.0), scaled(x, attrs.scale), scaled(tail, attrs.alpha * attrs.scale));
 }
 
-// With n = e^x: tanh(log(1 + n)) = n (n + 2) / (n (n + 2) + 2). The quotient is 1 long before n overflows, so
-// x is bounded by 20.
+// mish(x) = x * tanh(log(1 + e^x)). With n = e^x, the tanh is n (n + 2) / (n (n + 2) + 2). This quotient is 1
+// long before n overflows, so x is bounded by 20.
 ValueId expand_mish(Emitter& e) {
   const ValueId x = e.operand(0);
   const ValueId n = exp(e, minimum(e, x, 20.0));

@@ -69,7 +69,7 @@ std::optional<Places> constant_places(const Emitter& e, const Shape& index_shape
   return places;
 }
 
-// For each place, the rows of `values` that go there, in order.
+// For each place (row of the result), the rows of `values` that are written to it, in order.
 std::map<std::int64_t, Places> rows_by_place(const Places& places) {
   std::map<std::int64_t, Places> rows;
   for (std::size_t i = 0; i < places.size(); ++i) rows[places[i]].push_back(static_cast<std::int64_t>(i));

@@ -37,9 +37,9 @@ ScaledInteger finest(IntegerBuilder& build, const ScaledInteger& x) {
 
 enum class Between { kMaximum, kMinimum, kOrder };
 
-// For two operands whose common unit is coarser than 1/8 of the finer scale. Clamps each to the numbers that
-// affect the result, so that the unit becomes finer: to the range of the other operand (a maximum has no
-// upper limit, a minimum no lower one) and to that of `saturation`.
+// Makes the common unit of two operands finer if it is coarser than 1/8 of the finer scale: clamps each
+// operand to the numbers that affect the result. These are in the range of the other operand (a maximum has
+// no upper limit, a minimum no lower one) and in that of `saturation`.
 void bring_closer(IntegerBuilder& build, std::vector<Term>& terms, const std::optional<QParams>& saturation,
                   Between between) {
   if (!terms[0].scaled || !terms[1].scaled) return;

@@ -194,7 +194,7 @@ struct Floating {
   ValueId mantissa, exponent;
 };
 
-// For numbers in [1, 2^30).
+// Converts i32 numbers in [1, 2^30) to Floating.
 Floating floating(IntegerMath& m, ValueId positive) {
   const ValueId shift = m.add(m.clz(positive), -2);
   return {m.left(positive, shift), m.sub(0, shift)};
