@@ -82,7 +82,7 @@ def layer_violations(root: Path) -> list[str]:
 
 
 def private_header_violations(root: Path) -> list[str]:
-    """Includes from outside of a header that is private to a folder of a layer.
+    """Includes of a private header by a file outside the folder of that header.
 
     A folder inside a layer, such as `passes/qdq`, has one public header at most, named as the folder:
     `passes/qdq/qdq.h`. Its other headers are for its own files.
@@ -115,7 +115,7 @@ def self_contained_violations(root: Path) -> list[str]:
 
 
 def third_party_violations(root: Path) -> list[str]:
-    """Includes of a third-party header in a file that may not include it."""
+    """Includes of third-party headers in files that may not include them."""
     found = []
     for path in cpp_files(root / "cpp") + cpp_files(root / "bindings"):
         where = path.relative_to(root).as_posix()

@@ -70,7 +70,7 @@ def boundary_orders(
 def _with_new_values_as_inputs(
     graph: _core.Graph, inputs: list[_Order | None] | None, outputs: list[_Order | None] | None
 ) -> list[_Order | None] | None:
-    """Sets the order of the new value of an input that the program writes to the order of that input."""
+    """A program may write to an input. The output with the new value has the order of that input."""
     sources = [port.mutated_input for port in graph.outputs]
     if all(source is None for source in sources) or (inputs is None and outputs is None):
         return outputs

@@ -68,8 +68,8 @@ class _Side:
         if isinstance(self.runnable, Program):
             self.runnable.snapshot()
         self.source = self.runnable if isinstance(self.runnable, Program) else self.runnable.source
-        # The inputs and outputs of a bare TOSA graph have the graph's own shapes and dtypes; other programs
-        # know the caller's.
+        # A TOSA graph that no lowering of tosaic returned is bare: its inputs and outputs have the shapes and
+        # dtypes of the graph. Other programs also record the shapes and dtypes of the caller's arrays.
         self.bare = self.runnable.stage == "tosa" and not isinstance(source, Lowered)
 
 

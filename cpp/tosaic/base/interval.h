@@ -114,9 +114,9 @@ template <class T>
   return {std::min(a.low, b.low), std::min(a.high, b.high)};
 }
 
-// An interval of both the truncated and the floored quotient. Both are monotone in either operand as long as
-// the divisor does not change sign. If the divisor may be 0, the interval is everything up to the magnitude
-// of `a`.
+// An interval that contains both the truncated and the floored quotient. Both are monotone in either operand
+// as long as the divisor does not change sign. If the divisor may be 0, the interval is everything up to the
+// magnitude of `a`.
 template <std::signed_integral T>
 [[nodiscard]] constexpr Interval<T> quotient(const Interval<T>& a, const Interval<T>& b) {
   if (b.contains(T{0})) {

@@ -75,7 +75,7 @@ void copy(const ArrayView& from, const MutableArrayView& to);
 // Reads the elements begin .. begin + out.size(), counted in the order of the axes, as doubles. f16, bf16 and
 // f8 values are converted exactly.
 void read_doubles(const ArrayView& view, std::size_t begin, std::span<double> out);
-// Does the same for integer and bool dtypes.
+// Does the same as read_doubles(), for integer and bool dtypes.
 void read_integers(const ArrayView& view, std::size_t begin, std::span<std::int64_t> out);
 
 }  // namespace tosaic::exec

@@ -89,9 +89,9 @@ Dims order_shown(const ArrayView& array) {
   return axes;
 }
 
-// True if the strides (in logical axes) are those of a memory format, contiguous or channels last. Then
-// somebody chose them. Strides of slices, transposes, flips and repeated elements are side effects of those
-// operations.
+// True if the strides (in logical axes) are those of a memory format, contiguous or channels last. Such
+// strides were chosen by the caller. Other strides are side effects of operations such as slices, transposes,
+// flips and repeats.
 bool shows_memory_format(const ArrayView& array) {
   const std::size_t rank = array.shape.size();
   return (rank == 4 || rank == 5) &&
@@ -159,7 +159,7 @@ void verify_array(const ArrayFormat& form, const BoundaryFormat& boundary, const
   const std::string who = role + " '" + name + "'";
   const bool quantized_already = role == "input" && form.qparams && array.dtype == form.qparams->storage;
   const bool may_fit =
-      role == "input" && is_integer(form.dtype) && is_integer(array.dtype);  // import_array looks
+      role == "input" && is_integer(form.dtype) && is_integer(array.dtype);  // import_array checks the values
   if (array.dtype != form.dtype && array.dtype != container(form.dtype) && !quantized_already && !may_fit)
     throw LayoutMismatch({.where = "run",
                           .what = who + " has the wrong dtype",

@@ -1,11 +1,11 @@
 // boundary: the relation between the caller's array and the value of a graph input or output.
 //
 //   stage    boundary             the caller's array has           graph axis i is array axis
-//   tosa     physical           the value's shape, row-major     i
-//   tosa     order o            the logical shape, any strides   o[i]    (the value has the logical axes
-//                                                                         in order o)
-//   others   physical, order o  the physical shape, row-major    the k with o[k] == i
-//   others   order o            the value's shape, any strides   i
+//   tosa     physical             the value's shape, row-major     i
+//   tosa     order o              the logical shape, any strides   o[i]    (the value has the logical axes
+//                                                                           in order o)
+//   others   physical, order o    the physical shape, row-major    the k with o[k] == i
+//   others   order o              the value's shape, any strides   i
 //
 // The columns mean: the graph's stage; the fields of the input's or output's `BoundaryFormat`; shape and
 // strides of the array; and the array axis for each axis of the graph's value. An output that the executor
@@ -20,12 +20,12 @@
 namespace tosaic::exec {
 
 struct ArrayFormat {
-  DType dtype = DType::kF32;  // of the caller's array
-  Shape shape;                // of the caller's array
+  DType dtype = DType::kF32;  // the dtype of the caller's array
+  Shape shape;                // the shape of the caller's array
   Dims axes;                  // graph axis i is array axis axes[i]
   Dims memory;                // array axes, outermost first, in which an allocated array is stored
   bool converts = false;      // array elements are converted to the value's dtype, or their range is checked
-  QParamsRef qparams;         // quantizes f32 arrays; an array of its storage dtype is copied as it is
+  QParamsRef qparams;         // null, or: floats of the caller are quantized with these qparams
 };
 
 // The dtype of the caller's array for an input: the dtype of the input's value, unless a run converts the
@@ -34,9 +34,11 @@ struct ArrayFormat {
 [[nodiscard]] ArrayFormat array_format(Stage stage, const TensorType& type, const BoundaryFormat& boundary);
 
 // Throws LayoutMismatch unless the array's dtype and shape are those of `form`. An integer input may have
-// another integer width; import_array checks its values. For a physical `BoundaryFormat` with an order, an
-// output must be row-major, and an input must not have the strides of another memory format. `role` ("input")
-// and `name` ("x") appear in the message.
+// another integer width; import_array checks its values. A quantized input may already have the storage dtype
+// of `form.qparams`; its elements are copied. If `boundary` is physical and has an order, an output must be
+// row-major. An input is then refused if it is not row-major and its logical view has the strides of a memory
+// format (row-major or channels last): the caller forgot to permute it. `role` ("input") and `name` ("x")
+// appear in the message.
 void verify_array(const ArrayFormat& form, const BoundaryFormat& boundary, const ArrayView& array,
                   const std::string& role, const std::string& name);
 // Throws LayoutMismatch if the strides of an input of rank 3 or more contradict the dim order `form.memory`.

@@ -30,7 +30,7 @@ std::vector<double> doubles(const ArrayView& view) {
   return out;
 }
 
-// 1 or -1, by a bit of a hash of the arguments.
+// 1 or -1, chosen by a bit of a hash of the arguments.
 double sign(std::uint64_t seed, std::uint64_t index) {
   std::uint64_t z = (seed + 1) * 0x9e3779b97f4a7c15u + index * 0xbf58476d1ce4e5b9u;
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -38,8 +38,8 @@ double sign(std::uint64_t seed, std::uint64_t index) {
   return (z >> 63) != 0 ? 1.0 : -1.0;
 }
 
-// Every number is off by `units` units in the last place, up or down at random. Variant 1 has the opposite
-// signs of variant 0.
+// A copy in which every number is off by `units` units in the last place, up or down at random. In variant 1
+// each number is off in the opposite direction of variant 0.
 Array with_errors(const ArrayView& view, double units, std::uint64_t seed, std::size_t variant) {
   Array out = Array::allocate(view.dtype, view.shape);
   const double step = (variant % 2 == 0 ? 1 : -1) * units * epsilon(view.dtype);
@@ -58,8 +58,8 @@ Array with_errors(const ArrayView& view, double units, std::uint64_t seed, std::
   return out;
 }
 
-// Integers that were rounded from numbers that are not known exactly: each is off by one unit, within the
-// range.
+// A copy of integers that were rounded from numbers that are not known exactly. Each integer is off by one
+// unit, but stays in the range of `attrs`.
 Array with_units(const ArrayView& view, const QuantizeAttrs& attrs, std::uint64_t seed, std::size_t variant) {
   Array out = Array::allocate(view.dtype, view.shape);
   const std::vector<double> values = doubles(view);
@@ -203,7 +203,7 @@ std::vector<double> effects(const std::vector<double>& base, const std::vector<A
     std::vector<double> sorted = out;
     const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2);
     std::nth_element(sorted.begin(), middle, sorted.end());
-    least = std::min(least, 1.5 * *middle);  // for a normal distribution, the root of the mean square
+    least = std::min(least, 1.5 * *middle);  // 1.5 medians: the root mean square of normal errors
   }
   for (double& off : out) off = std::max(off, least);
   return out;
@@ -309,8 +309,9 @@ std::optional<std::vector<Array>> LocalReference::compute(const Node& node,
   return run_whole(graph_, node, operands, options_);
 }
 
-// The k-th variant of a value. A float value that no node here computed (an input or an accepted value) is
-// varied by the units by which operands may be off. Constants and integers are exact.
+// The k-th variant of a value: the value with small errors. If no node here computed a float value (it is an
+// input or an accepted value), each number is changed by the number of units by which operands may be off.
+// Constants and integers are exact.
 Held LocalReference::variant(ValueId value, std::size_t k) const {
   const Estimate& estimate = values_[value.index()];
   if (!estimate.variants.empty()) return {estimate.variants[k].view(), {}};
@@ -323,7 +324,7 @@ Held LocalReference::variant(ValueId value, std::size_t k) const {
 
 std::vector<Array> LocalReference::compute_with_errors(const Node& node, std::size_t k,
                                                        const std::vector<Array>& results) const {
-  bool exact = true;  // no operand has errors
+  bool exact = true;  // true if no operand has errors
   std::vector<Held> held;
   std::vector<ArrayView> views;
   for (const ValueId operand : graph_.operands(node)) {
@@ -410,7 +411,7 @@ bool LocalReference::run(const Node& node) {
                                  graph_.result(node).index(), k));
       } else if (!operands.empty()) {
         variants.push_back(compute_with_errors(node, k, *results));
-        // If no arithmetic computed the number, both runs round it to the same integer.
+        // inner_units is 0 if no arithmetic computed the number: both runs then round it to the same integer.
         if (node.op == Op::kQuantize && byte_size((*results)[0].dtype) == 1 && inner_units > 0)
           ties |= round_ties_otherwise(variants.back()[0], operands[0], Graph::attrs<QuantizeAttrs>(node),
                                        error_before_rounding(inner_units), graph_.result(node).index(), k);

@@ -8,7 +8,7 @@
 //   have.
 //
 // The bounds, by the kind of value:
-// - Floats: the tolerances (kernels/tolerance.cpp) of the nodes since then add up. The effect of rounding
+// - Floats: the tolerances (kernels/tolerance.cpp) of these nodes are added up. The effect of rounding
 //   errors in the values between is measured: the nodes are run twice more on numbers that are off by a few
 //   units in the last place, and the changes of the result are added to the bound.
 // - Integers of 8 bits: a value is right if it is within half a unit of the result before rounding, plus the
@@ -100,7 +100,8 @@ class LocalReference {
   static void forget_equal(Estimate& estimate);
   // The error of the arithmetic before the rounding of an integer of 8 bits, in units of that integer.
   [[nodiscard]] double error_before_rounding(int inner_units) const;
-  // One bound per element. `least` is the smallest magnitude that relative errors refer to.
+  // The bound of the error of each element. A relative error refers to the magnitude of the element, to the
+  // root mean square of all elements, or to `least`, whichever is largest.
   [[nodiscard]] std::vector<double> bounds_of_floats(const Estimate& estimate, DType other,
                                                      double least) const;
   [[nodiscard]] double share_of_floats(const Estimate& estimate, const ArrayView& other) const;
@@ -111,7 +112,7 @@ class LocalReference {
   const PrepareOptions& options_;
   std::vector<Estimate> values_;
   double rescale_error_ = 0;
-  std::vector<std::uint32_t> readers_;  // by value: uses by nodes that have not run yet, and by outputs
+  std::vector<std::uint32_t> readers_;  // by value: reads by outputs, and by nodes that have not run yet
   const Node* last_ = nullptr;          // its operands are released with the next node
 };
 

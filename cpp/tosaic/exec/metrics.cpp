@@ -16,7 +16,7 @@ constexpr std::size_t kBlock = 1024;
 
 struct FloatFormat {
   int mantissa_bits;    // stored
-  int lowest_exponent;  // of normal numbers
+  int lowest_exponent;  // the lowest exponent of normal numbers
 };
 
 FloatFormat format(DType dtype) {

@@ -150,9 +150,9 @@ class Preparer {
     out.scratch_bytes = needs(node).scratch_bytes;
   }
 
-  // Before lower-to-integer, an operator over quantized values means q(op(dq(x))). No kernel does this; the
-  // pass unfold-qdq writes it out. An operator that only moves integers, with equal qparams before and after,
-  // runs on the integers.
+  // Before lower-to-integer, an operator over quantized values means q(op(dq(x))). No kernel computes that;
+  // the pass unfold-qdq replaces the operator by these three nodes. An operator that only moves integers,
+  // with equal qparams before and after, runs on the integers.
   void verify_no_hidden_quantization(const Node& node) const {
     if (graph().stage != Stage::kQuantized || !computes_dequantized(graph(), node) ||
         runs_on_integers(graph(), node))
@@ -214,7 +214,8 @@ class Preparer {
     variables_.push_back(std::move(variable));
   }
 
-  // The scratch of a region step: for a loop, the carried values; then one arena for each region.
+  // Plans the scratch of a step with regions: for a loop, the carried values first; then one arena for each
+  // region.
   void add_regions(const Node& node, Step& out) {
     const bool loop = is_while_loop(node.op);
     out.kind = loop ? StepKind::kWhileLoop : StepKind::kCond;

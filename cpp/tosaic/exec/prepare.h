@@ -76,8 +76,8 @@ class Prepared {
 };
 
 // Throws UnsupportedOp (no kernel; a foreign node without an override) and InvalidGraph (an unbound or
-// changed constant; an override that names no node or operator). The error names the node that it concerns,
-// if any.
+// changed constant; an override for a node or operator that the graph does not have). The error names the
+// node that it concerns, if any.
 [[nodiscard]] Prepared prepare(std::shared_ptr<const Graph> graph, const PrepareOptions& options = {});
 
 }  // namespace tosaic::exec

@@ -63,7 +63,7 @@ class Frame {
   std::span<const std::byte* const> inputs_;
   std::span<std::byte* const> outputs_;
   std::span<const VariablePlace> variables_;
-  bool fuses_ = true;  // in this run
+  bool fuses_ = true;  // true if this run uses fused kernels
 };
 
 }  // namespace tosaic::exec

@@ -382,7 +382,7 @@ class Session::Impl {
   std::vector<ArrayFormat> input_forms_, output_forms_;
   std::vector<State> states_;
   std::vector<VariableState> variables_;  // in the order of declared()
-  std::vector<VariablePlace> places_;     // of the variables, in the current run
+  std::vector<VariablePlace> places_;     // the places of the variables in the current run
   std::vector<State*> state_of_output_;   // null for outputs that the caller gets
   mutable std::mutex state_mutex_;
   std::mutex contexts_mutex_;

@@ -50,7 +50,7 @@ class Session {
   // in the session.
   [[nodiscard]] std::span<const std::uint32_t> inputs() const;
   [[nodiscard]] std::span<const std::uint32_t> outputs() const;
-  // The names of these inputs and outputs in messages, in the same order.
+  // The names of inputs() and outputs() in messages, in the same order.
   [[nodiscard]] std::vector<std::string> input_names() const;
   [[nodiscard]] std::vector<std::string> output_names() const;
 

@@ -33,19 +33,19 @@ struct Fusion {
 struct Step {
   NodeId node;
   StepKind kind = StepKind::kKernel;
-  std::string name;    // of the node
+  std::string name;    // the name of the node
   std::string kernel;  // "conv.gemm.avx512", "view", "override", "fused", "cond", "while_loop"
   std::uint32_t first_operand = 0, operand_count = 0;  // places in a frame's pointer tables
   std::uint32_t first_result = 0, result_count = 0;
   std::size_t scratch_offset = 0, scratch_bytes = 0;
-  std::function<void(const kernels::Arrays&)> run;  // of a kernel step
+  std::function<void(const kernels::Arrays&)> run;  // runs the kernel of a step that has one
   NodeFunction override;
   std::uint32_t variable = 0;  // index into Prepared::Data::variables of the outermost graph
   std::vector<Prepared> regions;
   std::vector<std::size_t> region_offsets;  // into the step's scratch: offset of each region's arena
   Fusion fusion;
   bool is_fused = false;  // fused into an earlier step, which computes this one too if the run fuses
-  // while_loop: into the scratch, two sets of carried values, then the flag
+  // while_loop: offsets in the scratch of two sets of carried values and then of the flag
   std::vector<std::size_t> carried_offsets;
 };
 
@@ -61,14 +61,14 @@ struct Variable {
   std::string name;
   TensorType type;
   ConstantRef initial;   // null: must be written before it is read
-  bool written = false;  // by some node
+  bool written = false;  // some node writes it
 };
 
 struct Prepared::Data {
   std::shared_ptr<const Graph> graph;
   std::vector<Step> steps;
   memory::MemoryPlan memory;
-  std::vector<ConstantRef> constants;                  // of this graph and its regions, each once
+  std::vector<ConstantRef> constants;                  // all of this graph and its regions, each once
   std::vector<ValueId> operand_values, result_values;  // the value of each place in the pointer tables
   std::vector<Patch> operand_patches, result_patches;
   std::vector<std::uint32_t> copied_outputs;  // outputs that no step writes: copied at the end of the run

@@ -64,7 +64,7 @@ inline constexpr ValueRange kInt48Values{-(std::int64_t{1} << 47), (std::int64_t
   if (width == MultiplierWidth::k32)
     return {std::max(kInt32Values.low, -round), std::min(kInt32Values.high, round - 1)};
   if (by.shift > 31 || by.multiplier == 0) return kInt48Values;
-  // Condition: first <= value * multiplier + round <= last.
+  // The result fits if first <= value * multiplier + round <= last.
   const std::int64_t first = (kInt32Values.low - std::min<std::int64_t>(offset, 0)) << by.shift;
   const std::int64_t last = ((kInt32Values.high - std::max<std::int64_t>(offset, 0) + 1) << by.shift) - 1;
   // C++ division truncates. first - round < 0, so its quotient is rounded up; last - round >= 0, so its

@@ -37,7 +37,7 @@ enum class RoundingMode : std::uint8_t { kSingleRound, kInexactRound, kDoubleRou
 // The dim orders in which a foreign operator reads its operands and writes its results.
 enum class ForeignLayout : std::uint8_t {
   kRowMajor,
-  kAny,           // one order, whichever, for all tensors: the operator is elementwise
+  kAny,           // any order, the same one for all tensors: the operator is elementwise
   kChannelsLast,  // channels last for each tensor of rank 3 to 5, row-major for the others
 };
 
@@ -212,7 +212,7 @@ struct PermuteAttrs {
   bool operator==(const PermuteAttrs&) const = default;
 };
 
-// 0 <= start <= end <= extent (negative and excessive positions are already resolved); step >= 1.
+// slice: 0 <= start <= end <= extent (negative and excessive positions are already resolved); step >= 1.
 struct SliceAttrs {
   std::int64_t axis = 0, start = 0, end = 0, step = 1;
   TOSAIC_FIELDS(TOSAIC_FIELD(axis) TOSAIC_FIELD(start) TOSAIC_FIELD(end) TOSAIC_FIELD(step))
@@ -303,7 +303,7 @@ struct SlopeAttrs {
   bool operator==(const SlopeAttrs&) const = default;
 };
 
-// Without `scale`, the scale is 1 / sqrt(head dim).
+// Scaled dot product attention. If `scale` is absent, it is 1 / sqrt(extent of the last axis of the query).
 struct SdpaAttrs {
   std::optional<double> scale;
   bool is_causal = false;
@@ -350,7 +350,7 @@ struct EluAttrs {
   bool operator==(const EluAttrs&) const = default;
 };
 
-// log1p(exp(beta * x)) / beta, or x where beta * x > threshold.
+// softplus: log1p(exp(beta * x)) / beta, or x where beta * x > threshold.
 struct SoftplusAttrs {
   double beta = 1;
   double threshold = 20;
@@ -365,7 +365,8 @@ struct EpsAttrs {
   bool operator==(const EpsAttrs&) const = default;
 };
 
-// Without posinf (neginf), infinities become the largest (lowest) finite value of the dtype.
+// nan_to_num. If posinf is absent, infinity becomes the largest finite value of the dtype. If neginf is
+// absent, minus infinity becomes the lowest finite value.
 struct NanToNumAttrs {
   double nan = 0;
   std::optional<double> posinf;
@@ -473,9 +474,9 @@ struct DequantizeAttrs {
 // the description that the user wrote; `name` is empty if there is none.
 struct OpaqueAttrs {
   std::string target, arguments;
-  std::string domain = {}, name = {};  // of the tosa.custom that it becomes
+  std::string domain = {}, name = {};  // domain and name of the tosa.custom that it becomes
   ForeignLayout layout = ForeignLayout::kRowMajor;
-  bool integers = false;  // between quantized values it computes with their integers
+  bool integers = false;  // between quantized values, the operator computes with their integers
   TOSAIC_FIELDS(TOSAIC_FIELD(target) TOSAIC_FIELD(arguments) TOSAIC_FIELD(domain) TOSAIC_FIELD(name)
                     TOSAIC_FIELD(layout) TOSAIC_FIELD(integers))
   bool operator==(const OpaqueAttrs&) const = default;

@@ -26,14 +26,16 @@ class CheckedRewriter {
   // The graph that the ids of emitted values refer to.
   [[nodiscard]] const Graph& current() const { return rewriter_.current(); }
 
-  // Copies the node, whose turn it must be.
+  // Copies the node, which must be the next node of the walk.
   void copy(NodeId node);
-  // Replaces the results of the node, whose turn it must be, by values of current(): as many values, with the
-  // same dtypes and shapes. At stage quantized their qparams must be the same, too. At other stages qparams
-  // only say what integers represent: an emitted value without qparams gets those of the result.
+  // Replaces the results of the node, which must be the next node of the walk, by values of current(): as
+  // many values, with the same dtypes and shapes. At stage quantized their qparams must be the same, too. At
+  // other stages qparams only say what integers represent: an emitted value without qparams gets those of the
+  // result.
   void replace(NodeId node, std::span<const ValueId> results);
-  // Adds a node in front of `at`, whose turn it must be, and whose origin it has. `operands` are values of
-  // current(); an invalid id is an absent operand. Returns its results, whose types infer() determines.
+  // Adds a node in front of `at`, the next node of the walk. The new node has the origin of `at`. `operands`
+  // are values of current(); an invalid id is an absent operand. Returns its results, whose types infer()
+  // determines.
   //
   // `qparams` is empty, or has an entry for each result, null for a result without. At stage quantized a
   // result with qparams is the computed f32, quantized: its dtype is the storage dtype. An f32 result of an
@@ -53,19 +55,19 @@ class CheckedRewriter {
 
  private:
   const Node& turn_of(NodeId node) const;
-  // Begins the copy in front of `at`, and returns these values of current() as values of the copy. Constants that
-  // stand behind `at` have other ids in the copy.
+  // Begins the copy in front of `at`, and returns these values of current() as values of the copy. Constants
+  // that are behind `at` have other ids in the copy.
   std::vector<ValueId> begin_with(const Node& at, std::span<const ValueId> values);
   void require_values(std::span<const ValueId> values, const Node& at) const;
   void require_allowed(const Node& at, Op op) const;
-  // Writes the qparams of the results into their inferred types.
+  // Adds `qparams` to the inferred types of the results.
   void quantize_results(const Node& at, Op op, const Attrs& attrs, std::span<const ValueId> operands,
                         std::span<const QParamsRef> qparams, std::vector<TensorType>& types) const;
 
   std::shared_ptr<const Graph> source_;
   Rewriter rewriter_;
-  std::uint32_t next_ = 0;             // index of the node whose turn it is
-  std::vector<ValueId> emitted_ = {};  // results of nodes that were emitted in this turn
+  std::uint32_t next_ = 0;             // index of the next node of the walk
+  std::vector<ValueId> emitted_ = {};  // results of nodes emitted since the last one
   bool finished_ = false;
 };
 

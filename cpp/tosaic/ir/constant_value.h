@@ -14,7 +14,7 @@ namespace tosaic {
 }
 
 // The number that all elements of a constant share. Returns nothing if the elements differ or are NaN, if
-// there is none or more than `limit`, or if the constant's data is not bound.
+// there are no elements or more than `limit`, or if the constant's data is not bound.
 [[nodiscard]] inline std::optional<double> splat_of(const Graph& graph, ValueId id,
                                                     std::size_t limit = 4096) {
   const Constant* constant = constant_of(graph, id);

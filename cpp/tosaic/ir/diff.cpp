@@ -40,8 +40,8 @@ std::string origin_key(const Node& node) {
   return key;
 }
 
-// Hashes the type and a sample of the data (unbound: the name). This distinguishes parallel branches of equal
-// shape by their weights.
+// Hashes the type and a sample of the data, or the name if the data is not bound. This distinguishes parallel
+// branches of equal shape by their weights.
 std::size_t constant_hash(const Constant& constant) {
   constexpr std::size_t kSamples = 64;
   std::size_t hash = mix(text_hash(to_string(constant.dtype)), text_hash(to_string(constant.shape)));
@@ -156,7 +156,8 @@ class Matcher {
     }
   }
 
-  // Forward: matches a node with a node of the same operator that reads the match of one of its operands.
+  // Walks graph a forward. If an operand of a node n of a is matched with a value of graph b, n is matched
+  // with an unmatched node of b that has the same operator and reads that value.
   void by_operand() {
     for (std::uint32_t i = 0; i < to_b_.size(); ++i) {
       const Node& node = a_.nodes()[i];
@@ -181,7 +182,8 @@ class Matcher {
     const std::uint32_t index_b = b_.id(*from_b).index();
     if (can_pair(index_a, index_b)) pair(index_a, index_b);
   }
-  // Backward: matches the producers of the same graph output, then of the same operand of matched nodes.
+  // Walks backward. Matches the producers of the k-th output of both graphs, then the producers of the k-th
+  // operand of two matched nodes.
   void by_user() {
     for (std::size_t k = 0; k < std::min(a_.outputs().size(), b_.outputs().size()); ++k)
       pair_producers(a_.outputs()[k].value, b_.outputs()[k].value);

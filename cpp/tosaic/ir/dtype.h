@@ -40,7 +40,7 @@ enum class DType : std::uint8_t {
   return dtype > DType::kBool && dtype < DType::kF8E4M3;
 }
 
-using ValueRange = Interval<std::int64_t>;  // of integers
+using ValueRange = Interval<std::int64_t>;  // a range of integers
 // Maps u8 to i8 and u16 to i16, and every other dtype to itself. TOSA's dtypes do not distinguish signed from
 // unsigned; the attributes input_unsigned and output_unsigned of RESCALE do.
 [[nodiscard]] constexpr DType without_sign(DType dtype) {

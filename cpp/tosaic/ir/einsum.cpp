@@ -15,7 +15,8 @@ constexpr int kEllipsis = 256;  // label of an ellipsis axis: this + the axis co
 
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
-// One comma-separated term: its letters, and the number of letters before the ellipsis (npos: no ellipsis).
+// A comma-separated term of the equation: its letters, and the number of letters in front of the ellipsis
+// (npos if there is no ellipsis).
 struct Term {
   std::vector<int> letters;
   std::size_t ellipsis = std::string::npos;

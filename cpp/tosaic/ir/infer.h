@@ -24,8 +24,8 @@ namespace tosaic {
 // flow (cond, while_loop, tosa.cond_if, tosa.while_loop) are stored with the node instead.
 [[nodiscard]] bool has_inference(Op op);
 
-// Does the same for operands that are values of a graph. Errors name the node, its module path and source
-// line.
+// Does the same as infer() for operands that are values of a graph. Errors name the node, its module path and
+// source line.
 [[nodiscard]] std::vector<TensorType> infer_node(const Graph& graph, Op op, const Attrs& attrs,
                                                  std::span<const ValueId> operands, const OriginRef& origin,
                                                  const std::string& name);

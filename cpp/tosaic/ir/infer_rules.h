@@ -63,7 +63,7 @@ class Call {
   void require_index(std::size_t i) const;  // i32 or i64
   void require_rank(std::size_t i, std::size_t rank) const;
   void require_rank_between(std::size_t i, std::size_t low, std::size_t high) const;
-  void require_shape(std::size_t i, const Shape& shape) const;  // absent operands pass
+  void require_shape(std::size_t i, const Shape& shape) const;  // an absent operand is accepted
   void require_extent(std::size_t i, std::size_t axis, std::int64_t extent) const;
   void require_nonempty_axis(std::size_t i, std::size_t axis) const;
 
@@ -80,7 +80,8 @@ class Call {
   [[nodiscard]] std::int64_t minus(std::int64_t a, std::int64_t b) const;
   [[nodiscard]] std::int64_t times(std::int64_t a, std::int64_t b) const;
 
-  // No extent is negative, and there are at most kMaxElements elements, where empty axes count as 1.
+  // Throws unless all extents are at least 0 and there are at most kMaxElements elements (an empty axis
+  // counts as extent 1).
   void require_sane(const std::string& subject, const Shape& shape) const;
 
  private:

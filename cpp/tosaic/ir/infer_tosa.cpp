@@ -118,7 +118,8 @@ Types argmax(const Call& call) {
 
 // ---- windows ----
 
-// numerator / divisor + 1. Throws InvalidGraph if the division is not exact or the numerator is negative.
+// The extent numerator / divisor + 1. Throws InvalidGraph if the division is not exact or the numerator is
+// negative.
 std::int64_t exact_extent(const Call& call, const char* axis, std::int64_t numerator, std::int64_t divisor) {
   if (numerator < 0)
     call.fail(std::string("the window is larger than the padded input on ") + axis, "room of at least 0",
@@ -223,8 +224,8 @@ Types depthwise_conv(const Call& call) {
   return single_result(dtype, shape);
 }
 
-// Extent (in - 1) * stride + out_pads + kernel. Negative out_pads crop the result, each by less than the
-// kernel.
+// The spatial extents of the result are (in - 1) * stride + out_pads + kernel. Negative out_pads crop the
+// result, each by less than the kernel.
 Types transpose_conv(const Call& call) {
   const auto& attrs = call.attrs<TosaTransposeConvAttrs>();
   const DType dtype = conv_dtype(call, attrs.acc_type, attrs.input_zp, attrs.weight_zp);
@@ -305,8 +306,8 @@ DType resize_dtype(const Call& call, ResizeMode mode) {
   call.fail("wrong dtype of " + call.operand_text(0), "i8, i16 or a float dtype", text_of(input));
 }
 
-// Extent ((in - 1) * n - offset + border) / d + 1 with scale n / d. Each term is first checked against the
-// bound of the specification, so nothing overflows.
+// The spatial extents of the result are ((in - 1) * n - offset + border) / d + 1, where n / d is the scale.
+// Each term is first checked against the bound of the specification, so nothing overflows.
 Types resize(const Call& call) {
   const auto& attrs = call.attrs<TosaResizeAttrs>();
   constexpr std::int64_t kMaxScale = 1 << 11, kMaxExtent = 16384;

@@ -106,7 +106,8 @@ Types infer_tosa_fft2d(const Call& call) {
   return Types(2, typed(call.operand(0).dtype, call.operand(0).shape));
 }
 
-// The last axis has extent W / 2 + 1: the spectrum of real values is symmetric, so the rest is redundant.
+// The last axis of the result has extent W / 2 + 1: the spectrum of real values is symmetric, so the rest is
+// redundant.
 Types infer_tosa_rfft2d(const Call& call) {
   require_transformable(call);
   Shape shape = call.operand(0).shape;
@@ -114,8 +115,8 @@ Types infer_tosa_rfft2d(const Call& call) {
   return Types(2, typed(call.operand(0).dtype, shape));
 }
 
-// i8: 256 entries, one per value, result i8. i16: 513 entries; interpolation between them adds 7 bits, result
-// i32.
+// For i8, the table has 256 entries, one per value, and the result is i8. For i16, it has 513 entries;
+// interpolation between them adds 7 bits, so the result is i32.
 Types infer_tosa_table(const Call& call) {
   const DType dtype = call.operand(0).dtype;
   if (dtype != DType::kI8 && dtype != DType::kI16)

@@ -55,8 +55,8 @@ std::int64_t pool_extent(const Call& call, const PoolAttrs& attrs, std::size_t s
   return out;
 }
 
-// Requires |in * scale - size| <= 1 + 1e-6 * size: otherwise the scale would map source positions far outside
-// the input.
+// Let `size` be the extent of the result. Requires |in * scale - size| <= 1 + 1e-6 * size: with other scales,
+// source positions would be far outside the input.
 void require_scale(const Call& call, const ResizeAttrs& attrs, std::size_t s, std::int64_t in) {
   const double scale = attrs.scales[s];
   const bool usable = std::isfinite(scale) && scale > 0;

@@ -37,8 +37,8 @@ inline constexpr int kNoInt16 = -1;  // the operator has no integer form
 
 struct OpInfo {
   Op op;
-  std::string_view name;      // in the text form
-  std::string_view operands;  // as in ops.def
+  std::string_view name;      // the name in the text form
+  std::string_view operands;  // the column `operands` of ops.def
   std::int8_t results;
   std::uint16_t traits;
   bool is_tosa;

@@ -17,7 +17,7 @@
 
 namespace tosaic {
 
-// An operator that is in a table or in a family, but not in both.
+// An operator for which table and family disagree: it is in the table but not in the family, or the reverse.
 struct Mismatch {
   bool found = false;
   Op op = {};

@@ -31,8 +31,9 @@ bool is_of(const std::string& node_name, const Origin& call) {
 
 bool quantizes(const OriginRef& call) { return call->target.find("quantize") != std::string::npos; }
 
-// The call that a message about the node names: the first. But quantize and dequantize calls are merged into the
-// nodes beside them: among such calls it is the one after which the node is named, else the first other one.
+// The FX call that an error about the node names. If no call of the origin quantizes or dequantizes, it is
+// the first call. Such calls are merged into the nodes beside them. If there are any, the result is the call
+// after which the node is named, or else the first call that neither quantizes nor dequantizes.
 OriginRef call_of(const std::vector<OriginRef>& calls, const std::string& node_name) {
   if (calls.empty()) return nullptr;
   if (std::ranges::none_of(calls, quantizes)) return calls.front();

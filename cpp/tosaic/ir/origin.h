@@ -34,17 +34,18 @@ struct Origin {
 // if there is one.
 [[nodiscard]] OriginRef merge(const std::vector<OriginRef>& origins);
 
-// True if a value is on the way to the result of an FX call and may get the name of the call if the result is
-// forwarded to it. `value` is the value's name and `from` its origin; `result` and `at` are those of the
-// result.
+// True if a value is an intermediate value of an FX call, so that it may get the name of the call if it
+// replaces the call's result. `value` is the value's name and `from` its origin; `result` and `at` are those
+// of the result.
 //
 //   %pool.sums = ..                loc(pool)
 //   %pool = permute(%pool.sums)    loc(pool)   replaced by its operand, which becomes %pool
 [[nodiscard]] bool is_inside_call(const std::string& value, const OriginRef& from, const std::string& result,
                                   const OriginRef& at);
 
-// Fills in the node, module_path and source of an error, where they are empty, from the first call of the origin.
-// If quantize calls are merged with others: from the call after which the node is named; else it is `node_name`.
+// Fills in the node, module_path and source of an error, where they are empty, from the first call of the
+// origin. If quantize calls are merged with others, the call is used after which the node is named; the node
+// is else `node_name`.
 [[nodiscard]] ErrorParts located(ErrorParts parts, const OriginRef& origin, const std::string& node_name);
 
 }  // namespace tosaic

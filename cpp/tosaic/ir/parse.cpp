@@ -126,8 +126,8 @@ class Scanner {
   }
   double real() { return number<double>("a number"); }
   float real_f32() { return number<float>("a number"); }
-  // `true`, `false` or a number: an integer if it is digits, perhaps after a minus sign, and
-  // otherwise a float.
+  // `true`, `false` or a number. The number is an integer if it consists of digits, possibly after a minus
+  // sign. All other numbers are floats.
   Scalar scalar() {
     if (accept_word("true")) return true;
     if (accept_word("false")) return false;

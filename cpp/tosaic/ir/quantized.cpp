@@ -38,7 +38,8 @@ std::optional<std::int64_t> moved_axis(const Graph& graph, const Node& node, std
     const Dims& perm = Graph::attrs<PermuteAttrs>(node).perm;
     return std::find(perm.begin(), perm.end(), from) - perm.begin();
   }
-  // In a reshape, it is an axis of equal extent with an equal product of the extents before it.
+  // In a reshape, that axis of the result has the same extent as `from` and the same product of the extents
+  // before it.
   const Shape& before = graph.type(graph.operands(node)[0]).shape;
   const Shape& after = graph.type(graph.result(node)).shape;
   std::int64_t lead = 1;

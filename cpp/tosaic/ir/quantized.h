@@ -46,8 +46,8 @@ template <class A, class B>
 // elements. The operator can then run on the integers, whatever numbers they represent.
 [[nodiscard]] bool rearranges(const Node& node);
 
-// True if the node rearranges, or does so and inserts 0 (tril, triu, constant padding with 0). On integers,
-// the zero point takes the place of 0.
+// True if the node rearranges elements, or rearranges them and inserts 0 (tril, triu, constant padding with
+// 0). On integers, the zero point takes the place of 0.
 [[nodiscard]] bool moves(const Node& node);
 
 // True if every element of the result is 0 or an element of an operand, and the choice depends only on
@@ -56,21 +56,21 @@ template <class A, class B>
 [[nodiscard]] bool selects_elements(const Node& node);
 
 // True if q(op(x)) = op'(q(x)), where op' = q op dq with the same parameters for operand and result. This
-// holds for nodes that choose and for clamp, because quantizing is monotonic.
+// holds for nodes that select elements and for clamp, because quantizing is monotonic.
 [[nodiscard]] bool commutes_with_quantize(const Node& node);
 
 // True if 0 is representable: every zero point is in [qmin, qmax].
 [[nodiscard]] bool has_zero(const QParams& qparams);
 
 // The parameters of the result of a node that moves elements, if its data have the parameters `from`. A
-// per-channel axis becomes the axis to which the node moves it. Returns nothing if that is not one whole axis
-// of the result, or if the node is no clone, permute or reshape. Per-tensor parameters are returned
-// unchanged.
+// per-channel axis becomes the axis to which the node moves it. Returns nothing if the node does not move the
+// per-channel axis to one whole axis of the result, or if the node is no clone, permute or reshape.
+// Per-tensor parameters are returned unchanged.
 [[nodiscard]] std::optional<QParamsRef> qparams_after(const Graph& graph, const Node& node,
                                                       const QParamsRef& from);
 
-// True if the node rearranges, and its results and all operands except indices have the same parameters (a
-// per-channel axis may move). Such a node runs on the integers themselves.
+// True if the node rearranges elements, and its results and all operands except indices have the same
+// parameters (a per-channel axis may move). Such a node runs on the integers themselves.
 [[nodiscard]] bool runs_on_integers(const Graph& graph, const Node& node);
 
 // True for a foreign operator whose description has a kernel over integers.

@@ -31,7 +31,8 @@ class Rewriter {
 
   // ---- the walk: visit the source nodes in order and call exactly one of copy() and replace() for each ----
   void copy(const Node& node);
-  // The same node with other regions, whose inputs and outputs have the types of the old ones.
+  // Copies the node, but with other regions. Their inputs and outputs have the types of those of the old
+  // regions.
   void copy(const Node& node, std::vector<std::shared_ptr<const Graph>> regions);
   // Every later use of the results of `node` becomes a use of these values of the new graph. A value that was
   // added to begin_output() for this node, i.e. since the walk's last call, gets the name, source and

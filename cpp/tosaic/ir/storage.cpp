@@ -43,7 +43,7 @@ std::shared_ptr<const void> zeroed_memory(std::size_t size) {
     const std::size_t skip = (kHugePage - reinterpret_cast<std::uintptr_t>(base) % kHugePage) % kHugePage;
     void* memory = static_cast<std::byte*>(base) + skip;
 #if defined(MADV_HUGEPAGE)
-    madvise(memory, size, MADV_HUGEPAGE);  // only advice: failure costs speed, nothing else
+    madvise(memory, size, MADV_HUGEPAGE);  // advice: if it fails, only speed is lost
 #endif
     return {memory, AlignedDelete{bytes, base}};
   }
@@ -74,9 +74,8 @@ constexpr SmallFloat kF8E5M2{5, 2, false};
 constexpr SmallFloat kF16{5, 10, false};
 constexpr SmallFloat kBF16{8, 7, false};
 
-// The magnitude is rounded to an integer number of quanta (units in the last place), which is added to the
-// exponent field. A carry of the mantissa then increments the exponent, and subnormal numbers need no special
-// case.
+// The magnitude is rounded to an integer number of units in the last place, which is added to the exponent
+// field. A carry of the mantissa then increments the exponent, and subnormal numbers need no special case.
 std::uint32_t encode(const SmallFloat& format, double value) {
   const std::uint32_t sign = std::signbit(value) ? 1u << (format.exponent_bits + format.mantissa_bits) : 0u;
   if (std::isnan(value)) return sign | format.nan();

@@ -38,8 +38,9 @@ class DimOrder {
   std::uint32_t rank_ = 0;  // 0 for the identity
 };
 
-// Quantization parameters: real = (q - zero_point[c]) * scale[c] for q in [qmin, qmax], where c is the index
-// on `axis`, or 0 per tensor. Equality compares all fields exactly, the range included.
+// Quantization parameters: an integer q in [qmin, qmax] represents the number (q - zero_point[c]) * scale[c],
+// where c is the index on `axis`, or 0 if the parameters are per tensor. Equality compares all fields
+// exactly, the range included.
 struct QParams {
   DType storage = DType::kI8;
   std::int64_t qmin = -128;

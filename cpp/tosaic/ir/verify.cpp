@@ -526,7 +526,7 @@ void Checker::cond(const Node& node) {
   }
 }
 
-// The first operands, one per result, are carried from iteration to iteration. All other operands have the
+// A loop with n results carries its first n operands from iteration to iteration. All other operands have the
 // same value in every iteration. tosa.while_loop carries all operands.
 void Checker::while_loop(const Node& node) {
   const std::span<const ValueId> operands = graph_.operands(node);

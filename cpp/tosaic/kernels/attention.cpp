@@ -27,8 +27,8 @@ using std::int64_t;
 constexpr int64_t kQueryRows = 32;
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
-// Where the heads of an operand are. `strides` has the elements by which the operand advances along each
-// leading axis of the result.
+// The positions of the heads of an operand. `strides` has an entry for each leading axis of the result: how
+// many elements of the operand one step along that axis skips.
 struct Heads {
   ConvertBlock load = nullptr;
   int64_t bytes = 0;

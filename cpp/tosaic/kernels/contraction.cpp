@@ -88,7 +88,7 @@ Convolution channels_last_conv(const Request& request, const Dims& pad, const Di
   return conv;
 }
 
-// Weights [OC, taps..., IC].
+// Sets the strides for weights of shape [output channels, taps..., input channels].
 void set_output_major_weights(Convolution& conv, const Shape& weight) {
   conv.taps = trailing(weight, 1, weight.size() - 2, 1);
   conv.weight_in = 1;
@@ -104,7 +104,7 @@ Convolution tosa_conv(const Request& request) {
   return conv;
 }
 
-// Weights [KH, KW, C, M].
+// TOSA's DEPTHWISE_CONV2D. Its weights have shape [KH, KW, C, M] (M: channel multiplier).
 Convolution tosa_depthwise(const Request& request) {
   const auto& attrs = get<TosaConvAttrs>(*request.attrs);
   const Shape& w = request.operands[1].shape;
@@ -203,7 +203,7 @@ void add_input(Product& p, const Request& request) {
 
 // ---- the kernel ----
 
-// Which operand is `left`, `right` and `third` of CoreOperands.
+// The indices of the operands that are `left`, `right` and `third` of CoreOperands.
 struct Roles {
   std::size_t left = 0, right = 1, third = 2;
 };
@@ -246,7 +246,7 @@ class Side {
   Index count_ = 0, zero_point_ = 0;
   bool present_ = false, widened_ = false;
   DType dtype_ = DType::kF32;
-  std::size_t at_ = 0;  // in scratch
+  std::size_t at_ = 0;  // its offset in scratch
 };
 
 // A kernel that runs a core on operands of any dtype. Operands that are not arrays of T are converted in

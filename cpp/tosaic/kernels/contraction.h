@@ -27,7 +27,8 @@ using Spatial = std::array<Index, 3>;  // d, h, w; with fewer axes, leading entr
 //   group * weight_group + o * weight_out + i * weight_in
 //     + d * weight_tap[0] + h * weight_tap[1] + w * weight_tap[2]
 //
-// If `transposed`, result[i * step + tap * dilation - pad] += input[i] * weight[tap].
+// If `transposed`, each input i is added to several results: result[i * step + tap * dilation - pad] +=
+// input[i] * weight[tap].
 struct Convolution {
   Index batch = 1, groups = 1, in_channels = 0, out_channels = 0;
   Spatial in{1, 1, 1}, out{1, 1, 1}, taps{1, 1, 1}, step{1, 1, 1}, dilation{1, 1, 1}, pad{0, 0, 0};
@@ -41,12 +42,13 @@ struct Convolution {
   [[nodiscard]] Index in_pixels() const { return in[0] * in[1] * in[2]; }
   [[nodiscard]] Index out_pixels() const { return out[0] * out[1] * out[2]; }
   [[nodiscard]] Index num_taps() const { return taps[0] * taps[1] * taps[2]; }
-  // The input coordinate along an axis that tap `tap` reads for output `at`. A coordinate outside [0, in) is
-  // padding; it is -1 if a transposed convolution has no input there.
+  // The input coordinate, along an axis, that tap `tap` reads for output coordinate `at`. A coordinate
+  // outside [0, in) is padding. Returns -1 if a transposed convolution has no input at this coordinate.
   [[nodiscard]] Index input_at(std::size_t axis, Index at, Index tap) const;
 };
 
-// For each batch, C[rows x cols] is one of
+// Products of matrices A[rows x depth] and B[depth x cols]. For each batch, the result C[rows x cols] is one
+// of
 //
 //   A * B,   A * B + bias[col],   alpha * A * B + beta * input
 //
@@ -73,7 +75,7 @@ struct CoreOperands {
   const Sum<T>* third = nullptr;
 };
 
-// A contraction of arrays of T. The result holds Sum<T>, or the elements that the epilogue writes.
+// A contraction of arrays of T. The elements of the result are of type Sum<T>, or what the epilogue writes.
 template <class T>
 struct Core {
   std::function<void(const CoreOperands<T>& operands, std::byte* result, std::byte* scratch)> run;
@@ -99,12 +101,12 @@ struct FastInputs {
   const DepthwiseKernels<T>* depthwise = nullptr;
   const TransposeKernels* transpose = nullptr;
   const T* right = nullptr;  // the constant weights, null when they are not constant
-  T left_zero_point = 0;     // of the left operand; used if !kReadsInPlace<T>
+  T left_zero_point = 0;     // zero point of the left operand; used if !kReadsInPlace<T>
   Packs* packs = nullptr;    // shares the packed weights under `key`; null: not shared
   std::string key = {};
-  bool clamp = false;  // clamps the results to [low, high]; not with an addend
+  bool clamp = false;  // clamps the results to [low, high]; must be false if Product::has_input
   Sum<T> low = 0, high = 0;
-  Epilogue<T> epilogue = {};  // not with an addend
+  Epilogue<T> epilogue = {};  // must be empty if Product::has_input
 };
 
 // The weights that `make` packs. They are shared through `inputs.packs` if that is not null.
@@ -114,23 +116,23 @@ template <class T, class Make>
   return std::make_shared<const std::vector<T>>(std::forward<Make>(make)());
 }
 
-// Plain loops; T is double or int64 (sums wrap).
+// Cores of plain loops. T is double or int64, and int64 sums wrap.
 template <class T>
 [[nodiscard]] Core<T> reference_convolution(const Convolution& conv);
 template <class T>
 [[nodiscard]] Core<T> reference_product(const Product& product);
 
-// T is float, double or int16_t. A product of int16_t has no addend.
+// Cores of vectorised loops. T is float, double or int16_t. A product of int16_t has no addend.
 template <class T>
 [[nodiscard]] Core<T> fast_convolution(const Convolution& conv, const FastInputs<T>& inputs);
 template <class T>
 [[nodiscard]] Core<T> fast_product(const Product& product, const FastInputs<T>& inputs);
 
-// One input channel per group, not transposed, no negative padding; a single group has a single output
-// channel.
+// True if the convolution has one input channel per group, is not transposed and has no negative padding. A
+// convolution with a single group must also have a single output channel.
 [[nodiscard]] bool is_depthwise(const Convolution& conv);
-// For depthwise convolutions with channels last. For floats also with channels first, with at most two
-// spatial axes.
+// A core for depthwise convolutions with channels last. For floats, the channels may also be first if there
+// are at most two spatial axes.
 template <class T>
 [[nodiscard]] Core<T> depthwise_convolution(const Convolution& conv, const FastInputs<T>& inputs);
 

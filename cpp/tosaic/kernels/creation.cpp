@@ -13,7 +13,8 @@ using std::int64_t;
 
 bool is_real(const Scalar& value) { return std::holds_alternative<double>(value); }
 
-// Like torch, start + i * step is computed in double for float dtypes and in 64-bit integers for the others.
+// Element i is start + i * step. As in torch, it is computed in double for float dtypes and in 64-bit
+// integers for the others.
 Kernel arange(const Request& request) {
   const auto& attrs = attrs_of<ArangeAttrs>(request);
   const Operand& result = request.results[0];

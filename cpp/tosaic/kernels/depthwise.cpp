@@ -84,7 +84,7 @@ class DepthwiseLines {
     DepthwiseLine<T> line = this->line();
     line.weight = parameters_.weights(operands, scratch);
     line.bias = parameters_.bias(operands, scratch);
-    Index at = 0;  // offset of the line in the result
+    Index at = 0;  // offset of the line of outputs in the result
     for (Index n = 0; n < conv_.batch; ++n) {
       const Source<T>* image = operands.left + n * conv_.in_pixels() * conv_.in_channels;
       line.input =

@@ -30,7 +30,7 @@ constexpr int64_t kShortRow = 64;  // a block ends after a row this long; shorte
 
 // ---- what an operator computes ----
 
-// Where the compute dtype comes from: the result's dtype, or the promoted dtype of the operands.
+// The dtype in which the function is computed: the result's dtype, or the promoted dtype of the operands.
 enum class ComputeIn : std::uint8_t { kResult, kOperands };
 
 struct Meaning {
@@ -143,7 +143,7 @@ Meaning clamp(const Request& request) {
   const auto& attrs = attrs_of<ClampAttrs>(request);
   const DType dtype = request.results[0].dtype;
   const bool nan =
-      is_float(dtype) && (is_nan(attrs.min) || is_nan(attrs.max));  // torch: then all results are NaN
+      is_float(dtype) && (is_nan(attrs.min) || is_nan(attrs.max));  // in torch, all results are then NaN
   return {nan ? Function::kLow : Function::kClamp, ComputeIn::kResult,
           clamp_parameters(attrs.min, attrs.max, dtype), Rounding::kTruncate};
 }

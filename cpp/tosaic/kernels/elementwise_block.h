@@ -31,7 +31,7 @@ enum class Function : std::uint8_t {
   kTrunc,
   kRelu,
   kClamp,         // NaN stays NaN; min(max(x, low), high)
-  kClampNumbers,  // the same, but NaN becomes low
+  kClampNumbers,  // as kClamp, but NaN becomes low
   kLow,           // low, whatever the operand is
   kLeakyRelu,
   kElu,

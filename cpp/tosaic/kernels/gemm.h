@@ -37,7 +37,7 @@ struct GemmProblem {
   bool clamp = false;  // clamps the result to [low, high]
   Sum<T> low = 0, high = 0;
   T* gathered = nullptr;              // scratch of gather_elements(); used for patches and copies_rows
-  const TakeRows<T>* take = nullptr;  // if set, c is scratch for one block of rows, and c_stride is cols
+  const TakeRows<T>* take = nullptr;  // not null: c is scratch for one block of rows, and c_stride is cols
 };
 
 struct GemmBlocking {
@@ -47,8 +47,8 @@ struct GemmBlocking {
 
 [[nodiscard]] constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
-// True if rows that are `stride` elements apart share few cache sets. Such a matrix is copied, not read in
-// place.
+// True if rows that are `stride` elements apart fall into only few cache sets. Such a matrix is copied, not
+// read in place.
 template <class T>
 [[nodiscard]] bool rows_collide(std::int64_t stride) {
   return stride * static_cast<std::int64_t>(sizeof(T)) % 4096 == 0;
@@ -62,7 +62,7 @@ template <class T>
   return (ceil_div(std::max<std::int64_t>(depth, 1), line) | 1) * line;
 }
 
-// `stages_c` is true for problems with `take`. A block of C is then scratch, and is limited to c_bytes.
+// `stages_c` is true for problems with `take`. A block of C is then scratch memory of at most c_bytes.
 template <class T>
 [[nodiscard]] GemmBlocking gemm_blocking(const GemmKernels<T>& kernels, std::int64_t rows, std::int64_t cols,
                                          std::int64_t depth, bool stages_c = false) {

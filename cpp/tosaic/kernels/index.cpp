@@ -179,7 +179,7 @@ struct AdvancedIndex {
   struct Array {
     std::size_t operand = 0;
     IndexReader indices;
-    Dims strides;  // of the index array, over the lookup axes
+    Dims strides;  // strides of the index array along the lookup axes
     int64_t limit = 0, stride = 0;
   };
   std::vector<Array> arrays;

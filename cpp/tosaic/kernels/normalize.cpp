@@ -41,8 +41,8 @@ struct Base {
     load(from, to, count);
     return to;
   }
-  // Where the results of a row are computed: in scratch (which row() may use, too) or in the result array. If
-  // they are in scratch, finish() converts them to the result array.
+  // The memory in which the results of a row are computed: scratch (which row() may use, too) or the result
+  // array. If they are in scratch, finish() converts them to the result array.
   [[nodiscard]] T* out(const Arrays& arrays, int64_t offset) const {
     return store != nullptr ? piece<T>(arrays.scratch, row_scratch)
                             : reinterpret_cast<T*>(arrays.results[0] + offset * result_element);
@@ -329,7 +329,7 @@ void softmax_row(const Softmax<T>& plan, const Arrays& arrays, int64_t at) {
   base.finish(arrays, at, out, plan.extent);
 }
 
-// One statistic per column.
+// The statistics of a block of columns, one per column.
 struct ColumnStatistics {
   alignas(64) std::array<Accumulator, kColumns> folded;
   alignas(64) std::array<double, kColumns> max, sum, factor;

@@ -7,8 +7,8 @@
 
 namespace tosaic::kernels {
 
-// In the formulas, x and out are elements i < count. The loops named *_columns have one statistic per
-// element. The arrays must not overlap, except that out may be x.
+// In the formulas, x and out mean x[i] and out[i], for each i < count. The loops named *_columns have one
+// statistic per element. The arrays must not overlap, except that out may be x.
 template <class T>
 struct NormalizeLoops {
   // out = x * scale + shift

@@ -11,7 +11,7 @@ namespace tosaic::kernels {
 enum class Isa : std::uint8_t { kBaseline, kAvx2, kAvx512 };
 [[nodiscard]] std::string_view to_string(Isa isa);
 [[nodiscard]] Isa best_isa();                      // the best of usable_isas()
-[[nodiscard]] std::span<const Isa> usable_isas();  // those that were compiled and that this CPU can run
+[[nodiscard]] std::span<const Isa> usable_isas();  // the compiled instruction sets that this CPU can run
 // One of usable_isas() by its name. Throws InvalidGraph for any other name.
 [[nodiscard]] Isa parse_isa(std::string_view name);
 

@@ -351,7 +351,7 @@ bool sums_fit(const Pool& pool, DType dtype) {
   Index count = 1;
   for (const Axis& axis : pool.axes)
     count *= axis.counted.empty() ? 0 : *std::max_element(axis.counted.begin(), axis.counted.end());
-  const Index largest = dtype == DType::kI8 ? 256 : 65536;  // of an element minus a zero point
+  const Index largest = dtype == DType::kI8 ? 256 : 65536;  // the largest |element - zero point|
   return pool.rescales && count <= std::numeric_limits<std::int32_t>::max() / largest;
 }
 

@@ -31,7 +31,7 @@ struct Meaning {
   Finish finish = Finish::kNothing;
   Dims axes;
   double correction = 0;
-  bool needs_elements = false;      // has no result for zero elements
+  bool needs_elements = false;      // true: there is no result for zero elements
   bool computes_in_result = false;  // integer or float like the result's dtype; false: like the operand's
 };
 

@@ -11,9 +11,9 @@ namespace tosaic::kernels {
 enum class Fold : std::uint8_t {
   kSum,
   kProduct,
-  kMax,  // NaN if any element is NaN; kMin too
+  kMax,  // kMax and kMin: NaN if any element is NaN
   kMin,
-  kMaxNumbers,  // skips NaN; kMinNumbers too
+  kMaxNumbers,  // kMaxNumbers and kMinNumbers skip NaN
   kMinNumbers,
   kAny,  // the accumulators of kAny and kAll are 0 or 1
   kAll,

@@ -18,9 +18,10 @@ struct Requantizer {
   std::size_t bytes = 0, scratch_bytes = 0;
 };
 
-// A requantizer for i32 values of this shape, with the channels along `axis`. `run` is empty unless the
-// followers are a RESCALE, with 32-bit multipliers that are per tensor or along `axis`, and an optional CLAMP
-// of a signed result.
+// A requantizer for i32 values of this shape, with the channels along `axis`. `followers` are the operators
+// that are fused. They must be a RESCALE, or a RESCALE to a signed dtype and a CLAMP. The RESCALE must have
+// 32-bit multipliers, one for the tensor or one for each entry of `axis`. For other followers, `run` of the
+// result is empty.
 [[nodiscard]] Requantizer prepare_requantizer(std::span<const Follower> followers, const Shape& shape,
                                               std::size_t axis, Isa isa);
 

@@ -1,13 +1,15 @@
 // Resizes: for each axis, a table of the two inputs that each output o reads, and of their weights. (Bicubic:
 // four inputs.)
 //
-// torch computes source positions in float (double for f64 tensors):
+// torch computes the source position of output o in float (double for f64 tensors). `in` and `out` are the
+// extents of the axis in the operand and in the result:
 //   scale     with align_corners (in - 1) / (out - 1), except for nearest; else 1 / the given scale, if there
 //             is one; else in / out
 //   nearest   floor(o * scale); with two spatial axes o if out = in, and floor(o / 2) if out = 2 * in
 //   bilinear  max(0, scale * (o + 0.5) - 0.5), or o * scale with align_corners; o if out = in
 //
-// TOSA computes in integers: y = o * scale_d + offset, iy = floor(y / scale_n), dy = y - iy * scale_n
+// TOSA computes the source position of output o in integers, with the scale scale_n / scale_d:
+//   y = o * scale_d + offset, iy = floor(y / scale_n), dy = y - iy * scale_n
 //   nearest   iy + (2 * dy >= scale_n)
 //   bilinear  iy and iy + 1 with weights scale_n - dy and dy; for floats the weights are divided by scale_n
 #include <algorithm>

@@ -225,7 +225,7 @@ struct DiffPlan {
   Plan plan;
   std::array<Joined, 3> parts;
   std::size_t part_count = 0;
-  int64_t extent = 0;  // of all parts together
+  int64_t extent = 0;  // the extent of all parts together
   int64_t order = 1;
   bool is_bool = false;
 };

@@ -19,7 +19,7 @@ using std::int64_t;
 struct Axis {
   std::size_t operand = 0;
   DType dtype = DType::kI64;
-  Dims strides;  // of the index array over the places
+  Dims strides;  // strides of the index array along the axes of the places
   int64_t limit = 0, stride = 0;
 };
 
@@ -28,10 +28,10 @@ struct Plan {
   DType dtype = DType::kF32;
   bool accumulate = false;
   std::vector<Axis> axes;
-  Shape extents;        // of the axes above
+  Shape extents;        // the extents of the axes above
   Dims values, target;  // strides of the values and of the result over these axes; 0 in `target` for places
   std::size_t first_place = 0, places = 0;  // the places are axes [first_place, first_place + places)
-  std::size_t bytes = 0;                    // of the input
+  std::size_t bytes = 0;                    // bytes of the input
 };
 
 int64_t read_index(DType dtype, const std::byte* array, int64_t i) {

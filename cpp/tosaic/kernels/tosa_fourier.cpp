@@ -47,13 +47,13 @@ std::vector<Complex> circle(int64_t n) {
 
 struct Fourier {
   int64_t batches = 0, height = 0, width = 0;
-  int64_t columns = 0;  // of the result
+  int64_t columns = 0;  // columns of the result
   bool complex_input = false;
   bool inverse = false;
   std::vector<Complex> of_height, of_width;
 };
 
-// One transform of n elements, `stride` apart in `from`, into dense `to`.
+// Transforms n elements, which are `stride` apart in `from`. Writes the results to `to`, without gaps.
 void transform(const Complex* from, int64_t stride, Complex* to, int64_t n, const Complex* factors,
                int64_t factor_stride) {
   if (n % 2 != 0) {

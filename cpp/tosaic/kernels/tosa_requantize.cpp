@@ -215,7 +215,7 @@ struct Tables {
 
   explicit Tables(const Rescale& plan) {
     const auto channels = static_cast<int64_t>(plan.channels.size());
-    if (channels == 0) return;  // then there are no elements either
+    if (channels == 0) return;  // no channels: there are no elements either
     period = channels == 1 ? 1 : channels * std::max<int64_t>(1, kBlockElements / channels);
     const ValueRange values = values_of(plan);
     for (int64_t i = 0; i < period + kRescalePadding; ++i) {
@@ -331,7 +331,7 @@ std::optional<RescaleAttrs> rescale_of(const Follower& follower, std::size_t ran
   return RescaleAttrs{get<TosaRescaleAttrs>(*follower.attrs), static_cast<int64_t>(rank) - 1};
 }
 
-// Restricts the bounds of the results to those of a tosa.clamp. Returns false if the follower is another
+// Restricts the limits of the results to those of a tosa.clamp. Returns false if the follower is another
 // operator, if the result is unsigned, or if the bounds have no value in common.
 bool take_clamp(const Follower& follower, Rescale& plan) {
   if (follower.op != Op::kTosaClamp || plan.attrs.output_unsigned) return false;

@@ -10,7 +10,7 @@
 namespace tosaic::layout {
 namespace {
 
-constexpr std::size_t kMostOptions = 8;  // of a node
+constexpr std::size_t kMostOptions = 8;  // the most options that a node may have
 
 class OptionSearch {
  public:
@@ -63,7 +63,7 @@ class OptionSearch {
     }
   }
 
-  // Adds the option. If an order leads to no option, adds the preferred one.
+  // Adds the option that an offered order leads to, or the preferred option if the order leads to none.
   void consider(const Node& node, std::optional<LayoutOption> option) {
     add(node, option ? std::move(*option) : rules_.preferred(node));
   }

@@ -19,7 +19,7 @@ using ValueOrders = SmallVector<DimOrder, 3>;  // dim orders of one value
 
 // The layout options among which the plan chooses, by node index.
 struct Choices {
-  std::vector<LayoutOption> options;  // of all nodes, one node after another
+  std::vector<LayoutOption> options;  // the options of all nodes, one node after another
   std::vector<std::uint32_t> first;   // by node: where its options begin; one more entry for the end
   // By value: the orders that were offered for it. The order of a graph input or output is first.
   std::vector<ValueOrders> offered;

@@ -79,7 +79,8 @@ class Regions {
     DimOrder order;
     SpotId spot;
   };
-  // A list of demands has the needs first, then habits up to a total of kMostDemands.
+  // The demand of a reshape is a habit, every other demand is a need. A list of demands has the needs first,
+  // then habits up to a total of kMostDemands.
   enum class Strength : std::uint8_t { kNeed, kHabit };
   struct Source {
     SpotId at;

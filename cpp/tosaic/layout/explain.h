@@ -17,7 +17,7 @@ namespace tosaic::layout {
 struct Demand {
   std::string who;          // a node's name; the path of an input or output
   std::string rule;         // "conv wants channels last"
-  std::string module_path;  // of the operator's origin, if it has one
+  std::string module_path;  // the module path of the operator's origin; or empty
   std::string source;       // "model.py:41"
   std::string remedy;       // what the caller can do about it; empty if nothing
 };

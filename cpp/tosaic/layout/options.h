@@ -5,11 +5,11 @@
 //
 //   the meaning of the operator     how the order of the result follows from those of the operands:
 //     elementwise, movement           one order for all operands and results
-//     permute                         the order relabelled for the result: no element moves
+//     permute                         the order that results if the axes are renamed and no element moves
 //     reduction                       the remaining axes stay in the operand's order
 //     reshape                         the axes that are joined are adjacent, and so are the axes into which
 //                                     one is split (order.h, reshaped)
-//   the needs of the target         which of these orders the target's operator takes
+//   the needs of the target         which of these orders the target's operator accepts
 //                                   (target/layout_needs.h), e.g. channels last for a convolution
 #pragma once
 
@@ -26,7 +26,7 @@ namespace tosaic::layout {
 [[nodiscard]] const DimOrder& boundary_order(const Graph& graph, const Output& output);
 
 struct LayoutOption {
-  SmallVector<DimOrder, 3> operands;  // those of absent operands have no meaning
+  SmallVector<DimOrder, 3> operands;  // orders of absent operands have no meaning
   SmallVector<DimOrder, 1> results;
 };
 
@@ -43,7 +43,7 @@ class LayoutRules {
   // What the target's operator, or the description of a foreign operator, needs.
   [[nodiscard]] target::OpLayout need_of(const Node& node) const;
 
-  // The option of the operator's own need, or row-major order if it takes any order.
+  // The option that the operator needs on the target, or row-major order if it accepts any order.
   [[nodiscard]] LayoutOption preferred(const Node& node) const;
   // True if the preferred option is the only one.
   [[nodiscard]] bool has_one_option(const Node& node) const;
@@ -51,7 +51,7 @@ class LayoutRules {
   // option: the target has an operator for it.
   [[nodiscard]] bool always_considers_preferred(const Node& node) const;
   // The option in which an operand, or a result, has this order. Returns nothing if there is no such option,
-  // or if the order does not determine the orders of the other values (e.g. that of an operand that is
+  // or if the order does not determine the orders of the other values (e.g. the order of an operand that is
   // broadcast).
   [[nodiscard]] std::optional<LayoutOption> by_operand(const Node& node, std::size_t operand,
                                                        const DimOrder& order) const;
@@ -68,8 +68,8 @@ class LayoutRules {
     kReduced,   // the result has the remaining axes of the operand
     kReshaped,  // the axes of the operand are joined and split
     kRows,      // operand 0 and the result have one order, all other operands are row-major
-    kMatrices,  // as kRows; if operand 1 is several matrices, it has that order, too
-    kWindows,   // as kRows; or the preferred option
+    kMatrices,  // as kRows; if operand 1 is several matrices, operand 1 has that order, too
+    kWindows,   // as kRows, or the preferred option
   };
   [[nodiscard]] Relation relation_of(const Node& node) const;
   [[nodiscard]] std::optional<LayoutOption> same(const Node& node, const DimOrder& lead) const;

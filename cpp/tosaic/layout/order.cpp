@@ -13,8 +13,8 @@ Dims significant(const Shape& shape, const DimOrder& order) {
   return axes;
 }
 
-// A group of neighbouring axes in front of the reshape and one behind it, as few as possible, whose extents
-// have equal products. Axes of extent 1 are omitted.
+// Neighbouring axes in front of a reshape and the neighbouring axes behind it that have the same elements:
+// the products of their extents are equal. A group has as few axes as possible. Axes of extent 1 are omitted.
 struct Group {
   std::vector<std::int64_t> from, to;
 };

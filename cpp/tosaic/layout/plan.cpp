@@ -38,7 +38,8 @@ BoundaryOrders boundary_orders_of(const Graph& graph, const Choices& choices, co
   return out;
 }
 
-// Reads from the states which option each node has, and the orders of the values that follow.
+// Reads the option of each node from the states of the solution. Sets the orders of the values that follow
+// from these options.
 void write_orders(const Graph& graph, const BoundaryOrders& boundary, Choices choices,
                   const std::vector<std::uint32_t>& state, LayoutPlan& plan) {
   plan.order.resize(graph.values().size());

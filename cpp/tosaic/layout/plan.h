@@ -4,9 +4,9 @@
 // considered if a neighbour's dim order fits one of its operands or results (choices.h). A value is made in
 // the order that its producer's option says. It is transposed once for each other order that is read, however
 // many readers and views (views.h) read it in that order. Constants cost nothing, since they are transposed
-// at compile time. Among these choices the plan is minimal; only if the solver needed a search
-// (solver/solver.h) it may not be. In both cases the plan carries a certificate of a lower bound, which
-// `proven_bound` checks.
+// at compile time. Among these choices the plan has the least cost, unless the solver needed a search
+// (solver/solver.h): then another plan may cost less. In both cases the plan carries a certificate, a proof
+// of a lower bound of the cost, which `proven_bound` checks.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ struct Transpose {
   ValueId value;
   DimOrder from, to;
   std::int64_t bytes = 0;
-  Cost cost = 0;  // as the objective counts: the bytes, 1, or the caller's cost
+  Cost cost = 0;  // as the objective counts it: the bytes, 1 for kCount, or the caller's cost
 };
 
 // The time to make a plan: to find the layout options and state the problem, and to solve it.
@@ -38,11 +38,11 @@ struct LayoutPlan {
   std::vector<LayoutOption> options;  // by node index
   std::vector<DimOrder> outputs;      // by output index: its order at the graph output
   std::vector<Transpose> transposes;  // by value, then in the order of their first readers
-  std::int64_t bytes = 0;             // of all transposes
-  Cost cost = 0;                      // in the weights of `problem`, which also decide ties of the objective
+  std::int64_t bytes = 0;             // bytes of all transposes
+  Cost cost = 0;                      // the cost by the weights of `problem`, which also decide ties
   Problem problem;                    // what was solved
   Certificate certificate;            // proven_bound(problem, certificate) is a lower bound of `cost`
-  target::LayoutNeeds needs;          // for which the plan was made
+  target::LayoutNeeds needs;          // the needs for which the plan was made
   PlanSeconds seconds;
 };
 

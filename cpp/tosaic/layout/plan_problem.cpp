@@ -8,7 +8,7 @@
 namespace tosaic::layout {
 namespace {
 
-// True if orders of this shape differ in memory: two axes or more have an extent other than 1.
+// True if two orders of this shape can differ in memory: at least two axes have an extent other than 1.
 bool has_orders(const Shape& shape) {
   return std::count_if(shape.begin(), shape.end(), [](std::int64_t extent) { return extent != 1; }) > 1;
 }
@@ -33,10 +33,12 @@ Totals totals_of(const Problem& problem, const std::vector<bool>& can_be_transpo
   return totals;
 }
 
-// Turns the costs of tensors into weights that also decide ties:
+// Turns the costs of tensors into weights that also decide ties. Let A be an upper bound of what all tensors
+// cost together:
 //
-//   by count     bytes + min(A, 2^40) + 1, where A is an upper bound of what all tensors cost in bytes
-//   otherwise    cost * 2^16 + 1, or just the cost if the sum would exceed kMostCost
+//   the objective counts transposes    weight = bytes + min(A, 2^40) + 1: fewer transposes, then fewer bytes
+//   every other objective              weight = cost * 2^16 + 1: less cost, then fewer transposes; or just
+//                                      the cost, without ties, if the weights would add up to kMostCost
 //
 // A tensor that cannot be transposed gets a weight above the sum of all others, so the plan does not
 // transpose it.

@@ -7,7 +7,7 @@
 namespace tosaic::layout {
 namespace {
 
-constexpr std::size_t kMostDeclared = 32;  // each needs a plan of its own
+constexpr std::size_t kMostDeclared = 32;  // each declared order is tried with a plan of its own
 
 ValueId value_of(const Graph& graph, const DeclaredOrder& declared) {
   return declared.is_input ? graph.inputs()[declared.index].value : graph.outputs()[declared.index].value;

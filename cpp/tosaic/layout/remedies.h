@@ -12,7 +12,7 @@
 
 namespace tosaic::layout {
 
-// An input or output, and the order to declare for it.
+// An input or output of the graph, and the dim order that the caller should declare for it.
 struct DeclaredOrder {
   bool is_input = true;
   std::uint32_t index = 0;
@@ -20,8 +20,8 @@ struct DeclaredOrder {
 };
 
 struct Remedy {
-  std::vector<DeclaredOrder> declared;  // to be declared together
-  std::int64_t bytes = 0;               // that are still transposed
+  std::vector<DeclaredOrder> declared;  // all are to be declared together
+  std::int64_t bytes = 0;               // bytes that are still transposed
   std::size_t transposes = 0;
 };
 

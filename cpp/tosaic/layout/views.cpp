@@ -23,7 +23,7 @@ bool differ_in_unit_axes(const Shape& a, const Shape& b) {
   }
 }
 
-// View::axes of the result of a reshape, given those of its operand.
+// View::axes of the result of a reshape; `axes` are View::axes of its operand.
 Dims reshaped_axes(const Dims& axes, const Shape& before, const Shape& behind) {
   Dims out;
   std::size_t at = 0;

@@ -57,8 +57,8 @@ bool cover_axes(const Windows& windows) {
          std::all_of(windows.axes.begin(), windows.axes.end(), covers_or_stays);
 }
 
-// True if the sums of a window stay within 32 bits: an integer minus its zero point is below 2^8 (2^16 for
-// two bytes) in magnitude.
+// True if the sum of a window fits in 32 bits. Each term is an integer minus its zero point, whose magnitude
+// is below 2^8 for dtypes of one byte and below 2^16 for dtypes of two bytes.
 bool sums_fit(DType dtype, const Windows& windows) {
   const std::int64_t count = windows.axes[0].size * windows.axes[1].size;
   return byte_size(dtype) <= 2 && count <= std::numeric_limits<std::int32_t>::max() >> (8 * byte_size(dtype));

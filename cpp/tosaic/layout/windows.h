@@ -4,7 +4,7 @@
 // over such windows may compute in any order of its axes.
 //
 //   f32[1,8,12,12]  avg_pool, kernel [12,12]              sum over axes 2 and 3, times 1 / 144
-//   f32[1,8,20,1]   avg_pool, kernel [4,1], stride [4,1]  seen as [8,5,4,1]: sum over the axis of 4,
+//   f32[1,8,20,1]   avg_pool, kernel [4,1], stride [4,1]  as [8,5,4,1]: sum over the axis of 4,
 //                                                         times 1 / 4
 #pragma once
 
@@ -23,7 +23,7 @@ struct WindowedAxis {
 
 struct Windows {
   std::array<WindowedAxis, 2> axes;
-  std::int64_t count = 1;  // what a mean divides its sum by
+  std::int64_t count = 1;  // the divisor of a mean
 };
 
 // The windows of avg_pool, max_pool, tosa.avg_pool2d (of integers), and of an integer convolution that sums

@@ -1,9 +1,9 @@
 // check: an independent check of a placement.
 //
-// It is written apart from the planner and does not use its groups of buffers: it looks at pairs of buffers
-// only. Two buffers whose lifetimes and bytes overlap must hold the same contents at the same addresses (one
-// is a view of the other, or both are views of the same buffer), or the later one must be computed in place
-// of the earlier one, whose lifetime ends at the step where the later one begins.
+// The check shares no code with the planner and does not use the planner's groups of buffers: it looks at
+// pairs of buffers only. Two buffers whose lifetimes and bytes overlap must hold the same contents at the
+// same addresses (one is a view of the other, or both are views of the same buffer), or the later one must be
+// computed in place of the earlier one, whose lifetime ends at the step where the later one begins.
 #pragma once
 
 #include <string>
@@ -13,7 +13,8 @@
 namespace tosaic::memory {
 
 // Describes the first fault of the placement; "" if there is none. Faults are a buffer outside the arena or
-// misaligned, an alias that is not at its place in its target, and two live buffers that overlap.
+// misaligned, a view or in-place result that is not at its offset in its target, and two live buffers that
+// overlap.
 [[nodiscard]] std::string placement_fault(std::span<const Buffer> buffers, const Placement& placement);
 
 // Throws InternalError with the fault.

@@ -80,7 +80,7 @@ std::vector<std::size_t> live_bytes_of(const std::vector<Item>& items) {
   std::uint32_t last = 0;
   for (const Item& item : items) last = std::max(last, item.last);
   std::vector<std::size_t> live(items.empty() ? 0 : last + std::size_t{2});
-  for (const Item& item : items) {  // differences: they may wrap around, but their sums do not
+  for (const Item& item : items) {  // differences of live bytes: they may wrap around, but their sums do not
     live[item.first] += item.bytes;
     live[item.last + std::size_t{1}] -= item.bytes;
   }
@@ -96,14 +96,15 @@ std::size_t count_conflicts(const std::vector<Item>& items) {
   const std::vector<std::size_t> alive = live_bytes_of(counted);
   std::vector<std::size_t> begun(alive.size());
   for (const Item& item : items) ++begun[item.first];
-  std::size_t pairs = 0;  // at each step: what begins there, paired with all that is alive
+  std::size_t pairs = 0;  // sum over all steps: items that begin there, times items that are alive
   for (std::size_t step = 0; step < alive.size(); ++step)
     pairs += begun[step] * (alive[step] - begun[step]) + begun[step] * (begun[step] - 1) / 2;
   return pairs;
 }
 
 // Places items in order of their first steps, each into the smallest gap that holds it. When an item ends,
-// its bytes become a gap. For lists that are too long to compare every pair: the cost is that of sorting.
+// its bytes become a gap. Used for lists that are too long to compare every pair: the sweep costs as much as
+// sorting.
 class Sweep {
  public:
   explicit Sweep(const Items& items) : items_(items.items) {
@@ -314,8 +315,9 @@ class Search {
   std::size_t work_ = 0;
 };
 
-// Orders that do well on networks, largest first: by bytes; by busiest step, then bytes; by bytes times
-// lifetime; by lifetime, then bytes. Also forwards and backwards in time.
+// Orders of items that yield small arenas for networks. Four orders have the largest first: by bytes; by
+// busiest step, then bytes; by bytes times lifetime; by lifetime, then bytes. Two more orders go forwards and
+// backwards in time.
 std::vector<std::vector<std::uint32_t>> greedy_orders(const std::vector<Item>& items) {
   const std::vector<std::size_t> live = live_bytes_of(items);
   std::vector<std::size_t> busiest;
@@ -346,7 +348,7 @@ std::size_t greatest(const std::vector<std::size_t>& list) {
   return list.empty() ? 0 : *std::max_element(list.begin(), list.end());
 }
 
-// If more pairs of items overlap in time, Sweep is used in place of Search.
+// Search is used up to this number of pairs of items that overlap in time, Sweep beyond it.
 constexpr std::size_t kMaxPairs = 2'000'000;
 
 Placement swept(std::span<const Buffer> buffers, const Items& items, Placement out) {

@@ -27,14 +27,14 @@ namespace tosaic::memory {
 
 enum class AliasKind : std::uint8_t {
   kNone,     // memory of its own
-  kView,     // the same contents as its target, or a part of them
+  kView,     // has the same contents as its target, or a part of them
   kInPlace,  // overwrites the target's bytes at its first step, which is the target's last
 };
 [[nodiscard]] std::string_view to_string(AliasKind kind);
 
 inline constexpr std::uint32_t kNoTarget = 0xffffffffu;
 
-// Needed in steps first..last, both inclusive. `alignment` is a power of two.
+// A buffer is needed in steps first..last, both inclusive. `alignment` is a power of two.
 struct Buffer {
   std::size_t bytes = 0;
   std::size_t alignment = 64;
@@ -46,7 +46,7 @@ struct Buffer {
 
 struct Placement {
   std::vector<std::size_t> offsets;  // one per buffer
-  std::size_t bytes = 0;             // of the arena
+  std::size_t bytes = 0;             // the size of the arena
   std::size_t lower_bound = 0;
   [[nodiscard]] std::size_t gap() const { return bytes - lower_bound; }
 };
@@ -59,7 +59,7 @@ struct PlaceOptions {
 // if the independent check (check.h) finds a fault in the result.
 [[nodiscard]] Placement place(std::span<const Buffer> buffers, const PlaceOptions& options = {});
 
-// The greatest sum of live bytes at any step. No arena that respects the aliases is smaller.
+// The greatest sum of live bytes at any step. No arena can be smaller, whatever the offsets are.
 [[nodiscard]] std::size_t lower_bound(std::span<const Buffer> buffers);
 
 // Bytes live at each step; shared memory counts once.

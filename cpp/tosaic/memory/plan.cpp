@@ -148,8 +148,8 @@ class Sharing {
   std::vector<std::uint32_t> contents_end_;  // per root: the last step that reads its present contents
 };
 
-// The locations of roots: inputs, constants and results that are computed in an output are outside the
-// arena, all others are in it.
+// The locations of roots (values that own memory). Inputs, constants, and results that are computed in the
+// memory of an output are outside the arena. All other roots are in the arena.
 class Roots {
  public:
   Roots(const Graph& graph, const Sharing& sharing, const PlanOptions& options)

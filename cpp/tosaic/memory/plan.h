@@ -29,16 +29,16 @@ enum class Area : std::uint8_t { kNone, kArena, kInput, kOutput, kConstant };
 struct Location {
   Area area = Area::kNone;
   std::uint32_t slot = 0;  // inputs: index into inputs(); outputs: into outputs(); constants: the value
-  std::size_t offset = 0;  // bytes
+  std::size_t offset = 0;  // in bytes
   bool operator==(const Location&) const = default;
 };
 
-// What the plan must know of a node beyond the graph.
+// What the plan must know about a node that the graph does not say.
 struct NodeNeeds {
   std::size_t scratch_bytes = 0;
   std::uint32_t in_place = 0;  // bit i: result 0 may overwrite operand i
   bool writes_all = false;     // write the results even if they could be views (callables, copies)
-  std::optional<std::uint32_t> writer = {};  // an earlier step that may write the results instead
+  std::optional<std::uint32_t> writer = {};  // an earlier step that may write the results (fused)
 };
 
 struct PlanOptions {
@@ -51,7 +51,7 @@ struct PlanOptions {
 struct MemoryPlan {
   std::vector<Location> values;         // one per value
   std::vector<AliasKind> alias;         // one per value: how it shares memory with another value
-  std::vector<ValueId> alias_of;        // one per value: that other value
+  std::vector<ValueId> alias_of;        // one per value: the value with which it shares memory
   std::vector<std::size_t> scratch;     // one per node: offset in the arena
   std::vector<std::size_t> live_bytes;  // one per step: arena bytes in use
   std::size_t arena_bytes = 0;

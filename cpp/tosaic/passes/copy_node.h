@@ -1,4 +1,4 @@
-// copy_node: how passes that build a new graph take over a node.
+// copy_node: copies a node for passes that build a new graph value by value.
 #pragma once
 
 #include <vector>
@@ -8,7 +8,7 @@
 namespace tosaic::passes {
 
 // Copies a node of `source` to `out`. `operand` returns the new value of each operand, which may be absent.
-// The results are stored in `made`, by old value.
+// The new ids of the results are stored in `made`, by the index of the old value.
 template <class Operand>
 void copy_node(const Graph& source, const Node& node, Graph& out, std::vector<ValueId>& made,
                Operand operand) {

@@ -17,7 +17,7 @@ std::optional<Graph> in_all_regions(const Graph& graph, const PassOptions& optio
   return outer ? std::move(outer) : std::move(inner);
 }
 
-// The same for a pass that takes options.
+// Does the same as the function above for a pass that takes options.
 template <std::optional<Graph> (*Run)(const Graph&, const PassOptions&)>
 std::optional<Graph> with_options_in_all_regions(const Graph& graph, const PassOptions& options) {
   std::optional<Graph> inner = in_regions(
@@ -40,7 +40,7 @@ std::optional<Graph> run_lower_to_integer(const Graph& graph, const PassOptions&
 std::vector<Pass> make_passes() {
   using enum Stage;
   const StageSet any = StageSet::all();
-  const StageSet unrounded = {kExported, kInteger, kTosa};  // no operator rounds its result unseen
+  const StageSet unrounded = {kExported, kInteger, kTosa};  // at kQuantized, operators quantize results
   const StageSet canonical = {kExported, kInteger};         // canonical operators, none of TOSA's
   return {
       {"fold-constants",

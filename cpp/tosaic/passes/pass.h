@@ -24,8 +24,8 @@
 
 namespace tosaic::passes {
 
-// What becomes, in the lowered program, of a float input that is quantized first, and of a float output that
-// is dequantized last.
+// The form, in the lowered program, of a float input that is quantized first, or of a float output that is
+// dequantized last.
 enum class FloatIoForm : std::uint8_t {
   kFloat,      // floats
   kConverted,  // integers; a run converts the caller's float arrays to and from them
@@ -63,7 +63,7 @@ class StageSet {
 };
 // "exported, integer"
 [[nodiscard]] std::string to_string(const StageSet& stages);
-// In the order of the enumerators.
+// The stages of the set, in the order of the enumerators of Stage.
 [[nodiscard]] std::vector<Stage> stages_of(const StageSet& stages);
 
 struct Pass {
@@ -74,9 +74,9 @@ struct Pass {
   StageSet takes;              // a pipeline does not run the pass on a graph at another stage
   std::optional<Stage> makes;  // the stage of the changed graph; without one, the stage of the graph it took
   Function run;
-  bool always = false;  // it changes every graph that it takes, so no graph behind it is at the old stage
+  bool always = false;  // it changes every graph that it takes, so behind it no graph is at the old stage
   std::vector<std::string> needs = {};      // names of passes that must have run before
-  std::vector<std::string> serves_as = {};  // names of passes whose work it does: it meets the needs for them
+  std::vector<std::string> serves_as = {};  // names of passes whose work it does: it meets `needs` for them
 
   [[nodiscard]] Stage stage_after(Stage taken) const { return makes.value_or(taken); }
 };
@@ -106,7 +106,7 @@ struct Pass {
 [[nodiscard]] std::optional<Graph> simplify(const Graph& graph);
 // Moves elementwise operators in front of a reshape that joins axes where that may save a transpose.
 [[nodiscard]] std::optional<Graph> sink_reshapes(const Graph& graph, const PassOptions& options = {});
-// Lets elementwise operators compute in other shapes where the layout plan then moves less.
+// Lets elementwise operators compute in other shapes if the layout plan then transposes less.
 [[nodiscard]] std::optional<Graph> choose_shapes(const Graph& graph, const PassOptions& options = {});
 // conv/linear followed by batch_norm with constant statistics becomes one conv/linear, folded in double
 // precision.

@@ -41,12 +41,11 @@ std::optional<ResizeAxis> nearest_axis(std::int64_t in, std::int64_t out, double
 std::optional<ResizeAxis> bilinear_axis(std::int64_t in, std::int64_t out, bool align_corners, double scale) {
   if (align_corners) {
     if (out == 1) return completed({}, 1, out);
-    if (in == 1)
-      return completed({out, 1, 0}, in, out);  // every position is below pixel 1, which does not exist
+    if (in == 1) return completed({out, 1, 0}, in, out);  // the only pixel is 0: every position is below 1
     return completed({out - 1, in - 1, 0}, in, out);
   }
   if (scale != 0.0 && scale * static_cast<double>(in) != static_cast<double>(out)) return std::nullopt;
-  return completed({2 * out, 2 * in, in - out}, in, out);  // positions refer to centres of pixels
+  return completed({2 * out, 2 * in, in - out}, in, out);  // positions are those of the centres of pixels
 }
 
 }  // namespace
@@ -60,7 +59,7 @@ std::optional<ResizeAxis> exact_resize_axis(const ResizeAttrs& attrs, std::size_
   return axis && within_limits(*axis) ? axis : std::nullopt;
 }
 
-// As torch computes it: min(floor(float(o) * ratio), in - 1) with a float ratio.
+// For output o, torch computes min(floor(float(o) * ratio), in - 1) with a float ratio.
 std::vector<std::int64_t> nearest_elements(std::int64_t in, std::int64_t out, double scale,
                                            bool whole_steps) {
   const bool steps = whole_steps && (out == in || out == 2 * in);
@@ -76,8 +75,8 @@ std::vector<std::int64_t> nearest_elements(std::int64_t in, std::int64_t out, do
 
 namespace {
 
-// Where torch reads the input for output o, in float32: ratio * (o + 0.5) - 0.5, or ratio * o with
-// align_corners. The position is at least 0, unless the mode is bicubic.
+// The position at which torch reads the input for output o, computed in float32: ratio * (o + 0.5) - 0.5, or
+// ratio * o with align_corners. The position is at least 0, unless the mode is bicubic.
 float source_position(const ResizeAttrs& attrs, std::int64_t in, std::int64_t out, double scale,
                       std::int64_t o) {
   const auto at = static_cast<float>(o);

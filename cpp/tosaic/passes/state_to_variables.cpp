@@ -19,8 +19,8 @@
 namespace tosaic::passes {
 namespace {
 
-// The initial value as a constant of its own. Its name differs from the state's, so that the read can have
-// that name.
+// The initial value of a state as a new constant. Its name differs from the name of the state, so that the
+// result of tosa.variable_read can have that name.
 ConstantRef initial_of(const Input& input, const Value& value) {
   auto initial = input.initial ? std::make_shared<Constant>(*input.initial) : std::make_shared<Constant>();
   initial->name = value.name + ".initial";
@@ -118,7 +118,7 @@ class Conversion {
   }
 
   const Graph& source_;
-  std::vector<DType> dtypes_;  // that the target's variables may have
+  std::vector<DType> dtypes_;  // the dtypes that the target's variables may have
   Graph out_;
   std::vector<ValueId> map_;          // by old value: the new value
   std::vector<std::uint32_t> index_;  // by old input: the new index of an input that stays

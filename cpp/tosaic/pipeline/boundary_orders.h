@@ -22,8 +22,8 @@ struct BoundaryOrders {
   std::vector<std::optional<BoundaryOrder>> inputs, outputs;
 };
 
-// The graph with these orders at its inputs and outputs; the same graph if none is declared. Throws
-// InvalidGraph for an order of another rank.
+// Returns the graph with these orders at its inputs and outputs, or the same graph if no order is declared.
+// Throws InvalidGraph for an order of another rank.
 [[nodiscard]] std::shared_ptr<const Graph> with_boundary_orders(std::shared_ptr<const Graph> graph,
                                                                 const BoundaryOrders& orders);
 

@@ -141,7 +141,7 @@ class Run {
  private:
   struct Skipped {
     const Step* step;
-    Stage stage;  // of the graph that the pass does not take
+    Stage stage;  // the stage of the graph that the pass does not take
   };
 
   void run(const Step& step) {
@@ -183,7 +183,8 @@ class Run {
 std::string quoted(const std::string& text) { return "'" + text + "'"; }
 
 // Refuses a lowering that ends at another stage than tosa. The message names the first pass that was skipped
-// at that stage, and the pass of the default pipeline that makes a graph which it takes.
+// at that stage, and the pass of the default pipeline that makes a graph of a stage which the skipped pass
+// takes.
 void require_tosa(const Run& run, const Pipeline& pipeline) {
   const Stage stage = run.graph()->stage;
   if (stage == Stage::kTosa) return;
@@ -216,7 +217,8 @@ void require_tosa(const Run& run, const Pipeline& pipeline) {
                       .hint = std::move(hint)});
 }
 
-// Lists rules that nodes break before rules that helper constants break.
+// Throws SpecViolation if the target cannot run the graph. Lists the rules that nodes break first, and then
+// those that helper constants break.
 void require_target(const Graph& tosa, const target::TargetSpec& target) {
   std::vector<target::Violation> violations = target::check(tosa, target);
   std::stable_partition(violations.begin(), violations.end(),

@@ -1,4 +1,4 @@
-// lower: runs a pipeline on an exported graph, up to a TOSA graph that the target takes.
+// lower: runs a pipeline on an exported graph, up to a TOSA graph that the target can run.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,8 @@
 namespace tosaic::pipeline {
 
 struct LowerOptions {
-  // Without a value, inputs and outputs are floats if the target has profile FP, and converted if it has not.
+  // The form of quantized float inputs and outputs (passes/pass.h). Without a value, it is kFloat if the
+  // target has profile FP, and kConverted if the target lacks it.
   std::optional<passes::FloatIoForm> inputs = {}, outputs = {};
   BoundaryOrders orders = {};
   layout::Objective objective = layout::Measure::kBytes;
@@ -28,8 +29,8 @@ struct LowerOptions {
 
 struct PassTiming {
   std::string name, section;
-  double seconds = 0;         // in the pass
-  double verify_seconds = 0;  // in the verifier after the pass
+  double seconds = 0;         // time in the pass
+  double verify_seconds = 0;  // time in the verifier after the pass
   bool changed = false;
   std::size_t nodes_before = 0, nodes_after = 0;
   std::uint64_t visits = 0;  // nodes and values that the pass and the verifier looked at

@@ -74,8 +74,8 @@ std::string makers_of(const passes::StageSet& stages) {
   return joined(names);
 }
 
-// Where a pass may stand that takes these stages and is step `at`. `before`: the stages that graphs may have
-// in front of each step.
+// Says, for an error, where in the pipeline the pass of step `at` could be: a place at which graphs have one
+// of the stages `takes`. `before` has the stages that graphs may have in front of each step.
 std::string place_for(const passes::StageSet& takes, std::size_t at, std::span<const Step> steps,
                       const std::vector<passes::StageSet>& before) {
   const auto is_reached = [&](std::size_t i) {

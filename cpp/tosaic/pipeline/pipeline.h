@@ -10,7 +10,7 @@
 // A pass is in one of five sections, and a name occurs once in a section. A pass is found by "section/name",
 // or by its name alone if the name occurs once in the pipeline.
 //
-//   simplify   exported -> exported    what depends on nothing else: constants, duplicates, identities
+//   simplify   exported -> exported    folds constants, removes duplicates and identities
 //   quantize   exported -> integer     quantization onto values, integer arithmetic (profile INT)
 //   decompose  exported or integer     composites into operators that TOSA has
 //   layout     exported or integer     a dim order for each value
@@ -75,10 +75,12 @@ class Pipeline {
   std::vector<Step> steps_;
 };
 
-// Throws InvalidGraph unless the pass takes graphs at this stage. The error names the passes to run before it.
+// Throws InvalidGraph unless the pass takes graphs at this stage. The error names the passes that have to run
+// before the pass.
 void require_stage_taken(const passes::Pass& pass, Stage stage);
 
-// Names of passes in this section of the default pipeline of the target whose work no pass of the pipeline does.
+// Compares this section with that of the target's default pipeline. Returns the names of the default passes
+// whose work no pass of the pipeline does.
 [[nodiscard]] std::vector<std::string> absent_passes(const Pipeline& pipeline, Section section);
 
 // The passes that `lower` runs for a target: those of section quantize only if it has profile INT.

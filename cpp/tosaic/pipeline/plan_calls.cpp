@@ -69,7 +69,7 @@ class Reads {
   const CallPlan& plan_;
   const Graph& graph_;
   std::vector<std::optional<ValueId>> imported_;
-  std::map<std::pair<std::string, std::size_t>, std::size_t> known_;  // by call and value
+  std::map<std::pair<std::string, std::size_t>, std::size_t> known_;  // call, value -> index in reads_
   std::vector<CallRead> reads_;
 };
 

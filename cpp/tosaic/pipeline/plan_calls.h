@@ -28,8 +28,8 @@ struct CallRead {
 
 struct CallPlan {
   std::shared_ptr<const Graph> graph;           // the graph that was planned, with composites expanded
-  layout::LayoutPlan plan;                      // of `graph`
-  layout::PlanReview review;                    // of `plan`; no order is suggested for coordinates of a grid
+  layout::LayoutPlan plan;                      // the layout plan of `graph`
+  layout::PlanReview review;                    // the review of `plan`; it suggests no order for grids
   std::vector<std::optional<DimOrder>> orders;  // by value index of the imported graph
   std::vector<CallRead> reads;                  // one for each call and value
   std::vector<DimOrder> outputs;                // by output: its order at the boundary of the graph

@@ -98,9 +98,9 @@ void refuse_quantized(const Graph& exported, const E& error, const target::Targe
           behind(cause, each));
 }
 
-// The cause that the pipeline lacks passes of section quantize which a quantized program needs on a target
-// without floats, or that a pass in the place of `decompose` leaves composites; nothing if it has no such
-// fault.
+// A fault of the pipeline that is the cause of a refusal. There are two such faults: the pipeline lacks
+// passes of section quantize that a quantized program needs on a target without floats, or a pass that
+// replaces `decompose` leaves composites. Returns nothing if the pipeline has neither.
 std::optional<ErrorParts> cause_in_pipeline(const Graph& exported, const Graph* decomposed,
                                             const Pipeline& pipeline) {
   if (!pipeline.target().has(target::Profile::kFp) && is_quantized(exported)) {

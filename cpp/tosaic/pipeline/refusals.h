@@ -12,18 +12,20 @@
 
 namespace tosaic::pipeline {
 
-// Throws the error again, behind the cause, if the cause is in the pipeline: a pass of section quantize that a
-// quantized program needs was removed, or a pass in the place of `decompose` leaves composites. `decomposed` is
-// the graph after section decompose, or null if it was not reached.
+// If a fault of the pipeline is the cause of `error`, throws an error with this cause, followed by `error`.
+// There are two such faults: a pass of section quantize that a quantized program needs was removed, or a pass
+// that replaces `decompose` leaves composites. `decomposed` is the graph after section decompose, or null if
+// it was not reached.
 void refuse_changed_pipeline(const Graph& exported, const Graph* decomposed, const Error& error,
                              const Pipeline& pipeline);
 
-// For a target without profile FP. `exported` is the graph before quantization was folded, `quantized` the
-// graph before lower-to-integer. Throws UnsupportedOp with the operators that compute with floats.
+// Call it for a target without profile FP. `exported` is the graph before quantization was folded,
+// `quantized` the graph before lower-to-integer. Throws UnsupportedOp, which names the operators that compute
+// with floats.
 void refuse_floats(const Graph& exported, const Graph& quantized, const target::TargetSpec& target);
 
-// For a target without profile INT. If the program is quantized, throws an error with this cause, followed by
-// `error`.
+// Call it for a target without profile INT. If the program is quantized, throws an error with this cause,
+// followed by `error`.
 void refuse_quantization(const Graph& exported, const UnsupportedOp& error, const target::TargetSpec& target);
 void refuse_quantization(const Graph& exported, const SpecViolation& error, const target::TargetSpec& target);
 

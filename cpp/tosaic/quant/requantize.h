@@ -4,7 +4,7 @@
 //   scale = mantissa * 2^e with 0.5 <= mantissa < 1
 //   k32: multiplier = round_half_even(mantissa * 2^31), shift = 31 - e
 //   k16: the same with 15 instead of 31
-//   if the multiplier rounds to 2^31 (k16: 2^15), it is halved and e grows by 1
+//   if the multiplier rounds to 2^31 (k16: 2^15), the multiplier is halved and e grows by 1
 //   if the shift is above 62, the multiplier is shifted right (truncated) until the shift is 62
 //   if the shift is below 2, RESCALE cannot express the scale
 //
@@ -29,9 +29,9 @@ namespace tosaic::quant {
 // multiplier / 2^shift, exact.
 [[nodiscard]] double real_scale(Multiplier by);
 
-// s_in * s_w[c]: the scale of an accumulator, and of a bias.
+// The scales of an accumulator, and of a bias: input * weight[c] for each channel c.
 [[nodiscard]] std::vector<double> accumulator_scales(double input, std::span<const double> weight);
-// from[c] / to: the scales of a rescale.
+// The scales of a rescale: from[c] / to for each channel c.
 [[nodiscard]] std::vector<double> rescale_scales(std::span<const double> from, double to);
 
 // One side of a rescale. The dtype is i8, u8, i16, u16, i32 or (input only) i48; zero_point is the integer

@@ -38,7 +38,7 @@ constexpr Row kRows[] = {
     {Op::kGather, {LayoutNeed::kAxisInnermost}},
     // RESCALE with multipliers per channel.
     {Op::kRescale, {LayoutNeed::kAxisInnermost}},
-    // TOSA's reductions, which a graph may have at stage integer. The reduced axis stays with extent 1.
+    // TOSA's reductions, which a graph may have at stage integer. The reduced axis remains, with extent 1.
     {Op::kTosaReduceAll, {LayoutNeed::kAny}},
     {Op::kTosaReduceAny, {LayoutNeed::kAny}},
     {Op::kTosaReduceMax, {LayoutNeed::kAny}},

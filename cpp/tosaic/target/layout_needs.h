@@ -27,7 +27,7 @@ enum class LayoutNeed : std::uint8_t {
   // Any order, the same for all operands and the result. For a permute, a reshape or a reduction
   // (ReduceAttrs): any order of the operand, and the order of the result that follows from it.
   kAny,
-  // As kAny, with the axis that the attributes name innermost, if they name one.
+  // As kAny, but if the attributes name an axis, that axis is innermost.
   kAxisInnermost,
   // Any order of operand 0 and the result in which the last axis is innermost. All other operands are
   // row-major.
@@ -39,13 +39,13 @@ enum class LayoutNeed : std::uint8_t {
 
 struct OpLayout {
   LayoutNeed need = LayoutNeed::kRowMajor;
-  // The operator goes over windows, and where these lie side by side (layout/windows.h), the target also
-  // computes it as a reduction, in any order.
+  // True for an operator over windows that the target also computes as a reduction, in any order, if the
+  // windows are side by side (layout/windows.h).
   bool reduces_windows = false;
 };
 
 struct LayoutNeeds {
-  std::vector<OpLayout> ops;  // by Op. A foreign operator has the need of its description instead.
+  std::vector<OpLayout> ops;  // by Op; for a foreign operator, its description has the need
   // The orders of the weights of rank 4 of a depthwise convolution, (C*M, 1, H, W), and of a transposed one,
   // (I, O, H, W). All other weights are channels last.
   DimOrder depthwise_weight, transposed_weight;

@@ -55,8 +55,8 @@ struct TargetSpec {
   bool operator==(const TargetSpec&) const = default;
 };
 
-// Upper and lower case are the same. Throws InvalidGraph, with what is known, for an unknown version or part,
-// a part given twice, a missing profile, or an extension whose profile is missing.
+// Upper and lower case are the same. Throws InvalidGraph, which lists the known names, for an unknown version
+// or part, a part given twice, a missing profile, or an extension whose profile is missing.
 [[nodiscard]] TargetSpec parse_target(std::string_view text);
 
 // The canonical text: the parts in the order of the enums above, and the level only if it is not 8K.

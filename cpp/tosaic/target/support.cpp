@@ -17,7 +17,7 @@ constexpr Op kRankOne[] = {Op::kTosaArgmax,    Op::kTosaReduceAll, Op::kTosaRedu
                            Op::kTosaPad,       Op::kTosaReverse,   Op::kTosaSlice,         Op::kTosaTile,
                            Op::kTosaTranspose};
 
-// a * b, both at least 0, saturating.
+// a * b for a, b >= 0. Saturates at the largest int64.
 std::int64_t product(std::int64_t a, std::int64_t b) {
   std::int64_t result = 0;
   return __builtin_mul_overflow(a, b, &result) ? std::numeric_limits<std::int64_t>::max() : result;

@@ -22,7 +22,7 @@ constexpr Need kIntVariable{0, bit(Profile::kInt) | bit(Extension::kVariable)};
 constexpr Need kFpVariable{0, bit(Profile::kFp) | bit(Extension::kVariable)};
 constexpr Need kControl{bit(Extension::kControlFlow), 0};
 
-// Which of the dtypes a, b, c, d of a row the operands, the result and the accumulator have.
+// How the dtypes a, b, c, d of a row are assigned to the operands, the result and the accumulator.
 enum class Pattern : std::uint8_t {
   kSame,         // a, ... -> a
   kInOut,        // a, ... -> b
@@ -33,7 +33,7 @@ enum class Pattern : std::uint8_t {
   kScatter,      // a, i32, a -> a
   kTransform,    // a, ... -> a, a
   kTable,        // a, b -> c
-  kVariable,     // a, for VARIABLE, VARIABLE_WRITE and VARIABLE_READ
+  kVariable,     // a is the dtype of the variable, for VARIABLE, VARIABLE_WRITE and VARIABLE_READ
 };
 
 struct Row {

@@ -34,13 +34,14 @@ struct TypeMode {
 // and for TOSA operators that take any tensors.
 [[nodiscard]] std::vector<TypeMode> type_modes(Op op, std::size_t operand_count);
 
-// The need of an operator that takes any tensors (CUSTOM, COND_IF, WHILE_LOOP); null for other operators.
+// The features that an operator needs that takes any tensors (CUSTOM, COND_IF, WHILE_LOOP); null for other
+// operators.
 [[nodiscard]] const Need* untyped_need(Op op);
 
 // The combination that a node has.
 [[nodiscard]] std::vector<DType> node_dtypes(const Graph& graph, const Node& node);
 
-// The need of a constant or an input of the dtype; null if TOSA has no such dtype.
+// The features that a constant or an input of the dtype needs; null if TOSA has no such dtype.
 [[nodiscard]] const Need* constant_need(DType dtype);
 
 // "i8, i8, i32 -> i32", followed by " (accumulator i32)" if `dtypes` has an entry behind the result.

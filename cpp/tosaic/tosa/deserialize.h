@@ -49,7 +49,7 @@ struct Read {
 // inconsistent) or UnsupportedOp, with the operator and the tensor.
 [[nodiscard]] Graph deserialize(const Storage& file);
 
-// Does the same for memory that need not outlive the call.
+// Does the same as the other deserialize(), for memory that need not outlive the call.
 [[nodiscard]] Graph deserialize(std::span<const std::byte> file);
 
 }  // namespace tosaic::tosa

@@ -185,7 +185,7 @@ def _memory_of(tensor: torch.Tensor, code: int) -> tuple[Any, ...]:
 
 
 class Weights:
-    """Makes one constant for each tensor and for each number."""
+    """Makes one constant for each distinct tensor and each distinct number, however often they are used."""
 
     def __init__(self, diagnostics: Diagnostics) -> None:
         self._diagnostics = diagnostics

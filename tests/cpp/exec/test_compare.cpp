@@ -1,4 +1,5 @@
-// Comparison of runs by origin, and folding of single nodes.
+// Tests of compare(), which matches the values of two graph runs by their origins, and of fold(), which
+// computes a node with constant operands.
 #include <catch2/catch.hpp>
 
 #include "exec/chain.h"

@@ -106,7 +106,7 @@ FloatRange clamp(const Site& s) {
   return clamped(s.at(0), low, high);
 }
 
-// operand 0 + sign * alpha * operand 1
+// The range of operand 0 + sign * alpha * operand 1.
 FloatRange scaled_sum(const Site& s, double sign) {
   const double alpha = sign * as_double(Graph::attrs<AlphaAttrs>(s.node).alpha);
   return range_of(sum(s.at(0).bounds, product(s.at(1).bounds, Interval<double>::only(alpha))));

@@ -27,7 +27,7 @@ ValueRange of_constant(const Constant& constant) {
   return extremes_of(constant);
 }
 
-// The result of a cast of floats to integers: truncated, saturated to i32, 0 for NaN.
+// The range of a cast of floats to integers: numbers are truncated and saturate to i32, and NaN becomes 0.
 ValueRange of_cast(const FloatRange& range) {
   const ValueRange limits = range_of_dtype(DType::kI32);
   const auto whole = [&](double bound) {
@@ -84,7 +84,7 @@ ValueRange power(const Site& s) {
   return range;
 }
 
-// Remainders: smaller in magnitude than the divisor, with the sign of `like`.
+// The range of a remainder: its magnitude is smaller than that of the divisor, and it has the sign of `like`.
 ValueRange remainder_like(const ValueRange& like, const ValueRange& divisor) {
   const std::int64_t largest = std::max<std::int64_t>(0, magnitude(divisor).high - 1);
   return {like.low < 0 ? -largest : 0, like.high > 0 ? largest : 0};
@@ -98,7 +98,8 @@ ValueRange left_shift(const Site& s) {
   return united(product(s.at(0), {power_of_two(count.low), power_of_two(count.high)}), ValueRange::only(0));
 }
 
-// After a shift by a count that is negative, or at least the width of the dtype, only the sign remains.
+// The range of a right shift. If the count is negative, or at least the width of the dtype, only the sign
+// remains.
 ValueRange right_shift(const Site& s) {
   const ValueRange &value = s.at(0), &count = s.at(1);
   const auto shifted = [](std::int64_t x, std::int64_t bits) {
@@ -118,7 +119,8 @@ ValueRange clamp(const Site& s) {
   return range;
 }
 
-// If b bits of two's complement hold all operands of a bitwise operator, they hold its result, too.
+// The range of a bitwise operator: if b bits of two's complement can hold all operands, they can hold the
+// result.
 ValueRange bitwise(const Site& s) {
   const ValueRange operands = s.all();
   for (int bits = 0; bits < 63; ++bits)
@@ -183,8 +185,8 @@ ValueRange computed_by(const Site& site) {
 }
 
 // True if a result beyond its dtype wraps in torch and in the legalized program alike: narrower dtypes,
-// products and left shifts of i32, and the lowest i32 when its sign changes. (i64 has no bounds here:
-// IntegerWidth covers it.)
+// products and left shifts of i32, and the negation (or absolute value) of the lowest i32. (i64 has no bounds
+// here: IntegerWidth covers it.)
 bool wraps_alike(Op op, DType result) {
   constexpr std::array kOfI32 = {Op::kMul, Op::kPow, Op::kLeftShift, Op::kNeg, Op::kAbs};
   return result != DType::kI32 || std::find(kOfI32.begin(), kOfI32.end(), op) != kOfI32.end();
@@ -267,8 +269,8 @@ std::vector<ValueRange> of_outputs(const Graph& region, const IntegerRanges& ran
 }
 
 // Ranges that hold before every iteration of a loop: a fixed point of "the start values, united with what the
-// body returns". A bound that still moves after kTurns iterations becomes infinite. The last iterations make
-// it finite again if the condition bounds the value.
+// body returns". A bound that still moves after kTurns iterations becomes infinite. If the condition of the
+// loop bounds the value, the last iterations make the bound finite again.
 std::vector<ValueRange> loop_invariant(const Node& node, const std::vector<ValueRange>& start, int bits) {
   constexpr int kTurns = 3;
   const Graph& condition = *node.regions[0];
@@ -292,7 +294,7 @@ std::vector<ValueRange> loop_invariant(const Node& node, const std::vector<Value
     }
     if (stable) break;
   }
-  for (int turn = 0; turn < kTurns; ++turn) ranges = turned(ranges);  // each turn yields an invariant
+  for (int turn = 0; turn < kTurns; ++turn) ranges = turned(ranges);  // the ranges stay invariant
   return ranges;
 }
 
@@ -360,7 +362,8 @@ void IntegerRanges::add_node(const Node& node, IntegerWidth width) {
     overflowing_.push_back(&node);
 }
 
-// A node with regions overflows if an operand, a result or anything inside its regions may overflow `bits`.
+// Adds a node with regions to overflowing() if an operand, a result or a value inside its regions may need
+// more than `bits` bits.
 void IntegerRanges::add_regions(const Node& node, int bits) {
   const bool loop = node.op == Op::kWhileLoop;
   std::vector<ValueRange> operands;

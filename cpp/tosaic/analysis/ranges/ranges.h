@@ -43,17 +43,17 @@ class FloatRanges {
   return {-(std::int64_t{1} << bits), (std::int64_t{1} << bits) - 1};
 }
 
-// What is known of each value before any operator is looked at. A constant has the range of its elements, any
-// other integer the range of its dtype. A float has the range of its cast to i32, which saturates. That range
-// is computed only if the float is cast, is an operand of a node with regions, or is an output: other floats,
-// such as weights, would only cost time.
+// The range of each value before the rules of operators are applied. A constant has the range of its
+// elements, any other integer the range of its dtype. A float has the range of its cast to i32, which
+// saturates. That range is computed only if the float is cast, is an operand of a node with regions, or is an
+// output: other floats, such as weights, would only cost time.
 [[nodiscard]] std::vector<ValueRange> initial_integer_ranges(const Graph& graph);
 
 // An i64 or i32 value overflows unless it is within [-2^bits, 2^bits - 1].
 struct IntegerWidth {
   int bits = 31;
   int region_bits =
-      31;  // of operands and results of nodes with regions, and of all values inside the regions
+      31;  // for operands and results of nodes with regions, and for all values inside the regions
 };
 
 // The ranges of all integer values of a graph, and the nodes that may overflow. The range of a value that a
@@ -68,7 +68,7 @@ class IntegerRanges {
   [[nodiscard]] const ValueRange& computed(const Node& node) const {
     return computed_[graph_.id(node).index()];
   }
-  // The nodes whose i64 or i32 result may overflow, and divisions that have no quotient in i32.
+  // The nodes whose i64 or i32 result may overflow, and the divisions whose quotient may not fit in i32.
   [[nodiscard]] const std::vector<const Node*>& overflowing() const { return overflowing_; }
 
  private:
@@ -82,7 +82,7 @@ class IntegerRanges {
   std::vector<const Node*> overflowing_;
 };
 
-// Operators that become INTDIV, which has no quotient of the lowest i32 and -1.
+// True for operators that become INTDIV. The quotient of the lowest i32 and -1 does not fit in i32.
 [[nodiscard]] bool is_division(Op op);
 
 }  // namespace tosaic::analysis

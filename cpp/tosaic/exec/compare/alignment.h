@@ -26,11 +26,11 @@ struct Alignment {
 // True if both permutations order the axes with more than one element alike.
 [[nodiscard]] bool is_same_permutation(const Shape& shape, const Dims& a, const Dims& b);
 
-// All alignments of a value of shape `from` to the shape `to`: first without permutation, then channels last,
-// then all other permutations.
+// All alignments of a value of shape `from` to the shape `to`. The alignments without permutation come first,
+// then channels last, then all other permutations.
 [[nodiscard]] std::vector<Alignment> alignments(const Shape& from, const Shape& to);
-// The alignments by those of the `orders` that fit the shapes. Any other order would be an error of b, which
-// must not be hidden. If none of the orders fits, returns all alignments.
+// The alignments by those `orders` that fit the shapes. Any other order would be an error of b, which the
+// comparison must not hide. If none of the orders fits the shapes, returns all alignments.
 [[nodiscard]] std::vector<Alignment> alignments_among(const std::vector<Dims>& orders, const Shape& from,
                                                       const Shape& to);
 

@@ -14,12 +14,12 @@
 // inherited error.
 //
 // The axes of b's value may be a permutation of a's axes, or a regrouping (reshape) of them. The values of a
-// graph that was lowered to stage tosa know their permutation (Value::canonical_order); it is tried first. If
-// it is not known, as in a graph that was read from a file, or if the value is wrong in it, all permutations
-// that fit the shape are tried. The one in which b's value equals what a's nodes compute from b's values is
-// assumed to be right. If b really computes a wrong dim order, the nodes that read the value and the outputs
-// show it. Values with qparams are dequantized before they are compared, and their errors are in units of the
-// scale.
+// graph that was lowered to stage tosa know their permutation (Value::canonical_order); this permutation is
+// tried first. If the permutation is not known (as in a graph that was read from a file), or if the value is
+// wrong with it, all permutations that fit the shape are tried. The one in which b's value equals what a's
+// nodes compute from b's values is assumed to be right. If b really computes a wrong dim order, the nodes
+// that read the value and the outputs show it. Values with qparams are dequantized before they are compared,
+// and their errors are in units of the scale.
 //
 // The steps, each in a file of its own:
 //
@@ -49,7 +49,7 @@ struct CompareOptions {
   // Outputs to compare: indices into the outputs of a's graph and of b's graph.
   struct OutputPair {
     std::uint32_t a = 0, b = 0;
-    QParamsRef qparams;  // of the integers of b's output; null if b's graph has them
+    QParamsRef qparams;  // the qparams of b's integers; null if b's graph has them
     // Possible dim orders of b's output, if b's graph does not have its order: axis i of b is axis order[i]
     // of a, and {} means the same axes. If no order fits the shapes, all alignments that fit are tried. If
     // the list is empty, b has a's axes.

@@ -28,7 +28,8 @@ NodesOfFx::NodesOfFx(const Graph& graph, const FxNodes& fx) : nodes_(fx.size()) 
     const FxId id = fx.latest(node.origin);
     if (!id.valid()) continue;
     std::vector<const Node*>& nodes = nodes_[id.index()];
-    // A dequantize that reads a quantize of the same FX node is not another result of that FX node.
+    // One FX node may become a quantize and the dequantize that reads it. Only the quantize is listed then:
+    // the dequantize has the same value.
     const Node* rounded =
         node.op == Op::kDequantize && !nodes.empty() ? graph.producer(graph.operands(node)[0]) : nullptr;
     if (rounded == nullptr || rounded->op != Op::kQuantize || nodes.back() != rounded) nodes.push_back(&node);

@@ -19,7 +19,7 @@
 namespace tosaic::exec {
 
 struct Match {
-  ValueId value;  // of b
+  ValueId value;  // a value of b
   Alignment alignment;
 };
 
@@ -38,8 +38,8 @@ class Matcher {
   // float or a value with qparams. The last value comes first. If `result_count` is 0, the node may have any
   // number of results.
   [[nodiscard]] std::vector<Match> candidates(const Reference& reference, std::uint32_t result_count) const;
-  // One of the alignments of the first candidate's value: the known one or, if none is known, the one nearest
-  // to the reference.
+  // One of the alignments of the first candidate's value: the alignment by the value's canonical_order, or,
+  // if that is not known, the alignment in which the value is nearest to the reference.
   [[nodiscard]] const Match& nearest(const Reference& reference, const std::vector<Match>& candidates) const;
   // Why a reference has no candidates: "shape [1,8,4] against [1,32]".
   [[nodiscard]] std::string mismatch_reason(const Reference& reference) const;

@@ -14,7 +14,7 @@
 
 namespace tosaic::exec {
 
-// One of the two runs, with its values.
+// One of the two compared runs, and the values that it recorded.
 struct ComparedSide {
   const TracedRun& run;
   const RunValues& values;

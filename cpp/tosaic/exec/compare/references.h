@@ -19,10 +19,10 @@ struct Reference {
 };
 
 // FX nodes that have several values of equal type in the graph which other FX nodes or outputs read, such as
-// the two parts of a complex number. It is not known which value of b corresponds to which of them.
+// the two parts of a complex number. Then it is not known which value of b corresponds to which value of a.
 [[nodiscard]] std::set<FxId> with_several_values(const Graph& graph, const NodesOfFx& nodes,
                                                  const FxNodes& fx);
-// The final value of each FX node of a's run but `left_out`, in the order of a's nodes.
+// The last value of each FX node in a's run, except for the FX nodes `left_out`, in the order of a's nodes.
 [[nodiscard]] std::vector<Reference> final_values(const RunValues& a, const NodesOfFx& nodes,
                                                   const FxNodes& fx, const std::set<FxId>& left_out);
 // References from arrays that were computed elsewhere. Their FX nodes are added to `fx`.

@@ -1,4 +1,5 @@
-// replay: runs a's nodes on b's values, which tells b's own errors from those of its operands.
+// replay: runs a's nodes on b's values. This distinguishes the errors that a node of b makes from the errors
+// of its operands.
 //
 //   a     x -> conv -> relu -> linear
 //   b     x -> conv+relu -> r -> linear -> y
@@ -21,8 +22,8 @@ namespace tosaic::exec {
 // What a result of a was compared with.
 struct ReplayedResult {
   Match match;
-  const Node* node = nullptr;                       // of a
-  std::optional<report::Metrics> local, inherited;  // absent if they are not known, or not wanted
+  const Node* node = nullptr;                       // the node of a that computes the result
+  std::optional<report::Metrics> local, inherited;  // absent if not known or not wanted
   std::optional<double> share;                      // as CompareRow::local_share
 };
 

@@ -44,7 +44,8 @@ template <class T>
   return load_widened_first(at, count) - zero_point;
 }
 
-// Computes P adjacent outputs by V vectors of channels. If V == 1, only the first `valid` lanes exist.
+// Computes P adjacent outputs for V vectors of channels. If V == 1, only the first `valid` lanes are
+// channels.
 template <class T, int P, int V>
 [[gnu::always_inline]] inline void outputs(const DepthwiseLine<T>& line, const Taps& taps, Index first_w,
                                            Index out, Index channel, Index valid) {

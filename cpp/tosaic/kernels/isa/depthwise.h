@@ -18,7 +18,7 @@ namespace tosaic::kernels {
 template <class T>
 struct DepthwiseLine {
   const Source<T>* input = nullptr;  // the image, at d = h = w = 0
-  T zero_point = 0;                  // of the input; unused for floats
+  T zero_point = 0;                  // zero point of the input; unused for floats
   const T* weight = nullptr;
   const Sum<T>* bias = nullptr;  // null: no bias
   Sum<T>* output = nullptr;

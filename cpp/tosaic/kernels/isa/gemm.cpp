@@ -64,7 +64,7 @@ template <class T, int R, int W>
     for (int j = 0; j < W; ++j) store(c + i * block.c_stride + j * lanes, sum[i][j]);
 }
 
-// Does the same for a tile of which only the first `valid` columns exist in C.
+// Does the same as the function above for a tile of which only the first `valid` columns are in C.
 template <class T>
 [[gnu::noinline]] void finish_partly(const GemmBlock<T>& block, const Sum<T>* sums, Index width, Sum<T>* c,
                                      Index row, Index rows, Index column, Index valid) {
@@ -133,7 +133,8 @@ template <class T, int W>
 using AllTiles = Tiles<T, W, 1, 2, 3, 4, 5, 6>;
 #endif
 
-// Multiplies one row by four whole panels at once: eight independent sums hide the latency of the additions.
+// Multiplies one row by four whole panels in one loop: its eight independent sums hide the latency of
+// additions.
 template <class T>
 void row_times_panels(const GemmBlock<T>& block, Index first_panel) {
   constexpr Index lanes = kLanes<Sum<T>>;
@@ -229,7 +230,7 @@ void gather_rows(const Source<T>* from, Index stride, T zero_point, Index rows, 
   }
 }
 
-// Gathers a run of depth within one row of taps along w: elements [from, to) of its taps * channels elements.
+// Gathers elements [from, to) of one row of taps along w, which has taps * channels elements.
 template <class T>
 [[gnu::always_inline]] inline void gather_run(const Patches<T>& patches, const Source<T>* line,
                                               Index position, Index from, Index to, T* dst) {

@@ -60,8 +60,8 @@ struct GemmBlock {
   std::int64_t c_stride = 0;
   bool accumulate = false;              // adds to C; if false, overwrites it
   const Sum<T>* column_bias = nullptr;  // added when not null: one per column
-  const Sum<T>* row_bias = nullptr;     // and one per row
-  bool clamp = false;  // to [low, high], after everything else; set it on the last block of depth only
+  const Sum<T>* row_bias = nullptr;     // added when not null: one per row
+  bool clamp = false;  // clamps C to [low, high] at the end; only for the last block of depth
   Sum<T> low = 0, high = 0;
 };
 
@@ -89,12 +89,12 @@ struct GemmKernels {
   // Each row is followed by zeros up to a whole step.
   void (*gather)(const Patches<T>& patches, std::int64_t row, std::int64_t rows, std::int64_t from,
                  std::int64_t to, T* dst, std::int64_t dst_stride) = nullptr;
-  // Does the same for a matrix with rows `stride` apart, and subtracts a zero point.
+  // Does the same as `gather` for the rows of a matrix, which are `stride` apart, and subtracts a zero point.
   void (*gather_rows)(const Source<T>* from, std::int64_t stride, T zero_point, std::int64_t rows,
                       std::int64_t depth, T* dst, std::int64_t dst_stride) = nullptr;
   // Packs B[depth x cols], whose element (k, j) is at b[k * stride + j], into panels.
   void (*pack)(const T* b, std::int64_t stride, std::int64_t depth, std::int64_t cols, T* panels) = nullptr;
-  // Packs B whose element (k, j) is at b[j * stride + k].
+  // Packs the transposed matrix: element (k, j) of B is at b[j * stride + k].
   void (*pack_transposed)(const T* b, std::int64_t stride, std::int64_t depth, std::int64_t cols,
                           T* panels) = nullptr;
 };

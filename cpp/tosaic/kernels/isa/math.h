@@ -41,12 +41,13 @@ template <int kCount>
   return value;
 }
 
-// For x = n * ln2 + r with |r| <= ln2 / 2: scale = 2^n and expm1 = e^r - 1.
+// The parts of e^x. Let x = n * ln2 + r with an integer n and |r| <= ln2 / 2: then scale = 2^n and expm1 =
+// e^r - 1.
 struct ExpParts {
   double scale, expm1;
 };
 
-// (e^r - 1) / r on |r| <= ln2 / 2: 5.2e-12. Requires |x| <= 709.
+// Polynomial for (e^r - 1) / r on |r| <= ln2 / 2: 5.2e-12. Requires |x| <= 709.
 [[gnu::always_inline]] inline ExpParts exp_parts(double x) {
   constexpr double kCoefficients[] = {0.999999999995509,      0.4999999999995511,    0.16666666786308587,
                                       0.04166666678626573,    0.008333283538708528,  0.0013888839110572009,
@@ -66,15 +67,15 @@ struct ExpParts {
   return x > 709.0 ? kInfinity : low;
 }
 
-// Requires x <= 60.
+// e^x - 1. Requires x <= 60.
 [[gnu::always_inline]] inline double expm1_of(double x) {
   const double bounded = x < -60.0 ? -60.0 : x;
   const ExpParts parts = exp_parts(bounded);
   return with_sign(parts.scale * parts.expm1 + (parts.scale - 1.0), x);
 }
 
-// Requires a positive normal double: x = 2^e * m, sqrt(1/2) <= m < sqrt(2), s = (m - 1) / (m + 1).
-// (2 * atanh(s) / s - 2) / s^2 on s^2 <= 0.0295: 7e-16.
+// log(x), for a positive normal double x = 2^e * m with sqrt(1/2) <= m < sqrt(2). Let s = (m - 1) / (m + 1):
+// then log(m) = 2 * atanh(s). Polynomial for (2 * atanh(s) / s - 2) / s^2 on s^2 <= 0.0295: 7e-16.
 [[gnu::always_inline]] inline double log_of_positive(double x) {
   constexpr double kCoefficients[] = {0.6666666666666208,  0.400000000112122,   0.2857142413651635,
                                       0.22222862476849542, 0.18140185202493248, 0.166219470901774};
@@ -95,8 +96,9 @@ struct ExpParts {
   return x > 0.0 ? positive : rest;
 }
 
-// sin(x + quarter * pi / 2) for |x| <= kTrigonometricLimit: x = n * pi / 2 + r, with pi / 2 in two parts of
-// 33 and 53 bits. (sin r - r) / r^3: 1.9e-14; (cos r - 1 + r^2 / 2) / r^4: 1.1e-15; both on |r| <= pi / 4.
+// sin(x + quarter * pi / 2) for |x| <= kTrigonometricLimit. x = n * pi / 2 + r, with pi / 2 in two parts of
+// 33 and 53 bits. Polynomials on |r| <= pi / 4: (sin r - r) / r^3: 1.9e-14; (cos r - 1 + r^2 / 2) / r^4:
+// 1.1e-15.
 inline constexpr double kTrigonometricLimit = 1e5;
 [[gnu::always_inline]] inline double sin_of(double x, std::uint64_t quarter) {
   constexpr double kSin[] = {-0.16666666666663885, 0.008333333331078323, -0.00019841266916110632,
@@ -123,7 +125,8 @@ inline constexpr double kTrigonometricLimit = 1e5;
 
 [[gnu::always_inline]] inline double sigmoid_of(double x) { return 1.0 / (1.0 + exp_of(-x)); }
 
-// erf(x) / x as a polynomial in t = x^2 / 8 - 1 on |x| <= 4: 1.3e-11. Beyond |x| = 4, the float is 1 or -1.
+// erf(x). Polynomial for erf(x) / x in t = x^2 / 8 - 1 on |x| <= 4: 1.3e-11. Beyond |x| = 4, erf(x) is 1 or
+// -1 as a float.
 [[gnu::always_inline]] inline double erf_of(double x) {
   constexpr double kCoefficients[] = {0.35353099564340495,    -0.1765762332142376,    0.13167511686631903,
                                       -0.1077104489095233,    0.0902089961907006,     -0.07472772837517466,

@@ -47,7 +47,7 @@ template <Pooling P, class V>
   return (value > sum) | (sum != sum) ? value : sum;
 }
 
-// Computes V vectors of channels of one output. If V == 1, only the first `valid` lanes exist.
+// Computes V vectors of channels of one output. If V == 1, only the first `valid` lanes are channels.
 template <class T, Pooling P, int V>
 [[gnu::always_inline]] inline void output(const PoolLine<T>& line, Index out, Index channel, Index valid) {
   constexpr Index lanes = kLanes<Pooled<T, P>>;

@@ -29,7 +29,7 @@ struct PoolLine {
   std::int64_t stride[3] = {}, step[3] = {};  // stride: elements between neighbours along d, h, w
   PoolWindow d, h;
   const PoolWindow* w = nullptr;   // one per output
-  const float* divisor = nullptr;  // for kSum of floats, one per output
+  const float* divisor = nullptr;  // for kSum of floats: the divisor of each output
   Pooling pooling = Pooling::kSum;
 };
 

@@ -59,7 +59,7 @@ using W64 = Vector<U64>;
 #endif
 }
 
-// The sum shifted right arithmetically.
+// An arithmetic right shift of each lane of `sum`.
 [[gnu::always_inline]] inline W64 shifted(V64 sum, W64 shift) {
 #if defined(__AVX512F__)
   return (W64)(sum >> (V64)shift);
@@ -80,8 +80,8 @@ template <bool kDouble>
   return shifted((V64)sum, shift);
 }
 
-// A table that is read element by element or, if kUniform, its only entry. The only entry is read once,
-// because the compiler could not rule out that a store to the results changes it.
+// Reads a table element by element. If kUniform, the table has one entry, which is read once in advance: in
+// the loop, the compiler could not rule out that a store to the results changes the entry.
 template <bool kUniform, class T>
 struct Entries {
   const T* table;

@@ -17,10 +17,10 @@ struct RescaleTables {
   const T* low = nullptr;  // bounds of value - input_zp; only inside() reads them
   const T* high = nullptr;
   bool uniform = false;
-  bool double_round = false;  // i32 only
+  bool double_round = false;  // only if T is i32
   T input_zp = 0;
   std::int32_t output_zp = 0;
-  std::int32_t min = 0, max = 0;  // of the result
+  std::int32_t min = 0, max = 0;  // limits of the result
 };
 
 // At least the number of lanes of any vector.

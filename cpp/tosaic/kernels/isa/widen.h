@@ -48,7 +48,7 @@ struct Widened {
   return Widened<std::int16_t, std::int32_t, kLanes<std::int32_t>>::load(at);
 }
 
-// Does the same for the first `count` elements; the other lanes are zero.
+// Does the same as load_widened() for the first `count` elements; the other lanes are zero.
 template <class T>
 [[gnu::always_inline]] inline Vector<std::int32_t> load_widened_first(const T* at, std::int64_t count) {
   T lanes[kLanes<std::int32_t>] = {};

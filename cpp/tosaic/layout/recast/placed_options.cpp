@@ -12,15 +12,15 @@
 namespace tosaic::layout {
 namespace {
 
-constexpr std::size_t kMostOptions = 8;  // of a node
+constexpr std::size_t kMostOptions = 8;  // the most options that a node may have
 
 std::uint64_t mixed(std::uint64_t key, std::uint64_t value) {
   key = (key ^ value) * 0x9e3779b97f4a7c15u;
   return key ^ key >> 29;
 }
 
-// The option of an elementwise node whose result has placement `lead`, in another shape. Returns nothing if
-// no shape allows it.
+// The option in which an elementwise node computes in another shape, and its result has placement `lead`.
+// Returns nothing if no shape allows it.
 std::optional<PlacedOption> recast_option(const Graph& graph, const Node& node, PlacementId lead,
                                           const target::LayoutNeeds& needs, Placements& placements) {
   const ValueId made = graph.result(node);

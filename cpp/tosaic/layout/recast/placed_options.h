@@ -39,7 +39,7 @@ struct PlacedOption {
 
 struct PlacedChoices {
   std::vector<std::vector<PlacedOption>> options;  // by node
-  // False if all options are options of the plan (choices.h), too: then nothing can be saved.
+  // False if every option is also an option of the plan (choices.h): then a recast can save nothing.
   bool more_than_orders = false;
 };
 

@@ -153,8 +153,8 @@ StateOrders PlacedProblem::numbered(std::size_t tensor, const PlacementIds& plac
   return out;
 }
 
-// The weights, so that ties are decided by the number of transposes (for Measure::kCount: by their bytes),
-// and then by the number of recasts:
+// Sets the weights of transposes and recasts. Plans of equal cost are compared by the number of transposes
+// (for Measure::kCount: by their bytes), and then by the number of recasts:
 //
 //   transpose   cost * 2^bits + 2^(bits / 3)   cost: the bytes, the caller's cost, or, for Measure::kCount,
 //   recast      1                              the bytes + the sum of all bytes + 1

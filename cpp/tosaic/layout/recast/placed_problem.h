@@ -1,8 +1,8 @@
 // placed_problem: the choice of a placement for each node, stated as a problem for the solver.
 //
-// Variables are the nodes, the inputs, the outputs, and one more with a single state. That variable makes one
-// tensor for each node that may be recast. The transpose of this tensor represents the recast. A recast costs
-// less than any transpose.
+// The variables are the nodes, the inputs, the outputs, and one extra variable with a single state. The extra
+// variable makes one tensor for each node that may be recast (compute in another shape, recast.h). A
+// transpose of that tensor represents the recast of the node. A recast costs less than any transpose of data.
 #pragma once
 
 #include <optional>
@@ -29,9 +29,9 @@ class PlacedProblem {
   [[nodiscard]] bool is_view(std::size_t node) const { return is_view_[node]; }
   // The node that makes the value as a view of its operand, or null.
   [[nodiscard]] const Node* view(ValueId value) const;
-  // The placement of a view's operand if its result has this placement.
+  // The placement that the operand of a view has if the result of the view has `placement`.
   [[nodiscard]] std::optional<PlacementId> in_front(const Node& view, PlacementId placement) const;
-  // The placement of a view's result if its operand has this placement.
+  // The placement that the result of a view has if the operand of the view has `placement`.
   [[nodiscard]] std::optional<PlacementId> behind(const Node& view, PlacementId placement) const;
 
  private:
@@ -53,9 +53,9 @@ class PlacedProblem {
   Problem problem_;
   std::vector<bool> is_view_;                            // by node
   std::vector<std::optional<std::uint32_t>> tensor_of_;  // by value
-  std::vector<ValueId> data_;                            // by tensor
+  std::vector<ValueId> data_;                            // by tensor: the value that owns the data
   std::vector<PlacementIds> known_;                      // by tensor: its placements by number
-  std::size_t first_recast_ = 0;                         // tensor
+  std::size_t first_recast_ = 0;                         // the first tensor that represents a recast
 };
 
 }  // namespace tosaic::layout

@@ -15,8 +15,8 @@ namespace {
 
 constexpr std::size_t kWidest = std::size_t{1} << 18;
 
-// Reads the recasts from a solution: which nodes compute in another shape, and the cuts that let each
-// transpose be done at once.
+// Reads the recasts from a solution: which nodes compute in another shape, and which cuts (placement.h) their
+// shapes need so that each change of placement is a single transpose.
 class RecastReader {
  public:
   RecastReader(const Graph& graph, Placements& placements,
@@ -85,8 +85,8 @@ class RecastReader {
     if (producer != nullptr && option(graph_.id(*producer).index()).recast &&
         widen(graph_.id(*producer).index(), seen.back()))
       return;
-    // A recast reader reads in front of the reshapes that precede it, so the transpose cannot be in their
-    // results.
+    // A reader that is recast reads the value in front of the reshapes that precede the reader. So the
+    // transpose cannot be applied to a result of these reshapes.
     std::size_t first = 0;
     while (recast_reader && is_reshaped(seen[first].value)) ++first;
     for (std::size_t i = first; i < seen.size(); ++i)
@@ -116,7 +116,7 @@ class RecastReader {
     std::optional<Cuts> cuts =
         merged(cuts_of(placements_[seen.wanted], elements), cuts_of(placements_[*seen.made], elements));
     if (cuts && cuts_[node]) {
-      if (cuts_[node]->back() != elements) return false;  // the value is broadcast by the node
+      if (cuts_[node]->back() != elements) return false;  // the node broadcasts the value
       cuts = merged(*cuts, *cuts_[node]);
     }
     if (!cuts || cuts->size() > most_axes_ + 1) return false;

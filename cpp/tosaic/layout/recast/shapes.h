@@ -14,15 +14,15 @@ namespace tosaic::layout {
 // two or more elements, has an operand of the result's shape that is not a constant, and neither the result
 // nor any operand that is not a constant has per-channel qparams or a dtype that cannot be transposed.
 [[nodiscard]] bool can_be_recast(const Graph& graph, const Node& node, const target::LayoutNeeds& needs);
-// The cuts that a shape must have so that the node can compute in it with this placement of the result.
-// Returns nothing if there is no such shape.
+// The node is to compute in another shape, with its result stored in `placement`. Returns the cuts
+// (placement.h: row-major strides) that such a shape must have. Returns nothing if there is no such shape.
 [[nodiscard]] std::optional<Cuts> needed_cuts(const Graph& graph, const Node& node,
                                               const Placement& placement);
 
 // For each axis of the result: true if the operand has that axis and is not broadcast along it.
 [[nodiscard]] SmallVector<bool, 8> has_axes(const Shape& operand, const Shape& result);
-// The axis, of extent other than 1, that contains this stride: its own stride <= `stride` < its own stride *
-// its extent.
+// The axis of `shape` that contains `stride`. With s the row-major stride of the axis and n its extent, which
+// is not 1: s <= `stride` < s * n.
 [[nodiscard]] std::size_t axis_with(const Shape& shape, std::int64_t stride);
 
 [[nodiscard]] inline const Shape& shape_of(const Graph& graph, ValueId value) {

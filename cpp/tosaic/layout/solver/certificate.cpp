@@ -22,7 +22,8 @@ Cost plus(Cost a, Cost b) {
   return a + b;
 }
 
-// One transpose, read from the problem itself (the solver has code of its own for that, terms.h).
+// One transpose. The check reads it from the problem itself, not from the solver, whose code for that is in
+// terms.h.
 struct Transpose {
   Certificate::Term name;
   Cost weight = 0;
@@ -30,7 +31,7 @@ struct Transpose {
   std::vector<char> missing;                      // by state of the producer: 1 if it does not make the order
   std::map<VariableId, std::vector<char>> reads;  // by reader (not the producer) and state: 1 if it reads it
   [[nodiscard]] bool any_producer() const {
-    return std::find(missing.begin(), missing.end(), 0) == missing.end();  // no state makes it
+    return std::find(missing.begin(), missing.end(), 0) == missing.end();  // the producer never makes it
   }
 };
 

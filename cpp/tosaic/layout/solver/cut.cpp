@@ -45,16 +45,16 @@ class Flips {
 
  private:
   std::vector<VariableId> parent_;
-  std::vector<std::uint32_t> flip_;  // relative to the parent; 0 for a root
+  std::vector<std::uint32_t> flip_;  // the flip relative to the parent; 0 for a root
   std::vector<char> broken_;
   std::vector<VariableId> path_;
 };
 
-// The only state in a set of one state.
+// The state in `set`, which contains exactly one.
 std::uint32_t only(StateMask set) { return static_cast<std::uint32_t>(std::countr_zero(set)); }
 
-// For a table over two variables with two states: how much more the equal states (0, 0) and (1, 1) cost than
-// the different ones.
+// `table` has the costs of two variables with two states each. Returns how much more the equal states (0, 0)
+// and (1, 1) cost together than the different states (0, 1) and (1, 0).
 Cost interaction(const Cost* table) { return table[0] + table[3] - table[1] - table[2]; }
 
 class Cutter {
@@ -148,9 +148,10 @@ class Cutter {
     turned_ = 2 * flipped > variables_.size() ? 1 : 0;
   }
 
-  // Adds the arcs of a term. Returns the arc of the first reader; those of the other readers follow. With
-  // one reader, its arc goes directly to the producer. Otherwise an arc between z and the producer, if the
-  // term has one, precedes the arcs of the readers.
+  // Adds the arcs of a term to the flow graph. If the term has one reader, its only arc is between the reader
+  // and the producer. If it has several readers, an extra node z is added, with an arc between z and the
+  // producer (or a feed of z, if the term has no producer), and then one arc between each reader and z.
+  // Returns the index of the first reader's arc; the arcs of the other readers follow in order.
   std::uint32_t add_term(const Term& term) {
     const std::span<const Reader> readers = factors_.readers(term);
     const bool forward = side(readers[0].variable, only(readers[0].states)) == 1;
@@ -174,9 +175,9 @@ class Cutter {
     factors_.split_term(f, values_);
   }
 
-  // Over the sides a, b in {0, 1} of the two variables, the table is base + step_a a + step_b b + c a b,
-  // with c < 0. Since c a b = c a - c a (1 - b), this is a set of unary costs, and an arc a -> b of capacity
-  // -c.
+  // Let a, b in {0, 1} be the sides of the two variables. The table is base + step_a * a + step_b * b + c * a
+  // * b, with c < 0. Since c * a * b = c * a - c * a * (1 - b), the table is a sum of unary costs and of an
+  // arc a -> b of capacity -c.
   std::uint32_t add_pair(std::uint32_t f) {
     const Sides s = by_side(f);
     flow_.feed(s.a, s.flat - s.step_a);
@@ -194,7 +195,7 @@ class Cutter {
   }
   struct Sides {
     std::uint32_t a, b;               // flow nodes
-    Cost base, step_a, step_b, flat;  // as in add_pair; flat: -c
+    Cost base, step_a, step_b, flat;  // as in add_pair; flat is -c
   };
   Sides by_side(std::uint32_t f) {
     const std::span<const VariableId> scope = factors_.scope(f);

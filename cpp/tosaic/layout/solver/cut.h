@@ -18,10 +18,10 @@
 
 namespace tosaic::layout {
 
-// Solves each connected component of the factors that are alive, if it is a cut: splits its factors by the
-// flow and sets the states of its variables in `state`. Other components are not changed. A component is not
-// a cut if a variable has more than two states, if a table is over more than two variables, or if no flips
-// fit.
+// Solves each connected component of the factors that are alive, if a minimum cut can solve it: splits its
+// factors by the flow and sets the states of its variables in `state`. Other components are not changed. A
+// minimum cut cannot solve a component if a variable has more than two states, if a table is over more than
+// two variables, or if no choice of flips fits all terms.
 void cut(Factors& factors, std::vector<std::uint32_t>& state);
 
 }  // namespace tosaic::layout

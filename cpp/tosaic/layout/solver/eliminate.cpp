@@ -6,8 +6,8 @@
 namespace tosaic::layout {
 namespace {
 
-// A variable with more factors than this is looked at again only after a quarter of them is gone, since
-// looking at it visits all of its factors.
+// look_at() visits all factors of a variable. So a variable with more factors than kMany is looked at again
+// only after a quarter of its factors is gone.
 constexpr std::uint32_t kMany = 64;
 
 class Eliminator {
@@ -82,8 +82,9 @@ class Eliminator {
     entries_ = factors_.states(v);
   }
 
-  // The priority of v, least first: the entries of the table that v would leave behind, or, if v is not
-  // within the limits, a number from kUnfit on that grows with its degree.
+  // The priority of v; the least is eliminated first. It is the number of entries of the table that v would
+  // leave behind. If v is not within the limits, it is a number of at least kUnfit that grows with the degree
+  // of v.
   Key key_of(VariableId v) {
     clear_neighbours(v);
     bool fits = true;
@@ -146,7 +147,8 @@ class Eliminator {
     for (const VariableId u : scope_) look_at(u);
   }
 
-  // Adds up group_ in sum_: a table over neighbours_ in order, and v, which varies fastest.
+  // Sets sum_ to the sum of the factors of group_. sum_ is a table of costs over the states of neighbours_
+  // (in this order) and of v; the state of v varies fastest.
   void sum_up(VariableId v) {
     const std::size_t states = factors_.states(v);
     std::size_t entries = states;
@@ -187,7 +189,7 @@ class Eliminator {
   std::vector<std::uint32_t> seen_degree_;  // by variable: its degree at the last look_at
   std::vector<std::uint32_t> slot_;         // by variable: its index in neighbours_, or kFree
   std::vector<VariableId> neighbours_, scope_, split_;
-  std::size_t entries_ = 1;  // of a table over v and neighbours_
+  std::size_t entries_ = 1;  // the number of entries of a table over v and neighbours_
   std::vector<std::uint32_t> group_;
   std::vector<Cost> sum_;
   std::vector<std::size_t> stride_;

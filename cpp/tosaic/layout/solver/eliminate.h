@@ -16,14 +16,14 @@
 namespace tosaic::layout {
 
 struct EliminateLimits {
-  std::size_t neighbours = 0xffffffffu;  // of a variable
-  std::size_t entries = 0;               // largest table, over a variable and its neighbours
-  bool split = false;                    // if no variable is within the limits, use several tables for one
+  std::size_t neighbours = 0xffffffffu;  // the most neighbours of a variable
+  std::size_t entries = 0;               // the most entries of a table over a variable and its neighbours
+  bool split = false;                    // if no variable is within the limits, uses several tables for it
 };
 
 // Minimises out variables of `from`, and their neighbours, until no variable has a factor or, without
-// `split`, no variable is within the limits. Returns the variables whose factors went into several tables.
-// If there are none, the elimination was exact.
+// `split`, no variable is within the limits. Returns the variables whose factors went into several tables. If
+// no variable is returned, the elimination was exact.
 std::vector<VariableId> eliminate(Factors& factors, std::span<const VariableId> from,
                                   const EliminateLimits& limits);
 

@@ -96,7 +96,8 @@ VariableId Factors::opened(std::uint32_t factor) {
   return z;
 }
 
-// Adds the factor  weight [a in states] [z = side].  z must be the newest variable.
+// Adds the factor that costs `weight` if the state of a is in `states` and z has state `side`, and else 0. z
+// must be the newest variable.
 void Factors::add_pair(VariableId a, StateMask states, VariableId z, std::uint32_t side, Cost weight) {
   Factor& factor = factors_[add(std::array{a, z})];
   factor.table = tables_.size();

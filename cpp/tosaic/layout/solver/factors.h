@@ -94,7 +94,7 @@ class Factors {
   Certificate certificate_;
 };
 
-// Unlinks the factors of v that are no longer alive on the way.
+// On the way, unlinks the factors of v that are no longer alive.
 template <class Visit>
 void Factors::for_each_of(VariableId v, Visit visit) {
   for (std::uint32_t* at = &head_[v]; *at != kEnd;) {

@@ -9,7 +9,7 @@ namespace {
 constexpr std::uint32_t kNone = 0xffffffffu;
 constexpr std::uint32_t kRoot = 0xfffffffeu;    // as parent: the source or the sink
 constexpr std::uint32_t kOrphan = 0xfffffffdu;  // as parent: adopt() has to find one
-constexpr std::uint32_t kFar = 0xffffffffu;     // as distance: no path to a root
+constexpr std::uint32_t kFar = 0xffffffffu;     // as distance: the node has no path to a root
 
 }  // namespace
 
@@ -100,8 +100,8 @@ MaxFlow::Amount MaxFlow::fill(std::uint32_t middle) {
   return amount;
 }
 
-// Walks from a node to its root. If `least` is given, lowers it to the least room on the path. Otherwise
-// sends `amount` along the path; nodes whose arc to the parent becomes full become orphans.
+// Walks from a node to its root. If `least` is not null, lowers *least to the least room on the path. If
+// `least` is null, sends `amount` along the path; nodes whose arc to the parent becomes full become orphans.
 void MaxFlow::for_path(std::uint32_t at, Amount* least, Amount amount) {
   const Tree tree = nodes_[at].tree;
   for (;;) {

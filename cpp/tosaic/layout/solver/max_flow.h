@@ -44,17 +44,17 @@ class MaxFlow {
   };
   enum class Tree : std::uint8_t { kFree, kSource, kSink };
   struct Node {
-    std::uint32_t first = 0;     // arc
+    std::uint32_t first = 0;     // the first arc of the node
     std::uint32_t parent = 0;    // the arc to the parent, or kNone, kRoot or kOrphan (max_flow.cpp)
     std::uint32_t time = 0;      // time at which `distance` was found
-    std::uint32_t distance = 0;  // arcs to the root
+    std::uint32_t distance = 0;  // the number of arcs to the root
     Amount excess = 0;           // room from the source; if negative, to the sink
     Tree tree = Tree::kFree;
     bool active = false;
   };
 
   // The room, in the direction from source to sink, between a node and the node at the other end of its arc:
-  // of the arc itself in the source's tree, of the reverse arc in the sink's tree.
+  // the room of the arc itself in the source's tree, that of the reverse arc in the sink's tree.
   [[nodiscard]] Amount room(std::uint32_t arc, Tree tree) const {
     return arcs_[tree == Tree::kSource ? arc : arc ^ 1u].room;
   }

@@ -54,7 +54,7 @@ Attempt attempt(const Problem& problem, std::size_t widest) {
   return out;
 }
 
-// True for about half of the variables, another half in each round. Deterministic.
+// Chooses about half of the variables, a different half in each round. The choice is deterministic.
 bool held_by_lot(VariableId v, std::uint32_t round) {
   std::uint64_t bits = (std::uint64_t{round} << 32 | v) * 0x9e3779b97f4a7c15u;
   bits = (bits ^ bits >> 29) * 0xbf58476d1ce4e5b9u;

@@ -6,14 +6,15 @@
 // reads the tensor. For each order that is read and is not the one in which the tensor is made, the tensor
 // is transposed once, however many readers want that order:
 //
-//   cost(states) = sum over tensors of weight * |{ order read by a user } \ { order made }|
+//   cost(states) = sum over tensors of weight * (number of distinct orders that are read and not made)
 //
 // Orders are numbered per tensor, from 0. Orders that are the same in memory have one number. A variable may
 // appear in one tensor several times, as producer and as reader.
 //
 // The steps of `solve`:
 //
-//   1. Costs of one variable, or none, are set aside. The rest falls into connected components (terms.h).
+//   1. Costs that depend on one variable or on none are set aside. The other costs form connected components
+//      (terms.h).
 //   2. Variables with at most two neighbours are minimised out (eliminate.h). This solves chains, and
 //      branches that meet again, for any number of states.
 //   3. Components whose variables have two states are solved by a minimum cut, if they are cuts (cut.h).
@@ -73,7 +74,7 @@ struct Access {
 struct Tensor {
   Access made;
   SmallVector<Access, 2> read;
-  Cost weight = 0;  // of one transpose, not negative
+  Cost weight = 0;  // the cost of one transpose, not negative
 };
 
 struct Problem {
@@ -154,7 +155,7 @@ struct Certificate {
 // ---- the solution ----
 
 struct Solution {
-  std::vector<std::uint32_t> state;  // by variable
+  std::vector<std::uint32_t> state;  // the chosen state of each variable
   Cost cost = 0;
   Certificate certificate;
   // No assignment costs less by more than this. 0: the cost is proven to be minimal.
@@ -163,7 +164,7 @@ struct Solution {
 
 struct SolveOptions {
   std::size_t widest = std::size_t{1} << 14;  // largest table, in entries; at least that of two variables
-  std::uint32_t rounds = 16;                  // of the search, if there is one
+  std::uint32_t rounds = 16;                  // rounds of the search, if there is a search
 };
 
 // The same problem has the same solution. Between states of equal cost, lower numbers are preferred if the

@@ -16,13 +16,13 @@ inline constexpr VariableId kNoVariable = 0xffffffffu;
 
 struct Reader {
   VariableId variable = 0;
-  StateMask states = 0;  // in which it reads the order: at least one, but not all
+  StateMask states = 0;  // states in which the variable reads the order: at least one, but not all
 };
 
 struct Term {
   Cost weight = 0;
-  VariableId producer = kNoVariable;  // kNoVariable if it never makes the order
-  StateMask missing = 0;              // states in which the producer does not make it
+  VariableId producer = kNoVariable;  // kNoVariable if the tensor's producer never makes the order
+  StateMask missing = 0;              // states in which the producer does not make the order
   std::uint32_t first = 0, last = 0;  // readers [first, last), ascending
   [[nodiscard]] std::uint32_t arity() const { return last - first + (producer == kNoVariable ? 0 : 1); }
 };

@@ -53,7 +53,7 @@ class Firsts {
  public:
   explicit Firsts(const Graph& graph) : graph_(graph) {}
 
-  // The result of the first node that equals this one. It is the node's own result if no earlier node does.
+  // The result of the first node that equals `node`: its own result if no earlier node equals it.
   ValueId first(const Node& node, const std::vector<ValueId>& leader) {
     Group& group = groups_[node_key(graph_, node, leader)];
     if (group.first == nullptr) {

@@ -4,9 +4,9 @@
 //     -> conv(x, W * s[o], (b - mean) * s + h)   with s = g / sqrt(var + eps), per output channel
 //
 // The new weights and biases are computed in double and rounded once. All parameters must be constants, the
-// batch norm must be the only reader of the convolution, and both must have one dtype (under autocast they
-// may differ). A linear layer must have a result of rank 2: only then is the batch norm's channel axis its
-// output axis.
+// batch norm must be the only reader of the convolution, and both must have the same dtype (under autocast
+// the dtypes may differ). A linear layer must have a result of rank 2: only then is the batch norm's channel
+// axis its output axis.
 
 #include <cmath>
 
@@ -52,7 +52,7 @@ const Node* foldable_producer(const Graph& graph, const Node& norm) {
   if (producer->op == Op::kLinear && graph.type(input).rank() != 2) return nullptr;
   if (graph.users(input).size() != 1 || graph.is_output(input)) return nullptr;
   if (graph.type(input).dtype != graph.type(graph.operands(norm)[3]).dtype)
-    return nullptr;  // as under autocast
+    return nullptr;  // the dtypes differ, as under autocast
   const std::span<const ValueId> operands = graph.operands(*producer);
   const Constant* weight = constant_of(graph, operands[1]);
   if (weight == nullptr || !weight->storage.bound()) return nullptr;

@@ -2,12 +2,12 @@
 //
 //   %i = arange(){...}  %j = unsqueeze(%i)  %m = le(%i, %j)      ->      constant %m: bool[32,32]
 //
-// A broadcast of more than 64 KiB is not written out if all of its readers broadcast by themselves: an
-// `expand` stays, and a `full` becomes an expand of one number, which `simplify` removes. If another folded
-// node reads it, it is computed for that node.
+// A broadcast whose result has more than 64 KiB is not computed if all of its readers broadcast by
+// themselves: an `expand` stays, and a `full` becomes an expand of one number, which `simplify` removes. If
+// another folded node reads the broadcast, the broadcast is computed for that node.
 //
-// A value without elements is constant, too, whatever its operands are. Sums, concatenations and products of
-// such values then become constants, so they run on targets that have no empty tensors.
+// A value without elements is constant, too, whatever the operands of its node are. Sums, concatenations and
+// products of such values then become constants, so they run on targets that have no empty tensors.
 //
 // A cond whose predicate is constant is replaced by the branch that it takes.
 //
@@ -129,8 +129,8 @@ class Folding {
                : nullptr;
   }
 
-  // True if `user`, which is not folded, computes the same without the broadcast of `value`: another operand
-  // that is not constant has the whole shape.
+  // `value` is a broadcast constant, and `user` a node that is not folded. True if the node has the same
+  // result without the broadcast, because another operand, which is not constant, has the whole shape.
   [[nodiscard]] bool broadcasts(const Node& user, ValueId value) const {
     if (user.op == Op::kSdpa) return true;  // the mask broadcasts
     const OpInfo& op = info(user.op);
@@ -179,8 +179,8 @@ class Folding {
     return node.regions[element_as_int(*known, 0) != 0 ? 0 : 1].get();
   }
 
-  // Computes the results of a constant node and of those that it reads, each on first use. False if one
-  // cannot be run.
+  // Computes the results of a constant node and of those that it reads, each on first use. Returns false if
+  // one of these nodes cannot be run.
   [[nodiscard]] bool evaluate(const Node& node) {
     if (known_[node.first_result]) return true;
     if (is_empty(node)) {
@@ -285,8 +285,8 @@ class Folding {
 
   const Graph& graph_;
   Rewriter rewriter_;
-  std::vector<ConstantRef> known_;    // by value: its constant, once computed
-  std::vector<bool> constant_;        // by value: depends on no input
+  std::vector<ConstantRef> known_;    // by value: its constant, or null until it is computed
+  std::vector<bool> constant_;        // by value: true if it depends on no input
   std::vector<QParamsRef> integers_;  // by value: what weight_qparams() returned
 };
 

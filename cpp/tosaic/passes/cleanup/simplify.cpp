@@ -46,7 +46,7 @@ struct Site {
   // Replaces the node by `op` over values of now().
   [[nodiscard]] bool become(Op op, Attrs attrs, std::vector<ValueId> values,
                             const OriginRef& extra = nullptr) {
-    static_cast<void>(rewriter.begin_output(node));  // a verbatim prefix: ids of now() stay valid
+    static_cast<void>(rewriter.begin_output(node));  // copies a prefix: ids of now() stay valid
     const DimOrder order = result_type().order;
     const ValueId result = rewriter.emit(node, op, std::move(attrs), values, extra);
     rewriter.begin_output(node).set_order(result, order);
@@ -62,7 +62,7 @@ bool is_zero(const Dims& dims) {
   return std::all_of(dims.begin(), dims.end(), [](auto v) { return v == 0; });
 }
 
-// For a node whose operand 0 has the type of the result: true if the node changes no element.
+// Conditions for a node whose operand 0 has the type of the result: true if the node changes no element.
 bool always(const Site& /*site*/) { return true; }
 bool has_elements(const Site& site) { return num_elements(site.result_type().shape) > 0; }
 bool has_no_axes(const Site& site) { return Graph::attrs<AxesAttrs>(site.node).axes.empty(); }
@@ -104,8 +104,8 @@ bool drops_identity(Site& site) {
 }
 
 // True if the node is the last link of a chain of one operator. Only the last link is rewritten, and it
-// replaces the whole chain at once: merging origins link by link would need time and memory in the square of
-// the length.
+// replaces the whole chain in one step: merging origins link by link would need time and memory in the square
+// of the length.
 bool ends_chain(const Site& site) {
   const Graph& source = site.rewriter.source();
   const ValueId result = source.result(site.node);
@@ -201,7 +201,7 @@ bool is_splat(const Site& site, std::size_t i, double value) {
   return splat_of(site.now(), site.operands[i]) == value;
 }
 
-// x where the other operand of a commutative operator is `neutral`.
+// Replaces a commutative operator by one operand if the other operand is the constant `neutral`.
 bool drops_either(Site& site, double neutral) {
   return (is_splat(site, 1, neutral) && site.forward(0)) || (is_splat(site, 0, neutral) && site.forward(1));
 }
@@ -244,8 +244,9 @@ constexpr OpTable<bool (*)(Site&)> kNeutralOperands = {
     {Op::kLogicalOr, drops_truth<false>}, {Op::kWhere, drops_constant_condition},
 };
 
-// Neutral elements: x * 1, x / 1, and for integers x + 0, x - 0; true && x, false || x. Also a `where` with a
-// constant condition.
+// Replaces a node by its operand x if the other operand has no effect: x * 1, x / 1, true && x, false || x,
+// and for integers x + 0 and x - 0. Also replaces a `where` with a constant condition by the operand that it
+// selects.
 bool drops_neutral_operand(Site& site) {
   const auto* const rule = kNeutralOperands.find(site.node.op);
   return rule != nullptr && (*rule)(site);

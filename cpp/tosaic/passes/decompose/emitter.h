@@ -41,7 +41,7 @@ class Emitter {
   [[nodiscard]] const TensorType& source_type(std::size_t operand) const {
     return rewriter_.source().type(rewriter_.source().operands(node_)[operand]);
   }
-  // f32 for f16 and bf16; other dtypes stay.
+  // Returns f32 for f16 and bf16, and every other dtype itself.
   [[nodiscard]] static DType widened(DType dtype) {
     return dtype == DType::kF16 || dtype == DType::kBF16 ? DType::kF32 : dtype;
   }

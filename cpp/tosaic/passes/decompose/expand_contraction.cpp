@@ -19,7 +19,7 @@ ValueId expand_addmm(Emitter& e) {
     return e.emit(Op::kLinear, NoAttrs{}, {a, e.permute(b, {1, 0}), bias});
   const ValueId product = e.binary(Op::kMatmul, a, b);
   if (as_double(attrs.beta) == 0.0)
-    return e.mul(product, as_double(attrs.alpha));  // torch then ignores the input, even its NaN
+    return e.mul(product, as_double(attrs.alpha));  // with beta = 0, torch ignores the input, even NaN
   const ValueId scaled_bias = as_double(attrs.beta) == 1.0 ? bias : e.mul(bias, as_double(attrs.beta));
   return e.add(as_double(attrs.alpha) == 1.0 ? product : e.mul(product, as_double(attrs.alpha)), scaled_bias);
 }

@@ -152,8 +152,8 @@ class Contraction {
     return {e_.reshape(e_.binary(Op::kMatmul, x, y), shape_of(labels)), labels};
   }
 
-  // Each group of axes merged into one axis, in the order of the groups. The first group, the batch, is left
-  // out if it is empty.
+  // Merges each group of axes into one axis. The new axes are in the order of the groups. The first group,
+  // the batch, is left out if it is empty.
   ValueId matrix(const Term& term, const std::vector<Labels>& groups) {
     Labels order;
     Shape shape;
@@ -164,7 +164,7 @@ class Contraction {
     return e_.reshape(arranged(term, order).value, shape);
   }
 
-  // The product of two terms that contract nothing: (batch, rows, 1) * (batch, 1, columns).
+  // The product of two terms without a contracted letter: (batch, rows, 1) * (batch, 1, columns).
   ValueId outer_product(const Term& a, const Term& b, const Labels& batch, const Labels& rows,
                         const Labels& columns) {
     Labels left = batch, right = batch;
@@ -190,7 +190,7 @@ ValueId expand_einsum(Emitter& e) {
   return Contraction(e, einsum).run();
 }
 
-// (.., r, k, 1) * (.., 1, k, c), summed over k.
+// A matrix product of (.., r, k) and (.., k, c) without MATMUL: (.., r, k, 1) * (.., 1, k, c), summed over k.
 ValueId expand_integer_matmul(Emitter& e) {
   Shape a = e.type(e.operand(0)).shape, b = e.type(e.operand(1)).shape;
   if (a.size() == 1) a.insert(0, 1);

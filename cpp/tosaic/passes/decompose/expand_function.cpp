@@ -67,7 +67,8 @@ ValueId with_sign_of(Emitter& e, ValueId x, ValueId magnitude) {
   return e.where(less(e, x, 0.0), negate(e, magnitude), magnitude);
 }
 
-// tanh would need fewer operators, but TOSA bounds the error of tanh near zero in absolute terms only.
+// expm1 in terms of exp and log. With tanh fewer operators would do, but TOSA bounds only the absolute error
+// of tanh near zero, not the relative one.
 ValueId expm1(Emitter& e, ValueId x) {
   const ValueId u = exp(e, x);
   const ValueId far = e.add(u, -1.0);
@@ -107,12 +108,12 @@ ValueId atan_near(Emitter& e, ValueId z) {
   return e.add(z, e.mul(e.mul(z, t), p));
 }
 
-// asin(a) for a = |x|: it is `angle` for a <= 1/2, and pi / 2 - 2 * angle if `far` (a > 1/2).
+// asin(a) for a = |x|: the result is `angle` if a <= 1/2, and pi / 2 - 2 * angle if a > 1/2 (`far`).
 struct ArcSine {
   ValueId far, angle;
 };
 
-// Relative error for z <= 1/2: 4.9e-9.
+// The ArcSine of `size`. The relative error of its polynomial is 4.9e-9 for operands z <= 1/2.
 ArcSine arc_sine(Emitter& e, ValueId size) {
   const ValueId far = greater(e, size, 0.5);
   const ValueId half = e.mul(subtract_from(e, 1.0, size), 0.5);
@@ -225,7 +226,7 @@ ValueId long_division_rest(Emitter& e, ValueId a, ValueId b) {
 ValueId fmod_of(Emitter& e, ValueId a, ValueId b) {
   const std::optional<double> known = known_magnitude(e, b);
   const ValueId size = abs(e, a);
-  if (is_power_of_two(known)) {  // every step is exact; from 2^24 divisors on the remainder is 0
+  if (is_power_of_two(known)) {  // every step is exact; if |a| >= 2^24 * |b|, the remainder is 0
     const ValueId near = *known < 1.0 ? minimum(e, size, 0x1p24 * *known) : size;
     const ValueId whole = e.unary(Op::kFloor, e.mul(near, 1.0 / *known));
     const ValueId rest = e.sub(near, e.mul(whole, *known));
@@ -298,7 +299,7 @@ ValueId expand_asinh(Emitter& e) {
   return with_sign_of(e, x, e.where(greater(e, size, kFar), far, near));
 }
 
-// For x < 1 the square root has a negative operand, so the result is NaN, as it should be.
+// acosh has no number for x < 1: the square root has a negative operand then, so the result is NaN.
 ValueId expand_acosh(Emitter& e) {
   const ValueId x = argument(e);
   const ValueId t = e.add(e.emit(Op::kClamp, ClampAttrs{Scalar(0.0), Scalar(kFar)}, {x}), -1.0);
@@ -337,7 +338,7 @@ ValueId expand_atan(Emitter& e) {
   return e.where(far, e.sub(quarter, angle), angle);
 }
 
-// Signed zeros matter: -0 is distinguished from 0 by its reciprocal.
+// atan2 distinguishes -0 from 0, so the sign of a zero is found from its reciprocal.
 ValueId expand_atan2(Emitter& e) {
   const DType dtype = e.result_dtype();
   const ValueId y = e.cast(e.operand(0), dtype), x = e.cast(e.operand(1), dtype);
@@ -347,7 +348,7 @@ ValueId expand_atan2(Emitter& e) {
   const ValueId height = abs(e, y), width = abs(e, x);
   const ValueId low = e.binary(Op::kMinimum, height, width), high = e.binary(Op::kMaximum, height, width);
   ValueId ratio = e.binary(Op::kDiv, low, high);
-  ratio = e.where(e.binary(Op::kEq, low, high), number_like(e, x, 1.0), ratio);  // also inf / inf
+  ratio = e.where(e.binary(Op::kEq, low, high), number_like(e, x, 1.0), ratio);  // also for inf / inf
   ratio = e.where(equal(e, high, 0.0), number_like(e, x, 0.0), ratio);
   const ValueId acute = atan_near(e, ratio);
   const ValueId steep = e.binary(Op::kGt, height, width);
@@ -428,8 +429,8 @@ ValueId expand_elu(Emitter& e) {
   return e.where(greater(e, x, 0.0), scaled(x, attrs.scale), scaled(tail, attrs.alpha * attrs.scale));
 }
 
-// With n = e^x: tanh(log(1 + n)) = n (n + 2) / (n (n + 2) + 2). The quotient is 1 long before n overflows, so
-// x is bounded by 20.
+// mish(x) = x * tanh(log(1 + e^x)). With n = e^x, the tanh is n (n + 2) / (n (n + 2) + 2). This quotient is 1
+// long before n overflows, so x is bounded by 20.
 ValueId expand_mish(Emitter& e) {
   const ValueId x = e.operand(0);
   const ValueId n = exp(e, minimum(e, x, 20.0));
@@ -525,14 +526,15 @@ ValueId expand_rounded_division(Emitter& e) {
   const ValueId exact = e.where(opposite, negate(e, whole), whole);
   const ValueId in_range = less(e, abs(e, plain), 0x1p21);
   if (!floor) return e.where(in_range, exact, e.unary(Op::kTrunc, plain));
-  // torch divides a - fmod(a, b) by b, which is NaN if a is infinite, unless b is 0. a * 0 is NaN for such a.
+  // torch divides a - fmod(a, b) by b. If a is infinite and b is not 0, that is NaN. So a * 0, which is NaN
+  // for infinite a, is added.
   const ValueId large = e.add(e.unary(Op::kFloor, plain), e.mul(a, 0.0));
   return e.where(in_range, exact, e.where(equal(e, b, 0.0), plain, large));
 }
 
-// With way = end - start: start + weight * way, or end + (weight - 1) * way, counted from the nearer end.
-// Torch fuses the product and the sum. If the weight may be so large that the product overflows although the
-// sum does not, both are computed at half their size.
+// Let way = end - start. The result is start + weight * way if start is nearer, or end + (weight - 1) * way
+// if end is nearer. Torch fuses the product and the sum. If the weight may be so large that the product
+// overflows although the sum does not, both are computed at half their size.
 ValueId expand_lerp(Emitter& e) {
   const ValueId start = e.operand(0), end = e.operand(1), weight = e.operand(2);
   const ValueId way = e.sub(end, start);
@@ -558,7 +560,7 @@ ValueId expand_addc(Emitter& e) {
 
 ValueId expand_std(Emitter& e) { return sqrt(e, expand_var(e)); }
 
-// The exponents are shifted by the maximum if it is finite.
+// The maximum is subtracted from the exponents if the maximum is finite.
 ValueId expand_logsumexp(Emitter& e) {
   const auto& attrs = e.attrs<ReduceAttrs>();
   const ValueId x = argument(e);
@@ -571,7 +573,7 @@ ValueId expand_logsumexp(Emitter& e) {
   return e.reshape(e.add(log(e, total), top), shape);
 }
 
-// Squares and powers overflow where those of torch do.
+// A vector norm. Its squares and powers overflow for the same operands as in torch.
 ValueId expand_vector_norm(Emitter& e) {
   const auto& attrs = e.attrs<VectorNormAttrs>();
   const ValueId x = argument(e);

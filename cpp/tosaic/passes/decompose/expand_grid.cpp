@@ -105,7 +105,7 @@ class Sampler {
     return e_.where(inside, read, number(0.0));
   }
 
-  // The row of the table where each image begins.
+  // For each image of the batch, the row of the table at which its pixels begin.
   ValueId first_pixels() {
     std::vector<double> first;
     for (std::int64_t n = 0; n < image_[0]; ++n)
@@ -129,7 +129,8 @@ class Sampler {
     return sum;
   }
 
-  // The weights of four taps by Keys' cubic kernel with a = -0.75; t is the distance from the second tap.
+  // The weights of four taps by Keys' cubic kernel with a = -0.75. t is the distance of the position from the
+  // second tap; d below is the distance from any tap.
   std::array<ValueId, 4> cubic_weights(ValueId t) {
     const double a = -0.75;
     const auto outer = [&](ValueId d) {  // ((a d - 5 a) d + 8 a) d - 4 a
@@ -205,7 +206,7 @@ ValueId expand_affine_grid(Emitter& e) {
   std::vector<double> base;
   for (std::int64_t pixel = 0; pixel < pixels; ++pixel) {
     std::int64_t rest = pixel;
-    for (std::size_t i = spatial; i-- > 0;) {  // x first: the last axis
+    for (std::size_t i = spatial; i-- > 0;) {  // x, the last axis, comes first
       base.push_back(positions[i][static_cast<std::size_t>(rest % attrs.size[2 + i])]);
       rest /= attrs.size[2 + i];
     }

@@ -53,8 +53,8 @@ bool all_constant(const Emitter& e, std::size_t first) {
   return true;
 }
 
-// How an attention mask applies to the scores. Both values are absent if the mask hides nothing. If
-// `may_hide_rows`, a whole row may be hidden, so that softmax reads only -inf.
+// How an attention mask applies to the scores. Both values are absent if the mask hides no score.
+// `may_hide_rows` is true if the mask may hide all scores of a row: softmax then reads only -inf.
 struct Mask {
   ValueId addend;     // floats to add
   ValueId condition;  // bool: false hides the score
@@ -237,7 +237,7 @@ ValueId expand_sdpa(Emitter& e) {
   ValueId key = e.operand(1), value = e.operand(2);
   const TensorType type = e.type(query);
   const std::size_t rank = type.rank();
-  const DType dtype = Emitter::widened(type.dtype);  // of the scores
+  const DType dtype = Emitter::widened(type.dtype);  // the dtype of the scores
   if (attrs.enable_gqa && rank >= 3) {
     const std::int64_t heads = type.shape[rank - 3];
     key = repeat_heads(e, key, heads / e.type(key).shape[rank - 3]);

@@ -144,8 +144,9 @@ ValueId spread_apart(Emitter& e, ValueId x, std::size_t axis, std::int64_t strid
 
 }  // namespace
 
-// Average pools compose, because the number of elements in a window is the product of its numbers in both
-// parts. Divisors multiply as well, so with a divisor_override the first part divides by 1.
+// A 3-d pool is a pool over height and width, followed by a pool over the depth. For averages this is exact:
+// the number of elements in a window is the product of the numbers in both pools. Divisors multiply, too, so
+// with a divisor_override the first pool divides by 1.
 ValueId expand_pool3d(Emitter& e) {
   const auto& attrs = e.attrs<PoolAttrs>();
   const Shape in = batched(e.type(e.operand(0)).shape, 3), out = batched(e.result_type().shape, 3);

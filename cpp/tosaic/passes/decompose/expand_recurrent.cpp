@@ -115,7 +115,8 @@ class Unrolled {
     return {hidden, cell};
   }
 
-  // n + z * (h - n), as in torch; the reset gate multiplies what the hidden state contributes to n.
+  // n + z * (h - n), as in torch; the reset gate is a factor of the part of n that is computed from the
+  // hidden state.
   ValueId gru(ValueId x, ValueId h, ValueId before) {
     const ValueId reset = e_.unary(Op::kSigmoid, e_.add(gate(x, 0, 3), gate(h, 0, 3)));
     const ValueId update = e_.unary(Op::kSigmoid, e_.add(gate(x, 1, 3), gate(h, 1, 3)));

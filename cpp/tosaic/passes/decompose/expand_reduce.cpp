@@ -34,7 +34,7 @@ ValueId expand_var(Emitter& e) {
   const auto count = static_cast<double>(extent_of(e.type(x).shape, attrs.axes));
   const ValueId centred = e.sub(x, mean(e, x, attrs.axes, true));
   const ValueId total = e.reduce(Op::kSum, e.mul(centred, centred), attrs.axes, attrs.keepdim);
-  const double freedom = std::max(0.0, count - attrs.correction);  // if it is 0: NaN or inf, as in torch
+  const double freedom = std::max(0.0, count - attrs.correction);  // 0 yields NaN or inf, as in torch
   return e.mul(total, 1.0 / freedom);
 }
 

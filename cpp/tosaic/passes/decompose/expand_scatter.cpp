@@ -3,11 +3,11 @@
 //
 //   scatter(x, axis, index, source)  ->  index_put with the position on every axis
 //   slice_scatter                    ->  cat of the parts around the source; with a step, a lookup in both
-//   index_put at constant places     ->  each place written once, with the last of its values or their sum
+//   index_put at constant places     ->  each place is written once, with its last value or their sum
 //
 // SCATTER requires that no row is written twice. Places known only at run time are assumed to differ, because
-// torch leaves the order of such writes open. If they accumulate, they are written one after the other, and
-// there may be at most kMostSteps of them.
+// torch leaves the order of such writes open. If values are accumulated at such places, they are written one
+// after the other, and there may be at most kMostSteps of them.
 
 #include <algorithm>
 #include <bit>
@@ -29,7 +29,7 @@ ValueId rows_of(Emitter& e, ValueId x, const Places& places) {
   const auto count = static_cast<std::int64_t>(places.size());
   if (count == e.type(x).shape[0] &&
       std::is_sorted(places.begin(), places.end(), [](auto a, auto b) { return a <= b; }))
-    return x;  // every row once, in order
+    return x;  // the places are all rows, once and in order
   return e.emit(Op::kIndexSelect, AxisAttrs{0}, {x, e.constant(DType::kI64, {count}, values)});
 }
 
@@ -69,7 +69,7 @@ std::optional<Places> constant_places(const Emitter& e, const Shape& index_shape
   return places;
 }
 
-// For each place, the rows of `values` that go there, in order.
+// For each place (row of the result), the rows of `values` that are written to it, in order.
 std::map<std::int64_t, Places> rows_by_place(const Places& places) {
   std::map<std::int64_t, Places> rows;
   for (std::size_t i = 0; i < places.size(); ++i) rows[places[i]].push_back(static_cast<std::int64_t>(i));
@@ -107,8 +107,8 @@ ValueId summed_rows(Emitter& e, ValueId padded, const std::vector<Places>& group
   return e.cast(sum, e.type(padded).dtype);
 }
 
-// Sums those places together whose numbers of values are equal after rounding up to a power of two. So at
-// most twice as many rows are gathered as there are values.
+// Places whose numbers of values are equal after rounding up to a power of two are summed in one step. So the
+// number of gathered rows is at most twice the number of values.
 ValueId put_sums(Emitter& e, ValueId rows, ValueId values, const Places& places) {
   std::map<std::size_t, std::pair<Places, std::vector<Places>>> classes;
   for (const auto& [place, from] : rows_by_place(places)) {

@@ -80,7 +80,7 @@ namespace tosaic::passes {
 [[nodiscard]] ValueId expand_matmul_by_constant(Emitter& e);
 [[nodiscard]] ValueId expand_conv1d(Emitter& e);
 [[nodiscard]] ValueId expand_resize(
-    Emitter& e);  // what TOSA's RESIZE cannot do: looked-up elements and weighted sums, an axis at a time
+    Emitter& e);  // for resizes that RESIZE lacks: looked-up elements and weighted sums, one axis at a time
 [[nodiscard]] ValueId expand_to_rank4(Emitter& e);  // pools and resizes of 1-d or unbatched input
 
 // expand_movement.cpp

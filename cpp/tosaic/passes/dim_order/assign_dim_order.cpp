@@ -1,5 +1,5 @@
-// assign-dim-order: writes the layout plan onto the values, and adds a clone where a value is read in another
-// order than the one it is made in.
+// assign-dim-order: writes the layout plan onto the values, and adds a clone where a reader needs a value in
+// another order than the value is made in.
 //
 //   %y: f32[1,64,56,56] = conv(%x, %w)
 //     ->  %x.order: f32[1,3,56,56] order(0,2,3,1) = clone(%x) {order=[0,2,3,1]}
@@ -124,7 +124,8 @@ class PlanWriter {
     return made;
   }
 
-  // The axes of the data in the order in which the view has them, followed by those that the view lacks.
+  // The axes of the data in the order in which the view has them, followed by the axes of the data that the
+  // view lacks.
   static Dims shown_axes(const layout::View& view) {
     Dims out;
     for (const std::int64_t axis : view.axes)

@@ -13,7 +13,7 @@
 //                                              %a: f32[1,2,4,2] = reshape(%a.reshape)
 //
 // Both are decided for the whole graph (layout/recast/recast.h). The new graph is used only if its layout
-// plan moves less than the plan of the old graph.
+// plan costs less than the plan of the old graph.
 
 #include <algorithm>
 #include <utility>
@@ -34,7 +34,8 @@ bool has_plan(const Graph& graph) {
   });
 }
 
-// The cost of the graph's layout plan: what the objective counts, then what breaks a tie.
+// The cost of the graph's layout plan. First: the cost that the objective counts. Second: the cost that
+// decides a tie.
 std::pair<std::int64_t, std::int64_t> plan_cost(const Graph& graph, const PassOptions& options) {
   const layout::Objective& objective = options.objective;
   const layout::LayoutPlan plan = layout::plan_layout(graph, objective, {}, options.layout_needs);
@@ -75,8 +76,8 @@ class Recasting {
   }
 
  private:
-  // A shape that has the cuts (layout/placement.h), or nothing. Shapes of neighbouring reshapes are tried
-  // first: each saves a reshape.
+  // A shape that has the cuts (row-major strides, layout/placement.h), or nothing. Shapes of neighbouring
+  // reshapes are tried first: each saves a reshape.
   [[nodiscard]] std::optional<Shape> chosen_shape(const Node& node, const layout::Cuts& cuts) const {
     const Shape& own = graph_.type(graph_.result(node)).shape;
     std::vector<Shape> at_hand;
@@ -118,7 +119,8 @@ class Recasting {
     }
   }
 
-  // Emits a reshape whose operand was recast, or one that goes through a third shape (`cuts` is not null).
+  // Emits a reshape whose operand was recast (computed in another shape), or a reshape that goes through a
+  // third shape (`cuts` is not null).
   void pass_on(const Node& node, const layout::Cuts* cuts) {
     const ValueId operand = graph_.operands(node)[0];
     static_cast<void>(rewriter_.begin_output(node));  // ids from here on are of the new graph

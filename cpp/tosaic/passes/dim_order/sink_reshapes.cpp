@@ -6,8 +6,8 @@
 //   %b: f32[1,4,12,12] = relu(%a)                            ->   %y: f32[1,4,6,2,6,2] = relu(%x)
 //   %y: f32[1,4,6,2,6,2] = reshape(%b)
 //
-// The longer shape can have every dim order that the shorter one can have, and more, so no layout plan is
-// lost. All operands of an operator must come out of reshapes of one shape, or be constants.
+// The longer shape, with more axes, can have every dim order that the shorter shape can have, so no layout
+// plan is lost. All operands of a moved operator must be results of reshapes of one shape, or constants.
 
 #include <algorithm>
 #include <vector>
@@ -61,8 +61,8 @@ const std::optional<std::int64_t>* axis_of_scales(const Node& node) {
   return rescale != nullptr && rescale->axis ? &rescale->axis : nullptr;
 }
 
-// The value in front of a chain of reshapes, with its shape there. The result of an operator that may be
-// moved counts as such a value, with the longer shape. `shape` is null if there is no such value.
+// The value in front of a chain of reshapes, and its shape. The result of an operator that may be moved also
+// counts as a value in front, and has the longer shape. `shape` is null if there is no value in front.
 struct Front {
   const Shape* shape = nullptr;
   ValueId value;
@@ -233,7 +233,7 @@ class Sinking {
   const Graph& graph_;
   std::size_t most_axes_;
   std::vector<Front> nearest_,
-      farthest_;  // by old value: what is in front of its last reshape, and of all its reshapes
+      farthest_;  // by old value: the value in front of its last reshape, and in front of all
   Rewriter rewriter_;
   std::vector<ValueId> made_;  // by old value: the new value in the longer shape
 };

@@ -11,13 +11,13 @@ using analysis::integers_of_bits;
 enum class IntegerUse : std::uint8_t {
   kNoRule,      // there is no rule that computes it in i32
   kPasses,      // each element of the result is an element of an operand, or a monotone function of it that
-                // commutes with rounding to f32: it needs of the operands what is needed of the result
+                // commutes with rounding to f32: the operands must be as exact as the result
   kCast,        // as kPasses, if the result is an integer of 32 bits or more
   kSelect,      // as kPasses, but operand 0 is a condition
   kGather,      // as kPasses, but operand 1 is an index
   kScatter,     // as kPasses, but operand 2 is an index
-  kIndex,       // as kPasses, without a rule that computes it in i32
-  kTruth,       // it only asks for signs, or whether an integer is 0, which rounding retains
+  kIndex,       // as kPasses, but there is no rule that computes it in i32
+  kTruth,       // it needs only signs, or whether an integer is 0; rounding changes neither
   kComparison,  // it needs exact integers, unless both sides compare alike once they are rounded
   kArithmetic,  // it needs exact integers
   kBitwise,     // it reads every bit, so it computes in i32 whenever the result is an integer
@@ -100,11 +100,11 @@ bool has_wide_rule(Op op) {
   return use != IntegerUse::kNoRule && use != IntegerUse::kIndex && use != IntegerUse::kTruth;
 }
 
-// What a node needs of an integer operand.
+// How exactly a node needs an integer operand.
 enum class Needed : std::uint8_t {
-  kExact,     // its exact value
-  kRounded,   // its value rounded to f32
-  kAsResult,  // what the readers of the result need: rounding the operand is the same as rounding the result
+  kExact,     // the exact value of the operand
+  kRounded,   // the value of the operand, rounded to f32
+  kAsResult,  // as exactly as the readers of the result need it: rounding the operand rounds the result
 };
 
 // is_exact: f32 represents all integers of the range. is_rounded_to_alone: in addition, no other i32 rounds
@@ -230,8 +230,8 @@ class Decision {
   }
 
   // True if the result before it wraps is within the 24 bits that f32 represents exactly, or within 23 bits
-  // if it does wrap, since wrap_integers adds to it. In a region, this is already proven for results of i32
-  // and i64.
+  // if it does wrap, since wrap_integers adds a number to the result. In a region, this is already proven for
+  // results of i32 and i64.
   [[nodiscard]] bool is_within_f32(const Node& node) const {
     const ValueRange& computed = ranges_.computed(node);
     const DType dtype = graph_.type(graph_.result(node)).dtype;

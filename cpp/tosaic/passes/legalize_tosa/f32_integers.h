@@ -18,8 +18,8 @@ inline constexpr int kF32IntegerBits = 24;
 [[nodiscard]] bool is_signed_integer(DType dtype);
 
 struct F32Integers {
-  std::vector<bool> wide_values;  // by value: it is i32
-  std::vector<bool> wide_nodes;   // by node: it computes in i32
+  std::vector<bool> wide_values;  // by value: true if it is i32
+  std::vector<bool> wide_nodes;   // by node: true if it computes in i32
   // The nodes that read or produce integers beyond 24 bits and have no rule for them.
   std::vector<const Node*> refused;
 };

@@ -58,7 +58,7 @@ ValueId depthwise_weight(Legalizer& l, std::int64_t groups) {
 }
 
 struct ConvInput {
-  ValueId value;  // physical, cropped
+  ValueId value;  // the physical operand, cropped
   Dims pad;       // before/after per spatial axis
 };
 
@@ -162,7 +162,7 @@ Physical transposed_conv(Legalizer& l, const Site& site) {
 
 struct Batched {
   ValueId value;
-  Shape batch;  // without the two matrix axes
+  Shape batch;  // the batch axes: all axes but the two of the matrix
 };
 
 // Broadcasts the batch extents to `batch` and merges them: (.., r, c) -> (B, r, c).
@@ -186,7 +186,8 @@ Physical legalize_conv(Legalizer& l) {
   return site.conv.transposed ? transposed_conv(l, site) : forward_conv(l, site);
 }
 
-// (.., I) x (O, I) -> (1, rows, 1, I) * (O, 1, 1, I)
+// x (.., I) times weight (O, I), with I input features and O output features: the 1x1 convolution of (1,
+// rows, 1, I) by (O, 1, 1, I).
 Physical legalize_linear(Legalizer& l) {
   const Shape& weight = l.logical_type(1).shape;
   const Shape& shape = l.result_type().shape;

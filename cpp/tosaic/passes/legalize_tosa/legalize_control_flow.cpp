@@ -31,7 +31,7 @@ std::vector<Physical> in_row_major_order(const std::vector<ValueId>& results, st
   return out;
 }
 
-// The region, with its inputs from `first` on as additional outputs.
+// The region with additional outputs: its inputs from index `first` on.
 std::shared_ptr<const Graph> with_inputs_given_back(const Graph& region, std::size_t first) {
   Graph out = region;
   for (std::size_t i = first; i < region.inputs().size(); ++i)

@@ -84,7 +84,8 @@ ValueId divide(Legalizer& l, ValueId a, ValueId b, const analysis::FloatRange& d
   return l.mul(l.mul(a, scale), reciprocal(l, l.mul(b, scale)));
 }
 
-// Half to even: floor, plus one where the fraction is above a half, or is a half and the floor is odd.
+// Rounds half to even: floor(x), plus one where the fraction is above a half, or is a half and floor(x) is
+// odd.
 ValueId round_half_even(Legalizer& l, ValueId x) {
   const ValueId low = l.unary(Op::kTosaFloor, x);
   const ValueId fraction = l.binary(Op::kTosaSub, x, low);
@@ -308,7 +309,7 @@ ValueId cast(Legalizer& l, ValueId x) {
 
 // ---- rules for one operand ----
 
-// x in the dtype in which TOSA computes the result.
+// Casts x to the dtype in which TOSA computes the result.
 ValueId as_arithmetic(Legalizer& l, ValueId x) {
   return l.cast(x, arithmetic_dtype(l, l.physical_dtype(l.result_type().dtype)));
 }
@@ -443,7 +444,7 @@ bool never(const Legalizer& /*l*/) { return false; }
 struct Rule {
   ValueId (*unary)(Legalizer& l, ValueId x) = nullptr;
   ValueId (*binary)(Legalizer& l, ValueId a, ValueId b) = nullptr;
-  bool (*computes_in_f32)(const Legalizer& l) = never;  // narrower floats, which are rounded once, at the end
+  bool (*computes_in_f32)(const Legalizer& l) = never;  // true: f16 and bf16 are computed in f32
   std::optional<Op> of_bools = std::nullopt;            // the TOSA operator on two operands of bool
 };
 
@@ -509,8 +510,8 @@ ValueId legalize_binary(Legalizer& l, const Rule& rule, ValueId a, ValueId b) {
   return rule.binary(l, a, b);
 }
 
-// The result cast to its dtype. Without profile INT an i8 or i16 result is computed in f32 or i32 and is
-// wrapped here as in torch; a cast from float has saturated already.
+// Casts the computed result to its dtype. Without profile INT an i8 or i16 result is computed in f32 or i32
+// and is wrapped here as in torch; a cast from float has saturated already.
 ValueId settled(Legalizer& l, ValueId y) {
   const DType dtype = l.result_type().dtype;
   const bool from_integers = l.node().op != Op::kCast || !is_float(l.logical_type(0).dtype);

@@ -1,8 +1,8 @@
 // Fourier transforms over the last two axes.
 //
-//   fft2, rfft2  ->  tosa.fft2d, tosa.rfft2d   if the target has them and both extents are powers of two
+//   fft2, rfft2  ->  tosa.fft2d, tosa.rfft2d   if the target has FFT and both extents are powers of two
 //                ->  tosa.matmul per axis      otherwise, by the matrix of the definition:
-//                                              exp(-2 pi i j k / n) = cos - i sin
+//                                              exp(-2 pi i j k / n) = cos - i sin, at row j, column k
 //
 // The elements of the matrix are computed in double from the angle as a fraction of a full turn, and are
 // exact at quarter turns.

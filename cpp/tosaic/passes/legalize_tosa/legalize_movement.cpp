@@ -11,8 +11,8 @@ namespace {
 
 constexpr std::size_t kMostAxes = 6;  // MAX_RANK of TOSA's level 8K
 
-// No element moves if the axes that the reshape joins are neighbours in the operand's dim order. Otherwise
-// the operand is brought to row-major order first.
+// No element moves if the axes that the reshape joins are neighbours in the operand's dim order. If they are
+// not, the operand is first transposed to row-major order.
 Physical reshape(Legalizer& l) {
   const DimOrder& order = l.order_of(0);
   const Shape& shape = l.result_type().shape;
@@ -71,7 +71,7 @@ ValueId strided_slice(Legalizer& l, ValueId x, std::size_t axis, const SliceAttr
   x = l.pad(x, Dims::filled(after.size(), 0), after, 0.0);
   Shape split = l.type(x).shape, merged = split;
   merged[axis] = count;
-  if (split.size() >= kMostAxes) {  // merge the axes in front, and those behind: the split adds an axis
+  if (split.size() >= kMostAxes) {  // the split adds an axis: merge those in front, and those behind
     std::int64_t lead = 1, rest = 1;
     for (std::size_t k = 0; k < split.size(); ++k)
       if (k != axis) (k < axis ? lead : rest) *= split[k];
@@ -154,8 +154,8 @@ std::int64_t product(const Shape& shape, std::size_t first, std::size_t last) {
   return num_elements(Dims(shape.span().subspan(first, last - first)));
 }
 
-// Positions of one axis picked by a list of indices: K is this axis, N the axes in front of it, C the axes
-// behind it.
+// index_select: selects positions of one axis by a list of indices. In GATHER, K is this axis, N the product
+// of the axes in front of it, and C the product of the axes behind it.
 Physical index_select(Legalizer& l) {
   const DimOrder order = l.planned_order();
   const Shape shape = physical_dims(l.logical_type(0).shape, order);
@@ -174,7 +174,8 @@ Physical embedding(Legalizer& l) {
   return {l.reshape(rows, l.result_type().shape), DimOrder()};
 }
 
-// torch.gather: the axis is innermost; every position of the other axes is a batch of its own, with C = 1.
+// torch.gather: the axis is innermost; every position of the other axes is a batch entry N of GATHER,
+// with C = 1.
 Physical gather_elements(Legalizer& l) {
   const Shape index_shape = l.logical_type(1).shape;
   const std::size_t rank = index_shape.size();

@@ -37,7 +37,7 @@ ValueId wide_extreme_of(Legalizer& l, ValueId x, const std::vector<std::size_t>&
 
 struct Reduction {
   Op op;                                        // reduces one axis
-  ValueId (*operand)(Legalizer& l, ValueId x);  // in the dtype that `op` takes
+  ValueId (*operand)(Legalizer& l, ValueId x);  // casts x to a dtype that `op` takes
   // The reduction of an i32 value on a target without profile INT. Returns null if narrow_integers plans no
   // i32 for the operator.
   ValueId (*wide)(Legalizer& l, ValueId x, const std::vector<std::size_t>& axes) = nullptr;

@@ -1,13 +1,13 @@
 // Pools and resizes in channels-last order.
 //
-// If the plan has another order for a pool, its windows lie side by side (layout/windows.h). Each spatial
-// axis is then split into (windows, taps) and reduced over the taps by REDUCE_SUM or REDUCE_MAX. Means of
-// integers are rounded as in AVG_POOL2D.
+// If the layout plan has another order for a pool, the windows of the pool are side by side
+// (layout/windows.h). Each spatial axis is then split into (windows, taps) and reduced over the taps by
+// REDUCE_SUM or REDUCE_MAX. Means of integers are rounded as in AVG_POOL2D.
 //
-// AVG_POOL2D divides by the number of elements that are not padding. If padding counts, it becomes elements
-// (PAD by 0). The trailing padding is what the last window needs, as for convolutions. `decompose` has
-// expanded max pools with dilation, and resizes that RESIZE cannot express; padding of the kernel's extent or
-// more is refused.
+// AVG_POOL2D divides by the number of elements that are not padding. If padding counts as well
+// (count_include_pad), the padding becomes elements by a PAD with 0. The trailing padding is what the last
+// window needs, as for convolutions. `decompose` has expanded max pools with dilation, and resizes that
+// RESIZE cannot express; padding of the kernel's extent or more is refused.
 
 #include <algorithm>
 
@@ -28,7 +28,9 @@ struct PoolInput {
   Dims pad;  // top, bottom, left, right
 };
 
-// Slices or pads the end of each spatial axis so that the windows fit exactly, after `front` leading padding.
+// TOSA requires that the windows of a pool fit its padded operand exactly. Returns the operand, sliced at the
+// end of a spatial axis if it is too long, and the padding for the pool: `front` at the start of each axis,
+// and what is missing at its end.
 PoolInput fit_windows(Legalizer& l, ValueId x, const Dims& front) {
   const auto& attrs = l.attrs<PoolAttrs>();
   PoolInput fitted{x, {}};

@@ -76,8 +76,8 @@ Physical copy_tosa_op(Legalizer& l) {
 
 }  // namespace
 
-// With a multiplier per channel the channels are innermost. An i48 operand is read in the order in which it
-// is stored: TOSA has no data movement for i48.
+// If there is a multiplier per channel, the channel axis must be innermost. An i48 operand is read in the
+// order in which it is stored: TOSA has no data movement for i48.
 Physical legalize_rescale(Legalizer& l) {
   const auto& attrs = l.attrs<RescaleAttrs>();
   DimOrder order = l.logical_type(0).dtype == DType::kI48 ? l.order_of(0) : l.planned_order();
@@ -115,7 +115,7 @@ DType Legalizer::physical_dtype(ValueId logical) const {
 
 ValueId Legalizer::as_integer(ValueId x, DType dtype) {
   if (type(x).dtype == dtype) return x;
-  const Node* producer = out_.producer(x);  // if x was cast from `dtype`, return what was cast
+  const Node* producer = out_.producer(x);  // if x is a cast of a value of `dtype`, returns that value
   if (producer != nullptr && producer->op == Op::kTosaCast) {
     const ValueId before = out_.operands(*producer)[0];
     if (type(before).dtype == dtype) return before;
@@ -139,7 +139,7 @@ Legalizer::Legalizer(const Graph& source, const target::TargetSpec& target, Part
 
 void Legalizer::refuse(std::string reason, std::string hint) const {
   ErrorParts parts{.where = "legalize-tosa", .what = std::move(reason), .hint = std::move(hint)};
-  if (node_ == nullptr) throw UnsupportedOp(parts);  // the problem is in an output that is a constant
+  if (node_ == nullptr) throw UnsupportedOp(parts);  // the problem is an output that is a constant
   throw UnsupportedOp(located(std::move(parts), node_->origin, source_.node_name(*node_)));
 }
 
@@ -158,7 +158,7 @@ Graph Legalizer::run() {
     for (const ValueId operand : source_.operands(node))
       reachable = reachable && (!operand.valid() || source_.value(operand).kind == ValueKind::kConstant ||
                                 physical_[operand.index()].id.valid());
-    if (!reachable) continue;  // it depends on a node that was refused already
+    if (!reachable) continue;  // the node depends on a node that was refused
     try {
       legalize_node(node);
     } catch (const Error& error) {

@@ -35,7 +35,7 @@ ValueId right(Legalizer& l, ValueId x, int count) {
   return count == 0 ? x : right(l, x, l.number_like(x, count));
 }
 ValueId as_float(Legalizer& l, ValueId x) { return l.cast(x, DType::kF32); }
-// 1 where `truth` is true, and 0 elsewhere.
+// An i32 value that is 1 where `truth` is true, and 0 elsewhere.
 ValueId as_number(Legalizer& l, ValueId truth) { return l.cast(truth, DType::kI32); }
 ValueId is_negative(Legalizer& l, ValueId x) { return right(l, x, 31); }
 
@@ -142,7 +142,7 @@ struct Counts {
   ValueId outside;
 };
 Counts counts_within(Legalizer& l, ValueId counts, int bits) {
-  const ValueId x = as_float(l, counts);  // f32 rounds only counts that are far outside
+  const ValueId x = as_float(l, counts);  // f32 rounds only counts that are far out of range
   const ValueId clamped =
       l.emit(Op::kTosaClamp, TosaClampAttrs{0.0, static_cast<double>(bits - 1), NanMode::kPropagate}, {x});
   const ValueId inside = as_number(l, l.binary(Op::kTosaEqual, x, clamped));
@@ -166,7 +166,7 @@ ValueId shift_right(Legalizer& l, ValueId x, ValueId counts, int bits) {
     return arithmetic_right(l, x, out ? 31 : static_cast<int>(*known));
   }
   const Counts found = counts_within(l, counts, bits);
-  // A count outside becomes 31, so that only the sign remains.
+  // A count outside [0, bits) becomes 31, so that only the sign remains.
   const ValueId count =
       add(l, l.mul(found.clamped, found.inside), l.mul(found.outside, l.number_like(found.outside, 31.0)));
   return arithmetic_right(l, x, count);
@@ -241,7 +241,7 @@ ValueId wide_argmax(Legalizer& l, ValueId x, std::size_t axis) {
 ValueId wide_sum(Legalizer& l, ValueId x, const std::vector<std::size_t>& axes) {
   std::int64_t count = 1;
   for (const std::size_t axis : axes) count *= l.type(x).shape[axis];
-  int bits = 16;  // per digit, such that the sum of `count` digits has at most 24
+  int bits = 16;  // bits of a digit; the sum of `count` digits must have at most 24 bits
   while (bits > 1 && count > std::int64_t{1} << (24 - bits)) --bits;
   const auto summed = [&](ValueId digit) {
     ValueId total = as_float(l, digit);

@@ -61,7 +61,8 @@ class Legalizer {
   // graph outputs and indices are integers on every target.
   [[nodiscard]] DType physical_dtype(DType dtype) const;
   // The dtype of a graph input or output. i64 becomes i32. If the target has profile INT, whose RESCALE can
-  // read integers as unsigned, u8 and u16 become i8 and i16 of the same bits. If it has not, they become i32.
+  // read integers as unsigned, u8 and u16 become i8 and i16 of the same bits. If the target lacks profile
+  // INT, u8 and u16 become i32.
   [[nodiscard]] DType boundary_dtype(DType dtype) const;
   [[nodiscard]] DType physical_dtype(ValueId logical) const;
   [[nodiscard]] DType result_dtype() const { return physical_dtype(source_.result(*node_)); }
@@ -93,7 +94,7 @@ class Legalizer {
     return in_order(logical(i), order, !computes_wide());
   }
   [[nodiscard]] const DimOrder& order_of(std::size_t i) const { return physical_[logical(i).index()].order; }
-  // Bounds on the elements of operand i.
+  // The range of the elements of operand i, from the range analysis.
   [[nodiscard]] const analysis::FloatRange& range_of(std::size_t i);
   // Operand i with axes of extent 1 added in front up to `rank`, in `order`, an order of `rank` axes.
   [[nodiscard]] ValueId aligned(std::size_t i, std::size_t rank, const DimOrder& order);
@@ -131,7 +132,8 @@ class Legalizer {
   std::vector<ValueId> emit_all(Op op, Attrs attributes, const std::vector<ValueId>& operands,
                                 const std::vector<TensorType>& results,
                                 std::vector<std::shared_ptr<const Graph>> regions = {});
-  // A region of the node, legalized. If it has problems, they are added to problems() and the result is null.
+  // Legalizes a region of the node. Problems in the region are added to problems(), and the result is then
+  // null.
   [[nodiscard]] std::shared_ptr<const Graph> legalized_region(const Graph& region);
   [[nodiscard]] const target::TargetSpec& target() const { return target_; }
 
@@ -173,7 +175,7 @@ class Legalizer {
   std::map<ValueId, ValueId> counted_;  // i32 value -> the same value rounded to f32
   std::map<ValueId, Halves> halves_;
   std::vector<ErrorParts> problems_;
-  std::optional<analysis::FloatRanges> ranges_;  // of source_; computed by the first range_of
+  std::optional<analysis::FloatRanges> ranges_;  // the ranges of source_; computed by the first range_of
 };
 
 // The position of a logical axis in an order.
@@ -183,7 +185,7 @@ using layout::physical_dims;
 // Families of rules. Each legalizes the node and returns its physical result.
 [[nodiscard]] Physical legalize_elementwise(Legalizer& l);           // legalize_elementwise.cpp
 [[nodiscard]] std::vector<Physical> legalize_foreign(Legalizer& l);  // legalize_foreign.cpp
-// The node computed in i32, for integers beyond 24 bits on a target without profile INT. `given` has the
+// Computes the node in i32, for integers beyond 24 bits on a target without profile INT. `given` has the
 // aligned operands. The result is i32, or bool for a comparison.
 [[nodiscard]] ValueId legalize_wide_integers(Legalizer& l, const std::vector<ValueId>& given);
 // Reductions of an i32 value on a target without profile INT; the results are i32. The reduced axes stay with
@@ -191,7 +193,7 @@ using layout::physical_dims;
 [[nodiscard]] ValueId wide_extreme(Legalizer& l, Op reduce, ValueId x, const std::vector<std::size_t>& axes);
 [[nodiscard]] ValueId wide_sum(Legalizer& l, ValueId x, const std::vector<std::size_t>& axes);
 [[nodiscard]] ValueId wide_argmax(Legalizer& l, ValueId x, std::size_t axis);
-// Integers x, in f32 or i32, wrapped to two's complement integers of `bits` bits. The result is f32.
+// Wraps integers x, in f32 or i32, to two's complement integers of `bits` bits. The result is f32.
 [[nodiscard]] ValueId wrap_integers(Legalizer& l, ValueId x, int bits);
 [[nodiscard]] Physical legalize_reduction(Legalizer& l);  // legalize_reduction.cpp
 [[nodiscard]] Physical legalize_argmax(Legalizer& l);
@@ -199,9 +201,9 @@ using layout::physical_dims;
 [[nodiscard]] Physical legalize_linear(Legalizer& l);
 [[nodiscard]] Physical legalize_matmul(Legalizer& l);
 [[nodiscard]] Physical legalize_pool(Legalizer& l);  // legalize_spatial.cpp
-// A pool or sum over windows that lie side by side (layout/windows.h), computed by reductions in the dim
-// order of the operand. Returns nothing if the windows do not lie side by side, or if the operand is already
-// in the order that TOSA's operator for windows takes.
+// A pool or sum over windows that are side by side (layout/windows.h), computed by reductions in the dim
+// order of the operand. Returns nothing if the windows are not side by side, or if the operand is already in
+// the dim order that TOSA's operator for windows requires.
 [[nodiscard]] std::optional<Physical> reduced_windows(Legalizer& l);
 [[nodiscard]] Physical legalize_resize(Legalizer& l);
 [[nodiscard]] Physical legalize_movement(Legalizer& l);  // legalize_movement.cpp

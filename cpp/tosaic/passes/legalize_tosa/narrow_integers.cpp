@@ -40,8 +40,8 @@ std::vector<bool> wrapping(const Graph& graph, const IntegerRanges& ranges) {
   return wraps;
 }
 
-// By value: true if one of the given nodes depends on it. Of the operands of a given division only the
-// dividend counts, since a smaller range of the divisor does not prevent an overflow.
+// By value: true if one of `nodes` depends on the value. For a division among `nodes`, only the dividend
+// counts, since a smaller range of the divisor does not prevent an overflow.
 std::vector<bool> behind(const Graph& graph, const std::vector<const Node*>& nodes) {
   std::vector<bool> seen(graph.values().size(), false);
   const auto see = [&](const Node& node, std::size_t count) {
@@ -60,7 +60,7 @@ std::vector<bool> behind(const Graph& graph, const std::vector<const Node*>& nod
 
 struct Overflow {
   std::vector<const Node*> of_i32;  // an i64 or i32 result may not fit i32
-  std::vector<const Node*> of_f32;  // without profile INT: beyond 24 bits, and no rule for i32
+  std::vector<const Node*> of_f32;  // target without INT: the integer has more than 24 bits, and no i32 rule
 
   [[nodiscard]] bool empty() const { return of_i32.empty() && of_f32.empty(); }
   [[nodiscard]] std::vector<const Node*> all() const {
@@ -138,7 +138,7 @@ class InputSearch {
  private:
   static constexpr int kMostSteps = 24;
 
-  // Step 1 only drops the lowest i32, which has no negative; every further step drops one bit.
+  // Step 1 only drops the lowest i32, which i32 cannot negate. Every further step drops one bit.
   static ValueRange after(int step) {
     if (step == 1) return {integers_of_bits(31).low + 1, integers_of_bits(31).high};
     return integers_of_bits(32 - step);

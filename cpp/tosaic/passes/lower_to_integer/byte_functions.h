@@ -13,7 +13,7 @@
 
 namespace tosaic::passes {
 
-// For graphs at stage integer. Returns nothing if there is nothing to join or to move.
+// The graph must be at stage integer. Returns nothing if there is no function to join or to move.
 [[nodiscard]] std::optional<Graph> join_byte_functions(const Graph& graph);
 
 }  // namespace tosaic::passes

@@ -82,7 +82,7 @@ ConstantRef evaluate_stored(const NodeView& node, const std::vector<ConstantRef>
 }
 
 std::vector<ValueId> deciding_values(const RuleContext& ctx) {
-  constexpr int kFarthest = 32;  // nodes; longer chains are seldom smooth functions
+  constexpr int kFarthest = 32;  // the most nodes of a chain; longer chains are seldom smooth functions
   const Graph& graph = ctx.node.graph();
   std::vector<ValueId> out;
   std::map<std::size_t, ValueId> open;  // values that the result depends on, in the order of the graph

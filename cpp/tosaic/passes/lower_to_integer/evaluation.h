@@ -14,8 +14,9 @@ namespace tosaic::passes {
                                           const std::vector<const QParams*>& qparams);
 
 // Upstream values of which the node's result is an elementwise function, nearest first. Between such a value
-// and the node are only elementwise operators and constants of one element. Each has scaled integers and the
-// shape of the result. A value that is the node's only variable operand is not listed.
+// and the node are only elementwise operators and constants of one element. Each listed value has scaled
+// integers and the shape of the result. If the node has only one operand that is not a constant, that operand
+// is not listed.
 [[nodiscard]] std::vector<ValueId> deciding_values(const RuleContext& ctx);
 // The node's result, computed in f32, if `variable` (an operand, or one of deciding_values()) has the values
 // `at`.

@@ -10,10 +10,11 @@ namespace {
 
 struct Expansion {
   Graph graph;
-  std::vector<ValueId> inputs;  // by input of `graph`: the operand of the node
+  std::vector<ValueId> inputs;  // by input of `graph`: the node's operand that it replaces
 };
 
-// The node alone in a graph. Its operands are inputs, or constants if they have no integers.
+// A graph that contains only the node. An operand becomes an input of this graph, or a constant if it has no
+// integers.
 Expansion isolated(const RuleContext& ctx) {
   const Graph& source = ctx.node.graph();
   const Node& node = ctx.node.node();
@@ -109,7 +110,8 @@ Outcome lower_by_parts(const RuleContext& ctx) {
         parts.set_value(input, ctx.values.value(operand, ctx.build));
     }
     std::vector<RuleResult> results;
-    // A scale that RESCALE cannot express rules out the expansion only.
+    // If RESCALE cannot express a scale of a part, only the expansion is ruled out: other routes are still
+    // tried.
     if (const Outcome refused = attempt([&] { return lower_parts(parts, ctx.build, results); }))
       return Refusal{refused->reason};
     for (std::uint32_t r = 0; r < results.size(); ++r)

@@ -39,8 +39,8 @@ std::vector<double> sampled(const NodeView& node, ValueId variable, Interval ove
   return evaluated_at(node, variable, points);
 }
 
-// The integers of x for which the function is a number, as an arc sine is from -1 to 1. Exact to the unit.
-// Throws NoIntegerForm if these integers are not one range.
+// The range of the integers of x for which the function is not NaN. Example: the integers that represent -1
+// to 1 for an arc sine. The bounds are exact. Throws NoIntegerForm if these integers are not one range.
 ValueRange domain(const NodeView& node, ValueId variable, const ScaledInteger& x,
                   const std::vector<double>& f) {
   const auto is_number = [](double y) { return !std::isnan(y); };
@@ -73,8 +73,9 @@ ValueRange domain(const NodeView& node, ValueId variable, const ScaledInteger& x
   return out;
 }
 
-// The part of `over` outside which the function is constant up to 2^-20 of its largest magnitude. Results
-// beyond `most` saturate and count as `most`. The part begins and ends at a whole number of units.
+// The interval that is worth tabulating. In front of it, the function differs from its value at the start of
+// `over` by at most 2^-20 of its largest magnitude, and behind it equally from its value at the end. Results
+// beyond `most` saturate and count as `most`. The interval begins and ends at a multiple of `unit`.
 Interval relevant(const std::vector<double>& f, double most, Interval over, double unit) {
   const auto at = [&](std::size_t i) { return std::clamp(f[i], -most, most); };
   double size = 0;
@@ -89,8 +90,8 @@ Interval relevant(const std::vector<double>& f, double most, Interval over, doub
   return {std::max(low, over.low), std::min(high, over.high)};
 }
 
-// True if linear interpolation between knots, `apart` samples from each other, is within 2^-18 of the largest
-// result. Results beyond `most` do not count.
+// A knot is a sample that the table stores; `apart` is the distance between knots, in samples. True if linear
+// interpolation between knots is within 2^-18 of the largest result. Results beyond `most` do not count.
 bool is_smooth(const std::vector<std::int64_t>& f, std::int64_t most, std::int64_t apart) {
   std::int64_t size = 0, error = 0;
   for (const std::int64_t y : f) size = std::max(size, std::min(std::abs(y), most));
@@ -106,11 +107,11 @@ bool is_smooth(const std::vector<std::int64_t>& f, std::int64_t most, std::int64
 }
 
 struct Samples {
-  ValueRange domain;                  // units of the operand; beyond them the function is NaN
-  Interval over;                      // the numbers from the first sample to the last
+  ValueRange domain;                  // integers of the operand for which the function is not NaN
+  Interval over;                      // from the first sample to the last, as numbers
   std::vector<std::int64_t> entries;  // the results at the samples, in units of `unit`
   double unit = 1;
-  std::optional<std::int64_t> apart;  // samples from knot to knot, if interpolation is close enough
+  std::optional<std::int64_t> apart;  // samples from knot to knot; nothing if interpolation is too imprecise
 };
 
 Samples samples_of(const NodeView& node, ValueId variable, const ScaledInteger& x) {
@@ -195,8 +196,8 @@ ScaledInteger read_at(IntegerBuilder& build, const ScaledInteger& x, const Sampl
   return out;
 }
 
-// The node as a function of `variable`. Returns nothing if it is not smooth, or if its numbers have more than
-// 32 bits.
+// The node as a function of `variable`. Returns nothing if the function is not smooth, or if the numbers of
+// the variable have more than 32 bits.
 std::optional<RuleResult> smooth_function(const RuleContext& ctx, ValueId variable) {
   std::optional<RuleResult> made = attempt([&]() -> std::optional<RuleResult> {
     const ScaledInteger x = widened(ctx.build, with_one_scale(ctx.build, ctx.scaled_value(variable)));

@@ -14,8 +14,8 @@ namespace {
 
 constexpr std::int64_t kBytes = 256;
 
-// All values of a dtype of 8 or 16 bits in ascending order, each `repeat` times in a row, and the whole
-// `times` times.
+// All values of a dtype of 8 or 16 bits in ascending order, each `repeat` times in a row. This whole sequence
+// is repeated `times` times.
 ConstantRef ramp(DType dtype, std::int64_t repeat = 1, std::int64_t times = 1) {
   const ValueRange all = *integer_limits(dtype);
   auto out = std::make_shared<Constant>();
@@ -37,7 +37,7 @@ ConstantRef as_integers(const ConstantRef& f) {
   return out;
 }
 
-// `made`, the integers of a table, as the result: bools are cast.
+// Converts `made`, integers from a table, to the node's result: casts them to bool if the result is bool.
 ValueId as_result(const RuleContext& ctx, ValueId made) {
   return ctx.node.result_type().dtype == DType::kBool ? ctx.build.cast(made, DType::kBool) : made;
 }
@@ -122,7 +122,7 @@ std::optional<ScaledInteger> number_of_few_bits(const RuleContext& ctx, std::siz
   return x.axis || (dtype != DType::kI8 && dtype != DType::kI16) ? std::nullopt : std::optional(x);
 }
 
-// Operand i as a FunctionTable, or null if it is no such function. A value that is not deferred has a
+// Operand i as a FunctionTable, or null if the operand cannot be one. A value that is not deferred has a
 // FunctionTable if function_table() returns one for its producer.
 const FunctionTable* table_of(const RuleContext& ctx, std::size_t i) {
   const ValueId id = ctx.node.operand(i);

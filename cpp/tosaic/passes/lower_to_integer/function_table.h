@@ -1,5 +1,5 @@
 // function_table: elementwise functions of quantized values, as tables that the float kernels of the q/dq
-// graph compute. Results are exact, but a TABLE of 513 entries may be off by one unit.
+// graph compute. Results are exact, with one exception: a TABLE of 513 entries may be off by one unit.
 //
 //   one operand of i8 or i16   a table of 256 or 65536 entries
 //   two operands of i8         a table of 65536 entries
@@ -22,8 +22,8 @@
 namespace tosaic::passes {
 
 // The operands of an elementwise function that is evaluated at compile time: `constants` and `qparams` have
-// an entry for each operand (constants of one element; null if there is none), `variables` one for each
-// distinct value that is no constant: the operands that are this value.
+// an entry for each operand (the constants have one element; null if the operand is no constant). `variables`
+// has an entry for each distinct value that is no constant: the operands that are this value.
 struct FunctionOperands {
   std::vector<ConstantRef> constants;
   std::vector<const QParams*> qparams;
@@ -42,7 +42,7 @@ struct FunctionOperands {
 // The node as a function of the variables of its operands, which may be FunctionTables themselves. Returns
 // nothing if a table has no room for all these variables.
 [[nodiscard]] std::optional<FunctionTable> function_table(const RuleContext& ctx);
-// The same for a node whose result is quantized or a bool: emits the table.
+// Does the same as function_table() for a node whose result is quantized or a bool, and emits the table.
 [[nodiscard]] std::optional<RuleResult> tabulated_composition(const RuleContext& ctx);
 
 }  // namespace tosaic::passes

@@ -13,7 +13,7 @@
 namespace tosaic::passes {
 namespace {
 
-// By value: true if every reader quantizes the value, at once or after other operators.
+// By value: true if every reader quantizes the value, directly or after other operators.
 std::vector<bool> values_that_end_quantized(const Graph& graph) {
   std::vector<bool> ends(graph.values().size(), true);
   for (const Output& output : graph.outputs()) ends[output.value.index()] = false;
@@ -62,7 +62,7 @@ LoweredToInteger GraphLowering::run() {
   return {std::move(made_.graph), std::move(made_.float_operators)};
 }
 
-// Unsigned inputs are converted to signed form at once.
+// Adds the inputs. A node directly behind an unsigned input converts it to signed form.
 void GraphLowering::add_inputs() {
   Graph& out = made_.graph;
   for (const Input& input : source_.inputs()) {
@@ -79,7 +79,7 @@ void GraphLowering::add_inputs() {
   }
 }
 
-// What is added for outputs has the origin of the last node.
+// The nodes that convert outputs have the origin of the last node of the source graph.
 void GraphLowering::add_outputs() {
   const std::span<const Node> nodes = source_.nodes();
   const OriginRef origin = nodes.empty() ? nullptr : nodes.back().origin;
@@ -134,8 +134,8 @@ bool GraphLowering::may_be_scaled(ValueId id) const {
          (!made_.rules.float_arithmetic || ends_quantized_[id.index()]);
 }
 
-// True for a cast of bools or integers whose result may be scaled integers. For 32 and 64 bits,
-// eventual_qparams() have to bound the integers.
+// True for a cast of bools or integers whose result may be scaled integers. Integers of 32 or 64 bits also
+// need eventual_qparams(), which bound them.
 bool GraphLowering::makes_numbers(const NodeView& view) const {
   if (view.op() != Op::kCast) return false;
   const DType from = view.operand_type(0).dtype;

@@ -134,8 +134,9 @@ ScaledInteger multiplied(IntegerBuilder& build, const ScaledInteger& x, const Te
   return product(build, with_one_scale(build, x), quantized_factor(build, by));
 }
 
-// An addend whose minus infinity became -2 * (finite + hidden_below(finite)). The sum of that and any finite
-// number is below all finite sums, by at least 2 * hidden_below(finite).
+// An addend in which the number h = -2 * (finite + hidden_below(finite)) has replaced minus infinity. The sum
+// of h and any finite number of the other addend is below all sums of finite numbers, by at least 2 *
+// hidden_below(finite).
 struct Masked {
   Term term;
   double finite;       // the largest magnitude of a sum of finite numbers
@@ -155,8 +156,8 @@ Masked without_infinity(Term term, double others) {
   return out;
 }
 
-// True for a constant of nothing but 0 and minus infinity. Adding it does not move the threshold of an
-// operand that hides minus infinity.
+// True for a constant of nothing but 0 and minus infinity. If it is added to an operand that hides minus
+// infinity (scaled_integer.h), the largest integer that represents minus infinity stays the same.
 bool is_mask(const Term& term) {
   return !term.scaled && std::all_of(term.numbers.begin(), term.numbers.end(),
                                      [](double x) { return x == 0 || is_minus_infinity(x); });
@@ -216,7 +217,7 @@ RuleResult integer_mul(const RuleContext& ctx) {
   return product(ctx.build, ctx.with_one_scale(0), ctx.with_one_scale(1));
 }
 
-// A constant divisor becomes a product; a variable one is divided by mantissa and exponent.
+// A division by a constant becomes a product. Any other division is computed from mantissas and exponents.
 RuleResult integer_div(const RuleContext& ctx) {
   if (!is_number(ctx.node)) return Refusal{kNoNumber};
   const DivRounding rounding = ctx.node.attrs<DivAttrs>().rounding;

@@ -2,7 +2,7 @@
 //
 //   add   rescales both operands to one unit in which the sum has 29 bits; exact if the scales are equal
 //   mul   multiplies and drops the bits beyond 30; a constant factor of one sign only changes the scales
-//   div   multiplies by the reciprocal of a constant; else divides by mantissa and exponent
+//   div   multiplies by the reciprocal of a constant divisor; divides mantissa and exponent for others
 //
 // Constant operands are converted to integers of the chosen unit at compile time.
 #pragma once

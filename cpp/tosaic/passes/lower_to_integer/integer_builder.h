@@ -11,7 +11,7 @@
 
 namespace tosaic::passes {
 
-// What the pass makes, and the rules by which it does.
+// The graph that the pass makes, and the rules of the target for it.
 struct NewGraph {
   Graph graph;
   IntegerRules rules;
@@ -30,7 +30,7 @@ class IntegerBuilder {
   [[nodiscard]] const std::string& name() const { return name_; }
   // Returns a copy: adding a value to the graph invalidates references to its types.
   [[nodiscard]] TensorType type(ValueId id) const { return graph().type(id); }
-  // The constant that is this value, or null.
+  // The value as a constant, or null if the value is not a constant.
   [[nodiscard]] const ConstantRef& known(ValueId id) const { return graph().value(id).constant; }
 
   // Adds a node with one result. A view or movement of constants is folded.

@@ -116,8 +116,8 @@ std::vector<ScaledInteger> exact_parts(IntegerBuilder& build, const ScaledIntege
 
 std::vector<ScaledInteger> parts_below(IntegerBuilder& build, const ScaledInteger& x, bool wide);
 
-// A weight as i8 parts, with scales by result channel. Constants with other scales, or of more than two
-// digits, are split from their numbers.
+// A weight as i8 parts, with scales by result channel. A constant with scales along another axis, or with
+// more bits than two digits hold, is dequantized and then split as constant_parts() does.
 std::vector<ScaledInteger> weight_parts(const RuleContext& ctx, std::size_t i, const WeightAxes& axes,
                                         std::int64_t depth) {
   if (is_float_constant(ctx.node, i)) return constant_parts(ctx, i, depth);
@@ -324,7 +324,8 @@ std::optional<ScaledInteger> convolved(const RuleContext& ctx, const ScaledInteg
   return scaled_sums(ctx.build.emit(Op::kIntegerConv, conv, operands), *sums, 1);
 }
 
-// (.., I) x (O, I) as a 1x1 convolution over pixels.
+// Multiplies rows (.., I) by a weight (O, I), with I input channels and O result channels: a 1x1 convolution
+// in which each row is a pixel.
 std::optional<ScaledInteger> row_products(const RuleContext& ctx, const ScaledInteger& x,
                                           const ScaledInteger& rows_of_weight, Bias bias) {
   const Shape shape = ctx.build.type(rows_of_weight.id).shape;
@@ -389,15 +390,15 @@ ScaledInteger matrix_product(const RuleContext& ctx, const ScaledInteger& a, con
   return sums;
 }
 
-// Splits x into digits that add up to it, the highest digit first. If `wide`, the digits are i16 and there
-// are at most two, which hold 30 bits. If not, the digits are i8. There are then three, which hold 21 bits,
-// if two cannot hold the range of x: two would hold only 14 bits of that range. The range is a proven bound
-// and may be a hundred times larger than the numbers of a run, which would then have only 7 bits.
+// Splits x into digits that add up to it, the highest digit first. If `wide`, the digits are i16: at most
+// two, which hold 30 bits. If not, the digits are i8: two, which hold 14 bits, or three, which hold 21 bits.
+// There are three if two cannot hold the range of x. Two would lose too much then: the range is a proven
+// bound and may be a hundred times larger than the numbers of a run, which would have only 7 of the 14 bits.
 std::vector<ScaledInteger> parts_below(IntegerBuilder& build, const ScaledInteger& x, bool wide) {
   const DType dtype = build.type(x.id).dtype;
   if (dtype == DType::kI8 || (dtype == DType::kI16 && wide)) return {x};
   const DType narrow = wide ? DType::kI16 : DType::kI8;
-  const int bits = wide ? 15 : 7;  // of a digit, plus a sign
+  const int bits = wide ? 15 : 7;  // bits of a digit without its sign
   const std::int64_t base = std::int64_t{1} << bits, top = base - 1;
   if (wide && x.magnitude() <= top) return {rescaled(build, x, narrow, x.scale())};
   IntegerMath m(build);
@@ -443,7 +444,7 @@ RuleResult integer_conv(const RuleContext& ctx) {
   const Shape& shape = ctx.node.operand_type(1).shape;
   if (shape.size() == 3 || ctx.node.operand_type(0).rank() != shape.size() ||
       (ctx.node.attrs<ConvAttrs>().transposed && shape.size() == 5))
-    return Refusal{"its rank"};  // expanded to a rank that has a rule
+    return Refusal{"its rank"};  // the expansion has a rank that has a rule
   Shape own = Dims::filled(shape.size() - 1, 1);
   own[0] = ctx.node.result_type().shape[1];
   return with_bias(

@@ -15,8 +15,9 @@
 namespace tosaic::passes {
 namespace {
 
-// For a function f with a pole at zero, where an operand may be off by one unit. Throws NoIntegerForm for
-// operands that may be below 8 units, unless f(8 units) saturates the qparams of the reader.
+// The function f has a pole at zero, and x may be off by one unit, which changes f much near the pole. Throws
+// NoIntegerForm if x may be below 8 units, unless f(8 units) is beyond the range of the qparams to which the
+// reader quantizes.
 void require_distance(const NodeView& node, const ScaledInteger& x, const IntegerMath::Function& f) {
   constexpr int kFewUnits = 8;
   if (x.range.low >= kFewUnits) return;
@@ -31,8 +32,8 @@ std::optional<ValueId> below_zero(IntegerBuilder& build, const ScaledInteger& x)
   return build.binary(Op::kTosaGreater, IntegerMath(build).number(x.id, 0), x.id);
 }
 
-// 1 / sqrt(x), in a unit in which the largest possible result has 30 bits: the results for the integers v of
-// x are 2^(44.5 - most_shift / 2) / sqrt(v).
+// 1 / sqrt(x), in a unit in which the largest possible result has 30 bits. For an integer v of x, the result
+// is the integer 2^(44.5 - most_shift / 2) / sqrt(v); most_shift is that of IntegerMath::Positive.
 std::optional<ScaledInteger> rsqrt(const RuleContext& ctx, const ScaledInteger& x) {
   IntegerMath m(ctx.build);
   require_distance(ctx.node, x, [](double v) { return 1 / std::sqrt(v); });
@@ -103,8 +104,9 @@ std::optional<ScaledInteger> exp(const RuleContext& ctx, const ScaledInteger& x)
   return out;
 }
 
-// x - trunc(x / y) * y (fmod) or x - floor(x / y) * y (remainder) for a constant y; steps as in
-// in_whole_numbers(). Returns nothing if y varies, is 0 or not finite, or is negative for remainder.
+// x - trunc(x / y) * y (fmod) or x - floor(x / y) * y (remainder) for a constant y. A number near a multiple
+// of y counts as that multiple, as in in_whole_numbers(). Returns nothing if y varies, is 0 or is not finite.
+// For remainder, also returns nothing if y is negative.
 std::optional<ScaledInteger> remainder(const RuleContext& ctx, const ScaledInteger& x) {
   if (!ctx.node.is_constant(1)) return std::nullopt;
   const double divisor = ctx.numbers(1).front();
@@ -157,8 +159,8 @@ std::optional<RuleResult> integer_function(const RuleContext& ctx) {
   if (ctx.node.op() == Op::kCast && ctx.is_scaled(0) &&
       (ctx.node.result_type().dtype == DType::kI32 || ctx.node.result_type().dtype == DType::kI64)) {
     const ScaledInteger whole = in_whole_numbers(ctx.build, ctx.with_one_scale(0), Op::kTrunc);
-    // The clamp changes no value. It shows the range to narrow_integers.cpp, which does not know it
-    // otherwise. Indices are computed from i64, other integers from i32.
+    // The clamp changes no value. Without it, narrow_integers.cpp would not know the range of the integers.
+    // Indices are computed from i64, other integers from i32.
     const ClampAttrs within{Scalar(whole.range.low), Scalar(whole.range.high)};
     const ValueId bounded = ctx.build.emit(Op::kClamp, within, {whole.id});
     return ctx.node.result_type().dtype == DType::kI32

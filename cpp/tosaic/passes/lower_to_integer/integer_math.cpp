@@ -8,8 +8,8 @@
 namespace tosaic::passes {
 namespace {
 
-constexpr std::int64_t kFewTerms = 256;     // each term may be rounded to 22 of its 30 bits
-constexpr std::int64_t kManyTerms = 65535;  // whose halves of 15 bits have a sum that fits in i32
+constexpr std::int64_t kFewTerms = 256;     // up to this count, each term may be rounded to 22 of its 30 bits
+constexpr std::int64_t kManyTerms = 65535;  // up to this count, the sum of halves of 15 bits fits in i32
 constexpr int kHalfBits = 15;
 constexpr double kLn2 = 0.69314718055994530942;
 

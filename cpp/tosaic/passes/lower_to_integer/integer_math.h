@@ -79,9 +79,9 @@ class IntegerMath {
   // -size where the mask `negative` is true, and size elsewhere. An invalid mask is false everywhere.
   ValueId with_sign(ValueId size, ValueId negative);
 
-  // f(mantissa) by linear interpolation between knots at distances of 2^19: h = 2^-11 (even: 2^-10) of the
-  // least mantissa. The error is at most h^2 / 8 times the second derivative: 2^-24 of a reciprocal, 2^-23 of
-  // 1 / sqrt (even), 2^-25 (absolute) for a logarithm.
+  // f(mantissa) by linear interpolation. The knots are 2^19 apart: a part h of the least mantissa, with h =
+  // 2^-11, or 2^-10 if `even`. The error is at most h^2 / 8 times the second derivative of f: relative 2^-24
+  // for a reciprocal, relative 2^-23 for 1 / sqrt (with `even`), absolute 2^-25 for a logarithm.
   using Function = std::function<double(double)>;
   ValueId of_mantissa(ValueId mantissa, const Function& f, bool even = false);
 

@@ -1,6 +1,7 @@
 // integer_movement: operators that move elements, such as reshape, cat and where. The operands are
-// requantized to common qparams before they are moved: those of the result or, if it has none, those that all
-// operands share, or else i32 in a common unit. Constant operands are quantized at compile time.
+// requantized to common qparams before they are moved. If the result has qparams, these are the common ones.
+// If it has none and all operands share one set of qparams, that set is used. In all other cases, the
+// operands become i32 in a common unit. Constant operands are quantized at compile time.
 
 #include <algorithm>
 #include <cmath>
@@ -172,10 +173,11 @@ RuleResult integer_movement(const RuleContext& ctx) {
 
 namespace {
 
-// The largest integer that represents minus infinity in the result of where, if any. A constant's minus
-// infinity becomes qmin, and common_parameters() chose a unit in which finite numbers are above qmin / 4. The
-// threshold of an operand that hides minus infinity holds only if no other operand has finite numbers, which
-// might be below it.
+// The largest integer that represents minus infinity in the result of where. Returns nothing if none does. If
+// minus infinity comes from a constant, it has become `to.qmin`, and common_parameters() chose a unit in
+// which finite numbers are above qmin / 4; the result is qmin / 4. If it comes from an operand that hides
+// minus infinity (scaled_integer.h), the result is the largest such integer of that operand. This holds only
+// if no other operand has finite numbers: they might be below that integer.
 std::optional<std::int64_t> hidden_in(const RuleContext& ctx, const std::vector<std::size_t>& numbers,
                                       const QParams& to) {
   std::optional<std::int64_t> out, known;

@@ -2,10 +2,10 @@
 // values.
 //
 //   softmax   e = exp(x - max), with 30 bits
-//             m / 2^s = sum(e), m normalized to 31 bits
+//             sum(e) = m / 2^s, with the mantissa m normalized to 31 bits
 //             result = e * r, shifted right; r = 2^61 / m by linear interpolation
 //
-//   norms     y = n * x - sum(x), exact except for long rows (rms_norm: y = x)
+//   norms     y = n * x - sum(x) for rows of n elements, exact except for long rows (rms_norm: y = x)
 //             each row is shifted left until it fills 30 bits
 //             v = mean(y^2) + eps, with eps shifted as y^2 is
 //             result = y / sqrt(v), the reciprocal of the root by linear interpolation
@@ -61,7 +61,7 @@ ScaledInteger quotient(IntegerBuilder& build, const Shares& s) {
   IntegerMath m(build);
   const ValueId reciprocal = m.of_mantissa(
       s.total.mantissa, [](double v) { return std::min(std::ldexp(1.0, 61) / v, 2147483645.0); });
-  // e / (m * 2^(fewer - shift)) = e * r * 2^(shift - fewer - 61)
+  // An exp e divided by the total m / 2^shift * 2^fewer is e * r * 2^(shift - fewer - 61), with r = 2^61 / m.
   const ValueId product = m.mul(s.exps, reciprocal, 31);  // at most 2^30
   const ValueId shares = m.right(product, m.sub(s.fewer, s.total.shift), true);
   return {shares, {std::ldexp(1.0, -kExpBits)}, 0, {0, (std::int64_t{1} << kExpBits) - 1}};
@@ -110,7 +110,9 @@ ScaledInteger normalized_rows(IntegerBuilder& build, const ScaledInteger& from, 
     const ScaledInteger sum{m.sum_less(x.id, axis, count, fewer), {part}, 0, {-most, most}};
     y = m.sub(m.left(x.id, more), rescaled(build, sum, DType::kI32, unit).id);
   }
-  // part * 2^-exponent is eps in units of `mean` below, for a row that is not shifted: eps / unit^2 * spread.
+  // norm.eps is added to the integer `mean` below, so it is converted to the unit of `mean`: eps = norm.eps /
+  // unit^2 * spread, stored as part * 2^-exponent. `unit` is the scale of y, and `spread` is the ratio of
+  // `mean` to the mean of y^2. Both hold for a row that is not shifted left.
   const int fewer = bits_to(count);
   const double spread = static_cast<double>(count) * std::ldexp(1.0, -32 - fewer);  // `mean` / mean(y^2)
   const double eps = norm.eps / (unit * unit) * spread;
@@ -134,14 +136,15 @@ ScaledInteger normalized_rows(IntegerBuilder& build, const ScaledInteger& from, 
     const ValueId by = m.minimum(m.maximum(m.sub(exponent, m.left(shift, 1)), 0), 31);
     mean = m.add(mean, m.right(m.number(mean, part), by));
   }
-  // The least mean of a row that is not all zeros. Its largest element has 30 bits and adds 2^(28 - fewer) or
-  // more; or eps, if it limits the shift, adds 2^27 or more.
+  // The least possible `mean` of a row that is not all zeros. If the shift is limited by the largest element,
+  // that element has 30 bits and adds at least 2^(28 - fewer) to `mean`. If the shift is limited by eps, eps
+  // adds at least 2^27.
   const std::int64_t least = std::int64_t{1} << std::max(27 - fewer, 0);
   const IntegerMath::Scaled power = m.normalized(m.maximum(mean, least), true);
   const ValueId root = m.of_mantissa(
       power.mantissa, [](double v) { return std::ldexp(std::sqrt(std::ldexp(1.0, 29) / v), 30); }, true);
   const ValueId product = m.mul(row, root, 30);
-  const int drop = fewer / 2 + 2;  // half the shift of the least `mean`
+  const int drop = fewer / 2 + 2;  // half of power.shift for the least `mean`
   const ValueId result = m.right(product, m.sub(drop, m.right(power.shift, 1)), true);
   // row / sqrt(mean), with mean = sum(row^2) * 2^(-30 - fewer) and root = 2^(30 + 14.5) / sqrt(mantissa)
   const double scale =
@@ -155,8 +158,9 @@ ValueId as_rows(IntegerBuilder& build, const ScaledInteger& x, std::int64_t row)
   return build.reshape(x.id, {num_elements(build.type(x.id).shape) / std::max<std::int64_t>(row, 1), row});
 }
 
-// False if a mask, the constant operand of an add or where before the softmax, hides no row altogether. (The
-// result of a row that is hidden altogether is NaN.)
+// A softmax often reads an add or a where with a constant mask. Returns false if that mask leaves at least
+// one element of every row. Returns true in all other cases: the mask may then hide all elements of a row,
+// and softmax of such a row is NaN.
 bool may_hide_rows(const NodeView& node) {
   const Graph& graph = node.graph();
   const Node* const masked = graph.producer(node.operand(0));
@@ -195,8 +199,9 @@ RuleResult integer_softmax(const RuleContext& ctx) {
   if (ctx.node.op() != Op::kLogSoftmax) {
     ScaledInteger out = quotient(ctx.build, shares);
     const bool is_safe = ctx.node.op() == Op::kSafeSoftmax;
-    // A row that is hidden altogether is NaN (safe_softmax: 0). Without eventual_qparams() the row has equal
-    // shares instead, since contractions, the usual readers, have no rule for NaN.
+    // A row in which all elements are minus infinity becomes NaN, or 0 for safe_softmax. If no reader
+    // quantizes the result (no eventual_qparams()), all elements of such a row are equal instead of NaN: the
+    // usual readers are contractions, which have no rule for NaN.
     if (x.minus_infinity && (is_safe || (ctx.node.eventual_qparams() && may_hide_rows(ctx.node)))) {
       IntegerMath m(ctx.build);
       const ValueId top = m.max(x.id, axis);

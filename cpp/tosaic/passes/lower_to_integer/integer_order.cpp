@@ -26,7 +26,8 @@ bool bounds_are_whole(const ClampAttrs& attrs, const ScaledInteger& x) {
   return is_whole(attrs.min) && is_whole(attrs.max);
 }
 
-// The same number, exactly, in a unit that is finer by a power of two, in which the number has 29 bits.
+// The same numbers, exactly, in a finer unit: the scale is divided by the power of two with which the
+// integers have 29 bits.
 ScaledInteger finest(IntegerBuilder& build, const ScaledInteger& x) {
   const int more = 29 - bits_to(x.magnitude() + 1);
   return more <= 0 ? widened(build, x) : rescaled(build, x, DType::kI32, std::ldexp(x.scale(), -more));
@@ -36,9 +37,9 @@ ScaledInteger finest(IntegerBuilder& build, const ScaledInteger& x) {
 
 enum class Between { kMaximum, kMinimum, kOrder };
 
-// For two operands whose common unit is coarser than 1/8 of the finer scale. Clamps each to the numbers that
-// affect the result, so that the unit becomes finer: to the range of the other operand (a maximum has no
-// upper limit, a minimum no lower one) and to that of `saturation`.
+// Makes the common unit of two operands finer if it is coarser than 1/8 of the finer scale: clamps each
+// operand to the numbers that affect the result. These are in the range of the other operand (a maximum has
+// no upper limit, a minimum no lower one) and in that of `saturation`.
 void bring_closer(IntegerBuilder& build, std::vector<Term>& terms, const std::optional<QParams>& saturation,
                   Between between) {
   if (!terms[0].scaled || !terms[1].scaled) return;
@@ -128,7 +129,8 @@ RuleResult integer_extremum(const RuleContext& ctx) {
 
 namespace {
 
-// Replaces infinite elements of a constant by numbers beyond all others, which compare the same.
+// Replaces each infinity of a constant by a finite number that is beyond all numbers of the other operand, so
+// that comparisons have the same result. `others` is the largest magnitude of the other operand's numbers.
 void bring_near(Term& term, double others) {
   for (double& x : term.numbers)
     if (std::isinf(x)) x = std::copysign(2 * others + 1, x);
@@ -138,7 +140,7 @@ void bring_near(Term& term, double others) {
 // largest of these integers. If `other` is a constant, its minus infinity becomes the same number, and its
 // other elements become at least kBetween units more.
 void bring_together(IntegerBuilder& build, Term& hiding, Term& other) {
-  constexpr int kBetween = 16;  // units; finite numbers are further away from the threshold
+  constexpr int kBetween = 16;  // units; finite numbers of `hiding` are further away from `least`
   ScaledInteger& x = *hiding.scaled;
   const std::int64_t least = *x.minus_infinity;
   if (other.is_hiding() && (other.scaled->scales != x.scales || other.scaled->zero_point != x.zero_point ||
@@ -151,8 +153,8 @@ void bring_together(IntegerBuilder& build, Term& hiding, Term& other) {
     y = is_minus_infinity(y) ? number : std::max(y, number + kBetween * x.scale());
 }
 
-// x == y, if x hides minus infinity and y is the constant minus infinity: true for the integers that
-// represent it.
+// The result of x == y if x hides minus infinity and y is the constant minus infinity: true where the integer
+// of x represents minus infinity. Returns nothing for other operands.
 std::optional<ValueId> hidden(IntegerBuilder& build, const Term& x, const Term& y) {
   if (!x.is_hiding() || y.scaled || y.numbers.size() != 1 || !is_minus_infinity(y.numbers[0]) ||
       y.shape.size() > x.shape.size())

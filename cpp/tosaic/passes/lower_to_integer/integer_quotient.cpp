@@ -63,7 +63,7 @@ ScaledInteger quotient_of(IntegerBuilder& build, const ScaledInteger& a, const S
   const auto [divisor, b_negative] = magnitude_of(build, b);
   const IntegerMath::Positive v = m.positive(divisor);
   const ValueId room = m.add(m.clz(m.maximum(dividend.id, 1)), -2);
-  const ValueId filled = m.left(dividend.id, m.maximum(room, 0));  // 30 bits, or 31 if it has 31 already
+  const ValueId filled = m.left(dividend.id, m.maximum(room, 0));  // 30 bits, or 31 if the dividend has 31
   const ValueId product = m.mul(filled, inverse_of(build, v.scaled.mantissa), 31);
   const double ratio = a.scale() / b.scale();
   double top = static_cast<double>(a.magnitude()) * a.scale() /
@@ -78,7 +78,8 @@ ScaledInteger quotient_of(IntegerBuilder& build, const ScaledInteger& a, const S
   if (by_zero && eventual)
     top = std::max(top,
                    largest_number(*eventual) / 2);  // 2^30 units, the result of x / 0, are at least 8 * top
-  // product = filled * 2^29 / mantissa, so the quotient is product * 2^(shift - room - 29)
+  // product = filled * 2^29 / mantissa. filled = dividend * 2^room and divisor = mantissa / 2^shift, so the
+  // quotient is product * 2^(shift - room - 29).
   const int unit = static_cast<int>(std::ceil(std::log2(top / ratio))) - 27;
   const ValueId drop = m.sub(m.add(m.maximum(room, 0), 29 + unit), v.scaled.shift);
   ValueId made = m.right(product, m.minimum(m.maximum(drop, 0), 31), true);

@@ -12,8 +12,9 @@ namespace tosaic::passes {
 // 1 / x. All results share one unit: a result has one bit less for each power of two below the largest.
 // Throws NoIntegerForm if fewer than 16 bits may remain.
 [[nodiscard]] ScaledInteger reciprocal_of(IntegerBuilder& build, const ScaledInteger& x);
-// a / b, in a unit for the largest result: that of `eventual`, the qparams to which the result is rounded in
-// the end, or the largest possible. x / 0 is infinite, a number that saturates; 0 / 0 is NaN.
+// a / b, in a unit for the largest result: the largest number of `eventual` (the qparams to which the result
+// is rounded in the end) or the largest possible result, whichever is smaller. x / 0 becomes a number so
+// large that it saturates when it is quantized. 0 / 0 is NaN (nan_masks.h).
 [[nodiscard]] ScaledInteger quotient_of(IntegerBuilder& build, const ScaledInteger& a, const ScaledInteger& b,
                                         const std::optional<QParams>& eventual);
 

@@ -131,7 +131,7 @@ RuleResult integer_avg_pool(const RuleContext& ctx) {
   const Shape& in = ctx.node.operand_type(0).shape;
   const Shape& out = ctx.node.result_type().shape;
   if (attrs.kernel.size() != 2 || in.size() != 4)
-    return Refusal{"its rank"};  // expanded to a rank that has a rule
+    return Refusal{"its rank"};  // the expansion has a rank that has a rule
   const ScaledInteger x = ctx.with_one_scale(0);
   Dims kernel = attrs.kernel, before = attrs.padding, after;
   std::vector<std::int64_t> counts{1};
@@ -169,7 +169,9 @@ RuleResult integer_avg_pool(const RuleContext& ctx) {
     sums.scales = {sums.scale() / static_cast<double>(*least)};
     return sums;
   }
-  // sum * (least / count), with 30-bit factors. The spare bits of the product hold a fraction.
+  // Each sum is multiplied by least / count, a factor of 30 bits. `least` is the smallest count of all
+  // windows, by which the scale is divided. The product is in a unit that is finer by 2^-finer, so it has a
+  // fraction.
   constexpr int kBits = 30;
   const ScaledInteger small = with_one_scale(ctx.build, sums);
   const int finer = std::clamp(kBits - 1 - bits_to(small.magnitude() + 1), 0, kBits - 1);
@@ -192,7 +194,7 @@ struct Floating {
   ValueId mantissa, exponent;
 };
 
-// For numbers in [1, 2^30).
+// Converts i32 numbers in [1, 2^30) to Floating.
 Floating floating(IntegerMath& m, ValueId positive) {
   const ValueId shift = m.add(m.clz(positive), -2);
   return {m.left(positive, shift), m.sub(0, shift)};
@@ -241,7 +243,7 @@ RuleResult integer_prod(const RuleContext& ctx) {
     least = ctx.build.emit(Op::kTosaReduceMin, TosaAxisNanAttrs{axis, NanMode::kPropagate}, {least});
     negative = m.sum(negative, axis);
   }
-  // log2 of the largest result: the result itself may be beyond the range of a double.
+  // `top` is log2 of the largest result, since that result itself may be beyond the range of a double.
   double top = static_cast<double>(count) *
                std::log2(static_cast<double>(std::max<std::int64_t>(x.magnitude(), 1)) * x.scale());
   if (const std::optional<QParams> to = ctx.node.eventual_qparams()) {
@@ -283,7 +285,7 @@ RuleResult integer_choice(const RuleContext& ctx) {
     if (!is_narrow(ctx.build.type(x.id).dtype)) return Refusal{"its operand has more than 16 bits"};
     if (node.op == Op::kAdaptiveMaxPool || ctx.node.attrs<PoolAttrs>().kernel.size() != 2 ||
         ctx.node.operand_type(0).rank() != 4 || ctx.node.attrs<PoolAttrs>().dilation != Dims::filled(2, 1))
-      return Refusal{"its windows"};  // expanded to windows that have a rule
+      return Refusal{"its windows"};  // the expansion has windows that have a rule
     x.id = ctx.build.emit(node.op, *node.attrs, {x.id});
     return x;
   }

@@ -12,7 +12,7 @@ namespace tosaic::passes {
 struct IntegerRules {
   bool float_arithmetic = true;  // operators may be left to floats, between dequantize and quantize
   bool wide_integers = true;     // 16-bit values
-  RoundingMode rounding_mode = RoundingMode::kSingleRound;  // of the multipliers
+  RoundingMode rounding_mode = RoundingMode::kSingleRound;  // how RESCALE rounds
 };
 [[nodiscard]] IntegerRules integer_rules(const target::TargetSpec& target);
 

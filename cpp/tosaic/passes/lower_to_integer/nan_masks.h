@@ -3,7 +3,8 @@
 // Infinity is a number so large that it saturates when it is stored. How large that is follows from the
 // qparams with which the result is stored in the end (NodeView::eventual_qparams). A quotient whose divisor
 // may be close to zero has no integer form without these qparams. The same holds for a logarithm or rsqrt
-// whose operand may be close to zero; it has no integer form either if its results there do not saturate.
+// whose operand may be close to zero. With these qparams, such a logarithm or rsqrt has an integer form only
+// if its results near zero saturate.
 //
 // NaN is any number with a mask (ScaledInteger::nan_mask) that is true where the number is NaN. Quotients,
 // roots, logarithms, softmax and functions that are computed from samples (function_samples.h) create masks,
@@ -16,7 +17,7 @@
 
 namespace tosaic::passes {
 
-// What a rule returned, with the masks of the operands.
+// Adds the NaN masks of the operands to `made`, which a rule returned.
 [[nodiscard]] RuleResult with_nan_masks(const RuleContext& ctx, RuleResult made);
 // Selects the integer that quantize makes of NaN where `mask` is true. `stored` is result r of the node, in
 // the signed form of its qparams.

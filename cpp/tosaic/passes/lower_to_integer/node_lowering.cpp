@@ -30,7 +30,8 @@ std::optional<ValueId> evaluated_constant(const RuleContext& ctx) {
   return ctx.build.constant(evaluate_stored(node, constants, qparams));
 }
 
-// What the node becomes on its own. Returns nothing if there is no rule for such nodes.
+// Lowers the node without expanding it: evaluates it (constant operands), or computes it by a table, by the
+// rule of its operator, or as a function of one number. Returns nothing if none of these applies.
 std::optional<RuleResult> by_rule(const RuleContext& ctx) {
   if (const std::optional<ValueId> known = evaluated_constant(ctx)) return *known;
   const IntegerRule rule = rule_of(ctx.node.node());

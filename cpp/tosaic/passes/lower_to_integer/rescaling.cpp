@@ -104,7 +104,8 @@ ScaledInteger rescaled(IntegerBuilder& build, const ScaledInteger& x, DType dtyp
     const ValueRange allowed = quant::defined_inputs(attrs.rescale, c);
     defined[c] = {std::max(x.range.low, allowed.low), std::min(x.range.high, allowed.high)};
     if (defined[c] == x.range) continue;
-    // Inputs that are cut off must saturate.
+    // Inputs outside the range in which the multiplier is defined are clamped to it. The result at the
+    // clamped input must be beyond the result dtype, so that it saturates as the right result does.
     const ValueRange image = image_of(attrs.rescale, c, defined[c]);
     if ((defined[c].low > x.range.low && image.low > limits.low) ||
         (defined[c].high < x.range.high && image.high < limits.high))

@@ -59,9 +59,9 @@ ScaledInteger RuleContext::scaled_value(ValueId id) const {
   throw NoIntegerForm("operand '" + value.name + "' has zero points that differ by channel");
 }
 
-// Bools and integers as numbers of scale 1. Integers of 32 and 64 bits, of which only a cast makes numbers,
-// are clamped to just beyond the largest number of eventual_qparams(); if there are none, the function
-// throws.
+// Bools and integers as numbers of scale 1. Integers of 32 and 64 bits are accepted only as the operand of a
+// cast with eventual_qparams(), and are clamped to just beyond the largest number of these qparams. In all
+// other cases, such integers throw NoIntegerForm.
 ScaledInteger RuleContext::counted(ValueId id) const {
   const DType from = node.graph().type(id).dtype;
   const ValueId x = values.value(id, build);

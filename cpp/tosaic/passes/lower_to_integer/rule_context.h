@@ -40,11 +40,11 @@ struct RuleContext {
   // other operands.
   [[nodiscard]] ScaledInteger scaled(std::size_t i) const { return scaled_value(node.operand(i)); }
   [[nodiscard]] ScaledInteger with_one_scale(std::size_t i) const;  // see rescaling.h
-  // Does the same for any value of the source graph.
+  // scaled() for any value of the source graph.
   [[nodiscard]] ScaledInteger scaled_value(ValueId id) const;
   // Operand i in the new graph as it is: indices, bools, floats.
   [[nodiscard]] ValueId as_is(std::size_t i) const { return values.value(node.operand(i), build); }
-  // The numbers (dequantized elements) of an operand for which is_known() holds, row-major.
+  // The elements of a constant operand (see is_known()), dequantized, in row-major order.
   [[nodiscard]] std::vector<double> numbers(std::size_t i) const;
   // A constant operand, quantized to the qparams `to` at compile time.
   [[nodiscard]] ValueId quantized_constant(std::size_t i, const QParams& to) const;

@@ -21,10 +21,10 @@ namespace tosaic::passes {
 // A tensor of scaled integers. Several scales belong to the positions of `axis` of `id`, as in the sums of a
 // contraction.
 struct ScaledInteger {
-  ValueId id;  // in the new graph
+  ValueId id;  // the tensor in the new graph
   std::vector<double> scales;
   std::int64_t zero_point = 0;
-  ValueRange range;  // of the integers in `id`, before the zero point is subtracted
+  ValueRange range;  // the range of the integers in `id`, before the zero point is subtracted
   std::optional<std::int64_t> axis = {};
   // The shape that `id` is reshaped to once it has at most 32 bits: TOSA cannot reshape i48.
   std::optional<Shape> pending_shape = {};
@@ -74,7 +74,7 @@ struct ScaledInteger {
 // How far the number that represents minus infinity is below finite numbers of magnitude up to `size`: exp is
 // 0 there, and rounding does not close the gap.
 [[nodiscard]] double hidden_below(double size);
-// The largest integer, in another unit, that represents minus infinity.
+// x.minus_infinity, the largest integer that represents minus infinity, converted to the unit `unit`.
 [[nodiscard]] std::int64_t least_in_unit(const ScaledInteger& x, double unit);
 
 }  // namespace tosaic::passes

@@ -12,7 +12,7 @@ namespace tosaic::passes {
 namespace {
 
 constexpr std::int64_t kBytes = 256;
-constexpr int kFractionBits = 7;  // of the result of a TABLE over i16
+constexpr int kFractionBits = 7;  // fraction bits of the result of a TABLE over i16
 
 std::vector<std::int64_t> integers_of(const Constant& constant) {
   const Elements elements(constant);
@@ -21,7 +21,8 @@ std::vector<std::int64_t> integers_of(const Constant& constant) {
   return out;
 }
 
-// Positions in a table, for i8 or i16 integers: 0 for the least integer. `factor` multiplies those of i8.
+// The position of each i8 or i16 integer in a table: 0 for the least integer. Positions of i8 are multiplied
+// by `factor`.
 ValueId positions(IntegerBuilder& build, ValueId x, std::int64_t factor = 1) {
   const ValueRange all = *integer_limits(build.type(x).dtype);
   if (build.type(x).dtype == DType::kI8) {  // the zero point -128 is subtracted
@@ -103,7 +104,7 @@ ValueId table_of_bytes(IntegerBuilder& build, const ScaledInteger& x, const Cons
     return build.emit(Op::kTosaTable, NoAttrs{}, {x.id, build.constant(DType::kI8, {kBytes}, entries)});
   }
   if (f.dtype != DType::kI16) return gathered(build, position_of(build, x), f);
-  std::vector<std::int64_t> knots;  // each entry appears twice, so 256 * q is at a knot
+  std::vector<std::int64_t> knots;  // each entry appears twice, so 256 * x is at a knot for an i8 x
   for (const std::int64_t entry : entries) knots.insert(knots.end(), 2, entry);
   knots.push_back(entries.back());
   const ScaledInteger spread{x.id, {256.0}, 0, *integer_limits(DType::kI8)};

@@ -15,10 +15,10 @@ namespace tosaic::passes {
 // An operand before its unit is chosen: scaled integers, or the numbers of a constant; times `factor`.
 struct Term {
   std::optional<ScaledInteger> scaled;
-  std::vector<double> numbers;  // of a constant
+  std::vector<double> numbers;  // the numbers of a constant
   Shape shape;
   double factor = 1;
-  double scale = 0;  // of a quantized constant, whose numbers are multiples of it; 0 for other terms
+  double scale = 0;  // quantized constants: their numbers are multiples of it; 0 for other terms
 
   // True if some integers of the term represent minus infinity.
   [[nodiscard]] bool is_hiding() const { return scaled && scaled->minus_infinity; }

@@ -46,7 +46,7 @@ class ValueMap {
   // The value of the new graph for `id`, invalid if `id` is. `reader` adds the nodes that this needs, except
   // for a deferred float, whose nodes are added on behalf of its own node.
   [[nodiscard]] ValueId value(ValueId id, IntegerBuilder& reader);
-  // The same, except that a quantized value is dequantized to f32.
+  // Does the same as value(), except that a quantized value is dequantized to f32.
   [[nodiscard]] ValueId as_float(ValueId id, IntegerBuilder& reader);
 
   // ---- the results of a lowered node ----
@@ -66,9 +66,9 @@ class ValueMap {
     std::string reason;
   };
   struct Form {
-    ValueId value;                                  // in the new graph
-    std::optional<ScaledInteger> scaled = {};       // of a value without qparams
-    ValueId dequantized = {};                       // by as_float()
+    ValueId value;                                  // the value in the new graph
+    std::optional<ScaledInteger> scaled = {};       // the integers of a float without qparams
+    ValueId dequantized = {};                       // what as_float() returned
     std::unique_ptr<const Deferred> deferred = {};  // stays when `value` has been added
     std::unique_ptr<const FunctionTable> composed = {};
     bool is_composed = false;  // composed_table() has been called

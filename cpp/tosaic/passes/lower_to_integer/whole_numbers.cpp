@@ -14,7 +14,8 @@ namespace {
 struct Binary {
   ScaledInteger scaled;
   int bits;  // n, at most 31: a right shift by 31 leaves only the sign
-  // How far, in units, the number may be from torch's f32. So close to a step it counts as at the step.
+  // How far, in units, the number may be from torch's f32. A number within this distance of a step counts as
+  // being at the step.
   std::int64_t near;
 };
 

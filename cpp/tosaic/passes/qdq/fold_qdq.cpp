@@ -8,15 +8,15 @@
 // The *label* of an integer value is the qparams of the numbers that it represents. The *wanted qparams* of a
 // float value are those with which its readers quantize it. A *form* of a float value is integers with
 // qparams that replace it:
-//   exact      the integers represent exactly this float: it was dequantized from them, or moved or chosen
-//              from floats that were
+//   exact      the integers represent exactly this float: it was dequantized from them, or its
+//              elements were moved or selected from such floats
 //   quantized  the integers are the float quantized with these qparams. A reader may use them only if it
-//              would quantize the float with the same qparams itself, at once or behind operators that
+//              would quantize the float with the same qparams itself, directly or behind operators that
 //              commute with quantization (relu, clamp, views, pools ...)
 //
 // A node whose float operands all have forms or are constants is emitted once for each of the wanted qparams
 // of its result. It is also emitted unchanged if its floats are still read. If all of its float operands are
-// constants, it must commute with quantization: a lookup in a table of floats, or a choice.
+// constants, it must commute with quantization: a lookup in a table of floats, or a selection (where).
 //
 // The labels are found first. Three walks follow: the wanted qparams of each float (backwards), its forms
 // (forwards), and which floats are still read (backwards). Then the new graph is built.
@@ -46,7 +46,7 @@ namespace {
 struct Form {
   QParamsRef qparams;
   bool exact = false;
-  ValueId id;  // in the new graph, once made
+  ValueId id;  // the value in the new graph; invalid until it is made
 };
 using Forms = std::vector<Form>;
 using QParamsList = std::vector<QParamsRef>;
@@ -112,9 +112,9 @@ class Folding {
     return rearranges(node) && node.operand_count == 1 && node.result_count == 1;
   }
 
-  // The readers of a value. `only_dequantize` is true if all readers are dequantize nodes, outputs, and views
-  // whose readers are such, too. `first` has the qparams with which the first of these dequantize nodes reads
-  // the value.
+  // The readers of a value. `only_dequantize` is true if all readers are dequantize nodes, outputs, or views
+  // whose readers are also only dequantize nodes, outputs or such views. `first` has the qparams with which
+  // the first of these dequantize nodes reads the value.
   struct Readers {
     std::vector<bool> only_dequantize;
     std::vector<QParamsRef> first;
@@ -241,8 +241,8 @@ class Folding {
     return any_f32 && (has_readable(node, wanted) || quantizes_constants(node, wanted));
   }
 
-  // The qparams of the exact form of the node's result, or null. There is one if the node moves or chooses
-  // elements, and all its float operands have exact forms with the same qparams.
+  // The qparams of the exact form of the node's result, or null. The result has an exact form if the node
+  // moves or selects elements, and all its float operands have exact forms with the same qparams.
   [[nodiscard]] QParamsRef chosen(const Node& node) const {
     if (!selects_elements(node)) return nullptr;
     QParamsRef common;
@@ -289,8 +289,8 @@ class Folding {
     return std::any_of(forms.begin(), forms.end(), [](const Form& form) { return form.exact; });
   }
 
-  // True if the node can compute from exact forms and constants, and has no float result, as a comparison or
-  // an argmax.
+  // True if the node can compute from exact forms and constants, and has no float result. Examples: a
+  // comparison, an argmax.
   [[nodiscard]] bool only_reads(const Node& node) const {
     if (is_qdq(node.op) || !may_fold(node) || !may_read(node, nullptr)) return false;
     for (std::uint32_t r = 0; r < node.result_count; ++r)
@@ -362,8 +362,8 @@ class Folding {
     return made;
   }
 
-  // The value as the old graph had it: a float or integers. If the new graph has a float only as the integers
-  // of an exact form, these are dequantized, once for all readers.
+  // The new value for a reader that needs what the old graph had: a float or integers. If the new graph has a
+  // float only as the integers of an exact form, these are dequantized, once for all readers.
   ValueId original_value(ValueId id) {
     if (is_constant(id)) return constant(id);
     ValueId& made = made_[id.index()];
@@ -486,9 +486,9 @@ class Folding {
 
   const Graph& graph_;
   Graph out_;
-  std::vector<QParamsRef> labels_;   // of integers, by value
-  std::vector<QParamsList> wanted_;  // by float value
-  std::vector<Forms> forms_;         // by float value
+  std::vector<QParamsRef> labels_;   // by integer value: its label
+  std::vector<QParamsList> wanted_;  // by float value: the wanted qparams
+  std::vector<Forms> forms_;         // by float value: its forms
   std::vector<ValueId> made_;        // by old value: the new value that equals it
   std::vector<bool> read_;           // by old value: it is still read as it was
 };

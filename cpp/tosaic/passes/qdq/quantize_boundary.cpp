@@ -104,14 +104,14 @@ class Boundaries {
     if (ways.size() == 1 || (ways.size() > 1 && options_.inputs == FloatIoForm::kConverted)) mark(id);
   }
 
-  // Records the quantizations of the value and of everything that is moved from it.
+  // Records the quantizations of the value, and of all values that movements make of it.
   void mark(ValueId id) {
     ways_[id.index()] = quantizations(id);
     for (const NodeId user : graph_.users(id))
       if (graph_.node(user).op != Op::kQuantize) mark(graph_.result(graph_.node(user)));
   }
 
-  // Records that the value, and everything that is moved from it, stays a float.
+  // Records that the value, and all values that movements make of it, stay floats.
   void unmark(ValueId id) {
     if (ways_[id.index()].empty()) return;
     ways_[id.index()].clear();
@@ -149,7 +149,7 @@ class Boundaries {
     }
     const auto& attrs = Graph::attrs<DequantizeAttrs>(*node);
     const DType dtype = graph_.type(graph_.operands(*node)[0]).dtype;
-    if (is_unread(input)) {  // written, but never read
+    if (is_unread(input)) {  // the program writes the input but never reads it
       written_.push_back({dtype, attrs.axis, attrs.qmin, attrs.qmax, attrs.scales, attrs.zero_points});
       ways_[input.index()] = {&written_.back()};
     }

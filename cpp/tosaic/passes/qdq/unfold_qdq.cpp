@@ -3,8 +3,8 @@
 //   %c: i8 q(..) = conv(%x: i8 q(..), %w: i8 q(..), %b)   ->   %c = quantize(conv(dequantize(%x),
 //                                                                            dequantize(%w), %b))
 //
-// An operator that only rearranges elements between values of equal parameters does so with the integers. A
-// value is dequantized at most once.
+// An operator that only rearranges elements between values of equal parameters runs on the integers. A value
+// is dequantized at most once.
 
 #include <vector>
 

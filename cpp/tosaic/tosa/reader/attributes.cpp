@@ -15,7 +15,7 @@ class TableReader {
   TableReader(const Place& place, std::span<const DType> operands, const TensorType& result)
       : place_(place), operands_(operands), result_(result) {}
 
-  // Nothing to read: the operator has no attributes, or all are operands.
+  // Reads nothing: the operator has no attributes, or all of them are operands in the file.
   template <class A>
   void read(A& /*attrs*/) const {}
   void read(CastAttrs& a) const { a.dtype = result_.dtype; }

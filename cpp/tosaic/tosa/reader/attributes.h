@@ -24,8 +24,8 @@ const T& attribute_table(const Place& place) {
 // A number of the dtype, as it is in memory, as a scalar attribute.
 [[nodiscard]] Scalar scalar_at(DType dtype, const std::byte* bytes);
 
-// `defaults` with the fields that the table has. `operands` has the dtypes of the node's operands, and
-// `result` the type of its first result, which some attributes repeat.
+// Returns `defaults` with the values of all fields that the table has. `operands` has the dtypes of the
+// node's operands, and `result` the type of its first result, which some attributes repeat.
 [[nodiscard]] Attrs read_attributes(const Place& place, Attrs defaults, std::span<const DType> operands,
                                     const TensorType& result);
 

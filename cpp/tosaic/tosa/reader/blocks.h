@@ -15,10 +15,10 @@ namespace tosaic::tosa {
 
 struct BlockEntry {
   const schema::TosaBasicBlock* block = nullptr;
-  std::unordered_map<std::string_view, const schema::TosaTensor*> tensors;  // by name, once it is referred to
-  std::shared_ptr<const Graph> graph;                                       // of a region, once it is read
+  std::unordered_map<std::string_view, const schema::TosaTensor*> tensors;  // by name; added at the first use
+  std::shared_ptr<const Graph> graph;                                       // a region that was read; or null
   std::size_t regions = 1;  // this block and all regions inside, each once per use
-  bool open = false;        // it is being read
+  bool open = false;        // this block is being read
   bool used = false;
 };
 

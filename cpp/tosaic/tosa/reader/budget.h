@@ -1,4 +1,4 @@
-// budget: limits what reading a file may take.
+// budget: limits the time and memory that reading a file may take.
 //
 // Lists of a flatbuffer may overlap, so a small file could name the same operands or constants any number of
 // times. In a file without overlaps, all names that operators list, and all bytes of constants, together have

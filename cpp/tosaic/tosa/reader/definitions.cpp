@@ -86,7 +86,7 @@ struct ConstantOperandCounter {
 
 std::size_t count_constant_operands(const Attrs& attrs, std::size_t node_operands) {
   ConstantOperandCounter counter;
-  const std::vector<DType> dtypes(node_operands, DType::kF32);  // their number does not depend on dtypes
+  const std::vector<DType> dtypes(node_operands, DType::kF32);  // any dtype: it does not change the number
   visit([&](const auto& a) { visit_constant_operands(a, std::span<const DType>(dtypes), counter); }, attrs);
   return counter.count;
 }

@@ -164,7 +164,7 @@ class ConstantOperandReader {
                           std::to_string(shape.rank()));
     const std::size_t needed = shape.rank() * sizeof(std::int64_t);
     const bool placeholder =
-        shape.rank() == 0 && length(shape.data()) == sizeof(std::int64_t);  // some writers store one
+        shape.rank() == 0 && length(shape.data()) == sizeof(std::int64_t);  // some writers store one element
     if (length(shape.data()) != needed && !placeholder)
       fail<InvalidGraph>(place_, "the shape value " + quoted(view(shape.name())) + " has the wrong size",
                          std::to_string(needed) + " bytes", std::to_string(length(shape.data())) + " bytes");

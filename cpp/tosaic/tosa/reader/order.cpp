@@ -11,10 +11,10 @@
 namespace tosaic::tosa {
 namespace {
 
-// Which operators wait for which.
+// For each operator, the operators that must become nodes before it.
 struct Dependencies {
   std::vector<std::pair<std::uint32_t, std::uint32_t>> uses;  // producer, consumer
-  std::vector<std::uint32_t> missing;                         // by operator: how many uses are not met yet
+  std::vector<std::uint32_t> missing;                         // by operator: operands that no node makes yet
 
   void add(std::uint32_t producer, std::uint32_t consumer) {
     uses.emplace_back(producer, consumer);

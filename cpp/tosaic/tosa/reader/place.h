@@ -16,7 +16,7 @@ namespace tosaic::tosa {
 // An operator of a block; by default no operator, for errors about a list of the block or about the file.
 struct Place {
   const schema::TosaOperator* op = nullptr;
-  std::uint32_t index = 0;  // of the operator in its block
+  std::uint32_t index = 0;  // the index of the operator in its block
 };
 
 // readable: the text with bytes that are not UTF-8 as "\xNN". quoted: the same in quotes.

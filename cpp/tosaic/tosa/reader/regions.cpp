@@ -9,7 +9,7 @@ namespace {
 constexpr std::size_t kMaxRegionDepth = 64;
 constexpr std::size_t kMaxRegions = 1 << 14;  // a region counts once per use
 
-// The declaration of an operand or result of the operator. Throws for shape values.
+// The tensor that the block declares for an operand or result of the operator. Throws for shape values.
 const schema::TosaTensor& tensor_of_block(const Place& place, const BlockState& state, const Names* names,
                                           std::size_t i, const char* role) {
   if (i >= length(names))

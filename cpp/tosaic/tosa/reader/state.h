@@ -1,9 +1,9 @@
 // state: what the functions of the reader pass to each other.
 //
-//   FileState   of the whole file: its bytes, its blocks, the budget, the notes
-//   BlockState  of the block being read: its tensors, the graph so far
+//   FileState   for the whole file: its bytes, its blocks, the budget, the notes
+//   BlockState  for the block being read: its tensors, the graph so far
 //
-// The steps of a block, in order; each uses what those before it have filled in:
+// A block is read in these steps. Each step uses what the steps before it have stored in the state:
 //
 //   tensors.h      the tensors and shape values with their declared types
 //   definitions.h  which operator defines which tensor; the lists of operators have the right lengths
@@ -39,7 +39,7 @@ using Regions = std::vector<std::shared_ptr<const Graph>>;
 struct BlockState {
   FileState& file;
   BlockEntry& entry;
-  std::size_t depth = 0;  // of the region; 0 for the program
+  std::size_t depth = 0;  // the number of regions around this block; 0 for the program
   const schema::TosaBasicBlock& block;
   TensorTable tensors;
   std::unordered_map<std::uint32_t, Regions> regions;  // by index of the operator

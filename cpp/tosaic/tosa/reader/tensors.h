@@ -16,19 +16,19 @@
 
 namespace tosaic::tosa {
 
-// What has a name in a block. The reader fills in the second group of fields step by step.
+// A tensor or shape value of a block. The reader fills in the second group of fields step by step.
 struct TensorEntry {
   static constexpr std::uint32_t kNone = 0xffffffffu;
 
   const schema::TosaTensor* tensor = nullptr;  // either this or `shape` is set
   const schema::TosaShape* shape = nullptr;
-  TensorType type;  // of a tensor
+  TensorType type;  // the type of a tensor; unused for a shape value
   bool is_variable = false;
 
-  std::uint32_t producer = kNone;  // index of the operator
+  std::uint32_t producer = kNone;  // index of the operator that produces it
   bool is_input = false;
-  ValueId value;                    // once it is in the graph
-  std::optional<Storage> constant;  // elements, once needed
+  ValueId value;                    // invalid until the tensor is in the graph
+  std::optional<Storage> constant;  // the elements, after their first use
 
   [[nodiscard]] std::string_view name() const;
 };

@@ -25,8 +25,8 @@ std::int32_t narrow(const Graph& graph, const Node* node, const char* field, std
 Offset<void> no_fields(FlatBufferBuilder& builder) { return schema::CreateConstAttribute(builder).Union(); }
 
 // Writes the table of one operator. Operators whose tables have equal fields, and so equal bytes, share a
-// function. Each list is created by a statement of its own, because the order of creation decides about the
-// bytes.
+// function. Each list is created by a statement of its own, because the order of creation determines the
+// bytes of the file.
 class TableWriter {
  public:
   TableWriter(FlatBufferBuilder& builder, const Graph& graph, const OperatorPlan& op)

@@ -126,7 +126,7 @@ class Encoder {
   const FilePlan& file_;
   const SerializeOptions& options_;
   bool is_inline_;                               // constants are in the flatbuffer, not behind it
-  ConstantOffsets::const_iterator next_offset_;  // of the next constant
+  ConstantOffsets::const_iterator next_offset_;  // the offset of the next constant
   FlatBufferBuilder builder_;
   std::vector<Hole> holes_;
 };

@@ -18,7 +18,7 @@ namespace tosaic::tosa {
 
 // The place of a constant in a flatbuffer that does not contain the elements.
 struct Hole {
-  std::size_t from_end = 0;  // from the first byte of the elements to the end of the flatbuffer
+  std::size_t from_end = 0;  // bytes from the first byte of the elements to the end of the flatbuffer
   std::span<const std::byte> elements;
   ConstantRef constant;  // owns the elements
 };

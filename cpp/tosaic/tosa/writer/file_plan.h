@@ -14,15 +14,15 @@
 
 namespace tosaic::tosa {
 
-// What has a name in a block: a tensor, constant or not, a variable, or a shape value.
+// An entry of a block that has a name: a tensor (constant or not), a variable, or a shape value.
 struct TensorPlan {
   std::string name;
   DType dtype = DType::kF32;
   Shape shape;
   ConstantRef constant;       // elements in memory
-  std::string variable_name;  // of a variable
+  std::string variable_name;  // the variable's name; empty for other tensors
   bool is_shape = false;
-  std::vector<std::int64_t> extents;  // of a shape value
+  std::vector<std::int64_t> extents;  // the entries of a shape value
 
   // The size of the elements in the file.
   [[nodiscard]] std::size_t packed_bytes() const;
@@ -32,7 +32,7 @@ struct OperatorPlan {
   std::uint32_t code = 0;
   const Node* node = nullptr;                  // null: CONST, CONST_SHAPE or an IDENTITY added for an output
   std::vector<std::uint32_t> inputs, outputs;  // indices into tensors
-  std::vector<std::string> regions;            // the names of their blocks
+  std::vector<std::string> regions;            // control flow: the names of the blocks of its regions
 };
 
 // The program or a region. In the file it is a region with one block of the same name.

@@ -30,10 +30,11 @@ class TensorList {
   // A constant of one axis. Calls with the same dtype and values return the same tensor. `name` is the name
   // of a new tensor.
   std::uint32_t of_elements(DType dtype, std::span<const double> values, const std::string& name);
-  // A shape value. Calls with the same extents return the same one.
+  // A shape value. Calls with the same extents return the same shape value.
   std::uint32_t of_extents(const std::vector<std::int64_t>& extents);
 
-  // The wanted name, with a suffix if it is taken. The name is taken from now on.
+  // Returns the wanted name, or the wanted name with a suffix if it is taken. Later calls do not return the
+  // same name again.
   std::string fresh_name(const std::string& wanted);
 
  private:

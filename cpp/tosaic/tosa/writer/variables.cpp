@@ -34,8 +34,8 @@ void VariableTensors::add_operands(const Node& node, OperatorPlan& op) {
   op.outputs.push_back(variable);
 }
 
-// The tensor of a variable has the name of its initial value if that constant has no other use. If it has,
-// the tensor has the name of the variable.
+// The tensor of a variable has the name of its initial value if that constant has no other use. If that
+// constant has other uses, the tensor has the name of the variable.
 std::uint32_t VariableTensors::declared(const Node& node) {
   const auto& attrs = Graph::attrs<TosaVariableAttrs>(node);
   if (const auto known = of_name_.find(attrs.name); known != of_name_.end()) return known->second;

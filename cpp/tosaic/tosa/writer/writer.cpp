@@ -11,10 +11,10 @@
 namespace tosaic::tosa {
 namespace {
 
-constexpr std::size_t kConstantAlignment = 64;  // in bytes, of constants behind the flatbuffer
+constexpr std::size_t kConstantAlignment = 64;  // alignment, in bytes, of constants behind the flatbuffer
 // A rough size of a tensor without its constant, for the initial size of the builder.
 constexpr std::size_t kBytesPerTensor = 256;
-// Flatbuffer offsets end at 2 GiB; the difference is room for everything but constants.
+// A flatbuffer has at most 2 GiB. The rest, 147 MB, is for everything but constants.
 constexpr std::size_t kMaxInline = 2'000'000'000;
 
 // All constants, in the order in which they are written.
