@@ -159,7 +159,7 @@ struct Kind<bool> {
 };
 template <>
 struct Kind<std::int64_t> {
-  static std::string text() { return "an integer"; }
+  static std::string text() { return "an integer of at most 64 bits"; }
 };
 template <>
 struct Kind<double> {

@@ -372,7 +372,7 @@ MISUSE: list[tuple[Any, str]] = [
     ),
     (
         lambda r, n: r.emit(n[0], "softmax", [n[0].operands[0]], {"axis": 1.5}),
-        r"attribute 'axis' of 'softmax' has a wrong value: expected an integer, got 1.5",
+        r"attribute 'axis' of 'softmax' has a wrong value: expected an integer of at most 64 bits, got 1.5",
     ),
     (
         lambda r, n: r.emit(n[0], "relu", [n[0].operands[0]], qparams=HALVES),
@@ -395,7 +395,10 @@ MISUSE: list[tuple[Any, str]] = [
         lambda r, n: r.emit(n[0], "softmax", [n[0].operands[0]], {3: 0}),
         r"'attrs': expected attributes by name",
     ),
-    (lambda r, n: r.emit(n[0], "softmax", [n[0].operands[0]], {"axis": 2**70}), r"'attrs': .* 64 bits"),
+    (
+        lambda r, n: r.emit(n[0], "softmax", [n[0].operands[0]], {"axis": 2**70}),
+        r"attribute 'axis' of 'softmax' .* an integer of at most 64 bits, got 11805",
+    ),
 ]
 
 

@@ -1,7 +1,6 @@
 #include "tosaic/ir/origin.h"
 
 #include <algorithm>
-
 #include <unordered_set>
 
 namespace tosaic {
@@ -22,23 +21,16 @@ class Leaves {
   std::unordered_set<const Origin*> seen_;
 };
 
-// True if a node of this name is the call itself, or was emitted in its place: "conv2d", "conv2d.rescale".
-bool is_of(const std::string& node_name, const Origin& call) {
-  const std::string& name = call.fx_name;
-  return !name.empty() && node_name.starts_with(name) &&
-         (node_name.size() == name.size() || node_name[name.size()] == '.');
-}
-
 bool quantizes(const OriginRef& call) { return call->target.find("quantize") != std::string::npos; }
 
 // The FX call that an error about the node names. If no call of the origin quantizes or dequantizes, it is
 // the first call. Such calls are merged into the nodes beside them. If there are any, the result is the call
-// after which the node is named, or else the first call that neither quantizes nor dequantizes.
+// that has the name of the node, or else the first call that neither quantizes nor dequantizes.
 OriginRef call_of(const std::vector<OriginRef>& calls, const std::string& node_name) {
   if (calls.empty()) return nullptr;
   if (std::ranges::none_of(calls, quantizes)) return calls.front();
   const auto named =
-      std::ranges::find_if(calls, [&](const OriginRef& call) { return is_of(node_name, *call); });
+      std::ranges::find_if(calls, [&](const OriginRef& call) { return call->fx_name == node_name; });
   if (named != calls.end()) return *named;
   const auto computes = std::ranges::find_if_not(calls, quantizes);
   return computes != calls.end() ? *computes : calls.front();
@@ -86,8 +78,7 @@ ErrorParts located(ErrorParts parts, const OriginRef& origin, const std::string&
   const OriginRef call = call_of(from, node_name);
   if (parts.node.empty()) {
     const bool is_named =
-        call && !call->fx_name.empty() &&
-        (from.size() == 1 || is_of(node_name, *call) || std::ranges::none_of(from, quantizes));
+        call && !call->fx_name.empty() && (from.size() == 1 || std::ranges::none_of(from, quantizes));
     parts.node = is_named ? call->fx_name : node_name;
   }
   if (!call) return parts;

@@ -127,7 +127,7 @@ TEST_CASE("errors are located by the first call, but not by a quantize call that
   CHECK(text({a}, "n") == "[here] wrong (node 'a', module 'layer1.0', my \"model\".py:1)");
   CHECK(text({a, b}, "b") == "[here] wrong (node 'a', module 'layer1.0', my \"model\".py:1)");
   CHECK(text({q, b}, "b") == "[here] wrong (node 'b', module 'layer1.0', my \"model\".py:2)");
-  CHECK(text({q, a, b}, "b.sum") == "[here] wrong (node 'b', module 'layer1.0', my \"model\".py:2)");
+  CHECK(text({q, a, b}, "b") == "[here] wrong (node 'b', module 'layer1.0', my \"model\".py:2)");
   CHECK(text({q, a, b}, "n") == "[here] wrong (node 'n', module 'layer1.0', my \"model\".py:1)");
   CHECK(text({}, "n") == "[here] wrong (node 'n')");
 }
