@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <string>
 
+#include "tosaic/ir/json_object.h"
 #include "tosaic/layout/order.h"
 #include "tosaic/passes/legalize_tosa/legalizer.h"
 
@@ -59,19 +60,15 @@ DimOrder order_of(const Legalizer& l, const OpaqueAttrs& attrs, const TensorType
 // The arguments, a JSON object, with an entry "dim_orders" if one of the orders is not row-major.
 std::string with_dim_orders(const std::string& arguments, const std::vector<DimOrder>& orders,
                             const std::vector<std::size_t>& ranks) {
-  const std::size_t end = arguments.rfind('}');
-  if (end == std::string::npos || std::ranges::all_of(orders, &DimOrder::is_identity)) return arguments;
-  std::string out = arguments.substr(0, end);
-  if (const std::size_t last = out.find_last_not_of(" \n\t"); last != std::string::npos && out[last] != '{')
-    out += ',';
-  out += "\"dim_orders\":[";
+  if (std::ranges::all_of(orders, &DimOrder::is_identity)) return arguments;
+  std::string list = "[";
   for (std::size_t i = 0; i < orders.size(); ++i) {
-    out += i == 0 ? "[" : ",[";
+    list += i == 0 ? "[" : ",[";
     const Dims axes = orders[i].axes(ranks[i]);
-    for (std::size_t k = 0; k < axes.size(); ++k) out += (k == 0 ? "" : ",") + std::to_string(axes[k]);
-    out += ']';
+    for (std::size_t k = 0; k < axes.size(); ++k) list += (k == 0 ? "" : ",") + std::to_string(axes[k]);
+    list += ']';
   }
-  return out + "]}";
+  return with_entry(arguments, "dim_orders", list + "]");
 }
 
 }  // namespace
