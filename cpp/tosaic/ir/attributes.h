@@ -13,6 +13,7 @@
 #include <new>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <variant>
 #include <vector>
@@ -764,6 +765,9 @@ template <AttributeStruct A>
 [[nodiscard]] A* get_if(Attrs* attrs) {
   return attrs != nullptr && holds<A>(*attrs) ? &attrs->as<A>() : nullptr;
 }
+
+// The name of the struct of this index: "ClampAttrs".
+[[nodiscard]] std::string_view struct_name(std::size_t index);
 
 [[noreturn]] void throw_other_attributes(std::size_t expected, std::size_t found);
 

@@ -380,9 +380,12 @@ bool Checker::attributes(const Node& node) {
     if (node.op == Op::kOpaque) description(node);
     return true;
   }
+  const auto text = [](const Attrs& attrs) {
+    return std::string(struct_name(attrs.index())) + " " + to_string(attrs);
+  };
   invalid(node, {.what = std::string(row.name) + " has attributes of another operator",
-                 .expected = to_string(default_attrs(node.op)),
-                 .got = node.attrs ? to_string(*node.attrs) : "none"});
+                 .expected = text(default_attrs(node.op)),
+                 .got = node.attrs ? text(*node.attrs) : "none"});
   return false;
 }
 

@@ -68,8 +68,8 @@ TEST_CASE("only optional operands may be absent", "[ir][verify]") {
 
 TEST_CASE("attributes have the struct of the operator", "[ir][verify]") {
   CHECK(error_in(with_node(Op::kSoftmax, AxisAttrs{1}, {0}, f32({2, 3}))) ==
-        std::string("[verify] softmax has attributes of another operator: expected {axis=0, dtype=none}, got "
-                    "{axis=1}") +
+        std::string("[verify] softmax has attributes of another operator: expected AxisDtypeAttrs {axis=0, "
+                    "dtype=none}, got AxisAttrs {axis=1}") +
             kPlace);
 }
 
