@@ -190,7 +190,7 @@ void Pipeline::require_new(Section section, std::string_view name, std::size_t e
     if (i != except && steps_[i].section == section && steps_[i].pass.name == name)
       throw refusal("the section has a pass of this name",
                     "a name that does not occur in section " + quoted(to_string(section)), quoted(name),
-                    "Give it a name of its own: tosaic.Pass('my-pass', function)");
+                    "Give it a name of its own: tosaic.Pass('my-pass', function), in C++ Pass::name");
 }
 
 void Pipeline::insert(std::size_t at, Section section, passes::Pass pass) {

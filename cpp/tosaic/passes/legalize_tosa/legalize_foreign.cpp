@@ -36,11 +36,13 @@ namespace {
   // Only a description sets these, so this operator has a description, without a name.
   if (attrs.layout != ForeignLayout::kRowMajor || attrs.integers)
     l.refuse(name + "is described without a domain and name, which its tosa.custom needs",
-             "tosaic.ForeignOp('" + attrs.target + "', ..., domain='my_library', name='my_operator')");
+             "tosaic.ForeignOp('" + attrs.target +
+                 "', ..., domain='my_library', name='my_operator'), in C++ OpaqueAttrs::domain and name");
   l.refuse(name + "is foreign to tosaic",
            "Replace it, decompose the program with run_decompositions(), or describe it with a domain and a "
            "name: tosaic.from_exported(program, operators=[tosaic.ForeignOp('" +
-               attrs.target + "', kernel, domain='my_library', name='my_operator')])");
+               attrs.target +
+               "', kernel, domain='my_library', name='my_operator')]), in C++ OpaqueAttrs::domain and name");
 }
 
 DimOrder order_of(const Legalizer& l, const OpaqueAttrs& attrs, const TensorType& type) {
