@@ -142,7 +142,8 @@ class Program(Runnable):
                 what="a program is saved as an archive, which is no .tosa file",
                 expected="another suffix, such as .tosaic",
                 got=f"'{file_name(path)}'",
-                hint="A .tosa file is written by tosaic.lower(program, target='TOSA-1.0+FP').save('program.tosa')",
+                hint="A .tosa file is written by tosaic.lower(program, target='TOSA-1.0+FP')"
+                ".save('program.tosa')",
             )
         self._overrides.warn_of_loss("the archive")
         save(self.snapshot(), path)
