@@ -160,13 +160,15 @@ class Program(Runnable):
         ----------
         functions : mapping
             Functions by the name of a node (``conv2d_1``), of an operator (``conv``) or of a foreign operator
-            (``aten.special_i0.default``). A function is called with the operands as numpy arrays, None for an
-            absent operand, and returns the result, or a list of the results.
+            (``aten.special_i0.default``, or ``domain.name`` of its description). A function is called with
+            the operands as numpy arrays, None for an absent operand, and returns the result, or a list of the
+            results.
 
         Raises
         ------
         InvalidGraph
-            A name is neither that of a node nor that of an operator.
+            A name is neither that of a node, nor that of an operator of tosaic or a foreign operator of the
+            program.
 
         Examples
         --------
