@@ -133,7 +133,7 @@ passes::Pass::Function function_of(const std::string& name, const py::object& ca
         if (result.is_none()) return std::nullopt;
         if (!py::isinstance<Graph>(result))
           throw InvalidGraph({.where = "pipeline",
-                              .what = "pass '" + name + "' does not return a graph",
+                              .what = "pass '" + name + "' failed: it does not return a graph",
                               .expected = "a tosaic.Graph, or None if it changes nothing",
                               .got = py::str(py::type::of(result).attr("__name__"))});
         const auto made = result.cast<SharedGraph>();

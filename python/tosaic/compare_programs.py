@@ -9,7 +9,7 @@ use the sessions of the caller's programs.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ from tosaic import _core
 from tosaic.comparison import CompareRow, Comparison, Metrics, OutputRow, Unmatched
 from tosaic.lowered import Lowered
 from tosaic.options import THRESHOLD_DB
+from tosaic.overrides import all_nodes, of_foreign_nodes
 from tosaic.program import Program
 from tosaic.sample_forms import (
     FileBoundary,
@@ -140,7 +141,7 @@ class _Functions:
 
     @classmethod
     def of(cls, functions: Mapping[str, Any], graph: _core.Graph) -> _Functions:
-        names = {node.name for node in _all_nodes(graph)}
+        names = {node.name for node in all_nodes(graph)}
         return cls(
             {name: function for name, function in functions.items() if name in names},
             {name: function for name, function in functions.items() if name not in names},
@@ -234,11 +235,11 @@ class _Pair:
 
     def _overrides(self) -> tuple[_Functions, _Functions]:
         """The override functions of a and of b. A function for a foreign operator serves both sides."""
-        a, b = (side.runnable._overrides.functions for side in (self.a, self.b))
+        a, b = (side.runnable._overrides for side in (self.a, self.b))
         graph_a, graph_b = self._graph_a, self.b.runnable.graph
         return (
-            _Functions.of({**_foreign(graph_a, b), **a}, graph_a),
-            _Functions.of({**_foreign(graph_b, a), **b}, graph_b),
+            _Functions.of({**of_foreign_nodes(graph_a, b.functions), **a.functions_for(graph_a)}, graph_a),
+            _Functions.of({**of_foreign_nodes(graph_b, a.functions), **b.functions_for(graph_b)}, graph_b),
         )
 
     def _eager(self, arrays: Sequence[_Array]) -> tuple[EagerRun | None, EagerRun | None]:
@@ -348,25 +349,6 @@ class _Pair:
 def _described(source: Any) -> tuple[ForeignOp, ...]:
     """The descriptions that a program was imported with or got later."""
     return source._overrides.foreign if isinstance(source, Program | Lowered) else ()
-
-
-def _foreign(graph: _core.Graph, functions: Mapping[str, Any]) -> dict[str, Any]:
-    """The functions for foreign nodes of the graph, by the name of the node or of the foreign operator."""
-    names: set[str] = set()
-    for node in _all_nodes(graph):
-        if node.op == "opaque":
-            names |= {node.name, str(node.attrs["target"])}
-        elif node.op == "tosa.custom":
-            names.add(f"{node.attrs['domain_name']}.{node.attrs['operator_name']}")
-    return {name: function for name, function in functions.items() if name in names}
-
-
-def _all_nodes(graph: _core.Graph) -> Iterator[_core.Node]:
-    """The nodes of a graph and of its regions."""
-    for node in graph.nodes:
-        yield node
-        for region in node.regions:
-            yield from _all_nodes(region)
 
 
 def _leaves(program: Program | Lowered, arrays: Sequence[_Array]) -> list[Any]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 import pickle
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from tosaic import _core
 from tosaic.foreign import ForeignOp, functions_of
 from tosaic.options import shown
 
-__all__ = ["Overrides"]
+__all__ = ["Overrides", "all_nodes", "of_foreign_nodes"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -37,6 +37,12 @@ class Overrides:
     def functions(self) -> dict[str, Callable[..., Any]]:
         """All functions; those of the caller take precedence over those of descriptions."""
         return {**functions_of(self.foreign), **self.own}
+
+    def functions_for(self, graph: _core.Graph) -> dict[str, Callable[..., Any]]:
+        """The functions for a graph: of the descriptions, only those of its foreign operators."""
+        if not self.foreign:
+            return dict(self.own)
+        return {**of_foreign_nodes(graph, functions_of(self.foreign)), **self.own}
 
     def __deepcopy__(self, _: dict[int, Any]) -> Overrides:
         return self
@@ -64,6 +70,27 @@ class Overrides:
             _LOG.warning(
                 "%s has the operators of the graph, without the functions that override %s", what, names
             )
+
+
+def of_foreign_nodes(
+    graph: _core.Graph, functions: Mapping[str, Callable[..., Any]]
+) -> dict[str, Callable[..., Any]]:
+    """The functions for foreign nodes of the graph, by the name of the node or of the foreign operator."""
+    names: set[str] = set()
+    for node in all_nodes(graph):
+        if node.op == "opaque":
+            names |= {node.name, str(node.attrs["target"])}
+        elif node.op == "tosa.custom":
+            names.add(f"{node.attrs['domain_name']}.{node.attrs['operator_name']}")
+    return {name: function for name, function in functions.items() if name in names}
+
+
+def all_nodes(graph: _core.Graph) -> Iterator[_core.Node]:
+    """The nodes of a graph and of its regions."""
+    for node in graph.nodes:
+        yield node
+        for region in node.regions:
+            yield from all_nodes(region)
 
 
 def _require_pickled(what: str, function: Any, method: str) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tosaic import _core
 from tosaic.foreign import ForeignOp, operators_by_target, require_own_names
-from tosaic.options import checked
+from tosaic.options import checked, file_name
 from tosaic.overrides import Overrides
 from tosaic.runnable import Runnable, signature_fault
 
@@ -130,10 +131,20 @@ class Program(Runnable):
         WriteError
             The file cannot be written.
         InvalidGraph
-            A weight was changed since import.
+            A weight was changed since import, or the path ends in ``.tosa``, which `Lowered.save` writes.
         """
         from tosaic.archive import save
 
+        if Path(path).suffix == ".tosa":
+            raise _core.make_error(
+                _core.InvalidGraph,
+                where="save",
+                what="a program is saved as an archive, which is no .tosa file",
+                expected="another suffix, such as .tosaic",
+                got=f"'{file_name(path)}'",
+                hint="A .tosa file is written by tosaic.lower(program, target='TOSA-1.0+FP')"
+                ".save('program.tosa')",
+            )
         self._overrides.warn_of_loss("the archive")
         save(self.snapshot(), path)
 
@@ -149,13 +160,15 @@ class Program(Runnable):
         ----------
         functions : mapping
             Functions by the name of a node (``conv2d_1``), of an operator (``conv``) or of a foreign operator
-            (``aten.special_i0.default``). A function is called with the operands as numpy arrays, None for an
-            absent operand, and returns the result, or a list of the results.
+            (``aten.special_i0.default``, or ``domain.name`` of its description). A function is called with
+            the operands as numpy arrays, None for an absent operand, and returns the result, or a list of the
+            results.
 
         Raises
         ------
         InvalidGraph
-            A name is neither that of a node nor that of an operator.
+            A name is neither that of a node, nor that of an operator of tosaic or a foreign operator of the
+            program.
 
         Examples
         --------

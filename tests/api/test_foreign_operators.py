@@ -277,6 +277,23 @@ def test_operators_of_one_domain_and_name_are_refused() -> None:
         program.with_operators([shift])
 
 
+def test_descriptions_of_operators_that_a_program_does_not_call_are_allowed() -> None:
+    program = tosaic.from_exported(exported(in_and_out), operators=[GATE, SHIFT])
+    again = program.with_operators([dataclasses.replace(SHIFT, name="other")])
+    np.testing.assert_array_equal(again.run(X), program.run(X))
+    assert tosaic.compare(program, tosaic.lower(again), (X,)).ok
+
+
+def test_an_override_is_found_by_the_domain_and_name_of_a_description() -> None:
+    plain = tosaic.ForeignOp(GATE.target, gate)
+    program = tosaic.from_exported(exported(in_and_out), operators=[GATE])
+    key = f"{GATE.domain}.{GATE.name}"
+    graph = tosaic.from_graph(program.graph).with_overrides({key: lambda x: np.zeros_like(x)})
+    assert np.isfinite(graph.run(X)).all()
+    with pytest.raises(tosaic.InvalidGraph, match=f"an override names no operator.*got '{key}'"):
+        tosaic.from_exported(exported(in_and_out), operators=[plain]).with_overrides({key: np.zeros_like})
+
+
 def in_branch(conv: Any, x: torch.Tensor) -> torch.Tensor:
     return torch.cond(
         x.sum() > 0, lambda x: torch.ops.tosaic_test.gate(x, 1.5), lambda x: torch.sigmoid(x), (x,)

@@ -235,7 +235,7 @@ RESULTS: list[tuple[Any, str]] = [
     ),
     (
         lambda graph: "text",
-        r"pass 'mine' does not return a graph: expected a tosaic.Graph, or None .*got str",
+        r"pass 'mine' failed: it does not return a graph: expected a tosaic.Graph, or None .*got str",
     ),
     (
         lambda graph: tosaic.Graph.parse(graph.text().replace('path="x"', 'path="y"')),

@@ -337,3 +337,20 @@ def test_a_dangling_link_in_the_place_of_a_folder_is_reported_as_such(case, tmp_
     for name in ("link", "loop"):
         with pytest.raises(tosaic.WriteError, match=r"cannot be made: got a link that leads nowhere$"):
             tosaic.lower(case.program, dump=tmp_path / name)
+
+
+def test_a_program_is_not_saved_as_an_archive_with_the_suffix_of_a_tosa_file(
+    case: Any, tmp_path: Path
+) -> None:
+    case.lowered.save(tmp_path / "a.tosa")
+    program = tosaic.load_tosa(tmp_path / "a.tosa")
+    for place in (tmp_path / "b.tosa", str(tmp_path / "b.tosa")):
+        with pytest.raises(
+            tosaic.InvalidGraph,
+            match=r"^\[save\] a program is saved as an archive, which is no \.tosa file: expected another "
+            r"suffix, such as \.tosaic, got 'b\.tosa'\. A \.tosa file is written by tosaic\.lower\(program, ",
+        ):
+            program.save(place)
+    assert not (tmp_path / "b.tosa").exists()
+    tosaic.lower(program, target="TOSA-1.0+FP").save(tmp_path / "b.tosa")
+    assert (tmp_path / "b.tosa").read_bytes() == (tmp_path / "a.tosa").read_bytes()

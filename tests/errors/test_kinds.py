@@ -293,8 +293,8 @@ def test_the_hint_of_an_operator_without_a_kernel_shows_an_override_that_works()
     program = tosaic.from_exported(export(torch.special.i0, torch.from_numpy(x)))
     text = refusal(tosaic.UnsupportedOp, program.run, x)
     assert (
-        "override it with a function of the operands: program.with_overrides({'aten.special_i0.default'"
-        in text
+        "override it with a function of the operands: program.with_overrides({'aten.special_i0.default': "
+        "function})" in text
     )
     overridden = program.with_overrides({"aten.special_i0.default": np.i0})
     assert np.allclose(overridden.run(x), np.i0(x))
@@ -307,4 +307,8 @@ def test_an_override_is_found_by_the_name_of_its_node_or_operator() -> None:
     assert np.array_equal(program.with_overrides({"relu": lambda v: v * 0}).run(x), x * 0)
     assert np.array_equal(program.with_overrides({"tanh": lambda v: v + 1}).run(x), x + 1)
     text = refusal(tosaic.InvalidGraph, program.with_overrides, {"relux": lambda v: v})
-    assert "an override names no operator: got 'relux'" in text
+    assert "an override names no operator: expected the name of an operator" in text
+    assert "got 'relux'. Did you mean 'relu'" in text
+    for name in ("no.such", "aten.relu.default"):
+        text = refusal(tosaic.InvalidGraph, program.with_overrides, {name: lambda v: v})
+        assert f"got '{name}'" in text

@@ -24,7 +24,7 @@ def test_an_unsupported_operator_is_named_with_its_place() -> None:
         f"{place(forward, 'special_i0')}. Replace it, decompose the program with run_decompositions(), or "
         "describe it with a domain and a name: tosaic.from_exported(program, "
         "operators=[tosaic.ForeignOp('aten.special_i0.default', kernel, domain='my_library', "
-        "name='my_operator')])."
+        "name='my_operator')]), in C++ OpaqueAttrs::domain and name."
     )
 
 

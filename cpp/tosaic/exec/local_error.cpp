@@ -6,6 +6,7 @@
 
 #include "tosaic/exec/node.h"
 #include "tosaic/exec/session.h"
+#include "tosaic/exec/steps.h"
 #include "tosaic/ir/quantized_value.h"
 #include "tosaic/kernels/kernel.h"
 
@@ -148,6 +149,7 @@ std::vector<Array> run_whole(const Graph& graph, const Node& node, std::span<con
   }
   PrepareOptions plain = options;
   plain.overrides.nodes.clear();
+  plain.overrides = overrides_for(*one, std::move(plain.overrides));
   return exec::run(one, given, plain);
 }
 

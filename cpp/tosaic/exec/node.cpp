@@ -1,5 +1,6 @@
 #include "tosaic/exec/node.h"
 
+#include "tosaic/exec/override.h"
 #include "tosaic/exec/runner.h"
 #include "tosaic/exec/steps.h"
 #include "tosaic/ir/control_flow.h"
@@ -16,12 +17,12 @@ std::vector<Array> allocate_results(const Graph& graph, const Node& node) {
   return results;
 }
 
-void call_override(const NodeFunction& function, const Graph& graph, const Node& node,
-                   std::span<const ArrayView> operands, std::vector<Array>& results) {
+void compute(const NodeFunction& function, const Graph& graph, const Node& node,
+             std::span<const ArrayView> operands, std::vector<Array>& results) {
   std::vector<MutableArrayView> writes;
   for (Array& result : results)
     writes.push_back(MutableArrayView::dense(result.storage.writable(), result.dtype, result.shape));
-  function({graph, node, graph.node_name(node), operands, writes});
+  call_override(function, {graph, node, graph.node_name(node), operands, writes});
 }
 
 // Returns nothing if there is no kernel.
@@ -46,7 +47,7 @@ std::optional<std::vector<Array>> run_node(const Graph& graph, const Node& node,
                                            const PrepareOptions& options) {
   std::vector<Array> results = allocate_results(graph, node);
   if (const NodeFunction* override = find_override(graph, node, options.overrides)) {
-    call_override(*override, graph, node, operands, results);
+    compute(*override, graph, node, operands, results);
     return results;
   }
   if (is_foreign(node.op) || is_cond(node.op) || is_while_loop(node.op) || info(node.op).has(kEffect))

@@ -1,8 +1,36 @@
 #include "tosaic/exec/override.h"
 
+#include <exception>
+#include <stdexcept>
+
 #include "tosaic/base/error.h"
+#include "tosaic/exec/steps.h"
 
 namespace tosaic::exec {
+namespace {
+
+[[noreturn]] void refuse(const NodeCall& call, const std::exception& error) {
+  const ErrorParts parts{.where = "run",
+                         .what = "the function that computes this node threw an exception",
+                         .got = "'" + std::string(error.what()) + "'"};
+  throw InvalidGraph(located(parts, call.node.origin, call.name));
+}
+
+}  // namespace
+
+void call_override(const NodeFunction& function, const NodeCall& call) {
+  with_node_location(call.node, call.name, [&] {
+    try {
+      function(call);
+    } catch (const Error&) {  // a std::runtime_error too
+      throw;
+    } catch (const std::logic_error& error) {
+      refuse(call, error);
+    } catch (const std::runtime_error& error) {
+      refuse(call, error);
+    }
+  });
+}
 
 std::string foreign_arguments(const Node& node) {
   if (node.op == Op::kOpaque) return Graph::attrs<OpaqueAttrs>(node).arguments;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "tosaic/base/near_names.h"
 #include "tosaic/exec/fuse.h"
 #include "tosaic/exec/steps.h"
 #include "tosaic/ir/control_flow.h"
@@ -27,41 +28,90 @@ const NodeFunction* find(const std::map<std::string, NodeFunction>& table, const
   return it == table.end() ? nullptr : &it->second;
 }
 
-void collect_names(const Graph& graph, std::set<std::string>& names) {
+bool is_foreign_key(const std::string& key) {
+  return key.find('.') != std::string::npos || key.find("::") != std::string::npos;
+}
+
+// "domain.name" of a foreign node; empty for an opaque node without a name.
+std::string foreign_name(const Node& node) {
+  if (node.op == Op::kTosaCustom) {
+    const auto& custom = Graph::attrs<TosaCustomAttrs>(node);
+    return custom.domain_name + "." + custom.operator_name;
+  }
+  const auto& opaque = Graph::attrs<OpaqueAttrs>(node);
+  return opaque.name.empty() ? std::string() : opaque.domain + "." + opaque.name;
+}
+
+// The name of a foreign node in messages, which is also a key in Overrides::ops.
+std::string foreign_target(const Node& node) {
+  return node.op == Op::kOpaque ? Graph::attrs<OpaqueAttrs>(node).target : foreign_name(node);
+}
+
+// The keys that overrides for a graph and its regions may have.
+struct Keys {
+  std::set<std::string> nodes;  // names of nodes
+  std::set<std::string> ops;    // names of foreign operators
+  bool has_custom = false;
+};
+
+void collect_keys(const Graph& graph, Keys& keys) {
   for (const Node& node : graph.nodes()) {
-    names.insert(graph.node_name(node));
-    for (const auto& region : node.regions) collect_names(*region, names);
+    keys.nodes.insert(graph.node_name(node));
+    if (is_foreign(node.op)) keys.ops.insert(foreign_target(node));
+    if (is_foreign(node.op) && !foreign_name(node).empty()) keys.ops.insert(foreign_name(node));
+    keys.has_custom = keys.has_custom || node.op == Op::kTosaCustom;
+    for (const auto& region : node.regions) collect_keys(*region, keys);
   }
 }
 
-void verify_overrides(const Graph& graph, const Overrides& overrides) {
-  if (!overrides.nodes.empty()) {
-    std::set<std::string> names;
-    collect_names(graph, names);
-    for (const auto& [name, function] : overrides.nodes)
-      if (!names.contains(name))
-        throw InvalidGraph(
-            {.where = "prepare", .what = "an override names no node of the graph", .got = "'" + name + "'"});
+// A tosa.custom does not say which target the opaque node had that it was, so in a graph with such nodes every
+// name of a foreign operator may be a target.
+bool has_key(const Keys& keys, const std::string& name) {
+  return parse_op(name) || keys.ops.contains(name) || (keys.has_custom && is_foreign_key(name));
+}
+
+[[noreturn]] void refuse_key(const Keys& keys, const std::string& name) {
+  std::vector<std::string> known(keys.ops.begin(), keys.ops.end());
+  for (std::size_t i = 0; i < kOpCount; ++i) known.emplace_back(info(static_cast<Op>(i)).name);
+  std::string hint = did_you_mean(name, known);
+  if (hint.empty()) {
+    for (const std::string& key : keys.ops) hint += (hint.empty() ? "'" : ", '") + key + "'";
+    hint = hint.empty() ? "The graph has no foreign operators" : "Foreign operators of the graph are " + hint;
   }
-  for (const auto& [name, function] : overrides.ops)
-    if (!parse_op(name) && name.find('.') == std::string::npos)
+  throw InvalidGraph({.where = "prepare",
+                      .what = "an override names no operator",
+                      .expected = "the name of an operator, or a foreign operator of the graph",
+                      .got = "'" + name + "'",
+                      .hint = std::move(hint)});
+}
+
+void verify_overrides(const Graph& graph, const Overrides& overrides) {
+  if (overrides.nodes.empty() && overrides.ops.empty()) return;
+  Keys keys;
+  collect_keys(graph, keys);
+  const auto require_function = [](const std::string& name, const NodeFunction& function) {
+    if (!function)
       throw InvalidGraph({.where = "prepare",
-                          .what = "an override names no operator",
-                          .got = "'" + name + "'",
-                          .hint = "Foreign operators go by their target, such as 'mylib.op.default'"});
+                          .what = "the override of '" + name + "' is empty",
+                          .expected = "a function that computes the node",
+                          .got = "an empty std::function"});
+  };
+  for (const auto& [name, function] : overrides.nodes) {
+    if (!keys.nodes.contains(name))
+      throw InvalidGraph(
+          {.where = "prepare", .what = "an override names no node of the graph", .got = "'" + name + "'"});
+    require_function(name, function);
+  }
+  for (const auto& [name, function] : overrides.ops) {
+    if (!has_key(keys, name)) refuse_key(keys, name);
+    require_function(name, function);
+  }
 }
 
 bool all_results_empty(const Graph& graph, const Node& node) {
   for (std::uint32_t i = 0; i < node.result_count; ++i)
     if (graph.type(graph.result(node, i)).bytes() != 0) return false;
   return true;
-}
-
-// The key of a foreign node in Overrides::ops.
-std::string foreign_target(const Node& node) {
-  if (node.op == Op::kOpaque) return Graph::attrs<OpaqueAttrs>(node).target;
-  const auto& custom = Graph::attrs<TosaCustomAttrs>(node);
-  return custom.domain_name + "." + custom.operator_name;
 }
 
 [[noreturn]] void refuse_foreign(const Node& node) {
@@ -72,14 +122,14 @@ std::string foreign_target(const Node& node) {
                                               Graph::attrs<TosaCustomAttrs>(node).domain_name + "', name='" +
                                               Graph::attrs<TosaCustomAttrs>(node).operator_name + "'"
                                         : "'" + name + "', kernel";
-  throw UnsupportedOp({.where = "prepare",
-                       .what = "no kernel for the foreign operator '" + name + "'",
-                       .hint = "Describe it, program.with_operators([tosaic.ForeignOp(" + operator_hint +
-                               ")]), " +
-                               (is_custom ? "where domain and name are those of the file"
-                                          : "where the target is that of the torch operator") +
-                               ", or override it with a function of the operands: program.with_overrides({'" +
-                               name + "': function})"});
+  throw UnsupportedOp(
+      {.where = "prepare",
+       .what = "no kernel for the foreign operator '" + name + "'",
+       .hint = "Describe it, program.with_operators([tosaic.ForeignOp(" + operator_hint + ")]), " +
+               (is_custom ? "where domain and name are those of the file"
+                          : "where the target is that of the torch operator") +
+               ", or override it with a function of the operands: program.with_overrides({'" + name +
+               "': function}), in C++ PrepareOptions::overrides.ops[\"" + name + "\"]"});
 }
 
 using Variables = std::vector<Variable>;
@@ -391,11 +441,21 @@ void with_node_location(const Node& node, const std::string& name, const std::fu
   }
 }
 
+Overrides overrides_for(const Graph& graph, Overrides overrides) {
+  Keys keys;
+  collect_keys(graph, keys);
+  std::erase_if(overrides.nodes, [&](const auto& entry) { return !keys.nodes.contains(entry.first); });
+  std::erase_if(overrides.ops, [&](const auto& entry) { return !has_key(keys, entry.first); });
+  return overrides;
+}
+
 const NodeFunction* find_override(const Graph& graph, const Node& node, const Overrides& overrides) {
   if (overrides.nodes.empty() && overrides.ops.empty()) return nullptr;
   if (const NodeFunction* own = find(overrides.nodes, graph.node_name(node))) return own;
-  if (is_foreign(node.op))
+  if (is_foreign(node.op)) {
     if (const NodeFunction* own = find(overrides.ops, foreign_target(node))) return own;
+    if (const NodeFunction* own = find(overrides.ops, foreign_name(node))) return own;
+  }
   return find(overrides.ops, std::string(info(node.op).name));
 }
 

@@ -30,7 +30,8 @@ namespace tosaic::exec {
 
 // One node at run time. An override gets it to write the results; an observer gets it after the results are
 // written. An absent optional operand has null data and rank 0. The views are dense and are valid during the
-// call only.
+// call only. The memory of the results is allocated: num_elements(shape) elements each. An override writes
+// all of them, and nothing else; they are not set before.
 struct NodeCall {
   const Graph& graph;
   const Node& node;
@@ -44,8 +45,9 @@ using NodeFunction = std::function<void(const NodeCall&)>;
 // one for its operator. Several threads may call the same callable at once.
 struct Overrides {
   std::map<std::string, NodeFunction> nodes;  // by node name
-  // By operator name ("add"). The key of an opaque node is its target ("lib.op.default"), of a custom node
-  // "domain.name".
+  // By operator name ("add"). A foreign operator has two keys: its target ("my_library.swish"), which only an
+  // opaque node has, and "domain.name", by which the opaque node and the tosa.custom are found. The target
+  // takes precedence.
   std::map<std::string, NodeFunction> ops;
 };
 
@@ -76,8 +78,12 @@ class Prepared {
 };
 
 // Throws UnsupportedOp (no kernel; a foreign node without an override) and InvalidGraph (an unbound or
-// changed constant; an override for a node or operator that the graph does not have). The error names the
-// node that it concerns, if any.
+// changed constant; an empty override; an override for a node or a foreign operator that the graph does not
+// have). The error names the node that it concerns, if any.
+//
+// Overrides for operators of tosaic that the graph does not have are allowed. In a graph with tosa.custom
+// nodes, so is every key with "." or "::": it may be the target of an opaque node before lowering. So one set
+// of overrides serves a graph at every stage.
 [[nodiscard]] Prepared prepare(std::shared_ptr<const Graph> graph, const PrepareOptions& options = {});
 
 }  // namespace tosaic::exec

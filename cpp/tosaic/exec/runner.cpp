@@ -5,6 +5,8 @@
 #include <cstring>
 #include <new>
 
+#include "tosaic/exec/override.h"
+
 namespace tosaic::exec {
 
 Memory::Memory(std::size_t bytes)
@@ -118,7 +120,7 @@ void Frame::run_alone(const Step& step, std::uint32_t index, const RunOptions& o
       case StepKind::kView:
         return;
       case StepKind::kOverride:
-        return call(step, step.override);
+        return call(step, [&step](const NodeCall& made) { call_override(step.override, made); });
       case StepKind::kCond:
         return run_cond(step, index, options);
       case StepKind::kWhileLoop:

@@ -79,6 +79,10 @@ struct Prepared::Data {
 // and source line added.
 void with_node_location(const Node& node, const std::string& name, const std::function<void()>& body);
 
+// The overrides that prepare() takes for the graph: those for its nodes, for operators of tosaic, and for its
+// foreign operators.
+[[nodiscard]] Overrides overrides_for(const Graph& graph, Overrides overrides);
+
 // The override for the node, or null.
 [[nodiscard]] const NodeFunction* find_override(const Graph& graph, const Node& node,
                                                 const Overrides& overrides);

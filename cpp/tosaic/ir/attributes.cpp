@@ -67,6 +67,10 @@ constexpr Row kRow = {
 constexpr Row kRows[] = {kRow<NoAttrs> TOSAIC_ATTRIBUTE_STRUCTS(TOSAIC_NEXT_ROW)};
 #undef TOSAIC_NEXT_ROW
 
+#define TOSAIC_NEXT_NAME(A) , #A
+constexpr const char* kNames[] = {"NoAttrs" TOSAIC_ATTRIBUTE_STRUCTS(TOSAIC_NEXT_NAME)};
+#undef TOSAIC_NEXT_NAME
+
 }  // namespace
 
 double as_double(const Scalar& value) {
@@ -110,11 +114,14 @@ bool operator==(const Attrs& a, const Attrs& b) {
   return a.index_ == b.index_ && kRows[a.index_].equal(a.fields_, b.fields_);
 }
 
+std::string_view struct_name(std::size_t index) { return kNames[index]; }
+
 void throw_other_attributes(std::size_t expected, std::size_t found) {
   throw InternalError({.where = "attributes",
                        .what = "an operator has the attributes of another",
-                       .expected = "kind " + std::to_string(expected),
-                       .got = "kind " + std::to_string(found)});
+                       .expected = kNames[expected],
+                       .got = kNames[found],
+                       .hint = "ir/ops.def names the struct of each operator"});
 }
 
 AttrsRef share(Attrs attrs) {

@@ -13,6 +13,7 @@
 #include <new>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <variant>
 #include <vector>
@@ -470,8 +471,17 @@ struct DequantizeAttrs {
   bool operator==(const DequantizeAttrs&) const = default;
 };
 
-// A foreign operator: its name and its arguments as JSON, where {"$": i} represents operand i. The rest is
-// the description that the user wrote; `name` is empty if there is none.
+// A foreign operator, which tosaic cannot compute: its name, its arguments, and the description that the user
+// wrote. `domain` and `name` are empty if there is no description; such a node cannot be lowered.
+//
+// `arguments` is a JSON object, or empty. In Python's form, {"$": i} is operand i, and other arguments of the
+// call are JSON:
+//
+//   {"args":[{"$":0},1.5],"kwargs":{"mode":"soft"}}
+//
+// A file with arguments in another form cannot be run with the descriptions of Python (with_operators).
+// lower-to-integer adds the key "qparams", and legalize-tosa adds "dim_orders": the arguments of a described
+// operator must not have them.
 struct OpaqueAttrs {
   std::string target, arguments;
   std::string domain = {}, name = {};  // domain and name of the tosa.custom that it becomes
@@ -755,6 +765,9 @@ template <AttributeStruct A>
 [[nodiscard]] A* get_if(Attrs* attrs) {
   return attrs != nullptr && holds<A>(*attrs) ? &attrs->as<A>() : nullptr;
 }
+
+// The name of the struct of this index: "ClampAttrs".
+[[nodiscard]] std::string_view struct_name(std::size_t index);
 
 [[noreturn]] void throw_other_attributes(std::size_t expected, std::size_t found);
 

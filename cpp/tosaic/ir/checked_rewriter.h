@@ -2,7 +2,21 @@
 //
 // A Rewriter trusts its caller. A CheckedRewriter checks that nodes are visited in order and each once, that
 // values exist, that results of operators over quantized values have qparams, and that a replacement has the
-// type and qparams of what it replaces. It throws InvalidGraph that names the node. It owns its source graph.
+// type and qparams of what it replaces. It throws InvalidGraph that names the node. In the function of a pass:
+//
+//   std::optional<Graph> run(const Graph& graph, const passes::PassOptions&) {
+//     CheckedRewriter rewriter(graph);
+//     for (const Node& node : graph.nodes()) {
+//       const NodeId at = graph.id(node);
+//       if (node.op == Op::kRelu) {
+//         const ValueId x = rewriter.map(graph.operands(node)[0]);
+//         rewriter.replace(at, rewriter.emit(at, Op::kAbs, NoAttrs{}, std::span(&x, 1)));
+//       } else {
+//         rewriter.copy(at);
+//       }
+//     }
+//     return rewriter.finish();
+//   }
 #pragma once
 
 #include <cstdint>
@@ -17,8 +31,13 @@ namespace tosaic {
 
 class CheckedRewriter {
  public:
+  // Owns the graph, together with others.
   explicit CheckedRewriter(std::shared_ptr<const Graph> source)
       : source_(std::move(source)), rewriter_(*source_) {}
+  // Refers to the graph, which must outlive the rewriter.
+  explicit CheckedRewriter(const Graph& source)
+      : CheckedRewriter(std::shared_ptr<const Graph>(std::shared_ptr<const Graph>(), &source)) {}
+  explicit CheckedRewriter(const Graph&& source) = delete;
   CheckedRewriter(const CheckedRewriter&) = delete;
   CheckedRewriter& operator=(const CheckedRewriter&) = delete;
 

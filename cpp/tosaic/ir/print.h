@@ -8,7 +8,7 @@
 //     const %conv.weight: f32[8,3,3,3] = parameter ref(864)
 //     %conv2d: f32[1,8,6,6] = conv(%x, %conv.weight, none) {stride=[1,1], ...} loc(#0)
 //     %split: f32[1,4,6,6], %split.1: f32[1,4,6,6] = split(%conv2d) {axis=1, sizes=[4,4]} loc(#2)
-//     () = opaque(%x) {target="mylib.log", arguments="[]"}
+//     () = opaque(%x) {target="mylib.log", arguments="{\"args\":[{\"$\":0}],\"kwargs\":{}}"}
 //     return %split path="out[0]"
 //     return %split.1 path="cache" mutates=%cache
 //   }

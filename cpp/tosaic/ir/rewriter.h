@@ -9,8 +9,11 @@
 //
 // Nothing is copied before the first replace() or begin_output(), so a pass that matches nothing costs only
 // its scan. The new results get the names of the results that they replace. Every emitted node has the origin
-// of the replaced node merged into its own. Nodes that become dead stay in the graph until the pass dead-code
-// removes them.
+// of the replaced node merged into its own. Nodes that become dead stay in the graph until dead-code,
+// lower-to-integer or legalize-tosa removes them.
+//
+// A Rewriter trusts its caller: most mistakes are InternalError or a broken graph. CheckedRewriter
+// (checked_rewriter.h) refuses them as InvalidGraph. ops.def names the attribute struct of each operator.
 #pragma once
 
 #include <optional>

@@ -10,6 +10,7 @@
 #include "tosaic/base/work.h"
 #include "tosaic/ir/control_flow.h"
 #include "tosaic/ir/infer.h"
+#include "tosaic/ir/json_object.h"
 #include "tosaic/ir/lexical.h"
 
 namespace tosaic {
@@ -96,6 +97,7 @@ class Checker {
   bool operands(const Node& node);
   bool results(const Node& node);
   bool attributes(const Node& node);
+  void description(const Node& node);
   void origin(const Node& node);
   void types(const Node& node);
   void stage(const Node& node);
@@ -375,12 +377,42 @@ bool Checker::attributes(const Node& node) {
       invalid(node, {.what = std::string(wrong) + " of " + std::string(row.name) + " is not UTF-8",
                      .expected = "text",
                      .got = to_string(*node.attrs)});
+    if (node.op == Op::kOpaque) description(node);
     return true;
   }
+  const auto text = [](const Attrs& attrs) {
+    return std::string(struct_name(attrs.index())) + " " + to_string(attrs);
+  };
   invalid(node, {.what = std::string(row.name) + " has attributes of another operator",
-                 .expected = to_string(default_attrs(node.op)),
-                 .got = node.attrs ? to_string(*node.attrs) : "none"});
+                 .expected = text(default_attrs(node.op)),
+                 .got = node.attrs ? text(*node.attrs) : "none"});
   return false;
+}
+
+// A described foreign operator has a name for its tosa.custom, and arguments to which passes add entries: the
+// pass lower-to-integer adds "qparams", and legalize-tosa adds "dim_orders".
+void Checker::description(const Node& node) {
+  const auto& attrs = Graph::attrs<OpaqueAttrs>(node);
+  const auto quoted = [](const std::string& text) { return "'" + text + "'"; };
+  if (attrs.domain.empty() != attrs.name.empty())
+    invalid(node, {.what = "foreign operator " + quoted(attrs.target) + " has a domain or a name alone",
+                   .expected = "both, or neither",
+                   .got = "domain " + quoted(attrs.domain) + " and name " + quoted(attrs.name)});
+  if ((attrs.name.empty() && !attrs.integers) || is_blank(attrs.arguments)) return;
+  const std::string of = " of foreign operator " + quoted(attrs.target);
+  const std::optional<std::vector<std::string>> keys = json_keys(attrs.arguments);
+  if (!keys) {
+    invalid(node, {.what = "the arguments" + of + " are not a JSON object",
+                   .expected = R"(an object such as {"args":[{"$":0}],"kwargs":{}}, or nothing)",
+                   .got = quoted(attrs.arguments)});
+    return;
+  }
+  const bool is_lowered = graph_.stage == Stage::kInteger;  // behind lower-to-integer
+  for (const std::string& key : *keys)
+    if (key == "dim_orders" || (key == "qparams" && !is_lowered))
+      invalid(node, {.what = "the arguments" + of + " have a key that tosaic writes itself",
+                     .expected = "other keys than 'dim_orders' and 'qparams'",
+                     .got = quoted(key)});
 }
 
 void Checker::origin(const Node& node) {

@@ -90,7 +90,10 @@ Kernel prepare(const Request& request) {
   if (family == nullptr)
     throw UnsupportedOp({.where = "kernels",
                          .what = "no kernel for '" + std::string(info(request.op).name) + "' on (" +
-                                 dtypes_of(request.operands) + ") -> (" + dtypes_of(request.results) + ")"});
+                                 dtypes_of(request.operands) + ") -> (" + dtypes_of(request.results) + ")",
+                         .hint = info(request.op).runs_as_expansion()
+                                     ? "It runs as its expansion: in C++, pipeline::make_session expands it"
+                                     : ""});
   Kernel kernel = family(request);
   if (kernel.name.empty()) kernel.name = kernel_name(request);
   return kernel;

@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
+#include <functional>
 #include <map>
 #include <set>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -92,14 +95,79 @@ void require_port_types(const passes::Pass& pass, const Graph& taken, const Grap
     require("output", given.outputs()[i].path, taken.outputs()[i].value, given.outputs()[i].value);
 }
 
+// `lead` and `headline` for the faults of a pass: of its own code, or of the graph that it returns.
+struct Blame {
+  std::string lead, headline;
+};
+
+template <class E>
+[[noreturn]] void rethrow(const E& error, const Blame& blame) {
+  std::vector<ErrorParts> each = error.each();
+  for (ErrorParts& parts : each)
+    if (!parts.what.starts_with(blame.lead)) parts.what = blame.lead + ": " + parts.what;
+  throw E("pipeline", blame.headline, each);
+}
+
+// Runs `body`. An error of tosaic that `body` throws is thrown again, as an error of the same class, with
+// `blame` in its text.
+void with_blame(const Blame& blame, const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const InvalidGraph& error) {
+    rethrow(error, blame);
+  } catch (const UnsupportedOp& error) {
+    rethrow(error, blame);
+  } catch (const SpecViolation& error) {
+    rethrow(error, blame);
+  } catch (const QuantMismatch& error) {
+    rethrow(error, blame);
+  } catch (const LayoutMismatch& error) {
+    rethrow(error, blame);
+  } catch (const InternalError& error) {
+    rethrow(error, blame);
+  }
+}
+
+[[noreturn]] void refuse_exception(const passes::Pass& pass, const std::exception& error) {
+  throw InvalidGraph({.where = "pipeline",
+                      .what = "pass '" + pass.name + "' threw an exception",
+                      .got = "'" + std::string(error.what()) + "'"});
+}
+
+// Errors of tosaic's own passes are about the program, and name its nodes. Errors of other passes name the
+// pass.
+bool is_of_tosaic(const passes::Pass& pass) { return passes::find_pass(pass.name) != nullptr; }
+
+std::optional<Graph> result_of(const passes::Pass& pass, const Graph& graph,
+                               const passes::PassOptions& options) {
+  if (!pass.run)
+    throw InvalidGraph({.where = "pipeline",
+                        .what = "pass '" + pass.name + "' has no function",
+                        .expected = "Pass::run, a function of the graph",
+                        .got = "an empty function"});
+  if (is_of_tosaic(pass)) return pass.run(graph, options);
+  std::optional<Graph> result;
+  try {
+    const std::string name = "pass '" + pass.name + "'";
+    with_blame({name + " failed", "faults in " + name}, [&] { result = pass.run(graph, options); });
+  } catch (const Error&) {  // a std::runtime_error too
+    throw;
+  } catch (const std::logic_error& error) {
+    refuse_exception(pass, error);
+  } catch (const std::runtime_error& error) {
+    refuse_exception(pass, error);
+  }
+  return result;
+}
+
 void verify_result(const passes::Pass& pass, const Graph& graph) {
+  const std::string name = "pass '" + pass.name + "'";
+  const Blame blame{name + " returns a broken graph", "rules are broken by what " + name + " returns"};
+  if (!is_of_tosaic(pass)) return with_blame(blame, [&] { verify(graph); });
   try {
     verify(graph);
   } catch (const InvalidGraph& error) {
-    std::vector<ErrorParts> each = error.each();
-    for (ErrorParts& parts : each)
-      parts.what = "pass '" + pass.name + "' returns a broken graph: " + parts.what;
-    throw InvalidGraph("pipeline", "rules are broken by what pass '" + pass.name + "' returns", each);
+    rethrow(error, blame);
   }
 }
 
@@ -153,7 +221,7 @@ class Run {
     auto start = std::chrono::steady_clock::now();
     std::optional<Graph> next;
     if (pass.takes.has(graph_->stage))
-      next = pass.run(*graph_, pass_options_);
+      next = result_of(pass, *graph_, pass_options_);
     else
       skipped_.push_back({&step, graph_->stage});
     timing.seconds = seconds_since(start);
@@ -304,7 +372,7 @@ std::shared_ptr<const Graph> run_pass(const passes::Pass& pass, const Graph& gra
                                       const passes::PassOptions& options) {
   verify(graph);
   if (!pass.takes.has(graph.stage)) return nullptr;
-  std::optional<Graph> next = pass.run(graph, options);
+  std::optional<Graph> next = result_of(pass, graph, options);
   if (!next) return nullptr;
   require_stage(pass, graph, *next);
   verify_result(pass, *next);

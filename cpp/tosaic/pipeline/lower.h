@@ -45,7 +45,8 @@ struct Lowered {
 };
 
 // Throws InvalidGraph for a pipeline whose order has faults, or a pass that returns a graph that is broken or
-// at another stage than it claims. Throws UnsupportedOp with every node that has no lowering, and
+// at another stage than it claims. If a pass that is not tosaic's throws an error of tosaic, throws an error of
+// the same class that names the pass; for a std::logic_error or std::runtime_error, InvalidGraph. Throws UnsupportedOp with every node that has no lowering, and
 // SpecViolation with every rule of the target that the lowered graph breaks. A graph at stage tosa is only
 // checked. The lowered graphs own their constants: later changes of the source's memory do not affect them.
 [[nodiscard]] Lowered lower(const std::shared_ptr<const Graph>& graph, const Pipeline& pipeline,
@@ -60,7 +61,8 @@ struct Lowered {
 // exists. A graph at another stage than exported is returned as it is.
 [[nodiscard]] std::shared_ptr<const Graph> before_integers(const std::shared_ptr<const Graph>& graph);
 
-// The TOSA graph as a file for the target has it: state is in variables if the target has variables.
+// The TOSA graph as a file for the target has it: state is in variables if the target has variables. Call it
+// on Lowered::tosa, and serialize what it returns, if the program has state.
 [[nodiscard]] std::shared_ptr<const Graph> file_graph(std::shared_ptr<const Graph> graph,
                                                       const target::TargetSpec& target);
 

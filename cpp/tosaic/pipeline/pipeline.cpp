@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "tosaic/base/near_names.h"
+
 namespace tosaic::pipeline {
 namespace {
 
@@ -88,28 +90,13 @@ std::string place_for(const passes::StageSet& takes, std::size_t at, std::span<c
   return "a place behind " + makers_of(takes);
 }
 
-// The number of letters to insert, remove or exchange so that `a` becomes `b`.
-std::size_t distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  for (std::size_t j = 0; j < row.size(); ++j) row[j] = j;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    std::size_t diagonal = row[0];
-    row[0] = i + 1;
-    for (std::size_t j = 0; j < b.size(); ++j) {
-      const std::size_t above = row[j + 1];
-      row[j + 1] = std::min({above + 1, row[j] + 1, diagonal + (a[i] == b[j] ? 0 : 1)});
-      diagonal = above;
-    }
-  }
-  return row.back();
-}
-
 // "Did you mean ..", for the names or ids that differ least from the anchor; empty if all are far from it.
 std::string near_to(std::string_view anchor, std::span<const Step> steps) {
   std::size_t least = anchor.size() / 3 + 1;
   std::vector<std::string> near;
   for (const Step& step : steps) {
-    const std::size_t found = std::min(distance(anchor, step.pass.name), distance(anchor, step.id()));
+    const std::size_t found =
+        std::min(edit_distance(anchor, step.pass.name), edit_distance(anchor, step.id()));
     if (found > least) continue;
     if (found < least) near.clear();
     least = found;
@@ -136,6 +123,9 @@ std::string why_absent(std::string_view anchor, std::span<const Step> steps,
 
 void require_stage_taken(const passes::Pass& pass, Stage stage) {
   if (pass.takes.has(stage)) return;
+  if (pass.takes.empty())
+    throw refusal("pass " + quoted(pass.name) + " takes no stage", "Pass::takes, one stage or more",
+                  "an empty set");
   std::vector<std::string> needed;
   for (const std::string& name : pass.needs) needed.push_back(quoted(name));
   std::string hint;
@@ -200,7 +190,7 @@ void Pipeline::require_new(Section section, std::string_view name, std::size_t e
     if (i != except && steps_[i].section == section && steps_[i].pass.name == name)
       throw refusal("the section has a pass of this name",
                     "a name that does not occur in section " + quoted(to_string(section)), quoted(name),
-                    "Give it a name of its own: tosaic.Pass('my-pass', function)");
+                    "Give it a name of its own: tosaic.Pass('my-pass', function), in C++ Pass::name");
 }
 
 void Pipeline::insert(std::size_t at, Section section, passes::Pass pass) {
@@ -250,6 +240,8 @@ void Pipeline::check() const {
   for (std::size_t i = 0; i < steps_.size(); ++i) {
     const passes::Pass& pass = steps_[i].pass;
     const std::string who = "pass " + quoted(steps_[i].id());
+    if (!pass.run) fault(who + " has no function", "Pass::run, a function of the graph", "an empty function");
+    if (pass.takes.empty()) fault(who + " takes no stage", "Pass::takes, one stage or more", "an empty set");
     for (const std::string& needed : pass.needs) {
       const auto does_it = [&](const Step& step) { return does_work_of(step.pass, needed); };
       const auto here = steps_.begin() + static_cast<std::ptrdiff_t>(i);
@@ -261,7 +253,7 @@ void Pipeline::check() const {
     }
     const bool is_reached =
         std::ranges::any_of(passes::stages_of(before[i]), [&](Stage stage) { return pass.takes.has(stage); });
-    if (!is_reached)
+    if (!is_reached && !pass.takes.empty())
       fault(who + " takes graphs at stage " + to_string(pass.takes), place_for(pass.takes, i, steps_, before),
             "a place where graphs are at stage " + to_string(before[i]));
   }

@@ -38,12 +38,13 @@ using SharedGraph = std::shared_ptr<const tosaic::Graph>;
 // The description is a node `opaque` of the graph. tosaic cannot infer the type of the result, so the node has
 // it. `target` finds the kernel of the node. `domain` and `name` are those of the CUSTOM that the node becomes
 // in the file. `arguments`, a JSON object, is copied into the file, with a key "dim_orders" if a tensor is not
-// in row-major order. With layout kAny the operator computes each element by itself, so it takes its tensors in
-// any dim order.
+// in row-major order. It is the call in Python's form, swish(operand 0, 1.5), so that Python runs the file with
+// a description of swish. With layout kAny the operator computes each element by itself, so it takes its
+// tensors in any dim order.
 tosaic::ValueId add_swish(tosaic::Graph& graph, tosaic::ValueId x) {
   tosaic::OpaqueAttrs attrs;
   attrs.target = "my_library.swish";
-  attrs.arguments = R"({"beta": 1.5})";
+  attrs.arguments = R"({"args":[{"$":0},1.5],"kwargs":{}})";
   attrs.domain = "my_library";
   attrs.name = "swish";
   attrs.layout = tosaic::ForeignLayout::kAny;
@@ -53,6 +54,7 @@ tosaic::ValueId add_swish(tosaic::Graph& graph, tosaic::ValueId x) {
   return graph.result(graph.node(node));
 }
 
+// The memory of the result is allocated. The kernel writes each of its elements, and nothing else.
 void swish(const tosaic::exec::NodeCall& call) {
   const auto* from = reinterpret_cast<const float*>(call.operands[0].data);
   auto* to = reinterpret_cast<float*>(call.results[0].data);
@@ -60,8 +62,8 @@ void swish(const tosaic::exec::NodeCall& call) {
   for (std::int64_t i = 0; i < count; ++i) to[i] = from[i] / (1 + std::exp(-1.5f * from[i]));
 }
 
-// A run finds the kernel of an opaque node by its target, and that of a CUSTOM by "domain.name". Here both are
-// the same.
+// A run finds the kernel of an opaque node by its target or by "domain.name", and that of a CUSTOM by
+// "domain.name". So one key serves before and after lowering.
 tosaic::exec::PrepareOptions with_swish() {
   tosaic::exec::PrepareOptions options;
   options.overrides.ops["my_library.swish"] = swish;

@@ -288,7 +288,102 @@ TEST_CASE("a foreign operator without an override is refused, with its source lo
       "module 'net', model.py:9). Describe it, "
       "program.with_operators([tosaic.ForeignOp('lib.op.default', kernel)]), where the target is "
       "that of the torch operator, or override it with a function of the operands: "
-      "program.with_overrides({'lib.op.default': function}).");
+      "program.with_overrides({'lib.op.default': function}), in C++ "
+      "PrepareOptions::overrides.ops[\"lib.op.default\"].");
+}
+
+std::shared_ptr<const Graph> with_described(const std::string& target) {
+  Builder b;
+  const ValueId x = b.input("x", f32({2}));
+  const TensorType type = f32({2});
+  const NodeId node = b.graph->add_node(Op::kOpaque, share(OpaqueAttrs{target, "", "user2", "center"}),
+                                        std::span(&x, 1), std::span(&type, 1), leaf("foreign", 9), "foreign");
+  b.output(b.graph->result(b.graph->node(node)));
+  return b.graph;
+}
+
+TEST_CASE("a described operator is overridden by its target, or by its domain and name", "[exec]") {
+  const std::vector<float> data{1, 2};
+  for (const std::string target : {"user2::center", "center", "user2.center.default"})
+    for (const std::string& key : {target, std::string("user2.center")}) {
+      PrepareOptions options;
+      options.overrides.ops[key] = affine(1, 1);
+      const std::vector<Array> outputs = run(with_described(target), std::vector{view(data, {2})}, options);
+      CHECK(doubles(outputs.at(0)) == std::vector<double>{2, 3});
+    }
+}
+
+TEST_CASE("the target takes precedence over domain and name", "[exec]") {
+  PrepareOptions options;
+  options.overrides.ops["user2.center"] = affine(1, 1);
+  options.overrides.ops["user2::center"] = affine(1, 5);
+  const std::vector<float> data{1, 2};
+  const std::vector<Array> outputs =
+      run(with_described("user2::center"), std::vector{view(data, {2})}, options);
+  CHECK(doubles(outputs.at(0)) == std::vector<double>{6, 7});
+}
+
+TEST_CASE("an override for an operator that does not exist is refused with near names", "[exec]") {
+  const auto error_of_key = [](const std::string& key) {
+    PrepareOptions options;
+    options.overrides.ops["user2::center"] = affine(1, 0);
+    options.overrides.ops[key] = affine(1, 0);
+    try {
+      static_cast<void>(prepare(with_described("user2::center"), options));
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  CHECK(error_of_key("add").empty());  // an operator that the graph does not have
+  CHECK(error_of_key("user2.centre") ==
+        "[prepare] an override names no operator: expected the name of an operator, or a foreign operator of "
+        "the graph, got 'user2.centre'. Did you mean 'user2.center'.");
+  CHECK_THAT(error_of_key("relux"), Catch::Contains("got 'relux'. Did you mean 'relu'"));
+  CHECK_THAT(error_of_key("no.such.operator.at.all"),
+             Catch::Contains("Foreign operators of the graph are 'user2.center', 'user2::center'."));
+}
+
+TEST_CASE("a graph with tosa.custom nodes takes overrides for targets that it does not know", "[exec]") {
+  Builder b;
+  b.graph->stage = Stage::kTosa;
+  const ValueId x = b.input("x", f32({2}));
+  const TensorType type = f32({2});
+  const NodeId node = b.graph->add_node(Op::kTosaCustom, share(TosaCustomAttrs{"center", "user2", ""}),
+                                        std::span(&x, 1), std::span(&type, 1), leaf("foreign", 9), "foreign");
+  b.output(b.graph->result(b.graph->node(node)));
+  PrepareOptions options;
+  options.overrides.ops["user2.center"] = affine(1, 1);
+  options.overrides.ops["user2::center"] = affine(1, 5);
+  const std::vector<float> data{1, 2};
+  CHECK(run_one(b, {view(data, {2})}, options) == std::vector<double>{2, 3});
+}
+
+TEST_CASE("an empty override is refused by name", "[exec]") {
+  PrepareOptions options;
+  options.overrides.ops["user2.center"] = nullptr;
+  CHECK_THROWS_WITH(
+      prepare(with_described("center"), options),
+      "[prepare] the override of 'user2.center' is empty: expected a function that computes the "
+      "node, got an empty std::function");
+}
+
+TEST_CASE("an exception of an override names the node", "[exec]") {
+  PrepareOptions options;
+  options.overrides.ops["user2.center"] = [](const NodeCall&) { throw std::runtime_error("no device"); };
+  const std::vector<float> data{1, 2};
+  CHECK_THROWS_WITH(run(with_described("center"), std::vector{view(data, {2})}, options),
+                    "[run] the function that computes this node threw an exception: got 'no device' (node "
+                    "'foreign', module 'net', model.py:9)");
+  struct Stop {};  // no std::exception
+  options.overrides.ops["user2.center"] = [](const NodeCall&) { throw Stop(); };
+  CHECK_THROWS_AS(run(with_described("center"), std::vector{view(data, {2})}, options), Stop);
+}
+
+TEST_CASE("an operator that runs as its expansion is refused with the function that expands it", "[exec]") {
+  Builder b;
+  b.output(b.add(Op::kLogit, {b.input("x", f32({2}))}, "logit"));
+  CHECK_THROWS_WITH(prepare(b.graph), Catch::Contains("in C++, pipeline::make_session expands it"));
 }
 
 TEST_CASE("an operator over quantized values is refused before lower-to-integer", "[exec]") {

@@ -68,8 +68,8 @@ TEST_CASE("only optional operands may be absent", "[ir][verify]") {
 
 TEST_CASE("attributes have the struct of the operator", "[ir][verify]") {
   CHECK(error_in(with_node(Op::kSoftmax, AxisAttrs{1}, {0}, f32({2, 3}))) ==
-        std::string("[verify] softmax has attributes of another operator: expected {axis=0, dtype=none}, got "
-                    "{axis=1}") +
+        std::string("[verify] softmax has attributes of another operator: expected AxisDtypeAttrs {axis=0, "
+                    "dtype=none}, got AxisAttrs {axis=1}") +
             kPlace);
 }
 
@@ -245,6 +245,37 @@ TEST_CASE("check lists every problem in order", "[ir][verify]") {
   CHECK(problems[0].node == "a");
   CHECK(problems[1].what == "tosa.tanh may not stand at stage exported");
   CHECK(problems[2].what == "the stored type of result 'b' of tosa.tanh is not the inferred one");
+}
+
+std::string error_of_opaque(const std::string& attributes) {
+  return error_in(Body{"  %o: f32[2,3] = opaque(%x) {target=\"a::b\", " + attributes + "}\n  return %o\n"});
+}
+
+TEST_CASE("the arguments of a described foreign operator are a JSON object", "[ir][verify]") {
+  const std::string named = R"(, domain="d", name="n")";
+  for (const char* arguments : {R"("")", R"("{}")", R"("{\"args\":[{\"$\":0}],\"kwargs\":{}}")"})
+    CHECK(error_of_opaque("arguments=" + std::string(arguments) + named).empty());
+  for (const char* arguments : {R"("[]")", R"("alpha=3")", R"("{\"a\":1")"})
+    CHECK_THAT(error_of_opaque("arguments=" + std::string(arguments) + named),
+               Catch::Contains("the arguments of foreign operator 'a::b' are not a JSON object: expected an "
+                               "object such as {\"args\":[{\"$\":0}],\"kwargs\":{}}, or nothing, got '"));
+  CHECK(error_of_opaque(R"(arguments="[]")").empty());  // not described: the node cannot be lowered
+}
+
+TEST_CASE("the arguments of a described foreign operator lack the keys that tosaic writes", "[ir][verify]") {
+  for (const std::string key : {"dim_orders", "qparams"})
+    CHECK_THAT(error_of_opaque("arguments=\"{\\\"" + key + R"(\":[]}", domain="d", name="n")"),
+               Catch::Contains("have a key that tosaic writes itself: expected other keys than 'dim_orders' "
+                               "and 'qparams', got '" +
+                               key + "'"));
+}
+
+TEST_CASE("a foreign operator has both a domain and a name, or neither", "[ir][verify]") {
+  CHECK_THAT(
+      error_of_opaque(R"(arguments="{}", name="n")"),
+      Catch::Contains("foreign operator 'a::b' has a domain or a name alone: expected both, or neither, "
+                      "got domain '' and name 'n'"));
+  CHECK_THAT(error_of_opaque(R"(arguments="{}", domain="d")"), Catch::Contains("got domain 'd' and name ''"));
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 #include "passes/pass_case.h"
+#include "tosaic/ir/parse.h"
 #include "tosaic/pipeline/lower.h"
 
 namespace tosaic::pipeline {
@@ -99,6 +100,33 @@ TEST_CASE("lowering 10,000 nodes visits four times as many nodes as lowering 2,5
     return static_cast<double>(nodes);
   };
   CHECK(made(10000) / made(2500) == Approx(4.0).epsilon(0.02));
+}
+
+// The attributes of the tosa.custom that an operator over integers becomes, in channels-last order.
+std::string lowered_arguments(const std::string& arguments) {
+  const std::string scales = "qmin=-128, qmax=127, scales=[0.5], zero_points=[0]}\n";
+  const auto graph = std::make_shared<const Graph>(
+      parse("tosaic 1\ngraph @f stage=exported {\n  input %x: f32[1,4,2,2] path=\"x\"\n"
+            "  %q: i8[1,4,2,2] = quantize(%x) {dtype=i8, " +
+            scales + "  %d: f32[1,4,2,2] = dequantize(%q) {dtype=f32, " + scales +
+            "  %o: f32[1,4,2,2] = opaque(%d) {target=\"a::b\", arguments=\"" + arguments +
+            "\", domain=\"d\", name=\"n\", layout=channels_last, integers=true}\n" +
+            "  %r: i8[1,4,2,2] = quantize(%o) {dtype=i8, " + scales +
+            "  %e: f32[1,4,2,2] = dequantize(%r) {dtype=f32, " + scales + "  return %e path=\"y\"\n}\n"));
+  const Lowered lowered = lower(graph, pipeline_for("TOSA-1.0+INT"));
+  for (const Node& node : lowered.tosa->nodes())
+    if (node.op == Op::kTosaCustom) return Graph::attrs<TosaCustomAttrs>(node).implementation_attrs;
+  return "no tosa.custom";
+}
+
+TEST_CASE("qparams and dim orders are entries of the arguments of a foreign operator", "[pipeline]") {
+  const std::string qparams = R"({"storage":"i8","qmin":-128,"qmax":127,"scales":[0.5],"zero_points":[0],)"
+                              R"("axis":null})";
+  const std::string entries = R"("qparams":{"operands":[)" + qparams + R"(],"results":[)" + qparams +
+                              R"(]},"dim_orders":[[0,2,3,1],[0,2,3,1]]})";
+  CHECK(lowered_arguments("") == "{" + entries);
+  CHECK(lowered_arguments("{}") == "{" + entries);
+  CHECK(lowered_arguments(R"({\"beta\":1.5})") == R"({"beta":1.5,)" + entries);
 }
 
 }  // namespace

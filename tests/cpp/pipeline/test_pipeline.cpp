@@ -1,6 +1,7 @@
 #include "tosaic/pipeline/pipeline.h"
 
 #include <algorithm>
+#include <stdexcept>
 
 #include "passes/pass_case.h"
 #include "tosaic/ir/checked_rewriter.h"
@@ -39,17 +40,16 @@ std::shared_ptr<const Graph> sum_of_two() {
 
 // add(x, x) -> mul(x, 2), by a rewriter that checks its use.
 std::optional<Graph> doubled(const Graph& graph, const passes::PassOptions& /*options*/) {
-  CheckedRewriter rewriter(std::make_shared<const Graph>(graph));
-  const Graph& source = *rewriter.source();
-  for (std::uint32_t n = 0; n < source.nodes().size(); ++n) {
-    const Node& node = source.node(NodeId(n));
-    if (node.op != Op::kAdd || source.operands(node)[0] != source.operands(node)[1]) {
-      rewriter.copy(NodeId(n));
+  CheckedRewriter rewriter(graph);
+  for (const Node& node : graph.nodes()) {
+    const NodeId at = graph.id(node);
+    if (node.op != Op::kAdd || graph.operands(node)[0] != graph.operands(node)[1]) {
+      rewriter.copy(at);
       continue;
     }
-    const ValueId two = rewriter.constant(NodeId(n), make_constant("two", DType::kF32, {}, std::vector{2.0}));
-    const std::vector<ValueId> operands = {rewriter.map(source.operands(node)[0]), two};
-    rewriter.replace(NodeId(n), rewriter.emit(NodeId(n), Op::kMul, default_attrs(Op::kMul), operands));
+    const ValueId two = rewriter.constant(at, make_constant("two", DType::kF32, {}, std::vector{2.0}));
+    const std::vector<ValueId> operands = {rewriter.map(graph.operands(node)[0]), two};
+    rewriter.replace(at, rewriter.emit(at, Op::kMul, default_attrs(Op::kMul), operands));
   }
   return rewriter.finish();
 }
@@ -156,6 +156,80 @@ TEST_CASE("a pass that makes another stage than it claims, or a broken graph, is
   Pipeline broken = pipeline_for("TOSA-1.0+FP");
   broken.insert_before("decompose", breaker);
   CHECK_THROWS_WITH(lower(sum_of_two(), broken), Catch::Contains("pass 'breaker' returns a broken graph"));
+}
+
+// The text of the error of a lowering with this pass behind the anchor.
+std::string error_with(Pass pass, std::string_view anchor) {
+  Pipeline pipeline = pipeline_for("TOSA-1.0+FP");
+  pipeline.insert_after(anchor, std::move(pass));
+  try {
+    static_cast<void>(lower(sum_of_two(), pipeline));
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return {};
+}
+
+// A pass whose rewriter replaces each node by this operator over its first operand.
+Pass emitting(Op op, const Attrs& attrs, Stage stage) {
+  return {"mine", "", {stage}, {}, [=](const Graph& graph, const passes::PassOptions&) {
+            Rewriter rewriter(graph);
+            for (const Node& node : graph.nodes())
+              rewriter.replace(node, rewriter.emit(node, op, attrs, {rewriter.map(graph.operands(node)[0])}));
+            return std::move(rewriter).finish();
+          }};
+}
+
+TEST_CASE("an error in a pass, and of the graph that it returns, names the pass", "[pipeline]") {
+  CHECK_THAT(error_with(emitting(Op::kClamp, NoAttrs{}, Stage::kExported), "fold-batch-norm"),
+             Catch::StartsWith("[attributes] pass 'mine' failed: an operator has the attributes of another: "
+                               "expected ClampAttrs, got NoAttrs"));
+  CHECK_THAT(
+      error_with(emitting(Op::kRelu, NoAttrs{}, Stage::kTosa), "legalize-tosa"),
+      Catch::StartsWith("[verify] pass 'mine' returns a broken graph: relu may not stand at stage tosa"));
+  Pass checked{"checked", "", {Stage::kExported}, {}, [](const Graph& graph, const passes::PassOptions&) {
+                 return CheckedRewriter(graph).finish();
+               }};
+  CHECK_THAT(error_with(checked, "fold-batch-norm"),
+             Catch::StartsWith("[rewriter] pass 'checked' failed: not all nodes were visited"));
+}
+
+TEST_CASE("an error in a pass retains its class", "[pipeline]") {
+  Pass pass = emitting(Op::kClamp, NoAttrs{}, Stage::kExported);
+  CHECK_THROWS_AS(run_pass(pass, *sum_of_two()), InternalError);
+  pass.run = [](const Graph&, const passes::PassOptions&) -> std::optional<Graph> {
+    throw UnsupportedOp("mine", "operators are too large", {{.what = "one"}, {.what = "two"}});
+  };
+  CHECK_THROWS_AS(run_pass(pass, *sum_of_two()), UnsupportedOp);
+  CHECK_THROWS_WITH(
+      run_pass(pass, *sum_of_two()),
+      "[pipeline] 2 faults in pass 'mine'\n  pass 'mine' failed: one\n  pass 'mine' failed: two");
+}
+
+TEST_CASE("an exception of a pass names the pass", "[pipeline]") {
+  Pass pass{"mine", "", {Stage::kExported}, {}, {}};
+  pass.run = [](const Graph&, const passes::PassOptions&) -> std::optional<Graph> {
+    throw std::out_of_range("no such layer");
+  };
+  CHECK(error_with(pass, "fold-batch-norm") ==
+        "[pipeline] pass 'mine' threw an exception: got 'no such layer'");
+}
+
+TEST_CASE("a pass without a function or without a stage is refused by name", "[pipeline]") {
+  CHECK(
+      error_with({"mine", "", {Stage::kExported}, {}, {}}, "fold-batch-norm") ==
+      "[pipeline] pass 'simplify/mine' has no function: expected Pass::run, a function of the graph, got an "
+      "empty function");
+  CHECK_THROWS_WITH(run_pass({"mine", "", {Stage::kExported}, {}, {}}, *sum_of_two()),
+                    Catch::StartsWith("[pipeline] pass 'mine' has no function"));
+  int runs = 0;
+  Pass never = counting("never", runs);
+  never.takes = {};
+  CHECK(error_with(never, "fold-batch-norm") ==
+        "[pipeline] pass 'simplify/never' takes no stage: expected Pass::takes, one stage or more, got an "
+        "empty set");
+  CHECK_THROWS_WITH(require_stage_taken(never, Stage::kExported),
+                    Catch::StartsWith("[pipeline] pass 'never' takes no stage"));
 }
 
 TEST_CASE("a rewriter refuses nodes out of turn, other types and an early end", "[ir][rewriter]") {

@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <string>
 
+#include "tosaic/ir/json_object.h"
 #include "tosaic/layout/order.h"
 #include "tosaic/passes/legalize_tosa/legalizer.h"
 
@@ -35,11 +36,13 @@ namespace {
   // Only a description sets these, so this operator has a description, without a name.
   if (attrs.layout != ForeignLayout::kRowMajor || attrs.integers)
     l.refuse(name + "is described without a domain and name, which its tosa.custom needs",
-             "tosaic.ForeignOp('" + attrs.target + "', ..., domain='my_library', name='my_operator')");
+             "tosaic.ForeignOp('" + attrs.target +
+                 "', ..., domain='my_library', name='my_operator'), in C++ OpaqueAttrs::domain and name");
   l.refuse(name + "is foreign to tosaic",
            "Replace it, decompose the program with run_decompositions(), or describe it with a domain and a "
            "name: tosaic.from_exported(program, operators=[tosaic.ForeignOp('" +
-               attrs.target + "', kernel, domain='my_library', name='my_operator')])");
+               attrs.target +
+               "', kernel, domain='my_library', name='my_operator')]), in C++ OpaqueAttrs::domain and name");
 }
 
 DimOrder order_of(const Legalizer& l, const OpaqueAttrs& attrs, const TensorType& type) {
@@ -59,19 +62,15 @@ DimOrder order_of(const Legalizer& l, const OpaqueAttrs& attrs, const TensorType
 // The arguments, a JSON object, with an entry "dim_orders" if one of the orders is not row-major.
 std::string with_dim_orders(const std::string& arguments, const std::vector<DimOrder>& orders,
                             const std::vector<std::size_t>& ranks) {
-  const std::size_t end = arguments.rfind('}');
-  if (end == std::string::npos || std::ranges::all_of(orders, &DimOrder::is_identity)) return arguments;
-  std::string out = arguments.substr(0, end);
-  if (const std::size_t last = out.find_last_not_of(" \n\t"); last != std::string::npos && out[last] != '{')
-    out += ',';
-  out += "\"dim_orders\":[";
+  if (std::ranges::all_of(orders, &DimOrder::is_identity)) return arguments;
+  std::string list = "[";
   for (std::size_t i = 0; i < orders.size(); ++i) {
-    out += i == 0 ? "[" : ",[";
+    list += i == 0 ? "[" : ",[";
     const Dims axes = orders[i].axes(ranks[i]);
-    for (std::size_t k = 0; k < axes.size(); ++k) out += (k == 0 ? "" : ",") + std::to_string(axes[k]);
-    out += ']';
+    for (std::size_t k = 0; k < axes.size(); ++k) list += (k == 0 ? "" : ",") + std::to_string(axes[k]);
+    list += ']';
   }
-  return out + "]}";
+  return with_entry(arguments, "dim_orders", list + "]");
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "tosaic/ir/json_object.h"
 #include "tosaic/ir/lexical.h"
 #include "tosaic/ir/quantized.h"
 
@@ -33,20 +34,19 @@ void append_qparams(std::string& out, const QParamsRef& qparams) {
 // The arguments, a JSON object, with an entry "qparams".
 std::string with_qparams(const std::string& arguments, const std::vector<QParamsRef>& operands,
                          const std::vector<QParamsRef>& results) {
-  std::string out = arguments.substr(0, arguments.rfind('}'));
-  const auto list = [&out](const char* name, const std::vector<QParamsRef>& all) {
-    out += std::string("\"") + name + "\":[";
+  std::string entry = "{";
+  const auto list = [&entry](const char* name, const std::vector<QParamsRef>& all) {
+    entry += std::string("\"") + name + "\":[";
     for (std::size_t i = 0; i < all.size(); ++i) {
-      if (i != 0) out += ',';
-      append_qparams(out, all[i]);
+      if (i != 0) entry += ',';
+      append_qparams(entry, all[i]);
     }
-    out += ']';
+    entry += ']';
   };
-  out += ",\"qparams\":{";
   list("operands", operands);
-  out += ',';
+  entry += ',';
   list("results", results);
-  return out + "}}";
+  return with_entry(arguments, "qparams", entry + "}");
 }
 
 }  // namespace
