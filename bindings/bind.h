@@ -48,7 +48,7 @@ void bind_tosa(py::module_& m);
 [[nodiscard]] QParamsRef qparams_from(py::handle object);
 
 // The parts of an error by name: the dict `error.parts`.
-[[nodiscard]] py::dict to_dict(const ErrorParts& parts);
+[[nodiscard]] py::dict error_parts_to_dict(const ErrorParts& parts);
 [[nodiscard]] py::tuple to_tuple(const Dims& dims);
 // Any sequence of Python integers; throws InvalidGraph for anything else (symbolic sizes).
 [[nodiscard]] Dims to_dims(py::handle sequence);

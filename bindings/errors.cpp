@@ -57,14 +57,14 @@ std::string bytes_of(const py::str& text) {
 
 py::object make_error(const py::object& type, const ErrorParts& parts) {
   py::object error = type(text_of(format_error(parts)));
-  error.attr("parts") = to_dict(parts);
+  error.attr("parts") = error_parts_to_dict(parts);
   return error;
 }
 
 void set_error(PyObject* type, const Error& error) {
   const py::object raised = make_error(py::reinterpret_borrow<py::object>(type), error.parts());
   py::list each;
-  for (const ErrorParts& parts : error.each()) each.append(to_dict(parts));
+  for (const ErrorParts& parts : error.each()) each.append(error_parts_to_dict(parts));
   raised.attr("each") = py::tuple(each);
   PyErr_SetObject(type, raised.ptr());
 }
@@ -90,7 +90,7 @@ PyObject* new_class(py::module_& m, const char* name, const char* doc, PyObject*
 
 }  // namespace
 
-py::dict to_dict(const ErrorParts& parts) {
+py::dict error_parts_to_dict(const ErrorParts& parts) {
   py::dict out;
   out["where"] = text_of(parts.where);
   out["what"] = text_of(parts.what);
@@ -105,7 +105,7 @@ py::dict to_dict(const ErrorParts& parts) {
 
 void bind_errors(py::module_& m) {
   py::dict attributes;
-  attributes["parts"] = to_dict({});
+  attributes["parts"] = error_parts_to_dict({});
   attributes["each"] = py::tuple();
   PyObject* base = PyErr_NewExceptionWithDoc(
       "tosaic.Error",

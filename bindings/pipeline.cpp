@@ -243,7 +243,7 @@ void bind_pipeline(py::module_& m) {
       "explain_qdq",
       [](const SharedGraph& graph) {
         py::list out;
-        for (const ErrorParts& parts : passes::explain_qdq(*graph)) out.append(to_dict(parts));
+        for (const ErrorParts& parts : passes::explain_qdq(*graph)) out.append(error_parts_to_dict(parts));
         return out;
       },
       py::arg("graph").none(false),
@@ -252,7 +252,8 @@ void bind_pipeline(py::module_& m) {
       "explain_integers",
       [](const SharedGraph& graph) {
         py::list out;
-        for (const ErrorParts& parts : passes::lower_to_integer(*graph, {}).left) out.append(to_dict(parts));
+        for (const ErrorParts& parts : passes::lower_to_integer(*graph, {}).left)
+          out.append(error_parts_to_dict(parts));
         return out;
       },
       py::arg("graph").none(false),
@@ -333,7 +334,7 @@ void bind_pipeline(py::module_& m) {
           found = pipeline::problems(graph, steps, options);
         }
         py::list out;
-        for (const ErrorParts& parts : found) out.append(to_dict(parts));
+        for (const ErrorParts& parts : found) out.append(error_parts_to_dict(parts));
         return out;
       },
       py::arg("graph").none(false), py::kw_only(), py::arg("pipeline") = "TOSA-1.0+FP",
