@@ -3,8 +3,6 @@
 
 #include <cstddef>
 #include <span>
-#include <string>
-#include <vector>
 
 #include "tosaic/ir/storage.h"
 #include "tosaic/ir/type.h"

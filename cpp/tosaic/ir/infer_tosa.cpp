@@ -1,6 +1,5 @@
 // Result types of TOSA 1.0 operators. The rules check shapes and kinds of dtypes as the specification's
 // ERROR_IF clauses do. They do not check which dtypes a profile or extension allows; the layer target does.
-#include <algorithm>
 
 #include "tosaic/base/error.h"
 #include "tosaic/ir/infer_rules.h"

@@ -8,7 +8,6 @@
 // no patches: its rows are the pixels of the input. A transposed convolution is one product for each phase,
 // which are the results with the same position modulo the stride: a phase reads a fixed subset of the taps,
 // without stride.
-#include <limits>
 
 #include "tosaic/kernels/contraction.h"
 #include "tosaic/kernels/gemm.h"

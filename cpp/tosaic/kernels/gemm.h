@@ -11,7 +11,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <type_traits>
 
 #include "tosaic/kernels/isa/gemm.h"
 

@@ -2,7 +2,6 @@
 // indices count from the end in `index` only.
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <memory>
 

@@ -11,10 +11,8 @@
 
 #include <cstddef>
 #include <functional>
-#include <memory>
 #include <span>
 #include <string>
-#include <vector>
 
 #include "tosaic/ir/op.h"
 #include "tosaic/ir/storage.h"

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
-#include <optional>
 
 #include "tosaic/base/error.h"
 #include "tosaic/ir/storage.h"

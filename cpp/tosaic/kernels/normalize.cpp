@@ -9,7 +9,6 @@
 #include <array>
 #include <cmath>
 #include <limits>
-#include <memory>
 
 #include "tosaic/kernels/families.h"
 #include "tosaic/kernels/normalize_block.h"

@@ -1,7 +1,5 @@
 #include "tosaic/layout/options.h"
 
-#include <algorithm>
-
 #include "tosaic/layout/order.h"
 #include "tosaic/layout/windows.h"
 

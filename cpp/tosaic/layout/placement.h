@@ -12,7 +12,6 @@
 #pragma once
 
 #include <optional>
-#include <span>
 
 #include "tosaic/base/small_vector.h"
 #include "tosaic/ir/type.h"

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
-#include <cmath>
 
 #include "tensor_types.h"
 #include "tosa/every_op.h"

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <limits>
 
 #include "tosaic/analysis/ranges/ranges.h"
 #include "tosaic/analysis/ranges/rule_table.h"

@@ -1,7 +1,5 @@
 #include "tosaic/exec/compare/replay.h"
 
-#include <limits>
-
 #include "tosaic/exec/compare/numbers.h"
 #include "tosaic/ir/attributes.h"
 

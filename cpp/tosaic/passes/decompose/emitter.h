@@ -1,7 +1,6 @@
 // Emitter: helper functions for the nodes that a decomposition emits in place of one node.
 #pragma once
 
-#include <initializer_list>
 #include <vector>
 
 #include "tosaic/ir/rewriter.h"

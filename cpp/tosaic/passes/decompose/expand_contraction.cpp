@@ -1,8 +1,6 @@
 // expand_contraction: brings contractions, pools and resizes to the forms that TOSA has: linear layers, 2-d
 // convolutions, 2-d pools and lookups of elements.
 
-#include <algorithm>
-
 #include "tosaic/passes/decompose/expansions.h"
 #include "tosaic/passes/match.h"
 #include "tosaic/passes/resize_axis.h"

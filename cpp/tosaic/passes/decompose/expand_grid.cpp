@@ -8,7 +8,6 @@
 // nearest edge pixel or zero in other modes.
 
 #include <array>
-#include <cmath>
 
 #include "tosaic/passes/decompose/expansions.h"
 

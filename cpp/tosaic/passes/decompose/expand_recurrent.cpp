@@ -8,8 +8,6 @@
 // gates is torch's: lstm i, f, g, o; gru r, z, n. The reverse direction walks the steps backwards. Every step
 // adds a fixed number of nodes, so the size of the expansion is linear in steps * layers * directions.
 
-#include <algorithm>
-
 #include "tosaic/passes/decompose/expansions.h"
 
 namespace tosaic::passes {

@@ -7,7 +7,6 @@
 // i64 inputs against their ranges. All problems are reported together.
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 
 #include "tosaic/base/work.h"

@@ -9,7 +9,6 @@
 // large for f32 and have to be i32 instead (f32_integers.h).
 
 #include <algorithm>
-#include <optional>
 
 #include "tosaic/analysis/ranges/ranges.h"
 #include "tosaic/passes/legalize_tosa/f32_integers.h"

@@ -9,7 +9,6 @@
 // qparams in between; rescaling.h rounds the last one to the qparams of the result.
 #pragma once
 
-#include <algorithm>
 #include <cmath>
 #include <optional>
 #include <vector>
