@@ -45,13 +45,9 @@ py::list choices_of(const SharedGraph& graph) {
 py::list to_python(const std::vector<layout::Demand>& demands) {
   py::list out;
   for (const layout::Demand& demand : demands) {
-    py::dict row;
-    row["who"] = demand.who;
-    row["rule"] = demand.rule;
-    row["module_path"] = demand.module_path;
-    row["source"] = demand.source;
-    row["remedy"] = demand.remedy;
-    out.append(row);
+    out.append(py::dict(py::arg("who") = demand.who, py::arg("rule") = demand.rule,
+                        py::arg("module_path") = demand.module_path, py::arg("source") = demand.source,
+                        py::arg("remedy") = demand.remedy));
   }
   return out;
 }
@@ -66,26 +62,18 @@ py::dict plan_to_dict(const Graph& graph, const layout::LayoutPlan& plan, const 
     orders.append(axes_of(graph, ValueId(v), plan.order[v]));
   for (std::size_t i = 0; i < plan.transposes.size(); ++i) {
     const layout::Transpose& each = plan.transposes[i];
-    py::dict row;
-    row["value"] = graph.value(each.value).name;
-    row["from"] = axes_of(graph, each.value, each.from);
-    row["to"] = axes_of(graph, each.value, each.to);
-    row["bytes"] = each.bytes;
-    row["cost"] = each.cost;
-    row["made_by"] = to_python(review.explanations[i].made);
-    row["read_by"] = to_python(review.explanations[i].read);
-    transposes.append(row);
+    transposes.append(py::dict(py::arg("value") = graph.value(each.value).name,
+                               py::arg("from") = axes_of(graph, each.value, each.from),
+                               py::arg("to") = axes_of(graph, each.value, each.to),
+                               py::arg("bytes") = each.bytes, py::arg("cost") = each.cost,
+                               py::arg("made_by") = to_python(review.explanations[i].made),
+                               py::arg("read_by") = to_python(review.explanations[i].read)));
   }
-  py::dict out;
-  out["ways"] = ways;
-  out["orders"] = orders;
-  out["transposes"] = transposes;
-  out["bytes"] = plan.bytes;
-  out["cost"] = plan.cost;
-  out["bound"] = review.bound;
-  out["seconds"] = py::make_tuple(plan.seconds.state, plan.seconds.solve, review.check_seconds);
-  out["visits"] = review.visits;
-  return out;
+  return py::dict(
+      py::arg("ways") = ways, py::arg("orders") = orders, py::arg("transposes") = transposes,
+      py::arg("bytes") = plan.bytes, py::arg("cost") = plan.cost, py::arg("bound") = review.bound,
+      py::arg("seconds") = py::make_tuple(plan.seconds.state, plan.seconds.solve, review.check_seconds),
+      py::arg("visits") = review.visits);
 }
 
 layout::Objective objective_of(const py::object& objective) {

@@ -22,16 +22,10 @@ SharedGraph shared(const std::shared_ptr<const Graph>& graph) {
 }
 
 py::dict to_dict(const pipeline::PassTiming& timing) {
-  py::dict out;
-  out["name"] = timing.name;
-  out["section"] = timing.section;
-  out["seconds"] = timing.seconds;
-  out["verify_seconds"] = timing.verify_seconds;
-  out["changed"] = timing.changed;
-  out["nodes_before"] = timing.nodes_before;
-  out["nodes_after"] = timing.nodes_after;
-  out["visits"] = timing.visits;
-  return out;
+  return py::dict(py::arg("name") = timing.name, py::arg("section") = timing.section,
+                  py::arg("seconds") = timing.seconds, py::arg("verify_seconds") = timing.verify_seconds,
+                  py::arg("changed") = timing.changed, py::arg("nodes_before") = timing.nodes_before,
+                  py::arg("nodes_after") = timing.nodes_after, py::arg("visits") = timing.visits);
 }
 
 std::optional<passes::FloatIoForm> boundary_of(const py::object& form) {
@@ -74,13 +68,9 @@ py::dict to_dict(const Graph& imported, const pipeline::CallPlan& plan) {
   for (std::size_t i = 0; i < plan.outputs.size(); ++i)
     outputs.append(axes_of(imported.outputs()[i].value, plan.outputs[i]));
   for (const Value& value : plan.graph->values()) names.append(value.name);
-  py::dict out;
-  out["plan"] = plan_to_dict(*plan.graph, plan.plan, plan.review);
-  out["names"] = names;  // of the values of the planned graph
-  out["orders"] = orders;
-  out["reads"] = reads;
-  out["outputs"] = outputs;
-  return out;
+  return py::dict(py::arg("plan") = plan_to_dict(*plan.graph, plan.plan, plan.review),
+                  py::arg("names") = names, py::arg("orders") = orders, py::arg("reads") = reads,
+                  py::arg("outputs") = outputs);
 }
 
 pipeline::BoundaryOrders orders_of(const py::object& inputs, const py::object& outputs) {
