@@ -71,8 +71,9 @@ bool has_key(const Keys& keys, const std::string& name) {
 }
 
 [[noreturn]] void refuse_key(const Keys& keys, const std::string& name) {
-  std::vector<std::string> known(keys.ops.begin(), keys.ops.end());
-  for (std::size_t i = 0; i < kOpCount; ++i) known.emplace_back(info(static_cast<Op>(i)).name);
+  std::vector<KnownName> known;
+  for (const std::string& key : keys.ops) known.push_back({key});
+  for (std::size_t i = 0; i < kOpCount; ++i) known.push_back({std::string(info(static_cast<Op>(i)).name)});
   std::string hint = did_you_mean(name, known);
   if (hint.empty()) {
     for (const std::string& key : keys.ops) hint += (hint.empty() ? "'" : ", '") + key + "'";

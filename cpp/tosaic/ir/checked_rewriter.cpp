@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "tosaic/base/error.h"
+#include "tosaic/base/error_text.h"
 #include "tosaic/ir/infer.h"
 #include "tosaic/ir/origin.h"
 #include "tosaic/ir/quantized.h"
@@ -21,13 +22,9 @@ InvalidGraph misuse(std::string what, std::string expected, std::string got, std
                        .node = std::move(node)});
 }
 
-constexpr Stage kStages[] = {Stage::kExported, Stage::kQuantized, Stage::kInteger, Stage::kTosa};
-
-std::string quoted(std::string_view text) { return "'" + std::string(text) + "'"; }
-
 std::string stages_of(Op op) {
   std::string text;
-  for (const Stage stage : kStages)
+  for (const Stage stage : kAllStages)
     if (allowed_at(op, stage)) text += (text.empty() ? "" : ", ") + std::string(to_string(stage));
   return text;
 }

@@ -6,6 +6,7 @@
 // build a new graph with `Rewriter`. Constants, origins and attributes are shared between graphs.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -23,6 +24,7 @@
 namespace tosaic {
 
 enum class Stage : std::uint8_t { kExported, kQuantized, kInteger, kTosa };
+inline constexpr std::array kAllStages{Stage::kExported, Stage::kQuantized, Stage::kInteger, Stage::kTosa};
 [[nodiscard]] std::string_view to_string(Stage stage);
 [[nodiscard]] std::optional<Stage> parse_stage(std::string_view text);
 // True if a graph at `stage` may contain `op`:

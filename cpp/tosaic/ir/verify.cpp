@@ -6,6 +6,7 @@
 #include <map>
 #include <unordered_set>
 
+#include "tosaic/base/error_text.h"
 #include "tosaic/base/work.h"
 #include "tosaic/ir/control_flow.h"
 #include "tosaic/ir/infer.h"
@@ -392,7 +393,6 @@ bool Checker::attributes(const Node& node) {
 // pass lower-to-integer adds "qparams", and legalize-tosa adds "dim_orders".
 void Checker::description(const Node& node) {
   const auto& attrs = Graph::attrs<OpaqueAttrs>(node);
-  const auto quoted = [](const std::string& text) { return "'" + text + "'"; };
   if (attrs.domain.empty() != attrs.name.empty())
     invalid(node, {.what = "foreign operator " + quoted(attrs.target) + " has a domain or a name alone",
                    .expected = "both, or neither",

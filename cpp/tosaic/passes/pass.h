@@ -49,7 +49,9 @@ class StageSet {
     for (const Stage stage : stages) bits_ |= bit(stage);
   }
   [[nodiscard]] static constexpr StageSet all() {
-    return {Stage::kExported, Stage::kQuantized, Stage::kInteger, Stage::kTosa};
+    StageSet all;
+    for (const Stage stage : kAllStages) all.add(stage);
+    return all;
   }
 
   [[nodiscard]] constexpr bool has(Stage stage) const { return (bits_ & bit(stage)) != 0; }

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <utility>
 
+#include "tosaic/base/error_text.h"
 #include "tosaic/base/work.h"
 #include "tosaic/exec/boundary.h"
 #include "tosaic/ir/own_constants.h"
@@ -64,21 +65,17 @@ void require_stage(const passes::Pass& pass, const Graph& taken, const Graph& gi
                       .got = std::string(to_string(given.stage))});
 }
 
-// Throws unless the inputs and outputs are the same: a lowering may not change what the caller passes in and
-// gets back. Both graphs are valid.
-void require_ports(const passes::Pass& pass, const Graph& taken, const Graph& given) {
-  const std::string before = ports_of(taken), after = ports_of(given);
-  if (before != after)
+// Throws unless the caller of both graphs passes in and gets back the same arrays: a lowering may not change
+// inputs and outputs. Their floats may become integers, as in quantize-boundary, and their integers narrower
+// integers, as in legalize-tosa, but floats may not become floats of another dtype. Both graphs are valid.
+void require_same_boundary(const passes::Pass& pass, const Graph& taken, const Graph& given) {
+  const std::string ports = ports_of(taken), given_ports = ports_of(given);
+  if (ports != given_ports)
     throw InvalidGraph({.where = "pipeline",
                         .what = "pass '" + pass.name + "' returns a graph with other inputs or outputs",
-                        .expected = before,
-                        .got = after});
-}
-
-// Throws if an input or output of floats has floats of another dtype. Integers may replace floats, as in
-// quantize-boundary, and narrower integers wider ones, as in legalize-tosa.
-void require_port_types(const passes::Pass& pass, const Graph& taken, const Graph& given) {
-  const auto require = [&](const char* side, const std::string& path, ValueId before, ValueId after) {
+                        .expected = ports,
+                        .got = given_ports});
+  const auto require_type = [&](const char* side, const std::string& path, ValueId before, ValueId after) {
     const DType was = taken.type(before).dtype, is = given.type(after).dtype;
     if (was == is || !is_float(was) || !is_float(is)) return;
     throw InvalidGraph({.where = "pipeline",
@@ -90,9 +87,9 @@ void require_port_types(const passes::Pass& pass, const Graph& taken, const Grap
   for (const Input& before : taken.inputs()) inputs.try_emplace({before.kind, before.path}, before.value);
   for (const Input& after : given.inputs())
     if (const auto found = inputs.find({after.kind, after.path}); found != inputs.end())
-      require("input", after.path, found->second, after.value);
+      require_type("input", after.path, found->second, after.value);
   for (std::size_t i = 0; i < given.outputs().size(); ++i)
-    require("output", given.outputs()[i].path, taken.outputs()[i].value, given.outputs()[i].value);
+    require_type("output", given.outputs()[i].path, taken.outputs()[i].value, given.outputs()[i].value);
 }
 
 // `lead` and `headline` for the faults of a pass: of its own code, or of the graph that it returns.
@@ -230,8 +227,7 @@ class Run {
       start = std::chrono::steady_clock::now();
       if (options_.verify_each) verify_result(pass, *next);
       timing.verify_seconds = seconds_since(start);
-      require_ports(pass, *graph_, *next);
-      require_port_types(pass, *graph_, *next);
+      require_same_boundary(pass, *graph_, *next);
       graph_ = std::make_shared<const Graph>(std::move(*next));
       timing.changed = true;
       timing.nodes_after = graph_->nodes().size();
@@ -247,8 +243,6 @@ class Run {
   std::vector<PassTiming> timings_;
   std::vector<Skipped> skipped_;
 };
-
-std::string quoted(const std::string& text) { return "'" + text + "'"; }
 
 // Refuses a lowering that ends at another stage than tosa. The message names the first pass that was skipped
 // at that stage, and the pass of the default pipeline that makes a graph of a stage which the skipped pass

@@ -19,9 +19,8 @@ struct Place {
   std::uint32_t index = 0;  // the index of the operator in its block
 };
 
-// readable: the text with bytes that are not UTF-8 as "\xNN". quoted: the same in quotes.
-[[nodiscard]] std::string readable(std::string_view text);
-[[nodiscard]] std::string quoted(std::string_view text);
+// The text in quotes, as "'conv2d'". A byte that is not UTF-8 becomes "\xNN".
+[[nodiscard]] std::string quoted_readable(std::string_view text);
 
 // "operator 3 (CONV2D): "; "" if the place is no operator.
 [[nodiscard]] std::string prefix_of(const Place& place);
