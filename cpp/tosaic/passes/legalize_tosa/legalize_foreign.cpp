@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <string>
+#include <vector>
 
 #include "tosaic/ir/json_object.h"
 #include "tosaic/layout/order.h"
@@ -24,11 +25,12 @@ namespace {
 
 [[noreturn]] void refuse_foreign(const Legalizer& l, const OpaqueAttrs& attrs) {
   const std::string name = "operator '" + attrs.target + "' ";
-  // The importer marks such calls in the last entry of the arguments.
-  if (attrs.arguments.ends_with("\"training\":true}"))
+  // The importer marks such calls by an entry "training" or "random" of the arguments.
+  const std::vector<std::string> keys = json_keys(attrs.arguments).value_or(std::vector<std::string>());
+  if (std::ranges::find(keys, "training") != keys.end())
     l.refuse(name + "is in training mode, which TOSA does not have",
              "Call .eval() on the module before torch.export.export");
-  if (attrs.arguments.ends_with("\"random\":true}"))
+  if (std::ranges::find(keys, "random") != keys.end())
     l.refuse(name + "draws random numbers, which TOSA does not do",
              "Call .eval() on the module before torch.export.export, or make the numbers an input");
   if (attrs.target.starts_with("higher_order."))
