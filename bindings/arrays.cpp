@@ -46,8 +46,8 @@ DType array_dtype(const py::dtype& dtype) {
 
 std::vector<py::ssize_t> sizes(const Dims& dims) { return {dims.begin(), dims.end()}; }
 
-}  // namespace
-
+// The dtype of a numpy array with elements of this dtype. Without package ml_dtypes, bf16 and f8 are unsigned
+// integers of the same width.
 py::object numpy_dtype(DType dtype) {
   switch (dtype) {
     case DType::kBool:
@@ -88,6 +88,8 @@ py::object numpy_dtype(DType dtype) {
   }
   return py::none();
 }
+
+}  // namespace
 
 py::object array_of(const ConstantRef& constant) {
   const std::span<const std::byte> bytes = constant->bytes();

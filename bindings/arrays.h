@@ -11,9 +11,6 @@
 
 namespace tosaic::python {
 
-// The dtype of a numpy array with elements of this dtype. Without package ml_dtypes, bf16 and f8 are unsigned
-// integers of the same width.
-[[nodiscard]] py::object numpy_dtype(DType dtype);
 // The elements of a constant as a read-only array, without a copy: the array keeps the constant alive. If the
 // constant is a view of memory that somebody may write, the array is a copy.
 [[nodiscard]] py::object array_of(const ConstantRef& constant);

@@ -17,9 +17,6 @@ namespace tosaic::analysis {
 // The first and the last step at which a value is needed, both inclusive.
 struct Lifetime {
   std::uint32_t first = 0, last = 0;
-  [[nodiscard]] bool overlaps(const Lifetime& other) const {
-    return first <= other.last && other.first <= last;
-  }
   bool operator==(const Lifetime&) const = default;
 };
 

@@ -181,9 +181,6 @@ class Call {
 [[nodiscard]] Types infer_scatter(const Call& call);
 [[nodiscard]] Types infer_index_put(const Call& call);
 [[nodiscard]] Types infer_slice_scatter(const Call& call);
-// The shape of the elements that advanced indexing of operand 0 reads or writes. Operand first + k is the
-// index for axis k.
-[[nodiscard]] Shape indexed_shape(const Call& call, std::size_t first);
 [[nodiscard]] Types infer_arange(const Call& call);
 [[nodiscard]] Types infer_full(const Call& call);
 

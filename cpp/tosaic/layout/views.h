@@ -18,9 +18,8 @@ struct View {
   Dims axes;
   std::size_t rank = 0;
 
-  // Converts an order of this value's axes to one of the data's axes, and back.
+  // Converts an order of this value's axes to one of the data's axes.
   [[nodiscard]] DimOrder of_data(const DimOrder& order) const;
-  [[nodiscard]] DimOrder of_view(const DimOrder& order) const;
 };
 
 // One view per value, by value index. A permute or reshape of a constant is no view, since constants are

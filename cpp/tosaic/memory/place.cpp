@@ -392,8 +392,6 @@ Placement place(std::span<const Buffer> buffers, const PlaceOptions& options) {
   return out;
 }
 
-std::size_t lower_bound(std::span<const Buffer> buffers) { return greatest(live_bytes(buffers)); }
-
 std::vector<std::size_t> live_bytes(std::span<const Buffer> buffers) {
   return live_bytes_of(group(buffers).items);
 }

@@ -104,8 +104,6 @@ void require_profiles(const TargetSpec& spec, std::string_view text) {
 
 }  // namespace
 
-std::string_view to_string(Profile profile) { return kProfiles.at(static_cast<std::size_t>(profile)).name; }
-
 std::string_view to_string(Extension extension) {
   return kExtensions.at(static_cast<std::size_t>(extension)).name;
 }

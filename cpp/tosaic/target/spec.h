@@ -29,7 +29,6 @@ enum class Extension : std::uint8_t {
 enum class Level : std::uint8_t { k8K, kNone };
 
 // The names that the specification uses: "PRO-INT", "EXT-INT16".
-[[nodiscard]] std::string_view to_string(Profile profile);
 [[nodiscard]] std::string_view to_string(Extension extension);
 
 // The limits of a level (section "Levels" of the specification).

@@ -375,17 +375,4 @@ std::vector<Violation> check(const Graph& graph, const TargetSpec& spec) {
   return Checker(graph, spec).check();
 }
 
-void ensure(const Graph& graph, const TargetSpec& spec) {
-  const std::vector<Violation> violations = check(graph, spec);
-  if (violations.empty()) return;
-  ErrorParts parts = violations.front().parts;
-  if (violations.size() > 1) {
-    const std::size_t count = violations.size() - 1;
-    const std::string more =
-        count == 1 ? "There is 1 more violation" : "There are " + std::to_string(count) + " more violations";
-    parts.hint += parts.hint.empty() ? more : ". " + more;
-  }
-  throw SpecViolation(parts);
-}
-
 }  // namespace tosaic::target

@@ -32,7 +32,4 @@ struct Violation {
 // All violations; empty if the target can run the graph.
 [[nodiscard]] std::vector<Violation> check(const Graph& graph, const TargetSpec& spec);
 
-// Throws SpecViolation for the first violation; its hint says how many more there are.
-void ensure(const Graph& graph, const TargetSpec& spec);
-
 }  // namespace tosaic::target

@@ -130,6 +130,19 @@ Dims swap_last_two(std::size_t rank) {
   return perm;
 }
 
+// Softmax over one axis. With `safe`, rows that hold only -inf become zeros instead of NaN.
+ValueId softmax(Emitter& e, ValueId x, std::size_t axis, bool safe) {
+  const Dims axes{static_cast<std::int64_t>(axis)};
+  const ValueId top = e.reduce(Op::kAmax, x, axes, true);
+  const ValueId exps = e.unary(Op::kExp, e.sub(x, top));
+  const ValueId total = e.reduce(Op::kSum, exps, axes, true);
+  const ValueId y = e.mul(exps, e.unary(Op::kReciprocal, total));
+  if (!safe) return y;
+  const DType dtype = e.type(x).dtype;
+  const ValueId hidden = e.binary(Op::kEq, top, e.number(-std::numeric_limits<double>::infinity(), dtype));
+  return e.where(hidden, e.number(0.0, dtype), y);
+}
+
 }  // namespace
 
 ValueId expand_batch_norm(Emitter& e) {
@@ -200,18 +213,6 @@ ValueId expand_group_norm(Emitter& e) {
   if (e.has(1)) y = e.mul(y, along_channels(e, e.operand(1), shape.size()));
   if (e.has(2)) y = e.add(y, along_channels(e, e.operand(2), shape.size()));
   return e.cast(y, e.result_type().dtype);
-}
-
-ValueId softmax(Emitter& e, ValueId x, std::size_t axis, bool safe) {
-  const Dims axes{static_cast<std::int64_t>(axis)};
-  const ValueId top = e.reduce(Op::kAmax, x, axes, true);
-  const ValueId exps = e.unary(Op::kExp, e.sub(x, top));
-  const ValueId total = e.reduce(Op::kSum, exps, axes, true);
-  const ValueId y = e.mul(exps, e.unary(Op::kReciprocal, total));
-  if (!safe) return y;
-  const DType dtype = e.type(x).dtype;
-  const ValueId hidden = e.binary(Op::kEq, top, e.number(-std::numeric_limits<double>::infinity(), dtype));
-  return e.where(hidden, e.number(0.0, dtype), y);
 }
 
 ValueId expand_softmax(Emitter& e) {

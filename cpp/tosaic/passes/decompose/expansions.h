@@ -15,8 +15,6 @@ namespace tosaic::passes {
 [[nodiscard]] ValueId expand_softmax(Emitter& e);
 [[nodiscard]] ValueId expand_log_softmax(Emitter& e);
 [[nodiscard]] ValueId expand_sdpa(Emitter& e);
-// Softmax over one axis. With `safe`, rows that hold only -inf become zeros instead of NaN.
-[[nodiscard]] ValueId softmax(Emitter& e, ValueId x, std::size_t axis, bool safe);
 
 // expand_activation.cpp
 [[nodiscard]] ValueId expand_gelu(Emitter& e);

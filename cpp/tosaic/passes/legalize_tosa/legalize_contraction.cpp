@@ -160,11 +160,6 @@ Physical transposed_conv(Legalizer& l, const Site& site) {
   return {l.slice(y, crop_start, physical_dims(l.result_type().shape, nhwc())), nhwc()};
 }
 
-struct Batched {
-  ValueId value;
-  Shape batch;  // the batch axes: all axes but the two of the matrix
-};
-
 // Broadcasts the batch extents to `batch` and merges them: (.., r, c) -> (B, r, c).
 ValueId flat_batch(Legalizer& l, ValueId x, const Shape& batch) {
   Shape shape = l.type(x).shape;
