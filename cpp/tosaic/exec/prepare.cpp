@@ -4,6 +4,7 @@
 #include <set>
 
 #include "tosaic/base/near_names.h"
+#include "tosaic/base/rethrow.h"
 #include "tosaic/exec/fuse.h"
 #include "tosaic/exec/steps.h"
 #include "tosaic/ir/control_flow.h"
@@ -15,12 +16,6 @@ namespace {
 
 std::size_t round_up(std::size_t bytes) {
   return (bytes + memory::kAlignment - 1) / memory::kAlignment * memory::kAlignment;
-}
-
-template <class E>
-[[noreturn]] void rethrow(const E& error, const Node& node, const std::string& name) {
-  if (!error.parts().node.empty()) throw error;
-  throw E(located(error.parts(), node.origin, name));
 }
 
 const NodeFunction* find(const std::map<std::string, NodeFunction>& table, const std::string& key) {
@@ -425,21 +420,10 @@ Prepared prepare(std::shared_ptr<const Graph> graph, const PrepareOptions& optio
 }
 
 void with_node_location(const Node& node, const std::string& name, const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const InvalidGraph& error) {
-    rethrow(error, node, name);
-  } catch (const UnsupportedOp& error) {
-    rethrow(error, node, name);
-  } catch (const SpecViolation& error) {
-    rethrow(error, node, name);
-  } catch (const QuantMismatch& error) {
-    rethrow(error, node, name);
-  } catch (const LayoutMismatch& error) {
-    rethrow(error, node, name);
-  } catch (const InternalError& error) {
-    rethrow(error, node, name);
-  }
+  with_errors_rethrown(body, [&]<class E>(const E& error) {
+    if (!error.parts().node.empty()) throw error;
+    throw E(located(error.parts(), node.origin, name));
+  });
 }
 
 Overrides overrides_for(const Graph& graph, Overrides overrides) {

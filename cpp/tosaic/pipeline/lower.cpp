@@ -7,12 +7,12 @@
 #include <map>
 #include <set>
 #include <span>
-#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include "tosaic/base/error_text.h"
+#include "tosaic/base/rethrow.h"
 #include "tosaic/base/work.h"
 #include "tosaic/exec/boundary.h"
 #include "tosaic/ir/own_constants.h"
@@ -108,21 +108,7 @@ template <class E>
 // Runs `body`. An error of tosaic that `body` throws is thrown again, as an error of the same class, with
 // `blame` in its text.
 void with_blame(const Blame& blame, const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const InvalidGraph& error) {
-    rethrow(error, blame);
-  } catch (const UnsupportedOp& error) {
-    rethrow(error, blame);
-  } catch (const SpecViolation& error) {
-    rethrow(error, blame);
-  } catch (const QuantMismatch& error) {
-    rethrow(error, blame);
-  } catch (const LayoutMismatch& error) {
-    rethrow(error, blame);
-  } catch (const InternalError& error) {
-    rethrow(error, blame);
-  }
+  with_errors_rethrown(body, [&blame](const auto& error) { rethrow(error, blame); });
 }
 
 [[noreturn]] void refuse_exception(const passes::Pass& pass, const std::exception& error) {
@@ -144,16 +130,12 @@ std::optional<Graph> result_of(const passes::Pass& pass, const Graph& graph,
                         .got = "an empty function"});
   if (is_of_tosaic(pass)) return pass.run(graph, options);
   std::optional<Graph> result;
-  try {
-    const std::string name = "pass '" + pass.name + "'";
-    with_blame({name + " failed", "faults in " + name}, [&] { result = pass.run(graph, options); });
-  } catch (const Error&) {  // a std::runtime_error too
-    throw;
-  } catch (const std::logic_error& error) {
-    refuse_exception(pass, error);
-  } catch (const std::runtime_error& error) {
-    refuse_exception(pass, error);
-  }
+  const std::string name = "pass '" + pass.name + "'";
+  with_exceptions_refused(
+      [&] {
+        with_blame({name + " failed", "faults in " + name}, [&] { result = pass.run(graph, options); });
+      },
+      [&](const std::exception& error) { refuse_exception(pass, error); });
   return result;
 }
 
