@@ -259,19 +259,14 @@ ConstantRef make_constant(std::string name, DType dtype, const Shape& shape, std
          .what = "constant '" + name + "' of shape " + to_string(shape) + " has the wrong count",
          .expected = std::to_string(num_elements(shape)),
          .got = std::to_string(values.size())});
-  auto constant = std::make_shared<Constant>();
-  constant->name = std::move(name);
-  constant->kind = ConstantKind::kFolded;
-  constant->dtype = dtype;
-  constant->shape = shape;
   const std::size_t size = byte_size(dtype);
-  constant->storage = Storage::allocate(values.size() * size);
-  std::byte* at = constant->storage.writable();
+  Storage storage = Storage::allocate(values.size() * size);
+  std::byte* at = storage.writable();
   for (const double value : values) {
     store_element(dtype, at, value);
     at += size;
   }
-  return constant;
+  return constant_over(std::move(name), ConstantKind::kFolded, dtype, shape, std::move(storage));
 }
 
 double load_element(DType dtype, const std::byte* at) {

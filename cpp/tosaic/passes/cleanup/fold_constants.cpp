@@ -207,13 +207,9 @@ class Folding {
   }
 
   [[nodiscard]] ConstantRef made(ValueId result, Storage storage) const {
-    auto out = std::make_shared<Constant>();
-    out->name = graph_.value(result).name;
-    out->kind = ConstantKind::kFolded;
-    out->dtype = graph_.type(result).dtype;
-    out->shape = graph_.type(result).shape;
-    out->storage = std::move(storage);
-    return out;
+    const TensorType& type = graph_.type(result);
+    return constant_over(graph_.value(result).name, ConstantKind::kFolded, type.dtype, type.shape,
+                         std::move(storage));
   }
 
   // The integers of a quantize node over a float constant. Numbers beyond 32 bits saturate.

@@ -20,10 +20,9 @@ constexpr int kPositionBits = 28;
 
 // The node's result at these points of `variable`, in f32 by the float kernels.
 std::vector<double> evaluated_at(const NodeView& node, ValueId variable, const std::vector<float>& points) {
-  auto argument = std::make_shared<Constant>();
-  argument->dtype = DType::kF32;
-  argument->shape = {static_cast<std::int64_t>(points.size())};
-  argument->storage = Storage::of(points);
+  const Shape shape{static_cast<std::int64_t>(points.size())};
+  const ConstantRef argument =
+      constant_over("", ConstantKind::kFolded, DType::kF32, shape, Storage::of(points));
   const ConstantRef f = evaluate_from(node, variable, argument);
   const Elements elements(*f);
   std::vector<double> out(elements.size());

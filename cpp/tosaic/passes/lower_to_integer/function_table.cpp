@@ -18,15 +18,12 @@ constexpr std::int64_t kBytes = 256;
 // is repeated `times` times.
 ConstantRef ramp(DType dtype, std::int64_t repeat = 1, std::int64_t times = 1) {
   const ValueRange all = *integer_limits(dtype);
-  auto out = std::make_shared<Constant>();
-  out->dtype = dtype;
   const std::int64_t count = (all.high - all.low + 1) * repeat * times;
-  out->shape = {count};
-  out->storage = Storage::allocate(static_cast<std::size_t>(count) * byte_size(dtype));
-  std::byte* to = out->storage.writable();
+  Storage storage = Storage::allocate(static_cast<std::size_t>(count) * byte_size(dtype));
+  std::byte* to = storage.writable();
   for (std::int64_t i = 0; i < count; ++i, to += byte_size(dtype))
     store_element(dtype, to, static_cast<double>(all.low + i / repeat % (all.high - all.low + 1)));
-  return out;
+  return constant_over("", ConstantKind::kFolded, dtype, {count}, std::move(storage));
 }
 
 // A table of bools as i8 integers, 0 and 1; other tables are unchanged.
