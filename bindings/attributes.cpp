@@ -5,6 +5,7 @@
 
 #include "bind.h"
 #include "tosaic/base/error.h"
+#include "tosaic/base/error_text.h"
 
 namespace tosaic::python {
 namespace {
@@ -144,7 +145,7 @@ void check_all_known(Op op, const A& attrs, py::handle fields) {
       names += (names.empty() ? "" : ", ") + std::string(name);
     });
     if (known) continue;
-    const std::string who = "'" + std::string(info(op).name) + "'";
+    const std::string who = quoted(info(op).name);
     const std::string expected = names.empty() ? who + " has no attributes" : "one of " + names;
     refuse("unknown attribute of " + who, expected.c_str(), item.first);
   }

@@ -3,6 +3,7 @@
 #include <pybind11/stl.h>
 
 #include "bind.h"
+#include "tosaic/base/error_text.h"
 #include "tosaic/passes/lower_to_integer/lower_to_integer.h"
 #include "tosaic/passes/pass.h"
 #include "tosaic/passes/qdq/qdq.h"
@@ -37,7 +38,7 @@ std::optional<passes::FloatIoForm> boundary_of(const py::object& form) {
   throw InvalidGraph({.where = "lower",
                       .what = "unknown form of a boundary",
                       .expected = "'float', 'converted' or 'integer'",
-                      .got = "'" + text + "'"});
+                      .got = quoted(text)});
 }
 
 // The declared orders of inputs or outputs: None, or a list by index with entries None or (axes, physical).
@@ -108,7 +109,7 @@ Stage stage_of(const std::string& text) {
     throw InvalidGraph({.where = "pipeline",
                         .what = "unknown stage",
                         .expected = passes::to_string(passes::StageSet::all()),
-                        .got = "'" + text + "'"});
+                        .got = quoted(text)});
   return *stage;
 }
 

@@ -2,6 +2,7 @@
 #include <pybind11/stl.h>
 
 #include "bind.h"
+#include "tosaic/base/error_text.h"
 #include "tosaic/ir/checked_rewriter.h"
 #include "views.h"
 
@@ -34,7 +35,7 @@ NodeId node_of(const Self& self, const NodeView& node) {
     throw InvalidGraph({.where = "rewriter",
                         .what = "the node is of another graph",
                         .expected = "a node of rewriter.source",
-                        .got = "'" + node.graph->node_name(node.node()) + "'"});
+                        .got = quoted(node.graph->node_name(node.node()))});
   return node.id;
 }
 

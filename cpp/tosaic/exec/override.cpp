@@ -2,6 +2,7 @@
 
 #include <exception>
 
+#include "tosaic/base/error_text.h"
 #include "tosaic/base/rethrow.h"
 #include "tosaic/exec/steps.h"
 
@@ -11,7 +12,7 @@ namespace {
 [[noreturn]] void refuse(const NodeCall& call, const std::exception& error) {
   const ErrorParts parts{.where = "run",
                          .what = "the function that computes this node threw an exception",
-                         .got = "'" + std::string(error.what()) + "'"};
+                         .got = quoted(error.what())};
   throw InvalidGraph(located(parts, call.node.origin, call.name));
 }
 

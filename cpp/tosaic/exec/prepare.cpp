@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "tosaic/base/error_text.h"
 #include "tosaic/base/near_names.h"
 #include "tosaic/base/rethrow.h"
 #include "tosaic/exec/fuse.h"
@@ -77,7 +78,7 @@ bool has_key(const Keys& keys, const std::string& name) {
   throw InvalidGraph({.where = "prepare",
                       .what = "an override names no operator",
                       .expected = "the name of an operator, or a foreign operator of the graph",
-                      .got = "'" + name + "'",
+                      .got = quoted(name),
                       .hint = std::move(hint)});
 }
 
@@ -95,7 +96,7 @@ void verify_overrides(const Graph& graph, const Overrides& overrides) {
   for (const auto& [name, function] : overrides.nodes) {
     if (!keys.nodes.contains(name))
       throw InvalidGraph(
-          {.where = "prepare", .what = "an override names no node of the graph", .got = "'" + name + "'"});
+          {.where = "prepare", .what = "an override names no node of the graph", .got = quoted(name)});
     require_function(name, function);
   }
   for (const auto& [name, function] : overrides.ops) {
@@ -117,7 +118,7 @@ bool all_results_empty(const Graph& graph, const Node& node) {
                                         ? "'my_library::my_operator', kernel, domain='" +
                                               Graph::attrs<TosaCustomAttrs>(node).domain_name + "', name='" +
                                               Graph::attrs<TosaCustomAttrs>(node).operator_name + "'"
-                                        : "'" + name + "', kernel";
+                                        : quoted(name) + ", kernel";
   throw UnsupportedOp(
       {.where = "prepare",
        .what = "no kernel for the foreign operator '" + name + "'",

@@ -53,7 +53,7 @@ const Node& CheckedRewriter::turn_of(NodeId node) const {
   const std::span<const Node> nodes = source_->nodes();
   if (finished_) throw misuse("the rewriter is used after finish()", "a new rewriter", "a finished one");
   const auto name = [&](std::uint32_t i) {
-    return i < nodes.size() ? "'" + source_->node_name(nodes[i]) + "'" : std::string("the end of the graph");
+    return i < nodes.size() ? quoted(source_->node_name(nodes[i])) : std::string("the end of the graph");
   };
   if (!node.valid() || node.index() != next_)
     throw misuse("nodes are visited in order, and each is copied or replaced once", name(next_),
@@ -224,7 +224,7 @@ ValueId CheckedRewriter::map(ValueId old) const {
   const Value& value = source_->value(old);
   if (value.kind == ValueKind::kResult && value.producer.index() >= next_)
     throw misuse("the value is read before its node is visited", "a value of an earlier node",
-                 "'" + value.name + "'");
+                 quoted(value.name));
   return rewriter_.map(old);
 }
 

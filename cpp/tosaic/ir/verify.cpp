@@ -609,7 +609,7 @@ void Checker::variable(const Node& node) {
   if (!operands.empty() && operands[0].valid() && graph_.value(operands[0]).kind != ValueKind::kConstant)
     invalid(node, {.what = "the initial value of variable '" + attrs.name + "' is computed",
                    .expected = "a constant",
-                   .got = "'" + graph_.value(operands[0]).name + "'"});
+                   .got = quoted(graph_.value(operands[0]).name)});
 }
 
 void Checker::variable_use(const Node& node) {

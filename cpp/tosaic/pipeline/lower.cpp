@@ -40,7 +40,7 @@ passes::PassOptions pass_options(const target::TargetSpec& target, const LowerOp
 template <class Port>
 std::string port_of(const Graph& graph, const Port& port) {
   const Shape shape = exec::array_format(graph.stage, graph.type(port.value), port.boundary).shape;
-  return "'" + port.path + "' " + to_string(shape);
+  return quoted(port.path) + " " + to_string(shape);
 }
 
 // The inputs and outputs of a graph as text: paths and shapes of inputs, each once, and kinds, paths and
@@ -114,7 +114,7 @@ void with_blame(const Blame& blame, const std::function<void()>& body) {
 [[noreturn]] void refuse_exception(const passes::Pass& pass, const std::exception& error) {
   throw InvalidGraph({.where = "pipeline",
                       .what = "pass '" + pass.name + "' threw an exception",
-                      .got = "'" + std::string(error.what()) + "'"});
+                      .got = quoted(error.what())});
 }
 
 // Errors of tosaic's own passes are about the program, and name its nodes. Errors of other passes name the
@@ -360,10 +360,8 @@ std::shared_ptr<const Graph> run_pass(const std::string& name, const Graph& grap
   if (pass == nullptr) {
     std::string known;
     for (const passes::Pass& row : passes::all_passes()) known += (known.empty() ? "" : ", ") + row.name;
-    throw InvalidGraph({.where = "pipeline",
-                        .what = "unknown pass",
-                        .expected = "one of " + known,
-                        .got = "'" + name + "'"});
+    throw InvalidGraph(
+        {.where = "pipeline", .what = "unknown pass", .expected = "one of " + known, .got = quoted(name)});
   }
   return run_pass(*pass, graph);
 }

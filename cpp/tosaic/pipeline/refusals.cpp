@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "tosaic/base/error_text.h"
 #include "tosaic/ir/control_flow.h"
 #include "tosaic/passes/lower_to_integer/lower_to_integer.h"
 #include "tosaic/passes/pass.h"
@@ -36,7 +37,7 @@ ErrorParts float_operator(const Graph& graph, const Node& node, bool moves) {
   const auto parts = [&](const std::string& name, std::string hint) {
     return located(
         {.where = "lower",
-         .what = "'" + name + "' " + (moves ? "moves" : "computes with") + " floats: it was not quantized",
+         .what = quoted(name) + " " + (moves ? "moves" : "computes with") + " floats: it was not quantized",
          .hint = std::move(hint)},
         node.origin, graph.node_name(node));
   };

@@ -4,6 +4,7 @@
 #include <limits>
 #include <unordered_set>
 
+#include "tosaic/base/error_text.h"
 #include "tosaic/ir/control_flow.h"
 #include "tosaic/ir/infer.h"
 #include "tosaic/target/type_support.h"
@@ -96,7 +97,7 @@ class Checker {
     node_ = &node;
     if (!info(node.op).is_tosa) {
       add("operator", "not an operator of TOSA 1.0", "operators of stage tosa only",
-          "'" + std::string(info(node.op).name) + "'", "Lower the graph to stage tosa first");
+          quoted(info(node.op).name), "Lower the graph to stage tosa first");
     } else {
       for (std::size_t i = 0; i < node.result_count; ++i) check_type(graph_.type(graph_.result(node, i)));
       check_dtypes();
@@ -160,7 +161,7 @@ class Checker {
     for (const ValueId operand : graph_.operands(*node_))
       if (operand.valid() && graph_.type(operand).rank() == 0)
         add("rank", op_name() + " takes no rank-0 tensor", "rank of at least 1",
-            "'" + graph_.value(operand).name + "'");
+            quoted(graph_.value(operand).name));
   }
 
   // Type inference checks the ERROR_IF conditions. A stored result shape that differs from the inferred one
@@ -324,7 +325,7 @@ class Checker {
     if (graph_.value(value).kind != ValueKind::kConstant && !spec_.has(Extension::kDynamic))
       add("profile", op_name() + ": " + what + " is computed by the program",
           "a constant, or " + std::string(to_string(Extension::kDynamic)),
-          "'" + graph_.value(value).name + "' on " + to_string(spec_));
+          quoted(graph_.value(value).name) + " on " + to_string(spec_));
   }
 
   // TABLE interpolates an i16 table; the difference of neighbouring entries has to fit 16 bits.
