@@ -1,5 +1,5 @@
 // SmallVector: a vector that stores up to N elements in the object itself. With more elements, all of them
-// are on the heap. For trivially copyable types only.
+// are on the heap. The elements must be of a trivially copyable type.
 #pragma once
 
 #include <algorithm>

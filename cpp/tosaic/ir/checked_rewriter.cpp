@@ -29,7 +29,8 @@ std::string stages_of(Op op) {
   return text;
 }
 
-// "Emit 'sigmoid'" for tosa.sigmoid and the reverse, if the stage has the operator of this name; else empty.
+// "At this stage, emit 'sigmoid'" for tosa.sigmoid, and the reverse for sigmoid. Returns "" if the stage
+// lacks the operator of that name.
 std::string counterpart(Op op, Stage stage) {
   constexpr std::string_view kPrefix = "tosa.";
   const OpInfo& row = info(op);
@@ -41,7 +42,8 @@ std::string counterpart(Op op, Stage stage) {
 
 std::string text_of(const QParamsRef& qparams) { return qparams ? to_string(*qparams) : "no qparams"; }
 
-// "qparams=node.results[0].qparams", or for an operator of several results a list.
+// The line of Python that passes on the qparams of a node: "qparams=node.results[0].qparams", or a list for
+// an operator of several results.
 std::string line_of_qparams(std::size_t results) {
   return results == 1 ? "qparams=node.results[0].qparams"
                       : "qparams=[result.qparams for result in node.results]";

@@ -158,8 +158,8 @@ Types infer_conv(const Call& call) {
   return single_result(call.operand(0).dtype, convolved(call, call.attrs<ConvAttrs>()));
 }
 
-// Input i8 or i16, weight i8 or i4. The result is i32 for i8 input and i48 for i16 input. The bias has that
-// dtype.
+// The input is i8 or i16, the weight i8 or i4. The result is i32 for i8 input and i48 for i16 input. The bias
+// has the dtype of the result.
 Types infer_integer_conv(const Call& call) {
   const auto& attrs = call.attrs<IntegerConvAttrs>();
   const DType input = call.operand(0).dtype, weight = call.operand(1).dtype;

@@ -1,4 +1,4 @@
-// Result types of functions, gates and quantizers: elementwise operators beyond arithmetic, and the
+// Result types of functions, gates and quantizers: elementwise operators other than arithmetic, and the
 // reductions logsumexp and vector_norm.
 #include <cmath>
 

@@ -40,7 +40,7 @@ class Call {
     return get<A>(attrs_);
   }
 
-  // Throw InvalidGraph and UnsupportedOp. The message is the operator's name, then `what`.
+  // These throw InvalidGraph and UnsupportedOp. The message is the operator's name, then `what`.
   [[noreturn]] void fail(const std::string& what, const std::string& expected = "",
                          const std::string& got = "") const;
   [[noreturn]] void unsupported(const std::string& what, const std::string& expected = "",
@@ -211,7 +211,7 @@ inline constexpr std::array<Rule, kOpCount> kInference = {
 };
 [[nodiscard]] constexpr Rule inference_of(Op op) { return kInference[static_cast<std::size_t>(op)]; }
 
-// Whether the row of an operator names `family`. A predicate for OpTable::mismatch().
+// True if the row of the operator names `family`. This is a predicate for OpTable::mismatch().
 template <Rule family>
 [[nodiscard]] constexpr bool is_inferred_by(Op op) {
   constexpr bool kIs[] = {

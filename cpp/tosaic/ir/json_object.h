@@ -4,7 +4,7 @@
 //     ->
 //   {"args":[{"$":0},1.5],"kwargs":{},"dim_orders":[[0,2,3,1],[0,2,3,1]]}
 //
-// The text is scanned and extended, and never built anew, so that it keeps its bytes.
+// The text is only scanned and extended, never written anew, so its other bytes stay as they are.
 #pragma once
 
 #include <optional>

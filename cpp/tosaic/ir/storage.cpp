@@ -17,8 +17,8 @@ namespace {
 
 constexpr std::size_t kAlignment = 64;
 
-// Storage of at least this many bytes is mapped directly from the system, which zeroes it, with huge pages if
-// available: the first access to 50 MB in pages of 4 KiB costs as much as copying them.
+// Storage of at least this many bytes is mapped directly from the system, with huge pages if available. The
+// system zeroes it. The first access to 50 MB in pages of 4 KiB costs as much as copying them.
 constexpr std::size_t kMappedBytes = std::size_t{4} << 20;
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 

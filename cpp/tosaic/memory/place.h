@@ -27,7 +27,7 @@ namespace tosaic::memory {
 
 enum class AliasKind : std::uint8_t {
   kNone,     // memory of its own
-  kView,     // has the same contents as its target, or a part of them
+  kView,     // holds the contents of its target, or a part of them
   kInPlace,  // overwrites the target's bytes at its first step, which is the target's last
 };
 [[nodiscard]] std::string_view to_string(AliasKind kind);

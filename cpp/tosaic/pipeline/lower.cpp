@@ -36,7 +36,7 @@ passes::PassOptions pass_options(const target::TargetSpec& target, const LowerOp
           .objective = options.objective};
 }
 
-// The path of an input or output, and the shape of the caller's array.
+// The path of an input or output, and the shape of the caller's array, as text: "'args[0]' [1,3,8,8]".
 template <class Port>
 std::string port_of(const Graph& graph, const Port& port) {
   const Shape shape = exec::array_format(graph.stage, graph.type(port.value), port.boundary).shape;
@@ -92,7 +92,8 @@ void require_same_boundary(const passes::Pass& pass, const Graph& taken, const G
     require_type("output", given.outputs()[i].path, taken.outputs()[i].value, given.outputs()[i].value);
 }
 
-// `lead` and `headline` for the faults of a pass: of its own code, or of the graph that it returns.
+// How the text of an error names the pass that is at fault. `lead` starts the text of each fault, and
+// `headline` describes several faults. The fault is in the code of the pass, or in the graph that it returns.
 struct Blame {
   std::string lead, headline;
 };

@@ -69,8 +69,8 @@ std::string makers_of(const passes::StageSet& stages) {
   return joined(names);
 }
 
-// Says, for an error, where in the pipeline the pass of step `at` could be: a place at which graphs have one
-// of the stages `takes`. `before` has the stages that graphs may have in front of each step.
+// Says, for an error, where in the pipeline the pass of step `at` could be: at a place where graphs have one
+// of the stages `takes`. before[i] has the stages that graphs may have in front of step i.
 std::string place_for(const passes::StageSet& takes, std::size_t at, std::span<const Step> steps,
                       const std::vector<passes::StageSet>& before) {
   const auto is_reached = [&](std::size_t i) {
@@ -83,7 +83,7 @@ std::string place_for(const passes::StageSet& takes, std::size_t at, std::span<c
   return "a place behind " + makers_of(takes);
 }
 
-// Why a pipeline for the target lacks a pass of this name, and what to do.
+// Says why a pipeline for the target has no pass of this name, and what the user can do.
 std::string why_absent(std::string_view anchor, std::span<const Step> steps,
                        const target::TargetSpec& target) {
   for (const DefaultStep& step : kDefault) {

@@ -1,5 +1,5 @@
 // requantize: turns the scale of a requantization, a double, into the integer multiplier and shift of
-// RESCALE. No other code does that.
+// RESCALE. No other file computes multipliers.
 //
 //   scale = mantissa * 2^e with 0.5 <= mantissa < 1
 //   k32: multiplier = round_half_even(mantissa * 2^31), shift = 31 - e

@@ -1,4 +1,4 @@
-// The target: which TOSA 1.0 profiles, extensions and level an implementation has.
+// spec: the target, which is the TOSA 1.0 profiles, extensions and level that an implementation has.
 //
 //   "TOSA-1.0+INT+FP+int16+8k"
 //

@@ -12,7 +12,8 @@
 namespace tosaic::target {
 namespace {
 
-// Operators of any rank but 0. (Operators of one fixed rank are not listed: their inference checks the rank.)
+// The operators that take any rank but 0. An operator of one fixed rank is not listed: its inference checks
+// the rank.
 constexpr Op kRankOne[] = {Op::kTosaArgmax,    Op::kTosaReduceAll, Op::kTosaReduceAny,     Op::kTosaReduceMax,
                            Op::kTosaReduceMin, Op::kTosaReduceSum, Op::kTosaReduceProduct, Op::kTosaConcat,
                            Op::kTosaPad,       Op::kTosaReverse,   Op::kTosaSlice,         Op::kTosaTile,
@@ -342,7 +343,7 @@ class Checker {
     }
   }
 
-  // SCATTER must not write a row twice.
+  // SCATTER must not write a row twice, so constant indices must differ within a batch.
   void check_scatter_indices() {
     const Constant* indices = constant_operand(1);
     if (indices == nullptr || indices->shape.size() != 2) return;
