@@ -1,4 +1,4 @@
-// Convolutions on the blocked GEMM.
+// Convolutions as matrix products, which the blocked GEMM computes.
 //
 //   channels last         result[pixels x channels] = patches[pixels x (taps, channels)] * weights
 //   channels first, 1x1   result[channels x pixels] = weights * input (floats only)
@@ -23,8 +23,8 @@ bool is_pointwise(const Convolution& conv) {
   return true;
 }
 
-// One axis of a phase: results first, first + step, ... (`count` of them). Result number i reads tap taps[k]
-// at the input coordinate i * in_step + offsets[k]; the offsets ascend.
+// One axis of a phase. The phase has `count` results: first, first + step, ... Result number i reads tap
+// taps[k] at the input coordinate i * in_step + offsets[k]. The offsets ascend.
 struct PhaseAxis {
   Index first = 0, step = 1, count = 0;
   Index in_step = 1;
@@ -267,7 +267,7 @@ class ChannelsLast {
               epilogue_at_ = 0;
 };
 
-// Channels first, 1x1: the rows of the product are output channels, the columns are pixels.
+// A 1x1 convolution with channels first. The rows of the product are output channels, the columns are pixels.
 template <class T>
 class PointwiseFirst {
  public:
@@ -354,8 +354,8 @@ class PointwiseFirst {
   std::size_t spread_at_ = 0, packed_at_ = 0, bias_at_ = 0;
 };
 
-// A convolution with channels first: runs `inner`, which has channels last, with transpositions before and
-// after.
+// A convolution with channels first. `inner` computes it with channels last; transpositions before and after
+// convert the arrays.
 template <class T>
 Core<T> transposed_around(const Convolution& conv, Core<T> inner, const FastInputs<T>& inputs) {
   ScratchPlan plan;
