@@ -1,4 +1,4 @@
-// Instruction sets and the dispatch of a request to its family.
+// Instruction sets, and prepare(), which passes a request on to the family of its operator.
 #include "tosaic/kernels/kernel.h"
 
 #include <array>

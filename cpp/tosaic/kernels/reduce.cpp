@@ -23,7 +23,7 @@ namespace {
 
 using std::int64_t;
 
-// What is computed from the accumulator.
+// What is computed from the accumulator when all elements are folded.
 enum class Finish : std::uint8_t { kNothing, kMean, kVariance, kDeviation };
 
 struct Meaning {
