@@ -38,7 +38,7 @@ std::string foreign_name(const Node& node) {
   return opaque.name.empty() ? std::string() : opaque.domain + "." + opaque.name;
 }
 
-// The name of a foreign node in messages, which is also a key in Overrides::ops.
+// The name by which messages call a foreign node. It is also a key in Overrides::ops.
 std::string foreign_target(const Node& node) {
   return node.op == Op::kOpaque ? Graph::attrs<OpaqueAttrs>(node).target : foreign_name(node);
 }
@@ -60,8 +60,8 @@ void collect_keys(const Graph& graph, Keys& keys) {
   }
 }
 
-// A tosa.custom does not say which target the opaque node had that it was, so in a graph with such nodes every
-// name of a foreign operator may be a target.
+// A tosa.custom does not record the target of the opaque node that it was before lowering, so in a graph with
+// such nodes every name of a foreign operator may be a target.
 bool has_key(const Keys& keys, const std::string& name) {
   return parse_op(name) || keys.ops.contains(name) || (keys.has_custom && is_foreign_key(name));
 }
@@ -261,8 +261,8 @@ class Preparer {
     variables_.push_back(std::move(variable));
   }
 
-  // Plans the scratch of a step with regions: for a loop, the carried values first; then one arena for each
-  // region.
+  // Plans the scratch of a step with regions. For a loop, the carried values come first. One arena for each
+  // region follows.
   void add_regions(const Node& node, Step& out) {
     const bool loop = is_while_loop(node.op);
     out.kind = loop ? StepKind::kWhileLoop : StepKind::kCond;

@@ -1,4 +1,4 @@
-// rows: what a comparison reports about each FX node.
+// rows: writes what a comparison reports about each FX node.
 #pragma once
 
 #include <map>
