@@ -1,4 +1,4 @@
-// Arrays: conversions between numpy arrays, and the views, arrays and constants of the core.
+// arrays: conversions between numpy arrays and the views, arrays and constants of the C++ library.
 #pragma once
 
 #include <pybind11/numpy.h>
@@ -30,7 +30,7 @@ struct GivenArrays {
 [[nodiscard]] GivenArrays given_arrays(const Graph& graph, std::span<const std::uint32_t> inputs,
                                        const py::sequence& objects);
 
-// The array keeps the memory alive.
+// The array as a numpy array, which keeps its memory alive.
 [[nodiscard]] py::array to_numpy(const exec::Array& array);
 [[nodiscard]] py::list to_list(const std::vector<exec::Array>& arrays);
 // A copy of a dense view whose memory is valid only during a call; None if the view has no data.

@@ -40,7 +40,7 @@ void read(py::handle from, bool& to) {
 }
 void read(py::handle from, std::int64_t& to) { to = to_int(from); }
 void read(py::handle from, double& to) { to = to_double(from); }
-// Bytes that are not UTF-8 are lone surrogates in a Python str (surrogateescape), as in file names.
+// Bytes that are not UTF-8 are lone surrogates in a Python str (surrogateescape), as in file names of Python.
 void read(py::handle from, std::string& to) {
   if (!PyUnicode_Check(from.ptr())) refuse("wrong kind of value", "a string", from);
   const auto bytes =
@@ -151,7 +151,7 @@ void check_all_known(Op op, const A& attrs, py::handle fields) {
   }
 }
 
-// What a value of an attribute may be, as text.
+// The values that an attribute of this type may have, as text for errors.
 template <class T>
 struct Kind;
 template <>
@@ -206,7 +206,7 @@ struct Kind<E> {
          expected.c_str(), value);
 }
 
-// Reads an attribute. What a value of a wrong type raises becomes an error that names the attribute; other
+// Reads an attribute. If the value has a wrong type, throws an error that names the attribute. Other
 // exceptions pass.
 template <class T>
 void read_attribute(Op op, const char* name, py::handle from, T& to) {

@@ -1,4 +1,4 @@
-// Comparing runs from Python: metrics of arrays, comparisons of graphs, and the tolerances of operators.
+// Bindings of comparisons: metrics of arrays, comparisons of graphs, and the tolerances of operators.
 #include "tosaic/exec/compare/compare.h"
 
 #include <pybind11/stl.h>

@@ -1,4 +1,4 @@
-// Errors as Python classes: each C++ error becomes the exception of the same name, with its parts as a dict.
+// Bindings of errors. Each C++ error becomes the Python exception of the same name, with its parts as a dict.
 #include <array>
 #include <exception>
 
@@ -13,7 +13,7 @@ bool is(const Error& error) {
   return dynamic_cast<const E*>(&error) != nullptr;
 }
 
-// An exception class, its base of Python, and the test whether a C++ error is of its class.
+// An exception class, its base class in Python, and a test whether a C++ error is of the class.
 struct ErrorClass {
   const char* name;
   const char* doc;

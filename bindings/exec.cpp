@@ -1,6 +1,6 @@
-// Running graphs from Python: sessions, traces and memory plans.
+// Bindings of runs: sessions, traces and memory plans.
 //
-// Input arrays are read in place; outputs are new arrays. The GIL is released while a graph runs.
+// Input arrays are read in place, and outputs are new arrays. The GIL is released while a graph runs.
 #include <pybind11/stl.h>
 
 #include <chrono>

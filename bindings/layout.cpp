@@ -1,4 +1,4 @@
-// Bindings of layout/: a plan as plain data.
+// Bindings of layout/, which return a plan as plain data.
 #include "tosaic/layout/plan.h"
 
 #include <pybind11/stl.h>
@@ -18,7 +18,7 @@ py::tuple axes_of(const Graph& graph, ValueId value, const DimOrder& order) {
   return to_tuple(order.axes(graph.type(value).rank()));
 }
 
-// (orders of the operands, orders of the results); None for an absent operand.
+// A layout option as (orders of the operands, orders of the results), with None for an absent operand.
 py::tuple to_python(const Graph& graph, const Node& node, const layout::LayoutOption& option) {
   py::list operands, results;
   for (std::size_t i = 0; i < node.operand_count; ++i) {

@@ -113,8 +113,8 @@ Stage stage_of(const std::string& text) {
   return *stage;
 }
 
-// A pass function from a callable Graph -> Graph or None. If it returns the graph that it was called with,
-// nothing changed.
+// The function of a pass for a Python callable, which takes a Graph and returns a Graph or None. If it
+// returns the graph with which it was called, nothing changed.
 passes::Pass::Function function_of(const std::string& name, const py::object& callable) {
   return
       [name, held = owned(callable)](const Graph& graph, const passes::PassOptions&) -> std::optional<Graph> {

@@ -15,8 +15,8 @@
 //   unit plus the error of the arithmetic before the rounding. That error is the sum of the nodes' 16-bit
 //   units in the operator table, each of which is 2^-8 of a unit of 8 bits. A composite over an axis counts
 //   four times, because its parts round too. Rescales that round twice add up to 1/4 unit. A zero point that
-//   is off by one shifts the number that is rounded. It shows if the shift exceeds this bound, in the elements
-//   that the shift carries over a tie.
+//   is off by one shifts the number that is rounded. It shows if the shift exceeds this bound, in the
+//   elements that the shift carries over a tie.
 // - Wider integers: each value is within the operator table's units of the rounded result, and the root mean
 //   square of the distances to the unrounded result is at most what one rounding causes (0.5625 units, more
 //   if the operator table allows more than 1 unit).
