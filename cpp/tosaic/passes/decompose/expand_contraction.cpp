@@ -26,8 +26,8 @@ ValueId expand_matmul_by_constant(Emitter& e) {
   return e.emit(Op::kLinear, NoAttrs{}, {e.operand(0), e.permute(e.operand(1), {1, 0}), ValueId()});
 }
 
-// A 1-d convolution of (N, C, L) runs as a 2-d one of (N, C, 1, L). Unbatched convolutions, 1-d to 3-d, get a
-// batch axis.
+// A 1-d convolution of (N, C, L) runs as a 2-d one of (N, C, 1, L). An unbatched convolution of 1 to 3
+// dimensions gets a batch axis.
 ValueId expand_conv1d(Emitter& e) {
   ConvAttrs attrs = e.attrs<ConvAttrs>();
   Shape x = e.type(e.operand(0)).shape, w = e.type(e.operand(1)).shape;

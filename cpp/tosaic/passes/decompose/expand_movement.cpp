@@ -1,4 +1,4 @@
-// expand_movement: stacks, splits, selections, triangles and advanced indexing in terms of cat, slice, where
+// expand_movement: expresses stacks, splits, selections, triangles and advanced indexing by cat, slice, where
 // and index_select.
 
 #include "tosaic/passes/decompose/expansions.h"

@@ -1,6 +1,6 @@
-// expand_normalize: normalisation, softmax and attention in terms of elementwise arithmetic and reductions.
+// expand_normalize: expresses normalisation, softmax and attention by elementwise arithmetic and reductions.
 //
-// No step loses more than its own rounding: the variance is computed from centred values (not as E[x^2] -
+// No step loses more than its own rounding. The variance is computed from centred values (not as E[x^2] -
 // E[x]^2), softmax is shifted by its maximum, and batch norm's affine map is computed from constants in
 // double.
 
@@ -37,7 +37,7 @@ double default_epsilon(DType dtype) {
                               : static_cast<double>(std::numeric_limits<float>::epsilon());
 }
 
-// A per-channel vector as (C, 1, 1 ...) so that it broadcasts along axis 1.
+// A per-channel vector in the shape (C, 1, 1 ...), which broadcasts along axis 1.
 ValueId along_channels(Emitter& e, ValueId vector, std::size_t rank) {
   Shape shape{num_elements(e.type(vector).shape)};
   for (std::size_t i = 2; i < rank; ++i) shape.push_back(1);

@@ -1,16 +1,17 @@
-// Foreign operators that their user described become tosa.custom.
+// Legalizes foreign operators that their user described: they become tosa.custom.
 //
 //   %y = opaque(%x) {target="lib.op.default", arguments="..", domain="lib", name="op", layout=channels_last}
 //     ->
 //   %y = tosa.custom(%x) {operator_name="op", domain_name="lib", implementation_attrs=".."}
 //
-// Operands and results have the dim orders that the layout of the operator asks for, so their shapes are
-// permuted. If an order is not row-major, the JSON of implementation_attrs has the key "dim_orders", by which
-// a reader of the file knows the axes of each tensor, those of the operands first.
+// Operands and results have the dim orders that the layout of the operator requires, so their shapes are
+// permuted. If an order is not row-major, the JSON of implementation_attrs has the key "dim_orders". From it
+// a reader of the file knows the axes of each tensor. The orders of the operands come first.
 //
 //   {"args":[{"$":0},1.5],"kwargs":{},"dim_orders":[[0,2,3,1],[0,2,3,1]]}
 //
-// Integers retain their dtype, except that i64 becomes i32. A foreign operator without description is refused.
+// Integers retain their dtype, except that i64 becomes i32. A foreign operator without description is
+// refused.
 
 #include <algorithm>
 #include <string>

@@ -1,4 +1,4 @@
-// narrow_integers: finds out under which inputs the integers of a graph fit i32.
+// narrow_integers: finds the ranges of inputs under which the integers of a graph fit i32.
 //
 // TOSA has no i64, and leaves the overflow of i32 sums undefined where torch wraps (products wrap in both).
 // The search assumes a range for each integer input, and asks analysis/ranges for the ranges of all values.

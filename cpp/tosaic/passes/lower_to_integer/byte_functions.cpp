@@ -33,7 +33,7 @@ ConstantRef table_of(const Bytes& f, const std::string& name) {
                        Storage::of(std::vector<std::int8_t>(f.begin(), f.end())));
 }
 
-// The results of the node for all 256 inputs; nothing if the node cannot be run.
+// The results of the node for all 256 inputs. Returns nothing if the node cannot be run.
 std::optional<Bytes> values_of(const Graph& graph, const Node& node) {
   Bytes all{};
   for (std::size_t i = 0; i < all.size(); ++i)

@@ -73,8 +73,9 @@ ValueRange domain(const NodeView& node, ValueId variable, const ScaledInteger& x
 }
 
 // The interval that is worth tabulating. In front of it, the function differs from its value at the start of
-// `over` by at most 2^-20 of its largest magnitude, and behind it equally from its value at the end. Results
-// beyond `most` saturate and count as `most`. The interval begins and ends at a multiple of `unit`.
+// `over` by at most 2^-20 of its largest magnitude. Behind it, the function differs as little from its value
+// at the end. Results beyond `most` saturate and count as `most`. The interval begins and ends at a multiple
+// of `unit`.
 Interval relevant(const std::vector<double>& f, double most, Interval over, double unit) {
   const auto at = [&](std::size_t i) { return std::clamp(f[i], -most, most); };
   double size = 0;

@@ -26,7 +26,7 @@ ConstantRef ramp(DType dtype, std::int64_t repeat = 1, std::int64_t times = 1) {
   return constant_over("", ConstantKind::kFolded, dtype, {count}, std::move(storage));
 }
 
-// A table of bools as i8 integers, 0 and 1; other tables are unchanged.
+// A table of bools becomes a table of the i8 integers 0 and 1. Other tables are unchanged.
 ConstantRef as_integers(const ConstantRef& f) {
   if (f->dtype != DType::kBool) return f;
   auto out = std::make_shared<Constant>(*f);
@@ -168,7 +168,7 @@ std::optional<Composition> composed(const RuleContext& ctx) {
   return Composition{std::move(*variables), evaluate_stored(ctx.node, constants, qparams)};
 }
 
-// A movement of a FunctionTable: its variables are moved, its values stay.
+// Moves a FunctionTable: its variables are moved, and its values stay.
 std::optional<FunctionTable> moved_table(const RuleContext& ctx) {
   if (ctx.node.operand_count() != 1 || !rearranges(ctx.node.node())) return std::nullopt;
   const FunctionTable* const from = table_of(ctx, 0);

@@ -10,7 +10,7 @@
 namespace tosaic::passes {
 namespace {
 
-// Subtracts the zero point of each channel from a constant of i8; the differences have 9 bits.
+// Subtracts the zero point of each channel from a constant of i8. The differences have 9 bits.
 ScaledInteger without_zero_points(IntegerBuilder& build, const Constant& known, const QParams& qparams) {
   const Elements elements(known);
   const auto axis = static_cast<std::size_t>(*qparams.axis);

@@ -1,5 +1,5 @@
-// quantize-boundary: float inputs of the graph become the integers that they are quantized to, and float
-// outputs the integers that they are dequantized from.
+// quantize-boundary: replaces float inputs of the graph by the integers to which they are quantized, and
+// float outputs by the integers from which they are dequantized.
 //
 //   input %x: f32                   ->  input %x: i8 boundary(source=f32 q(..))
 //   %p = pad(%x)                        %q = pad(%x)
@@ -19,7 +19,7 @@
 //   %a: i8 = quantize(%x)          input %x_1: i16 path="x" boundary(source=f32 q(..))
 //   %b: i16 = quantize(%x)
 //
-// These inputs stay floats: inputs that are also read as floats, state, inputs that are quantized by channel
+// Some inputs stay floats: inputs that are also read as floats, state, inputs that are quantized by channel
 // and, with kInteger, inputs that are quantized in several ways.
 //
 // On a target without floats, an input that nobody reads becomes i8 of scale 1, so that the file has an input
@@ -71,8 +71,8 @@ class Boundaries {
       ways.push_back(way);
   }
 
-  // The different ways in which the readers of a float quantize it, possibly after movements. Empty if the
-  // float is an output, or if a reader does not quantize it or quantizes it by channel.
+  // The different qparams with which the readers of a float quantize it, possibly after movements. Empty if
+  // the float is an output, or if a reader does not quantize it or quantizes it by channel.
   [[nodiscard]] Ways quantizations(ValueId id) const {
     Ways found;
     if (graph_.is_output(id)) return found;
