@@ -533,19 +533,19 @@ ValueId expand_rounded_division(Emitter& e) {
   return e.where(in_range, exact, e.where(equal(e, b, 0.0), plain, large));
 }
 
-// Let d = end - start. The result is start + weight * d if start is nearer, or end + (weight - 1) * d if end
-// is nearer. Torch fuses the product and the sum. If the weight may be so large that the product overflows
-// although the sum does not, both are computed at half their size.
+// Let difference = end - start. The result is start + weight * difference if start is nearer, or end +
+// (weight - 1) * difference if end is nearer. Torch fuses the product and the sum. If the weight may be so
+// large that the product overflows although the sum does not, both are computed at half their size.
 ValueId expand_lerp(Emitter& e) {
   const ValueId start = e.operand(0), end = e.operand(1), weight = e.operand(2);
-  const ValueId way = e.sub(end, start);
+  const ValueId difference = e.sub(end, start);
   const std::optional<double> known = splat_of(e.graph(), weight);
-  if (known && std::fabs(*known) < 0.5) return e.add(start, e.mul(weight, way));
-  if (known && std::fabs(*known - 1.0) <= 1.0) return e.add(end, e.mul(e.add(weight, -1.0), way));
+  if (known && std::fabs(*known) < 0.5) return e.add(start, e.mul(weight, difference));
+  if (known && std::fabs(*known - 1.0) <= 1.0) return e.add(end, e.mul(e.add(weight, -1.0), difference));
   const ValueId near = less(e, abs(e, weight), 0.5);
   const ValueId factor = e.where(near, weight, e.add(weight, -1.0));
   const ValueId from = e.where(near, start, end);
-  return e.mul(e.add(e.mul(from, 0.5), e.mul(factor, e.mul(way, 0.5))), 2.0);
+  return e.mul(e.add(e.mul(from, 0.5), e.mul(factor, e.mul(difference, 0.5))), 2.0);
 }
 
 ValueId expand_addc(Emitter& e) {
