@@ -34,10 +34,10 @@ py::list choices_of(const SharedGraph& graph) {
   py::list out;
   const layout::Choices choices = layout::choices_of(*graph);
   for (std::size_t n = 0; n < choices.size(); ++n) {
-    py::list ways;
+    py::list options;
     for (const layout::LayoutOption& option : choices[n])
-      ways.append(to_python(*graph, graph->nodes()[n], option));
-    out.append(ways);
+      options.append(to_python(*graph, graph->nodes()[n], option));
+    out.append(options);
   }
   return out;
 }
@@ -55,9 +55,9 @@ py::list to_python(const std::vector<layout::Demand>& demands) {
 }  // namespace
 
 py::dict plan_to_dict(const Graph& graph, const layout::LayoutPlan& plan, const layout::PlanReview& review) {
-  py::list ways, orders, transposes;
+  py::list options, orders, transposes;
   for (std::size_t n = 0; n < plan.options.size(); ++n)
-    ways.append(to_python(graph, graph.nodes()[n], plan.options[n]));
+    options.append(to_python(graph, graph.nodes()[n], plan.options[n]));
   for (std::uint32_t v = 0; v < plan.order.size(); ++v)
     orders.append(axes_of(graph, ValueId(v), plan.order[v]));
   for (std::size_t i = 0; i < plan.transposes.size(); ++i) {
@@ -70,7 +70,7 @@ py::dict plan_to_dict(const Graph& graph, const layout::LayoutPlan& plan, const 
                                py::arg("read_by") = to_python(review.explanations[i].read)));
   }
   return py::dict(
-      py::arg("ways") = ways, py::arg("orders") = orders, py::arg("transposes") = transposes,
+      py::arg("ways") = options, py::arg("orders") = orders, py::arg("transposes") = transposes,
       py::arg("bytes") = plan.bytes, py::arg("cost") = plan.cost, py::arg("bound") = review.bound,
       py::arg("seconds") = py::make_tuple(plan.seconds.state, plan.seconds.solve, review.check_seconds),
       py::arg("visits") = review.visits);
@@ -98,7 +98,7 @@ layout::Objective objective_of(const py::object& objective) {
 
 void bind_layout(py::module_& m) {
   m.def("layout_choices", &choices_of, py::arg("graph").none(false),
-        "The ways that each node may compute in: (orders of its operands, orders of its results).");
+        "The layout options of each node: (orders of its operands, orders of its results).");
   m.def(
       "plan_layout",
       [](const SharedGraph& graph, const py::object& objective, const std::vector<bool>& grids) {
@@ -114,7 +114,8 @@ void bind_layout(py::module_& m) {
       },
       py::arg("graph").none(false), py::kw_only(), py::arg("objective") = "bytes",
       py::arg("grids") = std::vector<bool>(),
-      "The way of each node, the order of each value, the transposes between them and the proven bound.");
+      "The layout option of each node, the order of each value, the transposes between them and the proven "
+      "bound.");
 }
 
 }  // namespace tosaic::python
