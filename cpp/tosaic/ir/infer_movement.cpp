@@ -62,7 +62,8 @@ std::int64_t arange_count(const Call& call, const ArangeAttrs& attrs) {
 //   input [A,B,C,D], indices of shape [N] for axes 1 and 2:  [A,N,D]
 //                                         for axes 0 and 2:  [N,B,D]
 //
-// Returns the shape of the elements that are read or written. Operand first_index + k is the index for axis k.
+// Returns the shape of the elements that are read or written. Operand first_index + k is the index for axis
+// k.
 Shape indexed_shape(const Call& call, std::size_t first_index) {
   const Shape& input = call.operand(0).shape;
   if (call.count() - first_index > input.size())

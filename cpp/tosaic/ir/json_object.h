@@ -14,8 +14,8 @@
 
 namespace tosaic {
 
-// The keys of the outermost object, as they are written between the quotes. Returns nothing if the text is not
-// one JSON object (RFC 8259), or if it is nested deeper than kMaxJsonDepth.
+// The keys of the outermost object, as they are written between the quotes. Returns nothing if the text is
+// not one JSON object (RFC 8259), or if it is nested deeper than kMaxJsonDepth.
 [[nodiscard]] std::optional<std::vector<std::string>> json_keys(std::string_view text);
 
 inline constexpr int kMaxJsonDepth = 256;

@@ -12,7 +12,7 @@
 //
 //   section    stage before -> after   what its passes do
 //   simplify   exported -> exported    fold constants, remove duplicates and identities
-//   quantize   exported -> integer     move quantization onto values, then compute with integers (profile INT)
+//   quantize   exported -> integer     move quantization onto values, then use integers (profile INT)
 //   decompose  exported or integer     expand composites into operators that TOSA has
 //   layout     exported or integer     choose a dim order for each value
 //   legalize   -> tosa                 replace all operators by TOSA's

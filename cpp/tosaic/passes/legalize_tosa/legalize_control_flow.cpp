@@ -4,8 +4,8 @@
 //   while_loop(c.., x..)  ->  tosa.while_loop(c.., x..), its regions legalized
 //
 // The body of `while_loop` updates c.. and only reads x.., whereas WHILE_LOOP updates every operand. So its
-// body also returns its inputs x.. unchanged. Operands and results of regions are in row-major order, and integers have
-// the dtype that they have inside the graph (Legalizer::physical_dtype).
+// body also returns its inputs x.. unchanged. Operands and results of regions are in row-major order, and
+// integers have the dtype that they have inside the graph (Legalizer::physical_dtype).
 
 #include "tosaic/passes/legalize_tosa/legalizer.h"
 
