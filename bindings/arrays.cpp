@@ -135,9 +135,9 @@ GivenArrays given_arrays(const Graph& graph, std::span<const std::uint32_t> inpu
 }
 
 py::array to_numpy(const Array& array) {
-  auto keep = std::make_unique<Storage>(array.storage);
-  const void* data = keep->bytes().data();
-  const py::capsule owner(keep.release(), [](void* storage) { delete static_cast<Storage*>(storage); });
+  auto storage = std::make_unique<Storage>(array.storage);
+  const void* data = storage->bytes().data();
+  const py::capsule owner(storage.release(), [](void* held) { delete static_cast<Storage*>(held); });
   return py::array(py::reinterpret_borrow<py::dtype>(numpy_dtype(array.dtype)), sizes(array.shape),
                    sizes(array.strides), data, owner);
 }

@@ -107,8 +107,8 @@ class Checker {
   void variable(const Node& node);
   void variable_use(const Node& node);
   void predicate(const Node& node, const TensorType& type, const std::string& what);
-  void region_takes(const Node& node, const Graph& region, std::span<const ValueId> operands);
-  void region_gives(const Node& node, const Graph& region, std::span<const Value> expected);
+  void region_inputs(const Node& node, const Graph& region, std::span<const ValueId> operands);
+  void region_outputs(const Node& node, const Graph& region, std::span<const Value> expected);
 
   const Graph& graph_;
   const VerifyOptions& options_;
@@ -513,7 +513,7 @@ void Checker::predicate(const Node& node, const TensorType& type, const std::str
             {.what = what + " is no single truth value", .expected = "bool[]", .got = array_text(type)});
 }
 
-void Checker::region_takes(const Node& node, const Graph& region, std::span<const ValueId> operands) {
+void Checker::region_inputs(const Node& node, const Graph& region, std::span<const ValueId> operands) {
   if (region.inputs().size() != operands.size()) {
     invalid(node, {.what = "region '" + region.name + "' takes another number of inputs",
                    .expected = std::to_string(operands.size()),
@@ -531,7 +531,7 @@ void Checker::region_takes(const Node& node, const Graph& region, std::span<cons
   }
 }
 
-void Checker::region_gives(const Node& node, const Graph& region, std::span<const Value> expected) {
+void Checker::region_outputs(const Node& node, const Graph& region, std::span<const Value> expected) {
   if (region.outputs().size() != expected.size()) {
     invalid(node, {.what = "region '" + region.name + "' gives another number of outputs",
                    .expected = std::to_string(expected.size()),
@@ -552,8 +552,8 @@ void Checker::cond(const Node& node) {
   const std::span<const ValueId> operands = graph_.operands(node);
   predicate(node, graph_.type(operands[0]), "the predicate of " + std::string(info(node.op).name));
   for (const auto& region : node.regions) {
-    region_takes(node, *region, operands.subspan(1));
-    region_gives(node, *region, graph_.values().subspan(node.first_result, node.result_count));
+    region_inputs(node, *region, operands.subspan(1));
+    region_outputs(node, *region, graph_.values().subspan(node.first_result, node.result_count));
   }
 }
 
@@ -576,9 +576,9 @@ void Checker::while_loop(const Node& node) {
                    .got = std::to_string(node.result_count)});
     return;
   }
-  region_takes(node, condition, operands);
-  region_takes(node, body, operands);
-  region_gives(node, body, graph_.values().subspan(node.first_result, node.result_count));
+  region_inputs(node, condition, operands);
+  region_inputs(node, body, operands);
+  region_outputs(node, body, graph_.values().subspan(node.first_result, node.result_count));
   for (std::uint32_t i = 0; i < node.result_count; ++i)
     if (!same_array(graph_.type(operands[i]), graph_.type(graph_.result(node, i))))
       invalid(node, {.what = name + " changes the type of carried operand " + std::to_string(i),

@@ -87,7 +87,7 @@ class ChannelsLast {
       unpacked_size_ = std::max(unpacked_size_, depth * conv_.group_out());
       const GemmBlocking blocking = blocking_of(phase);
       gather_size_ = std::max(gather_size_, blocking.gather_elements());
-      if (hands_on()) staged_size_ = std::max(staged_size_, blocking.rows * conv_.group_out());
+      if (puts_rows()) staged_size_ = std::max(staged_size_, blocking.rows * conv_.group_out());
     }
     if (inputs.right != nullptr) {
       packed_ = packed_weights(inputs, [&] {
@@ -130,11 +130,11 @@ class ChannelsLast {
  private:
   // True if finished rows go through put_rows(), because the rows of a transposed convolution are not
   // adjacent pixels, or because an epilogue converts rows.
-  [[nodiscard]] bool hands_on() const { return conv_.transposed || inputs_.epilogue; }
+  [[nodiscard]] bool puts_rows() const { return conv_.transposed || inputs_.epilogue; }
   [[nodiscard]] Index depth_of(const Phase& phase) const { return phase.num_taps() * conv_.group_in(); }
   [[nodiscard]] GemmBlocking blocking_of(const Phase& phase) const {
     return gemm_blocking(kernels_, conv_.batch * phase.pixels(), conv_.group_out(), depth_of(phase),
-                         hands_on());
+                         puts_rows());
   }
 
   // Packs each phase and group: first as rows [group_out][taps][group_in], then as panels.
@@ -210,7 +210,7 @@ class ChannelsLast {
     const TakeRows<T> take = [&](Index row, Index count, const Sum<T>* sums) {
       put_rows(phase, group, {row, count, sums}, result, scratch);
     };
-    if (hands_on()) {
+    if (puts_rows()) {
       problem.c = piece<Sum<T>>(scratch, staged_at_);
       problem.c_stride = conv_.group_out();
       problem.take = &take;

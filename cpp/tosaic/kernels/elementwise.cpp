@@ -167,8 +167,8 @@ Meaning tosa_clamp(const Request& request) {
 
 template <Function propagate, Function numbers>
 Meaning by_nan_mode(const Request& request) {
-  const bool keep = attrs_of<TosaNanAttrs>(request).nan_mode == NanMode::kPropagate;
-  return {keep ? propagate : numbers, ComputeIn::kResult, {}, Rounding::kTruncate};
+  const bool propagates = attrs_of<TosaNanAttrs>(request).nan_mode == NanMode::kPropagate;
+  return {propagates ? propagate : numbers, ComputeIn::kResult, {}, Rounding::kTruncate};
 }
 
 Meaning tosa_mul(const Request& request) {

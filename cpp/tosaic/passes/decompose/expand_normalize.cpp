@@ -96,9 +96,9 @@ Mask read_mask(Emitter& e, ValueId mask, DType dtype) {
   std::vector<double> values(elements.size());
   bool any_hidden = false;
   for (std::size_t i = 0; i < values.size(); ++i) {
-    const bool keep = elements.as_double(i) != 0.0;
-    values[i] = keep ? 0.0 : -std::numeric_limits<double>::infinity();
-    any_hidden = any_hidden || !keep;
+    const bool shows = elements.as_double(i) != 0.0;
+    values[i] = shows ? 0.0 : -std::numeric_limits<double>::infinity();
+    any_hidden = any_hidden || !shows;
   }
   if (any_hidden) out.addend = e.constant(dtype, constant->shape, values);
   return out;
